@@ -281,7 +281,8 @@ std::unique_ptr<Transport> Transport::ordered_subgroup(
     Deadline /*until*/, std::shared_ptr<Lane> /*lane*/) {
   throw UsageError("these ranks have no groups whose operations are ordered");
 }
-void Transport::post_show(int to, std::span<const std::byte> /*data*/) {
+void Transport::post_show(int to, std::span<const std::byte> /*data*/,
+                          int64_t /*wire_bytes*/) {
   throw InternalError(cat("nothing can be shown to rank ", to));
 }
 void Transport::post_look(int from, int64_t /*bytes*/,

@@ -8,6 +8,13 @@
 
 namespace canzona {
 
+void Lane::write(LaneWord& /*word*/, uint32_t /*value*/) {
+  throw InternalError("this lane has no words");
+}
+void Lane::wait_for(const LaneWord& /*word*/, uint32_t /*value*/) {
+  throw InternalError("this lane has no words");
+}
+
 bool Work::done() const {
   return courier_ == nullptr || courier_->is_done(number_);
 }

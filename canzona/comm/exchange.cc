@@ -57,7 +57,7 @@ void Exchange::show(int to, std::span<const std::byte> data,
                     int64_t wire_bytes) {
   if (data.empty()) return;
   count_sent(to, wire_bytes);
-  transport_->post_show(to, data);
+  transport_->post_show(to, data, wire_bytes);
 }
 
 void Exchange::look(int from, int64_t bytes, const std::byte** where) {

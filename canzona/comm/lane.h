@@ -13,6 +13,8 @@
 // lane; marks may be asked by any.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 
 #include "canzona/comm/wire_ops.h"
@@ -28,6 +30,14 @@ class Mark {
   virtual void wait() const = 0;  // this thread does
 };
 
+// A number of this process that a lane can write and wait for. It only grows,
+// modulo 2^32.
+using LaneWord = std::atomic<uint32_t>;
+inline bool has_come_to(const LaneWord& word, uint32_t value) {
+  return static_cast<int32_t>(word.load(std::memory_order_acquire) - value) >=
+         0;
+}
+
 class Lane {
  public:
   virtual ~Lane() = default;
@@ -41,6 +51,14 @@ class Lane {
   virtual void record(Mark& mark) = 0;
   // Work that is issued from now on happens after the mark.
   virtual void wait_for(const Mark& mark) = 0;
+
+  // A word, 0 at first, that lives as long as the lane; null if it has none.
+  virtual LaneWord* make_word() { return nullptr; }
+  // The word becomes `value` after all that was issued so far.
+  virtual void write(LaneWord& word, uint32_t value);
+  // What is issued from now on happens after the word has come to `value`. What
+  // makes it come there is issued before this call, or needs no lane.
+  virtual void wait_for(const LaneWord& word, uint32_t value);
 
   // The device's own handle of it, for libraries that issue there themselves (a
   // cudaStream_t); null if it has none.

@@ -73,6 +73,15 @@ class TestLane final : public Lane {
     if (other != nullptr)
       issue([other, number = point.number] { other->wait_for_number(number); });
   }
+  LaneWord* make_word() override { return &words_.emplace_back(0); }
+  void write(LaneWord& word, uint32_t value) override {
+    issue([&word, value] { word.store(value); });
+  }
+  void wait_for(const LaneWord& word, uint32_t value) override {
+    issue([&word, value] {
+      while (!has_come_to(word, value)) std::this_thread::yield();
+    });
+  }
 
  private:
   struct Point final : Mark {
@@ -151,6 +160,7 @@ class TestLane final : public Lane {
 
   const int rank_;
   const std::function<void()> delay_;
+  std::deque<LaneWord> words_;
   Ops ops_;
   std::mutex mutex_;  // of all below
   std::condition_variable changed_;

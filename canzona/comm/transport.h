@@ -97,7 +97,9 @@ class Transport {
   // that all of that is issued. Afterwards poll() waits until others have ended
   // their looks at what was shown. Nothing else is posted in between.
   virtual bool can_show() const { return false; }
-  virtual void post_show(int to, std::span<const std::byte> data);
+  // `wire_bytes`: what the message would take on a link.
+  virtual void post_show(int to, std::span<const std::byte> data,
+                         int64_t wire_bytes);
   virtual void post_look(int from, int64_t bytes, const std::byte** where);
   virtual void end_looks() {}
 

@@ -1,7 +1,11 @@
 #include "canzona/linalg/engine.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <vector>
+
+#include "canzona/base/error.h"
 
 namespace canzona {
 namespace {
@@ -37,6 +41,15 @@ class ReachedEvent final : public Event {
 
 std::unique_ptr<Event> Engine::make_event() {
   return std::make_unique<ReachedEvent>();
+}
+
+void Engine::idle(double seconds) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+void Engine::bf16_product(Matrices /*c*/, ConstMatrices /*a*/, Op /*op_a*/,
+                          ConstMatrices /*b*/, Op /*op_b*/) {
+  throw UsageError("this device has no products of plain bf16 matrices");
 }
 
 void Engine::set_identity(Matrices a, double diagonal) {

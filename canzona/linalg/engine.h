@@ -97,11 +97,15 @@ class Engine {
   // The same with events that are made once, and lines of work beside this one.
   // No lane where work has ended when a call returns: events are reached then.
   virtual std::unique_ptr<Event> make_event();
+  // One that tells when it was reached (Event::seconds_after).
+  virtual std::unique_ptr<Event> make_timed_event() { return make_event(); }
   virtual void record_in(Event&) {}
   virtual void wait_until(const Event&) {}
   virtual std::unique_ptr<MemoryLane> make_lane() { return nullptr; }
   virtual std::unique_ptr<Notice> make_notice() = 0;
   virtual void synchronize() = 0;
+  // Work that takes this long and does nothing, in the place of a trainer's.
+  virtual void idle(double seconds);
 
   // Work that is done again and again, each time the same calls on the same
   // memory with other scalars. A device that can capture work does so at the
@@ -138,6 +142,10 @@ class Engine {
   // C = alpha·op(A)·op(B) + beta·C.
   virtual void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                        ConstMatrices b, Op op_b, double beta) = 0;
+  // C = op(A)·op(B) of bf16 matrices, C in fp32: the work of a trainer's
+  // forward and backward. UsageError where the device has no such products.
+  virtual void bf16_product(Matrices c, ConstMatrices a, Op op_a,
+                            ConstMatrices b, Op op_b);
   // C = alpha·op(A)·op(A)ᵀ + beta·C with C symmetric: one triangle is
   // computed, then mirrored, so C is exactly symmetric.
   virtual void symmetric_product(Matrices c, double alpha, ConstMatrices a,

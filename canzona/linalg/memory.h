@@ -5,6 +5,7 @@
 // A source outlives what was allocated from it. Any thread may call.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -127,6 +128,12 @@ class Event {
   virtual ~Event() = default;
   virtual bool reached() = 0;
   virtual void wait() = 0;  // this thread does
+  // How long after `earlier` it was reached: both are timed, of one device, and
+  // reached by now.
+  virtual double seconds_after(const Event& earlier) const {
+    static_cast<void>(earlier);
+    return 0;
+  }
 };
 
 // A line of a device's work beside its engines, for what collectives do to
@@ -145,10 +152,18 @@ class MemoryLane {
   // They live as long as the lane, whose order they keep.
   virtual const MemoryOps& ops() const = 0;
   virtual std::unique_ptr<Event> make_event() const = 0;
+  virtual std::unique_ptr<Event> make_timed_event() const = 0;
   // After all that was issued so far.
   virtual void record_in(Event& event) = 0;
   // Work that is issued from now on happens after the event.
   virtual void wait_until(const Event& event) = 0;
+  // A number of this process, 0 at first, that lives as long as the lane; the
+  // lane writes it after all that was issued so far, or goes on once it is at
+  // least `value`, modulo 2^32.
+  virtual std::atomic<uint32_t>& make_word() = 0;
+  virtual void write(std::atomic<uint32_t>& word, uint32_t value) = 0;
+  virtual void wait_until(const std::atomic<uint32_t>& word,
+                          uint32_t value) = 0;
   // The device's own handle (a cudaStream_t), for libraries that issue there
   // themselves; null if it has none.
   virtual void* native() { return nullptr; }

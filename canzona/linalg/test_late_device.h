@@ -14,6 +14,10 @@
 // process waits for it, or another line for one of its events. Otherwise work
 // of any line may be done with every call, by chance. No thread of its own:
 // whoever issues or waits does the work, one at a time. Any thread may call.
+//
+// Where a line waits for a word (MemoryLane::wait_until), whoever runs it calls
+// Options::idle until the word is there. Timed events tell Options::now, or how
+// many pieces of work were done.
 #pragma once
 
 #include <algorithm>
@@ -24,6 +28,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -39,6 +44,8 @@ class LateDevice {
     uint64_t seed = 1;
     // The probability, after each call, that one more piece of work is done.
     double eagerness = 0;
+    std::function<void()> idle = [] { std::this_thread::yield(); };
+    std::function<int64_t()> now = {};  // nanoseconds; under the device's lock
   };
   // After the first `position` pieces of work of a line.
   struct Point {
@@ -59,6 +66,15 @@ class LateDevice {
     put(line, {std::move(work), {}});
   }
   void issue_wait(size_t line, Point after) { put(line, {nullptr, after}); }
+  // The word outlives the wait.
+  void issue_wait(size_t line, const std::atomic<uint32_t>& word,
+                  uint32_t value) {
+    put(line, {nullptr, {}, [&word, value] {
+                 return static_cast<int32_t>(word.load() - value) >= 0;
+               }});
+  }
+  // For work that is under way.
+  int64_t now() const { return options_.now ? options_.now() : num_done_; }
 
   Point here(size_t line) {
     const std::lock_guard lock(mutex_);
@@ -84,8 +100,9 @@ class LateDevice {
 
  private:
   struct Work {
-    std::function<void()> work;  // none: waits for the point
+    std::function<void()> work;  // none: waits
     Point after;
+    std::function<bool()> is_there = {};  // none: waits for the point
   };
   struct Line {
     std::deque<Work> waiting;
@@ -115,34 +132,49 @@ class LateDevice {
     const Work work = std::move(lines_[line].waiting.front());
     if (work.work)
       work.work();
+    else if (work.is_there)
+      while (!work.is_there()) options_.idle();
     else
       run_until(work.after);
     lines_[line].waiting.pop_front();
     ++lines_[line].num_done;
+    ++num_done_;
   }
   void run_any() {
     const size_t line = next_random() % lines_.size();
     const std::deque<Work>& waiting = lines_[line].waiting;
     if (waiting.empty()) return;
     const Work& work = waiting.front();
-    if (work.work || is_done(work.after)) run_next(line);
+    if (work.work || (work.is_there ? work.is_there() : is_done(work.after)))
+      run_next(line);
   }
 
   const Options options_{};
   std::mutex mutex_;
   std::deque<Line> lines_;
   uint64_t num_random_ = 0;
+  int64_t num_done_ = 0;
   std::atomic<int64_t> num_waits_ = 0;
 };
 
 class LateEvent final : public Event {
  public:
-  explicit LateEvent(LateDevice& device) : device_(device) {}
+  explicit LateEvent(LateDevice& device, bool timed = false)
+      : device_(device),
+        time_(timed ? std::make_shared<int64_t>(0) : nullptr) {}
   bool reached() override { return !recorded_ || device_.reached(point_); }
   void wait() override {
     if (recorded_) device_.wait(point_);
   }
+  double seconds_after(const Event& earlier) const override {
+    return static_cast<double>(*time_ -
+                               *static_cast<const LateEvent&>(earlier).time_) *
+           1e-9;
+  }
   void record(size_t line) {
+    if (time_ != nullptr)
+      device_.issue(
+          line, [device = &device_, time = time_] { *time = device->now(); });
     point_ = device_.here(line);
     recorded_ = true;
   }
@@ -152,6 +184,7 @@ class LateEvent final : public Event {
 
  private:
   LateDevice& device_;
+  std::shared_ptr<int64_t> time_;
   bool recorded_ = false;
   LateDevice::Point point_;
 };
@@ -287,11 +320,23 @@ class LateLane final : public MemoryLane {
   void wait_until(const Event& event) override {
     static_cast<const LateEvent&>(event).hold_back(line_);
   }
+  std::unique_ptr<Event> make_timed_event() const override {
+    return std::make_unique<LateEvent>(device_, true);
+  }
+  std::atomic<uint32_t>& make_word() override { return words_.emplace_back(0); }
+  void write(std::atomic<uint32_t>& word, uint32_t value) override {
+    device_.issue(line_, [&word, value] { word.store(value); });
+  }
+  void wait_until(const std::atomic<uint32_t>& word, uint32_t value) override {
+    device_.issue_wait(line_, word, value);
+  }
+  ~LateLane() override { device_.drain(); }
 
  private:
   LateDevice& device_;
   size_t line_;
   LateOps ops_;
+  std::deque<std::atomic<uint32_t>> words_;
 };
 
 }  // namespace canzona

@@ -69,6 +69,9 @@ class LateEngine final : private LateMemoryHolder, public Engine {
   std::unique_ptr<Event> make_event() override {
     return std::make_unique<LateEvent>(device_);
   }
+  std::unique_ptr<Event> make_timed_event() override {
+    return std::make_unique<LateEvent>(device_, true);
+  }
   void record_in(Event& event) override {
     static_cast<LateEvent&>(event).record(line_);
   }
@@ -84,6 +87,18 @@ class LateEngine final : private LateMemoryHolder, public Engine {
   void synchronize() override {
     result([] {});
   }
+  // Takes no time; who wants to see it does so here.
+  std::function<void(double seconds)> on_idle = [](double) {};
+  void idle(double seconds) override {
+    issue([this, seconds] { on_idle(seconds); });
+  }
+  void bf16_product(Matrices c, ConstMatrices, Op, ConstMatrices, Op) override {
+    ++num_bf16_products;
+    issue([c, this] {
+      cpu_->set_zero(c.data, c.count * c.rows * c.cols * size_of(c.dtype));
+    });
+  }
+  int64_t num_bf16_products = 0;
 
   void repeat(const std::function<void()>& work) override {
     if (repeats_ || dry_) return work();

@@ -75,7 +75,15 @@ class EngineLane final : public Lane {
   std::unique_ptr<Mark> make_mark() const override;
   void record(Mark& mark) override;
   void wait_for(const Mark& mark) override;
+  LaneWord* make_word() override { return &lane_->make_word(); }
+  void write(LaneWord& word, uint32_t value) override {
+    lane_->write(word, value);
+  }
+  void wait_for(const LaneWord& word, uint32_t value) override {
+    lane_->wait_until(word, value);
+  }
   void* native() override { return lane_->native(); }
+  void record_in(Event& event) { lane_->record_in(event); }
 
  private:
   std::unique_ptr<MemoryLane> lane_;
@@ -91,6 +99,7 @@ class ComputeLane final : public Lane {
   const WireOps& ops() const override;
   std::unique_ptr<Mark> make_mark() const override;
   void record(Mark& mark) override;
+  using Lane::wait_for;
   void wait_for(const Mark& mark) override;
 
  private:

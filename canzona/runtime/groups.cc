@@ -52,7 +52,7 @@ Groups::Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
     line.group = found_levels(world, part, kind,
                               cat(prefix, name, " ", group.first), ops, lane);
     line.courier = std::make_unique<Courier>(line.group->inside(), capacity,
-                                             add_track(name));
+                                             add_track(name, lane.get()));
   };
   control_ = world.split(0, rank, prefix + "control");
   add(dense_, GroupKind::kSums, "data", lanes.gradients);
@@ -65,8 +65,8 @@ Groups::Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
     check_.group = std::make_unique<NodeGroup>(
         found(world, 0, prefix + "check", ops, lanes.gradients), nullptr,
         lanes.gradients->ops());
-    check_.courier = std::make_unique<Courier>(check_.group->inside(), 2,
-                                               add_track("check"));
+    check_.courier = std::make_unique<Courier>(
+        check_.group->inside(), 2, add_track("check", lanes.gradients.get()));
   }
   if (gather_.group == nullptr) return;
   gather_.group->inside().count_links(exchange_use_);

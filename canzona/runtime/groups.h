@@ -35,8 +35,10 @@ struct GroupLanes {
 class Groups {
  public:
   // `ops`: of the memory of parameters and gradients. `add_track` makes the
-  // track of a thread, or null. `prefix`: of the groups' names.
-  using AddTrack = std::function<Track*(const std::string& name)>;
+  // track of a thread, or gives that of a lane, or null. `prefix`: of the
+  // groups' names.
+  using AddTrack =
+      std::function<Track*(const std::string& name, const Lane* lane)>;
   Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
          const GroupLanes& lanes, int capacity, const AddTrack& add_track,
          const std::string& prefix);

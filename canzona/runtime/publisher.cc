@@ -60,6 +60,8 @@ void Publisher::send_held() {
 void Publisher::wait(int32_t module) {
   send_held();
   const WaitWatch watch(rank_, rank_.times.waited_for_parameters);
+  const Span span(rank_.compute != nullptr ? rank_.track : nullptr,
+                  "wait for parameters", rank_.label_of(module));
   wait_elsewhere(module, rank_.compute.get());
 }
 

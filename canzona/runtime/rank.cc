@@ -38,7 +38,35 @@ GroupLanes group_lanes(Engine& engine, bool ordered) {
           std::make_shared<EngineLane>(engine.make_lane())};
 }
 
+bool is_timed(const RuntimeOptions& options) {
+  return options.timed_waits || options.trace != nullptr;
+}
+
 }  // namespace
+
+Rank::Timed::Timed(Rank& rank, bool traced)
+    : times(rank.engine,
+            [&rank] {
+              const Trace* trace = rank.options.trace;
+              return trace != nullptr ? trace->now() : steady_nanoseconds();
+            }),
+      compute(
+          times.add([&rank](Event& event) { rank.engine.record_in(event); })),
+      gradients(times.add([&rank](Event& event) {
+        static_cast<EngineLane&>(*rank.lanes.gradients).record_in(event);
+      })),
+      parameters(times.add([&rank](Event& event) {
+        static_cast<EngineLane&>(*rank.lanes.parameters).record_in(event);
+      })) {
+  if (!traced) return;
+  const auto add = [&](const char* name, LaneClock& clock) {
+    return rank.options.trace->add_track(
+        rank.known_as, cat(rank.prefix, "GPU stream, ", name), &clock);
+  };
+  compute_track = add("compute", compute);
+  gradients_track = add("gradients", gradients);
+  parameters_track = add("parameters", parameters);
+}
 
 Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
            const RuntimeOptions& the_options, Track* the_track,
@@ -63,10 +91,16 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
             pool_sizes(part, at.stage), engine),
       compute(compute_lane(world, engine, options)),
       lanes(group_lanes(engine, compute != nullptr)),
-      track(the_track),
+      timed(compute != nullptr && is_timed(options)
+                ? std::make_unique<Timed>(*this, options.trace != nullptr)
+                : nullptr),
+      track(timed != nullptr ? timed->compute_track : the_track),
       groups(
           world, part, wire_ops(), lanes, queue_capacity(part),
-          [this](const std::string& name) { return add_track(name); }, prefix),
+          [this](const std::string& name, const Lane* lane) {
+            return add_track(name, lane);
+          },
+          prefix),
       edge_(compute != nullptr ? compute->make_mark() : nullptr) {
   for (int32_t m = 0; m < num_modules(part.model); ++m)
     module_labels.push_back(label(cat(
@@ -87,6 +121,36 @@ void Rank::drain() noexcept {
     } catch (const std::exception&) {
       return;  // the device is lost, as whoever uses it hears
     }
+  if (timed == nullptr) return;
+  try {
+    engine.synchronize();
+    for (Track* of : {timed->compute_track, timed->gradients_track,
+                      timed->parameters_track})
+      if (of != nullptr) of->settle();
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
+Track* Rank::add_track(const std::string& name, const Lane* lane) const {
+  if (options.trace == nullptr) return nullptr;
+  if (lane == nullptr) return options.trace->add_track(known_as, prefix + name);
+  return lane == lanes.gradients.get() ? timed->gradients_track
+                                       : timed->parameters_track;
+}
+
+// They lie one behind the other in compute's work.
+void Rank::add_waits() {
+  if (timed == nullptr) return;
+  LaneClock& clock = timed->compute;
+  for (; !waits_.empty() && clock.is_passed(waits_.front().end);
+       waits_.pop_front()) {
+    const LaneWait& wait = waits_.front();
+    *wait.seconds += 1e-9 * static_cast<double>(clock.time_of(wait.end) -
+                                                clock.time_of(wait.begin));
+    clock.forget(wait.begin);
+    clock.forget(wait.end);
+  }
 }
 
 std::string_view Rank::label(const std::string& text) {
@@ -110,20 +174,33 @@ std::vector<ShownEntry> Rank::show(const std::vector<ScheduleEntry>& list) {
   return shown;
 }
 
+WaitWatch::OfHost::OfHost(Rank& rank, double& seconds)
+    : watch(seconds),
+      links(rank.groups.links_busy()),
+      exchange(rank.groups.exchange_busy()) {}
+
 WaitWatch::WaitWatch(Rank& rank, double& seconds)
-    : rank_(rank),
-      watch_(seconds),
-      links_(rank.groups.links_busy()),
-      exchange_(rank.groups.exchange_busy()) {}
+    : rank_(rank), seconds_(seconds) {
+  if (rank.compute == nullptr)
+    host_.emplace(rank, seconds);
+  else if (rank.options.timed_waits)
+    begin_ = rank.timed->compute.stamp();
+}
 
 WaitWatch::~WaitWatch() {
+  if (rank_.compute != nullptr) {
+    if (rank_.options.timed_waits)
+      rank_.waits_.push_back({begin_, rank_.timed->compute.stamp(), &seconds_});
+    return;
+  }
   if (!rank_.groups.has_links()) return;
   const auto seconds = [](std::chrono::nanoseconds time) {
     return std::chrono::duration<double>(time).count();
   };
   RuntimeTimes& times = rank_.times;
-  times.links_exposed += seconds(rank_.groups.links_busy() - links_);
-  times.exchange_exposed += seconds(rank_.groups.exchange_busy() - exchange_);
+  times.links_exposed += seconds(rank_.groups.links_busy() - host_->links);
+  times.exchange_exposed +=
+      seconds(rank_.groups.exchange_busy() - host_->exchange);
 }
 
 void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch) {

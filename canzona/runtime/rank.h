@@ -3,8 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -16,6 +18,7 @@
 #include "canzona/plan/schedule/rank_entries.h"
 #include "canzona/rules/tensor_batch.h"
 #include "canzona/runtime/groups.h"
+#include "canzona/runtime/lane_times.h"
 #include "canzona/runtime/rank_store.h"
 #include "canzona/runtime/runtime.h"
 
@@ -77,6 +80,15 @@ struct Rank {
   // they return.
   const std::unique_ptr<Lane> compute;
   const GroupLanes lanes;
+  // Where lanes are to be timed; else null.
+  struct Timed {
+    Timed(Rank& rank, bool traced);
+    LaneTimes times;
+    LaneClock &compute, &gradients, &parameters;
+    Track *compute_track = nullptr, *gradients_track = nullptr,
+          *parameters_track = nullptr;
+  };
+  const std::unique_ptr<Timed> timed;
   // In the engine's memory: not 0 if the step leaves weights and states as they
   // are. Null where this thread knows that before it begins.
   const int32_t* skip = nullptr;
@@ -99,12 +111,9 @@ struct Rank {
     if (lanes.gradients != nullptr) return lanes.gradients->ops();
     return options.wire_ops != nullptr ? *options.wire_ops : cpu_wire_ops();
   }
-  // One more thread of this rank; null without a trace.
-  Track* add_track(const std::string& name) const {
-    return options.trace == nullptr
-               ? nullptr
-               : options.trace->add_track(known_as, prefix + name);
-  }
+  // One more thread of this rank, or the lane that takes its place; null
+  // without a trace.
+  Track* add_track(const std::string& name, const Lane* lane) const;
   // Text that lives as long as this, and as the trace if there is one.
   std::string_view label(const std::string& text);
   std::string_view label_of(int32_t module) const {
@@ -132,13 +141,23 @@ struct Rank {
   void settle(const Courier& courier);
   // Ends what was issued; for whoever gives memory back.
   void drain() noexcept;
+  // Adds what compute's lane has waited, as far as it has come, to `times`.
+  void add_waits();
 
  private:
+  friend class WaitWatch;
+  struct LaneWait {
+    int64_t begin, end;  // stamps of compute
+    double* seconds;     // in `times`
+  };
+
   const std::unique_ptr<Mark> edge_;
+  std::deque<LaneWait> waits_;
 };
 
-// Compute stands still as long as it lives: adds that time, and how long links
-// were busy meanwhile.
+// Compute stands still as long as it lives: adds that time to one of the rank's
+// times, and how long links were busy meanwhile. Where compute has a lane, it
+// is the lane that stands still.
 class WaitWatch {
  public:
   WaitWatch(Rank& rank, double& seconds);
@@ -147,9 +166,16 @@ class WaitWatch {
   WaitWatch& operator=(const WaitWatch&) = delete;
 
  private:
+  struct OfHost {
+    explicit OfHost(Rank& rank, double& seconds);
+    Stopwatch watch;
+    std::chrono::nanoseconds links, exchange;
+  };
+
   Rank& rank_;
-  Stopwatch watch_;
-  std::chrono::nanoseconds links_, exchange_;
+  double& seconds_;
+  std::optional<OfHost> host_;
+  int64_t begin_ = 0;
 };
 
 // Elements of `bytes` each, as copies say, and the way back.

@@ -194,6 +194,7 @@ RankParts::RankParts(const Plan& the_plan, Communicator& world, Engine& engine,
   Track* track = options.trace == nullptr
                      ? nullptr
                      : options.trace->add_track(world.rank(), "compute");
+  track_ = track;
   for (const RankInPart& in : parts_of_rank(plan, world.rank())) {
     const PlanPart& part = plan.parts[index(in.part)];
     if (part.of_experts)
@@ -272,6 +273,7 @@ void RankParts::issue_step(const StepSettings& settings) {
   outcome_ = {};
   {
     const Stopwatch watch(outcome_.seconds);
+    const Span issued(is_ordered() ? track_ : nullptr, "issue the step");
     const Span span(first().rank.track, "step");
     check_gradients(settings);
     for (const auto& part : parts_) {

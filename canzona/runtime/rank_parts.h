@@ -129,6 +129,7 @@ class RankParts {
   std::unique_ptr<Communicator> of_experts_;  // with this ep coordinate
   std::vector<std::unique_ptr<RankPart>> parts_;
   std::vector<LocalTensor> tensors_;  // of the whole model
+  Track* track_ = nullptr;            // of the thread that calls
   GradientCheck check_;
   OrderedCheck ordered_check_;
   StepOutcome outcome_;

@@ -181,6 +181,7 @@ RuntimeTimes Runtime::times() const {
   };
   RuntimeTimes times;
   for (const auto& part : parts_->all()) {
+    part->rank.add_waits();
     const RuntimeTimes& own = part->rank.times;
     times.waited_for_gradients += own.waited_for_gradients;
     times.waited_in_step += own.waited_in_step;

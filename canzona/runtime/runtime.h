@@ -62,7 +62,12 @@ struct RuntimeOptions {
   // their collectives (Communicator::can_order), calls only issue, and nobody
   // waits. false: every collective waits for the engine, and the caller for it.
   bool ordered = true;
-  Trace* trace = nullptr;  // outlives the runtime
+  // Then the engine's waits are measured, by marks in its work, for
+  // RuntimeTimes.
+  bool timed_waits = false;
+  // Outlives the runtime. Where calls only issue, spans are those of the
+  // device, and complete when the runtime has ended.
+  Trace* trace = nullptr;
 };
 
 struct StepSettings {
@@ -88,6 +93,8 @@ struct StepOutcome {
 };
 
 // Seconds this rank's compute has waited, and its links were busy, so far.
+// Where calls only issue, the engine is who waits, as far as it has come, and
+// only if RuntimeOptions::timed_waits asks for it; else it is this thread.
 struct RuntimeTimes {
   double waited_for_gradients = 0;
   double waited_in_step = 0;  // for gathers and scatters of matrices
@@ -100,7 +107,8 @@ struct RuntimeTimes {
   // With gathers and scatters of matrices alone; those of a plan's parts are
   // added up.
   double exchange_busy = 0;
-  // The part of these two in which compute waited; only with modelled links.
+  // The part of these two in which compute waited; only where links are modelled
+  // and collectives are not only issued.
   double links_exposed = 0;
   double exchange_exposed = 0;
   double waited() const {

@@ -37,9 +37,22 @@ int64_t steady_nanoseconds() {
 }
 
 Track::Track(int rank, int number, std::string name, size_t most_events,
-             TraceClock clock)
-    : rank_(rank), number_(number), name_(std::move(name)), clock_(clock) {
+             TraceClock clock, TrackClock* device)
+    : rank_(rank),
+      number_(number),
+      name_(std::move(name)),
+      clock_(clock),
+      device_(device) {
   events_.reserve(most_events);
+}
+
+void Track::settle() {
+  if (device_ == nullptr) return;
+  for (Event& event : events_) {
+    event.begin = device_->time_of(event.begin);
+    if (event.kind == Kind::kSpan) event.end = device_->time_of(event.end);
+  }
+  device_ = nullptr;
 }
 
 void Track::add(const Event& event) {
@@ -68,11 +81,11 @@ void Track::add_flow_end(std::string_view name, int64_t id) {
 Trace::Trace(size_t most_events_per_track, TraceClock clock)
     : most_events_(most_events_per_track), clock_(clock), start_(clock()) {}
 
-Track* Trace::add_track(int rank, std::string name) {
+Track* Trace::add_track(int rank, std::string name, TrackClock* device) {
   const std::lock_guard lock(mutex_);
   const auto number = static_cast<int>(tracks_.size());
   tracks_.push_back(std::make_unique<Track>(rank, number, std::move(name),
-                                            most_events_, clock_));
+                                            most_events_, clock_, device));
   return tracks_.back().get();
 }
 

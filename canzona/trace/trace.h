@@ -21,6 +21,10 @@
 // of which track (`otherData`), and so does losses(). Texts are not copied:
 // they live as long as the trace; those made at run time are handed to keep().
 // `json` is called when no thread writes.
+//
+// What a device does later than it is told to is timed by the device: a track
+// with a TrackClock takes points in the device's work for times, and settle()
+// asks for these when the device has passed them.
 #pragma once
 
 #include <cstdint>
@@ -47,12 +51,27 @@ struct SpanFacts {
   int64_t bytes = -1;             // that it moves or works on; below 0: none
 };
 
+// Points in the work of a device, and when it came to them.
+class TrackClock {
+ public:
+  virtual ~TrackClock() = default;
+  // A number for the point after all that the device was told so far.
+  virtual int64_t stamp() = 0;
+  // In nanoseconds of the trace's clock; of a point that is passed.
+  virtual int64_t time_of(int64_t stamp) = 0;
+};
+
 class Track {
  public:
   Track(int rank, int number, std::string name, size_t most_events,
-        TraceClock clock);
+        TraceClock clock, TrackClock* device);
 
-  int64_t now() const { return clock_(); }
+  int64_t now() const {
+    return device_ != nullptr ? device_->stamp() : clock_();
+  }
+  // All points are passed: they become times. The device's clock may end then,
+  // and nothing more is added. Nothing to do on a track without one.
+  void settle();
   void add_span(const SpanFacts& facts, int64_t begin, int64_t end);
   void add_count(std::string_view name, int64_t value);
   void add_flow_begin(std::string_view name, int64_t id);
@@ -75,6 +94,7 @@ class Track {
   int number_;
   std::string name_;
   TraceClock clock_;
+  TrackClock* device_;
   std::vector<Event> events_;
   int64_t dropped_ = 0;
 };
@@ -87,7 +107,8 @@ class Trace {
                  TraceClock clock = steady_nanoseconds);
 
   // Lives as long as the trace. Any thread may call.
-  Track* add_track(int rank, std::string name);
+  Track* add_track(int rank, std::string name, TrackClock* device = nullptr);
+  int64_t now() const { return clock_(); }
 
   // The same text, living as long as the trace; equal ones are kept once. Any
   // thread may call.

@@ -1,7 +1,9 @@
-// For tests: a link clock whose time passes only by sleeping.
+// For tests: link clocks whose time passes only by sleeping, of one rank, or of
+// all ranks and their lanes together.
 #pragma once
 
 #include <algorithm>
+#include <mutex>
 
 #include "canzona/comm/thread/link_model.h"
 
@@ -15,6 +17,22 @@ class TestClock final : public LinkClock {
   }
 
  private:
+  std::chrono::nanoseconds now_{0};
+};
+
+class SharedTestClock final : public LinkClock {
+ public:
+  std::chrono::nanoseconds now() override {
+    const std::lock_guard lock(mutex_);
+    return now_;
+  }
+  void sleep_until(std::chrono::nanoseconds time) override {
+    const std::lock_guard lock(mutex_);
+    now_ = std::max(now_, time);
+  }
+
+ private:
+  std::mutex mutex_;
   std::chrono::nanoseconds now_{0};
 };
 

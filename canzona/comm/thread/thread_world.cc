@@ -34,8 +34,10 @@ ThreadWorld::ThreadWorld(int size, const Options& options)
   CANZONA_CHECK(
       options_.clocks.empty() || std::cmp_equal(options_.clocks.size(), size),
       options_.clocks.size(), " clocks for ", size, " ranks");
-  if (options_.link)
-    schedule_ = std::make_unique<LinkSchedule>(*options_.link, size);
+  if (!options_.link) return;
+  schedule_ = std::make_unique<LinkSchedule>(*options_.link, size);
+  pacer_ = std::make_unique<LanePacer>(*schedule_, clock(0));
+  if (options_.on_pacer) options_.on_pacer(*pacer_);
 }
 
 LinkClock* ThreadWorld::clock(int world_rank) const {
@@ -58,6 +60,7 @@ void ThreadWorld::abort(std::string_view reason) {
       inbox.changed.notify_all();
     }
   }
+  if (pacer_ != nullptr) pacer_->release();
   if (options_.gate != nullptr) options_.gate->open_for_good();
 }
 
@@ -106,6 +109,8 @@ class ThreadTransport final : public Transport {
     written_ = lane_->make_mark();
     for (int peer = 0; peer < size(); ++peer)
       taken_.push_back(lane_->make_mark());
+    if (LanePacer* pacer = world_->pacer())
+      line_ = pacer->add_line(group_, rank_, *lane_);
   }
   ~ThreadTransport() override { leave(); }
 
@@ -114,14 +119,14 @@ class ThreadTransport final : public Transport {
 
   void copy_by(const WireOps& ops) override { ops_ = &ops; }
   Lane* lane() override { return lane_.get(); }
-  // Modelled links know when messages are there, and a lane does not tell.
-  bool can_order() const override { return world_->schedule() == nullptr; }
+  bool can_order() const override { return true; }
   std::unique_ptr<Transport> ordered_subgroup(
       std::span<const int> members, int64_t id, int color, Deadline until,
       std::shared_ptr<Lane> lane) override;
   void set_of_host(bool of_host) override { of_host_ = of_host; }
   bool can_show() const override { return lane_ != nullptr; }
-  void post_show(int to, std::span<const std::byte> data) override;
+  void post_show(int to, std::span<const std::byte> data,
+                 int64_t wire_bytes) override;
   void post_look(int from, int64_t bytes, const std::byte** where) override;
   void end_looks() override;
   void post_send(int to, std::span<const std::byte> data) override;
@@ -173,6 +178,7 @@ class ThreadTransport final : public Transport {
     std::span<const std::byte> sent;
     bool is_in_inbox = false;
     bool shown = false;  // what is sent
+    int64_t wire_bytes = 0;
     const std::byte** where = nullptr;
     bool looking = false;
   };
@@ -208,6 +214,14 @@ class ThreadTransport final : public Transport {
   void count(int rank, Time ready, Time end);
   Time post_time() const { return follows_ ? passed_ : link_time(); }
   void wait_for_link(Deadline until);
+  // With a lane: the clock hears of the exchange under way, and the lane of its
+  // end.
+  void begin_pacing();
+  void end_pacing();
+  bool is_looking() const {
+    return std::ranges::any_of(
+        pending_, [](const Pending& with) { return with.looking; });
+  }
 
   std::shared_ptr<ThreadWorld> world_;
   std::shared_ptr<ThreadGroup> group_;
@@ -218,6 +232,8 @@ class ThreadTransport final : public Transport {
   // what was taken from a rank when that one has waited for it.
   std::shared_ptr<Mark> written_;
   std::vector<std::shared_ptr<Mark>> taken_;  // by rank
+  LanePacer::Line* line_ = nullptr;           // where links are modelled
+  std::optional<uint32_t> paced_;  // number of the exchange under way
   bool of_host_ = false;
   bool looks_ended_ = false;
   int num_outgoing_ = 0;  // to be put in inboxes
@@ -231,6 +247,7 @@ class ThreadTransport final : public Transport {
 
 void ThreadTransport::leave() noexcept {
   retract();
+  if (line_ != nullptr) world_->pacer()->remove(std::exchange(line_, nullptr));
   count_links(nullptr);
   for (int peer = 0; peer < size(); ++peer) {
     Inbox& inbox = group_->inbox(peer);
@@ -256,6 +273,7 @@ void ThreadTransport::post_send(int to, std::span<const std::byte> data) {
   ++num_pending_;
   if (is_ordered()) {
     with.sent = data;
+    with.wire_bytes = static_cast<int64_t>(data.size());
     with.is_in_inbox = false;
     ++num_outgoing_;
     return;
@@ -283,15 +301,29 @@ void ThreadTransport::put_in_inboxes() {
   for (int peer = 0; peer < size(); ++peer) {
     const Pending& with = pending_[static_cast<size_t>(peer)];
     if (with.sending && !with.is_in_inbox)
-      put_in_inbox(peer, {State::kPosted, with.sent.data(),
-                          static_cast<int64_t>(with.sent.size()), Time{0},
-                          written_, with.shown});
+      put_in_inbox(peer,
+                   {State::kPosted, with.sent.data(),
+                    static_cast<int64_t>(with.sent.size()), Time{0}, written_,
+                    with.shown, line_, paced_.value_or(0), with.wire_bytes});
   }
 }
 
-void ThreadTransport::post_show(int to, std::span<const std::byte> data) {
+void ThreadTransport::begin_pacing() {
+  if (line_ != nullptr && is_ordered() && !paced_ && num_pending_ > 0)
+    paced_ = world_->pacer()->begin(*line_);
+}
+
+void ThreadTransport::end_pacing() {
+  if (!paced_ || num_pending_ > 0 || is_looking()) return;
+  paced_.reset();
+  world_->pacer()->end(*line_);
+}
+
+void ThreadTransport::post_show(int to, std::span<const std::byte> data,
+                                int64_t wire_bytes) {
   post_send(to, data);
   pending_[static_cast<size_t>(to)].shown = true;
+  pending_[static_cast<size_t>(to)].wire_bytes = wire_bytes;
 }
 
 void ThreadTransport::post_look(int from, int64_t bytes,
@@ -303,8 +335,7 @@ void ThreadTransport::post_look(int from, int64_t bytes,
 
 void ThreadTransport::end_looks() {
   looks_ended_ = true;
-  const auto is_looking = [](const Pending& with) { return with.looking; };
-  if (std::ranges::none_of(pending_, is_looking)) return;
+  if (!is_looking()) return;
   // One for all who showed: each has waited for it before it shows again.
   const std::shared_ptr<Mark>& read = taken_[static_cast<size_t>(rank_)];
   lane_->record(*read);
@@ -329,6 +360,7 @@ void ThreadTransport::post_receive(int from, std::span<std::byte> data) {
 // time, and if all began with rank 0, they would stand in line at its port.
 bool ThreadTransport::poll() {
   follows_ = false;
+  begin_pacing();
   put_in_inboxes();
   if (!waiting_since_) waiting_since_ = link_time();
   for (int step = 0; step < size(); ++step) {
@@ -349,6 +381,7 @@ bool ThreadTransport::poll() {
   passed_ = std::max(last_arrival_, *waiting_since_);
   last_arrival_ = Time{0};
   waiting_since_.reset();
+  end_pacing();
   return true;
 }
 
@@ -391,6 +424,9 @@ Time ThreadTransport::take(int from, const Inbox::Letter& letter) {
   }
   CANZONA_CHECK(letter.shown == (with.where != nullptr), "rank ", from,
                 " does not do what is expected of it");
+  if (line_ != nullptr)
+    world_->pacer()->add_message(*letter.line, letter.exchange, *line_, *paced_,
+                                 letter.wire_bytes);
   lane_->wait_for(*letter.written);
   if (letter.shown) {
     *with.where = letter.data;
@@ -519,6 +555,7 @@ void ThreadTransport::retract() noexcept {
   }
   num_pending_ = num_outgoing_ = 0;
   waiting_since_.reset();
+  paced_.reset();
 }
 
 int ThreadTransport::lost_peer() {

@@ -2,11 +2,12 @@
 // inbox per rank, and the word that ends them all.
 //
 // A sender posts a pointer in the receiver's inbox; the receiver copies, then
-// puts a receipt in the sender's. So a message is copied once. If messages are
-// only issued to a lane, letter and receipt carry marks: the receiver's lane
-// waits for the sender's to have come to the letter, and the sender's for the
-// copy. Threads meet to hand over pointers and marks; nobody waits for a
-// device.
+// puts a receipt in the sender's. So a message is copied once. If messages
+// are only issued to a lane, letter and receipt carry marks: the receiver's
+// lane waits for the sender's to have come to the letter, and the sender's for
+// the copy. Threads meet to hand over pointers and marks; nobody waits for a
+// device. If links are modelled, too, the lanes wait for a clock
+// (lane_pacer.h).
 #pragma once
 
 #include <atomic>
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,6 +28,7 @@
 #include <vector>
 
 #include "canzona/comm/thread/gate.h"
+#include "canzona/comm/thread/lane_pacer.h"
 #include "canzona/comm/thread/link_model.h"
 #include "canzona/comm/transport.h"
 #include "canzona/comm/wire_ops.h"
@@ -44,6 +47,10 @@ struct Inbox {
     std::chrono::nanoseconds ready{0};
     std::shared_ptr<Mark> written = {};  // with a lane: the data is there
     bool shown = false;                  // to be read where it lies
+    // With a lane and modelled links: the exchange that it belongs to.
+    LanePacer::Line* line = nullptr;
+    uint32_t exchange = 0;
+    int64_t wire_bytes = 0;
   };
   struct Receipt {
     bool given = false;
@@ -82,16 +89,21 @@ class ThreadWorld {
   struct Options {
     const WireOps* ops = &cpu_wire_ops();
     std::optional<LinkModel> link = {};
-    // By rank; without them the link waits in real time.
+    // By rank; without them the link waits in real time. Of lanes the first
+    // one's counts, and nobody but LanePacer::pass_time() lets it pass.
     std::vector<LinkClock*> clocks = {};
     // For tests. Outlives the world.
     Gate* gate = nullptr;
+    // For tests: called with the pacer of a world that has clocks.
+    std::function<void(LanePacer&)> on_pacer = {};
   };
 
   ThreadWorld(int size, const Options& options);
 
   const WireOps& ops() const { return *options_.ops; }
   LinkSchedule* schedule() { return schedule_.get(); }
+  // Null where no links are modelled.
+  LanePacer* pacer() { return pacer_.get(); }
   LinkClock* clock(int world_rank) const;
   Gate* gate() const { return options_.gate; }
 
@@ -114,6 +126,7 @@ class ThreadWorld {
 
   Options options_;
   std::unique_ptr<LinkSchedule> schedule_;
+  std::unique_ptr<LanePacer> pacer_;
   std::shared_ptr<ThreadGroup> everyone_;
   std::atomic<bool> aborted_ = false;
   mutable std::mutex mutex_;  // of all below

@@ -9,6 +9,7 @@
 #include "canzona/base/text.h"
 #include "canzona/linalg/cuda/algebra/algebra.h"
 #include "canzona/linalg/cuda/cuda_lane.h"
+#include "canzona/linalg/cuda/cuda_words.h"
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda/graph/graphs.h"
 #include "canzona/linalg/cuda/graph/notice.h"
@@ -154,8 +155,9 @@ namespace {
 // Copies and order of work on a GPU.
 class StreamEvent final : public Event {
  public:
-  StreamEvent() {
-    check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming),
+  explicit StreamEvent(bool timed) {
+    check_cuda(cudaEventCreateWithFlags(
+                   &event_, timed ? cudaEventDefault : cudaEventDisableTiming),
                "cudaEventCreateWithFlags");
   }
   ~StreamEvent() override { cudaEventDestroy(event_); }
@@ -178,6 +180,14 @@ class StreamEvent final : public Event {
   void wait() override {
     check_cuda(cudaEventSynchronize(event_), "cudaEventSynchronize");
   }
+  double seconds_after(const Event& earlier) const override {
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(
+                   &milliseconds,
+                   static_cast<const StreamEvent&>(earlier).event_, event_),
+               "cudaEventElapsedTime");
+    return 1e-3 * milliseconds;
+  }
 
  private:
   cudaEvent_t event_ = nullptr;
@@ -186,7 +196,10 @@ class StreamEvent final : public Event {
 }  // namespace
 
 std::unique_ptr<Event> make_cuda_event() {
-  return std::make_unique<StreamEvent>();
+  return std::make_unique<StreamEvent>(false);
+}
+std::unique_ptr<Event> make_timed_cuda_event() {
+  return std::make_unique<StreamEvent>(true);
 }
 void record_cuda_event(Event& event, cudaStream_t stream) {
   static_cast<StreamEvent&>(event).record(stream);
@@ -260,6 +273,9 @@ std::unique_ptr<Event> CudaEngine::record() {
 }
 
 std::unique_ptr<Event> CudaEngine::make_event() { return make_cuda_event(); }
+std::unique_ptr<Event> CudaEngine::make_timed_event() {
+  return make_timed_cuda_event();
+}
 
 void CudaEngine::record_in(Event& event) {
   needs_results();
@@ -274,6 +290,10 @@ void CudaEngine::wait_until(const Event& event) {
 std::unique_ptr<MemoryLane> CudaEngine::make_lane() { return make_cuda_lane(); }
 
 std::unique_ptr<Notice> CudaEngine::make_notice() { return make_cuda_notice(); }
+
+void CudaEngine::idle(double seconds) {
+  if (!dry("idle", seconds)) launch_idle(stream(), seconds);
+}
 
 void CudaEngine::synchronize() {
   needs_results();

@@ -137,11 +137,13 @@ class CudaEngine final : public Engine {
   void wait_for(Engine& other) override;
   std::unique_ptr<Event> record() override;
   std::unique_ptr<Event> make_event() override;
+  std::unique_ptr<Event> make_timed_event() override;
   void record_in(Event& event) override;
   void wait_until(const Event& event) override;
   std::unique_ptr<MemoryLane> make_lane() override;
   std::unique_ptr<Notice> make_notice() override;
   void synchronize() override;
+  void idle(double seconds) override;
 
   // graph/repeat.cc
   void repeat(const std::function<void()>& work) override;
@@ -154,6 +156,8 @@ class CudaEngine final : public Engine {
   void set_products(Products products) override { products_ = products; }
   void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                ConstMatrices b, Op op_b, double beta) override;
+  void bf16_product(Matrices c, ConstMatrices a, Op op_a, ConstMatrices b,
+                    Op op_b) override;
   void symmetric_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                          double beta) override;
   // The same, but above the diagonal is nothing of use afterwards.

@@ -22,6 +22,7 @@ std::unique_ptr<MemoryLane> make_cuda_lane();
 
 // All events of lanes and engines of the GPU are such.
 std::unique_ptr<Event> make_cuda_event();
+std::unique_ptr<Event> make_timed_cuda_event();
 void record_cuda_event(Event& event, cudaStream_t stream);
 // Nothing if it was never recorded.
 void wait_for_cuda_event(const Event& event, cudaStream_t stream);

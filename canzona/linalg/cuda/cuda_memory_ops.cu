@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "canzona/linalg/cuda/cuda_lane.h"
+#include "canzona/linalg/cuda/cuda_words.h"
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/exact.cuh"
@@ -392,15 +393,33 @@ class CudaMemoryOps final : public CudaStreamOps {
 
 class CudaLane final : public MemoryLane {
  public:
+  CudaLane() = default;
+  // What was issued may still use its words.
+  ~CudaLane() override {
+    if (!words_.empty()) cudaStreamSynchronize(ops_.own.stream());
+  }
+  CudaLane(const CudaLane&) = delete;
+  CudaLane& operator=(const CudaLane&) = delete;
+
   const MemoryOps& ops() const override { return ops_; }
   std::unique_ptr<Event> make_event() const override {
     return make_cuda_event();
+  }
+  std::unique_ptr<Event> make_timed_event() const override {
+    return make_timed_cuda_event();
   }
   void record_in(Event& event) override {
     record_cuda_event(event, ops_.own.stream());
   }
   void wait_until(const Event& event) override {
     wait_for_cuda_event(event, ops_.own.stream());
+  }
+  std::atomic<uint32_t>& make_word() override { return words_.make(); }
+  void write(std::atomic<uint32_t>& word, uint32_t value) override {
+    CudaWords::write(ops_.own.stream(), word, value);
+  }
+  void wait_until(const std::atomic<uint32_t>& word, uint32_t value) override {
+    CudaWords::wait(ops_.own.stream(), word, value);
   }
   void* native() override { return ops_.own.stream(); }
 
@@ -410,6 +429,7 @@ class CudaLane final : public MemoryLane {
     OpsStream own{false};
   };
   LaneOps ops_;
+  CudaWords words_;
 };
 
 }  // namespace

@@ -196,14 +196,40 @@ LtProducts& CudaEngine::lt_products() {
   return *lt_products_;
 }
 
-void CudaEngine::product(Matrices c, double alpha, ConstMatrices a, Op op_a,
-                         ConstMatrices b, Op op_b, double beta) {
+namespace {
+
+// Returns the inner side.
+int64_t check_sides(const Matrices& c, const ConstMatrices& a, Op op_a,
+                    const ConstMatrices& b, Op op_b) {
   const int64_t inner = op_a == Op::kNone ? a.cols : a.rows;
   CANZONA_CHECK_EQ(c.rows, op_a == Op::kNone ? a.rows : a.cols, "rows");
   CANZONA_CHECK_EQ(c.cols, op_b == Op::kNone ? b.cols : b.rows, "columns");
   CANZONA_CHECK_EQ(inner, op_b == Op::kNone ? b.rows : b.cols, "inner side");
   CANZONA_CHECK_EQ(a.count, c.count, "matrices in a batch");
   CANZONA_CHECK_EQ(b.count, c.count, "matrices in a batch");
+  return inner;
+}
+
+}  // namespace
+
+void CudaEngine::bf16_product(Matrices c, ConstMatrices a, Op op_a,
+                              ConstMatrices b, Op op_b) {
+  const int64_t inner = check_sides(c, a, op_a, b, op_b);
+  CANZONA_CHECK(a.dtype == DType::kBf16 && b.dtype == DType::kBf16 &&
+                    c.dtype == DType::kFp32,
+                "types of a product");
+  CANZONA_CHECK(lies_as_its_shape_says(a) && lies_as_its_shape_says(b),
+                "bf16 matrices that are not aligned");
+  if (c.elements() == 0 || c.count == 0 || inner == 0) return;
+  DenseProduct product(*this, lt_products(), c, 1, 0);
+  product.take(a, op_a, b, op_b, nullptr);
+  product.multiply_rows(0, c.rows, c.cols);
+  product.give();
+}
+
+void CudaEngine::product(Matrices c, double alpha, ConstMatrices a, Op op_a,
+                         ConstMatrices b, Op op_b, double beta) {
+  const int64_t inner = check_sides(c, a, op_a, b, op_b);
   CANZONA_CHECK(a.dtype == c.dtype && b.dtype == c.dtype, "types of a product");
   if (c.elements() == 0 || c.count == 0) return;
   DenseProduct product(*this, lt_products(), c, alpha, beta);

@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <bit>
+
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda/test_support.h"
+#include "canzona/linalg/engine_memory.h"
 
 namespace canzona::cuda_dense_test {
 namespace {
@@ -260,6 +263,71 @@ TEST_F(CudaParts, SymmetricProductsStaySymmetric) {
   EXPECT_TRUE(exactly_symmetric(plain(found[2])));
   EXPECT_LE(distance(plain(found[0]), plain(found[2])),
             1e-4 * norm(plain(found[0])));
+}
+
+class CudaBf16Products : public GpuTest {};
+
+// Small whole numbers, of which all sums are exact. Their bf16 is the upper
+// half of their fp32.
+int small_number(int64_t i, int64_t seed) {
+  return static_cast<int>((i * 7 + seed * 13) % 5) - 2;
+}
+
+Matrices bf16_matrix(Engine& engine, EngineMemory& memory, int64_t rows,
+                     int64_t cols, int64_t seed) {
+  std::vector<uint16_t> values;
+  for (int64_t i = 0; i < rows * cols; ++i)
+    values.push_back(static_cast<uint16_t>(
+        std::bit_cast<uint32_t>(static_cast<float>(small_number(i, seed))) >>
+        16));
+  const Run run = memory.take(rows * cols, DType::kBf16);
+  engine.upload(run.data, reinterpret_cast<const std::byte*>(values.data()),
+                rows * cols * 2);
+  return {run.data, DType::kBf16, rows, cols, cols, 1, rows * cols, nullptr};
+}
+
+TEST_F(CudaBf16Products, AreThoseOfForwardAndBackward) {
+  constexpr int64_t kTokens = 64, kIn = 48, kOut = 24;
+  EngineMemory memory(gpu());
+  const auto number = [](int64_t row, int64_t col, int64_t cols, int64_t seed) {
+    return small_number(row * cols + col, seed);
+  };
+  const Matrices x = bf16_matrix(gpu(), memory, kTokens, kIn, 1),
+                 w = bf16_matrix(gpu(), memory, kOut, kIn, 2),
+                 dy = bf16_matrix(gpu(), memory, kTokens, kOut, 3);
+  const auto expect = [&](int64_t rows, int64_t cols, int64_t inner, auto run,
+                          auto left, auto right) {
+    const Run c = memory.take(rows * cols);
+    run(matrices(reinterpret_cast<float*>(c.data), rows, cols));
+    const auto found = memory.get<float>(c.data, rows * cols);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < cols; ++j) {
+        int sum = 0;
+        for (int64_t k = 0; k < inner; ++k) sum += left(i, k) * right(k, j);
+        ASSERT_EQ(found[static_cast<size_t>(i * cols + j)],
+                  static_cast<float>(sum))
+            << i << ", " << j;
+      }
+  };
+  expect(
+      kTokens, kOut, kIn,
+      [&](Matrices c) {
+        gpu().bf16_product(c, x, Op::kNone, w, Op::kTranspose);
+      },
+      [&](int64_t i, int64_t k) { return number(i, k, kIn, 1); },
+      [&](int64_t k, int64_t j) { return number(j, k, kIn, 2); });
+  expect(
+      kTokens, kIn, kOut,
+      [&](Matrices c) { gpu().bf16_product(c, dy, Op::kNone, w, Op::kNone); },
+      [&](int64_t i, int64_t k) { return number(i, k, kOut, 3); },
+      [&](int64_t k, int64_t j) { return number(k, j, kIn, 2); });
+  expect(
+      kOut, kIn, kTokens,
+      [&](Matrices c) {
+        gpu().bf16_product(c, dy, Op::kTranspose, x, Op::kNone);
+      },
+      [&](int64_t i, int64_t k) { return number(k, i, kOut, 3); },
+      [&](int64_t k, int64_t j) { return number(k, j, kIn, 1); });
 }
 
 }  // namespace

@@ -102,13 +102,13 @@ void ExchangedUpdate::carry_out(const ShownEntry& shown) {
 
 void ExchangedUpdate::wait(Works& works) {
   for (Work& work : works) {
-    if (rank_.compute != nullptr || work.done()) {
-      work.order(rank_.compute.get());  // may have failed
+    if (rank_.compute == nullptr && work.done()) {
+      work.order(nullptr);  // may have failed
       continue;
     }
     const WaitWatch watch(rank_, rank_.times.waited_in_step);
     const Span span(rank_.track, "wait");
-    work.wait();
+    work.order(rank_.compute.get());
   }
 }
 

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "canzona/base/json_reader.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/number_stream.h"
 #include "canzona/runtime/digest/logical_digest.h"
@@ -28,6 +29,81 @@ class CudaLanes : public testing::Test {
 TEST_F(CudaLanes, GiveTheSumsOfTheTree) {
   for (const bool checked : {false, true})
     check_lane_groups([] { return make_cuda_engine(); }, checked);
+}
+
+TEST_F(CudaLanes, WriteWordsAndWaitForThem) {
+  const auto engine = make_cuda_engine();
+  const auto lane = engine->make_lane(), other = engine->make_lane();
+  std::atomic<uint32_t>&told = lane->make_word(), &asked = lane->make_word();
+  const auto stopped = lane->make_event(), gone_on = lane->make_event(),
+             beside = other->make_event();
+  lane->write(told, 5);
+  lane->record_in(*stopped);
+  lane->wait_until(asked, 3);
+  lane->write(told, 6);
+  lane->record_in(*gone_on);
+  stopped->wait();
+  EXPECT_EQ(told.load(), 5U);
+  asked.store(2);
+  other->record_in(*beside);
+  beside->wait();  // another lane goes on
+  EXPECT_FALSE(gone_on->reached());
+  asked.store(4);
+  gone_on->wait();
+  EXPECT_EQ(told.load(), 6U);
+}
+
+TEST_F(CudaLanes, IdleWorkTakesItsTime) {
+  const auto engine = make_cuda_engine();
+  const auto before = engine->make_timed_event(),
+             after = engine->make_timed_event();
+  engine->record_in(*before);
+  engine->idle(2e-3);
+  engine->record_in(*after);
+  after->wait();
+  EXPECT_GE(after->seconds_after(*before), 1.9e-3);
+}
+
+TEST_F(CudaLanes, ModelledLinksChangeNoResult) {
+  for (const std::string zero : {"zero1", "hier:2", "zero3"})
+    for (const std::string mesh : {"dp=4", "dp=2,tp=2"})
+      for (const Overlap overlap :
+           {Overlap::kNone, Overlap::kMain, Overlap::kBackground}) {
+        SCOPED_TRACE(cat(mesh, " ", zero, " ", to_string(overlap)));
+        LateTrial trial{
+            .plan = small_plan(toy_model(),
+                               {.mesh = mesh, .device = "cuda", .zero = zero}),
+            .options = {.overlap = overlap},
+            .micro_batches = 2,
+            .engine = "cuda"};
+        const std::string right = run_late_trial(trial);
+        trial.link = LinkModel{20e9, 5e9, 2e-6, 2};
+        ASSERT_EQ(run_late_trial(trial), right);
+      }
+}
+
+// By the GPU's clock, which has a resolution of its own.
+TEST_F(CudaLanes, SpansLastAsLongAsTheirLinksTake) {
+  constexpr double kLatency = 300e-6;
+  Trace trace;
+  LateTrial trial{
+      .plan = small_plan(toy_model(),
+                         {.mesh = "dp=2", .device = "cuda", .zero = "zero3"}),
+      .options = {.trace = &trace},
+      .steps = 2,
+      .engine = "cuda",
+      .link = LinkModel{1e9, 1e9, kLatency, 2}};
+  run_late_trial(trial);
+  size_t found = 0;
+  const Json json = parse_json(trace.json(), {});
+  for (const Json& event : json.at("traceEvents")) {
+    if (event.at("ph") != "X" || event.at("name") != "all-gather" ||
+        event.at("args").at("bytes") == 0)
+      continue;
+    ++found;
+    EXPECT_GE(double{event.at("dur")}, 0.95e6 * kLatency);
+  }
+  EXPECT_GT(found, 4U);
 }
 
 TEST_F(CudaLanes, GiveTheResultOfRanksThatWait) {

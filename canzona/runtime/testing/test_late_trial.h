@@ -11,13 +11,18 @@
 // Gradients are numbers that lie in the engine's memory before the first step,
 // plus a part of the parameters that the module's slot holds; of every use of a
 // module the parameters are copied, too, and count in the result.
+//
+// With modelled links time passes when nothing else can happen, and the
+// device's own times are that clock's.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "canzona/comm/thread/test_clock.h"
 #include "canzona/linalg/engine_memory.h"
 #include "canzona/linalg/test_late_engine.h"
 #include "canzona/runtime/testing/test_trial.h"
@@ -41,6 +46,37 @@ struct LateTrial {
   // By rank: calls of the engine that waited, from the first gradient of the
   // first step to the last step.
   std::vector<int64_t>* waits = nullptr;
+  std::optional<LinkModel> link = {};          // with such a device
+  std::vector<RuntimeTimes>* times = nullptr;  // by rank, at the end
+};
+
+// How a trial's ranks and device share a clock.
+class LateClock {
+ public:
+  explicit LateClock(const LateTrial& trial) {
+    if (trial.device) device.emplace(options_of(trial));
+    if (!trial.link) return;
+    ranks.world.link = trial.link;
+    if (!trial.device) return;  // real time
+    ranks.world.clocks.assign(static_cast<size_t>(trial.plan.mesh.world()),
+                              &clock_);
+    ranks.world.on_pacer = [this](LanePacer& pacer) { pacer_ = &pacer; };
+  }
+
+  RunOptions ranks;
+  std::optional<LateDevice> device;
+
+ private:
+  LateDevice::Options options_of(const LateTrial& trial) {
+    LateDevice::Options options = *trial.device;
+    if (!trial.link) return options;
+    options.idle = [this] { pacer_.load()->pass_time(); };
+    options.now = [this] { return clock_.now().count(); };
+    return options;
+  }
+
+  SharedTestClock clock_;
+  std::atomic<LanePacer*> pacer_ = nullptr;
 };
 
 // One rank's trainer.
@@ -153,12 +189,12 @@ inline int64_t waits_of(const Engine& engine) {
 // Digests of parameters and states, and what every rank has seen.
 inline std::string run_late_trial(const LateTrial& trial) {
   const int world = trial.plan.mesh.world();
-  std::optional<LateDevice> device;
-  if (trial.device) device.emplace(*trial.device);
+  LateClock clock(trial);
+  std::optional<LateDevice>& device = clock.device;
   std::vector<uint64_t> seen(static_cast<size_t>(world));
   std::string digests;
   const EngineWireOps ops(memory_ops(trial.engine));
-  run_ranks(world, [&](Communicator& group) {
+  run_ranks(world, clock.ranks, [&](Communicator& group) {
     const std::unique_ptr<Engine> engine =
         device ? std::make_unique<LateEngine>(*device)
                : make_engine(trial.engine);
@@ -187,6 +223,8 @@ inline std::string run_late_trial(const LateTrial& trial) {
     const std::string found =
         cat(runtime.parameter_digest(), " ", runtime.state_digest());
     seen[static_cast<size_t>(group.rank())] = trainer.seen();
+    if (trial.times != nullptr)
+      trial.times->at(static_cast<size_t>(group.rank())) = runtime.times();
     if (group.rank() == 0) digests = found;
   });
   for (const uint64_t number : seen) digests += cat(" ", number);

@@ -18,7 +18,8 @@ Gatherer::Gatherer(Rank& rank, Publisher& publisher)
       slot_of_module_(table_.tensors.size(), -1),
       uses_(rank.store.pools()),
       courier_(rank.groups.control(), uses_.pool().size(),
-               rank.add_track("gather modules"), rank.groups.parameter_lane()) {
+               rank.add_track("gather modules", rank.groups.parameter_lane()),
+               rank.groups.parameter_lane()) {
   if (rank.compute != nullptr)
     for (int64_t slot = 0; slot < uses_.pool().size(); ++slot)
       released_.push_back(rank.compute->make_mark());
@@ -56,13 +57,19 @@ void Gatherer::post_ahead() {
   while (uses_.num_posted() < horizon() && uses_.post_next()) {
     count(rank_.track, "gather slots", uses_.pool().num_taken());
     const int64_t number = uses_.num_posted() - 1;
-    if (courier_.lane() != nullptr)
-      courier_.lane()->wait_for(*released_[index(uses_[number].slot)]);
+    if (courier_.lane() != nullptr) hold_back(uses_[number]);
     const auto body = [this, use = uses_[number], id = num_before_ + number](
                           Communicator&, const Call&) { gather(use, id); };
     gathers_.push_back(courier_.run(
         "gather", body, {.label = rank_.label_of(uses_[number].module)}));
   }
+}
+
+// The device is behind the calls: unless gathers go as far ahead as they can,
+// they begin when compute has come so far.
+void Gatherer::hold_back(const ModuleUses::Use& use) {
+  courier_.lane()->wait_for(*released_[index(use.slot)]);
+  if (rank_.options.overlap != Overlap::kBackground) rank_.settle(courier_);
 }
 
 // Nobody but compute itself could free what it would wait for.
@@ -108,13 +115,14 @@ void Gatherer::wait(int32_t module) {
   const int64_t number = num_asked_++;
   post_ahead();
   Work& gathered = gathers_[index(number)];
-  if (rank_.compute == nullptr && !gathered.done()) {
+  if (rank_.compute != nullptr || !gathered.done()) {
     const WaitWatch watch(rank_, rank_.times.waited_for_parameters);
     const Span span(rank_.track, "wait for parameters", rank_.label_of(module));
-    gathered.wait();
+    gathered.order(rank_.compute.get());
     flow_end(rank_.track, "parameters", num_before_ + number);
+  } else {
+    gathered.order(nullptr);  // may have failed
   }
-  gathered.order(rank_.compute.get());  // may have failed
   slot_of_module_[index(module)] = uses_[number].slot;
 }
 

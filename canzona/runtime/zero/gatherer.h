@@ -51,6 +51,7 @@ class Gatherer {
   // Returns the first of all uses that may not be gathered yet.
   int64_t horizon() const;
   void post_ahead();
+  void hold_back(const ModuleUses::Use& use);
   void require_module(const char* call, int32_t module) const;
   void require_room(int32_t module) const;
   void release_slot(int64_t slot);

@@ -22,7 +22,8 @@ Scatterer::Scatterer(Rank& rank, Reducer& reducer,
       leaving_(index(pool_.size())),
       last_use_(index(pool_.size())),
       courier_(rank.groups.control(), pool_.size() + 1,
-               rank.add_track("scatter modules"), rank.groups.gradient_lane()) {
+               rank.add_track("scatter modules", rank.groups.gradient_lane()),
+               rank.groups.gradient_lane()) {
   for (size_t b = 0; b < messages_.size(); ++b) {
     const RankEntries::OfBucket& entries = rank.entries.of_bucket(b);
     entries_.push_back(rank.show(entries.scatters));
@@ -89,8 +90,7 @@ void Scatterer::take_slot(int32_t m) {
   wait_for_slot(m);
   Module& module = modules_[index(m)];
   module.slot = pool_.take_free(table_.is_large(m));
-  if (rank_.compute != nullptr)
-    last_use_[index(module.slot)].order(rank_.compute.get());
+  if (rank_.compute != nullptr) wait_until_done(last_use_[index(module.slot)]);
   count(rank_.track, "scatter slots", pool_.num_taken());
   float* slot = rank_.store.scatter_slot(module.slot);
   int64_t elements = 0;
@@ -145,11 +145,11 @@ void Scatterer::hand_over(int32_t m, bool last) {
 }
 
 void Scatterer::wait_until_done(Work parcel) {
-  if (rank_.compute != nullptr || parcel.done())
-    return parcel.order(rank_.compute.get());  // may have failed
+  if (rank_.compute == nullptr && parcel.done())
+    return parcel.order(nullptr);  // may have failed
   const WaitWatch watch(rank_, rank_.times.waited_for_gradients);
   const Span span(rank_.track, "wait for gradients");
-  parcel.wait();
+  parcel.order(rank_.compute.get());
 }
 
 // The bucket of a module without gradients is summed like all others: as zeros.
