@@ -11,8 +11,6 @@
 //               broadcast, barrier, split, courier (an all_reduce in the
 //               background), half (a barrier in a group of half the ranks),
 //               end (MPI_Finalize, after the last barrier of all ranks)
-#include <mpi.h>
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -170,6 +168,7 @@ void fail_in_finalize() { fail(fault_at_end); }
 }  // namespace canzona
 
 // Takes the place of the library's, as its profiling interface provides for.
+extern "C" int PMPI_Finalize();
 extern "C" int MPI_Finalize() {
   canzona::fail_in_finalize();
   return PMPI_Finalize();
