@@ -105,6 +105,13 @@ trains '' $two --zero z1=2,z2=1,z3=2
 trains "$(member digest)" $two --zero z1=2,z2=1,z3=2 --reuse
 # shellcheck disable=SC2086
 trains '' $two --zero zero3 --rule soap --reuse
+# A tied embedding is gathered once more, for the head's stage.
+for way in '' '--reuse'; do
+  # shellcheck disable=SC2086
+  trains '' $two --zero zero3 --set model.tied=on $way
+  # shellcheck disable=SC2086
+  counts $two --zero zero3 --set model.tied=on $way
+done
 
 # The fastest that fits, or what the nearest lacks.
 trains "$digest" --mesh dp=4 --zero auto --memory-cap 1GB
