@@ -116,11 +116,31 @@ def stopped(bench, rank, place):
     return told - steps[-1]
 
 
+def stopped_outside(bench, rank, chance):
+    """At any moment of a run whose ranks wait for each of their saves."""
+    run = bench.new_run()
+    launched = bench.launch(run, ["--max-restarts", "0", "--grace", "1s"],
+                            steps=100000, save_every=1, more=("--save", "sync"))
+    wait_a_while(launched, run, chance)
+    launched.kill_rank(rank, signal.SIGSTOP)
+    begin = time.monotonic()
+    require(launched.end() == 4, launched.text())
+    check_survivors(launched, [rank])
+    check_last_line(launched, f"rank {rank} stopped", "exit 4")
+    shutil.rmtree(run, ignore_errors=True)
+    return launched.wait_for("did not") - begin
+
+
 def r7(bench):
-    row = Row("R7", "from the last step to who did not come (deadline 3 s)")
+    row = Row("R7", "from the last step, or the stop, to who did not come "
+              "(deadline 3 s)")
     places = ["collective"] if bench.tier == "A" else PLACES[:4]
     for i, place in enumerate(places):
         row.add(f"at {place}", partial(stopped, bench, (i + 2) % 4, place),
+                bar=DEADLINE + 1)
+    for i in range(0 if bench.tier == "A" else 8):
+        row.add(f"rank {i % 4}, while all wait for saves", partial(
+            stopped_outside, bench, i % 4, chance_of(bench.seed, "R7", i)),
                 bar=DEADLINE + 1)
     return row
 
