@@ -12,7 +12,7 @@ namespace canzona {
 
 PlannedTensor planned_tensor(const Plan& plan, int32_t tensor) {
   const TensorInPart& at = plan.in_part[static_cast<size_t>(tensor)];
-  return {&plan.parts[static_cast<size_t>(at.part)], at.tensor, at.part};
+  return {&plan.parts[static_cast<size_t>(at.part)], at.tensor};
 }
 
 int32_t num_buckets(const Plan& plan) {

@@ -24,7 +24,6 @@ namespace canzona {
 struct PlannedTensor {
   const PlanPart* part = nullptr;
   int32_t tensor = 0;
-  int32_t part_number = 0;
 };
 PlannedTensor planned_tensor(const Plan& plan, int32_t tensor);
 
