@@ -61,7 +61,8 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
                            engine.batch_width())),
       store(part, layout, kept, updates,
             slot_elements(part, *facts, place.stage),
-            pool_sizes(part, place.stage), engine),
+            pool_sizes(part, place.stage), engine,
+            options.ordered && world.can_order() ? &world : nullptr),
       compute(compute_lane(world, engine, options)),
       lanes(group_lanes(engine, compute != nullptr)),
       track(the_track),
@@ -69,6 +70,9 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
           world, part, wire_ops(), lanes, queue_capacity(part),
           [this](const std::string& name) { return add_track(name); }, prefix),
       edge_(compute != nullptr ? compute->make_mark() : nullptr) {
+  if (compute != nullptr)
+    groups.register_memory(
+        store.group_memory(layout.parameters.whole, layout.gradients.whole));
   for (int32_t m = 0; m < num_modules(part.model); ++m)
     module_labels.push_back(label(cat(
         module_name(part.model, m), part.name.empty() ? "" : ", ", part.name)));
