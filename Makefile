@@ -113,12 +113,17 @@ bench-torch:  ## time the rules beside PyTorch, which goes into build/torch
 	$(call compile,release)
 	sh scripts/bench_torch.sh $(BENCH_TORCH_ARGS)
 
+# Ranks of which one fails; 200 before a release.
+NCCL_FAULTS ?= 50
+
 .PHONY: test-nccl
-test-nccl: cuda  ## run ranks of NCCL that share this machine's GPU
+test-nccl: cuda  ## run ranks of NCCL that share this machine's GPU, and hit them
 	sh scripts/test_nccl.sh build-cuda/canzona $(TEST_NCCL_RANKS)
+	python3 scripts/test_nccl_faults.py build-cuda/canzona \
+	  --trials $(NCCL_FAULTS)
 
 .PHONY: sanitize-cuda
-sanitize-cuda: cuda  ## run the GPU's kernels under compute-sanitizer
+sanitize-cuda: cuda  ## run GPU tests of kernels and ranks under compute-sanitizer
 	sh scripts/setup.sh --tests
 	$(call configure,cuda,-DCANZONA_BUILD_TESTS=ON)
 	$(call compile,cuda-tests)

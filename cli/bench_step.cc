@@ -14,6 +14,7 @@
 #include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
+#include "cli/test_fault.h"
 
 namespace canzona::cli {
 namespace {
@@ -196,6 +197,8 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   const bool links = request.link.has_value() || request.comm_ratio > 0;
   RankOptions meeting = rank_options(a, input.mesh.world(), links);
   meeting.communicator.ranks_per_node = input.options.ranks_per_node;
+  const std::unique_ptr<TestFaults> faults = read_test_faults();
+  meeting.gate = faults.get();
   const std::unique_ptr<Ranks> ranks = make_ranks(meeting);
   if (a.scaling && ranks->transport() != "thread")
     throw UsageError("--scaling runs one rank alone: use --transport thread");

@@ -197,6 +197,8 @@ class NcclRanks final : public Base {
     own.share_devices = options.share_gpu;
     if (!options.nccl_ctas.empty())
       own.ctas = parse_nccl_ctas(options.nccl_ctas);
+    if (!options.nccl_memory.empty())
+      own.memory = parse_nccl_memory(options.nccl_memory);
     own.free_memory = cuda_free_bytes;
     own.deadline = options.communicator.deadline;
     own.end_process = [](const std::string& why) {
@@ -271,6 +273,8 @@ void refuse_idle_nccl_options(const RankOptions& options) {
     throw UsageError("--share-gpu goes with --transport nccl");
   if (!options.nccl_ctas.empty())
     throw UsageError("--nccl-ctas goes with --transport nccl");
+  if (!options.nccl_memory.empty())
+    throw UsageError("--nccl-memory goes with --transport nccl");
 }
 
 // Finds who has started this process, also if only --transport says that ranks
@@ -332,6 +336,10 @@ void add_rank_options(CLI::App& app, RankOptions& options) {
   text("--nccl-ctas", options.nccl_ctas, "N|zero",
        "nccl: blocks that its kernels take; zero: copies by the copy engines "
        "[as NCCL likes]");
+  text(
+      "--nccl-memory", options.nccl_memory, "KIND",
+      "nccl: what messages pass through: windows of NCCL's memory, memory that "
+      "is registered, plain memory, or auto, the first that there is [auto]");
 }
 
 bool has_own_sums(const RankOptions& options) {
@@ -391,6 +399,7 @@ void take_own_gpu(const RankOptions& options) {
   if (std::exchange(taken, true)) return;
   const ProcessLaunch launch = required_nccl_launch(options, found);
   if (!options.nccl_ctas.empty()) parse_nccl_ctas(options.nccl_ctas);
+  if (!options.nccl_memory.empty()) parse_nccl_memory(options.nccl_memory);
   const NcclApi& nccl = load_nccl();
   const std::vector<std::string> gpus =
       visible_gpus(environment_variable("CUDA_VISIBLE_DEVICES"), all_gpus());

@@ -29,6 +29,7 @@ struct RankOptions {
   // For nccl: whether ranks may share a GPU, and what --nccl-ctas says, or "".
   bool share_gpu = false;
   std::string nccl_ctas = {};
+  std::string nccl_memory = {};  // what --nccl-memory says, or ""
   // For tcp: where rank 0 is met, and what tells jobs apart; "": as the
   // launcher says.
   std::string rendezvous = {};

@@ -12,6 +12,7 @@
 #include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/linalg/memory.h"
 
 namespace canzona::cli {
 namespace {
@@ -24,8 +25,8 @@ const std::vector<std::string>& fault_places() {
   return all;
 }
 const std::vector<std::string>& fault_kinds() {
-  static const std::vector<std::string> all = {"kill",  "segv",  "abort",
-                                               "exit0", "throw", "stop"};
+  static const std::vector<std::string> all = {
+      "kill", "segv", "abort", "exit0", "throw", "stop", "cuda"};
   return all;
 }
 
@@ -69,6 +70,10 @@ void fail_by(const std::string& kind, std::string_view where) {
   if (kind == "throw")
     throw std::runtime_error(cat("a fault that a test asked for, at ", where));
   if (kind == "stop") ::raise(SIGSTOP);
+  if (kind == "cuda") {
+    auto* nobodys = reinterpret_cast<float*>(256);
+    memory_ops("cuda").add_fp32(nobodys, nobodys, nobodys, 1024);
+  }
 }
 
 }  // namespace
@@ -85,6 +90,9 @@ TestFaults::Fault TestFaults::parse(const std::string& text) {
     else if (key == "step")
       fault.step = parse_integer(value, 1, std::numeric_limits<int64_t>::max(),
                                  "step of a fault");
+    else if (key == "number")
+      fault.number = parse_integer(
+          value, 1, std::numeric_limits<int64_t>::max(), "number of a fault");
     else if (key == "at")
       fault.at = value;
     else if (key == "kind")
@@ -92,8 +100,9 @@ TestFaults::Fault TestFaults::parse(const std::string& text) {
     else if (key == "once")
       fault.once = value;
     else
-      throw UsageError(cat(kFaultVariable, ": ", quoted(word),
-                           ": expected rank=, step=, at=, kind= or once="));
+      throw UsageError(
+          cat(kFaultVariable, ": ", quoted(word),
+              ": expected rank=, step=, number=, at=, kind= or once="));
   }
   require_word(fault.at, "at", fault_places());
   require_word(fault.kind, "kind", fault_kinds());
@@ -112,12 +121,15 @@ void TestFaults::at(const TrainMoment& moment) {
 
 void TestFaults::pass(std::string_view, Operation, std::string_view,
                       int world_rank) {
-  fail("collective", step_, world_rank);
+  const bool counts = !faults_.empty() && faults_[0].rank == world_rank;
+  fail("collective", step_, world_rank, counts ? ++num_passed_ : 0);
 }
 
-void TestFaults::fail(std::string_view at, int64_t step, int rank) {
+void TestFaults::fail(std::string_view at, int64_t step, int rank,
+                      int64_t number) {
   for (const Fault& fault : faults_)
-    if (fault.at == at && fault.step == step && fault.rank == rank &&
+    if (fault.at == at && fault.rank == rank &&
+        (fault.number > 0 ? fault.number == number : fault.step == step) &&
         is_first(fault.once))
       fail_by(fault.kind, at);
 }

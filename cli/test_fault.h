@@ -1,13 +1,18 @@
 // Faults that tests ask for; no user needs them.
 //
 //   CANZONA_TEST_FAULT="rank=2,step=3,at=forward,kind=kill"
+//   CANZONA_TEST_FAULT="rank=2,at=collective,number=40,kind=kill"
 //
-//   at    forward, backward, optimizer, save, or collective: the first one of
-//         the step, in whichever thread issues it
-//   kind  kill, segv, abort (signals to itself), exit0 (it is done too early),
-//         throw (out of the stage), stop (SIGSTOP)
-//   once  a file that is made when the fault happens; where it is, the fault
-//         happens no more: for runs that are started again
+//   at      forward, backward, optimizer, save, or collective: the first one of
+//           the step, in whichever thread issues it
+//   number  instead of a step: of the collectives that the rank comes to, which
+//           may be those of a bench
+//   kind    kill, segv, abort (signals to itself), exit0 (it is done too
+//   early),
+//           throw (out of the stage), stop (SIGSTOP), cuda (a kernel that reads
+//           what is not its own, after which the GPU refuses this process)
+//   once    a file that is made when the fault happens; where it is, the fault
+//           happens no more: for runs that are started again
 //
 // Several are separated by ';'.
 #pragma once
@@ -40,13 +45,15 @@ class TestFaults final : public Gate {
   struct Fault {
     int rank = 0;
     int64_t step = 0;
+    int64_t number = 0;  // above 0: instead of the step
     std::string at, kind, once;
   };
   static Fault parse(const std::string& text);
-  void fail(std::string_view at, int64_t step, int rank);
+  void fail(std::string_view at, int64_t step, int rank, int64_t number = 0);
 
   std::vector<Fault> faults_;
   std::atomic<int64_t> step_ = 0;  // that the ranks of this process are in
+  std::atomic<int64_t> num_passed_ = 0;  // by the rank of the first fault
 };
 
 // Null unless the environment asks for faults.

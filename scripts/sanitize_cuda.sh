@@ -1,10 +1,10 @@
 #!/bin/sh
 # sanitize_cuda.sh [TOOL...]
 #
-# Runs the GPU tests of kernels under compute-sanitizer: memcheck (accesses
-# outside of what was allocated, leaks) and racecheck (shared memory), or the
-# tools named. The tests are those that reach every kernel on small shapes:
-# the tools slow a kernel down a hundredfold.
+# Runs the GPU tests of kernels, and of thread ranks that share a GPU, under
+# compute-sanitizer: memcheck (accesses outside of what was allocated, leaks) and
+# racecheck (shared memory), or the tools named. The tests are those that reach
+# every kernel on small shapes: the tools slow a kernel down a hundredfold.
 set -eu
 cd "$(dirname "$0")/.."
 sanitizer=$(command -v compute-sanitizer ||
@@ -22,4 +22,7 @@ for tool in ${*:-memcheck racecheck}; do
   "$sanitizer" --tool "$tool" --error-exitcode 1 --print-limit 20 \
     build-cuda/rooms/linalg/cuda/canzona_cuda_engine_test \
     --gtest_filter='-*DoNotDependOnTheBatch*:*Rates*:*Large*' --gtest_brief=1
+  "$sanitizer" --tool "$tool" --error-exitcode 1 --print-limit 20 \
+    build-cuda/rooms/runtime/canzona_cuda_runtime_test \
+    --gtest_filter='CudaLanes.*-*GiveTheResultOfRanksThatWait*' --gtest_brief=1
 done

@@ -73,7 +73,8 @@ void Communicator::reserve_scratch() {
   scratch_ = exchange_.transport().allocate(scratch_bytes_);
   scratch_is_transports_ = scratch_ != nullptr;
   if (!scratch_is_transports_) scratch_ = ops_.allocate(scratch_bytes_);
-  register_memory({scratch_, static_cast<size_t>(scratch_bytes_)});
+  register_memory({scratch_, static_cast<size_t>(scratch_bytes_)},
+                  {.same_bytes = true, .same_places = true});
 }
 
 void Communicator::note_error(const std::exception_ptr& error) {

@@ -142,10 +142,17 @@ class Communicator {
   // Null where operations have ended when they return.
   Lane* lane() { return exchange_.transport().lane(); }
   // Memory of the lane's device that collectives will often read and write. All
-  // ranks call it with as many bytes; it stays as long as the group.
-  void register_memory(std::span<std::byte> memory) {
-    exchange_.transport().register_memory(memory);
+  // ranks call it; it stays as long as the group.
+  void register_memory(std::span<std::byte> memory, SharedUse use) {
+    exchange_.transport().register_memory(memory, use);
   }
+  // Memory of a device that messages of groups split off with a lane pass
+  // through more quickly; null: the device's own is as good. Given back after
+  // the groups that it was registered with, before this one ends.
+  std::byte* allocate(int64_t bytes) {
+    return exchange_.transport().allocate(bytes);
+  }
+  void release(std::byte* memory) { exchange_.transport().release(memory); }
 
   // Ends every operation of every group on every rank with PeerLost that tells
   // the reason; the first reason stays.

@@ -189,9 +189,11 @@ void SignatureCheck::compare(Exchange& exchange,
   for (size_t peer = 0; peer < mine_.size(); ++peer) {
     if (std::cmp_equal(peer, rank) || agree(mine_[peer], theirs_[peer]))
       continue;
-    throw UsageError(cat(exchange.where(), ": the ranks disagree: rank ", rank,
-                         " calls ", describe(mine_[peer]), ", rank ", peer,
-                         " calls ", describe(theirs_[peer])));
+    throw UsageError(cat(exchange.where(), ": the ranks disagree: rank ",
+                         exchange.known_as(rank), " calls ",
+                         describe(mine_[peer]), ", rank ",
+                         exchange.known_as(static_cast<int>(peer)), " calls ",
+                         describe(theirs_[peer])));
   }
 }
 

@@ -262,6 +262,20 @@ TEST(Checks, LetEqualCallsPass) {
   });
 }
 
+// By their numbers in the world, whatever they are in a group.
+TEST(Checks, NameRanksOfAGroupAsTheWorldDoes) {
+  EXPECT_THAT(message_of<UsageError>(4, kChecked,
+                                     [](Communicator& world) {
+                                       const auto half = world.split(
+                                           world.rank() % 2, 0, "half");
+                                       if (world.rank() == 2)
+                                         return half->barrier();
+                                       add_one(*half, {.label = "sum"});
+                                     }),
+              AllOf(HasSubstr("rank 0 calls all_reduce"),
+                    HasSubstr("rank 2 calls barrier")));
+}
+
 TEST(Checks, D1NameBothSidesOfAWrongOrder) {
   const auto differ = [](Communicator& world) {
     if (world.rank() == 1) return world.barrier({.label = "end"});

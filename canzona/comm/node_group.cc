@@ -66,6 +66,11 @@ void NodeGroup::lay_out(std::span<const int64_t> counts, int64_t element,
   }
 }
 
+void NodeGroup::register_memory(std::span<std::byte> memory, SharedUse use) {
+  for (Communicator* group : {inside_.get(), across_.get()})
+    if (group != nullptr) group->register_memory(memory, use);
+}
+
 void NodeGroup::all_gather_v(std::span<const std::byte> input,
                              std::span<const int64_t> bytes,
                              std::span<std::byte> output, const Call& call) {

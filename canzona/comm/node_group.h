@@ -40,6 +40,7 @@ class NodeGroup {
   Communicator& across() { return *across_; }  // only in two levels
 
   // As of Communicator.
+  void register_memory(std::span<std::byte> memory, SharedUse use);
   void all_gather_v(std::span<const std::byte> input,
                     std::span<const int64_t> bytes, std::span<std::byte> output,
                     const Call& call = {});

@@ -36,6 +36,12 @@ struct IssuedOperation {
   std::chrono::nanoseconds time{0};
 };
 
+// What is known to be alike of memory that every member of a group registers.
+struct SharedUse {
+  bool same_bytes = false;   // all have as many
+  bool same_places = false;  // an operation uses the same ones on all of them
+};
+
 using Deadline = std::chrono::steady_clock::time_point;
 
 // A time may be as good as for ever: no overflow.
@@ -79,12 +85,13 @@ class Transport {
   // poll().
   virtual bool takes_many() const { return false; }
   // Memory of the lane's device that messages will often pass from and to. All
-  // members call it with as many bytes; it stays until the transport ends.
-  virtual void register_memory(std::span<std::byte> memory) {
+  // members call it; it stays until the transport ends.
+  virtual void register_memory(std::span<std::byte> memory, SharedUse use) {
     static_cast<void>(memory);
+    static_cast<void>(use);
   }
-  // Memory for pieces on their way that messages pass through more quickly;
-  // null: the device's own is as good.
+  // Memory that messages pass through more quickly, here or in groups that are
+  // split off with a lane; null: the device's own is as good.
   virtual std::byte* allocate(int64_t bytes) {
     static_cast<void>(bytes);
     return nullptr;

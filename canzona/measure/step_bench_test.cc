@@ -45,6 +45,7 @@ TEST(StepBench, StrategiesGiveOneResultAndWhatWasPredicted) {
     EXPECT_EQ(s.trial.memory_bytes_max, s.memory_predicted_max);
     EXPECT_EQ(s.trial.bytes_sent_max, s.bytes_predicted_max);
     EXPECT_GT(s.trial.step.median, 0);
+    EXPECT_GT(s.trial.host_seconds, 0);
     EXPECT_GE(s.trial.step_and_gather.median, s.trial.step.median);
     EXPECT_GE(s.trial.iteration_seconds, 0.002);
     EXPECT_THAT(s.trial.rank_seconds, SizeIs(4));

@@ -19,6 +19,7 @@ namespace {
 // The measurements of one rank, as numbers that are alike on all ranks.
 struct StepNumbers {
   double step_compute = 0;  // median
+  double host = 0;          // median
   double iteration = 0;
   double waited = 0, links_busy = 0;            // in all iterations
   double step_waited = 0, step_links_busy = 0;  // in all timed steps
@@ -67,6 +68,7 @@ class StepRank {
         static_cast<double>(runtime_.sent_slow().total() - slow_before) /
         request_.steps;
     numbers_.step_compute = median_of(compute_);
+    numbers_.host = median_of(host_);
     numbers_.memory_bytes =
         static_cast<double>(runtime_.memory().total().value());
     runtime_.hold_params(false);
@@ -137,13 +139,18 @@ class StepRank {
     numbers_.waited += wall_seconds() - begin;
   }
 
-  void update() {
-    const StepOutcome outcome = runtime_.step(settings_);
+  // Returns what it took to issue the step.
+  double update() {
+    const double begin = wall_seconds();
+    runtime_.issue_step(settings_);
+    const double issued = wall_seconds() - begin;
+    const StepOutcome outcome = runtime_.outcome();
     if (outcome.skipped)
       throw NumericalError(cat("step ", runtime_.steps_done() + 1,
                                ": the gradient of ",
                                quoted(outcome.nonfinite_tensor), " on rank ",
                                outcome.nonfinite_rank, " is not finite"));
+    return issued;
   }
 
   void run_step(int step) {
@@ -161,7 +168,7 @@ class StepRank {
     world_.barrier({.label = "gradients are reduced"});
     const RuntimeTimes before = runtime_.times();
     const double begin = wall_seconds();
-    update();
+    const double issued = update();
     engine_.synchronize();
     const double seconds = wall_seconds() - begin;
     const RuntimeTimes after = runtime_.times();
@@ -176,6 +183,7 @@ class StepRank {
     if (step <= request_.warmup) return;
     const double waited = after.waited_in_step - before.waited_in_step;
     seconds_.push_back(seconds);
+    host_.push_back(issued);
     with_gather_.push_back(seconds + gathered - applied);
     compute_.push_back(seconds - waited);
     numbers_.step_waited += waited;
@@ -205,7 +213,8 @@ class StepRank {
   Runtime runtime_;
   StepSettings settings_;
   std::vector<std::vector<int32_t>> tensors_;  // of this rank, by module
-  std::vector<double> seconds_, with_gather_, compute_;  // by timed step
+  // By timed step.
+  std::vector<double> seconds_, with_gather_, compute_, host_;
   StepNumbers numbers_;
 };
 
@@ -219,6 +228,7 @@ void add_totals(const std::vector<StepNumbers>& ranks, int iterations,
     step_busy += rank.step_links_busy;
     trial.step_compute_seconds =
         std::max(trial.step_compute_seconds, rank.step_compute);
+    trial.host_seconds = std::max(trial.host_seconds, rank.host);
     trial.iteration_seconds = std::max(trial.iteration_seconds, rank.iteration);
     trial.bytes_sent.push_back(static_cast<int64_t>(rank.bytes_sent));
     trial.slow_bytes_sent.push_back(static_cast<int64_t>(rank.slow_bytes_sent));

@@ -49,6 +49,9 @@ struct StepTrial {
   StepTimes step_and_gather;
   // The same as `step` without what it waited, the slowest rank's median.
   double step_compute_seconds = 0;
+  // That the thread of the slowest rank took to issue a step, median; all of it
+  // where work has ended when a call returns.
+  double host_seconds = 0;
   std::vector<double> rank_seconds;  // of a step, by rank, mean over a period
 
   double iteration_seconds = 0;  // mean, of the slowest rank; 0 without any

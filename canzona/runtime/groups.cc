@@ -87,6 +87,28 @@ void Groups::found_modules(Communicator& world, const PlanPart& part,
   gradients_ = group(GroupKind::kGradients, "gradients", lanes_.gradients);
 }
 
+// Slots of gathers are given out in the same turn on all ranks, those that
+// gradients are added in are not.
+void Groups::register_memory(const GroupMemory& memory) {
+  const auto add = [](const std::unique_ptr<NodeGroup>& group,
+                      std::span<std::byte> bytes, bool alike) {
+    if (group != nullptr) group->register_memory(bytes, {.same_places = alike});
+  };
+  for (const auto* group :
+       {&dense_.group, &experts_.group, &replicas_, &all_groups_})
+    add(*group, memory.gradients, memory.gradients_alike);
+  // What is published goes through staging where all slices are kept.
+  for (const auto* group :
+       {&dense_.group, &experts_.group, &publish_.group, &parameters_}) {
+    add(*group, memory.parameters, memory.parameters_alike);
+    add(*group, memory.gather_pool, true);
+  }
+  add(gradients_, memory.gradients, memory.gradients_alike);
+  add(gradients_, memory.scatter_pool, false);
+  add(gather_.group, memory.slots, true);
+  add(scatter_.group, memory.slots, true);
+}
+
 NodeGroup& Groups::of(GroupKind kind) {
   switch (kind) {
     case GroupKind::kSums:

@@ -19,6 +19,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "canzona/comm/courier.h"
@@ -30,6 +31,13 @@ namespace canzona {
 // Null where collectives have ended when they return.
 struct GroupLanes {
   std::shared_ptr<Lane> gradients, parameters;
+};
+
+// What the collectives of a rank read and write. Alike: all ranks of a group
+// have the same tensors at the same places.
+struct GroupMemory {
+  std::span<std::byte> parameters, gradients, slots, gather_pool, scatter_pool;
+  bool parameters_alike = false, gradients_alike = false;
 };
 
 class Groups {
@@ -70,6 +78,10 @@ class Groups {
   // For the threads of modules; null where nothing is gathered or scattered.
   NodeGroup* parameters() { return parameters_.get(); }
   NodeGroup* gradients() { return gradients_.get(); }
+
+  // Tells every group which memory its collectives use. All ranks call it,
+  // once, before any. The memory outlives the groups.
+  void register_memory(const GroupMemory& memory);
 
   // Ends the threads, after what was posted; nothing may be posted any more.
   void close();

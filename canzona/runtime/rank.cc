@@ -88,7 +88,8 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
       updates(plan_updates(part, layout, kept, rounds, rules.facts(),
                            engine.batch_width())),
       store(part, layout, kept, updates, slot_elements(part, *facts, at.stage),
-            pool_sizes(part, at.stage), engine),
+            pool_sizes(part, at.stage), engine,
+            options.ordered && world.can_order() ? &world : nullptr),
       compute(compute_lane(world, engine, options)),
       lanes(group_lanes(engine, compute != nullptr)),
       timed(compute != nullptr && is_timed(options)
@@ -102,6 +103,9 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
           },
           prefix),
       edge_(compute != nullptr ? compute->make_mark() : nullptr) {
+  if (compute != nullptr)
+    groups.register_memory(
+        store.group_memory(layout.parameters.whole, layout.gradients.whole));
   for (int32_t m = 0; m < num_modules(part.model); ++m)
     module_labels.push_back(label(cat(
         module_name(part.model, m), part.name.empty() ? "" : ", ", part.name)));

@@ -4,32 +4,49 @@ namespace canzona {
 
 // Nothing is read before it is written, but padding travels and is to be the
 // same everywhere.
-ReservedBlock::ReservedBlock(Engine& engine, int64_t bytes) : bytes_(bytes) {
+ReservedBlock::ReservedBlock(Engine& engine, int64_t bytes, Communicator* world)
+    : bytes_(bytes) {
   if (bytes == 0) return;
-  data_ = {engine.memory().allocate(bytes), Release{&engine.memory()}};
+  if (std::byte* quick = world != nullptr ? world->allocate(bytes) : nullptr)
+    data_ = {quick, Release{nullptr, world}};
+  else
+    data_ = {engine.memory().allocate(bytes),
+             Release{&engine.memory(), nullptr}};
   engine.set_zero(data(), bytes);
 }
 
 RankStore::RankStore(const PlanPart& part, const RankLayout& layout,
                      const Kept& kept, const UpdatePlan& updates,
                      int64_t slot_elements, const PoolSizes& pools,
-                     Engine& engine)
+                     Engine& engine, Communicator* world)
     : rounded_(part.options.parameters == ParameterDtype::kBf16),
       master_of_elements_(kept.num_in_matrices),
       slot_elements_(slot_elements),
       pool_sizes_(pools) {
   const int64_t master =
       rounded_ ? kept.num_in_matrices + kept.num_elements : 0;
-  parameters_ =
-      ReservedBlock(engine, layout.parameters.num_elements * parameter_bytes());
-  gradients_ =
-      ReservedBlock(engine, layout.gradients.num_elements * kBytesPerFp32);
+  parameters_ = ReservedBlock(
+      engine, layout.parameters.num_elements * parameter_bytes(), world);
+  gradients_ = ReservedBlock(
+      engine, layout.gradients.num_elements * kBytesPerFp32, world);
   master_ = ReservedBlock(engine, master * kBytesPerFp32);
   states_ = ReservedBlock(engine, updates.num_state_elements * kBytesPerFp32);
-  slots_ =
-      ReservedBlock(engine, kExchangeSlots * slot_elements * kBytesPerFp32);
-  gather_pool_ = ReservedBlock(engine, pools.gather_bytes(parameter_bytes()));
-  scatter_pool_ = ReservedBlock(engine, pools.scatter_bytes());
+  slots_ = ReservedBlock(engine, kExchangeSlots * slot_elements * kBytesPerFp32,
+                         world);
+  gather_pool_ =
+      ReservedBlock(engine, pools.gather_bytes(parameter_bytes()), world);
+  scatter_pool_ = ReservedBlock(engine, pools.scatter_bytes(), world);
+}
+
+GroupMemory RankStore::group_memory(bool parameters_alike,
+                                    bool gradients_alike) const {
+  return {.parameters = parameters_.all(),
+          .gradients = gradients_.all(),
+          .slots = slots_.all(),
+          .gather_pool = gather_pool_.all(),
+          .scatter_pool = scatter_pool_.all(),
+          .parameters_alike = parameters_alike,
+          .gradients_alike = gradients_alike};
 }
 
 float* RankStore::weights(const Piece& piece) const {

@@ -4,17 +4,22 @@
 //   RankStore store(part, layout, kept, updates, slot_elements, pools, engine);
 //   Shard shard = store.shard(kept.matrices[0], piece, states);
 //
-// In the memory of the engine. Views are valid as long as the store.
+// In the memory of the engine; what collectives read and write may be memory of
+// the library behind them (Communicator::allocate), which `world`, unless null,
+// is asked for. Views are valid as long as the store.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
+#include <span>
 
 #include "canzona/linalg/engine.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/updates.h"
+#include "canzona/runtime/groups.h"
 
 namespace canzona {
 
@@ -22,17 +27,24 @@ namespace canzona {
 class ReservedBlock {
  public:
   ReservedBlock() = default;
-  ReservedBlock(Engine& engine, int64_t bytes);
+  // Of what collectives pass quickly, if `world` is not null and has such.
+  ReservedBlock(Engine& engine, int64_t bytes, Communicator* world = nullptr);
 
   std::byte* data() const { return data_.get(); }
   int64_t bytes() const { return bytes_; }
+  std::span<std::byte> all() const {
+    return {data_.get(), static_cast<size_t>(bytes_)};
+  }
 
  private:
   struct Release {
-    void operator()(std::byte* memory) const { source->release(memory); }
+    void operator()(std::byte* memory) const {
+      world != nullptr ? world->release(memory) : source->release(memory);
+    }
     Memory* source;
+    Communicator* world;
   };
-  std::unique_ptr<std::byte, Release> data_{nullptr, Release{nullptr}};
+  std::unique_ptr<std::byte, Release> data_{nullptr, Release{nullptr, nullptr}};
   int64_t bytes_ = 0;
 };
 
@@ -43,7 +55,11 @@ class RankStore {
  public:
   RankStore(const PlanPart& part, const RankLayout& layout, const Kept& kept,
             const UpdatePlan& updates, int64_t slot_elements,
-            const PoolSizes& pools, Engine& engine);
+            const PoolSizes& pools, Engine& engine,
+            Communicator* world = nullptr);
+
+  // What collectives read and write, for their groups to register.
+  GroupMemory group_memory(bool parameters_alike, bool gradients_alike) const;
 
   float* gradients() const { return as_floats(gradients_); }
   // The copy that forward and backward use: fp32, or bf16.

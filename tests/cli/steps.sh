@@ -225,11 +225,17 @@ refuses '--share-gpu goes with --transport nccl' -- $small --mesh dp=1 \
 refuses '--nccl-ctas goes with --transport nccl' -- $small --mesh dp=1 \
   --nccl-ctas 4
 # shellcheck disable=SC2086
+refuses '--nccl-memory goes with --transport nccl' -- $small --mesh dp=1 \
+  --nccl-memory plain
+# shellcheck disable=SC2086
 refuses 'expected thread, mpi, tcp or nccl' -- $small --mesh dp=1 \
   --transport ncl
 export CANZONA_RANK=0 CANZONA_NUM_RANKS=1 CANZONA_RENDEZVOUS=127.0.0.1:1
 # shellcheck disable=SC2086
 refuses '--nccl-ctas' -- $small --mesh dp=1 --device cuda --nccl-ctas none
+# shellcheck disable=SC2086
+refuses "--nccl-memory 'window'" 'windows' -- $small --mesh dp=1 --device cuda \
+  --nccl-memory window
 canzona doctor --json
 if [ "$(member nccl | cut -c 1-18)" = 'this build has no ' ]; then
   # shellcheck disable=SC2086

@@ -60,7 +60,7 @@ struct NcclConfig {
 
 // A stream is a cudaStream_t.
 struct NcclApi {
-  static constexpr int kSymmetric = 1;  // of window_register
+  static constexpr int kSymmetric = 1;  // of window_register; else 0
 
   NcclResult (*get_version)(int* version) = nullptr;
   NcclResult (*get_unique_id)(NcclId* id) = nullptr;
@@ -102,6 +102,9 @@ struct NcclApi {
   NcclResult (*window_register)(NcclComm* comm, void* memory, size_t bytes,
                                 NcclWindow** window, int flags) = nullptr;
   NcclResult (*window_deregister)(NcclComm* comm, NcclWindow* window) = nullptr;
+  NcclResult (*comm_register)(const NcclComm* comm, void* memory, size_t bytes,
+                              void** handle) = nullptr;
+  NcclResult (*comm_deregister)(const NcclComm* comm, void* handle) = nullptr;
 };
 
 }  // namespace canzona

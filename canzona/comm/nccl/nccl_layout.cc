@@ -89,6 +89,8 @@ static_assert(same_call(&NcclApi::mem_free, &ncclMemFree));
 static_assert(same_call(&NcclApi::window_register, &ncclCommWindowRegister));
 static_assert(same_call(&NcclApi::window_deregister,
                         &ncclCommWindowDeregister));
+static_assert(same_call(&NcclApi::comm_register, &ncclCommRegister));
+static_assert(same_call(&NcclApi::comm_deregister, &ncclCommDeregister));
 
 }  // namespace
 }  // namespace canzona

@@ -52,6 +52,8 @@ std::string fill_table(void* library, NcclApi& api) {
   look_up(library, "ncclMemFree", api.mem_free);
   look_up(library, "ncclCommWindowRegister", api.window_register);
   look_up(library, "ncclCommWindowDeregister", api.window_deregister);
+  look_up(library, "ncclCommRegister", api.comm_register);
+  look_up(library, "ncclCommDeregister", api.comm_deregister);
   return missing;
 }
 

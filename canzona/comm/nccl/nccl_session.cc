@@ -40,8 +40,25 @@ void require_version(const NcclApi& nccl, const NcclOptions& options) {
     throw UsageError(cat("NCCL ", nccl_version_text(version),
                          " is too old: ", nccl_version_text(kOldestNccl),
                          " or newer is needed"));
+  const bool no_windows =
+      nccl.mem_alloc == nullptr || nccl.window_register == nullptr;
+  if (options.memory == NcclOptions::Memory::kWindows && no_windows)
+    throw UsageError(cat("--nccl-memory windows: NCCL ",
+                         nccl_version_text(version),
+                         " has no windows; auto takes what there is"));
+  if (options.memory == NcclOptions::Memory::kRegistered &&
+      (nccl.mem_alloc == nullptr || nccl.comm_register == nullptr))
+    throw UsageError(cat("--nccl-memory registered: NCCL ",
+                         nccl_version_text(version),
+                         " cannot register memory; auto takes what there is"));
   if (options.ctas != NcclOptions::kNoCtas) return;
-  if (version < kOldestWithoutCtas || nccl.window_register == nullptr)
+  if (options.memory == NcclOptions::Memory::kRegistered ||
+      options.memory == NcclOptions::Memory::kPlain)
+    throw UsageError(
+        cat("--nccl-ctas zero copies between windows, but "
+            "--nccl-memory is ",
+            to_string(options.memory)));
+  if (version < kOldestWithoutCtas || no_windows)
     throw UsageError(cat(
         "--nccl-ctas zero needs NCCL ", nccl_version_text(kOldestWithoutCtas),
         " or newer; this one is ", nccl_version_text(version)));
@@ -110,6 +127,29 @@ int parse_nccl_ctas(std::string_view text) {
   }
 }
 
+namespace {
+
+constexpr std::array<std::pair<NcclOptions::Memory, std::string_view>, 4>
+    kMemoryWords = {{{NcclOptions::Memory::kAuto, "auto"},
+                     {NcclOptions::Memory::kWindows, "windows"},
+                     {NcclOptions::Memory::kRegistered, "registered"},
+                     {NcclOptions::Memory::kPlain, "plain"}}};
+
+}  // namespace
+
+NcclOptions::Memory parse_nccl_memory(std::string_view text) {
+  for (const auto& [memory, word] : kMemoryWords)
+    if (word == text) return memory;
+  throw UsageError(
+      cat("--nccl-memory ", quoted(text),
+          ": expected auto, windows, registered or plain",
+          did_you_mean(text, {"auto", "windows", "registered", "plain"})));
+}
+
+std::string_view to_string(NcclOptions::Memory memory) {
+  return kMemoryWords[static_cast<size_t>(memory)].second;
+}
+
 struct NcclSession::State {
   std::unique_ptr<Transport> control;
   std::vector<int> ranks;
@@ -151,6 +191,10 @@ std::unique_ptr<Transport> NcclSession::make_world() {
 
 int NcclSession::num_communicators() const {
   return state_->world->num_communicators();
+}
+
+NcclOptions::Memory NcclSession::memory_kind() const {
+  return state_->world->memory_kind();
 }
 
 std::vector<LibraryMemory> NcclSession::memory() const {

@@ -50,6 +50,12 @@ struct NcclOptions {
   // are made by the copy engines where memory is registered (2.28 and newer).
   static constexpr int kNoCtas = -1;
   int ctas = 0;
+  // What messages pass through: the library's own memory, registered with every
+  // communicator that uses it, as a window (so that the library may read and
+  // write that of other ranks, and copy engines may move it) or by itself; or
+  // the device's plain memory. kAuto: the first of these that the library has.
+  enum class Memory { kAuto, kWindows, kRegistered, kPlain };
+  Memory memory = Memory::kAuto;
   // Bytes of the device's memory that are free now; empty: nobody measures what
   // NCCL takes of it.
   std::function<int64_t()> free_memory = {};
@@ -66,6 +72,9 @@ struct NcclOptions {
 
 // "8" or "zero", as NcclOptions has it; UsageError names --nccl-ctas.
 int parse_nccl_ctas(std::string_view text);
+// "auto", "windows", "registered" or "plain"; UsageError names --nccl-memory.
+NcclOptions::Memory parse_nccl_memory(std::string_view text);
+std::string_view to_string(NcclOptions::Memory memory);
 
 class NcclSession {
  public:
@@ -85,7 +94,9 @@ class NcclSession {
 
   // The number of NCCL communicators that this rank has.
   int num_communicators() const;
-  // Returns what each of them takes, in the order of their founding; empty
+  // The memory that messages pass through; never kAuto.
+  NcclOptions::Memory memory_kind() const;
+  // Returns what each communicator takes, in the order of their founding; empty
   // unless NcclOptions::free_memory tells.
   std::vector<LibraryMemory> memory() const;
 

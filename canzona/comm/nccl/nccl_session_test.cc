@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <numeric>
 #include <thread>
 #include <vector>
@@ -338,36 +339,77 @@ TEST(NcclSession, MeasuresWhatCommunicatorsTakeOfTheDevice) {
   });
 }
 
-TEST(NcclSession, RegistersMemoryWhereNoKernelsShallCopy) {
-  const int before = num_stub_windows();
-  NcclTestOptions options;
-  run_nccl_ranks(2, options, [](NcclTestRank& rank) {
-    std::vector<std::byte> memory(64);
-    everyone(rank, "dp")->register_memory(memory);
-  });
-  EXPECT_EQ(num_stub_windows(), before);
-  options.nccl.ctas = NcclOptions::kNoCtas;
-  run_nccl_ranks(2, options, [&](NcclTestRank& rank) {
-    std::vector<std::byte> memory(64);
-    const auto dp = everyone(rank, "dp");
-    rank.world.barrier();
-    const int here = num_stub_windows();
-    rank.world.barrier();
-    dp->register_memory(memory);
-    rank.world.barrier();
-    EXPECT_EQ(num_stub_windows(), here + 2);
-    rank.world.barrier();
-    // Pieces of sums pass through NCCL's own memory.
-    std::vector<float> sum = test_piece(dp->rank(), 9);
-    dp->all_reduce(Reduction::kFp32Sum, bytes_of(sum));
-    rank.lane->wait();
-    for (int64_t i = 0; i < 9; ++i)
-      EXPECT_TRUE(same_bits(sum[static_cast<size_t>(i)], oracle_at(2, i)));
-    EXPECT_GT(num_stub_allocated(), 0);
-    rank.world.barrier();
-  });
-  EXPECT_EQ(num_stub_allocated(), 0);
-  EXPECT_EQ(num_stub_windows(), before);
+// Groups that share a communicator register what both use once. Ranks with
+// other lengths register each for itself.
+TEST(NcclSession, RegistersMemoryOnceUntilItsGroupsEnd) {
+  using Memory = NcclOptions::Memory;
+  for (const Memory kind :
+       {Memory::kAuto, Memory::kWindows, Memory::kRegistered, Memory::kPlain}) {
+    NcclTestOptions options;
+    options.nccl.memory = kind;
+    // Ranks of other tests that were aborted have left some.
+    const int allocated = num_stub_allocated();
+    const StubMemoryUse before = take_stub_memory_use();
+    run_nccl_ranks(2, options, [&](NcclTestRank& rank) {
+      const bool plain = kind == Memory::kPlain;
+      EXPECT_EQ(rank.session.memory_kind(),
+                kind == Memory::kAuto ? Memory::kWindows : kind);
+      std::byte* memory = rank.world.allocate(4096);
+      ASSERT_EQ(memory == nullptr, plain);
+      std::vector<std::byte> own(4096);
+      if (plain) memory = own.data();
+      {
+        std::vector<std::unique_ptr<Communicator>> groups;
+        for (int i = 0; i < 4; ++i) {
+          groups.push_back(everyone(rank, "dp"));
+          groups.back()->register_memory({memory, 4096}, {.same_places = true});
+          groups.back()->register_memory(
+              {memory, rank.world.rank() == 0 ? 64UL : 96UL}, {});
+        }
+        const std::vector<float> sum = test_piece(rank.world.rank(), 900);
+        std::memcpy(memory, sum.data(), 3600);
+        for (const auto& group : groups)
+          group->all_reduce(Reduction::kFp32Sum, {memory, 3600});
+        rank.lane->wait();
+        rank.world.barrier();
+        // Of two ranks and two communicators: memory, and its beginning; and
+        // what each of four groups stages sums in.
+        if (rank.world.rank() == 0 && !plain) {
+          const StubMemoryUse use = take_stub_memory_use();
+          EXPECT_EQ(use.num_registered - before.num_registered,
+                    2 * (2 + 2 + 4));
+          EXPECT_EQ(use.num_windows - before.num_windows,
+                    kind == Memory::kRegistered ? 0 : 2 * (2 + 4));
+          EXPECT_GT(use.num_looks, 0);
+          EXPECT_EQ(use.num_unregistered, 0)
+              << use.last_unregistered << " " << use.last_bytes;
+        }
+        rank.world.barrier();
+      }
+      if (!plain) rank.world.release(memory);
+    });
+    const StubMemoryUse use = take_stub_memory_use();
+    EXPECT_EQ(use.num_unregistered > 0, kind == Memory::kPlain);
+    EXPECT_EQ(use.num_freed_too_soon, 0);
+    EXPECT_EQ(use.num_registered, before.num_registered);
+    EXPECT_EQ(num_stub_allocated(), allocated);
+  }
+}
+
+TEST(NcclSession, KnowsTheWordsOfMemory) {
+  using Memory = NcclOptions::Memory;
+  for (const Memory kind :
+       {Memory::kAuto, Memory::kWindows, Memory::kRegistered, Memory::kPlain})
+    EXPECT_EQ(parse_nccl_memory(to_string(kind)), kind);
+  EXPECT_THROW(parse_nccl_memory("window"), UsageError);
+  EXPECT_THAT(errors_of(1,
+                        [](int) {
+                          NcclOptions options;
+                          options.ctas = NcclOptions::kNoCtas;
+                          options.memory = Memory::kPlain;
+                          return options;
+                        })[0],
+              AllOf(HasSubstr("--nccl-ctas zero"), HasSubstr("plain")));
 }
 
 }  // namespace

@@ -19,42 +19,31 @@ NcclTransport::NcclTransport(std::shared_ptr<NcclWorld> world,
 
 NcclTransport::~NcclTransport() {
   if (progress_ != nullptr) world_->remove_group(progress_);
-  end_windows();
+  end_registrations();
 }
 
-void NcclTransport::end_windows() noexcept {
-  try {
-    for (NcclWindow* window : windows_)
-      world_->call(
-          [&](const NcclApi& nccl) { nccl.window_deregister(comm_, window); });
-  } catch (const PeerLost&) {
-    // The communicator has been aborted, and its windows with it.
-  }
-  windows_.clear();
+void NcclTransport::end_registrations() noexcept {
+  for (NcclWorld::Registration* of : registrations_)
+    world_->end_registration(of);
+  registrations_.clear();
 }
 
+// A single rank sends no messages. The group of the host's memory gives what
+// those with a lane use.
 std::byte* NcclTransport::allocate(int64_t bytes) {
-  void* memory = nullptr;
-  if (has_windows())
-    world_->call([&](const NcclApi& nccl) {
-      if (nccl.mem_alloc != nullptr)
-        world_->require(nccl.mem_alloc(&memory, static_cast<size_t>(bytes)),
-                        cat("ncclMemAlloc of ", human_bytes(bytes)), comm_);
-    });
-  return static_cast<std::byte*>(memory);
+  return lane_ != nullptr && comm_ == nullptr ? nullptr
+                                              : world_->allocate(bytes);
 }
 
-// The lane ends what uses it, then windows end, then their memory. That stays
-// if NCCL was aborted.
+// The lane ends what uses it, then registrations end, then their memory.
 void NcclTransport::release(std::byte* memory) {
-  const std::unique_ptr<Mark> mark = lane_->make_mark();
-  lane_->record(*mark);
-  mark->wait();
-  end_windows();
-  try {
-    world_->call([&](const NcclApi& nccl) { nccl.mem_free(memory); });
-  } catch (const PeerLost&) {
+  if (lane_ != nullptr) {
+    const std::unique_ptr<Mark> mark = lane_->make_mark();
+    lane_->record(*mark);
+    mark->wait();
+    end_registrations();
   }
+  world_->free(memory);
 }
 
 void NcclTransport::copy_by(const WireOps& ops) {
@@ -196,17 +185,12 @@ std::unique_ptr<Transport> NcclTransport::subgroup(std::span<const int> members,
   return ordered_subgroup(members, id, color, until, lane_);
 }
 
-void NcclTransport::register_memory(std::span<std::byte> memory) {
-  if (!has_windows()) return;
-  NcclWindow* window = nullptr;
-  world_->call([&](const NcclApi& nccl) {
-    world_->require(nccl.window_register(comm_, memory.data(), memory.size(),
-                                         &window, NcclApi::kSymmetric),
-                    "ncclCommWindowRegister", comm_);
-  });
-  while (!world_->is_done(comm_, "ncclCommWindowRegister"))
-    std::this_thread::yield();
-  windows_.push_back(window);
+void NcclTransport::register_memory(std::span<std::byte> memory,
+                                    SharedUse use) {
+  if (comm_ == nullptr) return;
+  NcclWorld::Registration* of = world_->add_registration(
+      comm_, memory, use, *host_, deadline_after(world_->options().deadline));
+  if (of != nullptr) registrations_.push_back(of);
 }
 
 // Operations that NCCL has of its own.

@@ -34,7 +34,7 @@ class NcclTransport final : public Transport {
   void set_of_host(bool of_host) override { of_host_ = of_host; }
   void watch(const IssuedOperation& operation) override;
   bool takes_many() const override { return lane_ != nullptr; }
-  void register_memory(std::span<std::byte> memory) override;
+  void register_memory(std::span<std::byte> memory, SharedUse use) override;
   std::byte* allocate(int64_t bytes) override;
   void release(std::byte* memory) override;
 
@@ -112,13 +112,9 @@ class NcclTransport final : public Transport {
   std::vector<Posted> posted_;
   bool issuing_ = false;
   int64_t free_before_ = -1;  // a first use that is being issued; -1: none
-  // True if NCCL is to read and write registered memory without kernels.
-  bool has_windows() const {
-    return comm_ != nullptr && world_->options().ctas == NcclOptions::kNoCtas;
-  }
-  void end_windows() noexcept;
+  void end_registrations() noexcept;
 
-  std::vector<NcclWindow*> windows_;
+  std::vector<NcclWorld::Registration*> registrations_;
 };
 
 }  // namespace canzona

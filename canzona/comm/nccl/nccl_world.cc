@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -31,6 +32,12 @@ void finish_founding(Transport& host, Deadline until) {
   }
 }
 
+// The library cannot do that, here or for this memory.
+bool is_refused(NcclResult result) {
+  return result == NcclResult::kInvalidArgument ||
+         result == NcclResult::kInvalidUsage;
+}
+
 // What the first member has, on all of them.
 template <class Value>
 void send_from_first(Value& value, Transport& host, Deadline until) {
@@ -54,6 +61,11 @@ int64_t largest_in_group(int64_t own, Transport& host, Deadline until) {
   int64_t largest = *std::ranges::max_element(all);
   send_from_first(largest, host, until);
   return largest;
+}
+
+bool all_have_as_many(int64_t bytes, Transport& host, Deadline until) {
+  return largest_in_group(bytes, host, until) ==
+         -largest_in_group(-bytes, host, until);
 }
 
 }  // namespace
@@ -143,6 +155,108 @@ std::vector<LibraryMemory> NcclWorld::memory() const {
   std::vector<LibraryMemory> all;
   for (const Measured& of : measured_) all.push_back(of.memory);
   return all;
+}
+
+NcclOptions::Memory NcclWorld::memory_kind() const {
+  using Memory = NcclOptions::Memory;
+  if (options_.memory != Memory::kAuto) return options_.memory;
+  if (nccl_.mem_alloc == nullptr) return Memory::kPlain;
+  if (nccl_.window_register != nullptr) return Memory::kWindows;
+  return nccl_.comm_register != nullptr ? Memory::kRegistered : Memory::kPlain;
+}
+
+std::byte* NcclWorld::allocate(int64_t bytes) {
+  if (memory_kind() == NcclOptions::Memory::kPlain || bytes <= 0)
+    return nullptr;
+  void* memory = nullptr;
+  const int64_t free = options_.free_memory ? options_.free_memory() : bytes;
+  call([&](const NcclApi& nccl) {
+    const NcclResult result =
+        nccl.mem_alloc(&memory, static_cast<size_t>(bytes));
+    if (result != NcclResult::kSuccess && free <= bytes) throw std::bad_alloc();
+    require(result, cat("ncclMemAlloc of ", human_bytes(bytes)), nullptr);
+  });
+  return static_cast<std::byte*>(memory);
+}
+
+// It stays if NCCL was aborted.
+void NcclWorld::free(std::byte* memory) noexcept {
+  try {
+    call([&](const NcclApi& nccl) { nccl.mem_free(memory); });
+  } catch (const std::exception&) {
+  }
+}
+
+// The library writes a window's handle when it is done: the registration stays
+// where it is.
+NcclWorld::Registration* NcclWorld::add_registration(
+    NcclComm* comm, std::span<std::byte> memory, SharedUse use, Transport& host,
+    Deadline until) {
+  if (memory_kind() == NcclOptions::Memory::kPlain) return nullptr;
+  const auto bytes = static_cast<int64_t>(memory.size());
+  const bool window = memory_kind() == NcclOptions::Memory::kWindows &&
+                      (use.same_bytes || all_have_as_many(bytes, host, until));
+  if (bytes == 0) return nullptr;
+  Registration* of = nullptr;
+  bool added = false;
+  call([&](const NcclApi& nccl) {
+    for (Registration& there : registrations_)
+      if (there.comm == comm && there.memory.data() == memory.data() &&
+          there.memory.size() == memory.size())
+        of = &there;
+    if (of == nullptr) {
+      if (!window && nccl.comm_register == nullptr) return;
+      of = &registrations_.emplace_back();
+      of->comm = comm;
+      of->memory = memory;
+      of->is_window = window;
+      const NcclResult result =
+          window ? nccl.window_register(
+                       comm, memory.data(), memory.size(), &of->window,
+                       use.same_places ? NcclApi::kSymmetric : 0)
+                 : nccl.comm_register(comm, memory.data(), memory.size(),
+                                      &of->handle);
+      if (is_refused(result) && options_.memory == NcclOptions::Memory::kAuto) {
+        registrations_.pop_back();
+        of = nullptr;
+        return;
+      }
+      require(result, window ? "ncclCommWindowRegister" : "ncclCommRegister",
+              comm);
+      added = true;
+    }
+    ++of->num_uses;
+  });
+  while (added && !is_done(comm, "registering memory")) {
+    if (host.is_aborted())
+      throw PeerLost(cat("registering memory given up: ", host.abort_reason()));
+    if (Clock::now() >= until)
+      throw PeerLost(cat("rank ", rank_,
+                         ": NCCL: registering memory did not end in time: not "
+                         "all ranks have come"));
+    std::this_thread::sleep_for(kLook);
+  }
+  return of;
+}
+
+// An aborted communicator has taken its windows with it.
+void NcclWorld::end_registration(Registration* of) noexcept {
+  try {
+    NcclComm* comm = of->comm;
+    const bool ended = call([&](const NcclApi& nccl) {
+      if (--of->num_uses > 0) return false;
+      if (of->is_window && of->window != nullptr)
+        nccl.window_deregister(comm, of->window);
+      if (!of->is_window) nccl.comm_deregister(comm, of->handle);
+      registrations_.remove_if([&](const Registration& r) { return &r == of; });
+      return true;
+    });
+    const Deadline until = deadline_after(options_.patience);
+    while (ended && !is_done(comm, "ending a registration") &&
+           Clock::now() < until)
+      std::this_thread::sleep_for(kLook);
+  } catch (const std::exception&) {
+  }
 }
 
 // Once the world is closed, `place` is gone.

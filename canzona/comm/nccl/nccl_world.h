@@ -11,9 +11,11 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -58,6 +60,21 @@ class NcclWorld {
   void end_use(NcclComm* comm, int64_t free_before);
   std::vector<LibraryMemory> memory() const;
 
+  // The memory that messages pass through; never kAuto.
+  NcclOptions::Memory memory_kind() const;
+  // Memory of the library; null where messages pass through plain memory.
+  // std::bad_alloc if the device has not enough.
+  std::byte* allocate(int64_t bytes);
+  void free(std::byte* memory) noexcept;
+  // Registers memory with a communicator, whose ranks, at `host`, all call it;
+  // once, however many groups use both. As a window where all have as many
+  // bytes, else each for itself. Null where nothing is registered.
+  struct Registration;
+  Registration* add_registration(NcclComm* comm, std::span<std::byte> memory,
+                                 SharedUse use, Transport& host,
+                                 Deadline until);
+  void end_registration(Registration* of) noexcept;
+
   // Adds a group's progress for the watch, until it is removed. Groups of one
   // set of ranks are told apart by their number.
   std::shared_ptr<NcclProgress> add_group(const std::vector<int>& ranks,
@@ -80,6 +97,15 @@ class NcclWorld {
   bool abort_all();
   // The orderly end of all communicators. PeerLost if that takes too long.
   void end_all(Deadline until);
+
+  struct Registration {
+    NcclComm* comm = nullptr;
+    std::span<std::byte> memory;
+    NcclWindow* window = nullptr;  // as the library says, null for some
+    void* handle = nullptr;        // of what a rank registers for itself
+    bool is_window = false;
+    int num_uses = 0;
+  };
 
  private:
   struct SetOfRanks {
@@ -119,7 +145,8 @@ class NcclWorld {
     LibraryMemory memory;
     std::array<bool, 2> used{};  // collectives, messages
   };
-  std::vector<Measured> measured_;  // by mutex_, too
+  std::vector<Measured> measured_;         // by mutex_, too
+  std::list<Registration> registrations_;  // by mutex_, too
   int ranks_per_device_ = 1;
   mutable std::mutex reason_mutex_;  // of both below
   std::string reason_;

@@ -6,9 +6,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "canzona/base/text.h"
 
@@ -108,8 +110,15 @@ struct StubState {
   int64_t num_ids = 0;
   std::map<int64_t, std::shared_ptr<StubGroup>> groups;
   std::vector<std::unique_ptr<NcclComm>> comms;
-  int num_windows = 0;
-  int num_allocated = 0;
+  struct Range {
+    const NcclComm* comm = nullptr;
+    const std::byte* first = nullptr;
+    size_t bytes = 0;
+    bool is_window = false;
+  };
+  std::list<Range> ranges;  // that are registered
+  std::map<std::byte*, size_t> allocated;
+  StubMemoryUse use;
   bool aborts_hang = false;
   std::condition_variable aborts_go_on;
   std::mutex record_mutex;
@@ -295,7 +304,66 @@ void stub_launch(NcclComm& comm) {
 
 // Functions of the table.
 
+// Numbers of a check are few.
+void stub_look(const NcclComm* comm, const std::byte* memory, size_t bytes,
+               const char* what) {
+  constexpr size_t kFew = 64;
+  if (memory == nullptr || bytes <= kFew) return;
+  const std::lock_guard lock(stub().mutex);
+  const auto holds = [&](const StubState::Range& range) {
+    return range.comm == comm && memory >= range.first &&
+           memory + bytes <= range.first + range.bytes;
+  };
+  ++stub().use.num_looks;
+  if (std::ranges::any_of(stub().ranges, holds)) return;
+  ++stub().use.num_unregistered;
+  stub().use.last_unregistered = what;
+  stub().use.last_bytes = bytes;
+}
+
+void stub_look(const NcclComm* comm, const StubCall& call) {
+  const size_t bytes = call.count * bytes_of_type(call.type);
+  const auto n = static_cast<size_t>(comm->group->size);
+  const bool spreads = call.kind == StubKind::kReduceScatter;
+  const bool gathers = call.kind == StubKind::kAllGather;
+  stub_look(comm, call.from, spreads ? n * bytes : bytes, "reading");
+  stub_look(comm, call.to, gathers ? n * bytes : bytes, "writing");
+}
+
+NcclResult stub_register(const NcclComm* comm, void* memory, size_t bytes,
+                         void** handle, bool is_window) {
+  const std::lock_guard lock(stub().mutex);
+  stub().ranges.push_back(
+      {comm, static_cast<const std::byte*>(memory), bytes, is_window});
+  *handle = &stub().ranges.back();
+  return NcclResult::kSuccess;
+}
+
+NcclResult stub_deregister(const NcclComm* comm, void* handle) {
+  const std::lock_guard lock(stub().mutex);
+  const size_t ended = std::erase_if(stub().ranges, [&](const auto& range) {
+    return &range == handle && range.comm == comm;
+  });
+  return ended == 1 ? NcclResult::kSuccess : NcclResult::kInvalidArgument;
+}
+
+NcclResult stub_free(void* memory) {
+  const std::lock_guard lock(stub().mutex);
+  const auto block = stub().allocated.find(static_cast<std::byte*>(memory));
+  if (block == stub().allocated.end()) return NcclResult::kInvalidArgument;
+  const auto inside = [&](const StubState::Range& range) {
+    return range.first >= block->first &&
+           range.first < block->first + block->second;
+  };
+  if (std::ranges::any_of(stub().ranges, inside))
+    ++stub().use.num_freed_too_soon;
+  stub().allocated.erase(block);
+  std::free(memory);
+  return NcclResult::kSuccess;
+}
+
 NcclResult stub_add(NcclComm* comm, void* stream, const StubCall& call) {
+  stub_look(comm, call);
   if (comm->error != NcclResult::kSuccess) return comm->error;
   if (!comm->posted.empty() && group_depth == 0)
     return NcclResult::kInvalidUsage;  // the one before is not launched yet
@@ -440,24 +508,24 @@ NcclApi make_stub() {
   api.mem_alloc = [](void** memory, size_t bytes) {
     *memory = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
     const std::lock_guard lock(stub().mutex);
-    ++stub().num_allocated;
+    stub().allocated[static_cast<std::byte*>(*memory)] = bytes;
     return NcclResult::kSuccess;
   };
-  api.mem_free = [](void* memory) {
-    std::free(memory);
-    const std::lock_guard lock(stub().mutex);
-    --stub().num_allocated;
-    return NcclResult::kSuccess;
+  api.mem_free = stub_free;
+  api.window_register = [](NcclComm* comm, void* memory, size_t bytes,
+                           NcclWindow** window, int) {
+    return stub_register(comm, memory, bytes, reinterpret_cast<void**>(window),
+                         true);
   };
-  api.window_register = [](NcclComm*, void*, size_t, NcclWindow**, int) {
-    const std::lock_guard lock(stub().mutex);
-    ++stub().num_windows;
-    return NcclResult::kSuccess;
+  api.window_deregister = [](NcclComm* comm, NcclWindow* window) {
+    return stub_deregister(comm, window);
   };
-  api.window_deregister = [](NcclComm*, NcclWindow*) {
-    const std::lock_guard lock(stub().mutex);
-    --stub().num_windows;
-    return NcclResult::kSuccess;
+  api.comm_register = [](const NcclComm* comm, void* memory, size_t bytes,
+                         void** handle) {
+    return stub_register(comm, memory, bytes, handle, false);
+  };
+  api.comm_deregister = [](const NcclComm* comm, void* handle) {
+    return stub_deregister(comm, handle);
   };
   return api;
 }
@@ -497,12 +565,15 @@ void hang_stub_aborts(bool hang) {
 
 int num_stub_allocated() {
   const std::lock_guard lock(stub().mutex);
-  return stub().num_allocated;
+  return static_cast<int>(stub().allocated.size());
 }
 
-int num_stub_windows() {
+StubMemoryUse take_stub_memory_use() {
   const std::lock_guard lock(stub().mutex);
-  return stub().num_windows;
+  stub().use.num_registered = static_cast<int>(stub().ranges.size());
+  for (const auto& range : stub().ranges)
+    stub().use.num_windows += range.is_window ? 1 : 0;
+  return std::exchange(stub().use, {});
 }
 
 }  // namespace canzona

@@ -48,9 +48,19 @@ void set_stub_version(int version);
 // ncclCommAbort does not return any more; false: it does again, and those that
 // hang end.
 void hang_stub_aborts(bool hang);
-// The number of windows that are registered.
-int num_stub_windows();
 // The number of pieces of ncclMemAlloc's memory that are in use.
 int num_stub_allocated();
+
+// Counts what operations have done to memory since this was asked the last time.
+struct StubMemoryUse {
+  int num_looks = 0;           // at what they read or write, of some length
+  int num_unregistered = 0;    // of it, not registered with the communicator
+  int num_freed_too_soon = 0;  // pieces that were still registered
+  int num_registered = 0;      // ranges that are registered now
+  int num_windows = 0;         // of them, as windows
+  const char* last_unregistered = "";  // "reading"
+  size_t last_bytes = 0;               // of it
+};
+StubMemoryUse take_stub_memory_use();
 
 }  // namespace canzona

@@ -107,6 +107,13 @@ TEST(TcpSession, R10NamesRanksThatNeverCome) {
   EXPECT_THAT(one.get(), HasSubstr("lost: rank 0 at 127.0.0.1"));
 }
 
+TEST(TcpSession, R10NamesRankZeroIfItNeverComes) {
+  Meeting meeting;
+  meeting.listener.reset();
+  EXPECT_THAT(error_of(meeting.options(1, 2, "job", 200ms)),
+              HasSubstr("lost: rank 0 has not come: no connection with"));
+}
+
 TEST(TcpSession, R10TurnsASecondRankOfTheSameNumberAway) {
   const Meeting meeting;
   auto zero = come(meeting.options(0, 3, "job"));

@@ -281,7 +281,11 @@ void TcpWorld::gather() {
 void TcpWorld::come() {
   const Deadline until = deadline_after(options_.time);
   Line& line = lines_.emplace_back();
-  line.socket = connect_to(options_.meeting, until);
+  try {
+    line.socket = connect_to(options_.meeting, until);
+  } catch (const PeerLost& error) {
+    throw PeerLost(cat("rank 0 has not come: ", error.what()));
+  }
   listener_ = listen_on({own_endpoint(line.socket).host, 0});
   Card card;
   card.rank = rank();

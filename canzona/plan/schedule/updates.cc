@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <utility>
 
@@ -21,7 +22,9 @@ class UpdatePlanner {
         layout_(layout),
         kept_(kept),
         rules_(rules),
-        width_(std::max<int64_t>(width, 1)) {}
+        width_(std::max<int64_t>(width, 1)) {
+    join_buckets();
+  }
 
   UpdatePlan make(const std::vector<Round>& rounds) {
     out_.exp_avg = take(kept_.num_elements);
@@ -89,23 +92,62 @@ class UpdatePlanner {
     return layout_.gradients.tensors[index(tensor(kept))].bucket;
   }
 
-  // Batches of a bucket are done before the next bucket's, if the buckets are
+  // New parameters of a bucket leave when its last matrix is done, so that
+  // buckets are updated one after the other. Where an engine likes batches,
+  // neighbours are joined until they give it enough to do, and all are if none
+  // leave.
+  void join_buckets() {
+    constexpr int64_t kEnough = int64_t{1} << 26;  // elements
+    stretch_of_.resize(part_.buckets.size());
+    std::iota(stretch_of_.begin(), stretch_of_.end(), 0);
+    if (width_ == 1) return;
+    std::vector<int64_t> elements(part_.buckets.size());
+    bool any_leave = false;
+    for (size_t k = 0; k < kept_.matrices.size(); ++k) {
+      const KeptMatrix& matrix = kept_.matrices[k];
+      const auto kept = static_cast<int32_t>(k);
+      elements[index(bucket(kept))] += matrix.dims[0] * matrix.dims[1];
+      any_leave = any_leave || (part_.grid.homes() > 1 &&
+                                part_.home[index(tensor(kept))] != kEveryHome);
+    }
+    int64_t joined = 0;
+    int32_t stretch = 0;
+    for (size_t b = elements.size(); b-- > 0;) {
+      stretch_of_[b] = stretch;
+      joined += elements[b];
+      if (!any_leave || joined < kEnough) continue;
+      joined = 0;
+      ++stretch;
+    }
+  }
+
+  // As many matrices as the engine takes at once, and as many elements as
+  // scratch may be made for.
+  int64_t most_of(int64_t rows, int64_t cols) const {
+    constexpr int64_t kMostElements = int64_t{1} << 28;
+    return std::clamp<int64_t>(kMostElements / (rows * cols), 1, width_);
+  }
+
+  // Batches of a stretch of buckets are done before the next one's, if they are
   // kept apart.
   std::vector<UpdateBatch> batches_of(const std::vector<int32_t>& matrices,
                                       bool apart) {
-    // Bucket, rows, columns, phase and rule.
+    // Stretch, rows, columns, phase and rule.
     using Kind = std::tuple<int32_t, int64_t, int64_t, int32_t, int32_t>;
     std::vector<Kind> kinds;
     for (int32_t k : matrices) {
       const KeptMatrix& matrix = kept_.matrices[index(k)];
-      kinds.emplace_back(apart ? bucket(k) : 0, matrix.dims[0], matrix.dims[1],
+      kinds.emplace_back(apart ? stretch_of_[index(bucket(k))] : 0,
+                         matrix.dims[0], matrix.dims[1],
                          part_.phase[index(matrix.matrix)],
                          rules_.number[index(tensor(k))]);
     }
     std::vector<UpdateBatch> batches;
     for (const std::vector<size_t>& places :
-         equal_batches(kinds, [this](const Kind&) { return width_; })) {
-      const auto& [bucket, rows, cols, phase, rule] = kinds[places[0]];
+         equal_batches(kinds, [this](const Kind& kind) {
+           return most_of(std::get<1>(kind), std::get<2>(kind));
+         })) {
+      const auto& [stretch, rows, cols, phase, rule] = kinds[places[0]];
       UpdateBatch batch{{rows, cols}, phase, rule, {}, {}};
       for (size_t at : places) batch.members.push_back(matrices[at]);
       add_owner_states(batch);
@@ -128,6 +170,7 @@ class UpdatePlanner {
   const Kept& kept_;
   const RulesOfTensors& rules_;
   int64_t width_;
+  std::vector<int32_t> stretch_of_;  // by bucket
   // By the number of the rule and the matrix's shape.
   std::map<std::tuple<int32_t, int64_t, int64_t>, Facts> facts_;
   UpdatePlan out_;

@@ -83,14 +83,15 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
 }
 
 std::string step_times_table(const StepReport& report, const Ink& ink) {
-  Table table("<>>>>>>>>");
-  table.header({"strategy", "step", "mean", "worst", "predicted", "with gather",
-                "iteration", "hidden", "speed-up"});
+  Table table("<>>>>>>>>>");
+  table.header({"strategy", "step", "mean", "worst", "host", "predicted",
+                "with gather", "iteration", "hidden", "speed-up"});
   for (const StrategyBench* s : ran(report)) {
     const StepTrial& t = s->trial;
     table.row(
         {s->name, human_seconds(t.step.median), human_seconds(t.step.mean),
-         human_seconds(t.step.worst), human_seconds(s->predicted_mean()),
+         human_seconds(t.step.worst), human_seconds(t.host_seconds),
+         human_seconds(s->predicted_mean()),
          human_seconds(t.step_and_gather.median),
          t.iteration_seconds > 0 ? human_seconds(t.iteration_seconds) : "",
          fmt::format("{:.0f} %", 100 * t.hidden_fraction),
@@ -98,7 +99,9 @@ std::string step_times_table(const StepReport& report, const Ink& ink) {
              ? fmt::format("{:.2f}x", s->speedup_over_replicated)
              : ""});
   }
-  return title(ink, "Slowest rank: median step, mean and worst of a period") +
+  return title(ink,
+               "Slowest rank: median step, mean and worst of a period, "
+               "what the host took to issue it") +
          table.text(ink);
 }
 
@@ -242,6 +245,7 @@ void write_step_times(JsonWriter& out, const StepBench& bench,
   out.field("step_seconds_mean", t.step.mean);
   out.field("step_seconds_worst", t.step.worst);
   out.field("step_compute_seconds", t.step_compute_seconds);
+  out.field("host_seconds", t.host_seconds);
   out.field("step_and_gather_seconds", t.step_and_gather.median);
   out.member("iteration_seconds");
   t.iteration_seconds > 0 ? out.value(t.iteration_seconds) : out.null();

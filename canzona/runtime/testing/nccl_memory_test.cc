@@ -1,0 +1,97 @@
+// Plans whose collectives NCCL carries out, on its stub: all that they read and
+// write is registered, as long as it is used, and results are those of the CPU.
+#include <gtest/gtest.h>
+
+#include "canzona/comm/nccl/test_ranks_nccl.h"
+#include "canzona/linalg/cpu/cpu_engine.h"
+#include "canzona/runtime/testing/test_late_trial.h"
+#include "canzona/runtime/testing/test_plans.h"
+
+namespace canzona::nccl_memory_test {
+namespace {
+
+class DoneEvent final : public Event {
+ public:
+  bool reached() override { return true; }
+  void wait() override {}
+};
+
+// A line of the CPU's work, which is done at once.
+class AtOnceLane final : public MemoryLane {
+ public:
+  const MemoryOps& ops() const override { return cpu_memory_ops(); }
+  std::unique_ptr<Event> make_event() const override {
+    return std::make_unique<DoneEvent>();
+  }
+  void record_in(Event&) override {}
+  void wait_until(const Event&) override {}
+  void* native() override { return &lane_; }
+
+ private:
+  TestLane lane_{TestLane::When::kAtOnce};
+};
+
+class AtOnceEngine final : public CpuEngine {
+ public:
+  AtOnceEngine() : CpuEngine(usable_bf16_kernels().front()) {}
+  std::unique_ptr<MemoryLane> make_lane() override {
+    return std::make_unique<AtOnceLane>();
+  }
+};
+
+std::string run_on_stub(const LateTrial& trial, const NcclOptions& nccl) {
+  const int world = trial.plan.mesh.world();
+  std::vector<uint64_t> seen(static_cast<size_t>(world));
+  std::string digests;
+  run_nccl_ranks(
+      world, {.nccl = nccl, .when = TestLane::When::kAtOnce},
+      [&](NcclTestRank& rank) {
+        AtOnceEngine engine;
+        Runtime runtime(trial.plan, rank.world, engine, trial.options);
+        LateTrainer trainer(trial, runtime, engine);
+        for (int64_t step = 1; step <= trial.steps; ++step) {
+          trainer.run(step);
+          runtime.issue_step({.learning_rate = 0.01,
+                              .gradient_factor = gradient_factor(
+                                  GradientKind::kRandom, trial.plan.mesh),
+                              .clip_norm = trial.clip_norm});
+          runtime.zero_gradients();
+        }
+        const std::string found =
+            cat(runtime.parameter_digest(), " ", runtime.state_digest());
+        seen[static_cast<size_t>(rank.world.rank())] = trainer.seen();
+        if (rank.world.rank() == 0) digests = found;
+      });
+  for (const uint64_t number : seen) digests += cat(" ", number);
+  return digests;
+}
+
+TEST(NcclMemory, HoldsAllThatCollectivesTouchAndEndsAfterTheirGroups) {
+  for (const std::string zero : {"zero1", "zero2", "zero3"})
+    for (const std::string mesh : {"dp=2", "dp=2,tp=2", "dp=2,ep=2"}) {
+      SCOPED_TRACE(cat(mesh, " ", zero));
+      const LateTrial trial{
+          .plan = small_plan(toy_moe(), {.mesh = mesh, .zero = zero}),
+          .steps = 2,
+          .micro_batches = 2};
+      take_stub_memory_use();
+      EXPECT_EQ(run_on_stub(trial, {}), run_late_trial(trial));
+      const StubMemoryUse use = take_stub_memory_use();
+      EXPECT_GT(use.num_looks, 0);
+      EXPECT_EQ(use.num_unregistered, 0)
+          << use.last_unregistered << " " << use.last_bytes;
+      EXPECT_EQ(use.num_freed_too_soon, 0);
+      EXPECT_EQ(use.num_registered, 0);
+      EXPECT_EQ(num_stub_allocated(), 0);
+    }
+}
+
+TEST(NcclMemory, MayBePlain) {
+  const LateTrial trial{.plan = small_plan(toy_model(), {.mesh = "dp=2,tp=2"})};
+  EXPECT_EQ(run_on_stub(trial, {.memory = NcclOptions::Memory::kPlain}),
+            run_late_trial(trial));
+  EXPECT_EQ(take_stub_memory_use().num_registered, 0);
+}
+
+}  // namespace
+}  // namespace canzona::nccl_memory_test
