@@ -96,5 +96,9 @@ std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device);
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options);
 // The same GPU, before anything of CUDA is used; nothing without nccl.
 void take_own_gpu(const RankOptions& options);
+// Before that, too, where ranks are threads: a stream that stops at a modelled
+// link must not hold up others, so that each gets a connection to the GPU of
+// its own, as far as there are any. A number that the user has set stays.
+void give_streams_connections(const std::string& device);
 
 }  // namespace canzona::cli

@@ -8,6 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/measure/clock.h"
+#include "canzona/measure/engine_work.h"
 #include "canzona/measure/timed_work.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/rules/options.h"
@@ -32,6 +33,12 @@ double learning_rate_of(const std::string& rule, const RuleOptions& options) {
                      "learning_rate");
 }
 
+RuntimeOptions timed_options(const StepTrialRequest& request) {
+  RuntimeOptions options = request.runtime;
+  options.timed_waits = true;
+  return options;
+}
+
 // One rank's part.
 class StepRank {
  public:
@@ -41,7 +48,7 @@ class StepRank {
         world_(world),
         engine_(engine),
         request_(request),
-        runtime_(plan, world, engine, request.runtime),
+        runtime_(plan, world, engine, timed_options(request)),
         tensors_(static_cast<size_t>(num_modules(plan.model))) {
     settings_.learning_rate = learning_rate_of(plan.rule, plan.rule_options);
     settings_.adamw_learning_rate =
@@ -74,22 +81,19 @@ class StepRank {
   // The first iteration finds all parameters there and is not timed.
   void run_iterations() {
     if (request_.iterations == 0) return;
-    TimedWork work(plan_, runtime_.place(), request_.compute_seconds);
-    double begin = 0;
-    RuntimeTimes before;
-    for (int i = 0; i <= request_.iterations; ++i) {
-      run_iteration(work);
-      if (i == request_.iterations) wait_for_engine();
-      if (i > 0) continue;
-      numbers_.waited = 0;
-      begin = wall_seconds();
-      before = runtime_.times();
+    if (runtime_.only_issues()) {
+      EngineWork work(runtime_, engine_,
+                      {request_.product_tokens, request_.compute_seconds});
+      time_iterations([&] { issue_iteration(work); });
+      refuse_skipped(runtime_.outcome());
+    } else {
+      if (request_.product_tokens > 0)
+        throw UsageError(
+            "products stand for forward and backward where ranks only issue to "
+            "a GPU; these wait for every collective");
+      TimedWork work(plan_, runtime_.place(), request_.compute_seconds);
+      time_iterations([&] { run_iteration(work); });
     }
-    const RuntimeTimes after = runtime_.times();
-    numbers_.iteration = (wall_seconds() - begin) / request_.iterations;
-    numbers_.waited += after.waited() - before.waited();
-    numbers_.links_busy = after.links_busy - before.links_busy;
-    runtime_.wait_all_params();
   }
 
   Runtime& runtime() { return runtime_; }
@@ -131,8 +135,28 @@ class StepRank {
     numbers_.waited += wall_seconds() - begin;
   }
 
-  void update() {
-    const StepOutcome outcome = runtime_.step(settings_);
+  // Where the runtime only issues, the engine comes to the end of the first and
+  // of the last one.
+  template <class Iterate>
+  void time_iterations(const Iterate& iterate) {
+    iterate();
+    if (runtime_.only_issues()) engine_.synchronize();
+    numbers_.waited = 0;
+    const double begin = wall_seconds();
+    const RuntimeTimes before = runtime_.times();
+    for (int i = 0; i < request_.iterations; ++i) iterate();
+    wait_for_engine();
+    const RuntimeTimes after = runtime_.times();
+    numbers_.iteration = (wall_seconds() - begin) / request_.iterations;
+    if (runtime_.only_issues()) numbers_.waited = 0;
+    numbers_.waited += after.waited() - before.waited();
+    numbers_.links_busy = after.links_busy - before.links_busy;
+    runtime_.wait_all_params();
+  }
+
+  void update() { refuse_skipped(runtime_.step(settings_)); }
+
+  void refuse_skipped(const StepOutcome& outcome) {
     if (outcome.skipped)
       throw NumericalError(cat("step ", runtime_.steps_done() + 1,
                                ": the gradient of ",
@@ -185,6 +209,19 @@ class StepRank {
       announce(tensors_[static_cast<size_t>(m)]);
     }
     update();
+  }
+
+  void issue_iteration(EngineWork& work) {
+    const auto num_modules = static_cast<int32_t>(tensors_.size());
+    for (int32_t m = 0; m < num_modules; ++m) {
+      runtime_.wait_params(m);
+      work.forward(m);
+    }
+    for (int32_t m = num_modules - 1; m >= 0; --m) {
+      work.backward(m);
+      announce(tensors_[static_cast<size_t>(m)]);
+    }
+    runtime_.issue_step(settings_);
   }
 
   const Plan& plan_;

@@ -51,7 +51,12 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
   line(fmt::format("{} gradients, {} steps, the first {} not timed",
                    to_string(report.trial.gradients), report.trial.steps,
                    report.trial.warmup));
-  line(fmt::format("forward and backward sleep {}{}",
+  const int64_t tokens = report.trial.product_tokens;
+  line(fmt::format("forward and backward {} {}{}",
+                   tokens > 0 ? fmt::format("are bf16 products of every "
+                                            "module's matrices with {} tokens,",
+                                            tokens)
+                              : "sleep",
                    human_seconds(bench.compute_seconds),
                    bench.measured_first.empty()
                        ? ""
@@ -307,6 +312,9 @@ std::string step_json(const StepReport& report) {
   out.field("iterations", report.trial.iterations);
   write_period(out, bench);
   out.field("compute_seconds", bench.compute_seconds);
+  out.member("product_tokens");
+  report.trial.product_tokens > 0 ? out.value(report.trial.product_tokens)
+                                  : out.null();
   out.field("measured_first", bench.measured_first);
   if (bench.one_rank_step.mean > 0) {
     out.field("one_rank_step_seconds", bench.one_rank_step.mean);
