@@ -10,16 +10,9 @@
 #include "canzona/measure/iteration_numbers.h"
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/runtime/gradients.h"
 
 namespace canzona {
 namespace {
-
-RuntimeOptions device_options(const TrainSettings& settings) {
-  RuntimeOptions options = settings.runtime;
-  options.timed_waits = true;
-  return options;
-}
 
 // One rank's part.
 class DeviceRank {
@@ -30,7 +23,7 @@ class DeviceRank {
         plan_(plan),
         world_(world),
         engine_(engine),
-        runtime_(plan, world, engine, device_options(settings)),
+        runtime_(plan, world, engine, with_timed_waits(settings.runtime)),
         num_micro_batches_(settings.micro_batches(plan.mesh)),
         tensors_(index(num_modules(plan.model))),
         work_(make_work(compute)) {
@@ -104,11 +97,7 @@ class DeviceRank {
   void add_tensor(int32_t t) {
     const Tensor& tensor = plan_.model.tensors[index(t)];
     tensors_[index(module_of(plan_.model, tensor))].push_back(t);
-    Arena& arena = engine_.arena();
-    const Arena::Scope scope(arena);
-    auto* shard = arena.take_array<float>(runtime_.shard_elements(t));
-    make_parameter(engine_, tensor, plan_.mesh.tp, runtime_.place().t, shard);
-    runtime_.set_parameter_there(t, shard);
+    set_first_parameter(runtime_, engine_, t);
   }
 
   void mark(std::vector<std::unique_ptr<Event>>& marks) {

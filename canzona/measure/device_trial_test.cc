@@ -119,9 +119,9 @@ TEST_F(DeviceTrial, StepsThatAreIssuedLeadToTheResultOfTheCpu) {
     run_ranks(4, [&](Communicator& world) {
       const std::unique_ptr<Engine> engine =
           late ? std::make_unique<LateEngine>(device_) : make_cpu_engine();
-      const StepTrial trial = run_step_trial(
-          plan, world, *engine,
-          {.iterations = 2, .product_tokens = late ? 8 : 0});
+      const StepTrial trial =
+          run_step_trial(plan, world, *engine,
+                         {.iterations = 2, .product_tokens = late ? 8 : 0});
       EXPECT_GT(trial.iteration_seconds, 0);
       if (world.rank() == 0) digest = trial.digest + trial.state_digest;
     });

@@ -112,4 +112,14 @@ void EngineWork::backward(int32_t module) {
   }
 }
 
+void set_first_parameter(Runtime& runtime, Engine& engine, int32_t tensor) {
+  const Plan& plan = runtime.plan();
+  Arena& arena = engine.arena();
+  const Arena::Scope scope(arena);
+  auto* shard = arena.take_array<float>(runtime.shard_elements(tensor));
+  make_parameter(engine, plan.model.tensors[index(tensor)], plan.mesh.tp,
+                 runtime.place().t, shard);
+  runtime.set_parameter_there(tensor, shard);
+}
+
 }  // namespace canzona

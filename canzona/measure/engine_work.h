@@ -58,4 +58,13 @@ class EngineWork {
   Run activations_{}, weight_{}, result_{};
 };
 
+// For whoever measures: the same options, with waits timed on the engine too.
+inline RuntimeOptions with_timed_waits(RuntimeOptions options) {
+  options.timed_waits = true;
+  return options;
+}
+
+// Gives the rank's shard of a tensor its first numbers, on the engine.
+void set_first_parameter(Runtime& runtime, Engine& engine, int32_t tensor);
+
 }  // namespace canzona

@@ -33,12 +33,6 @@ double learning_rate_of(const std::string& rule, const RuleOptions& options) {
                      "learning_rate");
 }
 
-RuntimeOptions timed_options(const StepTrialRequest& request) {
-  RuntimeOptions options = request.runtime;
-  options.timed_waits = true;
-  return options;
-}
-
 // One rank's part.
 class StepRank {
  public:
@@ -48,7 +42,7 @@ class StepRank {
         world_(world),
         engine_(engine),
         request_(request),
-        runtime_(plan, world, engine, timed_options(request)),
+        runtime_(plan, world, engine, with_timed_waits(request.runtime)),
         tensors_(static_cast<size_t>(num_modules(plan.model))) {
     settings_.learning_rate = learning_rate_of(plan.rule, plan.rule_options);
     settings_.adamw_learning_rate =
@@ -109,12 +103,7 @@ class StepRank {
   void add_tensor(int32_t t) {
     tensors_[static_cast<size_t>(module_of(plan_.model, tensor(t)))].push_back(
         t);
-    Arena& arena = engine_.arena();
-    const Arena::Scope scope(arena);
-    auto* shard = arena.take_array<float>(runtime_.shard_elements(t));
-    make_parameter(engine_, tensor(t), plan_.mesh.tp, runtime_.place().t,
-                   shard);
-    runtime_.set_parameter_there(t, shard);
+    set_first_parameter(runtime_, engine_, t);
   }
 
   void write_gradient(int32_t t, int64_t step) {

@@ -74,8 +74,10 @@ void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
   require_device_memory(request, plan);
   TrainSettings settings = request.settings;
   settings.runtime.overlap = Overlap::kNone;
-  IterationTrial trial = carry_out(request, plan, {}, settings, kFirst);
-  if (trial.iteration_seconds < kLongIteration)
+  const bool is_short = request.make_engine != nullptr;
+  IterationTrial trial =
+      carry_out(request, plan, {}, settings, is_short ? kFirstOfShort : kFirst);
+  if (!is_short && trial.iteration_seconds < kLongIteration)
     trial = carry_out(request, plan, {}, settings, kFirstOfShort);
   bench.compute_seconds = trial.compute_seconds;
   bench.inputs = measured_inputs(request.settings, plan, trial, bench.limits);
