@@ -257,6 +257,8 @@ StepTrial run_step_trial(const Plan& plan, Communicator& world, Engine& engine,
   CANZONA_CHECK(request.warmup < request.steps, "no step is timed");
   StepRank rank(plan, world, engine, request);
   StepTrial trial;
+  trial.knows_hidden =
+      !rank.runtime().only_issues() || rank.runtime().times().links_modelled;
   rank.run_steps();
   trial.digest = rank.runtime().parameter_digest();
   trial.state_digest = rank.runtime().state_digest();

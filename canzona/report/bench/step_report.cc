@@ -84,7 +84,7 @@ std::string step_times_table(const StepReport& report, const Ink& ink) {
          human_seconds(t.step.worst), human_seconds(s->predicted_mean()),
          human_seconds(t.step_and_gather.median),
          t.iteration_seconds > 0 ? human_seconds(t.iteration_seconds) : "",
-         fmt::format("{:.0f} %", 100 * t.hidden_fraction),
+         t.knows_hidden ? fmt::format("{:.0f} %", 100 * t.hidden_fraction) : "",
          s->speedup_over_replicated > 0
              ? fmt::format("{:.2f}x", s->speedup_over_replicated)
              : ""});
@@ -230,8 +230,12 @@ void write_step_times(JsonWriter& out, const StepBench& bench,
   out.field("step_and_gather_seconds", t.step_and_gather.median);
   out.member("iteration_seconds");
   t.iteration_seconds > 0 ? out.value(t.iteration_seconds) : out.null();
-  out.field("hidden_fraction", t.hidden_fraction);
-  out.field("step_hidden_fraction", t.step_hidden_fraction);
+  const auto of_links = [&](const char* name, double value) {
+    out.member(name);
+    t.knows_hidden ? out.value(value) : out.null();
+  };
+  of_links("hidden_fraction", t.hidden_fraction);
+  of_links("step_hidden_fraction", t.step_hidden_fraction);
   out.field("waited_seconds", t.waited_seconds);
   out.field("links_busy_seconds", t.links_busy_seconds);
   out.field("predicted_step_seconds", s.predicted_mean());

@@ -220,13 +220,20 @@ void write_limits(JsonWriter& out, const MachineLimits& limits) {
   out.end_object();
 }
 
-// What links were busy is known where they are modelled.
-void write_cell_times(JsonWriter& out, const ZeroCell& cell, bool has_links) {
-  const auto of_links = [&](const char* name, double value) {
-    if (has_links)
+// What links were busy while compute waited is known where they are modelled.
+void write_cell_times(JsonWriter& out, const ZeroReport& report,
+                      const ZeroCell& cell) {
+  const auto known = [&](bool is_known, const char* name, double value) {
+    if (is_known)
       out.field(name, value);
     else
       out.member(name).null();
+  };
+  const auto of_links = [&](const char* name, double value) {
+    known(report.knows_exposed(), name, value);
+  };
+  const auto of_busy = [&](const char* name, double value) {
+    known(report.knows_busy(), name, value);
   };
   const double seconds = cell.iteration_seconds();
   const StepTimes times = cell.iteration_times();
@@ -238,20 +245,19 @@ void write_cell_times(JsonWriter& out, const ZeroCell& cell, bool has_links) {
   for (const IterationTrial& trial : cell.trials) out.values(trial.seconds);
   out.end_array();
   out.field("predicted_seconds", cell.predicted.seconds);
-  out.field("hidden_fraction", cell.hidden_fraction());
+  of_busy("hidden_fraction", cell.hidden_fraction());
   out.field("predicted_hidden_fraction", cell.predicted.hidden_fraction);
   of_links("covered_fraction", cell.covered_fraction());
-  out.field("step_hidden_fraction", cell.step_hidden_fraction());
+  of_busy("step_hidden_fraction", cell.step_hidden_fraction());
   of_links("step_covered_fraction", cell.step_covered_fraction());
   out.field("step_hidden_limit", cell.step_limit);
   out.field("compute_seconds", cell.median(&IterationTrial::compute_seconds));
   out.field("waited_seconds", cell.median(&IterationTrial::waited_seconds));
-  out.field("busy_seconds", cell.median(&IterationTrial::busy_seconds));
+  of_busy("busy_seconds", cell.median(&IterationTrial::busy_seconds));
   of_links("exposed_seconds", cell.median(&IterationTrial::exposed_seconds));
   out.field("step_waited_seconds",
             cell.median(&IterationTrial::step_waited_seconds));
-  out.field("step_busy_seconds",
-            cell.median(&IterationTrial::step_busy_seconds));
+  of_busy("step_busy_seconds", cell.median(&IterationTrial::step_busy_seconds));
   of_links("step_exposed_seconds",
            cell.median(&IterationTrial::step_exposed_seconds));
   out.field("optimizer_seconds", cell.median(&IterationTrial::step_seconds));
@@ -295,7 +301,8 @@ void write_compute(JsonWriter& out, const ZeroReport& report) {
   out.end_object();
 }
 
-void write_cell(JsonWriter& out, const ZeroCell& cell, bool has_links) {
+void write_cell(JsonWriter& out, const ZeroReport& report,
+                const ZeroCell& cell) {
   out.begin_object();
   write_sizes(out.member("zero"), cell.sizes);
   out.field("overlap", to_string(cell.overlap));
@@ -305,7 +312,7 @@ void write_cell(JsonWriter& out, const ZeroCell& cell, bool has_links) {
   }
   out.field("digest", cell.first().digest);
   out.field("state_digest", cell.first().state_digest);
-  write_cell_times(out, cell, has_links);
+  write_cell_times(out, report, cell);
   write_sizes_of(out, cell);
   out.end_object();
 }
@@ -350,8 +357,7 @@ std::string zero_json(const ZeroReport& report) {
   out.field("digests_agree", report.disagreement().empty());
   out.member("warnings").values(warnings_of(report));
   out.member("cells").begin_array();
-  for (const ZeroCell& cell : bench.cells)
-    write_cell(out, cell, report.knows_exposed());
+  for (const ZeroCell& cell : bench.cells) write_cell(out, report, cell);
   out.end_array().end_object();
   return out.take() + "\n";
 }

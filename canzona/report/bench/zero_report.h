@@ -25,7 +25,8 @@ struct ZeroReport {
   // is.
   bool on_device() const { return request.make_engine != nullptr; }
   std::string compute_text() const;
-  // How long links were busy while compute waited.
+  // How long links were busy, and how long while compute waited.
+  bool knows_busy() const { return bench.link || !on_device(); }
   bool knows_exposed() const { return bench.link && !on_device(); }
 
   std::vector<const ZeroCell*> ran() const;
