@@ -133,6 +133,10 @@ sanitize-cuda: cuda  ## run GPU tests of kernels and ranks under compute-sanitiz
 bench-cuda: cuda  ## time the rules on a GPU beside python3's PyTorch
 	sh scripts/bench_cuda.sh $(BENCH_CUDA_ARGS)
 
+.PHONY: bench-lanes
+bench-lanes: cuda  ## show what streams of a GPU hide of modelled links
+	sh scripts/bench_lanes.sh build-cuda $(BENCH_LANES_ARGS)
+
 .PHONY: fuzz
 fuzz:  ## run each fuzz target for FUZZ_SECONDS (60)
 	sh scripts/setup.sh --tools

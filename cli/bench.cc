@@ -66,6 +66,19 @@ std::vector<std::string> choose(const std::string& wanted,
 
 }  // namespace
 
+bool is_of_products(const std::string& compute, const std::string& device) {
+  if (compute != "products") return false;
+  if (device == "cpu")
+    throw UsageError(
+        "--compute products: products stand for forward and backward on a GPU; "
+        "add --device cuda, or give seconds");
+  return true;
+}
+
+double parse_compute_seconds(const std::string& compute) {
+  return parse_number(compute, 0, 1e6, "--compute (seconds, or products)");
+}
+
 void check_range(const char* option, int value, int low, int high) {
   if (value < low || value > high)
     throw UsageError(cat(option, " ", value, ": expected ", low, " to ", high));

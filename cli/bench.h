@@ -32,6 +32,11 @@ struct BenchArguments {
 void check_range(const char* option, int value, int low, int high);
 RuleOptions parse_bench_options(const std::vector<std::string>& given);
 
+// What `--compute` says of forward and backward: that they are products, which
+// a CPU has none of (UsageError), or for how long they stand still.
+bool is_of_products(const std::string& compute, const std::string& device);
+double parse_compute_seconds(const std::string& compute);
+
 Outcome bench_rule(const BenchArguments& arguments, const Output& out);
 
 Verb add_bench_collectives(CLI::App& bench);

@@ -27,12 +27,17 @@ constexpr const char* kBenchStepExamples =
     --comm-ratio 0.5 --compute 0 --trace step.json
   mpirun -n 4 canzona bench step --model qwen3-0.6b --scale 1/8 --mesh dp=4
   mpirun -n 8 canzona bench step --model qwen3-1.7b --mesh dp=8 --device cuda
+  canzona bench step --model qwen3-1.7b --layers 8 --mesh tp=4 --strategy balanced \
+    --device cuda --compute products --tokens 4096 --comm-ratio 0.5
 
 What is measured: `step` runs from the last gradient reduced to the last parameter
 applied, `with gather` until all parameters are gathered with nothing to hide it, both on
 the slowest rank. `iteration` has timed work in the place of forward and backward: ranks
 sleep, as a host does while its accelerator computes, module by module, a third of the
-time forward. `hidden` is 1 - time compute waited / time links were busy, in iterations.
+time forward. On a GPU it is the GPU that stands still for --compute SECONDS, or, with
+--compute products, multiplies every matrix of a module in bf16 with --tokens tokens, once
+forward and twice backward; nobody waits between iterations. `hidden` is 1 - time compute
+waited / time links were busy, in iterations, on a GPU by its own clock.
 `mean` and `worst` are over a period of refreshes; give --steps enough to cover it.
 
 Gradients are made from names and positions. `exact`: 28 slices of small integers x 2^-20
@@ -57,6 +62,7 @@ struct BenchStepFlags {
   std::string deadline;
   std::string comm_ratio;
   std::string compute;
+  std::string tokens;
   std::string clip;
   std::string trace;
   std::string flight_record;
@@ -93,6 +99,15 @@ StepTrialRequest trial_of(const BenchStepFlags& a) {
     trial.clip_norm = parse_number(a.clip, 0, 1e30, "--clip");
   trial.runtime.wire = parse_wire(a.wire);
   trial.runtime.pipelined = !a.serial;
+  const bool multiplies = is_of_products(a.compute, a.device);
+  if (!multiplies && !a.tokens.empty())
+    throw UsageError("--tokens goes with --compute products");
+  constexpr int64_t kUsualTokens = 4096;
+  if (multiplies)
+    trial.product_tokens =
+        a.tokens.empty()
+            ? kUsualTokens
+            : parse_integer(a.tokens, 1, int64_t{1} << 30, "--tokens");
   return trial;
 }
 
@@ -128,8 +143,8 @@ StepBenchRequest request_of(const BenchStepFlags& a, const PlanInput& input,
   request.link = modelled_link(a, input.options);
   if (!a.comm_ratio.empty())
     request.comm_ratio = parse_number(a.comm_ratio, 1e-6, 1e6, "--comm-ratio");
-  if (!a.compute.empty())
-    request.compute_seconds = parse_number(a.compute, 0, 1e6, "--compute");
+  if (!a.compute.empty() && request.trial.product_tokens == 0)
+    request.compute_seconds = parse_compute_seconds(a.compute);
   request.progress = [&out](const std::string& what) { out.progress(what); };
   if (!a.trace.empty() && request.strategies.size() > 1)
     throw UsageError(cat("--trace shows one strategy, not ",
@@ -186,6 +201,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   });
   phases.begin("device");
   take_own_gpu(rank_options(a, 0, false));
+  give_streams_connections(a.device);
   make_engine(a.device);  // or the reason why there is none
   PrecisionChoice precision;
   plan.settle = [&](const std::string& rule, RuleOptions& options) {
@@ -256,8 +272,10 @@ void add_run_options(CLI::App& app, BenchStepFlags& a) {
   text("--warmup", a.warmup, "N", "of them, the first that are not timed [1]");
   text("--iterations", a.iterations, "N",
        "with forward and backward, after the steps [as many as timed steps]");
-  text("--compute", a.compute, "SECONDS",
-       "of forward and backward [twice a step]");
+  text("--compute", a.compute, "SECONDS|products",
+       "of forward and backward; products: on a GPU, their bf16 products "
+       "[twice a step]");
+  text("--tokens", a.tokens, "N", "of a rank, with --compute products [4096]");
   text("--gradients", a.gradients, "KIND", "exact or random [exact]");
   text("--clip", a.clip, "NORM", "clip the gradient to this norm, 0: no [0]");
   text("--wire", a.wire, "DTYPE", "of gradients on the wire [fp32]");

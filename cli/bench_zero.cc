@@ -2,11 +2,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/linalg/cuda_device.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/zero.h"
 #include "canzona/report/bench/zero_report.h"
@@ -29,6 +31,8 @@ constexpr const char* kBenchZeroExamples =
   canzona bench zero --mesh dp=8 --zero 'zero3;hier:4;z1=8,z2=2,z3=4' --micro-batches 4 \
     --ranks-per-node 4 --link intra=10GB/s,inter=1GB/s --comm-ratio 2
   canzona bench zero --mesh dp=4 --zero zero3 --overlap background --trace zero.json
+  canzona bench zero --mesh dp=4 --zero 'zero1;hier:2;zero3' --device cuda --tokens 4096 \
+    --set model.hidden=2048 --set model.length=4096 --comm-ratio 0.5
 
 Every cell (sizes, overlap) trains the decoder on thread ranks: --repeat rounds of one
 iteration that is not timed and --steps that are, cells in turn. `iteration` is the
@@ -41,6 +45,13 @@ With --link or --comm-ratio times are those of a modelled link: data is copied a
 at once, only its arrival is postponed. --comm-ratio X: links are so fast that the busiest
 port of zero3 (or of the first sizes asked for) is busy X times as long as a rank
 computes, which is measured first, without links.
+
+On a GPU (--device cuda) nothing is trained: every module multiplies its matrices in bf16
+with the micro-batch's tokens, once forward and twice backward, and writes its gradients; or,
+with --compute SECONDS, the GPU stands still for that long in each micro-batch. All else is
+the runtime's own, and only issued: `background` gathers as far ahead as there are slots, with
+`none` the GPU waits for everything at once. Times are the GPU's. On a CPU forward and
+backward are those of the model, and there is no --compute.
 
 Exit status: 0 done, 1 cells that must lead to the same digests do not, 2 a mistake in the
 request, 4 a rank was lost or late.
@@ -62,6 +73,8 @@ struct ZeroArguments {
   std::string collectives = "direct";
   std::string link;
   std::string comm_ratio;
+  std::string device = "cpu";
+  std::string compute;
   std::string tokens;
   std::string limit;
   std::string deadline;
@@ -111,6 +124,15 @@ void check_arguments(const ZeroArguments& a) {
   check_range("--repeat", a.repeats, 1, kMost);
   check_range("--micro-batches", a.micro_batches, 1, kMost);
   check_range("--ranks-per-node", a.ranks_per_node, 0, kMost);
+  if (a.device != "cpu" && a.device != "cuda")
+    throw UsageError(cat("--device ", quoted(a.device),
+                         ": expected cpu or cuda",
+                         did_you_mean(a.device, {"cpu", "cuda"})));
+  if (!a.compute.empty() && !is_of_products(a.compute, a.device) &&
+      a.device == "cpu")
+    throw UsageError(
+        "--compute: on a CPU forward and backward are those of the model; it "
+        "goes with --device cuda");
 }
 
 std::vector<ZeroSizes> zero_sizes(const ZeroArguments& a, int32_t homes) {
@@ -208,6 +230,12 @@ void add_zero_arguments(CLI::App& app, ZeroArguments& a) {
   add("--comm-ratio", a.comm_ratio, "X",
       "scale modelled links so that sending takes X times the compute", kHow);
   constexpr const char* kRun = "How it is measured";
+  add("--device", a.device, "DEVICE",
+      "cpu, or cuda: ranks are threads that share the GPU [cpu]", kRun);
+  add("--compute", a.compute, "SECONDS|products",
+      "on a GPU, of forward and backward of a micro-batch: for how long it "
+      "stands still, or every module's bf16 products [products]",
+      kRun);
   add("--steps", a.steps, "N", "timed iterations of a round [3]", kRun);
   add("--warmup", a.warmup, "N", "iterations before them [1]", kRun);
   add("--repeat", a.repeats, "N", "rounds [5]", kRun);
@@ -224,6 +252,7 @@ void add_zero_arguments(CLI::App& app, ZeroArguments& a) {
     offer_words(app.get_option(option),
                 std::ranges::find(keys, key, &ConfigKey::name)->words);
   };
+  offer_words(app.get_option("--device"), {"cpu", "cuda"});
   words_of_key("--preset", "preset");
   words_of_key("--strategy", "plan.strategy");
   words_of_key("--overlap", "zero.overlap");
@@ -232,10 +261,21 @@ void add_zero_arguments(CLI::App& app, ZeroArguments& a) {
   words_of_key("--collectives", "zero.collectives");
 }
 
+// The options in force on a GPU: what was settled for this CPU is chosen anew.
+PrecisionChoice move_to_gpu(const ZeroArguments& a, const Plan& plan,
+                            RuleOptions& options) {
+  const bool is_given = std::ranges::any_of(
+      a.rule_options,
+      [](const std::string& text) { return text.starts_with("precision="); });
+  if (!is_given) options.erase("precision");
+  if (options.contains("device")) options["device"] = "cuda";
+  return settle_precision(plan.rule, "cuda", options);
+}
+
 // The plan of a training run, with other sizes and links.
-Plan plan_with(const Plan& plan, const ZeroOptions& zero, const Link& link,
-               int ranks_per_node) {
-  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
+Plan plan_with(const Plan& plan, const RuleOptions& rule_options,
+               const ZeroOptions& zero, const Link& link, int ranks_per_node) {
+  const auto rule = make_rule_facts(plan.rule, rule_options);
   PlanOptions options = plan.options;
   options.zero = zero;
   options.ranks_per_node = ranks_per_node;
@@ -243,7 +283,22 @@ Plan plan_with(const Plan& plan, const ZeroOptions& zero, const Link& link,
   return make_plan({plan.model, plan.mesh, *rule, options});
 }
 
+// Modules of the job's shapes on the GPU, in the place of training.
+void put_on_gpu(const ZeroArguments& a, const TrainJob& job,
+                ZeroBenchRequest& request) {
+  if (a.device != "cuda") return;
+  request.make_engine = [] { return make_engine("cuda"); };
+  request.wants_limits = false;
+  if (a.compute.empty() || is_of_products(a.compute, a.device))
+    request.compute.tokens = job.settings.decoder.tokens();
+  else
+    request.compute.seconds = parse_compute_seconds(a.compute);
+  if (const auto gpu = find_cuda_device(nullptr))
+    request.device_bytes = gpu->free_bytes;
+}
+
 ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
+                            const RuleOptions& rule_options,
                             const Output& out) {
   const Mesh& mesh = job.plan.mesh;
   const int ranks_per_node =
@@ -268,11 +323,12 @@ ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
     zero.experts =
         parse_zero(a.zero_experts, mesh.expert_homes(), "--zero-experts");
   zero.reach = parse_reach(a.collectives);
-  request.plan = [&job, zero, ranks_per_node](const ZeroSizes& sizes,
-                                              const Link& link) mutable {
+  request.plan = [&job, rule_options, zero, ranks_per_node](
+                     const ZeroSizes& sizes, const Link& link) mutable {
     zero.sizes = sizes;
-    return plan_with(job.plan, zero, link, ranks_per_node);
+    return plan_with(job.plan, rule_options, zero, link, ranks_per_node);
   };
+  put_on_gpu(a, job, request);
   request.trial = {.warmup = a.warmup, .steps = a.steps};
   request.repeats = a.repeats;
   if (!a.limit.empty())
@@ -282,34 +338,51 @@ ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
 }
 
 ZeroReport report_of(const ZeroArguments& a, const TrainConfig& config,
-                     const TrainJob& job, const ZeroBenchRequest& request) {
+                     const PrecisionChoice& precision, const TrainJob& job,
+                     const ZeroBenchRequest& request) {
   return {.model = model_name(config),
           .num_parameters = job.num_parameters(),
           .rule = config.rule.name,
-          .precision = precision_of(config),
+          .precision = precision,
           .strategy = config.plan.strategy,
           .reach = parse_reach(a.collectives),
+          .device = a.device,
           .request = request,
           .bench = run_zero_bench(request)};
 }
 
+// What training needs and modules on a GPU do not.
+struct TrainingInput {
+  explicit TrainingInput(const TrainConfig& config)
+      : tokens(open_tokens(config.data.path, token_options_of(config))),
+        batches(*tokens, {.length = config.model.length,
+                          .seed = static_cast<uint64_t>(config.seed),
+                          .held_out = config.data.held_out}) {}
+  std::unique_ptr<TokenSource> tokens;
+  Batches batches;
+};
+
 Outcome run(const ZeroArguments& a, const Output& out) {
   check_arguments(a);
+  give_streams_connections(a.device);
+  make_engine(a.device);  // or the reason why there is none
   const TrainConfig config = zero_config(a);
   const TrainJob job = make_job(config, mesh_of(config));
-  require_memory(job, job.plan.mesh.world());
-  const auto seed = static_cast<uint64_t>(config.seed);
-  const auto tokens = open_tokens(config.data.path, token_options_of(config));
-  const Batches batches(*tokens, {.length = config.model.length,
-                                  .seed = seed,
-                                  .held_out = config.data.held_out});
-  ZeroBenchRequest request = request_of(a, job, out);
-  request.batches = &batches;
+  RuleOptions rule_options = job.plan.rule_options;
+  const PrecisionChoice precision =
+      a.device == "cpu" ? precision_of(config)
+                        : move_to_gpu(a, job.plan, rule_options);
+  ZeroBenchRequest request = request_of(a, job, rule_options, out);
+  std::optional<TrainingInput> training;
+  if (a.device == "cpu") {
+    require_memory(job, job.plan.mesh.world());
+    request.batches = &training.emplace(config).batches;
+  }
   std::unique_ptr<Trace> trace;
   if (!a.trace.empty()) trace = std::make_unique<Trace>();
   request.trace = trace.get();
 
-  const ZeroReport report = report_of(a, config, job, request);
+  const ZeroReport report = report_of(a, config, precision, job, request);
   out.progress("");
   if (trace != nullptr) out.save_trace(a.trace, *trace);
   for (const std::string& warning : warnings_of(report))

@@ -415,6 +415,12 @@ void take_own_gpu(const RankOptions& options) {
     set_environment_variable(name, value);
 }
 
+void give_streams_connections(const std::string& device) {
+  constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
+  if (device == "cuda" && environment_variable(kConnections) == nullptr)
+    set_environment_variable(kConnections, "32");
+}
+
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
   RankOptions own = options;
   const std::optional<ProcessLaunch> launch = find_launch_for(options);

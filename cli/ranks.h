@@ -109,5 +109,9 @@ int64_t largest_library_bytes(Ranks& ranks);
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options);
 // The same GPU, before anything of CUDA is used; nothing without nccl.
 void take_own_gpu(const RankOptions& options);
+// Before that, too, where ranks are threads: a stream that stops at a modelled
+// link must not hold up others, so that each gets a connection to the GPU of
+// its own, as far as there are any. A number that the user has set stays.
+void give_streams_connections(const std::string& device);
 
 }  // namespace canzona::cli

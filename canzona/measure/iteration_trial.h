@@ -25,6 +25,7 @@ struct IterationTrialRequest {
   int warmup = 1;  // iterations that are not timed
   int steps = 3;   // that are
   bool wants_digests = true;
+  bool wants_modules = true;  // how long each takes, where that is extra work
 };
 
 struct IterationTrial {

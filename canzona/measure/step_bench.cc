@@ -102,15 +102,21 @@ void measure_first(const StepBenchRequest& request, Phases*& phases,
   if (phases != nullptr) phases->begin("plan");
   const Plan plan = request.plan(bench.measured_first, {});
   check_gpu_memory(request, plan);
+  const bool multiplies = request.trial.product_tokens > 0;
   StepTrialRequest brief = request.trial;
   brief.phases = std::exchange(phases, nullptr);
   brief.digests = false;
   brief.runtime.trace = nullptr;
   brief.steps = kStepsMeasuredFirst;
   brief.warmup = 1;
-  brief.iterations = 0;
-  const double step = carry_out(request, plan, {}, brief).step_compute_seconds;
-  if (!request.compute_seconds) bench.compute_seconds = kComputePerStep * step;
+  brief.iterations = multiplies ? kStepsMeasuredFirst : 0;
+  const StepTrial first = carry_out(request, plan, {}, brief);
+  const double step = first.step_compute_seconds;
+  if (multiplies)
+    bench.compute_seconds =
+        std::max(0.0, first.iteration_seconds - first.waited_seconds - step);
+  else if (!request.compute_seconds)
+    bench.compute_seconds = kComputePerStep * step;
   if (request.comm_ratio > 0)
     bench.link = scaled_link(
         request.link, plan, plan.options.strategy, request.comm_ratio,

@@ -8,6 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/measure/clock.h"
+#include "canzona/measure/engine_work.h"
 #include "canzona/measure/timed_work.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/rules/options.h"
@@ -42,7 +43,7 @@ class StepRank {
         world_(world),
         engine_(engine),
         request_(request),
-        runtime_(plan, world, engine, request.runtime),
+        runtime_(plan, world, engine, with_timed_waits(request.runtime)),
         tensors_(static_cast<size_t>(num_modules(plan.model))) {
     settings_.learning_rate = learning_rate_of(plan.rule, plan.rule_options);
     settings_.adamw_learning_rate =
@@ -77,22 +78,19 @@ class StepRank {
   // The first iteration finds all parameters there and is not timed.
   void run_iterations() {
     if (request_.iterations == 0) return;
-    TimedWork work(plan_, runtime_.coordinates(), request_.compute_seconds);
-    double begin = 0;
-    RuntimeTimes before;
-    for (int i = 0; i <= request_.iterations; ++i) {
-      run_iteration(work);
-      if (i == request_.iterations) wait_for_engine();
-      if (i > 0) continue;
-      numbers_.waited = 0;
-      begin = wall_seconds();
-      before = runtime_.times();
+    if (runtime_.only_issues()) {
+      EngineWork work(runtime_, engine_,
+                      {request_.product_tokens, request_.compute_seconds});
+      time_iterations([&] { issue_iteration(work); });
+      refuse_skipped(runtime_.outcome());
+    } else {
+      if (request_.product_tokens > 0)
+        throw UsageError(
+            "products stand for forward and backward where ranks only issue to "
+            "a GPU; these wait for every collective");
+      TimedWork work(plan_, runtime_.coordinates(), request_.compute_seconds);
+      time_iterations([&] { run_iteration(work); });
     }
-    const RuntimeTimes after = runtime_.times();
-    numbers_.iteration = (wall_seconds() - begin) / request_.iterations;
-    numbers_.waited += after.waited() - before.waited();
-    numbers_.links_busy = after.links_busy - before.links_busy;
-    runtime_.wait_all_params();
   }
 
   Runtime& runtime() { return runtime_; }
@@ -113,12 +111,7 @@ class StepRank {
   void add_tensor(int32_t t) {
     tensors_[static_cast<size_t>(module_of(plan_.model, tensor(t)))].push_back(
         t);
-    Arena& arena = engine_.arena();
-    const Arena::Scope scope(arena);
-    auto* shard = arena.take_array<float>(runtime_.shard_elements(t));
-    make_parameter(engine_, tensor(t), plan_.mesh.tp, runtime_.coordinates().t,
-                   shard);
-    runtime_.set_parameter_there(t, shard);
+    set_first_parameter(runtime_, engine_, t);
   }
 
   void write_gradient(int32_t t, int64_t step) {
@@ -139,18 +132,40 @@ class StepRank {
     numbers_.waited += wall_seconds() - begin;
   }
 
+  // If the runtime only issues, the engine comes to the end of the first and
+  // of the last one.
+  template <class Iterate>
+  void time_iterations(const Iterate& iterate) {
+    iterate();
+    if (runtime_.only_issues()) engine_.synchronize();
+    numbers_.waited = 0;
+    const double begin = wall_seconds();
+    const RuntimeTimes before = runtime_.times();
+    for (int i = 0; i < request_.iterations; ++i) iterate();
+    wait_for_engine();
+    const RuntimeTimes after = runtime_.times();
+    numbers_.iteration = (wall_seconds() - begin) / request_.iterations;
+    if (runtime_.only_issues()) numbers_.waited = 0;
+    numbers_.waited += after.waited() - before.waited();
+    numbers_.links_busy = after.links_busy - before.links_busy;
+    runtime_.wait_all_params();
+  }
+
   // Returns what it took to issue the step.
   double update() {
     const double begin = wall_seconds();
     runtime_.issue_step(settings_);
     const double issued = wall_seconds() - begin;
-    const StepOutcome outcome = runtime_.outcome();
+    refuse_skipped(runtime_.outcome());
+    return issued;
+  }
+
+  void refuse_skipped(const StepOutcome& outcome) {
     if (outcome.skipped)
       throw NumericalError(cat("step ", runtime_.steps_done() + 1,
                                ": the gradient of ",
                                quoted(outcome.nonfinite_tensor), " on rank ",
                                outcome.nonfinite_rank, " is not finite"));
-    return issued;
   }
 
   void run_step(int step) {
@@ -206,6 +221,19 @@ class StepRank {
     update();
   }
 
+  void issue_iteration(EngineWork& work) {
+    const auto num_modules = static_cast<int32_t>(tensors_.size());
+    for (int32_t m = 0; m < num_modules; ++m) {
+      runtime_.wait_params(m);
+      work.forward(m);
+    }
+    for (int32_t m = num_modules - 1; m >= 0; --m) {
+      work.backward(m);
+      announce(tensors_[static_cast<size_t>(m)]);
+    }
+    runtime_.issue_step(settings_);
+  }
+
   const Plan& plan_;
   Communicator& world_;
   Engine& engine_;
@@ -252,6 +280,8 @@ StepTrial run_step_trial(const Plan& plan, Communicator& world, Engine& engine,
   CANZONA_CHECK(request.warmup < request.steps, "no step is timed");
   StepRank rank(plan, world, engine, request);
   StepTrial trial;
+  trial.knows_hidden =
+      !rank.runtime().only_issues() || rank.runtime().times().links_modelled;
   rank.run_steps();
   if (request.digests) {
     const double begin = wall_seconds();

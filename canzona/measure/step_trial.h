@@ -8,7 +8,9 @@
 // First come steps whose gradients are made anew, untimed, in front of each:
 // they say how long steps take and what they lead to. Then iterations, with
 // timed work in the place of forward and backward and gradients as they lie in
-// memory: they say what of the communication is hidden.
+// memory: they say what of the communication is hidden. Where the runtime only
+// issues, that work is the engine's (engine_work.h), and so are all times of an
+// iteration: nobody waits between the first and the last.
 //
 // Every rank gets the same result, made of the numbers of all.
 #pragma once
@@ -30,6 +32,9 @@ struct StepTrialRequest {
   int warmup = 1;  // of the steps, the first that are not timed
   int iterations = 4;
   double compute_seconds = 0;  // forward and backward of one iteration
+  // Above 0, where the runtime only issues: their products for so many tokens,
+  // instead of that time.
+  int64_t product_tokens = 0;
   double clip_norm = 0;
   bool digests = true;
   RuntimeOptions runtime = {};
@@ -59,6 +64,9 @@ struct StepTrial {
   // busy; the same inside the steps alone.
   double hidden_fraction = 0;
   double step_hidden_fraction = 0;
+  // Whether these two are known: where the runtime only issues, nobody knows
+  // how long links were busy that are not modelled.
+  bool knows_hidden = true;
   double waited_seconds = 0;  // of an iteration, mean over ranks
   double links_busy_seconds = 0;
 

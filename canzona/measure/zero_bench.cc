@@ -7,6 +7,7 @@
 #include "canzona/measure/clock.h"
 #include "canzona/measure/planned_exchange.h"
 #include "canzona/measure/shared_machine.h"
+#include "canzona/measure/step_bench.h"
 #include "canzona/plan/schedule/sum_order.h"
 #include "canzona/train/train_rank.h"
 
@@ -28,6 +29,9 @@ IterationTrial carry_out(const ZeroBenchRequest& request, const Plan& plan,
                          const Link& link, const TrainSettings& settings,
                          const IterationTrialRequest& trial) {
   return on_every_rank(ranks_of(request), link, [&](Communicator& world) {
+    if (request.make_engine)
+      return run_device_trial(settings, plan, request.compute, world,
+                              *request.make_engine(), trial);
     return run_iteration_trial(settings, plan, *request.batches, world,
                                *make_cpu_engine(), trial);
   });
@@ -40,10 +44,23 @@ ZeroSizes first_to_measure(const ZeroBenchRequest& request) {
   return std::ranges::find(sizes, zero3) != sizes.end() ? zero3 : sizes.front();
 }
 
+int64_t most_memory(const Plan& plan) {
+  int64_t most = 0;
+  for (const RankCost& rank : predict(plan))
+    most = std::max(most, rank.memory.total().value());
+  return most;
+}
+
+void require_device_memory(const ZeroBenchRequest& request, const Plan& plan) {
+  if (request.device_bytes > 0)
+    require_gpu_memory(to_string(plan.options.zero.sizes), request.mesh.world(),
+                       most_memory(plan), 0, request.device_bytes);
+}
+
 // Without overlap, so that threads that copy take no time from the one that
 // computes.
 void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
-  if (request.wants_limits) {
+  if (request.wants_limits && !request.make_engine) {
     request.progress("measuring what the machine can do");
     bench.limits =
         on_every_rank(ranks_of(request), {}, [](Communicator& world) {
@@ -54,10 +71,13 @@ void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
   request.progress(
       cat("measuring ", to_string(bench.measured_first), " without links"));
   const Plan plan = request.plan(bench.measured_first, {});
+  require_device_memory(request, plan);
   TrainSettings settings = request.settings;
   settings.runtime.overlap = Overlap::kNone;
-  IterationTrial trial = carry_out(request, plan, {}, settings, kFirst);
-  if (trial.iteration_seconds < kLongIteration)
+  const bool is_short = request.make_engine != nullptr;
+  IterationTrial trial =
+      carry_out(request, plan, {}, settings, is_short ? kFirstOfShort : kFirst);
+  if (!is_short && trial.iteration_seconds < kLongIteration)
     trial = carry_out(request, plan, {}, settings, kFirstOfShort);
   bench.compute_seconds = trial.compute_seconds;
   bench.inputs = measured_inputs(request.settings, plan, trial, bench.limits);
@@ -70,20 +90,27 @@ void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
         });
 }
 
+// Modules that stand for forward and backward have no sums of tensor
+// parallelism.
+TrainSettings settings_of_prediction(const ZeroBenchRequest& request) {
+  TrainSettings settings = request.settings;
+  if (request.make_engine) settings.decoder.architecture.hidden = 0;
+  return settings;
+}
+
 void plan_cell(const ZeroBenchRequest& request, const ZeroBench& bench,
                ZeroCell& cell) {
   try {
     cell.plan = request.plan(cell.sizes, bench.link);
+    require_device_memory(request, *cell.plan);
   } catch (const UsageError& error) {
     cell.error = error.what();
     return;
   }
   cell.bytes = planned_bytes(request.settings, *cell.plan);
-  for (const RankCost& rank : predict(*cell.plan))
-    cell.memory_predicted_max =
-        std::max(cell.memory_predicted_max, rank.memory.total().value());
-  cell.predicted = predict_iteration_of(request.settings, *cell.plan,
-                                        cell.overlap, bench.inputs);
+  cell.memory_predicted_max = most_memory(*cell.plan);
+  cell.predicted = predict_iteration_of(settings_of_prediction(request),
+                                        *cell.plan, cell.overlap, bench.inputs);
   if (!bench.link) return;
   cell.link_seconds = cell.bytes.seconds(*bench.link);
   cell.edge_seconds = cell.bytes.edge_seconds(*bench.link);
@@ -98,6 +125,7 @@ void run_cell(const ZeroBenchRequest& request, const ZeroBench& bench,
   settings.runtime.trace = trace;
   IterationTrialRequest trial = request.trial;
   trial.wants_digests = cell.trials.empty();
+  trial.wants_modules = false;
   cell.trials.push_back(
       carry_out(request, *cell.plan, bench.link, settings, trial));
 }

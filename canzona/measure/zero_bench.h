@@ -1,5 +1,6 @@
 // Sizes of ZeRO side by side, each with every kind of overlap: planned, trained
-// for some iterations on thread ranks, and timed.
+// for some iterations on thread ranks, and timed. On a GPU the work of modules
+// takes the place of training.
 //
 //   ZeroBenchRequest request;
 //   request.settings = …; request.batches = &batches;
@@ -21,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/measure/iteration_trial.h"
+#include "canzona/measure/device_trial.h"
 #include "canzona/measure/planned_bytes.h"
 #include "canzona/measure/rank_runner.h"
 #include "canzona/measure/shared_machine.h"
@@ -39,6 +40,11 @@ struct ZeroBenchRequest {
   std::vector<Overlap> overlaps;
   // UsageError: these sizes cannot be.
   std::function<Plan(const ZeroSizes& sizes, const Link& link)> plan;
+  // Where set, ranks do not train: they run the work of modules on such engines
+  // (device_trial.h), of which all share `device_bytes` (0: not known).
+  std::function<std::unique_ptr<Engine>()> make_engine = {};
+  ModuleCompute compute = {};
+  int64_t device_bytes = 0;
   CommunicatorOptions communicator = {};  // its ranks_per_node counts
   Link link = {};
   // Above 0: the link's bandwidths, or equal ones, are scaled so that the
@@ -50,7 +56,7 @@ struct ZeroBenchRequest {
   // A limit on all rounds: none is begun that, as long as the last, would end
   // later. 0: no limit. The first is always run.
   double limit_seconds = 0;
-  bool wants_limits = true;  // of the machine
+  bool wants_limits = true;  // of the machine; of no use with make_engine
   // Sees the last of the cells, in the first round.
   Trace* trace = nullptr;
   Progress progress = [](const std::string&) {};

@@ -42,6 +42,9 @@ Runtime::~Runtime() {
 
 const Plan& Runtime::plan() const { return parts_->plan; }
 const Coordinates& Runtime::coordinates() const { return parts_->at; }
+bool Runtime::only_issues() const {
+  return parts_->first().rank.compute != nullptr;
+}
 
 bool Runtime::holds(int32_t tensor) const {
   const RankParts::LocalTensor& at = parts_->find(tensor);

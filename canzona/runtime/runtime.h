@@ -136,6 +136,8 @@ class Runtime {
 
   const Plan& plan() const;
   const Coordinates& coordinates() const;  // in the mesh
+  // True if calls only issue (RuntimeOptions::ordered).
+  bool only_issues() const;
   // True if this rank stores a shard of the tensor.
   bool holds(int32_t tensor) const;
   int64_t shard_elements(int32_t tensor) const;

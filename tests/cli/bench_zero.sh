@@ -20,6 +20,8 @@ member_is 'mesh dp' 4
 member_is rule muon
 member_is micro_batches 1
 member_is digests_agree ON
+member_is device cpu
+has_member compute
 for name in gemm_flops_one_rank gemm_flops_all_ranks \
   copy_bytes_per_second_one_rank copy_bytes_per_second_all_ranks; do
   has_member "machine $name"
@@ -100,5 +102,8 @@ refuses '--steps 0' -- bench zero --mesh dp=2 --steps 0
 refuses '--tokens 5' '64' -- bench zero --mesh dp=2 --tokens 5
 refuses '--comm-ratio' -- bench zero --mesh dp=2 --comm-ratio x
 refuses 'sends nothing' -- bench zero --mesh dp=1 --comm-ratio 1 --steps 1
+refuses "--device 'gpu'" 'cpu or cuda' -- bench zero --mesh dp=2 --device gpu
+refuses '--device cuda' -- bench zero --mesh dp=2 --compute products
+refuses 'those of the model' -- bench zero --mesh dp=2 --compute 0.1
 
 finish

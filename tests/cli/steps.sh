@@ -195,6 +195,12 @@ refuses 'sends nothing' -- bench step --model small.json --mesh dp=1 \
   --strategy balanced --comm-ratio 1
 refuses 'inter' -- bench step --model small.json --mesh dp=2 \
   --link intra=1GB/s
+refuses '--compute products' '--device cuda' -- bench step --model small.json \
+  --mesh dp=2 --compute products
+refuses '--tokens goes with' -- bench step --model small.json --mesh dp=2 \
+  --tokens 64
+refuses '--compute' 'products' -- bench step --model small.json --mesh dp=2 \
+  --compute product
 
 # A link so slow that a deadline passes: the error says who did not come.
 canzona bench step --model small.json --mesh dp=2 --strategy balanced \

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <barrier>
 #include <functional>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -22,6 +23,24 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr int64_t kLatency = 100;  // ns; a byte takes one
+
+// A lane may still ask another one that has nothing left to do: all stay until
+// the end.
+class KeptLanes {
+ public:
+  std::shared_ptr<TestLane> make() {
+    const std::lock_guard lock(mutex_);
+    return lanes_.emplace_back(
+        std::make_shared<TestLane>(TestLane::When::kLater));
+  }
+  void wait() {
+    for (const auto& lane : lanes_) lane->wait();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<TestLane>> lanes_;
+};
 
 // Ranks on one node with a lane each, and a thread that lets time pass while
 // it is told to.
@@ -41,7 +60,7 @@ class PacedRanks {
   };
   void run(const std::function<void(Rank&)>& function) {
     run_ranks(size, options_, [&](Communicator& world) {
-      Rank rank{world, std::make_shared<TestLane>(TestLane::When::kLater), {}};
+      Rank rank{world, lanes.make(), {}};
       rank.group = world.split_ordered(0, world.rank(), "lanes", rank.lane);
       meeting.arrive_and_wait();
       rank.begin = clock.now().count();
@@ -63,6 +82,7 @@ class PacedRanks {
 
   const int size;
   SharedTestClock clock;
+  KeptLanes lanes;
   std::barrier<> meeting;
 
  private:
@@ -171,7 +191,7 @@ TEST(LanePacer, AnExchangeBeginsWithTheLastOfItsRanks) {
 TEST(LanePacer, LanesOfARankShareItsPorts) {
   PacedRanks paced(2);
   paced.run([&](PacedRanks::Rank& rank) {
-    const auto other = std::make_shared<TestLane>(TestLane::When::kLater);
+    const auto other = paced.lanes.make();
     const auto beside =
         rank.world.split_ordered(0, rank.world.rank(), "beside", other);
     paced.meeting.arrive_and_wait();
@@ -187,29 +207,28 @@ TEST(LanePacer, LanesOfARankShareItsPorts) {
   });
 }
 
-// Lanes and data stay until all have done with them.
+// Data stays until all lanes have done with it.
 TEST(LanePacer, WhoGivesUpLetsLanesGoOn) {
-  std::vector<std::shared_ptr<TestLane>> lanes(3);
   std::vector<Bytes> small(3, Bytes(480)), large(3, Bytes(480 * 3));
   PacedRanks paced(3);
   const auto run = [&](PacedRanks::Rank& rank) {
     const auto own = static_cast<size_t>(rank.world.rank());
-    lanes[own] = rank.lane;
     rank.group->all_gather_v(small[own], each(rank, 480), large[own]);
     paced.meeting.arrive_and_wait();
     if (own == 1) throw UsageError("no more memory");
     rank.lane->wait();  // no time passes
   };
   EXPECT_THROW(paced.run(run), UsageError);
-  for (const auto& lane : lanes) lane->wait();
+  paced.lanes.wait();
 }
 
 // In real time, of which next to nothing is modelled: data and order.
 TEST(LanePacer, AClockOfItsOwnEndsEveryExchange) {
   RunOptions options;
   options.world.link = LinkModel{1e12, 1e11, 1e-6, 2};
-  run_ranks(4, options, [](Communicator& world) {
-    const auto lane = std::make_shared<TestLane>(TestLane::When::kLater);
+  KeptLanes lanes;
+  run_ranks(4, options, [&](Communicator& world) {
+    const auto lane = lanes.make();
     const auto group = world.split_ordered(0, world.rank(), "lanes", lane);
     std::vector<float> sum(40);
     for (int i = 1; i <= 20; ++i) {

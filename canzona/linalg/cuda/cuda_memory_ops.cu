@@ -25,8 +25,13 @@ class OpsStream {
     check_cuda(cudaDeviceGetAttribute(&num_multiprocessors_,
                                       cudaDevAttrMultiProcessorCount, device),
                "cudaDeviceGetAttribute");
-    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
-               "cudaStreamCreateWithFlags");
+    // What a lane does is short, and others wait for it: it goes first.
+    int least = 0, greatest = 0;
+    check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+               "cudaDeviceGetStreamPriorityRange");
+    check_cuda(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking,
+                                            waits ? least : greatest),
+               "cudaStreamCreateWithPriority");
   }
   ~OpsStream() { cudaStreamDestroy(stream_); }
   OpsStream(const OpsStream&) = delete;

@@ -63,7 +63,12 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
   line(fmt::format("{} gradients, {} steps, the first {} not timed",
                    to_string(report.trial.gradients), report.trial.steps,
                    report.trial.warmup));
-  line(fmt::format("forward and backward sleep {}{}",
+  const int64_t tokens = report.trial.product_tokens;
+  line(fmt::format("forward and backward {} {}{}",
+                   tokens > 0 ? fmt::format("are bf16 products of every "
+                                            "module's matrices with {} tokens,",
+                                            tokens)
+                              : "sleep",
                    human_seconds(bench.compute_seconds),
                    bench.measured_first.empty()
                        ? ""
@@ -94,7 +99,7 @@ std::string step_times_table(const StepReport& report, const Ink& ink) {
          human_seconds(s->predicted_mean()),
          human_seconds(t.step_and_gather.median),
          t.iteration_seconds > 0 ? human_seconds(t.iteration_seconds) : "",
-         fmt::format("{:.0f} %", 100 * t.hidden_fraction),
+         t.knows_hidden ? fmt::format("{:.0f} %", 100 * t.hidden_fraction) : "",
          s->speedup_over_replicated > 0
              ? fmt::format("{:.2f}x", s->speedup_over_replicated)
              : ""});
@@ -249,8 +254,12 @@ void write_step_times(JsonWriter& out, const StepBench& bench,
   out.field("step_and_gather_seconds", t.step_and_gather.median);
   out.member("iteration_seconds");
   t.iteration_seconds > 0 ? out.value(t.iteration_seconds) : out.null();
-  out.field("hidden_fraction", t.hidden_fraction);
-  out.field("step_hidden_fraction", t.step_hidden_fraction);
+  const auto of_links = [&](const char* name, double value) {
+    out.member(name);
+    t.knows_hidden ? out.value(value) : out.null();
+  };
+  of_links("hidden_fraction", t.hidden_fraction);
+  of_links("step_hidden_fraction", t.step_hidden_fraction);
   out.field("waited_seconds", t.waited_seconds);
   out.field("links_busy_seconds", t.links_busy_seconds);
   out.field("predicted_step_seconds", s.predicted_mean());
@@ -339,6 +348,9 @@ std::string step_json(const StepReport& report) {
         .end_object();
   out.end_array();
   out.field("compute_seconds", bench.compute_seconds);
+  out.member("product_tokens");
+  report.trial.product_tokens > 0 ? out.value(report.trial.product_tokens)
+                                  : out.null();
   out.field("measured_first", bench.measured_first);
   if (bench.one_rank_step.mean > 0) {
     out.field("one_rank_step_seconds", bench.one_rank_step.mean);

@@ -29,6 +29,17 @@ std::string sizes_text(const ZeroSizes& sizes) {
   return fmt::format("{},{},{}", sizes.z1, sizes.z2, sizes.z3);
 }
 
+std::string machine_text(const MachineLimits& limits) {
+  return fmt::format(
+      "this machine: a rank multiplies {:.3g} GFLOP/s alone, {:.3g} beside all "
+      "others; copies {:.3g} and {:.3g} GB/s; all meet in {}, beside compute "
+      "in {}",
+      limits.flops.alone / 1e9, limits.flops.together / 1e9,
+      limits.copies.alone / 1e9, limits.copies.together / 1e9,
+      human_seconds(limits.meetings.idle),
+      human_seconds(limits.meetings.beside_compute));
+}
+
 std::string zero_heading(const ZeroReport& report, const Ink& ink) {
   const ZeroBench& bench = report.bench;
   std::string out =
@@ -54,21 +65,15 @@ std::string zero_heading(const ZeroReport& report, const Ink& ink) {
           ? ", each sent to once where that changes no bit"
           : ", each sent to once"));
   if (bench.link) line(link_text(*bench.link));
-  const MachineLimits& limits = bench.limits;
-  line(fmt::format(
-      "this machine: a rank multiplies {:.3g} GFLOP/s alone, {:.3g} beside all "
-      "others; copies {:.3g} and {:.3g} GB/s; all meet in {}, beside compute "
-      "in {}",
-      limits.flops.alone / 1e9, limits.flops.together / 1e9,
-      limits.copies.alone / 1e9, limits.copies.together / 1e9,
-      human_seconds(limits.meetings.idle),
-      human_seconds(limits.meetings.beside_compute)));
+  if (report.on_device())
+    line(report.compute_text());
+  else
+    line(machine_text(bench.limits));
   line(fmt::format("without links and overlap z={} computes for {}",
                    sizes_text(bench.measured_first),
                    human_seconds(bench.compute_seconds)));
   return out;
 }
-
 // Iteration without overlap / with it, of the same sizes; 0: not run.
 double against_none(const ZeroReport& report, const ZeroCell& cell) {
   for (const ZeroCell* other : report.ran())
@@ -98,13 +103,14 @@ std::string hidden_table(const ZeroReport& report, const Ink& ink) {
   table.header({"z1,z2,z3", "overlap", "computes", "waits", "hidden", "covered",
                 "in step", "edge"});
   for (const ZeroCell* cell : report.ran())
-    table.row({sizes_text(cell->sizes), std::string(to_string(cell->overlap)),
-               human_seconds(cell->median(&Trial::compute_seconds)),
-               human_seconds(cell->median(&Trial::waited_seconds)),
-               whole_percent(cell->hidden_fraction()),
-               report.bench.link ? whole_percent(cell->covered_fraction()) : "",
-               whole_percent(cell->step_hidden_fraction()),
-               whole_percent(cell->edge_seconds / cell->iteration_seconds())});
+    table.row(
+        {sizes_text(cell->sizes), std::string(to_string(cell->overlap)),
+         human_seconds(cell->median(&Trial::compute_seconds)),
+         human_seconds(cell->median(&Trial::waited_seconds)),
+         whole_percent(cell->hidden_fraction()),
+         report.knows_exposed() ? whole_percent(cell->covered_fraction()) : "",
+         whole_percent(cell->step_hidden_fraction()),
+         whole_percent(cell->edge_seconds / cell->iteration_seconds())});
   return title(ink,
                "Mean rank: compute, and what of the links' time it hides") +
          table.text(ink);
@@ -157,8 +163,21 @@ std::vector<const ZeroCell*> ZeroReport::ran() const {
   return out;
 }
 
+std::string ZeroReport::compute_text() const {
+  const ModuleCompute& compute = request.compute;
+  return compute.tokens > 0
+             ? fmt::format(
+                   "forward and backward are bf16 products of every module's "
+                   "matrices with {} tokens, on {}",
+                   compute.tokens, device)
+             : fmt::format(
+                   "forward and backward take {} of {}, shared by elements",
+                   human_seconds(compute.seconds), device);
+}
+
 std::vector<std::string> warnings_of(const ZeroReport& report) {
   std::vector<std::string> out;
+  if (report.on_device()) return out;
   const ZeroBench& bench = report.bench;
   const double copies = bench.limits.copies.together;
   if (is_too_fast(bench.link, copies)) out.push_back(too_fast_text(copies));
@@ -202,12 +221,19 @@ void write_limits(JsonWriter& out, const MachineLimits& limits) {
 }
 
 // The busy time of links is known if they are modelled.
-void write_cell_times(JsonWriter& out, const ZeroCell& cell, bool has_links) {
-  const auto of_links = [&](const char* name, double value) {
-    if (has_links)
+void write_cell_times(JsonWriter& out, const ZeroReport& report,
+                      const ZeroCell& cell) {
+  const auto known = [&](bool is_known, const char* name, double value) {
+    if (is_known)
       out.field(name, value);
     else
       out.member(name).null();
+  };
+  const auto of_links = [&](const char* name, double value) {
+    known(report.knows_exposed(), name, value);
+  };
+  const auto of_busy = [&](const char* name, double value) {
+    known(report.knows_busy(), name, value);
   };
   const double seconds = cell.iteration_seconds();
   const StepTimes times = cell.iteration_times();
@@ -219,20 +245,19 @@ void write_cell_times(JsonWriter& out, const ZeroCell& cell, bool has_links) {
   for (const IterationTrial& trial : cell.trials) out.values(trial.seconds);
   out.end_array();
   out.field("predicted_seconds", cell.predicted.seconds);
-  out.field("hidden_fraction", cell.hidden_fraction());
+  of_busy("hidden_fraction", cell.hidden_fraction());
   out.field("predicted_hidden_fraction", cell.predicted.hidden_fraction);
   of_links("covered_fraction", cell.covered_fraction());
-  out.field("step_hidden_fraction", cell.step_hidden_fraction());
+  of_busy("step_hidden_fraction", cell.step_hidden_fraction());
   of_links("step_covered_fraction", cell.step_covered_fraction());
   out.field("step_hidden_limit", cell.step_limit);
   out.field("compute_seconds", cell.median(&IterationTrial::compute_seconds));
   out.field("waited_seconds", cell.median(&IterationTrial::waited_seconds));
-  out.field("busy_seconds", cell.median(&IterationTrial::busy_seconds));
+  of_busy("busy_seconds", cell.median(&IterationTrial::busy_seconds));
   of_links("exposed_seconds", cell.median(&IterationTrial::exposed_seconds));
   out.field("step_waited_seconds",
             cell.median(&IterationTrial::step_waited_seconds));
-  out.field("step_busy_seconds",
-            cell.median(&IterationTrial::step_busy_seconds));
+  of_busy("step_busy_seconds", cell.median(&IterationTrial::step_busy_seconds));
   of_links("step_exposed_seconds",
            cell.median(&IterationTrial::step_exposed_seconds));
   out.field("optimizer_seconds", cell.median(&IterationTrial::step_seconds));
@@ -263,7 +288,21 @@ void write_sizes_of(JsonWriter& out, const ZeroCell& cell) {
   out.field("plan_digest", cell.plan->digest);
 }
 
-void write_cell(JsonWriter& out, const ZeroCell& cell, bool has_links) {
+void write_compute(JsonWriter& out, const ZeroReport& report) {
+  if (!report.on_device()) {
+    out.null();
+    return;
+  }
+  const ModuleCompute& compute = report.request.compute;
+  out.begin_object().member("product_tokens");
+  compute.tokens > 0 ? out.value(compute.tokens) : out.null();
+  out.member("seconds");
+  compute.tokens > 0 ? out.null() : out.value(compute.seconds);
+  out.end_object();
+}
+
+void write_cell(JsonWriter& out, const ZeroReport& report,
+                const ZeroCell& cell) {
   out.begin_object();
   write_sizes(out.member("zero"), cell.sizes);
   out.field("overlap", to_string(cell.overlap));
@@ -273,7 +312,7 @@ void write_cell(JsonWriter& out, const ZeroCell& cell, bool has_links) {
   }
   out.field("digest", cell.first().digest);
   out.field("state_digest", cell.first().state_digest);
-  write_cell_times(out, cell, has_links);
+  write_cell_times(out, report, cell);
   write_sizes_of(out, cell);
   out.end_object();
 }
@@ -309,13 +348,16 @@ std::string zero_json(const ZeroReport& report) {
       .field("warmup", report.request.trial.warmup);
   out.field("repeats", report.request.repeats);
   write_zero_link(out.member("link"), report);
-  write_limits(out.member("machine"), bench.limits);
+  out.field("device", report.device);
+  write_compute(out.member("compute"), report);
+  out.member("machine");
+  report.on_device() ? static_cast<void>(out.null())
+                     : write_limits(out, bench.limits);
   write_first(out.member("measured_first"), bench);
   out.field("digests_agree", report.disagreement().empty());
   out.member("warnings").values(warnings_of(report));
   out.member("cells").begin_array();
-  for (const ZeroCell& cell : bench.cells)
-    write_cell(out, cell, report.bench.link.has_value());
+  for (const ZeroCell& cell : bench.cells) write_cell(out, report, cell);
   out.end_array().end_object();
   return out.take() + "\n";
 }

@@ -17,8 +17,17 @@ struct ZeroReport {
   PrecisionChoice precision;
   std::string strategy;
   Reach reach = Reach::kDirect;
+  std::string device = "cpu";
   ZeroBenchRequest request;
   ZeroBench bench;
+
+  // Whether the work of modules on a device stands for training, and what it
+  // is.
+  bool on_device() const { return request.make_engine != nullptr; }
+  std::string compute_text() const;
+  // How long links were busy, and how long while compute waited.
+  bool knows_busy() const { return bench.link || !on_device(); }
+  bool knows_exposed() const { return bench.link && !on_device(); }
 
   std::vector<const ZeroCell*> ran() const;
   int64_t num_micro_batches() const {

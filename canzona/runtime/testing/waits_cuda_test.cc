@@ -16,7 +16,7 @@ namespace {
 // One step, in which nothing of the test waits either.
 void issue(Runtime& runtime, Engine& engine, int64_t step) {
   const Plan& plan = runtime.plan();
-  const Coordinates& place = runtime.place();
+  const Coordinates& place = runtime.coordinates();
   const std::vector<int32_t> modules = modules_of(runtime);
   runtime.begin_step(uses_of(runtime, 1), 1);
   for (const int32_t module : modules) {

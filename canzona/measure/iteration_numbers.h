@@ -1,0 +1,35 @@
+// What one rank has measured of its iterations, and what all have together.
+//
+//   return trial_of_all(world, runtime, request, numbers, seconds,
+//                       module_seconds);
+//
+// All ranks call it at once, and get the same.
+#pragma once
+
+#include <vector>
+
+#include "canzona/measure/iteration_trial.h"
+
+namespace canzona {
+
+// What one rank has measured in all timed iterations, as numbers that are
+// alike on all ranks.
+struct IterationNumbers {
+  double total = 0;
+  double waited = 0, busy = 0, exposed = 0;
+  double step = 0, step_waited = 0, step_busy = 0, step_exposed = 0;
+  double loss = 0;
+  int64_t bytes = 0, slow_bytes = 0;  // of all iterations
+  int64_t memory = 0;
+  Runtime::PoolUse pools;
+};
+
+// `seconds`: by iteration. `module_seconds`: forward and backward, module after
+// module.
+IterationTrial trial_of_all(Communicator& world, Runtime& runtime,
+                            const IterationTrialRequest& request,
+                            const IterationNumbers& numbers,
+                            const std::vector<double>& seconds,
+                            const std::vector<double>& module_seconds);
+
+}  // namespace canzona
