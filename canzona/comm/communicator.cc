@@ -70,7 +70,8 @@ Communicator::~Communicator() {
 void Communicator::reserve_scratch() {
   if (scratch_ != nullptr) return;
   scratch_bytes_ = staging_bytes();
-  scratch_ = exchange_.transport().allocate(scratch_bytes_);
+  if (lane() != nullptr)
+    scratch_ = exchange_.transport().allocate(scratch_bytes_);
   scratch_is_transports_ = scratch_ != nullptr;
   if (!scratch_is_transports_) scratch_ = ops_.allocate(scratch_bytes_);
   register_memory({scratch_, static_cast<size_t>(scratch_bytes_)},

@@ -1,5 +1,7 @@
 #include "canzona/runtime/rank_store.h"
 
+#include <exception>
+
 namespace canzona {
 
 // Nothing is read before it is written, but padding travels and is to be the
@@ -8,11 +10,20 @@ ReservedBlock::ReservedBlock(Engine& engine, int64_t bytes, Communicator* world)
     : bytes_(bytes) {
   if (bytes == 0) return;
   if (std::byte* quick = world != nullptr ? world->allocate(bytes) : nullptr)
-    data_ = {quick, Release{nullptr, world}};
+    data_ = {quick, Release{&engine, world}};
   else
-    data_ = {engine.memory().allocate(bytes),
-             Release{&engine.memory(), nullptr}};
+    data_ = {engine.memory().allocate(bytes), Release{&engine, nullptr}};
   engine.set_zero(data(), bytes);
+}
+
+void ReservedBlock::Release::operator()(std::byte* memory) const {
+  if (world == nullptr) return engine->memory().release(memory);
+  try {
+    engine->synchronize();
+  } catch (const std::exception&) {
+    return;  // the device is lost, and its memory with it
+  }
+  world->release(memory);
 }
 
 RankStore::RankStore(const PlanPart& part, const RankLayout& layout,

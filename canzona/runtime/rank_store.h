@@ -37,12 +37,11 @@ class ReservedBlock {
   }
 
  private:
+  // The library's memory may be given back only when nothing uses it any more.
   struct Release {
-    void operator()(std::byte* memory) const {
-      world != nullptr ? world->release(memory) : source->release(memory);
-    }
-    Memory* source;
-    Communicator* world;
+    void operator()(std::byte* memory) const;
+    Engine* engine;
+    Communicator* world;  // null: the engine's own memory
   };
   std::unique_ptr<std::byte, Release> data_{nullptr, Release{nullptr, nullptr}};
   int64_t bytes_ = 0;

@@ -54,6 +54,48 @@ TEST(Trace, ShowsSpansOfRanksAndThreads) {
   EXPECT_FALSE(spans[1]["args"].contains("label"));
 }
 
+// Numbers its points 0, 1, 2, …, and comes to each 100 us after the last.
+class FakeDevice final : public TrackClock {
+ public:
+  explicit FakeDevice(int64_t begin) : begin_(begin) {}
+  int64_t stamp() override { return num_stamps_++; }
+  int64_t time_of(int64_t stamp) override { return begin_ + stamp * 100'000; }
+
+ private:
+  int64_t begin_;
+  int64_t num_stamps_ = 0;
+};
+
+TEST(Trace, SpansOfADeviceHaveItsTimesOnceTheyAreSettled) {
+  fake_now = 7'000'000;
+  Trace trace(16, fake_clock);
+  Track* host = trace.add_track(0, "compute");
+  Track* stream = nullptr;
+  {
+    FakeDevice device(fake_now + 1'000);
+    stream = trace.add_track(0, "GPU stream", &device);
+    {
+      const Span outer(stream, "gather", "layer 3");  // points 0 and 3
+      const Span inner(stream, "all-gather");         // points 1 and 2
+    }
+    count(stream, "slots", 5);  // point 4
+    host->settle();             // does nothing
+    stream->settle();
+  }
+  stream->settle();  // nor does this: the device is gone
+  const auto spans = events(trace, "X");
+  ASSERT_THAT(spans, SizeIs(2));
+  EXPECT_EQ(spans[0]["name"], "all-gather");
+  EXPECT_EQ(spans[0]["ts"], 101.0);
+  EXPECT_EQ(spans[0]["dur"], 100.0);
+  EXPECT_EQ(spans[1]["args"]["label"], "layer 3");
+  EXPECT_EQ(spans[1]["ts"], 1.0);
+  EXPECT_EQ(spans[1]["dur"], 300.0);
+  const auto counts = events(trace, "C");
+  ASSERT_THAT(counts, SizeIs(1));
+  EXPECT_EQ(counts[0]["ts"], 401.0);
+}
+
 TEST(Trace, NamesEveryRankOnceAndEveryTrack) {
   Trace trace(4, fake_clock);
   trace.add_track(0, "compute");

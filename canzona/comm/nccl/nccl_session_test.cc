@@ -46,8 +46,10 @@ TEST(NcclSession, OperationsHaveTheirPlaceInALane) {
 }
 
 TEST(NcclSession, TheWorldItselfIsOfTheHostsMemory) {
-  run_nccl_ranks(2, {}, [](NcclTestRank& rank) {
+  const int allocated = num_stub_allocated();
+  run_nccl_ranks(2, {}, [&](NcclTestRank& rank) {
     EXPECT_EQ(rank.world.lane(), nullptr);
+    EXPECT_EQ(num_stub_allocated(), allocated);
     std::vector<int64_t> sum = {1};
     rank.world.all_reduce(Reduction::kInt64Sum, bytes_of(sum));
     EXPECT_EQ(sum[0], 2);
