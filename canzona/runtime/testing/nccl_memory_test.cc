@@ -2,6 +2,10 @@
 // write is registered, as long as it is used, and results are those of the CPU.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <deque>
+#include <thread>
+
 #include "canzona/comm/nccl/test_ranks_nccl.h"
 #include "canzona/linalg/cpu/cpu_engine.h"
 #include "canzona/runtime/testing/test_late_trial.h"
@@ -23,11 +27,23 @@ class AtOnceLane final : public MemoryLane {
   std::unique_ptr<Event> make_event() const override {
     return std::make_unique<DoneEvent>();
   }
+  std::unique_ptr<Event> make_timed_event() const override {
+    return make_event();
+  }
   void record_in(Event&) override {}
   void wait_until(const Event&) override {}
+  std::atomic<uint32_t>& make_word() override { return words_.emplace_back(0); }
+  void write(std::atomic<uint32_t>& word, uint32_t value) override {
+    word = value;
+  }
+  void wait_until(const std::atomic<uint32_t>& word, uint32_t value) override {
+    while (static_cast<int32_t>(word.load() - value) < 0)
+      std::this_thread::yield();
+  }
   void* native() override { return &lane_; }
 
  private:
+  std::deque<std::atomic<uint32_t>> words_;
   TestLane lane_{TestLane::When::kAtOnce};
 };
 
