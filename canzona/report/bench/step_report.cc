@@ -88,15 +88,14 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
 }
 
 std::string step_times_table(const StepReport& report, const Ink& ink) {
-  Table table("<>>>>>>>>>");
-  table.header({"strategy", "step", "mean", "worst", "host", "predicted",
-                "with gather", "iteration", "hidden", "speed-up"});
+  Table table("<>>>>>>>>");
+  table.header({"strategy", "step", "mean", "worst", "predicted", "with gather",
+                "iteration", "hidden", "speed-up"});
   for (const StrategyBench* s : ran(report)) {
     const StepTrial& t = s->trial;
     table.row(
         {s->name, human_seconds(t.step.median), human_seconds(t.step.mean),
-         human_seconds(t.step.worst), human_seconds(t.host_seconds),
-         human_seconds(s->predicted_mean()),
+         human_seconds(t.step.worst), human_seconds(s->predicted_mean()),
          human_seconds(t.step_and_gather.median),
          t.iteration_seconds > 0 ? human_seconds(t.iteration_seconds) : "",
          t.knows_hidden ? fmt::format("{:.0f} %", 100 * t.hidden_fraction) : "",
@@ -104,10 +103,14 @@ std::string step_times_table(const StepReport& report, const Ink& ink) {
              ? fmt::format("{:.2f}x", s->speedup_over_replicated)
              : ""});
   }
-  return title(ink,
-               "Slowest rank: median step, mean and worst of a period, "
-               "what the host took to issue it") +
-         table.text(ink);
+  std::vector<std::string> hosts;
+  for (const StrategyBench* s : ran(report))
+    hosts.push_back(cat(s->name, " ", human_seconds(s->trial.host_seconds)));
+  return title(ink, "Slowest rank: median step, mean and worst of a period") +
+         table.text(ink) + "  " +
+         wrap("a host issues a step in: " + join(hosts, ", "), kPageWidth - 2,
+              2) +
+         "\n";
 }
 
 std::string step_sizes_table(const StepReport& report, const Ink& ink) {
