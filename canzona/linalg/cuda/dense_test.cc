@@ -297,7 +297,7 @@ TEST_F(CudaBf16Products, AreThoseOfForwardAndBackward) {
                  dy = bf16_matrix(gpu(), memory, kTokens, kOut, 3);
   const auto expect = [&](int64_t rows, int64_t cols, int64_t inner, auto run,
                           auto left, auto right) {
-    const Run c = memory.take(rows * cols);
+    const canzona::Run c = memory.take(rows * cols);
     run(matrices(reinterpret_cast<float*>(c.data), rows, cols));
     const auto found = memory.get<float>(c.data, rows * cols);
     for (int64_t i = 0; i < rows; ++i)
