@@ -125,7 +125,8 @@ class UpdatePlanner {
   // scratch may be made for.
   int64_t most_of(int64_t rows, int64_t cols) const {
     constexpr int64_t kMostElements = int64_t{1} << 28;
-    return std::clamp<int64_t>(kMostElements / (rows * cols), 1, width_);
+    const int64_t elements = std::max<int64_t>(rows * cols, 1);  // may be none
+    return std::clamp<int64_t>(kMostElements / elements, 1, width_);
   }
 
   // Batches of a stretch of buckets are done before the next one's, if they are

@@ -32,12 +32,16 @@ Plan plan_of(int layers, int64_t size, const std::string& mesh,
 }
 
 // By batch, how many matrices, in the order in which rank 0 updates them; and
-// that each of its matrices is updated once.
-std::vector<size_t> batches_of(const Plan& plan, int64_t width) {
+// that each of its matrices is updated once. It keeps so many rows of each at
+// most.
+std::vector<size_t> batches_of(const Plan& plan, int64_t width,
+                               int64_t most_rows = 1 << 20) {
   const PlanPart& part = plan.parts[0];
   const Coordinates place = in_grid(part, 0);
   const RankLayout layout = lay_out_rank(part, place);
-  const Kept kept = kept_by(part, place, layout);
+  Kept kept = kept_by(part, place, layout);
+  for (KeptMatrix& matrix : kept.matrices)
+    matrix.dims[0] = std::min(matrix.dims[0], most_rows);
   const auto facts = make_rule_facts(part.rule, part.rule_options);
   const RulesOfTensors rules{std::vector<int32_t>(part.model.tensors.size(), 0),
                              {facts.get()}};
@@ -57,6 +61,11 @@ std::vector<size_t> batches_of(const Plan& plan, int64_t width) {
 TEST(Updates, AreDoneOneByOneWhereBatchesAreOfNoUse) {
   EXPECT_THAT(batches_of(plan_of(3, 64, "dp=1", "balanced"), 1),
               ElementsAre(1, 1, 1, 1, 1, 1));
+}
+
+TEST(Updates, TakeMatricesWithoutElementsTogether) {
+  EXPECT_THAT(batches_of(plan_of(3, 64, "dp=1", "balanced"), 4096, 0),
+              ElementsAre(6));
 }
 
 // Nothing leaves, or too little to be worth a batch.

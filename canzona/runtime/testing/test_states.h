@@ -41,6 +41,7 @@ class WholeStates {
         ++whole.given[at];
       }
     });
+    const std::scoped_lock lock(mutex_);
     steps_ = runtime.steps_done();
   }
 
