@@ -304,7 +304,7 @@ while [ "$(cat stale/ckpt/latest)" = step_00000002 ] && kill -0 "$process" 2>/de
 done
 kill -KILL "$process"
 wait "$process" 2>/dev/null
-newest=$(cat stale/ckpt/latest)
+newest=$(basename "$(ls -d stale/ckpt/step_???????? | tail -n 1)")
 step=$(echo "${newest#step_}" | sed 's/^0*//')
 canzona ckpt export stale --hf newest
 exits 0
@@ -334,6 +334,19 @@ canzona train --init stale --data text.txt --set model.length=16 --steps 0 --mes
   --run followed --overwrite
 exits 0
 says "stale/ckpt/$newest is passed over" "starts from the weights in stale/ckpt/step_"
+# ... A step that was saved by a run which was killed before `latest` could name
+# it is not computed again.
+# shellcheck disable=SC2086
+canzona $small --steps 6 --run unnamed --save-every 3 --keep-last 0
+exits 0
+echo step_00000003 >unnamed/ckpt/latest
+canzona train --run unnamed --resume auto --steps 7
+exits 0
+says 'step_00000006'
+lacks err 'set aside'
+checks=$((checks + 1))
+[ "$(ls unnamed/ckpt | tr '\n' ' ')" = 'latest step_00000003 step_00000006 step_00000007 ' ] ||
+  fail "left in unnamed/ckpt: $(ls unnamed/ckpt)"
 # ... Weights of an end that came after the last checkpoint are newer than that.
 # shellcheck disable=SC2086
 canzona $small --steps 2 --run later --save-every 1
