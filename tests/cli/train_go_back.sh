@@ -196,6 +196,7 @@ exits 0
 
 # --- Weights that are not finite leave nothing of a run.
 cp -r gone broken
+rm broken/summary.json
 size=$(wc -c <broken/model.safetensors)
 printf '\0\0\300\177' | dd of=broken/model.safetensors bs=1 seek=$((size - 4)) conv=notrunc 2>dd.log
 canzona train --init broken --data text.txt --steps 1 --mesh dp=1 --run fresh
