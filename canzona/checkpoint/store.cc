@@ -188,6 +188,12 @@ void CheckpointStore::clean() const {
     else
       folder_->rename(entry.name, *replaced);
   }
+  // Killed while it went back, when all later ones were aside: what comes later
+  // from now on is the run's.
+  const LatestLines latest = read_latest(*folder_);
+  if (!latest.leaves_later) return;
+  const int64_t step = *step_of_name(latest.name);
+  if (!has_later(*folder_, step)) replace_latest(step);
 }
 
 void CheckpointStore::require_space(int64_t bytes) const {

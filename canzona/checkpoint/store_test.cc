@@ -203,6 +203,16 @@ TEST_F(Store, C1_StepsThatARunHasLeftAreNotTheNewest) {
   EXPECT_THAT(order(), ElementsAre(200, 100));
 }
 
+TEST_F(Store, C1_ARunThatHasGoneBackLeavesNothingThatComesLater) {
+  {
+    CheckpointStore store(path("ckpt"), "test");
+    save_sample(store, 100);
+  }
+  folder_.write("ckpt/latest", "step_00000100\nlater steps are left\n");
+  const CheckpointStore store(path("ckpt"), "test");
+  EXPECT_EQ(bytes_of("ckpt/latest"), "step_00000100\n");
+}
+
 // A killed process leaves partial folders, and empty ones under final names,
 // too.
 TEST_F(Store, LeftoversAreNeverLookedAtAndRemovedAtTheNextStart) {
