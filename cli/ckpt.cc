@@ -41,8 +41,9 @@ or cannot be read by this version, 6 the disk refuses.
 
 constexpr const char* kLsExamples =
     R"(Manifests are read and sizes of files compared; data is not read: `canzona ckpt verify` does that.
-"latest" is the one that a run would resume from first. Checkpoints that were set aside when a run
-went back to an earlier step (step_N.left-…) are listed apart, with what can be done with them.
+"latest" is the one that a run would resume from first, unless a newer one is whole: that of a run
+which was killed before it could call it the latest. Checkpoints that were set aside when a run went
+back to an earlier step (step_N.left-…) are listed apart, with what can be done with them.
 
 Examples:
   canzona ckpt ls runs/one
@@ -80,9 +81,9 @@ Examples:
 )";
 
 constexpr const char* kPruneExamples =
-    R"(Keeps the first K that verify, counted from the latest, and removes what is older. Every one that
-is kept is read and verified first; if fewer than K verify, nothing is removed. A folder that a run
-is writing to is refused: a run prunes by itself.
+    R"(Keeps the newest K that verify, and removes what is older. Every one that is kept is read and
+verified first; if fewer than K verify, nothing is removed. A folder that a run is writing to is
+refused: a run prunes by itself.
 
 Examples:
   canzona ckpt prune runs/one --keep-last 2 --dry-run

@@ -197,8 +197,9 @@ AskedSettings asked_settings(const ConfigArguments& arguments,
   Settings of_file;
   if (!arguments.file.empty()) of_file = read_config_file(arguments.file);
   const std::string init = has_weights ? "" : initial_path(of_file, asked);
-  const Settings initial =
-      init.empty() ? Settings() : find_model(init).settings;
+  const Settings initial = init.empty()
+                               ? Settings()
+                               : find_model(init, WeightCheck::kFiles).settings;
   if (!initial.empty() && !arguments.model.empty())
     throw UsageError(cat("--model ", arguments.model,
                          ": the weights of --init have a model of their own; "

@@ -152,15 +152,19 @@ bool is_empty_run(const std::string& run) {
   return error ? !std::filesystem::exists(run, error) : is_empty;
 }
 
-// The step that a run was in, by its folder; 0 if that does not tell.
-int64_t step_under_way(const std::string& run) {
+// The step that a run was in when a rank ended with this status, by its folder;
+// 0 if that does not tell. One that a signal ends has done its step.
+int64_t step_at_end(const std::string& run, int status) {
   const std::string path = run + "/metrics.jsonl";
   std::error_code none;
   if (run.empty() || !std::filesystem::exists(path, none)) return 0;
   try {
     const auto steps =
         read_metrics(read_file(path, int64_t{1} << 30, "the metrics"), path);
-    return steps.empty() ? 1 : steps.back().step + 1;
+    const bool is_done =
+        status == ExitStatus::kInterrupted || status == ExitStatus::kTerminated;
+    const int64_t done = steps.empty() ? 0 : steps.back().step;
+    return is_done ? done : done + 1;
   } catch (const Error&) {
     return 0;  // its last line may be half written
   }
@@ -294,7 +298,9 @@ void Launcher::attempt() {
                               attempt.result.signal != 0
                           ? listener.operation_of(attempt.cause)
                           : "";
-  attempt.step = attempt.cause.status == 0 ? 0 : step_under_way(report_.run);
+  attempt.step = attempt.cause.status == 0
+                     ? 0
+                     : step_at_end(report_.run, attempt.cause.status);
   // mpirun's own words matter only if they explain that there are no ranks.
   const bool started = std::ranges::any_of(
       attempt.result.ranks, [](const RankEnd& rank) { return rank.started; });

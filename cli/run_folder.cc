@@ -565,6 +565,7 @@ void RunFolder::add_tensor(const TrainJob& job, int32_t tensor,
 
 void RunFolder::finish_weights(const TrainJob& job) {
   weights_->finish();
+  weights_sha256_ = weights_->files().front().sha256;
   weights_.reset();
   if (config_json_note(job).empty())
     write_file(path_ + "/config.json",

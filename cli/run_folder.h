@@ -113,6 +113,8 @@ class RunFolder {
                   std::span<const float> whole);
   // On disk, under their name, with config.json where there is one.
   void finish_weights(const TrainJob& job);
+  // SHA-256 of the file of weights; "" until it is there.
+  const std::string& weights_sha256() const { return weights_sha256_; }
   // Summary and report.
   void finish(const RunSummary& summary);
 
@@ -135,6 +137,7 @@ class RunFolder {
   std::string board_path_;
   std::unique_ptr<TensorBoardWriter> board_;  // null: it could not be written
   std::unique_ptr<WeightFiles> weights_;
+  std::string weights_sha256_;
 };
 
 // UsageError if a file that is written at the end, beside the run's or in its

@@ -1,8 +1,6 @@
 #include "cli/run_model.h"
 
-#include <algorithm>
 #include <filesystem>
-#include <thread>
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
@@ -49,17 +47,6 @@ CheckpointReader open_step(const std::string& path, const std::string& store,
                        join(there, ", ")));
 }
 
-// Returns where a run's checkpoints are, or those of their own folder; "":
-// there are none.
-std::string store_of(const std::string& path) {
-  std::error_code ignored;
-  for (const std::string& store : {path + "/ckpt", path})
-    if (fs::is_directory(store, ignored) &&
-        !list_checkpoints(Folder::open(store)).empty())
-      return store;
-  return "";
-}
-
 void take_checkpoint(const CheckpointReader& reader, RunModel& model) {
   model.found = find_model(reader.path());
   model.step = reader.manifest().step;
@@ -67,13 +54,6 @@ void take_checkpoint(const CheckpointReader& reader, RunModel& model) {
   model.config = saved_config(reader);
   model.data_digest =
       read_data_identity(reader.side_file(kDataFile), reader.path()).digest;
-}
-
-void take_newest(const std::string& store, RunModel& model) {
-  const int threads =
-      static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
-  take_checkpoint(newest_verified(Folder::open(store), threads, model.notes),
-                  model);
 }
 
 // The weights at the end of a run, by its own configuration: of some models
@@ -89,11 +69,6 @@ void take_run(const std::string& path, RunModel& model) {
                  .settings = architecture_settings(*model.config, summary)};
 }
 
-// True if the run has come to its end at a later step than it saved last.
-bool is_behind_weights(const std::string& run, const std::string& store) {
-  return has_later_weights(run, resume_order(Folder::open(store)).front().step);
-}
-
 void find_weights(const RunModelRequest& request, RunModel& model) {
   const std::string& path = model.path;
   std::error_code ignored;
@@ -103,13 +78,13 @@ void find_weights(const RunModelRequest& request, RunModel& model) {
             is_there(path) ? ": it is no folder" : ": there is no such folder",
             "; expected that of a run, of a checkpoint, or of "
             "Hugging Face"));
-  const std::string store = store_of(path);
-  if (is_there(cat(path, "/", kManifestFile)))
-    return take_checkpoint(open_checkpoint(path), model);
-  if (request.step)
-    return take_checkpoint(open_step(path, store, *request.step), model);
-  if (!store.empty() && !is_behind_weights(path, store))
-    return take_newest(store, model);
+  if (request.step && !is_there(cat(path, "/", kManifestFile)))
+    return take_checkpoint(
+        open_step(path, checkpoint_store_in(path), *request.step), model);
+  const ChosenWeights chosen = choose_weights(path);
+  model.notes = chosen.notes;
+  if (chosen.is_checkpoint)
+    return take_checkpoint(open_checkpoint(chosen.path), model);
   const bool has_weights = HfFolder::has_weights(path);
   const bool is_run = is_there(path + "/summary.json");
   if (is_run && has_weights) return take_run(path, model);

@@ -25,13 +25,19 @@ std::string point_name(int64_t step) {
   return cat("checkpoint of step ", step);
 }
 
+[[noreturn]] void refuse_large_step(const std::string& wish) {
+  throw UsageError(
+      cat("--resume ", wish, ": expected a step of at most ", kMaxStep));
+}
+
 // Nothing but digits, as --resume 1000.
 std::optional<int64_t> wished_step(const std::string& wish) {
   int64_t step = 0;
   const char* end = wish.data() + wish.size();
   const auto [stop, error] = std::from_chars(wish.data(), end, step);
-  if (wish.empty() || error != std::errc() || stop != end || step < 0)
-    return std::nullopt;
+  if (wish.empty() || stop != end || wish.front() == '-') return std::nullopt;
+  if (error == std::errc::result_out_of_range) refuse_large_step(wish);
+  if (error != std::errc()) return std::nullopt;
   return step;
 }
 
@@ -84,9 +90,7 @@ ResumePoint newest_point(const std::string& folder, bool is_of_run) {
 }
 
 ResumePoint point_of_step(const std::string& folder, int64_t step) {
-  if (step > kMaxStep)
-    throw UsageError(
-        cat("--resume ", step, ": expected a step of at most ", kMaxStep));
+  if (step > kMaxStep) refuse_large_step(cat(step));
   const std::string path = cat(folder, "/", checkpoint_name(step));
   if (!fs::exists(path)) refuse_step(folder, step);
   return point_of(open_checkpoint(path), {.folder = folder, .which = cat(step)},

@@ -213,6 +213,7 @@ std::string Narrator::unrecorded() const {
 RunSummary Narrator::summary_of(const TrainResult& result) const {
   RunSummary summary = with_result(telling_.begun, telling_.job, result);
   if (num_unrecorded_ > 0) summary.notes.push_back(unrecorded());
+  if (folder_ != nullptr) summary.weights_sha256 = folder_->weights_sha256();
   return summary;
 }
 

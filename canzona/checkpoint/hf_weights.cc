@@ -104,7 +104,7 @@ void WeightFiles::add(int32_t tensor, std::span<const float> whole) {
   const int64_t cols = source.cols();
   for (const HfTensor& out : hf_tensors(source)) {
     if (written_ == files_[file_].tensors.size()) {
-      writer_->finish();
+      files_[file_].sha256 = writer_->finish();
       ++file_;
       begin_file();
     }
@@ -133,7 +133,7 @@ std::string WeightFiles::index_json() const {
 }
 
 void WeightFiles::finish() {
-  writer_->finish();
+  files_[file_].sha256 = writer_->finish();
   CANZONA_CHECK(
       next_ == std::ssize(model_.tensors) && file_ + 1 == files_.size(), next_,
       " of ", model_.tensors.size(), " tensors were added");

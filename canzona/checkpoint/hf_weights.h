@@ -45,6 +45,7 @@ struct HfFile {
   std::string name;  // "model-00001-of-00002.safetensors"
   std::vector<TensorEntry> tensors;
   int64_t data_bytes = 0;
+  std::string sha256 = {};  // "" until it is written
 };
 
 // One file is called model.safetensors; several are numbered.

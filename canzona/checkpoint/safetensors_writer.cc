@@ -105,7 +105,7 @@ SafetensorsWriter::SafetensorsWriter(
     CANZONA_CHECK(
         tensor.type == StoredType::kF32 || tensor.type == StoredType::kBf16,
         tensor.name, ": no floats of type ", name_of(tensor.type));
-  file_.write(safetensors_start(tensors_, metadata).bytes);
+  put(safetensors_start(tensors_, metadata).bytes);
   if (!tensors_.empty()) left_ = elements_of(tensors_[0].shape);
   skip_full_tensors();
 }
@@ -117,11 +117,16 @@ void SafetensorsWriter::add(std::span<const float> values) {
                   " elements more than the tensors have");
     const size_t count =
         std::min({values.size(), kPiece, static_cast<size_t>(left_)});
-    file_.write(encoded(values.first(count), tensors_[current_].type));
+    put(encoded(values.first(count), tensors_[current_].type));
     values = values.subspan(count);
     left_ -= static_cast<int64_t>(count);
     skip_full_tensors();
   }
+}
+
+void SafetensorsWriter::put(std::string_view bytes) {
+  hash_.add(bytes);
+  file_.write(bytes);
 }
 
 void SafetensorsWriter::skip_full_tensors() {
@@ -131,10 +136,11 @@ void SafetensorsWriter::skip_full_tensors() {
   }
 }
 
-void SafetensorsWriter::finish() {
+std::string SafetensorsWriter::finish() {
   CANZONA_CHECK(current_ == tensors_.size(), "tensor ", tensors_[current_].name,
                 " lacks ", left_, " elements");
   file_.finish();
+  return hash_.hex();
 }
 
 }  // namespace canzona

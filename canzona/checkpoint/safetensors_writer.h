@@ -14,8 +14,10 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "canzona/base/digest.h"
 #include "canzona/base/files.h"
 #include "canzona/checkpoint/boxes.h"
 
@@ -50,16 +52,19 @@ class SafetensorsWriter {
   // Elements that follow those added before, row-major; a tensor may come in
   // several pieces. Bf16 is rounded to nearest, ties to even.
   void add(std::span<const float> values);
-  // InternalError if elements are missing.
-  void finish();
+  // Returns the SHA-256 of the file, as sha256sum prints it. InternalError if
+  // elements are missing.
+  std::string finish();
 
  private:
+  void put(std::string_view bytes);
   void skip_full_tensors();
 
   std::vector<TensorEntry> tensors_;
   size_t current_ = 0;
   int64_t left_ = 0;  // elements of the current tensor still to come
   FileWriter file_;
+  Sha256 hash_;
 };
 
 }  // namespace canzona

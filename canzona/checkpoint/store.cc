@@ -23,6 +23,10 @@ constexpr size_t kStepDigits = 8;
 constexpr std::string_view kPendingMark = ".tmp-";
 constexpr std::string_view kAsideMark = ".old-";
 constexpr std::string_view kLeftMark = ".left-";
+// The second line of `latest` while later checkpoints lie beside the one that
+// it names and are no part of the run any more. Without it, later ones are
+// those of a run that was killed before it could name them.
+constexpr std::string_view kLeftLine = "later steps are left";
 
 // Different for every checkpoint of this machine, and unlikely to be that of
 // another: nothing worse happens than a name that is taken.
@@ -44,16 +48,30 @@ std::optional<std::string> marked_name(std::string_view name,
   return std::string(front);
 }
 
-// The name in `latest`; empty if there is none that could be meant.
-std::string latest_name(const Folder& folder) {
+struct LatestLines {
+  std::string name;           // empty: there is none that could be meant
+  bool leaves_later = false;  // later ones are no part of the run
+};
+
+LatestLines read_latest(const Folder& folder) {
   constexpr int64_t kMaxBytes = 64;
   try {
     std::string text = folder.read_file(kLatestFile, kMaxBytes);
     while (text.ends_with('\n')) text.pop_back();
-    return step_of_name(text) ? text : "";
+    const size_t end = text.find('\n');
+    const bool leaves_later = end != std::string::npos;
+    if (leaves_later && text.substr(end + 1) != kLeftLine) return {};
+    text.resize(std::min(end, text.size()));
+    return step_of_name(text) ? LatestLines{text, leaves_later} : LatestLines{};
   } catch (const DataLost&) {
-    return "";
+    return {};
   }
+}
+
+bool has_later(const Folder& folder, int64_t step) {
+  return std::ranges::any_of(
+      list_checkpoints(folder),
+      [&](const ListedCheckpoint& c) { return c.step > step; });
 }
 
 void make_store_folder(const std::string& path) {
@@ -95,7 +113,7 @@ std::optional<int64_t> step_of_name(std::string_view name) {
 }
 
 std::vector<ListedCheckpoint> list_checkpoints(const Folder& folder) {
-  const std::string latest = latest_name(folder);
+  const std::string latest = read_latest(folder).name;
   std::vector<ListedCheckpoint> list;
   for (const FolderEntry& entry : folder.entries()) {
     const std::optional<int64_t> step = step_of_name(entry.name);
@@ -124,6 +142,7 @@ std::vector<ListedCheckpoint> list_set_aside(const Folder& folder) {
 std::vector<ListedCheckpoint> resume_order(const Folder& folder) {
   std::vector<ListedCheckpoint> list = list_checkpoints(folder);
   std::ranges::reverse(list);
+  if (!read_latest(folder).leaves_later) return list;
   const auto latest = std::ranges::find_if(
       list, [](const ListedCheckpoint& c) { return c.is_latest; });
   if (latest != list.end()) std::rotate(list.begin(), latest, list.end());
@@ -169,6 +188,12 @@ void CheckpointStore::clean() const {
     else
       folder_->rename(entry.name, *replaced);
   }
+  // Killed while it went back, when all later ones were aside: what comes later
+  // from now on is the run's.
+  const LatestLines latest = read_latest(*folder_);
+  if (!latest.leaves_later) return;
+  const int64_t step = *step_of_name(latest.name);
+  if (!has_later(*folder_, step)) replace_latest(step);
 }
 
 void CheckpointStore::require_space(int64_t bytes) const {
@@ -204,7 +229,8 @@ void CheckpointStore::replace_latest(int64_t step) const {
   const std::string fresh = cat(kLatestFile, kPendingMark, fresh_id());
   try {
     OutputFile file = folder_->create(fresh);
-    file.write(checkpoint_name(step) + "\n");
+    file.write(cat(checkpoint_name(step), "\n",
+                   has_later(*folder_, step) ? cat(kLeftLine, "\n") : ""));
     file.finish();
     folder_->rename(fresh, kLatestFile);
   } catch (const Error&) {
@@ -219,18 +245,20 @@ void CheckpointStore::replace_latest(int64_t step) const {
 }
 
 std::vector<int64_t> CheckpointStore::go_back_to(int64_t step) {
-  const std::vector<ListedCheckpoint> list = list_checkpoints(*folder_);
-  const auto latest =
-      std::ranges::find(list, true, &ListedCheckpoint::is_latest);
+  const LatestLines latest = read_latest(*folder_);
+  const bool is_named = latest.name == checkpoint_name(step);
   // First: whoever resumes after a crash between the two begins here as well.
-  if (latest == list.end() || latest->step != step) replace_latest(step);
+  if (!is_named || latest.leaves_later != has_later(*folder_, step))
+    replace_latest(step);
   std::vector<int64_t> left;
-  for (const ListedCheckpoint& later : list) {
+  for (const ListedCheckpoint& later : list_checkpoints(*folder_)) {
     if (later.step <= step) continue;
     folder_->rename(later.name, cat(later.name, kLeftMark, fresh_id()));
     left.push_back(later.step);
   }
-  if (!left.empty()) folder_->sync();
+  if (left.empty()) return left;
+  folder_->sync();
+  replace_latest(step);  // whatever is later from now on is the run's
   return left;
 }
 
@@ -254,6 +282,10 @@ PruneReport CheckpointStore::prune_dry(int64_t keep_last) {
 
 PruneReport CheckpointStore::prune(int64_t keep_last) {
   const PruneReport report = prune_dry(keep_last);
+  // A later one is kept, which its writer could not name any more.
+  const std::string latest = read_latest(*folder_).name;
+  if (std::ranges::find(report.removed, latest) != report.removed.end())
+    replace_latest(*step_of_name(report.kept.front()));
   for (const std::string& name : report.removed) {
     // It disappears at once; what is left of it is never looked at.
     const std::string gone = cat(marked_name(name, kLeftMark).value_or(name),

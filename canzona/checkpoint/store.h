@@ -53,9 +53,10 @@ std::vector<ListedCheckpoint> list_checkpoints(const Folder& folder);
 // because one of the same step was being put in their place: nothing
 // resumes from "step_00000300.left-…" by itself, but it is read by its path.
 std::vector<ListedCheckpoint> list_set_aside(const Folder& folder);
-// In the order in which a run resumes: the one that `latest` names, those
-// before it from new to old, then those after it (of a run that was killed
-// before it could name them).
+// In the order in which a run resumes: from new to old, also those that are
+// newer than the one that `latest` names (of a run that was killed before it
+// could name them). Where `latest` says that later ones are left, they come
+// last.
 std::vector<ListedCheckpoint> resume_order(const Folder& folder);
 
 // Opens the folder of a checkpoint that is being written, on any rank.
@@ -97,8 +98,9 @@ class CheckpointStore {
   std::vector<int64_t> go_back_to(int64_t step);
 
   // Removes checkpoints behind the first `keep_last` that verify, in the order
-  // of resume_order(); nothing if fewer verify. Those that this store has
-  // committed or verified before are not read again.
+  // of resume_order(); nothing if fewer verify. If the one that `latest` names
+  // goes, because later ones are kept, `latest` names the first of these. Those
+  // that this store has committed or verified before are not read again.
   PruneReport prune(int64_t keep_last);
   // Returns what prune() would do, without doing it.
   PruneReport prune_dry(int64_t keep_last);

@@ -48,6 +48,8 @@ class StoreFaults : public FolderTest {
     if (fs::exists(path + "/step_00000200")) {
       EXPECT_THAT(names, ElementsAre("canzona.lock", "latest", "step_00000100",
                                      "step_00000200"));
+      // It is whole as soon as it is there, whatever `latest` says.
+      EXPECT_EQ(step, 200);
       expect_sample(open_checkpoint(path + "/step_00000200"), 200);
     } else {
       EXPECT_EQ(step, 100);

@@ -159,6 +159,7 @@ TEST_F(Store, ResumeBeginsWithTheLatest) {
   for (const int64_t step : {100, 200, 300, 400, 250}) save_sample(store, step);
   EXPECT_THAT(order(), ElementsAre(250, 200, 100, 400, 300));
   for (const char* text : {"", "step_00000999\n", "../step_00000300\n",
+                           "step_00000250\nsomething else\n",
                            "nonsense that is far too long to be a name of any "
                            "checkpoint there ever was"}) {
     folder_.write("ckpt/latest", text);
@@ -167,6 +168,49 @@ TEST_F(Store, ResumeBeginsWithTheLatest) {
   fs::remove(path("ckpt/latest"));
   fs::create_directory(path("ckpt/latest"));
   EXPECT_THAT(order(), ElementsAre(400, 300, 250, 200, 100));
+}
+
+// A run that was killed between the two renames of a commit: step 300 is there
+// and whole, `latest` says 200.
+TEST_F(Store, C1_AStepThatWasNotNamedYetIsTheNewest) {
+  CheckpointStore store(path("ckpt"), "test");
+  for (const int64_t step : {100, 200, 300}) save_sample(store, step);
+  folder_.write("ckpt/latest", "step_00000200\n");
+  EXPECT_THAT(order(), ElementsAre(300, 200, 100));
+  EXPECT_THAT(store.go_back_to(300), IsEmpty());
+  EXPECT_EQ(bytes_of("ckpt/latest"), "step_00000300\n");
+  folder_.write("ckpt/latest", "step_00000200\n");
+  const PruneReport report = store.prune(1);
+  EXPECT_THAT(report.kept, ElementsAre("step_00000300"));
+  EXPECT_THAT(report.removed, ElementsAre("step_00000200", "step_00000100"));
+  EXPECT_THAT(steps(), ElementsAre(300));
+  EXPECT_EQ(bytes_of("ckpt/latest"), "step_00000300\n");
+  expect_step(300);
+}
+
+// ... and one that had gone back to step 100 and was killed before later ones
+// were aside.
+TEST_F(Store, C1_StepsThatARunHasLeftAreNotTheNewest) {
+  CheckpointStore store(path("ckpt"), "test");
+  for (const int64_t step : {100, 200, 300}) save_sample(store, step);
+  folder_.write("ckpt/latest", "step_00000100\nlater steps are left\n");
+  EXPECT_THAT(order(), ElementsAre(100, 300, 200));
+  EXPECT_THAT(store.prune_dry(1).kept, ElementsAre("step_00000100"));
+  EXPECT_THAT(store.go_back_to(100), ElementsAre(200, 300));
+  EXPECT_EQ(bytes_of("ckpt/latest"), "step_00000100\n");
+  save_sample(store, 200);
+  folder_.write("ckpt/latest", "step_00000100\n");
+  EXPECT_THAT(order(), ElementsAre(200, 100));
+}
+
+TEST_F(Store, C1_ARunThatHasGoneBackLeavesNothingThatComesLater) {
+  {
+    CheckpointStore store(path("ckpt"), "test");
+    save_sample(store, 100);
+  }
+  folder_.write("ckpt/latest", "step_00000100\nlater steps are left\n");
+  const CheckpointStore store(path("ckpt"), "test");
+  EXPECT_EQ(bytes_of("ckpt/latest"), "step_00000100\n");
 }
 
 // A killed process leaves partial folders, and empty ones under final names,

@@ -101,25 +101,71 @@ std::string owned_text(const std::vector<MatrixInPart>& owned, double load,
   return out;
 }
 
+// The mean over all ranks, for each kind of memory.
+double mean_of_kind(const ReportPlan& shown, const MemoryKind& kind) {
+  return spread_over(
+             shown.ranks,
+             [&](const RankCost& r) { return (r.memory.*kind.field).value(); })
+      .mean;
+}
+
+double mean_total(const ReportPlan& shown) {
+  return spread_over(shown.ranks,
+                     [](const RankCost& r) { return r.memory.total().value(); })
+      .mean;
+}
+
+double mean_staging(const ReportPlan& shown) {
+  return spread_over(shown.ranks,
+                     [](const RankCost& r) { return r.memory.staging.value(); })
+      .mean;
+}
+
 std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   const RankMemory& own = shown.ranks[static_cast<size_t>(rank)].memory;
   Table table("<>>");
   table.header({"kind", "this rank", "mean"});
-  const auto row = [&](const char* name, Bytes bytes, const Spread& all) {
-    table.row({name, human_bytes(bytes.value()), bytes_text(all.mean)});
+  const auto row = [&](const char* name, Bytes bytes, double mean) {
+    table.row({name, human_bytes(bytes.value()), bytes_text(mean)});
   };
   for (const MemoryKind& kind : memory_kinds(shown.plan))
-    row(kind.name, own.*kind.field,
-        spread_over(shown.ranks, [&](const RankCost& r) {
-          return (r.memory.*kind.field).value();
-        }));
-  row("total", own.total(), spread_over(shown.ranks, [](const RankCost& r) {
-        return r.memory.total().value();
-      }));
-  row("staging of sums, beside it", own.staging,
-      spread_over(shown.ranks,
-                  [](const RankCost& r) { return r.memory.staging.value(); }));
-  return title(ink, "Memory") + table.text(ink);
+    row(kind.name, own.*kind.field, mean_of_kind(shown, kind));
+  row("total", own.total(), mean_total(shown));
+  row("staging of sums, beside it", own.staging, mean_staging(shown));
+  return title(ink, "Memory") + table.text(ink) + "  " +
+         ink(Tone::kDim, "activations are not counted") + "\n";
+}
+
+// The members of write_memory(), for the mean over all ranks.
+void write_mean_memory(JsonWriter& out, const ReportPlan& shown) {
+  out.member("mean_memory").begin_object();
+  for (const MemoryKind& kind : memory_kinds(shown.plan))
+    out.field(kind.name, mean_of_kind(shown, kind));
+  out.field("total", mean_total(shown));
+  out.field("staging", mean_staging(shown)).end_object();
+}
+
+// What comes with every micro-batch, beside the bytes per step.
+struct ModuleTraffic {
+  const char* name;
+  const char* key;  // in JSON
+  Purpose purpose;
+};
+constexpr std::array<ModuleTraffic, 2> kModuleTraffic = {
+    {{"modules gathered, per micro-batch", "modules_gathered",
+      Purpose::kGatherModule},
+     {"gradients, per micro-batch", "gradients", Purpose::kScatterModule}}};
+
+void write_module_traffic(JsonWriter& out, const PurposeBytes& bytes) {
+  out.member("bytes_per_micro_batch").begin_object();
+  for (const ModuleTraffic& traffic : kModuleTraffic) {
+    const WireBytes& wire = of(bytes, traffic.purpose);
+    if (wire.sent() == 0 && wire.received() == 0) continue;
+    out.member(traffic.key).begin_object();
+    write_wire_members(out, wire);
+    out.end_object();
+  }
+  out.end_object();
 }
 
 std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
@@ -137,8 +183,8 @@ std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
     add(std::string(to_string(static_cast<Collective>(c))),
         own.wire[static_cast<size_t>(c)]);
   const PurposeBytes modules = zero_bytes(shown.plan, own, rank);
-  add("modules gathered, per micro-batch", of(modules, Purpose::kGatherModule));
-  add("gradients, per micro-batch", of(modules, Purpose::kScatterModule));
+  for (const ModuleTraffic& traffic : kModuleTraffic)
+    add(traffic.name, of(modules, traffic.purpose));
   const std::string body = table.empty() ? "  none\n" : table.text(ink);
   return title(ink, "Bytes per step") + body;
 }
@@ -310,8 +356,11 @@ std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
   write_owned(out, owned_by(plan, rank));
   out.member("memory");
   write_memory(out, own.memory);
+  write_mean_memory(out, shown);
+  out.field("activations_counted", false);
   out.member("bytes");
   write_wire(out, own);
+  write_module_traffic(out, zero_bytes(plan, own, rank));
   write_order(out, plan, rank);
   out.end_object();
   return out.take() + "\n";

@@ -97,6 +97,41 @@ TEST(Explain, ARanksEntriesHaveTheWordsAndBytesOfSpans) {
   for (const int32_t rank : {0, 3}) expect_entries(shown_in_parts(), rank);
 }
 
+// --json has every number that is printed.
+TEST(Explain, ARanksNumbersAreInItsJson) {
+  const ReportPlan shown = shown_plan(
+      {.mesh = "dp=4,tp=2", .zero = "hier:2", .ranks_per_node = 4});
+  const int32_t world = shown.plan.mesh.world();
+  std::map<std::string, double> sums;
+  for (int32_t rank = 0; rank < world; ++rank) {
+    const Json memory =
+        parse_json(explain_rank_json(shown, rank), {}).at("memory");
+    for (const auto& [kind, bytes] : memory.items())
+      sums[kind] += bytes.get<double>();
+  }
+  const std::string text = explain_rank(shown, 5, Ink());
+  const Json json = parse_json(explain_rank_json(shown, 5), {});
+  const Json& mean = json.at("mean_memory");
+  EXPECT_EQ(mean.size(), sums.size());
+  for (const auto& [kind, sum] : sums)
+    EXPECT_EQ(mean.at(kind).get<double>(), sum / world) << kind;
+  EXPECT_THAT(text, HasSubstr("activations are not counted"));
+  EXPECT_EQ(json.at("activations_counted"), false);
+  const Json& modules = json.at("bytes_per_micro_batch");
+  for (const auto& [key, name] :
+       {std::pair("modules_gathered", "modules gathered, per micro-batch"),
+        std::pair("gradients", "gradients, per micro-batch")}) {
+    const size_t at = text.find(name);
+    ASSERT_NE(at, std::string::npos) << name;
+    const std::string row = text.substr(at, text.find('\n', at) - at);
+    for (const char* way :
+         {"sent_intra", "sent_inter", "received_intra", "received_inter"})
+      EXPECT_THAT(row, HasSubstr(human_bytes(
+                           modules.at(key).at(way).get<int64_t>())))
+          << name << ", " << way;
+  }
+}
+
 TEST(Explain, ABucketListsItsTensors) {
   for (const std::string& strategy : strategy_names()) {
     const Plan plan = shown_plan({.strategy = strategy}).plan;

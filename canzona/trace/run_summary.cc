@@ -39,6 +39,7 @@ constexpr Named<RankSummary, int64_t> kRankCounts[] = {
 };
 constexpr Named<RunSummary, std::string> kTexts[] = {
     {"state_digest", &RunSummary::state_digest},
+    {"weights_sha256", &RunSummary::weights_sha256},
     {"model", &RunSummary::model},
     {"mesh", &RunSummary::mesh},
     {"transport", &RunSummary::transport},

@@ -61,6 +61,8 @@ struct RunSummary {
   double eval_loss = kNone;   // after the last step
   std::string digest;         // of the parameters
   std::string state_digest;   // of the optimizer's states
+  // SHA-256 of model.safetensors; "": none was written, or not known.
+  std::string weights_sha256;
   Json config = Json::object();
 
   // "running" (or killed), "finished", "stopped" by a signal, "diverged": too

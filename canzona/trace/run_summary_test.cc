@@ -22,6 +22,7 @@ RunSummary sample() {
   s.eval_loss = 1.75;
   s.digest = "3f";
   s.state_digest = "77";
+  s.weights_sha256 = "5a";
   s.config = Json{{"batch", {{"global", 16}}},
                   {"seed", -1},
                   {"rule", {{"learning_rate", 0.02}, {"nesterov", true}}},

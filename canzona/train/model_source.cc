@@ -4,9 +4,11 @@
 #include <cmath>
 #include <filesystem>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "canzona/base/check.h"
+#include "canzona/base/digest.h"
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
@@ -21,18 +23,6 @@ namespace canzona {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The checkpoints of a run, or those of their own folder, in the order in which
-// a run would resume from them; paths.
-std::vector<std::string> checkpoints_in(const std::string& path) {
-  std::error_code ignored;
-  const std::string inside = path + "/ckpt";
-  const std::string store = fs::is_directory(inside, ignored) ? inside : path;
-  std::vector<std::string> paths;
-  for (const ListedCheckpoint& listed : resume_order(Folder::open(store)))
-    paths.push_back(cat(store, "/", listed.name));
-  return paths;
-}
 
 FoundModel model_of_checkpoint(const std::string& path) {
   return {.path = path,
@@ -61,49 +51,128 @@ bool has_run_state(const CheckpointReader& reader) {
                            &FileRecord::name) != reader.manifest().files.end();
 }
 
-bool has_later_weights(const std::string& run, int64_t step) {
-  const std::string file = run + "/summary.json";
-  constexpr int64_t kMostBytes = 256 << 20;
+std::string checkpoint_store_in(const std::string& path) {
   std::error_code ignored;
-  if (!HfFolder::has_weights(run) || !fs::exists(file, ignored)) return false;
-  try {
-    const RunSummary summary =
-        read_summary(read_file(file, kMostBytes, "the run's summary"), file);
-    return summary.has_ended() && summary.state != "diverged" &&
-           summary.steps > step;
-  } catch (const Error&) {
-    return false;  // it cannot say what the weights are of
-  }
+  for (const std::string& store : {path + "/ckpt", path})
+    if (fs::is_directory(store, ignored) &&
+        !list_checkpoints(Folder::open(store)).empty())
+      return store;
+  return "";
 }
 
 namespace {
 
-// The newest checkpoint whose small files are sound and whose others are there;
-// what is read of them later is checked then. Nothing if there are none, or if
-// the weights at the run's end are newer.
-std::optional<FoundModel> newest_model(const std::string& run) {
-  std::vector<std::string> faults;
-  for (const std::string& path : checkpoints_in(run)) {
-    try {
-      const CheckpointReader reader = open_checkpoint(path);
-      const std::vector<std::string> missing = reader.check_files();
-      if (!missing.empty()) throw CheckpointRefused(missing.front());
-      if (has_later_weights(run, reader.manifest().step)) return std::nullopt;
-      FoundModel found = model_of_checkpoint(path);
-      found.notes = std::move(faults);
-      return found;
-    } catch (const DataLost& error) {
-      faults.push_back(cat(path, " is passed over: ", error.what()));
-    }
+// The summary of a run that has left weights at its end.
+std::optional<RunSummary> summary_of_weights(const std::string& run) {
+  const std::string file = run + "/summary.json";
+  constexpr int64_t kMostBytes = 256 << 20;
+  std::error_code ignored;
+  if (!HfFolder::has_weights(run) || !fs::exists(file, ignored)) return {};
+  try {
+    return read_summary(read_file(file, kMostBytes, "the run's summary"), file);
+  } catch (const Error&) {
+    return {};  // it cannot say what the weights are of
   }
-  if (faults.empty() || has_later_weights(run, -1)) return std::nullopt;
-  throw CheckpointRefused(cat("no checkpoint in ", quoted(run, 300),
-                              " is whole:\n", join(faults, "\n")));
+}
+
+std::string sha256_of_file(const std::string& path) {
+  constexpr int64_t kPiece = 1 << 20;
+  const FileReader file(path, "the run's weights");
+  std::vector<char> piece(static_cast<size_t>(std::min(kPiece, file.size())));
+  Sha256 hash;
+  for (int64_t at = 0; at < file.size(); at += kPiece) {
+    const auto count = static_cast<size_t>(std::min(kPiece, file.size() - at));
+    const std::span<char> part = std::span(piece).first(count);
+    file.read(at, std::as_writable_bytes(part));
+    hash.add({part.data(), part.size()});
+  }
+  return hash.hex();
+}
+
+// What is wrong with the weights at a run's end; "": nothing that is known.
+// Summaries of former versions do not have their hash.
+std::string fault_of_weights(const std::string& run,
+                             const RunSummary& summary) {
+  if (!summary.has_ended() || summary.weights_sha256.empty()) return "";
+  const std::string file = cat(run, "/", kHfWeights);
+  std::string found;
+  try {
+    found = sha256_of_file(file);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  if (found == summary.weights_sha256) return "";
+  return cat(quoted(file, 300), " is damaged: its SHA-256 is ", found,
+             ", the run wrote ", printable(summary.weights_sha256),
+             " (summary.json; without that file the folder is one of Hugging "
+             "Face, in which weights may be changed)");
+}
+
+// What is wrong with a checkpoint; "": nothing.
+std::string fault_of_checkpoint(const std::string& path, WeightCheck check) {
+  const int threads =
+      static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
+  try {
+    const CheckpointReader reader = open_checkpoint(path);
+    const std::vector<std::string> faults = check == WeightCheck::kBytes
+                                                ? reader.verify(threads)
+                                                : reader.check_files();
+    if (!faults.empty()) return faults.front();
+    reader.side_file("config.json");
+    return "";
+  } catch (const DataLost& error) {
+    return error.what();
+  }
+}
+
+std::string passed_over(const std::string& path, const std::string& fault) {
+  return cat(path, " is passed over: ", fault);
+}
+
+// The first that is sound, in the order in which a run would resume. Adds those
+// before it to the notes.
+std::optional<ListedCheckpoint> newest_sound(const std::string& store,
+                                             WeightCheck check,
+                                             std::vector<std::string>& notes) {
+  if (store.empty()) return std::nullopt;
+  for (const ListedCheckpoint& listed : resume_order(Folder::open(store))) {
+    const std::string path = cat(store, "/", listed.name);
+    const std::string fault = fault_of_checkpoint(path, check);
+    if (fault.empty()) return listed;
+    notes.push_back(passed_over(path, fault));
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-FoundModel find_model(const std::string& path) {
+ChosenWeights choose_weights(const std::string& folder, WeightCheck check) {
+  ChosenWeights chosen{.path = folder};
+  std::error_code ignored;
+  chosen.is_checkpoint = fs::exists(cat(folder, "/", kManifestFile), ignored);
+  if (chosen.is_checkpoint) return chosen;
+  const std::string store = checkpoint_store_in(folder);
+  const auto sound = newest_sound(store, check, chosen.notes);
+  const std::optional<RunSummary> end = summary_of_weights(folder);
+  const bool is_later = end && end->has_ended() && end->state != "diverged" &&
+                        end->steps > (sound ? sound->step : -1);
+  if (is_later || store.empty()) {
+    const std::string fault = end && check == WeightCheck::kBytes
+                                  ? fault_of_weights(folder, *end)
+                                  : "";
+    if (fault.empty()) return chosen;
+    if (store.empty()) throw CheckpointRefused(fault);
+    chosen.notes.push_back(passed_over(cat(folder, "/", kHfWeights), fault));
+  }
+  if (!sound)
+    throw CheckpointRefused(cat("no checkpoint in ", quoted(folder, 300),
+                                " is whole:\n", join(chosen.notes, "\n")));
+  chosen.path = cat(store, "/", sound->name);
+  chosen.is_checkpoint = true;
+  return chosen;
+}
+
+FoundModel find_model(const std::string& path, WeightCheck check) {
   std::string plain = path;
   while (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
   std::error_code ignored;
@@ -111,10 +180,12 @@ FoundModel find_model(const std::string& path) {
     throw UsageError(cat("no folder ", quoted(path, 300),
                          "; expected one of Hugging Face (config.json and "
                          "model.safetensors), a run or a checkpoint"));
-  if (fs::exists(cat(plain, "/", kManifestFile), ignored))
-    return model_of_checkpoint(plain);
-  if (const auto newest = newest_model(plain)) return *newest;
-  return model_of_hf_folder(plain);  // which says what it lacks
+  const ChosenWeights chosen = choose_weights(plain, check);
+  FoundModel found = chosen.is_checkpoint
+                         ? model_of_checkpoint(chosen.path)
+                         : model_of_hf_folder(plain);  // says what it lacks
+  found.notes = chosen.notes;
+  return found;
 }
 
 std::shared_ptr<const WeightSource> open_weights(const FoundModel& found,

@@ -1,12 +1,13 @@
 // A model with its weights, wherever it was left: a folder of Hugging Face, a
-// checkpoint, or a run's folder (its newest checkpoint, or its weights at the
-// end where there is none or they are of a later step). `train --init` starts
-// from one.
+// checkpoint, or a run's folder (its newest checkpoint that verifies, or its
+// weights at the end where there is none or they are of a later step). `train
+// --init` starts from one; import-hf, sample and eval read it.
 //
 //   const FoundModel found = find_model("Qwen3-0.6B");
 //   auto decoder = open_local_decoder(found, {.length = 256});
 //
-// Only names, shapes and settings are read until elements are asked for. A
+// Of a run all bytes are read to choose among what it has left, unless only its
+// settings are asked for; of others, names and shapes until elements are. A
 // folder that cannot be read is refused as HfFolder and CheckpointReader refuse
 // it; UsageError for a path that is none of these, and for a model that the
 // decoder cannot do.
@@ -16,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "canzona/checkpoint/weight_source.h"
 #include "canzona/shapes/tensor.h"
@@ -25,18 +27,40 @@
 
 namespace canzona {
 
-struct FoundModel {
+// Where weights are, and what was passed over for them.
+struct ChosenWeights {
   std::string path;            // "runs/one/ckpt/step_00000100"
-  bool is_checkpoint = false;  // else a folder of Hugging Face
-  Settings settings;           // the architecture, as --model gives it
-  // For the user: checkpoints that are damaged and were passed over.
+  bool is_checkpoint = false;  // else model.safetensors or several in a folder
+  // For the user: what is damaged and was passed over, with the reason.
   std::vector<std::string> notes = {};
 };
 
-FoundModel find_model(const std::string& path);
+// How sure one is of the bytes among which a choice is made.
+enum class WeightCheck {
+  kFiles,  // the small files of checkpoints are sound, the others are there
+  kBytes,  // every byte is the one that was written
+};
 
-// True if a run has come to its end and left weights of a later step than this.
-bool has_later_weights(const std::string& run, int64_t step);
+// Returns the folder's weights. Of a run: those of the newest checkpoint that
+// is sound, or of its end if they are sound and of a later step. A folder in
+// which there is no run is chosen itself, whatever it holds. CheckpointRefused
+// lists what is damaged if nothing else is there.
+ChosenWeights choose_weights(const std::string& folder,
+                             WeightCheck check = WeightCheck::kBytes);
+
+struct FoundModel {
+  std::string path;                     // "runs/one/ckpt/step_00000100"
+  bool is_checkpoint = false;           // else a folder of Hugging Face
+  Settings settings;                    // the architecture, as --model gives it
+  std::vector<std::string> notes = {};  // as in ChosenWeights
+};
+
+FoundModel find_model(const std::string& path,
+                      WeightCheck check = WeightCheck::kBytes);
+
+// The folder of a run's checkpoints, or the path itself if it is one; "" if
+// there are no checkpoints.
+std::string checkpoint_store_in(const std::string& path);
 
 // The configuration of the run that saved a checkpoint.
 TrainConfig saved_config(const CheckpointReader& reader);
@@ -49,8 +73,8 @@ bool has_run_state(const CheckpointReader& reader);
 std::shared_ptr<const WeightSource> open_weights(const FoundModel& found,
                                                  const Model& model);
 
-// Returns what a run begins with: config.init; null if it has none. Adds what the user
-// should know of it to the notes.
+// Returns what a run begins with: config.init; null if it has none. Adds what
+// the user should know of it to the notes.
 std::shared_ptr<const WeightSource> initial_weights(
     const TrainConfig& config, const Model& model,
     std::vector<std::string>& notes);

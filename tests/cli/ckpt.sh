@@ -92,6 +92,30 @@ exits 3
 says 'damaged'
 is_empty out
 
+# A run that was killed before `latest` could name what it had saved: the newest
+# is the newest, and stays.
+mkdir runs/unnamed
+cp -r "$here/../data/checkpoints/v1" runs/unnamed/ckpt
+echo step_00000100 >runs/unnamed/ckpt/latest
+canzona ckpt inspect runs/unnamed
+exits 0
+prints 'step 200'
+canzona ckpt prune runs/unnamed --keep-last 1 --json
+exits 0
+member_is 'kept 0' step_00000200
+member_is 'removed 0' step_00000100
+checks=$((checks + 1))
+[ "$(cat runs/unnamed/ckpt/latest)" = step_00000200 ] ||
+  fail "latest is $(cat runs/unnamed/ckpt/latest)"
+# ... A run that went back and was killed before later ones were aside has left
+# them.
+rm -r runs/unnamed/ckpt
+cp -r "$here/../data/checkpoints/v1" runs/unnamed/ckpt
+printf 'step_00000100\nlater steps are left\n' >runs/unnamed/ckpt/latest
+canzona ckpt inspect runs/unnamed
+exits 0
+prints 'step 100'
+
 # prune: nothing without enough that verify; never the last good one.
 canzona ckpt prune runs/two --keep-last 2
 exits 0

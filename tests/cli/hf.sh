@@ -153,6 +153,7 @@ not_there odder
 
 # Weights that no run could save again.
 cp -r llama broken_weights
+rm broken_weights/summary.json
 size=$(wc -c <llama/model.safetensors)
 printf '\0\0\300\177' | dd of=broken_weights/model.safetensors bs=1 seek=$((size - 4)) \
   conv=notrunc 2>/dev/null
@@ -185,6 +186,7 @@ renamed() {
 wrap='s/"\(model\.\|lm_head\.\)/"module._orig_mod.\1/g
   s/\(layers\.[0-9]*\.\)/\1_fsdp_wrapped_module._checkpoint_wrapped_module./g'
 cp -r llama wrapped
+rm wrapped/summary.json
 renamed llama/model.safetensors wrapped/model.safetensors "$wrap"
 grep -aq 'module._orig_mod.model.layers.1._fsdp_wrapped_module._checkpoint' \
   wrapped/model.safetensors || fail 'nothing was renamed'

@@ -313,6 +313,15 @@ status=$?
 exits 2
 says 'not needed' srun
 
+# --- A rank that a signal ended has done its step; another was in the next one.
+canzona train --steps 2 --run measured --mesh dp=1 --set model.layers=1 --set model.hidden=32
+exits 0
+for end in 143:2 130:2 4:3; do
+  ends_by "${end%:*}"
+  launches --ranks 2 --max-restarts 0 -- train --run measured --resume auto
+  says "(exit status ${end%:*}) at step ${end#*:}"
+done
+
 # --- Mistakes.
 refuses 'nothing to start' -- launch --ranks 4
 refuses '--ranks 1000' -- launch --ranks 1000 -- train

@@ -140,7 +140,8 @@ canzona eval --run three --data text.txt
 exits 3
 
 # A run that saves: its newest checkpoint comes before its weights at the end,
-# and one that is damaged is passed over, which is told.
+# unless these are of a later step than the newest that verifies. What is
+# damaged is passed over, which is told.
 # shellcheck disable=SC2086
 canzona train --data text.txt $small 4 --save-every 2 --run six --json
 exits 0
@@ -153,9 +154,77 @@ canzona sample --run six --step 2 --prompt 'line' --json
 exits 0
 member_is step 2
 printf X | dd of=six/ckpt/step_00000004/rank_00000.safetensors bs=1 seek=9000 conv=notrunc 2>dd.log
-canzona sample --run six --prompt 'line' --tokens 3
-exits 0
-says 'note: step_00000004' 'six, step 2'
+cp -r six ends
+# chooses <run> <weights> <text>...: sample, eval, --init and import-hf take these
+# weights, and say these texts.
+chooses() {
+  run=$1
+  weights=$2
+  shift 2
+  canzona sample --run "$run" --prompt 'line' --tokens 3 --json
+  exits 0
+  member_is weights "$weights"
+  says "$@"
+  canzona eval --run "$run" --json
+  exits 0
+  member_is weights "$weights"
+  says "$@"
+  rm -rf begun brought
+  canzona train --data text.txt --init "$run" --steps 0 --mesh dp=1 --set model.length=32 \
+    --set batch.global=8 --set batch.micro=2 --run begun
+  exits 0
+  says "starts from the weights in $weights" "$@"
+  canzona ckpt import-hf "$run" --out brought --json
+  exits 0
+  member_is source "$weights"
+  says "$@"
+}
+# flip <file> <offset>: another byte there
+flip() {
+  byte=$(od -An -t u1 -j "$2" -N 1 "$1" | tr -d ' ')
+  # shellcheck disable=SC2059
+  printf "$(printf '\\%03o' $((byte ^ 1)))" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>dd.log
+}
+passed='six/ckpt/step_00000004 is passed over'
+chooses six six "$passed" rank_00000.safetensors
+sum=$(sed -n 's/.*"weights_sha256": "\([0-9a-f]*\)".*/\1/p' six/summary.json)
+if command -v sha256sum >/dev/null; then
+  same "$sum  six/model.safetensors" "$(sha256sum six/model.safetensors)"
+fi
+rm six/ckpt/step_00000004/rank_00000.safetensors
+chooses six six "$passed" rank_00000.safetensors
+# ... Weights of the end that were altered are not used, either.
+flip six/model.safetensors 9001
+chooses six six/ckpt/step_00000002 "$passed" 'six/model.safetensors is passed over' "$sum"
+rm -r six/ckpt/step_00000004
+chooses six six/ckpt/step_00000002 'six/model.safetensors is passed over' "$sum"
+# refused_by_all <run> <text>...
+refused_by_all() {
+  run=$1
+  shift
+  for words in "sample --prompt x --run $run" "eval --run $run" "ckpt import-hf $run --out none" \
+    "train --data text.txt --init $run --steps 0 --mesh dp=1 --set model.length=32 --run none"; do
+    # shellcheck disable=SC2086
+    canzona $words
+    exits 3
+    is_empty out
+    says 'error: ' "$@"
+    not_there none
+  done
+}
+cp -r six bare_end
+rm -r bare_end/ckpt
+refused_by_all bare_end 'bare_end/model.safetensors' 'is damaged' "$sum"
+# ... A summary of a former version has no hash; a folder of Hugging Face, none.
+sed '/"weights_sha256"/d' six/summary.json >bare_end/summary.json
+chooses bare_end bare_end
+# ... If no checkpoint verifies, the end's weights do.
+for step in 2 4; do
+  rm ends/ckpt/step_0000000$step/rank_00000.safetensors
+done
+chooses ends ends 'ends/ckpt/step_00000004 is passed over' 'ends/ckpt/step_00000002 is passed over'
+flip ends/model.safetensors 9001
+refused_by_all ends 'ends/ckpt/step_00000004' 'ends/ckpt/step_00000002' 'ends/model.safetensors'
 
 # Data that is not what the run was trained on is noticed where it is taken for
 # it, and does not end anything.

@@ -196,6 +196,7 @@ exits 0
 
 # --- Weights that are not finite leave nothing of a run.
 cp -r gone broken
+rm broken/summary.json
 size=$(wc -c <broken/model.safetensors)
 printf '\0\0\300\177' | dd of=broken/model.safetensors bs=1 seek=$((size - 4)) conv=notrunc 2>dd.log
 canzona train --init broken --data text.txt --steps 1 --mesh dp=1 --run fresh
@@ -304,7 +305,7 @@ while [ "$(cat stale/ckpt/latest)" = step_00000002 ] && kill -0 "$process" 2>/de
 done
 kill -KILL "$process"
 wait "$process" 2>/dev/null
-newest=$(cat stale/ckpt/latest)
+newest=$(basename "$(ls -d stale/ckpt/step_???????? | tail -n 1)")
 step=$(echo "${newest#step_}" | sed 's/^0*//')
 canzona ckpt export stale --hf newest
 exits 0
@@ -334,6 +335,19 @@ canzona train --init stale --data text.txt --set model.length=16 --steps 0 --mes
   --run followed --overwrite
 exits 0
 says "stale/ckpt/$newest is passed over" "starts from the weights in stale/ckpt/step_"
+# ... A step that was saved by a run which was killed before `latest` could name
+# it is not computed again.
+# shellcheck disable=SC2086
+canzona $small --steps 6 --run unnamed --save-every 3 --keep-last 0
+exits 0
+echo step_00000003 >unnamed/ckpt/latest
+canzona train --run unnamed --resume auto --steps 7
+exits 0
+says 'step_00000006'
+lacks err 'set aside'
+checks=$((checks + 1))
+[ "$(ls unnamed/ckpt | tr '\n' ' ')" = 'latest step_00000003 step_00000006 step_00000007 ' ] ||
+  fail "left in unnamed/ckpt: $(ls unnamed/ckpt)"
 # ... Weights of an end that came after the last checkpoint are newer than that.
 # shellcheck disable=SC2086
 canzona $small --steps 2 --run later --save-every 1

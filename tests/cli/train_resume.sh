@@ -147,6 +147,8 @@ says '--resume 13' "no checkpoint of this step in 'moved/ckpt'" '6, 12, 18, 24'
 canzona train --run moved --resume 1000000000000000
 exits 2
 says '--resume 1000000000000000' 'at most 999999999999999'
+refuses '--resume 99999999999999999999' 'at most 999999999999999' -- \
+  train --run half --resume 99999999999999999999
 canzona train --run moved --resume no/such
 exits 2
 says "--resume 'no/such'" 'there is no such folder'

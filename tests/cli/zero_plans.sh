@@ -18,8 +18,18 @@ for zero in hier:4 replica:2 zero3 z1=8,z2=4,z3=2; do
   canzona explain plan.json --rank 5
   exits 0
   prints 'Rank 5 of 8' 'pools'
+  grep -q 'modules gathered, per micro-batch' out && gathers=yes || gathers=no
+  prints 'activations are not counted'
   canzona explain plan.json --rank 5 --json
   is_json
+  member_is activations_counted OFF
+  has_member 'mean_memory total'
+  has_member 'mean_memory parameters'
+  has_member 'mean_memory staging'
+  if [ $gathers = yes ]; then
+    has_member 'bytes_per_micro_batch modules_gathered sent_intra'
+    has_member 'bytes_per_micro_batch gradients received_inter'
+  fi
   canzona explain plan.json --matrix model.layers.1.mlp.up_proj.weight
   exits 0
   prints 'What moves' 'stored on'
