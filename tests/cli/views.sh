@@ -19,7 +19,7 @@ for verb in plan compare explain validate models completion man; do
 done
 # ... The matrix that is an example has its name in every plan of a decoder.
 canzona explain --help
-matrix=$(sed -n 's/.*--matrix \(layers[^ ]*\)$/\1/p' out)
+matrix=$(sed -n 's/.*--matrix \(model.layers[^ ]*\)$/\1/p' out)
 for fused in '' --fused; do
   # shellcheck disable=SC2086
   canzona plan --model qwen3-0.6b $fused --mesh dp=2 -o whole.json
