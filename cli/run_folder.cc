@@ -450,6 +450,11 @@ void require_reachable(const std::string& folder) {
                        "without the checkpoints behind it"));
 }
 
+void refuse_what_is_left(const std::string& run) {
+  refuse_what_was_set_aside(run);
+  refuse_what_was_renamed(run);
+}
+
 std::optional<RunSummary> summary_in(const std::string& run) {
   const std::string file = run + "/summary.json";
   constexpr int64_t kMostBytes = 256 << 20;
@@ -538,8 +543,7 @@ bool RunFolder::check_former() const {
   if (use_ == FolderUse::kNew) refuse_what_is_there(path_);
   if (use_ == FolderUse::kUnlessSaved || use_ == FolderUse::kUnlessEnded) {
     refuse_what_was_saved(path_);
-    refuse_what_was_set_aside(path_);
-    refuse_what_was_renamed(path_);
+    refuse_what_is_left(path_);
   }
   if (use_ == FolderUse::kUnlessEnded) refuse_what_has_ended(path_);
   const std::string folder = checkpoint_folder(path_);

@@ -35,6 +35,10 @@ std::string checkpoint_folder(const std::string& run);
 // that is not mounted: what lies behind it is not known to be gone.
 void require_reachable(const std::string& folder);
 
+// UsageError if the folder of a run has checkpoints that nothing resumes from
+// by itself, which were set aside or renamed: for whoever finds no other.
+void refuse_what_is_left(const std::string& run);
+
 // The summary that a run has left; nothing if there is none. UsageError if it
 // cannot be read.
 std::optional<RunSummary> summary_in(const std::string& run);

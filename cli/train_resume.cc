@@ -147,7 +147,10 @@ std::optional<ResumePoint> any_point(const std::string& wish,
   const std::string folder = checkpoint_folder(run);
   require_reachable(folder);
   if (step) return point_of_step(folder, *step);
-  if (!has_checkpoint(folder)) return std::nullopt;
+  if (!has_checkpoint(folder)) {
+    refuse_what_is_left(run);
+    return std::nullopt;
+  }
   return newest_point(folder, true);
 }
 
