@@ -14,6 +14,7 @@
 #include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
+#include "cli/run_folder.h"
 #include "cli/test_fault.h"
 
 namespace canzona::cli {
@@ -199,6 +200,9 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   Phases phases([&](const std::string& what) {
     if (speaks) out.progress(what);
   });
+  if (!a.trace.empty()) check_late_file("--trace", a.trace, "");
+  if (!a.flight_record.empty())
+    check_late_file("--flight-record", a.flight_record, "");
   phases.begin("device");
   take_own_gpu(rank_options(a, 0, false));
   give_streams_connections(a.device);

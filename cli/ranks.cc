@@ -223,6 +223,11 @@ void write_flights_to(const std::string& path, CommunicatorOptions& options) {
     const std::lock_guard lock(*mutex);
     std::ofstream file(path, std::ios::app);
     record.write(file);
+    file.flush();
+    if (!file)
+      std::cerr << "note: the last operations of a rank could not be written "
+                   "to "
+                << printable(path) << "\n";
   };
 }
 

@@ -16,6 +16,7 @@
 #include "canzona/checkpoint/hf_config.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/report/runs/run_report.h"
+#include "canzona/report/train_lines.h"
 #include "canzona/train/hf_exchange.h"
 #include "cli/environment.h"
 #include "cli/errors.h"
@@ -44,8 +45,32 @@ bool is_left_behind(std::string_view name) {
   });
 }
 
+bool is_number(std::string_view text) {
+  return !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
+    return std::isdigit(c) != 0;
+  });
+}
+
+// "events.out.tfevents.1700000000.node7", as events_path() names them. Other
+// programs add a process and a count (".4711.0"), and people what they like.
+bool is_event_file(std::string_view name) {
+  if (!name.starts_with(kEvents)) return false;
+  name.remove_prefix(kEvents.size());
+  const size_t dot = std::min(name.find('.'), name.size());
+  if (!is_number(name.substr(0, dot)) || dot + 1 >= name.size()) return false;
+  std::string_view host = name.substr(dot + 1);
+  size_t numbers = 0;
+  for (size_t at = host.rfind('.'); at != std::string_view::npos;
+       at = host.rfind('.')) {
+    if (!is_number(host.substr(at + 1))) break;
+    ++numbers;
+    host = host.substr(0, at);
+  }
+  return numbers != 2;
+}
+
 bool is_of_a_run(std::string_view name) {
-  return name.starts_with(kEvents) || is_left_behind(name) ||
+  return is_event_file(name) || is_left_behind(name) ||
          std::ranges::find(kFiles, name) != kFiles.end();
 }
 
@@ -130,6 +155,36 @@ void refuse_what_was_set_aside(const std::string& path) {
                          "--overwrite alone"));
 }
 
+// The last of the checkpoints that somebody has renamed: "step_00000006.bak".
+// What was being written is none; "": there is no such name.
+std::string renamed_checkpoint(const fs::path& folder) {
+  std::string last;
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return last;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const size_t end = std::min(name.find('.'), name.size());
+    if (end < name.size() && step_of_name(name.substr(0, end)) &&
+        !is_pending_name(name) &&
+        fs::exists(entry.path() / "manifest.json", error))
+      last = std::max(last, name);
+  }
+  return last;
+}
+
+// The run is to go on from it, or to stay.
+void refuse_what_was_renamed(const std::string& path) {
+  const std::string folder = checkpoint_folder(path);
+  const std::string name = renamed_checkpoint(folder);
+  if (name.empty()) return;
+  throw UsageError(
+      cat("--resume auto: no checkpoint of --run ", quoted(path, 300),
+          " is left under its name, but ", quoted(cat(folder, "/", name), 300),
+          " holds one; nothing was changed; name it ",
+          quoted(name.substr(0, name.find('.'))),
+          " again to go on from it, or choose another folder for --run"));
+}
+
 // A run that was killed before its first checkpoint has nothing to lose.
 void refuse_what_has_ended(const std::string& path) {
   const std::optional<RunSummary> summary = summary_in(path);
@@ -141,14 +196,6 @@ void refuse_what_has_ended(const std::string& path) {
           " after ", summary->steps,
           " steps) and no checkpoint to go on from; choose another "
           "folder, or replace it with --overwrite"));
-}
-
-// "step_00000100", and what a process that was killed left of one.
-bool is_of_checkpoints(const std::string& name) {
-  const std::string whole = name.substr(0, name.find('.'));
-  return name == kLatestFile ||
-         name.starts_with(std::string(kLatestFile) + ".") ||
-         step_of_name(whole).has_value();
 }
 
 // If the folder is a link, several runs may have their checkpoints there.
@@ -166,7 +213,7 @@ FileLock lock_store(const std::string& folder) {
 void remove_what_is_of_checkpoints(const std::string& folder) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (!is_of_checkpoints(entry.path().filename().string())) continue;
+    if (!is_name_of_store(entry.path().filename().string())) continue;
     fs::remove_all(entry.path(), error);
     if (error)
       throw UsageError(cat("--overwrite: cannot remove ",
@@ -178,8 +225,18 @@ void remove_what_is_of_checkpoints(const std::string& folder) {
 // A run leaves these from its first step on; weights and config.json may also
 // be somebody else's.
 bool tells_of_a_run(std::string_view name) {
-  return name.starts_with(kEvents) || name == "metrics.jsonl" ||
+  return is_event_file(name) || name == "metrics.jsonl" ||
          name == "summary.json";
+}
+
+// Where a file of the run is to be written.
+void require_no_folder(const fs::path& file) {
+  std::error_code error;
+  if (!fs::is_directory(file, error)) return;
+  throw UsageError(cat("--run: ", quoted(file.string(), 300),
+                       " is a folder, and a file of the run is to lie there; "
+                       "nothing was changed; move it away or choose another "
+                       "folder"));
 }
 
 // The files of a run in a folder. UsageError if they need not be a run's.
@@ -190,6 +247,7 @@ std::vector<fs::path> files_of_former_run(const std::string& path) {
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
     const std::string name = entry.path().filename().string();
     if (!is_of_a_run(name)) continue;
+    require_no_folder(entry.path());
     former.push_back(entry.path());
     is_run = is_run || tells_of_a_run(name);
     if (!is_left_behind(name)) whole = name;
@@ -255,7 +313,7 @@ int64_t room_without_former(const std::string& folder) {
           .free_bytes();
   if (!is_there) return room;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (!is_of_checkpoints(entry.path().filename().string())) continue;
+    if (!is_name_of_store(entry.path().filename().string())) continue;
     for (const fs::directory_entry& file :
          fs::recursive_directory_iterator(entry.path(), error))
       if (file.is_regular_file(error))
@@ -284,7 +342,8 @@ std::string leave_later_checkpoints(const std::string& run, int64_t step) {
 }
 
 // The lines up to a step. They end before one that makes no sense, as a machine
-// that lost power may have left it.
+// that lost power may have left it; a last one that lacks its newline is whole
+// if it makes sense.
 struct KeptMetrics {
   struct Line {
     size_t begin = 0;  // in the text
@@ -320,16 +379,17 @@ std::optional<StepMetrics> metrics_of_line(std::string_view line) {
 
 KeptMetrics metrics_until(const std::string& text, int64_t step) {
   KeptMetrics kept;
-  size_t begin = 0;
   int64_t number = 0;
-  for (size_t stop = text.find('\n'); stop != std::string::npos;
-       stop = text.find('\n', begin)) {
-    const std::string_view line =
-        std::string_view(text).substr(begin, stop + 1 - begin);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t stop = std::min(text.find('\n', begin), text.size());
+    const bool is_cut = stop == text.size();
+    const std::string line = text.substr(begin, stop - begin) + "\n";
     begin = stop + 1;
     ++number;
     const std::optional<StepMetrics> read = metrics_of_line(line);
-    if (read && read->step > step) break;
+    if (!read && is_cut) break;  // the step of a run that was killed
+    // Lines of an earlier start may stand before those of a later one.
+    if (read && read->step > step) continue;
     if (!read || kept.left_out > 0) {
       // The rest is not known to be of this run.
       if (kept.left_out++ == 0) kept.odd_line = number;
@@ -341,6 +401,24 @@ KeptMetrics metrics_until(const std::string& text, int64_t step) {
       kept.text += line;
   }
   return kept;
+}
+
+// "steps 2 to 3 are missing": the first ones, if the lines do not tell of every
+// step; "" if they do. A run may have begun with another's checkpoint: then its
+// first line is of a later step.
+std::string missing_steps(const KeptMetrics& kept, int64_t step) {
+  int64_t next = kept.lines.empty() ? 1 : kept.lines.front().step;
+  for (const KeptMetrics::Line& line : kept.lines) {
+    if (line.step > next) break;
+    next = line.step + 1;
+  }
+  if (next > step) return "";
+  const auto after = std::ranges::find_if(
+      kept.lines,
+      [&](const KeptMetrics::Line& line) { return line.step > next; });
+  const int64_t last = after == kept.lines.end() ? step : after->step - 1;
+  return last == next ? cat("step ", next, " is missing")
+                      : cat("steps ", next, " to ", last, " are missing");
 }
 
 // Writes all of it, or says why not: 0, or the system's number of the error.
@@ -361,6 +439,22 @@ constexpr std::string_view kEndOfLine = "}\n";
 
 std::string checkpoint_folder(const std::string& run) { return run + "/ckpt"; }
 
+void require_reachable(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_symlink(folder, error) || fs::exists(folder, error)) return;
+  const std::string target = fs::read_symlink(folder, error).string();
+  throw UsageError(cat(quoted(folder, 300), " is a link to ",
+                       quoted(target, 300),
+                       ", which is not there (is its disk mounted?); nothing "
+                       "was changed; bring it back, or remove the link to do "
+                       "without the checkpoints behind it"));
+}
+
+void refuse_what_is_left(const std::string& run) {
+  refuse_what_was_set_aside(run);
+  refuse_what_was_renamed(run);
+}
+
 std::optional<RunSummary> summary_in(const std::string& run) {
   const std::string file = run + "/summary.json";
   constexpr int64_t kMostBytes = 256 << 20;
@@ -373,7 +467,8 @@ std::string folder_owner() {
              utc_time());
 }
 
-void check_late_file(const std::string& file, const std::string& run_folder) {
+void check_late_file(const std::string& flag, const std::string& file,
+                     const std::string& run_folder) {
   const auto folder = [](const fs::path& path) {
     return (path / "").lexically_normal();
   };
@@ -383,12 +478,17 @@ void check_late_file(const std::string& file, const std::string& run_folder) {
       folder(fs::path(file).parent_path()) == folder(run_folder);
   if (!run_folder.empty() && folder(file) == folder(run_folder))
     throw UsageError(
-        cat("--trace ", quoted(file), " is the folder of --run; name a file"));
+        cat(flag, " ", quoted(file), " is the folder of --run; name a file"));
   if (inside && is_of_a_run(fs::path(file).filename().string()))
-    throw UsageError(cat("--trace ", quoted(file),
+    throw UsageError(cat(flag, " ", quoted(file),
                          " is a file that the run itself writes; choose "
                          "another name"));
-  if (!inside || fs::exists(run_folder)) check_writable(file);
+  if (inside && !fs::exists(run_folder)) return;
+  try {
+    check_writable(file);
+  } catch (const UsageError& error) {
+    throw UsageError(cat(flag, ": ", error.what()));
+  }
 }
 
 std::string config_json_note(const TrainJob& job) {
@@ -430,16 +530,20 @@ RunFolder::RunFolder(const std::string& path, FolderUse use)
       use_(use),
       made_(make_run_folder(path)),
       lock_(lock_run_folder(path)) {
-  if (use == FolderUse::kGoOn) return;
+  if (use == FolderUse::kGoOn) {
+    for (const char* file : kFiles) require_no_folder(fs::path(path) / file);
+    return;
+  }
   holds_former_ = check_former();
   if (!holds_former_) open_records(false);
 }
 
 bool RunFolder::check_former() const {
+  require_reachable(checkpoint_folder(path_));
   if (use_ == FolderUse::kNew) refuse_what_is_there(path_);
   if (use_ == FolderUse::kUnlessSaved || use_ == FolderUse::kUnlessEnded) {
     refuse_what_was_saved(path_);
-    refuse_what_was_set_aside(path_);
+    refuse_what_is_left(path_);
   }
   if (use_ == FolderUse::kUnlessEnded) refuse_what_has_ended(path_);
   const std::string folder = checkpoint_folder(path_);
@@ -497,20 +601,23 @@ void RunFolder::add_scalars(int64_t step, const std::vector<Scalar>& scalars) {
   }
 }
 
-// Before metrics are cut: a run that is killed in between goes on from the
-// same step.
+// What can fail is tried before anything changes. Checkpoints come before
+// metrics: a run that is killed in between goes on from the same step.
 std::vector<std::string> RunFolder::go_on_after(int64_t step) {
   if (use_ != FolderUse::kGoOn) return {};
-  std::vector<std::string> notes;
-  if (const std::string left = leave_later_checkpoints(path_, step);
-      !left.empty())
-    notes.push_back(left);
   const std::string file = path_ + "/metrics.jsonl";
   constexpr int64_t kMostBytes = int64_t{4} << 30;
   KeptMetrics kept;
   if (fs::exists(file))
     kept = metrics_until(read_file(file, kMostBytes, "the metrics"), step);
-  write_file(file, kept.text);
+  check_writable(path_ + "/summary.json");
+  FileWriter metrics(file);
+  metrics.write(kept.text);
+  std::vector<std::string> notes;
+  if (const std::string left = leave_later_checkpoints(path_, step);
+      !left.empty())
+    notes.push_back(left);
+  metrics.finish();
   has_step_ = step > 0 && !kept.lines.empty() &&
               kept.lines.back().step == step && !kept.lines.back().is_evaluated;
   open_records(true);
@@ -518,6 +625,10 @@ std::vector<std::string> RunFolder::go_on_after(int64_t step) {
     notes.push_back(cat(file, ": line ", kept.odd_line, " makes no sense; ",
                         counted_text(kept.left_out, "line"),
                         " of steps before, this one among them, left out"));
+  else if (const std::string missing = missing_steps(kept, step);
+           !missing.empty())
+    notes.push_back(cat(file, ": ", missing, " before step ", step,
+                        ", which the run goes on from"));
   return notes;
 }
 

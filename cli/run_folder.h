@@ -31,6 +31,14 @@ namespace canzona::cli {
 // The folder of a run's checkpoints: "runs/one/ckpt".
 std::string checkpoint_folder(const std::string& run);
 
+// UsageError if this is a link to something that is not there, such as a disk
+// that is not mounted: what lies behind it is not known to be gone.
+void require_reachable(const std::string& folder);
+
+// UsageError if the folder of a run has checkpoints that nothing resumes from
+// by itself, which were set aside or renamed: for whoever finds no other.
+void refuse_what_is_left(const std::string& run);
+
 // The summary that a run has left; nothing if there is none. UsageError if it
 // cannot be read.
 std::optional<RunSummary> summary_in(const std::string& run);
@@ -86,7 +94,8 @@ class RunFolder {
   void replace_former(int64_t bytes_to_save);
 
   // For a run that goes on: checkpoints of later steps are set aside, and what
-  // metrics.jsonl tells of such steps is removed. Returns notes for the user.
+  // metrics.jsonl tells of such steps is removed. Nothing is changed if the
+  // files of the run cannot be written. Returns notes for the user.
   std::vector<std::string> go_on_after(int64_t step);
   // True if the step that the run goes on from was recorded without an
   // evaluation, and none was added since.
@@ -142,7 +151,9 @@ class RunFolder {
 
 // UsageError if a file that is written at the end, beside the run's or in its
 // folder, could not be: before anything of a former run is touched.
-void check_late_file(const std::string& file, const std::string& run_folder);
+// `flag`: what has named the file. "": the run has no folder.
+void check_late_file(const std::string& flag, const std::string& file,
+                     const std::string& run_folder);
 
 // Says why weights of this job have no config.json; "" if they have one.
 std::string config_json_note(const TrainJob& job);

@@ -20,6 +20,7 @@
 #include "cli/precision.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
+#include "cli/run_model.h"
 #include "cli/test_fault.h"
 #include "cli/train_job.h"
 #include "cli/train_resume.h"
@@ -226,17 +227,31 @@ FolderUse folder_use(const TrainFlags& a,
   return a.resume == "auto" ? FolderUse::kUnlessEnded : FolderUse::kNew;
 }
 
-// The source of a run must outlive what the run takes the place of.
+// True if a path is a folder, or in it, wherever links lead.
+bool lies_in(const std::string& path, const std::string& folder) {
+  std::error_code error;
+  const auto from = std::filesystem::weakly_canonical(path, error);
+  if (error) return false;
+  const auto to = std::filesystem::weakly_canonical(folder, error);
+  const auto inside = from.lexically_relative(to);
+  return !error && !inside.empty() && *inside.begin() != "..";
+}
+
+// The source of a run must outlive what the run takes the place of. The
+// checkpoints of either may lie elsewhere.
 void refuse_own_source(const TrainConfig& config, const std::string& flag,
                        const std::string& source) {
   std::error_code error;
   if (source.empty() || !std::filesystem::exists(config.run, error)) return;
-  const auto from = std::filesystem::weakly_canonical(source, error);
-  const auto run = std::filesystem::weakly_canonical(config.run, error);
-  const auto inside = from.lexically_relative(run);
-  if (error || inside.empty() || *inside.begin() == "..") return;
+  const std::string store = checkpoint_folder(config.run);
+  const bool in_store =
+      lies_in(source, store) || lies_in(checkpoint_folder(source), store);
+  if (!in_store && !lies_in(source, config.run)) return;
   throw UsageError(cat(flag, " ", quoted(source, 300),
                        " lies in the folder of --run ", quoted(config.run, 300),
+                       in_store && !lies_in(source, config.run)
+                           ? cat(" (", quoted(store, 300), " leads to it)")
+                           : "",
                        ", whose run would be replaced; nothing was changed; "
                        "choose another folder for --run"));
 }
@@ -324,7 +339,7 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   add_surroundings(config, data, resume, job);
   const std::string trace_path =
       a.trace.empty() ? "" : ranks.file_name(a.trace);
-  if (!trace_path.empty()) check_late_file(trace_path, config.run);
+  if (!trace_path.empty()) check_late_file("--trace", trace_path, config.run);
   refuse_own_sources(a, config, resume);
   std::unique_ptr<RunFolder> folder;
   if (ranks.speaks() && !config.run.empty())
@@ -412,15 +427,42 @@ Beginning find_beginning(const TrainFlags& a, bool speaks, const Output& out) {
   return beginning;
 }
 
+// The setting of a checkpoint counts as asked for.
+void require_folder_to_save(const TrainConfig& config) {
+  if (config.save.every == 0 || !config.run.empty()) return;
+  throw UsageError(cat("save.every ", config.save.every, " (",
+                       config.origin("save.every"),
+                       "): expected a --run as well: checkpoints are kept in "
+                       "its folder; --save-every 0 goes on and keeps none"));
+}
+
+// Says where the tokenizer is that the run was given, if it has moved.
+void require_tokenizer(const TrainConfig& config, const std::string& beside) {
+  const std::string& file = config.data.tokenizer;
+  std::error_code error;
+  if (file.empty() || std::filesystem::exists(file, error)) return;
+  const std::string copy = tokenizer_beside(beside);
+  if (copy.empty()) return;  // whoever reads it says that it is not there
+  throw UsageError(cat("data.tokenizer (", config.origin("data.tokenizer"),
+                       "): there is no ", quoted(file, 300),
+                       "; the run's folder has a copy: try --tokenizer ",
+                       printable(copy)));
+}
+
 TrainConfig config_of(const TrainFlags& a, const Beginning& beginning,
                       int64_t launched) {
-  if (beginning.unfinished)
-    return read_config(a.config,
-                       {.saved = *beginning.unfinished, .launched = launched});
+  if (beginning.unfinished) {
+    TrainConfig config = read_config(
+        a.config, {.saved = *beginning.unfinished, .launched = launched});
+    require_tokenizer(config, config.run);
+    return config;
+  }
   if (!beginning.point) return read_config(a.config);
   TrainConfig config = resumed_config(a.config, *beginning.point, launched);
   // A run that goes on needs the weights that it once began with no more.
   config.init.clear();
+  if (!a.dry_run) require_folder_to_save(config);
+  require_tokenizer(config, beginning.point->request.folder);
   return config;
 }
 
@@ -440,6 +482,8 @@ Outcome run(const TrainFlags& a, const Output& out) {
   const Beginning beginning =
       find_beginning(a, !launch || launch->rank == 0, out);
   TrainConfig config = config_of(a, beginning, launch ? launch->num_ranks : 0);
+  if (!a.flight_record.empty() && !a.dry_run)
+    check_late_file("--flight-record", a.flight_record, config.run);
   const Mesh mesh = settle_mesh(config, rank_counts(config, launch));
   std::unique_ptr<Ranks> ranks;
   std::optional<MachineLimits> limits;
@@ -489,7 +533,8 @@ Verb add_train(CLI::App& root) {
       "given again");
   flag("--overwrite", arguments->overwrite,
        "replace the run that the folder of --run holds, with its checkpoints; "
-       "with --resume only where there is nothing to go on from");
+       "with --resume auto only where it has none; with --resume PATH of "
+       "another run as soon as that is loaded");
   flag("--json", arguments->json,
        "print the summary as one JSON object; steps go to standard error");
   flag("--mfu", arguments->mfu,

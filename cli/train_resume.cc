@@ -106,6 +106,7 @@ bool is_same_folder(const fs::path& a, const fs::path& b) {
 ResumePoint point_at(const std::string& path, const std::string& run) {
   const bool is_checkpoint = fs::exists(path + "/manifest.json");
   if (!is_checkpoint) {
+    require_reachable(checkpoint_folder(path));
     for (const std::string& folder : {checkpoint_folder(path), path})
       if (has_checkpoint(folder))
         return newest_point(
@@ -148,8 +149,12 @@ std::optional<ResumePoint> any_point(const std::string& wish,
                          ": expected --run with the folder of the run that is "
                          "to go on"));
   const std::string folder = checkpoint_folder(run);
+  require_reachable(folder);
   if (step) return point_of_step(folder, *step);
-  if (!has_checkpoint(folder)) return std::nullopt;
+  if (!has_checkpoint(folder)) {
+    refuse_what_is_left(run);
+    return std::nullopt;
+  }
   return newest_point(folder, true);
 }
 

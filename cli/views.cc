@@ -127,7 +127,7 @@ constexpr const char* kExplainExamples =
     R"(Examples:
   canzona explain plan.json
   canzona explain plan.json --rank 17
-  canzona explain plan.json --matrix layers.0.mlp.up
+  canzona explain plan.json --matrix model.layers.0.mlp.down_proj.weight
   canzona explain plan.json --bucket 3 --json
 )";
 

@@ -38,11 +38,19 @@ std::string fresh_id() {
              "-", counter++);
 }
 
-// "step_00000100.tmp-…": the step's name in front of a mark.
+// Digits and dashes, as fresh_id() makes them.
+bool is_store_id(std::string_view id) {
+  return !id.empty() &&
+         id.find_first_not_of("0123456789-") == std::string_view::npos;
+}
+
+// "step_00000100.tmp-…": the step's name in front of a mark and an id.
 std::optional<std::string> marked_name(std::string_view name,
                                        std::string_view mark) {
   const size_t at = name.find(mark);
-  if (at == std::string_view::npos) return std::nullopt;
+  if (at == std::string_view::npos ||
+      !is_store_id(name.substr(at + mark.size())))
+    return std::nullopt;
   const std::string_view front = name.substr(0, at);
   if (front != kLatestFile && !step_of_name(front)) return std::nullopt;
   return std::string(front);
@@ -112,6 +120,15 @@ std::optional<int64_t> step_of_name(std::string_view name) {
   return checkpoint_name(step) == name ? std::optional(step) : std::nullopt;
 }
 
+bool is_name_of_store(std::string_view name) {
+  return name == kLatestFile || step_of_name(name) || is_pending_name(name) ||
+         marked_name(name, kAsideMark) || marked_name(name, kLeftMark);
+}
+
+bool is_pending_name(std::string_view name) {
+  return marked_name(name, kPendingMark).has_value();
+}
+
 std::vector<ListedCheckpoint> list_checkpoints(const Folder& folder) {
   const std::string latest = read_latest(folder).name;
   std::vector<ListedCheckpoint> list;
@@ -152,7 +169,7 @@ std::vector<ListedCheckpoint> resume_order(const Folder& folder) {
 Folder open_pending(const std::string& store_path, const std::string& name,
                     FileSystem& system) {
   check_component(name, "folder of a checkpoint");
-  if (!marked_name(name, kPendingMark))
+  if (!is_pending_name(name))
     throw UsageError(cat("folder of a checkpoint: ", quoted(name),
                          " is no checkpoint that is being written"));
   return Folder::open(store_path, system).open_folder(name);
@@ -175,7 +192,7 @@ CheckpointStore::CheckpointStore(const std::string& path,
 void CheckpointStore::clean() const {
   const std::vector<FolderEntry> entries = folder_->entries();
   for (const FolderEntry& entry : entries) {
-    if (marked_name(entry.name, kPendingMark)) folder_->remove_all(entry);
+    if (is_pending_name(entry.name)) folder_->remove_all(entry);
     const std::optional<std::string> replaced =
         marked_name(entry.name, kAsideMark);
     if (!replaced) continue;

@@ -41,6 +41,13 @@ std::string checkpoint_name(int64_t step);
 // Empty for what is no such name.
 std::optional<int64_t> step_of_name(std::string_view name);
 
+// True for every name that a store gives: "latest", "step_00000100", and these
+// with a mark and an id while they are written, replaced or set aside
+// ("step_00000100.left-4711-…"). Anything else in its folder is somebody's.
+bool is_name_of_store(std::string_view name);
+// True for what is being written: "step_00000100.tmp-4711-…".
+bool is_pending_name(std::string_view name);
+
 struct ListedCheckpoint {
   std::string name;
   int64_t step = 0;

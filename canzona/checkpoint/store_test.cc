@@ -55,6 +55,20 @@ TEST_F(Store, NamesOfSteps) {
     EXPECT_FALSE(step_of_name(name)) << name;
 }
 
+TEST_F(Store, NamesThatAreTheStoresOwn) {
+  for (const char* name :
+       {"latest", "latest.tmp-1-2-3-0", "step_00000100", "step_00000100.tmp-1",
+        "step_00000100.old-5", "step_00000100.left-4711-1-2-0"})
+    EXPECT_TRUE(is_name_of_store(name)) << name;
+  for (const char* name :
+       {"latest.mine", "step_00000100.bak", "step_00000100.old",
+        "step_00000100.old-mine", "step_00000100.left-", "step_100.tmp-1",
+        "step_00000100.mine.tmp-1", "notes.tmp-1", "canzona.lock", ""})
+    EXPECT_FALSE(is_name_of_store(name)) << name;
+  EXPECT_TRUE(is_pending_name("step_00000100.tmp-1"));
+  EXPECT_FALSE(is_pending_name("step_00000100.left-1"));
+}
+
 TEST_F(Store, AFolderHoldsCheckpointsAndTheLatestName) {
   {
     CheckpointStore store(path("ckpt"), "test");
@@ -225,14 +239,16 @@ TEST_F(Store, LeftoversAreNeverLookedAtAndRemovedAtTheNextStart) {
   fs::create_symlink("/etc", path("ckpt/step_00000300.tmp-9"));
   fs::create_directory(path("ckpt/step_00000400"));
   folder_.write("ckpt/notes.tmp-1", "a user's");
+  folder_.write("ckpt/step_00000500.old-mine/notes", "a user's");
   std::vector<std::string> notes;
   EXPECT_EQ(
       newest_verified(Folder::open(path("ckpt")), 1, notes).manifest().step,
       100);
   const CheckpointStore store(path("ckpt"), "test");
-  EXPECT_THAT(names_in(path("ckpt")),
-              ElementsAre("canzona.lock", "latest", "notes.tmp-1",
-                          "step_00000100", "step_00000400"));
+  EXPECT_THAT(
+      names_in(path("ckpt")),
+      ElementsAre("canzona.lock", "latest", "notes.tmp-1", "step_00000100",
+                  "step_00000400", "step_00000500.old-mine"));
   EXPECT_TRUE(fs::exists("/etc"));
 }
 

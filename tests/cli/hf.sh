@@ -50,6 +50,9 @@ canzona ckpt export made --hf exported
 exits 0
 prints 'llama in fp32' 'in 1 file: exported'
 same exported/model.safetensors llama/model.safetensors
+canzona ckpt export made/step_00000000 --hf undivided --max-shard-size 0
+exits 0
+there undivided/model.safetensors
 canzona ckpt export made/step_00000000 --hf several/ --max-shard-size 10KB --json
 exits 0
 is_json

@@ -359,6 +359,15 @@ exits 1
 says 'a fault that a test asked for, at collective'
 checks=$((checks + 1))
 grep -q all_ flights || fail 'no record of operations'
+refuses "--flight-record: cannot write 'no/such/flights'" -- train --ranks 2 --steps 1 \
+  --flight-record no/such/flights
+mkdir flights.d
+refuses '--flight-record' 'is a folder' -- train --steps 1 --flight-record flights.d
+# ... which may lie in the folder that the run is about to make.
+canzona train --ranks 1 --steps 1 --run flown --flight-record flown/flights
+exits 0
+refuses "'flown/metrics.jsonl' is a file that the run itself writes" -- \
+  train --steps 1 --run flown --overwrite --flight-record flown/metrics.jsonl
 
 # Help fits the page.
 canzona launch --help

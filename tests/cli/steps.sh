@@ -210,6 +210,10 @@ exits 4
 says 'rank'
 checks=$((checks + 1))
 grep -q '"state"' flights.jsonl || fail 'no flight record'
+for flag in --flight-record --trace; do
+  refuses "$flag" 'no/such/file' -- bench step --model small.json --mesh dp=2 \
+    --strategy balanced $flag no/such/file
+done
 
 canzona bench step --help
 exits 0

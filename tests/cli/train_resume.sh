@@ -369,6 +369,13 @@ rm worded/tokenizer.json
 canzona train --run worded --resume auto
 exits 0
 there worded/tokenizer.json
+mv mine.json moved.json
+for wish in auto worded/ckpt/step_00000002; do
+  refuses 'data.tokenizer (checkpoint of step 2)' "no 'mine.json'" \
+    '--tokenizer worded/tokenizer.json' -- train --run worded --resume $wish
+done
+canzona train --run worded --resume auto --tokenizer worded/tokenizer.json
+exits 0
 for file in garbled/ckpt/step_*/rank_00000.safetensors; do
   printf x | dd of="$file" bs=1 seek=3000 conv=notrunc 2>/dev/null
 done

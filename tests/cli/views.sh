@@ -17,6 +17,16 @@ for verb in plan compare explain validate models completion man; do
   prints "Usage: canzona $verb" 'Examples:'
   is_empty err
 done
+# ... The matrix that is an example has its name in every plan of a decoder.
+canzona explain --help
+matrix=$(sed -n 's/.*--matrix \(model.layers[^ ]*\)$/\1/p' out)
+for fused in '' --fused; do
+  # shellcheck disable=SC2086
+  canzona plan --model qwen3-0.6b $fused --mesh dp=2 -o whole.json
+  exits 0
+  canzona explain whole.json --matrix "$matrix"
+  exits 0
+done
 canzona plan --help
 prints 'muon' 'shampoo' 'start_offset' '--newton-schulz'
 canzona --version
