@@ -201,6 +201,15 @@ void TcpWorld::gather() {
   cards[0].node = name_of(node_name());
   std::string refused;
 
+  // One that has come may be gone before the last one comes, and may
+  // come again.
+  const auto forget_lost = [&] {
+    for (Socket& socket : sockets) {
+      std::byte byte{};
+      if (socket.is_open() && receive_some(socket, {&byte, 1}).ended)
+        socket.close();
+    }
+  };
   // "": welcome.
   const auto objection = [&](const Card& card) -> std::string {
     if (card.token != token)
@@ -210,19 +219,12 @@ void TcpWorld::gather() {
                  " ranks, rank 0 expects ", size());
     if (card.rank <= 0 || card.rank >= size())
       return cat("rank ", card.rank, "; expected 1 to ", size() - 1);
+    forget_lost();
     if (sockets[static_cast<size_t>(card.rank)].is_open())
       return cat("rank ", card.rank, " is there already (process ",
                  cards[static_cast<size_t>(card.rank)].process, " on ",
                  text_of(cards[static_cast<size_t>(card.rank)].node), ")");
     return "";
-  };
-  // One that has come may be gone before the last one comes.
-  const auto forget_lost = [&] {
-    for (Socket& socket : sockets) {
-      std::byte byte{};
-      if (socket.is_open() && receive_some(socket, {&byte, 1}).ended)
-        socket.close();
-    }
   };
   const auto missing = [&] {
     forget_lost();
