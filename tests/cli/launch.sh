@@ -240,33 +240,28 @@ member_is 'attempts 0 ends 0 signal' SIGKILL
 member_is 'attempts 0 cause' 'the run lost (SIGKILL)'
 says speaking
 
-# --- R12, R13: signals are passed on; the run is not started again.
-for signal in TERM:143 INT:130; do
-  ends_by WAIT 0
-  last="canzona launch, then ${signal%:*}"
+# signalled <signal> <what it does then>: the run is sent it while it speaks, and
+# is not started again.
+signalled() {
+  ends_by "$2" 0
+  last="canzona launch, then $1 ($2)"
   "$program" launch --program ./program --ranks 2 -- train --run run \
     --transport thread >out 2>err &
   process=$!
   waits_for out speaking
-  kill "-${signal%:*}" $process
+  kill "-$1" $process
   wait $process
   status=$?
+}
+
+# --- R12, R13: signals are passed on; the run is not started again. One that
+# crashes while it ends has still ended as it was asked to.
+for signal in TERM:143 INT:130; do
+  signalled "${signal%:*}" WAIT
   exits "${signal#*:}"
   started 1
   prints saved
-done
-
-# --- A run that crashes while it ends has still ended as it was asked to.
-for signal in TERM:143 INT:130; do
-  ends_by FALL 0
-  last="canzona launch, then ${signal%:*} and a crash"
-  "$program" launch --program ./program --ranks 2 -- train --run run \
-    --transport thread >out 2>err &
-  process=$!
-  waits_for out speaking
-  kill "-${signal%:*}" $process
-  wait $process
-  status=$?
+  signalled "${signal%:*}" FALL
   exits "${signal#*:}"
   started 1
   says "the run lost (SIGSEGV" "· after SIG${signal%:*} ·" "exit ${signal#*:}"
