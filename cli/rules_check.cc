@@ -11,6 +11,8 @@
 #include "canzona/conformance/check.h"
 #include "canzona/report/terminal.h"
 #include "cli/options.h"
+#include "cli/verbs.h"
+
 namespace canzona::cli {
 namespace {
 

@@ -24,36 +24,10 @@
 #include "canzona/trace/run_summary.h"
 #include "canzona/trace/step_metrics.h"
 #include "canzona/trace/tensorboard.h"
+#include "cli/former_run.h"
 #include "cli/train_job.h"
 
 namespace canzona::cli {
-
-// The folder of a run's checkpoints: "runs/one/ckpt".
-std::string checkpoint_folder(const std::string& run);
-
-// UsageError if this is a link to something that is not there, such as a disk
-// that is not mounted: what lies behind it is not known to be gone.
-void require_reachable(const std::string& folder);
-
-// UsageError if the folder of a run has checkpoints that nothing resumes from
-// by itself, which were set aside or renamed: for whoever finds no other.
-void refuse_what_is_left(const std::string& run);
-
-// The summary that a run has left; nothing if there is none. UsageError if it
-// cannot be read.
-std::optional<RunSummary> summary_in(const std::string& run);
-
-// "process 4711 on node7 since …": what a lock says of this process.
-std::string folder_owner();
-
-// Says what is done about a run that a folder holds.
-enum class FolderUse {
-  kNew,          // it is refused
-  kOverwrite,    // its files are removed, and its checkpoints
-  kUnlessSaved,  // the same; refused if it has a checkpoint
-  kUnlessEnded,  // the same; refused if it has come to its end, too
-  kGoOn          // it stays, and goes on after some step
-};
 
 // A file of lines that has whole ones only, also where the disk is full. One
 // thread at a time.
@@ -128,9 +102,6 @@ class RunFolder {
   void finish(const RunSummary& summary);
 
  private:
-  // Throws if the use of the folder forbids what it holds. True if a former run
-  // is there.
-  bool check_former() const;
   void open_records(bool keep);
   void open_board();
   void add_scalars(int64_t step, const std::vector<Scalar>& scalars);
