@@ -44,7 +44,7 @@ TEST(WireOps, LimbsAddUpToTheNumbers) {
   for (size_t n = 0; n < kNumbers; ++n) {
     std::vector<Int128> numbers;
     for (uint64_t i = 0; i < 2; ++i)
-      numbers.push_back((Int128{static_cast<int64_t>(bits_at(n, i))} << 60) -
+      numbers.push_back((Int128{static_cast<int64_t>(bits_at(n, i))} << 50) -
                         Int128{static_cast<int64_t>(bits_at(n, i + 9))});
     std::vector<uint64_t> limbs(8);
     ASSERT_TRUE(cpu_wire_ops().to_limbs(bytes_of(limbs).data(),
