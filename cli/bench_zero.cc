@@ -351,7 +351,7 @@ ZeroReport report_of(const ZeroArguments& a, const TrainConfig& config,
           .bench = run_zero_bench(request)};
 }
 
-// What training needs and modules on a GPU do not.
+// Training needs this, modules on a GPU do not.
 struct TrainingInput {
   explicit TrainingInput(const TrainConfig& config)
       : tokens(open_tokens(config.data.path, token_options_of(config))),

@@ -100,8 +100,8 @@ std::string file_advice(const CLI::App& app, const std::string& word) {
                        join(verb_names(root), ", ")));
 }
 
-// What the library says of a value, with what was expected where it does not
-// say: numbers were looked at before, so that only their size is left.
+// Returns what the library says of a value, and adds what was expected if it
+// does not say: numbers were looked at before, so that only their size is left.
 std::string words_of(const CLI::ParseError& error) {
   constexpr std::string_view kNoSuchNumber = "Could not convert: ";
   const std::string text = printable(error.what());

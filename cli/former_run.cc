@@ -106,8 +106,8 @@ void refuse_what_was_set_aside(const std::string& path) {
                          "--overwrite alone"));
 }
 
-// The last of the checkpoints that somebody has renamed: "step_00000006.bak".
-// What was being written is none; "": there is no such name.
+// Returns the last of the checkpoints that somebody has renamed, such as
+// "step_00000006.bak"; half-written ones do not count. "": there is none.
 std::string renamed_checkpoint(const fs::path& folder) {
   std::string last;
   std::error_code error;
@@ -180,7 +180,7 @@ bool tells_of_a_run(std::string_view name) {
          name == "summary.json";
 }
 
-// Where a file of the run is to be written.
+// A file of the run is to be written there.
 void require_no_folder(const fs::path& file) {
   std::error_code error;
   if (!fs::is_directory(file, error)) return;
@@ -211,8 +211,8 @@ std::vector<fs::path> files_of_former_run(const std::string& path) {
   return former;
 }
 
-// What can be known before anything is removed: that nobody else writes
-// checkpoints there, and that they can be removed and written.
+// Checks before anything is removed that nobody else writes checkpoints there,
+// and that they can be removed and written.
 void check_former_store(const std::string& folder) {
   std::error_code error;
   if (!fs::exists(folder, error)) return;

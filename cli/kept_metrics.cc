@@ -9,7 +9,7 @@
 namespace canzona::cli {
 namespace {
 
-// What a line tells, with step 0 of an empty one; nothing if it makes no sense.
+// Reads a line, with step 0 of an empty one; nothing if it makes no sense.
 std::optional<StepMetrics> metrics_of_line(std::string_view line) {
   try {
     const std::vector<StepMetrics> read = read_metrics(line, "");

@@ -200,8 +200,8 @@ Outcome exchange_here(const std::string& kind, const Output& out) {
   return Outcome::kDone;
 }
 
-// What a process of this program prints, as a line after `prefix`: the seconds
-// of an exchange; or why it fails.
+// Starts a process of this program and reads the seconds of an exchange, which
+// it prints in a line after `prefix`; or says why that fails.
 ExchangeInfo exchange_of(const ChildOptions& options, ExchangeInfo info,
                          std::string_view prefix) {
   try {

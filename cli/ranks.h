@@ -68,8 +68,8 @@ class Ranks {
   virtual int num_here() const = 0;
   // A name for a file of this process alone.
   virtual std::string file_name(const std::string& name) const { return name; }
-  // What the library behind them takes of this rank's GPU; empty where there is
-  // none.
+  // Returns what the library behind them takes of this rank's GPU; empty if
+  // there is none.
   virtual std::vector<LibraryMemory> library_memory() const { return {}; }
   // The orderly end of all ranks.
   virtual void finish() {}
@@ -101,7 +101,8 @@ bool has_own_sums(const RankOptions& options);
 // empty where these ranks have none.
 std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device);
 
-// What the library takes of the rank of which it takes most. All ranks call it.
+// Returns what the library takes of the rank of which it takes most. All ranks
+// call it.
 int64_t largest_library_bytes(Ranks& ranks);
 
 // UsageError if the ranks that are there do not fit what is asked. With nccl,

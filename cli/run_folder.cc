@@ -207,7 +207,7 @@ void RunFolder::add_scalars(int64_t step, const std::vector<Scalar>& scalars) {
   }
 }
 
-// What can fail is tried before anything changes. Checkpoints come before
+// All that can fail is tried before anything changes. Checkpoints come before
 // metrics: a run that is killed in between goes on from the same step.
 std::vector<std::string> RunFolder::go_on_after(int64_t step) {
   if (use_ != FolderUse::kGoOn) return {};

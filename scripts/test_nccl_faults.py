@@ -27,12 +27,12 @@ import threading
 import time
 
 RANKS = 4
-# What processes need to start, before any deadline begins.
+# Processes may take so long to start, before any deadline begins.
 START = 60.0
 KILLED = ("killed", "stopped", "throws", "CUDA error")
 KINDS = {"killed": "kill", "stopped": "stop", "throws": "throw",
          "CUDA error": "cuda"}
-# What one rank is told that the others are not.
+# One rank is told one of these, the others are not.
 OTHER_WORDS = (["--wire", "bf16"], ["--clip", "0.5"], ["--steps", "4"])
 
 

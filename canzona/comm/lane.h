@@ -56,8 +56,8 @@ class Lane {
   virtual LaneWord* make_word() { return nullptr; }
   // The word becomes `value` after all that was issued so far.
   virtual void write(LaneWord& word, uint32_t value);
-  // What is issued from now on happens after the word has come to `value`. What
-  // makes it come there is issued before this call, or needs no lane.
+  // Work that is issued from now on happens after the word has come to `value`.
+  // Whatever brings it there is issued before this call, or needs no lane.
   virtual void wait_for(const LaneWord& word, uint32_t value);
 
   // The device's own handle of it, for libraries that issue there themselves (a

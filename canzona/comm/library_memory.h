@@ -1,5 +1,6 @@
-// What the library behind a transport takes of a device's memory, by
-// communicator: `bench step` and `bench collectives` show it beside the plan's.
+// LibraryMemory tells how much of a device's memory the library behind a
+// transport takes, by communicator: `bench step` and `bench collectives` show
+// it beside the plan's.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +8,8 @@
 
 namespace canzona {
 
-// Where ranks share a device, which tells only what all of them take, each has
-// the same part.
+// A device tells only what all of its ranks take: each that shares it has the
+// same part.
 struct LibraryMemory {
   std::vector<int> ranks;  // of the communicator, as the world counts them
   int64_t founding = 0;    // bytes

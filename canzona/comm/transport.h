@@ -36,7 +36,8 @@ struct IssuedOperation {
   std::chrono::nanoseconds time{0};
 };
 
-// What is known to be alike of memory that every member of a group registers.
+// SharedUse says in what the memory is alike that the members of a group
+// register.
 struct SharedUse {
   bool same_bytes = false;   // all have as many
   bool same_places = false;  // an operation uses the same ones on all of them

@@ -121,7 +121,8 @@ TEST(Cause, R12ARequestToEndDecidesAboutTheStatusWhoeverIsLostMeanwhile) {
   EXPECT_EQ(cause_of(result).status, 130);
   result.signal = SIGHUP;
   EXPECT_EQ(cause_of(result).status, 143);
-  // What would come again is told as it is, and a run that is done is done.
+  // A failure that would come again is told as it is, and a run that is done is
+  // done.
   AttemptResult refused = ended({{0, exited(6)}, {1, exited(4)}});
   refused.signal = SIGTERM;
   EXPECT_EQ(cause_of(refused).status, 6);

@@ -128,8 +128,8 @@ class Event {
   virtual ~Event() = default;
   virtual bool reached() = 0;
   virtual void wait() = 0;  // this thread does
-  // How long after `earlier` it was reached: both are timed, of one device, and
-  // reached by now.
+  // Returns how long after `earlier` it was reached. Both are timed, are of one
+  // device, and are reached by now.
   virtual double seconds_after(const Event& earlier) const {
     static_cast<void>(earlier);
     return 0;

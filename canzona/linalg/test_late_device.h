@@ -15,7 +15,7 @@
 // of any line may be done with every call, by chance. No thread of its own:
 // whoever issues or waits does the work, one at a time. Any thread may call.
 //
-// Where a line waits for a word (MemoryLane::wait_until), whoever runs it calls
+// While a line waits for a word (MemoryLane::wait_until), whoever runs it calls
 // Options::idle until the word is there. Timed events tell Options::now, or how
 // many pieces of work were done.
 #pragma once

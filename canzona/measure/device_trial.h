@@ -20,9 +20,9 @@
 
 namespace canzona {
 
-// Of the settings, the runtime's options, rates, clipping and the number of
-// micro-batches count; of the compute, one micro-batch. UsageError where the
-// runtime does not only issue, or there are several pipeline stages.
+// Takes from the settings the runtime's options, rates, clipping and the number
+// of micro-batches; `compute` is that of one micro-batch. UsageError if the
+// runtime does not only issue, or if there are several pipeline stages.
 IterationTrial run_device_trial(const TrainSettings& settings, const Plan& plan,
                                 const ModuleCompute& compute,
                                 Communicator& world, Engine& engine,

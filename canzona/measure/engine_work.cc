@@ -52,7 +52,7 @@ void EngineWork::add_weight(int32_t t, const ModuleCompute& compute) {
   weights_[index(module_of(model, tensor))].push_back(weight);
 }
 
-// Of the largest shard, as often as they fit.
+// The numbers of the largest shard are repeated as often as they fit.
 void EngineWork::make_numbers() {
   int64_t most_weights = 0, most_activations = 0;
   int32_t largest = -1;

@@ -1,4 +1,5 @@
-// What one rank has measured of its iterations, and what all have together.
+// IterationNumbers are one rank's measurements of its iterations;
+// trial_of_all() puts those of all ranks together.
 //
 //   return trial_of_all(world, runtime, request, numbers, seconds,
 //                       module_seconds);
@@ -12,7 +13,7 @@
 
 namespace canzona {
 
-// What one rank has measured in all timed iterations, as numbers that are
+// The measurements of one rank in all timed iterations, as numbers that are
 // alike on all ranks.
 struct IterationNumbers {
   double total = 0;

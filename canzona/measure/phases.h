@@ -1,5 +1,5 @@
-// What a run does before its first step, phase by phase, and how long each
-// phase takes.
+// Phases times what a run does before its first step, phase by phase, and tells
+// of it.
 //
 //   Phases phases(progress);
 //   phases.begin("plan");

@@ -64,8 +64,8 @@ struct StepTrial {
   // busy; the same inside the steps alone.
   double hidden_fraction = 0;
   double step_hidden_fraction = 0;
-  // Whether these two are known: where the runtime only issues, nobody knows
-  // how long links were busy that are not modelled.
+  // False if these two are not known: if the runtime only issues, nobody sees
+  // how long links are busy unless they are modelled.
   bool knows_hidden = true;
   double waited_seconds = 0;  // of an iteration, mean over ranks
   double links_busy_seconds = 0;

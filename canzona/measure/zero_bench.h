@@ -40,8 +40,8 @@ struct ZeroBenchRequest {
   std::vector<Overlap> overlaps;
   // UsageError: these sizes cannot be.
   std::function<Plan(const ZeroSizes& sizes, const Link& link)> plan;
-  // Where set, ranks do not train: they run the work of modules on such engines
-  // (device_trial.h), of which all share `device_bytes` (0: not known).
+  // If it is set, ranks do not train: they run the work of modules on such
+  // engines (device_trial.h), which share `device_bytes` (0: not known).
   std::function<std::unique_ptr<Engine>()> make_engine = {};
   ModuleCompute compute = {};
   int64_t device_bytes = 0;

@@ -145,7 +145,7 @@ void write_mean_memory(JsonWriter& out, const ReportPlan& shown) {
   out.field("staging", mean_staging(shown)).end_object();
 }
 
-// What comes with every micro-batch, beside the bytes per step.
+// Traffic that comes with every micro-batch, beside the bytes per step.
 struct ModuleTraffic {
   const char* name;
   const char* key;  // in JSON

@@ -185,7 +185,7 @@ TEST(OptionsInForce, EveryRuleRefusesAMomentThatForgetsNothing) {
           },
           ThrowsMessage<UsageError>(AllOf(HasSubstr(cat(name, "='", bad, "'")),
                                           HasSubstr("0.0..<1.0"))));
-  // Where it means plain sums.
+  // There it means plain sums.
   EXPECT_NO_THROW(make_rule_facts("soap", {{"beta2", "1"}}));
   EXPECT_NO_THROW(make_rule_facts("shampoo", {{"beta2", "1"}}));
 }

@@ -97,7 +97,7 @@ void Groups::register_memory(const GroupMemory& memory) {
   for (const auto* group :
        {&dense_.group, &experts_.group, &replicas_, &all_groups_})
     add(*group, memory.gradients, memory.gradients_alike);
-  // What is published goes through staging where all slices are kept.
+  // Parameters are published through staging if all slices are kept.
   for (const auto* group :
        {&dense_.group, &experts_.group, &publish_.group, &parameters_}) {
     add(*group, memory.parameters, memory.parameters_alike);

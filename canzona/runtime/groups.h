@@ -33,8 +33,8 @@ struct GroupLanes {
   std::shared_ptr<Lane> gradients, parameters;
 };
 
-// What the collectives of a rank read and write. Alike: all ranks of a group
-// have the same tensors at the same places.
+// The memory that a rank's collectives read and write. It is alike if all ranks
+// of a group have the same tensors at the same places.
 struct GroupMemory {
   std::span<std::byte> parameters, gradients, slots, gather_pool, scatter_pool;
   bool parameters_alike = false, gradients_alike = false;

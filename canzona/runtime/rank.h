@@ -80,7 +80,7 @@ struct Rank {
   // they return.
   const std::unique_ptr<Lane> compute;
   const GroupLanes lanes;
-  // Where lanes are to be timed; else null.
+  // Times lanes; null unless that was asked for.
   struct Timed {
     Timed(Rank& rank, bool traced);
     LaneTimes times;

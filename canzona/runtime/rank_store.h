@@ -27,7 +27,8 @@ namespace canzona {
 class ReservedBlock {
  public:
   ReservedBlock() = default;
-  // Of what collectives pass quickly, if `world` is not null and has such.
+  // Takes memory that collectives pass quickly, if `world` is not null and has
+  // such.
   ReservedBlock(Engine& engine, int64_t bytes, Communicator* world = nullptr);
 
   std::byte* data() const { return data_.get(); }
@@ -57,7 +58,7 @@ class RankStore {
             const PoolSizes& pools, Engine& engine,
             Communicator* world = nullptr);
 
-  // What collectives read and write, for their groups to register.
+  // Returns what collectives read and write, for their groups to register.
   GroupMemory group_memory(bool parameters_alike, bool gradients_alike) const;
 
   float* gradients() const { return as_floats(gradients_); }

@@ -93,8 +93,9 @@ struct StepOutcome {
 };
 
 // Seconds this rank's compute has waited, and its links were busy, so far.
-// Where calls only issue, the engine is who waits, as far as it has come, and
-// only if RuntimeOptions::timed_waits asks for it; else it is this thread.
+// If calls only issue, these are the waits of the engine, as far as it has
+// come, and only if RuntimeOptions::timed_waits asks for them; else this
+// thread's.
 struct RuntimeTimes {
   double waited_for_gradients = 0;
   double waited_in_step = 0;  // for gathers and scatters of matrices
@@ -107,8 +108,8 @@ struct RuntimeTimes {
   // With gathers and scatters of matrices alone; those of a plan's parts are
   // added up.
   double exchange_busy = 0;
-  // The part of these two in which compute waited; only where links are modelled
-  // and collectives are not only issued.
+  // The part of these two in which compute waited; only where links are
+  // modelled and collectives are not only issued.
   double links_exposed = 0;
   double exchange_exposed = 0;
   double waited() const {

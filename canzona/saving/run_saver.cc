@@ -36,7 +36,7 @@ using SteadyClock = std::chrono::steady_clock;
 constexpr Call kWritten = {.label = "checkpoint written",
                            .deadline = std::chrono::hours(24 * 7)};
 
-// How often the threads that wait for a save tell each other that they do.
+// The period at which threads that wait for a save tell each other so.
 constexpr std::chrono::milliseconds kBeatEvery{200};
 
 // Does the work in a thread that steps go before: where there is no processor

@@ -200,7 +200,7 @@ TEST(RunSaver, KeepsTheLastGoodOneWhereWeightsAreNotFinite) {
   EXPECT_EQ(steps_in(folder.ckpt()), std::vector<int64_t>{1});
 }
 
-// What becomes of a save of three ranks that all wait for.
+// A save of three ranks, for which all of them wait.
 struct WaitedSave {
   TestGate gate{};
   std::chrono::milliseconds deadline = std::chrono::minutes(1);

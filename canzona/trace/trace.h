@@ -22,9 +22,9 @@
 // they live as long as the trace; those made at run time are handed to keep().
 // `json` is called when no thread writes.
 //
-// What a device does later than it is told to is timed by the device: a track
-// with a TrackClock takes points in the device's work for times, and settle()
-// asks for these when the device has passed them.
+// Work that a device does later than it is told to is timed by the device: a
+// track with a TrackClock takes points in the device's work for times, and
+// settle() asks for these when the device has passed them.
 #pragma once
 
 #include <cstdint>

@@ -44,7 +44,7 @@ HfExported export_hf(const CheckpointReader& reader,
                      const HfExportRequest& request);
 
 struct HfImported {
-  // What was read: the folder, or the newest checkpoint of a run.
+  // The folder that was read, or the newest checkpoint of a run.
   std::string source;
   std::vector<std::string> notes = {};  // for the user
   std::string path;                     // "runs/qwen/ckpt/step_00000000"

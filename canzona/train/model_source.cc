@@ -89,8 +89,8 @@ std::string sha256_of_file(const std::string& path) {
   return hash.hex();
 }
 
-// What is wrong with the weights at a run's end; "": nothing that is known.
-// Summaries of former versions do not have their hash.
+// Says what is wrong with the weights at a run's end; "": nothing that is
+// known. Summaries of former versions do not have their hash.
 std::string fault_of_weights(const std::string& run,
                              const RunSummary& summary) {
   if (!summary.has_ended() || summary.weights_sha256.empty()) return "";
@@ -108,7 +108,7 @@ std::string fault_of_weights(const std::string& run,
              "Face, in which weights may be changed)");
 }
 
-// What is wrong with a checkpoint; "": nothing.
+// Says what is wrong with a checkpoint; "": nothing.
 std::string fault_of_checkpoint(const std::string& path, WeightCheck check) {
   const int threads =
       static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));

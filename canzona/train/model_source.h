@@ -6,11 +6,11 @@
 //   const FoundModel found = find_model("Qwen3-0.6B");
 //   auto decoder = open_local_decoder(found, {.length = 256});
 //
-// Of a run all bytes are read to choose among what it has left, unless only its
-// settings are asked for; of others, names and shapes until elements are. A
-// folder that cannot be read is refused as HfFolder and CheckpointReader refuse
-// it; UsageError for a path that is none of these, and for a model that the
-// decoder cannot do.
+// To choose among what a run has left, all bytes of it are read, unless only
+// its settings are asked for; of other folders names and shapes are read until
+// somebody asks for elements. A folder that cannot be read is refused as
+// HfFolder and CheckpointReader refuse it; UsageError for a path that is none
+// of these, and for a model that the decoder cannot do.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@
 
 namespace canzona {
 
-// Where weights are, and what was passed over for them.
+// The weights that were chosen, and what was passed over for them.
 struct ChosenWeights {
   std::string path;            // "runs/one/ckpt/step_00000100"
   bool is_checkpoint = false;  // else model.safetensors or several in a folder
@@ -35,7 +35,7 @@ struct ChosenWeights {
   std::vector<std::string> notes = {};
 };
 
-// How sure one is of the bytes among which a choice is made.
+// The care with which bytes are looked at before a choice is made.
 enum class WeightCheck {
   kFiles,  // the small files of checkpoints are sound, the others are there
   kBytes,  // every byte is the one that was written

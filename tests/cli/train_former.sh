@@ -1,5 +1,5 @@
-# What lies in the folder of a run: nothing of it is lost, moved or cut unless
-# somebody asked for that, and then nothing but what the run has written.
+# Nothing in the folder of a run is lost, moved or cut unless somebody asked for
+# that, and then nothing but what the run has written.
 . "$(dirname "$0")/words.sh"
 
 computes train --dry-run

@@ -34,7 +34,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// What happens to this rank in MPI_Finalize.
+// The fault of this rank in MPI_Finalize.
 std::string fault_at_end;
 // From then on MPI's calls of this rank return no more.
 std::atomic<bool> is_stuck = false;

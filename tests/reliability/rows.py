@@ -42,7 +42,7 @@ class Bench:
     def __init__(self, arguments):
         self.canzona = arguments.canzona
         self.mpirun = arguments.mpirun
-        self.faulty_files = arguments.faulty_files
+        self.faulty_files = arguments.faulty_files or ""
         self.tier = arguments.tier
         self.seed = arguments.seed
         self.kills = arguments.kills
@@ -157,7 +157,7 @@ def parse_arguments():
                         help="ranks that may compute at a time; at least 4")
     parser.add_argument("--no-bars", action="store_true",
                         help="slow ones count as passed")
-    parser.add_argument("--faulty-files", type=os.path.abspath, default="",
+    parser.add_argument("--faulty-files", type=os.path.abspath, default=None,
                         help="the library of faulty_files.cc")
     parser.add_argument("--build", default="",
                         help="a build folder whose tests are counted, too")

@@ -28,8 +28,8 @@ namespace canzona {
 
 struct CallLimits {
   std::chrono::milliseconds tick{100};
-  // How long a call may last: after a rank of this machine has ended, which
-  // is what leaves MPI in such a state, and otherwise.
+  // A call may last for so many ticks once a rank of this machine has ended,
+  // which is what leaves MPI in such a state, and for so many before that.
   int ticks_after_end = 5;
   int ticks = 600;
 };

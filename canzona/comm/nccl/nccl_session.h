@@ -50,10 +50,11 @@ struct NcclOptions {
   // are made by the copy engines where memory is registered (2.28 and newer).
   static constexpr int kNoCtas = -1;
   int ctas = 0;
-  // What messages pass through: the library's own memory, registered with every
+  // Messages pass through the library's own memory, registered with every
   // communicator that uses it, as a window (so that the library may read and
   // write that of other ranks, and copy engines may move it) or by itself; or
-  // the device's plain memory. kAuto: the first of these that the library has.
+  // through the device's plain memory. kAuto: the first of these that the
+  // library has.
   enum class Memory { kAuto, kWindows, kRegistered, kPlain };
   Memory memory = Memory::kAuto;
   // Bytes of the device's memory that are free now; empty: nobody measures what

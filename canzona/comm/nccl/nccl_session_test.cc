@@ -374,8 +374,8 @@ TEST(NcclSession, RegistersMemoryOnceUntilItsGroupsEnd) {
           group->all_reduce(Reduction::kFp32Sum, {memory, 3600});
         rank.lane->wait();
         rank.world.barrier();
-        // Of two ranks and two communicators: memory, and its beginning; and
-        // what each of four groups stages sums in.
+        // Each of two ranks registers its memory and the beginning of it with
+        // two communicators, and the staging of each of four groups.
         if (rank.world.rank() == 0 && !plain) {
           const StubMemoryUse use = take_stub_memory_use();
           EXPECT_EQ(use.num_registered - before.num_registered,

@@ -240,7 +240,7 @@ void NcclTransport::post_own_all_reduce(std::span<float> data) {
         .type = NcclType::kFloat32});
 }
 
-// Where counts differ, this issues one sum for every rank.
+// This issues one sum for every rank if counts differ.
 void NcclTransport::post_own_reduce_scatter(const float* input,
                                             std::span<const int> counts,
                                             float* output) {

@@ -38,7 +38,7 @@ bool is_refused(NcclResult result) {
          result == NcclResult::kInvalidUsage;
 }
 
-// What the first member has, on all of them.
+// Copies the first member's value to all of them.
 template <class Value>
 void send_from_first(Value& value, Transport& host, Deadline until) {
   const auto bytes = std::as_writable_bytes(std::span(&value, 1));

@@ -56,14 +56,15 @@ class LanePacer {
   // Lets the lane go on; messages with others are forgotten.
   void remove(Line* line) noexcept;
 
-  // What the lane does from now on is part of an exchange, whose number it
-  // returns.
+  // Begins an exchange, of which all that the lane does from now on is a part,
+  // and returns its number.
   uint32_t begin(Line& line);
-  // Of an exchange of `from` to one of `to`, which both have not ended.
+  // Books a message from an exchange of `from` to one of `to`; neither has
+  // ended.
   void add_message(Line& from, uint32_t from_number, Line& to,
                    uint32_t to_number, int64_t bytes);
-  // What the lane does from now on happens after the exchange. Both ranks' ends
-  // come after add_message().
+  // Ends the exchange: all that the lane does from now on happens after it.
+  // Both ranks end after add_message().
   void end(Line& line);
 
   // Nobody waits for links any more.

@@ -94,7 +94,8 @@ using Bytes = std::vector<std::byte>;
 
 struct Case {
   const char* name;
-  // Of a rank's 120 floats or bytes; gives what one port is busy.
+  // They move a rank's 120 floats or bytes, and tell how long that keeps a port
+  // busy.
   std::function<void(PacedRanks::Rank&, Bytes& small, Bytes& large)> call;
   std::function<int64_t(int64_t ranks)> time;
 };

@@ -25,7 +25,7 @@ class OpsStream {
     check_cuda(cudaDeviceGetAttribute(&num_multiprocessors_,
                                       cudaDevAttrMultiProcessorCount, device),
                "cudaDeviceGetAttribute");
-    // What a lane does is short, and others wait for it: it goes first.
+    // A lane's work is short, and others wait for it: it goes first.
     int least = 0, greatest = 0;
     check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                "cudaDeviceGetStreamPriorityRange");
@@ -399,7 +399,7 @@ class CudaMemoryOps final : public CudaStreamOps {
 class CudaLane final : public MemoryLane {
  public:
   CudaLane() = default;
-  // What was issued may still use its words.
+  // Work that was issued may still use its words.
   ~CudaLane() override {
     if (!words_.empty()) cudaStreamSynchronize(ops_.own.stream());
   }

@@ -38,7 +38,7 @@ __global__ void idle_kernel(uint64_t nanoseconds) {
   while (global_nanoseconds() - begin < nanoseconds) __nanosleep(500);
 }
 
-// Of the driver, which has them under these names since CUDA 11.7.
+// The driver has these functions under these names since CUDA 11.7.
 struct WordCalls {
   PFN_cuStreamWaitValue32_v11070 wait = nullptr;
   PFN_cuStreamWriteValue32_v11070 write = nullptr;

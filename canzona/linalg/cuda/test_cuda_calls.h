@@ -7,7 +7,7 @@
 //   …
 //   EXPECT_EQ(cuda_calls(), "");
 //
-// Of all threads.
+// Calls of all threads are counted.
 #pragma once
 
 #include <string>

@@ -80,7 +80,7 @@ TEST(Updates, JoinBucketsThatGiveAnEngineTooLittleToDo) {
               ElementsAre(5, 5, 2));
 }
 
-// Of two ranks each has a matrix of 2^26 elements of every layer, whose new
+// Each of two ranks has a matrix of 2^26 elements of every layer, whose new
 // parameters leave before the next is updated. Scratch is made for 2^28.
 TEST(Updates, KeepBucketsApartThatGiveItEnough) {
   EXPECT_THAT(batches_of(plan_of(3, 8192, "dp=2", "balanced"), 4096),

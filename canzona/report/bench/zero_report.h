@@ -21,11 +21,12 @@ struct ZeroReport {
   ZeroBenchRequest request;
   ZeroBench bench;
 
-  // Whether the work of modules on a device stands for training, and what it
-  // is.
+  // True if the work of modules on a device stands for training;
+  // compute_text() says which.
   bool on_device() const { return request.make_engine != nullptr; }
   std::string compute_text() const;
-  // How long links were busy, and how long while compute waited.
+  // True if it is known how long links were busy, and how long of that compute
+  // waited.
   bool knows_busy() const { return bench.link || !on_device(); }
   bool knows_exposed() const { return bench.link && !on_device(); }
 

@@ -50,7 +50,7 @@ struct LateTrial {
   std::vector<RuntimeTimes>* times = nullptr;  // by rank, at the end
 };
 
-// How a trial's ranks and device share a clock.
+// The clock that a trial's ranks and device share.
 class LateClock {
  public:
   explicit LateClock(const LateTrial& trial) {

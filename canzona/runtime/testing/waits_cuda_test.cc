@@ -1,5 +1,5 @@
-// What a step without a refresh asks of CUDA: nothing that waits, allocates or
-// reads what the GPU has computed.
+// A step without a refresh asks nothing of CUDA that waits, allocates or reads
+// what the GPU has computed.
 #include <gtest/gtest.h>
 
 #include <string>
