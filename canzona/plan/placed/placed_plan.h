@@ -1,0 +1,122 @@
+// Storage that is given: whoever trains has cut every tensor already, and a
+// plan decides only who computes which matrix, and when.
+//
+//   PlacedRequest request = read_placed(text);         // placed_json.h
+//   PlacedPlan plan = make_placed_plan(request);       // make_placed_plan.h
+//   plan.matrices[m].owner, plan.matrices[m].round
+//
+// A tensor's last two dimensions are its matrices, which the dimensions before
+// stack; `splits` cuts each of them by rows. What a rank stores of a tensor is
+// a list of boxes, one after another in its memory, each row-major; usually
+// one, or none.
+//
+// Ranks that store the same box are *replicas* of each other. Tensors whose
+// replicas are the same ranks form a *class*. The first of each set of replicas
+// form a *line*, the second ones the next line, and so on: a line has all
+// pieces once. The owner of a matrix is a rank that stores a piece of it; its
+// line gathers the pieces to it and gets the updates back, and every rank of
+// that line passes its updates on to its replicas. Values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "canzona/base/units.h"
+#include "canzona/plan/cost/cost_table.h"
+#include "canzona/plan/options.h"
+#include "canzona/plan/plan.h"
+#include "canzona/rules/facts.h"
+
+namespace canzona {
+
+// `count` elements from `first` on in every dimension of a tensor.
+struct Box {
+  std::vector<int64_t> first;
+  std::vector<int64_t> count;
+  int64_t elements() const;
+  friend bool operator==(const Box&, const Box&) = default;
+};
+
+// A rule with its options, for the tensors that name it.
+struct PlacedGroup {
+  std::string rule;     // "muon"; "adamw" updates elements where they are
+  RuleOptions options;  // all of them, in a plan
+  friend bool operator==(const PlacedGroup&, const PlacedGroup&) = default;
+};
+
+struct PlacedTensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  ParameterDtype dtype = ParameterDtype::kFp32;
+  int32_t group = 0;
+  std::vector<int64_t> splits;           // rows, which add up; empty: one
+  std::vector<std::vector<Box>> stored;  // by rank
+  friend bool operator==(const PlacedTensor&, const PlacedTensor&) = default;
+};
+
+// Numbers travel between ranks as fp32 or rounded to bf16: what is rounded
+// where it leaves is rounded where it stays, too.
+enum class WireDtype { kFp32, kBf16 };
+
+struct PlacedOptions {
+  WireDtype wire = WireDtype::kFp32;
+  // States of replicated tensors at the owner's line alone.
+  bool share_states = false;
+  // The most bytes of a round's messages on one rank.
+  int64_t capacity_bytes = int64_t{64} << 20;
+  int32_t ranks_per_node = 8;
+  friend bool operator==(const PlacedOptions&, const PlacedOptions&) = default;
+};
+
+struct PlacedRequest {
+  int32_t world = 1;
+  std::vector<PlacedGroup> groups;
+  std::vector<PlacedTensor> tensors;
+  PlacedOptions options;
+};
+
+// Rows [first_row, first_row + rows) of matrix `number` of a tensor's stack, as
+// a matrix of its own.
+struct PlacedMatrix {
+  int32_t tensor = 0;
+  int64_t number = 0;
+  int64_t first_row = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  MatrixCost cost;
+  int32_t phase = 0;
+  int32_t owner = 0;  // rank
+  int32_t round = 0;  // of its class; -1: no piece of it ever moves
+};
+
+// Tensors whose replicas are the same ranks. Ranks that store nothing of a
+// class are in no line.
+struct PlacedClass {
+  std::vector<std::vector<int32_t>> lines;     // ascending ranks
+  std::vector<std::vector<int32_t>> replicas;  // sets, ascending ranks
+  std::vector<int32_t> tensors;                // of matrix rules
+  int32_t num_rounds = 0;
+};
+
+struct PlacedSummary {
+  Ticks makespan;  // over a period: sum of the largest load of each step
+  Ticks bound;
+  double mean = 0;
+  int32_t idle_ranks = 0;
+  Bytes bytes_per_rank_max;  // sent in one step
+  friend bool operator==(const PlacedSummary&, const PlacedSummary&) = default;
+};
+
+struct PlacedPlan : PlacedRequest {
+  std::vector<PlacedMatrix> matrices;  // in tensor order
+  std::vector<PlacedClass> classes;
+  PlacedSummary summary;
+  std::string digest;  // SHA-256 of the request and the decisions
+
+  // Derived: the first matrix of each tensor, and one past the end.
+  std::vector<int32_t> first_matrix;
+  std::vector<int32_t> class_of;  // by tensor; -1: of no matrix rule
+};
+
+}  // namespace canzona
