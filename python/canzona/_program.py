@@ -52,7 +52,8 @@ def run(
         raise Error(f"{command[0]} cannot be started: {error.strerror}") from error
     if result.returncode in statuses:
         return result.stdout
-    said = result.stderr.strip() or f"{command[0]} ended with {result.returncode}"
+    said = result.stderr.strip().removeprefix("error: ")
+    said = said or f"{command[0]} ended with {result.returncode}"
     if result.returncode == _USAGE_STATUS:
         raise UsageError(said)
     raise Error(said)
