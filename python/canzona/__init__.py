@@ -23,7 +23,7 @@ from ._plan import Plan, plan
 if TYPE_CHECKING:
     from .optim import SOAP, AdamW, Muon, Shampoo
 
-__version__ = "0.1.0"
+__version__: str
 
 # Names that need torch, and where they are.
 _LAZY = {
@@ -55,6 +55,8 @@ def rules() -> dict[str, Any]:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return load().version()
     if name not in _LAZY:
         raise AttributeError(f"module 'canzona' has no attribute '{name}'")
     try:
