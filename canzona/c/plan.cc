@@ -40,7 +40,8 @@ canzona_plan* canzona_plan_placed(const char* json, int64_t length) {
     using namespace canzona;
     PlacedRequest request =
         read_placed(text_argument(json, length, "canzona_plan_placed", "json"));
-    auto plan = std::make_shared<PlanHandle>(make_placed_plan(std::move(request)));
+    auto plan =
+        std::make_shared<PlanHandle>(make_placed_plan(std::move(request)));
     return static_cast<canzona_plan*>(plan_handles().add(std::move(plan)));
   });
 }
