@@ -14,9 +14,13 @@ void write_state_memory(JsonWriter& out, const PlacedState& state) {
   out.member("shape").values(state.shape);
   out.field("initially",
             state.initially == Initially::kIdentity ? "identity" : "zero");
+}
+
+// The elements that this rank brings up to date, as first and count.
+void write_kept(JsonWriter& out, const PlacedState& state) {
   out.member("kept").begin_array();
   for (const Extent& extent : state.kept)
-    out.begin_array().value(extent.at).value(extent.count).end_array();
+    out.begin_array().value(extent.first).value(extent.count).end_array();
   out.end_array();
 }
 
@@ -27,6 +31,7 @@ void write_states(JsonWriter& out, const PlacedSchedule& schedule,
     if (state.tensor != tensor || state.matrix >= 0) continue;
     out.begin_object().field("name", state.name);
     write_state_memory(out, state);
+    write_kept(out, state);
     out.end_object();
   }
   out.end_array();
@@ -97,6 +102,7 @@ std::string layout_json(const PlacedPlan& plan,
   JsonWriter out;
   out.begin_object().field("rank", schedule.rank).field("world", plan.world);
   out.field("wire", to_string(plan.options.wire));
+  out.field("num_groups", plan.groups.size());
   out.field("slot_elements", schedule.slot_elements);
   out.member("memories").values(schedule.memories);
   write_tensors(out, plan, schedule);
