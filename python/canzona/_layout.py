@@ -22,7 +22,7 @@ from typing import Any, Iterable, Sequence
 import torch
 import torch.distributed as dist
 
-from ._library import UsageError
+from ._errors import UsageError
 
 try:
     from torch.distributed.tensor import DTensor, Replicate, Shard

@@ -6,7 +6,7 @@ import torch.distributed as dist
 import torch.nn as nn
 
 from canzona import _layout
-from canzona._library import UsageError
+from canzona._errors import UsageError
 from conftest import errors, spawn
 
 
