@@ -19,7 +19,6 @@ import torch.distributed as dist
 
 from ._errors import UsageError
 from ._layout import is_dtensor, local
-from ._options import facts
 from ._routing import ELEMENTS
 from ._run import Run, State
 
@@ -37,12 +36,16 @@ _BATCH = 64 << 20
 
 @dataclass(frozen=True)
 class Owned:
-    """A state that one rank has whole."""
+    """A state that one rank has whole; one of each untied copy's."""
 
     parameter: int
     key: str
     shape: tuple[int, ...]
-    owner: int  # rank of the world
+    owners: tuple[int, ...]  # ranks of the world
+
+    @property
+    def owner(self) -> int:
+        return self.owners[0]
 
 
 def keys_of(run: Run) -> dict[int, str]:
@@ -58,10 +61,12 @@ def keys_of(run: Run) -> dict[int, str]:
 
 
 def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
-    """Fills optimizer.state; `kept` are states of another run, same layout."""
+    """Fills optimizer.state; `kept` are states of another run, same layout.
+
+    Every rank has the same keys, as torch's state dicts need it."""
     run.keys = keys_of(run)
-    run.owned = _all_owned(optimizer, run)
-    for i, p in enumerate(optimizer._parameters()):
+    of_shards, run.owned = _everyones_states(run)
+    for i, p in enumerate(optimizer._bound):
         state: dict[str, Any] = {_STEP: run.counted[i]}
         if run.masters[i] is not None:
             state[_MASTER] = _like(p, run.masters[i])
@@ -70,9 +75,17 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
         p = optimizer._bound[run.parameter_of(s.tensor)]
         value = s.value if s.matrix >= 0 else _like(p, s.value)
         optimizer._state[p][run.keys[number]] = value
+    run.shared = {}
+    for i, key in of_shards:
+        p = optimizer._bound[i]
+        if optimizer._config["share_states"] and run.world > 1:
+            run.shared.setdefault(i, []).append(key)
+        elif key not in optimizer._state[p]:  # no element of it is here
+            optimizer._state[p][key] = _like(
+                p, torch.empty(local(p).shape, device=run.device))
     for owned in run.owned:
         of = optimizer._state[optimizer._bound[owned.parameter]]
-        if owned.owner != run.layout.rank:
+        if run.layout.rank not in owned.owners:
             of[owned.key] = torch.empty(0, device=run.device)
     for p, values in kept.items():
         _take_over(optimizer._state.get(p), values)
@@ -102,21 +115,25 @@ def _like(p: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
                               stride=p.stride())
 
 
-def _all_owned(optimizer: MatrixOptimizer, run: Run) -> list[Owned]:
-    """States that owners have, of all ranks, in one order."""
-    rules = {g["rule"] for g in optimizer.param_groups}
-    if not any(s["lives"] == "owner" for r in rules
-               for s in facts()[r]["states"]):
-        return []
-    mine = [(run.parameter_of(s.tensor), run.keys[n], tuple(s.value.shape))
-            for n, s in enumerate(run.states) if s.matrix >= 0]
+def _everyones_states(run: Run) -> tuple[list[tuple[int, str]], list[Owned]]:
+    """Keys of states that lie like their parameter, and the states that owners
+    have, of all ranks, in one order."""
+    mine = [(run.parameter_of(s.tensor), run.keys[n],
+             tuple(s.value.shape) if s.matrix >= 0 else None)
+            for n, s in enumerate(run.states)]
     everyones: list[Any] = [mine]
     if run.everyone is not None:
         everyones = [None] * run.world
         dist.all_gather_object(everyones, mine, group=run.everyone)
-    found = [Owned(*entry, owner) for owner, entries in enumerate(everyones)
-             for entry in entries]
-    return sorted(found, key=lambda o: (o.parameter, o.key))
+    of_shards = {e[:2]: None for entries in everyones for e in entries
+                 if e[2] is None}
+    owners: dict[Any, list[int]] = {}
+    for owner, entries in enumerate(everyones):
+        for e in entries:
+            if e[2] is not None:
+                owners.setdefault(e, []).append(owner)
+    return (sorted(of_shards),
+            [Owned(*e, tuple(owners[e])) for e in sorted(owners)])
 
 
 # Saving.
@@ -276,34 +293,17 @@ def consolidate(optimizer: MatrixOptimizer, to: int | None) -> None:
 
 def _whole_states(optimizer: MatrixOptimizer, run: Run,
                   ) -> Iterator[tuple[int, str, torch.Tensor]]:
-    shared = _shared_states(optimizer, run)
+    owned = {(o.parameter, o.key) for o in run.owned}
     for i, p in enumerate(optimizer._bound):
+        shared = run.shared.get(i, [])
         of = optimizer._state[p]
-        owned = {o.key for o in run.owned if o.parameter == i}
-        keys = dict.fromkeys([*of, *shared.get(i, ())])
-        for key in keys:
-            if key == _STEP or key in owned:
+        for key in shared:
+            yield i, key, _summed(run, p, i, key)
+        for key in of:
+            if key == _STEP or key in shared or (i, key) in owned:
                 continue
-            if key in shared.get(i, ()):
-                yield i, key, _summed(run, p, i, key)
-            elif is_dtensor(of[key]):
-                yield i, key, of[key].full_tensor().clone()
-            else:
-                yield i, key, of[key].clone()
-
-
-def _shared_states(optimizer: MatrixOptimizer, run: Run) -> dict[int, list[str]]:
-    """States of which ranks have different parts, by parameter."""
-    if not optimizer._config["share_states"] or run.everyone is None:
-        return {}
-    mine = [(run.parameter_of(s.tensor), run.keys[n])
-            for n, s in enumerate(run.states) if s.matrix < 0]
-    everyones: list[Any] = [None] * run.world
-    dist.all_gather_object(everyones, mine, group=run.everyone)
-    found: dict[int, list[str]] = {}
-    for parameter, key in sorted({e for entries in everyones for e in entries}):
-        found.setdefault(parameter, []).append(key)
-    return found
+            value = of[key].full_tensor() if is_dtensor(of[key]) else of[key]
+            yield i, key, value.clone()
 
 
 def _summed(run: Run, p: torch.Tensor, parameter: int,
@@ -469,13 +469,13 @@ def _load_one(optimizer: MatrixOptimizer, run: Run, i: int,
               values: dict[str, Any]) -> None:
     p = optimizer._bound[i]
     mine = optimizer._state[p]
-    owners = {o.key: o.owner for o in run.owned if o.parameter == i}
+    owners = {o.key: o.owners for o in run.owned if o.parameter == i}
     for key, value in values.items():
         if key == _STEP:
             run.set_count(i, int(value))
         elif key in owners:
             whole = value.full_tensor() if is_dtensor(value) else value
-            if owners[key] == run.layout.rank:
+            if run.layout.rank in owners[key]:
                 mine[key].copy_(whole)
         elif key in mine:
             _load_like(run, i, p, local(mine[key]), value)

@@ -87,6 +87,7 @@ class Run:
         self._versions: list[int] = []
         self.keys: dict[int, str] = {}  # of states, by number
         self.owned: list[Any] = []  # states that owners have, of all ranks
+        self.shared: dict[int, list[str]] = {}  # keys of states in parts
         self.mesh: Any = None  # of all ranks, for states that are handed out
         self._pending: Any = None  # the last step's numbers, on a GPU
         self.bind(parameters)
