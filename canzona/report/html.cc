@@ -77,7 +77,7 @@ Svg::Svg(double width, double height, std::string_view title) {
            coordinate(width), coordinate(height), title);
 }
 
-void Svg::rect(const Box& box, std::string_view css, std::string_view title,
+void Svg::rect(const SvgBox& box, std::string_view css, std::string_view title,
                std::string_view query) {
   // A path takes half the bytes of a <rect>, and a page has thousands.
   const std::string width = coordinate(box.width, 2);

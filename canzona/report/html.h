@@ -73,7 +73,7 @@ inline constexpr double kDrawingWidth = 1040;
 // The width of a drawing that is made a second time, for a narrow screen.
 inline constexpr double kNarrowDrawing = 400;
 
-struct Box {
+struct SvgBox {
   double x = 0;
   double y = 0;
   double width = 0;
@@ -91,8 +91,8 @@ class Svg {
   Svg(double width, double height, std::string_view title);
 
   // `query`: what the table of tensors shows when the shape is clicked.
-  void rect(const Box& box, std::string_view css, std::string_view title = "",
-            std::string_view query = "");
+  void rect(const SvgBox& box, std::string_view css,
+            std::string_view title = "", std::string_view query = "");
   void line(double x1, double y1, double x2, double y2, std::string_view css);
   void path(std::string_view d, std::string_view css,
             std::string_view title = "");

@@ -168,7 +168,7 @@ class RoundsDrawing {
     }
   }
 
-  void draw_block(Svg& svg, const Block& block, const Box& box) const {
+  void draw_block(Svg& svg, const Block& block, const SvgBox& box) const {
     const Matrix& matrix = plan_.matrices[block.matrix];
     const auto colour = std::find(shapes_.begin(), shapes_.end(),
                                   MatrixShape{matrix.rows, matrix.cols}) -

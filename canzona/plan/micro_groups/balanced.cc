@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <utility>
 
 #include "canzona/plan/micro_groups/single.h"
 #include "canzona/plan/search/owners.h"
@@ -36,8 +35,7 @@ bool deal_rounds(const Problem& p, const MatrixList& list, int32_t rounds,
   const auto n = static_cast<size_t>(rounds);
   std::vector<int64_t> work(n, 0), bytes(n, 0);
   const auto filled = [&](size_t r, int64_t more) {
-    const bool is_end = n > 2 && (r == 0 || r == n - 1);
-    return std::pair((is_end ? 2 : 1) * (work[r] + more), work[r]);
+    return round_fullness(r, n, work[r], more);
   };
   for (int32_t m : list) {
     const int64_t need = exchange_bytes(p, m);

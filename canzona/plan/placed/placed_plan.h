@@ -19,9 +19,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "canzona/base/enum_names.h"
 #include "canzona/base/units.h"
 #include "canzona/plan/cost/cost_table.h"
 #include "canzona/plan/options.h"
@@ -35,8 +38,10 @@ struct Box {
   std::vector<int64_t> first;
   std::vector<int64_t> count;
   int64_t elements() const;
-  friend bool operator==(const Box&, const Box&) = default;
+  friend auto operator<=>(const Box&, const Box&) = default;
 };
+std::string list_text(const std::vector<int64_t>& numbers);  // "[16, 32]"
+std::string to_string(const Box& box);  // "[16, 0] + [16, 32]"
 
 // A rule with its options, for the tensors that name it.
 struct PlacedGroup {
@@ -58,6 +63,9 @@ struct PlacedTensor {
 // Numbers travel between ranks as fp32 or rounded to bf16: what is rounded
 // where it leaves is rounded where it stays, too.
 enum class WireDtype { kFp32, kBf16 };
+inline constexpr EnumNames<WireDtype, 2> kWireNames{
+    {{WireDtype::kFp32, "fp32"}, {WireDtype::kBf16, "bf16"}}};
+int64_t bytes_per_element(WireDtype wire);
 
 struct PlacedOptions {
   WireDtype wire = WireDtype::kFp32;
@@ -74,6 +82,7 @@ struct PlacedRequest {
   std::vector<PlacedGroup> groups;
   std::vector<PlacedTensor> tensors;
   PlacedOptions options;
+  friend bool operator==(const PlacedRequest&, const PlacedRequest&) = default;
 };
 
 // Rows [first_row, first_row + rows) of matrix `number` of a tensor's stack, as
@@ -84,19 +93,33 @@ struct PlacedMatrix {
   int64_t first_row = 0;
   int64_t rows = 0;
   int64_t cols = 0;
-  MatrixCost cost;
+  MatrixCost cost = {};
   int32_t phase = 0;
   int32_t owner = 0;  // rank
   int32_t round = 0;  // of its class; -1: no piece of it ever moves
+  friend bool operator==(const PlacedMatrix&, const PlacedMatrix&) = default;
 };
 
-// Tensors whose replicas are the same ranks. Ranks that store nothing of a
-// class are in no line.
+// Tensors whose replicas are the same ranks: those of matrix rules, and with
+// share_states the others that have replicas. Line i has the i-th rank of every
+// set. Ranks that store nothing of a class are in no line.
 struct PlacedClass {
   std::vector<std::vector<int32_t>> lines;     // ascending ranks
   std::vector<std::vector<int32_t>> replicas;  // sets, ascending ranks
-  std::vector<int32_t> tensors;                // of matrix rules
+  std::vector<int32_t> tensors;                // ascending
   int32_t num_rounds = 0;
+  friend bool operator==(const PlacedClass&, const PlacedClass&) = default;
+};
+
+// An element-wise tensor whose replicas share its states: one line of its class
+// keeps them, computes the updates and broadcasts them in a round. There are
+// such only with share_states, and only of tensors that have replicas.
+struct PlacedElements {
+  int32_t tensor = 0;
+  int32_t line = 0;   // of its class
+  int32_t round = 0;  // of its class
+  friend bool operator==(const PlacedElements&,
+                         const PlacedElements&) = default;
 };
 
 struct PlacedSummary {
@@ -109,14 +132,34 @@ struct PlacedSummary {
 };
 
 struct PlacedPlan : PlacedRequest {
-  std::vector<PlacedMatrix> matrices;  // in tensor order
+  CostBasis cost_basis;
+  std::vector<PlacedMatrix> matrices;    // in tensor order
+  std::vector<PlacedElements> elements;  // in tensor order
   std::vector<PlacedClass> classes;
   PlacedSummary summary;
   std::string digest;  // SHA-256 of the request and the decisions
 
   // Derived: the first matrix of each tensor, and one past the end.
   std::vector<int32_t> first_matrix;
-  std::vector<int32_t> class_of;  // by tensor; -1: of no matrix rule
+  // By tensor; -1: of no class, every rank updates the elements it stores.
+  std::vector<int32_t> class_of;
 };
+
+// What the planner knows of each group's rule. UsageError names the group and
+// the unknown rule or option.
+std::vector<std::unique_ptr<RuleFacts>> group_facts(
+    const std::vector<PlacedGroup>& groups);
+
+// Matrices that the dimensions before the last two stack.
+int64_t stack_of(const PlacedTensor& tensor);
+
+// "layers.0.qkv", "layers.0.qkv:2" for its third split, "experts[7]" or
+// "experts[7]:0" in a stack.
+std::string placed_matrix_name(const PlacedTensor& tensor,
+                               const PlacedMatrix& matrix);
+
+// How many elements of a matrix of the tensor lie in one of its boxes.
+int64_t common_elements(const PlacedTensor& tensor, const PlacedMatrix& matrix,
+                        const Box& box);
 
 }  // namespace canzona

@@ -9,13 +9,13 @@ namespace {
 
 class TensorSwaps {
  public:
-  TensorSwaps(PlacedStage& stage, int64_t budget)
+  TensorSwaps(DealtStage& stage, int64_t budget)
       : stage_(stage),
         budget_(budget),
         loads_(stage.blocks.size(), 0),
         held_(stage.caps.size(),
               std::vector<int64_t>(index(1 + std::ranges::max(stage.homes)))) {
-    for (const PlacedTensor& t : stage.tensors) {
+    for (const DealtTensor& t : stage.tensors) {
       loads_[t.rank] += t.load;
       held_[t.bucket][home(t.rank)] += t.elements;
     }
@@ -36,13 +36,12 @@ class TensorSwaps {
 
   size_t home(size_t rank) const { return index(stage_.homes[rank]); }
 
-  bool may_own(const PlacedTensor& t, size_t rank) const {
+  bool may_own(const DealtTensor& t, size_t rank) const {
     return t.block < 0 || t.block == stage_.blocks[rank];
   }
 
   // Room for `in` at home h once `out` has left it.
-  bool has_room(size_t h, const PlacedTensor& in,
-                const PlacedTensor* out) const {
+  bool has_room(size_t h, const DealtTensor& in, const DealtTensor* out) const {
     int64_t held = held_[in.bucket][h] + in.elements;
     if (out && out->bucket == in.bucket) held -= out->elements;
     return held <= stage_.caps[in.bucket];
@@ -64,7 +63,7 @@ class TensorSwaps {
   }
 
   void try_moves(size_t x, Change& best) {
-    const PlacedTensor& t = stage_.tensors[x];
+    const DealtTensor& t = stage_.tensors[x];
     for (size_t to = 0; to < loads_.size(); ++to) {
       --budget_;
       const int64_t larger =
@@ -76,10 +75,10 @@ class TensorSwaps {
   }
 
   void try_swaps(size_t x, Change& best) {
-    const PlacedTensor& t = stage_.tensors[x];
+    const DealtTensor& t = stage_.tensors[x];
     for (size_t y = 0; y < stage_.tensors.size(); ++y) {
       --budget_;
-      const PlacedTensor& u = stage_.tensors[y];
+      const DealtTensor& u = stage_.tensors[y];
       const int64_t delta = t.load - u.load;
       const int64_t larger =
           std::max(loads_[t.rank] - delta, loads_[u.rank] + delta);
@@ -100,7 +99,7 @@ class TensorSwaps {
   }
 
   void place(size_t i, size_t to) {
-    PlacedTensor& t = stage_.tensors[i];
+    DealtTensor& t = stage_.tensors[i];
     loads_[t.rank] -= t.load;
     held_[t.bucket][home(t.rank)] -= t.elements;
     t.rank = to;
@@ -108,7 +107,7 @@ class TensorSwaps {
     held_[t.bucket][home(to)] += t.elements;
   }
 
-  PlacedStage& stage_;
+  DealtStage& stage_;
   int64_t budget_;
   std::vector<int64_t> loads_;              // per rank
   std::vector<std::vector<int64_t>> held_;  // per bucket and home
@@ -116,7 +115,7 @@ class TensorSwaps {
 
 }  // namespace
 
-void swap_tensors(PlacedStage& stage, int64_t budget) {
+void swap_tensors(DealtStage& stage, int64_t budget) {
   TensorSwaps(stage, budget).run();
 }
 

@@ -10,7 +10,7 @@
 namespace canzona {
 
 // A tensor that is one matrix, at a rank.
-struct PlacedTensor {
+struct DealtTensor {
   int64_t load = 0;
   int64_t elements = 0;
   size_t bucket = 0;
@@ -18,8 +18,8 @@ struct PlacedTensor {
   size_t rank = 0;
 };
 
-struct PlacedStage {
-  std::vector<PlacedTensor> tensors;
+struct DealtStage {
+  std::vector<DealtTensor> tensors;
   std::vector<int64_t> caps;    // elements per bucket that one home may keep
   std::vector<int32_t> blocks;  // per rank
   std::vector<int32_t> homes;   // per rank
@@ -27,6 +27,6 @@ struct PlacedStage {
 
 // Changes the ranks of `stage.tensors`; no home exceeds the larger of its cap
 // and what it keeps already. `budget` counts pairs looked at.
-void swap_tensors(PlacedStage& stage, int64_t budget);
+void swap_tensors(DealtStage& stage, int64_t budget);
 
 }  // namespace canzona

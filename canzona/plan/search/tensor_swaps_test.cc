@@ -8,23 +8,23 @@
 namespace canzona::tensor_swaps_test {
 namespace {
 
-std::vector<int64_t> loads_of(const PlacedStage& stage) {
+std::vector<int64_t> loads_of(const DealtStage& stage) {
   std::vector<int64_t> loads(stage.blocks.size(), 0);
-  for (const PlacedTensor& t : stage.tensors) loads[t.rank] += t.load;
+  for (const DealtTensor& t : stage.tensors) loads[t.rank] += t.load;
   return loads;
 }
 
-int64_t largest_load(const PlacedStage& stage) {
+int64_t largest_load(const DealtStage& stage) {
   const std::vector<int64_t> loads = loads_of(stage);
   return *std::max_element(loads.begin(), loads.end());
 }
 
 // Returns what the fullest home keeps above the cap of some bucket.
-int64_t overflow(const PlacedStage& stage) {
+int64_t overflow(const DealtStage& stage) {
   int64_t most = 0;
   for (size_t b = 0; b < stage.caps.size(); ++b) {
     std::vector<int64_t> held(stage.homes.size(), 0);
-    for (const PlacedTensor& t : stage.tensors) {
+    for (const DealtTensor& t : stage.tensors) {
       const auto home = static_cast<size_t>(stage.homes[t.rank]);
       if (t.bucket == b) held[home] += t.elements;
     }
@@ -34,7 +34,7 @@ int64_t overflow(const PlacedStage& stage) {
 }
 
 TEST(TensorSwaps, LevelsLoadsWhereBytesAllow) {
-  PlacedStage stage;
+  DealtStage stage;
   stage.blocks = {0, 0};
   stage.homes = {0, 1};
   stage.caps = {10};
@@ -44,7 +44,7 @@ TEST(TensorSwaps, LevelsLoadsWhereBytesAllow) {
 }
 
 TEST(TensorSwaps, KeepsTheCapEvenIfLoadsStayUneven) {
-  PlacedStage stage;
+  DealtStage stage;
   stage.blocks = {0, 0};
   stage.homes = {0, 1};
   stage.caps = {8, 8};
@@ -58,7 +58,7 @@ TEST(TensorSwaps, KeepsTheCapEvenIfLoadsStayUneven) {
 }
 
 TEST(TensorSwaps, MovesFreelyInsideAHome) {
-  PlacedStage stage;
+  DealtStage stage;
   stage.blocks = {0, 0};
   stage.homes = {0, 0};
   stage.caps = {8};
@@ -68,7 +68,7 @@ TEST(TensorSwaps, MovesFreelyInsideAHome) {
 }
 
 TEST(TensorSwaps, ExpertsStayInTheirBlock) {
-  PlacedStage stage;
+  DealtStage stage;
   stage.blocks = {0, 1};
   stage.homes = {0, 1};
   stage.caps = {100};
@@ -80,7 +80,7 @@ TEST(TensorSwaps, ExpertsStayInTheirBlock) {
 TEST(TensorSwaps, NeverRaisesLoadsOrOverflow) {
   std::mt19937 random(5);
   for (int round = 0; round < 200; ++round) {
-    PlacedStage stage;
+    DealtStage stage;
     const size_t tp = 1 + random() % 2;
     stage.blocks.assign(tp * (1 + random() % 4), 0);
     for (size_t r = 0; r < stage.blocks.size(); ++r)

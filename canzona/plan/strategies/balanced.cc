@@ -273,7 +273,7 @@ class Stage {
   // Swaps tensors one by one where bytes overruled the bundles.
   void swap_placed() {
     if (p_.steps().size() != 1) return;
-    PlacedStage stage;
+    DealtStage stage;
     stage.blocks = blocks(p_.grid.tp);
     stage.homes = homes_of_ranks();
     std::vector<int32_t> matrices;

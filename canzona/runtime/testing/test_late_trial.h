@@ -153,10 +153,16 @@ class LateTrainer {
   }
   void look(int32_t module) {
     for_tensors(module, [&](int32_t t) {
-      const int64_t count = runtime_.shard_elements(t) / (is_rounded() ? 2 : 1);
-      if (count == 0) return;
+      // Words of four bytes: of bf16 numbers, one at either end may be left
+      // out.
+      std::byte* first = runtime_.parameter(t);
+      const auto skipped =
+          static_cast<int64_t>(reinterpret_cast<uintptr_t>(first) % 4);
+      const int64_t bytes = runtime_.shard_elements(t) * (is_rounded() ? 2 : 4);
+      const int64_t count = (bytes - skipped) / 4;
+      if (count <= 0) return;
       const Run copy = memory_.take(count);
-      engine_.copy(row(copy.data, count), row(runtime_.parameter(t), count));
+      engine_.copy(row(copy.data, count), row(first + skipped, count));
       seen_.push_back({copy, count});
     });
   }

@@ -1,0 +1,236 @@
+#include "canzona/plan/placed/make_placed_plan.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+
+#include "canzona/base/error.h"
+#include "canzona/base/index.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/cost/cost.h"
+#include "canzona/plan/placed/classes.h"
+#include "canzona/plan/placed/placed_basis.h"
+#include "canzona/plan/placed/placed_owners.h"
+#include "canzona/plan/placed/placed_rounds.h"
+#include "canzona/plan/placed/placed_summary.h"
+#include "canzona/plan/placed/storage.h"
+
+namespace canzona {
+namespace {
+
+constexpr int64_t kMaxMatrices = int64_t{1} << 22;
+constexpr double kMostWork = 4e18;   // ticks of a period
+constexpr double kMostBytes = 4e18;  // 16 × elements × ranks
+
+using GroupFacts = std::vector<std::unique_ptr<RuleFacts>>;
+
+[[noreturn]] void refuse(const PlacedTensor& tensor, const std::string& what) {
+  throw UsageError(cat("tensor ", quoted(tensor.name), ": ", what));
+}
+
+void check_shape(const PlacedTensor& tensor) {
+  if (std::ssize(tensor.shape) > kMaxDims)
+    refuse(tensor, cat("expected at most ", kMaxDims, " dimensions, got ",
+                       tensor.shape.size()));
+  int64_t elements = 1;
+  for (const int64_t side : tensor.shape) {
+    if (side < 1 || side > kMaxDim)
+      refuse(tensor, cat("shape ", list_text(tensor.shape),
+                         ": expected sides of 1 to ", kMaxDim));
+    elements = checked_mul(elements, side, "elements of a tensor");
+  }
+}
+
+void check_splits(const PlacedTensor& tensor, bool matrix_rule) {
+  if (tensor.splits.empty()) return;
+  if (!matrix_rule)
+    refuse(tensor,
+           "splits are for tensors of a matrix rule, and its group's "
+           "rule is element-wise");
+  const int64_t rows = tensor.shape[tensor.shape.size() - 2];
+  int64_t sum = 0;
+  for (const int64_t split : tensor.splits) {
+    if (split < 1 || split > rows)
+      refuse(tensor, cat("splits ", list_text(tensor.splits),
+                         ": expected 1 to ", rows, " rows in each"));
+    sum += split;
+  }
+  if (sum != rows)
+    refuse(tensor, cat("splits ", list_text(tensor.splits), " add up to ", sum,
+                       " rows, expected ", rows));
+}
+
+void settle_tensor(PlacedTensor& tensor, const PlacedRequest& request,
+                   const GroupFacts& facts) {
+  if (tensor.group < 0 || tensor.group >= std::ssize(request.groups))
+    refuse(tensor, cat("group ", tensor.group, ": there are ",
+                       request.groups.size(), " groups"));
+  check_shape(tensor);
+  const bool matrix_rule = facts[index(tensor.group)]->needs_whole_matrix();
+  if (matrix_rule && tensor.shape.size() < 2)
+    refuse(tensor, cat("rule ", request.groups[index(tensor.group)].rule,
+                       " needs two dimensions or more, the shape is ",
+                       list_text(tensor.shape)));
+  check_splits(tensor, matrix_rule);
+  if (std::ssize(tensor.stored) != request.world)
+    refuse(tensor, cat("stored: expected one entry for each of ", request.world,
+                       " ranks, got ", tensor.stored.size()));
+  for (auto& boxes : tensor.stored)
+    std::erase_if(boxes, [&](const Box& box) {
+      return box.count.size() == tensor.shape.size() &&
+             std::find(box.count.begin(), box.count.end(), 0) !=
+                 box.count.end();
+    });
+}
+
+void check_options_of(const PlacedRequest& request) {
+  const auto require = [](bool fine, const char* name, int64_t value) {
+    if (!fine) throw UsageError(cat(name, " ", value, ": expected 1 or more"));
+  };
+  require(request.world >= 1, "world", request.world);
+  require(request.options.capacity_bytes >= 1, "capacity_bytes",
+          request.options.capacity_bytes);
+  require(request.options.ranks_per_node >= 1, "ranks_per_node",
+          request.options.ranks_per_node);
+}
+
+void check_names_of(const std::vector<PlacedTensor>& tensors) {
+  std::set<std::string_view> names;
+  for (const PlacedTensor& tensor : tensors) {
+    if (tensor.name.empty()) throw UsageError("a tensor has no name");
+    if (!names.insert(tensor.name).second)
+      refuse(tensor, "there are two tensors of this name");
+  }
+}
+
+// Bytes of all ranks together must be countable.
+void check_countable(const PlacedRequest& request) {
+  double elements = 0;
+  for (const PlacedTensor& tensor : request.tensors)
+    elements += static_cast<double>(Box{{}, tensor.shape}.elements());
+  constexpr double kBytesPerElement = 16;
+  if (elements * kBytesPerElement * request.world > kMostBytes)
+    throw UsageError(cat(elements, " elements on ", request.world,
+                         " ranks exceed 64-bit counts of bytes"));
+}
+
+void cut_tensor(const PlacedPlan& plan, int32_t t,
+                std::vector<PlacedMatrix>& out) {
+  const PlacedTensor& tensor = plan.tensors[index(t)];
+  const size_t dims = tensor.shape.size();
+  const std::vector<int64_t> splits = tensor.splits.empty()
+                                          ? std::vector{tensor.shape[dims - 2]}
+                                          : tensor.splits;
+  const int64_t stack = stack_of(tensor);
+  if (stack > kMaxMatrices / std::ssize(splits) ||
+      std::ssize(out) + stack * std::ssize(splits) > kMaxMatrices)
+    refuse(tensor, cat("more than ", kMaxMatrices, " matrices"));
+  for (int64_t number = 0; number < stack; ++number) {
+    int64_t row = 0;
+    for (const int64_t rows : splits) {
+      out.push_back({.tensor = t,
+                     .number = number,
+                     .first_row = row,
+                     .rows = rows,
+                     .cols = tensor.shape[dims - 1]});
+      row += rows;
+    }
+  }
+}
+
+// Phases go round in the order of the names of a group's matrices.
+void set_phases(const GroupFacts& facts, PlacedPlan& plan) {
+  for (size_t g = 0; g < facts.size(); ++g) {
+    const auto phases = static_cast<size_t>(facts[g]->phases());
+    if (facts[g]->period() <= 1 || phases <= 1) continue;
+    std::vector<std::pair<std::string, PlacedMatrix*>> names;
+    for (PlacedMatrix& m : plan.matrices) {
+      const PlacedTensor& tensor = plan.tensors[index(m.tensor)];
+      if (index(tensor.group) == g)
+        names.emplace_back(placed_matrix_name(tensor, m), &m);
+    }
+    std::stable_sort(
+        names.begin(), names.end(),
+        [](const auto& a, const auto& b) { return a.first < b.first; });
+    for (size_t i = 0; i < names.size(); ++i)
+      names[i].second->phase = static_cast<int32_t>(i % phases);
+  }
+}
+
+void weigh_matrices(const GroupFacts& facts, const CostTable* table,
+                    PlacedPlan& plan) {
+  std::vector<CostModel> models;
+  for (const auto& rule : facts) models.emplace_back(*rule, table);
+  if (!models.empty()) plan.cost_basis = models.front().basis();
+  double total = 0;
+  for (PlacedMatrix& m : plan.matrices) {
+    const size_t g = index(plan.tensors[index(m.tensor)].group);
+    m.cost = models[g].cost({m.rows, m.cols});
+    total += static_cast<double>(m.cost.every_step.value()) +
+             static_cast<double>(m.cost.refresh.value());
+  }
+  const double period = static_cast<double>(step_kinds(plan).period());
+  if (total * period > kMostWork)
+    throw UsageError(cat("the work of one period, ", total * period,
+                         " ticks, exceeds 64-bit counts"));
+}
+
+void make_classes(const GroupFacts& facts, PlacedPlan& plan) {
+  const auto pieces = stored_pieces(plan);
+  std::vector<std::vector<std::vector<int32_t>>> sets(plan.tensors.size());
+  for (size_t t = 0; t < plan.tensors.size(); ++t) {
+    const PlacedTensor& tensor = plan.tensors[t];
+    const bool matrix_rule = facts[index(tensor.group)]->needs_whole_matrix();
+    const bool replicated =
+        std::any_of(pieces[t]->begin(), pieces[t]->end(),
+                    [](const auto& piece) { return piece.ranks.size() > 1; });
+    const bool shared = plan.options.share_states && replicated;
+    if (!matrix_rule && !shared) continue;
+    sets[t] = replica_sets(tensor, *pieces[t]);
+    if (!matrix_rule) plan.elements.push_back({static_cast<int32_t>(t), 0, 0});
+  }
+  PlacedClasses made = make_placed_classes(sets, plan.world);
+  plan.classes = std::move(made.classes);
+  plan.class_of = std::move(made.class_of);
+}
+
+}  // namespace
+
+PlacedRequest settle_placed(PlacedRequest request) {
+  check_options_of(request);
+  const GroupFacts facts = group_facts(request.groups);
+  for (size_t g = 0; g < facts.size(); ++g)
+    request.groups[g].options = facts[g]->options();
+  check_names_of(request.tensors);
+  for (PlacedTensor& tensor : request.tensors)
+    settle_tensor(tensor, request, facts);
+  check_countable(request);
+  return request;
+}
+
+PlacedPlan open_placed_plan(PlacedRequest settled, const CostTable* table) {
+  PlacedPlan plan;
+  static_cast<PlacedRequest&>(plan) = std::move(settled);
+  const GroupFacts facts = group_facts(plan.groups);
+  make_classes(facts, plan);
+  for (size_t t = 0; t < plan.tensors.size(); ++t) {
+    plan.first_matrix.push_back(static_cast<int32_t>(plan.matrices.size()));
+    if (facts[index(plan.tensors[t].group)]->needs_whole_matrix())
+      cut_tensor(plan, static_cast<int32_t>(t), plan.matrices);
+  }
+  plan.first_matrix.push_back(static_cast<int32_t>(plan.matrices.size()));
+  set_phases(facts, plan);
+  weigh_matrices(facts, table, plan);
+  return plan;
+}
+
+PlacedPlan make_placed_plan(PlacedRequest request, const CostTable* table) {
+  PlacedPlan plan = open_placed_plan(settle_placed(std::move(request)), table);
+  const PlacedBasis basis(plan);
+  decide_owners(basis, plan);
+  decide_rounds(basis, plan);
+  plan.summary = summarize_placed(basis, plan);
+  return plan;
+}
+
+}  // namespace canzona

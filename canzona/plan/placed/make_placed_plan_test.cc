@@ -1,0 +1,272 @@
+#include "canzona/plan/placed/make_placed_plan.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+#include <set>
+
+#include "canzona/base/error.h"
+#include "canzona/base/index.h"
+#include "canzona/plan/placed/placed_basis.h"
+#include "canzona/plan/placed/placed_json.h"
+#include "canzona/plan/placed/placed_summary.h"
+#include "canzona/plan/placed/test_layouts.h"
+
+namespace canzona::make_placed_plan_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+
+TEST(MakePlacedPlan, TwoRanksShareTheMatricesOfTwoRanks) {
+  const PlacedPlan plan = make_placed_plan(read_placed(R"({
+    "canzona_placed": 1, "world": 2,
+    "groups": [{"rule": "muon", "options": {"preset": "torch"}},
+               {"rule": "adamw"}],
+    "tensors": [
+      {"name": "q", "shape": [4, 8], "group": 0,
+       "stored": [[[[0, 0], [2, 8]]], [[[2, 0], [2, 8]]]]},
+      {"name": "k", "shape": [4, 8], "group": 0, "stored": {"like": 0}},
+      {"name": "norm", "shape": [8], "group": 1,
+       "stored": [[[[0], [4]]], [[[4], [4]]]]}]})"));
+  ASSERT_EQ(plan.matrices.size(), 2u);
+  EXPECT_NE(plan.matrices[0].owner, plan.matrices[1].owner);
+  EXPECT_EQ(plan.matrices[0].round, 0);
+  EXPECT_THAT(plan.class_of, ElementsAre(0, 0, -1));
+  EXPECT_THAT(plan.first_matrix, ElementsAre(0, 1, 2, 2));
+  EXPECT_EQ(plan.summary.makespan, plan.summary.bound);
+  // Each sends half a matrix to be gathered and half of one as updates.
+  EXPECT_EQ(plan.summary.bytes_per_rank_max, Bytes(2 * 16 * 4));
+  EXPECT_EQ(plan.groups[0].options.at("preset"), "torch");
+  EXPECT_GT(plan.groups[0].options.size(), 1u);
+}
+
+TEST(MakePlacedPlan, AMatrixThatLiesWholeOnItsOnlyHolderStays) {
+  const auto plan = make_placed_plan(placed_request(
+      4, {placed_tensor("one row", {1, 8}, stored_by({1, 8}, {{4, 0}}))}));
+  EXPECT_EQ(plan.matrices[0].owner, 0);
+  EXPECT_EQ(plan.matrices[0].round, -1);
+  EXPECT_EQ(plan.classes[0].num_rounds, 0);
+  EXPECT_EQ(plan.summary.bytes_per_rank_max, Bytes(0));
+}
+
+TEST(MakePlacedPlan, ReplicasShareTheWork) {
+  std::vector<PlacedTensor> tensors;
+  for (int t = 0; t < 8; ++t)
+    tensors.push_back(
+        placed_tensor(cat("t", t), {8, 8}, stored_by({8, 8}, {{4, -1}})));
+  const auto plan = make_placed_plan(placed_request(4, tensors));
+  std::map<int32_t, int> of_owner;
+  for (const PlacedMatrix& m : plan.matrices) ++of_owner[m.owner];
+  for (int32_t r = 0; r < 4; ++r) EXPECT_EQ(of_owner[r], 2);
+  EXPECT_EQ(plan.classes[0].lines.size(), 4u);
+  // Two matrices to three replicas each; nothing is gathered.
+  EXPECT_EQ(plan.summary.bytes_per_rank_max, Bytes(2 * 3 * 64 * 4));
+}
+
+TEST(MakePlacedPlan, SharedStatesOfElementsAreSpreadOverLines) {
+  std::vector<PlacedTensor> tensors{
+      placed_tensor("m", {4, 4}, stored_by({4, 4}, {{2, -1}}))};
+  for (int t = 0; t < 4; ++t)
+    tensors.push_back(
+        placed_tensor(cat("t", t), {8}, stored_by({8}, {{2, -1}}), 1));
+  PlacedRequest request = placed_request(2, tensors);
+  EXPECT_TRUE(make_placed_plan(request).elements.empty());
+  request.options.share_states = true;
+  const auto plan = make_placed_plan(request);
+  ASSERT_EQ(plan.elements.size(), 4u);
+  int lines[2] = {};
+  for (const PlacedElements& e : plan.elements) ++lines[e.line];
+  EXPECT_THAT(lines, ElementsAre(2, 2));
+  EXPECT_THAT(plan.class_of, ElementsAre(0, 0, 0, 0, 0));
+}
+
+TEST(MakePlacedPlan, BadRequestsNameTheTensor) {
+  const PlacedTensor good =
+      placed_tensor("w", {4, 2}, stored_by({4, 2}, {{2, 0}}));
+  const auto refused = [&](auto change, const std::string& says) {
+    PlacedRequest request = placed_request(2, {good});
+    change(request);
+    EXPECT_THAT([&] { make_placed_plan(request); },
+                ThrowsMessage<UsageError>(HasSubstr(says)));
+  };
+  refused([](auto& r) { r.tensors.push_back(r.tensors[0]); },
+          "tensor 'w': there are two tensors of this name");
+  refused(
+      [](auto& r) {
+        r.tensors[0].splits = {1, 2};
+      },
+      "tensor 'w': splits [1, 2] add up to 3 rows, expected 4");
+  refused(
+      [](auto& r) {
+        r.tensors[0].shape = {4, 0};
+      },
+      "tensor 'w': shape [4, 0]: expected sides of 1 to");
+  refused([](auto& r) { r.tensors[0].shape = {8}; },
+          "tensor 'w': rule muon needs two dimensions or more");
+  refused([](auto& r) { r.groups[0].rule = "moun"; }, "group 0: unknown");
+  refused([](auto& r) { r.groups[0].options["stepz"] = "3"; }, "'stepz'");
+  refused([](auto& r) { r.tensors[0].group = 2; },
+          "tensor 'w': group 2: there are 2 groups");
+  refused([](auto& r) { r.tensors[0].stored.pop_back(); },
+          "one entry for each of 2 ranks, got 1");
+  refused([](auto& r) { r.options.capacity_bytes = 0; },
+          "capacity_bytes 0: expected 1 or more");
+}
+
+TEST(MakePlacedPlan, EmptyBoxesAreLeftOut) {
+  PlacedTensor tensor = placed_tensor("w", {4, 2}, stored_by({4, 2}, {{2, 0}}));
+  const PlacedPlan expected = make_placed_plan(placed_request(2, {tensor}));
+  tensor.stored[1].push_back({{4, 0}, {0, 2}});
+  EXPECT_EQ(make_placed_plan(placed_request(2, {tensor})).tensors,
+            expected.tensors);
+}
+
+// What one step sends, element by element: holders of each element of each
+// matrix, without pieces, boxes or lists of holders.
+class ElementOracle {
+ public:
+  explicit ElementOracle(const PlacedPlan& plan) : plan_(plan) {}
+
+  // Ranks that store an element of a tensor.
+  std::vector<int32_t> holders(int32_t t,
+                               const std::vector<int64_t>& element) const {
+    std::vector<int32_t> out;
+    const auto& stored = plan_.tensors[index(t)].stored;
+    for (size_t r = 0; r < stored.size(); ++r) {
+      for (const Box& box : stored[r]) {
+        bool inside = true;
+        for (size_t d = 0; d < element.size(); ++d)
+          inside = inside && element[d] >= box.first[d] &&
+                   element[d] < box.first[d] + box.count[d];
+        if (inside) out.push_back(static_cast<int32_t>(r));
+      }
+    }
+    return out;
+  }
+
+  // The elements of a matrix, as places in its tensor.
+  std::vector<std::vector<int64_t>> elements(const PlacedMatrix& m) const {
+    const PlacedTensor& tensor = plan_.tensors[index(m.tensor)];
+    std::vector<std::vector<int64_t>> out;
+    for (int64_t i = m.first_row; i < m.first_row + m.rows; ++i) {
+      for (int64_t j = 0; j < m.cols; ++j) {
+        if (tensor.shape.size() == 3)
+          out.push_back({m.number, i, j});
+        else
+          out.push_back({i, j});
+      }
+    }
+    return out;
+  }
+
+  // Whose line a rank is in: its place among the holders of any element.
+  static size_t place(const std::vector<int32_t>& holders, int32_t rank) {
+    return static_cast<size_t>(std::find(holders.begin(), holders.end(), rank) -
+                               holders.begin());
+  }
+
+  std::vector<int64_t> sent() const {
+    std::vector<int64_t> out(index(plan_.world), 0);
+    const int64_t wire = plan_.options.wire == WireDtype::kFp32 ? 4 : 2;
+    for (const PlacedMatrix& m : plan_.matrices) {
+      const auto& group =
+          plan_.groups[index(plan_.tensors[index(m.tensor)].group)];
+      const int64_t fields =
+          make_rule_facts(group.rule, group.options)->gather_fields();
+      size_t line = 0;
+      for (const auto& e : elements(m)) {
+        const auto ranks = holders(m.tensor, e);
+        if (place(ranks, m.owner) < ranks.size()) line = place(ranks, m.owner);
+      }
+      for (const auto& e : elements(m)) {
+        const auto ranks = holders(m.tensor, e);
+        const int32_t holder = ranks.at(line);
+        if (holder != m.owner) {
+          out[index(holder)] += fields * wire;
+          out[index(m.owner)] += wire;
+        }
+        out[index(holder)] += wire * (std::ssize(ranks) - 1);
+      }
+    }
+    return out;
+  }
+
+ private:
+  const PlacedPlan& plan_;
+};
+
+TEST(MakePlacedPlan, KeepsItsPromisesOnEveryLayout) {
+  Random random(3);
+  for (const int32_t world : {1, 2, 4, 7, 8}) {
+    for (int trial = 0; trial < 40; ++trial) {
+      const auto plan =
+          make_placed_plan(random_placed(random, world, random.small(0, 9)));
+      const ElementOracle oracle(plan);
+      std::vector<int64_t> sent = oracle.sent();
+      for (const PlacedMatrix& m : plan.matrices) {
+        std::set<int32_t> all;
+        for (const auto& e : oracle.elements(m))
+          for (const int32_t r : oracle.holders(m.tensor, e)) all.insert(r);
+        ASSERT_TRUE(all.contains(m.owner));
+        ASSERT_EQ(m.round < 0, all.size() == 1);
+        ASSERT_LT(
+            m.round,
+            plan.classes[index(plan.class_of[index(m.tensor)])].num_rounds);
+      }
+      const int64_t wire = plan.options.wire == WireDtype::kFp32 ? 4 : 2;
+      for (const PlacedElements& e : plan.elements) {
+        const auto& tensor = plan.tensors[index(e.tensor)];
+        const auto& c = plan.classes[index(plan.class_of[index(e.tensor)])];
+        for (const int32_t rank : c.lines.at(index(e.line)))
+          for (const Box& box : tensor.stored[index(rank)])
+            sent[index(rank)] +=
+                box.elements() * wire * (std::ssize(c.lines) - 1);
+      }
+      const auto bytes = placed_bytes(PlacedBasis(plan), plan);
+      for (size_t r = 0; r < sent.size(); ++r)
+        ASSERT_EQ(bytes[r].sent(), sent[r]) << "rank " << r;
+      ASSERT_LE(plan.summary.bound, plan.summary.makespan);
+    }
+  }
+}
+
+// Every round is used, and either keeps the capacity or has one matrix of each
+// owner; counted element by element.
+TEST(MakePlacedPlan, RoundsKeepTheCapacity) {
+  Random random(5);
+  for (int trial = 0; trial < 60; ++trial) {
+    const int32_t world = random.pick<int32_t>({2, 4, 7, 8});
+    PlacedRequest request = random_placed(random, world, 9);
+    request.options.share_states = false;
+    const auto plan = make_placed_plan(request);
+    const ElementOracle oracle(plan);
+    // By class and round: matrices of an owner, updates received by a rank.
+    std::map<std::pair<int32_t, int32_t>, std::map<int32_t, int>> items;
+    std::map<std::pair<int32_t, int32_t>, std::map<int32_t, int64_t>> received;
+    for (const PlacedMatrix& m : plan.matrices) {
+      if (m.round < 0) continue;
+      const std::pair at(plan.class_of[index(m.tensor)], m.round);
+      ++items[at][m.owner];
+      for (const auto& e : oracle.elements(m))
+        for (const int32_t r : oracle.holders(m.tensor, e))
+          if (r != m.owner)
+            received[at][r] += plan.options.wire == WireDtype::kFp32 ? 4 : 2;
+    }
+    for (size_t c = 0; c < plan.classes.size(); ++c)
+      for (int32_t r = 0; r < plan.classes[c].num_rounds; ++r)
+        ASSERT_TRUE(items.contains({static_cast<int32_t>(c), r}));
+    for (const auto& [at, of_owner] : items) {
+      const bool singles =
+          std::all_of(of_owner.begin(), of_owner.end(),
+                      [](const auto& entry) { return entry.second == 1; });
+      for (const auto& [rank, bytes] : received[at])
+        ASSERT_TRUE(singles || bytes <= plan.options.capacity_bytes)
+            << bytes << " bytes on rank " << rank;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace canzona::make_placed_plan_test

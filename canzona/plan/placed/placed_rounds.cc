@@ -1,0 +1,212 @@
+#include "canzona/plan/placed/placed_rounds.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "canzona/base/error.h"
+#include "canzona/base/index.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/micro_groups/balanced.h"
+
+namespace canzona {
+namespace {
+
+constexpr int64_t kMostRoundCounts = int64_t{1} << 26;  // rounds × ranks
+
+bool keeps(const RoundBytes& bytes, int64_t capacity) {
+  return *std::max_element(bytes.begin(), bytes.end()) <= capacity;
+}
+
+void add_round_bytes(RoundBytes& sum, const RoundBytes& more) {
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+}
+
+// A matrix or shared elements, before it has a round.
+struct RoundItem {
+  size_t item = 0;
+  int32_t owner = 0;
+  int64_t work = 0;
+  std::vector<RankRoundBytes> bytes;
+};
+
+// Rounds of one class, filled item by item.
+class OpenRounds {
+ public:
+  OpenRounds(size_t rounds, size_t world, int64_t capacity)
+      : capacity_(capacity), world_(world), rounds_(rounds) {}
+
+  // The round that the item fills least of those with room; false if none has.
+  bool add(const RoundItem& item, size_t& round) {
+    const size_t n = rounds_.size();
+    auto& work = work_[item.owner];
+    work.resize(n, 0);
+    std::vector<size_t> order(n);
+    std::iota(order.begin(), order.end(), size_t{0});
+    const auto key = [&](size_t r) {
+      return std::pair(round_fullness(r, n, work[r], item.work),
+                       rounds_[r].pieces);
+    };
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return key(a) < key(b); });
+    for (const size_t r : order) {
+      if (!has_room(rounds_[r], item)) continue;
+      put(rounds_[r], item);
+      work[r] += item.work;
+      round = r;
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  struct Round {
+    std::vector<RoundBytes> used;      // by rank, once something is in it
+    std::map<int32_t, int64_t> items;  // by owner
+    int64_t num_items = 0;
+    int64_t pieces = 0;  // bytes on all ranks
+    bool full = false;   // above the capacity somewhere
+  };
+
+  // Within the capacity on every rank, or one item of each owner.
+  bool has_room(const Round& round, const RoundItem& item) const {
+    if (round.num_items == std::ssize(round.items) &&
+        !round.items.contains(item.owner))
+      return true;
+    if (round.full) return false;
+    return std::all_of(item.bytes.begin(), item.bytes.end(), [&](auto& b) {
+      RoundBytes sum = round.used[index(b.rank)];
+      add_round_bytes(sum, b.bytes);
+      return keeps(sum, capacity_);
+    });
+  }
+
+  void put(Round& round, const RoundItem& item) const {
+    if (round.used.empty()) round.used.resize(world_);
+    for (const RankRoundBytes& b : item.bytes) {
+      RoundBytes& sum = round.used[index(b.rank)];
+      add_round_bytes(sum, b.bytes);
+      round.full = round.full || !keeps(sum, capacity_);
+      round.pieces += b.bytes[0] + b.bytes[3];
+    }
+    ++round.items[item.owner];
+    ++round.num_items;
+  }
+
+  int64_t capacity_;
+  size_t world_;
+  std::vector<Round> rounds_;
+  std::map<int32_t, std::vector<int64_t>> work_;  // by owner and round
+};
+
+// Rounds that are wanted for overlap, and that the bytes need at least.
+int64_t fewest_placed_rounds(const std::vector<RoundItem>& items, int32_t world,
+                             int64_t capacity) {
+  std::map<int32_t, int64_t> of_owner;
+  std::vector<RoundBytes> sums(index(world));
+  for (const RoundItem& item : items) {
+    ++of_owner[item.owner];
+    for (const RankRoundBytes& b : item.bytes)
+      add_round_bytes(sums[index(b.rank)], b.bytes);
+  }
+  int64_t most_items = 1, most_bytes = 0;
+  for (const auto& [owner, count] : of_owner)
+    most_items = std::max(most_items, count);
+  for (const RoundBytes& sum : sums)
+    most_bytes =
+        std::max(most_bytes, *std::max_element(sum.begin(), sum.end()));
+  const int64_t full = most_bytes / capacity + (most_bytes % capacity != 0);
+  // With as many rounds as an owner has items, each may have one of its own.
+  return std::max(std::min<int64_t>(kPipelineRounds, most_items),
+                  std::min(full, most_items));
+}
+
+bool deal_placed_rounds(const std::vector<RoundItem>& items, OpenRounds rounds,
+                        std::vector<size_t>& round_of) {
+  for (size_t i = 0; i < items.size(); ++i)
+    if (!rounds.add(items[i], round_of[i])) return false;
+  return true;
+}
+
+// The round of each item, numbered without gaps.
+std::vector<size_t> deal_rounds_of(const std::vector<RoundItem>& items,
+                                   const PlacedPlan& plan) {
+  const int64_t capacity = plan.options.capacity_bytes;
+  std::vector<size_t> round_of(items.size());
+  int64_t rounds = fewest_placed_rounds(items, plan.world, capacity);
+  while (true) {
+    if (rounds * plan.world > kMostRoundCounts)
+      throw UsageError(cat("capacity_bytes ", capacity, ": more than ",
+                           kMostRoundCounts / plan.world,
+                           " rounds would be needed; raise it"));
+    const OpenRounds open(index(rounds), index(plan.world), capacity);
+    if (deal_placed_rounds(items, open, round_of)) break;
+    rounds += 1 + rounds / 8;
+  }
+  std::vector<size_t> used = round_of;
+  std::sort(used.begin(), used.end());
+  used.erase(std::unique(used.begin(), used.end()), used.end());
+  for (size_t& round : round_of)
+    round =
+        index(std::lower_bound(used.begin(), used.end(), round) - used.begin());
+  return round_of;
+}
+
+// Deals the items of one class; returns the number of its rounds.
+int32_t decide_rounds_of_class(std::vector<RoundItem>& items,
+                               PlacedPlan& plan) {
+  if (items.empty()) return 0;
+  std::stable_sort(
+      items.begin(), items.end(),
+      [](const RoundItem& a, const RoundItem& b) { return a.work > b.work; });
+  const std::vector<size_t> rounds = deal_rounds_of(items, plan);
+  const size_t matrices = plan.matrices.size();
+  for (size_t i = 0; i < items.size(); ++i) {
+    const size_t item = items[i].item;
+    (item < matrices ? plan.matrices[item].round
+                     : plan.elements[item - matrices].round) =
+        static_cast<int32_t>(rounds[i]);
+  }
+  return static_cast<int32_t>(*std::max_element(rounds.begin(), rounds.end())) +
+         1;
+}
+
+}  // namespace
+
+std::vector<RankRoundBytes> round_bytes(const PlacedBasis& basis, size_t item) {
+  std::vector<RankRoundBytes> out;
+  for (const Holder& holder : basis.holders()[item])
+    out.push_back({holder.rank, {}});
+  const auto at = [&](int32_t rank) -> RoundBytes& {
+    return std::lower_bound(
+               out.begin(), out.end(), rank,
+               [](const RankRoundBytes& b, int32_t r) { return b.rank < r; })
+        ->bytes;
+  };
+  basis.each_message(
+      item, [&](PlacedMessage message, int32_t from, int32_t to, int64_t n) {
+        const bool gather = message == PlacedMessage::kGather;
+        // A broadcast leaves its root once.
+        if (message != PlacedMessage::kBroadcast) at(from)[gather ? 0 : 2] += n;
+        at(to)[gather ? 1 : 3] += n;
+      });
+  return out;
+}
+
+void decide_rounds(const PlacedBasis& basis, PlacedPlan& plan) {
+  std::vector<std::vector<RoundItem>> of_class(plan.classes.size());
+  for (size_t i = 0; i < basis.holders().size(); ++i) {
+    const bool matrix = basis.is_matrix(i);
+    if (matrix && basis.holders()[i].size() == 1) {
+      plan.matrices[i].round = -1;
+      continue;
+    }
+    of_class[index(basis.class_of(i))].push_back({i, basis.owner_of(i),
+                                                  matrix ? basis.work_of(i) : 0,
+                                                  round_bytes(basis, i)});
+  }
+  for (size_t c = 0; c < of_class.size(); ++c)
+    plan.classes[c].num_rounds = decide_rounds_of_class(of_class[c], plan);
+}
+
+}  // namespace canzona

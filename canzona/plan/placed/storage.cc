@@ -1,0 +1,226 @@
+#include "canzona/plan/placed/storage.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "canzona/base/error.h"
+#include "canzona/base/index.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+std::string name_ranks(const std::vector<int32_t>& ranks) {
+  constexpr size_t kShown = 8;
+  std::vector<std::string> words;
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i)
+    words.push_back(cat(ranks[i]));
+  if (ranks.size() > kShown) words.push_back("…");
+  return cat(ranks.size() == 1 ? "rank " : "ranks ", join(words, ", "));
+}
+
+bool boxes_overlap(const Box& a, const Box& b) {
+  for (size_t d = 0; d < a.first.size(); ++d) {
+    if (a.first[d] >= b.first[d] + b.count[d]) return false;
+    if (b.first[d] >= a.first[d] + a.count[d]) return false;
+  }
+  return true;
+}
+
+// Boxes of one tensor, put together and checked against each other.
+class PieceChecker {
+ public:
+  explicit PieceChecker(const PlacedTensor& tensor) : tensor_(tensor) {}
+
+  StoredPieces run() {
+    std::map<Box, std::vector<int32_t>> ranks_of;
+    for (size_t r = 0; r < tensor_.stored.size(); ++r) {
+      for (const Box& box : tensor_.stored[r]) {
+        check_inside(box, r);
+        auto& ranks = ranks_of[box];
+        const auto rank = static_cast<int32_t>(r);
+        if (!ranks.empty() && ranks.back() == rank)
+          fail(cat("rank ", r, " stores box ", to_string(box), " twice"));
+        ranks.push_back(rank);
+      }
+    }
+    for (auto& [box, ranks] : ranks_of)
+      pieces_.push_back({box, std::move(ranks)});
+    check_disjoint();
+    check_cover();
+    return std::move(pieces_);
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& what) const {
+    throw UsageError(cat("tensor ", quoted(tensor_.name), ": ", what));
+  }
+
+  void check_inside(const Box& box, size_t rank) const {
+    const auto& shape = tensor_.shape;
+    const bool dims =
+        box.first.size() == shape.size() && box.count.size() == shape.size();
+    bool inside = dims;
+    for (size_t d = 0; inside && d < shape.size(); ++d) {
+      inside = box.first[d] >= 0 && box.count[d] >= 1 &&
+               box.first[d] <= shape[d] - box.count[d];
+    }
+    if (inside) return;
+    fail(cat("rank ", rank, ": box ", to_string(box),
+             dims ? " lies outside the shape "
+                  : " does not have the dimensions of the shape ",
+             list_text(shape)));
+  }
+
+  // The dimension in which most boxes begin elsewhere.
+  size_t sweep_dim() const {
+    size_t best = 0, most = 0;
+    for (size_t d = 0; d < tensor_.shape.size(); ++d) {
+      std::set<int64_t> firsts;
+      for (const StoredPiece& piece : pieces_)
+        firsts.insert(piece.box.first[d]);
+      if (firsts.size() > most) {
+        most = firsts.size();
+        best = d;
+      }
+    }
+    return best;
+  }
+
+  // A sweep: only boxes that share a coordinate of one dimension are compared.
+  void check_disjoint() const {
+    if (pieces_.size() < 2) return;
+    const size_t d = sweep_dim();
+    std::vector<const StoredPiece*> order, open;
+    for (const StoredPiece& piece : pieces_) order.push_back(&piece);
+    std::stable_sort(order.begin(), order.end(), [&](auto* a, auto* b) {
+      return a->box.first[d] < b->box.first[d];
+    });
+    for (const StoredPiece* piece : order) {
+      std::erase_if(open, [&](const StoredPiece* other) {
+        return other->box.first[d] + other->box.count[d] <= piece->box.first[d];
+      });
+      for (const StoredPiece* other : open)
+        if (boxes_overlap(piece->box, other->box))
+          refuse_overlap(*other, *piece);
+      open.push_back(piece);
+    }
+  }
+
+  [[noreturn]] void refuse_overlap(const StoredPiece& a,
+                                   const StoredPiece& b) const {
+    fail(cat("box ", to_string(a.box), " of ", name_ranks(a.ranks), " and box ",
+             to_string(b.box), " of ", name_ranks(b.ranks),
+             " overlap; expected equal boxes (replicas) or disjoint ones"));
+  }
+
+  void check_cover() const {
+    int64_t stored = 0;
+    for (const StoredPiece& piece : pieces_) stored += piece.box.elements();
+    const int64_t all = sides_from(tensor_.shape, 0);
+    if (stored == all) return;
+    std::vector<const StoredPiece*> every;
+    for (const StoredPiece& piece : pieces_) every.push_back(&piece);
+    const std::vector<int64_t> hole = first_hole(every, 0);
+    std::string after;
+    for (const StoredPiece& piece : pieces_)
+      if (piece.box.first <= hole)
+        after = cat("; the box before it is ", to_string(piece.box), " of ",
+                    name_ranks(piece.ranks));
+    fail(cat("no rank stores element ", list_text(hole),
+             ": the boxes of all ranks have ", stored, " of ", all, " elements",
+             after));
+  }
+
+  // The product of the sides from dimension `d` on.
+  static int64_t sides_from(const std::vector<int64_t>& sides, size_t d) {
+    int64_t product = 1;
+    for (; d < sides.size(); ++d) product *= sides[d];
+    return product;
+  }
+
+  // The first element, in row-major order, that is in none of `boxes`: its
+  // coordinates from dimension `d` on, where all boxes have those before.
+  std::vector<int64_t> first_hole(const std::vector<const StoredPiece*>& boxes,
+                                  size_t d) const {
+    if (d == tensor_.shape.size()) return {};
+    std::set<int64_t> cuts{0};
+    for (const StoredPiece* piece : boxes)
+      cuts.insert(piece->box.first[d] + piece->box.count[d]);
+    for (const int64_t at : cuts) {
+      std::vector<const StoredPiece*> here;
+      int64_t covered = 0;
+      for (const StoredPiece* piece : boxes) {
+        const Box& box = piece->box;
+        if (at < box.first[d] || at >= box.first[d] + box.count[d]) continue;
+        here.push_back(piece);
+        covered += sides_from(box.count, d + 1);
+      }
+      if (covered == sides_from(tensor_.shape, d + 1)) continue;
+      std::vector<int64_t> hole = first_hole(here, d + 1);
+      hole.insert(hole.begin(), at);
+      return hole;
+    }
+    return {};
+  }
+
+  const PlacedTensor& tensor_;
+  StoredPieces pieces_;
+};
+
+}  // namespace
+
+StoredPieces stored_pieces(const PlacedTensor& tensor) {
+  return PieceChecker(tensor).run();
+}
+
+std::vector<std::shared_ptr<const StoredPieces>> stored_pieces(
+    const PlacedRequest& request) {
+  std::map<std::vector<int64_t>, std::vector<size_t>> known;  // by shape
+  std::vector<std::shared_ptr<const StoredPieces>> out;
+  for (const PlacedTensor& tensor : request.tensors) {
+    auto& alike = known[tensor.shape];
+    const auto same =
+        std::find_if(alike.begin(), alike.end(), [&](size_t other) {
+          return request.tensors[other].stored == tensor.stored;
+        });
+    if (same != alike.end()) {
+      out.push_back(out[*same]);
+      continue;
+    }
+    alike.push_back(out.size());
+    out.push_back(std::make_shared<StoredPieces>(stored_pieces(tensor)));
+  }
+  return out;
+}
+
+std::vector<std::vector<int32_t>> replica_sets(const PlacedTensor& tensor,
+                                               const StoredPieces& pieces) {
+  std::vector<std::vector<int32_t>> sets;
+  std::map<int32_t, const StoredPiece*> piece_of;  // by rank
+  const auto fail = [&](const StoredPiece& a, const StoredPiece& b,
+                        const char* expected) {
+    throw UsageError(cat("tensor ", quoted(tensor.name), ": ",
+                         name_ranks(a.ranks), " store box ", to_string(a.box),
+                         " and ", name_ranks(b.ranks), " store box ",
+                         to_string(b.box), "; expected ", expected));
+  };
+  for (const StoredPiece& piece : pieces) {
+    const StoredPiece& first = pieces.front();
+    if (piece.ranks.size() != first.ranks.size())
+      fail(first, piece, "equally many replicas of every box");
+    for (const int32_t rank : piece.ranks) {
+      const auto [it, fresh] = piece_of.emplace(rank, &piece);
+      if (!fresh && it->second->ranks != piece.ranks)
+        fail(*it->second, piece,
+             "ranks that are replicas of each other in all their boxes");
+    }
+    sets.push_back(piece.ranks);
+  }
+  std::sort(sets.begin(), sets.end());
+  sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
+  return sets;
+}
+
+}  // namespace canzona
