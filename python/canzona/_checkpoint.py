@@ -50,11 +50,10 @@ class Owned:
 
 def keys_of(run: Run) -> dict[int, str]:
     """The key of each of this rank's states, by its number."""
-    matrices = [t["matrices"] for t in run.step_layout["tensors"]]
     keys = {}
     for number, s in enumerate(run.states):
         key = _TORCH.get(s.name, s.name)
-        if s.matrix >= 0 and matrices[s.tensor] > 1:
+        if s.matrix >= 0 and run.has_many(s.tensor):
             key = f"{key}.{s.matrix}"
         keys[number] = key
     return keys

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import dataclass, field
 from typing import Any, Iterable, Sequence
 
@@ -23,12 +24,6 @@ import torch
 import torch.distributed as dist
 
 from ._errors import UsageError
-
-try:
-    from torch.distributed.tensor import DTensor, Replicate, Shard
-    from torch.distributed.tensor.placement_types import _StridedShard
-except ImportError:  # torch without torch.distributed
-    DTensor = Replicate = Shard = _StridedShard = None  # type: ignore
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]  # first, count
 
@@ -84,16 +79,18 @@ class Layout:
         return len(self.ranks)
 
 
+def is_dtensor(tensor: Any) -> bool:
+    # Whoever has a DTensor has imported its module, which takes long.
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's part of a tensor, without a copy."""
-    if DTensor is not None and isinstance(tensor, DTensor):
-        tensor = tensor._local_tensor
-    wait = getattr(tensor, "wait", None)  # AsyncCollectiveTensor
+    if is_dtensor(tensor):
+        tensor = tensor._local_tensor  # type: ignore[attr-defined]
+    wait = getattr(tensor, "wait", None)  # of an AsyncCollectiveTensor
     return wait() if wait is not None else tensor
-
-
-def is_dtensor(tensor: Any) -> bool:
-    return DTensor is not None and isinstance(tensor, DTensor)
 
 
 def describe(
@@ -150,6 +147,8 @@ def _dtype(tensor: torch.Tensor) -> str:
 
 
 def _cut(name: str, placement: Any, dims: int) -> Cut:
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.placement_types import _StridedShard
     if isinstance(placement, Replicate):
         return Cut()
     if isinstance(placement, _StridedShard):

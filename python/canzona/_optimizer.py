@@ -255,7 +255,10 @@ class MatrixOptimizer(torch.optim.Optimizer):
         return Run(Setup(
             layout, plan, names, device, self._config["wire"],
             self._config["nonfinite"], self._config["clip_norm"],
-            self._config["threads"] or torch.get_num_threads(), self._groups),
+            self._config["threads"] or torch.get_num_threads(),
+            [self._routes[names[t.parameter]].splits for t in layout.tensors],
+            {n for n, p in zip(names, parameters)
+             if len(self._routes[n].shape) != p.dim()}, self._groups),
             parameters)
 
     def _device(self, names: Sequence[str],

@@ -57,6 +57,8 @@ class Setup:
     nonfinite: str
     clip_norm: float | None
     threads: int
+    splits: list[list[int]]  # rows, by tensor
+    flattened: set[str]  # parameters that are seen as one matrix
     groups: dict[tuple[int, ...], Any] = field(default_factory=dict)
 
 
@@ -115,7 +117,9 @@ class Run:
         layout = self._step.layout
         new = dict(device=self.device)
         self._memories = [torch.zeros(n, **new) for n in layout["memories"]]
-        self.states = [self._view(s) for s in layout["states"]]
+        self.states = [
+            self._view(t, s) for t, tensor in enumerate(layout["tensors"])
+            for s in (*tensor["states"], *tensor["owned"])]
         self._slots = torch.zeros(max(1, layout["slot_elements"]),
                                   dtype=_WIRES[layout["wire"]], **new)
         self._numbers = torch.zeros(NUMBERS, dtype=torch.int64, **new)
@@ -123,7 +127,7 @@ class Run:
             local(p).detach().float() if p.dtype == torch.bfloat16 else None
             for p in parameters]
 
-    def _view(self, state: dict[str, Any]) -> State:
+    def _view(self, tensor: int, state: dict[str, Any]) -> State:
         elements = 1
         for n in state["shape"]:
             elements *= n
@@ -132,7 +136,18 @@ class Run:
         if state["initially"] == "identity":
             value.copy_(torch.eye(*value.shape[-2:], device=self.device)
                         .expand(value.shape))
-        return State(state["name"], state["tensor"], state["matrix"], value)
+        elif state["initially"] != "zero":
+            value.fill_(1)
+        return State(state["name"], tensor, self._matrix(tensor, state), value,
+                     [tuple(e) for e in state.get("kept", ())])
+
+    def _matrix(self, tensor: int, state: dict[str, Any]) -> int:
+        """Among the matrices of a tensor, whose stack and splits have some."""
+        if "number" not in state:
+            return -1
+        splits = self.setup.splits[tensor]
+        before = [sum(splits[:i]) for i in range(max(1, len(splits)))]
+        return state["number"] * len(before) + before.index(state["first_row"])
 
     def _make_groups(self) -> None:
         self._groups = [self._group(ranks)
@@ -181,9 +196,12 @@ class Run:
                 async_op=True)
         return kind, label, all_to_all
 
-    @property
-    def step_layout(self) -> dict[str, Any]:
-        return self._step.layout
+    def has_many(self, tensor: int) -> bool:
+        """True if a tensor is more than one matrix."""
+        flat = self.names[self.parameter_of(tensor)] in self.setup.flattened
+        stack = self.layout.tensors[tensor].shape[:-2]
+        return len(self.setup.splits[tensor]) > 1 or not flat and any(
+            n > 1 for n in stack)
 
     def parameter_of(self, tensor: int) -> int:
         return self.layout.tensors[tensor].parameter
