@@ -30,7 +30,7 @@ build:  ## set up the machine and build build/canzona (the default)
 	sh scripts/setup.sh
 	$(call say,2. the program build/canzona)
 	$(call configure,release)
-	$(call compile,release,canzona)
+	$(call compile,release,canzona canzona_c)
 
 .PHONY: demo
 demo: build  ## train, compare, plan; leaves build/demo/report.html
@@ -136,6 +136,24 @@ bench-cuda: cuda  ## time the rules on a GPU beside python3's PyTorch
 .PHONY: bench-lanes
 bench-lanes: cuda  ## show what streams of a GPU hide of modelled links
 	sh scripts/bench_lanes.sh build-cuda $(BENCH_LANES_ARGS)
+
+# PYTHON: an interpreter that has PyTorch; it gets the package and nothing else.
+PYTHON ?=
+export PYTHON
+
+.PHONY: python
+python: build  ## PyTorch and the package canzona in build/python, or in PYTHON
+	sh scripts/setup.sh --python
+	sh scripts/python.sh environment
+
+.PHONY: test-python
+test-python: python  ## run the tests that need PyTorch
+	sh scripts/python.sh tests $(TEST_PYTHON_ARGS)
+
+.PHONY: wheel
+wheel: build  ## build build/wheels/canzona-*.whl, for every Python from 3.10 on
+	sh scripts/setup.sh --python
+	sh scripts/python.sh wheel
 
 .PHONY: fuzz
 fuzz:  ## run each fuzz target for FUZZ_SECONDS (60)

@@ -5,6 +5,7 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/validate/validate.h"
+#include "canzona/report/audit_view.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/models_view.h"
 #include "canzona/report/places.h"
@@ -129,6 +130,7 @@ constexpr const char* kExplainExamples =
   canzona explain plan.json --rank 17
   canzona explain plan.json --matrix model.layers.0.mlp.down_proj.weight
   canzona explain plan.json --bucket 3 --json
+  canzona explain plan.json --audit
 )";
 
 struct ExplainFlags {
@@ -136,11 +138,12 @@ struct ExplainFlags {
   std::string rank;
   std::string matrix;
   std::string bucket;
+  bool audit = false;
   bool json = false;
 
   int selectors() const {
     return (rank.empty() ? 0 : 1) + (matrix.empty() ? 0 : 1) +
-           (bucket.empty() ? 0 : 1);
+           (bucket.empty() ? 0 : 1) + (audit ? 1 : 0);
   }
 };
 
@@ -149,6 +152,12 @@ int32_t number(const std::string& text, size_t count, const char* option,
   const int64_t value = parse_integer(text, 0, INT32_MAX, option);
   check_number(value, static_cast<int64_t>(count), option, what);
   return static_cast<int32_t>(value);
+}
+
+std::string audit_json(const Plan& plan) {
+  JsonWriter out(2);
+  write_audit(out.begin_object().member("audit"), plan);
+  return out.end_object().take() + "\n";
 }
 
 ReportPlan read_shown(const std::string& path) {
@@ -183,15 +192,17 @@ std::string explanation(const ExplainFlags& a, const ReportPlan& shown,
     return a.json ? explain_matrices_json(shown, found)
                   : explain_matrices(shown, found, ink);
   }
+  if (a.audit) return a.json ? audit_json(plan) : audit_text(plan, ink);
   return a.json ? plan_view_json(shown) : plan_text(shown, ink);
 }
 
 Outcome run(const ExplainFlags& arguments, const Output& out) {
   if (arguments.selectors() > 1)
-    throw UsageError("--rank, --matrix and --bucket: at most one of them");
+    throw UsageError(
+        "--rank, --matrix, --bucket and --audit: at most one of them");
   out.result(explanation(arguments, read_shown(arguments.path), out.ink()));
   if (arguments.selectors() == 0)
-    out.note("for more: --rank R, --matrix NAME or --bucket B");
+    out.note("for more: --rank R, --matrix NAME, --bucket B or --audit");
   return Outcome::kDone;
 }
 
@@ -211,6 +222,8 @@ Verb add_explain(CLI::App& root) {
             "why this matrix (or those of this tensor) has its owner");
   add_value(*app, "--bucket", arguments->bucket, "B",
             "which tensors lie in this bucket, and at which home");
+  app->add_flag("--audit", arguments->audit,
+                "every tensor: rule, home, owner, bytes, cost");
   app->add_flag("--json", arguments->json, kJsonHelp);
   app->footer(kExplainExamples);
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};

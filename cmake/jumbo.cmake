@@ -41,6 +41,12 @@ function(canzona_compile_together target)
                                              ${arg_AT_ONCE})
   target_precompile_headers(${target} REUSE_FROM
                             canzona_headers_${arg_HEADERS})
+  # g++ refuses headers that were precompiled with -fPIC for what is compiled
+  # with -fPIE.
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fPIC>)
+  endif()
 endfunction()
 
 # canzona_optimize(<target> <level>): in a Release build. The last level given

@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh [--tests | --browser | --strace | --mpich | --tools]
+# setup.sh [--tests | --browser | --strace | --mpich | --python | --tools]
 #
 # Makes sure that the machine has what a build needs, and installs only what
 # is missing (Debian packages). If all is there it needs neither network nor
@@ -10,6 +10,7 @@
 #   --browser   a browser for the report's test; that test skips without one
 #   --strace    strace, for tests of calls that fail; they do with less
 #   --mpich     MPICH beside Open MPI, for its tests
+#   --python    python3 that can make environments, for the package
 #   --tools     clang, clang-format and clang-tidy for fuzz, format and lint
 #
 # Libraries outside the system's folders are found through CMAKE_PREFIX_PATH.
@@ -130,6 +131,12 @@ check_mpich() {
   need_program mpirun.mpich mpich
 }
 
+check_python() {
+  need_program python3 python3
+  python3 -c 'import ensurepip, venv' 2>/dev/null ||
+    missing="$missing python3-venv"
+}
+
 # clang's own libraries for sanitizers and fuzzers are a package apart.
 has_clang_runtime() {
   has_program clang++ &&
@@ -185,5 +192,6 @@ case ${1:-} in
   --browser) install_browser ;;
   --strace) install_strace ;;
   --mpich) check_mpich && install_missing ;;
-  *) fail "unknown argument '$1'; expected --tests, --browser, --strace, --mpich, --tools or nothing" ;;
+  --python) check_python && install_missing ;;
+  *) fail "unknown argument '$1'; expected --tests, --browser, --strace, --mpich, --python, --tools or nothing" ;;
 esac

@@ -43,11 +43,13 @@ allowed_rooms() {
       echo "base trace comm linalg rules shapes plan sim runtime data" \
         "checkpoint saving model train measure" ;;
     canzona/report) echo "base trace rules shapes plan sim report" ;;
+    canzona/c)
+      echo "$(allowed_rooms canzona/runtime) sim report c" ;;
     canzona/report/bench)
       echo "$(allowed_rooms canzona/measure) report" ;;
     cli | bench | fuzz | tests)
       echo "base trace comm linalg rules shapes conformance plan sim runtime" \
-        "measure data checkpoint saving model train report launch" ;;
+        "measure data checkpoint saving model train report launch c" ;;
   esac
 }
 

@@ -8,6 +8,20 @@
 #include "canzona/linalg/cpu/blas.h"
 #include "canzona/linalg/cpu/reductions.h"
 
+// All that LAPACK's Fortran sources want of their runtime for the functions
+// below: `out` becomes a followed by b, with blanks up to its length. Programs
+// need no libgfortran because it is here; one that is linked nevertheless comes
+// first.
+extern "C" [[gnu::weak, gnu::visibility("hidden")]] void
+_gfortran_concat_string(size_t out_length, char* out, size_t a_length,
+                        const char* a, size_t b_length, const char* b) {
+  const size_t from_a = std::min(a_length, out_length);
+  const size_t from_b = std::min(b_length, out_length - from_a);
+  std::copy_n(a, from_a, out);
+  std::copy_n(b, from_b, out + from_a);
+  std::fill(out + from_a + from_b, out + out_length, ' ');
+}
+
 namespace canzona {
 namespace {
 

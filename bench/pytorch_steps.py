@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""Optimizer steps in PyTorch: torch.optim.Muon, dion and ours, taking turns.
+
+  pytorch_steps.py                                  one process
+  pytorch_steps.py --layout ddp --ranks 2           every rank has everything
+  pytorch_steps.py --layout fsdp2 --ranks 4         fully_shard
+  pytorch_steps.py --device cuda --layers 28 --model 1.7b
+  pytorch_steps.py --peers FOLDER                   dion, from FOLDER/dion's sources
+
+The matrices of some layers of a Qwen3 model; gradients are new tensors in every
+step, as zero_grad(set_to_none=True) leaves them. Needs torch and the package
+(`make python`). Ranks are processes of this machine: gloo with one thread each on
+CPUs, NCCL over sockets where they share a GPU. Times are medians of the slowest
+rank; the ratio is theirs : ours.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from torch import nn
+
+SIZES = {  # hidden, query rows, key rows, inner
+    "0.6b": (1024, 2048, 1024, 3072),
+    "1.7b": (2048, 2048, 1024, 6144),
+    "8b": (4096, 4096, 1024, 12288),
+}
+
+
+class Layer(nn.Module):
+    def __init__(self, hidden, queries, keys, inner, device):
+        super().__init__()
+
+        def linear(columns, rows):
+            return nn.Linear(columns, rows, bias=False, device=device)
+
+        self.q = linear(hidden, queries)
+        self.k = linear(hidden, keys)
+        self.v = linear(hidden, keys)
+        self.o = linear(queries, hidden)
+        self.gate = linear(hidden, inner)
+        self.up = linear(hidden, inner)
+        self.down = linear(inner, hidden)
+
+    def forward(self, x):
+        return x
+
+
+def make_model(options, device):
+    torch.manual_seed(0)
+    sizes = [size // options.shrink for size in SIZES[options.model]]
+    return nn.ModuleList(Layer(*sizes, device) for _ in range(options.layers))
+
+
+def laid_out(options, device):
+    """The model as the layout stores it, and what the optimizer gets."""
+    model = make_model(options, device)
+    if options.layout == "fsdp2":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        mesh = init_device_mesh(options.device, (options.ranks,))
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+    return model
+
+
+class Contender:
+    """An optimizer with a model of its own."""
+
+    def __init__(self, name, options, device, make):
+        self.name = name
+        self.model = laid_out(options, device)
+        self.optimizer = make(self.model)
+        self.parameters = list(self.model.parameters())
+        generator = torch.Generator(device).manual_seed(1)
+        self.gradients = []
+        for parameter in self.parameters:
+            local = getattr(parameter, "_local_tensor", parameter)
+            self.gradients.append(
+                torch.randn(local.shape, device=device, generator=generator))
+
+    def new_gradients(self):
+        for parameter, gradient in zip(self.parameters, self.gradients):
+            value = gradient.clone()
+            if hasattr(parameter, "_local_tensor"):
+                from torch.distributed.tensor import DTensor
+
+                value = DTensor.from_local(
+                    value, parameter.device_mesh, parameter.placements,
+                    run_check=False, shape=parameter.shape,
+                    stride=parameter.stride())
+            parameter.grad = value
+
+    def step(self):
+        self.optimizer.step()
+
+
+def torch_muon(model):
+    return torch.optim.Muon(model.parameters(), lr=1e-3)
+
+
+def ours(options, **arguments):
+    import canzona
+
+    def make(model):
+        if options.layout == "ddp":
+            arguments["replicas"] = dist.group.WORLD
+        return canzona.Muon(model, lr=1e-3, **arguments)
+
+    return make
+
+
+def dion_muon(options):
+    sys.path.insert(0, os.path.join(options.peers, "dion"))
+    from dion import Muon
+
+    def make(model):
+        mesh = None
+        if options.layout == "ddp":
+            mesh = dist.group.WORLD
+        elif options.layout == "fsdp2":
+            mesh = next(model.parameters()).device_mesh
+        return Muon(list(model.parameters()), distributed_mesh=mesh, lr=1e-3,
+                    nesterov=True, use_polar_express=False)
+
+    return make
+
+
+def contenders(options, device):
+    chosen = [("ours", ours(options)),
+              ("ours, bf16 wire", ours(options, wire="bf16"))]
+    chosen.append(("torch.optim.Muon", torch_muon))
+    if options.peers:
+        chosen.append(("dion", dion_muon(options)))
+    return [Contender(name, options, device, make) for name, make in chosen]
+
+
+def synchronize(device):
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    if dist.is_initialized():
+        dist.barrier()
+
+
+def seconds_of_a_step(contender, device):
+    contender.new_gradients()
+    synchronize(device)
+    start = time.perf_counter()
+    contender.step()
+    host = time.perf_counter() - start
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    both = torch.tensor([seconds, host], dtype=torch.float64, device=device)
+    if dist.is_initialized():
+        dist.all_reduce(both, dist.ReduceOp.MAX)
+    return both.tolist()
+
+
+def exchange_seconds(options, device):
+    """An all_to_all of as many bytes as FSDP2's step sends, there and back."""
+    if options.layout != "fsdp2":
+        return None
+    model = make_model(options, "meta")
+    elements = sum(p.numel() for p in model.parameters())
+    share = elements // options.ranks // options.ranks * options.ranks
+    there = torch.zeros(share, device=device)
+    back = torch.zeros_like(there)
+    times = []
+    for _ in range(5):
+        synchronize(device)
+        start = time.perf_counter()
+        dist.all_to_all_single(back, there)
+        dist.all_to_all_single(there, back)
+        synchronize(device)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def work(rank, options):
+    if options.device == "cuda":
+        device = torch.device("cuda", 0)
+        torch.cuda.set_device(device)
+        os.environ.update(NCCL_HOSTID=f"h{rank}", NCCL_NET="Socket",
+                          NCCL_SOCKET_IFNAME="lo")
+    else:
+        device = torch.device("cpu")
+        torch.set_num_threads(options.threads)
+    if options.ranks > 1 or options.layout != "one":
+        os.environ.update(MASTER_ADDR="127.0.0.1",
+                          MASTER_PORT=str(options.port))
+        dist.init_process_group(
+            "nccl" if options.device == "cuda" else "gloo", rank=rank,
+            world_size=options.ranks)
+    sides = contenders(options, device)
+    times = {side.name: [] for side in sides}
+    hosts = {side.name: [] for side in sides}
+    for turn in range(options.warmup + options.steps):
+        for side in sides:
+            seconds, host = seconds_of_a_step(side, device)
+            if turn >= options.warmup:
+                times[side.name].append(seconds)
+                hosts[side.name].append(host)
+    exchange = exchange_seconds(options, device)
+    if rank == 0:
+        tell(options, times, hosts, exchange)
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def tell(options, times, hosts, exchange):
+    medians = {name: statistics.median(t) for name, t in times.items()}
+    report = {
+        "layout": options.layout, "ranks": options.ranks,
+        "device": options.device, "torch": torch.__version__,
+        "model": options.model, "layers": options.layers,
+        "shrink": options.shrink, "exchange_seconds": exchange,
+        "contenders": [
+            {"name": name, "seconds": medians[name],
+             "host_seconds": statistics.median(hosts[name]),
+             "to_ours": medians[name] / medians["ours"]}
+            for name in medians]}
+    if options.json:
+        print(json.dumps(report))
+        return
+    print(f"{options.layout}, {options.ranks} rank(s), {options.device}, "
+          f"torch {torch.__version__}, {options.layers} layers of Qwen3-"
+          f"{options.model} / {options.shrink}")
+    print(f"{'':22}{'step':>12}{'host':>12}{': ours':>9}")
+    for side in report["contenders"]:
+        print(f"{side['name']:22}{1e3 * side['seconds']:9.1f} ms"
+              f"{1e3 * side['host_seconds']:9.1f} ms{side['to_ours']:9.2f}")
+    if exchange is not None:
+        print(f"{'all_to_all, both ways':22}{1e3 * exchange:9.1f} ms")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--layout", choices=["one", "ddp", "fsdp2"],
+                        default="one")
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--model", choices=list(SIZES), default="0.6b")
+    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--shrink", type=int, default=1,
+                        help="divide all sizes by this")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--warmup", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--port", type=int, default=29571)
+    parser.add_argument("--peers", default="",
+                        help="a folder with dion's sources in dion/")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if options.layout == "one" and options.ranks != 1:
+        parser.error("--layout one has one rank")
+    if options.peers:
+        os.environ["TORCH_COMPILE_DISABLE"] = "1"
+    return options
+
+
+if __name__ == "__main__":
+    chosen_options = parse_arguments()
+    if chosen_options.ranks == 1:
+        work(0, chosen_options)
+    else:
+        multiprocessing.spawn(work, args=(chosen_options,),
+                              nprocs=chosen_options.ranks)

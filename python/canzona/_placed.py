@@ -1,0 +1,83 @@
+"""Plans for storage that is given: who computes which matrix, and when.
+
+    plan = PlacedPlan({"canzona_placed": 1, "world": 2, …})
+    print(plan.explain(rank=1))
+
+docs/plan.md describes the request and the plan. Needs no torch.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from ._library import Library, load
+from ._view import frame
+
+
+class PlacedPlan:
+    """A plan of placed storage; shows itself in notebooks.
+
+    The same request gives the same plan, and the same digest, everywhere.
+    """
+
+    def __init__(self, request: Mapping[str, Any] | str | bytes):
+        if isinstance(request, Mapping):
+            request = json.dumps(request, separators=(",", ":"))
+        self._request = request.encode() if isinstance(request, str) else request
+        self._handles: dict[Library, int] = {}
+        self.handle(load("cpu"))
+
+    def handle(self, library: Library | None = None) -> int:
+        """The handle of this plan in a library, which makes it if need be."""
+        library = library or load("cpu")
+        handle = self._handles.get(library)
+        if handle is None:
+            handle = library.found(
+                library.canzona_plan_placed(self._request, len(self._request))
+            )
+            self._handles[library] = handle
+        return handle
+
+    def _text(self, function: str, *arguments: Any) -> str:
+        library = load("cpu")
+        return library.text(
+            getattr(library, function)(self.handle(library), *arguments)
+        )
+
+    @cached_property
+    def text(self) -> str:
+        """The plan as JSON text, the same bytes everywhere."""
+        return self._text("canzona_plan_json")
+
+    @cached_property
+    def json(self) -> dict[str, Any]:
+        return json.loads(self.text)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of request and decisions."""
+        return self._text("canzona_plan_digest")
+
+    def explain(self, rank: int | None = None) -> str:
+        """What a rank does in a step, in words; without one, the whole plan."""
+        return self._text("canzona_plan_explain", -1 if rank is None else rank)
+
+    def html(self) -> str:
+        """A page that opens in a browser and needs nothing else."""
+        return self._text("canzona_plan_html")
+
+    def _repr_html_(self) -> str:
+        return frame(self.html())
+
+    def __repr__(self) -> str:
+        return f"<canzona.PlacedPlan {self.digest[:12]}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PlacedPlan, (self._request,)
+
+    def __del__(self) -> None:
+        for library, handle in getattr(self, "_handles", {}).items():
+            library.canzona_plan_free(handle)

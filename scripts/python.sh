@@ -1,0 +1,113 @@
+#!/bin/sh
+# python.sh environment | tests | wheel
+#
+#   environment  an environment in build/python with PyTorch and the package; if
+#                PYTHON names an interpreter, which has PyTorch, that one gets
+#                the package and nothing else
+#   tests        what the tests in python/tests need, there, and runs them
+#   wheel        build/wheels/canzona-*.whl
+#
+# All that is compiled is compiled in build/, by `make` or by this. Further words
+# go to pytest.
+set -eu
+cd "$(dirname "$0")/.."
+what=${1:?usage: python.sh environment | tests | wheel}
+shift
+own=build/python
+cpu_index=https://download.pytorch.org/whl/cpu
+torch=torch==2.13.*
+
+say() {
+  echo "python: $1"
+}
+
+fail() {
+  echo "python: $1" >&2
+  exit 1
+}
+
+has() {  # <interpreter> <module>
+  "$1" -c "import importlib.util, sys
+sys.exit(importlib.util.find_spec('$2') is None)" 2>/dev/null
+}
+
+pip() {
+  "$python" -m pip --disable-pip-version-check --quiet "$@"
+}
+
+# PyTorch's own wheels for CPUs are a fifth of PyPI's for x86_64; the rest of
+# the world may not reach them.
+install_torch() {
+  has "$python" torch && return 0
+  say "PyTorch into $own"
+  pip install --timeout 20 --retries 0 "$torch" numpy --index-url "$cpu_index" \
+    2>/dev/null && return 0
+  pip install "$torch" numpy || fail "PyTorch cannot be installed"
+}
+
+choose_python() {
+  if [ -n "${PYTHON:-}" ]; then
+    python=$PYTHON
+    has "$python" torch || fail "$python has no torch"
+    return
+  fi
+  python=$own/bin/python
+  [ -x "$python" ] || python3 -m venv "$own"
+}
+
+# Nothing else is installed: the package depends on nothing.
+install_package() {
+  say "the package into $("$python" -c 'import sys; print(sys.prefix)')"
+  isolation=
+  has "$python" scikit_build_core && isolation=--no-build-isolation
+  pip install --no-deps --force-reinstall $isolation . ||
+    fail "the package cannot be installed; it also works from this tree: PYTHONPATH=python"
+}
+
+make_environment() {
+  choose_python
+  [ -n "${PYTHON:-}" ] || install_torch
+  install_package
+  interpreter=$(absolute "$python")
+  (cd build && "$interpreter" -c 'import canzona; print(canzona.doctor())')
+}
+
+absolute() {
+  case $1 in
+    */*) echo "$(cd "$(dirname "$1")" && pwd)/$(basename "$1")" ;;
+    *) command -v "$1" ;;
+  esac
+}
+
+# Of an environment that was named only what is there is used.
+install_test_packages() {
+  [ -n "${PYTHON:-}" ] && return 0
+  pip install -r python/tests/requirements.txt
+}
+
+run_tests() {
+  choose_python
+  install_test_packages
+  has "$python" pytest || fail "$python has no pytest"
+  "$python" -m pytest python/tests "$@"
+}
+
+make_wheel() {
+  python=python3
+  if ! has python3 pip || ! has python3 scikit_build_core; then
+    [ -x "$own/bin/python" ] || python3 -m venv "$own"
+    python=$own/bin/python
+  fi
+  isolation=
+  has "$python" scikit_build_core && isolation=--no-build-isolation
+  rm -rf build/wheels
+  pip wheel --no-deps $isolation --wheel-dir build/wheels .
+  ls -l build/wheels
+}
+
+case $what in
+  environment) make_environment ;;
+  tests) run_tests "$@" ;;
+  wheel) make_wheel ;;
+  *) fail "unknown argument '$what'; expected environment, tests or wheel" ;;
+esac
