@@ -14,6 +14,7 @@
 #include "canzona/report/html.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
+#include "canzona/report/places.h"
 #include "canzona/report/plan_view.h"
 
 namespace canzona {
@@ -39,19 +40,17 @@ std::string placed_request_text(const PlacedPlan& plan, const Ink& ink) {
   const auto line = [&](std::string_view name, std::string_view text) {
     out += labelled(ink, name, text, kPlacedLabel);
   };
-  line("tensors",
-       fmt::format("{} parameters, {}, {}",
-                   human_count(elements_of_model(plan)),
-                   counted(std::ssize(plan.tensors), "tensor"),
-                   counted(std::ssize(plan.matrices), "matrix")));
+  line("tensors", fmt::format("{} parameters, {}, {}",
+                              human_count(elements_of_model(plan)),
+                              counted(std::ssize(plan.tensors), "tensor"),
+                              counted(std::ssize(plan.matrices), "matrix")));
   line("ranks", ranks_line(plan));
   line("rules", placed_rules_text(plan));
-  line("wire", fmt::format("{}, capacity {}{}",
-                           name_of(kWireNames, plan.options.wire),
-                           human_bytes(plan.options.capacity_bytes),
-                           plan.options.share_states
-                               ? ", states of replicas are shared"
-                               : ""));
+  line("wire",
+       fmt::format(
+           "{}, capacity {}{}", name_of(kWireNames, plan.options.wire),
+           human_bytes(plan.options.capacity_bytes),
+           plan.options.share_states ? ", states of replicas are shared" : ""));
   line("cost", cost_source_text(plan.cost_basis));
   line("digest", plan.digest);
   return out;
@@ -116,12 +115,12 @@ std::string placed_classes_text(const PlacedPlan& plan, const Ink& ink) {
     table.row({fmt::format("{}", c), grouped(std::ssize(own.tensors)),
                grouped(figures[c].matrices), grouped(figures[c].local),
                grouped(own.num_rounds), grouped(std::ssize(own.lines)),
-               fmt::format("{}{}", ranks_text(own.lines.front()),
-                           own.lines.size() > 1
-                               ? fmt::format(" and {} more like it",
-                                             counted(std::ssize(own.lines) - 1,
-                                                     "line"))
-                               : "")});
+               fmt::format(
+                   "{}{}", few_ranks_text(own.lines.front()),
+                   own.lines.size() > 1
+                       ? fmt::format(" and {} more like it",
+                                     counted(std::ssize(own.lines) - 1, "line"))
+                       : "")});
   }
   return title(ink, "Classes of replicas, and rounds") + table.text(ink);
 }
@@ -139,12 +138,12 @@ std::string placed_bytes_text(const PlacedFigures& figures, const Ink& ink) {
     };
     const Spread sent = spread([](const WireBytes& w) { return w.sent(); });
     if (sent.max <= 0) return;
-    table.row(
-        {name, bytes_text(sent.max), bytes_text(sent.mean),
-         bytes_text(
-             spread([](const WireBytes& w) { return w.sent_intra; }).max),
-         bytes_text(
-             spread([](const WireBytes& w) { return w.sent_inter; }).max)});
+    table.row({name, bytes_text(sent.max), bytes_text(sent.mean),
+               bytes_text(
+                   spread([](const WireBytes& w) { return w.sent_intra; }).max),
+               bytes_text(spread([](const WireBytes& w) {
+                            return w.sent_inter;
+                          }).max)});
   };
   row("gather to owners", [](const PlacedBytes& b) { return b.gather; });
   row("scatter of updates", [](const PlacedBytes& b) { return b.scatter; });
@@ -239,7 +238,86 @@ void write_placed_items(JsonWriter& out, const PlacedPlan& plan,
   out.end_array();
 }
 
+// A matrix, or a tensor that is updated element by element.
+struct PlacedAuditRow {
+  std::string name;
+  std::string rule;
+  bool is_matrix = true;
+  int32_t owner = -1;  // -1: every rank that stores it
+  int32_t line = -1;   // of shared elements: those that keep the states
+  int32_t round = -1;
+  int64_t bytes = 0;   // of its parameters, whole
+  double seconds = 0;  // predicted, mean over a period; 0: not counted
+};
+
+std::vector<PlacedAuditRow> placed_audit_rows(const PlacedPlan& plan) {
+  const PlacedFigures figures(plan);
+  std::map<int32_t, const PlacedElements*> shared;
+  for (const PlacedElements& e : plan.elements) shared[e.tensor] = &e;
+  std::vector<PlacedAuditRow> rows;
+  for (size_t t = 0; t < plan.tensors.size(); ++t) {
+    const PlacedTensor& tensor = plan.tensors[t];
+    PlacedAuditRow row;
+    row.rule = plan.groups[index(tensor.group)].rule;
+    const int64_t each = bytes_per_parameter(tensor.dtype);
+    const auto first = index(plan.first_matrix[t]);
+    const auto end = index(plan.first_matrix[t + 1]);
+    for (size_t i = first; i < end; ++i) {
+      const PlacedMatrix& m = plan.matrices[i];
+      row.name = placed_matrix_name(tensor, m);
+      row.owner = m.owner;
+      row.round = m.round;
+      row.bytes = m.rows * m.cols * each;
+      row.seconds = figures.work[i] / static_cast<double>(figures.period) *
+                    plan.cost_basis.seconds_per_tick;
+      rows.push_back(row);
+    }
+    if (first < end) continue;
+    row.name = tensor.name;
+    row.is_matrix = false;
+    row.bytes = whole_elements(tensor) * each;
+    if (const auto found = shared.find(static_cast<int32_t>(t));
+        found != shared.end()) {
+      row.line = found->second->line;
+      row.round = found->second->round;
+    }
+    rows.push_back(row);
+  }
+  return rows;
+}
+
+std::string audit_owner_text(const PlacedAuditRow& row) {
+  if (row.is_matrix) return fmt::format("rank {}", row.owner);
+  if (row.line >= 0) return fmt::format("line {}", row.line);
+  return "who stores it";
+}
+
 }  // namespace
+
+std::string placed_audit(const PlacedPlan& plan, const Ink& ink) {
+  Table table("~<<>>>");
+  table.header({"tensor", "rule", "owner", "round", "bytes", "cost"});
+  for (const PlacedAuditRow& row : placed_audit_rows(plan))
+    table.row({printable(row.name), row.rule, audit_owner_text(row),
+               row.round < 0 ? "" : fmt::to_string(row.round),
+               human_bytes(row.bytes),
+               row.seconds > 0 ? human_seconds(row.seconds) : ""});
+  return table.empty() ? "no tensors\n" : table.text(ink, 0);
+}
+
+std::string placed_audit_json(const PlacedPlan& plan) {
+  JsonWriter out(2);
+  out.begin_array();
+  for (const PlacedAuditRow& row : placed_audit_rows(plan)) {
+    out.begin_object().field("name", row.name).field("rule", row.rule);
+    if (row.is_matrix) out.field("owner", row.owner);
+    if (row.line >= 0) out.field("line", row.line);
+    out.field("round", row.round).field("bytes", row.bytes);
+    out.field("seconds", row.seconds).end_object();
+  }
+  out.end_array();
+  return out.take() + "\n";
+}
 
 PlacedFigures::PlacedFigures(const PlacedPlan& plan)
     : loads(index(plan.world), 0) {
@@ -269,15 +347,12 @@ std::string placed_rules_text(const PlacedPlan& plan) {
   return words.empty() ? "none" : join(words, ", ");
 }
 
-std::string ranks_text(const std::vector<int32_t>& ranks) {
-  constexpr size_t kAll = 8;
-  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
-  if (ranks.size() > kAll)
-    return fmt::format("{} ranks: {}, {} … {}", ranks.size(), ranks[0],
-                       ranks[1], ranks.back());
-  std::vector<std::string> words;
-  for (const int32_t rank : ranks) words.push_back(fmt::to_string(rank));
-  return "ranks " + join(words, ", ");
+std::string few_ranks_text(const std::vector<int32_t>& ranks) {
+  constexpr size_t kLong = 40;
+  std::string text = ranks_text(ranks);
+  if (text.size() <= kLong) return text;
+  return fmt::format("{} ranks: {}, {} … {}", ranks.size(), ranks[0], ranks[1],
+                     ranks.back());
 }
 
 std::string placed_text(const PlacedPlan& plan, const Ink& ink) {

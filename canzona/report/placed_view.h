@@ -1,5 +1,5 @@
-// Plans of storage that is given (plan/placed/): on the terminal, as JSON and as
-// a page.
+// Plans of storage that is given (plan/placed/): on the terminal, as JSON and
+// as a page.
 //
 //   std::cout << placed_text(plan, ink);
 //   std::cout << explain_placed_rank(plan, 3, ink);
@@ -8,6 +8,7 @@
 // Text and JSON say the same; JSON leaves nothing out. Pure; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -48,14 +49,28 @@ std::string explain_placed_matrix(const PlacedPlan& plan,
 std::string explain_placed_matrix_json(const PlacedPlan& plan,
                                        const std::string& name);
 
+// Every tensor: its rule, what it is split into, who computes it, what it holds
+// and costs.
+std::string placed_audit(const PlacedPlan& plan, const Ink& ink);
+std::string placed_audit_json(const PlacedPlan& plan);
+
 // One file that asks the network for nothing. The same plan gives the same
 // bytes.
 std::string placed_html(const PlacedPlan& plan);
 
 // "muon (197 tensors), adamw (114 tensors)".
 std::string placed_rules_text(const PlacedPlan& plan);
-// "ranks 0, 1, 2, 3"; "64 ranks: 0, 1 … 63".
-std::string ranks_text(const std::vector<int32_t>& ranks);
+// "ranks 0 to 3"; "64 ranks: 0, 8 … 504" where that would be long.
+std::string few_ranks_text(const std::vector<int32_t>& ranks);
+// What a rank does in a step, in order, as rows of a table.
+inline constexpr std::array<const char*, 5> kPlacedOrderColumns = {
+    "in order", "with", "sent", "received", "tensors"};
+struct PlacedOrder {
+  std::vector<std::array<std::string, kPlacedOrderColumns.size()>> rows;
+  size_t left_out = 0;  // of a long step
+};
+PlacedOrder placed_order(const PlacedPlan& plan, int32_t rank);
+
 // The member "bytes" of the open object.
 void write_placed_bytes(JsonWriter& out, const PlacedBytes& bytes);
 

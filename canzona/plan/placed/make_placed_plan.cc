@@ -19,9 +19,10 @@
 namespace canzona {
 namespace {
 
-constexpr int64_t kMaxMatrices = int64_t{1} << 22;
-constexpr double kMostWork = 4e18;   // ticks of a period
-constexpr double kMostBytes = 4e18;  // 16 × elements × ranks
+constexpr int64_t kMaxMatrices = int64_t{1} << 20;
+constexpr int64_t kMostLoads = int64_t{1} << 26;  // kinds × matrices and ranks
+constexpr double kMostWork = 4e18;                // ticks of a period
+constexpr double kMostBytes = 4e18;               // 16 × elements × ranks
 
 using GroupFacts = std::vector<std::unique_ptr<RuleFacts>>;
 
@@ -196,7 +197,14 @@ void check_placed_work(const PlacedPlan& plan) {
   for (const PlacedMatrix& m : plan.matrices)
     total += static_cast<double>(m.cost.every_step.value()) +
              static_cast<double>(m.cost.refresh.value());
-  const auto period = static_cast<double>(step_kinds(plan).period());
+  const StepKinds kinds = step_kinds(plan);
+  const auto period = static_cast<double>(kinds.period());
+  const int64_t counted = std::ssize(plan.matrices) + plan.world;
+  if (counted * std::ssize(kinds.steps()) > kMostLoads)
+    throw UsageError(cat(plan.matrices.size(), " matrices on ", plan.world,
+                         " ranks in ", kinds.steps().size(),
+                         " kinds of steps: more than ", kMostLoads,
+                         " loads; lower the phases"));
   if (total * period > kMostWork)
     throw UsageError(cat("the work of one period, ", total * period,
                          " ticks, exceeds 64-bit counts"));

@@ -40,5 +40,11 @@ TEST(StepKinds, WithoutAShortCommonPeriodRefreshesAreSpread) {
   EXPECT_THAT(kinds.load(kCost, 0, 0), ElementsAre(11));
 }
 
+TEST(StepKinds, OfManyPhasesAreSpreadAsWell) {
+  const StepKinds kinds({{1000, 1000}});
+  EXPECT_THAT(kinds.steps(), ElementsAre(1));
+  EXPECT_THAT(kinds.load(kCost, 0, 7), ElementsAre(11));
+}
+
 }  // namespace
 }  // namespace canzona::placed_loads_test

@@ -113,7 +113,8 @@ struct PlacedClass {
 
 // An element-wise tensor whose replicas share its states: one line of its class
 // keeps them, updates the weights and broadcasts these, in fp32, in a round.
-// There are such only with share_states, and only of tensors that have replicas.
+// There are such only with share_states, and only of tensors that have
+// replicas.
 struct PlacedElements {
   int32_t tensor = 0;
   int32_t line = 0;   // of its class

@@ -12,7 +12,8 @@
 namespace canzona {
 namespace {
 
-constexpr int64_t kMostRoundCounts = int64_t{1} << 26;  // rounds × ranks
+// Rounds × ranks, and rounds × matrices.
+constexpr int64_t kMostRoundCounts = int64_t{1} << 28;
 
 bool keeps(const RoundBytes& bytes, int64_t capacity) {
   return *std::max_element(bytes.begin(), bytes.end()) <= capacity;
@@ -41,9 +42,11 @@ class OpenRounds {
     const size_t n = rounds_.size();
     auto& work = work_[item.owner];
     work.resize(n, 0);
+    // Owners fill rounds in one order, so that they work side by side; what is
+    // no work goes where the least bytes are.
     const auto key = [&](size_t r) {
       return std::pair(round_fullness(r, n, work[r], item.work),
-                       rounds_[r].pieces);
+                       item.work > 0 ? 0 : rounds_[r].pieces);
     };
     size_t best = n;
     for (size_t r = 0; r < n; ++r)
@@ -132,9 +135,10 @@ std::vector<size_t> deal_rounds_of(const std::vector<RoundItem>& items,
   std::vector<size_t> round_of(items.size());
   int64_t rounds = fewest_placed_rounds(items, plan.world, capacity);
   while (true) {
-    if (rounds * plan.world > kMostRoundCounts)
+    const int64_t counts = std::max<int64_t>(plan.world, std::ssize(items));
+    if (rounds > kMostRoundCounts / counts)
       throw UsageError(cat("capacity_bytes ", capacity, ": more than ",
-                           kMostRoundCounts / plan.world,
+                           kMostRoundCounts / counts,
                            " rounds would be needed; raise it"));
     const OpenRounds open(index(rounds), index(plan.world), capacity);
     if (deal_placed_rounds(items, open, round_of)) break;

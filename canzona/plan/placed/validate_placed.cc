@@ -153,17 +153,13 @@ class PlacedValidation {
   const PlacedClass& class_of(int32_t tensor) const {
     return plan_.classes[index(plan_.class_of[index(tensor)])];
   }
-  int32_t round_of(const PlacedBasis& basis, size_t item) const {
-    return basis.is_matrix(item) ? plan_.matrices[item].round
-                                 : basis.elements(item).round;
-  }
 
   // Rounds are numbered without gaps.
   void check_rounds(const PlacedBasis& basis) {
     std::vector<std::set<int32_t>> used(plan_.classes.size());
     for (size_t i = 0; i < basis.holders().size(); ++i)
-      if (round_of(basis, i) >= 0)
-        used[index(basis.class_of(i))].insert(round_of(basis, i));
+      if (basis.round_of(i) >= 0)
+        used[index(basis.class_of(i))].insert(basis.round_of(i));
     for (size_t c = 0; c < used.size(); ++c) {
       const int32_t rounds = plan_.classes[c].num_rounds;
       const int32_t last = used[c].empty() ? -1 : *used[c].rbegin();
@@ -181,8 +177,8 @@ class PlacedValidation {
     };
     std::map<std::pair<int32_t, int32_t>, Round> rounds;  // by class, number
     for (size_t i = 0; i < basis.holders().size(); ++i) {
-      if (round_of(basis, i) < 0) continue;
-      Round& round = rounds[{basis.class_of(i), round_of(basis, i)}];
+      if (basis.round_of(i) < 0) continue;
+      Round& round = rounds[{basis.class_of(i), basis.round_of(i)}];
       round.has_several |= ++round.items[basis.owner_of(i)] > 1;
       for (const RankRoundBytes& more : round_bytes(basis, i)) {
         RoundBytes& sum = round.bytes[more.rank];
