@@ -22,7 +22,7 @@ using testing::NotNull;
 
 constexpr const char* kOneRank = R"({
   "canzona_placed": 1, "world": 1,
-  "groups": [{"rule": "muon", "options": {"preset": "torch"}},
+  "groups": [{"rule": "muon", "options": {"preset": "torch", "device": "cpu"}},
              {"rule": "adamw", "options": {}}],
   "tensors": [
     {"name": "w", "shape": [5, 4], "dtype": "fp32", "group": 0,

@@ -66,7 +66,7 @@ class Package(unittest.TestCase):
     def test_rules(self):
         rules = canzona.rules()
         self.assertLessEqual({"muon", "soap", "shampoo", "adamw"}, set(rules))
-        self.assertIn("preset", [o["name"] for o in rules["muon"]["options"]])
+        self.assertIn("torch", [p["name"] for p in rules["muon"]["presets"]])
 
     def test_runs_as_a_module(self):
         done = subprocess.run(
@@ -180,7 +180,7 @@ class Steps(unittest.TestCase):
 
     def test_rules_with_states_at_the_owner(self):
         for rule in ("soap", "shampoo"):
-            groups = [{"rule": rule, "options": {}}, ranks.GROUPS[1]]
+            groups = [{"rule": rule, "options": {"device": "cpu"}}, ranks.GROUPS[1]]
             alone = ranks.train(MODEL, groups, ranks.rows(1), rates=RATES)
             apart = ranks.train(MODEL, groups, ranks.rows(2), rates=RATES)
             with self.subTest(rule=rule):

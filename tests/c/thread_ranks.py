@@ -15,7 +15,7 @@ from canzona._placed import PlacedPlan
 from canzona._step import Step
 
 GROUPS = [
-    {"rule": "muon", "options": {"preset": "torch"}},
+    {"rule": "muon", "options": {"preset": "torch", "device": "cpu"}},
     {"rule": "adamw", "options": {}},
 ]
 
@@ -252,8 +252,9 @@ def on_all(memories, work):
 
 def make_ranks(model, groups, layout, **options):
     plan = PlacedPlan(request_of(model, groups, layout, **options))
-    world = plan.json["world"]
-    return [RankMemory(plan, rank, model, layout) for rank in range(world)]
+    return [
+        RankMemory(plan, rank, model, layout) for rank in range(len(layout([1])))
+    ]
 
 
 def gradient_address(gradient):
