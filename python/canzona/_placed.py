@@ -26,7 +26,9 @@ class PlacedPlan:
     def __init__(self, request: Mapping[str, Any] | str | bytes):
         if isinstance(request, Mapping):
             request = json.dumps(request, separators=(",", ":"))
-        self._request = request.encode() if isinstance(request, str) else request
+        self._request = (
+            request.encode() if isinstance(request, str) else request
+        )
         self._handles: dict[Library, int] = {}
         self.handle(load("cpu"))
 

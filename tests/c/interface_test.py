@@ -27,7 +27,11 @@ import thread_ranks as ranks  # noqa: E402
 
 def in_python(code, **variables):
     """Runs code in a new interpreter; returns what it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), **variables}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "python"),
+        **variables,
+    }
     return subprocess.run(
         [sys.executable, "-c", code],
         env=environment,
@@ -42,7 +46,8 @@ class Package(unittest.TestCase):
         done = in_python(
             "import sys; sys.modules['torch'] = None\n"
             "import canzona\n"
-            "print(canzona.plan('qwen3-0.6b', mesh='dp=2').json['num_matrices'])\n"
+            "plan = canzona.plan('qwen3-0.6b', mesh='dp=2')\n"
+            "print(plan.json['num_matrices'])\n"
             "print('numpy' in sys.modules)\n"
         )
         self.assertEqual(done.stdout.split(), ["196", "False"], done.stderr)
@@ -88,7 +93,10 @@ class Package(unittest.TestCase):
 class Plans(unittest.TestCase):
     def test_plan_of_a_preset(self):
         plan = canzona.plan(
-            "qwen3-0.6b", mesh={"dp": 2}, layers=2, rule_option={"preset": "torch"}
+            "qwen3-0.6b",
+            mesh={"dp": 2},
+            layers=2,
+            rule_option={"preset": "torch"},
         )
         self.assertEqual(plan.json["rule"]["options"]["preset"], "torch")
         self.assertEqual(plan.digest, plan.decisions["digest"])
@@ -180,7 +188,10 @@ class Steps(unittest.TestCase):
 
     def test_rules_with_states_at_the_owner(self):
         for rule in ("soap", "shampoo"):
-            groups = [{"rule": rule, "options": {"device": "cpu"}}, ranks.GROUPS[1]]
+            groups = [
+                {"rule": rule, "options": {"device": "cpu"}},
+                ranks.GROUPS[1],
+            ]
             alone = ranks.train(MODEL, groups, ranks.rows(1), rates=RATES)
             apart = ranks.train(MODEL, groups, ranks.rows(2), rates=RATES)
             with self.subTest(rule=rule):
@@ -202,7 +213,10 @@ class Steps(unittest.TestCase):
                 g = ranks.number("bias", i, step)
                 m[i] = beta1 * m[i] + (1 - beta1) * g
                 v[i] = beta2 * v[i] + (1 - beta2) * g * g
-                mean, square = m[i] / (1 - beta1**step), v[i] / (1 - beta2**step)
+                mean, square = (
+                    m[i] / (1 - beta1**step),
+                    v[i] / (1 - beta2**step),
+                )
                 weights[i] -= RATES[1] * decay * weights[i]
                 weights[i] -= RATES[1] * mean / (square**0.5 + epsilon)
         for ours, theirs in zip(ranks.whole([memory])["bias"], weights):
@@ -219,7 +233,10 @@ class Steps(unittest.TestCase):
 
     def test_gradients_of_different_tensors_change_nothing(self):
         memories = ranks.make_ranks(MODEL, ranks.GROUPS, ranks.replicas(2))
-        gradients = [memories[0].gradients(1), memories[1].gradients(1, ("bias",))]
+        gradients = [
+            memories[0].gradients(1),
+            memories[1].gradients(1, ("bias",)),
+        ]
         ranks.take_step(memories, 1, RATES, gradients=gradients)
         for memory in memories:
             self.assertEqual(memory.step.outcome().unlike, 1)
@@ -232,7 +249,9 @@ class Steps(unittest.TestCase):
         ranks.take_step(memories, 1, RATES, gradients=gradients)
         for memory in memories:
             outcome = memory.step.outcome()
-            self.assertEqual((outcome.skipped, outcome.nonfinite_tensor), (1, 1))
+            self.assertEqual(
+                (outcome.skipped, outcome.nonfinite_tensor), (1, 1)
+            )
         self.assertEqual(ranks.whole(memories), ranks.first_weights(MODEL))
 
     def test_the_norm_counts_every_element_once(self):
@@ -263,9 +282,13 @@ class Steps(unittest.TestCase):
     def test_lists_of_the_wrong_length_are_refused(self):
         (memory,) = ranks.make_ranks(MODEL, ranks.GROUPS, ranks.rows(1))
         step, tensors = memory.step, len(MODEL)
-        with self.assertRaisesRegex(canzona.UsageError, "4 addresses, expected 5"):
+        with self.assertRaisesRegex(
+            canzona.UsageError, "4 addresses, expected 5"
+        ):
             step.begin([0] * 4, [1] * tensors, RATES)
-        with self.assertRaisesRegex(canzona.UsageError, "rates: 1 values, expected 2"):
+        with self.assertRaisesRegex(
+            canzona.UsageError, "rates: 1 values, expected 2"
+        ):
             step.begin([0] * tensors, [1] * tensors, [0.1])
         with self.assertRaisesRegex(canzona.UsageError, "weights: 0 addresses"):
             step.bind([], [], [], 0, 0)

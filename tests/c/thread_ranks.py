@@ -102,7 +102,9 @@ def places(shape, box):
     found = [0]
     for dim, length in enumerate(shape):
         found = [
-            at * length + first[dim] + i for at in found for i in range(count[dim])
+            at * length + first[dim] + i
+            for at in found
+            for i in range(count[dim])
         ]
     return found
 
@@ -147,7 +149,9 @@ class RankMemory:
         ]
         self.states = [array("f", bytes(4 * n)) for n in described["memories"]]
         self._begin_states(described)
-        self._slots = array("B", bytes(self.element * described["slot_elements"] or 1))
+        self._slots = array(
+            "B", bytes(self.element * described["slot_elements"] or 1)
+        )
         self.numbers = array("q", [0] * NUMBERS)
         self.bind()
 
@@ -176,7 +180,9 @@ class RankMemory:
     def gradients(self, step, missing=()):
         """By tensor; None of those that have no gradient."""
         return [
-            None if name in missing else array("f", [number(name, p, step) for p in mine])
+            None
+            if name in missing
+            else array("f", [number(name, p, step) for p in mine])
             for name, mine in zip(self.model, self.places)
         ]
 
@@ -253,7 +259,8 @@ def on_all(memories, work):
 def make_ranks(model, groups, layout, **options):
     plan = PlacedPlan(request_of(model, groups, layout, **options))
     return [
-        RankMemory(plan, rank, model, layout) for rank in range(len(layout([1])))
+        RankMemory(plan, rank, model, layout)
+        for rank in range(len(layout([1])))
     ]
 
 
