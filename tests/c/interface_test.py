@@ -317,6 +317,15 @@ class Steps(unittest.TestCase):
         self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
         ranks.take_step([memory], 1, RATES)
 
+    def test_a_plan_goes_on_in_a_forked_child(self):
+        request = ranks.request_of(MODEL, ranks.GROUPS, ranks.rows(2))
+        plan = canzona.PlacedPlan(request)
+        explained = plan.explain(rank=0)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if plan.explain(rank=0) == explained else 1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+
     def test_plans_travel_between_processes(self):
         request = ranks.request_of(MODEL, ranks.GROUPS, ranks.rows(2))
         plan = canzona.PlacedPlan(request)
