@@ -319,25 +319,20 @@ void flush_denormals() { set_arithmetic(arithmetic() | (1u << 24)); }
 #endif
 
 #if defined(__x86_64__) || defined(__aarch64__)
+void give_denormal_gradients(Trial& trial) {
+  const float tiny = std::numeric_limits<float>::denorm_min();
+  for (auto& values : trial.gradients)
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = tiny * static_cast<float>(1000 + i);
+}
+
 TEST(CStep, ComputesDenormalNumbersThoughItsCallerFlushesThem) {
-  const auto run = [](Trial& trial) {
-    const float tiny = std::numeric_limits<float>::denorm_min();
-    for (auto& values : trial.gradients)
-      for (size_t i = 0; i < values.size(); ++i)
-        values[i] = tiny * static_cast<float>(1000 + i);
-    ASSERT_EQ(trial.bind(), 0);
-    ASSERT_EQ(trial.take(1), 0);
-  };
-  Trial plain(kOneRank, 2);
-  run(plain);
+  Trial plain(kOneRank, 2), flushed(kOneRank, 2);
+  give_denormal_gradients(plain);
+  give_denormal_gradients(flushed);
+  ASSERT_EQ(plain.bind(), 0);
+  ASSERT_EQ(plain.take(1), 0);
   const uint64_t before = arithmetic();
-  Trial flushed(kOneRank, 2);
-  {
-    const float tiny = std::numeric_limits<float>::denorm_min();
-    for (auto& values : flushed.gradients)
-      for (size_t i = 0; i < values.size(); ++i)
-        values[i] = tiny * static_cast<float>(1000 + i);
-  }
   flush_denormals();
   const uint64_t asked_for = arithmetic();
   const bool worked = flushed.bind() == 0 && flushed.take(1) == 0;
