@@ -87,6 +87,9 @@ class RuleFacts {
   virtual std::string algorithm(MatrixShape shape) const = 0;
   // False: the rule is element-wise and needs no owner (AdamW).
   virtual bool needs_whole_matrix() const { return true; }
+  // True: states that live with the shard change when an update is applied;
+  // false: when it is prepared.
+  virtual bool applies_to_states() const { return false; }
   // Refreshes happen every `period` steps, spread over `phases` of them.
   virtual int period() const { return 1; }
   virtual int phases() const { return 1; }

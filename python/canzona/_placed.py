@@ -61,10 +61,6 @@ class PlacedPlan:
         """SHA-256 of request and decisions."""
         return self._text("canzona_plan_digest")
 
-    @cached_property
-    def num_groups(self) -> int:
-        return len(self.json["groups"])
-
     def explain(self, rank: int | None = None) -> str:
         """What a rank does in a step, in words; without one, the whole plan."""
         return self._text("canzona_plan_explain", -1 if rank is None else rank)

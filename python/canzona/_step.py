@@ -157,7 +157,7 @@ class Step:
         tensors = len(self.layout["tensors"])
         self._gradients = _Gradients(tensors)
         self._steps = _Numbers("q", tensors, "steps")
-        self._rates = _Numbers("d", plan.num_groups, "rates")
+        self._rates = _Numbers("d", self.layout["num_groups"], "rates")
         self._bound: tuple[_Addresses, ...] = ()
         self._outcome = Outcome()
 

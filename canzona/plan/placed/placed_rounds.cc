@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
@@ -41,22 +40,19 @@ class OpenRounds {
     const size_t n = rounds_.size();
     auto& work = work_[item.owner];
     work.resize(n, 0);
-    std::vector<size_t> order(n);
-    std::iota(order.begin(), order.end(), size_t{0});
     const auto key = [&](size_t r) {
       return std::pair(round_fullness(r, n, work[r], item.work),
                        rounds_[r].pieces);
     };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return key(a) < key(b); });
-    for (const size_t r : order) {
-      if (!has_room(rounds_[r], item)) continue;
-      put(rounds_[r], item);
-      work[r] += item.work;
-      round = r;
-      return true;
-    }
-    return false;
+    size_t best = n;
+    for (size_t r = 0; r < n; ++r)
+      if ((best == n || key(r) < key(best)) && has_room(rounds_[r], item))
+        best = r;
+    if (best == n) return false;
+    put(rounds_[best], item);
+    work[best] += item.work;
+    round = best;
+    return true;
   }
 
  private:

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "canzona/base/index.h"
-#include "canzona/plan/schedule/pools.h"
 
 namespace canzona {
 namespace {
@@ -193,7 +192,8 @@ void RankEntries::add_stage(const ExchangeStage& stage) {
     step_.back().slot.slot = stage.round % kSlots;
 }
 
-std::vector<ExchangeStage> exchange_order(int32_t num_rounds) {
+std::vector<ExchangeStage> exchange_order(int32_t num_rounds,
+                                          int32_t num_slots) {
   std::vector<ExchangeStage> order;
   int32_t num_sent = 0, num_applied = 0;
   const auto apply_until = [&](int32_t end) {
@@ -202,7 +202,7 @@ std::vector<ExchangeStage> exchange_order(int32_t num_rounds) {
   };
   const auto send_until = [&](int32_t last) {
     for (; num_sent < num_rounds && num_sent <= last; ++num_sent) {
-      apply_until(num_sent - kSlots + 1);
+      apply_until(num_sent - num_slots + 1);
       order.push_back({EntryKind::kPrepare, Purpose::kNone, num_sent});
       order.push_back(
           {EntryKind::kAllToAll, Purpose::kGatherMatrices, num_sent});

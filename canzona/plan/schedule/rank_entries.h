@@ -15,18 +15,21 @@
 #include <vector>
 
 #include "canzona/plan/schedule/entry.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rounds.h"
 
 namespace canzona {
 
 // The stages of a step of so many rounds, in order: two gathers ahead of each
-// transform, and a slot is used again when its round is applied.
+// transform, and a slot is used again when its round is applied. A slot more
+// than four lets a round be applied one transform later.
 struct ExchangeStage {
   EntryKind kind;  // kPrepare, kAllToAll, kTransform or kApply
   Purpose purpose = Purpose::kNone;
   int32_t round = 0;
 };
-std::vector<ExchangeStage> exchange_order(int32_t num_rounds);
+std::vector<ExchangeStage> exchange_order(
+    int32_t num_rounds, int32_t num_slots = kExchangeSlots);
 
 class RankEntries {
  public:

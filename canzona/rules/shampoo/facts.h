@@ -36,6 +36,7 @@ class ShampooFacts final : public RuleFacts {
       const std::vector<int64_t>& dims) const override;
   RuleWork work(MatrixShape shape) const override;
   std::string algorithm(MatrixShape shape) const override;
+  bool applies_to_states() const override { return true; }
   int period() const override { return options_.refresh.period; }
   int phases() const override { return options_.refresh.phases; }
 

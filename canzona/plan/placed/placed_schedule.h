@@ -1,0 +1,178 @@
+// What one rank does in a step on storage that is given (placed_plan.h), in
+// order, and where everything lies; made from the plan alone, before any memory
+// is touched.
+//
+//   const PlacedSchedule schedule = make_placed_schedule(plan, rank, width);
+//   for (const PlacedAction& action : schedule.actions) …
+//
+// *Rounds.* The rounds of all classes have one order, that of the classes; a
+// rank does those of the classes whose lines it is in. In a round this rank
+// works in one slot, whose areas are, in elements of the wire,
+//
+//   W  fields of the matrices that it owns, by the rank of its line that sends
+//      them; its own pieces last
+//   X  updates of those pieces by receiver; where all matrices have one field
+//      the same memory as W
+//   S  fields of its own pieces of other ranks' matrices, by owner
+//   U  updates of its pieces: of matrices that its own line owns by owner, its
+//      own last, in the place of S; then of those that each other line owns
+//
+// A piece's fields follow each other. The gather moves S to the owners' W, the
+// scatter X to U, both by one all-to-all over the line in which what stays does
+// not take part (a split of 0). Where tensors have replicas, each rank of a set
+// then broadcasts over the set what its own line owns: one block of U per line.
+//
+// *Order.* gather(k+2), gather(k+1) ‖ transform(k) ‖ scatter(k−1), as of the
+// runtime's own steps (schedule/rank_entries.h); updates that go to replicas
+// are broadcast one transform after they were scattered, and have a slot more.
+// Elements and matrices that no piece of moves are updated while the first
+// round is gathered. The order is that of one list for all ranks, of which each
+// rank has its part: so ranks that issue in this order never wait in a circle.
+//
+// *Shared states.* With share_states, states of matrices that live with the
+// shard are at the owner's line alone, unless applying an update needs them. An
+// element-wise tensor with replicas has a line and a round: ranks of that line
+// update it, and broadcast its new weights, in fp32, at the end of their block.
+//
+// Values; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/plan/placed/placed_plan.h"
+#include "canzona/plan/schedule/ranges.h"
+#include "canzona/plan/schedule/rounds.h"
+
+namespace canzona {
+
+// A rectangle of a matrix, row after row in memory of one rank.
+struct PlacedPiece : Rectangle {
+  int32_t matrix = 0;
+  int64_t at = 0;  // element of the rank's storage of the tensor
+};
+// By first row and column. `matrix` is a number of the plan.
+std::vector<PlacedPiece> placed_pieces(const PlacedPlan& plan, int32_t matrix,
+                                       int32_t rank);
+// The elements that a rank stores of a tensor.
+int64_t stored_elements(const PlacedPlan& plan, int32_t tensor, int32_t rank);
+// Memory for states, which the caller provides: fp32, `elements` each.
+struct PlacedState {
+  std::string name;
+  int32_t tensor = 0;
+  int32_t matrix = -1;         // of the plan; -1: it lies like the weights
+  std::vector<int64_t> shape;  // of the rank's box, flat if it has several
+  Initially initially = Initially::kZero;
+  int32_t memory = 0;  // number of the memory that it lies in
+  int64_t at = 0;      // element of that memory
+  // The elements that are brought up to date here, by place in the rank's
+  // storage. All of them, unless states are shared.
+  std::vector<Extent> kept = {};
+
+  int64_t elements() const;
+};
+
+struct PreparedPiece : PlacedPiece {
+  int64_t to = -1;  // element of the slots; -1: for the states alone
+};
+struct AppliedPiece : PlacedPiece {
+  int64_t from = 0;  // element of the slots
+};
+
+// A matrix that this rank transforms: where its fields and updates lie in the
+// slots, or, if it is local, in the rank's storage.
+struct OwnedMatrix {
+  int32_t matrix = 0;
+  std::vector<SlotRectangle> fields;
+  std::vector<SlotRectangle> updates;
+  std::vector<PlacedPiece> pieces;
+};
+// Matrices of equal shape, phase, group and dtype. Their states at the owner
+// lie one after another in one memory per state.
+struct PlacedBatch {
+  int32_t group = 0;
+  ParameterDtype dtype = ParameterDtype::kFp32;
+  std::vector<int64_t> dims;
+  int32_t phase = 0;
+  std::vector<OwnedMatrix> members;
+  std::vector<int32_t> states;  // memories, in the order of the rule's facts
+};
+
+// An element-wise tensor on this rank. New weights on their way between
+// replicas are fp32, whatever the wire.
+struct ElementTensor {
+  int32_t tensor = 0;
+  int64_t count = 0;
+  int64_t at = -1;  // element of the slots, where it is shared
+};
+
+struct PlacedRound {
+  int32_t number = 0;  // among the rounds of all classes
+  std::vector<PreparedPiece> prepared;
+  std::vector<PlacedBatch> batches;
+  std::vector<ElementTensor> shared;  // updated here, then broadcast
+  std::vector<AppliedPiece> applied;
+  std::vector<ElementTensor> taken;  // updated by another replica
+};
+
+struct PlacedAction {
+  enum class Kind {
+    // Compute; `item` is a place in `rounds`, -1 for the last two.
+    kPrepare,
+    kTransform,
+    kApply,
+    kElements,
+    kLocal,
+    // Collectives over a group, on the slots; counts and offsets in elements of
+    // the wire.
+    kAllToAll,
+    kBroadcast,
+    // Until action `item` has ended.
+    kWait,
+  };
+  Kind kind = Kind::kPrepare;
+  int32_t item = -1;
+  std::string label;                  // "gather round 3"
+  std::vector<int32_t> tensors = {};  // that it works on, ascending
+
+  int32_t group = -1;                 // number of the group
+  int64_t send_at = 0;                // of an all-to-all
+  std::vector<int64_t> send = {};     // by rank of the group
+  int64_t receive_at = 0;             // of an all-to-all, or of a broadcast
+  std::vector<int64_t> receive = {};  // by rank of the group
+  int32_t root = -1;                  // of a broadcast, a rank of the world
+  int64_t count = 0;                  // of a broadcast
+
+  bool is_compute() const { return kind < Kind::kAllToAll; }
+};
+std::string_view to_string(PlacedAction::Kind kind);  // "compute", …
+
+struct PlacedSchedule {
+  int32_t rank = 0;
+  // Groups of ranks that actions name: the same list on every rank, each group
+  // of two or more ranks, ascending.
+  std::vector<std::vector<int32_t>> groups;
+  std::vector<PlacedAction> actions;
+
+  std::vector<int64_t> memories;                // elements of each
+  std::vector<PlacedState> states;              // by tensor, then by matrix
+  std::vector<std::vector<int32_t>> states_of;  // with the shard, by tensor
+
+  int64_t slot_elements = 0;  // of the wire, of all slots together
+  std::vector<PlacedRound> rounds;
+  std::vector<PlacedBatch> local;
+  std::vector<ElementTensor> elements;  // that no round has
+
+  // By tensor: the parts of this rank's storage that it counts in sums over the
+  // whole model. Of replicas the first does.
+  std::vector<std::vector<Extent>> counted;
+};
+
+// `width`: of a batch, at most (Engine::batch_width). UsageError if there is no
+// such rank.
+PlacedSchedule make_placed_schedule(const PlacedPlan& plan, int32_t rank,
+                                    int64_t width);
+
+}  // namespace canzona

@@ -1,0 +1,492 @@
+#include "canzona/plan/placed/placed_schedule.h"
+
+#include <gmock/gmock.h>
+
+#include <map>
+#include <set>
+
+#include "canzona/base/error.h"
+#include "canzona/base/index.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/placed/test_placed.h"
+
+namespace canzona::placed_schedule_test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using Kind = PlacedAction::Kind;
+
+// The first is the documentation, executed: two ranks with half of a matrix
+// each, which rank 1 owns.
+TEST(PlacedSchedule, GathersPiecesToTheOwnerAndScattersUpdates) {
+  PlacedPlan plan = plan_by_lot(
+      placed_request("muon", {{"w", {4, 3}}}, {{.dim = 0, .size = 2}}), 1);
+  plan.matrices[0].owner = 1;
+  const PlacedSchedule first = make_placed_schedule(plan, 0, 1);
+  const PlacedSchedule second = make_placed_schedule(plan, 1, 1);
+  std::vector<std::string> labels;
+  for (const PlacedAction& action : second.actions)
+    labels.push_back(action.label);
+  EXPECT_THAT(labels, ElementsAre("prepare round 0", "gather round 0",
+                                  "wait for gather round 0",
+                                  "transform round 0", "scatter round 0",
+                                  "wait for scatter round 0", "apply round 0"));
+  EXPECT_THAT(first.groups, ElementsAre(ElementsAre(0, 1)));
+  EXPECT_THAT(first.actions[1].send, ElementsAre(0, 6));
+  EXPECT_THAT(first.actions[1].receive, ElementsAre(0, 0));
+  EXPECT_THAT(second.actions[1].receive, ElementsAre(6, 0));
+  ASSERT_EQ(second.states.size(), 1U);
+  EXPECT_EQ(second.states[0].name, "momentum");
+  EXPECT_THAT(second.states[0].shape, ElementsAre(2, 3));
+}
+
+TEST(PlacedSchedule, NamesARankThatThereIsNot) {
+  const PlacedPlan plan = plan_by_lot(
+      placed_request("muon", {{"w", {4, 3}}}, {{.dim = 0, .size = 2}}), 1);
+  try {
+    make_placed_schedule(plan, 2, 1);
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rank 2 of a plan for 2 ranks"));
+  }
+}
+
+// Ranks whose slots hold names of elements in the place of numbers. Each rank
+// has one thread, which waits in every collective until all of its ranks have
+// come; what is on its way is not touched before somebody has waited for it.
+class Players {
+ public:
+  Players(const PlacedPlan& plan, int64_t width) : plan_(plan) {
+    for (int32_t r = 0; r < plan.world; ++r) {
+      Player& p = players_.emplace_back();
+      p.schedule = make_placed_schedule(plan, r, width);
+      p.slots.assign(index(p.schedule.slot_elements), kNothing);
+    }
+  }
+
+  void play() {
+    while (step()) {
+    }
+    for (const Player& p : players_) {
+      ASSERT_EQ(p.next, p.schedule.actions.size())
+          << "rank " << p.schedule.rank << " waits for ever in "
+          << p.schedule.actions[p.next].label;
+      EXPECT_TRUE(p.flying.empty()) << "not waited for";
+    }
+    expect_all_done();
+  }
+
+ private:
+  static constexpr int64_t kNothing = -1;
+  struct Range {
+    int64_t first = 0, count = 0;
+    bool meets(const Range& other) const {
+      return first < other.first + other.count && other.first < first + count &&
+             count > 0 && other.count > 0;
+    }
+  };
+  struct Flight {
+    std::vector<Range> read, written;
+  };
+  struct Player {
+    PlacedSchedule schedule;
+    std::vector<int64_t> slots;
+    size_t next = 0;
+    std::map<int32_t, Flight> flying;  // by action
+    // Elements of the rank's storage that were applied, by tensor.
+    std::map<int32_t, std::multiset<int64_t>> applied;
+    std::set<int32_t> transformed;
+    std::map<int32_t, std::multiset<int64_t>> prepared;
+  };
+
+  // A name for element (i, j) of a matrix; updates are field 7.
+  static int64_t name(int32_t m, int64_t i, int64_t j, int64_t field) {
+    return ((int64_t{m} * 512 + i) * 512 + j) * 8 + field;
+  }
+  static constexpr int64_t kUpdate = 7;
+  int fields(int32_t m) const {
+    const PlacedGroup& g = plan_.groups[index(
+        plan_.tensors[index(plan_.matrices[index(m)].tensor)].group)];
+    return make_rule_facts(g.rule, g.options)->gather_fields();
+  }
+
+  bool step() {
+    bool moved = false;
+    for (Player& p : players_)
+      while (p.next < p.schedule.actions.size()) {
+        const PlacedAction& a = p.schedule.actions[p.next];
+        if (a.kind == Kind::kAllToAll || a.kind == Kind::kBroadcast) break;
+        a.kind == Kind::kWait ? wait(p, a) : compute(p, a);
+        ++p.next;
+        moved = true;
+      }
+    for (Player& p : players_) moved = meet(p) || moved;
+    return moved;
+  }
+
+  void wait(Player& p, const PlacedAction& a) {
+    ASSERT_LT(a.item, static_cast<int32_t>(p.next));
+    EXPECT_EQ(p.flying.erase(a.item), 1U) << a.label;
+  }
+
+  // Carries a collective out if all of its ranks have come to it.
+  bool meet(Player& p) {
+    if (p.next >= p.schedule.actions.size()) return false;
+    const PlacedAction& mine = p.schedule.actions[p.next];
+    if (mine.group < 0) return false;
+    const auto& ranks = p.schedule.groups[index(mine.group)];
+    EXPECT_EQ(std::ranges::count(ranks, p.schedule.rank), 1);
+    std::vector<Player*> all;
+    for (int32_t r : ranks) {
+      Player& other = players_[index(r)];
+      if (other.next >= other.schedule.actions.size()) return false;
+      const PlacedAction& a = other.schedule.actions[other.next];
+      if (a.group != mine.group || a.kind != mine.kind) return false;
+      EXPECT_EQ(a.label, mine.label);
+      all.push_back(&other);
+    }
+    mine.kind == Kind::kAllToAll ? all_to_all(all) : broadcast(all);
+    for (Player* one : all) ++one->next;
+    return true;
+  }
+
+  void issue(Player& p, Flight flight) {
+    for (const auto& [action, other] : p.flying) {
+      for (const Range& w : flight.written) {
+        for (const Range& r : other.read) EXPECT_FALSE(w.meets(r));
+        for (const Range& r : other.written) EXPECT_FALSE(w.meets(r));
+      }
+      for (const Range& r : flight.read)
+        for (const Range& w : other.written) EXPECT_FALSE(r.meets(w));
+    }
+    p.flying[static_cast<int32_t>(p.next)] = std::move(flight);
+  }
+
+  void all_to_all(const std::vector<Player*>& all) {
+    const auto at = [](const Player* p) -> const PlacedAction& {
+      return p->schedule.actions[p->next];
+    };
+    bool any = false;
+    for (size_t to = 0; to < all.size(); ++to) {
+      Player& receiver = *all[to];
+      ASSERT_EQ(at(&receiver).receive.size(), all.size());
+      int64_t place = at(&receiver).receive_at;
+      int64_t sent = 0, received = 0;
+      for (size_t from = 0; from < all.size(); ++from) {
+        const int64_t count = at(all[from]).send[to];
+        ASSERT_EQ(count, at(&receiver).receive[from]);
+        if (from == to) {
+          EXPECT_EQ(count, 0);
+        }
+        any = any || count > 0;
+        int64_t source = at(all[from]).send_at;
+        for (size_t i = 0; i < to; ++i) source += at(all[from]).send[i];
+        for (int64_t i = 0; i < count; ++i)
+          receiver.slots.at(index(place + i)) =
+              all[from]->slots.at(index(source + i));
+        place += count;
+        received += count;
+        sent += at(&receiver).send[from];
+      }
+      issue(receiver, {{{at(&receiver).send_at, sent}},
+                       {{at(&receiver).receive_at, received}}});
+    }
+    EXPECT_TRUE(any) << "an exchange of nothing";
+  }
+
+  void broadcast(const std::vector<Player*>& all) {
+    const PlacedAction& a = all[0]->schedule.actions[all[0]->next];
+    const Player& root = players_[index(a.root)];
+    const PlacedAction& from = root.schedule.actions[root.next];
+    EXPECT_GT(a.count, 0);
+    for (Player* p : all) {
+      const PlacedAction& to = p->schedule.actions[p->next];
+      ASSERT_EQ(to.root, a.root);
+      ASSERT_EQ(to.count, a.count);
+      const bool sends = to.root == p->schedule.rank;
+      for (int64_t i = 0; i < to.count; ++i)
+        p->slots.at(index(to.receive_at + i)) =
+            root.slots.at(index(from.receive_at + i));
+      const Range range{to.receive_at, to.count};
+      issue(*p, sends ? Flight{{range}, {}} : Flight{{}, {range}});
+    }
+  }
+
+  int64_t read(Player& p, int64_t at) {
+    for (const auto& [action, flight] : p.flying)
+      for (const Range& w : flight.written)
+        EXPECT_FALSE(w.meets({at, 1})) << "read before it has come";
+    return p.slots.at(index(at));
+  }
+  void write(Player& p, int64_t at, int64_t value) {
+    for (const auto& [action, flight] : p.flying)
+      for (const auto* ranges : {&flight.read, &flight.written})
+        for (const Range& r : *ranges)
+          EXPECT_FALSE(r.meets({at, 1})) << "written while on its way";
+    p.slots.at(index(at)) = value;
+  }
+
+  void compute(Player& p, const PlacedAction& a) {
+    if (a.kind == Kind::kElements)
+      for (const ElementTensor& e : p.schedule.elements)
+        for (int64_t i = 0; i < e.count; ++i) p.applied[e.tensor].insert(i);
+    if (a.kind == Kind::kLocal)
+      for (const PlacedBatch& batch : p.schedule.local)
+        for (const OwnedMatrix& one : batch.members) {
+          EXPECT_TRUE(p.transformed.insert(one.matrix).second);
+          for (const PlacedPiece& piece : one.pieces) apply(p, piece);
+        }
+    if (a.item < 0) return;
+    const PlacedRound& round = p.schedule.rounds[index(a.item)];
+    if (a.kind == Kind::kPrepare) prepare(p, round);
+    if (a.kind == Kind::kTransform) transform(p, round);
+    if (a.kind != Kind::kApply) return;
+    for (const AppliedPiece& piece : round.applied) {
+      for (int64_t i = 0; i < piece.num_rows; ++i)
+        for (int64_t j = 0; j < piece.num_cols; ++j)
+          ASSERT_EQ(read(p, piece.from + i * piece.num_cols + j),
+                    name(piece.matrix, piece.first_row + i, piece.first_col + j,
+                         kUpdate));
+      apply(p, piece);
+    }
+    const int64_t wide = plan_.options.wire == WireDtype::kBf16 ? 2 : 1;
+    for (const ElementTensor& e : round.shared)
+      for (int64_t i = 0; i < e.count; ++i) p.applied[e.tensor].insert(i);
+    for (const ElementTensor& e : round.taken)
+      for (int64_t i = 0; i < e.count; ++i) {
+        for (int64_t w = 0; w < wide; ++w)
+          ASSERT_EQ(read(p, e.at + i * wide + w), -2 - e.tensor);
+        p.applied[e.tensor].insert(i);
+      }
+  }
+
+  void apply(Player& p, const PlacedPiece& piece) {
+    const int32_t t = plan_.matrices[index(piece.matrix)].tensor;
+    for (int64_t i = 0; i < piece.elements(); ++i)
+      p.applied[t].insert(piece.at + i);
+  }
+
+  void prepare(Player& p, const PlacedRound& round) {
+    for (const PreparedPiece& piece : round.prepared) {
+      const int32_t t = plan_.matrices[index(piece.matrix)].tensor;
+      for (int64_t i = 0; i < piece.elements(); ++i)
+        p.prepared[t].insert(piece.at + i);
+      if (piece.to < 0) continue;
+      for (int f = 0; f < fields(piece.matrix); ++f)
+        for (int64_t i = 0; i < piece.num_rows; ++i)
+          for (int64_t j = 0; j < piece.num_cols; ++j)
+            write(p, piece.to + f * piece.elements() + i * piece.num_cols + j,
+                  name(piece.matrix, piece.first_row + i, piece.first_col + j,
+                       f));
+    }
+  }
+
+  void transform(Player& p, const PlacedRound& round) {
+    for (const PlacedBatch& batch : round.batches) {
+      for (const OwnedMatrix& one : batch.members) {
+        EXPECT_TRUE(p.transformed.insert(one.matrix).second);
+        for (int f = 0; f < fields(one.matrix); ++f) {
+          std::set<std::pair<int64_t, int64_t>> seen;
+          for (const SlotRectangle& r : one.fields)
+            for (int64_t i = 0; i < r.num_rows; ++i)
+              for (int64_t j = 0; j < r.num_cols; ++j) {
+                ASSERT_EQ(
+                    read(p, r.at + f * r.field_stride + i * r.num_cols + j),
+                    name(one.matrix, r.first_row + i, r.first_col + j, f));
+                EXPECT_TRUE(
+                    seen.insert({r.first_row + i, r.first_col + j}).second);
+              }
+          EXPECT_EQ(std::ssize(seen), batch.dims[0] * batch.dims[1]);
+        }
+      }
+      // A batch is read before its updates are written, others' later.
+      for (const OwnedMatrix& one : batch.members)
+        for (const SlotRectangle& r : one.updates)
+          for (int64_t i = 0; i < r.num_rows; ++i)
+            for (int64_t j = 0; j < r.num_cols; ++j)
+              write(
+                  p, r.at + i * r.num_cols + j,
+                  name(one.matrix, r.first_row + i, r.first_col + j, kUpdate));
+    }
+    const int64_t wide = plan_.options.wire == WireDtype::kBf16 ? 2 : 1;
+    for (const ElementTensor& e : round.shared)
+      for (int64_t i = 0; i < e.count * wide; ++i)
+        write(p, e.at + i, -2 - e.tensor);
+  }
+
+  void expect_all_done() {
+    std::map<int32_t, int> owners;
+    std::vector<std::map<std::vector<int64_t>, int>> counted(
+        plan_.tensors.size());
+    for (const Player& p : players_) {
+      for (int32_t m : p.transformed) {
+        ++owners[m];
+        EXPECT_EQ(plan_.matrices[index(m)].owner, p.schedule.rank);
+      }
+      for (int32_t t = 0; t < std::ssize(plan_.tensors); ++t) {
+        const int64_t stored = stored_elements(plan_, t, p.schedule.rank);
+        const auto applied = p.applied.find(t);
+        const int64_t done =
+            applied == p.applied.end() ? 0 : std::ssize(applied->second);
+        ASSERT_EQ(done, stored);
+        for (int64_t i = 0; i < stored; ++i)
+          ASSERT_EQ(applied->second.count(i), 1U);
+      }
+    }
+    EXPECT_EQ(owners.size(), plan_.matrices.size());
+    for (const auto& [m, times] : owners) EXPECT_EQ(times, 1) << m;
+    expect_each_counted_once();
+  }
+
+  void expect_each_counted_once() const {
+    for (size_t t = 0; t < plan_.tensors.size(); ++t) {
+      int64_t counted = 0, elements = 1;
+      for (int64_t side : plan_.tensors[t].shape) elements *= side;
+      for (const Player& p : players_)
+        for (const Extent& e : p.schedule.counted[t]) counted += e.count;
+      EXPECT_EQ(counted, elements) << plan_.tensors[t].name;
+    }
+  }
+
+  const PlacedPlan& plan_;
+  std::vector<Player> players_;
+};
+
+const std::vector<NamedShape>& shapes() {
+  static const std::vector<NamedShape> all = {{"a", {8, 6}},
+                                              {"b", {7, 5}},
+                                              {"one row", {1, 9}},
+                                              {"few", {3, 4}},
+                                              {"norm", {11}},
+                                              {"stack", {3, 5, 4}},
+                                              {"qkv", {12, 5}, {6, 4, 2}},
+                                              {"one", {1, 1}},
+                                              {"tall", {13, 2}},
+                                              {"bias", {1}},
+                                              {"c", {8, 6}},
+                                              {"stacks", {2, 2, 3, 4}, {1, 2}}};
+  return all;
+}
+
+std::vector<MeshAxes> meshes() {
+  return {{},
+          {{kReplicas, 2}},
+          {{kReplicas, 3}},
+          {{kReplicas, 4}},
+          {{0, 2}},
+          {{0, 3}},
+          {{0, 4}},
+          {{-1, 3}},
+          {{-2, 2}},
+          {{kReplicas, 2}, {0, 2}},
+          {{0, 2}, {kReplicas, 2}},
+          {{0, 2}, {-1, 2}},
+          {{0, 2}, {0, 2}},
+          {{kReplicas, 2}, {0, 2}, {-1, 2}},
+          {{-1, 5}}};
+}
+
+TEST(PlacedSchedule, BringsEveryElementToItsOwnerAndBackOnce) {
+  for (const MeshAxes& mesh : meshes())
+    for (const char* rule : {"muon", "soap", "shampoo"})
+      for (uint64_t seed = 0; seed < 12; ++seed) {
+        PlacedRequest request = placed_request(rule, shapes(), mesh);
+        request.options.share_states = seed % 2 == 1;
+        request.options.wire =
+            seed % 3 == 0 ? WireDtype::kBf16 : WireDtype::kFp32;
+        const PlacedPlan plan = plan_by_lot(request, seed);
+        SCOPED_TRACE(cat(rule, ", ", world_of(mesh), " ranks, seed ", seed));
+        Players(plan, seed % 2 == 0 ? 1 : 4).play();
+        if (HasFatalFailure()) return;
+      }
+}
+
+// Some tensors on some ranks, others on others, replicas or not.
+TEST(PlacedSchedule, ServesClassesOfDifferentRanks) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    const auto lot = [&](uint64_t i, uint64_t below) {
+      return bits_at(seed, i) % below;
+    };
+    PlacedRequest request = placed_request("muon", shapes(), {{kReplicas, 6}});
+    if (lot(0, 2) == 1)
+      request.groups[0] = placed_request("soap", {}, {}).groups[0];
+    request.options.share_states = lot(1, 2) == 1;
+    const std::vector<MeshAxes> few = {{{0, 6}},
+                                       {{kReplicas, 2}, {0, 3}},
+                                       {{0, 2}, {kReplicas, 3}},
+                                       {{kReplicas, 6}},
+                                       {{-1, 2}, {0, 3}},
+                                       {{0, 3}},
+                                       {}};
+    for (size_t t = 0; t < request.tensors.size(); ++t)
+      request.tensors[t].stored =
+          boxes_on(few[lot(2 + t, few.size())], request.tensors[t].shape, 6);
+    const PlacedPlan plan = plan_by_lot(request, seed);
+    SCOPED_TRACE(cat("seed ", seed));
+    Players(plan, 3).play();
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Two boxes of one rank, which lie one after the other in its memory.
+TEST(PlacedSchedule, ServesRanksWithSeveralBoxes) {
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    PlacedRequest request =
+        placed_request("muon", {{"w", {6, 4}}, {"v", {6, 4}}}, {{0, 2}});
+    request.tensors[0].stored = {{{{4, 0}, {2, 4}}, {{0, 0}, {2, 4}}},
+                                 {{{2, 0}, {2, 4}}}};
+    request.tensors[1].stored = {{{{0, 2}, {6, 2}}, {{0, 0}, {6, 2}}}, {}};
+    const PlacedPlan plan = plan_by_lot(request, seed);
+    Players(plan, 1).play();
+    EXPECT_THAT(make_placed_schedule(plan, 0, 1).states[0].shape,
+                ElementsAre(16));
+  }
+}
+
+TEST(PlacedSchedule, KeepsSharedStatesAtOneLine) {
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    PlacedRequest request = placed_request("muon", shapes(), {{kReplicas, 3}});
+    request.options.share_states = true;
+    const PlacedPlan plan = plan_by_lot(request, seed);
+    std::vector<int64_t> kept(plan.tensors.size());
+    for (int32_t r = 0; r < 3; ++r) {
+      const PlacedSchedule schedule = make_placed_schedule(plan, r, 1);
+      std::set<int32_t> seen;
+      for (const PlacedState& state : schedule.states)
+        if (seen.insert(state.tensor).second)
+          for (const Extent& e : state.kept)
+            kept[index(state.tensor)] += e.count;
+    }
+    for (size_t t = 0; t < plan.tensors.size(); ++t) {
+      int64_t elements = 1;
+      for (int64_t side : plan.tensors[t].shape) elements *= side;
+      EXPECT_EQ(kept[t], elements) << plan.tensors[t].name;
+    }
+  }
+}
+
+// Two gathers ahead of a transform, and updates on their way behind it.
+TEST(PlacedSchedule, HasTwoGathersUnderWay) {
+  std::vector<NamedShape> many;
+  for (int i = 0; i < 12; ++i) many.push_back({cat("w", i), {4, 4}});
+  PlacedPlan plan = plan_by_lot(placed_request("muon", many, {{0, 2}}), 1);
+  for (size_t m = 0; m < plan.matrices.size(); ++m)
+    plan.matrices[m].round = static_cast<int32_t>(m);
+  plan.classes[0].num_rounds = 12;
+  const PlacedSchedule schedule = make_placed_schedule(plan, 0, 1);
+  std::set<std::string> flying;
+  for (size_t i = 0; i < schedule.actions.size(); ++i) {
+    const PlacedAction& a = schedule.actions[i];
+    if (a.kind == Kind::kAllToAll) flying.insert(a.label);
+    if (a.kind == Kind::kWait)
+      flying.erase(schedule.actions[index(a.item)].label);
+    if (a.label == "transform round 5") {
+      EXPECT_THAT(flying, ElementsAre("gather round 6", "gather round 7",
+                                      "scatter round 4"));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace canzona::placed_schedule_test
