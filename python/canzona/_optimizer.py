@@ -176,12 +176,12 @@ class MatrixOptimizer(torch.optim.Optimizer):
         known = {n for g in self.param_groups for n in g["param_names"]}
         count = len(known)
         entry = dict(param_group)
-        of = entry["params"]
-        if isinstance(of, (torch.Tensor, nn.Module)):
-            of = [of] if isinstance(of, torch.Tensor) else of
-        elif not any(isinstance(p, tuple) for p in of):
-            of = [(f"parameter{count + i}", p) for i, p in enumerate(of)]
-        entry["params"] = of
+        if not isinstance(entry["params"], (torch.Tensor, nn.Module)):
+            entry["params"] = [
+                p if isinstance(p, tuple) else (f"parameter{count + i}", p)
+                for i, p in enumerate(entry["params"])]
+        elif isinstance(entry["params"], torch.Tensor):
+            entry["params"] = [(f"parameter{count}", entry["params"])]
         for group in self._route([entry], first=False):
             super().add_param_group(group)
         if before:

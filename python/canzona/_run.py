@@ -417,7 +417,11 @@ class Run:
     def _abandon(self, found: Any) -> None:
         """Ends a step of which nothing was done yet."""
         if not isinstance(found, UsageError):
-            self._step.judge(True)
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Ends a step before its first action, which the library mentions."""
+        with contextlib.suppress(UsageError):
             self._step.end()
 
     def _judged(self) -> bool:
@@ -425,10 +429,10 @@ class Run:
         if not outcome.skipped:
             if outcome.nonfinite_tensor >= 0 and \
                     self.setup.nonfinite == "raise":
-                self._step.end()
+                self._give_up()
                 self._raise_nonfinite(outcome.nonfinite_tensor)
             return True
-        self._step.end()
+        self._give_up()
         self.skipped += 1
         if self.setup.nonfinite == "raise":
             self._raise_nonfinite(outcome.nonfinite_tensor)
