@@ -18,7 +18,6 @@ Handles<PlanHandle>& plan_handles() {
   return handles;
 }
 
-std::string placed_plan_json(const PlacedPlan&) { return "{}"; }
 std::string placed_text(const PlacedPlan&, const Ink&) { return ""; }
 std::string explain_placed_rank(const PlacedPlan&, int32_t, const Ink&) {
   return "";
@@ -56,7 +55,7 @@ canzona_plan* canzona_plan_placed(const char* json, int64_t length) {
 const char* canzona_plan_json(canzona_plan* plan) {
   return canzona::result_of([&] {
     return canzona::plan_of(plan, "canzona_plan_json")
-        ->text("json", canzona::placed_plan_json);
+        ->text("json", canzona::placed_plan_to_json);
   });
 }
 
