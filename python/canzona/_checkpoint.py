@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from ._errors import UsageError
 from ._layout import is_dtensor, local
+from ._options import refuse_switches
 from ._routing import ELEMENTS
 from ._run import Run, State
 
@@ -362,6 +363,8 @@ def load(optimizer: MatrixOptimizer, state_dict: dict[str, Any],
     groups, states = state_dict["param_groups"], state_dict["state"]
     places = _match(optimizer, groups, partly)
     _check_rules(optimizer, groups, places)
+    for group in groups:
+        refuse_switches(group, "load_state_dict()")
     wanted = {i: states[saved] for i, saved in places.items()
               if saved in states and states[saved]}
     if wanted:

@@ -234,7 +234,7 @@ def route(
         if name in given:
             pattern, rule = given[name]
             reason = f"rules= says so ('{pattern}')"
-        elif not parameter.requires_grad:
+        elif not parameter.requires_grad and parameter.grad is None:
             rule, reason = FROZEN, "requires no gradient"
         else:
             rule, reason = usual(name, shape, of, matrix_rule)
