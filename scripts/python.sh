@@ -7,8 +7,8 @@
 #   tests        what the tests in python/tests need, there, and runs them
 #   wheel        build/wheels/canzona-*.whl
 #
-# All that is compiled is compiled in build/, by `make` or by this. Further words
-# go to pytest.
+# All that is compiled is compiled in build/, by `make` or by this. Further
+# words go to pytest.
 set -eu
 cd "$(dirname "$0")/.."
 what=${1:?usage: python.sh environment | tests | wheel}
@@ -61,7 +61,7 @@ install_package() {
   isolation=
   has "$python" scikit_build_core && isolation=--no-build-isolation
   pip install --no-deps --force-reinstall $isolation . ||
-    fail "the package cannot be installed; it also works from this tree: PYTHONPATH=python"
+    fail "the package cannot be installed; PYTHONPATH=python does without"
 }
 
 make_environment() {
@@ -79,10 +79,14 @@ absolute() {
   esac
 }
 
-# Of an environment that was named only what is there is used.
+# Of an environment that was named only what is there is used. Tests of what
+# cannot be had skip.
 install_test_packages() {
   [ -n "${PYTHON:-}" ] && return 0
-  pip install -r python/tests/requirements.txt
+  while read -r package; do
+    has "$python" "$package" || pip install "$package" 2>/dev/null ||
+      say "no $package: its tests skip"
+  done <python/tests/requirements.txt
 }
 
 run_tests() {

@@ -122,5 +122,18 @@ TEST(Arena, RefusesANegativeSize) {
   EXPECT_THROW(arena.take(-1), InternalError);
 }
 
+TEST(Arena, ReservesWhatItIsTold) {
+  Arena arena;
+  arena.reserve(int64_t{3} << 20);
+  const int64_t reserved = arena.reserved();
+  EXPECT_GE(reserved, int64_t{3} << 20);
+  {
+    const Arena::Scope scope(arena);
+    arena.take(int64_t{2} << 20);
+  }
+  arena.reserve(10);
+  EXPECT_EQ(arena.reserved(), reserved);
+}
+
 }  // namespace
 }  // namespace canzona::arena_test

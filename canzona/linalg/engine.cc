@@ -110,6 +110,23 @@ void Engine::judge(GradientNumbers* numbers) {
   numbers->skip = numbers->largest >= kInfinityBits ? 1 : 0;
 }
 
+void Engine::judge_shared(GradientNumbers* numbers, const int64_t* shared,
+                          int64_t least) {
+  judge_by_shared(*numbers, shared, least);
+}
+
+void Engine::split_squares(int64_t* limbs, const GradientNumbers* numbers) {
+  split_into_limbs(limbs, numbers->squares);
+}
+
+void Engine::join_squares(GradientNumbers* numbers, const int64_t* limbs) {
+  join_limbs(numbers->squares, limbs);
+}
+
+void Engine::put_numbers(int64_t* to, std::span<const int64_t> numbers) {
+  std::ranges::copy(numbers, to);
+}
+
 void Engine::add_squares(GradientNumbers* numbers,
                          std::span<const Stretch> runs) {
   if (numbers->largest == 0 || numbers->largest >= kInfinityBits) return;

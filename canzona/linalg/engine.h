@@ -118,6 +118,12 @@ class Engine {
   // nobody waits for it where the work is being repeated.
   virtual void if_zero(const int32_t* flag,
                        const std::function<void()>& work) = 0;
+  // The same for element-wise calls (copies, conversions, stages, set_zero,
+  // find_nonfinite), each of which looks at the number itself. Nobody waits,
+  // nothing is captured, and the memory may be another each time.
+  virtual void guard(const int32_t* flag, const std::function<void()>& work) {
+    if_zero(flag, work);
+  }
 
   // The time that the device spent on the calls of `work`, by their kind,
   // longest first. Nothing where only the clock of this process could tell.
@@ -179,14 +185,14 @@ class Engine {
   virtual bool all_finite(ConstRun run, int64_t count) = 0;
   virtual void finite(ConstMatrices a, std::span<bool> results) = 0;
   // *first = 1 + the number of the first run with a value that is not finite,
-  // 0 if there is none; in the engine's memory.
+  // 0 if there is none; in the engine's memory. Runs may be of bf16.
   struct Stretch {
     ConstRun run{};
     int64_t count = 0;
   };
   virtual void find_nonfinite(int32_t* first,
                               std::span<const Stretch> runs) = 0;
-  // Over runs of fp32, the same whatever the order and the cuts. The bits of
+  // Over runs of fp32 or bf16, the same whatever the order and the cuts. The bits of
   // the largest |x| as an unsigned number, so that a NaN is above infinity and
   // that above all others; 0 for nothing.
   virtual uint32_t largest_bits(std::span<const Stretch> runs) = 0;
@@ -215,13 +221,23 @@ class Engine {
   virtual void raise(int64_t* number, const int64_t* other);
   // Says whether to skip.
   virtual void judge(GradientNumbers* numbers);
+  // The same by what the largest of all ranks are (gradient_numbers.h), which become
+  // those of this one; skips if `largest` is at least `least`.
+  virtual void judge_shared(GradientNumbers* numbers, const int64_t* shared,
+                            int64_t least);
   // Adds to the squares, whose exponent follows from `largest`; nothing if that
   // is 0 or not finite.
   virtual void add_squares(GradientNumbers* numbers,
                            std::span<const Stretch> runs);
+  // The squares as four limbs of 32 bits, the lowest first, which ranks may add
+  // one by one, and back, with what limbs have to carry then.
+  virtual void split_squares(int64_t* limbs, const GradientNumbers* numbers);
+  virtual void join_squares(GradientNumbers* numbers, const int64_t* limbs);
+  // A few numbers of this process, for which nobody waits.
+  virtual void put_numbers(int64_t* to, std::span<const int64_t> numbers);
   // The norm, and the factor; 1 where the step is skipped.
   virtual void clip(GradientNumbers* numbers, double limit);
-  // x = *factor·x, as by scale(), for fp32.
+  // x = *factor·x, as by scale(), for fp32; bf16 is rounded to nearest.
   virtual void scale_by(Run run, const double* factor, int64_t count);
 
   // values[j] = Σ_i a[i,j]·b[i,j]; values is count x 1 x cols.
@@ -230,7 +246,7 @@ class Engine {
 
   // Whole-matrix element-wise work. A span has one scalar per matrix.
   virtual void copy(Matrices to, ConstMatrices from) = 0;
-  // The same between fp32 and fp64, rounded to nearest.
+  // The same between fp32 and fp64, or fp32 and bf16, rounded to nearest.
   virtual void convert(Matrices to, ConstMatrices from) = 0;
   virtual void set_identity(Matrices a, std::span<const double> diagonals) = 0;
   void set_identity(Matrices a, double diagonal);  // rest is 0

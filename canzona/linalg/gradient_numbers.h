@@ -11,6 +11,12 @@
 // Pure; any thread may call.
 #pragma once
 
+#ifdef __CUDACC__
+#define CANZONA_EVERYWHERE __host__ __device__
+#else
+#define CANZONA_EVERYWHERE
+#endif
+
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -35,6 +41,38 @@ struct GradientNumbers {
   int32_t unused = 0;
 };
 
+// Where ranks reduce numbers by themselves, each contributes to a maximum:
+// [0] its `largest`, [1] a number that all are to have in common, [2] the
+// negative of that. If they do not, `largest` becomes this.
+inline constexpr int64_t kUnlikeCode = INT64_MAX;
+
+CANZONA_EVERYWHERE inline void judge_by_shared(GradientNumbers& numbers,
+                                               const int64_t* shared,
+                                               int64_t least) {
+  const bool alike = shared[1] == -shared[2];
+  numbers.largest = alike ? shared[0] : kUnlikeCode;
+  numbers.skip = numbers.largest >= least ? 1 : 0;
+}
+
+// A number of 128 bits as four limbs, each in a word of its own, and back.
+CANZONA_EVERYWHERE inline void split_into_limbs(int64_t* limbs,
+                                                const uint64_t* number) {
+  for (int i = 0; i < 4; ++i)
+    limbs[i] =
+        static_cast<int64_t>(number[i / 2] >> (i % 2 * 32) & 0xFFFFFFFFU);
+}
+CANZONA_EVERYWHERE inline void join_limbs(uint64_t* number,
+                                          const int64_t* limbs) {
+  uint64_t carry = 0, words[4] = {};
+  for (int i = 0; i < 4; ++i) {
+    const uint64_t sum = static_cast<uint64_t>(limbs[i]) + carry;
+    words[i] = sum & 0xFFFFFFFFU;
+    carry = sum >> 32;
+  }
+  number[0] = words[0] | words[1] << 32;
+  number[1] = words[2] | words[3] << 32;
+}
+
 // The largest magnitude becomes one below 2^31, so that a square fits 62 bits
 // and 2^64 of them 126. Requires a finite number above 0.
 inline int squares_exponent(uint32_t largest_bits) {
@@ -54,3 +92,5 @@ inline double clip_factor(double norm, double limit) {
 }
 
 }  // namespace canzona
+
+#undef CANZONA_EVERYWHERE

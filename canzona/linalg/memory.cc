@@ -110,6 +110,14 @@ int64_t Arena::reserved() const {
   return bytes;
 }
 
+void Arena::reserve(int64_t bytes) {
+  CANZONA_CHECK(depth_ == 0, "an arena reserves memory inside a scope");
+  if (reserved() >= bytes) return;
+  chunks_.clear();
+  current_ = 0;
+  add_chunk(bytes);
+}
+
 void Arena::add_chunk(int64_t bytes) {
   const int64_t size = bytes >= kLargeStep ? round_up(bytes, kLargeStep)
                                            : std::max(bytes, kSmallestChunk);

@@ -216,6 +216,9 @@ class Arena {
   Matrices matrices(DType dtype, int64_t rows, int64_t cols, int64_t count = 1);
 
   int64_t reserved() const;  // bytes
+  // Reserves at least so many bytes, in one piece. Requires that no scope is
+  // open.
+  void reserve(int64_t bytes);
 
  private:
   struct Free {

@@ -128,6 +128,14 @@ class LateEngine final : private LateMemoryHolder, public Engine {
     condition_ = outer;
   }
 
+  void guard(const int32_t* flag, const std::function<void()>& work) override {
+    const auto is_zero = std::make_shared<bool>(false);
+    issue([=] { *is_zero = *flag == 0; });
+    const std::shared_ptr<bool> outer = std::exchange(condition_, is_zero);
+    work();
+    condition_ = outer;
+  }
+
   using Engine::add_diagonal;
   using Engine::axpby;
   using Engine::set_identity;
@@ -212,6 +220,19 @@ class LateEngine final : private LateMemoryHolder, public Engine {
   }
   void judge(GradientNumbers* numbers) override {
     issue([=, this] { cpu_->judge(numbers); });
+  }
+  void judge_shared(GradientNumbers* numbers, const int64_t* shared,
+                    int64_t least) override {
+    issue([=, this] { cpu_->judge_shared(numbers, shared, least); });
+  }
+  void split_squares(int64_t* limbs, const GradientNumbers* numbers) override {
+    issue([=, this] { cpu_->split_squares(limbs, numbers); });
+  }
+  void join_squares(GradientNumbers* numbers, const int64_t* limbs) override {
+    issue([=, this] { cpu_->join_squares(numbers, limbs); });
+  }
+  void put_numbers(int64_t* to, std::span<const int64_t> numbers) override {
+    issue([=, this, kept = kept_of(numbers)] { cpu_->put_numbers(to, kept); });
   }
   void add_squares(GradientNumbers* numbers,
                    std::span<const Stretch> runs) override {

@@ -9,6 +9,7 @@ docs/plan.md describes the request and the plan. Needs no torch.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -26,19 +27,23 @@ class PlacedPlan:
     def __init__(self, request: Mapping[str, Any] | str | bytes):
         if isinstance(request, Mapping):
             request = json.dumps(request, separators=(",", ":"))
-        self._request = request.encode() if isinstance(request, str) else request
-        self._handles: dict[Library, int] = {}
+        self._request = (
+            request.encode() if isinstance(request, str) else request
+        )
+        self._handles: dict[tuple[Library, int], int] = {}
         self.handle(load("cpu"))
 
     def handle(self, library: Library | None = None) -> int:
-        """The handle of this plan in a library, which makes it if need be."""
+        """The handle of this plan in a library, made if need be: a forked
+        child makes its own."""
         library = library or load("cpu")
-        handle = self._handles.get(library)
+        key = (library, os.getpid())
+        handle = self._handles.get(key)
         if handle is None:
             handle = library.found(
                 library.canzona_plan_placed(self._request, len(self._request))
             )
-            self._handles[library] = handle
+            self._handles[key] = handle
         return handle
 
     def _text(self, function: str, *arguments: Any) -> str:
@@ -79,5 +84,5 @@ class PlacedPlan:
         return PlacedPlan, (self._request,)
 
     def __del__(self) -> None:
-        for library, handle in getattr(self, "_handles", {}).items():
+        for (library, _), handle in getattr(self, "_handles", {}).items():
             library.canzona_plan_free(handle)

@@ -15,7 +15,7 @@ from canzona._placed import PlacedPlan
 from canzona._step import Step
 
 GROUPS = [
-    {"rule": "muon", "options": {"preset": "torch"}},
+    {"rule": "muon", "options": {"preset": "torch", "device": "cpu"}},
     {"rule": "adamw", "options": {}},
 ]
 
@@ -102,7 +102,9 @@ def places(shape, box):
     found = [0]
     for dim, length in enumerate(shape):
         found = [
-            at * length + first[dim] + i for at in found for i in range(count[dim])
+            at * length + first[dim] + i
+            for at in found
+            for i in range(count[dim])
         ]
     return found
 
@@ -147,7 +149,9 @@ class RankMemory:
         ]
         self.states = [array("f", bytes(4 * n)) for n in described["memories"]]
         self._begin_states(described)
-        self._slots = array("B", bytes(self.element * described["slot_elements"] or 1))
+        self._slots = array(
+            "B", bytes(self.element * described["slot_elements"] or 1)
+        )
         self.numbers = array("q", [0] * NUMBERS)
         self.bind()
 
@@ -174,11 +178,13 @@ class RankMemory:
         )
 
     def gradients(self, step, missing=()):
-        made = []
-        for name, mine in zip(self.model, self.places):
-            values = [] if name in missing else [number(name, p, step) for p in mine]
-            made.append(array("f", values))
-        return made
+        """By tensor; None of those that have no gradient."""
+        return [
+            None
+            if name in missing
+            else array("f", [number(name, p, step) for p in mine])
+            for name, mine in zip(self.model, self.places)
+        ]
 
     def carry_out(self, wires):
         """Carries out the actions between begin() and end()."""
@@ -252,15 +258,24 @@ def on_all(memories, work):
 
 def make_ranks(model, groups, layout, **options):
     plan = PlacedPlan(request_of(model, groups, layout, **options))
-    world = plan.json["world"]
-    return [RankMemory(plan, rank, model, layout) for rank in range(world)]
+    return [
+        RankMemory(plan, rank, model, layout)
+        for rank in range(len(layout([1])))
+    ]
+
+
+def gradient_address(gradient):
+    """0 if there is none; of an empty piece anything else."""
+    if gradient is None:
+        return 0
+    return gradient.buffer_info()[0] if len(gradient) else 1
 
 
 def take_step(memories, step, rates, *, gradients=None, clip=None, skip=True):
     """One step of all ranks. `gradients`: by rank, to give others."""
     kept = gradients or [memory.gradients(step) for memory in memories]
     for memory, mine in zip(memories, kept):
-        addresses = [a.buffer_info()[0] if len(a) else 0 for a in mine]
+        addresses = [gradient_address(gradient) for gradient in mine]
         memory.step.begin(addresses, [step] * len(memory.model), rates)
         memory.step.look()
     reduced(memories, range(4), max)
@@ -275,6 +290,14 @@ def take_step(memories, step, rates, *, gradients=None, clip=None, skip=True):
     on_all(memories, lambda memory, wires: memory.carry_out(wires))
     for memory in memories:
         memory.step.end()
+
+
+def first_weights(model):
+    """The weights that whole() gives before the first step."""
+    return {
+        name: list(array("f", [number(name, p, 0) for p in range(size(shape))]))
+        for name, (shape, _) in model.items()
+    }
 
 
 def whole(memories):

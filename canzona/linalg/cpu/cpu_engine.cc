@@ -95,17 +95,40 @@ void CpuEngine::finite(ConstMatrices a, std::span<bool> results) {
       a);
 }
 
+namespace {
+
+// Calls work(run, count) with all of the stretch, or, if it is bf16, with a
+// piece of it after the other in fp32.
+template <class Work>
+void in_fp32(const Engine::Stretch& stretch, const Work& work) {
+  if (stretch.run.dtype != DType::kBf16)
+    return work(stretch.run, stretch.count);
+  constexpr int64_t kAtOnce = 2048;
+  float wide[kAtOnce];
+  const auto* from = reinterpret_cast<const uint16_t*>(stretch.run.data);
+  for (int64_t i = 0; i < stretch.count; i += kAtOnce) {
+    const int64_t count = std::min(kAtOnce, stretch.count - i);
+    cpu_widen_bf16(wide, from + i, count);
+    work(run_of(static_cast<const float*>(wide)), count);
+  }
+}
+
+}  // namespace
+
 void CpuEngine::find_nonfinite(int32_t* first, std::span<const Stretch> runs) {
   *first = 0;
   for (size_t i = 0; i < runs.size() && *first == 0; ++i)
-    if (!cpu_all_finite(runs[i].run, runs[i].count))
-      *first = static_cast<int32_t>(i) + 1;
+    in_fp32(runs[i], [&](ConstRun run, int64_t count) {
+      if (!cpu_all_finite(run, count)) *first = static_cast<int32_t>(i) + 1;
+    });
 }
 
 uint32_t CpuEngine::largest_bits(std::span<const Stretch> runs) {
   uint32_t largest = 0;
   for (const Stretch& s : runs)
-    largest = std::max(largest, cpu_largest_bits(s.run, s.count));
+    in_fp32(s, [&](ConstRun run, int64_t count) {
+      largest = std::max(largest, cpu_largest_bits(run, count));
+    });
   return largest;
 }
 
@@ -120,8 +143,23 @@ uint32_t CpuEngine::scale_and_look(std::span<const ScaledStretch> runs,
 WideSum CpuEngine::sum_of_squares(std::span<const Stretch> runs, int exponent) {
   WideSum sum;
   for (const Stretch& s : runs)
-    sum.add(cpu_sum_of_squares(s.run, s.count, exponent));
+    in_fp32(s, [&](ConstRun run, int64_t count) {
+      sum.add(cpu_sum_of_squares(run, count, exponent));
+    });
   return sum;
+}
+
+void CpuEngine::scale_by(Run run, const double* factor, int64_t count) {
+  if (run.dtype != DType::kBf16) return scale(run, *factor, count);
+  constexpr int64_t kAtOnce = 2048;
+  float wide[kAtOnce];
+  auto* data = reinterpret_cast<uint16_t*>(run.data);
+  for (int64_t i = 0; i < count; i += kAtOnce) {
+    const int64_t some = std::min(kAtOnce, count - i);
+    cpu_widen_bf16(wide, data + i, some);
+    cpu_axpby(run_of(wide), *factor, run_of(wide), 0, some);
+    cpu_round_to_bf16(data + i, wide, some);
+  }
 }
 
 void CpuEngine::column_dots(Matrices values, ConstMatrices a, ConstMatrices b) {

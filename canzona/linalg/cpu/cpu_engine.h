@@ -56,6 +56,7 @@ class CpuEngine : public Engine {
   uint32_t scale_and_look(std::span<const ScaledStretch> runs,
                           double factor) override;
   WideSum sum_of_squares(std::span<const Stretch> runs, int exponent) override;
+  void scale_by(Run run, const double* factor, int64_t count) override;
   void column_dots(Matrices values, ConstMatrices a, ConstMatrices b) override;
 
   // elementwise.cc

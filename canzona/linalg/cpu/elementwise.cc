@@ -35,6 +35,28 @@ void scale_in_fp64(View<Real> one, double factor) {
       one.row(i)[j] = static_cast<Real>(one.row(i)[j] * factor);
 }
 
+// One of the two is fp32.
+void convert_bf16(Matrices to, ConstMatrices from) {
+  const DType other = to.dtype == DType::kBf16 ? from.dtype : to.dtype;
+  CANZONA_CHECK(other == DType::kFp32, "conversion of ", to_string(from.dtype),
+                " to ", to_string(to.dtype));
+  const bool flat = to.contiguous() && from.contiguous();
+  const int64_t rows = flat ? std::min<int64_t>(to.rows, 1) : to.rows;
+  const int64_t cols = flat ? to.elements() : to.cols;
+  for (int64_t k = 0; k < to.count; ++k)
+    for (int64_t i = 0; i < rows; ++i) {
+      std::byte* t = to.at(k).data + i * to.row_stride * size_of(to.dtype);
+      const std::byte* f =
+          from.at(k).data + i * from.row_stride * size_of(from.dtype);
+      if (to.dtype == DType::kBf16)
+        cpu_round_to_bf16(reinterpret_cast<uint16_t*>(t),
+                          reinterpret_cast<const float*>(f), cols);
+      else
+        cpu_widen_bf16(reinterpret_cast<float*>(t),
+                       reinterpret_cast<const uint16_t*>(f), cols);
+    }
+}
+
 }  // namespace
 
 void CpuEngine::copy(Matrices to, ConstMatrices from) {
@@ -50,6 +72,8 @@ void CpuEngine::copy(Matrices to, ConstMatrices from) {
 void CpuEngine::convert(Matrices to, ConstMatrices from) {
   check_same_shape(to, from);
   check_same_count(to.count, from.count);
+  if (to.dtype == DType::kBf16 || from.dtype == DType::kBf16)
+    return convert_bf16(to, from);
   with_real(to.dtype, [&]<class To>(To) {
     with_real(from.dtype, [&]<class From>(From) {
       for (int64_t k = 0; k < to.count; ++k)

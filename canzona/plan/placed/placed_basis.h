@@ -76,7 +76,9 @@ void PlacedBasis::each_message(size_t item, Visit visit) const {
   const PlacedClass& c = at(plan_.classes, class_of(item));
   const int32_t line = line_of(item), owner = owner_of(item);
   const int64_t fields = at(fields_, at(plan_.tensors, tensor_of(item)).group);
-  const int64_t wire = bytes_per_element(plan_.options.wire);
+  // Weights of element-wise tensors are never rounded on their way.
+  const int64_t wire = is_matrix(item) ? bytes_per_element(plan_.options.wire)
+                                       : kBytesPerFp32;
   for (const Holder& holder : holders_[item]) {
     if (at(ranks.line, holder.rank) != line) continue;
     const int64_t bytes = holder.elements * wire;

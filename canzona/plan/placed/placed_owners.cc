@@ -115,17 +115,13 @@ class OwnerSearch {
   std::vector<int32_t> blocks_;  // by rank; empty: sets overlap
 };
 
-int64_t elements_of(const PlacedTensor& tensor) {
-  return Box{{}, tensor.shape}.elements();
-}
-
 void deal_elements(PlacedPlan& plan) {
   std::vector<std::vector<int64_t>> kept;  // by class and line
   for (const PlacedClass& c : plan.classes)
     kept.emplace_back(c.lines.size(), 0);
   std::vector<int64_t> sizes;
   for (const PlacedElements& e : plan.elements)
-    sizes.push_back(elements_of(plan.tensors[index(e.tensor)]));
+    sizes.push_back(whole_elements(plan.tensors[index(e.tensor)]));
   for (const size_t i : largest_first(sizes)) {
     PlacedElements& e = plan.elements[i];
     auto& lines = kept[index(plan.class_of[index(e.tensor)])];

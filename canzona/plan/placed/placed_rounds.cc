@@ -7,6 +7,7 @@
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/micro_groups/balanced.h"
+#include "canzona/plan/placed/make_placed_plan.h"
 
 namespace canzona {
 namespace {
@@ -148,10 +149,8 @@ std::vector<size_t> deal_rounds_of(const std::vector<RoundItem>& items,
   return round_of;
 }
 
-// Deals the items of one class; returns the number of its rounds.
-int32_t decide_rounds_of_class(std::vector<RoundItem>& items,
-                               PlacedPlan& plan) {
-  if (items.empty()) return 0;
+void decide_rounds_of_class(std::vector<RoundItem>& items, PlacedPlan& plan) {
+  if (items.empty()) return;
   std::stable_sort(
       items.begin(), items.end(),
       [](const RoundItem& a, const RoundItem& b) { return a.work > b.work; });
@@ -163,8 +162,6 @@ int32_t decide_rounds_of_class(std::vector<RoundItem>& items,
                      : plan.elements[item - matrices].round) =
         static_cast<int32_t>(rounds[i]);
   }
-  return static_cast<int32_t>(*std::max_element(rounds.begin(), rounds.end())) +
-         1;
 }
 
 }  // namespace
@@ -201,8 +198,9 @@ void decide_rounds(const PlacedBasis& basis, PlacedPlan& plan) {
                                                   matrix ? basis.work_of(i) : 0,
                                                   round_bytes(basis, i)});
   }
-  for (size_t c = 0; c < of_class.size(); ++c)
-    plan.classes[c].num_rounds = decide_rounds_of_class(of_class[c], plan);
+  for (std::vector<RoundItem>& items : of_class)
+    decide_rounds_of_class(items, plan);
+  count_placed_rounds(plan);
 }
 
 }  // namespace canzona

@@ -8,18 +8,35 @@
 
 namespace canzona {
 
-std::vector<WireBytes> placed_bytes(const PlacedBasis& basis,
-                                    const PlacedPlan& plan) {
-  std::vector<WireBytes> out(index(plan.world));
+namespace {
+
+WireBytes& bytes_of(PlacedBytes& bytes, PlacedMessage message) {
+  switch (message) {
+    case PlacedMessage::kGather:
+      return bytes.gather;
+    case PlacedMessage::kScatter:
+      return bytes.scatter;
+    case PlacedMessage::kBroadcast:
+      break;
+  }
+  return bytes.broadcast;
+}
+
+}  // namespace
+
+std::vector<PlacedBytes> placed_bytes(const PlacedBasis& basis,
+                                      const PlacedPlan& plan) {
+  std::vector<PlacedBytes> out(index(plan.world));
   const auto node = [&](int32_t rank) {
     return rank / plan.options.ranks_per_node;
   };
-  const auto count = [&](PlacedMessage, int32_t from, int32_t to, int64_t n) {
+  const auto count = [&](PlacedMessage message, int32_t from, int32_t to,
+                         int64_t bytes) {
     const bool near = node(from) == node(to);
-    WireBytes& sender = out[index(from)];
-    WireBytes& receiver = out[index(to)];
-    (near ? sender.sent_intra : sender.sent_inter) += n;
-    (near ? receiver.received_intra : receiver.received_inter) += n;
+    WireBytes& sender = bytes_of(out[index(from)], message);
+    WireBytes& receiver = bytes_of(out[index(to)], message);
+    (near ? sender.sent_intra : sender.sent_inter) += bytes;
+    (near ? receiver.received_intra : receiver.received_inter) += bytes;
   };
   for (size_t i = 0; i < basis.holders().size(); ++i)
     basis.each_message(i, count);
@@ -41,8 +58,9 @@ PlacedSummary summarize_placed(const PlacedBasis& basis,
   s.mean = work / plan.world;
   s.idle_ranks =
       static_cast<int32_t>(std::count(owns.begin(), owns.end(), false));
-  for (const WireBytes& bytes : placed_bytes(basis, plan))
-    s.bytes_per_rank_max = std::max(s.bytes_per_rank_max, Bytes(bytes.sent()));
+  for (const PlacedBytes& bytes : placed_bytes(basis, plan))
+    s.bytes_per_rank_max =
+        std::max(s.bytes_per_rank_max, Bytes(bytes.total().sent()));
   return s;
 }
 

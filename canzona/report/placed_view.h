@@ -1,0 +1,62 @@
+// Plans of storage that is given (plan/placed/): on the terminal, as JSON and as
+// a page.
+//
+//   std::cout << placed_text(plan, ink);
+//   std::cout << explain_placed_rank(plan, 3, ink);
+//   write_file("plan.html", placed_html(plan));
+//
+// Text and JSON say the same; JSON leaves nothing out. Pure; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "canzona/base/json_writer.h"
+#include "canzona/plan/placed/placed_plan.h"
+#include "canzona/plan/placed/placed_summary.h"
+#include "canzona/report/terminal.h"
+
+namespace canzona {
+
+// What every view computes from a plan once.
+struct PlacedFigures {
+  explicit PlacedFigures(const PlacedPlan& plan);
+
+  std::vector<double> loads;  // by rank: ticks over a period
+  std::vector<double> work;   // by matrix: the same
+  int64_t period = 1;
+  std::vector<PlacedBytes> bytes;  // by rank, in one step
+
+  double makespan_over_bound = 1;
+  double makespan_over_mean = 1;
+};
+
+// The plan as a whole.
+std::string placed_text(const PlacedPlan& plan, const Ink& ink);
+std::string placed_json(const PlacedPlan& plan);
+
+// What a rank owns, sends and does in a step, in order.
+std::string explain_placed_rank(const PlacedPlan& plan, int32_t rank,
+                                const Ink& ink);
+std::string explain_placed_rank_json(const PlacedPlan& plan, int32_t rank);
+
+// Who stores, owns and exchanges a matrix. `name` is that of a matrix, or of a
+// tensor with all its matrices; UsageError names the nearest.
+std::string explain_placed_matrix(const PlacedPlan& plan,
+                                  const std::string& name, const Ink& ink);
+std::string explain_placed_matrix_json(const PlacedPlan& plan,
+                                       const std::string& name);
+
+// One file that asks the network for nothing. The same plan gives the same
+// bytes.
+std::string placed_html(const PlacedPlan& plan);
+
+// "muon (197 tensors), adamw (114 tensors)".
+std::string placed_rules_text(const PlacedPlan& plan);
+// "ranks 0, 1, 2, 3"; "64 ranks: 0, 1 … 63".
+std::string ranks_text(const std::vector<int32_t>& ranks);
+// The member "bytes" of the open object.
+void write_placed_bytes(JsonWriter& out, const PlacedBytes& bytes);
+
+}  // namespace canzona

@@ -1,0 +1,256 @@
+#include "canzona/runtime/lent/lent_step.h"
+
+#include <utility>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/runtime/lent/lent_gradients.h"
+#include "canzona/runtime/lent/lent_rank.h"
+#include "canzona/runtime/lent/lent_updates.h"
+
+namespace canzona {
+namespace {
+
+using Kind = PlacedAction::Kind;
+
+void require_number(size_t given, size_t wanted, std::string_view what) {
+  if (given == wanted) return;
+  throw UsageError(cat(given, " ", what, "; expected ", wanted));
+}
+
+}  // namespace
+
+struct LentStep::Parts {
+  Parts(const PlacedPlan& plan, int32_t number, Engine& engine, Lanes* lanes)
+      : rank(plan, number, engine, lanes), gradients(rank), updates(rank) {
+    engine.synchronize();
+  }
+
+  enum class State { kUnbound, kIdle, kBegun, kRunning };
+
+  LentRank rank;
+  LentGradients gradients;
+  LentUpdates updates;
+  State state = State::kUnbound;
+  size_t next = 0;  // action
+  bool has_outcome = false;
+
+  void require(State wanted, std::string_view call, std::string_view when) {
+    if (state == wanted) return;
+    abandon();
+    throw UsageError(cat("a step on lent memory: ", call, " belongs ", when));
+  }
+  void require_begun(std::string_view call) {
+    require(State::kBegun, call, "between begin and the first action");
+  }
+  void abandon() {
+    if (state != State::kUnbound) state = State::kIdle;
+  }
+  void check_memory(const LentMemory& memory) const;
+  void check_gradients(std::span<const LentGradient> given,
+                       std::span<const int64_t> steps) const;
+  void skip_collectives();
+};
+
+void LentStep::Parts::check_memory(const LentMemory& memory) const {
+  const PlacedSchedule& schedule = rank.schedule;
+  const size_t num = rank.plan.tensors.size();
+  require_number(memory.weights.size(), num, "addresses of weights");
+  require_number(memory.masters.size(), num, "addresses of masters");
+  require_number(memory.states.size(), schedule.memories.size(),
+                 "addresses of states");
+  for (int32_t t = 0; t < std::ssize(rank.plan.tensors); ++t) {
+    const PlacedTensor& tensor = rank.tensor(t);
+    if (stored_elements(rank.plan, t, schedule.rank) == 0) continue;
+    if (memory.weights[index(t)] == nullptr)
+      throw UsageError(cat("tensor ", quoted(tensor.name), ": no weights"));
+    if (tensor.dtype == ParameterDtype::kBf16 &&
+        memory.masters[index(t)] == nullptr)
+      throw UsageError(cat("tensor ", quoted(tensor.name),
+                           ": bf16 weights without fp32 masters"));
+  }
+  for (const PlacedState& one : schedule.states)
+    if (schedule.memories[index(one.memory)] > 0 &&
+        memory.states[index(one.memory)] == nullptr)
+      throw UsageError(cat("tensor ", quoted(rank.tensor(one.tensor).name),
+                           ": no memory for state ", one.name));
+  if (schedule.slot_elements > 0 && memory.slots == nullptr)
+    throw UsageError(
+        cat("no slots; expected ", schedule.slot_elements, " elements"));
+  if (memory.numbers == nullptr)
+    throw UsageError(cat("no numbers; expected ", kLentNumbers));
+}
+
+void LentStep::Parts::check_gradients(std::span<const LentGradient> given,
+                                      std::span<const int64_t> steps) const {
+  for (size_t t = 0; t < given.size(); ++t) {
+    if (given[t].data == nullptr) continue;
+    const PlacedTensor& tensor = rank.plan.tensors[t];
+    if (given[t].dtype != DType::kFp32 && given[t].dtype != DType::kBf16)
+      throw UsageError(cat("tensor ", quoted(tensor.name), ": a gradient in ",
+                           to_string(given[t].dtype),
+                           "; expected fp32 or bf16"));
+    if (steps[t] < 1)
+      throw UsageError(cat("tensor ", quoted(tensor.name), ": update number ",
+                           steps[t], "; expected 1 or more"));
+  }
+}
+
+LentStep::LentStep(const PlacedPlan& plan, int32_t rank, Engine& engine,
+                   Lanes* lanes)
+    : parts_(std::make_unique<Parts>(plan, rank, engine, lanes)) {}
+LentStep::LentStep(const PlacedPlan& plan, int32_t rank, Engine& engine)
+    : LentStep(plan, rank, engine, nullptr) {}
+LentStep::LentStep(const PlacedPlan& plan, int32_t rank, Lanes& lanes)
+    : LentStep(plan, rank, lanes.lane(0), &lanes) {}
+
+// A device may still use the memory that goes with this.
+LentStep::~LentStep() {
+  try {
+    parts_->rank.engine.synchronize();
+  } catch (const std::exception&) {
+    return;  // the device is lost, as somebody has heard
+  }
+}
+
+const PlacedSchedule& LentStep::schedule() const {
+  return parts_->rank.schedule;
+}
+
+void LentStep::bind(LentMemory memory) {
+  parts_->check_memory(memory);
+  parts_->rank.memory = std::move(memory);
+  parts_->state = Parts::State::kIdle;
+}
+
+void LentStep::set_options(int32_t group, const RuleOptions& changed) {
+  LentRank& rank = parts_->rank;
+  if (group < 0 || group >= std::ssize(rank.rules))
+    throw UsageError(
+        cat("group ", group, " of ", rank.rules.size(), "; they begin at 0"));
+  RuleOptions options = rank.options[index(group)];
+  for (const auto& [name, value] : changed) options[name] = value;
+  const std::string& rule = rank.plan.groups[index(group)].rule;
+  auto made = make_rule(rule, options, DType::kFp32, rank.engine.kind());
+  const RuleFacts& before = rank.rules[index(group)]->facts();
+  for (const PlacedMatrix& m : rank.plan.matrices) {
+    if (rank.tensor(m.tensor).group != group) continue;
+    const auto old = before.tensor_states({m.rows, m.cols});
+    const auto now = made->facts().tensor_states({m.rows, m.cols});
+    bool same = old.size() == now.size() &&
+                before.gather_fields() == made->facts().gather_fields();
+    for (size_t s = 0; same && s < old.size(); ++s)
+      same = old[s].name == now[s].name && old[s].shape == now[s].shape &&
+             old[s].lives == now[s].lives;
+    if (!same)
+      throw UsageError(cat("rule ", rule, ": these options need other states ",
+                           "than those of the plan; make a new plan"));
+  }
+  rank.options[index(group)] = std::move(options);
+  rank.rules[index(group)] = std::move(made);
+}
+
+void LentStep::begin(std::span<const LentGradient> gradients,
+                     std::span<const int64_t> steps,
+                     std::span<const double> rates) {
+  LentRank& rank = parts_->rank;
+  parts_->require(Parts::State::kIdle, "begin",
+                  "after bind, and after the end of the step before");
+  require_number(gradients.size(), rank.gradients.size(), "gradients");
+  require_number(steps.size(), rank.steps.size(), "step numbers");
+  require_number(rates.size(), rank.rates.size(), "learning rates");
+  parts_->check_gradients(gradients, steps);
+  std::ranges::copy(gradients, rank.gradients.begin());
+  std::ranges::copy(steps, rank.steps.begin());
+  std::ranges::copy(rates, rank.rates.begin());
+  parts_->gradients.begin();
+  parts_->state = Parts::State::kBegun;
+  parts_->next = 0;
+  parts_->has_outcome = true;
+}
+
+void LentStep::look() {
+  parts_->require_begun("look");
+  parts_->gradients.look();
+}
+void LentStep::squares() {
+  parts_->require_begun("squares");
+  parts_->gradients.squares();
+}
+void LentStep::clip(double limit) {
+  parts_->require_begun("clip");
+  parts_->gradients.clip(limit);
+}
+void LentStep::judge(bool skip) {
+  parts_->require_begun("judge");
+  parts_->gradients.judge(skip);
+}
+
+void LentStep::Parts::skip_collectives() {
+  const auto& actions = rank.schedule.actions;
+  while (next < actions.size() && !actions[next].is_compute()) ++next;
+}
+
+void LentStep::run(int32_t number) {
+  Parts& parts = *parts_;
+  if (parts.state == Parts::State::kBegun) parts.state = Parts::State::kRunning;
+  parts.require(Parts::State::kRunning, "run", "after begin");
+  parts.skip_collectives();
+  const auto& actions = parts.rank.schedule.actions;
+  if (std::cmp_not_equal(number, parts.next)) {
+    const std::string expected =
+        parts.next == actions.size()
+            ? "the end"
+            : cat(parts.next, ", ", quoted(actions[parts.next].label));
+    parts.abandon();
+    throw UsageError(cat("a step on lent memory: action ", number,
+                         " is out of order; expected ", expected));
+  }
+  const PlacedAction& action = actions[parts.next++];
+  LentUpdates& updates = parts.updates;
+  const auto& rounds = parts.rank.schedule.rounds;
+  try {
+    switch (action.kind) {
+      case Kind::kPrepare:
+        return updates.prepare(rounds[index(action.item)]);
+      case Kind::kTransform:
+        return updates.transform(index(action.item));
+      case Kind::kApply:
+        return updates.apply(rounds[index(action.item)]);
+      case Kind::kElements:
+        return updates.elements();
+      default:
+        return updates.local();
+    }
+  } catch (...) {
+    parts.abandon();
+    throw;
+  }
+}
+
+void LentStep::end() {
+  Parts& parts = *parts_;
+  if (parts.state == Parts::State::kBegun) parts.state = Parts::State::kRunning;
+  parts.require(Parts::State::kRunning, "end", "after begin");
+  parts.skip_collectives();
+  const auto& actions = parts.rank.schedule.actions;
+  parts.abandon();
+  if (parts.next < actions.size())
+    throw UsageError(cat("a step on lent memory: the end came before action ",
+                         parts.next, ", ", quoted(actions[parts.next].label)));
+  parts.rank.level_scratch();
+}
+
+void LentStep::abandon() { parts_->abandon(); }
+
+LentOutcome LentStep::outcome() {
+  if (!parts_->has_outcome)
+    throw UsageError("a step on lent memory: outcome belongs after begin");
+  const GradientNumbers numbers = parts_->gradients.read();
+  return {.skipped = numbers.skip != 0,
+          .nonfinite_tensor = parts_->gradients.tensor_of(numbers.largest),
+          .unlike = numbers.largest == kUnlikeCode,
+          .norm = numbers.norm};
+}
+
+}  // namespace canzona

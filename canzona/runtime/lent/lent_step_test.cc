@@ -1,0 +1,343 @@
+#include "canzona/runtime/lent/lent_step.h"
+
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <cmath>
+#include <limits>
+
+#include "canzona/base/error.h"
+#include "canzona/base/test_allocations.h"
+#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/test_placed.h"
+#include "canzona/runtime/lent/test_lent.h"
+
+namespace canzona::lent_step_test {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::vector<NamedShape>& small_tensors() {
+  static const std::vector<NamedShape> all = {
+      {"a", {12, 8}},       {"norm", {13}},
+      {"b", {8, 12}},       {"primes", {7, 5}},
+      {"row", {1, 9}},      {"few", {3, 4}},
+      {"bias", {1}},        {"one", {1, 1}},
+      {"stack", {3, 6, 4}}, {"qkv", {12, 6}, {6, 4, 2}},
+      {"c", {12, 8}}};
+  return all;
+}
+
+struct Layout {
+  std::string name;
+  MeshAxes axes;
+  bool share_states = false;
+};
+std::vector<Layout> layouts() {
+  return {{"one rank", {}},
+          {"ddp 2", {{kReplicas, 2}}},
+          {"ddp 3", {{kReplicas, 3}}},
+          {"ddp 4", {{kReplicas, 4}}},
+          {"ddp 3, shared", {{kReplicas, 3}}, true},
+          {"fsdp 2", {{0, 2}}},
+          {"fsdp 3", {{0, 3}}},
+          {"fsdp 4", {{0, 4}}},
+          {"columns 3", {{-1, 3}}},
+          {"tp rows 2", {{-2, 2}}},
+          {"hsdp 2x2", {{kReplicas, 2}, {0, 2}}},
+          {"hsdp 2x2, shared", {{kReplicas, 2}, {0, 2}}, true},
+          {"fsdp x tp 2x2, two dims", {{0, 2}, {-1, 2}}},
+          {"fsdp x tp 2x2, one dim", {{0, 2}, {0, 2}}}};
+}
+
+PlacedRequest request_on(const Layout& layout, const std::string& rule,
+                         WireDtype wire) {
+  std::vector<NamedShape> tensors = small_tensors();
+  if (rule == "adamw")
+    for (NamedShape& tensor : tensors) tensor.splits.clear();
+  PlacedRequest request = placed_request(rule, tensors, layout.axes);
+  request.options.wire = wire;
+  request.options.share_states = layout.share_states;
+  request.options.capacity_bytes = 1024;
+  return request;
+}
+
+// Refreshes that come soon, and all at once: Optimizer knows no phases.
+void refresh_often(PlacedRequest& request) {
+  RuleOptions& options = request.groups[0].options;
+  for (const auto& [name, value] :
+       RuleOptions{{"period", "2"}, {"precondition_frequency", "2"}})
+    if (options.contains(name)) options[name] = value;
+}
+PlacedPlan without_phases(PlacedPlan plan) {
+  for (PlacedMatrix& matrix : plan.matrices) matrix.phase = 0;
+  return plan;
+}
+
+class EveryRule : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryRule, HasTheBitsOfAnOptimizerOnEveryLayout) {
+  LentResult expected;
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(layout.name);
+    PlacedRequest request = request_on(layout, GetParam(), WireDtype::kFp32);
+    refresh_often(request);
+    LentTrial trial{.plan = without_phases(plan_by_lot(request, 3))};
+    if (expected.values.empty()) expected = reference(trial);
+    EXPECT_EQ(difference(run_lent(trial), expected), "");
+    trial.plan = without_phases(make_placed_plan(request));
+    EXPECT_EQ(difference(run_lent(trial), expected), "");
+  }
+}
+
+TEST_P(EveryRule, HasOneResultPerWireOnEveryLayout) {
+  LentResult expected;
+  for (const Layout& layout : layouts())
+    for (const int threads : {0, 2}) {
+      SCOPED_TRACE(cat(layout.name, ", ", threads, " threads"));
+      PlacedRequest request = request_on(layout, GetParam(), WireDtype::kBf16);
+      refresh_often(request);
+      const LentTrial trial{.plan = make_placed_plan(request),
+                            .threads = threads};
+      const LentResult result = run_lent(trial);
+      if (expected.values.empty()) expected = result;
+      EXPECT_EQ(difference(result, expected), "");
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(LentStep, EveryRule,
+                         testing::Values("muon", "soap", "shampoo", "adamw",
+                                         "nsgd"),
+                         [](const auto& of) { return of.param; });
+
+LentTrial muon_trial(const MeshAxes& axes, WireDtype wire = WireDtype::kFp32) {
+  return {.plan = plan_by_lot(request_on({"", axes}, "muon", wire), 5)};
+}
+
+const std::vector<MeshAxes>& few_meshes() {
+  static const std::vector<MeshAxes> all = {
+      {}, {{kReplicas, 3}}, {{0, 3}}, {{kReplicas, 2}, {-1, 2}}};
+  return all;
+}
+
+// The update itself is rounded, not only what is gathered.
+TEST(LentStep, RoundsOnOneRankAsOnMany) {
+  const LentResult wide = run_lent(muon_trial({}));
+  const LentResult narrow = run_lent(muon_trial({}, WireDtype::kBf16));
+  EXPECT_NE(wide.values.at("a"), narrow.values.at("a"));
+  EXPECT_EQ(wide.values.at("norm"), narrow.values.at("norm"));
+  EXPECT_EQ(wide.values.at("momentum of a"), narrow.values.at("momentum of a"));
+}
+
+TEST(LentStep, KeepsMastersOfBf16Weights) {
+  LentResult expected;
+  for (const MeshAxes& axes : few_meshes())
+    for (const bool bf16_gradients : {false, true})
+      for (const bool share : {false, true}) {
+        LentTrial trial = muon_trial(axes);
+        PlacedRequest request = trial.plan;
+        request.options.share_states = share;
+        for (PlacedTensor& t : request.tensors) t.dtype = ParameterDtype::kBf16;
+        trial.plan = plan_by_lot(request, 6);
+        trial.bf16_gradients = bf16_gradients;
+        EXPECT_EQ(difference(run_lent(trial), reference(trial)), "");
+      }
+}
+
+TEST(LentStep, LeavesTensorsWithoutGradientsAlone) {
+  LentResult expected;
+  for (const MeshAxes& axes : few_meshes())
+    for (const bool share : {false, true})
+      for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16}) {
+        PlacedRequest request = request_on({"", axes, share}, "muon", wire);
+        LentTrial trial{.plan = plan_by_lot(request, 7)};
+        trial.missing = [](int32_t tensor, int64_t step) {
+          return tensor == 0 || (tensor + step) % 3 == 0;
+        };
+        const LentResult result = run_lent(trial);
+        if (expected.values.empty()) expected = result;
+        for (const char* name : {"a", "momentum of a", "norm"}) {
+          EXPECT_EQ(result.values.at(name), expected.values.at(name)) << name;
+        }
+        for (size_t i = 0; i < result.values.at("a").size(); ++i) {
+          ASSERT_EQ(result.values.at("a")[i],
+                    bits_of({lent_weight(0, static_cast<int64_t>(i))})[0]);
+        }
+      }
+}
+
+TEST(LentStep, SkipsWhatIsNotFiniteOnAllRanks) {
+  for (const MeshAxes& axes : few_meshes())
+    for (const float bad : {std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN()}) {
+      LentTrial trial = muon_trial(axes);
+      trial.steps = 3;
+      const LentResult before = run_lent(trial);
+      trial.steps = 4;
+      trial.bad = [&](int32_t tensor, int64_t step) -> std::optional<float> {
+        if (step == 4 && (tensor == 3 || tensor == 8)) return bad;
+        return {};
+      };
+      const LentResult after = run_lent(trial);
+      EXPECT_EQ(difference(after, before), "");
+      EXPECT_FALSE(after.outcomes[2].skipped);
+      EXPECT_TRUE(after.outcomes[3].skipped);
+      EXPECT_EQ(after.outcomes[3].nonfinite_tensor, 3);
+      EXPECT_FALSE(after.outcomes[3].unlike);
+      trial.skips = false;
+      const LentResult passed = run_lent(trial);
+      EXPECT_FALSE(passed.outcomes[3].skipped);
+      EXPECT_NE(passed.values.at("a"), before.values.at("a"));
+    }
+}
+
+// By the exact norm: the same on every layout, and right.
+TEST(LentStep, ClipsByTheNormOfAllGradients) {
+  LentResult expected;
+  for (const MeshAxes& axes : few_meshes()) {
+    LentTrial trial = muon_trial(axes);
+    trial.clip = 0.5;
+    const LentResult result = run_lent(trial);
+    if (expected.values.empty()) expected = result;
+    EXPECT_EQ(difference(result, expected), "");
+    double squares = 0;
+    for (int32_t t = 0; t < std::ssize(trial.plan.tensors); ++t)
+      for (int64_t i = 0; i < num_elements(trial.plan.tensors[index(t)].shape);
+           ++i)
+        squares += std::pow(lent_gradient(trial, t, 2, i), 2.0);
+    EXPECT_NEAR(result.outcomes[1].norm, std::sqrt(squares), 1e-6);
+    EXPECT_EQ(result.outcomes[1].norm, expected.outcomes[1].norm);
+  }
+}
+
+TEST(LentStep, TellsThatRanksHaveGradientsOfDifferentTensors) {
+  LentTrial trial = muon_trial({{0, 2}});
+  run_ranks(2, [&](Communicator& world) {
+    LentTrial own = trial;
+    own.missing = [&](int32_t tensor, int64_t) {
+      return tensor == 2 && world.rank() == 1;
+    };
+    LentDriver driver(own, world);
+    driver.make_gradients(1);
+    driver.run(0.1);
+    const LentOutcome outcome = driver.step().outcome();
+    EXPECT_TRUE(outcome.unlike);
+    EXPECT_TRUE(outcome.skipped);
+    EXPECT_EQ(outcome.nonfinite_tensor, -1);
+    driver.make_gradients(2);
+  });
+}
+
+TEST(LentStep, AllocatesNothingAfterTheThirdStep) {
+  for (const std::string rule : {"muon", "adamw", "nsgd"})
+    for (const MeshAxes& axes : few_meshes())
+      for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16})
+        for (const int threads : {0, 2})
+          for (const bool bf16 : {false, true}) {
+            LentTrial trial{
+                .plan = plan_by_lot(request_on({"", axes}, rule, wire), 5),
+                .steps = 6,
+                .threads = threads,
+                .bf16_gradients = bf16,
+                .clip = 1};
+            int64_t before = 0;
+            trial.before_step = [&](int64_t) { before = num_allocations(); };
+            trial.after_step = [&](int64_t step) {
+              if (step > 3) {
+                EXPECT_EQ(num_allocations(), before) << rule;
+              }
+            };
+            run_lent(trial);
+          }
+}
+
+TEST(LentStep, TakesOptionsForTheStepsToCome) {
+  LentTrial trial = muon_trial({});
+  run_ranks(1, [&](Communicator& world) {
+    LentDriver driver(trial, world);
+    driver.step().set_options(0, {{"weight_decay", "0.5"}});
+    EXPECT_THROW(driver.step().set_options(0, {{"weight_decoy", "0.5"}}),
+                 UsageError);
+    EXPECT_THROW(driver.step().set_options(2, {}), UsageError);
+    driver.make_gradients(1);
+    driver.run(0.1);
+    LentResult changed;
+    std::mutex mutex;
+    driver.collect(changed, mutex);
+    trial.steps = 1;
+    trial.rate = 0.1;
+    EXPECT_NE(changed.values.at("a"), run_lent(trial).values.at("a"));
+    EXPECT_EQ(changed.values.at("norm"), run_lent(trial).values.at("norm"));
+  });
+}
+
+template <class Work>
+std::string message_of(const Work& work) {
+  try {
+    work();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(LentStep, NamesCallsOutOfOrder) {
+  const LentTrial trial = muon_trial({});
+  run_ranks(1, [&](Communicator& world) {
+    LentDriver driver(trial, world);
+    LentStep& step = driver.step();
+    EXPECT_THAT(message_of([&] { step.outcome(); }), HasSubstr("after begin"));
+    EXPECT_THAT(message_of([&] { step.run(0); }), HasSubstr("after begin"));
+    EXPECT_THAT(message_of([&] { step.look(); }),
+                HasSubstr("look belongs between begin and the first action"));
+    const std::vector<LentGradient> none(trial.plan.tensors.size());
+    const std::vector<int64_t> steps(none.size(), 1);
+    const std::vector<double> rates(2, 0.1);
+    step.begin(none, steps, rates);
+    EXPECT_THAT(message_of([&] { step.run(1); }),
+                HasSubstr("action 1 is out of order; expected 0"));
+    step.begin(none, steps, rates);
+    EXPECT_THAT(message_of([&] { step.end(); }),
+                HasSubstr("the end came before action 0"));
+    EXPECT_THAT(
+        message_of([&] { step.begin(none, steps, std::span(rates).first(1)); }),
+        HasSubstr("1 learning rates; expected 2"));
+  });
+}
+
+TEST(LentStep, NamesWhatIsMissing) {
+  LentTrial trial = muon_trial({{0, 2}});
+  for (PlacedTensor& t : trial.plan.tensors) t.dtype = ParameterDtype::kBf16;
+  run_ranks(2, [&](Communicator& world) {
+    LentDriver driver(trial, world);
+    LentStep& step = driver.step();
+    LentMemory memory = driver.memory();
+    memory.weights[0] = nullptr;
+    EXPECT_THAT(message_of([&] { step.bind(memory); }),
+                HasSubstr("tensor 'a': no weights"));
+    memory = driver.memory();
+    memory.masters[0] = nullptr;
+    EXPECT_THAT(message_of([&] { step.bind(memory); }),
+                HasSubstr("tensor 'a': bf16 weights without fp32 masters"));
+    memory = driver.memory();
+    memory.states[0] = nullptr;
+    EXPECT_THAT(message_of([&] { step.bind(memory); }),
+                HasSubstr("no memory for state momentum"));
+    memory = driver.memory();
+    memory.slots = nullptr;
+    EXPECT_THAT(message_of([&] { step.bind(memory); }), HasSubstr("no slots"));
+    memory = driver.memory();
+    memory.states.pop_back();
+    EXPECT_THAT(message_of([&] { step.bind(memory); }),
+                HasSubstr("addresses of states; expected"));
+    std::vector<LentGradient> odd(trial.plan.tensors.size());
+    odd[1] = {driver.memory().slots, DType::kFp16};
+    const std::vector<int64_t> steps(odd.size(), 1);
+    const std::vector<double> rates(2, 0.1);
+    EXPECT_THAT(message_of([&] { step.begin(odd, steps, rates); }),
+                HasSubstr("tensor 'norm': a gradient in fp16"));
+  });
+}
+
+}  // namespace
+}  // namespace canzona::lent_step_test

@@ -1,0 +1,74 @@
+// The compute actions of a step on lent memory: rules on pieces, on matrices
+// that were gathered, and on what lies here whole.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "canzona/runtime/lent/lent_rank.h"
+
+namespace canzona {
+
+class LentUpdates {
+ public:
+  explicit LentUpdates(const LentRank& rank);
+
+  void prepare(const PlacedRound& round);
+  void transform(size_t round);
+  void apply(const PlacedRound& round);
+  void elements();
+  void local();
+
+ private:
+  // Elements that one lane takes at once.
+  struct Chunk {
+    int32_t tensor = 0;
+    int64_t at = 0;
+    int64_t count = 0;
+  };
+  using Order = std::vector<int32_t>;  // of batches: most work first
+
+  Order by_work(const std::vector<PlacedBatch>& batches) const;
+
+  ConstRun wide_gradient(Engine& engine, int32_t t, int64_t at,
+                         int64_t count) const;
+  void prepare_piece(Engine& engine, const PreparedPiece& piece) const;
+  void apply_piece(Engine& engine, const AppliedPiece& piece) const;
+
+  // Calls work(begin, end) for members that are updated together.
+  template <class Work>
+  void for_each_part(const PlacedBatch& batch, const Work& work) const;
+  // The states at the owner from member `begin` on.
+  void owned_states(const PlacedBatch& batch, int64_t begin, Run* states) const;
+  void transform_matrices(Engine& engine, const PlacedBatch& batch,
+                          int64_t begin, int64_t end) const;
+  // The rule's transform on fields that were put together.
+  void transform_fields(Engine& engine, const PlacedBatch& batch, int64_t begin,
+                        int64_t count, std::span<const ConstRun> fields,
+                        Run update) const;
+
+  bool can_step_whole(const PlacedBatch& batch) const;
+  void step_whole(Engine& engine, const PlacedBatch& batch, int64_t begin,
+                  int64_t end) const;
+  void step_by_stages(Engine& engine, const PlacedBatch& batch, int64_t begin,
+                      int64_t end) const;
+  void prepare_local(Engine& engine, const PlacedPiece& piece,
+                     std::span<const Run> matrix) const;
+  void apply_local(Engine& engine, const PlacedPiece& piece, Run matrix) const;
+
+  void update_chunk(Engine& engine, const Chunk& chunk) const;
+  void update_together(const std::vector<ElementTensor>& tensors);
+  void update_elements(const std::vector<ElementTensor>& tensors,
+                       const std::vector<Chunk>& chunks);
+  std::vector<Chunk> chunks_of(const std::vector<ElementTensor>& tensors) const;
+
+  const LentRank& rank_;
+  std::vector<Order> orders_;  // by round
+  Order local_order_;
+  std::vector<Chunk> chunks_;               // of elements
+  std::vector<std::vector<Chunk>> shared_;  // by round
+  std::vector<Shard> shards_;               // of one call
+  std::vector<Run> states_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,527 @@
+// Ranks that are threads step on memory that a test lends them, with the
+// collectives of comm in the place of a trainer's library.
+//
+//   LentTrial trial{.plan = plan, .steps = 5};
+//   const LentResult result = run_lent(trial);
+//   EXPECT_EQ(result.values, reference(trial).values);
+//
+// Gradients follow from the tensor, the element's place in it and the step, and
+// lie elsewhere at every step.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "canzona/base/index.h"
+#include "canzona/base/random.h"
+#include "canzona/base/text.h"
+#include "canzona/comm/thread/run_ranks.h"
+#include "canzona/linalg/engine_memory.h"
+#include "canzona/plan/placed/placed_schedule.h"
+#include "canzona/rules/optimizer.h"
+#include "canzona/runtime/lent/lent_step.h"
+
+namespace canzona {
+
+struct LentTrial {
+  PlacedPlan plan;
+  int64_t steps = 5;
+  int threads = 0;  // of lanes; 0: one engine
+  bool bf16_gradients = false;
+  double clip = 0;  // 0: the norm is not asked for
+  bool looks = true;
+  bool skips = true;
+  double rate = 0.01;
+  std::function<bool(int32_t tensor, int64_t step)> missing = {};
+  // A number in the place of the gradient's first element.
+  std::function<std::optional<float>(int32_t tensor, int64_t step)> bad = {};
+  std::function<std::unique_ptr<Engine>()> make_engine = [] {
+    return make_cpu_engine();
+  };
+  const WireOps* ops = nullptr;  // of collectives
+  // Around every step of rank 0, when all ranks are there.
+  std::function<void(int64_t step)> before_step = {}, after_step = {};
+};
+
+// Whole tensors by name: weights, and states as "momentum of w".
+struct LentResult {
+  std::map<std::string, std::vector<uint32_t>> values;  // bits
+  std::vector<LentOutcome> outcomes;                    // by step
+};
+
+inline float lent_weight(int32_t tensor, int64_t i) {
+  return uniform_at(static_cast<uint64_t>(tensor) + 7, index(i));
+}
+
+inline uint16_t to_bf16_bits(float value) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  if ((bits & 0x7FFFFFFFU) > 0x7F800000U)
+    return static_cast<uint16_t>(bits >> 16 | 0x40U);
+  return static_cast<uint16_t>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16);
+}
+inline float from_bf16_bits(uint16_t value) {
+  const uint32_t bits = uint32_t{value} << 16;
+  float wide = 0;
+  std::memcpy(&wide, &bits, sizeof(wide));
+  return wide;
+}
+
+// Element i of a whole tensor.
+inline float lent_gradient(const LentTrial& trial, int32_t tensor, int64_t step,
+                           int64_t i) {
+  if (i == 0 && trial.bad)
+    if (const auto number = trial.bad(tensor, step)) return *number;
+  const float g =
+      uniform_at(static_cast<uint64_t>(tensor * 1000 + step), index(i));
+  return trial.bf16_gradients ? from_bf16_bits(to_bf16_bits(g)) : g;
+}
+
+// Calls work(place in the whole tensor, place in the rank's storage).
+template <class Work>
+void for_each_stored(const PlacedTensor& tensor, int32_t rank,
+                     const Work& work) {
+  int64_t at = 0;
+  for (const Box& box : tensor.stored[index(rank)]) {
+    std::vector<int64_t> place(box.count.size(), 0);
+    for (int64_t i = 0; i < box.elements(); ++i) {
+      int64_t whole = 0;
+      for (size_t d = 0; d < place.size(); ++d)
+        whole = whole * tensor.shape[d] + box.first[d] + place[d];
+      work(whole, at++);
+      for (size_t d = place.size(); d-- > 0;) {
+        if (++place[d] < box.count[d]) break;
+        place[d] = 0;
+      }
+    }
+  }
+}
+
+inline std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits(values.size());
+  if (!values.empty())
+    std::memcpy(bits.data(), values.data(), values.size() * sizeof(float));
+  return bits;
+}
+
+// One rank, its memory and its caller.
+class LentDriver {
+ public:
+  LentDriver(const LentTrial& trial, Communicator& world)
+      : trial_(trial), plan_(trial.plan), world_(world) {
+    if (trial.threads > 0)
+      lanes_ = std::make_unique<Lanes>(trial.threads, trial.make_engine);
+    else
+      alone_ = trial.make_engine();
+    engine_ = lanes_ ? &lanes_->lane(0) : alone_.get();
+    memory_ = std::make_unique<EngineMemory>(*engine_);
+    step_ = lanes_ ? std::make_unique<LentStep>(plan_, world.rank(), *lanes_)
+                   : std::make_unique<LentStep>(plan_, world.rank(), *alone_);
+    for (const std::vector<int32_t>& group : step_->schedule().groups) {
+      const bool in = std::ranges::count(group, world.rank()) > 0;
+      groups_.push_back(
+          world.split(in ? 0 : -1, world.rank(), "group", {}, trial.ops));
+    }
+    all_ = world.split(0, world.rank(), "all", {}, trial.ops);
+    lend();
+  }
+  ~LentDriver() {
+    step_.reset();
+    engine_->synchronize();
+  }
+
+  LentStep& step() { return *step_; }
+  Engine& engine() { return *engine_; }
+  const LentMemory& memory() const { return lent_; }
+
+  // Uploads the gradients of a step, elsewhere than those of the step before.
+  void make_gradients(int64_t step) {
+    gradients_.assign(plan_.tensors.size(), {});
+    numbers_.assign(plan_.tensors.size(), 0);
+    for (int32_t t = 0; t < std::ssize(plan_.tensors); ++t) {
+      numbers_[index(t)] = step - missed_[index(t)];
+      if (trial_.missing && trial_.missing(t, step)) {
+        ++missed_[index(t)];
+        continue;
+      }
+      gradients_[index(t)] = {
+          places_[index(t)][index(step % 2)],
+          trial_.bf16_gradients ? DType::kBf16 : DType::kFp32};
+      upload_gradient(t, step);
+    }
+    engine_->synchronize();
+  }
+
+  void run(double rate) {
+    const std::vector<double> rates(plan_.groups.size(), rate);
+    issue(rates);
+  }
+
+  // Nothing here is allocated.
+  void issue(std::span<const double> rates) {
+    step_->begin(gradients_, numbers_, rates);
+    if (trial_.looks) {
+      step_->look();
+      reduce(Reduction::kInt64Max, 0, 4);
+      if (trial_.clip > 0) {
+        step_->squares();
+        reduce(Reduction::kInt64Sum, 4, 8);
+        step_->clip(trial_.clip);
+      }
+      step_->judge(trial_.skips);
+    }
+    const auto& actions = step_->schedule().actions;
+    for (size_t a = 0; a < actions.size(); ++a)
+      if (actions[a].is_compute())
+        step_->run(static_cast<int32_t>(a));
+      else if (actions[a].kind != PlacedAction::Kind::kWait)
+        carry_out(actions[a]);
+    step_->end();
+  }
+
+  void collect(LentResult& result, std::mutex& mutex) {
+    engine_->synchronize();
+    for (int32_t t = 0; t < std::ssize(plan_.tensors); ++t) {
+      const PlacedTensor& tensor = plan_.tensors[index(t)];
+      if (stored(t) == 0) continue;
+      const std::vector<float> weights = stored_weights(t);
+      put(result, mutex, tensor.name, t, weights, nullptr);
+      if (tensor.dtype == ParameterDtype::kBf16)
+        put(result, mutex, cat("master of ", tensor.name), t,
+            memory_->get<float>(
+                reinterpret_cast<std::byte*>(lent_.masters[index(t)]),
+                stored(t)),
+            nullptr);
+    }
+    for (const PlacedState& state : step_->schedule().states) {
+      const std::string& name = plan_.tensors[index(state.tensor)].name;
+      const std::vector<float> values =
+          memory_->get<float>(reinterpret_cast<std::byte*>(
+                                  lent_.states[index(state.memory)] + state.at),
+                              state.elements());
+      if (state.matrix < 0) {
+        put(result, mutex, cat(state.name, " of ", name), state.tensor, values,
+            &state);
+        continue;
+      }
+      const std::lock_guard lock(mutex);
+      const PlacedMatrix& m = plan_.matrices[index(state.matrix)];
+      result.values[cat(state.name, " of ", name, " ", m.number, " ",
+                        m.first_row)] = bits_of(values);
+    }
+  }
+
+ private:
+  int64_t stored(int32_t t) const {
+    return stored_elements(plan_, t, world_.rank());
+  }
+
+  void lend() {
+    const PlacedSchedule& schedule = step_->schedule();
+    missed_.assign(plan_.tensors.size(), 0);
+    for (int32_t t = 0; t < std::ssize(plan_.tensors); ++t) lend_tensor(t);
+    for (const int64_t elements : schedule.memories)
+      lent_.states.push_back(
+          reinterpret_cast<float*>(memory_->zeros(elements).data));
+    for (const PlacedState& state : schedule.states)
+      if (state.initially == Initially::kIdentity)
+        fill_initially(*engine_,
+                       {.name = state.name,
+                        .shape = state.shape,
+                        .dtype = "fp32",
+                        .initially = state.initially},
+                       run_of(lent_.states[index(state.memory)] + state.at), 1);
+    lent_.slots = memory_->zeros(schedule.slot_elements).data;
+    lent_.numbers = reinterpret_cast<int64_t*>(
+        memory_->zeros(kLentNumbers, DType::kFp64).data);
+    engine_->synchronize();
+    step_->bind(lent_);
+  }
+
+  // An element off the border of everything, so that nothing relies on where
+  // memory begins.
+  std::byte* odd(int64_t count, int64_t bytes) {
+    return memory_->take((count + 1) * bytes, DType::kBf16).data + bytes;
+  }
+
+  void lend_tensor(int32_t t) {
+    const PlacedTensor& tensor = plan_.tensors[index(t)];
+    std::vector<float> values(index(stored(t)));
+    for_each_stored(tensor, world_.rank(), [&](int64_t whole, int64_t at) {
+      values[index(at)] = lent_weight(t, whole);
+    });
+    places_.push_back({odd(stored(t), 4), odd(stored(t), 4)});
+    lent_.weights.push_back(nullptr);
+    lent_.masters.push_back(nullptr);
+    if (values.empty()) return;
+    if (tensor.dtype == ParameterDtype::kFp32) {
+      lent_.weights.back() = odd(stored(t), 4);
+      upload(lent_.weights.back(), values);
+      return;
+    }
+    std::vector<uint16_t> narrow;
+    for (float& value : values) {
+      narrow.push_back(to_bf16_bits(value));
+      value = from_bf16_bits(narrow.back());
+    }
+    lent_.weights.back() = odd(stored(t), 2);
+    upload(lent_.weights.back(), narrow);
+    lent_.masters.back() = reinterpret_cast<float*>(odd(stored(t), 4));
+    upload(reinterpret_cast<std::byte*>(lent_.masters.back()), values);
+  }
+
+  template <class T>
+  void upload(std::byte* to, const std::vector<T>& values) {
+    engine_->upload(to, reinterpret_cast<const std::byte*>(values.data()),
+                    static_cast<int64_t>(values.size() * sizeof(T)));
+  }
+
+  void upload_gradient(int32_t t, int64_t step) {
+    std::vector<float> values(index(stored(t)));
+    for_each_stored(plan_.tensors[index(t)], world_.rank(),
+                    [&](int64_t whole, int64_t at) {
+                      values[index(at)] = lent_gradient(trial_, t, step, whole);
+                    });
+    if (!trial_.bf16_gradients)
+      return upload(gradients_[index(t)].data, values);
+    std::vector<uint16_t> narrow;
+    for (const float value : values) narrow.push_back(to_bf16_bits(value));
+    upload(gradients_[index(t)].data, narrow);
+  }
+
+  void reduce(Reduction reduction, int64_t first, int64_t count) {
+    engine_->synchronize();
+    all_->all_reduce(reduction,
+                     {reinterpret_cast<std::byte*>(lent_.numbers + first),
+                      index(count * 8)});
+  }
+
+  // Ends before it returns, which is no later than anybody waits for it.
+  void carry_out(const PlacedAction& a) {
+    engine_->synchronize();
+    const int64_t size = plan_.options.wire == WireDtype::kBf16 ? 2 : 4;
+    Communicator& group = *groups_[index(a.group)];
+    if (a.kind == PlacedAction::Kind::kBroadcast) {
+      const auto& ranks = step_->schedule().groups[index(a.group)];
+      const auto root = std::ranges::lower_bound(ranks, a.root);
+      return group.broadcast(
+          static_cast<int>(root - ranks.begin()),
+          {lent_.slots + a.receive_at * size, index(a.count * size)},
+          {.label = a.label});
+    }
+    Table send(a.send, size), receive(a.receive, size);
+    group.all_to_all_v({{lent_.slots + a.send_at * size, index(send.end)},
+                        {send.bytes, a.send.size()},
+                        {send.offsets, a.send.size()}},
+                       {{lent_.slots + a.receive_at * size, index(receive.end)},
+                        {receive.bytes, a.send.size()},
+                        {receive.offsets, a.send.size()}},
+                       {.label = a.label});
+  }
+  struct Table {
+    Table(const std::vector<int64_t>& counts, int64_t size) {
+      for (size_t i = 0; i < counts.size(); ++i) {
+        bytes[i] = counts[i] * size;
+        offsets[i] = end;
+        end += bytes[i];
+      }
+    }
+    int64_t bytes[16], offsets[16], end = 0;
+  };
+
+  std::vector<float> stored_weights(int32_t t) {
+    if (plan_.tensors[index(t)].dtype == ParameterDtype::kFp32)
+      return memory_->get<float>(lent_.weights[index(t)], stored(t));
+    std::vector<float> wide;
+    for (const uint16_t value :
+         memory_->get<uint16_t>(lent_.weights[index(t)], stored(t)))
+      wide.push_back(from_bf16_bits(value));
+    return wide;
+  }
+
+  // Replicas must have the same. `state`: what it says is kept alone.
+  void put(LentResult& result, std::mutex& mutex, const std::string& name,
+           int32_t t, const std::vector<float>& values,
+           const PlacedState* state) {
+    const PlacedTensor& tensor = plan_.tensors[index(t)];
+    const std::vector<uint32_t> bits = bits_of(values);
+    const std::lock_guard lock(mutex);
+    std::vector<uint32_t>& whole = result.values[name];
+    constexpr uint32_t kNobody = 0xFFC0DEAD;
+    if (whole.empty()) whole.assign(index(num_elements(tensor.shape)), kNobody);
+    for_each_stored(tensor, world_.rank(), [&](int64_t place, int64_t at) {
+      if (state != nullptr &&
+          std::ranges::none_of(state->kept, [&](const Extent& kept) {
+            return kept.contains(at);
+          }))
+        return;
+      uint32_t& there = whole[index(place)];
+      if (there != kNobody) {
+        EXPECT_EQ(there, bits[index(at)]) << name << ", element " << place;
+      }
+      there = bits[index(at)];
+    });
+  }
+
+  const LentTrial& trial_;
+  const PlacedPlan& plan_;
+  Communicator& world_;
+  std::unique_ptr<Lanes> lanes_;
+  std::unique_ptr<Engine> alone_;
+  Engine* engine_ = nullptr;
+  std::unique_ptr<EngineMemory> memory_;
+  std::unique_ptr<LentStep> step_;
+  std::vector<std::unique_ptr<Communicator>> groups_;
+  std::unique_ptr<Communicator> all_;
+  LentMemory lent_;
+  std::vector<std::vector<std::byte*>> places_;  // of gradients, by tensor
+  std::vector<LentGradient> gradients_;
+  std::vector<int64_t> numbers_, missed_;
+};
+
+inline LentResult run_lent(const LentTrial& trial) {
+  LentResult result;
+  std::mutex mutex;
+  run_ranks(trial.plan.world, [&](Communicator& world) {
+    LentDriver driver(trial, world);
+    const std::vector<double> rates(trial.plan.groups.size(), trial.rate);
+    for (int64_t step = 1; step <= trial.steps; ++step) {
+      driver.make_gradients(step);
+      world.barrier();
+      if (world.rank() == 0 && trial.before_step) trial.before_step(step);
+      world.barrier();
+      driver.issue(rates);
+      world.barrier();
+      if (world.rank() == 0 && trial.after_step) trial.after_step(step);
+      world.barrier();
+      if (world.rank() == 0) result.outcomes.push_back(driver.step().outcome());
+    }
+    driver.collect(result, mutex);
+  });
+  return result;
+}
+
+// The same by Optimizers on whole matrices, each a tensor of its own. Requires
+// phases of 0, gradients for all, and no clipping.
+inline LentResult reference(const LentTrial& trial) {
+  LentResult result;
+  const PlacedPlan& plan = trial.plan;
+  const auto engine = make_cpu_engine();
+  EngineMemory memory(*engine);
+  std::vector<Run> weights, grads;
+  for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
+    std::vector<float> values(
+        index(num_elements(plan.tensors[index(t)].shape)));
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i] = lent_weight(t, static_cast<int64_t>(i));
+      if (plan.tensors[index(t)].dtype == ParameterDtype::kBf16)
+        values[i] = from_bf16_bits(to_bf16_bits(values[i]));
+    }
+    weights.push_back(memory.put(values));
+    grads.push_back(memory.put(values));
+  }
+  const auto at = [](Run run, int64_t elements) {
+    return Run{run.data + elements * 4, run.dtype};
+  };
+  std::vector<std::unique_ptr<Optimizer>> optimizers;
+  for (int32_t g = 0; g < std::ssize(plan.groups); ++g) {
+    std::vector<Optimizer::Tensor> tensors;
+    std::vector<int32_t> of;
+    const auto add = [&](int32_t t, const std::string& name, Dims dims,
+                         int64_t first) {
+      tensors.push_back({name, std::move(dims), at(weights[index(t)], first),
+                         at(grads[index(t)], first)});
+      of.push_back(t);
+    };
+    for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
+      const PlacedTensor& tensor = plan.tensors[index(t)];
+      if (tensor.group != g) continue;
+      if (plan.first_matrix[index(t)] == plan.first_matrix[index(t) + 1])
+        add(t, tensor.name, {1, num_elements(tensor.shape)}, 0);
+      for (int32_t m = plan.first_matrix[index(t)];
+           m < plan.first_matrix[index(t) + 1]; ++m) {
+        const PlacedMatrix& matrix = plan.matrices[index(m)];
+        const int64_t rows = tensor.shape[tensor.shape.size() - 2];
+        add(t, cat(tensor.name, " ", matrix.number, " ", matrix.first_row),
+            {matrix.rows, matrix.cols},
+            (matrix.number * rows + matrix.first_row) * matrix.cols);
+      }
+    }
+    optimizers.push_back(
+        tensors.empty()
+            ? nullptr
+            : std::make_unique<Optimizer>(
+                  make_rule(plan.groups[index(g)].rule,
+                            plan.groups[index(g)].options, DType::kFp32),
+                  tensors, std::vector<Engine*>{engine.get()}));
+  }
+  for (int64_t step = 1; step <= trial.steps; ++step) {
+    for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
+      std::vector<float> values(
+          index(num_elements(plan.tensors[index(t)].shape)));
+      for (size_t i = 0; i < values.size(); ++i)
+        values[i] = lent_gradient(trial, t, step, static_cast<int64_t>(i));
+      memory.set(grads[index(t)], values);
+    }
+    for (const auto& optimizer : optimizers)
+      if (optimizer) optimizer->step(trial.rate);
+  }
+  for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
+    const PlacedTensor& tensor = plan.tensors[index(t)];
+    std::vector<float> values =
+        memory.get<float>(weights[index(t)].data, num_elements(tensor.shape));
+    if (tensor.dtype == ParameterDtype::kBf16) {
+      result.values[cat("master of ", tensor.name)] = bits_of(values);
+      for (float& value : values) value = from_bf16_bits(to_bf16_bits(value));
+    }
+    result.values[tensor.name] = bits_of(values);
+  }
+  std::vector<size_t> next(plan.groups.size(), 0);
+  for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
+    const PlacedTensor& tensor = plan.tensors[index(t)];
+    const size_t g = index(tensor.group);
+    const int32_t first = plan.first_matrix[index(t)];
+    const int32_t end = plan.first_matrix[index(t) + 1];
+    for (int32_t m = first; m < std::max(end, first + 1); ++m) {
+      const TensorStates& states = optimizers[g]->states(next[g]++);
+      for (size_t s = 0; s < states.facts.size(); ++s) {
+        const std::vector<uint32_t> bits = bits_of(
+            memory.get<float>(states.runs[s].data, states.facts[s].elements()));
+        std::string name = cat(states.facts[s].name, " of ", tensor.name);
+        if (states.facts[s].lives == Lives::kWithOwner) {
+          const PlacedMatrix& it = plan.matrices[index(m)];
+          name += cat(" ", it.number, " ", it.first_row);
+        }
+        std::vector<uint32_t>& all = result.values[name];
+        all.insert(all.end(), bits.begin(), bits.end());
+      }
+    }
+  }
+  return result;
+}
+
+// Names that differ, for messages.
+inline std::string difference(const LentResult& a, const LentResult& b) {
+  std::string text;
+  for (const auto& [name, values] : a.values) {
+    const auto other = b.values.find(name);
+    if (other == b.values.end())
+      text += cat(name, " is missing; ");
+    else if (other->second != values)
+      text += cat(name, " differs; ");
+  }
+  for (const auto& [name, values] : b.values)
+    if (!a.values.contains(name)) text += cat(name, " is new; ");
+  return text;
+}
+
+}  // namespace canzona
