@@ -330,7 +330,12 @@ def collect(params: Any) -> tuple[list[tuple[str, torch.Tensor, int]],
     if isinstance(params, torch.Tensor):
         raise UsageError("params is a tensor; expected a module, named "
                          "parameters, or a list of parameters")
-    entries = list(params)
+    try:
+        entries = list(params)
+    except TypeError:
+        raise UsageError(f"params is {type(params).__name__}; expected a "
+                         "module, named parameters, or a list of parameters"
+                         ) from None
     if not entries:
         raise UsageError("params is empty; expected a module or parameters")
     if not any(isinstance(e, dict) for e in entries):

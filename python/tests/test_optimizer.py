@@ -526,7 +526,7 @@ def usable(inputs):
 
 
 def torch_inputs(rule):
-    from torch.testing._internal import common_optimizers as common
+    common = pytest.importorskip("torch.testing._internal.common_optimizers")
     return {"adamw": common.optim_inputs_func_adamw,
             "muon": common.optim_inputs_func_muon}[rule]("cpu")
 
@@ -555,15 +555,19 @@ def test_torchs_own_inputs():
 
 
 def test_torchs_own_bad_inputs():
-    from torch.testing._internal import common_optimizers as common
+    common = pytest.importorskip("torch.testing._internal.common_optimizers")
     for make, kind in ((common.optim_error_inputs_func_adamw, canzona.AdamW),
                        (common.optim_error_inputs_func_muon, canzona.Muon)):
         for bad in make("cpu", torch.float32):
-            if bad.error_on is common.OptimizerErrorEnum.STEP_ERROR:
-                continue
             given = bad.optimizer_error_input
-            with pytest.raises((ValueError, TypeError)):
-                kind(given.params, **given.kwargs).plan
+            # We name what has no name, and rates and decays are numbers.
+            if "with/without names" in given.desc or "as a Tensor" in \
+                    given.desc or "foreach" in given.desc or \
+                    "both Tensors" in given.desc:
+                continue
+            params = net() if given.params is None else given.params
+            with pytest.raises(ValueError):
+                kind(params, **given.kwargs).plan
 
 
 @pytest.mark.parametrize("name", ["maximize", "amsgrad", "capturable"])
