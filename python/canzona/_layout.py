@@ -83,7 +83,11 @@ class Layout:
 
 
 def is_dtensor(tensor: Any) -> TypeGuard[DTensor]:
-    # Whoever has a DTensor has imported its module, which takes long.
+    # Whoever has a DTensor has imported its module, which takes long. What
+    # steps ask for is mostly one of these two.
+    kind = type(tensor)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return False
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 

@@ -13,7 +13,6 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Callable
 
 import torch
@@ -23,9 +22,7 @@ from torch import nn
 from . import _checkpoint, _options, _routing
 from ._errors import UsageError
 from ._layout import (
-    Box,
     Layout,
-    PlacedTensor,
     agree,
     describe,
     is_dtensor,
@@ -33,6 +30,7 @@ from ._layout import (
     spread,
 )
 from ._placed import PlacedPlan
+from ._request import make_request, settled_precision
 from ._routing import ELEMENTS, FROZEN, Route
 from ._run import Run, Setup
 
@@ -291,7 +289,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
         groups = [
             {
                 "rule": g["rule"],
-                "options": _options.to_rule(g, kind, _precision(kind)),
+                "options": _options.to_rule(g, kind, settled_precision(kind)),
             }
             for g in self.param_groups
         ]
@@ -319,7 +317,12 @@ class MatrixOptimizer(torch.optim.Optimizer):
         layout = agree(described, about, repeated)
         self._check_layout(layout, kind)
         self._groups_given = [g["options"] for g in groups]
-        plan = PlacedPlan(self._request(layout, groups))
+        in_group = [
+            i for i, g in enumerate(self.param_groups) for _ in g["params"]
+        ]
+        plan = PlacedPlan(
+            make_request(layout, self._routes, groups, in_group, self._config)
+        )
         return Run(
             Setup(
                 layout,
@@ -383,9 +386,8 @@ class MatrixOptimizer(torch.optim.Optimizer):
             )
 
     def _check_backend(self, device: str) -> None:
-        types = {
-            str(t).partition(":")[0] for t in dist.group.WORLD._device_types
-        }  # type: ignore
+        everyone: Any = dist.group.WORLD
+        types = {str(t).partition(":")[0] for t in everyone._device_types}
         if device not in types:
             raise UsageError(
                 f"parameters are on {device}, but the process group has "
@@ -393,55 +395,6 @@ class MatrixOptimizer(torch.optim.Optimizer):
                 f"({dist.get_backend()}); begin with init_process_group("
                 '"cpu:gloo,cuda:nccl")'
             )
-
-    def _request(
-        self, layout: Layout, groups: list[dict[str, Any]]
-    ) -> dict[str, Any]:
-        in_group = [
-            i for i, g in enumerate(self.param_groups) for _ in g["params"]
-        ]
-        written: dict[Any, int] = {}
-        tensors = []
-        for number, placed in enumerate(layout.tensors):
-            base = layout.described[placed.parameter].name
-            entry = self._tensor(placed, self._routes[base])
-            entry["group"] = in_group[placed.parameter]
-            key = (id(placed.stored), tuple(entry["shape"]))
-            if key in written:
-                entry["stored"] = {"like": written[key]}
-            written.setdefault(key, number)
-            tensors.append(entry)
-        request: dict[str, Any] = dict(
-            canzona_placed=1,
-            world=layout.world,
-            wire=self._config["wire"],
-            share_states=self._config["share_states"],
-            groups=groups,
-            tensors=tensors,
-        )
-        for name in ("capacity_bytes", "ranks_per_node"):
-            if self._config[name] is not None:
-                request[name] = self._config[name]
-        return request
-
-    def _tensor(self, placed: PlacedTensor, route: Route) -> dict[str, Any]:
-        shape, stored = placed.shape, placed.stored
-        if route.rule != ELEMENTS and len(shape) != len(route.shape):
-            stored = [
-                [_flat_box(placed.name, shape, b) for b in boxes]
-                for boxes in stored
-            ]
-            shape = _routing.flattened(shape)
-        if not shape:
-            shape, stored = (1,), [
-                [((0,), (1,)) for _ in boxes] for boxes in stored
-            ]
-        entry: dict[str, Any] = dict(
-            name=placed.name, shape=shape, dtype=placed.dtype, stored=stored
-        )
-        if route.splits:
-            entry["splits"] = route.splits
-        return entry
 
     def _tell(self) -> None:
         run = self._run
@@ -502,7 +455,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
     def _tell_options(self, run: Run) -> None:
         kind = run.device.type
         for i, group in enumerate(self.param_groups):
-            options = _options.to_rule(group, kind, _precision(kind))
+            options = _options.to_rule(group, kind, settled_precision(kind))
             if options != self._groups_given[i]:
                 run.set_options(i, options)
                 self._groups_given[i] = options
@@ -619,35 +572,3 @@ def _ranks_of(replicas: Any) -> tuple[int, ...]:
     if isinstance(replicas, Iterable):
         return tuple(sorted(int(r) for r in replicas))
     return tuple(dist.get_process_group_ranks(replicas))
-
-
-@lru_cache(maxsize=2)
-def _precision(device: str) -> str | None:
-    """Of products, where options leave it open; by what the machine has."""
-    if device != "cpu":
-        return None
-    from ._library import load
-
-    kernel = load("cpu").describe("cpu").rpartition(" ")[2]
-    if kernel == "avx512":
-        try:
-            with open("/proc/cpuinfo") as f:
-                return "bf16" if "avx512_bf16" in f.read() else "fp32"
-        except OSError:
-            return "fp32"
-    return "bf16" if kernel == "amx" else "fp32"
-
-
-def _flat_box(name: str, shape: Sequence[int], box: Box) -> Box:
-    first, count = box
-    if any(
-        a or n != whole for a, n, whole in zip(first[1:], count[1:], shape[1:])
-    ):
-        raise UsageError(
-            f"parameter {name}: is cut along another dimension "
-            "than the first, so it cannot be flattened"
-        )
-    rest = 1
-    for n in shape[1:]:
-        rest *= n
-    return (first[0], 0), (count[0], rest)

@@ -70,9 +70,15 @@ def facts() -> dict[str, dict[str, Any]]:
     return rules()
 
 
-def known(rule: str) -> set[str]:
+@lru_cache(maxsize=None)
+def own_names(rule: str) -> frozenset[str]:
+    return frozenset(o["name"] for o in facts()[rule]["options"])
+
+
+@lru_cache(maxsize=None)
+def known(rule: str) -> frozenset[str]:
     """Every name by which an option of a rule may be given."""
-    own = {o["name"] for o in facts()[rule]["options"]} - _OURS
+    own = own_names(rule) - _OURS
     names = own | set(_NAMES[rule])
     return names | {"betas"} if own.issuperset(_BETAS) else names
 
@@ -224,7 +230,7 @@ def to_rule(
             options["scale"] = _SCALES.get(value, value or "original")
         else:
             options[_NAMES[rule].get(name, name)] = text(value)
-    own = {o["name"] for o in facts()[rule]["options"]}
+    own = own_names(rule)
     if "device" in own:
         options["device"] = device
     if (

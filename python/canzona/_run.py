@@ -19,12 +19,12 @@ import torch
 import torch.distributed as dist
 
 from ._errors import Error, NumericalError, UsageError
+from ._gradients import Found, Gradients, unlike
 from ._layout import Layout, is_dtensor, local
 from ._placed import PlacedPlan
-from ._step import BF16, FP32, NUMBERS, Step
+from ._step import NUMBERS, Step
 
 _WIRES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-_DTYPES = {torch.float32: FP32, torch.bfloat16: BF16}
 
 # Places of the step's numbers: what look() found, reduced by MAX (the last one
 # is ours: a rank's gradients are of the wrong kind), and the sums of squares.
@@ -79,6 +79,7 @@ class Run:
         self._pid = os.getpid()
         self._broken = ""
         self._tensors = setup.layout.mine  # by parameter
+        self._gradients = Gradients(self.names, self.layout, self.device)
         self._stream = (
             torch.cuda.current_stream(self.device)
             if self.device.type == "cuda"
@@ -94,7 +95,8 @@ class Run:
         self.counts = [0] * len(parameters)  # updates of each parameter
         self.counted = torch.zeros(len(parameters))
         self._addresses: list[int] = []
-        self._versions: list[int] = []
+        self._rounded: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._versions: list[int] = []  # of weights that have masters
         self.keys: dict[int, str] = {}  # of states, by number
         self.owned: list[Any] = []  # states that owners have, of all ranks
         self.shared: dict[int, list[str]] = {}  # keys of states in parts
@@ -262,7 +264,10 @@ class Run:
 
     def bind(self, parameters: Sequence[torch.Tensor]) -> None:
         """Tells the library where weights are, if they are elsewhere now."""
-        addresses = [local(p).data_ptr() for p in parameters]
+        addresses = [
+            (p._local_tensor if is_dtensor(p) else p).data_ptr()
+            for p in parameters
+        ]
         if addresses == self._addresses:
             return
         for name, p in zip(self.names, parameters):
@@ -292,15 +297,19 @@ class Run:
         """Takes over weights that somebody else has written.
 
         A master whose rounding is still the weight keeps its fraction."""
-        versions = [p._version for p in parameters]
-        if versions == self._versions:
+        self._rounded = [
+            (p, m) for p, m in zip(parameters, self.masters) if m is not None
+        ]
+        if [p._version for p, _ in self._rounded] == self._versions:
             return
-        for p, master in zip(parameters, self.masters):
-            if master is not None:
-                weights = local(p).detach()
-                same = master.to(weights.dtype) == weights
-                master.copy_(torch.where(same, master, weights.float()))
-        self._versions = versions
+        for p, master in self._rounded:
+            weights = local(p).detach()
+            same = master.to(weights.dtype) == weights
+            master.copy_(torch.where(same, master, weights.float()))
+        self._remember_versions()
+
+    def _remember_versions(self) -> None:
+        self._versions = [p._version for p, _ in self._rounded]
 
     # A step.
 
@@ -314,7 +323,7 @@ class Run:
         with self._on_stream():
             self.bind(parameters)
             self.refresh_masters(parameters)
-            found = self._gradients(parameters)
+            found = self._gradients.collect(parameters)
             if isinstance(found, UsageError) and self._stream is not None:
                 self._take_part_and_raise(found)
             if self._start(found, rates):
@@ -358,72 +367,9 @@ class Run:
             yield
         current.wait_stream(self._stream)
 
-    def _gradients(
-        self,
-        parameters: Sequence[torch.Tensor],
-    ) -> list[torch.Tensor | None] | UsageError:
-        """This rank's parts, contiguous; or what is wrong with one."""
-        found: list[torch.Tensor | None] = []
-        try:
-            for name, p in zip(self.names, parameters):
-                g = p.grad
-                if g is None:
-                    found.append(None)
-                    continue
-                part = g if g is p else self._part(name, p, g)
-                found.append(
-                    part if part.is_contiguous() else part.contiguous()
-                )
-        except UsageError as error:
-            return error
-        return found
-
-    def _part(
-        self,
-        name: str,
-        p: torch.Tensor,
-        g: torch.Tensor,
-    ) -> torch.Tensor:
-        if g.is_sparse:
-            raise UsageError(
-                f"gradient of {name}: is sparse; expected a dense "
-                "one (an embedding's sparse=False)"
-            )
-        if g.shape != p.shape:
-            raise UsageError(
-                f"gradient of {name}: has shape {list(g.shape)}, "
-                f"its parameter {list(p.shape)}"
-            )
-        if is_dtensor(p) and is_dtensor(g):
-            if g.placements != p.placements or g.device_mesh != p.device_mesh:
-                g = g.redistribute(p.device_mesh, p.placements)
-        elif is_dtensor(p):
-            raise UsageError(
-                f"gradient of {name}: is a plain tensor, its "
-                "parameter a DTensor"
-            )
-        part, weight = local(g), local(p)
-        if part.dtype != weight.dtype and part.dtype != torch.float32:
-            raise UsageError(
-                f"gradient of {name}: is {part.dtype}, its "
-                f"parameter {weight.dtype}"
-            )
-        if part.device != self.device:
-            raise UsageError(
-                f"gradient of {name}: is on {part.device}, its "
-                f"parameter on {self.device}"
-            )
-        if part.shape != weight.shape:
-            raise UsageError(
-                f"gradient of {name}: this rank has "
-                f"{list(part.shape)} of it, and of its parameter "
-                f"{list(weight.shape)}"
-            )
-        return part
-
     def _start(
         self,
-        found: list[torch.Tensor | None] | UsageError,
+        found: Found | UsageError,
         rates: Sequence[float],
     ) -> bool:
         """Looks at all gradients; False if the step is left out."""
@@ -431,7 +377,11 @@ class Run:
         if isinstance(found, UsageError):
             self._refuse(found)
         else:
-            self._begin(found, rates)
+            step.begin(
+                *self._gradients.arguments(
+                    found, self.counts, rates, self._numbers.data_ptr()
+                )
+            )
             step.look()
         self._reduce(_LOOK, dist.ReduceOp.MAX, "look at gradients")
         if self._stream is None:
@@ -456,7 +406,9 @@ class Run:
         numbers, seen = self._told
         numbers.copy_(self._numbers, non_blocking=True)
         seen.record()
-        self._pending = (numbers, seen, found)
+        # Not the gradients themselves, whose memory is the caller's.
+        there = [g is not None for g in found]
+        self._pending = (numbers, seen, there)
 
     def _take_part_and_raise(self, error: UsageError) -> None:
         """Other ranks of GPUs do not wait to hear of this one's error: they
@@ -469,25 +421,6 @@ class Run:
                 self._reduce(_SUMS, dist.ReduceOp.SUM, "norm of gradients")
             self._communicate_all()
         raise error
-
-    def _begin(
-        self, found: list[torch.Tensor | None], rates: Sequence[float]
-    ) -> None:
-        # A gradient of which this rank has no elements is there all the same;
-        # so are those of other ranks' own copies.
-        nothing = self._numbers.data_ptr()
-        tensors = self.layout.tensors
-        addresses, dtypes, steps = [], [], []
-        for placed in tensors:
-            g = found[placed.parameter]
-            addresses.append(0 if g is None else nothing)
-            dtypes.append(FP32)
-            steps.append(self.counts[placed.parameter] + 1)
-        for tensor, g in zip(self._tensors, found):
-            if g is not None and g.numel():
-                addresses[tensor] = g.data_ptr()
-                dtypes[tensor] = _DTYPES[g.dtype]
-        self._step.begin(addresses, steps, rates, dtypes)
 
     def _refuse(self, error: UsageError) -> None:
         """Tells the other ranks of an error of this one's gradients."""
@@ -507,7 +440,7 @@ class Run:
 
     def _check_alike(
         self,
-        found: list[torch.Tensor | None] | UsageError,
+        found: Found | UsageError,
     ) -> None:
         if self.world == 1:
             return
@@ -532,17 +465,7 @@ class Run:
         there: list[Any] = [None] * self.world
         dist.all_gather_object(there, mine, group=self.everyone)
         self._abandon(found)
-        for i, name in enumerate(self.names):
-            have = [
-                self.layout.ranks[r] for r in range(self.world) if there[r][i]
-            ]
-            if 0 < len(have) < self.world:
-                lack = [r for r in self.layout.ranks if r not in have]
-                raise UsageError(
-                    f"gradient of {name}: is there on ranks {have}, but None "
-                    f"on ranks {lack}; all ranks must have it, or none"
-                )
-        raise UsageError("ranks have gradients of different parameters")
+        raise unlike(self.names, self.layout.ranks, there)
 
     def _abandon(self, found: Any) -> None:
         """Ends a step of which nothing was done yet."""
@@ -614,19 +537,18 @@ class Run:
     def _finish(
         self,
         parameters: Sequence[torch.Tensor],
-        found: list[torch.Tensor | None],
+        found: Found,
     ) -> None:
-        moved = []
-        for i, g in enumerate(found):
-            if g is not None:
-                self.counts[i] += 1
-                moved.append(parameters[i])
-        if len(moved) == len(self.counts):
-            self.counted += 1
-        else:
+        if any(g is None for g in found):
+            there = [g is not None for g in found]
+            parameters = [p for p, had in zip(parameters, there) if had]
+            self.counts = [n + had for n, had in zip(self.counts, there)]
             self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
-        torch.autograd.graph.increment_version(moved)
-        self._versions = [p._version for p in parameters]
+        else:
+            self.counts = [n + 1 for n in self.counts]
+            self.counted += 1
+        torch.autograd.graph.increment_version(parameters)
+        self._remember_versions()
 
     def _tell_of_last(self) -> None:
         """On a GPU: what became of the last step.
@@ -634,7 +556,7 @@ class Run:
         Waits for that step's look at gradients alone, long since over."""
         if self._pending is None:
             return
-        (numbers, seen, found), self._pending = self._pending, None
+        (numbers, seen, there), self._pending = self._pending, None
         seen.synchronize()
         largest, hashed, negative, fault = numbers[_LOOK].tolist()
         if largest < _INFINITY and hashed == -negative and not fault > 0:
@@ -642,22 +564,21 @@ class Run:
         outcome = self._step.outcome()
         if outcome.skipped:
             self.skipped += 1
-            for i, g in enumerate(found):
-                self.counts[i] -= g is not None
+            self.counts = [n - had for n, had in zip(self.counts, there)]
             self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
         if fault > 0 or outcome.unlike:
-            self._raise_unlike_later(found, fault > 0)
+            self._raise_unlike_later(there, fault > 0)
         if self.setup.nonfinite == "raise":
             self._raise_nonfinite(outcome.nonfinite_tensor)
 
-    def _raise_unlike_later(self, found: Any, fault: bool) -> None:
+    def _raise_unlike_later(self, there: list[bool], fault: bool) -> None:
         if fault:
             raise UsageError(
                 "in the last step a gradient on another rank was "
                 "of the wrong kind, which that rank has told; "
                 "nothing was changed"
             )
-        missing = [n for n, g in zip(self.names, found) if g is None]
+        missing = [n for n, had in zip(self.names, there) if not had]
         raise UsageError(
             "in the last step ranks had gradients of different parameters; "
             f"this rank had none of {missing[:3] or 'no parameter'}; nothing "
