@@ -21,7 +21,7 @@ from ._errors import UsageError
 from ._layout import is_dtensor, local
 from ._options import refuse_switches
 from ._routing import ELEMENTS
-from ._run import Run, State
+from ._run import Run
 
 if TYPE_CHECKING:
     from ._optimizer import MatrixOptimizer

@@ -114,7 +114,10 @@ def run_ranks(
     group=True,
     backend="gloo",
 ):
-    """What every rank returned, or ("error", class, text, trace)."""
+    """What every rank returned, or ("error", class, text, trace).
+
+    `env`: variables of the ranks; "{rank}" in a value is the rank's number."""
+    given = env or {}
     while len(_WORKERS) < world:
         _WORKERS.append(_Worker())
     with tempfile.TemporaryDirectory() as folder:
@@ -129,7 +132,7 @@ def run_ranks(
                     backend=backend,
                     store=f"{folder}/store" if group else "",
                     env=dict(
-                        env or {},
+                        {k: v.format(rank=r) for k, v in given.items()},
                         RANK=str(r),
                         WORLD_SIZE=str(world),
                         LOCAL_RANK=str(r),

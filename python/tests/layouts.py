@@ -7,6 +7,7 @@ parameters and states as whole tensors, which must be the same everywhere.
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
 
 import torch
@@ -59,15 +60,20 @@ class Model(nn.Module):
         self.norm = nn.LayerNorm(3)
 
 
+def device() -> str:
+    """Where models are; tests on GPUs say "cuda"."""
+    return os.environ.get("CANZONA_TEST_DEVICE", "cpu")
+
+
 def numbers(name: str, step: int, shape) -> torch.Tensor:
     generator = torch.Generator().manual_seed(
         zlib.crc32(name.encode()) * 1000 + step
     )
-    return torch.randn(tuple(shape), generator=generator)
+    return torch.randn(tuple(shape), generator=generator).to(device())
 
 
 def fresh(dtype=torch.float32) -> Model:
-    model = Model()
+    model = Model().to(device())
     with torch.no_grad():
         for name, p in model.named_parameters():
             p.copy_(numbers(name, 0, p.shape) * 0.1)
@@ -92,7 +98,7 @@ def build(layout: str, dtype=torch.float32):
     world = dist.get_world_size()
 
     def mesh(*shape, names=None):
-        return init_device_mesh("cpu", shape, mesh_dim_names=names)
+        return init_device_mesh(device(), shape, mesh_dim_names=names)
 
     def tensor_parallel(of):
         # Rows and columns, by numbers that do not divide as well.
@@ -190,7 +196,7 @@ def like(p, whole):
     value = (
         torch.cat([x.reshape(-1) for x in parts])
         if parts
-        else torch.empty(0, dtype=p.dtype)
+        else torch.empty(0, dtype=p.dtype, device=device())
     )
     return DTensor.from_local(
         value.view(local.shape),
