@@ -11,6 +11,7 @@
 #include "canzona/report/zero_view.h"
 #include "canzona/sim/zero_search.h"
 #include "cli/errors.h"
+#include "cli/placed.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
 
@@ -27,6 +28,13 @@ constexpr const char* kPlanExamples =
   canzona plan --model qwen3-8b --mesh dp=16 --zero hier:8
   canzona plan --model qwen3-30b-a3b --mesh dp=8,ep=8 --zero hier:8 --zero-experts zero3
   canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
+  canzona plan --placed storage.json -o plan.json --html plan.html
+
+With --placed nothing is cut: ranks store what the file says, as DDP, FSDP2, HSDP or TP left it, and
+owners and rounds alone are decided. Two ranks that have half of a matrix each:
+  {"canzona_placed": 1, "world": 2, "groups": [{"rule": "muon"}],
+   "tensors": [{"name": "w", "shape": [4, 8], "group": 0,
+                "stored": [[[[0, 0], [2, 8]]], [[[2, 0], [2, 8]]]]}]}
 )";
 
 // With `--zero auto`: that of the best plan.
@@ -86,6 +94,7 @@ void note_collectives(const PlanInput& input, const Plan& plan,
 }
 
 Outcome run(const PlanArguments& arguments, const Output& out) {
+  if (!arguments.placed.empty()) return plan_placed(arguments, out);
   PlanInput input = read_plan_input(arguments);
   if (!input.note.empty()) out.note(input.note);
   if (arguments.strategy != kAnyStrategy)

@@ -38,7 +38,7 @@ class Group {
   const char* name_;
 };
 
-void add_input(CLI::App& app, PlanArguments& a) {
+void add_input(CLI::App& app, Planning planning, PlanArguments& a) {
   Group group(app, "What is planned");
   group.text("--model", a.model, "MODEL",
              "preset or HF config.json (`canzona models` lists both kinds), "
@@ -58,6 +58,10 @@ void add_input(CLI::App& app, PlanArguments& a) {
                               "the later pattern wins");
   group.text("--mesh", a.mesh, "AXES",
              "sizes of the axes dp, cp, tp, pp, ep, such as dp=32,tp=8");
+  if (planning == Planning::kOne)
+    group.text("--placed", a.placed, "FILE",
+               "instead of all these: JSON of tensors, rules and what every "
+               "rank stores already (docs/plan.md)");
 }
 
 void add_rule(CLI::App& app, PlanArguments& a) {
@@ -217,7 +221,7 @@ std::string help_line(const std::string& name, const std::string& text) {
 void add_plan_arguments(CLI::App& app, Planning planning,
                         PlanArguments& arguments) {
   arguments.app = &app;
-  add_input(app, arguments);
+  add_input(app, planning, arguments);
   add_rule(app, arguments);
   add_budgets(app, planning, arguments);
   if (planning != Planning::kRun) {

@@ -14,6 +14,7 @@ namespace canzona::cli {
 
 // Empty text: not given.
 struct PlanArguments {
+  std::string placed;  // plan only: storage that is given
   std::string model;
   bool fused = false;
   std::string layers;

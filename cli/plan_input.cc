@@ -332,13 +332,6 @@ std::vector<std::string> strategy_names() {
   return names;
 }
 
-CostTable read_cost_table(const std::string& path) {
-  return from_option("--cost", path, [&] {
-    return CostTable::parse(read_file(path, kMaxCostTableBytes, "cost table"),
-                            path);
-  });
-}
-
 // The cap is on what the terms count, which the plan alone does not know.
 std::vector<std::string> violations_but_cap(Plan& plan) {
   const int64_t cap = std::exchange(plan.options.memory_cap_bytes, 0);
@@ -348,6 +341,13 @@ std::vector<std::string> violations_but_cap(Plan& plan) {
 }
 
 }  // namespace
+
+CostTable read_cost_table(const std::string& path) {
+  return from_option("--cost", path, [&] {
+    return CostTable::parse(read_file(path, kMaxCostTableBytes, "cost table"),
+                            path);
+  });
+}
 
 std::string known_strategy(const std::string& name, const char* option) {
   return one_of(name, option, strategy_names());

@@ -66,6 +66,9 @@ struct PlanInput {
 // UsageError names the option, its value and what is allowed.
 PlanInput read_plan_input(const PlanArguments& arguments);
 
+// The table that `--cost` names.
+CostTable read_cost_table(const std::string& path);
+
 // `name` if it is a strategy; UsageError names `option` and the nearest.
 std::string known_strategy(const std::string& name, const char* option);
 // The same for names joined by commas; "" and "all" are all of them.

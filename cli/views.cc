@@ -7,7 +7,9 @@
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/explain.h"
+#include "canzona/report/html_report.h"
 #include "canzona/report/models_view.h"
+#include "canzona/report/placed_view.h"
 #include "canzona/report/places.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/rules_view.h"
@@ -16,6 +18,7 @@
 #include "canzona/shapes/read_model.h"
 #include "cli/errors.h"
 #include "cli/options.h"
+#include "cli/placed.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
 
@@ -131,6 +134,10 @@ constexpr const char* kExplainExamples =
   canzona explain plan.json --matrix model.layers.0.mlp.down_proj.weight
   canzona explain plan.json --bucket 3 --json
   canzona explain plan.json --audit
+  canzona explain plan.json --html plan.html
+
+Plans of storage that is given (`canzona plan --placed`) are explained as well: --rank tells what a
+rank owns, sends and does in a step. They have no buckets.
 )";
 
 struct ExplainFlags {
@@ -138,6 +145,7 @@ struct ExplainFlags {
   std::string rank;
   std::string matrix;
   std::string bucket;
+  std::string html;
   bool audit = false;
   bool json = false;
 
@@ -196,11 +204,50 @@ std::string explanation(const ExplainFlags& a, const ReportPlan& shown,
   return a.json ? plan_view_json(shown) : plan_text(shown, ink);
 }
 
+// The same of a plan of given storage.
+std::string explanation(const ExplainFlags& a, const PlacedPlan& plan,
+                        const Ink& ink) {
+  if (!a.rank.empty()) {
+    const int32_t rank =
+        number(a.rank, static_cast<size_t>(plan.world), "--rank", "ranks");
+    return a.json ? explain_placed_rank_json(plan, rank)
+                  : explain_placed_rank(plan, rank, ink);
+  }
+  if (!a.matrix.empty())
+    return a.json ? explain_placed_matrix_json(plan, a.matrix)
+                  : explain_placed_matrix(plan, a.matrix, ink);
+  if (!a.bucket.empty())
+    throw UsageError(
+        "--bucket: a plan of placed storage has no buckets; use --rank or "
+        "--matrix");
+  if (a.audit)
+    return a.json ? placed_audit_json(plan) : placed_audit(plan, ink);
+  return a.json ? placed_json(plan) : placed_text(plan, ink);
+}
+
+Outcome explain_placed(const ExplainFlags& arguments, PlacedPlanFile file,
+                       const Output& out) {
+  if (!file.violations.empty())
+    throw ViolationsFound(cat("plan ", quoted(arguments.path), " is not sound"),
+                          std::move(file.violations));
+  if (!arguments.html.empty())
+    out.save(arguments.html, placed_html(file.plan), "report");
+  out.result(explanation(arguments, file.plan, out.ink()));
+  if (arguments.selectors() == 0)
+    out.note("for more: --rank R, --matrix NAME or --audit");
+  return Outcome::kDone;
+}
+
 Outcome run(const ExplainFlags& arguments, const Output& out) {
   if (arguments.selectors() > 1)
     throw UsageError(
         "--rank, --matrix, --bucket and --audit: at most one of them");
-  out.result(explanation(arguments, read_shown(arguments.path), out.ink()));
+  if (auto placed = read_placed_plan(arguments.path))
+    return explain_placed(arguments, std::move(*placed), out);
+  const ReportPlan shown = read_shown(arguments.path);
+  if (!arguments.html.empty())
+    out.save(arguments.html, html_report({shown}), "report");
+  out.result(explanation(arguments, shown, out.ink()));
   if (arguments.selectors() == 0)
     out.note("for more: --rank R, --matrix NAME, --bucket B or --audit");
   return Outcome::kDone;
@@ -222,6 +269,8 @@ Verb add_explain(CLI::App& root) {
             "why this matrix (or those of this tensor) has its owner");
   add_value(*app, "--bucket", arguments->bucket, "B",
             "which tensors lie in this bucket, and at which home");
+  add_value(*app, "--html", arguments->html, "FILE",
+            "write a report that opens in a browser");
   app->add_flag("--audit", arguments->audit,
                 "every tensor: rule, home, owner, bytes, cost");
   app->add_flag("--json", arguments->json, kJsonHelp);
@@ -238,8 +287,10 @@ constexpr const char* kValidateExamples =
   canzona validate plan.json --json
 
 Checked are: the digest; that every element of every tensor has one place in each tp plane, every
-matrix one owner or team; that routes are exact both ways; that budgets hold. All violations are
-listed. The exit status is 0 for a sound plan, 1 for one that is not, 2 for a file that is no plan.
+matrix one owner or team; that routes are exact both ways; that budgets hold. Of a plan of storage
+that is given: that every element is stored, owners store pieces, rounds keep the capacity, costs and
+figures are right. All violations are listed. The exit status is 0 for a sound plan, 1 for one that
+is not, 2 for a file that is no plan.
 )";
 
 struct ValidateFlags {
@@ -247,7 +298,9 @@ struct ValidateFlags {
   bool json = false;
 };
 
-std::string as_json(const PlanFile& file) {
+// Of a plan file of either kind.
+template <class File>
+std::string as_json(const File& file) {
   JsonWriter out(2);
   out.begin_object().field("sound", file.violations.empty());
   if (!file.plan.digest.empty()) out.field("digest", file.plan.digest);
@@ -255,13 +308,15 @@ std::string as_json(const PlanFile& file) {
   return out.take() + "\n";
 }
 
-std::string as_text(const std::string& path, const PlanFile& file,
-                    const Ink& ink) {
+int32_t world_of(const Plan& plan) { return plan.mesh.world(); }
+int32_t world_of(const PlacedPlan& plan) { return plan.world; }
+
+template <class File>
+std::string as_text(const std::string& path, const File& file, const Ink& ink) {
   if (file.violations.empty())
     return cat(printable(path), ": ", ink(Tone::kGood, "sound"), " (",
-               file.plan.matrices.size(), " matrices on ",
-               file.plan.mesh.world(), " ranks, digest ", file.plan.digest,
-               ")\n");
+               file.plan.matrices.size(), " matrices on ", world_of(file.plan),
+               " ranks, digest ", file.plan.digest, ")\n");
   std::string out = cat(printable(path), ": ", ink(Tone::kPoor, "not sound"),
                         ", ", file.violations.size(), " violation",
                         file.violations.size() == 1 ? "" : "s", "\n");
@@ -270,11 +325,18 @@ std::string as_text(const std::string& path, const PlanFile& file,
   return out;
 }
 
-Outcome run(const ValidateFlags& arguments, const Output& out) {
-  const PlanFile file = read_plan(arguments.path);
+template <class File>
+Outcome tell_validity(const ValidateFlags& arguments, const File& file,
+                      const Output& out) {
   out.result(arguments.json ? as_json(file)
                             : as_text(arguments.path, file, out.ink()));
   return file.violations.empty() ? Outcome::kDone : Outcome::kFailed;
+}
+
+Outcome run(const ValidateFlags& arguments, const Output& out) {
+  if (const auto placed = read_placed_plan(arguments.path))
+    return tell_validity(arguments, *placed, out);
+  return tell_validity(arguments, read_plan(arguments.path), out);
 }
 
 }  // namespace

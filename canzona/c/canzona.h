@@ -82,7 +82,7 @@ CANZONA_API void canzona_step_free(canzona_step* step);
 typedef struct {
   void* const* weights;  /* by tensor, in the tensor's dtype; NULL: none here */
   float* const* masters; /* by tensor; NULL where weights are fp32 */
-  float* const* states;  /* by state of the layout */
+  float* const* states;  /* by memory of the layout */
   void* slots;
   int64_t* numbers; /* CANZONA_NUMBERS of them, in the device's memory */
 } canzona_memory;
@@ -96,7 +96,9 @@ CANZONA_API int canzona_step_options(canzona_step* step, int32_t group,
 
 enum { CANZONA_FP32 = 0, CANZONA_BF16 = 1 };
 typedef struct {
-  void* data; /* NULL: no gradient, the tensor is left alone */
+  /* NULL: no gradient, the tensor is left alone. Where this rank stores nothing
+   * of a tensor that has a gradient: any other address. */
+  void* data;
   int32_t dtype;
 } canzona_gradient;
 

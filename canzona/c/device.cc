@@ -16,9 +16,15 @@ NamedDevice read_device(std::string_view name) {
                        did_you_mean(name, {"cpu", "cuda:0"})));
 }
 
-std::unique_ptr<Engine> engine_of(std::string_view device, void* stream) {
+std::unique_ptr<Engine> cuda_engine_of(const NamedDevice& device, void* stream,
+                                       Memory* scratch) {
+  static_cast<void>(scratch);
+  return make_cuda_engine(device.number, stream);
+}
+
+std::unique_ptr<Engine> engine_of(std::string_view device) {
   const NamedDevice named = read_device(device);
-  return named.is_cuda ? make_cuda_engine(named.number, stream)
+  return named.is_cuda ? cuda_engine_of(named, nullptr, nullptr)
                        : make_cpu_engine();
 }
 

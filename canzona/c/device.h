@@ -15,7 +15,12 @@ struct NamedDevice {
 // UsageError names what came and what was expected.
 NamedDevice read_device(std::string_view name);
 
-// An engine of that device; on a GPU all its work is issued to `stream`.
-std::unique_ptr<Engine> engine_of(std::string_view device, void* stream);
+// An engine of that GPU, whose work is issued to `stream`; its scratch comes
+// from `scratch`, or is its own if that is null.
+std::unique_ptr<Engine> cuda_engine_of(const NamedDevice& device, void* stream,
+                                       Memory* scratch);
+
+// An engine that tells of that device.
+std::unique_ptr<Engine> engine_of(std::string_view device);
 
 }  // namespace canzona

@@ -31,7 +31,7 @@ const char* canzona_describe(const char* device) {
   return canzona::result_of([&] {
     canzona::require_argument(device, "canzona_describe", "device");
     thread_local std::string text;
-    text = canzona::engine_of(device, nullptr)->describe();
+    text = canzona::engine_of(device)->describe();
     return text.c_str();
   });
 }

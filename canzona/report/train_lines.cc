@@ -36,7 +36,7 @@ std::string comm_text(const StepMetrics& m) {
                      std::floor(hidden * 100 + 1e-9));
 }
 
-std::string tokens_text(double per_second) {
+std::string tokens_rate_text(double per_second) {
   if (!std::isfinite(per_second)) return "-";
   return grouped(std::llround(std::clamp(per_second, 0.0, 1e15)));
 }
@@ -59,7 +59,7 @@ std::string step_line(const StepMetrics& m, int64_t total_steps,
   add("loss", ink(Tone::kAccent, fmt::format("{:.4f}", m.loss)), 7);
   add("grad_norm", fmt::format("{:.4g}", m.grad_norm), 6);
   add("lr", fmt::format("{:.1e}", m.lr), 7);
-  add("tps", tokens_text(m.tokens_per_second), 7);
+  add("tps", tokens_rate_text(m.tokens_per_second), 7);
   add("opt", milliseconds(m.optimizer_ms), 7);
   add("comm", comm_text(m), 0);
   add("memory", memory_text(m.memory_bytes), 6);

@@ -68,7 +68,8 @@ def _look_at_torch(report: Report) -> None:
     report.add(
         "torch",
         {"version": torch.__version__, "backends": backends, "gpus": gpus},
-        f"{torch.__version__}, {' '.join(backends) or 'no backends'}, {gpus} GPUs",
+        f"{torch.__version__}, {' '.join(backends) or 'no backends'}, "
+        f"{gpus} GPUs",
     )
 
 

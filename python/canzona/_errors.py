@@ -10,4 +10,4 @@ class NumericalError(Error):
 
 
 class UsageError(ValueError):
-    """The caller's mistake; the text says what is wrong and what was expected."""
+    """The caller's mistake; says what is wrong and what was expected."""

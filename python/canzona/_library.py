@@ -1,4 +1,4 @@
-"""Loads libcanzona.so by ctypes and declares the functions of canzona/c/canzona.h.
+"""Loads libcanzona.so by ctypes and declares what canzona/c/canzona.h does.
 
     library = load("cpu")
     library.check(library.canzona_step_end(step))
@@ -34,7 +34,9 @@ _VARIABLE = "CANZONA_LIBRARY"
 class Allocator(ctypes.Structure):
     """canzona_allocator"""
 
-    ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+    ALLOCATE = ctypes.CFUNCTYPE(
+        ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64
+    )
     RELEASE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
     _fields_ = [
         ("allocate", ALLOCATE),
@@ -156,8 +158,10 @@ def _function(dll: ctypes.CDLL, name: str, path: Path) -> Any:
     try:
         return getattr(dll, name)
     except AttributeError:
-        raise Error(f"{path} has no function {name}: not a library of "
-                    "this release of Canzona's") from None
+        raise Error(
+            f"{path} has no function {name}: not a library of "
+            "this release of Canzona's"
+        ) from None
 
 
 def _check_abi(dll: ctypes.CDLL, path: Path) -> None:
@@ -190,7 +194,9 @@ def candidates(device: str) -> list[Path]:
     places = [package_folder() / "lib" / name]
     tree = source_tree()
     if tree is not None:
-        places.append(tree / ("build-cuda" if device == "cuda" else "build") / name)
+        places.append(
+            tree / ("build-cuda" if device == "cuda" else "build") / name
+        )
     return places
 
 

@@ -3,6 +3,8 @@
     plan = canzona.plan("qwen3-8b", mesh="dp=16,tp=8")
     plan.json["makespan"], plan.explain(rank=17)
     plan.save("plan.json")
+
+The program makes them; a Plan holds what it printed.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Any
 from ._errors import UsageError
 from ._program import run
 from ._view import frame
+
 
 def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
@@ -78,7 +81,9 @@ class Plan:
             self.save(path)
             return run([verb, str(path), *arguments])
 
-    def explain(self, rank: int | None = None, matrix: str | None = None) -> str:
+    def explain(
+        self, rank: int | None = None, matrix: str | None = None
+    ) -> str:
         """What a rank owns, keeps and sends, or why a matrix has its owner."""
         arguments: list[str] = []
         if rank is not None:
@@ -89,7 +94,7 @@ class Plan:
 
     @cached_property
     def audit(self) -> list[dict[str, Any]]:
-        """Every matrix, and every tensor of AdamW's: rule, owners, bytes, cost."""
+        """All matrices, and AdamW's tensors: rule, owners, bytes, cost."""
         return json.loads(self._ask("explain", "--audit", "--json"))["audit"]
 
     def html(self) -> str:
@@ -104,8 +109,11 @@ class Plan:
 
     def __repr__(self) -> str:
         view = self.json
-        axes = ",".join(f"{axis}={n}" for axis, n in view["mesh"].items() if n > 1)
-        return f"<canzona.Plan {view['model']} {axes or 'dp=1'} {self.digest[:12]}>"
+        axes = ",".join(
+            f"{axis}={n}" for axis, n in view["mesh"].items() if n > 1
+        )
+        axes = axes or "dp=1"
+        return f"<canzona.Plan {view['model']} {axes} {self.digest[:12]}>"
 
 
 def plan(
@@ -114,8 +122,8 @@ def plan(
     """Plans a model on a mesh of ranks, like `canzona plan`.
 
     `model`: a preset ("qwen3-8b"), an HF config.json, a safetensors file or
-    index, or a JSON list of shapes. `mesh`: "dp=16,tp=8" or {"dp": 16, "tp": 8}.
-    Every option of `canzona plan --help` is a keyword, with _ for -: rule="soap",
+    index, or a JSON list of shapes. `mesh`: "dp=16,tp=8", or a mapping. Every
+    option of `canzona plan --help` is a keyword, with _ for -: rule="soap",
     fused=True, adamw=["*.k_proj.*"], rule_option={"preset": "moonlight"}.
     UsageError says what is wrong with one.
     """

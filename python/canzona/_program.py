@@ -49,7 +49,9 @@ def run(
             command, input=text, capture_output=True, text=True, check=False
         )
     except OSError as error:
-        raise Error(f"{command[0]} cannot be started: {error.strerror}") from error
+        raise Error(
+            f"{command[0]} cannot be started: {error.strerror}"
+        ) from error
     if result.returncode in statuses:
         return result.stdout
     said = result.stderr.strip().removeprefix("error: ")

@@ -56,7 +56,8 @@ class _Numbers:
     def fill(self, values: Sequence[float]) -> None:
         if len(values) != len(self._values):
             raise UsageError(
-                f"{self._what}: {len(values)} values, expected {len(self._values)}"
+                f"{self._what}: {len(values)} values, "
+                f"expected {len(self._values)}"
             )
         self._view[:] = array(self._values.typecode, values)
 
@@ -71,10 +72,13 @@ class _Gradients:
         self._length = length
         self.address = self._values.buffer_info()[0] if length else None
 
-    def fill(self, addresses: Sequence[int], dtypes: Sequence[int] | None) -> None:
+    def fill(
+        self, addresses: Sequence[int], dtypes: Sequence[int] | None
+    ) -> None:
         if len(addresses) != self._length:
             raise UsageError(
-                f"gradients: {len(addresses)} addresses, expected {self._length}"
+                f"gradients: {len(addresses)} addresses, "
+                f"expected {self._length}"
             )
         self._data[:] = array("q", addresses)
         if dtypes is not None:
@@ -107,7 +111,9 @@ class _Scratch:
                 self.error = error
 
         self._allocator = Allocator(
-            Allocator.ALLOCATE(allocate_bytes), Allocator.RELEASE(release_memory), None
+            Allocator.ALLOCATE(allocate_bytes),
+            Allocator.RELEASE(release_memory),
+            None,
         )
 
     @property
@@ -119,9 +125,9 @@ class Step:
     """A handle of canzona_step. One thread at a time uses it.
 
     `device` is "cpu" or "cuda:N"; on a GPU all work is issued to `stream`, an
-    address of a cudaStream_t, and scratch memory comes from `scratch`, a pair of
-    functions (bytes → address, address → nothing). `threads`: the most that a
-    CPU uses. `layout` says which memory the step wants and what it does
+    address of a cudaStream_t, and scratch memory comes from `scratch`, a pair
+    of functions (bytes → address, address → nothing). `threads`: the most that
+    a CPU uses. `layout` says which memory the step wants and what it does
     (docs/c_interface.md).
     """
 
@@ -133,7 +139,8 @@ class Step:
         device: str = "cpu",
         stream: int = 0,
         threads: int = 1,
-        scratch: tuple[Callable[[int], int], Callable[[int], None]] | None = None,
+        scratch: tuple[Callable[[int], int], Callable[[int], None]]
+        | None = None,
     ):
         self._handle: int | None = None
         library = load(device)
@@ -157,7 +164,7 @@ class Step:
         tensors = len(self.layout["tensors"])
         self._gradients = _Gradients(tensors)
         self._steps = _Numbers("q", tensors, "steps")
-        self._rates = _Numbers("d", plan.num_groups, "rates")
+        self._rates = _Numbers("d", self.layout["num_groups"], "rates")
         self._bound: tuple[_Addresses, ...] = ()
         self._outcome = Outcome()
 
@@ -196,13 +203,21 @@ class Step:
         )
         for name, values, length in wanted:
             if len(values) != length:
-                raise UsageError(f"{name}: {len(values)} addresses, expected {length}")
+                raise UsageError(
+                    f"{name}: {len(values)} addresses, expected {length}"
+                )
         bound = tuple(_Addresses(values) for _, values, _ in wanted)
         memory = Memory(
-            bound[0].address, bound[1].address, bound[2].address, slots or None, numbers
+            bound[0].address,
+            bound[1].address,
+            bound[2].address,
+            slots or None,
+            numbers,
         )
         self._check(
-            self._library.canzona_step_bind(self._handle, ctypes.addressof(memory))
+            self._library.canzona_step_bind(
+                self._handle, ctypes.addressof(memory)
+            )
         )
         self._bound = bound
 
@@ -211,7 +226,9 @@ class Step:
         text = json.dumps({name: str(value) for name, value in options.items()})
         data = text.encode()
         self._check(
-            self._library.canzona_step_options(self._handle, group, data, len(data))
+            self._library.canzona_step_options(
+                self._handle, group, data, len(data)
+            )
         )
 
     def begin(

@@ -7,11 +7,10 @@ system's python3, which has neither torch nor NumPy.
 import ctypes
 import json
 import os
+import pickle
 import subprocess
 import sys
-import threading
 import unittest
-from array import array
 from pathlib import Path
 
 BUILD = Path(sys.argv[1])
@@ -23,11 +22,16 @@ sys.path.insert(0, str(ROOT / "python"))
 
 import canzona  # noqa: E402
 from canzona import _library  # noqa: E402
+import thread_ranks as ranks  # noqa: E402
 
 
 def in_python(code, **variables):
     """Runs code in a new interpreter; returns what it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), **variables}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT / "python"),
+        **variables,
+    }
     return subprocess.run(
         [sys.executable, "-c", code],
         env=environment,
@@ -42,7 +46,8 @@ class Package(unittest.TestCase):
         done = in_python(
             "import sys; sys.modules['torch'] = None\n"
             "import canzona\n"
-            "print(canzona.plan('qwen3-0.6b', mesh='dp=2').json['num_matrices'])\n"
+            "plan = canzona.plan('qwen3-0.6b', mesh='dp=2')\n"
+            "print(plan.json['num_matrices'])\n"
             "print('numpy' in sys.modules)\n"
         )
         self.assertEqual(done.stdout.split(), ["196", "False"], done.stderr)
@@ -66,7 +71,7 @@ class Package(unittest.TestCase):
     def test_rules(self):
         rules = canzona.rules()
         self.assertLessEqual({"muon", "soap", "shampoo", "adamw"}, set(rules))
-        self.assertIn("preset", [o["name"] for o in rules["muon"]["options"]])
+        self.assertIn("torch", [p["name"] for p in rules["muon"]["presets"]])
 
     def test_runs_as_a_module(self):
         done = subprocess.run(
@@ -88,7 +93,10 @@ class Package(unittest.TestCase):
 class Plans(unittest.TestCase):
     def test_plan_of_a_preset(self):
         plan = canzona.plan(
-            "qwen3-0.6b", mesh={"dp": 2}, layers=2, rule_option={"preset": "torch"}
+            "qwen3-0.6b",
+            mesh={"dp": 2},
+            layers=2,
+            rule_option={"preset": "torch"},
         )
         self.assertEqual(plan.json["rule"]["options"]["preset"], "torch")
         self.assertEqual(plan.digest, plan.decisions["digest"])
@@ -142,6 +150,220 @@ class Loading(unittest.TestCase):
         self.assertEqual(ctypes.sizeof(_library.Allocator), 3 * 8)
         self.assertEqual(ctypes.sizeof(_library.Memory), 5 * 8)
         self.assertEqual(ctypes.sizeof(_library.Outcome), 24)
+
+
+MODEL = {
+    "wide.weight": ([7, 12], 0),
+    "tall.weight": ([11, 5], 0),
+    "row.weight": ([1, 6], 0),
+    "bias": ([9], 1),
+    "one": ([1], 1),
+}
+RATES = [0.02, 0.001]
+
+
+class Steps(unittest.TestCase):
+    """Ranks that are threads, on arrays of Python's."""
+
+    def train(self, layout, **options):
+        return ranks.train(MODEL, ranks.GROUPS, layout, rates=RATES, **options)
+
+    def test_layouts_give_the_same_bits(self):
+        for wire in ("fp32", "bf16"):
+            alone = self.train(ranks.rows(1), wire=wire)
+            self.assertNotEqual(alone, ranks.first_weights(MODEL))
+            for name, layout in (
+                ("rows 2", ranks.rows(2)),
+                ("rows 3", ranks.rows(3)),
+                ("columns 2", ranks.columns(2)),
+                ("replicas 2", ranks.replicas(2)),
+            ):
+                with self.subTest(wire=wire, layout=name):
+                    self.assertEqual(self.train(layout, wire=wire), alone)
+
+    def test_shared_states_give_the_same_bits(self):
+        alone = self.train(ranks.rows(1))
+        shared = self.train(ranks.replicas(2), share_states=True)
+        self.assertEqual(shared, alone)
+
+    def test_rules_with_states_at_the_owner(self):
+        for rule in ("soap", "shampoo"):
+            groups = [
+                {"rule": rule, "options": {"device": "cpu"}},
+                ranks.GROUPS[1],
+            ]
+            alone = ranks.train(MODEL, groups, ranks.rows(1), rates=RATES)
+            apart = ranks.train(MODEL, groups, ranks.rows(2), rates=RATES)
+            with self.subTest(rule=rule):
+                self.assertEqual(apart, alone)
+
+    def test_adamw_is_that_of_the_paper(self):
+        """Against AdamW in Python's own doubles."""
+        (memory,) = ranks.make_ranks(MODEL, ranks.GROUPS, ranks.rows(1))
+        options = {o["name"]: o for o in canzona.rules()["adamw"]["options"]}
+        beta1, beta2, epsilon, decay = (
+            float(options[name]["default"])
+            for name in ("beta1", "beta2", "epsilon", "weight_decay")
+        )
+        weights = [ranks.number("bias", p, 0) for p in range(9)]
+        m, v = [0.0] * 9, [0.0] * 9
+        for step in range(1, 4):
+            ranks.take_step([memory], step, RATES)
+            for i in range(9):
+                g = ranks.number("bias", i, step)
+                m[i] = beta1 * m[i] + (1 - beta1) * g
+                v[i] = beta2 * v[i] + (1 - beta2) * g * g
+                mean, square = (
+                    m[i] / (1 - beta1**step),
+                    v[i] / (1 - beta2**step),
+                )
+                weights[i] -= RATES[1] * decay * weights[i]
+                weights[i] -= RATES[1] * mean / (square**0.5 + epsilon)
+        for ours, theirs in zip(ranks.whole([memory])["bias"], weights):
+            self.assertAlmostEqual(ours, theirs, delta=1e-6)
+
+    def test_a_tensor_without_gradient_is_left_alone(self):
+        memories = ranks.make_ranks(MODEL, ranks.GROUPS, ranks.rows(2))
+        missing = ("tall.weight", "bias")
+        gradients = [memory.gradients(1, missing) for memory in memories]
+        ranks.take_step(memories, 1, RATES, gradients=gradients)
+        now, before = ranks.whole(memories), ranks.first_weights(MODEL)
+        for name in MODEL:
+            self.assertEqual(now[name] == before[name], name in missing, name)
+
+    def test_gradients_of_different_tensors_change_nothing(self):
+        memories = ranks.make_ranks(MODEL, ranks.GROUPS, ranks.replicas(2))
+        gradients = [
+            memories[0].gradients(1),
+            memories[1].gradients(1, ("bias",)),
+        ]
+        ranks.take_step(memories, 1, RATES, gradients=gradients)
+        for memory in memories:
+            self.assertEqual(memory.step.outcome().unlike, 1)
+        self.assertEqual(ranks.whole(memories), ranks.first_weights(MODEL))
+
+    def test_nonfinite_gradients_are_skipped_on_all_ranks(self):
+        memories = ranks.make_ranks(MODEL, ranks.GROUPS, ranks.rows(2))
+        gradients = [memory.gradients(1) for memory in memories]
+        gradients[1][1][3] = float("nan")
+        ranks.take_step(memories, 1, RATES, gradients=gradients)
+        for memory in memories:
+            outcome = memory.step.outcome()
+            self.assertEqual(
+                (outcome.skipped, outcome.nonfinite_tensor), (1, 1)
+            )
+        self.assertEqual(ranks.whole(memories), ranks.first_weights(MODEL))
+
+    def test_the_norm_counts_every_element_once(self):
+        squares = sum(
+            ranks.number(name, place, 1) ** 2
+            for name, (shape, _) in MODEL.items()
+            for place in range(ranks.size(shape))
+        )
+        for layout in (ranks.rows(1), ranks.rows(3), ranks.replicas(2)):
+            memories = ranks.make_ranks(MODEL, ranks.GROUPS, layout)
+            ranks.take_step(memories, 1, RATES, clip=1e9)
+            for memory in memories:
+                self.assertAlmostEqual(
+                    memory.step.outcome().norm, squares**0.5, delta=1e-6
+                )
+
+    def test_clipping_scales_gradients_in_place(self):
+        memories = ranks.make_ranks(MODEL, ranks.GROUPS, ranks.rows(2))
+        gradients = [memory.gradients(1) for memory in memories]
+        before = [list(g) for mine in gradients for g in mine]
+        ranks.take_step(memories, 1, RATES, gradients=gradients, clip=0.5)
+        factor = 0.5 / (memories[0].step.outcome().norm + 1e-6)
+        after = [list(g) for mine in gradients for g in mine]
+        for old, new in zip(before, after):
+            for x, y in zip(old, new):
+                self.assertAlmostEqual(y, x * factor, delta=1e-6)
+
+    def test_lists_of_the_wrong_length_are_refused(self):
+        (memory,) = ranks.make_ranks(MODEL, ranks.GROUPS, ranks.rows(1))
+        step, tensors = memory.step, len(MODEL)
+        with self.assertRaisesRegex(
+            canzona.UsageError, "4 addresses, expected 5"
+        ):
+            step.begin([0] * 4, [1] * tensors, RATES)
+        with self.assertRaisesRegex(
+            canzona.UsageError, "rates: 1 values, expected 2"
+        ):
+            step.begin([0] * tensors, [1] * tensors, [0.1])
+        with self.assertRaisesRegex(canzona.UsageError, "weights: 0 addresses"):
+            step.bind([], [], [], 0, 0)
+
+    def test_errors_of_the_library_are_exceptions(self):
+        (memory,) = ranks.make_ranks(MODEL, ranks.GROUPS, ranks.rows(1))
+        with self.assertRaises(canzona.UsageError):
+            memory.step.run(0)
+        with self.assertRaisesRegex(ValueError, "weight_decay"):
+            memory.step.set_options(0, {"wait_decay": 0.1})
+        memory.step.set_options(0, {"weight_decay": 0.1})
+        memory.step.close()
+        memory.step.close()
+        with self.assertRaisesRegex(canzona.UsageError, "the step is NULL"):
+            memory.step.end()
+
+    def test_a_forked_child_has_no_steps(self):
+        (memory,) = ranks.make_ranks(MODEL, ranks.GROUPS, ranks.rows(1))
+        child = os.fork()
+        if child == 0:
+            try:
+                memory.step.look()
+            except canzona.UsageError as error:
+                os._exit(0 if "forked" in str(error) else 2)
+            os._exit(1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        ranks.take_step([memory], 1, RATES)
+
+    def test_a_plan_goes_on_in_a_forked_child(self):
+        request = ranks.request_of(MODEL, ranks.GROUPS, ranks.rows(2))
+        plan = canzona.PlacedPlan(request)
+        explained = plan.explain(rank=0)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if plan.explain(rank=0) == explained else 1)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+
+    def test_plans_travel_between_processes(self):
+        request = ranks.request_of(MODEL, ranks.GROUPS, ranks.rows(2))
+        plan = canzona.PlacedPlan(request)
+        again = pickle.loads(pickle.dumps(plan))
+        self.assertEqual(again.digest, plan.digest)
+        self.assertEqual(len(plan.digest), 64)
+        self.assertEqual(plan.json["world"], 2)
+        self.assertIn("wide.weight", plan.explain())
+        self.assertNotEqual(plan.explain(rank=0), plan.explain(rank=1))
+        self.assertIn("<html", plan.html())
+
+    def test_audit_of_placed_storage(self):
+        model = {
+            "fused": ([8, 4], 0),
+            "experts": ([2, 4, 4], 0),
+            "bias": ([3], 1),
+        }
+        request = ranks.request_of(model, ranks.GROUPS, ranks.rows(2))
+        request["tensors"][0]["splits"] = [4, 4]
+        plan = canzona.PlacedPlan(request)
+        rows = {row.pop("name"): row for row in plan.audit}
+        self.assertEqual(
+            list(rows),
+            ["fused:0", "fused:1", "experts[0]", "experts[1]", "bias"],
+        )
+        self.assertEqual(rows["fused:1"]["shape"], [4, 4])
+        self.assertEqual(
+            {rows["fused:0"]["owner"], rows["fused:1"]["owner"]}, {0, 1}
+        )
+        self.assertGreater(rows["experts[1]"]["ticks"], 0)
+        self.assertEqual(rows["bias"]["rule"], "adamw")
+        self.assertIsNone(rows["bias"]["owner"])
+
+    def test_requests_that_do_not_fit_are_refused(self):
+        request = ranks.request_of(MODEL, ranks.GROUPS, ranks.rows(2))
+        request["tensors"][0]["stored"][1] = []
+        with self.assertRaisesRegex(canzona.UsageError, "wide.weight"):
+            canzona.PlacedPlan(request)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-#include <algorithm>
 #include <map>
-#include <optional>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/json/canonical.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/json/plan_schema.h"
 #include "canzona/plan/json/read_plan_parts.h"
@@ -156,64 +155,13 @@ Plan read(const Json& root, const std::string& where) {
   return PlanReader(root, where).run();
 }
 
-// True if `text` is `canonical` up to white space outside strings.
-bool same_text(std::string_view text, std::string_view canonical) {
-  bool in_string = false, escaped = false;
-  size_t at = 0;
-  for (char c : text) {
-    const bool space = c == ' ' || c == '\t' || c == '\n' || c == '\r';
-    if (space && !in_string) continue;
-    if (at == canonical.size() || canonical[at++] != c) return false;
-    if (c == '"' && !escaped) in_string = !in_string;
-    escaped = in_string && c == '\\' && !escaped;
-  }
-  return at == canonical.size();
-}
-
-// Returns the first difference of two trees as a JSON pointer; nothing if there
-// is none.
-std::optional<std::string> first_difference(const Json& a, const Json& b,
-                                            const std::string& at = "") {
-  if (a == b) return std::nullopt;
-  if (a.is_object() && b.is_object()) {
-    for (const auto& [key, value] : a.items())
-      if (!b.contains(key) || value != b[key])
-        return b.contains(key)
-                   ? first_difference(value, b[key], cat(at, "/", key))
-                   : cat(at, "/", key);
-    for (const auto& [key, value] : b.items())
-      if (!a.contains(key)) return cat(at, "/", key);
-  }
-  if (a.is_array() && b.is_array()) {
-    const size_t both = std::min(a.size(), b.size());
-    for (size_t i = 0; i < both; ++i)
-      if (a[i] != b[i]) return first_difference(a[i], b[i], cat(at, "/", i));
-    return cat(at, "/", both);
-  }
-  return at;
-}
-
-// White space, the order of members and how a number is spelled are free. The
-// digest does not name what a file says beside its plan.
-void check_values(const Json& root, std::string_view text, const Plan& plan,
-                  const std::string& where) {
-  std::string canonical = plan_to_json(plan);
-  canonical.pop_back();  // the end of the line
-  if (same_text(text, canonical)) return;
-  const auto at =
-      first_difference(root, parse_json(canonical, plan_limits(where)));
-  if (!at) return;
-  throw UsageError(cat(where, ": ", *at,
-                       " is not what a plan with this digest has there; make "
-                       "the plan again with `canzona plan -o`"));
-}
-
 ReadPlan read_with_digest(std::string_view text, const std::string& where) {
   const Json root = parse_json(text, plan_limits(where));
   ReadPlan out;
   out.plan = read(root, where);
   out.digest_matches = digest_of(out.plan) == out.plan.digest;
-  if (out.digest_matches) check_values(root, text, out.plan, where);
+  if (out.digest_matches)
+    require_canonical(root, text, plan_to_json(out.plan), plan_limits(where));
   return out;
 }
 

@@ -10,14 +10,23 @@ namespace canzona {
 namespace {
 
 constexpr size_t kMaxHolders = size_t{1} << 25;
+constexpr size_t kMaxComparisons = size_t{1} << 31;  // of matrices and pieces
+
+[[noreturn]] void refuse_pieces(size_t most) {
+  throw UsageError(
+      cat("more than ", most, " pieces of matrices on all ranks together"));
+}
 
 }  // namespace
 
 HolderLists::HolderLists(
     const PlacedPlan& plan,
     const std::vector<std::shared_ptr<const StoredPieces>>& pieces) {
+  size_t comparisons = 0;
   for (const PlacedMatrix& m : plan.matrices) {
     const PlacedTensor& tensor = plan.tensors[index(m.tensor)];
+    comparisons += pieces[index(m.tensor)]->size();
+    if (comparisons > kMaxComparisons) refuse_pieces(kMaxComparisons);
     for (const StoredPiece& piece : *pieces[index(m.tensor)]) {
       const int64_t elements = common_elements(tensor, m, piece.box);
       if (elements == 0) continue;
@@ -48,9 +57,7 @@ void HolderLists::close() {
     }
   }
   if (first != holders_.end()) holders_.erase(last + 1, holders_.end());
-  if (holders_.size() > kMaxHolders)
-    throw UsageError(cat("the matrices lie in more than ", kMaxHolders,
-                         " pieces on all ranks together"));
+  if (holders_.size() > kMaxHolders) refuse_pieces(kMaxHolders);
   begin_.push_back(holders_.size());
 }
 

@@ -10,6 +10,7 @@
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/placed/classes.h"
 #include "canzona/plan/placed/placed_basis.h"
+#include "canzona/plan/placed/placed_json.h"
 #include "canzona/plan/placed/placed_owners.h"
 #include "canzona/plan/placed/placed_rounds.h"
 #include "canzona/plan/placed/placed_summary.h"
@@ -18,9 +19,10 @@
 namespace canzona {
 namespace {
 
-constexpr int64_t kMaxMatrices = int64_t{1} << 22;
-constexpr double kMostWork = 4e18;   // ticks of a period
-constexpr double kMostBytes = 4e18;  // 16 × elements × ranks
+constexpr int64_t kMaxMatrices = int64_t{1} << 20;
+constexpr int64_t kMostLoads = int64_t{1} << 26;  // kinds × matrices and ranks
+constexpr double kMostWork = 4e18;                // ticks of a period
+constexpr double kMostBytes = 4e18;               // 16 × elements × ranks
 
 using GroupFacts = std::vector<std::unique_ptr<RuleFacts>>;
 
@@ -107,7 +109,7 @@ void check_names_of(const std::vector<PlacedTensor>& tensors) {
 void check_countable(const PlacedRequest& request) {
   double elements = 0;
   for (const PlacedTensor& tensor : request.tensors)
-    elements += static_cast<double>(Box{{}, tensor.shape}.elements());
+    elements += static_cast<double>(whole_elements(tensor));
   constexpr double kBytesPerElement = 16;
   if (elements * kBytesPerElement * request.world > kMostBytes)
     throw UsageError(cat(elements, " elements on ", request.world,
@@ -162,17 +164,11 @@ void weigh_matrices(const GroupFacts& facts, const CostTable* table,
   std::vector<CostModel> models;
   for (const auto& rule : facts) models.emplace_back(*rule, table);
   if (!models.empty()) plan.cost_basis = models.front().basis();
-  double total = 0;
   for (PlacedMatrix& m : plan.matrices) {
     const size_t g = index(plan.tensors[index(m.tensor)].group);
     m.cost = models[g].cost({m.rows, m.cols});
-    total += static_cast<double>(m.cost.every_step.value()) +
-             static_cast<double>(m.cost.refresh.value());
   }
-  const double period = static_cast<double>(step_kinds(plan).period());
-  if (total * period > kMostWork)
-    throw UsageError(cat("the work of one period, ", total * period,
-                         " ticks, exceeds 64-bit counts"));
+  check_placed_work(plan);
 }
 
 void make_classes(const GroupFacts& facts, PlacedPlan& plan) {
@@ -195,6 +191,34 @@ void make_classes(const GroupFacts& facts, PlacedPlan& plan) {
 }
 
 }  // namespace
+
+void check_placed_work(const PlacedPlan& plan) {
+  double total = 0;
+  for (const PlacedMatrix& m : plan.matrices)
+    total += static_cast<double>(m.cost.every_step.value()) +
+             static_cast<double>(m.cost.refresh.value());
+  const StepKinds kinds = step_kinds(plan);
+  const auto period = static_cast<double>(kinds.period());
+  const int64_t counted = std::ssize(plan.matrices) + plan.world;
+  if (counted * std::ssize(kinds.steps()) > kMostLoads)
+    throw UsageError(cat(plan.matrices.size(), " matrices on ", plan.world,
+                         " ranks in ", kinds.steps().size(),
+                         " kinds of steps: more than ", kMostLoads,
+                         " loads; lower the phases"));
+  if (total * period > kMostWork)
+    throw UsageError(cat("the work of one period, ", total * period,
+                         " ticks, exceeds 64-bit counts"));
+}
+
+void count_placed_rounds(PlacedPlan& plan) {
+  for (PlacedClass& c : plan.classes) c.num_rounds = 0;
+  const auto count = [&](int32_t tensor, int32_t round) {
+    PlacedClass& c = plan.classes[index(plan.class_of[index(tensor)])];
+    c.num_rounds = std::max(c.num_rounds, round + 1);
+  };
+  for (const PlacedMatrix& m : plan.matrices) count(m.tensor, m.round);
+  for (const PlacedElements& e : plan.elements) count(e.tensor, e.round);
+}
 
 PlacedRequest settle_placed(PlacedRequest request) {
   check_options_of(request);
@@ -230,6 +254,7 @@ PlacedPlan make_placed_plan(PlacedRequest request, const CostTable* table) {
   decide_owners(basis, plan);
   decide_rounds(basis, plan);
   plan.summary = summarize_placed(basis, plan);
+  plan.digest = digest_of(plan);
   return plan;
 }
 

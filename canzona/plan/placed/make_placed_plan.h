@@ -17,6 +17,12 @@ PlacedRequest settle_placed(PlacedRequest request);
 // null: then a matrix costs its rule's flops.
 PlacedPlan open_placed_plan(PlacedRequest settled, const CostTable* table);
 
+// UsageError if the work of a period is more than 64 bits count.
+void check_placed_work(const PlacedPlan& plan);
+
+// Sets the number of rounds of each class from those of its matrices.
+void count_placed_rounds(PlacedPlan& plan);
+
 // The plan with owners, rounds, summary and digest.
 PlacedPlan make_placed_plan(PlacedRequest request,
                             const CostTable* table = nullptr);

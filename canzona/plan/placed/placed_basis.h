@@ -43,6 +43,9 @@ class PlacedBasis {
   int32_t class_of(size_t item) const {
     return plan_.class_of[static_cast<size_t>(tensor_of(item))];
   }
+  int32_t round_of(size_t item) const {
+    return is_matrix(item) ? plan_.matrices[item].round : elements(item).round;
+  }
   const RanksOfClass& ranks_of(int32_t number) const {
     return ranks_[static_cast<size_t>(number)];
   }
@@ -76,7 +79,9 @@ void PlacedBasis::each_message(size_t item, Visit visit) const {
   const PlacedClass& c = at(plan_.classes, class_of(item));
   const int32_t line = line_of(item), owner = owner_of(item);
   const int64_t fields = at(fields_, at(plan_.tensors, tensor_of(item)).group);
-  const int64_t wire = bytes_per_element(plan_.options.wire);
+  // Weights of element-wise tensors are never rounded on their way.
+  const int64_t wire =
+      is_matrix(item) ? bytes_per_element(plan_.options.wire) : kBytesPerFp32;
   for (const Holder& holder : holders_[item]) {
     if (at(ranks.line, holder.rank) != line) continue;
     const int64_t bytes = holder.elements * wire;

@@ -30,11 +30,12 @@ StepKinds::StepKinds(std::vector<GroupPeriod> groups)
   alike_ = std::all_of(groups_.begin(), groups_.end(), [&](const auto& group) {
     return group.period == 1 || group == first;
   });
-  if (alike_) {
+  if (alike_ && first.phases < static_cast<int32_t>(kMostKinds)) {
     period_ = first.period;
     steps_ = steps_of(first.period, first.phases);
     return;
   }
+  alike_ = false;
   if (walk_steps()) return;
   averaged_ = true;
   period_ = 1;

@@ -1,9 +1,13 @@
 #include "canzona/plan/placed/placed_owners.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "canzona/base/index.h"
+#include "canzona/plan/predict/state_bytes.h"
+#include "canzona/plan/search/joint.h"
+#include "canzona/plan/search/owners.h"
 
 namespace canzona {
 namespace {
@@ -17,29 +21,99 @@ std::vector<size_t> largest_first(const std::vector<int64_t>& sizes) {
   return order;
 }
 
-// Longest processing time first; of equally loaded ranks the one that stores
-// most of the matrix.
-void deal_matrices(const PlacedBasis& basis, PlacedPlan& plan) {
-  std::vector<int64_t> weights;
-  for (size_t m = 0; m < plan.matrices.size(); ++m)
-    weights.push_back(basis.work_of(m));
-  std::vector<int64_t> loads(index(plan.world), 0);
-  for (const size_t m : largest_first(weights)) {
-    const Holder* best = nullptr;
-    for (const Holder& holder : basis.holders()[m]) {
-      const auto key = [&](const Holder& h) {
-        return std::pair(loads[index(h.rank)], -h.elements);
-      };
-      if (!best || key(holder) < key(*best)) best = &holder;
-    }
-    plan.matrices[m].owner = best->rank;
-    loads[index(best->rank)] += weights[m];
+// Matrices as items to be dealt to the ranks that store pieces of them.
+class OwnerSearch {
+ public:
+  OwnerSearch(const PlacedBasis& basis, const PlacedPlan& plan)
+      : basis_(basis), plan_(plan), sets_(owner_sets()), alike_(kinds()) {
+    find_blocks();
   }
-}
 
-int64_t elements_of(const PlacedTensor& tensor) {
-  return Box{{}, tensor.shape}.elements();
-}
+  std::vector<int32_t> run() const {
+    const auto& steps = basis_.kinds().steps();
+    if (plan_.matrices.empty()) return {};
+    if (blocks_.empty())
+      return alike_.ranks(
+          search_bundles(alike_.classes(), steps, index(plan_.world), sets_));
+    const std::vector<ItemClass> classes = classes_in_blocks();
+    return alike_.ranks(search_bundles(classes, steps, blocks_, 1, {}));
+  }
+
+  int64_t bound(int64_t upper) const {
+    const auto& steps = basis_.kinds().steps();
+    if (plan_.matrices.empty()) return 0;
+    if (blocks_.empty())
+      return objective_bound(alike_.classes(), steps, index(plan_.world), sets_,
+                             upper);
+    return objective_bound(classes_in_blocks(), steps, blocks_, upper);
+  }
+
+ private:
+  // The sets of ranks that store pieces of a matrix, each once.
+  OwnerSets owner_sets() {
+    std::map<std::vector<int32_t>, int32_t> numbers;
+    OwnerSets sets;
+    for (size_t m = 0; m < plan_.matrices.size(); ++m) {
+      std::vector<int32_t> ranks;
+      for (const Holder& holder : basis_.holders()[m])
+        ranks.push_back(holder.rank);
+      const auto [it, fresh] =
+          numbers.emplace(ranks, static_cast<int32_t>(sets.size()));
+      if (fresh) sets.push_back(std::move(ranks));
+      set_of_.push_back(it->second);
+    }
+    return sets;
+  }
+
+  std::vector<ItemClass> kinds() const {
+    const auto facts = group_facts(plan_.groups);
+    std::vector<StateBytesTable> states;
+    for (const auto& rule : facts) states.emplace_back(*rule);
+    std::vector<ItemClass> out;
+    for (size_t i = 0; i < plan_.matrices.size(); ++i) {
+      const PlacedMatrix& m = plan_.matrices[i];
+      const int32_t group = plan_.tensors[index(m.tensor)].group;
+      ItemClass& kind = out.emplace_back();
+      kind.load = basis_.kinds().load(m.cost, group, m.phase);
+      kind.owner_bytes = states[index(group)].of({m.rows, m.cols}).with_owner;
+      kind.block = set_of_[i];
+    }
+    return out;
+  }
+
+  // Where no two sets overlap, except with that of all ranks, they are blocks
+  // of ranks. A rank that stores no matrix is in a block without items.
+  void find_blocks() {
+    const auto none = static_cast<int32_t>(sets_.size());
+    std::vector<int32_t> blocks(index(plan_.world), none);
+    for (size_t s = 0; s < sets_.size(); ++s) {
+      if (is_any(s)) continue;
+      for (const int32_t rank : sets_[s]) {
+        if (blocks[index(rank)] != none) return;
+        blocks[index(rank)] = static_cast<int32_t>(s);
+      }
+    }
+    blocks_ = std::move(blocks);
+  }
+
+  bool is_any(size_t set) const {
+    return std::ssize(sets_[set]) == plan_.world;
+  }
+
+  std::vector<ItemClass> classes_in_blocks() const {
+    std::vector<ItemClass> classes = alike_.classes();
+    for (ItemClass& c : classes)
+      if (is_any(index(c.block))) c.block = kAnyBlock;
+    return classes;
+  }
+
+  const PlacedBasis& basis_;
+  const PlacedPlan& plan_;
+  std::vector<int32_t> set_of_;  // by matrix
+  OwnerSets sets_;
+  AlikeItems alike_;
+  std::vector<int32_t> blocks_;  // by rank; empty: sets overlap
+};
 
 void deal_elements(PlacedPlan& plan) {
   std::vector<std::vector<int64_t>> kept;  // by class and line
@@ -47,7 +121,7 @@ void deal_elements(PlacedPlan& plan) {
     kept.emplace_back(c.lines.size(), 0);
   std::vector<int64_t> sizes;
   for (const PlacedElements& e : plan.elements)
-    sizes.push_back(elements_of(plan.tensors[index(e.tensor)]));
+    sizes.push_back(whole_elements(plan.tensors[index(e.tensor)]));
   for (const size_t i : largest_first(sizes)) {
     PlacedElements& e = plan.elements[i];
     auto& lines = kept[index(plan.class_of[index(e.tensor)])];
@@ -60,25 +134,14 @@ void deal_elements(PlacedPlan& plan) {
 }  // namespace
 
 void decide_owners(const PlacedBasis& basis, PlacedPlan& plan) {
-  deal_matrices(basis, plan);
+  const std::vector<int32_t> owners = OwnerSearch(basis, plan).run();
+  for (size_t m = 0; m < owners.size(); ++m) plan.matrices[m].owner = owners[m];
   deal_elements(plan);
 }
 
-Ticks placed_bound(const PlacedBasis& basis, const PlacedPlan& plan, Ticks) {
-  const auto& steps = basis.kinds().steps();
-  int64_t bound = 0;
-  for (size_t k = 0; k < steps.size(); ++k) {
-    int64_t sum = 0, largest = 0;
-    for (const PlacedMatrix& m : plan.matrices) {
-      const int64_t load = basis.kinds().load(
-          m.cost, plan.tensors[index(m.tensor)].group, m.phase)[k];
-      sum += load;
-      largest = std::max(largest, load);
-    }
-    const int64_t mean = sum / plan.world + (sum % plan.world != 0);
-    bound += steps[k] * std::max(mean, largest);
-  }
-  return Ticks(bound);
+Ticks placed_bound(const PlacedBasis& basis, const PlacedPlan& plan,
+                   Ticks upper) {
+  return Ticks(OwnerSearch(basis, plan).bound(upper.value()));
 }
 
 }  // namespace canzona

@@ -41,6 +41,10 @@ std::vector<std::unique_ptr<RuleFacts>> group_facts(
   return facts;
 }
 
+int64_t whole_elements(const PlacedTensor& tensor) {
+  return Box{{}, tensor.shape}.elements();
+}
+
 int64_t stack_of(const PlacedTensor& tensor) {
   int64_t product = 1;
   for (size_t d = 0; d + 2 < tensor.shape.size(); ++d)

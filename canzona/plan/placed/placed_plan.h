@@ -112,8 +112,9 @@ struct PlacedClass {
 };
 
 // An element-wise tensor whose replicas share its states: one line of its class
-// keeps them, computes the updates and broadcasts them in a round. There are
-// such only with share_states, and only of tensors that have replicas.
+// keeps them, updates the weights and broadcasts these, in fp32, in a round.
+// There are such only with share_states, and only of tensors that have
+// replicas.
 struct PlacedElements {
   int32_t tensor = 0;
   int32_t line = 0;   // of its class
@@ -149,6 +150,9 @@ struct PlacedPlan : PlacedRequest {
 // the unknown rule or option.
 std::vector<std::unique_ptr<RuleFacts>> group_facts(
     const std::vector<PlacedGroup>& groups);
+
+// All elements of a tensor, wherever they are stored.
+int64_t whole_elements(const PlacedTensor& tensor);
 
 // Matrices that the dimensions before the last two stack.
 int64_t stack_of(const PlacedTensor& tensor);

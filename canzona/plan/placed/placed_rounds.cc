@@ -2,17 +2,18 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/micro_groups/balanced.h"
+#include "canzona/plan/placed/make_placed_plan.h"
 
 namespace canzona {
 namespace {
 
-constexpr int64_t kMostRoundCounts = int64_t{1} << 26;  // rounds × ranks
+// Rounds × ranks, and rounds × matrices.
+constexpr int64_t kMostRoundCounts = int64_t{1} << 28;
 
 bool keeps(const RoundBytes& bytes, int64_t capacity) {
   return *std::max_element(bytes.begin(), bytes.end()) <= capacity;
@@ -41,22 +42,21 @@ class OpenRounds {
     const size_t n = rounds_.size();
     auto& work = work_[item.owner];
     work.resize(n, 0);
-    std::vector<size_t> order(n);
-    std::iota(order.begin(), order.end(), size_t{0});
+    // Owners fill rounds in one order, so that they work side by side; what is
+    // no work goes where the least bytes are.
     const auto key = [&](size_t r) {
       return std::pair(round_fullness(r, n, work[r], item.work),
-                       rounds_[r].pieces);
+                       item.work > 0 ? 0 : rounds_[r].pieces);
     };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return key(a) < key(b); });
-    for (const size_t r : order) {
-      if (!has_room(rounds_[r], item)) continue;
-      put(rounds_[r], item);
-      work[r] += item.work;
-      round = r;
-      return true;
-    }
-    return false;
+    size_t best = n;
+    for (size_t r = 0; r < n; ++r)
+      if ((best == n || key(r) < key(best)) && has_room(rounds_[r], item))
+        best = r;
+    if (best == n) return false;
+    put(rounds_[best], item);
+    work[best] += item.work;
+    round = best;
+    return true;
   }
 
  private:
@@ -135,9 +135,10 @@ std::vector<size_t> deal_rounds_of(const std::vector<RoundItem>& items,
   std::vector<size_t> round_of(items.size());
   int64_t rounds = fewest_placed_rounds(items, plan.world, capacity);
   while (true) {
-    if (rounds * plan.world > kMostRoundCounts)
+    const int64_t counts = std::max<int64_t>(plan.world, std::ssize(items));
+    if (rounds > kMostRoundCounts / counts)
       throw UsageError(cat("capacity_bytes ", capacity, ": more than ",
-                           kMostRoundCounts / plan.world,
+                           kMostRoundCounts / counts,
                            " rounds would be needed; raise it"));
     const OpenRounds open(index(rounds), index(plan.world), capacity);
     if (deal_placed_rounds(items, open, round_of)) break;
@@ -152,10 +153,8 @@ std::vector<size_t> deal_rounds_of(const std::vector<RoundItem>& items,
   return round_of;
 }
 
-// Deals the items of one class; returns the number of its rounds.
-int32_t decide_rounds_of_class(std::vector<RoundItem>& items,
-                               PlacedPlan& plan) {
-  if (items.empty()) return 0;
+void decide_rounds_of_class(std::vector<RoundItem>& items, PlacedPlan& plan) {
+  if (items.empty()) return;
   std::stable_sort(
       items.begin(), items.end(),
       [](const RoundItem& a, const RoundItem& b) { return a.work > b.work; });
@@ -167,8 +166,6 @@ int32_t decide_rounds_of_class(std::vector<RoundItem>& items,
                      : plan.elements[item - matrices].round) =
         static_cast<int32_t>(rounds[i]);
   }
-  return static_cast<int32_t>(*std::max_element(rounds.begin(), rounds.end())) +
-         1;
 }
 
 }  // namespace
@@ -205,8 +202,9 @@ void decide_rounds(const PlacedBasis& basis, PlacedPlan& plan) {
                                                   matrix ? basis.work_of(i) : 0,
                                                   round_bytes(basis, i)});
   }
-  for (size_t c = 0; c < of_class.size(); ++c)
-    plan.classes[c].num_rounds = decide_rounds_of_class(of_class[c], plan);
+  for (std::vector<RoundItem>& items : of_class)
+    decide_rounds_of_class(items, plan);
+  count_placed_rounds(plan);
 }
 
 }  // namespace canzona

@@ -19,15 +19,6 @@ namespace {
 
 using Kind = PlacedAction::Kind;
 
-// Areas and blocks of weights begin here, so that what lies in them is aligned
-// for vector units whatever the wire.
-constexpr int64_t kElementAlignment = 64;
-
-int64_t aligned_elements(int64_t elements) {
-  return (elements + kElementAlignment - 1) / kElementAlignment *
-         kElementAlignment;
-}
-
 // The place of a matrix's stack index in a box's own stack; -1: not in it.
 int64_t stack_place(const PlacedTensor& tensor, const Box& box,
                     int64_t number) {

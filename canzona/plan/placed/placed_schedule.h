@@ -48,6 +48,14 @@
 
 namespace canzona {
 
+// Areas and blocks of weights begin at multiples of this, so that what lies in
+// them is aligned for vector units whatever the wire.
+inline constexpr int64_t kElementAlignment = 64;
+inline int64_t aligned_elements(int64_t elements) {
+  return (elements + kElementAlignment - 1) / kElementAlignment *
+         kElementAlignment;
+}
+
 // A rectangle of a matrix, row after row in memory of one rank.
 struct PlacedPiece : Rectangle {
   int32_t matrix = 0;

@@ -9,9 +9,17 @@
 
 namespace canzona {
 
-// Bytes that every rank sends and receives in one step, by link class.
-std::vector<WireBytes> placed_bytes(const PlacedBasis& basis,
-                                    const PlacedPlan& plan);
+// Bytes that a rank sends and receives in one step, by link class. A broadcast
+// is counted as its root's messages to every other rank of the set.
+struct PlacedBytes {
+  WireBytes gather;
+  WireBytes scatter;
+  WireBytes broadcast;
+  WireBytes total() const { return gather + scatter + broadcast; }
+};
+// By rank.
+std::vector<PlacedBytes> placed_bytes(const PlacedBasis& basis,
+                                      const PlacedPlan& plan);
 
 PlacedSummary summarize_placed(const PlacedBasis& basis,
                                const PlacedPlan& plan);

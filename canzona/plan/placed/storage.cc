@@ -11,6 +11,8 @@
 namespace canzona {
 namespace {
 
+constexpr size_t kMostComparedBoxes = size_t{1} << 31;
+
 std::string name_ranks(const std::vector<int32_t>& ranks) {
   constexpr size_t kShown = 8;
   std::vector<std::string> words;
@@ -97,7 +99,11 @@ class PieceChecker {
     std::stable_sort(order.begin(), order.end(), [&](auto* a, auto* b) {
       return a->box.first[d] < b->box.first[d];
     });
+    size_t comparisons = 0;
     for (const StoredPiece* piece : order) {
+      comparisons += open.size();
+      if (comparisons > kMostComparedBoxes)
+        fail(cat("its ", pieces_.size(), " boxes lie too irregularly"));
       std::erase_if(open, [&](const StoredPiece* other) {
         return other->box.first[d] + other->box.count[d] <= piece->box.first[d];
       });

@@ -130,4 +130,23 @@ inline PlacedRequest random_placed(Random& random, int32_t world,
   return request;
 }
 
+// A model by name with all its tensors laid out in one way: matrices by the
+// rule, all else by AdamW.
+inline PlacedRequest placed_model(const std::string& name,
+                                  const std::vector<AxisCut>& layout,
+                                  const std::string& rule = "muon",
+                                  const RuleOptions& options = {}) {
+  int32_t world = 1;
+  for (const AxisCut& axis : layout) world *= axis.ranks;
+  PlacedRequest request = placed_request(world, {}, rule);
+  request.groups[0].options = options;
+  Model model = read_model(name, {});
+  route(model, {});
+  for (const Tensor& tensor : model.tensors)
+    request.tensors.push_back(placed_tensor(tensor.name, tensor.shape,
+                                            stored_by(tensor.shape, layout),
+                                            tensor.matrix_rule ? 0 : 1));
+  return request;
+}
+
 }  // namespace canzona

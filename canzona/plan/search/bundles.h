@@ -33,11 +33,19 @@ struct ClassCount {
   friend bool operator==(const ClassCount&, const ClassCount&) = default;
 };
 
-// Bundles of all ranks. `blocks[r]` is the block of rank r.
+// Sets of ranks, each ascending, that may own items.
+using OwnerSets = std::vector<std::vector<int32_t>>;
+
+// Bundles of all ranks. `blocks[r]` is the block of rank r, and an item's block
+// is one of these. Or, with `sets`, which may overlap, an item's block is the
+// number of the set of its owners; ranks of the same sets have the same block
+// then. Classes and sets must outlive the bundles.
 class Bundles {
  public:
   Bundles(const std::vector<ItemClass>& classes, std::vector<int64_t> steps,
           std::vector<int32_t> blocks);
+  Bundles(const std::vector<ItemClass>& classes, std::vector<int64_t> steps,
+          size_t num_ranks, const OwnerSets& sets);
 
   size_t num_ranks() const { return bundles_.size(); }
   size_t dims() const { return steps_.size(); }
@@ -54,15 +62,21 @@ class Bundles {
   void add(size_t rank, int32_t item_class, int32_t count);
   bool may_own(size_t rank, int32_t item_class) const {
     const int32_t block = (*classes_)[static_cast<size_t>(item_class)].block;
+    if (sets_ != nullptr) return is_in_set(rank, block);
     return block == kAnyBlock || block == blocks_[rank];
   }
+  // Ranks that may own items of a block, ascending.
+  std::vector<size_t> owners(int32_t block) const;
 
   // Load of a rank over a whole period, and the objective over all ranks.
   int64_t period_load(size_t rank) const;
   int64_t objective() const;
 
  private:
+  bool is_in_set(size_t rank, int32_t set) const;
+
   const std::vector<ItemClass>* classes_;
+  const OwnerSets* sets_ = nullptr;
   std::vector<int64_t> steps_;
   std::vector<int32_t> blocks_;
   std::vector<std::vector<ClassCount>> bundles_;
@@ -72,6 +86,8 @@ class Bundles {
 // Longest processing time first: the largest class first, each item to the rank
 // of its block with the least load; ties to the lowest rank.
 void deal_longest_first(Bundles& bundles);
+// The same, but classes that the fewest ranks may own come first.
+void deal_narrowest_first(Bundles& bundles);
 
 // Local search: the critical rank gives up to two items and takes up to two
 // from another rank, as long as the objective falls, or stays and fewer ranks

@@ -18,13 +18,13 @@ constexpr int64_t kNearly = 200;
 // Capacities tried above the bound: in steps of 1/2048, at most this many.
 constexpr int kMaxCapacities = 48;
 
-// Item sizes in dimension p; with blocks given, only those of one block.
+// Item sizes in dimension p of the classes that `counts` says yes to.
+template <class Counts>
 std::vector<SizeCount> sizes_in(const std::vector<ItemClass>& classes, size_t p,
-                                int32_t block) {
+                                Counts counts) {
   std::vector<SizeCount> out;
   for (const ItemClass& c : classes) {
-    if (c.load[p] <= 0 || c.count == 0) continue;
-    if (block != kAnyBlock && c.block != block) continue;
+    if (c.load[p] <= 0 || c.count == 0 || !counts(c)) continue;
     out.push_back({c.load[p], c.count});
   }
   std::sort(out.begin(), out.end(), [](const SizeCount& a, const SizeCount& b) {
@@ -44,12 +44,50 @@ std::vector<SizeCount> sizes_in(const std::vector<ItemClass>& classes, size_t p,
 int64_t bound_in(const std::vector<ItemClass>& classes, size_t p,
                  const std::vector<int32_t>& blocks, int64_t upper) {
   const auto ranks = static_cast<int64_t>(blocks.size());
-  int64_t bound = lower_bound(sizes_in(classes, p, kAnyBlock), ranks, upper);
+  int64_t bound =
+      lower_bound(sizes_in(classes, p, [](const ItemClass&) { return true; }),
+                  ranks, upper);
   std::map<int32_t, int64_t> ranks_of;
   for (int32_t block : blocks) ++ranks_of[block];
   for (const auto& [block, own] : ranks_of) {
     if (block == kAnyBlock) continue;
-    bound = std::max(bound, simple_bound(sizes_in(classes, p, block), own));
+    const auto sizes = sizes_in(
+        classes, p, [&](const ItemClass& c) { return c.block == block; });
+    bound = std::max(bound, simple_bound(sizes, own));
+  }
+  return bound;
+}
+
+// Sets of owners are compared by at most so many ranks; beyond that only all
+// items together are looked at.
+constexpr size_t kMaxRanksCompared = size_t{1} << 27;
+
+// By set: the sets that are part of it.
+std::vector<std::vector<bool>> sets_within(const OwnerSets& sets) {
+  std::vector<std::vector<bool>> within;
+  size_t ranks = 0;
+  for (const auto& set : sets) ranks += set.size();
+  if (ranks * sets.size() > kMaxRanksCompared) return within;
+  for (const auto& outer : sets) {
+    within.emplace_back();
+    for (const auto& inner : sets)
+      within.back().push_back(std::includes(outer.begin(), outer.end(),
+                                            inner.begin(), inner.end()));
+  }
+  return within;
+}
+
+int64_t bound_in(const std::vector<ItemClass>& classes, size_t p,
+                 size_t num_ranks, const OwnerSets& sets,
+                 const std::vector<std::vector<bool>>& within, int64_t upper) {
+  int64_t bound =
+      lower_bound(sizes_in(classes, p, [](const ItemClass&) { return true; }),
+                  static_cast<int64_t>(num_ranks), upper);
+  for (size_t s = 0; s < within.size(); ++s) {
+    const auto sizes = sizes_in(classes, p, [&](const ItemClass& c) {
+      return within[s][static_cast<size_t>(c.block)];
+    });
+    bound = std::max(bound, simple_bound(sizes, std::ssize(sets[s])));
   }
   return bound;
 }
@@ -184,22 +222,42 @@ class JointSearch {
   int64_t bound_ = 0;
 };
 
+// The sum over kinds of steps of bound(p, upper), which is asked once for kinds
+// that are alike. `upper` bounds the whole objective, hence every dimension's
+// share of it.
+template <class BoundOf>
+int64_t sum_of_bounds(const std::vector<ItemClass>& classes,
+                      const std::vector<int64_t>& steps, int64_t upper,
+                      BoundOf bound) {
+  int64_t sum = 0;
+  std::map<std::vector<std::array<int64_t, 3>>, int64_t> known;
+  for (size_t p = 0; p < steps.size(); ++p) {
+    if (steps[p] == 0) continue;
+    const int64_t share = upper / steps[p];
+    const auto [it, fresh] = known.emplace(dimension_key(classes, p, share), 0);
+    if (fresh) it->second = bound(p, share);
+    sum += steps[p] * it->second;
+  }
+  return sum;
+}
+
 }  // namespace
 
 int64_t objective_bound(const std::vector<ItemClass>& classes,
                         const std::vector<int64_t>& steps,
                         const std::vector<int32_t>& blocks, int64_t upper) {
-  int64_t sum = 0;
-  std::map<std::vector<std::array<int64_t, 3>>, int64_t> known;
-  for (size_t p = 0; p < steps.size(); ++p) {
-    if (steps[p] == 0) continue;
-    // `upper` bounds the whole objective, hence every dimension's share of it.
-    const int64_t share = upper / steps[p];
-    const auto [it, fresh] = known.emplace(dimension_key(classes, p, share), 0);
-    if (fresh) it->second = bound_in(classes, p, blocks, share);
-    sum += steps[p] * it->second;
-  }
-  return sum;
+  return sum_of_bounds(classes, steps, upper, [&](size_t p, int64_t share) {
+    return bound_in(classes, p, blocks, share);
+  });
+}
+
+int64_t objective_bound(const std::vector<ItemClass>& classes,
+                        const std::vector<int64_t>& steps, size_t num_ranks,
+                        const OwnerSets& sets, int64_t upper) {
+  const auto within = sets_within(sets);
+  return sum_of_bounds(classes, steps, upper, [&](size_t p, int64_t share) {
+    return bound_in(classes, p, num_ranks, sets, within, share);
+  });
 }
 
 Bundles search_bundles(const std::vector<ItemClass>& classes,
@@ -207,6 +265,17 @@ Bundles search_bundles(const std::vector<ItemClass>& classes,
                        const std::vector<int32_t>& blocks, int32_t tp,
                        const Budgets& budgets) {
   return JointSearch(classes, steps, blocks, tp, budgets).run();
+}
+
+Bundles search_bundles(const std::vector<ItemClass>& classes,
+                       const std::vector<int64_t>& steps, size_t num_ranks,
+                       const OwnerSets& sets) {
+  Bundles longest(classes, steps, num_ranks, sets), narrowest = longest;
+  deal_longest_first(longest);
+  exchange_items(longest, kExchangeBudget);
+  deal_narrowest_first(narrowest);
+  exchange_items(narrowest, kExchangeBudget);
+  return narrowest.objective() < longest.objective() ? narrowest : longest;
 }
 
 }  // namespace canzona

@@ -29,4 +29,13 @@ int64_t objective_bound(const std::vector<ItemClass>& classes,
                         const std::vector<int64_t>& steps,
                         const std::vector<int32_t>& blocks, int64_t upper);
 
+// The same for items whose blocks are numbers of sets of owners, which may
+// overlap (bundles.h). There are no homes and no budgets.
+Bundles search_bundles(const std::vector<ItemClass>& classes,
+                       const std::vector<int64_t>& steps, size_t num_ranks,
+                       const OwnerSets& sets);
+int64_t objective_bound(const std::vector<ItemClass>& classes,
+                        const std::vector<int64_t>& steps, size_t num_ranks,
+                        const OwnerSets& sets, int64_t upper);
+
 }  // namespace canzona

@@ -1,9 +1,30 @@
 // Owners inside one home: its matrices dealt to the tp ranks.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
+#include "canzona/plan/search/bundles.h"
 #include "canzona/plan/strategy.h"
 
 namespace canzona {
+
+// Items that are alike, together: the classes that bundles are made of, and the
+// items of each.
+class AlikeItems {
+ public:
+  // `kinds[i]` describes item i; its count is not looked at.
+  explicit AlikeItems(const std::vector<ItemClass>& kinds);
+
+  const std::vector<ItemClass>& classes() const { return classes_; }
+  // The rank of each item, if ranks get as many of each class as `bundles`
+  // says: later items to lower ranks.
+  std::vector<int32_t> ranks(const Bundles& bundles) const;
+
+ private:
+  std::vector<ItemClass> classes_;
+  std::vector<std::vector<size_t>> members_;  // by class
+};
 
 // Sets a.owner of `matrices`, all of one home, so that the largest load over tp
 // is small.

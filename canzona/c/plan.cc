@@ -1,0 +1,91 @@
+// Functions of canzona.h on plans.
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/c/calls.h"
+#include "canzona/c/canzona.h"
+#include "canzona/c/handles.h"
+#include "canzona/c/plan_handle.h"
+#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/placed_json.h"
+#include "canzona/report/terminal.h"
+
+namespace canzona {
+namespace {
+
+Handles<PlanHandle>& plan_handles() {
+  // Never destroyed: threads may still use it while a process ends.
+  static auto& handles = *new Handles<PlanHandle>("plan");
+  return handles;
+}
+
+std::string placed_text(const PlacedPlan&, const Ink&) { return ""; }
+std::string explain_placed_rank(const PlacedPlan&, int32_t, const Ink&) {
+  return "";
+}
+std::string placed_html(const PlacedPlan&) { return ""; }
+
+void check_rank(const PlacedPlan& plan, int32_t rank, const char* function) {
+  if (rank < -1 || rank >= plan.world)
+    throw UsageError(cat(function, ": rank ", rank, ", expected 0 to ",
+                         plan.world - 1, ", or -1 for the whole plan"));
+}
+
+}  // namespace
+
+std::shared_ptr<PlanHandle> plan_of(const canzona_plan* plan,
+                                    const char* function) {
+  return plan_handles().get(plan, function);
+}
+
+}  // namespace canzona
+
+extern "C" {
+
+canzona_plan* canzona_plan_placed(const char* json, int64_t length) {
+  return canzona::result_of([&] {
+    using namespace canzona;
+    PlacedRequest request =
+        read_placed(text_argument(json, length, "canzona_plan_placed", "json"));
+    auto plan =
+        std::make_shared<PlanHandle>(make_placed_plan(std::move(request)));
+    return static_cast<canzona_plan*>(plan_handles().add(std::move(plan)));
+  });
+}
+
+const char* canzona_plan_json(canzona_plan* plan) {
+  return canzona::result_of([&] {
+    return canzona::plan_of(plan, "canzona_plan_json")
+        ->text("json", canzona::placed_plan_to_json);
+  });
+}
+
+const char* canzona_plan_digest(canzona_plan* plan) {
+  return canzona::result_of([&] {
+    return canzona::plan_of(plan, "canzona_plan_digest")->plan().digest.c_str();
+  });
+}
+
+const char* canzona_plan_explain(canzona_plan* plan, int32_t rank) {
+  return canzona::result_of([&] {
+    using namespace canzona;
+    const auto handle = plan_of(plan, "canzona_plan_explain");
+    check_rank(handle->plan(), rank, "canzona_plan_explain");
+    return handle->text(cat("rank ", rank), [rank](const PlacedPlan& placed) {
+      return rank < 0 ? placed_text(placed, Ink())
+                      : explain_placed_rank(placed, rank, Ink());
+    });
+  });
+}
+
+const char* canzona_plan_html(canzona_plan* plan) {
+  return canzona::result_of([&] {
+    return canzona::plan_of(plan, "canzona_plan_html")
+        ->text("html", canzona::placed_html);
+  });
+}
+
+void canzona_plan_free(canzona_plan* plan) {
+  canzona::status_of([&] { canzona::plan_handles().remove(plan); });
+}
+
+}  // extern "C"

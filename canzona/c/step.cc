@@ -1,0 +1,203 @@
+// Functions of canzona.h on steps.
+#include <span>
+#include <vector>
+
+#include "canzona/base/error.h"
+#include "canzona/base/index.h"
+#include "canzona/base/json_reader.h"
+#include "canzona/base/text.h"
+#include "canzona/c/calls.h"
+#include "canzona/c/canzona.h"
+#include "canzona/c/handles.h"
+#include "canzona/c/step_handle.h"
+
+namespace canzona {
+namespace {
+
+static_assert(CANZONA_NUMBERS == kLentNumbers);
+
+Handles<StepHandle>& step_handles() {
+  static auto& handles = *new Handles<StepHandle>("step");
+  return handles;
+}
+
+// Calls work(use) for the handle; returns the status of a C function.
+template <class Work>
+int with_step(canzona_step* step, const char* function, const Work& work) {
+  return status_of([&] {
+    const StepUse use(step_handles().get(step, function), function);
+    work(use);
+  });
+}
+
+// Elements of an array that may be NULL: then all are.
+template <class To, class From>
+std::vector<To> pointers(From* const* array, size_t count) {
+  std::vector<To> result(count);
+  for (size_t i = 0; array != nullptr && i < count; ++i)
+    result[i] = reinterpret_cast<To>(array[i]);
+  return result;
+}
+
+LentMemory lent_memory(const StepHandle& handle, const LentStep& step,
+                       const canzona_memory& memory) {
+  const size_t tensors = handle.plan().tensors.size();
+  LentMemory lent;
+  lent.weights = pointers<std::byte*>(memory.weights, tensors);
+  lent.masters = pointers<float*>(memory.masters, tensors);
+  lent.states =
+      pointers<float*>(memory.states, step.schedule().memories.size());
+  lent.slots = static_cast<std::byte*>(memory.slots);
+  lent.numbers = memory.numbers;
+  return lent;
+}
+
+DType gradient_dtype(const PlacedTensor& tensor, int32_t dtype) {
+  if (dtype == CANZONA_FP32) return DType::kFp32;
+  if (dtype == CANZONA_BF16) return DType::kBf16;
+  throw UsageError(cat("canzona_step_begin: the gradient of ",
+                       quoted(tensor.name), " has dtype ", dtype,
+                       ", expected CANZONA_FP32 (0) or CANZONA_BF16 (1)"));
+}
+
+std::vector<LentGradient> lent_gradients(const PlacedPlan& plan,
+                                         const canzona_gradient* gradients) {
+  std::vector<LentGradient> lent(plan.tensors.size());
+  for (size_t t = 0; t < lent.size(); ++t)
+    lent[t] = {static_cast<std::byte*>(gradients[t].data),
+               gradient_dtype(plan.tensors[t], gradients[t].dtype)};
+  return lent;
+}
+
+RuleOptions read_options(std::string_view text) {
+  const Json json = parse_json(text, {.what = "options"});
+  if (!json.is_object())
+    throw UsageError("options: expected a JSON object of texts");
+  RuleOptions options;
+  for (const auto& [name, value] : json.items()) {
+    if (!value.is_string())
+      throw UsageError(cat("options: the value of ", quoted(name),
+                           " is no text; write \"0.1\", not 0.1"));
+    options[name] = value.get<std::string>();
+  }
+  return options;
+}
+
+}  // namespace
+}  // namespace canzona
+
+extern "C" {
+
+canzona_step* canzona_step_new(const canzona_plan* plan, int32_t rank,
+                               const char* device, void* stream,
+                               int32_t threads,
+                               const canzona_allocator* scratch) {
+  return canzona::result_of([&] {
+    using namespace canzona;
+    const PlainArithmetic plain;  // threads inherit it
+    auto planned = plan_of(plan, "canzona_step_new");
+    require_argument(device, "canzona_step_new", "device");
+    auto handle = std::make_shared<StepHandle>(
+        std::move(planned),
+        StepRequest{rank, device, stream, threads, scratch});
+    return static_cast<canzona_step*>(step_handles().add(std::move(handle)));
+  });
+}
+
+const char* canzona_step_layout(canzona_step* step) {
+  const char* text = nullptr;
+  canzona::with_step(step, "canzona_step_layout",
+                     [&](const canzona::StepUse& use) {
+                       text = use.handle().layout().c_str();
+                     });
+  return text;
+}
+
+void canzona_step_free(canzona_step* step) {
+  canzona::status_of([&] { canzona::step_handles().remove(step); });
+}
+
+int canzona_step_bind(canzona_step* step, const canzona_memory* memory) {
+  return canzona::with_step(
+      step, "canzona_step_bind", [&](const canzona::StepUse& use) {
+        canzona::require_argument(memory, "canzona_step_bind", "memory");
+        use->bind(
+            canzona::lent_memory(use.handle(), use.handle().step(), *memory));
+      });
+}
+
+int canzona_step_options(canzona_step* step, int32_t group, const char* json,
+                         int64_t length) {
+  return canzona::with_step(
+      step, "canzona_step_options", [&](const canzona::StepUse& use) {
+        using namespace canzona;
+        const auto groups =
+            static_cast<int32_t>(use.handle().plan().groups.size());
+        if (group < 0 || group >= groups)
+          throw UsageError(cat("canzona_step_options: group ", group,
+                               ", expected 0 to ", groups - 1));
+        use->set_options(
+            group, read_options(text_argument(json, length,
+                                              "canzona_step_options", "json")));
+      });
+}
+
+int canzona_step_begin(canzona_step* step, const canzona_gradient* gradients,
+                       const int64_t* steps, const double* rates) {
+  constexpr const char* kName = "canzona_step_begin";
+  return canzona::with_step(step, kName, [&](const canzona::StepUse& use) {
+    using namespace canzona;
+    const PlacedPlan& plan = use.handle().plan();
+    require_argument(gradients, kName, "gradients");
+    require_argument(steps, kName, "steps");
+    require_argument(rates, kName, "rates");
+    use->begin(lent_gradients(plan, gradients), {steps, plan.tensors.size()},
+               {rates, plan.groups.size()});
+  });
+}
+
+int canzona_step_look(canzona_step* step) {
+  return canzona::with_step(step, "canzona_step_look",
+                            [](const canzona::StepUse& use) { use->look(); });
+}
+
+int canzona_step_squares(canzona_step* step) {
+  return canzona::with_step(
+      step, "canzona_step_squares",
+      [](const canzona::StepUse& use) { use->squares(); });
+}
+
+int canzona_step_clip(canzona_step* step, double limit) {
+  return canzona::with_step(
+      step, "canzona_step_clip",
+      [&](const canzona::StepUse& use) { use->clip(limit); });
+}
+
+int canzona_step_judge(canzona_step* step, int32_t skip) {
+  return canzona::with_step(
+      step, "canzona_step_judge",
+      [&](const canzona::StepUse& use) { use->judge(skip != 0); });
+}
+
+int canzona_step_run(canzona_step* step, int32_t action) {
+  return canzona::with_step(
+      step, "canzona_step_run",
+      [&](const canzona::StepUse& use) { use->run(action); });
+}
+
+int canzona_step_end(canzona_step* step) {
+  return canzona::with_step(step, "canzona_step_end",
+                            [](const canzona::StepUse& use) { use->end(); });
+}
+
+int canzona_step_outcome(canzona_step* step, canzona_outcome* outcome) {
+  return canzona::with_step(
+      step, "canzona_step_outcome", [&](const canzona::StepUse& use) {
+        canzona::require_argument(outcome, "canzona_step_outcome", "outcome");
+        const canzona::LentOutcome found = use->outcome();
+        *outcome = {found.skipped ? 1 : 0, found.nonfinite_tensor,
+                    found.unlike ? 1 : 0, found.norm};
+      });
+}
+
+}  // extern "C"

@@ -1,0 +1,94 @@
+// What a canzona_step stands for: a step on lent memory with the engines that
+// carry it out. One thread at a time; a second one is refused.
+#pragma once
+
+#include <atomic>
+#include <cfenv>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "canzona/c/canzona.h"
+#include "canzona/c/plan_handle.h"
+#include "canzona/linalg/lanes.h"
+#include "canzona/runtime/lent/lent_step.h"
+
+namespace canzona {
+
+// The arithmetic of a step is that of IEEE 754 whatever its caller has asked
+// its thread for: others flush denormal numbers, or round in another direction.
+class PlainArithmetic {
+ public:
+  PlainArithmetic() {
+    std::fegetenv(&before_);
+    std::fesetenv(FE_DFL_ENV);
+  }
+  ~PlainArithmetic() { std::fesetenv(&before_); }
+  PlainArithmetic(const PlainArithmetic&) = delete;
+  PlainArithmetic& operator=(const PlainArithmetic&) = delete;
+
+ private:
+  std::fenv_t before_;
+};
+
+// Scratch memory that the caller provides.
+class LentScratch : public Memory {
+ public:
+  explicit LentScratch(const canzona_allocator& allocator)
+      : allocator_(allocator) {}
+  std::byte* allocate(int64_t bytes) override;
+  void release(std::byte* memory) override;
+
+ private:
+  const canzona_allocator allocator_;
+};
+
+struct StepRequest {
+  int32_t rank = 0;
+  const char* device = nullptr;
+  void* stream = nullptr;
+  int32_t threads = 1;
+  const canzona_allocator* scratch = nullptr;
+};
+
+class StepHandle {
+ public:
+  // The plan lives as long as the handle. UsageError for a request that cannot
+  // be fulfilled.
+  StepHandle(std::shared_ptr<const PlanHandle> plan,
+             const StepRequest& request);
+
+  const PlacedPlan& plan() const { return plan_->plan(); }
+  const std::string& layout();
+  LentStep& step() { return *step_; }
+
+  std::atomic_flag in_use;
+
+ private:
+  const std::shared_ptr<const PlanHandle> plan_;
+  std::optional<LentScratch> scratch_;
+  std::unique_ptr<Lanes> lanes_;    // of a CPU
+  std::unique_ptr<Engine> engine_;  // of a GPU
+  std::unique_ptr<LentStep> step_;
+  std::string layout_;
+};
+
+// A handle while the calling thread uses it, in plain arithmetic.
+class StepUse {
+ public:
+  // UsageError, which names the function, if another thread does.
+  StepUse(std::shared_ptr<StepHandle> handle, const char* function);
+  ~StepUse() { handle_->in_use.clear(std::memory_order_release); }
+  StepUse(const StepUse&) = delete;
+  StepUse& operator=(const StepUse&) = delete;
+
+  StepHandle& handle() const { return *handle_; }
+  LentStep* operator->() const { return &handle_->step(); }
+
+ private:
+  const PlainArithmetic plain_;
+  const std::shared_ptr<StepHandle> handle_;
+};
+
+}  // namespace canzona

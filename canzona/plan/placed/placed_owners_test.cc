@@ -1,0 +1,106 @@
+#include "canzona/plan/placed/placed_owners.h"
+
+#include <gmock/gmock.h>
+
+#include "canzona/base/index.h"
+#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/test_layouts.h"
+
+namespace canzona::placed_owners_test {
+namespace {
+
+struct Layout {
+  const char* name;
+  std::vector<AxisCut> axes;
+};
+const std::vector<Layout> kLayouts{{"FSDP 4", {{4, 0}}},
+                                   {"FSDP 8", {{8, 0}}},
+                                   {"FSDP 64", {{64, 0}}},
+                                   {"DDP 8", {{8, -1}}},
+                                   {"HSDP 8x8", {{8, -1}, {8, 0}}},
+                                   {"FSDP 4 x TP 2", {{4, 0}, {2, 1}}}};
+
+double by_bound(const PlacedPlan& plan) {
+  return static_cast<double>(plan.summary.makespan.value()) /
+         static_cast<double>(plan.summary.bound.value());
+}
+
+TEST(PlacedOwners, AreNearTheBoundForRealModels) {
+  for (const char* model : {"qwen3-0.6b", "qwen3-8b"}) {
+    for (const char* rule : {"muon", "soap", "shampoo"}) {
+      for (const Layout& layout : kLayouts) {
+        const auto plan =
+            make_placed_plan(placed_model(model, layout.axes, rule));
+        EXPECT_LE(by_bound(plan), 1.05)
+            << model << ", " << rule << ", " << layout.name;
+        EXPECT_EQ(plan.summary.idle_ranks, 0);
+      }
+    }
+  }
+}
+
+TEST(PlacedOwners, PhasesOfRefreshesAreLevelledStepByStep) {
+  const auto plan = make_placed_plan(
+      placed_model("qwen3-0.6b", {{4, 0}}, "soap",
+                   {{"precondition_frequency", "5"}, {"phases", "5"}}));
+  EXPECT_LE(by_bound(plan), 1.05);
+  std::vector<int> of_phase(5, 0);
+  for (const PlacedMatrix& m : plan.matrices) ++of_phase[index(m.phase)];
+  for (const int count : of_phase) EXPECT_NEAR(count, 196 / 5, 1);
+}
+
+// Experts that a rank has for itself are its own; the dense matrices level
+// what is left.
+TEST(PlacedOwners, LevelWhatFixedExpertsLeave) {
+  std::vector<PlacedTensor> tensors;
+  const std::vector<int64_t> stack{6, 32, 32};
+  PlacedTensor experts = placed_tensor("experts", stack, Stored(4));
+  // Ranks 0 and 1 have three experts each.
+  experts.stored[0] = {{{0, 0, 0}, {3, 32, 32}}};
+  experts.stored[1] = {{{3, 0, 0}, {3, 32, 32}}};
+  tensors.push_back(experts);
+  for (int t = 0; t < 14; ++t)
+    tensors.push_back(placed_tensor(cat("dense", t), {32, 32},
+                                    stored_by({32, 32}, {{4, 0}})));
+  const auto plan = make_placed_plan(placed_request(4, tensors));
+  std::vector<int> of_owner(4, 0);
+  for (const PlacedMatrix& m : plan.matrices) ++of_owner[index(m.owner)];
+  for (const int count : of_owner) EXPECT_EQ(count, 5);
+  EXPECT_EQ(plan.summary.makespan, plan.summary.bound);
+  for (int32_t e = 0; e < 6; ++e) {
+    EXPECT_EQ(plan.matrices[index(e)].owner, e / 3);
+    EXPECT_EQ(plan.matrices[index(e)].round, -1);
+  }
+}
+
+// Sets of holders overlap: a few rows on the first ranks of all.
+TEST(PlacedOwners, SmallMatricesAreLevelledAmongTheirHolders) {
+  std::vector<PlacedTensor> tensors;
+  for (int t = 0; t < 6; ++t)
+    tensors.push_back(
+        placed_tensor(cat("small", t), {2, 64}, stored_by({2, 64}, {{4, 0}})));
+  for (int t = 0; t < 8; ++t)
+    tensors.push_back(placed_tensor(cat("large", t), {64, 64},
+                                    stored_by({64, 64}, {{4, 0}})));
+  const auto plan = make_placed_plan(placed_request(4, tensors));
+  EXPECT_LE(by_bound(plan), 1.05);
+  std::vector<int> of_owner(4, 0);
+  for (size_t m = 0; m < 6; ++m) {
+    ++of_owner[index(plan.matrices[m].owner)];
+    EXPECT_LT(plan.matrices[m].owner, 2);
+  }
+  EXPECT_EQ(of_owner[0], 3);
+}
+
+TEST(PlacedOwners, AreTheSameInEveryRun) {
+  Random first(9), second(9);
+  for (int trial = 0; trial < 20; ++trial) {
+    const auto a = make_placed_plan(random_placed(first, 8, 12));
+    const auto b = make_placed_plan(random_placed(second, 8, 12));
+    EXPECT_EQ(a.matrices, b.matrices);
+    EXPECT_EQ(a.classes, b.classes);
+  }
+}
+
+}  // namespace
+}  // namespace canzona::placed_owners_test

@@ -1,0 +1,225 @@
+#include "canzona/plan/placed/validate_placed.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "canzona/base/error.h"
+#include "canzona/base/index.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/placed_basis.h"
+#include "canzona/plan/placed/placed_json.h"
+#include "canzona/plan/placed/placed_rounds.h"
+#include "canzona/plan/placed/placed_summary.h"
+
+namespace canzona {
+namespace {
+
+class PlacedValidation {
+ public:
+  explicit PlacedValidation(const PlacedPlan& plan) : plan_(plan) {}
+
+  std::vector<std::string> run() {
+    if (check_request()) {
+      const PlacedBasis basis(plan_);
+      check_owners(basis);
+      if (check_lines()) {
+        check_rounds(basis);
+        check_capacity(basis);
+        check_summary(basis);
+      }
+    }
+    const std::string digest = digest_of(plan_);
+    if (digest != plan_.digest)
+      violated("digest ", printable(plan_.digest), ", expected ", digest);
+    return std::move(violations_);
+  }
+
+ private:
+  template <class... Args>
+  void violated(const Args&... args) {
+    violations_.push_back(cat(args...));
+  }
+
+  std::string name(const PlacedMatrix& m) const {
+    return quoted(placed_matrix_name(plan_.tensors[index(m.tensor)], m));
+  }
+
+  // What follows from the request alone. False: nothing more can be checked.
+  bool check_request() {
+    PlacedPlan expected;
+    try {
+      expected = open_placed_plan(settle_placed(plan_), nullptr);
+    } catch (const UsageError& error) {
+      violated(error.what());
+      return false;
+    }
+    if (static_cast<const PlacedRequest&>(expected) != plan_)
+      violated(
+          "the request lacks options in force, or has boxes without "
+          "elements");
+    check_classes(expected);
+    return check_matrices(expected) && violations_.empty();
+  }
+
+  void check_classes(const PlacedPlan& expected) {
+    if (plan_.class_of != expected.class_of ||
+        plan_.classes.size() != expected.classes.size()) {
+      violated("classes are not those of the tensors' replicas");
+      return;
+    }
+    for (size_t c = 0; c < plan_.classes.size(); ++c) {
+      PlacedClass own = plan_.classes[c];
+      own.num_rounds = expected.classes[c].num_rounds;
+      if (own != expected.classes[c])
+        violated("class ", c, ": lines or sets of replicas are not those of ",
+                 "its tensors");
+    }
+    const auto shares = [](const PlacedElements& a, const PlacedElements& b) {
+      return a.tensor == b.tensor;
+    };
+    if (!std::equal(plan_.elements.begin(), plan_.elements.end(),
+                    expected.elements.begin(), expected.elements.end(), shares))
+      violated("elements are not those of the tensors that share states");
+  }
+
+  // Cut and weighed as the request says. Costs of a table are not known here.
+  bool check_matrices(const PlacedPlan& expected) {
+    if (plan_.matrices.size() != expected.matrices.size() ||
+        plan_.first_matrix != expected.first_matrix) {
+      violated(plan_.matrices.size(), " matrices, expected ",
+               expected.matrices.size());
+      return false;
+    }
+    const bool nominal = plan_.cost_basis.source == expected.cost_basis.source;
+    if (nominal && plan_.cost_basis != expected.cost_basis)
+      violated("cost: a nominal tick is worth ",
+               expected.cost_basis.seconds_per_tick, " s, not ",
+               plan_.cost_basis.seconds_per_tick);
+    std::set<std::pair<int32_t, MatrixShape>> wrong;
+    for (size_t i = 0; i < plan_.matrices.size(); ++i) {
+      PlacedMatrix own = expected.matrices[i];
+      const PlacedMatrix& m = plan_.matrices[i];
+      own.owner = m.owner;
+      own.round = m.round;
+      if (nominal && own.cost != m.cost &&
+          wrong.insert({plan_.tensors[index(m.tensor)].group, {m.rows, m.cols}})
+              .second)
+        violated("cost: ", m.cost.every_step.value(), " + ",
+                 m.cost.refresh.value(), " ticks for ", name(own),
+                 ", expected ", own.cost.every_step.value(), " + ",
+                 own.cost.refresh.value());
+      own.cost = m.cost;
+      if (own != m) {
+        violated("matrix ", i, " is not what the request cuts: ", name(own));
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void check_owners(const PlacedBasis& basis) {
+    for (size_t i = 0; i < plan_.matrices.size(); ++i) {
+      const PlacedMatrix& m = plan_.matrices[i];
+      const auto holders = basis.holders()[i];
+      if (std::none_of(holders.begin(), holders.end(),
+                       [&](const Holder& h) { return h.rank == m.owner; }))
+        violated("matrix ", name(m), ": its owner, rank ", m.owner,
+                 ", stores no piece of it");
+      if (holders.size() == 1 && m.round != -1)
+        violated("matrix ", name(m), ": round ", m.round,
+                 ", but no piece of it moves");
+      if (holders.size() > 1 && m.round < 0)
+        violated("matrix ", name(m), ": no round, but its pieces are on ",
+                 holders.size(), " ranks");
+    }
+  }
+
+  // False: bytes cannot be counted.
+  bool check_lines() {
+    bool fine = violations_.empty();
+    for (const PlacedElements& e : plan_.elements) {
+      const PlacedClass& c = class_of(e.tensor);
+      if (e.line >= 0 && e.line < std::ssize(c.lines) && e.round >= 0) continue;
+      fine = false;
+      violated("tensor ", quoted(plan_.tensors[index(e.tensor)].name),
+               ": line ", e.line, ", round ", e.round, ", expected one of ",
+               c.lines.size(), " lines and a round");
+    }
+    return fine;
+  }
+
+  const PlacedClass& class_of(int32_t tensor) const {
+    return plan_.classes[index(plan_.class_of[index(tensor)])];
+  }
+
+  // Rounds are numbered without gaps.
+  void check_rounds(const PlacedBasis& basis) {
+    std::vector<std::set<int32_t>> used(plan_.classes.size());
+    for (size_t i = 0; i < basis.holders().size(); ++i)
+      if (basis.round_of(i) >= 0)
+        used[index(basis.class_of(i))].insert(basis.round_of(i));
+    for (size_t c = 0; c < used.size(); ++c) {
+      const int32_t rounds = plan_.classes[c].num_rounds;
+      const int32_t last = used[c].empty() ? -1 : *used[c].rbegin();
+      if (std::ssize(used[c]) != rounds || last != rounds - 1)
+        violated("class ", c, ": ", used[c].size(), " rounds are used, up to ",
+                 last, ", expected ", rounds, " of ", rounds);
+    }
+  }
+
+  void check_capacity(const PlacedBasis& basis) {
+    struct Round {
+      std::map<int32_t, RoundBytes> bytes;  // by rank
+      std::map<int32_t, int32_t> items;     // by owner
+      bool has_several = false;
+    };
+    std::map<std::pair<int32_t, int32_t>, Round> rounds;  // by class, number
+    for (size_t i = 0; i < basis.holders().size(); ++i) {
+      if (basis.round_of(i) < 0) continue;
+      Round& round = rounds[{basis.class_of(i), basis.round_of(i)}];
+      round.has_several |= ++round.items[basis.owner_of(i)] > 1;
+      for (const RankRoundBytes& more : round_bytes(basis, i)) {
+        RoundBytes& sum = round.bytes[more.rank];
+        for (size_t k = 0; k < sum.size(); ++k) sum[k] += more.bytes[k];
+      }
+    }
+    for (const auto& [key, round] : rounds) {
+      if (!round.has_several) continue;
+      for (const auto& [rank, bytes] : round.bytes) {
+        const int64_t most = *std::max_element(bytes.begin(), bytes.end());
+        if (most > plan_.options.capacity_bytes)
+          violated("class ", key.first, ", round ", key.second, ": ", most,
+                   " bytes of messages on rank ", rank, ", expected at most ",
+                   plan_.options.capacity_bytes);
+      }
+    }
+  }
+
+  void check_summary(const PlacedBasis& basis) {
+    const PlacedSummary expected = summarize_placed(basis, plan_);
+    const PlacedSummary& own = plan_.summary;
+    const auto compare = [&](const char* what, auto stored, auto counted) {
+      if (stored != counted)
+        violated("predicted ", what, " ", stored, ", expected ", counted);
+    };
+    compare("makespan", own.makespan.value(), expected.makespan.value());
+    compare("bound", own.bound.value(), expected.bound.value());
+    compare("mean", own.mean, expected.mean);
+    compare("idle ranks", own.idle_ranks, expected.idle_ranks);
+    compare("bytes per rank", own.bytes_per_rank_max.value(),
+            expected.bytes_per_rank_max.value());
+  }
+
+  const PlacedPlan& plan_;
+  std::vector<std::string> violations_;
+};
+
+}  // namespace
+
+std::vector<std::string> validate(const PlacedPlan& plan) {
+  return PlacedValidation(plan).run();
+}
+
+}  // namespace canzona

@@ -1,0 +1,77 @@
+// Plans of storage that is given (plan/placed/): on the terminal, as JSON and
+// as a page.
+//
+//   std::cout << placed_text(plan, ink);
+//   std::cout << explain_placed_rank(plan, 3, ink);
+//   write_file("plan.html", placed_html(plan));
+//
+// Text and JSON say the same; JSON leaves nothing out. Pure; any thread.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "canzona/base/json_writer.h"
+#include "canzona/plan/placed/placed_plan.h"
+#include "canzona/plan/placed/placed_summary.h"
+#include "canzona/report/terminal.h"
+
+namespace canzona {
+
+// What every view computes from a plan once.
+struct PlacedFigures {
+  explicit PlacedFigures(const PlacedPlan& plan);
+
+  std::vector<double> loads;  // by rank: ticks over a period
+  std::vector<double> work;   // by matrix: the same
+  int64_t period = 1;
+  std::vector<PlacedBytes> bytes;  // by rank, in one step
+
+  double makespan_over_bound = 1;
+  double makespan_over_mean = 1;
+};
+
+// The plan as a whole.
+std::string placed_text(const PlacedPlan& plan, const Ink& ink);
+std::string placed_json(const PlacedPlan& plan);
+
+// What a rank owns, sends and does in a step, in order.
+std::string explain_placed_rank(const PlacedPlan& plan, int32_t rank,
+                                const Ink& ink);
+std::string explain_placed_rank_json(const PlacedPlan& plan, int32_t rank);
+
+// Who stores, owns and exchanges a matrix. `name` is that of a matrix, or of a
+// tensor with all its matrices; UsageError names the nearest.
+std::string explain_placed_matrix(const PlacedPlan& plan,
+                                  const std::string& name, const Ink& ink);
+std::string explain_placed_matrix_json(const PlacedPlan& plan,
+                                       const std::string& name);
+
+// Every tensor: its rule, what it is split into, who computes it, what it holds
+// and costs.
+std::string placed_audit(const PlacedPlan& plan, const Ink& ink);
+std::string placed_audit_json(const PlacedPlan& plan);
+
+// One file that asks the network for nothing. The same plan gives the same
+// bytes.
+std::string placed_html(const PlacedPlan& plan);
+
+// "muon (197 tensors), adamw (114 tensors)".
+std::string placed_rules_text(const PlacedPlan& plan);
+// "ranks 0 to 3"; "64 ranks: 0, 8 … 504" where that would be long.
+std::string few_ranks_text(const std::vector<int32_t>& ranks);
+// What a rank does in a step, in order, as rows of a table.
+inline constexpr std::array<const char*, 5> kPlacedOrderColumns = {
+    "in order", "with", "sent", "received", "tensors"};
+struct PlacedOrder {
+  std::vector<std::array<std::string, kPlacedOrderColumns.size()>> rows;
+  size_t left_out = 0;  // of a long step
+};
+PlacedOrder placed_order(const PlacedPlan& plan, int32_t rank);
+
+// The member "bytes" of the open object.
+void write_placed_bytes(JsonWriter& out, const PlacedBytes& bytes);
+
+}  // namespace canzona

@@ -1,0 +1,139 @@
+#include "canzona/report/placed_view.h"
+
+#include <gmock/gmock.h>
+
+#include "canzona/base/error.h"
+#include "canzona/base/index.h"
+#include "canzona/base/json_reader.h"
+#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/test_layouts.h"
+
+namespace canzona::placed_view_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::ThrowsMessage;
+
+// HSDP 2x2 with a name that is no HTML, splits, a lone row and shared elements.
+PlacedPlan hsdp_plan() {
+  const std::vector<AxisCut> hsdp{{2, -1}, {2, 0}};
+  PlacedTensor fused = placed_tensor("<b>qkv", {8, 4}, stored_by({8, 4}, hsdp));
+  fused.splits = {4, 2, 2};
+  PlacedRequest request = placed_request(
+      4, {fused, placed_tensor("up", {6, 4}, stored_by({6, 4}, hsdp)),
+          placed_tensor("row", {1, 4}, stored_by({1, 4}, hsdp)),
+          placed_tensor("norm", {4}, stored_by({4}, {{4, -1}}), 1)});
+  request.options.share_states = true;
+  request.options.ranks_per_node = 2;
+  return make_placed_plan(request);
+}
+
+TEST(PlacedView, TellsOwnersLoadsRoundsAndBytes) {
+  const PlacedPlan plan = hsdp_plan();
+  EXPECT_THAT(placed_text(plan, Ink()),
+              AllOf(HasSubstr("4 tensors, 5 matrices"),
+                    HasSubstr("muon (3 tensors), adamw (1 tensor)"),
+                    HasSubstr("states of replicas are shared"),
+                    HasSubstr(plan.digest), HasSubstr("× bound"),
+                    HasSubstr("ranks 0 to 1 and 1 line more like it"),
+                    HasSubstr("broadcast to replicas")));
+}
+
+TEST(PlacedView, JsonHasEveryNumber) {
+  const PlacedPlan plan = hsdp_plan();
+  const Json json = parse_json(placed_json(plan), {});
+  EXPECT_EQ(json.at("digest"), plan.digest);
+  EXPECT_EQ(json.at("matrices").size(), plan.matrices.size());
+  EXPECT_EQ(json.at("matrices").at(1).at("name"), "<b>qkv:1");
+  EXPECT_EQ(json.at("shared_elements").at(0).at("name"), "norm");
+  EXPECT_EQ(json.at("classes").size(), plan.classes.size());
+  double sum = 0;
+  int64_t most = 0;
+  for (const Json& rank : json.at("ranks")) {
+    sum += rank.at("load").get<double>();
+    int64_t sent = 0;
+    for (const auto& [name, wire] : rank.at("bytes").items())
+      sent += wire.at("sent_intra").get<int64_t>() +
+              wire.at("sent_inter").get<int64_t>();
+    most = std::max(most, sent);
+  }
+  EXPECT_DOUBLE_EQ(sum / 4, plan.summary.mean);
+  EXPECT_EQ(most, plan.summary.bytes_per_rank_max.value());
+}
+
+// The bytes of a rank's steps are those of its messages.
+TEST(PlacedView, ARanksStepMovesItsBytes) {
+  const PlacedPlan plan = hsdp_plan();
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    const Json json = parse_json(explain_placed_rank_json(plan, rank), {});
+    int64_t sent = 0, received = 0, in_steps = 0, into = 0;
+    for (const auto& [name, wire] : json.at("bytes").items()) {
+      sent += wire.at("sent_intra").get<int64_t>() +
+              wire.at("sent_inter").get<int64_t>();
+      received += wire.at("received_intra").get<int64_t>() +
+                  wire.at("received_inter").get<int64_t>();
+    }
+    for (const Json& action : json.at("step")) {
+      in_steps += action.value("sent", int64_t{0});
+      into += action.value("received", int64_t{0});
+    }
+    EXPECT_EQ(in_steps, sent);
+    EXPECT_EQ(into, received);
+    size_t owned = 0;
+    for (const PlacedMatrix& m : plan.matrices) owned += m.owner == rank;
+    EXPECT_EQ(json.at("matrices").size(), owned);
+    EXPECT_THAT(explain_placed_rank(plan, rank, Ink()),
+                AllOf(HasSubstr(cat("Rank ", rank, " of 4, node ", rank / 2)),
+                      HasSubstr("A step"), HasSubstr("transform round 0")));
+  }
+}
+
+TEST(PlacedView, AMatrixIsFoundByItsOwnAndItsTensorsName) {
+  const PlacedPlan plan = hsdp_plan();
+  EXPECT_EQ(parse_json(explain_placed_matrix_json(plan, "<b>qkv"), {}).size(),
+            3u);
+  EXPECT_THAT(explain_placed_matrix(plan, "<b>qkv:1", Ink()),
+              AllOf(HasSubstr("<b>qkv:1, 2 × 4"), HasSubstr("owner"),
+                    Not(HasSubstr("<b>qkv:2"))));
+  EXPECT_THAT([&] { explain_placed_matrix(plan, "upp", Ink()); },
+              ThrowsMessage<UsageError>(HasSubstr("did you mean 'up'")));
+  EXPECT_THAT([&] { explain_placed_matrix(plan, "norm", Ink()); },
+              ThrowsMessage<UsageError>(HasSubstr("element by element")));
+}
+
+TEST(PlacedView, TheAuditHasEveryTensor) {
+  const PlacedPlan plan = hsdp_plan();
+  const Json json = parse_json(placed_audit_json(plan), {});
+  ASSERT_EQ(json.size(), 6u);
+  EXPECT_EQ(json.at(0).at("owner"), plan.matrices[0].owner);
+  EXPECT_EQ(json.at(5).at("line"), plan.elements[0].line);
+  EXPECT_THAT(placed_audit(plan, Ink()),
+              AllOf(HasSubstr("row"), HasSubstr("norm"), HasSubstr("line ")));
+}
+
+TEST(PlacedView, ThePageIsWholeAndEscaped) {
+  const PlacedPlan plan = hsdp_plan();
+  const std::string page = placed_html(plan);
+  EXPECT_EQ(page, placed_html(plan));
+  EXPECT_THAT(page, AllOf(HasSubstr("&lt;b&gt;qkv:1"), HasSubstr("</html>"),
+                          HasSubstr("Load per rank"), HasSubstr(plan.digest),
+                          HasSubstr("transform round 0")));
+  EXPECT_THAT(page, Not(HasSubstr("<b>qkv")));
+  EXPECT_THAT(page, Not(HasSubstr("https:")));
+}
+
+TEST(PlacedView, ShowsPlansWithoutMatricesAndOfManyRanks) {
+  const PlacedPlan none = make_placed_plan(placed_request(2, {}));
+  EXPECT_THAT(placed_text(none, Ink()), HasSubstr("nothing moves"));
+  EXPECT_THAT(placed_html(none), HasSubstr("No matrices"));
+  EXPECT_THAT(explain_placed_rank(none, 1, Ink()), HasSubstr("0 matrices"));
+  const PlacedPlan many = make_placed_plan(placed_request(
+      200, {placed_tensor("w", {400, 4}, stored_by({400, 4}, {{200, 0}}))}));
+  EXPECT_THAT(placed_html(many), HasSubstr("the largest of several"));
+  EXPECT_THAT(placed_text(many, Ink()), HasSubstr("200 ranks"));
+}
+
+}  // namespace
+}  // namespace canzona::placed_view_test

@@ -1,0 +1,509 @@
+"""States of an optimizer as torch knows them, and back.
+
+A state that lies like its parameter is a DTensor with the parameter's mesh and
+placements, or a plain tensor where the parameter is one. What only an owner has
+(factors, bases) is handed out as a sharded DTensor over all ranks, since torch's
+full state dicts drop what one rank alone has; save() is a collective then.
+load() takes these, whole tensors, and state dicts of torch.optim.Muon and AdamW,
+on any layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from ._errors import UsageError
+from ._layout import is_dtensor, local
+from ._options import refuse_switches
+from ._routing import ELEMENTS
+from ._run import Run, State
+
+if TYPE_CHECKING:
+    from ._optimizer import MatrixOptimizer
+
+# Names that torch.optim has for states of ours.
+_TORCH = {"momentum": "momentum_buffer"}
+_MASTER = "master"
+_STEP = "step"
+
+# The most bytes that a rank sends at once while states are handed out.
+_BATCH = 64 << 20
+
+
+@dataclass(frozen=True)
+class Owned:
+    """A state that one rank has whole; one of each untied copy's."""
+
+    parameter: int
+    key: str
+    shape: tuple[int, ...]
+    owners: tuple[int, ...]  # ranks of the world
+
+    @property
+    def owner(self) -> int:
+        return self.owners[0]
+
+
+def keys_of(run: Run) -> dict[int, str]:
+    """The key of each of this rank's states, by its number."""
+    keys = {}
+    for number, s in enumerate(run.states):
+        key = _TORCH.get(s.name, s.name)
+        if s.matrix >= 0 and run.has_many(s.tensor):
+            key = f"{key}.{s.matrix}"
+        keys[number] = key
+    return keys
+
+
+def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
+    """Fills optimizer.state; `kept` are states of another run, same layout.
+
+    Every rank has the same keys, as torch's state dicts need it."""
+    run.keys = keys_of(run)
+    of_shards, run.owned = _everyones_states(run)
+    for i, p in enumerate(optimizer._bound):
+        state: dict[str, Any] = {_STEP: run.counted[i]}
+        if run.masters[i] is not None:
+            state[_MASTER] = _like(p, run.masters[i])
+        optimizer._state[p] = state
+    for number, s in enumerate(run.states):
+        p = optimizer._bound[run.parameter_of(s.tensor)]
+        value = s.value if s.matrix >= 0 else _like(p, s.value)
+        optimizer._state[p][run.keys[number]] = value
+    run.shared = {}
+    for i, key in of_shards:
+        p = optimizer._bound[i]
+        if optimizer._config["share_states"] and run.world > 1:
+            run.shared.setdefault(i, []).append(key)
+        elif key not in optimizer._state[p]:  # no element of it is here
+            optimizer._state[p][key] = _like(
+                p, torch.empty(local(p).shape, device=run.device))
+    for owned in run.owned:
+        of = optimizer._state[optimizer._bound[owned.parameter]]
+        if run.layout.rank not in owned.owners:
+            of[owned.key] = torch.empty(0, device=run.device)
+    # torch's collectives on state dicts go by the order of keys.
+    for p, state in optimizer._state.items():
+        optimizer._state[p] = {
+            k: state[k] for k in sorted(state, key=lambda k: (k != _STEP, k))}
+    for p, values in kept.items():
+        _take_over(optimizer._state.get(p), values)
+    for i, p in enumerate(optimizer._bound):
+        run.set_count(i, int(optimizer._state[p][_STEP]))
+
+
+def _take_over(mine: dict[str, Any] | None, values: dict[str, Any]) -> None:
+    for key, value in values.items():
+        if mine is None or key not in mine:
+            raise UsageError(f"state '{key}' has no place in this optimizer")
+        local(mine[key]).copy_(local(value))
+
+
+def keep(optimizer: MatrixOptimizer) -> dict[Any, Any]:
+    """States for a copy of the optimizer on the same layout."""
+    return {p: dict(values) for p, values in optimizer._state.items()}
+
+
+def _like(p: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    value = value.view(local(p).shape)
+    if not is_dtensor(p):
+        return value
+    from torch.distributed.tensor import DTensor
+    return DTensor.from_local(value, p.device_mesh, p.placements,
+                              run_check=False, shape=p.shape,
+                              stride=p.stride())
+
+
+def _everyones_states(run: Run) -> tuple[list[tuple[int, str]], list[Owned]]:
+    """Keys of states that lie like their parameter, and the states that owners
+    have, of all ranks, in one order."""
+    mine = [(run.parameter_of(s.tensor), run.keys[n],
+             tuple(s.value.shape) if s.matrix >= 0 else None)
+            for n, s in enumerate(run.states)]
+    everyones: list[Any] = [mine]
+    if run.everyone is not None:
+        everyones = [None] * run.world
+        dist.all_gather_object(everyones, mine, group=run.everyone)
+    of_shards = {e[:2]: None for entries in everyones for e in entries
+                 if e[2] is None}
+    owners: dict[Any, list[int]] = {}
+    for owner, entries in enumerate(everyones):
+        for e in entries:
+            if e[2] is not None:
+                owners.setdefault(e, []).append(owner)
+    return (sorted(of_shards),
+            [Owned(*e, tuple(owners[e])) for e in sorted(owners)])
+
+
+# Saving.
+
+
+def save(optimizer: MatrixOptimizer) -> dict[str, Any]:
+    groups = _packed_groups(optimizer)
+    if optimizer._run is None and not optimizer._state:
+        return {"state": {}, "param_groups": groups}
+    run = optimizer._built()
+    run.synchronize()
+    if optimizer._gathered is not None:
+        return {"state": _gathered(optimizer, run), "param_groups": groups}
+    if optimizer._config["share_states"] and run.world > 1:
+        raise UsageError(
+            "state_dict(): with share_states=True every rank has a part of "
+            "the states; call optimizer.consolidate(to=0) on all ranks first, "
+            "then state_dict() on rank 0")
+    state = {i: dict(optimizer._state[p])
+             for i, p in enumerate(optimizer._bound)}
+    for owned, value in _handed_out(optimizer, run):
+        state[owned.parameter][owned.key] = value
+    return {"state": state, "param_groups": groups}
+
+
+def _packed_groups(optimizer: MatrixOptimizer) -> list[dict[str, Any]]:
+    packed, at = [], 0
+    for group in optimizer.param_groups:
+        values = {k: v for k, v in group.items() if k != "params"}
+        values["params"] = list(range(at, at + len(group["params"])))
+        at += len(group["params"])
+        packed.append(values)
+    return packed
+
+
+def _gathered(optimizer: MatrixOptimizer, run: Run) -> dict[int, Any]:
+    to, state = optimizer._gathered["to"], optimizer._gathered["state"]
+    me = run.layout.ranks[run.layout.rank]
+    if to is not None and to != me:
+        raise UsageError(f"state_dict(): states were consolidated to rank {to}, "
+                         f"this is rank {me}")
+    return {i: dict(values) for i, values in state.items()}
+
+
+def _dim(shape: Sequence[int]) -> int:
+    """The dimension that a state is cut along: its longest, the first of them."""
+    return max(range(len(shape)), key=lambda d: shape[d]) if shape else 0
+
+
+def _bounds(size: int, pieces: int, number: int) -> tuple[int, int]:
+    each = -(-size // pieces)
+    return min(size, number * each), min(size, (number + 1) * each)
+
+
+def _piece(value: torch.Tensor, pieces: int, number: int) -> torch.Tensor:
+    dim = _dim(value.shape)
+    begin, end = _bounds(value.shape[dim], pieces, number)
+    return value.narrow(dim, begin, end - begin)
+
+
+def _handed_out(optimizer: MatrixOptimizer, run: Run,
+                ) -> Iterator[tuple[Owned, torch.Tensor]]:
+    """What owners have, cut over all ranks. A collective."""
+    if run.world == 1:
+        return
+    from torch.distributed.tensor import DTensor, Shard
+    for batch in _batches(run.owned):
+        pieces = _scatter(optimizer, run, batch)
+        for owned, piece in zip(batch, pieces):
+            yield owned, DTensor.from_local(
+                piece, _mesh(run), [Shard(_dim(owned.shape))], run_check=False,
+                shape=torch.Size(owned.shape), stride=_strides(owned.shape))
+
+
+def _mesh(run: Run) -> Any:
+    if run.mesh is None:
+        from torch.distributed.device_mesh import DeviceMesh
+        run.mesh = DeviceMesh.from_group(run.everyone, run.device.type)
+    return run.mesh
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def _elements(shape: Sequence[int]) -> int:
+    product = 1
+    for n in shape:
+        product *= n
+    return product
+
+
+def _batches(owned: Sequence[Owned]) -> Iterator[list[Owned]]:
+    batch: list[Owned] = []
+    sizes: dict[int, int] = {}
+    for o in owned:
+        size = 4 * _elements(o.shape)
+        if batch and sizes.get(o.owner, 0) + size > _BATCH:
+            yield batch
+            batch, sizes = [], {}
+        batch.append(o)
+        sizes[o.owner] = sizes.get(o.owner, 0) + size
+    if batch:
+        yield batch
+
+
+def _scatter(optimizer: MatrixOptimizer, run: Run,
+             batch: Sequence[Owned]) -> list[torch.Tensor]:
+    """This rank's piece of each state."""
+    me, world = run.layout.rank, run.world
+    mine = [optimizer._state[optimizer._bound[o.parameter]][o.key]
+            for o in batch if o.owner == me]
+    sent = [torch.cat([_piece(v, world, r).reshape(-1) for v in mine])
+            if mine else torch.empty(0, device=run.device)
+            for r in range(world)]
+    shapes = [tuple(_piece(torch.empty(o.shape, device="meta"), world,
+                           me).shape) for o in batch]
+    counts = [sum(_elements(s) for s, o in zip(shapes, batch) if o.owner == r)
+              for r in range(world)]
+    got = torch.empty(sum(counts), device=run.device)
+    dist.all_to_all_single(got, torch.cat(sent), counts,
+                           [t.numel() for t in sent], group=run.everyone)
+    at = [sum(counts[:r]) for r in range(world)]
+    pieces = []
+    for shape, o in zip(shapes, batch):
+        n = _elements(shape)
+        pieces.append(got[at[o.owner]:at[o.owner] + n].view(shape).clone())
+        at[o.owner] += n
+    return pieces
+
+
+# Consolidating.
+
+
+def consolidate(optimizer: MatrixOptimizer, to: int | None) -> None:
+    run = optimizer._built()
+    run.synchronize()
+    if to is not None and to not in run.layout.ranks:
+        raise UsageError(f"consolidate(to={to}): expected one of the ranks "
+                         f"{run.layout.ranks}")
+    keeps = to is None or to == run.layout.ranks[run.layout.rank]
+    state: dict[int, dict[str, Any]] = {
+        i: {_STEP: run.counted[i].clone()} for i in range(len(run.names))}
+    for parameter, key, value in _whole_states(optimizer, run):
+        if keeps:
+            state[parameter][key] = value
+    for owned in run.owned:
+        value = _from_owner(optimizer, run, owned)
+        if keeps:
+            state[owned.parameter][owned.key] = value
+    optimizer._gathered = {"to": to, "state": state if keeps else {}}
+
+
+def _whole_states(optimizer: MatrixOptimizer, run: Run,
+                  ) -> Iterator[tuple[int, str, torch.Tensor]]:
+    owned = {(o.parameter, o.key) for o in run.owned}
+    for i, p in enumerate(optimizer._bound):
+        shared = run.shared.get(i, [])
+        of = optimizer._state[p]
+        for key in shared:
+            yield i, key, _summed(run, p, i, key)
+        for key in of:
+            if key == _STEP or key in shared or (i, key) in owned:
+                continue
+            value = of[key].full_tensor() if is_dtensor(of[key]) else of[key]
+            yield i, key, value.clone()
+
+
+def _summed(run: Run, p: torch.Tensor, parameter: int,
+            key: str) -> torch.Tensor:
+    """A state put together from the parts that ranks keep.
+
+    Every element is one rank's, all others add the integer 0 to its bits."""
+    whole = torch.zeros(_elements(p.shape), dtype=torch.int32,
+                        device=run.device)
+    for number, s in enumerate(run.states):
+        if s.matrix >= 0 or run.keys[number] != key or \
+                run.parameter_of(s.tensor) != parameter:
+            continue
+        kept = torch.zeros(s.value.numel(), device=run.device)
+        flat = s.value.reshape(-1)
+        for first, count in s.kept:
+            kept[first:first + count] = flat[first:first + count]
+        _put(run, parameter, whole.view(p.shape), kept.view(torch.int32))
+    dist.all_reduce(whole, group=run.everyone)
+    return whole.view(torch.float32).view(p.shape)
+
+
+def _put(run: Run, parameter: int, whole: torch.Tensor,
+         stored: torch.Tensor) -> None:
+    at = 0
+    for place, count in _places(run, parameter):
+        part = whole[place]
+        part.copy_(stored[at:at + count].view(part.shape))
+        at += count
+
+
+def _places(run: Run, parameter: int) -> Iterator[tuple[Any, int]]:
+    placed = run.layout.tensors[run.layout.mine[parameter]]
+    for first, count in placed.stored[run.layout.rank]:
+        place = tuple(slice(a, a + n) for a, n in zip(first, count))
+        yield place, _elements(count)
+
+
+def _from_owner(optimizer: MatrixOptimizer, run: Run,
+                owned: Owned) -> torch.Tensor:
+    value = optimizer._state[optimizer._bound[owned.parameter]][owned.key]
+    if run.everyone is None:
+        return value.clone()
+    if owned.owner != run.layout.rank:
+        value = torch.empty(owned.shape, device=run.device)
+    whole = value.clone()
+    dist.broadcast(whole, run.layout.ranks[owned.owner], group=run.everyone)
+    return whole
+
+
+# Loading.
+
+
+def load(optimizer: MatrixOptimizer, state_dict: dict[str, Any],
+         partly: bool = False) -> None:
+    """`partly`: parameters without saved states keep theirs."""
+    groups, states = state_dict["param_groups"], state_dict["state"]
+    places = _match(optimizer, groups, partly)
+    _check_rules(optimizer, groups, places)
+    for group in groups:
+        refuse_switches(group, "load_state_dict()")
+    wanted = {i: states[saved] for i, saved in places.items()
+              if saved in states and states[saved]}
+    if wanted:
+        run = optimizer._built()
+        for i in sorted(wanted):
+            _check(optimizer, run, i, wanted[i])
+        for i in sorted(wanted):
+            _load_one(optimizer, run, i, wanted[i])
+        run.refresh_masters(optimizer._bound)
+    _load_groups(optimizer, groups, places)
+    optimizer._gathered = None
+
+
+def _match(optimizer: MatrixOptimizer, groups: Sequence[dict[str, Any]],
+           partly: bool) -> dict[int, Any]:
+    """By this optimizer's parameter: the key of its saved state."""
+    names = optimizer._names()
+    saved = [key for g in groups for key in g["params"]]
+    if groups and all("param_names" in g for g in groups):
+        by_name = {n: key for g in groups
+                   for n, key in zip(g["param_names"], g["params"])}
+        if set(by_name) <= set(names) or partly:
+            _require_all(optimizer, names, by_name, partly)
+            return {i: by_name[n] for i, n in enumerate(names) if n in by_name}
+    ours = [len(g["params"]) for g in optimizer.param_groups]
+    if [len(g["params"]) for g in groups] == ours or len(saved) == len(names) \
+            and len(groups) == 1:
+        return dict(enumerate(saved))
+    for rule in (optimizer.rule, ELEMENTS):
+        of = [i for i, n in enumerate(names)
+              if optimizer._routes[n].rule == rule]
+        if len(of) == len(saved) and of:
+            return dict(zip(of, saved))
+    raise UsageError(
+        f"load_state_dict(): it has groups of "
+        f"{[len(g['params']) for g in groups]} parameters and no names, this "
+        f"optimizer has groups of {ours}; save it from an optimizer made from "
+        "named parameters, or give the same groups")
+
+
+def _require_all(optimizer: MatrixOptimizer, names: Sequence[str],
+                 by_name: dict[str, Any], partly: bool) -> None:
+    """A state dict of one of our rules alone is welcome: torch's is such."""
+    missing = [n for n in names if n not in by_name]
+    rules = {optimizer._routes[n].rule for n in by_name
+             if n in optimizer._routes}
+    alone = len(rules) == 1 and all(
+        optimizer._routes[n].rule not in rules for n in missing)
+    if missing and not partly and not alone:
+        raise UsageError(f"load_state_dict(): parameter {missing[0]} has no "
+                         f"saved state ({len(missing)} have none)")
+
+
+def _check_rules(optimizer: MatrixOptimizer, groups: Sequence[dict[str, Any]],
+                 places: dict[int, Any]) -> None:
+    rule_of = {key: g.get("rule") for g in groups for key in g["params"]}
+    names = optimizer._names()
+    for i, saved in places.items():
+        rule, ours = rule_of.get(saved), optimizer._routes[names[i]].rule
+        if rule is not None and rule != ours:
+            raise UsageError(f"load_state_dict(): parameter {names[i]} was "
+                             f"saved with rule {rule}, but goes to {ours} here")
+
+
+def _load_groups(optimizer: MatrixOptimizer, groups: Sequence[dict[str, Any]],
+                 places: dict[int, Any]) -> None:
+    group_of = {key: g for g in groups for key in g["params"]}
+    at = 0
+    for group in optimizer.param_groups:
+        saved = places.get(at)
+        at += len(group["params"])
+        for key, value in group_of.get(saved, {}).items():
+            if key not in ("params", "param_names", "rule"):
+                group[key] = value
+
+
+def _check(optimizer: MatrixOptimizer, run: Run, i: int,
+           values: dict[str, Any]) -> None:
+    """UsageError before anything changes."""
+    name, p = run.names[i], optimizer._bound[i]
+    mine = optimizer._state[p]
+    shapes = {o.key: o.shape for o in run.owned if o.parameter == i}
+    for key in mine:
+        if key not in values and key not in (_STEP, _MASTER):
+            raise UsageError(
+                f"load_state_dict(): parameter {name} lacks state '{key}'; it "
+                f"has {', '.join(map(str, values)) or 'none'}")
+    for key, value in values.items():
+        if key == _STEP or not isinstance(value, torch.Tensor):
+            continue
+        if key not in mine and not optimizer._config["share_states"]:
+            if key == _MASTER:
+                continue
+            raise UsageError(f"load_state_dict(): parameter {name} has no "
+                             f"state '{key}'; it has {', '.join(mine)}")
+        expected = shapes.get(key, tuple(p.shape))
+        if tuple(value.shape) != tuple(expected):
+            raise UsageError(
+                f"load_state_dict(): state '{key}' of parameter {name} has "
+                f"shape {list(value.shape)}; expected {list(expected)}")
+
+
+def _load_one(optimizer: MatrixOptimizer, run: Run, i: int,
+              values: dict[str, Any]) -> None:
+    p = optimizer._bound[i]
+    mine = optimizer._state[p]
+    owners = {o.key: o.owners for o in run.owned if o.parameter == i}
+    for key in sorted(values):
+        value = values[key]
+        if key == _STEP:
+            run.set_count(i, int(value))
+        elif key in owners:
+            whole = value.full_tensor() if is_dtensor(value) else value
+            if run.layout.rank in owners[key]:
+                mine[key].copy_(whole)
+        elif key in mine:
+            _load_like(run, i, p, local(mine[key]), value)
+        elif is_dtensor(value):
+            value.full_tensor()  # others take part
+
+
+def _load_like(run: Run, i: int, p: torch.Tensor, target: torch.Tensor,
+               value: torch.Tensor) -> None:
+    """Copies this rank's part of a state that lies like its parameter."""
+    if is_dtensor(value):
+        same = (is_dtensor(p) and value.device_mesh == p.device_mesh
+                and tuple(value.placements) == tuple(p.placements))
+        if same:
+            target.copy_(local(value))
+            return
+        value = value.full_tensor()
+    if not is_dtensor(p):
+        target.copy_(value)
+        return
+    flat, at = target.reshape(-1), 0
+    for place, count in _places(run, i):
+        flat[at:at + count].copy_(value[place].reshape(-1))
+        at += count

@@ -1,0 +1,201 @@
+"""Options of rules by torch's names, and back.
+
+A parameter group holds `lr`, `weight_decay` and a rule's options under the names
+that torch.optim gives them (`momentum`, `betas`, `eps`, `ns_steps`, …), the
+others under their own. `to_rule(group)` makes of it what the library reads: text
+by the rule's own names (docs/rules.md).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Mapping
+
+from ._errors import UsageError
+from ._routing import nearest
+
+# torch.optim.Muon's, the set "simple".
+SIMPLE = (3.4445, -4.7750, 2.0315)
+
+_SCALES = {"match_rms_adamw": "match_rms"}
+
+# torch's name → the rule's.
+_COMMON = {"eps": "epsilon"}
+_NAMES: dict[str, dict[str, str]] = {
+    "muon": {"eps": "epsilon", "ns_steps": "steps",
+             "ns_coefficients": "coefficients", "adjust_lr_fn": "scale"},
+    "soap": _COMMON,
+    "shampoo": _COMMON,
+    "adamw": _COMMON,
+}
+_BETAS = ("beta1", "beta2")
+
+# Keys of a parameter group that are no options of a rule.
+OTHERS = {"params", "param_names", "rule", "lr", "initial_lr", "max_lr", "min_lr",
+          "max_momentum", "base_momentum", "swa_lr", "preset", "differentiable",
+          "capturable", "foreach", "maximize", "fused", "decoupled_weight_decay",
+          "amsgrad"}
+
+# Switches of torch's optimizers that have no counterpart here.
+_REFUSED = ("maximize", "amsgrad", "differentiable", "capturable")
+
+# Options that the package decides by where tensors are.
+_OURS = {"device", "flatten", "scale_shape", "learning_rate"}
+
+
+@lru_cache(maxsize=1)
+def facts() -> dict[str, dict[str, Any]]:
+    from . import rules
+    return rules()
+
+
+def known(rule: str) -> set[str]:
+    """Every name by which an option of a rule may be given."""
+    own = {o["name"] for o in facts()[rule]["options"]} - _OURS
+    names = own | set(_NAMES[rule])
+    return names | {"betas"} if own.issuperset(_BETAS) else names
+
+
+def check_names(given: Mapping[str, Any], rules: tuple[str, ...],
+                what: str) -> None:
+    """UsageError for a name that none of the rules knows."""
+    names = set().union(*(known(r) for r in rules)) | {"lr"}
+    for name in given:
+        if name not in names and name not in OTHERS:
+            raise UsageError(f"{what}: {' and '.join(rules)} "
+                             f"{'has' if len(rules) == 1 else 'have'} no option "
+                             f"'{name}'{nearest(name, sorted(names))}")
+
+
+def preset_values(rule: str, preset: str | None) -> dict[str, str]:
+    """A rule's defaults with a preset's values."""
+    values = {o["name"]: o["default"] for o in facts()[rule]["options"]}
+    presets = {p["name"]: p["values"] for p in facts()[rule]["presets"]}
+    if preset is not None:
+        if preset not in presets:
+            raise UsageError(f"preset '{preset}': {rule} has "
+                             f"{', '.join(presets)}{nearest(preset, presets)}")
+        values.update(presets[preset])
+    return values
+
+
+def has_preset(rule: str, preset: str | None) -> bool:
+    return any(p["name"] == preset for p in facts()[rule]["presets"])
+
+
+def make_group(rule: str, preset: str | None,
+               given: Mapping[str, Any]) -> dict[str, Any]:
+    """A parameter group's values: what is given, else a preset's."""
+    values = preset_values(rule, preset)
+    group: dict[str, Any] = {"rule": rule, "preset": preset,
+                             "lr": float(values["learning_rate"]),
+                             "weight_decay": float(values["weight_decay"])}
+    if rule == "muon":
+        group.update(
+            momentum=float(values["momentum"]),
+            nesterov=values["nesterov"] == "on",
+            ns_coefficients=(SIMPLE if values["coefficients"] == "simple"
+                             else values["coefficients"]),
+            eps=float(values["epsilon"]),
+            ns_steps=(5 if values["coefficients"] == "simple"
+                      else values["steps"]),
+            adjust_lr_fn=("match_rms_adamw" if values["scale"] == "match_rms"
+                          else values["scale"]))
+    else:
+        group.update(betas=(float(values["beta1"]), float(values["beta2"])),
+                     eps=float(values["epsilon"]))
+    mine = known(rule) | {"lr"}
+    for name, value in given.items():
+        if name in mine or (name in OTHERS and name not in ("rule", "preset")):
+            group[_torch_name(rule, name, group)] = value
+    for number, name in enumerate(_BETAS):
+        if name in group and "betas" in group:
+            betas = list(group["betas"])
+            betas[number] = float(group.pop(name))
+            group["betas"] = tuple(betas)
+    _check_numbers(group)
+    refuse_switches(group, rule)
+    return group
+
+
+def refuse_switches(group: Mapping[str, Any], what: str) -> None:
+    for name in _REFUSED:
+        if group.get(name):
+            raise UsageError(f"{what}: {name}={group[name]} is not supported")
+
+
+def _torch_name(rule: str, name: str, group: Mapping[str, Any]) -> str:
+    for torch_name, own in _NAMES[rule].items():
+        if own == name and torch_name in group:
+            return torch_name
+    return name
+
+
+def _check_numbers(group: Mapping[str, Any]) -> None:
+    for name in ("lr", "weight_decay", "eps"):
+        value = group.get(name)
+        if value is None:
+            continue
+        size = getattr(value, "numel", None)
+        if size is not None and size() != 1:
+            raise UsageError(f"{name}: a tensor of {size()} elements; expected "
+                             "one")
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise UsageError(f"{name}={value!r}: expected a number") from None
+        if not number >= 0.0:
+            raise UsageError(f"{name}={number}: expected at least 0")
+
+
+def text(value: Any) -> str:
+    """A value as options of rules are written."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, (tuple, list)):
+        if value and isinstance(value[0], (tuple, list)):
+            return ";".join(text(v) for v in value)
+        return ",".join(text(v) for v in value)
+    if hasattr(value, "item"):
+        return text(value.item())
+    return str(value)
+
+
+def to_rule(group: Mapping[str, Any], device: str,
+            precision: str | None = None) -> dict[str, str]:
+    """A group's options as the library reads them; all but the rate."""
+    rule = group["rule"]
+    options: dict[str, str] = {}
+    if group.get("preset") is not None:
+        options["preset"] = group["preset"]
+    mine = known(rule)
+    for name, value in group.items():
+        if name not in mine or (name == "ns_steps" and value == "auto"):
+            continue
+        if name == "betas":
+            options["beta1"], options["beta2"] = map(text, value)
+        elif name == "ns_coefficients":
+            options["coefficients"] = _coefficients(value)
+        elif name == "adjust_lr_fn":
+            options["scale"] = _SCALES.get(value, value or "original")
+        else:
+            options[_NAMES[rule].get(name, name)] = text(value)
+    own = {o["name"] for o in facts()[rule]["options"]}
+    if "device" in own:
+        options["device"] = device
+    if precision and "precision" in own and \
+            options.get("precision", "auto") == "auto":
+        options["precision"] = precision
+    return options
+
+
+def _coefficients(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if len(value) == 3 and not isinstance(value[0], (tuple, list)):
+        if tuple(map(float, value)) == SIMPLE:
+            return "simple"
+        return ",".join(repr(float(v)) for v in value)
+    return ";".join(",".join(repr(float(v)) for v in t) for t in value)

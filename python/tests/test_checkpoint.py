@@ -1,0 +1,221 @@
+"""Checkpoints between layouts: 10 + 10 steps are 20, bit for bit."""
+
+import functools
+import os
+
+import pytest
+import torch
+import torch.distributed as dist
+
+import canzona
+import layouts
+from conftest import spawn
+
+# Layouts with states of every kind, uneven and empty pieces, replicas.
+SOME = ["one", "ddp2", "fsdp3", "fsdp4", "columns2", "hsdp", "tp2", "fsdp_tp",
+        "experts"]
+RULES = ["muon", "soap", "shampoo", "adamw"]
+
+
+@functools.cache
+def twenty(rule):
+    return layouts.train("one", rule)
+
+
+def _dcp(model, optimizer, folder, flat, load):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions, get_model_state_dict, get_optimizer_state_dict,
+        set_model_state_dict, set_optimizer_state_dict)
+    options = StateDictOptions(flatten_optimizer_state_dict=flat)
+    state = {"model": get_model_state_dict(model),
+             "optimizer": get_optimizer_state_dict(model, optimizer,
+                                                   options=options)}
+    if not load:
+        dcp.save(state, checkpoint_id=folder)
+        return
+    dcp.load(state, checkpoint_id=folder)
+    set_model_state_dict(model, state["model"])
+    set_optimizer_state_dict(model, optimizer, state["optimizer"],
+                             options=options)
+
+
+def save(layout, folder, flat=False, rules=RULES):
+    for rule in rules:
+        model, told = layouts.build(layout)
+        optimizer = layouts.optimizer_of(model, told, rule)
+        layouts.steps(model, optimizer, 1, 10)
+        _dcp(model, optimizer, f"{folder}/{rule}", flat, load=False)
+
+
+def resume(layout, folders, flat=False, rules=RULES):
+    answers = {}
+    for folder in folders:
+        for rule in rules:
+            model, told = layouts.build(layout)
+            optimizer = layouts.optimizer_of(model, told, rule)
+            _dcp(model, optimizer, f"{folder}/{rule}", flat, load=True)
+            layouts.steps(model, optimizer, 11, 20)
+            answers[folder, rule] = layouts.digest(model, optimizer)
+    return answers
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dcp")
+    for layout in SOME:
+        spawn(layouts.LAYOUTS[layout], save, layout, str(folder / layout))
+    return folder
+
+
+@pytest.mark.parametrize("layout", SOME)
+def test_every_layout_goes_on_from_every_layouts_checkpoint(saved, layout):
+    folders = [str(saved / other) for other in SOME]
+    rules = RULES if layout in ("one", "fsdp3") else ["soap"]
+    for answers in spawn(layouts.LAYOUTS[layout], resume, layout, folders,
+                         False, rules, timeout=300):
+        for (folder, rule), got in answers.items():
+            assert got == twenty(rule), (os.path.basename(folder), rule)
+
+
+@pytest.mark.parametrize("layout", ["ddp2", "fsdp3", "hsdp"])
+def test_flattened_state_dicts(tmp_path, layout):
+    spawn(layouts.LAYOUTS[layout], save, layout, str(tmp_path), True)
+    for other in ("one", "fsdp2"):
+        for answers in spawn(layouts.LAYOUTS[other], resume, other,
+                             [str(tmp_path)], True):
+            for (_, rule), got in answers.items():
+                assert got == twenty(rule), rule
+
+
+def full(layout, path, rule, load):
+    """Whole state dicts on rank 0, as people hand them on."""
+    from torch.distributed.checkpoint.state_dict import (
+        StateDictOptions, get_model_state_dict, get_optimizer_state_dict,
+        set_model_state_dict, set_optimizer_state_dict)
+    model, told = layouts.build(layout)
+    optimizer = layouts.optimizer_of(model, told, rule)
+    if not load:
+        layouts.steps(model, optimizer, 1, 10)
+        options = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        state = (get_model_state_dict(model, options=options),
+                 get_optimizer_state_dict(model, optimizer, options=options))
+        if layout == "one" or dist.get_rank() == 0:
+            torch.save(state, path)
+            return sorted(f"{n} {k}" for n, s in state[1]["state"].items()
+                          for k in s)
+        return None
+    rank = 0 if layout == "one" else dist.get_rank()
+    spread = layout != "one"
+    state = torch.load(path) if rank == 0 or not spread else ({}, {})
+    options = StateDictOptions(full_state_dict=True,
+                               broadcast_from_rank0=spread)
+    set_model_state_dict(model, state[0], options=options)
+    set_optimizer_state_dict(model, optimizer, state[1], options=options)
+    layouts.steps(model, optimizer, 11, 20)
+    return layouts.digest(model, optimizer)
+
+
+@pytest.mark.parametrize("rule", ["muon", "soap"])
+@pytest.mark.parametrize("layout", ["ddp2", "fsdp3", "fsdp_tp"])
+def test_full_state_dicts_are_complete(tmp_path, layout, rule):
+    path = str(tmp_path / "full.pt")
+    keys = spawn(layouts.LAYOUTS[layout], full, layout, path, rule, False)[0]
+    model, told = layouts.build("one")
+    optimizer = layouts.optimizer_of(model, told, rule)
+    layouts.steps(model, optimizer, 1, 1)
+    names = optimizer._names()
+    assert keys == sorted(f"{names[i]} {k}" for i, s in
+                          optimizer.state_dict()["state"].items() for k in s)
+    for other in ("one", "fsdp2", "ddp3"):
+        if other == "one":
+            # In this process there is no group to ask torch's functions for.
+            continue
+        for got in spawn(layouts.LAYOUTS[other], full, other, path, rule, True):
+            assert got == twenty(rule), other
+
+
+def per_rank(layout, rule, path, load):
+    """optimizer.state_dict() and torch.save by every rank."""
+    model, told = layouts.build(layout)
+    optimizer = layouts.optimizer_of(model, told, rule)
+    file = f"{path}.{dist.get_rank()}"
+    if not load:
+        layouts.steps(model, optimizer, 1, 10)
+        torch.save((model.state_dict(), optimizer.state_dict()), file)
+        return None
+    weights, state = torch.load(file, weights_only=False)
+    model.load_state_dict(weights)
+    optimizer.load_state_dict(state)
+    layouts.steps(model, optimizer, 11, 20)
+    return layouts.digest(model, optimizer)
+
+
+@pytest.mark.parametrize("layout", ["ddp2", "fsdp3"])
+def test_state_dicts_of_every_rank(tmp_path, layout):
+    for rule in ("muon", "soap"):
+        path = str(tmp_path / rule)
+        world = layouts.LAYOUTS[layout]
+        spawn(world, per_rank, layout, rule, path, False)
+        for got in spawn(world, per_rank, layout, rule, path, True):
+            assert got == twenty(rule)
+
+
+def consolidated(layout, rule, path):
+    model, told = layouts.build(layout)
+    optimizer = layouts.optimizer_of(model, told, rule)
+    layouts.steps(model, optimizer, 1, 10)
+    refused = ""
+    if told.get("share_states"):
+        try:
+            optimizer.state_dict()
+        except canzona.UsageError as e:
+            refused = str(e)
+        assert "consolidate(to=0)" in refused
+    optimizer.consolidate(to=0)
+    if dist.get_rank() == 0:
+        torch.save((model.module.state_dict(), optimizer.state_dict()), path)
+    else:
+        with pytest.raises(canzona.UsageError, match="rank 0"):
+            optimizer.state_dict()
+
+
+def load_whole(layout, rule, path):
+    model, told = layouts.build(layout)
+    optimizer = layouts.optimizer_of(model, told, rule)
+    weights, state = torch.load(path)
+    (model if layout == "one" else model.module).load_state_dict(weights)
+    optimizer.load_state_dict(state)
+    layouts.steps(model, optimizer, 11, 20)
+    return layouts.digest(model, optimizer)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_shared_states_are_consolidated(tmp_path, rule):
+    path = str(tmp_path / "whole.pt")
+    spawn(2, consolidated, "shared2", rule, path)
+    assert load_whole("one", rule, path) == twenty(rule)
+    for layout in ("shared3", "ddp2"):
+        for got in spawn(layouts.LAYOUTS[layout], load_whole, layout, rule,
+                         path):
+            assert got == twenty(rule), layout
+
+
+def resume_before_first_step(layout, path):
+    """A state dict that torch's functions ask a fresh optimizer for."""
+    from torch.distributed.checkpoint.state_dict import (
+        get_optimizer_state_dict)
+    model, told = layouts.build(layout)
+    before = {n: layouts.whole(p).clone() for n, p in layouts.named(model)}
+    optimizer = layouts.optimizer_of(model, told, "soap")
+    state = get_optimizer_state_dict(model, optimizer)
+    assert state["state"]["up.weight"]["step"] == 0
+    for n, p in layouts.named(model):
+        assert torch.equal(before[n], layouts.whole(p))
+        assert p.grad is None
+    return sorted(state["state"]["up.weight"])
+
+
+def test_fresh_optimizers_have_states_to_load_into():
+    (keys, _) = spawn(2, resume_before_first_step, "fsdp2", "")
+    assert {"L", "Q_L", "R", "Q_R", "exp_avg", "step"} <= set(keys)

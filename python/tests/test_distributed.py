@@ -1,0 +1,386 @@
+"""Ranks: gradients that differ, groups that fail, backward for real."""
+
+import os
+import time
+import warnings
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import canzona
+import layouts
+from conftest import errors, run_ranks, spawn
+
+
+def mesh(*shape, names=None):
+    from torch.distributed.device_mesh import init_device_mesh
+    return init_device_mesh("cpu", shape, mesh_dim_names=names)
+
+
+def sharded():
+    from torch.distributed.fsdp import fully_shard
+    model = layouts.fresh()
+    return fully_shard(model, mesh=mesh(dist.get_world_size()))
+
+
+# Gradients.
+
+
+def unlike(what):
+    model, told = layouts.build("ddp2" if what == "ddp" else "fsdp2")
+    optimizer = layouts.optimizer_of(model, told, "muon")
+    layouts.steps(model, optimizer, 1, 2)
+    before = layouts.digest(model, optimizer)
+    layouts.set_gradients(model, 3)
+    parameters = dict(layouts.named(model))
+    if dist.get_rank() == 1:
+        p = parameters["down.weight"]
+        if what in ("missing", "ddp"):
+            p.grad = None
+        elif what == "shape":
+            change(p, torch.zeros(3, 3))
+        elif what == "dtype":
+            change(p, p.grad.to(torch.float64))
+        elif what == "plain":
+            change(p, torch.zeros(p.shape))
+    try:
+        optimizer.step()
+        caught = None
+    except canzona.UsageError as e:
+        caught = str(e)
+    assert layouts.digest(model, optimizer) == before
+    # It goes on with gradients that are all right.
+    layouts.set_gradients(model, 3)
+    optimizer.step()
+    return caught, layouts.digest(model, optimizer)[0]
+
+
+def change(p, gradient):
+    """As a custom hook might leave it; torch's own setter refuses."""
+    type(p).grad.__delete__(p)
+    object.__setattr__(p, "_other", gradient)
+    p.__class__ = _with_gradient(p.__class__)
+
+
+def _with_gradient(kind):
+    class Changed(kind):
+        @property
+        def grad(self):
+            return self._other
+
+        @grad.setter
+        def grad(self, value):
+            self.__class__ = kind
+            self.grad = value
+    return Changed
+
+
+@pytest.mark.parametrize("what, words", [
+    ("missing", ["down.weight", "ranks [0]", "None on ranks [1]"]),
+    ("ddp", ["down.weight", "ranks [0]", "None on ranks [1]"]),
+    ("shape", ["down.weight", "[3, 3]"]),
+    ("dtype", ["down.weight", "float64"]),
+    ("plain", ["down.weight", "plain tensor"]),
+])
+def test_gradients_of_one_rank_that_differ(what, words):
+    answers = spawn(2, unlike, what)
+    for caught, _ in answers:
+        for word in words:
+            assert word in (caught or "nothing"), caught
+    good = spawn(2, good_steps, "ddp2" if what == "ddp" else "fsdp2")
+    assert [a[1] for a in answers] == good
+
+
+def good_steps(layout):
+    model, told = layouts.build(layout)
+    optimizer = layouts.optimizer_of(model, told, "muon")
+    layouts.steps(model, optimizer, 1, 3)
+    return layouts.digest(model, optimizer)[0]
+
+
+def missing_everywhere(layout):
+    model, told = layouts.build(layout)
+    optimizer = layouts.optimizer_of(model, told, "muon")
+    layouts.steps(model, optimizer, 1, 2)
+    layouts.steps(model, optimizer, 3, 4,
+                  leave_out=("down.weight", "norm.bias", "odd.weight"))
+    layouts.steps(model, optimizer, 5, 6)
+    return layouts.digest(model, optimizer)
+
+
+def test_gradients_missing_on_all_ranks():
+    expected = missing_everywhere("one")
+    for layout in ("ddp2", "fsdp3", "hsdp"):
+        for got in spawn(layouts.LAYOUTS[layout], missing_everywhere, layout):
+            assert got == expected, layout
+
+
+def nonfinite(mode):
+    model = sharded()
+    optimizer = canzona.Muon(model, nonfinite=mode)
+    layouts.steps(model, optimizer, 1, 2)
+    before = layouts.digest(model, optimizer)
+    layouts.set_gradients(model, 3)
+    if dist.get_rank() == 1:
+        dict(layouts.named(model))["qkv.weight"].grad._local_tensor[0, 0] = \
+            float("nan")
+    caught = ""
+    try:
+        optimizer.step()
+    except canzona.NumericalError as e:
+        caught = str(e)
+    assert layouts.digest(model, optimizer) == before
+    return caught, optimizer.skipped_steps
+
+
+def test_nonfinite_gradients_are_seen_alike():
+    assert spawn(2, nonfinite, "skip") == [("", 1)] * 2
+    for caught, skipped in spawn(2, nonfinite, "raise"):
+        assert "qkv.weight" in caught and skipped == 1
+
+
+def clipped(layout):
+    model, told = layouts.build(layout)
+    optimizer = layouts.optimizer_of(model, told, "adamw", clip_norm=0.5)
+    norms = []
+    for step in range(1, 4):
+        layouts.set_gradients(model, step)
+        optimizer.step()
+        norms.append(optimizer.grad_norm)
+    return norms, layouts.digest(model, optimizer)[0]
+
+
+def test_norms_are_the_same_numbers_everywhere():
+    expected = clipped("one")
+    for layout in ("ddp2", "fsdp3", "hsdp", "tp2", "fsdp_tp"):
+        for got in spawn(layouts.LAYOUTS[layout], clipped, layout):
+            assert got == expected, layout
+
+
+# Backward.
+
+
+class Trained(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.up = nn.Linear(8, 16)
+        self.down = nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.down(torch.relu(self.up(x)))
+
+
+def learns(way, rule):
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel, RowwiseParallel, parallelize_module)
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    model = Trained()
+    if way == "ddp":
+        model = DDP(model)
+    elif way == "fsdp":
+        fully_shard(model, mesh=mesh(2))
+    else:
+        parallelize_module(model, mesh(2), {"up": ColwiseParallel(),
+                                            "down": RowwiseParallel()})
+    options = {"replicas": dist.group.WORLD} if way == "tp" else {}
+    optimizer = layouts.optimizer_of(model, options, rule, splits={})
+    torch.manual_seed(0 if way == "tp" else dist.get_rank())
+    x = torch.randn(32, 8)
+    y = x[:, :4] * x[:, 4:]
+    losses = []
+    for _ in range(40):
+        loss = (model(x) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp", "tp"])
+@pytest.mark.parametrize("rule", ["muon", "soap", "shampoo", "adamw"])
+def test_models_learn(way, rule):
+    for losses in spawn(2, learns, way, rule):
+        assert losses[-1] < 0.7 * losses[0]
+
+
+# Plain tensors.
+
+
+def plain():
+    model = layouts.fresh()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        optimizer = layouts.optimizer_of(model, {}, "muon")
+        layouts.steps(model, optimizer, 1, 3)
+    texts = [str(w.message) for w in caught if "canzona" in str(w.message)]
+    return texts, layouts.digest(model, optimizer), optimizer.plan.json["world"]
+
+
+def test_plain_tensors_are_updated_by_every_rank_with_one_warning():
+    expected = layouts.train("one", "muon", count=3)
+    for texts, got, world in spawn(2, plain):
+        assert len(texts) == 1 and "replicas=group" in texts[0]
+        assert got == expected and world == 1
+
+
+def mixed(clip):
+    from torch.distributed.fsdp import fully_shard
+    model = layouts.fresh()
+    fully_shard(model.up, mesh=mesh(2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optimizer = layouts.optimizer_of(model, {}, "soap", clip_norm=clip)
+        layouts.steps(model, optimizer, 1, 4)
+    return layouts.digest(model, optimizer)
+
+
+def test_plain_tensors_beside_sharded_ones():
+    expected = layouts.train("one", "soap", count=4)
+    assert spawn(2, mixed, None) == [expected] * 2
+    for kind, text in errors(2, mixed, 1.0):
+        assert kind == "UsageError" and "replicas=group" in text
+
+
+def owners(layout):
+    model, told = layouts.build(layout)
+    optimizer = layouts.optimizer_of(model, told, "muon")
+    return [m["owner"] for m in optimizer.plan.json["matrices"]]
+
+
+def test_replicas_share_the_work():
+    assert set(spawn(3, owners, "ddp3")[0]) == {0, 1, 2}
+
+
+# Groups.
+
+
+def no_cpu_backend():
+    model = layouts.fresh()
+    optimizer = canzona.Muon(model, replicas=[0, 1])
+    dist.group.WORLD._device_types[:] = []
+    optimizer.step()
+
+
+def broken(when):
+    model = sharded()
+    optimizer = canzona.Muon(model)
+    layouts.steps(model, optimizer, 1, 2)
+    if dist.get_rank() == 1:
+        os._exit(3)
+    time.sleep(0.5)
+    layouts.set_gradients(model, 3)
+    texts = []
+    for _ in range(2):
+        try:
+            optimizer.step()
+        except Exception as e:
+            texts.append((type(e).__name__, str(e)))
+    return texts
+
+
+def test_a_rank_that_dies_ends_the_optimizer():
+    answers = run_ranks(2, broken, 3, timeout=60)
+    assert answers[1][:2] == ("error", "Died")
+    (_, first), (kind, second) = answers[0][1]
+    assert first.startswith("optimizer step, look at gradients:")
+    assert kind == "Error" and "start again from a checkpoint" in second
+
+
+def other_order():
+    model = nn.Module()
+    model.a, model.b = nn.Linear(4, 4), nn.Linear(4, 4)
+    named = list(model.named_parameters())
+    if dist.get_rank() == 1:
+        named = named[2:] + named[:2]
+    return canzona.Muon(named, replicas=dist.group.WORLD).plan
+
+
+def other_options():
+    model = layouts.fresh()
+    return canzona.Muon(model, replicas=dist.group.WORLD,
+                        momentum=0.9 if dist.get_rank() else 0.95).plan
+
+
+def meta_on_one_rank():
+    model = sharded()
+    if dist.get_rank() == 1:
+        model.to("meta")
+    return canzona.Muon(model).plan
+
+
+@pytest.mark.parametrize("function, words", [
+    (other_order, ["different models", "a.weight", "b.weight"]),
+    (other_options, ["different options", "0.95", "0.9"]),
+    (meta_on_one_rank, ["meta device", "to_empty"]),
+])
+def test_ranks_that_differ_are_refused_everywhere(function, words):
+    for kind, text in errors(2, function):
+        assert kind == "UsageError", text
+        for word in words:
+            assert word in text
+
+
+def two_optimizers():
+    """Two models, each with an optimizer, stepping in turns and threads."""
+    import threading
+    first, second = sharded(), sharded()
+    a, b = canzona.Muon(first), canzona.Muon(second)
+    for step in range(1, 4):
+        for model in (first, second):
+            layouts.set_gradients(model, step)
+        if step == 1:
+            a.step()
+            b.step()
+            continue
+        threads = [threading.Thread(target=o.step) for o in (a, b)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    return layouts.digest(first, a)[0] == layouts.digest(second, b)[0]
+
+
+def test_two_optimizers_at_once():
+    assert spawn(2, two_optimizers) == [True, True]
+
+
+def bytes_sent(layout, wire):
+    """Bytes that cross between ranks, counted at torch.distributed."""
+    model, told = layouts.build(layout)
+    optimizer = layouts.optimizer_of(model, told, "muon", wire=wire)
+    layouts.steps(model, optimizer, 1, 1)
+    sent = 0
+    all_to_all, broadcast = dist.all_to_all_single, dist.broadcast
+
+    def counted(got, give, receive, send, **options):
+        nonlocal sent
+        own = send[dist.get_group_rank(options["group"], dist.get_rank())]
+        sent += (sum(send) - own) * give.element_size()
+        return all_to_all(got, give, receive, send, **options)
+
+    def passed_on(block, root, group=None, **options):
+        nonlocal sent
+        if root == dist.get_rank():
+            sent += (dist.get_world_size(group) - 1) * block.numel() * \
+                block.element_size()
+        return broadcast(block, root, group=group, **options)
+
+    dist.all_to_all_single, dist.broadcast = counted, passed_on
+    try:
+        layouts.set_gradients(model, 2)
+        optimizer.step()
+    finally:
+        dist.all_to_all_single, dist.broadcast = all_to_all, broadcast
+    return sent, optimizer.plan.json["summary"]["bytes_per_rank_max"]
+
+
+@pytest.mark.parametrize("layout", ["fsdp3", "ddp2", "hsdp"])
+@pytest.mark.parametrize("wire", ["fp32", "bf16"])
+def test_bytes_are_the_plans(layout, wire):
+    answers = spawn(layouts.LAYOUTS[layout], bytes_sent, layout, wire)
+    assert max(a[0] for a in answers) == answers[0][1]

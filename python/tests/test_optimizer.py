@@ -1,0 +1,692 @@
+"""The optimizers in one process: torch's interface, and torch's numbers."""
+
+import copy
+import gc
+import os
+import pickle
+import threading
+
+import pytest
+import torch
+from torch import nn
+
+import canzona
+import layouts
+
+KINDS = {"muon": canzona.Muon, "soap": canzona.SOAP,
+         "shampoo": canzona.Shampoo, "adamw": canzona.AdamW}
+
+
+def net(seed=0, dtype=torch.float32):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(),
+                         nn.Linear(16, 4)).to(dtype)
+
+
+def backward(model, seed=1, scale=1.0):
+    torch.manual_seed(seed)
+    p = next(model.parameters())
+    loss = model(torch.randn(5, 8, dtype=p.dtype)).square().mean() * scale
+    loss.backward()
+    return loss
+
+
+def values(model):
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def same(a, b):
+    return all(torch.equal(x, y) for x, y in zip(a, b))
+
+
+# Construction.
+
+
+def test_it_is_an_optimizer_with_names_and_rules_in_its_groups():
+    optimizer = canzona.Muon(net(), lr=2e-3)
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    muon, adamw = optimizer.param_groups
+    assert muon["rule"] == "muon" and adamw["rule"] == "adamw"
+    assert muon["param_names"] == ["0.weight", "2.weight"]
+    assert muon["lr"] == adamw["lr"] == 2e-3
+    assert muon["adjust_lr_fn"] == "match_rms_adamw"
+    assert "2.bias" in optimizer.routing and "a vector" in optimizer.routing
+    assert "muon" in repr(optimizer)
+
+
+def test_a_preset_gives_what_is_not_given():
+    muon, adamw = canzona.Muon(net(), preset="keller").param_groups
+    assert muon["lr"] == 0.02 and muon["weight_decay"] == 0
+    assert muon["adjust_lr_fn"] == "original"
+    assert adamw["betas"] == (0.9, 0.95) and adamw["lr"] == 0.02
+    muon, adamw = canzona.Muon(net(), lr=1e-3, weight_decay=0.3,
+                               preset="keller").param_groups
+    assert muon["lr"] == 1e-3 and adamw["weight_decay"] == 0.3
+
+
+def test_groups_by_pattern_and_by_list():
+    groups = canzona.Muon(net(), groups={
+        "*.bias": {"weight_decay": 0}, "2.weight": {"lr": 0.5}}).param_groups
+    assert [(g["param_names"], g["weight_decay"], g["lr"]) for g in groups] == [
+        (["0.weight"], 0.1, 1e-3), (["0.bias", "2.bias"], 0, 1e-3),
+        (["2.weight"], 0.1, 0.5)]
+    model = net()
+    groups = canzona.Muon([
+        {"params": model[0].named_parameters(), "lr": 0.1},
+        {"params": [("w", model[2].weight)], "rule": "adamw", "betas": (0, 0.5)},
+    ], rules={"bias": "frozen"}, adamw={"eps": 1e-3}).param_groups
+    assert [(g["rule"], g["lr"], g["eps"]) for g in groups] == [
+        ("muon", 0.1, 1e-7), ("adamw", 1e-3, 1e-3)]
+
+
+@pytest.mark.parametrize("options, words", [
+    ({"momentun": 0.9}, ["no option 'momentun'", "did you mean momentum"]),
+    ({"preset": "kellr"}, ["preset 'kellr'", "did you mean keller"]),
+    ({"lr": -1}, ["lr=-1", "at least 0"]),
+    ({"lr": torch.zeros(2)}, ["lr", "2 elements"]),
+    ({"wire": "fp16"}, ["wire='fp16'", "fp32, bf16"]),
+    ({"nonfinite": "rise"}, ["nonfinite='rise'", "did you mean raise"]),
+    ({"clip_norm": 0}, ["clip_norm=0", "above 0"]),
+    ({"adamw": {"beta": 1}}, ["adamw=", "no option 'beta'",
+                              "did you mean beta"]),
+    ({"groups": {"*.wieght": {}}}, ["'*.wieght'", "fits no parameter",
+                                    "did you mean 0.weight"]),
+    ({"groups": {"*": {"wd": 1}}}, ["no option 'wd'"]),
+])
+def test_bad_options(options, words):
+    with pytest.raises(canzona.UsageError) as e:
+        canzona.Muon(net(), **options)
+    assert isinstance(e.value, ValueError)
+    for word in words:
+        assert word in str(e.value)
+
+
+def test_options_that_a_rule_refuses_are_refused_at_first_use():
+    optimizer = canzona.Muon(net(), momentum=1.5)
+    with pytest.raises(canzona.UsageError, match="momentum"):
+        optimizer.plan
+
+
+def test_two_devices_and_no_matrices():
+    model = net()
+    model[2].to("meta")
+    with pytest.raises(canzona.UsageError, match="2.weight.*meta"):
+        canzona.Muon(model).plan
+    with pytest.raises(canzona.UsageError, match="no parameter goes to soap"):
+        canzona.SOAP(nn.LayerNorm(4))
+
+
+# Steps.
+
+
+@pytest.mark.parametrize("rule", list(KINDS))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_rule_learns(rule, dtype):
+    model = net(dtype=dtype)
+    optimizer = KINDS[rule](model, lr=0.02)
+    first = backward(model).item()
+    for _ in range(30):
+        optimizer.step()
+        optimizer.zero_grad()
+        last = backward(model).item()
+    assert last < 0.5 * first
+
+
+def test_parameters_and_gradients_are_not_copied():
+    model = net()
+    optimizer = canzona.Muon(model)
+    backward(model)
+    before = [(p.data_ptr(), p.grad.data_ptr()) for p in model.parameters()]
+    grads = [p.grad.clone() for p in model.parameters()]
+    old = values(model)
+    optimizer.step()
+    assert before == [(p.data_ptr(), p.grad.data_ptr())
+                      for p in model.parameters()]
+    assert same(grads, [p.grad for p in model.parameters()])
+    assert not any(torch.equal(a, b) for a, b in zip(old, values(model)))
+
+
+def test_closures_and_hooks():
+    model = net()
+    optimizer = canzona.Muon(model, lr=0.01)
+    seen = []
+    optimizer.register_step_pre_hook(lambda *a: seen.append("pre"))
+    optimizer.register_step_post_hook(lambda *a: seen.append("post"))
+
+    def closure():
+        optimizer.zero_grad()
+        return backward(model)
+
+    loss = optimizer.step(closure)
+    assert loss.item() > 0 and seen == ["pre", "post"]
+
+
+def test_autograd_notices_changed_weights():
+    model = net()
+    optimizer = canzona.Muon(model)
+    loss = backward_graph(model)
+    backward(model)
+    optimizer.step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def backward_graph(model):
+    return model(torch.randn(5, 8)).square().mean()
+
+
+def test_a_parameter_without_gradient_is_left_alone():
+    model, other = net(), net()
+    a, b = canzona.Muon(model), canzona.Muon(other)
+    for seed in range(3):
+        for m in (model, other):
+            m.zero_grad()
+            backward(m, seed)
+        if seed == 1:
+            model[0].weight.grad = None
+            kept = model[0].weight.detach().clone()
+        a.step()
+        b.step()
+        if seed == 1:
+            assert torch.equal(kept, model[0].weight)
+    assert a.state[model[0].weight]["step"] == 2
+    assert a.state[model[2].weight]["step"] == 3
+
+
+def test_rates_may_be_tensors_and_schedulers_change_them():
+    results = []
+    for rate in (0.1, torch.tensor(0.1)):
+        model = net()
+        optimizer = canzona.Muon(model, lr=rate)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        for seed in range(3):
+            backward(model, seed)
+            optimizer.step()
+            scheduler.step()
+        results.append(values(model))
+    assert same(*results)
+    assert abs(float(optimizer.param_groups[0]["lr"]) - 0.0125) < 1e-9
+
+
+@pytest.mark.parametrize("make", [
+    lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=9),
+    lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 5),
+    lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda k: k / 5),
+    lambda o: torch.optim.lr_scheduler.CyclicLR(o, 0.01, 0.1),
+    lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=0),
+])
+@pytest.mark.parametrize("kind", [canzona.Muon, canzona.AdamW])
+def test_schedulers(make, kind):
+    model = net()
+    optimizer = kind(model)
+    scheduler = make(optimizer)
+    for seed in range(4):
+        backward(model, seed)
+        optimizer.step()
+        if isinstance(scheduler,
+                      torch.optim.lr_scheduler.ReduceLROnPlateau):
+            scheduler.step(1.0)
+        else:
+            scheduler.step()
+
+
+def test_a_changed_option_counts_from_the_next_step():
+    model, other = net(), net()
+    a = canzona.Muon(model, lr=0.1, weight_decay=0.0)
+    b = canzona.Muon(other, lr=0.1, weight_decay=0.0)
+    for m, o in ((model, a), (other, b)):
+        backward(m)
+        o.step()
+    assert same(values(model), values(other))
+    a.param_groups[0]["weight_decay"] = 0.5
+    for m, o in ((model, a), (other, b)):
+        o.step()
+    w, v = model[0].weight, other[0].weight
+    assert not torch.equal(w, v)
+    assert torch.equal(model[0].bias, other[0].bias)
+
+
+# Gradients that are not finite, norms.
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_nonfinite(bad):
+    for mode in ("skip", "raise", "propagate"):
+        model = net()
+        optimizer = canzona.Muon(model, nonfinite=mode)
+        backward(model)
+        optimizer.step()
+        before = values(model)
+        momentum = optimizer.state[model[0].weight]["momentum_buffer"].clone()
+        model[0].bias.grad[2] = bad
+        if mode == "raise":
+            with pytest.raises(canzona.NumericalError, match="0.bias"):
+                optimizer.step()
+        else:
+            optimizer.step()
+        if mode == "propagate":
+            assert not model[0].bias.isfinite().all()
+            continue
+        assert same(before, values(model))
+        assert torch.equal(
+            momentum, optimizer.state[model[0].weight]["momentum_buffer"])
+        assert optimizer.skipped_steps == 1
+        assert optimizer.state[model[0].weight]["step"] == 1
+        model[0].bias.grad[2] = 0
+        optimizer.step()
+        assert optimizer.state[model[0].weight]["step"] == 2
+
+
+def test_clip_norm_is_clip_grad_norm():
+    model, other = net(), net()
+    a = canzona.AdamW(model, clip_norm=0.01)
+    b = canzona.AdamW(other)
+    for seed in range(3):
+        for m in (model, other):
+            m.zero_grad()
+            backward(m, seed, 100)
+        norm = nn.utils.clip_grad_norm_(other.parameters(), 0.01)
+        a.step()
+        b.step()
+        assert abs(a.grad_norm - norm.item()) < 1e-4 * norm.item()
+    for x, y in zip(values(model), values(other)):
+        torch.testing.assert_close(x, y, rtol=1e-4, atol=1e-5)
+
+
+def test_grad_scaler():
+    model = net()
+    optimizer = canzona.Muon(model, lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    for seed in range(3):
+        optimizer.zero_grad()
+        torch.manual_seed(seed)
+        loss = model(torch.randn(5, 8)).square().mean()
+        scaler.scale(loss).backward()
+        if seed == 1:
+            model[0].weight.grad[0, 0] = float("inf")
+        before = values(model)
+        scaler.step(optimizer)
+        scaler.update()
+        assert same(before, values(model)) == (seed == 1)
+
+
+# Copies.
+
+
+@pytest.mark.parametrize("rule", ["muon", "soap"])
+@pytest.mark.parametrize("way", ["deepcopy", "pickle"])
+def test_copies_go_on_alike(rule, way):
+    model = net()
+    optimizer = KINDS[rule](model, lr=0.01)
+    for seed in range(3):
+        backward(model, seed)
+        optimizer.step()
+    pair = (model, optimizer)
+    other, copied = (copy.deepcopy(pair) if way == "deepcopy"
+                     else pickle.loads(pickle.dumps(pair)))
+    assert copied.param_groups[0]["params"][0] is other[0].weight
+    for seed in range(3):
+        for m, o in ((model, optimizer), (other, copied)):
+            o.zero_grad()
+            backward(m, seed + 9)
+            o.step()
+    assert same(values(model), values(other))
+    assert copied.state[other[0].weight]["step"] == 6
+
+
+def test_bf16_weights_that_were_replaced_are_taken_over():
+    model = net(dtype=torch.bfloat16)
+    optimizer = canzona.Muon(model, lr=1e-4)
+    backward(model)
+    optimizer.step()
+    master = optimizer.state[model[0].weight]["master"]
+    assert master.dtype == torch.float32
+    assert torch.equal(master.bfloat16(), model[0].weight)
+    assert not torch.equal(master, model[0].weight.float())
+    with torch.no_grad():
+        model[0].weight.fill_(0.5)
+    optimizer.step()
+    assert (model[0].weight - 0.5).abs().max() < 0.01
+
+
+def test_added_groups():
+    model, more = net(), nn.Linear(4, 4)
+    optimizer = canzona.SOAP(model, lr=0.01)
+    for seed in range(2):
+        backward(model, seed)
+        optimizer.step()
+    factor = optimizer.state[model[0].weight]["L"].clone()
+    optimizer.add_param_group({"params": more.named_parameters(), "lr": 0.5})
+    assert [g["rule"] for g in optimizer.param_groups] == [
+        "soap", "adamw", "soap", "adamw"]
+    assert torch.equal(factor, optimizer.state[model[0].weight]["L"])
+    more(torch.randn(2, 4)).sum().backward()
+    before = values(more)
+    optimizer.step()
+    assert not same(before, values(more))
+    assert optimizer.state[model[0].weight]["step"] == 3
+
+
+# Processes and threads.
+
+
+def test_two_optimizers_and_another_thread():
+    model, other = net(), net()
+    a, b = canzona.Muon(model), canzona.Muon(other)
+    for seed in range(3):
+        for m in (model, other):
+            m.zero_grad()
+            backward(m, seed)
+        threads = [threading.Thread(target=o.step) for o in (a, b)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    assert same(values(model), values(other))
+
+
+def test_forked_workers_of_a_data_loader():
+    model = net()
+    optimizer = canzona.Muon(model)
+    backward(model)
+    optimizer.step()
+    data = torch.utils.data.TensorDataset(torch.randn(8, 8))
+    loader = torch.utils.data.DataLoader(
+        data, 2, num_workers=2, multiprocessing_context="fork")
+    for (x,) in loader:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    assert optimizer.state[model[0].weight]["step"] == 5
+
+
+def test_a_forked_child_cannot_step():
+    model = net()
+    optimizer = canzona.Muon(model)
+    backward(model)
+    optimizer.step()
+    child = os.fork()
+    if child == 0:
+        try:
+            optimizer.step()
+            os._exit(1)
+        except canzona.Error as e:
+            gc.collect()
+            os._exit(0 if "forked" in str(e) else 2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    optimizer.step()
+
+
+def test_flush_denormal_changes_nothing():
+    results = []
+    for flush in (False, True):
+        torch.set_flush_denormal(flush)
+        try:
+            model = net()
+            optimizer = canzona.AdamW(model)
+            for p in model.parameters():
+                p.grad = torch.full_like(p, 1e-21)
+            optimizer.step()
+            results.append(values(model) + [
+                s["exp_avg_sq"].clone() for s in optimizer.state.values()])
+        finally:
+            torch.set_flush_denormal(False)
+    assert same(*results)
+
+
+def test_the_profiler_sees_rounds():
+    model = net()
+    optimizer = canzona.Muon(model)
+    backward(model)
+    optimizer.step()
+    with torch.profiler.profile() as profile:
+        optimizer.step()
+    names = {e.key for e in profile.key_averages()}
+    assert "Optimizer.step#Muon.step" in names
+    assert any(n.startswith("canzona ") for n in names), names
+
+
+def test_a_log_line(caplog):
+    with caplog.at_level("INFO", "canzona"):
+        canzona.Muon(net()).plan
+    (line,) = [r.getMessage() for r in caplog.records if r.name == "canzona"]
+    assert "2 tensors to muon, 2 to adamw" in line
+
+
+def test_no_memory_grows():
+    model = net()
+    optimizer = canzona.Muon(model)
+    backward(model)
+    for _ in range(20):
+        optimizer.step()
+    gc.collect()
+    before = resident()
+    for _ in range(500):
+        optimizer.step()
+    gc.collect()
+    assert resident() - before < 1 << 20
+
+
+def resident():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+# Against torch's own.
+
+
+def follow(mine, theirs, model, other, count=10):
+    for step in range(1, count + 1):
+        for p, q in zip(model.parameters(), other.parameters()):
+            p.grad = torch.randn(p.shape, generator=torch.Generator()
+                                 .manual_seed(step * 100 + p.numel()))
+            q.grad = p.grad.clone()
+        mine.step()
+        theirs.step()
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"lr": 0.1}, {"betas": (0.8, 0.9)}, {"eps": 1e-3},
+    {"weight_decay": 0.3},
+])
+def test_adamw_is_torchs(options):
+    model, other = net(), net()
+    follow(canzona.AdamW(model, **options),
+           torch.optim.AdamW(other.parameters(), **options), model, other)
+    for p, q in zip(model.parameters(), other.parameters()):
+        torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"lr": 0.05}, {"momentum": 0.5}, {"nesterov": False},
+    {"weight_decay": 0.7}, {"ns_steps": 3}, {"eps": 1e-2},
+    {"ns_coefficients": (2.0, -1.5, 0.5)},
+    {"adjust_lr_fn": "original"}, {"adjust_lr_fn": "match_rms_adamw"},
+])
+def test_muon_is_torchs(options):
+    """torch computes Newton-Schulz in bf16, which is what is allowed for."""
+    model, other = net(), net()
+    for m in (model, other):
+        for layer in (m[0], m[2]):
+            layer.bias = None
+    given = {"adjust_lr_fn": "original", **options}
+    start = values(model)
+    follow(canzona.Muon(model, **given),
+           torch.optim.Muon(other.parameters(), **given), model, other)
+    for p, q, s in zip(model.parameters(), other.parameters(), start):
+        moved = (q - s).norm()
+        assert (p - q).norm() < 0.02 * moved + 1e-6
+
+
+def usable(inputs):
+    """torch's own inputs, without switches that we do not have."""
+    refused = ("amsgrad", "maximize", "capturable", "differentiable")
+    return [i.kwargs for i in inputs if not any(
+        i.kwargs.get(k) for k in refused)]
+
+
+def torch_inputs(rule):
+    common = pytest.importorskip("torch.testing._internal.common_optimizers")
+    return {"adamw": common.optim_inputs_func_adamw,
+            "muon": common.optim_inputs_func_muon}[rule]("cpu")
+
+
+def test_torchs_own_inputs():
+    seen = 0
+    for given in usable(torch_inputs("adamw")):
+        model, other = net(), net()
+        follow(canzona.AdamW(model, **given),
+               torch.optim.AdamW(other.parameters(), **given), model, other, 5)
+        seen += 1
+        for p, q in zip(model.parameters(), other.parameters()):
+            torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-6)
+    for given in usable(torch_inputs("muon")):
+        model, other = (nn.Linear(12, 16, bias=False) for _ in range(2))
+        with torch.no_grad():
+            other.weight.copy_(model.weight)
+        start = values(model)[0]
+        given = {"adjust_lr_fn": None, **given}
+        follow(canzona.Muon(model, **given),
+               torch.optim.Muon(other.parameters(), **given), model, other, 5)
+        seen += 1
+        moved = (other.weight - start).norm()
+        assert (model.weight - other.weight).norm() < 0.02 * moved + 1e-6
+    assert seen >= 8
+
+
+def test_torchs_own_bad_inputs():
+    common = pytest.importorskip("torch.testing._internal.common_optimizers")
+    for make, kind in ((common.optim_error_inputs_func_adamw, canzona.AdamW),
+                       (common.optim_error_inputs_func_muon, canzona.Muon)):
+        for bad in make("cpu", torch.float32):
+            given = bad.optimizer_error_input
+            # We name what has no name, and rates and decays are numbers.
+            if "with/without names" in given.desc or "as a Tensor" in \
+                    given.desc or "foreach" in given.desc or \
+                    "both Tensors" in given.desc:
+                continue
+            params = net() if given.params is None else given.params
+            with pytest.raises(ValueError):
+                kind(params, **given.kwargs).plan
+
+
+@pytest.mark.parametrize("name", ["maximize", "amsgrad", "capturable"])
+def test_switches_that_we_do_not_have(name):
+    with pytest.raises(canzona.UsageError, match=f"{name}=True is not supp"):
+        canzona.AdamW(net(), **{name: True})
+
+
+# State dicts in one process.
+
+
+@pytest.mark.parametrize("rule", list(KINDS))
+def test_ten_and_ten_steps_are_twenty(rule, tmp_path):
+    model, told = layouts.build("one")
+    optimizer = layouts.optimizer_of(model, told, rule)
+    layouts.steps(model, optimizer, 1, 10)
+    torch.save((model.state_dict(), optimizer.state_dict()), tmp_path / "x")
+    layouts.steps(model, optimizer, 11, 20)
+    weights, saved = torch.load(tmp_path / "x", weights_only=True)
+    other, told = layouts.build("one")
+    again = layouts.optimizer_of(other, told, rule)
+    other.load_state_dict(weights)
+    again.load_state_dict(saved)
+    layouts.steps(other, again, 11, 20)
+    assert layouts.digest(model, optimizer) == layouts.digest(other, again)
+
+
+def test_state_dicts_of_torchs_optimizers_load():
+    model, other = net(), net()
+    adamw = torch.optim.AdamW(other.parameters(), lr=0.05)
+    mine = canzona.AdamW(model)
+    for seed in range(2):
+        other.zero_grad()
+        backward(other, seed)
+        adamw.step()
+    with torch.no_grad():
+        for p, q in zip(model.parameters(), other.parameters()):
+            p.copy_(q)
+    mine.load_state_dict(adamw.state_dict())
+    assert mine.param_groups[0]["lr"] == 0.05
+    follow(mine, adamw, model, other, 3)
+    for p, q in zip(model.parameters(), other.parameters()):
+        torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-6)
+
+
+def test_torchs_pair_of_optimizers_loads_into_one():
+    model = net()
+    matrices = [(n, p) for n, p in model.named_parameters() if p.ndim == 2]
+    others = [(n, p) for n, p in model.named_parameters() if p.ndim < 2]
+    muon = torch.optim.Muon(matrices, lr=0.01)
+    adamw = torch.optim.AdamW(others, lr=0.03)
+    backward(model)
+    muon.step()
+    adamw.step()
+    mine = canzona.Muon(model)
+    mine.load_state_dict(muon.state_dict())
+    mine.load_state_dict(adamw.state_dict())
+    assert [g["lr"] for g in mine.param_groups] == [0.01, 0.03]
+    for name, p in matrices:
+        assert torch.equal(mine.state[p]["momentum_buffer"],
+                           muon.state[p]["momentum_buffer"]), name
+    for name, p in others:
+        assert torch.equal(mine.state[p]["exp_avg"], adamw.state[p]["exp_avg"])
+        assert mine.state[p]["step"] == 1
+
+
+def test_bad_state_dicts_change_nothing():
+    model = net()
+    optimizer = canzona.Muon(model)
+    backward(model)
+    optimizer.step()
+    good = optimizer.state_dict()
+
+    def refused(change):
+        bad = copy.deepcopy(good)
+        change(bad)
+        with pytest.raises(canzona.UsageError) as e:
+            optimizer.load_state_dict(bad)
+        return str(e.value)
+
+    assert "lacks state 'momentum_buffer'" in refused(
+        lambda d: d["state"][0].pop("momentum_buffer"))
+    assert "shape" in refused(
+        lambda d: d["state"][0].update(momentum_buffer=torch.zeros(3)))
+    assert "no state 'L'" in refused(
+        lambda d: d["state"][0].update(L=torch.zeros(3)))
+    assert "saved with rule soap" in refused(
+        lambda d: d["param_groups"][0].update(rule="soap"))
+    again = optimizer.state_dict()
+    assert torch.equal(good["state"][0]["momentum_buffer"],
+                       again["state"][0]["momentum_buffer"])
+
+
+def test_a_fresh_state_dict_is_empty_and_reads_no_layout():
+    optimizer = canzona.Muon(net())
+    state = optimizer.state_dict()
+    assert state["state"] == {} and optimizer._run is None
+    optimizer.load_state_dict(state)
+    assert optimizer._run is None
+
+
+def test_parameters_may_be_swapped_before_the_first_step():
+    model, other = net(), net()
+    optimizer = canzona.Muon(model, lr=0.1)
+    for group in optimizer.param_groups:
+        group["params"] = [dict(other.named_parameters())[n]
+                           for n in group["param_names"]]
+    before = values(other)
+    backward(other)
+    optimizer.step()
+    assert not same(before, values(other))
+
+
+def test_a_convolution_is_flattened_on_request():
+    model = nn.Sequential(nn.Conv2d(2, 6, 3), nn.Flatten(), nn.Linear(24, 2))
+    optimizer = canzona.Muon(model, flatten="first_dim")
+    model(torch.randn(1, 2, 4, 4)).sum().backward()
+    optimizer.step()
+    state = optimizer.state[model[0].weight]
+    assert state["momentum_buffer"].shape == model[0].weight.shape
+    flat = nn.Parameter(torch.zeros(6, 18))
+    assert "0.weight" in optimizer.routing and flat.ndim == 2

@@ -1,0 +1,151 @@
+"""Which parameter goes to which rule."""
+
+import pytest
+import torch
+from torch import nn
+
+from canzona import _routing
+from canzona._errors import UsageError
+
+
+class Attention(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.qkv = nn.Linear(width, 2 * width)
+        self.o_proj = nn.Linear(width, width, bias=False)
+
+
+class Experts(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.w1 = nn.Parameter(torch.zeros(4, 6, width))
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.attention = Attention(width)
+        self.norm = nn.LayerNorm(width)
+        self.mlp = nn.Module()
+        self.mlp.gate = nn.Linear(width, 4, bias=False)
+        self.mlp.gate_proj = nn.Linear(width, 16, bias=False)
+        self.mlp.experts = Experts(width)
+
+
+class Model(nn.Module):
+    def __init__(self, tied=False, width=8, vocabulary=50):
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, width)
+        self.position = nn.Parameter(torch.zeros(5, width))
+        self.blocks = nn.ModuleList([Block(width) for _ in range(2)])
+        self.conv = nn.Conv2d(3, 4, 2)
+        self.to_words = nn.Linear(width, vocabulary, bias=False)
+        self.lora_A = nn.Linear(width, 2, bias=False)
+        if tied:
+            self.to_words.weight = self.embed.weight
+
+
+def routed(model, **options):
+    named, _, known, _ = _routing.collect(model)
+    return {r.name: r for r in _routing.route(named, known, "muon", **options)}
+
+
+def test_a_model_is_routed_with_reasons():
+    routes = routed(Model())
+    assert {n for n, r in routes.items() if r.rule == "muon"} == {
+        f"blocks.{i}.{n}" for i in range(2) for n in (
+            "attention.qkv.weight", "attention.o_proj.weight",
+            "mlp.gate_proj.weight", "mlp.experts.w1")}
+    reasons = {n: r.reason for n, r in routes.items()}
+    assert reasons["embed.weight"] == "an embedding"
+    assert reasons["to_words.weight"].startswith("a head: as wide as the voc")
+    assert reasons["blocks.0.mlp.gate.weight"] == "a router"
+    assert reasons["lora_A.weight"] == "a low-rank factor of LoRA"
+    assert reasons["blocks.0.attention.qkv.bias"] == "a vector"
+    assert "which is no Linear" in reasons["position"]
+    assert "flattens" in reasons["conv.weight"]
+    assert reasons["blocks.1.mlp.experts.w1"] == "4 experts' matrices"
+
+
+def test_tied_heads_are_no_matrices():
+    routes = routed(Model(tied=True))
+    assert "to_words.weight" not in routes
+    assert routes["embed.weight"].rule == "adamw"
+    assert "tied" in routes["embed.weight"].reason
+
+
+def test_names_alone():
+    named = [(n, p) for n, p in Model().named_parameters()]
+    named, _, known, _ = _routing.collect(named)
+    assert not known
+    rules = {r.name: r.rule for r in _routing.route(named, {}, "muon")}
+    assert rules["blocks.0.attention.o_proj.weight"] == "muon"
+    assert rules["embed.weight"] == "adamw"
+    assert rules["blocks.0.mlp.experts.w1"] == "muon"
+
+
+def test_wrappers_leave_no_trace_in_names():
+    assert _routing.clean("module._orig_mod.a.module.weight") == "a.weight"
+    assert _routing.clean("a._checkpoint_wrapped_module.b") == "a.b"
+    assert _routing.clean("modules.a") == "modules.a"
+
+
+def test_rules_by_pattern():
+    routes = routed(Model(), rules={
+        "blocks.*": "adamw", "blocks.1.*.o_proj.weight": "muon",
+        "conv.weight": "muon", "embed.*": "frozen"})
+    assert routes["blocks.0.attention.o_proj.weight"].rule == "adamw"
+    assert routes["blocks.1.attention.o_proj.weight"].rule == "muon"
+    assert routes["conv.weight"].shape == (4, 12)
+    assert routes["embed.weight"].rule == "frozen"
+    assert "embed.*" in routes["embed.weight"].reason
+
+
+def test_splits():
+    routes = routed(Model(), splits={"*.qkv.weight": [8, 4, 4]})
+    assert routes["blocks.1.attention.qkv.weight"].splits == [8, 4, 4]
+
+
+def test_frozen_without_gradient():
+    model = Model()
+    model.blocks[0].requires_grad_(False)
+    assert routed(model)["blocks.0.attention.qkv.weight"].rule == "frozen"
+
+
+@pytest.mark.parametrize("options, words", [
+    (dict(rules={"blocks.*.qvk.weight": "adamw"}),
+     ["'blocks.*.qvk.weight'", "fits no parameter", "did you mean blocks.",
+      "qkv.weight"]),
+    (dict(rules={"*": "moun"}), ["'moun'", "muon or adamw or frozen",
+                                 "did you mean muon"]),
+    (dict(rules={"*.bias": "muon"}), ["qkv.bias", "needs a matrix"]),
+    (dict(splits={"*.qkv.weight": [8, 9]}), ["add up to 17", "has 16 rows"]),
+    (dict(splits={"embed.weight": [25, 25]}), ["embed.weight", "adamw"]),
+    (dict(splits={"x": [1]}), ["'x'", "fits no parameter"]),
+])
+def test_bad_patterns(options, words):
+    with pytest.raises(UsageError) as e:
+        routed(Model(), **options)
+    for word in words:
+        assert word in str(e.value)
+
+
+def test_groups_and_parameters_given_twice():
+    w, v = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
+    named, groups, _, _ = _routing.collect(
+        [{"params": [("w", w)], "lr": 1}, {"params": [("v", v)]}])
+    assert [(n, g) for n, _, g in named] == [("w", 0), ("v", 1)]
+    assert groups == [{"lr": 1}, {}]
+    with pytest.raises(UsageError, match="parameter b: is given twice.*as a"):
+        _routing.collect([("a", w), ("b", w)])
+    with pytest.raises(UsageError, match="two parameters have this name"):
+        _routing.collect([("a", w), ("a", v)])
+    with pytest.raises(UsageError, match="empty"):
+        _routing.collect([])
+
+
+def test_no_matrix_at_all():
+    named, _, known, _ = _routing.collect(nn.LayerNorm(4))
+    routes = _routing.route(named, known, "muon")
+    with pytest.raises(UsageError, match="no parameter goes to muon.*vector"):
+        _routing.require_matrices(routes, "muon")
