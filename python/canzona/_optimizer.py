@@ -269,7 +269,11 @@ class MatrixOptimizer(torch.optim.Optimizer):
     def _build(self) -> Run:
         parameters = self._parameters()
         names = self._names()
-        device = None
+        tied = spread() and bool(
+            self._replicated
+            or self._replicas
+            or any(is_dtensor(p) for p in parameters)
+        )
         try:
             described: Any = [
                 describe(n, p, self._replicas.get(n) or self._replicated)
@@ -277,15 +281,12 @@ class MatrixOptimizer(torch.optim.Optimizer):
             ]
             device = self._device(names, parameters)
         except UsageError as error:
-            tied = (
-                self._replicated
-                or self._replicas
-                or any(is_dtensor(p) for p in parameters)
-            )
             if tied:
                 agree(error, {})
             raise
         kind = device.type
+        if tied:
+            self._check_backend(kind)
         groups = [
             {
                 "rule": g["rule"],
@@ -315,7 +316,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
             for n in names
         ]
         layout = agree(described, about, repeated)
-        self._check_layout(layout, kind)
+        self._check_layout(layout)
         self._groups_given = [g["options"] for g in groups]
         in_group = [
             i for i, g in enumerate(self.param_groups) for _ in g["params"]
@@ -360,9 +361,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
                 )
         return first
 
-    def _check_layout(self, layout: Layout, device: str) -> None:
-        if layout.world > 1:
-            self._check_backend(device)
+    def _check_layout(self, layout: Layout) -> None:
         alone = [
             d.name
             for d in layout.described
@@ -402,15 +401,20 @@ class MatrixOptimizer(torch.optim.Optimizer):
         if run.layout.ranks[run.layout.rank] != 0:
             return
         rules = [self._routes[n].rule for n in run.names]
+        predicted = run.plan.json["predicted"]
+        share = predicted["makespan_ticks"] / max(1, predicted["bound_ticks"])
         _log.info(
-            "%s: %d tensors to %s, %d to adamw; %d ranks, wire %s, %s; plan %s",
+            "%s: %d tensors to %s, %d to adamw; %d ranks of %s, wire %s: "
+            "%.2f of the least time, %.1f MB sent per rank and step; plan %s",
             type(self).__name__,
             sum(r != ELEMENTS for r in rules),
             self.rule,
             sum(r == ELEMENTS for r in rules),
             run.world,
-            self._config["wire"],
             run.device,
+            self._config["wire"],
+            share,
+            predicted["bytes_per_rank_max"] / 1e6,
             run.plan.digest[:12],
         )
 

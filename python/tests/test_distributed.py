@@ -225,6 +225,77 @@ def test_models_learn(way, rule):
         assert losses[-1] < 0.7 * losses[0]
 
 
+class Linear(nn.Module):
+    """Its gradients do not depend on its weights, and are small integers."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 12, bias=False)
+        self.odd = nn.Linear(8, 7)
+
+    def forward(self, x):
+        up = torch.arange(12.0) % 5 - 2
+        odd = torch.arange(7.0) % 3 - 1
+        return (self.up(x) * up).sum() + (self.odd(x) * odd).sum()
+
+
+def exact_sums(layout, rule):
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    world = layouts.LAYOUTS[layout]
+    rank = dist.get_rank() if world > 1 else 0
+    model = Linear()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(layouts.numbers(name, 0, p.shape))
+    if layout.startswith("ddp"):
+        model = DDP(model)
+    elif layout == "hsdp":
+        fully_shard(model, mesh=mesh(2, 2, names=("r", "s")))
+    elif world > 1:
+        fully_shard(model, mesh=mesh(world))
+    optimizer = layouts.optimizer_of(model, {}, rule, splits={})
+    for step in range(20):
+        x = (layouts.numbers("x", step, (8, 8)) * 4).round()
+        optimizer.zero_grad()
+        (model(x.chunk(world)[rank]) * world).backward()
+        optimizer.step()
+    return layouts.digest(model, optimizer)
+
+
+@pytest.mark.parametrize("rule", ["muon", "soap", "shampoo", "adamw"])
+def test_one_hash_through_real_backward(rule):
+    expected = exact_sums("one", rule)
+    for layout in ("ddp2", "ddp4", "fsdp2", "fsdp4", "hsdp"):
+        for got in spawn(layouts.LAYOUTS[layout], exact_sums, layout, rule):
+            assert got == expected, layout
+
+
+def scaled():
+    """One rank's gradients are not finite: all leave the step out."""
+    model = sharded()
+    optimizer = canzona.Muon(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale(torch.zeros(()))
+    unchanged = []
+    for step in range(1, 4):
+        layouts.set_gradients(model, step)
+        if step == 2 and dist.get_rank() == 1:
+            dict(layouts.named(model))["up.weight"].grad._local_tensor[0] = (
+                float("inf")
+            )
+        before = layouts.digest(model, optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        unchanged.append(before == layouts.digest(model, optimizer))
+    return unchanged, scaler.get_scale()
+
+
+def test_grad_scaler_and_ranks():
+    assert spawn(2, scaled) == [([False, True, False], 2.0)] * 2
+
+
 # Plain tensors.
 
 
@@ -277,11 +348,23 @@ def test_replicas_share_the_work():
 # Groups.
 
 
-def no_cpu_backend():
-    model = layouts.fresh()
-    optimizer = canzona.Muon(model, replicas=[0, 1])
-    dist.group.WORLD._device_types[:] = []
-    optimizer.step()
+def planned():
+    return canzona.Muon(layouts.fresh(), replicas=[0, 1]).plan
+
+
+def test_parameters_on_a_device_without_backend():
+    for kind, text in errors(2, planned, backend="cuda:gloo"):
+        assert kind == "UsageError" and "on cpu" in text
+        assert "cpu:gloo,cuda:nccl" in text
+
+
+def not_in_replicas():
+    return canzona.Muon(layouts.fresh(), replicas=[1 - dist.get_rank()]).plan
+
+
+def test_replicas_without_this_rank():
+    for kind, text in errors(2, not_in_replicas):
+        assert kind == "UsageError" and "but not this one" in text
 
 
 def broken(when):
