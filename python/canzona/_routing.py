@@ -35,10 +35,10 @@ _EMBEDDING = re.compile(
     r"(\.|$)",
     re.I,
 )
-_HEAD = re.compile(
-    r"(^|\.)(lm_head|head|\w+_head|output|unembed\w*|classifier|score|"
-    r"embed_out)\.weight$",
-    re.I,
+_HEAD = re.compile(r"(^|\.)(lm_head|unembed\w*|embed_out)\.weight$", re.I)
+# Words that mean something else inside of layers.
+_OUTER_HEAD = re.compile(
+    r"(^|\.)(head|\w+_head|output|classifier|score)\.weight$", re.I
 )
 _ROUTER = re.compile(
     r"(^|\.)(router|gate|gating|wg|switch)\.(weight|wg\.weight)$", re.I
@@ -155,7 +155,8 @@ def usual(
         known and isinstance(known.owner, nn.Linear)
     ):
         return ELEMENTS, "an embedding, by its name"
-    if _HEAD.search(name):
+    inside = any(part.isdigit() for part in name.split("."))
+    if _HEAD.search(name) or _OUTER_HEAD.search(name) and not inside:
         return ELEMENTS, "a head, by its name"
     if known is not None and dims == 2 and shape[0] == known.vocabulary > 0:
         return ELEMENTS, f"a head: as wide as the vocabulary ({shape[0]})"

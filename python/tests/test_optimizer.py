@@ -220,6 +220,15 @@ def test_a_parameter_without_gradient_is_left_alone():
     assert a.state[model[2].weight]["step"] == 3
 
 
+def test_a_step_without_gradients_changes_nothing():
+    model = net()
+    optimizer = canzona.Muon(model)
+    before = values(model)
+    optimizer.step()
+    assert same(before, values(model))
+    assert optimizer.state[model[0].weight]["step"] == 0
+
+
 def test_rates_may_be_tensors_and_schedulers_change_them():
     results = []
     for rate in (0.1, torch.tensor(0.1)):

@@ -90,6 +90,26 @@ def test_names_alone():
     assert rules["blocks.0.mlp.experts.w1"] == "muon"
 
 
+@pytest.mark.parametrize(
+    "name, rule",
+    [
+        ("lm_head.weight", "adamw"),
+        ("output.weight", "adamw"),
+        ("score.weight", "adamw"),
+        ("model.decoder.lm_head.weight", "adamw"),
+        ("layers.3.attention.output.weight", "muon"),
+        ("layers.3.output.dense.weight", "muon"),
+        ("layers.3.gate.weight", "muon"),
+        ("layers.3.router.weight", "adamw"),
+        ("wte.weight", "adamw"),
+        ("tok_embeddings.weight", "adamw"),
+        ("base.layers.0.q.lora_A.default.weight", "adamw"),
+    ],
+)
+def test_names(name, rule):
+    assert _routing.usual(name, (64, 32), None, "muon")[0] == rule
+
+
 def test_wrappers_leave_no_trace_in_names():
     assert _routing.clean("module._orig_mod.a.module.weight") == "a.weight"
     assert _routing.clean("a._checkpoint_wrapped_module.b") == "a.b"
