@@ -256,7 +256,7 @@ TEST(MakePlacedPlan, BytesAreThoseOfTheSchedule) {
   Random random(31);
   int64_t shared = 0;
   for (const int32_t world : {1, 2, 4, 7, 8}) {
-    for (int trial = 0; trial < 30; ++trial) {
+    for (int trial = 0; trial < 90; ++trial) {
       const auto plan =
           make_placed_plan(random_placed(random, world, random.small(0, 9)));
       const auto bytes = placed_bytes(PlacedBasis(plan), plan);

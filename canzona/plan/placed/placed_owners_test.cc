@@ -92,6 +92,16 @@ TEST(PlacedOwners, SmallMatricesAreLevelledAmongTheirHolders) {
   EXPECT_EQ(of_owner[0], 3);
 }
 
+// Either of three ranks could own the only matrix; it lies mostly on the last.
+TEST(PlacedOwners, StoreAsMuchAsTheyCan) {
+  PlacedTensor tensor = placed_tensor("w", {8, 2}, Stored(3));
+  tensor.stored[0] = {{{0, 0}, {1, 2}}};
+  tensor.stored[1] = {{{1, 0}, {2, 2}}};
+  tensor.stored[2] = {{{3, 0}, {5, 2}}};
+  const auto plan = make_placed_plan(placed_request(3, {tensor}));
+  EXPECT_EQ(plan.matrices[0].owner, 2);
+}
+
 TEST(PlacedOwners, AreTheSameInEveryRun) {
   Random first(9), second(9);
   for (int trial = 0; trial < 20; ++trial) {
