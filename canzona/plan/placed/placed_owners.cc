@@ -115,8 +115,9 @@ class OwnerSearch {
   std::vector<int32_t> blocks_;  // by rank; empty: sets overlap
 };
 
-// Owners that store more of their matrices, so that less moves. No pair of
-// ranks gets a larger load in any step than one of them had.
+// Owners that store more of their matrices, so that less moves, and then loads
+// that are more level. No pair of ranks gets a larger load in any step than one
+// of them had.
 class NearerOwners {
  public:
   NearerOwners(const PlacedBasis& basis, PlacedPlan& plan)
@@ -141,23 +142,36 @@ class NearerOwners {
     return at != holders.end() && at->rank == rank ? at->elements : 0;
   }
 
+  // Moves a matrix to the rank that stores most of it, and of those to the one
+  // that is loaded least.
   bool improve(size_t matrix) {
     PlacedMatrix& m = plan_.matrices[matrix];
     const auto load = basis_.kinds().load(
         m.cost, plan_.tensors[index(m.tensor)].group, m.phase);
-    const int64_t own = stored(matrix, m.owner);
-    const Holder* best = nullptr;
-    for (const Holder& holder : basis_.holders()[matrix])
-      if (holder.elements > (best ? best->elements : own) &&
-          fits(load, m.owner, holder.rank))
-        best = &holder;
-    if (best == nullptr) return false;
+    const int64_t added = basis_.work_of(matrix);
+    auto best = std::pair(-stored(matrix, m.owner), load_of(m.owner));
+    int32_t to = m.owner;
+    for (const Holder& holder : basis_.holders()[matrix]) {
+      if (holder.rank == m.owner || !fits(load, m.owner, holder.rank)) continue;
+      const std::pair key(-holder.elements, load_of(holder.rank) + added);
+      if (key >= best) continue;
+      best = key;
+      to = holder.rank;
+    }
+    if (to == m.owner) return false;
     for (size_t k = 0; k < load.size(); ++k) {
       loads_[index(m.owner)][k] -= load[k];
-      loads_[index(best->rank)][k] += load[k];
+      loads_[index(to)][k] += load[k];
     }
-    m.owner = best->rank;
+    m.owner = to;
     return true;
+  }
+
+  // Over a period.
+  int64_t load_of(int32_t rank) const {
+    const auto& steps = basis_.kinds().steps();
+    return std::inner_product(steps.begin(), steps.end(),
+                              loads_[index(rank)].begin(), int64_t{0});
   }
 
   bool fits(const std::vector<int64_t>& load, int32_t from, int32_t to) const {
