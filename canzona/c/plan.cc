@@ -7,6 +7,7 @@
 #include "canzona/c/plan_handle.h"
 #include "canzona/plan/placed/make_placed_plan.h"
 #include "canzona/plan/placed/placed_json.h"
+#include "canzona/report/placed_view.h"
 #include "canzona/report/terminal.h"
 
 namespace canzona {
@@ -17,13 +18,6 @@ Handles<PlanHandle>& plan_handles() {
   static auto& handles = *new Handles<PlanHandle>("plan");
   return handles;
 }
-
-std::string placed_plan_json(const PlacedPlan&) { return "{}"; }
-std::string placed_text(const PlacedPlan&, const Ink&) { return ""; }
-std::string explain_placed_rank(const PlacedPlan&, int32_t, const Ink&) {
-  return "";
-}
-std::string placed_html(const PlacedPlan&) { return ""; }
 
 void check_rank(const PlacedPlan& plan, int32_t rank, const char* function) {
   if (rank < -1 || rank >= plan.world)
@@ -56,7 +50,7 @@ canzona_plan* canzona_plan_placed(const char* json, int64_t length) {
 const char* canzona_plan_json(canzona_plan* plan) {
   return canzona::result_of([&] {
     return canzona::plan_of(plan, "canzona_plan_json")
-        ->text("json", canzona::placed_plan_json);
+        ->text("json", canzona::placed_plan_to_json);
   });
 }
 

@@ -89,6 +89,20 @@ uint32_t Engine::scale_and_look(std::span<const ScaledStretch> runs,
   return largest_bits(looked_at_);
 }
 
+void Engine::widen(std::span<const Widened> runs) {
+  for (const Widened& run : runs) {
+    const ConstMatrices from = {reinterpret_cast<const std::byte*>(run.from),
+                                DType::kBf16,
+                                1,
+                                run.count,
+                                run.count,
+                                1,
+                                run.count,
+                                nullptr};
+    convert(matrices(run.to, 1, run.count), from);
+  }
+}
+
 // In memory of this process; a device has its own.
 
 void Engine::find_largest(GradientNumbers* numbers,

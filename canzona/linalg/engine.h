@@ -118,9 +118,10 @@ class Engine {
   // nobody waits for it where the work is being repeated.
   virtual void if_zero(const int32_t* flag,
                        const std::function<void()>& work) = 0;
-  // The same for element-wise calls (copies, conversions, stages, set_zero,
-  // find_nonfinite), each of which looks at the number itself. Nobody waits,
-  // nothing is captured, and the memory may be another each time.
+  // The same for element-wise calls (copies, conversions, stages, scale_by) and
+  // find_nonfinite, each of which looks at the number itself; other calls are
+  // simply done. Nobody waits, nothing is captured, and the memory may be
+  // another each time.
   virtual void guard(const int32_t* flag, const std::function<void()>& work) {
     if_zero(flag, work);
   }
@@ -192,9 +193,9 @@ class Engine {
   };
   virtual void find_nonfinite(int32_t* first,
                               std::span<const Stretch> runs) = 0;
-  // Over runs of fp32 or bf16, the same whatever the order and the cuts. The bits of
-  // the largest |x| as an unsigned number, so that a NaN is above infinity and
-  // that above all others; 0 for nothing.
+  // Over runs of fp32 or bf16, the same whatever the order and the cuts. The
+  // bits of the largest |x| as an unsigned number, so that a NaN is above
+  // infinity and that above all others; 0 for nothing.
   virtual uint32_t largest_bits(std::span<const Stretch> runs) = 0;
   // x = factor·x over the runs, and largest_bits of what they are then; the
   // same bits as by scale() and largest_bits(), in one pass where a device can.
@@ -221,8 +222,8 @@ class Engine {
   virtual void raise(int64_t* number, const int64_t* other);
   // Says whether to skip.
   virtual void judge(GradientNumbers* numbers);
-  // The same by what the largest of all ranks are (gradient_numbers.h), which become
-  // those of this one; skips if `largest` is at least `least`.
+  // The same by what the largest of all ranks are (gradient_numbers.h), which
+  // become those of this one; skips if `largest` is at least `least`.
   virtual void judge_shared(GradientNumbers* numbers, const int64_t* shared,
                             int64_t least);
   // Adds to the squares, whose exponent follows from `largest`; nothing if that
@@ -311,6 +312,14 @@ class Engine {
                           const AdamCoefficients& adam, const Apply& apply) = 0;
   virtual void round_to_bf16(uint16_t* to, const float* from,
                              int64_t count) = 0;
+  // The other way round, for many runs; addresses may be others at each
+  // repetition.
+  struct Widened {
+    float* to = nullptr;
+    const uint16_t* from = nullptr;
+    int64_t count = 0;
+  };
+  virtual void widen(std::span<const Widened> runs);
   // x = factor·x
   void scale(Run run, double factor, int64_t count);
 
@@ -331,10 +340,13 @@ std::unique_ptr<Engine> make_cpu_engine(Bf16Kernel kernel);
 // UsageError in a build without CUDA, and on a machine without a GPU.
 std::unique_ptr<Engine> make_cuda_engine();
 // On this GPU, in the order of the caller's own work: `stream` is a
-// cudaStream_t that outlives the engine; null: one of its own. The GPU is the
+// cudaStream_t that outlives the engine, or 1 for the default stream
+// (cudaStreamLegacy); null: one of its own. The GPU is the
 // calling thread's current one from then on, as it is to be for every thread
 // that uses the engine. UsageError as above, and if there is no such GPU.
-std::unique_ptr<Engine> make_cuda_engine(int device, void* stream);
+// Scratch comes from `scratch`, which outlives the engine; null: from the GPU.
+std::unique_ptr<Engine> make_cuda_engine(int device, void* stream,
+                                         Memory* scratch = nullptr);
 // "cpu" or "cuda"; UsageError names what else was asked for.
 std::unique_ptr<Engine> make_engine(std::string_view device);
 

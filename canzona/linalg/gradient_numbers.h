@@ -49,8 +49,8 @@ inline constexpr int64_t kUnlikeCode = INT64_MAX;
 CANZONA_EVERYWHERE inline void judge_by_shared(GradientNumbers& numbers,
                                                const int64_t* shared,
                                                int64_t least) {
-  const bool alike = shared[1] == -shared[2];
-  numbers.largest = alike ? shared[0] : kUnlikeCode;
+  numbers.largest = shared[0];
+  if (shared[1] != -shared[2]) numbers.largest = kUnlikeCode;
   numbers.skip = numbers.largest >= least ? 1 : 0;
 }
 

@@ -15,7 +15,8 @@ constexpr const char* kWhyNot =
 }  // namespace
 
 std::unique_ptr<Engine> make_cuda_engine() { throw UsageError(kWhyNot); }
-std::unique_ptr<Engine> make_cuda_engine(int /*device*/, void* /*stream*/) {
+std::unique_ptr<Engine> make_cuda_engine(int /*device*/, void* /*stream*/,
+                                         Memory* /*scratch*/) {
   throw UsageError(kWhyNot);
 }
 

@@ -119,6 +119,9 @@ class Rule {
   // memory; the bits are those of the three stages, tensor by tensor.
   virtual void step_whole(Engine& engine, const Step& step,
                           const WholeTensors& tensors) const;
+  // True if that, on tensors that are uncut, is the same repeated work
+  // (linalg/engine.h) wherever gradients lie.
+  virtual bool lets_gradients_move() const { return false; }
   // The stages one after another, in `fields` and `update` of the caller, which
   // hold tensors.elements() each.
   void step_by_stages(Engine& engine, const Step& step,

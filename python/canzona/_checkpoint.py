@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from ._errors import UsageError
 from ._layout import is_dtensor, local
+from ._options import refuse_switches
 from ._routing import ELEMENTS
 from ._run import Run, State
 
@@ -86,6 +87,10 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
         of = optimizer._state[optimizer._bound[owned.parameter]]
         if run.layout.rank not in owned.owners:
             of[owned.key] = torch.empty(0, device=run.device)
+    # torch's collectives on state dicts go by the order of keys.
+    for p, state in optimizer._state.items():
+        optimizer._state[p] = {
+            k: state[k] for k in sorted(state, key=lambda k: (k != _STEP, k))}
     for p, values in kept.items():
         _take_over(optimizer._state.get(p), values)
     for i, p in enumerate(optimizer._bound):
@@ -362,6 +367,8 @@ def load(optimizer: MatrixOptimizer, state_dict: dict[str, Any],
     groups, states = state_dict["param_groups"], state_dict["state"]
     places = _match(optimizer, groups, partly)
     _check_rules(optimizer, groups, places)
+    for group in groups:
+        refuse_switches(group, "load_state_dict()")
     wanted = {i: states[saved] for i, saved in places.items()
               if saved in states and states[saved]}
     if wanted:
@@ -469,7 +476,8 @@ def _load_one(optimizer: MatrixOptimizer, run: Run, i: int,
     p = optimizer._bound[i]
     mine = optimizer._state[p]
     owners = {o.key: o.owners for o in run.owned if o.parameter == i}
-    for key, value in values.items():
+    for key in sorted(values):
+        value = values[key]
         if key == _STEP:
             run.set_count(i, int(value))
         elif key in owners:

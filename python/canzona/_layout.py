@@ -98,6 +98,10 @@ def describe(
 ) -> Described:
     """Checks a parameter and says how it lies; throws UsageError."""
     _check_kind(name, parameter)
+    if replicas and dist.get_rank() not in replicas:
+        raise UsageError(f"parameter {name}: replicas= names the ranks "
+                         f"{list(replicas)}, but not this one, "
+                         f"{dist.get_rank()}")
     dtype = DTYPES[parameter.dtype]
     shape = tuple(parameter.shape)
     if not is_dtensor(parameter):
@@ -300,8 +304,8 @@ def agree(
     A collective of all ranks if any parameter is tied to another rank. `about`
     is what ranks of one world must have alike besides (rules, options). A
     UsageError in place of descriptions is raised on every rank. `repeated`, by
-    parameter: plain copies of it on several ranks are one tensor, which all of
-    them update alike without a word.
+    parameter: copies of it that are cut alike are one tensor, which the ranks
+    update without a word to each other.
     """
     if isinstance(described, UsageError):
         if spread():
@@ -423,9 +427,10 @@ def _layout(views: dict[int, list[Described]], me: int,
         # Equal ways to lie are the same objects, so that their ids are keys.
         way = tuple((id(d.ranks), id(d.replicas), id(d.cuts)) for d in seen)
         alike = p < len(repeated) and repeated[p]
-        if (way, alike) not in ties:
-            ties[way, alike] = _copies(ranks, seen, alike)
-        copies = ties[way, alike]
+        group = (way, alike, own.shape if alike else ())
+        if group not in ties:
+            ties[group] = _copies(ranks, seen, alike)
+        copies = ties[group]
         layout.untied |= len(copies) > 1
         for holders in copies:
             if me in holders:
@@ -447,9 +452,14 @@ def _copies(ranks: list[int], seen: list[Described],
     sets = _Sets()
     for tied in {frozenset(d.tied_to(r)) for r, d in zip(ranks, seen)}:
         sets.join(sorted(tied))
-    if alike and not any(d.mesh for d in seen):
-        sets.join(ranks)
     copies: dict[int, list[int]] = {}
     for r in ranks:
         copies.setdefault(sets.find(r), []).append(r)
-    return [copies[leader] for leader in sorted(copies)]
+    found = [copies[leader] for leader in sorted(copies)]
+    if alike and len(found) > 1:
+        of = dict(zip(ranks, seen))
+        pieces = [sorted({tuple(boxes_of(of[r], r)) for r in holders})
+                  for holders in found]
+        if all(p == pieces[0] for p in pieces):
+            return [ranks]
+    return found

@@ -36,6 +36,9 @@ OTHERS = {"params", "param_names", "rule", "lr", "initial_lr", "max_lr", "min_lr
           "capturable", "foreach", "maximize", "fused", "decoupled_weight_decay",
           "amsgrad"}
 
+# Switches of torch's optimizers that have no counterpart here.
+_REFUSED = ("maximize", "amsgrad", "differentiable", "capturable")
+
 # Options that the package decides by where tensors are.
 _OURS = {"device", "flatten", "scale_shape", "learning_rate"}
 
@@ -111,7 +114,14 @@ def make_group(rule: str, preset: str | None,
             betas[number] = float(group.pop(name))
             group["betas"] = tuple(betas)
     _check_numbers(group)
+    refuse_switches(group, rule)
     return group
+
+
+def refuse_switches(group: Mapping[str, Any], what: str) -> None:
+    for name in _REFUSED:
+        if group.get(name):
+            raise UsageError(f"{what}: {name}={group[name]} is not supported")
 
 
 def _torch_name(rule: str, name: str, group: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ docs/plan.md describes the request and the plan. Needs no torch.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from functools import cached_property
@@ -16,6 +17,20 @@ from typing import Any
 
 from ._library import Library, load
 from ._view import frame
+
+
+def _matrices(
+    name: str, shape: list[int], splits: list[int]
+) -> list[tuple[str, list[int]]]:
+    """The matrices of a tensor, in the plan's order, with their shapes."""
+    stack, found = math.prod(shape[:-2]), []
+    for number in range(stack):
+        one = f"{name}[{number}]" if len(shape) > 2 else name
+        if not splits:
+            found.append((one, shape[-2:]))
+        for i, rows in enumerate(splits):
+            found.append((f"{one}:{i}", [rows, shape[-1]]))
+    return found
 
 
 class PlacedPlan:
@@ -69,6 +84,32 @@ class PlacedPlan:
     def explain(self, rank: int | None = None) -> str:
         """What a rank does in a step, in words; without one, the whole plan."""
         return self._text("canzona_plan_explain", -1 if rank is None else rank)
+
+    @cached_property
+    def audit(self) -> list[dict[str, Any]]:
+        """Every matrix, and every tensor that is updated element by element:
+        its rule, its owner and round (None: every rank updates what it stores;
+        round -1: it never moves), and its cost in ticks."""
+        plan = self.json
+        ticks = {
+            tuple(row[:3]): row[3] + row[4] for row in plan["cost"]["ticks"]
+        }
+        decisions = zip(plan["owners"], plan["rounds"])
+        rows: list[dict[str, Any]] = []
+        for name, shape, _, group, splits, *_ in plan["tensors"]:
+            rule = plan["groups"][group]["rule"]
+            if not any(key[0] == group for key in ticks):
+                row = {"name": name, "rule": rule, "shape": shape}
+                rows.append({**row, "owner": None, "round": None, "ticks": 0})
+                continue
+            for matrix, sides in _matrices(name, shape, splits):
+                owner, turn = next(decisions)
+                row = {"name": matrix, "rule": rule, "shape": sides}
+                cost = ticks[(group, *sides)]
+                rows.append(
+                    {**row, "owner": owner, "round": turn, "ticks": cost}
+                )
+        return rows
 
     def html(self) -> str:
         """A page that opens in a browser and needs nothing else."""

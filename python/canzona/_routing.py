@@ -234,7 +234,7 @@ def route(
         if name in given:
             pattern, rule = given[name]
             reason = f"rules= says so ('{pattern}')"
-        elif not parameter.requires_grad:
+        elif not parameter.requires_grad and parameter.grad is None:
             rule, reason = FROZEN, "requires no gradient"
         else:
             rule, reason = usual(name, shape, of, matrix_rule)
@@ -330,7 +330,12 @@ def collect(params: Any) -> tuple[list[tuple[str, torch.Tensor, int]],
     if isinstance(params, torch.Tensor):
         raise UsageError("params is a tensor; expected a module, named "
                          "parameters, or a list of parameters")
-    entries = list(params)
+    try:
+        entries = list(params)
+    except TypeError:
+        raise UsageError(f"params is {type(params).__name__}; expected a "
+                         "module, named parameters, or a list of parameters"
+                         ) from None
     if not entries:
         raise UsageError("params is empty; expected a module or parameters")
     if not any(isinstance(e, dict) for e in entries):

@@ -32,6 +32,9 @@ _LOOK = slice(0, 4)
 _FAULT = 3
 _SUMS = slice(4, 12)
 _NONE = -(2**63)
+_HUGE = 2**62
+# Bits of infinity; what is above is the code of a tensor with such a number.
+_INFINITY = 0x7F800000
 
 
 @dataclass
@@ -91,6 +94,7 @@ class Run:
         self.owned: list[Any] = []  # states that owners have, of all ranks
         self.shared: dict[int, list[str]] = {}  # keys of states in parts
         self.mesh: Any = None  # of all ranks, for states that are handed out
+        self._told: Any = None  # pinned numbers and an event, on a GPU
         self._pending: Any = None  # the last step's numbers, on a GPU
         self.bind(parameters)
 
@@ -253,7 +257,9 @@ class Run:
             self.bind(parameters)
             self.refresh_masters(parameters)
             found = self._gradients(parameters)
-            if self._start(parameters, found, rates):
+            if isinstance(found, UsageError) and self._stream is not None:
+                self._take_part_and_raise(found)
+            if self._start(found, rates):
                 self._carry_out()
                 self._finish(parameters, found)
 
@@ -329,8 +335,7 @@ class Run:
                              f"{list(weight.shape)}")
         return part
 
-    def _start(self, parameters: Sequence[torch.Tensor],
-               found: list[torch.Tensor | None] | UsageError,
+    def _start(self, found: list[torch.Tensor | None] | UsageError,
                rates: Sequence[float]) -> bool:
         """Looks at all gradients; False if the step is left out."""
         step = self._step
@@ -347,7 +352,32 @@ class Run:
             self._reduce(_SUMS, dist.ReduceOp.SUM, "norm of gradients")
             step.clip(self.setup.clip_norm)
         step.judge(self.setup.nonfinite != "propagate")
-        return self._stream is not None or self._judged()
+        if self._stream is None:
+            return self._judged()
+        self._remember(found)
+        return True
+
+    def _remember(self, found: Any) -> None:
+        """Sends the reduced numbers to the host, which reads them later."""
+        if self._told is None:
+            self._told = (torch.empty(NUMBERS, dtype=torch.int64,
+                                      pin_memory=True), torch.cuda.Event())
+        numbers, seen = self._told
+        numbers.copy_(self._numbers, non_blocking=True)
+        seen.record()
+        self._pending = (numbers, seen, found)
+
+    def _take_part_and_raise(self, error: UsageError) -> None:
+        """Other ranks of GPUs do not wait to hear of this one's error: they
+        are told to change nothing, and find it in their collectives."""
+        if self.world > 1:
+            self._numbers[_LOOK] = _HUGE  # unlike anybody's
+            self._reduce(_LOOK, dist.ReduceOp.MAX, "look at gradients")
+            if self.setup.clip_norm is not None:
+                self._numbers[_SUMS] = 0
+                self._reduce(_SUMS, dist.ReduceOp.SUM, "norm of gradients")
+            self._communicate_all()
+        raise error
 
     def _begin(self, found: list[torch.Tensor | None],
                rates: Sequence[float]) -> None:
@@ -456,6 +486,12 @@ class Run:
                     self._communicate(label, lambda: act(works))
         self._step.end()
 
+    def _communicate_all(self) -> None:
+        works: dict[int, Any] = {}
+        for kind, label, act in self._actions:
+            if kind != "compute":
+                self._communicate(label, lambda: act(works))
+
     def _communicate(self, label: str, act: Callable[[], Any]) -> None:
         try:
             act()
@@ -481,30 +517,39 @@ class Run:
             self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
         torch.autograd.graph.increment_version(moved)
         self._versions = [p._version for p in parameters]
-        if self._stream is not None:
-            self._pending = found
 
     def _tell_of_last(self) -> None:
-        """On a GPU: what became of the last step."""
+        """On a GPU: what became of the last step.
+
+        Waits for that step's look at gradients alone, long since over."""
         if self._pending is None:
             return
-        found, self._pending = self._pending, None
+        (numbers, seen, found), self._pending = self._pending, None
+        seen.synchronize()
+        largest, hashed, negative, fault = numbers[_LOOK].tolist()
+        if largest < _INFINITY and hashed == -negative and not fault > 0:
+            return
         outcome = self._step.outcome()
-        if outcome.unlike:
-            self._raise_unlike_later(found)
         if outcome.skipped:
             self.skipped += 1
             for i, g in enumerate(found):
                 self.counts[i] -= g is not None
             self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
-        if outcome.nonfinite_tensor >= 0 and self.setup.nonfinite == "raise":
+        if fault > 0 or outcome.unlike:
+            self._raise_unlike_later(found, fault > 0)
+        if self.setup.nonfinite == "raise":
             self._raise_nonfinite(outcome.nonfinite_tensor)
 
-    def _raise_unlike_later(self, found: Any) -> None:
+    def _raise_unlike_later(self, found: Any, fault: bool) -> None:
+        if fault:
+            raise UsageError("in the last step a gradient on another rank was "
+                             "of the wrong kind, which that rank has told; "
+                             "nothing was changed")
         missing = [n for n, g in zip(self.names, found) if g is None]
         raise UsageError(
             "in the last step ranks had gradients of different parameters; "
-            f"this rank had none of {missing[:3] or 'no parameter'}")
+            f"this rank had none of {missing[:3] or 'no parameter'}; nothing "
+            "was changed")
 
     def synchronize(self) -> None:
         """Raises what the last step has to tell, waiting for the device."""

@@ -130,7 +130,7 @@ def optimizer_of(model, told, rule, **options):
     if rule in ("soap", "shampoo"):
         options.setdefault("precondition_frequency", 3)
     if rule == "shampoo":
-        options.setdefault("start_step", 2)
+        options.setdefault("start_step", 3)
     if rule != "adamw":
         options.setdefault("splits", SPLITS)
     return kind(model, lr=0.02, **{**told, **options})

@@ -333,9 +333,32 @@ class Steps(unittest.TestCase):
         self.assertEqual(again.digest, plan.digest)
         self.assertEqual(len(plan.digest), 64)
         self.assertEqual(plan.json["world"], 2)
-        self.assertIn("wide.weight", plan.explain())
+        self.assertIn("3 matrices", plan.explain())
+        self.assertIn("wide.weight", plan.explain(rank=1))
         self.assertNotEqual(plan.explain(rank=0), plan.explain(rank=1))
         self.assertIn("<html", plan.html())
+
+    def test_audit_of_placed_storage(self):
+        model = {
+            "fused": ([8, 4], 0),
+            "experts": ([2, 4, 4], 0),
+            "bias": ([3], 1),
+        }
+        request = ranks.request_of(model, ranks.GROUPS, ranks.rows(2))
+        request["tensors"][0]["splits"] = [4, 4]
+        plan = canzona.PlacedPlan(request)
+        rows = {row.pop("name"): row for row in plan.audit}
+        self.assertEqual(
+            list(rows),
+            ["fused:0", "fused:1", "experts[0]", "experts[1]", "bias"],
+        )
+        self.assertEqual(rows["fused:1"]["shape"], [4, 4])
+        self.assertEqual(
+            {rows["fused:0"]["owner"], rows["fused:1"]["owner"]}, {0, 1}
+        )
+        self.assertGreater(rows["experts[1]"]["ticks"], 0)
+        self.assertEqual(rows["bias"]["rule"], "adamw")
+        self.assertIsNone(rows["bias"]["owner"])
 
     def test_requests_that_do_not_fit_are_refused(self):
         request = ranks.request_of(MODEL, ranks.GROUPS, ranks.rows(2))

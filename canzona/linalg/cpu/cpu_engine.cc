@@ -235,9 +235,7 @@ void CpuEngine::set_zero(std::byte* to, int64_t bytes) {
 
 void CpuEngine::wait_for(Engine&) {}
 
-std::unique_ptr<Event> CpuEngine::record() {
-  return make_event();
-}
+std::unique_ptr<Event> CpuEngine::record() { return make_event(); }
 
 std::unique_ptr<Notice> CpuEngine::make_notice() {
   return std::make_unique<KeptNotice>();

@@ -162,5 +162,90 @@ TYPED_TEST(Elementwise, LimitsNormsThatAreAboveTheBoundAlone) {
   EXPECT_EQ(two.at(1, 0, 1), static_cast<TypeParam>(0.4));
 }
 
+// Rows of a wider matrix; halves of bits go to the even one.
+TEST(ElementwiseBf16, ConvertsBothWaysWithinRows) {
+  const auto engine = make_cpu_engine();
+  const std::vector<float> values = {1,  -2, 0.5F, 1.00390625F, 1.01171875F,
+                                     99, 3,  -4,   1e-40F,      7};
+  std::vector<uint16_t> narrow(8, 0xDEAD);
+  ConstMatrices from = matrices(values.data(), 2, 3);
+  from.row_stride = 5;
+  Matrices to{reinterpret_cast<std::byte*>(narrow.data()),
+              DType::kBf16,
+              2,
+              3,
+              4,
+              1,
+              8,
+              nullptr};
+  engine->convert(to, from);
+  EXPECT_EQ(narrow, (std::vector<uint16_t>{0x3F80, 0xC000, 0x3F00, 0xDEAD,
+                                           0x42C6, 0x4040, 0xC080, 0xDEAD}));
+  std::vector<float> back(6, 0);
+  engine->convert(matrices(back.data(), 2, 3), to);
+  EXPECT_EQ(back, (std::vector<float>{1, -2, 0.5F, 99, 3, -4}));
+  const std::vector<uint16_t> halves = {0x3F80, 0x3F81};
+  float wide[2] = {};
+  const Engine::Widened runs[] = {{wide + 1, halves.data(), 1},
+                                  {wide, halves.data() + 1, 1}};
+  engine->widen(runs);
+  EXPECT_EQ(wide[0], 1.0078125F);
+  EXPECT_EQ(wide[1], 1.0F);
+}
+
+TEST(ElementwiseBf16, LooksAtNarrowRunsAndScalesThem) {
+  const auto engine = make_cpu_engine();
+  std::vector<uint16_t> narrow(5000, 0x3F80);  // ones
+  narrow[4999] = 0xC040;                       // -3
+  const Engine::Stretch run{
+      {reinterpret_cast<const std::byte*>(narrow.data()), DType::kBf16}, 5000};
+  EXPECT_EQ(engine->largest_bits({&run, 1}), 0x40400000U);
+  EXPECT_EQ(engine->sum_of_squares({&run, 1}, 0), (WideSum{4999 + 9, 0}));
+  int32_t first = -1;
+  engine->find_nonfinite(&first, {&run, 1});
+  EXPECT_EQ(first, 0);
+  const double half = 0.5;
+  engine->scale_by({reinterpret_cast<std::byte*>(narrow.data()), DType::kBf16},
+                   &half, 5000);
+  EXPECT_EQ(narrow[0], 0x3F00);
+  EXPECT_EQ(narrow[4999], 0xBFC0);
+  narrow[4000] = 0x7F80;
+  engine->find_nonfinite(&first, {&run, 1});
+  EXPECT_EQ(first, 1);
+}
+
+TEST(SharedNumbers, SkipWhatIsNotFiniteOrUnlike) {
+  const auto engine = make_cpu_engine();
+  GradientNumbers numbers;
+  const auto judge = [&](int64_t largest, int64_t a, int64_t b, int64_t least) {
+    const int64_t shared[] = {largest, a, b};
+    engine->judge_shared(&numbers, shared, least);
+    return numbers.skip;
+  };
+  EXPECT_EQ(judge(5, 7, -7, kInfinityBits), 0);
+  EXPECT_EQ(numbers.largest, 5);
+  EXPECT_EQ(judge(kInfinityBits, 7, -7, kInfinityBits), 1);
+  EXPECT_EQ(judge(kInfinityBits, 7, -7, kUnlikeCode), 0);
+  EXPECT_EQ(judge(5, 7, -6, kUnlikeCode), 1);
+  EXPECT_EQ(numbers.largest, kUnlikeCode);
+}
+
+// As ranks add limbs: two sums whose lower words carry twice.
+TEST(SharedNumbers, AddSquaresLimbByLimb) {
+  const auto engine = make_cpu_engine();
+  GradientNumbers a, b;
+  a.squares[0] = 0xFFFFFFFFFFFFFFFF;
+  a.squares[1] = 0x1FFFFFFFF;
+  b.squares[0] = 0x00000000FFFFFFFF;
+  b.squares[1] = 5;
+  int64_t limbs[4], more[4];
+  engine->split_squares(limbs, &a);
+  engine->split_squares(more, &b);
+  for (int i = 0; i < 4; ++i) limbs[i] += more[i];
+  engine->join_squares(&a, limbs);
+  EXPECT_EQ(a.squares[0], 0x00000000FFFFFFFEU);
+  EXPECT_EQ(a.squares[1], 0x200000005U);
+}
+
 }  // namespace
 }  // namespace canzona::cpu_elementwise_test

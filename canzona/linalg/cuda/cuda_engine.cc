@@ -44,7 +44,10 @@ void require_gpu(int device) {
 }  // namespace
 
 CudaEngine::CudaEngine(int device, cudaStream_t stream)
-    : Engine(cuda_memory()),
+    : CudaEngine(device, stream, cuda_memory()) {}
+
+CudaEngine::CudaEngine(int device, cudaStream_t stream, Memory& memory)
+    : Engine(memory),
       id_(next_id()),
       device_(device),
       owns_stream_(stream == nullptr),
@@ -66,7 +69,7 @@ CudaEngine::~CudaEngine() {
   for (auto& algebra : algebras_) algebra.reset();
   graphs_.reset();
   libraries_.reset();
-  cudaFree(workspace_);
+  if (workspace_ != nullptr) memory().release(workspace_);
   cudaFreeHost(results_);
   cudaEventDestroy(edge_);
   if (owns_stream_) cudaStreamDestroy(own_stream_);
@@ -130,6 +133,11 @@ const std::byte* CudaEngine::table_bytes(std::span<const std::byte> bytes) {
                                : ring_.put_on_device(bytes, own_stream_);
 }
 
+const std::byte* CudaEngine::moving_bytes(std::span<const std::byte> bytes) {
+  return recording_ != nullptr ? recording_->push_scalars(bytes)
+                               : ring_.put_on_device(bytes, own_stream_);
+}
+
 template <>
 const double* CudaEngine::push(std::span<const double> values) {
   return reinterpret_cast<const double*>(push_bytes(std::as_bytes(values)));
@@ -145,9 +153,11 @@ const float* CudaEngine::push(std::span<const double> values) {
 std::unique_ptr<Engine> make_cuda_engine() {
   return std::make_unique<CudaEngine>();
 }
-std::unique_ptr<Engine> make_cuda_engine(int device, void* stream) {
-  return std::make_unique<CudaEngine>(device,
-                                      static_cast<cudaStream_t>(stream));
+std::unique_ptr<Engine> make_cuda_engine(int device, void* stream,
+                                         Memory* scratch) {
+  return std::make_unique<CudaEngine>(
+      device, static_cast<cudaStream_t>(stream),
+      scratch != nullptr ? *scratch : cuda_memory());
 }
 
 namespace {

@@ -49,8 +49,9 @@ class LtProducts;
 
 class CudaEngine final : public Engine {
  public:
-  // A null stream: its own.
+  // A null stream: its own. Scratch comes from `memory`, which outlives it.
   explicit CudaEngine(int device = 0, cudaStream_t stream = nullptr);
+  CudaEngine(int device, cudaStream_t stream, Memory& memory);
   ~CudaEngine() override;
 
   std::string kind() const override { return "cuda"; }
@@ -108,6 +109,15 @@ class CudaEngine final : public Engine {
     return table(std::span<const T>(entries));
   }
 
+  // The same where entries may be others at every repetition, addresses of
+  // gradients for instance: they travel with the scalars.
+  template <class T>
+  const T* moving_table(std::span<const T> entries) {
+    return reinterpret_cast<const T*>(moving_bytes(std::as_bytes(entries)));
+  }
+  // Element-wise kernels do nothing if it is not null and not 0 (guard).
+  const int32_t* skip_flag() const { return skip_; }
+
   // Scratch for libraries and for short sequences of kernels of one call;
   // kWorkspaceBytes, aligned to 256.
   static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
@@ -148,6 +158,7 @@ class CudaEngine final : public Engine {
   // graph/repeat.cc
   void repeat(const std::function<void()>& work) override;
   void if_zero(const int32_t* flag, const std::function<void()>& work) override;
+  void guard(const int32_t* flag, const std::function<void()>& work) override;
   std::vector<StageTime> profile(const std::function<void()>& work) override;
 
   int64_t num_graphs() const;  // that are ready to be replayed
@@ -187,6 +198,11 @@ class CudaEngine final : public Engine {
                        std::span<const int64_t> codes) override;
   void raise(int64_t* number, const int64_t* other) override;
   void judge(GradientNumbers* numbers) override;
+  void judge_shared(GradientNumbers* numbers, const int64_t* shared,
+                    int64_t least) override;
+  void split_squares(int64_t* limbs, const GradientNumbers* numbers) override;
+  void join_squares(GradientNumbers* numbers, const int64_t* limbs) override;
+  void put_numbers(int64_t* to, std::span<const int64_t> numbers) override;
   void add_squares(GradientNumbers* numbers,
                    std::span<const Stretch> runs) override;
   void clip(GradientNumbers* numbers, double limit) override;
@@ -229,12 +245,14 @@ class CudaEngine final : public Engine {
   void adam_apply(std::span<const AdamRuns> tensors,
                   const AdamCoefficients& adam, const Apply& apply) override;
   void round_to_bf16(uint16_t* to, const float* from, int64_t count) override;
+  void widen(std::span<const Widened> runs) override;
 
  private:
   friend class Recording;
 
   const std::byte* push_bytes(std::span<const std::byte> bytes);
   const std::byte* table_bytes(std::span<const std::byte> bytes);
+  const std::byte* moving_bytes(std::span<const std::byte> bytes);
   const std::byte* fetch(const std::byte* device, int64_t bytes);
   [[noreturn]] void refuse_results() const;
   LtProducts& lt_products();
@@ -248,6 +266,7 @@ class CudaEngine final : public Engine {
   cudaStream_t own_stream_ = nullptr;
   cudaEvent_t edge_ = nullptr;  // for wait_for
   Recording* recording_ = nullptr;
+  const int32_t* skip_ = nullptr;
   Profile* profile_ = nullptr;
   Ring ring_;
   std::vector<float> rounded_;

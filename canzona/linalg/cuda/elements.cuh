@@ -118,7 +118,8 @@ Extent extent_of(const View& m) {
 
 template <int V, class Work>
 __global__ void __launch_bounds__(256)
-    elements_kernel(const Work work, const Extent extent) {
+    elements_kernel(const Work work, const Extent extent, const int32_t* skip) {
+  if (skip != nullptr && *skip != 0) return;
   const int64_t first_row = int64_t{blockIdx.y} * blockDim.y + threadIdx.y;
   const int64_t row_step = int64_t{gridDim.y} * blockDim.y;
   const int64_t first_col =
@@ -163,19 +164,22 @@ Shape shape_for(const Extent& e, int vector, int64_t most) {
 // Enough blocks to fill the GPU, which then stay.
 constexpr int64_t kBlocksPerMultiprocessor = 8;
 
-// `Device` is the engine, or what else has a stream and multiprocessors.
+// `Device` is the engine, or what else has a stream and multiprocessors. What
+// an engine guards is left out if the number says so.
 template <int V, class Device, class Work>
 void launch_elements(Device& device, std::string_view name, const Work& work,
                      const Extent& extent, bool vectors) {
   if (extent.rows == 0 || extent.cols == 0 || extent.count == 0) return;
   const int64_t most = kBlocksPerMultiprocessor * device.num_multiprocessors();
   const Shape shape = shape_for(extent, vectors ? V : 1, most);
+  const int32_t* skip = nullptr;
+  if constexpr (requires { device.skip_flag(); }) skip = device.skip_flag();
   if (vectors)
     elements_kernel<V>
-        <<<shape.grid, shape.block, 0, device.stream()>>>(work, extent);
+        <<<shape.grid, shape.block, 0, device.stream()>>>(work, extent, skip);
   else
     elements_kernel<1>
-        <<<shape.grid, shape.block, 0, device.stream()>>>(work, extent);
+        <<<shape.grid, shape.block, 0, device.stream()>>>(work, extent, skip);
   check_cuda(cudaGetLastError(), name);
 }
 

@@ -32,6 +32,10 @@ __device__ uint16_t to_bf16(float value) {
   return static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40U : rounded);
 }
 
+__device__ float from_bf16(uint16_t bits) {
+  return __uint_as_float(uint32_t{bits} << 16);
+}
+
 __device__ bool is_finite(float value) {
   return (__float_as_uint(value) & 0x7f800000U) != 0x7f800000U;
 }

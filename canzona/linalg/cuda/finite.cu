@@ -20,8 +20,12 @@ struct Entry {
   const std::byte* data = nullptr;
   int64_t count = 0;
   int64_t first_chunk = 0;
-  int64_t is_fp64 = 0;
+  int64_t dtype = 0;
   int64_t vectors = 0;
+
+  __device__ bool is(DType type) const {
+    return dtype == static_cast<int64_t>(type);
+  }
 };
 
 template <class Real>
@@ -32,20 +36,32 @@ __device__ bool chunk_is_finite(const Entry& e, int64_t begin, int64_t end) {
                       [&](Real value) { all &= is_finite(value); });
   return all;
 }
+__device__ bool narrow_chunk_is_finite(const Entry& e, int64_t begin,
+                                       int64_t end) {
+  const auto* x = reinterpret_cast<const uint16_t*>(e.data);
+  bool all = true;
+  for_chunk<kThreads>(x, e.vectors != 0, begin, end, [&](uint16_t value) {
+    all &= is_finite(from_bf16(value));
+  });
+  return all;
+}
 
 __global__ void begin_kernel(int32_t* first) { *first = INT_MAX; }
 
 // The smallest number of a run wins, whoever finds it.
 __global__ void __launch_bounds__(kThreads)
     find_kernel(int32_t* first, const Entry* entries, int64_t num_entries,
-                int64_t num_chunks) {
+                int64_t num_chunks, const int32_t* skip) {
+  if (skip != nullptr && *skip != 0) return;
   for (int64_t c = blockIdx.x; c < num_chunks; c += gridDim.x) {
     const int64_t which = entry_of(entries, num_entries, c);
     const Entry e = entries[which];
     const int64_t begin = (c - e.first_chunk) * kChunk;
     const int64_t end = min(begin + kChunk, e.count);
-    const bool all = e.is_fp64 != 0 ? chunk_is_finite<double>(e, begin, end)
-                                    : chunk_is_finite<float>(e, begin, end);
+    const bool all = e.is(DType::kBf16) ? narrow_chunk_is_finite(e, begin, end)
+                     : e.is(DType::kFp64)
+                         ? chunk_is_finite<double>(e, begin, end)
+                         : chunk_is_finite<float>(e, begin, end);
     if (!all) atomicMin(first, static_cast<int32_t>(which) + 1);
   }
 }
@@ -81,9 +97,10 @@ void CudaEngine::find_nonfinite(int32_t* first, std::span<const Stretch> runs) {
   CANZONA_CHECK(runs.size() < INT_MAX, runs.size(), " runs");
   std::vector<Entry> entries;
   for (const Stretch& s : runs) {
-    CANZONA_CHECK(s.run.dtype == DType::kFp32 || s.run.dtype == DType::kFp64,
-                  "not an operation of ", to_string(s.run.dtype));
-    entries.push_back({s.run.data, s.count, 0, s.run.dtype == DType::kFp64,
+    CANZONA_CHECK(s.run.dtype != DType::kFp16, "not an operation of ",
+                  to_string(s.run.dtype));
+    entries.push_back({s.run.data, s.count, 0,
+                       static_cast<int64_t>(s.run.dtype),
                        is_aligned(s.run.data, 16)});
   }
   const int64_t chunks = number_chunks(entries);
@@ -94,7 +111,8 @@ void CudaEngine::find_nonfinite(int32_t* first, std::span<const Stretch> runs) {
   if (chunks > 0)
     find_kernel<<<static_cast<unsigned>(std::min(chunks, most)), kThreads, 0,
                   stream()>>>(first, table,
-                              static_cast<int64_t>(entries.size()), chunks);
+                              static_cast<int64_t>(entries.size()), chunks,
+                              skip_flag());
   end_kernel<<<1, 1, 0, stream()>>>(first);
   check_cuda(cudaGetLastError(), "find_nonfinite");
 }
@@ -136,10 +154,11 @@ namespace {
 using Word = unsigned long long;  // what atomics are for
 
 struct SquaresEntry {
-  const float* data = nullptr;
+  const std::byte* data = nullptr;
   int64_t count = 0;
   int64_t first_chunk = 0;
   int64_t vectors = 0;
+  int64_t is_bf16 = 0;
 };
 
 struct Found {
@@ -202,10 +221,17 @@ __global__ void __launch_bounds__(kSumThreads)
     const SquaresEntry e = entries[entry_of(entries, num_entries, c)];
     const int64_t begin = (c - e.first_chunk) * kChunk;
     const int64_t end = min(begin + kChunk, e.count);
-    for_chunk<kSumThreads>(e.data, e.vectors != 0, begin, end, [&](float x) {
+    const auto take = [&](float x) {
       largest = max(largest, magnitude_bits(x));
       if constexpr (kSquares) squares.take(x);
-    });
+    };
+    if (e.is_bf16 != 0)
+      for_chunk<kSumThreads>(reinterpret_cast<const uint16_t*>(e.data),
+                             e.vectors != 0, begin, end,
+                             [&](uint16_t x) { take(from_bf16(x)); });
+    else
+      for_chunk<kSumThreads>(reinterpret_cast<const float*>(e.data),
+                             e.vectors != 0, begin, end, take);
   }
   largest = over_block(largest, Largest{});
   if (threadIdx.x == 0) atomicMax(&found->largest, largest);
@@ -218,9 +244,12 @@ void measure_into(Found* found, CudaEngine& engine, const char* name,
                   std::span<const Engine::Stretch> runs, double scale,
                   const GradientNumbers* known = nullptr) {
   std::vector<SquaresEntry> entries;
-  for (const Engine::Stretch& s : runs)
-    entries.push_back(
-        {elements<float>(s.run), s.count, 0, is_aligned(s.run.data, 16)});
+  for (const Engine::Stretch& s : runs) {
+    CANZONA_CHECK(s.run.dtype == DType::kFp32 || s.run.dtype == DType::kBf16,
+                  "not an operation of ", to_string(s.run.dtype));
+    entries.push_back({s.run.data, s.count, 0, is_aligned(s.run.data, 16),
+                       s.run.dtype == DType::kBf16});
+  }
   const int64_t chunks = number_chunks(entries);
   if (chunks == 0) return;
   const SquaresEntry* table = engine.table(entries);
@@ -263,6 +292,25 @@ __global__ void raise_kernel(int64_t* number, const int64_t* other) {
   if (*other > *number) *number = *other;
 }
 
+__global__ void judge_shared_kernel(GradientNumbers* numbers,
+                                    const int64_t* shared, int64_t least) {
+  judge_by_shared(*numbers, shared, least);
+}
+
+__global__ void split_squares_kernel(int64_t* limbs,
+                                     const GradientNumbers* numbers) {
+  split_into_limbs(limbs, numbers->squares);
+}
+
+__global__ void join_squares_kernel(GradientNumbers* numbers,
+                                    const int64_t* limbs) {
+  join_limbs(numbers->squares, limbs);
+}
+
+__global__ void put_numbers_kernel(int64_t* to, const int64_t* from) {
+  to[threadIdx.x] = from[threadIdx.x];
+}
+
 __global__ void judge_kernel(GradientNumbers* numbers) {
   numbers->skip = numbers->largest >= kInfinityBits ? 1 : 0;
 }
@@ -294,6 +342,20 @@ struct ScaleBy {
     store<V>(data + j, values);
   }
   __device__ ScaleBy of(int64_t) const { return *this; }
+};
+struct ScaleBf16By {
+  uint16_t* data;
+  const double* factor;
+
+  template <int V>
+  __device__ void at(int64_t, int64_t j) const {
+    const auto by = static_cast<float>(*factor);
+    const auto narrow = load<V>(data + j);
+    Vector<float, V> values;
+    for (int t = 0; t < V; ++t) values.x[t] = mul(by, from_bf16(narrow.x[t]));
+    store_rounded<V>(data + j, values);
+  }
+  __device__ ScaleBf16By of(int64_t) const { return *this; }
 };
 
 }  // namespace
@@ -327,6 +389,35 @@ void CudaEngine::judge(GradientNumbers* numbers) {
   check_cuda(cudaGetLastError(), "judge");
 }
 
+void CudaEngine::judge_shared(GradientNumbers* numbers, const int64_t* shared,
+                              int64_t least) {
+  if (dry("judge_shared", numbers, shared, least)) return;
+  judge_shared_kernel<<<1, 1, 0, stream()>>>(numbers, shared, least);
+  check_cuda(cudaGetLastError(), "judge_shared");
+}
+
+void CudaEngine::split_squares(int64_t* limbs, const GradientNumbers* numbers) {
+  if (dry("split_squares", limbs, numbers)) return;
+  split_squares_kernel<<<1, 1, 0, stream()>>>(limbs, numbers);
+  check_cuda(cudaGetLastError(), "split_squares");
+}
+
+void CudaEngine::join_squares(GradientNumbers* numbers, const int64_t* limbs) {
+  if (dry("join_squares", numbers, limbs)) return;
+  join_squares_kernel<<<1, 1, 0, stream()>>>(numbers, limbs);
+  check_cuda(cudaGetLastError(), "join_squares");
+}
+
+void CudaEngine::put_numbers(int64_t* to, std::span<const int64_t> numbers) {
+  CANZONA_CHECK(numbers.size() <= 1024, numbers.size(), " numbers");
+  if (numbers.empty()) return;
+  const int64_t* from = moving_table(numbers);
+  if (dry("put_numbers", to, numbers.size())) return;
+  put_numbers_kernel<<<1, static_cast<unsigned>(numbers.size()), 0, stream()>>>(
+      to, from);
+  check_cuda(cudaGetLastError(), "put_numbers");
+}
+
 void CudaEngine::add_squares(GradientNumbers* numbers,
                              std::span<const Stretch> runs) {
   measure_into<true>(found_in(numbers), *this, "add_squares", runs, 0, numbers);
@@ -340,6 +431,12 @@ void CudaEngine::clip(GradientNumbers* numbers, double limit) {
 }
 
 void CudaEngine::scale_by(Run run, const double* factor, int64_t count) {
+  if (run.dtype == DType::kBf16) {
+    auto* narrow = reinterpret_cast<uint16_t*>(run.data);
+    if (dry("scale_bf16_by", narrow, factor, count)) return;
+    return launch_elements<4>(*this, "scale_by", ScaleBf16By{narrow, factor},
+                              {1, count, 1}, is_aligned(narrow, 8));
+  }
   auto* data = elements<float>(run);
   if (dry("scale_by", data, factor, count)) return;
   launch_elements<4>(*this, "scale_by", ScaleBy{data, factor}, {1, count, 1},

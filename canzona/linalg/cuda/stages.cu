@@ -120,7 +120,9 @@ __device__ void update_chunk(const Entry<Real>& e, const Adam<Real>& adam,
 template <class Real>
 __global__ void __launch_bounds__(kThreads)
     adam_apply_kernel(const Entry<Real>* entries, int64_t num_entries,
-                      int64_t num_chunks, const Real* scalars) {
+                      int64_t num_chunks, const Real* scalars,
+                      const int32_t* skip) {
+  if (skip != nullptr && *skip != 0) return;
   const Adam<Real> adam(scalars);
   const Applied<Real> apply(scalars + 8);
   for (int64_t c = blockIdx.x; c < num_chunks; c += gridDim.x) {
@@ -175,9 +177,10 @@ void apply_all(CudaEngine& engine, std::span<const Engine::AdamRuns> tensors,
   const Entry<Real>* table = engine.table(entries);
   if (engine.dry("adam_apply", sizeof(Real), chunks)) return;
   const int64_t most = kBlocksPerMultiprocessor * engine.num_multiprocessors();
-  adam_apply_kernel<Real><<<static_cast<unsigned>(std::min(chunks, most)),
-                            kThreads, 0, engine.stream()>>>(
-      table, static_cast<int64_t>(entries.size()), chunks, scalars);
+  adam_apply_kernel<Real>
+      <<<static_cast<unsigned>(std::min(chunks, most)), kThreads, 0,
+         engine.stream()>>>(table, static_cast<int64_t>(entries.size()), chunks,
+                            scalars, engine.skip_flag());
   check_cuda(cudaGetLastError(), "adam_apply");
 }
 
@@ -392,6 +395,57 @@ void CudaEngine::adam(ConstRun grad, Run m, Run v, Run to,
                          AdamQuotient<Real, true>{g, first, second, u, scalars},
                          {1, count, 1}, vectors);
   });
+}
+
+namespace {
+
+struct WidenEntry {
+  float* to = nullptr;
+  const uint16_t* from = nullptr;
+  int64_t count = 0;
+  int64_t first_chunk = 0;
+  int64_t vectors = 0;
+};
+
+__global__ void __launch_bounds__(kThreads)
+    widen_kernel(const WidenEntry* entries, int64_t num_entries,
+                 int64_t num_chunks, const int32_t* skip) {
+  if (skip != nullptr && *skip != 0) return;
+  constexpr int V = 4;
+  for (int64_t c = blockIdx.x; c < num_chunks; c += gridDim.x) {
+    const WidenEntry e = entries[entry_of(entries, num_entries, c)];
+    const int64_t begin = (c - e.first_chunk) * kChunk;
+    const int64_t end = begin + kChunk < e.count ? begin + kChunk : e.count;
+    const int64_t whole =
+        e.vectors != 0 ? begin + (end - begin) / V * V : begin;
+    for (int64_t j = begin + V * threadIdx.x; j < whole; j += V * kThreads) {
+      const auto in = load<V>(e.from + j);
+      Vector<float, V> out;
+      for (int t = 0; t < V; ++t) out.x[t] = from_bf16(in.x[t]);
+      store<V>(e.to + j, out);
+    }
+    for (int64_t j = whole + threadIdx.x; j < end; j += kThreads)
+      e.to[j] = from_bf16(e.from[j]);
+  }
+}
+
+}  // namespace
+
+void CudaEngine::widen(std::span<const Widened> runs) {
+  std::vector<WidenEntry> entries;
+  for (const Widened& run : runs)
+    if (run.count > 0)
+      entries.push_back({run.to, run.from, run.count, 0,
+                         is_aligned(run.to, 16) && is_aligned(run.from, 8)});
+  if (entries.empty()) return;
+  const int64_t chunks = number_chunks(entries);
+  const WidenEntry* table = moving_table(std::span<const WidenEntry>(entries));
+  if (dry("widen", chunks)) return;
+  const int64_t most = kBlocksPerMultiprocessor * num_multiprocessors();
+  widen_kernel<<<static_cast<unsigned>(std::min(chunks, most)), kThreads, 0,
+                 stream()>>>(table, static_cast<int64_t>(entries.size()),
+                             chunks, skip_flag());
+  check_cuda(cudaGetLastError(), "widen");
 }
 
 void CudaEngine::round_to_bf16(uint16_t* to, const float* from, int64_t count) {

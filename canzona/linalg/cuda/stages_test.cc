@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 
+#include "canzona/base/random.h"
 #include "canzona/linalg/cuda/test_support.h"
 
 namespace canzona::cuda_stages_test {
@@ -187,6 +188,151 @@ TEST_F(CudaRounding, TakesTheNearestAndTheEvenOne) {
   cpu().round_to_bf16(expected.data(), values.data(), count);
   gpu().round_to_bf16(to.data(), from.data(), count);
   EXPECT_EQ(to.get(), expected);
+}
+
+class CudaNarrow : public GpuTest {};
+
+TEST_F(CudaNarrow, ConvertsAsACpuDoes) {
+  for (const int64_t offset : {0, 1, 4})
+    for (const int64_t gap : {0, 3, 4}) {
+      constexpr int64_t kRows = 5, kCols = 300;
+      const int64_t stride = kCols + gap;
+      std::vector<float> wide(static_cast<size_t>(kRows * stride));
+      for (size_t i = 0; i < wide.size(); ++i)
+        wide[i] = uniform_at(3, i) * 1e-3F;
+      std::vector<uint16_t> narrow(wide.size(), 1);
+      const auto views = [&](float* w, uint16_t* n) {
+        Matrices a = matrices(w, kRows, kCols), b = a;
+        a.row_stride = b.row_stride = stride;
+        b.data = reinterpret_cast<std::byte*>(n);
+        b.dtype = DType::kBf16;
+        return std::pair(a, b);
+      };
+      const OnGpu<float> w(gpu(), wide, offset);
+      const OnGpu<uint16_t> n(gpu(), narrow, offset);
+      const auto [a, b] = views(wide.data(), narrow.data());
+      const auto [c, d] = views(w.data(), n.data());
+      cpu().convert(b, a);
+      gpu().convert(d, c);
+      EXPECT_EQ(n.get(), narrow);
+      cpu().convert(a, b);
+      gpu().convert(c, d);
+      EXPECT_EQ(w.get(), wide);
+    }
+}
+
+TEST_F(CudaNarrow, WidensManyRuns) {
+  std::vector<uint16_t> narrow(30000);
+  for (size_t i = 0; i < narrow.size(); ++i)
+    narrow[i] = static_cast<uint16_t>(bits_at(1, i));
+  std::vector<float> wide(narrow.size(), 5);
+  const OnGpu<uint16_t> n(gpu(), narrow);
+  const OnGpu<float> w(gpu(), wide);
+  const auto runs = [](float* to, const uint16_t* from) {
+    return std::vector<Engine::Widened>{
+        {to, from + 1, 9000}, {to + 9000, from, 0}, {to + 9001, from, 20001}};
+  };
+  const auto bits = [](const std::vector<float>& values) {
+    std::vector<uint32_t> all;
+    for (const float value : values)
+      all.push_back(std::bit_cast<uint32_t>(value));
+    return all;
+  };
+  cpu().widen(runs(wide.data(), narrow.data()));
+  gpu().widen(runs(w.data(), n.data()));
+  EXPECT_EQ(bits(w.get()), bits(wide));
+}
+
+TEST_F(CudaNarrow, LooksAtRunsAndScalesThem) {
+  std::vector<uint16_t> narrow(20001);
+  for (size_t i = 0; i < narrow.size(); ++i)
+    narrow[i] = static_cast<uint16_t>(0x3F00 + bits_at(2, i) % 0x100);
+  for (const int64_t offset : {0, 1}) {
+    const OnGpu<uint16_t> n(gpu(), narrow, offset);
+    const auto run = [](const uint16_t* data) {
+      return Engine::Stretch{
+          {reinterpret_cast<const std::byte*>(data), DType::kBf16}, 20001};
+    };
+    const Engine::Stretch here = run(narrow.data()), there = run(n.data());
+    EXPECT_EQ(gpu().largest_bits({&there, 1}), cpu().largest_bits({&here, 1}));
+    EXPECT_EQ(gpu().sum_of_squares({&there, 1}, 20),
+              cpu().sum_of_squares({&here, 1}, 20));
+    std::vector<uint16_t> scaled = narrow;
+    const double factor = 0.3;
+    const OnGpu<double> f(gpu(), {factor});
+    cpu().scale_by({reinterpret_cast<std::byte*>(scaled.data()), DType::kBf16},
+                   &factor, 20001);
+    gpu().scale_by({n.bytes(), DType::kBf16}, f.data(), 20001);
+    EXPECT_EQ(n.get(), scaled);
+    const OnGpu<int32_t> first(gpu(), {7});
+    gpu().find_nonfinite(first.data(), {&there, 1});
+    EXPECT_EQ(first.get()[0], 0);
+    scaled[20000] = 0x7FC0;
+    n.set(scaled);
+    gpu().find_nonfinite(first.data(), {&there, 1});
+    EXPECT_EQ(first.get()[0], 1);
+  }
+}
+
+class CudaGuard : public GpuTest {};
+
+// Plain calls, on memory that may be another each time.
+TEST_F(CudaGuard, LeavesWorkOutIfTheNumberSaysSo) {
+  const OnGpu<int32_t> flag(gpu(), {0});
+  const OnGpu<float> a(gpu(), {1, 2, 3}), b(gpu(), {4, 5, 6});
+  const int64_t graphs = gpu().num_graphs();
+  const auto copy = [&] {
+    gpu().copy(matrices(b.data(), 1, 3), matrices(a.data(), 1, 3));
+    gpu().apply(run_of(a.data()), run_of(b.data()), {.step = 1}, 3, nullptr);
+  };
+  flag.set({2});
+  gpu().guard(flag.data(), copy);
+  EXPECT_EQ(b.get(), (std::vector<float>{4, 5, 6}));
+  EXPECT_EQ(a.get(), (std::vector<float>{1, 2, 3}));
+  flag.set({0});
+  gpu().guard(flag.data(), copy);
+  EXPECT_EQ(b.get(), (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(a.get(), (std::vector<float>{0, 0, 0}));
+  EXPECT_EQ(gpu().num_graphs(), graphs);
+}
+
+TEST_F(CudaGuard, JudgesSharedNumbersAsACpuDoes) {
+  for (const int64_t largest : {int64_t{5}, int64_t{kInfinityBits}})
+    for (const int64_t other : {-7, -6})
+      for (const int64_t least : {int64_t{kInfinityBits}, kUnlikeCode}) {
+        const OnGpu<GradientNumbers> there(gpu(), {GradientNumbers{}});
+        const OnGpu<int64_t> shared(gpu(), {0, 0, 0});
+        const int64_t both[] = {7, other};
+        gpu().put_numbers(shared.data(), {&largest, 1});
+        gpu().put_numbers(shared.data() + 1, both);
+        gpu().judge_shared(there.data(), shared.data(), least);
+        GradientNumbers here;
+        const int64_t mine[] = {largest, 7, other};
+        cpu().judge_shared(&here, mine, least);
+        EXPECT_EQ(there.get()[0].skip, here.skip);
+        EXPECT_EQ(there.get()[0].largest, here.largest);
+      }
+  GradientNumbers numbers;
+  numbers.squares[0] = 0xFEDCBA9876543210;
+  numbers.squares[1] = 0x123456789;
+  const OnGpu<GradientNumbers> there(gpu(), {numbers});
+  const OnGpu<int64_t> limbs(gpu(), {0, 0, 0, 0});
+  gpu().split_squares(limbs.data(), there.data());
+  int64_t here[4];
+  cpu().split_squares(here, &numbers);
+  EXPECT_EQ(limbs.get(), (std::vector<int64_t>(here, here + 4)));
+  there.set({GradientNumbers{}});
+  gpu().join_squares(there.data(), limbs.data());
+  EXPECT_EQ(there.get()[0].squares[0], numbers.squares[0]);
+  EXPECT_EQ(there.get()[0].squares[1], numbers.squares[1]);
+}
+
+// Many more plain calls than the ring of their scalars has room for.
+TEST_F(CudaGuard, GoesRoundTheRingOfScalars) {
+  const OnGpu<float> x(gpu(), std::vector<float>(8, 1));
+  for (int i = 0; i < 200000; ++i)
+    gpu().scale(run_of(x.data()), i % 2 == 0 ? 2.0 : 0.5, 8);
+  EXPECT_EQ(x.get(), std::vector<float>(8, 1));
 }
 
 }  // namespace

@@ -138,12 +138,16 @@ class MuonRule final : public RuleOf<MuonFacts> {
                  shard.rounded);
   }
 
+  bool lets_gradients_move() const override {
+    return l2_factor(decay_) == 0 && !cautious_;
+  }
+
   // One pass before the products and none after: the first fills the operand
   // straight from gradient and momentum, the last product writes the weights,
   // which it cannot do cautiously.
   void step_whole(Engine& engine, const Step& step,
                   const WholeTensors& tensors) const override {
-    if (l2_factor(decay_) != 0 || cautious_ || !tensors.uncut())
+    if (!lets_gradients_move() || !tensors.uncut())
       return Rule::step_whole(engine, step, tensors);
     const MuonStack stack = facts_.stack_of(tensors.dims);
     const auto count =

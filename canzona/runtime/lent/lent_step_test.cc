@@ -8,6 +8,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/test_allocations.h"
+#include "canzona/linalg/test_late_engine.h"
 #include "canzona/plan/placed/make_placed_plan.h"
 #include "canzona/plan/placed/test_placed.h"
 #include "canzona/runtime/lent/test_lent.h"
@@ -269,6 +270,74 @@ TEST(LentStep, TakesOptionsForTheStepsToCome) {
     EXPECT_NE(changed.values.at("a"), run_lent(trial).values.at("a"));
     EXPECT_EQ(changed.values.at("norm"), run_lent(trial).values.at("norm"));
   });
+}
+
+// A device whose work happens later, when it likes.
+LentTrial late(LentTrial trial, LateDevice& device) {
+  trial.make_engine = [&] { return std::make_unique<LateEngine>(device); };
+  return trial;
+}
+
+TEST(LentStep, HasTheSameBitsOnADeviceThatWorksLater) {
+  for (const std::string rule : {"muon", "soap", "adamw"})
+    for (const Layout& layout : layouts())
+      for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16}) {
+        SCOPED_TRACE(cat(rule, ", ", layout.name));
+        LentTrial trial{.plan = plan_by_lot(request_on(layout, rule, wire), 3),
+                        .steps = 3,
+                        .bf16_gradients = layout.axes.size() == 1,
+                        .clip = 0.5};
+        const LentResult expected = run_lent(trial);
+        LateDevice device({.seed = 5, .eagerness = 0.3});
+        const LentResult result = run_lent(late(trial, device));
+        EXPECT_EQ(difference(result, expected), "");
+        EXPECT_EQ(result.outcomes[1].norm, expected.outcomes[1].norm);
+      }
+}
+
+TEST(LentStep, SkipsOnADeviceThatWorksLater) {
+  LentTrial trial = muon_trial({{0, 2}});
+  trial.bad = [](int32_t tensor, int64_t step) -> std::optional<float> {
+    if (step > 3 && tensor == 4) return std::numeric_limits<float>::infinity();
+    return {};
+  };
+  const LentResult expected = run_lent(trial);
+  LateDevice device({.seed = 6, .eagerness = 0.3});
+  const LentResult result = run_lent(late(trial, device));
+  EXPECT_EQ(difference(result, expected), "");
+  EXPECT_TRUE(result.outcomes[4].skipped);
+  EXPECT_EQ(result.outcomes[4].nonfinite_tensor, 4);
+}
+
+// Rounds of a single rank: no collective makes anybody wait.
+PlacedPlan in_rounds(PlacedPlan plan) {
+  int32_t next = 0;
+  for (PlacedMatrix& matrix : plan.matrices) matrix.round = next++ / 2;
+  plan.classes[0].num_rounds = (next + 1) / 2;
+  return plan;
+}
+
+TEST(LentStep, NeverWaitsForADevice) {
+  for (const std::string rule : {"muon", "adamw"})
+    for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16})
+      for (const bool rounds : {false, true}) {
+        LentTrial trial{
+            .plan = plan_by_lot(request_on({"", {}}, rule, wire), 3),
+            .clip = 0.5};
+        if (rounds && rule == "muon") trial.plan = in_rounds(trial.plan);
+        LateDevice device({.seed = 7, .eagerness = 0.1});
+        const LentTrial on_late = late(trial, device);
+        run_ranks(1, [&](Communicator& world) {
+          LentDriver driver(on_late, world);
+          auto& engine = static_cast<LateEngine&>(driver.engine());
+          for (int64_t step = 1; step <= 4; ++step) {
+            driver.make_gradients(step);
+            const int64_t before = engine.waits();
+            driver.run(0.1);
+            EXPECT_EQ(engine.waits(), before);
+          }
+        });
+      }
 }
 
 template <class Work>

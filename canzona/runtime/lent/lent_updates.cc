@@ -1,7 +1,6 @@
 #include "canzona/runtime/lent/lent_updates.h"
 
 #include <algorithm>
-#include <new>
 #include <numeric>
 #include <span>
 
@@ -58,8 +57,54 @@ LentUpdates::LentUpdates(const LentRank& rank) : rank_(rank) {
   }
   local_order_ = by_work(rank.schedule.local);
   chunks_ = chunks_of(rank.schedule.elements);
-  shards_.reserve(rank.schedule.elements.size());
-  states_.resize(rank.schedule.elements.size() * kMostShardStates);
+  make_rooms();
+}
+
+void LentUpdates::Room::reserve(size_t most) {
+  shards.reserve(most);
+  states.resize(most * kMostShardStates);
+  widened.reserve(most);
+}
+
+void LentUpdates::Room::clear() {
+  shards.clear();
+  widened.clear();
+}
+
+void LentUpdates::make_rooms() {
+  size_t most = rank_.schedule.elements.size();
+  for (const PlacedRound& round : rank_.schedule.rounds)
+    most = std::max(most, round.shared.size());
+  for (const PlacedBatch& batch : rank_.schedule.local) {
+    size_t pieces = 0;
+    for (const OwnedMatrix& one : batch.members) pieces += one.pieces.size();
+    most = std::max(most, pieces);
+  }
+  const int num_lanes = rank_.lanes == nullptr ? 1 : rank_.lanes->num_lanes();
+  for (int i = 0; i < num_lanes; ++i) {
+    rooms_.emplace_back().engine =
+        rank_.lanes == nullptr ? &rank_.engine : &rank_.lanes->lane(i);
+    rooms_.back().reserve(most);
+  }
+}
+
+LentUpdates::Room& LentUpdates::room_of(const Engine& engine) {
+  return *std::ranges::find(rooms_, &engine, &Room::engine);
+}
+
+void LentUpdates::add_shard(Room& room, int32_t t, const Dims& whole,
+                            int64_t at, int64_t count) const {
+  Run* states = room.states.data() + room.shards.size() * kMostShardStates;
+  room.shards.push_back(rank_.shard(t, whole, at, count, states));
+  const Run gradient = rank_.gradient(t, at);
+  Shard& shard = room.shards.back();
+  shard.grad = gradient;
+  if (gradient.dtype == DType::kFp32) return;
+  const Run wide = take_floats(*room.engine, count);
+  shard.grad = wide;
+  room.widened.push_back({canzona::elements<float>(wide),
+                          reinterpret_cast<const uint16_t*>(gradient.data),
+                          count});
 }
 
 LentUpdates::Order LentUpdates::by_work(
@@ -194,7 +239,9 @@ void LentUpdates::for_each_part(const PlacedBatch& batch,
 }
 
 void LentUpdates::owned_states(const PlacedBatch& batch, int64_t begin,
-                               Run* states) const {
+                               OwnedStates& states) const {
+  CANZONA_CHECK(batch.states.size() <= std::size(states), batch.states.size(),
+                " states of an owner");
   for (size_t s = 0; s < batch.states.size(); ++s) {
     const size_t number = index(batch.states[s]);
     const int64_t each =
@@ -259,10 +306,7 @@ void LentUpdates::transform_fields(Engine& engine, const PlacedBatch& batch,
                                    int64_t begin, int64_t count,
                                    std::span<const ConstRun> fields,
                                    Run update) const {
-  constexpr size_t kMostOwned = 32;
-  Run states[kMostOwned];
-  CANZONA_CHECK(batch.states.size() <= kMostOwned, batch.states.size(),
-                " states of an owner");
+  OwnedStates states;
   owned_states(batch, begin, states);
   const int32_t t = rank_.tensor_of(batch.members[index(begin)].matrix);
   rank_.rules[index(batch.group)]->transform(
@@ -283,7 +327,7 @@ void LentUpdates::local() {
         rank_.schedule.local[index(local_order_[index(i)])];
     for_each_part(batch, [&](int64_t begin, int64_t end) {
       if (can_step_whole(batch))
-        rank_.guarded([&] { step_whole(lane, batch, begin, end); });
+        step_whole(lane, batch, begin, end);
       else
         step_by_stages(lane, batch, begin, end);
     });
@@ -291,48 +335,40 @@ void LentUpdates::local() {
 }
 
 // One call of the rule, if nothing is to be rounded between its stages and the
-// pieces follow each other. A device would have to capture it anew whenever a
-// gradient lies elsewhere.
+// pieces follow each other. Some rules a device would have to capture anew
+// whenever a gradient lies elsewhere.
 bool LentUpdates::can_step_whole(const PlacedBatch& batch) const {
-  return rank_.is_immediate && rank_.wire() == DType::kFp32 &&
-         std::ranges::all_of(batch.members, [&](const OwnedMatrix& one) {
-           return std::ranges::all_of(one.pieces, [&](const PlacedPiece& p) {
+  if (rank_.wire() != DType::kFp32) return false;
+  const bool moves = rank_.rules[index(batch.group)]->lets_gradients_move();
+  return std::ranges::all_of(batch.members, [&](const OwnedMatrix& one) {
+    return (rank_.is_immediate || (moves && one.pieces.size() == 1)) &&
+           std::ranges::all_of(one.pieces, [&](const PlacedPiece& p) {
              return has_all_columns(p, batch.dims[1]);
            });
-         });
+  });
 }
 
 void LentUpdates::step_whole(Engine& engine, const PlacedBatch& batch,
-                             int64_t begin, int64_t end) const {
-  Arena& arena = engine.arena();
-  const Arena::Scope scope(arena);
-  int64_t num_pieces = 0;
+                             int64_t begin, int64_t end) {
+  const Arena::Scope scope(engine.arena());
+  Room& room = room_of(engine);
+  room.clear();
   for (int64_t i = begin; i < end; ++i)
-    num_pieces += std::ssize(batch.members[index(i)].pieces);
-  auto* shards = arena.take_array<Shard>(num_pieces);
-  auto* states = arena.take_array<Run>(num_pieces *
-                                       static_cast<int64_t>(kMostShardStates));
-  Shard* next = shards;
-  int32_t t = 0;
-  for (int64_t i = begin; i < end; ++i)
-    for (const PlacedPiece& p : batch.members[index(i)].pieces) {
-      t = rank_.tensor_of(p.matrix);
-      new (next) Shard(rank_.shard(t, batch.dims, p.at, p.elements(), states));
-      next->grad = wide_gradient(engine, t, p.at, p.elements());
-      ++next;
-      states += kMostShardStates;
-    }
-  constexpr size_t kMostOwned = 32;
-  Run owned[kMostOwned];
-  CANZONA_CHECK(batch.states.size() <= kMostOwned, batch.states.size(),
-                " states of an owner");
+    for (const PlacedPiece& p : batch.members[index(i)].pieces)
+      add_shard(room, rank_.tensor_of(p.matrix), batch.dims, p.at,
+                p.elements());
+  engine.widen(room.widened);
+  OwnedStates owned;
   owned_states(batch, begin, owned);
-  rank_.rules[index(batch.group)]->step_whole(
-      engine, rank_.step_of(t),
-      {.dims = batch.dims,
-       .shards = {shards, index(num_pieces)},
-       .owned = {owned, batch.states.size()},
-       .phase = batch.phase});
+  const int32_t t = rank_.tensor_of(batch.members[index(begin)].matrix);
+  const Step step = rank_.step_of(t);
+  const WholeTensors tensors{.dims = batch.dims,
+                             .shards = room.shards,
+                             .owned = {owned, batch.states.size()},
+                             .phase = batch.phase};
+  rank_.repeated([&] {
+    rank_.rules[index(batch.group)]->step_whole(engine, step, tensors);
+  });
 }
 
 void LentUpdates::step_by_stages(Engine& engine, const PlacedBatch& batch,
@@ -457,34 +493,30 @@ void LentUpdates::update_chunk(Engine& engine, const Chunk& chunk) const {
 // converted fit into scratch.
 void LentUpdates::update_together(const std::vector<ElementTensor>& tensors) {
   Engine& engine = rank_.engine;
-  shards_.reserve(tensors.size());
-  states_.resize(std::max(states_.size(), tensors.size() * kMostShardStates));
+  Room& room = room_of(engine);
   size_t next = 0;
   while (next < tensors.size()) {
-    if (!rank_.has_gradient(tensors[next].tensor)) {
+    const int32_t first = tensors[next].tensor;
+    if (!rank_.has_gradient(first)) {
       ++next;
       continue;
     }
     const Arena::Scope scope(engine.arena());
-    const int32_t first = tensors[next].tensor;
     int64_t converted = 0;
-    shards_.clear();
+    room.clear();
     for (; next < tensors.size(); ++next) {
       const auto [t, count, at] = tensors[next];
       if (!rank_.has_gradient(t)) continue;
-      const bool narrow = rank_.gradients[index(t)].dtype == DType::kBf16;
       const bool joins = rank_.tensor(t).group == rank_.tensor(first).group &&
                          rank_.steps[index(t)] == rank_.steps[index(first)];
-      if (!joins || (narrow && converted > rank_.chunk())) break;
-      converted += narrow ? count : 0;
-      Run* states = states_.data() + shards_.size() * kMostShardStates;
-      shards_.push_back(
-          rank_.shard(t, rank_.tensor(first).shape, 0, count, states));
-      shards_.back().grad = wide_gradient(engine, t, 0, count);
+      if (!joins || converted > rank_.chunk()) break;
+      add_shard(room, t, rank_.tensor(first).shape, 0, count);
+      if (rank_.gradients[index(t)].dtype == DType::kBf16) converted += count;
     }
+    engine.widen(room.widened);
     rank_.rule_of(first).step_whole(
         engine, rank_.step_of(first),
-        {.dims = rank_.tensor(first).shape, .shards = shards_});
+        {.dims = rank_.tensor(first).shape, .shards = room.shards});
   }
 }
 

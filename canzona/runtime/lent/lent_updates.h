@@ -27,8 +27,23 @@ class LentUpdates {
     int64_t count = 0;
   };
   using Order = std::vector<int32_t>;  // of batches: most work first
+  // Shards of one call, by lane.
+  struct Room {
+    Engine* engine = nullptr;
+    std::vector<Shard> shards;
+    std::vector<Run> states;  // kMostShardStates each
+    std::vector<Engine::Widened> widened;
+
+    void reserve(size_t most);
+    void clear();
+  };
 
   Order by_work(const std::vector<PlacedBatch>& batches) const;
+  void make_rooms();
+  Room& room_of(const Engine& engine);
+  // Adds a shard whose gradient, if it is bf16, will be widened into scratch.
+  void add_shard(Room& room, int32_t t, const Dims& whole, int64_t at,
+                 int64_t count) const;
 
   ConstRun wide_gradient(Engine& engine, int32_t t, int64_t at,
                          int64_t count) const;
@@ -39,7 +54,9 @@ class LentUpdates {
   template <class Work>
   void for_each_part(const PlacedBatch& batch, const Work& work) const;
   // The states at the owner from member `begin` on.
-  void owned_states(const PlacedBatch& batch, int64_t begin, Run* states) const;
+  using OwnedStates = Run[32];
+  void owned_states(const PlacedBatch& batch, int64_t begin,
+                    OwnedStates& states) const;
   void transform_matrices(Engine& engine, const PlacedBatch& batch,
                           int64_t begin, int64_t end) const;
   // The rule's transform on fields that were put together.
@@ -49,7 +66,7 @@ class LentUpdates {
 
   bool can_step_whole(const PlacedBatch& batch) const;
   void step_whole(Engine& engine, const PlacedBatch& batch, int64_t begin,
-                  int64_t end) const;
+                  int64_t end);
   void step_by_stages(Engine& engine, const PlacedBatch& batch, int64_t begin,
                       int64_t end) const;
   void prepare_local(Engine& engine, const PlacedPiece& piece,
@@ -67,8 +84,7 @@ class LentUpdates {
   Order local_order_;
   std::vector<Chunk> chunks_;               // of elements
   std::vector<std::vector<Chunk>> shared_;  // by round
-  std::vector<Shard> shards_;               // of one call
-  std::vector<Run> states_;
+  std::vector<Room> rooms_;
 };
 
 }  // namespace canzona

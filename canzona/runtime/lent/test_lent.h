@@ -143,8 +143,9 @@ class LentDriver {
   Engine& engine() { return *engine_; }
   const LentMemory& memory() const { return lent_; }
 
-  // Uploads the gradients of a step, elsewhere than those of the step before.
-  void make_gradients(int64_t step) {
+  // Uploads the gradients of a step, elsewhere than those of the step before;
+  // or uses those that were uploaded there two steps earlier.
+  void make_gradients(int64_t step, bool uploads = true) {
     gradients_.assign(plan_.tensors.size(), {});
     numbers_.assign(plan_.tensors.size(), 0);
     for (int32_t t = 0; t < std::ssize(plan_.tensors); ++t) {
@@ -156,10 +157,13 @@ class LentDriver {
       gradients_[index(t)] = {
           places_[index(t)][index(step % 2)],
           trial_.bf16_gradients ? DType::kBf16 : DType::kFp32};
-      upload_gradient(t, step);
+      if (uploads) upload_gradient(t, step);
     }
-    engine_->synchronize();
+    if (uploads) synchronize();
   }
+
+  // Waits of this driver for the engine.
+  int64_t num_waits() const { return num_waits_; }
 
   void run(double rate) {
     const std::vector<double> rates(plan_.groups.size(), rate);
@@ -298,8 +302,14 @@ class LentDriver {
     upload(gradients_[index(t)].data, narrow);
   }
 
-  void reduce(Reduction reduction, int64_t first, int64_t count) {
+  void synchronize() {
+    ++num_waits_;
     engine_->synchronize();
+  }
+
+  void reduce(Reduction reduction, int64_t first, int64_t count) {
+    if (world_.size() == 1) return;
+    synchronize();
     all_->all_reduce(reduction,
                      {reinterpret_cast<std::byte*>(lent_.numbers + first),
                       index(count * 8)});
@@ -307,7 +317,7 @@ class LentDriver {
 
   // Ends before it returns, which is no later than anybody waits for it.
   void carry_out(const PlacedAction& a) {
-    engine_->synchronize();
+    synchronize();
     const int64_t size = plan_.options.wire == WireDtype::kBf16 ? 2 : 4;
     Communicator& group = *groups_[index(a.group)];
     if (a.kind == PlacedAction::Kind::kBroadcast) {
@@ -386,6 +396,7 @@ class LentDriver {
   std::vector<std::vector<std::byte*>> places_;  // of gradients, by tensor
   std::vector<LentGradient> gradients_;
   std::vector<int64_t> numbers_, missed_;
+  int64_t num_waits_ = 0;
 };
 
 inline LentResult run_lent(const LentTrial& trial) {

@@ -99,6 +99,17 @@ Real* const* device_places(CudaEngine& engine,
   return engine.table(places);
 }
 
+// The same where they may begin elsewhere at each repetition.
+template <class Real, class Byte>
+Real* const* moving_places(CudaEngine& engine,
+                           const BasicMatrices<Byte>& matrices) {
+  std::vector<Real*> places;
+  places.reserve(static_cast<size_t>(matrices.count));
+  for (int64_t i = 0; i < matrices.count; ++i)
+    places.push_back(reinterpret_cast<Real*>(matrices.at(i).data));
+  return engine.moving_table(std::span<Real* const>(places));
+}
+
 // x = the load, divided by its norm, in numbers of `dtype`.
 void load_operand(CudaEngine& engine, const Operand& x,
                   const StoredShape& shape, DType dtype, const Load& load,

@@ -10,7 +10,7 @@ BlendSource<Real> source_of(CudaEngine& engine, const Load& load) {
   BlendSource<Real> source;
   source.elements = load.source.elements();
   source.count = load.source.count;
-  source.grads = device_places<const Real>(engine, load.source);
+  source.grads = moving_places<const Real>(engine, load.source);
   if (load.momentum.data == nullptr) return source;
   source.momenta = device_places<Real>(engine, load.momentum);
   source.blend =

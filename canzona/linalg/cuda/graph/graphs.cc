@@ -116,6 +116,8 @@ int64_t round_up(int64_t bytes) {
 }  // namespace
 
 Ring::~Ring() {
+  for (cudaEvent_t event : issued_)
+    if (event != nullptr) cudaEventDestroy(event);
   for (const Memory& memory : memories_) {
     cudaFreeHost(memory.host);
     cudaFree(memory.device);
@@ -142,19 +144,31 @@ const std::byte* Ring::put_on_device(std::span<const std::byte> bytes,
   return to;
 }
 
-// A call may put several times before it launches; a quarter of the ring
-// leaves room for that.
+// A call may put several times before it launches: all of it fits into a part.
 int64_t Ring::take(int64_t bytes, cudaStream_t stream) {
+  constexpr int64_t kPutsOfACall = 8;
   const int64_t size = std::max(round_up(bytes), kRingAlignment);
   if (memories_.empty()) add(kSize);
-  if (size > memories_.back().size / 4) add(size * 8);
-  if (used_ + size > memories_.back().size) {
-    check_cuda(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    used_ = 0;
-  }
+  if (size * kPutsOfACall * kParts > memories_.back().size)
+    add(2 * size * kPutsOfACall * kParts);
+  const int64_t part = memories_.back().size / kParts;
+  if (used_ + size > (part_ + 1) * part) enter_next_part(stream);
   const int64_t offset = used_;
   used_ += size;
   return offset;
+}
+
+// Launches that read the part before this one have been issued when the next
+// one is entered, though not when this one was.
+void Ring::enter_next_part(cudaStream_t stream) {
+  const auto at = [this](int part) -> cudaEvent_t {
+    return issued_[static_cast<size_t>((part + kParts) % kParts)];
+  };
+  check_cuda(cudaEventRecord(at(part_ - 1), stream), "cudaEventRecord");
+  part_ = (part_ + 1) % kParts;
+  if (cudaEventQuery(at(part_)) == cudaErrorNotReady)
+    check_cuda(cudaEventSynchronize(at(part_)), "cudaEventSynchronize");
+  used_ = part_ * (memories_.back().size / kParts);
 }
 
 void Ring::add(int64_t size) {
@@ -171,6 +185,12 @@ void Ring::add(int64_t size) {
   memory.device = static_cast<std::byte*>(place);
   memories_.push_back(memory);
   used_ = 0;
+  part_ = 0;
+  for (cudaEvent_t& event : issued_) {
+    if (event != nullptr) cudaEventDestroy(event);
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+               "cudaEventCreateWithFlags");
+  }
 }
 
 void Signature::add(std::string_view text) {

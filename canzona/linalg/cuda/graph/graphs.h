@@ -75,9 +75,10 @@ class Graphs {
 //   const std::byte* scalars = ring.put(bytes, stream);
 //   kernel<<<…, stream>>>(scalars);
 //
-// An entry stays valid for the launches that follow it at once. When the ring
-// is full it waits for the stream and begins again. One thread at a time, one
-// stream.
+// An entry stays valid for the launches that follow it at once. The ring has
+// parts, each of which is used again when the device has done what was issued
+// with it; only a caller who is a whole ring ahead waits. One thread at a time,
+// one stream.
 class Ring {
  public:
   Ring() = default;
@@ -98,13 +99,20 @@ class Ring {
     int64_t size = 0;
   };
 
+  static constexpr int kParts = 8;
+
   // The offset of so many bytes in the memory in use, the last one.
   int64_t take(int64_t bytes, cudaStream_t stream);
   void add(int64_t size);
+  void enter_next_part(cudaStream_t stream);
 
   // Older ones are smaller, and kept: launches under way may read them.
   std::vector<Memory> memories_;
   int64_t used_ = 0;
+  int part_ = 0;
+  // By part of the memory in use: what was issued with it. Reached if it was
+  // never recorded.
+  std::array<cudaEvent_t, kParts> issued_ = {};
 };
 
 }  // namespace canzona

@@ -105,8 +105,10 @@ void Recording::if_zero(CudaEngine& engine, const int32_t* flag,
   note("end", engine);
 }
 
+// Not on the engine's stream, which may be one that nobody can capture (the
+// default stream) or that a caller goes on with.
 cudaGraph_t Recording::capture(const std::function<void()>& work) {
-  const cudaStream_t stream = origin_.own_stream_;
+  const cudaStream_t stream = new_stream();
   check_cuda(cudaStreamBeginCapture(stream, kMode), "cudaStreamBeginCapture");
   bodies_.push_back({{&origin_, stream}});
   return run_body(stream, work);

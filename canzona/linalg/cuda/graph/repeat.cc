@@ -91,6 +91,19 @@ void CudaEngine::if_zero(const int32_t* flag,
   if (results(flag, 1)[0] == 0) work();
 }
 
+void CudaEngine::guard(const int32_t* flag, const std::function<void()>& work) {
+  if (recording_ != nullptr) return if_zero(flag, work);
+  CANZONA_CHECK(skip_ == nullptr, "a guard inside another");
+  skip_ = flag;
+  try {
+    work();
+  } catch (...) {
+    skip_ = nullptr;
+    throw;
+  }
+  skip_ = nullptr;
+}
+
 Profile::~Profile() {
   for (const Mark& mark : marks_) cudaEventDestroy(mark.event);
 }

@@ -1,0 +1,165 @@
+// Steps on lent memory of a GPU, which ranks that are threads share.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "canzona/linalg/cuda/test_cuda_calls.h"
+#include "canzona/linalg/cuda_device.h"
+#include "canzona/plan/placed/test_placed.h"
+#include "canzona/runtime/engine_wire_ops.h"
+#include "canzona/runtime/lent/lent_step.h"
+#include "canzona/runtime/lent/test_lent.h"
+
+namespace canzona::lent_step_cuda_test {
+namespace {
+
+PlacedPlan gpu_plan(const std::string& rule, const MeshAxes& axes,
+                    WireDtype wire, bool share = false) {
+  PlacedRequest request = placed_request(rule,
+                                         {{"a", {96, 64}},
+                                          {"norm", {100}},
+                                          {"b", {64, 96}},
+                                          {"primes", {37, 23}},
+                                          {"row", {1, 9}},
+                                          {"stack", {3, 24, 16}},
+                                          {"c", {96, 64}},
+                                          {"bias", {7}}},
+                                         axes);
+  for (PlacedGroup& group : request.groups)
+    if (group.options.contains("device")) group.options["device"] = "cuda";
+  request.options.wire = wire;
+  request.options.share_states = share;
+  return plan_by_lot(request, 11);
+}
+
+class CudaLentStep : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (!find_cuda_device(&why)) GTEST_SKIP() << why;
+    ops_ = std::make_unique<EngineWireOps>(memory_ops("cuda"));
+  }
+  LentTrial on_gpu(PlacedPlan plan) const {
+    LentTrial trial{.plan = std::move(plan)};
+    trial.make_engine = [] { return make_cuda_engine(); };
+    trial.ops = ops_.get();
+    return trial;
+  }
+
+ private:
+  std::unique_ptr<EngineWireOps> ops_;
+};
+
+TEST_F(CudaLentStep, HasOneResultPerWireOnEveryLayout) {
+  const std::vector<std::pair<MeshAxes, bool>> layouts = {
+      {{}, false},
+      {{{kReplicas, 2}}, false},
+      {{{kReplicas, 3}}, true},
+      {{{0, 2}}, false},
+      {{{0, 4}}, false},
+      {{{-1, 3}}, false},
+      {{{kReplicas, 2}, {0, 2}}, false},
+      {{{0, 2}, {-1, 2}}, false}};
+  for (const std::string rule : {"muon", "soap", "shampoo", "adamw"})
+    for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16})
+      for (const bool bf16_gradients : {false, true}) {
+        LentResult expected;
+        for (const auto& [axes, share] : layouts) {
+          LentTrial trial = on_gpu(gpu_plan(rule, axes, wire, share));
+          for (PlacedMatrix& matrix : trial.plan.matrices) matrix.phase = 0;
+          trial.bf16_gradients = bf16_gradients;
+          trial.clip = 3;
+          const LentResult result = run_lent(trial);
+          if (expected.values.empty()) expected = result;
+          EXPECT_EQ(difference(result, expected), "")
+              << rule << " on " << trial.plan.world << " ranks";
+        }
+      }
+}
+
+TEST_F(CudaLentStep, SkipsWhatIsNotFinite) {
+  LentTrial trial = on_gpu(gpu_plan("muon", {{0, 2}}, WireDtype::kFp32));
+  trial.steps = 3;
+  const LentResult before = run_lent(trial);
+  trial.steps = 4;
+  trial.bad = [](int32_t tensor, int64_t step) -> std::optional<float> {
+    if (step == 4 && tensor >= 2)
+      return std::numeric_limits<float>::quiet_NaN();
+    return {};
+  };
+  const LentResult after = run_lent(trial);
+  EXPECT_EQ(difference(after, before), "");
+  EXPECT_TRUE(after.outcomes[3].skipped);
+  EXPECT_EQ(after.outcomes[3].nonfinite_tensor, 2);
+}
+
+// Gradients lie elsewhere at every step; a single rank needs no collectives, so
+// that all calls are the step's.
+TEST_F(CudaLentStep, WaitsForNothingAndCapturesNothingAfterTheThirdStep) {
+  for (const std::string rule : {"muon", "adamw"})
+    for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16})
+      for (const bool bf16_gradients : {false, true})
+        for (const bool in_rounds : {false, true}) {
+          LentTrial trial = on_gpu(gpu_plan(rule, {}, wire));
+          if (in_rounds && rule == "muon") {
+            for (PlacedMatrix& matrix : trial.plan.matrices) matrix.round = 0;
+            trial.plan.classes[0].num_rounds = 1;
+          }
+          trial.bf16_gradients = bf16_gradients;
+          trial.clip = 1;
+          run_ranks(1, [&](Communicator& world) {
+            LentDriver driver(trial, world);
+            for (int64_t step = 1; step <= 3; ++step) {
+              driver.make_gradients(step);
+              driver.run(0.1);
+            }
+            driver.engine().synchronize();
+            forget_cuda_calls();
+            for (int64_t step = 4; step <= 8; ++step) {
+              driver.make_gradients(step, false);
+              driver.run(0.1);
+            }
+            EXPECT_EQ(cuda_calls(), "")
+                << rule << (in_rounds ? ", in rounds" : "");
+          });
+        }
+}
+
+// Memory that counts what is out.
+class CountingMemory final : public Memory {
+ public:
+  std::byte* allocate(int64_t bytes) override {
+    void* memory = nullptr;
+    if (cudaMalloc(&memory, static_cast<size_t>(bytes)) != cudaSuccess)
+      throw std::bad_alloc();
+    ++num_out;
+    ++num_taken;
+    return static_cast<std::byte*>(memory);
+  }
+  void release(std::byte* memory) override {
+    --num_out;
+    cudaFree(memory);
+  }
+  int64_t num_out = 0, num_taken = 0;
+};
+
+TEST_F(CudaLentStep, WorksOnStreamsAndScratchOfTheCaller) {
+  LentTrial trial = on_gpu(gpu_plan("muon", {}, WireDtype::kFp32));
+  const LentResult expected = run_lent(trial);
+  cudaStream_t own = nullptr;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking),
+            cudaSuccess);
+  CountingMemory memory;
+  for (void* stream :
+       {static_cast<void*>(own), static_cast<void*>(cudaStreamLegacy)}) {
+    trial.make_engine = [&] { return make_cuda_engine(0, stream, &memory); };
+    EXPECT_EQ(difference(run_lent(trial), expected), "");
+    EXPECT_GT(memory.num_taken, 0);
+    EXPECT_EQ(memory.num_out, 0);
+  }
+  cudaStreamDestroy(own);
+}
+
+}  // namespace
+}  // namespace canzona::lent_step_cuda_test
