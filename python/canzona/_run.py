@@ -80,11 +80,12 @@ class Run:
         self._broken = ""
         self._tensors = setup.layout.mine  # by parameter
         self._gradients = Gradients(self.names, self.layout, self.device)
-        self._stream = (
-            torch.cuda.current_stream(self.device)
-            if self.device.type == "cuda"
-            else None
-        )
+        # The default stream has no handle that the library could issue to.
+        self._stream = None
+        if self.device.type == "cuda":
+            self._stream = torch.cuda.current_stream(self.device)
+            if self._stream.cuda_stream == 0:
+                self._stream = torch.cuda.Stream(self.device)
         self._step = self._new_step()
         self._make_memory(parameters)
         self._make_groups()
