@@ -1,5 +1,7 @@
 #include "canzona/c/device.h"
 
+#include <cstdint>
+
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
@@ -18,8 +20,10 @@ NamedDevice read_device(std::string_view name) {
 
 std::unique_ptr<Engine> cuda_engine_of(const NamedDevice& device, void* stream,
                                        Memory* scratch) {
-  static_cast<void>(scratch);
-  return make_cuda_engine(device.number, stream);
+  // A caller's default stream is NULL; cudaStreamLegacy is its other name.
+  void* const legacy = reinterpret_cast<void*>(uintptr_t{1});
+  return make_cuda_engine(device.number, stream == nullptr ? legacy : stream,
+                          scratch);
 }
 
 std::unique_ptr<Engine> engine_of(std::string_view device) {
