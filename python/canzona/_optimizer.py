@@ -29,6 +29,7 @@ from ._layout import (
     local,
     spread,
 )
+from ._library import load
 from ._placed import PlacedPlan
 from ._request import make_request, settled_precision
 from ._routing import ELEMENTS, FROZEN, Route
@@ -307,6 +308,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
                 )
             },
         )
+        about["version"] = load("cpu").version()
         about["rates"] = [float(g["lr"]) for g in self.param_groups]
         about["splits"] = [self._routes[n].splits for n in names]
         about["in_group"] = [len(g["params"]) for g in self.param_groups]
@@ -570,9 +572,11 @@ def _one_of(name: str, value: Any, words: Sequence[str]) -> None:
 
 
 def _ranks_of(replicas: Any) -> tuple[int, ...]:
-    """Global ranks of a process group, or as they are given."""
+    """Global ranks of a process group or mesh, or as they are given."""
     if replicas is None:
         return ()
+    if hasattr(replicas, "get_group"):
+        replicas = replicas.mesh.flatten().tolist()
     if isinstance(replicas, Iterable):
         return tuple(sorted(int(r) for r in replicas))
     return tuple(dist.get_process_group_ranks(replicas))

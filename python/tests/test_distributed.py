@@ -385,7 +385,7 @@ def broken(when):
 
 
 def test_a_rank_that_dies_ends_the_optimizer():
-    answers = run_ranks(2, broken, 3, timeout=60)
+    answers = run_ranks(2, broken, 3)
     assert answers[1][:2] == ("error", "Died")
     (_, first), (kind, second) = answers[0][1]
     assert first.startswith("optimizer step, look at gradients:")
