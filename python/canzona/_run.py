@@ -365,7 +365,8 @@ class Run:
         numbers, seen = self._told
         numbers.copy_(self._numbers, non_blocking=True)
         seen.record()
-        self._pending = (numbers, seen, found)
+        # Which gradients were there; themselves they are the caller's to free.
+        self._pending = (numbers, seen, [g is not None for g in found])
 
     def _take_part_and_raise(self, error: UsageError) -> None:
         """Other ranks of GPUs do not wait to hear of this one's error: they
@@ -524,7 +525,7 @@ class Run:
         Waits for that step's look at gradients alone, long since over."""
         if self._pending is None:
             return
-        (numbers, seen, found), self._pending = self._pending, None
+        (numbers, seen, there), self._pending = self._pending, None
         seen.synchronize()
         largest, hashed, negative, fault = numbers[_LOOK].tolist()
         if largest < _INFINITY and hashed == -negative and not fault > 0:
@@ -532,20 +533,20 @@ class Run:
         outcome = self._step.outcome()
         if outcome.skipped:
             self.skipped += 1
-            for i, g in enumerate(found):
-                self.counts[i] -= g is not None
+            for i, was in enumerate(there):
+                self.counts[i] -= was
             self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
         if fault > 0 or outcome.unlike:
-            self._raise_unlike_later(found, fault > 0)
+            self._raise_unlike_later(there, fault > 0)
         if self.setup.nonfinite == "raise":
             self._raise_nonfinite(outcome.nonfinite_tensor)
 
-    def _raise_unlike_later(self, found: Any, fault: bool) -> None:
+    def _raise_unlike_later(self, there: Sequence[bool], fault: bool) -> None:
         if fault:
             raise UsageError("in the last step a gradient on another rank was "
                              "of the wrong kind, which that rank has told; "
                              "nothing was changed")
-        missing = [n for n, g in zip(self.names, found) if g is None]
+        missing = [n for n, was in zip(self.names, there) if not was]
         raise UsageError(
             "in the last step ranks had gradients of different parameters; "
             f"this rank had none of {missing[:3] or 'no parameter'}; nothing "

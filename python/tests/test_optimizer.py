@@ -5,6 +5,7 @@ import gc
 import os
 import pickle
 import threading
+import weakref
 
 import pytest
 import torch
@@ -347,6 +348,19 @@ def test_bf16_weights_that_were_replaced_are_taken_over():
         model[0].weight.fill_(0.5)
     optimizer.step()
     assert (model[0].weight - 0.5).abs().max() < 0.01
+
+
+def test_gradients_are_not_kept_for_a_look_at_the_last_step():
+    model = net()
+    run = canzona.Muon(model)._built()
+    event = type("Event", (), {"record": lambda self: None})()
+    run._told = torch.zeros(16, dtype=torch.int64), event  # as on a GPU
+    gradient = torch.zeros(16, 8)
+    kept = weakref.ref(gradient)
+    run._remember([gradient, None])
+    del gradient
+    assert kept() is None
+    assert run._pending[2] == [True, False]
 
 
 def test_added_groups():
