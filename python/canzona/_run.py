@@ -37,6 +37,19 @@ _HUGE = 2**62
 _INFINITY = 0x7F800000
 
 
+def _kind(tensor: torch.Tensor) -> str:
+    """All that the library relies on but the address, in words."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    dense = "" if tensor.is_contiguous() else ", not contiguous"
+    return f"{list(tensor.shape)} {dtype} on {tensor.device}{dense}"
+
+
+def _version(parameter: torch.Tensor) -> int:
+    """Grows whenever torch writes to a parameter, or to this rank's part."""
+    part = local(parameter)
+    return parameter._version + (0 if part is parameter else part._version)
+
+
 @dataclass
 class State:
     """A state of a tensor on this rank, in the library's memory."""
@@ -79,6 +92,7 @@ class Run:
         self._pid = os.getpid()
         self._broken = ""
         self._tensors = setup.layout.mine  # by parameter
+        self._kinds = [_kind(local(p)) for p in parameters]
         self._stream = (torch.cuda.current_stream(self.device)
                         if self.device.type == "cuda" else None)
         self._step = self._new_step()
@@ -217,11 +231,7 @@ class Run:
         addresses = [local(p).data_ptr() for p in parameters]
         if addresses == self._addresses:
             return
-        for name, p in zip(self.names, parameters):
-            if local(p).device != self.device:
-                raise UsageError(f"parameter {name}: is on {local(p).device} "
-                                 f"now, but was on {self.device} when layouts "
-                                 "were read; make the optimizer anew")
+        self._check_kinds(parameters)
         weights = [0] * len(self.layout.tensors)
         masters = [0] * len(self.layout.tensors)
         for tensor, address, master in zip(self._tensors, addresses,
@@ -232,12 +242,23 @@ class Run:
                         [m.data_ptr() for m in self._memories],
                         self._slots.data_ptr(), self._numbers.data_ptr())
         self._addresses = addresses
+        self._versions = []  # whoever moved weights may have changed them
+
+    def _check_kinds(self, parameters: Sequence[torch.Tensor]) -> None:
+        """UsageError if a parameter is another than when layouts were read."""
+        for name, p, kind in zip(self.names, parameters, self._kinds):
+            now = _kind(local(p))
+            if now != kind:
+                raise UsageError(
+                    f"parameter {name}: is {now} now, but was {kind} when "
+                    "layouts were read; make the optimizer anew and load the "
+                    "old one's state_dict()")
 
     def refresh_masters(self, parameters: Sequence[torch.Tensor]) -> None:
         """Takes over weights that somebody else has written.
 
         A master whose rounding is still the weight keeps its fraction."""
-        versions = [p._version for p in parameters]
+        versions = [_version(p) for p in parameters]
         if versions == self._versions:
             return
         for p, master in zip(parameters, self.masters):
@@ -254,14 +275,22 @@ class Run:
         self._check_usable()
         self._tell_of_last()
         with self._on_stream():
-            self.bind(parameters)
-            self.refresh_masters(parameters)
-            found = self._gradients(parameters)
+            found = self._prepared(parameters)
             if isinstance(found, UsageError) and self._stream is not None:
                 self._take_part_and_raise(found)
             if self._start(found, rates):
                 self._carry_out()
                 self._finish(parameters, found)
+
+    def _prepared(self, parameters: Sequence[torch.Tensor],
+                  ) -> list[torch.Tensor | None] | UsageError:
+        """This rank's gradients, once weights are bound; or what is wrong."""
+        try:
+            self.bind(parameters)
+        except UsageError as error:
+            return error
+        self.refresh_masters(parameters)
+        return self._gradients(parameters)
 
     def _check_usable(self) -> None:
         if self._broken:
@@ -517,7 +546,7 @@ class Run:
         else:
             self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
         torch.autograd.graph.increment_version(moved)
-        self._versions = [p._version for p in parameters]
+        self._versions = [_version(p) for p in parameters]
 
     def _tell_of_last(self) -> None:
         """On a GPU: what became of the last step.

@@ -350,6 +350,41 @@ def test_bf16_weights_that_were_replaced_are_taken_over():
     assert (model[0].weight - 0.5).abs().max() < 0.01
 
 
+def test_bf16_weights_that_lie_elsewhere_are_taken_over():
+    model = net(dtype=torch.bfloat16)
+    optimizer = canzona.Muon(model, lr=1e-4)
+    backward(model)
+    optimizer.step()
+    model[0].weight.data = torch.full_like(model[0].weight, 0.5)
+    optimizer.step()
+    assert (model[0].weight - 0.5).abs().max() < 0.01
+
+
+@pytest.mark.parametrize("change, words", [
+    (lambda w: w.bfloat16(), "is [16, 8] bfloat16 on cpu now, but was "
+                             "[16, 8] float32"),
+    (lambda w: w[:2].clone(), "is [2, 8] float32"),
+    (lambda w: w.t().contiguous().t(), "not contiguous now"),
+])
+def test_parameters_that_became_others_are_refused(change, words):
+    model = net()
+    optimizer = canzona.Muon(model)
+    backward(model)
+    optimizer.step()
+    weight = model[0].weight
+    kept = weight.data
+    weight.grad, weight.data = None, change(kept)
+    weight.grad = torch.ones_like(weight)
+    before = values(model)
+    with pytest.raises(canzona.UsageError) as error:
+        optimizer.step()
+    assert "parameter 0.weight: " in str(error.value)
+    assert words in str(error.value)
+    assert same(before, values(model))
+    weight.grad, weight.data = None, kept.clone()
+    optimizer.step()
+
+
 def test_gradients_are_not_kept_for_a_look_at_the_last_step():
     model = net()
     run = canzona.Muon(model)._built()
