@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
 
@@ -35,6 +37,25 @@ _NONE = -(2**63)
 _HUGE = 2**62
 # Bits of infinity; what is above is the code of a tensor with such a number.
 _INFINITY = 0x7F800000
+
+
+_naming = threading.Lock()
+
+
+@contextlib.contextmanager
+def _named_group(name: str) -> Iterator[None]:
+    """Gives a name to the process group that is made meanwhile.
+
+    torch names a group of some ranks after the number of groups that the
+    process is in; ranks for which that differs would wait for each other."""
+    c10d = dist.distributed_c10d
+    with _naming:
+        usual = c10d._process_group_name
+        c10d._process_group_name = lambda *_, **__: name
+        try:
+            yield
+        finally:
+            c10d._process_group_name = usual
 
 
 def _kind(tensor: torch.Tensor) -> str:
@@ -180,9 +201,10 @@ class Run:
         members = tuple(self.layout.ranks[r] for r in ranks)
         made = self.setup.groups
         if members not in made:
-            made[members] = dist.new_group(
-                list(members), use_local_synchronization=True,
-                group_desc="canzona")
+            with _named_group(f"canzona{self.layout.serial}_{members}"):
+                made[members] = dist.new_group(
+                    list(members), use_local_synchronization=True,
+                    group_desc="canzona")
         return made[members]
 
     def _compile(self, number: int, action: dict[str, Any],
