@@ -209,6 +209,8 @@ class MatrixOptimizer(torch.optim.Optimizer):
         return [n for g in self.param_groups for n in g["param_names"]]
 
     def _built(self) -> Run:
+        if self._run is not None and not self._state:
+            self._forget()  # somebody has cleared `state`, to begin anew
         if self._run is None:
             kept, self._state = self._state, defaultdict(dict)
             try:

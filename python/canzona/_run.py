@@ -79,7 +79,17 @@ class State:
     tensor: int  # of the request
     matrix: int  # number of the tensor's matrix; -1: lies like the weights
     value: torch.Tensor  # a view of the memory
+    initially: str  # what it begins with
     kept: list[tuple[int, int]] = field(default_factory=list)  # first, count
+
+    def reset(self) -> None:
+        """As before the first step."""
+        if self.initially == "identity":
+            self.value.copy_(torch.eye(
+                *self.value.shape[-2:], device=self.value.device
+            ).expand(self.value.shape))
+        else:
+            self.value.fill_(0 if self.initially == "zero" else 1)
 
 
 @dataclass
@@ -172,13 +182,11 @@ class Run:
             elements *= n
         memory = self._memories[state["memory"]]
         value = memory[state["at"]:state["at"] + elements].view(state["shape"])
-        if state["initially"] == "identity":
-            value.copy_(torch.eye(*value.shape[-2:], device=self.device)
-                        .expand(value.shape))
-        elif state["initially"] != "zero":
-            value.fill_(1)
-        return State(state["name"], tensor, self._matrix(tensor, state), value,
+        made = State(state["name"], tensor, self._matrix(tensor, state), value,
+                     state["initially"],
                      [tuple(e) for e in state.get("kept", ())])
+        made.reset()
+        return made
 
     def _matrix(self, tensor: int, state: dict[str, Any]) -> int:
         """Among the matrices of a tensor, whose stack and splits have some."""
@@ -614,6 +622,14 @@ class Run:
 
     def set_options(self, group: int, options: dict[str, str]) -> None:
         self._step.set_options(group, options)
+
+    def reset(self, parameters: set[int]) -> None:
+        """States of these parameters, as before the first step."""
+        for state in self.states:
+            if self.parameter_of(state.tensor) in parameters:
+                state.reset()
+        for i in parameters:
+            self.set_count(i, 0)
 
     def set_count(self, parameter: int, count: int) -> None:
         self.counts[parameter] = count

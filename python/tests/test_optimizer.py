@@ -6,6 +6,7 @@ import os
 import pickle
 import threading
 import weakref
+from collections import defaultdict
 
 import pytest
 import torch
@@ -681,6 +682,41 @@ def test_torchs_pair_of_optimizers_loads_into_one():
     for name, p in others:
         assert torch.equal(mine.state[p]["exp_avg"], adamw.state[p]["exp_avg"])
         assert mine.state[p]["step"] == 1
+
+
+@pytest.mark.parametrize("way", ["load", "assign", "clear"])
+@pytest.mark.parametrize("rule", sorted(KINDS))
+def test_states_that_are_thrown_away_begin_anew(rule, way):
+    runs = []
+    for used in (True, False):
+        model = net()
+        optimizer = KINDS[rule](model, lr=0.01)
+        fresh = copy.deepcopy(optimizer.state_dict())
+        if used:
+            backward(model, seed=7)
+            optimizer.step()
+            model.load_state_dict(net().state_dict())
+            if way == "load":
+                optimizer.load_state_dict(fresh)
+            elif way == "assign":
+                optimizer.state = defaultdict(dict)
+            else:
+                optimizer.state.clear()
+            optimizer.zero_grad()
+        for seed in range(3):
+            backward(model, seed)
+            optimizer.step()
+        runs.append(values(model) + [
+            v.clone() for p in model.parameters()
+            for v in optimizer.state[p].values()])
+    assert same(*runs)
+
+
+def test_loaded_rates_are_the_optimizers_own():
+    one, other = (canzona.Muon(net(), lr=torch.tensor(r)) for r in (0.1, 0.2))
+    other.load_state_dict(one.state_dict())
+    one.param_groups[0]["lr"].fill_(9.0)
+    assert other.param_groups[0]["lr"] == torch.tensor(0.1)
 
 
 def test_bad_state_dicts_change_nothing():
