@@ -66,6 +66,12 @@ class MatrixOptimizer(torch.optim.Optimizer):
         if clip_norm is not None and not float(clip_norm) > 0:
             raise UsageError(f"clip_norm={clip_norm}: expected a number above "
                              "0, or None")
+        for name, count in (("capacity_bytes", capacity_bytes),
+                            ("ranks_per_node", ranks_per_node),
+                            ("threads", threads)):
+            if count is not None and (int(count) != count or count < 1):
+                raise UsageError(f"{name}={count!r}: expected an integer from "
+                                 "1 on, or None")
         self._config = dict(
             wire=wire, share_states=bool(share_states), nonfinite=nonfinite,
             clip_norm=None if clip_norm is None else float(clip_norm),
@@ -244,7 +250,8 @@ class MatrixOptimizer(torch.optim.Optimizer):
                   for g in self.param_groups]
         about = dict(groups=groups, **{
             k: self._config[k] for k in ("wire", "share_states", "clip_norm",
-                                         "nonfinite", "capacity_bytes")})
+                                         "nonfinite", "capacity_bytes",
+                                         "ranks_per_node", "flatten")})
         about["rates"] = [float(g["lr"]) for g in self.param_groups]
         about["splits"] = [self._routes[n].splits for n in names]
         about["in_group"] = [len(g["params"]) for g in self.param_groups]

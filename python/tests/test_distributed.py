@@ -306,6 +306,11 @@ def other_options():
                         momentum=0.9 if dist.get_rank() else 0.95).plan
 
 
+def other_nodes():
+    return canzona.Muon(layouts.fresh(), replicas=dist.group.WORLD,
+                        ranks_per_node=1 + dist.get_rank()).plan
+
+
 def meta_on_one_rank():
     model = sharded()
     if dist.get_rank() == 1:
@@ -316,6 +321,7 @@ def meta_on_one_rank():
 @pytest.mark.parametrize("function, words", [
     (other_order, ["different models", "a.weight", "b.weight"]),
     (other_options, ["different options", "0.95", "0.9"]),
+    (other_nodes, ["different options", "ranks_per_node is 1 and 2"]),
     (meta_on_one_rank, ["meta device", "to_empty"]),
 ])
 def test_ranks_that_differ_are_refused_everywhere(function, words):
