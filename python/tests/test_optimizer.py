@@ -180,6 +180,23 @@ def backward_graph(model):
     return model(torch.randn(5, 8)).square().mean()
 
 
+@pytest.mark.parametrize("rule", sorted(KINDS))
+def test_parameters_without_elements_need_no_care(rule):
+    weight, rows, none, scalar, row = parameters = [
+        nn.Parameter(torch.ones(shape))
+        for shape in ((4, 4), (0, 4), (0,), (), (1, 5))]
+    optimizer = KINDS[rule](parameters, lr=0.01)
+    for p in parameters:
+        p.grad = torch.ones_like(p)
+    for _ in range(2):  # SOAP's first one fills its factors alone
+        optimizer.step()
+    for p in (weight, scalar, row):
+        assert (p != 1).all()
+    assert "parameter1  frozen   has no elements" in optimizer.routing
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.step()
+
+
 def test_a_parameter_without_gradient_is_left_alone():
     model, other = net(), net()
     a, b = canzona.Muon(model), canzona.Muon(other)
