@@ -81,6 +81,21 @@ def test_groups_by_pattern_and_by_list():
         ("muon", 0.1, 1e-7), ("adamw", 1e-3, 1e-3)]
 
 
+def test_a_groups_preset_and_a_patterns_rule_count():
+    model = net()
+    groups = canzona.Muon([
+        {"params": model[0].named_parameters(), "preset": "keller"},
+        {"params": [("w", model[2].weight)]}]).param_groups
+    assert [(g["preset"], g["lr"], g["weight_decay"]) for g in groups] == [
+        ("keller", 0.02, 0), ("keller", 0.02, 0), (None, 1e-3, 0.1)]
+    optimizer = canzona.Muon(net(), groups={"0.*": {"rule": "adamw"}})
+    assert [(g["rule"], g["param_names"]) for g in optimizer.param_groups] == [
+        ("muon", ["2.weight"]), ("adamw", ["2.bias"]),
+        ("adamw", ["0.weight", "0.bias"])]
+    with pytest.raises(canzona.UsageError, match="did you mean keller"):
+        canzona.Muon(net(), groups={"*.bias": {"preset": "kellr"}})
+
+
 @pytest.mark.parametrize("options, words", [
     ({"momentun": 0.9}, ["no option 'momentun'", "did you mean momentum"]),
     ({"preset": "kellr"}, ["preset 'kellr'", "did you mean keller"]),
