@@ -67,7 +67,7 @@ typedef struct {
 } canzona_allocator;
 
 /* `device` is "cpu" or "cuda:N". On a GPU all work is issued to `stream`
- * (cudaStream_t). `threads`: of a CPU, at most. */
+ * (cudaStream_t; NULL: the default stream). `threads`: of a CPU, at most. */
 CANZONA_API canzona_step* canzona_step_new(const canzona_plan* plan,
                                            int32_t rank, const char* device,
                                            void* stream, int32_t threads,

@@ -18,8 +18,7 @@ NamedDevice read_device(std::string_view name) {
 
 std::unique_ptr<Engine> cuda_engine_of(const NamedDevice& device, void* stream,
                                        Memory* scratch) {
-  static_cast<void>(scratch);
-  return make_cuda_engine(device.number, stream);
+  return make_cuda_engine(device.number, stream, scratch);
 }
 
 std::unique_ptr<Engine> engine_of(std::string_view device) {
