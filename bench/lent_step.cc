@@ -9,18 +9,20 @@
 //
 //   --rule NAME --threads N --shrink N --rounds N --bf16 --json
 //
-// Medians by the wall; every gradient is looked at on both sides. With --bf16
-// weights and gradients of the lent step are bf16, the optimizer's are fp32.
+// Medians, of CPU time with one thread, else by the wall; every gradient is
+// looked at on both sides. With --bf16 weights and gradients of the lent step
+// are bf16, the optimizer's are fp32.
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <vector>
 
 #include "bench/table.h"
+#include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/engine_memory.h"
+#include "canzona/measure/clock.h"
 #include "canzona/plan/placed/make_placed_plan.h"
 #include "canzona/rules/optimizer.h"
 #include "canzona/runtime/lent/lent_step.h"
@@ -77,7 +79,7 @@ std::vector<Dims> qwen_layers(int64_t shrink) {
 
 PlacedPlan plan_of(const LentBench& bench, WireDtype wire) {
   PlacedRequest request;
-  request.groups = {{bench.rule, {}}};
+  request.groups = {{bench.rule, with_device(bench.rule, {}, "cpu")}};
   request.options.wire = wire;
   for (const Dims& dims : qwen_layers(bench.shrink))
     request.tensors.push_back(
@@ -173,14 +175,6 @@ struct Alone {
   std::unique_ptr<Optimizer> optimizer;
 };
 
-template <class Work>
-double seconds_of(const Work& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin)
-      .count();
-}
-
 double median(std::vector<double> values) {
   std::ranges::sort(values);
   return values[values.size() / 2];
@@ -196,8 +190,9 @@ void run(const LentBench& bench) {
     Lender lender(bench, wire);
     std::vector<double> left, right;
     for (int64_t round = -2; round < bench.rounds; ++round) {
-      const double a = seconds_of([&] { alone.optimizer->step(1e-3); });
-      const double b = seconds_of([&] { lender.step(); });
+      const double a =
+          seconds_of(bench.threads, [&] { alone.optimizer->step(1e-3); });
+      const double b = seconds_of(bench.threads, [&] { lender.step(); });
       if (round < 0) continue;
       left.push_back(a);
       right.push_back(b);

@@ -1,7 +1,5 @@
 #include "canzona/c/device.h"
 
-#include <cstdint>
-
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
@@ -20,10 +18,7 @@ NamedDevice read_device(std::string_view name) {
 
 std::unique_ptr<Engine> cuda_engine_of(const NamedDevice& device, void* stream,
                                        Memory* scratch) {
-  // A caller's default stream is NULL; cudaStreamLegacy is its other name.
-  void* const legacy = reinterpret_cast<void*>(uintptr_t{1});
-  return make_cuda_engine(device.number, stream == nullptr ? legacy : stream,
-                          scratch);
+  return make_cuda_engine(device.number, stream, scratch);
 }
 
 std::unique_ptr<Engine> engine_of(std::string_view device) {

@@ -6,6 +6,7 @@
 #include "canzona/base/text.h"
 #include "canzona/c/device.h"
 #include "canzona/c/layout_json.h"
+#include "canzona/linalg/cuda_device.h"
 
 namespace canzona {
 namespace {
@@ -44,8 +45,11 @@ StepHandle::StepHandle(std::shared_ptr<const PlanHandle> plan,
   const NamedDevice device = read_device(request.device);
   if (device.is_cuda) {
     if (request.scratch != nullptr) scratch_.emplace(*request.scratch);
-    engine_ =
-        cuda_engine_of(device, request.stream, scratch_ ? &*scratch_ : nullptr);
+    // CUDA's default stream is NULL to callers; an engine takes NULL for a
+    // stream of its own.
+    void* stream =
+        request.stream != nullptr ? request.stream : default_cuda_stream();
+    engine_ = cuda_engine_of(device, stream, scratch_ ? &*scratch_ : nullptr);
     step_ = std::make_unique<LentStep>(plan_->plan(), request.rank, *engine_);
   } else {
     lanes_ = std::make_unique<Lanes>(request.threads,

@@ -28,6 +28,9 @@ struct CudaDeviceInfo {
   std::string runtime;                  // "13.0"
 };
 
+// The default stream (cudaStreamLegacy), for make_cuda_engine.
+inline void* default_cuda_stream() { return reinterpret_cast<void*>(1); }
+
 // True if this program was built with CUDA.
 bool cuda_is_built();
 

@@ -74,6 +74,16 @@ class MatrixOptimizer(torch.optim.Optimizer):
             raise UsageError(
                 f"clip_norm={clip_norm}: expected a number above " "0, or None"
             )
+        for name, count in (
+            ("capacity_bytes", capacity_bytes),
+            ("ranks_per_node", ranks_per_node),
+            ("threads", threads),
+        ):
+            if count is not None and (int(count) != count or count < 1):
+                raise UsageError(
+                    f"{name}={count!r}: expected an integer from "
+                    "1 on, or None"
+                )
         self._config: dict[str, Any] = dict(
             wire=wire,
             share_states=bool(share_states),
@@ -126,14 +136,24 @@ class MatrixOptimizer(torch.optim.Optimizer):
 
     def _values(self, rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """The values of a parameter group of a rule's."""
-        own, preset = dict(self._given["options"]), self._given["preset"]
+        own = dict(self._given["options"])
+        preset = given.get("preset", self._given["preset"])
         if rule == self.rule:
             return _options.make_group(rule, preset, {**own, **given})
         # AdamW beside a matrix rule: its rate and decay, if they are given.
         shared = {k: own[k] for k in ("lr", "weight_decay") if k in own}
         if "lr" not in shared:
-            values = _options.preset_values(self.rule, preset)
+            of = (
+                preset
+                if _options.has_preset(self.rule, preset)
+                else self._given["preset"]
+            )
+            values = _options.preset_values(self.rule, of)
             shared["lr"] = float(values["learning_rate"])
+        if preset is not None and not any(
+            _options.has_preset(r, preset) for r in (self.rule, rule)
+        ):
+            _options.preset_values(self.rule, preset)  # which refuses it
         elements = dict(self._given["adamw"])
         its_preset = elements.pop(
             "preset", preset if _options.has_preset(rule, preset) else None
@@ -149,7 +169,14 @@ class MatrixOptimizer(torch.optim.Optimizer):
             _options.check_names(
                 options, (self.rule, ELEMENTS), f"group {number}"
             )
-        rules = dict(self._config["rules"]) if first else {}
+        patterns = self._given["groups"] if first else {}
+        rules = {
+            pattern: str(options["rule"])
+            for pattern, options in patterns.items()
+            if "rule" in options
+        }
+        if first:
+            rules.update(self._config["rules"])
         for name, _, group in named:
             if "rule" in given[group]:
                 rules.setdefault(name, str(given[group]["rule"]))
@@ -166,9 +193,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
         for r in routes:
             if id(r.parameter) in replicas:
                 self._replicas[r.name] = replicas[id(r.parameter)]
-        made = self._group_routes(
-            routes, given, self._given["groups"] if first else {}
-        )
+        made = self._group_routes(routes, given, patterns)
         for r in routes:  # parameters may be swapped: names remain
             self._routes[r.name] = replace(r, parameter=_NOWHERE)
         return made
@@ -255,6 +280,8 @@ class MatrixOptimizer(torch.optim.Optimizer):
         return [n for g in self.param_groups for n in g["param_names"]]
 
     def _built(self) -> Run:
+        if self._run is not None and not self._state:
+            self._forget()  # somebody has cleared `state`, to begin anew
         if self._run is None:
             kept, self._state = self._state, defaultdict(dict)
             try:
@@ -305,6 +332,8 @@ class MatrixOptimizer(torch.optim.Optimizer):
                     "clip_norm",
                     "nonfinite",
                     "capacity_bytes",
+                    "ranks_per_node",
+                    "flatten",
                 )
             },
         )

@@ -138,10 +138,10 @@ def usual(
 ) -> tuple[str, str]:
     """Rule and reason for a parameter that nobody gave a rule."""
     dims = len(shape)
+    if 0 in shape:
+        return FROZEN, "has no elements"
     if dims < 2:
         return ELEMENTS, "a vector" if dims else "a scalar"
-    if min(shape) == 0:
-        return ELEMENTS, "has no elements"
     if known is not None and known.embedding:
         linear = isinstance(known.owner, nn.Linear)
         return ELEMENTS, (

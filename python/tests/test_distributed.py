@@ -410,6 +410,14 @@ def other_options():
     ).plan
 
 
+def other_nodes():
+    return canzona.Muon(
+        layouts.fresh(),
+        replicas=dist.group.WORLD,
+        ranks_per_node=1 + dist.get_rank(),
+    ).plan
+
+
 def meta_on_one_rank():
     model = sharded()
     if dist.get_rank() == 1:
@@ -422,6 +430,7 @@ def meta_on_one_rank():
     [
         (other_order, ["different models", "a.weight", "b.weight"]),
         (other_options, ["different options", "0.95", "0.9"]),
+        (other_nodes, ["different options", "ranks_per_node is 1 and 2"]),
         (meta_on_one_rank, ["meta device", "to_empty"]),
     ],
 )
@@ -451,6 +460,23 @@ def two_optimizers():
         for t in threads:
             t.join()
     return layouts.digest(first, a)[0] == layouts.digest(second, b)[0]
+
+
+def in_groups_of_its_own(count):
+    for _ in range(count):
+        dist.new_group([0])
+    found = layouts.train("fsdp2", "muon", count=2)
+    model, told = layouts.build("fsdp2")
+    if dist.get_rank() == 1:
+        dist.new_group([1], use_local_synchronization=True)
+    optimizer = layouts.optimizer_of(model, told, "muon")
+    layouts.steps(model, optimizer, 1, 2)
+    assert layouts.digest(model, optimizer) == found
+    return found
+
+
+def test_a_rank_may_be_in_more_groups_than_others():
+    assert len(set(f[0] for f in spawn(2, in_groups_of_its_own, 3))) == 1
 
 
 def test_two_optimizers_at_once():

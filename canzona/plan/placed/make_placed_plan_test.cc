@@ -116,6 +116,26 @@ TEST(MakePlacedPlan, BadRequestsNameTheTensor) {
           "capacity_bytes 0: expected 1 or more");
 }
 
+// Small requests that ask for much.
+TEST(MakePlacedPlan, WhatCannotBePlannedInTimeIsRefused) {
+  const auto replicated = [](std::vector<int64_t> shape) {
+    return placed_request(
+        2, {placed_tensor("w", shape, stored_by(shape, {{2, -1}}))});
+  };
+  const auto refused = [](const PlacedRequest& request,
+                          const std::string& says) {
+    EXPECT_THAT([&] { make_placed_plan(request); },
+                ThrowsMessage<UsageError>(HasSubstr(says)));
+  };
+  refused(replicated({1 << 20, 2, 1, 1}),
+          "tensor 'w': more than 1048576 matrices");
+  refused(replicated({int64_t{1} << 40, int64_t{1} << 40}), "elements");
+  refused(replicated({int64_t{1} << 30, int64_t{1} << 29}), "64-bit counts");
+  PlacedRequest narrow = replicated({200'000, 1, 1});
+  narrow.options.capacity_bytes = 1;
+  refused(narrow, "capacity_bytes 1: more than");
+}
+
 TEST(MakePlacedPlan, EmptyBoxesAreLeftOut) {
   PlacedTensor tensor = placed_tensor("w", {4, 2}, stored_by({4, 2}, {{2, 0}}));
   const PlacedPlan expected = make_placed_plan(placed_request(2, {tensor}));

@@ -151,8 +151,7 @@ TEST_F(CudaLentStep, WorksOnStreamsAndScratchOfTheCaller) {
   ASSERT_EQ(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking),
             cudaSuccess);
   CountingMemory memory;
-  for (void* stream :
-       {static_cast<void*>(own), static_cast<void*>(cudaStreamLegacy)}) {
+  for (void* stream : {static_cast<void*>(own), default_cuda_stream()}) {
     trial.make_engine = [&] { return make_cuda_engine(0, stream, &memory); };
     EXPECT_EQ(difference(run_lent(trial), expected), "");
     EXPECT_GT(memory.num_taken, 0);
