@@ -7,6 +7,7 @@
 #include "canzona/c/plan_handle.h"
 #include "canzona/plan/placed/make_placed_plan.h"
 #include "canzona/plan/placed/placed_json.h"
+#include "canzona/report/placed_view.h"
 #include "canzona/report/terminal.h"
 
 namespace canzona {
@@ -17,12 +18,6 @@ Handles<PlanHandle>& plan_handles() {
   static auto& handles = *new Handles<PlanHandle>("plan");
   return handles;
 }
-
-std::string placed_text(const PlacedPlan&, const Ink&) { return ""; }
-std::string explain_placed_rank(const PlacedPlan&, int32_t, const Ink&) {
-  return "";
-}
-std::string placed_html(const PlacedPlan&) { return ""; }
 
 void check_rank(const PlacedPlan& plan, int32_t rank, const char* function) {
   if (rank < -1 || rank >= plan.world)

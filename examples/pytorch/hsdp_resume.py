@@ -9,7 +9,10 @@ import tempfile
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.checkpoint.state_dict import (
+    get_state_dict,
+    set_state_dict,
+)
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -36,8 +39,9 @@ def states(model, optimizer):
     return {"model": weights, "optimizer": of_optimizer}
 
 
-copies = init_device_mesh("cpu", (2, world // 2),
-                          mesh_dim_names=("replicate", "shard"))
+copies = init_device_mesh(
+    "cpu", (2, world // 2), mesh_dim_names=("replicate", "shard")
+)
 model, optimizer = prepare(copies)
 tiny.train(model, optimizer, range(30), rank, data=rank)
 dcp.save(states(model, optimizer), checkpoint_id=folder[0])
@@ -45,8 +49,12 @@ dcp.save(states(model, optimizer), checkpoint_id=folder[0])
 model, optimizer = prepare(init_device_mesh("cpu", (world,)))
 saved = states(model, optimizer)
 dcp.load(saved, checkpoint_id=folder[0])
-set_state_dict(model, optimizer, model_state_dict=saved["model"],
-               optim_state_dict=saved["optimizer"])
+set_state_dict(
+    model,
+    optimizer,
+    model_state_dict=saved["model"],
+    optim_state_dict=saved["optimizer"],
+)
 if rank == 0:
     print(f"resumed from {folder[0]}")
 tiny.train(model, optimizer, range(30, 60), rank, data=rank)

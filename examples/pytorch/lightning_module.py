@@ -37,15 +37,22 @@ class Module(lightning.LightningModule):
 
 
 x, y = (torch.cat(of) for of in zip(*(tiny.batch(seed) for seed in range(60))))
-loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y),
-                                     batch_size=16)
+loader = torch.utils.data.DataLoader(
+    torch.utils.data.TensorDataset(x, y), batch_size=16
+)
 module = Module()
 trainer = lightning.Trainer(
-    max_steps=60, max_epochs=2, accelerator="cpu", strategy="ddp",
+    max_steps=60,
+    max_epochs=2,
+    accelerator="cpu",
+    strategy="ddp",
     devices=int(os.environ.get("LOCAL_WORLD_SIZE", 1)),
-    logger=False, enable_checkpointing=False, enable_progress_bar=False,
+    logger=False,
+    enable_checkpointing=False,
+    enable_progress_bar=False,
     enable_model_summary=False,
-    default_root_dir=sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
+    default_root_dir=sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(),
+)
 trainer.fit(module, loader)
 if trainer.is_global_zero:
     print(f"loss {module.losses[0]:.3f}, then {module.losses[-1]:.3f}")

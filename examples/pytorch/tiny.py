@@ -30,8 +30,10 @@ class Block(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm1(x)
-        q, k, v = (f(y).unflatten(-1, (-1, self.head)).transpose(1, 2)
-                   for f in (self.q, self.k, self.v))
+        q, k, v = (
+            f(y).unflatten(-1, (-1, self.head)).transpose(1, 2)
+            for f in (self.q, self.k, self.v)
+        )
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.o(y.transpose(1, 2).flatten(2))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
@@ -48,7 +50,7 @@ class Model(nn.Module):
         self.head = nn.Linear(width, len(CHARACTERS), bias=False)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        x = self.embed(tokens) + self.places.weight[:tokens.shape[1]]
+        x = self.embed(tokens) + self.places.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x))
@@ -59,9 +61,12 @@ _TOKENS = torch.tensor([CHARACTERS.index(c) for c in TEXT])
 
 def batch(seed: int, count: int = 16, length: int = 32):
     """Pieces of the text, and the same one character further."""
-    at = torch.randint(len(_TOKENS) - length - 1, (count,),
-                       generator=torch.Generator().manual_seed(seed))
-    pieces = torch.stack([_TOKENS[a:a + length + 1] for a in at.tolist()])
+    at = torch.randint(
+        len(_TOKENS) - length - 1,
+        (count,),
+        generator=torch.Generator().manual_seed(seed),
+    )
+    pieces = torch.stack([_TOKENS[a : a + length + 1] for a in at.tolist()])
     return pieces[:, :-1], pieces[:, 1:]
 
 
@@ -70,8 +75,13 @@ def loss_of(model: nn.Module, seed: int) -> torch.Tensor:
     return F.cross_entropy(model(x).flatten(0, 1), y.flatten())
 
 
-def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range,
-          rank: int, data: int) -> None:
+def train(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    steps: range,
+    rank: int,
+    data: int,
+) -> None:
     """`data`: whose data this rank reads; ranks of one copy read the same."""
     for step in steps:
         loss = loss_of(model, 1000 * step + data)

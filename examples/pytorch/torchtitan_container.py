@@ -1,6 +1,7 @@
 """torchtitan's OptimizersContainer with an optimizer of Canzona's, on FSDP2.
 
-torchrun --standalone --nproc-per-node 2 examples/pytorch/torchtitan_container.py
+torchrun --standalone --nproc-per-node 2 \
+  examples/pytorch/torchtitan_container.py
 """
 
 import sys
@@ -11,7 +12,10 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torchtitan.components.optimizer import OptimizersContainer, ParamGroupConfig
+from torchtitan.components.optimizer import (
+    OptimizersContainer,
+    ParamGroupConfig,
+)
 
 import canzona
 import tiny
@@ -36,11 +40,18 @@ class Container(OptimizersContainer):
 # torchtitan hands on names and parameters, but no modules: an embedding whose
 # name does not tell is named here.
 CONFIG = Container.Config(
-    param_groups=[ParamGroupConfig(pattern=r".*", optimizer_name="canzona.Muon",
-                                   optimizer_kwargs={"lr": 1e-2})],
+    param_groups=[
+        ParamGroupConfig(
+            pattern=r".*",
+            optimizer_name="canzona.Muon",
+            optimizer_kwargs={"lr": 1e-2},
+        )
+    ],
     implementation="for-loop",
     optimizer_factory_kwargs_by_name={
-        "canzona.Muon": {"rules": {"places.weight": "adamw"}}})
+        "canzona.Muon": {"rules": {"places.weight": "adamw"}}
+    },
+)
 
 
 def prepare():
@@ -54,8 +65,10 @@ def prepare():
 
 model, optimizers = prepare()
 tiny.train(model, optimizers, range(30), rank, data=rank)
-dcp.save({"model": model.state_dict(), "optimizer": optimizers.state_dict()},
-         checkpoint_id=folder[0])
+dcp.save(
+    {"model": model.state_dict(), "optimizer": optimizers.state_dict()},
+    checkpoint_id=folder[0],
+)
 
 model, optimizers = prepare()
 saved = {"model": model.state_dict(), "optimizer": optimizers.state_dict()}

@@ -2,10 +2,10 @@
 
 A state that lies like its parameter is a DTensor with the parameter's mesh and
 placements, or a plain tensor where the parameter is one. What only an owner has
-(factors, bases) is handed out as a sharded DTensor over all ranks, since torch's
-full state dicts drop what one rank alone has; save() is a collective then.
-load() takes these, whole tensors, and state dicts of torch.optim.Muon and AdamW,
-on any layout.
+(factors, bases) is handed out as a sharded DTensor over all ranks, since
+torch's full state dicts drop what one rank alone has; save() is a collective
+then. load() takes these, whole tensors, and state dicts of torch.optim.Muon and
+AdamW, on any layout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ._errors import UsageError
 from ._layout import is_dtensor, local
 from ._options import refuse_switches
 from ._routing import ELEMENTS
-from ._run import Run, State
+from ._run import Run
 
 if TYPE_CHECKING:
     from ._optimizer import MatrixOptimizer
@@ -68,8 +68,9 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
     of_shards, run.owned = _everyones_states(run)
     for i, p in enumerate(optimizer._bound):
         state: dict[str, Any] = {_STEP: run.counted[i]}
-        if run.masters[i] is not None:
-            state[_MASTER] = _like(p, run.masters[i])
+        master = run.masters[i]
+        if master is not None:
+            state[_MASTER] = _like(p, master)
         optimizer._state[p] = state
     for number, s in enumerate(run.states):
         p = optimizer._bound[run.parameter_of(s.tensor)]
@@ -82,7 +83,8 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
             run.shared.setdefault(i, []).append(key)
         elif key not in optimizer._state[p]:  # no element of it is here
             optimizer._state[p][key] = _like(
-                p, torch.empty(local(p).shape, device=run.device))
+                p, torch.empty(local(p).shape, device=run.device)
+            )
     for owned in run.owned:
         of = optimizer._state[optimizer._bound[owned.parameter]]
         if run.layout.rank not in owned.owners:
@@ -90,7 +92,8 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
     # torch's collectives on state dicts go by the order of keys.
     for p, state in optimizer._state.items():
         optimizer._state[p] = {
-            k: state[k] for k in sorted(state, key=lambda k: (k != _STEP, k))}
+            k: state[k] for k in sorted(state, key=lambda k: (k != _STEP, k))
+        }
     for p, values in kept.items():
         _take_over(optimizer._state.get(p), values)
     for i, p in enumerate(optimizer._bound):
@@ -111,33 +114,47 @@ def keep(optimizer: MatrixOptimizer) -> dict[Any, Any]:
 
 def _like(p: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     value = value.view(local(p).shape)
-    if not is_dtensor(p):
-        return value
-    from torch.distributed.tensor import DTensor
-    return DTensor.from_local(value, p.device_mesh, p.placements,
-                              run_check=False, shape=p.shape,
-                              stride=p.stride())
+    if is_dtensor(p):
+        from torch.distributed.tensor import DTensor
+
+        return DTensor.from_local(
+            value,
+            p.device_mesh,
+            p.placements,
+            run_check=False,
+            shape=p.shape,
+            stride=p.stride(),
+        )
+    return value
 
 
 def _everyones_states(run: Run) -> tuple[list[tuple[int, str]], list[Owned]]:
     """Keys of states that lie like their parameter, and the states that owners
     have, of all ranks, in one order."""
-    mine = [(run.parameter_of(s.tensor), run.keys[n],
-             tuple(s.value.shape) if s.matrix >= 0 else None)
-            for n, s in enumerate(run.states)]
+    mine = [
+        (
+            run.parameter_of(s.tensor),
+            run.keys[n],
+            tuple(s.value.shape) if s.matrix >= 0 else None,
+        )
+        for n, s in enumerate(run.states)
+    ]
     everyones: list[Any] = [mine]
     if run.everyone is not None:
         everyones = [None] * run.world
         dist.all_gather_object(everyones, mine, group=run.everyone)
-    of_shards = {e[:2]: None for entries in everyones for e in entries
-                 if e[2] is None}
+    of_shards = {
+        e[:2]: None for entries in everyones for e in entries if e[2] is None
+    }
     owners: dict[Any, list[int]] = {}
     for owner, entries in enumerate(everyones):
         for e in entries:
             if e[2] is not None:
                 owners.setdefault(e, []).append(owner)
-    return (sorted(of_shards),
-            [Owned(*e, tuple(owners[e])) for e in sorted(owners)])
+    return (
+        sorted(of_shards),
+        [Owned(e[0], e[1], e[2], tuple(owners[e])) for e in sorted(owners)],
+    )
 
 
 # Saving.
@@ -155,9 +172,11 @@ def save(optimizer: MatrixOptimizer) -> dict[str, Any]:
         raise UsageError(
             "state_dict(): with share_states=True every rank has a part of "
             "the states; call optimizer.consolidate(to=0) on all ranks first, "
-            "then state_dict() on rank 0")
-    state = {i: dict(optimizer._state[p])
-             for i, p in enumerate(optimizer._bound)}
+            "then state_dict() on rank 0"
+        )
+    state = {
+        i: dict(optimizer._state[p]) for i, p in enumerate(optimizer._bound)
+    }
     for owned, value in _handed_out(optimizer, run):
         state[owned.parameter][owned.key] = value
     return {"state": state, "param_groups": groups}
@@ -174,16 +193,19 @@ def _packed_groups(optimizer: MatrixOptimizer) -> list[dict[str, Any]]:
 
 
 def _gathered(optimizer: MatrixOptimizer, run: Run) -> dict[int, Any]:
-    to, state = optimizer._gathered["to"], optimizer._gathered["state"]
+    gathered = optimizer._gathered or {}
+    to, state = gathered["to"], gathered["state"]
     me = run.layout.ranks[run.layout.rank]
     if to is not None and to != me:
-        raise UsageError(f"state_dict(): states were consolidated to rank {to}, "
-                         f"this is rank {me}")
+        raise UsageError(
+            f"state_dict(): states were consolidated to rank {to}, "
+            f"this is rank {me}"
+        )
     return {i: dict(values) for i, values in state.items()}
 
 
 def _dim(shape: Sequence[int]) -> int:
-    """The dimension that a state is cut along: its longest, the first of them."""
+    """The dimension that a state is cut along: the first of the longest."""
     return max(range(len(shape)), key=lambda d: shape[d]) if shape else 0
 
 
@@ -198,24 +220,34 @@ def _piece(value: torch.Tensor, pieces: int, number: int) -> torch.Tensor:
     return value.narrow(dim, begin, end - begin)
 
 
-def _handed_out(optimizer: MatrixOptimizer, run: Run,
-                ) -> Iterator[tuple[Owned, torch.Tensor]]:
+def _handed_out(
+    optimizer: MatrixOptimizer,
+    run: Run,
+) -> Iterator[tuple[Owned, torch.Tensor]]:
     """What owners have, cut over all ranks. A collective."""
     if run.world == 1:
         return
     from torch.distributed.tensor import DTensor, Shard
+
     for batch in _batches(run.owned):
         pieces = _scatter(optimizer, run, batch)
         for owned, piece in zip(batch, pieces):
             yield owned, DTensor.from_local(
-                piece, _mesh(run), [Shard(_dim(owned.shape))], run_check=False,
-                shape=torch.Size(owned.shape), stride=_strides(owned.shape))
+                piece,
+                _mesh(run),
+                [Shard(_dim(owned.shape))],
+                run_check=False,
+                shape=torch.Size(owned.shape),
+                stride=_strides(owned.shape),
+            )
 
 
 def _mesh(run: Run) -> Any:
     if run.mesh is None:
         from torch.distributed.device_mesh import DeviceMesh
-        run.mesh = DeviceMesh.from_group(run.everyone, run.device.type)
+
+        group: Any = run.everyone
+        run.mesh = DeviceMesh.from_group(group, run.device.type)
     return run.mesh
 
 
@@ -248,27 +280,45 @@ def _batches(owned: Sequence[Owned]) -> Iterator[list[Owned]]:
         yield batch
 
 
-def _scatter(optimizer: MatrixOptimizer, run: Run,
-             batch: Sequence[Owned]) -> list[torch.Tensor]:
+def _scatter(
+    optimizer: MatrixOptimizer, run: Run, batch: Sequence[Owned]
+) -> list[torch.Tensor]:
     """This rank's piece of each state."""
     me, world = run.layout.rank, run.world
-    mine = [optimizer._state[optimizer._bound[o.parameter]][o.key]
-            for o in batch if o.owner == me]
-    sent = [torch.cat([_piece(v, world, r).reshape(-1) for v in mine])
-            if mine else torch.empty(0, device=run.device)
-            for r in range(world)]
-    shapes = [tuple(_piece(torch.empty(o.shape, device="meta"), world,
-                           me).shape) for o in batch]
-    counts = [sum(_elements(s) for s, o in zip(shapes, batch) if o.owner == r)
-              for r in range(world)]
+    mine = [
+        optimizer._state[optimizer._bound[o.parameter]][o.key]
+        for o in batch
+        if o.owner == me
+    ]
+    sent = [
+        (
+            torch.cat([_piece(v, world, r).reshape(-1) for v in mine])
+            if mine
+            else torch.empty(0, device=run.device)
+        )
+        for r in range(world)
+    ]
+    shapes = [
+        tuple(_piece(torch.empty(o.shape, device="meta"), world, me).shape)
+        for o in batch
+    ]
+    counts = [
+        sum(_elements(s) for s, o in zip(shapes, batch) if o.owner == r)
+        for r in range(world)
+    ]
     got = torch.empty(sum(counts), device=run.device)
-    dist.all_to_all_single(got, torch.cat(sent), counts,
-                           [t.numel() for t in sent], group=run.everyone)
+    dist.all_to_all_single(
+        got,
+        torch.cat(sent),
+        counts,
+        [t.numel() for t in sent],
+        group=run.everyone,
+    )
     at = [sum(counts[:r]) for r in range(world)]
     pieces = []
     for shape, o in zip(shapes, batch):
         n = _elements(shape)
-        pieces.append(got[at[o.owner]:at[o.owner] + n].view(shape).clone())
+        pieces.append(got[at[o.owner] : at[o.owner] + n].view(shape).clone())
         at[o.owner] += n
     return pieces
 
@@ -280,11 +330,14 @@ def consolidate(optimizer: MatrixOptimizer, to: int | None) -> None:
     run = optimizer._built()
     run.synchronize()
     if to is not None and to not in run.layout.ranks:
-        raise UsageError(f"consolidate(to={to}): expected one of the ranks "
-                         f"{run.layout.ranks}")
+        raise UsageError(
+            f"consolidate(to={to}): expected one of the ranks "
+            f"{run.layout.ranks}"
+        )
     keeps = to is None or to == run.layout.ranks[run.layout.rank]
     state: dict[int, dict[str, Any]] = {
-        i: {_STEP: run.counted[i].clone()} for i in range(len(run.names))}
+        i: {_STEP: run.counted[i].clone()} for i in range(len(run.names))
+    }
     for parameter, key, value in _whole_states(optimizer, run):
         if keeps:
             state[parameter][key] = value
@@ -295,8 +348,10 @@ def consolidate(optimizer: MatrixOptimizer, to: int | None) -> None:
     optimizer._gathered = {"to": to, "state": state if keeps else {}}
 
 
-def _whole_states(optimizer: MatrixOptimizer, run: Run,
-                  ) -> Iterator[tuple[int, str, torch.Tensor]]:
+def _whole_states(
+    optimizer: MatrixOptimizer,
+    run: Run,
+) -> Iterator[tuple[int, str, torch.Tensor]]:
     owned = {(o.parameter, o.key) for o in run.owned}
     for i, p in enumerate(optimizer._bound):
         shared = run.shared.get(i, [])
@@ -310,32 +365,38 @@ def _whole_states(optimizer: MatrixOptimizer, run: Run,
             yield i, key, value.clone()
 
 
-def _summed(run: Run, p: torch.Tensor, parameter: int,
-            key: str) -> torch.Tensor:
+def _summed(
+    run: Run, p: torch.Tensor, parameter: int, key: str
+) -> torch.Tensor:
     """A state put together from the parts that ranks keep.
 
     Every element is one rank's, all others add the integer 0 to its bits."""
-    whole = torch.zeros(_elements(p.shape), dtype=torch.int32,
-                        device=run.device)
+    whole = torch.zeros(
+        _elements(p.shape), dtype=torch.int32, device=run.device
+    )
     for number, s in enumerate(run.states):
-        if s.matrix >= 0 or run.keys[number] != key or \
-                run.parameter_of(s.tensor) != parameter:
+        if (
+            s.matrix >= 0
+            or run.keys[number] != key
+            or run.parameter_of(s.tensor) != parameter
+        ):
             continue
         kept = torch.zeros(s.value.numel(), device=run.device)
         flat = s.value.reshape(-1)
         for first, count in s.kept:
-            kept[first:first + count] = flat[first:first + count]
+            kept[first : first + count] = flat[first : first + count]
         _put(run, parameter, whole.view(p.shape), kept.view(torch.int32))
     dist.all_reduce(whole, group=run.everyone)
     return whole.view(torch.float32).view(p.shape)
 
 
-def _put(run: Run, parameter: int, whole: torch.Tensor,
-         stored: torch.Tensor) -> None:
+def _put(
+    run: Run, parameter: int, whole: torch.Tensor, stored: torch.Tensor
+) -> None:
     at = 0
     for place, count in _places(run, parameter):
         part = whole[place]
-        part.copy_(stored[at:at + count].view(part.shape))
+        part.copy_(stored[at : at + count].view(part.shape))
         at += count
 
 
@@ -346,8 +407,9 @@ def _places(run: Run, parameter: int) -> Iterator[tuple[Any, int]]:
         yield place, _elements(count)
 
 
-def _from_owner(optimizer: MatrixOptimizer, run: Run,
-                owned: Owned) -> torch.Tensor:
+def _from_owner(
+    optimizer: MatrixOptimizer, run: Run, owned: Owned
+) -> torch.Tensor:
     value = optimizer._state[optimizer._bound[owned.parameter]][owned.key]
     if run.everyone is None:
         return value.clone()
@@ -361,16 +423,20 @@ def _from_owner(optimizer: MatrixOptimizer, run: Run,
 # Loading.
 
 
-def load(optimizer: MatrixOptimizer, state_dict: dict[str, Any],
-         partly: bool = False) -> None:
+def load(
+    optimizer: MatrixOptimizer, state_dict: dict[str, Any], partly: bool = False
+) -> None:
     """`partly`: parameters without saved states keep theirs."""
     groups, states = state_dict["param_groups"], state_dict["state"]
     places = _match(optimizer, groups, partly)
     _check_rules(optimizer, groups, places)
     for group in groups:
         refuse_switches(group, "load_state_dict()")
-    wanted = {i: states[saved] for i, saved in places.items()
-              if saved in states and states[saved]}
+    wanted = {
+        i: states[saved]
+        for i, saved in places.items()
+        if saved in states and states[saved]
+    }
     if wanted:
         run = optimizer._built()
         for i in sorted(wanted):
@@ -382,59 +448,84 @@ def load(optimizer: MatrixOptimizer, state_dict: dict[str, Any],
     optimizer._gathered = None
 
 
-def _match(optimizer: MatrixOptimizer, groups: Sequence[dict[str, Any]],
-           partly: bool) -> dict[int, Any]:
+def _match(
+    optimizer: MatrixOptimizer, groups: Sequence[dict[str, Any]], partly: bool
+) -> dict[int, Any]:
     """By this optimizer's parameter: the key of its saved state."""
     names = optimizer._names()
     saved = [key for g in groups for key in g["params"]]
     if groups and all("param_names" in g for g in groups):
-        by_name = {n: key for g in groups
-                   for n, key in zip(g["param_names"], g["params"])}
+        by_name = {
+            n: key
+            for g in groups
+            for n, key in zip(g["param_names"], g["params"])
+        }
         if set(by_name) <= set(names) or partly:
             _require_all(optimizer, names, by_name, partly)
             return {i: by_name[n] for i, n in enumerate(names) if n in by_name}
     ours = [len(g["params"]) for g in optimizer.param_groups]
-    if [len(g["params"]) for g in groups] == ours or len(saved) == len(names) \
-            and len(groups) == 1:
+    if (
+        [len(g["params"]) for g in groups] == ours
+        or len(saved) == len(names)
+        and len(groups) == 1
+    ):
         return dict(enumerate(saved))
     for rule in (optimizer.rule, ELEMENTS):
-        of = [i for i, n in enumerate(names)
-              if optimizer._routes[n].rule == rule]
+        of = [
+            i for i, n in enumerate(names) if optimizer._routes[n].rule == rule
+        ]
         if len(of) == len(saved) and of:
             return dict(zip(of, saved))
     raise UsageError(
         f"load_state_dict(): it has groups of "
         f"{[len(g['params']) for g in groups]} parameters and no names, this "
         f"optimizer has groups of {ours}; save it from an optimizer made from "
-        "named parameters, or give the same groups")
+        "named parameters, or give the same groups"
+    )
 
 
-def _require_all(optimizer: MatrixOptimizer, names: Sequence[str],
-                 by_name: dict[str, Any], partly: bool) -> None:
+def _require_all(
+    optimizer: MatrixOptimizer,
+    names: Sequence[str],
+    by_name: dict[str, Any],
+    partly: bool,
+) -> None:
     """A state dict of one of our rules alone is welcome: torch's is such."""
     missing = [n for n in names if n not in by_name]
-    rules = {optimizer._routes[n].rule for n in by_name
-             if n in optimizer._routes}
+    rules = {
+        optimizer._routes[n].rule for n in by_name if n in optimizer._routes
+    }
     alone = len(rules) == 1 and all(
-        optimizer._routes[n].rule not in rules for n in missing)
+        optimizer._routes[n].rule not in rules for n in missing
+    )
     if missing and not partly and not alone:
-        raise UsageError(f"load_state_dict(): parameter {missing[0]} has no "
-                         f"saved state ({len(missing)} have none)")
+        raise UsageError(
+            f"load_state_dict(): parameter {missing[0]} has no "
+            f"saved state ({len(missing)} have none)"
+        )
 
 
-def _check_rules(optimizer: MatrixOptimizer, groups: Sequence[dict[str, Any]],
-                 places: dict[int, Any]) -> None:
+def _check_rules(
+    optimizer: MatrixOptimizer,
+    groups: Sequence[dict[str, Any]],
+    places: dict[int, Any],
+) -> None:
     rule_of = {key: g.get("rule") for g in groups for key in g["params"]}
     names = optimizer._names()
     for i, saved in places.items():
         rule, ours = rule_of.get(saved), optimizer._routes[names[i]].rule
         if rule is not None and rule != ours:
-            raise UsageError(f"load_state_dict(): parameter {names[i]} was "
-                             f"saved with rule {rule}, but goes to {ours} here")
+            raise UsageError(
+                f"load_state_dict(): parameter {names[i]} was "
+                f"saved with rule {rule}, but goes to {ours} here"
+            )
 
 
-def _load_groups(optimizer: MatrixOptimizer, groups: Sequence[dict[str, Any]],
-                 places: dict[int, Any]) -> None:
+def _load_groups(
+    optimizer: MatrixOptimizer,
+    groups: Sequence[dict[str, Any]],
+    places: dict[int, Any],
+) -> None:
     group_of = {key: g for g in groups for key in g["params"]}
     at = 0
     for group in optimizer.param_groups:
@@ -445,8 +536,9 @@ def _load_groups(optimizer: MatrixOptimizer, groups: Sequence[dict[str, Any]],
                 group[key] = value
 
 
-def _check(optimizer: MatrixOptimizer, run: Run, i: int,
-           values: dict[str, Any]) -> None:
+def _check(
+    optimizer: MatrixOptimizer, run: Run, i: int, values: dict[str, Any]
+) -> None:
     """UsageError before anything changes."""
     name, p = run.names[i], optimizer._bound[i]
     mine = optimizer._state[p]
@@ -455,24 +547,29 @@ def _check(optimizer: MatrixOptimizer, run: Run, i: int,
         if key not in values and key not in (_STEP, _MASTER):
             raise UsageError(
                 f"load_state_dict(): parameter {name} lacks state '{key}'; it "
-                f"has {', '.join(map(str, values)) or 'none'}")
+                f"has {', '.join(map(str, values)) or 'none'}"
+            )
     for key, value in values.items():
         if key == _STEP or not isinstance(value, torch.Tensor):
             continue
         if key not in mine and not optimizer._config["share_states"]:
             if key == _MASTER:
                 continue
-            raise UsageError(f"load_state_dict(): parameter {name} has no "
-                             f"state '{key}'; it has {', '.join(mine)}")
+            raise UsageError(
+                f"load_state_dict(): parameter {name} has no "
+                f"state '{key}'; it has {', '.join(mine)}"
+            )
         expected = shapes.get(key, tuple(p.shape))
         if tuple(value.shape) != tuple(expected):
             raise UsageError(
                 f"load_state_dict(): state '{key}' of parameter {name} has "
-                f"shape {list(value.shape)}; expected {list(expected)}")
+                f"shape {list(value.shape)}; expected {list(expected)}"
+            )
 
 
-def _load_one(optimizer: MatrixOptimizer, run: Run, i: int,
-              values: dict[str, Any]) -> None:
+def _load_one(
+    optimizer: MatrixOptimizer, run: Run, i: int, values: dict[str, Any]
+) -> None:
     p = optimizer._bound[i]
     mine = optimizer._state[p]
     owners = {o.key: o.owners for o in run.owned if o.parameter == i}
@@ -490,13 +587,16 @@ def _load_one(optimizer: MatrixOptimizer, run: Run, i: int,
             value.full_tensor()  # others take part
 
 
-def _load_like(run: Run, i: int, p: torch.Tensor, target: torch.Tensor,
-               value: torch.Tensor) -> None:
+def _load_like(
+    run: Run, i: int, p: torch.Tensor, target: torch.Tensor, value: torch.Tensor
+) -> None:
     """Copies this rank's part of a state that lies like its parameter."""
     if is_dtensor(value):
-        same = (is_dtensor(p) and value.device_mesh == p.device_mesh
-                and tuple(value.placements) == tuple(p.placements))
-        if same:
+        if (
+            is_dtensor(p)
+            and value.device_mesh == p.device_mesh
+            and tuple(value.placements) == tuple(p.placements)
+        ):
             target.copy_(local(value))
             return
         value = value.full_tensor()
@@ -505,5 +605,5 @@ def _load_like(run: Run, i: int, p: torch.Tensor, target: torch.Tensor,
         return
     flat, at = target.reshape(-1), 0
     for place, count in _places(run, i):
-        flat[at:at + count].copy_(value[place].reshape(-1))
+        flat[at : at + count].copy_(value[place].reshape(-1))
         at += count

@@ -18,12 +18,15 @@ import hashlib
 import json
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Sequence, TypeGuard
 
 import torch
 import torch.distributed as dist
 
 from ._errors import UsageError
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]  # first, count
 
@@ -79,8 +82,12 @@ class Layout:
         return len(self.ranks)
 
 
-def is_dtensor(tensor: Any) -> bool:
-    # Whoever has a DTensor has imported its module, which takes long.
+def is_dtensor(tensor: Any) -> TypeGuard[DTensor]:
+    # Whoever has a DTensor has imported its module, which takes long. What
+    # steps ask for is mostly one of these two.
+    kind = type(tensor)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        return False
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(tensor, module.DTensor)
 
@@ -88,7 +95,7 @@ def is_dtensor(tensor: Any) -> bool:
 def local(tensor: torch.Tensor) -> torch.Tensor:
     """This rank's part of a tensor, without a copy."""
     if is_dtensor(tensor):
-        tensor = tensor._local_tensor  # type: ignore[attr-defined]
+        tensor = tensor._local_tensor
     wait = getattr(tensor, "wait", None)  # of an AsyncCollectiveTensor
     return wait() if wait is not None else tensor
 
@@ -99,51 +106,75 @@ def describe(
     """Checks a parameter and says how it lies; throws UsageError."""
     _check_kind(name, parameter)
     if replicas and dist.get_rank() not in replicas:
-        raise UsageError(f"parameter {name}: replicas= names the ranks "
-                         f"{list(replicas)}, but not this one, "
-                         f"{dist.get_rank()}")
+        raise UsageError(
+            f"parameter {name}: replicas= names the ranks "
+            f"{list(replicas)}, but not this one, "
+            f"{dist.get_rank()}"
+        )
     dtype = DTYPES[parameter.dtype]
     shape = tuple(parameter.shape)
-    if not is_dtensor(parameter):
-        return Described(name, shape, dtype, replicas=tuple(sorted(replicas)))
-    mesh = parameter.device_mesh
-    cuts = tuple(_cut(name, p, len(shape)) for p in parameter.placements)
-    ranks = tuple(int(r) for r in mesh.mesh.flatten().tolist())
-    described = Described(name, shape, dtype, tuple(mesh.mesh.shape), ranks,
-                          cuts, tuple(sorted(replicas)))
-    _check_local(described, local(parameter))
-    return described
+    if is_dtensor(parameter):
+        mesh = parameter.device_mesh
+        cuts = tuple(_cut(name, p, len(shape)) for p in parameter.placements)
+        ranks = tuple(int(r) for r in mesh.mesh.flatten().tolist())
+        described = Described(
+            name,
+            shape,
+            dtype,
+            tuple(mesh.mesh.shape),
+            ranks,
+            cuts,
+            tuple(sorted(replicas)),
+        )
+        _check_local(described, local(parameter))
+        return described
+    return Described(name, shape, dtype, replicas=tuple(sorted(replicas)))
 
 
 def _check_kind(name: str, parameter: torch.Tensor) -> None:
     if type(parameter).__name__ == "FlatParameter" or getattr(
-            parameter, "_fsdp_flattened", False):
+        parameter, "_fsdp_flattened", False
+    ):
         raise UsageError(
             f"parameter {name}: is a flat parameter of FSDP1 "
             "(FullyShardedDataParallel), in which matrices have no shape; "
-            "use FSDP2: torch.distributed.fsdp.fully_shard")
+            "use FSDP2: torch.distributed.fsdp.fully_shard"
+        )
     if parameter.is_complex():
-        raise UsageError(f"parameter {name}: is {_dtype(parameter)}; complex "
-                         "parameters have no rule; expected fp32 or bf16")
+        raise UsageError(
+            f"parameter {name}: is {_dtype(parameter)}; complex "
+            "parameters have no rule; expected fp32 or bf16"
+        )
     if parameter.dtype not in DTYPES:
-        hint = ("; keep parameters in fp32 and use torch.autocast"
-                if parameter.dtype == torch.float16 else "")
-        raise UsageError(f"parameter {name}: is {_dtype(parameter)}; expected "
-                         f"fp32 or bf16{hint}")
-    here = parameter._local_tensor if is_dtensor(parameter) else parameter
+        hint = (
+            "; keep parameters in fp32 and use torch.autocast"
+            if parameter.dtype == torch.float16
+            else ""
+        )
+        raise UsageError(
+            f"parameter {name}: is {_dtype(parameter)}; expected "
+            f"fp32 or bf16{hint}"
+        )
+    here = local(parameter)
     if here.layout != torch.strided:
-        raise UsageError(f"parameter {name}: is sparse ({here.layout}); "
-                         "expected a dense tensor")
+        raise UsageError(
+            f"parameter {name}: is sparse ({here.layout}); "
+            "expected a dense tensor"
+        )
     if here.is_meta:
-        raise UsageError(f"parameter {name}: is on the meta device; give it "
-                         "memory first: model.to_empty(device=...)")
+        raise UsageError(
+            f"parameter {name}: is on the meta device; give it "
+            "memory first: model.to_empty(device=...)"
+        )
     if here.device.type not in ("cpu", "cuda"):
-        raise UsageError(f"parameter {name}: is on {here.device}; expected cpu "
-                         "or cuda")
+        raise UsageError(
+            f"parameter {name}: is on {here.device}; expected cpu " "or cuda"
+        )
     if not here.is_contiguous():
         raise UsageError(
             f"parameter {name}: is not contiguous (shape {tuple(here.shape)}, "
-            f"strides {here.stride()}); store it by .contiguous()")
+            f"strides {here.stride()}); store it by .contiguous()"
+        )
 
 
 def _dtype(tensor: torch.Tensor) -> str:
@@ -153,6 +184,7 @@ def _dtype(tensor: torch.Tensor) -> str:
 def _cut(name: str, placement: Any, dims: int) -> Cut:
     from torch.distributed.tensor import Replicate, Shard
     from torch.distributed.tensor.placement_types import _StridedShard
+
     if isinstance(placement, Replicate):
         return Cut()
     if isinstance(placement, _StridedShard):
@@ -162,9 +194,12 @@ def _cut(name: str, placement: Any, dims: int) -> Cut:
     if placement.is_partial():
         raise UsageError(
             f"parameter {name}: is {placement}, Partial: a sum not formed "
-            "yet; redistribute it to Shard or Replicate first")
-    raise UsageError(f"parameter {name}: placement {placement} is not known; "
-                     "expected Shard or Replicate")
+            "yet; redistribute it to Shard or Replicate first"
+        )
+    raise UsageError(
+        f"parameter {name}: placement {placement} is not known; "
+        "expected Shard or Replicate"
+    )
 
 
 def _check_local(described: Described, tensor: torch.Tensor) -> None:
@@ -175,7 +210,8 @@ def _check_local(described: Described, tensor: torch.Tensor) -> None:
             f"parameter {described.name}: its placements give this rank "
             f"{expected} elements, but its local tensor is "
             f"{tuple(tensor.shape)}; such an uneven cut is not supported: "
-            "choose sizes that the mesh divides")
+            "choose sizes that the mesh divides"
+        )
 
 
 def _elements(count: Iterable[int]) -> int:
@@ -237,8 +273,11 @@ def boxes_of(described: Described, rank: int) -> list[Box]:
         if cut.dim < 0:
             continue
         before = runs[cut.dim]
-        runs[cut.dim] = (_chunk(before, pieces, coordinate) if cut.split == 1
-                         else _strided(before, cut.split, pieces, coordinate))
+        runs[cut.dim] = (
+            _chunk(before, pieces, coordinate)
+            if cut.split == 1
+            else _strided(before, cut.split, pieces, coordinate)
+        )
     return _boxes(described.name, runs)
 
 
@@ -263,7 +302,8 @@ def _boxes(name: str, runs: list[_Runs]) -> list[Box]:
     if len(many) > 1 or any(sum(n for _, n in r) > 1 for r in runs[:dim]):
         raise UsageError(
             f"parameter {name}: a rank stores separate ranges of dimension "
-            f"{many[-1]}; choose sizes that the mesh divides")
+            f"{many[-1]}; choose sizes that the mesh divides"
+        )
     boxes = []
     for start, length in runs[dim]:
         first = [r[0][0] for r in runs]
@@ -315,19 +355,24 @@ def agree(
     if all(d.tied_to(me) == {me} for d in described):
         return _layout({me: described}, me, repeated)
     text = json.dumps([_to_json(described), about], sort_keys=True)
-    views = _exchange({"digest": hashlib.sha256(text.encode()).hexdigest()},
-                      text)
+    views = _exchange(
+        {"digest": hashlib.sha256(text.encode()).hexdigest()}, text
+    )
     by_text = {t: json.loads(t) for t in set(views)}
     parsed = {t: _from_json(v[0]) for t, v in by_text.items()}
     world = _world_of(me, [parsed[t] for t in views])
-    _check_alike(world, {r: (parsed[views[r]], by_text[views[r]][1])
-                         for r in world})
+    _check_alike(
+        world, {r: (parsed[views[r]], by_text[views[r]][1]) for r in world}
+    )
     return _layout({r: parsed[views[r]] for r in world}, me, repeated)
 
 
 def spread() -> bool:
-    return (dist.is_available() and dist.is_initialized()
-            and dist.get_world_size() > 1)
+    return (
+        dist.is_available()
+        and dist.is_initialized()
+        and dist.get_world_size() > 1
+    )
 
 
 def _exchange(mine: dict[str, str], text: str) -> list[str]:
@@ -344,7 +389,7 @@ def _exchange(mine: dict[str, str], text: str) -> list[str]:
     if len(set(digests)) > 1:
         for digest in dict.fromkeys(digests):
             source = digests.index(digest)
-            box = [text if source == dist.get_rank() else None]
+            box: list[Any] = [text if source == dist.get_rank() else None]
             dist.broadcast_object_list(box, src=source)
             texts[digest] = box[0]
     return [texts[d] for d in digests]
@@ -354,18 +399,31 @@ def _to_json(described: list[Described]) -> list[Any]:
     ways: dict[Any, int] = {}
     rows = []
     for d in described:
-        way = (d.mesh, d.ranks, tuple((c.dim, c.split) for c in d.cuts),
-               d.replicas)
+        way = (
+            d.mesh,
+            d.ranks,
+            tuple((c.dim, c.split) for c in d.cuts),
+            d.replicas,
+        )
         rows.append([d.name, d.shape, d.dtype, ways.setdefault(way, len(ways))])
     return [list(ways), rows]
 
 
 def _from_json(value: list[Any]) -> list[Described]:
     ways, rows = value
-    known = [(tuple(mesh), tuple(ranks), tuple(Cut(*c) for c in cuts),
-              tuple(replicas)) for mesh, ranks, cuts, replicas in ways]
-    return [Described(name, tuple(shape), dtype, *known[way])
-            for name, shape, dtype, way in rows]
+    known = [
+        (
+            tuple(mesh),
+            tuple(ranks),
+            tuple(Cut(*c) for c in cuts),
+            tuple(replicas),
+        )
+        for mesh, ranks, cuts, replicas in ways
+    ]
+    return [
+        Described(name, tuple(shape), dtype, *known[way])
+        for name, shape, dtype, way in rows
+    ]
 
 
 def _world_of(me: int, views: list[list[Described]]) -> list[int]:
@@ -376,8 +434,9 @@ def _world_of(me: int, views: list[list[Described]]) -> list[int]:
     return [r for r in range(len(views)) if sets.find(r) == sets.find(me)]
 
 
-def _check_alike(world: list[int],
-                 seen: dict[int, tuple[list[Described], Any]]) -> None:
+def _check_alike(
+    world: list[int], seen: dict[int, tuple[list[Described], Any]]
+) -> None:
     first = world[0]
     ours, ours_about = seen[first]
     for rank in world[1:]:
@@ -388,11 +447,14 @@ def _check_alike(world: list[int],
                 raise UsageError(
                     f"ranks have different models: parameter number {i} is "
                     f"{a} on rank {first} and {b} on rank {rank}; build the "
-                    "same model in the same order on every rank")
+                    "same model in the same order on every rank"
+                )
         if about != ours_about:
             raise UsageError(
-                f"ranks have different options: {_difference(ours_about, about)}"
-                f" (rank {first} and rank {rank}); give every rank the same")
+                "ranks have different options: "
+                f"{_difference(ours_about, about)}"
+                f" (rank {first} and rank {rank}); give every rank the same"
+            )
 
 
 def _what(described: list[Described], i: int) -> str:
@@ -406,8 +468,9 @@ def _difference(a: Any, b: Any, at: str = "") -> str:
     if isinstance(a, dict) and isinstance(b, dict):
         for key in sorted({*a, *b}):
             if a.get(key) != b.get(key):
-                return _difference(a.get(key), b.get(key),
-                                   f"{at}.{key}" if at else key)
+                return _difference(
+                    a.get(key), b.get(key), f"{at}.{key}" if at else key
+                )
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         for i, (x, y) in enumerate(zip(a, b)):
             if x != y:
@@ -415,8 +478,9 @@ def _difference(a: Any, b: Any, at: str = "") -> str:
     return f"{at} is {a!r} and {b!r}"
 
 
-def _layout(views: dict[int, list[Described]], me: int,
-            repeated: Sequence[bool]) -> Layout:
+def _layout(
+    views: dict[int, list[Described]], me: int, repeated: Sequence[bool]
+) -> Layout:
     """From what each rank of a world knows to what each rank stores."""
     ranks = sorted(views)
     layout = Layout(ranks, ranks.index(me), [], [], described=views[me])
@@ -437,17 +501,24 @@ def _layout(views: dict[int, list[Described]], me: int,
                 layout.mine.append(len(layout.tensors))
             key = (way, own.shape, holders[0])
             if key not in boxes:
-                boxes[key] = [boxes_of(d, r) if r in holders else []
-                              for r, d in zip(ranks, seen)]
-            name = (own.name if holders is copies[0]
-                    else f"{own.name}@rank{holders[0]}")
+                boxes[key] = [
+                    boxes_of(d, r) if r in holders else []
+                    for r, d in zip(ranks, seen)
+                ]
+            name = (
+                own.name
+                if holders is copies[0]
+                else f"{own.name}@rank{holders[0]}"
+            )
             layout.tensors.append(
-                PlacedTensor(name, p, own.shape, own.dtype, boxes[key]))
+                PlacedTensor(name, p, own.shape, own.dtype, boxes[key])
+            )
     return layout
 
 
-def _copies(ranks: list[int], seen: list[Described],
-            alike: bool) -> list[list[int]]:
+def _copies(
+    ranks: list[int], seen: list[Described], alike: bool
+) -> list[list[int]]:
     """The ranks of each untied copy of a parameter."""
     sets = _Sets()
     for tied in {frozenset(d.tied_to(r)) for r, d in zip(ranks, seen)}:
@@ -458,8 +529,10 @@ def _copies(ranks: list[int], seen: list[Described],
     found = [copies[leader] for leader in sorted(copies)]
     if alike and len(found) > 1:
         of = dict(zip(ranks, seen))
-        pieces = [sorted({tuple(boxes_of(of[r], r)) for r in holders})
-                  for holders in found]
+        pieces = [
+            sorted({tuple(boxes_of(of[r], r)) for r in holders})
+            for holders in found
+        ]
         if all(p == pieces[0] for p in pieces):
             return [ranks]
     return found

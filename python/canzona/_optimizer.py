@@ -2,8 +2,8 @@
 
 Construction routes parameters to rules and checks options; nothing is read from
 layouts yet, since frameworks swap parameters afterwards. The first use (a step,
-a look at `plan` or `state`, a state dict that is not empty) reads layouts, plans
-and takes memory: on every rank alike, for it is a collective.
+a look at `plan` or `state`, a state dict that is not empty) reads layouts,
+plans and takes memory: on every rank alike, for it is a collective.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Callable
 
 import torch
@@ -22,9 +21,16 @@ from torch import nn
 
 from . import _checkpoint, _options, _routing
 from ._errors import UsageError
-from ._layout import (Box, Layout, PlacedTensor, agree, describe, is_dtensor,
-                      local, spread)
+from ._layout import (
+    Layout,
+    agree,
+    describe,
+    is_dtensor,
+    local,
+    spread,
+)
 from ._placed import PlacedPlan
+from ._request import make_request, settled_precision
 from ._routing import ELEMENTS, FROZEN, Route
 from ._run import Run, Setup
 
@@ -64,19 +70,30 @@ class MatrixOptimizer(torch.optim.Optimizer):
         _one_of("wire", wire, _WIRES)
         _one_of("flatten", flatten, ("none", "first_dim"))
         if clip_norm is not None and not float(clip_norm) > 0:
-            raise UsageError(f"clip_norm={clip_norm}: expected a number above "
-                             "0, or None")
-        self._config = dict(
-            wire=wire, share_states=bool(share_states), nonfinite=nonfinite,
+            raise UsageError(
+                f"clip_norm={clip_norm}: expected a number above " "0, or None"
+            )
+        self._config: dict[str, Any] = dict(
+            wire=wire,
+            share_states=bool(share_states),
+            nonfinite=nonfinite,
             clip_norm=None if clip_norm is None else float(clip_norm),
-            capacity_bytes=capacity_bytes, ranks_per_node=ranks_per_node,
-            threads=threads, flatten=flatten == "first_dim",
-            rules=dict(rules or {}), splits=dict(splits or {}))
+            capacity_bytes=capacity_bytes,
+            ranks_per_node=ranks_per_node,
+            threads=threads,
+            flatten=flatten == "first_dim",
+            rules=dict(rules or {}),
+            splits=dict(splits or {}),
+        )
         options = {k: v for k, v in options.items() if v is not _UNSET}
         if lr is not None:
             options["lr"] = lr
-        self._given = dict(preset=preset, options=options,
-                           adamw=dict(adamw or {}), groups=dict(groups or {}))
+        self._given: dict[str, Any] = dict(
+            preset=preset,
+            options=options,
+            adamw=dict(adamw or {}),
+            groups=dict(groups or {}),
+        )
         self._check_options()
         self._replicated = _ranks_of(replicas)
         self._replicas: dict[str, tuple[int, ...]] = {}
@@ -87,8 +104,11 @@ class MatrixOptimizer(torch.optim.Optimizer):
         self._gathered: dict[str, Any] | None = None
         self._warned = False
         super().__init__(self._route(params), {})
-        self.defaults = {k: v for k, v in self._values(self.rule, {}).items()
-                         if k not in ("rule", "preset")}
+        self.defaults = {
+            k: v
+            for k, v in self._values(self.rule, {}).items()
+            if k not in ("rule", "preset")
+        }
 
     # Options and groups.
 
@@ -99,8 +119,9 @@ class MatrixOptimizer(torch.optim.Optimizer):
         _options.check_names(own, (self.rule,), type(self).__name__)
         _options.check_names(elements, (ELEMENTS,), "adamw=")
         for pattern, given in self._given["groups"].items():
-            _options.check_names(given, (self.rule, ELEMENTS),
-                                 f"groups['{pattern}']")
+            _options.check_names(
+                given, (self.rule, ELEMENTS), f"groups['{pattern}']"
+            )
 
     def _values(self, rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """The values of a parameter group of a rule's."""
@@ -114,43 +135,54 @@ class MatrixOptimizer(torch.optim.Optimizer):
             shared["lr"] = float(values["learning_rate"])
         elements = dict(self._given["adamw"])
         its_preset = elements.pop(
-            "preset", preset if _options.has_preset(rule, preset) else None)
-        return _options.make_group(rule, its_preset,
-                                   {**shared, **elements, **given})
+            "preset", preset if _options.has_preset(rule, preset) else None
+        )
+        return _options.make_group(
+            rule, its_preset, {**shared, **elements, **given}
+        )
 
     def _route(self, params: Any, first: bool = True) -> list[dict[str, Any]]:
         """Parameter groups: of each of the caller's one per rule."""
         named, given, known, replicas = _routing.collect(params)
         for number, options in enumerate(given):
-            _options.check_names(options, (self.rule, ELEMENTS),
-                                 f"group {number}")
+            _options.check_names(
+                options, (self.rule, ELEMENTS), f"group {number}"
+            )
         rules = dict(self._config["rules"]) if first else {}
         for name, _, group in named:
             if "rule" in given[group]:
                 rules.setdefault(name, str(given[group]["rule"]))
         routes = _routing.route(
-            named, known, self.rule, rules,
-            self._config["splits"] if first else {}, self._config["flatten"])
+            named,
+            known,
+            self.rule,
+            rules,
+            self._config["splits"] if first else {},
+            self._config["flatten"],
+        )
         if first:
             _routing.require_matrices(routes, self.rule)
         for r in routes:
             if id(r.parameter) in replicas:
                 self._replicas[r.name] = replicas[id(r.parameter)]
-        made = self._group_routes(routes, given,
-                                  self._given["groups"] if first else {})
+        made = self._group_routes(
+            routes, given, self._given["groups"] if first else {}
+        )
         for r in routes:  # parameters may be swapped: names remain
-            self._routes[r.name] = replace(r, parameter=None)
+            self._routes[r.name] = replace(r, parameter=_NOWHERE)
         return made
 
-    def _group_routes(self, routes: Sequence[Route],
-                      given: Sequence[Mapping[str, Any]],
-                      patterns: Mapping[str, Mapping[str, Any]],
-                      ) -> list[dict[str, Any]]:
+    def _group_routes(
+        self,
+        routes: Sequence[Route],
+        given: Sequence[Mapping[str, Any]],
+        patterns: Mapping[str, Mapping[str, Any]],
+    ) -> list[dict[str, Any]]:
         names = [r.name for r in routes]
         chosen: dict[str, str] = {}
-        for pattern in patterns:
-            for name in _routing.fitting(pattern, names, "groups"):
-                chosen[name] = pattern
+        for each in patterns:
+            for name in _routing.fitting(each, names, "groups"):
+                chosen[name] = each
         made: dict[Any, dict[str, Any]] = {}
         for r in routes:
             if r.rule == FROZEN:
@@ -159,17 +191,26 @@ class MatrixOptimizer(torch.optim.Optimizer):
             key = (r.group, pattern, r.rule)
             if key not in made:
                 values = {**given[r.group], **patterns.get(pattern or "", {})}
-                made[key] = dict(params=[], param_names=[],
-                                 **self._values(r.rule, values))
+                made[key] = dict(
+                    params=[], param_names=[], **self._values(r.rule, values)
+                )
             made[key]["params"].append(r.parameter)
             made[key]["param_names"].append(r.name)
-        order = {None: -1, **{p: i for i, p in enumerate(patterns)}}
-        return [made[k] for k in sorted(
-            made, key=lambda k: (k[0], order[k[1]], k[2] == ELEMENTS))]
+        order: dict[str | None, int] = {None: -1}
+        order.update((p, i) for i, p in enumerate(patterns))
+        return [
+            made[k]
+            for k in sorted(
+                made, key=lambda k: (k[0], order[k[1]], k[2] == ELEMENTS)
+            )
+        ]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        if "rule" in param_group and "param_names" in param_group \
-                and "lr" in param_group:
+        if (
+            "rule" in param_group
+            and "param_names" in param_group
+            and "lr" in param_group
+        ):
             super().add_param_group(param_group)
             return
         before = self._run is not None and self.state_dict()
@@ -179,7 +220,8 @@ class MatrixOptimizer(torch.optim.Optimizer):
         if not isinstance(entry["params"], (torch.Tensor, nn.Module)):
             entry["params"] = [
                 p if isinstance(p, tuple) else (f"parameter{count + i}", p)
-                for i, p in enumerate(entry["params"])]
+                for i, p in enumerate(entry["params"])
+            ]
         elif isinstance(entry["params"], torch.Tensor):
             entry["params"] = [(f"parameter{count}", entry["params"])]
         for group in self._route([entry], first=False):
@@ -190,11 +232,14 @@ class MatrixOptimizer(torch.optim.Optimizer):
 
     # First use.
 
-    @property
+    @property  # type: ignore[override]
     def state(self) -> dict[Any, Any]:
         """States by parameter; they exist from the first look on."""
-        if not self._state and self._run is None and \
-                getattr(self, "param_groups", None):
+        if (
+            not self._state
+            and self._run is None
+            and getattr(self, "param_groups", None)
+        ):
             self._built()
         return self._state
 
@@ -224,64 +269,110 @@ class MatrixOptimizer(torch.optim.Optimizer):
     def _build(self) -> Run:
         parameters = self._parameters()
         names = self._names()
-        device = None
+        tied = spread() and bool(
+            self._replicated
+            or self._replicas
+            or any(is_dtensor(p) for p in parameters)
+        )
         try:
             described: Any = [
                 describe(n, p, self._replicas.get(n) or self._replicated)
-                for n, p in zip(names, parameters)]
+                for n, p in zip(names, parameters)
+            ]
             device = self._device(names, parameters)
         except UsageError as error:
-            tied = self._replicated or self._replicas or any(
-                is_dtensor(p) for p in parameters)
             if tied:
                 agree(error, {})
             raise
         kind = device.type
-        groups = [{"rule": g["rule"],
-                   "options": _options.to_rule(g, kind, _precision(kind))}
-                  for g in self.param_groups]
-        about = dict(groups=groups, **{
-            k: self._config[k] for k in ("wire", "share_states", "clip_norm",
-                                         "nonfinite", "capacity_bytes")})
+        if tied:
+            self._check_backend(kind)
+        groups = [
+            {
+                "rule": g["rule"],
+                "options": _options.to_rule(g, kind, settled_precision(kind)),
+            }
+            for g in self.param_groups
+        ]
+        about = dict(
+            groups=groups,
+            **{
+                k: self._config[k]
+                for k in (
+                    "wire",
+                    "share_states",
+                    "clip_norm",
+                    "nonfinite",
+                    "capacity_bytes",
+                )
+            },
+        )
         about["rates"] = [float(g["lr"]) for g in self.param_groups]
         about["splits"] = [self._routes[n].splits for n in names]
         about["in_group"] = [len(g["params"]) for g in self.param_groups]
-        repeated = [self._routes[n].rule == ELEMENTS
-                    and not self._config["share_states"] for n in names]
+        repeated = [
+            self._routes[n].rule == ELEMENTS
+            and not self._config["share_states"]
+            for n in names
+        ]
         layout = agree(described, about, repeated)
-        self._check_layout(layout, kind)
+        self._check_layout(layout)
         self._groups_given = [g["options"] for g in groups]
-        plan = PlacedPlan(self._request(layout, groups))
-        return Run(Setup(
-            layout, plan, names, device, self._config["wire"],
-            self._config["nonfinite"], self._config["clip_norm"],
-            self._config["threads"] or torch.get_num_threads(),
-            [self._routes[names[t.parameter]].splits for t in layout.tensors],
-            {n for n, p in zip(names, parameters)
-             if len(self._routes[n].shape) != p.dim()}, self._groups),
-            parameters)
+        in_group = [
+            i for i, g in enumerate(self.param_groups) for _ in g["params"]
+        ]
+        plan = PlacedPlan(
+            make_request(layout, self._routes, groups, in_group, self._config)
+        )
+        return Run(
+            Setup(
+                layout,
+                plan,
+                names,
+                device,
+                self._config["wire"],
+                self._config["nonfinite"],
+                self._config["clip_norm"],
+                self._config["threads"] or torch.get_num_threads(),
+                [
+                    self._routes[names[t.parameter]].splits
+                    for t in layout.tensors
+                ],
+                {
+                    n
+                    for n, p in zip(names, parameters)
+                    if len(self._routes[n].shape) != p.dim()
+                },
+                self._groups,
+            ),
+            parameters,
+        )
 
-    def _device(self, names: Sequence[str],
-                parameters: Sequence[torch.Tensor]) -> torch.device:
+    def _device(
+        self, names: Sequence[str], parameters: Sequence[torch.Tensor]
+    ) -> torch.device:
         first = local(parameters[0]).device
         for name, p in zip(names, parameters):
             device = local(p).device
             if device != first:
                 raise UsageError(
                     f"parameter {name}: is on {device}, but {names[0]} is on "
-                    f"{first}; one optimizer has one device")
+                    f"{first}; one optimizer has one device"
+                )
         return first
 
-    def _check_layout(self, layout: Layout, device: str) -> None:
-        if layout.world > 1:
-            self._check_backend(device)
-        alone = [d.name for d in layout.described
-                 if len(d.tied_to(layout.ranks[layout.rank])) == 1]
+    def _check_layout(self, layout: Layout) -> None:
+        alone = [
+            d.name
+            for d in layout.described
+            if len(d.tied_to(layout.ranks[layout.rank])) == 1
+        ]
         if layout.untied and self._config["clip_norm"] is not None:
             raise UsageError(
                 f"clip_norm: parameter {alone[0]} is stored by every rank, and "
                 "it is not known whether as one tensor or several; name the "
-                "ranks that have it alike: replicas=group")
+                "ranks that have it alike: replicas=group"
+            )
         matrices = [n for n in alone if self._routes[n].rule != ELEMENTS]
         if spread() and matrices and not self._warned:
             self._warned = True
@@ -289,56 +380,20 @@ class MatrixOptimizer(torch.optim.Optimizer):
                 f"canzona: {len(matrices)} matrices ({matrices[0]}, …) are "
                 "plain tensors: every rank updates its own, and repeats the "
                 "work where they are alike. Give the DDP module, or "
-                "replicas=group, and ranks share it.", stacklevel=6)
+                "replicas=group, and ranks share it.",
+                stacklevel=6,
+            )
 
     def _check_backend(self, device: str) -> None:
-        types = {str(t).partition(":")[0]
-                 for t in dist.group.WORLD._device_types}  # type: ignore
+        everyone: Any = dist.group.WORLD
+        types = {str(t).partition(":")[0] for t in everyone._device_types}
         if device not in types:
             raise UsageError(
                 f"parameters are on {device}, but the process group has "
                 f"backends for {', '.join(sorted(types))} alone "
                 f"({dist.get_backend()}); begin with init_process_group("
-                "\"cpu:gloo,cuda:nccl\")")
-
-    def _request(self, layout: Layout,
-                 groups: list[dict[str, Any]]) -> dict[str, Any]:
-        in_group = [i for i, g in enumerate(self.param_groups)
-                    for _ in g["params"]]
-        written: dict[Any, int] = {}
-        tensors = []
-        for number, placed in enumerate(layout.tensors):
-            base = layout.described[placed.parameter].name
-            entry = self._tensor(placed, self._routes[base])
-            entry["group"] = in_group[placed.parameter]
-            key = (id(placed.stored), tuple(entry["shape"]))
-            if key in written:
-                entry["stored"] = {"like": written[key]}
-            written.setdefault(key, number)
-            tensors.append(entry)
-        request = dict(canzona_placed=1, world=layout.world,
-                       wire=self._config["wire"],
-                       share_states=self._config["share_states"],
-                       groups=groups, tensors=tensors)
-        for key in ("capacity_bytes", "ranks_per_node"):
-            if self._config[key] is not None:
-                request[key] = self._config[key]
-        return request
-
-    def _tensor(self, placed: PlacedTensor, route: Route) -> dict[str, Any]:
-        shape, stored = placed.shape, placed.stored
-        if route.rule != ELEMENTS and len(shape) != len(route.shape):
-            stored = [[_flat_box(placed.name, shape, b) for b in boxes]
-                      for boxes in stored]
-            shape = _routing.flattened(shape)
-        if not shape:
-            shape, stored = (1,), [[((0,), (1,)) for _ in boxes]
-                                   for boxes in stored]
-        entry: dict[str, Any] = dict(name=placed.name, shape=shape,
-                                     dtype=placed.dtype, stored=stored)
-        if route.splits:
-            entry["splits"] = route.splits
-        return entry
+                '"cpu:gloo,cuda:nccl")'
+            )
 
     def _tell(self) -> None:
         run = self._run
@@ -346,11 +401,22 @@ class MatrixOptimizer(torch.optim.Optimizer):
         if run.layout.ranks[run.layout.rank] != 0:
             return
         rules = [self._routes[n].rule for n in run.names]
+        predicted = run.plan.json["predicted"]
+        share = predicted["makespan_ticks"] / max(1, predicted["bound_ticks"])
         _log.info(
-            "%s: %d tensors to %s, %d to adamw; %d ranks, wire %s, %s; plan %s",
-            type(self).__name__, sum(r != ELEMENTS for r in rules), self.rule,
-            sum(r == ELEMENTS for r in rules), run.world, self._config["wire"],
-            run.device, run.plan.digest[:12])
+            "%s: %d tensors to %s, %d to adamw; %d ranks of %s, wire %s: "
+            "%.2f of the least time, %.1f MB sent per rank and step; plan %s",
+            type(self).__name__,
+            sum(r != ELEMENTS for r in rules),
+            self.rule,
+            sum(r == ELEMENTS for r in rules),
+            run.world,
+            run.device,
+            self._config["wire"],
+            share,
+            predicted["bytes_per_rank_max"] / 1e6,
+            run.plan.digest[:12],
+        )
 
     # Steps.
 
@@ -365,7 +431,8 @@ class MatrixOptimizer(torch.optim.Optimizer):
         run = self._built()
         parameters = self._parameters()
         if len(parameters) != len(run.names) or any(
-                a is not b for a, b in zip(parameters, self._bound)):
+            a is not b for a, b in zip(parameters, self._bound)
+        ):
             run = self._rebuilt()
         self._tell_options(run)
         self._gathered = None
@@ -378,7 +445,8 @@ class MatrixOptimizer(torch.optim.Optimizer):
         if any(self._run.counts):
             raise UsageError(
                 "the optimizer's parameters were swapped after its first step; "
-                "make it anew and load the old one's state_dict()")
+                "make it anew and load the old one's state_dict()"
+            )
         self._forget()
         return self._built()
 
@@ -391,7 +459,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
     def _tell_options(self, run: Run) -> None:
         kind = run.device.type
         for i, group in enumerate(self.param_groups):
-            options = _options.to_rule(group, kind, _precision(kind))
+            options = _options.to_rule(group, kind, settled_precision(kind))
             if options != self._groups_given[i]:
                 run.set_options(i, options)
                 self._groups_given[i] = options
@@ -423,11 +491,11 @@ class MatrixOptimizer(torch.optim.Optimizer):
     # State dicts.
 
     def state_dict(self) -> dict[str, Any]:
-        for hook in self._optimizer_state_dict_pre_hooks.values():
-            hook(self)
+        for before in self._optimizer_state_dict_pre_hooks.values():
+            before(self)
         result = _checkpoint.save(self)
-        for hook in self._optimizer_state_dict_post_hooks.values():
-            changed = hook(self, result)
+        for after in self._optimizer_state_dict_post_hooks.values():
+            changed = after(self, result)
             result = result if changed is None else changed
         return result
 
@@ -435,12 +503,12 @@ class MatrixOptimizer(torch.optim.Optimizer):
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         state_dict = dict(state_dict)
-        for hook in self._optimizer_load_state_dict_pre_hooks.values():
-            changed = hook(self, state_dict)
+        for before in self._optimizer_load_state_dict_pre_hooks.values():
+            changed = before(self, state_dict)
             state_dict = state_dict if changed is None else changed
         _checkpoint.load(self, state_dict)
-        for hook in self._optimizer_load_state_dict_post_hooks.values():
-            hook(self)
+        for after in self._optimizer_load_state_dict_post_hooks.values():
+            after(self)
 
     def consolidate(self, to: int | None = 0) -> None:
         """Brings all states to rank `to`, None: to every rank. A collective;
@@ -449,8 +517,16 @@ class MatrixOptimizer(torch.optim.Optimizer):
         _checkpoint.consolidate(self, to)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("_config", "_given", "_replicated", "_replicas", "_routes",
-                "_warned", "defaults", "param_groups")
+        kept = (
+            "_config",
+            "_given",
+            "_replicated",
+            "_replicas",
+            "_routes",
+            "_warned",
+            "defaults",
+            "param_groups",
+        )
         state = {k: self.__dict__[k] for k in kept}
         state["_saved"] = _checkpoint.keep(self)
         return state
@@ -467,20 +543,30 @@ class MatrixOptimizer(torch.optim.Optimizer):
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for group in self.param_groups:
-            values = ", ".join(f"{k}={v}" for k, v in group.items()
-                               if k not in ("params", "param_names", "rule"))
-            lines.append(f"  {group['rule']}: {len(group['params'])} tensors, "
-                         f"{values}")
+            values = ", ".join(
+                f"{k}={v}"
+                for k, v in group.items()
+                if k not in ("params", "param_names", "rule")
+            )
+            lines.append(
+                f"  {group['rule']}: {len(group['params'])} tensors, "
+                f"{values}"
+            )
         return "\n".join(lines + [")"])
 
 
 _UNSET = object()
 
+# In the place of a parameter that may be swapped.
+_NOWHERE = torch.empty(0)
+
 
 def _one_of(name: str, value: Any, words: Sequence[str]) -> None:
     if value not in words:
-        raise UsageError(f"{name}={value!r}: expected {', '.join(words)}"
-                         f"{_routing.nearest(str(value), words)}")
+        raise UsageError(
+            f"{name}={value!r}: expected {', '.join(words)}"
+            f"{_routing.nearest(str(value), words)}"
+        )
 
 
 def _ranks_of(replicas: Any) -> tuple[int, ...]:
@@ -490,31 +576,3 @@ def _ranks_of(replicas: Any) -> tuple[int, ...]:
     if isinstance(replicas, Iterable):
         return tuple(sorted(int(r) for r in replicas))
     return tuple(dist.get_process_group_ranks(replicas))
-
-
-@lru_cache(maxsize=2)
-def _precision(device: str) -> str | None:
-    """Of products, where options leave it open; by what the machine has."""
-    if device != "cpu":
-        return None
-    from ._library import load
-    kernel = load("cpu").describe("cpu").rpartition(" ")[2]
-    if kernel == "avx512":
-        try:
-            with open("/proc/cpuinfo") as f:
-                return "bf16" if "avx512_bf16" in f.read() else "fp32"
-        except OSError:
-            return "fp32"
-    return "bf16" if kernel == "amx" else "fp32"
-
-
-def _flat_box(name: str, shape: Sequence[int], box: Box) -> Box:
-    first, count = box
-    if any(a or n != whole for a, n, whole in zip(first[1:], count[1:],
-                                                  shape[1:])):
-        raise UsageError(f"parameter {name}: is cut along another dimension "
-                         "than the first, so it cannot be flattened")
-    rest = 1
-    for n in shape[1:]:
-        rest *= n
-    return (first[0], 0), (count[0], rest)

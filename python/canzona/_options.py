@@ -1,9 +1,9 @@
 """Options of rules by torch's names, and back.
 
-A parameter group holds `lr`, `weight_decay` and a rule's options under the names
-that torch.optim gives them (`momentum`, `betas`, `eps`, `ns_steps`, …), the
-others under their own. `to_rule(group)` makes of it what the library reads: text
-by the rule's own names (docs/rules.md).
+A parameter group holds `lr`, `weight_decay` and a rule's options under the
+names that torch.optim gives them (`momentum`, `betas`, `eps`, `ns_steps`, …),
+the others under their own. `to_rule(group)` makes of it what the library reads:
+text by the rule's own names (docs/rules.md).
 """
 
 from __future__ import annotations
@@ -22,8 +22,12 @@ _SCALES = {"match_rms_adamw": "match_rms"}
 # torch's name → the rule's.
 _COMMON = {"eps": "epsilon"}
 _NAMES: dict[str, dict[str, str]] = {
-    "muon": {"eps": "epsilon", "ns_steps": "steps",
-             "ns_coefficients": "coefficients", "adjust_lr_fn": "scale"},
+    "muon": {
+        "eps": "epsilon",
+        "ns_steps": "steps",
+        "ns_coefficients": "coefficients",
+        "adjust_lr_fn": "scale",
+    },
     "soap": _COMMON,
     "shampoo": _COMMON,
     "adamw": _COMMON,
@@ -31,10 +35,26 @@ _NAMES: dict[str, dict[str, str]] = {
 _BETAS = ("beta1", "beta2")
 
 # Keys of a parameter group that are no options of a rule.
-OTHERS = {"params", "param_names", "rule", "lr", "initial_lr", "max_lr", "min_lr",
-          "max_momentum", "base_momentum", "swa_lr", "preset", "differentiable",
-          "capturable", "foreach", "maximize", "fused", "decoupled_weight_decay",
-          "amsgrad"}
+OTHERS = {
+    "params",
+    "param_names",
+    "rule",
+    "lr",
+    "initial_lr",
+    "max_lr",
+    "min_lr",
+    "max_momentum",
+    "base_momentum",
+    "swa_lr",
+    "preset",
+    "differentiable",
+    "capturable",
+    "foreach",
+    "maximize",
+    "fused",
+    "decoupled_weight_decay",
+    "amsgrad",
+}
 
 # Switches of torch's optimizers that have no counterpart here.
 _REFUSED = ("maximize", "amsgrad", "differentiable", "capturable")
@@ -46,25 +66,35 @@ _OURS = {"device", "flatten", "scale_shape", "learning_rate"}
 @lru_cache(maxsize=1)
 def facts() -> dict[str, dict[str, Any]]:
     from . import rules
+
     return rules()
 
 
-def known(rule: str) -> set[str]:
+@lru_cache(maxsize=None)
+def own_names(rule: str) -> frozenset[str]:
+    return frozenset(o["name"] for o in facts()[rule]["options"])
+
+
+@lru_cache(maxsize=None)
+def known(rule: str) -> frozenset[str]:
     """Every name by which an option of a rule may be given."""
-    own = {o["name"] for o in facts()[rule]["options"]} - _OURS
+    own = own_names(rule) - _OURS
     names = own | set(_NAMES[rule])
     return names | {"betas"} if own.issuperset(_BETAS) else names
 
 
-def check_names(given: Mapping[str, Any], rules: tuple[str, ...],
-                what: str) -> None:
+def check_names(
+    given: Mapping[str, Any], rules: tuple[str, ...], what: str
+) -> None:
     """UsageError for a name that none of the rules knows."""
     names = set().union(*(known(r) for r in rules)) | {"lr"}
     for name in given:
         if name not in names and name not in OTHERS:
-            raise UsageError(f"{what}: {' and '.join(rules)} "
-                             f"{'has' if len(rules) == 1 else 'have'} no option "
-                             f"'{name}'{nearest(name, sorted(names))}")
+            raise UsageError(
+                f"{what}: {' and '.join(rules)} "
+                f"{'has' if len(rules) == 1 else 'have'} no option "
+                f"'{name}'{nearest(name, sorted(names))}"
+            )
 
 
 def preset_values(rule: str, preset: str | None) -> dict[str, str]:
@@ -73,8 +103,10 @@ def preset_values(rule: str, preset: str | None) -> dict[str, str]:
     presets = {p["name"]: p["values"] for p in facts()[rule]["presets"]}
     if preset is not None:
         if preset not in presets:
-            raise UsageError(f"preset '{preset}': {rule} has "
-                             f"{', '.join(presets)}{nearest(preset, presets)}")
+            raise UsageError(
+                f"preset '{preset}': {rule} has "
+                f"{', '.join(presets)}{nearest(preset, presets)}"
+            )
         values.update(presets[preset])
     return values
 
@@ -83,27 +115,41 @@ def has_preset(rule: str, preset: str | None) -> bool:
     return any(p["name"] == preset for p in facts()[rule]["presets"])
 
 
-def make_group(rule: str, preset: str | None,
-               given: Mapping[str, Any]) -> dict[str, Any]:
+def make_group(
+    rule: str, preset: str | None, given: Mapping[str, Any]
+) -> dict[str, Any]:
     """A parameter group's values: what is given, else a preset's."""
     values = preset_values(rule, preset)
-    group: dict[str, Any] = {"rule": rule, "preset": preset,
-                             "lr": float(values["learning_rate"]),
-                             "weight_decay": float(values["weight_decay"])}
+    group: dict[str, Any] = {
+        "rule": rule,
+        "preset": preset,
+        "lr": float(values["learning_rate"]),
+        "weight_decay": float(values["weight_decay"]),
+    }
     if rule == "muon":
         group.update(
             momentum=float(values["momentum"]),
             nesterov=values["nesterov"] == "on",
-            ns_coefficients=(SIMPLE if values["coefficients"] == "simple"
-                             else values["coefficients"]),
+            ns_coefficients=(
+                SIMPLE
+                if values["coefficients"] == "simple"
+                else values["coefficients"]
+            ),
             eps=float(values["epsilon"]),
-            ns_steps=(5 if values["coefficients"] == "simple"
-                      else values["steps"]),
-            adjust_lr_fn=("match_rms_adamw" if values["scale"] == "match_rms"
-                          else values["scale"]))
+            ns_steps=(
+                5 if values["coefficients"] == "simple" else values["steps"]
+            ),
+            adjust_lr_fn=(
+                "match_rms_adamw"
+                if values["scale"] == "match_rms"
+                else values["scale"]
+            ),
+        )
     else:
-        group.update(betas=(float(values["beta1"]), float(values["beta2"])),
-                     eps=float(values["epsilon"]))
+        group.update(
+            betas=(float(values["beta1"]), float(values["beta2"])),
+            eps=float(values["epsilon"]),
+        )
     mine = known(rule) | {"lr"}
     for name, value in given.items():
         if name in mine or (name in OTHERS and name not in ("rule", "preset")):
@@ -138,8 +184,9 @@ def _check_numbers(group: Mapping[str, Any]) -> None:
             continue
         size = getattr(value, "numel", None)
         if size is not None and size() != 1:
-            raise UsageError(f"{name}: a tensor of {size()} elements; expected "
-                             "one")
+            raise UsageError(
+                f"{name}: a tensor of {size()} elements; expected " "one"
+            )
         try:
             number = float(value)
         except (TypeError, ValueError):
@@ -163,8 +210,9 @@ def text(value: Any) -> str:
     return str(value)
 
 
-def to_rule(group: Mapping[str, Any], device: str,
-            precision: str | None = None) -> dict[str, str]:
+def to_rule(
+    group: Mapping[str, Any], device: str, precision: str | None = None
+) -> dict[str, str]:
     """A group's options as the library reads them; all but the rate."""
     rule = group["rule"]
     options: dict[str, str] = {}
@@ -182,11 +230,14 @@ def to_rule(group: Mapping[str, Any], device: str,
             options["scale"] = _SCALES.get(value, value or "original")
         else:
             options[_NAMES[rule].get(name, name)] = text(value)
-    own = {o["name"] for o in facts()[rule]["options"]}
+    own = own_names(rule)
     if "device" in own:
         options["device"] = device
-    if precision and "precision" in own and \
-            options.get("precision", "auto") == "auto":
+    if (
+        precision
+        and "precision" in own
+        and options.get("precision", "auto") == "auto"
+    ):
         options["precision"] = precision
     return options
 

@@ -27,16 +27,22 @@ ELEMENTS = "adamw"
 # Words that wrappers put between the names of a model's modules.
 _WRAPPERS = re.compile(
     r"(^|\.)(module|_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)"
-    r"(?=\.)")
+    r"(?=\.)"
+)
 
 _EMBEDDING = re.compile(
     r"(^|\.)(embed\w*|\w*embeddings?|\w*embed_tokens|wte|wpe|tok_emb|pos_emb)"
-    r"(\.|$)", re.I)
-_HEAD = re.compile(
-    r"(^|\.)(lm_head|head|\w+_head|output|unembed\w*|classifier|score|"
-    r"embed_out)\.weight$", re.I)
-_ROUTER = re.compile(r"(^|\.)(router|gate|gating|wg|switch)\.(weight|wg\.weight)$",
-                     re.I)
+    r"(\.|$)",
+    re.I,
+)
+_HEAD = re.compile(r"(^|\.)(lm_head|unembed\w*|embed_out)\.weight$", re.I)
+# Words that mean something else inside of layers.
+_OUTER_HEAD = re.compile(
+    r"(^|\.)(head|\w+_head|output|classifier|score)\.weight$", re.I
+)
+_ROUTER = re.compile(
+    r"(^|\.)(router|gate|gating|wg|switch)\.(weight|wg\.weight)$", re.I
+)
 _LORA = re.compile(r"(^|[._])lora_", re.I)
 _EXPERTS = re.compile(r"(^|\.)\w*experts?\w*(\.|$)", re.I)
 
@@ -79,8 +85,14 @@ def know(model: nn.Module) -> dict[int, Known]:
     """By id of the parameter."""
     known: dict[int, Known] = {}
     outputs = _output_layers(model)
-    vocabulary = max((m.num_embeddings for m in model.modules()
-                      if isinstance(m, nn.Embedding)), default=0)
+    vocabulary = max(
+        (
+            m.num_embeddings
+            for m in model.modules()
+            if isinstance(m, nn.Embedding)
+        ),
+        default=0,
+    )
     for parent in model.modules():
         names = frozenset(n for n, _ in parent.named_children())
         for child in parent.children():
@@ -101,8 +113,13 @@ def _output_layers(model: nn.Module) -> list[nn.Module]:
     return [m for m in found if m is not None]
 
 
-def _know_module(known: dict[int, Known], module: nn.Module,
-                 siblings: frozenset[str], head: bool, vocabulary: int) -> None:
+def _know_module(
+    known: dict[int, Known],
+    module: nn.Module,
+    siblings: frozenset[str],
+    head: bool,
+    vocabulary: int,
+) -> None:
     embedding = isinstance(module, (nn.Embedding, nn.EmbeddingBag))
     for p in module.parameters(recurse=False):
         of = known.setdefault(id(p), Known(vocabulary=vocabulary))
@@ -116,8 +133,9 @@ def _know_module(known: dict[int, Known], module: nn.Module,
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
-def usual(name: str, shape: Sequence[int], known: Known | None,
-          matrix_rule: str) -> tuple[str, str]:
+def usual(
+    name: str, shape: Sequence[int], known: Known | None, matrix_rule: str
+) -> tuple[str, str]:
     """Rule and reason for a parameter that nobody gave a rule."""
     dims = len(shape)
     if dims < 2:
@@ -126,16 +144,19 @@ def usual(name: str, shape: Sequence[int], known: Known | None,
         return ELEMENTS, "has no elements"
     if known is not None and known.embedding:
         linear = isinstance(known.owner, nn.Linear)
-        return ELEMENTS, ("a head tied to an embedding" if linear
-                          else "an embedding")
+        return ELEMENTS, (
+            "a head tied to an embedding" if linear else "an embedding"
+        )
     if _LORA.search(name):
         return ELEMENTS, "a low-rank factor of LoRA"
     if known is not None and known.head:
         return ELEMENTS, "the model's head"
     if _EMBEDDING.search(name) and not (
-            known and isinstance(known.owner, nn.Linear)):
+        known and isinstance(known.owner, nn.Linear)
+    ):
         return ELEMENTS, "an embedding, by its name"
-    if _HEAD.search(name):
+    inside = any(part.isdigit() for part in name.split("."))
+    if _HEAD.search(name) or _OUTER_HEAD.search(name) and not inside:
         return ELEMENTS, "a head, by its name"
     if known is not None and dims == 2 and shape[0] == known.vocabulary > 0:
         return ELEMENTS, f"a head: as wide as the vocabulary ({shape[0]})"
@@ -155,14 +176,20 @@ def _is_router(name: str, shape: Sequence[int], known: Known | None) -> bool:
     return known is None and shape[0] * 4 <= shape[1]
 
 
-def _by_owner(name: str, shape: Sequence[int], known: Known | None,
-              matrix_rule: str) -> tuple[str, str]:
+def _by_owner(
+    name: str, shape: Sequence[int], known: Known | None, matrix_rule: str
+) -> tuple[str, str]:
     dims = len(shape)
     owner = known.owner if known is not None else None
     kind = type(owner).__name__
     if isinstance(owner, _CONVOLUTIONS):
-        return ELEMENTS, ("a convolution; rules={\"" + name + "\": \""
-                          + matrix_rule + "\"} flattens it")
+        return ELEMENTS, (
+            'a convolution; rules={"'
+            + name
+            + '": "'
+            + matrix_rule
+            + '"} flattens it'
+        )
     if dims == 3 and (_EXPERTS.search(name) or "expert" in kind.lower()):
         return matrix_rule, f"{shape[0]} experts' matrices"
     if dims != 2:
@@ -173,12 +200,13 @@ def _by_owner(name: str, shape: Sequence[int], known: Known | None,
         return matrix_rule, f"weight of {kind}"
     if "linear" in kind.lower():
         return matrix_rule, f"weight of {kind}"
-    return ELEMENTS, (f"a parameter of {kind}, which is no Linear; rules= "
-                      "takes it")
+    return ELEMENTS, (
+        f"a parameter of {kind}, which is no Linear; rules= " "takes it"
+    )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """"; did you mean X?", or nothing."""
+    """ "; did you mean X?", or nothing."""
     found = difflib.get_close_matches(word, list(known), 1, 0.4)
     return f"; did you mean {found[0]}?" if found else ""
 
@@ -188,10 +216,13 @@ def nearest_name(pattern: str, names: Iterable[str]) -> str:
     head, tail = pattern.split("*")[0], pattern.split("*")[-1]
 
     def like(name: str) -> float:
-        ends = ((head, name[:len(head)]),
-                (tail, name[max(0, len(name) - len(tail)):]))
-        return sum(difflib.SequenceMatcher(None, a, b).ratio()
-                   for a, b in ends if a)
+        ends = (
+            (head, name[: len(head)]),
+            (tail, name[max(0, len(name) - len(tail)) :]),
+        )
+        return sum(
+            difflib.SequenceMatcher(None, a, b).ratio() for a, b in ends if a
+        )
 
     best = max(names, key=like, default="")
     return f"; did you mean {best}?" if best and like(best) > 0.6 else ""
@@ -201,8 +232,10 @@ def fitting(pattern: str, names: Sequence[str], what: str) -> list[str]:
     """The names that a pattern fits; UsageError with the nearest if none."""
     found = [n for n in names if fnmatch.fnmatchcase(n, pattern)]
     if not found:
-        raise UsageError(f"{what}: pattern '{pattern}' fits no parameter"
-                         f"{nearest_name(pattern, names)}")
+        raise UsageError(
+            f"{what}: pattern '{pattern}' fits no parameter"
+            f"{nearest_name(pattern, names)}"
+        )
     return found
 
 
@@ -238,8 +271,12 @@ def route(
             rule, reason = FROZEN, "requires no gradient"
         else:
             rule, reason = usual(name, shape, of, matrix_rule)
-            if flatten and of and isinstance(of.owner, _CONVOLUTIONS) and \
-                    len(shape) > 2:
+            if (
+                flatten
+                and of
+                and isinstance(of.owner, _CONVOLUTIONS)
+                and len(shape) > 2
+            ):
                 rule, reason = matrix_rule, "a convolution, flattened"
         if rule not in (ELEMENTS, FROZEN):
             shape = _matrix_shape(name, shape, of, matrix_rule, flatten)
@@ -248,33 +285,44 @@ def route(
     return routes
 
 
-def _given_rules(rules: Mapping[str, str], names: Sequence[str],
-                 matrix_rule: str) -> dict[str, tuple[str, str]]:
+def _given_rules(
+    rules: Mapping[str, str], names: Sequence[str], matrix_rule: str
+) -> dict[str, tuple[str, str]]:
     known = list(dict.fromkeys((matrix_rule, ELEMENTS, FROZEN)))
     given: dict[str, tuple[str, str]] = {}
     for pattern, rule in rules.items():
         if rule not in known:
-            raise UsageError(f"rules['{pattern}']: '{rule}' is no rule here; "
-                             f"expected {' or '.join(known)}"
-                             f"{nearest(str(rule), known)}")
+            raise UsageError(
+                f"rules['{pattern}']: '{rule}' is no rule here; "
+                f"expected {' or '.join(known)}"
+                f"{nearest(str(rule), known)}"
+            )
         for name in fitting(pattern, names, "rules"):
             given[name] = (pattern, rule)
     return given
 
 
-def _matrix_shape(name: str, shape: tuple[int, ...], known: Known | None,
-                  rule: str, flatten: bool) -> tuple[int, ...]:
+def _matrix_shape(
+    name: str,
+    shape: tuple[int, ...],
+    known: Known | None,
+    rule: str,
+    flatten: bool,
+) -> tuple[int, ...]:
     if len(shape) < 2:
-        raise UsageError(f"parameter {name}: has shape {list(shape)}, but "
-                         f"{rule} needs a matrix; leave it to adamw")
+        raise UsageError(
+            f"parameter {name}: has shape {list(shape)}, but "
+            f"{rule} needs a matrix; leave it to adamw"
+        )
     convolution = known is not None and isinstance(known.owner, _CONVOLUTIONS)
     if len(shape) > 2 and (convolution or flatten):
         return flattened(shape)
     return shape
 
 
-def _put_splits(routes: list[Route],
-                splits: Mapping[str, Sequence[int]]) -> None:
+def _put_splits(
+    routes: list[Route], splits: Mapping[str, Sequence[int]]
+) -> None:
     names = [r.name for r in routes]
     by_name = {r.name: r for r in routes}
     for pattern, rows in splits.items():
@@ -284,12 +332,14 @@ def _put_splits(routes: list[Route],
             if of.rule in (ELEMENTS, FROZEN):
                 raise UsageError(
                     f"splits['{pattern}']: parameter {name} goes to {of.rule} "
-                    f"({of.reason}), which splits nothing")
+                    f"({of.reason}), which splits nothing"
+                )
             if min(rows, default=0) < 1 or sum(rows) != of.shape[-2]:
                 raise UsageError(
                     f"splits['{pattern}']: rows {rows} add up to {sum(rows)}, "
                     f"but parameter {name} has {of.shape[-2]} rows "
-                    f"{list(of.shape)}")
+                    f"{list(of.shape)}"
+                )
             of.splits = rows
 
 
@@ -297,12 +347,14 @@ def require_matrices(routes: Sequence[Route], rule: str) -> None:
     """UsageError if a matrix rule would have nothing to do."""
     if rule == ELEMENTS or any(r.rule == rule for r in routes):
         return
-    lines = [f"{r.name} {list(r.parameter.shape)}: {r.reason}"
-             for r in routes[:3]]
+    lines = [
+        f"{r.name} {list(r.parameter.shape)}: {r.reason}" for r in routes[:3]
+    ]
     raise UsageError(
         f"no parameter goes to {rule}: {'; '.join(lines)}"
         f"{'; …' if len(routes) > 3 else ''}; give it some by "
-        f"rules={{\"pattern\": \"{rule}\"}}, or use canzona.AdamW")
+        f'rules={{"pattern": "{rule}"}}, or use canzona.AdamW'
+    )
 
 
 def table(routes: Sequence[Route]) -> str:
@@ -311,12 +363,18 @@ def table(routes: Sequence[Route]) -> str:
         return ""
     width = max(len(r.name) for r in routes)
     return "\n".join(
-        f"{r.name:<{width}}  {r.rule:<8} {r.reason}" for r in routes)
+        f"{r.name:<{width}}  {r.rule:<8} {r.reason}" for r in routes
+    )
 
 
-def collect(params: Any) -> tuple[list[tuple[str, torch.Tensor, int]],
-                                  list[dict[str, Any]], dict[int, Known],
-                                  dict[int, tuple[int, ...]]]:
+def collect(
+    params: Any,
+) -> tuple[
+    list[tuple[str, torch.Tensor, int]],
+    list[dict[str, Any]],
+    dict[int, Known],
+    dict[int, tuple[int, ...]],
+]:
     """(name, parameter, group), the groups' own options, what modules tell, and
     the global ranks of DDP's replicas by id of the parameter.
 
@@ -328,14 +386,17 @@ def collect(params: Any) -> tuple[list[tuple[str, torch.Tensor, int]],
     if isinstance(params, nn.Module):
         return _of_module(params, 0, known, replicas), [{}], known, replicas
     if isinstance(params, torch.Tensor):
-        raise UsageError("params is a tensor; expected a module, named "
-                         "parameters, or a list of parameters")
+        raise UsageError(
+            "params is a tensor; expected a module, named "
+            "parameters, or a list of parameters"
+        )
     try:
         entries = list(params)
     except TypeError:
-        raise UsageError(f"params is {type(params).__name__}; expected a "
-                         "module, named parameters, or a list of parameters"
-                         ) from None
+        raise UsageError(
+            f"params is {type(params).__name__}; expected a "
+            "module, named parameters, or a list of parameters"
+        ) from None
     if not entries:
         raise UsageError("params is empty; expected a module or parameters")
     if not any(isinstance(e, dict) for e in entries):
@@ -344,36 +405,48 @@ def collect(params: Any) -> tuple[list[tuple[str, torch.Tensor, int]],
     groups = []
     for number, entry in enumerate(entries):
         if not isinstance(entry, dict) or "params" not in entry:
-            raise UsageError(f"group {number}: is {type(entry).__name__}; "
-                             "expected a dict with 'params'")
-        options = {k: v for k, v in entry.items()
-                   if k not in ("params", "param_names")}
+            raise UsageError(
+                f"group {number}: is {type(entry).__name__}; "
+                "expected a dict with 'params'"
+            )
+        options = {
+            k: v for k, v in entry.items() if k not in ("params", "param_names")
+        }
         groups.append(options)
         named += _of_group(entry, number, len(named), known, replicas)
     _check_unlike(named)
     return named, groups, known, replicas
 
 
-def _of_module(module: nn.Module, group: int, known: dict[int, Known],
-               replicas: dict[int, tuple[int, ...]],
-               ) -> list[tuple[str, torch.Tensor, int]]:
+def _of_module(
+    module: nn.Module,
+    group: int,
+    known: dict[int, Known],
+    replicas: dict[int, tuple[int, ...]],
+) -> list[tuple[str, torch.Tensor, int]]:
     known.update(know(module))
     _refuse_fsdp1(module)
     _find_replicas(module, replicas)
     return [(clean(n), p, group) for n, p in module.named_parameters()]
 
 
-def _of_group(entry: dict[str, Any], number: int, before: int,
-              known: dict[int, Known], replicas: dict[int, tuple[int, ...]],
-              ) -> list[tuple[str, torch.Tensor, int]]:
+def _of_group(
+    entry: dict[str, Any],
+    number: int,
+    before: int,
+    known: dict[int, Known],
+    replicas: dict[int, tuple[int, ...]],
+) -> list[tuple[str, torch.Tensor, int]]:
     of = entry["params"]
     if isinstance(of, nn.Module):
         return _of_module(of, number, known, replicas)
     if isinstance(of, torch.Tensor):
         of = [of]
     if isinstance(of, set):
-        raise UsageError(f"group {number}: params is a set, whose order is "
-                         "another on every rank; expected a list")
+        raise UsageError(
+            f"group {number}: params is a set, whose order is "
+            "another on every rank; expected a list"
+        )
     found = []
     names = entry.get("param_names")
     for i, item in enumerate(of):
@@ -383,8 +456,10 @@ def _of_group(entry: dict[str, Any], number: int, before: int,
             name = names[i] if names else f"parameter{before + i}"
             parameter = item
         if not isinstance(parameter, torch.Tensor):
-            raise UsageError(f"group {number}: {name} is "
-                             f"{type(parameter).__name__}; expected a tensor")
+            raise UsageError(
+                f"group {number}: {name} is "
+                f"{type(parameter).__name__}; expected a tensor"
+            )
         found.append((clean(name), parameter, number))
     return found
 
@@ -409,15 +484,19 @@ def _refuse_fsdp1(module: nn.Module) -> None:
             raise UsageError(
                 f"module {name or type(m).__name__}: is FSDP1 "
                 "(FullyShardedDataParallel), whose flat parameters have no "
-                "matrices; use FSDP2: torch.distributed.fsdp.fully_shard")
+                "matrices; use FSDP2: torch.distributed.fsdp.fully_shard"
+            )
 
 
-def _find_replicas(module: nn.Module,
-                   replicas: dict[int, tuple[int, ...]]) -> None:
+def _find_replicas(
+    module: nn.Module, replicas: dict[int, tuple[int, ...]]
+) -> None:
     from torch.nn.parallel import DistributedDataParallel
+
     for m in module.modules():
         if isinstance(m, DistributedDataParallel):
             import torch.distributed as dist
+
             ranks = tuple(dist.get_process_group_ranks(m.process_group))
             for p in m.parameters():
                 replicas[id(p)] = ranks

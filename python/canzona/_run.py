@@ -3,9 +3,9 @@
     run = Run(setup, groups)
     run.step(parameters, rates)
 
-The library computes on addresses of torch's tensors; what moves between ranks is
-moved by torch.distributed, on one tensor that holds all slots. Groups of ranks
-are made once.
+The library computes on addresses of torch's tensors; what moves between ranks
+is moved by torch.distributed, on one tensor that holds all slots. Groups of
+ranks are made once.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import torch
 import torch.distributed as dist
 
 from ._errors import Error, NumericalError, UsageError
+from ._gradients import Found, Gradients, unlike
 from ._layout import Layout, is_dtensor, local
 from ._placed import PlacedPlan
-from ._step import BF16, FP32, NUMBERS, Step
+from ._step import NUMBERS, Step
 
 _WIRES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-_DTYPES = {torch.float32: FP32, torch.bfloat16: BF16}
 
 # Places of the step's numbers: what look() found, reduced by MAX (the last one
 # is ours: a rank's gradients are of the wrong kind), and the sums of squares.
@@ -79,17 +79,25 @@ class Run:
         self._pid = os.getpid()
         self._broken = ""
         self._tensors = setup.layout.mine  # by parameter
-        self._stream = (torch.cuda.current_stream(self.device)
-                        if self.device.type == "cuda" else None)
+        self._gradients = Gradients(self.names, self.layout, self.device)
+        # The default stream has no handle that the library could issue to.
+        self._stream = None
+        if self.device.type == "cuda":
+            self._stream = torch.cuda.current_stream(self.device)
+            if self._stream.cuda_stream == 0:
+                self._stream = torch.cuda.Stream(self.device)
         self._step = self._new_step()
         self._make_memory(parameters)
         self._make_groups()
-        self._actions = [self._compile(i, a) for i, a in
-                         enumerate(self._step.layout["actions"])]
+        self._actions = [
+            self._compile(i, a)
+            for i, a in enumerate(self._step.layout["actions"])
+        ]
         self.counts = [0] * len(parameters)  # updates of each parameter
         self.counted = torch.zeros(len(parameters))
         self._addresses: list[int] = []
-        self._versions: list[int] = []
+        self._rounded: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._versions: list[int] = []  # of weights that have masters
         self.keys: dict[int, str] = {}  # of states, by number
         self.owned: list[Any] = []  # states that owners have, of all ranks
         self.shared: dict[int, list[str]] = {}  # keys of states in parts
@@ -102,48 +110,73 @@ class Run:
 
     def _new_step(self) -> Step:
         if self._stream is None:
-            return Step(self.plan, self.layout.rank,
-                        threads=self.setup.threads)
+            return Step(self.plan, self.layout.rank, threads=self.setup.threads)
         number = self.device.index or 0
         held: dict[int, torch.Tensor] = {}
 
         def allocate(num_bytes: int) -> int:
-            memory = torch.empty(max(num_bytes, 1), dtype=torch.uint8,
-                                 device=self.device)
+            memory = torch.empty(
+                max(num_bytes, 1), dtype=torch.uint8, device=self.device
+            )
             held[memory.data_ptr()] = memory
             return memory.data_ptr()
 
-        return Step(self.plan, self.layout.rank, device=f"cuda:{number}",
-                    stream=self._stream.cuda_stream,
-                    scratch=(allocate, lambda at: held.pop(at, None)))
+        def release(address: int) -> None:
+            held.pop(address, None)
+
+        return Step(
+            self.plan,
+            self.layout.rank,
+            device=f"cuda:{number}",
+            stream=self._stream.cuda_stream,
+            scratch=(allocate, release),
+        )
 
     def _make_memory(self, parameters: Sequence[torch.Tensor]) -> None:
         layout = self._step.layout
-        new = dict(device=self.device)
-        self._memories = [torch.zeros(n, **new) for n in layout["memories"]]
+        device = self.device
+        self._memories = [
+            torch.zeros(n, device=device) for n in layout["memories"]
+        ]
         self.states = [
-            self._view(t, s) for t, tensor in enumerate(layout["tensors"])
-            for s in (*tensor["states"], *tensor["owned"])]
-        self._slots = torch.zeros(max(1, layout["slot_elements"]),
-                                  dtype=_WIRES[layout["wire"]], **new)
-        self._numbers = torch.zeros(NUMBERS, dtype=torch.int64, **new)
+            self._view(t, s)
+            for t, tensor in enumerate(layout["tensors"])
+            for s in (*tensor["states"], *tensor["owned"])
+        ]
+        self._slots = torch.zeros(
+            max(1, layout["slot_elements"]),
+            dtype=_WIRES[layout["wire"]],
+            device=device,
+        )
+        self._numbers = torch.zeros(NUMBERS, dtype=torch.int64, device=device)
         self.masters: list[torch.Tensor | None] = [
             local(p).detach().float() if p.dtype == torch.bfloat16 else None
-            for p in parameters]
+            for p in parameters
+        ]
 
     def _view(self, tensor: int, state: dict[str, Any]) -> State:
         elements = 1
         for n in state["shape"]:
             elements *= n
         memory = self._memories[state["memory"]]
-        value = memory[state["at"]:state["at"] + elements].view(state["shape"])
+        value = memory[state["at"] : state["at"] + elements].view(
+            state["shape"]
+        )
         if state["initially"] == "identity":
-            value.copy_(torch.eye(*value.shape[-2:], device=self.device)
-                        .expand(value.shape))
+            value.copy_(
+                torch.eye(*value.shape[-2:], device=self.device).expand(
+                    value.shape
+                )
+            )
         elif state["initially"] != "zero":
             value.fill_(1)
-        return State(state["name"], tensor, self._matrix(tensor, state), value,
-                     [tuple(e) for e in state.get("kept", ())])
+        return State(
+            state["name"],
+            tensor,
+            self._matrix(tensor, state),
+            value,
+            [tuple(e) for e in state.get("kept", ())],
+        )
 
     def _matrix(self, tensor: int, state: dict[str, Any]) -> int:
         """Among the matrices of a tensor, whose stack and splits have some."""
@@ -154,8 +187,9 @@ class Run:
         return state["number"] * len(before) + before.index(state["first_row"])
 
     def _make_groups(self) -> None:
-        self._groups = [self._group(ranks)
-                        for ranks in self._step.layout["groups"]]
+        self._groups = [
+            self._group(ranks) for ranks in self._step.layout["groups"]
+        ]
         everyone = list(range(self.world))
         self.everyone = self._group(everyone) if self.world > 1 else None
 
@@ -167,12 +201,17 @@ class Run:
         made = self.setup.groups
         if members not in made:
             made[members] = dist.new_group(
-                list(members), use_local_synchronization=True,
-                group_desc="canzona")
+                list(members),
+                use_local_synchronization=True,
+                group_desc="canzona",
+            )
         return made[members]
 
-    def _compile(self, number: int, action: dict[str, Any],
-                 ) -> tuple[str, str, Callable[[dict[int, Any]], None]]:
+    def _compile(
+        self,
+        number: int,
+        action: dict[str, Any],
+    ) -> tuple[str, str, Callable[[dict[int, Any]], None]]:
         kind, label = action["kind"], action.get("label", "")
         if kind == "compute":
             run = self._step.run
@@ -187,25 +226,37 @@ class Run:
             root = self.layout.ranks[action["root"]]
 
             def broadcast(works: dict[int, Any]) -> None:
-                works[number] = dist.broadcast(block, root, group=group,
-                                               async_op=True)
+                works[number] = dist.broadcast(
+                    block, root, group=group, async_op=True
+                )
+
             return kind, label, broadcast
         sent = self._slots.narrow(0, action["send_at"], sum(action["send"]))
-        got = self._slots.narrow(0, action["receive_at"],
-                                 sum(action["receive"]))
+        got = self._slots.narrow(
+            0, action["receive_at"], sum(action["receive"])
+        )
 
         def all_to_all(works: dict[int, Any]) -> None:
             works[number] = dist.all_to_all_single(
-                got, sent, action["receive"], action["send"], group=group,
-                async_op=True)
+                got,
+                sent,
+                action["receive"],
+                action["send"],
+                group=group,
+                async_op=True,
+            )
+
         return kind, label, all_to_all
 
     def has_many(self, tensor: int) -> bool:
         """True if a tensor is more than one matrix."""
         flat = self.names[self.parameter_of(tensor)] in self.setup.flattened
         stack = self.layout.tensors[tensor].shape[:-2]
-        return len(self.setup.splits[tensor]) > 1 or not flat and any(
-            n > 1 for n in stack)
+        return (
+            len(self.setup.splits[tensor]) > 1
+            or not flat
+            and any(n > 1 for n in stack)
+        )
 
     def parameter_of(self, tensor: int) -> int:
         return self.layout.tensors[tensor].parameter
@@ -214,67 +265,93 @@ class Run:
 
     def bind(self, parameters: Sequence[torch.Tensor]) -> None:
         """Tells the library where weights are, if they are elsewhere now."""
-        addresses = [local(p).data_ptr() for p in parameters]
+        addresses = [
+            (p._local_tensor if is_dtensor(p) else p).data_ptr()
+            for p in parameters
+        ]
         if addresses == self._addresses:
             return
         for name, p in zip(self.names, parameters):
             if local(p).device != self.device:
-                raise UsageError(f"parameter {name}: is on {local(p).device} "
-                                 f"now, but was on {self.device} when layouts "
-                                 "were read; make the optimizer anew")
+                raise UsageError(
+                    f"parameter {name}: is on {local(p).device} "
+                    f"now, but was on {self.device} when layouts "
+                    "were read; make the optimizer anew"
+                )
         weights = [0] * len(self.layout.tensors)
         masters = [0] * len(self.layout.tensors)
-        for tensor, address, master in zip(self._tensors, addresses,
-                                           self.masters):
+        for tensor, address, master in zip(
+            self._tensors, addresses, self.masters
+        ):
             weights[tensor] = address
             masters[tensor] = 0 if master is None else master.data_ptr()
-        self._step.bind(weights, masters,
-                        [m.data_ptr() for m in self._memories],
-                        self._slots.data_ptr(), self._numbers.data_ptr())
+        self._step.bind(
+            weights,
+            masters,
+            [m.data_ptr() for m in self._memories],
+            self._slots.data_ptr(),
+            self._numbers.data_ptr(),
+        )
         self._addresses = addresses
 
     def refresh_masters(self, parameters: Sequence[torch.Tensor]) -> None:
         """Takes over weights that somebody else has written.
 
         A master whose rounding is still the weight keeps its fraction."""
-        versions = [p._version for p in parameters]
-        if versions == self._versions:
+        self._rounded = [
+            (p, m) for p, m in zip(parameters, self.masters) if m is not None
+        ]
+        if [p._version for p, _ in self._rounded] == self._versions:
             return
-        for p, master in zip(parameters, self.masters):
-            if master is not None:
-                weights = local(p).detach()
-                same = master.to(weights.dtype) == weights
-                master.copy_(torch.where(same, master, weights.float()))
-        self._versions = versions
+        for p, master in self._rounded:
+            weights = local(p).detach()
+            same = master.to(weights.dtype) == weights
+            master.copy_(torch.where(same, master, weights.float()))
+        self._remember_versions()
+
+    def _remember_versions(self) -> None:
+        self._versions = [p._version for p, _ in self._rounded]
 
     # A step.
 
-    def step(self, parameters: Sequence[torch.Tensor], rates: Sequence[float],
-             ) -> None:
+    def step(
+        self,
+        parameters: Sequence[torch.Tensor],
+        rates: Sequence[float],
+    ) -> None:
         self._check_usable()
         self._tell_of_last()
         with self._on_stream():
             self.bind(parameters)
             self.refresh_masters(parameters)
-            found = self._gradients(parameters)
+            found = self._gradients.collect(parameters)
             if isinstance(found, UsageError) and self._stream is not None:
                 self._take_part_and_raise(found)
             if self._start(found, rates):
                 self._carry_out()
+                assert not isinstance(found, UsageError)
                 self._finish(parameters, found)
 
     def _check_usable(self) -> None:
         if self._broken:
-            raise Error("this optimizer stopped at an error of a process group "
-                        f"({self._broken}); ranks may differ now: start again "
-                        "from a checkpoint")
+            raise Error(
+                "this optimizer stopped at an error of a process group "
+                f"({self._broken}); ranks may differ now: start again "
+                "from a checkpoint"
+            )
         if os.getpid() != self._pid:
-            raise Error("this optimizer belongs to the process that made it, "
-                        f"{self._pid}; a forked child cannot step")
-        if self._stream is not None and \
-                torch.cuda.is_current_stream_capturing():
-            raise UsageError("step(): the current stream is being captured; "
-                             "a step cannot be part of a CUDA graph")
+            raise Error(
+                "this optimizer belongs to the process that made it, "
+                f"{self._pid}; a forked child cannot step"
+            )
+        if (
+            self._stream is not None
+            and torch.cuda.is_current_stream_capturing()
+        ):
+            raise UsageError(
+                "step(): the current stream is being captured; "
+                "a step cannot be part of a CUDA graph"
+            )
 
     @contextlib.contextmanager
     def _on_stream(self) -> Any:
@@ -291,58 +368,21 @@ class Run:
             yield
         current.wait_stream(self._stream)
 
-    def _gradients(self, parameters: Sequence[torch.Tensor],
-                   ) -> list[torch.Tensor | None] | UsageError:
-        """This rank's parts, contiguous; or what is wrong with one."""
-        found: list[torch.Tensor | None] = []
-        try:
-            for name, p in zip(self.names, parameters):
-                g = p.grad
-                if g is None:
-                    found.append(None)
-                    continue
-                part = g if g is p else self._part(name, p, g)
-                found.append(part if part.is_contiguous()
-                             else part.contiguous())
-        except UsageError as error:
-            return error
-        return found
-
-    def _part(self, name: str, p: torch.Tensor, g: torch.Tensor,
-              ) -> torch.Tensor:
-        if g.is_sparse:
-            raise UsageError(f"gradient of {name}: is sparse; expected a dense "
-                             "one (an embedding's sparse=False)")
-        if g.shape != p.shape:
-            raise UsageError(f"gradient of {name}: has shape {list(g.shape)}, "
-                             f"its parameter {list(p.shape)}")
-        if is_dtensor(p):
-            if not is_dtensor(g):
-                raise UsageError(f"gradient of {name}: is a plain tensor, its "
-                                 "parameter a DTensor")
-            if g.placements != p.placements or g.device_mesh != p.device_mesh:
-                g = g.redistribute(p.device_mesh, p.placements)
-        part, weight = local(g), local(p)
-        if part.dtype != weight.dtype and part.dtype != torch.float32:
-            raise UsageError(f"gradient of {name}: is {part.dtype}, its "
-                             f"parameter {weight.dtype}")
-        if part.device != self.device:
-            raise UsageError(f"gradient of {name}: is on {part.device}, its "
-                             f"parameter on {self.device}")
-        if part.shape != weight.shape:
-            raise UsageError(f"gradient of {name}: this rank has "
-                             f"{list(part.shape)} of it, and of its parameter "
-                             f"{list(weight.shape)}")
-        return part
-
-    def _start(self, found: list[torch.Tensor | None] | UsageError,
-               rates: Sequence[float]) -> bool:
+    def _start(
+        self,
+        found: Found | UsageError,
+        rates: Sequence[float],
+    ) -> bool:
         """Looks at all gradients; False if the step is left out."""
         step = self._step
         if isinstance(found, UsageError):
             self._refuse(found)
         else:
-            self._begin(found, rates)
+            step.begin(
+                *self._gradients.arguments(
+                    found, self.counts, rates, self._numbers.data_ptr()
+                )
+            )
             step.look()
         self._reduce(_LOOK, dist.ReduceOp.MAX, "look at gradients")
         if self._stream is None:
@@ -360,12 +400,16 @@ class Run:
     def _remember(self, found: Any) -> None:
         """Sends the reduced numbers to the host, which reads them later."""
         if self._told is None:
-            self._told = (torch.empty(NUMBERS, dtype=torch.int64,
-                                      pin_memory=True), torch.cuda.Event())
+            self._told = (
+                torch.empty(NUMBERS, dtype=torch.int64, pin_memory=True),
+                torch.cuda.Event(),
+            )
         numbers, seen = self._told
         numbers.copy_(self._numbers, non_blocking=True)
         seen.record()
-        self._pending = (numbers, seen, found)
+        # Not the gradients themselves, whose memory is the caller's.
+        there = [g is not None for g in found]
+        self._pending = (numbers, seen, there)
 
     def _take_part_and_raise(self, error: UsageError) -> None:
         """Other ranks of GPUs do not wait to hear of this one's error: they
@@ -379,24 +423,6 @@ class Run:
             self._communicate_all()
         raise error
 
-    def _begin(self, found: list[torch.Tensor | None],
-               rates: Sequence[float]) -> None:
-        # A gradient of which this rank has no elements is there all the same;
-        # so are those of other ranks' own copies.
-        nothing = self._numbers.data_ptr()
-        tensors = self.layout.tensors
-        addresses, dtypes, steps = [], [], []
-        for placed in tensors:
-            g = found[placed.parameter]
-            addresses.append(0 if g is None else nothing)
-            dtypes.append(FP32)
-            steps.append(self.counts[placed.parameter] + 1)
-        for tensor, g in zip(self._tensors, found):
-            if g is not None and g.numel():
-                addresses[tensor] = g.data_ptr()
-                dtypes[tensor] = _DTYPES[g.dtype]
-        self._step.begin(addresses, steps, rates, dtypes)
-
     def _refuse(self, error: UsageError) -> None:
         """Tells the other ranks of an error of this one's gradients."""
         if self.world == 1:
@@ -406,11 +432,17 @@ class Run:
 
     def _reduce(self, place: slice, operation: Any, label: str) -> None:
         if self.everyone is not None:
-            self._communicate(label, lambda: dist.all_reduce(
-                self._numbers[place], operation, group=self.everyone))
+            self._communicate(
+                label,
+                lambda: dist.all_reduce(
+                    self._numbers[place], operation, group=self.everyone
+                ),
+            )
 
-    def _check_alike(self, found: list[torch.Tensor | None] | UsageError,
-                     ) -> None:
+    def _check_alike(
+        self,
+        found: Found | UsageError,
+    ) -> None:
         if self.world == 1:
             return
         numbers = self._numbers[_LOOK].tolist()
@@ -434,15 +466,7 @@ class Run:
         there: list[Any] = [None] * self.world
         dist.all_gather_object(there, mine, group=self.everyone)
         self._abandon(found)
-        for i, name in enumerate(self.names):
-            have = [self.layout.ranks[r] for r in range(self.world)
-                    if there[r][i]]
-            if 0 < len(have) < self.world:
-                lack = [r for r in self.layout.ranks if r not in have]
-                raise UsageError(
-                    f"gradient of {name}: is there on ranks {have}, but None "
-                    f"on ranks {lack}; all ranks must have it, or none")
-        raise UsageError("ranks have gradients of different parameters")
+        raise unlike(self.names, self.layout.ranks, there)
 
     def _abandon(self, found: Any) -> None:
         """Ends a step of which nothing was done yet."""
@@ -457,8 +481,10 @@ class Run:
     def _judged(self) -> bool:
         outcome = self._step.outcome()
         if not outcome.skipped:
-            if outcome.nonfinite_tensor >= 0 and \
-                    self.setup.nonfinite == "raise":
+            if (
+                outcome.nonfinite_tensor >= 0
+                and self.setup.nonfinite == "raise"
+            ):
                 self._give_up()
                 self._raise_nonfinite(outcome.nonfinite_tensor)
             return True
@@ -469,17 +495,22 @@ class Run:
         return False
 
     def _raise_nonfinite(self, tensor: int) -> None:
-        name = (self.layout.tensors[tensor].name if tensor >= 0
-                else "a parameter")
-        raise NumericalError(f"gradient of {name}: is not finite; nothing was "
-                             "changed")
+        name = (
+            self.layout.tensors[tensor].name if tensor >= 0 else "a parameter"
+        )
+        raise NumericalError(
+            f"gradient of {name}: is not finite; nothing was " "changed"
+        )
 
     def _carry_out(self) -> None:
         works: dict[int, Any] = {}
         profiled = torch.autograd.profiler._is_profiler_enabled
         for kind, label, act in self._actions:
-            with (torch.profiler.record_function(f"canzona {label}")
-                  if profiled else contextlib.nullcontext()):
+            with (
+                torch.profiler.record_function(f"canzona {label}")
+                if profiled
+                else contextlib.nullcontext()
+            ):
                 if kind == "compute":
                     act(works)
                 else:
@@ -504,19 +535,21 @@ class Run:
                 named = RuntimeError(text)
             raise named from error
 
-    def _finish(self, parameters: Sequence[torch.Tensor],
-                found: list[torch.Tensor | None]) -> None:
-        moved = []
-        for i, g in enumerate(found):
-            if g is not None:
-                self.counts[i] += 1
-                moved.append(parameters[i])
-        if len(moved) == len(self.counts):
-            self.counted += 1
-        else:
+    def _finish(
+        self,
+        parameters: Sequence[torch.Tensor],
+        found: Found,
+    ) -> None:
+        if any(g is None for g in found):
+            there = [g is not None for g in found]
+            parameters = [p for p, had in zip(parameters, there) if had]
+            self.counts = [n + had for n, had in zip(self.counts, there)]
             self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
-        torch.autograd.graph.increment_version(moved)
-        self._versions = [p._version for p in parameters]
+        else:
+            self.counts = [n + 1 for n in self.counts]
+            self.counted += 1
+        torch.autograd.graph.increment_version(parameters)
+        self._remember_versions()
 
     def _tell_of_last(self) -> None:
         """On a GPU: what became of the last step.
@@ -524,7 +557,7 @@ class Run:
         Waits for that step's look at gradients alone, long since over."""
         if self._pending is None:
             return
-        (numbers, seen, found), self._pending = self._pending, None
+        (numbers, seen, there), self._pending = self._pending, None
         seen.synchronize()
         largest, hashed, negative, fault = numbers[_LOOK].tolist()
         if largest < _INFINITY and hashed == -negative and not fault > 0:
@@ -532,24 +565,26 @@ class Run:
         outcome = self._step.outcome()
         if outcome.skipped:
             self.skipped += 1
-            for i, g in enumerate(found):
-                self.counts[i] -= g is not None
+            self.counts = [n - had for n, had in zip(self.counts, there)]
             self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
         if fault > 0 or outcome.unlike:
-            self._raise_unlike_later(found, fault > 0)
+            self._raise_unlike_later(there, fault > 0)
         if self.setup.nonfinite == "raise":
             self._raise_nonfinite(outcome.nonfinite_tensor)
 
-    def _raise_unlike_later(self, found: Any, fault: bool) -> None:
+    def _raise_unlike_later(self, there: list[bool], fault: bool) -> None:
         if fault:
-            raise UsageError("in the last step a gradient on another rank was "
-                             "of the wrong kind, which that rank has told; "
-                             "nothing was changed")
-        missing = [n for n, g in zip(self.names, found) if g is None]
+            raise UsageError(
+                "in the last step a gradient on another rank was "
+                "of the wrong kind, which that rank has told; "
+                "nothing was changed"
+            )
+        missing = [n for n, had in zip(self.names, there) if not had]
         raise UsageError(
             "in the last step ranks had gradients of different parameters; "
             f"this rank had none of {missing[:3] or 'no parameter'}; nothing "
-            "was changed")
+            "was changed"
+        )
 
     def synchronize(self) -> None:
         """Raises what the last step has to tell, waiting for the device."""

@@ -6,10 +6,11 @@ Every class is a torch.optim.Optimizer. Arguments that all of them take:
 
 `params`: a module, `named_parameters()`, parameters, or groups of these with
 options of their own. `preset`: values of a public implementation's, by name
-(`canzona rules muon`). Any option of the rule may be given by its name. `adamw`:
-options for what is no matrix. `groups`: options by pattern, {"*.norm.*":
-{"weight_decay": 0}}. `rules`: {"pattern": "muon" | "adamw" | "frozen"}. `splits`:
-rows of matrices that were joined, {"*.qkv.weight": [q, k, v]}. `flatten`:
+(`canzona rules muon`). Any option of the rule may be given by its name.
+`adamw`: options for what is no matrix. `groups`: options by pattern,
+{"*.norm.*": {"weight_decay": 0}}. `rules`: {"pattern": "muon" | "adamw" |
+"frozen"}. `splits`: rows of matrices that were joined, {"*.qkv.weight":
+[q, k, v]}. `flatten`:
 "first_dim" sends convolutions to the matrix rule, as one matrix each.
 `replicas`: a process group whose ranks have the same plain tensors. `wire`:
 "fp32" or "bf16". `share_states`: replicas keep states at owners alone.
@@ -53,9 +54,17 @@ class Muon(MatrixOptimizer):
         **options: Any,
     ):
         super().__init__(
-            params, lr, weight_decay=weight_decay, momentum=momentum,
-            nesterov=nesterov, ns_coefficients=ns_coefficients, eps=eps,
-            ns_steps=ns_steps, adjust_lr_fn=adjust_lr_fn, **options)
+            params,
+            lr,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            nesterov=nesterov,
+            ns_coefficients=ns_coefficients,
+            eps=eps,
+            ns_steps=ns_steps,
+            adjust_lr_fn=adjust_lr_fn,
+            **options,
+        )
 
 
 class SOAP(MatrixOptimizer):
@@ -72,8 +81,14 @@ class SOAP(MatrixOptimizer):
         weight_decay: Any = _UNSET,
         **options: Any,
     ):
-        super().__init__(params, lr, betas=betas, eps=eps,
-                         weight_decay=weight_decay, **options)
+        super().__init__(
+            params,
+            lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            **options,
+        )
 
 
 class Shampoo(MatrixOptimizer):
@@ -90,8 +105,14 @@ class Shampoo(MatrixOptimizer):
         weight_decay: Any = _UNSET,
         **options: Any,
     ):
-        super().__init__(params, lr, betas=betas, eps=eps,
-                         weight_decay=weight_decay, **options)
+        super().__init__(
+            params,
+            lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            **options,
+        )
 
 
 class AdamW(MatrixOptimizer):
@@ -108,5 +129,11 @@ class AdamW(MatrixOptimizer):
         weight_decay: Any = _UNSET,
         **options: Any,
     ):
-        super().__init__(params, lr, betas=betas, eps=eps,
-                         weight_decay=weight_decay, **options)
+        super().__init__(
+            params,
+            lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            **options,
+        )

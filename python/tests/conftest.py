@@ -52,7 +52,7 @@ while True:
 
 
 class RankError(AssertionError):
-    """A rank's exception: `kind` and `text` are its class's name and message."""
+    """A rank's exception: `kind` and `text` are its class and message."""
 
     def __init__(self, rank, kind, text, trace):
         super().__init__(f"rank {rank}: {kind}: {text}\n{trace}")
@@ -62,9 +62,11 @@ class RankError(AssertionError):
 class _Worker:
     def __init__(self):
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, str(HERE)], stdin=subprocess.PIPE,
+            [sys.executable, "-c", _CHILD, str(HERE)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo"))
+            env=dict(os.environ, OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo"),
+        )
 
     def send(self, job):
         text = pickle.dumps(job)
@@ -103,19 +105,40 @@ class _Worker:
 _WORKERS: list[_Worker] = []
 
 
-def run_ranks(world, function, *arguments, timeout=120, env=None, group=True,
-              backend="gloo"):
-    """What every rank returned, or ("error", class, text, trace)."""
+def run_ranks(
+    world,
+    function,
+    *arguments,
+    timeout=120,
+    env=None,
+    group=True,
+    backend="gloo",
+):
+    """What every rank returned, or ("error", class, text, trace).
+
+    `env`: variables of the ranks; "{rank}" in a value is the rank's number."""
+    given = env or {}
     while len(_WORKERS) < world:
         _WORKERS.append(_Worker())
     with tempfile.TemporaryDirectory() as folder:
         for r in range(world):
-            _WORKERS[r].send(dict(
-                rank=r, world=world, module=function.__module__,
-                name=function.__qualname__, arguments=arguments,
-                backend=backend, store=f"{folder}/store" if group else "",
-                env=dict(env or {}, RANK=str(r), WORLD_SIZE=str(world),
-                         LOCAL_RANK=str(r))))
+            _WORKERS[r].send(
+                dict(
+                    rank=r,
+                    world=world,
+                    module=function.__module__,
+                    name=function.__qualname__,
+                    arguments=arguments,
+                    backend=backend,
+                    store=f"{folder}/store" if group else "",
+                    env=dict(
+                        {k: v.format(rank=r) for k, v in given.items()},
+                        RANK=str(r),
+                        WORLD_SIZE=str(world),
+                        LOCAL_RANK=str(r),
+                    ),
+                )
+            )
         deadline = time.monotonic() + timeout
         answers = [_WORKERS[r].answer(deadline) for r in range(world)]
     if any(a[0] == "error" and a[1] in ("Died", "Hang") for a in answers):
@@ -130,8 +153,9 @@ def stop_ranks():
 
 def spawn(world, function, *arguments, **options):
     values = []
-    for r, answer in enumerate(run_ranks(world, function, *arguments,
-                                         **options)):
+    for r, answer in enumerate(
+        run_ranks(world, function, *arguments, **options)
+    ):
         if answer[0] == "error":
             raise RankError(r, *answer[1:])
         values.append(answer[1])
@@ -152,4 +176,5 @@ def pytest_sessionfinish(session):
 @pytest.fixture(autouse=True)
 def _one_thread():
     import torch
+
     torch.set_num_threads(1)

@@ -7,6 +7,7 @@ parameters and states as whole tensors, which must be the same everywhere.
 from __future__ import annotations
 
 import hashlib
+import os
 import zlib
 
 import torch
@@ -19,9 +20,14 @@ from canzona import _layout
 # Layout → number of ranks.
 LAYOUTS = {
     "one": 1,
-    "ddp2": 2, "ddp3": 3, "ddp4": 4,
-    "shared2": 2, "shared3": 3,
-    "fsdp2": 2, "fsdp3": 3, "fsdp4": 4,
+    "ddp2": 2,
+    "ddp3": 3,
+    "ddp4": 4,
+    "shared2": 2,
+    "shared3": 3,
+    "fsdp2": 2,
+    "fsdp3": 3,
+    "fsdp4": 4,
     "columns2": 2,
     "hsdp": 4,
     "tp2": 2,
@@ -54,14 +60,20 @@ class Model(nn.Module):
         self.norm = nn.LayerNorm(3)
 
 
+def device() -> str:
+    """Where models are; tests on GPUs say "cuda"."""
+    return os.environ.get("CANZONA_TEST_DEVICE", "cpu")
+
+
 def numbers(name: str, step: int, shape) -> torch.Tensor:
     generator = torch.Generator().manual_seed(
-        zlib.crc32(name.encode()) * 1000 + step)
-    return torch.randn(tuple(shape), generator=generator)
+        zlib.crc32(name.encode()) * 1000 + step
+    )
+    return torch.randn(tuple(shape), generator=generator).to(device())
 
 
 def fresh(dtype=torch.float32) -> Model:
-    model = Model()
+    model = Model().to(device())
     with torch.no_grad():
         for name, p in model.named_parameters():
             p.copy_(numbers(name, 0, p.shape) * 0.1)
@@ -77,17 +89,24 @@ def build(layout: str, dtype=torch.float32):
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.parallel import (
-        ColwiseParallel, RowwiseParallel, parallelize_module)
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
     from torch.nn.parallel import DistributedDataParallel as DDP
+
     world = dist.get_world_size()
 
     def mesh(*shape, names=None):
-        return init_device_mesh("cpu", shape, mesh_dim_names=names)
+        return init_device_mesh(device(), shape, mesh_dim_names=names)
 
     def tensor_parallel(of):
         # Rows and columns, by numbers that do not divide as well.
-        styles = {"up": ColwiseParallel(), "down": RowwiseParallel(),
-                  "qkv": ColwiseParallel()}
+        styles = {
+            "up": ColwiseParallel(),
+            "down": RowwiseParallel(),
+            "qkv": ColwiseParallel(),
+        }
         if layout != "fsdp_tp":
             styles["odd"] = RowwiseParallel()
         parallelize_module(model, of, styles)
@@ -98,8 +117,13 @@ def build(layout: str, dtype=torch.float32):
     elif layout.startswith("fsdp") and layout != "fsdp_tp":
         fully_shard(model, mesh=mesh(world))
     elif layout == "columns2":
-        fully_shard(model, mesh=mesh(world), shard_placement_fn=lambda p: Shard(
-            1 if p.ndim > 1 and p.shape[1] % world == 0 else 0))
+        fully_shard(
+            model,
+            mesh=mesh(world),
+            shard_placement_fn=lambda p: Shard(
+                1 if p.ndim > 1 and p.shape[1] % world == 0 else 0
+            ),
+        )
     elif layout == "hsdp":
         fully_shard(model, mesh=mesh(2, 2, names=("r", "s")))
     elif layout == "tp2":
@@ -115,18 +139,24 @@ def build(layout: str, dtype=torch.float32):
         told["replicas"] = dist.group.WORLD
     elif layout == "experts":
         both = mesh(2, 2, names=("dp", "ep"))
-        model.experts.w = nn.Parameter(distribute_tensor(
-            model.experts.w.detach(), both, [Replicate(), Shard(0)]))
-        fully_shard(model, mesh=mesh(world),
-                    ignored_params={model.experts.w})
+        model.experts.w = nn.Parameter(
+            distribute_tensor(
+                model.experts.w.detach(), both, [Replicate(), Shard(0)]
+            )
+        )
+        fully_shard(model, mesh=mesh(world), ignored_params={model.experts.w})
     else:
         raise ValueError(layout)
     return model, told
 
 
 def optimizer_of(model, told, rule, **options):
-    kind = {"muon": canzona.Muon, "soap": canzona.SOAP,
-            "shampoo": canzona.Shampoo, "adamw": canzona.AdamW}[rule]
+    kind = {
+        "muon": canzona.Muon,
+        "soap": canzona.SOAP,
+        "shampoo": canzona.Shampoo,
+        "adamw": canzona.AdamW,
+    }[rule]
     if rule in ("soap", "shampoo"):
         options.setdefault("precondition_frequency", 3)
     if rule == "shampoo":
@@ -138,6 +168,7 @@ def optimizer_of(model, told, rule, **options):
 
 def named(model):
     from canzona._routing import clean
+
     return [(clean(n), p) for n, p in model.named_parameters()]
 
 
@@ -155,15 +186,26 @@ def like(p, whole):
     if not _layout.is_dtensor(p):
         return whole.clone()
     from torch.distributed.tensor import DTensor
+
     described = _layout.describe("p", p.detach())
-    parts = [whole[tuple(slice(a, a + n) for a, n in zip(first, count))]
-             for first, count in _layout.boxes_of(described, dist.get_rank())]
+    parts = [
+        whole[tuple(slice(a, a + n) for a, n in zip(first, count))]
+        for first, count in _layout.boxes_of(described, dist.get_rank())
+    ]
     local = _layout.local(p)
-    value = (torch.cat([x.reshape(-1) for x in parts]) if parts
-             else torch.empty(0, dtype=p.dtype))
-    return DTensor.from_local(value.view(local.shape), p.device_mesh,
-                              p.placements, run_check=False, shape=p.shape,
-                              stride=p.stride())
+    value = (
+        torch.cat([x.reshape(-1) for x in parts])
+        if parts
+        else torch.empty(0, dtype=p.dtype, device=device())
+    )
+    return DTensor.from_local(
+        value.view(local.shape),
+        p.device_mesh,
+        p.placements,
+        run_check=False,
+        shape=p.shape,
+        stride=p.stride(),
+    )
 
 
 def whole(p):
@@ -183,8 +225,11 @@ def digest(model, optimizer):
     total = hashlib.sha256()
     parts = {}
     for name in sorted(values):
-        data = values[name].cpu().contiguous().view(torch.uint8) \
-            if values[name].dim() else values[name].view(1).view(torch.uint8)
+        data = (
+            values[name].cpu().contiguous().view(torch.uint8)
+            if values[name].dim()
+            else values[name].view(1).view(torch.uint8)
+        )
         text = hashlib.sha256(bytes(data.reshape(-1).tolist())).hexdigest()
         parts[name] = text[:12]
         total.update(f"{name} {text}\n".encode())
@@ -206,5 +251,7 @@ def train(layout, rule, options=None, count=20, dtype=torch.float32):
 
 def train_all(layout, runs, count=20):
     """Several runs in one go: by name (rule, options, dtype)."""
-    return {name: train(layout, rule, options, count, dtype)
-            for name, (rule, options, dtype) in runs.items()}
+    return {
+        name: train(layout, rule, options, count, dtype)
+        for name, (rule, options, dtype) in runs.items()
+    }

@@ -12,8 +12,17 @@ import layouts
 from conftest import spawn
 
 # Layouts with states of every kind, uneven and empty pieces, replicas.
-SOME = ["one", "ddp2", "fsdp3", "fsdp4", "columns2", "hsdp", "tp2", "fsdp_tp",
-        "experts"]
+SOME = [
+    "one",
+    "ddp2",
+    "fsdp3",
+    "fsdp4",
+    "columns2",
+    "hsdp",
+    "tp2",
+    "fsdp_tp",
+    "experts",
+]
 RULES = ["muon", "soap", "shampoo", "adamw"]
 
 
@@ -25,19 +34,28 @@ def twenty(rule):
 def _dcp(model, optimizer, folder, flat, load):
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint.state_dict import (
-        StateDictOptions, get_model_state_dict, get_optimizer_state_dict,
-        set_model_state_dict, set_optimizer_state_dict)
+        StateDictOptions,
+        get_model_state_dict,
+        get_optimizer_state_dict,
+        set_model_state_dict,
+        set_optimizer_state_dict,
+    )
+
     options = StateDictOptions(flatten_optimizer_state_dict=flat)
-    state = {"model": get_model_state_dict(model),
-             "optimizer": get_optimizer_state_dict(model, optimizer,
-                                                   options=options)}
+    state = {
+        "model": get_model_state_dict(model),
+        "optimizer": get_optimizer_state_dict(
+            model, optimizer, options=options
+        ),
+    }
     if not load:
         dcp.save(state, checkpoint_id=folder)
         return
     dcp.load(state, checkpoint_id=folder)
     set_model_state_dict(model, state["model"])
-    set_optimizer_state_dict(model, optimizer, state["optimizer"],
-                             options=options)
+    set_optimizer_state_dict(
+        model, optimizer, state["optimizer"], options=options
+    )
 
 
 def save(layout, folder, flat=False, rules=RULES):
@@ -72,8 +90,15 @@ def saved(tmp_path_factory):
 def test_every_layout_goes_on_from_every_layouts_checkpoint(saved, layout):
     folders = [str(saved / other) for other in SOME]
     rules = RULES if layout in ("one", "fsdp3") else ["soap"]
-    for answers in spawn(layouts.LAYOUTS[layout], resume, layout, folders,
-                         False, rules, timeout=300):
+    for answers in spawn(
+        layouts.LAYOUTS[layout],
+        resume,
+        layout,
+        folders,
+        False,
+        rules,
+        timeout=300,
+    ):
         for (folder, rule), got in answers.items():
             assert got == twenty(rule), (os.path.basename(folder), rule)
 
@@ -82,8 +107,9 @@ def test_every_layout_goes_on_from_every_layouts_checkpoint(saved, layout):
 def test_flattened_state_dicts(tmp_path, layout):
     spawn(layouts.LAYOUTS[layout], save, layout, str(tmp_path), True)
     for other in ("one", "fsdp2"):
-        for answers in spawn(layouts.LAYOUTS[other], resume, other,
-                             [str(tmp_path)], True):
+        for answers in spawn(
+            layouts.LAYOUTS[other], resume, other, [str(tmp_path)], True
+        ):
             for (_, rule), got in answers.items():
                 assert got == twenty(rule), rule
 
@@ -91,25 +117,34 @@ def test_flattened_state_dicts(tmp_path, layout):
 def full(layout, path, rule, load):
     """Whole state dicts on rank 0, as people hand them on."""
     from torch.distributed.checkpoint.state_dict import (
-        StateDictOptions, get_model_state_dict, get_optimizer_state_dict,
-        set_model_state_dict, set_optimizer_state_dict)
+        StateDictOptions,
+        get_model_state_dict,
+        get_optimizer_state_dict,
+        set_model_state_dict,
+        set_optimizer_state_dict,
+    )
+
     model, told = layouts.build(layout)
     optimizer = layouts.optimizer_of(model, told, rule)
     if not load:
         layouts.steps(model, optimizer, 1, 10)
         options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        state = (get_model_state_dict(model, options=options),
-                 get_optimizer_state_dict(model, optimizer, options=options))
+        state = (
+            get_model_state_dict(model, options=options),
+            get_optimizer_state_dict(model, optimizer, options=options),
+        )
         if layout == "one" or dist.get_rank() == 0:
             torch.save(state, path)
-            return sorted(f"{n} {k}" for n, s in state[1]["state"].items()
-                          for k in s)
+            return sorted(
+                f"{n} {k}" for n, s in state[1]["state"].items() for k in s
+            )
         return None
     rank = 0 if layout == "one" else dist.get_rank()
     spread = layout != "one"
     state = torch.load(path) if rank == 0 or not spread else ({}, {})
-    options = StateDictOptions(full_state_dict=True,
-                               broadcast_from_rank0=spread)
+    options = StateDictOptions(
+        full_state_dict=True, broadcast_from_rank0=spread
+    )
     set_model_state_dict(model, state[0], options=options)
     set_optimizer_state_dict(model, optimizer, state[1], options=options)
     layouts.steps(model, optimizer, 11, 20)
@@ -125,8 +160,11 @@ def test_full_state_dicts_are_complete(tmp_path, layout, rule):
     optimizer = layouts.optimizer_of(model, told, rule)
     layouts.steps(model, optimizer, 1, 1)
     names = optimizer._names()
-    assert keys == sorted(f"{names[i]} {k}" for i, s in
-                          optimizer.state_dict()["state"].items() for k in s)
+    assert keys == sorted(
+        f"{names[i]} {k}"
+        for i, s in optimizer.state_dict()["state"].items()
+        for k in s
+    )
     for other in ("one", "fsdp2", "ddp3"):
         if other == "one":
             # In this process there is no group to ask torch's functions for.
@@ -196,15 +234,16 @@ def test_shared_states_are_consolidated(tmp_path, rule):
     spawn(2, consolidated, "shared2", rule, path)
     assert load_whole("one", rule, path) == twenty(rule)
     for layout in ("shared3", "ddp2"):
-        for got in spawn(layouts.LAYOUTS[layout], load_whole, layout, rule,
-                         path):
+        for got in spawn(
+            layouts.LAYOUTS[layout], load_whole, layout, rule, path
+        ):
             assert got == twenty(rule), layout
 
 
 def resume_before_first_step(layout, path):
     """A state dict that torch's functions ask a fresh optimizer for."""
-    from torch.distributed.checkpoint.state_dict import (
-        get_optimizer_state_dict)
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
     model, told = layouts.build(layout)
     before = {n: layouts.whole(p).clone() for n, p in layouts.named(model)}
     optimizer = layouts.optimizer_of(model, told, "soap")
@@ -217,5 +256,5 @@ def resume_before_first_step(layout, path):
 
 
 def test_fresh_optimizers_have_states_to_load_into():
-    (keys, _) = spawn(2, resume_before_first_step, "fsdp2", "")
+    keys, _ = spawn(2, resume_before_first_step, "fsdp2", "")
     assert {"L", "Q_L", "R", "Q_R", "exp_avg", "step"} <= set(keys)

@@ -16,11 +16,13 @@ from conftest import errors, run_ranks, spawn
 
 def mesh(*shape, names=None):
     from torch.distributed.device_mesh import init_device_mesh
+
     return init_device_mesh("cpu", shape, mesh_dim_names=names)
 
 
 def sharded():
     from torch.distributed.fsdp import fully_shard
+
     model = layouts.fresh()
     return fully_shard(model, mesh=mesh(dist.get_world_size()))
 
@@ -74,16 +76,20 @@ def _with_gradient(kind):
         def grad(self, value):
             self.__class__ = kind
             self.grad = value
+
     return Changed
 
 
-@pytest.mark.parametrize("what, words", [
-    ("missing", ["down.weight", "ranks [0]", "None on ranks [1]"]),
-    ("ddp", ["down.weight", "ranks [0]", "None on ranks [1]"]),
-    ("shape", ["down.weight", "[3, 3]"]),
-    ("dtype", ["down.weight", "float64"]),
-    ("plain", ["down.weight", "plain tensor"]),
-])
+@pytest.mark.parametrize(
+    "what, words",
+    [
+        ("missing", ["down.weight", "ranks [0]", "None on ranks [1]"]),
+        ("ddp", ["down.weight", "ranks [0]", "None on ranks [1]"]),
+        ("shape", ["down.weight", "[3, 3]"]),
+        ("dtype", ["down.weight", "float64"]),
+        ("plain", ["down.weight", "plain tensor"]),
+    ],
+)
 def test_gradients_of_one_rank_that_differ(what, words):
     answers = spawn(2, unlike, what)
     for caught, _ in answers:
@@ -104,8 +110,13 @@ def missing_everywhere(layout):
     model, told = layouts.build(layout)
     optimizer = layouts.optimizer_of(model, told, "muon")
     layouts.steps(model, optimizer, 1, 2)
-    layouts.steps(model, optimizer, 3, 4,
-                  leave_out=("down.weight", "norm.bias", "odd.weight"))
+    layouts.steps(
+        model,
+        optimizer,
+        3,
+        4,
+        leave_out=("down.weight", "norm.bias", "odd.weight"),
+    )
     layouts.steps(model, optimizer, 5, 6)
     return layouts.digest(model, optimizer)
 
@@ -124,8 +135,9 @@ def nonfinite(mode):
     before = layouts.digest(model, optimizer)
     layouts.set_gradients(model, 3)
     if dist.get_rank() == 1:
-        dict(layouts.named(model))["qkv.weight"].grad._local_tensor[0, 0] = \
+        dict(layouts.named(model))["qkv.weight"].grad._local_tensor[0, 0] = (
             float("nan")
+        )
     caught = ""
     try:
         optimizer.step()
@@ -176,16 +188,21 @@ class Trained(nn.Module):
 def learns(way, rule):
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor.parallel import (
-        ColwiseParallel, RowwiseParallel, parallelize_module)
+        ColwiseParallel,
+        RowwiseParallel,
+        parallelize_module,
+    )
     from torch.nn.parallel import DistributedDataParallel as DDP
+
     model = Trained()
     if way == "ddp":
         model = DDP(model)
     elif way == "fsdp":
         fully_shard(model, mesh=mesh(2))
     else:
-        parallelize_module(model, mesh(2), {"up": ColwiseParallel(),
-                                            "down": RowwiseParallel()})
+        parallelize_module(
+            model, mesh(2), {"up": ColwiseParallel(), "down": RowwiseParallel()}
+        )
     options = {"replicas": dist.group.WORLD} if way == "tp" else {}
     optimizer = layouts.optimizer_of(model, options, rule, splits={})
     torch.manual_seed(0 if way == "tp" else dist.get_rank())
@@ -206,6 +223,77 @@ def learns(way, rule):
 def test_models_learn(way, rule):
     for losses in spawn(2, learns, way, rule):
         assert losses[-1] < 0.7 * losses[0]
+
+
+class Linear(nn.Module):
+    """Its gradients do not depend on its weights, and are small integers."""
+
+    def __init__(self):
+        super().__init__()
+        self.up = nn.Linear(8, 12, bias=False)
+        self.odd = nn.Linear(8, 7)
+
+    def forward(self, x):
+        up = torch.arange(12.0) % 5 - 2
+        odd = torch.arange(7.0) % 3 - 1
+        return (self.up(x) * up).sum() + (self.odd(x) * odd).sum()
+
+
+def exact_sums(layout, rule):
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel as DDP
+
+    world = layouts.LAYOUTS[layout]
+    rank = dist.get_rank() if world > 1 else 0
+    model = Linear()
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(layouts.numbers(name, 0, p.shape))
+    if layout.startswith("ddp"):
+        model = DDP(model)
+    elif layout == "hsdp":
+        fully_shard(model, mesh=mesh(2, 2, names=("r", "s")))
+    elif world > 1:
+        fully_shard(model, mesh=mesh(world))
+    optimizer = layouts.optimizer_of(model, {}, rule, splits={})
+    for step in range(20):
+        x = (layouts.numbers("x", step, (8, 8)) * 4).round()
+        optimizer.zero_grad()
+        (model(x.chunk(world)[rank]) * world).backward()
+        optimizer.step()
+    return layouts.digest(model, optimizer)
+
+
+@pytest.mark.parametrize("rule", ["muon", "soap", "shampoo", "adamw"])
+def test_one_hash_through_real_backward(rule):
+    expected = exact_sums("one", rule)
+    for layout in ("ddp2", "ddp4", "fsdp2", "fsdp4", "hsdp"):
+        for got in spawn(layouts.LAYOUTS[layout], exact_sums, layout, rule):
+            assert got == expected, layout
+
+
+def scaled():
+    """One rank's gradients are not finite: all leave the step out."""
+    model = sharded()
+    optimizer = canzona.Muon(model)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale(torch.zeros(()))
+    unchanged = []
+    for step in range(1, 4):
+        layouts.set_gradients(model, step)
+        if step == 2 and dist.get_rank() == 1:
+            dict(layouts.named(model))["up.weight"].grad._local_tensor[0] = (
+                float("inf")
+            )
+        before = layouts.digest(model, optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        unchanged.append(before == layouts.digest(model, optimizer))
+    return unchanged, scaler.get_scale()
+
+
+def test_grad_scaler_and_ranks():
+    assert spawn(2, scaled) == [([False, True, False], 2.0)] * 2
 
 
 # Plain tensors.
@@ -230,6 +318,7 @@ def test_plain_tensors_are_updated_by_every_rank_with_one_warning():
 
 def mixed(clip):
     from torch.distributed.fsdp import fully_shard
+
     model = layouts.fresh()
     fully_shard(model.up, mesh=mesh(2))
     with warnings.catch_warnings():
@@ -249,7 +338,7 @@ def test_plain_tensors_beside_sharded_ones():
 def owners(layout):
     model, told = layouts.build(layout)
     optimizer = layouts.optimizer_of(model, told, "muon")
-    return [m["owner"] for m in optimizer.plan.json["matrices"]]
+    return optimizer.plan.json["owners"]
 
 
 def test_replicas_share_the_work():
@@ -259,11 +348,23 @@ def test_replicas_share_the_work():
 # Groups.
 
 
-def no_cpu_backend():
-    model = layouts.fresh()
-    optimizer = canzona.Muon(model, replicas=[0, 1])
-    dist.group.WORLD._device_types[:] = []
-    optimizer.step()
+def planned():
+    return canzona.Muon(layouts.fresh(), replicas=[0, 1]).plan
+
+
+def test_parameters_on_a_device_without_backend():
+    for kind, text in errors(2, planned, backend="cuda:gloo"):
+        assert kind == "UsageError" and "on cpu" in text
+        assert "cpu:gloo,cuda:nccl" in text
+
+
+def not_in_replicas():
+    return canzona.Muon(layouts.fresh(), replicas=[1 - dist.get_rank()]).plan
+
+
+def test_replicas_without_this_rank():
+    for kind, text in errors(2, not_in_replicas):
+        assert kind == "UsageError" and "but not this one" in text
 
 
 def broken(when):
@@ -302,8 +403,11 @@ def other_order():
 
 def other_options():
     model = layouts.fresh()
-    return canzona.Muon(model, replicas=dist.group.WORLD,
-                        momentum=0.9 if dist.get_rank() else 0.95).plan
+    return canzona.Muon(
+        model,
+        replicas=dist.group.WORLD,
+        momentum=0.9 if dist.get_rank() else 0.95,
+    ).plan
 
 
 def meta_on_one_rank():
@@ -313,11 +417,14 @@ def meta_on_one_rank():
     return canzona.Muon(model).plan
 
 
-@pytest.mark.parametrize("function, words", [
-    (other_order, ["different models", "a.weight", "b.weight"]),
-    (other_options, ["different options", "0.95", "0.9"]),
-    (meta_on_one_rank, ["meta device", "to_empty"]),
-])
+@pytest.mark.parametrize(
+    "function, words",
+    [
+        (other_order, ["different models", "a.weight", "b.weight"]),
+        (other_options, ["different options", "0.95", "0.9"]),
+        (meta_on_one_rank, ["meta device", "to_empty"]),
+    ],
+)
 def test_ranks_that_differ_are_refused_everywhere(function, words):
     for kind, text in errors(2, function):
         assert kind == "UsageError", text
@@ -328,6 +435,7 @@ def test_ranks_that_differ_are_refused_everywhere(function, words):
 def two_optimizers():
     """Two models, each with an optimizer, stepping in turns and threads."""
     import threading
+
     first, second = sharded(), sharded()
     a, b = canzona.Muon(first), canzona.Muon(second)
     for step in range(1, 4):
@@ -366,8 +474,11 @@ def bytes_sent(layout, wire):
     def passed_on(block, root, group=None, **options):
         nonlocal sent
         if root == dist.get_rank():
-            sent += (dist.get_world_size(group) - 1) * block.numel() * \
-                block.element_size()
+            sent += (
+                (dist.get_world_size(group) - 1)
+                * block.numel()
+                * block.element_size()
+            )
         return broadcast(block, root, group=group, **options)
 
     dist.all_to_all_single, dist.broadcast = counted, passed_on
@@ -376,7 +487,7 @@ def bytes_sent(layout, wire):
         optimizer.step()
     finally:
         dist.all_to_all_single, dist.broadcast = all_to_all, broadcast
-    return sent, optimizer.plan.json["summary"]["bytes_per_rank_max"]
+    return sent, optimizer.plan.json["predicted"]["bytes_per_rank_max"]
 
 
 @pytest.mark.parametrize("layout", ["fsdp3", "ddp2", "hsdp"])

@@ -13,14 +13,19 @@ from torch import nn
 import canzona
 import layouts
 
-KINDS = {"muon": canzona.Muon, "soap": canzona.SOAP,
-         "shampoo": canzona.Shampoo, "adamw": canzona.AdamW}
+KINDS = {
+    "muon": canzona.Muon,
+    "soap": canzona.SOAP,
+    "shampoo": canzona.Shampoo,
+    "adamw": canzona.AdamW,
+}
 
 
 def net(seed=0, dtype=torch.float32):
     torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(),
-                         nn.Linear(16, 4)).to(dtype)
+    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(
+        dtype
+    )
 
 
 def backward(model, seed=1, scale=1.0):
@@ -59,40 +64,61 @@ def test_a_preset_gives_what_is_not_given():
     assert muon["lr"] == 0.02 and muon["weight_decay"] == 0
     assert muon["adjust_lr_fn"] == "original"
     assert adamw["betas"] == (0.9, 0.95) and adamw["lr"] == 0.02
-    muon, adamw = canzona.Muon(net(), lr=1e-3, weight_decay=0.3,
-                               preset="keller").param_groups
+    muon, adamw = canzona.Muon(
+        net(), lr=1e-3, weight_decay=0.3, preset="keller"
+    ).param_groups
     assert muon["lr"] == 1e-3 and adamw["weight_decay"] == 0.3
 
 
 def test_groups_by_pattern_and_by_list():
-    groups = canzona.Muon(net(), groups={
-        "*.bias": {"weight_decay": 0}, "2.weight": {"lr": 0.5}}).param_groups
+    groups = canzona.Muon(
+        net(), groups={"*.bias": {"weight_decay": 0}, "2.weight": {"lr": 0.5}}
+    ).param_groups
     assert [(g["param_names"], g["weight_decay"], g["lr"]) for g in groups] == [
-        (["0.weight"], 0.1, 1e-3), (["0.bias", "2.bias"], 0, 1e-3),
-        (["2.weight"], 0.1, 0.5)]
+        (["0.weight"], 0.1, 1e-3),
+        (["0.bias", "2.bias"], 0, 1e-3),
+        (["2.weight"], 0.1, 0.5),
+    ]
     model = net()
-    groups = canzona.Muon([
-        {"params": model[0].named_parameters(), "lr": 0.1},
-        {"params": [("w", model[2].weight)], "rule": "adamw", "betas": (0, 0.5)},
-    ], rules={"bias": "frozen"}, adamw={"eps": 1e-3}).param_groups
+    groups = canzona.Muon(
+        [
+            {"params": model[0].named_parameters(), "lr": 0.1},
+            {
+                "params": [("w", model[2].weight)],
+                "rule": "adamw",
+                "betas": (0, 0.5),
+            },
+        ],
+        rules={"bias": "frozen"},
+        adamw={"eps": 1e-3},
+    ).param_groups
     assert [(g["rule"], g["lr"], g["eps"]) for g in groups] == [
-        ("muon", 0.1, 1e-7), ("adamw", 1e-3, 1e-3)]
+        ("muon", 0.1, 1e-7),
+        ("adamw", 1e-3, 1e-3),
+    ]
 
 
-@pytest.mark.parametrize("options, words", [
-    ({"momentun": 0.9}, ["no option 'momentun'", "did you mean momentum"]),
-    ({"preset": "kellr"}, ["preset 'kellr'", "did you mean keller"]),
-    ({"lr": -1}, ["lr=-1", "at least 0"]),
-    ({"lr": torch.zeros(2)}, ["lr", "2 elements"]),
-    ({"wire": "fp16"}, ["wire='fp16'", "fp32, bf16"]),
-    ({"nonfinite": "rise"}, ["nonfinite='rise'", "did you mean raise"]),
-    ({"clip_norm": 0}, ["clip_norm=0", "above 0"]),
-    ({"adamw": {"beta": 1}}, ["adamw=", "no option 'beta'",
-                              "did you mean beta"]),
-    ({"groups": {"*.wieght": {}}}, ["'*.wieght'", "fits no parameter",
-                                    "did you mean 0.weight"]),
-    ({"groups": {"*": {"wd": 1}}}, ["no option 'wd'"]),
-])
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        ({"momentun": 0.9}, ["no option 'momentun'", "did you mean momentum"]),
+        ({"preset": "kellr"}, ["preset 'kellr'", "did you mean keller"]),
+        ({"lr": -1}, ["lr=-1", "at least 0"]),
+        ({"lr": torch.zeros(2)}, ["lr", "2 elements"]),
+        ({"wire": "fp16"}, ["wire='fp16'", "fp32, bf16"]),
+        ({"nonfinite": "rise"}, ["nonfinite='rise'", "did you mean raise"]),
+        ({"clip_norm": 0}, ["clip_norm=0", "above 0"]),
+        (
+            {"adamw": {"beta": 1}},
+            ["adamw=", "no option 'beta'", "did you mean beta"],
+        ),
+        (
+            {"groups": {"*.wieght": {}}},
+            ["'*.wieght'", "fits no parameter", "did you mean 0.weight"],
+        ),
+        ({"groups": {"*": {"wd": 1}}}, ["no option 'wd'"]),
+    ],
+)
 def test_bad_options(options, words):
     with pytest.raises(canzona.UsageError) as e:
         canzona.Muon(net(), **options)
@@ -140,8 +166,9 @@ def test_parameters_and_gradients_are_not_copied():
     grads = [p.grad.clone() for p in model.parameters()]
     old = values(model)
     optimizer.step()
-    assert before == [(p.data_ptr(), p.grad.data_ptr())
-                      for p in model.parameters()]
+    assert before == [
+        (p.data_ptr(), p.grad.data_ptr()) for p in model.parameters()
+    ]
     assert same(grads, [p.grad for p in model.parameters()])
     assert not any(torch.equal(a, b) for a, b in zip(old, values(model)))
 
@@ -193,6 +220,15 @@ def test_a_parameter_without_gradient_is_left_alone():
     assert a.state[model[2].weight]["step"] == 3
 
 
+def test_a_step_without_gradients_changes_nothing():
+    model = net()
+    optimizer = canzona.Muon(model)
+    before = values(model)
+    optimizer.step()
+    assert same(before, values(model))
+    assert optimizer.state[model[0].weight]["step"] == 0
+
+
 def test_rates_may_be_tensors_and_schedulers_change_them():
     results = []
     for rate in (0.1, torch.tensor(0.1)):
@@ -208,13 +244,16 @@ def test_rates_may_be_tensors_and_schedulers_change_them():
     assert abs(float(optimizer.param_groups[0]["lr"]) - 0.0125) < 1e-9
 
 
-@pytest.mark.parametrize("make", [
-    lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=9),
-    lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 5),
-    lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda k: k / 5),
-    lambda o: torch.optim.lr_scheduler.CyclicLR(o, 0.01, 0.1),
-    lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=0),
-])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda o: torch.optim.lr_scheduler.OneCycleLR(o, 0.1, total_steps=9),
+        lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, 5),
+        lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda k: k / 5),
+        lambda o: torch.optim.lr_scheduler.CyclicLR(o, 0.01, 0.1),
+        lambda o: torch.optim.lr_scheduler.ReduceLROnPlateau(o, patience=0),
+    ],
+)
 @pytest.mark.parametrize("kind", [canzona.Muon, canzona.AdamW])
 def test_schedulers(make, kind):
     model = net()
@@ -223,8 +262,7 @@ def test_schedulers(make, kind):
     for seed in range(4):
         backward(model, seed)
         optimizer.step()
-        if isinstance(scheduler,
-                      torch.optim.lr_scheduler.ReduceLROnPlateau):
+        if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
             scheduler.step(1.0)
         else:
             scheduler.step()
@@ -269,7 +307,8 @@ def test_nonfinite(bad):
             continue
         assert same(before, values(model))
         assert torch.equal(
-            momentum, optimizer.state[model[0].weight]["momentum_buffer"])
+            momentum, optimizer.state[model[0].weight]["momentum_buffer"]
+        )
         assert optimizer.skipped_steps == 1
         assert optimizer.state[model[0].weight]["step"] == 1
         model[0].bias.grad[2] = 0
@@ -322,8 +361,11 @@ def test_copies_go_on_alike(rule, way):
         backward(model, seed)
         optimizer.step()
     pair = (model, optimizer)
-    other, copied = (copy.deepcopy(pair) if way == "deepcopy"
-                     else pickle.loads(pickle.dumps(pair)))
+    other, copied = (
+        copy.deepcopy(pair)
+        if way == "deepcopy"
+        else pickle.loads(pickle.dumps(pair))
+    )
     assert copied.param_groups[0]["params"][0] is other[0].weight
     for seed in range(3):
         for m, o in ((model, optimizer), (other, copied)):
@@ -358,7 +400,11 @@ def test_added_groups():
     factor = optimizer.state[model[0].weight]["L"].clone()
     optimizer.add_param_group({"params": more.named_parameters(), "lr": 0.5})
     assert [g["rule"] for g in optimizer.param_groups] == [
-        "soap", "adamw", "soap", "adamw"]
+        "soap",
+        "adamw",
+        "soap",
+        "adamw",
+    ]
     assert torch.equal(factor, optimizer.state[model[0].weight]["L"])
     more(torch.randn(2, 4)).sum().backward()
     before = values(more)
@@ -392,7 +438,8 @@ def test_forked_workers_of_a_data_loader():
     optimizer.step()
     data = torch.utils.data.TensorDataset(torch.randn(8, 8))
     loader = torch.utils.data.DataLoader(
-        data, 2, num_workers=2, multiprocessing_context="fork")
+        data, 2, num_workers=2, multiprocessing_context="fork"
+    )
     for (x,) in loader:
         optimizer.zero_grad()
         model(x).sum().backward()
@@ -427,8 +474,10 @@ def test_flush_denormal_changes_nothing():
             for p in model.parameters():
                 p.grad = torch.full_like(p, 1e-21)
             optimizer.step()
-            results.append(values(model) + [
-                s["exp_avg_sq"].clone() for s in optimizer.state.values()])
+            results.append(
+                values(model)
+                + [s["exp_avg_sq"].clone() for s in optimizer.state.values()]
+            )
         finally:
             torch.set_flush_denormal(False)
     assert same(*results)
@@ -478,31 +527,52 @@ def resident():
 def follow(mine, theirs, model, other, count=10):
     for step in range(1, count + 1):
         for p, q in zip(model.parameters(), other.parameters()):
-            p.grad = torch.randn(p.shape, generator=torch.Generator()
-                                 .manual_seed(step * 100 + p.numel()))
+            p.grad = torch.randn(
+                p.shape,
+                generator=torch.Generator().manual_seed(step * 100 + p.numel()),
+            )
             q.grad = p.grad.clone()
         mine.step()
         theirs.step()
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"lr": 0.1}, {"betas": (0.8, 0.9)}, {"eps": 1e-3},
-    {"weight_decay": 0.3},
-])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"lr": 0.1},
+        {"betas": (0.8, 0.9)},
+        {"eps": 1e-3},
+        {"weight_decay": 0.3},
+    ],
+)
 def test_adamw_is_torchs(options):
     model, other = net(), net()
-    follow(canzona.AdamW(model, **options),
-           torch.optim.AdamW(other.parameters(), **options), model, other)
+    follow(
+        canzona.AdamW(model, **options),
+        torch.optim.AdamW(other.parameters(), **options),
+        model,
+        other,
+    )
     for p, q in zip(model.parameters(), other.parameters()):
         torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"lr": 0.05}, {"momentum": 0.5}, {"nesterov": False},
-    {"weight_decay": 0.7}, {"ns_steps": 3}, {"eps": 1e-2},
-    {"ns_coefficients": (2.0, -1.5, 0.5)},
-    {"adjust_lr_fn": "original"}, {"adjust_lr_fn": "match_rms_adamw"},
-])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"lr": 0.05},
+        {"momentum": 0.5},
+        {"nesterov": False},
+        {"weight_decay": 0.7},
+        {"ns_steps": 3},
+        {"eps": 1e-2},
+        {"ns_coefficients": (2.0, -1.5, 0.5)},
+        {"adjust_lr_fn": "original"},
+        {"adjust_lr_fn": "match_rms_adamw"},
+    ],
+)
 def test_muon_is_torchs(options):
     """torch computes Newton-Schulz in bf16, which is what is allowed for."""
     model, other = net(), net()
@@ -511,8 +581,12 @@ def test_muon_is_torchs(options):
             layer.bias = None
     given = {"adjust_lr_fn": "original", **options}
     start = values(model)
-    follow(canzona.Muon(model, **given),
-           torch.optim.Muon(other.parameters(), **given), model, other)
+    follow(
+        canzona.Muon(model, **given),
+        torch.optim.Muon(other.parameters(), **given),
+        model,
+        other,
+    )
     for p, q, s in zip(model.parameters(), other.parameters(), start):
         moved = (q - s).norm()
         assert (p - q).norm() < 0.02 * moved + 1e-6
@@ -521,22 +595,30 @@ def test_muon_is_torchs(options):
 def usable(inputs):
     """torch's own inputs, without switches that we do not have."""
     refused = ("amsgrad", "maximize", "capturable", "differentiable")
-    return [i.kwargs for i in inputs if not any(
-        i.kwargs.get(k) for k in refused)]
+    return [
+        i.kwargs for i in inputs if not any(i.kwargs.get(k) for k in refused)
+    ]
 
 
 def torch_inputs(rule):
     common = pytest.importorskip("torch.testing._internal.common_optimizers")
-    return {"adamw": common.optim_inputs_func_adamw,
-            "muon": common.optim_inputs_func_muon}[rule]("cpu")
+    return {
+        "adamw": common.optim_inputs_func_adamw,
+        "muon": common.optim_inputs_func_muon,
+    }[rule]("cpu")
 
 
 def test_torchs_own_inputs():
     seen = 0
     for given in usable(torch_inputs("adamw")):
         model, other = net(), net()
-        follow(canzona.AdamW(model, **given),
-               torch.optim.AdamW(other.parameters(), **given), model, other, 5)
+        follow(
+            canzona.AdamW(model, **given),
+            torch.optim.AdamW(other.parameters(), **given),
+            model,
+            other,
+            5,
+        )
         seen += 1
         for p, q in zip(model.parameters(), other.parameters()):
             torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-6)
@@ -546,8 +628,13 @@ def test_torchs_own_inputs():
             other.weight.copy_(model.weight)
         start = values(model)[0]
         given = {"adjust_lr_fn": None, **given}
-        follow(canzona.Muon(model, **given),
-               torch.optim.Muon(other.parameters(), **given), model, other, 5)
+        follow(
+            canzona.Muon(model, **given),
+            torch.optim.Muon(other.parameters(), **given),
+            model,
+            other,
+            5,
+        )
         seen += 1
         moved = (other.weight - start).norm()
         assert (model.weight - other.weight).norm() < 0.02 * moved + 1e-6
@@ -556,14 +643,19 @@ def test_torchs_own_inputs():
 
 def test_torchs_own_bad_inputs():
     common = pytest.importorskip("torch.testing._internal.common_optimizers")
-    for make, kind in ((common.optim_error_inputs_func_adamw, canzona.AdamW),
-                       (common.optim_error_inputs_func_muon, canzona.Muon)):
+    for make, kind in (
+        (common.optim_error_inputs_func_adamw, canzona.AdamW),
+        (common.optim_error_inputs_func_muon, canzona.Muon),
+    ):
         for bad in make("cpu", torch.float32):
             given = bad.optimizer_error_input
             # We name what has no name, and rates and decays are numbers.
-            if "with/without names" in given.desc or "as a Tensor" in \
-                    given.desc or "foreach" in given.desc or \
-                    "both Tensors" in given.desc:
+            if (
+                "with/without names" in given.desc
+                or "as a Tensor" in given.desc
+                or "foreach" in given.desc
+                or "both Tensors" in given.desc
+            ):
                 continue
             params = net() if given.params is None else given.params
             with pytest.raises(ValueError):
@@ -627,8 +719,9 @@ def test_torchs_pair_of_optimizers_loads_into_one():
     mine.load_state_dict(adamw.state_dict())
     assert [g["lr"] for g in mine.param_groups] == [0.01, 0.03]
     for name, p in matrices:
-        assert torch.equal(mine.state[p]["momentum_buffer"],
-                           muon.state[p]["momentum_buffer"]), name
+        assert torch.equal(
+            mine.state[p]["momentum_buffer"], muon.state[p]["momentum_buffer"]
+        ), name
     for name, p in others:
         assert torch.equal(mine.state[p]["exp_avg"], adamw.state[p]["exp_avg"])
         assert mine.state[p]["step"] == 1
@@ -649,16 +742,22 @@ def test_bad_state_dicts_change_nothing():
         return str(e.value)
 
     assert "lacks state 'momentum_buffer'" in refused(
-        lambda d: d["state"][0].pop("momentum_buffer"))
+        lambda d: d["state"][0].pop("momentum_buffer")
+    )
     assert "shape" in refused(
-        lambda d: d["state"][0].update(momentum_buffer=torch.zeros(3)))
+        lambda d: d["state"][0].update(momentum_buffer=torch.zeros(3))
+    )
     assert "no state 'L'" in refused(
-        lambda d: d["state"][0].update(L=torch.zeros(3)))
+        lambda d: d["state"][0].update(L=torch.zeros(3))
+    )
     assert "saved with rule soap" in refused(
-        lambda d: d["param_groups"][0].update(rule="soap"))
+        lambda d: d["param_groups"][0].update(rule="soap")
+    )
     again = optimizer.state_dict()
-    assert torch.equal(good["state"][0]["momentum_buffer"],
-                       again["state"][0]["momentum_buffer"])
+    assert torch.equal(
+        good["state"][0]["momentum_buffer"],
+        again["state"][0]["momentum_buffer"],
+    )
 
 
 def test_a_fresh_state_dict_is_empty_and_reads_no_layout():
@@ -673,8 +772,9 @@ def test_parameters_may_be_swapped_before_the_first_step():
     model, other = net(), net()
     optimizer = canzona.Muon(model, lr=0.1)
     for group in optimizer.param_groups:
-        group["params"] = [dict(other.named_parameters())[n]
-                           for n in group["param_names"]]
+        group["params"] = [
+            dict(other.named_parameters())[n] for n in group["param_names"]
+        ]
     before = values(other)
     backward(other)
     optimizer.step()

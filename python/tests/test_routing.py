@@ -53,9 +53,15 @@ def routed(model, **options):
 def test_a_model_is_routed_with_reasons():
     routes = routed(Model())
     assert {n for n, r in routes.items() if r.rule == "muon"} == {
-        f"blocks.{i}.{n}" for i in range(2) for n in (
-            "attention.qkv.weight", "attention.o_proj.weight",
-            "mlp.gate_proj.weight", "mlp.experts.w1")}
+        f"blocks.{i}.{n}"
+        for i in range(2)
+        for n in (
+            "attention.qkv.weight",
+            "attention.o_proj.weight",
+            "mlp.gate_proj.weight",
+            "mlp.experts.w1",
+        )
+    }
     reasons = {n: r.reason for n, r in routes.items()}
     assert reasons["embed.weight"] == "an embedding"
     assert reasons["to_words.weight"].startswith("a head: as wide as the voc")
@@ -84,6 +90,26 @@ def test_names_alone():
     assert rules["blocks.0.mlp.experts.w1"] == "muon"
 
 
+@pytest.mark.parametrize(
+    "name, rule",
+    [
+        ("lm_head.weight", "adamw"),
+        ("output.weight", "adamw"),
+        ("score.weight", "adamw"),
+        ("model.decoder.lm_head.weight", "adamw"),
+        ("layers.3.attention.output.weight", "muon"),
+        ("layers.3.output.dense.weight", "muon"),
+        ("layers.3.gate.weight", "muon"),
+        ("layers.3.router.weight", "adamw"),
+        ("wte.weight", "adamw"),
+        ("tok_embeddings.weight", "adamw"),
+        ("base.layers.0.q.lora_A.default.weight", "adamw"),
+    ],
+)
+def test_names(name, rule):
+    assert _routing.usual(name, (64, 32), None, "muon")[0] == rule
+
+
 def test_wrappers_leave_no_trace_in_names():
     assert _routing.clean("module._orig_mod.a.module.weight") == "a.weight"
     assert _routing.clean("a._checkpoint_wrapped_module.b") == "a.b"
@@ -91,9 +117,15 @@ def test_wrappers_leave_no_trace_in_names():
 
 
 def test_rules_by_pattern():
-    routes = routed(Model(), rules={
-        "blocks.*": "adamw", "blocks.1.*.o_proj.weight": "muon",
-        "conv.weight": "muon", "embed.*": "frozen"})
+    routes = routed(
+        Model(),
+        rules={
+            "blocks.*": "adamw",
+            "blocks.1.*.o_proj.weight": "muon",
+            "conv.weight": "muon",
+            "embed.*": "frozen",
+        },
+    )
     assert routes["blocks.0.attention.o_proj.weight"].rule == "adamw"
     assert routes["blocks.1.attention.o_proj.weight"].rule == "muon"
     assert routes["conv.weight"].shape == (4, 12)
@@ -112,17 +144,31 @@ def test_frozen_without_gradient():
     assert routed(model)["blocks.0.attention.qkv.weight"].rule == "frozen"
 
 
-@pytest.mark.parametrize("options, words", [
-    (dict(rules={"blocks.*.qvk.weight": "adamw"}),
-     ["'blocks.*.qvk.weight'", "fits no parameter", "did you mean blocks.",
-      "qkv.weight"]),
-    (dict(rules={"*": "moun"}), ["'moun'", "muon or adamw or frozen",
-                                 "did you mean muon"]),
-    (dict(rules={"*.bias": "muon"}), ["qkv.bias", "needs a matrix"]),
-    (dict(splits={"*.qkv.weight": [8, 9]}), ["add up to 17", "has 16 rows"]),
-    (dict(splits={"embed.weight": [25, 25]}), ["embed.weight", "adamw"]),
-    (dict(splits={"x": [1]}), ["'x'", "fits no parameter"]),
-])
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (
+            dict(rules={"blocks.*.qvk.weight": "adamw"}),
+            [
+                "'blocks.*.qvk.weight'",
+                "fits no parameter",
+                "did you mean blocks.",
+                "qkv.weight",
+            ],
+        ),
+        (
+            dict(rules={"*": "moun"}),
+            ["'moun'", "muon or adamw or frozen", "did you mean muon"],
+        ),
+        (dict(rules={"*.bias": "muon"}), ["qkv.bias", "needs a matrix"]),
+        (
+            dict(splits={"*.qkv.weight": [8, 9]}),
+            ["add up to 17", "has 16 rows"],
+        ),
+        (dict(splits={"embed.weight": [25, 25]}), ["embed.weight", "adamw"]),
+        (dict(splits={"x": [1]}), ["'x'", "fits no parameter"]),
+    ],
+)
 def test_bad_patterns(options, words):
     with pytest.raises(UsageError) as e:
         routed(Model(), **options)
@@ -133,7 +179,8 @@ def test_bad_patterns(options, words):
 def test_groups_and_parameters_given_twice():
     w, v = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
     named, groups, _, _ = _routing.collect(
-        [{"params": [("w", w)], "lr": 1}, {"params": [("v", v)]}])
+        [{"params": [("w", w)], "lr": 1}, {"params": [("v", v)]}]
+    )
     assert [(n, g) for n, _, g in named] == [("w", 0), ("v", 1)]
     assert groups == [{"lr": 1}, {}]
     with pytest.raises(UsageError, match="parameter b: is given twice.*as a"):

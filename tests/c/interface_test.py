@@ -333,7 +333,8 @@ class Steps(unittest.TestCase):
         self.assertEqual(again.digest, plan.digest)
         self.assertEqual(len(plan.digest), 64)
         self.assertEqual(plan.json["world"], 2)
-        self.assertIn("wide.weight", plan.explain())
+        self.assertIn("3 matrices", plan.explain())
+        self.assertIn("wide.weight", plan.explain(rank=1))
         self.assertNotEqual(plan.explain(rank=0), plan.explain(rank=1))
         self.assertIn("<html", plan.html())
 

@@ -256,9 +256,10 @@ TEST(MakePlacedPlan, BytesAreThoseOfTheSchedule) {
   Random random(31);
   int64_t shared = 0;
   for (const int32_t world : {1, 2, 4, 7, 8}) {
-    for (int trial = 0; trial < 30; ++trial) {
-      const auto plan =
-          make_placed_plan(random_placed(random, world, random.small(0, 9)));
+    for (int trial = 0; trial < 90; ++trial) {
+      PlacedRequest request = random_placed(random, world, random.small(0, 9));
+      request.options.share_states = trial % 4 != 0;
+      const auto plan = make_placed_plan(request);
       const auto bytes = placed_bytes(PlacedBasis(plan), plan);
       for (int32_t r = 0; r < world; ++r)
         ASSERT_EQ(bytes[index(r)].total().sent(), sent_by_actions(plan, r))

@@ -115,6 +115,76 @@ class OwnerSearch {
   std::vector<int32_t> blocks_;  // by rank; empty: sets overlap
 };
 
+// Owners that store more of their matrices, so that less moves, and then loads
+// that are more level. No pair of ranks gets a larger load in any step than one
+// of them had.
+class NearerOwners {
+ public:
+  NearerOwners(const PlacedBasis& basis, PlacedPlan& plan)
+      : basis_(basis), plan_(plan), loads_(placed_loads(plan, basis.kinds())) {}
+
+  void run() {
+    constexpr int kPasses = 4;
+    bool changed = true;
+    for (int pass = 0; pass < kPasses && changed; ++pass) {
+      changed = false;
+      for (size_t m = 0; m < plan_.matrices.size(); ++m)
+        changed = improve(m) || changed;
+    }
+  }
+
+ private:
+  int64_t stored(size_t matrix, int32_t rank) const {
+    const auto holders = basis_.holders()[matrix];
+    const auto at =
+        std::lower_bound(holders.begin(), holders.end(), rank,
+                         [](const Holder& h, int32_t r) { return h.rank < r; });
+    return at != holders.end() && at->rank == rank ? at->elements : 0;
+  }
+
+  // Moves a matrix to the rank that stores most of it, and of those to the one
+  // that is loaded least.
+  bool improve(size_t matrix) {
+    PlacedMatrix& m = plan_.matrices[matrix];
+    const auto load = basis_.kinds().load(
+        m.cost, plan_.tensors[index(m.tensor)].group, m.phase);
+    const int64_t added = basis_.work_of(matrix);
+    auto best = std::pair(-stored(matrix, m.owner), load_of(m.owner));
+    int32_t to = m.owner;
+    for (const Holder& holder : basis_.holders()[matrix]) {
+      if (holder.rank == m.owner || !fits(load, m.owner, holder.rank)) continue;
+      const std::pair key(-holder.elements, load_of(holder.rank) + added);
+      if (key >= best) continue;
+      best = key;
+      to = holder.rank;
+    }
+    if (to == m.owner) return false;
+    for (size_t k = 0; k < load.size(); ++k) {
+      loads_[index(m.owner)][k] -= load[k];
+      loads_[index(to)][k] += load[k];
+    }
+    m.owner = to;
+    return true;
+  }
+
+  // Over a period.
+  int64_t load_of(int32_t rank) const {
+    const auto& steps = basis_.kinds().steps();
+    return std::inner_product(steps.begin(), steps.end(),
+                              loads_[index(rank)].begin(), int64_t{0});
+  }
+
+  bool fits(const std::vector<int64_t>& load, int32_t from, int32_t to) const {
+    for (size_t k = 0; k < load.size(); ++k)
+      if (loads_[index(to)][k] + load[k] > loads_[index(from)][k]) return false;
+    return true;
+  }
+
+  const PlacedBasis& basis_;
+  PlacedPlan& plan_;
+  std::vector<std::vector<int64_t>> loads_;  // by rank and kind of step
+};
+
 void deal_elements(PlacedPlan& plan) {
   std::vector<std::vector<int64_t>> kept;  // by class and line
   for (const PlacedClass& c : plan.classes)
@@ -136,6 +206,7 @@ void deal_elements(PlacedPlan& plan) {
 void decide_owners(const PlacedBasis& basis, PlacedPlan& plan) {
   const std::vector<int32_t> owners = OwnerSearch(basis, plan).run();
   for (size_t m = 0; m < owners.size(); ++m) plan.matrices[m].owner = owners[m];
+  NearerOwners(basis, plan).run();
   deal_elements(plan);
 }
 

@@ -92,6 +92,32 @@ TEST(PlacedOwners, SmallMatricesAreLevelledAmongTheirHolders) {
   EXPECT_EQ(of_owner[0], 3);
 }
 
+// Either of three ranks could own the only matrix; it lies mostly on the last.
+TEST(PlacedOwners, StoreAsMuchAsTheyCan) {
+  PlacedTensor tensor = placed_tensor("w", {8, 2}, Stored(3));
+  tensor.stored[0] = {{{0, 0}, {1, 2}}};
+  tensor.stored[1] = {{{1, 0}, {2, 2}}};
+  tensor.stored[2] = {{{3, 0}, {5, 2}}};
+  const auto plan = make_placed_plan(placed_request(3, {tensor}));
+  EXPECT_EQ(plan.matrices[0].owner, 2);
+}
+
+// Two large matrices set the makespan; small ones go where there is least work.
+TEST(PlacedOwners, LevelWhatDoesNotSetTheMakespan) {
+  std::vector<PlacedTensor> tensors;
+  for (int t = 0; t < 2; ++t)
+    tensors.push_back(placed_tensor(cat("large", t), {64, 64},
+                                    stored_by({64, 64}, {{4, 0}})));
+  for (int t = 0; t < 8; ++t)
+    tensors.push_back(
+        placed_tensor(cat("small", t), {4, 4}, stored_by({4, 4}, {{4, 0}})));
+  const auto plan = make_placed_plan(placed_request(4, tensors));
+  std::vector<int> of_owner(4, 0);
+  for (const PlacedMatrix& m : plan.matrices) ++of_owner[index(m.owner)];
+  std::sort(of_owner.begin(), of_owner.end());
+  EXPECT_EQ(of_owner, (std::vector<int>{1, 1, 4, 4}));
+}
+
 TEST(PlacedOwners, AreTheSameInEveryRun) {
   Random first(9), second(9);
   for (int trial = 0; trial < 20; ++trial) {

@@ -52,7 +52,8 @@ int64_t bound_in(const std::vector<ItemClass>& classes, size_t p,
   for (const auto& [block, own] : ranks_of) {
     if (block == kAnyBlock) continue;
     const auto sizes = sizes_in(
-        classes, p, [&](const ItemClass& c) { return c.block == block; });
+        classes, p,
+        [wanted = block](const ItemClass& c) { return c.block == wanted; });
     bound = std::max(bound, simple_bound(sizes, own));
   }
   return bound;

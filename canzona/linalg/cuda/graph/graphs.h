@@ -37,7 +37,7 @@ class Graph {
 
  private:
   // So many launches may be under way before the next one has to wait.
-  static constexpr size_t kRows = 8;
+  static constexpr size_t kRows = 64;
 
   void release();
 

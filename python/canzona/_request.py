@@ -1,0 +1,94 @@
+"""What the planner is asked: rules, tensors and what each rank stores of them
+(docs/plan.md)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Mapping, Sequence
+
+from . import _routing
+from ._errors import UsageError
+from ._layout import Box, Layout, PlacedTensor
+from ._library import load
+from ._routing import ELEMENTS, Route
+
+
+def make_request(
+    layout: Layout,
+    routes: Mapping[str, Route],
+    groups: Sequence[Mapping[str, Any]],
+    in_group: Sequence[int],
+    config: Mapping[str, Any],
+) -> dict[str, Any]:
+    """`in_group`: the group of each parameter. The same on every rank."""
+    written: dict[Any, int] = {}
+    tensors = []
+    for number, placed in enumerate(layout.tensors):
+        route = routes[layout.described[placed.parameter].name]
+        entry = _tensor(placed, route)
+        entry["group"] = in_group[placed.parameter]
+        key = (id(placed.stored), tuple(entry["shape"]))
+        if key in written:
+            entry["stored"] = {"like": written[key]}
+        written.setdefault(key, number)
+        tensors.append(entry)
+    request = {
+        "canzona_placed": 1,
+        "world": layout.world,
+        "wire": config["wire"],
+        "share_states": config["share_states"],
+        "groups": groups,
+        "tensors": tensors,
+    }
+    for name in ("capacity_bytes", "ranks_per_node"):
+        if config[name] is not None:
+            request[name] = config[name]
+    return request
+
+
+def _tensor(placed: PlacedTensor, route: Route) -> dict[str, Any]:
+    shape, stored = placed.shape, placed.stored
+    if route.rule != ELEMENTS and len(shape) != len(route.shape):
+        stored = [
+            [_flat_box(placed.name, shape, b) for b in boxes]
+            for boxes in stored
+        ]
+        shape = _routing.flattened(shape)
+    if not shape:
+        shape = (1,)
+        stored = [[((0,), (1,)) for _ in boxes] for boxes in stored]
+    entry: dict[str, Any] = {
+        "name": placed.name,
+        "shape": shape,
+        "dtype": placed.dtype,
+        "stored": stored,
+    }
+    if route.splits:
+        entry["splits"] = route.splits
+    return entry
+
+
+def _flat_box(name: str, shape: Sequence[int], box: Box) -> Box:
+    first, count = box
+    rest = tuple(shape[1:])
+    if any(first[1:]) or tuple(count[1:]) != rest:
+        raise UsageError(
+            f"parameter {name}: is cut along another dimension than the "
+            "first, so it cannot be flattened"
+        )
+    return (first[0], 0), (count[0], _routing.flattened(shape)[1])
+
+
+@lru_cache(maxsize=2)
+def settled_precision(device: str) -> str | None:
+    """Of products, where options leave it open; by what the machine has."""
+    if device != "cpu":
+        return None
+    kernel = load("cpu").describe("cpu").rpartition(" ")[2]
+    if kernel == "avx512":
+        try:
+            with open("/proc/cpuinfo") as f:
+                return "bf16" if "avx512_bf16" in f.read() else "fp32"
+        except OSError:
+            return "fp32"
+    return "bf16" if kernel == "amx" else "fp32"

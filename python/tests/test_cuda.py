@@ -1,0 +1,119 @@
+"""On a GPU: ranks that share it, by NCCL over sockets."""
+
+import pytest
+import torch
+
+import canzona
+import layouts
+from conftest import spawn
+
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="there is no GPU"
+)
+
+RUNS = {
+    f"{rule} {wire}": (rule, {"wire": wire}, torch.float32)
+    for rule in ("muon", "soap", "shampoo", "adamw")
+    for wire in ("fp32", "bf16")
+}
+RUNS["muon in bf16"] = ("muon", {}, torch.bfloat16)
+
+LAYOUTS = ["ddp2", "shared2", "fsdp2", "fsdp4", "columns2", "hsdp", "tp2"]
+
+
+def on_gpu(world, function, *arguments):
+    return spawn(
+        world,
+        function,
+        *arguments,
+        backend="nccl",
+        timeout=240,
+        env={
+            "CANZONA_TEST_DEVICE": "cuda",
+            "NCCL_HOSTID": "h{rank}",
+            "NCCL_NET": "Socket",
+            "NCCL_SOCKET_IFNAME": "lo",
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return on_gpu(1, layouts.train_all, "one", RUNS, 10)[0]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layouts_do_not_change_a_bit(layout, alone):
+    world = layouts.LAYOUTS[layout]
+    for rank, got in enumerate(
+        on_gpu(world, layouts.train_all, layout, RUNS, 10)
+    ):
+        for name in RUNS:
+            unlike = [
+                k
+                for k in alone[name][1]
+                if got[name][1].get(k) != alone[name][1][k]
+            ]
+            assert not unlike, (rank, name, unlike)
+
+
+def model_and(**options):
+    model = layouts.fresh().cuda()
+    return model, canzona.Muon(model, **options)
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    monkeypatch.setenv("CANZONA_TEST_DEVICE", "cuda")
+
+
+def test_nonfinite_is_told_at_the_next_step(gpu):
+    model, optimizer = model_and(nonfinite="raise")
+    layouts.steps(model, optimizer, 1, 2)
+    before = [p.detach().clone() for p in model.parameters()]
+    layouts.set_gradients(model, 3)
+    model.up.weight.grad[0, 0] = float("nan")
+    optimizer.step()
+    with pytest.raises(canzona.NumericalError, match="up.weight"):
+        optimizer.step()
+    after = [p.detach() for p in model.parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(before, after))
+    assert optimizer.skipped_steps == 1
+    assert optimizer.state[model.up.weight]["step"] == 2
+
+
+def test_a_stream_that_is_captured_is_refused(gpu):
+    model, optimizer = model_and()
+    layouts.steps(model, optimizer, 1, 2)
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        with pytest.raises(canzona.UsageError, match="captured"):
+            optimizer.step()
+
+
+def test_another_stream_sees_the_gradients(gpu):
+    model, optimizer = model_and()
+    other, second = model_and()
+    layouts.steps(model, optimizer, 1, 3)
+    side = torch.cuda.Stream()
+    for step in range(1, 4):
+        layouts.set_gradients(other, step)
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            second.step()
+        torch.cuda.current_stream().wait_stream(side)
+    torch.cuda.synchronize()
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(model.parameters(), other.parameters())
+    )
+
+
+def test_no_memory_grows(gpu):
+    model, optimizer = model_and()
+    layouts.steps(model, optimizer, 1, 5)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    for _ in range(200):
+        optimizer.step()
+    torch.cuda.synchronize()
+    assert torch.cuda.memory_allocated() == before
