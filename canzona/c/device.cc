@@ -2,6 +2,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/linalg/cuda_device.h"
 
 namespace canzona {
 
@@ -18,7 +19,10 @@ NamedDevice read_device(std::string_view name) {
 
 std::unique_ptr<Engine> cuda_engine_of(const NamedDevice& device, void* stream,
                                        Memory* scratch) {
-  return make_cuda_engine(device.number, stream, scratch);
+  // A caller's default stream is NULL, which is an engine's own to it.
+  return make_cuda_engine(device.number,
+                          stream == nullptr ? default_cuda_stream() : stream,
+                          scratch);
 }
 
 std::unique_ptr<Engine> engine_of(std::string_view device) {

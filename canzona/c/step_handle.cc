@@ -6,7 +6,6 @@
 #include "canzona/base/text.h"
 #include "canzona/c/device.h"
 #include "canzona/c/layout_json.h"
-#include "canzona/linalg/cuda_device.h"
 
 namespace canzona {
 namespace {
@@ -45,12 +44,14 @@ StepHandle::StepHandle(std::shared_ptr<const PlanHandle> plan,
   const NamedDevice device = read_device(request.device);
   if (device.is_cuda) {
     if (request.scratch != nullptr) scratch_.emplace(*request.scratch);
-    // CUDA's default stream is NULL to callers; an engine takes NULL for a
-    // stream of its own.
-    void* stream =
-        request.stream != nullptr ? request.stream : default_cuda_stream();
-    engine_ = cuda_engine_of(device, stream, scratch_ ? &*scratch_ : nullptr);
-    step_ = std::make_unique<LentStep>(plan_->plan(), request.rank, *engine_);
+    Memory* scratch = scratch_ ? &*scratch_ : nullptr;
+    engine_ = cuda_engine_of(device, request.stream, scratch);
+    // Its shapes run beside those of the first, between two points of whose
+    // order all of its work lies.
+    beside_ = make_cuda_engine(device.number, nullptr, scratch);
+    step_ = std::make_unique<LentStep>(
+        plan_->plan(), request.rank,
+        std::vector<Engine*>{engine_.get(), beside_.get()});
   } else {
     lanes_ = std::make_unique<Lanes>(request.threads,
                                      [] { return make_cpu_engine(); });

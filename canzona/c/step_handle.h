@@ -68,8 +68,8 @@ class StepHandle {
  private:
   const std::shared_ptr<const PlanHandle> plan_;
   std::optional<LentScratch> scratch_;
-  std::unique_ptr<Lanes> lanes_;    // of a CPU
-  std::unique_ptr<Engine> engine_;  // of a GPU
+  std::unique_ptr<Lanes> lanes_;             // of a CPU
+  std::unique_ptr<Engine> engine_, beside_;  // of a GPU
   std::unique_ptr<LentStep> step_;
   std::string layout_;
 };

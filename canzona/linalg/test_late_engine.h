@@ -59,6 +59,8 @@ class LateEngine final : private LateMemoryHolder, public Engine {
 
   void wait_for(Engine& other) override {
     auto& late = static_cast<LateEngine&>(other);
+    if (&late == this) return;
+    if (late.leads_) late.take_in(*this);
     if (!dry_) device_.issue_wait(line_, device_.here(late.line_));
   }
   std::unique_ptr<Event> record() override {
@@ -102,15 +104,17 @@ class LateEngine final : private LateMemoryHolder, public Engine {
 
   void repeat(const std::function<void()>& work) override {
     if (repeats_ || dry_) return work();
-    dry_ = true;
+    leads_ = dry_ = true;
     try {
       work();
       repeats_ = true;
     } catch (const NeedsResult&) {
     }
     dry_ = false;
+    let_go();
     work();
-    repeats_ = false;
+    let_go();
+    leads_ = repeats_ = false;
   }
   void if_zero(const int32_t* flag,
                const std::function<void()>& work) override {
@@ -472,12 +476,28 @@ class LateEngine final : private LateMemoryHolder, public Engine {
     device_.wait(device_.here(line_));
   }
 
+  // Engines that wait for this one inside of repeated work take part in it.
+  void take_in(LateEngine& other) {
+    other.dry_ = dry_;
+    other.condition_ = condition_;
+    taken_in_.push_back(&other);
+  }
+  void let_go() {
+    for (LateEngine* other : taken_in_) {
+      other->dry_ = false;
+      other->condition_ = nullptr;
+    }
+    taken_in_.clear();
+  }
+
   LateDevice& device_;
   size_t line_;
   std::unique_ptr<Engine> cpu_ = make_cpu_engine();
   std::unique_ptr<Algebra> algebras_[4];
   bool dry_ = false;
   bool repeats_ = false;
+  bool leads_ = false;
+  std::vector<LateEngine*> taken_in_;
   std::shared_ptr<bool> condition_;
   int64_t waits_ = 0;
 };

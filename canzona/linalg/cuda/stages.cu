@@ -440,7 +440,7 @@ void CudaEngine::widen(std::span<const Widened> runs) {
   if (entries.empty()) return;
   const int64_t chunks = number_chunks(entries);
   const WidenEntry* table = moving_table(std::span<const WidenEntry>(entries));
-  if (dry("widen", chunks)) return;
+  if (dry("widen", chunks, entries.size())) return;
   const int64_t most = kBlocksPerMultiprocessor * num_multiprocessors();
   widen_kernel<<<static_cast<unsigned>(std::min(chunks, most)), kThreads, 0,
                  stream()>>>(table, static_cast<int64_t>(entries.size()),

@@ -1,6 +1,7 @@
 #include "canzona/runtime/lent/lent_rank.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
@@ -23,13 +24,15 @@ std::unique_ptr<Rule> rule_on(const PlacedGroup& group, Engine& engine) {
 
 }  // namespace
 
-LentRank::LentRank(const PlacedPlan& the_plan, int32_t rank, Engine& the_engine,
-                   Lanes* the_lanes)
+LentRank::LentRank(const PlacedPlan& the_plan, int32_t rank,
+                   std::vector<Engine*> the_engines, Lanes* the_lanes)
     : plan(the_plan),
-      schedule(make_placed_schedule(the_plan, rank, the_engine.batch_width())),
-      engine(the_engine),
+      schedule(make_placed_schedule(the_plan, rank,
+                                    the_engines.at(0)->batch_width())),
+      engines(std::move(the_engines)),
+      engine(*engines[0]),
       lanes(the_lanes),
-      is_immediate(the_engine.make_lane() == nullptr),
+      is_immediate(engine.make_lane() == nullptr),
       gradients(the_plan.tensors.size()),
       steps(the_plan.tensors.size()),
       rates(the_plan.groups.size()) {

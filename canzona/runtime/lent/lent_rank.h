@@ -20,12 +20,15 @@ inline constexpr size_t kMostShardStates = 4;
 using ShardStates = Run[kMostShardStates];
 
 struct LentRank {
-  LentRank(const PlacedPlan& the_plan, int32_t rank, Engine& the_engine,
-           Lanes* the_lanes);
+  // Without lanes the first engine leads, and the others take shapes of
+  // matrices that lie here whole, side by side.
+  LentRank(const PlacedPlan& the_plan, int32_t rank,
+           std::vector<Engine*> the_engines, Lanes* the_lanes);
 
   const PlacedPlan& plan;
   const PlacedSchedule schedule;
-  Engine& engine;  // of the calling thread
+  const std::vector<Engine*> engines;
+  Engine& engine;  // the first, of the calling thread
   Lanes* const lanes;
   // True if work has ended when a call returns, in memory of this process.
   const bool is_immediate;

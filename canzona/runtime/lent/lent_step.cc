@@ -21,9 +21,12 @@ void require_number(size_t given, size_t wanted, std::string_view what) {
 }  // namespace
 
 struct LentStep::Parts {
-  Parts(const PlacedPlan& plan, int32_t number, Engine& engine, Lanes* lanes)
-      : rank(plan, number, engine, lanes), gradients(rank), updates(rank) {
-    engine.synchronize();
+  Parts(const PlacedPlan& plan, int32_t number, std::vector<Engine*> engines,
+        Lanes* lanes)
+      : rank(plan, number, std::move(engines), lanes),
+        gradients(rank),
+        updates(rank) {
+    rank.engine.synchronize();
   }
 
   enum class State { kUnbound, kIdle, kBegun, kRunning };
@@ -96,18 +99,21 @@ void LentStep::Parts::check_gradients(std::span<const LentGradient> given,
   }
 }
 
-LentStep::LentStep(const PlacedPlan& plan, int32_t rank, Engine& engine,
-                   Lanes* lanes)
-    : parts_(std::make_unique<Parts>(plan, rank, engine, lanes)) {}
+LentStep::LentStep(const PlacedPlan& plan, int32_t rank,
+                   std::vector<Engine*> engines, Lanes* lanes)
+    : parts_(std::make_unique<Parts>(plan, rank, std::move(engines), lanes)) {}
 LentStep::LentStep(const PlacedPlan& plan, int32_t rank, Engine& engine)
-    : LentStep(plan, rank, engine, nullptr) {}
+    : LentStep(plan, rank, std::vector<Engine*>{&engine}, nullptr) {}
+LentStep::LentStep(const PlacedPlan& plan, int32_t rank,
+                   std::vector<Engine*> engines)
+    : LentStep(plan, rank, std::move(engines), nullptr) {}
 LentStep::LentStep(const PlacedPlan& plan, int32_t rank, Lanes& lanes)
-    : LentStep(plan, rank, lanes.lane(0), &lanes) {}
+    : LentStep(plan, rank, std::vector<Engine*>{&lanes.lane(0)}, &lanes) {}
 
 // A device may still use the memory that goes with this.
 LentStep::~LentStep() {
   try {
-    parts_->rank.engine.synchronize();
+    for (Engine* engine : parts_->rank.engines) engine->synchronize();
   } catch (const std::exception&) {
     return;  // the device is lost, as somebody has heard
   }

@@ -43,6 +43,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "canzona/linalg/lanes.h"
 #include "canzona/plan/placed/placed_schedule.h"
@@ -61,6 +62,9 @@ class LentStep {
  public:
   // Work is issued by the calling thread alone.
   LentStep(const PlacedPlan& plan, int32_t rank, Engine& engine);
+  // The first engine is the one whose order the caller sees; the others, of the
+  // same device, take shapes of matrices that lie here whole, side by side.
+  LentStep(const PlacedPlan& plan, int32_t rank, std::vector<Engine*> engines);
   // Matrices are shared out among the lanes, as CPUs need it.
   LentStep(const PlacedPlan& plan, int32_t rank, Lanes& lanes);
   ~LentStep();
@@ -109,7 +113,8 @@ class LentStep {
 
  private:
   struct Parts;
-  LentStep(const PlacedPlan& plan, int32_t rank, Engine& engine, Lanes* lanes);
+  LentStep(const PlacedPlan& plan, int32_t rank, std::vector<Engine*> engines,
+           Lanes* lanes);
   std::unique_ptr<Parts> parts_;
 };
 

@@ -44,6 +44,7 @@ class CudaLentStep : public testing::Test {
     LentTrial trial{.plan = std::move(plan)};
     trial.make_engine = [] { return make_cuda_engine(); };
     trial.ops = ops_.get();
+    trial.two_engines = true;
     return trial;
   }
 

@@ -288,6 +288,7 @@ TEST(LentStep, HasTheSameBitsOnADeviceThatWorksLater) {
                         .bf16_gradients = layout.axes.size() == 1,
                         .clip = 0.5};
         const LentResult expected = run_lent(trial);
+        trial.two_engines = layout.axes.size() != 1;
         LateDevice device({.seed = 5, .eagerness = 0.3});
         const LentResult result = run_lent(late(trial, device));
         EXPECT_EQ(difference(result, expected), "");
@@ -296,17 +297,22 @@ TEST(LentStep, HasTheSameBitsOnADeviceThatWorksLater) {
 }
 
 TEST(LentStep, SkipsOnADeviceThatWorksLater) {
-  LentTrial trial = muon_trial({{0, 2}});
-  trial.bad = [](int32_t tensor, int64_t step) -> std::optional<float> {
-    if (step > 3 && tensor == 4) return std::numeric_limits<float>::infinity();
-    return {};
-  };
-  const LentResult expected = run_lent(trial);
-  LateDevice device({.seed = 6, .eagerness = 0.3});
-  const LentResult result = run_lent(late(trial, device));
-  EXPECT_EQ(difference(result, expected), "");
-  EXPECT_TRUE(result.outcomes[4].skipped);
-  EXPECT_EQ(result.outcomes[4].nonfinite_tensor, 4);
+  for (const MeshAxes& axes : std::vector<MeshAxes>{{}, {{0, 2}}}) {
+    LentTrial trial = muon_trial(axes);
+    trial.bad = [](int32_t tensor, int64_t step) -> std::optional<float> {
+      if (step > 3 && tensor == 4)
+        return std::numeric_limits<float>::infinity();
+      return {};
+    };
+    trial.two_engines = false;
+    const LentResult expected = run_lent(trial);
+    trial.two_engines = true;
+    LateDevice device({.seed = 6, .eagerness = 0.3});
+    const LentResult result = run_lent(late(trial, device));
+    EXPECT_EQ(difference(result, expected), "");
+    EXPECT_TRUE(result.outcomes[4].skipped);
+    EXPECT_EQ(result.outcomes[4].nonfinite_tensor, 4);
+  }
 }
 
 // Rounds of a single rank: no collective makes anybody wait.
@@ -323,6 +329,7 @@ TEST(LentStep, NeverWaitsForADevice) {
       for (const bool rounds : {false, true}) {
         LentTrial trial{
             .plan = plan_by_lot(request_on({"", {}}, rule, wire), 3),
+            .two_engines = true,
             .clip = 0.5};
         if (rounds && rule == "muon") trial.plan = in_rounds(trial.plan);
         LateDevice device({.seed = 7, .eagerness = 0.1});

@@ -1,6 +1,7 @@
 #include "canzona/runtime/lent/lent_updates.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <span>
 
@@ -56,6 +57,14 @@ LentUpdates::LentUpdates(const LentRank& rank) : rank_(rank) {
     shared_.push_back(chunks_of(round.shared));
   }
   local_order_ = by_work(rank.schedule.local);
+  std::map<Dims, size_t> number;  // of shapes, by work
+  engine_of_.resize(local_order_.size());
+  for (const int32_t b : local_order_) {
+    const auto shape =
+        number.try_emplace(rank.schedule.local[index(b)].dims, number.size())
+            .first;
+    engine_of_[index(b)] = rank.engines[shape->second % rank.engines.size()];
+  }
   chunks_ = chunks_of(rank.schedule.elements);
   make_rooms();
 }
@@ -80,12 +89,15 @@ void LentUpdates::make_rooms() {
     for (const OwnedMatrix& one : batch.members) pieces += one.pieces.size();
     most = std::max(most, pieces);
   }
-  const int num_lanes = rank_.lanes == nullptr ? 1 : rank_.lanes->num_lanes();
-  for (int i = 0; i < num_lanes; ++i) {
-    rooms_.emplace_back().engine =
-        rank_.lanes == nullptr ? &rank_.engine : &rank_.lanes->lane(i);
+  const auto add = [&](Engine& engine) {
+    rooms_.emplace_back().engine = &engine;
     rooms_.back().reserve(most);
-  }
+  };
+  if (rank_.lanes != nullptr)
+    for (int i = 0; i < rank_.lanes->num_lanes(); ++i)
+      add(rank_.lanes->lane(i));
+  else
+    for (Engine* engine : rank_.engines) add(*engine);
 }
 
 LentUpdates::Room& LentUpdates::room_of(const Engine& engine) {
@@ -322,15 +334,37 @@ void LentUpdates::transform_fields(Engine& engine, const PlacedBatch& batch,
 // ---- Matrices that lie here whole
 
 void LentUpdates::local() {
+  if (!rank_.is_immediate) step_wholes_together();
   rank_.for_each(std::ssize(local_order_), [&](Engine& lane, int64_t i) {
     const PlacedBatch& batch =
         rank_.schedule.local[index(local_order_[index(i)])];
+    const bool whole = can_step_whole(batch);
+    if (whole && !rank_.is_immediate) return;
     for_each_part(batch, [&](int64_t begin, int64_t end) {
-      if (can_step_whole(batch))
-        step_whole(lane, batch, begin, end);
+      if (whole)
+        rank_.guarded([&] { step_whole(lane, batch, begin, end); });
       else
         step_by_stages(lane, batch, begin, end);
     });
+  });
+}
+
+void LentUpdates::step_wholes_together() {
+  const auto& batches = rank_.schedule.local;
+  if (std::ranges::none_of(
+          batches, [&](const PlacedBatch& b) { return can_step_whole(b); }))
+    return;
+  Engine& lead = rank_.engine;
+  rank_.repeated([&] {
+    for (Engine* other : rank_.engines) other->wait_for(lead);
+    for (const int32_t b : local_order_) {
+      const PlacedBatch& batch = batches[index(b)];
+      if (!can_step_whole(batch)) continue;
+      for_each_part(batch, [&](int64_t begin, int64_t end) {
+        step_whole(*engine_of_[index(b)], batch, begin, end);
+      });
+    }
+    for (Engine* other : rank_.engines) lead.wait_for(*other);
   });
 }
 
@@ -366,9 +400,7 @@ void LentUpdates::step_whole(Engine& engine, const PlacedBatch& batch,
                              .shards = room.shards,
                              .owned = {owned, batch.states.size()},
                              .phase = batch.phase};
-  rank_.repeated([&] {
-    rank_.rules[index(batch.group)]->step_whole(engine, step, tensors);
-  });
+  rank_.rules[index(batch.group)]->step_whole(engine, step, tensors);
 }
 
 void LentUpdates::step_by_stages(Engine& engine, const PlacedBatch& batch,
@@ -378,7 +410,7 @@ void LentUpdates::step_by_stages(Engine& engine, const PlacedBatch& batch,
   const int64_t count = end - begin;
   const auto num_fields =
       index(rank_.rules[index(batch.group)]->facts().gather_fields());
-  const bool rounds = rank_.wire() == DType::kBf16;
+  const bool rounds = !rank_.is_immediate && rank_.wire() == DType::kBf16;
   Run fields[kMostFields];
   ConstRun gathered[kMostFields];
   for (size_t f = 0; f < num_fields; ++f)
@@ -412,42 +444,61 @@ void LentUpdates::step_by_stages(Engine& engine, const PlacedBatch& batch,
   });
 }
 
+// Chunk by chunk, where caches are to hold what is rounded; a device rounds all
+// of it in its repeated work.
 void LentUpdates::prepare_local(Engine& engine, const PlacedPiece& piece,
                                 std::span<const Run> matrix) const {
-  const Arena::Scope scope(engine.arena());
   const int32_t t = rank_.tensor_of(piece.matrix);
   const Dims& dims = rank_.dims[index(piece.matrix)];
-  const int64_t count = piece.elements();
+  const int64_t all = piece.elements();
   const bool in_place = has_all_columns(piece, dims[1]);
-  ShardStates states;
-  Shard shard = rank_.shard(t, dims, piece.at, count, states);
-  shard.grad = wide_gradient(engine, t, piece.at, count);
-  Run fields[kMostFields];
-  for (size_t f = 0; f < matrix.size(); ++f)
-    fields[f] = in_place ? advanced(matrix[f], piece.first_row * dims[1])
-                         : take_floats(engine, count);
-  rank_.rule_of(t).prepare(engine, rank_.step_of(t), shard,
-                           {fields, matrix.size()});
-  if (in_place) return;
-  for (size_t f = 0; f < matrix.size(); ++f)
-    engine.copy(rectangle_in(matrix[f], piece, dims[1]),
-                as_matrices(fields[f], piece.num_rows, piece.num_cols));
+  const bool rounds = rank_.is_immediate && rank_.wire() == DType::kBf16;
+  const bool at_once =
+      !in_place || (!rounds && rank_.gradient(t, 0).dtype == DType::kFp32);
+  const int64_t most = at_once ? all : std::min(all, rank_.chunk());
+  for (int64_t i = 0; i < all; i += most) {
+    const Arena::Scope scope(engine.arena());
+    const int64_t count = std::min(most, all - i);
+    ShardStates states;
+    Shard shard = rank_.shard(t, dims, piece.at + i, count, states);
+    shard.grad = wide_gradient(engine, t, piece.at + i, count);
+    Run fields[kMostFields];
+    for (size_t f = 0; f < matrix.size(); ++f)
+      fields[f] = in_place ? advanced(matrix[f], piece.first_row * dims[1] + i)
+                           : take_floats(engine, count);
+    rank_.rule_of(t).prepare(engine, rank_.step_of(t), shard,
+                             {fields, matrix.size()});
+    for (size_t f = 0; f < matrix.size(); ++f) {
+      if (rounds) round_as_on_wire(engine, fields[f], count, rank_.chunk());
+      if (!in_place)
+        engine.copy(rectangle_in(matrix[f], piece, dims[1]),
+                    as_matrices(fields[f], piece.num_rows, piece.num_cols));
+    }
+  }
 }
 
 void LentUpdates::apply_local(Engine& engine, const PlacedPiece& piece,
                               Run matrix) const {
-  const Arena::Scope scope(engine.arena());
   const int32_t t = rank_.tensor_of(piece.matrix);
   const Dims& dims = rank_.dims[index(piece.matrix)];
-  Run update = advanced(matrix, piece.first_row * dims[1]);
-  if (!has_all_columns(piece, dims[1])) {
-    update = take_floats(engine, piece.elements());
-    engine.copy(as_matrices(update, piece.num_rows, piece.num_cols),
-                rectangle_in(matrix, piece, dims[1]));
+  const int64_t all = piece.elements();
+  const bool in_place = has_all_columns(piece, dims[1]);
+  const bool rounds = rank_.is_immediate && rank_.wire() == DType::kBf16;
+  const int64_t most = rounds && in_place ? std::min(all, rank_.chunk()) : all;
+  for (int64_t i = 0; i < all; i += most) {
+    const Arena::Scope scope(engine.arena());
+    const int64_t count = std::min(most, all - i);
+    Run update = advanced(matrix, piece.first_row * dims[1] + i);
+    if (!in_place) {
+      update = take_floats(engine, count);
+      engine.copy(as_matrices(update, piece.num_rows, piece.num_cols),
+                  rectangle_in(matrix, piece, dims[1]));
+    }
+    if (rounds) round_as_on_wire(engine, update, count, rank_.chunk());
+    ShardStates states;
+    const Shard shard = rank_.shard(t, dims, piece.at + i, count, states);
+    rank_.rule_of(t).apply(engine, rank_.step_of(t), shard, update);
   }
-  ShardStates states;
-  const Shard shard = rank_.shard(t, dims, piece.at, piece.elements(), states);
-  rank_.rule_of(t).apply(engine, rank_.step_of(t), shard, update);
 }
 
 // ---- Elements

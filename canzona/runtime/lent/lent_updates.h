@@ -67,6 +67,8 @@ class LentUpdates {
   bool can_step_whole(const PlacedBatch& batch) const;
   void step_whole(Engine& engine, const PlacedBatch& batch, int64_t begin,
                   int64_t end);
+  // All batches of a device that can be, as one piece of repeated work.
+  void step_wholes_together();
   void step_by_stages(Engine& engine, const PlacedBatch& batch, int64_t begin,
                       int64_t end) const;
   void prepare_local(Engine& engine, const PlacedPiece& piece,
@@ -82,6 +84,7 @@ class LentUpdates {
   const LentRank& rank_;
   std::vector<Order> orders_;  // by round
   Order local_order_;
+  std::vector<Engine*> engine_of_;          // by batch of local
   std::vector<Chunk> chunks_;               // of elements
   std::vector<std::vector<Chunk>> shared_;  // by round
   std::vector<Room> rooms_;

@@ -35,7 +35,8 @@ namespace canzona {
 struct LentTrial {
   PlacedPlan plan;
   int64_t steps = 5;
-  int threads = 0;  // of lanes; 0: one engine
+  int threads = 0;  // of lanes; 0: one engine, or two
+  bool two_engines = false;
   bool bf16_gradients = false;
   double clip = 0;  // 0: the norm is not asked for
   bool looks = true;
@@ -122,10 +123,13 @@ class LentDriver {
       lanes_ = std::make_unique<Lanes>(trial.threads, trial.make_engine);
     else
       alone_ = trial.make_engine();
+    if (trial.two_engines) beside_ = trial.make_engine();
     engine_ = lanes_ ? &lanes_->lane(0) : alone_.get();
     memory_ = std::make_unique<EngineMemory>(*engine_);
+    std::vector<Engine*> engines = {engine_};
+    if (beside_) engines.push_back(beside_.get());
     step_ = lanes_ ? std::make_unique<LentStep>(plan_, world.rank(), *lanes_)
-                   : std::make_unique<LentStep>(plan_, world.rank(), *alone_);
+                   : std::make_unique<LentStep>(plan_, world.rank(), engines);
     for (const std::vector<int32_t>& group : step_->schedule().groups) {
       const bool in = std::ranges::count(group, world.rank()) > 0;
       groups_.push_back(
@@ -386,7 +390,7 @@ class LentDriver {
   const PlacedPlan& plan_;
   Communicator& world_;
   std::unique_ptr<Lanes> lanes_;
-  std::unique_ptr<Engine> alone_;
+  std::unique_ptr<Engine> alone_, beside_;
   Engine* engine_ = nullptr;
   std::unique_ptr<EngineMemory> memory_;
   std::unique_ptr<LentStep> step_;
