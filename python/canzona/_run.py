@@ -324,9 +324,9 @@ class Run:
 
     def _check_usable(self) -> None:
         if self._broken:
-            raise Error("this optimizer stopped at an error of a process group "
-                        f"({self._broken}); ranks may differ now: start again "
-                        "from a checkpoint")
+            raise Error("this optimizer stopped at an error in the middle of a "
+                        f"step ({self._broken}); ranks may differ now: start "
+                        "again from a checkpoint")
         if os.getpid() != self._pid:
             raise Error("this optimizer belongs to the process that made it, "
                         f"{self._pid}; a forked child cannot step")
@@ -541,10 +541,18 @@ class Run:
             with (torch.profiler.record_function(f"canzona {label}")
                   if profiled else contextlib.nullcontext()):
                 if kind == "compute":
-                    act(works)
+                    self._compute(label, lambda: act(works))
                 else:
                     self._communicate(label, lambda: act(works))
         self._step.end()
+
+    def _compute(self, label: str, act: Callable[[], Any]) -> None:
+        try:
+            act()
+        except BaseException:
+            if self.world > 1:  # others wait for what this rank does not send
+                self._broken = label
+            raise
 
     def _communicate_all(self) -> None:
         works: dict[int, Any] = {}
