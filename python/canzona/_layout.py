@@ -105,7 +105,7 @@ def describe(
     name: str, parameter: torch.Tensor, replicas: Sequence[int] = ()
 ) -> Described:
     """Checks a parameter and says how it lies; throws UsageError."""
-    _check_kind(name, parameter)
+    check_kind(name, parameter)
     if replicas and dist.get_rank() not in replicas:
         raise UsageError(
             f"parameter {name}: replicas= names the ranks "
@@ -132,7 +132,8 @@ def describe(
     return Described(name, shape, dtype, replicas=tuple(sorted(replicas)))
 
 
-def _check_kind(name: str, parameter: torch.Tensor) -> None:
+def check_kind(name: str, parameter: torch.Tensor) -> None:
+    """UsageError for a parameter that cannot be updated, however it lies."""
     if type(parameter).__name__ == "FlatParameter" or getattr(
         parameter, "_fsdp_flattened", False
     ):

@@ -13,6 +13,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, Callable
 
 import torch
@@ -24,6 +25,7 @@ from ._errors import UsageError
 from ._layout import (
     Layout,
     agree,
+    check_kind,
     describe,
     is_dtensor,
     local,
@@ -74,14 +76,14 @@ class MatrixOptimizer(torch.optim.Optimizer):
             raise UsageError(
                 f"clip_norm={clip_norm}: expected a number above " "0, or None"
             )
-        for name, count in (
+        for name, given in (
             ("capacity_bytes", capacity_bytes),
             ("ranks_per_node", ranks_per_node),
             ("threads", threads),
         ):
-            if count is not None and (int(count) != count or count < 1):
+            if given is not None and (int(given) != given or given < 1):
                 raise UsageError(
-                    f"{name}={count!r}: expected an integer from "
+                    f"{name}={given!r}: expected an integer from "
                     "1 on, or None"
                 )
         self._config: dict[str, Any] = dict(
@@ -239,22 +241,39 @@ class MatrixOptimizer(torch.optim.Optimizer):
         ):
             super().add_param_group(param_group)
             return
+        entry = self._named_group(param_group)
         before = self._run is not None and self.state_dict()
-        known = {n for g in self.param_groups for n in g["param_names"]}
-        count = len(known)
-        entry = dict(param_group)
-        if not isinstance(entry["params"], (torch.Tensor, nn.Module)):
-            entry["params"] = [
-                p if isinstance(p, tuple) else (f"parameter{count + i}", p)
-                for i, p in enumerate(entry["params"])
-            ]
-        elif isinstance(entry["params"], torch.Tensor):
-            entry["params"] = [(f"parameter{count}", entry["params"])]
         for group in self._route([entry], first=False):
             super().add_param_group(group)
         if before:
             self._forget()
             _checkpoint.load(self, before, partly=True)
+
+    def _named_group(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        """A group whose parameters have names that nobody else has; UsageError
+        before anything changes."""
+        known = set(self._routes)
+        free = (n for n in map("parameter{}".format, count()) if n not in known)
+        of = group["params"]
+        if isinstance(of, nn.Module):
+            named = [(_routing.clean(n), p) for n, p in of.named_parameters()]
+        else:
+            of = [of] if isinstance(of, torch.Tensor) else list(of)
+            named = [p if isinstance(p, tuple) else (next(free), p) for p in of]
+        here = {id(p) for p in self._parameters()}
+        for name, p in named:
+            if id(p) in here:
+                raise UsageError(
+                    f"parameter {name}: is in this optimizer " "already"
+                )
+            if name in known:
+                raise UsageError(
+                    f"parameter {name}: another one has this name "
+                    "already; give others as (name, parameter)"
+                )
+            if isinstance(p, torch.Tensor):
+                check_kind(name, p)
+        return {**group, "params": of if isinstance(of, nn.Module) else named}
 
     # First use.
 

@@ -427,7 +427,11 @@ def _of_module(
     known.update(know(module))
     _refuse_fsdp1(module)
     _find_replicas(module, replicas)
-    return [(clean(n), p, group) for n, p in module.named_parameters()]
+    named = list(module.named_parameters())
+    cleaned = [clean(n) for n, _ in named]
+    if len(set(cleaned)) < len(named):  # a model's own word, not a wrapper's
+        cleaned = [n for n, _ in named]
+    return [(n, p, group) for n, (_, p) in zip(cleaned, named)]
 
 
 def _of_group(

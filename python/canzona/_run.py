@@ -394,9 +394,9 @@ class Run:
     def _check_usable(self) -> None:
         if self._broken:
             raise Error(
-                "this optimizer stopped at an error of a process group "
-                f"({self._broken}); ranks may differ now: start again "
-                "from a checkpoint"
+                "this optimizer stopped at an error in the middle of a "
+                f"step ({self._broken}); ranks may differ now: start "
+                "again from a checkpoint"
             )
         if os.getpid() != self._pid:
             raise Error(
@@ -571,10 +571,18 @@ class Run:
                 else contextlib.nullcontext()
             ):
                 if kind == "compute":
-                    act(works)
+                    self._compute(label, lambda: act(works))
                 else:
                     self._communicate(label, lambda: act(works))
         self._step.end()
+
+    def _compute(self, label: str, act: Callable[[], Any]) -> None:
+        try:
+            act()
+        except BaseException:
+            if self.world > 1:  # others wait for what this rank does not send
+                self._broken = label
+            raise
 
     def _communicate_all(self) -> None:
         works: dict[int, Any] = {}

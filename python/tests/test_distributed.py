@@ -392,6 +392,31 @@ def test_a_rank_that_dies_ends_the_optimizer():
     assert kind == "Error" and "start again from a checkpoint" in second
 
 
+def fails_to_compute():
+    model = sharded()
+    optimizer = canzona.SOAP(
+        model, nonfinite="propagate", precondition_frequency=1
+    )
+    layouts.steps(model, optimizer, 1, 2)
+    layouts.set_gradients(model, 3)
+    layouts._layout.local(model.up.weight.grad).fill_(float("nan"))
+    try:
+        optimizer.step()
+    except canzona.NumericalError as e:
+        try:
+            optimizer.step()
+        except Exception as later:
+            return str(e), str(later)
+    return None
+
+
+def test_a_rank_that_cannot_compute_ends_its_optimizer():
+    found = [a[1] for a in run_ranks(2, fails_to_compute) if a[0] == "ok"]
+    ((first, second),) = [f for f in found if f is not None]
+    assert "not finite" in first
+    assert "start again from a checkpoint" in second
+
+
 def other_order():
     model = nn.Module()
     model.a, model.b = nn.Linear(4, 4), nn.Linear(4, 4)

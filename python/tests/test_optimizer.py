@@ -512,6 +512,29 @@ def test_added_groups():
     assert optimizer.state[model[0].weight]["step"] == 3
 
 
+def test_added_groups_that_are_refused_change_nothing():
+    frozen = nn.Parameter(torch.ones(4, 4), requires_grad=False)
+    weight, more = (nn.Parameter(torch.ones(4, 4)) for _ in range(2))
+    optimizer = canzona.Muon([frozen, weight])
+    weight.grad = torch.ones(4, 4)
+    optimizer.step()
+    half = nn.Parameter(torch.ones(4, 4).half())
+    for params, words in (
+        ([weight], "is in this optimizer already"),
+        ([("parameter1", more)], "has this name already"),
+        ([more, half], "is float16"),
+    ):
+        with pytest.raises(canzona.UsageError, match=words):
+            optimizer.add_param_group({"params": params})
+        optimizer.step()
+    assert optimizer.state[weight]["step"] == 4
+    optimizer.add_param_group({"params": [more]})
+    more.grad = torch.ones(4, 4)
+    optimizer.step()
+    assert optimizer.param_groups[-1]["param_names"] == ["parameter2"]
+    assert [optimizer.state[p]["step"] for p in (weight, more)] == [5, 1]
+
+
 # Processes and threads.
 
 

@@ -104,6 +104,11 @@ TEST(MakePlacedPlan, BadRequestsNameTheTensor) {
         r.tensors[0].shape = {4, 0};
       },
       "tensor 'w': shape [4, 0]: expected sides of 1 to");
+  refused(
+      [](auto& r) {
+        r.tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
+      },
+      "tensor 'w': shape [1099511627776, 1099511627776]: its elements");
   refused([](auto& r) { r.tensors[0].shape = {8}; },
           "tensor 'w': rule muon needs two dimensions or more");
   refused([](auto& r) { r.groups[0].rule = "moun"; }, "group 0: unknown");
