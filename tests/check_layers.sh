@@ -118,6 +118,7 @@ check_file() {
     case $2:$include in
       *_test.cc:'<chrono>' | *_test.cc:'<random>' | *_test.cc:'<thread>') ;;
       *_test.cc:'<nlohmann/'* | */test_*.cc:'<atomic>') ;;
+      *_cuda_test.cc:'<cuda'*) ;;
       *) check_include "$1" "$2" "$include" ;;
     esac
   done
