@@ -120,6 +120,7 @@ check_file() {
       *_test.cc:'<chrono>' | *_test.cc:'<random>' | *_test.cc:'<thread>') ;;
       *_cuda_test.cc:'<cuda_runtime_api.h>') ;;
       *_test.cc:'<nlohmann/'* | */test_*.cc:'<atomic>') ;;
+      *_cuda_test.cc:'<cuda'*) ;;
       *) check_include "$1" "$2" "$include" ;;
     esac
   done
