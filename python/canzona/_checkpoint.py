@@ -572,6 +572,26 @@ def _check(
             )
 
 
+def _whole(run: Run, value: Any) -> Any:
+    """A state in one piece. The mesh of an unpickled one is that of the process
+    that saved it: its parts are put together over ours, of the same ranks."""
+    if not is_dtensor(value):
+        return value
+    from torch.distributed.tensor import DTensor
+
+    mesh = _mesh(run)
+    if value.device_mesh.mesh.tolist() == mesh.mesh.tolist():
+        value = DTensor.from_local(
+            local(value),
+            mesh,
+            value.placements,
+            run_check=False,
+            shape=value.shape,
+            stride=value.stride(),
+        )
+    return value.full_tensor()
+
+
 def _load_one(
     optimizer: MatrixOptimizer, run: Run, i: int, values: dict[str, Any]
 ) -> None:
@@ -583,13 +603,13 @@ def _load_one(
         if key == _STEP:
             run.set_count(i, int(value))
         elif key in owners:
-            whole = value.full_tensor() if is_dtensor(value) else value
+            whole = _whole(run, value)
             if run.layout.rank in owners[key]:
                 mine[key].copy_(whole)
         elif key in mine:
             _load_like(run, i, p, local(mine[key]), value)
         elif is_dtensor(value):
-            value.full_tensor()  # others take part
+            _whole(run, value)  # others take part
 
 
 def _load_like(
