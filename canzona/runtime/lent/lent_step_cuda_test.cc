@@ -148,6 +148,7 @@ class CountingMemory final : public Memory {
 TEST_F(CudaLentStep, WorksOnStreamsAndScratchOfTheCaller) {
   LentTrial trial = on_gpu(gpu_plan("muon", {}, WireDtype::kFp32));
   const LentResult expected = run_lent(trial);
+  trial.two_engines = false;  // each would need a stream
   const auto other = make_cuda_engine();
   const auto lane = other->make_lane();
   CountingMemory memory(other->memory());
