@@ -11,6 +11,7 @@ AdamW, on any layout.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -437,10 +438,14 @@ def load(
         for i, saved in places.items()
         if saved in states and states[saved]
     }
-    if wanted:
+    # torch forgets states that are not saved: so does who loads a fresh one's.
+    begun = optimizer._run is not None or bool(optimizer._state)
+    fresh = set() if partly else set(places) - set(wanted)
+    if wanted or fresh and begun:
         run = optimizer._built()
         for i in sorted(wanted):
             _check(optimizer, run, i, wanted[i])
+        run.reset(fresh)
         for i in sorted(wanted):
             _load_one(optimizer, run, i, wanted[i])
         run.refresh_masters(optimizer._bound)
@@ -533,7 +538,7 @@ def _load_groups(
         at += len(group["params"])
         for key, value in group_of.get(saved, {}).items():
             if key not in ("params", "param_names", "rule"):
-                group[key] = value
+                group[key] = deepcopy(value)  # a rate may be a tensor
 
 
 def _check(

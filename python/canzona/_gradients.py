@@ -42,17 +42,19 @@ class Gradients:
         try:
             for i, p in enumerate(parameters):
                 g = p.grad
-                # The usual case is quick: this is done at every step.
-                if g is not None and not (
-                    type(g) is torch.Tensor
-                    and g.dtype == p.dtype
-                    and g.shape == p.shape
-                    and g.device == device
-                    and g.is_contiguous()
-                    and not is_dtensor(p)
-                ):
-                    part = _part(self._names[i], p, g, device)
-                    g = part if part.is_contiguous() else part.contiguous()
+                if g is not None:
+                    # This is done at every step, so the usual case is quick.
+                    part, weight = _locals(g, p)
+                    if not (
+                        type(part) is torch.Tensor
+                        and part.dtype == weight.dtype
+                        and part.shape == weight.shape
+                        and part.device == device
+                        and part.is_contiguous()
+                        and not is_dtensor(weight)
+                    ):
+                        part = _part(self._names[i], p, g, device).contiguous()
+                    g = part
                 found.append(g)
         except UsageError as error:
             return error
@@ -84,6 +86,16 @@ class Gradients:
             rates,
             dtypes,
         )
+
+
+def _locals(
+    g: torch.Tensor, p: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Local parts of DTensors that lie alike, as FSDP2's do by one object."""
+    spec = getattr(g, "_spec", None)
+    if spec is not None and spec is getattr(p, "_spec", None):
+        return g._local_tensor, p._local_tensor  # type: ignore[attr-defined]
+    return g, p
 
 
 def _part(

@@ -75,6 +75,7 @@ class Layout:
     tensors: list[PlacedTensor]
     mine: list[int]  # by parameter: its tensor on this rank
     untied: bool = False  # several copies of a parameter, each its rank's own
+    serial: int = 0  # of this agreement; all its ranks have the same
     described: list[Described] = field(default_factory=list)
 
     @property
@@ -104,7 +105,7 @@ def describe(
     name: str, parameter: torch.Tensor, replicas: Sequence[int] = ()
 ) -> Described:
     """Checks a parameter and says how it lies; throws UsageError."""
-    _check_kind(name, parameter)
+    check_kind(name, parameter)
     if replicas and dist.get_rank() not in replicas:
         raise UsageError(
             f"parameter {name}: replicas= names the ranks "
@@ -131,7 +132,8 @@ def describe(
     return Described(name, shape, dtype, replicas=tuple(sorted(replicas)))
 
 
-def _check_kind(name: str, parameter: torch.Tensor) -> None:
+def check_kind(name: str, parameter: torch.Tensor) -> None:
+    """UsageError for a parameter that cannot be updated, however it lies."""
     if type(parameter).__name__ == "FlatParameter" or getattr(
         parameter, "_fsdp_flattened", False
     ):
@@ -355,7 +357,7 @@ def agree(
     if all(d.tied_to(me) == {me} for d in described):
         return _layout({me: described}, me, repeated)
     text = json.dumps([_to_json(described), about], sort_keys=True)
-    views = _exchange(
+    views, serial = _exchange(
         {"digest": hashlib.sha256(text.encode()).hexdigest()}, text
     )
     by_text = {t: json.loads(t) for t in set(views)}
@@ -364,7 +366,9 @@ def agree(
     _check_alike(
         world, {r: (parsed[views[r]], by_text[views[r]][1]) for r in world}
     )
-    return _layout({r: parsed[views[r]] for r in world}, me, repeated)
+    layout = _layout({r: parsed[views[r]] for r in world}, me, repeated)
+    layout.serial = serial
+    return layout
 
 
 def spread() -> bool:
@@ -375,12 +379,19 @@ def spread() -> bool:
     )
 
 
-def _exchange(mine: dict[str, str], text: str) -> list[str]:
-    """Everybody's text, of which equal ones travel once."""
+# Agreements that this process has taken part in, or is behind others by.
+_agreements = 0
+
+
+def _exchange(mine: dict[str, Any], text: str) -> tuple[list[str], int]:
+    """Everybody's text, of which equal ones travel once, and a number that no
+    agreement between any of these ranks had before."""
+    global _agreements
     heads: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(heads, mine)
+    dist.all_gather_object(heads, {**mine, "agreements": _agreements})
+    _agreements = 1 + max(head["agreements"] for head in heads)
     if "error" in mine:
-        return []
+        return [], _agreements
     for rank, head in enumerate(heads):
         if "error" in head:
             raise UsageError(f"rank {rank}: {head['error']}")
@@ -392,7 +403,7 @@ def _exchange(mine: dict[str, str], text: str) -> list[str]:
             box: list[Any] = [text if source == dist.get_rank() else None]
             dist.broadcast_object_list(box, src=source)
             texts[digest] = box[0]
-    return [texts[d] for d in digests]
+    return [texts[d] for d in digests], _agreements
 
 
 def _to_json(described: list[Described]) -> list[Any]:

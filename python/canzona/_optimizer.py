@@ -13,6 +13,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, Callable
 
 import torch
@@ -24,11 +25,13 @@ from ._errors import UsageError
 from ._layout import (
     Layout,
     agree,
+    check_kind,
     describe,
     is_dtensor,
     local,
     spread,
 )
+from ._library import load
 from ._placed import PlacedPlan
 from ._request import make_request, settled_precision
 from ._routing import ELEMENTS, FROZEN, Route
@@ -73,6 +76,16 @@ class MatrixOptimizer(torch.optim.Optimizer):
             raise UsageError(
                 f"clip_norm={clip_norm}: expected a number above " "0, or None"
             )
+        for name, given in (
+            ("capacity_bytes", capacity_bytes),
+            ("ranks_per_node", ranks_per_node),
+            ("threads", threads),
+        ):
+            if given is not None and (int(given) != given or given < 1):
+                raise UsageError(
+                    f"{name}={given!r}: expected an integer from "
+                    "1 on, or None"
+                )
         self._config: dict[str, Any] = dict(
             wire=wire,
             share_states=bool(share_states),
@@ -125,14 +138,24 @@ class MatrixOptimizer(torch.optim.Optimizer):
 
     def _values(self, rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """The values of a parameter group of a rule's."""
-        own, preset = dict(self._given["options"]), self._given["preset"]
+        own = dict(self._given["options"])
+        preset = given.get("preset", self._given["preset"])
         if rule == self.rule:
             return _options.make_group(rule, preset, {**own, **given})
         # AdamW beside a matrix rule: its rate and decay, if they are given.
         shared = {k: own[k] for k in ("lr", "weight_decay") if k in own}
         if "lr" not in shared:
-            values = _options.preset_values(self.rule, preset)
+            of = (
+                preset
+                if _options.has_preset(self.rule, preset)
+                else self._given["preset"]
+            )
+            values = _options.preset_values(self.rule, of)
             shared["lr"] = float(values["learning_rate"])
+        if preset is not None and not any(
+            _options.has_preset(r, preset) for r in (self.rule, rule)
+        ):
+            _options.preset_values(self.rule, preset)  # which refuses it
         elements = dict(self._given["adamw"])
         its_preset = elements.pop(
             "preset", preset if _options.has_preset(rule, preset) else None
@@ -148,7 +171,14 @@ class MatrixOptimizer(torch.optim.Optimizer):
             _options.check_names(
                 options, (self.rule, ELEMENTS), f"group {number}"
             )
-        rules = dict(self._config["rules"]) if first else {}
+        patterns = self._given["groups"] if first else {}
+        rules = {
+            pattern: str(options["rule"])
+            for pattern, options in patterns.items()
+            if "rule" in options
+        }
+        if first:
+            rules.update(self._config["rules"])
         for name, _, group in named:
             if "rule" in given[group]:
                 rules.setdefault(name, str(given[group]["rule"]))
@@ -165,9 +195,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
         for r in routes:
             if id(r.parameter) in replicas:
                 self._replicas[r.name] = replicas[id(r.parameter)]
-        made = self._group_routes(
-            routes, given, self._given["groups"] if first else {}
-        )
+        made = self._group_routes(routes, given, patterns)
         for r in routes:  # parameters may be swapped: names remain
             self._routes[r.name] = replace(r, parameter=_NOWHERE)
         return made
@@ -213,22 +241,39 @@ class MatrixOptimizer(torch.optim.Optimizer):
         ):
             super().add_param_group(param_group)
             return
+        entry = self._named_group(param_group)
         before = self._run is not None and self.state_dict()
-        known = {n for g in self.param_groups for n in g["param_names"]}
-        count = len(known)
-        entry = dict(param_group)
-        if not isinstance(entry["params"], (torch.Tensor, nn.Module)):
-            entry["params"] = [
-                p if isinstance(p, tuple) else (f"parameter{count + i}", p)
-                for i, p in enumerate(entry["params"])
-            ]
-        elif isinstance(entry["params"], torch.Tensor):
-            entry["params"] = [(f"parameter{count}", entry["params"])]
         for group in self._route([entry], first=False):
             super().add_param_group(group)
         if before:
             self._forget()
             _checkpoint.load(self, before, partly=True)
+
+    def _named_group(self, group: Mapping[str, Any]) -> dict[str, Any]:
+        """A group whose parameters have names that nobody else has; UsageError
+        before anything changes."""
+        known = set(self._routes)
+        free = (n for n in map("parameter{}".format, count()) if n not in known)
+        of = group["params"]
+        if isinstance(of, nn.Module):
+            named = [(_routing.clean(n), p) for n, p in of.named_parameters()]
+        else:
+            of = [of] if isinstance(of, torch.Tensor) else list(of)
+            named = [p if isinstance(p, tuple) else (next(free), p) for p in of]
+        here = {id(p) for p in self._parameters()}
+        for name, p in named:
+            if id(p) in here:
+                raise UsageError(
+                    f"parameter {name}: is in this optimizer " "already"
+                )
+            if name in known:
+                raise UsageError(
+                    f"parameter {name}: another one has this name "
+                    "already; give others as (name, parameter)"
+                )
+            if isinstance(p, torch.Tensor):
+                check_kind(name, p)
+        return {**group, "params": of if isinstance(of, nn.Module) else named}
 
     # First use.
 
@@ -254,6 +299,8 @@ class MatrixOptimizer(torch.optim.Optimizer):
         return [n for g in self.param_groups for n in g["param_names"]]
 
     def _built(self) -> Run:
+        if self._run is not None and not self._state:
+            self._forget()  # somebody has cleared `state`, to begin anew
         if self._run is None:
             kept, self._state = self._state, defaultdict(dict)
             try:
@@ -304,9 +351,12 @@ class MatrixOptimizer(torch.optim.Optimizer):
                     "clip_norm",
                     "nonfinite",
                     "capacity_bytes",
+                    "ranks_per_node",
+                    "flatten",
                 )
             },
         )
+        about["version"] = load("cpu").version()
         about["rates"] = [float(g["lr"]) for g in self.param_groups]
         about["splits"] = [self._routes[n].splits for n in names]
         about["in_group"] = [len(g["params"]) for g in self.param_groups]
@@ -570,9 +620,11 @@ def _one_of(name: str, value: Any, words: Sequence[str]) -> None:
 
 
 def _ranks_of(replicas: Any) -> tuple[int, ...]:
-    """Global ranks of a process group, or as they are given."""
+    """Global ranks of a process group or mesh, or as they are given."""
     if replicas is None:
         return ()
+    if hasattr(replicas, "get_group"):
+        replicas = replicas.mesh.flatten().tolist()
     if isinstance(replicas, Iterable):
         return tuple(sorted(int(r) for r in replicas))
     return tuple(dist.get_process_group_ranks(replicas))

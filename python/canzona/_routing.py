@@ -138,10 +138,10 @@ def usual(
 ) -> tuple[str, str]:
     """Rule and reason for a parameter that nobody gave a rule."""
     dims = len(shape)
+    if 0 in shape:
+        return FROZEN, "has no elements"
     if dims < 2:
         return ELEMENTS, "a vector" if dims else "a scalar"
-    if min(shape) == 0:
-        return ELEMENTS, "has no elements"
     if known is not None and known.embedding:
         linear = isinstance(known.owner, nn.Linear)
         return ELEMENTS, (
@@ -427,7 +427,11 @@ def _of_module(
     known.update(know(module))
     _refuse_fsdp1(module)
     _find_replicas(module, replicas)
-    return [(clean(n), p, group) for n, p in module.named_parameters()]
+    named = list(module.named_parameters())
+    cleaned = [clean(n) for n, _ in named]
+    if len(set(cleaned)) < len(named):  # a model's own word, not a wrapper's
+        cleaned = [n for n, _ in named]
+    return [(n, p, group) for n, (_, p) in zip(cleaned, named)]
 
 
 def _of_group(

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
 
@@ -37,6 +39,38 @@ _HUGE = 2**62
 _INFINITY = 0x7F800000
 
 
+_naming = threading.Lock()
+
+
+@contextlib.contextmanager
+def _named_group(name: str) -> Iterator[None]:
+    """Gives a name to the process group that is made meanwhile.
+
+    torch names a group of some ranks after the number of groups that the
+    process is in; ranks for which that differs would wait for each other."""
+    c10d = dist.distributed_c10d
+    with _naming:
+        usual = c10d._process_group_name
+        c10d._process_group_name = lambda *_, **__: name
+        try:
+            yield
+        finally:
+            c10d._process_group_name = usual
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    """All that the library relies on but the address, in words."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    dense = "" if tensor.is_contiguous() else ", not contiguous"
+    return f"{list(tensor.shape)} {dtype} on {tensor.device}{dense}"
+
+
+def _version(parameter: torch.Tensor) -> int:
+    """Grows whenever torch writes to a parameter, or to this rank's part."""
+    part = local(parameter)
+    return parameter._version + (0 if part is parameter else part._version)
+
+
 @dataclass
 class State:
     """A state of a tensor on this rank, in the library's memory."""
@@ -45,7 +79,19 @@ class State:
     tensor: int  # of the request
     matrix: int  # number of the tensor's matrix; -1: lies like the weights
     value: torch.Tensor  # a view of the memory
+    initially: str  # what it begins with
     kept: list[tuple[int, int]] = field(default_factory=list)  # first, count
+
+    def reset(self) -> None:
+        """As before the first step."""
+        if self.initially == "identity":
+            self.value.copy_(
+                torch.eye(
+                    *self.value.shape[-2:], device=self.value.device
+                ).expand(self.value.shape)
+            )
+        else:
+            self.value.fill_(0 if self.initially == "zero" else 1)
 
 
 @dataclass
@@ -86,6 +132,7 @@ class Run:
             self._stream = torch.cuda.current_stream(self.device)
             if self._stream.cuda_stream == 0:
                 self._stream = torch.cuda.Stream(self.device)
+        self._kinds = [_kind(local(p)) for p in parameters]
         self._step = self._new_step()
         self._make_memory(parameters)
         self._make_groups()
@@ -162,21 +209,16 @@ class Run:
         value = memory[state["at"] : state["at"] + elements].view(
             state["shape"]
         )
-        if state["initially"] == "identity":
-            value.copy_(
-                torch.eye(*value.shape[-2:], device=self.device).expand(
-                    value.shape
-                )
-            )
-        elif state["initially"] != "zero":
-            value.fill_(1)
-        return State(
+        made = State(
             state["name"],
             tensor,
             self._matrix(tensor, state),
             value,
+            state["initially"],
             [tuple(e) for e in state.get("kept", ())],
         )
+        made.reset()
+        return made
 
     def _matrix(self, tensor: int, state: dict[str, Any]) -> int:
         """Among the matrices of a tensor, whose stack and splits have some."""
@@ -200,11 +242,12 @@ class Run:
         members = tuple(self.layout.ranks[r] for r in ranks)
         made = self.setup.groups
         if members not in made:
-            made[members] = dist.new_group(
-                list(members),
-                use_local_synchronization=True,
-                group_desc="canzona",
-            )
+            with _named_group(f"canzona{self.layout.serial}_{members}"):
+                made[members] = dist.new_group(
+                    list(members),
+                    use_local_synchronization=True,
+                    group_desc="canzona",
+                )
         return made[members]
 
     def _compile(
@@ -271,13 +314,7 @@ class Run:
         ]
         if addresses == self._addresses:
             return
-        for name, p in zip(self.names, parameters):
-            if local(p).device != self.device:
-                raise UsageError(
-                    f"parameter {name}: is on {local(p).device} "
-                    f"now, but was on {self.device} when layouts "
-                    "were read; make the optimizer anew"
-                )
+        self._check_kinds(parameters)
         weights = [0] * len(self.layout.tensors)
         masters = [0] * len(self.layout.tensors)
         for tensor, address, master in zip(
@@ -293,6 +330,18 @@ class Run:
             self._numbers.data_ptr(),
         )
         self._addresses = addresses
+        self._versions = []  # whoever moved weights may have changed them
+
+    def _check_kinds(self, parameters: Sequence[torch.Tensor]) -> None:
+        """UsageError if a parameter is another than when layouts were read."""
+        for name, p, kind in zip(self.names, parameters, self._kinds):
+            now = _kind(local(p))
+            if now != kind:
+                raise UsageError(
+                    f"parameter {name}: is {now} now, but was {kind} when "
+                    "layouts were read; make the optimizer anew and load the "
+                    "old one's state_dict()"
+                )
 
     def refresh_masters(self, parameters: Sequence[torch.Tensor]) -> None:
         """Takes over weights that somebody else has written.
@@ -301,7 +350,7 @@ class Run:
         self._rounded = [
             (p, m) for p, m in zip(parameters, self.masters) if m is not None
         ]
-        if [p._version for p, _ in self._rounded] == self._versions:
+        if [_version(p) for p, _ in self._rounded] == self._versions:
             return
         for p, master in self._rounded:
             weights = local(p).detach()
@@ -310,7 +359,7 @@ class Run:
         self._remember_versions()
 
     def _remember_versions(self) -> None:
-        self._versions = [p._version for p, _ in self._rounded]
+        self._versions = [_version(p) for p, _ in self._rounded]
 
     # A step.
 
@@ -322,9 +371,7 @@ class Run:
         self._check_usable()
         self._tell_of_last()
         with self._on_stream():
-            self.bind(parameters)
-            self.refresh_masters(parameters)
-            found = self._gradients.collect(parameters)
+            found = self._prepared(parameters)
             if isinstance(found, UsageError) and self._stream is not None:
                 self._take_part_and_raise(found)
             if self._start(found, rates):
@@ -332,12 +379,24 @@ class Run:
                 assert not isinstance(found, UsageError)
                 self._finish(parameters, found)
 
+    def _prepared(
+        self,
+        parameters: Sequence[torch.Tensor],
+    ) -> list[torch.Tensor | None] | UsageError:
+        """This rank's gradients, once weights are bound; or what is wrong."""
+        try:
+            self.bind(parameters)
+        except UsageError as error:
+            return error
+        self.refresh_masters(parameters)
+        return self._gradients.collect(parameters)
+
     def _check_usable(self) -> None:
         if self._broken:
             raise Error(
-                "this optimizer stopped at an error of a process group "
-                f"({self._broken}); ranks may differ now: start again "
-                "from a checkpoint"
+                "this optimizer stopped at an error in the middle of a "
+                f"step ({self._broken}); ranks may differ now: start "
+                "again from a checkpoint"
             )
         if os.getpid() != self._pid:
             raise Error(
@@ -512,10 +571,18 @@ class Run:
                 else contextlib.nullcontext()
             ):
                 if kind == "compute":
-                    act(works)
+                    self._compute(label, lambda: act(works))
                 else:
                     self._communicate(label, lambda: act(works))
         self._step.end()
+
+    def _compute(self, label: str, act: Callable[[], Any]) -> None:
+        try:
+            act()
+        except BaseException:
+            if self.world > 1:  # others wait for what this rank does not send
+                self._broken = label
+            raise
 
     def _communicate_all(self) -> None:
         works: dict[int, Any] = {}
@@ -597,6 +664,14 @@ class Run:
 
     def set_options(self, group: int, options: dict[str, str]) -> None:
         self._step.set_options(group, options)
+
+    def reset(self, parameters: set[int]) -> None:
+        """States of these parameters, as before the first step."""
+        for state in self.states:
+            if self.parameter_of(state.tensor) in parameters:
+                state.reset()
+        for i in parameters:
+            self.set_count(i, 0)
 
     def set_count(self, parameter: int, count: int) -> None:
         self.counts[parameter] = count

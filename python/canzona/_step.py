@@ -139,8 +139,9 @@ class Step:
         device: str = "cpu",
         stream: int = 0,
         threads: int = 1,
-        scratch: tuple[Callable[[int], int], Callable[[int], None]]
-        | None = None,
+        scratch: (
+            tuple[Callable[[int], int], Callable[[int], None]] | None
+        ) = None,
     ):
         self._handle: int | None = None
         library = load(device)

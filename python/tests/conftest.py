@@ -109,7 +109,7 @@ def run_ranks(
     world,
     function,
     *arguments,
-    timeout=120,
+    timeout=600,
     env=None,
     group=True,
     backend="gloo",

@@ -97,7 +97,7 @@ def test_every_layout_goes_on_from_every_layouts_checkpoint(saved, layout):
         folders,
         False,
         rules,
-        timeout=300,
+        timeout=900,
     ):
         for (folder, rule), got in answers.items():
             assert got == twenty(rule), (os.path.basename(folder), rule)

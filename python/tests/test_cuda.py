@@ -27,7 +27,7 @@ def on_gpu(world, function, *arguments):
         function,
         *arguments,
         backend="nccl",
-        timeout=240,
+        timeout=600,
         env={
             "CANZONA_TEST_DEVICE": "cuda",
             "NCCL_HOSTID": "h{rank}",

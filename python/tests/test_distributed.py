@@ -385,11 +385,36 @@ def broken(when):
 
 
 def test_a_rank_that_dies_ends_the_optimizer():
-    answers = run_ranks(2, broken, 3, timeout=60)
+    answers = run_ranks(2, broken, 3)
     assert answers[1][:2] == ("error", "Died")
     (_, first), (kind, second) = answers[0][1]
     assert first.startswith("optimizer step, look at gradients:")
     assert kind == "Error" and "start again from a checkpoint" in second
+
+
+def fails_to_compute():
+    model = sharded()
+    optimizer = canzona.SOAP(
+        model, nonfinite="propagate", precondition_frequency=1
+    )
+    layouts.steps(model, optimizer, 1, 2)
+    layouts.set_gradients(model, 3)
+    layouts._layout.local(model.up.weight.grad).fill_(float("nan"))
+    try:
+        optimizer.step()
+    except canzona.NumericalError as e:
+        try:
+            optimizer.step()
+        except Exception as later:
+            return str(e), str(later)
+    return None
+
+
+def test_a_rank_that_cannot_compute_ends_its_optimizer():
+    found = [a[1] for a in run_ranks(2, fails_to_compute) if a[0] == "ok"]
+    ((first, second),) = [f for f in found if f is not None]
+    assert "not finite" in first
+    assert "start again from a checkpoint" in second
 
 
 def other_order():
@@ -410,6 +435,14 @@ def other_options():
     ).plan
 
 
+def other_nodes():
+    return canzona.Muon(
+        layouts.fresh(),
+        replicas=dist.group.WORLD,
+        ranks_per_node=1 + dist.get_rank(),
+    ).plan
+
+
 def meta_on_one_rank():
     model = sharded()
     if dist.get_rank() == 1:
@@ -422,6 +455,7 @@ def meta_on_one_rank():
     [
         (other_order, ["different models", "a.weight", "b.weight"]),
         (other_options, ["different options", "0.95", "0.9"]),
+        (other_nodes, ["different options", "ranks_per_node is 1 and 2"]),
         (meta_on_one_rank, ["meta device", "to_empty"]),
     ],
 )
@@ -451,6 +485,23 @@ def two_optimizers():
         for t in threads:
             t.join()
     return layouts.digest(first, a)[0] == layouts.digest(second, b)[0]
+
+
+def in_groups_of_its_own(count):
+    for _ in range(count):
+        dist.new_group([0])
+    found = layouts.train("fsdp2", "muon", count=2)
+    model, told = layouts.build("fsdp2")
+    if dist.get_rank() == 1:
+        dist.new_group([1], use_local_synchronization=True)
+    optimizer = layouts.optimizer_of(model, told, "muon")
+    layouts.steps(model, optimizer, 1, 2)
+    assert layouts.digest(model, optimizer) == found
+    return found
+
+
+def test_a_rank_may_be_in_more_groups_than_others():
+    assert len(set(f[0] for f in spawn(2, in_groups_of_its_own, 3))) == 1
 
 
 def test_two_optimizers_at_once():

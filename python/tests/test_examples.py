@@ -43,7 +43,7 @@ def run(name, ranks, *arguments):
         ],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         env=dict(
             os.environ, PYTHONPATH=path, OMP_NUM_THREADS="1", HF_HUB_OFFLINE="1"
         ),

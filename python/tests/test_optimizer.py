@@ -5,6 +5,8 @@ import gc
 import os
 import pickle
 import threading
+import weakref
+from collections import defaultdict
 
 import pytest
 import torch
@@ -98,6 +100,29 @@ def test_groups_by_pattern_and_by_list():
     ]
 
 
+def test_a_groups_preset_and_a_patterns_rule_count():
+    model = net()
+    groups = canzona.Muon(
+        [
+            {"params": model[0].named_parameters(), "preset": "keller"},
+            {"params": [("w", model[2].weight)]},
+        ]
+    ).param_groups
+    assert [(g["preset"], g["lr"], g["weight_decay"]) for g in groups] == [
+        ("keller", 0.02, 0),
+        ("keller", 0.02, 0),
+        (None, 1e-3, 0.1),
+    ]
+    optimizer = canzona.Muon(net(), groups={"0.*": {"rule": "adamw"}})
+    assert [(g["rule"], g["param_names"]) for g in optimizer.param_groups] == [
+        ("muon", ["2.weight"]),
+        ("adamw", ["2.bias"]),
+        ("adamw", ["0.weight", "0.bias"]),
+    ]
+    with pytest.raises(canzona.UsageError, match="did you mean keller"):
+        canzona.Muon(net(), groups={"*.bias": {"preset": "kellr"}})
+
+
 @pytest.mark.parametrize(
     "options, words",
     [
@@ -108,6 +133,9 @@ def test_groups_by_pattern_and_by_list():
         ({"wire": "fp16"}, ["wire='fp16'", "fp32, bf16"]),
         ({"nonfinite": "rise"}, ["nonfinite='rise'", "did you mean raise"]),
         ({"clip_norm": 0}, ["clip_norm=0", "above 0"]),
+        ({"threads": -1}, ["threads=-1", "from 1 on"]),
+        ({"capacity_bytes": 0}, ["capacity_bytes=0", "from 1 on"]),
+        ({"ranks_per_node": 1.5}, ["ranks_per_node=1.5", "an integer"]),
         (
             {"adamw": {"beta": 1}},
             ["adamw=", "no option 'beta'", "did you mean beta"],
@@ -200,6 +228,24 @@ def test_autograd_notices_changed_weights():
 
 def backward_graph(model):
     return model(torch.randn(5, 8)).square().mean()
+
+
+@pytest.mark.parametrize("rule", sorted(KINDS))
+def test_parameters_without_elements_need_no_care(rule):
+    weight, rows, none, scalar, row = parameters = [
+        nn.Parameter(torch.ones(shape))
+        for shape in ((4, 4), (0, 4), (0,), (), (1, 5))
+    ]
+    optimizer = KINDS[rule](parameters, lr=0.01)
+    for p in parameters:
+        p.grad = torch.ones_like(p)
+    for _ in range(2):  # SOAP's first one fills its factors alone
+        optimizer.step()
+    for p in (weight, scalar, row):
+        assert (p != 1).all()
+    assert "parameter1  frozen   has no elements" in optimizer.routing
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.step()
 
 
 def test_a_parameter_without_gradient_is_left_alone():
@@ -391,6 +437,59 @@ def test_bf16_weights_that_were_replaced_are_taken_over():
     assert (model[0].weight - 0.5).abs().max() < 0.01
 
 
+def test_bf16_weights_that_lie_elsewhere_are_taken_over():
+    model = net(dtype=torch.bfloat16)
+    optimizer = canzona.Muon(model, lr=1e-4)
+    backward(model)
+    optimizer.step()
+    model[0].weight.data = torch.full_like(model[0].weight, 0.5)
+    optimizer.step()
+    assert (model[0].weight - 0.5).abs().max() < 0.01
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (
+            lambda w: w.bfloat16(),
+            "is [16, 8] bfloat16 on cpu now, but was " "[16, 8] float32",
+        ),
+        (lambda w: w[:2].clone(), "is [2, 8] float32"),
+        (lambda w: w.t().contiguous().t(), "not contiguous now"),
+    ],
+)
+def test_parameters_that_became_others_are_refused(change, words):
+    model = net()
+    optimizer = canzona.Muon(model)
+    backward(model)
+    optimizer.step()
+    weight = model[0].weight
+    kept = weight.data
+    weight.grad, weight.data = None, change(kept)
+    weight.grad = torch.ones_like(weight)
+    before = values(model)
+    with pytest.raises(canzona.UsageError) as error:
+        optimizer.step()
+    assert "parameter 0.weight: " in str(error.value)
+    assert words in str(error.value)
+    assert same(before, values(model))
+    weight.grad, weight.data = None, kept.clone()
+    optimizer.step()
+
+
+def test_gradients_are_not_kept_for_a_look_at_the_last_step():
+    model = net()
+    run = canzona.Muon(model)._built()
+    event = type("Event", (), {"record": lambda self: None})()
+    run._told = torch.zeros(16, dtype=torch.int64), event  # as on a GPU
+    gradient = torch.zeros(16, 8)
+    kept = weakref.ref(gradient)
+    run._remember([gradient, None])
+    del gradient
+    assert kept() is None
+    assert run._pending[2] == [True, False]
+
+
 def test_added_groups():
     model, more = net(), nn.Linear(4, 4)
     optimizer = canzona.SOAP(model, lr=0.01)
@@ -411,6 +510,29 @@ def test_added_groups():
     optimizer.step()
     assert not same(before, values(more))
     assert optimizer.state[model[0].weight]["step"] == 3
+
+
+def test_added_groups_that_are_refused_change_nothing():
+    frozen = nn.Parameter(torch.ones(4, 4), requires_grad=False)
+    weight, more = (nn.Parameter(torch.ones(4, 4)) for _ in range(2))
+    optimizer = canzona.Muon([frozen, weight])
+    weight.grad = torch.ones(4, 4)
+    optimizer.step()
+    half = nn.Parameter(torch.ones(4, 4).half())
+    for params, words in (
+        ([weight], "is in this optimizer already"),
+        ([("parameter1", more)], "has this name already"),
+        ([more, half], "is float16"),
+    ):
+        with pytest.raises(canzona.UsageError, match=words):
+            optimizer.add_param_group({"params": params})
+        optimizer.step()
+    assert optimizer.state[weight]["step"] == 4
+    optimizer.add_param_group({"params": [more]})
+    more.grad = torch.ones(4, 4)
+    optimizer.step()
+    assert optimizer.param_groups[-1]["param_names"] == ["parameter2"]
+    assert [optimizer.state[p]["step"] for p in (weight, more)] == [5, 1]
 
 
 # Processes and threads.
@@ -725,6 +847,46 @@ def test_torchs_pair_of_optimizers_loads_into_one():
     for name, p in others:
         assert torch.equal(mine.state[p]["exp_avg"], adamw.state[p]["exp_avg"])
         assert mine.state[p]["step"] == 1
+
+
+@pytest.mark.parametrize("way", ["load", "assign", "clear"])
+@pytest.mark.parametrize("rule", sorted(KINDS))
+def test_states_that_are_thrown_away_begin_anew(rule, way):
+    runs = []
+    for used in (True, False):
+        model = net()
+        optimizer = KINDS[rule](model, lr=0.01)
+        fresh = copy.deepcopy(optimizer.state_dict())
+        if used:
+            backward(model, seed=7)
+            optimizer.step()
+            model.load_state_dict(net().state_dict())
+            if way == "load":
+                optimizer.load_state_dict(fresh)
+            elif way == "assign":
+                optimizer.state = defaultdict(dict)
+            else:
+                optimizer.state.clear()
+            optimizer.zero_grad()
+        for seed in range(3):
+            backward(model, seed)
+            optimizer.step()
+        runs.append(
+            values(model)
+            + [
+                v.clone()
+                for p in model.parameters()
+                for v in optimizer.state[p].values()
+            ]
+        )
+    assert same(*runs)
+
+
+def test_loaded_rates_are_the_optimizers_own():
+    one, other = (canzona.Muon(net(), lr=torch.tensor(r)) for r in (0.1, 0.2))
+    other.load_state_dict(one.state_dict())
+    one.param_groups[0]["lr"].fill_(9.0)
+    assert other.param_groups[0]["lr"] == torch.tensor(0.1)
 
 
 def test_bad_state_dicts_change_nothing():

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+import canzona
 from canzona import _routing
 from canzona._errors import UsageError
 
@@ -114,6 +115,14 @@ def test_wrappers_leave_no_trace_in_names():
     assert _routing.clean("module._orig_mod.a.module.weight") == "a.weight"
     assert _routing.clean("a._checkpoint_wrapped_module.b") == "a.b"
     assert _routing.clean("modules.a") == "modules.a"
+
+
+def test_a_models_own_word_for_a_part_is_kept_where_names_would_be_alike():
+    model = nn.Module()
+    model.module = nn.Linear(3, 3, bias=False)
+    model.weight = nn.Parameter(torch.ones(5))
+    groups = canzona.Muon(model).param_groups
+    assert [g["param_names"] for g in groups] == [["module.weight"], ["weight"]]
 
 
 def test_rules_by_pattern():

@@ -1,6 +1,7 @@
 #include "canzona/plan/placed/make_placed_plan.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <string_view>
 
@@ -39,7 +40,10 @@ void check_shape(const PlacedTensor& tensor) {
     if (side < 1 || side > kMaxDim)
       refuse(tensor, cat("shape ", list_text(tensor.shape),
                          ": expected sides of 1 to ", kMaxDim));
-    elements = checked_mul(elements, side, "elements of a tensor");
+    if (elements > std::numeric_limits<int64_t>::max() / side)
+      refuse(tensor, cat("shape ", list_text(tensor.shape),
+                         ": its elements do not fit in a 64-bit integer"));
+    elements *= side;
   }
 }
 

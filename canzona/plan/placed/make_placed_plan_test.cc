@@ -104,6 +104,11 @@ TEST(MakePlacedPlan, BadRequestsNameTheTensor) {
         r.tensors[0].shape = {4, 0};
       },
       "tensor 'w': shape [4, 0]: expected sides of 1 to");
+  refused(
+      [](auto& r) {
+        r.tensors[0].shape = {int64_t{1} << 40, int64_t{1} << 40};
+      },
+      "tensor 'w': shape [1099511627776, 1099511627776]: its elements");
   refused([](auto& r) { r.tensors[0].shape = {8}; },
           "tensor 'w': rule muon needs two dimensions or more");
   refused([](auto& r) { r.groups[0].rule = "moun"; }, "group 0: unknown");
@@ -114,6 +119,26 @@ TEST(MakePlacedPlan, BadRequestsNameTheTensor) {
           "one entry for each of 2 ranks, got 1");
   refused([](auto& r) { r.options.capacity_bytes = 0; },
           "capacity_bytes 0: expected 1 or more");
+}
+
+// Small requests that ask for much.
+TEST(MakePlacedPlan, WhatCannotBePlannedInTimeIsRefused) {
+  const auto replicated = [](std::vector<int64_t> shape) {
+    return placed_request(
+        2, {placed_tensor("w", shape, stored_by(shape, {{2, -1}}))});
+  };
+  const auto refused = [](const PlacedRequest& request,
+                          const std::string& says) {
+    EXPECT_THAT([&] { make_placed_plan(request); },
+                ThrowsMessage<UsageError>(HasSubstr(says)));
+  };
+  refused(replicated({1 << 20, 2, 1, 1}),
+          "tensor 'w': more than 1048576 matrices");
+  refused(replicated({int64_t{1} << 40, int64_t{1} << 40}), "elements");
+  refused(replicated({int64_t{1} << 30, int64_t{1} << 29}), "64-bit counts");
+  PlacedRequest narrow = replicated({200'000, 1, 1});
+  narrow.options.capacity_bytes = 1;
+  refused(narrow, "capacity_bytes 1: more than");
 }
 
 TEST(MakePlacedPlan, EmptyBoxesAreLeftOut) {

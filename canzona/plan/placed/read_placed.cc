@@ -28,6 +28,13 @@ JsonLimits placed_limits(const std::string& where) {
           .max_values = kMaxPlacedValues};
 }
 
+// UsageError names the tensor that `in` reads.
+ParameterDtype placed_dtype(const std::string& text, const PlanValues& in) {
+  for (const auto dtype : {ParameterDtype::kFp32, ParameterDtype::kBf16})
+    if (text == to_string(dtype)) return dtype;
+  in.fail(cat("dtype ", quoted(text), ", expected fp32 or bf16"));
+}
+
 // What requests and plans have in common.
 class PlacedValues {
  public:
@@ -174,8 +181,7 @@ class RequestReader : PlacedValues {
     out.shape = in.integers(get_member(tensor, "shape", in.where()), 0, kMaxDim,
                             "shape");
     if (tensor.contains("dtype"))
-      out.dtype =
-          parse_parameter_dtype(get_string(tensor, "dtype", in.where()));
+      out.dtype = placed_dtype(get_string(tensor, "dtype", in.where()), in);
     if (tensor.contains("group"))
       out.group =
           in.index(tensor["group"], 0, std::ssize(out_.groups) - 1, "group");
@@ -243,7 +249,7 @@ class PlacedPlanReader : PlacedValues {
       out.name = read_name(row[0]);
       const PlanValues in(cat(where_, ": tensor ", quoted(out.name)));
       out.shape = in.integers(row[1], 0, kMaxDim, "shape");
-      out.dtype = parse_parameter_dtype(in.text(row[2], "dtype"));
+      out.dtype = placed_dtype(in.text(row[2], "dtype"), in);
       out.group = in.index(row[3], 0, std::ssize(request_.groups) - 1, "group");
       out.splits = read_splits(row[4], in);
       out.stored =

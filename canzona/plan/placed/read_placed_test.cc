@@ -58,7 +58,8 @@ TEST(ReadPlaced, NamesWhatIsWrong) {
   expect_refused([](Json& j) { j["world"] = 0; }, "world");
   expect_refused([](Json& j) { j["wire"] = "fp8"; }, "unknown wire 'fp8'");
   expect_refused([](Json& j) { j["wird"] = "fp32"; }, "did you mean 'wire'");
-  expect_refused([](Json& j) { j["tensors"][0]["dtype"] = "fp16"; }, "'fp16'");
+  expect_refused([](Json& j) { j["tensors"][0]["dtype"] = "fp16"; },
+                 "tensor 'w': dtype 'fp16', expected fp32 or bf16");
   expect_refused([](Json& j) { j["tensors"][0]["group"] = 2; },
                  "tensor 'w': group: 2 is not in 0..1");
   expect_refused([](Json& j) { j["tensors"][1]["stored"]["like"] = 1; },
