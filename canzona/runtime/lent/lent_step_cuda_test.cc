@@ -1,5 +1,4 @@
 // Steps on lent memory of a GPU, which ranks that are threads share.
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -127,38 +126,38 @@ TEST_F(CudaLentStep, WaitsForNothingAndCapturesNothingAfterTheThirdStep) {
         }
 }
 
-// Memory that counts what is out.
+// Memory of another that counts what is out.
 class CountingMemory final : public Memory {
  public:
+  explicit CountingMemory(Memory& source) : source_(source) {}
   std::byte* allocate(int64_t bytes) override {
-    void* memory = nullptr;
-    if (cudaMalloc(&memory, static_cast<size_t>(bytes)) != cudaSuccess)
-      throw std::bad_alloc();
     ++num_out;
     ++num_taken;
-    return static_cast<std::byte*>(memory);
+    return source_.allocate(bytes);
   }
   void release(std::byte* memory) override {
     --num_out;
-    cudaFree(memory);
+    source_.release(memory);
   }
   int64_t num_out = 0, num_taken = 0;
+
+ private:
+  Memory& source_;
 };
 
 TEST_F(CudaLentStep, WorksOnStreamsAndScratchOfTheCaller) {
   LentTrial trial = on_gpu(gpu_plan("muon", {}, WireDtype::kFp32));
   const LentResult expected = run_lent(trial);
-  cudaStream_t own = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithFlags(&own, cudaStreamNonBlocking),
-            cudaSuccess);
-  CountingMemory memory;
-  for (void* stream : {static_cast<void*>(own), default_cuda_stream()}) {
+  trial.two_engines = false;  // each would need a stream
+  const auto other = make_cuda_engine();
+  const auto lane = other->make_lane();
+  CountingMemory memory(other->memory());
+  for (void* stream : {lane->native(), default_cuda_stream()}) {
     trial.make_engine = [&] { return make_cuda_engine(0, stream, &memory); };
     EXPECT_EQ(difference(run_lent(trial), expected), "");
     EXPECT_GT(memory.num_taken, 0);
     EXPECT_EQ(memory.num_out, 0);
   }
-  cudaStreamDestroy(own);
 }
 
 }  // namespace
