@@ -582,6 +582,7 @@ class Run:
         except BaseException:
             if self.world > 1:  # others wait for what this rank does not send
                 self._broken = label
+            self._give_up()
             raise
 
     def _communicate_all(self) -> None:

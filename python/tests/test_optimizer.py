@@ -490,6 +490,26 @@ def test_gradients_are_not_kept_for_a_look_at_the_last_step():
     assert run._pending[2] == [True, False]
 
 
+def test_a_step_may_be_interrupted():
+    model = net()
+    optimizer = canzona.Muon(model)
+    backward(model)
+    optimizer.step()
+    actions = optimizer._run._actions
+    kind, label, act = actions[0]
+
+    def interrupted(works):
+        actions[0] = kind, label, act
+        raise KeyboardInterrupt
+
+    actions[0] = kind, label, interrupted
+    with pytest.raises(KeyboardInterrupt):
+        optimizer.step()
+    before = values(model)
+    optimizer.step()
+    assert not same(before, values(model))
+
+
 def test_added_groups():
     model, more = net(), nn.Linear(4, 4)
     optimizer = canzona.SOAP(model, lr=0.01)
