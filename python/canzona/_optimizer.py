@@ -114,6 +114,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
         self._run: Run | None = None
         self._state: dict[Any, Any] = defaultdict(dict)
         self._groups: dict[tuple[int, ...], Any] = {}
+        self._closed = False
         self._gathered: dict[str, Any] | None = None
         self._warned = False
         super().__init__(self._route(params), {})
@@ -299,6 +300,8 @@ class MatrixOptimizer(torch.optim.Optimizer):
         return [n for g in self.param_groups for n in g["param_names"]]
 
     def _built(self) -> Run:
+        if self._closed:
+            raise UsageError("this optimizer was closed; make a new one")
         if self._run is not None and not self._state:
             self._forget()  # somebody has cleared `state`, to begin anew
         if self._run is None:
@@ -514,6 +517,15 @@ class MatrixOptimizer(torch.optim.Optimizer):
                 run.set_options(i, options)
                 self._groups_given[i] = options
 
+    def close(self) -> None:
+        """Gives memory and process groups back; on all ranks. For those who
+        make many optimizers: the end of a process does it, too."""
+        self._forget()
+        for group in self._groups.values():
+            dist.destroy_process_group(group)
+        self._groups.clear()
+        self._closed = True
+
     # Looking.
 
     @property
@@ -584,6 +596,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         saved = state.pop("_saved", None)
         self._run, self._groups, self._gathered = None, {}, None
+        self._closed = False
         self._state = defaultdict(dict)
         super().__setstate__(state)
         self.defaults.pop("differentiable", None)

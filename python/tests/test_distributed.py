@@ -466,6 +466,27 @@ def test_ranks_that_differ_are_refused_everywhere(function, words):
             assert word in text
 
 
+def one_after_another():
+    """Process groups before and after optimizers that were closed."""
+    import pytest
+
+    groups = dist.distributed_c10d._world.pg_map
+    model = sharded()
+    before = len(groups)
+    for step in range(1, 4):
+        optimizer = canzona.Muon(model)
+        layouts.set_gradients(model, step)
+        optimizer.step()
+        optimizer.close()
+        with pytest.raises(canzona.UsageError, match="closed"):
+            optimizer.step()
+    return len(groups) - before
+
+
+def test_closed_optimizers_leave_no_process_group():
+    assert spawn(2, one_after_another) == [0, 0]
+
+
 def two_optimizers():
     """Two models, each with an optimizer, stepping in turns and threads."""
     import threading
