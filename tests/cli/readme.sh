@@ -60,7 +60,9 @@ printf '%s' '{"model_type": "qwen3", "hidden_size": 256, "vocab_size": 512,
 # Each page begins without runs.
 for page in "$readme" "$tour"; do
   echo 'rm -rf runs'
-  sed -n '/^```$/,/^```$/p' "$page" |
+  # Blocks without a language are commands that run here.
+  awk '/^```/ { inside = !inside; plain = $0 == "```"; next }
+       inside && plain' "$page" |
     sed -n 's/ *#.*//; /^\(mpirun\|build\/canzona\)/p'
 done >commands
 checks=$((checks + 1))
