@@ -639,5 +639,13 @@ def _ranks_of(replicas: Any) -> tuple[int, ...]:
     if hasattr(replicas, "get_group"):
         replicas = replicas.mesh.flatten().tolist()
     if isinstance(replicas, Iterable):
-        return tuple(sorted(int(r) for r in replicas))
+        ranks = tuple(sorted({int(r) for r in replicas}))
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        for rank in ranks:
+            if not 0 <= rank < world:
+                raise UsageError(
+                    f"replicas={list(ranks)}: there is no rank {rank} among "
+                    f"the {world} of this world"
+                )
+        return ranks
     return tuple(dist.get_process_group_ranks(replicas))

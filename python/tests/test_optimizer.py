@@ -972,3 +972,8 @@ def test_a_convolution_is_flattened_on_request():
     assert state["momentum_buffer"].shape == model[0].weight.shape
     flat = nn.Parameter(torch.zeros(6, 18))
     assert "0.weight" in optimizer.routing and flat.ndim == 2
+
+
+def test_replicas_are_ranks_of_the_world():
+    with pytest.raises(canzona.UsageError, match="no rank 5 among the 1"):
+        canzona.Muon(nn.Linear(4, 4), replicas=[0, 5])
