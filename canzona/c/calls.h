@@ -1,5 +1,5 @@
-// What all functions of canzona.h have in common: exceptions end in them, the
-// calling thread keeps an error's text, arguments are named if they are wrong.
+// All functions of canzona.h share this: exceptions end in them, the calling
+// thread keeps an error's text, and wrong arguments are named.
 //
 //   int canzona_step_end(canzona_step* step) {
 //     return status_of([&] { step_of(step)->end(); });

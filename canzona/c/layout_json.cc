@@ -9,7 +9,7 @@ namespace {
 
 using Kind = PlacedAction::Kind;
 
-// Where it lies and how it begins.
+// Writes where a state lies and how it begins.
 void write_state_memory(JsonWriter& out, const PlacedState& state) {
   out.field("memory", state.memory).field("at", state.at);
   out.member("shape").values(state.shape);

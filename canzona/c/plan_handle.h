@@ -1,5 +1,5 @@
-// What a canzona_plan stands for: a plan of placed storage, and its texts,
-// which are made when they are first asked for and live as long as the handle.
+// A canzona_plan stands for a plan of placed storage and its texts, which are
+// made when they are first asked for and live as long as the handle.
 // Any thread may call.
 #pragma once
 

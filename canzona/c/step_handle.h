@@ -1,5 +1,5 @@
-// What a canzona_step stands for: a step on lent memory with the engines that
-// carry it out. One thread at a time; a second one is refused.
+// A canzona_step stands for a step on lent memory, with the engines that carry
+// it out. One thread at a time; a second one is refused.
 #pragma once
 
 #include <atomic>

@@ -41,7 +41,7 @@ struct GradientNumbers {
   int32_t unused = 0;
 };
 
-// Where ranks reduce numbers by themselves, each contributes to a maximum:
+// If ranks reduce numbers by themselves, each contributes to a maximum:
 // [0] its `largest`, [1] a number that all are to have in common, [2] the
 // negative of that. If they do not, `largest` becomes this.
 inline constexpr int64_t kUnlikeCode = INT64_MAX;

@@ -374,18 +374,9 @@ void add_schedule(Html& out, const PageView& view) {
   out.put(
       "<p>{} on rank {}, the busiest: <code>canzona explain plan.json --rank "
       "N</code> "
-      "tells it of any other.</p><div class=\"scroll\"><table class=\"wire\">"
-      "<thead><tr>",
+      "tells it of any other.</p>",
       kOrderTitle, rank);
-  for (const char* column : kOrderColumns) out.put("<th>{}</th>", column);
-  out.add("</tr></thead><tbody>\n");
-  for (const auto& row : order.rows) {
-    out.add("<tr>");
-    for (const std::string& cell : row) out.put("<td>{}</td>", cell);
-    out.add("</tr>\n");
-  }
-  out.add("</tbody></table></div>");
-  if (order.left_out > 0) out.put("<p>… and {} more.</p>", order.left_out);
+  put_order(out, kOrderColumns, order);
   end_section(out);
 }
 

@@ -202,6 +202,22 @@ void end_page(Html& out, const Page& page);
 void begin_section(Html& out, std::string_view id, std::string_view heading);
 void end_section(Html& out);
 
+// A table of what a rank does, in order: `order` has rows of cells, and how
+// many rows were left out.
+template <class Columns, class Order>
+void put_order(Html& out, const Columns& columns, const Order& order) {
+  out.add("<div class=\"scroll\"><table class=\"wire\"><thead><tr>");
+  for (const char* column : columns) out.put("<th>{}</th>", column);
+  out.add("</tr></thead><tbody>\n");
+  for (const auto& row : order.rows) {
+    out.add("<tr>");
+    for (const std::string& cell : row) out.put("<td>{}</td>", cell);
+    out.add("</tr>\n");
+  }
+  out.add("</tbody></table></div>");
+  if (order.left_out > 0) out.put("<p>… and {} more.</p>", order.left_out);
+}
+
 // A drawing that shrinks with the screen.
 void put_figure(Html& out, std::string_view svg, std::string_view caption);
 // The same drawn twice: for a page, and for a narrow screen.

@@ -103,7 +103,7 @@ std::string rank_bytes_text(const PlacedBytes& bytes, const Ink& ink) {
          (table.empty() ? "  none\n" : table.text(ink));
 }
 
-// What an action moves or waits for, as the views show it.
+// An action as the views show it: what it moves, or waits for.
 struct ShownAction {
   std::string what;
   std::string with;

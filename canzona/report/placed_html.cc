@@ -243,16 +243,7 @@ void put_placed_order(Html& out, const PlacedPlan& plan,
       "--rank N</code> tells it of any other.</p>",
       busiest);
   const PlacedOrder order = placed_order(plan, busiest);
-  out.add("<div class=\"scroll\"><table class=\"wire\"><thead><tr>");
-  for (const char* column : kPlacedOrderColumns) out.put("<th>{}</th>", column);
-  out.add("</tr></thead><tbody>\n");
-  for (const auto& row : order.rows) {
-    out.add("<tr>");
-    for (const std::string& cell : row) out.put("<td>{}</td>", cell);
-    out.add("</tr>\n");
-  }
-  out.add("</tbody></table></div>");
-  if (order.left_out > 0) out.put("<p>… and {} more.</p>", order.left_out);
+  put_order(out, kPlacedOrderColumns, order);
   end_section(out);
 }
 

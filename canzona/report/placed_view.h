@@ -20,7 +20,7 @@
 
 namespace canzona {
 
-// What every view computes from a plan once.
+// Figures that every view needs, computed once.
 struct PlacedFigures {
   explicit PlacedFigures(const PlacedPlan& plan);
 
@@ -37,7 +37,7 @@ struct PlacedFigures {
 std::string placed_text(const PlacedPlan& plan, const Ink& ink);
 std::string placed_json(const PlacedPlan& plan);
 
-// What a rank owns, sends and does in a step, in order.
+// Tells what a rank owns, sends and does in a step, in order.
 std::string explain_placed_rank(const PlacedPlan& plan, int32_t rank,
                                 const Ink& ink);
 std::string explain_placed_rank_json(const PlacedPlan& plan, int32_t rank);
@@ -62,7 +62,7 @@ std::string placed_html(const PlacedPlan& plan);
 std::string placed_rules_text(const PlacedPlan& plan);
 // "ranks 0 to 3"; "64 ranks: 0, 8 … 504" where that would be long.
 std::string few_ranks_text(const std::vector<int32_t>& ranks);
-// What a rank does in a step, in order, as rows of a table.
+// A rank's step, in order, as rows of a table.
 inline constexpr std::array<const char*, 5> kPlacedOrderColumns = {
     "in order", "with", "sent", "received", "tensors"};
 struct PlacedOrder {

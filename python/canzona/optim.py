@@ -67,73 +67,41 @@ class Muon(MatrixOptimizer):
         )
 
 
-class SOAP(MatrixOptimizer):
+class _WithMoments(MatrixOptimizer):
+    """Rules whose arguments are those of torch.optim.AdamW."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: _Number | None = None,
+        betas: Any = _UNSET,
+        eps: Any = _UNSET,
+        weight_decay: Any = _UNSET,
+        **options: Any,
+    ):
+        super().__init__(
+            params,
+            lr,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            **options,
+        )
+
+
+class SOAP(_WithMoments):
     """SOAP for matrices, AdamW for the rest."""
 
     rule = "soap"
 
-    def __init__(
-        self,
-        params: Any,
-        lr: _Number | None = None,
-        betas: Any = _UNSET,
-        eps: Any = _UNSET,
-        weight_decay: Any = _UNSET,
-        **options: Any,
-    ):
-        super().__init__(
-            params,
-            lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            **options,
-        )
 
-
-class Shampoo(MatrixOptimizer):
+class Shampoo(_WithMoments):
     """Shampoo for matrices, AdamW for the rest."""
 
     rule = "shampoo"
 
-    def __init__(
-        self,
-        params: Any,
-        lr: _Number | None = None,
-        betas: Any = _UNSET,
-        eps: Any = _UNSET,
-        weight_decay: Any = _UNSET,
-        **options: Any,
-    ):
-        super().__init__(
-            params,
-            lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            **options,
-        )
 
-
-class AdamW(MatrixOptimizer):
+class AdamW(_WithMoments):
     """AdamW for everything, with the arguments of torch.optim.AdamW."""
 
     rule = "adamw"
-
-    def __init__(
-        self,
-        params: Any,
-        lr: _Number | None = None,
-        betas: Any = _UNSET,
-        eps: Any = _UNSET,
-        weight_decay: Any = _UNSET,
-        **options: Any,
-    ):
-        super().__init__(
-            params,
-            lr,
-            betas=betas,
-            eps=eps,
-            weight_decay=weight_decay,
-            **options,
-        )

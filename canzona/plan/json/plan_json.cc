@@ -142,11 +142,7 @@ void write_costs(const Plan& plan, JsonWriter& out) {
                      plan.costs[m]);
   }
   out.member("cost").begin_object();
-  out.field("source", plan.cost_basis.source);
-  out.field("seconds_per_tick", plan.cost_basis.seconds_per_tick);
-  if (plan.cost_basis.element_wise_bytes_per_second > 0)
-    out.field("element_wise_bytes_per_second",
-              plan.cost_basis.element_wise_bytes_per_second);
+  write_cost_basis(plan.cost_basis, out);
   out.member("ticks").begin_array();
   for (const auto& [shape, cost] : by_shape) {
     out.begin_array().value(shape.rows).value(shape.cols);
@@ -243,5 +239,13 @@ std::string write(const Plan& plan, const std::string& digest) {
 std::string digest_of(const Plan& plan) { return sha256_hex(write(plan, "")); }
 
 std::string plan_to_json(const Plan& plan) { return write(plan, plan.digest); }
+
+void write_cost_basis(const CostBasis& basis, JsonWriter& out) {
+  out.field("source", basis.source);
+  out.field("seconds_per_tick", basis.seconds_per_tick);
+  if (basis.element_wise_bytes_per_second > 0)
+    out.field("element_wise_bytes_per_second",
+              basis.element_wise_bytes_per_second);
+}
 
 }  // namespace canzona

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "canzona/base/json_writer.h"
 #include "canzona/plan/plan.h"
 
 namespace canzona {
@@ -21,5 +22,8 @@ struct ReadPlan {
   bool digest_matches = true;
 };
 ReadPlan plan_from_json(std::string_view text, const std::string& where);
+
+// Writes the members of a cost's basis into the object that is open.
+void write_cost_basis(const CostBasis& basis, JsonWriter& out);
 
 }  // namespace canzona

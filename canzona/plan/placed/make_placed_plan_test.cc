@@ -149,8 +149,8 @@ TEST(MakePlacedPlan, EmptyBoxesAreLeftOut) {
             expected.tensors);
 }
 
-// What one step sends, element by element: holders of each element of each
-// matrix, without pieces, boxes or lists of holders.
+// Counts what one step sends, element by element: it looks up who holds each
+// element of each matrix, without pieces, boxes or lists of holders.
 class ElementOracle {
  public:
   explicit ElementOracle(const PlacedPlan& plan) : plan_(plan) {}

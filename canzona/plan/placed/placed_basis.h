@@ -1,5 +1,5 @@
-// What owners and rounds are decided from, and plans are judged by. Derived
-// from a request that was cut into matrices and classes.
+// Owners and rounds are decided from this, and plans are judged by it. It is
+// derived from a request that was cut into matrices and classes.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace canzona {
 
-// Where ranks stand in a class: the numbers of their line and their set of
-// replicas; -1: they store nothing of it.
+// A rank's place in a class is the numbers of its line and of its set of
+// replicas; -1: it stores nothing of the class.
 struct RanksOfClass {
   std::vector<int32_t> line;
   std::vector<int32_t> set;

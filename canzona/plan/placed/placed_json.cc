@@ -5,6 +5,7 @@
 #include "canzona/base/digest.h"
 #include "canzona/base/index.h"
 #include "canzona/base/json_writer.h"
+#include "canzona/plan/json/plan_json.h"
 
 namespace canzona {
 namespace {
@@ -63,11 +64,7 @@ void write_placed_costs(const PlacedPlan& plan, JsonWriter& out) {
                             MatrixShape{m.rows, m.cols}),
                   m.cost);
   out.member("cost").begin_object();
-  out.field("source", plan.cost_basis.source);
-  out.field("seconds_per_tick", plan.cost_basis.seconds_per_tick);
-  if (plan.cost_basis.element_wise_bytes_per_second > 0)
-    out.field("element_wise_bytes_per_second",
-              plan.cost_basis.element_wise_bytes_per_second);
+  write_cost_basis(plan.cost_basis, out);
   out.member("ticks").begin_array();
   for (const auto& [key, cost] : costs) {
     const auto& [group, shape] = key;

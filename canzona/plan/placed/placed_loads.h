@@ -1,5 +1,5 @@
-// What a matrix costs in each kind of step, where groups of tensors may have
-// rules with different periods.
+// A matrix has a cost in each kind of step; groups of tensors may have rules
+// with different periods.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct GroupPeriod {
 
 // The steps of a period that all groups have in common, by kind: steps in which
 // the same phases of the same groups are refreshed are of one kind. Where that
-// period or the kinds would be too many, refreshes count as if every step did an
-// equal part of them, and there is one kind.
+// period or the kinds would be too many, refreshes count as if every step did
+// an equal part of them, and there is one kind.
 class StepKinds {
  public:
   // By group; element-wise groups have a period of 1.

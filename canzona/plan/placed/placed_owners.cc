@@ -81,8 +81,8 @@ class OwnerSearch {
     return out;
   }
 
-  // Where no two sets overlap, except with that of all ranks, they are blocks
-  // of ranks. A rank that stores no matrix is in a block without items.
+  // If no two sets overlap, except with that of all ranks, they are blocks of
+  // ranks. A rank that stores no matrix is in a block without items.
   void find_blocks() {
     const auto none = static_cast<int32_t>(sets_.size());
     std::vector<int32_t> blocks(index(plan_.world), none);

@@ -146,8 +146,8 @@ struct PlacedPlan : PlacedRequest {
   std::vector<int32_t> class_of;
 };
 
-// What the planner knows of each group's rule. UsageError names the group and
-// the unknown rule or option.
+// Returns the facts of each group's rule. UsageError names the group and the
+// unknown rule or option.
 std::vector<std::unique_ptr<RuleFacts>> group_facts(
     const std::vector<PlacedGroup>& groups);
 

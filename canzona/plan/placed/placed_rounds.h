@@ -24,7 +24,7 @@ struct RankRoundBytes {
   RoundBytes bytes{};
 };
 
-// What an item of a round puts on ranks, each once.
+// Returns the bytes that an item of a round puts on ranks, each rank once.
 std::vector<RankRoundBytes> round_bytes(const PlacedBasis& basis, size_t item);
 
 // Sets the rounds of all matrices and shared elements, and their number in each

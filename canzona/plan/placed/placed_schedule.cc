@@ -315,7 +315,7 @@ class PlacedScheduleMaker {
 
   // ---- Rounds
 
-  // What a rank of a line has to exchange, before anybody knows its slot.
+  // A rank of a line exchanges these, wherever its slot will be.
   struct Tables {
     std::vector<int64_t> sent, received;  // by rank of the line
     int64_t sent_at = 0, received_at = 0;
@@ -606,7 +606,7 @@ class PlacedScheduleMaker {
                 .receive = tables.received});
   }
 
-  // What a round waits for, by number of the action.
+  // A round waits for these actions, given by their numbers.
   struct OnTheWay {
     int32_t gather = -1, scatter = -1;
     std::vector<int32_t> broadcasts;

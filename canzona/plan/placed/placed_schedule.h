@@ -1,6 +1,6 @@
-// What one rank does in a step on storage that is given (placed_plan.h), in
-// order, and where everything lies; made from the plan alone, before any memory
-// is touched.
+// A schedule lists what one rank does in a step on storage that is given
+// (placed_plan.h), in order, and where everything lies. It is made from the
+// plan alone, before any memory is touched.
 //
 //   const PlacedSchedule schedule = make_placed_schedule(plan, rank, width);
 //   for (const PlacedAction& action : schedule.actions) …

@@ -35,7 +35,7 @@ ParameterDtype placed_dtype(const std::string& text, const PlanValues& in) {
   in.fail(cat("dtype ", quoted(text), ", expected fp32 or bf16"));
 }
 
-// What requests and plans have in common.
+// Reads the values that requests and plans share.
 class PlacedValues {
  public:
   PlacedValues(const Json& root, const std::string& where)

@@ -1,4 +1,4 @@
-// What ranks store of a tensor, checked and put together.
+// Checks what ranks store of a tensor and puts it together.
 //
 //   const auto pieces = stored_pieces(tensor);
 //   pieces[0].box, pieces[0].ranks   // several ranks are replicas

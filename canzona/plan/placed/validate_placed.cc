@@ -46,7 +46,8 @@ class PlacedValidation {
     return quoted(placed_matrix_name(plan_.tensors[index(m.tensor)], m));
   }
 
-  // What follows from the request alone. False: nothing more can be checked.
+  // Checks what follows from the request alone. False: nothing more can be
+  // checked.
   bool check_request() {
     PlacedPlan expected;
     try {

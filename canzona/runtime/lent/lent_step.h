@@ -108,7 +108,7 @@ class LentStep {
   // of it.
   void abandon();
 
-  // What became of the last step; waits for a device.
+  // Tells what became of the last step; waits for a device.
   LentOutcome outcome();
 
  private:
