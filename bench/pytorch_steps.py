@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""Optimizer steps in PyTorch: torch.optim.Muon, dion and ours, taking turns.
+"""Optimizer steps in PyTorch, of others and ours, taking turns.
 
-  pytorch_steps.py                                  one process
+  pytorch_steps.py                                  Muon in one process
   pytorch_steps.py --layout ddp --ranks 2           every rank has everything
   pytorch_steps.py --layout fsdp2 --ranks 4         fully_shard
   pytorch_steps.py --device cuda --layers 28 --model 1.7b
   pytorch_steps.py --peers FOLDER                   dion, from FOLDER/dion's sources
+  pytorch_steps.py --rule adamw                     torch's fused AdamW
+  pytorch_steps.py --rule soap --peers FOLDER       Meta's Distributed Shampoo, from
+                                                    FOLDER/distributed_shampoo
 
 The matrices of some layers of a Qwen3 model; gradients are new tensors in every
 step, as zero_grad(set_to_none=True) leaves them. Needs torch and the package
 (`make python`). Ranks are processes of this machine: gloo with one thread each on
 CPUs, NCCL over sockets where they share a GPU. Times are medians of the slowest
-rank; the ratio is theirs : ours.
+rank; where a rule refreshes factors, they are means over whole periods of refreshes.
+The ratio is theirs : ours.
 """
 
 import argparse
@@ -31,6 +35,10 @@ SIZES = {  # hidden, query rows, key rows, inner
     "1.7b": (2048, 2048, 1024, 6144),
     "8b": (4096, 4096, 1024, 12288),
 }
+
+
+BLOCK = 1024  # longest side of a factor, of Shampoo and SOAP
+PERIOD = 10  # steps from refresh to refresh
 
 
 class Layer(nn.Module):
@@ -109,10 +117,45 @@ def torch_muon(model):
 def ours(options, **arguments):
     import canzona
 
+    kind = {"muon": canzona.Muon, "adamw": canzona.AdamW,
+            "shampoo": canzona.Shampoo, "soap": canzona.SOAP}[options.rule]
+
     def make(model):
         if options.layout == "ddp":
             arguments["replicas"] = dist.group.WORLD
-        return canzona.Muon(model, lr=1e-3, **arguments)
+        return kind(model, lr=1e-3, **arguments)
+
+    return make
+
+
+def torch_adamw(model):
+    return torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+
+
+def meta_shampoo(options):
+    """Meta's, with the betas, blocks, period and grafting of ours."""
+    sys.path.insert(0, options.peers)
+    import distributed_shampoo as meta
+
+    arguments = {"betas": (0.95, 0.95), "epsilon": 1e-8,
+                 "preconditioner_config": meta.DefaultSOAPConfig}
+    if options.rule == "shampoo":
+        arguments = {
+            "betas": (0.9, 0.99), "epsilon": 1e-12,
+            "preconditioner_config": meta.DefaultShampooConfig,
+            "grafting_config": meta.AdamPreconditionerConfig(
+                beta2=0.99, epsilon=1e-8)}
+
+    def make(model):
+        distributed = meta.DefaultSingleDeviceDistributedConfig
+        if options.layout == "ddp":
+            distributed = meta.DDPDistributedConfig()
+        elif options.layout == "fsdp2":
+            distributed = meta.FullyShardDistributedConfig()
+        return meta.DistributedShampoo(
+            model.parameters(), lr=1e-3, max_preconditioner_dim=BLOCK,
+            precondition_frequency=PERIOD, distributed_config=distributed,
+            **arguments)
 
     return make
 
@@ -133,13 +176,29 @@ def dion_muon(options):
     return make
 
 
-def contenders(options, device):
-    chosen = [("ours", ours(options)),
-              ("ours, bf16 wire", ours(options, wire="bf16"))]
-    chosen.append(("torch.optim.Muon", torch_muon))
+def chosen_contenders(options):
+    if options.rule == "adamw":
+        return [("ours", ours(options)), ("torch AdamW, fused", torch_adamw)]
+    if options.rule == "muon":
+        chosen = [("ours", ours(options)),
+                  ("ours, bf16 wire", ours(options, wire="bf16")),
+                  ("torch.optim.Muon", torch_muon)]
+        if options.peers:
+            chosen.append(("dion", dion_muon(options)))
+        return chosen
+    settings = {"max_preconditioner_dim": BLOCK,
+                "precondition_frequency": PERIOD}
+    if options.rule == "soap":
+        settings["long_sides"] = "cut"
+    chosen = [("ours", ours(options, **settings))]
     if options.peers:
-        chosen.append(("dion", dion_muon(options)))
-    return [Contender(name, options, device, make) for name, make in chosen]
+        chosen.append(("Distributed Shampoo", meta_shampoo(options)))
+    return chosen
+
+
+def contenders(options, device):
+    return [Contender(name, options, device, make)
+            for name, make in chosen_contenders(options)]
 
 
 def synchronize(device):
@@ -217,21 +276,23 @@ def work(rank, options):
 
 
 def tell(options, times, hosts, exchange):
-    medians = {name: statistics.median(t) for name, t in times.items()}
+    refreshes = options.rule in ("shampoo", "soap")
+    typical = statistics.mean if refreshes else statistics.median
+    medians = {name: typical(t) for name, t in times.items()}
     report = {
-        "layout": options.layout, "ranks": options.ranks,
+        "rule": options.rule, "layout": options.layout, "ranks": options.ranks,
         "device": options.device, "torch": torch.__version__,
         "model": options.model, "layers": options.layers,
         "shrink": options.shrink, "exchange_seconds": exchange,
         "contenders": [
             {"name": name, "seconds": medians[name],
-             "host_seconds": statistics.median(hosts[name]),
+             "host_seconds": typical(hosts[name]),
              "to_ours": medians[name] / medians["ours"]}
             for name in medians]}
     if options.json:
         print(json.dumps(report))
         return
-    print(f"{options.layout}, {options.ranks} rank(s), {options.device}, "
+    print(f"{options.rule}, {options.layout}, {options.ranks} rank(s), {options.device}, "
           f"torch {torch.__version__}, {options.layers} layers of Qwen3-"
           f"{options.model} / {options.shrink}")
     print(f"{'':22}{'step':>12}{'host':>12}{': ours':>9}")
@@ -246,6 +307,8 @@ def parse_arguments():
     parser = argparse.ArgumentParser(
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rule", default="muon",
+                        choices=["muon", "adamw", "shampoo", "soap"])
     parser.add_argument("--layout", choices=["one", "ddp", "fsdp2"],
                         default="one")
     parser.add_argument("--ranks", type=int, default=1)
@@ -259,11 +322,15 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--port", type=int, default=29571)
     parser.add_argument("--peers", default="",
-                        help="a folder with dion's sources in dion/")
+                        help="a folder with the sources of dion in dion/ and of "
+                        "Meta's optimizer in distributed_shampoo/")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.layout == "one" and options.ranks != 1:
         parser.error("--layout one has one rank")
+    if options.rule in ("shampoo", "soap") and options.steps % PERIOD != 0:
+        parser.error(f"--steps {options.steps}: {options.rule} is measured "
+                     f"over whole periods of {PERIOD} steps")
     if options.peers:
         os.environ["TORCH_COMPILE_DISABLE"] = "1"
     return options
