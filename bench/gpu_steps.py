@@ -51,6 +51,8 @@ def one_rank(options):
                 json.dump(matrices(options, rule), file)
             same = ["--model", model, "--rule", rule, "--device",
                     options.device, "--json", "--quiet"]
+            if rule == "soap":  # both sides without refreshes
+                same += ["--rule-option", "precondition_frequency=10000"]
             steps = "6" if options.quick else "16"
             alone = run([options.program, "bench", "rule", *same, "--rounds",
                          "2" if options.quick else "9"])
@@ -71,7 +73,7 @@ def ranks(options, meshes, transport, prefix):
         for rule in ("muon", "shampoo"):
             small = ["--scale", "1/16", "--layers", "2"] if options.quick else [
                 "--scale", "1/2"]
-            steps = "3" if options.quick else "12"
+            steps = "3" if options.quick else "4" if options.nccl else "12"
             found = run([options.program, "bench", "step", "--model",
                          "qwen3-1.7b", *small, "--mesh", mesh, "--rule", rule,
                          "--device", options.device, "--strategy",

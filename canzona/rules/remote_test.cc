@@ -295,10 +295,7 @@ TEST(RemoteProducts, AreFastWhereThatIsAskedForAndHarmless) {
     Watching hook(engine);
     TestBatch batch(engine, *rule, {4, 3}, kCount, &hook);
     for (int64_t t = 1; t <= 2; ++t) batch.step(gradients({4, 3}, t), kRate);
-    EXPECT_THAT(hook.seen,
-                Each(rule->facts().name() == "soap" ? Products::kBf16x6
-                                                    : Products::kPlain))
-        << c.rule;
+    EXPECT_THAT(hook.seen, Each(Products::kBf16x6)) << c.rule;
     EXPECT_FALSE(hook.seen.empty());
     EXPECT_EQ(engine.products(), Products::kPlain);
     EXPECT_GT(engine.fast_products(), 0) << c.rule;

@@ -32,26 +32,35 @@ class Gradients:
         self._device = device
         self._mine = layout.mine
         self._parameter_of = [t.parameter for t in layout.tensors]
+        self._expected: list[tuple[bool, torch.dtype, torch.Size]] = []
         # True where tensors of the plan are this rank's parameters, in order.
         self._plain = self._mine == list(range(len(layout.tensors)))
+
+    def expect(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Remembers what gradients of these parameters have to be like."""
+        self._expected = [
+            (is_dtensor(p), part.dtype, part.shape)
+            for p, part in ((p, local(p)) for p in parameters)
+        ]
 
     def collect(self, parameters: Sequence[torch.Tensor]) -> Found | UsageError:
         """This rank's parts, contiguous; or what is wrong with one."""
         found: Found = []
         device = self._device
+        index = -1 if device.index is None else device.index
         try:
-            for i, p in enumerate(parameters):
+            # This is done at every step, so the usual case is quick.
+            for i, (p, expected) in enumerate(zip(parameters, self._expected)):
                 g = p.grad
                 if g is not None:
-                    # This is done at every step, so the usual case is quick.
-                    part, weight = _locals(g, p)
+                    sharded, dtype, shape = expected
+                    part = _shard(g, p) if sharded else g
                     if not (
                         type(part) is torch.Tensor
-                        and part.dtype == weight.dtype
-                        and part.shape == weight.shape
-                        and part.device == device
+                        and part.dtype is dtype
+                        and part.shape == shape
+                        and part.get_device() == index
                         and part.is_contiguous()
-                        and not is_dtensor(weight)
                     ):
                         part = _part(self._names[i], p, g, device).contiguous()
                     g = part
@@ -88,14 +97,12 @@ class Gradients:
         )
 
 
-def _locals(
-    g: torch.Tensor, p: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Local parts of DTensors that lie alike, as FSDP2's do by one object."""
-    spec = getattr(g, "_spec", None)
-    if spec is not None and spec is getattr(p, "_spec", None):
-        return g._local_tensor, p._local_tensor  # type: ignore[attr-defined]
-    return g, p
+def _shard(g: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+    """The local part of a DTensor that lies as its parameter does, as FSDP2's
+    do by one object."""
+    if getattr(g, "_spec", None) is p._spec:  # type: ignore[attr-defined]
+        return g._local_tensor  # type: ignore[attr-defined]
+    return g
 
 
 def _part(

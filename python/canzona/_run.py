@@ -315,6 +315,7 @@ class Run:
         if addresses == self._addresses:
             return
         self._check_kinds(parameters)
+        self._gradients.expect(parameters)
         weights = [0] * len(self.layout.tensors)
         masters = [0] * len(self.layout.tensors)
         for tensor, address, master in zip(

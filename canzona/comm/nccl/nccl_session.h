@@ -64,8 +64,8 @@ struct NcclOptions {
   // group.
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);
   // The period at which ranks tell each other that they are there.
-  std::chrono::nanoseconds beat = std::chrono::seconds(1);
-  std::chrono::nanoseconds patience = std::chrono::seconds(5);
+  std::chrono::nanoseconds beat = std::chrono::milliseconds(500);
+  std::chrono::nanoseconds patience = std::chrono::milliseconds(1250);
   // Ends this process, at once; empty: the words go to standard error, and the
   // exit status is ExitStatus::kPeerLost.
   std::function<void(const std::string& why)> end_process = {};

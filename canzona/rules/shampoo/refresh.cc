@@ -147,7 +147,8 @@ void BatchStep::refresh_kind(int axis, size_t kind) {
 // Roots need all of fp32: from bf16x3 Newton's iteration takes errors of up to
 // a hundredth where the damping is small.
 void BatchStep::refresh_chunk(const Chunk& chunk) {
-  const ProductsScope products(engine_, Products::kPlain,
+  const ProductsScope products(engine_,
+                               exact_products_of(options_.splits_products),
                                products_of(options_.splits_products));
   const Arena::Scope scope(engine_.arena());
   const Average moment = statistics();
