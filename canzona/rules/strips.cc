@@ -6,17 +6,20 @@
 
 namespace canzona {
 
-std::vector<int64_t> strip_borders(int64_t side, int strips) {
+int64_t strip_border(int64_t side, int strips, int i) {
   CANZONA_CHECK(strips >= 1 && strips <= kMostStrips, strips, " strips");
   CANZONA_CHECK(side >= 0, "a side of ", side);
-  std::vector<int64_t> borders{0};
-  for (int64_t i = 1; i < strips; ++i) {
-    // side·i/strips, whose product need not fit 64 bits.
-    const int64_t exact = side / strips * i + side % strips * i / strips;
-    const int64_t nearest = (exact + kStripUnit / 2) / kStripUnit * kStripUnit;
-    borders.push_back(std::min(nearest, side));
-  }
-  borders.push_back(side);
+  if (i == strips) return side;
+  // side·i/strips, whose product need not fit 64 bits.
+  const int64_t exact = side / strips * i + side % strips * i / strips;
+  const int64_t nearest = (exact + kStripUnit / 2) / kStripUnit * kStripUnit;
+  return std::min(nearest, side);
+}
+
+std::vector<int64_t> strip_borders(int64_t side, int strips) {
+  std::vector<int64_t> borders;
+  for (int i = 0; i <= strips; ++i)
+    borders.push_back(strip_border(side, strips, i));
   return borders;
 }
 
@@ -29,10 +32,10 @@ int strips_that_fit(int64_t side, int wanted) {
 }
 
 int64_t widest_strip(int64_t side, int strips) {
-  const std::vector<int64_t> borders = strip_borders(side, strips);
   int64_t widest = 0;
-  for (size_t s = 0; s + 1 < borders.size(); ++s)
-    widest = std::max(widest, borders[s + 1] - borders[s]);
+  for (int s = 0; s < strips; ++s)
+    widest = std::max(widest, strip_border(side, strips, s + 1) -
+                                  strip_border(side, strips, s));
   return widest;
 }
 

@@ -24,6 +24,8 @@ inline constexpr int64_t kStripUnit = 64;
 // to side, the inner ones the multiples of 64 nearest to side·i/strips (of two
 // equally near ones the larger). No strip is empty if they fit.
 std::vector<int64_t> strip_borders(int64_t side, int strips);
+// One of them.
+int64_t strip_border(int64_t side, int strips, int i);
 
 // Returns the largest of 1, 2, 4 and 8 that is not above `wanted` and has
 // side >= 64·strips; at least 1.

@@ -334,7 +334,10 @@ MuonFacts::MuonFacts(const RuleOptions& given)
       coefficients_(muon_coefficients(options_)),
       restarts_(integer_option(options_, "restarts")),
       flattens_(options_.at("flatten") == "first_dim"),
-      small_restarts_(muon_restarts_needed(options_, "fp32")) {}
+      small_restarts_(muon_restarts_needed(options_, "fp32")),
+      strips_(options_.at("strips") == "auto"
+                  ? 0
+                  : static_cast<int>(integer_option(options_, "strips"))) {}
 
 std::vector<StateFact> MuonFacts::states(MatrixShape shape) const {
   return states_for("muon", shape, [&] {
@@ -377,11 +380,11 @@ bool MuonFacts::is_small(MatrixShape shape) const {
 // zero for square matrices and for segments of one step. There the symmetric
 // form is the simpler one. Standard is never below symmetric.
 MuonWay MuonFacts::way(MatrixShape shape) const {
-  MuonWay way{NewtonSchulz::kSymmetric, is_small(shape)};
+  MuonWay way{NewtonSchulz::kSymmetric, is_small(shape), num_strips(shape)};
   const std::string& wanted = options_.at("newton_schulz");
   for (NewtonSchulz form : {NewtonSchulz::kStandard, NewtonSchulz::kSymmetric,
                             NewtonSchulz::kGram}) {
-    if (wanted == to_string(form)) return {form, way.small};
+    if (wanted == to_string(form)) return {form, way.small, way.strips};
   }
   const int64_t restarts = way.small ? small_restarts_ : restarts_;
   const bool tie =
@@ -423,19 +426,16 @@ RuleWork MuonFacts::work(MatrixShape shape) const {
 }
 
 int MuonFacts::num_strips(MatrixShape shape) const {
-  const std::string& wanted = options_.at("strips");
-  const int most = wanted == "auto"
-                       ? 1
-                       : static_cast<int>(integer_option(options_, "strips"));
-  return strips_that_fit(std::max(shape.rows, shape.cols), most);
+  const int wanted = strips_ == 0 ? 1 : strips_;
+  return strips_that_fit(std::max(shape.rows, shape.cols), wanted);
 }
 
 StripFacts MuonFacts::strips(MatrixShape shape) const {
   return count_for("muon", shape, [&] {
     StripFacts facts;
-    facts.strips = num_strips(shape);
-    if (facts.strips == 1) return facts;
     const MuonWay chosen = way(shape);
+    facts.strips = chosen.strips;
+    if (facts.strips == 1) return facts;
     const auto [m, n] = std::minmax(shape.rows, shape.cols);
     const int64_t segments = num_segments(chosen);
     const MuonFlops count =
@@ -453,8 +453,8 @@ StripFacts MuonFacts::strips(MatrixShape shape) const {
 }
 
 std::string MuonFacts::algorithm(MatrixShape shape) const {
-  const auto [form, small] = way(shape);
-  return std::string(to_string(form)) + (small ? "_fp32" : "");
+  const MuonWay chosen = way(shape);
+  return std::string(to_string(chosen.form)) + (chosen.small ? "_fp32" : "");
 }
 
 // One restart lies in the middle, rather early than late; of several the first

@@ -34,6 +34,7 @@ struct MuonWay {
   NewtonSchulz form = NewtonSchulz::kSymmetric;
   // A small matrix, which is computed in fp32 where the others are in bf16.
   bool small = false;
+  int strips = 1;  // of the long side (rules/strips.h)
 };
 
 // A factor travels as its lower triangle, after the scalars that belong to it.
@@ -58,8 +59,6 @@ class MuonFacts final : public RuleFacts {
   // columns are small: no form is exact enough for them once the input is
   // rounded, and fp32 costs next to nothing. With unsafe=on none is.
   MuonWay way(MatrixShape shape) const;
-  // The strips of this shape's long side: 1, 2, 4 or 8.
-  int num_strips(MatrixShape shape) const;
   NewtonSchulz form(MatrixShape shape) const { return way(shape).form; }
   // The precision in which this shape is computed: "bf16".
   std::string precision(MatrixShape shape) const;
@@ -75,6 +74,7 @@ class MuonFacts final : public RuleFacts {
 
  private:
   bool is_small(MatrixShape shape) const;
+  int num_strips(MatrixShape shape) const;
   // Steps whose polynomial has a square.
   int64_t num_squares() const;
   // Times that the Gram matrix is formed.
@@ -85,6 +85,7 @@ class MuonFacts final : public RuleFacts {
   int64_t restarts_;
   bool flattens_;
   int64_t small_restarts_;
+  int strips_;  // as asked for; 0: auto
 };
 
 RuleEntry muon_entry();
