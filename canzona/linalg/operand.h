@@ -14,9 +14,16 @@
 // between products (16-bit tiles, or plain rows), which only the algebra that
 // made them can read. No norm comes back to the caller: a device may still be
 // at work on it.
+//
+// The long side may be cut into strips. Then a Gram matrix is the sum of those
+// of the strips, and the square of the norm is the sum of theirs, both added by
+// a binary tree; all else is as without. So engines that have some neighbouring
+// strips each can compute one matrix together, bit for bit (SharedAlgebra).
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 
 #include "canzona/linalg/matrix.h"
 #include "canzona/linalg/memory.h"
@@ -24,12 +31,48 @@
 
 namespace canzona {
 
+// Cuts of the columns of a wide operand. Strip s begins at column at[s], a
+// multiple of 64, and ends where the next one begins; the last ends with the
+// operand. There are 1, 2, 4 or 8.
+struct Strips {
+  static constexpr int kMost = 8;
+  int count = 1;
+  std::array<int64_t, kMost> at{};
+
+  int64_t end(int strip, int64_t cols) const {
+    return strip + 1 < count ? at[static_cast<size_t>(strip) + 1] : cols;
+  }
+  int64_t begin(int strip) const { return at[static_cast<size_t>(strip)]; }
+};
+
+// Adds terms one by one in the order of a balanced binary tree, neighbours
+// first, with as few sums kept as there are bits set in their number:
+//
+//   for (int s = 0; s < count; ++s) {
+//     form(term s in place TreeOrder::place(s));
+//     for (int p = TreeOrder::place(s); p > TreeOrder::last(s); --p)
+//       add(place p to place p - 1);
+//   }
+//
+// A count that is a power of two leaves the sum in place 0.
+struct TreeOrder {
+  static constexpr int kPlaces = 4;  // for Strips::kMost terms
+  static constexpr int place(int term) {
+    int bits = 0;
+    for (; term != 0; term &= term - 1) ++bits;
+    return bits;
+  }
+  // Where the sum that ends with this term is left.
+  static constexpr int last(int term) { return place(term + 1) - 1; }
+};
+
 struct Operand {
   std::byte* storage = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t count = 1;
   bool tall = false;  // of a wide operand: it came transposed
+  Strips strips{};    // of a wide operand
   // An operand means scale·stored + identity·I: the identity is kept out of
   // bf16, where it would drown the rest, and the norm, on CPUs, goes into the
   // scale.
@@ -72,6 +115,15 @@ enum class Half { kFull, kTriangle };
 // The latter can take an identity that is kept out of 16-bit storage.
 enum class Readers { kAll, kMultiply };
 
+// What is known of the norm of a strip: the sum of squares in fp64, and the
+// norm itself, which is right also where squares leave the range of fp64.
+struct NormPart {
+  double squares = 0;
+  double norm = 0;
+};
+
+class SharedAlgebra;
+
 // One thread at a time. No function allocates beyond the arena. All results are
 // exactly symmetric where they are symmetric. Operands of a call have one
 // count, which is at most the engine's batch_width().
@@ -80,7 +132,8 @@ class Algebra {
   virtual ~Algebra() = default;
 
   virtual Operand wide(Arena& arena, int64_t rows, int64_t cols,
-                       int64_t count = 1, bool tall = false) = 0;
+                       int64_t count = 1, bool tall = false,
+                       const Strips& strips = {}) = 0;
   virtual Operand symmetric(Arena& arena, int64_t rows, int64_t count = 1) = 0;
 
   // Fills x, made with the same `tall`, with the source divided by its norm.
@@ -109,6 +162,63 @@ class Algebra {
   // The same into plain memory.
   virtual void multiply_into(const Store& store, const Operand& q,
                              const Operand& x) = 0;
+
+  // How several engines compute a matrix together; null: they cannot.
+  virtual SharedAlgebra* shared() { return nullptr; }
+};
+
+// Newton–Schulz of one matrix by the members of a team, each with an engine of
+// its own and equally many neighbouring strips of the matrix. What they
+// exchange is memory of the engines.
+//
+//   Operand x = shared.part(arena, m, width, tall, strips);
+//   shared.load_parts(x, load, parts);            // each; all get all parts
+//   shared.normalize(x, load, all, by, parts);    // each; false: once more
+//   shared.gram_sum(sum, x, half);       // each; sums are added by the tree
+//   shared.round_sum(piece, sum, count, x);       // each some of the total
+//   shared.take_gram(r, rounded);                 // the head: R
+//   …                                             // the head: Q by the algebra
+//   shared.put_factor(factor, q, x);              // the head; all get it
+//   shared.take_factor(q, x, factor);             // each: then Q·X
+//
+// The bits are those that one engine gives that has all strips. A sum is the
+// lower triangle of R, row by row, in fp32 (fp64 for fp64), before it is scaled
+// and rounded; rounded, its numbers are those of the algebra. A factor is
+// kFactorScalars and such a triangle.
+class SharedAlgebra {
+ public:
+  static constexpr int64_t kFactorScalars = 4;  // fp64 each
+
+  virtual ~SharedAlgebra() = default;
+
+  virtual int64_t sum_bytes() const = 0;      // of a number
+  virtual int64_t rounded_bytes() const = 0;  // of a number
+
+  // The wide operand of a member, which may have more rows than columns.
+  virtual Operand part(Arena& arena, int64_t rows, int64_t cols, bool tall,
+                       const Strips& strips) = 0;
+
+  // Fills x with the source as it is, and tells of its strips. No momentum.
+  virtual void load_parts(Operand& x, const Load& load,
+                          std::span<NormPart> parts) = 0;
+  // Divides x by the norm that all parts of all members tell. False, for all
+  // members alike, where the numbers are so large or small that x has been
+  // loaded once more, multiplied by a power of two: then `parts`, those of this
+  // member, have been written anew; they are exchanged, and the next call
+  // returns true.
+  virtual bool normalize(Operand& x, const Load& load,
+                         std::span<const NormPart> all,
+                         const Normalization& normalization,
+                         std::span<NormPart> parts) = 0;
+  virtual void gram_sum(std::byte* sum, const Operand& x, Half half) = 0;
+  // `count` numbers of the sum, from anywhere in it.
+  virtual void round_sum(std::byte* rounded, const std::byte* sum,
+                         int64_t count, const Operand& x) = 0;
+  virtual void take_gram(Operand& r, const std::byte* rounded) = 0;
+  // With Q goes what normalize_by_gram has done to x, the head's own.
+  virtual void put_factor(std::byte* factor, const Operand& q,
+                          const Operand& x) = 0;
+  virtual void take_factor(Operand& q, Operand& x, const std::byte* factor) = 0;
 };
 
 }  // namespace canzona

@@ -335,11 +335,15 @@ class LateEngine final : private LateMemoryHolder, public Engine {
         : engine_(engine), cpu_(cpu) {}
 
     Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
-                 bool tall) override {
+                 bool tall, const Strips& strips) override {
       return make(arena,
-                  {.rows = rows, .cols = cols, .count = count, .tall = tall},
+                  {.rows = rows,
+                   .cols = cols,
+                   .count = count,
+                   .tall = tall,
+                   .strips = strips},
                   [=, this](Arena& own) {
-                    return cpu_.wide(own, rows, cols, count, tall);
+                    return cpu_.wide(own, rows, cols, count, tall, strips);
                   });
     }
     Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {

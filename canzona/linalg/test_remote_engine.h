@@ -87,9 +87,9 @@ class RemoteAlgebra final : public Algebra {
       : memory_(memory), cpu_(cpu) {}
 
   Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
-               bool tall) override {
+               bool tall, const Strips& strips) override {
     const RemoteMemory::Access access(memory_);
-    return cpu_.wide(arena, rows, cols, count, tall);
+    return cpu_.wide(arena, rows, cols, count, tall, strips);
   }
   Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
     const RemoteMemory::Access access(memory_);

@@ -4,6 +4,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
+#include "canzona/rules/shared_transform.h"
 
 namespace canzona {
 
@@ -34,6 +35,11 @@ int64_t WholeTensors::elements() const {
 int64_t WholeTensors::count() const {
   const int64_t each = num_elements(dims);
   return each == 0 ? std::ssize(shards) : elements() / each;
+}
+
+std::unique_ptr<SharedTransform> Rule::share(Engine&, Arena&, MatrixShape,
+                                             const TeamSeat&) const {
+  return nullptr;
 }
 
 void Rule::step_whole(Engine& engine, const Step& step,

@@ -27,6 +27,9 @@
 
 namespace canzona {
 
+class SharedTransform;  // shared_transform.h
+struct TeamSeat;
+
 using Dims = std::vector<int64_t>;
 int64_t num_elements(const Dims& dims);
 std::string to_string(const Dims& dims);  // "3x8x5"
@@ -114,6 +117,14 @@ class Rule {
                          const Batch& batch) const = 0;
   virtual void apply(Engine& engine, const Step& step, const Shard& shard,
                      ConstRun update) const = 0;
+
+  // The part of one member in a transform that a team shares
+  // (shared_transform.h), in memory of the arena, which outlives it as the rule
+  // and the engine do. Null if the rule, this shape (facts().strips) or the
+  // engine cannot.
+  virtual std::unique_ptr<SharedTransform> share(Engine& engine, Arena& arena,
+                                                 MatrixShape shape,
+                                                 const TeamSeat& seat) const;
 
   // All three on whole tensors of one rank, fused where that saves passes over
   // memory; the bits are those of the three stages, tensor by tensor.

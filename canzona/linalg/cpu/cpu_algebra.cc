@@ -21,28 +21,52 @@ SafeNorms safe_norms(DType source) {
 
 // The same values once more, times a factor; the momentum has already been
 // advanced.
-double load_again(CpuAlgebra& algebra, const Load& load, double factor,
-                  Operand& x) {
+Load once_more(const Load& load, double factor) {
   Load again = load;
   again.blend.keep = 1;
   again.blend.add = 0;
   again.prescale = factor;
-  return algebra.load(x, again);
+  return again;
 }
 
-// The norm of what `load` gives, and the power of two that it was multiplied by
-// to bring it near 1, which changes no bits. x holds the values then.
+// Adds squares by the tree of strips. Where they leave the range of fp64, the
+// result is the largest norm of a strip, which is near enough to shift by; of
+// one strip it is the norm.
+double norm_of(std::span<const NormPart> parts) {
+  double places[TreeOrder::kPlaces] = {};
+  double largest = 0;
+  for (int s = 0; s < static_cast<int>(parts.size()); ++s) {
+    const NormPart& part = parts[static_cast<size_t>(s)];
+    int p = TreeOrder::place(s);
+    places[p] = part.squares;
+    for (; p > TreeOrder::last(s); --p) places[p - 1] += places[p];
+    if (!(part.norm <= largest)) largest = part.norm;
+    if (std::isnan(part.norm)) return part.norm;
+  }
+  const bool safe = places[0] > 1e-200 && places[0] < 1e200;
+  return safe ? std::sqrt(places[0]) : largest;
+}
+
+// The power of two that brings a norm near 1 if it is so far from it that
+// squares of entries leave the range of the type; else 1. It changes no bits.
+double shift_of(double norm, DType source) {
+  const SafeNorms safe = safe_norms(source);
+  const bool is_safe = norm >= safe.least && norm <= safe.most;
+  if (is_safe || norm == 0 || !std::isfinite(norm)) return 1;
+  return std::ldexp(1.0, -std::ilogb(norm));
+}
+
+// The norm of what `load` gives, and the shift that it was multiplied by. x
+// holds the values then.
 struct Norm {
   double value;
   double shift;
 };
 Norm load_shifted(CpuAlgebra& algebra, const Load& load, Operand& x) {
   const double norm = algebra.load(x, load);
-  const SafeNorms safe = safe_norms(load.source.dtype);
-  const bool is_safe = norm >= safe.least && norm <= safe.most;
-  if (is_safe || norm == 0 || !std::isfinite(norm)) return {norm, 1};
-  const double shift = std::ldexp(1.0, -std::ilogb(norm));
-  return {load_again(algebra, load, shift, x), shift};
+  const double shift = shift_of(norm, load.source.dtype);
+  if (shift == 1) return {norm, 1};
+  return {algebra.load(x, once_more(load, shift)), shift};
 }
 
 // One over the enlarged norm, in units of the shifted values, so that nothing
@@ -57,6 +81,29 @@ double scale_by(const Normalization& by, const Norm& norm) {
 
 }  // namespace
 
+double CpuAlgebra::load(Operand& x, const Load& load) {
+  NormPart parts[Strips::kMost];
+  const std::span<NormPart> told(parts, static_cast<size_t>(x.strips.count));
+  load_parts(x, load, told);
+  return norm_of(told);
+}
+
+// The scale of x is the shift until x is divided by its norm.
+bool CpuAlgebra::normalize(Operand& x, const Load& load,
+                           std::span<const NormPart> all,
+                           const Normalization& by, std::span<NormPart> parts) {
+  const Norm norm{norm_of(all), x.scale};
+  const double shift =
+      norm.shift == 1 ? shift_of(norm.value, load.source.dtype) : 1;
+  if (shift != 1) {
+    load_parts(x, once_more(load, shift), parts);
+    x.scale = shift;
+    return false;
+  }
+  x.scale = scale_by(by, norm);
+  return true;
+}
+
 void CpuAlgebra::load_normalized(Operand& x, const Load& load,
                                  const Normalization& by) {
   constexpr int64_t kFewElements = 4096;
@@ -64,14 +111,15 @@ void CpuAlgebra::load_normalized(Operand& x, const Load& load,
   Load one = load;
   one.source = load.source.at(0);
   if (load.momentum.data != nullptr) one.momentum = load.momentum.at(0);
-  if (exact_ == nullptr || x.rows * x.cols > kFewElements) {
+  if (exact_ == nullptr || x.strips.count > 1 ||
+      x.rows * x.cols > kFewElements) {
     x.scale = scale_by(by, load_shifted(*this, one, x));
     return;
   }
   const Arena::Scope scope(*arena_);
   Operand probe = exact_->wide(*arena_, x.rows, x.cols);
   const Norm norm = load_shifted(*exact_, one, probe);
-  load_again(*this, one, scale_by(by, norm) * norm.shift, x);
+  this->load(x, once_more(one, scale_by(by, norm) * norm.shift));
 }
 
 void CpuAlgebra::normalize_by_gram(Operand& x, Operand& r, double factor) {

@@ -11,7 +11,7 @@
 
 namespace canzona {
 
-class CpuAlgebra : public Algebra {
+class CpuAlgebra : public Algebra, public SharedAlgebra {
  public:
   void load_normalized(Operand& x, const Load& load,
                        const Normalization& normalization) final;
@@ -19,9 +19,14 @@ class CpuAlgebra : public Algebra {
   void multiply_into(const Store& store, const Operand& q,
                      const Operand& x) final;
 
+  SharedAlgebra* shared() final { return this; }
+  bool normalize(Operand& x, const Load& load, std::span<const NormPart> all,
+                 const Normalization& normalization,
+                 std::span<NormPart> parts) final;
+
   // Fills x with the source, scale 1, and returns the Frobenius norm of the
   // values as stored. Not finite if a value is not.
-  virtual double load(Operand& x, const Load& load) = 0;
+  double load(Operand& x, const Load& load);
   // |R|_F for an R without identity, and R = factor·R.
   virtual double norm(const Operand& r) = 0;
   virtual void rescale(Operand& r, double factor) = 0;

@@ -28,13 +28,18 @@ Header& header_of(const Operand& x) {
 template <class Real>
 class RealAlgebra final : public CpuAlgebra {
  public:
-  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
-               bool) override {
+  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count, bool,
+               const Strips& strips) override {
     CANZONA_CHECK_EQ(count, 1, "matrices at a time");
     CANZONA_CHECK(rows <= cols, rows, "x", cols, " is not wide");
+    return part(arena, rows, cols, false, strips);
+  }
+  Operand part(Arena& arena, int64_t rows, int64_t cols, bool,
+               const Strips& strips) override {
     Operand x;
     x.rows = rows;
     x.cols = cols;
+    x.strips = strips;
     x.storage = arena.take(static_cast<int64_t>(sizeof(Header)) +
                            rows * cols * static_cast<int64_t>(sizeof(Real)));
     new (x.storage) Header{&arena, false};
@@ -50,16 +55,20 @@ class RealAlgebra final : public CpuAlgebra {
     return r;
   }
 
-  double load(Operand& x, const Load& load) override;
+  void load_parts(Operand& x, const Load& load,
+                  std::span<NormPart> parts) override;
 
   void gram(Operand& r, const Operand& x, Half half) override {
     const auto alpha = static_cast<Real>(x.scale * x.scale);
-    const Op op = header_of(x).tall ? Op::kTranspose : Op::kNone;
-    const Op other = header_of(x).tall ? Op::kNone : Op::kTranspose;
-    if (half == Half::kTriangle)
-      square_lower(square(r), alpha, wide_view(x), op, 0);
-    else
-      product(square(r), alpha, wide_view(x), op, wide_view(x), other, 0);
+    if (x.strips.count == 1) {
+      strip_gram(square(r), alpha, x, 0, half);
+    } else {
+      add_strips(square(r), x, half);
+      for (int64_t i = 0; i < r.rows; ++i) {
+        Real* row = square(r).row(i);
+        for (int64_t j = 0; j <= i; ++j) row[j] *= alpha;
+      }
+    }
     finish(r);
   }
 
@@ -82,7 +91,8 @@ class RealAlgebra final : public CpuAlgebra {
   void multiply(Operand& y, const Operand& q, const Operand& x) override {
     header_of(y).tall = header_of(x).tall;
     y.scale = 1;
-    multiply_view(wide_view(y), header_of(x).tall, q, x);
+    for (int s = 0; s < x.strips.count; ++s)
+      multiply_view(strip_view(y, s), header_of(x).tall, q, x, s);
   }
 
   void store_product(const Store& store, const Operand& q,
@@ -97,12 +107,64 @@ class RealAlgebra final : public CpuAlgebra {
     cpu_axpby(run, factor, run, 0, r.rows * r.cols);
   }
 
+  int64_t sum_bytes() const override { return sizeof(Real); }
+  int64_t rounded_bytes() const override { return sizeof(Real); }
+
+  void gram_sum(std::byte* sum, const Operand& x, Half half) override {
+    Arena& arena = *header_of(x).arena;
+    const Arena::Scope scope(arena);
+    const View<Real> r = scratch(arena, x.rows);
+    add_strips(r, x, half);
+    put_triangle(reinterpret_cast<Real*>(sum), r);
+  }
+  void round_sum(std::byte* rounded, const std::byte* sum, int64_t count,
+                 const Operand& x) override {
+    const auto alpha = static_cast<Real>(x.scale * x.scale);
+    const auto* from = reinterpret_cast<const Real*>(sum);
+    auto* to = reinterpret_cast<Real*>(rounded);
+    for (int64_t i = 0; i < count; ++i) to[i] = from[i] * alpha;
+  }
+  void take_gram(Operand& r, const std::byte* rounded) override {
+    take_triangle(square(r), reinterpret_cast<const Real*>(rounded));
+    finish(r);
+  }
+  void put_factor(std::byte* factor, const Operand& q,
+                  const Operand& x) override {
+    const double scalars[kFactorScalars] = {1, 0, x.scale, 0};
+    std::memcpy(factor, scalars, sizeof(scalars));
+    put_triangle(reinterpret_cast<Real*>(factor + sizeof(scalars)), square(q));
+  }
+  void take_factor(Operand& q, Operand& x, const std::byte* factor) override {
+    double scalars[kFactorScalars];
+    std::memcpy(scalars, factor, sizeof(scalars));
+    take_gram(q, factor + sizeof(scalars));
+    x.scale = scalars[2];
+  }
+
  private:
-  // The stored elements, which are the transpose's for a tall source.
-  static View<Real> wide_view(const Operand& x) {
-    auto* elements = reinterpret_cast<Real*>(x.storage + sizeof(Header));
-    if (header_of(x).tall) return {elements, x.cols, x.rows, x.rows};
-    return {elements, x.rows, x.cols, x.cols};
+  // The stored elements of a strip, which are the transpose's for a tall
+  // source. Strips lie one after another, each as if it were alone.
+  static View<Real> strip_view(const Operand& x, int strip) {
+    const int64_t begin = x.strips.begin(strip);
+    const int64_t width = x.strips.end(strip, x.cols) - begin;
+    auto* elements =
+        reinterpret_cast<Real*>(x.storage + sizeof(Header)) + begin * x.rows;
+    if (header_of(x).tall) return {elements, width, x.rows, x.rows};
+    return {elements, x.rows, width, width};
+  }
+
+  // The part of a matrix, stored as a source or a result, that is a strip.
+  template <class Number>
+  static View<Number> part_of(View<Number> whole, bool tall, const Operand& x,
+                              int strip) {
+    const int64_t begin = x.strips.begin(strip);
+    const int64_t width = x.strips.end(strip, x.cols) - begin;
+    return tall ? whole.block(begin, 0, width, whole.cols)
+                : whole.block(0, begin, whole.rows, width);
+  }
+
+  static View<Real> scratch(Arena& arena, int64_t rows) {
+    return view_of<Real>(arena.matrices(DTypeOf<Real>::value, rows, rows));
   }
 
   static View<Real> square(const Operand& r) {
@@ -116,37 +178,99 @@ class RealAlgebra final : public CpuAlgebra {
     mirror_lower(square(r));
   }
 
-  // out = Q·X, or its transpose.
-  static void multiply_view(View<Real> out, bool transposed, const Operand& q,
-                            const Operand& x) {
-    const auto alpha = static_cast<Real>(x.scale);
-    const Op op = transposed == header_of(x).tall ? Op::kNone : Op::kTranspose;
-    if (transposed)
-      product(out, alpha, wide_view(x), op, square(q), Op::kNone, 0);
+  // R = alpha·X·Xᵀ of a strip, its lower triangle.
+  static void strip_gram(View<Real> r, Real alpha, const Operand& x, int strip,
+                         Half half) {
+    const View<Real> view = strip_view(x, strip);
+    const Op op = header_of(x).tall ? Op::kTranspose : Op::kNone;
+    const Op other = header_of(x).tall ? Op::kNone : Op::kTranspose;
+    if (half == Half::kTriangle)
+      square_lower(r, alpha, view, op, 0);
     else
-      product(out, alpha, square(q), Op::kNone, wide_view(x), op, 0);
+      product(r, alpha, view, op, view, other, 0);
   }
 
-  static void load_rows(const Load& load, Real* to, int64_t begin, int64_t end);
+  // The sum of them, by the tree.
+  static void add_strips(View<Real> r, const Operand& x, Half half) {
+    Arena& arena = *header_of(x).arena;
+    const Arena::Scope scope(arena);
+    View<Real> places[TreeOrder::kPlaces] = {r};
+    for (int p = 1; p <= TreeOrder::place(x.strips.count - 1); ++p)
+      places[p] = scratch(arena, x.rows);
+    for (int s = 0; s < x.strips.count; ++s) {
+      int p = TreeOrder::place(s);
+      strip_gram(places[p], 1, x, s, half);
+      for (; p > TreeOrder::last(s); --p)
+        for (int64_t i = 0; i < x.rows; ++i) {
+          Real* left = places[p - 1].row(i);
+          const Real* right = places[p].row(i);
+          for (int64_t j = 0; j <= i; ++j) left[j] += right[j];
+        }
+    }
+  }
+
+  static void put_triangle(Real* triangle, View<Real> from) {
+    for (int64_t i = 0; i < from.rows; triangle += ++i)
+      std::copy_n(from.row(i), i + 1, triangle);
+  }
+  static void take_triangle(View<Real> to, const Real* triangle) {
+    for (int64_t i = 0; i < to.rows; triangle += ++i)
+      std::copy_n(triangle, i + 1, to.row(i));
+  }
+
+  // out = Q·X of a strip, or its transpose.
+  static void multiply_view(View<Real> out, bool transposed, const Operand& q,
+                            const Operand& x, int strip) {
+    const auto alpha = static_cast<Real>(x.scale);
+    const View<Real> view = strip_view(x, strip);
+    const Op op = transposed == header_of(x).tall ? Op::kNone : Op::kTranspose;
+    if (transposed)
+      product(out, alpha, view, op, square(q), Op::kNone, 0);
+    else
+      product(out, alpha, square(q), Op::kNone, view, op, 0);
+  }
+
+  static NormPart load_strip(View<Real> to, const Load& load,
+                             ConstView<Real> source, View<Real> momentum);
+  static void load_rows(const Load& load, Real* to, ConstView<Real> source,
+                        View<Real> momentum);
 };
 
-// Rows at a time, so that what a group has stored is summed while it is near.
 template <class Real>
-double RealAlgebra<Real>::load(Operand& x, const Load& load) {
-  constexpr int64_t kGroupElements = 4096;
+void RealAlgebra<Real>::load_parts(Operand& x, const Load& load,
+                                   std::span<NormPart> parts) {
   CANZONA_CHECK_EQ(load.source.rows, load.transpose ? x.cols : x.rows, "rows");
   CANZONA_CHECK_EQ(load.source.cols, load.transpose ? x.rows : x.cols,
                    "columns");
+  CANZONA_CHECK_EQ(std::ssize(parts), x.strips.count, "strips");
   x.scale = 1;
   header_of(x).tall = load.transpose;
-  const View<Real> to = wide_view(x);
+  for (int s = 0; s < x.strips.count; ++s) {
+    View<Real> momentum;
+    if (load.momentum.data != nullptr)
+      momentum = part_of(view_of<Real>(load.momentum), load.transpose, x, s);
+    parts[static_cast<size_t>(s)] = load_strip(
+        strip_view(x, s), load,
+        part_of(view_of<Real>(load.source), load.transpose, x, s), momentum);
+  }
+}
+
+// Rows at a time, so that what a group has stored is summed while it is near.
+template <class Real>
+NormPart RealAlgebra<Real>::load_strip(View<Real> to, const Load& load,
+                                       ConstView<Real> source,
+                                       View<Real> momentum) {
+  constexpr int64_t kGroupElements = 4096;
   const int64_t group =
       std::max<int64_t>(1, kGroupElements / std::max<int64_t>(1, to.cols));
   double sum = 0;
   for (int64_t begin = 0; begin < to.rows; begin += group) {
-    const int64_t end = std::min(begin + group, to.rows);
-    const int64_t count = (end - begin) * to.cols;
-    load_rows(load, to.row(begin), begin, end);
+    const int64_t rows = std::min(group, to.rows - begin);
+    const int64_t count = rows * to.cols;
+    load_rows(load, to.row(begin), source.block(begin, 0, rows, to.cols),
+              momentum.data == nullptr
+                  ? momentum
+                  : momentum.block(begin, 0, rows, to.cols));
     if (load.prescale != 1) {
       const Run run = run_of(to.row(begin));
       cpu_axpby(run, load.prescale, run, 0, count);
@@ -155,20 +279,19 @@ double RealAlgebra<Real>::load(Operand& x, const Load& load) {
   }
   // Squares of fp32 never leave the range of fp64; those of fp64 may.
   const bool safe = sum > 1e-200 && sum < 1e200;
-  if (std::is_same_v<Real, float> || safe) return std::sqrt(sum);
-  return frobenius_norm<Real>(to);
+  if (std::is_same_v<Real, float> || safe) return {sum, std::sqrt(sum)};
+  return {sum, frobenius_norm<Real>(to)};
 }
 
 template <class Real>
-void RealAlgebra<Real>::load_rows(const Load& load, Real* to, int64_t begin,
-                                  int64_t end) {
-  const ConstView<Real> source = view_of<Real>(load.source);
-  const bool blends = load.momentum.data != nullptr;
-  const bool flat =
-      load.source.contiguous() && (!blends || load.momentum.contiguous());
-  const int64_t piece = flat ? (end - begin) * source.cols : source.cols;
-  for (int64_t i = begin; i < end; i += flat ? end - begin : 1) {
-    Real* out = to + (i - begin) * source.cols;
+void RealAlgebra<Real>::load_rows(const Load& load, Real* to,
+                                  ConstView<Real> source, View<Real> momentum) {
+  const bool blends = momentum.data != nullptr;
+  const bool flat = source.stride == source.cols &&
+                    (!blends || momentum.stride == momentum.cols);
+  const int64_t piece = flat ? source.rows * source.cols : source.cols;
+  for (int64_t i = 0; i < source.rows; i += flat ? source.rows : 1) {
+    Real* out = to + i * source.cols;
     if (!blends) {
       std::memcpy(out, source.row(i),
                   static_cast<size_t>(piece) * sizeof(Real));
@@ -176,7 +299,7 @@ void RealAlgebra<Real>::load_rows(const Load& load, Real* to, int64_t begin,
     }
     Engine::MomentumStage stage;
     stage.grad = run_of(source.row(i));
-    stage.momentum = run_of(view_of<Real>(load.momentum).row(i));
+    stage.momentum = run_of(momentum.row(i));
     stage.out = run_of(out);
     stage.blend = load.blend;
     cpu_momentum(stage, piece);
@@ -211,15 +334,16 @@ template <class Real>
 void RealAlgebra<Real>::store_product(const Store& store, const Operand& q,
                                       const Operand& x) {
   const View<Real> out = view_of<Real>(store.out);
-  if (store.apply == nullptr) {
-    multiply_view(out, store.transpose, q, x);
-    return;
-  }
   Arena& arena = *header_of(x).arena;
   Arena::Scope scope(arena);
   const View<Real> update =
-      view_of<Real>(arena.matrices(DTypeOf<Real>::value, out.rows, out.cols));
-  multiply_view(update, store.transpose, q, x);
+      store.apply == nullptr ? out
+                             : view_of<Real>(arena.matrices(
+                                   DTypeOf<Real>::value, out.rows, out.cols));
+  for (int s = 0; s < x.strips.count; ++s)
+    multiply_view(part_of(update, store.transpose, x, s), store.transpose, q, x,
+                  s);
+  if (store.apply == nullptr) return;
   for (int64_t i = 0; i < out.rows; ++i)
     cpu_apply(run_of(out.row(i)), run_of(update.row(i)), *store.apply,
               out.cols);

@@ -34,7 +34,11 @@ struct MuonWay {
   NewtonSchulz form = NewtonSchulz::kSymmetric;
   // A small matrix, which is computed in fp32 where the others are in bf16.
   bool small = false;
+  int strips = 1;  // of the long side (rules/strips.h)
 };
+
+// A factor travels as its lower triangle, after the scalars that belong to it.
+inline constexpr int64_t kFactorScalarBytes = 32;
 
 class MuonFacts final : public RuleFacts {
  public:
@@ -46,6 +50,7 @@ class MuonFacts final : public RuleFacts {
   std::vector<StateFact> tensor_states(
       const std::vector<int64_t>& dims) const override;
   RuleWork work(MatrixShape shape) const override;
+  StripFacts strips(MatrixShape shape) const override;
   std::string algorithm(MatrixShape shape) const override;
 
   // UsageError if it has fewer than two axes.
@@ -69,12 +74,18 @@ class MuonFacts final : public RuleFacts {
 
  private:
   bool is_small(MatrixShape shape) const;
+  int num_strips(MatrixShape shape) const;
+  // Steps whose polynomial has a square.
+  int64_t num_squares() const;
+  // Times that the Gram matrix is formed.
+  int64_t num_segments(MuonWay way) const;
 
   RuleOptions options_;
   std::vector<Coefficients> coefficients_;
   int64_t restarts_;
   bool flattens_;
   int64_t small_restarts_;
+  int strips_;  // as asked for; 0: auto
 };
 
 RuleEntry muon_entry();

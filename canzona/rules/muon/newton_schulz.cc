@@ -7,84 +7,28 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/options.h"
+#include "canzona/rules/strips.h"
 
 namespace canzona {
 namespace {
 
-void iterate_directly(Engine& engine, Algebra& algebra,
-                      const NewtonSchulzPlan& plan, Half half, Operand x,
-                      const Store& store) {
+void iterate(Engine& engine, Algebra& algebra, const NewtonSchulzPlan& plan,
+             MuonWay way, Operand x, const Store& store) {
   Arena& arena = engine.arena();
-  Operand y = algebra.wide(arena, x.rows, x.cols, x.count, x.tall);
-  Operand r = algebra.symmetric(arena, x.rows, x.count);
-  Operand p = algebra.symmetric(arena, x.rows, x.count);
-  for (size_t k = 0; k < plan.steps.size(); ++k) {
-    const auto& [a, b, c] = plan.steps[k];
-    algebra.gram(r, x, half);
-    if (k == 0 && plan.schatten4)
-      algebra.normalize_by_gram(x, r, plan.normalization.factor);
-    algebra.polynomial(p, r, a, b, c, half, Readers::kMultiply);
-    if (k + 1 == plan.steps.size()) {
-      algebra.multiply_into(store, p, x);
-    } else {
-      algebra.multiply(y, p, x);
-      std::swap(x, y);
-    }
-  }
-}
-
-// The symmetric matrices of one segment.
-struct GramSpace {
-  Operand r, p, q, spare, other;
-};
-
-// Q = the product of the polynomials of steps [begin, end), R being the Gram
-// matrix before the first.
-void collect(Algebra& algebra, const NewtonSchulzPlan& plan, size_t begin,
-             size_t end, GramSpace& g) {
-  for (size_t k = begin; k < end; ++k) {
-    const auto& [a, b, c] = plan.steps[k];
-    algebra.polynomial(g.p, g.r, a, b, c, Half::kTriangle,
-                       end - begin == 1 ? Readers::kMultiply : Readers::kAll);
-    if (k + 1 < end) {
-      algebra.sandwich(g.other, g.p, g.r, g.spare);
-      std::swap(g.r, g.other);
-    }
-    if (k == begin) {
-      std::swap(g.q, g.p);
-    } else {
-      algebra.commuting_product(g.spare, g.q, g.p);
-      std::swap(g.q, g.spare);
-    }
-  }
-}
-
-void iterate_in_gram_space(Engine& engine, Algebra& algebra,
-                           const NewtonSchulzPlan& plan,
-                           const std::vector<int64_t>& restarts, Operand x,
-                           const Store& store) {
-  Arena& arena = engine.arena();
-  Operand y = algebra.wide(arena, x.rows, x.cols, x.count, x.tall);
-  const auto symmetric = [&] {
-    return algebra.symmetric(arena, x.rows, x.count);
-  };
-  GramSpace g{symmetric(), symmetric(), symmetric(), symmetric(), symmetric()};
-  size_t begin = 0;
-  for (size_t segment = 0; segment <= restarts.size(); ++segment) {
-    const bool last = segment == restarts.size();
-    const size_t end =
-        last ? plan.steps.size() : static_cast<size_t>(restarts[segment]);
-    algebra.gram(g.r, x, Half::kTriangle);
-    if (begin == 0 && plan.schatten4)
+  Operand y = algebra.wide(arena, x.rows, x.cols, x.count, x.tall, x.strips);
+  GramSpace g = make_gram_space(arena, algebra, plan, way, x.rows, x.count);
+  const size_t segments = num_segments(plan, way);
+  for (size_t segment = 0; segment < segments; ++segment) {
+    algebra.gram(g.r, x, half_of(way));
+    if (segment == 0 && plan.schatten4)
       algebra.normalize_by_gram(x, g.r, plan.normalization.factor);
-    collect(algebra, plan, begin, end, g);
-    if (last) {
+    collect(algebra, plan, way, segment, g);
+    if (segment + 1 == segments) {
       algebra.multiply_into(store, g.q, x);
     } else {
       algebra.multiply(y, g.q, x);
       std::swap(x, y);
     }
-    begin = end;
   }
 }
 
@@ -92,20 +36,73 @@ void orthogonalize_part(Engine& engine, const NewtonSchulzPlan& plan,
                         MuonWay way, const Load& load, const Store& store) {
   const auto [m, n] = std::minmax(load.source.rows, load.source.cols);
   const Arena::Scope scope(engine.arena());
-  const NewtonSchulzNumbers& numbers = way.small ? plan.small : plan.usual;
-  Algebra& algebra = engine.algebra(numbers.precision);
-  Operand x =
-      algebra.wide(engine.arena(), m, n, load.source.count, load.transpose);
+  Algebra& algebra = engine.algebra(plan.numbers(way).precision);
+  Operand x = algebra.wide(engine.arena(), m, n, load.source.count,
+                           load.transpose, cuts_of(n, way.strips));
   algebra.load_normalized(x, load, plan.normalization);
-  if (way.form == NewtonSchulz::kGram)
-    return iterate_in_gram_space(engine, algebra, plan, numbers.restarts, x,
-                                 store);
-  const Half half =
-      way.form == NewtonSchulz::kStandard ? Half::kFull : Half::kTriangle;
-  iterate_directly(engine, algebra, plan, half, x, store);
+  iterate(engine, algebra, plan, way, x, store);
 }
 
 }  // namespace
+
+Half half_of(MuonWay way) {
+  return way.form == NewtonSchulz::kStandard ? Half::kFull : Half::kTriangle;
+}
+
+size_t num_segments(const NewtonSchulzPlan& plan, MuonWay way) {
+  if (way.form != NewtonSchulz::kGram) return plan.steps.size();
+  return plan.numbers(way).restarts.size() + 1;
+}
+
+SegmentSteps segment_steps(const NewtonSchulzPlan& plan, MuonWay way,
+                           size_t segment) {
+  if (way.form != NewtonSchulz::kGram) return {segment, segment + 1};
+  const std::vector<int64_t>& restarts = plan.numbers(way).restarts;
+  const auto after = [&](size_t restart) {
+    return restart < restarts.size() ? static_cast<size_t>(restarts[restart])
+                                     : plan.steps.size();
+  };
+  return {segment == 0 ? 0 : after(segment - 1), after(segment)};
+}
+
+GramSpace make_gram_space(Arena& arena, Algebra& algebra,
+                          const NewtonSchulzPlan& plan, MuonWay way,
+                          int64_t rows, int64_t count) {
+  GramSpace g;
+  g.r = algebra.symmetric(arena, rows, count);
+  g.q = algebra.symmetric(arena, rows, count);
+  if (num_segments(plan, way) == plan.steps.size()) return g;
+  for (Operand* more : {&g.p, &g.spare, &g.other})
+    *more = algebra.symmetric(arena, rows, count);
+  return g;
+}
+
+void collect(Algebra& algebra, const NewtonSchulzPlan& plan, MuonWay way,
+             size_t segment, GramSpace& g) {
+  const auto [begin, end] = segment_steps(plan, way, segment);
+  for (size_t k = begin; k < end; ++k) {
+    const auto& [a, b, c] = plan.steps[k];
+    Operand& p = k == begin ? g.q : g.p;
+    algebra.polynomial(p, g.r, a, b, c, half_of(way),
+                       end - begin == 1 ? Readers::kMultiply : Readers::kAll);
+    if (k + 1 < end) {
+      algebra.sandwich(g.other, p, g.r, g.spare);
+      std::swap(g.r, g.other);
+    }
+    if (k > begin) {
+      algebra.commuting_product(g.spare, g.q, g.p);
+      std::swap(g.q, g.spare);
+    }
+  }
+}
+
+Strips cuts_of(int64_t side, int strips) {
+  Strips cuts;
+  cuts.count = strips;
+  for (int s = 0; s < strips; ++s)
+    cuts.at[static_cast<size_t>(s)] = strip_border(side, strips, s);
+  return cuts;
+}
 
 NewtonSchulzPlan newton_schulz_plan(const MuonFacts& facts, DType dtype) {
   const RuleOptions options = facts.options();

@@ -7,6 +7,7 @@
 #include "canzona/base/check.h"
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/muon/newton_schulz.h"
+#include "canzona/rules/muon/shared_newton_schulz.h"
 #include "canzona/rules/options.h"
 #include "canzona/rules/runs.h"
 
@@ -136,6 +137,14 @@ class MuonRule final : public RuleOf<MuonFacts> {
              ConstRun update) const override {
     engine.apply(shard.weights, update, applied(step, shard.whole), shard.count,
                  shard.rounded);
+  }
+
+  std::unique_ptr<SharedTransform> share(Engine& engine, Arena& arena,
+                                         MatrixShape shape,
+                                         const TeamSeat& seat) const override {
+    const MuonWay way = facts_.way(shape);
+    if (way.strips == 1) return nullptr;
+    return share_newton_schulz(engine, arena, plan_, way, shape, seat);
   }
 
   bool lets_gradients_move() const override {

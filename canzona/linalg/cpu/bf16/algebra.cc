@@ -1,5 +1,6 @@
 // Newton–Schulz in bf16 with fp32 sums, on blocks (kernel.h).
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -19,7 +20,8 @@ namespace {
 // The blocks of an operand: where its formats begin. Operands are laid out
 // here and nowhere else.
 
-Operand take_wide(Arena& arena, int64_t rows, int64_t cols);
+Operand take_wide(Arena& arena, int64_t rows, int64_t cols,
+                  const Strips& strips);
 Operand take_symmetric(Arena& arena, int64_t rows);
 
 Blocks wide_blocks(const Operand& x);
@@ -57,12 +59,14 @@ Blocks blocks_of(const Operand& operand) {
   return blocks;
 }
 
-Operand take_wide(Arena& arena, int64_t rows, int64_t cols) {
-  CANZONA_CHECK(0 <= rows && rows <= cols, "wide operand ", rows, "x", cols);
+Operand take_wide(Arena& arena, int64_t rows, int64_t cols,
+                  const Strips& strips) {
   const int64_t blocks = num_blocks(rows) * num_blocks(cols);
   const int64_t sums = num_blocks(rows) * static_cast<int64_t>(sizeof(double));
-  return make_operand(take_aligned(arena, 3 * blocks * kBlockBytes + sums),
-                      rows, cols);
+  Operand x = make_operand(take_aligned(arena, 3 * blocks * kBlockBytes + sums),
+                           rows, cols);
+  x.strips = strips;
+  return x;
 }
 
 Operand take_symmetric(Arena& arena, int64_t rows) {
@@ -110,17 +114,23 @@ class Bf16Algebra final : public CpuAlgebra {
   explicit Bf16Algebra(const BlockKernel& kernel)
       : kernel_(kernel), products_(kernel) {}
 
-  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
-               bool) override {
+  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count, bool,
+               const Strips& strips) override {
     CANZONA_CHECK_EQ(count, 1, "matrices at a time");
-    return take_wide(arena, rows, cols);
+    CANZONA_CHECK(0 <= rows && rows <= cols, "wide operand ", rows, "x", cols);
+    return take_wide(arena, rows, cols, strips);
+  }
+  Operand part(Arena& arena, int64_t rows, int64_t cols, bool,
+               const Strips& strips) override {
+    return take_wide(arena, rows, cols, strips);
   }
   Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
     CANZONA_CHECK_EQ(count, 1, "matrices at a time");
     return take_symmetric(arena, rows);
   }
 
-  double load(Operand& x, const Load& load) override;
+  void load_parts(Operand& x, const Load& load,
+                  std::span<NormPart> parts) override;
   void gram(Operand& r, const Operand& x, Half half) override;
   void polynomial(Operand& p, const Operand& r, double a, double b, double c,
                   Half half, Readers readers) override;
@@ -134,7 +144,25 @@ class Bf16Algebra final : public CpuAlgebra {
   double norm(const Operand& r) override;
   void rescale(Operand& r, double factor) override { r.scale *= factor; }
 
+  int64_t sum_bytes() const override { return sizeof(float); }
+  int64_t rounded_bytes() const override { return sizeof(Bf16); }
+  void gram_sum(std::byte* sum, const Operand& x, Half half) override;
+  void round_sum(std::byte* rounded, const std::byte* sum, int64_t count,
+                 const Operand& x) override;
+  void take_gram(Operand& r, const std::byte* rounded) override;
+  void put_factor(std::byte* factor, const Operand& q,
+                  const Operand& x) override;
+  void take_factor(Operand& q, Operand& x, const std::byte* factor) override;
+
  private:
+  // The squares of a strip, which has been filled.
+  double load_strip(const Blocks& to, double* sums, const Load& load,
+                    int64_t begin, int64_t end);
+  // What becomes of a block (i, j) of a symmetric result.
+  Epilogue symmetric_epilogue(const Blocks& to, int64_t i, int64_t j,
+                              bool triangle);
+  // Fills a symmetric operand from the lower triangle of what it stores.
+  void take_triangle(const Operand& to, const Bf16* triangle);
   // Sets the scale and the identity of d.
   void symmetric_product(Operand& d, const Factors& factors,
                          const Combination& combination, double identity,
@@ -170,66 +198,84 @@ void check_load(const Operand& x, const Load& load) {
   CANZONA_CHECK_EQ(load.momentum.cols, load.source.cols);
 }
 
-// Walks the source in the order of its memory. The blocks of one row of x come
-// in the same order whether the source is transposed or not, so the sums of
-// rows have the same bits, and so has the sum of them.
-double Bf16Algebra::load(Operand& x, const Load& load) {
+// Walks the source in the order of its memory, strip by strip. The blocks of
+// one row of x come in the same order whether the source is transposed or not,
+// so the sums of rows have the same bits, and so has the sum of them.
+void Bf16Algebra::load_parts(Operand& x, const Load& load,
+                             std::span<NormPart> parts) {
   check_load(x, load);
+  CANZONA_CHECK_EQ(std::ssize(parts), x.strips.count, "strips");
   x.scale = 1;
   x.identity = 0;
-  const Blocks blocks = wide_blocks(x);
-  double* sums = row_sums(x);
-  std::fill_n(sums, blocks.block_rows, 0.0);
+  for (int s = 0; s < x.strips.count; ++s) {
+    const double squares = load_strip(wide_blocks(x), row_sums(x), load,
+                                      x.strips.begin(s) / kBlock,
+                                      num_blocks(x.strips.end(s, x.cols)));
+    parts[static_cast<size_t>(s)] = {squares, std::sqrt(squares)};
+  }
+}
+
+// Of the blocks [begin, end) of x's columns.
+double Bf16Algebra::load_strip(const Blocks& to, double* sums, const Load& load,
+                               int64_t begin, int64_t end) {
+  std::fill_n(sums, to.block_rows, 0.0);
   const float* source = load.source.as<float>();
   float* momentum =
       load.momentum.data == nullptr ? nullptr : load.momentum.as<float>();
+  const bool tall = load.transpose;
+  const int64_t r_end = tall ? end : to.block_rows;
+  const int64_t c_end = tall ? to.block_rows : end;
   alignas(64) float values[kBlockElements];
   SourcePiece from = source_piece(load);
-  for (int64_t r = 0; r < num_blocks(load.source.rows); ++r)
-    for (int64_t c = 0; c < num_blocks(load.source.cols); ++c) {
+  for (int64_t r = tall ? begin : 0; r < r_end; ++r)
+    for (int64_t c = tall ? 0 : begin; c < c_end; ++c) {
       from.height = piece(load.source.rows, r);
       from.width = piece(load.source.cols, c);
       from.source = source + (r * load.source.row_stride + c) * kBlock;
       if (momentum != nullptr)
         from.momentum = momentum + (r * load.momentum.row_stride + c) * kBlock;
       kernel_.read(values, from);
-      const int64_t i = load.transpose ? c : r;
-      const int64_t j = load.transpose ? r : c;
-      sums[i] += kernel_.pack({blocks.rows_at(i, j), blocks.transposed_at(i, j),
-                               blocks.pairs_at(i, j)},
-                              values, load.transpose);
+      const int64_t i = tall ? c : r;
+      const int64_t j = tall ? r : c;
+      sums[i] += kernel_.pack(
+          {to.rows_at(i, j), to.transposed_at(i, j), to.pairs_at(i, j)}, values,
+          tall);
     }
   double total = 0;
-  for (int64_t i = 0; i < blocks.block_rows; ++i) total += sums[i];
-  return std::sqrt(total);
+  for (int64_t i = 0; i < to.block_rows; ++i) total += sums[i];
+  return total;
+}
+
+Epilogue Bf16Algebra::symmetric_epilogue(const Blocks& to, int64_t i, int64_t j,
+                                         bool triangle) {
+  Epilogue e;
+  e.rows = to.rows_at(i, j);
+  e.transposed = to.transposed_at(i, j);
+  if (triangle && i != j) {
+    e.pairs = to.pairs_at(i, j);
+    e.mirror = to.rows_at(j, i);
+  } else {
+    e.target = triangle ? Target::kDiagonal : Target::kPacked;
+    e.pairs = unused_pairs_;
+    e.mirror = triangle ? unused_mirror_ : nullptr;
+  }
+  return e;
 }
 
 void Bf16Algebra::symmetric_product(Operand& d, const Factors& factors,
                                     const Combination& combination,
                                     double identity, Half half) {
   const Blocks to = symmetric_blocks(d);
-  Epilogue common;
-  common.alpha = static_cast<float>(combination.alpha);
-  common.num_addends = combination.num_terms;
   Blocks addends[2];
-  for (int n = 0; n < combination.num_terms; ++n) {
-    common.weight[n] = static_cast<float>(combination.terms[n].weight);
+  for (int n = 0; n < combination.num_terms; ++n)
     addends[n] = symmetric_blocks(*combination.terms[n].operand);
-  }
-  const bool triangle = half == Half::kTriangle;
   products_.run(factors, half, [&](int64_t i, int64_t j) {
-    Epilogue e = common;
-    for (int n = 0; n < e.num_addends; ++n)
+    Epilogue e = symmetric_epilogue(to, i, j, half == Half::kTriangle);
+    e.alpha = static_cast<float>(combination.alpha);
+    e.num_addends = combination.num_terms;
+    for (int n = 0; n < e.num_addends; ++n) {
+      e.weight[n] = static_cast<float>(combination.terms[n].weight);
       e.addend[n] = addends[n].pairs_at(i, j);
-    e.rows = to.rows_at(i, j);
-    e.transposed = to.transposed_at(i, j);
-    if (triangle && i != j) {
-      e.pairs = to.pairs_at(i, j);
-      e.mirror = to.rows_at(j, i);
-    } else {
-      e.target = triangle ? Target::kDiagonal : Target::kPacked;
-      e.pairs = unused_pairs_;
-      e.mirror = triangle ? unused_mirror_ : nullptr;
     }
     return e;
   });
@@ -252,13 +298,18 @@ void Bf16Algebra::symmetric_product(Operand& d, const Operand& a,
       combination, identity, half);
 }
 
+// X·Xᵀ; strips are counted in blocks.
+Factors gram_factors(const Operand& x) {
+  const Blocks from = wide_blocks(x);
+  Factors factors{from.rows,       from.transposed, from.block_rows,
+                  from.block_rows, from.block_cols, x.strips};
+  for (int64_t& at : factors.strips.at) at /= kBlock;
+  return factors;
+}
+
 void Bf16Algebra::gram(Operand& r, const Operand& x, Half half) {
   CANZONA_CHECK_EQ(r.rows, x.rows);
-  const Blocks from = wide_blocks(x);
-  symmetric_product(r,
-                    {from.rows, from.transposed, from.block_rows,
-                     from.block_rows, from.block_cols},
-                    {.alpha = x.scale * x.scale}, 0, half);
+  symmetric_product(r, gram_factors(x), {.alpha = x.scale * x.scale}, 0, half);
 }
 
 void Bf16Algebra::polynomial(Operand& p, const Operand& r, double a, double b,
@@ -377,6 +428,89 @@ double Bf16Algebra::norm(const Operand& r) {
     total += row;
   }
   return std::abs(r.scale) * std::sqrt(total);
+}
+
+// Where row i of a lower triangle begins.
+int64_t triangle_row(int64_t i) { return i * (i + 1) / 2; }
+
+// work(r, first, columns): row r of block (i, j) of a lower triangle has so
+// many columns in it, the first of which is number `first` of the triangle.
+template <class Work>
+void for_triangle_rows(int64_t size, int64_t i, int64_t j, const Work& work) {
+  for (int64_t r = 0; r < piece(size, i); ++r) {
+    const int64_t row = i * kBlock + r;
+    work(r, triangle_row(row) + j * kBlock,
+         std::min<int64_t>(kBlock, row + 1 - j * kBlock));
+  }
+}
+
+void Bf16Algebra::gram_sum(std::byte* sum, const Operand& x, Half half) {
+  auto* triangle = reinterpret_cast<float*>(sum);
+  products_.sum(gram_factors(x), half,
+                [&](int64_t i, int64_t j, const float* acc) {
+                  if (j > i) return;
+                  for_triangle_rows(
+                      x.rows, i, j, [&](int64_t r, int64_t at, int64_t count) {
+                        std::copy_n(acc + r * kBlock, count, triangle + at);
+                      });
+                });
+}
+
+void Bf16Algebra::round_sum(std::byte* rounded, const std::byte* sum,
+                            int64_t count, const Operand& x) {
+  const auto* from = reinterpret_cast<const float*>(sum);
+  auto* to = reinterpret_cast<Bf16*>(rounded);
+  const auto alpha = static_cast<float>(x.scale * x.scale);
+  for (int64_t i = 0; i < count; ++i)
+    to[i] = bf16_of_bits(std::bit_cast<uint32_t>(from[i] * alpha));
+}
+
+void Bf16Algebra::take_triangle(const Operand& to, const Bf16* triangle) {
+  const Blocks blocks = symmetric_blocks(to);
+  alignas(64) float values[kBlockElements], spare[kBlockElements];
+  kernel_.begin();
+  for (int64_t i = 0; i < blocks.block_rows; ++i)
+    for (int64_t j = 0; j <= i; ++j) {
+      std::fill_n(values, kBlockElements, 0.0F);
+      for_triangle_rows(to.rows, i, j, [&](int64_t r, int64_t at, int64_t n) {
+        for (int64_t c = 0; c < n; ++c)
+          values[r * kBlock + c] = std::bit_cast<float>(
+              static_cast<uint32_t>(triangle[at + c]) << 16);
+      });
+      Epilogue e = symmetric_epilogue(blocks, i, j, /*triangle=*/true);
+      e.acc = values;
+      e.spare = spare;
+      kernel_.finish(e);
+    }
+  kernel_.end();
+}
+
+void Bf16Algebra::take_gram(Operand& r, const std::byte* rounded) {
+  take_triangle(r, reinterpret_cast<const Bf16*>(rounded));
+  r.scale = 1;
+  r.identity = 0;
+}
+
+void Bf16Algebra::put_factor(std::byte* factor, const Operand& q,
+                             const Operand& x) {
+  const double scalars[kFactorScalars] = {q.scale, q.identity, x.scale, 0};
+  std::memcpy(factor, scalars, sizeof(scalars));
+  auto* triangle = reinterpret_cast<Bf16*>(factor + sizeof(scalars));
+  const Blocks from = symmetric_blocks(q);
+  for (int64_t i = 0; i < from.block_rows; ++i)
+    for (int64_t j = 0; j <= i; ++j)
+      for_triangle_rows(q.rows, i, j, [&](int64_t r, int64_t at, int64_t n) {
+        std::copy_n(from.rows_at(i, j) + r * kBlock, n, triangle + at);
+      });
+}
+
+void Bf16Algebra::take_factor(Operand& q, Operand& x, const std::byte* factor) {
+  double scalars[kFactorScalars];
+  std::memcpy(scalars, factor, sizeof(scalars));
+  take_triangle(q, reinterpret_cast<const Bf16*>(factor + sizeof(scalars)));
+  q.scale = scalars[0];
+  q.identity = scalars[1];
+  x.scale = scalars[2];
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 namespace canzona {
 namespace {
 
-constexpr int64_t kSlots = 64;
 constexpr int64_t kPackedBlockBytes = kBlockElements * 2;
 // Half of a second-level cache of 2 MB; the rest is for columns and results.
 constexpr int64_t kGroupBytes = 1000 << 10;
@@ -27,12 +26,18 @@ constexpr int64_t equal_part(int64_t count, int64_t most) {
 
 }  // namespace
 
+int64_t product_chunk(int64_t depth) { return equal_part(depth, kMostDepth); }
+
 ProductPlan plan_product(const Factors& factors) {
   ProductPlan plan;
-  plan.chunk = equal_part(factors.depth, kMostDepth);
-  const int64_t fitting = kGroupBytes / (plan.chunk * kPackedBlockBytes);
+  int64_t chunk = 1;
+  for (int s = 0; s < factors.strips.count; ++s)
+    chunk = std::max(chunk, product_chunk(factors.strips.end(s, factors.depth) -
+                                          factors.strips.begin(s)));
+  plan.whole = chunk >= factors.depth;
+  const int64_t fitting = kGroupBytes / (chunk * kPackedBlockBytes);
   plan.group_rows = equal_part(factors.rows, std::min(fitting, kMostGroupRows));
-  if (plan.chunk < factors.depth) {
+  if (!plan.whole) {
     plan.group_rows = equal_part(factors.rows, std::min<int64_t>(fitting, 7));
     plan.group_cols = kGroupCols;
   } else {
@@ -48,7 +53,8 @@ void BlockProducts::Free::operator()(float* memory) const {
 BlockProducts::BlockProducts(const BlockKernel& kernel)
     : kernel_(kernel),
       slots_(static_cast<float*>(::operator new(
-          (kSlots + 1) * kBlockElements * sizeof(float), kPackedAlignment))) {}
+          (TreeOrder::kPlaces * kSlots + 1) * kBlockElements * sizeof(float),
+          kPackedAlignment))) {}
 
 BlockProduct BlockProducts::block(const Factors& factors, int64_t i, int64_t j,
                                   int64_t k, int64_t depth) {
@@ -56,7 +62,6 @@ BlockProduct BlockProducts::block(const Factors& factors, int64_t i, int64_t j,
   product.left = factors.left + (i * factors.depth + k) * kBlockElements;
   product.right = factors.right + (j * factors.depth + k) * kBlockElements;
   product.depth = depth;
-  product.resume = k > 0;
   // The same for (i, j) and (j, i), so that full products of symmetric
   // factors are symmetric too.
   product.backward = (i + j) % 2 != 0;
@@ -81,7 +86,15 @@ float* BlockProducts::next_slot(bool whole) {
 }
 
 float* BlockProducts::spare_slot() {
-  return slots_.get() + kSlots * kBlockElements;
+  return slots_.get() + TreeOrder::kPlaces * kPlaceElements;
+}
+
+void BlockProducts::add_by_tree(float* slot, int strip) {
+  for (int p = TreeOrder::place(strip); p > TreeOrder::last(strip); --p) {
+    const float* right = slot + p * kPlaceElements;
+    float* left = slot + (p - 1) * kPlaceElements;
+    for (int64_t i = 0; i < kBlockElements; ++i) left[i] += right[i];
+  }
 }
 
 }  // namespace canzona

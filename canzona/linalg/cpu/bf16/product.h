@@ -2,12 +2,16 @@
 //
 //   products.run({a.rows, b.transposed, m, m, depth}, Half::kTriangle,
 //                [&](int64_t i, int64_t j) { return Epilogue{…}; });
+//   products.sum({…}, Half::kTriangle,
+//                [&](int64_t i, int64_t j, const float* sum) { … });
 //
 // Groups of left rows stay in the second-level cache while the right factor's
 // columns pass by; neighbouring blocks walk their sums in opposite directions,
 // so that each finds the end of the column where the last one left it, in the
-// first-level cache. The epilogue of a block runs during the next block. All
-// orders follow from the shape alone.
+// first-level cache. The epilogue of a block runs during the next block. The
+// depth may be cut into strips: each is summed by itself, as if there were no
+// others, and the sums are added by the tree (operand.h) while they are near.
+// All orders follow from the shape and its strips alone.
 #pragma once
 
 #include <algorithm>
@@ -27,14 +31,17 @@ struct Factors {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t depth = 0;
+  Strips strips{};  // of the depth
 };
 
 // A ProductPlan says how a product is cut, in blocks.
 struct ProductPlan {
   int64_t group_rows = 1;
   int64_t group_cols = 1;
-  int64_t chunk = 1;  // of the depth
+  bool whole = true;  // every sum is formed at once
 };
+// Long sums are cut into chunks, those of a strip by its own depth alone.
+int64_t product_chunk(int64_t depth);
 
 ProductPlan plan_product(const Factors& factors);
 
@@ -48,21 +55,21 @@ class BlockProducts {
   template <class MakeEpilogue>
   void run(const Factors& factors, Half half,
            const MakeEpilogue& make_epilogue) {
-    const ProductPlan plan = plan_product(factors);
-    const bool triangle = half == Half::kTriangle;
-    kernel_.begin();
-    pending_ = false;
-    for (int64_t i = 0; i < factors.rows; i += plan.group_rows) {
-      const int64_t i_end = std::min(i + plan.group_rows, factors.rows);
-      const int64_t cols = triangle ? i_end : factors.cols;
-      for (int64_t j = 0; j < cols; j += plan.group_cols) {
-        const int64_t j_end = std::min(j + plan.group_cols, cols);
-        run_group({i, i_end, j, j_end, triangle}, factors, plan.chunk,
-                  make_epilogue);
-      }
-    }
-    if (pending_) kernel_.finish(epilogue_);
-    kernel_.end();
+    run_groups(factors, half, [&](int64_t i, int64_t j, float* acc) {
+      epilogue_ = make_epilogue(i, j);
+      epilogue_.acc = acc;
+      epilogue_.spare = spare_slot();
+      return true;
+    });
+  }
+
+  // take(i, j, sum) gets block (i, j) of the sums themselves, 32 x 32.
+  template <class Take>
+  void sum(const Factors& factors, Half half, const Take& take) {
+    run_groups(factors, half, [&](int64_t i, int64_t j, const float* acc) {
+      take(i, j, acc);
+      return false;
+    });
   }
 
  private:
@@ -74,29 +81,52 @@ class BlockProducts {
     void operator()(float* memory) const;
   };
 
-  template <class MakeEpilogue>
-  void run_group(const Group& group, const Factors& factors, int64_t chunk,
-                 const MakeEpilogue& make_epilogue) {
-    const bool whole = chunk >= factors.depth;
+  // finish(i, j, acc) returns whether an epilogue is left to run.
+  template <class Finish>
+  void run_groups(const Factors& factors, Half half, const Finish& finish) {
+    const ProductPlan plan = plan_product(factors);
+    const bool triangle = half == Half::kTriangle;
+    kernel_.begin();
+    pending_ = false;
+    for (int64_t i = 0; i < factors.rows; i += plan.group_rows) {
+      const int64_t i_end = std::min(i + plan.group_rows, factors.rows);
+      const int64_t cols = triangle ? i_end : factors.cols;
+      for (int64_t j = 0; j < cols; j += plan.group_cols) {
+        const int64_t j_end = std::min(j + plan.group_cols, cols);
+        run_group({i, i_end, j, j_end, triangle}, factors, plan.whole, finish);
+      }
+    }
+    if (pending_) kernel_.finish(epilogue_);
+    kernel_.end();
+  }
+
+  template <class Finish>
+  void run_group(const Group& group, const Factors& factors, bool whole,
+                 const Finish& finish) {
     const int64_t first_slot = slot_ + 1;
-    for (int64_t k = 0; k < factors.depth; k += chunk) {
-      const int64_t depth = std::min(chunk, factors.depth - k);
-      const bool last = k + depth == factors.depth;
-      slot_ = whole ? slot_ : first_slot - 1;
-      for (int64_t j = group.j; j < group.j_end; ++j) {
-        const int64_t start = group.triangle ? std::max(group.i, j) : group.i;
-        for (int64_t i = start; i < group.i_end; ++i) {
-          BlockProduct product = block(factors, i, j, k, depth);
-          product.acc = next_slot(whole);
-          if (j + 1 < group.j_end)
-            prefetch_column(product, i - start, group.i_end - start,
-                            factors.depth * kBlockElements);
-          kernel_.multiply(product, pending_ ? &epilogue_ : nullptr);
-          pending_ = last;
-          if (last) {
-            epilogue_ = make_epilogue(i, j);
-            epilogue_.acc = product.acc;
-            epilogue_.spare = spare_slot();
+    for (int s = 0; s < factors.strips.count; ++s) {
+      const int64_t begin = factors.strips.begin(s);
+      const int64_t end = factors.strips.end(s, factors.depth);
+      const int64_t chunk = product_chunk(end - begin);
+      for (int64_t k = begin; k < end; k += chunk) {
+        const int64_t depth = std::min(chunk, end - k);
+        const bool strip_ends = k + depth == end;
+        const bool last = strip_ends && s + 1 == factors.strips.count;
+        slot_ = whole ? slot_ : first_slot - 1;
+        for (int64_t j = group.j; j < group.j_end; ++j) {
+          const int64_t start = group.triangle ? std::max(group.i, j) : group.i;
+          for (int64_t i = start; i < group.i_end; ++i) {
+            BlockProduct product = block(factors, i, j, k, depth);
+            product.resume = k > begin;
+            float* slot = next_slot(whole);
+            product.acc = slot + TreeOrder::place(s) * kPlaceElements;
+            if (j + 1 < group.j_end)
+              prefetch_column(product, i - start, group.i_end - start,
+                              factors.depth * kBlockElements);
+            kernel_.multiply(product, pending_ ? &epilogue_ : nullptr);
+            pending_ = false;
+            if (strip_ends) add_by_tree(slot, s);
+            if (last) pending_ = finish(i, j, slot);
           }
         }
       }
@@ -112,6 +142,11 @@ class BlockProducts {
   // take turns, one being summed while the other is finished.
   float* next_slot(bool whole);
   float* spare_slot();
+  // Adds the sum of a strip to those before it; the first place is the slot.
+  static void add_by_tree(float* slot, int strip);
+
+  static constexpr int64_t kSlots = 64;
+  static constexpr int64_t kPlaceElements = kSlots * kBlockElements;
 
   const BlockKernel& kernel_;
   std::unique_ptr<float, Free> slots_;

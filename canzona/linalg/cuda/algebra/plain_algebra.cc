@@ -116,13 +116,17 @@ class PlainAlgebra final : public Algebra {
       : engine_(engine), dtype_(dtype) {}
 
   Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
-               bool tall) override {
-    return take_operand(
-        arena, {.rows = rows, .cols = cols, .count = count, .tall = tall}, 1,
-        dtype_);
+               bool tall, const Strips& strips) override {
+    return take_operand(arena,
+                        {.rows = rows,
+                         .cols = cols,
+                         .count = count,
+                         .tall = tall,
+                         .strips = strips},
+                        1, dtype_);
   }
   Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
-    return wide(arena, rows, rows, count, false);
+    return wide(arena, rows, rows, count, false, {});
   }
 
   void load_normalized(Operand& x, const Load& load,
@@ -179,7 +183,8 @@ class PlainAlgebra final : public Algebra {
     if (store.apply == nullptr && store.out.places == nullptr)
       return multiply_view(store.out, q, x);
     const Arena::Scope scope(engine_.arena());
-    const Operand o = wide(engine_.arena(), x.rows, x.cols, x.count, x.tall);
+    const Operand o =
+        wide(engine_.arena(), x.rows, x.cols, x.count, x.tall, x.strips);
     multiply_view(view(o), q, x);
     for (int64_t i = 0; i < x.count; ++i) put(store, view(o).at(i), i);
   }

@@ -34,13 +34,17 @@ class TileAlgebra final : public Algebra {
         type_(dtype == DType::kBf16 ? TileType::kBf16 : TileType::kFp16) {}
 
   Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
-               bool tall) override {
-    return take_operand(
-        arena, {.rows = rows, .cols = cols, .count = count, .tall = tall},
-        kRowStep, dtype_);
+               bool tall, const Strips& strips) override {
+    return take_operand(arena,
+                        {.rows = rows,
+                         .cols = cols,
+                         .count = count,
+                         .tall = tall,
+                         .strips = strips},
+                        kRowStep, dtype_);
   }
   Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
-    return wide(arena, rows, rows, count, false);
+    return wide(arena, rows, rows, count, false, {});
   }
 
   void load_normalized(Operand& x, const Load& load,
@@ -150,7 +154,7 @@ class TileAlgebra final : public Algebra {
   void round_first(const Store& store, const Operand& q, const Operand& x) {
     Arena& arena = engine_.arena();
     const Arena::Scope scope(arena);
-    Operand y = wide(arena, x.rows, x.cols, x.count, x.tall);
+    Operand y = wide(arena, x.rows, x.cols, x.count, x.tall, x.strips);
     multiply(y, q, x);
     const TileWeights weights =
         weights_of(store, device_places<float>(engine_, store.out));

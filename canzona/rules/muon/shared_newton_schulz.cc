@@ -1,0 +1,159 @@
+#include "canzona/rules/muon/shared_newton_schulz.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "canzona/base/check.h"
+#include "canzona/rules/runs.h"
+#include "canzona/rules/strips.h"
+
+namespace canzona {
+namespace {
+
+static_assert(kFactorScalarBytes == SharedAlgebra::kFactorScalars * 8);
+
+// The strips of a member, which begins at column 0 of its own.
+Strips strips_of_seat(int64_t side, int strips, const TeamSeat& seat) {
+  const int each = strips / seat.members;
+  const int first = each * seat.place;
+  Strips own;
+  own.count = each;
+  for (int s = 0; s < each; ++s)
+    own.at[static_cast<size_t>(s)] = strip_border(side, strips, first + s) -
+                                     strip_border(side, strips, first);
+  return own;
+}
+
+int64_t width_of_seat(int64_t side, int strips, const TeamSeat& seat) {
+  const int each = strips / seat.members;
+  return strip_border(side, strips, each * (seat.place + 1)) -
+         strip_border(side, strips, each * seat.place);
+}
+
+class SharedNewtonSchulz final : public SharedTransform {
+ public:
+  SharedNewtonSchulz(Arena& arena, Algebra& algebra, SharedAlgebra& shared,
+                     const NewtonSchulzPlan& plan, MuonWay way,
+                     MatrixShape shape, const TeamSeat& seat)
+      : algebra_(algebra),
+        shared_(shared),
+        plan_(plan),
+        way_(way),
+        seat_(seat),
+        tall_(shape.rows > shape.cols) {
+    const auto [m, n] = std::minmax(shape.rows, shape.cols);
+    const int64_t width = width_of_seat(n, way.strips, seat);
+    const Strips strips = strips_of_seat(n, way.strips, seat);
+    piece_ = tall_ ? MatrixShape{width, m} : MatrixShape{m, width};
+    for (Operand& wide : wide_)
+      wide = shared.part(arena, m, width, tall_, strips);
+    if (seat.head)
+      gram_space_ = make_gram_space(arena, algebra, plan, way, m, 1);
+    else
+      gram_space_.q = algebra.symmetric(arena, m);
+  }
+
+  MatrixShape piece() const override { return piece_; }
+  int segments() const override {
+    return static_cast<int>(num_segments(plan_, way_));
+  }
+  int64_t part_bytes() const override {
+    return wide_[0].strips.count * static_cast<int64_t>(sizeof(NormPart));
+  }
+  int64_t sum_elements() const override {
+    return wide_[0].rows * (wide_[0].rows + 1) / 2;
+  }
+  int64_t bytes_per_sum() const override { return shared_.sum_bytes(); }
+  int64_t bytes_per_rounded() const override { return shared_.rounded_bytes(); }
+  int64_t factor_bytes() const override {
+    return kFactorScalarBytes + sum_elements() * shared_.rounded_bytes();
+  }
+
+  // Every step begins with the same operands, whatever the one before has
+  // exchanged.
+  void load(ConstRun piece, std::byte* parts) override {
+    x_ = wide_[0];
+    y_ = wide_[1];
+    g_ = gram_space_;
+    load_ = {.source = as_matrices(piece, piece_.rows, piece_.cols),
+             .transpose = tall_};
+    shared_.load_parts(x_, load_, parts_of(parts));
+  }
+
+  bool normalize(const std::byte* all, std::byte* parts) override {
+    return shared_.normalize(
+        x_, load_,
+        {reinterpret_cast<const NormPart*>(all),
+         static_cast<size_t>(x_.strips.count * seat_.members)},
+        plan_.normalization, parts_of(parts));
+  }
+
+  void sum(int, std::byte* sums) override {
+    shared_.gram_sum(sums, x_, half_of(way_));
+  }
+
+  void round(const std::byte* sums, int64_t count,
+             std::byte* rounded) override {
+    shared_.round_sum(rounded, sums, count, x_);
+  }
+
+  void iterate(int segment, const std::byte* rounded,
+               std::byte* factor) override {
+    CANZONA_CHECK(seat_.head, "iterate on member ", seat_.place);
+    shared_.take_gram(g_.r, rounded);
+    if (segment == 0 && plan_.schatten4)
+      algebra_.normalize_by_gram(x_, g_.r, plan_.normalization.factor);
+    collect(algebra_, plan_, way_, static_cast<size_t>(segment), g_);
+    shared_.put_factor(factor, g_.q, x_);
+  }
+
+  void multiply(int segment, const std::byte* factor, Run out) override {
+    if (!seat_.head) shared_.take_factor(g_.q, x_, factor);
+    if (segment + 1 < segments()) {
+      algebra_.multiply(y_, g_.q, x_);
+      std::swap(x_, y_);
+      return;
+    }
+    algebra_.multiply_into(
+        {.out = as_matrices(out, piece_.rows, piece_.cols), .transpose = tall_},
+        g_.q, x_);
+  }
+
+ private:
+  std::span<NormPart> parts_of(std::byte* parts) const {
+    return {reinterpret_cast<NormPart*>(parts),
+            static_cast<size_t>(x_.strips.count)};
+  }
+
+  Algebra& algebra_;
+  SharedAlgebra& shared_;
+  const NewtonSchulzPlan& plan_;
+  const MuonWay way_;
+  const TeamSeat seat_;
+  const bool tall_;
+  MatrixShape piece_;
+  Operand wide_[2];
+  GramSpace gram_space_;
+  // As this step has them.
+  Operand x_, y_;
+  GramSpace g_;
+  Load load_;
+};
+
+}  // namespace
+
+std::unique_ptr<SharedTransform> share_newton_schulz(
+    Engine& engine, Arena& arena, const NewtonSchulzPlan& plan, MuonWay way,
+    MatrixShape shape, const TeamSeat& seat) {
+  CANZONA_CHECK(seat.members >= 1 && way.strips % seat.members == 0 &&
+                    seat.place >= 0 && seat.place < seat.members,
+                "member ", seat.place, " of ", seat.members, " with ",
+                way.strips, " strips");
+  Algebra& algebra = engine.algebra(plan.numbers(way).precision);
+  SharedAlgebra* shared = algebra.shared();
+  if (shared == nullptr) return nullptr;
+  return std::make_unique<SharedNewtonSchulz>(arena, algebra, *shared, plan,
+                                              way, shape, seat);
+}
+
+}  // namespace canzona
