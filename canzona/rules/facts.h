@@ -50,6 +50,20 @@ struct RuleWork {
   Flops refresh;  // once per period, beside every_step
 };
 
+// StripFacts say how a matrix may be shared between ranks: its long side in
+// strips (strips.h), of which each rank of a team has equally many. One of
+// them, the head, does what cannot be shared. One strip: not at all.
+struct StripFacts {
+  int strips = 1;
+  Flops strip;               // of the widest strip, a step
+  Flops head;                // of the head beside its strips, a step
+  int segments = 0;          // sums, and factors handed out, in a step
+  int64_t sum_elements = 0;  // of a sum: an fp32 lower triangle
+  int64_t factor_bytes = 0;  // of a factor, as every member receives it
+
+  friend bool operator==(const StripFacts&, const StripFacts&) = default;
+};
+
 using RuleOptions = std::map<std::string, std::string>;
 
 struct OptionFact {
@@ -83,6 +97,12 @@ class RuleFacts {
   virtual std::vector<StateFact> tensor_states(
       const std::vector<int64_t>& dims) const;
   virtual RuleWork work(MatrixShape shape) const = 0;
+  // How ranks may share this shape. It follows from shape and options alone. A
+  // rule that says nothing shares no matrix.
+  virtual StripFacts strips(MatrixShape shape) const {
+    static_cast<void>(shape);
+    return {};
+  }
   // The algorithm that will run on this shape: "gram", "symmetric", "qr", …
   virtual std::string algorithm(MatrixShape shape) const = 0;
   // False: the rule is element-wise and needs no owner (AdamW).

@@ -33,7 +33,8 @@ constexpr auto kOptionsThatMayChange =
                                      "restarts",
                                      "scale",
                                      "scale_extra",
-                                     "steps"});
+                                     "steps",
+                                     "strips"});
 
 struct KeptValue {
   std::string key, saved, now;

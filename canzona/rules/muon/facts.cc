@@ -7,6 +7,7 @@
 #include "canzona/base/units.h"
 #include "canzona/rules/counting.h"
 #include "canzona/rules/options.h"
+#include "canzona/rules/strips.h"
 
 namespace canzona {
 namespace {
@@ -44,6 +45,9 @@ std::vector<OptionFact> make_options() {
            "restarts of the gram form, fewer than steps; auto: as many as the "
            "set "
            "needs, in bf16 after every second step or every one"},
+          {"strips", "auto", "auto|1|2|4|8",
+           "cuts of the long side, whose Gram matrices are added by a binary "
+           "tree; ranks may share a matrix by them"},
           {"precision", "auto", "auto|fp16|bf16|fp32|fp64",
            "of the products; auto: fp16 on cuda, bf16 on cpu, where a run "
            "takes "
@@ -266,25 +270,33 @@ std::vector<Coefficients> muon_coefficients(const RuleOptions& in_force) {
 
 namespace {
 
+int64_t bytes_of_number(std::string_view precision) {
+  if (precision == "fp64") return 8;
+  return precision == "fp32" ? kBytesPerFp32 : kBytesPerBf16;
+}
+
+// The flops of a step: of products with the long side, which can be cut into
+// strips, and of those of m x m matrices, which the head of a team does.
+struct MuonFlops {
+  int64_t per_wide = 0;   // times m²n
+  int64_t per_small = 0;  // times m³
+};
+
 // One multiply-add is two flops. A segment of k steps in Gram space is the
 // triangle of XX' (m²n), k squares, k-1 products to collect Q, 2(k-1) to
 // advance the Gram matrix (m³ each), and the full Q·X (2m²n). A step with c = 0
 // needs no square.
-Flops flops(NewtonSchulz form, MatrixShape shape, int64_t steps,
-            int64_t squares, int64_t restarts) {
-  const auto [m, n] = std::minmax(shape.rows, shape.cols);
-  const Flops wide = cubic(m, m, n);
-  const Flops small = cubic(m, m, m);
-  const int64_t segments = restarts + 1;
+MuonFlops muon_flops(NewtonSchulz form, int64_t steps, int64_t squares,
+                     int64_t segments) {
   switch (form) {
     case NewtonSchulz::kStandard:
-      return steps * 4 * wide + squares * 2 * small;
+      return {4 * steps, 2 * squares};
     case NewtonSchulz::kSymmetric:
-      return steps * 3 * wide + squares * small;
+      return {3 * steps, squares};
     case NewtonSchulz::kGram:
       break;
   }
-  return 3 * segments * wide + (squares + 3 * (steps - segments)) * small;
+  return {3 * segments, squares + 3 * (steps - segments)};
 }
 
 // The Gram form is quicker for m rows and n columns, m <= n, if n >= aspect·m
@@ -387,15 +399,56 @@ std::string MuonFacts::precision(MatrixShape shape) const {
   return way(shape).small ? "fp32" : options_.at("precision");
 }
 
+int64_t MuonFacts::num_squares() const {
+  return std::count_if(coefficients_.begin(), coefficients_.end(),
+                       [](const Coefficients& k) { return k.c != 0; });
+}
+
+// The direct forms start anew after every step.
+int64_t MuonFacts::num_segments(MuonWay way) const {
+  if (way.form != NewtonSchulz::kGram) return steps();
+  return 1 + (way.small ? small_restarts_ : restarts_);
+}
+
 RuleWork MuonFacts::work(MatrixShape shape) const {
   return count_for("muon", shape, [&] {
-    const auto squares =
-        std::count_if(coefficients_.begin(), coefficients_.end(),
-                      [](const Coefficients& k) { return k.c != 0; });
-    const auto [form, small] = way(shape);
-    return RuleWork{flops(form, shape, steps(), squares,
-                          small ? small_restarts_ : restarts_),
-                    Flops(0)};
+    const MuonWay chosen = way(shape);
+    const auto [m, n] = std::minmax(shape.rows, shape.cols);
+    const MuonFlops count =
+        muon_flops(chosen.form, steps(), num_squares(), num_segments(chosen));
+    return RuleWork{
+        count.per_wide * cubic(m, m, n) + count.per_small * cubic(m, m, m),
+        Flops(0)};
+  });
+}
+
+int MuonFacts::num_strips(MatrixShape shape) const {
+  const std::string& wanted = options_.at("strips");
+  const int most = wanted == "auto"
+                       ? 1
+                       : static_cast<int>(integer_option(options_, "strips"));
+  return strips_that_fit(std::max(shape.rows, shape.cols), most);
+}
+
+StripFacts MuonFacts::strips(MatrixShape shape) const {
+  return count_for("muon", shape, [&] {
+    StripFacts facts;
+    facts.strips = num_strips(shape);
+    if (facts.strips == 1) return facts;
+    const MuonWay chosen = way(shape);
+    const auto [m, n] = std::minmax(shape.rows, shape.cols);
+    const int64_t segments = num_segments(chosen);
+    const MuonFlops count =
+        muon_flops(chosen.form, steps(), num_squares(), segments);
+    facts.strip = count.per_wide * cubic(m, m, widest_strip(n, facts.strips));
+    facts.head = count.per_small * cubic(m, m, m);
+    facts.segments = static_cast<int>(segments);
+    facts.sum_elements = (Elements(m) * (m + 1)).value() / 2;
+    facts.factor_bytes =
+        (Bytes(facts.sum_elements) * bytes_of_number(precision(shape)))
+            .value() +
+        kFactorScalarBytes;
+    return facts;
   });
 }
 

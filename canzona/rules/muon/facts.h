@@ -36,6 +36,9 @@ struct MuonWay {
   bool small = false;
 };
 
+// A factor travels as its lower triangle, after the scalars that belong to it.
+inline constexpr int64_t kFactorScalarBytes = 32;
+
 class MuonFacts final : public RuleFacts {
  public:
   explicit MuonFacts(const RuleOptions& given);
@@ -46,6 +49,7 @@ class MuonFacts final : public RuleFacts {
   std::vector<StateFact> tensor_states(
       const std::vector<int64_t>& dims) const override;
   RuleWork work(MatrixShape shape) const override;
+  StripFacts strips(MatrixShape shape) const override;
   std::string algorithm(MatrixShape shape) const override;
 
   // UsageError if it has fewer than two axes.
@@ -54,6 +58,8 @@ class MuonFacts final : public RuleFacts {
   // columns are small: no form is exact enough for them once the input is
   // rounded, and fp32 costs next to nothing. With unsafe=on none is.
   MuonWay way(MatrixShape shape) const;
+  // The strips of this shape's long side: 1, 2, 4 or 8.
+  int num_strips(MatrixShape shape) const;
   NewtonSchulz form(MatrixShape shape) const { return way(shape).form; }
   // The precision in which this shape is computed: "bf16".
   std::string precision(MatrixShape shape) const;
@@ -69,6 +75,10 @@ class MuonFacts final : public RuleFacts {
 
  private:
   bool is_small(MatrixShape shape) const;
+  // Steps whose polynomial has a square.
+  int64_t num_squares() const;
+  // Times that the Gram matrix is formed.
+  int64_t num_segments(MuonWay way) const;
 
   RuleOptions options_;
   std::vector<Coefficients> coefficients_;

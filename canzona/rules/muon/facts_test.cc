@@ -219,7 +219,8 @@ TEST(MuonFacts, OptionsInForceAreAllNamed) {
                 {"preset", "canzona"},       {"restarts", "1"},
                 {"scale", "match_rms"},      {"scale_extra", "1"},
                 {"scale_shape", "matrix"},   {"steps", "5"},
-                {"unsafe", "off"},           {"weight_decay", "0.1"},
+                {"strips", "auto"},          {"unsafe", "off"},
+                {"weight_decay", "0.1"},
             }));
 }
 
@@ -340,6 +341,54 @@ TEST(MuonFacts, NeverRefreshesAndNeedsWholeMatrices) {
   EXPECT_TRUE(muon.needs_whole_matrix());
   EXPECT_EQ(muon.gather_bytes_per_element(), 4);
   EXPECT_EQ(muon.scatter_bytes_per_element(), 4);
+}
+
+// A segment is 3m²n flops of strips, and the head has 4K - 3g cubes of m with g
+// segments of K steps.
+TEST(MuonFacts, StripsAndHeadAreTheWork) {
+  for (const char* name : {"standard", "symmetric", "gram"})
+    for (const char* precision : {"fp16", "bf16", "fp32"})
+      for (const char* wanted : {"2", "4", "8"})
+        for (MatrixShape shape : {MatrixShape{512, 2048}, MatrixShape{2048, 96},
+                                  MatrixShape{1024, 1024}}) {
+          const MuonFacts facts(RuleOptions{{"newton_schulz", name},
+                                            {"precision", precision},
+                                            {"strips", wanted}});
+          const StripFacts strips = facts.strips(shape);
+          EXPECT_EQ(strips.strips, std::stoi(wanted));
+          EXPECT_EQ(strips.strips * strips.strip + strips.head,
+                    facts.work(shape).every_step);
+          const auto [m, n] = std::minmax(shape.rows, shape.cols);
+          const int64_t k = 5, g = strips.segments;
+          const bool standard = name == std::string("standard");
+          EXPECT_EQ(strips.head.value(),
+                    (standard ? 2 * k : 4 * k - 3 * g) * m * m * m);
+          EXPECT_EQ(strips.strip.value() * strips.strips,
+                    (standard ? 4 : 3) * g * m * m * n);
+          EXPECT_EQ(strips.sum_elements, m * (m + 1) / 2);
+          EXPECT_EQ(strips.factor_bytes,
+                    32 + (precision == std::string("fp32") ? 4 : 2) *
+                             strips.sum_elements);
+        }
+}
+
+TEST(MuonFacts, StripsFollowTheLongSide) {
+  const MuonFacts eight(RuleOptions{{"strips", "8"}});
+  EXPECT_EQ(eight.strips({100, 511}).strips, 4);
+  EXPECT_EQ(eight.strips({511, 100}).strips, 4);
+  EXPECT_EQ(eight.strips({100, 127}), StripFacts{});
+  EXPECT_EQ(eight.strips({0, 0}), StripFacts{});
+  EXPECT_EQ(MuonFacts(RuleOptions{{"strips", "1"}}).strips({5120, 25600}),
+            StripFacts{});
+  // The widest of 0, 128, 300.
+  const MuonFacts two(RuleOptions{{"strips", "2"}, {"newton_schulz", "gram"}});
+  EXPECT_EQ(two.strips({100, 300}).strip.value(), 3 * 2 * 100 * 100 * 172);
+  EXPECT_THAT(
+      [] {
+        MuonFacts(RuleOptions{{"strips", "3"}});
+      },
+      ThrowsMessage<UsageError>(
+          AllOf(HasSubstr("strips"), HasSubstr("auto|1|2|4|8"))));
 }
 
 // A form that fits 64 bits is counted although the other does not.
