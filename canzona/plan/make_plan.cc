@@ -13,6 +13,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"
+#include "canzona/plan/search/teams.h"
 #include "canzona/plan/strategy.h"
 
 namespace canzona {
@@ -172,7 +173,20 @@ Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   derive_request(plan);
   make_parts(plan);
   settle_reach(plan);
+  check_teams(plan, request.rule);
   return plan;
+}
+
+void push_owners(const Assignment& a, OwnerLists& owners) {
+  for (size_t m = 0; m < a.owner.size(); ++m) {
+    const auto team = a.teams.find(static_cast<int32_t>(m));
+    if (team != a.teams.end())
+      owners.push_back(team->second);
+    else if (a.owner[m] == kEveryTpRank)
+      owners.push_back(std::span<const int32_t>());
+    else
+      owners.push_back(a.owner[m]);
+  }
 }
 
 void decide(const PlanRequest& request, const Strategy& strategy,
@@ -180,17 +194,12 @@ void decide(const PlanRequest& request, const Strategy& strategy,
   Problem p = make_problem(part, request.rule, request.cost_table,
                            strategy.join_small_tail);
   p.options.memory_cap_bytes = memory_cap;
-  const Assignment a = decide(p, strategy);
+  Assignment a = decide(p, strategy);
+  share_matrices(part, p, a);
   part.buckets = lay_out(p, strategy, a);
   part.buffers = std::move(p.buffers);
   part.home = a.home;
-  for (int32_t owner : a.owner) {
-    if (owner == kEveryTpRank) {
-      part.owners.push_back(std::span<const int32_t>());
-    } else {
-      part.owners.push_back(owner);
-    }
-  }
+  push_owners(a, part.owners);
   part.micro_group = a.micro_group;
 }
 

@@ -1,5 +1,6 @@
 #include "canzona/plan/options.h"
 
+#include <algorithm>
 #include <set>
 
 #include "canzona/base/enum_names.h"
@@ -64,6 +65,25 @@ Links parse_links(std::string_view text) {
   return links;
 }
 
+std::string teams_text(int32_t teams) {
+  if (teams == kTeamsAuto) return "auto";
+  return teams == kTeamsOff ? "off" : std::to_string(teams);
+}
+
+int32_t parse_teams(std::string_view text) {
+  for (const int32_t teams : {kTeamsAuto, kTeamsOff, 2, 4, kLargestTeam})
+    if (text == teams_text(teams)) return teams;
+  throw UsageError(cat("--teams ", quoted(text),
+                       ": expected auto, off, 2, 4 or 8, the largest number "
+                       "of ranks that may share a matrix"));
+}
+
+int32_t largest_team(const PlanOptions& options, int32_t ranks_of_home) {
+  int32_t most = options.teams == kTeamsAuto ? kLargestTeam : options.teams;
+  while (most > ranks_of_home) most /= 2;
+  return std::max(most, 1);
+}
+
 void check_options(const PlanOptions& options) {
   if (options.alpha && !(*options.alpha >= 0 && *options.alpha <= 1)) {
     throw UsageError(cat("--alpha ", *options.alpha, ": expected 0 to 1"));
@@ -74,6 +94,11 @@ void check_options(const PlanOptions& options) {
   }
   if (options.capacity_bytes < 0 || options.memory_cap_bytes < 0) {
     throw UsageError("--capacity and --memory-cap: expected at least 0 bytes");
+  }
+  if (options.teams != kTeamsAuto && options.teams != kTeamsOff &&
+      !is_team_size(options.teams)) {
+    throw UsageError(
+        cat("--teams ", options.teams, ": expected auto, off, 2, 4 or 8"));
   }
   if (options.ranks_per_node < 1 || options.ranks_per_node > kMaxWorld) {
     throw UsageError(cat("--ranks-per-node ", options.ranks_per_node,

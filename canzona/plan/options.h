@@ -37,6 +37,20 @@ struct Links {
 // "intra=400GB/s,inter=50GB/s,latency=10us"; parts not named keep their value.
 Links parse_links(std::string_view text);
 
+// The largest team, 2, 4 or 8 ranks of a home that share a matrix, or one of
+// these: no teams; or as large as homes and rule allow, none where they do not.
+inline constexpr int32_t kTeamsOff = 1;
+inline constexpr int32_t kTeamsAuto = 0;
+// Plans have no teams unless asked: no runtime carries them out yet.
+inline constexpr int32_t kTeamsDefault = kTeamsOff;
+inline constexpr int32_t kLargestTeam = 8;
+std::string teams_text(int32_t teams);  // "auto", "off", "4"
+int32_t parse_teams(std::string_view text);
+// The sizes that a team may have.
+constexpr bool is_team_size(int64_t size) {
+  return size == 2 || size == 4 || size == 8;
+}
+
 struct PlanOptions {
   std::string strategy = "balanced";
   std::string micro_groups;  // "": the strategy's own default
@@ -50,8 +64,12 @@ struct PlanOptions {
   int32_t ranks_per_node = 8;
   ParameterDtype parameters = ParameterDtype::kBf16;
   ZeroOptions zero = {};
+  int32_t teams = kTeamsDefault;
   friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
+
+// The largest team that these options allow in a home; 1: none.
+int32_t largest_team(const PlanOptions& options, int32_t ranks_of_home);
 
 // UsageError for values outside their range.
 void check_options(const PlanOptions& options);

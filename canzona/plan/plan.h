@@ -100,9 +100,10 @@ class OwnerLists {
 
 // The figures a plan is judged by, kept in plan.json.
 struct PlanSummary {
-  Ticks makespan;   // over a period: sum of the largest load of each step
-  Ticks bound;      // no plan can be below this
-  double mean = 0;  // total load of a period / ranks
+  Ticks makespan;  // over a period: sum of the largest load of each step
+  Ticks bound;     // no plan with one owner of each matrix can be below this
+  Ticks team_bound = {};  // no plan with teams can; 0 where they are off
+  double mean = 0;        // total load of a period / ranks
   int32_t idle_ranks = 0;
   Bytes bytes_per_rank_max;  // sent in one step
   Bytes memory_per_rank_max;

@@ -3,6 +3,7 @@
 // in strategy_table.cc; nothing else lists them.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,9 @@ struct Assignment {
   std::vector<int32_t> home;         // per tensor, in its buffer; or kEveryHome
   std::vector<int32_t> owner;        // per matrix: t, or kEveryTpRank
   std::vector<int32_t> micro_group;  // per matrix
+  // Matrices that several tp ranks share: these, the head first. The owner is
+  // the head.
+  std::map<int32_t, std::vector<int32_t>> teams = {};
 };
 
 struct Strategy {

@@ -52,6 +52,7 @@ void write_options(const PlanOptions& o, int32_t homes, JsonWriter& out) {
   out.field("nominal", o.links.nominal);
   out.end_object();
   write_zero(o.zero, homes, out);
+  if (o.teams != kTeamsOff) out.field("teams", teams_text(o.teams));
   out.end_object();
 }
 
@@ -183,10 +184,11 @@ void write_owners(const PlanPart& part, JsonWriter& out) {
   out.member("micro_group").values(part.micro_group);
 }
 
-void write_summary(const PlanSummary& s, JsonWriter& out) {
+void write_summary(const PlanSummary& s, bool teams, JsonWriter& out) {
   out.member("predicted").begin_object();
   out.field("makespan_ticks", s.makespan.value());
   out.field("bound_ticks", s.bound.value());
+  if (teams) out.field("team_bound_ticks", s.team_bound.value());
   out.field("mean_ticks", s.mean);
   out.field("idle_ranks", s.idle_ranks);
   out.field("bytes_per_rank_max", s.bytes_per_rank_max.value());
@@ -201,7 +203,7 @@ void write_plan_parts(const Plan& plan, JsonWriter& out) {
   out.member("parts").begin_array();
   for (const PlanPart& part : plan.parts) {
     out.begin_object();
-    write_summary(part.summary, out);
+    write_summary(part.summary, part.options.teams != kTeamsOff, out);
     write_buckets(part, out);
     write_owners(part, out);
     out.end_object();
@@ -214,13 +216,13 @@ std::string write(const Plan& plan, const std::string& digest) {
   JsonWriter out;
   out.reserve(plan.model.tensors.size() * kBytesPerTensor);
   out.begin_object();
-  out.field("format", kPlanFormat).field("version", kPlanVersion);
+  out.field("format", kPlanFormat).field("version", version_of(plan.options));
   out.field("digest", digest);
   write_mesh(plan.mesh, out);
   write_rule(plan, out);
   write_options(plan.options, plan.mesh.homes(), out);
   write_costs(plan, out);
-  write_summary(plan.summary, out);
+  write_summary(plan.summary, plan.options.teams != kTeamsOff, out);
   out.field("traffic", traffic_name(plan.traffic));
   write_model(plan.model, out);
   // Beside the rest, where all tensors are cut over the same ranks.

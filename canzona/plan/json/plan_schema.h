@@ -10,7 +10,15 @@
 namespace canzona {
 
 inline constexpr const char* kPlanFormat = "canzona.plan";
+// A plan that may have teams is written as version 2, which says so in its
+// options and has their bound. All others are version 1, as ever, so that
+// older programs read them.
 inline constexpr int64_t kPlanVersion = 1;
+inline constexpr int64_t kTeamPlanVersion = 2;
+
+inline int64_t version_of(const PlanOptions& options) {
+  return options.teams == kTeamsOff ? kPlanVersion : kTeamPlanVersion;
+}
 
 inline constexpr EnumNames<Traffic, 4> kTrafficNames{
     {{Traffic::kReduceScatter, "reduce_scatter"},

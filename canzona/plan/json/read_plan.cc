@@ -29,7 +29,7 @@ class PlanReader {
     const std::vector<const Json*> parts = json_of_parts();
     read_matrices(parts);
     read_cost(member("cost"));
-    read_plan_summary(member("predicted"), in_, plan_.summary);
+    read_plan_summary(member("predicted"), in_, plan_.options, plan_.summary);
     derive_request(plan_);
     make_parts(plan_);
     for (size_t i = 0; i < parts.size(); ++i)
@@ -148,9 +148,9 @@ Plan read(const Json& root, const std::string& where) {
                          kPlanFormat, "\")"));
   }
   const int64_t version = get_integer(root, "version", 0, INT32_MAX, where);
-  if (version != kPlanVersion) {
-    throw UsageError(
-        cat(where, ": plan version ", version, ", expected ", kPlanVersion));
+  if (version != kPlanVersion && version != kTeamPlanVersion) {
+    throw UsageError(cat(where, ": plan version ", version, ", expected ",
+                         kPlanVersion, " or ", kTeamPlanVersion));
   }
   return PlanReader(root, where).run();
 }

@@ -6,13 +6,16 @@
 namespace canzona {
 namespace {
 
+// Longer lists of owners are no teams by any mistake.
+constexpr size_t kMaxTeamNamed = 1024;
+
 class DecisionReader {
  public:
   DecisionReader(const Json& root, const PlanValues& in, PlanPart& part)
       : root_(root), in_(in), where_(in.where()), plan_(part) {}
 
   void run() {
-    read_plan_summary(member("predicted"), in_, plan_.summary);
+    read_plan_summary(member("predicted"), in_, plan_.options, plan_.summary);
     read_buffers();
     read_buckets();
     read_owners();
@@ -122,11 +125,20 @@ class DecisionReader {
       in_.fail(cat(owners.size(), " owners of ", matrices, " matrices"));
     for (const Json& o : owners) {
       if (o.is_array()) {
-        plan_.owners.push_back(in_.indices(o, 0, plan_.grid.tp - 1, "owner"));
+        read_team(o);
       } else {
         plan_.owners.push_back(in_.index(o, 0, plan_.grid.tp - 1, "owner"));
       }
     }
+  }
+
+  // A team may name ranks beyond its home; validate() says all that is wrong
+  // with it.
+  void read_team(const Json& ranks) {
+    if (in_.array(ranks, "owner").size() > kMaxTeamNamed)
+      in_.fail(cat("a team of ", ranks.size(), " ranks, expected 2, 4 or 8"));
+    plan_.owners.push_back(
+        in_.indices(ranks, 0, plan_.grid.ranks_per_stage() - 1, "owner"));
   }
 
   // Checks what predict() takes for granted.
@@ -153,17 +165,23 @@ class DecisionReader {
 
 }  // namespace
 
-void read_plan_summary(const Json& s, const PlanValues& in, PlanSummary& out) {
+void read_plan_summary(const Json& s, const PlanValues& in,
+                       const PlanOptions& options, PlanSummary& out) {
   const std::string& where = in.where();
   const auto count = [&](const char* key) {
     return get_integer(s, key, 0, INT64_MAX, where);
   };
+  constexpr const char* kTeamBound = "team_bound_ticks";
   require_known_keys(
       s,
-      {"makespan_ticks", "bound_ticks", "mean_ticks", "idle_ranks",
+      {"makespan_ticks", "bound_ticks", kTeamBound, "mean_ticks", "idle_ranks",
        "bytes_per_rank_max", "memory_per_rank_max", "memory_per_rank_mean",
        "step_seconds_mean", "step_seconds_worst"},
       where);
+  const bool teams = options.teams != kTeamsOff;
+  if (!teams && s.contains(kTeamBound))
+    in.fail(cat(kTeamBound, " of a plan without teams"));
+  if (teams) out.team_bound = Ticks(count(kTeamBound));
   out.makespan = Ticks(count("makespan_ticks"));
   out.bound = Ticks(count("bound_ticks"));
   out.mean = get_number(s, "mean_ticks", where);

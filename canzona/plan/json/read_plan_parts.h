@@ -53,7 +53,7 @@ Model read_plan_model(const Json& model, const Mesh& mesh,
 void read_plan_decisions(const Json& object, const PlanValues& values,
                          PlanPart& part);
 void read_plan_summary(const Json& summary, const PlanValues& values,
-                       PlanSummary& out);
+                       const PlanOptions& options, PlanSummary& out);
 
 // Matrices that split_into_matrices() will make, without making them.
 int64_t count_matrices(const Model& model, const Splits& splits);

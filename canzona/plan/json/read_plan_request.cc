@@ -46,11 +46,12 @@ class RequestReader {
   }
 
   void read_options(const Json& o) {
-    require_known_keys(o,
-                       {"strategy", "micro_groups", "split", "bucket_elements",
-                        "alpha", "weight", "capacity_bytes", "memory_cap_bytes",
-                        "ranks_per_node", "parameters", "links", "zero"},
-                       where_);
+    require_known_keys(
+        o,
+        {"strategy", "micro_groups", "split", "bucket_elements", "alpha",
+         "weight", "capacity_bytes", "memory_cap_bytes", "ranks_per_node",
+         "parameters", "links", "zero", "teams"},
+        where_);
     PlanOptions& out = plan_.options;
     out.strategy = get_string(o, "strategy", where_);
     out.micro_groups = get_string(o, "micro_groups", where_);
@@ -65,8 +66,23 @@ class RequestReader {
     out.parameters = parse_parameter_dtype(get_string(o, "parameters", where_));
     out.links = links(get_member(o, "links", where_));
     read_zero(o, out.zero);
+    read_teams(o);
     check_options(out);
     if (!out.micro_groups.empty()) find_micro_group_mode(out.micro_groups);
+  }
+
+  // Version 2 is that of plans that may have teams.
+  void read_teams(const Json& o) const {
+    const int64_t version =
+        get_integer(root_, "version", kPlanVersion, kTeamPlanVersion, where_);
+    plan_.options.teams = o.contains("teams")
+                              ? parse_teams(get_string(o, "teams", where_))
+                              : kTeamsOff;
+    if (version != version_of(plan_.options))
+      in_.fail(cat("version ", version, " with teams ",
+                   teams_text(plan_.options.teams),
+                   ": a plan that may have teams is version ", kTeamPlanVersion,
+                   ", any other ", kPlanVersion));
   }
 
   void read_zero(const Json& options, ZeroOptions& out) const {

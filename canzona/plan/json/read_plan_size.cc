@@ -108,6 +108,8 @@ double stored_numbers(const PlanPart& plan) {
   std::vector<int32_t> rounds(static_cast<size_t>(plan.grid.world()), 0);
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     each_computing_rank(plan, m, [&](int32_t r) {
+      // A team may name ranks beyond its home; validate() says so.
+      if (r >= plan.grid.world()) return;
       int32_t& most = rounds[static_cast<size_t>(r)];
       most = std::max(most, plan.micro_group[m] + 1);
     });

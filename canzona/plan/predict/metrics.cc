@@ -5,6 +5,7 @@
 
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/team_table.h"
 
 namespace canzona {
 namespace {
@@ -62,17 +63,27 @@ double period_cost(const PlanPart& part, size_t m) {
          static_cast<double>(part.costs[m].refresh.value());
 }
 
-void add_matrix(const PlanPart& part, size_t m, size_t at, Sums& sums) {
-  sums.memory[at] += shard_elements_of(part, part.matrices[m]);
-  sums.flops[at] += shard_flops(part, part.matrices[m]);
-  sums.cost[at] += period_cost(part, m);
+// `share` of a matrix and `cost` of it.
+void add_matrix(const PlanPart& part, size_t m, size_t at, double share,
+                double cost, Sums& sums) {
+  sums.memory[at] += shard_elements_of(part, part.matrices[m]) * share;
+  sums.flops[at] += shard_flops(part, part.matrices[m]) * share;
+  sums.cost[at] += cost;
 }
 
 Sums sums_by_rank(const PlanPart& part) {
   Sums sums(static_cast<size_t>(part.grid.world()));
+  TeamTable teams(part);
   for (size_t m = 0; m < part.matrices.size(); ++m) {
+    const TeamSize team = teams.of(m);
+    const double share = 1.0 / team.size;
+    int32_t member = 0;
     each_computing_rank(part, m, [&](int32_t r) {
-      add_matrix(part, m, static_cast<size_t>(r), sums);
+      const double cost =
+          team.size == 1
+              ? period_cost(part, m)
+              : static_cast<double>(team_ticks(team, member++)) * part.period;
+      add_matrix(part, m, static_cast<size_t>(r), share, cost, sums);
     });
   }
   return sums;
@@ -85,7 +96,8 @@ Sums sums_by_home(const PlanPart& part) {
   for (size_t m = 0; m < part.matrices.size(); ++m) {
     each_home(part, part.matrices[m].tensor, [&](int32_t stage, int32_t home) {
       const int32_t in_all = stage * part.grid.homes() + home;
-      add_matrix(part, m, static_cast<size_t>(in_all), sums);
+      add_matrix(part, m, static_cast<size_t>(in_all), 1, period_cost(part, m),
+                 sums);
     });
   }
   return sums;
@@ -151,11 +163,17 @@ Balance measure_balance(const Plan& plan) {
     raise_all(out, own);
   }
   const auto most = static_cast<double>(plan.summary.makespan.value());
-  const auto bound = static_cast<double>(plan.summary.bound.value());
+  const bool may_share = plan.options.teams != kTeamsOff;
+  const auto bound = static_cast<double>(
+      (may_share ? plan.summary.team_bound : plan.summary.bound).value());
   if (plan.summary.mean > 0) {
     out.makespan_over_mean = most / plan.summary.mean;
     out.makespan_over_bound = most / bound;
-    out.bound_over_mean = bound / plan.summary.mean;
+    out.bound_over_mean =
+        static_cast<double>(plan.summary.bound.value()) / plan.summary.mean;
+    out.team_bound_over_mean =
+        static_cast<double>(plan.summary.team_bound.value()) /
+        plan.summary.mean;
   }
   out.idle_ranks = plan.summary.idle_ranks;
   return out;

@@ -20,8 +20,9 @@ struct Balance {
   AxisBalance tp;        // over tp, home 0 of stage 0
   AxisBalance tp_worst;  // over tp, worst home
   double makespan_over_mean = 1;
-  double makespan_over_bound = 1;
-  double bound_over_mean = 1;
+  double makespan_over_bound = 1;   // with teams where they are allowed
+  double bound_over_mean = 1;       // of whole owners
+  double team_bound_over_mean = 0;  // 0: teams are off
   int32_t idle_ranks = 0;
 };
 

@@ -8,6 +8,7 @@
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/team_table.h"
 #include "canzona/plan/problem.h"
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/rank_group.h"
@@ -16,8 +17,8 @@ namespace canzona {
 
 std::string_view to_string(Collective collective) {
   constexpr std::array<std::string_view, kNumCollectives> kNames{
-      "reduce-scatter", "all-reduce", "gather",
-      "scatter",        "all-gather", "broadcast"};
+      "reduce-scatter", "all-reduce", "gather",    "scatter",
+      "all-gather",     "broadcast",  "team sums", "team factors"};
   return kNames[static_cast<size_t>(collective)];
 }
 
@@ -106,14 +107,18 @@ void add_loads(const PlanPart& part, const std::vector<int32_t>& phase,
   for (RankCost& rank : ranks) {
     rank.refresh.assign(static_cast<size_t>(phases), Ticks());
   }
+  TeamTable teams(part);
   for (size_t m = 0; m < part.matrices.size(); ++m) {
-    const int64_t elements = part.matrices[m].rows * part.matrices[m].cols;
+    const TeamSize team = teams.of(m);
+    const bool shared = team.size > 1;
+    int32_t member = 0;
     each_computing_rank(part, m, [&](int32_t r) {
       RankCost& rank = ranks[static_cast<size_t>(r)];
-      rank.every_step += part.costs[m].every_step;
+      rank.every_step += Ticks(team_ticks(team, shared ? member : 0));
       rank.refresh[static_cast<size_t>(phase[m])] += part.costs[m].refresh;
-      rank.computed += elements;
+      rank.computed += teams.rectangle(m, member).elements();
       ++rank.num_matrices;
+      ++member;
     });
   }
 }
@@ -223,9 +228,12 @@ struct StepMaxima {
   std::vector<int64_t> refresh;
 };
 
-StepMaxima step_maxima(const std::vector<RankCost>& ranks, size_t phases) {
+// `least`: what every step takes at least, the longest path of a team.
+StepMaxima step_maxima(const std::vector<RankCost>& ranks, size_t phases,
+                       int64_t least = 0) {
   StepMaxima maxima;
-  maxima.refresh.assign(phases, 0);
+  maxima.ordinary = least;
+  maxima.refresh.assign(phases, least);
   for (const RankCost& rank : ranks) {
     const int64_t every = rank.every_step.value();
     maxima.ordinary = std::max(maxima.ordinary, every);
@@ -245,9 +253,18 @@ int64_t sum_over_period(const StepMaxima& maxima, int64_t period) {
 
 }  // namespace
 
-Ticks makespan(const SettledRequest& plan, const std::vector<RankCost>& ranks) {
-  const auto phases = static_cast<size_t>(plan.phases);
-  return Ticks(sum_over_period(step_maxima(ranks, phases), plan.period));
+Ticks makespan(const PlanPart& part, const std::vector<RankCost>& ranks) {
+  const StepMaxima maxima =
+      step_maxima(ranks, index(part.phases), longest_team_path(part));
+  return Ticks(sum_over_period(maxima, part.period));
+}
+
+Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks) {
+  int64_t path = 0;
+  for (const PlanPart& part : plan.parts)
+    path = std::max(path, longest_team_path(part));
+  const StepMaxima maxima = step_maxima(ranks, index(plan.phases), path);
+  return Ticks(sum_over_period(maxima, plan.period));
 }
 
 namespace {

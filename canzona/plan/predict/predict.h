@@ -39,8 +39,10 @@ enum class Collective {
   kScatter,        // updates back, over tp
   kAllGather,      // parameters over dp
   kBroadcast,      // weights in the step
+  kTeamSums,       // Gram matrices of strips, between the ranks of a team
+  kTeamFactors,    // what the head of a team hands to everybody in it
 };
-inline constexpr int kNumCollectives = 6;
+inline constexpr int kNumCollectives = 8;
 std::string_view to_string(Collective collective);
 
 struct RankCost {
@@ -82,8 +84,10 @@ std::vector<RankCost> sum_of_parts(const Plan& plan,
 std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
                                          const RuleFacts& rule);
 
-// Sum over the steps of a period of the largest load, in ticks.
-Ticks makespan(const SettledRequest& steps, const std::vector<RankCost>& ranks);
+// Sum over the steps of a period of the largest load, in ticks, or of the
+// longest path of a team (makespan/team_sizes.h) where that is longer.
+Ticks makespan(const PlanPart& part, const std::vector<RankCost>& ranks);
+Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks);
 
 // Mean and worst step (largest load, in ticks) if refreshes were spread over
 // `phases` instead, owners unchanged.

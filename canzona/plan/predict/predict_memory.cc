@@ -4,11 +4,29 @@
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
 #include "canzona/plan/predict/state_bytes.h"
+#include "canzona/plan/predict/team_table.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/runs.h"
+#include "canzona/plan/schedule/team_strips.h"
 
 namespace canzona {
+
+namespace {
+
+// Elements that member `i` of a matrix's owners puts together and has not
+// itself.
+int64_t arriving_elements(const PlanPart& part, TeamTable& teams, size_t m,
+                          int32_t i) {
+  const Rectangle own = teams.rectangle(m, i);
+  const int32_t t = part.owners[m][static_cast<size_t>(i)];
+  const auto matrix = static_cast<int32_t>(m);
+  if (teams.size(m) == 1) return own.elements() - elements_on(part, matrix, t);
+  return own.elements() -
+         elements_within(part, matrix, own)[static_cast<size_t>(t)];
+}
+
+}  // namespace
 
 // The largest round of any rank: whole matrices where it owns them, and its own
 // shards on their way.
@@ -18,6 +36,7 @@ std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
   const auto homes = static_cast<size_t>(part.grid.homes());
   std::vector<int64_t> largest(static_cast<size_t>(part.grid.pp), 0);
   if (tp == 1) return largest;
+  TeamTable teams(part);
   // Elements of each home, in [round · tp + t].
   std::vector<std::vector<int64_t>> rounds(largest.size() * homes);
   for (size_t m = 0; m < part.matrices.size(); ++m) {
@@ -34,12 +53,11 @@ std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
         list[first + t] += elements[t];
         if (owners.empty()) list[first + t] += matrix.rows * matrix.cols;
       }
-      for (const int32_t owner : owners)
-        list[first + static_cast<size_t>(owner)] += matrix.rows * matrix.cols;
-      // An only owner puts its own pieces where the whole comes together.
-      if (owners.size() == 1)
-        list[first + static_cast<size_t>(owners[0])] -=
-            elements[static_cast<size_t>(owners[0])];
+      // Whoever computes puts its own pieces where the whole, or its strips,
+      // come together.
+      for (size_t i = 0; i < owners.size(); ++i)
+        list[first + static_cast<size_t>(owners[i])] +=
+            arriving_elements(part, teams, m, static_cast<int32_t>(i));
     });
   }
   for (size_t h = 0; h < rounds.size(); ++h)

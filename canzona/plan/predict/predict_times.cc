@@ -1,111 +1,29 @@
 #include <algorithm>
 
+#include "canzona/plan/predict/home_step.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/team_table.h"
 
 namespace canzona {
 namespace {
 
-// Work and bytes of one round on one rank.
-struct RoundLoad {
-  int64_t every_step = 0;
-  int64_t gathered = 0;
-  int64_t scattered = 0;
-};
-
-// Rounds of one rank; refresh work lies in [round · phases + phase].
-struct RankRounds {
-  std::vector<RoundLoad> loads;
-  std::vector<int64_t> refresh;
-};
-
-RoundLoad& round_of(RankRounds& rounds, int32_t round, int32_t phases) {
-  const size_t wanted = static_cast<size_t>(round) + 1;
-  if (rounds.loads.size() < wanted) {
-    rounds.loads.resize(wanted);
-    rounds.refresh.resize(wanted * static_cast<size_t>(phases), 0);
-  }
-  return rounds.loads[wanted - 1];
-}
-
-std::vector<RankRounds> collect_rounds(const PlanPart& part) {
-  std::vector<RankRounds> ranks(static_cast<size_t>(part.grid.world()));
+// Rounds of every home of the grid.
+std::vector<HomeRounds> collect_rounds(const PlanPart& part) {
+  const auto homes = static_cast<size_t>(part.grid.world() / part.grid.tp);
+  std::vector<HomeRounds> rounds(homes, HomeRounds(part.grid.tp, part.phases));
+  TeamTable teams(part);
   for (size_t m = 0; m < part.matrices.size(); ++m) {
-    const Matrix& matrix = part.matrices[m];
-    const Tensor& tensor =
-        part.model.tensors[static_cast<size_t>(matrix.tensor)];
-    const int64_t parts =
-        tensor.cut == Cut::kNone ? part.grid.places : part.grid.tp;
-    const int64_t bytes = matrix.rows * matrix.cols * kBytesPerFp32;
-    each_computing_rank(part, m, [&](int32_t r) {
-      RankRounds& rank = ranks[static_cast<size_t>(r)];
-      RoundLoad& load = round_of(rank, part.micro_group[m], part.phases);
-      load.every_step += part.costs[m].every_step.value();
-      rank.refresh[static_cast<size_t>(part.micro_group[m]) *
-                       static_cast<size_t>(part.phases) +
-                   static_cast<size_t>(part.phase[m])] +=
-          part.costs[m].refresh.value();
-      // The owner's port is the narrow place: it takes all shards and sends all
-      // updates but its own.
-      const int64_t own = bytes / parts;
-      load.gathered += bytes - own;
-      if (!part.owners[m].empty()) load.scattered += own * (part.grid.tp - 1);
+    const HomeMatrix matrix =
+        home_matrix(part, part.grid, m, part.micro_group[m]);
+    const TeamSize team = teams.of(m);
+    each_home(part, part.matrices[m].tensor, [&](int32_t stage, int32_t home) {
+      const int32_t in_all = stage * part.grid.homes() + home;
+      rounds[static_cast<size_t>(in_all)].add(matrix, part.owners[m], team);
     });
   }
-  return ranks;
+  return rounds;
 }
-
-// Seconds of one step of a home: gathers as far ahead as they get ‖
-// transform(k) ‖ scatter(k−1), each stage as slow as its slowest rank. `phase`
-// < 0: an ordinary step.
-class HomeStep {
- public:
-  HomeStep(const PlanPart& part, const RankRounds* ranks, bool near)
-      : part_(part), ranks_(ranks) {
-    bandwidth_ = near ? part.options.links.intra_bytes_per_second
-                      : part.options.links.inter_bytes_per_second;
-    for (int32_t t = 0; t < part.grid.tp; ++t) {
-      num_rounds_ = std::max(num_rounds_, ranks[t].loads.size());
-    }
-  }
-
-  double seconds(int32_t phase) const {
-    double gathered = 0, transformed = 0, scattered = 0;
-    for (size_t round = 0; round < num_rounds_; ++round) {
-      int64_t in = 0, out = 0, ticks = 0;
-      for (int32_t t = 0; t < part_.grid.tp; ++t) {
-        if (round >= ranks_[t].loads.size()) continue;
-        const RoundLoad& load = ranks_[t].loads[round];
-        in = std::max(in, load.gathered);
-        out = std::max(out, load.scattered);
-        ticks = std::max(ticks, load.every_step + refresh(t, round, phase));
-      }
-      gathered += wire_seconds(in);
-      transformed =
-          std::max(transformed, gathered) +
-          static_cast<double>(ticks) * part_.cost_basis.seconds_per_tick;
-      scattered = std::max(scattered, transformed) + wire_seconds(out);
-    }
-    return scattered;
-  }
-
- private:
-  int64_t refresh(int32_t t, size_t round, int32_t phase) const {
-    if (phase < 0) return 0;
-    return ranks_[t].refresh[round * static_cast<size_t>(part_.phases) +
-                             static_cast<size_t>(phase)];
-  }
-  double wire_seconds(int64_t bytes) const {
-    if (bytes == 0 || part_.grid.tp == 1) return 0;
-    return part_.options.links.latency_seconds +
-           static_cast<double>(bytes) / bandwidth_;
-  }
-
-  const PlanPart& part_;
-  const RankRounds* ranks_;  // the tp ranks of the home
-  double bandwidth_ = 1;
-  size_t num_rounds_ = 0;
-};
 
 void add_own_work(const PlanPart& part, RankCost& rank) {
   int64_t refresh = 0, worst = 0;
@@ -133,18 +51,21 @@ double broadcast_seconds(const PlanPart& part, const RankCost& rank) {
 
 void add_step_times(const PlanPart& part, const Nodes& nodes,
                     std::vector<RankCost>& ranks) {
-  const std::vector<RankRounds> rounds = collect_rounds(part);
+  const std::vector<HomeRounds> rounds = collect_rounds(part);
   for (int32_t first = 0; first < part.grid.world(); first += part.grid.tp) {
     const bool near = nodes[static_cast<size_t>(first)] ==
                       nodes[static_cast<size_t>(first + part.grid.tp - 1)];
     const int32_t counted = part.traffic == Traffic::kAllReduce
                                 ? counted_rank(part.grid, first)
                                 : first;
-    const HomeStep home(part, &rounds[static_cast<size_t>(counted)], near);
-    const double ordinary = home.seconds(part.period > 1 ? -1 : 0);
+    const HomeRounds& home =
+        rounds[static_cast<size_t>(counted / part.grid.tp)];
+    const HomeTerms terms =
+        home_terms(part.cost_basis, part.options.links, near);
+    const double ordinary = home.seconds(terms, part.period > 1 ? -1 : 0);
     double sum = ordinary * (part.period - part.phases), worst = ordinary;
     for (int32_t phase = 0; phase < part.phases; ++phase) {
-      const double seconds = home.seconds(phase);
+      const double seconds = home.seconds(terms, phase);
       sum += seconds;
       worst = std::max(worst, seconds);
     }

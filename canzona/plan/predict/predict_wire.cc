@@ -2,9 +2,11 @@
 #include "canzona/base/index.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/team_table.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/routes.h"
+#include "canzona/plan/schedule/team_strips.h"
 
 namespace canzona {
 namespace {
@@ -81,6 +83,7 @@ class Exchange {
       : part_(part),
         ranks_(ranks),
         nodes_(nodes),
+        teams_(part),
         gathered_(rule.gather_bytes_per_element()),
         scattered_(rule.scatter_bytes_per_element()) {}
 
@@ -108,6 +111,10 @@ class Exchange {
 
   // Shards to every rank that computes the matrix, updates back from an owner.
   void add(size_t m) {
+    if (part_.owners[m].size() > 1) {
+      add_team(m);
+      return;
+    }
     const Matrix& matrix = part_.matrices[m];
     const Tensor& tensor =
         part_.model.tensors[static_cast<size_t>(matrix.tensor)];
@@ -127,6 +134,41 @@ class Exchange {
   }
 
  private:
+  // The same of a team, whose members have strips; between them go sums and
+  // factors.
+  void add_team(size_t m) {
+    const Matrix& matrix = part_.matrices[m];
+    const Tensor& tensor =
+        part_.model.tensors[static_cast<size_t>(matrix.tensor)];
+    const int32_t size = teams_.size(m);
+    const StripFacts& facts = teams_.strips(m);
+    int32_t member = 0;
+    each_computing_rank(part_, m, [&](int32_t rank) {
+      const int32_t first = first_of_home(part_.grid, rank);
+      const std::vector<int64_t> elements = elements_within(
+          part_, static_cast<int32_t>(m), teams_.rectangle(m, member));
+      for (int32_t t = 0; t < part_.grid.tp; ++t) {
+        const int64_t own = elements[static_cast<size_t>(t)];
+        if (sends_to(part_.grid, tensor, t, rank - first))
+          send(first + t, rank, Collective::kGather, own * gathered_);
+        send(rank, first + t, Collective::kScatter, own * scattered_);
+      }
+      add_inside_team(rank, team_bytes(facts, size, member));
+      ++member;
+    });
+  }
+
+  // A team is on one node.
+  void add_inside_team(int32_t rank, const TeamBytes& bytes) {
+    auto& wire = ranks_[static_cast<size_t>(rank)].wire;
+    WireBytes& sums = wire[static_cast<size_t>(Collective::kTeamSums)];
+    WireBytes& factors = wire[static_cast<size_t>(Collective::kTeamFactors)];
+    sums.sent_intra += bytes.sums_sent;
+    sums.received_intra += bytes.sums_received;
+    factors.sent_intra += bytes.factors_sent;
+    factors.received_intra += bytes.factors_received;
+  }
+
   void send_repeated(int32_t from, const std::vector<int64_t>& to_all,
                      const std::vector<int64_t>& to_same) {
     const auto counted = static_cast<size_t>(counted_rank(part_.grid, from));
@@ -154,6 +196,7 @@ class Exchange {
   const PlanPart& part_;
   std::vector<RankCost>& ranks_;
   const Nodes& nodes_;
+  TeamTable teams_;
   int64_t gathered_, scattered_;  // bytes per element
 };
 

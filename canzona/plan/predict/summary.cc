@@ -1,21 +1,24 @@
 #include "canzona/plan/predict/summary.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict/loads.h"
+#include "canzona/plan/predict/team_table.h"
 
 namespace canzona {
 
 namespace {
 
 // Over a period, on all ranks.
+double period_work(const SettledRequest& plan, const MatrixCost& cost) {
+  return static_cast<double>(cost.every_step.value()) * plan.period +
+         static_cast<double>(cost.refresh.value());
+}
 double total_work(const PlanPart& part) {
   double work = 0;
-  for (const MatrixCost& cost : part.costs) {
-    work += static_cast<double>(cost.every_step.value()) * part.period +
-            static_cast<double>(cost.refresh.value());
-  }
+  for (const MatrixCost& cost : part.costs) work += period_work(part, cost);
   return work * part.num_replicas();
 }
 double total_work(const Plan& plan) {
@@ -24,14 +27,27 @@ double total_work(const Plan& plan) {
   return work;
 }
 
+// A makespan that whole owners reach where teams may have made the plan's
+// smaller: that of dealing matrices longest first.
+Ticks longest_first(const SettledRequest& plan, double mean) {
+  if (plan.options.teams == kTeamsOff) return {};
+  double largest = 0;
+  for (const MatrixCost& cost : plan.costs)
+    largest = std::max(largest, period_work(plan, cost));
+  return Ticks(static_cast<int64_t>(std::ceil(mean + largest)));
+}
+
 template <class WholeOrPart>
 PlanSummary figures_of(const WholeOrPart& plan,
                        const std::vector<RankCost>& ranks) {
   PlanSummary s;
   s.makespan = makespan(plan, ranks);
-  s.bound = makespan_bound(plan, s.makespan);
+  s.mean = total_work(plan) / static_cast<double>(ranks.size());
+  if (plan.options.teams != kTeamsOff) s.team_bound = team_bound_of(plan);
+  // Teams may be below what whole owners reach.
+  s.bound =
+      makespan_bound(plan, std::max(s.makespan, longest_first(plan, s.mean)));
   const auto world = static_cast<double>(ranks.size());
-  s.mean = total_work(plan) / world;
   double memory = 0;
   for (const RankCost& rank : ranks) {
     s.idle_ranks += rank.num_matrices == 0;

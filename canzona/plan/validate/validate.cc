@@ -10,6 +10,8 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/predict/predict_parts.h"
 #include "canzona/plan/predict/summary.h"
+#include "canzona/plan/predict/team_table.h"
+#include "canzona/plan/schedule/team_strips.h"
 #include "canzona/plan/validate/validate_routes.h"
 
 namespace canzona {
@@ -17,7 +19,7 @@ namespace {
 
 class Validation {
  public:
-  explicit Validation(const PlanPart& part) : part_(part) {}
+  explicit Validation(const PlanPart& part) : part_(part), teams_(part) {}
 
   // False: the part cannot be predicted.
   bool run() {
@@ -171,31 +173,87 @@ class Validation {
     }
   }
 
+  std::string matrix_text(size_t m) const {
+    return cat("matrix ", quoted(matrix_name(part_.model, part_.matrices[m],
+                                             part_.options.splits)));
+  }
+
   void check_owners() {
     const bool one_owner = is_scattered(part_.traffic);
     for (size_t m = 0; m < part_.matrices.size(); ++m) {
       const auto owners = part_.owners[m];
-      const size_t distinct =
-          owners.size() < 2
-              ? owners.size()
-              : std::set<int32_t>(owners.begin(), owners.end()).size();
       const bool inside =
           std::all_of(owners.begin(), owners.end(),
                       [&](int32_t t) { return t >= 0 && t < part_.grid.tp; });
       if (!inside) {
-        violated("matrix ",
-                 quoted(matrix_name(part_.model, part_.matrices[m],
-                                    part_.options.splits)),
-                 " has an owner beyond the ", part_.grid.tp,
+        violated(matrix_text(m), " has an owner beyond the ", part_.grid.tp,
                  " tp ranks of its home");
       }
-      if (distinct != owners.size() || owners.empty() == one_owner) {
-        violated("matrix ",
-                 quoted(matrix_name(part_.model, part_.matrices[m],
-                                    part_.options.splits)),
-                 " has ", owners.size(), " owners, ", distinct, " distinct");
+      if (owners.size() > 1) {
+        check_team(m, inside);
+      } else if (owners.empty() == one_owner) {
+        violated(matrix_text(m), " has ", owners.size(), " owners");
       }
     }
+  }
+
+  // A team has 2, 4 or 8 ranks of one home and node, as many at most as the
+  // matrix has strips and the plan allows.
+  void check_team(size_t m, bool inside) {
+    const auto owners = part_.owners[m];
+    const auto size = std::ssize(owners);
+    const std::string team =
+        cat(matrix_text(m), ": its team (", join_ranks(owners), ")");
+    const std::set<int32_t> distinct(owners.begin(), owners.end());
+    if (std::ssize(distinct) != size) {
+      for (const int32_t t : distinct)
+        if (std::count(owners.begin(), owners.end(), t) > 1)
+          violated(team, " names tp rank ", t, " twice");
+    }
+    if (!is_team_size(size))
+      violated(team, " has ", size, " ranks, expected 2, 4 or 8");
+    if (!is_scattered(part_.traffic))
+      violated(team, " cannot be: strategy ", part_.options.strategy,
+               " has none");
+    const int32_t most = largest_team(part_.options, part_.grid.tp);
+    if (size > most)
+      violated(team, " is larger than --teams ",
+               teams_text(part_.options.teams), " allows");
+    const int strips = teams_.strips(m).strips;
+    if (size > strips)
+      violated(team, " is larger than the ",
+               strips == 1 ? "one strip" : cat(strips, " strips"),
+               " of the matrix");
+    if (inside && !is_on_one_node(m))
+      violated(team, " has ranks of several nodes of ",
+               part_.options.ranks_per_node, " ranks");
+  }
+
+  static std::string join_ranks(std::span<const int32_t> ranks) {
+    constexpr size_t kShown = 9;
+    std::vector<std::string> words;
+    for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i)
+      words.push_back(std::to_string(ranks[i]));
+    return join(words, ", ") + (ranks.size() > kShown ? ", …" : "");
+  }
+
+  bool is_on_one_node(size_t m) {
+    const int32_t tensor = part_.matrices[m].tensor;
+    const auto t = static_cast<size_t>(tensor);
+    if (part_.bucket_of[t] < 0) return true;  // has no place, as said above
+    const Buffer& buffer = part_.buffer_of(tensor);
+    const int32_t home = part_.home[t];
+    if (home < 0 || home >= buffer.num_homes) return true;  // the same
+    if (nodes_.empty()) nodes_ = nodes_for_teams(part_);
+    const int32_t first =
+        part_.grid.rank(buffer.stage, part_.stage_home(buffer, home), 0);
+    const auto node = [&](int32_t own) {
+      return nodes_[static_cast<size_t>(first + own)];
+    };
+    const auto owners = part_.owners[m];
+    return std::all_of(owners.begin(), owners.end(), [&](int32_t own) {
+      return node(own) == node(owners[0]);
+    });
   }
 
   // Rounds of a home are numbered without gaps.
@@ -240,6 +298,8 @@ class Validation {
   }
 
   const PlanPart& part_;
+  TeamTable teams_;
+  std::vector<int32_t> nodes_;  // for teams, of the grid's ranks
   std::vector<std::string> violations_;
 };
 

@@ -1,0 +1,61 @@
+// What teams cost: ticks of members and heads, and bytes of sums and factors.
+//
+//   TeamCosts costs(*rule, basis, links);
+//   for (const TeamSize& size : costs.sizes({5120, 51200}, cost)) …
+//
+// A segment of a step is a sum, which the members add by a reduce-scatter and
+// hand to the head in rounded pieces, and a factor, which the head hands out:
+// the i-th of k even pieces to the i-th member, its own to all, and members
+// pass theirs on to each other. A rounded sum is as large as a factor. Not for
+// several threads.
+#pragma once
+
+#include <map>
+
+#include "canzona/plan/makespan/team_sizes.h"
+#include "canzona/plan/plan.h"
+
+namespace canzona {
+
+// What one member of a team sends and receives in a step, beside the routes of
+// its strips.
+struct TeamBytes {
+  int64_t sums_sent = 0;
+  int64_t sums_received = 0;
+  int64_t factors_sent = 0;
+  int64_t factors_received = 0;
+};
+// `member`: its place in the list of owners; 0 is the head.
+TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member);
+
+class TeamCosts {
+ public:
+  // All must outlive the costs.
+  TeamCosts(const RuleFacts& rule, const CostBasis& basis, const Links& links)
+      : rule_(rule), basis_(basis), links_(links) {}
+
+  const StripFacts& strips(MatrixShape shape) { return of(shape).strips; }
+
+  // Sizes up to the number of strips, `most` at most. A rule that refreshes
+  // tells nothing of refreshes in strips: its matrices stay whole.
+  TeamSizes sizes(MatrixShape shape, const MatrixCost& cost, int32_t most);
+
+  // The cost of a team that a plan has, whether its size is allowed or not.
+  TeamSize team(MatrixShape shape, const MatrixCost& cost, int32_t size);
+
+ private:
+  struct OfShape {
+    StripFacts strips;
+    Flops work;
+  };
+  const OfShape& of(MatrixShape shape);
+  // Ticks that sums and factors are on their way.
+  int64_t link_ticks(const StripFacts& facts, int32_t size) const;
+
+  const RuleFacts& rule_;
+  const CostBasis& basis_;
+  const Links& links_;
+  std::map<MatrixShape, OfShape> known_;
+};
+
+}  // namespace canzona

@@ -1,0 +1,131 @@
+#include "canzona/plan/predict/team_table.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "canzona/base/index.h"
+#include "canzona/plan/parts.h"
+#include "canzona/plan/schedule/team_strips.h"
+
+namespace canzona {
+
+TeamCosts& TeamTable::costs() {
+  if (!costs_) {
+    rule_ = make_rule_facts(part_.rule, part_.rule_options);
+    costs_ = std::make_unique<TeamCosts>(*rule_, part_.cost_basis,
+                                         part_.options.links);
+  }
+  return *costs_;
+}
+
+TeamSize TeamTable::of(size_t matrix) {
+  const int32_t ranks = size(matrix);
+  if (ranks == 1) return whole_matrix(part_.costs[matrix].every_step.value());
+  const auto key = std::pair(shape(matrix), ranks);
+  auto found = known_.find(key);
+  if (found == known_.end())
+    found =
+        known_.emplace(key, costs().team(key.first, part_.costs[matrix], ranks))
+            .first;
+  return found->second;
+}
+
+const StripFacts& TeamTable::strips(size_t matrix) {
+  return costs().strips(shape(matrix));
+}
+
+Rectangle TeamTable::rectangle(size_t matrix, int32_t member) {
+  const int32_t ranks = size(matrix);
+  if (ranks == 1) return {0, shape(matrix).rows, 0, shape(matrix).cols};
+  return strips_of_member(shape(matrix), strips(matrix).strips, ranks, member);
+}
+
+int64_t longest_team_path(const PlanPart& part) {
+  TeamTable teams(part);
+  int64_t longest = 0;
+  for (size_t m = 0; m < part.owners.size(); ++m)
+    if (teams.size(m) > 1) longest = std::max(longest, teams.of(m).path);
+  return longest;
+}
+
+std::map<int32_t, int64_t> teams_by_size(const Plan& plan) {
+  std::map<int32_t, int64_t> out;
+  for (const PlanPart& part : plan.parts)
+    for (size_t m = 0; m < part.owners.size(); ++m)
+      if (part.owners[m].size() > 1)
+        ++out[static_cast<int32_t>(part.owners[m].size())];
+  return out;
+}
+
+namespace {
+
+// Matrices that cost the same, by stage and ep coordinate.
+using AlikeMatrices =
+    std::map<std::tuple<int32_t, int32_t, MatrixShape>, TeamItem>;
+
+AlikeMatrices items_of(const PlanPart& part) {
+  const auto rule = make_rule_facts(part.rule, part.rule_options);
+  TeamCosts costs(*rule, part.cost_basis, part.options.links);
+  const int32_t most = largest_team(part.options, part.grid.tp);
+  AlikeMatrices items;
+  for (size_t m = 0; m < part.matrices.size(); ++m) {
+    const Matrix& matrix = part.matrices[m];
+    const Buffer& buffer = part.buffer_of(matrix.tensor);
+    const MatrixShape shape{matrix.rows, matrix.cols};
+    const auto [at, fresh] =
+        items.try_emplace({buffer.stage, buffer.ep, shape});
+    if (fresh) at->second = {costs.sizes(shape, part.costs[m], most), 0};
+    ++at->second.count;
+  }
+  return items;
+}
+
+// The bound of one stage; of the matrices of one ep coordinate where `ep` is
+// one, on `ranks` ranks.
+int64_t bound_of(const AlikeMatrices& items, int32_t stage, int32_t ep,
+                 int64_t ranks) {
+  std::vector<TeamItem> own;
+  for (const auto& [kind, item] : items)
+    if (std::get<0>(kind) == stage && (ep < 0 || std::get<1>(kind) == ep))
+      own.push_back(item);
+  return team_bound(own, ranks);
+}
+
+// All parts' matrices on the ranks of the whole.
+int64_t bound_of_parts(const Plan& plan) {
+  std::vector<std::vector<TeamItem>> items(index(plan.mesh.pp));
+  for (const PlanPart& part : plan.parts)
+    for (auto [kind, item] : items_of(part)) {
+      item.count *= part.num_replicas();
+      items[index(std::get<0>(kind))].push_back(std::move(item));
+    }
+  int64_t bound = 0;
+  for (const std::vector<TeamItem>& of_stage : items)
+    bound = std::max(bound, team_bound(of_stage, plan.mesh.ranks_per_stage()));
+  return bound;
+}
+
+}  // namespace
+
+Ticks team_bound_of(const PlanPart& part) {
+  const AlikeMatrices items = items_of(part);
+  const Mesh& grid = part.grid;
+  int64_t bound = 0;
+  for (int32_t stage = 0; stage < grid.pp; ++stage) {
+    bound = std::max(bound, bound_of(items, stage, -1, grid.ranks_per_stage()));
+    for (int32_t ep = 0; grid.ep > 1 && ep < grid.ep; ++ep)
+      bound = std::max(
+          bound, bound_of(items, stage, ep, grid.expert_homes() * grid.tp));
+  }
+  return Ticks(bound);
+}
+
+Ticks team_bound_of(const Plan& plan) {
+  Ticks bound;
+  for (const PlanPart& part : plan.parts)
+    bound = std::max(bound, team_bound_of(part));
+  if (!cuts_experts_apart(plan)) return bound;
+  return std::max(bound, Ticks(bound_of_parts(plan)));
+}
+
+}  // namespace canzona

@@ -1,0 +1,296 @@
+#include "canzona/plan/search/teams.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "canzona/base/error.h"
+#include "canzona/base/index.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/cost/team_cost.h"
+#include "canzona/plan/micro_groups/balanced.h"
+#include "canzona/plan/micro_groups/team_rounds.h"
+#include "canzona/plan/parts.h"
+#include "canzona/plan/predict/home_step.h"
+#include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/search/team_deal.h"
+
+namespace canzona {
+namespace {
+
+// Teams must make the step at least so much shorter, and are not looked for
+// where whole owners are so close to the bound.
+constexpr double kWorthTeams = 0.97;
+
+// What a home may do: the owners of its matrices, as the plan lists them, and
+// the rounds they lie in.
+struct HomeOption {
+  std::vector<std::vector<int32_t>> owners;
+  std::vector<int32_t> rounds;
+  int32_t num_teams = 0;
+  int32_t team_ranks = 0;
+  int64_t makespan = 0;
+  double seconds = 0;  // predicted
+
+  // Fewer teams are better, then smaller ones.
+  auto modesty() const { return std::tuple(num_teams, team_ranks, seconds); }
+};
+
+// Homes with the same kinds of matrices and the same nodes are alike: the
+// numbers of the kinds, then those of the nodes.
+using HomeKind = std::pair<std::vector<int32_t>, std::vector<int32_t>>;
+
+class TeamSearch {
+ public:
+  TeamSearch(const PlanPart& part, const Problem& p, Assignment& a)
+      : part_(part),
+        p_(p),
+        a_(a),
+        costs_(p.rule, part.cost_basis, p.options.links),
+        nodes_(nodes_for_teams(part)),
+        most_(largest_team(p.options, p.grid.tp)) {}
+
+  void run() {
+    sort_homes();
+    for (size_t h = 0; h < homes_.size(); ++h)
+      slowest_whole_ = std::max(slowest_whole_, whole_of(h).makespan);
+    double before = 0, after = 0;
+    for (size_t h = 0; h < homes_.size(); ++h) {
+      const double whole = whole_[h].seconds;
+      before = std::max(before, whole);
+      double best = whole;
+      for (const HomeOption& option : options_of(h))
+        best = std::min(best, option.seconds);
+      after = std::max(after, best);
+    }
+    if (after > kWorthTeams * before) return;
+    for (size_t h = 0; h < homes_.size(); ++h)
+      if (whole_[h].seconds > after) take(h, after);
+  }
+
+ private:
+  // Matrices of each home, alike ones together, and what kind of home it is.
+  void sort_homes() {
+    homes_ = matrices_by_home(p_, a_);
+    for (size_t m = 0; m < p_.matrices.size(); ++m) kind_of(m);
+    for (size_t h = 0; h < homes_.size(); ++h) {
+      std::vector<int32_t>& matrices = homes_[h];
+      std::stable_sort(matrices.begin(), matrices.end(),
+                       [&](int32_t x, int32_t y) {
+                         return kinds_[index(x)] < kinds_[index(y)];
+                       });
+      HomeKind kind;
+      for (const int32_t m : matrices) kind.first.push_back(kinds_[index(m)]);
+      const size_t first = h * index(p_.grid.tp);
+      for (int32_t t = 0; t < p_.grid.tp; ++t)
+        kind.second.push_back(nodes_[first + index(t)] - nodes_[first]);
+      home_kinds_.push_back(std::move(kind));
+    }
+  }
+
+  void kind_of(size_t m) {
+    const Matrix& matrix = p_.matrices[m];
+    const bool cut = p_.model.tensors[index(matrix.tensor)].cut != Cut::kNone;
+    const auto [at, fresh] =
+        known_kinds_.emplace(std::tuple(matrix.rows, matrix.cols, cut),
+                             static_cast<int32_t>(known_kinds_.size()));
+    kinds_.push_back(at->second);
+  }
+
+  TeamSizes sizes_of(int32_t m, int32_t most) {
+    const Matrix& matrix = p_.matrices[index(m)];
+    return costs_.sizes({matrix.rows, matrix.cols}, p_.costs[index(m)], most);
+  }
+  TeamSize team_of(int32_t m, size_t size) {
+    const Matrix& matrix = p_.matrices[index(m)];
+    return costs_.team({matrix.rows, matrix.cols}, p_.costs[index(m)],
+                       static_cast<int32_t>(size));
+  }
+
+  // The home as it was dealt.
+  const HomeOption& whole_of(size_t h) {
+    HomeOption whole;
+    std::vector<int64_t> loads(index(p_.grid.tp), 0);
+    for (const int32_t m : homes_[h]) {
+      const int32_t owner = a_.owner[index(m)];
+      whole.owners.push_back({owner});
+      whole.rounds.push_back(a_.micro_group[index(m)]);
+      loads[index(owner)] += p_.costs[index(m)].every_step.value();
+    }
+    whole.makespan = *std::max_element(loads.begin(), loads.end());
+    whole.seconds = predicted(h, whole);
+    whole_.push_back(std::move(whole));
+    return whole_.back();
+  }
+
+  // The one place that predicts a home's step.
+  double predicted(size_t h, const HomeOption& option) {
+    HomeRounds rounds(p_.grid.tp, 1);
+    const std::vector<int32_t>& matrices = homes_[h];
+    for (size_t i = 0; i < matrices.size(); ++i)
+      rounds.add(
+          home_matrix(part_, p_.grid, index(matrices[i]), option.rounds[i]),
+          option.owners[i], team_of(matrices[i], option.owners[i].size()));
+    const std::vector<int32_t>& nodes = home_kinds_[h].second;
+    const bool near = nodes.front() == nodes.back();
+    return rounds.seconds(home_terms(part_.cost_basis, p_.options.links, near),
+                          0);
+  }
+
+  const std::vector<HomeOption>& options_of(size_t h) {
+    const auto [at, fresh] = solved_.try_emplace(home_kinds_[h]);
+    if (fresh) at->second = solve(h);
+    return at->second;
+  }
+
+  std::vector<HomeOption> solve(size_t h) {
+    TeamHome home;
+    home.nodes = home_kinds_[h].second;
+    const int32_t most = std::min(most_, ranks_of_largest_node(home.nodes));
+    bool any = false;
+    for (const int32_t m : homes_[h]) {
+      home.matrices.push_back(sizes_of(m, most));
+      any |= home.matrices.back().size() > 1;
+    }
+    const auto bound = static_cast<double>(any ? team_bound(home) : 0);
+    if (!any || kWorthTeams * static_cast<double>(whole_[h].makespan) <= bound)
+      return {};
+    std::vector<HomeOption> options;
+    for (const TeamDeal& deal : deal_teams(home))
+      if (deal.num_teams > 0 && deal.makespan <= slowest_whole_)
+        options.push_back(with_best_rounds(h, deal));
+    return options;
+  }
+
+  static int32_t ranks_of_largest_node(const std::vector<int32_t>& nodes) {
+    std::map<int32_t, int32_t> counts;
+    int32_t most = 1;
+    for (const int32_t node : nodes) most = std::max(most, ++counts[node]);
+    return most;
+  }
+
+  // As many rounds as make the predicted step shortest, the fewest of these.
+  HomeOption with_best_rounds(size_t h, const TeamDeal& deal) {
+    HomeOption option;
+    option.owners = deal.owners;
+    option.num_teams = deal.num_teams;
+    option.team_ranks = deal.team_ranks;
+    option.makespan = deal.makespan;
+    const std::vector<RoundJob> jobs = jobs_of(h, deal);
+    HomeOption best;
+    for (int32_t rounds = 1; rounds <= kPipelineRounds; ++rounds) {
+      option.rounds =
+          deal_team_rounds(jobs, p_.grid.tp, rounds, p_.options.capacity_bytes);
+      option.seconds = predicted(h, option);
+      if (rounds == 1 || option.seconds < best.seconds) best = option;
+    }
+    return best;
+  }
+
+  std::vector<RoundJob> jobs_of(size_t h, const TeamDeal& deal) {
+    std::vector<RoundJob> jobs;
+    for (size_t i = 0; i < deal.owners.size(); ++i) {
+      const int32_t m = homes_[h][i];
+      const auto members = std::ssize(deal.owners[i]);
+      const TeamSize team = team_of(m, deal.owners[i].size());
+      jobs.push_back({deal.owners[i], team.at_head(), team.member,
+                      exchange_bytes(p_, m) / members});
+    }
+    return jobs;
+  }
+
+  // The most modest option of a home that is no slower than the slowest home.
+  void take(size_t h, double seconds) {
+    const HomeOption* best = nullptr;
+    for (const HomeOption& option : options_of(h))
+      if (option.seconds <= seconds &&
+          (best == nullptr || option.modesty() < best->modesty()))
+        best = &option;
+    if (best == nullptr) return;
+    for (size_t i = 0; i < homes_[h].size(); ++i) {
+      const int32_t m = homes_[h][i];
+      a_.owner[index(m)] = best->owners[i].front();
+      a_.micro_group[index(m)] = best->rounds[i];
+      if (best->owners[i].size() > 1) a_.teams[m] = best->owners[i];
+    }
+  }
+
+  const PlanPart& part_;
+  const Problem& p_;
+  Assignment& a_;
+  TeamCosts costs_;
+  std::vector<int32_t> nodes_;  // of the grid's ranks
+  int32_t most_;
+  std::vector<std::vector<int32_t>> homes_;  // matrices, alike ones together
+  std::vector<HomeKind> home_kinds_;
+  std::map<std::tuple<int64_t, int64_t, bool>, int32_t> known_kinds_;
+  std::vector<int32_t> kinds_;  // per matrix
+  std::vector<HomeOption> whole_;
+  int64_t slowest_whole_ = 0;
+  std::map<HomeKind, std::vector<HomeOption>> solved_;
+};
+
+bool shares_some_matrix(const Plan& request, const RuleFacts& rule) {
+  std::set<MatrixShape> shapes;
+  for (const Matrix& m : request.matrices) shapes.insert({m.rows, m.cols});
+  return std::any_of(shapes.begin(), shapes.end(), [&](MatrixShape shape) {
+    return rule.strips(shape).strips > 1;
+  });
+}
+
+int32_t ranks_of_largest_home(const Plan& request) {
+  int32_t most = 1;
+  for (const PlanPart& part : request.parts)
+    most = std::max(most, part.grid.tp);
+  return most;
+}
+
+}  // namespace
+
+std::string why_no_teams(const Plan& request, const RuleFacts& rule) {
+  const PlanOptions& options = request.options;
+  if (options.micro_groups != "balanced")
+    return cat("strategy ", options.strategy,
+               options.micro_groups.empty()
+                   ? " repeats updates on every tp rank"
+                   : cat(" with --micro-groups ", options.micro_groups,
+                         " has one owner of each matrix; try --micro-groups "
+                         "balanced"));
+  if (ranks_of_largest_home(request) == 1)
+    return cat("homes of one rank on ", to_string(request.mesh),
+               " have nobody to share with; teams want tp, or slices of ZeRO");
+  if (options.ranks_per_node == 1)
+    return "no two ranks share a node (--ranks-per-node 1)";
+  if (rule.period() > 1 || !shares_some_matrix(request, rule))
+    return cat("rule ", rule.name(),
+               " shares no matrix of this model between ranks with these "
+               "options (canzona rules ",
+               rule.name(), ")");
+  return "";
+}
+
+void check_teams(const Plan& request, const RuleFacts& rule) {
+  const int32_t teams = request.options.teams;
+  if (teams == kTeamsAuto || teams == kTeamsOff) return;
+  const std::string why = why_no_teams(request, rule);
+  if (!why.empty())
+    throw UsageError(cat("--teams ", teams, ": ", why,
+                         "; --teams auto goes on without teams"));
+  const int32_t ranks =
+      std::min(ranks_of_largest_home(request), request.options.ranks_per_node);
+  if (teams > ranks)
+    throw UsageError(cat("--teams ", teams, ": a team is made of ranks of one ",
+                         "home on one node, and homes on ",
+                         to_string(request.mesh), " have ", ranks,
+                         "; --teams auto takes what there is"));
+}
+
+void share_matrices(const PlanPart& part, const Problem& p, Assignment& a) {
+  if (largest_team(p.options, p.grid.tp) == 1 || p.rule.period() > 1 ||
+      p.options.micro_groups != "balanced" || p.matrices.empty())
+    return;
+  TeamSearch(part, p, a).run();
+}
+
+}  // namespace canzona
