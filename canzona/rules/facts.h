@@ -59,7 +59,9 @@ struct StripFacts {
   Flops head;                // of the head beside its strips, a step
   int segments = 0;          // sums, and factors handed out, in a step
   int64_t sum_elements = 0;  // of a sum: an fp32 lower triangle
-  int64_t factor_bytes = 0;  // of a factor, as every member receives it
+  int64_t rounded_bytes = 0;  // of an element of a sum that was rounded
+  int64_t factor_bytes = 0;   // of a factor, as every member receives it
+  int64_t norm_bytes = 0;     // of what one strip adds to a norm
 
   friend bool operator==(const StripFacts&, const StripFacts&) = default;
 };

@@ -2,6 +2,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/schedule/team_strips.h"
 
 namespace canzona {
 namespace {
@@ -61,6 +62,8 @@ Groups::Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
   found_modules(world, part, ops, prefix);
   add(gather_, GroupKind::kExchange, "gather", lanes.parameters);
   add(scatter_, GroupKind::kExchange, "scatter", lanes.gradients);
+  if (has_teams(part))
+    add(teams_, GroupKind::kExchange, "teams", lanes.gradients);
   if (lanes.gradients != nullptr) {
     check_.group = std::make_unique<NodeGroup>(
         found(world, 0, prefix + "check", ops, lanes.gradients), nullptr,
@@ -71,6 +74,8 @@ Groups::Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
   if (gather_.group == nullptr) return;
   gather_.group->inside().count_links(exchange_use_);
   scatter_.group->inside().count_links(exchange_use_);
+  if (teams_.group != nullptr)
+    teams_.group->inside().count_links(exchange_use_);
 }
 
 void Groups::found_modules(Communicator& world, const PlanPart& part,
@@ -107,6 +112,7 @@ void Groups::register_memory(const GroupMemory& memory) {
   add(gradients_, memory.scatter_pool, false);
   add(gather_.group, memory.slots, true);
   add(scatter_.group, memory.slots, true);
+  add(teams_.group, memory.rooms, true);
 }
 
 NodeGroup& Groups::of(GroupKind kind) {
@@ -131,6 +137,7 @@ Groups::Sent& Groups::Sent::operator+=(const Sent& other) {
   all_reduce += other.all_reduce;
   gather += other.gather;
   scatter += other.scatter;
+  teams += other.teams;
   all_gather += other.all_gather;
   broadcast += other.broadcast;
   parameter_gather += other.parameter_gather;
@@ -140,7 +147,7 @@ Groups::Sent& Groups::Sent::operator+=(const Sent& other) {
 
 void Groups::close() {
   for (Line* line :
-       {&dense_, &experts_, &publish_, &gather_, &scatter_, &check_})
+       {&dense_, &experts_, &publish_, &gather_, &scatter_, &teams_, &check_})
     line->courier.reset();
 }
 
@@ -155,7 +162,8 @@ int64_t Groups::sum_staging() const {
 
 std::chrono::nanoseconds Groups::busy() const {
   std::chrono::nanoseconds busy{0};
-  for (const Line* line : {&dense_, &experts_, &publish_, &gather_, &scatter_})
+  for (const Line* line :
+       {&dense_, &experts_, &publish_, &gather_, &scatter_, &teams_})
     if (line->courier != nullptr) busy += line->courier->busy();
   return busy;
 }
@@ -163,7 +171,7 @@ std::chrono::nanoseconds Groups::busy() const {
 std::chrono::nanoseconds Groups::exchange_busy() const {
   if (has_links()) return control_->busy_of(exchange_use_);
   std::chrono::nanoseconds busy{0};
-  for (const Line* line : {&gather_, &scatter_})
+  for (const Line* line : {&gather_, &scatter_, &teams_})
     if (line->courier != nullptr) busy += line->courier->busy();
   return busy;
 }
@@ -186,6 +194,7 @@ Groups::Sent Groups::count(int64_t TrafficLog::Row::*bytes) const {
   sent.all_reduce += of(replicas_, Operation::kAllGather);
   sent.gather = of(gather_.group, Operation::kAllToAll);
   sent.scatter = of(scatter_.group, Operation::kAllToAll);
+  sent.teams = of(teams_.group, Operation::kAllToAll);
   sent.parameter_gather = of(parameters_, Operation::kAllGather);
   sent.gradient_scatter = of(gradients_, Operation::kReduceScatter);
   return sent;

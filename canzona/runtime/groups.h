@@ -36,7 +36,8 @@ struct GroupLanes {
 // The memory that a rank's collectives read and write. It is alike if all ranks
 // of a group have the same tensors at the same places.
 struct GroupMemory {
-  std::span<std::byte> parameters, gradients, slots, gather_pool, scatter_pool;
+  std::span<std::byte> parameters, gradients, slots, rooms, gather_pool,
+      scatter_pool;
   bool parameters_alike = false, gradients_alike = false;
 };
 
@@ -66,6 +67,8 @@ class Groups {
   // Only where the plan's grid has tp > 1.
   Courier& gather() { return *gather_.courier; }
   Courier& scatter() { return *scatter_.courier; }
+  // Only where the plan has teams.
+  Courier& teams() { return *teams_.courier; }
 
   // The lane of modules; null if threads do it.
   Lane* gradient_lane() const { return lanes_.gradients.get(); }
@@ -111,13 +114,14 @@ class Groups {
     int64_t all_reduce = 0;
     int64_t gather = 0;
     int64_t scatter = 0;
+    int64_t teams = 0;
     int64_t all_gather = 0;
     int64_t broadcast = 0;
     int64_t parameter_gather = 0;  // of modules
     int64_t gradient_scatter = 0;  // of modules
     int64_t total() const {
-      return reduce_scatter + all_reduce + gather + scatter + all_gather +
-             broadcast + parameter_gather + gradient_scatter;
+      return reduce_scatter + all_reduce + gather + scatter + teams +
+             all_gather + broadcast + parameter_gather + gradient_scatter;
     }
     Sent& operator+=(const Sent& other);
   };
@@ -140,7 +144,7 @@ class Groups {
   LinkUse exchange_use_;  // the groups below count into it
   std::unique_ptr<Communicator> control_;
   std::unique_ptr<NodeGroup> replicas_, all_groups_, parameters_, gradients_;
-  Line dense_, experts_, publish_, gather_, scatter_, check_;
+  Line dense_, experts_, publish_, gather_, scatter_, teams_, check_;
 };
 
 }  // namespace canzona

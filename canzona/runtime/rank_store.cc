@@ -28,8 +28,9 @@ void ReservedBlock::Release::operator()(std::byte* memory) const {
 
 RankStore::RankStore(const PlanPart& part, const RankLayout& layout,
                      const Kept& kept, const UpdatePlan& updates,
-                     int64_t slot_elements, const PoolSizes& pools,
-                     Engine& engine, Communicator* world)
+                     int64_t slot_elements, int64_t room_bytes,
+                     const PoolSizes& pools, Engine& engine,
+                     Communicator* world)
     : rounded_(part.options.parameters == ParameterDtype::kBf16),
       master_of_elements_(kept.num_in_matrices),
       slot_elements_(slot_elements),
@@ -44,6 +45,7 @@ RankStore::RankStore(const PlanPart& part, const RankLayout& layout,
   states_ = ReservedBlock(engine, updates.num_state_elements * kBytesPerFp32);
   slots_ = ReservedBlock(engine, kExchangeSlots * slot_elements * kBytesPerFp32,
                          world);
+  rooms_ = ReservedBlock(engine, room_bytes, world);
   gather_pool_ =
       ReservedBlock(engine, pools.gather_bytes(parameter_bytes()), world);
   scatter_pool_ = ReservedBlock(engine, pools.scatter_bytes(), world);
@@ -54,6 +56,7 @@ GroupMemory RankStore::group_memory(bool parameters_alike,
   return {.parameters = parameters_.all(),
           .gradients = gradients_.all(),
           .slots = slots_.all(),
+          .rooms = rooms_.all(),
           .gather_pool = gather_pool_.all(),
           .scatter_pool = scatter_pool_.all(),
           .parameters_alike = parameters_alike,
@@ -80,7 +83,7 @@ RankMemory RankStore::memory() const {
           Bytes(gradients_.bytes()),
           Bytes(master_.bytes()),
           Bytes(states_.bytes()),
-          Bytes(slots_.bytes()),
+          Bytes(slots_.bytes() + rooms_.bytes()),
           Bytes(gather_pool_.bytes() + scatter_pool_.bytes())};
 }
 

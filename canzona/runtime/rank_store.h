@@ -55,7 +55,7 @@ class RankStore {
  public:
   RankStore(const PlanPart& part, const RankLayout& layout, const Kept& kept,
             const UpdatePlan& updates, int64_t slot_elements,
-            const PoolSizes& pools, Engine& engine,
+            int64_t room_bytes, const PoolSizes& pools, Engine& engine,
             Communicator* world = nullptr);
 
   // Returns what collectives read and write, for their groups to register.
@@ -81,6 +81,9 @@ class RankStore {
   float* slot(int64_t number) const {
     return as_floats(slots_) + number * slot_elements_;
   }
+
+  // The memory in which teams exchange sums and factors.
+  std::byte* rooms() const { return rooms_.data(); }
 
   // Pools of modules on their way: slots of whole tensors, and staging.
   const PoolSizes& pools() const { return pool_sizes_; }
@@ -117,7 +120,7 @@ class RankStore {
   int64_t master_of_elements_ = 0;
   int64_t slot_elements_ = 0;
   PoolSizes pool_sizes_;
-  ReservedBlock parameters_, gradients_, master_, states_, slots_;
+  ReservedBlock parameters_, gradients_, master_, states_, slots_, rooms_;
   ReservedBlock gather_pool_, scatter_pool_;
 };
 

@@ -4,14 +4,10 @@
 #include <cmath>
 
 #include "canzona/base/units.h"
+#include "canzona/plan/schedule/ranges.h"
 
 namespace canzona {
 namespace {
-
-// The i-th of k even shares of a count.
-int64_t even_share(int64_t count, int32_t k, int32_t i) {
-  return (checked_mul(count, i + 1, "bytes") / k) - (count * i / k);
-}
 
 int64_t times(int64_t bytes, int64_t count) {
   return checked_mul(bytes, count, "bytes");
@@ -28,24 +24,26 @@ int64_t ticks_of_part(Ticks whole, int64_t part, Flops flops) {
 }  // namespace
 
 TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member) {
-  const int64_t sum = even_share(facts.sum_elements, size, member);
-  const int64_t rounded = even_share(facts.factor_bytes, size, member);
-  const bool is_head = member == 0;
+  const int64_t all = facts.sum_elements;
+  const int64_t sum = even_extent(all, size, member).count;
   TeamBytes bytes;
   bytes.sums_received = times(sum, kBytesPerFp32 * (size - 1));
-  bytes.sums_sent = times(facts.sum_elements - sum, kBytesPerFp32);
-  if (is_head) {
-    bytes.sums_received += facts.factor_bytes - rounded;
-    bytes.factors_sent =
-        facts.factor_bytes - rounded + times(rounded, size - 1);
+  bytes.sums_sent = times(all - sum, kBytesPerFp32);
+  if (member == 0) {
+    bytes.sums_received += times(all - sum, facts.rounded_bytes);
+    bytes.factors_sent = facts.factor_bytes;
   } else {
-    bytes.sums_sent += rounded;
-    bytes.factors_sent = times(rounded, size - 2);
+    bytes.sums_sent += times(sum, facts.rounded_bytes);
+    bytes.factors_sent = times(
+        even_extent(facts.factor_bytes, size - 1, member - 1).count, size - 2);
     bytes.factors_received = facts.factor_bytes;
   }
   for (int64_t* count : {&bytes.sums_sent, &bytes.sums_received,
                          &bytes.factors_sent, &bytes.factors_received})
     *count = times(*count, facts.segments);
+  const int64_t norm = facts.norm_bytes * facts.strips / size * (size - 1);
+  bytes.sums_sent += norm;
+  bytes.sums_received += norm;
   return bytes;
 }
 

@@ -3,11 +3,11 @@
 //   TeamCosts costs(*rule, basis, links);
 //   for (const TeamSize& size : costs.sizes({5120, 51200}, cost)) …
 //
-// A segment of a step is a sum, which the members add by a reduce-scatter and
-// hand to the head in rounded pieces, and a factor, which the head hands out:
-// the i-th of k even pieces to the i-th member, its own to all, and members
-// pass theirs on to each other. A rounded sum is as large as a factor. Not for
-// several threads.
+// A step begins with the strips' parts of the norm, which everybody gets. A
+// segment of it is a sum, which the members add by a reduce-scatter and hand to
+// the head in rounded pieces, and a factor, of which the head hands an even
+// piece to each of the others, who pass theirs on to each other
+// (schedule/team_exchange.h). Not for several threads.
 #pragma once
 
 #include <map>

@@ -21,7 +21,8 @@ struct RankMemory {
   Bytes gradients;
   Bytes master;   // fp32 weights, where parameters are bf16
   Bytes states;   // of the rule and of AdamW
-  Bytes buffers;  // slots of the micro-group exchange, alike on every rank
+  // Slots of the micro-group exchange and rooms of teams, alike on every rank.
+  Bytes buffers;
   Bytes pools;    // of modules on their way (zero.h), alike on every rank
   // Staging of sums on their way (base/sum_staging.h), beside the total, which
   // plans are judged by.
@@ -83,6 +84,8 @@ std::vector<RankCost> sum_of_parts(const Plan& plan,
 // all its ranks.
 std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
                                          const RuleFacts& rule);
+// The same of the rooms in which teams exchange sums and factors.
+std::vector<int64_t> team_room_bytes(const PlanPart& part);
 
 // Sum over the steps of a period of the largest load, in ticks, or of the
 // longest path of a team (makespan/team_sizes.h) where that is longer.

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <map>
 #include <span>
+#include <utility>
 
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
@@ -8,6 +10,7 @@
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/runs.h"
+#include "canzona/plan/schedule/team_exchange.h"
 #include "canzona/plan/schedule/team_strips.h"
 
 namespace canzona {
@@ -67,6 +70,28 @@ std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
   return largest;
 }
 
+std::vector<int64_t> team_room_bytes(const PlanPart& part) {
+  std::vector<int64_t> largest(static_cast<size_t>(part.grid.pp), 0);
+  const auto per_stage = static_cast<size_t>(part.grid.ranks_per_stage());
+  TeamTable teams(part);
+  std::map<std::pair<size_t, int32_t>, int64_t> rounds;  // by rank
+  for (size_t m = 0; m < part.matrices.size(); ++m) {
+    if (teams.size(m) == 1) continue;
+    SharedMatrix shared;
+    shared.members.assign(part.owners[m].begin(), part.owners[m].end());
+    shared.facts = teams.strips(m);
+    each_computing_rank(part, m, [&](int32_t rank) {
+      shared.place = (shared.place + 1) % shared.size();
+      shared.own = teams.rectangle(m, shared.place);
+      const auto r = static_cast<size_t>(rank);
+      int64_t& bytes = rounds[{r, part.micro_group[m]}];
+      bytes += team_room(shared).bytes;
+      largest[r / per_stage] = std::max(largest[r / per_stage], bytes);
+    });
+  }
+  return largest;
+}
+
 void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
                        std::vector<RankCost>& ranks) {
   StateBytesTable table(rule);
@@ -93,9 +118,11 @@ void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
     });
   }
   const std::vector<int64_t> slots = exchange_slot_bytes(part, rule);
+  const std::vector<int64_t> rooms = team_room_bytes(part);
   const auto per_stage = static_cast<size_t>(part.grid.ranks_per_stage());
   for (size_t r = 0; r < ranks.size(); ++r)
-    ranks[r].memory.buffers = Bytes(kExchangeSlots * slots[r / per_stage]);
+    ranks[r].memory.buffers =
+        Bytes(kExchangeSlots * slots[r / per_stage] + rooms[r / per_stage]);
 }
 
 namespace {

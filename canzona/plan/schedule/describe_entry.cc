@@ -24,6 +24,9 @@ std::string describe_call(const Plan& plan, const TrainerCall& call) {
 
 std::string subject_of(const PlanPart& part, const ScheduleEntry& e) {
   if (e.purpose == Purpose::kCheck) return "largest gradient";
+  if (e.matrix >= 0)
+    return matrix_name(part.model, part.matrices[index(e.matrix)],
+                       part.options.splits);
   if (e.round >= 0) return cat("micro-group ", e.round);
   if (e.bucket >= 0) return bucket_name(part, e.bucket);
   return "";
@@ -40,7 +43,9 @@ std::vector<int32_t> tensors_of(const PlanPart& part, const Kept& kept,
   const auto add = [&](int32_t tensor) {
     if (tensors.empty() || tensors.back() != tensor) tensors.push_back(tensor);
   };
-  if (e.tensor >= 0) {
+  if (e.matrix >= 0) {
+    tensors.push_back(part.matrices[index(e.matrix)].tensor);
+  } else if (e.tensor >= 0) {
     tensors.push_back(e.tensor);
   } else if (e.bucket >= 0) {
     const Bucket& bucket = part.buckets[index(e.bucket)];
@@ -77,6 +82,16 @@ std::string_view word_of(EntryKind kind) {
       return "prepare";
     case EntryKind::kTransform:
       return "transform";
+    case EntryKind::kLoadStrips:
+      return "load strips";
+    case EntryKind::kSumStrips:
+      return "sum strips";
+    case EntryKind::kRoundSum:
+      return "round sum";
+    case EntryKind::kIterate:
+      return "iterate";
+    case EntryKind::kMultiplyStrips:
+      return "multiply strips";
     case EntryKind::kApply:
       return "apply";
     case EntryKind::kUpdateElements:
@@ -100,6 +115,12 @@ std::string_view issuer_of(const ScheduleEntry& entry) {
       return "gather";
     case Purpose::kScatterMatrices:
       return "scatter";
+    case Purpose::kTeamNorms:
+    case Purpose::kTeamSums:
+    case Purpose::kTeamTotals:
+    case Purpose::kTeamFactors:
+    case Purpose::kTeamPasses:
+      return "teams";
     case Purpose::kSum:
     case Purpose::kSumReplicas:
     case Purpose::kPublish:

@@ -12,6 +12,11 @@ enum class EntryKind {
   kBroadcast,
   kPrepare,         // what the rule gathers of pieces, into a slot
   kTransform,       // of the matrices that this rank owns
+  kLoadStrips,      // of a matrix that a team shares, and their norm
+  kSumStrips,       // their Gram matrix
+  kRoundSum,        // a piece of the team's sum
+  kIterate,         // at the head: a factor of the sum
+  kMultiplyStrips,  // by the factor
   kApply,           // updates to pieces
   kUpdateElements,  // AdamW's
   kUpdateMatrices,  // of a home of one plane: no exchange
@@ -32,7 +37,17 @@ enum class Purpose {
   kGatherMatrices,
   kScatterMatrices,
   kPublish,  // new parameters
+  // Between the members of a team (team_exchange.h).
+  kTeamNorms,
+  kTeamSums,
+  kTeamTotals,
+  kTeamFactors,
+  kTeamPasses,
 };
-inline constexpr int kNumPurposes = 9;
+inline constexpr int kNumPurposes = 14;
+
+constexpr bool is_of_team(Purpose purpose) {
+  return purpose >= Purpose::kTeamNorms;
+}
 
 }  // namespace canzona

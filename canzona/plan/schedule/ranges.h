@@ -28,6 +28,11 @@ struct Extent {
   friend bool operator==(const Extent&, const Extent&) = default;
 };
 
+// The i-th of k even pieces of a count.
+constexpr Extent even_extent(int64_t count, int64_t k, int64_t i) {
+  return {count * i / k, count * (i + 1) / k - count * i / k};
+}
+
 // Elements from `from` on are, or go, to `to` and the places after it.
 struct ExtentCopy {
   int64_t from = 0;

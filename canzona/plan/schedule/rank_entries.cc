@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "canzona/base/index.h"
+#include "canzona/plan/schedule/team_exchange.h"
 
 namespace canzona {
 namespace {
@@ -178,18 +179,97 @@ void RankEntries::add_step() {
 void RankEntries::add_stage(const ExchangeStage& stage) {
   if (stage.kind == EntryKind::kAllToAll)
     return add_exchanges(stage.purpose, stage.round);
-  const Round& round = rounds_[index(stage.round)];
+  if (stage.kind == EntryKind::kTransform) return add_transforms(stage.round);
   int64_t elements = 0;
-  if (stage.kind == EntryKind::kTransform)
-    for (const SlotMatrix& matrix : round.computed) {
-      const KeptMatrix& kept = kept_.matrices[index(matrix.kept)];
-      elements += kept.dims[0] * kept.dims[1];
-    }
-  else
-    for (const SlotPiece& piece : round.pieces) elements += piece.elements();
+  for (const SlotPiece& piece : rounds_[index(stage.round)].pieces)
+    elements += piece.elements();
   add_compute(stage.kind, elements, stage.round);
   if (stage.kind == EntryKind::kPrepare)
     step_.back().slot.slot = stage.round % kSlots;
+}
+
+// Every rank of the home walks the same list: a stage of compute waits for
+// exchanges before it alone, and exchanges come in the same order everywhere,
+// so that the first stage which is not done yet can always be.
+void RankEntries::add_transforms(int32_t round) {
+  const Round& of = rounds_[index(round)];
+  for (size_t i = 0; i < of.shared.size(); ++i) {
+    add_shared(EntryKind::kLoadStrips, round, i, 0,
+               of.shared[i].own.elements());
+    add_shared(Purpose::kTeamNorms, round, i, 0);
+  }
+  for (int32_t s = 0; s < of.num_segments(); ++s) add_segment(round, s);
+}
+
+// Heads iterate before they go on with their own matrices, which the others do
+// while they wait for factors.
+void RankEntries::add_segment(int32_t round, int32_t segment) {
+  const Round& of = rounds_[index(round)];
+  const auto each = [&](const auto& add) {
+    for (size_t i = 0; i < of.shared.size(); ++i)
+      if (segment < of.shared[i].facts.segments) add(i, of.shared[i]);
+  };
+  each([&](size_t i, const SharedMatrix& shared) {
+    add_shared(EntryKind::kSumStrips, round, i, segment, shared.own.elements());
+    add_shared(Purpose::kTeamSums, round, i, segment);
+  });
+  each([&](size_t i, const SharedMatrix& shared) {
+    add_shared(EntryKind::kRoundSum, round, i, segment,
+               even_extent(shared.facts.sum_elements, shared.size(),
+                           std::max(shared.place, 0))
+                   .count);
+    add_shared(Purpose::kTeamTotals, round, i, segment);
+  });
+  each([&](size_t i, const SharedMatrix& shared) {
+    if (shared.is_head())
+      add_shared(EntryKind::kIterate, round, i, segment,
+                 shared.facts.sum_elements);
+    add_shared(Purpose::kTeamFactors, round, i, segment);
+  });
+  int64_t elements = 0;
+  for (const SlotMatrix& matrix : of.computed) {
+    const KeptMatrix& kept = kept_.matrices[index(matrix.kept)];
+    if (matrix.segment == segment) elements += kept.dims[0] * kept.dims[1];
+  }
+  add_compute(EntryKind::kTransform, elements, round);
+  step_.back().segment = segment;
+  each([&](size_t i, const SharedMatrix&) {
+    add_shared(Purpose::kTeamPasses, round, i, segment);
+  });
+  each([&](size_t i, const SharedMatrix& shared) {
+    add_shared(EntryKind::kMultiplyStrips, round, i, segment,
+               shared.own.elements());
+  });
+}
+
+// Those who are no members take part in exchanges alone, with nothing.
+void RankEntries::add_shared(EntryKind kind, int32_t round, size_t shared,
+                             int32_t segment, int64_t elements) {
+  const SharedMatrix& of = rounds_[index(round)].shared[shared];
+  if (!of.is_member()) return;
+  add_compute(kind, elements, round);
+  ScheduleEntry& entry = step_.back();
+  entry.shared = static_cast<int32_t>(shared);
+  entry.matrix = of.matrix;
+  entry.segment = segment;
+}
+
+void RankEntries::add_shared(Purpose purpose, int32_t round, size_t shared,
+                             int32_t segment) {
+  const SharedMatrix& of = rounds_[index(round)].shared[shared];
+  ScheduleEntry& entry = step_.emplace_back();
+  entry.kind = EntryKind::kAllToAll;
+  entry.purpose = purpose;
+  entry.group = GroupKind::kExchange;
+  entry.ranks = group_of(part_, rank_, entry.group);
+  entry.round = round;
+  entry.shared = static_cast<int32_t>(shared);
+  entry.matrix = of.matrix;
+  entry.segment = segment;
+  const ExchangeTable table =
+      team_exchange(of, entry.ranks.count, purpose).table;
+  entry.counts = table.send_bytes;
+  entry.bytes = exchanged_bytes(part_, entry.ranks, rank_, table);
 }
 
 std::vector<ExchangeStage> exchange_order(int32_t num_rounds,

@@ -28,8 +28,8 @@ struct ExchangeStage {
   Purpose purpose = Purpose::kNone;
   int32_t round = 0;
 };
-std::vector<ExchangeStage> exchange_order(
-    int32_t num_rounds, int32_t num_slots = kExchangeSlots);
+std::vector<ExchangeStage> exchange_order(int32_t num_rounds,
+                                          int32_t num_slots = kExchangeSlots);
 
 class RankEntries {
  public:
@@ -63,6 +63,14 @@ class RankEntries {
   void add_stage(const ExchangeStage& stage);
   void add_compute(EntryKind kind, int64_t elements, int32_t round = -1);
   void add_exchanges(Purpose purpose, int32_t round);
+  // What the home's teams do in a round, and between it what this rank does
+  // alone.
+  void add_transforms(int32_t round);
+  void add_segment(int32_t round, int32_t segment);
+  void add_shared(EntryKind kind, int32_t round, size_t shared, int32_t segment,
+                  int64_t elements);
+  void add_shared(Purpose purpose, int32_t round, size_t shared,
+                  int32_t segment);
 
   const PlanPart& part_;
   const int32_t rank_;

@@ -1,12 +1,15 @@
 #include "canzona/plan/schedule/rounds.h"
 
 #include <algorithm>
+#include <map>
+#include <memory>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/routes.h"
+#include "canzona/plan/schedule/team_strips.h"
 
 namespace canzona {
 namespace {
@@ -28,15 +31,36 @@ struct Blocks {
   int64_t end = 0;
 };
 
+// The strips of a plan's matrices.
+class StripTable {
+ public:
+  explicit StripTable(const PlanPart& part) : part_(part) {}
+
+  const StripFacts& operator()(int32_t matrix) {
+    const Matrix& of = part_.matrices[index(matrix)];
+    const auto [known, is_new] = facts_.try_emplace({of.rows, of.cols});
+    if (!is_new) return known->second;
+    if (rule_ == nullptr)
+      rule_ = make_rule_facts(part_.rule, part_.rule_options);
+    return known->second = rule_->strips({of.rows, of.cols});
+  }
+
+ private:
+  const PlanPart& part_;
+  std::unique_ptr<RuleFacts> rule_;
+  std::map<MatrixShape, StripFacts> facts_;
+};
+
 class RoundMaker {
  public:
   RoundMaker(const PlanPart& plan, const Coordinates& at, const Kept& kept,
-             int fields)
+             int fields, StripTable& strips)
       : plan_(plan),
         t_(at.t),
         tp_(plan.grid.tp),
         kept_(kept),
         fields_(fields),
+        strips_(strips),
         whole_cut_(tp_),
         whole_uncut_(tp_),
         shard_cut_(tp_),
@@ -53,18 +77,26 @@ class RoundMaker {
     std::vector<int64_t> pieces[2], wholes[2];  // used so far, uncut and cut
     for (auto* used : {&pieces[0], &pieces[1], &wholes[0], &wholes[1]})
       used->assign(index(tp_), 0);
+    size_t next_shared = 0;
     for (int32_t k : members) {
       const bool cut = matrix(k).cut;
+      if (is_shared(k)) {
+        place_shared(k, round_.shared[next_shared++], pieces[cut ? 1 : 0],
+                     wholes[cut ? 1 : 0]);
+        continue;
+      }
       place_pieces(k, pieces[cut ? 1 : 0]);
       if (computes(k)) place_whole(k, wholes[cut ? 1 : 0]);
     }
     make_tables(members);
+    spread_over_segments();
     round_.members = members;
     return std::move(round_);
   }
 
  private:
   bool repeated(int32_t k) const { return owners(k).empty(); }
+  bool is_shared(int32_t k) const { return owners(k).size() > 1; }
   std::span<const int32_t> owners(int32_t k) const {
     return plan_.owners[index(matrix(k).matrix)];
   }
@@ -92,6 +124,7 @@ class RoundMaker {
   }
 
   void count(int32_t k) {
+    if (is_shared(k)) return count_shared(k);
     const KeptMatrix& m = matrix(k);
     if (!in_place(k))
       (m.cut ? shard_cut_ : shard_uncut_).counts[index(owner(k))] +=
@@ -104,6 +137,77 @@ class RoundMaker {
     arriving_.push_back(arriving(k));
     for (const Route& r : arriving_.back())
       whole.counts[index(r.t)] += r.elements();
+  }
+
+  // Returns how a team shares matrix `k`.
+  SharedMatrix share(int32_t k) {
+    const KeptMatrix& m = matrix(k);
+    SharedMatrix out;
+    out.kept = k;
+    out.matrix = m.matrix;
+    out.members.assign(owners(k).begin(), owners(k).end());
+    out.facts = strips_(m.matrix);
+    const auto found = std::ranges::find(out.members, t_);
+    if (found == out.members.end()) return out;
+    out.place = static_cast<int32_t>(found - out.members.begin());
+    out.own = strips_of(out, out.place);
+    return out;
+  }
+  Rectangle strips_of(const SharedMatrix& shared, int32_t member) const {
+    const KeptMatrix& m = matrix(shared.kept);
+    return strips_of_member({m.dims[0], m.dims[1]}, shared.facts.strips,
+                            shared.size(), member);
+  }
+
+  void count_shared(int32_t k) {
+    const KeptMatrix& m = matrix(k);
+    (m.cut ? any_cut_ : any_uncut_) = true;
+    SharedMatrix shared = share(k);
+    Blocks& shard = m.cut ? shard_cut_ : shard_uncut_;
+    for (const Piece& piece : m.pieces)
+      for (int32_t i = 0; i < shared.size(); ++i)
+        if (i != shared.place)
+          shard.counts[index(shared.members[index(i)])] +=
+              meet(piece, strips_of(shared, i)).elements();
+    if (shared.is_member()) {
+      Blocks& whole = m.cut ? whole_cut_ : whole_uncut_;
+      for (const Route& r : arriving(k)) {
+        const Rectangle own = meet(r, shared.own);
+        if (own.elements() == 0) continue;
+        whole.counts[index(r.t)] += own.elements();
+        // The plane, until it is known where its block begins.
+        shared.rectangles.push_back({own, r.t, 0});
+      }
+    }
+    round_.shared.push_back(std::move(shared));
+  }
+
+  // What members get of this rank's pieces, and what this one gets of all.
+  void place_shared(int32_t k, SharedMatrix& shared,
+                    std::vector<int64_t>& in_shards,
+                    std::vector<int64_t>& in_wholes) {
+    const KeptMatrix& m = matrix(k);
+    const Blocks& whole = m.cut ? whole_cut_ : whole_uncut_;
+    const Blocks& shard = m.cut ? shard_cut_ : shard_uncut_;
+    for (size_t p = 0; p < m.pieces.size(); ++p) {
+      SlotPiece piece{{m.pieces[p], 0, 0}, k, static_cast<int32_t>(p)};
+      for (int32_t i = 0; i < shared.size(); ++i) {
+        const Rectangle part = meet(m.pieces[p], strips_of(shared, i));
+        if (part.elements() == 0) continue;
+        const Blocks& blocks = i == shared.place ? whole : shard;
+        const size_t to = index(shared.members[index(i)]);
+        piece.parts.push_back(
+            {part, blocks.firsts[to] + in_shards[to], blocks.counts[to]});
+        in_shards[to] += part.elements();
+      }
+      round_.pieces.push_back(std::move(piece));
+    }
+    for (SlotRectangle& r : shared.rectangles) {
+      const size_t from = index(r.at);
+      r.at = whole.firsts[from] + in_wholes[from];
+      r.field_stride = whole.counts[from];
+      in_wholes[from] += r.elements();
+    }
   }
 
   void place_pieces(int32_t k, std::vector<int64_t>& all_used) {
@@ -145,6 +249,25 @@ class RoundMaker {
     for (const SlotPiece& piece : round_.pieces)
       if (piece.kept == k) out.push_back(piece);
     return out;
+  }
+
+  // About as much work in every segment.
+  void spread_over_segments() {
+    const int32_t num_segments = round_.num_segments();
+    const auto work = [&](const SlotMatrix& computed) {
+      const MatrixCost& cost = plan_.costs[index(matrix(computed.kept).matrix)];
+      return static_cast<double>(cost.every_step.value());
+    };
+    double all = 0, before = 0;
+    for (const SlotMatrix& computed : round_.computed) all += work(computed);
+    for (SlotMatrix& computed : round_.computed) {
+      const double middle = before + work(computed) / 2;
+      if (all > 0)
+        computed.segment =
+            std::min(static_cast<int32_t>(middle / all * num_segments),
+                     num_segments - 1);
+      before += work(computed);
+    }
   }
 
   bool same_tp_rank(size_t plane) const {
@@ -222,6 +345,7 @@ class RoundMaker {
   int32_t t_, tp_;
   const Kept& kept_;
   int fields_;
+  StripTable& strips_;
   Blocks whole_cut_, whole_uncut_, shard_cut_, shard_uncut_;
   bool any_cut_ = false, any_uncut_ = false, repeats_ = false;
   std::vector<std::vector<Route>> arriving_;  // as in round_.computed
@@ -230,25 +354,27 @@ class RoundMaker {
 
 }  // namespace
 
+int32_t Round::num_segments() const {
+  int32_t most = 1;
+  for (const SharedMatrix& of : shared)
+    most = std::max(most, of.facts.segments);
+  return most;
+}
+
 std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& at,
                                const Kept& kept, int num_fields) {
   if (plan.grid.tp == 1) return {};
   std::vector<std::vector<int32_t>> members;
   for (size_t k = 0; k < kept.matrices.size(); ++k) {
     const auto m = index(kept.matrices[k].matrix);
-    if (plan.owners[m].size() > 1)
-      throw UsageError(cat("matrix ",
-                           quoted(matrix_name(plan.model, plan.matrices[m],
-                                              plan.options.splits)),
-                           " is owned by a team of ", plan.owners[m].size(),
-                           " ranks; this runtime wants one owner"));
     const size_t round = index(plan.micro_group[m]);
     if (members.size() <= round) members.resize(round + 1);
     members[round].push_back(static_cast<int32_t>(k));
   }
+  StripTable strips(plan);
   std::vector<Round> rounds;
   for (const std::vector<int32_t>& some : members)
-    rounds.push_back(RoundMaker(plan, at, kept, num_fields).make(some));
+    rounds.push_back(RoundMaker(plan, at, kept, num_fields, strips).make(some));
   return rounds;
 }
 

@@ -8,7 +8,9 @@
 // Pieces of matrices that the rank owns itself are in W from the beginning.
 // The gather moves S to the owners' W, the scatter moves updates back the same
 // way. With several fields the second and later ones of a block follow the
-// first; updates take the place of the first.
+// first; updates take the place of the first. Of a matrix that a team shares
+// every member puts its strips together, as an owner does with a whole one, and
+// pieces are cut between them.
 //
 // Made from the plan alone; no memory is touched.
 #pragma once
@@ -40,32 +42,53 @@ struct SlotRectangle : Rectangle {
 struct SlotPiece : SlotRectangle {
   int32_t kept = 0;   // number of the matrix
   int32_t piece = 0;  // of that matrix
+  // What goes to each member of a team that shares the matrix; `at` is of no
+  // use then.
+  std::vector<SlotRectangle> parts = {};
 };
 
 struct SlotMatrix {
   int32_t kept = 0;
+  int32_t segment = 0;  // of the home's teams, while which it is computed
   std::vector<SlotRectangle> rectangles;  // where its fields are
   // The places that its update goes to: W if it is scattered, S where all ranks
   // repeat it.
   std::vector<SlotRectangle> updates;
 };
 
+// A matrix that a team shares, on one rank of its home.
+struct SharedMatrix {
+  int32_t kept = 0;
+  int32_t matrix = 0;            // number in the plan
+  std::vector<int32_t> members;  // planes, the head first
+  int32_t place = -1;            // of this rank among them; -1: it is none
+  StripFacts facts;
+  Rectangle own;  // this rank's strips, and where they are in W
+  std::vector<SlotRectangle> rectangles;
+
+  int32_t size() const { return static_cast<int32_t>(members.size()); }
+  bool is_member() const { return place >= 0; }
+  bool is_head() const { return place == 0; }
+};
+
 struct Round {
   std::vector<int32_t> members;  // kept matrices
   std::vector<SlotPiece> pieces;
-  std::vector<SlotMatrix> computed;  // by this rank
+  std::vector<SlotMatrix> computed;  // by this rank alone
+  std::vector<SharedMatrix> shared;  // by any team of the home
   // Tables of matrices that tp cuts, and of others, whose updates go to
   // everybody who stores a piece.
   std::array<ExchangeTable, 2> gather, scatter;
   int64_t shards_at = 0;     // first element of S
   int64_t num_elements = 0;  // of the slot
 
+  int32_t num_segments() const;  // of its teams; 1 without any
   const std::array<ExchangeTable, 2>& tables(Purpose purpose) const {
     return purpose == Purpose::kGatherMatrices ? gather : scatter;
   }
 };
 
-// None where tp = 1. UsageError if the plan has teams.
+// None where tp = 1.
 std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& at,
                                const Kept& kept, int num_fields);
 

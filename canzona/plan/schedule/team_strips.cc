@@ -7,6 +7,12 @@
 
 namespace canzona {
 
+bool has_teams(const PlanPart& part) {
+  for (size_t m = 0; m < part.matrices.size(); ++m)
+    if (part.owners[m].size() > 1) return true;
+  return false;
+}
+
 Rectangle strips_of_member(MatrixShape shape, int strips, int32_t size,
                            int32_t member) {
   const auto [rows, cols] = shape;

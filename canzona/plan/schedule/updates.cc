@@ -31,12 +31,14 @@ class UpdatePlanner {
     out_.exp_avg_sq = take(kept_.num_elements);
     for (const KeptMatrix& matrix : kept_.matrices) add_shard_states(matrix);
     if (rounds.empty())
-      out_.batches.push_back(batches_of(in_forward_order(), true));
+      out_.batches.push_back(batches_by_stretch(in_forward_order()));
     for (const Round& round : rounds) {
-      std::vector<int32_t> computed;
-      for (const SlotMatrix& matrix : round.computed)
+      std::vector<int32_t> computed, segments;
+      for (const SlotMatrix& matrix : round.computed) {
         computed.push_back(matrix.kept);
-      out_.batches.push_back(batches_of(computed, false));
+        segments.push_back(matrix.segment);
+      }
+      out_.batches.push_back(batches_of(computed, segments));
     }
     return std::move(out_);
   }
@@ -129,27 +131,36 @@ class UpdatePlanner {
     return std::clamp<int64_t>(kMostElements / elements, 1, width_);
   }
 
-  // Batches of a stretch of buckets are done before the next one's, if they are
-  // kept apart.
+  // Batches of a stretch of buckets are done before the next one's.
+  std::vector<UpdateBatch> batches_by_stretch(
+      const std::vector<int32_t>& matrices) {
+    std::vector<int32_t> stretches;
+    for (int32_t k : matrices)
+      stretches.push_back(stretch_of_[index(bucket(k))]);
+    std::vector<UpdateBatch> batches = batches_of(matrices, stretches);
+    for (UpdateBatch& batch : batches) batch.segment = 0;
+    return batches;
+  }
+
+  // Batches of matrices that have the same number, in the order of these.
   std::vector<UpdateBatch> batches_of(const std::vector<int32_t>& matrices,
-                                      bool apart) {
-    // Stretch, rows, columns, phase and rule.
+                                      const std::vector<int32_t>& numbers) {
+    // Number, rows, columns, phase and rule.
     using Kind = std::tuple<int32_t, int64_t, int64_t, int32_t, int32_t>;
     std::vector<Kind> kinds;
-    for (int32_t k : matrices) {
-      const KeptMatrix& matrix = kept_.matrices[index(k)];
-      kinds.emplace_back(apart ? stretch_of_[index(bucket(k))] : 0,
-                         matrix.dims[0], matrix.dims[1],
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      const KeptMatrix& matrix = kept_.matrices[index(matrices[i])];
+      kinds.emplace_back(numbers[i], matrix.dims[0], matrix.dims[1],
                          part_.phase[index(matrix.matrix)],
-                         rules_.number[index(tensor(k))]);
+                         rules_.number[index(tensor(matrices[i]))]);
     }
     std::vector<UpdateBatch> batches;
     for (const std::vector<size_t>& places :
          equal_batches(kinds, [this](const Kind& kind) {
            return most_of(std::get<1>(kind), std::get<2>(kind));
          })) {
-      const auto& [stretch, rows, cols, phase, rule] = kinds[places[0]];
-      UpdateBatch batch{{rows, cols}, phase, rule, {}, {}};
+      const auto& [number, rows, cols, phase, rule] = kinds[places[0]];
+      UpdateBatch batch{{rows, cols}, phase, rule, number, {}, {}};
       for (size_t at : places) batch.members.push_back(matrices[at]);
       add_owner_states(batch);
       batches.push_back(std::move(batch));

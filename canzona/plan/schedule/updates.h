@@ -28,6 +28,7 @@ struct UpdateBatch {
   std::vector<int64_t> dims;
   int32_t phase = 0;
   int32_t rule = 0;              // number of the rule
+  int32_t segment = 0;           // of the round (SlotMatrix)
   std::vector<int32_t> members;  // kept matrices
   std::vector<StatePlace> owned;
 };

@@ -444,10 +444,11 @@ StripFacts MuonFacts::strips(MatrixShape shape) const {
     facts.head = count.per_small * cubic(m, m, m);
     facts.segments = static_cast<int>(segments);
     facts.sum_elements = (Elements(m) * (m + 1)).value() / 2;
+    facts.rounded_bytes = bytes_of_number(precision(shape));
     facts.factor_bytes =
-        (Bytes(facts.sum_elements) * bytes_of_number(precision(shape)))
-            .value() +
+        (Bytes(facts.sum_elements) * facts.rounded_bytes).value() +
         kFactorScalarBytes;
+    facts.norm_bytes = kNormPartBytes;
     return facts;
   });
 }

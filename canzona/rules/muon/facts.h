@@ -39,6 +39,8 @@ struct MuonWay {
 
 // A factor travels as its lower triangle, after the scalars that belong to it.
 inline constexpr int64_t kFactorScalarBytes = 32;
+// Of what one strip adds to the norm.
+inline constexpr int64_t kNormPartBytes = 16;
 
 class MuonFacts final : public RuleFacts {
  public:

@@ -11,6 +11,7 @@ namespace canzona {
 namespace {
 
 static_assert(kFactorScalarBytes == SharedAlgebra::kFactorScalars * 8);
+static_assert(kNormPartBytes == sizeof(NormPart));
 
 // The strips of a member, which begins at column 0 of its own.
 Strips strips_of_seat(int64_t side, int strips, const TeamSeat& seat) {

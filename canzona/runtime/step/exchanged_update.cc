@@ -19,6 +19,15 @@ Matrices in_matrix(Run matrix, const SlotRectangle& r, const Dims& dims) {
   view.row_stride = dims[1];
   return view;
 }
+// A rectangle of a matrix in a piece of it.
+Matrices in_piece(Run piece, const Rectangle& r, const Rectangle& whole) {
+  Matrices view = as_matrices(
+      advanced(piece, (r.first_row - whole.first_row) * whole.num_cols +
+                          r.first_col - whole.first_col),
+      r.num_rows, r.num_cols);
+  view.row_stride = whole.num_cols;
+  return view;
+}
 Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
   return matrices(slot + r.at + field * r.field_stride, r.num_rows, r.num_cols);
 }
@@ -28,6 +37,7 @@ Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
 ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
     : rank_(rank),
       publisher_(publisher),
+      teams_(rank),
       entries_(rank.show(rank.entries.step())),
       moving_(rank.rounds.size()) {
   num_fields_ = rank.facts->gather_fields();
@@ -73,6 +83,7 @@ void ExchangedUpdate::begin(int64_t step, double learning_rate) {
   step_ = step;
   learning_rate_ = learning_rate;
   next_ = 0;
+  teams_.begin();
   while (entries_[next_].entry->kind != EntryKind::kUpdateElements)
     carry_out(entries_[next_++]);
 }
@@ -84,19 +95,21 @@ void ExchangedUpdate::finish() {
 // A stage waits for what it needs; a round has its slot from `prepare` on.
 void ExchangedUpdate::carry_out(const ShownEntry& shown) {
   const ScheduleEntry& e = *shown.entry;
+  if (is_of_team(e.purpose)) return teams_.exchange(shown, waits_at_once());
   if (e.kind == EntryKind::kAllToAll) return exchange(shown);
+  if (e.shared >= 0) return share(shown);
   const size_t round = index(e.round);
   Moving& moving = moving_[round];
   if (e.kind == EntryKind::kPrepare) {
     moving.slot = rank_.store.slot(e.slot.slot);
-    return compute(shown, &ExchangedUpdate::prepare);
+    return compute(shown, [&] { prepare(round); });
   }
   if (e.kind == EntryKind::kTransform) {
     wait(moving.gather);
-    return compute(shown, &ExchangedUpdate::transform);
+    return compute(shown, [&] { transform(round, e.segment); });
   }
   wait(moving.scatter);
-  compute(shown, &ExchangedUpdate::apply);
+  compute(shown, [&] { apply(round); });
   for (int32_t k : rank_.rounds[round].members) publisher_.updated(index(k));
 }
 
@@ -112,16 +125,41 @@ void ExchangedUpdate::wait(Works& works) {
   }
 }
 
-void ExchangedUpdate::compute(const ShownEntry& shown,
-                              void (ExchangedUpdate::*stage)(size_t)) {
+template <class Stage>
+void ExchangedUpdate::compute(const ShownEntry& shown, const Stage& stage) {
   const Span span(rank_.track, shown.span);
-  const auto work = [&] { (this->*stage)(index(shown.entry->round)); };
-  rank_.update(work);
+  rank_.update(stage);
+}
+
+void ExchangedUpdate::share(const ShownEntry& shown) {
+  const ScheduleEntry& e = *shown.entry;
+  const size_t round = index(e.round), shared = index(e.shared);
+  float* slot = moving_[round].slot;
+  switch (e.kind) {
+    case EntryKind::kLoadStrips:
+      wait(moving_[round].gather);
+      return compute(shown, [&] { teams_.load(round, shared, slot); });
+    case EntryKind::kSumStrips:
+      return compute(shown, [&] { teams_.sum(round, shared, e.segment); });
+    case EntryKind::kRoundSum:
+      return compute(shown, [&] { teams_.round_sum(round, shared); });
+    case EntryKind::kIterate:
+      return compute(shown, [&] { teams_.iterate(round, shared, e.segment); });
+    case EntryKind::kMultiplyStrips:
+      return compute(shown,
+                     [&] { teams_.multiply(round, shared, e.segment, slot); });
+    default:
+      CANZONA_CHECK(false, "no stage of a team");
+  }
 }
 
 void ExchangedUpdate::prepare(size_t round) {
   float* slot = moving_[round].slot;
   for (const SlotPiece& piece : rank_.rounds[round].pieces) {
+    if (!piece.parts.empty()) {
+      prepare_parts(round, piece);
+      continue;
+    }
     const RuleSet::Entry& entry = entry_of(piece.kept);
     Run fields[kMostFields];
     for (int f = 0; f < num_fields_; ++f)
@@ -129,6 +167,33 @@ void ExchangedUpdate::prepare(size_t round) {
     entry.rule->prepare(rank_.engine, now(entry), shard_of(piece),
                         {fields, index(num_fields_)});
   }
+}
+
+// A piece that several members of a team get is prepared as one.
+void ExchangedUpdate::prepare_parts(size_t round, const SlotPiece& piece) {
+  Arena& arena = rank_.engine.arena();
+  const Arena::Scope scope(arena);
+  const RuleSet::Entry& entry = entry_of(piece.kept);
+  Run fields[kMostFields];
+  for (int f = 0; f < num_fields_; ++f)
+    fields[f] = run_of(arena.take_array<float>(piece.elements()));
+  entry.rule->prepare(rank_.engine, now(entry), shard_of(piece),
+                      {fields, index(num_fields_)});
+  for (int f = 0; f < num_fields_; ++f)
+    for (const SlotRectangle& part : piece.parts)
+      rank_.engine.copy(in_slot(moving_[round].slot, part, f),
+                        in_piece(fields[f], part, piece));
+}
+
+void ExchangedUpdate::apply_parts(size_t round, const SlotPiece& piece) {
+  Arena& arena = rank_.engine.arena();
+  const Arena::Scope scope(arena);
+  const RuleSet::Entry& entry = entry_of(piece.kept);
+  const Run update = run_of(arena.take_array<float>(piece.elements()));
+  for (const SlotRectangle& part : piece.parts)
+    rank_.engine.copy(in_piece(update, part, piece),
+                      in_slot(moving_[round].slot, part, 0));
+  entry.rule->apply(rank_.engine, now(entry), shard_of(piece), update);
 }
 
 void ExchangedUpdate::exchange(const ShownEntry& shown) {
@@ -152,12 +217,12 @@ void ExchangedUpdate::exchange(const ShownEntry& shown) {
   Moving& moving = moving_[round];
   Works& works = gathers ? moving.gather : moving.scatter;
   works[index(e.table)] = courier.run({}, body, shown.call());
-  if (!rank_.options.pipelined || rank_.options.overlap == Overlap::kNone)
-    wait(works);
+  if (waits_at_once()) wait(works);
 }
 
-void ExchangedUpdate::transform(size_t round) {
-  for (const Members& batch : batches_[round]) transform_batch(round, batch);
+void ExchangedUpdate::transform(size_t round, int32_t segment) {
+  for (const Members& batch : batches_[round])
+    if (batch.planned->segment == segment) transform_batch(round, batch);
 }
 
 // Matrices are put together outside the slot, where they are aligned alike on
@@ -196,6 +261,10 @@ void ExchangedUpdate::transform_batch(size_t round, const Members& batch) {
 void ExchangedUpdate::apply(size_t round) {
   float* slot = moving_[round].slot;
   for (const SlotPiece& piece : rank_.rounds[round].pieces) {
+    if (!piece.parts.empty()) {
+      apply_parts(round, piece);
+      continue;
+    }
     const RuleSet::Entry& entry = entry_of(piece.kept);
     entry.rule->apply(rank_.engine, now(entry), shard_of(piece),
                       const_run(slot + piece.at));

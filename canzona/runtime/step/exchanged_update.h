@@ -14,6 +14,7 @@
 
 #include "canzona/runtime/publisher.h"
 #include "canzona/runtime/rank.h"
+#include "canzona/runtime/step/team_update.h"
 
 namespace canzona {
 
@@ -40,12 +41,20 @@ class ExchangedUpdate {
 
   void carry_out(const ShownEntry& shown);
   void exchange(const ShownEntry& shown);
-  // One of the stages below, as repeated work (linalg/engine.h).
-  void compute(const ShownEntry& shown, void (ExchangedUpdate::*stage)(size_t));
+  // A stage of an entry, as repeated work (linalg/engine.h).
+  template <class Stage>
+  void compute(const ShownEntry& shown, const Stage& stage);
+  // A stage of a matrix that a team shares.
+  void share(const ShownEntry& shown);
   void prepare(size_t round);
-  void transform(size_t round);
+  void prepare_parts(size_t round, const SlotPiece& piece);
+  void transform(size_t round, int32_t segment);
   void transform_batch(size_t round, const Members& batch);
   void apply(size_t round);
+  void apply_parts(size_t round, const SlotPiece& piece);
+  bool waits_at_once() const {
+    return !rank_.options.pipelined || rank_.options.overlap == Overlap::kNone;
+  }
   void wait(Works& works);
 
   std::span<std::byte> whole_area(size_t round) const;
@@ -64,6 +73,7 @@ class ExchangedUpdate {
   Rank& rank_;
   Publisher& publisher_;
   int num_fields_;
+  TeamUpdate teams_;
   std::deque<TensorBatch> kept_;               // by kept matrix
   std::vector<ShownEntry> entries_;            // of the step
   size_t next_ = 0;                            // of these

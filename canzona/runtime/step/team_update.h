@@ -1,0 +1,84 @@
+// What one rank does of the transforms that teams share
+// (rules/shared_transform.h) between the gather and the scatter of a round: its
+// strips are taken out of a slot, summed, multiplied by the head's factors and
+// put back, and between that the schedule's exchanges pass
+// (plan/schedule/team_exchange.h).
+//
+//   teams.load(round, shared, slot);
+//   teams.exchange(entry);               // posted; what needs it waits
+//   teams.sum(round, shared, segment);
+//
+// Every round uses the same rooms: all of a round has ended before the next one
+// is loaded.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "canzona/plan/schedule/team_exchange.h"
+#include "canzona/rules/shared_transform.h"
+#include "canzona/runtime/rank.h"
+
+namespace canzona {
+
+class TeamUpdate {
+ public:
+  // UsageError if the rank's engine cannot share a matrix that the plan shares.
+  explicit TeamUpdate(Rank& rank);
+  ~TeamUpdate();
+
+  void begin() { room_of_ = -1; }  // a step
+
+  // The stages of entries, on the rounds' shared matrices. A stage waits for
+  // the exchanges that it needs.
+  void load(size_t round, size_t shared, float* slot);
+  void sum(size_t round, size_t shared, int segment);
+  void round_sum(size_t round, size_t shared);
+  void iterate(size_t round, size_t shared, int segment);
+  void multiply(size_t round, size_t shared, int segment, float* slot);
+
+  // Posts an exchange of an entry, and waits for it if `at_once`.
+  void exchange(const ShownEntry& shown, bool at_once);
+
+ private:
+  // A matrix of a round as this rank shares it.
+  struct Shared {
+    const SharedMatrix* planned = nullptr;
+    TeamRoom room;
+    std::byte* memory = nullptr;           // the room's beginning
+    SharedTransform* transform = nullptr;  // null if it is no member
+    std::array<TeamExchange, 5> exchanges;
+    std::array<Work, 5> works;
+  };
+  // Transforms that no round uses at once serve several.
+  struct Pooled {
+    MatrixShape shape;
+    TeamSeat seat;
+    const Rule* rule = nullptr;
+    size_t last_round = 0;
+    std::unique_ptr<SharedTransform> transform;
+  };
+
+  void add_round(size_t round);
+  SharedTransform& transform_for(size_t round, const SharedMatrix& planned);
+  void require_alike(const SharedMatrix& planned,
+                     const SharedTransform& transform) const;
+  Shared& at(size_t round, size_t shared) { return rounds_[round][shared]; }
+  std::byte* in_room(const Shared& shared, int64_t offset) const {
+    return shared.memory + offset;
+  }
+  Matrices strips_view(const Shared& shared, const SlotRectangle& r) const;
+  void wait(Shared& shared, Purpose purpose);
+  void wait(Work& work);
+
+  Rank& rank_;
+  Arena arena_;
+  Arena::Scope scope_;
+  std::vector<Pooled> pool_;
+  std::vector<std::vector<Shared>> rounds_;
+  int64_t room_of_ = -1;  // the round that has the rooms
+  Work last_;             // exchange; those before it have ended when it has
+};
+
+}  // namespace canzona
