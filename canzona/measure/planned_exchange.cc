@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "canzona/plan/schedule/rank_entries.h"
+#include "canzona/plan/schedule/team_table.h"
 
 namespace canzona {
 namespace {
@@ -28,10 +29,13 @@ class RankExchange {
  private:
   double transform_seconds(const Round& round) const {
     double ticks = 0;
+    TeamTable teams(part_);
     for (const SlotMatrix& matrix : round.computed) {
       const auto m = static_cast<size_t>(
           kept_.matrices[static_cast<size_t>(matrix.kept)].matrix);
-      ticks += static_cast<double>(part_.costs[m].every_step.value()) +
+      const bool is_head =
+          part_.owners[m].empty() || part_.owners[m].front() == at_.t;
+      ticks += static_cast<double>(team_ticks(teams.of(m), is_head ? 0 : 1)) +
                static_cast<double>(part_.costs[m].refresh.value()) /
                    static_cast<double>(part_.period);
     }

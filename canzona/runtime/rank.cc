@@ -68,6 +68,24 @@ Rank::Timed::Timed(Rank& rank, bool traced)
   parameters_track = add("parameters", parameters);
 }
 
+namespace {
+
+// The part itself; UsageError if it has teams.
+const PlanPart& without_teams(const PlanPart& part) {
+  for (size_t m = 0; m < part.owners.size(); ++m)
+    if (part.owners[m].size() > 1)
+      throw UsageError(
+          cat("matrix ",
+              quoted(matrix_name(part.model, part.matrices[m],
+                                 part.options.splits)),
+              " is shared by a team of ", part.owners[m].size(),
+              " ranks; this runtime carries out plans with one owner of each "
+              "matrix: plan with --teams off"));
+  return part;
+}
+
+}  // namespace
+
 Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
            const RuntimeOptions& the_options, Track* the_track,
            const std::string& the_prefix)
@@ -83,7 +101,8 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
       kept(kept_by(part, at, layout)),
       facts(make_rule_facts(part.rule, part.rule_options)),
       rules(part, *facts, {options.adamw, options.groups}, engine.kind()),
-      rounds(make_rounds(part, at, kept, facts->gather_fields())),
+      rounds(
+          make_rounds(without_teams(part), at, kept, facts->gather_fields())),
       entries(part, world_rank, layout, kept, rounds),
       updates(plan_updates(part, layout, kept, rounds, rules.facts(),
                            engine.batch_width())),

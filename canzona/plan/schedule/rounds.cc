@@ -7,6 +7,8 @@
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/routes.h"
+#include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/schedule/team_table.h"
 
 namespace canzona {
 namespace {
@@ -30,9 +32,10 @@ struct Blocks {
 
 class RoundMaker {
  public:
-  RoundMaker(const PlanPart& plan, const Coordinates& at, const Kept& kept,
-             int fields)
+  RoundMaker(const PlanPart& plan, TeamTable& teams, const Coordinates& at,
+             const Kept& kept, int fields)
       : plan_(plan),
+        teams_(teams),
         t_(at.t),
         tp_(plan.grid.tp),
         kept_(kept),
@@ -70,10 +73,30 @@ class RoundMaker {
   }
   const KeptMatrix& matrix(int32_t k) const { return kept_.matrices[index(k)]; }
   // Blocks of S are by owner; what everybody computes is one block.
-  int32_t owner(int32_t k) const { return repeated(k) ? 0 : owners(k)[0]; }
-  bool computes(int32_t k) const { return repeated(k) || owners(k)[0] == t_; }
-  // Its pieces here lie where the owner, this rank, puts the matrix together.
-  bool in_place(int32_t k) const { return !repeated(k) && computes(k); }
+  struct Share {
+    int32_t rank = 0;
+    Rectangle rectangle;    // of the matrix
+    bool in_place = false;  // here, where it is put together
+  };
+  std::vector<Share> shares(int32_t k) const {
+    const size_t m = index(matrix(k).matrix);
+    if (repeated(k)) return {{0, teams_.rectangle(m, 0), false}};
+    std::vector<Share> out;
+    for (int32_t i = 0; i < std::ssize(owners(k)); ++i) {
+      const int32_t rank = owners(k)[index(i)];
+      out.push_back({rank, teams_.rectangle(m, i), rank == t_});
+    }
+    return out;
+  }
+  bool computes(int32_t k) const {
+    return repeated(k) || std::ranges::count(owners(k), t_) > 0;
+  }
+  // What this rank computes of a matrix.
+  Rectangle own_rectangle(int32_t k) const {
+    for (const Share& share : shares(k))
+      if (share.rank == t_) return share.rectangle;
+    return shares(k).front().rectangle;
+  }
   // Everybody has all of it and computes it: nothing moves.
   bool is_here(int32_t k) const {
     return repeated(k) && !matrix(k).cut && plan_.grid.places == 1;
@@ -88,14 +111,20 @@ class RoundMaker {
     for (int32_t t = 0; t < tp_; ++t)
       if (sends_to(plan_.grid, tensor, t, t_))
         append_routes(plan_, m, t, routes);
+    const Rectangle own = own_rectangle(k);
+    for (Route& route : routes)
+      static_cast<Rectangle&>(route) = meet(route, own);
+    std::erase_if(routes, [](const Route& r) { return r.elements() == 0; });
     return routes;
   }
 
   void count(int32_t k) {
     const KeptMatrix& m = matrix(k);
-    if (!in_place(k))
-      (m.cut ? shard_cut_ : shard_uncut_).counts[index(owner(k))] +=
-          m.kept.count;
+    for (const Share& share : shares(k))
+      for (const Piece& piece : m.pieces)
+        if (!share.in_place)
+          (m.cut ? shard_cut_ : shard_uncut_).counts[index(share.rank)] +=
+              meet(piece, share.rectangle).elements();
     any_cut_ |= m.cut;
     any_uncut_ |= !m.cut;
     repeats_ |= repeated(k);
@@ -110,15 +139,18 @@ class RoundMaker {
     const KeptMatrix& m = matrix(k);
     const Blocks& whole = m.cut ? whole_cut_ : whole_uncut_;
     const Blocks& shard = m.cut ? shard_cut_ : shard_uncut_;
-    const Blocks& blocks = in_place(k) ? whole : shard;
-    const size_t o = index(owner(k));
-    int64_t& used = all_used[o];
-    for (size_t p = 0; p < m.pieces.size(); ++p) {
-      round_.pieces.push_back(
-          {{m.pieces[p], blocks.firsts[o] + used, blocks.counts[o]},
-           k,
-           static_cast<int32_t>(p)});
-      used += m.pieces[p].elements();
+    for (const Share& share : shares(k)) {
+      const Blocks& blocks = share.in_place ? whole : shard;
+      const size_t o = index(share.rank);
+      for (size_t p = 0; p < m.pieces.size(); ++p) {
+        const Rectangle own = meet(m.pieces[p], share.rectangle);
+        if (own.elements() == 0) continue;
+        round_.pieces.push_back(
+            {{own, blocks.firsts[o] + all_used[o], blocks.counts[o]},
+             k,
+             static_cast<int32_t>(p)});
+        all_used[o] += own.elements();
+      }
     }
   }
 
@@ -219,6 +251,7 @@ class RoundMaker {
   }
 
   const PlanPart& plan_;
+  TeamTable& teams_;
   int32_t t_, tp_;
   const Kept& kept_;
   int fields_;
@@ -236,19 +269,14 @@ std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& at,
   std::vector<std::vector<int32_t>> members;
   for (size_t k = 0; k < kept.matrices.size(); ++k) {
     const auto m = index(kept.matrices[k].matrix);
-    if (plan.owners[m].size() > 1)
-      throw UsageError(cat("matrix ",
-                           quoted(matrix_name(plan.model, plan.matrices[m],
-                                              plan.options.splits)),
-                           " is owned by a team of ", plan.owners[m].size(),
-                           " ranks; this runtime wants one owner"));
     const size_t round = index(plan.micro_group[m]);
     if (members.size() <= round) members.resize(round + 1);
     members[round].push_back(static_cast<int32_t>(k));
   }
+  TeamTable teams(plan);
   std::vector<Round> rounds;
   for (const std::vector<int32_t>& some : members)
-    rounds.push_back(RoundMaker(plan, at, kept, num_fields).make(some));
+    rounds.push_back(RoundMaker(plan, teams, at, kept, num_fields).make(some));
   return rounds;
 }
 

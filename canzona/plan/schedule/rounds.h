@@ -7,8 +7,9 @@
 //
 // Pieces of matrices that the rank owns itself are in W from the beginning.
 // The gather moves S to the owners' W, the scatter moves updates back the same
-// way. With several fields the second and later ones of a block follow the
-// first; updates take the place of the first.
+// way. A member of a team puts its strips together instead of whole matrices,
+// and pieces are cut where strips are. With several fields the second and later
+// ones of a block follow the first; updates take the place of the first.
 //
 // Made from the plan alone; no memory is touched.
 #pragma once
@@ -36,7 +37,8 @@ struct SlotRectangle : Rectangle {
   int64_t field_stride = 0;
 };
 
-// A piece of a kept matrix in S, or in W where this rank is the owner.
+// A piece of a kept matrix, or the part of one in some member's strips, in S,
+// or in W where this rank is the owner.
 struct SlotPiece : SlotRectangle {
   int32_t kept = 0;   // number of the matrix
   int32_t piece = 0;  // of that matrix
@@ -65,7 +67,7 @@ struct Round {
   }
 };
 
-// None where tp = 1. UsageError if the plan has teams.
+// None where tp = 1.
 std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& at,
                                const Kept& kept, int num_fields);
 
