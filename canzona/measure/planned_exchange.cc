@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "canzona/plan/schedule/rank_entries.h"
+#include "canzona/plan/schedule/team_table.h"
 
 namespace canzona {
 namespace {
@@ -35,6 +36,12 @@ class RankExchange {
                static_cast<double>(part_.costs[m].refresh.value()) /
                    static_cast<double>(part_.period);
     }
+    TeamTable teams(part_);
+    for (const SharedMatrix& shared : round.shared)
+      if (shared.is_member())
+        ticks += static_cast<double>(
+            team_ticks(teams.of(static_cast<size_t>(shared.matrix)),
+                       shared.place));
     return ticks * part_.cost_basis.seconds_per_tick;
   }
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/report/numbers.h"
@@ -31,6 +33,7 @@ AuditRow row_of_matrix(const PlanPart& plan, int32_t m) {
   row.split = split_text_of(tensor, row.name);
   row.home = plan.home[index(matrix.tensor)];
   row.owners = owner_ranks(plan, m);
+  row.team = team_of(plan, m);
   row.bytes = parameter_bytes(plan, matrix.rows * matrix.cols);
   row.seconds = period_load(plan, plan.costs[index(m)]) / plan.period *
                 plan.cost_basis.seconds_per_tick;
@@ -45,9 +48,19 @@ AuditRow row_of_elements(const Plan& plan, const Tensor& tensor) {
           .bytes = parameter_bytes(plan, tensor.elements())};
 }
 
+// "head 3, 0 1 2: 2 strips each"
+std::string team_owner_text(const TeamStory& team) {
+  std::string out = fmt::format("head {},", team.members.front().rank);
+  for (size_t i = 1; i < team.members.size(); ++i)
+    out += fmt::format(" {}", team.members[i].rank);
+  const int32_t strips = team.members.front().num_strips;
+  return out + fmt::format(": {} strip{} each", strips, strips == 1 ? "" : "s");
+}
+
 std::string owner_text(const AuditRow& row) {
   constexpr size_t kMost = 4;
   if (row.owners.empty()) return "who keeps it";
+  if (row.team) return team_owner_text(*row.team);
   if (row.owners.size() > kMost)
     return fmt::format("{} … {}, {} ranks", row.owners.front(),
                        row.owners.back(), row.owners.size());
@@ -60,21 +73,44 @@ std::string owner_text(const AuditRow& row) {
 
 std::vector<AuditRow> audit(const Plan& plan) {
   std::vector<AuditRow> rows;
+  TeamReasons reasons(plan);
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
     const Tensor& tensor = plan.model.tensors[t];
     if (!tensor.matrix_rule) rows.push_back(row_of_elements(plan, tensor));
     for (int32_t m = plan.first_matrix[t]; m < plan.first_matrix[t + 1]; ++m) {
       const MatrixInPart at = matrix_in_part(plan, m);
       rows.push_back(row_of_matrix(*at.part, at.matrix));
+      rows.back().team_reason = reasons.of(m);
     }
   }
   return rows;
 }
 
+namespace {
+
+// What the plan has of teams, and each reason for which matrices have none or
+// one, with how many there are.
+std::string audit_teams(const Plan& plan, const std::vector<AuditRow>& rows) {
+  if (!may_have_teams(plan)) return "";
+  std::string out =
+      "  " + wrap("teams: " + describe_teams(plan), kPageWidth - 2, 2) + "\n";
+  std::map<std::string, int64_t> reasons;
+  for (const AuditRow& row : rows)
+    if (!row.team_reason.empty()) ++reasons[row.team_reason];
+  for (const auto& [reason, count] : reasons)
+    out += "  " +
+           wrap(fmt::format("{} × {}", count, reason), kPageWidth - 2, 4) +
+           "\n";
+  return out;
+}
+
+}  // namespace
+
 std::string audit_text(const Plan& plan, const Ink& ink) {
   Table table("~<<>>>>");
   table.header({"tensor", "rule", "split", "home", "owner", "bytes", "cost"});
-  for (const AuditRow& row : audit(plan))
+  const std::vector<AuditRow> rows = audit(plan);
+  for (const AuditRow& row : rows)
     table.row({printable(row.name), row.rule, printable(row.split),
                row.home == kEveryHome ? "all" : fmt::to_string(row.home),
                owner_text(row), human_bytes(row.bytes),
@@ -82,7 +118,7 @@ std::string audit_text(const Plan& plan, const Ink& ink) {
   return ink(Tone::kBold, "Audit") +
          fmt::format(" of {}: {} on {}, costs predicted\n",
                      plan.options.strategy, plan.rule, to_string(plan.mesh)) +
-         table.text(ink);
+         table.text(ink) + audit_teams(plan, rows);
 }
 
 void write_audit(JsonWriter& out, const Plan& plan) {
@@ -95,6 +131,8 @@ void write_audit(JsonWriter& out, const Plan& plan) {
     else
       out.value(row.home);
     out.member("owners").values(row.owners);
+    if (row.team) write_team(out.member("team"), *row.team);
+    if (!row.team_reason.empty()) out.field("team_reason", row.team_reason);
     out.field("bytes", row.bytes).field("predicted_seconds", row.seconds);
     out.end_object();
   }

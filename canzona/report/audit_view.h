@@ -7,11 +7,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "canzona/base/json_writer.h"
 #include "canzona/plan/plan.h"
+#include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
 
 namespace canzona {
@@ -23,8 +25,10 @@ struct AuditRow {
   std::string split;            // "q", "q.3", "whole", "elements"
   int32_t home = kEveryHome;    // of its buffer; kEveryHome: all of them
   std::vector<int32_t> owners;  // ranks of the world; none: all that keep it
-  int64_t bytes = 0;            // of its parameters, whole
-  double seconds = 0;           // predicted, mean over a period; 0: not counted
+  std::optional<TeamStory> team = {};  // that shares it
+  std::string team_reason = {};        // why, or why not; empty: teams are off
+  int64_t bytes = 0;                   // of its parameters, whole
+  double seconds = 0;  // predicted, mean over a period; 0: not counted
 };
 
 // In the model's order.

@@ -9,6 +9,7 @@
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
 
 namespace canzona {
@@ -122,6 +123,18 @@ std::string cost_table_text(const Comparison& comparison, const Ink& ink) {
          table.text(ink);
 }
 
+std::string teams_lines(const Comparison& comparison, const Ink& ink) {
+  if (!may_have_teams(comparison.first()->plan)) return "";
+  Table table("<>~");
+  table.header({"strategy", "bound / mean", "teams"});
+  for (const ComparedStrategy& strategy : comparison.strategies)
+    if (strategy.shown)
+      table.row({strategy.name,
+                 ratio_text(strategy.shown->balance.team_bound_over_mean),
+                 describe_teams(strategy.shown->plan)});
+  return title(ink, "Teams, and the lower bound with them") + table.text(ink);
+}
+
 struct Bar {
   std::string name;
   double value = 0;
@@ -194,8 +207,9 @@ const ReportPlan* Comparison::first() const {
 std::string compare_text(const Comparison& comparison, const Ink& ink) {
   if (comparison.first() == nullptr) return refusals(comparison, ink);
   return heading(comparison, ink) + balance_table(comparison, ink) +
-         cost_table_text(comparison, ink) + counted_table(comparison, ink) +
-         pictures(comparison, ink) + refusals(comparison, ink);
+         cost_table_text(comparison, ink) + teams_lines(comparison, ink) +
+         counted_table(comparison, ink) + pictures(comparison, ink) +
+         refusals(comparison, ink);
 }
 
 namespace {
@@ -210,6 +224,8 @@ void write_strategy(JsonWriter& out, const ComparedStrategy& strategy) {
   const PlanSummary& summary = shown.plan.summary;
   out.field("num_buckets", num_buckets(shown.plan));
   write_balance_members(out, shown.balance);
+  if (may_have_teams(shown.plan))
+    write_teams_by_size(out.member("teams"), shown.plan);
   out.field("bytes_per_rank_max", summary.bytes_per_rank_max.value());
   out.field("memory_per_rank_max", summary.memory_per_rank_max.value());
   out.field("memory_per_rank_mean", summary.memory_per_rank_mean);

@@ -20,6 +20,8 @@ namespace canzona {
 // Loads are ticks over a period.
 struct OwnerStory {
   std::vector<int32_t> owners;  // ranks of the world
+  bool is_team = false;         // that shares the update
+  int32_t head = -1;            // of a team; else the first owner
   bool repeated = false;        // every one of them computes the whole update
   double load_with = 0;         // of the (first) owner, as planned
   double load_without = 0;      // the same without this matrix
@@ -43,8 +45,9 @@ OwnerStory tell_owner(const ReportPlan& shown, int32_t matrix);
 struct MovedPiece {
   int32_t rank = 0;
   Route route;
-  Bytes gather;   // to one owner; none if the owner has it already
-  Bytes scatter;  // back
+  Bytes gather;     // to one owner; none if the owner has it already
+  Bytes scatter;    // back
+  int32_t to = -1;  // the member of a team that it goes to
 };
 
 struct Moves {

@@ -6,9 +6,11 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/schedule/sum_order.h"
+#include "canzona/plan/schedule/team_strips.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
+#include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
 
 namespace canzona {
@@ -151,7 +153,8 @@ std::vector<int32_t> candidates(const Subject& s) {
 void find_other(const Subject& s, const std::vector<double>& loads, double cost,
                 OwnerStory& story) {
   const auto replicas = static_cast<size_t>(s.plan.num_replicas());
-  if (story.repeated || story.owners.size() != replicas) return;
+  const bool shared = s.plan.owners[static_cast<size_t>(s.matrix)].size() > 1;
+  if (story.repeated || shared || story.owners.size() != replicas) return;
   for (const int32_t rank : candidates(s)) {
     if (rank == story.owners.front()) continue;
     const double load = loads[static_cast<size_t>(rank)] + cost;
@@ -173,12 +176,23 @@ OwnerStory tell_owner(const ReportPlan& shown, int32_t matrix) {
   OwnerStory story;
   story.owners = owner_ranks(*at.part, at.matrix);
   story.repeated = at.part->owners[static_cast<size_t>(at.matrix)].empty();
-  story.load_with = loads[static_cast<size_t>(story.owners.front())];
-  story.load_without = std::max(0.0, story.load_with - cost);
+  const auto team = team_of(*at.part, at.matrix);
+  story.is_team = team.has_value();
+  story.head = team ? team->members.front().rank : story.owners.front();
+  story.load_with = loads[static_cast<size_t>(story.head)];
+  const double own =
+      team ? static_cast<double>(team->members.front().work.value()) *
+                 plan.period
+           : cost;
+  story.load_without = std::max(0.0, story.load_with - own);
   story.mean = plan.summary.mean;
   story.makespan = static_cast<double>(plan.summary.makespan.value());
-  story.bound = static_cast<double>(plan.summary.bound.value());
+  story.bound = static_cast<double>(
+      (may_have_teams(plan) ? plan.summary.team_bound : plan.summary.bound)
+          .value());
   story.reasons = reasons_of(s);
+  if (std::string reason = TeamReasons(plan).of(matrix); !reason.empty())
+    story.reasons.push_back(std::move(reason));
   find_other(s, loads, cost, story);
   return story;
 }
@@ -286,6 +300,32 @@ std::string pieces_text(const PlanPart& plan, int32_t matrix,
   return out;
 }
 
+// Pieces are cut where the strips of members are.
+void add_team_pieces(const PlanPart& plan, int32_t matrix,
+                     const TeamStory& team, Moves& moves) {
+  const Matrix& m = matrix_of(plan, matrix);
+  const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
+  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
+  const auto owners = plan.owners[static_cast<size_t>(matrix)];
+  const int32_t home = plan.home[static_cast<size_t>(m.tensor)];
+  for (const Route& route : routes_of(plan, matrix)) {
+    for (size_t i = 0; i < team.members.size(); ++i) {
+      Route own = route;
+      static_cast<Rectangle&>(own) = meet(route, team.members[i].rectangle);
+      const int64_t elements = own.elements();
+      if (elements == 0) continue;
+      MovedPiece piece{rank_of(plan, m.tensor, home, route.t), own, Bytes(0),
+                       Bytes(0), team.members[i].rank};
+      if (owners[i] != route.t) {
+        if (sends_to(plan.grid, tensor, route.t, owners[i]))
+          piece.gather = Bytes(elements * rule->gather_bytes_per_element());
+        piece.scatter = Bytes(elements * rule->scatter_bytes_per_element());
+      }
+      moves.pieces.push_back(piece);
+    }
+  }
+}
+
 Moves moves_in(const PlanPart& plan, int32_t matrix) {
   const Matrix& m = matrix_of(plan, matrix);
   const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
@@ -294,6 +334,14 @@ Moves moves_in(const PlanPart& plan, int32_t matrix) {
   const int32_t home = std::max(0, plan.home[static_cast<size_t>(m.tensor)]);
   Moves moves;
   moves.algorithm = rule->algorithm({m.rows, m.cols});
+  if (const auto team = team_of(plan, matrix)) {
+    for (const TeamMember& member : team->members) {
+      moves.gather += member.gathered;
+      moves.scatter += member.scattered;
+    }
+    add_team_pieces(plan, matrix, *team, moves);
+    return moves;
+  }
   for (const Route& route : routes_of(plan, matrix)) {
     const int64_t elements = route.num_rows * route.num_cols;
     MovedPiece piece{rank_of(plan, m.tensor, home, route.t), route, Bytes(0),
@@ -339,6 +387,8 @@ std::string moves_text(const Plan& whole, int32_t number, const Ink& ink) {
                             human_bytes(moves.gather.value()), moves.algorithm,
                             human_bytes(moves.scatter.value()))) +
            pieces_text(plan, matrix, moves, ink);
+    if (const auto team = team_of(plan, matrix))
+      out += team_text(plan, *team, ink, kLabel + 2);
   }
   out += line("forward", forward_line(plan, tensor));
   if (plan.options.zero.sizes.z3 > 1)
@@ -359,6 +409,7 @@ void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix) {
     out.field("num_rows", piece.route.num_rows);
     out.field("first_col", piece.route.first_col);
     out.field("num_cols", piece.route.num_cols);
+    if (piece.to >= 0) out.field("to", piece.to);
     out.field("gather_bytes", piece.gather.value());
     out.field("scatter_bytes", piece.scatter.value()).end_object();
   }
@@ -423,7 +474,10 @@ std::string facts_text(const Plan& whole, int32_t number,
   };
   line("shape", fmt::format("{} × {}, tp cut: {}", m.rows, m.cols,
                             to_string(tensor.cut)));
-  line("owner", owner_text(whole, story));
+  line(story.is_team ? "team" : "owner", owner_text(whole, story));
+  if (story.is_team)
+    line("head", fmt::format("rank {} ({})", story.head,
+                             coordinates_text(whole.mesh, story.head)));
   if (plan.home[t] != kEveryHome)
     line(plan.grid.places > 1 ? "home group" : "home", home_text(plan, m));
   line("bucket", bucket_text(whole, bucket_number(plan, m.tensor)));
@@ -441,7 +495,7 @@ std::string loads_table(const OwnerStory& story, const Ink& ink) {
     table.row({name, story.mean > 0 ? ratio_text(load / story.mean) + " × mean"
                                     : "-"});
   };
-  const int32_t owner = story.owners.front();
+  const int32_t owner = story.head;
   row(fmt::format("rank {} as planned", owner), story.load_with);
   row(fmt::format("rank {} without this matrix", owner), story.load_without);
   if (story.other_rank >= 0)
@@ -530,6 +584,7 @@ std::string explain_adamw(const Plan& whole, int32_t number, const Ink& ink) {
 void write_story(JsonWriter& out, const OwnerStory& story) {
   out.member("owners").values(story.owners);
   out.field("repeated", story.repeated);
+  if (story.is_team) out.field("head", story.head);
   out.member("load").begin_object();
   out.field("with", story.load_with).field("without", story.load_without);
   out.field("mean", story.mean).field("makespan", story.makespan);
@@ -557,6 +612,8 @@ void write_matrix(JsonWriter& out, const ReportPlan& shown, int32_t matrix) {
   out.field("cost_refresh", plan.costs[at].refresh.value());
   out.field("phase", plan.phase[at]);
   write_story(out, tell_owner(shown, matrix));
+  if (const auto team = team_of(plan, planned.matrix))
+    write_team(out.member("team"), *team);
   out.member("moves");
   write_moves(out, shown.plan, matrix);
   out.end_object();

@@ -9,6 +9,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/schedule/iteration.h"
+#include "canzona/plan/schedule/team_table.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/html.h"
 #include "canzona/report/html_sections.h"
@@ -24,19 +25,38 @@ namespace {
 constexpr size_t kMaxMatrices = 24;
 constexpr size_t kMaxEntries = 60;
 
-double load_of(const MatrixInPart& m) {
-  return period_load(*m.part, m.part->costs[static_cast<size_t>(m.matrix)]);
+// What a rank of the world computes.
+struct OwnedMatrix : MatrixInPart {
+  double load = 0;   // over a period
+  std::string team;  // "head of 4", "1 of 4"; empty: the whole matrix
+};
+
+OwnedMatrix owned_matrix(const PlannedRank& at, int32_t m, TeamTable& teams) {
+  const PlanPart& part = *at.part;
+  const size_t i = static_cast<size_t>(m);
+  const auto owners = part.owners[i];
+  if (owners.size() < 2) return {{&part, m}, period_load(part, part.costs[i])};
+  const auto member = static_cast<int32_t>(
+      std::find(owners.begin(), owners.end(), in_grid(part, at.rank).t) -
+      owners.begin());
+  return {{&part, m},
+          static_cast<double>(team_ticks(teams.of(i), member)) * part.period,
+          member == 0 ? fmt::format("head of {}", owners.size())
+                      : fmt::format("{} of {}", member, owners.size())};
 }
 
 // The matrices that `rank` computes, dearest first, then in plan order.
-std::vector<MatrixInPart> owned_by(const Plan& plan, int32_t rank) {
-  std::vector<MatrixInPart> owned;
-  for (const PlannedRank& at : planned_ranks(plan, rank))
+std::vector<OwnedMatrix> owned_by(const Plan& plan, int32_t rank) {
+  std::vector<OwnedMatrix> owned;
+  for (const PlannedRank& at : planned_ranks(plan, rank)) {
+    TeamTable teams(*at.part);
     for (int32_t m = 0; m < std::ssize(at.part->matrices); ++m)
-      if (computes(*at.part, at.rank, m)) owned.push_back({at.part, m});
+      if (computes(*at.part, at.rank, m))
+        owned.push_back(owned_matrix(at, m, teams));
+  }
   std::stable_sort(owned.begin(), owned.end(),
-                   [](const MatrixInPart& a, const MatrixInPart& b) {
-                     return load_of(a) > load_of(b);
+                   [](const OwnedMatrix& a, const OwnedMatrix& b) {
+                     return a.load > b.load;
                    });
   return owned;
 }
@@ -74,7 +94,7 @@ std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
                            human_seconds(own.step_seconds));
 }
 
-std::string owned_text(const std::vector<MatrixInPart>& owned, double load,
+std::string owned_text(const std::vector<OwnedMatrix>& owned, double load,
                        const Ink& ink) {
   Table table("~>>>>>");
   table.header({"matrix", "shape", "bucket", "micro-group", "cost", "share"});
@@ -83,10 +103,12 @@ std::string owned_text(const std::vector<MatrixInPart>& owned, double load,
     const PlanPart& plan = *owned[i].part;
     const auto at = static_cast<size_t>(owned[i].matrix);
     const Matrix& m = plan.matrices[at];
-    const double cost = load_of(owned[i]);
+    const double cost = owned[i].load;
     const double seconds =
         cost / plan.period * plan.cost_basis.seconds_per_tick;
-    table.row({printable(name_of(plan, owned[i].matrix)),
+    const std::string& team = owned[i].team;
+    table.row({printable(name_of(plan, owned[i].matrix)) +
+                   (team.empty() ? "" : ", " + team),
                dims_text({m.rows, m.cols}),
                fmt::format("{}", bucket_number(plan, m.tensor)),
                fmt::format("{}", plan.micro_group[at]), human_seconds(seconds),
@@ -311,9 +333,9 @@ void write_order(JsonWriter& out, const Plan& plan, int32_t rank) {
   out.end_array();
 }
 
-void write_owned(JsonWriter& out, const std::vector<MatrixInPart>& owned) {
+void write_owned(JsonWriter& out, const std::vector<OwnedMatrix>& owned) {
   out.member("matrices").begin_array();
-  for (const MatrixInPart& one : owned) {
+  for (const OwnedMatrix& one : owned) {
     const PlanPart& plan = *one.part;
     const auto at = static_cast<size_t>(one.matrix);
     const Matrix& m = plan.matrices[at];
@@ -321,7 +343,8 @@ void write_owned(JsonWriter& out, const std::vector<MatrixInPart>& owned) {
     out.field("rows", m.rows).field("cols", m.cols);
     out.field("bucket", bucket_number(plan, m.tensor));
     out.field("micro_group", plan.micro_group[at]);
-    out.field("load", load_of(one)).end_object();
+    if (!one.team.empty()) out.field("team", one.team);
+    out.field("load", one.load).end_object();
   }
   out.end_array();
 }

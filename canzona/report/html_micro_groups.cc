@@ -6,6 +6,7 @@
 #include "canzona/report/html_sections.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
+#include "canzona/report/team_view.h"
 
 namespace canzona {
 namespace {
@@ -19,16 +20,20 @@ bool lives_at(const PlanPart& plan, const Matrix& matrix,
          (home == at.home || home == kEveryHome);
 }
 
-void add_block(const PlanPart& plan, size_t m, DrawnRound& round) {
+void add_block(const PlanPart& plan, size_t m, TeamTable& teams,
+               DrawnRound& round) {
   const auto owners = plan.owners[m];
   const double cost = mean_cost(plan, m);
   if (owners.empty()) {  // every tp rank repeats it
     for (auto& blocks : round.blocks) blocks.push_back({m, cost});
     return;
   }
-  for (int32_t t : owners) {  // a team shares it
-    round.blocks[static_cast<size_t>(t)].push_back(
-        {m, cost / static_cast<double>(owners.size())});
+  for (size_t i = 0; i < owners.size(); ++i) {  // a team shares it
+    const double own = owners.size() == 1
+                           ? cost
+                           : static_cast<double>(team_ticks(
+                                 teams.of(m), static_cast<int32_t>(i)));
+    round.blocks[static_cast<size_t>(owners[i])].push_back({m, own});
   }
 }
 
@@ -40,12 +45,13 @@ int32_t busiest_rank(const ReportPlan& shown) {
 
 std::vector<DrawnRound> rounds_of(const PlanPart& plan, const Coordinates& at) {
   std::map<int32_t, DrawnRound> rounds;
+  TeamTable teams(plan);
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     if (!lives_at(plan, plan.matrices[m], at)) continue;
     DrawnRound& round = rounds[plan.micro_group[m]];
     round.number = plan.micro_group[m];
     round.blocks.resize(static_cast<size_t>(plan.grid.tp));
-    add_block(plan, m, round);
+    add_block(plan, m, teams, round);
   }
   std::vector<DrawnRound> out;
   for (auto& [number, round] : rounds) {
@@ -179,10 +185,17 @@ class RoundsDrawing {
     svg.rect(box, cat(box.width < 4 ? "thin s" : "run s", colour % 6),
              cat(matrix_name(plan_.model, matrix, plan_.options.splits), ", ",
                  shape, ", ", human_bytes(fp32_bytes(matrix)), " fp32, ",
-                 ticks_text(plan_, block.cost), " predicted"),
+                 ticks_text(plan_, block.cost), " predicted", team_note(block)),
              tensor);
     if (box.width > 7.0 * static_cast<double>(shape.size()))
       svg.text(box.x + box.width / 2, box.y + 14, "middle on", shape);
+  }
+
+  // ", of a team of 4 with head t 2"
+  std::string team_note(const Block& block) const {
+    const auto owners = plan_.owners[block.matrix];
+    if (owners.size() < 2) return "";
+    return cat(", of a team of ", owners.size(), " with head t ", owners[0]);
   }
 
   const PlanPart& plan_;
@@ -266,6 +279,44 @@ std::string rounds_text(const PlannedRank& at) {
       "round");
 }
 
+// Teams by shape and size: how many, and what a head and a member have of one.
+void put_teams(Html& out, const Plan& plan) {
+  if (!may_have_teams(plan)) return;
+  out.put("<h3>Teams</h3><p>{}.</p>", describe_teams(plan));
+  std::map<std::pair<MatrixShape, size_t>, std::pair<int64_t, TeamStory>> kinds;
+  for (const PlanPart& part : plan.parts) {
+    for (size_t m = 0; m < part.matrices.size(); ++m) {
+      if (part.owners[m].size() < 2) continue;
+      const Matrix& matrix = part.matrices[m];
+      auto& [count, story] =
+          kinds[{{matrix.rows, matrix.cols}, part.owners[m].size()}];
+      if (count++ == 0) story = *team_of(part, static_cast<int32_t>(m));
+    }
+  }
+  if (kinds.empty()) return;
+  out.add(
+      "<div class=\"scroll\"><table><thead><tr><th>matrix</th>"
+      "<th>teams</th><th>ranks</th><th>strips of each</th><th>head</th>"
+      "<th>member</th><th>head receives in sums</th>"
+      "<th>member receives in factors</th></tr></thead><tbody>\n");
+  for (const auto& [kind, counted_story] : kinds) {
+    const auto& [count, story] = counted_story;
+    const TeamMember& head = story.members.front();
+    const TeamMember& member = story.members.back();
+    const auto work = [&](const TeamMember& who) {
+      return ticks_text(plan, static_cast<double>(who.work.value()));
+    };
+    out.put(
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{} of {}</td><td>{}</td>"
+        "<td>{}</td><td>{}</td><td>{}</td></tr>\n",
+        dims_text({kind.first.rows, kind.first.cols}), grouped(count),
+        kind.second, head.num_strips, story.strips, work(head), work(member),
+        human_bytes(head.inside.sums_received),
+        human_bytes(member.inside.factors_received));
+  }
+  out.add("</tbody></table></div>\n");
+}
+
 }  // namespace
 
 void add_micro_groups(Html& out, const PageView& view) {
@@ -290,6 +341,7 @@ void add_micro_groups(Html& out, const PageView& view) {
             : "In a round the tp ranks exchange shards, each owner computes "
               "its matrices, and the updates go back.");
   for (const PlannedRank& at : places) put_home(out, at);
+  put_teams(out, plan);
   end_section(out);
 }
 

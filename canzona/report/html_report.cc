@@ -160,7 +160,7 @@ void put_step_tile(Html& out, const PageView& view) {
 std::string bound_text(const Balance& balance) {
   const double ratio = balance.makespan_over_bound;
   const std::string bound =
-      cat("which lies at ", ratio_text(balance.bound_over_mean),
+      cat("which lies at ", ratio_text(balance.least_over_mean()),
           " × the mean load of a rank.");
   if (ratio < 1.00005) {
     return "No plan can be faster in matrix work: the makespan is at the "

@@ -38,6 +38,8 @@ void write_balance_members(JsonWriter& out, const Balance& balance) {
   out.field("makespan_over_mean", balance.makespan_over_mean);
   out.field("makespan_over_bound", balance.makespan_over_bound);
   out.field("bound_over_mean", balance.bound_over_mean);
+  if (balance.team_bound_over_mean > 0)
+    out.field("team_bound_over_mean", balance.team_bound_over_mean);
   out.field("idle_ranks", balance.idle_ranks).end_object();
 }
 

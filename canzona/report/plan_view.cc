@@ -7,6 +7,7 @@
 #include "canzona/report/models_view.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
+#include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
 #include "canzona/report/zero_view.h"
 
@@ -83,12 +84,21 @@ std::string terms_text(const ReportPlan& shown, const Ink& ink) {
   return out;
 }
 
+// The bound of whole owners, and with teams where these are allowed.
+std::string bounds_line(const Balance& b) {
+  if (!(b.team_bound_over_mean > 0))
+    return ratio_text(b.bound_over_mean) + " × mean";
+  return fmt::format("{} × mean with teams, {} × with whole owners",
+                     ratio_text(b.team_bound_over_mean),
+                     ratio_text(b.bound_over_mean));
+}
+
 std::string makespan_line(const Balance& b, const Ink& ink) {
   return fmt::format(
-      "  makespan {} × bound, {} × mean · bound {} × mean · {} idle\n",
+      "  makespan {} × bound, {} × mean · bound {} · {} idle\n",
       ink(tone_of_ratio(b.makespan_over_bound),
           ratio_text(b.makespan_over_bound)),
-      ratio_text(b.makespan_over_mean), ratio_text(b.bound_over_mean),
+      ratio_text(b.makespan_over_mean), bounds_line(b),
       b.idle_ranks == 1 ? "1 rank" : fmt::format("{} ranks", b.idle_ranks));
 }
 
@@ -133,6 +143,7 @@ std::string request_text(const ReportPlan& shown, const Ink& ink) {
   line("mesh", mesh_line(plan));
   line("rule", rule_text(plan));
   line("strategy", strategy_line(plan.options));
+  if (may_have_teams(plan)) line("teams", describe_teams(plan));
   line("buckets", buckets_line(plan));
   line("cost", cost_source_text(plan.cost_basis));
   line("links", links_text(plan.options));
@@ -314,7 +325,9 @@ void write_options(JsonWriter& out, const PlanOptions& options) {
   out.field("capacity_bytes", options.capacity_bytes);
   out.field("memory_cap_bytes", options.memory_cap_bytes);
   out.field("ranks_per_node", options.ranks_per_node);
-  out.field("parameters", to_string(options.parameters)).end_object();
+  out.field("parameters", to_string(options.parameters));
+  if (options.teams != kTeamsOff) out.field("teams", teams_text(options.teams));
+  out.end_object();
 }
 
 void write_basis(JsonWriter& out, const Plan& plan) {
@@ -336,6 +349,7 @@ void write_basis(JsonWriter& out, const Plan& plan) {
 void write_summary(JsonWriter& out, const Plan& plan) {
   const PlanSummary& s = plan.summary;
   out.field("makespan", s.makespan.value()).field("bound", s.bound.value());
+  if (may_have_teams(plan)) out.field("team_bound", s.team_bound.value());
   out.field("mean", s.mean);
   out.field("bytes_per_rank_max", s.bytes_per_rank_max.value());
   out.field("memory_per_rank_max", s.memory_per_rank_max.value());
@@ -396,6 +410,7 @@ std::string plan_view_json(const ReportPlan& shown) {
   out.member("routing");
   write_routing(out, group_tensors(plan.model, plan.matrices), plan.rule);
   write_balance_members(out, shown.balance);
+  if (may_have_teams(plan)) write_teams_by_size(out.member("teams"), plan);
   write_summary(out, plan);
   if (shown.terms) write_counted_memory(out.member("counted_memory"), shown);
   write_zero(out, shown);

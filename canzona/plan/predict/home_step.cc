@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "canzona/base/index.h"
-#include "canzona/plan/predict/team_table.h"
+#include "canzona/plan/schedule/team_table.h"
 
 namespace canzona {
 

@@ -5,7 +5,7 @@
 
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
-#include "canzona/plan/predict/team_table.h"
+#include "canzona/plan/schedule/team_table.h"
 
 namespace canzona {
 namespace {

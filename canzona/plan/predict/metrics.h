@@ -24,6 +24,11 @@ struct Balance {
   double bound_over_mean = 1;       // of whole owners
   double team_bound_over_mean = 0;  // 0: teams are off
   int32_t idle_ranks = 0;
+
+  // The bound that holds for the plan.
+  double least_over_mean() const {
+    return team_bound_over_mean > 0 ? team_bound_over_mean : bound_over_mean;
+  }
 };
 
 Balance measure_balance(const Plan& plan);

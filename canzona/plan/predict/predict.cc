@@ -8,10 +8,11 @@
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
-#include "canzona/plan/predict/team_table.h"
+#include "canzona/plan/predict/team_figures.h"
 #include "canzona/plan/problem.h"
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/rank_group.h"
+#include "canzona/plan/schedule/team_table.h"
 
 namespace canzona {
 

@@ -6,12 +6,12 @@
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
 #include "canzona/plan/predict/state_bytes.h"
-#include "canzona/plan/predict/team_table.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/runs.h"
 #include "canzona/plan/schedule/team_exchange.h"
 #include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/schedule/team_table.h"
 
 namespace canzona {
 

@@ -3,7 +3,7 @@
 #include "canzona/plan/predict/home_step.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
-#include "canzona/plan/predict/team_table.h"
+#include "canzona/plan/schedule/team_table.h"
 
 namespace canzona {
 namespace {

@@ -2,11 +2,11 @@
 #include "canzona/base/index.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
-#include "canzona/plan/predict/team_table.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/schedule/team_table.h"
 
 namespace canzona {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/predict/team_table.h"
+#include "canzona/plan/predict/team_figures.h"
 
 namespace canzona {
 

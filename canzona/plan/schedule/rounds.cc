@@ -1,8 +1,6 @@
 #include "canzona/plan/schedule/rounds.h"
 
 #include <algorithm>
-#include <map>
-#include <memory>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
@@ -10,6 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/schedule/team_table.h"
 
 namespace canzona {
 namespace {
@@ -31,36 +30,16 @@ struct Blocks {
   int64_t end = 0;
 };
 
-// The strips of a plan's matrices.
-class StripTable {
- public:
-  explicit StripTable(const PlanPart& part) : part_(part) {}
-
-  const StripFacts& operator()(int32_t matrix) {
-    const Matrix& of = part_.matrices[index(matrix)];
-    const auto [known, is_new] = facts_.try_emplace({of.rows, of.cols});
-    if (!is_new) return known->second;
-    if (rule_ == nullptr)
-      rule_ = make_rule_facts(part_.rule, part_.rule_options);
-    return known->second = rule_->strips({of.rows, of.cols});
-  }
-
- private:
-  const PlanPart& part_;
-  std::unique_ptr<RuleFacts> rule_;
-  std::map<MatrixShape, StripFacts> facts_;
-};
-
 class RoundMaker {
  public:
   RoundMaker(const PlanPart& plan, const Coordinates& at, const Kept& kept,
-             int fields, StripTable& strips)
+             int fields, TeamTable& teams)
       : plan_(plan),
         t_(at.t),
         tp_(plan.grid.tp),
         kept_(kept),
         fields_(fields),
-        strips_(strips),
+        teams_(teams),
         whole_cut_(tp_),
         whole_uncut_(tp_),
         shard_cut_(tp_),
@@ -146,7 +125,7 @@ class RoundMaker {
     out.kept = k;
     out.matrix = m.matrix;
     out.members.assign(owners(k).begin(), owners(k).end());
-    out.facts = strips_(m.matrix);
+    out.facts = teams_.strips(index(m.matrix));
     const auto found = std::ranges::find(out.members, t_);
     if (found == out.members.end()) return out;
     out.place = static_cast<int32_t>(found - out.members.begin());
@@ -154,9 +133,7 @@ class RoundMaker {
     return out;
   }
   Rectangle strips_of(const SharedMatrix& shared, int32_t member) const {
-    const KeptMatrix& m = matrix(shared.kept);
-    return strips_of_member({m.dims[0], m.dims[1]}, shared.facts.strips,
-                            shared.size(), member);
+    return teams_.rectangle(index(shared.matrix), member);
   }
 
   void count_shared(int32_t k) {
@@ -345,7 +322,7 @@ class RoundMaker {
   int32_t t_, tp_;
   const Kept& kept_;
   int fields_;
-  StripTable& strips_;
+  TeamTable& teams_;
   Blocks whole_cut_, whole_uncut_, shard_cut_, shard_uncut_;
   bool any_cut_ = false, any_uncut_ = false, repeats_ = false;
   std::vector<std::vector<Route>> arriving_;  // as in round_.computed
@@ -371,10 +348,10 @@ std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& at,
     if (members.size() <= round) members.resize(round + 1);
     members[round].push_back(static_cast<int32_t>(k));
   }
-  StripTable strips(plan);
+  TeamTable teams(plan);
   std::vector<Round> rounds;
   for (const std::vector<int32_t>& some : members)
-    rounds.push_back(RoundMaker(plan, at, kept, num_fields, strips).make(some));
+    rounds.push_back(RoundMaker(plan, at, kept, num_fields, teams).make(some));
   return rounds;
 }
 

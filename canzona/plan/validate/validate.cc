@@ -10,8 +10,8 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/predict/predict_parts.h"
 #include "canzona/plan/predict/summary.h"
-#include "canzona/plan/predict/team_table.h"
 #include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/schedule/team_table.h"
 #include "canzona/plan/validate/validate_routes.h"
 
 namespace canzona {

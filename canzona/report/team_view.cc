@@ -1,0 +1,179 @@
+#include "canzona/report/team_view.h"
+
+#include <fmt/format.h>
+
+#include <map>
+
+#include "canzona/base/index.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/parts.h"
+#include "canzona/plan/predict/team_figures.h"
+#include "canzona/plan/schedule/routes.h"
+#include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/schedule/team_table.h"
+#include "canzona/plan/search/teams.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/places.h"
+
+namespace canzona {
+namespace {
+
+constexpr const char* kNotWorthIt =
+    "whole owners are within 3 % of the bound with teams, or teams would not "
+    "make the predicted step 3 % shorter";
+
+// Bytes of a member's strips that other ranks store, and updates for them.
+void count_routes(const PlanPart& part, int32_t matrix, int32_t t,
+                  TeamMember& member) {
+  const auto rule = make_rule_facts(part.rule, part.rule_options);
+  const Matrix& m = part.matrices[index(matrix)];
+  const Tensor& tensor = part.model.tensors[index(m.tensor)];
+  const std::vector<int64_t> elements =
+      elements_within(part, matrix, member.rectangle);
+  for (int32_t from = 0; from < part.grid.tp; ++from) {
+    if (from == t) continue;
+    const int64_t own = elements[index(from)];
+    if (sends_to(part.grid, tensor, from, t))
+      member.gathered += Bytes(own * rule->gather_bytes_per_element());
+    member.scattered += Bytes(own * rule->scatter_bytes_per_element());
+  }
+}
+
+}  // namespace
+
+bool may_have_teams(const SettledRequest& plan) {
+  return plan.options.teams != kTeamsOff;
+}
+
+std::optional<TeamStory> team_of(const PlanPart& part, int32_t matrix) {
+  const size_t m = index(matrix);
+  const auto owners = part.owners[m];
+  if (owners.size() < 2) return std::nullopt;
+  TeamTable teams(part);
+  const TeamSize cost = teams.of(m);
+  const StripFacts& facts = teams.strips(m);
+  const int32_t tensor = part.matrices[m].tensor;
+  TeamStory story;
+  story.strips = facts.strips;
+  story.segments = facts.segments;
+  story.path = Ticks(cost.path);
+  for (int32_t i = 0; i < cost.size; ++i) {
+    TeamMember member;
+    member.rank =
+        rank_of(part, tensor, part.home[index(tensor)], owners[index(i)]);
+    member.num_strips = facts.strips / cost.size;
+    member.first_strip = i * member.num_strips;
+    member.rectangle = teams.rectangle(m, i);
+    member.work = Ticks(team_ticks(cost, i));
+    member.inside = team_bytes(facts, cost.size, i);
+    count_routes(part, matrix, owners[index(i)], member);
+    story.members.push_back(member);
+  }
+  return story;
+}
+
+TeamReasons::TeamReasons(const Plan& plan) : plan_(plan) {
+  if (!may_have_teams(plan)) return;
+  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
+  none_ = why_no_teams(plan, *rule);
+  if (none_.empty() && teams_by_size(plan).empty()) none_ = kNotWorthIt;
+  for (const PlanPart& part : plan.parts) tables_.emplace_back(part);
+}
+
+std::string TeamReasons::of(int32_t matrix) {
+  if (!may_have_teams(plan_)) return "";
+  if (!none_.empty()) return "No team: " + none_ + ".";
+  const auto [part, number] = matrix_in_part(plan_, matrix);
+  const size_t m = index(number);
+  const auto ticks = [&](int64_t count) {
+    return cost_text(plan_.cost_basis, static_cast<double>(count));
+  };
+  TeamTable& teams = tables_[static_cast<size_t>(part - plan_.parts.data())];
+  const int64_t alone = part->costs[m].every_step.value();
+  if (const int32_t size = teams.size(m); size > 1)
+    return fmt::format(
+        "A team of {}: alone it takes {}; shared, the head is done after {}, "
+        "sums and factors on their way included.",
+        size, ticks(alone), ticks(teams.of(m).path));
+  if (teams.strips(m).strips == 1) return "No team: this shape has one strip.";
+  return fmt::format(
+      "No team: whole it takes {}, for which the makespan of {} leaves room.",
+      ticks(alone), ticks(plan_.summary.makespan.value()));
+}
+
+std::string describe_teams(const Plan& plan) {
+  if (!may_have_teams(plan)) return "off";
+  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
+  if (const std::string none = why_no_teams(plan, *rule); !none.empty())
+    return "none: " + none;
+  const std::map<int32_t, int64_t> sizes = teams_by_size(plan);
+  if (sizes.empty()) return cat("none: ", kNotWorthIt);
+  int64_t shared = 0;
+  std::vector<std::string> words;
+  for (const auto& [size, count] : sizes) {
+    shared += count;
+    words.push_back(fmt::format("{} by {} ranks", grouped(count), size));
+  }
+  return fmt::format("{} of {} matrices are shared: {}", grouped(shared),
+                     grouped(std::ssize(plan.matrices)), join(words, ", "));
+}
+
+std::string team_text(const PlanPart& part, const TeamStory& team,
+                      const Ink& ink, size_t indent) {
+  Table table("<<>>>>>");
+  table.header(
+      {"team", "strips", "work", "gather", "scatter", "sums in", "factors in"});
+  for (size_t i = 0; i < team.members.size(); ++i) {
+    const TeamMember& m = team.members[i];
+    const int32_t last = m.first_strip + m.num_strips - 1;
+    const std::string strips =
+        m.num_strips == 1 ? fmt::format("{}", m.first_strip)
+                          : fmt::format("{} to {}", m.first_strip, last);
+    table.row({fmt::format("rank {}{}", m.rank, i == 0 ? ", head" : ""),
+               fmt::format("{} of {}", strips, team.strips),
+               human_seconds(static_cast<double>(m.work.value()) *
+                             part.cost_basis.seconds_per_tick),
+               human_bytes(m.gathered.value()),
+               human_bytes(m.scattered.value()),
+               human_bytes(m.inside.sums_received),
+               human_bytes(m.inside.factors_received)});
+  }
+  return table.text(ink, indent);
+}
+
+void write_team(JsonWriter& out, const TeamStory& team) {
+  out.begin_object().field("strips", team.strips);
+  out.field("segments", team.segments);
+  out.field("path", team.path.value());
+  out.member("members").begin_array();
+  for (const TeamMember& m : team.members) {
+    out.begin_object().field("rank", m.rank);
+    out.field("first_strip", m.first_strip).field("num_strips", m.num_strips);
+    out.field("first_row", m.rectangle.first_row);
+    out.field("num_rows", m.rectangle.num_rows);
+    out.field("first_col", m.rectangle.first_col);
+    out.field("num_cols", m.rectangle.num_cols);
+    out.field("work", m.work.value());
+    out.field("gather_bytes", m.gathered.value());
+    out.field("scatter_bytes", m.scattered.value());
+    out.field("sum_bytes_sent", m.inside.sums_sent);
+    out.field("sum_bytes_received", m.inside.sums_received);
+    out.field("factor_bytes_sent", m.inside.factors_sent);
+    out.field("factor_bytes_received", m.inside.factors_received);
+    out.end_object();
+  }
+  out.end_array().end_object();
+}
+
+void write_teams_by_size(JsonWriter& out, const Plan& plan) {
+  const std::map<int32_t, int64_t> sizes = teams_by_size(plan);
+  out.begin_object();
+  for (const int32_t size : {2, 4, 8}) {
+    const auto found = sizes.find(size);
+    out.field(std::to_string(size),
+              found == sizes.end() ? int64_t{0} : found->second);
+  }
+  out.end_object();
+}
+
+}  // namespace canzona

@@ -1,0 +1,69 @@
+// Teams in words: which ranks share a matrix, what each of them does and moves,
+// and why, or why not.
+//
+//   std::string line = describe_teams(plan);
+//   std::string reason = TeamReasons(plan).of(matrix);
+//   if (const auto team = team_of(plan, matrix)) …
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "canzona/base/json_writer.h"
+#include "canzona/plan/cost/team_cost.h"
+#include "canzona/plan/plan.h"
+#include "canzona/plan/schedule/team_table.h"
+#include "canzona/report/terminal.h"
+
+namespace canzona {
+
+// True unless --teams off.
+bool may_have_teams(const SettledRequest& plan);
+
+struct TeamMember {
+  int32_t rank = 0;  // of the world; of replicas, the first one's
+  int32_t first_strip = 0;
+  int32_t num_strips = 0;
+  Rectangle rectangle;  // of the matrix
+  Ticks work;           // of a step
+  Bytes gathered;       // what arrives of its strips, and leaves as updates
+  Bytes scattered;
+  TeamBytes inside;  // sums and factors
+};
+
+struct TeamStory {
+  int32_t strips = 1;  // of the matrix
+  int32_t segments = 0;
+  Ticks path;                       // of the head, sums and factors included
+  std::vector<TeamMember> members;  // the head first
+};
+
+// Nothing if one rank owns the matrix, or all repeat it.
+std::optional<TeamStory> team_of(const PlanPart& part, int32_t matrix);
+
+// Why matrices of a plan are shared, or are not. The plan must outlive it.
+class TeamReasons {
+ public:
+  explicit TeamReasons(const Plan& plan);
+  // A sentence; empty where teams are off.
+  std::string of(int32_t matrix);
+
+ private:
+  const Plan& plan_;
+  std::string none_;  // why nothing is shared at all
+  std::vector<TeamTable> tables_;
+};
+
+// "64 of 256 matrices: 32 by 2 ranks, 32 by 4", or "none: …".
+std::string describe_teams(const Plan& plan);
+
+// The members as a table, and as an object.
+std::string team_text(const PlanPart& part, const TeamStory& team,
+                      const Ink& ink, size_t indent);
+void write_team(JsonWriter& out, const TeamStory& team);
+// An object: how many teams of each size.
+void write_teams_by_size(JsonWriter& out, const Plan& plan);
+
+}  // namespace canzona
