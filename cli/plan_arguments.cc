@@ -95,11 +95,10 @@ void add_budgets(CLI::App& app, Planning planning, PlanArguments& a) {
              "a bucket closes at N elements of tp shards [400000000]");
   group.text("--micro-groups", a.micro_groups, "MODE",
              "none, sorted, capacity or balanced [the strategy's]");
-  if (planning != Planning::kRun)
-    group.text("--teams", a.teams, "SIZE",
-               "let 2, 4 or 8 ranks of a home and node share a matrix by its "
-               "strips where that makes the step 3 % shorter: off, auto, or "
-               "the largest size [off]");
+  group.text("--teams", a.teams, "SIZE",
+             "let 2, 4 or 8 ranks of a home and node share a matrix by its "
+             "strips where that makes the step 3 % shorter: off, auto, or "
+             "the largest size [off]");
   group.text("--capacity", a.capacity, "BYTES",
              "fp32 bytes of shards per owner and micro-group, 0: no grouping "
              "[1600MiB]");
