@@ -4,65 +4,16 @@
 
 #include <set>
 
+#include "canzona/linalg/test_late_engine.h"
 #include "canzona/plan/predict/predict.h"
-#include "canzona/runtime/testing/test_plans.h"
+#include "canzona/runtime/testing/test_fault_trials.h"
+#include "canzona/runtime/testing/test_team_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
 namespace canzona::teams_test {
 namespace {
 
 using ::testing::HasSubstr;
-
-// Wide and tall ones, cut along the strips and across them, one that every rank
-// has, one row, a side that is no multiple of 64, and one without strips.
-Model shared_model() {
-  std::vector<Tensor> tensors;
-  tensors.push_back(matrix_tensor("wide.rows", 24, 520, Cut::kRows));
-  tensors.push_back(matrix_tensor("wide.columns", 40, 576, Cut::kColumns));
-  tensors.push_back(matrix_tensor("tall.rows", 536, 16, Cut::kRows));
-  tensors.push_back(matrix_tensor("tall.columns", 640, 24, Cut::kColumns));
-  tensors.push_back(matrix_tensor("everywhere", 12, 531, Cut::kNone));
-  tensors.push_back(matrix_tensor("row", 1, 512, Cut::kColumns));
-  tensors.push_back(matrix_tensor("small", 16, 24, Cut::kRows));
-  tensors.push_back(adamw_tensor("norm", 48));
-  return model_of(std::move(tensors));
-}
-
-// How large the teams of a plan's matrices are made, and where they begin.
-using Sizes = std::function<int32_t(size_t matrix)>;
-
-Plan with_teams(Plan plan, const Sizes& size_of) {
-  plan.options.teams = kTeamsAuto;
-  for (PlanPart& part : plan.parts) {
-    part.options.teams = kTeamsAuto;
-    const auto facts = make_rule_facts(part.rule, part.rule_options);
-    OwnerLists owners;
-    for (size_t m = 0; m < part.matrices.size(); ++m) {
-      const Matrix& matrix = part.matrices[m];
-      const int strips = facts->strips({matrix.rows, matrix.cols}).strips;
-      const int32_t size =
-          std::min({size_of(m), part.grid.tp, static_cast<int32_t>(strips)});
-      std::vector<int32_t> team;
-      for (int32_t i = 0; i < size; ++i)
-        team.push_back(
-            static_cast<int32_t>((3 * m + static_cast<size_t>(i) * 3) %
-                                 static_cast<size_t>(part.grid.tp)));
-      if (size <= 1 || part.owners[m].empty())
-        owners.push_back(part.owners[m]);
-      else
-        owners.push_back(team);
-    }
-    part.owners = owners;
-  }
-  return plan;
-}
-
-RuleOptions strips(int count, const std::string& form = "auto",
-                   const std::string& precision = "auto") {
-  return {{"strips", std::to_string(count)},
-          {"newton_schulz", form},
-          {"precision", precision}};
-}
 
 struct TeamDigests {
   std::string parameters, states;
@@ -72,13 +23,6 @@ struct TeamDigests {
 TeamDigests digests_of_teams(const Trial& trial) {
   const TrialResult result = run_trial(trial);
   return {result.parameters, result.states};
-}
-
-Plan team_plan(const std::string& mesh, const RuleOptions& options,
-               const Sizes& sizes) {
-  PlanWish wish{.mesh = mesh, .options = options};
-  wish.capacity_bytes = 200'000;
-  return with_teams(small_plan(shared_model(), wish), sizes);
 }
 
 TEST(Teams, GiveTheBitsOfWholeOwners) {
@@ -144,19 +88,37 @@ TEST(Teams, SendAndReserveWhatThePlanSays) {
     }
 }
 
-TEST(Teams, AreNamedWithTheMatrixByErrors) {
-  const Plan plan = team_plan("tp=4", strips(8), [](size_t) { return 4; });
-  Trial trial{.plan = plan};
-  trial.before_step = [](Runtime& runtime, int64_t step) {
-    if (step == 2 && runtime.coordinates().t == 2)
-      throw std::runtime_error("this rank gives up");
-  };
-  try {
-    run_trial(trial);
-    FAIL() << "no error";
-  } catch (const std::exception& error) {
-    EXPECT_THAT(error.what(), HasSubstr("gives up"));
+TEST(Teams, EndTogetherWhenARankFails) {
+  constexpr Fault kKinds[] = {Fault::kThrow, Fault::kStall, Fault::kLeave,
+                              Fault::kThrowInOperation,
+                              Fault::kStallInOperation};
+  const Plan plan =
+      team_plan("tp=4", strips(8), [](size_t m) { return m % 2 == 0 ? 4 : 2; });
+  for (uint64_t i = 0; i < 10; ++i) {
+    FaultTrial trial;
+    trial.plan = plan;
+    trial.kind = kKinds[i % std::size(kKinds)];
+    trial.victim = static_cast<int>(i % 4);
+    trial.moment = 1 + i * 37;
+    const FaultOutcome outcome = run_fault(trial);
+    SCOPED_TRACE(cat("fault ", i, ", ", outcome.stage));
+    ASSERT_TRUE(outcome.happened);
+    expect_fault_words(trial, outcome);
   }
+}
+
+// An engine that cannot share says so before any step.
+TEST(Teams, NeedAnEngineThatShares) {
+  const Plan plan = team_plan("tp=2", strips(2), [](size_t) { return 2; });
+  LateDevice device;
+  EXPECT_THAT(
+      [&] {
+        run_ranks(2, [&](Communicator& world) {
+          LateEngine engine(device);
+          Runtime runtime(plan, world, engine, {});
+        });
+      },
+      testing::ThrowsMessage<UsageError>(HasSubstr("plan with --teams off")));
 }
 
 }  // namespace

@@ -1,0 +1,71 @@
+// Plans whose matrices teams share, whether that pays or not, for this room's
+// tests.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "canzona/runtime/testing/test_plans.h"
+
+namespace canzona {
+
+// Wide and tall ones, cut along the strips and across them, one that every rank
+// has, one row, a side that is no multiple of 64, and one without strips.
+inline Model shared_model() {
+  std::vector<Tensor> tensors;
+  tensors.push_back(matrix_tensor("wide.rows", 24, 520, Cut::kRows));
+  tensors.push_back(matrix_tensor("wide.columns", 40, 576, Cut::kColumns));
+  tensors.push_back(matrix_tensor("tall.rows", 536, 16, Cut::kRows));
+  tensors.push_back(matrix_tensor("tall.columns", 640, 24, Cut::kColumns));
+  tensors.push_back(matrix_tensor("everywhere", 12, 531, Cut::kNone));
+  tensors.push_back(matrix_tensor("row", 1, 512, Cut::kColumns));
+  tensors.push_back(matrix_tensor("small", 16, 24, Cut::kRows));
+  tensors.push_back(adamw_tensor("norm", 48));
+  return model_of(std::move(tensors));
+}
+
+// How large the teams of a plan's matrices are made, and where they begin.
+using TeamSizeOf = std::function<int32_t(size_t matrix)>;
+
+inline Plan share_matrices(Plan plan, const TeamSizeOf& size_of) {
+  plan.options.teams = kTeamsAuto;
+  for (PlanPart& part : plan.parts) {
+    part.options.teams = kTeamsAuto;
+    const auto facts = make_rule_facts(part.rule, part.rule_options);
+    OwnerLists owners;
+    for (size_t m = 0; m < part.matrices.size(); ++m) {
+      const Matrix& matrix = part.matrices[m];
+      const int strips = facts->strips({matrix.rows, matrix.cols}).strips;
+      const int32_t size =
+          std::min({size_of(m), part.grid.tp, static_cast<int32_t>(strips)});
+      std::vector<int32_t> team;
+      for (int32_t i = 0; i < size; ++i)
+        team.push_back(
+            static_cast<int32_t>((3 * m + static_cast<size_t>(i) * 3) %
+                                 static_cast<size_t>(part.grid.tp)));
+      if (size <= 1 || part.owners[m].empty())
+        owners.push_back(part.owners[m]);
+      else
+        owners.push_back(team);
+    }
+    part.owners = owners;
+  }
+  return plan;
+}
+
+inline RuleOptions strips(int count, const std::string& form = "auto",
+                          const std::string& precision = "auto") {
+  return {{"strips", std::to_string(count)},
+          {"newton_schulz", form},
+          {"precision", precision}};
+}
+
+inline Plan team_plan(const std::string& mesh, const RuleOptions& options,
+                      const TeamSizeOf& sizes) {
+  PlanWish wish{.mesh = mesh, .options = options};
+  wish.capacity_bytes = 200'000;
+  return share_matrices(small_plan(shared_model(), wish), sizes);
+}
+
+}  // namespace canzona
