@@ -1,111 +1,175 @@
 #include <algorithm>
+#include <map>
+#include <utility>
 
+#include "canzona/base/index.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/step_times.h"
+#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/routes.h"
 
 namespace canzona {
 namespace {
 
-// Work and bytes of one round on one rank.
-struct RoundLoad {
-  int64_t every_step = 0;
-  int64_t gathered = 0;
-  int64_t scattered = 0;
+// The rounds of one home: ticks by rank, and messages. Refresh work lies in
+// [rank · phases + phase].
+struct RoundWork {
+  std::vector<int64_t> every_step, refresh;
+  std::vector<StepMessage> gather, scatter;
 };
 
-// Rounds of one rank; refresh work lies in [round · phases + phase].
-struct RankRounds {
-  std::vector<RoundLoad> loads;
-  std::vector<int64_t> refresh;
-};
-
-RoundLoad& round_of(RankRounds& rounds, int32_t round, int32_t phases) {
-  const size_t wanted = static_cast<size_t>(round) + 1;
-  if (rounds.loads.size() < wanted) {
-    rounds.loads.resize(wanted);
-    rounds.refresh.resize(wanted * static_cast<size_t>(phases), 0);
-  }
-  return rounds.loads[wanted - 1];
-}
-
-std::vector<RankRounds> collect_rounds(const PlanPart& part) {
-  std::vector<RankRounds> ranks(static_cast<size_t>(part.grid.world()));
-  for (size_t m = 0; m < part.matrices.size(); ++m) {
-    const Matrix& matrix = part.matrices[m];
-    const Tensor& tensor =
-        part.model.tensors[static_cast<size_t>(matrix.tensor)];
-    const int64_t parts =
-        tensor.cut == Cut::kNone ? part.grid.places : part.grid.tp;
-    const int64_t bytes = matrix.rows * matrix.cols * kBytesPerFp32;
-    each_computing_rank(part, m, [&](int32_t r) {
-      RankRounds& rank = ranks[static_cast<size_t>(r)];
-      RoundLoad& load = round_of(rank, part.micro_group[m], part.phases);
-      load.every_step += part.costs[m].every_step.value();
-      rank.refresh[static_cast<size_t>(part.micro_group[m]) *
-                       static_cast<size_t>(part.phases) +
-                   static_cast<size_t>(part.phase[m])] +=
-          part.costs[m].refresh.value();
-      // The owner's port is the narrow place: it takes all shards and sends all
-      // updates but its own.
-      const int64_t own = bytes / parts;
-      load.gathered += bytes - own;
-      if (!part.owners[m].empty()) load.scattered += own * (part.grid.tp - 1);
+// Matrices of homes, by round: those of home `first / tp` are sorted so.
+std::vector<std::vector<int32_t>> matrices_by_home(const PlanPart& part) {
+  const Mesh& grid = part.grid;
+  std::vector<std::vector<int32_t>> homes(index(grid.pp * grid.homes()));
+  for (size_t m = 0; m < part.matrices.size(); ++m)
+    each_home(part, part.matrices[m].tensor, [&](int32_t stage, int32_t home) {
+      homes[index(stage * grid.homes() + home)].push_back(
+          static_cast<int32_t>(m));
     });
-  }
-  return ranks;
+  for (std::vector<int32_t>& some : homes)
+    std::stable_sort(some.begin(), some.end(), [&](int32_t a, int32_t b) {
+      return part.micro_group[index(a)] < part.micro_group[index(b)];
+    });
+  return homes;
 }
 
-// Seconds of one step of a home: gathers as far ahead as they get ‖
-// transform(k) ‖ scatter(k−1), each stage as slow as its slowest rank. `phase`
-// < 0: an ordinary step.
-class HomeStep {
+// Bytes from each rank of a home to each other, in one round.
+class PairBytes {
  public:
-  HomeStep(const PlanPart& part, const RankRounds* ranks, bool near)
-      : part_(part), ranks_(ranks) {
-    bandwidth_ = near ? part.options.links.intra_bytes_per_second
-                      : part.options.links.inter_bytes_per_second;
-    for (int32_t t = 0; t < part.grid.tp; ++t) {
-      num_rounds_ = std::max(num_rounds_, ranks[t].loads.size());
-    }
+  explicit PairBytes(int32_t num_ranks)
+      : num_ranks_(num_ranks), bytes_(index(num_ranks) * index(num_ranks), 0) {}
+
+  void add(int32_t from, int32_t to, int64_t bytes) {
+    if (from != to)
+      bytes_[index(from) * index(num_ranks_) + index(to)] += bytes;
   }
 
-  double seconds(int32_t phase) const {
-    double gathered = 0, transformed = 0, scattered = 0;
-    for (size_t round = 0; round < num_rounds_; ++round) {
-      int64_t in = 0, out = 0, ticks = 0;
-      for (int32_t t = 0; t < part_.grid.tp; ++t) {
-        if (round >= ranks_[t].loads.size()) continue;
-        const RoundLoad& load = ranks_[t].loads[round];
-        in = std::max(in, load.gathered);
-        out = std::max(out, load.scattered);
-        ticks = std::max(ticks, load.every_step + refresh(t, round, phase));
+  // What was added since the last time.
+  template <class Near>
+  std::vector<StepMessage> take(const Links& links, const Near& near) {
+    std::vector<StepMessage> out;
+    for (int32_t from = 0; from < num_ranks_; ++from)
+      for (int32_t to = 0; to < num_ranks_; ++to) {
+        const int64_t bytes = std::exchange(
+            bytes_[index(from) * index(num_ranks_) + index(to)], 0);
+        if (bytes == 0) continue;
+        const bool inside = near(from, to);
+        out.push_back({from, to, inside, links.port_seconds(inside, bytes),
+                       links.latency(inside)});
       }
-      gathered += wire_seconds(in);
-      transformed =
-          std::max(transformed, gathered) +
-          static_cast<double>(ticks) * part_.cost_basis.seconds_per_tick;
-      scattered = std::max(scattered, transformed) + wire_seconds(out);
-    }
-    return scattered;
+    return out;
   }
 
  private:
-  int64_t refresh(int32_t t, size_t round, int32_t phase) const {
-    if (phase < 0) return 0;
-    return ranks_[t].refresh[round * static_cast<size_t>(part_.phases) +
-                             static_cast<size_t>(phase)];
+  int32_t num_ranks_;
+  std::vector<int64_t> bytes_;
+};
+
+// The step of one home, rank by rank.
+class HomeStep {
+ public:
+  // `members` are the home's matrices by round, `first` is its first rank.
+  HomeStep(const PlanPart& part, const RuleFacts& rule,
+           const std::vector<int32_t>& members, const Nodes& nodes,
+           int32_t first)
+      : part_(part), rule_(rule), num_ranks_(part.grid.tp) {
+    PairBytes gather(num_ranks_), scatter(num_ranks_);
+    const auto near = [&](int32_t a, int32_t b) {
+      return nodes[index(first + a)] == nodes[index(first + b)];
+    };
+    for (size_t i = 0; i < members.size(); ++i) {
+      const int32_t m = members[i];
+      add(m, gather, scatter);
+      const int32_t round = part.micro_group[index(m)];
+      if (i + 1 < members.size() &&
+          part.micro_group[index(members[i + 1])] == round)
+        continue;
+      rounds_[index(round)].gather = gather.take(part.options.links, near);
+      rounds_[index(round)].scatter = scatter.take(part.options.links, near);
+    }
   }
-  double wire_seconds(int64_t bytes) const {
-    if (bytes == 0 || part_.grid.tp == 1) return 0;
-    return part_.options.links.latency_seconds +
-           static_cast<double>(bytes) / bandwidth_;
+
+  // `phase` < 0: an ordinary step.
+  StepTimes times(int32_t phase) const {
+    std::vector<StepRound> rounds;
+    for (const RoundWork& work : rounds_) {
+      StepRound& round = rounds.emplace_back();
+      round.gather = work.gather;
+      round.scatter = work.scatter;
+      for (int32_t r = 0; r < num_ranks_; ++r)
+        round.transform.push_back(seconds_of(work, r, phase));
+    }
+    return step_times(step_stages(std::move(rounds)), num_ranks_);
+  }
+
+ private:
+  void add(int32_t m, PairBytes& gather, PairBytes& scatter) {
+    const Tensor& tensor =
+        part_.model.tensors[index(part_.matrices[index(m)].tensor)];
+    RoundWork& work = round_of(part_.micro_group[index(m)]);
+    const std::vector<int64_t> elements =
+        num_ranks_ > 1 ? elements_by_rank(part_, m) : std::vector<int64_t>();
+    const std::span<const int32_t> owners = part_.owners[index(m)];
+    const auto add_owner = [&](int32_t owner) {
+      const size_t phases = index(part_.phases);
+      work.every_step[index(owner)] += part_.costs[index(m)].every_step.value();
+      work.refresh[index(owner) * phases + index(part_.phase[index(m)])] +=
+          part_.costs[index(m)].refresh.value();
+      for (int32_t t = 0; t < std::ssize(elements); ++t) {
+        const int64_t count = elements[index(t)];
+        if (sends_to(part_.grid, tensor, t, owner))
+          gather.add(t, owner, count * rule_.gather_bytes_per_element());
+        if (!owners.empty())
+          scatter.add(owner, t, count * rule_.scatter_bytes_per_element());
+      }
+    };
+    for (int32_t t = 0; owners.empty() && t < num_ranks_; ++t) add_owner(t);
+    for (int32_t t : owners) add_owner(t);
+  }
+
+  RoundWork& round_of(int32_t round) {
+    while (rounds_.size() <= index(round)) {
+      RoundWork& work = rounds_.emplace_back();
+      work.every_step.assign(index(num_ranks_), 0);
+      work.refresh.assign(index(num_ranks_) * index(part_.phases), 0);
+    }
+    return rounds_[index(round)];
+  }
+
+  double seconds_of(const RoundWork& work, int32_t rank, int32_t phase) const {
+    int64_t ticks = work.every_step[index(rank)];
+    if (phase >= 0)
+      ticks += work.refresh[index(rank) * index(part_.phases) + index(phase)];
+    return static_cast<double>(ticks) * part_.cost_basis.seconds_per_tick;
   }
 
   const PlanPart& part_;
-  const RankRounds* ranks_;  // the tp ranks of the home
-  double bandwidth_ = 1;
-  size_t num_rounds_ = 0;
+  const RuleFacts& rule_;
+  int32_t num_ranks_;
+  std::vector<RoundWork> rounds_;
 };
+
+// Of a rank: an ordinary step, the sum over a period, the worst step.
+struct PeriodSeconds {
+  double ordinary = 0, sum = 0, worst = 0;
+};
+
+std::vector<PeriodSeconds> period_seconds(const PlanPart& part,
+                                          const HomeStep& home) {
+  std::vector<PeriodSeconds> out;
+  for (const double seconds : home.times(part.period > 1 ? -1 : 0).rank_seconds)
+    out.push_back({seconds, seconds * (part.period - part.phases), seconds});
+  for (int32_t phase = 0; phase < part.phases; ++phase) {
+    const StepTimes times = home.times(phase);
+    for (size_t r = 0; r < out.size(); ++r) {
+      out[r].sum += times.rank_seconds[r];
+      out[r].worst = std::max(out[r].worst, times.rank_seconds[r]);
+    }
+  }
+  return out;
+}
 
 void add_own_work(const PlanPart& part, RankCost& rank) {
   int64_t refresh = 0, worst = 0;
@@ -131,29 +195,36 @@ double broadcast_seconds(const PlanPart& part, const RankCost& rank) {
 
 }  // namespace
 
-void add_step_times(const PlanPart& part, const Nodes& nodes,
-                    std::vector<RankCost>& ranks) {
-  const std::vector<RankRounds> rounds = collect_rounds(part);
-  for (int32_t first = 0; first < part.grid.world(); first += part.grid.tp) {
-    const bool near = nodes[static_cast<size_t>(first)] ==
-                      nodes[static_cast<size_t>(first + part.grid.tp - 1)];
-    const int32_t counted = part.traffic == Traffic::kAllReduce
-                                ? counted_rank(part.grid, first)
-                                : first;
-    const HomeStep home(part, &rounds[static_cast<size_t>(counted)], near);
-    const double ordinary = home.seconds(part.period > 1 ? -1 : 0);
-    double sum = ordinary * (part.period - part.phases), worst = ordinary;
-    for (int32_t phase = 0; phase < part.phases; ++phase) {
-      const double seconds = home.seconds(phase);
-      sum += seconds;
-      worst = std::max(worst, seconds);
+void add_step_times(const PlanPart& part, const RuleFacts& rule,
+                    const Nodes& nodes, std::vector<RankCost>& ranks) {
+  const std::vector<std::vector<int32_t>> members = matrices_by_home(part);
+  const int32_t tp = part.grid.tp;
+  // Homes that repeat the updates of another, on nodes like its own.
+  std::map<std::pair<int32_t, Nodes>, std::vector<PeriodSeconds>> known;
+  for (int32_t first = 0; first < part.grid.world(); first += tp) {
+    const bool repeats = part.traffic == Traffic::kAllReduce;
+    const int32_t counted = repeats ? counted_rank(part.grid, first) : first;
+    std::vector<PeriodSeconds> seconds;
+    const auto compute = [&] {
+      return period_seconds(
+          part,
+          HomeStep(part, rule, members[index(counted / tp)], nodes, first));
+    };
+    if (repeats) {
+      Nodes own(nodes.begin() + first, nodes.begin() + first + tp);
+      for (size_t t = own.size(); t-- > 0;) own[t] -= own[0];
+      const auto [found, is_new] = known.try_emplace({counted, std::move(own)});
+      if (is_new) found->second = compute();
+      seconds = found->second;
+    } else {
+      seconds = compute();
     }
-    for (int32_t t = 0; t < part.grid.tp; ++t) {
-      RankCost& rank = ranks[static_cast<size_t>(first + t)];
+    for (int32_t t = 0; t < tp; ++t) {
+      RankCost& rank = ranks[index(first + t)];
       add_own_work(part, rank);
-      rank.step_seconds = ordinary;
-      rank.step_seconds_mean = sum / part.period;
-      rank.step_seconds_worst = worst;
+      rank.step_seconds = seconds[index(t)].ordinary;
+      rank.step_seconds_mean = seconds[index(t)].sum / part.period;
+      rank.step_seconds_worst = seconds[index(t)].worst;
     }
   }
 }
