@@ -16,7 +16,8 @@ Transfer both(const Transfer& a, const Transfer& b) {
   out.copied_bytes += b.copied_bytes;
   out.parts = std::max(a.parts, b.parts);
   out.far_scale = std::max(a.far_scale, b.far_scale);
-  out.latency_scale = std::max(a.latency_scale, b.latency_scale);
+  out.added_latency_seconds =
+      std::max(a.added_latency_seconds, b.added_latency_seconds);
   return out;
 }
 
@@ -29,7 +30,8 @@ Transfer slower(const Transfer& a, const Transfer& b) {
   out.copied_bytes = std::max(a.copied_bytes, b.copied_bytes);
   out.parts = std::max(a.parts, b.parts);
   out.far_scale = std::max(a.far_scale, b.far_scale);
-  out.latency_scale = std::max(a.latency_scale, b.latency_scale);
+  out.added_latency_seconds =
+      std::max(a.added_latency_seconds, b.added_latency_seconds);
   return out;
 }
 
@@ -48,10 +50,10 @@ PortSeconds port_seconds(const Transfer& transfer, const Links& links) {
                : links.port_seconds(true, bytes, transfer.messages_intra);
   };
   const auto inter = [&](int64_t bytes) {
-    return bytes == 0
-               ? 0.0
-               : transfer.far_scale *
-                     links.port_seconds(false, bytes, transfer.messages_inter);
+    return bytes == 0 ? 0.0
+                      : links.port_seconds(false, 0, transfer.messages_inter) +
+                            transfer.far_scale * static_cast<double>(bytes) /
+                                links.inter_bytes_per_second;
   };
   const WireBytes& bytes = transfer.bytes;
   return {intra(bytes.sent_intra), intra(bytes.received_intra),
@@ -68,7 +70,7 @@ PartSeconds part_seconds(const Transfer& transfer, const Links& links) {
     part.held[p] /= static_cast<double>(transfer.parts);
     if (on_port[p] > 0)
       part.latency[p] =
-          transfer.latency_scale * links.latency(p < kNumPorts / 2);
+          links.latency(p < kNumPorts / 2) + transfer.added_latency_seconds;
   }
   return part;
 }
@@ -115,8 +117,11 @@ void check_transfer(const Transfer& transfer) {
   if (transfer.parts < 1)
     throw UsageError(
         cat("a transfer has at least one part, got ", transfer.parts));
-  if (!(transfer.far_scale > 0) || !(transfer.latency_scale >= 0))
-    throw UsageError("a transfer is scaled by what is not negative");
+  if (!(transfer.far_scale > 0) || !(transfer.added_latency_seconds >= 0))
+    throw UsageError(
+        cat("a transfer is scaled by more than 0 and delayed by 0 "
+            "or more, got ",
+            transfer.far_scale, " and ", transfer.added_latency_seconds));
 }
 
 }  // namespace canzona

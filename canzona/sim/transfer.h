@@ -31,11 +31,11 @@ struct Transfer {
   int64_t copied_bytes = 0;
   // Sums travel in segments, one on the wire while the last is added.
   int64_t parts = 1;
-  // What links between nodes say is for the nearest of them: beyond, messages
-  // hold a port for so many times as long. A part arrives after so many
-  // latencies of its links; a ring has one for each of its hops.
+  // Links between nodes are told of the nearest ones: beyond, bytes take so
+  // many times as long. A part arrives so much later than by one latency: links
+  // that are farther, or further hops of a ring.
   double far_scale = 1;
-  double latency_scale = 1;
+  double added_latency_seconds = 0;
 
   bool empty() const {
     return bytes.sent() == 0 && bytes.received() == 0 && packed_bytes == 0 &&

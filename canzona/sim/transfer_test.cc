@@ -27,8 +27,8 @@ TEST(Transfer, HoldsEachPortForOverheadsAndBytes) {
                           DoubleEq(10.2)));
   EXPECT_DOUBLE_EQ(seconds_alone(gather, links, 0), 20.2 + 0.5);
   gather.far_scale = 2;
-  gather.latency_scale = 3;
-  EXPECT_DOUBLE_EQ(seconds_alone(gather, links, 0), 40.4 + 1.5);
+  gather.added_latency_seconds = 1;
+  EXPECT_DOUBLE_EQ(seconds_alone(gather, links, 0), 40.2 + 1.5);
 }
 
 TEST(Transfer, WithoutBytesTakesNoTime) {

@@ -7,6 +7,7 @@
 #include "canzona/plan/predict/predict_parts.h"
 #include "canzona/plan/predict/step_times.h"
 #include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/routes.h"
 
 namespace canzona {
@@ -92,7 +93,7 @@ class HomeStep {
   }
 
   // `phase` < 0: an ordinary step.
-  StepTimes times(int32_t phase) const {
+  HomeStepTimes times(int32_t phase) const {
     std::vector<StepRound> rounds;
     for (const RoundWork& work : rounds_) {
       StepRound& round = rounds.emplace_back();
@@ -162,7 +163,7 @@ std::vector<PeriodSeconds> period_seconds(const PlanPart& part,
   for (const double seconds : home.times(part.period > 1 ? -1 : 0).rank_seconds)
     out.push_back({seconds, seconds * (part.period - part.phases), seconds});
   for (int32_t phase = 0; phase < part.phases; ++phase) {
-    const StepTimes times = home.times(phase);
+    const HomeStepTimes times = home.times(phase);
     for (size_t r = 0; r < out.size(); ++r) {
       out[r].sum += times.rank_seconds[r];
       out[r].worst = std::max(out[r].worst, times.rank_seconds[r]);
@@ -227,6 +228,59 @@ void add_step_times(const PlanPart& part, const RuleFacts& rule,
       rank.step_seconds_worst = seconds[index(t)].worst;
     }
   }
+}
+
+namespace {
+
+// Seconds of one part's step, ordinary, on nodes like those of its first
+// replica: by module until it is applied, and until all is.
+struct AppliedTimes {
+  std::vector<double> modules;
+  double all = 0;
+};
+
+AppliedTimes applied_times(const PlanPart& part) {
+  const auto rule = make_rule_facts(part.rule, part.rule_options);
+  AppliedTimes out;
+  out.modules.assign(index(num_modules(part.model)), 0);
+  Nodes nodes;
+  for (int32_t r = 0; r < part.grid.world(); ++r)
+    nodes.push_back(part.node_of(rank_in_part(part, r, 0)));
+  const std::vector<std::vector<int32_t>> members = matrices_by_home(part);
+  for (size_t home = 0; home < members.size(); ++home) {
+    if (members[home].empty()) continue;
+    const auto first = static_cast<int32_t>(home) * part.grid.tp;
+    const HomeStepTimes times =
+        HomeStep(part, *rule, members[home], nodes, first)
+            .times(part.period > 1 ? -1 : 0);
+    out.all = std::max(out.all, std::ranges::max(times.rank_seconds));
+    for (const int32_t m : members[home]) {
+      const Tensor& tensor =
+          part.model.tensors[index(part.matrices[index(m)].tensor)];
+      double& applied = out.modules[index(module_of(part.model, tensor))];
+      const auto round = index(part.micro_group[index(m)]);
+      applied = std::max(applied, std::ranges::max(times.applied[round]));
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+// Parts are updated one after the other, those of experts beside each other.
+std::vector<double> applied_shares(const Plan& plan) {
+  std::vector<double> modules(index(num_modules(plan.model)), 0);
+  double before = 0, all = 0;
+  for (size_t p = 0; p < plan.parts.size(); ++p) {
+    const AppliedTimes times = applied_times(plan.parts[p]);
+    for (size_t m = 0; m < modules.size(); ++m)
+      if (times.modules[m] > 0)
+        modules[m] = std::max(modules[m], before + times.modules[m]);
+    all = std::max(all, before + times.all);
+    if (p == 0) before = times.all;
+  }
+  for (double& share : modules) share = all > 0 ? share / all : 1;
+  return modules;
 }
 
 void add_unhidden_times(const PlanPart& part, std::vector<RankCost>& world) {

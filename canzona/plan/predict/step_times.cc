@@ -162,11 +162,12 @@ std::vector<StepStage> step_stages(std::vector<StepRound> rounds) {
   return stages;
 }
 
-StepTimes step_times(const std::vector<StepStage>& stages, int32_t num_ranks) {
+HomeStepTimes step_times(const std::vector<StepStage>& stages,
+                         int32_t num_ranks) {
   const std::vector<StepEvent> order = StepClock(stages, num_ranks).order();
   StepClock clock(stages, num_ranks);
   clock.run(order);
-  StepTimes times;
+  HomeStepTimes times;
   times.rank_seconds.assign(index(num_ranks), 0);
   for (int32_t s = 0; s < std::ssize(stages); ++s) {
     const StepStage& stage = stages[index(s)];

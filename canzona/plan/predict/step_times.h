@@ -1,7 +1,7 @@
 // How long the step of a home takes, rank by rank, without a clock.
 //
 //   std::vector<StepStage> stages = step_stages(rounds);   // of all its ranks
-//   StepTimes times = step_times(stages, num_ranks);
+//   HomeStepTimes times = step_times(stages, num_ranks);
 //   times.rank_seconds[rank]; times.applied[round][rank];
 //
 // The stages of a home stand in one order. Each rank has its part in every
@@ -57,11 +57,12 @@ struct StepRound {
 // exchange_order() (schedule/rank_entries.h), with its slots.
 std::vector<StepStage> step_stages(std::vector<StepRound> rounds);
 
-struct StepTimes {
+struct HomeStepTimes {
   std::vector<double> rank_seconds;          // until a rank's last stage ends
   std::vector<std::vector<double>> applied;  // when a round is, by rank
 };
 
-StepTimes step_times(const std::vector<StepStage>& stages, int32_t num_ranks);
+HomeStepTimes step_times(const std::vector<StepStage>& stages,
+                         int32_t num_ranks);
 
 }  // namespace canzona

@@ -102,7 +102,7 @@ TEST(StepTimes, ASlotIsFreeWhenItsRoundIsApplied) {
 
 TEST(StepTimes, TellWhenRoundsAreApplied) {
   const StepRound round{.transform = {0, 1}, .scatter = {message(1, 0, 2)}};
-  const StepTimes times = step_times(step_stages({round, round}), 2);
+  const HomeStepTimes times = step_times(step_stages({round, round}), 2);
   EXPECT_THAT(times.applied, ElementsAre(ElementsAre(3, 3), ElementsAre(5, 5)));
 }
 
