@@ -146,10 +146,10 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
   root_.add_flag("--quiet", quiet_, "print results and errors only");
   root_.footer(kCommandLineExamples);
   for (const auto add :
-       {add_plan, add_compare, add_explain, add_validate, add_train, add_launch,
-        add_sample, add_eval, add_report, add_ckpt, add_config, add_models,
-        add_rules, add_bench, add_calibrate, add_doctor, add_completion,
-        add_man})
+       {add_plan, add_compare, add_simulate, add_explain, add_validate,
+        add_train, add_launch, add_sample, add_eval, add_report, add_ckpt,
+        add_config, add_models, add_rules, add_bench, add_calibrate, add_doctor,
+        add_completion, add_man})
     verbs_.push_back(add(root_));
   require_numbers(root_);
 }

@@ -77,7 +77,10 @@ void add_rule(CLI::App& app, PlanArguments& a) {
 
 void add_budgets(CLI::App& app, Planning planning, PlanArguments& a) {
   Group group(app, "How it is planned");
-  if (planning == Planning::kOne)
+  if (planning == Planning::kSimulate)
+    group.text("--strategy", a.strategy, "NAME",
+               "how owners are chosen (listed below) [balanced]");
+  else if (planning == Planning::kOne)
     group.text("--strategy", a.strategy, "NAME",
                "how owners are chosen (listed below); any: with --zero auto "
                "the best of all [balanced]");
@@ -129,7 +132,23 @@ void add_memory(CLI::App& app, PlanArguments& a) {
              "dtype of gradients at rest: bf16 or fp32; sums are fp32 [fp32]");
 }
 
+// Everything else of a cluster is in its file.
+void add_cluster_file(CLI::App& app, PlanArguments& a) {
+  Group group(app, "The cluster");
+  group.text("--cluster", a.cluster, "FILE",
+             "JSON of cards, levels of links and how much ranks differ "
+             "(docs/clusters.md)");
+  group.text("--collectives", a.collectives, "HOW",
+             "how sums and gathers reach other nodes: direct, each with each; "
+             "node, once per node; ring; auto, node where no bit changes "
+             "[the file's, or direct]");
+  group.flag("--published", a.published,
+             "instead of all these: times that papers have published, with "
+             "what is predicted beside each");
+}
+
 void add_cluster(CLI::App& app, Planning planning, PlanArguments& a) {
+  if (planning == Planning::kSimulate) return add_cluster_file(app, a);
   Group group(app, "The cluster");
   group.text("--cost", a.cost, "FILE",
              "table of measured costs [none: a nominal rate]");
@@ -158,6 +177,9 @@ void add_zero(CLI::App& app, Planning planning, PlanArguments& a) {
              planning == Planning::kAll
                  ? "compare sizes instead of strategies: all, or several "
                    "(see docs/zero.md) joined by ';'"
+             : planning == Planning::kSimulate
+                 ? "cut states, gradients and parameters: none, zero1, zero2, "
+                   "zero3, replica:Z, hier:Z, or z1=..,z2=..,z3=.. [zero1]"
                  : "cut states, gradients and parameters: none, zero1, zero2, "
                    "zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=.. "
                    "[zero1]");
@@ -178,6 +200,7 @@ void add_zero(CLI::App& app, Planning planning, PlanArguments& a) {
              "for predicted times: none, main or background [background]");
   group.text("--length", a.length, "N",
              "tokens of a sequence [4096, or --tokens if fewer]");
+  if (planning == Planning::kSimulate) return;
   group.text("--tflops", a.tflops, "X",
              "that a rank reaches in forward and backward [400, nominal]");
 }
@@ -210,7 +233,10 @@ void add_offers(CLI::App& app, Planning planning) {
       {"--zero", {"none", "zero1", "zero2", "zero3", "auto", "all"}},
       {"--message", {"module", "parameter"}},
       {"--replica-sum", {"scatter", "allreduce"}},
-      {"--collectives", {"direct", "node", "auto"}},
+      {"--collectives",
+       planning == Planning::kSimulate
+           ? std::vector<std::string>{"direct", "node", "ring", "auto"}
+           : std::vector<std::string>{"direct", "node", "auto"}},
       {"--overlap", {"none", "main", "background"}}};
   for (const auto& [name, of_option] : words)
     if (CLI::Option* option = app.get_option_no_throw(name))

@@ -1,5 +1,5 @@
-// The options that `plan`, `compare` and `bench step` share, as the user wrote
-// them.
+// The options that `plan`, `compare`, `simulate` and `bench step` share, as the
+// user wrote them.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -61,6 +61,8 @@ struct PlanArguments {
   std::string cost;
   std::string link;
   std::string ranks_per_node;
+  std::string cluster;     // simulate only: file
+  bool published = false;  // simulate only
 
   std::string output;  // plan only
   std::string html;
@@ -75,8 +77,9 @@ struct PlanArguments {
   std::vector<RouteOverride> overrides() const;
 };
 
-// The verb that the options are for: `plan`, `compare` or `bench step`.
-enum class Planning { kOne, kAll, kRun };
+// The verb that the options are for: `plan`, `compare`, `bench step` or
+// `simulate`.
+enum class Planning { kOne, kAll, kRun, kSimulate };
 void add_plan_arguments(CLI::App& app, Planning planning,
                         PlanArguments& arguments);
 

@@ -343,8 +343,8 @@ std::vector<std::string> violations_but_cap(Plan& plan) {
 
 }  // namespace
 
-CostTable read_cost_table(const std::string& path) {
-  return from_option("--cost", path, [&] {
+CostTable read_cost_table(const std::string& path, const char* option) {
+  return from_option(option, path, [&] {
     return CostTable::parse(read_file(path, kMaxCostTableBytes, "cost table"),
                             path);
   });

@@ -67,7 +67,8 @@ struct PlanInput {
 PlanInput read_plan_input(const PlanArguments& arguments);
 
 // The table that `--cost` names.
-CostTable read_cost_table(const std::string& path);
+CostTable read_cost_table(const std::string& path,
+                          const char* option = "--cost");
 
 // `name` if it is a strategy; UsageError names `option` and the nearest.
 std::string known_strategy(const std::string& name, const char* option);

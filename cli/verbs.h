@@ -34,6 +34,7 @@ struct Verb {
 Verb add_plan(CLI::App& root);
 Verb add_explain(CLI::App& root);
 Verb add_compare(CLI::App& root);
+Verb add_simulate(CLI::App& root);
 Verb add_models(CLI::App& root);
 Verb add_rules(CLI::App& root);
 Verb add_validate(CLI::App& root);

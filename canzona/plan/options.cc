@@ -56,10 +56,14 @@ Links parse_links(std::string_view text) {
       links.inter_bytes_per_second = parse_bandwidth(value, "--link inter");
     } else if (key == "latency") {
       links.latency_seconds = parse_duration(value, "--link latency");
+    } else if (key == "intra_latency") {
+      links.intra_latency_seconds =
+          parse_duration(value, "--link intra_latency");
     } else {
-      throw UsageError(cat("--link ", quoted(text), ": unknown part ",
-                           quoted(key), ", expected intra, inter, latency",
-                           did_you_mean(key, {"intra", "inter", "latency"})));
+      throw UsageError(cat(
+          "--link ", quoted(text), ": unknown part ", quoted(key),
+          ", expected intra, inter, latency or intra_latency",
+          did_you_mean(key, {"intra", "inter", "latency", "intra_latency"})));
     }
   }
   return links;

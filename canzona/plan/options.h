@@ -26,15 +26,39 @@ int64_t bytes_per_parameter(ParameterDtype dtype);
 int64_t master_bytes_per_element(ParameterDtype dtype);
 
 // The links of a cluster: inside a node and between nodes, per rank and
-// direction.
+// direction. A message holds a port at either end for an overhead and for its
+// bytes; it arrives a latency after it has left, while the port is free again.
 struct Links {
   double intra_bytes_per_second = 400e9;
   double inter_bytes_per_second = 50e9;
   double latency_seconds = 10e-6;
   bool nominal = true;  // false: the user said so
+  // Of messages inside a node; none: latency_seconds.
+  std::optional<double> intra_latency_seconds = {};
+
+  // The share of a latency for which every message holds a port.
+  static constexpr double kOverheadOfLatency = 0.1;
+
+  // `near`: inside a node.
+  double bytes_per_second(bool near) const {
+    return near ? intra_bytes_per_second : inter_bytes_per_second;
+  }
+  double latency(bool near) const {
+    return near ? intra_latency_seconds.value_or(latency_seconds)
+                : latency_seconds;
+  }
+  double overhead(bool near) const {
+    return kOverheadOfLatency * latency(near);
+  }
+  // Returns how long so many messages hold a port.
+  double port_seconds(bool near, int64_t bytes, int64_t messages = 1) const {
+    return static_cast<double>(messages) * overhead(near) +
+           static_cast<double>(bytes) / bytes_per_second(near);
+  }
   friend bool operator==(const Links&, const Links&) = default;
 };
-// "intra=400GB/s,inter=50GB/s,latency=10us"; parts not named keep their value.
+// "intra=400GB/s,inter=50GB/s,latency=10us,intra_latency=2us"; parts not named
+// keep their value.
 Links parse_links(std::string_view text);
 
 // The largest team, 2, 4 or 8 ranks of a home that share a matrix, or one of

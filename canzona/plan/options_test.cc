@@ -70,6 +70,21 @@ TEST(Links, KeepWhatIsNotNamed) {
   EXPECT_FALSE(links.nominal);
 }
 
+TEST(Links, HaveOneLatencyUnlessNodesHaveTheirOwn) {
+  const Links one = parse_links("latency=5us");
+  EXPECT_DOUBLE_EQ(one.latency(/*near=*/true), 5e-6);
+  const Links two = parse_links("latency=5us,intra_latency=1us");
+  EXPECT_DOUBLE_EQ(two.latency(/*near=*/true), 1e-6);
+  EXPECT_DOUBLE_EQ(two.latency(/*near=*/false), 5e-6);
+}
+
+// Three messages of a tenth of a latency each, and their bytes.
+TEST(Links, HoldPortsForAnOverheadAndBytes) {
+  const Links links = parse_links("intra=4GB/s,inter=2GB/s,latency=10us");
+  EXPECT_DOUBLE_EQ(links.port_seconds(/*near=*/true, 8000, 3), 3e-6 + 2e-6);
+  EXPECT_DOUBLE_EQ(links.port_seconds(/*near=*/false, 8000), 1e-6 + 4e-6);
+}
+
 struct Refused {
   const char* text;
   const char* says;
@@ -94,6 +109,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Refused{"intra=fast", "'fast'"},
                       Refused{"latency=5GB/s", "--link latency"},
                       Refused{"latency=-1us", "--link latency"},
+                      Refused{"intra_latency=-1us", "--link intra_latency"},
                       Refused{"intra=1GB/s,", "unknown part ''"},
                       Refused{"inta=1GB/s", "did you mean 'intra'?"}));
 

@@ -126,11 +126,15 @@ std::string cost_source_text(const CostBasis& basis) {
 
 std::string links_text(const PlanOptions& options) {
   const Links& links = options.links;
-  return fmt::format("{}: {} inside a node, {} between nodes, latency {}",
-                     links.nominal ? "nominal" : "as given",
-                     bandwidth_text(links.intra_bytes_per_second),
-                     bandwidth_text(links.inter_bytes_per_second),
-                     human_seconds(links.latency_seconds));
+  return fmt::format(
+      "{}: {} inside a node, {} between nodes, latency {}{}",
+      links.nominal ? "nominal" : "as given",
+      bandwidth_text(links.intra_bytes_per_second),
+      bandwidth_text(links.inter_bytes_per_second),
+      human_seconds(links.latency_seconds),
+      links.intra_latency_seconds
+          ? cat(", inside a node ", human_seconds(*links.intra_latency_seconds))
+          : "");
 }
 
 std::string request_text(const ReportPlan& shown, const Ink& ink) {
@@ -343,7 +347,10 @@ void write_basis(JsonWriter& out, const Plan& plan) {
   out.member("links").begin_object().field("nominal", links.nominal);
   out.field("intra_bytes_per_second", links.intra_bytes_per_second);
   out.field("inter_bytes_per_second", links.inter_bytes_per_second);
-  out.field("latency_seconds", links.latency_seconds).end_object();
+  out.field("latency_seconds", links.latency_seconds);
+  if (links.intra_latency_seconds)
+    out.field("intra_latency_seconds", *links.intra_latency_seconds);
+  out.end_object();
 }
 
 void write_summary(JsonWriter& out, const Plan& plan) {

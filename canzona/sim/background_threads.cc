@@ -5,7 +5,8 @@ namespace canzona {
 SimulatedData::SimulatedData(IterationState& state)
     : state_(state),
       issuer_(state),
-      published_(state.work.modules.size(), true) {}
+      published_(state.work.modules.size(), true),
+      may_leave_(state.work.modules.size(), false) {}
 
 void SimulatedData::reduce(int32_t module) {
   if (state_.module(module).reduce.empty()) return;
@@ -20,7 +21,7 @@ void SimulatedData::publish() {
 void SimulatedData::begin_publishing(int32_t module) {
   const auto m = index(module);
   if (!published_[m] || state_.module(module).publish.empty()) return;
-  published_[m] = false;
+  published_[m] = may_leave_[m] = false;
   ++num_publishing_;
   waiting_.push_back({true, module});
 }
@@ -28,6 +29,7 @@ void SimulatedData::begin_publishing(int32_t module) {
 bool SimulatedData::move() {
   if (issuer_.is_busy() || waiting_.empty()) return false;
   const auto [publishes, module] = waiting_.front();
+  if (publishes && !may_leave_[index(module)]) return false;
   waiting_.pop_front();
   const ModuleWork& work = state_.module(module);
   if (publishes) {

@@ -20,8 +20,9 @@ class SimulatedData {
   explicit SimulatedData(IterationState& state);
 
   void reduce(int32_t module);
-  // All modules, in the order of their first use.
+  // All modules, in the order of their first use; each leaves when it may.
   void publish();
+  void may_leave(int32_t module) { may_leave_[index(module)] = true; }
 
   bool is_reducing() const { return num_reducing_ > 0; }
   bool is_publishing() const { return num_publishing_ > 0; }
@@ -39,7 +40,7 @@ class SimulatedData {
   IterationState& state_;
   CountedIssuer issuer_;
   std::deque<Waiting> waiting_;
-  std::vector<bool> published_;
+  std::vector<bool> published_, may_leave_;
   int num_reducing_ = 0;
   int num_publishing_ = 0;
 };

@@ -103,8 +103,7 @@ void SimulatedCompute::leave() {
     case Stage::kScatters:
       return enter(Stage::kReductions);
     case Stage::kReductions:
-      enter(Stage::kStep);
-      return work_for(state_.work.step_seconds);
+      return begin_step();
     case Stage::kStep:
       return end_step();
     case Stage::kEnded:
@@ -176,11 +175,28 @@ void SimulatedCompute::end_use() {
   begin_use();
 }
 
+// Modules leave as they are updated; without overlap, and at the latest, at the
+// end.
+void SimulatedCompute::begin_step() {
+  enter(Stage::kStep);
+  const double seconds = state_.work.step_seconds;
+  work_for(seconds);
+  data_.publish();
+  if (state_.work.overlap == Overlap::kNone) return;
+  for (int32_t m = 0; m < std::ssize(state_.work.modules); ++m) {
+    const double share = state_.module(m).publish_after;
+    if (share < 1)
+      state_.events.at(state_.events.now() + share * seconds,
+                       [this, m] { data_.may_leave(m); });
+  }
+}
+
 void SimulatedCompute::end_step() {
   finish_record();
   if (--num_left_ == 0) return enter(Stage::kEnded);
   begin_iteration();
-  data_.publish();
+  for (int32_t m = 0; m < std::ssize(state_.work.modules); ++m)
+    data_.may_leave(m);
 }
 
 void SimulatedCompute::finish_record() {

@@ -48,6 +48,7 @@ class SimulatedCompute {
   void end_compute();
   void hand_over();
   void end_use();
+  void begin_step();
   void end_step();
   void finish_record();
 

@@ -47,7 +47,7 @@ class Issuer {
   double copy_bytes_per_second_;
   Meetings meetings_;
   bool is_busy_ = false;
-  PortSeconds part_{};  // on the wire
+  PartSeconds part_{};  // on the wire
   CopySeconds copies_;
   int64_t num_to_post_ = 0;
   double arrival_ = 0;

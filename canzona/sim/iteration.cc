@@ -19,6 +19,9 @@ void require(bool holds, const std::string& what) {
 void check_module(const ModuleWork& module, size_t number) {
   require(module.forward_seconds >= 0 && module.backward_seconds >= 0,
           cat("module ", number, " computes for a negative time"));
+  require(module.publish_after >= 0 && module.publish_after <= 1,
+          cat("module ", number, " leaves after ", module.publish_after,
+              " of the step, expected 0 to 1"));
   for (const auto operation : kModuleOperations) {
     check_transfer((module.*operation).first);
     check_transfer((module.*operation).second);

@@ -37,6 +37,8 @@ struct ModuleWork {
   Legs scatter = {};  // gradients of a micro-batch
   Legs reduce = {};   // gradients to their homes, after the last one
   Legs publish = {};  // new parameters from their homes
+  // The share of the step after which these may leave: 1 is its end.
+  double publish_after = 1;
 };
 inline constexpr Legs ModuleWork::*kModuleOperations[] = {
     &ModuleWork::gather, &ModuleWork::scatter, &ModuleWork::reduce,

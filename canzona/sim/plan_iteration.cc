@@ -1,6 +1,7 @@
 #include "canzona/sim/plan_iteration.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <span>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"
+#include "canzona/sim/model_exchanges.h"
 #include "canzona/sim/rank_transfers.h"
 #include "canzona/sim/tp_seconds.h"
 
@@ -23,12 +25,24 @@ namespace {
 constexpr int32_t kManyHomes = 1024;
 constexpr int32_t kFewestRanks = 4;
 
+// Of the data-parallel rank whose sequences are the longest in this iteration.
+// Ranks of cp share sequences.
+int64_t longest_length(const Plan& plan, const Workload& workload) {
+  const auto length = static_cast<double>(workload.compute.length);
+  const double share =
+      workload.spread.length / std::sqrt(static_cast<double>(std::max<int64_t>(
+                                   1, workload.num_micro_batches)));
+  return static_cast<int64_t>(length *
+                              slowest_of(plan.mesh.dp * plan.mesh.ep, share));
+}
+
 std::vector<PassSeconds> pass_seconds(const Plan& plan,
                                       const Workload& workload) {
   std::vector<PassSeconds> modules = workload.measured;
   if (modules.empty()) {
     ComputeLoad load = workload.compute;
     load.tensor_parallel = plan.mesh.tp;
+    load.length = longest_length(plan, workload);
     modules = compute_seconds(plan.model, load);
   }
   if (workload.num_micro_batches < 1)
@@ -37,7 +51,13 @@ std::vector<PassSeconds> pass_seconds(const Plan& plan,
   if (std::ssize(modules) != num_modules(plan.model))
     throw UsageError(cat("workload: times of ", modules.size(),
                          " modules, the model has ", num_modules(plan.model)));
+  const double slowest = slowest_of(plan.mesh.world(), workload.spread.compute);
+  for (PassSeconds& passes : modules) {
+    passes.forward *= slowest;
+    passes.backward *= slowest;
+  }
   add_tp_sums(plan, workload, modules);
+  add_token_exchanges(plan, workload, modules);
   return modules;
 }
 
@@ -54,13 +74,14 @@ double micro_batch_seconds(const Plan& plan,
 }
 
 // Warm-up and cool-down of 1F1B: all other stages' share of one micro-batch, as
-// slow as the slowest.
-double bubble_seconds(const Plan& plan,
+// slow as the slowest, and what they send each other.
+double bubble_seconds(const Plan& plan, const Workload& workload,
                       const std::vector<PassSeconds>& passes) {
   double slowest = 0;
   for (int32_t stage = 0; plan.mesh.pp > 1 && stage < plan.mesh.pp; ++stage)
     slowest = std::max(slowest, micro_batch_seconds(plan, passes, stage));
-  return (plan.mesh.pp - 1) * slowest;
+  return (plan.mesh.pp - 1) *
+         (slowest + 2 * stage_send_seconds(plan, workload));
 }
 
 std::vector<int32_t> stages_to_look_at(const Plan& plan) {
@@ -81,7 +102,8 @@ class PlanIteration {
         workload_(workload),
         costs_(predict(plan)),
         passes_(pass_seconds(plan, workload)),
-        bubble_seconds_(bubble_seconds(plan, passes_)) {}
+        bubble_seconds_(bubble_seconds(plan, workload, passes_)),
+        shares_(applied_shares(plan)) {}
 
   const std::vector<RankCost>& costs() const { return costs_; }
 
@@ -101,15 +123,23 @@ class PlanIteration {
     for (size_t m = 0; m < work.modules.size(); ++m) {
       work.modules[m].forward_seconds = passes_[m].forward;
       work.modules[m].backward_seconds = passes_[m].backward;
+      work.modules[m].publish_after = shares_[m];
     }
+    add_stage_sends(work, stage);
     work.bubble_seconds = bubble_seconds_;
     work.step_bytes = step_bytes(ranks.front());
     const auto per_stage = static_cast<size_t>(plan_.mesh.ranks_per_stage());
     const size_t first = static_cast<size_t>(stage) * per_stage;
     for (size_t r = first; r < first + per_stage; ++r)
-      work.step_seconds =
-          std::max(work.step_seconds, costs_[r].step_seconds_mean);
+      work.step_seconds = std::max(work.step_seconds, step_seconds(costs_[r]));
     return work;
+  }
+
+  // On the slowest card.
+  double step_seconds(const RankCost& cost) const {
+    const double slowest =
+        slowest_of(plan_.mesh.world(), workload_.spread.compute);
+    return cost.step_seconds_mean + (slowest - 1) * cost.transform_seconds_mean;
   }
 
   // Returns the bytes of the rank that sends most between nodes, among those
@@ -126,6 +156,20 @@ class PlanIteration {
   }
 
  private:
+  // A stage waits for activations before its first module's forward, and for
+  // gradients before its last one's backward.
+  void add_stage_sends(IterationWork& work, int32_t stage) const {
+    const double exposed = exposed_sends(plan_, workload_);
+    if (exposed == 0) return;
+    const std::vector<ModuleUse> uses = uses_of(work.calls);
+    if (stage > 0)
+      work.modules[index(uses.front().module)].forward_seconds += exposed;
+    const auto last = std::ranges::find_if(
+        uses, [](const ModuleUse& use) { return use.completes(); });
+    if (stage + 1 < plan_.mesh.pp && last != uses.end())
+      work.modules[index(last->module)].backward_seconds += exposed;
+  }
+
   // Evenly spread over the stage, first and last among them.
   std::vector<int32_t> sample(int32_t stage) const {
     const int32_t all = plan_.mesh.ranks_per_stage();
@@ -181,6 +225,7 @@ class PlanIteration {
   std::vector<RankCost> costs_;  // by rank of the world
   std::vector<PassSeconds> passes_;
   double bubble_seconds_;
+  std::vector<double> shares_;  // of the step, by module: then it is applied
 };
 
 }  // namespace
@@ -191,23 +236,46 @@ IterationWork plan_iteration(const Plan& plan, const Workload& workload,
   return PlanIteration(plan, workload).of_stage(stage);
 }
 
+namespace {
+
+std::vector<IterationPrediction> stages_of(const Plan& plan,
+                                           const PlanIteration& iteration) {
+  const int32_t per_stage = plan.mesh.ranks_per_stage();
+  std::vector<IterationPrediction> out;
+  for (int32_t stage : stages_to_look_at(plan)) {
+    IterationPrediction& one = out.emplace_back();
+    const IterationWork work = iteration.of_stage(stage);
+    one.time = simulate_iteration(work);
+    one.time.bytes = iteration.most_bytes(stage, uses_of(work.calls));
+    one.stage = stage;
+    one.slow_bytes = one.time.bytes.sent_inter;
+    one.fast_bytes = one.time.bytes.sent_intra;
+    for (int32_t r = stage * per_stage; r < (stage + 1) * per_stage; ++r)
+      one.memory_bytes = std::max(
+          one.memory_bytes, iteration.costs()[index(r)].memory.total().value());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<IterationPrediction> predict_stages(const Plan& plan,
+                                                const Workload& workload) {
+  return stages_of(plan, PlanIteration(plan, workload));
+}
+
 IterationPrediction predict_iteration(const Plan& plan,
                                       const Workload& workload) {
   const PlanIteration iteration(plan, workload);
-  IterationPrediction out;
+  const std::vector<IterationPrediction> stages = stages_of(plan, iteration);
+  IterationPrediction out = *std::ranges::max_element(
+      stages, {}, [](const auto& one) { return one.time.seconds; });
+  out.time.bytes = {};
   for (const RankCost& cost : iteration.costs())
     out.memory_bytes = std::max(out.memory_bytes, cost.memory.total().value());
-  WireBytes most;
-  for (int32_t stage : stages_to_look_at(plan)) {
-    const IterationWork work = iteration.of_stage(stage);
-    const WireBytes bytes = iteration.most_bytes(stage, uses_of(work.calls));
-    if (sends_more(bytes, most)) most = bytes;
-    IterationTime time = simulate_iteration(work);
-    if (time.seconds <= out.time.seconds) continue;
-    out.time = std::move(time);
-    out.stage = stage;
-  }
-  out.time.bytes = most;
+  for (const IterationPrediction& one : stages)
+    if (sends_more(one.time.bytes, out.time.bytes))
+      out.time.bytes = one.time.bytes;
   out.slow_bytes = out.time.bytes.sent_inter;
   out.fast_bytes = out.time.bytes.sent_intra;
   return out;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "canzona/plan/plan.h"
 #include "canzona/sim/iteration.h"
@@ -23,14 +24,19 @@ IterationWork plan_iteration(const Plan& plan, const Workload& workload,
 
 struct IterationPrediction {
   IterationTime time;
-  int32_t stage = 0;         // the slowest
-  int64_t memory_bytes = 0;  // largest of all ranks
+  int32_t stage = 0;
+  int64_t memory_bytes = 0;  // largest of the stage's ranks; of all ranks
   // Sent in an iteration by the rank that sends most between nodes: between
   // nodes, and inside its own.
   int64_t slow_bytes = 0;
   int64_t fast_bytes = 0;
 };
 
+// Of the first, a middle and the last stage: each kind of rank once.
+std::vector<IterationPrediction> predict_stages(const Plan& plan,
+                                                const Workload& workload);
+
+// The slowest of them, with the memory and bytes of those that have most.
 IterationPrediction predict_iteration(const Plan& plan,
                                       const Workload& workload);
 

@@ -366,7 +366,8 @@ TEST(PlanIteration, MeasuredTimesReplaceShapes) {
   EXPECT_THROW(predict_iteration(plan, workload), UsageError);
 }
 
-// 64 tokens of 16 in fp32 over 4 ranks: 3 pieces of 1 KiB each way, twice.
+// 64 tokens of 16 in fp32 over 4 ranks: 3 pieces of 1 KiB each way, twice, with
+// an overhead each and a latency.
 TEST(PlanIteration, SumsOverTensorParallelRanksAreWaitedFor) {
   PlanOptions options;
   options.links = {1e6, 1e5, 1e-3, false};
@@ -375,7 +376,7 @@ TEST(PlanIteration, SumsOverTensorParallelRanksAreWaitedFor) {
   EXPECT_EQ(tp_sum_seconds(plan, workload), 0);
   const double without = predict_iteration(plan, workload).time.seconds;
   workload.hidden = 16;
-  const double sum = 2 * (3 * 1e-3 + 3 * 1024 / 1e6);
+  const double sum = 2 * (3 * 1e-4 + 3 * 1024 / 1e6 + 1e-3);
   EXPECT_DOUBLE_EQ(tp_sum_seconds(plan, workload), sum);
   EXPECT_NEAR(predict_iteration(plan, workload).time.seconds,
               without + (2 * 4 + 2) * sum, 1e-9);

@@ -4,20 +4,17 @@
 
 namespace canzona {
 
-PortSeconds Ports::part_of(const Transfer& transfer) const {
-  PortSeconds seconds = port_seconds(transfer, links_);
-  for (double& s : seconds) s /= static_cast<double>(transfer.parts);
-  return seconds;
-}
-
-double Ports::book(const PortSeconds& part, double now) {
+double Ports::book(const PartSeconds& part, double now) {
   double arrival = now;
-  for (size_t p = 0; p < part.size(); ++p) {
-    if (!(part[p] > 0)) continue;
+  for (size_t p = 0; p < part.held.size(); ++p) {
+    if (!(part.held[p] > 0)) {
+      arrival = std::max(arrival, now + part.latency[p]);
+      continue;
+    }
     const double begin = std::max(now, free_[p]);
-    free_[p] = begin + part[p];
+    free_[p] = begin + part.held[p];
     stretches_.push_back({begin, free_[p], static_cast<int>(p)});
-    arrival = std::max(arrival, free_[p]);
+    arrival = std::max(arrival, free_[p] + part.latency[p]);
   }
   return arrival;
 }

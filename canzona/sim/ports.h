@@ -17,12 +17,14 @@ class Ports {
  public:
   explicit Ports(const Links& links) : links_(links) {}
 
-  // Returns how long one of its parts holds each port.
-  PortSeconds part_of(const Transfer& transfer) const;
+  // Returns what one of its parts does to each port.
+  PartSeconds part_of(const Transfer& transfer) const {
+    return part_seconds(transfer, links_);
+  }
 
   // Returns when such a part, posted now, has arrived. Calls come in the order
   // of time.
-  double book(const PortSeconds& part, double now);
+  double book(const PartSeconds& part, double now);
 
   // Between two times: seconds in which at least one port is busy; of the
   // own node (first two), of the others, or any.

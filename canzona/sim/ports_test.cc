@@ -11,10 +11,20 @@ using Which = Ports::Which;
 
 TEST(Ports, CarryOneAfterTheOther) {
   Ports ports(slow_links());
-  const PortSeconds part = ports.part_of(intra_transfer(4));
+  const PartSeconds part = ports.part_of(intra_transfer(4));
   EXPECT_EQ(ports.book(part, 0), 4);
   EXPECT_EQ(ports.book(part, 1), 8);
   EXPECT_EQ(ports.book(part, 10), 14);
+}
+
+// The second waits for the bytes of the first alone, and arrives as late after
+// its own.
+TEST(Ports, AreFreeBeforeAMessageHasArrived) {
+  Ports ports(slow_links(5));
+  const PartSeconds part = ports.part_of(intra_transfer(4));
+  EXPECT_EQ(ports.book(part, 0), 4.5 + 5);
+  EXPECT_EQ(ports.book(part, 0), 9 + 5);
+  EXPECT_EQ(ports.busy(Which::kAny, 0, 20), 9);
 }
 
 TEST(Ports, OfDifferentClassesWorkBesideEachOther) {

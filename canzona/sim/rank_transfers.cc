@@ -1,6 +1,7 @@
 #include "canzona/sim/rank_transfers.h"
 
 #include <algorithm>
+#include <map>
 
 #include "canzona/plan/parts.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
@@ -68,10 +69,11 @@ class RankTransfers {
     std::vector<ModuleWork> out(wire.size());
     for (size_t m = 0; m < wire.size(); ++m) {
       if (elements_[m] == 0) continue;
-      out[m].gather = gather(wire[m], m);
-      out[m].scatter = scatter(wire[m], m);
-      out[m].reduce = reduce(wire[m], m);
-      out[m].publish = publish(wire[m], m);
+      out[m].gather = on_links(gather(wire[m], m), {Purpose::kGatherModule});
+      out[m].scatter = on_links(scatter(wire[m], m), {Purpose::kScatterModule});
+      out[m].reduce =
+          on_links(reduce(wire[m], m), {Purpose::kSum, Purpose::kSumReplicas});
+      out[m].publish = on_links(publish(wire[m], m), {Purpose::kPublish});
     }
     return out;
   }
@@ -155,6 +157,76 @@ class RankTransfers {
   bool is_here(const Bucket& bucket) const {
     const Buffer& buffer = part_.buffers[static_cast<size_t>(bucket.buffer)];
     return at_.holds(buffer) && !bucket.tensors.empty();
+  }
+
+  // The links of a group beyond nearest nodes, and how it lies on nodes.
+  struct GroupLinks {
+    FarLinks far = {};
+    int64_t ranks = 1;   // of the group
+    int64_t inside = 1;  // of them on this node
+  };
+  const GroupLinks& links_of_group(GroupKind kind) {
+    const auto [found, is_new] = group_links_.try_emplace(kind);
+    if (!is_new) return found->second;
+    GroupLinks& links = found->second;
+    const RankGroup group = group_of(part_, rank_, kind);
+    links.ranks = group.count;
+    links.inside = 1 + peers(kind).intra;
+    if (workload_.levels.size() <= 2) return links;
+    const int32_t here = part_.rank_in_whole(rank_);
+    PeersByLevel by_level(workload_.levels.size(), 0);
+    for (int32_t i = 0; i < group.count; ++i)
+      ++by_level[level_of(workload_.levels, here,
+                          part_.rank_in_whole(group.rank(i)))];
+    links.far = far_links(workload_.levels, by_level);
+    return links;
+  }
+
+  // The same operation on links of more than two levels, or as a ring.
+  Legs on_links(Legs legs, std::initializer_list<Purpose> purposes) {
+    for (const Purpose purpose : purposes) {
+      const BucketCollective* c = first_for(purpose);
+      if (c == nullptr) continue;
+      const GroupLinks& links = links_of_group(c->group);
+      for (Transfer* leg : {&legs.first, &legs.second}) {
+        leg->far_scale = std::max(leg->far_scale, links.far.scale);
+        leg->added_latency_seconds = std::max(leg->added_latency_seconds,
+                                              links.far.added_latency_seconds);
+      }
+      if (workload_.rings && !has_legs(*c) && purpose == *purposes.begin())
+        legs.first = as_ring(legs.first, links, is_gathered(purpose));
+    }
+    return legs;
+  }
+
+  static bool is_gathered(Purpose purpose) {
+    return purpose == Purpose::kGatherModule || purpose == Purpose::kPublish;
+  }
+
+  // Every piece goes from rank to rank, hop by hop, so that every rank passes
+  // on all but its own, however long runs are. As many rings as a node has
+  // ranks of the group carry a part each, so that every rank has a share of the
+  // bytes between nodes.
+  Transfer as_ring(Transfer t, const GroupLinks& links, bool gathered) const {
+    const int64_t hops = links.ranks - 1;
+    if (hops < 1 || t.empty()) return t;
+    const bool spans = links.inside < links.ranks;
+    const int64_t passed = gathered ? t.bytes.received() : t.bytes.sent();
+    const bool inside = !spans || links.inside > 1;
+    const int64_t near = inside ? passed : 0;
+    const int64_t far = spans ? passed / links.inside : 0;
+    t.bytes = {.sent_intra = near,
+               .sent_inter = far,
+               .received_intra = near,
+               .received_inter = far};
+    t.messages_intra = inside ? hops : 0;
+    t.messages_inter = spans ? hops : 0;
+    t.parts = std::min(t.parts, hops);
+    const double hop =
+        part_.options.links.latency(!spans) + t.added_latency_seconds;
+    t.added_latency_seconds +=
+        hop * (static_cast<double>(hops) / static_cast<double>(t.parts) - 1);
+    return t;
   }
 
   PeerCount peers(GroupKind kind) const {
@@ -304,6 +376,7 @@ class RankTransfers {
   Coordinates at_;
   BucketCollectives collectives_;  // of a bucket of dense tensors, in order
   std::vector<int64_t> elements_, messages_;  // by module
+  std::map<GroupKind, GroupLinks> group_links_;
 };
 
 }  // namespace

@@ -92,6 +92,8 @@ inline ModuleWork random_module(Random& random) {
   ModuleWork module;
   module.forward_seconds = static_cast<double>(random.between(0, 20));
   module.backward_seconds = static_cast<double>(random.between(0, 40));
+  if (random.coin())
+    module.publish_after = static_cast<double>(random.between(0, 4)) / 4;
   for (const auto operation : kModuleOperations)
     (module.*operation).first = random_transfer(random, 20);
   if (random.between(0, 3) > 0) return module;

@@ -15,6 +15,9 @@ Transfer both(const Transfer& a, const Transfer& b) {
   out.packed_bytes += b.packed_bytes;
   out.copied_bytes += b.copied_bytes;
   out.parts = std::max(a.parts, b.parts);
+  out.far_scale = std::max(a.far_scale, b.far_scale);
+  out.added_latency_seconds =
+      std::max(a.added_latency_seconds, b.added_latency_seconds);
   return out;
 }
 
@@ -26,6 +29,9 @@ Transfer slower(const Transfer& a, const Transfer& b) {
   out.packed_bytes = std::max(a.packed_bytes, b.packed_bytes);
   out.copied_bytes = std::max(a.copied_bytes, b.copied_bytes);
   out.parts = std::max(a.parts, b.parts);
+  out.far_scale = std::max(a.far_scale, b.far_scale);
+  out.added_latency_seconds =
+      std::max(a.added_latency_seconds, b.added_latency_seconds);
   return out;
 }
 
@@ -38,18 +44,35 @@ Legs slower(const Legs& a, const Legs& b) {
 }
 
 PortSeconds port_seconds(const Transfer& transfer, const Links& links) {
-  const auto seconds = [&](int64_t bytes, int64_t messages, double bandwidth) {
-    if (bytes == 0) return 0.0;
-    return static_cast<double>(messages) * links.latency_seconds +
-           static_cast<double>(bytes) / bandwidth;
+  const auto intra = [&](int64_t bytes) {
+    return bytes == 0
+               ? 0.0
+               : links.port_seconds(true, bytes, transfer.messages_intra);
+  };
+  const auto inter = [&](int64_t bytes) {
+    return bytes == 0 ? 0.0
+                      : links.port_seconds(false, 0, transfer.messages_inter) +
+                            transfer.far_scale * static_cast<double>(bytes) /
+                                links.inter_bytes_per_second;
   };
   const WireBytes& bytes = transfer.bytes;
-  const double intra = links.intra_bytes_per_second;
-  const double inter = links.inter_bytes_per_second;
-  return {seconds(bytes.sent_intra, transfer.messages_intra, intra),
-          seconds(bytes.received_intra, transfer.messages_intra, intra),
-          seconds(bytes.sent_inter, transfer.messages_inter, inter),
-          seconds(bytes.received_inter, transfer.messages_inter, inter)};
+  return {intra(bytes.sent_intra), intra(bytes.received_intra),
+          inter(bytes.sent_inter), inter(bytes.received_inter)};
+}
+
+PartSeconds part_seconds(const Transfer& transfer, const Links& links) {
+  const WireBytes& bytes = transfer.bytes;
+  const std::array<int64_t, kNumPorts> on_port{
+      bytes.sent_intra, bytes.received_intra, bytes.sent_inter,
+      bytes.received_inter};
+  PartSeconds part{.held = port_seconds(transfer, links)};
+  for (size_t p = 0; p < on_port.size(); ++p) {
+    part.held[p] /= static_cast<double>(transfer.parts);
+    if (on_port[p] > 0)
+      part.latency[p] =
+          links.latency(p < kNumPorts / 2) + transfer.added_latency_seconds;
+  }
+  return part;
 }
 
 CopySeconds copy_seconds(const Transfer& transfer,
@@ -67,7 +90,10 @@ CopySeconds copy_seconds(const Transfer& transfer,
 double seconds_alone(const Transfer& transfer, const Links& links,
                      double copy_bytes_per_second) {
   const auto parts = static_cast<double>(transfer.parts);
-  const double wire = std::ranges::max(port_seconds(transfer, links)) / parts;
+  const PartSeconds part = part_seconds(transfer, links);
+  double wire = 0;
+  for (size_t p = 0; p < part.held.size(); ++p)
+    wire = std::max(wire, part.held[p] + part.latency[p]);
   const CopySeconds copy = copy_seconds(transfer, copy_bytes_per_second);
   return copy.pack + std::max(wire, copy.on_wire) +
          (parts - 1) * std::max(wire, copy.arrived + copy.on_wire) +
@@ -91,6 +117,11 @@ void check_transfer(const Transfer& transfer) {
   if (transfer.parts < 1)
     throw UsageError(
         cat("a transfer has at least one part, got ", transfer.parts));
+  if (!(transfer.far_scale > 0) || !(transfer.added_latency_seconds >= 0))
+    throw UsageError(
+        cat("a transfer is scaled by more than 0 and delayed by 0 "
+            "or more, got ",
+            transfer.far_scale, " and ", transfer.added_latency_seconds));
 }
 
 }  // namespace canzona

@@ -6,9 +6,10 @@
 //   double seconds = seconds_alone(gather, links, copy_bytes_per_second);
 //
 // A rank has four ports: sending and receiving, inside its node (intra, the
-// fast links) and between nodes (inter, the slow ones). Exchanges are pairwise:
-// each message holds a port for latency + bytes / bandwidth, one after the
-// other, and the ports work beside each other. Values; any thread.
+// fast links) and between nodes (inter, the slow ones). Each message holds a
+// port for overhead + bytes / bandwidth, one after the other, and arrives a
+// latency after it has left; the ports work beside each other. Values; any
+// thread.
 #pragma once
 
 #include <array>
@@ -30,6 +31,11 @@ struct Transfer {
   int64_t copied_bytes = 0;
   // Sums travel in segments, one on the wire while the last is added.
   int64_t parts = 1;
+  // Links between nodes are told of the nearest ones: beyond, bytes take so
+  // many times as long. A part arrives so much later than by one latency: links
+  // that are farther, or further hops of a ring.
+  double far_scale = 1;
+  double added_latency_seconds = 0;
 
   bool empty() const {
     return bytes.sent() == 0 && bytes.received() == 0 && packed_bytes == 0 &&
@@ -68,6 +74,14 @@ struct Meetings {
 
 // Returns how long all messages of a transfer hold each port.
 PortSeconds port_seconds(const Transfer& transfer, const Links& links);
+
+// A part of an operation: how long it holds each port, and how long after that
+// it has arrived.
+struct PartSeconds {
+  PortSeconds held{};
+  PortSeconds latency{};
+};
+PartSeconds part_seconds(const Transfer& transfer, const Links& links);
 
 // Seconds of the thread's own work; 0 where copies are free. First it packs;
 // then, part by part, it copies what is on the wire, and what has come.

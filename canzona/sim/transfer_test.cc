@@ -8,11 +8,12 @@
 namespace canzona::transfer_test {
 namespace {
 
+using ::testing::DoubleEq;
 using ::testing::ElementsAre;
 
 // 3 messages of 100 bytes in the node at 100 bytes a second, 4 of 50 between
 // nodes at 10: the slow port takes longer.
-TEST(Transfer, HoldsEachPortForLatencyAndBytes) {
+TEST(Transfer, HoldsEachPortForOverheadsAndBytes) {
   Transfer gather;
   gather.bytes = {.sent_intra = 300,
                   .sent_inter = 200,
@@ -21,8 +22,13 @@ TEST(Transfer, HoldsEachPortForLatencyAndBytes) {
   gather.messages_intra = 3;
   gather.messages_inter = 4;
   const Links links{100, 10, 0.5, false};
-  EXPECT_THAT(port_seconds(gather, links), ElementsAre(4.5, 4.5, 22, 12));
-  EXPECT_EQ(seconds_alone(gather, links, 0), 22);
+  EXPECT_THAT(port_seconds(gather, links),
+              ElementsAre(DoubleEq(3.15), DoubleEq(3.15), DoubleEq(20.2),
+                          DoubleEq(10.2)));
+  EXPECT_DOUBLE_EQ(seconds_alone(gather, links, 0), 20.2 + 0.5);
+  gather.far_scale = 2;
+  gather.added_latency_seconds = 1;
+  EXPECT_DOUBLE_EQ(seconds_alone(gather, links, 0), 40.2 + 1.5);
 }
 
 TEST(Transfer, WithoutBytesTakesNoTime) {

@@ -7,6 +7,8 @@
 
 #include "canzona/plan/zero.h"
 #include "canzona/sim/compute_seconds.h"
+#include "canzona/sim/link_levels.h"
+#include "canzona/sim/rank_spread.h"
 #include "canzona/sim/transfer.h"
 
 namespace canzona {
@@ -30,6 +32,12 @@ struct Workload {
   // 0 to 1.
   double slowdown = 0;
   Meetings meetings = {};
+  // Links beyond the two classes of the plan, which are the first two of these;
+  // none: there are no others.
+  std::vector<LinkLevel> levels = {};
+  // Sums and gathers of buckets that are direct go round in rings instead.
+  bool rings = false;
+  RankSpread spread = {};
 };
 
 }  // namespace canzona

@@ -15,6 +15,7 @@ cat >commands <<EOF
 plan --model small.json --mesh dp=2 -o plan.json
 compare --model small.json --mesh dp=2,tp=2
 compare --model small.json --mesh dp=4 --zero all
+simulate --published
 explain plan.json
 explain plan.json --rank 1
 validate plan.json

@@ -49,6 +49,8 @@ void write_options(const PlanOptions& o, int32_t homes, JsonWriter& out) {
   out.field("intra_bytes_per_second", o.links.intra_bytes_per_second);
   out.field("inter_bytes_per_second", o.links.inter_bytes_per_second);
   out.field("latency_seconds", o.links.latency_seconds);
+  if (o.links.intra_latency_seconds)
+    out.field("intra_latency_seconds", *o.links.intra_latency_seconds);
   out.field("nominal", o.links.nominal);
   out.end_object();
   write_zero(o.zero, homes, out);

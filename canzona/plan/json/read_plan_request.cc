@@ -124,14 +124,18 @@ class RequestReader {
   Links links(const Json& l) const {
     require_known_keys(l,
                        {"intra_bytes_per_second", "inter_bytes_per_second",
-                        "latency_seconds", "nominal"},
+                        "latency_seconds", "intra_latency_seconds", "nominal"},
                        where_);
     Links links;
     links.intra_bytes_per_second = in_.positive(l, "intra_bytes_per_second");
     links.inter_bytes_per_second = in_.positive(l, "inter_bytes_per_second");
     links.latency_seconds = get_number(l, "latency_seconds", where_);
     links.nominal = get_bool(l, "nominal", where_);
-    if (links.latency_seconds < 0) in_.fail("links: negative latency");
+    if (l.contains("intra_latency_seconds"))
+      links.intra_latency_seconds =
+          get_number(l, "intra_latency_seconds", where_);
+    if (links.latency(true) < 0 || links.latency(false) < 0)
+      in_.fail("links: negative latency");
     return links;
   }
 

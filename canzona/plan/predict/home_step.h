@@ -1,6 +1,6 @@
-// The predicted step of one home: rounds of matrices that its ranks gather,
-// transform and scatter. The prediction of a plan and the search for teams both
-// ask here, so that what is compared is what is printed.
+// A quick estimate of the step of one home, for the search of teams: rounds of
+// matrices that its ranks gather, transform and scatter, each as long as the
+// slowest rank's. Plans are predicted rank by rank (step_times.h).
 //
 //   HomeRounds rounds(tp, phases);
 //   rounds.add(matrix, owners, team, tp);

@@ -167,7 +167,7 @@ std::vector<RankCost> predict_replica(const PlanPart& part,
   add_matrix_memory(part, *rule, ranks);
   share_repeated(part, ranks);
   add_exchange_bytes(part, *rule, nodes, ranks);
-  add_step_times(part, nodes, ranks);
+  add_step_times(part, *rule, nodes, ranks);
   add_bucket_memory(part, ranks);
   add_pools(part, ranks);
   add_element_wise(part, *rule, ranks);

@@ -80,6 +80,11 @@ std::vector<RankCost> predict(const PlanPart& part);
 std::vector<RankCost> sum_of_parts(const Plan& plan,
                                    std::vector<std::vector<RankCost>> of_parts);
 
+// By module (schedule/modules.h): the share of an ordinary step, as long as the
+// slowest rank's, after which all its matrices are updated everywhere. Updates
+// of elements come first.
+std::vector<double> applied_shares(const Plan& plan);
+
 // Returns the bytes of one slot of the exchange, by stage: slots are alike on
 // all its ranks.
 std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,

@@ -19,8 +19,8 @@ void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
                        std::vector<RankCost>& ranks);
 void add_exchange_bytes(const PlanPart& part, const RuleFacts& rule,
                         const Nodes& nodes, std::vector<RankCost>& ranks);
-void add_step_times(const PlanPart& part, const Nodes& nodes,
-                    std::vector<RankCost>& ranks);
+void add_step_times(const PlanPart& part, const RuleFacts& rule,
+                    const Nodes& nodes, std::vector<RankCost>& ranks);
 void add_element_wise(const PlanPart& part, const RuleFacts& rule,
                       std::vector<RankCost>& ranks);
 

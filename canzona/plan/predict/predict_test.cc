@@ -251,16 +251,16 @@ TEST(Predict, OwnersKeepTheirStates) {
   EXPECT_THAT(p.memory(&RankMemory::master), ElementsAre(64, 64, 32, 32));
 }
 
-// Home 0, one round: 64 bytes at 64 B/s and 1 s of latency in, 1,664 ticks of a
-// millisecond, 64 bytes out.
-TEST(Predict, StepSecondsAreThoseOfTheSlowestRank) {
+// Home 0, one round: 64 bytes at 64 B/s, an overhead of 0.1 s and a latency of
+// 1 s in, 1,664 ticks of a millisecond, 64 bytes out.
+TEST(Predict, StepSecondsFollowAMatrixToItsOwnerAndBack) {
   Plan plan = tiny_plan("balanced");
   plan.options.links = {64, 32, 1, false};
   plan.cost_basis.seconds_per_tick = 1e-3;
   const Predicted p(plan);
-  EXPECT_DOUBLE_EQ(p[0].step_seconds, 2 + 1.664 + 2);
+  EXPECT_DOUBLE_EQ(p[0].step_seconds, 2.1 + 1.664 + 2.1);
   EXPECT_DOUBLE_EQ(p[1].step_seconds, p[0].step_seconds);
-  EXPECT_DOUBLE_EQ(p[2].step_seconds, 1.5 + 1.28 + 1.5);
+  EXPECT_DOUBLE_EQ(p[2].step_seconds, 1.6 + 1.28 + 1.6);
   EXPECT_DOUBLE_EQ(p[1].transform_seconds_mean, 1.664);
   EXPECT_DOUBLE_EQ(p[0].transform_seconds_worst, 0);
   EXPECT_DOUBLE_EQ(p[3].step_seconds_worst, p[3].step_seconds_mean);
@@ -273,11 +273,11 @@ TEST(Predict, StepSecondsKnowTheLink) {
   plan.options.ranks_per_node = 1;
   plan.cost_basis.seconds_per_tick = 1e-3;
   const Predicted p(plan);
-  EXPECT_DOUBLE_EQ(p[0].step_seconds, 3 + 1.664 + 3);
+  EXPECT_DOUBLE_EQ(p[0].step_seconds, 3.1 + 1.664 + 3.1);
 }
 
-// Both matrices on home 0 in two rounds: gather(b) runs beside transform(a),
-// scatter(a) beside transform(b). In takes 2 and 1.5 s, out the same.
+// Both matrices on home 0 in two rounds: a belongs to rank 1, b to rank 0. Of a
+// 2.1 s each way, of b 1.6. The gather of b has come at 3.7.
 double two_rounds(int64_t work_a, int64_t work_b) {
   Plan plan = tiny_plan("balanced");
   plan.options.links = {64, 32, 1, false};
@@ -291,12 +291,11 @@ double two_rounds(int64_t work_a, int64_t work_b) {
 }
 
 TEST(Predict, RoundsArePipelined) {
-  // b waits for a's transform, at 5; its own ends at 9.
-  EXPECT_DOUBLE_EQ(two_rounds(3, 4), 9 + 1.5);
-  // b's transform ends at 6; its scatter waits for a's, which ends at 7.
-  EXPECT_DOUBLE_EQ(two_rounds(3, 1), 7 + 1.5);
-  // b's transform waits for its gather, at 3.5.
-  EXPECT_DOUBLE_EQ(two_rounds(1, 4), 3.5 + 4 + 1.5);
+  // b does not wait for a's transform, which is on another rank.
+  EXPECT_DOUBLE_EQ(two_rounds(3, 4), 3.7 + 4 + 1.6);
+  EXPECT_DOUBLE_EQ(two_rounds(1, 4), 3.7 + 4 + 1.6);
+  // b's transform ends at 4.7; its scatter waits for a's, which ends at 7.2.
+  EXPECT_DOUBLE_EQ(two_rounds(3, 1), 2.1 + 3 + 2.1 + 1.6);
 }
 
 // 32 bytes out and 16 in at 16 B/s are not hidden.

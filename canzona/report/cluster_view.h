@@ -1,0 +1,27 @@
+// What a cluster is predicted to do with a plan, for the terminal, as JSON and
+// as a page.
+#pragma once
+
+#include <string>
+
+#include "canzona/plan/plan.h"
+#include "canzona/report/terminal.h"
+#include "canzona/sim/cluster.h"
+#include "canzona/sim/cluster_prediction.h"
+
+namespace canzona {
+
+struct ShownCluster {
+  const Plan& plan;
+  const Cluster& cluster;
+  const Workload& work;
+  std::string collectives;  // "direct", "node" or "ring"
+  int64_t activations = 0;  // bytes of a rank, beside its plan
+  ClusterPrediction predicted;
+};
+
+std::string cluster_text(const ShownCluster& shown, const Ink& ink);
+std::string cluster_json(const ShownCluster& shown);
+std::string cluster_html(const ShownCluster& shown);
+
+}  // namespace canzona

@@ -1,0 +1,59 @@
+// A cluster as a file describes it: cards, levels of links, and how much ranks
+// differ.
+//
+//   Cluster cluster = Cluster::parse(read_file(path, …), path);
+//   check_cluster(cluster, mesh);            // UsageError if it is too small
+//   apply(cluster, options, workload);       // what planner and simulation
+//   take
+//
+// Schema and an example: docs/clusters.md. Values; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "canzona/plan/mesh.h"
+#include "canzona/plan/options.h"
+#include "canzona/sim/link_levels.h"
+#include "canzona/sim/workload.h"
+
+namespace canzona {
+
+struct Card {
+  std::string name;
+  double flops_per_second = 0;  // that it reaches in forward and backward
+  // File of what rules cost on it, as the description names it; none: rules run
+  // at the same rate.
+  std::string cost_table = {};
+  friend bool operator==(const Card&, const Card&) = default;
+};
+
+struct Cluster {
+  std::string name;
+  Card card;
+  std::vector<LinkLevel> levels;  // the smallest first, at least one
+  RankSpread spread = {};
+  // The way in which sums and gathers reach other nodes, unless the user says
+  // another; empty: each with each.
+  std::string collectives = {};
+
+  // UsageError names `where`, the place and what was expected.
+  static Cluster parse(std::string_view json, const std::string& where);
+
+  int32_t ranks_per_node() const { return levels.front().ranks; }
+  int32_t most_ranks() const { return levels.back().ranks; }
+  friend bool operator==(const Cluster&, const Cluster&) = default;
+};
+
+inline constexpr int32_t kFewestClusterRanks = 8;
+inline constexpr int32_t kMostClusterRanks = 16384;
+
+// UsageError if the mesh has more ranks than the cluster, or is beyond what is
+// simulated.
+void check_cluster(const Cluster& cluster, const Mesh& mesh);
+
+// Sets nodes and links of a plan, and rates, links and spread of a workload.
+void apply(const Cluster& cluster, PlanOptions& options, Workload& workload);
+
+}  // namespace canzona

@@ -1,0 +1,174 @@
+// `canzona simulate`: an iteration on a described cluster, before anybody rents
+// it.
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "canzona/base/error.h"
+#include "canzona/base/files.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/parts.h"
+#include "canzona/report/cluster_view.h"
+#include "canzona/report/published_view.h"
+#include "canzona/sim/cluster.h"
+#include "canzona/sim/cluster_prediction.h"
+#include "canzona/sim/published.h"
+#include "cli/plan_input.h"
+#include "cli/verbs.h"
+
+namespace canzona::cli {
+namespace {
+
+constexpr const char* kSimulateExamples =
+    R"(Examples:
+  canzona simulate --model qwen3-32b --mesh dp=32,tp=8 --cluster examples/clusters/h200_nvlink.json
+  canzona simulate --model qwen3-32b --fused --mesh dp=512,tp=8 --strategy contiguous --cluster c.json --json
+  canzona simulate --model qwen3-235b-a22b --mesh pp=4,dp=32,tp=4,ep=8 --zero hier:8 --micro-batches 16 \
+    --cluster c.json --collectives node --html cluster.html
+  canzona simulate --published
+
+A cluster is a file: what a card reaches, and levels of links from the node outwards, each a multiple
+of the one before it:
+  {"format": "canzona.cluster", "version": 1, "name": "two levels",
+   "card": {"name": "H200", "tflops": 400, "cost_table": "nvidia_h200.json"},
+   "levels": [
+     {"name": "node", "ranks": 8, "bytes_per_second": 450e9, "latency_seconds": 3e-6},
+     {"name": "cluster", "ranks": 16384, "bytes_per_second": 50e9, "latency_seconds": 1e-5,
+      "oversubscription": 1.5}],
+   "spread": {"compute": 0.01, "length": 0.3}}
+Rates are those of one rank and direction. `spread` is a standard deviation as a share of the mean: of
+cards, and of lengths of sequences. 8 to 16,384 ranks are simulated, one of each kind. Every number is
+predicted. `canzona plan --zero auto` and `compare` choose; this verb tells what a choice comes to.
+)";
+
+constexpr int64_t kMostClusterFileBytes = 1 << 20;
+
+void refuse_beside_published(const PlanArguments& a) {
+  const std::pair<const char*, const std::string*> others[] = {
+      {"--model", &a.model},
+      {"--mesh", &a.mesh},
+      {"--cluster", &a.cluster},
+      {"--zero", &a.zero},
+      {"--collectives", &a.collectives},
+      {"--html", &a.html}};
+  for (const auto& [option, value] : others)
+    if (!value->empty())
+      throw UsageError(
+          cat("--published has its own models, meshes and "
+              "clusters: leave ",
+              option, " out"));
+}
+
+// Files that a description names lie beside it.
+std::string beside(const std::string& path, const std::string& name) {
+  return (std::filesystem::path(path).parent_path() / name).string();
+}
+
+Cluster read_cluster_file(const std::string& path) {
+  if (path.empty())
+    throw UsageError(
+        "--cluster is required, for example --cluster "
+        "examples/clusters/h200_nvlink.json");
+  return Cluster::parse(read_file(path, kMostClusterFileBytes, "cluster"),
+                        path);
+}
+
+// A ring is no way of plans, which are carried out: only here it is told of.
+void settle_collectives(const PlanArguments& a, const Cluster& cluster,
+                        ZeroOptions& zero, Workload& work) {
+  const std::string& word =
+      a.collectives.empty() ? cluster.collectives : a.collectives;
+  const std::vector<std::string> known{"direct", "node", "ring", "auto"};
+  if (!word.empty() && std::ranges::find(known, word) == known.end())
+    throw UsageError(cat("--collectives ", quoted(word), ": expected ",
+                         join(known, ", "), did_you_mean(word, known)));
+  work.rings = word == "ring";
+  zero.reach = word.empty() || work.rings ? Reach::kDirect : parse_reach(word);
+}
+
+// Rules run on the cards that costs were measured on, or on GPUs, unless the
+// user says another device.
+void settle_device(const CostTable* table, PlanArguments& a) {
+  for (const std::string& option : a.rule_options)
+    if (option.starts_with("device=")) return;
+  a.device = table == nullptr ? "cuda" : table->kind();
+}
+
+void read_simulated_zero(const PlanArguments& a, PlanInput& input) {
+  const auto read = [](const std::string& text, int32_t homes,
+                       const char* option) {
+    if (text == "auto")
+      throw UsageError(cat(option,
+                           " auto: simulate takes sizes; `canzona plan ",
+                           option, " auto` chooses them"));
+    return parse_zero(text, homes, option);
+  };
+  ZeroOptions& zero = input.options.zero;
+  if (!a.zero.empty()) zero.sizes = read(a.zero, input.mesh.homes(), "--zero");
+  if (!a.zero_experts.empty())
+    zero.experts =
+        read(a.zero_experts, input.mesh.expert_homes(), "--zero-experts");
+}
+
+Outcome tell_published(const PlanArguments& given, const Output& out) {
+  refuse_beside_published(given);
+  const std::vector<PredictedPaper> papers =
+      predict_published(published_papers());
+  out.result(given.json ? published_view_json(papers)
+                        : published_text(papers, out.ink()));
+  return Outcome::kDone;
+}
+
+Outcome run_simulation(const PlanArguments& given, const Output& out) {
+  if (given.published) return tell_published(given, out);
+  const Cluster cluster = read_cluster_file(given.cluster);
+  PlanArguments arguments = given;
+  arguments.collectives.clear();
+  std::optional<CostTable> table;
+  if (!cluster.card.cost_table.empty())
+    table = read_cost_table(beside(given.cluster, cluster.card.cost_table),
+                            "--cluster");
+  settle_device(table ? &*table : nullptr, arguments);
+  PlanInput input = read_plan_input(arguments);
+  input.cost_table = std::move(table);
+  if (!input.note.empty()) out.note(input.note);
+  check_cluster(cluster, input.mesh);
+  input.options.strategy = known_strategy(given.strategy, "--strategy");
+  Workload work = read_workload(given, input.model);
+  apply(cluster, input.options, work);
+  settle_collectives(given, cluster, input.options.zero, work);
+  read_simulated_zero(given, input);
+  input.terms =
+      read_memory_terms(given, input.model, input.mesh, input.options);
+  Plan plan = plan_in_terms(input.request(), *input.terms);
+  if (!input.cost_table)
+    plan = at_rate(std::move(plan), cluster.card.flops_per_second);
+  const ShownCluster shown{
+      .plan = plan,
+      .cluster = cluster,
+      .work = work,
+      .collectives =
+          work.rings ? "ring" : std::string(to_string(plan.options.zero.reach)),
+      .activations = input.terms->activations,
+      .predicted = predict_cluster(plan, work)};
+  if (!given.html.empty()) out.save(given.html, cluster_html(shown), "report");
+  out.result(given.json ? cluster_json(shown) : cluster_text(shown, out.ink()));
+  return Outcome::kDone;
+}
+
+}  // namespace
+
+Verb add_simulate(CLI::App& root) {
+  CLI::App* app = root.add_subcommand(
+      "simulate", "predict an iteration of a plan on a described cluster");
+  auto arguments = std::make_shared<PlanArguments>();
+  add_plan_arguments(*app, Planning::kSimulate, *arguments);
+  app->footer(kSimulateExamples + std::string("\n") + strategies_help() + "\n" +
+              rules_help());
+  return {app, [arguments](const Output& out) {
+            return run_simulation(*arguments, out);
+          }};
+}
+
+}  // namespace canzona::cli

@@ -1,0 +1,94 @@
+# canzona simulate: an iteration on a described cluster, and published times.
+. "$(dirname "$0")/words.sh"
+
+model="--model qwen3-0.6b --layers 4"
+
+# cluster LEVELS [MORE]
+cluster() {
+  printf '{"format": "canzona.cluster", "version": 1, "name": "two nodes",
+    "card": {"name": "a card", "tflops": 100}, "levels": [%s]%s}' \
+    "$1" "$2" >c.json
+}
+node='{"name": "node", "ranks": 4, "bytes_per_second": 1e11}'
+all='{"name": "all", "ranks": 64, "bytes_per_second": 1e10,
+      "latency_seconds": 1e-5, "oversubscription": 2}'
+cluster "$node, $all" ', "spread": {"compute": 0.02, "length": 0.1}'
+
+for mesh in dp=8 dp=4,tp=2 dp=2,pp=2,tp=2; do
+  # shellcheck disable=SC2086
+  canzona simulate $model --mesh $mesh --cluster c.json --html page.html
+  exits 0
+  prints 'two nodes' '(predicted)' 'Links' 'oversubscribed' 'the slowest of 8'
+  grep -q '<svg' page.html || fail 'the page has no drawing'
+  # shellcheck disable=SC2086
+  canzona simulate $model --mesh $mesh --cluster c.json --json --quiet
+  exits 0
+  is_json
+  has_member 'predicted iteration_seconds'
+  has_member 'predicted step_seconds'
+  has_member 'predicted kinds 0 waited_step_seconds'
+done
+
+# Rules, strategies, sizes and ways of collectives.
+for more in '--rule adamw' '--rule soap --strategy contiguous' \
+  '--zero hier:4 --micro-batches 4' '--collectives node' '--collectives ring' \
+  '--overlap none --tokens 1024' '--collectives auto'; do
+  # shellcheck disable=SC2086
+  canzona simulate $model --mesh dp=8 --cluster c.json $more --quiet
+  exits 0
+  prints '(predicted)'
+done
+# shellcheck disable=SC2086
+canzona simulate $model --mesh dp=8 --cluster c.json --collectives ring --json
+member_is 'cluster collectives' ring
+
+# Mistakes.
+bad() { # shellcheck disable=SC2086
+  refuses "$@" -- simulate $model --mesh dp=8 --cluster c.json
+}
+cluster '{"name": "node", "ranks": 4, "bytes_per_second": 1e9},
+         {"name": "all", "ranks": 10, "bytes_per_second": 1e9}'
+bad "'all'" '10 ranks' 'no multiple of the 4'
+cluster '{"name": "node", "ranks": 8, "bytes_per_second": 0}'
+bad 'levels[0]' 'bytes_per_second is 0'
+cluster '{"name": "node", "ranks": 8, "bytes_per_second": -1}'
+bad 'bytes_per_second is -1'
+cluster '{"name": "node", "ranks": 8}'
+bad 'levels[0]' 'bytes_per_second'
+cluster '{"name": "node", "ranks": 8, "bytes_per_second": 1, "speed": 2}'
+bad "'speed'"
+cluster "$node" ', "extra": 1'
+bad "'extra'"
+cluster "$node"
+bad '8 ranks' 'has 4'
+printf 'no JSON' >c.json
+bad 'c.json'
+cluster "$node, $all"
+# shellcheck disable=SC2086
+{
+  refuses "'nowhere.json'" -- simulate $model --mesh dp=8 --cluster nowhere.json
+  refuses '--cluster is required' -- simulate $model --mesh dp=8
+  refuses '8 to 16384' -- simulate $model --mesh dp=4 --cluster c.json
+  refuses '--collectives' "'rings'" "'ring'" -- \
+    simulate $model --mesh dp=8 --cluster c.json --collectives rings
+  refuses '--zero auto' 'canzona plan' -- \
+    simulate $model --mesh dp=8 --cluster c.json --zero auto
+  refuses "unknown option '--link'" -- \
+    simulate $model --mesh dp=8 --cluster c.json --link intra=1GB/s
+}
+printf '{"format": "canzona.cluster", "version": 1, "name": "x", "card":
+  {"name": "y", "tflops": 1, "cost_table": "gone.json"}, "levels": [%s]}' \
+  "$node, $all" >c.json
+bad 'gone.json'
+
+# Published times: what is fitted, what is held back, and the order.
+canzona simulate --published
+exits 0
+prints 'Canzona' 'AsyncHZP' 'fitted' 'held back' 'order right'
+canzona simulate --published --json
+exits 0
+is_json
+has_member 'papers 0 cells 3 error'
+has_member 'papers 1 orders 0 right'
+refuses '--published' '--model' -- simulate --published --model qwen3-8b
+finish
