@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-#include "canzona/base/random.h"
+#include "canzona/plan/testing/test_support.h"
 
 namespace canzona::step_times_test {
 namespace {
