@@ -8,6 +8,7 @@
 #include "canzona/rules/muon/test_stress.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/test_device.h"
+#include "canzona/rules/test_team.h"
 
 namespace canzona::newton_schulz_cuda_test {
 namespace {
@@ -255,6 +256,84 @@ INSTANTIATE_TEST_SUITE_P(Forms, NewtonSchulzOnGpu,
                            return std::string(test.param.form) + "_" +
                                   test.param.precision;
                          });
+
+RuleOptions strips_on_gpu(const char* form, const char* precision, int strips) {
+  return {{"device", "cuda"},
+          {"newton_schulz", form},
+          {"precision", precision},
+          {"strips", std::to_string(strips)}};
+}
+
+constexpr MatrixShape kStripShapes[] = {
+    {40, 512}, {600, 24}, {65, 777}, {300, 520}, {1024, 300}};
+
+TEST(NewtonSchulzStripsCuda, AreAsCloseToFp64AsOneStrip) {
+  const auto engine = make_cuda_engine();
+  for (const char* precision : {"fp16", "bf16", "fp32"})
+    for (const char* form : {"standard", "symmetric", "gram"})
+      for (const auto [rows, cols] : kStripShapes) {
+        const auto in = noise(rows * cols, 3);
+        const auto expected = exact(in, rows, cols);
+        const auto error = [&](int strips) {
+          return relative_error(
+              on_gpu(*engine, MuonFacts(strips_on_gpu(form, precision, strips)),
+                     in, rows, cols, 1),
+              expected);
+        };
+        const double one = error(1);
+        for (int strips : {2, 4, 8})
+          EXPECT_LT(error(strips), 1.1 * one + 1e-6)
+              << precision << " " << form << " " << rows << "x" << cols << " "
+              << strips;
+      }
+}
+
+// What a matrix gives depends neither on its batch nor on its place in it.
+TEST(NewtonSchulzStripsCuda, BatchesChangeNoBits) {
+  const auto engine = make_cuda_engine();
+  constexpr int64_t kCount = 11;
+  for (const char* precision : {"fp16", "bf16", "fp32"})
+    for (const auto [rows, cols] : kStripShapes) {
+      const MuonFacts facts(strips_on_gpu("gram", precision, 8));
+      const auto all = noise(kCount * rows * cols, 4);
+      const auto together = on_gpu(*engine, facts, all, rows, cols, kCount);
+      for (int64_t i = 0; i < kCount; i += 5) {
+        const auto begin = all.begin() + i * rows * cols;
+        const auto one =
+            on_gpu(*engine, facts, {begin, begin + rows * cols}, rows, cols, 1);
+        EXPECT_TRUE(std::equal(one.begin(), one.end(),
+                               together.begin() + i * rows * cols))
+            << precision << " " << rows << "x" << cols << " " << i;
+      }
+    }
+}
+
+TEST(NewtonSchulzStripsCuda, TeamsHaveTheBitsOfOneRank) {
+  const auto engine = make_cuda_engine();
+  for (const char* precision : {"fp16", "bf16", "fp32"})
+    for (const char* form : {"standard", "symmetric", "gram"})
+      for (const MatrixShape shape : kStripShapes)
+        for (int strips : {2, 8}) {
+          const auto rule =
+              make_rule("muon", strips_on_gpu(form, precision, strips),
+                        DType::kFp32, "cuda");
+          const int fitting = rule->facts().strips(shape).strips;
+          const auto in = noise(shape.rows * shape.cols, 5);
+          const auto alone =
+              on_gpu(*engine, MuonFacts(strips_on_gpu(form, precision, strips)),
+                     in, shape.rows, shape.cols, 1);
+          for (int members = 2; members <= fitting; members *= 2) {
+            TestTeam<float> team(*rule, shape, members, members - 1,
+                                 [] { return make_cuda_engine(); });
+            for (int again = 0; again < 2; ++again)
+              expect_same_bits(team.transform(in), alone,
+                               std::string(precision) + " " + form + " " +
+                                   to_string(shape) + " strips " +
+                                   std::to_string(strips) + " members " +
+                                   std::to_string(members));
+          }
+        }
+}
 
 }  // namespace
 }  // namespace canzona::newton_schulz_cuda_test

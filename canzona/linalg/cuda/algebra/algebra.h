@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "canzona/linalg/cuda/cuda_engine.h"
@@ -52,17 +53,31 @@ struct ScaleWork {
   double* scales = nullptr;  // one over the enlarged norm; 0 for zeros
 };
 
+// The power of two that brings the largest number of each matrix near 1, where
+// squares may leave the range of fp64; else null. Uses slots and peaks.
+template <class Real>
+const double* launch_peaks(const BlendSource<Real>& source,
+                           const ScaleWork& work, cudaStream_t stream);
 template <class Real>
 void launch_scales(const BlendSource<Real>& source, const ScaleRule& rule,
                    const ScaleWork& work, cudaStream_t stream);
 
-// Rows of `cols` elements, `row_stride` apart.
+// Cuts of columns, as kernels take them: strip s is [at[s], at[s + 1]).
+struct StripCuts {
+  int32_t count = 1;
+  int64_t at[Strips::kMost + 1] = {};
+};
+
+// `rows` rows of `cols` elements, `row_stride` apart; or, if there are strips,
+// one strip after another, each contiguous.
 struct LoadTarget {
   std::byte* data = nullptr;
   DType dtype = DType::kFp16;
+  int64_t rows = 0;
   int64_t cols = 0;
   int64_t row_stride = 0;
   int64_t matrix_stride = 0;
+  StripCuts strips{};
 };
 
 // target = blend·scale, rounded once; the momenta advance.
@@ -72,18 +87,21 @@ void launch_load(const BlendSource<Real>& source, const double* scales,
 
 // Fills an operand of an algebra of the GPU from where a Load says.
 
-// A wide operand lies in memory as it came.
+// A wide operand lies in memory as it came; with `apart` its strips lie one
+// after another, each as if it were alone.
 struct StoredShape {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t row_stride = 0;
+  bool apart = false;
 
   int64_t matrix_stride() const { return rows * row_stride; }
 };
 // Rows begin at multiples of `step` elements.
 StoredShape stored_shape(const Operand& x, int64_t step);
 
-// Memory for a wide operand of `count` matrices.
+// Memory for a wide operand of `count` matrices, or for a part of one, which
+// may have more rows than columns.
 Operand take_operand(Arena& arena, const Operand& shape, int64_t step,
                      DType dtype);
 
@@ -110,10 +128,15 @@ Real* const* moving_places(CudaEngine& engine,
   return engine.moving_table(std::span<Real* const>(places));
 }
 
-// x = the load, divided by its norm, in numbers of `dtype`.
+// x = the load, divided by its norm, in numbers of `dtype`. With `parts` the
+// norm is that which so many parts tell, of one fp32 matrix.
 void load_operand(CudaEngine& engine, const Operand& x,
                   const StoredShape& shape, DType dtype, const Load& load,
-                  const Normalization& normalization);
+                  const Normalization& normalization,
+                  std::span<const NormPart> parts = {});
+// The parts of the norm of one fp32 matrix.
+void load_operand_parts(CudaEngine& engine, const Operand& x, const Load& load,
+                        NormPart* parts);
 
 // X and its Gram matrix R, as Algebra::normalize_by_gram says. A folded R has
 // nothing above its diagonal blocks (Tiles).
@@ -156,6 +179,50 @@ void scale_by_norm(DType dtype, const Tiles& x, const Tiles& r, double factor,
 class CudaEngine;
 
 std::unique_ptr<Algebra> make_cuda_algebra(CudaEngine& engine, DType dtype);
+
+// What the two below have in common, teams' part of it above all. Rows of
+// operands begin at multiples of `step` elements; with `apart` strips lie one
+// after another.
+class CudaAlgebra : public Algebra, public SharedAlgebra {
+ public:
+  CudaAlgebra(CudaEngine& engine, DType dtype, int64_t step, bool apart)
+      : engine_(engine), dtype_(dtype), step_(step), apart_(apart) {}
+
+  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
+               bool tall, const Strips& strips) final;
+  Operand symmetric(Arena& arena, int64_t rows, int64_t count) final;
+  void load_normalized(Operand& x, const Load& load,
+                       const Normalization& normalization) final;
+
+  // Squares of fp64 may leave its range, which members could not see.
+  SharedAlgebra* shared() final {
+    return dtype_ == DType::kFp64 ? nullptr : this;
+  }
+  int64_t sum_bytes() const final { return sizeof(float); }
+  int64_t rounded_bytes() const final { return size_of(dtype_); }
+  Operand part(Arena& arena, int64_t rows, int64_t cols, bool tall,
+               const Strips& strips) final;
+  void load_parts(Operand& x, const Load& load,
+                  std::span<NormPart> parts) final;
+  bool normalize(Operand& x, const Load& load, std::span<const NormPart> all,
+                 const Normalization& normalization,
+                 std::span<NormPart> parts) final;
+  void take_gram(Operand& r, const std::byte* rounded) final;
+  bool shares_gram_norm() const final { return false; }
+  void put_factor(std::byte* factor, const Operand& q, const Operand& x) final;
+  void take_factor(Operand& q, Operand& x, const std::byte* factor,
+                   double only_a) final;
+
+ protected:
+  StoredShape stored(const Operand& x) const;
+
+  CudaEngine& engine_;
+  const DType dtype_;
+
+ private:
+  const int64_t step_;
+  const bool apart_;
+};
 
 // One for 16 bits, one for fp32 and fp64.
 std::unique_ptr<Algebra> make_tile_algebra(CudaEngine& engine, DType dtype);

@@ -2,6 +2,8 @@
 #include <cuda_fp16.h>
 
 #include "canzona/linalg/cuda/algebra/algebra.h"
+#include "canzona/linalg/cuda/algebra/blend.cuh"
+#include "canzona/linalg/cuda/algebra/strips.h"
 #include "canzona/linalg/cuda/chunks.cuh"
 #include "canzona/linalg/cuda/exact.cuh"
 #include "canzona/linalg/cuda/launch.cuh"
@@ -23,27 +25,6 @@ struct Larger {
     return x < y || !(y == y) ? y : x;
   }
 };
-
-template <class Real>
-struct Coefficients {
-  Real keep, add, from_grad, from_momentum;
-
-  __device__ explicit Coefficients(const double* blend)
-      : keep(static_cast<Real>(blend[0])),
-        add(static_cast<Real>(blend[1])),
-        from_grad(static_cast<Real>(blend[2])),
-        from_momentum(static_cast<Real>(blend[3])) {}
-};
-
-template <class Real>
-__device__ Real advance(const Coefficients<Real>& k, Real momentum, Real grad) {
-  return add(mul(k.keep, momentum), mul(k.add, grad));
-}
-
-template <class Real>
-__device__ Real blended(const Coefficients<Real>& k, Real momentum, Real grad) {
-  return add(mul(k.from_grad, grad), mul(k.from_momentum, momentum));
-}
 
 // Some neighbouring numbers of a matrix, in one access where that is possible.
 template <class Real>
@@ -100,7 +81,7 @@ __device__ void read_blends(const BlendSource<Real>& source,
       b[r].read(at.momentum, place, source.elements, at.vector);
   }
   if (at.momentum == nullptr) return;
-  const Coefficients<Real> k(source.blend);
+  const BlendCoefficients<Real> k(source.blend);
 #pragma unroll
   for (int r = 0; r < kRounds; ++r)
 #pragma unroll
@@ -161,13 +142,8 @@ __global__ void __launch_bounds__(kThreads)
     sum += slots[blockIdx.x * num_slots + i];
   sum = over_block(sum, Add());
   if (threadIdx.x != 0) return;
-  const double peak = peaks == nullptr ? 1.0 : peaks[blockIdx.x];
-  const double enlarged = rule.factor * sqrt(sum);
-  const double epsilon = rule.epsilon * peak;
-  const double divisor =
-      rule.add_epsilon ? enlarged + epsilon : fmax(enlarged, epsilon);
-  const bool is_nan = !(sum == sum);
-  scales[blockIdx.x] = is_nan ? sum : sum == 0 ? 0 : peak / divisor;
+  scales[blockIdx.x] =
+      scale_of(sum, peaks == nullptr ? 1.0 : peaks[blockIdx.x], rule);
 }
 
 template <class To, class Real>
@@ -179,13 +155,25 @@ __device__ To rounded(Real value, double scale) {
   if constexpr (sizeof(To) == 2) return To(static_cast<float>(scaled));
 }
 
+// Strips lie one after another, each contiguous, or as they lie in rows.
+__device__ int64_t place_of(const LoadTarget& target, int64_t row,
+                            int64_t col) {
+  if (target.strips.count == 1) return row * target.row_stride + col;
+  int32_t s = 0;
+  while (col >= target.strips.at[s + 1]) ++s;
+  const int64_t begin = target.strips.at[s];
+  return target.rows * begin + row * (target.strips.at[s + 1] - begin) + col -
+         begin;
+}
+
 template <class To, class Real>
 __device__ void store(const LoadTarget& target, To* to, int64_t place,
                       int64_t elements, const Group<Real>& u, double scale) {
   alignas(16) To values[kGroup];
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) values[i] = rounded<To>(u.at[i], scale);
-  const bool flat = target.row_stride == target.cols &&
+  const bool flat = target.strips.count == 1 &&
+                    target.row_stride == target.cols &&
                     reinterpret_cast<uintptr_t>(to) % alignof(Wide<To>) == 0;
   if (flat && place + kGroup <= elements) {
     *reinterpret_cast<Wide<To>*>(to + place) =
@@ -194,7 +182,8 @@ __device__ void store(const LoadTarget& target, To* to, int64_t place,
   }
   for (int i = 0; i < kGroup && place + i < elements; ++i) {
     const int64_t row = (place + i) / target.cols;
-    to[row * target.row_stride + (place + i) % target.cols] = values[i];
+    const int64_t col = (place + i) % target.cols;
+    to[place_of(target, row, col)] = values[i];
   }
 }
 
@@ -220,7 +209,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t place = begin + (r * kThreads + threadIdx.x) * kGroup;
     if (place >= source.elements) continue;
     if (at.momentum != nullptr) {
-      const Coefficients<Real> k(source.blend);
+      const BlendCoefficients<Real> k(source.blend);
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) {
         b[r].at[i] = advance(k, b[r].at[i], g[r].at[i]);
@@ -248,20 +237,28 @@ int64_t scale_slots(int64_t elements) {
 }
 
 template <class Real>
+const double* launch_peaks(const BlendSource<Real>& source,
+                           const ScaleWork& work, cudaStream_t stream) {
+  // Squares of fp32 never leave the range of fp64; those of fp64 may.
+  if constexpr (sizeof(Real) == 4) return nullptr;
+  const int64_t slots = scale_slots(source.elements);
+  const dim3 grid(static_cast<unsigned>(slots),
+                  static_cast<unsigned>(source.count));
+  reduce_kernel<Real, true>
+      <<<grid, kThreads, 0, stream>>>(source, slots, nullptr, work.slots);
+  peak_kernel<<<static_cast<unsigned>(source.count), kThreads, 0, stream>>>(
+      work.slots, slots, work.peaks);
+  return work.peaks;
+}
+
+template <class Real>
 void launch_scales(const BlendSource<Real>& source, const ScaleRule& rule,
                    const ScaleWork& work, cudaStream_t stream) {
   const int64_t slots = scale_slots(source.elements);
   const dim3 grid(static_cast<unsigned>(slots),
                   static_cast<unsigned>(source.count));
   const auto count = static_cast<unsigned>(source.count);
-  const double* peaks = nullptr;
-  // Squares of fp32 never leave the range of fp64; those of fp64 may.
-  if constexpr (sizeof(Real) == 8) {
-    reduce_kernel<Real, true>
-        <<<grid, kThreads, 0, stream>>>(source, slots, nullptr, work.slots);
-    peak_kernel<<<count, kThreads, 0, stream>>>(work.slots, slots, work.peaks);
-    peaks = work.peaks;
-  }
+  const double* peaks = launch_peaks(source, work, stream);
   reduce_kernel<Real, false>
       <<<grid, kThreads, 0, stream>>>(source, slots, peaks, work.slots);
   scale_kernel<<<count, kThreads, 0, stream>>>(work.slots, slots, peaks, rule,
@@ -286,6 +283,10 @@ void launch_load(const BlendSource<Real>& source, const double* scales,
   launch_load_to<Real, double>(source, scales, target, stream);
 }
 
+template const double* launch_peaks(const BlendSource<float>&, const ScaleWork&,
+                                    cudaStream_t);
+template const double* launch_peaks(const BlendSource<double>&,
+                                    const ScaleWork&, cudaStream_t);
 template void launch_scales(const BlendSource<float>&, const ScaleRule&,
                             const ScaleWork&, cudaStream_t);
 template void launch_scales(const BlendSource<double>&, const ScaleRule&,

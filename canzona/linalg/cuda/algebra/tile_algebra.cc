@@ -1,8 +1,11 @@
 // Newton–Schulz in fp16 or bf16 with fp32 sums.
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/algebra/algebra.h"
+#include "canzona/linalg/cuda/algebra/strips.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/linalg/cuda/tiles/tile_product.h"
 
@@ -26,32 +29,38 @@ Tiles square_tiles(const Operand& r, Half half = Half::kTriangle) {
   return tiles;
 }
 
-class TileAlgebra final : public Algebra {
+TileStrips tile_strips(const Operand& x) {
+  TileStrips strips;
+  strips.count = x.strips.count;
+  for (int s = 0; s < strips.count; ++s) strips.at[s] = x.strips.begin(s);
+  return strips;
+}
+
+// Some matrices of a batch.
+Tiles part_of(Tiles tiles, int64_t begin, int64_t count) {
+  tiles.data += 2 * begin * tiles.matrix_stride;
+  tiles.count = count;
+  return tiles;
+}
+
+// As many matrices at a time as have room for the Gram matrices of their
+// strips, and as lie where products can begin.
+int64_t gram_group(const Tiles& x, const Tiles& r, int strips) {
+  constexpr int64_t kMostBytes = int64_t{1} << 30;
+  constexpr int64_t kAlignment = 128 / 2;
+  int64_t step = 1;
+  while (step * x.matrix_stride % kAlignment != 0 ||
+         step * r.matrix_stride % kAlignment != 0)
+    step *= 2;
+  const int64_t fitting = kMostBytes / (4 * strips * r.rows * r.rows);
+  return std::max(step, fitting / step * step);
+}
+
+class TileAlgebra final : public CudaAlgebra {
  public:
   TileAlgebra(CudaEngine& engine, DType dtype)
-      : engine_(engine),
-        dtype_(dtype),
+      : CudaAlgebra(engine, dtype, kRowStep, /*apart=*/false),
         type_(dtype == DType::kBf16 ? TileType::kBf16 : TileType::kFp16) {}
-
-  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
-               bool tall, const Strips& strips) override {
-    return take_operand(arena,
-                        {.rows = rows,
-                         .cols = cols,
-                         .count = count,
-                         .tall = tall,
-                         .strips = strips},
-                        kRowStep, dtype_);
-  }
-  Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
-    return wide(arena, rows, rows, count, false, {});
-  }
-
-  void load_normalized(Operand& x, const Load& load,
-                       const Normalization& normalization) override {
-    load_operand(engine_, x, stored_shape(x, kRowStep), dtype_, load,
-                 normalization);
-  }
 
   void normalize_by_gram(Operand& x, Operand& r, double factor) override {
     normalize_operand(engine_, x, stored_shape(x, kRowStep), r,
@@ -59,9 +68,24 @@ class TileAlgebra final : public Algebra {
   }
 
   void gram(Operand& r, const Operand& x, Half half) override {
+    if (x.strips.count > 1) return add_strips(r, x, half);
     TileProduct product = product_of(wide_tiles(x), wide_tiles(x), 1);
     product.order = x.tall ? TileOrder::kAtB : TileOrder::kABt;
     square("gram", product, r, {}, half);
+  }
+
+  void gram_sum(std::byte* sum, const Operand& x, Half half) override {
+    const Arena::Scope scope(engine_.arena());
+    const StripSums sums = strip_grams(x, 0, 1, half);
+    if (!engine_.dry("gram_sum", dtype_, sums.data, sum, x.rows))
+      launch_strip_triangle(sums, x.rows, reinterpret_cast<float*>(sum),
+                            engine_.stream());
+  }
+  void round_sum(std::byte* rounded, const std::byte* sum, int64_t count,
+                 const Operand&) override {
+    if (!engine_.dry("round_sum", dtype_, rounded, sum, count))
+      launch_round_triangle(type_, reinterpret_cast<const float*>(sum), count,
+                            rounded, engine_.stream());
   }
 
   // In bf16 the identity is kept out wherever no product but the next needs it;
@@ -127,6 +151,42 @@ class TileAlgebra final : public Algebra {
     return product;
   }
 
+  // The Gram matrices of the strips of some matrices, in scratch of the arena.
+  StripSums strip_grams(const Operand& x, int64_t begin, int64_t count,
+                        Half half) {
+    const int strips = x.strips.count;
+    const int64_t each = x.rows * x.rows;
+    auto* data = engine_.arena().take_array<float>(strips * count * each);
+    std::vector<float*> places;
+    for (int64_t i = 0; i < strips * count; ++i)
+      places.push_back(data + i * each);
+    float* const* out = engine_.table(places);
+    const StripSums sums{data, strips};
+    if (engine_.dry("strip_grams", dtype_, x.storage, data, x.rows, x.cols,
+                    x.tall, strips, begin, count, static_cast<int>(half)))
+      return sums;
+    const Tiles all = part_of(wide_tiles(x), begin, count);
+    TileProduct product = product_of(all, all, 1);
+    product.order = x.tall ? TileOrder::kAtB : TileOrder::kABt;
+    strip_tile_products_fp32(product, tile_strips(x), half == Half::kTriangle,
+                             out, engine_.stream());
+    return sums;
+  }
+
+  void add_strips(const Operand& r, const Operand& x, Half half) {
+    const Tiles to = square_tiles(r, half);
+    const int64_t group = gram_group(wide_tiles(x), to, x.strips.count);
+    for (int64_t begin = 0; begin < x.count; begin += group) {
+      const int64_t count = std::min(group, x.count - begin);
+      const Arena::Scope scope(engine_.arena());
+      const StripSums sums = strip_grams(x, begin, count, half);
+      if (!engine_.dry("strip_tree", dtype_, r.storage, sums.data, begin, count,
+                       static_cast<int>(half)))
+        launch_strip_tree(type_, sums, part_of(to, begin, count),
+                          engine_.stream());
+    }
+  }
+
   // Q·X, or X·Q for an X that is kept transposed.
   TileProduct wide_product(const Operand& q, const Operand& x) const {
     TileProduct product = x.tall
@@ -154,7 +214,7 @@ class TileAlgebra final : public Algebra {
   void round_first(const Store& store, const Operand& q, const Operand& x) {
     Arena& arena = engine_.arena();
     const Arena::Scope scope(arena);
-    Operand y = wide(arena, x.rows, x.cols, x.count, x.tall, x.strips);
+    Operand y = take_operand(arena, x, kRowStep, dtype_);
     multiply(y, q, x);
     const TileWeights weights =
         weights_of(store, device_places<float>(engine_, store.out));
@@ -187,9 +247,7 @@ class TileAlgebra final : public Algebra {
       tile_product_apply(wide_product(q, x), weights, engine_.stream());
   }
 
-  CudaEngine& engine_;
-  DType dtype_;
-  TileType type_;
+  const TileType type_;
 };
 
 }  // namespace

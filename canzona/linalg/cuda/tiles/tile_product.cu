@@ -75,6 +75,20 @@ void check_folds(const TileTask& task) {
                            tiles->rows, " x ", tiles->cols));
 }
 
+void check_strips(const TileTask& task) {
+  constexpr int64_t kUnit = 64;
+  const TileStrips& strips = task.strips;
+  bool fits = strips.count >= 1 && strips.count <= TileStrips::kMost &&
+              strips.at[0] == 0 && !task.product.a.folded &&
+              !task.product.b.folded;
+  for (int32_t s = 0; fits && s < strips.count; ++s)
+    fits = strips.at[s] % kUnit == 0 && strips.at[s] < strips.at[s + 1];
+  if (!fits)
+    throw UsageError(cat("tile product: ", strips.count, " strips of ", task.k,
+                         " do not begin at multiples of ", kUnit,
+                         ", or an operand is folded"));
+}
+
 bool use_hopper(TileKernel kernel) {
   if (kernel != TileKernel::kAuto) return kernel == TileKernel::kHopper;
   return tile_device_attribute(cudaDevAttrComputeCapabilityMajor) == 9;
@@ -86,7 +100,7 @@ void check_size(const TileTask& task) {
   const int64_t rows = (task.m + kSide - 1) / kSide;
   const int64_t cols = (task.n + kSide - 1) / kSide;
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
-  if (rows > kMost / cols / task.count)
+  if (rows > kMost / cols / (task.count * task.strips.count))
     throw UsageError(cat("tile product: ", task.count, " results of ", task.m,
                          " x ", task.n, " are too many for one call"));
 }
@@ -150,6 +164,24 @@ void tile_product_fp32(const TileProduct& product, float* const* out,
   task.floats.out = out;
   run(task, stream);
 }
+
+void strip_tile_products_fp32(const TileProduct& product,
+                              const TileStrips& strips, bool triangle,
+                              float* const* out, cudaStream_t stream) {
+  TileTask task = make_task(product);
+  if (out == nullptr) throw UsageError("tile product: there is no output");
+  if (triangle && task.m != task.n)
+    throw UsageError(cat("tile product: a symmetric result must be square, is ",
+                         task.m, " x ", task.n));
+  task.floats.out = out;
+  task.triangle = triangle;
+  task.strips = strips;
+  task.strips.at[strips.count] = task.k;
+  check_strips(task);
+  run(task, stream);
+}
+
+bool tiles_read_whole_matrices() { return !use_hopper(TileKernel::kAuto); }
 
 void tile_product_apply(const TileProduct& product, const TileWeights& weights,
                         cudaStream_t stream) {

@@ -55,6 +55,14 @@ struct Tiles {
   bool folded = false;
 };
 
+// Cuts of k: strip s is [at[s], at[s + 1]), and the last ends with k. All but
+// the last have a multiple of 64.
+struct TileStrips {
+  static constexpr int32_t kMost = 8;
+  int32_t count = 1;
+  int64_t at[kMost + 1] = {};
+};
+
 // alpha·op(A)·op(B)
 struct TileProduct {
   TileType type = TileType::kFp16;
@@ -88,6 +96,16 @@ void symmetric_tile_product(const TileProduct& product, const Tiles& d,
 // of one contiguous row-major m x n matrix per matrix of the batch.
 void tile_product_fp32(const TileProduct& product, float* const* out,
                        cudaStream_t stream);
+
+// The same for each strip of k by itself, all in one launch: `out` has an
+// address for every strip of the first matrix, then of the next. With
+// `triangle` the results are symmetric, and not all that lies above the
+// diagonal is written. No operand is folded.
+void strip_tile_products_fp32(const TileProduct& product,
+                              const TileStrips& strips, bool triangle,
+                              float* const* out, cudaStream_t stream);
+// True if products read all of folded matrices: those of the portable kernel.
+bool tiles_read_whole_matrices();
 
 // Weights that take an update, each operation rounded by itself:
 //   p = (p·keep_before - step·O)·keep_after

@@ -29,16 +29,17 @@ class Consumer {
     int32_t columns = kClusterSide;
     if (!V::kFloats && args.schedule.triangle && block.row == block.col)
       columns = (strip_ + 1) * kBox;
-    const Turns turns(args, block);
+    const int32_t boxes = depth_of<V>(args, block).boxes;
+    const Turns turns(args, block, boxes);
     uint32_t last_stage = 0;
     if (columns == 64)
-      last_stage = add<64>(sums, args.k_boxes, turns, a);
+      last_stage = add<64>(sums, boxes, turns, a);
     else if (columns == 128)
-      last_stage = add<128>(sums, args.k_boxes, turns, a);
+      last_stage = add<128>(sums, boxes, turns, a);
     else if (columns == 192)
-      last_stage = add<192>(sums, args.k_boxes, turns, a);
+      last_stage = add<192>(sums, boxes, turns, a);
     else
-      last_stage = add<256>(sums, args.k_boxes, turns, a);
+      last_stage = add<256>(sums, boxes, turns, a);
     meanwhile();
     wgmma_wait<0>();
     // Nothing else tells the compiler that the sums are there only now.

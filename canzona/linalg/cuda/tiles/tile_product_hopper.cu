@@ -91,21 +91,27 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1)
 KernelArgs kernel_args(const TileTask& task) {
   const int32_t most = tile_device_attribute(cudaDevAttrMultiProcessorCount) /
                        static_cast<int32_t>(kClusterBlocks);
-  return {TileSchedule::make(task.m, task.n, task.count, kClusterSide,
-                             kClusterSide, task.triangle)
-              .shared_by(most),
-          static_cast<int32_t>(task.m),
-          static_cast<int32_t>(task.n),
-          static_cast<int32_t>((task.k + kBox - 1) / kBox),
-          task.product.alpha,
-          task.addend.beta,
-          task.addend.diagonal,
-          same_tiles(task.product.a, task.product.b) &&
-              task.product.order != TileOrder::kAB,
-          task.product.a.folded,
-          task.product.b.folded,
-          task.d.folded,
-          task.floats};
+  const TileStrips& strips = task.strips;
+  KernelArgs args{TileSchedule::make(task.m, task.n, task.count * strips.count,
+                                     kClusterSide, kClusterSide, task.triangle)
+                      .shared_by(most),
+                  static_cast<int32_t>(task.m),
+                  static_cast<int32_t>(task.n),
+                  static_cast<int32_t>((task.k + kBox - 1) / kBox),
+                  task.product.alpha,
+                  task.addend.beta,
+                  task.addend.diagonal,
+                  same_tiles(task.product.a, task.product.b) &&
+                      task.product.order != TileOrder::kAB,
+                  task.product.a.folded,
+                  task.product.b.folded,
+                  task.d.folded,
+                  task.floats,
+                  strips.count,
+                  {}};
+  for (int32_t s = 0; s <= strips.count; ++s)
+    args.strip_box[s] = static_cast<int32_t>((strips.at[s] + kBox - 1) / kBox);
+  return args;
 }
 
 template <class V>

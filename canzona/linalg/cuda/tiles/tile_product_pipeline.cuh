@@ -63,7 +63,25 @@ struct KernelArgs {
   bool b_folded;
   bool d_folded;
   TileFloats floats;
+  // Of results in fp32: strips of k, in boxes; block.matrix counts all strips.
+  int32_t strips;
+  int32_t strip_box[TileStrips::kMost + 1];
 };
+
+// What a block of the result sums over.
+struct DepthAt {
+  int32_t matrix;
+  int32_t first;  // box of k
+  int32_t boxes;
+};
+template <class V>
+__device__ DepthAt depth_of(const KernelArgs& args, TileBlock block) {
+  if (!V::kFloats || args.strips == 1) return {block.matrix, 0, args.k_boxes};
+  const int32_t matrix = block.matrix / args.strips;
+  const int32_t strip = block.matrix - matrix * args.strips;
+  return {matrix, args.strip_box[strip],
+          args.strip_box[strip + 1] - args.strip_box[strip]};
+}
 
 // Places in shared memory. Boxes come first: they want 1 KB of alignment.
 template <class V>
@@ -143,9 +161,9 @@ struct Turns {
   int32_t a;
   int32_t b;
 
-  __device__ Turns(const KernelArgs& args, TileBlock block)
-      : a(args.a_folded ? first_above(args, block.row) : args.k_boxes),
-        b(args.b_folded ? first_above(args, block.col) : args.k_boxes) {}
+  __device__ Turns(const KernelArgs& args, TileBlock block, int32_t boxes)
+      : a(args.a_folded ? first_above(args, block.row) : boxes),
+        b(args.b_folded ? first_above(args, block.col) : boxes) {}
 
  private:
   __device__ static int32_t first_above(const KernelArgs& args, int32_t block) {
@@ -189,15 +207,17 @@ class Producer {
 
   __device__ void run(const KernelArgs& args, TileBlock block) {
     const bool with_a = !a_is_in_b(args, block);
-    const Turns turns(args, block);
-    for (int32_t k_box = 0; k_box < args.k_boxes; ++k_box) {
+    const DepthAt depth = depth_of<V>(args, block);
+    const Turns turns(args, block, depth.boxes);
+    const TileBlock from{depth.matrix, block.row, block.col};
+    for (int32_t k_box = 0; k_box < depth.boxes; ++k_box) {
+      const int32_t k = (depth.first + k_box) * kBox;
       barrier_wait(plan_.empty(ring_.stage), ring_.parity ^ 1);
       if (threadIdx.x % 32 == 0) {
         barrier_expect(plan_.full(ring_.stage),
                        with_a ? kABytes + kBBytes : kBBytes);
-        if (with_a)
-          fetch_a(block, k_box * kBox, V::kAAcrossK || k_box >= turns.a);
-        fetch_b(block, k_box * kBox, V::kBAcrossK || k_box >= turns.b);
+        if (with_a) fetch_a(from, k, V::kAAcrossK || k_box >= turns.a);
+        fetch_b(from, k, V::kBAcrossK || k_box >= turns.b);
       }
       __syncwarp();
       if constexpr (V::kFloats)

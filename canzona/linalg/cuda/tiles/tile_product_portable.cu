@@ -16,6 +16,7 @@ struct PortableArgs {
   Tiles c;
   Tiles d;
   TileFloats floats;
+  TileStrips strips;
   int32_t m;
   int32_t n;
   int32_t k;
@@ -27,17 +28,24 @@ struct PortableArgs {
 template <bool kBf16, bool kAAcrossK, bool kBAcrossK>
 __device__ void sum_block(WarpSums& sums, const PortableArgs& args,
                           TileBlock block, uint16_t* shared) {
-  const OperandRows<kAAcrossK> a(args.a, block.matrix, block.row * kSide);
-  const OperandRows<kBAcrossK> b(args.b, block.matrix, block.col * kSide);
+  const int32_t matrix = block.matrix / args.strips.count;
+  const int32_t strip = block.matrix - matrix * args.strips.count;
+  const auto first = static_cast<int32_t>(args.strips.at[strip]);
+  const int32_t depth =
+      args.strips.count == 1
+          ? args.k
+          : static_cast<int32_t>(args.strips.at[strip + 1]) - first;
+  const OperandRows<kAAcrossK> a(args.a, matrix, block.row * kSide);
+  const OperandRows<kBAcrossK> b(args.b, matrix, block.col * kSide);
   const auto warp = static_cast<int32_t>(threadIdx.x / 32);
   const int32_t row = warp / kWarpsAcross * kWarpRows;
   const int32_t col = warp % kWarpsAcross * kWarpCols;
-  const int32_t stages = (args.k + kDepth - 1) / kDepth;
+  const int32_t stages = (depth + kDepth - 1) / kDepth;
   const auto fetch = [&](int32_t i) {
     uint16_t* stage = shared + i % kRing * kStageElements;
     if (i < stages) {
-      a.copy(stage, i * kDepth);
-      b.copy(stage + kOperandElements, i * kDepth);
+      a.copy(stage, first + i * kDepth);
+      b.copy(stage + kOperandElements, first + i * kDepth);
     }
     copies_commit();
   };
@@ -130,19 +138,21 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 template <bool kBf16, bool kAAcrossK, bool kBAcrossK>
 void launch(const TileTask& task, cudaStream_t stream) {
-  const PortableArgs args{TileSchedule::make(task.m, task.n, task.count, kSide,
-                                             kSide, task.triangle),
-                          task.product.a,
-                          task.product.b,
-                          task.addend.c,
-                          task.d,
-                          task.floats,
-                          static_cast<int32_t>(task.m),
-                          static_cast<int32_t>(task.n),
-                          static_cast<int32_t>(task.k),
-                          task.product.alpha,
-                          task.addend.beta,
-                          task.addend.diagonal};
+  const PortableArgs args{
+      TileSchedule::make(task.m, task.n, task.count * task.strips.count, kSide,
+                         kSide, task.triangle),
+      task.product.a,
+      task.product.b,
+      task.addend.c,
+      task.d,
+      task.floats,
+      task.strips,
+      static_cast<int32_t>(task.m),
+      static_cast<int32_t>(task.n),
+      static_cast<int32_t>(task.k),
+      task.product.alpha,
+      task.addend.beta,
+      task.addend.diagonal};
   const auto kernel = portable_kernel<kBf16, kAAcrossK, kBAcrossK>;
   check_tile_call(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -20,6 +20,7 @@ struct TileTask {
   TileAddend addend;
   bool triangle = false;
   TileFloats floats;
+  TileStrips strips{};  // of floats; at[count] is k if there are several
   int64_t m = 0;
   int64_t n = 0;
   int64_t k = 0;
