@@ -315,6 +315,20 @@ GramFrom gram_from(const RuleOptions& options, bool small) {
   return bf16 ? GramFrom{128, 2.0} : GramFrom{64, 1.5};
 }
 
+// What strips are added for by themselves: matrices of at least so many rows
+// and strips of at least that many columns, m <= n. There the sums of strips
+// cost a rank alone next to nothing beside the products, and teams are worth
+// having. A GPU writes and reads the sums of strips by way of its memory, a CPU
+// by way of its second-level cache.
+struct StripsFrom {
+  int64_t rows;
+  int64_t width;
+};
+StripsFrom strips_from(const RuleOptions& options) {
+  if (options.at("device") == "cuda") return {1024, 6144};
+  return {1024, 2048};
+}
+
 }  // namespace
 
 std::string_view to_string(NewtonSchulz form) {
@@ -426,8 +440,12 @@ RuleWork MuonFacts::work(MatrixShape shape) const {
 }
 
 int MuonFacts::num_strips(MatrixShape shape) const {
-  const int wanted = strips_ == 0 ? 1 : strips_;
-  return strips_that_fit(std::max(shape.rows, shape.cols), wanted);
+  const auto [m, n] = std::minmax(shape.rows, shape.cols);
+  if (strips_ != 0) return strips_that_fit(n, strips_);
+  const StripsFrom from = strips_from(options_);
+  if (m < from.rows) return 1;
+  return strips_that_fit(
+      n, static_cast<int>(std::min<int64_t>(kMostStrips, n / from.width)));
 }
 
 StripFacts MuonFacts::strips(MatrixShape shape) const {
