@@ -175,11 +175,6 @@ struct Alone {
   std::unique_ptr<Optimizer> optimizer;
 };
 
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
 void run(const LentBench& bench) {
   Table table(
       cat("the 28 matrices of four Qwen3-0.6B layers, each side over ",
@@ -208,10 +203,6 @@ void run(const LentBench& bench) {
 }  // namespace canzona::bench
 
 int main(int argc, char** argv) {
-  try {
-    canzona::bench::run(canzona::bench::read_arguments(argc, argv));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 2;
-  }
+  return canzona::bench::run_or_tell(
+      [&] { canzona::bench::run(canzona::bench::read_arguments(argc, argv)); });
 }

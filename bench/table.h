@@ -2,6 +2,7 @@
 // table on a line of its own.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -73,15 +74,26 @@ inline bool wants_json(int argc, char** argv) {
   return false;
 }
 
-// Serves as `main` of a program with tables, and prints what went wrong.
-inline int run_program(int argc, char** argv, void (*run)(bool json)) {
+// The exit status of a program that does this, and prints what went wrong.
+template <class Run>
+int run_or_tell(const Run& run) {
   try {
-    run(wants_json(argc, argv));
+    run();
   } catch (const std::exception& e) {
     std::fprintf(stderr, "error: %s\n", e.what());
     return 1;
   }
   return 0;
+}
+
+// Serves as `main` of a program with tables, and prints what went wrong.
+inline int run_program(int argc, char** argv, void (*run)(bool json)) {
+  return run_or_tell([&] { run(wants_json(argc, argv)); });
+}
+
+inline double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
 }
 
 }  // namespace canzona::bench

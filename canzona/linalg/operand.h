@@ -179,7 +179,7 @@ class Algebra {
 //   shared.take_gram(r, rounded);                 // the head: R
 //   …                                             // the head: Q by the algebra
 //   shared.put_factor(factor, q, x);              // the head; all get it
-//   shared.take_factor(q, x, factor);             // each: then Q·X
+//   shared.take_factor(q, x, factor, only_a);     // each: then Q·X
 //
 // The bits are those that one engine gives that has all strips. A sum is the
 // lower triangle of R, row by row, in fp32 (fp64 for fp64), before it is scaled
@@ -215,10 +215,14 @@ class SharedAlgebra {
   virtual void round_sum(std::byte* rounded, const std::byte* sum,
                          int64_t count, const Operand& x) = 0;
   virtual void take_gram(Operand& r, const std::byte* rounded) = 0;
-  // With Q goes what normalize_by_gram has done to x, the head's own.
+  // With Q goes what normalize_by_gram has done to x, the head's own, if
+  // shares_gram_norm(). `only_a` is a if Q is one polynomial aI + bR + cR² that
+  // was made for kMultiply, else 0: a device may keep it out of Q.
+  virtual bool shares_gram_norm() const = 0;
   virtual void put_factor(std::byte* factor, const Operand& q,
                           const Operand& x) = 0;
-  virtual void take_factor(Operand& q, Operand& x, const std::byte* factor) = 0;
+  virtual void take_factor(Operand& q, Operand& x, const std::byte* factor,
+                           double only_a) = 0;
 };
 
 }  // namespace canzona

@@ -20,6 +20,7 @@ class CpuAlgebra : public Algebra, public SharedAlgebra {
                      const Operand& x) final;
 
   SharedAlgebra* shared() final { return this; }
+  bool shares_gram_norm() const final { return true; }
   bool normalize(Operand& x, const Load& load, std::span<const NormPart> all,
                  const Normalization& normalization,
                  std::span<NormPart> parts) final;

@@ -134,7 +134,8 @@ class RealAlgebra final : public CpuAlgebra {
     std::memcpy(factor, scalars, sizeof(scalars));
     put_triangle(reinterpret_cast<Real*>(factor + sizeof(scalars)), square(q));
   }
-  void take_factor(Operand& q, Operand& x, const std::byte* factor) override {
+  void take_factor(Operand& q, Operand& x, const std::byte* factor,
+                   double) override {
     double scalars[kFactorScalars];
     std::memcpy(scalars, factor, sizeof(scalars));
     take_gram(q, factor + sizeof(scalars));

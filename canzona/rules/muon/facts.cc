@@ -315,6 +315,12 @@ GramFrom gram_from(const RuleOptions& options, bool small) {
   return bf16 ? GramFrom{128, 2.0} : GramFrom{64, 1.5};
 }
 
+// Matrices of at least so many rows, m <= n, have strips by themselves, of at
+// least that many columns. There the sums of strips cost a rank alone next to
+// nothing beside the products, and teams are worth having.
+constexpr int64_t kStripsFromRows = 1024;
+constexpr int64_t kLeastStripWidth = 2048;
+
 }  // namespace
 
 std::string_view to_string(NewtonSchulz form) {
@@ -426,8 +432,12 @@ RuleWork MuonFacts::work(MatrixShape shape) const {
 }
 
 int MuonFacts::num_strips(MatrixShape shape) const {
-  const int wanted = strips_ == 0 ? 1 : strips_;
-  return strips_that_fit(std::max(shape.rows, shape.cols), wanted);
+  const auto [m, n] = std::minmax(shape.rows, shape.cols);
+  if (strips_ != 0) return strips_that_fit(n, strips_);
+  // GPUs do not compute in strips yet.
+  if (m < kStripsFromRows || options_.at("device") == "cuda") return 1;
+  return strips_that_fit(n, static_cast<int>(std::min<int64_t>(
+                                kMostStrips, n / kLeastStripWidth)));
 }
 
 StripFacts MuonFacts::strips(MatrixShape shape) const {

@@ -391,6 +391,26 @@ TEST(MuonFacts, StripsFollowTheLongSide) {
           AllOf(HasSubstr("strips"), HasSubstr("auto|1|2|4|8"))));
 }
 
+// By shape and device alone; what is small has one.
+TEST(MuonFacts, AutoHasStripsWhereTheyCostLittle) {
+  const auto strips = [](const char* device, MatrixShape shape) {
+    return MuonFacts(RuleOptions{{"device", device}}).strips(shape).strips;
+  };
+  EXPECT_EQ(strips("cuda", {5120, 51200}), 1);  // computed as a whole
+  EXPECT_EQ(strips("cpu", {5120, 51200}), 8);
+  EXPECT_EQ(strips("cpu", {51200, 5120}), 8);
+  EXPECT_EQ(strips("cpu", {1023, 51200}), 1);
+  EXPECT_EQ(strips("cpu", {1024, 4095}), 1);
+  EXPECT_EQ(strips("cpu", {1024, 4096}), 2);
+  EXPECT_EQ(strips("cpu", {8192, 2048}), 4);
+  EXPECT_EQ(strips("cpu", {1024, 1 << 20}), 8);
+  for (const char* precision : {"fp16", "bf16", "fp32"})
+    EXPECT_EQ(MuonFacts(RuleOptions{{"precision", precision}})
+                  .strips({5120, 51200})
+                  .strips,
+              8);
+}
+
 // A form that fits 64 bits is counted although the other does not.
 TEST(MuonFacts, CountsOnlyTheFormThatRuns) {
   const int64_t m = 1'000'000;

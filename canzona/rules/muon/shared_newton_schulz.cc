@@ -109,7 +109,7 @@ class SharedNewtonSchulz final : public SharedTransform {
   }
 
   void multiply(int segment, const std::byte* factor, Run out) override {
-    if (!seat_.head) shared_.take_factor(g_.q, x_, factor);
+    if (!seat_.head) shared_.take_factor(g_.q, x_, factor, only_a(segment));
     if (segment + 1 < segments()) {
       algebra_.multiply(y_, g_.q, x_);
       std::swap(x_, y_);
@@ -121,6 +121,12 @@ class SharedNewtonSchulz final : public SharedTransform {
   }
 
  private:
+  double only_a(int segment) const {
+    const auto [begin, end] =
+        segment_steps(plan_, way_, static_cast<size_t>(segment));
+    return end - begin == 1 ? plan_.steps[begin].a : 0;
+  }
+
   std::span<NormPart> parts_of(std::byte* parts) const {
     return {reinterpret_cast<NormPart*>(parts),
             static_cast<size_t>(x_.strips.count)};
@@ -153,6 +159,7 @@ std::unique_ptr<SharedTransform> share_newton_schulz(
   Algebra& algebra = engine.algebra(plan.numbers(way).precision);
   SharedAlgebra* shared = algebra.shared();
   if (shared == nullptr) return nullptr;
+  if (plan.schatten4 && !shared->shares_gram_norm()) return nullptr;
   return std::make_unique<SharedNewtonSchulz>(arena, algebra, *shared, plan,
                                               way, shape, seat);
 }

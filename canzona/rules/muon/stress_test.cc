@@ -64,6 +64,31 @@ TEST_P(StressSet, NeverBlowsUpADirection) {
   });
 }
 
+// Sums of strips are shorter, so they round no worse.
+TEST_P(StressSet, StripsAreAsCloseToFp64) {
+  const auto engine = make_cpu_engine();
+  const auto& [form, precision] = GetParam();
+  double without = 0, with = 0;
+  for (uint64_t seed = 1; seed <= 2; ++seed)
+    for (const StressCase& hard : stress_cases(96, 512, seed)) {
+      PlainMatrix rounded = hard.matrix;
+      for (double& x : rounded.values) x = static_cast<float>(x);
+      const PlainMatrix exact = plain_iteration(
+          rounded, MuonFacts({}).coefficients(), /*norm_factor=*/1);
+      const auto error = [&](const char* strips) {
+        const MuonFacts facts(RuleOptions{{"device", "cpu"},
+                                          {"newton_schulz", form},
+                                          {"precision", precision},
+                                          {"strips", strips}});
+        return distance(orthogonal(*engine, facts, rounded), exact) /
+               frobenius(exact);
+      };
+      without += error("1");
+      with += error("8");
+    }
+  EXPECT_LE(with, 1.01 * without) << with << " with, " << without << " without";
+}
+
 // bf16 computes matrices as small as these in fp32.
 TEST_P(StressSet, SmallOnesStayCloseToFp64) {
   const auto engine = make_cpu_engine();

@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <cstring>
 
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/muon/test_stress.h"
 #include "canzona/rules/rule.h"
 #include "canzona/rules/shared_transform.h"
+#include "canzona/rules/test_team.h"
 
 namespace canzona::muon_strips_test {
 namespace {
@@ -221,157 +221,6 @@ TEST(MuonStrips, LeaveZerosAsTheyAre) {
 // ---- teams, against one rank ----
 
 template <class Real>
-struct Member {
-  std::unique_ptr<Engine> engine;
-  std::unique_ptr<Arena> arena;
-  std::unique_ptr<Arena::Scope> scope;
-  std::unique_ptr<SharedTransform> transform;
-  std::vector<Real> piece, out;
-  std::vector<std::byte> parts, sums, rounded, factor;
-};
-
-// The elements of a member's piece in the whole, in order.
-std::vector<int64_t> places_of(MatrixShape whole, MatrixShape piece,
-                               int64_t first) {
-  const bool tall = whole.rows > whole.cols;
-  std::vector<int64_t> places;
-  for (int64_t i = 0; i < piece.rows; ++i)
-    for (int64_t j = 0; j < piece.cols; ++j)
-      places.push_back(tall ? (first + i) * whole.cols + j
-                            : i * whole.cols + first + j);
-  return places;
-}
-
-// What links do: sums meet by the tree, the rest is handed round.
-template <class Real>
-class Team {
- public:
-  Team(const Rule& rule, MatrixShape shape, int members, int head,
-       Bf16Kernel kernel)
-      : shape_(shape), head_(static_cast<size_t>(head)) {
-    for (int place = 0; place < members; ++place) {
-      Member<Real> m;
-      m.engine = make_cpu_engine(kernel);
-      m.arena = std::make_unique<Arena>();
-      m.scope = std::make_unique<Arena::Scope>(*m.arena);
-      m.transform = rule.share(*m.engine, *m.arena, shape,
-                               {members, place, place == head});
-      const SharedTransform& t = *m.transform;
-      const auto elements = static_cast<size_t>(t.sum_elements());
-      m.parts.resize(size_t(t.part_bytes()));
-      m.sums.resize(elements * size_t(t.bytes_per_sum()));
-      m.rounded.resize(elements * size_t(t.bytes_per_rounded()));
-      m.factor.resize(size_t(t.factor_bytes()));
-      members_.push_back(std::move(m));
-    }
-  }
-
-  std::vector<Real> transform(const std::vector<Real>& in) {
-    take_pieces(in);
-    normalize();
-    const int segments = members_[0].transform->segments();
-    for (int s = 0; s < segments; ++s) {
-      for (auto& m : members_) m.transform->sum(s, m.sums.data());
-      add_sums(0, members_.size());
-      round_total();
-      Member<Real>& head = members_[head_];
-      head.transform->iterate(s, head.rounded.data(), head.factor.data());
-      for (auto& m : members_) {
-        m.factor = head.factor;
-        m.transform->multiply(s, m.factor.data(), run_of(m.out.data()));
-      }
-    }
-    return put_together();
-  }
-  int rounds_of_norms() const { return rounds_of_norms_; }
-  const SharedTransform& member(size_t i) const {
-    return *members_[i].transform;
-  }
-
- private:
-  void take_pieces(const std::vector<Real>& in) {
-    int64_t first = 0;
-    for (auto& m : members_) {
-      const MatrixShape piece = m.transform->piece();
-      m.piece.clear();
-      for (int64_t at : places_of(shape_, piece, first))
-        m.piece.push_back(in[size_t(at)]);
-      m.out.assign(m.piece.size(), Real{-7});
-      first += shape_.rows > shape_.cols ? piece.rows : piece.cols;
-      m.transform->load(run_of(std::as_const(m.piece).data()), m.parts.data());
-    }
-  }
-
-  void normalize() {
-    rounds_of_norms_ = 0;
-    for (bool done = false; !done; ++rounds_of_norms_) {
-      ASSERT_LT(rounds_of_norms_, 2);
-      std::vector<std::byte> all;
-      for (auto& m : members_)
-        all.insert(all.end(), m.parts.begin(), m.parts.end());
-      size_t agree = 0;
-      for (auto& m : members_)
-        agree += m.transform->normalize(all.data(), m.parts.data());
-      ASSERT_TRUE(agree == 0 || agree == members_.size());
-      done = agree != 0;
-    }
-  }
-
-  // Into the first of them.
-  void add_sums(size_t begin, size_t end) {
-    if (end - begin == 1) return;
-    const size_t middle = (begin + end) / 2;
-    add_sums(begin, middle);
-    add_sums(middle, end);
-    auto* left = reinterpret_cast<Real*>(members_[begin].sums.data());
-    const auto* right =
-        reinterpret_cast<const Real*>(members_[middle].sums.data());
-    for (size_t i = 0; i < members_[begin].sums.size() / sizeof(Real); ++i)
-      left[i] += right[i];
-  }
-
-  // Each member rounds a piece of the total; the head gets all.
-  void round_total() {
-    const std::vector<std::byte> total = members_[0].sums;
-    const int64_t elements = members_[0].transform->sum_elements();
-    const auto members = static_cast<int64_t>(members_.size());
-    for (int64_t i = 0; i < members; ++i) {
-      const int64_t begin = elements * i / members;
-      const int64_t end = elements * (i + 1) / members;
-      SharedTransform& t = *members_[size_t(i)].transform;
-      t.round(total.data() + begin * t.bytes_per_sum(), end - begin,
-              members_[head_].rounded.data() + begin * t.bytes_per_rounded());
-    }
-  }
-
-  std::vector<Real> put_together() const {
-    std::vector<Real> out(size_t(shape_.rows * shape_.cols));
-    int64_t first = 0;
-    for (const auto& m : members_) {
-      const MatrixShape piece = m.transform->piece();
-      const std::vector<int64_t> places = places_of(shape_, piece, first);
-      for (size_t i = 0; i < places.size(); ++i)
-        out[size_t(places[i])] = m.out[i];
-      first += shape_.rows > shape_.cols ? piece.rows : piece.cols;
-    }
-    return out;
-  }
-
-  MatrixShape shape_;
-  size_t head_;
-  std::vector<Member<Real>> members_;
-  int rounds_of_norms_ = 0;
-};
-
-template <class Real>
-void expect_same_bits(const std::vector<Real>& a, const std::vector<Real>& b,
-                      const std::string& what) {
-  ASSERT_EQ(a.size(), b.size());
-  ASSERT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(Real)), 0)
-      << what;
-}
-
-template <class Real>
 void expect_teams_as_one(const char* precision, Bf16Kernel kernel) {
   const auto engine = make_cpu_engine(kernel);
   for (const MatrixShape shape : {MatrixShape{40, 512}, MatrixShape{600, 24},
@@ -390,7 +239,8 @@ void expect_teams_as_one(const char* precision, Bf16Kernel kernel) {
                                      norm + " " + to_string(shape) +
                                      " strips " + std::to_string(strips) +
                                      " members " + std::to_string(members);
-            Team<Real> team(*rule, shape, members, members / 2, kernel);
+            TestTeam<Real> team(*rule, shape, members, members / 2,
+                                [&] { return make_cpu_engine(kernel); });
             EXPECT_EQ(team.member(0).segments(), facts.segments);
             EXPECT_EQ(team.member(0).sum_elements(), facts.sum_elements);
             EXPECT_EQ(team.member(0).factor_bytes(), facts.factor_bytes);
@@ -428,7 +278,7 @@ TEST(MuonTeams, AgreeOnNumbersOfEverySize) {
         make_rule("muon", on_cpu("gram", precision, 8), kTypeOf<Real>);
     auto in = random_numbers<Real>(20 * 512, 3);
     for (Real& v : in) v = static_cast<Real>(v * size);
-    Team<Real> team(*rule, shape, 4, 1, usable_bf16_kernels().front());
+    TestTeam<Real> team(*rule, shape, 4, 1, [] { return make_cpu_engine(); });
     expect_same_bits(team.transform(in), transformed(*engine, *rule, shape, in),
                      precision);
     EXPECT_EQ(team.rounds_of_norms(), rounds) << precision << " " << size;

@@ -152,7 +152,8 @@ class Bf16Algebra final : public CpuAlgebra {
   void take_gram(Operand& r, const std::byte* rounded) override;
   void put_factor(std::byte* factor, const Operand& q,
                   const Operand& x) override;
-  void take_factor(Operand& q, Operand& x, const std::byte* factor) override;
+  void take_factor(Operand& q, Operand& x, const std::byte* factor,
+                   double) override;
 
  private:
   // The squares of a strip, which has been filled.
@@ -504,7 +505,8 @@ void Bf16Algebra::put_factor(std::byte* factor, const Operand& q,
       });
 }
 
-void Bf16Algebra::take_factor(Operand& q, Operand& x, const std::byte* factor) {
+void Bf16Algebra::take_factor(Operand& q, Operand& x, const std::byte* factor,
+                              double) {
   double scalars[kFactorScalars];
   std::memcpy(scalars, factor, sizeof(scalars));
   take_triangle(q, reinterpret_cast<const Bf16*>(factor + sizeof(scalars)));

@@ -100,6 +100,14 @@ class BlockProducts {
     kernel_.end();
   }
 
+  // A part of the depth: of a strip that begins or ends with it, or neither.
+  struct Chunk {
+    int strip = 0;
+    int64_t k = 0, depth = 0;
+    bool resume = false;
+    bool ends_strip = false, ends_sum = false;
+  };
+
   template <class Finish>
   void run_group(const Group& group, const Factors& factors, bool whole,
                  const Finish& finish) {
@@ -107,28 +115,36 @@ class BlockProducts {
     for (int s = 0; s < factors.strips.count; ++s) {
       const int64_t begin = factors.strips.begin(s);
       const int64_t end = factors.strips.end(s, factors.depth);
-      const int64_t chunk = product_chunk(end - begin);
-      for (int64_t k = begin; k < end; k += chunk) {
-        const int64_t depth = std::min(chunk, end - k);
-        const bool strip_ends = k + depth == end;
-        const bool last = strip_ends && s + 1 == factors.strips.count;
+      const int64_t most = product_chunk(end - begin);
+      for (int64_t k = begin; k < end; k += most) {
+        const int64_t depth = std::min(most, end - k);
+        const bool ends = k + depth == end;
         slot_ = whole ? slot_ : first_slot - 1;
-        for (int64_t j = group.j; j < group.j_end; ++j) {
-          const int64_t start = group.triangle ? std::max(group.i, j) : group.i;
-          for (int64_t i = start; i < group.i_end; ++i) {
-            BlockProduct product = block(factors, i, j, k, depth);
-            product.resume = k > begin;
-            float* slot = next_slot(whole);
-            product.acc = slot + TreeOrder::place(s) * kPlaceElements;
-            if (j + 1 < group.j_end)
-              prefetch_column(product, i - start, group.i_end - start,
-                              factors.depth * kBlockElements);
-            kernel_.multiply(product, pending_ ? &epilogue_ : nullptr);
-            pending_ = false;
-            if (strip_ends) add_by_tree(slot, s);
-            if (last) pending_ = finish(i, j, slot);
-          }
-        }
+        run_chunk(group, factors, whole,
+                  {s, k, depth, k > begin, ends,
+                   ends && s + 1 == factors.strips.count},
+                  finish);
+      }
+    }
+  }
+
+  template <class Finish>
+  void run_chunk(const Group& group, const Factors& factors, bool whole,
+                 const Chunk& chunk, const Finish& finish) {
+    for (int64_t j = group.j; j < group.j_end; ++j) {
+      const int64_t start = group.triangle ? std::max(group.i, j) : group.i;
+      for (int64_t i = start; i < group.i_end; ++i) {
+        BlockProduct product = block(factors, i, j, chunk.k, chunk.depth);
+        product.resume = chunk.resume;
+        float* slot = next_slot(whole);
+        product.acc = slot + TreeOrder::place(chunk.strip) * kPlaceElements;
+        if (j + 1 < group.j_end)
+          prefetch_column(product, i - start, group.i_end - start,
+                          factors.depth * kBlockElements);
+        kernel_.multiply(product, pending_ ? &epilogue_ : nullptr);
+        pending_ = false;
+        if (chunk.ends_strip) add_by_tree(slot, chunk.strip);
+        if (chunk.ends_sum) pending_ = finish(i, j, slot);
       }
     }
   }
