@@ -21,17 +21,11 @@ import torch.distributed as dist
 from torch import nn
 
 from . import _checkpoint, _options, _routing
+from ._agree import agree, takes_part
 from ._errors import UsageError
-from ._layout import (
-    Layout,
-    agree,
-    check_kind,
-    describe,
-    is_dtensor,
-    local,
-    spread,
-)
+from ._layout import Layout, check_kind, describe, is_dtensor, local
 from ._library import load
+from ._meeting import Watch, announce, identity_of, spread
 from ._placed import PlacedPlan
 from ._request import make_request, settled_precision
 from ._routing import ELEMENTS, FROZEN, Route
@@ -115,6 +109,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
         self._state: dict[Any, Any] = defaultdict(dict)
         self._groups: dict[tuple[int, ...], Any] = {}
         self._closed = False
+        self._watch: Watch | None = None  # while all parameters are this rank's
         self._gathered: dict[str, Any] | None = None
         self._warned = False
         super().__init__(self._route(params), {})
@@ -368,6 +363,10 @@ class MatrixOptimizer(torch.optim.Optimizer):
             and not self._config["share_states"]
             for n in names
         ]
+        if not takes_part(described, dist.get_rank() if spread() else 0):
+            self._watch = announce(
+                identity_of((d.name, d.shape) for d in described)
+            )
         layout = agree(described, about, repeated)
         self._check_layout(layout)
         self._groups_given = [g["options"] for g in groups]
@@ -482,6 +481,8 @@ class MatrixOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         run = self._built()
+        if self._watch is not None:
+            self._watch.check()
         parameters = self._parameters()
         if len(parameters) != len(run.names) or any(
             a is not b for a, b in zip(parameters, self._bound)
@@ -506,7 +507,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
     def _forget(self) -> None:
         if self._run is not None:
             self._run.close()
-        self._run = None
+        self._run = self._watch = None
         self._state = defaultdict(dict)
 
     def _tell_options(self, run: Run) -> None:
@@ -596,7 +597,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         saved = state.pop("_saved", None)
         self._run, self._groups, self._gathered = None, {}, None
-        self._closed = False
+        self._closed, self._watch = False, None
         self._state = defaultdict(dict)
         super().__setstate__(state)
         self.defaults.pop("differentiable", None)

@@ -48,7 +48,7 @@ def _named_group(name: str) -> Iterator[None]:
 
     torch names a group of some ranks after the number of groups that the
     process is in; ranks for which that differs would wait for each other."""
-    c10d = dist.distributed_c10d
+    c10d: Any = dist.distributed_c10d
     with _naming:
         usual = c10d._process_group_name
         c10d._process_group_name = lambda *_, **__: name
