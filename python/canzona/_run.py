@@ -33,6 +33,8 @@ _WIRES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _LOOK = slice(0, 4)
 _FAULT = 3
 _SUMS = slice(4, 12)
+# Reduced by MAX when a step ends: 1 + a rank that could not carry it out.
+_END = slice(12, 13)
 _NONE = -(2**63)
 _HUGE = 2**62
 # Bits of infinity; what is above is the code of a tensor with such a number.
@@ -69,6 +71,17 @@ def _version(parameter: torch.Tensor) -> int:
     """Grows whenever torch writes to a parameter, or to this rank's part."""
     part = local(parameter)
     return parameter._version + (0 if part is parameter else part._version)
+
+
+def _told(error: Exception) -> tuple[str, str]:
+    """An error as other ranks hear of it."""
+    return type(error).__name__, str(error)
+
+
+def _error_of(kind: str, text: str) -> Exception:
+    """An error that another rank has told of."""
+    known = {e.__name__: e for e in (UsageError, NumericalError, MemoryError)}
+    return known.get(kind, Error)(text)
 
 
 @dataclass
@@ -124,6 +137,7 @@ class Run:
         self.skipped = 0  # steps that were left out
         self._pid = os.getpid()
         self._broken = ""
+        self._failure: tuple[str, Exception] | None = None  # of this step
         self._tensors = setup.layout.mine  # by parameter
         self._gradients = Gradients(self.names, self.layout, self.device)
         # The default stream has no handle that the library could issue to.
@@ -151,6 +165,7 @@ class Run:
         self.mesh: Any = None  # of all ranks, for states that are handed out
         self._told: Any = None  # pinned numbers and an event, on a GPU
         self._pending: Any = None  # the last step's numbers, on a GPU
+        self._ended: Any = None  # pinned number and an event, on a GPU
         self.bind(parameters)
 
     # Making it.
@@ -257,8 +272,7 @@ class Run:
     ) -> tuple[str, str, Callable[[dict[int, Any]], None]]:
         kind, label = action["kind"], action.get("label", "")
         if kind == "compute":
-            run = self._step.run
-            return kind, label, lambda _: run(number)
+            return kind, label, lambda _: self._step.run(number)
         if kind == "wait":
             of = action["for"]
             label = self._step.layout["actions"][of].get("label", "")
@@ -370,25 +384,30 @@ class Run:
     ) -> None:
         self._check_usable()
         self._tell_of_last()
+        self._failure = None
         with self._on_stream():
-            found = self._prepared(parameters)
-            if isinstance(found, UsageError) and self._stream is not None:
-                self._take_part_and_raise(found)
-            if self._start(found, rates):
+            found = self._begun(self._prepared(parameters), rates)
+            if isinstance(found, Exception):
+                self._refuse(found)
+            goes_on = self._start(found)
+            if goes_on:
                 self._carry_out()
-                assert not isinstance(found, UsageError)
+            self._end_alike()
+            if not goes_on:
+                self._tell_skipped()
+            elif not isinstance(found, Exception):
                 self._finish(parameters, found)
 
     def _prepared(
         self,
         parameters: Sequence[torch.Tensor],
-    ) -> list[torch.Tensor | None] | UsageError:
+    ) -> Found | Exception:
         """This rank's gradients, once weights are bound; or what is wrong."""
         try:
             self.bind(parameters)
-        except UsageError as error:
+            self.refresh_masters(parameters)
+        except Exception as error:
             return error
-        self.refresh_masters(parameters)
         return self._gradients.collect(parameters)
 
     def _check_usable(self) -> None:
@@ -427,32 +446,39 @@ class Run:
             yield
         current.wait_stream(self._stream)
 
-    def _start(
-        self,
-        found: Found | UsageError,
-        rates: Sequence[float],
-    ) -> bool:
-        """Looks at all gradients; False if the step is left out."""
-        step = self._step
-        if isinstance(found, UsageError):
-            self._refuse(found)
-        else:
-            step.begin(
+    def _begun(
+        self, found: Found | Exception, rates: Sequence[float]
+    ) -> Found | Exception:
+        """Begins a step and looks at this rank's gradients; nothing changes."""
+        if isinstance(found, Exception):
+            return found
+        try:
+            self._step.begin(
                 *self._gradients.arguments(
                     found, self.counts, rates, self._numbers.data_ptr()
                 )
             )
-            step.look()
+            self._step.look()
+        except Exception as error:
+            self._step.abandon()
+            return error
+        return found
+
+    def _start(self, found: Found | Exception) -> bool:
+        """Looks at all gradients; False if the step is left out."""
+        step = self._step
         self._reduce(_LOOK, dist.ReduceOp.MAX, "look at gradients")
         if self._stream is None:
             self._check_alike(found)
-        if self.setup.clip_norm is not None:
-            step.squares()
+        clip = self.setup.clip_norm
+        if clip is not None:
+            self._compute("norm of gradients", step.squares)
             self._reduce(_SUMS, dist.ReduceOp.SUM, "norm of gradients")
-            step.clip(self.setup.clip_norm)
-        step.judge(self.setup.nonfinite != "propagate")
+            self._compute("clip gradients", lambda: step.clip(clip))
+        skip = self.setup.nonfinite != "propagate"
+        self._compute("look at gradients", lambda: step.judge(skip))
         if self._stream is None:
-            return self._judged()
+            return not self._skips()
         self._remember(found)
         return True
 
@@ -470,24 +496,27 @@ class Run:
         there = [g is not None for g in found]
         self._pending = (numbers, seen, there)
 
-    def _take_part_and_raise(self, error: UsageError) -> None:
-        """Other ranks of GPUs do not wait to hear of this one's error: they
-        are told to change nothing, and find it in their collectives."""
-        if self.world > 1:
-            self._numbers[_LOOK] = _HUGE  # unlike anybody's
-            self._reduce(_LOOK, dist.ReduceOp.MAX, "look at gradients")
-            if self.setup.clip_norm is not None:
-                self._numbers[_SUMS] = 0
-                self._reduce(_SUMS, dist.ReduceOp.SUM, "norm of gradients")
-            self._communicate_all()
-        raise error
-
-    def _refuse(self, error: UsageError) -> None:
+    def _refuse(self, error: Exception) -> None:
         """Tells the other ranks of an error of this one's gradients."""
         if self.world == 1:
             raise error
+        if self._stream is not None:
+            self._take_part_and_raise(error)
         self._numbers[_LOOK] = _NONE
         self._numbers[_FAULT] = 1
+
+    def _take_part_and_raise(self, error: Exception) -> None:
+        """Other ranks of GPUs do not wait to hear of this one's error: they
+        are told to change nothing, and find it in their collectives."""
+        self._numbers[_LOOK] = _HUGE  # unlike anybody's
+        self._reduce(_LOOK, dist.ReduceOp.MAX, "look at gradients")
+        self._numbers[_SUMS] = 0
+        if self.setup.clip_norm is not None:
+            self._reduce(_SUMS, dist.ReduceOp.SUM, "norm of gradients")
+        self._communicate_all()
+        self._numbers[_END] = 0
+        self._reduce(_END, dist.ReduceOp.MAX, "end of the step")
+        raise error
 
     def _reduce(self, place: slice, operation: Any, label: str) -> None:
         if self.everyone is not None:
@@ -498,10 +527,7 @@ class Run:
                 ),
             )
 
-    def _check_alike(
-        self,
-        found: Found | UsageError,
-    ) -> None:
+    def _check_alike(self, found: Found | Exception) -> None:
         if self.world == 1:
             return
         numbers = self._numbers[_LOOK].tolist()
@@ -511,47 +537,36 @@ class Run:
             self._raise_unlike(found)
 
     def _raise_fault(self, found: Any) -> None:
-        text = str(found) if isinstance(found, UsageError) else ""
-        texts: list[Any] = [None] * self.world
-        dist.all_gather_object(texts, text, group=self.everyone)
-        self._abandon(found)
-        rank, text = next((r, t) for r, t in enumerate(texts) if t)
-        if isinstance(found, UsageError):
+        told: list[Any] = [None] * self.world
+        mine = _told(found) if isinstance(found, Exception) else None
+        dist.all_gather_object(told, mine, group=self.everyone)
+        self._step.abandon()
+        if isinstance(found, Exception):
             raise found
-        raise UsageError(f"rank {self.layout.ranks[rank]}: {text}")
+        rank, of = next((r, t) for r, t in enumerate(told) if t)
+        raise _error_of(of[0], f"rank {self.layout.ranks[rank]}: {of[1]}")
 
     def _raise_unlike(self, found: Any) -> None:
         mine = [g is not None for g in found]
         there: list[Any] = [None] * self.world
         dist.all_gather_object(there, mine, group=self.everyone)
-        self._abandon(found)
+        self._step.abandon()
         raise unlike(self.names, self.layout.ranks, there)
 
-    def _abandon(self, found: Any) -> None:
-        """Ends a step of which nothing was done yet."""
-        if not isinstance(found, UsageError):
-            self._give_up()
+    def _skips(self) -> bool:
+        """True if all ranks leave this step out; this one may have failed."""
+        if self.setup.nonfinite == "propagate":
+            return False
+        if self._failure is None:
+            return bool(self._step.outcome().skipped)
+        return int(self._numbers[0]) >= _INFINITY
 
-    def _give_up(self) -> None:
-        """Ends a step before its first action, which the library mentions."""
-        with contextlib.suppress(UsageError):
-            self._step.end()
-
-    def _judged(self) -> bool:
-        outcome = self._step.outcome()
-        if not outcome.skipped:
-            if (
-                outcome.nonfinite_tensor >= 0
-                and self.setup.nonfinite == "raise"
-            ):
-                self._give_up()
-                self._raise_nonfinite(outcome.nonfinite_tensor)
-            return True
-        self._give_up()
+    def _tell_skipped(self) -> None:
+        tensor = self._step.outcome().nonfinite_tensor
+        self._step.abandon()
         self.skipped += 1
         if self.setup.nonfinite == "raise":
-            self._raise_nonfinite(outcome.nonfinite_tensor)
-        return False
+            self._raise_nonfinite(tensor)
 
     def _raise_nonfinite(self, tensor: int) -> None:
         name = (
@@ -574,16 +589,90 @@ class Run:
                     self._compute(label, lambda: act(works))
                 else:
                     self._communicate(label, lambda: act(works))
-        self._step.end()
+        self._compute("end", self._step.end)
 
     def _compute(self, label: str, act: Callable[[], Any]) -> None:
+        """After an error nothing is computed any more; but this rank still
+        sends and receives, since others wait, and tells them at the end."""
+        if self._failure is not None:
+            return
         try:
             act()
+        except Exception as error:
+            self._step.abandon()
+            if self.world == 1:
+                raise
+            self._failure = (label, error)
         except BaseException:
-            if self.world > 1:  # others wait for what this rank does not send
+            self._step.abandon()
+            if self.world > 1:
                 self._broken = label
-            self._give_up()
             raise
+
+    def _end_alike(self) -> None:
+        """Raises on every rank if one of them has failed."""
+        if self.world == 1:
+            return
+        failure = self._failure
+        if failure is not None:
+            self._broken = failure[0]
+            self._numbers[_END] = 1 + self.layout.rank
+        self._reduce(_END, dist.ReduceOp.MAX, "end of the step")
+        if self._stream is None:
+            if int(self._numbers[_END]) > 0:
+                self._raise_failure()
+        elif failure is not None:
+            raise failure[1]
+        else:
+            self._remember_end()
+
+    def _raise_failure(self) -> None:
+        failure = self._failure
+        mine = None if failure is None else (failure[0], *_told(failure[1]))
+        told: list[Any] = [None] * self.world
+        dist.all_gather_object(told, mine, group=self.everyone)
+        rank, (label, kind, text) = next(
+            (r, t) for r, t in enumerate(told) if t is not None
+        )
+        self._broken = label
+        if failure is not None:
+            raise failure[1]
+        raise _error_of(
+            kind,
+            f"rank {self.layout.ranks[rank]} failed in the middle of this "
+            f"step, {label}: {text}",
+        )
+
+    def _remember_end(self) -> None:
+        """Sends the number that ends a step to the host, which reads it when
+        it ends the next one, if it has not before."""
+        if self._ended is None:
+            self._ended = (
+                torch.zeros(1, dtype=torch.int64, pin_memory=True),
+                torch.cuda.Event(),
+            )
+        else:
+            self._look_at_end(wait=True)
+        number, over = self._ended
+        number.copy_(self._numbers[_END], non_blocking=True)
+        over.record()
+
+    def _look_at_end(self, wait: bool) -> None:
+        """On a GPU: raises if another rank has failed in the last step."""
+        if self._ended is None:
+            return
+        number, over = self._ended
+        if wait:
+            over.synchronize()
+        elif not over.query():
+            return
+        if int(number) > 0:
+            self._broken = "a step that another rank could not carry out"
+            rank = self.layout.ranks[int(number) - 1]
+            raise Error(
+                f"rank {rank} failed in the middle of the last step, and has "
+                "told why; ranks may differ now: start again from a checkpoint"
+            )
 
     def _communicate_all(self) -> None:
         works: dict[int, Any] = {}
@@ -623,6 +712,7 @@ class Run:
         """On a GPU: what became of the last step.
 
         Waits for that step's look at gradients alone, long since over."""
+        self._look_at_end(wait=False)
         if self._pending is None:
             return
         (numbers, seen, there), self._pending = self._pending, None
@@ -656,6 +746,7 @@ class Run:
 
     def synchronize(self) -> None:
         """Raises what the last step has to tell, waiting for the device."""
+        self._look_at_end(wait=True)
         self._tell_of_last()
 
     @property

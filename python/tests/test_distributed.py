@@ -459,7 +459,19 @@ def test_a_rank_that_dies_ends_the_optimizer():
     assert kind == "Error" and "start again from a checkpoint" in second
 
 
-def fails_to_compute():
+def caught_twice(optimizer):
+    """What two steps raise: (class, text) each."""
+    caught = []
+    for _ in range(2):
+        try:
+            optimizer.step()
+            caught.append(None)
+        except Exception as error:
+            caught.append((type(error).__name__, str(error)))
+    return caught
+
+
+def factors_not_finite():
     model = sharded()
     optimizer = canzona.SOAP(
         model, nonfinite="propagate", precondition_frequency=1
@@ -467,21 +479,102 @@ def fails_to_compute():
     layouts.steps(model, optimizer, 1, 2)
     layouts.set_gradients(model, 3)
     layouts._layout.local(model.up.weight.grad).fill_(float("nan"))
+    owner = next(
+        row["owner"]
+        for row in optimizer.plan.audit
+        if row["name"] == "up.weight"
+    )
+    return caught_twice(optimizer), owner
+
+
+def test_a_rank_that_cannot_compute_ends_the_optimizer_on_all():
+    for rank, ((first, second), owner) in enumerate(
+        spawn(2, factors_not_finite, timeout=60)
+    ):
+        assert first[0] == "NumericalError" and "not finite" in first[1]
+        if rank != owner:
+            assert first[1].startswith(f"rank {owner} failed in the middle")
+        assert second[0] == "Error" and "from a checkpoint" in second[1]
+
+
+def injected(layout, call, kind, clip):
+    """Rank 1 of several fails in a call to the library."""
+    model, told = layouts.build(layout)
+    optimizer = layouts.optimizer_of(model, told, "muon", clip_norm=clip)
+    layouts.steps(model, optimizer, 1, 2)
+    layouts.set_gradients(model, 3)
+    if dist.get_rank() == 1:
+        step = optimizer._run._step
+        usual = getattr(step, call)
+
+        def fails(*arguments):
+            usual(*arguments)
+            raise kind("as asked for")
+
+        setattr(step, call, fails)
+    return caught_twice(optimizer)
+
+
+@pytest.mark.parametrize(
+    "layout, call, kind",
+    [
+        ("fsdp3", "run", RuntimeError),
+        ("ddp3", "run", MemoryError),
+        ("hsdp", "run", RuntimeError),
+        ("fsdp3", "end", canzona.NumericalError),
+        ("fsdp3", "squares", RuntimeError),
+        ("fsdp3", "clip", MemoryError),
+        ("fsdp3", "judge", canzona.UsageError),
+    ],
+)
+def test_failures_of_one_rank_are_raised_on_all(layout, call, kind):
+    answers = spawn(
+        layouts.LAYOUTS[layout], injected, layout, call, kind, 1.0, timeout=60
+    )
+    told = {RuntimeError: "Error"}.get(kind, kind.__name__)
+    for rank, (first, second) in enumerate(answers):
+        assert "as asked for" in first[1], first
+        assert first[0] == (kind.__name__ if rank == 1 else told)
+        assert rank == 1 or first[1].startswith("rank 1 failed in the middle")
+        assert second[0] == "Error" and "from a checkpoint" in second[1]
+
+
+def refused_at_begin(call):
+    """Rank 1 fails before anything changes: all raise, and may go on."""
+    model = sharded()
+    optimizer = canzona.Muon(model)
+    layouts.steps(model, optimizer, 1, 2)
+    before = layouts.digest(model, optimizer)
+    layouts.set_gradients(model, 3)
+    step = optimizer._run._step
+    if dist.get_rank() == 1:
+
+        def fails(*_):
+            delattr(step, call)
+            raise canzona.UsageError("as asked for")
+
+        setattr(step, call, fails)
     try:
         optimizer.step()
-    except canzona.NumericalError as e:
-        try:
-            optimizer.step()
-        except Exception as later:
-            return str(e), str(later)
-    return None
+    except canzona.UsageError as error:
+        assert layouts.digest(model, optimizer) == before
+        layouts.steps(model, optimizer, 3, 3)
+        return str(error), layouts.digest(model, optimizer)
 
 
-def test_a_rank_that_cannot_compute_ends_its_optimizer():
-    found = [a[1] for a in run_ranks(2, fails_to_compute) if a[0] == "ok"]
-    ((first, second),) = [f for f in found if f is not None]
-    assert "not finite" in first
-    assert "start again from a checkpoint" in second
+@pytest.mark.parametrize("call", ["begin", "look"])
+def test_failures_before_anything_changes_leave_the_optimizer_usable(call):
+    good = spawn(2, muon_steps, 3)
+    answers = spawn(2, refused_at_begin, call, timeout=60)
+    assert [a[0] for a in answers] == ["rank 1: as asked for", "as asked for"]
+    assert [a[1] for a in answers] == good
+
+
+def muon_steps(count):
+    model = sharded()
+    optimizer = canzona.Muon(model)
+    layouts.steps(model, optimizer, 1, count)
+    return layouts.digest(model, optimizer)
 
 
 def other_order():
