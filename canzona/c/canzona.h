@@ -132,7 +132,8 @@ typedef struct {
   int32_t skipped;
   int32_t nonfinite_tensor; /* -1: none */
   int32_t unlike;           /* 1: ranks had gradients of different tensors */
-  double norm;              /* of all gradients, if squares() was called */
+  double norm; /* of all gradients, if squares() was called; infinity if one of
+                * them is not finite */
 } canzona_outcome;
 CANZONA_API int canzona_step_outcome(canzona_step* step,
                                      canzona_outcome* outcome);

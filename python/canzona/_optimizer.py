@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from . import _checkpoint, _options, _routing
+from . import _checkpoint, _load, _options, _routing
 from ._agree import agree, takes_part
 from ._errors import UsageError
 from ._layout import Layout, check_kind, describe, is_dtensor, local
@@ -243,7 +243,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
             super().add_param_group(group)
         if before:
             self._forget()
-            _checkpoint.load(self, before, partly=True)
+            _load.load(self, before, partly=True)
 
     def _named_group(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """A group whose parameters have names that nobody else has; UsageError
@@ -565,11 +565,12 @@ class MatrixOptimizer(torch.optim.Optimizer):
     @torch._disable_dynamo
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        _load.require_parts(state_dict)
         state_dict = dict(state_dict)
         for before in self._optimizer_load_state_dict_pre_hooks.values():
             changed = before(self, state_dict)
             state_dict = state_dict if changed is None else changed
-        _checkpoint.load(self, state_dict)
+        _load.load(self, state_dict)
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
 

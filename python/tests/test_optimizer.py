@@ -1,5 +1,6 @@
 """The optimizers in one process: torch's interface, and torch's numbers."""
 
+import contextlib
 import copy
 import gc
 import os
@@ -360,6 +361,45 @@ def test_nonfinite(bad):
         model[0].bias.grad[2] = 0
         optimizer.step()
         assert optimizer.state[model[0].weight]["step"] == 2
+
+
+@pytest.mark.parametrize("wire", ["fp32", "bf16"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_shows_where_it_propagates(bad, wire):
+    """As of torch.optim.Muon: no number of that matrix is left."""
+    model = net()
+    optimizer = canzona.Muon(
+        model, nonfinite="propagate", clip_norm=1e9, wire=wire
+    )
+    backward(model)
+    model[0].weight.grad[1, 2] = bad
+    reference = nn.Parameter(model[0].weight.detach().clone())
+    reference.grad = model[0].weight.grad.clone()
+    torch.optim.Muon([reference]).step()
+    assert reference.isnan().all()
+    optimizer.step()
+    assert model[0].weight.isnan().all()
+    assert all(p.isfinite().all() for p in (model[0].bias, model[2].weight))
+    assert optimizer.grad_norm == float("inf")
+    assert optimizer.skipped_steps == 0
+
+
+@pytest.mark.parametrize("mode", ["skip", "raise"])
+def test_the_norm_of_what_is_not_finite_is_not_finite(mode):
+    model = net()
+    optimizer = canzona.Muon(model, nonfinite=mode, clip_norm=1.0)
+    backward(model)
+    model[0].weight.grad[1, 2] = float("nan")
+    gradient = model[2].weight.grad.clone()
+    with contextlib.suppress(canzona.NumericalError):
+        optimizer.step()
+    assert optimizer.skipped_steps == 1
+    assert optimizer.grad_norm == float("inf")
+    assert torch.equal(model[2].weight.grad, gradient)
+    model.zero_grad()
+    backward(model)
+    optimizer.step()
+    assert 0 < optimizer.grad_norm < float("inf")
 
 
 def test_clip_norm_is_clip_grad_norm():
@@ -909,37 +949,140 @@ def test_loaded_rates_are_the_optimizers_own():
     assert other.param_groups[0]["lr"] == torch.tensor(0.1)
 
 
-def test_bad_state_dicts_change_nothing():
+BAD_STATE_DICTS = {
+    "no groups": (lambda d: d.pop("param_groups"), ["no 'param_groups'"]),
+    "no states": (lambda d: d.pop("state"), ["no 'state'", "state_dict()"]),
+    "groups of a dict": (
+        lambda d: d.update(param_groups={}),
+        ["'param_groups' is dict", "a list of groups"],
+    ),
+    "states of a list": (
+        lambda d: d.update(state=[]),
+        ["'state' is list", "expected a dict"],
+    ),
+    "a group that is none": (
+        lambda d: d["param_groups"].__setitem__(1, 7),
+        ["group 1 is int '7'"],
+    ),
+    "no params": (
+        lambda d: d["param_groups"][1].pop("params"),
+        ["group 1 has no 'params'"],
+    ),
+    "params of a text": (
+        lambda d: d["param_groups"][0].update(params="ab"),
+        ["group 0 has params str 'ab'"],
+    ),
+    "fewer names": (
+        lambda d: d["param_groups"][0]["param_names"].pop(),
+        ["group 0 has 2 params", "as many names"],
+    ),
+    "twice": (
+        lambda d: d["param_groups"][1].update(params=[0, 3]),
+        ["parameter 0.bias (number 0) is in it twice"],
+    ),
+    "a tensor as params": (
+        lambda d: d["param_groups"][0].update(params=[torch.zeros(2), 1]),
+        ["parameter 0 of group 0", "its number or name"],
+    ),
+    "a state that is a tensor": (
+        lambda d: d["state"].update({0: torch.zeros(3)}),
+        ["the state of parameter 0.weight is a tensor [3]"],
+    ),
+    "a state without name": (
+        lambda d: d["state"][0].update({7: torch.zeros(3)}),
+        ["parameter 0.weight has a state named int '7'"],
+    ),
+    "a missing state": (
+        lambda d: d["state"][0].pop("momentum_buffer"),
+        ["parameter 0.weight lacks state 'momentum_buffer'"],
+    ),
+    "another shape": (
+        lambda d: d["state"][0].update(momentum_buffer=torch.zeros(3)),
+        ["'momentum_buffer' of parameter 0.weight", "[3]", "[16, 8]"],
+    ),
+    "no tensor": (
+        lambda d: d["state"][0].update(momentum_buffer=None),
+        ["'momentum_buffer' of parameter 0.weight is NoneType", "[16, 8]"],
+    ),
+    "a list": (
+        lambda d: d["state"][2].update(exp_avg=[0.0] * 16),
+        ["'exp_avg' of parameter 0.bias is list", "[16]"],
+    ),
+    "integers": (
+        lambda d: d["state"][2].update(exp_avg=torch.zeros(16).int()),
+        ["'exp_avg' of parameter 0.bias is a tensor [16] of int32"],
+    ),
+    "nowhere": (
+        lambda d: d["state"][2].update(exp_avg=torch.zeros(16, device="meta")),
+        ["'exp_avg' of parameter 0.bias is on the meta device"],
+    ),
+    "one too many": (
+        lambda d: d["state"][0].update(L=torch.zeros(3)),
+        ["parameter 0.weight has no state 'L'", "momentum_buffer"],
+    ),
+    "steps of a text": (
+        lambda d: d["state"][0].update(step="many"),
+        ["'step' of parameter 0.weight is str 'many'"],
+    ),
+    "steps below 0": (
+        lambda d: d["state"][0].update(step=torch.tensor(-1.0)),
+        ["'step' of parameter 0.weight", "from 0 on"],
+    ),
+    "steps of a vector": (
+        lambda d: d["state"][0].update(step=torch.zeros(2)),
+        ["'step' of parameter 0.weight is a tensor [2]"],
+    ),
+    "another rule": (
+        lambda d: d["param_groups"][0].update(rule="soap"),
+        ["parameter 0.weight", "saved with rule soap"],
+    ),
+    "a rate of a text": (
+        lambda d: d["param_groups"][0].update(lr="high"),
+        ["the group of 0.weight", "lr='high'", "expected a number"],
+    ),
+    "a rate below 0": (
+        lambda d: d["param_groups"][1].update(lr=-1.0),
+        ["the group of 0.bias", "lr=-1.0", "at least 0"],
+    ),
+    "betas of a number": (
+        lambda d: d["param_groups"][1].update(betas=0.9),
+        ["the group of 0.bias", "betas"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD_STATE_DICTS)
+def test_bad_state_dicts_change_nothing(what):
+    change, words = BAD_STATE_DICTS[what]
     model = net()
     optimizer = canzona.Muon(model)
     backward(model)
     optimizer.step()
-    good = optimizer.state_dict()
-
-    def refused(change):
-        bad = copy.deepcopy(good)
-        change(bad)
-        with pytest.raises(canzona.UsageError) as e:
-            optimizer.load_state_dict(bad)
-        return str(e.value)
-
-    assert "lacks state 'momentum_buffer'" in refused(
-        lambda d: d["state"][0].pop("momentum_buffer")
-    )
-    assert "shape" in refused(
-        lambda d: d["state"][0].update(momentum_buffer=torch.zeros(3))
-    )
-    assert "no state 'L'" in refused(
-        lambda d: d["state"][0].update(L=torch.zeros(3))
-    )
-    assert "saved with rule soap" in refused(
-        lambda d: d["param_groups"][0].update(rule="soap")
-    )
+    good = copy.deepcopy(optimizer.state_dict())
+    bad = copy.deepcopy(good)
+    # All that comes before the mistake is another's.
+    for i in bad["state"]:
+        for value in bad["state"][i].values():
+            value += 1
+    bad["param_groups"][0]["momentum"] = 0.5
+    change(bad)
+    with pytest.raises(canzona.UsageError) as e:
+        optimizer.load_state_dict(bad)
+    for word in words:
+        assert word in str(e.value)
     again = optimizer.state_dict()
-    assert torch.equal(
-        good["state"][0]["momentum_buffer"],
-        again["state"][0]["momentum_buffer"],
-    )
+    assert again["param_groups"] == good["param_groups"]
+    for i in good["state"]:
+        for key, value in good["state"][i].items():
+            assert torch.equal(value, again["state"][i][key]), (i, key)
+    optimizer.load_state_dict(good)
+
+
+@pytest.mark.parametrize("bad", [None, [], 7, "text", {}])
+def test_state_dicts_that_are_none(bad):
+    optimizer = canzona.Muon(net())
+    with pytest.raises(canzona.UsageError, match="load_state_dict"):
+        optimizer.load_state_dict(bad)
 
 
 def test_a_fresh_state_dict_is_empty_and_reads_no_layout():

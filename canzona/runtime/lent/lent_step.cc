@@ -1,6 +1,7 @@
 #include "canzona/runtime/lent/lent_step.h"
 
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "canzona/base/error.h"
@@ -294,10 +295,13 @@ LentOutcome LentStep::outcome() {
   if (!parts_->has_outcome)
     throw UsageError("a step on lent memory: outcome belongs after begin");
   const GradientNumbers numbers = parts_->gradients.read();
+  const bool is_finite = numbers.largest < kInfinityBits;
   return {.skipped = numbers.skip != 0,
           .nonfinite_tensor = parts_->gradients.tensor_of(numbers.largest),
           .unlike = numbers.largest == kUnlikeCode,
-          .norm = numbers.norm};
+          .norm = is_finite || !parts_->gradients.has_norm()
+                      ? numbers.norm
+                      : std::numeric_limits<double>::infinity()};
 }
 
 }  // namespace canzona
