@@ -184,6 +184,7 @@ def _packed_groups(optimizer: MatrixOptimizer) -> list[dict[str, Any]]:
     for group in optimizer.param_groups:
         values = {k: v for k, v in group.items() if k != "params"}
         values["params"] = list(range(at, at + len(group["params"])))
+        values["param_names"] = list(group["param_names"])
         at += len(group["params"])
         packed.append(values)
     return packed

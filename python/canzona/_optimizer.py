@@ -22,6 +22,7 @@ from torch import nn
 
 from . import _checkpoint, _load, _options, _routing
 from ._agree import agree, takes_part
+from ._asleep import Asleep, Woken, asleep_of, woken
 from ._errors import UsageError
 from ._layout import Layout, check_kind, describe, is_dtensor, local
 from ._library import load
@@ -105,6 +106,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
         self._replicated = _ranks_of(replicas)
         self._replicas: dict[str, tuple[int, ...]] = {}
         self._routes: dict[str, Route] = {}
+        self._asleep: dict[str, Asleep] = {}
         self._run: Run | None = None
         self._state: dict[Any, Any] = defaultdict(dict)
         self._groups: dict[tuple[int, ...], Any] = {}
@@ -191,7 +193,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
         for r in routes:
             if id(r.parameter) in replicas:
                 self._replicas[r.name] = replicas[id(r.parameter)]
-        made = self._group_routes(routes, given, patterns)
+        made = self._group_routes(routes, given, patterns, known)
         for r in routes:  # parameters may be swapped: names remain
             self._routes[r.name] = replace(r, parameter=_NOWHERE)
         return made
@@ -201,6 +203,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
         routes: Sequence[Route],
         given: Sequence[Mapping[str, Any]],
         patterns: Mapping[str, Mapping[str, Any]],
+        known: Mapping[int, _routing.Known],
     ) -> list[dict[str, Any]]:
         names = [r.name for r in routes]
         chosen: dict[str, str] = {}
@@ -208,18 +211,31 @@ class MatrixOptimizer(torch.optim.Optimizer):
             for name in _routing.fitting(each, names, "groups"):
                 chosen[name] = each
         made: dict[Any, dict[str, Any]] = {}
+
+        def group_of(r: Route, rule: str) -> tuple[Any, dict[str, Any]]:
+            pattern = chosen.get(r.name)
+            key = (r.group, pattern, rule)
+            if key in made:
+                return key, made[key]
+            values = {**given[r.group], **patterns.get(pattern or "", {})}
+            group = self._values(rule, values)
+            return key, dict(params=[], param_names=[], **group)
+
         for r in routes:
             if r.rule == FROZEN:
                 continue
-            pattern = chosen.get(r.name)
-            key = (r.group, pattern, r.rule)
-            if key not in made:
-                values = {**given[r.group], **patterns.get(pattern or "", {})}
-                made[key] = dict(
-                    params=[], param_names=[], **self._values(r.rule, values)
+            key, group = group_of(r, r.rule)
+            made[key] = group
+            group["params"].append(r.parameter)
+            group["param_names"].append(r.name)
+        for r in routes:
+            if r.awake is not None:
+                _, group = group_of(r, r.awake.rule)
+                beside = next(iter(group["param_names"]), "")
+                values = {k: v for k, v in group.items() if k not in _PARAMS}
+                self._asleep[r.name] = asleep_of(
+                    r, known, values, beside, _NOWHERE
                 )
-            made[key]["params"].append(r.parameter)
-            made[key]["param_names"].append(r.name)
         order: dict[str | None, int] = {None: -1}
         order.update((p, i) for i, p in enumerate(patterns))
         return [
@@ -238,12 +254,58 @@ class MatrixOptimizer(torch.optim.Optimizer):
             super().add_param_group(param_group)
             return
         entry = self._named_group(param_group)
-        before = self._run is not None and self.state_dict()
+        before = self._kept_states()
         for group in self._route([entry], first=False):
             super().add_param_group(group)
-        if before:
-            self._forget()
-            _load.load(self, before, partly=True)
+        here = {id(p) for p in self._parameters()}
+        for name, of in list(self._asleep.items()):
+            if id(of.find()) in here:  # by whichever name
+                del self._asleep[name]
+        self._begin_anew(before)
+
+    def _kept_states(self) -> dict[str, Any] | None:
+        """States for a plan of other parameters; a collective."""
+        if self._run is None:
+            return None
+        if self._config["share_states"] and self._run.world > 1:
+            _checkpoint.consolidate(self, None)
+        return self.state_dict()
+
+    def _begin_anew(self, before: dict[str, Any] | None) -> None:
+        """Plans once more, since there are more parameters now."""
+        if before is None or self._run is None:
+            return
+        skipped = self._run.skipped
+        self._forget()
+        _load.load(self, before, partly=True)
+        self._built().skipped = skipped
+
+    def _wake(self, names: Sequence[str]) -> None:
+        """Parameters that required no gradient at first join the others."""
+        before = self._kept_states()
+        for name in names:
+            of = self._asleep.pop(name)
+            p = of.find()
+            assert p is not None
+            self._routes[name] = of.route
+            group = next(
+                (g for g in self.param_groups if of.beside in g["param_names"]),
+                None,
+            )
+            if group is None:
+                super().add_param_group(
+                    dict(params=[p], param_names=[name], **of.values)
+                )
+                for other in self._asleep.values():
+                    if not other.beside and other.values == of.values:
+                        other.beside = name
+            else:
+                group["params"].append(p)
+                group["param_names"].append(name)
+            _log.info(
+                "parameter %s has a gradient now: %s", name, of.route.rule
+            )
+        self._begin_anew(before)
 
     def _named_group(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """A group whose parameters have names that nobody else has; UsageError
@@ -262,7 +324,8 @@ class MatrixOptimizer(torch.optim.Optimizer):
                 raise UsageError(
                     f"parameter {name}: is in this optimizer " "already"
                 )
-            if name in known:
+            of = self._asleep.get(name)
+            if name in known and (of is None or of.find() is not p):
                 raise UsageError(
                     f"parameter {name}: another one has this name "
                     "already; give others as (name, parameter)"
@@ -488,10 +551,19 @@ class MatrixOptimizer(torch.optim.Optimizer):
             a is not b for a, b in zip(parameters, self._bound)
         ):
             run = self._rebuilt()
-        self._tell_options(run)
         self._gathered = None
-        run.step(parameters, [float(g["lr"]) for g in self.param_groups])
+        try:
+            self._update(run, parameters)
+        except Woken as found:  # on all ranks; nothing was done yet
+            self._wake(found.names)
+            self._update(self._built(), self._parameters())
         return loss
+
+    def _update(self, run: Run, parameters: Sequence[torch.Tensor]) -> None:
+        self._tell_options(run)
+        rates = [float(g["lr"]) for g in self.param_groups]
+        names = woken(self._asleep) if self._asleep else []
+        run.step(parameters, rates, Woken(names) if names else None)
 
     def _rebuilt(self) -> Run:
         """Parameters were swapped: layouts are read again."""
@@ -598,7 +670,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         saved = state.pop("_saved", None)
         self._run, self._groups, self._gathered = None, {}, None
-        self._closed, self._watch = False, None
+        self._closed, self._watch, self._asleep = False, None, {}
         self._state = defaultdict(dict)
         super().__setstate__(state)
         self.defaults.pop("differentiable", None)
@@ -621,6 +693,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
 
 
 _UNSET = object()
+_PARAMS = ("params", "param_names")
 
 # In the place of a parameter that may be swapped.
 _NOWHERE = torch.empty(0)

@@ -58,6 +58,7 @@ class Route:
     shape: tuple[int, ...]  # as the rule sees it; a convolution's is flattened
     splits: list[int] = field(default_factory=list)
     group: int = 0  # of the caller's groups
+    awake: Route | None = None  # where it goes once it requires a gradient
 
 
 @dataclass
@@ -267,8 +268,6 @@ def route(
         if name in given:
             pattern, rule = given[name]
             reason = f"rules= says so ('{pattern}')"
-        elif not parameter.requires_grad and parameter.grad is None:
-            rule, reason = FROZEN, "requires no gradient"
         else:
             rule, reason = usual(name, shape, of, matrix_rule)
             if (
@@ -280,7 +279,19 @@ def route(
                 rule, reason = matrix_rule, "a convolution, flattened"
         if rule not in (ELEMENTS, FROZEN):
             shape = _matrix_shape(name, shape, of, matrix_rule, flatten)
-        routes.append(Route(name, parameter, rule, reason, shape, group=group))
+        found = Route(name, parameter, rule, reason, shape, group=group)
+        waits = not parameter.requires_grad and parameter.grad is None
+        if waits and name not in given and rule != FROZEN:
+            found = Route(
+                name,
+                parameter,
+                FROZEN,
+                f"requires no gradient yet; {rule} then",
+                tuple(parameter.shape),
+                group=group,
+                awake=found,
+            )
+        routes.append(found)
     _put_splits(routes, splits or {})
     return routes
 
@@ -328,7 +339,7 @@ def _put_splits(
     for pattern, rows in splits.items():
         rows = [int(n) for n in rows]
         for name in fitting(pattern, names, "splits"):
-            of = by_name[name]
+            of = by_name[name].awake or by_name[name]
             if of.rule in (ELEMENTS, FROZEN):
                 raise UsageError(
                     f"splits['{pattern}']: parameter {name} goes to {of.rule} "
@@ -345,7 +356,7 @@ def _put_splits(
 
 def require_matrices(routes: Sequence[Route], rule: str) -> None:
     """UsageError if a matrix rule would have nothing to do."""
-    if rule == ELEMENTS or any(r.rule == rule for r in routes):
+    if rule == ELEMENTS or any((r.awake or r).rule == rule for r in routes):
         return
     lines = [
         f"{r.name} {list(r.parameter.shape)}: {r.reason}" for r in routes[:3]

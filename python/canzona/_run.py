@@ -20,6 +20,7 @@ from typing import Any, Callable, Sequence
 import torch
 import torch.distributed as dist
 
+from ._asleep import Woken, unlike_woken
 from ._errors import Error, NumericalError, UsageError
 from ._gradients import Found, Gradients, unlike
 from ._layout import Layout, is_dtensor, local
@@ -381,12 +382,15 @@ class Run:
         self,
         parameters: Sequence[torch.Tensor],
         rates: Sequence[float],
+        woken: Woken | None = None,
     ) -> None:
+        """`woken`: raised on all ranks, before anything changes, if all have
+        it; UsageError if only some do."""
         self._check_usable()
         self._tell_of_last()
         self._failure = None
         with self._on_stream():
-            found = self._begun(self._prepared(parameters), rates)
+            found = woken or self._begun(self._prepared(parameters), rates)
             if isinstance(found, Exception):
                 self._refuse(found)
             goes_on = self._start(found)
@@ -541,6 +545,8 @@ class Run:
         mine = _told(found) if isinstance(found, Exception) else None
         dist.all_gather_object(told, mine, group=self.everyone)
         self._step.abandon()
+        if any(t and t[0] == Woken.__name__ for t in told):
+            raise unlike_woken(told, self.layout.ranks) or found
         if isinstance(found, Exception):
             raise found
         rank, of = next((r, t) for r, t in enumerate(told) if t)

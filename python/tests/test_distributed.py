@@ -412,6 +412,50 @@ def test_replicas_share_the_work():
     assert set(spawn(3, owners, "ddp3")[0]) == {0, 1, 2}
 
 
+# Parameters that are unfrozen.
+
+
+def unfrozen(layout, everywhere):
+    names = ("up.weight", "up.bias", "qkv.weight")
+    model, told = layouts.build(layout)
+    by_name = dict(layouts.named(model))
+    for name in names:
+        by_name[name].requires_grad_(False)
+    optimizer = layouts.optimizer_of(model, told, "soap")
+    layouts.steps(model, optimizer, 1, 2, leave_out=names)
+    if everywhere or dist.get_rank() == 1:
+        for name in names:
+            by_name[name].requires_grad_(True)
+    else:
+        layouts.set_gradients(model, 3, leave_out=names)
+        return optimizer.step()
+    layouts.steps(model, optimizer, 3, 4)
+    return layouts.digest(model, optimizer)
+
+
+def never_frozen():
+    model, told = layouts.build("one")
+    optimizer = layouts.optimizer_of(model, told, "soap")
+    names = ("up.weight", "up.bias", "qkv.weight")
+    layouts.steps(model, optimizer, 1, 2, leave_out=names)
+    layouts.steps(model, optimizer, 3, 4)
+    return layouts.digest(model, optimizer)
+
+
+@pytest.mark.parametrize("layout", ["one", "ddp2", "shared2", "fsdp3"])
+def test_unfrozen_parameters_are_trained_on_all_ranks(layout):
+    world = layouts.LAYOUTS[layout]
+    found = spawn(world, unfrozen, layout, True, group=world > 1)
+    assert found == [never_frozen()] * world
+
+
+def test_parameters_unfrozen_on_some_ranks_are_an_error_on_all():
+    for kind, text in errors(2, unfrozen, "ddp2", False, timeout=60):
+        assert kind == "UsageError", text
+        assert "parameter qkv.weight: required no gradient at first" in text
+        assert "now on ranks [1], but not on ranks [0]" in text
+
+
 # Groups.
 
 

@@ -572,6 +572,91 @@ def test_added_groups():
     assert optimizer.state[model[0].weight]["step"] == 3
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("given", ["module", "named", "list"])
+def test_unfrozen_parameters_are_trained_from_then_on(kind, given):
+    """Like parameters that had no gradient until then."""
+    runs = []
+    for frozen in (True, False):
+        model = net()
+        model[0].requires_grad_(not frozen)
+        params = {
+            "module": model,
+            "named": model.named_parameters(),
+            "list": model.parameters(),
+        }[given]
+        optimizer = KINDS[kind](params, lr=0.1)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.9)
+        start = values(model)
+        for seed in range(5):
+            if seed == 2:
+                if frozen:
+                    assert same(start[:2], values(model)[:2])
+                    assert "requires no gradient yet" in optimizer.routing
+                model[0].requires_grad_(True)
+            model.zero_grad()
+            backward(model, seed)
+            if seed < 2:
+                model[0].weight.grad = model[0].bias.grad = None
+            optimizer.step()
+            scheduler.step()
+        assert "no gradient yet" not in optimizer.routing
+        runs.append(
+            values(model)
+            + [optimizer.state[p]["step"].clone() for p in model.parameters()]
+        )
+        names = [n for g in optimizer.param_groups for n in g["param_names"]]
+        assert len(names) == len(set(names)) == 4
+    assert [int(n) for n in runs[0][4:]] == [3, 3, 5, 5]
+    assert same(*runs)
+
+
+def test_unfrozen_parameters_keep_their_options():
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = canzona.Muon(
+        model,
+        groups={"0.*": {"lr": 0.5, "weight_decay": 0.0}},
+        splits={"0.weight": [6, 10]},
+    )
+    assert [g["param_names"] for g in optimizer.param_groups] == [
+        ["2.weight"],
+        ["2.bias"],
+    ]
+    model[0].requires_grad_(True)
+    backward(model)
+    optimizer.step()
+    rates = {
+        n: g["lr"] for g in optimizer.param_groups for n in g["param_names"]
+    }
+    assert rates["0.weight"] == rates["0.bias"] == 0.5 != rates["2.bias"]
+    assert "0.weight:1" in str(optimizer.plan.audit)
+
+
+def test_parameters_frozen_by_rule_stay_so():
+    model = net()
+    optimizer = canzona.Muon(model, rules={"0.*": "frozen"})
+    before = values(model)
+    backward(model)
+    optimizer.step()
+    assert same(before[:2], values(model)[:2])
+
+
+def test_unfrozen_parameters_may_be_added_by_hand():
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = canzona.Muon(model)
+    backward(model)
+    optimizer.step()
+    model[0].requires_grad_(True)
+    optimizer.add_param_group({"params": model[0].parameters(), "lr": 0.5})
+    before = values(model)
+    backward(model)
+    optimizer.step()
+    assert not any(torch.equal(a, b) for a, b in zip(before, values(model)))
+    assert len(optimizer._parameters()) == 4
+
+
 def test_added_groups_that_are_refused_change_nothing():
     frozen = nn.Parameter(torch.ones(4, 4), requires_grad=False)
     weight, more = (nn.Parameter(torch.ones(4, 4)) for _ in range(2))
