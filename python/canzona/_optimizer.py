@@ -11,37 +11,32 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import count
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from . import _checkpoint, _load, _options, _routing
 from ._agree import agree, takes_part
-from ._asleep import Asleep, Woken, asleep_of, woken
+from ._arguments import make_config, ranks_of
+from ._asleep import Asleep, Woken, woken
 from ._errors import UsageError
-from ._layout import Layout, check_kind, describe, is_dtensor, local
+from ._groups import GroupedOptimizer
+from ._layout import Layout, describe, is_dtensor, local
 from ._library import load
 from ._meeting import Watch, announce, identity_of, spread
 from ._placed import PlacedPlan
 from ._request import make_request, settled_precision
-from ._routing import ELEMENTS, FROZEN, Route
-from ._run import Run, Setup
+from ._routing import ELEMENTS, Route
+from ._run import Run
+from ._run_memory import Setup
 
 _log = logging.getLogger("canzona")
 
-_NONFINITE = ("skip", "raise", "propagate")
-_WIRES = ("fp32", "bf16")
 
-
-class MatrixOptimizer(torch.optim.Optimizer):
+class MatrixOptimizer(GroupedOptimizer):
     """What the optimizers of canzona.optim have in common."""
-
-    rule = ""
 
     def __init__(
         self,
@@ -64,34 +59,17 @@ class MatrixOptimizer(torch.optim.Optimizer):
         threads: int | None = None,
         **options: Any,
     ):
-        _one_of("nonfinite", nonfinite, _NONFINITE)
-        _one_of("wire", wire, _WIRES)
-        _one_of("flatten", flatten, ("none", "first_dim"))
-        if clip_norm is not None and not float(clip_norm) > 0:
-            raise UsageError(
-                f"clip_norm={clip_norm}: expected a number above " "0, or None"
-            )
-        for name, given in (
-            ("capacity_bytes", capacity_bytes),
-            ("ranks_per_node", ranks_per_node),
-            ("threads", threads),
-        ):
-            if given is not None and (int(given) != given or given < 1):
-                raise UsageError(
-                    f"{name}={given!r}: expected an integer from "
-                    "1 on, or None"
-                )
-        self._config: dict[str, Any] = dict(
+        self._config: dict[str, Any] = make_config(
             wire=wire,
-            share_states=bool(share_states),
+            share_states=share_states,
             nonfinite=nonfinite,
-            clip_norm=None if clip_norm is None else float(clip_norm),
+            clip_norm=clip_norm,
             capacity_bytes=capacity_bytes,
             ranks_per_node=ranks_per_node,
             threads=threads,
-            flatten=flatten == "first_dim",
-            rules=dict(rules or {}),
-            splits=dict(splits or {}),
+            flatten=flatten,
+            rules=rules,
+            splits=splits,
         )
         options = {k: v for k, v in options.items() if v is not _UNSET}
         if lr is not None:
@@ -103,7 +81,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
             groups=dict(groups or {}),
         )
         self._check_options()
-        self._replicated = _ranks_of(replicas)
+        self._replicated = ranks_of(replicas)
         self._replicas: dict[str, tuple[int, ...]] = {}
         self._routes: dict[str, Route] = {}
         self._asleep: dict[str, Asleep] = {}
@@ -121,219 +99,6 @@ class MatrixOptimizer(torch.optim.Optimizer):
             if k not in ("rule", "preset")
         }
 
-    # Options and groups.
-
-    def _check_options(self) -> None:
-        own, elements = self._given["options"], self._given["adamw"]
-        if self.rule == ELEMENTS and elements:
-            raise UsageError("adamw=: AdamW has its options as arguments")
-        _options.check_names(own, (self.rule,), type(self).__name__)
-        _options.check_names(elements, (ELEMENTS,), "adamw=")
-        for pattern, given in self._given["groups"].items():
-            _options.check_names(
-                given, (self.rule, ELEMENTS), f"groups['{pattern}']"
-            )
-
-    def _values(self, rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of a parameter group of a rule's."""
-        own = dict(self._given["options"])
-        preset = given.get("preset", self._given["preset"])
-        if rule == self.rule:
-            return _options.make_group(rule, preset, {**own, **given})
-        # AdamW beside a matrix rule: its rate and decay, if they are given.
-        shared = {k: own[k] for k in ("lr", "weight_decay") if k in own}
-        if "lr" not in shared:
-            of = (
-                preset
-                if _options.has_preset(self.rule, preset)
-                else self._given["preset"]
-            )
-            values = _options.preset_values(self.rule, of)
-            shared["lr"] = float(values["learning_rate"])
-        if preset is not None and not any(
-            _options.has_preset(r, preset) for r in (self.rule, rule)
-        ):
-            _options.preset_values(self.rule, preset)  # which refuses it
-        elements = dict(self._given["adamw"])
-        its_preset = elements.pop(
-            "preset", preset if _options.has_preset(rule, preset) else None
-        )
-        return _options.make_group(
-            rule, its_preset, {**shared, **elements, **given}
-        )
-
-    def _route(self, params: Any, first: bool = True) -> list[dict[str, Any]]:
-        """Parameter groups: of each of the caller's one per rule."""
-        named, given, known, replicas = _routing.collect(params)
-        for number, options in enumerate(given):
-            _options.check_names(
-                options, (self.rule, ELEMENTS), f"group {number}"
-            )
-        patterns = self._given["groups"] if first else {}
-        rules = {
-            pattern: str(options["rule"])
-            for pattern, options in patterns.items()
-            if "rule" in options
-        }
-        if first:
-            rules.update(self._config["rules"])
-        for name, _, group in named:
-            if "rule" in given[group]:
-                rules.setdefault(name, str(given[group]["rule"]))
-        routes = _routing.route(
-            named,
-            known,
-            self.rule,
-            rules,
-            self._config["splits"] if first else {},
-            self._config["flatten"],
-        )
-        if first:
-            _routing.require_matrices(routes, self.rule)
-        for r in routes:
-            if id(r.parameter) in replicas:
-                self._replicas[r.name] = replicas[id(r.parameter)]
-        made = self._group_routes(routes, given, patterns, known)
-        for r in routes:  # parameters may be swapped: names remain
-            self._routes[r.name] = replace(r, parameter=_NOWHERE)
-        return made
-
-    def _group_routes(
-        self,
-        routes: Sequence[Route],
-        given: Sequence[Mapping[str, Any]],
-        patterns: Mapping[str, Mapping[str, Any]],
-        known: Mapping[int, _routing.Known],
-    ) -> list[dict[str, Any]]:
-        names = [r.name for r in routes]
-        chosen: dict[str, str] = {}
-        for each in patterns:
-            for name in _routing.fitting(each, names, "groups"):
-                chosen[name] = each
-        made: dict[Any, dict[str, Any]] = {}
-
-        def group_of(r: Route, rule: str) -> tuple[Any, dict[str, Any]]:
-            pattern = chosen.get(r.name)
-            key = (r.group, pattern, rule)
-            if key in made:
-                return key, made[key]
-            values = {**given[r.group], **patterns.get(pattern or "", {})}
-            group = self._values(rule, values)
-            return key, dict(params=[], param_names=[], **group)
-
-        for r in routes:
-            if r.rule == FROZEN:
-                continue
-            key, group = group_of(r, r.rule)
-            made[key] = group
-            group["params"].append(r.parameter)
-            group["param_names"].append(r.name)
-        for r in routes:
-            if r.awake is not None:
-                _, group = group_of(r, r.awake.rule)
-                beside = next(iter(group["param_names"]), "")
-                values = {k: v for k, v in group.items() if k not in _PARAMS}
-                self._asleep[r.name] = asleep_of(
-                    r, known, values, beside, _NOWHERE
-                )
-        order: dict[str | None, int] = {None: -1}
-        order.update((p, i) for i, p in enumerate(patterns))
-        return [
-            made[k]
-            for k in sorted(
-                made, key=lambda k: (k[0], order[k[1]], k[2] == ELEMENTS)
-            )
-        ]
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        if (
-            "rule" in param_group
-            and "param_names" in param_group
-            and "lr" in param_group
-        ):
-            super().add_param_group(param_group)
-            return
-        entry = self._named_group(param_group)
-        before = self._kept_states()
-        for group in self._route([entry], first=False):
-            super().add_param_group(group)
-        here = {id(p) for p in self._parameters()}
-        for name, of in list(self._asleep.items()):
-            if id(of.find()) in here:  # by whichever name
-                del self._asleep[name]
-        self._begin_anew(before)
-
-    def _kept_states(self) -> dict[str, Any] | None:
-        """States for a plan of other parameters; a collective."""
-        if self._run is None:
-            return None
-        if self._config["share_states"] and self._run.world > 1:
-            _checkpoint.consolidate(self, None)
-        return self.state_dict()
-
-    def _begin_anew(self, before: dict[str, Any] | None) -> None:
-        """Plans once more, since there are more parameters now."""
-        if before is None or self._run is None:
-            return
-        skipped = self._run.skipped
-        self._forget()
-        _load.load(self, before, partly=True)
-        self._built().skipped = skipped
-
-    def _wake(self, names: Sequence[str]) -> None:
-        """Parameters that required no gradient at first join the others."""
-        before = self._kept_states()
-        for name in names:
-            of = self._asleep.pop(name)
-            p = of.find()
-            assert p is not None
-            self._routes[name] = of.route
-            group = next(
-                (g for g in self.param_groups if of.beside in g["param_names"]),
-                None,
-            )
-            if group is None:
-                super().add_param_group(
-                    dict(params=[p], param_names=[name], **of.values)
-                )
-                for other in self._asleep.values():
-                    if not other.beside and other.values == of.values:
-                        other.beside = name
-            else:
-                group["params"].append(p)
-                group["param_names"].append(name)
-            _log.info(
-                "parameter %s has a gradient now: %s", name, of.route.rule
-            )
-        self._begin_anew(before)
-
-    def _named_group(self, group: Mapping[str, Any]) -> dict[str, Any]:
-        """A group whose parameters have names that nobody else has; UsageError
-        before anything changes."""
-        known = set(self._routes)
-        free = (n for n in map("parameter{}".format, count()) if n not in known)
-        of = group["params"]
-        if isinstance(of, nn.Module):
-            named = [(_routing.clean(n), p) for n, p in of.named_parameters()]
-        else:
-            of = [of] if isinstance(of, torch.Tensor) else list(of)
-            named = [p if isinstance(p, tuple) else (next(free), p) for p in of]
-        here = {id(p) for p in self._parameters()}
-        for name, p in named:
-            if id(p) in here:
-                raise UsageError(
-                    f"parameter {name}: is in this optimizer " "already"
-                )
-            of = self._asleep.get(name)
-            if name in known and (of is None or of.find() is not p):
-                raise UsageError(
-                    f"parameter {name}: another one has this name "
-                    "already; give others as (name, parameter)"
-                )
-            if isinstance(p, torch.Tensor):
-                check_kind(name, p)
-        return {**group, "params": of if isinstance(of, nn.Module) else named}
-
     # First use.
 
     @property  # type: ignore[override]
@@ -350,12 +115,6 @@ class MatrixOptimizer(torch.optim.Optimizer):
     @state.setter
     def state(self, value: dict[Any, Any]) -> None:
         self._state = value
-
-    def _parameters(self) -> list[torch.Tensor]:
-        return [p for g in self.param_groups for p in g["params"]]
-
-    def _names(self) -> list[str]:
-        return [n for g in self.param_groups for n in g["param_names"]]
 
     def _built(self) -> Run:
         if self._closed:
@@ -576,6 +335,23 @@ class MatrixOptimizer(torch.optim.Optimizer):
         self._forget()
         return self._built()
 
+    def _kept_states(self) -> dict[str, Any] | None:
+        """States for a plan of other parameters; a collective."""
+        if self._run is None:
+            return None
+        if self._config["share_states"] and self._run.world > 1:
+            _checkpoint.consolidate(self, None)
+        return self.state_dict()
+
+    def _begin_anew(self, before: dict[str, Any] | None) -> None:
+        """Plans once more, since there are more parameters now."""
+        if before is None or self._run is None:
+            return
+        skipped = self._run.skipped
+        self._forget()
+        _load.load(self, before, partly=True)
+        self._built().skipped = skipped
+
     def _forget(self) -> None:
         if self._run is not None:
             self._run.close()
@@ -693,34 +469,3 @@ class MatrixOptimizer(torch.optim.Optimizer):
 
 
 _UNSET = object()
-_PARAMS = ("params", "param_names")
-
-# In the place of a parameter that may be swapped.
-_NOWHERE = torch.empty(0)
-
-
-def _one_of(name: str, value: Any, words: Sequence[str]) -> None:
-    if value not in words:
-        raise UsageError(
-            f"{name}={value!r}: expected {', '.join(words)}"
-            f"{_routing.nearest(str(value), words)}"
-        )
-
-
-def _ranks_of(replicas: Any) -> tuple[int, ...]:
-    """Global ranks of a process group or mesh, or as they are given."""
-    if replicas is None:
-        return ()
-    if hasattr(replicas, "get_group"):
-        replicas = replicas.mesh.flatten().tolist()
-    if isinstance(replicas, Iterable):
-        ranks = tuple(sorted({int(r) for r in replicas}))
-        world = dist.get_world_size() if dist.is_initialized() else 1
-        for rank in ranks:
-            if not 0 <= rank < world:
-                raise UsageError(
-                    f"replicas={list(ranks)}: there is no rank {rank} among "
-                    f"the {world} of this world"
-                )
-        return ranks
-    return tuple(dist.get_process_group_ranks(replicas))
