@@ -80,12 +80,24 @@ def fresh(dtype=torch.float32) -> Model:
     return model.to(dtype)
 
 
+def mesh(*shape, names=None):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(device(), shape, mesh_dim_names=names)
+
+
+def sharded():
+    """The model under FSDP2, over all ranks."""
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(fresh(), mesh=mesh(dist.get_world_size()))
+
+
 def build(layout: str, dtype=torch.float32):
     """A model under a layout, and what its optimizer must be told."""
     model, told = fresh(dtype), {}
     if layout == "one":
         return model, told
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.parallel import (
@@ -96,9 +108,6 @@ def build(layout: str, dtype=torch.float32):
     from torch.nn.parallel import DistributedDataParallel as DDP
 
     world = dist.get_world_size()
-
-    def mesh(*shape, names=None):
-        return init_device_mesh(device(), shape, mesh_dim_names=names)
 
     def tensor_parallel(of):
         # Rows and columns, by numbers that do not divide as well.
