@@ -238,7 +238,7 @@ def bad(what):
 @pytest.mark.parametrize(
     "what, words",
     [
-        ("partial", ["parameter w", "P(sum)", "redistribute"]),
+        ("partial", ["parameter w", "Partial: a sum", "redistribute"]),
         ("one rank's mistake", ["parameter w", "float16"]),
         ("fsdp1", ["FSDP1", "fully_shard"]),
         ("names", ["parameter number 0", "w [4, 2]", "v [4, 2]", "rank 1"]),
