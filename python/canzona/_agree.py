@@ -51,10 +51,11 @@ def agree(
     """The layout of this rank's world.
 
     A collective of all ranks if any parameter is tied to another rank; a rank
-    with none such must not be waited for, see _meeting.py. `about` is what ranks of one world must have alike besides (rules, options). A
-    UsageError in place of descriptions is raised on every rank. `repeated`, by
-    parameter: copies of it that are cut alike are one tensor, which the ranks
-    update without a word to each other.
+    with none such does not come (_meeting.py). `about` is what ranks of one
+    world must have alike besides (rules, options). A UsageError in place of
+    descriptions is raised on every rank. `repeated`, by parameter: copies of it
+    that are cut alike are one tensor, which the ranks update without a word to
+    each other.
     """
     if isinstance(described, UsageError):
         if spread():

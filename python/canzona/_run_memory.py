@@ -1,5 +1,5 @@
-"""The memory of one rank's steps: weights are bound by address, states and slots
-are torch's tensors that the library computes on.
+"""The memory of one rank's steps: weights are bound by address, states and
+slots are torch's tensors that the library computes on.
 
 For _run.py, whose Run is one of these.
 """

@@ -62,7 +62,7 @@ def program(folder):
             compiler,
             "-std=c++20",
             f"-I{TREE}",
-            str(TREE / "python" / "tests" / "alone.cc"),
+            str(TREE / "tests" / "c" / "alone.cc"),
             str(library),
             f"-Wl,-rpath,{library.parent}",
             "-o",

@@ -3,8 +3,8 @@
 //   alone request.json RATE STEPS > values
 //
 // Weights begin as numbers that follow from a tensor's name and an element's
-// place, and so do gradients (layouts.py says how). Every value is written as a
-// line of JSON, which tells its name and bytes, and its bytes.
+// place, and so do gradients (python/tests/layouts.py says how). Every value is
+// written as a line of JSON, which tells its name and bytes, and its bytes.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
