@@ -279,6 +279,6 @@ def one_ranks_mistake():
 
 
 def test_a_mistake_in_one_ranks_state_dict_is_raised_on_all():
-    first, second = spawn(2, one_ranks_mistake, timeout=60)
+    first, second = spawn(2, one_ranks_mistake)
     assert second.startswith("load_state_dict(): state 'momentum_buffer' of")
     assert first == "rank 1: " + second

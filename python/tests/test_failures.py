@@ -87,7 +87,7 @@ def factors_not_finite():
 
 def test_a_rank_that_cannot_compute_ends_the_optimizer_on_all():
     for rank, ((first, second), owner) in enumerate(
-        spawn(2, factors_not_finite, timeout=60)
+        spawn(2, factors_not_finite)
     ):
         assert first[0] == "NumericalError" and "not finite" in first[1]
         if rank != owner:
@@ -126,9 +126,7 @@ def injected(layout, call, kind, clip):
     ],
 )
 def test_failures_of_one_rank_are_raised_on_all(layout, call, kind):
-    answers = spawn(
-        layouts.LAYOUTS[layout], injected, layout, call, kind, 1.0, timeout=60
-    )
+    answers = spawn(layouts.LAYOUTS[layout], injected, layout, call, kind, 1.0)
     told = {RuntimeError: "Error"}.get(kind, kind.__name__)
     for rank, (first, second) in enumerate(answers):
         assert "as asked for" in first[1], first
@@ -163,7 +161,7 @@ def refused_at_begin(call):
 @pytest.mark.parametrize("call", ["begin", "look"])
 def test_failures_before_anything_changes_leave_the_optimizer_usable(call):
     good = spawn(2, muon_steps, 3)
-    answers = spawn(2, refused_at_begin, call, timeout=60)
+    answers = spawn(2, refused_at_begin, call)
     assert [a[0] for a in answers] == ["rank 1: as asked for", "as asked for"]
     assert [a[1] for a in answers] == good
 
@@ -262,7 +260,7 @@ def test_unfrozen_parameters_are_trained_on_all_ranks(layout):
 
 
 def test_parameters_unfrozen_on_some_ranks_are_an_error_on_all():
-    for kind, text in errors(2, unfrozen, "ddp2", False, timeout=60):
+    for kind, text in errors(2, unfrozen, "ddp2", False):
         assert kind == "UsageError", text
         assert "parameter qkv.weight: required no gradient at first" in text
         assert "now on ranks [1], but not on ranks [0]" in text

@@ -74,7 +74,7 @@ def plain_on_rank_1():
 
 
 def test_plain_tensors_where_others_have_sharded_ones():
-    for kind, text in errors(2, plain_on_rank_1, timeout=60):
+    for kind, text in errors(2, plain_on_rank_1):
         assert kind == "UsageError", text
         assert "parameter up.weight: is a plain tensor on rank 1" in text
         assert "on rank 0 (a DTensor" in text
@@ -111,7 +111,7 @@ def own_stage():
 
 
 def test_a_rank_with_plain_tensors_takes_part_if_it_names_itself():
-    assert spawn(3, own_stage, timeout=60) == [2, 2, 1]
+    assert spawn(3, own_stage) == [2, 2, 1]
 
 
 def owners(layout):
