@@ -75,21 +75,27 @@ class Watch:
         number = store.add(_noted(identity, rank), 1)
         self._answer = _refused(identity, rank, number)
         self._next = time.monotonic() + _CHECK_EVERY
+        self._text = ""
 
     def check(self) -> None:
         """UsageError if other ranks have given up waiting for this one; asks
         the store once a second at most."""
-        if self._store is None or time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + _CHECK_EVERY
+        if not self._text and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _CHECK_EVERY
+            self._text = self._ask()
+        if self._text:
+            raise UsageError(self._text)
+
+    def _ask(self) -> str:
         try:
             if not self._store.check([self._answer]):
-                return
-            text = self._store.get(self._answer).decode()
+                return ""
+            # Others have met without this rank: their next time is its next.
+            self._store.add(f"arrivals/{dist.get_rank()}", 1)
+            return self._store.get(self._answer).decode()
         except RuntimeError:  # the process that keeps the store has ended
-            self._store = None
-            return
-        raise UsageError(text)
+            self._next = float("inf")
+            return ""
 
 
 def announce(identity: str) -> Watch | None:

@@ -345,6 +345,23 @@ def test_two_optimizers_at_once():
     assert spawn(2, two_optimizers) == [True, True]
 
 
+def with_capacity(capacity):
+    """Bits, and elements of the slots, under DDP."""
+    model, told = layouts.build("ddp3")
+    optimizer = layouts.optimizer_of(
+        model, told, "muon", capacity_bytes=capacity
+    )
+    layouts.steps(model, optimizer, 1, 2)
+    slots = optimizer._run._step.layout["slot_elements"]
+    return layouts.digest(model, optimizer), slots
+
+
+def test_a_capacity_that_is_given_is_kept_by_replicas():
+    usual, kept = spawn(3, with_capacity, None), spawn(3, with_capacity, 500)
+    for (bits, slots), (same, fewer) in zip(usual, kept):
+        assert bits == same and fewer < slots
+
+
 def bytes_sent(layout, wire):
     """Bytes that cross between ranks, counted at torch.distributed."""
     model, told = layouts.build(layout)
