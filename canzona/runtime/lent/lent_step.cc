@@ -20,12 +20,21 @@ void require_number(size_t given, size_t wanted, std::string_view what) {
   throw UsageError(cat(given, " ", what, "; expected ", wanted));
 }
 
+bool is_aligned_to(const void* address, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(bytes) ==
+         0;
+}
+
+[[noreturn]] void refuse_address(const void* address, int64_t bytes,
+                                 std::string_view what) {
+  throw UsageError(cat(what, " at an address that is ",
+                       reinterpret_cast<uintptr_t>(address) % 8,
+                       " modulo 8; expected a multiple of ", bytes, " bytes"));
+}
+
 void require_aligned(const void* address, int64_t bytes,
                      std::string_view what) {
-  const auto at = reinterpret_cast<uintptr_t>(address);
-  if (at % static_cast<uintptr_t>(bytes) == 0) return;
-  throw UsageError(cat(what, " at an address that is ", at % 8,
-                       " modulo 8; expected a multiple of ", bytes, " bytes"));
+  if (!is_aligned_to(address, bytes)) refuse_address(address, bytes, what);
 }
 
 }  // namespace
@@ -123,9 +132,11 @@ void LentStep::Parts::check_gradients(std::span<const LentGradient> given,
                            to_string(given[t].dtype),
                            "; expected fp32 or bf16"));
     const auto number = static_cast<int32_t>(t);
-    if (stored_elements(rank.plan, number, rank.schedule.rank) > 0)
-      require_aligned(given[t].data, size_of(given[t].dtype),
-                      cat("tensor ", quoted(tensor.name), ": a gradient"));
+    const int64_t bytes = size_of(given[t].dtype);
+    if (!is_aligned_to(given[t].data, bytes) &&
+        stored_elements(rank.plan, number, rank.schedule.rank) > 0)
+      refuse_address(given[t].data, bytes,
+                     cat("tensor ", quoted(tensor.name), ": a gradient"));
     if (steps[t] < 1)
       throw UsageError(cat("tensor ", quoted(tensor.name), ": update number ",
                            steps[t], "; expected 1 or more"));
