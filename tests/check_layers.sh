@@ -119,7 +119,8 @@ check_file() {
     case $2:$include in
       *_test.cc:'<chrono>' | *_test.cc:'<random>' | *_test.cc:'<thread>') ;;
       *_cuda_test.cc:'<cuda_runtime_api.h>') ;;
-      *_test.cc:'<nlohmann/'* | */test_*.cc:'<atomic>') ;;
+      *_test.cc:'<nlohmann/'* | tests/c/*.cc:'<nlohmann/'*) ;;
+      */test_*.cc:'<atomic>') ;;
       *_cuda_test.cc:'<cuda'*) ;;
       *) check_include "$1" "$2" "$include" ;;
     esac

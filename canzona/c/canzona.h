@@ -78,7 +78,8 @@ CANZONA_API const char* canzona_step_layout(canzona_step* step);
 CANZONA_API void canzona_step_free(canzona_step* step);
 
 /* Memory of the caller's, in the order of the layout; it stays where it is
- * until it is bound anew. */
+ * until it is bound anew. Addresses are multiples of what an element takes:
+ * 4 bytes of fp32 and of the slots, 2 of bf16, 8 of the numbers. */
 typedef struct {
   void* const* weights;  /* by tensor, in the tensor's dtype; NULL: none here */
   float* const* masters; /* by tensor; NULL where weights are fp32 */
@@ -103,7 +104,7 @@ typedef struct {
 } canzona_gradient;
 
 /* `gradients`: by tensor, those of this rank's piece. `steps`: by tensor, this
- * update's number, from 1. `rates`: learning rates by group. */
+ * update's number, from 1. `rates`: learning rates by group, from 0 on. */
 CANZONA_API int canzona_step_begin(canzona_step* step,
                                    const canzona_gradient* gradients,
                                    const int64_t* steps, const double* rates);
@@ -121,13 +122,18 @@ CANZONA_API int canzona_step_judge(canzona_step* step, int32_t skip);
 
 CANZONA_API int canzona_step_run(canzona_step* step, int32_t action);
 CANZONA_API int canzona_step_end(canzona_step* step);
+/* Gives up a step that was begun, as after a collective that failed: weights
+ * and states may be those of a part of it. Another may begin then, or the
+ * handle be freed. Nothing happens where no step was begun. */
+CANZONA_API int canzona_step_abandon(canzona_step* step);
 
 /* What became of the last step; waits for a device. */
 typedef struct {
   int32_t skipped;
   int32_t nonfinite_tensor; /* -1: none */
   int32_t unlike;           /* 1: ranks had gradients of different tensors */
-  double norm;              /* of all gradients, if squares() was called */
+  double norm; /* of all gradients, if squares() was called; infinity if one of
+                * them is not finite */
 } canzona_outcome;
 CANZONA_API int canzona_step_outcome(canzona_step* step,
                                      canzona_outcome* outcome);

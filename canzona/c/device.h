@@ -1,4 +1,4 @@
-// Devices as callers name them: "cpu", "cuda" (the current one), "cuda:3".
+// Devices as callers name them: "cpu", "cuda" (the first one), "cuda:3".
 #pragma once
 
 #include <memory>
@@ -11,12 +11,16 @@ namespace canzona {
 struct NamedDevice {
   bool is_cuda = false;
   int number = 0;
+
+  // For CurrentCudaDevice.
+  int gpu() const { return is_cuda ? number : -1; }
 };
 // UsageError names what came and what was expected.
 NamedDevice read_device(std::string_view name);
 
-// An engine of that GPU, whose work is issued to `stream`; its scratch comes
-// from `scratch`, or is its own if that is null.
+// An engine of that GPU, which becomes the thread's current one; its work is
+// issued to `stream`, and its scratch comes from `scratch`, or is its own if
+// that is null.
 std::unique_ptr<Engine> cuda_engine_of(const NamedDevice& device, void* stream,
                                        Memory* scratch);
 

@@ -7,6 +7,7 @@
 #include "canzona/c/calls.h"
 #include "canzona/c/canzona.h"
 #include "canzona/c/device.h"
+#include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/report/rules_view.h"
 
@@ -30,6 +31,7 @@ const char* canzona_rules(void) {
 const char* canzona_describe(const char* device) {
   return canzona::result_of([&] {
     canzona::require_argument(device, "canzona_describe", "device");
+    const canzona::CurrentCudaDevice before(-1);
     thread_local std::string text;
     text = canzona::engine_of(device)->describe();
     return text.c_str();

@@ -190,6 +190,12 @@ int canzona_step_end(canzona_step* step) {
                             [](const canzona::StepUse& use) { use->end(); });
 }
 
+int canzona_step_abandon(canzona_step* step) {
+  return canzona::with_step(
+      step, "canzona_step_abandon",
+      [](const canzona::StepUse& use) { use->abandon(); });
+}
+
 int canzona_step_outcome(canzona_step* step, canzona_outcome* outcome) {
   return canzona::with_step(
       step, "canzona_step_outcome", [&](const canzona::StepUse& use) {

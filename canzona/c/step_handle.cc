@@ -4,7 +4,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/c/device.h"
 #include "canzona/c/layout_json.h"
 
 namespace canzona {
@@ -39,16 +38,16 @@ void LentScratch::release(std::byte* memory) {
 
 StepHandle::StepHandle(std::shared_ptr<const PlanHandle> plan,
                        const StepRequest& request)
-    : plan_(std::move(plan)) {
+    : plan_(std::move(plan)), device_(read_device(request.device)) {
   check_request(plan_->plan(), request);
-  const NamedDevice device = read_device(request.device);
-  if (device.is_cuda) {
+  const CurrentCudaDevice before(-1);
+  if (device_.is_cuda) {
     if (request.scratch != nullptr) scratch_.emplace(*request.scratch);
     Memory* scratch = scratch_ ? &*scratch_ : nullptr;
-    engine_ = cuda_engine_of(device, request.stream, scratch);
+    engine_ = cuda_engine_of(device_, request.stream, scratch);
     // Its shapes run beside those of the first, between two points of whose
     // order all of its work lies.
-    beside_ = make_cuda_engine(device.number, nullptr, scratch);
+    beside_ = make_cuda_engine(device_.number, nullptr, scratch);
     step_ = std::make_unique<LentStep>(
         plan_->plan(), request.rank,
         std::vector<Engine*>{engine_.get(), beside_.get()});
@@ -59,13 +58,20 @@ StepHandle::StepHandle(std::shared_ptr<const PlanHandle> plan,
   }
 }
 
+StepHandle::~StepHandle() {
+  const CurrentCudaDevice current(device_.gpu());
+  step_.reset();
+  beside_.reset();
+  engine_.reset();
+}
+
 const std::string& StepHandle::layout() {
   if (layout_.empty()) layout_ = layout_json(plan(), step_->schedule());
   return layout_;
 }
 
 StepUse::StepUse(std::shared_ptr<StepHandle> handle, const char* function)
-    : handle_(std::move(handle)) {
+    : handle_(std::move(handle)), current_(handle_->device().gpu()) {
   if (handle_->in_use.test_and_set(std::memory_order_acquire))
     throw UsageError(cat(function, ": another thread is using this step"));
 }

@@ -10,7 +10,9 @@
 #include <string>
 
 #include "canzona/c/canzona.h"
+#include "canzona/c/device.h"
 #include "canzona/c/plan_handle.h"
+#include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/lanes.h"
 #include "canzona/runtime/lent/lent_step.h"
 
@@ -58,8 +60,12 @@ class StepHandle {
   // be fulfilled.
   StepHandle(std::shared_ptr<const PlanHandle> plan,
              const StepRequest& request);
+  ~StepHandle();
+  StepHandle(const StepHandle&) = delete;
+  StepHandle& operator=(const StepHandle&) = delete;
 
   const PlacedPlan& plan() const { return plan_->plan(); }
+  const NamedDevice& device() const { return device_; }
   const std::string& layout();
   LentStep& step() { return *step_; }
 
@@ -67,6 +73,7 @@ class StepHandle {
 
  private:
   const std::shared_ptr<const PlanHandle> plan_;
+  const NamedDevice device_;
   std::optional<LentScratch> scratch_;
   std::unique_ptr<Lanes> lanes_;             // of a CPU
   std::unique_ptr<Engine> engine_, beside_;  // of a GPU
@@ -74,7 +81,8 @@ class StepHandle {
   std::string layout_;
 };
 
-// A handle while the calling thread uses it, in plain arithmetic.
+// A handle while the calling thread uses it, in plain arithmetic, its GPU being
+// the thread's current one.
 class StepUse {
  public:
   // UsageError, which names the function, if another thread does.
@@ -89,6 +97,7 @@ class StepUse {
  private:
   const PlainArithmetic plain_;
   const std::shared_ptr<StepHandle> handle_;
+  const CurrentCudaDevice current_;
 };
 
 }  // namespace canzona

@@ -70,7 +70,7 @@ struct Trial {
     for (auto& values : gradients)
       lent.push_back({values.data(), CANZONA_FP32});
     const std::vector<int64_t> steps(lent.size(), number);
-    return canzona_step_begin(step, lent.data(), steps.data(), kRates);
+    return canzona_step_begin(step, lent.data(), steps.data(), rates);
   }
   int run_all() {
     int32_t at = 0;
@@ -91,6 +91,7 @@ struct Trial {
   nlohmann::json layout;
   std::vector<std::vector<float>> weights, gradients, states;
   std::vector<float> slots;
+  double rates[2] = {0.1, 0.1};
   int64_t numbers[CANZONA_NUMBERS] = {};
 };
 
@@ -186,6 +187,91 @@ TEST(CStep, NamesMemoryThatIsMissing) {
   memory.numbers = trial.numbers;
   EXPECT_EQ(canzona_step_bind(trial.step, &memory), -1);
   EXPECT_THAT(canzona_error(), HasSubstr("'w'"));
+}
+
+// Learning rates that no rule has a meaning for.
+TEST(CStep, RefusesLearningRates) {
+  Trial trial;
+  ASSERT_EQ(trial.bind(), 0);
+  const auto before = trial.weights;
+  const double inf = std::numeric_limits<double>::infinity();
+  for (const double rate :
+       {-0.1, -1e-30, inf, std::numeric_limits<double>::quiet_NaN()}) {
+    trial.rates[1] = rate;
+    EXPECT_EQ(trial.take(1), -1) << rate;
+    EXPECT_EQ(canzona_error_kind(), CANZONA_USAGE_ERROR);
+    EXPECT_THAT(canzona_error(), HasSubstr("group 1, rule adamw"));
+  }
+  EXPECT_EQ(trial.weights, before);
+  trial.rates[1] = 0;
+  EXPECT_EQ(trial.take(1), 0) << canzona_error();
+}
+
+TEST(CStep, RefusesAddressesThatAreNotAligned) {
+  Trial trial;
+  const auto shifted = [](const void* at, int bytes) {
+    return reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(at) +
+                                   static_cast<uintptr_t>(bytes));
+  };
+  void* weights[] = {trial.weights[0].data(), trial.weights[1].data()};
+  std::vector<float*> states;
+  for (auto& values : trial.states) states.push_back(values.data());
+  const canzona_memory good = {weights, nullptr, states.data(),
+                               trial.slots.data(), trial.numbers};
+  const auto said = [&](const canzona_memory& memory) {
+    EXPECT_EQ(canzona_step_bind(trial.step, &memory), -1);
+    EXPECT_EQ(canzona_error_kind(), CANZONA_USAGE_ERROR);
+    return std::string(canzona_error());
+  };
+  canzona_memory memory = good;
+  memory.slots = shifted(good.slots, 2);
+  EXPECT_THAT(said(memory), HasSubstr("slots at an address"));
+  memory = good;
+  memory.numbers = static_cast<int64_t*>(shifted(good.numbers, 4));
+  EXPECT_THAT(said(memory), HasSubstr("expected a multiple of 8 bytes"));
+  weights[0] = shifted(weights[0], 2);
+  EXPECT_THAT(said(good), HasSubstr("tensor 'w': weights at an address"));
+  weights[0] = trial.weights[0].data();
+  states[0] = static_cast<float*>(shifted(states[0], 1));
+  EXPECT_THAT(said(good), HasSubstr("states at an address"));
+  states[0] = trial.states[0].data();
+  ASSERT_EQ(canzona_step_bind(trial.step, &good), 0) << canzona_error();
+
+  canzona_gradient gradients[] = {
+      {trial.gradients[0].data(), CANZONA_FP32},
+      {shifted(trial.gradients[1].data(), 2), CANZONA_FP32}};
+  const int64_t steps[] = {1, 1};
+  EXPECT_EQ(canzona_step_begin(trial.step, gradients, steps, trial.rates), -1);
+  EXPECT_THAT(canzona_error(), HasSubstr("tensor 'b': a gradient at"));
+  gradients[1].dtype = CANZONA_BF16;
+  EXPECT_EQ(canzona_step_begin(trial.step, gradients, steps, trial.rates), 0)
+      << canzona_error();
+}
+
+// As a caller does whose collective has failed.
+TEST(CStep, IsGivenUpAtAnyPoint) {
+  Trial trial, other;
+  EXPECT_EQ(canzona_step_abandon(trial.step), 0) << canzona_error();
+  ASSERT_EQ(trial.bind(), 0);
+  ASSERT_EQ(other.bind(), 0);
+  EXPECT_EQ(canzona_step_abandon(trial.step), 0);
+  ASSERT_EQ(trial.begin(), 0);
+  EXPECT_EQ(canzona_step_abandon(trial.step), 0);
+  EXPECT_EQ(canzona_step_end(trial.step), -1);
+  EXPECT_EQ(canzona_error_kind(), CANZONA_USAGE_ERROR);
+  // Nothing was done, so that the next step is the first.
+  ASSERT_EQ(trial.take(1), 0) << canzona_error();
+  ASSERT_EQ(other.take(1), 0);
+  EXPECT_EQ(trial.weights, other.weights);
+  ASSERT_EQ(trial.begin(2), 0);
+  ASSERT_EQ(canzona_step_run(trial.step, 0), 0) << canzona_error();
+  EXPECT_EQ(canzona_step_abandon(trial.step), 0);
+  EXPECT_EQ(canzona_step_run(trial.step, 1), -1);
+  EXPECT_EQ(trial.take(2), 0) << canzona_error();
+  ASSERT_EQ(trial.begin(3), 0);
+  canzona_step_free(trial.step);
+  EXPECT_EQ(canzona_step_abandon(trial.step), -1);
+  EXPECT_THAT(canzona_error(), HasSubstr("no such step; it was freed"));
 }
 
 TEST(CStep, RefusesCallsOutOfOrder) {

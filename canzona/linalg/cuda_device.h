@@ -42,6 +42,20 @@ std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not);
 // there is none.
 int64_t cuda_free_bytes();
 
+// Makes a GPU the calling thread's current one while this lives; afterwards it
+// is the one that was before. Number -1: none in particular, so that only the
+// latter happens. Nothing happens where there is no GPU.
+class CurrentCudaDevice {
+ public:
+  explicit CurrentCudaDevice(int number);
+  ~CurrentCudaDevice();
+  CurrentCudaDevice(const CurrentCudaDevice&) = delete;
+  CurrentCudaDevice& operator=(const CurrentCudaDevice&) = delete;
+
+ private:
+  int before_ = -1;
+};
+
 // One of the GPUs that CUDA shows this process, and which of the others it can
 // read and write by itself.
 struct CudaPeers {

@@ -41,6 +41,9 @@ std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not) {
   return std::nullopt;
 }
 
+CurrentCudaDevice::CurrentCudaDevice(int /*number*/) {}
+CurrentCudaDevice::~CurrentCudaDevice() = default;
+
 int64_t cuda_free_bytes() { return 0; }
 std::vector<CudaPeers> cuda_peers() { return {}; }
 

@@ -48,8 +48,9 @@ std::string placed_request_text(const PlacedPlan& plan, const Ink& ink) {
   line("rules", placed_rules_text(plan));
   line("wire",
        fmt::format(
-           "{}, capacity {}{}", name_of(kWireNames, plan.options.wire),
+           "{}, capacity {}{}{}", name_of(kWireNames, plan.options.wire),
            human_bytes(plan.options.capacity_bytes),
+           plan.options.strict_capacity ? ", strict" : "",
            plan.options.share_states ? ", states of replicas are shared" : ""));
   line("cost", cost_source_text(plan.cost_basis));
   line("digest", plan.digest);

@@ -1,17 +1,15 @@
-"""States of an optimizer as torch knows them, and back.
+"""States of an optimizer as torch knows them.
 
 A state that lies like its parameter is a DTensor with the parameter's mesh and
 placements, or a plain tensor where the parameter is one. What only an owner has
 (factors, bases) is handed out as a sharded DTensor over all ranks, since
 torch's full state dicts drop what one rank alone has; save() is a collective
-then. load() takes these, whole tensors, and state dicts of torch.optim.Muon and
-AdamW, on any layout.
+then. _load.py takes them back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +18,6 @@ import torch.distributed as dist
 
 from ._errors import UsageError
 from ._layout import is_dtensor, local
-from ._options import refuse_switches
-from ._routing import ELEMENTS
 from ._run import Run
 
 if TYPE_CHECKING:
@@ -29,8 +25,8 @@ if TYPE_CHECKING:
 
 # Names that torch.optim has for states of ours.
 _TORCH = {"momentum": "momentum_buffer"}
-_MASTER = "master"
-_STEP = "step"
+MASTER = "master"
+STEP = "step"
 
 # The most bytes that a rank sends at once while states are handed out.
 _BATCH = 64 << 20
@@ -68,10 +64,10 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
     run.keys = keys_of(run)
     of_shards, run.owned = _everyones_states(run)
     for i, p in enumerate(optimizer._bound):
-        state: dict[str, Any] = {_STEP: run.counted[i]}
+        state: dict[str, Any] = {STEP: run.counted[i]}
         master = run.masters[i]
         if master is not None:
-            state[_MASTER] = _like(p, master)
+            state[MASTER] = _like(p, master)
         optimizer._state[p] = state
     for number, s in enumerate(run.states):
         p = optimizer._bound[run.parameter_of(s.tensor)]
@@ -93,12 +89,12 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
     # torch's collectives on state dicts go by the order of keys.
     for p, state in optimizer._state.items():
         optimizer._state[p] = {
-            k: state[k] for k in sorted(state, key=lambda k: (k != _STEP, k))
+            k: state[k] for k in sorted(state, key=lambda k: (k != STEP, k))
         }
     for p, values in kept.items():
         _take_over(optimizer._state.get(p), values)
     for i, p in enumerate(optimizer._bound):
-        run.set_count(i, int(optimizer._state[p][_STEP]))
+        run.set_count(i, int(optimizer._state[p][STEP]))
 
 
 def _take_over(mine: dict[str, Any] | None, values: dict[str, Any]) -> None:
@@ -188,6 +184,7 @@ def _packed_groups(optimizer: MatrixOptimizer) -> list[dict[str, Any]]:
     for group in optimizer.param_groups:
         values = {k: v for k, v in group.items() if k != "params"}
         values["params"] = list(range(at, at + len(group["params"])))
+        values["param_names"] = list(group["param_names"])
         at += len(group["params"])
         packed.append(values)
     return packed
@@ -205,20 +202,16 @@ def _gathered(optimizer: MatrixOptimizer, run: Run) -> dict[int, Any]:
     return {i: dict(values) for i, values in state.items()}
 
 
-def _dim(shape: Sequence[int]) -> int:
-    """The dimension that a state is cut along: the first of the longest."""
-    return max(range(len(shape)), key=lambda d: shape[d]) if shape else 0
-
-
 def _bounds(size: int, pieces: int, number: int) -> tuple[int, int]:
     each = -(-size // pieces)
     return min(size, number * each), min(size, (number + 1) * each)
 
 
 def _piece(value: torch.Tensor, pieces: int, number: int) -> torch.Tensor:
-    dim = _dim(value.shape)
-    begin, end = _bounds(value.shape[dim], pieces, number)
-    return value.narrow(dim, begin, end - begin)
+    """By rows: what torch 2.9 puts together of uneven columns has gaps, and
+    is lost where ranks load it by broadcasts."""
+    begin, end = _bounds(value.shape[0], pieces, number)
+    return value.narrow(0, begin, end - begin)
 
 
 def _handed_out(
@@ -235,15 +228,15 @@ def _handed_out(
         for owned, piece in zip(batch, pieces):
             yield owned, DTensor.from_local(
                 piece,
-                _mesh(run),
-                [Shard(_dim(owned.shape))],
+                mesh_of(run),
+                [Shard(0)],
                 run_check=False,
                 shape=torch.Size(owned.shape),
                 stride=_strides(owned.shape),
             )
 
 
-def _mesh(run: Run) -> Any:
+def mesh_of(run: Run) -> Any:
     if run.mesh is None:
         from torch.distributed.device_mesh import DeviceMesh
 
@@ -337,7 +330,7 @@ def consolidate(optimizer: MatrixOptimizer, to: int | None) -> None:
         )
     keeps = to is None or to == run.layout.ranks[run.layout.rank]
     state: dict[int, dict[str, Any]] = {
-        i: {_STEP: run.counted[i].clone()} for i in range(len(run.names))
+        i: {STEP: run.counted[i].clone()} for i in range(len(run.names))
     }
     for parameter, key, value in _whole_states(optimizer, run):
         if keeps:
@@ -360,7 +353,7 @@ def _whole_states(
         for key in shared:
             yield i, key, _summed(run, p, i, key)
         for key in of:
-            if key == _STEP or key in shared or (i, key) in owned:
+            if key == STEP or key in shared or (i, key) in owned:
                 continue
             value = of[key].full_tensor() if is_dtensor(of[key]) else of[key]
             yield i, key, value.clone()
@@ -395,13 +388,13 @@ def _put(
     run: Run, parameter: int, whole: torch.Tensor, stored: torch.Tensor
 ) -> None:
     at = 0
-    for place, count in _places(run, parameter):
+    for place, count in places_of(run, parameter):
         part = whole[place]
         part.copy_(stored[at : at + count].view(part.shape))
         at += count
 
 
-def _places(run: Run, parameter: int) -> Iterator[tuple[Any, int]]:
+def places_of(run: Run, parameter: int) -> Iterator[tuple[Any, int]]:
     placed = run.layout.tensors[run.layout.mine[parameter]]
     for first, count in placed.stored[run.layout.rank]:
         place = tuple(slice(a, a + n) for a, n in zip(first, count))
@@ -419,216 +412,3 @@ def _from_owner(
     whole = value.clone()
     dist.broadcast(whole, run.layout.ranks[owned.owner], group=run.everyone)
     return whole
-
-
-# Loading.
-
-
-def load(
-    optimizer: MatrixOptimizer, state_dict: dict[str, Any], partly: bool = False
-) -> None:
-    """`partly`: parameters without saved states keep theirs."""
-    groups, states = state_dict["param_groups"], state_dict["state"]
-    places = _match(optimizer, groups, partly)
-    _check_rules(optimizer, groups, places)
-    for group in groups:
-        refuse_switches(group, "load_state_dict()")
-    wanted = {
-        i: states[saved]
-        for i, saved in places.items()
-        if saved in states and states[saved]
-    }
-    # torch forgets states that are not saved: so does who loads a fresh one's.
-    begun = optimizer._run is not None or bool(optimizer._state)
-    fresh = set() if partly else set(places) - set(wanted)
-    if wanted or fresh and begun:
-        run = optimizer._built()
-        for i in sorted(wanted):
-            _check(optimizer, run, i, wanted[i])
-        run.reset(fresh)
-        for i in sorted(wanted):
-            _load_one(optimizer, run, i, wanted[i])
-        run.refresh_masters(optimizer._bound)
-    _load_groups(optimizer, groups, places)
-    optimizer._gathered = None
-
-
-def _match(
-    optimizer: MatrixOptimizer, groups: Sequence[dict[str, Any]], partly: bool
-) -> dict[int, Any]:
-    """By this optimizer's parameter: the key of its saved state."""
-    names = optimizer._names()
-    saved = [key for g in groups for key in g["params"]]
-    if groups and all("param_names" in g for g in groups):
-        by_name = {
-            n: key
-            for g in groups
-            for n, key in zip(g["param_names"], g["params"])
-        }
-        if set(by_name) <= set(names) or partly:
-            _require_all(optimizer, names, by_name, partly)
-            return {i: by_name[n] for i, n in enumerate(names) if n in by_name}
-    ours = [len(g["params"]) for g in optimizer.param_groups]
-    if (
-        [len(g["params"]) for g in groups] == ours
-        or len(saved) == len(names)
-        and len(groups) == 1
-    ):
-        return dict(enumerate(saved))
-    for rule in (optimizer.rule, ELEMENTS):
-        of = [
-            i for i, n in enumerate(names) if optimizer._routes[n].rule == rule
-        ]
-        if len(of) == len(saved) and of:
-            return dict(zip(of, saved))
-    raise UsageError(
-        f"load_state_dict(): it has groups of "
-        f"{[len(g['params']) for g in groups]} parameters and no names, this "
-        f"optimizer has groups of {ours}; save it from an optimizer made from "
-        "named parameters, or give the same groups"
-    )
-
-
-def _require_all(
-    optimizer: MatrixOptimizer,
-    names: Sequence[str],
-    by_name: dict[str, Any],
-    partly: bool,
-) -> None:
-    """A state dict of one of our rules alone is welcome: torch's is such."""
-    missing = [n for n in names if n not in by_name]
-    rules = {
-        optimizer._routes[n].rule for n in by_name if n in optimizer._routes
-    }
-    alone = len(rules) == 1 and all(
-        optimizer._routes[n].rule not in rules for n in missing
-    )
-    if missing and not partly and not alone:
-        raise UsageError(
-            f"load_state_dict(): parameter {missing[0]} has no "
-            f"saved state ({len(missing)} have none)"
-        )
-
-
-def _check_rules(
-    optimizer: MatrixOptimizer,
-    groups: Sequence[dict[str, Any]],
-    places: dict[int, Any],
-) -> None:
-    rule_of = {key: g.get("rule") for g in groups for key in g["params"]}
-    names = optimizer._names()
-    for i, saved in places.items():
-        rule, ours = rule_of.get(saved), optimizer._routes[names[i]].rule
-        if rule is not None and rule != ours:
-            raise UsageError(
-                f"load_state_dict(): parameter {names[i]} was "
-                f"saved with rule {rule}, but goes to {ours} here"
-            )
-
-
-def _load_groups(
-    optimizer: MatrixOptimizer,
-    groups: Sequence[dict[str, Any]],
-    places: dict[int, Any],
-) -> None:
-    group_of = {key: g for g in groups for key in g["params"]}
-    at = 0
-    for group in optimizer.param_groups:
-        saved = places.get(at)
-        at += len(group["params"])
-        for key, value in group_of.get(saved, {}).items():
-            if key not in ("params", "param_names", "rule"):
-                group[key] = deepcopy(value)  # a rate may be a tensor
-
-
-def _check(
-    optimizer: MatrixOptimizer, run: Run, i: int, values: dict[str, Any]
-) -> None:
-    """UsageError before anything changes."""
-    name, p = run.names[i], optimizer._bound[i]
-    mine = optimizer._state[p]
-    shapes = {o.key: o.shape for o in run.owned if o.parameter == i}
-    for key in mine:
-        if key not in values and key not in (_STEP, _MASTER):
-            raise UsageError(
-                f"load_state_dict(): parameter {name} lacks state '{key}'; it "
-                f"has {', '.join(map(str, values)) or 'none'}"
-            )
-    for key, value in values.items():
-        if key == _STEP or not isinstance(value, torch.Tensor):
-            continue
-        if key not in mine and not optimizer._config["share_states"]:
-            if key == _MASTER:
-                continue
-            raise UsageError(
-                f"load_state_dict(): parameter {name} has no "
-                f"state '{key}'; it has {', '.join(mine)}"
-            )
-        expected = shapes.get(key, tuple(p.shape))
-        if tuple(value.shape) != tuple(expected):
-            raise UsageError(
-                f"load_state_dict(): state '{key}' of parameter {name} has "
-                f"shape {list(value.shape)}; expected {list(expected)}"
-            )
-
-
-def _whole(run: Run, value: Any) -> Any:
-    """A state in one piece. The mesh of an unpickled one is that of the process
-    that saved it: its parts are put together over ours, of the same ranks."""
-    if not is_dtensor(value):
-        return value
-    from torch.distributed.tensor import DTensor
-
-    mesh = _mesh(run)
-    if value.device_mesh.mesh.tolist() == mesh.mesh.tolist():
-        value = DTensor.from_local(
-            local(value),
-            mesh,
-            value.placements,
-            run_check=False,
-            shape=value.shape,
-            stride=value.stride(),
-        )
-    return value.full_tensor()
-
-
-def _load_one(
-    optimizer: MatrixOptimizer, run: Run, i: int, values: dict[str, Any]
-) -> None:
-    p = optimizer._bound[i]
-    mine = optimizer._state[p]
-    owners = {o.key: o.owners for o in run.owned if o.parameter == i}
-    for key in sorted(values):
-        value = values[key]
-        if key == _STEP:
-            run.set_count(i, int(value))
-        elif key in owners:
-            whole = _whole(run, value)
-            if run.layout.rank in owners[key]:
-                mine[key].copy_(whole)
-        elif key in mine:
-            _load_like(run, i, p, local(mine[key]), value)
-        elif is_dtensor(value):
-            _whole(run, value)  # others take part
-
-
-def _load_like(
-    run: Run, i: int, p: torch.Tensor, target: torch.Tensor, value: torch.Tensor
-) -> None:
-    """Copies this rank's part of a state that lies like its parameter."""
-    if is_dtensor(value):
-        if (
-            is_dtensor(p)
-            and value.device_mesh == p.device_mesh
-            and tuple(value.placements) == tuple(p.placements)
-        ):
-            target.copy_(local(value))
-            return
-        value = value.full_tensor()
-    if not is_dtensor(p):
-        target.copy_(value)
-        return
-    flat, at = target.reshape(-1), 0
-    for place, count in _places(run, i):
-        flat[at : at + count].copy_(value[place].reshape(-1))
-        at += count

@@ -100,6 +100,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "canzona_step_judge": (_int, (_pointer, _int32)),
     "canzona_step_run": (_int, (_pointer, _int32)),
     "canzona_step_end": (_int, (_pointer,)),
+    "canzona_step_abandon": (_int, (_pointer,)),
     "canzona_step_outcome": (_int, (_pointer, _pointer)),
 }
 

@@ -11,42 +11,32 @@ from __future__ import annotations
 import logging
 import warnings
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from itertools import count
+from collections.abc import Mapping, Sequence
 from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
-from . import _checkpoint, _options, _routing
+from . import _checkpoint, _load, _options, _routing
+from ._agree import agree, takes_part
+from ._arguments import make_config, ranks_of
+from ._asleep import Asleep, Woken, woken
 from ._errors import UsageError
-from ._layout import (
-    Layout,
-    agree,
-    check_kind,
-    describe,
-    is_dtensor,
-    local,
-    spread,
-)
+from ._groups import GroupedOptimizer
+from ._layout import Layout, describe, is_dtensor, local
 from ._library import load
+from ._meeting import Watch, announce, identity_of, spread
 from ._placed import PlacedPlan
 from ._request import make_request, settled_precision
-from ._routing import ELEMENTS, FROZEN, Route
-from ._run import Run, Setup
+from ._routing import ELEMENTS, Route
+from ._run import Run
+from ._run_memory import Setup
 
 _log = logging.getLogger("canzona")
 
-_NONFINITE = ("skip", "raise", "propagate")
-_WIRES = ("fp32", "bf16")
 
-
-class MatrixOptimizer(torch.optim.Optimizer):
+class MatrixOptimizer(GroupedOptimizer):
     """What the optimizers of canzona.optim have in common."""
-
-    rule = ""
 
     def __init__(
         self,
@@ -69,34 +59,17 @@ class MatrixOptimizer(torch.optim.Optimizer):
         threads: int | None = None,
         **options: Any,
     ):
-        _one_of("nonfinite", nonfinite, _NONFINITE)
-        _one_of("wire", wire, _WIRES)
-        _one_of("flatten", flatten, ("none", "first_dim"))
-        if clip_norm is not None and not float(clip_norm) > 0:
-            raise UsageError(
-                f"clip_norm={clip_norm}: expected a number above " "0, or None"
-            )
-        for name, given in (
-            ("capacity_bytes", capacity_bytes),
-            ("ranks_per_node", ranks_per_node),
-            ("threads", threads),
-        ):
-            if given is not None and (int(given) != given or given < 1):
-                raise UsageError(
-                    f"{name}={given!r}: expected an integer from "
-                    "1 on, or None"
-                )
-        self._config: dict[str, Any] = dict(
+        self._config: dict[str, Any] = make_config(
             wire=wire,
-            share_states=bool(share_states),
+            share_states=share_states,
             nonfinite=nonfinite,
-            clip_norm=None if clip_norm is None else float(clip_norm),
+            clip_norm=clip_norm,
             capacity_bytes=capacity_bytes,
             ranks_per_node=ranks_per_node,
             threads=threads,
-            flatten=flatten == "first_dim",
-            rules=dict(rules or {}),
-            splits=dict(splits or {}),
+            flatten=flatten,
+            rules=rules,
+            splits=splits,
         )
         options = {k: v for k, v in options.items() if v is not _UNSET}
         if lr is not None:
@@ -108,13 +81,15 @@ class MatrixOptimizer(torch.optim.Optimizer):
             groups=dict(groups or {}),
         )
         self._check_options()
-        self._replicated = _ranks_of(replicas)
+        self._replicated = ranks_of(replicas)
         self._replicas: dict[str, tuple[int, ...]] = {}
         self._routes: dict[str, Route] = {}
+        self._asleep: dict[str, Asleep] = {}
         self._run: Run | None = None
         self._state: dict[Any, Any] = defaultdict(dict)
         self._groups: dict[tuple[int, ...], Any] = {}
         self._closed = False
+        self._watch: Watch | None = None  # while all parameters are this rank's
         self._gathered: dict[str, Any] | None = None
         self._warned = False
         super().__init__(self._route(params), {})
@@ -123,158 +98,6 @@ class MatrixOptimizer(torch.optim.Optimizer):
             for k, v in self._values(self.rule, {}).items()
             if k not in ("rule", "preset")
         }
-
-    # Options and groups.
-
-    def _check_options(self) -> None:
-        own, elements = self._given["options"], self._given["adamw"]
-        if self.rule == ELEMENTS and elements:
-            raise UsageError("adamw=: AdamW has its options as arguments")
-        _options.check_names(own, (self.rule,), type(self).__name__)
-        _options.check_names(elements, (ELEMENTS,), "adamw=")
-        for pattern, given in self._given["groups"].items():
-            _options.check_names(
-                given, (self.rule, ELEMENTS), f"groups['{pattern}']"
-            )
-
-    def _values(self, rule: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The values of a parameter group of a rule's."""
-        own = dict(self._given["options"])
-        preset = given.get("preset", self._given["preset"])
-        if rule == self.rule:
-            return _options.make_group(rule, preset, {**own, **given})
-        # AdamW beside a matrix rule: its rate and decay, if they are given.
-        shared = {k: own[k] for k in ("lr", "weight_decay") if k in own}
-        if "lr" not in shared:
-            of = (
-                preset
-                if _options.has_preset(self.rule, preset)
-                else self._given["preset"]
-            )
-            values = _options.preset_values(self.rule, of)
-            shared["lr"] = float(values["learning_rate"])
-        if preset is not None and not any(
-            _options.has_preset(r, preset) for r in (self.rule, rule)
-        ):
-            _options.preset_values(self.rule, preset)  # which refuses it
-        elements = dict(self._given["adamw"])
-        its_preset = elements.pop(
-            "preset", preset if _options.has_preset(rule, preset) else None
-        )
-        return _options.make_group(
-            rule, its_preset, {**shared, **elements, **given}
-        )
-
-    def _route(self, params: Any, first: bool = True) -> list[dict[str, Any]]:
-        """Parameter groups: of each of the caller's one per rule."""
-        named, given, known, replicas = _routing.collect(params)
-        for number, options in enumerate(given):
-            _options.check_names(
-                options, (self.rule, ELEMENTS), f"group {number}"
-            )
-        patterns = self._given["groups"] if first else {}
-        rules = {
-            pattern: str(options["rule"])
-            for pattern, options in patterns.items()
-            if "rule" in options
-        }
-        if first:
-            rules.update(self._config["rules"])
-        for name, _, group in named:
-            if "rule" in given[group]:
-                rules.setdefault(name, str(given[group]["rule"]))
-        routes = _routing.route(
-            named,
-            known,
-            self.rule,
-            rules,
-            self._config["splits"] if first else {},
-            self._config["flatten"],
-        )
-        if first:
-            _routing.require_matrices(routes, self.rule)
-        for r in routes:
-            if id(r.parameter) in replicas:
-                self._replicas[r.name] = replicas[id(r.parameter)]
-        made = self._group_routes(routes, given, patterns)
-        for r in routes:  # parameters may be swapped: names remain
-            self._routes[r.name] = replace(r, parameter=_NOWHERE)
-        return made
-
-    def _group_routes(
-        self,
-        routes: Sequence[Route],
-        given: Sequence[Mapping[str, Any]],
-        patterns: Mapping[str, Mapping[str, Any]],
-    ) -> list[dict[str, Any]]:
-        names = [r.name for r in routes]
-        chosen: dict[str, str] = {}
-        for each in patterns:
-            for name in _routing.fitting(each, names, "groups"):
-                chosen[name] = each
-        made: dict[Any, dict[str, Any]] = {}
-        for r in routes:
-            if r.rule == FROZEN:
-                continue
-            pattern = chosen.get(r.name)
-            key = (r.group, pattern, r.rule)
-            if key not in made:
-                values = {**given[r.group], **patterns.get(pattern or "", {})}
-                made[key] = dict(
-                    params=[], param_names=[], **self._values(r.rule, values)
-                )
-            made[key]["params"].append(r.parameter)
-            made[key]["param_names"].append(r.name)
-        order: dict[str | None, int] = {None: -1}
-        order.update((p, i) for i, p in enumerate(patterns))
-        return [
-            made[k]
-            for k in sorted(
-                made, key=lambda k: (k[0], order[k[1]], k[2] == ELEMENTS)
-            )
-        ]
-
-    def add_param_group(self, param_group: dict[str, Any]) -> None:
-        if (
-            "rule" in param_group
-            and "param_names" in param_group
-            and "lr" in param_group
-        ):
-            super().add_param_group(param_group)
-            return
-        entry = self._named_group(param_group)
-        before = self._run is not None and self.state_dict()
-        for group in self._route([entry], first=False):
-            super().add_param_group(group)
-        if before:
-            self._forget()
-            _checkpoint.load(self, before, partly=True)
-
-    def _named_group(self, group: Mapping[str, Any]) -> dict[str, Any]:
-        """A group whose parameters have names that nobody else has; UsageError
-        before anything changes."""
-        known = set(self._routes)
-        free = (n for n in map("parameter{}".format, count()) if n not in known)
-        of = group["params"]
-        if isinstance(of, nn.Module):
-            named = [(_routing.clean(n), p) for n, p in of.named_parameters()]
-        else:
-            of = [of] if isinstance(of, torch.Tensor) else list(of)
-            named = [p if isinstance(p, tuple) else (next(free), p) for p in of]
-        here = {id(p) for p in self._parameters()}
-        for name, p in named:
-            if id(p) in here:
-                raise UsageError(
-                    f"parameter {name}: is in this optimizer " "already"
-                )
-            if name in known:
-                raise UsageError(
-                    f"parameter {name}: another one has this name "
-                    "already; give others as (name, parameter)"
-                )
-            if isinstance(p, torch.Tensor):
-                check_kind(name, p)
-        return {**group, "params": of if isinstance(of, nn.Module) else named}
 
     # First use.
 
@@ -292,12 +115,6 @@ class MatrixOptimizer(torch.optim.Optimizer):
     @state.setter
     def state(self, value: dict[Any, Any]) -> None:
         self._state = value
-
-    def _parameters(self) -> list[torch.Tensor]:
-        return [p for g in self.param_groups for p in g["params"]]
-
-    def _names(self) -> list[str]:
-        return [n for g in self.param_groups for n in g["param_names"]]
 
     def _built(self) -> Run:
         if self._closed:
@@ -368,6 +185,10 @@ class MatrixOptimizer(torch.optim.Optimizer):
             and not self._config["share_states"]
             for n in names
         ]
+        if not takes_part(described, dist.get_rank() if spread() else 0):
+            self._watch = announce(
+                identity_of((d.name, d.shape) for d in described)
+            )
         layout = agree(described, about, repeated)
         self._check_layout(layout)
         self._groups_given = [g["options"] for g in groups]
@@ -482,15 +303,26 @@ class MatrixOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         run = self._built()
+        if self._watch is not None:
+            self._watch.check()
         parameters = self._parameters()
         if len(parameters) != len(run.names) or any(
             a is not b for a, b in zip(parameters, self._bound)
         ):
             run = self._rebuilt()
-        self._tell_options(run)
         self._gathered = None
-        run.step(parameters, [float(g["lr"]) for g in self.param_groups])
+        try:
+            self._update(run, parameters)
+        except Woken as found:  # on all ranks; nothing was done yet
+            self._wake(found.names)
+            self._update(self._built(), self._parameters())
         return loss
+
+    def _update(self, run: Run, parameters: Sequence[torch.Tensor]) -> None:
+        self._tell_options(run)
+        rates = [float(g["lr"]) for g in self.param_groups]
+        names = woken(self._asleep) if self._asleep else []
+        run.step(parameters, rates, Woken(names) if names else None)
 
     def _rebuilt(self) -> Run:
         """Parameters were swapped: layouts are read again."""
@@ -503,10 +335,27 @@ class MatrixOptimizer(torch.optim.Optimizer):
         self._forget()
         return self._built()
 
+    def _kept_states(self) -> dict[str, Any] | None:
+        """States for a plan of other parameters; a collective."""
+        if self._run is None:
+            return None
+        if self._config["share_states"] and self._run.world > 1:
+            _checkpoint.consolidate(self, None)
+        return self.state_dict()
+
+    def _begin_anew(self, before: dict[str, Any] | None) -> None:
+        """Plans once more, since there are more parameters now."""
+        if before is None or self._run is None:
+            return
+        skipped = self._run.skipped
+        self._forget()
+        _load.load(self, before, partly=True)
+        self._built().skipped = skipped
+
     def _forget(self) -> None:
         if self._run is not None:
             self._run.close()
-        self._run = None
+        self._run = self._watch = None
         self._state = defaultdict(dict)
 
     def _tell_options(self, run: Run) -> None:
@@ -564,11 +413,12 @@ class MatrixOptimizer(torch.optim.Optimizer):
     @torch._disable_dynamo
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        _load.require_parts(state_dict)
         state_dict = dict(state_dict)
         for before in self._optimizer_load_state_dict_pre_hooks.values():
             changed = before(self, state_dict)
             state_dict = state_dict if changed is None else changed
-        _checkpoint.load(self, state_dict)
+        _load.load(self, state_dict)
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
 
@@ -596,7 +446,7 @@ class MatrixOptimizer(torch.optim.Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         saved = state.pop("_saved", None)
         self._run, self._groups, self._gathered = None, {}, None
-        self._closed = False
+        self._closed, self._watch, self._asleep = False, None, {}
         self._state = defaultdict(dict)
         super().__setstate__(state)
         self.defaults.pop("differentiable", None)
@@ -619,33 +469,3 @@ class MatrixOptimizer(torch.optim.Optimizer):
 
 
 _UNSET = object()
-
-# In the place of a parameter that may be swapped.
-_NOWHERE = torch.empty(0)
-
-
-def _one_of(name: str, value: Any, words: Sequence[str]) -> None:
-    if value not in words:
-        raise UsageError(
-            f"{name}={value!r}: expected {', '.join(words)}"
-            f"{_routing.nearest(str(value), words)}"
-        )
-
-
-def _ranks_of(replicas: Any) -> tuple[int, ...]:
-    """Global ranks of a process group or mesh, or as they are given."""
-    if replicas is None:
-        return ()
-    if hasattr(replicas, "get_group"):
-        replicas = replicas.mesh.flatten().tolist()
-    if isinstance(replicas, Iterable):
-        ranks = tuple(sorted({int(r) for r in replicas}))
-        world = dist.get_world_size() if dist.is_initialized() else 1
-        for rank in ranks:
-            if not 0 <= rank < world:
-                raise UsageError(
-                    f"replicas={list(ranks)}: there is no rank {rank} among "
-                    f"the {world} of this world"
-                )
-        return ranks
-    return tuple(dist.get_process_group_ranks(replicas))

@@ -159,7 +159,7 @@ def make_group(
             betas = list(group["betas"])
             betas[number] = float(group.pop(name))
             group["betas"] = tuple(betas)
-    _check_numbers(group)
+    check_numbers(group)
     refuse_switches(group, rule)
     return group
 
@@ -177,7 +177,7 @@ def _torch_name(rule: str, name: str, group: Mapping[str, Any]) -> str:
     return name
 
 
-def _check_numbers(group: Mapping[str, Any]) -> None:
+def check_numbers(group: Mapping[str, Any]) -> None:
     for name in ("lr", "weight_decay", "eps"):
         value = group.get(name)
         if value is None:
@@ -191,8 +191,10 @@ def _check_numbers(group: Mapping[str, Any]) -> None:
             number = float(value)
         except (TypeError, ValueError):
             raise UsageError(f"{name}={value!r}: expected a number") from None
-        if not number >= 0.0:
-            raise UsageError(f"{name}={number}: expected at least 0")
+        if not 0.0 <= number < float("inf"):
+            raise UsageError(
+                f"{name}={number}: expected at least 0, and finite"
+            )
 
 
 def text(value: Any) -> str:

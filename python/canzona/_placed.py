@@ -67,6 +67,11 @@ class PlacedPlan:
             getattr(library, function)(self.handle(library), *arguments)
         )
 
+    @property
+    def request(self) -> bytes:
+        """What was asked, as JSON: the library makes the same plan of it."""
+        return self._request
+
     @cached_property
     def text(self) -> str:
         """The plan as JSON text, the same bytes everywhere."""

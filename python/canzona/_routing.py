@@ -14,7 +14,7 @@ import difflib
 import fnmatch
 import re
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Iterable, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -58,6 +58,7 @@ class Route:
     shape: tuple[int, ...]  # as the rule sees it; a convolution's is flattened
     splits: list[int] = field(default_factory=list)
     group: int = 0  # of the caller's groups
+    awake: Route | None = None  # where it goes once it requires a gradient
 
 
 @dataclass
@@ -267,8 +268,6 @@ def route(
         if name in given:
             pattern, rule = given[name]
             reason = f"rules= says so ('{pattern}')"
-        elif not parameter.requires_grad and parameter.grad is None:
-            rule, reason = FROZEN, "requires no gradient"
         else:
             rule, reason = usual(name, shape, of, matrix_rule)
             if (
@@ -280,7 +279,19 @@ def route(
                 rule, reason = matrix_rule, "a convolution, flattened"
         if rule not in (ELEMENTS, FROZEN):
             shape = _matrix_shape(name, shape, of, matrix_rule, flatten)
-        routes.append(Route(name, parameter, rule, reason, shape, group=group))
+        found = Route(name, parameter, rule, reason, shape, group=group)
+        waits = not parameter.requires_grad and parameter.grad is None
+        if waits and name not in given and rule != FROZEN:
+            found = Route(
+                name,
+                parameter,
+                FROZEN,
+                f"requires no gradient yet; {rule} then",
+                tuple(parameter.shape),
+                group=group,
+                awake=found,
+            )
+        routes.append(found)
     _put_splits(routes, splits or {})
     return routes
 
@@ -328,7 +339,7 @@ def _put_splits(
     for pattern, rows in splits.items():
         rows = [int(n) for n in rows]
         for name in fitting(pattern, names, "splits"):
-            of = by_name[name]
+            of = by_name[name].awake or by_name[name]
             if of.rule in (ELEMENTS, FROZEN):
                 raise UsageError(
                     f"splits['{pattern}']: parameter {name} goes to {of.rule} "
@@ -345,7 +356,7 @@ def _put_splits(
 
 def require_matrices(routes: Sequence[Route], rule: str) -> None:
     """UsageError if a matrix rule would have nothing to do."""
-    if rule == ELEMENTS or any(r.rule == rule for r in routes):
+    if rule == ELEMENTS or any((r.awake or r).rule == rule for r in routes):
         return
     lines = [
         f"{r.name} {list(r.parameter.shape)}: {r.reason}" for r in routes[:3]
@@ -365,142 +376,3 @@ def table(routes: Sequence[Route]) -> str:
     return "\n".join(
         f"{r.name:<{width}}  {r.rule:<8} {r.reason}" for r in routes
     )
-
-
-def collect(
-    params: Any,
-) -> tuple[
-    list[tuple[str, torch.Tensor, int]],
-    list[dict[str, Any]],
-    dict[int, Known],
-    dict[int, tuple[int, ...]],
-]:
-    """(name, parameter, group), the groups' own options, what modules tell, and
-    the global ranks of DDP's replicas by id of the parameter.
-
-    `params`: a module, named parameters, parameters, or groups: dicts with
-    `params` of any of these kinds, or with the module's names as patterns.
-    """
-    known: dict[int, Known] = {}
-    replicas: dict[int, tuple[int, ...]] = {}
-    if isinstance(params, nn.Module):
-        return _of_module(params, 0, known, replicas), [{}], known, replicas
-    if isinstance(params, torch.Tensor):
-        raise UsageError(
-            "params is a tensor; expected a module, named "
-            "parameters, or a list of parameters"
-        )
-    try:
-        entries = list(params)
-    except TypeError:
-        raise UsageError(
-            f"params is {type(params).__name__}; expected a "
-            "module, named parameters, or a list of parameters"
-        ) from None
-    if not entries:
-        raise UsageError("params is empty; expected a module or parameters")
-    if not any(isinstance(e, dict) for e in entries):
-        entries = [{"params": entries}]
-    named: list[tuple[str, torch.Tensor, int]] = []
-    groups = []
-    for number, entry in enumerate(entries):
-        if not isinstance(entry, dict) or "params" not in entry:
-            raise UsageError(
-                f"group {number}: is {type(entry).__name__}; "
-                "expected a dict with 'params'"
-            )
-        options = {
-            k: v for k, v in entry.items() if k not in ("params", "param_names")
-        }
-        groups.append(options)
-        named += _of_group(entry, number, len(named), known, replicas)
-    _check_unlike(named)
-    return named, groups, known, replicas
-
-
-def _of_module(
-    module: nn.Module,
-    group: int,
-    known: dict[int, Known],
-    replicas: dict[int, tuple[int, ...]],
-) -> list[tuple[str, torch.Tensor, int]]:
-    known.update(know(module))
-    _refuse_fsdp1(module)
-    _find_replicas(module, replicas)
-    named = list(module.named_parameters())
-    cleaned = [clean(n) for n, _ in named]
-    if len(set(cleaned)) < len(named):  # a model's own word, not a wrapper's
-        cleaned = [n for n, _ in named]
-    return [(n, p, group) for n, (_, p) in zip(cleaned, named)]
-
-
-def _of_group(
-    entry: dict[str, Any],
-    number: int,
-    before: int,
-    known: dict[int, Known],
-    replicas: dict[int, tuple[int, ...]],
-) -> list[tuple[str, torch.Tensor, int]]:
-    of = entry["params"]
-    if isinstance(of, nn.Module):
-        return _of_module(of, number, known, replicas)
-    if isinstance(of, torch.Tensor):
-        of = [of]
-    if isinstance(of, set):
-        raise UsageError(
-            f"group {number}: params is a set, whose order is "
-            "another on every rank; expected a list"
-        )
-    found = []
-    names = entry.get("param_names")
-    for i, item in enumerate(of):
-        if isinstance(item, tuple):
-            name, parameter = item
-        else:
-            name = names[i] if names else f"parameter{before + i}"
-            parameter = item
-        if not isinstance(parameter, torch.Tensor):
-            raise UsageError(
-                f"group {number}: {name} is "
-                f"{type(parameter).__name__}; expected a tensor"
-            )
-        found.append((clean(name), parameter, number))
-    return found
-
-
-def _check_unlike(named: Sequence[tuple[str, torch.Tensor, int]]) -> None:
-    names: dict[str, int] = {}
-    seen: dict[int, str] = {}
-    for name, parameter, _ in named:
-        if id(parameter) in seen:
-            other = seen[id(parameter)]
-            also = "" if other == name else f" (also as {other})"
-            raise UsageError(f"parameter {name}: is given twice{also}")
-        if name in names:
-            raise UsageError(f"parameter {name}: two parameters have this name")
-        seen[id(parameter)] = name
-        names[name] = 1
-
-
-def _refuse_fsdp1(module: nn.Module) -> None:
-    for name, m in module.named_modules():
-        if type(m).__name__ == "FullyShardedDataParallel":
-            raise UsageError(
-                f"module {name or type(m).__name__}: is FSDP1 "
-                "(FullyShardedDataParallel), whose flat parameters have no "
-                "matrices; use FSDP2: torch.distributed.fsdp.fully_shard"
-            )
-
-
-def _find_replicas(
-    module: nn.Module, replicas: dict[int, tuple[int, ...]]
-) -> None:
-    from torch.nn.parallel import DistributedDataParallel
-
-    for m in module.modules():
-        if isinstance(m, DistributedDataParallel):
-            import torch.distributed as dist
-
-            ranks = tuple(dist.get_process_group_ranks(m.process_group))
-            for p in m.parameters():
-                replicas[id(p)] = ranks

@@ -279,6 +279,10 @@ class Step:
     def end(self) -> None:
         self._check(self._library.canzona_step_end(self._handle))
 
+    def abandon(self) -> None:
+        """Gives up a step that was begun, if one was; the next may begin."""
+        self._check(self._library.canzona_step_abandon(self._handle))
+
     def outcome(self) -> Outcome:
         """What became of the last step; waits for a device."""
         self._check(

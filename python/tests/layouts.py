@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zlib
 
 import torch
 import torch.distributed as dist
@@ -65,11 +64,31 @@ def device() -> str:
     return os.environ.get("CANZONA_TEST_DEVICE", "cpu")
 
 
+def _wrapped(number: int) -> int:
+    """The 64 lowest bits, as a signed number."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _mixed(z: torch.Tensor) -> torch.Tensor:
+    """SplitMix64, by products that wrap around."""
+
+    def shifted(bits):  # to the right, zeros from the left
+        return (z >> bits) & (2 ** (64 - bits) - 1)
+
+    z = (z ^ shifted(30)) * _wrapped(0xBF58476D1CE4E5B9)
+    z = (z ^ shifted(27)) * _wrapped(0x94D049BB133111EB)
+    return z ^ shifted(31)
+
+
 def numbers(name: str, step: int, shape) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(
-        zlib.crc32(name.encode()) * 1000 + step
-    )
-    return torch.randn(tuple(shape), generator=generator).to(device())
+    """From -2 to 2, of 24 bits, by name and place; alone.cc has the same."""
+    seed = 0xCBF29CE484222325
+    for byte in name.encode():
+        seed = (seed ^ byte) * 0x100000001B3 % 2**64
+    at = torch.arange(torch.Size(shape).numel())
+    z = _mixed(_mixed(torch.tensor(_wrapped(seed + step))) + at)
+    high = (z >> 40) & 0xFFFFFF
+    return (high.float() * 2.0**-22 - 2).view(tuple(shape)).to(device())
 
 
 def fresh(dtype=torch.float32) -> Model:
@@ -80,12 +99,24 @@ def fresh(dtype=torch.float32) -> Model:
     return model.to(dtype)
 
 
+def mesh(*shape, names=None):
+    from torch.distributed.device_mesh import init_device_mesh
+
+    return init_device_mesh(device(), shape, mesh_dim_names=names)
+
+
+def sharded():
+    """The model under FSDP2, over all ranks."""
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(fresh(), mesh=mesh(dist.get_world_size()))
+
+
 def build(layout: str, dtype=torch.float32):
     """A model under a layout, and what its optimizer must be told."""
     model, told = fresh(dtype), {}
     if layout == "one":
         return model, told
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
     from torch.distributed.tensor.parallel import (
@@ -96,9 +127,6 @@ def build(layout: str, dtype=torch.float32):
     from torch.nn.parallel import DistributedDataParallel as DDP
 
     world = dist.get_world_size()
-
-    def mesh(*shape, names=None):
-        return init_device_mesh(device(), shape, mesh_dim_names=names)
 
     def tensor_parallel(of):
         # Rows and columns, by numbers that do not divide as well.

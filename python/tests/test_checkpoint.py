@@ -258,3 +258,27 @@ def resume_before_first_step(layout, path):
 def test_fresh_optimizers_have_states_to_load_into():
     keys, _ = spawn(2, resume_before_first_step, "fsdp2", "")
     assert {"L", "Q_L", "R", "Q_R", "exp_avg", "step"} <= set(keys)
+
+
+def one_ranks_mistake():
+    model, told = layouts.build("fsdp2")
+    optimizer = layouts.optimizer_of(model, told, "muon")
+    layouts.steps(model, optimizer, 1, 2)
+    before = layouts.digest(model, optimizer)
+    layouts.steps(model, optimizer, 3, 3)
+    state = optimizer.state_dict()
+    layouts.steps(model, optimizer, 4, 4)
+    after = layouts.digest(model, optimizer)
+    if dist.get_rank() == 1:
+        state["state"][0]["momentum_buffer"] = None
+    try:
+        optimizer.load_state_dict(state)
+    except canzona.UsageError as error:
+        assert layouts.digest(model, optimizer) == after != before
+        return str(error)
+
+
+def test_a_mistake_in_one_ranks_state_dict_is_raised_on_all():
+    first, second = spawn(2, one_ranks_mistake)
+    assert second.startswith("load_state_dict(): state 'momentum_buffer' of")
+    assert first == "rank 1: " + second

@@ -117,3 +117,59 @@ def test_no_memory_grows(gpu):
         optimizer.step()
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() == before
+
+
+def one_rank_fails():
+    """Rank 1 cannot compute: it raises at once, rank 0 when it asks."""
+    model, told = layouts.build("fsdp2")
+    optimizer = layouts.optimizer_of(model, told, "muon")
+    layouts.steps(model, optimizer, 1, 2)
+    if torch.distributed.get_rank() == 1:
+
+        def fails(_):
+            raise RuntimeError("as asked for")
+
+        optimizer._run._step.run = fails
+    caught = []
+    for ask in (
+        lambda: layouts.steps(model, optimizer, 3, 3),
+        lambda: optimizer.skipped_steps,
+        lambda: layouts.steps(model, optimizer, 4, 4),
+    ):
+        try:
+            ask()
+            caught.append("")
+        except Exception as error:
+            caught.append(str(error))
+    return caught
+
+
+def test_a_rank_that_fails_is_told_to_the_others():
+    first, second = on_gpu(2, one_rank_fails)
+    assert first[0] == "" and second[0] == "as asked for"
+    assert first[1].startswith("rank 1 failed in the middle of the last step")
+    assert "start again from a checkpoint" in first[2]
+    assert "start again from a checkpoint" in second[2]
+
+
+def test_infinities_show_where_they_propagate(gpu):
+    model, optimizer = model_and(nonfinite="propagate", clip_norm=1e9)
+    layouts.set_gradients(model, 1)
+    model.up.weight.grad[0, 0] = float("inf")
+    optimizer.step()
+    assert model.up.weight.isnan().all()
+    assert model.down.weight.isfinite().all()
+    assert optimizer.grad_norm == float("inf")
+
+
+def test_unfrozen_parameters_are_trained(gpu):
+    model = layouts.fresh().cuda()
+    model.up.requires_grad_(False)
+    optimizer = canzona.Muon(model)
+    layouts.steps(model, optimizer, 1, 2, leave_out=("up.weight", "up.bias"))
+    model.up.requires_grad_(True)
+    before = model.up.weight.detach().clone()
+    layouts.steps(model, optimizer, 3, 4)
+    assert not torch.equal(before, model.up.weight)
+    assert optimizer.state[model.up.weight]["step"] == 2
+    assert optimizer.state[model.down.weight]["step"] == 4

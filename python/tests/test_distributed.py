@@ -1,8 +1,4 @@
-"""Ranks: gradients that differ, groups that fail, backward for real."""
-
-import os
-import time
-import warnings
+"""Ranks: gradients, backward for real, plain tensors, bytes."""
 
 import pytest
 import torch
@@ -11,21 +7,8 @@ from torch import nn
 
 import canzona
 import layouts
-from conftest import errors, run_ranks, spawn
-
-
-def mesh(*shape, names=None):
-    from torch.distributed.device_mesh import init_device_mesh
-
-    return init_device_mesh("cpu", shape, mesh_dim_names=names)
-
-
-def sharded():
-    from torch.distributed.fsdp import fully_shard
-
-    model = layouts.fresh()
-    return fully_shard(model, mesh=mesh(dist.get_world_size()))
-
+from conftest import spawn
+from layouts import mesh, sharded
 
 # Gradients.
 
@@ -296,174 +279,7 @@ def test_grad_scaler_and_ranks():
     assert spawn(2, scaled) == [([False, True, False], 2.0)] * 2
 
 
-# Plain tensors.
-
-
-def plain():
-    model = layouts.fresh()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        optimizer = layouts.optimizer_of(model, {}, "muon")
-        layouts.steps(model, optimizer, 1, 3)
-    texts = [str(w.message) for w in caught if "canzona" in str(w.message)]
-    return texts, layouts.digest(model, optimizer), optimizer.plan.json["world"]
-
-
-def test_plain_tensors_are_updated_by_every_rank_with_one_warning():
-    expected = layouts.train("one", "muon", count=3)
-    for texts, got, world in spawn(2, plain):
-        assert len(texts) == 1 and "replicas=group" in texts[0]
-        assert got == expected and world == 1
-
-
-def mixed(clip):
-    from torch.distributed.fsdp import fully_shard
-
-    model = layouts.fresh()
-    fully_shard(model.up, mesh=mesh(2))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        optimizer = layouts.optimizer_of(model, {}, "soap", clip_norm=clip)
-        layouts.steps(model, optimizer, 1, 4)
-    return layouts.digest(model, optimizer)
-
-
-def test_plain_tensors_beside_sharded_ones():
-    expected = layouts.train("one", "soap", count=4)
-    assert spawn(2, mixed, None) == [expected] * 2
-    for kind, text in errors(2, mixed, 1.0):
-        assert kind == "UsageError" and "replicas=group" in text
-
-
-def owners(layout):
-    model, told = layouts.build(layout)
-    optimizer = layouts.optimizer_of(model, told, "muon")
-    return optimizer.plan.json["owners"]
-
-
-def test_replicas_share_the_work():
-    assert set(spawn(3, owners, "ddp3")[0]) == {0, 1, 2}
-
-
 # Groups.
-
-
-def planned():
-    return canzona.Muon(layouts.fresh(), replicas=[0, 1]).plan
-
-
-def test_parameters_on_a_device_without_backend():
-    for kind, text in errors(2, planned, backend="cuda:gloo"):
-        assert kind == "UsageError" and "on cpu" in text
-        assert "cpu:gloo,cuda:nccl" in text
-
-
-def not_in_replicas():
-    return canzona.Muon(layouts.fresh(), replicas=[1 - dist.get_rank()]).plan
-
-
-def test_replicas_without_this_rank():
-    for kind, text in errors(2, not_in_replicas):
-        assert kind == "UsageError" and "but not this one" in text
-
-
-def broken(when):
-    model = sharded()
-    optimizer = canzona.Muon(model)
-    layouts.steps(model, optimizer, 1, 2)
-    if dist.get_rank() == 1:
-        os._exit(3)
-    time.sleep(0.5)
-    layouts.set_gradients(model, 3)
-    texts = []
-    for _ in range(2):
-        try:
-            optimizer.step()
-        except Exception as e:
-            texts.append((type(e).__name__, str(e)))
-    return texts
-
-
-def test_a_rank_that_dies_ends_the_optimizer():
-    answers = run_ranks(2, broken, 3)
-    assert answers[1][:2] == ("error", "Died")
-    (_, first), (kind, second) = answers[0][1]
-    assert first.startswith("optimizer step, look at gradients:")
-    assert kind == "Error" and "start again from a checkpoint" in second
-
-
-def fails_to_compute():
-    model = sharded()
-    optimizer = canzona.SOAP(
-        model, nonfinite="propagate", precondition_frequency=1
-    )
-    layouts.steps(model, optimizer, 1, 2)
-    layouts.set_gradients(model, 3)
-    layouts._layout.local(model.up.weight.grad).fill_(float("nan"))
-    try:
-        optimizer.step()
-    except canzona.NumericalError as e:
-        try:
-            optimizer.step()
-        except Exception as later:
-            return str(e), str(later)
-    return None
-
-
-def test_a_rank_that_cannot_compute_ends_its_optimizer():
-    found = [a[1] for a in run_ranks(2, fails_to_compute) if a[0] == "ok"]
-    ((first, second),) = [f for f in found if f is not None]
-    assert "not finite" in first
-    assert "start again from a checkpoint" in second
-
-
-def other_order():
-    model = nn.Module()
-    model.a, model.b = nn.Linear(4, 4), nn.Linear(4, 4)
-    named = list(model.named_parameters())
-    if dist.get_rank() == 1:
-        named = named[2:] + named[:2]
-    return canzona.Muon(named, replicas=dist.group.WORLD).plan
-
-
-def other_options():
-    model = layouts.fresh()
-    return canzona.Muon(
-        model,
-        replicas=dist.group.WORLD,
-        momentum=0.9 if dist.get_rank() else 0.95,
-    ).plan
-
-
-def other_nodes():
-    return canzona.Muon(
-        layouts.fresh(),
-        replicas=dist.group.WORLD,
-        ranks_per_node=1 + dist.get_rank(),
-    ).plan
-
-
-def meta_on_one_rank():
-    model = sharded()
-    if dist.get_rank() == 1:
-        model.to("meta")
-    return canzona.Muon(model).plan
-
-
-@pytest.mark.parametrize(
-    "function, words",
-    [
-        (other_order, ["different models", "a.weight", "b.weight"]),
-        (other_options, ["different options", "0.95", "0.9"]),
-        (other_nodes, ["different options", "ranks_per_node is 1 and 2"]),
-        (meta_on_one_rank, ["meta device", "to_empty"]),
-    ],
-)
-def test_ranks_that_differ_are_refused_everywhere(function, words):
-    for kind, text in errors(2, function):
-        assert kind == "UsageError", text
-        for word in words:
-            assert word in text
 
 
 def one_after_another():
@@ -527,6 +343,23 @@ def test_a_rank_may_be_in_more_groups_than_others():
 
 def test_two_optimizers_at_once():
     assert spawn(2, two_optimizers) == [True, True]
+
+
+def with_capacity(capacity):
+    """Bits, and elements of the slots, under DDP."""
+    model, told = layouts.build("ddp3")
+    optimizer = layouts.optimizer_of(
+        model, told, "muon", capacity_bytes=capacity
+    )
+    layouts.steps(model, optimizer, 1, 2)
+    slots = optimizer._run._step.layout["slot_elements"]
+    return layouts.digest(model, optimizer), slots
+
+
+def test_a_capacity_that_is_given_is_kept_by_replicas():
+    usual, kept = spawn(3, with_capacity, None), spawn(3, with_capacity, 500)
+    for (bits, slots), (same, fewer) in zip(usual, kept):
+        assert bits == same and fewer < slots
 
 
 def bytes_sent(layout, wire):

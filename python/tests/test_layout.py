@@ -5,7 +5,7 @@ import torch
 import torch.distributed as dist
 import torch.nn as nn
 
-from canzona import _layout
+from canzona import _agree, _layout
 from canzona._errors import UsageError
 from conftest import errors, spawn
 
@@ -30,7 +30,7 @@ def _model(rows=7, cols=6):
 def _check(model, replicas=()):
     """Boxes of every rank, after comparing this rank's with its numbers."""
     named = list(model.named_parameters())
-    layout = _layout.agree(
+    layout = _agree.agree(
         [_layout.describe(n, p, replicas) for n, p in named], {}
     )
     for i, (name, p) in enumerate(named):
@@ -171,7 +171,7 @@ def mixed(alike):
     model = _model()
     fully_shard(model[0], mesh=_mesh((2,)))
     named = list(model.named_parameters())
-    layout = _layout.agree(
+    layout = _agree.agree(
         [_layout.describe(n, p) for n, p in named], {}, [alike] * len(named)
     )
     return [t.name for t in layout.tensors], layout.untied
@@ -222,7 +222,7 @@ def bad(what):
             described = [_layout.describe("w", p)]
         except UsageError as e:
             described = e
-        return _layout.agree(described, {})
+        return _agree.agree(described, {})
     if what == "fsdp1":
         from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
@@ -232,13 +232,13 @@ def bad(what):
     rows = 6 if what == "shapes" and rank == 1 else 4
     p = DTensor.from_local(torch.zeros(rows // 2, 2), mesh, [Shard(0)])
     about = {"groups": [{"lr": 0.5 if what == "options" and rank else 0.1}]}
-    return _layout.agree([_layout.describe(name, p)], about)
+    return _agree.agree([_layout.describe(name, p)], about)
 
 
 @pytest.mark.parametrize(
     "what, words",
     [
-        ("partial", ["parameter w", "P(sum)", "redistribute"]),
+        ("partial", ["parameter w", "Partial: a sum", "redistribute"]),
         ("one rank's mistake", ["parameter w", "float16"]),
         ("fsdp1", ["FSDP1", "fully_shard"]),
         ("names", ["parameter number 0", "w [4, 2]", "v [4, 2]", "rank 1"]),

@@ -1,50 +1,13 @@
-"""The optimizers in one process: torch's interface, and torch's numbers."""
+"""The optimizers in one process: torch's interface."""
 
-import copy
-import gc
-import os
-import pickle
-import threading
-import weakref
-from collections import defaultdict
+import contextlib
 
 import pytest
 import torch
 from torch import nn
 
 import canzona
-import layouts
-
-KINDS = {
-    "muon": canzona.Muon,
-    "soap": canzona.SOAP,
-    "shampoo": canzona.Shampoo,
-    "adamw": canzona.AdamW,
-}
-
-
-def net(seed=0, dtype=torch.float32):
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4)).to(
-        dtype
-    )
-
-
-def backward(model, seed=1, scale=1.0):
-    torch.manual_seed(seed)
-    p = next(model.parameters())
-    loss = model(torch.randn(5, 8, dtype=p.dtype)).square().mean() * scale
-    loss.backward()
-    return loss
-
-
-def values(model):
-    return [p.detach().clone() for p in model.parameters()]
-
-
-def same(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a, b))
-
+from nets import KINDS, backward, net, same, values
 
 # Construction.
 
@@ -362,6 +325,45 @@ def test_nonfinite(bad):
         assert optimizer.state[model[0].weight]["step"] == 2
 
 
+@pytest.mark.parametrize("wire", ["fp32", "bf16"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_shows_where_it_propagates(bad, wire):
+    """As of torch.optim.Muon: no number of that matrix is left."""
+    model = net()
+    optimizer = canzona.Muon(
+        model, nonfinite="propagate", clip_norm=1e9, wire=wire
+    )
+    backward(model)
+    model[0].weight.grad[1, 2] = bad
+    reference = nn.Parameter(model[0].weight.detach().clone())
+    reference.grad = model[0].weight.grad.clone()
+    torch.optim.Muon([reference]).step()
+    assert reference.isnan().all()
+    optimizer.step()
+    assert model[0].weight.isnan().all()
+    assert all(p.isfinite().all() for p in (model[0].bias, model[2].weight))
+    assert optimizer.grad_norm == float("inf")
+    assert optimizer.skipped_steps == 0
+
+
+@pytest.mark.parametrize("mode", ["skip", "raise"])
+def test_the_norm_of_what_is_not_finite_is_not_finite(mode):
+    model = net()
+    optimizer = canzona.Muon(model, nonfinite=mode, clip_norm=1.0)
+    backward(model)
+    model[0].weight.grad[1, 2] = float("nan")
+    gradient = model[2].weight.grad.clone()
+    with contextlib.suppress(canzona.NumericalError):
+        optimizer.step()
+    assert optimizer.skipped_steps == 1
+    assert optimizer.grad_norm == float("inf")
+    assert torch.equal(model[2].weight.grad, gradient)
+    model.zero_grad()
+    backward(model)
+    optimizer.step()
+    assert 0 < optimizer.grad_norm < float("inf")
+
+
 def test_clip_norm_is_clip_grad_norm():
     model, other = net(), net()
     a = canzona.AdamW(model, clip_norm=0.01)
@@ -393,561 +395,6 @@ def test_grad_scaler():
         scaler.step(optimizer)
         scaler.update()
         assert same(before, values(model)) == (seed == 1)
-
-
-# Copies.
-
-
-@pytest.mark.parametrize("rule", ["muon", "soap"])
-@pytest.mark.parametrize("way", ["deepcopy", "pickle"])
-def test_copies_go_on_alike(rule, way):
-    model = net()
-    optimizer = KINDS[rule](model, lr=0.01)
-    for seed in range(3):
-        backward(model, seed)
-        optimizer.step()
-    pair = (model, optimizer)
-    other, copied = (
-        copy.deepcopy(pair)
-        if way == "deepcopy"
-        else pickle.loads(pickle.dumps(pair))
-    )
-    assert copied.param_groups[0]["params"][0] is other[0].weight
-    for seed in range(3):
-        for m, o in ((model, optimizer), (other, copied)):
-            o.zero_grad()
-            backward(m, seed + 9)
-            o.step()
-    assert same(values(model), values(other))
-    assert copied.state[other[0].weight]["step"] == 6
-
-
-def test_bf16_weights_that_were_replaced_are_taken_over():
-    model = net(dtype=torch.bfloat16)
-    optimizer = canzona.Muon(model, lr=1e-4)
-    backward(model)
-    optimizer.step()
-    master = optimizer.state[model[0].weight]["master"]
-    assert master.dtype == torch.float32
-    assert torch.equal(master.bfloat16(), model[0].weight)
-    assert not torch.equal(master, model[0].weight.float())
-    with torch.no_grad():
-        model[0].weight.fill_(0.5)
-    optimizer.step()
-    assert (model[0].weight - 0.5).abs().max() < 0.01
-
-
-def test_bf16_weights_that_lie_elsewhere_are_taken_over():
-    model = net(dtype=torch.bfloat16)
-    optimizer = canzona.Muon(model, lr=1e-4)
-    backward(model)
-    optimizer.step()
-    model[0].weight.data = torch.full_like(model[0].weight, 0.5)
-    optimizer.step()
-    assert (model[0].weight - 0.5).abs().max() < 0.01
-
-
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        (
-            lambda w: w.bfloat16(),
-            "is [16, 8] bfloat16 on cpu now, but was " "[16, 8] float32",
-        ),
-        (lambda w: w[:2].clone(), "is [2, 8] float32"),
-        (lambda w: w.t().contiguous().t(), "not contiguous now"),
-    ],
-)
-def test_parameters_that_became_others_are_refused(change, words):
-    model = net()
-    optimizer = canzona.Muon(model)
-    backward(model)
-    optimizer.step()
-    weight = model[0].weight
-    kept = weight.data
-    weight.grad, weight.data = None, change(kept)
-    weight.grad = torch.ones_like(weight)
-    before = values(model)
-    with pytest.raises(canzona.UsageError) as error:
-        optimizer.step()
-    assert "parameter 0.weight: " in str(error.value)
-    assert words in str(error.value)
-    assert same(before, values(model))
-    weight.grad, weight.data = None, kept.clone()
-    optimizer.step()
-
-
-def test_gradients_are_not_kept_for_a_look_at_the_last_step():
-    model = net()
-    run = canzona.Muon(model)._built()
-    event = type("Event", (), {"record": lambda self: None})()
-    run._told = torch.zeros(16, dtype=torch.int64), event  # as on a GPU
-    gradient = torch.zeros(16, 8)
-    kept = weakref.ref(gradient)
-    run._remember([gradient, None])
-    del gradient
-    assert kept() is None
-    assert run._pending[2] == [True, False]
-
-
-def test_a_step_may_be_interrupted():
-    model = net()
-    optimizer = canzona.Muon(model)
-    backward(model)
-    optimizer.step()
-    actions = optimizer._run._actions
-    kind, label, act = actions[0]
-
-    def interrupted(works):
-        actions[0] = kind, label, act
-        raise KeyboardInterrupt
-
-    actions[0] = kind, label, interrupted
-    with pytest.raises(KeyboardInterrupt):
-        optimizer.step()
-    before = values(model)
-    optimizer.step()
-    assert not same(before, values(model))
-
-
-def test_added_groups():
-    model, more = net(), nn.Linear(4, 4)
-    optimizer = canzona.SOAP(model, lr=0.01)
-    for seed in range(2):
-        backward(model, seed)
-        optimizer.step()
-    factor = optimizer.state[model[0].weight]["L"].clone()
-    optimizer.add_param_group({"params": more.named_parameters(), "lr": 0.5})
-    assert [g["rule"] for g in optimizer.param_groups] == [
-        "soap",
-        "adamw",
-        "soap",
-        "adamw",
-    ]
-    assert torch.equal(factor, optimizer.state[model[0].weight]["L"])
-    more(torch.randn(2, 4)).sum().backward()
-    before = values(more)
-    optimizer.step()
-    assert not same(before, values(more))
-    assert optimizer.state[model[0].weight]["step"] == 3
-
-
-def test_added_groups_that_are_refused_change_nothing():
-    frozen = nn.Parameter(torch.ones(4, 4), requires_grad=False)
-    weight, more = (nn.Parameter(torch.ones(4, 4)) for _ in range(2))
-    optimizer = canzona.Muon([frozen, weight])
-    weight.grad = torch.ones(4, 4)
-    optimizer.step()
-    half = nn.Parameter(torch.ones(4, 4).half())
-    for params, words in (
-        ([weight], "is in this optimizer already"),
-        ([("parameter1", more)], "has this name already"),
-        ([more, half], "is float16"),
-    ):
-        with pytest.raises(canzona.UsageError, match=words):
-            optimizer.add_param_group({"params": params})
-        optimizer.step()
-    assert optimizer.state[weight]["step"] == 4
-    optimizer.add_param_group({"params": [more]})
-    more.grad = torch.ones(4, 4)
-    optimizer.step()
-    assert optimizer.param_groups[-1]["param_names"] == ["parameter2"]
-    assert [optimizer.state[p]["step"] for p in (weight, more)] == [5, 1]
-
-
-# Processes and threads.
-
-
-def test_two_optimizers_and_another_thread():
-    model, other = net(), net()
-    a, b = canzona.Muon(model), canzona.Muon(other)
-    for seed in range(3):
-        for m in (model, other):
-            m.zero_grad()
-            backward(m, seed)
-        threads = [threading.Thread(target=o.step) for o in (a, b)]
-        for t in threads:
-            t.start()
-        for t in threads:
-            t.join()
-    assert same(values(model), values(other))
-
-
-def test_forked_workers_of_a_data_loader():
-    model = net()
-    optimizer = canzona.Muon(model)
-    backward(model)
-    optimizer.step()
-    data = torch.utils.data.TensorDataset(torch.randn(8, 8))
-    loader = torch.utils.data.DataLoader(
-        data, 2, num_workers=2, multiprocessing_context="fork"
-    )
-    for (x,) in loader:
-        optimizer.zero_grad()
-        model(x).sum().backward()
-        optimizer.step()
-    assert optimizer.state[model[0].weight]["step"] == 5
-
-
-def test_a_forked_child_cannot_step():
-    model = net()
-    optimizer = canzona.Muon(model)
-    backward(model)
-    optimizer.step()
-    child = os.fork()
-    if child == 0:
-        try:
-            optimizer.step()
-            os._exit(1)
-        except canzona.Error as e:
-            gc.collect()
-            os._exit(0 if "forked" in str(e) else 2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    optimizer.step()
-
-
-def test_flush_denormal_changes_nothing():
-    results = []
-    for flush in (False, True):
-        torch.set_flush_denormal(flush)
-        try:
-            model = net()
-            optimizer = canzona.AdamW(model)
-            for p in model.parameters():
-                p.grad = torch.full_like(p, 1e-21)
-            optimizer.step()
-            results.append(
-                values(model)
-                + [s["exp_avg_sq"].clone() for s in optimizer.state.values()]
-            )
-        finally:
-            torch.set_flush_denormal(False)
-    assert same(*results)
-
-
-def test_the_profiler_sees_rounds():
-    model = net()
-    optimizer = canzona.Muon(model)
-    backward(model)
-    optimizer.step()
-    with torch.profiler.profile() as profile:
-        optimizer.step()
-    names = {e.key for e in profile.key_averages()}
-    assert "Optimizer.step#Muon.step" in names
-    assert any(n.startswith("canzona ") for n in names), names
-
-
-def test_a_log_line(caplog):
-    with caplog.at_level("INFO", "canzona"):
-        canzona.Muon(net()).plan
-    (line,) = [r.getMessage() for r in caplog.records if r.name == "canzona"]
-    assert "2 tensors to muon, 2 to adamw" in line
-
-
-def test_no_memory_grows():
-    model = net()
-    optimizer = canzona.Muon(model)
-    backward(model)
-    for _ in range(20):
-        optimizer.step()
-    gc.collect()
-    before = resident()
-    for _ in range(500):
-        optimizer.step()
-    gc.collect()
-    assert resident() - before < 1 << 20
-
-
-def resident():
-    with open("/proc/self/statm") as f:
-        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-# Against torch's own.
-
-
-def follow(mine, theirs, model, other, count=10):
-    for step in range(1, count + 1):
-        for p, q in zip(model.parameters(), other.parameters()):
-            p.grad = torch.randn(
-                p.shape,
-                generator=torch.Generator().manual_seed(step * 100 + p.numel()),
-            )
-            q.grad = p.grad.clone()
-        mine.step()
-        theirs.step()
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"lr": 0.1},
-        {"betas": (0.8, 0.9)},
-        {"eps": 1e-3},
-        {"weight_decay": 0.3},
-    ],
-)
-def test_adamw_is_torchs(options):
-    model, other = net(), net()
-    follow(
-        canzona.AdamW(model, **options),
-        torch.optim.AdamW(other.parameters(), **options),
-        model,
-        other,
-    )
-    for p, q in zip(model.parameters(), other.parameters()):
-        torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"lr": 0.05},
-        {"momentum": 0.5},
-        {"nesterov": False},
-        {"weight_decay": 0.7},
-        {"ns_steps": 3},
-        {"eps": 1e-2},
-        {"ns_coefficients": (2.0, -1.5, 0.5)},
-        {"adjust_lr_fn": "original"},
-        {"adjust_lr_fn": "match_rms_adamw"},
-    ],
-)
-def test_muon_is_torchs(options):
-    """torch computes Newton-Schulz in bf16, which is what is allowed for."""
-    model, other = net(), net()
-    for m in (model, other):
-        for layer in (m[0], m[2]):
-            layer.bias = None
-    given = {"adjust_lr_fn": "original", **options}
-    start = values(model)
-    follow(
-        canzona.Muon(model, **given),
-        torch.optim.Muon(other.parameters(), **given),
-        model,
-        other,
-    )
-    for p, q, s in zip(model.parameters(), other.parameters(), start):
-        moved = (q - s).norm()
-        assert (p - q).norm() < 0.02 * moved + 1e-6
-
-
-def usable(inputs):
-    """torch's own inputs, without switches that we do not have."""
-    refused = ("amsgrad", "maximize", "capturable", "differentiable")
-    return [
-        i.kwargs for i in inputs if not any(i.kwargs.get(k) for k in refused)
-    ]
-
-
-def torch_inputs(rule):
-    common = pytest.importorskip("torch.testing._internal.common_optimizers")
-    return {
-        "adamw": common.optim_inputs_func_adamw,
-        "muon": common.optim_inputs_func_muon,
-    }[rule]("cpu")
-
-
-def test_torchs_own_inputs():
-    seen = 0
-    for given in usable(torch_inputs("adamw")):
-        model, other = net(), net()
-        follow(
-            canzona.AdamW(model, **given),
-            torch.optim.AdamW(other.parameters(), **given),
-            model,
-            other,
-            5,
-        )
-        seen += 1
-        for p, q in zip(model.parameters(), other.parameters()):
-            torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-6)
-    for given in usable(torch_inputs("muon")):
-        model, other = (nn.Linear(12, 16, bias=False) for _ in range(2))
-        with torch.no_grad():
-            other.weight.copy_(model.weight)
-        start = values(model)[0]
-        given = {"adjust_lr_fn": None, **given}
-        follow(
-            canzona.Muon(model, **given),
-            torch.optim.Muon(other.parameters(), **given),
-            model,
-            other,
-            5,
-        )
-        seen += 1
-        moved = (other.weight - start).norm()
-        assert (model.weight - other.weight).norm() < 0.02 * moved + 1e-6
-    assert seen >= 8
-
-
-def test_torchs_own_bad_inputs():
-    common = pytest.importorskip("torch.testing._internal.common_optimizers")
-    for make, kind in (
-        (common.optim_error_inputs_func_adamw, canzona.AdamW),
-        (common.optim_error_inputs_func_muon, canzona.Muon),
-    ):
-        for bad in make("cpu", torch.float32):
-            given = bad.optimizer_error_input
-            # We name what has no name, and rates and decays are numbers.
-            if (
-                "with/without names" in given.desc
-                or "as a Tensor" in given.desc
-                or "foreach" in given.desc
-                or "both Tensors" in given.desc
-            ):
-                continue
-            params = net() if given.params is None else given.params
-            with pytest.raises(ValueError):
-                kind(params, **given.kwargs).plan
-
-
-@pytest.mark.parametrize("name", ["maximize", "amsgrad", "capturable"])
-def test_switches_that_we_do_not_have(name):
-    with pytest.raises(canzona.UsageError, match=f"{name}=True is not supp"):
-        canzona.AdamW(net(), **{name: True})
-
-
-# State dicts in one process.
-
-
-@pytest.mark.parametrize("rule", list(KINDS))
-def test_ten_and_ten_steps_are_twenty(rule, tmp_path):
-    model, told = layouts.build("one")
-    optimizer = layouts.optimizer_of(model, told, rule)
-    layouts.steps(model, optimizer, 1, 10)
-    torch.save((model.state_dict(), optimizer.state_dict()), tmp_path / "x")
-    layouts.steps(model, optimizer, 11, 20)
-    weights, saved = torch.load(tmp_path / "x", weights_only=True)
-    other, told = layouts.build("one")
-    again = layouts.optimizer_of(other, told, rule)
-    other.load_state_dict(weights)
-    again.load_state_dict(saved)
-    layouts.steps(other, again, 11, 20)
-    assert layouts.digest(model, optimizer) == layouts.digest(other, again)
-
-
-def test_state_dicts_of_torchs_optimizers_load():
-    model, other = net(), net()
-    adamw = torch.optim.AdamW(other.parameters(), lr=0.05)
-    mine = canzona.AdamW(model)
-    for seed in range(2):
-        other.zero_grad()
-        backward(other, seed)
-        adamw.step()
-    with torch.no_grad():
-        for p, q in zip(model.parameters(), other.parameters()):
-            p.copy_(q)
-    mine.load_state_dict(adamw.state_dict())
-    assert mine.param_groups[0]["lr"] == 0.05
-    follow(mine, adamw, model, other, 3)
-    for p, q in zip(model.parameters(), other.parameters()):
-        torch.testing.assert_close(p, q, rtol=1e-6, atol=1e-6)
-
-
-def test_torchs_pair_of_optimizers_loads_into_one():
-    model = net()
-    matrices = [(n, p) for n, p in model.named_parameters() if p.ndim == 2]
-    others = [(n, p) for n, p in model.named_parameters() if p.ndim < 2]
-    muon = torch.optim.Muon(matrices, lr=0.01)
-    adamw = torch.optim.AdamW(others, lr=0.03)
-    backward(model)
-    muon.step()
-    adamw.step()
-    mine = canzona.Muon(model)
-    mine.load_state_dict(muon.state_dict())
-    mine.load_state_dict(adamw.state_dict())
-    assert [g["lr"] for g in mine.param_groups] == [0.01, 0.03]
-    for name, p in matrices:
-        assert torch.equal(
-            mine.state[p]["momentum_buffer"], muon.state[p]["momentum_buffer"]
-        ), name
-    for name, p in others:
-        assert torch.equal(mine.state[p]["exp_avg"], adamw.state[p]["exp_avg"])
-        assert mine.state[p]["step"] == 1
-
-
-@pytest.mark.parametrize("way", ["load", "assign", "clear"])
-@pytest.mark.parametrize("rule", sorted(KINDS))
-def test_states_that_are_thrown_away_begin_anew(rule, way):
-    runs = []
-    for used in (True, False):
-        model = net()
-        optimizer = KINDS[rule](model, lr=0.01)
-        fresh = copy.deepcopy(optimizer.state_dict())
-        if used:
-            backward(model, seed=7)
-            optimizer.step()
-            model.load_state_dict(net().state_dict())
-            if way == "load":
-                optimizer.load_state_dict(fresh)
-            elif way == "assign":
-                optimizer.state = defaultdict(dict)
-            else:
-                optimizer.state.clear()
-            optimizer.zero_grad()
-        for seed in range(3):
-            backward(model, seed)
-            optimizer.step()
-        runs.append(
-            values(model)
-            + [
-                v.clone()
-                for p in model.parameters()
-                for v in optimizer.state[p].values()
-            ]
-        )
-    assert same(*runs)
-
-
-def test_loaded_rates_are_the_optimizers_own():
-    one, other = (canzona.Muon(net(), lr=torch.tensor(r)) for r in (0.1, 0.2))
-    other.load_state_dict(one.state_dict())
-    one.param_groups[0]["lr"].fill_(9.0)
-    assert other.param_groups[0]["lr"] == torch.tensor(0.1)
-
-
-def test_bad_state_dicts_change_nothing():
-    model = net()
-    optimizer = canzona.Muon(model)
-    backward(model)
-    optimizer.step()
-    good = optimizer.state_dict()
-
-    def refused(change):
-        bad = copy.deepcopy(good)
-        change(bad)
-        with pytest.raises(canzona.UsageError) as e:
-            optimizer.load_state_dict(bad)
-        return str(e.value)
-
-    assert "lacks state 'momentum_buffer'" in refused(
-        lambda d: d["state"][0].pop("momentum_buffer")
-    )
-    assert "shape" in refused(
-        lambda d: d["state"][0].update(momentum_buffer=torch.zeros(3))
-    )
-    assert "no state 'L'" in refused(
-        lambda d: d["state"][0].update(L=torch.zeros(3))
-    )
-    assert "saved with rule soap" in refused(
-        lambda d: d["param_groups"][0].update(rule="soap")
-    )
-    again = optimizer.state_dict()
-    assert torch.equal(
-        good["state"][0]["momentum_buffer"],
-        again["state"][0]["momentum_buffer"],
-    )
-
-
-def test_a_fresh_state_dict_is_empty_and_reads_no_layout():
-    optimizer = canzona.Muon(net())
-    state = optimizer.state_dict()
-    assert state["state"] == {} and optimizer._run is None
-    optimizer.load_state_dict(state)
-    assert optimizer._run is None
 
 
 def test_parameters_may_be_swapped_before_the_first_step():

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import canzona
-from canzona import _routing
+from canzona import _collect, _routing
 from canzona._errors import UsageError
 
 
@@ -47,7 +47,7 @@ class Model(nn.Module):
 
 
 def routed(model, **options):
-    named, _, known, _ = _routing.collect(model)
+    named, _, known, _ = _collect.collect(model)
     return {r.name: r for r in _routing.route(named, known, "muon", **options)}
 
 
@@ -83,7 +83,7 @@ def test_tied_heads_are_no_matrices():
 
 def test_names_alone():
     named = [(n, p) for n, p in Model().named_parameters()]
-    named, _, known, _ = _routing.collect(named)
+    named, _, known, _ = _collect.collect(named)
     assert not known
     rules = {r.name: r.rule for r in _routing.route(named, {}, "muon")}
     assert rules["blocks.0.attention.o_proj.weight"] == "muon"
@@ -187,21 +187,21 @@ def test_bad_patterns(options, words):
 
 def test_groups_and_parameters_given_twice():
     w, v = nn.Parameter(torch.zeros(2, 2)), nn.Parameter(torch.zeros(2))
-    named, groups, _, _ = _routing.collect(
+    named, groups, _, _ = _collect.collect(
         [{"params": [("w", w)], "lr": 1}, {"params": [("v", v)]}]
     )
     assert [(n, g) for n, _, g in named] == [("w", 0), ("v", 1)]
     assert groups == [{"lr": 1}, {}]
     with pytest.raises(UsageError, match="parameter b: is given twice.*as a"):
-        _routing.collect([("a", w), ("b", w)])
+        _collect.collect([("a", w), ("b", w)])
     with pytest.raises(UsageError, match="two parameters have this name"):
-        _routing.collect([("a", w), ("a", v)])
+        _collect.collect([("a", w), ("a", v)])
     with pytest.raises(UsageError, match="empty"):
-        _routing.collect([])
+        _collect.collect([])
 
 
 def test_no_matrix_at_all():
-    named, _, known, _ = _routing.collect(nn.LayerNorm(4))
+    named, _, known, _ = _collect.collect(nn.LayerNorm(4))
     routes = _routing.route(named, known, "muon")
     with pytest.raises(UsageError, match="no parameter goes to muon.*vector"):
         _routing.require_matrices(routes, "muon")

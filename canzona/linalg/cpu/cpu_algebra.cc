@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "canzona/base/check.h"
 #include "canzona/linalg/cpu/stages/stages.h"
@@ -10,13 +11,15 @@ namespace canzona {
 namespace {
 
 // Beyond these norms the squares of entries may leave the range of the type.
+// Powers of two with at most this exponent have a plain value in it.
 struct SafeNorms {
   double least;
   double most;
+  int exponent;
 };
 SafeNorms safe_norms(DType source) {
-  return source == DType::kFp64 ? SafeNorms{0x1p-400, 0x1p400}
-                                : SafeNorms{0x1p-40, 0x1p40};
+  return source == DType::kFp64 ? SafeNorms{0x1p-400, 0x1p400, 1000}
+                                : SafeNorms{0x1p-40, 0x1p40, 126};
 }
 
 // The same values once more, times a factor; the momentum has already been
@@ -53,7 +56,8 @@ double shift_of(double norm, DType source) {
   const SafeNorms safe = safe_norms(source);
   const bool is_safe = norm >= safe.least && norm <= safe.most;
   if (is_safe || norm == 0 || !std::isfinite(norm)) return 1;
-  return std::ldexp(1.0, -std::ilogb(norm));
+  return std::ldexp(
+      1.0, std::clamp(-std::ilogb(norm), -safe.exponent, safe.exponent));
 }
 
 // The norm of what `load` gives, and the shift that it was multiplied by. x
@@ -70,9 +74,12 @@ Norm load_shifted(CpuAlgebra& algebra, const Load& load, Operand& x) {
 }
 
 // One over the enlarged norm, in units of the shifted values, so that nothing
-// overflows on the way; 0 for a matrix of zeros.
+// overflows on the way; 0 for a matrix of zeros. A number that is not finite
+// leaves none of the matrix: a scale of 0 would hide an infinity.
 double scale_by(const Normalization& by, const Norm& norm) {
   if (norm.value == 0) return 0;
+  if (!std::isfinite(norm.value))
+    return std::numeric_limits<double>::quiet_NaN();
   const double epsilon = by.epsilon * norm.shift;
   const double enlarged = by.factor * norm.value;
   return 1 /
@@ -119,7 +126,10 @@ void CpuAlgebra::load_normalized(Operand& x, const Load& load,
   const Arena::Scope scope(*arena_);
   Operand probe = exact_->wide(*arena_, x.rows, x.cols);
   const Norm norm = load_shifted(*exact_, one, probe);
-  this->load(x, once_more(one, scale_by(by, norm) * norm.shift));
+  const double scale = scale_by(by, norm);
+  const bool fits = !(scale * norm.shift > std::numeric_limits<float>::max());
+  this->load(x, once_more(one, fits ? scale * norm.shift : norm.shift));
+  if (!fits) x.scale = scale;
 }
 
 void CpuAlgebra::normalize_by_gram(Operand& x, Operand& r, double factor) {

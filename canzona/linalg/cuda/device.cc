@@ -126,6 +126,23 @@ std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not) {
   }
 }
 
+CurrentCudaDevice::CurrentCudaDevice(int number) {
+  if (cudaGetDevice(&before_) != cudaSuccess) {
+    cudaGetLastError();  // or the next launch is blamed for it
+    before_ = -1;
+    return;
+  }
+  if (number >= 0 && number != before_)
+    check_cuda(cudaSetDevice(number), "cudaSetDevice");
+}
+
+CurrentCudaDevice::~CurrentCudaDevice() {
+  int now = -1;
+  if (before_ < 0 || cudaGetDevice(&now) != cudaSuccess || now == before_)
+    return;
+  cudaSetDevice(before_);
+}
+
 int64_t cuda_free_bytes() {
   size_t free = 0, total = 0;
   if (cudaMemGetInfo(&free, &total) == cudaSuccess)

@@ -41,7 +41,7 @@ TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member) {
   for (int64_t* count : {&bytes.sums_sent, &bytes.sums_received,
                          &bytes.factors_sent, &bytes.factors_received})
     *count = times(*count, facts.segments);
-  const int64_t norm = facts.norm_bytes * facts.strips / size * (size - 1);
+  const int64_t norm = 2 * facts.norm_bytes * facts.strips / size * (size - 1);
   bytes.sums_sent += norm;
   bytes.sums_received += norm;
   return bytes;

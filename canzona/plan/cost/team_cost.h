@@ -3,7 +3,8 @@
 //   TeamCosts costs(*rule, basis, links);
 //   for (const TeamSize& size : costs.sizes({5120, 51200}, cost)) …
 //
-// A step begins with the strips' parts of the norm, which everybody gets. A
+// A step begins with the strips' parts of the norm, which everybody gets, and
+// gets again where strips were scaled. A
 // segment of it is a sum, which the members add by a reduce-scatter and hand to
 // the head in rounded pieces, and a factor, of which the head hands an even
 // piece to each of the others, who pass theirs on to each other

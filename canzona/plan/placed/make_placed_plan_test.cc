@@ -12,6 +12,7 @@
 #include "canzona/plan/placed/placed_schedule.h"
 #include "canzona/plan/placed/placed_summary.h"
 #include "canzona/plan/placed/test_layouts.h"
+#include "canzona/plan/placed/validate_placed.h"
 
 namespace canzona::make_placed_plan_test {
 namespace {
@@ -296,14 +297,16 @@ TEST(MakePlacedPlan, BytesAreThoseOfTheSchedule) {
 }
 
 // Every round is used, and either keeps the capacity or has one matrix of each
-// owner; counted element by element.
+// owner, which are of one line if it is strict; counted element by element.
 TEST(MakePlacedPlan, RoundsKeepTheCapacity) {
   Random random(5);
   for (int trial = 0; trial < 60; ++trial) {
     const int32_t world = random.pick<int32_t>({2, 4, 7, 8});
     PlacedRequest request = random_placed(random, world, 9);
     request.options.share_states = false;
+    request.options.strict_capacity = random.coin();
     const auto plan = make_placed_plan(request);
+    EXPECT_THAT(validate(plan), testing::IsEmpty());
     const ElementOracle oracle(plan);
     // By class and round: matrices of an owner, updates received by a rank.
     std::map<std::pair<int32_t, int32_t>, std::map<int32_t, int>> items;
@@ -324,11 +327,44 @@ TEST(MakePlacedPlan, RoundsKeepTheCapacity) {
       const bool singles =
           std::all_of(of_owner.begin(), of_owner.end(),
                       [](const auto& entry) { return entry.second == 1; });
+      const auto& lines = plan.classes[index(at.first)].lines;
+      const auto has_all = [&](const std::vector<int32_t>& line) {
+        return std::all_of(
+            of_owner.begin(), of_owner.end(), [&](const auto& entry) {
+              return std::find(line.begin(), line.end(), entry.first) !=
+                     line.end();
+            });
+      };
+      const bool may =
+          singles && (!request.options.strict_capacity ||
+                      std::any_of(lines.begin(), lines.end(), has_all));
       for (const auto& [rank, bytes] : received[at])
-        ASSERT_TRUE(singles || bytes <= plan.options.capacity_bytes)
+        ASSERT_TRUE(may || bytes <= plan.options.capacity_bytes)
             << bytes << " bytes on rank " << rank;
     }
   }
+}
+
+// Four large matrices under DDP: side by side, or one after another.
+TEST(MakePlacedPlan, ReplicasReceiveNoMoreThanAStrictCapacity) {
+  PlacedRequest request = placed_request(4, {});
+  const std::vector<int64_t> shape{64, 64};
+  for (int t = 0; t < 4; ++t)
+    request.tensors.push_back(
+        placed_tensor(cat("t", t), shape, stored_by(shape, {{4, -1}}), 0));
+  request.options.capacity_bytes = 64 * 64 * 4;
+  EXPECT_EQ(make_placed_plan(request).classes[0].num_rounds, 1);
+  request.options.strict_capacity = true;
+  const PlacedPlan plan = make_placed_plan(request);
+  EXPECT_EQ(plan.classes[0].num_rounds, 4);
+  EXPECT_THAT(validate(plan), testing::IsEmpty());
+  const auto read = placed_plan_from_json(placed_plan_to_json(plan), "plan");
+  EXPECT_TRUE(read.plan.options.strict_capacity && read.digest_matches);
+  PlacedPlan together = plan;
+  for (PlacedMatrix& m : together.matrices) m.round = 0;
+  count_placed_rounds(together);
+  EXPECT_THAT(validate(together),
+              testing::Contains(testing::HasSubstr("expected at most 16384")));
 }
 
 }  // namespace

@@ -107,6 +107,7 @@ std::string write_placed_plan(const PlacedPlan& plan,
   out.field("wire", name_of(kWireNames, plan.options.wire));
   out.field("share_states", plan.options.share_states);
   out.field("capacity_bytes", plan.options.capacity_bytes);
+  if (plan.options.strict_capacity) out.field("strict_capacity", true);
   out.field("ranks_per_node", plan.options.ranks_per_node);
   write_placed_groups(plan, out);
   write_placed_costs(plan, out);

@@ -73,6 +73,8 @@ struct PlacedOptions {
   bool share_states = false;
   // The most bytes of a round's messages on one rank.
   int64_t capacity_bytes = int64_t{64} << 20;
+  // Owners of different lines take turns rather than exceed it together.
+  bool strict_capacity = false;
   int32_t ranks_per_node = 8;
   friend bool operator==(const PlacedOptions&, const PlacedOptions&) = default;
 };

@@ -4,7 +4,9 @@
 // last of which get half the work, because nothing hides the first gather and
 // the last scatter. On no rank are the messages of a round more than
 // capacity_bytes, unless every owner has at most one matrix in it: owners that
-// take turns would wait for each other.
+// take turns would wait for each other. With strict_capacity these owners must
+// be of one line: what several lines own, every replica receives, and that is
+// as many times a matrix as there are lines.
 #pragma once
 
 #include <array>
@@ -24,8 +26,21 @@ struct RankRoundBytes {
   RoundBytes bytes{};
 };
 
-// Returns the bytes that an item of a round puts on ranks, each rank once.
-std::vector<RankRoundBytes> round_bytes(const PlacedBasis& basis, size_t item);
+// Counts the bytes that items of rounds put on ranks. All of them at once would
+// be many, so each is counted when it is asked for. One thread.
+class RoundCounter {
+ public:
+  RoundCounter(const PlacedBasis& basis, int32_t world)
+      : basis_(basis), place_(static_cast<size_t>(world)) {}
+
+  // Each rank once; until the next call.
+  const std::vector<RankRoundBytes>& bytes_of(size_t item);
+
+ private:
+  const PlacedBasis& basis_;
+  std::vector<size_t> place_;  // of ranks, in counted_
+  std::vector<RankRoundBytes> counted_;
+};
 
 // Sets the rounds of all matrices and shared elements, and their number in each
 // class, from the owners.

@@ -58,6 +58,8 @@ class PlacedValues {
     if (root_.contains("capacity_bytes"))
       options.capacity_bytes =
           get_integer(root_, "capacity_bytes", 1, kMaxPlacedTicks, where_);
+    if (root_.contains("strict_capacity"))
+      options.strict_capacity = get_bool(root_, "strict_capacity", where_);
     if (root_.contains("ranks_per_node"))
       options.ranks_per_node = static_cast<int32_t>(
           get_integer(root_, "ranks_per_node", 1, kMaxWorld, where_));
@@ -155,7 +157,7 @@ class RequestReader : PlacedValues {
     require_known_keys(
         root_,
         {kPlacedKey, "world", "wire", "share_states", "capacity_bytes",
-         "ranks_per_node", "groups", "tensors"},
+         "strict_capacity", "ranks_per_node", "groups", "tensors"},
         where_);
     const int64_t version =
         get_integer(root_, kPlacedKey, 0, INT32_MAX, where_);
@@ -211,12 +213,12 @@ class PlacedPlanReader : PlacedValues {
   using PlacedValues::PlacedValues;
 
   PlacedPlan run() {
-    require_known_keys(
-        root_,
-        {"format", "version", "digest", "world", "wire", "share_states",
-         "capacity_bytes", "ranks_per_node", "groups", "cost", "predicted",
-         "storage", "tensors", "owners", "rounds", "elements"},
-        where_);
+    require_known_keys(root_,
+                       {"format", "version", "digest", "world", "wire",
+                        "share_states", "capacity_bytes", "strict_capacity",
+                        "ranks_per_node", "groups", "cost", "predicted",
+                        "storage", "tensors", "owners", "rounds", "elements"},
+                       where_);
     read_options(request_);
     read_groups(request_);
     read_tensors();

@@ -172,23 +172,30 @@ class PlacedValidation {
 
   void check_capacity(const PlacedBasis& basis) {
     struct Round {
-      std::map<int32_t, RoundBytes> bytes;  // by rank
-      std::map<int32_t, int32_t> items;     // by owner
+      std::vector<RoundBytes> bytes;     // by rank
+      std::map<int32_t, int32_t> items;  // by owner
+      std::set<int32_t> lines;
       bool has_several = false;
     };
     std::map<std::pair<int32_t, int32_t>, Round> rounds;  // by class, number
+    RoundCounter counter(basis, plan_.world);
     for (size_t i = 0; i < basis.holders().size(); ++i) {
       if (basis.round_of(i) < 0) continue;
       Round& round = rounds[{basis.class_of(i), basis.round_of(i)}];
       round.has_several |= ++round.items[basis.owner_of(i)] > 1;
-      for (const RankRoundBytes& more : round_bytes(basis, i)) {
-        RoundBytes& sum = round.bytes[more.rank];
+      round.lines.insert(basis.line_of(i));
+      round.bytes.resize(index(plan_.world));
+      for (const RankRoundBytes& more : counter.bytes_of(i)) {
+        RoundBytes& sum = round.bytes[index(more.rank)];
         for (size_t k = 0; k < sum.size(); ++k) sum[k] += more.bytes[k];
       }
     }
     for (const auto& [key, round] : rounds) {
-      if (!round.has_several) continue;
-      for (const auto& [rank, bytes] : round.bytes) {
+      const bool may =
+          !plan_.options.strict_capacity || round.lines.size() == 1;
+      if (!round.has_several && may) continue;
+      for (size_t rank = 0; rank < round.bytes.size(); ++rank) {
+        const RoundBytes& bytes = round.bytes[rank];
         const int64_t most = *std::max_element(bytes.begin(), bytes.end());
         if (most > plan_.options.capacity_bytes)
           violated("class ", key.first, ", round ", key.second, ": ", most,

@@ -84,6 +84,8 @@ std::string_view word_of(EntryKind kind) {
       return "transform";
     case EntryKind::kLoadStrips:
       return "load strips";
+    case EntryKind::kScaleStrips:
+      return "scale strips";
     case EntryKind::kSumStrips:
       return "sum strips";
     case EntryKind::kRoundSum:

@@ -13,6 +13,7 @@ enum class EntryKind {
   kPrepare,         // what the rule gathers of pieces, into a slot
   kTransform,       // of the matrices that this rank owns
   kLoadStrips,      // of a matrix that a team shares, and their norm
+  kScaleStrips,     // by the matrix's norm; once more if it is far from 1
   kSumStrips,       // their Gram matrix
   kRoundSum,        // a piece of the team's sum
   kIterate,         // at the head: a factor of the sum

@@ -193,11 +193,11 @@ void RankEntries::add_stage(const ExchangeStage& stage) {
 // so that the first stage which is not done yet can always be.
 void RankEntries::add_transforms(int32_t round) {
   const Round& of = rounds_[index(round)];
-  for (size_t i = 0; i < of.shared.size(); ++i) {
-    add_shared(EntryKind::kLoadStrips, round, i, 0,
-               of.shared[i].own.elements());
-    add_shared(Purpose::kTeamNorms, round, i, 0);
-  }
+  for (const EntryKind kind : {EntryKind::kLoadStrips, EntryKind::kScaleStrips})
+    for (size_t i = 0; i < of.shared.size(); ++i) {
+      add_shared(kind, round, i, 0, of.shared[i].own.elements());
+      add_shared(Purpose::kTeamNorms, round, i, 0);
+    }
   for (int32_t s = 0; s < of.num_segments(); ++s) add_segment(round, s);
 }
 

@@ -8,7 +8,8 @@
 //   factors  the head's factor, an even piece to each of the others
 //   passes   these pieces, from each of them to the others
 //
-// Norms once in a step, the others in every segment. Made from the plan alone;
+// Norms twice in a step, since strips are loaded anew where squares leave the
+// range of numbers, the others in every segment. Made from the plan alone;
 // no memory is touched.
 #pragma once
 

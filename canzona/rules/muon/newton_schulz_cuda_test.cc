@@ -241,6 +241,20 @@ TEST_P(NewtonSchulzOnGpu, SmallOnesStayCloseToFp64) {
   }
 }
 
+TEST_P(NewtonSchulzOnGpu, HandsOnWhatIsNotANumber) {
+  const MuonFacts facts =
+      facts_of("cuda", GetParam().form, GetParam().precision);
+  for (const float bad : {NAN, INFINITY, -INFINITY})
+    for (const auto& [m, n] : {std::pair{4, 6}, {6, 4}, {70, 80}}) {
+      std::vector<float> in = noise(2 * m * n, 1);
+      in[2] = bad;
+      const std::vector<float> out = on_gpu(*engine_, facts, in, m, n, 2);
+      for (size_t i = 0; i < out.size(); ++i)
+        ASSERT_EQ(std::isnan(out[i]), i < out.size() / 2)
+            << bad << " " << m << "x" << n << " at " << i;
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Forms, NewtonSchulzOnGpu,
                          testing::Values(Variant{"standard", "fp32", 2e-5},
                                          Variant{"symmetric", "fp32", 2e-5},

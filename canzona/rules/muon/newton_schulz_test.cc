@@ -248,15 +248,46 @@ TEST(NewtonSchulz, D6TakesEmptyMatrices) {
         orthogonal<float>(*engine, {}, PlainMatrix(m, n)).values.empty());
 }
 
+// Down to the smallest numbers there are.
+TEST(NewtonSchulz, PowersOfTwoChangeNoBit) {
+  const auto engine = make_cpu_engine();
+  for (const char* precision : {"fp32", "bf16"})
+    for (const auto& [m, n] : {std::pair{4, 6}, {70, 80}}) {
+      Stream s(2);
+      PlainMatrix g(m, n);
+      for (double& x : g.values) x = std::round(4 * s.normal());
+      const RuleOptions options{{"precision", precision}, {"epsilon", "0"}};
+      const PlainMatrix expected = orthogonal<float>(*engine, options, g);
+      for (const int exponent : {-149, -148, -127, -60, 60, 120}) {
+        PlainMatrix shifted = g;
+        for (double& x : shifted.values) x = std::ldexp(x, exponent);
+        const PlainMatrix o = orthogonal<float>(*engine, options, shifted);
+        // bf16 has no such numbers, but does not stumble over them.
+        if (precision == std::string("bf16") && exponent < -127)
+          EXPECT_LT(frobenius(o), 10 * m) << exponent;
+        else
+          EXPECT_EQ(o.values, expected.values) << precision << " " << exponent;
+      }
+    }
+}
+
 TEST(NewtonSchulz, HandsOnWhatIsNotANumber) {
   const auto engine = make_cpu_engine();
-  for (const char* precision : {"fp32", "bf16"}) {
-    PlainMatrix g(4, 6);
-    g(1, 2) = NAN;
-    const PlainMatrix o =
-        orthogonal<float>(*engine, {{"precision", precision}}, g);
-    EXPECT_TRUE(std::isnan(frobenius(o)) || std::isnan(o(0, 0))) << precision;
-  }
+  for (const char* precision : {"fp32", "bf16"})
+    for (const char* form : kForms)
+      for (const double bad :
+           {double{NAN}, double{INFINITY}, -double{INFINITY}})
+        for (const auto& [m, n] : {std::pair{4, 6}, {6, 4}, {70, 80}, {1, 5}}) {
+          Stream s(1);
+          PlainMatrix g(m, n);
+          for (double& x : g.values) x = s.normal();
+          g(0, 2) = bad;
+          const PlainMatrix o = orthogonal<float>(
+              *engine, {{"precision", precision}, {"newton_schulz", form}}, g);
+          for (const double x : o.values)
+            ASSERT_TRUE(std::isnan(x)) << precision << " " << form << " " << bad
+                                       << " " << m << "x" << n;
+        }
 }
 
 // Rounding errors, relative to the same schedule in fp64.

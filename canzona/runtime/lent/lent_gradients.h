@@ -23,6 +23,8 @@ class LentGradients {
   void clip(double limit);
   void judge(bool skip);
 
+  // True if squares were asked for in this step.
+  bool has_norm() const { return has_squares_; }
   // Waits for a device.
   GradientNumbers read();
   // The tensor that a number above all bits names; -1: none.

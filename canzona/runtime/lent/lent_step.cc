@@ -1,5 +1,7 @@
 #include "canzona/runtime/lent/lent_step.h"
 
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "canzona/base/error.h"
@@ -16,6 +18,23 @@ using Kind = PlacedAction::Kind;
 void require_number(size_t given, size_t wanted, std::string_view what) {
   if (given == wanted) return;
   throw UsageError(cat(given, " ", what, "; expected ", wanted));
+}
+
+bool is_aligned_to(const void* address, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(bytes) ==
+         0;
+}
+
+[[noreturn]] void refuse_address(const void* address, int64_t bytes,
+                                 std::string_view what) {
+  throw UsageError(cat(what, " at an address that is ",
+                       reinterpret_cast<uintptr_t>(address) % 8,
+                       " modulo 8; expected a multiple of ", bytes, " bytes"));
+}
+
+void require_aligned(const void* address, int64_t bytes,
+                     std::string_view what) {
+  if (!is_aligned_to(address, bytes)) refuse_address(address, bytes, what);
 }
 
 }  // namespace
@@ -50,8 +69,10 @@ struct LentStep::Parts {
     if (state != State::kUnbound) state = State::kIdle;
   }
   void check_memory(const LentMemory& memory) const;
+  void check_addresses(const LentMemory& memory) const;
   void check_gradients(std::span<const LentGradient> given,
                        std::span<const int64_t> steps) const;
+  void check_rates(std::span<const double> rates) const;
   void skip_collectives();
 };
 
@@ -82,6 +103,23 @@ void LentStep::Parts::check_memory(const LentMemory& memory) const {
         cat("no slots; expected ", schedule.slot_elements, " elements"));
   if (memory.numbers == nullptr)
     throw UsageError(cat("no numbers; expected ", kLentNumbers));
+  check_addresses(memory);
+}
+
+void LentStep::Parts::check_addresses(const LentMemory& memory) const {
+  constexpr int64_t kFloat = sizeof(float);
+  for (int32_t t = 0; t < std::ssize(rank.plan.tensors); ++t) {
+    const PlacedTensor& tensor = rank.tensor(t);
+    const bool wide = tensor.dtype == ParameterDtype::kFp32;
+    const std::string name = cat("tensor ", quoted(tensor.name));
+    require_aligned(memory.weights[index(t)], wide ? kFloat : kFloat / 2,
+                    cat(name, ": weights"));
+    require_aligned(memory.masters[index(t)], kFloat, cat(name, ": masters"));
+  }
+  for (const float* states : memory.states)
+    require_aligned(states, kFloat, "states");
+  require_aligned(memory.slots, kFloat, "slots");
+  require_aligned(memory.numbers, sizeof(int64_t), "numbers");
 }
 
 void LentStep::Parts::check_gradients(std::span<const LentGradient> given,
@@ -93,10 +131,24 @@ void LentStep::Parts::check_gradients(std::span<const LentGradient> given,
       throw UsageError(cat("tensor ", quoted(tensor.name), ": a gradient in ",
                            to_string(given[t].dtype),
                            "; expected fp32 or bf16"));
+    const auto number = static_cast<int32_t>(t);
+    const int64_t bytes = size_of(given[t].dtype);
+    if (!is_aligned_to(given[t].data, bytes) &&
+        stored_elements(rank.plan, number, rank.schedule.rank) > 0)
+      refuse_address(given[t].data, bytes,
+                     cat("tensor ", quoted(tensor.name), ": a gradient"));
     if (steps[t] < 1)
       throw UsageError(cat("tensor ", quoted(tensor.name), ": update number ",
                            steps[t], "; expected 1 or more"));
   }
+}
+
+void LentStep::Parts::check_rates(std::span<const double> rates) const {
+  for (size_t g = 0; g < rates.size(); ++g)
+    if (!std::isfinite(rates[g]) || rates[g] < 0)
+      throw UsageError(cat("group ", g, ", rule ", rank.plan.groups[g].rule,
+                           ": learning rate ", rates[g],
+                           "; expected a finite number from 0 on"));
 }
 
 LentStep::LentStep(const PlacedPlan& plan, int32_t rank,
@@ -166,6 +218,7 @@ void LentStep::begin(std::span<const LentGradient> gradients,
   require_number(steps.size(), rank.steps.size(), "step numbers");
   require_number(rates.size(), rank.rates.size(), "learning rates");
   parts_->check_gradients(gradients, steps);
+  parts_->check_rates(rates);
   std::ranges::copy(gradients, rank.gradients.begin());
   std::ranges::copy(steps, rank.steps.begin());
   std::ranges::copy(rates, rank.rates.begin());
@@ -253,10 +306,13 @@ LentOutcome LentStep::outcome() {
   if (!parts_->has_outcome)
     throw UsageError("a step on lent memory: outcome belongs after begin");
   const GradientNumbers numbers = parts_->gradients.read();
+  const bool is_finite = numbers.largest < kInfinityBits;
   return {.skipped = numbers.skip != 0,
           .nonfinite_tensor = parts_->gradients.tensor_of(numbers.largest),
           .unlike = numbers.largest == kUnlikeCode,
-          .norm = numbers.norm};
+          .norm = is_finite || !parts_->gradients.has_norm()
+                      ? numbers.norm
+                      : std::numeric_limits<double>::infinity()};
 }
 
 }  // namespace canzona

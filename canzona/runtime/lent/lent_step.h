@@ -55,7 +55,8 @@ struct LentOutcome {
   bool skipped = false;
   int32_t nonfinite_tensor = -1;  // the first with a number that is not finite
   bool unlike = false;            // ranks had gradients of different tensors
-  double norm = 0;                // of all gradients, if squares() was called
+  // Of all gradients, if squares() was called; infinity if one is not finite.
+  double norm = 0;
 };
 
 class LentStep {

@@ -139,6 +139,8 @@ void ExchangedUpdate::share(const ShownEntry& shown) {
     case EntryKind::kLoadStrips:
       wait(moving_[round].gather);
       return compute(shown, [&] { teams_.load(round, shared, slot); });
+    case EntryKind::kScaleStrips:
+      return compute(shown, [&] { teams_.scale(round, shared); });
     case EntryKind::kSumStrips:
       return compute(shown, [&] { teams_.sum(round, shared, e.segment); });
     case EntryKind::kRoundSum:

@@ -124,18 +124,22 @@ void TeamUpdate::load(size_t round, size_t number, float* slot) {
                          in_room(shared, shared.room.own_norms));
 }
 
-// Squares of fp32 stay inside fp64's range, so that norms need no second
-// exchange.
+bool TeamUpdate::normalize(Shared& shared) {
+  wait(shared, Purpose::kTeamNorms);
+  return shared.transform->normalize(in_room(shared, shared.room.norms),
+                                     in_room(shared, shared.room.own_norms));
+}
+
+void TeamUpdate::scale(size_t round, size_t number) {
+  Shared& shared = at(round, number);
+  shared.is_scaled = normalize(shared);
+}
+
 void TeamUpdate::sum(size_t round, size_t number, int segment) {
   Shared& shared = at(round, number);
-  const TeamRoom& room = shared.room;
-  if (segment == 0) {
-    wait(shared, Purpose::kTeamNorms);
-    const bool done = shared.transform->normalize(
-        in_room(shared, room.norms), in_room(shared, room.own_norms));
-    CANZONA_CHECK(done, "norms of strips outside of what fp64 holds");
-  }
-  shared.transform->sum(segment, in_room(shared, room.sums));
+  if (segment == 0 && !shared.is_scaled) shared.is_scaled = normalize(shared);
+  CANZONA_CHECK(shared.is_scaled, "norms of strips that stay far from 1");
+  shared.transform->sum(segment, in_room(shared, shared.room.sums));
 }
 
 // Adds by the binary tree of strips: pieces are in the order of members.

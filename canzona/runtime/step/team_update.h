@@ -33,6 +33,7 @@ class TeamUpdate {
   // The stages of entries, on the rounds' shared matrices. A stage waits for
   // the exchanges that it needs.
   void load(size_t round, size_t shared, float* slot);
+  void scale(size_t round, size_t shared);
   void sum(size_t round, size_t shared, int segment);
   void round_sum(size_t round, size_t shared);
   void iterate(size_t round, size_t shared, int segment);
@@ -50,6 +51,7 @@ class TeamUpdate {
     SharedTransform* transform = nullptr;  // null if it is no member
     std::array<TeamExchange, 5> exchanges;
     std::array<Work, 5> works;
+    bool is_scaled = false;  // by the norm, in this step
   };
   // Transforms that no round uses at once serve several.
   struct Pooled {
@@ -69,6 +71,7 @@ class TeamUpdate {
     return shared.memory + offset;
   }
   Matrices strips_view(const Shared& shared, const SlotRectangle& r) const;
+  bool normalize(Shared& shared);
   void wait(Shared& shared, Purpose purpose);
   void wait(Work& work);
 

@@ -60,6 +60,23 @@ TEST(Teams, OfAllSizesMayMix) {
     }
 }
 
+// Strips are loaded anew where squares would leave the range of numbers.
+TEST(Teams, GiveTheBitsOfWholeOwnersOfTinyAndHugeMatrices) {
+  for (const float factor : {0.0F, 0x1p-100F, 0x1p90F}) {
+    std::set<TeamDigests> seen;
+    for (const int32_t size : {1, 2, 4}) {
+      SCOPED_TRACE(cat(factor, " ", size));
+      Trial trial{
+          .plan = team_plan("tp=4", strips(4), [&](size_t) { return size; })};
+      trial.poison = [&](Runtime&, int64_t, int32_t, std::span<float> all) {
+        for (float& x : all) x *= factor;
+      };
+      seen.insert(digests_of_teams(trial));
+      ASSERT_EQ(seen.size(), 1U);
+    }
+  }
+}
+
 TEST(Teams, SendAndReserveWhatThePlanSays) {
   for (const int32_t size : {2, 4, 8})
     for (const std::string mesh : {"tp=8", "dp=2,tp=4"}) {

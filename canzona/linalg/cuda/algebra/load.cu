@@ -166,8 +166,9 @@ __global__ void __launch_bounds__(kThreads)
   const double epsilon = rule.epsilon * peak;
   const double divisor =
       rule.add_epsilon ? enlarged + epsilon : fmax(enlarged, epsilon);
-  const bool is_nan = !(sum == sum);
-  scales[blockIdx.x] = is_nan ? sum : sum == 0 ? 0 : peak / divisor;
+  // A scale of 0 would hide an infinity.
+  const bool is_finite = sum < INFINITY;
+  scales[blockIdx.x] = !is_finite ? NAN : sum == 0 ? 0 : peak / divisor;
 }
 
 template <class To, class Real>

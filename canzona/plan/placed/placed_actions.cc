@@ -1,0 +1,161 @@
+#include "canzona/plan/placed/placed_actions.h"
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "canzona/base/text.h"
+#include "canzona/plan/schedule/rank_entries.h"
+
+namespace canzona {
+namespace {
+
+class PlacedActionsMaker {
+ public:
+  PlacedActionsMaker(PlacedDraft& draft, const PlacedExchange& exchange)
+      : draft_(draft), out_(draft.out), exchange_(exchange) {}
+
+  // The stages of all ranks' rounds, of which this rank has its part.
+  void add_actions() {
+    const size_t num_rounds = exchange_.place_of_round.size();
+    moving_.resize(out_.rounds.size());
+    if (num_rounds == 0) add_elements_and_local();
+    for (const ExchangeStage& stage : exchange_order(
+             static_cast<int32_t>(num_rounds), exchange_.num_slots)) {
+      add_stage(stage);
+      if (stage.round == 0 && stage.purpose == Purpose::kGatherMatrices)
+        add_elements_and_local();
+    }
+  }
+
+ private:
+  using Kind = PlacedAction::Kind;
+
+  int32_t add(PlacedAction action) {
+    out_.actions.push_back(std::move(action));
+    return static_cast<int32_t>(out_.actions.size()) - 1;
+  }
+  void add_compute(Kind kind, int32_t place, std::string label,
+                   std::vector<int32_t> tensors) {
+    add({.kind = kind,
+         .item = place,
+         .label = std::move(label),
+         .tensors = std::move(tensors)});
+  }
+  std::string label(std::string_view what, size_t place) const {
+    return cat(what, " round ", out_.rounds[place].number);
+  }
+
+  void add_wait(int32_t& action) {
+    if (action < 0) return;
+    add({.kind = Kind::kWait,
+         .item = action,
+         .label = cat("wait for ", out_.actions[index(action)].label)});
+    action = -1;
+  }
+  int32_t add_all_to_all(size_t place, const PlacedTables& tables,
+                         std::string_view what) {
+    if (tables.is_empty) return -1;
+    return add({.kind = Kind::kAllToAll,
+                .label = label(what, place),
+                .tensors = exchange_.tensors_in[place],
+                .group = exchange_.moves[place].line_group,
+                .send_at = tables.sent_at,
+                .send = tables.sent,
+                .receive_at = tables.received_at,
+                .receive = tables.received});
+  }
+
+  // A round waits for these actions, given by their numbers.
+  struct OnTheWay {
+    int32_t gather = -1, scatter = -1;
+    std::vector<int32_t> broadcasts;
+    bool is_broadcast = false;
+  };
+
+  void broadcast(size_t place, OnTheWay& moving) {
+    if (std::exchange(moving.is_broadcast, true)) return;
+    const PlacedMoves& moves = exchange_.moves[place];
+    if (moves.set_group < 0) return;
+    add_wait(moving.scatter);
+    for (const PlacedBlock& block : moves.blocks)
+      if (block.count > 0)
+        moving.broadcasts.push_back(add(
+            {.kind = Kind::kBroadcast,
+             .label = label(cat("updates of rank ", block.root, " in"), place),
+             .tensors = exchange_.tensors_in[place],
+             .group = moves.set_group,
+             .receive_at = block.at,
+             .root = block.root,
+             .count = block.count}));
+  }
+
+  void add_elements_and_local() {
+    std::vector<int32_t> tensors;
+    for (const ElementTensor& it : out_.elements) tensors.push_back(it.tensor);
+    if (!tensors.empty())
+      add_compute(Kind::kElements, -1, "elements", std::move(tensors));
+    std::set<int32_t> found;
+    for (const PlacedBatch& batch : out_.local)
+      for (const OwnedMatrix& one : batch.members)
+        found.insert(draft_.matrix(one.matrix).tensor);
+    if (!found.empty())
+      add_compute(Kind::kLocal, -1, "local matrices",
+                  {found.begin(), found.end()});
+  }
+
+  void add_stage(const ExchangeStage& stage) {
+    const bool scatters = stage.purpose == Purpose::kScatterMatrices;
+    // A round's updates go on to replicas one transform after they came.
+    if (scatters && stage.round > 0 && here(stage.round - 1))
+      broadcast(place(stage.round - 1), moving_[place(stage.round - 1)]);
+    if (!here(stage.round)) return;
+    const size_t p = place(stage.round);
+    OnTheWay& moving = moving_[p];
+    if (stage.kind == EntryKind::kPrepare)
+      return add_compute(Kind::kPrepare, static_cast<int32_t>(p),
+                         label("prepare", p), exchange_.tensors_in[p]);
+    if (stage.purpose == Purpose::kGatherMatrices) {
+      moving.gather = add_all_to_all(p, exchange_.moves[p].gather, "gather");
+      return;
+    }
+    if (stage.kind == EntryKind::kTransform) {
+      add_wait(moving.gather);
+      return add_compute(Kind::kTransform, static_cast<int32_t>(p),
+                         label("transform", p), exchange_.tensors_in[p]);
+    }
+    if (scatters) {
+      moving.scatter = add_all_to_all(p, exchange_.moves[p].scatter, "scatter");
+      if (line_is_one(p)) broadcast(p, moving);
+      return;
+    }
+    broadcast(p, moving);
+    add_wait(moving.scatter);
+    for (int32_t& action : moving.broadcasts) add_wait(action);
+    add_compute(Kind::kApply, static_cast<int32_t>(p), label("apply", p),
+                exchange_.tensors_in[p]);
+  }
+
+  bool here(int32_t round) const {
+    return exchange_.place_of_round[index(round)] >= 0;
+  }
+  size_t place(int32_t round) const {
+    return index(exchange_.place_of_round[index(round)]);
+  }
+  // Whether a broadcast comes at once follows from the class alone.
+  bool line_is_one(size_t p) const { return exchange_.moves[p].line_group < 0; }
+
+  PlacedDraft& draft_;
+  PlacedSchedule& out_;
+  const PlacedExchange& exchange_;
+  std::vector<OnTheWay> moving_;
+};
+
+}  // namespace
+
+void add_placed_actions(PlacedDraft& draft, const PlacedExchange& exchange) {
+  PlacedActionsMaker(draft, exchange).add_actions();
+}
+
+}  // namespace canzona

@@ -1,0 +1,68 @@
+"""Arguments of optimizers that are no options of a rule, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch.distributed as dist
+
+from ._errors import UsageError
+from ._routing import nearest
+
+_NONFINITE = ("skip", "raise", "propagate")
+_WIRES = ("fp32", "bf16")
+_FLATTEN = ("none", "first_dim")
+
+
+def make_config(**given: Any) -> dict[str, Any]:
+    """What an optimizer keeps of them; UsageError names a wrong one."""
+    _one_of("nonfinite", given["nonfinite"], _NONFINITE)
+    _one_of("wire", given["wire"], _WIRES)
+    _one_of("flatten", given["flatten"], _FLATTEN)
+    clip_norm = given["clip_norm"]
+    if clip_norm is not None and not float(clip_norm) > 0:
+        raise UsageError(
+            f"clip_norm={clip_norm}: expected a number above 0, or None"
+        )
+    for name in ("capacity_bytes", "ranks_per_node", "threads"):
+        value = given[name]
+        if value is not None and (int(value) != value or value < 1):
+            raise UsageError(
+                f"{name}={value!r}: expected an integer from 1 on, or None"
+            )
+    return dict(
+        given,
+        share_states=bool(given["share_states"]),
+        clip_norm=None if clip_norm is None else float(clip_norm),
+        flatten=given["flatten"] == "first_dim",
+        rules=dict(given["rules"] or {}),
+        splits=dict(given["splits"] or {}),
+    )
+
+
+def _one_of(name: str, value: Any, words: Sequence[str]) -> None:
+    if value not in words:
+        raise UsageError(
+            f"{name}={value!r}: expected {', '.join(words)}"
+            f"{nearest(str(value), words)}"
+        )
+
+
+def ranks_of(replicas: Any) -> tuple[int, ...]:
+    """Global ranks of a process group or mesh, or as they are given."""
+    if replicas is None:
+        return ()
+    if hasattr(replicas, "get_group"):
+        replicas = replicas.mesh.flatten().tolist()
+    if isinstance(replicas, Iterable):
+        ranks = tuple(sorted({int(r) for r in replicas}))
+        world = dist.get_world_size() if dist.is_initialized() else 1
+        for rank in ranks:
+            if not 0 <= rank < world:
+                raise UsageError(
+                    f"replicas={list(ranks)}: there is no rank {rank} among "
+                    f"the {world} of this world"
+                )
+        return ranks
+    return tuple(dist.get_process_group_ranks(replicas))

@@ -1,0 +1,137 @@
+"""What one rank's steps say to other ranks: groups of ranks, made once, and the
+plan's actions as calls of torch.distributed.
+
+For _run.py, whose Run is one of these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any, Callable, Sequence
+
+import torch
+import torch.distributed as dist
+
+from ._run_memory import RunMemory, Setup
+
+_naming = threading.Lock()
+
+
+@contextlib.contextmanager
+def _named_group(name: str) -> Iterator[None]:
+    """Gives a name to the process group that is made meanwhile.
+
+    torch names a group of some ranks after the number of groups that the
+    process is in; ranks for which that differs would wait for each other."""
+    c10d: Any = dist.distributed_c10d
+    with _naming:
+        usual = c10d._process_group_name
+        c10d._process_group_name = lambda *_, **__: name
+        try:
+            yield
+        finally:
+            c10d._process_group_name = usual
+
+
+class RunExchange(RunMemory):
+    """Memory of a rank's steps, and its way to other ranks."""
+
+    def __init__(self, setup: Setup, parameters: Sequence[torch.Tensor]):
+        super().__init__(setup, parameters)
+        self._broken = ""  # where a step was that did not end
+        self._make_groups()
+        self._actions = [
+            self._compile(i, a)
+            for i, a in enumerate(self._step.layout["actions"])
+        ]
+
+    def _make_groups(self) -> None:
+        self._groups = [
+            self._group(ranks) for ranks in self._step.layout["groups"]
+        ]
+        everyone = list(range(self.world))
+        self.everyone = self._group(everyone) if self.world > 1 else None
+
+    def _group(self, ranks: Sequence[int]) -> Any:
+        """A group of the world's ranks; None if this rank is not in it."""
+        if self.layout.rank not in ranks:
+            return None
+        members = tuple(self.layout.ranks[r] for r in ranks)
+        made = self.setup.groups
+        if members not in made:
+            with _named_group(f"canzona{self.layout.serial}_{members}"):
+                made[members] = dist.new_group(
+                    list(members),
+                    use_local_synchronization=True,
+                    group_desc="canzona",
+                )
+        return made[members]
+
+    def _compile(
+        self,
+        number: int,
+        action: dict[str, Any],
+    ) -> tuple[str, str, Callable[[dict[int, Any]], None]]:
+        kind, label = action["kind"], action.get("label", "")
+        if kind == "compute":
+            return kind, label, lambda _: self._step.run(number)
+        if kind == "wait":
+            of = action["for"]
+            label = self._step.layout["actions"][of].get("label", "")
+            return kind, label, lambda works: works.pop(of).wait()
+        group = self._groups[action["group"]]
+        if kind == "broadcast":
+            block = self._slots.narrow(0, action["at"], action["count"])
+            root = self.layout.ranks[action["root"]]
+
+            def broadcast(works: dict[int, Any]) -> None:
+                works[number] = dist.broadcast(
+                    block, root, group=group, async_op=True
+                )
+
+            return kind, label, broadcast
+        sent = self._slots.narrow(0, action["send_at"], sum(action["send"]))
+        got = self._slots.narrow(
+            0, action["receive_at"], sum(action["receive"])
+        )
+
+        def all_to_all(works: dict[int, Any]) -> None:
+            works[number] = dist.all_to_all_single(
+                got,
+                sent,
+                action["receive"],
+                action["send"],
+                group=group,
+                async_op=True,
+            )
+
+        return kind, label, all_to_all
+
+    def _reduce(self, place: slice, operation: Any, label: str) -> None:
+        if self.everyone is not None:
+            self._communicate(
+                label,
+                lambda: dist.all_reduce(
+                    self._numbers[place], operation, group=self.everyone
+                ),
+            )
+
+    def _communicate_all(self) -> None:
+        works: dict[int, Any] = {}
+        for kind, label, act in self._actions:
+            if kind != "compute":
+                self._communicate(label, lambda: act(works))
+
+    def _communicate(self, label: str, act: Callable[[], Any]) -> None:
+        try:
+            act()
+        except Exception as error:
+            self._broken = label
+            text = f"optimizer step, {label}: {error}"
+            try:
+                named = type(error)(text)
+            except Exception:
+                named = RuntimeError(text)
+            raise named from error

@@ -1,0 +1,260 @@
+"""The memory of one rank's steps: weights are bound by address, states and
+slots are torch's tensors that the library computes on.
+
+For _run.py, whose Run is one of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Sequence
+
+import torch
+
+from ._errors import UsageError
+from ._layout import Layout, is_dtensor, local
+from ._placed import PlacedPlan
+from ._step import NUMBERS, Step
+
+_WIRES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def _kind(tensor: torch.Tensor) -> str:
+    """All that the library relies on but the address, in words."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    dense = "" if tensor.is_contiguous() else ", not contiguous"
+    return f"{list(tensor.shape)} {dtype} on {tensor.device}{dense}"
+
+
+def _version(parameter: torch.Tensor) -> int:
+    """Grows whenever torch writes to a parameter, or to this rank's part."""
+    part = local(parameter)
+    return parameter._version + (0 if part is parameter else part._version)
+
+
+@dataclass
+class State:
+    """A state of a tensor on this rank, in the library's memory."""
+
+    name: str
+    tensor: int  # of the request
+    matrix: int  # number of the tensor's matrix; -1: lies like the weights
+    value: torch.Tensor  # a view of the memory
+    initially: str  # what it begins with
+    kept: list[tuple[int, int]] = field(default_factory=list)  # first, count
+
+    def reset(self) -> None:
+        """As before the first step."""
+        if self.initially == "identity":
+            self.value.copy_(
+                torch.eye(
+                    *self.value.shape[-2:], device=self.value.device
+                ).expand(self.value.shape)
+            )
+        else:
+            self.value.fill_(0 if self.initially == "zero" else 1)
+
+
+@dataclass
+class Setup:
+    """What a run is made from."""
+
+    layout: Layout
+    plan: PlacedPlan
+    names: list[str]
+    device: torch.device
+    wire: str
+    nonfinite: str
+    clip_norm: float | None
+    threads: int
+    splits: list[list[int]]  # rows, by tensor
+    flattened: set[str]  # parameters that are seen as one matrix
+    groups: dict[tuple[int, ...], Any] = field(default_factory=dict)
+
+
+class RunMemory:
+    """A step handle with its memory. Used by one thread at a time."""
+
+    def __init__(self, setup: Setup, parameters: Sequence[torch.Tensor]):
+        self.setup = setup
+        self.layout = setup.layout
+        self.plan = setup.plan
+        self.names = setup.names
+        self.world = setup.layout.world
+        self.device = setup.device
+        self._tensors = setup.layout.mine  # by parameter
+        # The default stream has no handle that the library could issue to.
+        self._stream = None
+        if self.device.type == "cuda":
+            self._stream = torch.cuda.current_stream(self.device)
+            if self._stream.cuda_stream == 0:
+                self._stream = torch.cuda.Stream(self.device)
+        self._kinds = [_kind(local(p)) for p in parameters]
+        self._step = self._new_step()
+        self._make_memory(parameters)
+        self.counts = [0] * len(parameters)  # updates of each parameter
+        self.counted = torch.zeros(len(parameters))
+        self._addresses: list[int] = []
+        self._rounded: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._versions: list[int] = []  # of weights that have masters
+        self.bind(parameters)
+
+    def _new_step(self) -> Step:
+        if self._stream is None:
+            return Step(self.plan, self.layout.rank, threads=self.setup.threads)
+        number = self.device.index or 0
+        held: dict[int, torch.Tensor] = {}
+
+        def allocate(num_bytes: int) -> int:
+            memory = torch.empty(
+                max(num_bytes, 1), dtype=torch.uint8, device=self.device
+            )
+            held[memory.data_ptr()] = memory
+            return memory.data_ptr()
+
+        def release(address: int) -> None:
+            held.pop(address, None)
+
+        return Step(
+            self.plan,
+            self.layout.rank,
+            device=f"cuda:{number}",
+            stream=self._stream.cuda_stream,
+            scratch=(allocate, release),
+        )
+
+    def _make_memory(self, parameters: Sequence[torch.Tensor]) -> None:
+        layout = self._step.layout
+        device = self.device
+        self._memories = [
+            torch.zeros(n, device=device) for n in layout["memories"]
+        ]
+        self.states = [
+            self._view(t, s)
+            for t, tensor in enumerate(layout["tensors"])
+            for s in (*tensor["states"], *tensor["owned"])
+        ]
+        self._slots = torch.zeros(
+            max(1, layout["slot_elements"]),
+            dtype=_WIRES[layout["wire"]],
+            device=device,
+        )
+        self._numbers = torch.zeros(NUMBERS, dtype=torch.int64, device=device)
+        self.masters: list[torch.Tensor | None] = [
+            local(p).detach().float() if p.dtype == torch.bfloat16 else None
+            for p in parameters
+        ]
+
+    def _view(self, tensor: int, state: dict[str, Any]) -> State:
+        elements = 1
+        for n in state["shape"]:
+            elements *= n
+        memory = self._memories[state["memory"]]
+        value = memory[state["at"] : state["at"] + elements].view(
+            state["shape"]
+        )
+        made = State(
+            state["name"],
+            tensor,
+            self._matrix(tensor, state),
+            value,
+            state["initially"],
+            [tuple(e) for e in state.get("kept", ())],
+        )
+        made.reset()
+        return made
+
+    def _matrix(self, tensor: int, state: dict[str, Any]) -> int:
+        """Among the matrices of a tensor, whose stack and splits have some."""
+        if "number" not in state:
+            return -1
+        splits = self.setup.splits[tensor]
+        before = [sum(splits[:i]) for i in range(max(1, len(splits)))]
+        return state["number"] * len(before) + before.index(state["first_row"])
+
+    def has_many(self, tensor: int) -> bool:
+        """True if a tensor is more than one matrix."""
+        flat = self.names[self.parameter_of(tensor)] in self.setup.flattened
+        stack = self.layout.tensors[tensor].shape[:-2]
+        return (
+            len(self.setup.splits[tensor]) > 1
+            or not flat
+            and any(n > 1 for n in stack)
+        )
+
+    def parameter_of(self, tensor: int) -> int:
+        return self.layout.tensors[tensor].parameter
+
+    # Memory that is bound.
+
+    def bind(self, parameters: Sequence[torch.Tensor]) -> bool:
+        """Tells the library where weights are; True if they are elsewhere
+        now."""
+        addresses = [
+            (p._local_tensor if is_dtensor(p) else p).data_ptr()
+            for p in parameters
+        ]
+        if addresses == self._addresses:
+            return False
+        self._check_kinds(parameters)
+        weights = [0] * len(self.layout.tensors)
+        masters = [0] * len(self.layout.tensors)
+        for tensor, address, master in zip(
+            self._tensors, addresses, self.masters
+        ):
+            weights[tensor] = address
+            masters[tensor] = 0 if master is None else master.data_ptr()
+        self._step.bind(
+            weights,
+            masters,
+            [m.data_ptr() for m in self._memories],
+            self._slots.data_ptr(),
+            self._numbers.data_ptr(),
+        )
+        self._addresses = addresses
+        self._versions = []  # whoever moved weights may have changed them
+        return True
+
+    def _check_kinds(self, parameters: Sequence[torch.Tensor]) -> None:
+        """UsageError if a parameter is another than when layouts were read."""
+        for name, p, kind in zip(self.names, parameters, self._kinds):
+            now = _kind(local(p))
+            if now != kind:
+                raise UsageError(
+                    f"parameter {name}: is {now} now, but was {kind} when "
+                    "layouts were read; make the optimizer anew and load the "
+                    "old one's state_dict()"
+                )
+
+    def refresh_masters(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Takes over weights that somebody else has written.
+
+        A master whose rounding is still the weight keeps its fraction."""
+        self._rounded = [
+            (p, m) for p, m in zip(parameters, self.masters) if m is not None
+        ]
+        if [_version(p) for p, _ in self._rounded] == self._versions:
+            return
+        for p, master in self._rounded:
+            weights = local(p).detach()
+            same = master.to(weights.dtype) == weights
+            master.copy_(torch.where(same, master, weights.float()))
+        self._remember_versions()
+
+    def _remember_versions(self) -> None:
+        self._versions = [_version(p) for p, _ in self._rounded]
+
+    def reset(self, parameters: set[int]) -> None:
+        """States of these parameters, as before the first step."""
+        for state in self.states:
+            if self.parameter_of(state.tensor) in parameters:
+                state.reset()
+        for i in parameters:
+            self.set_count(i, 0)
+
+    def set_count(self, parameter: int, count: int) -> None:
+        self.counts[parameter] = count
+        self.counted[parameter] = count
+
+    def close(self) -> None:
+        self._step.close()
