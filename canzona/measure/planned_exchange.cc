@@ -8,7 +8,12 @@
 namespace canzona {
 namespace {
 
-// One rank's rounds.
+// Seconds of a rank's operations, on its busiest port.
+struct RankRound {
+  double gather = 0, scatter = 0;
+};
+
+// One rank's part in the rounds of its home.
 class RankExchange {
  public:
   RankExchange(const PlanPart& part, int32_t grid_rank)
@@ -17,16 +22,43 @@ class RankExchange {
         at_(coordinates_of(part.grid, grid_rank)),
         kept_(kept_by(part, at_, lay_out_rank(part, at_))) {}
 
-  std::vector<PlannedRound> rounds(int fields) const {
-    std::vector<PlannedRound> out;
-    for (const Round& round : make_rounds(part_, at_, kept_, fields))
+  // Adds what the rank computes and sends.
+  std::vector<RankRound> add_to(std::vector<StepRound>& home,
+                                int fields) const {
+    std::vector<RankRound> out;
+    const std::vector<Round> rounds = make_rounds(part_, at_, kept_, fields);
+    if (home.size() < rounds.size()) home.resize(rounds.size());
+    for (size_t r = 0; r < rounds.size(); ++r) {
+      const Round& round = rounds[r];
+      home[r].transform.resize(static_cast<size_t>(part_.grid.tp), 0);
+      home[r].transform[static_cast<size_t>(at_.t)] = transform_seconds(round);
+      for (const size_t table : {0, 1}) {
+        add_sent(round.gather[table], home[r].gather);
+        add_sent(round.scatter[table], home[r].scatter);
+      }
       out.push_back({seconds(round.gather[0]) + seconds(round.gather[1]),
-                     transform_seconds(round),
                      seconds(round.scatter[0]) + seconds(round.scatter[1])});
+    }
     return out;
   }
 
  private:
+  bool is_near(int32_t t) const {
+    return node_of(first_of_home(part_.grid, rank_) + t) == node_of(rank_);
+  }
+
+  void add_sent(const ExchangeTable& table,
+                std::vector<StepMessage>& messages) const {
+    const Links& links = part_.options.links;
+    for (int32_t t = 0; !table.empty && t < part_.grid.tp; ++t) {
+      const int64_t bytes = table.send_bytes[static_cast<size_t>(t)];
+      if (t == at_.t || bytes == 0) continue;
+      messages.push_back({at_.t, t, is_near(t),
+                          links.port_seconds(is_near(t), bytes),
+                          links.latency(is_near(t))});
+    }
+  }
+
   double transform_seconds(const Round& round) const {
     double ticks = 0;
     for (const SlotMatrix& matrix : round.computed) {
@@ -58,18 +90,14 @@ class RankExchange {
 
   double port_seconds(const std::vector<int64_t>& bytes) const {
     const Links& links = part_.options.links;
-    const int32_t tp = part_.grid.tp, first = first_of_home(part_.grid, rank_);
     double inside = 0, outside = 0;
-    for (int32_t t = 0; t < tp; ++t) {
+    for (int32_t t = 0; t < part_.grid.tp; ++t) {
       const auto count = bytes[static_cast<size_t>(t)];
-      if (first + t == rank_ || count == 0) continue;
-      const bool near = node_of(first + t) == node_of(rank_);
-      (near ? inside : outside) +=
-          links.latency_seconds +
-          static_cast<double>(count) / (near ? links.intra_bytes_per_second
-                                             : links.inter_bytes_per_second);
+      if (t == at_.t || count == 0) continue;
+      (is_near(t) ? inside : outside) += links.port_seconds(is_near(t), count);
     }
-    return std::max(inside, outside);
+    return std::max(inside > 0 ? inside + links.latency(true) : 0,
+                    outside > 0 ? outside + links.latency(false) : 0);
   }
 
   const PlanPart& part_;
@@ -78,60 +106,38 @@ class RankExchange {
   Kept kept_;
 };
 
-void take_slower(std::vector<PlannedRound>& home,
-                 const std::vector<PlannedRound>& rank) {
-  if (home.size() < rank.size()) home.resize(rank.size());
-  for (size_t r = 0; r < rank.size(); ++r) {
-    home[r].gather = std::max(home[r].gather, rank[r].gather);
-    home[r].transform = std::max(home[r].transform, rank[r].transform);
-    home[r].scatter = std::max(home[r].scatter, rank[r].scatter);
+// The stages of a home at these rates. Passes over elements come with the
+// rounds.
+std::vector<StepStage> stages_at(std::vector<StepRound> rounds,
+                                 const PlannedExchange::StepRates& rates) {
+  const double prepare = rates.elements / static_cast<double>(rounds.size());
+  const size_t num_ranks = rounds.front().transform.size();
+  for (StepRound& round : rounds) {
+    for (double& seconds : round.transform) seconds *= rates.per_transform;
+    for (auto* messages : {&round.gather, &round.scatter})
+      for (StepMessage& message : *messages)
+        message.latency_seconds += rates.per_operation;
   }
+  std::vector<StepStage> stages = step_stages(std::move(rounds));
+  int32_t exchange = -1;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    StepStage& stage = stages[s];
+    if (!rates.pipelined && exchange >= 0) stage.waits.push_back(exchange);
+    if (stage.thread != StepThread::kCompute)
+      exchange = static_cast<int32_t>(s);
+    if (stage.kind == EntryKind::kPrepare)
+      stage.seconds.assign(num_ranks, prepare);
+  }
+  return stages;
 }
 
-// In the schedule's order: times at which compute and links are free.
-class Pipeline {
- public:
-  Pipeline(const std::vector<PlannedRound>& rounds,
-           const PlannedExchange::StepRates& rates)
-      : rounds_(rounds), rates_(rates), arrived_(rounds.size(), 0) {}
-
-  double seconds() {
-    for (const ExchangeStage& stage :
-         exchange_order(static_cast<int32_t>(rounds_.size())))
-      follow(stage);
-    return compute_;
-  }
-
- private:
-  // Passes over elements come with the rounds.
-  void follow(const ExchangeStage& stage) {
-    const auto k = static_cast<size_t>(stage.round);
-    if (stage.kind == EntryKind::kAllToAll) {
-      const bool gathers = stage.purpose == Purpose::kGatherMatrices;
-      arrived_[k] = pass(gathers ? rounds_[k].gather : rounds_[k].scatter);
-      return;
-    }
-    if (stage.kind == EntryKind::kPrepare) {
-      compute_ += rates_.elements / static_cast<double>(rounds_.size());
-      return;
-    }
-    compute_ = std::max(compute_, arrived_[k]);
-    if (stage.kind == EntryKind::kTransform)
-      compute_ += rates_.per_transform * rounds_[k].transform;
-  }
-
-  double pass(double seconds) {
-    links_ = std::max(links_, compute_) + seconds;
-    const double end = links_ + (seconds > 0 ? rates_.per_operation : 0);
-    if (!rates_.pipelined) compute_ = end;
-    return end;
-  }
-
-  const std::vector<PlannedRound>& rounds_;
-  const PlannedExchange::StepRates& rates_;
-  std::vector<double> arrived_;  // a round's gather, then its scatter
-  double compute_ = 0, links_ = 0;
-};
+double home_seconds(const std::vector<StepRound>& rounds,
+                    const PlannedExchange::StepRates& rates) {
+  if (rounds.empty()) return 0;
+  const auto num_ranks = static_cast<int32_t>(rounds.front().transform.size());
+  return std::ranges::max(
+      step_times(stages_at(rounds, rates), num_ranks).rank_seconds);
+}
 
 }  // namespace
 
@@ -139,9 +145,8 @@ class Pipeline {
 double PlannedExchange::step_seconds(const StepRates& rates) const {
   const auto slowest_of = [](const Homes& homes, const StepRates& with) {
     double slowest = 0;
-    for (const std::vector<PlannedRound>& rounds : homes)
-      if (!rounds.empty())
-        slowest = std::max(slowest, Pipeline(rounds, with).seconds());
+    for (const std::vector<StepRound>& rounds : homes)
+      slowest = std::max(slowest, home_seconds(rounds, with));
     return slowest;
   };
   StepRates no_elements = rates;
@@ -160,11 +165,10 @@ PlannedExchange planned_exchange(const Plan& plan) {
     PlannedExchange::Homes& homes = out.parts.emplace_back();
     if (part.grid.tp == 1) continue;
     for (int32_t rank = 0; rank < part.grid.world(); ++rank) {
-      const std::vector<PlannedRound> rounds =
-          RankExchange(part, rank).rounds(fields);
       if (first_of_home(part.grid, rank) == rank) homes.emplace_back();
-      take_slower(homes.back(), rounds);
-      for (const PlannedRound& round : rounds)
+      const std::vector<RankRound> rounds =
+          RankExchange(part, rank).add_to(homes.back(), fields);
+      for (const RankRound& round : rounds)
         out.all += round.gather + round.scatter;
       if (!rounds.empty())
         out.ends += rounds.front().gather + rounds.back().scatter;

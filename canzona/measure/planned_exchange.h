@@ -11,22 +11,17 @@
 #include <vector>
 
 #include "canzona/plan/plan.h"
+#include "canzona/plan/predict/step_times.h"
 
 namespace canzona {
 
-// Seconds: of an operation those of the busiest port of a rank.
-struct PlannedRound {
-  double gather = 0;
-  double transform = 0;  // as the plan predicts it
-  double scatter = 0;
-};
-
 struct PlannedExchange {
-  // By home, each figure the slowest rank's: nobody ends before it.
-  using Homes = std::vector<std::vector<PlannedRound>>;
+  // By home: its rounds, transforms as the plan predicts them.
+  using Homes = std::vector<std::vector<StepRound>>;
   std::vector<Homes> parts;  // of the plan
-  // Sums over all ranks: of all operations; of the first gathers and the last
-  // scatters, which have no transform beside them, only updates of elements.
+  // Sums over all ranks, each operation as long as on the rank's busiest port:
+  // of all operations; of the first gathers and the last scatters, which have
+  // no transform beside them, only updates of elements.
   double all = 0;
   double ends = 0;
 
@@ -38,7 +33,8 @@ struct PlannedExchange {
     double per_operation = 0;  // seconds, beside those on links
     bool pipelined = true;     // false: every operation is waited for
   };
-  // The step of the slowest home, the exchange included; 0 where there is none.
+  // The step of the slowest home, rank by rank (plan/predict/step_times.h), the
+  // exchange included; 0 where there is none.
   double step_seconds(const StepRates& rates) const;
 };
 

@@ -45,11 +45,30 @@ TEST(PlannedExchange, TakesTheBytesOfThePlan) {
   EXPECT_LE(exchange.all * rate, (2 + kRounding) * sent);
 }
 
+TEST(PlannedExchange, PredictedAndModelledLinksHoldPortsAlike) {
+  EXPECT_EQ(Links::kOverheadOfLatency, LinkModel::kOverheadOfLatency);
+}
+
+// Two ranks that exchange as much with each other, and compute as much.
+StepRound like_round(double gather, double transform, double scatter) {
+  return {.transform = {transform, transform},
+          .gather = {{.from = 0, .to = 1, .port_seconds = gather},
+                     {.from = 1, .to = 0, .port_seconds = gather}},
+          .scatter = {{.from = 0, .to = 1, .port_seconds = scatter},
+                      {.from = 1, .to = 0, .port_seconds = scatter}}};
+}
+
+PlannedExchange like_rounds(size_t count, const StepRound& round) {
+  PlannedExchange exchange;
+  exchange.parts = {{std::vector<StepRound>(count, round)}};
+  return exchange;
+}
+
 // Dense tensors and experts one after the other.
 TEST(PlannedExchange, AddsUpParts) {
-  PlannedExchange dense, experts, both;
-  dense.parts = {{{{.gather = 1, .transform = 4, .scatter = 1}}}};
-  experts.parts = {{{{.gather = 2, .transform = 3, .scatter = 2}}}};
+  const PlannedExchange dense = like_rounds(1, like_round(1, 4, 1));
+  const PlannedExchange experts = like_rounds(1, like_round(2, 3, 2));
+  PlannedExchange both;
   both.parts = {dense.parts[0], experts.parts[0]};
   const PlannedExchange::StepRates rates{.elements = 0.5};
   EXPECT_EQ(both.step_seconds(rates),
@@ -74,34 +93,38 @@ TEST(PlannedExchange, HasItsEndsInTheFirstAndTheLastRound) {
   EXPECT_EQ(one.limit(), 0);
 }
 
-PlannedExchange like_rounds(size_t count, const PlannedRound& round) {
-  PlannedExchange exchange;
-  exchange.parts = {{std::vector<PlannedRound>(count, round)}};
-  return exchange;
-}
-
 TEST(PlannedExchange, APipelineOfLongTransformsShowsItsEnds) {
-  const PlannedExchange exchange = like_rounds(6, {1, 10, 2});
+  const PlannedExchange exchange = like_rounds(6, like_round(1, 10, 2));
   EXPECT_EQ(exchange.step_seconds({}), 1 + 6 * 10 + 2);
   EXPECT_EQ(exchange.step_seconds({.per_transform = 2}), 1 + 6 * 20 + 2);
   EXPECT_EQ(exchange.step_seconds({.pipelined = false}), 6 * 13);
 }
 
 TEST(PlannedExchange, LinksThatTakeLongerDecide) {
-  const PlannedExchange exchange = like_rounds(6, {4, 1, 6});
+  const PlannedExchange exchange = like_rounds(6, like_round(4, 1, 6));
   EXPECT_GE(exchange.step_seconds({}), 6 * 10);
   EXPECT_LE(exchange.step_seconds({}), 6 * 10 + 1);
 }
 
 TEST(PlannedExchange, PassesOverElementsHideTheFirstGather) {
-  const PlannedExchange exchange = like_rounds(6, {1, 10, 2});
+  const PlannedExchange exchange = like_rounds(6, like_round(1, 10, 2));
   // Three of six rounds are prepared before the first has come.
   EXPECT_EQ(exchange.step_seconds({.elements = 6}), 6 + 6 * 10 + 2);
 }
 
+// Each rank has its work in another round.
+TEST(PlannedExchange, GoesRankByRank) {
+  StepRound first = like_round(0, 0, 0), second = first;
+  first.transform = {10, 0};
+  second.transform = {0, 10};
+  PlannedExchange exchange;
+  exchange.parts = {{{first, second}}};
+  EXPECT_EQ(exchange.step_seconds({}), 10);
+}
+
 TEST(PlannedExchange, TheSlowestHomeDecides) {
-  PlannedExchange exchange = like_rounds(3, {1, 10, 2});
-  exchange.parts[0].push_back(like_rounds(3, {1, 20, 2}).parts[0][0]);
+  PlannedExchange exchange = like_rounds(3, like_round(1, 10, 2));
+  exchange.parts[0].push_back(like_rounds(3, like_round(1, 20, 2)).parts[0][0]);
   EXPECT_EQ(exchange.step_seconds({}), 1 + 3 * 20 + 2);
 }
 

@@ -65,15 +65,19 @@ LinkSchedule::Passage LinkSchedule::book(int from, int to, int64_t bytes,
       from / model_.ranks_per_node == to / model_.ranks_per_node;
   const double speed =
       inside ? model_.intra_bytes_per_second : model_.inter_bytes_per_second;
-  const double seconds =
-      model_.latency_seconds + static_cast<double>(bytes) / speed;
-  const Time duration{static_cast<int64_t>(std::round(seconds * 1e9))};
+  const auto nanoseconds = [](double seconds) {
+    return Time{static_cast<int64_t>(std::round(seconds * 1e9))};
+  };
+  const Time duration =
+      nanoseconds(LinkModel::kOverheadOfLatency * model_.latency_seconds +
+                  static_cast<double>(bytes) / speed);
   const size_t kind = inside ? 0 : 1;
   std::lock_guard lock(mutex_);
   BusyTimes& sender = ports_[static_cast<size_t>(from)][kind].sending;
   BusyTimes& receiver = ports_[static_cast<size_t>(to)][kind].receiving;
   const Passage passage{sender.book(ready, duration),
-                        receiver.book(ready, duration)};
+                        receiver.book(ready, duration),
+                        nanoseconds(model_.latency_seconds)};
   uses_[static_cast<size_t>(from)].add(ready, passage.sent);
   uses_[static_cast<size_t>(to)].add(ready, passage.received);
   return passage;

@@ -7,11 +7,12 @@
 // A rank has one sending and one receiving port for its own node and one of
 // each for the others, whichever thread and group a message belongs to. A port
 // carries one message at a time. A message takes
-//   latency + bytes / bandwidth
-// of the port's time at both ends, and has arrived when both have ended. The
-// ends need not be free at the same time, as if a switch kept the message in
-// between: so an exchange takes what its busiest port takes, in whichever order
-// ranks come, and a plan can say how long.
+//   overhead + bytes / bandwidth
+// of the port's time at both ends, the overhead being a tenth of the latency as
+// in the plan's predictions, and has arrived a latency after both have ended.
+// The ends need not be free at the same time, as if a switch kept the message
+// in between: so an exchange takes what its busiest port takes, in whichever
+// order ranks come, and a plan can say how long.
 #pragma once
 
 #include <algorithm>
@@ -31,6 +32,10 @@ struct LinkModel {
   double inter_bytes_per_second = 0;
   double latency_seconds = 0;
   int ranks_per_node = 1;
+
+  // The share of a latency for which every message holds a port, which is that
+  // of predicted links, too (plan/options.h).
+  static constexpr double kOverheadOfLatency = 0.1;
 };
 
 // `intra` and `inter` are needed; latency is 0 and ranks_per_node as here if
@@ -54,11 +59,11 @@ class LinkSchedule {
   LinkSchedule(const LinkModel& model, int num_ranks);
 
   // The passage of a message that both ranks are ready for at `ready`: when it
-  // has left the sender's port, and when it has reached the receiver through
-  // its own.
+  // has left the sender's port and when the receiver's, and how much later it
+  // has arrived.
   struct Passage {
-    Time sent{0}, received{0};
-    Time arrival() const { return std::max(sent, received); }
+    Time sent{0}, received{0}, latency{0};
+    Time arrival() const { return std::max(sent, received) + latency; }
   };
   Passage book(int from, int to, int64_t bytes, Time ready);
 

@@ -53,35 +53,35 @@ TEST(LinkModel, NamesWhatIsWrong) {
               HasSubstr("ranks_per_node"));
 }
 
-// 10 ns + 1 ns per byte inside a node of two, 4 ns per byte between nodes.
+// An overhead of 1 ns, 1 ns per byte inside a node of two, 4 ns per byte
+// between nodes, and 10 ns until it has arrived.
 constexpr LinkModel kLink = {1e9, 0.25e9, 10e-9, 2};
 
-TEST(LinkSchedule, AMessageTakesLatencyAndBytes) {
+TEST(LinkSchedule, AMessageTakesOverheadBytesAndLatency) {
   LinkSchedule schedule(kLink, 4);
   EXPECT_EQ(schedule.book(0, 1, 100, nanoseconds{5}).arrival(),
-            nanoseconds{115});
+            nanoseconds{116});
   EXPECT_EQ(schedule.book(0, 2, 100, nanoseconds{5}).arrival(),
-            nanoseconds{415});
+            nanoseconds{416});
 }
 
 TEST(LinkSchedule, APortServesOneMessageAfterTheOther) {
   LinkSchedule schedule(kLink, 6);
   // One sender, two receivers of other nodes.
-  EXPECT_EQ(schedule.book(0, 2, 10, nanoseconds{0}).arrival(), nanoseconds{50});
-  EXPECT_EQ(schedule.book(0, 4, 10, nanoseconds{0}).arrival(),
-            nanoseconds{100});
-  // The receiving port of 4 is busy until 50, the sending one of 3 is not.
+  EXPECT_EQ(schedule.book(0, 2, 10, nanoseconds{0}).arrival(), nanoseconds{51});
+  // It waits for the first one's 41 ns, not for its latency.
+  EXPECT_EQ(schedule.book(0, 4, 10, nanoseconds{0}).arrival(), nanoseconds{92});
+  // The receiving port of 4 is busy until 41, the sending one of 3 is not.
+  EXPECT_EQ(schedule.book(3, 4, 10, nanoseconds{0}).arrival(), nanoseconds{92});
+  EXPECT_EQ(schedule.book(5, 4, 10, nanoseconds{0}).arrival(), nanoseconds{21});
   EXPECT_EQ(schedule.book(3, 4, 10, nanoseconds{0}).arrival(),
-            nanoseconds{100});
-  EXPECT_EQ(schedule.book(5, 4, 10, nanoseconds{0}).arrival(), nanoseconds{20});
-  EXPECT_EQ(schedule.book(3, 4, 10, nanoseconds{0}).arrival(),
-            nanoseconds{150});
-  EXPECT_EQ(schedule.book(4, 1, 10, nanoseconds{0}).arrival(), nanoseconds{50});
+            nanoseconds{133});
+  EXPECT_EQ(schedule.book(4, 1, 10, nanoseconds{0}).arrival(), nanoseconds{51});
   // Its own node has ports of its own.
-  EXPECT_EQ(schedule.book(0, 1, 10, nanoseconds{0}).arrival(), nanoseconds{20});
+  EXPECT_EQ(schedule.book(0, 1, 10, nanoseconds{0}).arrival(), nanoseconds{21});
   // Later than all that was booked.
   EXPECT_EQ(schedule.book(0, 2, 10, nanoseconds{1000}).arrival(),
-            nanoseconds{1050});
+            nanoseconds{1051});
 }
 
 // All to all in whichever order messages come.
@@ -120,19 +120,19 @@ TEST(Links, PostponeTheEndOfAnOperation) {
     std::vector<std::byte> own(100), all(200);
     world.all_gather_v(own, std::vector<int64_t>{100, 100}, all);
   };
-  EXPECT_THAT(times_after(2, gather), testing::Each(110));
+  EXPECT_THAT(times_after(2, gather), testing::Each(111));
 }
 
 TEST(Links, AddUpOverOperationsAndSegments) {
   const auto reduce = [](Communicator& world) {
-    // Shares of 200 bytes there (210 ns) and back (210 ns), then a meeting of
-    // one byte (11 ns).
+    // Shares of 200 bytes there (211 ns) and back (211 ns), then a meeting of
+    // one byte (12 ns).
     std::vector<float> data = test_piece(world.rank(), 100);
     world.all_reduce(Reduction::kFp32Sum, bytes_of(data));
     world.barrier();
     EXPECT_TRUE(same_bits(data[7], oracle_at(2, 7)));
   };
-  EXPECT_THAT(times_after(2, reduce), testing::Each(431));
+  EXPECT_THAT(times_after(2, reduce), testing::Each(434));
 }
 
 TEST(Links, ARootSendsOneAfterTheOther) {
@@ -140,12 +140,12 @@ TEST(Links, ARootSendsOneAfterTheOther) {
     std::vector<std::byte> data(10);
     world.broadcast(0, data);
   };
-  // To its neighbour 20 ns; to two others 50 ns each, in whichever order they
-  // come.
+  // To its neighbour 21 ns; to two others 41 ns of a port each, in whichever
+  // order they come, and 10 ns.
   const std::vector<int64_t> times = times_after(4, send);
-  EXPECT_EQ(times[0], 100);
-  EXPECT_EQ(times[1], 20);
-  EXPECT_EQ(times[2] + times[3], 150);
+  EXPECT_EQ(times[0], 92);
+  EXPECT_EQ(times[1], 21);
+  EXPECT_EQ(times[2] + times[3], 51 + 92);
 }
 
 TEST(Links, WorkInRealTime) {

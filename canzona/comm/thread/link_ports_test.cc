@@ -45,7 +45,8 @@ class MeetingClock final : public LinkClock {
 };
 
 // Rank 0 sends 100 bytes to each of three others, in a group and on a thread
-// for each. Every rank is a node; 10 ns and 1 ns per byte.
+// for each. Every rank is a node; an overhead of 1 ns, 1 ns per byte, 10 ns
+// until it has arrived.
 TEST(LinkPorts, AreSharedByTheGroupsAndThreadsOfARank) {
   constexpr nanoseconds kBegin{1'000'000};
   MeetingClock sender;
@@ -69,14 +70,15 @@ TEST(LinkPorts, AreSharedByTheGroupsAndThreadsOfARank) {
     for (Courier& courier : couriers) courier.broadcast(0, data);
   });
   EXPECT_THAT(sender.arrivals,
-              UnorderedElementsAre(1'000'110, 1'000'220, 1'000'330));
+              UnorderedElementsAre(1'000'111, 1'000'212, 1'000'313));
   std::vector<int64_t> times;
   for (TestClock& clock : receivers) times.push_back(clock.now().count());
-  EXPECT_THAT(times, UnorderedElementsAre(1'000'110, 1'000'220, 1'000'330));
+  EXPECT_THAT(times, UnorderedElementsAre(1'000'111, 1'000'212, 1'000'313));
 }
 
-// A pass of sums of 4 MiB over 4 ranks: 3 MiB leave each rank, in 12 messages.
-constexpr int64_t kPassTime = (3 << 20) + 12 * 5000;
+// A pass of sums of 4 MiB over 4 ranks: 3 MiB leave each rank, in 12 messages of
+// four segments, each of which is posted when the last one has arrived.
+constexpr int64_t kPassTime = (3 << 20) + 12 * 500 + 4 * 5000;
 
 // Wakes up late by 50 us.
 class LateClock final : public LinkClock {

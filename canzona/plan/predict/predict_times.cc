@@ -193,6 +193,10 @@ std::vector<PeriodSeconds> period_seconds(const PlanPart& part,
   std::vector<PeriodSeconds> out;
   for (const double seconds : home.times(part.period > 1 ? -1 : 0).rank_seconds)
     out.push_back({seconds, seconds * (part.period - part.phases), seconds});
+  if (part.period == 1) {  // every step is the same
+    for (PeriodSeconds& rank : out) rank.sum = rank.ordinary;
+    return out;
+  }
   for (int32_t phase = 0; phase < part.phases; ++phase) {
     const HomeStepTimes times = home.times(phase);
     for (size_t r = 0; r < out.size(); ++r) {
