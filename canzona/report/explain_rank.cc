@@ -35,7 +35,8 @@ OwnedMatrix owned_matrix(const PlannedRank& at, int32_t m, TeamTable& teams) {
   const PlanPart& part = *at.part;
   const size_t i = static_cast<size_t>(m);
   const auto owners = part.owners[i];
-  if (owners.size() < 2) return {{&part, m}, period_load(part, part.costs[i])};
+  if (owners.size() < 2)
+    return {{&part, m}, period_load(part, part.costs[i]), ""};
   const auto member = static_cast<int32_t>(
       std::find(owners.begin(), owners.end(), in_grid(part, at.rank).t) -
       owners.begin());

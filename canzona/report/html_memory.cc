@@ -226,9 +226,11 @@ void add_memory(Html& out, const PageView& view) {
 namespace {
 
 // The moment at which a collective runs, and its axis.
-constexpr std::array<const char*, kNumCollectives> kWhen = {
-    "backward, over dp", "backward, over dp", "step, over tp",
-    "step, over tp",     "forward, over dp",  "step, over dp"};
+constexpr std::array kWhen = {"backward, over dp", "backward, over dp",
+                              "step, over tp",     "step, over tp",
+                              "forward, over dp",  "step, over dp",
+                              "step, in teams",    "step, in teams"};
+static_assert(kWhen.size() == kNumCollectives);
 
 // Sent bytes of one collective and link class over the ranks.
 struct Sent {

@@ -29,12 +29,19 @@ double total_work(const Plan& plan) {
 
 // A makespan that whole owners reach where teams may have made the plan's
 // smaller: that of dealing matrices longest first.
-Ticks longest_first(const SettledRequest& plan, double mean) {
-  if (plan.options.teams == kTeamsOff) return {};
+template <class WholeOrPart>
+Ticks longest_first(const WholeOrPart& plan, double mean) {
+  if (!has_teams(plan)) return {};
   double largest = 0;
   for (const MatrixCost& cost : plan.costs)
     largest = std::max(largest, period_work(plan, cost));
   return Ticks(static_cast<int64_t>(std::ceil(mean + largest)));
+}
+
+// False where no matrix has a team by the request alone: nothing is known of
+// refreshes in strips, and other micro-groups have one owner of each matrix.
+bool may_share(const SettledRequest& plan) {
+  return plan.period == 1 && plan.options.micro_groups == "balanced";
 }
 
 template <class WholeOrPart>
@@ -43,10 +50,12 @@ PlanSummary figures_of(const WholeOrPart& plan,
   PlanSummary s;
   s.makespan = makespan(plan, ranks);
   s.mean = total_work(plan) / static_cast<double>(ranks.size());
-  if (plan.options.teams != kTeamsOff) s.team_bound = team_bound_of(plan);
   // Teams may be below what whole owners reach.
   s.bound =
       makespan_bound(plan, std::max(s.makespan, longest_first(plan, s.mean)));
+  if (plan.options.teams != kTeamsOff)
+    s.team_bound =
+        may_share(plan) ? std::min(team_bound_of(plan), s.bound) : s.bound;
   const auto world = static_cast<double>(ranks.size());
   double memory = 0;
   for (const RankCost& rank : ranks) {

@@ -328,7 +328,11 @@ std::set<int64_t> targets_of(const TeamHome& home, int64_t bound) {
 
 int64_t team_bound(const TeamHome& home) {
   std::vector<TeamItem> items;
-  for (const TeamSizes& sizes : home.matrices) items.push_back({sizes, 1});
+  for (const TeamSizes& sizes : home.matrices) {
+    if (items.empty() || items.back().sizes != sizes)
+      items.push_back({sizes, 0});
+    ++items.back().count;
+  }
   return team_bound(items, std::ssize(home.nodes));
 }
 

@@ -91,6 +91,10 @@ TEST(Teams, GoOnWithoutWhereTheyCannotBe) {
     const Plan plan = plan_of(model, mesh, with_teams(), rule);
     EXPECT_EQ(count_teams(plan), 0u) << mesh << rule.name;
     EXPECT_THAT(validate(plan), IsEmpty());
+    EXPECT_GE(plan.summary.makespan, plan.summary.team_bound);
+    EXPECT_LE(plan.summary.team_bound, plan.summary.bound);
+    EXPECT_TRUE(plan.period == 1 ||
+                plan.summary.team_bound == plan.summary.bound);
     EXPECT_NE(why_no_teams(plan, *make_rule_facts(rule.name, rule.options)),
               "");
   }

@@ -44,5 +44,50 @@ TEST(BalancedGrid, LevelsMemoryWhereAdamwTensorsSuffice) {
   EXPECT_EQ(cells, 228);
 }
 
+PlanSummary summary_of(const GridCell& cell, int32_t teams) {
+  PlanOptions options;
+  options.teams = teams;
+  return plan_of(grid_model(cell),
+                 cat("dp=", cell.ranks / cell.tp, ",tp=", cell.tp), options,
+                 {"muon",
+                  {{"newton_schulz", cell.standard ? "standard" : "auto"},
+                   {"strips", "8"}}})
+      .summary;
+}
+
+double over_mean(const PlanSummary& s) {
+  return static_cast<double>(s.makespan.value()) / s.mean;
+}
+
+TEST(BalancedGrid, TeamsAreNeverWorse) {
+  int cells = 0, better = 0;
+  for (const GridCell& cell : optima_of(kPresets)) {
+    if (cell.tp != std::min(cell.ranks, 8)) continue;
+    const PlanSummary whole = summary_of(cell, kTeamsOff);
+    const PlanSummary teams = summary_of(cell, kTeamsAuto);
+    EXPECT_LE(teams.makespan, whole.makespan) << to_string(cell);
+    EXPECT_GE(teams.makespan, teams.team_bound) << to_string(cell);
+    EXPECT_LE(teams.step_seconds_mean, whole.step_seconds_mean)
+        << to_string(cell);
+    better += teams.makespan < whole.makespan;
+    ++cells;
+  }
+  EXPECT_EQ(cells, 78);
+  EXPECT_GE(better, 20);
+}
+
+// Where whole owners need 1.77 to 3.42 times the mean.
+TEST(BalancedGrid, TeamsLevelFusedModelsOn256Ranks) {
+  for (const bool standard : {false, true}) {
+    const auto reached = [&](const char* preset) {
+      return over_mean(
+          summary_of({preset, true, 256, 8, standard, 0}, kTeamsAuto));
+    };
+    EXPECT_LE(reached("qwen3-32b"), 1.10);
+    EXPECT_LE(reached("qwen3-14b"), 1.35);
+    EXPECT_LE(reached("qwen3-8b"), 1.35);
+  }
+}
+
 }  // namespace
 }  // namespace canzona::balanced_grid_test

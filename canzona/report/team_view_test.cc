@@ -1,0 +1,109 @@
+// Teams in the views.
+#include "canzona/report/team_view.h"
+
+#include <gmock/gmock.h>
+
+#include "canzona/base/json_reader.h"
+#include "canzona/plan/testing/test_teams.h"
+#include "canzona/report/audit_view.h"
+#include "canzona/report/compare_view.h"
+#include "canzona/report/explain.h"
+#include "canzona/report/html_report.h"
+#include "canzona/report/plan_view.h"
+
+namespace canzona::team_view_test {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+ReportPlan shown(int32_t teams, const RuleChoice& rule = rule_with_strips()) {
+  ReportPlan out;
+  out.plan = plan_of(wide_and_small(1), "tp=4", with_teams(teams), rule);
+  out.ranks = predict(out.plan);
+  out.balance = measure_balance(out.plan);
+  return out;
+}
+
+Json parsed(const std::string& text) { return parse_json(text, {}); }
+
+TEST(TeamView, SaysWhichMatricesAreShared) {
+  EXPECT_EQ(describe_teams(shown(kTeamsOff).plan), "off");
+  EXPECT_EQ(describe_teams(shown(kTeamsAuto).plan),
+            "2 of 3 matrices are shared: 2 by 4 ranks");
+  EXPECT_THAT(describe_teams(shown(kTeamsAuto, rule_with_strips(1)).plan),
+              HasSubstr("none: rule muon shares no matrix"));
+  EXPECT_THAT(plan_text(shown(kTeamsAuto), Ink()),
+              AllOf(HasSubstr("2 by 4 ranks"), HasSubstr("with teams"),
+                    HasSubstr("team sums"), HasSubstr("team factors")));
+  EXPECT_THAT(plan_text(shown(kTeamsOff), Ink()), Not(HasSubstr("team")));
+}
+
+TEST(TeamView, AMatrixIsExplainedWithItsMembers) {
+  const ReportPlan plan = shown(kTeamsAuto);
+  const Found found = find_by_name(plan.plan, "layers.0.tall");
+  EXPECT_THAT(explain_matrices(plan, found, Ink()),
+              AllOf(HasSubstr(", head"), HasSubstr("0 to 1 of 8"),
+                    HasSubstr("6 to 7 of 8"), HasSubstr("A team of 4: alone")));
+  const Json json = parsed(explain_matrices_json(plan, found))["matrices"][0];
+  const Json& members = json["team"]["members"];
+  ASSERT_EQ(members.size(), 4u);
+  EXPECT_EQ(json["head"], members[0]["rank"]);
+  int64_t rows = 0, gathered = 0;
+  for (const Json& member : members) {
+    EXPECT_EQ(member["first_row"], rows);
+    rows += member["num_rows"].get<int64_t>();
+    gathered += member["gather_bytes"].get<int64_t>();
+  }
+  EXPECT_EQ(rows, 2048);
+  EXPECT_EQ(json["moves"]["gather_bytes"], gathered);
+  int64_t pieces = 0;
+  for (const Json& piece : json["moves"]["pieces"])
+    pieces += piece["gather_bytes"].get<int64_t>();
+  EXPECT_EQ(pieces, gathered);
+}
+
+TEST(TeamView, ARankSaysWhatItHasOfATeam) {
+  const ReportPlan plan = shown(kTeamsAuto);
+  std::string all;
+  for (int32_t r = 0; r < 4; ++r) all += explain_rank(plan, r, Ink());
+  EXPECT_THAT(all, AllOf(HasSubstr("head of 4"), HasSubstr("1 of 4")));
+  const Json json = parsed(explain_rank_json(plan, 0));
+  double load = 0;
+  for (const Json& one : json["matrices"]) load += one["load"].get<double>();
+  EXPECT_EQ(load, static_cast<double>(plan.ranks[0].every_step.value()));
+}
+
+TEST(TeamView, TheAuditSaysWhyOrWhyNot) {
+  EXPECT_THAT(audit_text(shown(kTeamsAuto).plan, Ink()),
+              AllOf(HasSubstr("head "), HasSubstr("2 strips each"),
+                    HasSubstr("A team of 4"), HasSubstr("one strip")));
+  JsonWriter out;
+  write_audit(out, shown(kTeamsAuto).plan);
+  const Json rows = parsed(out.take());
+  EXPECT_EQ(rows[1]["team"]["members"].size(), 4u);
+  EXPECT_EQ(rows[2]["team_reason"], "No team: this shape has one strip.");
+}
+
+TEST(TeamView, ComparisonsCountTeamsBySize) {
+  const Comparison all{
+      "by hand", parse_mesh("tp=4"), {{"balanced", shown(kTeamsAuto), ""}}};
+  EXPECT_THAT(compare_text(all, Ink()), HasSubstr("2 by 4 ranks"));
+  const Json json = parsed(compare_json(all))["strategies"][0];
+  EXPECT_EQ(json["teams"], (Json{{"2", 0}, {"4", 2}, {"8", 0}}));
+  const double bound = json["all_ranks"]["team_bound_over_mean"].get<double>();
+  EXPECT_GE(bound, 1);
+  EXPECT_LE(bound, json["all_ranks"]["makespan_over_mean"].get<double>());
+  EXPECT_LT(bound, json["all_ranks"]["bound_over_mean"].get<double>());
+}
+
+TEST(TeamView, TheReportHasATableOfTeams) {
+  EXPECT_THAT(html_report({shown(kTeamsAuto)}),
+              AllOf(HasSubstr("<h3>Teams</h3>"), HasSubstr("2 of 8"),
+                    HasSubstr("of a team of 4 with head t")));
+  EXPECT_THAT(html_report({shown(kTeamsOff)}), Not(HasSubstr("Teams")));
+}
+
+}  // namespace
+}  // namespace canzona::team_view_test

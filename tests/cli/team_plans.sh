@@ -1,0 +1,79 @@
+# Plans in which ranks of a home share matrices.
+. "$(dirname "$0")/words.sh"
+
+request='--model qwen3-32b --layers 4 --fused --mesh dp=2,tp=8 --rule muon'
+strips='--rule-option strips=8'
+
+# Teams off is the default, and the plan that older programs read.
+canzona plan $request $strips -o plain.json
+exits 0
+lacks out team
+holds plain.json '"version":1,'
+canzona plan $request $strips --teams off -o off.json
+checks=$((checks + 1))
+cmp -s plain.json off.json || fail '--teams off gave another plan'
+
+canzona plan $request $strips --teams auto -o plan.json --html report.html
+exits 0
+prints 'teams' 'by 4 ranks' 'with teams' 'team sums' 'team factors'
+says 'teams: '
+holds plan.json '"version":2,'
+holds plan.json '"teams":"auto"'
+holds plan.json '"team_bound_ticks":'
+holds report.html '<h3>Teams</h3>'
+canzona plan $request $strips --teams auto -o again.json
+checks=$((checks + 1))
+cmp -s plan.json again.json || fail 'the same input gave another plan'
+canzona plan $request $strips --teams 2 --json
+exits 0
+is_json
+member_is 'teams 4' 0
+has_member 'all_ranks team_bound_over_mean'
+canzona compare $request $strips --teams auto --json
+exits 0
+is_json
+has_member 'strategies 0 teams 8'
+
+canzona validate plan.json
+exits 0
+canzona explain plan.json --matrix model.layers.0.mlp.gate_up_proj.weight
+exits 0
+prints ', head' 'strips' 'sums in' 'factors in' 'A team of'
+canzona explain plan.json --rank 0
+exits 0
+canzona explain plan.json --audit
+exits 0
+prints 'strips each' 'No team: '
+canzona explain plan.json --audit --json
+exits 0
+is_json
+
+# Broken teams: all that is wrong, exit status 1.
+sed 's/\("owners":\[[^[]*\)\[[0-9,]*\]/\1[0,0,9]/' plan.json >broken.json
+canzona validate broken.json
+exits 1
+prints 'twice' 'beyond the 8 tp ranks' 'has 3 ranks, expected 2, 4 or 8'
+sed 's/"version":2/"version":1/' plan.json >broken.json
+canzona validate broken.json
+exits 1
+prints 'version 1 with teams auto'
+
+# What cannot be is refused by name; auto goes on and says so.
+refuses "--teams '3'" 'auto, off, 2, 4 or 8' -- plan $request --teams 3
+refuses '--teams 4' 'have 2' -- \
+  plan --model qwen3-0.6b --mesh dp=2,tp=2 $strips --teams 4
+refuses '--teams 2' 'homes of one rank' -- \
+  plan --model qwen3-0.6b --mesh dp=4 $strips --teams 2
+refuses '--teams 2' 'rule shampoo shares no matrix' -- \
+  plan --model qwen3-0.6b --mesh dp=2,tp=2 --rule shampoo --teams 2
+refuses '--teams 2' 'rule muon shares no matrix' -- \
+  plan $request --rule-option strips=1 --teams 2
+refuses '--teams 2' '--micro-groups balanced' -- \
+  plan $request $strips --strategy contiguous --teams 2
+for cannot in '--mesh dp=4' '--mesh dp=2,tp=2 --rule shampoo'; do
+  canzona plan --model qwen3-0.6b $cannot --teams auto
+  exits 0
+  says 'teams: none: '
+done
+
+finish
