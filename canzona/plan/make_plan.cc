@@ -236,9 +236,11 @@ Plan decided(const PlanRequest& all, const Strategy& strategy,
 // that is predicted rank by rank.
 Plan make_plan(const PlanRequest& request) {
   const Strategy& strategy = find_strategy(request.options.strategy);
-  const PlanRequest all = settled(request, strategy);
+  PlanRequest all = settled(request, strategy);
+  // The model may be wanted twice.
+  if (all.options.teams != kTeamsOff) all.may_take = nullptr;
   Plan plan = decided(all, strategy, Sharing::kWhereItPays);
-  if (std::ranges::any_of(plan.parts, has_teams)) {
+  if (has_teams(plan)) {
     Plan whole = decided(all, strategy, Sharing::kNone);
     if (whole.summary.step_seconds_mean <= plan.summary.step_seconds_mean)
       plan = std::move(whole);

@@ -19,11 +19,11 @@ namespace canzona {
 struct RankMemory {
   Bytes parameters;  // the copy that forward and backward use
   Bytes gradients;
-  Bytes master;   // fp32 weights, where parameters are bf16
-  Bytes states;   // of the rule and of AdamW
+  Bytes master;  // fp32 weights, where parameters are bf16
+  Bytes states;  // of the rule and of AdamW
   // Slots of the micro-group exchange and rooms of teams, alike on every rank.
   Bytes buffers;
-  Bytes pools;    // of modules on their way (zero.h), alike on every rank
+  Bytes pools;  // of modules on their way (zero.h), alike on every rank
   // Staging of sums on their way (base/sum_staging.h), beside the total, which
   // plans are judged by.
   Bytes staging = {};

@@ -6,6 +6,7 @@
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/team_figures.h"
+#include "canzona/plan/schedule/team_strips.h"
 
 namespace canzona {
 

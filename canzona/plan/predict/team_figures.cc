@@ -10,17 +10,6 @@
 
 namespace canzona {
 
-bool has_teams(const PlanPart& part) {
-  for (size_t m = 0; m < part.owners.size(); ++m)
-    if (part.owners[m].size() > 1) return true;
-  return false;
-}
-
-bool has_teams(const Plan& plan) {
-  return std::any_of(plan.parts.begin(), plan.parts.end(),
-                     [](const PlanPart& part) { return has_teams(part); });
-}
-
 int64_t longest_team_path(const PlanPart& part) {
   TeamTable teams(part);
   int64_t longest = 0;

@@ -8,10 +8,6 @@
 
 namespace canzona {
 
-// True if several ranks share a matrix.
-bool has_teams(const PlanPart& part);
-bool has_teams(const Plan& plan);
-
 // The longest path of a team, 0 without teams.
 int64_t longest_team_path(const PlanPart& part);
 

@@ -1,5 +1,7 @@
 #include "canzona/plan/schedule/team_strips.h"
 
+#include <algorithm>
+
 #include "canzona/base/index.h"
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/routes.h"
@@ -11,6 +13,11 @@ bool has_teams(const PlanPart& part) {
   for (size_t m = 0; m < part.matrices.size(); ++m)
     if (part.owners[m].size() > 1) return true;
   return false;
+}
+
+bool has_teams(const Plan& plan) {
+  return std::any_of(plan.parts.begin(), plan.parts.end(),
+                     [](const PlanPart& part) { return has_teams(part); });
 }
 
 Rectangle strips_of_member(MatrixShape shape, int strips, int32_t size,

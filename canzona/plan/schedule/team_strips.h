@@ -14,8 +14,9 @@
 
 namespace canzona {
 
-// True if a matrix of the part is shared.
+// True if a matrix is shared.
 bool has_teams(const PlanPart& part);
+bool has_teams(const Plan& plan);
 
 Rectangle strips_of_member(MatrixShape shape, int strips, int32_t size,
                            int32_t member);
