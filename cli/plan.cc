@@ -32,10 +32,10 @@ constexpr const char* kPlanExamples =
   canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
   canzona plan --placed storage.json -o plan.json --html plan.html
 
-With --teams the ranks of a home may share matrices: the long side is cut into strips, of which each
-of 2, 4 or 8 ranks has equally many, and one of them, the head, does what cannot be shared. 32B on 256
-ranks needs 1.77 × the mean work of a rank with whole owners, 1.05 × with teams. No bit of the result
-depends on who shares what.
+With --teams the ranks of a home may share matrices: the long side is cut into strips, of which
+each of 2, 4 or 8 ranks has equally many, and one of them, the head, does what cannot be shared.
+32B on 256 ranks needs 1.77 × the mean work of a rank with whole owners, 1.05 × with teams. No bit
+of the result depends on who shares what.
 
 With --placed nothing is cut: ranks store what the file says, as DDP, FSDP2, HSDP or TP left it, and
 owners and rounds alone are decided. Two ranks that have half of a matrix each:

@@ -1,7 +1,6 @@
 #include "canzona/plan/predict/team_figures.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "canzona/base/index.h"
 #include "canzona/plan/cost/team_cost.h"
@@ -29,46 +28,49 @@ std::map<int32_t, int64_t> teams_by_size(const Plan& plan) {
 
 namespace {
 
-// Matrices that cost the same, by stage and ep coordinate.
-using AlikeMatrices =
-    std::map<std::tuple<int32_t, int32_t, MatrixShape>, TeamItem>;
+// Matrices that cost the same, by buffer.
+using AlikeMatrices = std::vector<std::map<MatrixShape, TeamItem>>;
 
 AlikeMatrices items_of(const PlanPart& part) {
   const auto rule = make_rule_facts(part.rule, part.rule_options);
   TeamCosts costs(*rule, part.cost_basis, part.options.links);
   const int32_t most = largest_team(part.options, part.grid.tp);
-  AlikeMatrices items;
+  AlikeMatrices items(part.buffers.size());
   for (size_t m = 0; m < part.matrices.size(); ++m) {
     const Matrix& matrix = part.matrices[m];
-    const Buffer& buffer = part.buffer_of(matrix.tensor);
+    const int32_t bucket = part.bucket_of[index(matrix.tensor)];
     const MatrixShape shape{matrix.rows, matrix.cols};
-    const auto [at, fresh] =
-        items.try_emplace({buffer.stage, buffer.ep, shape});
-    if (fresh) at->second = {costs.sizes(shape, part.costs[m], most), 0};
-    ++at->second.count;
+    TeamItem& item = items[index(part.buckets[index(bucket)].buffer)][shape];
+    if (item.sizes.empty()) item = {costs.sizes(shape, part.costs[m], most), 0};
+    ++item.count;
   }
   return items;
 }
 
 // The bound of one stage; of the matrices of one ep coordinate where `ep` is
 // one, on `ranks` ranks.
-int64_t bound_of(const AlikeMatrices& items, int32_t stage, int32_t ep,
-                 int64_t ranks) {
+int64_t bound_of(const PlanPart& part, const AlikeMatrices& items,
+                 int32_t stage, int32_t ep, int64_t ranks) {
   std::vector<TeamItem> own;
-  for (const auto& [kind, item] : items)
-    if (std::get<0>(kind) == stage && (ep < 0 || std::get<1>(kind) == ep))
-      own.push_back(item);
+  for (size_t b = 0; b < items.size(); ++b) {
+    const Buffer& buffer = part.buffers[b];
+    if (buffer.stage != stage || (ep >= 0 && buffer.ep != ep)) continue;
+    for (const auto& [shape, item] : items[b]) own.push_back(item);
+  }
   return team_bound(own, ranks);
 }
 
 // All parts' matrices on the ranks of the whole.
 int64_t bound_of_parts(const Plan& plan) {
   std::vector<std::vector<TeamItem>> items(index(plan.mesh.pp));
-  for (const PlanPart& part : plan.parts)
-    for (auto [kind, item] : items_of(part)) {
-      item.count *= part.num_replicas();
-      items[index(std::get<0>(kind))].push_back(std::move(item));
-    }
+  for (const PlanPart& part : plan.parts) {
+    const AlikeMatrices alike = items_of(part);
+    for (size_t b = 0; b < alike.size(); ++b)
+      for (auto [shape, item] : alike[b]) {
+        item.count *= part.num_replicas();
+        items[index(part.buffers[b].stage)].push_back(std::move(item));
+      }
+  }
   int64_t bound = 0;
   for (const std::vector<TeamItem>& of_stage : items)
     bound = std::max(bound, team_bound(of_stage, plan.mesh.ranks_per_stage()));
@@ -82,10 +84,11 @@ Ticks team_bound_of(const PlanPart& part) {
   const Mesh& grid = part.grid;
   int64_t bound = 0;
   for (int32_t stage = 0; stage < grid.pp; ++stage) {
-    bound = std::max(bound, bound_of(items, stage, -1, grid.ranks_per_stage()));
+    bound = std::max(bound,
+                     bound_of(part, items, stage, -1, grid.ranks_per_stage()));
     for (int32_t ep = 0; grid.ep > 1 && ep < grid.ep; ++ep)
-      bound = std::max(
-          bound, bound_of(items, stage, ep, grid.expert_homes() * grid.tp));
+      bound = std::max(bound, bound_of(part, items, stage, ep,
+                                       grid.expert_homes() * grid.tp));
   }
   return Ticks(bound);
 }

@@ -93,14 +93,18 @@ class TeamSearch {
     const Matrix& matrix = p_.matrices[m];
     const bool cut = p_.model.tensors[index(matrix.tensor)].cut != Cut::kNone;
     const auto [at, fresh] =
-        known_kinds_.emplace(std::tuple(matrix.rows, matrix.cols, cut),
-                             static_cast<int32_t>(known_kinds_.size()));
+        known_kinds_.try_emplace(std::tuple(matrix.rows, matrix.cols, cut),
+                                 static_cast<int32_t>(known_kinds_.size()));
     kinds_.push_back(at->second);
   }
 
-  TeamSizes sizes_of(int32_t m, int32_t most) {
+  const TeamSizes& sizes_of(int32_t m, int32_t most) {
+    TeamSizes& sizes = known_sizes_[{kinds_[index(m)], most}];
     const Matrix& matrix = p_.matrices[index(m)];
-    return costs_.sizes({matrix.rows, matrix.cols}, p_.costs[index(m)], most);
+    if (sizes.empty())
+      sizes =
+          costs_.sizes({matrix.rows, matrix.cols}, p_.costs[index(m)], most);
+    return sizes;
   }
   TeamSize team_of(int32_t m, size_t size) {
     const Matrix& matrix = p_.matrices[index(m)];
@@ -226,6 +230,8 @@ class TeamSearch {
   std::vector<HomeKind> home_kinds_;
   std::map<std::tuple<int64_t, int64_t, bool>, int32_t> known_kinds_;
   std::vector<int32_t> kinds_;  // per matrix
+  // By kind of matrix and largest team.
+  std::map<std::pair<int32_t, int32_t>, TeamSizes> known_sizes_;
   std::vector<HomeOption> whole_;
   int64_t slowest_whole_ = 0;
   std::map<HomeKind, std::vector<HomeOption>> solved_;
