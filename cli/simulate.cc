@@ -23,8 +23,8 @@ namespace {
 constexpr const char* kSimulateExamples =
     R"(Examples:
   canzona simulate --model qwen3-32b --mesh dp=32,tp=8 --cluster examples/clusters/h200_nvlink.json
-  canzona simulate --model qwen3-32b --fused --mesh dp=512,tp=8 --strategy contiguous --cluster c.json --json
-  canzona simulate --model qwen3-235b-a22b --mesh pp=4,dp=32,tp=4,ep=8 --zero hier:8 --micro-batches 16 \
+  canzona simulate --model qwen3-32b --fused --mesh dp=512,tp=8 --strategy contiguous --cluster c.json
+  canzona simulate --model qwen3-235b-a22b --mesh dp=64,ep=8,tp=4 --micro-batches 8 \
     --cluster c.json --collectives node --html cluster.html
   canzona simulate --published
 

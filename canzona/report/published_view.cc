@@ -7,7 +7,6 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
-#include "canzona/report/numbers.h"
 
 namespace canzona {
 namespace {
@@ -31,11 +30,12 @@ std::string rates_line(const PredictedPaper& shown) {
   };
   const PublishedRates& rates = shown.rates;
   return fmt::format(
-      "card {:.0f} Tflop/s{}, {} inside a node{}, {} between nodes{}",
+      "card {:.0f} Tflop/s{}, {:.1f} GB/s inside a node{}, {:.1f} GB/s between "
+      "nodes{}",
       rates.card_flops / 1e12, mark(&PublishedRates::card_flops),
-      bandwidth_text(rates.exchange_bytes_per_second),
+      rates.exchange_bytes_per_second / 1e9,
       mark(&PublishedRates::exchange_bytes_per_second),
-      bandwidth_text(rates.node_bytes_per_second),
+      rates.node_bytes_per_second / 1e9,
       mark(&PublishedRates::node_bytes_per_second));
 }
 
@@ -108,12 +108,15 @@ std::string published_text(const std::vector<PredictedPaper>& papers,
                            const Ink& ink) {
   std::string out;
   for (const PredictedPaper& shown : papers) {
-    out += title(ink, cat(printable(shown.paper.name), ": ",
-                          printable(shown.paper.source)));
-    out += "  " + rates_line(shown) + "\n" + cells_table(shown, ink) +
-           remarks_of(shown, ink);
-    out += fmt::format("  held back: largest error {:.1f} %\n",
-                       100 * shown.worst_held_back());
+    constexpr size_t kColumn = 14;
+    out += title(ink, printable(shown.paper.name));
+    out += labelled(ink, "source", printable(shown.paper.source), kColumn);
+    out += labelled(ink, "rates", rates_line(shown), kColumn);
+    out += "\n" + cells_table(shown, ink) + "\n" + remarks_of(shown, ink);
+    out += labelled(
+        ink, "held back",
+        fmt::format("largest error {:.1f} %", 100 * shown.worst_held_back()),
+        kColumn);
   }
   return out;
 }

@@ -47,6 +47,7 @@ too_long() {
 mkdir -p build corpus path/to
 ln -s "$program" build/canzona
 ln -s "$here/.." tests
+ln -s "$here/../../examples" examples
 i=0
 while [ $i -lt 300 ]; do
   echo "line $i of a book in which every line says its number, as line $i does"
