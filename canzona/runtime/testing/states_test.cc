@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "canzona/base/text.h"
+#include "canzona/plan/testing/test_teams.h"
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_states.h"
 #include "canzona/runtime/testing/test_trial.h"
@@ -151,6 +152,22 @@ TEST(States, RefuseOtherCountsOfValuesAndNegativeSteps) {
       run_trial(
           {.plan = small_plan(toy_model(), {}), .steps = 0, .at_end = refuses}),
       UsageError);
+}
+
+// The planner makes teams; nothing here carries them out.
+TEST(Teams, AreRefusedByTheNameOfAMatrix) {
+  const Plan plan = plan_of(wide_and_small(1), "tp=2", with_teams(),
+                            {"muon", {{"strips", "8"}, {"device", "cpu"}}});
+  EXPECT_GT(count_teams(plan), 0u);
+  try {
+    run_trial({.plan = plan, .steps = 0});
+    FAIL() << "a plan with teams was taken";
+  } catch (const UsageError& error) {
+    const std::string says = error.what();
+    EXPECT_NE(says.find("matrix 'layers.0."), std::string::npos) << says;
+    EXPECT_NE(says.find("a team of 2 ranks"), std::string::npos) << says;
+    EXPECT_NE(says.find("--teams off"), std::string::npos) << says;
+  }
 }
 
 }  // namespace
