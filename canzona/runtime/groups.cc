@@ -112,7 +112,7 @@ void Groups::register_memory(const GroupMemory& memory) {
   add(gradients_, memory.scatter_pool, false);
   add(gather_.group, memory.slots, true);
   add(scatter_.group, memory.slots, true);
-  add(teams_.group, memory.rooms, true);
+  add(teams_.group, memory.rooms, false);
 }
 
 NodeGroup& Groups::of(GroupKind kind) {
