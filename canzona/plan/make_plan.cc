@@ -232,8 +232,22 @@ Plan decided(const PlanRequest& all, const Strategy& strategy,
 
 }  // namespace
 
+namespace {
+
 // The search for teams estimates the step of a home; what counts is the one
-// that is predicted rank by rank.
+// that is predicted rank by rank, and a cap that whole owners keep.
+bool is_worth_it(const Plan& shared, const Plan& whole) {
+  const int64_t cap = whole.options.memory_cap_bytes;
+  const auto fits = [cap](const Plan& plan) {
+    return cap == 0 || plan.summary.memory_per_rank_max.value() <= cap;
+  };
+  return shared.summary.step_seconds_mean <=
+             kWorthTeams * whole.summary.step_seconds_mean &&
+         (fits(shared) || !fits(whole));
+}
+
+}  // namespace
+
 Plan make_plan(const PlanRequest& request) {
   const Strategy& strategy = find_strategy(request.options.strategy);
   PlanRequest all = settled(request, strategy);
@@ -242,8 +256,7 @@ Plan make_plan(const PlanRequest& request) {
   Plan plan = decided(all, strategy, Sharing::kWhereItPays);
   if (has_teams(plan)) {
     Plan whole = decided(all, strategy, Sharing::kNone);
-    if (whole.summary.step_seconds_mean <= plan.summary.step_seconds_mean)
-      plan = std::move(whole);
+    if (!is_worth_it(plan, whole)) plan = std::move(whole);
   }
   plan.digest = digest_of(plan);
   return plan;

@@ -226,6 +226,9 @@ void RankEntries::add_segment(int32_t round, int32_t segment) {
                  shared.facts.sum_elements);
     add_shared(Purpose::kTeamFactors, round, i, segment);
   });
+  each([&](size_t i, const SharedMatrix&) {
+    add_shared(Purpose::kTeamPasses, round, i, segment);
+  });
   int64_t elements = 0;
   for (const SlotMatrix& matrix : of.computed) {
     const KeptMatrix& kept = kept_.matrices[index(matrix.kept)];
@@ -233,9 +236,6 @@ void RankEntries::add_segment(int32_t round, int32_t segment) {
   }
   add_compute(EntryKind::kTransform, elements, round);
   step_.back().segment = segment;
-  each([&](size_t i, const SharedMatrix&) {
-    add_shared(Purpose::kTeamPasses, round, i, segment);
-  });
   each([&](size_t i, const SharedMatrix& shared) {
     add_shared(EntryKind::kMultiplyStrips, round, i, segment,
                shared.own.elements());

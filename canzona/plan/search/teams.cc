@@ -19,10 +19,6 @@
 namespace canzona {
 namespace {
 
-// Teams must make the step at least so much shorter, and are not looked for
-// where whole owners are so close to the bound.
-constexpr double kWorthTeams = 0.97;
-
 // What a home may do: the owners of its matrices, as the plan lists them, and
 // the rounds they lie in.
 struct HomeOption {

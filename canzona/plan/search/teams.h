@@ -8,6 +8,10 @@
 
 namespace canzona {
 
+// Teams must make the step at least so much shorter, and are not looked for
+// where whole owners are so close to the bound.
+inline constexpr double kWorthTeams = 0.97;
+
 // Why a request has no teams whatever --teams says: "homes of one rank"; empty
 // where it may have them. `request` has its parts, of which nothing needs to
 // be decided.

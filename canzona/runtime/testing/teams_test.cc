@@ -60,6 +60,23 @@ TEST(Teams, OfAllSizesMayMix) {
     }
 }
 
+// Homes of places: data-parallel ranks that share the slices of tensors.
+TEST(Teams, OfPlacesGiveTheBitsOfWholeOwners) {
+  for (const auto& [mesh, zero] :
+       {std::pair{"dp=4", "hier:4"}, {"dp=4,tp=2", "hier:2"}}) {
+    std::set<TeamDigests> seen;
+    for (const int32_t size : {1, 2, 4}) {
+      SCOPED_TRACE(cat(mesh, " ", zero, " ", size));
+      PlanWish wish{.mesh = mesh, .options = strips(8), .zero = zero};
+      wish.capacity_bytes = 60'000;  // several rounds
+      const Plan plan = share_matrices(small_plan(shared_model(), wish),
+                                       [&](size_t) { return size; });
+      seen.insert(digests_of_teams({.plan = plan}));
+      ASSERT_EQ(seen.size(), 1U);
+    }
+  }
+}
+
 // Strips are loaded anew where squares would leave the range of numbers.
 TEST(Teams, GiveTheBitsOfWholeOwnersOfTinyAndHugeMatrices) {
   for (const float factor : {0.0F, 0x1p-100F, 0x1p90F}) {
