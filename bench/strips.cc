@@ -1,5 +1,5 @@
-// What do strips cost a rank that computes a matrix alone? Both take turns:
-// Muon's whole step with `strips=1`, and with other numbers of strips.
+// Measures what strips cost a rank that computes a matrix alone. Both take
+// turns: Muon's whole step with `strips=1`, and with other numbers of strips.
 //
 //   $ build/bench/strips --shapes 1024x4096,2048x8192 --rounds 7
 //   muon on cpu, bf16, one matrix, 1 thread

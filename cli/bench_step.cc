@@ -168,6 +168,16 @@ RankOptions rank_options(const BenchStepFlags& a, int num_ranks, bool links) {
   return options;
 }
 
+// UsageError, with the reason of the first, if no strategy could be run.
+void require_some(const StepBench& bench) {
+  const bool any = std::ranges::any_of(
+      bench.strategies, [](const StrategyBench& s) { return s.error.empty(); });
+  if (any || bench.strategies.empty()) return;
+  const StrategyBench& first = bench.strategies.front();
+  throw UsageError(
+      cat("no strategy could be run; ", first.name, ": ", first.error));
+}
+
 // Every tensor of every plan, before anything runs. With --json the same is
 // part of the one object at the end.
 void show_audit(const StepBenchRequest& request, const Output& out) {
@@ -247,6 +257,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   out.progress("");
   if (trace != nullptr) out.save_trace(ranks->file_name(a.trace), *trace);
   ranks->finish();
+  require_some(report.bench);
   if (!ranks->speaks()) return Outcome::kDone;
   for (const StrategyBench& s : report.bench.strategies)
     if (s.plan && input.options.zero.reach == Reach::kAuto) {

@@ -62,7 +62,7 @@ struct TreeOrder {
     for (; term != 0; term &= term - 1) ++bits;
     return bits;
   }
-  // Where the sum that ends with this term is left.
+  // Returns the place where the sum that ends with this term is left.
   static constexpr int last(int term) { return place(term + 1) - 1; }
 };
 
@@ -115,8 +115,9 @@ enum class Half { kFull, kTriangle };
 // The latter can take an identity that is kept out of 16-bit storage.
 enum class Readers { kAll, kMultiply };
 
-// What is known of the norm of a strip: the sum of squares in fp64, and the
-// norm itself, which is right also where squares leave the range of fp64.
+// A NormPart is what is known of the norm of a strip: the sum of squares in
+// fp64, and the norm itself, which is right also where squares leave the range
+// of fp64.
 struct NormPart {
   double squares = 0;
   double norm = 0;

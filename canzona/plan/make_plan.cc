@@ -230,10 +230,6 @@ Plan decided(const PlanRequest& all, const Strategy& strategy,
   return plan;
 }
 
-}  // namespace
-
-namespace {
-
 // The search for teams estimates the step of a home; what counts is the one
 // that is predicted rank by rank, and a cap that whole owners keep.
 bool is_worth_it(const Plan& shared, const Plan& whole) {

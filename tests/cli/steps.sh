@@ -278,4 +278,30 @@ refuses '--bytes 60: expected at least 64' -- bench collectives --ranks 4 \
   --bytes 60
 refuses '--ranks 0' -- bench collectives --ranks 0
 refuses 'expected cpu or cuda' -- bench collectives --device gpu
+# A cap that no strategy keeps is an error, as for plan.
+# shellcheck disable=SC2086
+canzona $small --mesh dp=2 --strategy balanced --memory-cap 1KiB --steps 1 --quiet
+exits 2
+says 'no strategy could be run' 'balanced' 'memory'
+
+# Ranks that share matrices give the digests of ranks that own them.
+shared="bench step --model qwen3-0.6b --fused --scale 1/8 --layers 1 --mesh tp=4
+  --rule-option strips=4 --strategy balanced --steps 2 --iterations 0
+  --compute 0 --json --quiet --cost slow.json"
+canzona plan --model qwen3-0.6b --fused --scale 1/8 --layers 1 --mesh tp=4 \
+  --rule-option strips=4 --rule-option device=cpu -o slow_plan.json --quiet
+exits 0
+computes calibrate --for slow_plan.json --rounds 1 -o slow.json --quiet
+exits 0
+# shellcheck disable=SC2086
+canzona $shared --teams off
+exits 0
+whole=$(member 'strategies 0 digest')/$(member 'strategies 0 state_digest')
+# shellcheck disable=SC2086
+canzona $shared --teams 4
+exits 0
+checks=$((checks + 1))
+[ "$whole" = "$(member 'strategies 0 digest')/$(member 'strategies 0 state_digest')" ] ||
+  fail 'teams give other digests'
+
 finish

@@ -149,16 +149,21 @@ void RankEntries::add_exchanges(Purpose purpose, int32_t round) {
   const auto& tables = rounds_[index(round)].tables(purpose);
   for (size_t i = 0; i < tables.size(); ++i) {
     if (tables[i].empty) continue;
-    ScheduleEntry& entry = step_.emplace_back();
-    entry.kind = EntryKind::kAllToAll;
-    entry.purpose = purpose;
-    entry.group = GroupKind::kExchange;
-    entry.ranks = group_of(part_, rank_, entry.group);
-    entry.round = round;
-    entry.table = static_cast<int32_t>(i);
-    entry.counts = tables[i].send_bytes;
-    entry.bytes = exchanged_bytes(part_, entry.ranks, rank_, tables[i]);
+    add_exchange(purpose, round, tables[i]).table = static_cast<int32_t>(i);
   }
+}
+
+ScheduleEntry& RankEntries::add_exchange(Purpose purpose, int32_t round,
+                                         const ExchangeTable& table) {
+  ScheduleEntry& entry = step_.emplace_back();
+  entry.kind = EntryKind::kAllToAll;
+  entry.purpose = purpose;
+  entry.group = GroupKind::kExchange;
+  entry.ranks = group_of(part_, rank_, entry.group);
+  entry.round = round;
+  entry.counts = table.send_bytes;
+  entry.bytes = exchanged_bytes(part_, entry.ranks, rank_, table);
+  return entry;
 }
 
 void RankEntries::add_step() {
@@ -242,34 +247,26 @@ void RankEntries::add_segment(int32_t round, int32_t segment) {
   });
 }
 
-// Those who are no members take part in exchanges alone, with nothing.
+// Ranks that are no members only take part in exchanges, with nothing.
 void RankEntries::add_shared(EntryKind kind, int32_t round, size_t shared,
                              int32_t segment, int64_t elements) {
-  const SharedMatrix& of = rounds_[index(round)].shared[shared];
-  if (!of.is_member()) return;
+  if (!rounds_[index(round)].shared[shared].is_member()) return;
   add_compute(kind, elements, round);
+  name_shared(shared, segment);
+}
+
+void RankEntries::name_shared(size_t shared, int32_t segment) {
   ScheduleEntry& entry = step_.back();
   entry.shared = static_cast<int32_t>(shared);
-  entry.matrix = of.matrix;
+  entry.matrix = rounds_[index(entry.round)].shared[shared].matrix;
   entry.segment = segment;
 }
 
 void RankEntries::add_shared(Purpose purpose, int32_t round, size_t shared,
                              int32_t segment) {
   const SharedMatrix& of = rounds_[index(round)].shared[shared];
-  ScheduleEntry& entry = step_.emplace_back();
-  entry.kind = EntryKind::kAllToAll;
-  entry.purpose = purpose;
-  entry.group = GroupKind::kExchange;
-  entry.ranks = group_of(part_, rank_, entry.group);
-  entry.round = round;
-  entry.shared = static_cast<int32_t>(shared);
-  entry.matrix = of.matrix;
-  entry.segment = segment;
-  const ExchangeTable table =
-      team_exchange(of, entry.ranks.count, purpose).table;
-  entry.counts = table.send_bytes;
-  entry.bytes = exchanged_bytes(part_, entry.ranks, rank_, table);
+  add_exchange(purpose, round, team_exchange(of, part_.grid.tp, purpose).table);
+  name_shared(shared, segment);
 }
 
 std::vector<ExchangeStage> exchange_order(int32_t num_rounds,

@@ -63,14 +63,18 @@ class RankEntries {
   void add_stage(const ExchangeStage& stage);
   void add_compute(EntryKind kind, int64_t elements, int32_t round = -1);
   void add_exchanges(Purpose purpose, int32_t round);
-  // What the home's teams do in a round, and between it what this rank does
-  // alone.
+  ScheduleEntry& add_exchange(Purpose purpose, int32_t round,
+                              const ExchangeTable& table);
+  // Adds what the home's teams do in a round, and between it what this rank
+  // does alone.
   void add_transforms(int32_t round);
   void add_segment(int32_t round, int32_t segment);
   void add_shared(EntryKind kind, int32_t round, size_t shared, int32_t segment,
                   int64_t elements);
   void add_shared(Purpose purpose, int32_t round, size_t shared,
                   int32_t segment);
+  // Says of the last entry which matrix of its round it is about.
+  void name_shared(size_t shared, int32_t segment);
 
   const PlanPart& part_;
   const int32_t rank_;

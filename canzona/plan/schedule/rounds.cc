@@ -159,7 +159,8 @@ class RoundMaker {
     round_.shared.push_back(std::move(shared));
   }
 
-  // What members get of this rank's pieces, and what this one gets of all.
+  // Says where members get this rank's pieces, and where this one gets its
+  // strips.
   void place_shared(int32_t k, SharedMatrix& shared,
                     std::vector<int64_t>& in_shards,
                     std::vector<int64_t>& in_wholes) {
@@ -228,7 +229,7 @@ class RoundMaker {
     return out;
   }
 
-  // About as much work in every segment.
+  // Every segment gets about as much work.
   void spread_over_segments() {
     const int32_t num_segments = round_.num_segments();
     const auto work = [&](const SlotMatrix& computed) {

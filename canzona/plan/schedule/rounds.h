@@ -49,7 +49,7 @@ struct SlotPiece : SlotRectangle {
 
 struct SlotMatrix {
   int32_t kept = 0;
-  int32_t segment = 0;  // of the home's teams, while which it is computed
+  int32_t segment = 0;  // of the home's teams, during which it is computed
   std::vector<SlotRectangle> rectangles;  // where its fields are
   // The places that its update goes to: W if it is scattered, S where all ranks
   // repeat it.

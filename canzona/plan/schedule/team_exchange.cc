@@ -152,11 +152,4 @@ TeamExchange team_exchange(const SharedMatrix& shared, int32_t num_planes,
   }
 }
 
-int64_t room_bytes(const Round& round) {
-  int64_t bytes = 0;
-  for (const SharedMatrix& shared : round.shared)
-    bytes += team_room(shared).bytes;
-  return bytes;
-}
-
 }  // namespace canzona

@@ -1,5 +1,5 @@
-// What the members of a team exchange of a matrix that they share, and where it
-// lies in each one's room for it. All of it goes over the home's ranks, most of
+// A TeamExchange says what the members of a team exchange of a matrix that they
+// share, and where it lies in each one's room for it. All of it goes over the home's ranks, most of
 // which have nothing to send:
 //
 //   norms    every member's parts of the norm to all
@@ -8,8 +8,8 @@
 //   factors  the head's factor, an even piece to each of the others
 //   passes   these pieces, from each of them to the others
 //
-// Norms twice in a step, since strips are loaded anew where squares leave the
-// range of numbers, the others in every segment. Made from the plan alone;
+// Norms go twice in a step, since strips are loaded anew where squares leave
+// the range of numbers, the others in every segment. Made from the plan alone;
 // no memory is touched.
 #pragma once
 
@@ -40,8 +40,5 @@ struct TeamExchange {
 };
 TeamExchange team_exchange(const SharedMatrix& shared, int32_t num_planes,
                            Purpose purpose);
-
-// Bytes of the rooms of a round on its rank, one after another.
-int64_t room_bytes(const Round& round);
 
 }  // namespace canzona

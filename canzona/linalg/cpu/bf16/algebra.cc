@@ -159,7 +159,7 @@ class Bf16Algebra final : public CpuAlgebra {
   // The squares of a strip, which has been filled.
   double load_strip(const Blocks& to, double* sums, const Load& load,
                     int64_t begin, int64_t end);
-  // What becomes of a block (i, j) of a symmetric result.
+  // Says what becomes of a block (i, j) of a symmetric result.
   Epilogue symmetric_epilogue(const Blocks& to, int64_t i, int64_t j,
                               bool triangle);
   // Fills a symmetric operand from the lower triangle of what it stores.
@@ -216,7 +216,7 @@ void Bf16Algebra::load_parts(Operand& x, const Load& load,
   }
 }
 
-// Of the blocks [begin, end) of x's columns.
+// This is done for the blocks [begin, end) of x's columns.
 double Bf16Algebra::load_strip(const Blocks& to, double* sums, const Load& load,
                                int64_t begin, int64_t end) {
   std::fill_n(sums, to.block_rows, 0.0);
@@ -431,7 +431,7 @@ double Bf16Algebra::norm(const Operand& r) {
   return std::abs(r.scale) * std::sqrt(total);
 }
 
-// Where row i of a lower triangle begins.
+// Returns where row i of a lower triangle begins.
 int64_t triangle_row(int64_t i) { return i * (i + 1) / 2; }
 
 // work(r, first, columns): row r of block (i, j) of a lower triangle has so

@@ -1,0 +1,236 @@
+// What moves for one matrix in a step.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "canzona/base/text.h"
+#include "canzona/plan/make_plan.h"
+#include "canzona/plan/schedule/sum_order.h"
+#include "canzona/plan/schedule/team_strips.h"
+#include "canzona/report/explain.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/places.h"
+#include "canzona/report/team_view.h"
+#include "canzona/report/terminal.h"
+
+namespace canzona {
+namespace {
+
+constexpr size_t kMaxPieces = 16;
+constexpr size_t kMoveLabel = 12;
+
+const Matrix& matrix_of(const PlanPart& plan, int32_t matrix) {
+  return plan.matrices[static_cast<size_t>(matrix)];
+}
+
+// Planes of the home that compute the matrix, but `t`.
+template <class Counts>
+int64_t others(std::span<const int32_t> owners, const Mesh& grid, int32_t t,
+               const Counts& counts) {
+  int64_t number = 0;
+  for (const int32_t owner : owners) number += owner != t && counts(owner);
+  for (int32_t owner = 0; owners.empty() && owner < grid.tp; ++owner)
+    number += owner != t && counts(owner);
+  return number;
+}
+
+std::string range_text(int64_t first, int64_t count, int64_t all) {
+  if (count == all) return fmt::format("all {}", all);
+  return fmt::format("{} to {}", first, first + count - 1);
+}
+
+// A home is a rank, or, where tensors are cut into slices, a group of ranks.
+std::string homes_text(const PlanPart& plan, int32_t number) {
+  return fmt::format("{} {}", number,
+                     plan.grid.places > 1 ? "groups" : "homes");
+}
+
+std::string sum_over_homes(const PlanPart& plan, int32_t tensor) {
+  const auto at = static_cast<size_t>(tensor);
+  const int32_t home = plan.home[at];
+  const int32_t homes = plan.buffer_of(tensor).num_homes;
+  const std::string size = human_count(
+      static_cast<double>(shard_elements(plan.mesh, plan.model.tensors[at])));
+  if (homes == 1)
+    return plan.grid.places > 1 ? "nothing more: there is one group"
+                                : "nothing: there is one data-parallel rank";
+  if (plan.traffic == Traffic::kAllReduce ||
+      plan.traffic == Traffic::kBroadcast)
+    return fmt::format(
+        "all-reduce of bucket {} over {}, {} elements of "
+        "this tensor per tp rank",
+        bucket_number(plan, tensor), homes_text(plan, homes), size);
+  return fmt::format(
+      "reduce-scatter of bucket {} over {}: {} elements per "
+      "tp rank to {} {} ({})",
+      bucket_number(plan, tensor), homes_text(plan, homes), size,
+      plan.grid.places > 1 ? "group" : "home", home,
+      ranks_text(ranks_of_home(plan, tensor, home)));
+}
+
+std::string backward_line(const PlanPart& plan, int32_t tensor) {
+  const ZeroSizes& zero = plan.options.zero.sizes;
+  std::string out = sum_over_homes(plan, tensor);
+  if (zero.z2 > 1)
+    out = fmt::format(
+        "with every micro-batch a reduce-scatter in groups of {}; then {}",
+        zero.z2, out);
+  if (plan.num_replicas() > 1)
+    out += fmt::format("; {} the sum over {} replicas",
+                       adds_replicas_at_once(plan) ? "at once with" : "then",
+                       plan.num_replicas());
+  return out;
+}
+
+std::string forward_line(const PlanPart& plan, int32_t tensor) {
+  const int32_t bucket = bucket_number(plan, tensor);
+  const int32_t homes = plan.buffer_of(tensor).num_homes;
+  if (homes == 1 || plan.traffic == Traffic::kAllReduce) return "nothing";
+  if (plan.traffic == Traffic::kBroadcast)
+    return fmt::format("nothing: home {} broadcast the weights in the step",
+                       plan.home[static_cast<size_t>(tensor)]);
+  return fmt::format("all-gather of bucket {} over {}", bucket,
+                     homes_text(plan, homes));
+}
+
+std::string pieces_text(const PlanPart& plan, int32_t matrix,
+                        const Moves& moves, const Ink& ink) {
+  const Matrix& m = matrix_of(plan, matrix);
+  Table table("<<<>>");
+  table.header({"stored on", "rows", "columns", "gather", "scatter"});
+  const size_t shown = std::min(moves.pieces.size(), kMaxPieces);
+  for (size_t i = 0; i < shown; ++i) {
+    const MovedPiece& p = moves.pieces[i];
+    const auto bytes = [](Bytes b) {
+      return b.value() == 0 ? std::string("stays") : human_bytes(b.value());
+    };
+    table.row({fmt::format("rank {}", p.rank),
+               range_text(p.route.first_row, p.route.num_rows, m.rows),
+               range_text(p.route.first_col, p.route.num_cols, m.cols),
+               bytes(p.gather), bytes(p.scatter)});
+  }
+  std::string out = table.text(ink, kMoveLabel + 2);
+  if (moves.pieces.size() > shown)
+    out += ink(Tone::kDim,
+               fmt::format("{:{}}… and {} more pieces\n", "", kMoveLabel + 2,
+                           moves.pieces.size() - shown));
+  return out;
+}
+
+// Pieces are cut where the strips of members are.
+void add_team_pieces(const PlanPart& plan, int32_t matrix,
+                     const TeamStory& team, Moves& moves) {
+  const Matrix& m = matrix_of(plan, matrix);
+  const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
+  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
+  const auto owners = plan.owners[static_cast<size_t>(matrix)];
+  const int32_t home = plan.home[static_cast<size_t>(m.tensor)];
+  for (const Route& route : routes_of(plan, matrix)) {
+    for (size_t i = 0; i < team.members.size(); ++i) {
+      Route own = route;
+      static_cast<Rectangle&>(own) = meet(route, team.members[i].rectangle);
+      const int64_t elements = own.elements();
+      if (elements == 0) continue;
+      MovedPiece piece{rank_of(plan, m.tensor, home, route.t), own, Bytes(0),
+                       Bytes(0), team.members[i].rank};
+      if (owners[i] != route.t) {
+        if (sends_to(plan.grid, tensor, route.t, owners[i]))
+          piece.gather = Bytes(elements * rule->gather_bytes_per_element());
+        piece.scatter = Bytes(elements * rule->scatter_bytes_per_element());
+      }
+      moves.pieces.push_back(piece);
+    }
+  }
+}
+
+Moves moves_in(const PlanPart& plan, int32_t matrix) {
+  const Matrix& m = matrix_of(plan, matrix);
+  const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
+  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
+  const auto owners = plan.owners[static_cast<size_t>(matrix)];
+  const int32_t home = std::max(0, plan.home[static_cast<size_t>(m.tensor)]);
+  Moves moves;
+  moves.algorithm = rule->algorithm({m.rows, m.cols});
+  if (const auto team = team_of(plan, matrix)) {
+    for (const TeamMember& member : team->members) {
+      moves.gather += member.gathered;
+      moves.scatter += member.scattered;
+    }
+    add_team_pieces(plan, matrix, *team, moves);
+    return moves;
+  }
+  for (const Route& route : routes_of(plan, matrix)) {
+    const int64_t elements = route.num_rows * route.num_cols;
+    MovedPiece piece{rank_of(plan, m.tensor, home, route.t), route, Bytes(0),
+                     Bytes(0)};
+    piece.gather = Bytes(elements * rule->gather_bytes_per_element()) *
+                   others(owners, plan.grid, route.t, [&](int32_t owner) {
+                     return sends_to(plan.grid, tensor, route.t, owner);
+                   });
+    if (!owners.empty())
+      piece.scatter =
+          Bytes(elements * rule->scatter_bytes_per_element()) *
+          others(owners, plan.grid, route.t, [](int32_t) { return true; });
+    moves.gather += piece.gather;
+    moves.scatter += piece.scatter;
+    moves.pieces.push_back(piece);
+  }
+  return moves;
+}
+
+}  // namespace
+
+Moves moves_of(const Plan& whole, int32_t number) {
+  const auto [plan, matrix] = matrix_in_part(whole, number);
+  return moves_in(*plan, matrix);
+}
+
+std::string moves_text(const Plan& whole, int32_t number, const Ink& ink) {
+  const MatrixInPart at = matrix_in_part(whole, number);
+  const PlanPart& plan = *at.part;
+  const int32_t matrix = at.matrix;
+  const Moves moves = moves_in(plan, matrix);
+  const int32_t tensor = matrix_of(plan, matrix).tensor;
+  const auto line = [&](const char* name, const std::string& text) {
+    return labelled(ink, name, text, kMoveLabel);
+  };
+  std::string out = title(ink, "What moves");
+  out += line("backward", backward_line(plan, tensor));
+  if (plan.grid.tp == 1) {
+    out += line("step", "nothing: tp is 1");
+  } else {
+    out += line("step",
+                fmt::format("gather {}, {}, scatter {}",
+                            human_bytes(moves.gather.value()), moves.algorithm,
+                            human_bytes(moves.scatter.value()))) +
+           pieces_text(plan, matrix, moves, ink);
+    if (const auto team = team_of(plan, matrix))
+      out += team_text(plan, *team, ink, kMoveLabel + 2);
+  }
+  out += line("forward", forward_line(plan, tensor));
+  if (plan.options.zero.sizes.z3 > 1)
+    out += line("before use",
+                fmt::format("all-gather of its module in groups of {}",
+                            plan.options.zero.sizes.z3));
+  return out;
+}
+
+void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix) {
+  const Moves moves = moves_of(plan, matrix);
+  out.begin_object().field("gather_bytes", moves.gather.value());
+  out.field("scatter_bytes", moves.scatter.value()).member("pieces");
+  out.begin_array();
+  for (const MovedPiece& piece : moves.pieces) {
+    out.begin_object().field("rank", piece.rank);
+    out.field("first_row", piece.route.first_row);
+    out.field("num_rows", piece.route.num_rows);
+    out.field("first_col", piece.route.first_col);
+    out.field("num_cols", piece.route.num_cols);
+    if (piece.to >= 0) out.field("to", piece.to);
+    out.field("gather_bytes", piece.gather.value());
+    out.field("scatter_bytes", piece.scatter.value()).end_object();
+  }
+  out.end_array().end_object();
+}
+
+}  // namespace canzona
