@@ -149,6 +149,27 @@ TEST(NcclFaults, ARankThatThrowsEndsAllWithItsWords) {
     EXPECT_THAT(said[rank], HasSubstr("rank 1 failed: no more paper"));
 }
 
+// NCCL says that somebody is gone before anybody knows who.
+TEST(NcclFaults, ARankWhoseConnectionsCloseIsNamed) {
+  std::atomic<int> num_founded = 0;
+  const auto said = said_by_nccl_ranks(
+      impatient(), [&](NcclTestRank& rank, Communicator& dp) {
+        std::vector<int64_t> data = {1};
+        ++num_founded;
+        if (rank.world.rank() == 1) {
+          while (num_founded < kFaultRanks) std::this_thread::sleep_for(1ms);
+          close_stub_connections(true);
+          std::this_thread::sleep_for(50ms);
+          rank.session.abort("rank 1 failed: no more paper");
+          return;
+        }
+        while (true) add_on(dp, data, "layer 3");
+      });
+  close_stub_connections(false);
+  for (const size_t rank : {0, 2, 3})
+    EXPECT_THAT(said[rank], HasSubstr("rank 1 failed: no more paper"));
+}
+
 TEST(NcclFaults, AnotherOperationIsNamedWhereCollectivesAreChecked) {
   NcclTestOptions options = impatient();
   options.communicator.check_collectives = true;

@@ -124,7 +124,7 @@ NcclResult NcclTransport::issue(const NcclApi& nccl, const Posted& call) const {
 // A group that has begun is ended whatever happens: NCCL keeps it by thread.
 void NcclTransport::issue_all() {
   const bool several = posted_.size() > 1;
-  world_->call([&](const NcclApi& nccl) {
+  world_->call_by_issuer([&](const NcclApi& nccl) {
     NcclResult worst = NcclResult::kSuccess;
     const auto note = [&](NcclResult result) {
       if (result != NcclResult::kSuccess && result != NcclResult::kInProgress)

@@ -94,6 +94,12 @@ std::string find_culprit(const std::vector<LateReport>& reports) {
   return stuck.empty() ? none : stuck;
 }
 
+// A rank that is silent for the deadline is lost. The beat that it misses
+// begins a beat after the last that it gave.
+std::chrono::nanoseconds deadline_of_beats(const NcclOptions& options) {
+  return std::max(options.deadline - options.beat, options.deadline / 2);
+}
+
 void end_this_process(const NcclOptions& options, const std::string& why) {
   if (options.end_process) return options.end_process(why);
   std::cerr << "error: " << why << std::endl;
@@ -104,9 +110,10 @@ void end_this_process(const NcclOptions& options, const std::string& why) {
 
 NcclWatch::NcclWatch(NcclWorld& world, std::unique_ptr<Transport> beats)
     : world_(world),
-      beats_(std::move(beats), cpu_wire_ops(),
-             {.deadline = world.options().deadline, .segment_bytes = 64},
-             "the watch over NCCL"),
+      beats_(
+          std::move(beats), cpu_wire_ops(),
+          {.deadline = deadline_of_beats(world.options()), .segment_bytes = 64},
+          "the watch over NCCL"),
       thread_([this] { run(); }) {}
 
 NcclWatch::~NcclWatch() {
@@ -146,22 +153,40 @@ NcclWatch::Wish NcclWatch::wait_for_beat() {
   return wish_;
 }
 
+// A gather, where nobody waits for what a third rank has not sent: whoever does
+// not come is the one that is silent.
 bool NcclWatch::beat() {
-  const bool finishing = wait_for_beat() == Wish::kFinish;
-  world_.require_health();
+  struct Word {
+    bool late = false;
+    bool finishing = false;
+  };
+  Word own = {.finishing = wait_for_beat() == Wish::kFinish};
+  require_health();
   const Deadline now = std::chrono::steady_clock::now();
-  bool late = false;
   std::string under_way;  // for the error if somebody is silent
   world_.for_each_group([&](NcclProgress& of) {
-    late = late || of.late(now);
+    own.late = own.late || of.late(now);
     if (under_way.empty()) under_way = of.under_way();
   });
-  std::array<int64_t, 2> all = {late ? 1 : 0, finishing ? 0 : 1};
-  beats_.all_reduce(
-      Reduction::kInt64Max, std::as_writable_bytes(std::span(all)),
+  const std::vector<Word> all = one_from_all(
+      beats_, own,
       {.label = under_way.empty() ? "beat" : cat("beat during ", under_way)});
-  if (all[0] != 0) blame();
-  return all[1] != 0;
+  if (std::ranges::any_of(all, &Word::late)) blame();
+  return !std::ranges::all_of(all, &Word::finishing);
+}
+
+// NCCL notices that a connection is closed before the control plane has told
+// whose process is gone.
+void NcclWatch::require_health() {
+  try {
+    if (!beats_.is_aborted()) world_.require_health();
+  } catch (const PeerLost& error) {
+    const Deadline until = deadline_after(world_.options().patience);
+    while (!beats_.is_aborted() && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (!beats_.is_aborted()) throw;
+    throw PeerLost(cat(beats_.abort_reason(), " (", error.what(), ")"));
+  }
 }
 
 void NcclWatch::blame() {
@@ -188,8 +213,11 @@ void NcclWatch::run() {
   try {
     while (beat()) {
     }
-  } catch (const std::exception& error) {
+  } catch (const PeerLost& error) {
     give_up(error.what());
+  } catch (const std::exception& error) {
+    // A device's error does not say whose it is.
+    give_up(cat("rank ", world_.rank(), ": ", error.what()));
   }
 }
 

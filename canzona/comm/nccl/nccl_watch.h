@@ -40,6 +40,9 @@ class NcclWatch {
   void run();
   // One beat; false if it was the last one. PeerLost if NCCL is to be aborted.
   bool beat();
+  // Throws if NCCL has failed by itself: with the lost rank's name where the
+  // control plane knows it.
+  void require_health();
   [[noreturn]] void blame();
   void give_up(const std::string& reason);
   Wish wait_for_beat();

@@ -78,6 +78,14 @@ void NcclWorld::throw_closed() {
   throw PeerLost(cat("rank ", rank_, ": NCCL has been given up: ", reason_));
 }
 
+// The watch itself waits up to the patience for the control plane's word.
+void NcclWorld::wait_until_closed() {
+  const Deadline until = deadline_after(options_.beat + 2 * options_.patience);
+  while (!closed_ && Clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (closed_) throw_closed();
+}
+
 // A communicator's own words are there even where the call was that of a group.
 void NcclWorld::require(NcclResult result, std::string_view doing,
                         NcclComm* of) {
@@ -107,7 +115,7 @@ bool NcclWorld::asks_done(NcclComm* comm, std::string_view doing) {
 }
 
 bool NcclWorld::is_done(NcclComm* comm, std::string_view doing) {
-  return call([&](const NcclApi&) { return asks_done(comm, doing); });
+  return call_by_issuer([&](const NcclApi&) { return asks_done(comm, doing); });
 }
 
 NcclConfig NcclWorld::config() const {

@@ -38,6 +38,17 @@ class NcclWorld {
     if (closed_) throw_closed();
     return function(nccl_);
   }
+  // The same for the thread that issues: where NCCL has lost a peer, the watch
+  // learns whose process that was and closes the world with its name.
+  template <class Function>
+  auto call_by_issuer(Function function) {
+    try {
+      return call(function);
+    } catch (const PeerLost&) {
+      wait_until_closed();
+      throw;
+    }
+  }
   // Throws what a result means: NCCL's words, and `doing`. In progress is good.
   void require(NcclResult result, std::string_view doing, NcclComm* of);
   // True if what a communicator has begun is done; throws if it has failed.
@@ -115,6 +126,9 @@ class NcclWorld {
   };
 
   [[noreturn]] void throw_closed();
+  // Throws as soon as the world is closed; returns if the watch is not heard of
+  // for a while.
+  void wait_until_closed();
   NcclConfig config() const;
   // This rank's part of what all that share its device have taken.
   int64_t taken(int64_t free_before, int64_t free_after) const;

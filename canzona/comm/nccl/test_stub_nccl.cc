@@ -406,8 +406,14 @@ NcclResult stub_init(NcclComm** comm, int num_ranks, NcclId id, int rank,
   return NcclResult::kInProgress;
 }
 
+std::atomic<bool> stub_connections_closed = false;
+
 // Not before it was asked twice has anything been launched.
 NcclResult stub_get_error(NcclComm* comm, NcclResult* error) {
+  if (stub_connections_closed) {
+    *error = NcclResult::kRemoteError;
+    return NcclResult::kSuccess;
+  }
   {
     const std::lock_guard lock(comm->group->mutex);
     *error = comm->group->num_joined < comm->group->size
@@ -561,6 +567,10 @@ void hang_stub_aborts(bool hang) {
   const std::lock_guard lock(stub().mutex);
   stub().aborts_hang = hang;
   stub().aborts_go_on.notify_all();
+}
+
+void close_stub_connections(bool closed) {
+  nccl_stub::stub_connections_closed = closed;
 }
 
 int num_stub_allocated() {

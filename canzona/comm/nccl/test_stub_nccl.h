@@ -48,10 +48,13 @@ void set_stub_version(int version);
 // ncclCommAbort does not return any more; false: it does again, and those that
 // hang end.
 void hang_stub_aborts(bool hang);
+// Every communicator says that a peer's process has closed its connections.
+void close_stub_connections(bool closed);
 // The number of pieces of ncclMemAlloc's memory that are in use.
 int num_stub_allocated();
 
-// Counts what operations have done to memory since this was asked the last time.
+// Counts what operations have done to memory since this was asked the last
+// time.
 struct StubMemoryUse {
   int num_looks = 0;           // at what they read or write, of some length
   int num_unregistered = 0;    // of it, not registered with the communicator
