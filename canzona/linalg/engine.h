@@ -79,6 +79,8 @@ class Engine {
   virtual std::string describe() const = 0;
   Memory& memory() { return memory_; }
   Arena& arena() { return arena_; }
+  // What collectives do to this engine's memory.
+  virtual const MemoryOps& memory_ops() const = 0;
 
   // The number of matrices of equal shape that may be handed over at once to an
   // algebra, and are best handed over to everything else.

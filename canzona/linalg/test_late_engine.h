@@ -39,6 +39,7 @@ class LateEngine final : private LateMemoryHolder, public Engine {
   int64_t waits() const { return waits_; }
 
   std::string kind() const override { return "cpu"; }
+  const MemoryOps& memory_ops() const override { return cpu_memory_ops(); }
   std::string describe() const override { return "late " + cpu_->describe(); }
   int64_t batch_width() const override { return cpu_->batch_width(); }
   Algebra& algebra(DType dtype) override {

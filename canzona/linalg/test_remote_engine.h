@@ -178,6 +178,7 @@ class RemoteEngine final : private RemoteMemoryHolder, public Engine {
   void set_products(Products products) override { products_ = products; }
 
   std::string kind() const override { return "remote"; }
+  const MemoryOps& memory_ops() const override { return cpu_memory_ops(); }
   std::string describe() const override { return cpu_->describe(); }
   int64_t batch_width() const override { return width_; }
   Algebra& algebra(DType dtype) override {

@@ -55,7 +55,7 @@ class DeviceRank {
     std::vector<std::unique_ptr<Event>> marks;
     world_.barrier({.label = "before modules are timed"});
     mark(marks);
-    runtime_.begin_step(modules_, 1);
+    runtime_.begin_iteration(modules_, 1);
     for (const int32_t m : modules_) {
       runtime_.wait_params(m);
       mark(marks);
@@ -118,7 +118,7 @@ class DeviceRank {
   }
 
   void run_modules() {
-    runtime_.begin_step(used_, num_micro_batches_);
+    runtime_.begin_iteration(used_, num_micro_batches_);
     int32_t beside = -1;
     for (const ModuleUse& use : uses_) {
       runtime_.wait_params(use.module);

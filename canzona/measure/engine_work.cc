@@ -106,9 +106,10 @@ void EngineWork::backward(int32_t module) {
     engine_.bf16_product(result(w.tokens, w.cols),
                          activations(w.tokens, w.rows), Op::kNone, weight(w),
                          Op::kNone);
-    engine_.bf16_product(matrices(runtime_.gradient(w.tensor), w.rows, w.cols),
-                         activations(w.tokens, w.rows), Op::kTranspose,
-                         activations(w.tokens, w.cols), Op::kNone);
+    engine_.bf16_product(
+        matrices(runtime_.gradient(w.tensor).data(), w.rows, w.cols),
+        activations(w.tokens, w.rows), Op::kTranspose,
+        activations(w.tokens, w.cols), Op::kNone);
   }
 }
 

@@ -10,7 +10,6 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/planned_bytes.h"
 #include "canzona/measure/shared_machine.h"
-#include "canzona/runtime/engine_wire_ops.h"
 
 namespace canzona {
 namespace {
@@ -43,8 +42,6 @@ int64_t largest_memory(const std::vector<RankCost>& predicted) {
 
 StepTrial carry_out(const StepBenchRequest& request, const Plan& plan,
                     const Link& link, StepTrialRequest trial) {
-  const EngineWireOps ops(memory_ops(request.device));
-  if (request.device != "cpu") trial.runtime.wire_ops = &ops;
   return on_every_rank(request.run, link, [&](Communicator& world) {
     if (trial.phases != nullptr && world.rank() == 0)
       trial.phases->begin("memory and groups");

@@ -118,7 +118,7 @@ class StepRank {
     const Coordinates& at = runtime_.coordinates();
     const auto [home, num_homes] = home_of(plan_, at, tensor(t));
     make_gradient(engine_, {request_.gradients, home, num_homes, step},
-                  tensor(t), plan_.mesh.tp, at.t, runtime_.gradient(t));
+                  tensor(t), plan_.mesh.tp, at.t, runtime_.gradient(t).data());
   }
 
   void announce(const std::vector<int32_t>& tensors) {

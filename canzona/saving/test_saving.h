@@ -57,12 +57,9 @@ inline SessionResult run_session(const Session& session,
                                  const std::string& folder) {
   SessionResult result;
   const Trial trial{.plan = session.plan};
-  const EngineWireOps ops(memory_ops(session.device));
   run_ranks(session.plan.mesh.world(), {}, [&](Communicator& group) {
     const auto engine = make_engine(session.device);
-    RuntimeOptions options;
-    if (session.device != "cpu") options.wire_ops = &ops;
-    Runtime runtime(session.plan, group, *engine, options);
+    Runtime runtime(session.plan, group, *engine, {});
     set_initial_parameters(runtime);
     LoadedState loaded;
     if (!session.load.empty())

@@ -67,20 +67,19 @@ void RuntimeWeights::refresh() {
     return;
   }
   runtime_.wait_params(0);
-  auto* own = reinterpret_cast<float*>(runtime_.parameter(shared_));
-  weights_->send({own, arrived_.size()}).wait();
+  weights_->send(runtime_.parameter(shared_).first(arrived_.size())).wait();
   runtime_.release_params(0);
 }
 
 const float* RuntimeWeights::parameter(int32_t tensor) {
   if (shares(tensor) && borrows_) return borrowed_.data();
-  return reinterpret_cast<const float*>(runtime_.parameter(tensor));
+  return runtime_.parameter(tensor).data();
 }
 
 float* RuntimeWeights::gradient(int32_t tensor) {
   clock_.gradient_asked();
   if (shares(tensor) && borrows_) return gradient_.data();
-  return runtime_.gradient(tensor);
+  return runtime_.gradient(tensor).data();
 }
 
 // Asking for the gradient makes it one of zeros where nothing was added.
@@ -96,7 +95,7 @@ void RuntimeWeights::ready(int32_t tensor, bool last) {
 
 void RuntimeWeights::add_head_gradient() {
   gradients_->receive(arrived_);
-  float* own = runtime_.gradient(shared_);
+  const std::span<float> own = runtime_.gradient(shared_);
   for (size_t i = 0; i < arrived_.size(); ++i) own[i] += arrived_[i];
 }
 

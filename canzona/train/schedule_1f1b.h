@@ -48,7 +48,7 @@ int64_t num_announcements(std::span<const StageTask> tasks);
 // in order, is in the schedule (plan/schedule/iteration.h).
 //
 //   const auto calls = stage_calls(plan.model, plan.mesh, stage, tasks);
-//   runtime.begin_step(waited_modules(calls), num_announcements(tasks));
+//   runtime.begin_iteration(waited_modules(calls), num_announcements(tasks));
 //
 // A stage that has the embedding, and not the head, uses a tied embedding once
 // more, at first, to lend it to the head's stage. Pure.

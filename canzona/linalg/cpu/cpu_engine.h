@@ -18,6 +18,7 @@ class CpuEngine : public Engine {
   explicit CpuEngine(Bf16Kernel kernel);
 
   std::string kind() const override { return "cpu"; }
+  const MemoryOps& memory_ops() const override { return cpu_memory_ops(); }
   std::string describe() const override;
   int64_t batch_width() const override { return 1; }
   Algebra& algebra(DType dtype) override;

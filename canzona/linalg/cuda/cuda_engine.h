@@ -55,6 +55,7 @@ class CudaEngine final : public Engine {
   ~CudaEngine() override;
 
   std::string kind() const override { return "cuda"; }
+  const MemoryOps& memory_ops() const override { return cuda_memory_ops(); }
   std::string describe() const override;
   int64_t batch_width() const override { return 4096; }
   Algebra& algebra(DType dtype) override;
