@@ -4,11 +4,9 @@
 //
 //   #include <canzona/canzona.h>        // target canzona::canzona
 //
-//   Model model = read_model("qwen3-0.6b", {});
-//   route(model, {});
-//   Plan plan = make_plan({model, parse_mesh("dp=4"),
-//   *make_rule_facts("muon")}); run_ranks(plan.mesh.world(), [&](Communicator&
-//   world) {
+//   const auto muon = make_rule_facts("muon", {});
+//   const Plan plan = make_plan({model, parse_mesh("dp=4"), *muon, {}});
+//   run_ranks(plan.mesh.world(), [&](Communicator& world) {
 //     const auto engine = make_cpu_engine();
 //     Runtime runtime(plan, world, *engine, {});
 //     …
