@@ -27,6 +27,11 @@ class CommandLine {
   // Carries out the verb, or prints the help or version that was asked for.
   Outcome run(const Output& out) const;
 
+  // An error of the library, which knows options by their names alone, as the
+  // user of the command line has to read it: "teams 3: …; try zero=all" becomes
+  // "--teams 3: …; try --zero all", and "try batch.micro=2" gets its --set.
+  std::string with_flags(const std::string& message) const;
+
   const std::string& color() const { return color_; }
   bool quiet() const { return quiet_; }
 

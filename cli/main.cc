@@ -96,7 +96,13 @@ int run(const std::vector<std::string>& arguments) {
   });
   if (understood != ExitStatus::kDone) return understood;
   const Output out(environment, color, line.quiet());
-  return guarded(out, [&] { return line.run(out); });
+  return guarded(out, [&] {
+    try {
+      return line.run(out);
+    } catch (const UsageError& error) {
+      throw UsageError(line.with_flags(error.what()));
+    }
+  });
 }
 
 }  // namespace

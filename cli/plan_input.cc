@@ -162,7 +162,10 @@ auto from_option(const char* option, const std::string& value,
     return read();
   } catch (const UsageError& error) {
     const std::string message = error.what();
-    if (message.find(option) != std::string::npos) throw;
+    // The library knows an option by its name alone.
+    if (message.find(option) != std::string::npos ||
+        message.starts_with(std::string_view(option).substr(2)))
+      throw;
     throw UsageError(cat(option, " ", quoted(value), ": ", message));
   }
 }

@@ -261,7 +261,7 @@ class CollectiveTrials {
 
 Collectives measure_collectives(const CollectivesRequest& request) {
   if (request.bytes < int64_t{4} * request.num_ranks * request.num_ranks)
-    throw UsageError(cat("--bytes ", request.bytes, ": expected at least ",
+    throw UsageError(cat("bytes ", request.bytes, ": expected at least ",
                          int64_t{4} * request.num_ranks * request.num_ranks,
                          " for ", request.num_ranks, " ranks"));
   return on_every_rank(request.run, {}, [&](Communicator& world) {
@@ -271,7 +271,7 @@ Collectives measure_collectives(const CollectivesRequest& request) {
     } catch (const std::bad_alloc&) {
       if (request.device != "cuda") throw;
       throw UsageError(cat(
-          "--bytes ", human_bytes(request.bytes), ": every rank needs ",
+          "bytes ", human_bytes(request.bytes), ": every rank needs ",
           human_bytes(2 * request.bytes),
           " and at most 64 MiB to stage sums in, besides what NCCL takes, but ",
           human_bytes(free), " of the GPU are free; give fewer"));

@@ -31,7 +31,7 @@ int64_t activations_of(const TrainSettings& settings, PlanRequest request) {
 // The memory that the cap leaves for the plan.
 int64_t cap_on_plan(int64_t cap, int64_t activations) {
   if (cap == 0 || activations < cap) return cap > 0 ? cap - activations : 0;
-  throw UsageError(cat("--memory-cap ", human_bytes(cap),
+  throw UsageError(cat("memory-cap ", human_bytes(cap),
                        ": activations alone take ", human_bytes(activations),
                        "; try model.recompute=true or a smaller batch.micro"));
 }
@@ -40,12 +40,12 @@ void require_fits(const Plan& plan, int64_t whole_cap) {
   const int64_t cap = plan.options.memory_cap_bytes;
   const int64_t lacks = plan.summary.memory_per_rank_max.value() - cap;
   if (cap == 0 || lacks <= 0) return;
-  throw UsageError(
-      cat("--memory-cap ", human_bytes(whole_cap), ": with ",
-          to_string(plan.options.zero.sizes), " a rank needs ",
-          human_bytes(whole_cap + lacks), ", ", human_bytes(lacks),
-          " too much; larger --zero sizes need less, and canzona compare "
-          "--zero all shows what each of them takes"));
+  throw UsageError(cat(
+      "memory-cap ", human_bytes(whole_cap), ": with ",
+      to_string(plan.options.zero.sizes), " a rank needs ",
+      human_bytes(whole_cap + lacks), ", ", human_bytes(lacks),
+      " too much; larger sizes need less, and `canzona compare` with zero=all "
+      "shows what each of them takes"));
 }
 
 Workload workload_at(const TrainSettings& settings, const Mesh& mesh,

@@ -26,7 +26,7 @@ PlanOptions filled_in(PlanOptions options, const Strategy& strategy) {
   if (!options.weight) options.weight = strategy.weight;
   const bool repeats = std::string_view(strategy.micro_groups).empty();
   if (repeats && !options.micro_groups.empty()) {
-    throw UsageError(cat("--micro-groups ", quoted(options.micro_groups),
+    throw UsageError(cat("micro-groups ", quoted(options.micro_groups),
                          ": strategy ", strategy.name,
                          " repeats updates on every tp rank and has no "
                          "micro-groups"));
@@ -41,11 +41,11 @@ void check_zero_of(const ZeroOptions& zero, const Strategy& strategy) {
   if (is_scattered(strategy.traffic)) return;
   for (const ZeroSizes& sizes : {zero.sizes, zero.experts})
     if (sizes.z2 != sizes.z3)
-      throw UsageError(cat("--zero ", to_string(sizes), ": strategy ",
-                           strategy.name, " wants z2 = z3"));
+      throw UsageError(cat("zero ", to_string(sizes), ": strategy ",
+                           strategy.name, " requires z2 = z3"));
   if (zero.replica_sum == ReplicaSum::kAllReduce)
-    throw UsageError(cat("--replica-sum allreduce: strategy ", strategy.name,
-                         " has its own way"));
+    throw UsageError(cat("replica-sum allreduce: strategy ", strategy.name,
+                         " does not support it"));
 }
 
 // The memory of one more slot of each kind, and of the second large one that

@@ -161,11 +161,11 @@ Cluster Cluster::parse(std::string_view json, const std::string& where) {
 void check_cluster(const Cluster& cluster, const Mesh& mesh) {
   const int32_t world = mesh.world();
   if (world < kFewestClusterRanks || world > kMostClusterRanks)
-    throw UsageError(cat("--mesh ", to_string(mesh), ": ", world,
+    throw UsageError(cat("mesh ", to_string(mesh), ": ", world,
                          " ranks, clusters of ", kFewestClusterRanks, " to ",
                          kMostClusterRanks, " are simulated"));
   if (world > cluster.most_ranks())
-    throw UsageError(cat("--mesh ", to_string(mesh), ": ", world,
+    throw UsageError(cat("mesh ", to_string(mesh), ": ", world,
                          " ranks, cluster ", quoted(cluster.name), " has ",
                          cluster.most_ranks(), " (its level ",
                          quoted(cluster.levels.back().name), ")"));

@@ -33,11 +33,11 @@ MemoryTerms memory_terms(const Model& model, const Mesh& mesh,
   const MemoryTerms terms{load, activation_bytes(model, mesh, load), gradients,
                           options.memory_cap_bytes};
   if (terms.cap_bytes > 0 && terms.activations >= terms.cap_bytes)
-    throw UsageError(cat("--memory-cap ", human_bytes(terms.cap_bytes),
+    throw UsageError(cat("memory-cap ", human_bytes(terms.cap_bytes),
                          ": activations alone take ",
                          human_bytes(terms.activations),
-                         "; try --recompute or fewer --tokens, or leave them "
-                         "out with --activations none"));
+                         "; try to recompute them, or fewer tokens, or leave "
+                         "them out with activations=none"));
   return terms;
 }
 
@@ -84,7 +84,7 @@ std::string describe_activations(const MemoryTerms& terms, const Mesh& mesh) {
                  ? cat(", ", load.experts_per_token,
                        " experts per token assumed: the model does not say")
                  : "",
-             "; --activations none leaves them out");
+             "; activations=none leaves them out");
 }
 
 }  // namespace canzona

@@ -179,9 +179,9 @@ std::string count_of_ranks(int64_t count, std::string_view kind) {
 std::string batch_advice(const TrainConfig& c, int64_t homes) {
   const int64_t share = c.batch.global / homes;
   if (c.batch.global % homes == 0)
-    return cat("try --set batch.micro=", divisor_up_to(share, c.batch.micro));
+    return cat("try batch.micro=", divisor_up_to(share, c.batch.micro));
   const int64_t once = homes * least_micro_batch(c);
-  return cat("try --set batch.global=", (c.batch.global / once + 1) * once);
+  return cat("try batch.global=", (c.batch.global / once + 1) * once);
 }
 
 void check_batch(const TrainConfig& c, const Mesh& mesh) {
@@ -284,9 +284,8 @@ ZeroOptions zero_options_of(const TrainConfig& c, const Mesh& mesh) {
   if (!c.zero.experts.empty() && !chooses_experts(c))
     zero.experts = from_key(c, "zero.experts", [&] {
       const int32_t homes = mesh.expert_homes();
-      const ZeroSizes sizes =
-          parse_zero(c.zero.experts, homes, "--zero-experts");
-      check_zero(sizes, homes, "--zero-experts");
+      const ZeroSizes sizes = parse_zero(c.zero.experts, homes, "zero-experts");
+      check_zero(sizes, homes, "zero-experts");
       return sizes;
     });
   zero.message = parse_message_unit(c.zero.message);
@@ -298,9 +297,8 @@ ZeroOptions zero_options_of(const TrainConfig& c, const Mesh& mesh) {
 }
 
 int64_t memory_cap_of(const TrainConfig& c) {
-  return from_key(c, "plan.memory_cap", [&] {
-    return parse_bytes(c.plan.memory_cap, "--memory-cap");
-  });
+  return from_key(c, "plan.memory_cap",
+                  [&] { return parse_bytes(c.plan.memory_cap, "memory-cap"); });
 }
 
 RuleOptions adamw_options_of(const TrainConfig& c) {
@@ -340,7 +338,7 @@ void check_config(const TrainConfig& config) {
   const bool asked = config.origin("save.every").starts_with("--");
   require(!asked || config.save.every == 0 || !config.run.empty(),
           named(config, "save.every", config.save.every),
-          "a --run as well: checkpoints are kept in its folder");
+          "the run's folder as well (run=FOLDER), where checkpoints are kept");
 }
 
 }  // namespace canzona

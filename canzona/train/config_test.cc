@@ -145,9 +145,9 @@ TEST(TrainConfig, RefusesKeysThatContradictEachOther) {
   refused({"mesh=dp=2", "ranks=3"}, "mesh dp=2", "ranks 3");
   refused({"mesh=dq=2"}, "mesh (--set)", "dq");
   refused({"batch.global=12", "batch.micro=2", "mesh=dp=4"}, "batch.global 12",
-          "multiple of 8", "try --set batch.micro=1");
+          "multiple of 8", "try batch.micro=1");
   refused({"mesh=dp=3"}, "batch.global 16", "multiple of 3",
-          "try --set batch.global=18");
+          "try batch.global=18");
   refused({"batch.micro=3"}, "batch.global 16 (preset tiny)",
           "batch.micro 3 (--set) on 1 data-parallel rank;");
 }

@@ -122,7 +122,7 @@ HfImported import_hf(const std::string& folder, const std::string& store,
     throw UsageError(cat(quoted(folder, 300), " is a checkpoint already"));
   const FoundModel found = find_model(folder);
   if (std::filesystem::equivalent(folder, store, ignored))
-    throw UsageError(cat("--out ", quoted(store, 300),
+    throw UsageError(cat("out ", quoted(store, 300),
                          " is the folder that is imported; choose another"));
   const TrainConfig config = imported_config(found.settings);
   const Model model = decoder_shapes(decoder_of(config), model_name(config));
@@ -133,7 +133,7 @@ HfImported import_hf(const std::string& folder, const std::string& store,
   MissingFolders folders(store);
   CheckpointStore checkpoints(store, owner);
   if (!list_checkpoints(checkpoints.folder()).empty())
-    throw UsageError(cat("--out ", quoted(store, 300),
+    throw UsageError(cat("out ", quoted(store, 300),
                          " has checkpoints already; choose another folder"));
   checkpoints.require_space(bytes);
   PendingCheckpoint pending = checkpoints.begin(0);

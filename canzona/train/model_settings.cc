@@ -252,7 +252,7 @@ Settings as_settings(const Architecture& a, const BesideShapes& beside,
   std::vector<std::string> known;
   for (const PresetInfo& preset : presets()) known.push_back(preset.name);
   throw UsageError(
-      cat("--model ", quoted(source), " is neither a known model nor a file",
+      cat("model ", quoted(source), " is neither a known model nor a file",
           did_you_mean(source, known), "; known are ", join(known, ", "),
           ", and any config.json of Qwen3, Qwen3-MoE or Llama 3"));
 }
@@ -337,7 +337,7 @@ Settings model_settings(const std::string& source) {
       beside.rope_base = kLlama3RopeBase;
       beside.norm_epsilon = kLlama3Epsilon;
     }
-    return as_settings(*preset, beside, "--model " + source);
+    return as_settings(*preset, beside, "model " + source);
   }
   const std::string path = config_path(source).string();
   return config_json_settings(

@@ -114,12 +114,12 @@ void require_resumable(const TrainConfig& saved, const TrainConfig& now,
   }
   if (differing.size() > kMost)
     lines.push_back(cat("and ", differing.size() - kMost, " more"));
-  throw UsageError(cat("--resume: ", join(lines, "; "),
+  throw UsageError(cat("resume: ", join(lines, "; "),
                        "; a run that goes on keeps ",
                        differing.size() == 1 ? "it" : "them",
                        " (canzona config keys says which may change): leave ",
                        differing.size() == 1 ? "it" : "them",
-                       " out, or begin another run without --resume"));
+                       " out, or begin another run instead of resuming"));
 }
 
 }  // namespace canzona

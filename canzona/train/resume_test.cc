@@ -164,7 +164,7 @@ TEST(Resume, SavingNeedsAFolder) {
   EXPECT_THAT([&] { make_config(given); },
               testing::ThrowsMessage<UsageError>(testing::AllOf(
                   testing::HasSubstr("save.every 5 (--save-every)"),
-                  testing::HasSubstr("--run"))));
+                  testing::HasSubstr("run=FOLDER"))));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ TokenOptions token_options_of(const TrainConfig& config) {
     throw UsageError(cat("model.vocab ", config.model.vocab, " (",
                          config.origin("model.vocab"), "): the tokenizer ",
                          quoted(config.data.tokenizer, 300), " has ", needed,
-                         " tokens; try --set model.vocab=", needed));
+                         " tokens; try model.vocab=", needed));
   return options;
 }
 

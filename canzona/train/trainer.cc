@@ -116,7 +116,7 @@ void require_same_data(const DataIdentity& now, const LoadedState& loaded) {
   throw DataLost(cat("the data are not those that ", printable(loaded.path),
                      " was saved with: ", printable(saved.description), " (",
                      saved.digest, "), now ", printable(now.description), " (",
-                     now.digest, "); give --data what it was"));
+                     now.digest, "); resume with the data of the saved run"));
 }
 
 // The same on every rank.
@@ -129,9 +129,9 @@ RunState RankTrainer::resumed() {
     throw DataLost(cat(printable(loaded.path), "/run.json: step ", state.step,
                        " of a checkpoint of step ", loaded.step));
   if (state.step > settings_.steps)
-    throw UsageError(cat("--resume: ", printable(loaded.path), " has done ",
+    throw UsageError(cat("resume: ", printable(loaded.path), " has done ",
                          state.step, " steps, and the run is to have ",
-                         settings_.steps, " (--steps)"));
+                         settings_.steps, "; try steps=", state.step));
   state.starts = std::max(state.starts, settings_.starts_before) + 1;
   if (observer_ != nullptr) observer_->on_resumed(loaded, state);
   return state;
@@ -394,7 +394,7 @@ void RankTrainer::check_replicas(int64_t step) {
   if (!drift) return;
   throw NumericalError(
       cat("replicas have drifted apart: after step ", step, " ", drift->text(),
-          ", which must hold the same (--check-replicas ", every,
+          ", which must hold the same (check-replicas=", every,
           "): its memory, its processor or its program is not like theirs; "
           "resume from a checkpoint of step ",
           step - every, " or before, without that machine"));

@@ -256,14 +256,14 @@ std::string why_no_teams(const Plan& request, const RuleFacts& rule) {
     return cat("strategy ", options.strategy,
                options.micro_groups.empty()
                    ? " repeats updates on every tp rank"
-                   : cat(" with --micro-groups ", options.micro_groups,
-                         " has one owner of each matrix; try --micro-groups "
+                   : cat(" with micro-groups=", options.micro_groups,
+                         " has one owner of each matrix; try micro-groups="
                          "balanced"));
   if (ranks_of_largest_home(request) == 1)
     return cat("homes of one rank on ", to_string(request.mesh),
                " have nobody to share with; teams want tp, or slices of ZeRO");
   if (options.ranks_per_node == 1)
-    return "no two ranks share a node (--ranks-per-node 1)";
+    return "no two ranks share a node (ranks-per-node=1)";
   if (rule.period() > 1 || !shares_some_matrix(request, rule))
     return cat("rule ", rule.name(),
                " shares no matrix of this model between ranks with these "
@@ -277,15 +277,15 @@ void check_teams(const Plan& request, const RuleFacts& rule) {
   if (teams == kTeamsAuto || teams == kTeamsOff) return;
   const std::string why = why_no_teams(request, rule);
   if (!why.empty())
-    throw UsageError(cat("--teams ", teams, ": ", why,
-                         "; --teams auto goes on without teams"));
+    throw UsageError(
+        cat("teams ", teams, ": ", why, "; teams=auto goes on without teams"));
   const int32_t ranks =
       std::min(ranks_of_largest_home(request), request.options.ranks_per_node);
   if (teams > ranks)
-    throw UsageError(cat("--teams ", teams, ": a team is made of ranks of one ",
+    throw UsageError(cat("teams ", teams, ": a team is made of ranks of one ",
                          "home on one node, and homes on ",
                          to_string(request.mesh), " have ", ranks,
-                         "; --teams auto takes what there is"));
+                         "; teams=auto takes what there is"));
 }
 
 void share_matrices(const PlanPart& part, const Problem& p, Assignment& a) {

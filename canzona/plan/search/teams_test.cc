@@ -108,7 +108,7 @@ TEST(Teams, ASizeThatCannotBeIsRefusedByName) {
   };
   EXPECT_THAT(refused("tp=2", with_teams(4), rule_with_strips()),
               ThrowsMessage<UsageError>(
-                  AllOf(HasSubstr("--teams 4"), HasSubstr("have 2"))));
+                  AllOf(HasSubstr("teams 4"), HasSubstr("have 2"))));
   EXPECT_THAT(refused("dp=4", with_teams(2), rule_with_strips()),
               ThrowsMessage<UsageError>(HasSubstr("homes of one rank")));
   EXPECT_THAT(refused("tp=4", with_teams(2), {"shampoo", {}}),
@@ -118,9 +118,9 @@ TEST(Teams, ASizeThatCannotBeIsRefusedByName) {
   PlanOptions other = with_teams(2);
   other.strategy = "contiguous";
   EXPECT_THAT(refused("tp=4", other, rule_with_strips()),
-              ThrowsMessage<UsageError>(HasSubstr("--micro-groups balanced")));
+              ThrowsMessage<UsageError>(HasSubstr("micro-groups=balanced")));
   EXPECT_THAT(refused("tp=4", with_teams(3), rule_with_strips()),
-              ThrowsMessage<UsageError>(HasSubstr("--teams 3")));
+              ThrowsMessage<UsageError>(HasSubstr("teams 3")));
   for (const char* text : {"3", "1", "0", "16", "", "on", "-2"})
     EXPECT_THAT([&] { parse_teams(text); },
                 ThrowsMessage<UsageError>(HasSubstr("auto, off, 2, 4 or 8")));

@@ -149,9 +149,9 @@ class Validation {
       }
       const Matrix& known =
           m < expected.size() ? expected[m] : part_.matrices[m];
-      violated("matrix ", m, " is not what --split ",
-               to_string(part_.options.splits), " makes of tensor ",
-               name(known.tensor));
+      violated("matrix ", m,
+               " is not what split=", to_string(part_.options.splits),
+               " makes of tensor ", name(known.tensor));
     }
   }
 
@@ -217,8 +217,8 @@ class Validation {
                " has none");
     const int32_t most = largest_team(part_.options, part_.grid.tp);
     if (size > most)
-      violated(team, " is larger than --teams ",
-               teams_text(part_.options.teams), " allows");
+      violated(team, " is larger than teams=", teams_text(part_.options.teams),
+               " allows");
     const int strips = teams_.strips(m).strips;
     if (size > strips)
       violated(team, " is larger than the ",

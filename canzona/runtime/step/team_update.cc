@@ -69,7 +69,7 @@ SharedTransform& TeamUpdate::transform_for(size_t round,
     throw UsageError(cat("matrix ", to_string(shape), " is shared by ",
                          seat.members, " ranks, but rule ", rule.facts().name(),
                          " cannot share it on ", rank_.engine.kind(),
-                         "; plan with --teams off"));
+                         "; plan with teams=off"));
   require_alike(planned, *made);
   pool_.push_back({shape, seat, &rule, round, std::move(made)});
   return *pool_.back().transform;
@@ -96,7 +96,7 @@ void TeamUpdate::require_alike(const SharedMatrix& planned,
                            rank_.kept.matrices[index(planned.kept)]))
                        .name),
             ": options of its own change how a team shares it; plan with "
-            "--teams off"));
+            "teams=off"));
 }
 
 Matrices TeamUpdate::strips_view(const Shared& shared,

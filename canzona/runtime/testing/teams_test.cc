@@ -152,7 +152,7 @@ TEST(Teams, NeedAnEngineThatShares) {
           Runtime runtime(plan, world, engine, {});
         });
       },
-      testing::ThrowsMessage<UsageError>(HasSubstr("plan with --teams off")));
+      testing::ThrowsMessage<UsageError>(HasSubstr("plan with teams=off")));
 }
 
 }  // namespace
