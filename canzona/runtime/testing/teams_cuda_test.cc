@@ -10,13 +10,16 @@
 namespace canzona::teams_cuda_test {
 namespace {
 
-class TeamsOnGpu : public testing::TestWithParam<std::string> {
+class TeamsOnGpu : public testing::Test {
  protected:
   void SetUp() override {
     std::string why;
     if (!find_cuda_device(&why)) GTEST_SKIP() << why;
   }
 };
+
+class TeamsInPrecision : public TeamsOnGpu,
+                         public testing::WithParamInterface<std::string> {};
 
 std::string digest_on_gpu(const Plan& plan, int steps, bool pipelined = true) {
   const TrialResult result = run_trial({.plan = plan,
@@ -28,7 +31,7 @@ std::string digest_on_gpu(const Plan& plan, int steps, bool pipelined = true) {
   return result.parameters + result.states;
 }
 
-TEST_P(TeamsOnGpu, GiveTheBitsOfWholeOwners) {
+TEST_P(TeamsInPrecision, GiveTheBitsOfWholeOwners) {
   for (const std::string form : {"gram", "symmetric", "standard"}) {
     std::set<std::string> seen;
     for (const std::string mesh : {"tp=2", "tp=8"})
@@ -43,7 +46,7 @@ TEST_P(TeamsOnGpu, GiveTheBitsOfWholeOwners) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Precisions, TeamsOnGpu,
+INSTANTIATE_TEST_SUITE_P(OnGpu, TeamsInPrecision,
                          testing::Values("fp16", "bf16", "fp32"),
                          [](const auto& of) { return of.param; });
 
