@@ -319,7 +319,9 @@ GramFrom gram_from(const RuleOptions& options, bool small) {
 // least that many columns. There the sums of strips cost a rank alone next to
 // nothing beside the products, and teams are worth having.
 constexpr int64_t kStripsFromRows = 1024;
-constexpr int64_t kLeastStripWidth = 2048;
+int64_t least_strip_width(const RuleOptions& options) {
+  return options.at("device") == "cuda" ? 6144 : 2048;
+}
 
 }  // namespace
 
@@ -434,10 +436,9 @@ RuleWork MuonFacts::work(MatrixShape shape) const {
 int MuonFacts::num_strips(MatrixShape shape) const {
   const auto [m, n] = std::minmax(shape.rows, shape.cols);
   if (strips_ != 0) return strips_that_fit(n, strips_);
-  // GPUs do not compute in strips yet.
-  if (m < kStripsFromRows || options_.at("device") == "cuda") return 1;
+  if (m < kStripsFromRows) return 1;
   return strips_that_fit(n, static_cast<int>(std::min<int64_t>(
-                                kMostStrips, n / kLeastStripWidth)));
+                                kMostStrips, n / least_strip_width(options_))));
 }
 
 StripFacts MuonFacts::strips(MatrixShape shape) const {

@@ -135,16 +135,18 @@ void ExchangedUpdate::share(const ShownEntry& shown) {
   const ScheduleEntry& e = *shown.entry;
   const size_t round = index(e.round), shared = index(e.shared);
   float* slot = moving_[round].slot;
+  if (e.kind == EntryKind::kLoadStrips) wait(moving_[round].gather);
+  teams_.await(e);
   switch (e.kind) {
     case EntryKind::kLoadStrips:
-      wait(moving_[round].gather);
       return compute(shown, [&] { teams_.load(round, shared, slot); });
     case EntryKind::kScaleStrips:
       return compute(shown, [&] { teams_.scale(round, shared); });
     case EntryKind::kSumStrips:
       return compute(shown, [&] { teams_.sum(round, shared, e.segment); });
     case EntryKind::kRoundSum:
-      return compute(shown, [&] { teams_.round_sum(round, shared); });
+      return compute(shown,
+                     [&] { teams_.round_sum(round, shared, e.segment); });
     case EntryKind::kIterate:
       return compute(shown, [&] { teams_.iterate(round, shared, e.segment); });
     case EntryKind::kMultiplyStrips:

@@ -149,6 +149,7 @@ TEST(Teams, NeedAnEngineThatShares) {
       [&] {
         run_ranks(2, [&](Communicator& world) {
           LateEngine engine(device);
+          engine.shares_matrices = false;
           Runtime runtime(plan, world, engine, {});
         });
       },

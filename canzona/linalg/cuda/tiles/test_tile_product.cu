@@ -11,6 +11,7 @@
 
 #include "canzona/linalg/cuda/tiles/test_tile_product.cuh"
 #include "canzona/linalg/cuda/tiles/test_tile_product_folds.cuh"
+#include "canzona/linalg/cuda/tiles/test_tile_product_strips.cuh"
 
 namespace canzona {
 namespace {
@@ -275,6 +276,30 @@ void check_folds(TileKernel kernel) {
     }
 }
 
+void check_strips(const int64_t (&s)[3], int strips, TileType type,
+                  TileKernel kernel) {
+  for (const bool across : {false, true}) {
+    const TileOrder order = across ? TileOrder::kAtB : TileOrder::kABt;
+    const Case c{s[0], s[0], s[1], s[2], order, type, kernel};
+    StripChecker(
+        s[0], s[1], s[2], across, strips, type, kernel,
+        [&](bool good, const char* what, int64_t place, double got,
+            double wanted) { expect(good, c, what, place, got, wanted); })
+        .run();
+  }
+}
+
+void check_strips(TileKernel kernel) {
+  const int64_t shapes[][3] = {{1, 520, 2},   {64, 512, 3},   {70, 777, 2},
+                               {257, 600, 2}, {300, 1100, 3}, {640, 1024, 2}};
+  for (const auto& s : shapes)
+    for (const int strips : {1, 2, 4, 8})
+      for (const TileType type : {TileType::kFp16, TileType::kBf16})
+        check_strips(s, strips, type, kernel);
+  // More blocks than a GPU computes at a time.
+  check_strips({300, 1100, 90}, 4, TileType::kFp16, kernel);
+}
+
 TileKernel kernel_of(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "hopper") == 0)
     return TileKernel::kHopper;
@@ -290,6 +315,7 @@ int main(int argc, char** argv) {
   try {
     canzona::check_all(canzona::kernel_of(argc, argv));
     canzona::check_folds(canzona::kernel_of(argc, argv));
+    canzona::check_strips(canzona::kernel_of(argc, argv));
   } catch (const std::exception& error) {
     std::printf("FAILED: %s\n", error.what());
     return 1;

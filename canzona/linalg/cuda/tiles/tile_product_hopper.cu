@@ -105,7 +105,8 @@ KernelArgs kernel_args(const TileTask& task) {
           task.product.a.folded,
           task.product.b.folded,
           task.d.folded,
-          task.floats};
+          task.floats,
+          StripTree::make(task, kBox)};
 }
 
 template <class V>
@@ -125,7 +126,17 @@ void launch(const TileTask& task, cudaStream_t stream) {
 }
 
 template <bool kBf16, Result kResult>
+void launch_strips(const TileTask& task, cudaStream_t stream) {
+  if (task.product.order == TileOrder::kABt)
+    launch<Variant<kBf16, false, false, kResult, true>>(task, stream);
+  else
+    launch<Variant<kBf16, true, true, kResult, true>>(task, stream);
+}
+
+template <bool kBf16, Result kResult>
 void launch_order(const TileTask& task, cudaStream_t stream) {
+  if constexpr (kResult != Result::kHalvesWithAddend)
+    if (task.in_strips()) return launch_strips<kBf16, kResult>(task, stream);
   switch (task.product.order) {
     case TileOrder::kABt:
       return launch<Variant<kBf16, false, false, kResult>>(task, stream);

@@ -15,6 +15,11 @@ struct TileFloats {
 
 // A product whose operands fit. Either `d` or `floats` takes the result.
 struct TileTask {
+  // True where strips are added up, or the lower half of fp32 is wanted.
+  bool in_strips() const {
+    return product.strips.count > 1 || (triangle && floats.out != nullptr);
+  }
+
   TileProduct product;
   Tiles d;
   TileAddend addend;
@@ -24,6 +29,20 @@ struct TileTask {
   int64_t n = 0;
   int64_t k = 0;
   int64_t count = 0;
+};
+
+// Where the sums of strips wait for each other: a thread writes and reads
+// numbers of its own alone. Sum s is added to those that the tree has ready for
+// it, and what results is kept at `last`, or is the whole sum after the last.
+struct StripTree {
+  // Of all threads that a multiprocessor has at a time.
+  static constexpr int64_t kFloatsPerProcessor = 32768;
+
+  int32_t count;
+  int32_t ends[TileStrips::kMost];  // of strips, in steps of k
+  float* scratch;
+
+  static StripTree make(const TileTask& task, int64_t step);
 };
 
 void run_tile_task_hopper(const TileTask& task, cudaStream_t stream);
