@@ -1,5 +1,5 @@
-// Products of 16-bit matrices on tensor cores with fp32 sums, for
-// Newton–Schulz on a GPU: batches of equal shapes, anything from 1 x 1 up.
+// Products of 16-bit matrices on tensor cores with fp32 sums, for Newton–Schulz
+// on a GPU: batches of equal shapes, anything from 1 x 1 up.
 //
 //   TileProduct gram{.type = TileType::kFp16, .a = x, .b = x};      // X·Xᵀ
 //   symmetric_tile_product(gram, r, {}, stream);
@@ -7,15 +7,15 @@
 //   symmetric_tile_product(square, p, {.c = r, .beta = b, .diagonal = a},
 //                          stream);                         // c·R² + b·R + a·I
 //
-// A matrix's result depends neither on its batch nor on its place in it: every
-// element is one sum over k in one order. On a GPU of compute capability 9.0
-// the Hopper kernel computes, elsewhere (from 8.0) the portable one; their sums
+// A matrix's result depends neither on its batch nor on its position in it:
+// every element is one sum over k in a fixed order. A GPU of compute capability
+// 9.0 runs the Hopper kernel, others (from 8.0) the portable one; their sums
 // are rounded differently.
 //
-// Calls are asynchronous: what they name must live until the stream has come
-// past them. Any thread may call, for its current device. They may be captured
-// in a graph; `scalars` are then read at every replay. UsageError names an
-// operand that does not fit.
+// Calls are asynchronous: their arguments must stay valid until the stream has
+// passed them. Any thread may call, for its current device. They may be
+// captured in a graph; `scalars` are then read at every replay. UsageError
+// names an operand that does not fit.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -37,14 +37,14 @@ enum class TileOrder {
 enum class TileKernel { kAuto, kHopper, kPortable };
 
 // The part of a folded symmetric matrix above the diagonal blocks of 256 x 256
-// is never read, so it need not be written: nearly half of a large one. (The
-// portable kernel reads and writes whole matrices all the same.)
+// is never read, so it need not be written: nearly half of a large matrix. (The
+// portable kernel still reads and writes whole matrices.)
 constexpr int64_t kFold = 256;
 
-// Row-major matrices of 16-bit numbers on the device. `data` is aligned to 128
-// bytes, the strides, in elements, are multiples of 8. Columns from `cols` on
-// are not read; where a result is stored, those up to the next multiple of 8
-// may be overwritten.
+// Row-major matrices of 16-bit numbers on the device. `data` must be 128-byte
+// aligned, and the strides, in elements, multiples of 8. Columns from `cols` on
+// are not read; in a result, those up to the next multiple of 8 may be
+// overwritten.
 struct Tiles {
   std::byte* data = nullptr;
   int64_t rows = 0;
@@ -72,27 +72,28 @@ struct TileAddend {
   float diagonal = 0;
 };
 
-// D = alpha·op(A)·op(B) + beta·C + diagonal·I, rounded once to 16 bits. D
-// shares no memory with A and B.
+// D = alpha·op(A)·op(B) + beta·C + diagonal·I, rounded once to 16 bits. D must
+// not share memory with A or B.
 void tile_product(const TileProduct& product, const Tiles& d,
                   const TileAddend& addend, cudaStream_t stream);
 
-// The same where D and C are symmetric: only what lies on and below the
-// diagonal is computed, then mirrored, so that D is exactly symmetric. A and B
-// may both be folded here, and D; elsewhere the one that is symmetric, A in
-// the order kAB or B in the order kABt.
+// The same for symmetric D and C: only the part on and below the diagonal is
+// computed, then mirrored, so that D is exactly symmetric. Here A and B may
+// both be folded, and D; elsewhere only the symmetric one may be, A in the
+// order kAB or B in the order kABt.
 void symmetric_tile_product(const TileProduct& product, const Tiles& d,
                             const TileAddend& addend, cudaStream_t stream);
 
-// O = alpha·op(A)·op(B) in fp32. `out` lies on the device and has the address
-// of one contiguous row-major m x n matrix per matrix of the batch.
+// O = alpha·op(A)·op(B) in fp32. `out`, on the device, has the address of one
+// contiguous row-major m x n matrix per matrix of the batch.
 void tile_product_fp32(const TileProduct& product, float* const* out,
                        cudaStream_t stream);
 
-// Weights that take an update, each operation rounded by itself:
+// Weights to be updated, each operation rounded separately:
 //   p = (p·keep_before - step·O)·keep_after
-// All pointers are of the device. `scalars` are keep_before, step, keep_after;
-// `copies`, where given, take the new weights in bf16, to nearest even.
+// All pointers are to device memory. `scalars` are keep_before, step,
+// keep_after; `copies`, if given, receive the new weights in bf16, rounded to
+// nearest even.
 struct TileWeights {
   float* const* weights = nullptr;
   uint16_t* const* copies = nullptr;

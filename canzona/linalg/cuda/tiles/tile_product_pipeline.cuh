@@ -1,16 +1,16 @@
-// The pipeline of the Hopper kernel, and who fills it. A cluster of two blocks
+// The pipeline of the Hopper kernel and its producer. A cluster of two blocks
 // computes 256 x 256 elements: four strips of 64 rows, one for each of the
 // blocks' two consumer warpgroups. A block fetches its own strips of A and half
 // of B, which the copy engine delivers to both blocks, so that B leaves the L2
-// cache once for two.
+// cache only once.
 //
-// On the diagonal of a symmetric result strip s needs only s + 1 of the four
+// On the diagonal of a symmetric result, strip s needs only s + 1 of the four
 // boxes of 64 columns. The first block has strips 0 and 3, the second 1 and 2,
 // so that both have the same work.
 //
-// Stages go round in a ring. `full` counts the bytes that have come to this
-// block; `empty` counts the warps of both blocks that are done with a stage,
-// since either block's producer writes into both.
+// Stages form a ring. `full` counts the bytes that have arrived in this block;
+// `empty` counts the warps of both blocks that are done with a stage, since
+// either block's producer writes into both.
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product_ptx.cuh"
@@ -20,9 +20,9 @@
 namespace canzona {
 namespace {
 
-constexpr int32_t kClusterSide = 256;  // of the result, both ways
+constexpr int32_t kClusterSide = 256;  // of the result, in both dimensions
 constexpr int32_t kBlockRows = 128;
-constexpr int32_t kBox = 64;  // rows and columns of what is copied at once
+constexpr int32_t kBox = 64;  // rows and columns copied at once
 constexpr uint32_t kBoxBytes = kBox * kBox * 2;
 constexpr uint32_t kABytes = kBlockRows / kBox * kBoxBytes;
 constexpr uint32_t kBBytes = kClusterSide / kBox * kBoxBytes;
@@ -33,11 +33,11 @@ constexpr uint32_t kConsumerGroups = 2;
 constexpr uint32_t kGroupThreads = 128;
 constexpr uint32_t kThreads = (1 + kConsumerGroups) * kGroupThreads;
 constexpr uint32_t kWarpsPerGroup = 4;
-constexpr int32_t kStep = 16;  // of k in one matrix instruction
+constexpr int32_t kStep = 16;  // of k per matrix instruction
 
 enum class Result { kHalves, kHalvesWithAddend, kFloats };
 
-// One instance of the kernel is made for these.
+// The parameters of one instance of the kernel.
 template <bool kBf16_, bool kAAcrossK_, bool kBAcrossK_, Result kResult>
 struct Variant {
   static constexpr bool kBf16 = kBf16_;
@@ -46,7 +46,7 @@ struct Variant {
   static constexpr bool kFloats = kResult == Result::kFloats;
   static constexpr bool kAddend = kResult == Result::kHalvesWithAddend;
   static constexpr uint32_t kStages = 4;
-  // Boxes of results that a warpgroup has room for.
+  // Boxes of results that a warpgroup has memory for.
   static constexpr uint32_t kBuffers = 2;
 };
 
@@ -65,7 +65,8 @@ struct KernelArgs {
   TileFloats floats;
 };
 
-// Places in shared memory. Boxes come first: they want 1 KB of alignment.
+// Addresses in shared memory. Boxes come first, because they need 1 KB of
+// alignment.
 template <class V>
 struct SharedPlan {
   uint32_t base;
@@ -99,7 +100,7 @@ struct SharedPlan {
     return ready(group, buffer) + 8 * kNumBuffers;
   }
 
-  // By one thread.
+  // Called by one thread.
   __device__ void init_barriers() const {
     for (uint32_t s = 0; s < V::kStages; ++s) {
       barrier_init(full(s), 1);
@@ -113,7 +114,7 @@ struct SharedPlan {
   }
 };
 
-// The current stage and the parity of its turn.
+// The current stage and its phase parity.
 template <class V>
 struct Ring {
   uint32_t stage = 0;
@@ -131,14 +132,13 @@ __device__ inline int32_t strip_of(uint32_t rank, uint32_t group) {
   return static_cast<int32_t>(rank == 0 ? 3 * group : 1 + group);
 }
 
-// Strips of A on the diagonal are among the boxes of B where B is A.
+// If B is A, the strips of A on the diagonal are among the boxes of B.
 __device__ inline bool a_is_in_b(const KernelArgs& args, TileBlock block) {
   return args.same && block.row == block.col;
 }
 
-// From which box of k on a folded operand, symmetric, is read across k: above
-// its diagonal block, where the other half takes the place of what is not
-// stored.
+// The box of k from which on a folded symmetric operand is read across k: above
+// its diagonal block, where the other half replaces what is not stored.
 struct Turns {
   int32_t a;
   int32_t b;
@@ -159,7 +159,7 @@ __device__ inline BoxAt operand_box(bool across, int32_t outer, int32_t k,
   return across ? BoxAt{outer, k, matrix} : BoxAt{k, outer, matrix};
 }
 
-// Fetches weights that the epilogue will read into the L2 cache, a share of
+// Prefetches weights that the epilogue will read into the L2 cache, a share of
 // the block's rows per box of k.
 __device__ inline void fetch_weights(const KernelArgs& args, TileBlock block,
                                      uint32_t rank, int32_t k_box) {
@@ -217,7 +217,7 @@ class Producer {
                plan_.full(ring_.stage));
   }
 
-  // This block's half of B, to both blocks.
+  // Fetches this block's half of B, into both blocks.
   __device__ void fetch_b(TileBlock block, int32_t k, bool across) const {
     constexpr uint32_t kShare = kChunks / kClusterBlocks;
     for (uint32_t i = rank_ * kShare; i < (rank_ + 1) * kShare; ++i)

@@ -1,6 +1,6 @@
 // The kernel for GPUs from compute capability 8.0 on: matrix instructions of
-// warps, asynchronous copies to shared memory. One block of threads per 128 x
-// 128 elements of a result.
+// warps, and asynchronous copies to shared memory. There is one thread block
+// per 128 x 128 elements of a result.
 #include "canzona/linalg/cuda/tiles/tile_product_fragments.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_numbers.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_schedule.cuh"
@@ -51,7 +51,7 @@ __device__ void sum_block(WarpSums& sums, const PortableArgs& args,
   }
 }
 
-// One element of a 16-bit result, before it is rounded.
+// Computes one element of a 16-bit result before rounding.
 template <bool kBf16>
 __device__ float finish_element(float sum, const PortableArgs& args,
                                 int32_t matrix, int32_t row, int32_t col) {
