@@ -50,9 +50,9 @@ int64_t bytes_of(const LogicalTensor& tensor, const TensorBox& box);
 std::string to_text(const TensorBox& box);
 std::optional<TensorBox> intersection(const TensorBox& a, const TensorBox& b);
 
-// UsageError unless the name is 1 to 256 bytes of printable UTF-8 without '#',
-// the shape has at most 8 dimensions from 0 to 2^40, and the tensor less than
-// 2^63 bytes. Messages name `where`.
+// Throws UsageError unless the name is 1 to 256 bytes of printable UTF-8
+// without '#', the shape has at most 8 dimensions from 0 to 2^40, and the
+// tensor less than 2^63 bytes. Messages name `where`.
 void check_tensor(const LogicalTensor& tensor, const std::string& where);
 // Throws UsageError unless the box has the tensor's number of dimensions, is
 // not empty and lies inside the tensor.

@@ -92,7 +92,7 @@ class CheckpointStore {
   CheckpointStore& operator=(const CheckpointStore&) = delete;
 
   const Folder& folder() const { return *folder_; }
-  // StorageError, with both numbers, if less than `bytes` are free.
+  // Throws StorageError, with both numbers, if less than `bytes` are free.
   void require_space(int64_t bytes) const;
 
   // One at a time. The store must outlive it.

@@ -25,8 +25,8 @@ struct BatchOptions {
 
 class Batches {
  public:
-  // UsageError if there are too few tokens for one sequence on either side.
-  // `tokens` must outlive this.
+  // Throws UsageError if there are too few tokens for one sequence on either
+  // side. `tokens` must outlive this.
   Batches(const TokenSource& tokens, const BatchOptions& options);
 
   int64_t num_train() const;  // sequences in an epoch

@@ -493,7 +493,7 @@ void AddedTokens::add(std::string content, int32_t token) {
   words_.push_back({std::move(content), token});
 }
 
-// Of two tokens with the same content, the first counts.
+// The first of two tokens with the same content counts.
 void AddedTokens::sort() {
   std::ranges::stable_sort(words_, {}, &Word::content);
   const auto rest = std::unique(

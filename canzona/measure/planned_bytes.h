@@ -25,7 +25,7 @@ struct PlannedBytes {
   // these are its own and the first layer's.
   std::vector<WireBytes> edges;
 
-  // Of the rank with the most.
+  // The bytes of the rank that sends most.
   int64_t most_sent() const;
   int64_t most_slow() const;
   // How long the busiest port is busy if messages have no latency.

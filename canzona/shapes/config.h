@@ -74,9 +74,9 @@ class ConfigMembers {
 
 // Reads an HF config.json into the numbers of a model.
 //
-// Known model types are those of families.h. Of models with a nested
-// text_config only the text model is read. Layers that predict the token after
-// next (DeepSeek-V3, GLM-4.5, Qwen3-Next) are left out.
+// Known model types are those of families.h. If there is a nested text_config,
+// only that text model is read. Layers that predict the token after next
+// (DeepSeek-V3, GLM-4.5, Qwen3-Next) are left out.
 
 // Returns a model's name from its file: the folder's name if the file has the
 // same name in every model.

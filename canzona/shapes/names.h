@@ -46,7 +46,7 @@ struct NameFacts {
   int32_t expert = -1;
 };
 
-// UsageError if a layer's or an expert's number is out of bounds.
+// Throws UsageError if a layer's or an expert's number is out of bounds.
 NameFacts read_name(std::string_view name);
 
 // The role and the cut that follow for a tensor of `num_dims` dimensions.

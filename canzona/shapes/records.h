@@ -30,9 +30,9 @@ struct TensorRecord {
 // A deque, because it grows without copying and shrinks as it is consumed.
 using TensorRecords = std::deque<TensorRecord>;
 
-// UsageError unless the name can be printed and the shape has at most kMaxDims
-// dimensions from 1 to kMaxDim with a product of less than 2^63. Messages name
-// `file`.
+// Throws UsageError unless the name can be printed and the shape has at most
+// kMaxDims dimensions from 1 to kMaxDim with a product of less than 2^63.
+// Messages name `file`.
 void check_record(const TensorRecord& record, const std::string& file);
 
 // "[3072, 1024]"
