@@ -1,4 +1,4 @@
-// `canzona bench zero`: iterations of training with every size of ZeRO, timed.
+// `canzona bench zero`: iterations of training with every ZeRO size, timed.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
@@ -87,7 +87,7 @@ struct ZeroArguments {
   bool json = false;
 };
 
-// "a;b" and a repeated option come to the same.
+// Treats "a;b" and a repeated option alike.
 std::vector<std::string> words_of(const std::vector<std::string>& given) {
   std::vector<std::string> words;
   for (const std::string& text : given)
@@ -157,8 +157,8 @@ std::vector<Overlap> zero_overlaps(const ZeroArguments& a) {
   return overlaps.empty() ? all : overlaps;
 }
 
-// A batch of --micro-batches on every data-parallel rank, of --tokens each if
-// that is given, else of the preset's batch.micro: that need not fit the mesh.
+// Uses a batch of --micro-batches on every data-parallel rank, each of --tokens
+// if given, otherwise of the preset's batch.micro, which need not fit the mesh.
 TrainConfig zero_config(const ZeroArguments& a) {
   Settings given = settings_of(a);
   const TrainConfig config = make_settled_config(given);
@@ -261,7 +261,8 @@ void add_zero_arguments(CLI::App& app, ZeroArguments& a) {
   words_of_key("--collectives", "zero.collectives");
 }
 
-// The options in force on a GPU: what was settled for this CPU is chosen anew.
+// Returns the effective options on a GPU: what was resolved for this CPU is
+// resolved again.
 PrecisionChoice move_to_gpu(const ZeroArguments& a, const Plan& plan,
                             RuleOptions& options) {
   const bool is_given = std::ranges::any_of(
@@ -272,7 +273,7 @@ PrecisionChoice move_to_gpu(const ZeroArguments& a, const Plan& plan,
   return settle_precision(plan.rule, "cuda", options);
 }
 
-// The plan of a training run, with other sizes and links.
+// Returns the plan of a training run with other sizes and links.
 Plan plan_with(const Plan& plan, const RuleOptions& rule_options,
                const ZeroOptions& zero, const Link& link, int ranks_per_node) {
   const auto rule = make_rule_facts(plan.rule, rule_options);
@@ -283,7 +284,7 @@ Plan plan_with(const Plan& plan, const RuleOptions& rule_options,
   return make_plan({plan.model, plan.mesh, *rule, options});
 }
 
-// Modules of the job's shapes on the GPU, in the place of training.
+// Uses modules of the job's shapes on the GPU instead of training.
 void put_on_gpu(const ZeroArguments& a, const TrainJob& job,
                 ZeroBenchRequest& request) {
   if (a.device != "cuda") return;
@@ -351,7 +352,7 @@ ZeroReport report_of(const ZeroArguments& a, const TrainConfig& config,
           .bench = run_zero_bench(request)};
 }
 
-// Training needs this, modules on a GPU do not.
+// Needed by training, but not by modules on a GPU.
 struct TrainingInput {
   explicit TrainingInput(const TrainConfig& config)
       : tokens(open_tokens(config.data.path, token_options_of(config))),
@@ -365,7 +366,7 @@ struct TrainingInput {
 Outcome run(const ZeroArguments& a, const Output& out) {
   check_arguments(a);
   give_streams_connections(a.device);
-  make_engine(a.device);  // or the reason why there is none
+  make_engine(a.device);  // throws if there is none
   const TrainConfig config = zero_config(a);
   const TrainJob job = make_job(config, mesh_of(config));
   RuleOptions rule_options = job.plan.rule_options;

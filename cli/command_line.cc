@@ -38,7 +38,7 @@ std::string version_text() {
              ", ", kCompiler, ", ", kBuildOptions, "\n");
 }
 
-// The library would take the word after "--name=" for the value.
+// The library would take the next word as the value after "--name=".
 std::vector<std::string> with_empty_values(
     const std::vector<std::string>& arguments) {
   std::vector<std::string> out;
@@ -75,7 +75,7 @@ std::vector<std::string> verb_names(const CLI::App& root) {
   return names;
 }
 
-// A file's name alone: the option that it may have been meant for.
+// For a bare file name: suggests the option that it may have been meant for.
 std::string file_advice(const CLI::App& app, const std::string& word) {
   std::error_code ignored;
   if (!std::filesystem::exists(word, ignored)) return "";
@@ -85,7 +85,7 @@ std::string file_advice(const CLI::App& app, const std::string& word) {
   return "";
 }
 
-// A word that no verb and no option knows.
+// Refuses a word that is neither a verb nor an option.
 [[noreturn]] void refuse_word(const CLI::App& root, const CLI::App& app,
                               const std::string& word) {
   if (word.starts_with("-")) {
@@ -101,8 +101,8 @@ std::string file_advice(const CLI::App& app, const std::string& word) {
                        join(verb_names(root), ", ")));
 }
 
-// Returns what the library says of a value, and adds what was expected if it
-// does not say: numbers were looked at before, so that only their size is left.
+// Returns the library's message about a value, and adds what was expected if it
+// does not say: numbers were checked before, so only their range is left.
 std::string words_of(const CLI::ParseError& error) {
   constexpr std::string_view kNoSuchNumber = "Could not convert: ";
   const std::string text = printable(error.what());
@@ -112,8 +112,8 @@ std::string words_of(const CLI::ParseError& error) {
              std::numeric_limits<int>::max());
 }
 
-// No option means anything by an empty value; many mean "not given". The same
-// for verbs below.
+// No option has a meaning for an empty value, and many treat it as "not given",
+// so it is refused, for subcommands, too.
 void require_values(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::vector<std::string>& values = option->results();
@@ -124,7 +124,7 @@ void require_values(const CLI::App& app) {
   for (const CLI::App* verb : app.get_subcommands()) require_values(*verb);
 }
 
-// The verb that the user named, or the verb below it.
+// Returns the verb that the user named, or its subcommand.
 const CLI::App& named(const CLI::App& app) {
   const std::vector<CLI::App*> verbs = app.get_subcommands();
   return verbs.empty() ? app : named(*verbs.back());
@@ -193,7 +193,7 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
 
 void CommandLine::parse(std::vector<std::string> arguments) {
   arguments = with_empty_values(arguments);
-  std::reverse(arguments.begin(), arguments.end());  // as the library wants it
+  std::reverse(arguments.begin(), arguments.end());  // as the library requires
   try {
     root_.parse(arguments);
   } catch (const CLI::CallForVersion& version) {
@@ -202,7 +202,7 @@ void CommandLine::parse(std::vector<std::string> arguments) {
     page_ = root_.help();
   } catch (const CLI::ParseError& error) {
     const CLI::App& app = named(root_);
-    // The library also keeps "--", which every verb knows.
+    // The library also keeps "--", which every verb accepts.
     for (const std::string& word : root_.remaining(true))
       if (word != "--") refuse_word(root_, app, word);
     throw UsageError(cat(words_of(error), see_help(app)));

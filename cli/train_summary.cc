@@ -77,7 +77,7 @@ std::vector<RankSummary> rank_summaries(const TrainJob& job,
   return all;
 }
 
-// Empty: they are cut with the dense tensors.
+// Returns "" if experts are cut with the dense tensors.
 std::string experts_text(const ZeroOptions& zero) {
   return zero.experts.z1 > 0 ? to_string(zero.experts) : "";
 }

@@ -1,4 +1,4 @@
-// The verbs that look at what is there: models, rules, plans, runs.
+// The verbs that show models, rules, plans and runs.
 #include <cstdint>
 #include <memory>
 
@@ -24,7 +24,7 @@
 
 namespace canzona::cli {
 
-// `canzona models`: the presets, or what is in one model.
+// `canzona models`: the presets, or the contents of one model.
 namespace {
 
 constexpr const char* kModelsExamples =
@@ -89,7 +89,7 @@ Verb add_models(CLI::App& root) {
           }};
 }
 
-// `canzona rules`: what the rules tell of themselves.
+// `canzona rules`: what the rules say about themselves.
 namespace {
 
 constexpr const char* kRulesExamples =
@@ -124,7 +124,7 @@ Verb add_rules(CLI::App& root) {
           }};
 }
 
-// `canzona explain`: why this owner, what moves.
+// `canzona explain`: why a matrix has this owner, and what moves.
 namespace {
 
 constexpr const char* kExplainExamples =
@@ -204,7 +204,7 @@ std::string explanation(const ExplainFlags& a, const ReportPlan& shown,
   return a.json ? plan_view_json(shown) : plan_text(shown, ink);
 }
 
-// The same of a plan of given storage.
+// The same for a plan of given storage.
 std::string explanation(const ExplainFlags& a, const PlacedPlan& plan,
                         const Ink& ink) {
   if (!a.rank.empty()) {
@@ -278,7 +278,7 @@ Verb add_explain(CLI::App& root) {
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }
 
-// `canzona validate`: is this plan sound?
+// `canzona validate`: checks a plan.
 namespace {
 
 constexpr const char* kValidateExamples =
@@ -298,7 +298,7 @@ struct ValidateFlags {
   bool json = false;
 };
 
-// Of a plan file of either kind.
+// For a plan file of either kind.
 template <class File>
 std::string as_json(const File& file) {
   JsonWriter out(2);
@@ -353,7 +353,8 @@ Verb add_validate(CLI::App& root) {
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }
 
-// `canzona report`: what training runs left, on the terminal and as a page.
+// `canzona report`: the results of training runs, on the terminal and as a
+// page.
 namespace {
 
 constexpr const char* kReportExamples =

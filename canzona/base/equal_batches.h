@@ -1,5 +1,6 @@
-// Groups equal values in batches: each batch has the places in `kinds` of equal
-// values, at most most(kind) of them; batches are ordered by their first place.
+// Groups equal values into batches. A batch holds the indices in `kinds` of
+// equal values, at most most(kind) of them; batches are ordered by their first
+// index.
 //
 //   equal_batches(shapes, [](const Dims&) { return 2; })   // {{0, 2}, {1},
 //   {3}}

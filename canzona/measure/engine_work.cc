@@ -52,7 +52,7 @@ void EngineWork::add_weight(int32_t t, const ModuleCompute& compute) {
   weights_[index(module_of(model, tensor))].push_back(weight);
 }
 
-// The numbers of the largest shard are repeated as often as they fit.
+// Fills all buffers with the numbers of the largest shard, repeated as needed.
 void EngineWork::make_numbers() {
   int64_t most_weights = 0, most_activations = 0;
   int32_t largest = -1;

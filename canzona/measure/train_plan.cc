@@ -22,13 +22,13 @@ PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
   return options;
 }
 
-// They do not depend on how the plan is cut.
+// Activations do not depend on how the plan is cut.
 int64_t activations_of(const TrainSettings& settings, PlanRequest request) {
   request.options.zero = {};
   return training_memory(settings, make_plan(request));
 }
 
-// The memory that the cap leaves for the plan.
+// Returns the memory that the cap leaves for the plan.
 int64_t cap_on_plan(int64_t cap, int64_t activations) {
   if (cap == 0 || activations < cap) return cap > 0 ? cap - activations : 0;
   throw UsageError(cat("memory-cap ", human_bytes(cap),
@@ -67,7 +67,7 @@ Workload workload_at(const TrainSettings& settings, const Mesh& mesh,
   return work;
 }
 
-// Links that are not modelled are as fast as memory.
+// Links that are not modelled count as fast as memory.
 ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
                           const SearchedSizes& searched,
                           const MachineLimits& limits,
@@ -80,7 +80,7 @@ ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
   ZeroComparison all =
       search_sizes(request, workload_at(settings, request.mesh, limits),
                    searched, &cost, &terms);
-  all.terms.reset();  // views tell of them what a configuration says
+  all.terms.reset();  // reports describe the links as configured
   return all;
 }
 

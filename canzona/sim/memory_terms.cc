@@ -13,8 +13,8 @@ int64_t bytes_of_gradient(const MemoryTerms& terms) {
   return bytes_per_parameter(terms.gradients);
 }
 
-// Returns what every rank has more of the cap than a plan with fp32 gradients
-// knows.
+// Returns how many bytes every rank saves compared with the fp32 gradients that
+// a plan counts.
 int64_t saved_gradients(PlanRequest request, const MemoryTerms& terms) {
   if (bytes_of_gradient(terms) == kBytesPerFp32) return 0;
   request.options.memory_cap_bytes = 0;
@@ -65,7 +65,7 @@ Plan plan_in_terms(const PlanRequest& request, const MemoryTerms& terms) {
   PlanRequest own = request;
   own.options.memory_cap_bytes = left;
   Plan plan = make_plan(own);
-  // The cap as given, unless what is saved elsewhere lets the plan exceed it.
+  // The cap is kept as given, unless savings elsewhere let the plan exceed it.
   const bool holds = fullest_memory(predict(plan)).total().value() <= cap;
   plan.options.memory_cap_bytes = holds ? cap : left;
   plan.digest = digest_of(plan);

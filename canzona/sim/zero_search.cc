@@ -14,7 +14,7 @@
 namespace canzona {
 namespace {
 
-// Each choice is planned once, however often it is asked for.
+// Plans each choice once, however often it is requested.
 class Weighing {
  public:
   Weighing(const PlanRequest& request, const Workload& work,

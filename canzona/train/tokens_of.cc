@@ -21,7 +21,7 @@ Tokenizer tokenizer_of(const TrainConfig& config) {
 TokenOptions token_options_of(const TrainConfig& config) {
   TokenOptions options{.vocab = config.model.vocab,
                        .seed = static_cast<uint64_t>(config.seed)};
-  // Weights that were trained on tokens mean nothing on bytes.
+  // Weights that were trained on tokens are meaningless on bytes.
   constexpr int64_t kBytes = 256;
   options.allows_bytes = config.init.empty() || config.model.vocab <= kBytes;
   if (config.data.tokenizer.empty()) return options;

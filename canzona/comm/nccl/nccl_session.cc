@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kOldestWithoutCtas = 22800;
 
-// Text of a fixed length, for a message.
+// Fixed-size text, for a message.
 using NcclWord = std::array<char, 120>;
 
 NcclWord word_of(const std::string& text) {
@@ -95,8 +95,8 @@ void require_own_device(const std::vector<NcclFacts>& all, size_t rank) {
                        "ranks share them with share-gpu=on"));
 }
 
-// All ranks find the same two that do not fit together. Returns how many ranks
-// have this rank's device.
+// All ranks find the same two that do not match. Returns how many ranks use
+// this rank's device.
 int require_alike(Communicator& world, const NcclApi& nccl,
                   const NcclOptions& options) {
   const auto all =
@@ -155,8 +155,8 @@ struct NcclSession::State {
   std::vector<int> ranks;
   int64_t num_groups = 0;  // of all ranks
   std::shared_ptr<NcclWorld> world;
-  std::unique_ptr<Communicator> end;  // where all meet at last
-  std::unique_ptr<NcclWatch> watch;   // last: it uses the others
+  std::unique_ptr<Communicator> end;  // where all ranks meet at the end
+  std::unique_ptr<NcclWatch> watch;   // last, because it uses the other members
 
   std::unique_ptr<Transport> make_group() {
     return control->subgroup(ranks, ++num_groups, 0,

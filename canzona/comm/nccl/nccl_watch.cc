@@ -15,8 +15,7 @@ namespace canzona {
 namespace {
 
 // A rank sends a LateReport when an operation is late: how far its groups have
-// come, and the first of its own that is late. More groups than there is place
-// for are not told.
+// come, and its own first late operation. Groups that do not fit are left out.
 struct LateReport {
   struct Group {
     uint64_t group = 0;
@@ -53,7 +52,7 @@ struct Behind {
   int64_t issued = 0;
 };
 
-// The members of a late operation's group that have not issued it.
+// Returns the members of a late operation's group that have not issued it.
 std::vector<Behind> behind_in(const std::vector<LateReport>& reports,
                               const LateReport& late) {
   std::vector<Behind> found;
@@ -73,8 +72,9 @@ std::string words_of(size_t rank, const LateReport& late) {
              human_seconds(std::chrono::duration<double>(what.time).count()));
 }
 
-// The first late operation that somebody has not issued: the others wait for
-// that one. If everybody has issued everything, NCCL itself is stuck.
+// Looks for the first late operation that some rank has not issued: the others
+// are waiting for that one. If every rank has issued everything, NCCL itself is
+// stuck.
 std::string find_culprit(const std::vector<LateReport>& reports) {
   const std::string none = "an operation of NCCL was late, and has ended since";
   std::string stuck;
@@ -94,8 +94,8 @@ std::string find_culprit(const std::vector<LateReport>& reports) {
   return stuck.empty() ? none : stuck;
 }
 
-// A rank that is silent for the deadline is lost. The beat that it misses
-// begins a beat after the last that it gave.
+// A rank that is silent for the deadline is lost. The heartbeat that it misses
+// begins one period after its last one.
 std::chrono::nanoseconds deadline_of_beats(const NcclOptions& options) {
   return std::max(options.deadline - options.beat, options.deadline / 2);
 }
@@ -153,8 +153,8 @@ NcclWatch::Wish NcclWatch::wait_for_beat() {
   return wish_;
 }
 
-// A gather, where nobody waits for what a third rank has not sent: whoever does
-// not come is the one that is silent.
+// A gather is used because no rank in it waits for what a third rank has not
+// sent: the rank that does not come is the silent one.
 bool NcclWatch::beat() {
   struct Word {
     bool late = false;
@@ -163,7 +163,7 @@ bool NcclWatch::beat() {
   Word own = {.finishing = wait_for_beat() == Wish::kFinish};
   require_health();
   const Deadline now = std::chrono::steady_clock::now();
-  std::string under_way;  // for the error if somebody is silent
+  std::string under_way;  // for the error if a rank is silent
   world_.for_each_group([&](NcclProgress& of) {
     own.late = own.late || of.late(now);
     if (under_way.empty()) under_way = of.under_way();
@@ -175,8 +175,8 @@ bool NcclWatch::beat() {
   return !std::ranges::all_of(all, &Word::finishing);
 }
 
-// NCCL notices that a connection is closed before the control plane has told
-// whose process is gone.
+// NCCL notices a closed connection before the control plane has reported whose
+// process is gone.
 void NcclWatch::require_health() {
   try {
     if (!beats_.is_aborted()) world_.require_health();
@@ -216,7 +216,7 @@ void NcclWatch::run() {
   } catch (const PeerLost& error) {
     give_up(error.what());
   } catch (const std::exception& error) {
-    // A device's error does not say whose it is.
+    // A device error does not say whose it is.
     give_up(cat("rank ", world_.rank(), ": ", error.what()));
   }
 }

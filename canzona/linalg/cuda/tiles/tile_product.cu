@@ -56,7 +56,7 @@ TileTask make_task(const TileProduct& product) {
   return task;
 }
 
-// True if the Hopper kernel has loops for these.
+// True if the Hopper kernel has loops for these folds.
 bool folds_are_known(const TileTask& task) {
   const bool a = task.product.a.folded;
   const bool b = task.product.b.folded;
@@ -161,7 +161,7 @@ StripTree StripTree::make(const TileTask& task, int64_t step) {
 
 void check_tile_call(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // or the next launch is blamed for it
+  cudaGetLastError();  // or the next launch would report it
   throw InternalError(cat(what, ": ", cudaGetErrorString(status)));
 }
 

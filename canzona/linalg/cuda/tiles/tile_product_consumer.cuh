@@ -1,5 +1,5 @@
-// The consumer empties the pipeline of the Hopper kernel: it is the main loop
-// of a warpgroup that multiplies.
+// The consumer of the Hopper kernel's pipeline: the main loop of a multiplying
+// warpgroup.
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"
@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-// One of the warpgroups that multiply.
+// One of the multiplying warpgroups.
 template <class V>
 class Consumer {
  public:
@@ -20,8 +20,8 @@ class Consumer {
 
   __device__ int32_t strip() const { return strip_; }
 
-  // Calls `meanwhile` while the last instructions are under way. Columns of
-  // `sums` that a symmetric result does not need are left as they were.
+  // Calls `meanwhile` while the last instructions are in flight. Columns of
+  // `sums` that a symmetric result does not need are left unchanged.
   template <class Meanwhile>
   __device__ void sum(float (&sums)[kSums], const KernelArgs& args,
                       TileBlock block, const Meanwhile& meanwhile) {
@@ -54,7 +54,7 @@ class Consumer {
  private:
   __device__ void finish(float (&sums)[kSums], uint32_t last_stage) const {
     wgmma_wait<0>();
-    // Nothing else tells the compiler that the sums are there only now.
+    // This tells the compiler that the sums are available only now.
 #pragma unroll
     for (float& sum : sums) asm volatile("" : "+f"(sum)::"memory");
     release(last_stage);

@@ -1,6 +1,6 @@
 // The kernel for compute capability 9.0: tensor memory copies, matrix
-// instructions of warpgroups, a cluster of two blocks per 256 x 256 elements.
-// Blocks stay and take one such square after the other.
+// instructions of warpgroups, and a cluster of two blocks per 256 x 256
+// elements. Blocks are persistent and take one such square after another.
 #include <algorithm>
 
 #include "canzona/linalg/cuda/tiles/tile_product_consumer.cuh"
@@ -12,7 +12,7 @@
 namespace canzona {
 namespace {
 
-// Registers per thread of the warpgroups that fetch and that multiply.
+// Registers per thread of the fetching and the multiplying warpgroups.
 constexpr uint32_t kFewRegisters = 40;
 constexpr uint32_t kManyRegisters = 232;
 constexpr uint32_t kAlignment = 1024;
