@@ -126,16 +126,15 @@ class TeamSearch {
 
   // The one place that predicts a home's step.
   double predicted(size_t h, const HomeOption& option) {
-    HomeRounds rounds(p_.grid.tp, 1);
-    const std::vector<int32_t>& matrices = homes_[h];
-    for (size_t i = 0; i < matrices.size(); ++i)
-      rounds.add(
-          home_matrix(part_, p_.grid, index(matrices[i]), option.rounds[i]),
-          option.owners[i], team_of(matrices[i], option.owners[i].size()));
-    const std::vector<int32_t>& nodes = home_kinds_[h].second;
-    const bool near = nodes.front() == nodes.back();
-    return rounds.seconds(home_terms(part_.cost_basis, p_.options.links, near),
-                          0);
+    std::vector<HomeMatrix> matrices;
+    for (size_t i = 0; i < homes_[h].size(); ++i)
+      matrices.push_back({homes_[h][i], option.rounds[i], option.owners[i]});
+    std::ranges::sort(matrices, {}, [](const HomeMatrix& of) {
+      return std::pair(of.round, of.matrix);
+    });
+    const HomeStep home(part_, p_.rule, costs_, matrices,
+                        home_kinds_[h].second);
+    return std::ranges::max(home.times(0).rank_seconds);
   }
 
   const std::vector<HomeOption>& options_of(size_t h) {
