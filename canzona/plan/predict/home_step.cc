@@ -1,6 +1,7 @@
 #include "canzona/plan/predict/home_step.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "canzona/base/index.h"
@@ -38,6 +39,55 @@ class HomeStep::PairBytes {
   std::vector<int64_t> bytes_;
 };
 
+// Elements that move in one round: what each owner or member gets of each rank,
+// apart for tensors that tp does not cut, whose routes are others.
+class HomeStep::MovedElements {
+ public:
+  explicit MovedElements(const Mesh& grid)
+      : grid_(grid), num_ranks_(index(grid.tp)) {}
+
+  // A matrix of the tensor, or strips of it: `elements` of them are on each
+  // rank.
+  void add(const Tensor& tensor, int32_t owner, bool repeated,
+           std::span<const int64_t> elements) {
+    Sums& sums = of_[tensor.cut == Cut::kNone ? 1 : 0];
+    if (sums.gathered.empty()) {
+      sums.any = &tensor;
+      sums.gathered.assign(num_ranks_ * num_ranks_, 0);
+      sums.scattered = sums.gathered;
+    }
+    for (size_t t = 0; t < num_ranks_; ++t) {
+      const size_t at = index(owner) * num_ranks_ + t;
+      sums.gathered[at] += elements[t];
+      if (!repeated) sums.scattered[at] += elements[t];
+    }
+  }
+
+  void add_to(const RuleFacts& rule, PairBytes& gather,
+              PairBytes& scatter) const {
+    for (const Sums& sums : of_)
+      for (size_t at = 0; at < sums.gathered.size(); ++at) {
+        const auto owner = static_cast<int32_t>(at / num_ranks_);
+        const auto t = static_cast<int32_t>(at % num_ranks_);
+        if (sends_to(grid_, *sums.any, t, owner))
+          gather.add(t, owner,
+                     sums.gathered[at] * rule.gather_bytes_per_element());
+        scatter.add(owner, t,
+                    sums.scattered[at] * rule.scatter_bytes_per_element());
+      }
+  }
+
+ private:
+  struct Sums {
+    const Tensor* any = nullptr;
+    std::vector<int64_t> gathered, scattered;  // [owner · ranks + rank]
+  };
+
+  const Mesh& grid_;
+  size_t num_ranks_;
+  std::array<Sums, 2> of_;
+};
+
 HomeStep::HomeStep(const PlanPart& part, const RuleFacts& rule,
                    TeamCosts& costs, std::span<const HomeMatrix> matrices,
                    std::span<const int32_t> nodes)
@@ -63,57 +113,41 @@ StepMessage HomeStep::message(int32_t from, int32_t to, int64_t bytes) const {
 }
 
 void HomeStep::add_round(std::span<const HomeMatrix> matrices) {
-  PairBytes gather(num_ranks_), scatter(num_ranks_);
+  MovedElements moved(part_.grid);
   RoundWork& work = rounds_[index(matrices.front().round)];
   for (const HomeMatrix& of : matrices) {
     if (of.owners.size() > 1)
-      work.teams.push_back(add_team(of, gather, scatter));
-    else
-      add_whole(of, gather, scatter);
+      work.teams.push_back(add_team(of, moved));
+    else if (num_ranks_ > 1)
+      add_whole(of, moved);
   }
+  PairBytes gather(num_ranks_), scatter(num_ranks_);
+  moved.add_to(rule_, gather, scatter);
   work.gather = gather.messages(*this);
   work.scatter = scatter.messages(*this);
   add_work(matrices, work);
 }
 
-void HomeStep::add_whole(const HomeMatrix& of, PairBytes& gather,
-                         PairBytes& scatter) {
-  if (num_ranks_ == 1) return;
+void HomeStep::add_whole(const HomeMatrix& of, MovedElements& moved) const {
   const Tensor& tensor =
       part_.model.tensors[index(part_.matrices[index(of.matrix)].tensor)];
-  const std::vector<int64_t> elements = elements_by_rank(part_, of.matrix);
-  const auto add_owner = [&](int32_t owner) {
-    for (int32_t t = 0; t < num_ranks_; ++t) {
-      const int64_t count = elements[index(t)];
-      if (sends_to(part_.grid, tensor, t, owner))
-        gather.add(t, owner, count * rule_.gather_bytes_per_element());
-      if (!of.owners.empty())
-        scatter.add(owner, t, count * rule_.scatter_bytes_per_element());
-    }
-  };
-  for (int32_t t = 0; of.owners.empty() && t < num_ranks_; ++t) add_owner(t);
-  for (const int32_t t : of.owners) add_owner(t);
+  const std::vector<int64_t> own = elements_by_rank(part_, of.matrix);
+  for (int32_t t = 0; of.owners.empty() && t < num_ranks_; ++t)
+    moved.add(tensor, t, true, own);
+  for (const int32_t t : of.owners) moved.add(tensor, t, false, own);
 }
 
-StepTeam HomeStep::add_team(const HomeMatrix& of, PairBytes& gather,
-                            PairBytes& scatter) {
+StepTeam HomeStep::add_team(const HomeMatrix& of, MovedElements& moved) {
   const Matrix& matrix = part_.matrices[index(of.matrix)];
   const MatrixShape shape{matrix.rows, matrix.cols};
   const Tensor& tensor = part_.model.tensors[index(matrix.tensor)];
   const StripFacts& facts = costs_.strips(shape);
   const auto num_members = static_cast<int32_t>(of.owners.size());
-  for (int32_t i = 0; i < num_members; ++i) {
-    const int32_t member = of.owners[index(i)];
-    const std::vector<int64_t> elements =
+  for (int32_t i = 0; i < num_members; ++i)
+    moved.add(
+        tensor, of.owners[index(i)], false,
         elements_within(part_, of.matrix,
-                        strips_of_member(shape, facts.strips, num_members, i));
-    for (int32_t t = 0; t < num_ranks_; ++t) {
-      const int64_t count = elements[index(t)];
-      if (sends_to(part_.grid, tensor, t, member))
-        gather.add(t, member, count * rule_.gather_bytes_per_element());
-      scatter.add(member, t, count * rule_.scatter_bytes_per_element());
-    }
-  }
+                        strips_of_member(shape, facts.strips, num_members, i)));
   const TeamSize cost =
       costs_.team(shape, part_.costs[index(of.matrix)], num_members);
   StepTeam team;

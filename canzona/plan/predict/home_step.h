@@ -41,6 +41,7 @@ class HomeStep {
 
  private:
   class PairBytes;
+  class MovedElements;
 
   // Ticks lie in [segment · ranks + rank], those of a refresh in
   // [(segment · ranks + rank) · phases + phase].
@@ -51,9 +52,8 @@ class HomeStep {
   };
 
   void add_round(std::span<const HomeMatrix> matrices);
-  void add_whole(const HomeMatrix& of, PairBytes& gather, PairBytes& scatter);
-  StepTeam add_team(const HomeMatrix& of, PairBytes& gather,
-                    PairBytes& scatter);
+  void add_whole(const HomeMatrix& of, MovedElements& moved) const;
+  StepTeam add_team(const HomeMatrix& of, MovedElements& moved);
   void add_exchanges(const StripFacts& facts, StepTeam& team);
   // Work of whole matrices, each rank's spread over the segments of teams.
   void add_work(std::span<const HomeMatrix> matrices, RoundWork& work);

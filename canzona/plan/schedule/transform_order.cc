@@ -79,9 +79,8 @@ std::vector<int32_t> spread_over_segments(std::span<const int64_t> work,
   for (const int64_t each : work) all += static_cast<double>(each);
   std::vector<int32_t> out;
   for (const int64_t each : work) {
-    const double middle = before + static_cast<double>(each) / 2;
     out.push_back(all > 0
-                      ? std::min(static_cast<int32_t>(middle / all * segments),
+                      ? std::min(static_cast<int32_t>(before / all * segments),
                                  segments - 1)
                       : 0);
     before += static_cast<double>(each);

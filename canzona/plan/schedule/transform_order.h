@@ -28,7 +28,8 @@ std::vector<TransformStage> transform_order(std::span<const int32_t> segments);
 int32_t num_segments(std::span<const int32_t> segments);
 
 // The segment in which a rank computes each of its own matrices, given their
-// work in order: every segment gets about as much.
+// work in order: every segment gets about as much, the first rather more, since
+// what is done in the last one makes the team's updates late.
 std::vector<int32_t> spread_over_segments(std::span<const int64_t> work,
                                           int32_t segments);
 

@@ -51,9 +51,10 @@ class TeamSearch {
     sort_homes();
     for (size_t h = 0; h < homes_.size(); ++h)
       slowest_whole_ = std::max(slowest_whole_, whole_of(h).makespan);
+    if (!has_options()) return;
     double before = 0, after = 0;
     for (size_t h = 0; h < homes_.size(); ++h) {
-      const double whole = whole_[h].seconds;
+      const double whole = whole_[h].seconds = predicted(h, whole_[h]);
       before = std::max(before, whole);
       double best = whole;
       for (const HomeOption& option : options_of(h))
@@ -66,6 +67,12 @@ class TeamSearch {
   }
 
  private:
+  bool has_options() {
+    bool any = false;
+    for (size_t h = 0; h < homes_.size(); ++h) any |= !options_of(h).empty();
+    return any;
+  }
+
   // Matrices of each home, alike ones together, and what kind of home it is.
   void sort_homes() {
     homes_ = matrices_by_home(p_, a_);
@@ -108,7 +115,7 @@ class TeamSearch {
                        static_cast<int32_t>(size));
   }
 
-  // The home as it was dealt.
+  // The home as it was dealt; its step is not yet predicted.
   const HomeOption& whole_of(size_t h) {
     HomeOption whole;
     std::vector<int64_t> loads(index(p_.grid.tp), 0);
@@ -119,7 +126,6 @@ class TeamSearch {
       loads[index(owner)] += p_.costs[index(m)].every_step.value();
     }
     whole.makespan = *std::max_element(loads.begin(), loads.end());
-    whole.seconds = predicted(h, whole);
     whole_.push_back(std::move(whole));
     return whole_.back();
   }
