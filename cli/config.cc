@@ -54,6 +54,7 @@ constexpr auto kFlags = std::to_array<ConfigFlag>({
     {"--mesh", "mesh", "AXES", kRanksGroup},
     {"--ranks", "ranks", "N", kRanksGroup},
     {"--strategy", "plan.strategy", "NAME", kRanksGroup},
+    {"--teams", "plan.teams", "SIZE", kRanksGroup},
     {"--transport", "transport", "KIND", kRanksGroup},
     {"--memory-cap", "plan.memory_cap", "BYTES", kMemoryGroup},
     {"--zero", "zero.sizes", "SIZES", kMemoryGroup},

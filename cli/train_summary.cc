@@ -132,6 +132,7 @@ std::string dry_run_json(const TrainConfig& config, const TrainJob& job,
       .field("rule", job.plan.rule);
   write_precision(out, precision_of(config));
   out.field("strategy", config.plan.strategy)
+      .field("teams", teams_text(job.plan.options.teams))
       .field("predicted_step_seconds", job.step_seconds())
       .field("flops_per_second", job.speed ? job.speed->flops_per_second : 0)
       .field("copy_bytes_per_second",

@@ -5,6 +5,7 @@
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/compare_zero.h"
+#include "canzona/report/team_view.h"
 #include "canzona/report/train_lines.h"
 #include "canzona/train/config_keys.h"
 #include "cli/config.h"
@@ -52,17 +53,18 @@ std::string staging_text(const TrainJob& job) {
 
 std::string head_line(const TrainConfig& config, const TrainJob& job,
                       const std::string& data, const std::string& transport) {
-  return cat(model_name(config), ": ", job.plan.model.num_layers, " layers, ",
-             human_count(job.num_parameters()), " parameters, ",
-             config.rule.name, in_precision(config), " (", config.plan.strategy,
-             ") on ", to_string(job.plan.mesh), " (", config.origin("mesh"),
-             "), ", job.plan.mesh.world(), " ", transport,
-             job.plan.mesh.world() == 1 ? " rank" : " ranks", "\ndata: ", data,
-             "; ", config.steps, " steps of ",
-             config.batch.global * config.model.length,
-             " tokens\nmemory: ", human_bytes(job.most_bytes()),
-             " a rank, of which ", human_bytes(job.activations), " activations",
-             staging_text(job), job.is_plain() ? "" : "\n", zero_line(job));
+  return cat(
+      model_name(config), ": ", job.plan.model.num_layers, " layers, ",
+      human_count(job.num_parameters()), " parameters, ", config.rule.name,
+      in_precision(config), " (", config.plan.strategy, ") on ",
+      to_string(job.plan.mesh), " (", config.origin("mesh"), "), ",
+      job.plan.mesh.world(), " ", transport,
+      job.plan.mesh.world() == 1 ? " rank" : " ranks", "\ndata: ", data, "; ",
+      config.steps, " steps of ", config.batch.global * config.model.length,
+      " tokens\nmemory: ", human_bytes(job.most_bytes()), " a rank, of which ",
+      human_bytes(job.activations), " activations", staging_text(job),
+      job.is_plain() ? "" : "\n", zero_line(job),
+      may_have_teams(job.plan) ? "\nteams: " + describe_teams(job.plan) : "");
 }
 
 // "step 12 was skipped like the 9 before it: …; try …"

@@ -14,6 +14,7 @@ PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
   options.strategy = config.plan.strategy;
   options.bucket_elements = config.plan.bucket_elements;
   options.parameters = ParameterDtype::kFp32;
+  options.teams = parse_teams(config.plan.teams);
   options.splits.qkv = true;
   options.splits.gate_up = true;
   options.zero = zero_options_of(config, mesh);
@@ -22,9 +23,10 @@ PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
   return options;
 }
 
-// Activations do not depend on how the plan is cut.
+// Activations depend neither on how the plan is cut nor on who shares matrices.
 int64_t activations_of(const TrainSettings& settings, PlanRequest request) {
   request.options.zero = {};
+  request.options.teams = kTeamsOff;
   return training_memory(settings, make_plan(request));
 }
 

@@ -9,6 +9,7 @@
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/team_view.h"
 
 namespace canzona {
 namespace {
@@ -134,6 +135,8 @@ std::string cluster_text(const ShownCluster& shown, const Ink& ink) {
                   zero_name(plan.options.zero.sizes, plan.mesh.homes()));
   constexpr size_t kColumn = 14;
   out += labelled(ink, "iteration", work_line(shown), kColumn);
+  if (may_have_teams(plan))
+    out += labelled(ink, "teams", describe_teams(plan), kColumn);
   out += labelled(ink, "card", card_line(shown), kColumn);
   out += labelled(ink, "spread", spread_line(shown), kColumn);
   return out + levels_table(shown, ink) + kinds_table(shown, ink) +
@@ -208,6 +211,7 @@ std::string cluster_json(const ShownCluster& shown) {
   write_mesh(out.member("mesh"), plan.mesh);
   out.field("world", plan.mesh.world()).field("rule", plan.rule);
   out.field("strategy", plan.options.strategy);
+  if (may_have_teams(plan)) write_teams_by_size(out.member("teams"), plan);
   out.field("zero", zero_name(plan.options.zero.sizes, plan.mesh.homes()));
   out.member("iteration").begin_object();
   out.field("micro_batches", work.num_micro_batches);

@@ -22,11 +22,19 @@ std::string describe_call(const Plan& plan, const TrainerCall& call) {
   return "";
 }
 
+// "layers.3.mlp.down_proj.weight, team (3, 0, 1, 2)"
+std::string shared_name(const PlanPart& part, int32_t matrix) {
+  std::vector<std::string> team;
+  for (const int32_t t : part.owners[index(matrix)])
+    team.push_back(std::to_string(t));
+  return cat(matrix_name(part.model, part.matrices[index(matrix)],
+                         part.options.splits),
+             ", team (", join(team, ", "), ")");
+}
+
 std::string subject_of(const PlanPart& part, const ScheduleEntry& e) {
   if (e.purpose == Purpose::kCheck) return "largest gradient";
-  if (e.matrix >= 0)
-    return matrix_name(part.model, part.matrices[index(e.matrix)],
-                       part.options.splits);
+  if (e.matrix >= 0) return shared_name(part, e.matrix);
   if (e.round >= 0) return cat("micro-group ", e.round);
   if (e.bucket >= 0) return bucket_name(part, e.bucket);
   return "";

@@ -20,6 +20,8 @@
 
 namespace canzona {
 
+struct TransformStage;  // transform_order.h
+
 // The stages of a step of so many rounds, in order: two gathers ahead of each
 // transform, and a slot is used again when its round is applied. A slot more
 // than four lets a round be applied one transform later.
@@ -68,13 +70,8 @@ class RankEntries {
   // Adds what the home's teams do in a round, and between it what this rank
   // does alone.
   void add_transforms(int32_t round);
-  void add_segment(int32_t round, int32_t segment);
-  void add_shared(EntryKind kind, int32_t round, size_t shared, int32_t segment,
-                  int64_t elements);
-  void add_shared(Purpose purpose, int32_t round, size_t shared,
-                  int32_t segment);
-  // Says of the last entry which matrix of its round it is about.
-  void name_shared(size_t shared, int32_t segment);
+  void add_transform(int32_t round, int32_t segment);
+  void add_shared(int32_t round, const TransformStage& stage);
 
   const PlanPart& part_;
   const int32_t rank_;

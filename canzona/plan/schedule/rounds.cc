@@ -9,6 +9,7 @@
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/team_strips.h"
 #include "canzona/plan/schedule/team_table.h"
+#include "canzona/plan/schedule/transform_order.h"
 
 namespace canzona {
 namespace {
@@ -68,7 +69,7 @@ class RoundMaker {
       if (computes(k)) place_whole(k, wholes[cut ? 1 : 0]);
     }
     make_tables(members);
-    spread_over_segments();
+    choose_segments();
     round_.members = members;
     return std::move(round_);
   }
@@ -229,23 +230,15 @@ class RoundMaker {
     return out;
   }
 
-  // Every segment gets about as much work.
-  void spread_over_segments() {
-    const int32_t num_segments = round_.num_segments();
-    const auto work = [&](const SlotMatrix& computed) {
-      const MatrixCost& cost = plan_.costs[index(matrix(computed.kept).matrix)];
-      return static_cast<double>(cost.every_step.value());
-    };
-    double all = 0, before = 0;
-    for (const SlotMatrix& computed : round_.computed) all += work(computed);
-    for (SlotMatrix& computed : round_.computed) {
-      const double middle = before + work(computed) / 2;
-      if (all > 0)
-        computed.segment =
-            std::min(static_cast<int32_t>(middle / all * num_segments),
-                     num_segments - 1);
-      before += work(computed);
-    }
+  void choose_segments() {
+    std::vector<int64_t> work;
+    for (const SlotMatrix& computed : round_.computed)
+      work.push_back(
+          plan_.costs[index(matrix(computed.kept).matrix)].every_step.value());
+    const std::vector<int32_t> segments =
+        spread_over_segments(work, round_.num_segments());
+    for (size_t i = 0; i < segments.size(); ++i)
+      round_.computed[i].segment = segments[i];
   }
 
   bool same_tp_rank(size_t plane) const {

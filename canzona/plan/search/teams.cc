@@ -51,9 +51,10 @@ class TeamSearch {
     sort_homes();
     for (size_t h = 0; h < homes_.size(); ++h)
       slowest_whole_ = std::max(slowest_whole_, whole_of(h).makespan);
+    if (!has_options()) return;
     double before = 0, after = 0;
     for (size_t h = 0; h < homes_.size(); ++h) {
-      const double whole = whole_[h].seconds;
+      const double whole = whole_[h].seconds = predicted(h, whole_[h]);
       before = std::max(before, whole);
       double best = whole;
       for (const HomeOption& option : options_of(h))
@@ -66,6 +67,12 @@ class TeamSearch {
   }
 
  private:
+  bool has_options() {
+    bool any = false;
+    for (size_t h = 0; h < homes_.size(); ++h) any |= !options_of(h).empty();
+    return any;
+  }
+
   // Matrices of each home, alike ones together, and what kind of home it is.
   void sort_homes() {
     homes_ = matrices_by_home(p_, a_);
@@ -108,7 +115,7 @@ class TeamSearch {
                        static_cast<int32_t>(size));
   }
 
-  // The home as it was dealt.
+  // The home as it was dealt; its step is not yet predicted.
   const HomeOption& whole_of(size_t h) {
     HomeOption whole;
     std::vector<int64_t> loads(index(p_.grid.tp), 0);
@@ -119,23 +126,21 @@ class TeamSearch {
       loads[index(owner)] += p_.costs[index(m)].every_step.value();
     }
     whole.makespan = *std::max_element(loads.begin(), loads.end());
-    whole.seconds = predicted(h, whole);
     whole_.push_back(std::move(whole));
     return whole_.back();
   }
 
   // The one place that predicts a home's step.
   double predicted(size_t h, const HomeOption& option) {
-    HomeRounds rounds(p_.grid.tp, 1);
-    const std::vector<int32_t>& matrices = homes_[h];
-    for (size_t i = 0; i < matrices.size(); ++i)
-      rounds.add(
-          home_matrix(part_, p_.grid, index(matrices[i]), option.rounds[i]),
-          option.owners[i], team_of(matrices[i], option.owners[i].size()));
-    const std::vector<int32_t>& nodes = home_kinds_[h].second;
-    const bool near = nodes.front() == nodes.back();
-    return rounds.seconds(home_terms(part_.cost_basis, p_.options.links, near),
-                          0);
+    std::vector<HomeMatrix> matrices;
+    for (size_t i = 0; i < homes_[h].size(); ++i)
+      matrices.push_back({homes_[h][i], option.rounds[i], option.owners[i]});
+    std::ranges::sort(matrices, {}, [](const HomeMatrix& of) {
+      return std::pair(of.round, of.matrix);
+    });
+    const HomeStep home(part_, p_.rule, costs_, matrices,
+                        home_kinds_[h].second);
+    return std::ranges::max(home.times(0).rank_seconds);
   }
 
   const std::vector<HomeOption>& options_of(size_t h) {

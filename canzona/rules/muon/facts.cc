@@ -452,6 +452,8 @@ StripFacts MuonFacts::strips(MatrixShape shape) const {
     const MuonFlops count =
         muon_flops(chosen.form, steps(), num_squares(), segments);
     facts.strip = count.per_wide * cubic(m, m, widest_strip(n, facts.strips));
+    facts.strip_sum = (chosen.form == NewtonSchulz::kStandard ? 2 : 1) *
+                      cubic(m, m, widest_strip(n, facts.strips));
     facts.head = count.per_small * cubic(m, m, m);
     facts.segments = static_cast<int>(segments);
     facts.sum_elements = (Elements(m) * (m + 1)).value() / 2;
