@@ -55,15 +55,22 @@ struct RuleWork {
 // them, the head, does what cannot be shared. One strip: not at all.
 struct StripFacts {
   int strips = 1;
-  Flops strip;               // of the widest strip, a step
-  Flops head;                // of the head beside its strips, a step
-  int segments = 0;          // sums, and factors handed out, in a step
-  int64_t sum_elements = 0;  // of a sum: an fp32 lower triangle
+  Flops strip;                // of the widest strip, a step
+  Flops head;                 // of the head beside its strips, a step
+  int segments = 0;           // sums, and factors handed out, in a step
+  int64_t sum_elements = 0;   // of a sum: an fp32 lower triangle
   int64_t rounded_bytes = 0;  // of an element of a sum that was rounded
   int64_t factor_bytes = 0;   // of a factor, as every member receives it
   int64_t norm_bytes = 0;     // of what one strip adds to a norm
 
   friend bool operator==(const StripFacts&, const StripFacts&) = default;
+};
+
+// A BlockState says where a state of a block lies in the states of its matrix.
+struct BlockState {
+  std::string name;            // of the matrix's state: "L_edge"
+  std::vector<int64_t> shape;  // of that
+  std::vector<int64_t> first;  // element of it at which the block's begins
 };
 
 using RuleOptions = std::map<std::string, std::string>;
@@ -103,6 +110,19 @@ class RuleFacts {
   // rule that says nothing shares no matrix.
   virtual StripFacts strips(MatrixShape shape) const {
     static_cast<void>(shape);
+    return {};
+  }
+  // A shape may fall apart into blocks: rectangles of these sides, shorter ones
+  // at the ends, numbered row by row. Each of them has the bits of a matrix of
+  // its own, whoever computes the others. The shape itself: it is one block. It
+  // follows from shape and options alone.
+  virtual MatrixShape block(MatrixShape shape) const { return shape; }
+  // Of every state that lives with the owner of a block, as states() lists them
+  // of the block's own shape. Needed only if shapes fall apart.
+  virtual std::vector<BlockState> block_states(MatrixShape shape,
+                                               int64_t number) const {
+    static_cast<void>(shape);
+    static_cast<void>(number);
     return {};
   }
   // The algorithm that will run on this shape: "gram", "symmetric", "qr", …

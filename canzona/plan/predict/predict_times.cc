@@ -113,8 +113,7 @@ class HomeStep {
     const Tensor& tensor =
         part_.model.tensors[index(part_.matrices[index(m)].tensor)];
     RoundWork& work = round_of(part_.micro_group[index(m)]);
-    if (part_.owners[index(m)].size() > 1)
-      return add_team(m, work, gather, scatter);
+    if (teams_.is_shared(index(m))) return add_shares(m, work, gather, scatter);
     const std::vector<int64_t> elements =
         num_ranks_ > 1 ? elements_by_rank(part_, m) : std::vector<int64_t>();
     const std::span<const int32_t> owners = part_.owners[index(m)];
@@ -135,25 +134,28 @@ class HomeStep {
     for (int32_t t : owners) add_owner(t);
   }
 
-  // Members have their strips, and wait for the head's factors at the least.
-  void add_team(int32_t m, RoundWork& work, PairBytes& gather,
-                PairBytes& scatter) {
+  // Ranks have strips or blocks of it. Members of a team wait for the head's
+  // factors at the least.
+  void add_shares(int32_t m, RoundWork& work, PairBytes& gather,
+                  PairBytes& scatter) {
     const Tensor& tensor =
         part_.model.tensors[index(part_.matrices[index(m)].tensor)];
-    const std::span<const int32_t> owners = part_.owners[index(m)];
-    const TeamSize team = teams_.of(index(m));
-    for (int32_t i = 0; i < std::ssize(owners); ++i) {
-      const int32_t member = owners[index(i)];
-      work.every_step[index(member)] += team_ticks(team, i);
-      int64_t& path = work.paths[index(member)];
-      path = std::max(path, team.path);
+    const int64_t team_path =
+        teams_.is_team(index(m)) ? teams_.of(index(m)).path : 0;
+    const size_t phases = index(part_.phases);
+    for (const MatrixShare& share : teams_.shares(index(m))) {
+      work.every_step[index(share.t)] += share.cost.every_step.value();
+      work.refresh[index(share.t) * phases + index(part_.phase[index(m)])] +=
+          share.cost.refresh.value();
+      int64_t& path = work.paths[index(share.t)];
+      path = std::max(path, team_path);
       const std::vector<int64_t> elements =
-          elements_within(part_, m, teams_.rectangle(index(m), i));
+          elements_within(part_, m, share.rectangles);
       for (int32_t t = 0; t < std::ssize(elements); ++t) {
         const int64_t count = elements[index(t)];
-        if (sends_to(part_.grid, tensor, t, member))
-          gather.add(t, member, count * rule_.gather_bytes_per_element());
-        scatter.add(member, t, count * rule_.scatter_bytes_per_element());
+        if (sends_to(part_.grid, tensor, t, share.t))
+          gather.add(t, share.t, count * rule_.gather_bytes_per_element());
+        scatter.add(share.t, t, count * rule_.scatter_bytes_per_element());
       }
     }
   }

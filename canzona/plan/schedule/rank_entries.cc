@@ -235,10 +235,8 @@ void RankEntries::add_segment(int32_t round, int32_t segment) {
     add_shared(Purpose::kTeamPasses, round, i, segment);
   });
   int64_t elements = 0;
-  for (const SlotMatrix& matrix : of.computed) {
-    const KeptMatrix& kept = kept_.matrices[index(matrix.kept)];
-    if (matrix.segment == segment) elements += kept.dims[0] * kept.dims[1];
-  }
+  for (const SlotMatrix& matrix : of.computed)
+    if (matrix.segment == segment) elements += matrix.own.elements();
   add_compute(EntryKind::kTransform, elements, round);
   step_.back().segment = segment;
   each([&](size_t i, const SharedMatrix& shared) {

@@ -87,6 +87,19 @@ RuleWork ShampooFacts::work(MatrixShape shape) const {
   });
 }
 
+MatrixShape ShampooFacts::block(MatrixShape shape) const {
+  return independent_block(shape, [&](MatrixShape sides) {
+    return ShampooLayout(options_, sides_of(sides)).factors();
+  });
+}
+
+std::vector<BlockState> ShampooFacts::block_states(MatrixShape shape,
+                                                   int64_t number) const {
+  const ShampooLayout layout(options_, sides_of(shape));
+  return states_of_block(layout.factors(), number, layout.refresh_failures(),
+                         layout.states(sides_of(shape)));
+}
+
 std::string ShampooFacts::algorithm(MatrixShape shape) const {
   if (ShampooLayout(options_, sides_of(shape)).num_factors() == 0)
     return "elementwise";
