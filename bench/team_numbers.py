@@ -42,24 +42,27 @@ def cell_arguments(model, fused, ranks, standard):
             ["--newton-schulz", "standard" if standard else "auto"])
 
 
+def both_plans(program, arguments, rule=STRIPS):
+    """Plans with whole owners and with teams, and the first cells of a row."""
+    off, on = (plan(program, arguments, teams, rule) for teams in ("off", "auto"))
+    ratios = [off["all_ranks"]["makespan_over_mean"],
+              on["all_ranks"]["makespan_over_mean"],
+              on["all_ranks"]["team_bound_over_mean"]]
+    steps = [p["predicted"]["step_seconds_mean"] * 1e3 for p in (off, on)]
+    return on, [f"{x:.3f}" for x in ratios], f"{steps[0]:.2f} : {steps[1]:.2f} ms"
+
+
 def print_named(program):
     print("| fused, dp=32,tp=8 | form | whole owners | teams | limit | bound "
           "with teams | teams of 2, 4, 8 | predicted step |")
     print("|---|---|---|---|---|---|---|---|")
     for model, limit in NAMED:
         for standard in (False, True):
-            arguments = cell_arguments(model, True, 256, standard)
-            off = plan(program, arguments, "off")
-            on = plan(program, arguments, "auto")
-            ranks = on["all_ranks"]
+            on, (whole, teams, bound), steps = both_plans(
+                program, cell_arguments(model, True, 256, standard))
             sizes = ", ".join(str(n) for n in on["teams"].values())
-            seconds = [p["predicted"]["step_seconds_mean"] * 1e3
-                       for p in (off, on)]
-            print(f"| {model} | {'standard' if standard else 'auto'} "
-                  f"| {off['all_ranks']['makespan_over_mean']:.3f} "
-                  f"| {ranks['makespan_over_mean']:.3f} | {limit} "
-                  f"| {ranks['team_bound_over_mean']:.3f} | {sizes} "
-                  f"| {seconds[0]:.2f} : {seconds[1]:.2f} ms |")
+            print(f"| {model} | {'standard' if standard else 'auto'} | {whole} "
+                  f"| {teams} | {limit} | {bound} | {sizes} | {steps} |")
 
 
 def print_blocks(program):
@@ -69,17 +72,11 @@ def print_blocks(program):
     for fused in (["--fused"], []):
         arguments = ["--model", "qwen3-14b", "--mesh", "pp=2,dp=32,tp=4", *fused]
         for rule, options, limit in BLOCKS:
-            rule_arguments = ["--rule", rule, *options]
-            off = plan(program, arguments, "off", rule_arguments)
-            on = plan(program, arguments, "auto", rule_arguments)
-            seconds = [p["predicted"]["step_seconds_mean"] * 1e3
-                       for p in (off, on)]
-            print(f"| {'fused' if fused else 'separate'} | {rule} "
-                  f"| {off['all_ranks']['makespan_over_mean']:.3f} "
-                  f"| {on['all_ranks']['makespan_over_mean']:.3f} | {limit} "
-                  f"| {on['all_ranks']['team_bound_over_mean']:.3f} "
-                  f"| {sum(on['teams'].values())} of {on['num_matrices']} "
-                  f"| {seconds[0]:.2f} : {seconds[1]:.2f} ms |")
+            on, (whole, blocks, bound), steps = both_plans(
+                program, arguments, ["--rule", rule, *options])
+            print(f"| {'fused' if fused else 'separate'} | {rule} | {whole} "
+                  f"| {blocks} | {limit} | {bound} | {sum(on['teams'].values())} "
+                  f"of {on['num_matrices']} | {steps} |")
 
 
 def print_cells(program):

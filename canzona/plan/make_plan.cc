@@ -243,6 +243,7 @@ bool is_worth_it(const Plan& shared, const Plan& whole) {
   };
   return shared.summary.step_seconds_mean <=
              kWorthTeams * whole.summary.step_seconds_mean &&
+         shared.summary.makespan <= whole.summary.makespan &&
          (fits(shared) || !fits(whole));
 }
 

@@ -258,7 +258,7 @@ std::string facts_text(const Plan& whole, int32_t number,
   line("shape", fmt::format("{} × {}, tp cut: {}", m.rows, m.cols,
                             to_string(tensor.cut)));
   line(story.is_team      ? "team"
-       : story.has_blocks ? "block owners"
+       : story.has_blocks ? "owners"
                           : "owner",
        owner_text(whole, story));
   if (story.is_team)

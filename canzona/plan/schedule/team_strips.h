@@ -29,6 +29,11 @@ Rectangle meet(const Rectangle& a, const Rectangle& b);
 // Several rectangles do not overlap.
 std::vector<int64_t> elements_within(const PlanPart& part, int32_t matrix,
                                      std::span<const Rectangle> within);
+inline std::vector<int64_t> elements_within(const PlanPart& part,
+                                            int32_t matrix,
+                                            const Rectangle& within) {
+  return elements_within(part, matrix, std::span(&within, 1));
+}
 
 // A number for every rank of the grid: ranks of a home have the same one if
 // they share a node in every replica, so that a team may be made of them.

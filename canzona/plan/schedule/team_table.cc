@@ -13,6 +13,26 @@ int64_t MatrixShare::elements() const {
   return sum;
 }
 
+// A list that is too long or too short is none of a valid plan.
+std::vector<MatrixShare> shares_of_blocks(const MatrixBlocks& blocks,
+                                          const MatrixCost& whole,
+                                          std::span<const int32_t> owners) {
+  const auto count = std::min<int64_t>(std::ssize(owners), blocks.count());
+  std::vector<MatrixShare> out;
+  std::map<int32_t, size_t> place;  // of a rank
+  for (int32_t b = 0; b < count; ++b) {
+    const auto [at, is_new] = place.try_emplace(owners[index(b)], out.size());
+    if (is_new) out.emplace_back().t = owners[index(b)];
+    MatrixShare& share = out[at->second];
+    const MatrixCost more = blocks.cost(whole, b);
+    share.cost.every_step += more.every_step;
+    share.cost.refresh += more.refresh;
+    share.rectangles.push_back(blocks.at(b));
+    share.blocks.push_back(b);
+  }
+  return out;
+}
+
 const RuleFacts& TeamTable::rule() {
   if (!rule_) rule_ = make_rule_facts(part_.rule, part_.rule_options);
   return *rule_;
@@ -37,7 +57,9 @@ bool TeamTable::is_in_blocks(size_t matrix) {
 }
 
 std::vector<MatrixShare> TeamTable::shares(size_t matrix) {
-  if (is_in_blocks(matrix)) return shares_in_blocks(matrix);
+  if (is_in_blocks(matrix))
+    return shares_of_blocks(blocks(matrix), part_.costs[matrix],
+                            part_.owners[matrix]);
   std::vector<MatrixShare> out;
   const TeamSize team = of(matrix);
   for (const int32_t t : part_.owners[matrix]) {
@@ -47,26 +69,6 @@ std::vector<MatrixShare> TeamTable::shares(size_t matrix) {
          {Ticks(team_ticks(team, member)), part_.costs[matrix].refresh},
          {rectangle(matrix, member)},
          {}});
-  }
-  return out;
-}
-
-// A list that is too long or too short is none of a valid plan.
-std::vector<MatrixShare> TeamTable::shares_in_blocks(size_t matrix) {
-  const MatrixBlocks& in_blocks = blocks(matrix);
-  const std::span<const int32_t> owners = part_.owners[matrix];
-  const auto count = std::min<int64_t>(std::ssize(owners), in_blocks.count());
-  std::vector<MatrixShare> out;
-  std::map<int32_t, size_t> place;  // of a rank
-  for (int32_t b = 0; b < count; ++b) {
-    const auto [at, is_new] = place.try_emplace(owners[index(b)], out.size());
-    if (is_new) out.emplace_back().t = owners[index(b)];
-    MatrixShare& share = out[at->second];
-    const MatrixCost more = in_blocks.cost(part_.costs[matrix], b);
-    share.cost.every_step += more.every_step;
-    share.cost.refresh += more.refresh;
-    share.rectangles.push_back(in_blocks.at(b));
-    share.blocks.push_back(b);
   }
   return out;
 }

@@ -12,6 +12,7 @@
 
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,6 +31,12 @@ struct MatrixShare {
 
   int64_t elements() const;
 };
+
+// The parts of those who own blocks of a matrix, in the order in which
+// `owners`, one for each block, first names them.
+std::vector<MatrixShare> shares_of_blocks(const MatrixBlocks& blocks,
+                                          const MatrixCost& whole,
+                                          std::span<const int32_t> owners);
 
 class TeamTable {
  public:
@@ -65,7 +72,6 @@ class TeamTable {
  private:
   const RuleFacts& rule();
   TeamCosts& costs();
-  std::vector<MatrixShare> shares_in_blocks(size_t matrix);
   MatrixShape shape(size_t matrix) const {
     return {part_.matrices[matrix].rows, part_.matrices[matrix].cols};
   }

@@ -118,10 +118,19 @@ class BlockSearch {
     for (size_t t = 0; t < index(p_.grid.tp); ++t)
       home.second.push_back(nodes_[first + t] - nodes_[first]);
   }
+  // Matrices of a kind have the same shape and lie alike on the ranks of a
+  // home.
   int32_t kind_of(int32_t m) {
+    const Matrix& of = matrix(m);
+    std::vector<int64_t> key = {of.rows, of.cols,
+                                static_cast<int64_t>(tensor(m).cut), of.section,
+                                of.first_row};
+    for (const Section& section : tensor(m).sections)
+      for (const int64_t number : {section.rows.first, section.rows.run,
+                                   section.rows.stride, section.rows.count})
+        key.push_back(number);
     return known_
-        .try_emplace({matrix(m).rows, matrix(m).cols, tensor(m).cut},
-                     static_cast<int32_t>(known_.size()))
+        .try_emplace(std::move(key), static_cast<int32_t>(known_.size()))
         .first->second;
   }
 
@@ -182,23 +191,35 @@ class BlockSearch {
     return best;
   }
 
-  // Blocks of one shape are alike: along the side that tp cuts, the first go to
-  // the first rank, who stores some of them.
+  // Blocks of one shape are alike: those that the first rank stores go to it,
+  // as many as it has, the next ones to the next.
   void put_side_by_side(int32_t m, std::vector<int32_t>& owners) {
-    const MatrixBlocks& in_blocks = blocks(m);
     std::map<MatrixShape, std::vector<int32_t>> alike;
-    for (int32_t b = 0; b < in_blocks.count(); ++b)
-      alike[in_blocks.shape_of(b)].push_back(b);
-    for (auto& [shape, numbers] : alike) {
-      if (tensor(m).cut == Cut::kColumns)
-        std::ranges::stable_sort(
-            numbers, {}, [&](int32_t b) { return in_blocks.at(b).first_col; });
+    for (const int32_t b : by_storage(m))
+      alike[blocks(m).shape_of(b)].push_back(b);
+    for (const auto& [shape, numbers] : alike) {
       std::vector<int32_t> ranks;
       for (const int32_t b : numbers) ranks.push_back(owners[index(b)]);
       std::ranges::sort(ranks);
       for (size_t i = 0; i < numbers.size(); ++i)
         owners[index(numbers[i])] = ranks[i];
     }
+  }
+
+  // The blocks of a matrix, by the rank that stores most of each.
+  const std::vector<int32_t>& by_storage(int32_t m) {
+    const auto [found, is_new] = by_storage_.try_emplace(kind_of(m));
+    if (!is_new) return found->second;
+    std::vector<std::ptrdiff_t> rank;
+    for (int32_t b = 0; b < blocks(m).count(); ++b) {
+      const std::vector<int64_t> stored =
+          elements_within(part_, m, blocks(m).at(b));
+      rank.push_back(std::ranges::max_element(stored) - stored.begin());
+      found->second.push_back(b);
+    }
+    std::ranges::stable_sort(found->second, {},
+                             [&](int32_t b) { return rank[index(b)]; });
+    return found->second;
   }
 
   // Rounds as level as can be, so that matrices are on their way while others
@@ -236,7 +257,8 @@ class BlockSearch {
   int64_t most_;                // ranks that may own blocks of one matrix
   std::vector<std::vector<int32_t>> homes_;  // matrices, alike ones together
   std::vector<BlockHomeKind> kinds_;         // by home
-  std::map<std::tuple<int64_t, int64_t, Cut>, int32_t> known_;
+  std::map<std::vector<int64_t>, int32_t> known_;
+  std::map<int32_t, std::vector<int32_t>> by_storage_;  // by kind of matrix
   std::map<MatrixShape, MatrixBlocks> blocks_;
   std::map<BlockHomeKind, BlockDeal> deals_;
 };
