@@ -8,7 +8,7 @@
 namespace canzona {
 namespace {
 
-int64_t pieces_of(int64_t side, int64_t piece) {
+int64_t pieces_along(int64_t side, int64_t piece) {
   return (side + piece - 1) / piece;
 }
 
@@ -17,8 +17,8 @@ int64_t pieces_of(int64_t side, int64_t piece) {
 MatrixBlocks::MatrixBlocks(const RuleFacts& rule, MatrixShape shape)
     : shape_(shape), block_(rule.block(shape)) {
   if (block_ == shape_) return;
-  const int64_t down = pieces_of(shape.rows, block_.rows);
-  const int64_t across = pieces_of(shape.cols, block_.cols);
+  const int64_t down = pieces_along(shape.rows, block_.rows);
+  const int64_t across = pieces_along(shape.cols, block_.cols);
   if (down > kMostBlocks || across > kMostBlocks ||
       down * across > kMostBlocks) {
     block_ = shape_;

@@ -19,7 +19,7 @@ namespace {
 // The work of the ranks of a home, in ordinary steps and in refreshes.
 class HomeLoads {
  public:
-  HomeLoads(const Problem& p)
+  explicit HomeLoads(const Problem& p)
       : p_(p),
         every_step_(index(p.grid.tp), 0),
         refresh_(index(p.grid.tp),

@@ -88,9 +88,11 @@ RuleWork ShampooFacts::work(MatrixShape shape) const {
 }
 
 MatrixShape ShampooFacts::block(MatrixShape shape) const {
-  return independent_block(shape, [&](MatrixShape sides) {
+  const auto factors_of = [&](MatrixShape sides) {
     return ShampooLayout(options_, sides_of(sides)).factors();
-  });
+  };
+  return count_for("shampoo", shape,
+                   [&] { return independent_block(shape, factors_of); });
 }
 
 std::vector<BlockState> ShampooFacts::block_states(MatrixShape shape,

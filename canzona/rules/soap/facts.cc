@@ -221,10 +221,12 @@ RuleWork SoapFacts::work(MatrixShape shape) const {
 
 MatrixShape SoapFacts::block(MatrixShape shape) const {
   if (soap_.normalizes_update || soap_.max_update_rms > 0) return shape;
-  return independent_block(shape, [&](MatrixShape sides) {
+  const auto factors_of = [&](MatrixShape sides) {
     const int64_t dims[] = {sides.rows, sides.cols};
     return SoapLayout(soap_, dims).factors();
-  });
+  };
+  return count_for("soap", shape,
+                   [&] { return independent_block(shape, factors_of); });
 }
 
 std::vector<BlockState> SoapFacts::block_states(MatrixShape shape,
