@@ -19,7 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 STRIPS = ["--rule", "muon", "--rule-option", "strips=8"]
 BLOCKS = [("shampoo", [], 1.08),
           ("soap", ["--rule-option", "long_sides=cut", "--rule-option",
-                    "max_preconditioner_dim=1024"], 1.08)]
+                    "max_preconditioner_dim=1024"], "–")]
 NAMED = [("qwen3-32b", 1.10), ("qwen3-14b", 1.35), ("qwen3-8b", 1.35)]
 TIMED = [("32B fused, dp=32,tp=8", 0.050,
           ["--model", "qwen3-32b", "--fused", "--mesh", "dp=32,tp=8"]),
