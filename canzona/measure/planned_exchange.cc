@@ -61,19 +61,19 @@ class RankExchange {
 
   double transform_seconds(const Round& round) const {
     double ticks = 0;
+    TeamTable teams(part_);
     for (const SlotMatrix& matrix : round.computed) {
       const auto m = static_cast<size_t>(
           kept_.matrices[static_cast<size_t>(matrix.kept)].matrix);
-      ticks += static_cast<double>(part_.costs[m].every_step.value()) +
-               static_cast<double>(part_.costs[m].refresh.value()) /
+      const MatrixCost cost = teams.cost(m, matrix.block);
+      ticks += static_cast<double>(cost.every_step.value()) +
+               static_cast<double>(cost.refresh.value()) /
                    static_cast<double>(part_.period);
     }
-    TeamTable teams(part_);
     for (const SharedMatrix& shared : round.shared)
       if (shared.is_member())
-        ticks += static_cast<double>(
-            team_ticks(teams.of(static_cast<size_t>(shared.matrix)),
-                       shared.place));
+        ticks += static_cast<double>(team_ticks(
+            teams.of(static_cast<size_t>(shared.matrix)), shared.place));
     return ticks * part_.cost_basis.seconds_per_tick;
   }
 

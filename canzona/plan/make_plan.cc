@@ -14,6 +14,7 @@
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/search/block_owners.h"
 #include "canzona/plan/search/teams.h"
 #include "canzona/plan/strategy.h"
 
@@ -199,7 +200,10 @@ void decide(const PlanRequest& request, const Strategy& strategy,
                            strategy.join_small_tail);
   p.options.memory_cap_bytes = memory_cap;
   Assignment a = decide(p, strategy);
-  if (sharing == Sharing::kWhereItPays) share_matrices(part, p, a);
+  if (sharing == Sharing::kWhereItPays) {
+    share_matrices(part, p, a);
+    own_blocks(part, p, a);
+  }
   part.buckets = lay_out(p, strategy, a);
   part.buffers = std::move(p.buffers);
   part.home = a.home;
@@ -239,6 +243,7 @@ bool is_worth_it(const Plan& shared, const Plan& whole) {
   };
   return shared.summary.step_seconds_mean <=
              kWorthTeams * whole.summary.step_seconds_mean &&
+         shared.summary.makespan <= whole.summary.makespan &&
          (fits(shared) || !fits(whole));
 }
 

@@ -21,6 +21,7 @@ namespace canzona {
 struct OwnerStory {
   std::vector<int32_t> owners;  // ranks of the world
   bool is_team = false;         // that shares the update
+  bool has_blocks = false;      // each of which has one of the owners
   int32_t head = -1;            // of a team; else the first owner
   bool repeated = false;        // every one of them computes the whole update
   double load_with = 0;         // of the (first) owner, as planned

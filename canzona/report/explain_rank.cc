@@ -27,23 +27,26 @@ constexpr size_t kMaxEntries = 60;
 
 // What a rank of the world computes.
 struct OwnedMatrix : MatrixInPart {
-  double load = 0;   // over a period
-  std::string team;  // "head of 4", "1 of 4"; empty: the whole matrix
+  double load = 0;  // over a period
+  // "head of 4", "1 of 4", "22 of 85 blocks"; empty: the whole matrix
+  std::string team;
 };
 
 OwnedMatrix owned_matrix(const PlannedRank& at, int32_t m, TeamTable& teams) {
   const PlanPart& part = *at.part;
   const size_t i = static_cast<size_t>(m);
-  const auto owners = part.owners[i];
-  if (owners.size() < 2)
+  if (!teams.is_shared(i))
     return {{&part, m}, period_load(part, part.costs[i]), ""};
-  const auto member = static_cast<int32_t>(
-      std::find(owners.begin(), owners.end(), in_grid(part, at.rank).t) -
-      owners.begin());
-  return {{&part, m},
-          static_cast<double>(team_ticks(teams.of(i), member)) * part.period,
-          member == 0 ? fmt::format("head of {}", owners.size())
-                      : fmt::format("{} of {}", member, owners.size())};
+  const std::vector<MatrixShare> shares = teams.shares(i);
+  const auto own =
+      std::ranges::find(shares, in_grid(part, at.rank).t, &MatrixShare::t);
+  const auto member = own - shares.begin();
+  const std::string team =
+      teams.is_in_blocks(i) ? fmt::format("{} of {} blocks", own->blocks.size(),
+                                          teams.blocks(i).count())
+      : member == 0         ? fmt::format("head of {}", shares.size())
+                            : fmt::format("{} of {}", member, shares.size());
+  return {{&part, m}, period_load(part, own->cost), team};
 }
 
 // The matrices that `rank` computes, dearest first, then in plan order.

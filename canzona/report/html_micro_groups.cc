@@ -28,13 +28,13 @@ void add_block(const PlanPart& plan, size_t m, TeamTable& teams,
     for (auto& blocks : round.blocks) blocks.push_back({m, cost});
     return;
   }
-  for (size_t i = 0; i < owners.size(); ++i) {  // a team shares it
-    const double own = owners.size() == 1
-                           ? cost
-                           : static_cast<double>(team_ticks(
-                                 teams.of(m), static_cast<int32_t>(i)));
-    round.blocks[static_cast<size_t>(owners[i])].push_back({m, own});
+  if (!teams.is_shared(m)) {
+    round.blocks[static_cast<size_t>(owners[0])].push_back({m, cost});
+    return;
   }
+  for (const MatrixShare& share : teams.shares(m))
+    round.blocks[static_cast<size_t>(share.t)].push_back(
+        {m, period_load(plan, share.cost) / plan.period});
 }
 
 }  // namespace
@@ -191,10 +191,12 @@ class RoundsDrawing {
       svg.text(box.x + box.width / 2, box.y + 14, "middle on", shape);
   }
 
-  // ", of a team of 4 with head t 2"
+  // ", of a team of 4 with head t 2"; ", by blocks with 4 owners"
   std::string team_note(const Block& block) const {
     const auto owners = plan_.owners[block.matrix];
     if (owners.size() < 2) return "";
+    if (TeamTable(plan_).is_in_blocks(block.matrix))
+      return cat(", by blocks with ", distinct(owners).size(), " owners");
     return cat(", of a team of ", owners.size(), " with head t ", owners[0]);
   }
 
@@ -289,14 +291,14 @@ void put_teams(Html& out, const Plan& plan) {
       if (part.owners[m].size() < 2) continue;
       const Matrix& matrix = part.matrices[m];
       auto& [count, story] =
-          kinds[{{matrix.rows, matrix.cols}, part.owners[m].size()}];
+          kinds[{{matrix.rows, matrix.cols}, distinct(part.owners[m]).size()}];
       if (count++ == 0) story = *team_of(part, static_cast<int32_t>(m));
     }
   }
   if (kinds.empty()) return;
   out.add(
       "<div class=\"scroll\"><table><thead><tr><th>matrix</th>"
-      "<th>teams</th><th>ranks</th><th>strips of each</th><th>head</th>"
+      "<th>teams</th><th>ranks</th><th>of each</th><th>head</th>"
       "<th>member</th><th>head receives in sums</th>"
       "<th>member receives in factors</th></tr></thead><tbody>\n");
   for (const auto& [kind, counted_story] : kinds) {
@@ -307,10 +309,10 @@ void put_teams(Html& out, const Plan& plan) {
       return ticks_text(plan, static_cast<double>(who.work.value()));
     };
     out.put(
-        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{} of {}</td><td>{}</td>"
+        "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>"
         "<td>{}</td><td>{}</td><td>{}</td></tr>\n",
         dims_text({kind.first.rows, kind.first.cols}), grouped(count),
-        kind.second, head.num_strips, story.strips, work(head), work(member),
+        kind.second, share_text(story, head), work(head), work(member),
         human_bytes(head.inside.sums_received),
         human_bytes(member.inside.factors_received));
   }

@@ -64,6 +64,32 @@ TEST(TeamView, AMatrixIsExplainedWithItsMembers) {
   EXPECT_EQ(pieces, gathered);
 }
 
+// A tall matrix of 32 blocks and a wide one of 16, of which ranks own some.
+TEST(TeamView, OwnersOfBlocksAreTold) {
+  const RuleChoice in_blocks{"shampoo", {{"max_preconditioner_dim", "64"}}};
+  const ReportPlan plan = shown(kTeamsAuto, in_blocks);
+  EXPECT_EQ(describe_teams(plan.plan),
+            "2 of 3 matrices are shared, block by block: 2 by 4 ranks");
+  const Found found = find_by_name(plan.plan, "layers.0.tall");
+  EXPECT_THAT(explain_matrices(plan, found, Ink()),
+              AllOf(HasSubstr("of 32"), HasSubstr("Its 32 blocks are"),
+                    Not(HasSubstr("head"))));
+  const Json json = parsed(explain_matrices_json(plan, found))["matrices"][0];
+  EXPECT_FALSE(json.contains("head"));
+  EXPECT_EQ(json["owners"].size(), 4u);
+  EXPECT_EQ(json["team"]["blocks"], 32);
+  int64_t blocks = 0, gathered = 0;
+  for (const Json& member : json["team"]["members"]) {
+    blocks += static_cast<int64_t>(member["blocks"].size());
+    gathered += member["gather_bytes"].get<int64_t>();
+  }
+  EXPECT_EQ(blocks, 32);
+  EXPECT_EQ(json["moves"]["gather_bytes"], gathered);
+  EXPECT_THAT(explain_rank(plan, 0, Ink()), HasSubstr("of 32 blocks"));
+  EXPECT_THAT(audit_text(plan.plan, Ink()), HasSubstr("blocks"));
+  EXPECT_THAT(html_report({plan}), HasSubstr("of 32 blocks"));
+}
+
 TEST(TeamView, ARankSaysWhatItHasOfATeam) {
   const ReportPlan plan = shown(kTeamsAuto);
   std::string all;

@@ -9,6 +9,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
+#include "canzona/runtime/testing/test_block_plans.h"
 #include "canzona/saving/test_saving.h"
 
 namespace canzona::load_state_test {
@@ -44,6 +45,36 @@ TEST_P(OfEveryRule, S2WalksOverManyMeshes) {
 INSTANTIATE_TEST_SUITE_P(Rules, OfEveryRule,
                          testing::Values("muon", "adamw", "shampoo", "soap"),
                          [](const auto& rule) { return rule.param; });
+
+// Blocks of a matrix that had owners of their own are saved as parts of the
+// matrix's states: another run loads them with whole owners, and the reverse.
+TEST(LoadState, TakesStatesOfBlocksWhoeverOwnsThem) {
+  for (const std::string rule : {"shampoo", "soap"}) {
+    const Plan whole =
+        small_plan(blocked_model(), block_wish(rule, "dp=2,tp=2"));
+    const Plan apart = block_plan(block_wish(rule, "tp=4"));
+    for (const auto& [from, to] :
+         {std::pair{&whole, &apart}, {&apart, &whole}}) {
+      SCOPED_TRACE(cat(rule, from == &whole ? " whole" : " in blocks"));
+      const SavingFolder folder;
+      Session session{.plan = *from, .steps = 4, .saves = true};
+      session.at_step[4] = [](RankSession& r) { r.saver->save(4, {}); };
+      const SessionResult saved = run_session(session, folder.ckpt());
+      const SessionResult loaded =
+          run_session({.plan = *to, .load = "auto"}, folder.ckpt());
+      EXPECT_EQ(loaded.parameters, saved.parameters);
+      EXPECT_EQ(loaded.states, saved.states);
+      EXPECT_EQ(loaded.steps_done, 4);
+      const SessionResult rest = run_session(
+          {.plan = *to, .steps = 4, .first_step = 5, .load = "auto"},
+          folder.ckpt());
+      const SessionResult straight =
+          run_session({.plan = *from, .steps = 8}, SavingFolder().ckpt());
+      EXPECT_EQ(rest.parameters, straight.parameters);
+      EXPECT_EQ(rest.states, straight.states);
+    }
+  }
+}
 
 TEST(LoadState, TakesMastersWhereParametersAreRounded) {
   const SavingFolder folder;

@@ -8,6 +8,7 @@
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/team_exchange.h"
 #include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/schedule/team_table.h"
 #include "canzona/plan/schedule/transform_order.h"
 
 namespace canzona {
@@ -116,7 +117,9 @@ void HomeStep::add_round(std::span<const HomeMatrix> matrices) {
   MovedElements moved(part_.grid);
   RoundWork& work = rounds_[index(matrices.front().round)];
   for (const HomeMatrix& of : matrices) {
-    if (of.owners.size() > 1)
+    if (is_in_blocks(of))
+      add_blocks(of, moved);
+    else if (of.owners.size() > 1)
       work.teams.push_back(add_team(of, moved));
     else if (num_ranks_ > 1)
       add_whole(of, moved);
@@ -135,6 +138,24 @@ void HomeStep::add_whole(const HomeMatrix& of, MovedElements& moved) const {
   for (int32_t t = 0; of.owners.empty() && t < num_ranks_; ++t)
     moved.add(tensor, t, true, own);
   for (const int32_t t : of.owners) moved.add(tensor, t, false, own);
+}
+
+const MatrixBlocks& HomeStep::blocks_of(int32_t matrix) {
+  const Matrix& of = part_.matrices[index(matrix)];
+  const MatrixShape shape{of.rows, of.cols};
+  const auto found = blocks_.find(shape);
+  if (found != blocks_.end()) return found->second;
+  return blocks_.emplace(shape, MatrixBlocks(rule_, shape)).first->second;
+}
+
+void HomeStep::add_blocks(const HomeMatrix& of, MovedElements& moved) {
+  const Tensor& tensor =
+      part_.model.tensors[index(part_.matrices[index(of.matrix)].tensor)];
+  for (const MatrixShare& share :
+       shares_of_blocks(blocks_of(of.matrix), part_.costs[index(of.matrix)],
+                        of.owners))
+    moved.add(tensor, share.t, false,
+              elements_within(part_, of.matrix, share.rectangles));
 }
 
 StepTeam HomeStep::add_team(const HomeMatrix& of, MovedElements& moved) {
@@ -186,6 +207,23 @@ void HomeStep::add_exchanges(const StripFacts& facts, StepTeam& team) {
   }
 }
 
+std::vector<HomeStep::OwnWork> HomeStep::own_work(
+    std::span<const HomeMatrix> matrices) {
+  std::vector<OwnWork> all;
+  for (const HomeMatrix& of : matrices) {
+    const MatrixCost& cost = part_.costs[index(of.matrix)];
+    if (of.owners.size() == 1)
+      all.push_back({of.owners[0], of.matrix, cost});
+    for (int32_t t = 0; of.owners.empty() && t < num_ranks_; ++t)
+      all.push_back({t, of.matrix, cost});
+    if (!is_in_blocks(of)) continue;
+    for (const MatrixShare& share :
+         shares_of_blocks(blocks_of(of.matrix), cost, of.owners))
+      all.push_back({share.t, of.matrix, share.cost});
+  }
+  return all;
+}
+
 void HomeStep::add_work(std::span<const HomeMatrix> matrices, RoundWork& work) {
   std::vector<int32_t> of_teams;
   for (const StepTeam& team : work.teams) of_teams.push_back(team.segments);
@@ -193,32 +231,27 @@ void HomeStep::add_work(std::span<const HomeMatrix> matrices, RoundWork& work) {
   const size_t phases = index(part_.phases);
   work.every_step.assign(index(segments) * index(num_ranks_), 0);
   work.refresh.assign(work.every_step.size() * phases, 0);
-  const auto add = [&](int32_t rank, int32_t segment, int32_t m) {
-    const size_t at = index(segment) * index(num_ranks_) + index(rank);
-    const MatrixCost& cost = part_.costs[index(m)];
-    work.every_step[at] += cost.every_step.value();
-    work.refresh[at * phases + index(part_.phase[index(m)])] +=
-        cost.refresh.value();
+  const auto add = [&](const OwnWork& own, int32_t segment) {
+    const size_t at = index(segment) * index(num_ranks_) + index(own.rank);
+    work.every_step[at] += own.cost.every_step.value();
+    work.refresh[at * phases + index(part_.phase[index(own.matrix)])] +=
+        own.cost.refresh.value();
   };
+  const std::vector<OwnWork> all = own_work(matrices);
   if (segments == 1) {
-    for (const HomeMatrix& of : matrices) {
-      for (int32_t t = 0; of.owners.empty() && t < num_ranks_; ++t)
-        add(t, 0, of.matrix);
-      if (of.owners.size() == 1) add(of.owners[0], 0, of.matrix);
-    }
+    for (const OwnWork& own : all) add(own, 0);
     return;
   }
   for (int32_t rank = 0; rank < num_ranks_; ++rank) {
-    std::vector<int32_t> own;
+    std::vector<OwnWork> own;
     std::vector<int64_t> ticks;
-    for (const HomeMatrix& of : matrices) {
-      if (of.owners.size() > 1) continue;
-      if (!of.owners.empty() && of.owners[0] != rank) continue;
-      own.push_back(of.matrix);
-      ticks.push_back(part_.costs[index(of.matrix)].every_step.value());
+    for (const OwnWork& some : all) {
+      if (some.rank != rank) continue;
+      own.push_back(some);
+      ticks.push_back(some.cost.every_step.value());
     }
     const std::vector<int32_t> at = spread_over_segments(ticks, segments);
-    for (size_t i = 0; i < own.size(); ++i) add(rank, at[i], own[i]);
+    for (size_t i = 0; i < own.size(); ++i) add(own[i], at[i]);
   }
 }
 

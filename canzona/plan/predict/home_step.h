@@ -8,9 +8,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
+#include "canzona/plan/cost/matrix_blocks.h"
 #include "canzona/plan/cost/team_cost.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/step_times.h"
@@ -53,10 +55,22 @@ class HomeStep {
 
   void add_round(std::span<const HomeMatrix> matrices);
   void add_whole(const HomeMatrix& of, MovedElements& moved) const;
+  void add_blocks(const HomeMatrix& of, MovedElements& moved);
   StepTeam add_team(const HomeMatrix& of, MovedElements& moved);
   void add_exchanges(const StripFacts& facts, StepTeam& team);
-  // Work of whole matrices, each rank's spread over the segments of teams.
+  // What ranks compute by themselves: whole matrices and blocks, each rank's
+  // spread over the segments of teams.
+  struct OwnWork {
+    int32_t rank = 0;
+    int32_t matrix = 0;
+    MatrixCost cost;
+  };
+  std::vector<OwnWork> own_work(std::span<const HomeMatrix> matrices);
   void add_work(std::span<const HomeMatrix> matrices, RoundWork& work);
+  bool is_in_blocks(const HomeMatrix& of) {
+    return of.owners.size() > 1 && blocks_of(of.matrix).fall_apart();
+  }
+  const MatrixBlocks& blocks_of(int32_t matrix);
   StepMessage message(int32_t from, int32_t to, int64_t bytes) const;
   double seconds_of(const RoundWork& work, size_t at, int32_t phase) const;
 
@@ -65,6 +79,7 @@ class HomeStep {
   TeamCosts& costs_;
   std::vector<int32_t> nodes_;
   int32_t num_ranks_;
+  std::map<MatrixShape, MatrixBlocks> blocks_;
   std::vector<RoundWork> rounds_;
 };
 

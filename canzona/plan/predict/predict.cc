@@ -110,16 +110,19 @@ void add_loads(const PlanPart& part, const std::vector<int32_t>& phase,
   }
   TeamTable teams(part);
   for (size_t m = 0; m < part.matrices.size(); ++m) {
-    const TeamSize team = teams.of(m);
-    const bool shared = team.size > 1;
-    int32_t member = 0;
+    std::vector<MatrixShare> shares;
+    if (teams.is_shared(m)) shares = teams.shares(m);
+    size_t next = 0;
     each_computing_rank(part, m, [&](int32_t r) {
+      const bool shared = next < shares.size();
+      const MatrixCost& cost = shared ? shares[next].cost : part.costs[m];
       RankCost& rank = ranks[static_cast<size_t>(r)];
-      rank.every_step += Ticks(team_ticks(team, shared ? member : 0));
-      rank.refresh[static_cast<size_t>(phase[m])] += part.costs[m].refresh;
-      rank.computed += teams.rectangle(m, member).elements();
+      rank.every_step += cost.every_step;
+      rank.refresh[static_cast<size_t>(phase[m])] += cost.refresh;
+      rank.computed += shared ? shares[next].elements()
+                              : part.matrices[m].rows * part.matrices[m].cols;
       ++rank.num_matrices;
-      ++member;
+      ++next;
     });
   }
 }

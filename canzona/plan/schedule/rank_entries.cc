@@ -217,10 +217,8 @@ void RankEntries::add_transforms(int32_t round) {
 
 void RankEntries::add_transform(int32_t round, int32_t segment) {
   int64_t elements = 0;
-  for (const SlotMatrix& matrix : rounds_[index(round)].computed) {
-    const KeptMatrix& kept = kept_.matrices[index(matrix.kept)];
-    if (matrix.segment == segment) elements += kept.dims[0] * kept.dims[1];
-  }
+  for (const SlotMatrix& matrix : rounds_[index(round)].computed)
+    if (matrix.segment == segment) elements += matrix.own.elements();
   add_compute(EntryKind::kTransform, elements, round);
   step_.back().segment = segment;
 }

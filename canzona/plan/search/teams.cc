@@ -8,6 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/cost/matrix_blocks.h"
 #include "canzona/plan/cost/team_cost.h"
 #include "canzona/plan/micro_groups/balanced.h"
 #include "canzona/plan/micro_groups/team_rounds.h"
@@ -267,6 +268,7 @@ std::string why_no_teams(const Plan& request, const RuleFacts& rule) {
   if (ranks_of_largest_home(request) == 1)
     return cat("homes of one rank on ", to_string(request.mesh),
                " have nobody to share with; teams want tp, or slices of ZeRO");
+  if (has_blocks(request, rule)) return "";  // whose owners may be anywhere
   if (options.ranks_per_node == 1)
     return "no two ranks share a node (ranks-per-node=1)";
   if (rule.period() > 1 || !shares_some_matrix(request, rule))
@@ -284,13 +286,15 @@ void check_teams(const Plan& request, const RuleFacts& rule) {
   if (!why.empty())
     throw UsageError(
         cat("teams ", teams, ": ", why, "; teams=auto goes on without teams"));
-  const int32_t ranks =
-      std::min(ranks_of_largest_home(request), request.options.ranks_per_node);
+  int32_t ranks = ranks_of_largest_home(request);
+  const bool in_blocks = has_blocks(request, rule);
+  if (!in_blocks) ranks = std::min(ranks, request.options.ranks_per_node);
   if (teams > ranks)
-    throw UsageError(cat("teams ", teams, ": a team is made of ranks of one ",
-                         "home on one node, and homes on ",
-                         to_string(request.mesh), " have ", ranks,
-                         "; teams=auto takes what there is"));
+    throw UsageError(cat("teams ", teams, ": a ",
+                         in_blocks ? "matrix is shared by" : "team is made of",
+                         " ranks of one home", in_blocks ? "" : " on one node",
+                         ", and homes on ", to_string(request.mesh), " have ",
+                         ranks, "; teams=auto takes what there is"));
 }
 
 void share_matrices(const PlanPart& part, const Problem& p, Assignment& a) {

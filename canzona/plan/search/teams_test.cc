@@ -86,7 +86,7 @@ TEST(Teams, GoOnWithoutWhereTheyCannotBe) {
        std::vector<std::pair<std::string, RuleChoice>>{
            {"dp=4", rule_with_strips()},
            {"tp=4", rule_with_strips(1)},
-           {"tp=4", {"shampoo", {}}},
+           {"tp=4", {"shampoo", {{"max_preconditioner_dim", "2048"}}}},
            {"tp=4", {"adamw", {}}}}) {
     const Plan plan = plan_of(model, mesh, with_teams(), rule);
     EXPECT_EQ(count_teams(plan), 0u) << mesh << rule.name;
@@ -111,7 +111,8 @@ TEST(Teams, ASizeThatCannotBeIsRefusedByName) {
                   AllOf(HasSubstr("teams 4"), HasSubstr("have 2"))));
   EXPECT_THAT(refused("dp=4", with_teams(2), rule_with_strips()),
               ThrowsMessage<UsageError>(HasSubstr("homes of one rank")));
-  EXPECT_THAT(refused("tp=4", with_teams(2), {"shampoo", {}}),
+  EXPECT_THAT(refused("tp=4", with_teams(2),
+                      {"shampoo", {{"max_preconditioner_dim", "2048"}}}),
               ThrowsMessage<UsageError>(HasSubstr("rule shampoo shares no")));
   EXPECT_THAT(refused("tp=4", with_teams(2), rule_with_strips(1)),
               ThrowsMessage<UsageError>(HasSubstr("rule muon shares no")));

@@ -53,10 +53,13 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
     for (const UpdateBatch& planned : rank.updates.batches[r]) {
       Members& batch = batches.emplace_back();
       batch.planned = &planned;
-      // Updates are computed in the order of kept matrices.
-      for (int32_t k : planned.members)
+      // Updates are computed in the order of kept matrices and their blocks.
+      for (size_t i = 0; i < planned.members.size(); ++i)
         batch.matrices.push_back(&*std::ranges::lower_bound(
-            round.computed, k, {}, &SlotMatrix::kept));
+            round.computed, std::pair(planned.members[i], planned.blocks[i]),
+            {}, [](const SlotMatrix& computed) {
+              return std::pair(computed.kept, computed.block);
+            }));
       for (const StatePlace& place : planned.owned)
         batch.owned.push_back(run_of(rank.store.states() + place.first));
     }

@@ -4,6 +4,7 @@
 #include <barrier>
 
 #include "canzona/base/test_allocations.h"
+#include "canzona/runtime/testing/test_block_plans.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
@@ -57,6 +58,13 @@ TEST(RuntimeAllocations, AreNoneWithTeams) {
     SCOPED_TRACE(size);
     expect_no_allocations(
         team_plan("tp=4", strips(8), [&](size_t) { return size; }));
+  }
+}
+
+TEST(RuntimeAllocations, AreNoneWithOwnersOfBlocks) {
+  for (const std::string rule : {"shampoo", "soap"}) {
+    SCOPED_TRACE(rule);
+    expect_no_allocations(block_plan(block_wish(rule, "tp=4")));
   }
 }
 
