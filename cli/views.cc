@@ -381,8 +381,8 @@ struct ReportFlags {
 Outcome run(const ReportFlags& a, const Output& out) {
   const std::vector<TrainingRun> runs = read_runs(a.folders);
   const size_t baseline = baseline_of(runs, a.baseline);
-  if (!a.html.empty()) out.save(a.html, run_report({runs, baseline}), "report");
   const ComparedRuns all = compare_runs(runs, baseline);
+  if (!a.html.empty()) out.save(a.html, run_report(all), "report");
   out.result(a.json ? runs_json(all) : runs_text(all, out.ink()));
   return Outcome::kDone;
 }

@@ -53,12 +53,6 @@ std::string escape_html(std::string_view text) {
   return out;
 }
 
-std::string counted(int64_t number, std::string_view thing) {
-  if (number == 1) return fmt::format("1 {}", thing);
-  if (thing == "matrix") return grouped(number) + " matrices";
-  return fmt::format("{} {}s", grouped(number), thing);
-}
-
 std::string coordinate(double value, int decimals) {
   std::string text = fmt::format("{:.{}f}", value, decimals);
   text.erase(text.find_last_not_of('0') + 1);

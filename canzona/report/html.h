@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "canzona/report/numbers.h"
+
 namespace canzona {
 
 // HTML as text that is safe by default: what is put into a format is escaped
@@ -56,9 +58,6 @@ class Html {
  private:
   std::string text_;
 };
-
-// "3 tensors", "1 tensor", "2 matrices".
-std::string counted(int64_t number, std::string_view thing);
 
 // Drawings as SVG: shapes coloured by CSS class, so that they follow the
 // page's light and dark colours, each with a <title> where it means something.

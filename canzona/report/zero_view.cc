@@ -17,7 +17,7 @@
 namespace canzona {
 namespace {
 
-constexpr size_t kLabel = 10;
+constexpr size_t kZeroLabel = 10;
 
 const ZeroSizes& sizes_of(const PlanPart& plan) {
   return plan.options.zero.sizes;
@@ -183,7 +183,7 @@ std::string name_of_kind(const PlanPart& part) {
 }
 
 std::string fact_line(const ZeroFact& fact, const Ink& ink) {
-  return labelled(ink, fact.name, fact.text, kLabel);
+  return labelled(ink, fact.name, fact.text, kZeroLabel);
 }
 
 // Members of the open object: how one kind of tensors is cut.

@@ -38,7 +38,7 @@ void write_reports(const std::string& folder) {
 void write_runs(const std::string& folder) {
   const auto write = [&](const char* name,
                          const std::vector<TrainingRun>& runs) {
-    write_file(folder + "/" + name, run_report({runs, 0}));
+    write_file(folder + "/" + name, run_report(compare_runs(runs, 0)));
   };
   const TrainingRun adamw = make_run({.name = "adamw", .floor = 2});
   write("run.html", {make_run({})});
