@@ -10,7 +10,6 @@
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/sum_order.h"
-#include "canzona/report/html.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal.h"
 
@@ -285,10 +284,19 @@ void write_zero(JsonWriter& out, const ReportPlan& shown) {
     write_cut(out, kinds_of_parts(plan).back());
     out.end_object();
   }
+  out.member("described").begin_array();
+  for (const ZeroFacts& kind : zero_facts(shown)) {
+    out.begin_object().field("of", kind.of).member("facts").begin_array();
+    for (const ZeroFact& fact : kind.facts)
+      out.begin_array().value(fact.name).value(fact.text).end_array();
+    out.end_array().end_object();
+  }
+  out.end_array().field("among_heading", over_heading(plan));
   out.member("operations").begin_object();
   for (const ZeroRow& row : zero_rows(shown)) {
     out.member(row.operation->key).begin_object();
-    out.field("each", row.operation->when);
+    out.field("name", row.operation->name).field("each", row.operation->when);
+    out.field("among", row.over);
     out.field("sent_intra_max", row.intra);
     out.field("sent_inter_max", row.inter).end_object();
   }

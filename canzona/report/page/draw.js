@@ -173,7 +173,7 @@ function stackedBars({title, bars, kinds, ticks, text, below, lines = []}, width
   const slots = chart.slots(all.length);
   if (all.length > MANY) drawAreas(chart, slots, all, kinds, text);
   else all.forEach((bar, i) => drawBar(chart, slots, bar, i, kinds, text));
-  const every = Math.max(1, Math.ceil(34 / slots.width), Math.floor(all.length / 16));
+  const every = Math.max(1, Math.floor(34 / slots.width), Math.floor(all.length / 16));
   const letters = Math.max(4, Math.floor(slots.width * every / textWidth("0")));
   for (let i = 0; i < all.length; i += every)
     chart.text(slots.at(i + 0.5), chart.bottom + 15, "middle", shorten(all[i].label, letters));
@@ -262,7 +262,7 @@ function folded(rows, shown, thing, draw) {
 
 // What a rank does, in order.
 const orderTable = order => [
-  table(order.columns, order.rows),
+  table(order.columns, order.rows.map(row => el("tr", row.map(text => el("td", text))))),
   order.left_out > 0 ? el("p", `… and ${order.left_out} more.`) : null];
 
 const section = (id, name, heading, ...children) =>
