@@ -23,8 +23,8 @@ void write_memory(JsonWriter& out, const RankMemory& memory);
 void write_activations(JsonWriter& out, const MemoryTerms& terms);
 void write_counted_memory(JsonWriter& out, const ReportPlan& shown);
 
-// What a rank does in order, as a table: {"title": …, "rank": …, "columns":
-// […], "rows": [[…], …], "left_out": 0}.
+// Writes what a rank does, in order, as a table: {"title": …, "rank": …,
+// "columns": […], "rows": [[…], …], "left_out": 0}.
 template <class Columns, class Order>
 void write_order_table(JsonWriter& out, std::string_view title, int32_t rank,
                        const Columns& columns, const Order& order) {

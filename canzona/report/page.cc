@@ -29,7 +29,7 @@ std::string base64_of_hex(std::string_view hex) {
   return out;
 }
 
-// What stands in page.html for `name`, as {{name}}.
+// Returns the text that replaces {{name}} in page.html.
 std::string_view content_of(std::string_view name, std::string_view json,
                             std::string_view script, std::string_view hash) {
   if (name == "script-hash") return hash;

@@ -383,7 +383,7 @@ void write_buckets(JsonWriter& out, const ReportPlan& shown) {
   for (const PlannedRank& at : planned_ranks(shown.plan, busiest_rank(shown))) {
     const PlanPart& part = *at.part;
     out.begin_object().field("part", part.name).field("apart", part.ep > 1);
-    out.field("homes", part.grid.homes());
+    out.field("homes", part.grid.homes()).field("ep", part.mesh.ep);
     out.field("repeated", part.traffic == Traffic::kAllReduce);
     write_home_ranks(out, part);
     out.member("rows").begin_array();

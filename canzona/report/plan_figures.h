@@ -1,10 +1,11 @@
-// What the page of a plan draws, as members of its JSON: loads, buckets cut by
-// owner, micro-groups, teams, memory, bytes and the table of tensors.
+// Writes the figures that the page of a plan draws as members of its JSON:
+// loads, buckets cut by owner, micro-groups, teams, memory, bytes and the table
+// of tensors.
 //
 //   write_spread(out, shown);        // of every strategy that is compared
 //   write_plan_figures(out, shown);  // of the plan that is shown in detail
 //
-// docs/plan.md describes the members. Pure; any thread may call.
+// docs/compare.md describes the members. Pure; any thread may call.
 #pragma once
 
 #include <cstdint>

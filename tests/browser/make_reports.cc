@@ -50,6 +50,8 @@ void write_reports(const std::string& folder) {
   write("large.html",
         compare_sample(
             {.mesh = {.dp = 128, .tp = 8}, .layers = 94, .experts = 128}));
+  write("meshed.html",
+        {make_sample({.mesh = {.dp = 2, .cp = 2, .tp = 4, .pp = 2, .ep = 4}})});
   write("one_rank.html", {make_sample({.mesh = {}})});
   write("no_matrices.html", {make_sample({.matrices = false})});
 }

@@ -100,6 +100,7 @@ has 'bucket 1: home 2, 4 tensors'
 has '>1024 × 2048</td>'
 has '× the lower bound'
 has 'nominal rate, no cost table'
+has '>18.62 MiB</td>'
 has_not '<section id="strategies">'
 has_not 'NaN'
 has_not 'undefined'
@@ -147,6 +148,12 @@ open large.html '#q=experts.127.down_proj%20bucket:5'
 ran
 rows 4
 
+# 128 ranks: homes are counted over dp, cp and ep.
+open meshed.html
+ran
+has 'rank 127 (stage 1, home 15, t 3)'
+count 256 'class="cell heat'
+has_not 'NaN'
 open one_rank.html
 ran
 has_not 'NaN'

@@ -1,4 +1,4 @@
-// What a cluster is predicted to do with a plan.
+// The page of a cluster: the times and links that were predicted for a plan.
 
 const PARTS_OF_TIME = [
   ["k0", "compute", "compute_seconds"], ["k2", "step", "step_seconds"], ["k4", "bubble", "bubble_seconds"],
@@ -31,7 +31,7 @@ start(report => {
       tile("Iteration", seconds(predicted.iteration_seconds), "predicted", count(predicted.tokens_per_second) + " tokens/s"),
       tile("Step", seconds(predicted.step_seconds), "predicted",
            percent(predicted.step_seconds / predicted.iteration_seconds) + " of the iteration"),
-      tile("A card", predicted.tflops_per_card.toFixed(1), "Tflop/s", percent(predicted.used_share) + " of what it reaches"),
+      tile("A card", fixed(predicted.tflops_per_card, 1), "Tflop/s", percent(predicted.used_share) + " of what it reaches"),
       tile("Communication hidden", percent(predicted.hidden_fraction))],
     sections: [timesSection(report), linksSection(report)],
     footer: "Made by Canzona from shapes and a description of the cluster.",

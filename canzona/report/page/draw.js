@@ -253,14 +253,14 @@ function barCell(first, second, whole) {
   return el("td.bar", part("k0", first), part("k3", second));
 }
 
-// The first rows, and the others behind a fold.
+// Draws the first rows, and the others behind a fold.
 function folded(rows, shown, thing, draw) {
   const rest = rows.slice(shown);
   return [draw(rows.slice(0, shown)), rest.length ? el("details.rest",
     el("summary", counted(rest.length, thing) + " more"), draw(rest)) : null];
 }
 
-// What a rank does, in order.
+// A table of what a rank does, in order.
 const orderTable = order => [
   table(order.columns, order.rows.map(row => el("tr", row.map(text => el("td", text))))),
   order.left_out > 0 ? el("p", `… and ${order.left_out} more.`) : null];
@@ -313,7 +313,7 @@ function start(show) {
   const root = document.documentElement;
   addEventListener("error", event => {
     root.dataset.error = event.message;
-    document.body.append(el("p.verdict", "This page could not be drawn: " + event.message));
+    if (!root.dataset.ready) document.body.append(el("p.verdict", "This page could not be drawn: " + event.message));
   });
   addEventListener("beforeprint", () => {
     document.querySelectorAll("details").forEach(fold => { fold.open = true; });

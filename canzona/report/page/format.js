@@ -1,6 +1,15 @@
 // Numbers as the command line prints them.
 "use strict";
 
+// As the command line rounds: to even where a number lies exactly between two,
+// which is where toFixed rounds up.
+function fixed(value, digits) {
+  const rounded = value.toFixed(digits);
+  const isTie = Math.abs(value) * 2 ** (digits + 1) % 2 === 1;
+  if (!isTie || Number(rounded[rounded.length - 1]) % 2 === 0) return rounded;
+  return value.toFixed(digits + 1).slice(0, digits > 0 ? -1 : -2);
+}
+
 const grouped = number => Math.round(number).toLocaleString("en");
 
 const plural = {matrix: "matrices"};
@@ -13,13 +22,13 @@ function counted(number, thing) {
 
 // A ratio whose best value is 1: "1.0003", "2.462", "131.5".
 function ratio(value) {
-  return value.toFixed(value < 1.1 ? 4 : value < 100 ? 3 : 1);
+  return fixed(value, value < 1.1 ? 4 : value < 100 ? 3 : 1);
 }
 
 // Three digits that matter: 1.23, 12.3, 123, 1234.
 function threeDigits(value) {
   const size = Math.abs(value);
-  return value.toFixed(size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
+  return fixed(value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);
 }
 
 // As printf's %g with so many digits.
@@ -29,7 +38,7 @@ function bytes(value) {
   if (Math.abs(value) < 1024) return Math.trunc(value) + " B";
   let unit = 0;
   for (value /= 1024; Math.abs(value) >= 1023.995; value /= 1024) unit++;
-  return value.toFixed(2) + " " + ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][unit];
+  return fixed(value, 2) + " " + ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"][unit];
 }
 
 function seconds(value) {
@@ -64,12 +73,12 @@ function clock(value) {
     : Math.floor(minutes / 60) + ":" + two(minutes % 60) + ":" + rest;
 }
 
-const percent = share => (100 * share).toFixed(1) + " %";
+const percent = share => fixed(100 * share, 1) + " %";
 const bandwidth = value => significant(value / 1e9, 6) + " GB/s";
 const dims = shape => shape.length ? shape.join(" × ") : "scalar";
 
 // null stands for a number that is not known.
-const loss = value => value === null ? "–" : value.toFixed(4);
+const loss = value => value === null ? "–" : fixed(value, 4);
 
 // {dp: 4, tp: 2} as "dp=4,tp=2".
 function meshText(mesh) {

@@ -25,9 +25,12 @@ function ticksText(plan, ticks) {
 const rateText = plan =>
   plan.cost.nominal ? "nominal rate, no cost table" : "measured on " + plan.cost.source;
 
+// Homes of dense tensors in a stage.
+const homesOf = mesh => mesh.dp * mesh.cp * mesh.ep;
+
 // "rank 11 (home 1, t 3)"; the stage too where there are several.
 function rankTitle(mesh, rank) {
-  const homes = mesh.dp * mesh.cp, home = Math.floor(rank / mesh.tp) % homes;
+  const homes = homesOf(mesh), home = Math.floor(rank / mesh.tp) % homes;
   const stage = mesh.pp > 1 ? `stage ${Math.floor(rank / (mesh.tp * homes))}, ` : "";
   return `rank ${rank} (${stage}home ${home}, t ${rank % mesh.tp})`;
 }
@@ -39,7 +42,7 @@ function verdictOf({plan, before, after}) {
   const bound = `which lies at ${ratio(plan.all_ranks.makespan_over_mean / over)} × the mean load of a rank.`;
   const text = over < 1.00005
     ? "No plan can be faster in matrix work: the makespan is at the lower bound, "
-    : over < 1.1 ? `No plan can be more than ${((over - 1) * 100).toFixed(2)} % faster in matrix work, by the lower bound, `
+    : over < 1.1 ? `No plan can be more than ${fixed((over - 1) * 100, 2)} % faster in matrix work, by the lower bound, `
     : `The makespan is ${ratio(over)} × the lower bound, `;
   return text + bound + (!before ? "" : ` Under ${before.name} matrix work takes ${
     ratio(before.all_ranks.makespan_over_bound / over)} × as long as under ${after.name}.`);

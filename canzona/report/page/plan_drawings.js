@@ -43,13 +43,13 @@ function loadBars(mesh, series, lines, width) {
 
 // Rank numbers, and under them the homes where each has several ranks.
 function labelRanks(chart, slots, mesh, world) {
-  for (let rank = 0; rank < world; rank += Math.max(1, Math.floor(18 / slots.width)))
+  for (let rank = 0; rank < world; rank += Math.ceil(18 / slots.width))
     chart.text(slots.at(rank + 0.5), chart.bottom + 14, "middle", String(rank));
   if (mesh.tp === 1) {
     chart.text(slots.left, chart.bottom + 30, "start dim", mesh.pp === 1 ? "rank = home" : "rank");
     return;
   }
-  const wide = slots.width * mesh.tp, skip = Math.floor(50 / wide) + 1, homes = mesh.dp * mesh.cp;
+  const wide = slots.width * mesh.tp, skip = Math.floor(50 / wide) + 1, homes = homesOf(mesh);
   for (let first = 0; first < world; first += mesh.tp) {
     const home = first / mesh.tp % homes, y = chart.bottom + 19;
     chart.line(slots.at(first) + 1, y, slots.at(first + mesh.tp) - 1, y, "axis");
@@ -62,7 +62,7 @@ function labelRanks(chart, slots, mesh, world) {
 // One cell per rank: homes from left to right, tp downwards, stages as bands.
 // If a mesh is too large, a cell stands for several ranks and shows the busiest.
 function gridCells(mesh, width) {
-  const narrow = width < WIDE, homes = mesh.dp * mesh.cp;
+  const narrow = width < WIDE, homes = homesOf(mesh);
   const planes = Math.ceil(mesh.tp / 64), rows = Math.ceil(mesh.tp / planes);
   const perCell = Math.min(homes, Math.ceil(mesh.pp * homes * rows / (narrow ? 1024 : 8192)));
   const perStage = Math.ceil(homes / perCell), lines = Math.ceil(perStage / (narrow ? 32 : 128));
@@ -224,7 +224,7 @@ function drawBuckets(part, rows, mesh, strategy, drawingWidth) {
   const scale = widest > 0 ? (right - left) / widest : 0;
   const step = rows.length <= 24 ? 22 : rows.length <= 48 ? 13 : 9, height = step - (step > 10 ? 3 : 1);
   const drawing = new Drawing(drawingWidth, step * rows.length + 22, `Buckets of ${strategy} cut by home`);
-  const head = (mesh.pp > 1 ? "stage · " : "") + (mesh.ep > 1 ? "ep · " : "") + "bucket";
+  const head = (mesh.pp > 1 ? "stage · " : "") + (part.ep > 1 ? "ep · " : "") + "bucket";
   drawing.text(narrow ? 0 : left - 8, 12, narrow ? "start dim" : "end dim", head);
   if (!narrow) drawing.text(left, 12, "start dim", "elements of one TP plane, in layout order");
   drawing.text(narrow ? drawingWidth : right + 8, 12, narrow ? "end dim" : "start dim", "widest run / even share");
@@ -242,7 +242,7 @@ function drawBuckets(part, rows, mesh, strategy, drawingWidth) {
       drawing.rect(x, y, row.adamw_elements * scale, height, "adamw",
         `bucket ${number}: AdamW tensors, cut anywhere, ${fp32(row.adamw_elements)}`, `bucket:${number} adamw`);
     if (step < 10 && b % 4) return;
-    const names = [mesh.pp > 1 ? row.stage : "", mesh.ep > 1 ? (row.ep < 0 ? "all" : row.ep) : "", number];
+    const names = [mesh.pp > 1 ? row.stage : "", part.ep > 1 ? (row.ep < 0 ? "all" : row.ep) : "", number];
     drawing.text(left - 8, base, "end", names.filter(name => name !== "").join(" · "));
     if (!part.repeated && row.runs.length)
       drawing.text(right + 8, base, "start", ratio(widestOverEven(row)));

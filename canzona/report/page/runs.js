@@ -250,7 +250,7 @@ function runRow(report, run, i) {
     .reduce((a, b) => a === null || b < a ? b : a, null));
   const remarks = [run.rule, run.mesh, run.state === "running" ? "did not finish"
     : run.state !== "finished" ? run.state : "", i === report.baseline_run ? "baseline" : ""];
-  const times = value => value > 0 ? el("small", " " + value.toFixed(2) + " ×") : null;
+  const times = value => value > 0 ? el("small", " " + fixed(value, 2) + " ×") : null;
   const at = run.reached, end = loss(run.eval_loss);
   return el("tr",
     el("th.who", el("i.swatch." + colorOf(i)), run.name, el("small", remarks.filter(Boolean).join(" · "))),

@@ -69,8 +69,10 @@ class TensorTable {
     });
     this.body = el("tbody");
     this.query.addEventListener("input", () => { this.limit = TENSOR_PAGE; this.render(); });
-    this.query.addEventListener("change", () =>
-      history.replaceState(null, "", "#q=" + encodeURIComponent(this.query.value)));
+    this.query.addEventListener("change", () => {
+      // A page inside a notebook has no address of its own.
+      try { history.replaceState(null, "", "#q=" + encodeURIComponent(this.query.value)); } catch (error) { return; }
+    });
     this.more.addEventListener("click", () => { this.limit += TENSOR_PAGE; this.render(); });
     this.render();
   }

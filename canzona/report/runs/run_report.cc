@@ -180,7 +180,7 @@ void write_facts(JsonWriter& out, const char* name, const Facts& facts) {
   out.end_array();
 }
 
-// What was asked, what was odd, and what the page draws.
+// Writes settings, remarks and the figures that the page draws.
 void write_story(JsonWriter& out, const TrainingRun& run) {
   RunSummary none;
   none.ranks = 0;
