@@ -6,7 +6,6 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/report/compare_view.h"
 #include "canzona/report/compare_zero.h"
-#include "canzona/report/html_report.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/zero_view.h"
@@ -57,18 +56,19 @@ std::string help_footer() {
 
 // Shows the plan, preceded by the baseline if that can plan this input at all.
 std::string report_of(const PlanInput& input, const ReportPlan& shown) {
-  std::vector<ReportPlan> plans;
+  Comparison both{input.model.name, input.mesh, {}};
   if (shown.plan.options.strategy != kBaseline) {
     try {
-      plans.push_back(plan_once(input, kBaseline));
+      both.strategies.push_back({kBaseline, plan_once(input, kBaseline), ""});
     } catch (const UsageError&) {
       // There is no baseline, so the report shows the plan alone.
     } catch (const ViolationsFound&) {
       // Likewise: the baseline may not be able to keep the budgets.
     }
   }
-  plans.push_back(shown);
-  return html_report(plans);
+  if (both.strategies.empty()) return plan_html(shown);
+  both.strategies.push_back({shown.plan.options.strategy, shown, ""});
+  return compare_html(both);
 }
 
 void choose_zero(const PlanArguments& arguments, PlanInput& input,
@@ -167,13 +167,6 @@ ComparedStrategy compare_one(const PlanInput& input, const std::string& name) {
   }
 }
 
-std::string report_of(const Comparison& comparison) {
-  std::vector<ReportPlan> plans;
-  for (const ComparedStrategy& strategy : comparison.strategies)
-    if (strategy.shown) plans.push_back(*strategy.shown);
-  return html_report(plans);
-}
-
 void require_any(const Comparison& comparison) {
   if (comparison.first() != nullptr) return;
   const std::string& common = comparison.strategies.front().error;
@@ -234,7 +227,7 @@ Outcome run_compare(const PlanArguments& arguments, const Output& out) {
   require_any(comparison);
   note_collectives(input, comparison.first()->plan, out);
   if (!arguments.html.empty())
-    out.save(arguments.html, report_of(comparison), "report");
+    out.save(arguments.html, compare_html(comparison), "report");
   out.result(arguments.json ? compare_json(comparison)
                             : compare_text(comparison, out.ink()));
   return Outcome::kDone;

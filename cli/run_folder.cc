@@ -294,7 +294,7 @@ void RunFolder::finish(const RunSummary& summary) {
   write_summary(summary);
   metrics_.reset();
   const std::vector<TrainingRun> runs = read_runs({path_});
-  write_file(report_path(), run_report({runs, 0}));
+  write_file(report_path(), run_report(compare_runs(runs, 0)));
 }
 
 }  // namespace canzona::cli

@@ -7,7 +7,6 @@
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/html_report.h"
 #include "canzona/report/models_view.h"
 #include "canzona/report/placed_view.h"
 #include "canzona/report/places.h"
@@ -246,7 +245,7 @@ Outcome run(const ExplainFlags& arguments, const Output& out) {
     return explain_placed(arguments, std::move(*placed), out);
   const ReportPlan shown = read_shown(arguments.path);
   if (!arguments.html.empty())
-    out.save(arguments.html, html_report({shown}), "report");
+    out.save(arguments.html, plan_html(shown), "report");
   out.result(explanation(arguments, shown, out.ink()));
   if (arguments.selectors() == 0)
     out.note("for more: --rank R, --matrix NAME, --bucket B or --audit");
@@ -382,8 +381,8 @@ struct ReportFlags {
 Outcome run(const ReportFlags& a, const Output& out) {
   const std::vector<TrainingRun> runs = read_runs(a.folders);
   const size_t baseline = baseline_of(runs, a.baseline);
-  if (!a.html.empty()) out.save(a.html, run_report({runs, baseline}), "report");
   const ComparedRuns all = compare_runs(runs, baseline);
+  if (!a.html.empty()) out.save(a.html, run_report(all), "report");
   out.result(a.json ? runs_json(all) : runs_text(all, out.ink()));
   return Outcome::kDone;
 }

@@ -78,6 +78,9 @@ std::string explain_matrices(const ReportPlan& shown, const Found& found,
 std::string explain_rank(const ReportPlan& shown, int32_t rank, const Ink& ink);
 std::string explain_bucket(const Plan& plan, int32_t bucket, const Ink& ink);
 
+// Writes one value, a table of what a rank does in an iteration, in order.
+void write_iteration_table(JsonWriter& out, const Plan& plan, int32_t rank);
+
 std::string explain_matrices_json(const ReportPlan& shown, const Found& found);
 std::string explain_rank_json(const ReportPlan& shown, int32_t rank);
 std::string explain_bucket_json(const Plan& plan, int32_t bucket);

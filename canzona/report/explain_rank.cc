@@ -11,8 +11,6 @@
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/team_table.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/html.h"
-#include "canzona/report/html_sections.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
@@ -393,18 +391,9 @@ std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
   return out.take() + "\n";
 }
 
-// The busiest rank stands for all.
-void add_schedule(Html& out, const PageView& view) {
-  begin_section(out, "schedule", "What a rank does, in order");
-  const int32_t rank = busiest_rank(view.plan());
-  const OrderRows order = order_of(view.plan().plan, rank);
-  out.put(
-      "<p>{} on rank {}, the busiest: <code>canzona explain plan.json --rank "
-      "N</code> "
-      "tells it of any other.</p>",
-      kOrderTitle, rank);
-  put_order(out, kOrderColumns, order);
-  end_section(out);
+void write_iteration_table(JsonWriter& out, const Plan& plan, int32_t rank) {
+  write_order_table(out, kOrderTitle, rank, kOrderColumns,
+                    order_of(plan, rank));
 }
 
 namespace {

@@ -8,7 +8,6 @@
 #include "canzona/report/audit_view.h"
 #include "canzona/report/compare_view.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/html_report.h"
 #include "canzona/report/plan_view.h"
 
 namespace canzona::team_view_test {
@@ -125,10 +124,19 @@ TEST(TeamView, ComparisonsCountTeamsBySize) {
 }
 
 TEST(TeamView, TheReportHasATableOfTeams) {
-  EXPECT_THAT(html_report({shown(kTeamsAuto)}),
-              AllOf(HasSubstr("<h3>Teams</h3>"), HasSubstr("2 of 8"),
-                    HasSubstr("of a team of 4 with head t")));
-  EXPECT_THAT(html_report({shown(kTeamsOff)}), Not(HasSubstr("Teams")));
+  const Json json = parsed(plan_view_json(shown(kTeamsAuto)));
+  EXPECT_THAT(json["teams_text"].get<std::string>(), HasSubstr("by 4 ranks"));
+  EXPECT_EQ(json["team_shapes"][0]["strips_of_each"], 2);
+  EXPECT_EQ(json["team_shapes"][0]["strips"], 8);
+  EXPECT_EQ(json["team_shapes"][0]["ranks"], 4);
+  EXPECT_GE(json["team_shapes"][0]["head_ticks"],
+            json["team_shapes"][0]["member_ticks"]);
+  size_t shared = 0;
+  for (const Json& matrix : json["micro_groups"][0]["matrices"])
+    shared += matrix[4].size() == 4 ? 1 : 0;
+  EXPECT_EQ(shared, 2u);
+  EXPECT_FALSE(
+      parsed(plan_view_json(shown(kTeamsOff))).contains("team_shapes"));
 }
 
 }  // namespace

@@ -19,7 +19,7 @@ for mesh in dp=8 dp=4,tp=2 dp=2,pp=2,tp=2; do
   canzona simulate $model --mesh $mesh --cluster c.json --html page.html
   exits 0
   prints 'two nodes' '(predicted)' 'Links' 'oversubscribed' 'the slowest of 8'
-  grep -q '<svg' page.html || fail 'the page has no drawing'
+  grep -q '"report":"cluster"' page.html || fail 'the page has no report'
   # shellcheck disable=SC2086
   canzona simulate $model --mesh $mesh --cluster c.json --json --quiet
   exits 0

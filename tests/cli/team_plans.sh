@@ -20,7 +20,7 @@ says 'teams: '
 holds plan.json '"version":2,'
 holds plan.json '"teams":"auto"'
 holds plan.json '"team_bound_ticks":'
-holds report.html '<h3>Teams</h3>'
+holds report.html '"team_shapes":[{'
 canzona plan $request $strips --teams auto -o again.json
 checks=$((checks + 1))
 cmp -s plan.json again.json || fail 'the same input gave another plan'

@@ -1,4 +1,4 @@
-#include "canzona/report/test_html_sample.h"
+#include "canzona/report/test_sample.h"
 
 #include <algorithm>
 
