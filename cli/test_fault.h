@@ -7,12 +7,11 @@
 //           the step, in whichever thread issues it
 //   number  instead of a step: the number of a collective of the rank, which
 //           may be one of a bench
-//   kind    kill, segv, abort (signals to itself), exit0 (it is done too
-//   early),
+//   kind    kill, segv, abort (signals to itself), exit0 (exits too early),
 //           throw (out of the stage), stop (SIGSTOP), cuda (a kernel that reads
-//           what is not its own, after which the GPU refuses this process)
-//   once    a file that is made when the fault happens; where it is, the fault
-//           happens no more: for runs that are started again
+//           out of bounds, after which the GPU refuses this process)
+//   once    a file that is created when the fault happens; while it exists, the
+//           fault does not happen again: for runs that are restarted
 //
 // Several are separated by ';'.
 #pragma once

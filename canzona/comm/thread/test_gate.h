@@ -4,8 +4,9 @@
 //   TestGate gate;
 //   RunOptions options;
 //   options.world.gate = &gate;
-//   gate.hold([](const TestGate::Passage& p) { return p.label == "gather 7";
-//   }); … gate.wait_until_held(1);  // everything before it has passed
+//   gate.hold([](const auto& p) { return p.label == "gather 7"; });
+//   …
+//   gate.wait_until_held(1);  // everything before it has passed
 //   EXPECT_FALSE(work.done());
 //   gate.release();
 //
