@@ -2,8 +2,8 @@
 // equal values, at most most(kind) of them; batches are ordered by their first
 // index.
 //
-//   equal_batches(shapes, [](const Dims&) { return 2; })   // {{0, 2}, {1},
-//   {3}}
+//   const auto at_most_two = [](const Dims&) { return 2; };
+//   equal_batches({a, b, a, a}, at_most_two)   // {{0, 2}, {1}, {3}}
 #pragma once
 
 #include <cstddef>

@@ -121,8 +121,9 @@ class FileWriter {
 // it however the process ends, so a lock file that is left behind locks
 // nothing.
 //
-//   std::optional<FileLock> lock = FileLock::take(folder + "/canzona.lock",
-//   "me"); if (!lock) refuse(FileLock::holder(folder + "/canzona.lock"));
+//   const std::string path = folder + "/canzona.lock";
+//   std::optional<FileLock> lock = FileLock::take(path, "me");
+//   if (!lock) refuse(FileLock::holder(path));
 //
 // The file is created when the lock is taken and removed when it is released.
 // It contains the owner's description of itself. On a file system without locks

@@ -3,8 +3,8 @@
 //
 //   std::vector<BoxSource> sources = {{{"model/w", StoredType::kF32, {4, 6}},
 //                                      {{0, 0}, {2, 6}}, as_bytes(part)}, …};
-//   std::string record = write_shard(folder, {.step = 100, .rank = 1},
-//   sources);
+//   const ShardPlace place{.step = 100, .rank = 1};
+//   std::string record = write_shard(folder, place, sources);
 //
 // Each tensor in the file has the name of its logical tensor; the second box of
 // the same tensor is called "name#2". Needs memory for two chunks. The shard is

@@ -1,8 +1,8 @@
 // Predicts how long an iteration of a plan should take here, by the simulation
 // (sim/), fed with measurements of one plan without links in the same run.
 //
-//   const MeasuredInputs inputs = measured_inputs(settings, plan, trial,
-//                                               limits);
+//   const MeasuredInputs inputs =
+//       measured_inputs(settings, plan, trial, limits);
 //   IterationOutlook outlook =
 //       predict_iteration_of(settings, other_plan, Overlap::kMain, inputs);
 #pragma once

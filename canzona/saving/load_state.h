@@ -7,8 +7,8 @@
 //
 // Each rank reads the boxes it keeps, wherever they were saved, and verifies
 // every byte. All ranks must call it, between steps, and all return or all
-// throw; after an error the runtime's state is undefined. Beside the state it
-// needs memory for the manifest and some 32 MiB.
+// throw; after an error the runtime's state is undefined. In addition to the
+// state it needs memory for the manifest and some 32 MiB.
 #pragma once
 
 #include <cstdint>

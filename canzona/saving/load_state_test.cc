@@ -1,4 +1,4 @@
-// A state that was saved on one mesh is taken over on another, bit for bit.
+// A state saved on one mesh is loaded on another, bit for bit.
 #include "canzona/saving/load_state.h"
 
 #include <gmock/gmock.h>
@@ -17,8 +17,8 @@ namespace {
 
 class OfEveryRule : public testing::TestWithParam<std::string> {};
 
-// Every plan saves, and a third of the others load what each has saved, so that
-// every pair of numbers of ranks is among them.
+// Every plan saves, and a third of the others load each result, so that every
+// pair of rank counts occurs.
 TEST_P(OfEveryRule, S1LoadsOnOtherRanksWhatWasSaved) {
   const std::vector<PlanWish> wishes = many_saving_wishes(GetParam());
   for (size_t from = 0; from < wishes.size(); ++from) {
@@ -36,7 +36,7 @@ TEST_P(OfEveryRule, S1LoadsOnOtherRanksWhatWasSaved) {
   }
 }
 
-// S2: from hop to hop with a step on each, as if nothing had happened.
+// S2: from hop to hop with a step on each, as if uninterrupted.
 TEST_P(OfEveryRule, S2WalksOverManyMeshes) {
   for (uint64_t walk = 0; walk < 3; ++walk)
     expect_walk(many_saving_wishes(GetParam()), walk);
@@ -138,7 +138,7 @@ TEST(LoadState, NamesTensorsThatTheRunAndTheCheckpointDoNotShare) {
   EXPECT_THAT(extra, HasSubstr("model/" + gone));
 }
 
-// One byte in the middle of a file.
+// Flips one byte in the middle of a file.
 void damage(const std::string& path) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   const auto at =

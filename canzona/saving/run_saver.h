@@ -1,7 +1,8 @@
 // Saves the state of a run from all its ranks.
 //
-//   RunSaver saver(runtime, world, {.folder = "runs/one/ckpt", .keep_last =
-//   2}); while (training) {
+//   SaveSettings settings{.folder = "runs/one/ckpt", .keep_last = 2};
+//   RunSaver saver(runtime, world, settings);
+//   while (training) {
 //     …  runtime.step(…);
 //     if (auto saved = saver.poll()) tell(*saved);
 //     if (step % 100 == 0) saver.save(step, {{"config.json", config}});

@@ -2,8 +2,8 @@
 //
 //   TensorRecords records;
 //   records.push_back({.name = "layers.0.mlp.up", .shape = {3072, 1024}});
-//   Model model = model_from_records(std::move(records), {.name =
-//   "list.json"});
+//   const FileFacts facts{.name = "list.json"};
+//   Model model = model_from_records(std::move(records), facts);
 //
 // Roles, cuts, layers and experts come from the names (names.h). The order of
 // the tensors depends on names alone: embeddings, layers by number and by name

@@ -58,8 +58,8 @@ TensorRecords read_safetensors_file(const std::string& path);
 
 // model.safetensors.index.json: which shard holds which tensor.
 //
-//   {"metadata": {"total_size": 48}, "weight_map": {"x":
-//   "model-1.safetensors"}}
+//   {"metadata": {"total_size": 48},
+//    "weight_map": {"x": "model-1.safetensors"}}
 //
 // Names of shards are untrusted: they must be plain names of files beside the
 // index.

@@ -2,9 +2,8 @@
 // differ.
 //
 //   Cluster cluster = Cluster::parse(read_file(path, …), path);
-//   check_cluster(cluster, mesh);            // UsageError if it is too small
-//   apply(cluster, options, workload);       // what planner and simulation
-//   take
+//   check_cluster(cluster, mesh);        // UsageError if it is too small
+//   apply(cluster, options, workload);   // for planner and simulation
 //
 // The schema and an example are in docs/clusters.md. These are plain values.
 #pragma once

@@ -1,8 +1,7 @@
 // One operation of a background thread as a rank's ports see it.
 //
-//   Transfer gather{.bytes = {.sent_intra = 3 << 20, .received_intra = 3 <<
-//   20},
-//                   .messages_intra = 3};
+//   const WireBytes bytes{.sent_intra = 3 << 20, .received_intra = 3 << 20};
+//   Transfer gather{.bytes = bytes, .messages_intra = 3};
 //   double seconds = seconds_alone(gather, links, copy_bytes_per_second);
 //
 // A rank has four ports: sending and receiving, inside its node (intra, the

@@ -1,7 +1,7 @@
 // Converts checkpoints to Hugging Face folders and back.
 //
-//   HfExported done = export_hf(reader, {.folder = "out", .max_file_bytes =
-//   …}); HfImported made = import_hf("Qwen3-0.6B", "runs/qwen/ckpt", "me");
+//   HfExported done = export_hf(reader, {.folder = "out"});
+//   HfImported made = import_hf("Qwen3-0.6B", "runs/qwen/ckpt", "me");
 //
 // The folder appears by one rename, complete or not at all. One tensor at a
 // time is in memory. One thread at a time.

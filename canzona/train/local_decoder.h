@@ -1,12 +1,10 @@
 // A model with all its weights in the memory of one process, for sampling,
 // evaluation and comparisons. It only runs forward.
 //
-//   LocalDecoder model(config, "tiny",
-//                      [&](const Tensor& tensor, std::span<float> whole) { …
-//                      });
+//   const auto source = [&](const Tensor& tensor, std::span<float> whole) {…};
+//   LocalDecoder model(config, "tiny", source);
 //   double loss = model.loss(sequences);
-//   model.logits(tokens, [&](int64_t first, std::span<const float> rows) { …
-//   });
+//   model.logits(tokens, [&](int64_t first, auto rows) { … });
 //
 // Micro-batches have config.micro_batch sequences of config.length tokens;
 // shorter input is padded at its end, where no earlier token sees it. Needs

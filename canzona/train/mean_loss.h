@@ -1,9 +1,8 @@
 // Computes the loss of a whole model over many sequences as the evaluation of a
 // run does: micro-batch by micro-batch, added in order.
 //
-//   double loss = mean_loss(model, batches.num_held_out(),
-//                           [&](int64_t n, auto to) { batches.held_out(n, to);
-//                           },
+//   const auto read = [&](int64_t n, auto to) { batches.held_out(n, to); };
+//   double loss = mean_loss(model, batches.num_held_out(), read,
 //                           [](int64_t done) { … });
 #pragma once
 

@@ -2,8 +2,8 @@
 // training loop, beside the parameters and the optimizer's states.
 //
 //   RunState state = read_run_state(texts, "runs/one/ckpt/step_00000100");
-//   files = {{"data.json", data_json(state, data)}, {"run.json",
-//   run_json(state)}};
+//   files = {{"data.json", data_json(state, data)},
+//            {"run.json", run_json(state)}};
 //
 // The position in the data counts sequences of the whole run, so that it means
 // the same on any number of ranks and with any batch size.

@@ -111,7 +111,7 @@ class NcclTransport final : public Transport {
   std::shared_ptr<NcclProgress> progress_;
   std::vector<Posted> posted_;
   bool issuing_ = false;
-  int64_t free_before_ = -1;  // when a first use began; -1: none
+  int64_t free_before_ = -1;  // free bytes before a first use; -1: none
   void end_registrations() noexcept;
 
   std::vector<NcclWorld::Registration*> registrations_;

@@ -1,5 +1,5 @@
-// Checks the tile products against fp64 on a GPU, all orders and outputs, odd
-// sizes among them: values, exact symmetry, untouched padding, equal bits in
+// Checks the tile products against fp64 on a GPU, in all orders and outputs,
+// including odd sizes: values, exact symmetry, untouched padding, equal bits in
 // and out of a batch, and the update of weights operation by operation.
 //
 //   canzona_cuda_tiles_test [auto|hopper|portable]
@@ -130,7 +130,7 @@ class Checker {
   void check_padding(const std::vector<uint16_t>& bits, const Tiles& d) const {
     for (size_t i = 0; i < bits.size(); ++i) {
       const int64_t inside = static_cast<int64_t>(i) % d.matrix_stride;
-      // Up to the next multiple of 8 columns anything may be written.
+      // Anything may be written up to the next multiple of 8 columns.
       if (inside / d.row_stride < d.rows &&
           inside % d.row_stride < (d.cols + 7) / 8 * 8)
         continue;
@@ -139,7 +139,7 @@ class Checker {
     }
   }
 
-  // The last matrix by itself gives the same bits.
+  // The last matrix alone gives the same bits.
   void check_alone(const std::vector<uint16_t>& bits, TileAddend addend,
                    bool triangle) const {
     const int64_t last = c_.count - 1;
@@ -159,7 +159,7 @@ class Checker {
     copies_.clear();
   }
 
-  // A copy, since a matrix inside a stack need not lie on 128 bytes.
+  // A copy, since a matrix inside a stack need not be 128-byte aligned.
   Tiles aligned(const Stack& stack, int64_t i) const {
     Tiles one = stack.one(i);
     std::byte* copy = nullptr;
@@ -173,7 +173,8 @@ class Checker {
 
   void check_floats() const {
     const int64_t elements = c_.m * c_.n;
-    // Apart by an odd number of elements, so that some lie on 4 bytes only.
+    // Separated by an odd number of elements, so that some are only 4-byte
+    // aligned.
     const int64_t apart = elements + 1 + elements % 2;
     Buffer<float> o(c_.count * apart, 0xFF);
     Buffer<float> p(c_.count * apart);
