@@ -436,7 +436,11 @@ RuleWork MuonFacts::work(MatrixShape shape) const {
 int MuonFacts::num_strips(MatrixShape shape) const {
   const auto [m, n] = std::minmax(shape.rows, shape.cols);
   if (strips_ != 0) return strips_that_fit(n, strips_);
-  if (m < kStripsFromRows) return 1;
+  // GPUs cannot share a division by a Gram matrix's norm.
+  const bool on_gpu = options_.at("device") == "cuda";
+  if (m < kStripsFromRows ||
+      (on_gpu && options_.at("normalization") == "schatten4"))
+    return 1;
   return strips_that_fit(n, static_cast<int>(std::min<int64_t>(
                                 kMostStrips, n / least_strip_width(options_))));
 }

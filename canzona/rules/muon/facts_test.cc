@@ -401,6 +401,10 @@ TEST(MuonFacts, AutoHasStripsWhereTheyCostLittle) {
   EXPECT_EQ(strips("cuda", {4096, 12288}), 2);
   EXPECT_EQ(strips("cuda", {4096, 12287}), 1);
   EXPECT_EQ(strips("cuda", {1023, 51200}), 1);
+  EXPECT_EQ(MuonFacts(RuleOptions{{"normalization", "schatten4"}})
+                .strips({5120, 51200})
+                .strips,
+            1);
   EXPECT_EQ(strips("cpu", {5120, 51200}), 8);
   EXPECT_EQ(strips("cpu", {51200, 5120}), 8);
   EXPECT_EQ(strips("cpu", {1023, 51200}), 1);
