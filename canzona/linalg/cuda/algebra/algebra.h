@@ -219,7 +219,8 @@ class CudaAlgebra : public Algebra, public SharedAlgebra {
                  const Normalization& normalization,
                  std::span<NormPart> parts) final;
   void take_gram(Operand& r, const std::byte* rounded) final;
-  void put_factor(std::byte* factor, const Operand& q, const Operand& x) final;
+  void put_factor(std::byte* factor, const Operand& q,
+                  const Operand& x) override;
   void take_factor(Operand& q, Operand& x, const std::byte* factor,
                    double only_a) final;
 

@@ -70,6 +70,13 @@ class PlainAlgebra final : public CudaAlgebra {
     for (int64_t i = 0; i < x.count; ++i) put(store, view(o).at(i), i);
   }
 
+  // The head goes on with what it hands out.
+  void put_factor(std::byte* factor, const Operand& q,
+                  const Operand& x) override {
+    launch_mirror(engine_, view(q));
+    CudaAlgebra::put_factor(factor, q, x);
+  }
+
   int64_t sum_bytes() const override { return size_of(dtype_); }
   int64_t rounded_bytes() const override { return size_of(dtype_); }
 
@@ -135,8 +142,10 @@ class PlainAlgebra final : public CudaAlgebra {
   }
 
   // A library may round products of other widths otherwise, so every strip is
-  // one, as it is where it is alone.
+  // one, as it is where it is alone. Members of a team get the lower half of Q;
+  // one that was computed in full need not be symmetric to the last bit.
   void multiply_view(Matrices out, const Operand& q, const Operand& x) {
+    if (x.strips.count > 1) launch_mirror(engine_, view(q));
     for (int s = 0; s < x.strips.count; ++s) {
       const Matrices strip = strip_of(view(x), x, s);
       const Matrices to = strip_of(out, x, s);
