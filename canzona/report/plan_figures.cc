@@ -176,8 +176,8 @@ class Numbered {
   std::vector<Value> values_;
 };
 
-// [name, tensor, rows, cols, tp coordinates of the ranks that share it, a team's
-// head first, whether its blocks have owners].
+// [name, tensor, rows, cols, tp coordinates of the ranks that share it, a
+// team's head first, whether its blocks have owners].
 void write_matrix(JsonWriter& out, const PlanPart& plan, size_t m) {
   const Matrix& matrix = plan.matrices[m];
   out.begin_array();

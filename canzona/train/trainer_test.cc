@@ -156,9 +156,10 @@ TEST(Train, EveryRanksMemoryIsWhatWasPredicted) {
       const std::vector<RankCost> costs = predict(plan);
       const TrainResult result = run_test(run).result;
       for (int32_t r = 0; r < plan.mesh.world(); ++r)
-        EXPECT_EQ(result.memory_bytes[static_cast<size_t>(r)],
-                  costs[static_cast<size_t>(r)].memory.total().value() +
-                      Stage::memory(settings, plan, coordinates_of(plan.mesh, r)))
+        EXPECT_EQ(
+            result.memory_bytes[static_cast<size_t>(r)],
+            costs[static_cast<size_t>(r)].memory.total().value() +
+                Stage::memory(settings, plan, coordinates_of(plan.mesh, r)))
             << mesh << ", rank " << r;
       of_first.push_back(result.memory_bytes[0]);
     }

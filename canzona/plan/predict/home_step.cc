@@ -151,9 +151,8 @@ const MatrixBlocks& HomeStep::blocks_of(int32_t matrix) {
 void HomeStep::add_blocks(const HomeMatrix& of, MovedElements& moved) {
   const Tensor& tensor =
       part_.model.tensors[index(part_.matrices[index(of.matrix)].tensor)];
-  for (const MatrixShare& share :
-       shares_of_blocks(blocks_of(of.matrix), part_.costs[index(of.matrix)],
-                        of.owners))
+  for (const MatrixShare& share : shares_of_blocks(
+           blocks_of(of.matrix), part_.costs[index(of.matrix)], of.owners))
     moved.add(tensor, share.t, false,
               elements_within(part_, of.matrix, share.rectangles));
 }
@@ -212,8 +211,7 @@ std::vector<HomeStep::OwnWork> HomeStep::own_work(
   std::vector<OwnWork> all;
   for (const HomeMatrix& of : matrices) {
     const MatrixCost& cost = part_.costs[index(of.matrix)];
-    if (of.owners.size() == 1)
-      all.push_back({of.owners[0], of.matrix, cost});
+    if (of.owners.size() == 1) all.push_back({of.owners[0], of.matrix, cost});
     for (int32_t t = 0; of.owners.empty() && t < num_ranks_; ++t)
       all.push_back({t, of.matrix, cost});
     if (!is_in_blocks(of)) continue;
