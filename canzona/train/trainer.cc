@@ -131,7 +131,7 @@ RunState RankTrainer::resumed() {
   if (state.step > settings_.steps)
     throw UsageError(cat("resume: ", printable(loaded.path), " has done ",
                          state.step, " steps, and the run is to have ",
-                         settings_.steps, "; try steps=", state.step));
+                         settings_.steps));
   state.starts = std::max(state.starts, settings_.starts_before) + 1;
   if (observer_ != nullptr) observer_->on_resumed(loaded, state);
   return state;

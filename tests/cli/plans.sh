@@ -238,7 +238,7 @@ says 'need more memory than the cap of' 'activations'
 # shellcheck disable=SC2086
 canzona $cap 8GB --recompute
 exits 0
-prints 'activations' 'recomputed; --activations none' '4096 tokens' \
+prints 'activations' 'recomputed; activations=none' '4096 tokens' \
   'is within the cap of'
 # shellcheck disable=SC2086
 canzona $cap 8GB --tokens 0

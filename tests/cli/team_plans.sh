@@ -71,13 +71,13 @@ refuses '--teams 4' 'have 2' -- \
   plan --model qwen3-0.6b --mesh dp=2,tp=2 $strips --teams 4
 refuses '--teams 2' 'homes of one rank' -- \
   plan --model qwen3-0.6b --mesh dp=4 $strips --teams 2
-refuses '--teams 2' 'rule shampoo shares no matrix' -- \
-  plan --model qwen3-0.6b --mesh dp=2,tp=2 --rule shampoo --teams 2
+refuses '--teams 2' 'rule soap shares no matrix' -- \
+  plan --model qwen3-0.6b --mesh dp=2,tp=2 --rule soap --teams 2
 refuses '--teams 2' 'rule muon shares no matrix' -- \
   plan $request --rule-option strips=1 --teams 2
 refuses '--teams 2' '--micro-groups balanced' -- \
   plan $request $strips --strategy contiguous --teams 2
-for cannot in '--mesh dp=4' '--mesh dp=2,tp=2 --rule shampoo'; do
+for cannot in '--mesh dp=4' '--mesh dp=2,tp=2 --rule soap'; do
   canzona plan --model qwen3-0.6b $cannot --teams auto
   exits 0
   says 'teams: none: '

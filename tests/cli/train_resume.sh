@@ -128,7 +128,7 @@ for change in seed=2 model.layers=4 model.length=8 rule.name=soap preset=small \
   canzona train --run moved --resume 12 --set $change
   exits 2
   says "${change%=*} is " 'in the checkpoint of step 12' \
-    "and ${change#*=} now (--set)" 'without --resume'
+    "and ${change#*=} now (--set)" 'instead of resuming'
 done
 sed 's/line/LINE/' text.txt >other.txt
 canzona train --run moved --resume 12 --data other.txt
@@ -157,7 +157,7 @@ exits 2
 says '--resume auto' 'expected --run'
 canzona train --run moved --resume 12 --steps 11
 exits 2
-says 'has done 12 steps' '11 (--steps)'
+says 'has done 12 steps' 'is to have 11'
 printf x | dd of=moved/ckpt/step_00000024/rank_00000.safetensors bs=1 \
   seek=3000 conv=notrunc 2>/dev/null
 canzona train --run moved --resume 24
