@@ -55,13 +55,17 @@ struct RuleWork {
 // them, the head, does what cannot be shared. One strip: not at all.
 struct StripFacts {
   int strips = 1;
-  Flops strip;               // of the widest strip, a step
-  Flops head;                // of the head beside its strips, a step
-  int segments = 0;          // sums, and factors handed out, in a step
-  int64_t sum_elements = 0;  // of a sum: an fp32 lower triangle
+  Flops strip;                // of the widest strip, a step
+  Flops strip_sum;            // of it: what the strip adds to one sum
+  Flops head;                 // of the head beside its strips, a step
+  int segments = 0;           // sums, and factors handed out, in a step
+  int64_t sum_elements = 0;   // of a sum: an fp32 lower triangle
   int64_t rounded_bytes = 0;  // of an element of a sum that was rounded
   int64_t factor_bytes = 0;   // of a factor, as every member receives it
   int64_t norm_bytes = 0;     // of what one strip adds to a norm
+  // Strips may come and go one by one (strip_transform.h): what a strip adds to
+  // the first sum does not wait for the others' norms.
+  bool one_by_one = false;
 
   friend bool operator==(const StripFacts&, const StripFacts&) = default;
 };

@@ -451,6 +451,8 @@ StripFacts MuonFacts::strips(MatrixShape shape) const {
     const MuonFlops count =
         muon_flops(chosen.form, steps(), num_squares(), segments);
     facts.strip = count.per_wide * cubic(m, m, widest_strip(n, facts.strips));
+    facts.strip_sum = (chosen.form == NewtonSchulz::kStandard ? 2 : 1) *
+                      cubic(m, m, widest_strip(n, facts.strips));
     facts.head = count.per_small * cubic(m, m, m);
     facts.segments = static_cast<int>(segments);
     facts.sum_elements = (Elements(m) * (m + 1)).value() / 2;
@@ -459,6 +461,8 @@ StripFacts MuonFacts::strips(MatrixShape shape) const {
         (Bytes(facts.sum_elements) * facts.rounded_bytes).value() +
         kFactorScalarBytes;
     facts.norm_bytes = kNormPartBytes;
+    // GPUs divide by the norm before they round to 16 bits.
+    facts.one_by_one = options_.at("device") != "cuda";
     return facts;
   });
 }
