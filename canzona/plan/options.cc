@@ -69,6 +69,26 @@ Links parse_links(std::string_view text) {
   return links;
 }
 
+std::string_view to_string(ExchangeBy exchange) {
+  switch (exchange) {
+    case ExchangeBy::kAuto:
+      return "auto";
+    case ExchangeBy::kRounds:
+      return "rounds";
+    case ExchangeBy::kStrips:
+      return "strips";
+  }
+  return "";
+}
+
+ExchangeBy parse_exchange(std::string_view text) {
+  for (const ExchangeBy exchange :
+       {ExchangeBy::kAuto, ExchangeBy::kRounds, ExchangeBy::kStrips})
+    if (text == to_string(exchange)) return exchange;
+  throw UsageError(
+      cat("--exchange ", quoted(text), ": expected auto, rounds or strips"));
+}
+
 std::string teams_text(int32_t teams) {
   if (teams == kTeamsAuto) return "auto";
   return teams == kTeamsOff ? "off" : std::to_string(teams);

@@ -9,6 +9,7 @@
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/routes.h"
+#include "canzona/plan/schedule/strip_exchange.h"
 #include "canzona/plan/schedule/team_strips.h"
 #include "canzona/plan/schedule/team_table.h"
 
@@ -21,6 +22,13 @@ struct RoundWork {
   std::vector<int64_t> every_step, refresh;
   std::vector<int64_t> paths;  // by rank: the longest of its teams
   std::vector<StepMessage> gather, scatter;
+  // Strips that go one by one: messages by exchange, ticks by rank.
+  struct Strips {
+    std::vector<StepMessage> gather, scatter;
+    std::vector<int64_t> sum, multiply;
+  };
+  std::vector<Strips> strips;
+  std::vector<int64_t> iterate;
 };
 
 // Matrices of homes, by round: those of home `first / tp` are sorted so.
@@ -83,15 +91,27 @@ class HomeStep {
     const auto near = [&](int32_t a, int32_t b) {
       return nodes[index(first + a)] == nodes[index(first + b)];
     };
-    for (size_t i = 0; i < members.size(); ++i) {
-      const int32_t m = members[i];
-      add(m, gather, scatter);
-      const int32_t round = part.micro_group[index(m)];
-      if (i + 1 < members.size() &&
-          part.micro_group[index(members[i + 1])] == round)
-        continue;
-      rounds_[index(round)].gather = gather.take(part.options.links, near);
-      rounds_[index(round)].scatter = scatter.take(part.options.links, near);
+    const auto round_at = [&](size_t i) {
+      return part.micro_group[index(members[i])];
+    };
+    for (size_t begin = 0, end = 0; begin < members.size(); begin = end) {
+      const int32_t round = round_at(begin);
+      while (end < members.size() && round_at(end) == round) ++end;
+      const auto some = std::span(members).subspan(begin, end - begin);
+      StripExchange strips;
+      if (goes_by_strips(part, round, round_at(members.size() - 1) + 1))
+        strips = StripExchange(part, teams, some);
+      for (const int32_t m : some)
+        if (strips.strips(m) == 0) add(m, gather, scatter);
+      RoundWork& work = round_of(round);
+      work.gather = gather.take(part.options.links, near);
+      work.scatter = scatter.take(part.options.links, near);
+      work.strips.resize(index(strips.size()));
+      for (int32_t i = 0; i < strips.size(); ++i) {
+        add_strips(some, strips, i, work, gather, scatter);
+        work.strips[index(i)].gather = gather.take(part.options.links, near);
+        work.strips[index(i)].scatter = scatter.take(part.options.links, near);
+      }
     }
   }
 
@@ -104,6 +124,11 @@ class HomeStep {
       round.scatter = work.scatter;
       for (int32_t r = 0; r < num_ranks_; ++r)
         round.transform.push_back(seconds_of(work, r, phase));
+      for (const RoundWork::Strips& strips : work.strips)
+        round.strips.push_back({seconds_of(strips.sum),
+                                seconds_of(strips.multiply), strips.gather,
+                                strips.scatter});
+      if (!work.strips.empty()) round.iterate = seconds_of(work.iterate);
     }
     return step_times(step_stages(std::move(rounds)), num_ranks_);
   }
@@ -135,11 +160,46 @@ class HomeStep {
     for (int32_t t : owners) add_owner(t);
   }
 
+  // Adds the strips that go with exchange number `exchange` of a round, and the
+  // rest of their matrices with the first.
+  void add_strips(std::span<const int32_t> matrices,
+                  const StripExchange& strips, int32_t exchange,
+                  RoundWork& work, PairBytes& gather, PairBytes& scatter) {
+    RoundWork::Strips& of = work.strips[index(exchange)];
+    for (auto* ticks : {&of.sum, &of.multiply, &work.iterate})
+      ticks->resize(index(num_ranks_), 0);
+    for (const int32_t m : matrices) {
+      const int32_t count = strips.strips(m);
+      for (int32_t s = 0; s < count; ++s) {
+        if (strips.exchange_of(s, count) != exchange) continue;
+        const int32_t owner = part_.owners[index(m)][0];
+        const StripTicks ticks = teams_.strip_ticks(index(m));
+        of.sum[index(owner)] += ticks.sum;
+        of.multiply[index(owner)] += ticks.multiply;
+        if (s == 0) work.iterate[index(owner)] += ticks.rest;
+        add_rectangle(m, strip_rectangle(part_, m, count, s), owner, gather,
+                      scatter);
+      }
+    }
+  }
+
+  // The elements of a rectangle go to a rank and come back.
+  void add_rectangle(int32_t m, const Rectangle& rectangle, int32_t member,
+                     PairBytes& gather, PairBytes& scatter) const {
+    const Tensor& tensor =
+        part_.model.tensors[index(part_.matrices[index(m)].tensor)];
+    const std::vector<int64_t> elements = elements_within(part_, m, rectangle);
+    for (int32_t t = 0; t < std::ssize(elements); ++t) {
+      const int64_t count = elements[index(t)];
+      if (sends_to(part_.grid, tensor, t, member))
+        gather.add(t, member, count * rule_.gather_bytes_per_element());
+      scatter.add(member, t, count * rule_.scatter_bytes_per_element());
+    }
+  }
+
   // Members have their strips, and wait for the head's factors at the least.
   void add_team(int32_t m, RoundWork& work, PairBytes& gather,
                 PairBytes& scatter) {
-    const Tensor& tensor =
-        part_.model.tensors[index(part_.matrices[index(m)].tensor)];
     const std::span<const int32_t> owners = part_.owners[index(m)];
     const TeamSize team = teams_.of(index(m));
     for (int32_t i = 0; i < std::ssize(owners); ++i) {
@@ -147,14 +207,7 @@ class HomeStep {
       work.every_step[index(member)] += team_ticks(team, i);
       int64_t& path = work.paths[index(member)];
       path = std::max(path, team.path);
-      const std::vector<int64_t> elements =
-          elements_within(part_, m, teams_.rectangle(index(m), i));
-      for (int32_t t = 0; t < std::ssize(elements); ++t) {
-        const int64_t count = elements[index(t)];
-        if (sends_to(part_.grid, tensor, t, member))
-          gather.add(t, member, count * rule_.gather_bytes_per_element());
-        scatter.add(member, t, count * rule_.scatter_bytes_per_element());
-      }
+      add_rectangle(m, teams_.rectangle(index(m), i), member, gather, scatter);
     }
   }
 
@@ -166,6 +219,14 @@ class HomeStep {
       work.paths.assign(index(num_ranks_), 0);
     }
     return rounds_[index(round)];
+  }
+
+  std::vector<double> seconds_of(const std::vector<int64_t>& ticks) const {
+    std::vector<double> out;
+    for (const int64_t some : ticks)
+      out.push_back(static_cast<double>(some) *
+                    part_.cost_basis.seconds_per_tick);
+    return out;
   }
 
   double seconds_of(const RoundWork& work, int32_t rank, int32_t phase) const {

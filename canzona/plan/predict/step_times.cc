@@ -136,28 +136,85 @@ class StepClock {
   std::array<std::vector<double>, 4> free_;
 };
 
+// The stages of strips that go one by one, in the order of RankEntries:
+// gathered before the round's other matrices, summed, iterated, and, when these
+// are transformed and on their way, multiplied and scattered.
+class StripStages {
+ public:
+  StripStages(std::vector<StepStage>& stages, std::vector<StepRound>& rounds)
+      : stages_(stages), rounds_(rounds), gathers_(rounds.size()) {}
+
+  void add_gathers(int32_t round, int32_t prepared) {
+    for (StepStrips& strips : rounds_[index(round)].strips) {
+      add(EntryKind::kAllToAll, round, StepThread::kGather, prepared);
+      stages_.back().messages = std::move(strips.gather);
+      gathers_[index(round)].push_back(last());
+    }
+  }
+
+  void add_sums(int32_t round) {
+    StepRound& of = rounds_[index(round)];
+    if (of.strips.empty()) return;
+    for (size_t i = 0; i < of.strips.size(); ++i) {
+      add(EntryKind::kSumStrips, round, StepThread::kCompute,
+          gathers_[index(round)][i]);
+      stages_.back().seconds = std::move(of.strips[i].sum);
+    }
+    add(EntryKind::kIterate, round, StepThread::kCompute, last());
+    stages_.back().seconds = std::move(of.iterate);
+  }
+
+  // Sets the stage for which the round's next one waits.
+  void add_products(int32_t round, int32_t& before) {
+    for (StepStrips& strips : rounds_[index(round)].strips) {
+      add(EntryKind::kMultiplyStrips, round, StepThread::kCompute, -1);
+      stages_.back().seconds = std::move(strips.multiply);
+      add(EntryKind::kAllToAll, round, StepThread::kScatter, last());
+      stages_.back().messages = std::move(strips.scatter);
+      before = last();
+    }
+  }
+
+ private:
+  void add(EntryKind kind, int32_t round, StepThread thread, int32_t waits) {
+    stages_.push_back({.kind = kind, .round = round, .thread = thread});
+    if (waits >= 0) stages_.back().waits.push_back(waits);
+  }
+  int32_t last() const { return static_cast<int32_t>(stages_.size()) - 1; }
+
+  std::vector<StepStage>& stages_;
+  std::vector<StepRound>& rounds_;
+  std::vector<std::vector<int32_t>> gathers_;  // by round and exchange
+};
+
 }  // namespace
 
 std::vector<StepStage> step_stages(std::vector<StepRound> rounds) {
   std::vector<StepStage> stages;
   // The last stage of each round so far, for which its next one waits.
   std::vector<int32_t> last(rounds.size(), -1);
+  StripStages strips(stages, rounds);
   for (const ExchangeStage& planned :
        exchange_order(static_cast<int32_t>(rounds.size()))) {
     StepStage stage{.kind = planned.kind,
                     .round = planned.round,
                     .thread = thread_of(planned)};
     StepRound& round = rounds[index(planned.round)];
+    int32_t& before = last[index(planned.round)];
+    if (stage.thread == StepThread::kGather)
+      strips.add_gathers(planned.round, before);
+    if (stage.kind == EntryKind::kTransform) strips.add_sums(planned.round);
     if (stage.kind == EntryKind::kTransform)
       stage.seconds = std::move(round.transform);
     if (stage.thread == StepThread::kGather)
       stage.messages = std::move(round.gather);
     if (stage.thread == StepThread::kScatter)
       stage.messages = std::move(round.scatter);
-    int32_t& before = last[index(planned.round)];
     if (before >= 0) stage.waits.push_back(before);
     before = static_cast<int32_t>(stages.size());
     stages.push_back(std::move(stage));
+    if (planned.purpose == Purpose::kScatterMatrices)
+      strips.add_products(planned.round, before);
   }
   return stages;
 }

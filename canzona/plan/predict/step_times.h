@@ -47,10 +47,19 @@ struct StepStage {
   std::vector<int32_t> waits = {};  // earlier stages
 };
 
+// One exchange of strips that go one by one (schedule/strip_exchange.h), with
+// what ranks do with them; seconds by rank.
+struct StepStrips {
+  std::vector<double> sum = {}, multiply = {};
+  std::vector<StepMessage> gather = {}, scatter = {};
+};
+
 // What a round asks of a home.
 struct StepRound {
   std::vector<double> transform = {};  // seconds, by rank
   std::vector<StepMessage> gather = {}, scatter = {};
+  std::vector<StepStrips> strips = {};  // besides; mostly none
+  std::vector<double> iterate = {};     // between their sums and products
 };
 
 // The stages of such rounds as the runtime has them: in the order of

@@ -22,7 +22,7 @@ std::string describe_call(const Plan& plan, const TrainerCall& call) {
   return "";
 }
 
-std::string subject_of(const PlanPart& part, const ScheduleEntry& e) {
+std::string whole_subject_of(const PlanPart& part, const ScheduleEntry& e) {
   if (e.purpose == Purpose::kCheck) return "largest gradient";
   if (e.matrix >= 0)
     return matrix_name(part.model, part.matrices[index(e.matrix)],
@@ -30,6 +30,11 @@ std::string subject_of(const PlanPart& part, const ScheduleEntry& e) {
   if (e.round >= 0) return cat("micro-group ", e.round);
   if (e.bucket >= 0) return bucket_name(part, e.bucket);
   return "";
+}
+
+std::string subject_of(const PlanPart& part, const ScheduleEntry& e) {
+  const std::string subject = whole_subject_of(part, e);
+  return e.strip < 0 ? subject : cat(subject, ", strip ", e.strip);
 }
 
 bool is_about(const BucketCollective& c, bool is_matrix) {

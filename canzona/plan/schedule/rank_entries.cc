@@ -146,11 +146,24 @@ void RankEntries::add_compute(EntryKind kind, int64_t elements, int32_t round) {
 }
 
 void RankEntries::add_exchanges(Purpose purpose, int32_t round) {
-  const auto& tables = rounds_[index(round)].tables(purpose);
-  for (size_t i = 0; i < tables.size(); ++i) {
-    if (tables[i].empty) continue;
-    add_exchange(purpose, round, tables[i]).table = static_cast<int32_t>(i);
-  }
+  // Strips come before the other matrices, and leave after them.
+  const int32_t num_tables = rounds_[index(round)].num_tables();
+  if (purpose == Purpose::kGatherMatrices)
+    for (int32_t i = Round::kFirstStripTable; i < num_tables; ++i)
+      add_table(purpose, round, i);
+  for (int32_t i = 0; i < Round::kFirstStripTable; ++i)
+    add_table(purpose, round, i);
+  if (purpose == Purpose::kScatterMatrices) add_strips_that_leave(round);
+}
+
+void RankEntries::add_table(Purpose purpose, int32_t round, int32_t table) {
+  const ExchangeTable& exchanged =
+      rounds_[index(round)].tables(purpose)[index(table)];
+  if (exchanged.empty) return;
+  ScheduleEntry& entry = add_exchange(purpose, round, exchanged);
+  entry.table = table;
+  if (table >= Round::kFirstStripTable)
+    entry.strip = table - Round::kFirstStripTable;
 }
 
 ScheduleEntry& RankEntries::add_exchange(Purpose purpose, int32_t round,
@@ -198,6 +211,7 @@ void RankEntries::add_stage(const ExchangeStage& stage) {
 // so that the first stage which is not done yet can always be.
 void RankEntries::add_transforms(int32_t round) {
   const Round& of = rounds_[index(round)];
+  add_sums_of_strips(round);
   for (const EntryKind kind : {EntryKind::kLoadStrips, EntryKind::kScaleStrips})
     for (size_t i = 0; i < of.shared.size(); ++i) {
       add_shared(kind, round, i, 0, of.shared[i].own.elements());
@@ -245,6 +259,43 @@ void RankEntries::add_segment(int32_t round, int32_t segment) {
     add_shared(EntryKind::kMultiplyStrips, round, i, segment,
                shared.own.elements());
   });
+}
+
+// What else the rank has of the round is transformed after the iteration, so
+// that the last products of strips hide its scatter.
+void RankEntries::add_sums_of_strips(int32_t round) {
+  const std::optional<StripMatrix>& of = rounds_[index(round)].by_strips;
+  if (!of) return;
+  int64_t elements = 0;
+  for (int32_t s = 0; s < std::ssize(of->strips); ++s) {
+    add_strip(EntryKind::kSumStrips, round, s, of->strips[index(s)].elements());
+    elements += of->strips[index(s)].elements();
+  }
+  add_strip(EntryKind::kIterate, round, 0, elements);
+  step_.back().strip = -1;
+}
+
+// Exchanges are the same on all ranks of the home, which owns a matrix by
+// strips or not.
+void RankEntries::add_strips_that_leave(int32_t round) {
+  const Round& of = rounds_[index(round)];
+  int32_t next = 0;  // strip of this rank
+  for (int32_t i = Round::kFirstStripTable; i < of.num_tables(); ++i) {
+    if (of.by_strips && next < std::ssize(of.by_strips->strips) &&
+        of.by_strips->strips[index(next)].table == i) {
+      add_strip(EntryKind::kMultiplyStrips, round, next,
+                of.by_strips->strips[index(next)].elements());
+      ++next;
+    }
+    add_table(Purpose::kScatterMatrices, round, i);
+  }
+}
+
+void RankEntries::add_strip(EntryKind kind, int32_t round, int32_t strip,
+                            int64_t elements) {
+  add_compute(kind, elements, round);
+  step_.back().matrix = rounds_[index(round)].by_strips->matrix;
+  step_.back().strip = strip;
 }
 
 // Ranks that are no members only take part in exchanges, with nothing.

@@ -63,6 +63,7 @@ class RankEntries {
   void add_stage(const ExchangeStage& stage);
   void add_compute(EntryKind kind, int64_t elements, int32_t round = -1);
   void add_exchanges(Purpose purpose, int32_t round);
+  void add_table(Purpose purpose, int32_t round, int32_t table);
   ScheduleEntry& add_exchange(Purpose purpose, int32_t round,
                               const ExchangeTable& table);
   // Adds what the home's teams do in a round, and between it what this rank
@@ -73,6 +74,13 @@ class RankEntries {
                   int64_t elements);
   void add_shared(Purpose purpose, int32_t round, size_t shared,
                   int32_t segment);
+  // Adds what a rank does with the matrix of a round whose strips go one by
+  // one: up to its last factor, and from there on, with the exchanges that its
+  // strips leave with.
+  void add_sums_of_strips(int32_t round);
+  void add_strips_that_leave(int32_t round);
+  void add_strip(EntryKind kind, int32_t round, int32_t strip,
+                 int64_t elements);
   // Says of the last entry which matrix of its round it is about.
   void name_shared(size_t shared, int32_t segment);
 

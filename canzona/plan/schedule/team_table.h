@@ -27,6 +27,10 @@ class TeamTable {
   }
   TeamSize of(size_t matrix);
   const StripFacts& strips(size_t matrix);
+  // Requires a matrix with strips.
+  StripTicks strip_ticks(size_t matrix) {
+    return costs().strip_ticks(shape(matrix), part_.costs[matrix]);
+  }
   // The elements that a member puts together.
   Rectangle rectangle(size_t matrix, int32_t member);
 

@@ -60,6 +60,16 @@ TEST(RuntimeAllocations, AreNoneWithTeams) {
   }
 }
 
+TEST(RuntimeAllocations, AreNoneWithStripsThatGoOneByOne) {
+  for (const int64_t capacity : {60'000, 1'000'000}) {
+    SCOPED_TRACE(capacity);
+    PlanWish wish{.mesh = "tp=4", .options = strips(8)};
+    wish.capacity_bytes = capacity;
+    wish.exchange = ExchangeBy::kStrips;
+    expect_no_allocations(small_plan(shared_model(), wish));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Runtime, EveryStrategyAndRule,
                          testing::Combine(testing::ValuesIn(strategy_names()),
                                           testing::Values("muon", "adamw",
