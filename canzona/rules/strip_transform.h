@@ -27,7 +27,7 @@ class StripTransform {
   // Takes memory for one matrix, which is used until the last strip is
   // multiplied. Requires an open scope of the arena.
   virtual void begin(Arena& arena) = 0;
-  // Strips come in their order.
+  // Strips come in any order.
   virtual void sum(int strip, ConstRun matrix) = 0;
   virtual void iterate() = 0;
   virtual void multiply(int strip, Run update) = 0;

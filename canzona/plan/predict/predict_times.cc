@@ -171,7 +171,7 @@ class HomeStep {
     for (const int32_t m : matrices) {
       const int32_t count = strips.strips(m);
       for (int32_t s = 0; s < count; ++s) {
-        if (strips.exchange_of(s, count) != exchange) continue;
+        if (strips.exchange_of(m, s) != exchange) continue;
         const int32_t owner = part_.owners[index(m)][0];
         const StripTicks ticks = teams_.strip_ticks(index(m));
         of.sum[index(owner)] += ticks.sum;

@@ -1,6 +1,7 @@
 #include "canzona/plan/schedule/rank_entries.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "canzona/base/index.h"
@@ -33,6 +34,15 @@ WireBytes exchanged_bytes(const PlanPart& part, const RankGroup& ranks,
         table.receive_bytes[index(i)];
   }
   return bytes;
+}
+
+// Strips as they come and leave.
+std::vector<int32_t> in_order_of_tables(const StripMatrix& matrix) {
+  std::vector<int32_t> order(matrix.strips.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {},
+                    [&](int32_t s) { return matrix.strips[index(s)].table; });
+  return order;
 }
 
 }  // namespace
@@ -267,7 +277,7 @@ void RankEntries::add_sums_of_strips(int32_t round) {
   const std::optional<StripMatrix>& of = rounds_[index(round)].by_strips;
   if (!of) return;
   int64_t elements = 0;
-  for (int32_t s = 0; s < std::ssize(of->strips); ++s) {
+  for (const int32_t s : in_order_of_tables(*of)) {
     add_strip(EntryKind::kSumStrips, round, s, of->strips[index(s)].elements());
     elements += of->strips[index(s)].elements();
   }
@@ -279,14 +289,13 @@ void RankEntries::add_sums_of_strips(int32_t round) {
 // strips or not.
 void RankEntries::add_strips_that_leave(int32_t round) {
   const Round& of = rounds_[index(round)];
-  int32_t next = 0;  // strip of this rank
+  const int32_t num_strips =
+      of.by_strips ? static_cast<int32_t>(of.by_strips->strips.size()) : 0;
   for (int32_t i = Round::kFirstStripTable; i < of.num_tables(); ++i) {
-    if (of.by_strips && next < std::ssize(of.by_strips->strips) &&
-        of.by_strips->strips[index(next)].table == i) {
-      add_strip(EntryKind::kMultiplyStrips, round, next,
-                of.by_strips->strips[index(next)].elements());
-      ++next;
-    }
+    for (int32_t s = 0; s < num_strips; ++s)
+      if (of.by_strips->strips[index(s)].table == i)
+        add_strip(EntryKind::kMultiplyStrips, round, s,
+                  of.by_strips->strips[index(s)].elements());
     add_table(Purpose::kScatterMatrices, round, i);
   }
 }

@@ -144,7 +144,7 @@ class RoundMaker {
   void each_strip(int32_t k, const Visit& visit) const {
     const int32_t count = num_strips(k);
     for (int32_t s = 0; s < count; ++s)
-      visit(strips_.exchange_of(s, count),
+      visit(strips_.exchange_of(matrix(k).matrix, s),
             strip_rectangle(plan_, matrix(k).matrix, count, s));
   }
 

@@ -32,7 +32,8 @@ bool goes_by_strips(const PlanPart& part, int32_t round, int32_t num_rounds) {
 }
 
 StripExchange::StripExchange(const PlanPart& part, TeamTable& teams,
-                             std::span<const int32_t> matrices) {
+                             std::span<const int32_t> matrices)
+    : num_planes_(part.grid.tp) {
   for (const int32_t m : matrices)
     if (part.owners[index(m)].size() > 1) return;
   for (const int32_t m : matrices) {
@@ -51,6 +52,13 @@ StripExchange::StripExchange(const PlanPart& part, TeamTable& teams,
 int32_t StripExchange::strips(int32_t matrix) const {
   const auto found = std::ranges::find(chosen_, matrix, &Chosen::matrix);
   return found == chosen_.end() ? 0 : found->strips;
+}
+
+int32_t StripExchange::exchange_of(int32_t matrix, int32_t strip) const {
+  const auto found = std::ranges::find(chosen_, matrix, &Chosen::matrix);
+  const int32_t strips = found->strips;
+  const int32_t first = found->owner * strips / num_planes_;
+  return (strip - first + strips) % strips * size_ / strips;
 }
 
 Rectangle strip_rectangle(const PlanPart& part, int32_t matrix, int32_t strips,

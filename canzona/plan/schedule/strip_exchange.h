@@ -36,10 +36,10 @@ class StripExchange {
   int32_t size() const { return size_; }
   // Strips of a matrix; 0: it goes as a whole.
   int32_t strips(int32_t matrix) const;
-  // The exchange that strip `strip` of a matrix with so many goes with.
-  int32_t exchange_of(int32_t strip, int32_t strips) const {
-    return strip * size_ / strips;
-  }
+  // The exchange that a strip of such a matrix goes with. Every owner begins
+  // with another strip, the one that lies on its own rank where strips are cut
+  // as shards are: else all owners would wait for one rank after the other.
+  int32_t exchange_of(int32_t matrix, int32_t strip) const;
 
  private:
   struct Chosen {
@@ -47,6 +47,7 @@ class StripExchange {
   };
   std::vector<Chosen> chosen_;
   int32_t size_ = 0;
+  int32_t num_planes_ = 1;
 };
 
 // Returns the elements of each strip.

@@ -125,9 +125,12 @@ TEST(StripExchange, SpreadsFewStrips) {
   const StripExchange strips(part, teams, all);
   EXPECT_EQ(strips.size(), 8);
   EXPECT_EQ(strips.strips(0), 4);
-  EXPECT_EQ(strips.exchange_of(0, 4), 0);
-  EXPECT_EQ(strips.exchange_of(3, 4), 6);
-  EXPECT_EQ(strips.exchange_of(7, 8), 7);
+  // Owner 0 begins with its first strip, owner 1 of two with its fifth.
+  EXPECT_EQ(strips.exchange_of(0, 0), 0);
+  EXPECT_EQ(strips.exchange_of(0, 3), 6);
+  EXPECT_EQ(strips.exchange_of(1, 4), 0);
+  EXPECT_EQ(strips.exchange_of(1, 7), 3);
+  EXPECT_EQ(strips.exchange_of(1, 3), 7);
   HomeOfSlots home(part, 0, 0);
   home.check();
 }

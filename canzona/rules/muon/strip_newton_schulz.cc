@@ -29,9 +29,10 @@ class StripNewtonSchulz final : public StripTransform {
     for (Operand* wide : {&x_, &y_})
       *wide = algebra_.wide(arena, m, n, 1, tall_, cuts_of(n, way_.strips));
     g_ = make_gram_space(arena, algebra_, plan_, way_, m, 1);
-    for (int p = 0; p <= TreeOrder::place(way_.strips - 1); ++p)
-      places_[static_cast<size_t>(p)] =
+    for (int s = 0; s < way_.strips; ++s)
+      sums_[static_cast<size_t>(s)] =
           arena.take(num_summed() * shared_.sum_bytes());
+    added_ = {};
     rounded_ = arena.take(num_summed() * shared_.rounded_bytes());
   }
 
@@ -47,12 +48,14 @@ class StripNewtonSchulz final : public StripTransform {
                                     static_cast<size_t>(way_.strips));
     if (!shared_.normalize(x_, load_, parts, plan_.normalization, parts)) {
       // All strips have been loaded once more, multiplied by a power of two.
+      added_ = {};
       for (int s = 0; s < way_.strips; ++s) add(s);
       const bool done =
           shared_.normalize(x_, load_, parts, plan_.normalization, parts);
       CANZONA_CHECK(done, "norms of strips that stay far from 1");
     }
-    shared_.round_sum(rounded_, places_[0], num_summed(), x_);
+    CANZONA_CHECK_EQ(added_[0], way_.strips, "strips that have come");
+    shared_.round_sum(rounded_, sums_[0], num_summed(), x_);
     shared_.take_gram(g_.r, rounded_);
     iterate_segments(algebra_, plan_, way_, x_, y_, g_);
   }
@@ -67,17 +70,25 @@ class StripNewtonSchulz final : public StripTransform {
  private:
   int64_t num_summed() const { return x_.rows * (x_.rows + 1) / 2; }
 
-  // Adds what a strip gives to the sum, by the tree.
+  // Adds what a strip gives to the sum: halves of the tree as soon as both are
+  // there.
   void add(int strip) {
-    const auto triangle = [&](int place) {
-      return as_matrices(Run{places_[static_cast<size_t>(place)], sum_dtype_},
-                         1, num_summed());
+    const auto triangle = [&](int of) {
+      return as_matrices(Run{sums_[static_cast<size_t>(of)], sum_dtype_}, 1,
+                         num_summed());
     };
-    int p = TreeOrder::place(strip);
-    strips_.strip_sum(places_[static_cast<size_t>(p)], x_, strip,
+    strips_.strip_sum(sums_[static_cast<size_t>(strip)], x_, strip,
                       half_of(way_));
-    for (; p > TreeOrder::last(strip); --p)
-      engine_.axpby(triangle(p - 1), 1.0, triangle(p), 1.0);
+    int left = strip, width = 1;
+    while (width < way_.strips) {
+      const int other = left ^ width;
+      if (added_[static_cast<size_t>(other)] != width) break;
+      engine_.axpby(triangle(std::min(left, other)), 1.0,
+                    triangle(std::max(left, other)), 1.0);
+      left = std::min(left, other);
+      width *= 2;
+    }
+    added_[static_cast<size_t>(left)] = width;
   }
 
   Engine& engine_;
@@ -93,7 +104,9 @@ class StripNewtonSchulz final : public StripTransform {
   Operand x_, y_;
   GramSpace g_;
   Load load_;
-  std::array<std::byte*, TreeOrder::kPlaces> places_{};
+  // By strip: the sum of the neighbours that begin with it, and how many.
+  std::array<std::byte*, Strips::kMost> sums_{};
+  std::array<int, Strips::kMost> added_{};
   std::byte* rounded_ = nullptr;
   std::array<NormPart, Strips::kMost> parts_{};
 };

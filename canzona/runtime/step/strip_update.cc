@@ -33,11 +33,12 @@ void StripUpdate::begin(OfRound& of) {
   scope_.emplace(arena);
   matrix_ = run_of(arena.take_array<float>(num_elements(*of.dims)));
   of.transform->begin(arena);
+  num_left_ = of.planned->strips.size();
 }
 
 void StripUpdate::sum(size_t round, int strip, float* slot) {
   OfRound& of = rounds_[round];
-  if (strip == 0) begin(of);
+  if (!scope_) begin(of);
   for (const SlotRectangle& r : of.planned->strips[index(strip)].rectangles)
     rank_.engine.copy(in_matrix(matrix_, r, *of.dims), in_slot(slot, r, 0));
   of.transform->sum(strip, {matrix_.data, matrix_.dtype});
@@ -50,7 +51,7 @@ void StripUpdate::multiply(size_t round, int strip, float* slot) {
   of.transform->multiply(strip, matrix_);
   for (const SlotRectangle& r : of.planned->strips[index(strip)].rectangles)
     rank_.engine.copy(in_slot(slot, r, 0), in_matrix(matrix_, r, *of.dims));
-  if (strip + 1 == std::ssize(of.planned->strips)) scope_.reset();
+  if (--num_left_ == 0) scope_.reset();
 }
 
 }  // namespace canzona

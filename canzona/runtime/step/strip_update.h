@@ -41,7 +41,8 @@ class StripUpdate {
   std::vector<OfRound> rounds_;
   // Of the matrix at work.
   std::optional<Arena::Scope> scope_;
-  Run matrix_{};  // put together, and then its update
+  Run matrix_{};         // put together, and then its update
+  size_t num_left_ = 0;  // strips that are not multiplied yet
 };
 
 }  // namespace canzona
