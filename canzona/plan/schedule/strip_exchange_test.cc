@@ -177,8 +177,8 @@ TEST(StripExchange, IsOfTheFirstAndTheLastRound) {
 TEST(StripExchange, IsChosenWhereTheStepIsShorter) {
   const Model model = wide_and_tall(3);
   PlanOptions options = exchanged_by(ExchangeBy::kAuto);
-  options.links.intra_bytes_per_second = 1e9;
-  options.links.latency_seconds = 1e-9;
+  options.links.intra_bytes_per_second = 1e13;
+  options.links.latency_seconds = 0;
   const Plan slow = strip_plan(model, "tp=4", 8, options);
   EXPECT_EQ(slow.options.exchange, ExchangeBy::kStrips);
   options.exchange = ExchangeBy::kRounds;

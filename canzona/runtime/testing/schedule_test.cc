@@ -35,9 +35,10 @@ using Record = std::map<std::string, std::vector<Issued>>;
 // several entries.
 bool is_entry(const std::string& name) {
   static const std::set<std::string> kWords = {
-      "all-gather",      "reduce-scatter", "all-reduce", "all-to-all",
-      "broadcast",       "prepare",        "transform",  "apply",
-      "update elements", "update matrices"};
+      "all-gather",      "reduce-scatter",  "all-reduce", "all-to-all",
+      "broadcast",       "prepare",         "transform",  "apply",
+      "update elements", "update matrices", "sum strips", "iterate",
+      "multiply strips"};
   return kWords.contains(name);
 }
 
