@@ -4,9 +4,10 @@
     python3 bench/team_numbers.py build/canzona
 
 Plans only: makespan over the mean work of a rank (work of whole owners by
-ranks), with whole owners and with teams, and the lower bound with teams; then
-every cell of tests/data/makespan_optimum.json on tp=8; then planning times, the
-least of some runs.
+ranks), with whole owners and with teams, and the lower bound with teams; the same
+of rules whose matrices fall apart into blocks; then every cell of
+tests/data/makespan_optimum.json on tp=8; then planning times, the least of some
+runs.
 """
 
 import argparse
@@ -16,6 +17,9 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 STRIPS = ["--rule", "muon", "--rule-option", "strips=8"]
+BLOCKS = [("shampoo", [], 1.08),
+          ("soap", ["--rule-option", "long_sides=cut", "--rule-option",
+                    "max_preconditioner_dim=1024"], "–")]
 NAMED = [("qwen3-32b", 1.10), ("qwen3-14b", 1.35), ("qwen3-8b", 1.35)]
 TIMED = [("32B fused, dp=32,tp=8", 0.050,
           ["--model", "qwen3-32b", "--fused", "--mesh", "dp=32,tp=8"]),
@@ -25,8 +29,8 @@ TIMED = [("32B fused, dp=32,tp=8", 0.050,
           ["--model", "qwen3-32b", "--fused", "--mesh", "dp=1280,tp=8"])]
 
 
-def plan(program, arguments, teams):
-    command = [program, "plan", *arguments, *STRIPS, "--teams", teams, "--json"]
+def plan(program, arguments, teams, rule=STRIPS):
+    command = [program, "plan", *arguments, *rule, "--teams", teams, "--json"]
     return json.loads(subprocess.run(command, check=True, text=True,
                                      capture_output=True).stdout)
 
@@ -38,24 +42,41 @@ def cell_arguments(model, fused, ranks, standard):
             ["--newton-schulz", "standard" if standard else "auto"])
 
 
+def both_plans(program, arguments, rule=STRIPS):
+    """Plans with whole owners and with teams, and the first cells of a row."""
+    off, on = (plan(program, arguments, teams, rule) for teams in ("off", "auto"))
+    ratios = [off["all_ranks"]["makespan_over_mean"],
+              on["all_ranks"]["makespan_over_mean"],
+              on["all_ranks"]["team_bound_over_mean"]]
+    steps = [p["predicted"]["step_seconds_mean"] * 1e3 for p in (off, on)]
+    return on, [f"{x:.3f}" for x in ratios], f"{steps[0]:.2f} : {steps[1]:.2f} ms"
+
+
 def print_named(program):
     print("| fused, dp=32,tp=8 | form | whole owners | teams | limit | bound "
           "with teams | teams of 2, 4, 8 | predicted step |")
     print("|---|---|---|---|---|---|---|---|")
     for model, limit in NAMED:
         for standard in (False, True):
-            arguments = cell_arguments(model, True, 256, standard)
-            off = plan(program, arguments, "off")
-            on = plan(program, arguments, "auto")
-            ranks = on["all_ranks"]
+            on, (whole, teams, bound), steps = both_plans(
+                program, cell_arguments(model, True, 256, standard))
             sizes = ", ".join(str(n) for n in on["teams"].values())
-            seconds = [p["predicted"]["step_seconds_mean"] * 1e3
-                       for p in (off, on)]
-            print(f"| {model} | {'standard' if standard else 'auto'} "
-                  f"| {off['all_ranks']['makespan_over_mean']:.3f} "
-                  f"| {ranks['makespan_over_mean']:.3f} | {limit} "
-                  f"| {ranks['team_bound_over_mean']:.3f} | {sizes} "
-                  f"| {seconds[0]:.2f} : {seconds[1]:.2f} ms |")
+            print(f"| {model} | {'standard' if standard else 'auto'} | {whole} "
+                  f"| {teams} | {limit} | {bound} | {sizes} | {steps} |")
+
+
+def print_blocks(program):
+    print("\n| 14B, pp=2,dp=32,tp=4 | rule | whole owners | owners of blocks | "
+          "limit | bound | matrices in blocks | predicted step |")
+    print("|---|---|---|---|---|---|---|---|")
+    for fused in (["--fused"], []):
+        arguments = ["--model", "qwen3-14b", "--mesh", "pp=2,dp=32,tp=4", *fused]
+        for rule, options, limit in BLOCKS:
+            on, (whole, blocks, bound), steps = both_plans(
+                program, arguments, ["--rule", rule, *options])
+            print(f"| {'fused' if fused else 'separate'} | {rule} | {whole} "
+                  f"| {blocks} | {limit} | {bound} | {sum(on['teams'].values())} "
+                  f"of {on['num_matrices']} | {steps} |")
 
 
 def print_cells(program):
@@ -92,6 +113,7 @@ def main():
     options = parser.parse_args()
     if not options.times_only:
         print_named(options.program)
+        print_blocks(options.program)
         print_cells(options.program)
     print_times(options.program, options.runs)
 

@@ -52,7 +52,7 @@ MatrixShape parse_shape(const std::string& text) {
           parse_integer(sides[1], 1, kLongest, "--shape")};
 }
 
-// One of the words, or all of them.
+// Returns one of the words, or all of them.
 std::vector<std::string> choose(const std::string& wanted,
                                 const std::vector<std::string>& words,
                                 const char* flag) {
@@ -130,7 +130,7 @@ TransformRequest request_of(const Arguments& a) {
   return request;
 }
 
-// With what the rule itself runs on this shape here.
+// Includes what the rule itself runs on this shape here.
 TransformReport measure_report(const TransformRequest& request,
                                const Progress& progress) {
   progress("measuring the machine");
@@ -160,7 +160,8 @@ Outcome run_transform(const Arguments& arguments, const Output& out) {
   return Outcome::kDone;
 }
 
-// An option that the other kind of bench alone takes would do nothing here.
+// Refuses an option that only the other kind of bench takes, because it would
+// do nothing here.
 void refuse_idle_options(const CLI::App& app, const std::string& what) {
   const bool rule = what == "rule";
   const Words idle =

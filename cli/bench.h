@@ -1,4 +1,4 @@
-// The kinds of `canzona bench`, and what two of them share.
+// The kinds of `canzona bench`, and helpers that two of them share.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ struct BenchArguments {
   int rounds = 10;
   std::string model;
   std::string rule = "muon";
-  int layers = 0;   // all
-  int engines = 0;  // as the device likes
+  int layers = 0;   // 0: all
+  int engines = 0;  // 0: the device's default
   bool no_graph = false;
   bool rounded = false;
   std::vector<std::string> options;
@@ -32,8 +32,8 @@ struct BenchArguments {
 void check_range(const char* option, int value, int low, int high);
 RuleOptions parse_bench_options(const std::vector<std::string>& given);
 
-// What `--compute` says of forward and backward: that they are products, which
-// a CPU has none of (UsageError), or for how long they stand still.
+// Parse `--compute`: whether forward and backward are products, which a CPU
+// does not support (UsageError), or how long they idle.
 bool is_of_products(const std::string& compute, const std::string& device);
 double parse_compute_seconds(const std::string& compute);
 

@@ -1,4 +1,4 @@
-// `canzona bench collectives`: what operations between ranks take.
+// `canzona bench collectives`: how long operations between ranks take.
 #include <memory>
 
 #include "canzona/base/error.h"

@@ -29,7 +29,7 @@ std::vector<Dims> tensors_of(const BenchArguments& a) {
   return dims;
 }
 
-// --precision is an option of the rule; rules without it have one way alone.
+// --precision is an option of the rule; rules without it have only one.
 void put_precision(const BenchArguments& a, RuleOptions& options) {
   if (a.precision.empty()) return;
   const auto rule = std::ranges::find(rule_table(), a.rule, &RuleEntry::name);

@@ -1,4 +1,4 @@
-// `canzona bench step`: plans carried out by real ranks, and timed.
+// `canzona bench step`: plans executed by real ranks, and timed.
 #include <fmt/format.h>
 
 #include <memory>
@@ -68,8 +68,8 @@ struct BenchStepFlags {
   std::string trace;
   std::string flight_record;
   int steps = 5;
-  int warmup = -1;      // 1, or 0 if there is one step only
-  int iterations = -1;  // as many as timed steps
+  int warmup = -1;      // 1, or 0 if there is only one step
+  int iterations = -1;  // -1: as many as timed steps
   bool serial = false;
   bool with_serial = false;
   bool scaling = false;
@@ -112,7 +112,7 @@ StepTrialRequest trial_of(const BenchStepFlags& a) {
   return trial;
 }
 
-// The plan's links are those that are modelled; nothing is assumed.
+// The plan's links are the modelled ones; nothing is assumed.
 Link modelled_link(const BenchStepFlags& a, const PlanOptions& options) {
   if (a.plan.link.empty()) return {};
   return parse_link_model(a.plan.link, options.ranks_per_node);
@@ -168,7 +168,7 @@ RankOptions rank_options(const BenchStepFlags& a, int num_ranks, bool links) {
   return options;
 }
 
-// UsageError, with the reason of the first, if no strategy could be run.
+// Throws UsageError, with the first reason, if no strategy could be run.
 void require_some(const StepBench& bench) {
   const bool any = std::ranges::any_of(
       bench.strategies, [](const StrategyBench& s) { return s.error.empty(); });
@@ -178,8 +178,8 @@ void require_some(const StepBench& bench) {
       cat("no strategy could be run; ", first.name, ": ", first.error));
 }
 
-// Every tensor of every plan, before anything runs. With --json the same is
-// part of the one object at the end.
+// Shows every tensor of every plan before anything runs. With --json this is
+// part of the object at the end.
 void show_audit(const StepBenchRequest& request, const Output& out) {
   for (const std::string& strategy : request.strategies) {
     try {
@@ -191,7 +191,7 @@ void show_audit(const StepBenchRequest& request, const Output& out) {
   }
 }
 
-// NCCL does not tell beforehand; it took 0.4 GiB of each of 8 ranks.
+// NCCL does not say beforehand; it took 0.4 GiB for each of 8 ranks.
 void set_gpu_shares(const BenchStepFlags& a, const Ranks& ranks, int num_ranks,
                     StepBenchRequest& request) {
   constexpr int64_t kNcclBytes = int64_t{512} << 20;
@@ -203,7 +203,7 @@ void set_gpu_shares(const BenchStepFlags& a, const Ranks& ranks, int num_ranks,
 
 Outcome run(const BenchStepFlags& a, const Output& out) {
   PlanArguments plan = a.plan;
-  plan.link.clear();  // a LinkModel, and put into the plan's options later
+  plan.link.clear();  // a LinkModel, added to the plan's options later
   plan.device = a.device;
   if (plan.collectives.empty() && a.device != "cpu") plan.collectives = "auto";
   bool speaks = true;
@@ -216,7 +216,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   phases.begin("device");
   take_own_gpu(rank_options(a, 0, false));
   give_streams_connections(a.device);
-  make_engine(a.device);  // or the reason why there is none
+  make_engine(a.device);  // throws if there is none
   PrecisionChoice precision;
   plan.settle = [&](const std::string& rule, RuleOptions& options) {
     precision = settle_precision(rule, a.device, options);

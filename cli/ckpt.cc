@@ -1,5 +1,5 @@
-// `canzona ckpt`: looks at checkpoints, checks them, removes old ones, and
-// takes weights to and from folders of Hugging Face.
+// `canzona ckpt`: shows and checks checkpoints, removes old ones, and converts
+// weights to and from Hugging Face folders.
 #include <unistd.h>
 
 #include <filesystem>
@@ -121,7 +121,7 @@ struct CkptFlags {
   std::string second;
   std::string pattern;
   std::optional<int64_t> step;
-  std::string folder;  // of Hugging Face, or of checkpoints: what is made
+  std::string folder;  // the output: of Hugging Face, or of checkpoints
   std::string dtype = "fp32";
   std::string max_shard_size = "5GB";
   int64_t keep_last = 0;
@@ -154,7 +154,7 @@ bool is_one_checkpoint(const std::string& path) {
          std::filesystem::exists(cat(plain, "/", kManifestFile), ignored);
 }
 
-// Those that were meant, and the folder they are in.
+// The checkpoints that were meant, and the folder they are in.
 struct Chosen {
   Folder folder;
   std::vector<ListedCheckpoint> list;
@@ -196,7 +196,7 @@ std::vector<CheckpointLine> lines_of(const CkptFlags& a, bool verify) {
     const std::string parent = path.parent_path().string();
     const std::string name = path.filename().string();
     const Folder folder = Folder::open(parent.empty() ? "." : parent);
-    // Asked for by its own name: absence is a mistake of the request.
+    // Named explicitly, so absence is a mistake in the request.
     Folder::open(path.string());
     // "step_00000006.left-4711" was set aside.
     const std::string whole = name.substr(0, name.find('.'));
@@ -259,7 +259,7 @@ Outcome prune(const CkptFlags& a, const Output& out) {
   if (a.keep_last < 1)
     throw UsageError(cat("--keep-last ", a.keep_last, ": expected 1 or more"));
   const std::string path = store_path(a.path);
-  Folder::open(path);  // it is not made
+  Folder::open(path);  // must exist
   if (is_one_checkpoint(path))
     throw UsageError(cat("canzona ckpt prune: ", quoted(path, 300),
                          " is one checkpoint; name the folder it is in"));
@@ -297,8 +297,8 @@ Outcome export_weights(const CkptFlags& a, const Output& out) {
   return Outcome::kDone;
 }
 
-// The tokenizer.json of a folder, whole, and a note if it cannot be used; "" if
-// there is none.
+// Returns the whole tokenizer.json of a folder, with a note if it cannot be
+// used; "" if there is none.
 std::string tokenizer_along(const std::string& folder, const Output& out) {
   const std::string file = tokenizer_beside(folder);
   if (file.empty()) return "";
@@ -315,7 +315,7 @@ std::string tokenizer_along(const std::string& folder, const Output& out) {
 }
 
 Outcome import_weights(const CkptFlags& a, const Output& out) {
-  // Read before anything is made.
+  // Read before anything is created.
   const std::string tokenizer = tokenizer_along(a.path, out);
   const std::string there = tokenizer_beside(a.folder);
   if (!tokenizer.empty() && !there.empty() &&

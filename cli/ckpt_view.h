@@ -1,5 +1,5 @@
-// Views of checkpoints, as text and as JSON. Names come from files: nothing of
-// them reaches the terminal as a command.
+// Views of checkpoints, as text and as JSON. Names come from files, so they are
+// made safe for the terminal.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@
 
 namespace canzona::cli {
 
-// A checkpoint as far as it could be looked at.
+// A checkpoint, as far as it could be read.
 struct CheckpointLine {
   std::string name;
   int64_t step = 0;
@@ -25,12 +25,13 @@ struct CheckpointLine {
   std::vector<std::string> problems;
 };
 
-// Without a look at data, or with one at all of it.
+// Describes a checkpoint without reading data or, with `verify`, after reading
+// all of it.
 CheckpointLine checkpoint_line(const Folder& store,
                                const ListedCheckpoint& listed, bool verify,
                                int threads);
 
-// Those of a folder, and those in it that were set aside.
+// The checkpoints of a folder, and those in it that were set aside.
 struct CheckpointLines {
   std::vector<CheckpointLine> checkpoints;
   std::vector<CheckpointLine> set_aside = {};
@@ -44,7 +45,7 @@ std::string ckpt_verify_text(const std::string& path,
                              const std::vector<CheckpointLine>& lines,
                              const Ink& ink);
 
-// Tensors whose names match `pattern`.
+// Shows tensors whose names match `pattern`.
 std::string ckpt_inspect_text(const CheckpointReader& reader,
                               const std::string& pattern, const Ink& ink);
 std::string ckpt_inspect_json(const CheckpointReader& reader,
@@ -58,7 +59,7 @@ std::string ckpt_prune_text(const PruneReport& report, bool dry_run,
                             const Ink& ink);
 std::string ckpt_prune_json(const PruneReport& report, bool dry_run);
 
-// `path`: the checkpoint, `folder`: where its weights are now.
+// `path` is the checkpoint, `folder` where its weights are now.
 std::string ckpt_export_text(const std::string& path, const std::string& folder,
                              const std::string& dtype, const HfExported& done);
 std::string ckpt_export_json(const std::string& path, const std::string& folder,

@@ -6,6 +6,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/rules/facts.h"
 #include "cli/help.h"
 #include "cli/options.h"
 #include "cli/version.h"
@@ -37,7 +38,7 @@ std::string version_text() {
              ", ", kCompiler, ", ", kBuildOptions, "\n");
 }
 
-// The library would take the word after "--name=" for the value.
+// The library would take the next word as the value after "--name=".
 std::vector<std::string> with_empty_values(
     const std::vector<std::string>& arguments) {
   std::vector<std::string> out;
@@ -74,7 +75,7 @@ std::vector<std::string> verb_names(const CLI::App& root) {
   return names;
 }
 
-// A file's name alone: the option that it may have been meant for.
+// For a bare file name: suggests the option that it may have been meant for.
 std::string file_advice(const CLI::App& app, const std::string& word) {
   std::error_code ignored;
   if (!std::filesystem::exists(word, ignored)) return "";
@@ -84,7 +85,7 @@ std::string file_advice(const CLI::App& app, const std::string& word) {
   return "";
 }
 
-// A word that no verb and no option knows.
+// Refuses a word that is neither a verb nor an option.
 [[noreturn]] void refuse_word(const CLI::App& root, const CLI::App& app,
                               const std::string& word) {
   if (word.starts_with("-")) {
@@ -100,8 +101,8 @@ std::string file_advice(const CLI::App& app, const std::string& word) {
                        join(verb_names(root), ", ")));
 }
 
-// Returns what the library says of a value, and adds what was expected if it
-// does not say: numbers were looked at before, so that only their size is left.
+// Returns the library's message about a value, and adds what was expected if it
+// does not say: numbers were checked before, so only their range is left.
 std::string words_of(const CLI::ParseError& error) {
   constexpr std::string_view kNoSuchNumber = "Could not convert: ";
   const std::string text = printable(error.what());
@@ -111,8 +112,8 @@ std::string words_of(const CLI::ParseError& error) {
              std::numeric_limits<int>::max());
 }
 
-// No option means anything by an empty value; many mean "not given". The same
-// for verbs below.
+// No option has a meaning for an empty value, and many treat it as "not given",
+// so it is refused, for subcommands, too.
 void require_values(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options()) {
     const std::vector<std::string>& values = option->results();
@@ -123,10 +124,46 @@ void require_values(const CLI::App& app) {
   for (const CLI::App* verb : app.get_subcommands()) require_values(*verb);
 }
 
-// The verb that the user named, or the verb below it.
+// Returns the verb that the user named, or its subcommand.
 const CLI::App& named(const CLI::App& app) {
   const std::vector<CLI::App*> verbs = app.get_subcommands();
   return verbs.empty() ? app : named(*verbs.back());
+}
+
+// A rule's options have names of their own, such as precision, which some verbs
+// know as well.
+bool is_rule_option(const std::string& name) {
+  for (const RuleEntry& rule : rule_table())
+    for (const OptionFact& option : rule.options)
+      if (option.name == name) return true;
+  return false;
+}
+
+const CLI::Option* option_of(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* at = &app; at != nullptr; at = at->get_parent())
+    if (const CLI::Option* found = at->get_option_no_throw("--" + name))
+      return found;
+  return nullptr;
+}
+
+// One word of a library's message: "zero=all", "(batch.micro=2)".
+std::string word_with_flag(const CLI::App& app, const std::string& word) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz";
+  const size_t begin = std::min(word.find_first_of(kLetters), word.size());
+  const size_t equals = word.find('=', begin);
+  if (equals == std::string::npos) return word;
+  const std::string name = word.substr(begin, equals - begin);
+  if (name.find('.') != std::string::npos)
+    return option_of(app, "set") == nullptr
+               ? word
+               : cat(word.substr(0, begin), "--set ", word.substr(begin));
+  const CLI::Option* option = option_of(app, name);
+  if (option == nullptr || is_rule_option(name)) return word;
+  const std::string rest = word.substr(equals + 1);
+  const bool is_switch = option->get_items_expected_max() == 0;
+  return cat(
+      word.substr(0, begin), "--", name,
+      is_switch ? rest.substr(rest.starts_with("on") ? 2 : 0) : " " + rest);
 }
 
 }  // namespace
@@ -156,7 +193,7 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
 
 void CommandLine::parse(std::vector<std::string> arguments) {
   arguments = with_empty_values(arguments);
-  std::reverse(arguments.begin(), arguments.end());  // as the library wants it
+  std::reverse(arguments.begin(), arguments.end());  // as the library requires
   try {
     root_.parse(arguments);
   } catch (const CLI::CallForVersion& version) {
@@ -165,7 +202,7 @@ void CommandLine::parse(std::vector<std::string> arguments) {
     page_ = root_.help();
   } catch (const CLI::ParseError& error) {
     const CLI::App& app = named(root_);
-    // The library also keeps "--", which every verb knows.
+    // The library also keeps "--", which every verb accepts.
     for (const std::string& word : root_.remaining(true))
       if (word != "--") refuse_word(root_, app, word);
     throw UsageError(cat(words_of(error), see_help(app)));
@@ -174,6 +211,20 @@ void CommandLine::parse(std::vector<std::string> arguments) {
   if (page_.empty() && root_.get_subcommands().empty())
     throw UsageError(cat("no verb; verbs are ", join(verb_names(root_), ", "),
                          see_help(root_)));
+}
+
+std::string CommandLine::with_flags(const std::string& message) const {
+  const CLI::App& app = named(root_);
+  std::vector<std::string> words = split_text(message, ' ');
+  for (size_t i = 0; i < words.size(); ++i) {
+    const bool after_try = i > 0 && words[i - 1] == "try";
+    const bool has_dot = words[i].find('.') < words[i].find('=');
+    if (!has_dot || after_try) words[i] = word_with_flag(app, words[i]);
+  }
+  const std::string first = words[0].substr(0, words[0].find(':'));
+  if (!first.starts_with("-") && option_of(app, first) != nullptr)
+    words[0] = "--" + words[0];
+  return join(words, " ");
 }
 
 Outcome CommandLine::run(const Output& out) const {

@@ -1,10 +1,10 @@
-// The command line as a whole: root options, verbs, and words for mistakes.
+// The whole command line: root options, verbs, and error messages.
 //
 //   CommandLine line;
 //   line.parse({"plan", "--model", "qwen3-8b"});   // throws UsageError
 //   Outcome outcome = line.run(output);
 //
-// Not to be copied or moved: options point into it.
+// It cannot be copied or moved, because options point into it.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,11 +21,17 @@ class CommandLine {
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
 
-  // UsageError for what cannot be understood; it names the nearest known word.
+  // Throws UsageError for arguments that cannot be understood; it names the
+  // nearest known word.
   void parse(std::vector<std::string> arguments);
 
-  // Carries out the verb, or prints the help or version that was asked for.
+  // Runs the verb, or prints the help or version that was requested.
   Outcome run(const Output& out) const;
+
+  // An error of the library, which knows options by their names alone, as the
+  // user of the command line has to read it: "teams 3: …; try zero=all" becomes
+  // "--teams 3: …; try --zero all", and "try batch.micro=2" gets its --set.
+  std::string with_flags(const std::string& message) const;
 
   const std::string& color() const { return color_; }
   bool quiet() const { return quiet_; }

@@ -1,5 +1,5 @@
-// `canzona completion`: a script that teaches a shell our words. All of them
-// come from the tree of options; values from what options offer (options.h).
+// `canzona completion`: a script with completions for a shell. All words come
+// from the tree of options, values from what options offer (options.h).
 #include <memory>
 
 #include "canzona/base/error.h"
@@ -18,12 +18,12 @@ constexpr const char* kCompletionExamples =
   canzona completion fish > ~/.config/fish/completions/canzona.fish
 )";
 
-// A verb with the words that lead to it: "bench step"; the root has none.
+// A verb with the words that lead to it: "bench step"; empty for the root.
 struct Place {
   std::string path;
   const CLI::App* app = nullptr;
 
-  // "bench/step": where the word is met, and the word.
+  // "bench/step": the words before, and the word itself.
   std::string met() const {
     const size_t last = path.rfind(' ');
     return cat(last == std::string::npos ? "" : path.substr(0, last), "/",
@@ -45,7 +45,8 @@ std::vector<Place> places_of(const CLI::App& root) {
   return out;
 }
 
-// In single quotes, which all three shells read alike but for the quote itself.
+// Returns the text in single quotes, which all three shells read alike except
+// for the quote itself.
 std::string shell_quoted(const std::string& text) {
   std::string out = "'";
   for (const char c : text)
@@ -80,7 +81,8 @@ std::string path_cases(const std::vector<Place>& places) {
   return out;
 }
 
-// 'path:--option') offered='…' kinds='f' ;;  Options of the root go anywhere.
+// 'path:--option') offered='…' kinds='f' ;; Options of the root are allowed
+// anywhere.
 std::string value_cases(const std::vector<Place>& places) {
   std::string out;
   for (const Place& place : places)
@@ -107,7 +109,7 @@ std::vector<std::string> completed_options(const CLI::App& app) {
   return out;
 }
 
-// Verbs below, and what options without dashes offer.
+// Returns subcommands, and what positional options offer.
 Offer plain_words(const CLI::App& app) {
   Offer all;
   for (const CLI::App* below : app.get_subcommands({}))
@@ -138,7 +140,7 @@ std::string word_cases(const std::vector<Place>& places) {
   return out;
 }
 
-// bash and zsh share this: from the words before, the words to offer.
+// Shared by bash and zsh: maps the words before to the words to offer.
 std::string tables(const std::vector<Place>& places) {
   return cat("  case \"$at:$previous\" in\n", value_cases(places),
              "    *)\n      case \"$at\" in\n", word_cases(places),
@@ -183,7 +185,7 @@ std::string zsh_script(const std::vector<Place>& places) {
              "  _canzona \"$@\"\nelse\n  compdef _canzona canzona\nfi\n");
 }
 
-// Words and files for one option or for what has no dashes.
+// Returns words and files for one option or for positionals.
 std::string fish_values(const Offer& offer) {
   std::string out = offer.files ? " -F" : "";
   std::string words = join(offer.words, " ");

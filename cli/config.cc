@@ -29,7 +29,7 @@ constexpr const char* kRanksGroup = "On which ranks";
 constexpr const char* kMemoryGroup = "Memory and links (see docs/zero.md)";
 constexpr const char* kKeysGroup = "Any setting (see canzona config show)";
 
-// Flags that stand for a key; without a label they say yes.
+// Flags that stand for a key; without a label they are switches.
 struct ConfigFlag {
   const char* name;
   const char* key;
@@ -54,6 +54,7 @@ constexpr auto kFlags = std::to_array<ConfigFlag>({
     {"--mesh", "mesh", "AXES", kRanksGroup},
     {"--ranks", "ranks", "N", kRanksGroup},
     {"--strategy", "plan.strategy", "NAME", kRanksGroup},
+    {"--teams", "plan.teams", "SIZE", kRanksGroup},
     {"--transport", "transport", "KIND", kRanksGroup},
     {"--memory-cap", "plan.memory_cap", "BYTES", kMemoryGroup},
     {"--zero", "zero.sizes", "SIZES", kMemoryGroup},
@@ -90,7 +91,7 @@ void add_list(CLI::App& app, const char* name, std::vector<std::string>& to,
       ->group(group);
 }
 
-// A model is no preset; its name is easily taken for one.
+// A model is not a preset, but its name is easily mistaken for one.
 void refuse_model_as_preset(const std::string& name) {
   for (const PresetInfo& model : presets())
     if (model.name == name)
@@ -110,8 +111,8 @@ void add_config_flag(CLI::App& app, const ConfigFlag& flag,
                 key.words);
 }
 
-// Collects what --set, the flags and --rule-option give; the last one of a key
-// wins.
+// Collects the settings of --set, the flags and --rule-option; the last one of
+// a key wins.
 Settings command_line_settings(const ConfigArguments& arguments) {
   Settings asked;
   for (const std::string& text : arguments.set)
@@ -134,7 +135,8 @@ const Setting* last_setting(const Settings& settings, std::string_view key) {
   return last;
 }
 
-// "" for what is neither a text nor a word of the command line.
+// Returns "" for anything that is neither a text nor a word of the command
+// line.
 std::string text_of_setting(const Setting& setting) {
   if (const auto* raw = std::get_if<RawText>(&setting.value)) return raw->text;
   if (const auto* number = std::get_if<int64_t>(&setting.value))
@@ -154,9 +156,9 @@ int64_t ranks_of_mesh(const Setting& mesh) {
   }
 }
 
-// True if the number of ranks that is asked for later replaces this setting: a
-// mesh with another number of ranks than `ranks`, unless there is a mesh, and
-// `ranks` where there is a mesh.
+// True if the number of ranks that is given later replaces this setting: a mesh
+// with another number of ranks than `ranks`, unless a mesh is given; and
+// `ranks` if a mesh is given.
 bool gives_way(const Setting& setting, const Settings& asked) {
   const Setting* mesh = last_setting(asked, "mesh");
   const Setting* ranks = last_setting(asked, "ranks");
@@ -169,28 +171,28 @@ bool gives_way(const Setting& setting, const Settings& asked) {
   return there != 0 && count != "0" && count != cat(there);
 }
 
-// Returns where the weights are that the run starts from; "" without any.
+// Returns where the initial weights of the run are; "" without any.
 std::string initial_path(const Settings& of_file, const Settings& asked) {
   const Setting* init = last_setting(asked, "init");
   if (init == nullptr) init = last_setting(of_file, "init");
   return init == nullptr ? "" : text_of_setting(*init);
 }
 
-// Text is encoded as it was for the weights that the run starts from.
+// Text is encoded as it was for the initial weights.
 Settings initial_tokenizer(const std::string& init) {
   const std::string file = init.empty() ? "" : tokenizer_beside(init);
   if (file.empty()) return {};
   return {{"data.tokenizer", file, cat("--init ", init)}};
 }
 
-// The user's settings, from --model or --init to the flags; and what the
-// weights of --init say of them.
+// The user's settings, from --model or --init to the flags, and what the
+// weights of --init imply.
 struct AskedSettings {
   Settings all;
   Settings initial;
 };
 
-// A run that has weights of its own does not look at those of --init.
+// A run that has its own weights ignores those of --init.
 AskedSettings asked_settings(const ConfigArguments& arguments,
                              bool has_weights) {
   const Settings asked = command_line_settings(arguments);
@@ -214,8 +216,8 @@ AskedSettings asked_settings(const ConfigArguments& arguments,
   return {given, initial};
 }
 
-// A mesh that was saved gives way to other ranks that a launcher has started,
-// options of a rule to another rule (which is refused as such).
+// A saved mesh gives way to a different number of launched ranks, options of a
+// rule to another rule (which is refused as such).
 Settings under(const ConfigBase& base, const Settings& given) {
   Settings asked = given;
   if (base.launched > 0)
@@ -288,8 +290,8 @@ std::string train_presets_help() {
   return out;
 }
 
-// `canzona config show`: what a run would be asked to do, and why.
-// `canzona config keys`: the keys there are.
+// `canzona config show`: the settings of a run, and where they come from.
+// `canzona config keys`: all keys.
 namespace {
 
 constexpr const char* kConfigExamples =
@@ -340,7 +342,7 @@ std::string as_json(const TrainConfig& config) {
   return out.take() + "\n";
 }
 
-// A cell that ends its column, or the line where it is too wide for it.
+// Pads a cell to its column, or ends the line if it is too wide.
 std::string cell(const std::string& text, size_t from, size_t width) {
   return display_width(text) < width
              ? pad_right(text, width)

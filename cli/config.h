@@ -1,4 +1,4 @@
-// Puts the configuration of a training run together.
+// Assembles the configuration of a training run.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,8 +10,8 @@
 
 namespace canzona::cli {
 
-// The options that `train` and `config show` share: where a configuration
-// comes from.
+// The options that `train` and `config show` share: the sources of a
+// configuration.
 //
 //   auto arguments = std::make_shared<ConfigArguments>();
 //   add_config_arguments(*app, *arguments);
@@ -22,26 +22,27 @@ struct ConfigArguments {
   std::string model;                      // "": the preset's
   std::vector<std::string> set;           // key=value
   std::vector<std::string> rule_options;  // name=value
-  // By flag ("--steps"): what was given, "" if nothing was.
+  // By flag ("--steps"): its value, "" if it was not given.
   std::map<std::string, std::string> flags;
 };
 
-// `arguments` outlives the app.
+// `arguments` must outlive the app.
 void add_config_arguments(CLI::App& app, ConfigArguments& arguments);
 
-// A run that goes on from a checkpoint begins with this.
+// What a resumed run begins with.
 struct ConfigBase {
   Settings saved = {};
-  bool has_weights = false;  // of a checkpoint: --init is not looked at
-  int64_t launched = 0;      // ranks that a launcher has started; 0: none
+  bool has_weights = false;  // from a checkpoint: --init is ignored
+  int64_t launched = 0;      // ranks started by a launcher; 0: none
 };
 
-// Defaults < preset < what was saved < --model < file < --set < flags. Settings
-// left to `auto` that this machine decides are settled.
+// Applies defaults < preset < saved < --model < file < --set < flags. Settings
+// of `auto` that depend on this machine are resolved.
 TrainConfig read_config(const ConfigArguments& arguments,
                         const ConfigBase& base = {});
 
-// The folder that is asked for, without making a configuration; "": none.
+// Returns the requested folder without making a configuration; "" if there is
+// none.
 std::string asked_run_folder(const ConfigArguments& arguments);
 
 // "Presets:" with a line each, for the end of a help page.

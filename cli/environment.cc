@@ -20,7 +20,7 @@ std::string_view variable(const char* name) {
   return value == nullptr ? std::string_view() : std::string_view(value);
 }
 
-// mpirun gives its ranks a terminal of their own, whatever it writes to.
+// mpirun gives its ranks a pseudo-terminal, whatever it writes to.
 bool is_terminal(int descriptor) {
   for (const char* rank : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"})
     if (!variable(rank).empty()) return false;
@@ -66,13 +66,14 @@ std::atomic<int> signal_seen = 0;
 std::atomic<int> wishes_seen = 0;
 static_assert(std::atomic<int>::is_always_lock_free);
 
-// A handler may look at this: it is written before the handler is installed.
+// A signal handler may read this: it is written before the handler is
+// installed.
 struct Notice {
   std::array<char, 400> text;
   size_t size = 0;
 
   void put(std::string_view says) {
-    // "\r": behind a line of progress.
+    // "\r" comes first, in case of a progress line.
     constexpr std::string_view kBegin = "\r", kEnd = "\n";
     const std::string_view cut =
         says.substr(0, text.size() - kBegin.size() - kEnd.size());
@@ -111,12 +112,12 @@ Interrupt::Interrupt(std::string_view says, std::string_view says_saving) {
   wishes_seen = 0;
   notice_of_end.put(says);
   notice_of_saving.put(says_saving);
-  // Without SA_RESTART, so that whoever waits looks at the signal.
+  // Without SA_RESTART, so that blocked calls return and see the signal.
   struct sigaction action {};
   action.sa_handler = remember_wish;
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
-  // Nobody has to look at this one before the step is done.
+  // Nothing has to see this one before the step is done.
   action.sa_handler = count_wish;
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGUSR1, &action, nullptr);

@@ -1,4 +1,4 @@
-// Failures that only the program knows, beside those of canzona/base/error.h.
+// Failures that only the program has, in addition to canzona/base/error.h.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace canzona::cli {
 
-// A plan that breaks its promises. All violations, not the first.
+// Thrown for a plan that is not valid, with all violations.
 class ViolationsFound : public Error {
  public:
   ViolationsFound(const std::string& what, std::vector<std::string> violations)
@@ -21,9 +21,9 @@ class ViolationsFound : public Error {
   std::vector<std::string> violations_;
 };
 
-// A plan that holds its promises but for the cap on memory: the cap is what the
-// caller must change, so it is a mistake in the request. Each violation names
-// what it concerns.
+// Thrown for a plan that is valid except for the memory cap: the caller must
+// change the cap, so it is a mistake in the request. Each violation names what
+// it concerns.
 class CapExceeded : public UsageError {
  public:
   CapExceeded(const std::string& what, std::vector<std::string> violations)
@@ -34,8 +34,8 @@ class CapExceeded : public UsageError {
   std::vector<std::string> violations_;
 };
 
-// Thrown when the reader of our output has closed the pipe, which is no failure
-// of ours.
+// Thrown when the reader of our output has closed the pipe, which is not an
+// error of ours.
 class ClosedPipe : public Error {
  public:
   ClosedPipe() : Error("the reader of the output has gone") {}

@@ -46,22 +46,22 @@ struct EvalFlags {
   bool json = false;
 };
 
-// Memory for sequences of a model without a run stays bounded.
+// Bounds the memory for sequences of a model without a run.
 constexpr int64_t kLongest = 1024;
 
-// The data that is evaluated, settled.
+// The data to evaluate, resolved.
 struct EvalData {
   std::string path;
-  bool is_of_run = false;  // by its path
-  bool held_out = false;   // its end alone
+  bool is_of_run = false;  // the run's own data, by its path
+  bool held_out = false;   // only its end
   int64_t length = 0;
   int64_t micro_batch = 1;
   std::unique_ptr<TokenSource> tokens;
-  std::optional<Batches> batches;  // where the end is held out
-  int64_t there = 0;               // sequences
-  int64_t count = 0;               // that are evaluated
-  // True if these are the tokens that the run was trained on; none: not known,
-  // or other data was asked for.
+  std::optional<Batches> batches;  // if the end is held out
+  int64_t there = 0;               // sequences available
+  int64_t count = 0;               // sequences to evaluate
+  // True if these are the run's training tokens; nothing if that is not known
+  // or other data was requested.
   std::optional<bool> is_same = {};
 
   int64_t first_token() const {
@@ -129,7 +129,7 @@ EvalData settle_data(const EvalFlags& a, const RunModel& model) {
 }
 
 struct Evaluated {
-  double loss = 0;  // a token
+  double loss = 0;  // per token
   int64_t tokens = 0;
   int64_t bytes = 0;  // of these tokens; 0: not known
   double seconds = 0;
@@ -153,10 +153,10 @@ Evaluated evaluate(const RunModel& model, const EvalData& data,
       model.found, {.length = data.length, .micro_batch = data.micro_batch});
   Evaluated result{.tokens = data.count * data.length};
   const double start = wall_seconds();
-  // Sequences lie side by side; the first token of all is no target.
+  // Sequences are consecutive; the very first token is not a target.
   const int64_t text_bytes =
       data.tokens->text_bytes(data.first_token() + 1, result.tokens);
-  int64_t next = 0;  // sequence whose bytes were not counted yet
+  int64_t next = 0;  // the next sequence whose bytes are to be counted
   const auto read = [&](int64_t number, std::span<int32_t> to) {
     data.read(number, to);
     if (number != next) return;

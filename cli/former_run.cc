@@ -24,7 +24,7 @@ constexpr std::array kFiles = {"metrics.jsonl", "summary.json",
                                "config.json",   "tokenizer.json"};
 constexpr std::string_view kEvents = "events.out.tfevents.";
 
-// "model.safetensors.4711.0.tmp" of a run that was killed while it wrote.
+// "model.safetensors.4711.0.tmp", left by a run that was killed while writing.
 bool is_left_behind(std::string_view name) {
   constexpr std::string_view kEnd = ".tmp";
   if (!name.ends_with(kEnd)) return false;
@@ -44,7 +44,7 @@ bool is_number(std::string_view text) {
 }
 
 // "events.out.tfevents.1700000000.node7", as events_path() names them. Other
-// programs add a process and a count (".4711.0"), and people what they like.
+// programs append a process and a count (".4711.0"), and people anything.
 bool is_event_file(std::string_view name) {
   if (!name.starts_with(kEvents)) return false;
   name.remove_prefix(kEvents.size());
@@ -78,7 +78,7 @@ void refuse_what_is_there(const std::string& path) {
   }
 }
 
-// The caller asked before the lock was held whether there is something to
+// The caller checked before the lock was held whether there is something to
 // resume from.
 void refuse_what_was_saved(const std::string& path) {
   const std::string folder = checkpoint_folder(path);
@@ -90,7 +90,7 @@ void refuse_what_was_saved(const std::string& path) {
 }
 
 // Checkpoints that were set aside when the run went back, or while one of the
-// same step was replaced, are whole: only who asks for it loses them.
+// same step was replaced, are complete: they are lost only on request.
 void refuse_what_was_set_aside(const std::string& path) {
   const std::string folder = checkpoint_folder(path);
   std::error_code error;
@@ -107,7 +107,8 @@ void refuse_what_was_set_aside(const std::string& path) {
 }
 
 // Returns the last of the checkpoints that somebody has renamed, such as
-// "step_00000006.bak"; half-written ones do not count. "": there is none.
+// "step_00000006.bak"; incomplete ones do not count. Returns "" if there is
+// none.
 std::string renamed_checkpoint(const fs::path& folder) {
   std::string last;
   std::error_code error;
@@ -123,7 +124,7 @@ std::string renamed_checkpoint(const fs::path& folder) {
   return last;
 }
 
-// The run is to go on from it, or to stay.
+// The run must resume from it, or stay.
 void refuse_what_was_renamed(const std::string& path) {
   const std::string folder = checkpoint_folder(path);
   const std::string name = renamed_checkpoint(folder);
@@ -160,7 +161,7 @@ FileLock lock_store(const std::string& folder) {
   return std::move(*lock);
 }
 
-// Whoever calls it holds the lock.
+// The caller must hold the lock.
 void remove_what_is_of_checkpoints(const std::string& folder) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -173,14 +174,14 @@ void remove_what_is_of_checkpoints(const std::string& folder) {
   }
 }
 
-// A run leaves these from its first step on; weights and config.json may also
-// be somebody else's.
+// True for files that a run has from its first step on; weights and config.json
+// may also belong to something else.
 bool tells_of_a_run(std::string_view name) {
   return is_event_file(name) || name == "metrics.jsonl" ||
          name == "summary.json";
 }
 
-// A file of the run is to be written there.
+// A file of the run will be written there.
 void require_no_folder(const fs::path& file) {
   std::error_code error;
   if (!fs::is_directory(file, error)) return;
@@ -190,11 +191,12 @@ void require_no_folder(const fs::path& file) {
                        "folder"));
 }
 
-// The files of a run in a folder. UsageError if they need not be a run's.
+// Returns the files of a run in a folder. Throws UsageError if they may not be
+// a run's.
 std::vector<fs::path> files_of_former_run(const std::string& path) {
   std::vector<fs::path> former;
   bool is_run = false;
-  std::string whole;  // a file that need not be a run's
+  std::string whole;  // a file that may not be a run's
   for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
     const std::string name = entry.path().filename().string();
     if (!is_of_a_run(name)) continue;
@@ -313,7 +315,8 @@ void remove_former_run(const std::string& path) {
   if (!lock) return;
   remove_what_is_of_checkpoints(folder);
   lock.reset();
-  // A link to a folder stays; so does a folder with what is not ours.
+  // A link to a folder is kept, and so is a folder with files that are not
+  // ours.
   if (!fs::is_symlink(folder, error)) fs::remove(folder, error);
 }
 

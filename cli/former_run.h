@@ -1,10 +1,10 @@
-// The run that a folder holds: which files are its own, whether another one may
-// take its place, and how it is removed.
+// The former run in a folder: which files belong to it, whether another run may
+// replace it, and how it is removed.
 //
 //   if (check_former("runs/one", FolderUse::kOverwrite))
 //     remove_former_run("runs/one");
 //
-// Nothing is removed that a run does not write.
+// Only files that a run writes are removed.
 #pragma once
 
 #include <cstdint>
@@ -22,52 +22,55 @@ inline constexpr const char* kRunLock = "canzona.lock";
 // The folder of a run's checkpoints: "runs/one/ckpt".
 std::string checkpoint_folder(const std::string& run);
 
-// UsageError if this is a link to something that is not there, such as a disk
-// that is not mounted: what lies behind it is not known to be gone.
+// Throws UsageError if this is a dangling link, for example to a disk that is
+// not mounted: its target is not known to be gone.
 void require_reachable(const std::string& folder);
 
-// UsageError if the folder of a run has checkpoints that nothing resumes from
-// by itself, which were set aside or renamed: for whoever finds no other.
+// Throws UsageError if the folder of a run has checkpoints that were set aside
+// or renamed, from which nothing resumes automatically. Call it if there are no
+// others.
 void refuse_what_is_left(const std::string& run);
 
-// The summary that a run has left; nothing if there is none. UsageError if it
-// cannot be read.
+// Returns the summary that a run has left, if there is one. Throws UsageError
+// if it cannot be read.
 std::optional<RunSummary> summary_in(const std::string& run);
 
-// "process 4711 on node7 since …": what a lock says of this process.
+// "process 4711 on node7 since …": how a lock describes this process.
 std::string folder_owner();
 
-// Says what is done about a run that a folder holds.
+// Says what to do with a run that is already in the folder.
 enum class FolderUse {
-  kNew,          // it is refused
-  kOverwrite,    // its files are removed, and its checkpoints
-  kUnlessSaved,  // the same; refused if it has a checkpoint
-  kUnlessEnded,  // the same; refused if it has come to its end, too
-  kGoOn          // it stays, and goes on after some step
+  kNew,          // refuse it
+  kOverwrite,    // remove its files and checkpoints
+  kUnlessSaved,  // the same, but refuse if it has a checkpoint
+  kUnlessEnded,  // the same, but also refuse if it has finished
+  kGoOn          // keep it, and continue after some step
 };
 
-// True for names of files that a run writes to its folder, also half-written.
+// True for names of files that a run writes to its folder, including partly
+// written ones.
 bool is_of_a_run(std::string_view name);
 
-// A folder for checkpoints, or a link to one, with nothing but a lock.
+// True for a folder for checkpoints, or a link to one, that contains nothing
+// but a lock.
 bool is_empty_store(const std::string& folder);
 
-// True if the folder holds a run that is to be removed. UsageError for what its
-// use forbids and for what would keep it from being removed, or another run
-// from being written.
+// Returns true if the folder has a run that must be removed. Throws UsageError
+// for what its use forbids, and if the run could not be removed or another one
+// not written.
 bool check_former(const std::string& path, FolderUse use);
 
-// UsageError if a folder lies where a file of the run is to be written.
+// Throws UsageError if there is a folder where the run will write a file.
 void require_no_folders(const std::string& path);
 
-// Removes the files of a run; a link to a folder of checkpoints stays, and so
-// does what is not a run's. UsageError if that fails.
+// Removes the files of a run; keeps a link to a folder of checkpoints and
+// everything that is not a run's. Throws UsageError on failure.
 void remove_former_files(const std::string& path);
-// The same with its checkpoints.
+// The same, including its checkpoints.
 void remove_former_run(const std::string& path);
 
-// Returns the free bytes of the disk that checkpoints go to, with what removing
-// those of the former run frees there.
+// Returns the free bytes on the disk of the checkpoints, including what
+// removing those of the former run frees.
 int64_t room_without_former(const std::string& folder);
 
 }  // namespace canzona::cli

@@ -13,13 +13,15 @@ namespace {
 constexpr size_t kColumn = 32;
 constexpr const char* kGeneral = "Options";  // the library's own default
 
-// "  -o, --output FILE" for options, "  FILE" for what has no dashes.
+// " -o, --output FILE" for options, " FILE" for positionals.
 std::string left_side(const CLI::Option& option) {
   const bool plain = !option.nonpositional();
   const std::string name =
       plain ? option.get_name(true, false) : option.get_name(false, true);
   std::string out = "  ";
-  if (!plain && option.get_snames().empty()) out += "    ";  // under "-o, "
+  if (!plain && option.get_snames().empty())
+    out += "    ";  // aligned below
+                    // "-o, "
   for (const char c : name)
     out += c == ',' ? std::string(", ") : std::string(1, c);
   return option.get_option_text().empty()
@@ -51,7 +53,7 @@ const CLI::App& root_of(const CLI::App& app) {
   return app.get_parent() == nullptr ? app : root_of(*app.get_parent());
 }
 
-// Options of the verb itself, then those that every verb takes.
+// Shows options of the verb itself, then those that every verb takes.
 std::string general(const CLI::App& app) {
   if (app.get_parent() == nullptr) return group_text(app, kGeneral);
   std::string own;
@@ -104,7 +106,7 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
   return footer.empty() ? out : out + "\n" + footer + "\n";
 }
 
-// `canzona man`: the manual page, made from the same words as --help.
+// `canzona man`: the manual page, made from the same texts as --help.
 namespace {
 
 constexpr const char* kManExamples =
@@ -113,7 +115,7 @@ constexpr const char* kManExamples =
   canzona man > ~/.local/share/man/man1/canzona.1
 )";
 
-// Text as roff prints it: no character of it is a command.
+// Escapes text for roff, so that no character of it is a command.
 std::string roff(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -149,12 +151,12 @@ std::string options_text(const CLI::App& app) {
   return out;
 }
 
-// Examples and lists, with their lines kept.
+// Examples and lists, with their line breaks kept.
 std::string footer_text(const CLI::App& app) {
   return cat(".PP\n.nf\n", roff(app.get_footer()), "\n.fi\n");
 }
 
-// A verb and those below it.
+// Documents a verb and its subcommands.
 std::string verb_text(const CLI::App& verb, const std::string& path) {
   const std::string name = path + " " + verb.get_name();
   std::string out = cat(".SH ", roff(name), "\n", roff(verb.get_description()),

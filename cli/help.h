@@ -6,7 +6,7 @@
 
 namespace canzona::cli {
 
-// Description, usage, options by group, verbs, and the footer as it was given.
+// Prints description, usage, options by group, verbs, and the footer as given.
 class HelpFormatter : public CLI::Formatter {
  public:
   std::string make_help(const CLI::App* app, std::string name,

@@ -9,7 +9,8 @@
 namespace canzona::cli {
 namespace {
 
-// Reads a line, with step 0 of an empty one; nothing if it makes no sense.
+// Parses a line, giving step 0 for an empty one; returns nothing if it cannot
+// be parsed.
 std::optional<StepMetrics> metrics_of_line(std::string_view line) {
   try {
     const std::vector<StepMetrics> read = read_metrics(line, "");
@@ -31,11 +32,11 @@ KeptMetrics metrics_until(const std::string& text, int64_t step) {
     begin = stop + 1;
     ++number;
     const std::optional<StepMetrics> read = metrics_of_line(line);
-    if (!read && is_cut) break;  // the step of a run that was killed
-    // Lines of an earlier start may stand before those of a later one.
+    if (!read && is_cut) break;  // the step of a killed run
+    // Lines of an earlier start may precede those of a later one.
     if (read && read->step > step) continue;
     if (!read || kept.left_out > 0) {
-      // The rest is not known to be of this run.
+      // The rest may not belong to this run.
       if (kept.left_out++ == 0) kept.odd_line = number;
       continue;
     }

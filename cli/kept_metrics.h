@@ -1,4 +1,4 @@
-// The lines of metrics.jsonl that a run keeps when it goes on after a step.
+// The lines of metrics.jsonl that a resumed run keeps.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 
 namespace canzona::cli {
 
-// The lines up to a step. They end before one that makes no sense, as a machine
-// that lost power may have left it; a last one that lacks its newline is whole
-// if it makes sense.
+// The lines up to a step. They end before a line that cannot be parsed, which a
+// power loss may have left; a last line without newline is complete if it can
+// be parsed.
 struct KeptMetrics {
   struct Line {
-    size_t begin = 0;  // in the text
+    size_t begin = 0;  // offset in the text
     int64_t step = 0;
     bool is_evaluated = false;
   };
   std::string text;
   std::vector<Line> lines;
-  int64_t left_out = 0;  // lines, from the one that makes no sense,
-  int64_t odd_line = 0;  // which has this number
+  int64_t left_out = 0;  // lines dropped, from the first that cannot be parsed
+  int64_t odd_line = 0;  // number of that line
 
-  // A file that two starts have written to may tell of a step twice: the later
-  // line is that of the start whose checkpoint the run goes on from.
+  // A file written by two starts may have a step twice: the later line is that
+  // of the start whose checkpoint the run resumes from.
   void add(std::string_view line, const StepMetrics& read) {
     while (!lines.empty() && lines.back().step >= read.step) {
       text.resize(lines.back().begin);
@@ -37,9 +37,9 @@ struct KeptMetrics {
 };
 KeptMetrics metrics_until(const std::string& text, int64_t step);
 
-// "steps 2 to 3 are missing": the first ones, if the lines do not tell of every
-// step; "" if they do. A run may have begun with another's checkpoint: then its
-// first line is of a later step.
+// Returns "steps 2 to 3 are missing" for the first gap, if the lines do not
+// cover every step; "" if they do. A run may have begun from another's
+// checkpoint, so its first line may be of a later step.
 std::string missing_steps(const KeptMetrics& kept, int64_t step);
 
 }  // namespace canzona::cli

@@ -1,4 +1,4 @@
-// `canzona launch`: ranks as processes, watched and started again.
+// `canzona launch`: ranks as processes, watched and restarted.
 #include <unistd.h>
 
 #include <algorithm>
@@ -64,12 +64,12 @@ a rank was lost and no restart was left, 130 or 143 after SIGINT or SIGTERM, als
 rank was lost while the run ended.
 )";
 
-// Passes on what ranks print, and remembers what tells of a failure.
+// Forwards what ranks print, and keeps what explains a failure.
 class LaunchListener : public AttemptObserver {
  public:
   using Tend = std::function<bool()>;
 
-  // `tend` is set while the attempt lasts.
+  // `tend` is set during the attempt.
   LaunchListener(const Output& out, bool to_errors, Tend& tend)
       : out_(out), to_errors_(to_errors), tend_(tend) {}
   ~LaunchListener() override { tend_ = nullptr; }
@@ -86,14 +86,15 @@ class LaunchListener : public AttemptObserver {
     out_.note(cat("launch: ", signal_name(signal), " passed on to all ranks"));
   }
 
-  // The reason of a rank that failed by itself.
+  // Returns the reason given by a rank that failed on its own.
   std::string reason_of(const Cause& cause) const {
     if (cause.ranks.empty() || cause.is_signal) return "";
     for (const ErrorLines::Line& said : errors_.all())
       if (said.rank == cause.ranks.front()) return printable(said.words);
     return "";
   }
-  // Finds where the others were when they missed it: best of those who name it.
+  // Returns which operation the other ranks were in when they lost it,
+  // preferably from those that name it.
   std::string operation_of(const Cause& cause) const {
     std::string found;
     for (const ErrorLines::Line& said : errors_.all()) {
@@ -109,8 +110,8 @@ class LaunchListener : public AttemptObserver {
   }
 
  private:
-  // Once a line was left out, so are all that follow: a wait for each would
-  // hold up ranks that are to end.
+  // Once a line was dropped, so are all that follow: waiting for each would
+  // delay ranks that are ending.
   void pass_on(const std::string& line, bool is_error) {
     bool& is_unread = is_error ? errors_unread_ : output_unread_;
     if (!is_unread) is_unread = !out_.pass_on(line, is_error);
@@ -124,8 +125,8 @@ class LaunchListener : public AttemptObserver {
   ErrorLines errors_;
 };
 
-// The checkpoints of a run, from the one that it would resume from: names with
-// the hashes of their manifests.
+// Returns the checkpoints of a run, from the one that it would resume from on:
+// names with the hashes of their manifests.
 std::vector<std::string> checkpoints_of(const std::string& run) {
   constexpr int64_t kMostBytes = int64_t{1} << 30;
   const std::string folder = checkpoint_folder(run);
@@ -138,22 +139,22 @@ std::vector<std::string> checkpoints_of(const std::string& run) {
           read_file(cat(folder, "/", listed.name, "/manifest.json"), kMostBytes,
                     "the manifest"));
     } catch (const Error&) {
-      // It is damaged, and as such has no hash.
+      // A damaged one has no hash.
     }
     out.push_back(cat(listed.name, " ", hash));
   }
   return out;
 }
 
-// Nothing is there, or nothing is in it.
+// True if the folder does not exist or is empty.
 bool is_empty_run(const std::string& run) {
   std::error_code error;
   const bool is_empty = std::filesystem::is_empty(run, error);
   return error ? !std::filesystem::exists(run, error) : is_empty;
 }
 
-// The step that a run was in when a rank ended with this status, by its folder;
-// 0 if that does not tell. One that a signal ends has done its step.
+// Returns the step that a run was in when a rank ended with this status, from
+// its folder; 0 if unknown. A run that a signal ends has finished its step.
 int64_t step_at_end(const std::string& run, int status) {
   const std::string path = run + "/metrics.jsonl";
   std::error_code none;
@@ -166,7 +167,7 @@ int64_t step_at_end(const std::string& run, int status) {
     const int64_t done = steps.empty() ? 0 : steps.back().step;
     return is_done ? done : done + 1;
   } catch (const Error&) {
-    return 0;  // its last line may be half written
+    return 0;  // its last line may be incomplete
   }
 }
 
@@ -253,12 +254,13 @@ class Launcher {
   const LaunchFlags& flags_;
   Output out_;
   LaunchPlan plan_;
-  std::vector<std::string> command_;  // of the next attempt
-  // Before the first attempt.
+  std::vector<std::string> command_;  // for the next attempt
+  // The state before the first attempt.
   std::vector<std::string> first_checkpoints_;
   bool was_empty_ = false;
-  std::function<bool()> tend_;  // of the attempt that is under way
-  int signal_ = 0;              // that ends the run and came while nobody read
+  std::function<bool()> tend_;  // of the current attempt
+  int signal_ = 0;              // that ends the run and came while the output
+                                // was blocked
   LaunchReport report_;
   SignalQueue signals_;
 };
@@ -301,7 +303,7 @@ void Launcher::attempt() {
   attempt.step = attempt.cause.status == 0
                      ? 0
                      : step_at_end(report_.run, attempt.cause.status);
-  // mpirun's own words matter only if they explain that there are no ranks.
+  // mpirun's own output matters only if it explains why no rank started.
   const bool started = std::ranges::any_of(
       attempt.result.ranks, [](const RankEnd& rank) { return rank.started; });
   if (!started)
@@ -310,8 +312,8 @@ void Launcher::attempt() {
   report_.attempts.push_back(std::move(attempt));
 }
 
-// While nobody reads what is to be said: signals still count, and once the run
-// is to end, what cannot be said is left out.
+// Called while output is blocked: signals still count, and once the run is
+// ending, the remaining text is dropped.
 bool Launcher::gives_up() {
   if (tend_) return tend_();
   while (const int signal = signals_.next())
@@ -340,7 +342,7 @@ bool Launcher::may_restart() {
   return false;
 }
 
-// True if the run can go on with the ranks that remain.
+// Returns true if the run can continue with the remaining ranks.
 bool Launcher::shrink(const LaunchedAttempt& last) {
   const int remaining = plan_.transport == "thread"
                             ? plan_.num_ranks
@@ -378,7 +380,7 @@ bool Launcher::goes_on() {
   return false;
 }
 
-// A keeper of one rank; see canzona/launch/rank_folder.h.
+// Runs the keeper of one rank; see canzona/launch/rank_folder.h.
 Outcome keep_rank(const LaunchFlags& a) {
   const std::optional<ProcessLaunch> launch = find_process_launch();
   if (!launch || a.command.empty())

@@ -47,8 +47,8 @@ ElasticRange parse_elastic(const std::string& text) {
   return range;
 }
 
-// The configuration that `train` would run with. Nothing where its words cannot
-// be understood: train itself says so then.
+// Returns the configuration that `train` would run with; nothing if its
+// arguments cannot be understood, which train itself reports.
 std::optional<TrainConfig> config_of(const std::vector<std::string>& command,
                                      const Settings& saved = {}) {
   CLI::App app;
@@ -64,9 +64,9 @@ std::optional<TrainConfig> config_of(const std::vector<std::string>& command,
   return read_config(arguments, {.saved = saved});
 }
 
-// The mesh of the checkpoint that the command resumes from, where nothing in
-// the command says another; "" if there is none or it cannot be read, of which
-// train itself tells.
+// Returns the mesh of the checkpoint that the command resumes from, unless the
+// command specifies another; "" if there is none or it cannot be read, which
+// train itself reports.
 std::string saved_mesh(const LaunchPlan& plan) {
   const std::string wish = resume_wish(plan.command);
   if (wish.empty() || !plan.config || !plan.config->mesh.empty() ||
@@ -101,8 +101,8 @@ void refuse_fixed_mesh(const LaunchPlan& plan, const std::string& elastic) {
           "rank is a data-parallel one"));
 }
 
-// As many as are asked for: by launch, else by the command, else by the
-// checkpoint that it resumes from, else one per core.
+// Returns how many ranks are requested: by launch, otherwise by the command, by
+// the checkpoint that it resumes from, or one per core.
 int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan,
                  const Output& out) {
   if (a.ranks > 0) return a.ranks;
@@ -122,7 +122,7 @@ int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan,
   return settle_mesh(copy, {.cores = usable_cpus()}).world();
 }
 
-// Returns the transport of the command, as far as it says.
+// Returns the transport of the command, if it says.
 std::string wanted_transport(const LaunchPlan& plan) {
   if (plan.config) return plan.config->transport;
   const auto& words = plan.command;
@@ -130,7 +130,8 @@ std::string wanted_transport(const LaunchPlan& plan) {
   return flag == words.end() || flag + 1 == words.end() ? "auto" : flag[1];
 }
 
-// mpirun of the library that this program was built with; "" if there is none.
+// Returns mpirun of the library that this program was built with; "" if there
+// is none.
 std::string find_mpirun(const LaunchFlags& a, bool is_open_mpi) {
   const char* path = environment_variable("PATH");
   const std::string folders = path == nullptr ? "/usr/bin:/bin" : path;
@@ -160,7 +161,7 @@ void settle_transport(const LaunchFlags& a, const Output& out,
     if (!plan.mpirun.empty()) plan.transport = "mpi";
     why = "there is no mpirun in PATH";
   }
-  // NCCL wants a process for each GPU; they can meet over sockets.
+  // NCCL needs a process for each GPU; they can meet over sockets.
   if (plan.transport == "thread" && wanted == "nccl") plan.transport = "tcp";
   if (plan.transport == "thread")
     out.note(cat("launch: ", why, ": one process runs all ", plan.num_ranks,
@@ -171,7 +172,7 @@ std::string own_program() {
   return std::filesystem::read_symlink("/proc/self/exe").string();
 }
 
-// A port of this machine alone that nobody listens at now.
+// Returns a local port that is free now.
 int free_port() {
   const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};

@@ -1,4 +1,4 @@
-// Writes what `canzona launch` says of a run: its last line, and JSON.
+// Writes what `canzona launch` reports about a run: its last line, and JSON.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,10 @@ struct LaunchedAttempt {
   int num_ranks = 0;
   AttemptResult result;
   Cause cause;
-  std::string operation;  // that survivors were in, as they say; "": unknown
-  std::string reason;     // the error line of the rank that failed; "": none
-  int64_t step = 0;       // that it was in; 0: unknown
+  std::string operation;  // in which survivors were, by their own account; "":
+                          // unknown
+  std::string reason;     // error line of the rank that failed; "": none
+  int64_t step = 0;       // in which it failed; 0: unknown
 };
 
 struct LaunchReport {
@@ -26,8 +27,8 @@ struct LaunchReport {
   std::vector<LaunchedAttempt> attempts;
   // The newest checkpoint that verifies.
   std::optional<int64_t> checkpoint = {};
-  // The reason why it was not started again, where it might have been; "":
-  // nothing to say.
+  // Why it was not restarted, if it might have been; "" if there is nothing to
+  // say.
   std::string why_not_again = {};
 
   const LaunchedAttempt& last() const { return attempts.back(); }
@@ -39,7 +40,7 @@ struct LaunchReport {
 // checkpoint step 100 (verified) · … · exit 4"
 std::string launch_line(const LaunchReport& report);
 
-// Every figure of the run as one object.
+// Returns every figure of the run as one object.
 std::string launch_json(const LaunchReport& report);
 
 }  // namespace canzona::cli

@@ -1,4 +1,4 @@
-// The verbs that look at this machine.
+// The verbs about this machine.
 #include <fmt/chrono.h>
 #include <poll.h>
 #include <unistd.h>
@@ -112,7 +112,8 @@ Outcome run(const CalibrateFlags& arguments, const Output& out) {
   const std::string table = calibrate(
       request, machine, [&](const std::string& what) { out.progress(what); });
   out.progress("");
-  CostTable::parse(table, "the measured table");  // what is saved can be read
+  CostTable::parse(table, "the measured table");  // check that it can be read
+                                                  // back
   if (arguments.path.empty() || arguments.json) out.result(table);
   if (!arguments.path.empty()) out.save(arguments.path, table, "cost table");
   return Outcome::kDone;
@@ -144,7 +145,7 @@ Verb add_calibrate(CLI::App& root) {
   return {app, [a](const Output& out) { return run(*a, out); }};
 }
 
-// `canzona doctor`: what this machine has, how fast it is, what is wrong.
+// `canzona doctor`: what this machine has, how fast it is, and what is wrong.
 namespace {
 
 constexpr const char* kDoctorExamples =
@@ -164,8 +165,8 @@ constexpr int kExchangingRanks = 2;
 
 struct DoctorFlags {
   bool json = false;
-  // As a process of exchange_of(): "mpi", "nccl", or "alone" for NCCL with a
-  // single rank.
+  // Set in a process started by exchange_of(): "mpi", "nccl", or "alone" for
+  // NCCL with a single rank.
   std::string exchange;
 };
 
@@ -177,7 +178,7 @@ int count_gpus() {
 
 constexpr std::chrono::seconds kNcclTime{60};
 
-// One rank of a tiny exchange; the first one prints its seconds.
+// Runs one rank of a tiny exchange; the first one prints its seconds.
 Outcome exchange_here(const std::string& kind, const Output& out) {
   if (kind == "alone") {
     const auto lane = lanes_of("cuda")();
@@ -201,7 +202,7 @@ Outcome exchange_here(const std::string& kind, const Output& out) {
 }
 
 // Starts a process of this program and reads the seconds of an exchange, which
-// it prints in a line after `prefix`; or says why that fails.
+// it prints on a line after `prefix`; or reports why that fails.
 ExchangeInfo exchange_of(const ChildOptions& options, ExchangeInfo info,
                          std::string_view prefix) {
   try {
@@ -231,7 +232,7 @@ std::string doctor_program() {
   return std::filesystem::read_symlink("/proc/self/exe");
 }
 
-// The same between processes, which this program starts by itself.
+// The same between processes, which this program starts itself.
 ExchangeInfo exchange_of_processes(const std::string& transport) {
   return exchange_of({.words = {doctor_program(), "launch", "--quiet",
                                 "--ranks", cat(kExchangingRanks), "--",
@@ -240,7 +241,7 @@ ExchangeInfo exchange_of_processes(const std::string& transport) {
                      "] ");
 }
 
-// NCCL with a single rank, which writes what it finds to a file.
+// Runs NCCL with a single rank, which writes its log to a file.
 ExchangeInfo exchange_of_one(std::string& network) {
   const std::string file =
       std::filesystem::temp_directory_path() /
@@ -256,8 +257,8 @@ ExchangeInfo exchange_of_one(std::string& network) {
   return info;
 }
 
-// Between processes where there is MPI, or NCCL and a GPU; nothing where a
-// launcher has started this one.
+// Adds exchanges between processes if there is MPI, or NCCL and a GPU; nothing
+// if a launcher has started this process.
 void add_processes(MachineReport& report) {
   if (find_process_launch()) return;
   if (mpi_is_built()) report.exchanges.push_back(exchange_of_processes("mpi"));

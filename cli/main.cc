@@ -38,8 +38,7 @@ int exit_status_of(Outcome outcome) {
   return ExitStatus::kFailed;
 }
 
-// Messages may quote files: nothing in them may reach the terminal as a
-// command.
+// Messages may quote files, so they are made safe for the terminal.
 void report(const Output& out, const std::string& message,
             const std::vector<std::string>& lines = {}) {
   std::vector<std::string> below;
@@ -96,7 +95,13 @@ int run(const std::vector<std::string>& arguments) {
   });
   if (understood != ExitStatus::kDone) return understood;
   const Output out(environment, color, line.quiet());
-  return guarded(out, [&] { return line.run(out); });
+  return guarded(out, [&] {
+    try {
+      return line.run(out);
+    } catch (const UsageError& error) {
+      throw UsageError(line.with_flags(error.what()));
+    }
+  });
 }
 
 }  // namespace
@@ -104,9 +109,9 @@ int run(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   canzona::cli::begin_compute(argv);
-  // A closed pipe shall be an error of write(), not the end of the process.
+  // A closed pipe must be an error of write(), not the end of the process.
   std::signal(SIGPIPE, SIG_IGN);
-  // So shall a file that reaches the limit of its size.
+  // So must a file that reaches its size limit.
   std::signal(SIGXFSZ, SIG_IGN);
   return canzona::cli::end_compute(canzona::cli::run({argv + 1, argv + argc}));
 }

@@ -1,4 +1,5 @@
-// The verbs that compute, in a program that only plans: they say so.
+// Replaces the verbs that compute in a program that only plans: they report
+// that.
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "cli/verbs.h"

@@ -14,7 +14,7 @@
 namespace canzona::cli {
 namespace {
 
-// The type's name is the option's place for such words; help does not show it.
+// The words are stored in the option's type name, which the help does not show.
 constexpr const char* kOfferMark = "one of ";
 
 template <class Entries>
@@ -23,7 +23,7 @@ void append_names(const Entries& entries, std::vector<std::string>& names) {
 }
 
 // Returns what is wrong with a text, or "" after replacing it by the same
-// number without a sign or zeros in front of it, which the library misreads.
+// number without a sign or leading zeros, which the library misreads.
 template <class Number>
 std::string settle_number(std::string& text, const char* kind) {
   std::string_view digits = text;

@@ -20,7 +20,7 @@ bool wants_color(ColorChoice choice, bool is_terminal, bool no_color) {
   return choice == ColorChoice::kAlways;
 }
 
-// False if nothing was read from a full pipe or terminal for a moment.
+// Returns false if nothing was read from a full pipe or terminal for a moment.
 bool has_room(int descriptor) {
   constexpr int kMilliseconds = 100;
   pollfd wish{.fd = descriptor, .events = POLLOUT, .revents = 0};
@@ -46,10 +46,10 @@ Output::Output(const Environment& environment, ColorChoice color, bool quiet)
       quiet_(quiet),
       stderr_is_terminal_(environment.stderr_is_terminal) {}
 
-// Whoever reads may stop: a pager, or a launcher that ends us (mpirun stops
-// reading before it sends its signal). After a signal files count, and what
-// nobody reads is left out; so no write may wait, and a piece is small enough
-// for any pipe that has room.
+// The reader may stop: a pager, or a launcher that ends us (mpirun stops
+// reading before it sends its signal). After a signal only files matter, and
+// text that nobody reads is dropped; so no write may block, and each piece is
+// small enough for any pipe that has room.
 int Output::write_all(int descriptor, std::string_view text) const {
   constexpr size_t kPiece = 256;
   while (!text.empty()) {
@@ -74,7 +74,7 @@ void Output::result(std::string_view text) const {
                            std::generic_category().message(code)));
 }
 
-// Nobody can be told that standard error does not work.
+// There is no way to report that standard error does not work.
 bool Output::pass_on(std::string_view line, bool is_error) const {
   return 0 ==
          write_all(is_error ? STDERR_FILENO : STDOUT_FILENO, cat(line, "\n"));

@@ -22,8 +22,8 @@ class Output {
  public:
   Output(const Environment& environment, ColorChoice color, bool quiet);
 
-  // Called again and again while a pipe or terminal takes nothing; true: what
-  // is left of the text is left out. Without it: whether a signal came.
+  // Called repeatedly while a pipe or terminal accepts nothing; if it returns
+  // true, the rest of the text is dropped. Default: whether a signal came.
   void set_gives_up(std::function<bool()> gives_up) {
     gives_up_ = std::move(gives_up);
   }
@@ -31,37 +31,40 @@ class Output {
   // For text of results.
   const Ink& ink() const { return ink_; }
 
-  // A result. StorageError if it cannot be written, ClosedPipe if nobody reads.
+  // Writes a result. Throws StorageError if it cannot be written, ClosedPipe if
+  // nobody reads.
   void result(std::string_view text) const;
 
-  // A line of another process, as it is. Not an error if nobody reads it;
-  // false if it was left out.
+  // Forwards a line of another process unchanged. It is not an error if nobody
+  // reads it; returns false if it was dropped.
   bool pass_on(std::string_view line, bool is_error) const;
 
-  // A remark on standard error; none with --quiet.
+  // Writes a note to standard error; none with --quiet.
   void note(std::string_view text) const;
 
-  // Says what is being done now: one line of a terminal, written over by the
-  // next; elsewhere the first, then lines at least some seconds apart. Empty:
-  // the line is free again. One thread at a time.
+  // Shows what is being done: on a terminal one line, overwritten by the next;
+  // otherwise the first, then lines at least some seconds apart. An empty text
+  // clears the line. One thread at a time.
   void progress(std::string_view text) const;
   // True if every progress is shown.
   bool shows_progress() const { return stderr_is_terminal_ && !quiet_; }
   bool is_quiet() const { return quiet_; }
 
-  // "error: …" on standard error, with --quiet too, and the lines below it.
+  // Writes "error: …" to standard error, even with --quiet, and the lines below
+  // it.
   void error(std::string_view text,
              const std::vector<std::string>& lines = {}) const;
 
-  // Writes a result to a file and says so. StorageError if the disk is full,
-  // UsageError if the path cannot be right.
+  // Writes a result to a file and says so. Throws StorageError if the disk is
+  // full, UsageError if the path cannot be written.
   void save(const std::string& path, std::string_view contents,
             std::string_view what) const;
-  // The same of a trace; remarks which tracks lack events.
+  // The same for a trace; notes which tracks lack events.
   void save_trace(const std::string& path, const Trace& trace) const;
 
  private:
-  // 0, EAGAIN if text was left out, or the errno of the write that failed.
+  // Returns 0, EAGAIN if text was dropped, or the errno of the write that
+  // failed.
   int write_all(int descriptor, std::string_view text) const;
 
   std::function<bool()> gives_up_ = signal_came;

@@ -21,7 +21,7 @@ namespace {
 constexpr int64_t kMaxPlacedFile = int64_t{1} << 29;
 constexpr int64_t kMaxPlacedFileValues = 30'000'000;
 
-// The file says all but these.
+// The options allowed beside the file, which says everything else.
 constexpr std::array<const char*, 5> kBesidePlaced = {
     "--placed", "--cost", "--output", "--html", "--json"};
 
@@ -38,7 +38,7 @@ void refuse_other_options(const PlanArguments& arguments) {
   }
 }
 
-// By its own words, however broken.
+// True if the text says so itself, however broken it is.
 bool claims_to_be_placed(const std::string& text) {
   if (text.find(kPlacedPlanFormat) == std::string::npos) return false;
   try {
@@ -51,7 +51,7 @@ bool claims_to_be_placed(const std::string& text) {
   }
 }
 
-// Errors of the request's contents do not name the file.
+// Adds the file's name, which errors in the request's contents do not have.
 PlacedPlan planned(const std::string& path, const CostTable* table) {
   PlacedRequest request =
       read_placed(read_file(path, kMaxPlacedFile, "placed storage"), path);
@@ -76,7 +76,7 @@ Outcome plan_placed(const PlanArguments& arguments, const Output& out) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();
-  // Files first: whoever reads the text may stop reading early.
+  // Files come first, because the reader of the text may stop early.
   if (!arguments.output.empty())
     out.save(arguments.output, placed_plan_to_json(plan), "plan");
   if (!arguments.html.empty())

@@ -1,5 +1,5 @@
-// Plans of storage that is given: `plan --placed`, and such files for the verbs
-// that look at plans.
+// Plans of given storage: `plan --placed`, and reading such files for verbs
+// that show plans.
 #pragma once
 
 #include <optional>
@@ -12,17 +12,17 @@
 
 namespace canzona::cli {
 
-// `canzona plan --placed FILE`. UsageError names the option that the file
-// leaves nothing to, and for a bad file the tensor and the rank.
+// Runs `canzona plan --placed FILE`. UsageError names an option that does not
+// apply with the file and, for a bad file, the tensor and the rank.
 Outcome plan_placed(const PlanArguments& arguments, const Output& out);
 
 struct PlacedPlanFile {
   PlacedPlan plan;
-  std::vector<std::string> violations;  // empty: sound
+  std::vector<std::string> violations;  // empty: valid
 };
 
-// None if the file does not say that it is a plan of given storage. A plan that
-// cannot be read to its end is a violation, and `plan` is empty then.
+// Returns nothing if the file does not claim to be a plan of given storage. A
+// plan that cannot be read completely is a violation, and `plan` is then empty.
 std::optional<PlacedPlanFile> read_placed_plan(const std::string& path);
 
 }  // namespace canzona::cli

@@ -6,7 +6,6 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/report/compare_view.h"
 #include "canzona/report/compare_zero.h"
-#include "canzona/report/html_report.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/zero_view.h"
@@ -18,7 +17,7 @@
 
 namespace canzona::cli {
 
-// `canzona plan`: from a model's shapes to a validated plan.
+// `canzona plan`: makes a validated plan from a model's shapes.
 namespace {
 
 constexpr const char* kPlanExamples =
@@ -44,10 +43,10 @@ owners and rounds alone are decided. Two ranks that have half of a matrix each:
                 "stored": [[[[0, 0], [2, 8]]], [[[2, 0], [2, 8]]]]}]}
 )";
 
-// With `--zero auto`: that of the best plan.
+// With `--zero auto`: the strategy of the best plan.
 constexpr const char* kAnyStrategy = "any";
 
-// The report sets the plan against this strategy.
+// The report compares the plan with this strategy.
 constexpr const char* kBaseline = "start_offset";
 
 std::string help_footer() {
@@ -55,20 +54,21 @@ std::string help_footer() {
          rules_help();
 }
 
-// The plan, and before it the baseline where that can plan this input at all.
+// Shows the plan, preceded by the baseline if that can plan this input at all.
 std::string report_of(const PlanInput& input, const ReportPlan& shown) {
-  std::vector<ReportPlan> plans;
+  Comparison both{input.model.name, input.mesh, {}};
   if (shown.plan.options.strategy != kBaseline) {
     try {
-      plans.push_back(plan_once(input, kBaseline));
+      both.strategies.push_back({kBaseline, plan_once(input, kBaseline), ""});
     } catch (const UsageError&) {
-      // Nothing to set it against: the report shows the plan alone.
+      // There is no baseline, so the report shows the plan alone.
     } catch (const ViolationsFound&) {
-      // The same: its budgets may be out of the baseline's reach.
+      // Likewise: the baseline may not be able to keep the budgets.
     }
   }
-  plans.push_back(shown);
-  return html_report(plans);
+  if (both.strategies.empty()) return plan_html(shown);
+  both.strategies.push_back({shown.plan.options.strategy, shown, ""});
+  return compare_html(both);
 }
 
 void choose_zero(const PlanArguments& arguments, PlanInput& input,
@@ -93,13 +93,13 @@ void choose_zero(const PlanArguments& arguments, PlanInput& input,
   out.note("zero: " + all.search.summary());
 }
 
-// Notes what `--teams auto` came to.
+// Reports what `--teams auto` chose.
 void note_teams(const Plan& plan, const Output& out) {
   if (plan.options.teams == kTeamsAuto)
     out.note("teams: " + describe_teams(plan));
 }
 
-// Notes what `--collectives auto` came to.
+// Reports what `--collectives auto` chose.
 void note_collectives(const PlanInput& input, const Plan& plan,
                       const Output& out) {
   if (input.options.zero.reach == Reach::kAuto)
@@ -120,7 +120,7 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
                 arguments.html.empty() ? &input.model : nullptr);
   note_collectives(input, shown.plan, out);
   note_teams(shown.plan, out);
-  // Files first: whoever reads the text may stop reading early.
+  // Files come first, because the reader of the text may stop early.
   if (!arguments.output.empty())
     out.save(arguments.output, plan_to_json(shown.plan), "plan");
   if (!arguments.html.empty())
@@ -154,9 +154,9 @@ constexpr const char* kCompareExamples =
   canzona compare --model qwen3-8b --mesh dp=16 --zero 'zero1,zero3,hier:8;z1=16,z2=2,z3=8'
 )";
 
-// A strategy that cannot meet a request is part of the answer, also one that
-// exceeds a cap on memory, which none but `balanced` tries to keep. A plan that
-// breaks its promises is not.
+// A strategy that cannot meet a request is part of the answer, and so is one
+// that exceeds a memory cap, which only `balanced` tries to keep. A plan that
+// is not valid is not.
 ComparedStrategy compare_one(const PlanInput& input, const std::string& name) {
   try {
     return {name, plan_once(input, name), ""};
@@ -165,13 +165,6 @@ ComparedStrategy compare_one(const PlanInput& input, const std::string& name) {
   } catch (const UsageError& error) {
     return {name, std::nullopt, error.what()};
   }
-}
-
-std::string report_of(const Comparison& comparison) {
-  std::vector<ReportPlan> plans;
-  for (const ComparedStrategy& strategy : comparison.strategies)
-    if (strategy.shown) plans.push_back(*strategy.shown);
-  return html_report(plans);
 }
 
 void require_any(const Comparison& comparison) {
@@ -191,7 +184,7 @@ std::vector<std::string> strategies_of(const PlanArguments& arguments) {
   return known_strategies(arguments.strategies, "--strategies");
 }
 
-// Sizes of ZeRO instead of strategies, side by side.
+// Compares ZeRO sizes instead of strategies.
 Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
   PlanInput input = read_plan_input(arguments);
   if (!input.note.empty()) out.note(input.note);
@@ -234,7 +227,7 @@ Outcome run_compare(const PlanArguments& arguments, const Output& out) {
   require_any(comparison);
   note_collectives(input, comparison.first()->plan, out);
   if (!arguments.html.empty())
-    out.save(arguments.html, report_of(comparison), "report");
+    out.save(arguments.html, compare_html(comparison), "report");
   out.result(arguments.json ? compare_json(comparison)
                             : compare_text(comparison, out.ink()));
   return Outcome::kDone;

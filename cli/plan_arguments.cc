@@ -21,7 +21,7 @@ class Group {
         ->option_text(label)
         ->group(name_);
   }
-  // May be given several times, one value each.
+  // The option may be repeated, with one value each.
   CLI::Option* list(const char* flag, std::vector<std::string>& values,
                     const char* label, const char* description) {
     return app_.add_option(flag, values, description)
@@ -99,9 +99,9 @@ void add_budgets(CLI::App& app, Planning planning, PlanArguments& a) {
   group.text("--micro-groups", a.micro_groups, "MODE",
              "none, sorted, capacity or balanced [the strategy's]");
   group.text("--exchange", a.exchange, "HOW",
-             "of matrices between tp ranks: by rounds, or of the first and the "
-             "last round by strips, whichever is predicted to be quicker with "
-             "auto [auto]");
+             "of matrices between tp ranks: by rounds, of the first and the "
+             "last round by strips, or auto, by strips where the predicted "
+             "step is 1 % shorter [rounds]");
   group.text("--teams", a.teams, "SIZE",
              "let 2, 4 or 8 ranks of a home and node share a matrix by its "
              "strips where that makes the step 3 % shorter: off, auto, or "
@@ -136,7 +136,7 @@ void add_memory(CLI::App& app, PlanArguments& a) {
              "dtype of gradients at rest: bf16 or fp32; sums are fp32 [fp32]");
 }
 
-// Everything else of a cluster is in its file.
+// A cluster's file describes everything else.
 void add_cluster_file(CLI::App& app, PlanArguments& a) {
   Group group(app, "The cluster");
   group.text("--cluster", a.cluster, "FILE",
@@ -219,7 +219,7 @@ void add_output(CLI::App& app, Planning planning, PlanArguments& a) {
   group.flag("--json", a.json, kJsonHelp);
 }
 
-// Adds what shells complete values to.
+// Adds the shell completions of values.
 void add_offers(CLI::App& app, Planning planning) {
   std::vector<std::string> names;
   for (const StrategyInfo& strategy : strategies())

@@ -12,9 +12,9 @@
 
 namespace canzona::cli {
 
-// Empty text: not given.
+// Empty text means not given.
 struct PlanArguments {
-  std::string placed;  // plan only: storage that is given
+  std::string placed;  // plan only: given storage
   std::string model;
   bool fused = false;
   std::string layers;
@@ -28,7 +28,7 @@ struct PlanArguments {
   std::string newton_schulz;
   std::string phases;
   std::string device;  // bench step only: where the rule runs
-  // Bench step only: replaces what is left to this machine.
+  // Bench step only: resolves settings that depend on this machine.
   std::function<void(const std::string& rule, RuleOptions& options)> settle;
 
   std::string strategy = "balanced";  // plan only
@@ -47,7 +47,7 @@ struct PlanArguments {
   bool recompute = false;
 
   std::string zero;          // plan: sizes; compare: several
-  std::string zero_experts;  // the same
+  std::string zero_experts;  // likewise
   std::string message;
   std::string prefetch;
   std::string replica_sum;
@@ -69,8 +69,8 @@ struct PlanArguments {
   std::string html;
   bool json = false;
 
-  // The options of the two lists of patterns, to learn in which order the user
-  // named them: a later one overrides an earlier one.
+  // The options of the two lists of patterns, to find the order in which the
+  // user gave them: a later one overrides an earlier one.
   const CLI::App* app = nullptr;
   const CLI::Option* matrix_rule_option = nullptr;
   const CLI::Option* adamw_option = nullptr;

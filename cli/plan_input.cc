@@ -22,7 +22,7 @@ constexpr int64_t kMaxPlanBytes = int64_t{1} << 30;
 
 constexpr int64_t kMaxValues = 100'000'000;
 
-// A plan by its own words, however broken.
+// True if the text says that it is a plan, however broken it is.
 bool claims_to_be_plan(const std::string& text) {
   try {
     const Json json = parse_json(
@@ -60,7 +60,7 @@ PlanFile read_plan(const std::string& path) {
 namespace {
 
 constexpr int64_t kUsualTokens = 4096;
-// Experts per token where the model does not say.
+// Used if the model does not say how many experts a token visits.
 constexpr int64_t kUsualExperts = 8;
 constexpr int64_t kUsualSegment = 16 << 20;
 constexpr int64_t kMost = int64_t{1} << 40;
@@ -74,7 +74,7 @@ bool knows_experts_per_token(const Model& model) {
   return model.num_experts == 0 || model.experts_per_token > 0;
 }
 
-// `allowed`: the dtypes, and further words that the option takes.
+// `allowed` has the dtypes and other words that the option takes.
 ParameterDtype read_dtype(const std::string& text, const char* option,
                           const std::vector<std::string>& allowed) {
   for (ParameterDtype known : {ParameterDtype::kBf16, ParameterDtype::kFp32})
@@ -124,7 +124,7 @@ Workload read_workload(const PlanArguments& a, const Model& model) {
   work.num_micro_batches = number_or(a.micro_batches, 1, "--micro-batches");
   work.hidden = hidden_width(model);
   work.bytes_per_activation = 2;
-  // Threads send small pieces; a cluster's library has latency per message.
+  // Threads send small pieces; a cluster's library has a latency per message.
   work.segment_bytes = kUsualSegment;
   if (!a.overlap.empty()) work.overlap = parse_overlap(a.overlap);
   return work;
@@ -154,7 +154,7 @@ namespace {
 constexpr int64_t kMaxCostTableBytes = 64 << 20;
 constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 
-// Runs `read`; a mistake that does not name the option is given its name.
+// Runs `read` and adds the option to an error that does not name it.
 template <class Read>
 auto from_option(const char* option, const std::string& value,
                  const Read& read) {
@@ -162,7 +162,10 @@ auto from_option(const char* option, const std::string& value,
     return read();
   } catch (const UsageError& error) {
     const std::string message = error.what();
-    if (message.find(option) != std::string::npos) throw;
+    // The library knows an option by its name alone.
+    if (message.find(option) != std::string::npos ||
+        message.starts_with(std::string_view(option).substr(2)))
+      throw;
     throw UsageError(cat(option, " ", quoted(value), ": ", message));
   }
 }
@@ -193,7 +196,7 @@ const RuleEntry& find_rule(const std::string& name) {
                        [&](const RuleEntry& e) { return e.name == name; });
 }
 
-// An option of the program that stands for an option of some rules.
+// Applies an option of the program that stands for an option of some rules.
 void add_shorthand(RuleOptions& options, const RuleEntry& rule,
                    const char* flag, const char* name,
                    const std::string& value) {
@@ -227,7 +230,8 @@ RuleOptions read_rule_options(const PlanArguments& a, const RuleEntry& rule) {
   return a.device.empty() ? options : with_device(rule.name, options, a.device);
 }
 
-// Says what `precision=auto` is in a plan for CPUs, of which none is asked.
+// Says what `precision=auto` means in a plan for CPUs, none of which is
+// queried.
 std::string note_precision(const RuleOptions& given,
                            const RuleOptions& in_force) {
   const auto asked = given.find("precision");
@@ -277,7 +281,8 @@ void read_cluster(const PlanArguments& a, PlanOptions& o) {
         parse_integer(a.ranks_per_node, 1, kMaxWorld, "--ranks-per-node"));
 }
 
-// The rule with all its options; a mistake is told by the option that made it.
+// Returns the rule with all its options; an error names the option that caused
+// it.
 std::unique_ptr<RuleFacts> read_rule(const PlanArguments& a,
                                      std::string& note) {
   const RuleEntry& rule = find_rule(a.rule);
@@ -334,7 +339,7 @@ std::vector<std::string> strategy_names() {
   return names;
 }
 
-// The cap is on what the terms count, which the plan alone does not know.
+// The cap applies to what the terms count, which the plan alone does not know.
 std::vector<std::string> violations_but_cap(Plan& plan) {
   const int64_t cap = std::exchange(plan.options.memory_cap_bytes, 0);
   std::vector<std::string> violations = validate(plan);
@@ -368,7 +373,7 @@ PlanInput read_plan_input(const PlanArguments& arguments) {
   require(arguments.model, "--model", "--model qwen3-32b");
   require(arguments.mesh, "--mesh", "--mesh dp=32,tp=8");
   PlanInput input;
-  // Cheap mistakes first: a large file is read last.
+  // Checks cheap arguments first; a large file is read last.
   input.mesh = from_option("--mesh", arguments.mesh,
                            [&] { return parse_mesh(arguments.mesh); });
   input.rule = read_rule(arguments, input.note);

@@ -1,4 +1,4 @@
-// From what the user wrote to what planner and simulation take.
+// Converts what the user wrote to the input of planner and simulation.
 #pragma once
 
 #include <memory>
@@ -15,35 +15,35 @@
 
 namespace canzona::cli {
 
-// Plans from files, for the verbs that look at them.
+// Plans read from files, for verbs that show them.
 
 struct PlanFile {
   Plan plan;
-  std::vector<std::string> violations;  // empty: sound
+  std::vector<std::string> violations;  // empty: valid
 };
 
-// UsageError for a file that is no plan. Violations are also a digest that does
-// not fit the contents, and a plan so broken that it cannot be read to its end
-// (then `plan` is empty).
+// Throws UsageError for a file that is not a plan. Violations include a digest
+// that does not match the contents, and a plan so broken that it cannot be read
+// completely (then `plan` is empty).
 PlanFile read_plan(const std::string& path);
 
-// Reads what plans are weighed by: sizes of ZeRO, the work of an iteration and
+// Reads what plans are evaluated by: ZeRO sizes, the work of an iteration, and
 // the memory beside a plan.
 
-// "all", or sizes joined by ';' (names by ',' too). UsageError for sizes that
-// do not divide.
+// Parses "all", or sizes joined by ';' (names also by ','). Throws UsageError
+// for sizes that do not divide.
 std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes,
                                   const char* option = "--zero");
 
-// Reads the work of an iteration; nominal where the options do not say.
+// Reads the work of an iteration; nominal values where the options do not say.
 Workload read_workload(const PlanArguments& arguments, const Model& model);
 
-// Reads what is counted against the cap of the options.
+// Reads what counts against the memory cap of the options.
 MemoryTerms read_memory_terms(const PlanArguments& arguments,
                               const Model& model, const Mesh& mesh,
                               const PlanOptions& options);
 
-// From what the user wrote to what the planner takes.
+// Converts what the user wrote to the planner's input.
 //
 //   PlanInput input = read_plan_input(arguments);
 //   ReportPlan shown = plan_once(input, "balanced");
@@ -54,8 +54,8 @@ struct PlanInput {
   std::unique_ptr<RuleFacts> rule;
   PlanOptions options;
   std::optional<CostTable> cost_table;
-  std::string note = {};  // what was decided for the user; empty: nothing
-  // The terms of the cap; none: what the plan says alone.
+  std::string note = {};  // what was decided for the user; may be empty
+  // What the cap covers; if empty, only the plan's memory.
   std::optional<MemoryTerms> terms = {};
 
   PlanRequest request() const {
@@ -66,20 +66,21 @@ struct PlanInput {
 // UsageError names the option, its value and what is allowed.
 PlanInput read_plan_input(const PlanArguments& arguments);
 
-// The table that `--cost` names.
+// Reads the table that `--cost` names.
 CostTable read_cost_table(const std::string& path,
                           const char* option = "--cost");
 
-// `name` if it is a strategy; UsageError names `option` and the nearest.
+// Returns `name` if it is a strategy; UsageError names `option` and the nearest
+// one.
 std::string known_strategy(const std::string& name, const char* option);
-// The same for names joined by commas; "" and "all" are all of them.
+// The same for names joined by commas; "" and "all" mean all of them.
 std::vector<std::string> known_strategies(const std::string& text,
                                           const char* option);
 
-// Plans, validates and measures. The clock runs from shapes to a validated plan
-// with its digest. ViolationsFound if the plan is not sound, CapExceeded if it
-// needs more memory than it may. `may_take`: the input's model, if nobody needs
-// it afterwards.
+// Plans, validates and measures. The time is from shapes to a validated plan
+// with its digest. Throws ViolationsFound if the plan is not valid, CapExceeded
+// if it needs more memory than allowed. `may_take` is the input's model, if it
+// is not needed afterwards.
 ReportPlan plan_once(const PlanInput& input, const std::string& strategy,
                      Model* may_take = nullptr);
 

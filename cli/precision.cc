@@ -29,7 +29,7 @@ bool is_auto(const RuleOptions& options) {
   return given == options.end() || given->second == "auto";
 }
 
-// Says why a CPU with fast products of bf16, or without, takes `precision`.
+// Says why a CPU with or without fast bf16 products uses `precision`.
 std::string reason_on_cpu(const RuleOptions& in_force) {
   const std::string_view fast = fast_bf16(cpu_features());
   if (fast.empty()) return "auto: no fast bf16";
@@ -43,7 +43,7 @@ std::string word_of(const SettingValue& value) {
   return "";
 }
 
-// The last word given for a key.
+// Returns the last value given for a key.
 std::string asked_for(const Settings& given, const std::string& key,
                       std::string otherwise) {
   for (const Setting& setting : given)
@@ -51,7 +51,7 @@ std::string asked_for(const Settings& given, const std::string& key,
   return otherwise;
 }
 
-// One process tells the others this.
+// Exchanged between processes.
 struct SettledHere {
   char precision[16] = {};
   char why[48] = {};
@@ -109,8 +109,8 @@ TrainConfig make_settled_config(Settings given) {
       asked_for(given, "rule.name", TrainConfig().rule.name);
   if (!has_precision(rule) || asked_for(given, key, "auto") != "auto")
     return make_config(given);
-  // Before the options are checked against each other: some are refused in
-  // bf16 alone.
+  // Done before options are checked against each other, because some are
+  // refused only in bf16.
   if (fast_bf16(cpu_features()).empty())
     given.push_back({key, RawText{"fp32"}, "auto"});
   TrainConfig config = make_config(given);

@@ -1,6 +1,6 @@
-// In which precision Muon's products are computed on this machine, and why.
-// `precision=auto` is settled here, before anything is planned: the planner
-// gets the word and never asks the machine.
+// Decides in which precision Muon's products are computed on this machine, and
+// why. `precision=auto` is resolved here, before planning: the planner gets the
+// result and never queries the machine.
 //
 //   RuleOptions options = …;
 //   PrecisionChoice choice = settle_precision("muon", "cpu", options);
@@ -17,19 +17,19 @@
 
 namespace canzona::cli {
 
-// Replaces `auto`, or no word, by what is best on the device: on a CPU bf16
-// where it has fast products of bf16, fp32 elsewhere.
+// Replaces `auto`, or no value, by what is best on the device: on a CPU bf16 if
+// it has fast bf16 products, otherwise fp32.
 PrecisionChoice settle_precision(const std::string& rule,
                                  const std::string& device,
                                  RuleOptions& options);
 
-// make_config() with `rule.option.precision` settled for this CPU; the key's
+// make_config() with `rule.option.precision` resolved for this CPU; the key's
 // origin is the reason.
 TrainConfig make_settled_config(Settings given);
 PrecisionChoice precision_of(const TrainConfig& settled);
 
-// Compares what the ranks' processes have settled: UsageError on all of them
-// names two that differ. All ranks call it.
+// Compares what the ranks' processes have resolved: UsageError on all of them
+// names two that differ. All ranks must call it.
 void require_same_precision(Ranks& ranks, const PrecisionChoice& own);
 
 }  // namespace canzona::cli

@@ -33,7 +33,7 @@
 namespace canzona::cli {
 namespace {
 
-// True while processes are joined and have not ended together: this one must
+// True while processes are connected and have not ended together: this one must
 // leave without waiting for the others.
 bool session_is_open = false;
 
@@ -51,7 +51,7 @@ class ThreadRanks : public Ranks {
   RankOptions options_;
 };
 
-// For MPI's start, which waits for all ranks.
+// The message if MPI does not start, which waits for all ranks.
 std::string not_started_words(std::chrono::nanoseconds time) {
   const std::optional<MpiLaunch> launch = find_mpi_launch();
   return cat(launch ? cat("rank ", launch->rank) : "this process",
@@ -64,7 +64,7 @@ std::string not_started_words(std::chrono::nanoseconds time) {
              " has not come");
 }
 
-// Processes that a session (MpiSession, TcpSession) has brought together.
+// Processes connected by a session (MpiSession, TcpSession).
 template <class Session>
 class ProcessRanks : public Ranks {
  public:
@@ -161,7 +161,7 @@ class TcpRanks : public ProcessRanks<TcpSession> {
   }
 };
 
-// Processes that have come together as `Base` does, each with a GPU.
+// Processes connected as in `Base`, each with a GPU.
 template <class Base>
 class NcclRanks final : public Base {
  public:
@@ -190,7 +190,7 @@ class NcclRanks final : public Base {
     if (!gpu) throw UsageError(cat("--transport nccl: ", why_not));
     NcclOptions own;
     own.device = gpu->name;
-    // A number means another GPU in every control group.
+    // A plain number means a different GPU in every cgroup.
     const char* id = environment_variable("CUDA_VISIBLE_DEVICES");
     if (id != nullptr && std::string_view(id).starts_with("GPU-"))
       own.device_id = cat(host_name(), " ", id);
@@ -213,7 +213,7 @@ class NcclRanks final : public Base {
   }
   void abort(const std::string& reason) override { nccl_->abort(reason); }
 
-  std::unique_ptr<NcclSession> nccl_;  // ends before the other session
+  std::unique_ptr<NcclSession> nccl_;  // must end before the other session
 };
 
 // All ranks of this process write to one file, one after the other.
@@ -257,7 +257,7 @@ TcpLaunch required_tcp_launch() {
       "CANZONA_NUM_RANKS and CANZONA_RENDEZVOUS (docs/tcp.md)");
 }
 
-// UsageError unless this process can be a rank of NCCL.
+// Throws UsageError unless this process can be an NCCL rank.
 ProcessLaunch required_nccl_launch(const RankOptions& options,
                                    const std::optional<ProcessLaunch>& launch) {
   if (options.device != "cuda")
@@ -282,7 +282,7 @@ void refuse_idle_nccl_options(const RankOptions& options) {
     throw UsageError("--nccl-memory goes with --transport nccl");
 }
 
-// Finds who has started this process, also if only --transport says that ranks
+// Finds what has started this process, even if only --transport says that ranks
 // are to meet.
 std::optional<ProcessLaunch> find_launch_for(const RankOptions& options) {
   std::optional<ProcessLaunch> launch = find_process_launch();
@@ -294,14 +294,15 @@ std::optional<ProcessLaunch> find_launch_for(const RankOptions& options) {
   return launch;
 }
 
-// Words of a process that are not those of rank 0.
+// The words of a process that differ from rank 0's.
 struct OtherWords {
-  std::string first;  // those of rank 0
+  std::string first;  // rank 0's
   int64_t rank = 0;
   std::string words;
 };
 
-// Nothing if all processes say the same; else all of them have ended together.
+// Returns nothing if all processes say the same; otherwise all of them have
+// ended together.
 std::optional<OtherWords> find_other_words(Ranks& ranks,
                                            const std::string& words) {
   if (ranks.transport() == "thread") return {};
@@ -383,7 +384,7 @@ std::chrono::nanoseconds parse_deadline(const std::string& text) {
   return deadline;
 }
 
-// Slurm alone does not mean that ranks are to talk over sockets: programs are
+// Slurm alone does not mean that ranks communicate over sockets: programs are
 // started there in many ways.
 std::optional<ProcessLaunch> find_process_launch() {
   if (const std::optional<MpiLaunch> mpi = find_mpi_launch())
@@ -396,7 +397,8 @@ std::optional<ProcessLaunch> find_process_launch() {
                        tcp->num_ranks, tcp->num_local, tcp->local_rank};
 }
 
-// CUDA reads the variable once, when it starts, and sees one GPU from then on.
+// CUDA reads the variable once, when it starts, and sees only one GPU from then
+// on.
 void take_own_gpu(const RankOptions& options) {
   const std::optional<ProcessLaunch> found = find_launch_for(options);
   if (transport_of(options, found) != "nccl") return;
@@ -466,7 +468,7 @@ void require_same_request(Ranks& ranks, const std::string& digest) {
 }
 
 void require_same_init(Ranks& ranks, const std::string& found) {
-  // The end of a path is what may differ.
+  // Compares the end of the path, which is where paths differ.
   constexpr size_t kCompared = 200;
   const std::optional<OtherWords> other = find_other_words(
       ranks, found.substr(found.size() - std::min(found.size(), kCompared)));

@@ -1,6 +1,6 @@
-// The ranks that a verb runs on: threads of this process, or processes that a
-// launcher has started, which talk by MPI or over sockets, and by NCCL where
-// each has a GPU.
+// The ranks that a verb runs on: threads of this process, or processes started
+// by a launcher, which communicate by MPI or sockets, and by NCCL if each has a
+// GPU.
 //
 //   const auto ranks = make_ranks({.num_ranks = 4});
 //   ranks->runner()({}, [&](Communicator& world) { … });
@@ -23,37 +23,40 @@
 namespace canzona::cli {
 
 struct RankOptions {
-  // "thread", "mpi", "tcp", "nccl", or "": as this process was started.
+  // "thread", "mpi", "tcp", "nccl", or "" to follow how this process was
+  // started.
   std::string transport = {};
   std::string device = "cpu";  // "cuda" with nccl
-  // For nccl: whether ranks may share a GPU, and what --nccl-ctas says, or "".
+  // For nccl: whether ranks may share a GPU, and the value of --nccl-ctas, or
+  // "".
   bool share_gpu = false;
   std::string nccl_ctas = {};
-  std::string nccl_memory = {};  // what --nccl-memory says, or ""
-  // For tcp: where rank 0 is met, and what tells jobs apart; "": as the
-  // launcher says.
+  std::string nccl_memory = {};  // the value of --nccl-memory, or ""
+  // For tcp: where rank 0 listens, and what distinguishes jobs; "": from the
+  // launcher.
   std::string rendezvous = {};
   std::string job_token = {};
   int num_ranks = 1;
-  bool links = false;  // that are modelled
+  bool links = false;  // links are modelled
   std::string flight_record = {};
   CommunicatorOptions communicator = {};
-  Gate* gate = nullptr;  // for tests of faults; outlives the ranks
+  Gate* gate = nullptr;  // for fault tests; must outlive the ranks
 };
 
-// Says who has started this process as one of several ranks, and how they talk.
+// Says which launcher has started this process as one of several ranks, and how
+// they communicate.
 struct ProcessLaunch {
   std::string launcher;   // "Open MPI", "torchrun", "canzona launch", …
   std::string transport;  // "mpi" or "tcp"
   int rank = 0;
-  int num_ranks = 0;    // 0: it does not say
-  int num_local = 0;    // of them, on this machine; 0: it does not say
-  int local_rank = -1;  // among those; -1: it does not say
+  int num_ranks = 0;    // 0: unknown
+  int num_local = 0;    // on this machine; 0: unknown
+  int local_rank = -1;  // on this machine; -1: unknown
   // Seconds between SIGTERM and SIGKILL; -1: not known.
   int kill_seconds = -1;
 };
-// Nothing if nobody did. UsageError as from find_mpi_launch() and
-// find_tcp_launch().
+// Returns nothing if no launcher did. Throws UsageError like find_mpi_launch()
+// and find_tcp_launch().
 std::optional<ProcessLaunch> find_process_launch();
 
 class Ranks {
@@ -64,55 +67,59 @@ class Ranks {
   virtual RankRunner runner() = 0;
   // True if this process is the one that prints results.
   virtual bool speaks() const { return true; }
-  // Ranks on this machine; the launcher may not tell of processes: 1.
+  // The number of ranks on this machine; 1 if the launcher of processes does
+  // not say.
   virtual int num_here() const = 0;
-  // A name for a file of this process alone.
+  // Returns a name for a file that only this process writes.
   virtual std::string file_name(const std::string& name) const { return name; }
-  // Returns what the library behind them takes of this rank's GPU; empty if
-  // there is none.
+  // Returns how much of this rank's GPU the communication library takes; empty
+  // if there is none.
   virtual std::vector<LibraryMemory> library_memory() const { return {}; }
-  // The orderly end of all ranks.
+  // Ends all ranks in an orderly way.
   virtual void finish() {}
 };
 
-// "30s" → a deadline of collectives; UsageError names --deadline.
+// Parses "30s" as a deadline of collectives; UsageError names --deadline.
 std::chrono::nanoseconds parse_deadline(const std::string& text);
 
-// Compares the SHA-256 of what every process was asked to do: UsageError on all
-// of them names two that differ. All ranks call it.
+// Compares the SHA-256 of every process's request: UsageError on all of them
+// names two that differ. All ranks must call it.
 void require_same_request(Ranks& ranks, const std::string& digest);
 
-// The same of what every process has found to go on from, in words ("nothing",
-// "step 40, manifest 1f2e…"; 200 characters count) and where it looked.
+// The same for what every process has found to resume from, as text ("nothing",
+// "step 40, manifest 1f2e…"; the first 200 characters count), and where it
+// looked.
 void require_same_resume(Ranks& ranks, const std::string& found,
                          const std::string& folder);
 
-// The same of where the weights of --init were found: the checkpoints of a run
-// that is going on come and go.
+// The same for where the weights of --init were found, since the checkpoints of
+// a running run come and go.
 void require_same_init(Ranks& ranks, const std::string& found);
 
-// Options of a verb that say how its processes meet and share GPUs.
+// Adds options that say how a verb's processes meet and share GPUs.
 void add_rank_options(CLI::App& app, RankOptions& options);
 
-// True if the library behind these ranks has sums of its own (MPI, NCCL).
+// True if the library behind these ranks has its own sums (MPI, NCCL).
 bool has_own_sums(const RankOptions& options);
 
-// Makes a lane of a rank's device, for groups whose operations are only issued;
-// empty where these ranks have none.
+// Returns a function that makes a lane of a rank's device, for groups whose
+// operations are enqueued; empty if these ranks have none.
 std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device);
 
-// Returns what the library takes of the rank of which it takes most. All ranks
+// Returns the most memory that the library takes on any rank. All ranks must
 // call it.
 int64_t largest_library_bytes(Ranks& ranks);
 
-// UsageError if the ranks that are there do not fit what is asked. With nccl,
+// Throws UsageError if the existing ranks do not match the request. With nccl,
 // this process takes its GPU.
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options);
-// The same GPU, before anything of CUDA is used; nothing without nccl.
+// Takes the same GPU before anything of CUDA is used; does nothing without
+// nccl.
 void take_own_gpu(const RankOptions& options);
-// Before that, too, where ranks are threads: a stream that stops at a modelled
-// link must not hold up others, so that each gets a connection to the GPU of
-// its own, as far as there are any. A number that the user has set stays.
+// Also called before CUDA is used, if ranks are threads: a stream that waits
+// for a modelled link must not block others, so each gets its own hardware
+// connection to the GPU, as far as there are any. A number that the user has
+// set is kept.
 void give_streams_connections(const std::string& device);
 
 }  // namespace canzona::cli

@@ -1,4 +1,4 @@
-// `canzona rules check`: do our rules give what their references gave?
+// `canzona rules check`: compares our rules with their references.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -27,7 +27,7 @@ A fixture holds what a reference implementation was given and what it answered a
 step. Exit status: 0 all passed or unsupported, 1 some failed, 2 some cannot be read.)";
 
 constexpr int kMaxThreads = 256;
-constexpr size_t kFewFiles = 20;  // of so many, every one is shown
+constexpr size_t kFewFiles = 20;  // up to this many are all shown
 constexpr int64_t kNoteEvery = 100;
 constexpr double kSlackOnGpu = 10;
 
@@ -35,7 +35,7 @@ struct RulesCheckFlags {
   std::vector<std::string> files;
   std::string form = "auto";
   std::string device = "cpu";
-  std::string slack;  // empty: as the device wants it
+  std::string slack;  // empty: the device's default
   std::string threads = "1";
   bool verbose = false;
   bool json = false;
@@ -43,7 +43,7 @@ struct RulesCheckFlags {
 
 struct Counts {
   int64_t passed = 0;
-  int64_t failed = 0;  // unreadable ones too
+  int64_t failed = 0;  // including unreadable ones
   int64_t unsupported = 0;
 };
 
@@ -131,7 +131,7 @@ std::string table_text(const std::vector<const FileResult*>& shown,
   return table.text(ink, 0);
 }
 
-// Explains why a failed file failed, if the table had no room for it.
+// Explains the failures that the table had no room for.
 std::string reasons_text(const std::vector<FileResult>& results) {
   std::string out;
   std::map<std::string, int64_t> unsupported;
@@ -150,7 +150,8 @@ std::string reasons_text(const std::vector<FileResult>& results) {
 std::string text_view(const std::vector<FileResult>& results,
                       const CheckOptions& options, bool all, const Ink& ink) {
   std::vector<const FileResult*> shown;
-  const FileResult* nearest = nullptr;  // to failing, among the passed
+  const FileResult* nearest = nullptr;  // closest to failing, among those that
+                                        // passed
   for (const FileResult& result : results) {
     const bool passed = result.verdict == Verdict::kPassed;
     if (all || result.verdict == Verdict::kFailed) shown.push_back(&result);

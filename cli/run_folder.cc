@@ -51,7 +51,7 @@ FileLock lock_run_folder(const std::string& path) {
   return std::move(*lock);
 }
 
-// "checkpoints of steps 200, 300 are set aside …"; "": there are none.
+// "checkpoints of steps 200, 300 are set aside …"; "" if there are none.
 std::string leave_later_checkpoints(const std::string& run, int64_t step) {
   const std::string path = checkpoint_folder(run);
   const std::vector<ListedCheckpoint> list =
@@ -70,7 +70,7 @@ std::string leave_later_checkpoints(const std::string& run, int64_t step) {
              "(save.keep_last)");
 }
 
-// Writes all of it, or says why not: 0, or the system's number of the error.
+// Writes all of it; returns 0 or the errno.
 int write_at(int fd, int64_t offset, std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = ::pwrite(fd, text.data(), text.size(), offset);
@@ -91,7 +91,7 @@ void check_late_file(const std::string& flag, const std::string& file,
   const auto folder = [](const fs::path& path) {
     return (path / "").lexically_normal();
   };
-  // It is about to be made.
+  // It is about to be created.
   const bool inside =
       !run_folder.empty() &&
       folder(fs::path(file).parent_path()) == folder(run_folder);
@@ -137,7 +137,7 @@ void LineFile::add(std::string_view text, int64_t over) {
     size_ = at + std::ssize(text);
     return;
   }
-  // The bytes under the end of the line have their room on the disk.
+  // The bytes of the old line end already have space on the disk.
   const bool is_cut = ::ftruncate(fd_, size_) == 0 &&
                       write_at(fd_, at, kEndOfLine.substr(0, over)) == 0;
   throw StorageError(cat(path_, " cannot be written: ", std::strerror(code),
@@ -173,8 +173,8 @@ void RunFolder::replace_former(int64_t bytes_to_save) {
   open_records(false);
 }
 
-// TensorBoard takes several files of a folder for one run; a second one in the
-// same second is one of another name.
+// TensorBoard takes several files in a folder as one run; a second one in the
+// same second gets another name.
 void RunFolder::open_records(bool keep) {
   metrics_.emplace(path_ + "/metrics.jsonl", keep);
   open_board();
@@ -188,8 +188,8 @@ void RunFolder::open_board() {
   board_ = std::make_unique<TensorBoardWriter>(board_path_, now);
 }
 
-// A record that is not whole ends what TensorBoard reads of its file: it is cut
-// off, and the next one begins another file.
+// TensorBoard stops reading a file at an incomplete record: it is cut off, and
+// the next record begins another file.
 void RunFolder::add_scalars(int64_t step, const std::vector<Scalar>& scalars) {
   uintmax_t whole = 0;
   std::error_code error;
@@ -207,8 +207,8 @@ void RunFolder::add_scalars(int64_t step, const std::vector<Scalar>& scalars) {
   }
 }
 
-// All that can fail is tried before anything changes. Checkpoints come before
-// metrics: a run that is killed in between goes on from the same step.
+// Tries everything that can fail before anything changes. Checkpoints come
+// before metrics: a run that is killed in between resumes from the same step.
 std::vector<std::string> RunFolder::go_on_after(int64_t step) {
   if (use_ != FolderUse::kGoOn) return {};
   const std::string file = path_ + "/metrics.jsonl";
@@ -267,7 +267,8 @@ void RunFolder::add_step(const StepMetrics& metrics) {
 }
 
 void RunFolder::add_evaluation(int64_t step, double loss) {
-  // In one write over the last brace: a reader never sees less than before.
+  // A single write over the last brace, so that a reader never sees less than
+  // before.
   if (has_step_)
     metrics_->add(evaluation_tail(loss) + "\n", std::ssize(kEndOfLine));
   add_scalars(step, evaluation_scalars(loss));
@@ -293,7 +294,7 @@ void RunFolder::finish(const RunSummary& summary) {
   write_summary(summary);
   metrics_.reset();
   const std::vector<TrainingRun> runs = read_runs({path_});
-  write_file(report_path(), run_report({runs, 0}));
+  write_file(report_path(), run_report(compare_runs(runs, 0)));
 }
 
 }  // namespace canzona::cli

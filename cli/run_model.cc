@@ -33,7 +33,7 @@ std::string trimmed(std::string path) {
   return path;
 }
 
-// `store`: "" if there are no checkpoints.
+// `store` is "" if there are no checkpoints.
 CheckpointReader open_step(const std::string& path, const std::string& store,
                            int64_t step) {
   std::vector<std::string> there;
@@ -56,8 +56,8 @@ void take_checkpoint(const CheckpointReader& reader, RunModel& model) {
       read_data_identity(reader.side_file(kDataFile), reader.path()).digest;
 }
 
-// The weights at the end of a run, by its own configuration: of some models
-// there is no config.json.
+// Reads a run's final weights with its own configuration, because some models
+// have no config.json.
 void take_run(const std::string& path, RunModel& model) {
   const std::string summary = path + "/summary.json";
   const std::string text =

@@ -1,4 +1,4 @@
-// `canzona sample`: text that a model goes on with.
+// `canzona sample`: continues a text with a model.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -90,7 +90,7 @@ struct Sampled {
   std::string text;
   std::string stop;  // why it ended
   int64_t prompt_tokens = 0;
-  int64_t forgotten = 0;  // tokens, for want of context
+  int64_t forgotten = 0;  // tokens dropped for lack of context
   double seconds = 0;
 };
 
@@ -113,7 +113,7 @@ class Sampler {
     return sum;
   }
 
-  // `show` gets the text as it comes.
+  // `show` gets the text as it is generated.
   template <class Show>
   Sampled run(const Show& show);
 
@@ -130,15 +130,15 @@ class Sampler {
     return choose_token(logits.first(static_cast<size_t>(vocab_)),
                         {flags_.temperature, flags_.top_k}, chance);
   }
-  // The logits behind the token read last.
+  // Returns the logits after the token read last.
   std::span<const float> go_on(Sampled& out);
 
   const SampleFlags& flags_;
   const std::optional<Tokenizer>& tokenizer_;
-  std::vector<int32_t> read_;  // the prompt, and what followed
+  std::vector<int32_t> read_;  // the prompt and what followed
   std::unique_ptr<LocalDecoder> weights_;
   TokenDecoder<float> decoder_;
-  int64_t vocab_;  // tokens that are chosen from
+  int64_t vocab_;  // tokens to choose from
 };
 
 std::span<const float> Sampler::go_on(Sampled& out) {

@@ -60,7 +60,7 @@ void refuse_beside_published(const PlanArguments& a) {
               option, " out"));
 }
 
-// Files that a description names lie beside it.
+// Files named in a description are relative to it.
 std::string beside(const std::string& path, const std::string& name) {
   return (std::filesystem::path(path).parent_path() / name).string();
 }
@@ -74,7 +74,7 @@ Cluster read_cluster_file(const std::string& path) {
                         path);
 }
 
-// A ring is no way of plans, which are carried out: only here it is told of.
+// Plans, which can be executed, do not support rings; only the simulation does.
 void settle_collectives(const PlanArguments& a, const Cluster& cluster,
                         ZeroOptions& zero, Workload& work) {
   const std::string& word =
@@ -87,8 +87,8 @@ void settle_collectives(const PlanArguments& a, const Cluster& cluster,
   zero.reach = word.empty() || work.rings ? Reach::kDirect : parse_reach(word);
 }
 
-// Rules run on the cards that costs were measured on, or on GPUs, unless the
-// user says another device.
+// Rules run on the cards on which costs were measured, or on GPUs, unless the
+// user names another device.
 void settle_device(const CostTable* table, PlanArguments& a) {
   for (const std::string& option : a.rule_options)
     if (option.starts_with("device=")) return;

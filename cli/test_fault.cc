@@ -51,7 +51,7 @@ std::string_view train_point_name(TrainPoint point) {
   return "";
 }
 
-// False if somebody was first.
+// Returns false if another process was first.
 bool is_first(const std::string& once) {
   if (once.empty()) return true;
   const int file = ::open(once.c_str(), O_CREAT | O_EXCL | O_WRONLY, 0600);

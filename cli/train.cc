@@ -1,4 +1,4 @@
-// `canzona train`: a language model, trained on several ranks.
+// `canzona train`: trains a language model on several ranks.
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -103,8 +103,8 @@ RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
   return options;
 }
 
-// A run begins with a checkpoint, or with what it was asked to do before it was
-// killed, or with neither.
+// A run begins from a checkpoint, or with the settings that it had before it
+// was killed, or from neither.
 struct Beginning {
   std::optional<ResumePoint> point;
   std::optional<Settings> unfinished;
@@ -116,8 +116,8 @@ struct Beginning {
   }
 };
 
-// The ranks, once they are known to go on from the same and to compute in the
-// same precision.
+// Returns the ranks after checking that they resume from the same checkpoint
+// and compute in the same precision.
 std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
                                   const TrainConfig& config, const Mesh& mesh,
                                   const Beginning& beginning) {
@@ -130,7 +130,7 @@ std::unique_ptr<Ranks> join_ranks(const TrainFlags& a,
   return ranks;
 }
 
-// The data that a run learns from.
+// A run's training data.
 struct Data {
   explicit Data(const TrainConfig& config)
       : seed(static_cast<uint64_t>(config.seed)),
@@ -148,7 +148,7 @@ struct Data {
   std::string tokenizer;  // its file, for the run's folder; "": none
 };
 
-// On all ranks of this process; the result is rank 0's.
+// Runs on all ranks of this process and returns rank 0's result.
 TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
                      TrainObserver& observer) {
   TrainResult result;
@@ -161,9 +161,9 @@ TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
   return result;
 }
 
-// The same; whoever loses a run to somebody else's fault is told how it goes
-// on, unless this is what has just failed. A run that is refused before it
-// begins leaves nothing.
+// The same; if the run fails through no fault of its own, tells the user how to
+// continue it, unless resuming is what has just failed. A run that is refused
+// before it begins leaves nothing.
 TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
                           const Telling& telling, Narrator& narrator) {
   const auto holds_former = [&] {
@@ -200,7 +200,7 @@ TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
   }
 }
 
-// For standard error when the first signal comes; nothing with --quiet.
+// The text for standard error at the first signal; empty with --quiet.
 std::string on_signal(const Ranks& ranks, const TrainJob& job,
                       const Output& out) {
   if (!ranks.speaks() || out.is_quiet()) return "";
@@ -210,7 +210,7 @@ std::string on_signal(const Ranks& ranks, const TrainJob& job,
              "; once more ends at once");
 }
 
-// The same of SIGUSR1.
+// The same for SIGUSR1.
 std::string on_wish(const Ranks& ranks, const TrainJob& job,
                     const Output& out) {
   if (!ranks.speaks() || out.is_quiet()) return "";
@@ -227,7 +227,7 @@ FolderUse folder_use(const TrainFlags& a,
   return a.resume == "auto" ? FolderUse::kUnlessEnded : FolderUse::kNew;
 }
 
-// True if a path is a folder, or in it, wherever links lead.
+// True if a path is a folder or inside it, with links resolved.
 bool lies_in(const std::string& path, const std::string& folder) {
   std::error_code error;
   const auto from = std::filesystem::weakly_canonical(path, error);
@@ -237,8 +237,8 @@ bool lies_in(const std::string& path, const std::string& folder) {
   return !error && !inside.empty() && *inside.begin() != "..";
 }
 
-// The source of a run must outlive what the run takes the place of. The
-// checkpoints of either may lie elsewhere.
+// The source of a run must not be what the run replaces. The checkpoints of
+// either may be elsewhere.
 void refuse_own_source(const TrainConfig& config, const std::string& flag,
                        const std::string& source) {
   std::error_code error;
@@ -282,14 +282,14 @@ std::function<void(const TrainMoment&)> sleeping_rank() {
   };
 }
 
-// Returns how often the run in a folder was started, by its summary; 0: it does
-// not tell.
+// Returns how often the run in a folder was started, from its summary; 0 if
+// unknown.
 int64_t starts_of(const std::string& run) {
   try {
     const std::optional<RunSummary> summary = summary_in(run);
     return summary ? summary->starts : 0;
   } catch (const Error&) {
-    return 0;  // it is damaged, and will be written anew
+    return 0;  // damaged; it will be rewritten
   }
 }
 
@@ -330,7 +330,7 @@ Outcome outcome_of(const TrainResult& result) {
 }
 
 // Weights are in place when train_on() returns. Calls that can fail come after
-// the summary, and other ranks are waited for last.
+// the summary, and waiting for other ranks comes last.
 Outcome run_job(const TrainFlags& a, const TrainConfig& config,
                 const std::optional<ResumePoint>& resume, TrainJob& job,
                 Ranks& ranks, const Output& out) {
@@ -381,7 +381,7 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   return outcome_of(result);
 }
 
-// Ranks are threads unless processes were asked for or were started.
+// Ranks are threads unless processes were requested or started.
 RankCounts rank_counts(const TrainConfig& config,
                        const std::optional<ProcessLaunch>& launch) {
   return {
@@ -408,8 +408,8 @@ Outcome dry_run(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
   return Outcome::kDone;
 }
 
-// The checkpoint that was asked for; if `auto` finds none, which is told, what
-// the run that was killed was asked to do.
+// Returns the requested checkpoint; if `auto` finds none, which is reported,
+// the settings of the run that was killed.
 Beginning find_beginning(const TrainFlags& a, bool speaks, const Output& out) {
   Beginning beginning;
   if (a.resume.empty()) return beginning;
@@ -427,7 +427,7 @@ Beginning find_beginning(const TrainFlags& a, bool speaks, const Output& out) {
   return beginning;
 }
 
-// The setting of a checkpoint counts as asked for.
+// The setting of a checkpoint counts as requested.
 void require_folder_to_save(const TrainConfig& config) {
   if (config.save.every == 0 || !config.run.empty()) return;
   throw UsageError(cat("save.every ", config.save.every, " (",
@@ -436,13 +436,13 @@ void require_folder_to_save(const TrainConfig& config) {
                        "its folder; --save-every 0 goes on and keeps none"));
 }
 
-// Says where the tokenizer is that the run was given, if it has moved.
+// Says where the run's tokenizer is if it has moved.
 void require_tokenizer(const TrainConfig& config, const std::string& beside) {
   const std::string& file = config.data.tokenizer;
   std::error_code error;
   if (file.empty() || std::filesystem::exists(file, error)) return;
   const std::string copy = tokenizer_beside(beside);
-  if (copy.empty()) return;  // whoever reads it says that it is not there
+  if (copy.empty()) return;  // its reader reports that it is missing
   throw UsageError(cat("data.tokenizer (", config.origin("data.tokenizer"),
                        "): there is no ", quoted(file, 300),
                        "; the run's folder has a copy: try --tokenizer ",
@@ -459,7 +459,7 @@ TrainConfig config_of(const TrainFlags& a, const Beginning& beginning,
   }
   if (!beginning.point) return read_config(a.config);
   TrainConfig config = resumed_config(a.config, *beginning.point, launched);
-  // A run that goes on needs the weights that it once began with no more.
+  // A resumed run no longer needs its initial weights.
   config.init.clear();
   if (!a.dry_run) require_folder_to_save(config);
   require_tokenizer(config, beginning.point->request.folder);

@@ -20,7 +20,7 @@
 namespace canzona::cli {
 namespace {
 
-// Links that are not modelled are as fast as memory.
+// Links that are not modelled count as fast as memory.
 std::string rates_text(const MachineLimits& limits,
                        const PlanOptions& options) {
   return cat(
@@ -52,7 +52,7 @@ double measure_product_rate_on(Ranks& ranks) {
 
 namespace {
 
-// The rate of step 1, 2, …
+// Returns the rate of step 1, 2, …
 std::function<double(int64_t)> rate_of(const TrainConfig& config, double peak) {
   return
       [peak, steps = config.steps, schedule = config.schedule](int64_t step) {
@@ -100,7 +100,7 @@ int64_t staging_bytes(const TrainSettings& settings, const Plan& plan,
   return staged ? given_bytes(plan, rank, settings.runtime) : 0;
 }
 
-// The plan was made to fit without it.
+// The plan was made to fit without the staging memory.
 void require_room_for_saving(const TrainJob& job, int64_t cap) {
   const int32_t rank = job.fullest_rank();
   const int64_t staging = job.staging_of[static_cast<size_t>(rank)];
@@ -111,7 +111,7 @@ void require_room_for_saving(const TrainJob& job, int64_t cap) {
                        " to save in the background; --save sync needs none"));
 }
 
-// Forward and backward; recomputation is work, but not the model's.
+// Counts forward and backward; recomputation is work, but not the model's.
 double flops_per_token(const TrainJob& job) {
   const DecoderConfig& decoder = job.settings.decoder;
   double flops = 0;
@@ -134,7 +134,7 @@ int64_t checkpoint_bytes(const TrainJob& job) {
   int64_t bytes = 0;
   for (int32_t r = 0; r < job.plan.mesh.world(); ++r)
     bytes += given_bytes(job.plan, r, job.settings.runtime);
-  // A new one is there before an old one is removed.
+  // A new checkpoint exists before an old one is removed.
   const int64_t kept = saving.store.keep_last;
   return bytes * (kept == 0 ? 1 : kept + 1);
 }

@@ -18,14 +18,14 @@
 
 namespace canzona::cli {
 
-// Measures what ranks reach here while all of them compute. All processes call
-// it.
+// Measures the machine's limits while all ranks compute. All processes must
+// call it.
 MachineLimits measure_limits_on(Ranks& ranks);
-// The first of them alone: flops in a second of one rank while all multiply.
+// Measures only the first of them: flop/s of one rank while all multiply.
 double measure_product_rate_on(Ranks& ranks);
 
-// A configuration turned into what is to be run: the model's shapes, the plan,
-// the settings of the loop, and what they will take.
+// A configuration turned into a job: the model's shapes, the plan, the settings
+// of the loop, and what they need.
 //
 //   TrainJob job = make_job(config, mesh);
 //   require_memory(job, ranks_here);
@@ -34,18 +34,18 @@ double measure_product_rate_on(Ranks& ranks);
 struct TrainJob {
   TrainSettings settings;
   Plan plan;
-  int64_t context = 0;  // tokens of the longest text the model is made for
-  std::vector<RankCost> ranks;                 // predicted, by rank
-  Link link = {};                              // to be modelled
+  int64_t context = 0;          // longest context of the model, in tokens
+  std::vector<RankCost> ranks;  // predicted, by rank
+  Link link = {};               // modelled
   std::optional<ZeroComparison> ranking = {};  // of `--zero auto`
   bool chose_collectives = false;              // by `--collectives auto`
-  // Bytes that each rank reserves beside its plan; stages of a pipeline differ.
+  // Bytes that each rank reserves beside its plan; pipeline stages differ.
   std::vector<int64_t> activations_of = {};
-  int64_t activations = 0;  // of the fullest rank
-  // Bytes that each rank reserves to save in the background.
+  int64_t activations = 0;  // on the fullest rank
+  // Bytes that each rank reserves for background saves.
   std::vector<int64_t> staging_of = {};
   std::vector<std::string> notes = {};  // for the user
-  // Predicted times rest on it; none: nothing was measured.
+  // The basis of predicted times; none: not measured.
   std::optional<MachineSpeed> speed = {};
 
   int64_t num_parameters() const;
@@ -56,28 +56,29 @@ struct TrainJob {
   int32_t fullest_rank() const;  // the first of those that reserve most
   int64_t most_bytes() const { return bytes_of(fullest_rank()); }
   double step_seconds() const;       // of the optimizer, predicted; 0: unknown
-  WireBytes bytes_per_step() const;  // the most of any rank, predicted
-  // ZeRO-1, no slices, no replicas, and direct because nobody wished otherwise.
+  WireBytes bytes_per_step() const;  // largest of any rank, predicted
+  // True for ZeRO-1 without slices and replicas, and with direct collectives by
+  // default.
   bool is_plain() const;
 };
 
-// UsageError names what cannot be met. `--zero auto` needs the limits.
+// UsageError names what cannot be met. `--zero auto` requires the limits.
 TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
                   const std::optional<MachineLimits>& limits = {});
 
-// Bytes of the checkpoints that the run has at a time, but for their headers; 0
-// if it saves none.
+// Returns the bytes of the checkpoints that exist at a time, without headers; 0
+// if the run saves none.
 int64_t checkpoint_bytes(const TrainJob& job);
 
-// Sets what the MFU is measured by: products in fp32 of one rank while all
+// Sets the basis of the MFU: the rate of fp32 products of one rank while all
 // compute.
 void set_product_rate(double flops_per_second_of_a_rank, TrainJob& job);
 
-// Predicts times of the same plan by what this machine was measured to do.
+// Predicts times of the same plan from this machine's measured speed.
 void predict_at(const MachineSpeed& speed, TrainJob& job);
 
-// UsageError if the ranks of this machine would need more memory than it has
-// free, before anything is allocated.
+// Throws UsageError, before anything is allocated, if the ranks of this machine
+// need more memory than it has free.
 void require_memory(const TrainJob& job, int64_t ranks_here);
 
 }  // namespace canzona::cli

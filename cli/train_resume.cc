@@ -30,7 +30,7 @@ std::string point_name(int64_t step) {
       cat("--resume ", wish, ": expected a step of at most ", kMaxStep));
 }
 
-// Nothing but digits, as --resume 1000.
+// Parses plain digits, as in --resume 1000.
 std::optional<int64_t> wished_step(const std::string& wish) {
   int64_t step = 0;
   const char* end = wish.data() + wish.size();
@@ -53,8 +53,8 @@ ResumePoint point_of(const CheckpointReader& reader, LoadRequest request,
           .is_of_run = is_of_run};
 }
 
-// The newest whose small files are sound and whose others are there; whether
-// every byte is, loading finds out, and falls back.
+// Returns the newest checkpoint whose small files are valid and whose other
+// files exist; loading verifies every byte, and falls back.
 ResumePoint newest_point(const std::string& folder, bool is_of_run) {
   std::vector<std::string> faults;
   for (const ListedCheckpoint& listed : resume_order(Folder::open(folder))) {
@@ -102,7 +102,7 @@ bool is_same_folder(const fs::path& a, const fs::path& b) {
   return fs::equivalent(a, b, error) && !error;
 }
 
-// A checkpoint's own folder, or one that holds some.
+// Accepts a checkpoint's own folder, or one that contains checkpoints.
 ResumePoint point_at(const std::string& path, const std::string& run) {
   const bool is_checkpoint = fs::exists(path + "/manifest.json");
   if (!is_checkpoint) {
@@ -120,7 +120,7 @@ ResumePoint point_at(const std::string& path, const std::string& run) {
   const fs::path whole = fs::path(path + "/").lexically_normal().parent_path();
   const fs::path parent =
       whole.has_parent_path() ? whole.parent_path() : fs::path(".");
-  // One that was set aside is no part of the run any more.
+  // One that was set aside no longer belongs to the run.
   const bool is_of_run = !run.empty() &&
                          is_same_folder(parent, checkpoint_folder(run)) &&
                          step_of_name(whole.filename().string());

@@ -77,7 +77,7 @@ std::vector<RankSummary> rank_summaries(const TrainJob& job,
   return all;
 }
 
-// Empty: they are cut with the dense tensors.
+// Returns "" if experts are cut with the dense tensors.
 std::string experts_text(const ZeroOptions& zero) {
   return zero.experts.z1 > 0 ? to_string(zero.experts) : "";
 }
@@ -132,6 +132,7 @@ std::string dry_run_json(const TrainConfig& config, const TrainJob& job,
       .field("rule", job.plan.rule);
   write_precision(out, precision_of(config));
   out.field("strategy", config.plan.strategy)
+      .field("teams", teams_text(job.plan.options.teams))
       .field("predicted_step_seconds", job.step_seconds())
       .field("flops_per_second", job.speed ? job.speed->flops_per_second : 0)
       .field("copy_bytes_per_second",

@@ -5,6 +5,7 @@
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/compare_zero.h"
+#include "canzona/report/team_view.h"
 #include "canzona/report/train_lines.h"
 #include "canzona/train/config_keys.h"
 #include "cli/config.h"
@@ -14,7 +15,7 @@
 namespace canzona::cli {
 namespace {
 
-// A run that has a folder goes on if nobody reads its lines any more.
+// A run that has a folder continues even if nobody reads its output.
 void tell_result(const Output& out, const RunFolder* folder,
                  std::string_view text) {
   try {
@@ -32,7 +33,7 @@ std::string resumed_line(const LoadedState& loaded, const RunState& state,
              " of this run");
 }
 
-// Seconds in which most steps end and their weights are written.
+// The seconds in which most steps end and their weights are written.
 constexpr int kEnough = 10;
 
 // " in bf16 (auto: AMX)"
@@ -52,17 +53,18 @@ std::string staging_text(const TrainJob& job) {
 
 std::string head_line(const TrainConfig& config, const TrainJob& job,
                       const std::string& data, const std::string& transport) {
-  return cat(model_name(config), ": ", job.plan.model.num_layers, " layers, ",
-             human_count(job.num_parameters()), " parameters, ",
-             config.rule.name, in_precision(config), " (", config.plan.strategy,
-             ") on ", to_string(job.plan.mesh), " (", config.origin("mesh"),
-             "), ", job.plan.mesh.world(), " ", transport,
-             job.plan.mesh.world() == 1 ? " rank" : " ranks", "\ndata: ", data,
-             "; ", config.steps, " steps of ",
-             config.batch.global * config.model.length,
-             " tokens\nmemory: ", human_bytes(job.most_bytes()),
-             " a rank, of which ", human_bytes(job.activations), " activations",
-             staging_text(job), job.is_plain() ? "" : "\n", zero_line(job));
+  return cat(
+      model_name(config), ": ", job.plan.model.num_layers, " layers, ",
+      human_count(job.num_parameters()), " parameters, ", config.rule.name,
+      in_precision(config), " (", config.plan.strategy, ") on ",
+      to_string(job.plan.mesh), " (", config.origin("mesh"), "), ",
+      job.plan.mesh.world(), " ", transport,
+      job.plan.mesh.world() == 1 ? " rank" : " ranks", "\ndata: ", data, "; ",
+      config.steps, " steps of ", config.batch.global * config.model.length,
+      " tokens\nmemory: ", human_bytes(job.most_bytes()), " a rank, of which ",
+      human_bytes(job.activations), " activations", staging_text(job),
+      job.is_plain() ? "" : "\n", zero_line(job),
+      may_have_teams(job.plan) ? "\nteams: " + describe_teams(job.plan) : "");
 }
 
 // "step 12 was skipped like the 9 before it: …; try …"
@@ -84,7 +86,7 @@ std::string why_diverged(const RunSummary& summary, const TrainConfig& config) {
 
 }  // namespace
 
-// A run is worth more than the record of a step: it goes on without.
+// A run is worth more than the record of a step, so it continues without it.
 template <class Add>
 void Narrator::record(int64_t step, const Add& add) {
   if (folder_ == nullptr) return;
@@ -100,7 +102,7 @@ void Narrator::record(int64_t step, const Add& add) {
   }
 }
 
-// A line of text; to standard error where standard output is for JSON.
+// Prints a line; to standard error if standard output is for JSON.
 template <class Line>
 void Narrator::say(const Line& line) const {
   if (out_.shows_progress()) out_.progress("");
@@ -110,7 +112,7 @@ void Narrator::say(const Line& line) const {
     tell_result(out_, folder_, line(out_.ink()) + "\n");
 }
 
-// A former run has stayed as it was until here.
+// A former run is left untouched until here.
 void Narrator::on_begin() {
   if (folder_ == nullptr || !folder_->holds_former()) return;
   folder_->replace_former(checkpoint_bytes(telling_.job));
@@ -118,7 +120,7 @@ void Narrator::on_begin() {
   folder_->write_summary(telling_.begun);
 }
 
-// Until now nothing has changed in the folder of a run that goes on.
+// Nothing has changed in the folder of a resumed run until now.
 void Narrator::on_resumed(const LoadedState& loaded, const RunState& state) {
   has_resumed_ = true;
   for (const std::string& note : loaded.notes)

@@ -1,12 +1,12 @@
-// A run of `canzona train` tells of itself here: its plan, its beginning, its
-// steps, its end; to the user, and to its folder if it has one.
+// Reports a run of `canzona train`, its plan, start, steps and end, to the user
+// and to its folder, if it has one.
 //
 //   Narrator narrator(telling);
 //   tell_begin(telling, data, transport);
 //   TrainResult result = train(…, &narrator);
 //   tell_end(narrator.summary_of(result), telling);
 //
-// Rank 0's alone; one thread at a time.
+// Only on rank 0; one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,18 @@
 
 namespace canzona::cli {
 
-// A run with what it began with, and where it tells of itself.
+// A run with what it began with, and where it is reported.
 struct Telling {
   const TrainConfig& config;
   const TrainJob& job;
   const RunSummary& begun;
   bool json;
-  RunFolder* folder;  // null: none is asked for
+  RunFolder* folder;  // null: none requested
   const std::string& tokenizer;
   const Output& out;
 };
 
-// Tells the user and the folder, if there is one, what rank 0 sees.
+// Reports what rank 0 sees to the user and to the folder, if there is one.
 class Narrator : public TrainObserver {
  public:
   explicit Narrator(const Telling& telling)
@@ -51,7 +51,8 @@ class Narrator : public TrainObserver {
   void on_result(const TrainResult& so_far) override;
 
   bool has_resumed() const { return has_resumed_; }
-  // "3 records, the first of them of step 5, are missing …"; "": none.
+  // "3 records, the first of them of step 5, are missing …"; "" if there are
+  // none.
   std::string unrecorded() const;
   RunSummary summary_of(const TrainResult& result) const;
 
@@ -64,19 +65,19 @@ class Narrator : public TrainObserver {
   const Telling& telling_;
   const Output& out_;
   RunFolder* folder_;
-  bool is_first_ = true;  // no step of this start was told
+  bool is_first_ = true;  // no step of this start was reported yet
   bool has_resumed_ = false;
   int64_t num_unrecorded_ = 0;
   int64_t first_unrecorded_ = 0;
   std::string why_unrecorded_;
 };
 
-// Shows the plan for --dry-run. Tokens are opened, counted and checked, though
-// none is learned.
+// Shows the plan for --dry-run. Tokens are opened, counted and checked, but not
+// used for training.
 void show_plan(const TrainConfig& config, const TrainJob& job,
                const TokenSource& tokens, const Output& out, bool json);
 
-// The user should know this before the first step, and after the last.
+// What the user should know before the first step, and after the last.
 void tell_begin(const Telling& telling, const std::string& data,
                 const std::string& transport);
 void tell_end(const RunSummary& summary, const Telling& telling);

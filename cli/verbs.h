@@ -1,5 +1,5 @@
-// The verbs of the program. A verb declares its options on the command line and
-// carries itself out when it was named.
+// The verbs of the program. A verb declares its options and runs when it was
+// named.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,10 +10,11 @@
 
 namespace canzona::cli {
 
-// kFailed: the answer is "no" (a plan that is not sound), and was printed.
-// kDiverged: so are numbers that are not finite. kInterrupted, kTerminated: the
-// user, or the system, asked for the end, and it was an orderly one. The last
-// four are those of a run that `canzona launch` has watched; it has said why.
+// kFailed: the answer, which was printed, is "no" (a plan that is not valid).
+// kDiverged: numbers became not finite, which was printed, too. kInterrupted,
+// kTerminated: the user or the system requested the end, and it was orderly.
+// The last four are those of a run that `canzona launch` has watched; it has
+// printed why.
 enum class Outcome {
   kDone,
   kFailed,
@@ -50,18 +51,19 @@ Verb add_calibrate(CLI::App& root);
 Verb add_doctor(CLI::App& root);
 Verb add_completion(CLI::App& root);
 Verb add_man(CLI::App& root);
-// The verb below `canzona rules`.
+// Adds the subcommand of `canzona rules`.
 Verb add_rules_check(CLI::App& rules);
 
-// These compute: the verbs from add_config to add_doctor but add_report, the
-// check of rules, and these two. no_compute.cc takes their place in a program
-// that only plans.
+// These compute: the verbs from add_config to add_doctor except add_report, the
+// check of rules, and the two functions below. no_compute.cc replaces them in a
+// program that only plans.
 
-// First in main, with main's argv: the process may be replaced by itself.
+// Must be called first in main, with main's argv: the process may re-execute
+// itself.
 void begin_compute(char** argv);
 
-// Last in main: gives back the status, unless other processes were lost, whose
-// end nobody may wait for; then the process ends here.
+// Must be called last in main: returns the status, unless other processes were
+// lost and must not be waited for; then the process ends here.
 int end_compute(int status);
 
 }  // namespace canzona::cli

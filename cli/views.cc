@@ -1,4 +1,4 @@
-// The verbs that look at what is there: models, rules, plans, runs.
+// The verbs that show models, rules, plans and runs.
 #include <cstdint>
 #include <memory>
 
@@ -7,7 +7,6 @@
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/html_report.h"
 #include "canzona/report/models_view.h"
 #include "canzona/report/placed_view.h"
 #include "canzona/report/places.h"
@@ -24,7 +23,7 @@
 
 namespace canzona::cli {
 
-// `canzona models`: the presets, or what is in one model.
+// `canzona models`: the presets, or the contents of one model.
 namespace {
 
 constexpr const char* kModelsExamples =
@@ -89,7 +88,7 @@ Verb add_models(CLI::App& root) {
           }};
 }
 
-// `canzona rules`: what the rules tell of themselves.
+// `canzona rules`: what the rules say about themselves.
 namespace {
 
 constexpr const char* kRulesExamples =
@@ -124,7 +123,7 @@ Verb add_rules(CLI::App& root) {
           }};
 }
 
-// `canzona explain`: why this owner, what moves.
+// `canzona explain`: why a matrix has this owner, and what moves.
 namespace {
 
 constexpr const char* kExplainExamples =
@@ -204,7 +203,7 @@ std::string explanation(const ExplainFlags& a, const ReportPlan& shown,
   return a.json ? plan_view_json(shown) : plan_text(shown, ink);
 }
 
-// The same of a plan of given storage.
+// The same for a plan of given storage.
 std::string explanation(const ExplainFlags& a, const PlacedPlan& plan,
                         const Ink& ink) {
   if (!a.rank.empty()) {
@@ -246,7 +245,7 @@ Outcome run(const ExplainFlags& arguments, const Output& out) {
     return explain_placed(arguments, std::move(*placed), out);
   const ReportPlan shown = read_shown(arguments.path);
   if (!arguments.html.empty())
-    out.save(arguments.html, html_report({shown}), "report");
+    out.save(arguments.html, plan_html(shown), "report");
   out.result(explanation(arguments, shown, out.ink()));
   if (arguments.selectors() == 0)
     out.note("for more: --rank R, --matrix NAME, --bucket B or --audit");
@@ -278,7 +277,7 @@ Verb add_explain(CLI::App& root) {
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }
 
-// `canzona validate`: is this plan sound?
+// `canzona validate`: checks a plan.
 namespace {
 
 constexpr const char* kValidateExamples =
@@ -298,7 +297,7 @@ struct ValidateFlags {
   bool json = false;
 };
 
-// Of a plan file of either kind.
+// For a plan file of either kind.
 template <class File>
 std::string as_json(const File& file) {
   JsonWriter out(2);
@@ -353,7 +352,8 @@ Verb add_validate(CLI::App& root) {
   return {app, [arguments](const Output& out) { return run(*arguments, out); }};
 }
 
-// `canzona report`: what training runs left, on the terminal and as a page.
+// `canzona report`: the results of training runs, on the terminal and as a
+// page.
 namespace {
 
 constexpr const char* kReportExamples =
@@ -381,8 +381,8 @@ struct ReportFlags {
 Outcome run(const ReportFlags& a, const Output& out) {
   const std::vector<TrainingRun> runs = read_runs(a.folders);
   const size_t baseline = baseline_of(runs, a.baseline);
-  if (!a.html.empty()) out.save(a.html, run_report({runs, baseline}), "report");
   const ComparedRuns all = compare_runs(runs, baseline);
+  if (!a.html.empty()) out.save(a.html, run_report(all), "report");
   out.result(a.json ? runs_json(all) : runs_text(all, out.ink()));
   return Outcome::kDone;
 }

@@ -19,6 +19,8 @@ complain() {
 # The rooms that a folder may include; nothing for a folder not known here.
 allowed_rooms() {
   case $1 in
+    # What canzona.h, the C++ interface, may show.
+    canzona) echo "$(allowed_rooms canzona/saving)" ;;
     canzona/base) echo "base" ;;
     canzona/trace) echo "base trace" ;;
     canzona/comm) echo "base trace comm" ;;

@@ -4,7 +4,7 @@
 //   CANZONA_CHECK(home < num_homes, "home of tensor ", name);
 //   CANZONA_CHECK_EQ(cuts.size(), num_homes + 1, "cuts of bucket ", b);
 //
-// The words after the condition are joined as by cat(), only when the check
+// The arguments after the condition are joined by cat(), and only if the check
 // fails.
 #pragma once
 
@@ -19,7 +19,8 @@ namespace canzona {
 [[noreturn]] void check_failed(const char* file, int line, const char* what,
                                const std::string& detail);
 
-// left == right; integers compare by value, whatever their signs and sizes.
+// Returns left == right, comparing integers by value whatever their signedness
+// and width.
 template <class Left, class Right>
 constexpr bool check_equal(const Left& left, const Right& right) {
   if constexpr (std::integral<Left> && std::integral<Right> &&

@@ -1,13 +1,13 @@
-// A checksum of 128 bits that costs little more than reading: four CRC-32C
-// side by side, word i (8 bytes, little endian) of the bytes going to CRC
-// i mod 4; the last group of four words is filled up with zeros. It finds
-// damage; against forgery there is SHA-256 (digest.h).
+// A 128-bit checksum that costs little more than reading the bytes: four
+// CRC-32C side by side, where word i (8 bytes, little endian) goes to CRC i mod
+// 4 and the last group of four words is padded with zeros. It detects damage,
+// not forgery; use SHA-256 (digest.h) for that.
 //
 //   Checksum sum;
 //   while (…) sum.add(piece);
 //   std::string text = sum.hex();   // 32 lower-case hexadecimal digits
 //
-// Equal on every processor. One thread at a time per object.
+// The result is the same on every processor. One thread at a time per object.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ namespace canzona {
 class Checksum {
  public:
   void add(std::string_view bytes);
-  // Nothing may be added after it.
+  // Nothing may be added afterwards.
   std::string hex();
 
  private:

@@ -17,7 +17,7 @@ std::string sum_of(std::string_view bytes) {
   return sum.hex();
 }
 
-// Bit by bit, as the polynomial is defined.
+// Computed bit by bit, as the polynomial is defined.
 uint32_t plain_crc32c(std::string_view bytes) {
   uint32_t crc = ~0U;
   for (const char c : bytes) {
@@ -45,7 +45,7 @@ std::string mixed_bytes(size_t count) {
   return bytes;
 }
 
-// The check value of CRC-32C, of the digits 1 to 9.
+// The check value of CRC-32C, for the digits 1 to 9.
 TEST(Checksum, TheOracleAgreesWithTheStandard) {
   EXPECT_EQ(plain_crc32c("123456789"), 0xE3069283U);
 }

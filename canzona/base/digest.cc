@@ -25,7 +25,7 @@ uint32_t big_endian_word(const unsigned char* bytes) {
   return word;
 }
 
-// One round. The eight words move down by one place each round; instead of
+// One round. The eight words shift by one position each round; instead of
 // moving them, callers pass them rotated. `word` is the round's constant plus
 // its word of the message schedule.
 inline void add_round(uint32_t a, uint32_t b, uint32_t c, uint32_t& d,

@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4) of a run of bytes. Used to name plans and to vouch for
+// SHA-256 (FIPS 180-4) of a sequence of bytes. It names plans and verifies
 // checkpoints: equal digests mean equal bytes on all ranks and machines.
 //
 //   std::string name = sha256_hex("abc");   // "ba7816bf…15ad"
@@ -7,8 +7,8 @@
 //   while (…) hash.add(piece);
 //   std::string digest = hash.hex();
 //
-// Processors with instructions for it (ARMv8 SHA2, SHA-NI) use them; the
-// results are equal. One thread at a time per object.
+// Uses the processor's own instructions where it has them (ARMv8 SHA2, SHA-NI);
+// the result is the same. One thread at a time per object.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@
 
 namespace canzona {
 
-// 64 lower-case hexadecimal digits.
+// Returns 64 lower-case hexadecimal digits.
 std::string sha256_hex(std::string_view bytes);
 
 // {0x1234abcd, 7} → "1234abcd00000007": eight hexadecimal digits per word.
@@ -29,14 +29,14 @@ std::string hex_words(std::span<const uint32_t> words);
 class Sha256 {
  public:
   void add(std::string_view bytes);
-  // 64 lower-case hexadecimal digits; nothing may be added after it.
+  // Returns 64 lower-case hexadecimal digits. Nothing may be added afterwards.
   std::string hex();
 
  private:
   std::array<uint32_t, 8> state_ = {0x6a09e667, 0xbb67ae85, 0x3c6ef372,
                                     0xa54ff53a, 0x510e527f, 0x9b05688c,
                                     0x1f83d9ab, 0x5be0cd19};
-  std::string rest_;  // of less than a block
+  std::string rest_;  // less than a block
   uint64_t bytes_ = 0;
 };
 

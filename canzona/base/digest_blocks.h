@@ -1,5 +1,6 @@
-// The inner loops of SHA-256 and CRC-32C, portable and by the processor's own
-// instructions. For digest.cc, checksum.cc and their tests.
+// The inner loops of SHA-256 and CRC-32C, in portable form and with the
+// processor's own instructions. Only digest.cc, checksum.cc and their tests
+// include this.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +27,7 @@ using Sha256Blocks = void (*)(uint32_t* state, const unsigned char* blocks,
                               size_t count);
 void sha256_blocks_portable(uint32_t* state, const unsigned char* blocks,
                             size_t count);
-// Null where this processor has no instructions for it.
+// Returns null if this processor has no SHA-256 instructions.
 Sha256Blocks sha256_blocks_hardware();
 
 // Adds `count` groups of four little-endian words of 8 bytes to four CRC-32C

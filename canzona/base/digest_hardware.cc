@@ -1,5 +1,5 @@
-// SHA-256 and CRC-32C by the processor's instructions, chosen when the program
-// runs. This file alone is compiled for them, so it includes nothing whose
+// SHA-256 and CRC-32C with the processor's instructions, chosen at run time.
+// Only this file is compiled for them, so it must not include headers whose
 // inline functions other files share.
 #include "canzona/base/digest_blocks.h"
 
@@ -36,7 +36,7 @@ uint64_t hardware_word(const unsigned char* bytes) {
 namespace {
 
 // Both instructions need the old state and overwrite one half of it. Compilers
-// copy both halves, each copy on the way from round to round; one is enough.
+// copy both halves in every round, on the critical path; one copy is enough.
 inline void four_rounds(uint32x4_t& abcd, uint32x4_t& efgh, uint32x4_t word) {
   uint32x4_t old;
   asm("mov %[old].16b, %[abcd].16b\n\t"

@@ -35,7 +35,7 @@ TEST(Sha256, AgreesWithTheStandard) {
             "dff2e73091f6c05e528896c4c831b9448653dc2ff043528f6769437bc7b975c2");
 }
 
-// Around the lengths where the padding needs one block more.
+// Around the lengths at which the padding needs another block.
 TEST(Sha256, PadsEveryLength) {
   EXPECT_EQ(sha256_hex(std::string(55, 'a')),
             "9f4390f8d30c2dd92ec9f095b65e2b9ae9b0a925a5258e241c9f1e910f734318");

@@ -2,8 +2,9 @@
 //
 //   constexpr EnumNames<Cut, 3> kCuts{{{Cut::kNone, "none"}, …}};
 //   std::string_view name = name_of(kCuts, cut);
-//   Cut cut = value_of(kCuts, "rows", "tp cut");   // UsageError names the
-//   nearest
+//   Cut cut = value_of(kCuts, "rows", "tp cut");
+//
+// value_of() throws UsageError, with the nearest name, for an unknown one.
 #pragma once
 
 #include <array>

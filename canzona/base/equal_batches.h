@@ -1,8 +1,9 @@
-// Groups equal values in batches: each batch has the places in `kinds` of equal
-// values, at most most(kind) of them; batches are ordered by their first place.
+// Groups equal values into batches. A batch holds the indices in `kinds` of
+// equal values, at most most(kind) of them; batches are ordered by their first
+// index.
 //
-//   equal_batches(shapes, [](const Dims&) { return 2; })   // {{0, 2}, {1},
-//   {3}}
+//   const auto at_most_two = [](const Dims&) { return 2; };
+//   equal_batches({a, b, a, a}, at_most_two)   // {{0, 2}, {1}, {3}}
 #pragma once
 
 #include <cstddef>

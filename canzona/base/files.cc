@@ -19,7 +19,7 @@
 
 namespace canzona {
 
-// An open file; closed at the end of its life.
+// Owns an open file descriptor.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -32,8 +32,8 @@ class Descriptor {
   bool is_open() const { return fd_ >= 0; }
   int get() const { return fd_; }
   int release() { return std::exchange(fd_, -1); }
-  // Some file systems report a failed write only here. An interrupted close()
-  // has closed the file.
+  // Some file systems report a failed write only on close. A close() that is
+  // interrupted has still closed the file.
   bool close() {
     return ::close(std::exchange(fd_, -1)) == 0 || errno == EINTR;
   }
@@ -42,7 +42,7 @@ class Descriptor {
   int fd_;
 };
 
-// Named, because FileWriter keeps one.
+// Outside the anonymous namespace because FileWriter has one as a member.
 struct FreshFile {
   std::string path;
   Descriptor descriptor;
@@ -50,7 +50,7 @@ struct FreshFile {
 
 namespace {
 
-// UsageError with the system's words for errno.
+// Throws UsageError with the system's text for errno.
 [[noreturn]] void fail(const std::string& operation) {
   const int code = errno;
   throw UsageError(cat(operation, ": ", std::generic_category().message(code)));
@@ -101,7 +101,7 @@ OpenFile open_regular(const std::string& path, std::string_view what) {
   return {std::move(file), int64_t{status.st_size}};
 }
 
-// Up to `count` bytes from `offset`; fewer if the file ends before.
+// Returns up to `count` bytes from `offset`; fewer if the file ends before.
 std::string read_at(const Descriptor& file, int64_t offset, int64_t count,
                     const std::string& operation) {
   std::string bytes(static_cast<size_t>(count), '\0');
@@ -129,15 +129,16 @@ void write_all(const Descriptor& file, std::string_view contents,
   }
 }
 
-// The file a link points to, so that the link itself stays.
+// Returns the file that a symbolic link points to, so that the link itself
+// stays.
 std::string resolved(const std::string& path) {
   const std::unique_ptr<char, decltype(&std::free)> real(
       ::realpath(path.c_str(), nullptr), &std::free);
   return real ? std::string(real.get()) : path;
 }
 
-// A name is in its folder for good when the folder is on disk. Some file
-// systems cannot be asked for that: best effort.
+// A new name survives a crash only once its folder is synced. Some file systems
+// do not support that, so this is best effort.
 void sync_folder_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "."
@@ -147,9 +148,9 @@ void sync_folder_of(const std::string& path) {
   if (open.is_open()) (void)!::fsync(open.get());
 }
 
-// Not made yet by us, nor left behind by a process of the same number: in
-// containers it is always the same. Processes differ in their number, threads
-// and calls in the counter.
+// Returns a file that did not exist before, even if a process with the same pid
+// left one behind: in containers the pid is always the same. The name has the
+// pid and a counter over threads and calls.
 FreshFile make_beside(const std::string& target, const std::string& operation) {
   static std::atomic<unsigned> counter{0};
   constexpr int kMaxLeftBehind = 100'000;
@@ -235,7 +236,7 @@ void FileReader::lose(int code) const {
                      ": it was cut short while it was in use"));
 }
 
-// Beside its final place; removed unless it was renamed.
+// The file lies beside its final path and is removed unless it is renamed.
 class FileWriter::TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& path)
@@ -243,7 +244,7 @@ class FileWriter::TemporaryFile {
         target_(resolved(path)),
         file_(make_beside(target_, operation_)) {
     struct stat old {};
-    // Best effort: a new file with default rights is better than none.
+    // Best effort: a new file with default permissions is better than none.
     if (::stat(target_.c_str(), &old) == 0)
       (void)!::fchmod(file_.descriptor.get(), old.st_mode & 07777);
   }
@@ -344,7 +345,7 @@ int open_lock(const std::string& path, int flags) {
   return fd;
 }
 
-// True unless somebody else holds it.
+// Returns true unless somebody else holds the lock.
 bool try_flock(int fd) {
   int result = -1;
   do {
@@ -353,7 +354,7 @@ bool try_flock(int fd) {
   return result == 0 || errno != EWOULDBLOCK;
 }
 
-// False if the owner before us has removed the file after we had opened it.
+// Returns false if the previous owner removed the file after we opened it.
 bool is_still_at(const std::string& path, int fd) {
   struct stat open {
   }, named{};
@@ -361,7 +362,7 @@ bool is_still_at(const std::string& path, int fd) {
          open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
-// Best effort: the lock counts, its words are for people.
+// Best effort: the lock is what counts; its text is for people.
 void write_owner(int fd, std::string_view owner) {
   if (::ftruncate(fd, 0) == 0)
     (void)!::pwrite(fd, owner.data(), owner.size(), 0);

@@ -15,7 +15,8 @@
 #include "canzona/base/test_folder.h"
 #include "canzona/base/text.h"
 
-// Every fsync of this program passes here: how often folders were synchronized.
+// Intercepts every fsync of this program to count how often folders were
+// synchronized.
 static int synced_folders = 0;
 extern "C" int fsync(int fd) {
   struct stat status {};
@@ -147,7 +148,7 @@ TEST_F(Files, AFullDeviceIsNotTheCallersMistake) {
   EXPECT_THROW(write_file("/dev/full", "x"), StorageError);
 }
 
-// In a container the process has the number that the killed one had.
+// In a container the process has the same pid as the killed one.
 TEST_F(Files, LeftoversOfAProcessOfTheSameNumberDoNotBlock) {
   for (int i = 0; i < 300; ++i)
     folder_.write(cat("x.", ::getpid(), ".", i, ".tmp"), "left behind");

@@ -1,5 +1,5 @@
-// Numbers of ranks, tensors and elements are signed; places in a vector are
-// not.
+// Ranks, tensors and elements are numbered with signed integers; vectors are
+// indexed with unsigned ones.
 #pragma once
 
 #include <cstddef>

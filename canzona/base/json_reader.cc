@@ -14,7 +14,7 @@
 namespace canzona {
 namespace {
 
-// Walks over the text and tells how far the parser has come.
+// Walks over the text and records how far the parser has come.
 class TrackedIterator {
  public:
   using iterator_category = std::input_iterator_tag;
@@ -46,7 +46,7 @@ class TrackedIterator {
   const char** furthest_;
 };
 
-// Builds the tree value by value and stops at the first thing refused.
+// Builds the tree value by value and stops at the first violation.
 class TreeBuilder {
  public:
   using number_integer_t = Json::number_integer_t;
@@ -62,7 +62,7 @@ class TreeBuilder {
 
   Json take() { return std::move(root_); }
 
-  // The parser's events. All return true: what is refused is thrown.
+  // These are the parser's events. All return true, because violations throw.
   bool null() { return add(nullptr); }
   bool boolean(bool truth) { return add(truth); }
   bool number_integer(number_integer_t number) { return add(number); }
@@ -105,7 +105,7 @@ class TreeBuilder {
   const char* const* at_;
   Json root_;
   std::vector<Json*> open_;    // containers from the root to here
-  Json* member_ = nullptr;     // the member whose key was read last
+  Json* member_ = nullptr;     // whose key was read last
   std::string outer_, inner_;  // keys read last, one and two below the root
   int64_t num_values_ = 0;
 };
@@ -137,7 +137,7 @@ bool TreeBuilder::open(Json container) {
   return true;
 }
 
-// The container that the innermost open one is, if it is streamed.
+// Returns the streamed container that is the innermost open one, or null.
 const StreamedContainer* TreeBuilder::streamed_here() const {
   constexpr size_t kDepth = 3;  // the root, the member, the container
   if (open_.size() != kDepth || !open_[0]->is_object() ||
@@ -149,7 +149,7 @@ const StreamedContainer* TreeBuilder::streamed_here() const {
   return found == streamed_.end() ? nullptr : &*found;
 }
 
-// The value that was completed last leaves the tree if it is streamed.
+// Takes the value that was completed last out of the tree if it is streamed.
 bool TreeBuilder::hand_over() {
   const StreamedContainer* streamed = streamed_here();
   if (streamed == nullptr) return true;
@@ -174,8 +174,8 @@ bool TreeBuilder::key(string_t& name) {
   return true;
 }
 
-// "[json.exception.parse_error.101] parse error at line 1, column 2: why" is
-// for people who know the parser; the rest after the bracket is for everybody.
+// "[json.exception.parse_error.101] parse error at line 1, column 2: why" names
+// the parser's internals; users get the part after the bracket.
 bool TreeBuilder::parse_error(size_t position, const std::string& /*token*/,
                               const nlohmann::detail::exception& error) {
   std::string_view why = error.what();
@@ -186,7 +186,7 @@ bool TreeBuilder::parse_error(size_t position, const std::string& /*token*/,
                        ": ", printable(why)));
 }
 
-// A value as it may stand in a message.
+// Returns a value as messages show it.
 std::string shown(const Json& value) {
   if (value.is_structured()) return cat("an ", value.type_name());
   return printable(value.dump(), 120);
@@ -238,7 +238,7 @@ const Json& get_member(const Json& object, const char* key,
 int64_t get_integer(const Json& object, const char* key, int64_t low,
                     int64_t high, std::string_view where) {
   const Json& value = get_member(object, key, where);
-  // Above 2^63 a number is unsigned and would wrap round.
+  // A number above 2^63 is unsigned and would wrap around.
   const bool fits =
       value.is_number_integer() &&
       !(value.is_number_unsigned() &&

@@ -1,12 +1,12 @@
-// Reading JSON that nobody vouches for: bytes, depth and number of values are
-// bounded before anything is built, duplicate keys and broken UTF-8 are
-// refused, numbers are 64-bit integers or finite doubles.
+// Reads untrusted JSON: size, depth and number of values are bounded before
+// anything is built, duplicate keys and invalid UTF-8 are refused, and numbers
+// are 64-bit integers or finite doubles.
 //
 //   Json config = parse_json(text, {.what = "config.json"});
 //   int64_t hidden =
 //       get_integer(config, "hidden_size", 1, kMaxDim, "config.json");
 //
-// Throws UsageError that names `what` and the place.
+// Throws UsageError with `what` and the position.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +38,8 @@ std::string get_string(const Json& object, const char* key,
                        std::string_view where);
 bool get_bool(const Json& object, const char* key, std::string_view where);
 
-// UsageError if `object` is no object or has a key that is not in `known`;
-// names the nearest known key.
+// Throws UsageError, naming the nearest known key, if `object` is not an object
+// or has a key that is not in `known`.
 void require_known_keys(const Json& object,
                         std::initializer_list<const char*> known,
                         std::string_view where);

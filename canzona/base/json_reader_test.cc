@@ -48,7 +48,7 @@ TEST(ParseJson, ReadsPlainValuesAtTheTop) {
   EXPECT_EQ(parse("18446744073709551615").get<uint64_t>(), UINT64_MAX);
 }
 
-// The library's own reader is the oracle on text without surprises.
+// The library's own reader is the oracle for ordinary text.
 TEST(ParseJson, AgreesWithTheLibrary) {
   for (const char* text :
        {"[]", "{}", "[[],[[]],{}]", R"({"b":[{"a":1},2,[3,{"c":[]}]],"a":{}})",
@@ -184,7 +184,7 @@ TEST(ParseJson, StreamsContainers) {
   EXPECT_EQ(parse_json(R"({"a": {"list": 5}})", {}, {{"a", "list", note}}),
             parse(R"({"a": {"list": 5}})"));
   EXPECT_EQ(seen, "");
-  // Limits hold for what has left the tree.
+  // Limits also count what has left the tree.
   EXPECT_THROW(parse_json(text, {.max_values = 5}, {{"a", "list", note}}),
                UsageError);
 }

@@ -1,12 +1,12 @@
-// Long containers of an untrusted JSON text, value by value, so that they are
-// never in memory as a whole:
+// Reads long containers of an untrusted JSON text value by value, so that they
+// are never in memory as a whole:
 //
 //   Json rest = parse_json(text, {.what = file},
 //                          {{"model", "vocab", [&](std::string&& name,
 //                                                  Json&& value) { … }}});
 //
-// The promises of parse_json() (json_reader.h) hold, except that a key that
-// comes twice in such a container is left to the caller.
+// parse_json() (json_reader.h) makes the same promises, except that the caller
+// checks such a container for duplicate keys.
 #pragma once
 
 #include <functional>
@@ -22,8 +22,8 @@ namespace canzona {
 struct StreamedContainer {
   std::string outer;
   std::string inner;
-  // Gets each value as soon as it is complete, with its key; "" in an array.
-  // The container stays in the tree without it.
+  // Receives each value as soon as it is complete, with its key ("" in an
+  // array). The container stays in the tree without its values.
   std::function<void(std::string&& key, Json&& value)> take;
 };
 

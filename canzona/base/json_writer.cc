@@ -68,7 +68,7 @@ JsonWriter& JsonWriter::begin(bool is_object) {
   const bool in_array = !levels_.empty() && !levels_.back().is_object;
   before_value();
   if (in_array) {
-    // before_value() wrote ", "; a container begins a line instead.
+    // before_value() wrote ", "; a container begins on a new line instead.
     if (indent_ > 0 && text_.back() == ' ') text_.pop_back();
     new_line();
     levels_.back().has_containers = true;
@@ -146,7 +146,7 @@ JsonWriter& JsonWriter::unsigned_integer(uint64_t number) {
   return *this;
 }
 
-// Writes what stands between this value and the one before it.
+// Writes the separator between this value and the previous one.
 void JsonWriter::before_value() {
   if (levels_.empty()) {
     CANZONA_CHECK(text_.empty(), "a second value at the top");

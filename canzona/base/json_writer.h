@@ -59,13 +59,13 @@ class JsonWriter {
     return end_array();
   }
 
-  // member(name).value(v) in one word.
+  // Shorthand for member(name).value(v).
   template <class T>
   JsonWriter& field(std::string_view name, const T& v) {
     return member(name).value(v);
   }
 
-  // Room for a text of so many bytes; more is allowed.
+  // Reserves memory for a text of this size; it may still grow larger.
   void reserve(size_t bytes) { text_.reserve(bytes); }
   const std::string& text() const { return text_; }
   std::string take() { return std::move(text_); }
@@ -74,7 +74,8 @@ class JsonWriter {
   struct Level {
     bool is_object = false;
     bool empty = true;
-    bool has_containers = false;  // then its end stands on a line of its own
+    bool has_containers = false;  // its closing bracket goes on a line of its
+                                  // own
   };
 
   JsonWriter& integer(int64_t number);

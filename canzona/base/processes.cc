@@ -7,7 +7,8 @@
 
 namespace canzona {
 
-// "4711 (name) T …": the letter after the name, which may hold anything.
+// The line reads "4711 (name) T …", where the name may contain anything; the
+// state is the letter after it.
 bool is_stopped_process(int64_t pid) {
   std::ifstream file(cat("/proc/", pid, "/stat"));
   std::string text;

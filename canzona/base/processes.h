@@ -5,8 +5,9 @@
 
 namespace canzona {
 
-// True if the process exists and is stopped (SIGSTOP, a debugger): it does
-// nothing until somebody lets it go on. False where /proc does not tell.
+// Returns true if the process exists and is stopped (SIGSTOP, a debugger), so
+// that it does nothing until it is continued. Returns false where /proc does
+// not say.
 bool is_stopped_process(int64_t pid);
 
 }  // namespace canzona

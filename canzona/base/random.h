@@ -1,6 +1,6 @@
-// Numbers that look random and are the same on every machine: element i of the
-// stream `seed` depends on seed and i alone, so that any part of a stream can
-// be made anywhere, in any order.
+// Pseudo-random numbers that are the same on every machine. Element i of the
+// stream `seed` depends on seed and i alone, so any part of a stream can be
+// generated anywhere, in any order.
 //
 //   float w = uniform_at(seed, i);   // in [-1, 1), exact in fp32
 #pragma once
@@ -18,14 +18,14 @@ inline uint64_t bits_at(uint64_t seed, uint64_t i) {
   return z ^ (z >> 31);
 }
 
-// A multiple of 2^-23.
+// Returns a multiple of 2^-23.
 inline float uniform_at(uint64_t seed, uint64_t i) {
   const auto upper = static_cast<int64_t>(bits_at(seed, i) >> 40);
   return static_cast<float>(upper - (int64_t{1} << 23)) * 0x1p-23F;
 }
 
-// Returns a number of mean 0 and variance 1, made from two numbers of the
-// stream's halves.
+// Returns a number of mean 0 and variance 1, made from two elements of the
+// stream.
 inline double normal_at(uint64_t seed, uint64_t i) {
   const double a = (static_cast<double>(uniform_at(seed, 2 * i)) + 1) / 2;
   const double b = (static_cast<double>(uniform_at(seed, 2 * i + 1)) + 1) / 2;

@@ -1,13 +1,13 @@
-// The memory in which a group of ranks stages sums on their way: whoever adds
-// reserves it, whoever plans counts it.
+// The size of the memory in which a group of ranks stages sums. The
+// communicator reserves it; the planner counts it.
 //
 //   const int64_t bytes = sum_staging_bytes(num_ranks);
 //
 // Pieces travel in segments, in two halves: one is on the wire while the other
-// is added. Each half has a slot for what comes from every rank and one for
-// what goes to it in another form; the sum and the tree that makes it have a
-// few more. All slots together never exceed a fixed size, however many ranks
-// there are: segments become shorter instead.
+// is added. Each half has, for every rank, a slot for the piece that it sends
+// and a slot for a converted piece that goes to it; the sum and its tree need a
+// few more. All slots together never exceed a fixed size: with more ranks,
+// segments get shorter.
 #pragma once
 
 #include <algorithm>
@@ -25,8 +25,8 @@ constexpr int64_t num_sum_slots(int num_ranks) {
          std::bit_width(static_cast<unsigned>(num_ranks)) + 1;
 }
 
-// Half a segment, or what the fixed size leaves to a slot; at least one element
-// of any kind fits.
+// Returns half a segment, or as much as the fixed size leaves for a slot; at
+// least one element of any type fits.
 constexpr int64_t sum_slot_bytes(int num_ranks, int64_t segment_bytes) {
   const auto rounded = [](int64_t bytes) {
     return bytes / kSumSlotAlignment * kSumSlotAlignment;

@@ -34,7 +34,7 @@ void* operator new(size_t size) {
 void* operator new(size_t size, std::align_val_t alignment) {
   return allocate(size, static_cast<size_t>(alignment));
 }
-// The sanitizers bring this one themselves, to be freed by theirs.
+// The sanitizers provide this one themselves, with a matching delete.
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
   try {
     return allocate(size, alignof(std::max_align_t));

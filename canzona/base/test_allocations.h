@@ -1,5 +1,5 @@
-// Counts how often this program asked the heap for memory through operator new.
-// For test programs that link canzona_test_allocations.
+// Counts calls of operator new in this program. For test programs that link
+// canzona_test_allocations.
 //
 //   const int64_t before = num_allocations();
 //   step();

@@ -1,4 +1,4 @@
-// Folders for tests, which go with the object.
+// Folders for tests, removed by the destructor.
 //
 //   TestFolder folder;
 //   std::string path = folder.write("a/b.txt", "text");
@@ -39,7 +39,7 @@ class TestFolder {
   std::string path(std::string_view name = "") const {
     return name.empty() ? path_ : path_ + "/" + std::string(name);
   }
-  // Makes the folders above it, too.
+  // Creates the parent folders, too.
   std::string write(std::string_view name, std::string_view bytes) const {
     const std::filesystem::path file(path(name));
     std::filesystem::create_directories(file.parent_path());

@@ -19,7 +19,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 char lower(char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; }
 
 // Control characters could move the cursor or start an escape sequence;
-// direction marks could make a text read as another.
+// direction marks could make a text read as a different one.
 bool is_safe(const Utf8Char& c) {
   const bool control = c.code < 0x20 || (c.code >= 0x7F && c.code < 0xA0);
   const bool line_break = c.code == 0x2028 || c.code == 0x2029;
@@ -29,8 +29,8 @@ bool is_safe(const Utf8Char& c) {
   return c.valid && !control && !line_break && !direction;
 }
 
-// Insertions, deletions, substitutions and swaps of neighbours, each once per
-// place ("optimal string alignment"), in letters regardless of case.
+// Counts insertions, deletions, substitutions and swaps of neighbours, each
+// once per position ("optimal string alignment"), ignoring case.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> before(b.size() + 1);
   std::vector<size_t> above(b.size() + 1);
@@ -53,14 +53,14 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return above.back();
 }
 
-// The run of digits that begins at `at`.
+// Returns the digits that begin at `at`.
 std::string_view digits_at(std::string_view text, size_t at) {
   size_t end = at;
   while (end < text.size() && is_digit(text[end])) ++end;
   return text.substr(at, end - at);
 }
 
-// Runs of digits as numbers of any length: -1, 0 or 1.
+// Compares digit strings of any length as numbers: -1, 0 or 1.
 int compare_digits(std::string_view a, std::string_view b) {
   a.remove_prefix(std::min(a.find_first_not_of('0'), a.size()));
   b.remove_prefix(std::min(b.find_first_not_of('0'), b.size()));
@@ -147,7 +147,7 @@ std::string nearest(std::string_view word,
     const auto [shorter, longer] = std::minmax({word.size(), candidate.size()});
     if (longer - shorter > threshold) continue;
     const size_t distance = edit_distance(word, candidate);
-    // A distance as long as the word means that nothing of it was kept.
+    // A distance as long as the word means that no character was kept.
     if (distance < best_distance && distance < longer) {
       best_distance = distance;
       best = candidate;
@@ -162,9 +162,9 @@ std::string did_you_mean(std::string_view word,
   return guess.empty() ? "" : cat(" (did you mean ", quoted(guess), "?)");
 }
 
-// Texts are compared token by token, a token being a run of digits or one
-// other byte. Digits are neighbours in ASCII, so another byte is before or
-// after all numbers and the order is total; "1" and "01" are told apart last.
+// Compares token by token, a token being a sequence of digits or one other
+// byte. Digits are neighbours in ASCII, so another byte is before or after all
+// numbers and the order is total; "1" and "01" are told apart last.
 bool natural_less(std::string_view a, std::string_view b) {
   size_t i = 0;
   size_t j = 0;
@@ -185,8 +185,8 @@ bool natural_less(std::string_view a, std::string_view b) {
   return a < b;
 }
 
-// On a mismatch the last '*' takes one character more; earlier ones need not
-// be tried again, so the time is at most the product of the lengths.
+// On a mismatch the last '*' takes one more character; earlier ones need not be
+// tried again, so the time is at most the product of the lengths.
 bool matches_pattern(std::string_view text, std::string_view pattern) {
   size_t t = 0;
   size_t p = 0;
@@ -214,7 +214,7 @@ namespace {
 
 struct Form {
   size_t length;
-  char32_t bits;     // of the first byte
+  char32_t bits;     // from the first byte
   char32_t minimum;  // a smaller code is overlong
 };
 
@@ -247,14 +247,15 @@ Utf8Char utf8_char(std::string_view text, size_t at) {
 
 namespace {
 
-// Numbers with units, read and written.
+// Reads and writes numbers with units.
 
 struct Unit {
   std::string_view name;
   double factor;
 };
 
-// "GB" is 10^9 bytes, "GiB" 2^30; no unit means bytes. Exact as doubles.
+// "GB" is 10^9 bytes, "GiB" 2^30; no unit means bytes. All are exact as
+// doubles.
 constexpr auto kByteUnits = std::to_array<Unit>({
     {"", 1},
     {"B", 1},
@@ -282,7 +283,7 @@ constexpr auto kBandwidthUnits = std::to_array<Unit>({
     {"Tbit/s", 1e12 / 8},
 });
 
-// Durations divide, because 1e-6 is not exact but 1e6 is.
+// Durations are divided, because 1e-6 is not exact but 1e6 is.
 constexpr auto kDurationUnits = std::to_array<Unit>({
     {"s", 1},
     {"ms", 1e3},
@@ -305,7 +306,8 @@ std::string_view without_leading_spaces(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of(' '), text.size()));
 }
 
-// Reads "1.5 GiB" with one of `units`; the number is finite and not negative.
+// Reads "1.5 GiB" with one of `units`; the number must be finite and not
+// negative.
 NumberAndUnit read_with_unit(std::string_view text, std::span<const Unit> units,
                              std::string_view what,
                              const std::string& expected) {
@@ -330,7 +332,7 @@ std::string fixed(double number, int decimals) {
   return {buffer.data(), end};
 }
 
-// Three digits that matter: 1.23, 12.3, 123, 1234.
+// Prints three significant digits: 1.23, 12.3, 123, 1234.
 std::string three_digits(double number) {
   const double size = std::abs(number);
   return fixed(number, size < 9.995 ? 2 : size < 99.95 ? 1 : 0);

@@ -16,8 +16,8 @@
 namespace canzona {
 
 // One argument of cat() as text. It views texts and holds numbers, so it must
-// not outlive the call. A type of its own joins in by a function to_text(value)
-// beside it.
+// not outlive the call. Any other type takes part by a function to_text(value)
+// in its namespace.
 class TextPiece {
  public:
   TextPiece(std::string_view text) : text_(text) {}
@@ -33,7 +33,7 @@ class TextPiece {
   TextPiece(Integer value) {
     set_unsigned(value);
   }
-  // Six significant digits, as printf's %g.
+  // Prints six significant digits, as printf's %g does.
   TextPiece(double value);
 
   TextPiece(const TextPiece&) = delete;
@@ -51,7 +51,8 @@ class TextPiece {
 
 std::string cat_pieces(std::initializer_list<TextPiece> pieces);
 
-// A number or a text as itself, anything else by its to_text().
+// Passes a number or a text through, and converts anything else with its
+// to_text().
 template <class T>
 decltype(auto) as_piece(const T& value) {
   if constexpr (std::convertible_to<const T&, TextPiece>) {
@@ -75,8 +76,8 @@ std::string join(const std::vector<std::string>& words,
 // `text` in single quotes, control characters and broken UTF-8 replaced by '?',
 // cut to `limit` characters: safe to print on a terminal wherever it came from.
 //
-// An object and not a function, because std::quoted of <iomanip> would be found
-// for a std::string and taken as the better match.
+// This is an object, not a function, because argument-dependent lookup would
+// find std::quoted of <iomanip> for a std::string and prefer it.
 struct Quoted {
   std::string operator()(std::string_view text, size_t limit = 120) const;
 };
@@ -85,24 +86,27 @@ inline constexpr Quoted quoted;
 // `text` without quotes, made safe for a terminal in the same way.
 std::string printable(std::string_view text, size_t limit = 400);
 
-// The known word with the smallest edit distance to `word`, the first of
-// equals; empty if none is near enough to be a likely typing mistake.
+// Returns the known word with the smallest edit distance to `word`, the first
+// if several are equal; empty if none is close enough to be a likely typo.
 std::string nearest(std::string_view word,
                     const std::vector<std::string>& known);
 
-// " (did you mean 'x'?)" or "".
+// Returns " (did you mean 'x'?)" or "".
 std::string did_you_mean(std::string_view word,
                          const std::vector<std::string>& known);
 
-// Reads a whole decimal integer in [low, high]; UsageError names `what`.
+// Reads a whole decimal integer in [low, high]; throws UsageError naming
+// `what`.
 int64_t parse_integer(std::string_view text, int64_t low, int64_t high,
                       std::string_view what);
 
-// Reads a finite decimal number in [low, high]; UsageError names `what`.
+// Reads a finite decimal number in [low, high]; throws UsageError naming
+// `what`.
 double parse_number(std::string_view text, double low, double high,
                     std::string_view what);
 
-// "1600MiB", "64GiB", "2GB", "1.5 GiB", "123" → bytes; UsageError names `what`.
+// "1600MiB", "64GiB", "2GB", "1.5 GiB", "123" → bytes. Throws UsageError naming
+// `what`.
 int64_t parse_bytes(std::string_view text, std::string_view what);
 
 // "400GB/s", "1.5GiB/s", "400Gb/s" (bits) → bytes per second, above 0.
@@ -118,15 +122,15 @@ std::string human_count(double count);
 // 0.0123 → "12.3 ms".
 std::string human_seconds(double seconds);
 
-// Compares so that runs of digits count as numbers: "layer.9" < "layer.10". A
-// strict order: of two different texts one is less.
+// Compares so that runs of digits count as numbers: "layer.9" < "layer.10". The
+// order is total: one of two different texts is always less.
 bool natural_less(std::string_view a, std::string_view b);
 
-// True if `text` matches `pattern`, in which '*' stands for any run of bytes
-// and '?' for one.
+// Returns true if `text` matches `pattern`, in which '*' stands for any
+// sequence of bytes and '?' for one byte.
 bool matches_pattern(std::string_view text, std::string_view pattern);
 
-// Finding one's way in UTF-8 that may be broken.
+// Walks through UTF-8 that may be invalid.
 //
 //   for (size_t i = 0; i < text.size();) {
 //     const Utf8Char c = utf8_char(text, i);
@@ -134,7 +138,7 @@ bool matches_pattern(std::string_view text, std::string_view pattern);
 //     i += c.length;
 //   }
 //
-// Pure functions; any thread may call them.
+// The functions are pure; any thread may call them.
 
 struct Utf8Char {
   char32_t code = 0;  // 0 if not valid
@@ -142,8 +146,9 @@ struct Utf8Char {
   bool valid = false;
 };
 
-// The character that begins at byte `at` < text.size(). Not valid: a stray or
-// missing continuation, an overlong form, a surrogate, above U+10FFFF.
+// Returns the character that begins at byte `at` < text.size(). Invalid are a
+// stray or missing continuation, an overlong form, a surrogate, and codes above
+// U+10FFFF.
 Utf8Char utf8_char(std::string_view text, size_t at);
 
 }  // namespace canzona

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <iomanip>  // std::quoted, to be told apart from ours
+#include <iomanip>  // std::quoted must not be confused with ours
 #include <limits>
 #include <random>
 
@@ -163,7 +163,8 @@ TEST(MatchesPattern, KnowsStarAndQuestionMark) {
   EXPECT_FALSE(matches_pattern("aXbXcd", "a*X*c"));
 }
 
-// The definition, word for word: slow, and shares nothing with the above.
+// A direct transcription of the definition: slow, and shares nothing with the
+// above.
 bool slow_match(std::string_view text, std::string_view pattern) {
   if (pattern.empty()) return text.empty();
   const std::string_view rest = pattern.substr(1);

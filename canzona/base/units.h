@@ -6,7 +6,7 @@
 //
 // Values are 64-bit integers; sums, differences and products with a plain
 // number are checked and throw UsageError on overflow, because sizes come from
-// files. Trivially copyable; usable from any thread.
+// files. Quantities are trivially copyable.
 #pragma once
 
 #include <compare>
@@ -19,7 +19,8 @@ namespace canzona {
 // For exact products of two 64-bit counts, as in a share a·b/c.
 __extension__ using Int128 = __int128;
 
-// Checked arithmetic on 64-bit integers; UsageError names `what` on overflow.
+// Checked arithmetic on 64-bit integers; throws UsageError naming `what` on
+// overflow.
 int64_t checked_add(int64_t a, int64_t b, const char* what);
 int64_t checked_sub(int64_t a, int64_t b, const char* what);
 int64_t checked_mul(int64_t a, int64_t b, const char* what);

@@ -13,7 +13,7 @@ namespace {
 
 struct KeptError {
   std::string text;
-  // Instead of the text, where there was no memory for one.
+  // Used instead of the text if there was no memory for one.
   const char* plain = nullptr;
   int32_t kind = CANZONA_NO_ERROR;
 

@@ -1,5 +1,5 @@
-// All functions of canzona.h share this: exceptions end in them, the calling
-// thread keeps an error's text, and wrong arguments are named.
+// Shared by all functions of canzona.h: exceptions do not escape, the error's
+// text is kept per thread, and invalid arguments are named.
 //
 //   int canzona_step_end(canzona_step* step) {
 //     return status_of([&] { step_of(step)->end(); });
@@ -17,7 +17,7 @@
 
 namespace canzona {
 
-// Keeps the exception that is being handled, for the calling thread.
+// Stores the current exception for the calling thread.
 void keep_error() noexcept;
 const char* kept_error() noexcept;
 int32_t kept_error_kind() noexcept;
@@ -48,7 +48,7 @@ auto result_of(Work&& work) noexcept -> decltype(work()) {
 // Throws UsageError "<function>: <argument> is NULL".
 void require_argument(const void* argument, const char* function,
                       const char* name);
-// Returns the text; UsageError if it is NULL, or its length negative.
+// Returns the text; throws UsageError if it is NULL or its length is negative.
 std::string_view text_argument(const char* text, int64_t length,
                                const char* function, const char* name);
 

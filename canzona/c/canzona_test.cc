@@ -1,4 +1,4 @@
-// The C interface through its library, as any caller sees it.
+// Tests the C interface through its library, as any caller sees it.
 #include "canzona/c/canzona.h"
 
 #include <gmock/gmock.h>
@@ -139,7 +139,7 @@ TEST(CPlan, IsRefusedOnceItIsFreed) {
   canzona_plan_free(plan);
   canzona_plan* next = plan_of_text(kRequest);
   EXPECT_NE(plan, next);
-  canzona_plan_free(plan);  // nothing happens, least of all to the next one
+  canzona_plan_free(plan);  // has no effect, least of all on the next one
   EXPECT_THAT(canzona_plan_digest(next), NotNull());
   EXPECT_THAT(canzona_plan_digest(plan), IsNull());
   EXPECT_THAT(canzona_error(), HasSubstr("no such plan; it was freed"));

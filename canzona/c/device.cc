@@ -19,7 +19,8 @@ NamedDevice read_device(std::string_view name) {
 
 std::unique_ptr<Engine> cuda_engine_of(const NamedDevice& device, void* stream,
                                        Memory* scratch) {
-  // A caller's default stream is NULL, which is an engine's own to it.
+  // A caller's default stream is NULL, which for an engine means a stream of
+  // its own.
   return make_cuda_engine(device.number,
                           stream == nullptr ? default_cuda_stream() : stream,
                           scratch);

@@ -12,19 +12,19 @@ struct NamedDevice {
   bool is_cuda = false;
   int number = 0;
 
-  // For CurrentCudaDevice.
+  // The argument for CurrentCudaDevice.
   int gpu() const { return is_cuda ? number : -1; }
 };
 // UsageError names what came and what was expected.
 NamedDevice read_device(std::string_view name);
 
-// An engine of that GPU, which becomes the thread's current one; its work is
-// issued to `stream`, and its scratch comes from `scratch`, or is its own if
+// Makes an engine of that GPU, which becomes the thread's current one. Its work
+// is issued to `stream`; its scratch comes from `scratch`, or is its own if
 // that is null.
 std::unique_ptr<Engine> cuda_engine_of(const NamedDevice& device, void* stream,
                                        Memory* scratch);
 
-// An engine that tells of that device.
+// Makes an engine that describes that device.
 std::unique_ptr<Engine> engine_of(std::string_view device);
 
 }  // namespace canzona

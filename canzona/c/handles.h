@@ -1,16 +1,16 @@
 // Handles of the C interface are numbers that look like pointers and are never
-// given twice: one that was freed, or belongs to another kind, is recognised
-// and refused instead of read.
+// reused: one that was freed, or is of another kind, is recognized and refused
+// instead of dereferenced.
 //
 //   Handles<PlanHandle> plans("plan");
 //   void* handle = plans.add(std::make_unique<PlanHandle>(…));
 //   plans.get(handle, "canzona_plan_json")->json();
 //   plans.remove(handle);
 //
-// A child of fork() has none of its parent's handles: their threads and locks
-// are not there. What they held stays in the child's memory, untouched.
-// Any thread may call. An object lives on while it is used, though its handle
-// was removed meanwhile.
+// After fork(), the child has none of its parent's handles, because their
+// threads and locks do not exist there; their objects stay in the child's
+// memory untouched. Any thread may call. An object lives on while it is in use
+// even if its handle is removed meanwhile.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ namespace canzona {
 
 // Counts handles of all kinds in this process and its ancestors.
 int64_t new_handle_number();
-// The last one that was given before this process was forked; 0: it was not.
+// The last number given before this process was forked; 0 if it was not.
 int64_t last_inherited_number();
 
 template <class Object>
@@ -44,14 +44,14 @@ class Handles {
     return reinterpret_cast<void*>(static_cast<uintptr_t>(number) << 4);
   }
 
-  // UsageError, which names the function, if there is no such handle.
+  // Throws UsageError naming the function if there is no such handle.
   std::shared_ptr<Object> get(const void* handle, const char* function) {
     std::shared_ptr<Object> object = find(handle);
     if (object == nullptr) refuse(handle, function);
     return object;
   }
 
-  // Nothing happens if there is no such handle.
+  // Does nothing if there is no such handle.
   void remove(const void* handle) {
     std::shared_ptr<Object> last;  // destroyed after the lock is released
     Table& table = this->table();
@@ -74,8 +74,8 @@ class Handles {
     return (value & 15) == 0 ? static_cast<int64_t>(value >> 4) : 0;
   }
 
-  // A forked child gets a table of its own: its parent's may be locked, and
-  // what lies there is not destroyed.
+  // A forked child gets a new table, because its parent's may be locked; the
+  // objects in that one are not destroyed.
   Table& table() {
     Table* table = table_.load();
     if (table == nullptr || table->inherited != last_inherited_number()) {

@@ -9,7 +9,7 @@ namespace {
 
 using Kind = PlacedAction::Kind;
 
-// Writes where a state lies and how it begins.
+// Writes where a state lies and its initial value.
 void write_state_memory(JsonWriter& out, const PlacedState& state) {
   out.field("memory", state.memory).field("at", state.at);
   out.member("shape").values(state.shape);
@@ -17,7 +17,7 @@ void write_state_memory(JsonWriter& out, const PlacedState& state) {
             state.initially == Initially::kIdentity ? "identity" : "zero");
 }
 
-// The elements that this rank brings up to date, as first and count.
+// Writes the elements that this rank updates, as first and count.
 void write_kept(JsonWriter& out, const PlacedState& state) {
   out.member("kept").begin_array();
   for (const Extent& extent : state.kept)

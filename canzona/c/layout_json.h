@@ -1,4 +1,4 @@
-// The JSON of canzona_step_layout(): docs/c_interface.md.
+// Writes the JSON of canzona_step_layout(): docs/c_interface.md.
 #pragma once
 
 #include <string>

@@ -14,7 +14,7 @@ namespace canzona {
 namespace {
 
 Handles<PlanHandle>& plan_handles() {
-  // Never destroyed: threads may still use it while a process ends.
+  // Never destroyed, because threads may still use it while the process exits.
   static auto& handles = *new Handles<PlanHandle>("plan");
   return handles;
 }

@@ -1,6 +1,5 @@
-// A canzona_plan stands for a plan of placed storage and its texts, which are
-// made when they are first asked for and live as long as the handle.
-// Any thread may call.
+// A canzona_plan is a plan of placed storage and its texts, which are made on
+// first use and live as long as the handle. Any thread may call.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +21,7 @@ class PlanHandle {
 
   const PlacedPlan& plan() const { return plan_; }
 
-  // The text of that name; `make` is called if there is none yet.
+  // Returns the text of that name; calls `make` if there is none yet.
   const char* text(const std::string& name,
                    const std::function<std::string(const PlacedPlan&)>& make) {
     const std::lock_guard lock(mutex_);
@@ -37,7 +36,7 @@ class PlanHandle {
   std::map<std::string, std::string> texts_;
 };
 
-// UsageError, which names the function, if there is no such plan.
+// Throws UsageError naming the function if there is no such plan.
 std::shared_ptr<PlanHandle> plan_of(const canzona_plan* plan,
                                     const char* function);
 

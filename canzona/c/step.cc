@@ -30,7 +30,7 @@ int with_step(canzona_step* step, const char* function, const Work& work) {
   });
 }
 
-// Elements of an array that may be NULL: then all are.
+// Returns the elements of an array that may be NULL; then all are null.
 template <class To, class From>
 std::vector<To> pointers(From* const* array, size_t count) {
   std::vector<To> result(count);
@@ -94,7 +94,7 @@ canzona_step* canzona_step_new(const canzona_plan* plan, int32_t rank,
                                const canzona_allocator* scratch) {
   return canzona::result_of([&] {
     using namespace canzona;
-    const PlainArithmetic plain;  // threads inherit it
+    const PlainArithmetic plain;  // inherited by threads
     auto planned = plan_of(plan, "canzona_step_new");
     require_argument(device, "canzona_step_new", "device");
     auto handle = std::make_shared<StepHandle>(

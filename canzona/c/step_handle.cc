@@ -45,8 +45,8 @@ StepHandle::StepHandle(std::shared_ptr<const PlanHandle> plan,
     if (request.scratch != nullptr) scratch_.emplace(*request.scratch);
     Memory* scratch = scratch_ ? &*scratch_ : nullptr;
     engine_ = cuda_engine_of(device_, request.stream, scratch);
-    // Its shapes run beside those of the first, between two points of whose
-    // order all of its work lies.
+    // The second engine's shapes run beside those of the first; all its work
+    // lies between two points in the first one's order.
     beside_ = make_cuda_engine(device_.number, nullptr, scratch);
     step_ = std::make_unique<LentStep>(
         plan_->plan(), request.rank,

@@ -1,5 +1,5 @@
-// A canzona_step stands for a step on lent memory, with the engines that carry
-// it out. One thread at a time; a second one is refused.
+// A canzona_step is a step on lent memory, with the engines that execute it.
+// One thread at a time; a second one is refused.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,9 @@
 
 namespace canzona {
 
-// The arithmetic of a step is that of IEEE 754 whatever its caller has asked
-// its thread for: others flush denormal numbers, or round in another direction.
+// Makes the arithmetic of a step that of IEEE 754 whatever floating-point mode
+// the caller's thread has, such as flushing denormals or another rounding
+// direction.
 class PlainArithmetic {
  public:
   PlainArithmetic() {
@@ -56,8 +57,8 @@ struct StepRequest {
 
 class StepHandle {
  public:
-  // The plan lives as long as the handle. UsageError for a request that cannot
-  // be fulfilled.
+  // The plan lives as long as the handle. Throws UsageError for a request that
+  // cannot be fulfilled.
   StepHandle(std::shared_ptr<const PlanHandle> plan,
              const StepRequest& request);
   ~StepHandle();
@@ -75,17 +76,17 @@ class StepHandle {
   const std::shared_ptr<const PlanHandle> plan_;
   const NamedDevice device_;
   std::optional<LentScratch> scratch_;
-  std::unique_ptr<Lanes> lanes_;             // of a CPU
-  std::unique_ptr<Engine> engine_, beside_;  // of a GPU
+  std::unique_ptr<Lanes> lanes_;             // on a CPU
+  std::unique_ptr<Engine> engine_, beside_;  // on a GPU
   std::unique_ptr<LentStep> step_;
   std::string layout_;
 };
 
-// A handle while the calling thread uses it, in plain arithmetic, its GPU being
-// the thread's current one.
+// A handle in use by the calling thread, with standard arithmetic and its GPU
+// as the thread's current one.
 class StepUse {
  public:
-  // UsageError, which names the function, if another thread does.
+  // Throws UsageError naming the function if another thread uses it.
   StepUse(std::shared_ptr<StepHandle> handle, const char* function);
   ~StepUse() { handle_->in_use.clear(std::memory_order_release); }
   StepUse(const StepUse&) = delete;

@@ -189,7 +189,7 @@ TEST(CStep, NamesMemoryThatIsMissing) {
   EXPECT_THAT(canzona_error(), HasSubstr("'w'"));
 }
 
-// Learning rates that no rule has a meaning for.
+// Learning rates that make no sense for any rule.
 TEST(CStep, RefusesLearningRates) {
   Trial trial;
   ASSERT_EQ(trial.bind(), 0);
@@ -259,7 +259,7 @@ TEST(CStep, IsGivenUpAtAnyPoint) {
   EXPECT_EQ(canzona_step_abandon(trial.step), 0);
   EXPECT_EQ(canzona_step_end(trial.step), -1);
   EXPECT_EQ(canzona_error_kind(), CANZONA_USAGE_ERROR);
-  // Nothing was done, so that the next step is the first.
+  // Nothing was done, so the next step is the first.
   ASSERT_EQ(trial.take(1), 0) << canzona_error();
   ASSERT_EQ(other.take(1), 0);
   EXPECT_EQ(trial.weights, other.weights);
@@ -357,7 +357,7 @@ TEST(CStep, DoesNothingInAForkedChild) {
     if (trial.begin(2) == 0) _exit(1);
     if (canzona_error_kind() != CANZONA_USAGE_ERROR) _exit(2);
     canzona_step_free(trial.step);
-    // ThreadSanitizer lets a forked child start no threads.
+    // ThreadSanitizer does not let a forked child start threads.
 #ifdef __SANITIZE_THREAD__
     constexpr int kThreads = 1;
 #else
@@ -390,7 +390,7 @@ TEST(CStep, RefusesASecondThread) {
 }
 
 #if defined(__x86_64__)
-// Without the flags of what has happened.
+// Without the exception flags.
 uint64_t arithmetic() { return __builtin_ia32_stmxcsr() & ~0x3Fu; }
 void flush_denormals() {
   __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | 0x8040);

@@ -59,11 +59,10 @@ void check_tensor_name(const LogicalTensor& tensor, const std::string& where) {
   if (problem != nullptr) refuse_tensor(tensor, where, problem);
 }
 
-// The corners of boxes with their signs: +1 where a box begins in an even
-// number of dimensions fewer than all, as the mixed difference of its
-// indicator function. Boxes tile a region exactly if the corners of all boxes
-// together leave those of the region: a function of finite support is
-// determined by its mixed difference.
+// The corners of boxes with their signs, i.e. the mixed difference of a box's
+// indicator function. A function of finite support is determined by its mixed
+// difference, so boxes tile a region exactly if the corners of all boxes cancel
+// except for those of the region.
 class Corners {
  public:
   explicit Corners(size_t dims) : dims_(dims) {}
@@ -81,9 +80,9 @@ class Corners {
     }
   }
 
-  // The lexicographically first point that is left, and how often too much
-  // (or, below 0, too little) the element there is covered: every corner that
-  // counts for this element comes before it, and all those cancel out.
+  // Returns the lexicographically first point that is left, and by how much the
+  // element there is covered too often (or, if negative, too rarely): every
+  // corner that affects this element comes before it, and all of those cancel.
   std::optional<std::pair<std::vector<int64_t>, int64_t>> first_left() const {
     std::vector<uint32_t> order(signs_.size());
     std::iota(order.begin(), order.end(), 0U);
@@ -169,7 +168,7 @@ TensorBox whole_box(const std::vector<int64_t>& shape) {
 }
 
 int64_t elements_of(std::span<const int64_t> counts) {
-  // A zero among them makes the product small, whatever the others are.
+  // A zero makes the product zero, whatever the others are.
   if (std::ranges::find(counts, 0) != counts.end()) return 0;
   int64_t product = 1;
   for (const int64_t count : counts)
@@ -275,8 +274,8 @@ SharedRuns::SharedRuns(const TensorBox& source, const TensorBox& target,
   const std::optional<TensorBox> shared = intersection(source, target);
   CANZONA_CHECK(shared.has_value(), to_text(source), " and ", to_text(target),
                 " share nothing");
-  // Inner dimensions that both boxes have whole belong to a run, and the one
-  // before them.
+  // A run consists of the inner dimensions that both boxes span, and the next
+  // outer one.
   size_t outer = shared->count.size();
   bytes_ = element_bytes;
   while (outer > 0) {

@@ -1,15 +1,15 @@
-// A checkpoint holds logical tensors, saved as boxes.
+// A checkpoint stores logical tensors as boxes.
 //
-// A logical tensor is a name, a type and a global shape. A box is a part of it:
-// `count` elements from `first` on, in every dimension. The boxes that were
-// saved of a tensor cover each of its elements exactly once; who saved which is
-// no part of what the tensor is.
+// A logical tensor is a name, a type and a global shape. A box is a block of
+// it: in every dimension, `count` elements from `first` on. The saved boxes of
+// a tensor cover each of its elements exactly once; the tensor does not depend
+// on which rank saved which box.
 //
 //   LogicalTensor w{"model/w", StoredType::kF32, {4, 6}};
 //   check_tiling(w, {{{0, 0}, {2, 6}}, {{2, 0}, {2, 6}}}, "a manifest");
 //
-// The bytes of a box are its elements, row-major, little endian. Plain values
-// and pure functions; any thread may use them.
+// The bytes of a box are its elements, row-major, little endian. These are
+// plain values and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@
 
 namespace canzona {
 
-// As safetensors names them: F32, BF16, F16, F64, I64, I32, U64, U32, U8.
+// Named as in safetensors: F32, BF16, F16, F64, I64, I32, U64, U32, U8.
 enum class StoredType { kF32, kBf16, kF16, kF64, kI64, kI32, kU64, kU32, kU8 };
 
 std::string_view name_of(StoredType type);
-// Empty for a name that is none of them.
+// Returns nothing for an unknown name.
 std::optional<StoredType> stored_type_of(std::string_view name);
 int64_t size_of(StoredType type);
 
@@ -43,31 +43,31 @@ struct TensorBox {
 };
 
 TensorBox whole_box(const std::vector<int64_t>& shape);
-// The product, checked.
+// Returns the product, checked for overflow.
 int64_t elements_of(std::span<const int64_t> counts);
 int64_t bytes_of(const LogicalTensor& tensor, const TensorBox& box);
-// "[0:4, 2:6]", each dimension from:to; "[]" for a scalar's.
+// "[0:4, 2:6]", each dimension as from:to; "[]" for a scalar.
 std::string to_text(const TensorBox& box);
 std::optional<TensorBox> intersection(const TensorBox& a, const TensorBox& b);
 
-// UsageError unless the name is 1 to 256 bytes of printable UTF-8 without '#',
-// the shape has at most 8 dimensions from 0 to 2^40, and the tensor less than
-// 2^63 bytes. `where` is what messages name.
+// Throws UsageError unless the name is 1 to 256 bytes of printable UTF-8
+// without '#', the shape has at most 8 dimensions from 0 to 2^40, and the
+// tensor less than 2^63 bytes. Messages name `where`.
 void check_tensor(const LogicalTensor& tensor, const std::string& where);
-// UsageError unless the box has as many dimensions, is not empty and lies in
-// the tensor.
+// Throws UsageError unless the box has the tensor's number of dimensions, is
+// not empty and lies inside the tensor.
 void check_box(const LogicalTensor& tensor, const TensorBox& box,
                const std::string& where);
-// UsageError unless the boxes, each of which passes check_box(), cover every
-// element exactly once; it names an element that is missing, or two boxes that
-// hold the same. A tensor without elements has no boxes. At most 2^20 corners:
-// boxes times two for each dimension that is cut.
+// Throws UsageError unless the boxes, each of which must pass check_box(),
+// cover every element exactly once; it names an element that is missing, or two
+// boxes that overlap. A tensor without elements has no boxes. Allows at most
+// 2^20 corners: the number of boxes times two for each dimension that is cut.
 void check_tiling(const LogicalTensor& tensor,
                   const std::vector<TensorBox>& boxes,
                   const std::string& where);
 
-// The part that two boxes share, as runs of bytes that are contiguous in both.
-// Runs are numbered in the order in which they lie in either.
+// The intersection of two boxes, as runs of bytes that are contiguous in both.
+// Runs are numbered in the order of either box, which is the same.
 class SharedRuns {
  public:
   // Requires boxes that intersect.
@@ -79,7 +79,8 @@ class SharedRuns {
   // Byte offsets inside the boxes; 0 ≤ run < count().
   int64_t in_source(int64_t run) const { return offset(run, source_); }
   int64_t in_target(int64_t run) const { return offset(run, target_); }
-  // The first run that ends behind byte `at` of the source; count() if none.
+  // The first run that ends after byte `at` of the source; count() if none
+  // does.
   int64_t first_behind(int64_t at) const;
 
  private:

@@ -37,7 +37,7 @@ std::vector<int64_t> random_shape(Draws& draw) {
   return shape;
 }
 
-// Cuts boxes in two, again and again.
+// Cuts boxes in two repeatedly.
 std::vector<TensorBox> random_tiling(const std::vector<int64_t>& shape,
                                      Draws& draw) {
   for (const int64_t dim : shape)
@@ -90,7 +90,7 @@ bool covers_once(const std::vector<int64_t>& shape,
   return once;
 }
 
-// Something is changed, and may still be right by chance.
+// Changes something; the result may still be right by chance.
 void disturb(std::vector<TensorBox>& boxes, const std::vector<int64_t>& shape,
              Draws& draw) {
   if (boxes.empty()) return;
@@ -248,7 +248,7 @@ TEST(Boxes, HostileNamesAreRefused) {
     EXPECT_THROW(check_tensor({name, StoredType::kF32, {1}}, "test"),
                  UsageError)
         << ::testing::PrintToString(name);
-  // Names are data: these are no paths to anybody.
+  // Names are data, so these are not treated as paths.
   for (const char* name : {"model/a.b", "../../etc/passwd", "a b", "ü"})
     EXPECT_NO_THROW(check_tensor({name, StoredType::kF32, {1}}, "test"));
 }
@@ -268,7 +268,7 @@ TEST(Boxes, SharedRunsCopyWhatIsShared) {
     };
     const TensorBox a = random_box();
     const TensorBox b = random_box();
-    // Each element is its number in the whole tensor.
+    // Each element is its index in the whole tensor.
     const auto numbers = [&](const TensorBox& box, bool filled) {
       std::vector<int32_t> out;
       for_each_element(shape, [&](const std::vector<int64_t>& at, int64_t n) {

@@ -21,7 +21,7 @@ struct ComparedPiece {
   int64_t bytes;
 };
 
-// Halves of a box, again and again, until each fits.
+// Halves a box recursively until each piece fits.
 void add_pieces(const LogicalTensor& tensor, const TensorBox& box,
                 std::vector<ComparedPiece>& out) {
   const int64_t bytes = bytes_of(tensor, box);
@@ -98,7 +98,7 @@ void compare_bytes(std::span<const std::byte> a, std::span<const std::byte> b,
     ++out.different;
     const double difference = std::abs(element_at(type, a.data() + at) -
                                        element_at(type, b.data() + at));
-    // Once not finite, it stays so.
+    // Once it is not finite, it stays so.
     if (!(difference <= out.largest)) out.largest = difference;
     if (std::isnan(difference)) out.largest = INFINITY;
   }
@@ -108,7 +108,8 @@ std::string kind_text(const LogicalTensor& tensor) {
   return cat(name_of(tensor.type), " ", shape_text(tensor.shape));
 }
 
-// Compares, in pieces, the tensors that both have under one name and kind.
+// Compares, in pieces, the tensors that have the same name, type and shape in
+// both.
 std::vector<ComparedPiece> pieces_of(const Manifest& first,
                                      const Manifest& second,
                                      CheckpointDifference& out) {

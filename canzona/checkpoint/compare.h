@@ -1,10 +1,10 @@
-// Two checkpoints beside each other, tensor by tensor, however either was cut.
+// Compares two checkpoints tensor by tensor, however either was cut.
 //
 //   CheckpointDifference d = compare_checkpoints(a, b, 2);
 //   if (d.equal()) …
 //
-// Memory: two batches of some ten MiB. Throws what CheckpointReader::load()
-// throws.
+// Needs memory for two batches of some ten MiB. Throws like
+// CheckpointReader::load().
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace canzona {
 
 struct TensorDifference {
   std::string name;
-  std::string what;       // "" where type and shape are equal
+  std::string what;       // "" if type and shape are equal
   int64_t elements = 0;   // of the tensor
-  int64_t different = 0;  // elements that differ in a bit
-  double largest = 0;     // of their differences; not finite if one is
+  int64_t different = 0;  // elements whose bits differ
+  double largest = 0;     // largest difference; not finite if one is
 };
 
 struct CheckpointDifference {

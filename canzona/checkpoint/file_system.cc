@@ -133,7 +133,8 @@ void OutputFile::write(std::string_view bytes) {
     unstarted_ += done;
   }
 #ifdef __linux__
-  // The disk works while we go on; only a hint, so nothing is checked.
+  // Starts writeback early so that the disk works meanwhile; this is only a
+  // hint, so the result is ignored.
   constexpr int64_t kBegin = 32 << 20;
   if (unstarted_ >= kBegin) {
     ::sync_file_range(file_, 0, 0, SYNC_FILE_RANGE_WRITE);
@@ -180,7 +181,7 @@ int64_t Folder::free_bytes() const {
 }
 
 std::vector<FolderEntry> Folder::entries() const {
-  // A descriptor of its own: the stream moves its position.
+  // Uses a descriptor of its own, because the stream moves its position.
   const int copy = restarted([&] {
     return ::openat(folder_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   });
@@ -208,7 +209,7 @@ Folder Folder::open_folder(const std::string& name) const {
   const int folder = restarted([&] {
     return system_->open(folder_, name.c_str(), O_RDONLY | O_DIRECTORY);
   });
-  // A link is no folder to the system either.
+  // The system reports a link like a file that is not a folder.
   if (folder < 0 && errno == ENOTDIR)
     lose_file(path_of(name), "is no folder, or a symbolic link to one");
   if (folder < 0) lose_by_errno(path_of(name));

@@ -1,16 +1,16 @@
-// Files of checkpoints, below one folder that stays open.
+// Accesses the files of checkpoints below one folder that stays open.
 //
-// FileSystem is the system's calls and nothing else, so that a test can let any
-// of them fail, or stop the process at it. Folder and the two kinds of files
-// are what the rest of the room uses: names are single components, links are
-// never followed, interrupted calls are made again, and every other failure is
-// an error that names the file:
+// FileSystem wraps the system calls and nothing else, so that a test can make
+// any of them fail or stop the process there. The rest of the room uses Folder
+// and the two kinds of files: names are single path components, links are never
+// followed, interrupted calls are retried, and every other failure is an error
+// that names the file:
 //
 //   StorageError, UsageError   while writing (file_errors.h)
 //   DataLost                   while reading: missing, no regular file, shorter
 //                              than it was, not readable
 //
-// One thread at a time per object; InputFile::read() from any.
+// One thread at a time per object; any thread may call InputFile::read().
 #pragma once
 
 #include <sys/types.h>
@@ -25,8 +25,8 @@
 
 namespace canzona {
 
-// As the calls of POSIX that they are named after: below 0 with errno set.
-// `folder` is an open folder, `name` a component in it.
+// These behave as the POSIX calls that they are named after: below 0 with errno
+// set. `folder` is an open folder, `name` a component in it.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -44,7 +44,7 @@ class FileSystem {
   virtual int64_t free_bytes(int folder);
 };
 
-// A file that is read. Any thread may read.
+// A file opened for reading. Any thread may read.
 class InputFile {
  public:
   InputFile(InputFile&& other) noexcept;
@@ -53,7 +53,7 @@ class InputFile {
 
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }
-  // All of these bytes; DataLost if they are not there.
+  // Reads exactly these bytes; throws DataLost if they are not there.
   void read(int64_t offset, std::span<std::byte> to) const;
 
  private:
@@ -67,7 +67,7 @@ class InputFile {
   int64_t size_;
 };
 
-// A new file. It counts as written when finish() has returned.
+// A new file. Its contents are durable only after finish().
 class OutputFile {
  public:
   OutputFile(OutputFile&& other) noexcept;
@@ -75,8 +75,8 @@ class OutputFile {
   ~OutputFile();
 
   void write(std::string_view bytes);
-  // On disk, and closed. After a failure nobody knows what is on disk: it is
-  // not tried again, the file is lost.
+  // Syncs and closes the file. After a failure the state on disk is unknown, so
+  // the file is lost and the sync is not retried.
   void finish();
 
  private:
@@ -88,7 +88,7 @@ class OutputFile {
   FileSystem* system_;
   std::string path_;
   int file_;
-  int64_t unstarted_ = 0;  // bytes since the disk was last asked to begin
+  int64_t unstarted_ = 0;  // bytes since the last writeback hint
 };
 
 enum class FolderEntryKind {
@@ -104,8 +104,8 @@ struct FolderEntry {
 
 class Folder {
  public:
-  // UsageError if there is no such folder. Links in `path` are followed: it is
-  // the user's.
+  // Throws UsageError if there is no such folder. Links in `path` are followed,
+  // because the user chose it.
   static Folder open(const std::string& path,
                      FileSystem& system = FileSystem::system());
   Folder(Folder&& other) noexcept;
@@ -116,23 +116,23 @@ class Folder {
   FileSystem& system() const { return *system_; }
   int64_t free_bytes() const;
 
-  // By name. DataLost if it cannot be read.
+  // Returns the entries by name. Throws DataLost if the folder cannot be read.
   std::vector<FolderEntry> entries() const;
-  // DataLost, for a folder below, or a file, that cannot be opened.
+  // Throw DataLost for a subfolder or a file that cannot be opened.
   Folder open_folder(const std::string& name) const;
   InputFile open_file(const std::string& name) const;
-  // A whole file of at most `max_bytes`, else DataLost.
+  // Reads a whole file of at most `max_bytes`; otherwise throws DataLost.
   std::string read_file(const std::string& name, int64_t max_bytes) const;
 
   // The name must be new.
   OutputFile create(const std::string& name) const;
   Folder make_folder(const std::string& name) const;
-  // Over what has the new name: a file, or an empty folder.
+  // Replaces what has the new name: a file, or an empty folder.
   void rename(const std::string& from, const std::string& to) const;
   void remove_file(const std::string& name) const;
-  // An entry of ours and what is in it, folders one deep.
+  // Removes an entry of ours with its contents, one level deep.
   void remove_all(const FolderEntry& entry) const;
-  // Names in this folder are on disk.
+  // Makes the names in this folder durable.
   void sync() const;
 
  private:
@@ -145,8 +145,8 @@ class Folder {
   int folder_;
 };
 
-// UsageError unless it may be one component of a path: not empty, not longer
-// than 200 bytes, letters, digits, '.', '_' and '-' alone, no leading dot.
+// Throws UsageError unless the name can be a path component: 1 to 200 bytes of
+// letters, digits, '.', '_' and '-', without a leading dot.
 void check_component(std::string_view name, std::string_view what);
 
 }  // namespace canzona

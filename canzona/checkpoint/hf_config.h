@@ -1,6 +1,6 @@
-// config.json of Hugging Face's transformers for the decoder, so that a run's
-// folder loads as a Qwen3ForCausalLM, a Qwen3MoeForCausalLM or, without norms
-// of queries and keys, a LlamaForCausalLM.
+// Writes the config.json of Hugging Face's transformers for the decoder, so
+// that a run's folder loads as a Qwen3ForCausalLM, a Qwen3MoeForCausalLM or,
+// without norms of queries and keys, a LlamaForCausalLM.
 //
 //   write_file(folder + "/config.json", hf_config({.architecture = a, …}));
 #pragma once
@@ -24,8 +24,9 @@ struct HfNumbers {
   StoredType type = StoredType::kF32;
 };
 
-// UsageError for what none of them has: latent attention, shared experts, a
-// bias in the mlp, experts without norms of queries and keys.
+// Throws UsageError for features that none of these models has: latent
+// attention, shared experts, a bias in the mlp, experts without norms of
+// queries and keys.
 std::string hf_config(const HfNumbers& numbers);
 // "qwen3", "qwen3_moe" or "llama".
 std::string hf_model_type(const Architecture& architecture);

@@ -35,7 +35,7 @@ HfNumbers llama() {
   return numbers;
 }
 
-// The reader of other people's configurations sees the same tensors.
+// The reader of foreign configurations finds the same tensors.
 TEST(HfConfig, GivesTheSameModel) {
   for (const HfNumbers& numbers : {tiny(), with_experts(), llama()}) {
     const Model written = generate_model(numbers.architecture, "m", false);
@@ -44,7 +44,7 @@ TEST(HfConfig, GivesTheSameModel) {
   }
 }
 
-// transformers refuse a whole number where they expect a float.
+// transformers refuses an integer where it expects a float.
 TEST(HfConfig, WritesFloatsAsSuch) {
   HfNumbers numbers = with_experts();
   numbers.norm_epsilon = 1;

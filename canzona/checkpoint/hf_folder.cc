@@ -40,7 +40,7 @@ const FolderEntry* entry_named(const std::vector<FolderEntry>& entries,
   return found == entries.end() ? nullptr : &*found;
 }
 
-// A hub's cache is made of links into another folder.
+// The hub's cache consists of links into another folder.
 void require_file(const Folder& folder, const FolderEntry& entry) {
   if (entry.kind == FolderEntryKind::kFile) return;
   throw CheckpointRefused(
@@ -142,7 +142,8 @@ void HfFolder::read_files(const Listing& there) {
   std::ranges::sort(entries_, {}, &HfEntry::name);
 }
 
-// Every shard that the index names, and no other one that looks like one.
+// Reads every shard that the index names, and refuses other files that look
+// like shards.
 void HfFolder::read_shards(const Listing& there) {
   require_file(folder_, *entry_named(there, kHfIndex));
   const std::string file = path() + "/" + kHfIndex;
@@ -190,8 +191,8 @@ void HfFolder::add_shard(const std::string& name, const Listing& there) {
   shards_.push_back({name, file.size()});
 }
 
-// Shards and index were compared as they are; from now on names are the
-// model's.
+// Shards and index were compared under their stored names; from now on names
+// are the model's.
 void HfFolder::unwrap_entries() {
   std::vector<std::string*> names;
   for (HfEntry& entry : entries_) {
@@ -229,8 +230,8 @@ void HfFolder::check_type(const HfEntry& entry) const {
                               ", expected F32, BF16 or F16"));
 }
 
-// A file is opened for each call: a model may have more of them than a process
-// may hold.
+// Opens a file for each call, because a model may have more files than a
+// process may hold open.
 void HfFolder::read(const HfEntry& entry, int64_t first,
                     std::span<float> to) const {
   constexpr size_t kPiece = 1 << 16;  // elements

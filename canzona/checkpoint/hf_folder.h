@@ -1,13 +1,13 @@
-// A folder of weights as Hugging Face's transformers leave it: config.json, and
-// model.safetensors or several files with model.safetensors.index.json.
+// A folder of weights as written by Hugging Face's transformers: config.json,
+// and model.safetensors or several files with model.safetensors.index.json.
 //
 //   HfFolder folder = HfFolder::open("Qwen3-0.6B");
 //   const HfEntry* entry = folder.find("model.norm.weight");
 //   folder.read(*entry, 0, values);        // as fp32
 //
-// Nothing in it is trusted. The names of files are plain ones, links are not
-// followed, sizes are compared with those of the files before anything is
-// allocated. Headers are in memory, data never is: read() converts piece by
+// The folder is untrusted: names of files must be plain, links are not
+// followed, and sizes are checked against the files before anything is
+// allocated. Headers are kept in memory, data is not: read() converts piece by
 // piece.
 //
 //   UsageError         there is no such folder, or none of these files in it
@@ -15,7 +15,7 @@
 //                      missing shard, a tensor twice, a link, an odd name,
 //                      two names that differ by wrappers alone
 //
-// Any thread may call what is const.
+// Any thread may call const functions.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@ inline constexpr const char* kHfConfig = "config.json";
 inline constexpr const char* kHfWeights = "model.safetensors";
 inline constexpr const char* kHfIndex = "model.safetensors.index.json";
 
-// A tensor that lies there.
+// A tensor in the folder.
 struct HfEntry {
   std::string name;   // without the prefixes of PyTorch's wrappers
   std::string dtype;  // "BF16"
@@ -51,16 +51,16 @@ class HfFolder {
   static bool has_weights(const std::string& path);
 
   const std::string& path() const { return folder_.path(); }
-  // The text of config.json.
+  // Returns the text of config.json.
   std::string config_json() const;
-  // By name; names are different.
+  // Sorted by name; names are unique.
   const std::vector<HfEntry>& entries() const { return entries_; }
   const HfEntry* find(std::string_view name) const;  // null: none
 
-  // CheckpointRefused unless it is of F32, BF16 or F16.
+  // Throws CheckpointRefused unless the type is F32, BF16 or F16.
   void check_type(const HfEntry& entry) const;
-  // Elements from `first` on, of such a type. CheckpointRefused if the file is
-  // not the one that was opened.
+  // Reads elements from `first` on; the type must pass check_type(). Throws
+  // CheckpointRefused if the file is not the one that was opened.
   void read(const HfEntry& entry, int64_t first, std::span<float> to) const;
 
  private:

@@ -1,13 +1,13 @@
-// The decoder's weights under the names that Hugging Face's transformers know:
-// fused tensors become the projections they are made of, their rows in the
-// order of heads.
+// Writes the decoder's weights under the names of Hugging Face's transformers:
+// fused tensors are split into their projections, with rows in the order of
+// heads.
 //
 //   WeightFiles files(folder, model, {.max_file_bytes = 5'000'000'000});
 //   for (int32_t t = 0; t < num_tensors; ++t) files.add(t, whole_tensor(t));
 //   files.finish();
 //
-// A tensor is in memory one at a time, whole and row-major, as it is without
-// tensor parallelism. The model outlives the files. One thread at a time.
+// One tensor at a time is in memory, whole and row-major, as without tensor
+// parallelism. The model must outlive the files. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -30,17 +30,18 @@ struct HfTensor {
 
 // Returns the tensors that one of the model's is written as: itself, or the
 // projections that were fused into it. Throws InternalError if it is fused but
-// its name does not say of which projections.
+// its name does not say which projections it consists of.
 std::vector<HfTensor> hf_tensors(const Tensor& tensor);
 
 struct WeightFormat {
   StoredType type = StoredType::kF32;  // or kBf16
-  // A file is full when another tensor would make its data longer than this; 0:
-  // there is one file. A tensor that is longer has a file for itself.
+  // A file is full when another tensor would make its data longer than this; 0
+  // puts everything into one file. A tensor that is longer gets a file of its
+  // own.
   int64_t max_file_bytes = 0;
 };
 
-// A file that is, or will be, written.
+// A file that is or will be written.
 struct HfFile {
   std::string name;  // "model-00001-of-00002.safetensors"
   std::vector<TensorEntry> tensors;
@@ -48,11 +49,11 @@ struct HfFile {
   std::string sha256 = {};  // "" until it is written
 };
 
-// One file is called model.safetensors; several are numbered.
+// A single file is called model.safetensors; several are numbered.
 std::vector<HfFile> hf_files(const Model& model, const WeightFormat& format);
 
-// Writes model.safetensors, or several files and, once they are complete, the
-// index that says which tensor is in which.
+// Writes model.safetensors, or several files followed by the index that says
+// which tensor is in which.
 class WeightFiles {
  public:
   // Requires the folder to exist.
@@ -60,7 +61,7 @@ class WeightFiles {
               const WeightFormat& format = {});
 
   const std::vector<HfFile>& files() const { return files_; }
-  // Tensors come in the order of the model: 0, 1, …
+  // Tensors must be added in the order of the model: 0, 1, …
   void add(int32_t tensor, std::span<const float> whole);
   void finish();
 

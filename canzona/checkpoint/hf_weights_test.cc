@@ -77,7 +77,7 @@ void write_model(const std::string& folder, const Model& model,
   files.finish();
 }
 
-// The rows that a stored tensor has of the model's tensor.
+// Returns the rows of the model's tensor that a stored tensor has.
 std::vector<int64_t> rows_of(const Stored& stored) {
   std::vector<int64_t> rows;
   const auto cols = stored.shape.size() > 1 ? stored.shape[1] : 1;
@@ -107,7 +107,7 @@ TEST_F(HfWeights, FusedTensorsBecomeTheirProjectionsByHeads) {
   EXPECT_THAT(stored.at(attention + "k_proj.weight").shape, ElementsAre(4, 4));
 }
 
-// The unfused model is the one Hugging Face has.
+// The unfused model is that of Hugging Face.
 TEST_F(HfWeights, NamesAndShapesAreThoseOfTheUnfusedModel) {
   for (const Architecture& a : {tiny(), with_experts()}) {
     const Model model = generate_model(a, "m", true);
@@ -142,8 +142,8 @@ TEST_F(HfWeights, AnUnfusedModelIsWrittenAsItIs) {
             model.tensors.size());
 }
 
-// Several files hold together what one file would; none is longer than asked
-// for unless it has one tensor alone.
+// Several files together contain what one file would; none exceeds the limit
+// unless it has a single tensor.
 TEST_F(HfWeights, SeveralFilesHoldWhatOneWould) {
   const Model model = generate_model(with_experts(), "m", true);
   write_model(path("."), model);

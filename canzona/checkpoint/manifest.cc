@@ -102,7 +102,7 @@ Extent extent_of(const Manifest& manifest, size_t tensor, const SavedBox& saved,
   return {saved.file, saved.offset, saved.offset + bytes, tensor};
 }
 
-// The data of every file is its boxes, each byte once.
+// The boxes of every file must cover its data, each byte once.
 void check_extents(const Manifest& manifest, std::vector<Extent> extents,
                    const std::string& where) {
   std::ranges::sort(extents, [](const Extent& a, const Extent& b) {

@@ -5,12 +5,12 @@
 //   Manifest manifest = parse_manifest(text, "manifest.json");
 //   const SavedTensor* w = manifest.find("model/w");
 //
-// The text ends with the SHA-256 of all that stands before it, so that no byte
-// of it can change unnoticed. It is written last: a folder without one is not a
-// checkpoint. Each rank makes a manifest of the one file that it wrote; those
-// of all ranks merge into the checkpoint's.
+// The text ends with the SHA-256 of everything before it, so that no byte can
+// change unnoticed. It is written last: a folder without one is not a
+// checkpoint. Each rank makes a manifest of the one file that it wrote; these
+// are merged into the checkpoint's.
 //
-// Plain values; any thread may use them.
+// Manifests are plain values.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@
 
 namespace canzona {
 
-// A reader of version r reads manifests with min_reader_version ≤ r. In one
-// that is newer than itself it ignores members that it does not know.
+// A reader of version r reads manifests with min_reader_version ≤ r. In
+// manifests newer than itself it ignores unknown members.
 inline constexpr int64_t kCheckpointVersion = 1;
 inline constexpr const char* kManifestFile = "manifest.json";
 inline constexpr int64_t kMaxManifestBytes = 256 << 20;
 inline constexpr int64_t kMaxSavedRanks = 100'000;  // five digits
-// Every chunk of so many bytes has a checksum of its own, so that a part of a
-// file can be checked.
+// Every chunk of this many bytes has its own checksum, so that a part of a file
+// can be verified.
 inline constexpr int64_t kChunkBytes = 4 << 20;
 
 struct FileRecord {
@@ -72,17 +72,17 @@ struct Manifest {
 // "rank_00012.safetensors"
 std::string shard_name(int64_t rank);
 bool is_shard_name(std::string_view name);
-// "config.json", "rng.json": small letters and '_', then ".json", but not the
-// manifest's own.
+// "config.json", "rng.json": lower-case letters and '_', then ".json", except
+// the manifest itself.
 bool is_side_file_name(std::string_view name);
 
 std::string manifest_text(const Manifest& manifest);
 
-// UsageError names `file`, and what is wrong with it: its own hash, its JSON
-// (bounded: depth, numbers of files, tensors and boxes), a newer format, names,
-// sizes, or bytes of files that belong to no box or to two. parse_manifest()
-// also requires the boxes of every tensor to tile it, which those of one rank,
-// read by parse_record(), need not.
+// Throw UsageError naming `file` and its fault: its own hash, its JSON (bounded
+// in depth and in the numbers of files, tensors and boxes), a newer format,
+// names, sizes, or bytes of files that belong to no box or to two.
+// parse_manifest() also requires the boxes of every tensor to tile it; those of
+// a single rank, read by parse_record(), need not.
 Manifest parse_manifest(std::string_view text, const std::string& file);
 Manifest parse_record(std::string_view text, const std::string& file);
 

@@ -136,7 +136,7 @@ class ManifestReader : public JsonEvents {
       if (--*skipped_ == 0) skipped_.reset();
       return;
     }
-    // Lists lie at even depths.
+    // Lists are at even depths.
     if (depth() % 2 == 0) return;
     require_all(levels_.back());
     levels_.pop_back();
@@ -179,7 +179,7 @@ class ManifestReader : public JsonEvents {
       case Member::kPlan:
         manifest_.plan_digest = std::move(text);
         return;
-      case Member::kSha256:  // of the manifest itself: checked before
+      case Member::kSha256:  // the manifest's own, checked before
         return;
       case Member::kFileName:
         manifest_.files.back().name = std::move(text);
@@ -258,7 +258,7 @@ class ManifestReader : public JsonEvents {
     saved.tensor.type = *type;
   }
 
-  // A newer format may have further members, with any meaning.
+  // A newer format may have additional members with any meaning.
   void require_versions_first(const Level& level) {
     if (level.object != Object::kRoot) return;
     const auto has = [&](Member m) {
@@ -303,7 +303,8 @@ class ManifestReader : public JsonEvents {
       refuse(cat("more than ", limit, " ", what));
   }
 
-  // A value that belongs to an unknown member of a newer format, or is wrong.
+  // Skips a value of an unknown member of a newer format; otherwise it is
+  // wrong.
   void skip_or_refuse(std::string_view kind) {
     if (levels_.empty() || member() != Member::kUnknown ||
         manifest_.version <= kCheckpointVersion)
@@ -318,7 +319,7 @@ class ManifestReader : public JsonEvents {
   SavedBox& box() { return manifest_.tensors.back().boxes.back(); }
 
   Manifest manifest_;
-  std::vector<Level> levels_;   // objects from the root to here
+  std::vector<Level> levels_;   // from the root to the current object
   std::optional<int> skipped_;  // containers of an unknown member
   int64_t num_boxes_ = 0;
   bool complete_ = false;

@@ -1,5 +1,5 @@
-// The JSON of a manifest, into the struct: bounded, and of the right kinds, but
-// without a look at what it means. For manifest.cc.
+// Parses the JSON of a manifest into the struct: bounded and type-checked, but
+// without checking what it means. For manifest.cc.
 #pragma once
 
 #include <string>

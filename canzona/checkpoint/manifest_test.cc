@@ -28,7 +28,7 @@ Manifest small() {
   return manifest;
 }
 
-// The text with its hash made right again.
+// Returns the text with a corrected hash.
 std::string signed_text(std::string text) {
   const size_t tail = text.rfind(",\"sha256\":\"");
   const std::string body = text.substr(0, tail);
@@ -77,7 +77,8 @@ TEST(ManifestText, C6_EveryTruncationIsNoticed) {
   EXPECT_NE(problem_of(text + "\n"), "");
 }
 
-// With the right hash: refused with words, or read; never anything else.
+// With a correct hash, a change is refused with a message or read; nothing else
+// happens.
 TEST(ManifestText, FlippedBytesWithTheRightHashDoNoHarm) {
   const std::string text = manifest_text(small());
   size_t refused = 0;
@@ -150,7 +151,7 @@ TEST(ManifestText, C9_NewerFormats) {
       replaced(text, R"("format_version":1,"min_reader_version":1)",
                R"("format_version":3,"min_reader_version":2)");
   EXPECT_THAT(problem_of(newer), HasSubstr("needs a reader of version 2"));
-  // One that older readers understand, with members that they do not know.
+  // A manifest that older readers can read, with members that they do not know.
   std::string readable = replaced(
       text, R"("format_version":1,"min_reader_version":1)",
       R"("format_version":3,"min_reader_version":1,"new":{"a":[1,{"b":2}]})");

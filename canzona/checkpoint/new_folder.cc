@@ -34,7 +34,7 @@ std::string parent_folder(const std::string& path) {
 
 }  // namespace
 
-// By way of the other constructor, so that a failure removes what was made.
+// Delegates to the other constructor, so that a failure runs the destructor.
 MissingFolders::MissingFolders(const std::string& path) : MissingFolders() {
   std::filesystem::path folder;
   for (const std::filesystem::path& name : without_last_slash(path)) {

@@ -1,13 +1,13 @@
-// A folder that appears by one rename, complete or not at all.
+// Creates a folder that appears by one rename, complete or not at all.
 //
 //   NewFolder folder("out/model", "canzona ckpt export");
 //   folder.require_space(bytes);
 //   write_file(folder.path() + "/config.json", text);
 //   folder.commit();
 //
-// Until commit() it is called NAME.canzona-part. Beside it NAME.lock is held,
-// so that what a killed process left is known to be nobody's, and removed.
-// Without commit() nothing stays. One thread.
+// Until commit() it is called NAME.canzona-part. NAME.lock is held beside it,
+// so that remains of a killed process are recognized and removed. Without
+// commit() nothing remains. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,24 +20,24 @@
 
 namespace canzona {
 
-// The folders of a path that were not there: made for what is about to be
-// written into them, and removed again if it is not.
+// Creates the missing folders of a path, and removes them again if nothing was
+// written into them.
 //
 //   MissingFolders made("runs/qwen/ckpt");
 //   write_into("runs/qwen/ckpt");
 //   made.keep();
 //
-// One thread.
+// One thread at a time.
 class MissingFolders {
  public:
   // UsageError or StorageError names the folder that cannot be made.
   explicit MissingFolders(const std::string& path);
-  // Without keep(): removes those that are empty.
+  // Unless keep() was called, removes those that are empty.
   ~MissingFolders();
   MissingFolders(const MissingFolders&) = delete;
   MissingFolders& operator=(const MissingFolders&) = delete;
 
-  // They stay, and their names are on disk.
+  // Keeps the folders and makes their names durable.
   void keep();
 
  private:
@@ -48,9 +48,9 @@ class MissingFolders {
 
 class NewFolder {
  public:
-  // Makes the folders above it. UsageError if the path is there already and not
-  // an empty folder, or if another process, which `owner` says of itself,
-  // writes to it.
+  // Creates the parent folders. Throws UsageError if the path exists and is not
+  // an empty folder, or if another process writes to it; the message has that
+  // process's `owner`.
   NewFolder(const std::string& path, const std::string& owner);
   ~NewFolder();
   NewFolder(const NewFolder&) = delete;
@@ -58,7 +58,7 @@ class NewFolder {
 
   // The folder that files are written to until commit().
   std::string path() const { return parent_.path() + "/" + temporary(); }
-  // StorageError, with both numbers, if less than `bytes` are free.
+  // Throws StorageError, with both numbers, if less than `bytes` are free.
   void require_space(int64_t bytes) const;
   void commit();
 

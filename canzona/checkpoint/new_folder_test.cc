@@ -75,7 +75,8 @@ TEST_F(NewFolders, MakeTheFoldersAboveThem) {
     folder.commit();
   }
   EXPECT_TRUE(exists("a/b/c/out"));
-  // ... which go again with what could not be written, unless they were there.
+  // They are removed again with what could not be written, unless they existed
+  // before.
   { const NewFolder folder(path("a/d/e/out"), "me"); }
   EXPECT_FALSE(exists("a/d"));
   EXPECT_TRUE(exists("a/kept"));

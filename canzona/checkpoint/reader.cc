@@ -28,8 +28,8 @@ namespace {
 // Small enough to stay in a core's cache from read to copy.
 constexpr int64_t kPieceBytes = 256 << 10;
 
-// Runs work(0) … work(count − 1) on so many threads; throws what the first that
-// fails has thrown.
+// Runs work(0) … work(count − 1) on this many threads; rethrows the first
+// error.
 template <class Work>
 void in_threads(size_t count, int threads, const Work& work) {
   std::atomic<size_t> next{0};
@@ -71,14 +71,14 @@ void read_pieces(const InputFile& file, int64_t begin, int64_t end,
   }
 }
 
-// A box of a target and a box that was saved, which share elements.
+// A target box and a saved box that share elements.
 struct SharedPart {
   SharedRuns runs;
   int64_t begin;  // of the saved box, in its file
   int64_t end;
   std::byte* to;
 
-  // Copies what lies in a piece of the file.
+  // Copies the elements that lie in a piece of the file.
   void copy(int64_t at, std::span<const std::byte> piece) const {
     const int64_t piece_end = at + std::ssize(piece);
     for (int64_t run = runs.first_behind(std::max(at - begin, int64_t{0}));
@@ -94,7 +94,7 @@ struct SharedPart {
   }
 };
 
-// A chunk of a file that has to be read, and the parts that have bytes in it.
+// A chunk of a file to read, and the parts that have bytes in it.
 struct ChunkWork {
   int64_t file;
   int64_t chunk;
@@ -106,7 +106,7 @@ struct LoadPlan {
   std::vector<ChunkWork> chunks;
 };
 
-// The tensor that a target names, with bytes for the box.
+// Returns the tensor that a target names, after checking its box and bytes.
 const SavedTensor& saved_for(const Manifest& manifest,
                              const BoxTarget& target) {
   const SavedTensor* saved = manifest.find(target.tensor);
@@ -246,7 +246,7 @@ std::string CheckpointReader::tensors_in(int64_t file, int64_t begin,
              ")");
 }
 
-// Names are as write_shard() gives them: of the second box "name#2".
+// Names are those that write_shard() gives: "name#2" for the second box.
 void CheckpointReader::check_header(int64_t file) const {
   const FileRecord& record = manifest_.files[index(file)];
   const InputFile input = folder_.open_file(record.name);
@@ -264,7 +264,7 @@ void CheckpointReader::check_header(int64_t file) const {
   } catch (const UsageError& error) {
     throw CheckpointRefused(error.what());
   }
-  std::map<int64_t, const StoredTensor*> stored;  // by where they begin
+  std::map<int64_t, const StoredTensor*> stored;  // by offset
   for (const StoredTensor& tensor : header.tensors)
     stored[tensor.begin] = &tensor;
   for (const Place& place : boxes_of_[index(file)]) {

@@ -1,13 +1,13 @@
 // Reads a checkpoint: any box of any logical tensor, wherever its elements were
-// saved, and no byte that was not checked.
+// saved. Every byte is verified.
 //
 //   CheckpointReader reader = open_checkpoint("runs/one/ckpt/step_00001000");
 //   reader.load({{"model/w", {{2, 0}, {2, 6}}, as_writable_bytes(part)}, …});
 //   std::string config = reader.side_file("config.json");
 //
-// Memory: the manifest and a piece of a file per thread. CheckpointRefused
-// names the file and, where it is known, the tensor. Any thread may call the
-// functions that are const.
+// Needs memory for the manifest and a piece of a file per thread.
+// CheckpointRefused names the file and, if known, the tensor. Any thread may
+// call const functions.
 #pragma once
 
 #include <cstddef>
@@ -38,14 +38,13 @@ struct BoxTarget {
 
 struct LoadOptions {
   int threads = 1;
-  // If false, bytes are not compared with their checksums. Only benchmarks do
-  // without.
+  // If false, checksums are not verified. Only benchmarks use this.
   bool check = true;
 };
 
 class CheckpointReader {
  public:
-  // Reads the manifest. CheckpointRefused if it is missing or not sound.
+  // Reads the manifest. Throws CheckpointRefused if it is missing or invalid.
   explicit CheckpointReader(Folder folder);
 
   const Manifest& manifest() const { return manifest_; }
@@ -68,10 +67,12 @@ class CheckpointReader {
 
  private:
   void check_size(const InputFile& file, const FileRecord& record) const;
-  // CheckpointRefused unless the shard's header has the manifest's boxes.
+  // Throws CheckpointRefused unless the shard's header has the manifest's
+  // boxes.
   void check_header(int64_t file) const;
   std::vector<std::string> verify_file(int64_t file) const;
-  // " (tensor 'a', tensor 'b', …)": those with bytes in this part of a file.
+  // Returns " (tensor 'a', tensor 'b', …)": those with bytes in this part of a
+  // file.
   std::string tensors_in(int64_t file, int64_t begin, int64_t end) const;
 
   struct Place {
@@ -88,7 +89,7 @@ class CheckpointReader {
 // The hash at the end of a manifest's text.
 std::string manifest_hash_of(std::string_view manifest_text);
 
-// A checkpoint's own folder. UsageError if there is none.
+// Opens the folder of one checkpoint. Throws UsageError if there is none.
 CheckpointReader open_checkpoint(const std::string& path,
                                  FileSystem& system = FileSystem::system());
 

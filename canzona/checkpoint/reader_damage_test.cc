@@ -1,4 +1,4 @@
-// Checkpoints that were damaged on disk: none of it is ever used.
+// Checkpoints damaged on disk: no damaged byte is ever used.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,7 +21,7 @@ using ::testing::SizeIs;
 
 namespace fs = std::filesystem;
 
-// Steps 100 and 200; 200 is what gets damaged.
+// Steps 100 and 200; 200 gets damaged.
 class Damage : public FolderTest {
  protected:
   Damage() {
@@ -33,7 +33,7 @@ class Damage : public FolderTest {
   std::string file(const std::string& name) const {
     return "ckpt/step_00000200/" + name;
   }
-  // Returns the error of a run that loads everything; "" if there is none.
+  // Returns the error of loading everything; "" if there is none.
   std::string load_problem() const {
     try {
       expect_sample(open_checkpoint(path("ckpt/step_00000200")), 200);
@@ -58,7 +58,8 @@ class Damage : public FolderTest {
     EXPECT_EQ(notes.empty(), reader.manifest().step == 200);
     return reader.manifest().step;
   }
-  // In place: a file that is written anew goes to disk when it is closed.
+  // Changes the file in place, because a rewritten one would be flushed when it
+  // is closed.
   void flip(const std::string& name, size_t at, int bit) const {
     std::fstream stream(path(name),
                         std::ios::in | std::ios::out | std::ios::binary);

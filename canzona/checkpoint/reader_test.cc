@@ -24,7 +24,7 @@ class Reading : public FolderTest {
   }
 };
 
-// Save and load, as a program would do it.
+// Saves and loads as a program would.
 TEST_F(Reading, WhatWasSavedIsLoaded) {
   CheckpointStore store(path("ckpt"), "test");
   const std::vector<float> upper = {1, 2, 3};
@@ -94,7 +94,8 @@ TEST_F(Reading, AnyBoxIsPutTogetherFromThoseSaved) {
   }
 }
 
-// More than two chunks, filled by a function, read in parts and by threads.
+// More than two chunks, filled by a function, read in parts and by several
+// threads.
 TEST_F(Reading, LargeTensorsComeInChunks) {
   const LogicalTensor w{"model/w", StoredType::kI32, {1500, 1601}};
   const auto value = [](int64_t i) { return static_cast<int32_t>(i * 7 + 3); };
@@ -225,8 +226,8 @@ TEST_F(Reading, C8_StrictnessDecidesAboutMissingAndExtraTensors) {
   }
 }
 
-// Checkpoints of every format that was ever released stay readable. The first
-// was written by this test with CANZONA_GOLDEN_WRITE=tests/data/checkpoints/v1.
+// Checkpoints of every released format must stay readable. The first was
+// written by this test with CANZONA_GOLDEN_WRITE=tests/data/checkpoints/v1.
 TEST_F(Reading, C9_GoldenCheckpointsAreRead) {
   if (const char* folder = std::getenv("CANZONA_GOLDEN_WRITE")) {
     CheckpointStore store(folder, "test");

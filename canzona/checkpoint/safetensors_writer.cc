@@ -22,7 +22,7 @@ void append_little_endian(std::string& out, uint64_t number, int bytes) {
     out += static_cast<char>(number >> (8 * i) & 0xFF);
 }
 
-// The data's length is added up in `bytes`.
+// Adds the data's length to `bytes`.
 void write_header_entry(JsonWriter& out, const TensorEntry& tensor,
                         int64_t& bytes) {
   const int64_t begin = bytes;
@@ -86,7 +86,7 @@ SafetensorsStart safetensors_start(
     write_header_entry(out, tensor, data_bytes);
   }
   std::string header = out.end_object().take();
-  // Readers that map the file find the data aligned.
+  // Aligns the data for readers that map the file.
   header.resize(
       (header.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes, ' ');
   append_little_endian(start.bytes, header.size(), kLengthBytes);

@@ -1,5 +1,5 @@
-// Writes a safetensors file tensor by tensor: what is in it is said first, then
-// the data comes in that order, and no more than a piece of it is in memory.
+// Writes a safetensors file tensor by tensor: the contents are declared first,
+// then the data is added in that order, and only a piece of it is in memory.
 //
 //   SafetensorsWriter file("model.safetensors",
 //                          {{"a", StoredType::kF32, {2, 3}}, …}, {});
@@ -7,7 +7,7 @@
 //   …
 //   file.finish();
 //
-// Until finish() there is no file, or the old one. One thread at a time.
+// Until finish() there is no file, or still the old one. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -33,27 +33,28 @@ struct TensorEntry {
 // of the tensors follows in their order.
 struct SafetensorsStart {
   std::string bytes;
-  std::vector<int64_t> offsets;  // of each tensor's data, from the file's start
+  std::vector<int64_t> offsets;  // of each tensor's data, from the start of the
+                                 // file
   int64_t file_bytes = 0;        // with all data
 };
 
-// `metadata` goes to "__metadata__". UsageError if a name comes twice.
+// `metadata` goes to "__metadata__". Throws UsageError if a name occurs twice.
 SafetensorsStart safetensors_start(
     const std::vector<TensorEntry>& tensors,
     const std::map<std::string, std::string>& metadata);
 
 class SafetensorsWriter {
  public:
-  // F32 and BF16 alone. UsageError if a name comes twice or the file cannot be
-  // written.
+  // Supports only F32 and BF16. Throws UsageError if a name occurs twice or the
+  // file cannot be written.
   SafetensorsWriter(const std::string& path, std::vector<TensorEntry> tensors,
                     const std::map<std::string, std::string>& metadata);
 
-  // Elements that follow those added before, row-major; a tensor may come in
-  // several pieces. Bf16 is rounded to nearest, ties to even.
+  // Appends elements, row-major; a tensor may come in several pieces. Bf16 is
+  // rounded to nearest, ties to even.
   void add(std::span<const float> values);
-  // Returns the SHA-256 of the file, as sha256sum prints it. InternalError if
-  // elements are missing.
+  // Returns the SHA-256 of the file, as sha256sum prints it. Throws
+  // InternalError if elements are missing.
   std::string finish();
 
  private:

@@ -44,7 +44,7 @@ TEST_F(SafetensorsWriting, TheReaderFindsNamesShapesAndData) {
                           {"scalar", StoredType::kF32, {}},
                           {"b", StoredType::kF32, {2}}},
                          {{"format", "pt"}, {"step", "7 <&>"}});
-  // Pieces need not end where tensors do.
+  // Pieces need not end at tensor boundaries.
   file.add(std::vector<float>{1, 2, 3, 4});
   file.add(std::vector<float>{5, 6, 7, 8});
   file.add(std::vector<float>{9});

@@ -19,11 +19,11 @@
 namespace canzona {
 namespace {
 
-// As upstream's readers take them; ours are far below.
+// The limit of the reference implementation; ours are far smaller.
 constexpr int64_t kMaxShardHeader = 16 << 20;
 
-// SHA-256 beside the thread that writes, so that the slower of the two counts
-// and not their sum.
+// Computes SHA-256 in a thread beside the writing one, so that the slower of
+// the two counts, not their sum.
 class BackgroundSha256 {
  public:
   BackgroundSha256() : thread_([this] { work(); }) {}
@@ -37,7 +37,7 @@ class BackgroundSha256 {
     thread_.join();
   }
 
-  // `bytes` must stay as they are until wait() has returned.
+  // `bytes` must not change until wait() has returned.
   void add(std::string_view bytes) {
     wait();
     {
@@ -78,7 +78,7 @@ class BackgroundSha256 {
   std::thread thread_;
 };
 
-// A file that is hashed while it is written, chunk by chunk.
+// A file that is hashed chunk by chunk while it is written.
 class HashedFile {
  public:
   HashedFile(OutputFile file, std::string name, int64_t bytes, Hashing hashing)
@@ -93,7 +93,7 @@ class HashedFile {
     }
   }
 
-  // Room for the next bytes: fill some of it, then advance().
+  // Space for the next bytes: fill some of it, then call advance().
   std::span<std::byte> room() {
     return std::as_writable_bytes(std::span(buffers_[current_])).subspan(used_);
   }
@@ -134,7 +134,7 @@ class HashedFile {
     record_.chunks.push_back(sum.hex());
     file_.write(chunk);
     used_ = 0;
-    // The other buffer's hash was waited for when this one's began.
+    // The other buffer is free: its hash was awaited when this one's began.
     if (background_) current_ = 1 - current_;
   }
 
@@ -148,7 +148,7 @@ class HashedFile {
   std::unique_ptr<BackgroundSha256> background_;  // hashes of the buffers
 };
 
-// The sources that have bytes, and the beginning of the file they make.
+// The sources that have bytes, and the beginning of the file.
 struct ShardLayout {
   std::vector<size_t> stored;  // indices of sources
   SafetensorsStart start;

@@ -1,13 +1,13 @@
-// One rank's part of a checkpoint: a safetensors file, hashed while it is
-// written, and the record of it that goes to the rank that commits.
+// Writes one rank's share of a checkpoint: a safetensors file, hashed while it
+// is written, and a record of it for the rank that commits.
 //
 //   std::vector<BoxSource> sources = {{{"model/w", StoredType::kF32, {4, 6}},
 //                                      {{0, 0}, {2, 6}}, as_bytes(part)}, …};
-//   std::string record = write_shard(folder, {.step = 100, .rank = 1},
-//   sources);
+//   const ShardPlace place{.step = 100, .rank = 1};
+//   std::string record = write_shard(folder, place, sources);
 //
-// Each tensor of the file has the name of its logical tensor; of several boxes
-// of one tensor the second is called "name#2". Memory: two chunks. The shard is
+// Each tensor in the file has the name of its logical tensor; the second box of
+// the same tensor is called "name#2". Needs memory for two chunks. The shard is
 // on disk when write_shard() returns; if it throws, this rank votes against the
 // checkpoint.
 #pragma once
@@ -28,7 +28,7 @@ namespace canzona {
 struct BoxSource {
   LogicalTensor tensor;
   TensorBox box;
-  // The box's bytes, or what fills in those from `offset` on.
+  // The box's bytes, or a function that fills in those from `offset` on.
   std::span<const std::byte> data = {};
   std::function<void(int64_t offset, std::span<std::byte> to)> fill = {};
 };
@@ -39,22 +39,22 @@ struct ShardPlace {
   int64_t world = 1;
 };
 
-// Bytes are hashed by another thread than the one that writes them, which is
-// done sooner, or by the same one, which takes no second processor from others.
+// Whether bytes are hashed by a second thread, which is faster, or by the
+// writing thread, which leaves the other processors alone.
 enum class Hashing { kBeside, kInTurn };
 
-// Into `folder`, that of the checkpoint which is being written. Returns the
-// record, for parse_record(). Boxes without elements are left out; their
-// tensors are in the record. UsageError if a tensor or box cannot be;
-// StorageError if the disk refuses.
+// Writes into `folder`, that of a pending checkpoint, and returns the record
+// for parse_record(). Boxes without elements are left out, but their tensors
+// are in the record. Throws UsageError if a tensor or box is invalid,
+// StorageError if the disk fails.
 std::string write_shard(const Folder& folder, const ShardPlace& place,
                         const std::vector<BoxSource>& sources,
                         Hashing hashing = Hashing::kBeside);
 
-// The bytes that write_shard() would write.
+// Returns the number of bytes that write_shard() would write.
 int64_t shard_bytes(const std::vector<BoxSource>& sources);
 
-// A whole small file, hashed, on disk.
+// Writes a small file completely, hashed and synced.
 FileRecord write_side_file(const Folder& folder, const std::string& name,
                            std::string_view text);
 

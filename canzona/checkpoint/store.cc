@@ -23,13 +23,13 @@ constexpr size_t kStepDigits = 8;
 constexpr std::string_view kPendingMark = ".tmp-";
 constexpr std::string_view kAsideMark = ".old-";
 constexpr std::string_view kLeftMark = ".left-";
-// The second line of `latest` while later checkpoints lie beside the one that
-// it names and are no part of the run any more. Without it, later ones are
-// those of a run that was killed before it could name them.
+// The second line of `latest` while later checkpoints that no longer belong to
+// the run lie beside the one that it names. Without it, later ones were left by
+// a run that was killed before it could name them.
 constexpr std::string_view kLeftLine = "later steps are left";
 
-// Different for every checkpoint of this machine, and unlikely to be that of
-// another: nothing worse happens than a name that is taken.
+// Returns an id that is unique on this machine and unlikely to occur on
+// another; a collision only means that the name is taken.
 std::string fresh_id() {
   static std::atomic<unsigned> counter{0};
   struct timespec now {};
@@ -57,8 +57,8 @@ std::optional<std::string> marked_name(std::string_view name,
 }
 
 struct LatestLines {
-  std::string name;           // empty: there is none that could be meant
-  bool leaves_later = false;  // later ones are no part of the run
+  std::string name;           // empty if there is no valid name
+  bool leaves_later = false;  // later ones no longer belong to the run
 };
 
 LatestLines read_latest(const Folder& folder) {
@@ -196,17 +196,17 @@ void CheckpointStore::clean() const {
     const std::optional<std::string> replaced =
         marked_name(entry.name, kAsideMark);
     if (!replaced) continue;
-    // Killed between two renames: the old one takes its place again.
+    // The process was killed between two renames: put the old one back.
     if (exists(*folder_, *replaced)) try {
         folder_->remove_all(entry);
       } catch (const Error&) {
-        // It is in nobody's way: what replaced it is there.
+        // It does no harm: its replacement is in place.
       }
     else
       folder_->rename(entry.name, *replaced);
   }
-  // Killed while it went back, when all later ones were aside: what comes later
-  // from now on is the run's.
+  // The process was killed while going back, after all later ones were set
+  // aside: whatever is later from now on belongs to the run.
   const LatestLines latest = read_latest(*folder_);
   if (!latest.leaves_later) return;
   const int64_t step = *step_of_name(latest.name);
@@ -264,7 +264,8 @@ void CheckpointStore::replace_latest(int64_t step) const {
 std::vector<int64_t> CheckpointStore::go_back_to(int64_t step) {
   const LatestLines latest = read_latest(*folder_);
   const bool is_named = latest.name == checkpoint_name(step);
-  // First: whoever resumes after a crash between the two begins here as well.
+  // This comes first, so that a run that resumes after a crash between the two
+  // steps begins here as well.
   if (!is_named || latest.leaves_later != has_later(*folder_, step))
     replace_latest(step);
   std::vector<int64_t> left;
@@ -275,7 +276,7 @@ std::vector<int64_t> CheckpointStore::go_back_to(int64_t step) {
   }
   if (left.empty()) return left;
   folder_->sync();
-  replace_latest(step);  // whatever is later from now on is the run's
+  replace_latest(step);  // later ones now belong to the run
   return left;
 }
 
@@ -299,12 +300,12 @@ PruneReport CheckpointStore::prune_dry(int64_t keep_last) {
 
 PruneReport CheckpointStore::prune(int64_t keep_last) {
   const PruneReport report = prune_dry(keep_last);
-  // A later one is kept, which its writer could not name any more.
+  // A later one is kept whose writer was killed before it could name it.
   const std::string latest = read_latest(*folder_).name;
   if (std::ranges::find(report.removed, latest) != report.removed.end())
     replace_latest(*step_of_name(report.kept.front()));
   for (const std::string& name : report.removed) {
-    // It disappears at once; what is left of it is never looked at.
+    // The rename makes it disappear at once; the rest of it is never read.
     const std::string gone = cat(marked_name(name, kLeftMark).value_or(name),
                                  kPendingMark, fresh_id());
     folder_->rename(name, gone);
@@ -386,8 +387,8 @@ void PendingCheckpoint::put_in_place() {
     name_.clear();
     return store.sync();
   }
-  // A folder is not renamed over another: the old one steps aside, and is put
-  // back by clean() if this process ends in between.
+  // A folder cannot be renamed over another: the old one is moved aside first,
+  // and clean() puts it back if this process dies in between.
   const std::string aside = cat(name, kAsideMark, fresh_id());
   store.rename(name, aside);
   try {
@@ -401,7 +402,7 @@ void PendingCheckpoint::put_in_place() {
   try {
     store.remove_all({aside, FolderEntryKind::kFolder});
   } catch (const Error&) {
-    // The new one is in place; the next store that is opened tries again.
+    // The new one is in place; the next store that is opened here tries again.
   }
 }
 

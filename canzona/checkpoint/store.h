@@ -1,4 +1,5 @@
-// The folder that holds a run's checkpoints, and how one gets into it.
+// The folder that holds a run's checkpoints, and how checkpoints are added to
+// it.
 //
 //   CheckpointStore store("runs/one/ckpt", "process 4711 on node7");  // rank 0
 //   store.require_space(bytes);
@@ -11,10 +12,10 @@
 //   store.prune(keep_last);
 //
 // A checkpoint appears by one rename, complete or not at all; `latest` names it
-// only after that, and only then older ones are removed. A pending checkpoint
-// that is not committed is removed with its object; that of a process which was
-// killed, when the next store is opened. The store locks its folder while it
-// lives. One thread at a time.
+// only after that, and only then are older ones removed. A pending checkpoint
+// that is not committed is removed by its destructor; one that a killed process
+// left is removed when a store is next opened. The store locks its folder while
+// it lives. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -38,14 +39,15 @@ inline constexpr int64_t kMaxStep = 999'999'999'999'999;
 
 // "step_00001000"
 std::string checkpoint_name(int64_t step);
-// Empty for what is no such name.
+// Returns nothing for any other name.
 std::optional<int64_t> step_of_name(std::string_view name);
 
 // True for every name that a store gives: "latest", "step_00000100", and these
 // with a mark and an id while they are written, replaced or set aside
-// ("step_00000100.left-4711-…"). Anything else in its folder is somebody's.
+// ("step_00000100.left-4711-…"). Any other file in its folder belongs to
+// somebody else.
 bool is_name_of_store(std::string_view name);
-// True for what is being written: "step_00000100.tmp-4711-…".
+// True for the name of a pending checkpoint: "step_00000100.tmp-4711-…".
 bool is_pending_name(std::string_view name);
 
 struct ListedCheckpoint {
@@ -56,58 +58,59 @@ struct ListedCheckpoint {
 
 // Lists the checkpoints of a folder by step, without looking into them.
 std::vector<ListedCheckpoint> list_checkpoints(const Folder& folder);
-// Those that were set aside, because a run went back to an earlier step or
-// because one of the same step was being put in their place: nothing
-// resumes from "step_00000300.left-…" by itself, but it is read by its path.
+// Lists checkpoints that were set aside because a run went back to an earlier
+// step, or because one of the same step replaced them. Nothing resumes from
+// "step_00000300.left-…" automatically, but it can be read by its path.
 std::vector<ListedCheckpoint> list_set_aside(const Folder& folder);
-// In the order in which a run resumes: from new to old, also those that are
-// newer than the one that `latest` names (of a run that was killed before it
-// could name them). Where `latest` says that later ones are left, they come
-// last.
+// Lists checkpoints in the order in which a run tries to resume: newest first,
+// including those newer than the one named by `latest` (left by a run that was
+// killed before it could name them). If `latest` says that later ones are
+// abandoned, they come last.
 std::vector<ListedCheckpoint> resume_order(const Folder& folder);
 
-// Opens the folder of a checkpoint that is being written, on any rank.
-// UsageError for a name that begin() does not give.
+// Opens the folder of a pending checkpoint, on any rank. Throws UsageError for
+// a name that begin() does not give.
 Folder open_pending(const std::string& store_path, const std::string& name,
                     FileSystem& system = FileSystem::system());
 
 struct PruneReport {
   std::vector<std::string> kept;
   std::vector<std::string> removed;
-  std::vector<std::string> damaged;  // kept, and not counted
+  std::vector<std::string> damaged;  // kept, but not counted
 };
 
 class PendingCheckpoint;
 
 class CheckpointStore {
  public:
-  // Makes the folder if its parent exists, and removes what killed writers
-  // left. UsageError if another process holds it, with what that says of
-  // itself.
+  // Creates the folder if its parent exists, and removes what killed writers
+  // left. Throws UsageError with the other process's `owner` if it holds the
+  // folder.
   CheckpointStore(const std::string& path, std::string_view owner,
                   FileSystem& system = FileSystem::system());
   CheckpointStore(const CheckpointStore&) = delete;
   CheckpointStore& operator=(const CheckpointStore&) = delete;
 
   const Folder& folder() const { return *folder_; }
-  // StorageError, with both numbers, if less than `bytes` are free.
+  // Throws StorageError, with both numbers, if less than `bytes` are free.
   void require_space(int64_t bytes) const;
 
-  // One at a time. The store outlives it.
+  // One at a time. The store must outlive it.
   PendingCheckpoint begin(int64_t step);
 
-  // For a run that goes on from the checkpoint of this step: `latest` names it,
-  // and later ones, which are no part of the run any more, are set aside:
-  // step_00000300 becomes step_00000300.left-<id>, which nothing resumes from
-  // unless it is named. prune() removes them as it removes older ones. Returns
+  // For a run that continues from the checkpoint of this step: `latest` names
+  // it, and later checkpoints, which no longer belong to the run, are set
+  // aside: step_00000300 becomes step_00000300.left-<id>, from which nothing
+  // resumes unless it is named. prune() removes them like older ones. Returns
   // the steps that were set aside. Does nothing if this is the latest and there
   // are no later ones; may be repeated after a failure.
   std::vector<int64_t> go_back_to(int64_t step);
 
-  // Removes checkpoints behind the first `keep_last` that verify, in the order
-  // of resume_order(); nothing if fewer verify. If the one that `latest` names
-  // goes, because later ones are kept, `latest` names the first of these. Those
-  // that this store has committed or verified before are not read again.
+  // Removes the checkpoints after the first `keep_last` that verify, in the
+  // order of resume_order(); removes nothing if fewer verify. If the one named
+  // by `latest` is removed because later ones are kept, `latest` then names the
+  // first of these. Checkpoints that this store has committed or verified
+  // before are not read again.
   PruneReport prune(int64_t keep_last);
   // Returns what prune() would do, without doing it.
   PruneReport prune_dry(int64_t keep_last);
@@ -120,7 +123,7 @@ class CheckpointStore {
 
   std::optional<Folder> folder_;
   std::optional<FileLock> lock_;
-  // The end of the manifest, which has its hash, of those that verified.
+  // For checkpoints that verified, the end of the manifest, which has its hash.
   std::map<std::string, std::string> verified_;
 };
 
@@ -136,10 +139,10 @@ class PendingCheckpoint {
 
   // "config.json", "plan.json", "rng.json", "data.json".
   void add_side_file(const std::string& name, std::string_view text);
-  // `records`: what write_shard() returned on every rank. It replaces a
-  // checkpoint of the same step. UsageError if the records do not make a whole;
-  // StorageError if the disk refuses: then the folder is as it was, or the new
-  // checkpoint is complete.
+  // `records` are what write_shard() returned on every rank. Replaces a
+  // checkpoint of the same step. Throws UsageError if the records are not
+  // complete, StorageError if the disk fails; then either the folder is as
+  // before or the new checkpoint is complete.
   void commit(const std::vector<std::string>& records,
               const std::string& plan_digest);
 

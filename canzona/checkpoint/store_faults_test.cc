@@ -1,5 +1,5 @@
-// Every call that a save or a prune makes of the file system fails in turn, or
-// is the last thing that the process does.
+// Every file system call of a save or a prune fails in turn, or is the last
+// thing that the process does.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 
 class StoreFaults : public FolderTest {
  protected:
-  // A folder with these steps, committed. Each is saved once and then copied.
+  // Makes a folder with these steps committed. Each is saved once and then
+  // copied.
   std::string fresh_store(const std::vector<int64_t>& steps = {100}) {
     const std::string model = path("model");
     if (!fs::exists(model)) {
@@ -35,8 +36,8 @@ class StoreFaults : public FolderTest {
     fs::copy(model, store, fs::copy_options::recursive);
     return store;
   }
-  // Exactly what was there before, or that and all of step 200; and the next
-  // start cleans up and can save.
+  // Expects exactly what was there before, possibly with all of step 200; and
+  // the next start must clean up and be able to save.
   int64_t expect_old_or_new(const std::string& path) {
     std::vector<std::string> notes;
     const int64_t step =
@@ -48,7 +49,7 @@ class StoreFaults : public FolderTest {
     if (fs::exists(path + "/step_00000200")) {
       EXPECT_THAT(names, ElementsAre("canzona.lock", "latest", "step_00000100",
                                      "step_00000200"));
-      // It is whole as soon as it is there, whatever `latest` says.
+      // It is complete as soon as it is there, whatever `latest` says.
       EXPECT_EQ(step, 200);
       expect_sample(open_checkpoint(path + "/step_00000200"), 200);
     } else {
@@ -99,7 +100,7 @@ TEST_F(StoreFaults, C2_EveryCallFailsInTurn) {
   }
 }
 
-// A disk that is gone stays gone: cleaning up fails as well.
+// A failed disk stays failed: cleaning up fails as well.
 TEST_F(StoreFaults, C2_EveryLaterCallFailsToo) {
   for (int64_t k = 1;; ++k) {
     const std::string store = fresh_store();
@@ -128,7 +129,8 @@ TEST_F(StoreFaults, C2_InterruptedCallsAndShortWritesAreMadeGood) {
     }
 }
 
-// The disk ends in the middle of a shard, and the preflight was not asked.
+// The disk fills up in the middle of a shard, and the preflight check was
+// skipped.
 TEST_F(StoreFaults, C3_AFullDiskLeavesWhatWasThere) {
   const std::string store = fresh_store();
   const pid_t child = ::fork();
@@ -177,8 +179,8 @@ TEST_F(StoreFaults, C4_AFailedSyncIsNotTriedAgain) {
   EXPECT_EQ(k - 1, 8);
 }
 
-// Runs `work` in a process that is killed at call k; false if it came to its
-// end.
+// Runs `work` in a process that is killed at call k; returns false if it
+// finished.
 template <class Work>
 bool is_killed(int64_t k, bool after, const Work& work) {
   const pid_t child = ::fork();
@@ -203,7 +205,7 @@ TEST_F(StoreFaults, C1_KilledAtEveryCallOfASave) {
         break;
       const int64_t step = expect_old_or_new(store);
       ASSERT_FALSE(HasFailure()) << "call " << k;
-      // Once it is there it stays.
+      // Once it is there, it stays.
       EXPECT_THAT(step, Ge(last)) << "call " << k;
       last = step;
       fs::remove_all(store);
@@ -226,8 +228,8 @@ TEST_F(StoreFaults, C1_KilledWhileAStepIsReplaced) {
   }
 }
 
-// Whatever call of it is the last, the run goes on from where it was or from
-// where it went back to, and nothing is lost.
+// Whatever call is the last, the run resumes from where it was or from where it
+// went back to, and nothing is lost.
 TEST_F(StoreFaults, C1_KilledWhileARunGoesBack) {
   int64_t k = 1;
   for (int64_t last = 300;; ++k) {

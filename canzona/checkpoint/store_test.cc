@@ -123,7 +123,8 @@ TEST_F(Store, RecordsThatAreNoWholeAreRefused) {
                UsageError);
 }
 
-// A run that goes on from step 100 has no part in what it did after it.
+// What a run did after step 100 does not belong to one that resumes from step
+// 100.
 TEST_F(Store, GoingBackSetsLaterStepsAside) {
   CheckpointStore store(path("ckpt"), "test");
   for (const int64_t step : {100, 200, 300}) save_sample(store, step);
@@ -141,7 +142,8 @@ TEST_F(Store, GoingBackSetsLaterStepsAside) {
   EXPECT_EQ(aside[0].name, names[3]);
   EXPECT_EQ(aside[0].step, 200);
   EXPECT_EQ(aside[1].step, 300);
-  // They stay until as many as are kept verify, and again aside of a new one.
+  // They stay until as many as are kept verify, beside a new one of the same
+  // step.
   EXPECT_THAT(store.prune(2).removed, IsEmpty());
   save_sample(store, 200);
   EXPECT_THAT(store.go_back_to(100), ElementsAre(200));
@@ -184,8 +186,8 @@ TEST_F(Store, ResumeBeginsWithTheLatest) {
   EXPECT_THAT(order(), ElementsAre(400, 300, 250, 200, 100));
 }
 
-// A run that was killed between the two renames of a commit: step 300 is there
-// and whole, `latest` says 200.
+// A run was killed between the two renames of a commit: step 300 is there and
+// complete, but `latest` says 200.
 TEST_F(Store, C1_AStepThatWasNotNamedYetIsTheNewest) {
   CheckpointStore store(path("ckpt"), "test");
   for (const int64_t step : {100, 200, 300}) save_sample(store, step);
@@ -202,8 +204,8 @@ TEST_F(Store, C1_AStepThatWasNotNamedYetIsTheNewest) {
   expect_step(300);
 }
 
-// ... and one that had gone back to step 100 and was killed before later ones
-// were aside.
+// A run had gone back to step 100 and was killed before later steps were set
+// aside.
 TEST_F(Store, C1_StepsThatARunHasLeftAreNotTheNewest) {
   CheckpointStore store(path("ckpt"), "test");
   for (const int64_t step : {100, 200, 300}) save_sample(store, step);
@@ -291,7 +293,7 @@ TEST_F(Store, C10_PruningKeepsEnoughThatVerify) {
   EXPECT_THAT(report.damaged, ElementsAre("step_00000300"));
   EXPECT_THAT(report.removed, ElementsAre("step_00000100"));
   EXPECT_THAT(steps(), ElementsAre(200, 300, 400));
-  // Fewer than are to be kept: none goes.
+  // There are fewer than keep_last, so none is removed.
   report = store.prune(3);
   EXPECT_THAT(report.removed, IsEmpty());
   EXPECT_THAT(steps(), ElementsAre(200, 300, 400));
@@ -301,7 +303,7 @@ TEST_F(Store, C10_PruningKeepsEnoughThatVerify) {
   EXPECT_THAT(steps(), ElementsAre(200, 300, 400));
 }
 
-// A store that has committed a checkpoint notices when a file of it is lost.
+// A store notices when a checkpoint that it committed loses a file.
 TEST_F(Store, C10_WhatWasCommittedIsNotTrustedForEver) {
   CheckpointStore store(path("ckpt"), "test");
   for (const int64_t step : {100, 200}) save_sample(store, step);
@@ -319,7 +321,7 @@ TEST_F(Store, C11_AFolderThatCannotBeWritten) {
   ASSERT_EQ(::chmod(path("locked").c_str(), 0555), 0);
   const pid_t child = ::fork();
   if (child == 0) {
-    // Root writes anywhere; nobody does not.
+    // Root may write anywhere; user nobody may not.
     if (::geteuid() == 0 && ::setuid(65534) != 0) ::_exit(9);
     int refused = 0;
     for (const char* name : {"locked", "locked/ckpt"}) try {

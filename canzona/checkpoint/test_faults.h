@@ -1,5 +1,5 @@
-// A file system of which one call, or every call from one on, goes wrong: for
-// tests that let each call of an operation fail in turn.
+// A file system in which one call, or every call from one on, fails: for tests
+// that make each call of an operation fail in turn.
 //
 //   for (int64_t k = 1;; ++k) {
 //     FaultyFileSystem faulty(k, Fault::error(ENOSPC));
@@ -21,8 +21,8 @@ struct Fault {
   enum Kind { kNone, kError, kShortWrite, kKill } kind = kNone;
   int code = 0;
   bool for_ever = false;    // every later call, too
-  bool after = false;       // kKill: when the call has been made
-  bool syncs_only = false;  // only calls of sync() count
+  bool after = false;       // kKill: after the call was made
+  bool syncs_only = false;  // count only calls of sync()
   static Fault error(int code) { return {kError, code}; }
 };
 
@@ -35,7 +35,7 @@ class FaultyFileSystem : public FileSystem {
     return with_fault([&] { return FileSystem::open(folder, name, flags); });
   }
   int close(int file) override {
-    // The file is closed, whatever the call says.
+    // The file is closed, whatever the call returns.
     if (!begins(false)) {
       FileSystem::close(file);
       return -1;
@@ -49,7 +49,7 @@ class FaultyFileSystem : public FileSystem {
       return FileSystem::write(file, bytes, is_short ? (count + 1) / 2 : count);
     });
   }
-  // No test turns the power off: the disk is not waited for.
+  // No test cuts the power, so there is no need to wait for the disk.
   int sync(int /*file*/) override { return begins(true) ? ends(0) : -1; }
   int make_folder(int folder, const char* name) override {
     return with_fault([&] { return FileSystem::make_folder(folder, name); });
@@ -72,7 +72,7 @@ class FaultyFileSystem : public FileSystem {
     if (!begins(false)) return -1;
     return ends(call());
   }
-  // False if the call fails instead of being made.
+  // Returns false if the call must fail instead of being made.
   bool begins(bool is_sync) {
     if (fault_.syncs_only && !is_sync) return true;
     ++calls_;

@@ -1,4 +1,4 @@
-// Files of Hugging Face for tests, byte by byte: no code of ours writes them.
+// Hugging Face files for tests, written byte by byte without our own code.
 //
 //   folder.write("model.safetensors",
 //                raw_safetensors({{"w", "F32", {2, 3}, bytes}}));

@@ -1,5 +1,5 @@
-// Checkpoints for tests: a few tensors of which every element tells its name
-// and place, cut over ranks in a way that depends on how many there are.
+// Checkpoints for tests: a few tensors whose elements encode their tensor and
+// position, cut over ranks in a way that depends on their number.
 //
 //   save_sample(store, 100, 3);
 //   expect_sample(reader, 100);
@@ -24,7 +24,7 @@ inline std::vector<LogicalTensor> sample_tensors() {
           {"optim/empty", StoredType::kF32, {0, 4}}};
 }
 
-// All bytes of a tensor as step `step` has them.
+// Returns all bytes of a tensor as of step `step`.
 inline std::string sample_bytes(const LogicalTensor& tensor, int64_t step) {
   int64_t bytes = size_of(tensor.type);
   for (const int64_t dim : tensor.shape) bytes *= dim;
@@ -37,7 +37,7 @@ inline std::string sample_bytes(const LogicalTensor& tensor, int64_t step) {
   return out;
 }
 
-// Rows of the first dimension from rank·n/ranks on; scalars are rank 0's.
+// Rows of the first dimension from rank·n/ranks on; rank 0 has the scalars.
 inline TensorBox sample_box(const LogicalTensor& tensor, int64_t rank,
                             int64_t ranks) {
   TensorBox box{std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape};
@@ -49,7 +49,7 @@ inline TensorBox sample_box(const LogicalTensor& tensor, int64_t rank,
 }
 
 struct SampleShard {
-  std::vector<std::string> bytes;  // what the sources view
+  std::vector<std::string> bytes;  // viewed by the sources
   std::vector<BoxSource> sources;
 };
 
@@ -75,7 +75,7 @@ inline SampleShard sample_shard(int64_t step, int64_t rank, int64_t ranks) {
   return shard;
 }
 
-// As a run of so many ranks does it.
+// Saves as a run of this many ranks does.
 inline void save_sample(CheckpointStore& store, int64_t step,
                         int64_t ranks = 2) {
   PendingCheckpoint pending = store.begin(step);
@@ -90,7 +90,7 @@ inline void save_sample(CheckpointStore& store, int64_t step,
   pending.commit(records, std::string(64, 'a'));
 }
 
-// Everything, whole, is that of `step`.
+// Expects the whole checkpoint to be that of `step`.
 inline void expect_sample(const CheckpointReader& reader, int64_t step) {
   ASSERT_EQ(reader.manifest().step, step);
   std::vector<std::string> loaded;

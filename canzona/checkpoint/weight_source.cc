@@ -29,11 +29,11 @@ bool is_tied_model(const Model& model) {
          model.tensors.end();
 }
 
-// The head of a tied model is not read: it must not say anything else.
+// The head of a tied model is not loaded, so it must be equal to the embedding.
 void require_equal_head(const HfFolder& folder, const HfEntry& head) {
   constexpr int64_t kPiece = 1 << 18;
   const HfEntry* embedding = folder.find(kEmbeddingName);
-  if (embedding == nullptr) return;  // that is what will be refused
+  if (embedding == nullptr) return;  // the caller refuses this
   bool equal = embedding->shape == head.shape;
   const int64_t count = elements_of(head.shape);
   std::vector<float> a, b;
@@ -82,7 +82,7 @@ class HfSource : public WeightSource {
   }
 
  private:
-  // Rows of the whole tensor that lie together in one of its parts.
+  // Rows of the whole tensor that are contiguous in one of its projections.
   struct Place {
     const HfTensor* part;
     int64_t row;   // of the part
@@ -144,7 +144,8 @@ class CheckpointSource : public WeightSource {
 
   const std::string& path() const override { return reader_.path(); }
 
-  // In one call, so that a chunk of a file is read and hashed once.
+  // Reads everything in one call, so that a chunk of a file is read and hashed
+  // once.
   void read(const Tensor& tensor,
             const std::vector<TensorPiece>& pieces) const override {
     std::vector<BoxTarget> targets;
@@ -153,7 +154,8 @@ class CheckpointSource : public WeightSource {
   }
 
  private:
-  // The rest of a row, whole rows, the beginning of a row.
+  // Splits a piece into the rest of a row, whole rows, and the beginning of a
+  // row.
   static void add_boxes(const Tensor& tensor, const TensorPiece& piece,
                         std::vector<BoxTarget>& targets) {
     const int64_t cols = tensor.shape.size() < 2 ? 1 : tensor.cols();

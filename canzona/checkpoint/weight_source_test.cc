@@ -32,7 +32,7 @@ Architecture small() {
           .qk_norm = true};
 }
 
-// The folder holds a number for every name, row and column.
+// The folder has a distinct number for every name, row and column.
 float number_at(const std::string& name, int64_t row, int64_t col) {
   uint32_t seed = 7;
   for (const char c : name) seed = seed * 31 + static_cast<unsigned char>(c);
@@ -49,7 +49,7 @@ RawTensor raw_of(const std::string& name, const std::vector<int64_t>& shape) {
   return {name, "F32", shape, raw_bytes(values)};
 }
 
-// As Hugging Face has it: nothing fused.
+// The unfused layout of Hugging Face.
 std::vector<RawTensor> raw_model(const Architecture& a) {
   std::vector<RawTensor> all;
   for (const Tensor& tensor : generate_model(a, "m", false).tensors)
@@ -57,7 +57,7 @@ std::vector<RawTensor> raw_model(const Architecture& a) {
   return all;
 }
 
-// Finds the element that a fused tensor has here by plain counting.
+// Finds the element of a fused tensor by plain counting.
 float expected_at(const Architecture& a, const Tensor& tensor, int64_t row,
                   int64_t col) {
   const auto named = [&](const char* fused, const std::string& part) {
@@ -91,7 +91,7 @@ std::vector<float> expected_of(const Architecture& a, const Tensor& tensor) {
   return values;
 }
 
-// Whole, and in pieces that begin and end anywhere.
+// Reads whole tensors, and pieces that begin and end anywhere.
 void expect_source(const WeightSource& source, const Architecture& a,
                    const Model& model) {
   for (const Tensor& tensor : model.tensors) {
@@ -131,7 +131,7 @@ TEST_F(WeightSources, GiveAnyPieceOfAFusedModel) {
     expect_source(*source_of(raw_model(a), a), a, generate_model(a, "m", true));
 }
 
-// As DDP, torch.compile and FSDP with checkpointed layers leave names.
+// Names as left by DDP, torch.compile and FSDP with checkpointed layers.
 TEST_F(WeightSources, S6FindAModelThatPyTorchHadWrapped) {
   const Architecture a = small();
   const auto with_layers_in = [](std::string name, const std::string& inside) {
@@ -241,7 +241,8 @@ TEST_F(WeightSources, NameATypeThatCannotBeRead) {
                   HasSubstr(tensors[1].name), HasSubstr("dtype F8_E4M3"))));
 }
 
-// Files of tied models often hold the head once more, and old ones angles.
+// Files of tied models often contain the head as well, and old ones the rotary
+// angles.
 TEST_F(WeightSources, TakeATiedHeadThatIsTheEmbedding) {
   Architecture tied = small();
   tied.tied = true;

@@ -1,5 +1,4 @@
-// A Call is what a rank says when it calls a collective: which one, under what
-// label, how long it may take.
+// A Call describes one collective call: its label and how long it may take.
 //
 //   world.barrier({.label = "end of step 7", .deadline = 5s});
 #pragma once
@@ -32,12 +31,13 @@ constexpr std::string_view to_string(Operation operation) {
 }
 
 struct Call {
-  std::string_view label = {};           // see Courier if it has a track
-  std::chrono::nanoseconds deadline{0};  // 0: the communicator's own
-  bool exact = false;  // sums in the one order, also with fast_reduce
+  std::string_view label = {};           // see Courier for its lifetime with a
+                                         // track
+  std::chrono::nanoseconds deadline{0};  // 0: the communicator's default
+  bool exact = false;  // sums in the fixed order even with fast_reduce
 };
 
-// A label kept without touching the heap; longer ones are cut.
+// Keeps a label without allocating; longer labels are truncated.
 class Label {
  public:
   static constexpr size_t kCapacity = 63;
@@ -55,17 +55,16 @@ class Label {
   uint8_t size_ = 0;
 };
 
-// A TrafficLog counts how often this rank called each operation of one group,
-// and what it sent: bytes that leave the rank, so that a rank's own piece is
-// not counted, and those among them that leave its node, which are the slow
-// ones.
+// A TrafficLog counts, for one group, how often this rank called each operation
+// and how many bytes it sent. A rank's own piece does not count; bytes that
+// leave its node are also counted as slow.
 //
 //   const TrafficLog::Row& row = world.traffic().of(Operation::kAllReduce);
 //   int64_t inside_the_node = row.sent - row.sent_slow;
 //
 // Nodes are those of CommunicatorOptions::ranks_per_node.
 //
-// One thread at a time, the communicator's.
+// Used by one thread at a time, the communicator's.
 
 struct SentBytes {
   int64_t all = 0;

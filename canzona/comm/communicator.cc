@@ -99,7 +99,8 @@ void Communicator::fail(int64_t number) noexcept {
   } catch (const UsageError& error) {
     exchange_.transport().abort(error.what());
   } catch (const std::exception& error) {
-    // Whoever copies or adds does not know for whom.
+    // The code that copies or adds does not know the operation, so it is added
+    // here.
     exchange_.transport().abort(cat(exchange_.where(), ": ", error.what()));
   } catch (...) {
     exchange_.transport().abort(exchange_.where());
@@ -292,9 +293,9 @@ void Transport::post_look(int from, int64_t /*bytes*/,
   throw InternalError(cat("memory of rank ", from, " cannot be read"));
 }
 
-// Sums by the library behind the transport. Before each, the ranks meet, so
-// that one that does not come can be named: a library would not tell. Nobody
-// waits where there is a lane; it is watched.
+// Sums by the library behind the transport. The ranks meet before each one, so
+// that a missing rank can be named, which a library would not do. With a lane
+// nobody waits, because the lane is watched.
 
 void Transport::prepare_own_sums(Deadline /*until*/) {
   throw UsageError("this transport has no sums of its own");
@@ -359,7 +360,7 @@ void Communicator::fast_reduce_scatter(const std::byte* input,
     if (peer < rank()) before += count;
   }
   const int64_t own = counts[static_cast<size_t>(rank())] * 4;
-  // On a lane, sums come where the own piece lies.
+  // On a lane, the sum may replace this rank's own piece.
   const bool in_place = lane() == nullptr && output == input + before * 4;
   if (in_place && fast_sum_.size() < static_cast<size_t>(own))
     fast_sum_.resize(static_cast<size_t>(own));
@@ -373,7 +374,7 @@ void Communicator::fast_reduce_scatter(const std::byte* input,
   count_exchange(counts);
 }
 
-// A library does not tell what it sends to whom; the figures are those of sums
+// A library does not say what it sends to whom; these are the bytes of sums
 // without it, which a plan predicts.
 void Communicator::count_exchange(std::span<const int64_t> counts) {
   for (int peer = 0; peer < size(); ++peer)

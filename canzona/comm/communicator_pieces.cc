@@ -63,7 +63,7 @@ void Communicator::require_counts(Operation operation, const Call& call,
             cat("this rank's count is ", mine, " bytes, its buffer has ", own));
 }
 
-// Peers still read, or we still write, where the two overlap.
+// Peers would still read, or we would still write, where the two overlap.
 void Communicator::require_apart(Operation operation, const Call& call,
                                  std::span<const std::byte> own,
                                  std::span<const std::byte> whole,
@@ -137,8 +137,7 @@ bool Communicator::adds_shown(Reduction reduction) const {
          ops_.sums_in_place(reduction, size());
 }
 
-// No rank reads this rank's own piece but itself, so that the sum may lie
-// there.
+// Only this rank reads its own piece, so the sum may replace it.
 void Communicator::add_shown(Reduction reduction, const Row& row,
                              std::byte* place) {
   const int64_t element = element_bytes(reduction);
@@ -166,8 +165,8 @@ void Communicator::add_shown(Reduction reduction, const Row& row,
   exchange_.finish();
 }
 
-// Elements [begin, begin + segment) of every rank's piece: to the rank that
-// adds them, and those of this rank from all others.
+// Sends elements [begin, begin + segment) of every rank's piece to the rank
+// that adds them, and receives this rank's own from all others.
 void Communicator::post_segment(Reduction reduction, const Row& row,
                                 int64_t begin, int half) {
   const int64_t element = element_bytes(reduction);
@@ -198,8 +197,8 @@ void Communicator::post_segment(Reduction reduction, const Row& row,
   }
 }
 
-// The tree may write its sum before it has read the rank's own piece: in place
-// it needs another.
+// The tree may write its sum before it has read the rank's own piece, so
+// in-place sums need a copy.
 void Communicator::add_segment(Reduction reduction, int half, int64_t count,
                                bool in_place, std::byte* place) {
   if (ops_.sum_at_once(reduction, pieces(half), count, place)) return;
@@ -240,7 +239,7 @@ void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
       });
 }
 
-// Numbers of two words as limbs, as many at once as there is place for.
+// Sums two-word numbers as limbs, as many at a time as the scratch holds.
 bool Communicator::add_limbs_at_once(std::span<std::byte> data) {
   constexpr int64_t kNumber = 16, kLimbs = 32;  // bytes
   reserve_scratch();
@@ -259,8 +258,8 @@ bool Communicator::add_limbs_at_once(std::span<std::byte> data) {
   return true;
 }
 
-// No order changes their sums. The bytes counted are those that the exchange
-// would send.
+// Integer sums do not depend on the order. The bytes counted are those that the
+// exchange would send.
 bool Communicator::add_integers_at_once(Reduction reduction,
                                         std::span<std::byte> data) {
   if (lane() == nullptr || data.empty() || size() == 1) return false;
@@ -320,9 +319,9 @@ void Communicator::all_to_all_v(const Pieces<const std::byte>& send,
 
 namespace {
 
-// Sums and gathers of pieces where they lie, several for every rank.
+// Sums and gathers of pieces in place, several for every rank.
 
-// Goes through the segments of all runs, in order.
+// Iterates over the segments of all runs in order.
 class Segments {
  public:
   Segments(const PieceRuns& runs, size_t num_ranks, int64_t step)

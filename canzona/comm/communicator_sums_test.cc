@@ -42,7 +42,7 @@ void expect_oracle(const std::vector<float>& sum, int64_t first, int num_ranks,
   }
 }
 
-// Ranks come at different times, to shake the order of messages.
+// Ranks arrive at different times, to vary the order of messages.
 void delay(int rank, uint64_t seed) {
   const uint64_t bits = bits_at(seed, static_cast<uint64_t>(rank));
   std::this_thread::sleep_for(std::chrono::microseconds(bits % 400));

@@ -15,7 +15,7 @@ namespace {
 
 constexpr auto kRanks = {1, 2, 4, 7, 8};
 
-// 0, 1 and up to 300, by chance.
+// Random counts: 0, 1 and up to 300.
 std::vector<int64_t> test_counts(int num_ranks, uint64_t seed) {
   std::vector<int64_t> counts;
   for (int i = 0; i < num_ranks; ++i) {
@@ -84,7 +84,7 @@ TEST(Communicator, GathersInPlace) {
   });
 }
 
-// Pieces lie with gaps, in the order of ranks from the last to the first.
+// Pieces have gaps and are ordered from the last rank to the first.
 TEST(Communicator, ExchangesAllToAll) {
   const auto count_of = [](int from, int to) {
     return test_counts(8, static_cast<uint64_t>(from))[static_cast<size_t>(to)];

@@ -52,7 +52,7 @@ Courier::~Courier() {
   thread_.join();
 }
 
-// Nothing waits for the device here: the lane is as long as it has to be.
+// The lane's queue is unbounded, so nothing waits for the device here.
 Work Courier::issue_now(const Request& request) {
   const int64_t number = num_posted_++;
   if (failure_ == nullptr) {
@@ -83,8 +83,8 @@ Work Courier::post(const Request& request) {
   return {this, number};
 }
 
-// A place is filled again only after its operation has ended, so that it may
-// be read without the lock.
+// A slot is reused only after its operation has ended, so it may be read
+// without the lock.
 void Courier::serve() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -104,10 +104,10 @@ void Courier::serve() {
   }
 }
 
-// After a failure the others may be waiting for what this rank will not send
-// any more: a body may fail between its collectives, a collective before it
-// begins. Errors in collectives have told them already, and the first reason
-// stays.
+// After a failure the others may be waiting for messages that this rank will
+// not send any more: a body may fail between its collectives, a collective
+// before it begins. Errors in collectives have told them already, and only the
+// first reason is kept.
 std::exception_ptr Courier::issue(const Request& request) {
   const std::string_view label = request.label.view();
   std::exception_ptr failure;
@@ -147,7 +147,7 @@ void Courier::wait(int64_t number, std::chrono::nanoseconds time) {
   if (lane_ != nullptr) {
     rethrow(number);
     if (time == std::chrono::nanoseconds::max()) {
-      // Asking a device that is done costs less than waiting for it.
+      // Querying a finished device is cheaper than waiting for it.
       if (!mark(number).reached()) mark(number).wait();
     } else {
       for (const Deadline until = deadline_after(time);
@@ -157,7 +157,7 @@ void Courier::wait(int64_t number, std::chrono::nanoseconds time) {
         else
           std::this_thread::yield();
     }
-    // Operations that were given up have ended, too, but without their results.
+    // Operations that were abandoned have ended, too, but without results.
     if (communicator_.is_aborted())
       throw PeerLost(cat("rank ", communicator_.known_as(), " of ",
                          communicator_.name(), ": background operation ",

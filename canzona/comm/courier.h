@@ -1,6 +1,6 @@
-// Work in the background: one thread that does what it is given, in order, on
-// one communicator. Every thread that issues communication beside compute is
-// one.
+// A background worker: one thread that executes a queue of operations, in
+// order, on one communicator. All communication that overlaps compute goes
+// through a courier.
 //
 //   Courier courier(*tp, 8);
 //   Work gather = courier.all_gather_v(shard, sizes, whole, {.label = "k+1"});
@@ -12,22 +12,23 @@
 //   transform(k);
 //   gather.wait();
 //
-// If the communicator's operations are only issued to a lane (lane.h), there is
-// no thread: an operation is issued by the thread that posts it, at once, and
-// so comes into one order with all else that this thread issues. A Work is a
-// mark of the lane then, for other lanes to wait for: order().
+// If the communicator enqueues its operations on a lane (lane.h), there is no
+// thread: the posting thread issues each operation at once, in order with
+// everything else that it issues. A Work is then a mark of the lane, and other
+// lanes can wait for it with order().
 //
-// Every rank posts the same order, so nothing can deadlock. Posting waits while
-// the queue is full. An error stays: its work and all later ones rethrow it at
-// wait(), the other ranks are told, and nothing more is issued.
+// Every rank must post in the same order, so nothing can deadlock. Posting
+// blocks while the queue is full. Errors are sticky: the failed work and all
+// later ones rethrow at wait(), the other ranks are told, and nothing more is
+// issued.
 //
-// The communicator and all spans, those of counts too, belong to the caller and
-// stay until the work is done; nobody else uses the communicator meanwhile. A
-// Work is a number that may be copied, dropped and asked from any thread while
-// the courier lives. Posting allocates nothing. The destructor first issues all
-// that was posted; abort() the communicator to end sooner. With a track every
-// collective becomes a span, and labels live as long as the trace
-// (Trace::keep); bodies of run() show themselves on track().
+// The communicator and all spans, including counts, belong to the caller and
+// must stay valid until the work is done; nobody else may use the communicator
+// meanwhile. A Work is a number that may be copied, dropped and queried from
+// any thread while the courier lives. Posting allocates nothing. The destructor
+// drains the queue; abort() the communicator to end sooner. With a track, every
+// collective becomes a span, and labels must live as long as the trace
+// (Trace::keep); bodies of run() add their own spans to track().
 #pragma once
 
 #include <array>
@@ -56,15 +57,15 @@ class Courier;
 
 class Work {
  public:
-  Work() = default;  // done from the start
+  Work() = default;  // already done
 
-  // True once it has ended, well or not.
+  // Returns true once it has ended, successfully or not.
   bool done() const;
-  // Rethrows what the operation threw. PeerLost if it has not ended in time;
-  // the operation goes on then, under its own deadline.
+  // Rethrows what the operation threw. Throws PeerLost on timeout; the
+  // operation then continues under its own deadline.
   void wait(std::chrono::nanoseconds time = std::chrono::nanoseconds::max());
-  // Work that is issued to `lane` from now on happens after it; without a lane,
-  // or if the courier has a thread, this waits. Rethrows, too.
+  // Makes work issued to `lane` from now on happen after this one. Without a
+  // lane, or if the courier has a thread, this blocks. Rethrows like wait().
   void order(Lane* lane);
 
  private:
@@ -77,15 +78,15 @@ class Work {
 
 class Courier {
  public:
-  // Holds `capacity` operations that have not ended, at least one. `lane`:
-  // where the bodies issue what they do, if it is not the communicator's own.
+  // Holds `capacity` unfinished operations, at least one. `lane` is where the
+  // bodies issue their work, if it is not the communicator's own.
   Courier(Communicator& communicator, int64_t capacity, Track* track = nullptr,
           Lane* lane = nullptr);
   ~Courier();
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
 
-  // As in Communicator.
+  // These work as in Communicator.
   Work reduce_scatter_v(Reduction reduction, std::span<const std::byte> input,
                         std::span<const int64_t> counts,
                         std::span<std::byte> output, const Call& call = {});
@@ -100,10 +101,10 @@ class Courier {
   Work barrier(const Call& call = {});
 
   // Calls body(Communicator&, const Call&) in its turn: collectives, the same
-  // on every rank, with work of the caller's in between. It is copied byte by
-  // byte; the label that it gets lives until it returns. An exception of the
-  // body ends operations on every rank, as an error of a collective does;
-  // `name` and label say what failed.
+  // on every rank, with the caller's own work in between. The body is copied
+  // byte by byte; the label that it gets lives until it returns. An exception
+  // in the body ends operations on every rank, as an error in a collective
+  // does; `name` and label say what failed.
   template <class Body>
   Work run(std::string_view name, const Body& body, const Call& call = {}) {
     static_assert(std::is_trivially_copyable_v<Body> &&
@@ -117,13 +118,13 @@ class Courier {
     return post(request);
   }
 
-  Lane* lane() const { return lane_; }  // null: it has a thread
+  Lane* lane() const { return lane_; }  // null if it has a thread
   Track* track() const { return track_; }
-  // Time spent in operations that have ended. Any thread may ask.
+  // Returns the time spent in operations that have ended. Any thread may call.
   std::chrono::nanoseconds busy() const {
     return std::chrono::nanoseconds(busy_.load(std::memory_order_relaxed));
   }
-  // In a body: the time of its life does not count as busy.
+  // Used in a body: time while a Pause lives does not count as busy.
   class Pause {
    public:
     explicit Pause(Courier& courier)
@@ -163,7 +164,8 @@ class Courier {
                                std::chrono::nanoseconds time) const;
   Work issue_now(const Request& request);
   void order(int64_t number, Lane* lane);
-  // The lane's mark of operation `number`, or of a later one, which is as good.
+  // Returns the lane's mark of operation `number`, or of a later one, which
+  // serves as well.
   Mark& mark(int64_t number) {
     return *marks_[static_cast<size_t>(number) % marks_.size()];
   }
@@ -177,7 +179,7 @@ class Courier {
   std::vector<std::unique_ptr<Mark>> marks_;
   Track* track_;
   std::atomic<int64_t> busy_ = 0;  // nanoseconds
-  int64_t paused_ = 0;             // of the operation under way
+  int64_t paused_ = 0;             // in the current operation
   std::mutex mutex_;
   std::condition_variable posted_more_;
   std::condition_variable ended_more_;

@@ -16,7 +16,7 @@ TEST(Courier, IssuesInOrderAndTellsWhenDone) {
   run_test_ranks(4, [](Communicator& world) {
     std::vector<int64_t> data = {1};
     Courier courier(world, 2);
-    // Each adds what the one before left: 4, 16, …
+    // Each adds to what the previous one left: 4, 16, …
     Work last;
     EXPECT_TRUE(last.done());
     for (int round = 0; round < 20; ++round)
@@ -48,7 +48,7 @@ TEST(Courier, CarriesEveryOperation) {
   });
 }
 
-// Adds over all ranks, then multiplies: neither may be done alone.
+// Adds over all ranks, then multiplies, which only works as one unit.
 struct AddAndDouble {
   void operator()(Communicator& communicator, const Call& call) const {
     communicator.all_reduce(Reduction::kInt64Sum, bytes_of(data), call);
@@ -71,14 +71,14 @@ TEST(Courier, RunsBodiesInTheirTurn) {
     }
     Work last = courier.run("add and double", task);
     last.wait();
-    // Each task gives four times, each sum twice what was there.
+    // Each task multiplies by four, each sum by two.
     EXPECT_EQ(data.front(), int64_t{1} << (6 * 2 + 5));
     EXPECT_THAT(labels, testing::ElementsAre("0", "1", "2", "3", "4", ""));
     EXPECT_EQ(world.traffic().of(Operation::kAllReduce).calls, 11);
   });
 }
 
-// A grid of 2 × 4 whose axes work at the same time, a courier each.
+// A 2 × 4 grid whose axes work at the same time, with a courier each.
 TEST(Courier, ServesTheGroupsOfAGridSideBySide) {
   run_test_ranks(8, [](Communicator& world) {
     const int t = world.rank() % 4;

@@ -1,5 +1,5 @@
-// These tests are about what a courier's callers wait for. Ranks are threads
-// that tell each other when to come.
+// Tests of what a courier's callers wait for. Ranks are threads that tell each
+// other when to arrive.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -46,7 +46,7 @@ TEST(Courier, PostingWaitsWhileTheQueueIsFull) {
     EXPECT_FALSE(second.done());
     may_come.arrive_and_wait();
     Work third = courier.barrier();
-    // There was room for it only once the first had ended.
+    // There was room for it only after the first had ended.
     third.wait();
     EXPECT_TRUE(second.done());
   });

@@ -103,7 +103,7 @@ bool Exchange::is_lost() {
 }
 
 // The rank that gave up first may have waited for this one while this one
-// waited for another: that one is the culprit, and only this rank knows.
+// waited for a third: that one is the culprit, and only this rank knows it.
 void Exchange::throw_lost() {
   if (transport_->is_aborted()) {
     std::string reason = transport_->abort_reason();
@@ -125,7 +125,7 @@ std::vector<int> Exchange::absent() const {
   return ranks;
 }
 
-// A peer that we wait for may itself wait for the one that is missing.
+// A peer that we wait for may itself be waiting for the missing one.
 void Exchange::throw_late() {
   const std::vector<int> missing = absent();
   std::vector<int> pending;

@@ -1,5 +1,5 @@
-// One operation's messages on a transport: sends and receives that end by a
-// deadline or in an error that says who did not come.
+// The messages of one operation on a transport: sends and receives that
+// complete by a deadline or throw an error that names the missing ranks.
 //
 //   exchange.begin(operation, sequence, label, deadline);
 //   exchange.receive(peer, arrival);
@@ -26,8 +26,8 @@ namespace canzona {
 
 class Exchange {
  public:
-  // `name` is the group's, `known_as` what its ranks are called in errors:
-  // their numbers in the group that it was split from; empty: their own.
+  // `name` is the group's. `known_as` are the ranks' numbers in the original
+  // group, by which errors name them; if empty, their own numbers.
   Exchange(std::unique_ptr<Transport> transport, std::string name,
            std::vector<int> known_as = {})
       : transport_(std::move(transport)),
@@ -39,39 +39,39 @@ class Exchange {
   Transport& transport() { return *transport_; }
   const Transport& transport() const { return *transport_; }
   const std::string& name() const { return name_; }
-  // The deadline of the operation under way.
+  // The deadline of the current operation.
   Deadline deadline() const { return deadline_; }
 
   void begin(Operation operation, int64_t sequence, const Label& label,
              std::chrono::nanoseconds time);
 
-  // Messages of no bytes are not sent, because their receiver knows.
+  // Empty messages are not sent, because the receiver knows the size.
   void send(int to, std::span<const std::byte> data);
   void receive(int from, std::span<std::byte> data);
-  // The same where ranks read each other's memory (transport.h); so many bytes
-  // count as sent.
+  // The same for ranks that read each other's memory (transport.h);
+  // `wire_bytes` count as sent.
   void show(int to, std::span<const std::byte> data, int64_t wire_bytes);
   void look(int from, int64_t bytes, const std::byte** where);
-  // Waits for all sent and received since the last time.
+  // Waits for everything sent and received since the last call.
   void finish();
 
-  // A finished exchange of a single byte with every peer.
+  // Exchanges a single byte with every peer and waits for it.
   void meet();
 
-  // All of the operation has been issued.
+  // Marks the operation as completely issued.
   void end() {
     if (transport_->lane() != nullptr)
       transport_->watch({operation_, sequence_, label_, time_});
   }
 
-  // From now on what goes to another node counts as slow: nodes are runs of so
-  // many of the numbers that known_as() gives. 0: nothing does.
+  // Counts messages to another node as slow from now on: a node has this many
+  // consecutive ranks, as numbered by known_as(). 0: none are slow.
   void set_ranks_per_node(int ranks_per_node);
 
-  // Bytes sent since begin(); those of checks and meetings apart.
+  // Bytes sent since begin(), without those of checks and meetings.
   const SentBytes& sent() const { return sent_; }
   void forget_sent() { sent_ = {}; }
-  // For what others send on our behalf.
+  // Counts bytes that a library sends on our behalf.
   void count_sent(int to, int64_t bytes) {
     sent_.all += bytes;
     if (is_slow_[static_cast<size_t>(to)]) sent_.slow += bytes;
@@ -87,32 +87,32 @@ class Exchange {
   [[noreturn]] void throw_late();
   [[noreturn]] void throw_lost();
   bool is_lost();
-  // Peers that have not begun this operation, as errors call them.
+  // Returns the peers that have not begun this operation, as errors name them.
   std::vector<int> absent() const;
 
   std::unique_ptr<Transport> transport_;
   std::string name_;
   std::vector<int> known_as_;
-  std::vector<std::byte> tokens_;  // that a meeting receives
+  std::vector<std::byte> tokens_;  // received by a meeting
   Operation operation_ = Operation::kBarrier;
   int64_t sequence_ = 0;
   Label label_;
   std::chrono::nanoseconds time_{0};
   Deadline deadline_;
-  std::vector<bool> is_slow_;  // by rank: lies on another node
+  std::vector<bool> is_slow_;  // by rank: on another node
   SentBytes sent_;
 };
 
-// An Announcement is what a rank is about to do, compared with every other rank
-// before it does it: ranks that call different things would mix up each other's
-// bytes.
+// An Announcement says what a rank is about to do. Ranks compare theirs before
+// they do it, because ranks that call different operations would mix up each
+// other's bytes.
 //
 //   check.compare(exchange, announcement, label);   // UsageError names both
 //
-// One thread at a time, the communicator's.
+// Used by one thread at a time, the communicator's.
 
-// All ranks must agree on these: one value each, and for an all-to-all the
-// bytes of every pair.
+// All ranks must agree on these values, and in an all-to-all every pair on its
+// bytes.
 struct Announcement {
   Operation operation = Operation::kBarrier;
   int64_t variant = 0;  // reduction or root
@@ -124,7 +124,7 @@ struct Announcement {
 
 class SignatureCheck {
  public:
-  // Without `enabled` nothing is reserved and compare() is not to be called.
+  // Unless `enabled`, nothing is reserved and compare() must not be called.
   SignatureCheck(int num_ranks, bool enabled);
 
   bool enabled() const { return !mine_.empty(); }
@@ -132,7 +132,7 @@ class SignatureCheck {
                int64_t sequence, const Label& label);
 
  private:
-  // As it travels.
+  // The form on the wire.
   struct Signature {
     int64_t operation = 0;
     int64_t sequence = 0;
@@ -147,8 +147,8 @@ class SignatureCheck {
   static std::string describe(const Signature& signature);
   static bool agree(const Signature& mine, const Signature& theirs);
 
-  std::vector<Signature> mine_;    // what each peer is told
-  std::vector<Signature> theirs_;  // what each peer said
+  std::vector<Signature> mine_;    // sent to each peer
+  std::vector<Signature> theirs_;  // received from each peer
 };
 
 }  // namespace canzona

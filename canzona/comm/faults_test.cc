@@ -1,4 +1,5 @@
-// Ranks that fail, leave or never come: an error everywhere, never a hang.
+// Ranks that fail, leave or never arrive: every rank gets an error, and none
+// hangs.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -136,7 +137,7 @@ TEST(Faults, AnAbortReachesEveryGroupAndStays) {
   });
 }
 
-// Whoever posted a message that nobody will take gets its buffer back.
+// A rank that posted a message that nobody will take gets its buffer back.
 TEST(Faults, BuffersAreFreeOnceAnOperationHasThrown) {
   for (int round = 0; round < 50; ++round) {
     const auto fail = [&](Communicator& world) {
@@ -150,7 +151,7 @@ TEST(Faults, BuffersAreFreeOnceAnOperationHasThrown) {
   }
 }
 
-// As the copy of a GPU that is gone.
+// Fails like the copy of a GPU that is gone.
 class FailingOps final : public HostOps {
  public:
   void copy(std::byte*, const std::byte*, int64_t) const override {
@@ -159,7 +160,7 @@ class FailingOps final : public HostOps {
 };
 
 // The sender waits until nobody reads its buffer: a copy that throws must not
-// leave it waiting, past every deadline and abort.
+// leave it waiting past every deadline and abort.
 TEST(Faults, ACopyThatThrowsWhileAMessageIsTakenFreesTheSender) {
   const FailingOps failing;
   std::string said;
@@ -176,7 +177,7 @@ TEST(Faults, ACopyThatThrowsWhileAMessageIsTakenFreesTheSender) {
                           HasSubstr("'layers.3': the device is gone")));
 }
 
-// Gathers pieces of eight bytes; rank 1 counts wrong.
+// Gathers pieces of eight bytes; rank 1 has a wrong count.
 class MiscountedGather {
  public:
   MiscountedGather(Communicator& group, int world_rank)
@@ -262,7 +263,7 @@ TEST(Checks, LetEqualCallsPass) {
   });
 }
 
-// By their numbers in the world, whatever they are in a group.
+// Ranks are named by their numbers in the world, whatever they are in a group.
 TEST(Checks, NameRanksOfAGroupAsTheWorldDoes) {
   EXPECT_THAT(message_of<UsageError>(4, kChecked,
                                      [](Communicator& world) {
@@ -291,7 +292,7 @@ TEST(Checks, D1FindDifferentLabelsCountsAndPairs) {
     world.barrier({.label = world.rank() == 0 ? "a" : "b"});
   };
   const auto counts = [](Communicator& world) {
-    // Nobody's own count is wrong.
+    // Each rank's own count is right.
     const std::vector<int64_t> one = {1, 1, 2}, two = {1, 2, 1};
     std::vector<std::byte> own(1), all(4);
     if (world.rank() == 0) world.all_gather_v(own, one, all);
@@ -312,7 +313,7 @@ TEST(Checks, D1FindDifferentLabelsCountsAndPairs) {
                     HasSubstr("(1 bytes there, 2 bytes back)")));
 }
 
-// Returns the errors of all ranks in a call in which one does something else.
+// Returns the errors of all ranks for a call in which one does something else.
 std::array<std::string, 4> said_by_all(const RunOptions& options,
                                        const RankFunction& function) {
   std::array<std::string, 4> said;
@@ -346,7 +347,7 @@ std::map<std::string, Deed> deeds_of_one() {
           {"skipped call", [](Communicator&) {}}};
 }
 
-// Rank 2 does something else than an all-reduce, then all go on.
+// Rank 2 calls something other than an all-reduce, then all go on.
 RankFunction one_differs(const Deed& deed) {
   return [deed](Communicator& world) {
     if (world.rank() == 2)
@@ -376,7 +377,7 @@ TEST(Faults, D1WithoutChecksEveryRankEndsAndNobodyGetsAWrongSum) {
   for (const auto& [name, deed] : deeds_of_one()) {
     SCOPED_TRACE(name);
     const auto said = said_by_all(soon, one_differs(deed));
-    // The rank that has skipped a call is done before the others.
+    // The rank that skipped a call finishes before the others.
     for (const size_t rank : {0, 1, 3}) EXPECT_NE(said[rank], "");
   }
 }

@@ -45,7 +45,7 @@ void FlightRecord::end(int64_t number, State state, int64_t sent) {
   const int64_t ended = now();
   std::lock_guard lock(mutex_);
   Entry& ending = entry(number);
-  // Other groups may have filled the record meanwhile.
+  // Other groups may have overwritten the entry meanwhile.
   if (ending.number != number) return;
   ending.state = state;
   ending.sent = sent;

@@ -1,5 +1,5 @@
-// The last operations of one rank, over all its groups: what was under way
-// when something failed, and what its threads failed with.
+// The last operations of one rank over all its groups. It shows what was in
+// flight when something failed, and the errors of its threads.
 //
 //   world.flight_record().write(std::cerr);
 //   {"rank":0,"group":"tp","operation":"all_gather_v","sequence":7,
@@ -24,23 +24,23 @@ namespace canzona {
 class FlightRecord {
  public:
   enum class State { kPosted, kDone, kFailed };
-  // Nanoseconds since some beginning.
+  // Returns nanoseconds since some fixed time.
   using Clock = std::function<int64_t()>;
 
   // Keeps `capacity` operations, at least one. Without a clock all times are 0.
   FlightRecord(int rank, int capacity, Clock clock);
 
-  // Gives the number that end() wants.
+  // Returns the number that end() takes.
   int64_t begin(std::string_view group, Operation operation, int64_t sequence,
                 const Label& label);
   void end(int64_t number, State state, int64_t sent);
 
-  // Keeps the calling thread's error, unless one is kept already.
+  // Records the calling thread's error, unless one is recorded already.
   void note_error(const std::exception_ptr& error);
-  // Rethrows the error that is kept if another thread has noted it.
+  // Rethrows the recorded error if it is another thread's.
   void rethrow_of_other_thread() const;
 
-  // One JSON object per line, the oldest first.
+  // Writes one JSON object per line, oldest first.
   void write(std::ostream& out) const;
 
  private:

@@ -1,8 +1,8 @@
-// Numbers that every rank has measured, brought together on all of them.
+// Brings numbers of every rank together on all of them.
 //
 //   double slowest = largest_of(world, seconds);
 //
-// All ranks call, with as many numbers.
+// All ranks must call, with equally many numbers.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace canzona {
 
-// Those of rank 0, of rank 1, …
+// Returns the numbers of rank 0, rank 1 and so on, joined.
 template <class Number>
 std::vector<Number> joined_from_all(Communicator& world,
                                     std::span<const Number> own,
@@ -29,7 +29,7 @@ std::vector<Number> joined_from_all(Communicator& world,
   return all;
 }
 
-// By rank.
+// Returns the numbers by rank.
 template <class Number>
 std::vector<std::vector<Number>> from_all(Communicator& world,
                                           std::span<const Number> own) {
@@ -41,7 +41,7 @@ std::vector<std::vector<Number>> from_all(Communicator& world,
   return rows;
 }
 
-// One number, or a struct of them, of each rank.
+// Returns one number, or a struct of them, from each rank.
 template <class Number>
 std::vector<Number> one_from_all(Communicator& world, const Number& own,
                                  const Call& call = {
@@ -49,8 +49,8 @@ std::vector<Number> one_from_all(Communicator& world, const Number& own,
   return joined_from_all(world, std::span(&own, 1), call);
 }
 
-// Everything that the ranks give, any number each, at rank 0, by rank; nothing
-// on the others.
+// Gathers everything on rank 0, by rank; each rank may give any number of
+// values. Returns nothing on the other ranks.
 template <class Number>
 std::vector<std::vector<Number>> to_first(Communicator& world,
                                           std::span<const Number> own,
@@ -80,7 +80,7 @@ std::vector<std::vector<Number>> to_first(Communicator& world,
   return rows;
 }
 
-// The text that rank 0 has, on all ranks.
+// Returns rank 0's text on all ranks.
 inline std::string from_first(Communicator& world, std::string text) {
   int64_t size = std::ssize(text);
   world.broadcast(0, std::as_writable_bytes(std::span(&size, 1)),

@@ -1,16 +1,16 @@
-// Memory of a device that works later than it is told to: what is issued to a
-// lane happens in the order of the calls, and nobody waits for it. comm knows
-// no device; a lane is a stream of one.
+// A lane is a queue of work on an asynchronous device: what is issued to it
+// happens in the order of the calls, and the host does not wait. comm knows no
+// devices; on a GPU a lane is a stream.
 //
 //   lane.wait_for(gradients_are_there);   // a mark of another lane
 //   group.reduce_scatter_v(…);            // only issued: the group has a lane
 //   lane.record(sums_are_there);
 //   compute.wait_for(sums_are_there);     // a lane, too
 //
-// A communicator whose transport has a lane does all that it does to memory on
-// it: its operations return as soon as they are issued, and errors that show
-// only later reach whoever waits for a mark. One thread at a time issues to a
-// lane; marks may be asked by any.
+// A communicator whose transport has a lane does all its memory work on it:
+// operations return as soon as they are issued, and errors that appear later
+// are thrown to whoever waits for a mark. One thread at a time may issue to a
+// lane; any thread may query marks.
 #pragma once
 
 #include <atomic>
@@ -21,16 +21,17 @@
 
 namespace canzona {
 
-// A point in a lane's work. Reached if it was never recorded. It may be
-// recorded again; whoever waits by then waits for the point before.
+// A point in a lane's work. It counts as reached if it was never recorded. It
+// may be recorded again; waits that have been issued before still refer to the
+// earlier point.
 class Mark {
  public:
   virtual ~Mark() = default;
   virtual bool reached() const = 0;
-  virtual void wait() const = 0;  // this thread does
+  virtual void wait() const = 0;  // blocks this thread
 };
 
-// A number of this process that a lane can write and wait for. It only grows,
+// A number in this process that a lane can write and wait for. It only grows,
 // modulo 2^32.
 using LaneWord = std::atomic<uint32_t>;
 inline bool has_come_to(const LaneWord& word, uint32_t value) {
@@ -42,26 +43,28 @@ class Lane {
  public:
   virtual ~Lane() = default;
 
-  // Memory operations that are issued here and may not have ended when they
-  // return. They live as long as the lane.
+  // Memory operations that are issued to this lane and may not have ended when
+  // they return. They live as long as the lane.
   virtual const WireOps& ops() const = 0;
 
   virtual std::unique_ptr<Mark> make_mark() const = 0;
-  // After all that was issued so far. The mark is of the same device.
+  // Records the mark after everything issued so far. The mark must belong to
+  // the same device.
   virtual void record(Mark& mark) = 0;
-  // Work that is issued from now on happens after the mark.
+  // Makes work that is issued from now on wait for the mark.
   virtual void wait_for(const Mark& mark) = 0;
 
-  // A word, 0 at first, that lives as long as the lane; null if it has none.
+  // Returns a word, initially 0, that lives as long as the lane; null if the
+  // lane has none.
   virtual LaneWord* make_word() { return nullptr; }
-  // The word becomes `value` after all that was issued so far.
+  // Sets the word to `value` after everything issued so far.
   virtual void write(LaneWord& word, uint32_t value);
-  // Work that is issued from now on happens after the word has come to `value`.
-  // Whatever brings it there is issued before this call, or needs no lane.
+  // Makes work that is issued from now on wait until the word has reached
+  // `value`. Whatever sets it must be issued before this call or need no lane.
   virtual void wait_for(const LaneWord& word, uint32_t value);
 
-  // The device's own handle of it, for libraries that issue there themselves (a
-  // cudaStream_t); null if it has none.
+  // Returns the device's own handle (a cudaStream_t), for libraries that issue
+  // to it themselves; null if it has none.
   virtual void* native() { return nullptr; }
 };
 

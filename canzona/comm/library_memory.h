@@ -1,6 +1,6 @@
-// LibraryMemory tells how much of a device's memory the library behind a
-// transport takes, by communicator: `bench step` and `bench collectives` show
-// it beside the plan's.
+// LibraryMemory says how much device memory the library behind a transport
+// takes for a communicator; `bench step` and `bench collectives` show it beside
+// the plan's.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace canzona {
 
-// A device tells only what all of its ranks take: each that shares it has the
-// same part.
+// A device reports only what all of its ranks take together, so ranks that
+// share it are each given an equal share.
 struct LibraryMemory {
-  std::vector<int> ranks;  // of the communicator, as the world counts them
+  std::vector<int> ranks;  // the communicator's, numbered as in the world
   int64_t founding = 0;    // bytes
-  int64_t first_use = 0;   // with its first messages and first collective
+  int64_t first_use = 0;   // with its first messages and its first collective
   int64_t bytes() const { return founding + first_use; }
 };
 

@@ -1,5 +1,6 @@
-// Bytes that leave a node, of every operation, against a count of its own: a
-// table of what every rank of a group sends to every other.
+// Checks the bytes that leave a node, for every operation, against an
+// independent count: a table of what every rank of a group sends to every
+// other.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -31,7 +32,7 @@ struct Members {
   int node(int member) const {
     return world[static_cast<size_t>(member)] / ranks_per_node;
   }
-  // Returns what this rank sends to others, by a table of pairs.
+  // Returns what this rank sends to others, from a table of pairs.
   SentBytes sent(const std::function<int64_t(int from, int to)>& bytes) const {
     SentBytes sum;
     for (int from = 0; from < size(); ++from)
@@ -97,7 +98,7 @@ class Traffic {
   }
 
  private:
-  // 0 now and then.
+  // Sometimes 0.
   int64_t count(int rank, int kind) const {
     const int64_t drawn = draw(seed_ + 31, 64 * rank + kind, 2000);
     return drawn < 400 ? 0 : drawn;
@@ -128,7 +129,8 @@ class Traffic {
   uint64_t seed_;
 };
 
-// Those of `among` that draw the same color as this rank, in reverse order.
+// Returns the members of `among` that draw the same color as this rank, in
+// reverse order.
 Members draw_members(const Members& among, uint64_t seed) {
   const auto color = [&](int member) { return draw(seed, member, 2); };
   Members drawn{.ranks_per_node = among.ranks_per_node};

@@ -1,12 +1,12 @@
-// A LinkUse tells how long links were busy: the union of stretches of time that
+// A LinkUse measures how long links were busy: the union of time intervals that
 // may overlap.
 //
 //   LinkUse use;
 //   use.add(ready, arrival);
 //   Time busy = use.busy(now);   // of all time before now
 //
-// In a fixed place: when there are too many stretches, the oldest is only
-// counted, and what would begin before its end is taken to begin there. Any
+// Its size is fixed: when there are too many intervals, the oldest is only
+// added to the total, and later intervals are clipped to begin at its end. Any
 // thread may call.
 #pragma once
 
@@ -33,28 +33,28 @@ class LinkUse {
   void forget_oldest();
 
   mutable std::mutex mutex_;
-  std::array<Stretch, kMost> stretches_;  // apart from each other, in order
+  std::array<Stretch, kMost> stretches_;  // disjoint, in order
   size_t size_ = 0;
-  Time past_{0};  // busy before
+  Time past_{0};  // busy time before them
   Time past_end_{Time::min()};
 };
 
-// A port's busy times are stretches that do not overlap, kept in order.
+// The busy times of a port: disjoint intervals, kept in order.
 //
 //   BusyTimes sending;
 //   Time end = sending.book(ready, duration);
 //
-// In a fixed place: when there are too many stretches, the oldest two become
-// one, and what was free between them is lost. Gaps lie before the latest time
-// that anybody was ready at, so that what is lost is long past. One thread at a
-// time.
+// Its size is fixed: when there are too many intervals, the oldest two are
+// merged, and the free time between them is lost. Gaps lie before the latest
+// time at which any message was ready, so only time long past is lost. One
+// thread at a time.
 
 class BusyTimes {
  public:
   using Time = std::chrono::nanoseconds;
 
-  // Takes the first free time from `ready` on, around what is busy, until it
-  // adds up to `duration`; gives the end of it.
+  // Books the first free time from `ready` on, around busy intervals, until it
+  // adds up to `duration`; returns its end.
   Time book(Time ready, Time duration);
 
  private:
@@ -63,7 +63,7 @@ class BusyTimes {
     Time begin{0}, end{0};
   };
 
-  // Puts one in the place of stretches [first, last).
+  // Replaces intervals [first, last) by one.
   void replace(size_t first, size_t last, const Stretch& stretch);
 
   std::array<Stretch, kMost> stretches_;

@@ -41,7 +41,8 @@ TEST(LinkUse, NothingIsNotBusy) {
   EXPECT_EQ(use.busy(at(100)), at(0));
 }
 
-// One flag for every unit of time, while nothing old is forgotten.
+// The oracle has one flag for every unit of time, while nothing old is
+// forgotten.
 TEST(LinkUse, IsTheUnion) {
   for (unsigned seed = 0; seed < 50; ++seed) {
     std::mt19937 random(seed);

@@ -8,7 +8,7 @@
 namespace canzona {
 namespace {
 
-// Sums of a node are not rounded again.
+// The sums of a node are not rounded again.
 Reduction reduction_across(Reduction reduction) {
   return reduction == Reduction::kFp32SumOfBf16 ? Reduction::kFp32Sum
                                                 : reduction;

@@ -9,8 +9,8 @@
 namespace canzona::node_group_faults_test {
 namespace {
 
-// Whichever level waits for it, or for one that waits for it. Another may give up
-// while this one is still founding its group.
+// Whichever level waits for it, or for a rank that waits for it. Another rank
+// may give up while this one is still creating its group.
 TEST(NodeGroup, ARankThatHasLeftIsNamedToAll) {
   for (const int lost : {0, 3})
     run_test_ranks(4, [&](Communicator& world) {

@@ -139,7 +139,7 @@ TEST_P(OfShape, SumsHaveTheBitsOfOneTreeWhereNodesArePowersOfTwo) {
   });
 }
 
-// Every piece crosses to each other node once, and every partial sum.
+// Every piece, and every partial sum, crosses to each other node once.
 TEST_P(OfShape, SendsOncePerNode) {
   on_all([](Communicator& world, NodeGroup& group,
             const std::vector<int64_t>& counts) {
@@ -149,7 +149,7 @@ TEST_P(OfShape, SendsOncePerNode) {
     check_gather(world, group, counts);
     check_scatter(world, group, shape, counts);
     const int place = world.rank() % shape.per_node;
-    int64_t mine = 0, others = 0;  // at this place of all nodes, at others
+    int64_t mine = 0, others = 0;  // at this position on all nodes, at others
     for (int rank = 0; rank < world.size(); ++rank)
       (rank % shape.per_node == place ? mine : others) +=
           4 * counts[static_cast<size_t>(rank)];
@@ -165,7 +165,7 @@ TEST_P(OfShape, SendsOncePerNode) {
   });
 }
 
-// All three legs, counted as one all-reduce and nothing else.
+// All three legs are counted as one all-reduce and nothing else.
 TEST_P(OfShape, ReducesOnAllRanksAsAllWithAllDo) {
   on_all([](Communicator& world, NodeGroup& group,
             const std::vector<int64_t>& counts) {
@@ -237,7 +237,7 @@ TEST(NodeGroup, RoundsOnceWhereBf16Travels) {
       expected.push_back((value(0) + value(1)) + (value(2) + value(3)));
     }
     expect_same_bits(sum, expected);
-    // Two bytes an element inside, four across.
+    // Two bytes per element inside, four across.
     const int place = world.rank() % 2, beside = 1 - place;
     const auto at_place = [&](int p) {
       return counts[static_cast<size_t>(p)] +
@@ -266,7 +266,7 @@ TEST(NodeGroup, RefusesCountsThatDoNotFillTheBuffer) {
     };
     EXPECT_THROW(gather({4, 4, 4, 3}), UsageError);
     EXPECT_THROW(gather({8, 0, 8, 0}), UsageError);
-    sum({1, 1, 1, 1});  // nobody has begun any
+    sum({1, 1, 1, 1});  // no rank has begun one
   });
 }
 

@@ -1,4 +1,4 @@
-// Groups whose memory is another than the world's. Ranks are threads that count
+// Groups whose memory differs from the world's. Ranks are threads that count
 // together.
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@
 namespace canzona::other_memory_test {
 namespace {
 
-// Those of the host, counted.
+// The host's operations, counted.
 class CountedOps final : public HostOps {
  public:
   int num_copies() const { return copies_; }
@@ -42,11 +42,11 @@ class CountedOps final : public HostOps {
   mutable std::atomic<int> copies_ = 0, sums_ = 0, allocated_ = 0;
 };
 
-// 64 MiB for all sums of a group, whatever the number of ranks and wherever
-// their memory is; segments of any length, but no shorter than an element.
+// 64 MiB for all sums of a group, whatever the number of ranks and the kind of
+// memory; segments of any length, but no shorter than an element.
 TEST(SumStaging, HasAFixedSizeHoweverManyRanksThereAre) {
   constexpr int64_t kMost = int64_t{64} << 20;
-  constexpr int64_t kDevice = kMostSumStaging;  // as long as they may be
+  constexpr int64_t kDevice = kMostSumStaging;  // the longest allowed
   EXPECT_EQ(kMostSumStaging, kMost);
   for (int ranks = 1; ranks <= 4096; ++ranks)
     for (const int64_t segment : {int64_t{1}, kUsualSumSegment, kDevice}) {
@@ -54,8 +54,8 @@ TEST(SumStaging, HasAFixedSizeHoweverManyRanksThereAre) {
       ASSERT_GE(sum_slot_bytes(ranks, segment), 16) << ranks;
       ASSERT_EQ(sum_slot_bytes(ranks, segment) % 64, 0) << ranks;
     }
-  // Two halves, each with what comes and what goes, and a few buffers of the
-  // tree.
+  // Two halves, each with incoming and outgoing slots, and a few buffers for
+  // the tree.
   EXPECT_EQ(sum_staging_bytes(4), (4 * 4 + 3 + 1) * (256 << 10));
   EXPECT_EQ(sum_slot_bytes(61, kUsualSumSegment), 256 << 10);
   EXPECT_LT(sum_slot_bytes(256, kUsualSumSegment), 256 << 10);

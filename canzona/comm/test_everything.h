@@ -1,4 +1,4 @@
-// For tests: every operation once, and that none of them asks for memory.
+// For tests: runs every operation once, and checks that none allocates.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ inline void call_everything(Communicator& world, Buffers& with) {
 inline void expect_no_allocation(Communicator& world) {
   Buffers buffers(static_cast<size_t>(world.size()));
   call_everything(world, buffers);
-  // Ranks that are threads are counted together.
+  // Allocations of all ranks that are threads are counted together.
   world.barrier();
   const int64_t before = num_allocations();
   world.barrier();

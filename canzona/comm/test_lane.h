@@ -1,6 +1,6 @@
-// For tests: a lane whose device is the host. Work is done at once by whoever
-// issues it, or later by a thread of the lane, so that results are there no
-// sooner than a mark says.
+// For tests: a lane whose device is the host. Work is done at once by the
+// issuing thread, or later by a thread of the lane, so that results are not
+// available before a mark says so.
 //
 //   auto lane = std::make_shared<TestLane>(TestLane::When::kLater);
 //   auto dp = world.split_ordered(0, world.rank(), "dp", lane);
@@ -25,13 +25,13 @@ class TestLane final : public Lane {
  public:
   enum class When { kAtOnce, kLater };
 
-  // `rank` is whose it is, for those who keep a record. `delay` is called
-  // before every piece of work that is done later.
+  // `rank` is for code that keeps a record. `delay` is called before every
+  // piece of deferred work.
   explicit TestLane(When when, int rank = 0, std::function<void()> delay = {})
       : rank_(rank), delay_(std::move(delay)), ops_(*this) {
     if (when == When::kLater) thread_ = std::thread([this] { work(); });
   }
-  // Does what was issued first.
+  // First does all issued work.
   ~TestLane() override {
     {
       const std::lock_guard lock(mutex_);
@@ -162,13 +162,13 @@ class TestLane final : public Lane {
   const std::function<void()> delay_;
   std::deque<LaneWord> words_;
   Ops ops_;
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;
   int64_t num_issued_ = 0;
   int64_t num_done_ = 0;
   bool ending_ = false;
-  std::thread thread_;  // last: it uses all the others
+  std::thread thread_;  // last, because it uses the other members
 };
 
 }  // namespace canzona

@@ -1,5 +1,5 @@
-// For tests: pieces of several ranks and their sum by a second writing of the
-// tree, level by level, that shares no code with tree_sum.
+// For tests: pieces of several ranks, and their sum by a second implementation
+// of the tree, level by level, that shares no code with tree_sum.
 #pragma once
 
 #include <bit>
@@ -23,7 +23,8 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span<const T>(values));
 }
 
-// Numbers of very different size, so that another order gives other bits.
+// Returns numbers of very different magnitude, so that another order gives
+// other bits.
 inline float test_value(int rank, int64_t i) {
   const auto seed = static_cast<uint64_t>(rank) + 17;
   const auto place = static_cast<uint64_t>(i);
@@ -37,7 +38,7 @@ inline std::vector<float> test_piece(int rank, int64_t count) {
   return piece;
 }
 
-// Rounded to bf16 by arithmetic: keep the nearest multiple of the last place.
+// Rounds to bf16 by arithmetic, to the nearest multiple of the last place.
 inline float oracle_bf16(float value) {
   int exponent = 0;
   const double fraction = std::frexp(static_cast<double>(value), &exponent);

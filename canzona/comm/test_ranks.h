@@ -1,10 +1,10 @@
-// For tests: n ranks of whatever the test program is linked with, threads
+// For tests: n ranks of the kind that the test program is linked with, threads
 // (test_ranks.cc) or processes (mpi/test_ranks_mpi.cc).
 //
 //   run_test_ranks(4, [](Communicator& world) { world.barrier(); });
 //
-// Ranks share no memory then: what they tell each other goes through `world`.
-// Processes beyond n do nothing; where there are fewer, nobody does.
+// Tests must not rely on shared memory: ranks communicate through `world`.
+// Processes beyond n do nothing; if there are fewer than n, none does anything.
 #pragma once
 
 #include <functional>

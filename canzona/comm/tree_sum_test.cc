@@ -23,7 +23,7 @@ std::vector<float> summed(const std::vector<std::vector<float>>& ranks) {
 }
 
 TEST(TreeSum, AddsNeighboursFirst) {
-  // In order from the left, the ones would drown in 2^24 one by one.
+  // In order from the left, the ones would be lost in 2^24 one by one.
   const float big = 0x1p24F;
   EXPECT_EQ(summed({{big}, {0}, {1}, {1}}).front(), big + 2);
   EXPECT_EQ(summed({{big}, {1}, {1}, {-big}}).front(), 1);

@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};
 
-// Pieces of the wire have any alignment, so elements are copied in and out;
-// the compiler makes plain vector loads of it.
+// Wire pieces have any alignment, so elements are copied in and out; the
+// compiler turns this into plain vector loads.
 template <class T>
 T load(const std::byte* from, int64_t i) {
   T value;
@@ -38,7 +38,7 @@ __extension__ using UInt128 = unsigned __int128;
 
 constexpr auto kPlus = [](auto a, auto b) { return a + b; };
 
-// To the nearest, ties to even; a NaN stays one.
+// Rounds to nearest, ties to even; a NaN stays a NaN.
 uint16_t bf16_of(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7FFFFFFFU) > 0x7F800000U)
@@ -132,9 +132,9 @@ struct Tree {
 
   int64_t bytes() const { return count * element_bytes(reduction); }
 
-  // The sum of pieces [first, end): in `sum`, or where a lone piece lies. The
-  // left half is the largest power of two below the whole, which is where
-  // carrying an odd one up leaves it.
+  // Returns the sum of pieces [first, end), in `sum`, or the piece itself if
+  // there is only one. The left half is the largest power of two below the
+  // count, which is the shape that carrying an odd piece up produces.
   const std::byte* add(size_t first, size_t end, std::byte* sum,
                        std::byte* scratch) const {
     if (end - first == 1) return leaf(first, sum);

@@ -1,5 +1,6 @@
-// A Reduction says what a collective adds: the numbers in memory, on the wire,
-// and the operation. Moves (gathers, all-to-all, broadcast) count plain bytes.
+// A Reduction says how a collective reduces: the type in memory, the type on
+// the wire, and the operation. Gathers, all-to-all and broadcast move plain
+// bytes.
 //
 //   world.all_reduce(Reduction::kFp32Sum, bytes_of(gradients));
 #pragma once
@@ -13,8 +14,8 @@ namespace canzona {
 
 enum class Reduction {
   kFp32Sum,
-  // fp32 in memory, bf16 on the wire: every piece is rounded, the rank's own
-  // too, and the pieces are added in fp32.
+  // fp32 in memory, bf16 on the wire: every piece is rounded, including the
+  // rank's own, and the pieces are added in fp32.
   kFp32SumOfBf16,
   kInt64Sum,  // modulo 2^64
   kInt64Max,
@@ -39,7 +40,7 @@ constexpr int64_t wire_bytes(Reduction reduction) {
   return reduction == Reduction::kFp32SumOfBf16 ? 2 : element_bytes(reduction);
 }
 
-// True if elements have another form on the wire than in memory.
+// Returns true if elements have a different type on the wire than in memory.
 constexpr bool is_narrowed(Reduction reduction) {
   return wire_bytes(reduction) != element_bytes(reduction);
 }
@@ -60,45 +61,46 @@ constexpr std::string_view to_string(Reduction reduction) {
   return "int128 sum";
 }
 
-// WireOps are what a communicator does to memory. It knows no device: whoever
-// owns the memory says how it is copied, added and converted.
+// WireOps are the memory operations of a communicator, which knows no devices:
+// the owner of the memory says how it is copied, added and converted.
 //
 //   Communicator world(std::move(transport), cpu_wire_ops(), options, "world");
 //
-// A device derives its own. Every function has ended when it returns, but for
-// those of a lane (lane.h), may be called by several threads at once, and gives
-// the same bits for an element whatever its place and the number of its
-// neighbours.
+// A device derives its own class. Except for those of a lane (lane.h),
+// functions are complete when they return. They may be called by several
+// threads at once and give the same bits for an element whatever its position
+// and the number of elements.
 
 class WireOps {
  public:
   virtual ~WireOps() = default;
 
-  // True if the memory is the host's, which any library can read.
+  // Returns true for host memory, which any library can read.
   virtual bool is_host() const { return true; }
 
-  // Memory for pieces on their way; 64-byte aligned.
+  // Allocates 64-byte aligned memory for pieces in transit.
   virtual std::byte* allocate(int64_t bytes) const = 0;
   virtual void release(std::byte* memory) const = 0;
 
-  // Either side may also be plain memory of the host.
+  // Either side may also be ordinary host memory.
   virtual void copy(std::byte* to, const std::byte* from,
                     int64_t bytes) const = 0;
 
-  // sum = a + b (or their maximum), as numbers in memory; `sum` may be a or b.
+  // Computes sum = a + b (or their maximum) in memory form; `sum` may be a or
+  // b.
   virtual void add(Reduction reduction, std::byte* sum, const std::byte* a,
                    const std::byte* b, int64_t count) const = 0;
 
-  // From memory to the wire's form and back; only if is_narrowed().
+  // Convert from memory form to wire form and back; only if is_narrowed().
   virtual void narrow(Reduction reduction, std::byte* wire,
                       const std::byte* from, int64_t count) const = 0;
   virtual void widen(Reduction reduction, std::byte* to, const std::byte* wire,
                      int64_t count) const = 0;
 
-  // Numbers of two words as four limbs of 32 bits, the lowest first, each in a
-  // word of its own: sums of limbs, word by word, are limbs of sums as long as
-  // there are fewer than 2^32 of them. from_limbs() carries. False if there is
-  // no such way.
+  // Splits two-word numbers into four limbs of 32 bits, lowest first, each in a
+  // word of its own: word-wise sums of limbs are limbs of sums as long as fewer
+  // than 2^32 are added. from_limbs() carries. Both return false if they are
+  // not supported.
   virtual bool to_limbs(std::byte* limbs, const std::byte* from,
                         int64_t count) const {
     static_cast<void>(limbs);
@@ -113,9 +115,9 @@ class WireOps {
     static_cast<void>(count);
   }
 
-  // Does the work of tree_sum() below in one go; `sum` may be where a piece
-  // lies that is not narrowed. False if there is no quicker way than one
-  // addition after the other.
+  // Does the work of tree_sum() below in one pass; `sum` may be one of the
+  // pieces if they are not narrowed. Returns false if there is nothing faster
+  // than one addition after the other.
   virtual bool sum_at_once(Reduction reduction,
                            std::span<const std::byte* const> pieces,
                            int64_t count, std::byte* sum) const {
@@ -125,8 +127,8 @@ class WireOps {
     static_cast<void>(sum);
     return false;
   }
-  // The same of so many pieces that have the form of memory, where they lie:
-  // each is rounded as it would be on its way. `sum` may be where a piece lies.
+  // The same for this many pieces in memory form, read in place: each is
+  // rounded as it would be on the wire. `sum` may be one of the pieces.
   virtual bool sums_in_place(Reduction reduction, int num_pieces) const {
     static_cast<void>(reduction);
     static_cast<void>(num_pieces);
@@ -137,25 +139,25 @@ class WireOps {
                             int64_t count, std::byte* sum) const;
 };
 
-// For memory of the host. Lives as long as the program.
+// For host memory. Lives as long as the program.
 const WireOps& cpu_wire_ops();
 
-// The one order in which pieces of several ranks are added: a balanced binary
-// tree over rank numbers, neighbours first, an odd one carried up.
+// The fixed order in which pieces of several ranks are added: a balanced binary
+// tree over rank numbers, neighbours first, with an odd one carried up.
 //
 //   7 pieces:  ((0 + 1) + (2 + 3)) + ((4 + 5) + 6)
 //
-// Every element is added on its own, so that its bits depend neither on the
-// segment it travels in nor on who adds it. The reference, one rank that has
-// all pieces, calls the same function.
+// Every element is added independently, so that its bits depend neither on the
+// segment it travels in nor on which rank adds it. The reference, a single rank
+// that has all pieces, calls the same function.
 //
 //   std::vector<std::byte> scratch(tree_scratch_bytes(reduction, 7, count));
 //   tree_sum(cpu_wire_ops(), reduction, pieces, count, sum, scratch.data());
 
 int64_t tree_scratch_bytes(Reduction reduction, int num_pieces, int64_t count);
 
-// The pieces have the form of the wire, the sum that of memory. `sum` and
-// `scratch` overlap no piece.
+// The pieces are in wire form, the sum in memory form. `sum` and `scratch` must
+// not overlap any piece.
 void tree_sum(const WireOps& ops, Reduction reduction,
               std::span<const std::byte* const> pieces, int64_t count,
               std::byte* sum, std::byte* scratch);

@@ -36,7 +36,7 @@ TEST(WireOps, CarryFromTheLowerWordToTheUpper) {
   EXPECT_TRUE(sum == Int128{1} << 64);
 }
 
-// The sum of many numbers is that of their limbs, whatever the signs.
+// The sum of many numbers equals that of their limbs, whatever the signs.
 TEST(WireOps, LimbsAddUpToTheNumbers) {
   constexpr size_t kNumbers = 1000;
   std::vector<uint64_t> sums(8);

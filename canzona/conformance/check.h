@@ -4,7 +4,7 @@
 //   for (const FileResult& result :
 //        check_files(lanes, fixture_files({"golden"}), {}, {})) …
 //
-// A file that is wrong in itself, or asks for what Canzona does not do, is a
+// A file that is invalid, or asks for something that Canzona does not do, is a
 // result like any other.
 #pragma once
 
@@ -27,19 +27,19 @@ struct FileResult {
   Verdict verdict = Verdict::kFailed;
   bool has_worst = false;
   Finding worst;
-  std::string reason;  // why not passed
+  std::string reason;  // why it did not pass
 };
 
-// Files as they are, folders as the *.safetensors in them, by name. UsageError
-// if a folder holds none.
+// Returns files as given, and for folders the *.safetensors in them, by name.
+// Throws UsageError if a folder has none.
 std::vector<std::string> fixture_files(
     const std::vector<std::string>& arguments);
 
 FileResult check_file(Engine& engine, const std::string& file,
                       const CheckOptions& options);
 
-// Files are shared out over the lanes; results are in the order of the files.
-// `done` hears how many are finished, from one lane at a time.
+// Distributes files over the lanes; results are in the order of the files.
+// `done` gets the number finished, from one lane at a time.
 std::vector<FileResult> check_files(
     Lanes& lanes, const std::vector<std::string>& files,
     const CheckOptions& options, const std::function<void(int64_t)>& done = {});

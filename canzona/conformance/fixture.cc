@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMaxMetadataBytes = 1 << 20;
 
-// True if a name without its numbers may be made of this.
+// True if this can be a name without its numbers.
 bool is_word(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -24,7 +24,7 @@ bool is_word(std::string_view text) {
   });
 }
 
-// A number without sign or leading zeros.
+// Parses a number without sign or leading zeros.
 std::optional<int64_t> plain_number(std::string_view text) {
   int64_t value = 0;
   const char* end = text.data() + text.size();
@@ -34,7 +34,7 @@ std::optional<int64_t> plain_number(std::string_view text) {
   return plain ? std::optional(value) : std::nullopt;
 }
 
-// The raw data is little endian, whatever this machine is.
+// The raw data is little endian on any machine.
 template <class Value>
 Value little_endian(const char* bytes) {
   char ordered[sizeof(Value)];
@@ -153,7 +153,7 @@ class Reader {
     }
   }
 
-  // Every step has a gradient and a result of the parameter's shape.
+  // Every step must have a gradient and a result of the parameter's shape.
   void check_run() const {
     const std::vector<int64_t>& dims = fixture_.tensor("param.0").dims;
     for (int64_t t = 1; t <= fixture_.steps; ++t)

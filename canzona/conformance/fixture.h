@@ -1,17 +1,17 @@
-// A fixture: what a reference implementation of a rule was given and what it
-// answered, step by step, in one safetensors file.
+// A fixture: the inputs and outputs of a reference implementation of a rule,
+// step by step, in one safetensors file.
 //
 //   Fixture fixture = read_fixture_file("muon-keller-3x3-f64.safetensors");
 //   const FixtureTensor& before = fixture.tensor("param.0");
 //
 // Names are [inject.][bB.]WHAT.T: WHAT is param, grad, momentum, …; T counts
 // steps from 1 (param.0 is the start); bB is a block of a tensor that is cut;
-// inject is what takes the place of an own decomposition. Pure functions have
+// inject marks what replaces the rule's own decomposition. Pure functions have
 // in.K and out_DTYPE[.rR].K instead.
 //
-// Nobody vouches for a file: sizes, names and numbers are checked, and memory
-// stays within a few times the file's size. UsageError names the file and what
-// is wrong with it.
+// Files are untrusted: sizes, names and numbers are checked, and memory stays
+// within a few times the file's size. UsageError names the file and what is
+// wrong with it.
 #pragma once
 
 #include <cstdint>
@@ -32,17 +32,17 @@ inline constexpr int64_t kMaxFixtureSteps = 10'000;
 struct FixtureTensor {
   std::vector<int64_t> dims;
   std::vector<double> values;     // fp32 widened
-  std::vector<int64_t> integers;  // of a permutation; no values then
+  std::vector<int64_t> integers;  // of a permutation; values are then empty
 };
 
-// A tensor's name, taken apart.
+// A tensor's name, parsed.
 struct TensorName {
   bool inject = false;
   int64_t block = -1;  // -1: the tensor is not cut
   std::string what;    // "factor_left"
   int64_t step = 0;    // or the number of a pure function's input
 };
-// Nothing if the name is not of that form.
+// Returns nothing if the name is not of that form.
 std::optional<TensorName> parse_tensor_name(std::string_view name);
 std::string to_string(const TensorName& name);
 
@@ -50,15 +50,15 @@ struct Fixture {
   std::string file;
   std::string rule;  // muon, adamw, soap, shampoo; or pure: ns, root
   std::string preset;
-  std::string dtype;  // f64, f32, bf16_ns; of a pure function any text
+  std::string dtype;  // f64, f32, bf16_ns; any text for pure functions
   bool injected = false;
   int64_t steps = 0;
   Json options;
-  std::map<std::string, std::optional<double>> tolerance;  // none: skip
+  std::map<std::string, std::optional<double>> tolerance;  // nothing: skip
   std::map<std::string, FixtureTensor> tensors;
 
   bool is_pure() const { return rule == "ns" || rule == "root"; }
-  // UsageError if it is missing; find gives null.
+  // Throws UsageError if it is missing; find() returns null instead.
   const FixtureTensor& tensor(const std::string& name) const;
   const FixtureTensor* find(const std::string& name) const;
   [[noreturn]] void refuse(const std::string& problem) const;

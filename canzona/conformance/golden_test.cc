@@ -1,4 +1,4 @@
-// The fixtures that the project carries.
+// The fixtures in this repository.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ TEST(Golden, EveryFilePasses) {
   EXPECT_EQ(rules.size(), 21u);
 }
 
-// Whoever reads the memory of a device without its engine dies here.
+// Code that reads a device's memory without its engine crashes here.
 TEST(Golden, PassesInMemoryThatOnlyTheEngineReaches) {
   RemoteEngine engine(1);
   for (const std::string& file : carried()) {
@@ -65,7 +65,7 @@ TEST(Golden, NewtonSchulzPassesInEveryDirectForm) {
     }
 }
 
-// Gram matrices of 16-bit numbers are too rough for matrices as small as these.
+// Gram matrices of 16-bit numbers are too inaccurate for matrices this small.
 TEST(Golden, MuonPassesInTheGramFormInFp64AndFp32) {
   const auto engine = make_cpu_engine();
   int64_t count = 0;
@@ -93,7 +93,7 @@ void damage(FixtureTensor& tensor) {
   tensor.values[tensor.values.size() / 2] += largest == 0 ? 1 : 9 * largest;
 }
 
-// The checker itself is checked: every expectation of a file matters.
+// Tests the checker itself: every expectation of a file matters.
 TEST(Golden, EveryDamagedExpectationIsNoticed) {
   const auto engine = make_cpu_engine();
   std::set<std::string> seen;

@@ -9,8 +9,8 @@
 namespace canzona {
 namespace {
 
-// An own decomposition may be so much worse than the reference's, and by so
-// many units of rounding beside.
+// Our own decomposition may be this much worse than the reference's, plus this
+// many units of rounding.
 constexpr double kWorse = 4;
 constexpr double kBasisUnits = 400;
 constexpr double kRootUnits = 2e5;
@@ -159,8 +159,8 @@ bool Injection::basis(const FactorId& part, Matrices q, Matrices values) {
     check_basis(part, read_matrix(q), theirs->values, q.rows);
     write_matrix(q, theirs->values);
   }
-  // References have eigenvalues also where nothing depends on them, and some
-  // rules have none.
+  // References have eigenvalues even if nothing depends on them, and some rules
+  // have none.
   const std::string eigenvalues = name(part, "eigval_");
   const std::string kept = cat("eigval_", names_.axis_name(part.axis));
   if (!names_.find(part.block, kept)) {

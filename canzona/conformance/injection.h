@@ -1,13 +1,13 @@
-// Replaces decompositions of a replayed rule by those of the reference, where
-// the fixture has them, and checks the rule's own by what every right answer
-// satisfies: it must be as good as the reference's, but for rounding.
+// Replaces decompositions of a replayed rule by those of the reference, if the
+// fixture has them, and checks the rule's own by properties of every correct
+// answer: it must be as good as the reference's, up to rounding.
 //
 //   Injection injection(fixture, *rule, *names, memory, findings);
 //   injection.begin(step);
 //   rule->transform(…, {…, .hook = &injection});
 //   injection.end();
 //
-// All that it is given must outlive it. One thread.
+// All arguments must outlive it. One thread at a time.
 #pragma once
 
 #include <optional>
@@ -27,7 +27,7 @@ class Injection final : public DecompositionHook {
             const TensorMemory& memory, Findings& findings);
 
   void begin(int64_t step);
-  // Fails if the reference decomposed what the rule did not.
+  // Fails if the reference decomposed something that the rule did not.
   void end();
 
   void order(const FactorId& part, std::span<int64_t> columns) override;
@@ -36,8 +36,8 @@ class Injection final : public DecompositionHook {
 
  private:
   std::string name(const FactorId& part, const char* kind) const;
-  // Returns the reference's tensor. UsageError if it has another number of
-  // elements; null, and a failure noted, if there is none.
+  // Returns the reference's tensor. Throws UsageError if it has another number
+  // of elements; returns null, and records a failure, if there is none.
   const FixtureTensor* find(const std::string& name, int64_t elements);
   Square factor(const FactorId& part) const;
   // The matrix whose root is taken.
@@ -52,7 +52,7 @@ class Injection final : public DecompositionHook {
   std::optional<ShampooOptions> shampoo_;
   double rounding_;
   int64_t step_ = 0;
-  std::set<std::string> unused_;  // names of the step that nobody asked for
+  std::set<std::string> unused_;  // of the step, not requested yet
 };
 
 }  // namespace canzona

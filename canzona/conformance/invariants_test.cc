@@ -11,7 +11,7 @@ namespace {
 using testing::DoubleNear;
 using testing::ElementsAre;
 
-// A rotation by an angle, and the matrix diag(3, 1) seen from it.
+// A rotation by an angle, and the matrix diag(3, 1) in its basis.
 struct Turned {
   explicit Turned(double angle)
       : q{std::cos(angle), -std::sin(angle), std::sin(angle), std::cos(angle)} {
@@ -32,7 +32,7 @@ TEST(Invariants, OfATrueBasisAreZero) {
 TEST(Invariants, TellABasisThatIsNone) {
   const Turned turned(0.7);
   EXPECT_NEAR(orthogonality_error({1, 0, 0, 1.5}, 2), 1.25, 1e-15);
-  // diag(3, 1) turned by 45 degrees has 1 off the diagonal, twice.
+  // diag(3, 1) rotated by 45 degrees has two elements of 1 off the diagonal.
   EXPECT_NEAR(
       off_diagonal_share(Turned(std::acos(-1.0) / 4).q, {3, 0, 0, 1}, 2),
       std::sqrt(2.0 / 10), 1e-15);

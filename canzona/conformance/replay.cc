@@ -45,7 +45,7 @@ class Replay {
   }
 
   Findings run() {
-    Findings ignored;  // of what the other run has found already
+    Findings ignored;  // the other run has found these already
     Injection injection(fixture_, *rule_, *names_, stages_, findings_);
     Injection repeated(fixture_, *rule_, *names_, whole_, ignored);
     const bool injects = fixture_.injected;
@@ -94,7 +94,7 @@ class Replay {
                   widened(*tolerance, slack_));
   }
 
-  // Own eigenvectors may point either way.
+  // Our own eigenvectors may point either way.
   void forgive_signs(const std::string& what, const Dims& dims,
                      std::vector<double>& got, std::vector<double>& wanted) {
     if (what.starts_with("basis_"))
@@ -105,7 +105,7 @@ class Replay {
     for (double& x : wanted) x = std::abs(x);
   }
 
-  // Empty if there is no such thing.
+  // Returns nothing if there is no such state.
   std::vector<double> values_of(const TensorName& name) const {
     const auto flat = [&](ConstRun run) {
       return stages_.values(run, stages_.count());
@@ -123,7 +123,7 @@ class Replay {
     return {};
   }
 
-  // Eigenvalues that the rule does not keep, from what it does.
+  // Estimates eigenvalues that the rule does not keep from what it does.
   std::vector<double> estimates(int64_t block, const std::string& axis) const {
     const auto factor = names_->find(block, "factor_" + axis);
     const auto basis = names_->find(block, "basis_" + axis);
@@ -188,14 +188,14 @@ const FixtureTensor& input_of(const Fixture& fixture, const TensorName& name,
   return in;
 }
 
-// "f32" of "out_f32.r2"; empty if there is none.
+// Returns "f32" for "out_f32.r2"; empty if there is none.
 std::string output_dtype(const std::string& what) {
   constexpr std::string_view kOut = "out_";
   if (!what.starts_with(kOut)) return "";
   return what.substr(kOut.size(), what.find('.') - kOut.size());
 }
 
-// Calls `function_of` for the function behind each output, and compares.
+// Calls `function_of` for the function of each output, and compares.
 template <class FunctionOf>
 Findings check_outputs(Engine& engine, const Fixture& fixture,
                        const CheckOptions& options,
@@ -261,7 +261,7 @@ Findings check_roots(Engine& engine, const Fixture& fixture,
   RuleOptions to;
   from.ignore({"roots"});
   translate_root(from, to);
-  to["exponent"] = "0.5";  // that every root can; each output names its own
+  to["exponent"] = "0.5";  // valid for every root; each output has its own
   from.finish();
   const RootOptions options =
       supported([&] { return ShampooOptions(to).root; });

@@ -1,4 +1,4 @@
-// Replays what a fixture holds and compares the results.
+// Replays a fixture and compares the results.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ struct CheckOptions {
   // The device of the engine: cpu or cuda.
   std::string device = "cpu";
   // Tolerances hold for the reference's machine, library and rounding points.
-  // Those of fp32 results are widened so far, those of others so far; on a GPU
-  // nothing but the formulas is the same.
+  // These factors widen those of fp32 results and those of others; on a GPU
+  // only the formulas are the same.
   double slack = 4;
   double other_slack = 1;
 
@@ -27,18 +27,18 @@ struct CheckOptions {
 };
 
 // Replays a fixture of a rule: all its steps, through the rule's stages and,
-// beside them, through the fused step; every tensor of the fixture is compared
-// after every step, and stages and fused step with each other, bit for bit.
+// separately, through the fused step. Every tensor of the fixture is compared
+// after every step, and stages and fused step must agree bit for bit.
 
-// Throws Unsupported, UsageError if the file is wrong, NumericalError if the
+// Throws Unsupported; UsageError if the file is invalid; NumericalError if the
 // arithmetic fails.
 Findings replay(Engine& engine, const Fixture& fixture,
                 const CheckOptions& options);
 
 // Checks fixtures of pure functions: Newton–Schulz and inverse roots, each
-// input in every number format that the fixture has a result for.
+// input in every number format for which the fixture has a result.
 
-// Throws Unsupported, and UsageError if the file is wrong.
+// Throws Unsupported; UsageError if the file is invalid.
 Findings check_pure(Engine& engine, const Fixture& fixture,
                     const CheckOptions& options);
 

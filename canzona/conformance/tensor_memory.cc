@@ -124,7 +124,7 @@ StateView block_of(int state, const Blocking& blocking, int64_t number) {
   return view;
 }
 
-// Returns the state number `kind` of those that each factor has: a square or a
+// Returns state number `kind` among those that each factor has: a square or a
 // row.
 std::optional<StateView> factor_of(const FactorLayout& factors, int64_t block,
                                    int axis, int kind, bool square = true) {
@@ -146,8 +146,8 @@ std::optional<int> axis_after(const StateNames& names, std::string_view what,
   return std::nullopt;
 }
 
-// The number of axes before this one that have factors; nothing if it has none
-// itself.
+// Returns the number of axes before this one that have factors; nothing if it
+// has none itself.
 std::optional<int> place_among_factors(const FactorLayout& factors, int axis) {
   if (!factors.has_factor(axis)) return std::nullopt;
   int place = 0;
@@ -156,7 +156,7 @@ std::optional<int> place_among_factors(const FactorLayout& factors, int axis) {
   return place;
 }
 
-// States under the names of fixtures: of Muon and AdamW.
+// States of Muon and AdamW under the names of fixtures.
 class PlainNames final : public StateNames {
  public:
   explicit PlainNames(std::vector<StateFact> facts)
@@ -181,7 +181,7 @@ class SoapNames final : public StateNames {
     return layout_.blocking().num_blocks();
   }
   int order() const override { return layout_.blocking().order(); }
-  // Dims that are ignored are not counted.
+  // Ignored dims are not counted.
   std::string axis_name(int axis) const override {
     if (soap_.ignored_axes.none()) return StateNames::axis_name(axis);
     const auto place = place_among_factors(layout_.factors(), axis);

@@ -1,5 +1,5 @@
-// The memory of one tensor that a rule steps: weights, gradient, fields,
-// states. It is the engine's; numbers are copied there and back.
+// The memory of one tensor that a rule updates: weights, gradient, fields,
+// states. It is the engine's memory; numbers are copied to and from it.
 //
 //   TensorMemory memory(engine, *rule, dims);
 //   memory.set(memory.weights(), fixture.tensor("param.0").values);
@@ -7,7 +7,7 @@
 //   memory.step_by_stages(step, hook);
 //   std::vector<double> after = memory.values(memory.weights(), count);
 //
-// One thread at a time, that of the engine; engine and rule must outlive it.
+// Only the engine's thread may use it; engine and rule must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -24,12 +24,13 @@
 
 namespace canzona {
 
-// Weights and states of a replayed tensor, together.
+// The limit on weights and states of a replayed tensor together.
 inline constexpr int64_t kMaxReplayElements = int64_t{1} << 26;
 
 class TensorMemory {
  public:
-  // States as their facts say they begin. UsageError if they are too many.
+  // Initializes states as their facts say. Throws UsageError if there are too
+  // many elements.
   TensorMemory(Engine& engine, const Rule& rule, const Dims& dims);
 
   int64_t count() const { return count_; }
@@ -40,13 +41,13 @@ class TensorMemory {
   std::span<const StateFact> states() const { return states_.facts; }
   Run state(size_t i) const { return states_.runs[i]; }
 
-  // One step by prepare, transform and apply. The element-wise stages run on
-  // two uneven pieces, as on two ranks.
+  // Does one step by prepare, transform and apply. The element-wise stages run
+  // on two uneven pieces, as on two ranks.
   void step_by_stages(const Step& step, DecompositionHook* hook) const {
     rule_.step_by_stages(engine_, step, in_two_.tensors(hook), fields_,
                          update_);
   }
-  // One step as a whole.
+  // Does one step as a whole.
   void step_as_one(const Step& step, DecompositionHook* hook) const {
     whole_.issue(engine_, step, hook);
   }
@@ -54,11 +55,11 @@ class TensorMemory {
   void set(Run run, std::span<const double> values) const;
   std::vector<double> values(ConstRun run, int64_t count) const;
 
-  // The name of what differs in its bits; empty if nothing does.
+  // Returns the name of something whose bits differ; empty if nothing does.
   std::string difference(const TensorMemory& other) const;
 
  private:
-  // Elements [begin, begin + count) of the tensor.
+  // Adds elements [begin, begin + count) of the tensor.
   void add_piece(TensorBatch& batch, int64_t begin, int64_t count) const;
   bool same_bits(Run run, const TensorMemory& other, Run its_run,
                  int64_t elements) const;
@@ -73,8 +74,8 @@ class TensorMemory {
   TensorBatch whole_, in_two_;
 };
 
-// Finds where a rule keeps what a fixture calls by a name of its own:
-// factor_left of block 3 is a matrix in a stack of states.
+// Finds where a rule keeps what a fixture names: factor_left of block 3 is a
+// matrix in a stack of states.
 //
 //   auto names = make_state_names(fixture, *rule, dims);
 //   auto view = names->find(-1, "factor_left");
@@ -82,20 +83,20 @@ class TensorMemory {
 
 // A part of one state: element (i, j, …) lies at offset + i·strides[0] + ….
 struct StateView {
-  size_t state = 0;  // place in the list of states
+  size_t state = 0;  // index in the list of states
   int64_t offset = 0;
   Dims dims;
   Dims strides;
 };
 
-// The elements in row-major order.
+// Returns the elements in row-major order.
 std::vector<double> gather(const TensorMemory& memory, const StateView& view);
 
 class StateNames {
  public:
   virtual ~StateNames() = default;
-  // Nothing if the rule keeps nothing like it. A tensor that is not cut has
-  // one block, number 0.
+  // Returns nothing if the rule keeps no such state. A tensor that is not cut
+  // has one block, number 0.
   virtual std::optional<StateView> find(int64_t block,
                                         std::string_view what) const = 0;
   virtual int64_t num_blocks() const { return 1; }

@@ -70,7 +70,7 @@ struct TestFixture {
 
   Fixture read() const { return read_fixture(bytes(), "x.safetensors"); }
 
-  // The message of the UsageError that reading gives.
+  // Returns the message of the UsageError that reading gives.
   std::string message() const {
     try {
       read();
@@ -81,8 +81,8 @@ struct TestFixture {
   }
 };
 
-// One step of AdamW on two weights, worked by hand: with zero moments the first
-// step moves each weight by lr·sign(g), but for epsilon.
+// One step of AdamW on two weights, worked out by hand: with zero moments the
+// first step moves each weight by lr·sign(g), up to epsilon.
 inline TestFixture adamw_fixture() {
   TestFixture f;
   f.metadata = {

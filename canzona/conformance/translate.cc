@@ -108,7 +108,7 @@ void OptionReader::refuse(const std::string& key, const char* expected) const {
 
 namespace {
 
-// Options by which references differ in rounding alone.
+// Ignores options in which references differ only by rounding.
 void ignore_rounding(OptionReader& from) {
   from.ignore({"ema_form", "muon.scale_rounding", "muon.norm_dtype",
                "muon.ns_form", "muon.ns_dtype", "muon.orient", "adam.fused"});
@@ -125,8 +125,8 @@ std::vector<double> learning_rates(OptionReader& from, const Fixture& fixture) {
   return rates;
 }
 
-// The reference's name is one of our presets; where it is not, nothing is lost,
-// as every option is given.
+// If the reference's name is one of our presets, uses it; otherwise nothing is
+// lost, because every option is given.
 void name_preset(const Fixture& fixture, RuleOptions& to) {
   for (const RuleEntry& entry : rule_table())
     for (const Preset& preset : entry.presets)
@@ -174,7 +174,8 @@ void translate_iteration(OptionReader& from, const Fixture& fixture,
   to["epsilon"] = from.number("muon.eps");
   to["norm_factor"] = from.count("muon.norm_factor");
   to["newton_schulz"] = form;
-  // Some references run settings that we warn of; here they are only replayed.
+  // Some references use settings that we warn about; here they are only
+  // replayed.
   to["unsafe"] = "on";
   to["overrun"] = from.has("muon.coeff_overrun")
                       ? from.word("muon.coeff_overrun",
@@ -246,7 +247,7 @@ Translation translate(const Fixture& fixture, const std::string& form,
   to["learning_rate"] = from.number(from.has("peak_lr") ? "peak_lr" : "lr");
   if (fixture.rule != "adamw") to["device"] = device;
   if (fixture.rule == "soap" || fixture.rule == "shampoo")
-    to["products"] = "fp32";  // as the references', whatever the device
+    to["products"] = "fp32";  // as the references do, on any device
   if (fixture.rule == "muon") {
     translate_muon(from, fixture, form, to);
   } else if (fixture.rule == "adamw") {

@@ -1,10 +1,10 @@
-// From the options of a fixture to those of our rules.
+// Translates the options of a fixture to those of our rules.
 //
 //   Translation ours = translate(fixture, "gram");
 //   auto rule = make_rule(fixture.rule, ours.options, DType::kFp64);
 //
-// Every option of the fixture is translated, known to move nothing but
-// rounding, or refused: Unsupported names it. UsageError if the file is wrong.
+// Every option of the fixture is translated, known to affect only rounding, or
+// refused: Unsupported names it. Throws UsageError if the file is invalid.
 #pragma once
 
 #include <initializer_list>
@@ -21,31 +21,31 @@ namespace canzona {
 
 struct Translation {
   RuleOptions options;
-  std::vector<double> learning_rates;  // of each step
+  std::vector<double> learning_rates;  // by step
 };
-// `form` is Muon's newton_schulz, `device` that of rules that ask for one.
+// `form` is Muon's newton_schulz, `device` that of rules that take one.
 Translation translate(const Fixture& fixture, const std::string& form,
                       const std::string& device = "cpu");
 
-// Muon's options for a fixture of Newton–Schulz as a function; precision is
-// fp64, fp32 or bf16.
+// Returns Muon's options for a fixture of Newton–Schulz as a function;
+// precision is fp64, fp32 or bf16.
 RuleOptions translate_newton_schulz(const Fixture& fixture,
                                     const std::string& precision,
                                     const std::string& form,
                                     const std::string& device = "cpu");
 
-// Reads the options of a fixture and keeps account of them: what nobody asked
-// for is something that Canzona does not know.
+// Reads the options of a fixture and tracks which were read: any other is
+// unknown to Canzona.
 //
 //   OptionReader from(fixture);
 //   RuleOptions to;
 //   to["momentum"] = from.number("muon.momentum");
 //   from.require("muon.flatten", "none");
-//   from.ignore("ema_form");          // moves only rounding
+//   from.ignore("ema_form");          // affects only rounding
 //   from.finish();
 //
-// Numbers come as text that reads back equal; where the reference holds its
-// scalars in fp32, rounded to that.
+// Numbers are returned as text that reads back equal, rounded to fp32 if the
+// reference holds its scalars in that.
 
 // A fixture asks for something that Canzona does not do: "shampoo.kl=true".
 class Unsupported : public Error {
@@ -53,8 +53,8 @@ class Unsupported : public Error {
   using Error::Error;
 };
 
-// Returns what `make` makes; options that our rules refuse are unsupported, and
-// no fault of the file.
+// Returns what `make` makes; options that our rules refuse are unsupported, not
+// a fault of the file.
 template <class Make>
 auto supported(const Make& make) {
   try {
@@ -64,7 +64,7 @@ auto supported(const Make& make) {
   }
 }
 
-// The shortest text that reads back as this number.
+// Returns the shortest text that reads back as this number.
 std::string exact_text(double value);
 
 class OptionReader {
@@ -72,33 +72,34 @@ class OptionReader {
   explicit OptionReader(const Fixture& fixture);
 
   bool has(const std::string& key) const;
-  // UsageError if the option is missing or of another kind.
+  // Throws UsageError if the option is missing or of another type.
   double real(const std::string& key);
   std::vector<double> reals(const std::string& key);
   std::string number(const std::string& key) { return exact_text(real(key)); }
-  // A number that is no scalar of the arithmetic: a count, a tolerance.
+  // Returns a number that is not a scalar of the arithmetic: a count, a
+  // tolerance.
   std::string count(const std::string& key);
   bool boolean(const std::string& key);
   std::string on_off(const std::string& key) {
     return boolean(key) ? "on" : "off";
   }
-  // "off" also if the option is missing.
+  // Returns "off" also if the option is missing.
   std::string on_or_off(const std::string& key) {
     return has(key) ? on_off(key) : "off";
   }
   std::string word(const std::string& key);
-  // The word, told in ours.
+  // Returns our word for the option's.
   using Words = std::initializer_list<std::pair<const char*, const char*>>;
   std::string word(const std::string& key, Words words);
   const Json& value(const std::string& key);
 
   bool is(const std::string& key, const Json& expected);
 
-  // Unsupported unless the option is missing or has this value.
+  // Throws Unsupported unless the option is missing or has this value.
   void require(const std::string& key, const Json& expected);
   void ignore(std::initializer_list<const char*> keys);
   [[noreturn]] void unsupported(const std::string& key) const;
-  // Unsupported if an option is left.
+  // Throws Unsupported if an option is left.
   void finish() const;
 
  private:
@@ -109,10 +110,10 @@ class OptionReader {
   std::set<std::string> asked_;
 };
 
-// The translation of each rule; translate.h puts them together.
+// The translations of each rule; translate.h combines them.
 
-// weight_decay and decay_form; decoupled means what the learning rate of the
-// step means.
+// Translates weight_decay and decay_form; decoupled decay refers to the
+// learning rate of the step.
 void translate_decay(OptionReader& from, RuleOptions& to);
 
 void translate_muon(OptionReader& from, const Fixture& fixture,

@@ -20,7 +20,7 @@ void translate_blocks(OptionReader& from, RuleOptions& to) {
   }
 }
 
-// A tensor's axes after merging.
+// Returns the number of axes after merging.
 int merged_order(const Fixture& fixture, const RuleOptions& to) {
   const std::string& merge = to.at("merge");
   const BlockingOptions options{
@@ -30,7 +30,7 @@ int merged_order(const Fixture& fixture, const RuleOptions& to) {
   return merge_sizes(fixture.tensor("param.0").dims, options).order();
 }
 
-// Exponents of single axes; those that are not named keep the default.
+// Returns the exponents of single axes; those not named keep the default.
 std::string exponents_of_axes(OptionReader& from, const Json& axes, int order) {
   std::vector<std::string> texts;
   for (int axis = 0; axis < order; ++axis) {
@@ -42,8 +42,8 @@ std::string exponents_of_axes(OptionReader& from, const Json& axes, int order) {
   return join(texts, ",");
 }
 
-// "1/(2*order)", or exponents of single orders, or of their axes; those that
-// are not named keep the default.
+// Translates "1/(2*order)", or exponents of single orders or of their axes;
+// those not named keep the default.
 void translate_exponent(OptionReader& from, const Fixture& fixture,
                         RuleOptions& to) {
   const std::string key = "shampoo.exponent";
@@ -90,7 +90,8 @@ void translate_momentum(OptionReader& from, RuleOptions& to) {
   to["classic_nesterov"] = from.on_off("shampoo.classic_nesterov");
 }
 
-// Its polynomials and the least size that it divides by are fixed.
+// Requires the standard polynomials and the standard smallest divisor, which
+// are fixed.
 void require_usual_cans(OptionReader& from, RuleOptions& to) {
   Json pairs = Json::array();
   for (const CansStep& step : cans_steps())
@@ -157,7 +158,7 @@ namespace {
 
 void translate_update(OptionReader& from, RuleOptions& to) {
   translate_decay(from, to);
-  // "direction": wd·p is added to the update, which is decay before it.
+  // "direction" adds wd·p to the update, which is decay before it.
   to["decay_order"] = from.word(
       "soap.decay_order",
       {{"after", "after"}, {"before", "before"}, {"direction", "before"}});
@@ -183,7 +184,7 @@ void translate_basis(OptionReader& from, RuleOptions& to) {
       from.on_off("soap.basis_includes_current_grad");
 }
 
-// The original and NVIDIA's: Adam in the eigenbasis.
+// The original's and NVIDIA's: Adam in the eigenbasis.
 void translate_adam_form(OptionReader& from, RuleOptions& to) {
   to["beta1"] = from.number("adam.beta1");
   to["beta2"] = from.number("adam.beta2");
@@ -198,7 +199,7 @@ void translate_adam_form(OptionReader& from, RuleOptions& to) {
   to["start_step"] = "1";
   to["long_sides"] = "skip";
   to["grafting"] = "none";
-  // The decay of form l2 comes after the factors have seen the gradient.
+  // Decay of form l2 is applied after the factors have seen the gradient.
   to["l2_in_factors"] = "off";
   to["factor_bias_correction"] =
       from.boolean("soap.factor_bias_correction") ? "weights" : "off";
@@ -226,8 +227,8 @@ void translate_nvidia(OptionReader& from, RuleOptions& to) {
   to["power_steps"] = from.count("soap.power_iter_steps");
 }
 
-// Refuses fixtures that the merge of small dims would change: SOAP has none of
-// this kind.
+// Refuses fixtures that merging small dims would change, since SOAP does not
+// merge.
 void require_unmerged(OptionReader& from, const Fixture& fixture) {
   if (from.is("soap.merge", "inf")) return;
   const std::vector<int64_t>& dims = fixture.tensor("param.0").dims;
@@ -248,7 +249,7 @@ void translate_soap_grafting(OptionReader& from, RuleOptions& to) {
     to["grafting_epsilon"] = from.number("soap.grafting_eps");
 }
 
-// Dims without a change of basis, by the number of dims.
+// Translates dims without a change of basis, by the number of dims.
 void translate_ignored_dims(OptionReader& from, const Fixture& fixture,
                             RuleOptions& to) {
   const std::string key = "soap.ignored_basis_change_dims";

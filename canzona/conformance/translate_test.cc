@@ -14,7 +14,7 @@ using testing::HasSubstr;
 using testing::IsSupersetOf;
 using testing::Pair;
 
-// A fixture of these options; 4 x 6 unless told.
+// A fixture with these options; 4 x 6 by default.
 Fixture with_options(const std::string& rule, const Json& options,
                      std::vector<int64_t> dims = {4, 6}) {
   TestFixture f = adamw_fixture();
@@ -180,7 +180,7 @@ TEST(Translate, ShampooInOurWords) {
   EXPECT_THAT(ours.learning_rates, ElementsAre(0.5));
 }
 
-// Results are compared as references gave them, on whatever device.
+// Results are compared as the references gave them, on any device.
 TEST(Translate, TheDeviceChangesNoPrecision) {
   const RuleOptions ours =
       translate(with_options("shampoo", shampoo_options()), "auto", "cuda")

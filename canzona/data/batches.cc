@@ -68,7 +68,8 @@ void Batches::held_out(int64_t number, std::span<int32_t> sequence) const {
 
 namespace {
 
-// Four make a network that no test of ours tells from random; six cost little.
+// Four rounds give a network that none of our tests can tell from random; six
+// cost little.
 constexpr uint64_t kRounds = 6;
 }  // namespace
 
@@ -92,7 +93,7 @@ uint64_t Permutation::shuffle(uint64_t value) const {
   return left << half_bits_ | right;
 }
 
-// The walk ends: it stays on the cycle of `i`, which is below n itself.
+// The loop ends, because it stays on the cycle of `i`, which is below n.
 int64_t Permutation::operator()(int64_t i) const {
   auto value = static_cast<uint64_t>(i);
   CANZONA_CHECK(i >= 0 && value < n_, "number ", i, " of ", n_);

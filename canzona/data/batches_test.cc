@@ -42,7 +42,7 @@ std::vector<int32_t> train(const Batches& batches, int64_t number,
 TEST(Batches, ReadsEverySequenceOncePerEpochAndShufflesAnew) {
   const Counting tokens(1000);
   const Batches batches(tokens, {.length = 10, .seed = 1});
-  ASSERT_EQ(batches.num_train(), 94);  // 950 tokens, the last a target only
+  ASSERT_EQ(batches.num_train(), 94);  // 950 tokens; the last is only a target
   ASSERT_EQ(batches.num_held_out(), 4);
   std::vector<std::vector<int32_t>> firsts(2);
   for (int64_t i = 0; i < 2 * batches.num_train(); ++i) {

@@ -1,5 +1,5 @@
 // Text files of a folder as one list of bytes. Files are opened when they are
-// read: a folder may have more of them than a process may map.
+// read, because a folder may have more of them than a process may map.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -39,7 +39,7 @@ namespace fs = std::filesystem;
       cat("cannot read the folder ", quoted(path), ": ", error.message()));
 }
 
-// Whatever is in it, hidden entries apart.
+// Returns everything in the folder except hidden entries.
 std::vector<fs::path> entries(const std::string& folder, FolderFiles& out) {
   std::error_code error;
   fs::recursive_directory_iterator at(folder, error);
@@ -63,7 +63,7 @@ std::vector<fs::path> entries(const std::string& folder, FolderFiles& out) {
 
 void add_file(const fs::path& path, FolderFiles& out) {
   std::error_code error;
-  // A link to a folder is a folder here.
+  // A link to a folder also counts as a folder here.
   if (fs::status(path, error).type() != fs::file_type::regular) {
     ++out.num_other;
     return;
@@ -80,11 +80,11 @@ void add_file(const fs::path& path, FolderFiles& out) {
   }
 }
 
-// The text files of a folder and all folders in it, in the order of their
-// paths, byte by byte. Left out, and counted: what begins with a dot, files
-// with a NUL (binary), empty files, links to nothing, pipes and devices. Links
-// to files are read; links to folders are not followed, so that no loop can
-// be. UsageError if a folder or file cannot be read, or there are too many.
+// Lists the text files of a folder and all its subfolders, ordered bytewise by
+// path. Left out, and counted, are names that begin with a dot, files with a
+// NUL (binary), empty files, dangling links, pipes and devices. Links to files
+// are read; links to folders are not followed, so there can be no loops. Throws
+// UsageError if a folder or file cannot be read, or there are too many.
 FolderFiles list_text_files(const std::string& folder) {
   FolderFiles out;
   std::vector<fs::path> paths = entries(folder, out);
@@ -95,10 +95,10 @@ FolderFiles list_text_files(const std::string& folder) {
   return out;
 }
 
-// Stands between two files.
+// Separates two files.
 constexpr char kSeparator = '\n';
 
-// Bytes that were there when the folder was listed.
+// Reads bytes that were there when the folder was listed.
 std::string read_again(const TextFile& file, int64_t offset, int64_t count) {
   std::string bytes;
   int64_t found = 0;
@@ -122,7 +122,7 @@ class FolderSource : public TokenSource {
       starts_.push_back(size_);
       size_ += file.size + 1;
     }
-    size_ = std::max(size_ - 1, int64_t{0});  // none behind the last
+    size_ = std::max(size_ - 1, int64_t{0});  // none after the last
   }
 
   int64_t size() const override { return size_; }
@@ -131,7 +131,7 @@ class FolderSource : public TokenSource {
   std::string digest() const override { return digest_of(*this); }
 
  private:
-  // Reads from one file, its separator included; gives how many.
+  // Reads from one file including its separator; returns the number of tokens.
   size_t read_file_at(int64_t first, std::span<int32_t> to) const;
 
   FolderFiles folder_;

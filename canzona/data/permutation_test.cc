@@ -45,7 +45,7 @@ TEST(Permutation, StaysInsideAndApartForHugeNumbers) {
   }
 }
 
-// Runs that were begun must go on alike on other machines and versions.
+// Existing runs must continue identically on other machines and versions.
 TEST(Permutation, IsTheSameEverywhere) {
   EXPECT_EQ(order_of(10, 1),
             (std::vector<int64_t>{5, 6, 0, 9, 7, 8, 1, 4, 2, 3}));
@@ -55,7 +55,7 @@ TEST(Permutation, DependsOnTheKey) {
   EXPECT_NE(order_of(100, 1), order_of(100, 2));
 }
 
-// Neither a shift nor nearly in order: half of all neighbours rise.
+// Neither a shift nor nearly sorted: half of all neighbours rise.
 TEST(Permutation, Mixes) {
   const std::vector<int64_t> all = order_of(10'000, 5);
   int rising = 0;

@@ -9,15 +9,15 @@
 
 namespace canzona {
 
-// All text files below `path`.
+// Opens all text files below `path`.
 std::unique_ptr<TokenSource> open_folder(const std::string& path,
                                          const TokenOptions& options);
 
-// The bytes of `text` as tokens of a tokenizer.
+// Tokenizes the bytes of `text`.
 std::unique_ptr<TokenSource> tokenize(std::unique_ptr<TokenSource> text,
                                       const Tokenizer& tokenizer);
 
-// Computes what TokenSource::digest() promises, for any source.
+// Computes TokenSource::digest() for any source.
 std::string digest_of(const TokenSource& tokens);
 
 }  // namespace canzona

@@ -11,20 +11,22 @@
 namespace canzona {
 namespace {
 
-constexpr uint64_t kWordSeed = 0x63616E7A6F6E61;  // words are always the same
+constexpr uint64_t kWordSeed = 0x63616E7A6F6E61;  // the words are always the
+                                                  // same
 constexpr uint64_t kTopics = 16;
 constexpr uint64_t kNounsPerTopic = 24;
 constexpr uint64_t kVerbs = 40;
 constexpr uint64_t kAdjectives = 32;
 constexpr uint64_t kNames = 64;
 
-// Numbers of one stream, one after the other.
+// Consecutive numbers of one stream.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : seed_(seed) {}
-  // 0 … n - 1, n below 2^32.
+  // Returns 0 … n - 1; requires n < 2^32.
   uint64_t below(uint64_t n) { return (bits_at(seed_, i_++) >> 32) * n >> 32; }
-  // The same with small numbers far likelier, as words of a language are.
+  // The same, but small numbers are far more likely, like frequent words of a
+  // language.
   uint64_t rare(uint64_t n) { return below(below(n) + 1); }
   bool chance(uint64_t percent) { return below(100) < percent; }
 
@@ -35,7 +37,7 @@ class Dice {
 
 using Words = std::vector<std::string>;
 
-// Words of one to three syllables, no two alike; frequent ones are short.
+// Makes distinct words of one to three syllables; frequent ones are short.
 Words make_words(uint64_t kind, uint64_t count, std::string_view ending) {
   constexpr std::string_view kOnsets = "bdfgklmnprstvz";
   constexpr std::string_view kVowels = "aeiou";
@@ -107,7 +109,7 @@ class Story {
   }
   const std::string& person() { return *people_[dice_.below(2)]; }
 
-  // "a small rako", "the rakos"; says whether it is more than one.
+  // Writes "a small rako" or "the rakos"; returns true if it is plural.
   bool thing() {
     const bool plural = dice_.chance(40);
     text_ += plural || dice_.chance(50) ? "the " : "a ";
@@ -134,7 +136,7 @@ class Story {
     verb(plural);
     thing();
   }
-  // A clause ends with its verb: the subject's own follows at once.
+  // A clause ends with its verb, and the verb of the subject follows at once.
   void verb_after(bool plural) {
     text_ += " " + lexicon_.verbs[dice_.rare(kVerbs)];
     if (!plural) text_ += 's';

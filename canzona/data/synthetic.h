@@ -1,10 +1,10 @@
-// The built-in language: text that anybody can make anywhere, with structure
-// at every distance that a model can learn.
+// The built-in language: generated text with structure at every distance for a
+// model to learn.
 //
 //   std::string text = synthetic_text(seed, 4 << 20);
 //
-// Stories of some twenty sentences each. A story has a topic, which most of
-// its nouns belong to, and two people, whose names come again. Sentences:
+// It consists of stories of some twenty sentences each. A story has a topic, to
+// which most of its nouns belong, and two people, whose names recur. Sentences:
 //
 //   the small rako that the velus see keeps a torim.   verbs agree with their
 //                                                      subject, over a clause
@@ -12,7 +12,8 @@
 //   Tovin says "lom rako sen" and Mira repeats "lom rako sen".   copying
 //   ( rako [ lom { sen } ] )                           brackets are closed
 //
-// ASCII alone, integer arithmetic alone: the same bytes on every machine.
+// It uses only ASCII and integer arithmetic, so the bytes are the same on every
+// machine.
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kSize = 1 << 18;
 
-// Runs that were begun must find the same text on other machines.
+// Existing runs must find the same text on other machines.
 TEST(Synthetic, IsTheSameEverywhere) {
   EXPECT_EQ(sha256_hex(synthetic_text(1, kSize)),
             "ef90a952b88979135bfb69915f6f19f52cffbfa2b7c98360da594c59f4c6aa43");

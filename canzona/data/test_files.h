@@ -1,4 +1,4 @@
-// Tests write files of the data room with these.
+// Helpers for tests that write files of the data room.
 //
 //   TestFolder folder;
 //   folder.write("a.bin", llmc_file<uint16_t>(magic, 1, {1, 2, 3}));

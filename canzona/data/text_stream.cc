@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// Bytes of the character that this one begins; 1: it begins none.
+// Returns the length of the character that this byte begins; 1 if it begins
+// none.
 size_t announced_length(char first) {
   const auto byte = static_cast<unsigned char>(first);
   if (byte >= 0xF0 && byte < 0xF5) return 4;
@@ -17,7 +18,7 @@ size_t announced_length(char first) {
   return byte >= 0xC2 ? 2 : 1;
 }
 
-// True if what follows may still complete the character at the end.
+// True if the bytes to come may still complete the character at the end.
 bool may_go_on(std::string_view end) {
   if (end.size() >= announced_length(end.front())) return false;
   for (const char c : end.substr(1))

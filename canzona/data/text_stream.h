@@ -1,13 +1,13 @@
-// Text that comes in pieces which may end inside a character, made fit for a
-// terminal: whole characters alone are given out.
+// Makes text safe for a terminal when it arrives in pieces that may end inside
+// a character: only whole characters are returned.
 //
 //   TextStream stream;
 //   std::string shown = stream.add("\xC3");   // ""
 //   shown = stream.add("\xA9");               // "é"
 //   shown = stream.finish();                  // what was left incomplete
 //
-// Bytes that are no UTF-8, and control characters but newline and tab, become
-// U+FFFD. One thread.
+// Bytes that are not UTF-8, and control characters other than newline and tab,
+// become U+FFFD. One thread at a time.
 #pragma once
 
 #include <string>

@@ -82,7 +82,7 @@ void PackedTokens::read(int64_t first, std::span<int32_t> to,
 
 namespace {
 
-// A number out of bytes at any address, checked to lie inside.
+// Reads a number at any alignment, checked to be in range.
 template <class Number>
 Number number_at(std::span<const std::byte> bytes, size_t offset) {
   CANZONA_CHECK(
@@ -176,7 +176,7 @@ PackedType type_of(uint8_t code, const std::string& file) {
   }
 }
 
-// The numbers of an index, each at its place.
+// The tables of an index, with access by position.
 struct Tables {
   std::span<const std::byte> bytes;
   int64_t num_sequences;
@@ -207,7 +207,7 @@ void check_header(std::span<const std::byte> bytes, const std::string& file) {
     refuse_header(file, cat("version, byte ", kVersionAt), "1", cat(version));
 }
 
-// Both counts are held against the file before anything is multiplied.
+// Both counts are checked against the file before anything is multiplied.
 Tables tables_of(std::span<const std::byte> bytes, const std::string& file) {
   const uint64_t rest = bytes.size() - kMegatronHeaderBytes;
   const auto sequences = number_at<uint64_t>(bytes, kSequencesAt);
@@ -253,7 +253,7 @@ void append(MegatronIndex& index, int64_t pointer, int64_t length,
       pointer == index.runs.back().byte +
                      (index.num_tokens - index.runs.back().first) * width;
   if (!follows) index.runs.push_back({index.num_tokens, pointer});
-  // Sequences may overlap: their sum is not bounded by the file.
+  // Sequences may overlap, so the file does not bound their sum.
   if (index.num_tokens > std::numeric_limits<int64_t>::max() / 16 - length)
     refuse_header(file, "lengths", "a sum below 2^59", "more");
   index.num_tokens += length;

@@ -1,10 +1,10 @@
-// Tokens as they lie in files: numbers of some width, one after the other, at
-// any address. Reading them checks that each is one of the vocabulary.
+// Tokens as stored in files: consecutive integers of some width, at any
+// alignment. Reading checks each of them against the vocabulary.
 //
 //   PackedTokens tokens{bytes, PackedType::kU16, {"corpus.bin", 50257}};
 //   tokens.read(first, to);
 //
-// A view: the bytes outlive it. Thread-safe.
+// This is a view: the bytes must outlive it. Thread-safe.
 #pragma once
 
 #include <algorithm>
@@ -20,13 +20,13 @@ namespace canzona {
 enum class PackedType { kU8, kI8, kU16, kI16, kU32, kI32, kI64 };
 int64_t packed_width(PackedType type);  // bytes
 
-// Tokens are held against a Vocabulary; `name` is for errors.
+// Tokens are checked against a Vocabulary; `file` is for errors.
 struct Vocabulary {
   std::string file;
   int64_t size = 256;
 };
 
-// A region of a file in which tokens lie.
+// A region of a file that holds tokens.
 struct PackedRegion {
   int64_t begin = 0;  // byte
   int64_t bytes = 0;
@@ -42,8 +42,9 @@ struct PackedTokens {
   int64_t size() const {
     return static_cast<int64_t>(bytes.size()) / packed_width(type);
   }
-  // Tokens [first, first + to.size()). UsageError names one that is not below
-  // the vocabulary's size, its place counted from `offset`.
+  // Reads tokens [first, first + to.size()). Throws UsageError naming a token
+  // that is not below the vocabulary's size, with its position counted from
+  // `offset`.
   void read(int64_t first, std::span<int32_t> to, const Vocabulary& vocabulary,
             int64_t offset = 0) const;
 };
@@ -56,19 +57,19 @@ struct PackedTokens {
 //
 // All numbers are little-endian.
 
-// True if these bytes begin as such a file does.
+// Returns true if these bytes begin like such a file.
 bool looks_like_llmc(std::span<const std::byte> bytes);
 
-// The number of bytes at a file's beginning that are looked at.
+// The number of bytes of a file's beginning that are examined.
 inline constexpr size_t kLlmcHeaderBytes = 1024;
 
-// Returns where the tokens of a file of `file_bytes` lie, by its first bytes:
-// the header, or all there are. UsageError names `file`, the place, what was
-// expected and what came.
+// Returns where the tokens of a file of `file_bytes` lie, given its first
+// bytes: the header, or all there are. Throws UsageError with `file`, the
+// position, what was expected and what came.
 PackedRegion llmc_tokens(std::span<const std::byte> head, int64_t file_bytes,
                          const std::string& file);
 
-// Megatron's pairs of files: x.bin holds tokens, x.idx where sequences lie.
+// Megatron's pairs of files: x.bin holds the tokens, x.idx the sequences.
 //
 //   x.idx: "MMIDIDX\0\0", version 1 (u64), type of the tokens (u8), number of
 //   sequences (u64), number of documents (u64), lengths (i32 each), first
@@ -76,13 +77,13 @@ PackedRegion llmc_tokens(std::span<const std::byte> head, int64_t file_bytes,
 //
 // All numbers are little-endian. Modes may follow and are ignored.
 
-// A MegatronIndex says where the tokens of a .bin lie. Sequences that lie side
-// by side, which is how they are written, are one run.
+// A MegatronIndex says where the tokens of a .bin lie. Consecutive sequences,
+// which is how they are written, form one run.
 struct MegatronIndex {
   PackedType type = PackedType::kU8;
   struct Run {
-    int64_t first = 0;  // token, counted over all runs
-    int64_t byte = 0;   // of its first token in the .bin
+    int64_t first = 0;  // token number over all runs
+    int64_t byte = 0;   // offset of its first token in the .bin
   };
   std::vector<Run> runs;
   int64_t num_tokens = 0;
@@ -91,8 +92,8 @@ struct MegatronIndex {
 
 bool looks_like_megatron_index(std::span<const std::byte> bytes);
 
-// Reads x.idx for a x.bin of `bin_bytes`. UsageError names `file`, the place,
-// what was expected and what came.
+// Reads x.idx for an x.bin of `bin_bytes`. Throws UsageError with `file`, the
+// position, what was expected and what came.
 MegatronIndex megatron_index(std::span<const std::byte> bytes,
                              int64_t bin_bytes, const std::string& file);
 
@@ -100,7 +101,7 @@ MegatronIndex megatron_index(std::span<const std::byte> bytes,
 
 inline constexpr size_t kLookedAt = 64 << 10;
 
-// The place of the first NUL among the bytes that are looked at.
+// Returns the position of the first NUL among the bytes that are examined.
 inline std::optional<size_t> find_nul(std::span<const std::byte> bytes) {
   const auto head = bytes.first(std::min(bytes.size(), kLookedAt));
   const auto nul = std::ranges::find(head, std::byte{0});

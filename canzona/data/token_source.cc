@@ -19,16 +19,16 @@
 namespace canzona {
 namespace {
 
-// The first bytes of a file, at most `most`.
+// Returns the first bytes of a file, at most `most`.
 std::vector<std::byte> head_of(const FileReader& file, size_t most) {
   std::vector<std::byte> head(std::min(most, static_cast<size_t>(file.size())));
   file.read(0, head);
   return head;
 }
 
-// Tokens from byte `byte` on, the first of which has number `place`. Read with
-// pread and not mapped: of a mapped file that somebody cuts short the system
-// tells by a SIGBUS.
+// Reads tokens from byte `byte` on, the first of which has number `place`. Uses
+// pread instead of mmap, because access to a mapped file that somebody
+// truncates raises SIGBUS.
 void read_stored(const FileReader& file, int64_t byte, PackedType type,
                  std::span<int32_t> to, const Vocabulary& vocabulary,
                  int64_t place) {
@@ -45,7 +45,7 @@ void read_stored(const FileReader& file, int64_t byte, PackedType type,
   }
 }
 
-// Tokens that lie side by side in one file.
+// Consecutive tokens in one file.
 class FileSource : public TokenSource {
  public:
   using Find = PackedRegion (*)(const FileReader&);
@@ -185,8 +185,8 @@ std::unique_ptr<TokenSource> open_synthetic(const TokenOptions& options) {
 
 constexpr const char* kSynthetic = "synthetic";
 constexpr int64_t kBlock = 1 << 16;  // tokens read at once
-// As many are held against the vocabulary at once; of longer sources the rest
-// as it is read.
+// This many tokens are checked against the vocabulary when a source is opened;
+// the rest of longer sources is checked as it is read.
 constexpr int64_t kCheckedAtOnce = 1 << 24;
 constexpr int64_t kDigestBlocks = 64;
 
@@ -214,7 +214,7 @@ bool is_megatron(const std::string& stem) {
 
 constexpr int64_t kBytes = 256;
 
-// Text, which `open` reads as bytes, in tokens.
+// Returns text that `open` reads as bytes, tokenized if there is a tokenizer.
 template <class Open>
 std::unique_ptr<TokenSource> open_text(const TokenOptions& options,
                                        const Open& open) {
@@ -274,8 +274,8 @@ std::unique_ptr<TokenSource> open_tokens(const std::string& path,
   return tokens;
 }
 
-// Blocks at even distances stand for what would take hours to read. Short
-// sources are covered whole.
+// Evenly spaced blocks represent a source that would take hours to read. Short
+// sources are covered completely.
 std::string digest_of(const TokenSource& tokens) {
   std::vector<int32_t> block(kBlock);
   std::string parts = cat(tokens.size());

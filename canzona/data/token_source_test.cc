@@ -54,7 +54,7 @@ TEST(OpenTokens, ReadsMegatronByAnyOfItsThreeNames) {
   }
 }
 
-// Sequences may lie in any order, with gaps, and more than once.
+// Sequences may be in any order, with gaps, and repeated.
 TEST(OpenTokens, FollowsMegatronsPointers) {
   const TestFolder folder;
   std::string bin;
@@ -110,7 +110,7 @@ TEST(OpenTokens, SaysWhenAFileOfAFolderChanged) {
   EXPECT_THROW(all_tokens(*tokens), DataLost);
 }
 
-// Not a SIGBUS, which would end the process without a word.
+// It must not be a SIGBUS, which would end the process without a message.
 TEST(OpenTokens, SaysWhenAFileWasCutShort) {
   const TestFolder folder;
   folder.write("m.idx", megatron_idx(1, {{40'000, 0}, {30'000, 40'000}}));

@@ -1,4 +1,4 @@
-// A text as tokens of a tokenizer, all of them in memory: four bytes for each.
+// A tokenized text, with all tokens in memory at four bytes each.
 #include <algorithm>
 #include <span>
 #include <string>
@@ -15,14 +15,14 @@ namespace {
 
 constexpr int64_t kTextBlock = 1 << 20;  // bytes read at once
 
-// Calls `use` for parts whose tokens do not depend on each other, one after the
-// other, so that the whole text is never in memory unless it is one line.
+// Calls `use` with successive chunks whose tokens do not depend on each other,
+// so that the whole text is never in memory unless it is one line.
 template <class Use>
 void for_each_part(const TokenSource& text, const Tokenizer& tokenizer,
                    const Use& use) {
   std::vector<int32_t> block(kTextBlock);
   std::string waiting;
-  size_t searched = 0;  // bytes of it that have no place to cut at
+  size_t searched = 0;  // bytes known to have no place to cut
   for (int64_t first = 0; first < text.size(); first += kTextBlock) {
     const auto length = std::min(kTextBlock, text.size() - first);
     const auto part = std::span(block).first(static_cast<size_t>(length));
@@ -45,14 +45,15 @@ std::vector<int32_t> encode_source(const TokenSource& text,
   return tokens;
 }
 
-// Finds where a byte of the encoded text lies in the original, by pieces that
-// are normalized apart from each other. Inside a piece that normalization
-// changes, bytes count in proportion.
+// Finds where a byte of the encoded text lies in the original, using pieces
+// that are normalized independently. Inside a piece that normalization changes,
+// positions are interpolated.
 class OriginalPlaces {
  public:
   explicit OriginalPlaces(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}
 
-  // Encoded bytes up to the place that is looked for, in ascending order.
+  // Adds a number of encoded bytes whose position is wanted; calls must be in
+  // ascending order.
   void look_for(int64_t encoded) { wanted_.push_back(encoded); }
   const std::vector<int64_t>& found() const { return found_; }
 
@@ -63,7 +64,7 @@ class OriginalPlaces {
     add_pieces(part);
     encoded_ = end;  // a piece may have ended inside an added token
   }
-  // No part is left: what was not found is the end.
+  // No text is left, so positions not found are at the end.
   void finish() { found_.resize(wanted_.size(), original_); }
 
  private:
@@ -72,7 +73,8 @@ class OriginalPlaces {
            wanted_[found_.size()] < encoded_ + encoded;
   }
 
-  // No mark of another character composes with an ASCII one behind it.
+  // Cutting before ASCII characters is safe: they do not compose with what
+  // precedes them.
   void add_pieces(std::string_view part) {
     for (size_t begin = 0; begin < part.size();) {
       size_t end = begin + 1;

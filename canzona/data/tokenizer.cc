@@ -14,7 +14,7 @@
 namespace canzona {
 namespace {
 
-// One character; bytes that are no UTF-8 are `kOther`.
+// One character; bytes that are not UTF-8 are `kOther`.
 struct ScannedChar {
   size_t length = 1;
   UnicodeClass kind = UnicodeClass::kOther;
@@ -24,8 +24,8 @@ struct ScannedChar {
   bool is_letter() const { return kind == UnicodeClass::kLetter; }
 };
 
-// Cuts a text into words: what these regular expressions match, one after the
-// other, with D = 1 (Qwen 2 and 3) or 3 (Llama 3).
+// Splits a text into words: the successive matches of this regular expression,
+// with D = 1 (Qwen 2 and 3) or 3 (Llama 3).
 //
 //   (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,D}
 //   | ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
@@ -34,7 +34,7 @@ class WordScanner {
   WordScanner(std::string_view text, int max_digits)
       : text_(text), max_digits_(max_digits) {}
 
-  // "" at the end.
+  // Returns "" at the end.
   std::string_view next() {
     const size_t begin = at_;
     if (begin < text_.size()) at_ = end_of_word(begin);
@@ -50,7 +50,8 @@ class WordScanner {
     return {c.length, c.valid ? unicode_class(c.code) : UnicodeClass::kOther};
   }
 
-  // The end of the characters from `at` on that `wanted` takes, at most `most`.
+  // Returns the end of the characters from `at` on that `wanted` accepts, at
+  // most `most`.
   template <class Wanted>
   size_t skip(size_t at, const Wanted& wanted, int64_t most = -1) const {
     for (int64_t n = 0; n != most && at < text_.size(); ++n) {
@@ -92,8 +93,8 @@ class WordScanner {
     return skip(at, [](const ScannedChar& c) { return c.is_newline(); });
   }
 
-  // Up to the last newline of the run; without one up to its last character,
-  // which belongs to the word that follows, if one does.
+  // Ends after the last newline of the white space; without one, before its
+  // last character if a word follows, to which that character belongs.
   size_t spaces(size_t begin) const {
     size_t at = begin, last = begin, newline = begin;
     while (at < text_.size()) {
@@ -107,8 +108,8 @@ class WordScanner {
     return at == text_.size() || last == begin ? at : last;
   }
 
-  // Bytes of an 's, 't, 're, 've, 'm, 'll or 'd behind the apostrophe, in
-  // either case; 0: none. The long s counts as one.
+  // Returns the bytes of an 's, 't, 're, 've, 'm, 'll or 'd after the
+  // apostrophe, in either case; 0 if there is none. The long s counts as an s.
   size_t contraction(size_t at) const {
     const auto lower = [&](size_t i) {
       const char c = i < text_.size() ? text_[i] : '\0';
@@ -126,8 +127,7 @@ class WordScanner {
   size_t at_ = 0;
 };
 
-// The bytes of one word, joined by the merges of the lowest ranks, of equals
-// the leftmost first.
+// Merges the bytes of one word, lowest rank first and leftmost among equals.
 class WordMerger {
  public:
   WordMerger(const TokenizerData& data, std::string_view word) : data_(data) {
@@ -153,7 +153,7 @@ class WordMerger {
 
  private:
   struct Piece {
-    int32_t token;  // -1: joined to the one before
+    int32_t token;  // -1: merged into the previous one
     int32_t previous;
     int32_t next;
   };
@@ -211,7 +211,8 @@ void encode_word(const TokenizerData& data, std::string_view word,
   WordMerger(data, word).append_to(tokens);
 }
 
-// Runs `between` for text without added tokens and `found` for each of these.
+// Calls `between` for text without added tokens and `found` for each added
+// token.
 template <class Between, class Token>
 void split_at_added(const AddedTokens& added, std::string_view text,
                     const Between& between, const Token& found) {
@@ -231,7 +232,7 @@ void split_at_added(const AddedTokens& added, std::string_view text,
 
 }  // namespace
 
-// Words seen before, as long as there is room for them.
+// A cache of words, as long as there is room for them.
 class TokenEncoder::Words {
  public:
   const std::vector<int32_t>* find(std::string_view word) const {
@@ -321,9 +322,8 @@ bool Tokenizer::is_special(int32_t token) const {
          data_->special[static_cast<size_t>(token)];
 }
 
-// Between a newline and an ASCII character that is no space a word ends,
-// whatever is around them, and nothing is composed. An added token may lie
-// across it.
+// A word always ends between a newline and an ASCII character that is not a
+// space, and nothing is composed across it. Only an added token may span it.
 size_t Tokenizer::separable(std::string_view text, size_t least) const {
   if (data_->raw.has_inside('\n') || data_->normalized.has_inside('\n'))
     return 0;

@@ -14,7 +14,7 @@
 namespace canzona {
 namespace {
 
-constexpr int64_t kFreeTokens = 4096;  // numbers that stand for no token
+constexpr int64_t kFreeTokens = 4096;  // unused numbers that are tolerated
 constexpr int64_t kMostValues = 4'000'000;
 
 constexpr std::string_view kQwenPattern =
@@ -22,8 +22,8 @@ constexpr std::string_view kQwenPattern =
 constexpr std::string_view kLlamaPattern =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
-// The characters that stand for bytes in the names of tokens: those that can
-// be printed for themselves, the others for U+0100 and following.
+// The characters that stand for bytes in names of tokens: printable ones stand
+// for themselves, the others are mapped to U+0100 and up.
 class ByteLetters {
  public:
   ByteLetters() {
@@ -37,7 +37,8 @@ class ByteLetters {
     }
   }
 
-  // The bytes that a name stands for; nothing if it has other characters.
+  // Returns the bytes that a name stands for; nothing if it has other
+  // characters.
   std::optional<std::string> bytes_of(std::string_view name) const {
     std::string bytes;
     for (size_t at = 0; at < name.size();) {
@@ -59,9 +60,9 @@ const ByteLetters& byte_letters() {
   return letters;
 }
 
-// Reads one file; every message begins with its name. The tokens and merges of
-// the model, most of the file, are taken as they are parsed. Faults in them are
-// told when it is their turn, since they may follow from something that makes a
+// Reads one file; every message begins with its name. The model's tokens and
+// merges, which are most of the file, are consumed as they are parsed. Faults
+// in them are reported later, since they may result from something that makes a
 // better message.
 class TokenizerReader {
  public:
@@ -97,7 +98,7 @@ class TokenizerReader {
   }
   std::string in(std::string_view what) const { return cat(file_, ": ", what); }
 
-  // A member that may be missing or null.
+  // Returns a member that may be missing, or null.
   static const Json* find(const Json& object, const char* key) {
     const auto member = object.find(key);
     return member == object.end() || member->is_null() ? nullptr : &*member;
@@ -157,11 +158,11 @@ class TokenizerReader {
   TokenizerData data_;
   int64_t most_tokens_ = 0;
   size_t num_merges_ = 0;
-  std::vector<Json> early_merges_;      // that came before the tokens
+  std::vector<Json> early_merges_;      // seen before the tokens
   std::exception_ptr wrong_merge_;      // the first one
-  std::string odd_token_, odd_number_;  // the first whose number is none
+  std::string odd_token_, odd_number_;  // the first with an invalid number
   std::string repeated_token_;
-  // Tokens of the model by the names they have there.
+  // Tokens of the model by name.
   std::unordered_map<std::string, int32_t, TextHash, std::equal_to<>> by_name_;
 };
 
@@ -233,7 +234,7 @@ void TokenizerReader::read_vocab() {
   }
 }
 
-// Numbers far above the count of tokens would reserve memory for nothing.
+// Numbers far above the count of tokens would waste memory.
 int64_t TokenizerReader::most_tokens() const {
   const Json* added = find(root_, "added_tokens");
   return kFreeTokens +
@@ -263,7 +264,7 @@ int32_t TokenizerReader::add_token(const Json& number, const std::string& bytes,
   return token;
 }
 
-// Last of all: views of bytes do not survive another token.
+// Must be done last: adding another token invalidates views of bytes.
 void TokenizerReader::find_words() {
   if (!data_.whole_words) return;
   data_.words.reserve(by_name_.size());
@@ -402,7 +403,8 @@ void TokenizerReader::add_added_token(const Json& entry, size_t place_in_list) {
   require_off(entry, "lstrip", where, "a token that takes spaces with it");
   require_off(entry, "rstrip", where, "a token that takes spaces with it");
   if (content.empty()) refuse(where + ".content", "empty", "some characters");
-  // Each is looked for at every place of a text.
+  // The length is bounded because each is looked for at every position of a
+  // text.
   constexpr size_t kMostBytes = 512;
   if (content.size() > kMostBytes)
     refuse(where + ".content", cat(content.size(), " bytes"),
@@ -430,8 +432,8 @@ void TokenizerReader::add_added_token(const Json& entry, size_t place_in_list) {
     data_.raw.add(content, token);
 }
 
-// Only what begins a text is taken: other processors move offsets, or serve
-// pairs of texts.
+// Only tokens that begin a text are read: other processors move offsets or
+// serve pairs of texts.
 void TokenizerReader::read_post_processor() {
   const Json* processor = find(root_, "post_processor");
   if (processor == nullptr) return;
@@ -491,7 +493,7 @@ void AddedTokens::add(std::string content, int32_t token) {
   words_.push_back({std::move(content), token});
 }
 
-// The first of two tokens with one content counts.
+// The first of two tokens with the same content counts.
 void AddedTokens::sort() {
   std::ranges::stable_sort(words_, {}, &Word::content);
   const auto rest = std::unique(
@@ -500,8 +502,8 @@ void AddedTokens::sort() {
   words_.erase(rest, words_.end());
 }
 
-// Narrows the words down byte by byte; the shortest of those that begin alike
-// comes first.
+// Narrows the words down byte by byte; among those with a common beginning, the
+// shortest is first.
 AddedTokens::Found AddedTokens::at(std::string_view text, size_t place) const {
   Found found;
   if (!begins_[static_cast<unsigned char>(text[place])]) return found;

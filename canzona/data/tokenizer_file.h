@@ -14,8 +14,8 @@
 
 namespace canzona {
 
-// Names of tokens that are found in a text before anything else is done to it:
-// of those that begin at a place the longest, as sorted words.
+// Names of tokens that are looked for in a text before anything else. Where
+// several begin at the same position, the longest one wins.
 class AddedTokens {
  public:
   struct Found {
@@ -23,12 +23,12 @@ class AddedTokens {
     int32_t token = -1;
   };
 
-  // Each content once.
+  // Each content may be added only once.
   void add(std::string content, int32_t token);
   void sort();
   Found at(std::string_view text, size_t place) const;
   bool empty() const { return words_.empty(); }
-  // True if one holds this byte with something behind it.
+  // True if one contains this byte before its end.
   bool has_inside(char byte) const;
 
  private:
@@ -51,7 +51,7 @@ inline uint64_t merge_key(int32_t left, int32_t right) {
          static_cast<uint32_t>(right);
 }
 
-// Keys differ in few bits.
+// A hash is needed because keys differ in few bits.
 struct MergeHash {
   size_t operator()(uint64_t key) const {
     key *= 0x9E3779B97F4A7C15ULL;
@@ -59,7 +59,7 @@ struct MergeHash {
   }
 };
 
-// Finds texts by views of them.
+// Allows lookup by string_view.
 struct TextHash : std::hash<std::string_view> {
   using is_transparent = void;
 };
@@ -69,22 +69,23 @@ struct TokenizerData {
   TokenizerData(TokenizerData&&) = default;  // views stay valid
   TokenizerData(const TokenizerData&) = delete;
 
-  std::vector<std::string> bytes;  // by token; "": there is none
+  std::vector<std::string> bytes;  // by token; "": no such token
   std::vector<bool> special;
-  // Tokens that words can be as wholes, by their bytes, which are views of
-  // `bytes`; none without whole_words.
+  // Tokens that whole words can become, by their bytes, which are views into
+  // `bytes`; empty without whole_words.
   std::unordered_map<std::string_view, int32_t> words;
   std::array<int32_t, 256> byte_tokens = {};
   std::unordered_map<uint64_t, Merge, MergeHash> merges;
-  bool whole_words = false;  // ignore_merges: a word that is a token is one
+  bool whole_words = false;  // ignore_merges: a word that is a token is not
+                             // split
   bool normalizes = false;   // to NFC
-  int max_digits = 1;        // numbers of one piece
-  AddedTokens raw;           // found in the text as it is
-  AddedTokens normalized;    // found in its normal form
+  int max_digits = 1;        // per piece of a number
+  AddedTokens raw;           // matched in the raw text
+  AddedTokens normalized;    // matched in the normal form
   std::vector<int32_t> prefix;
 };
 
-// UsageError names the file, the place, what was expected and what came.
+// UsageError names the file, the position, what was expected and what came.
 TokenizerData read_tokenizer_json(std::string_view json,
                                   const std::string& file);
 

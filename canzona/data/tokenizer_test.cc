@@ -33,7 +33,7 @@ struct GoldenRow {
   std::vector<int32_t> llama;
 };
 
-// The rows that the tokenizers library gave (make.py).
+// Rows produced by the tokenizers library (make.py).
 std::vector<GoldenRow> golden_rows() {
   std::vector<GoldenRow> rows;
   for (const std::string& line : split_text(file_text("golden.jsonl"), '\n')) {
@@ -90,7 +90,7 @@ TEST(Tokenizer, BrokenUtf8IsEncodedByteByByteAndComesBack) {
     std::vector<int32_t> the = tokenizer.encode("the"), both = the;
     const std::vector<int32_t> broken = tokenizer.encode("\xFF");
     EXPECT_EQ(broken.size(), 1U);
-    // Neither a letter nor a space, it leads the word that follows.
+    // It is neither a letter nor a space, so it begins the word that follows.
     EXPECT_EQ(tokenizer.encode("the\xFF").size(), the.size() + 1);
   }
 }
@@ -114,7 +114,7 @@ TEST(Tokenizer, TokensThatThereAreNotHaveNoBytes) {
   }
 }
 
-// Wherever a text is cut as separable() says, the tokens are the same.
+// Wherever separable() allows a cut, the tokens are the same.
 TEST(Tokenizer, PartsThatAreSeparableHaveTheTokensOfTheWhole) {
   std::string all;
   for (const GoldenRow& row : golden_rows()) all += row.text + "\nx\n";
@@ -136,13 +136,13 @@ TEST(Tokenizer, PartsThatAreSeparableHaveTheTokensOfTheWhole) {
   }
 }
 
-// The original's bytes, though normalization makes other ones of them: where a
-// text is cut is known from how it was put together.
+// The bytes of the original, although normalization changes them: the cuts are
+// known from how the text was assembled.
 TEST(Tokenizer, TokensOfATextKnowItsBytesBeforeNormalization) {
   std::string all = "x";
   std::vector<size_t> cuts;
   for (const GoldenRow& row : golden_rows()) {
-    if (row.text.find('\0') != std::string::npos) continue;  // is no text file
+    if (row.text.find('\0') != std::string::npos) continue;  // not a text file
     all += "\n";
     cuts.push_back(all.size());
     all += "x" + row.text;
@@ -191,7 +191,7 @@ TEST(Tokenizer, MergesMayComeBeforeTheTokens) {
     EXPECT_EQ(turned.encode(row.text), row.qwen);
     EXPECT_EQ(plain.encode(row.text), row.qwen);
   }
-  // ... and what is wrong with either is told.
+  // Faults in either are reported.
   EXPECT_THAT(
       [&] { parse_tokenizer(with("\"merges\":[\"a\"]," + second), "f"); },
       ThrowsMessage<UsageError>(HasSubstr("f: merge 0 is 'a'")));
@@ -232,7 +232,7 @@ TEST(Tokenizer, TextIsReadInItsTokens) {
           AllOf(HasSubstr("646"), HasSubstr("645"), HasSubstr("model.vocab"))));
 }
 
-// Nowhere can it be cut.
+// It cannot be cut anywhere.
 TEST(Tokenizer, TextOfOneLineIsReadWhole) {
   const TestFolder folder;
   const Tokenizer llama = load_tokenizer(data_path("llama.json"));
@@ -262,7 +262,7 @@ TEST(LoadTokenizer, TakesAFolder) {
               ThrowsMessage<UsageError>(HasSubstr("none")));
 }
 
-// A change of a good file, and what the refusal names.
+// A change to a good file, and what the refusal names.
 struct BadFile {
   const char* name;
   const char* from;

@@ -30,14 +30,14 @@ uint64_t pair_key(char32_t first, char32_t second) {
   return uint64_t{first} << 32 | second;
 }
 
-// The tables by code, made at first use.
+// The tables by code, built on first use.
 struct UnicodeData {
   UnicodeData();
 
   std::vector<UnicodeClass> classes;
   std::vector<uint8_t> combining;
-  // True for a starter that no normalization changes or joins to what is before
-  // it.
+  // True for a starter that normalization neither changes nor joins to what
+  // precedes it.
   std::vector<bool> plain;
   std::unordered_map<char32_t, Decomposed> decomposed;
   std::unordered_map<uint64_t, char32_t> composed;
@@ -118,7 +118,7 @@ std::optional<char32_t> compose(char32_t first, char32_t second) {
   return found->second;
 }
 
-// Marks behind a starter, by their classes; equal ones keep their order.
+// Sorts the marks after a starter by class; equal ones keep their order.
 void order_marks(std::u32string& text) {
   const auto& combining = unicode_data().combining;
   for (auto at = text.begin(); at != text.end();) {
@@ -135,7 +135,7 @@ std::u32string compose_all(const std::u32string& text) {
   const auto& combining = unicode_data().combining;
   std::u32string out;
   std::optional<size_t> starter;
-  uint8_t last = 0;  // class of what follows the starter last; 0: nothing does
+  uint8_t last = 0;  // class of the last mark after the starter; 0: none
   for (const char32_t code : text) {
     const uint8_t own = combining[code];
     const bool reaches = starter && (last == 0 || last < own);
@@ -178,8 +178,8 @@ void append_utf8(std::string& text, char32_t code) {
   }
 }
 
-// Nothing joins a plain character to what is before it, so text is normalized
-// in segments: a plain character and the others that follow it.
+// Nothing joins a plain character to what precedes it, so text is normalized in
+// segments: a plain character and the others that follow it.
 std::string to_nfc(std::string_view text) {
   const UnicodeData& data = unicode_data();
   std::string out;

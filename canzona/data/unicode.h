@@ -3,8 +3,8 @@
 //   unicode_class(U'é');           // UnicodeClass::kLetter
 //   std::string same = to_nfc(text);
 //
-// Letters and numbers are Unicode 16.0's \p{L} and \p{N}, spaces its \s, the
-// normal form that of Unicode 9.0: what the tokenizers library computes with
+// Letters and numbers are Unicode 16.0's \p{L} and \p{N}, spaces its \s, and
+// the normal form is that of Unicode 9.0, as in the tokenizers library
 // (scripts/unicode_tables.py). Thread-safe.
 #pragma once
 
@@ -19,7 +19,7 @@ enum class UnicodeClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 // Requires a code point of at most U+10FFFF.
 UnicodeClass unicode_class(char32_t code);
 
-// Normalization form C. Bytes that are no UTF-8 stay as they are, and nothing
+// Returns normalization form C. Bytes that are not UTF-8 are kept, and nothing
 // is composed across them.
 std::string to_nfc(std::string_view text);
 

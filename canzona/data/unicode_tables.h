@@ -24,7 +24,7 @@ struct Decomposition {
   char32_t code;
   char32_t first;
   char32_t second;  // 0: none
-  bool composes;    // the two become it again
+  bool composes;    // the pair composes to it again
 };
 
 std::span<const CodeRange> letter_ranges();

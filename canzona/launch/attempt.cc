@@ -23,11 +23,11 @@ namespace {
 using LaunchClock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// A process that has ended may leave its pipes open to others for so long, and
-// mpirun may take so long to end once its processes have.
+// After a process has ended, other processes may keep its pipes open for this
+// long; and mpirun may take this long to end after its processes.
 constexpr milliseconds kAfterEnd{500};
 constexpr milliseconds kMpirunEnds{2000};
-// Things that have no event are looked at this often.
+// How often things without an event are polled.
 constexpr milliseconds kLookAgain{50};
 constexpr milliseconds kSameSignal{200};
 constexpr size_t kMostLauncherLines = 200;
@@ -40,7 +40,7 @@ sigset_t launch_signals() {
   return set;
 }
 
-// An end that the others will not survive.
+// True for an end that the other ranks will not survive.
 bool is_bad_end(const ProcessEnd& end) {
   return end.signal != 0 ||
          (end.exit_status != 0 && end.exit_status != ExitStatus::kInterrupted &&
@@ -149,7 +149,7 @@ void Attempt::wait_for_something() {
   ::poll(files.data(), files.size(), static_cast<int>(time.count()));
 }
 
-// Reads what ranks said before it is noted that they ended.
+// Reads what ranks wrote before their end is recorded.
 void Attempt::read_all() {
   if (folder_) {
     for (size_t rank = 0; rank < result_.ranks.size(); ++rank) {
@@ -165,7 +165,7 @@ void Attempt::read_all() {
   }
 }
 
-// A pipe that nobody has opened yet reads as one that everybody has closed.
+// A pipe that nobody has opened yet reads like one that everybody has closed.
 void Attempt::read_rank(LineReader& reader, int rank, bool is_error) {
   const bool has_begun =
       rank < 0 || pids_[static_cast<size_t>(rank)] != 0 || child_end_;
@@ -184,8 +184,8 @@ void Attempt::read_launcher(LineReader& reader) {
 void Attempt::take_signals() {
   while (const int signal = signals_.next()) {
     const auto now = LaunchClock::now();
-    // `timeout` and shells may send the same one twice, to a process and to its
-    // group; a second one that is meant comes later.
+    // `timeout` and shells may send the same signal twice, to a process and to
+    // its group; an intended second one comes later.
     if (signal == last_signal_ && now < last_signal_time_ + kSameSignal)
       continue;
     last_signal_ = signal;
@@ -215,7 +215,7 @@ void Attempt::send_to_ranks(int signal) {
 void Attempt::note_start(size_t rank, pid_t pid) {
   pids_[rank] = pid;
   result_.ranks[rank].started = true;
-  // A signal may have come before there was anybody to get it.
+  // A signal may have come before there was a process to receive it.
   if (result_.signal != 0) ::kill(pid, result_.signal);
 }
 
@@ -256,8 +256,7 @@ void Attempt::kill_the_late() {
     of.killed = is_stopped_process(pids_[rank]) ? "stopped" : "hangs";
     ::kill(pids_[rank], SIGKILL);
   }
-  // Those that never began, or whose keeper is gone, would be waited for in
-  // vain.
+  // Ranks that never began, or whose keeper is gone, would be awaited in vain.
   if (now > *first_bad_end_ + options_.grace + kAfterEnd) release_keepers();
 }
 
@@ -280,7 +279,7 @@ void Attempt::finish() {
       take(rank, folder_->outputs()[rank], false);
       take(rank, folder_->errors()[rank], true);
     }
-  // Kills the rest of mpirun's group, and those that it has started.
+  // Kills the rest of mpirun's group and everything that it has started.
   ::kill(-child_->pid(), SIGKILL);
   end_all_children();
   result_.seconds = seconds();
@@ -294,7 +293,7 @@ SignalQueue::SignalQueue() {
   file_ = Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-// A signal that came too late for anybody must not end the process now.
+// A signal that came too late must not end the process now.
 SignalQueue::~SignalQueue() {
   while (next() != 0) {
   }

@@ -1,13 +1,13 @@
-// One attempt at a run: starts its processes, passes on what they say and what
-// they are sent, and returns when all are gone.
+// One attempt at a run: starts its processes, forwards their output and the
+// signals for them, and returns when all are gone.
 //
 //   SignalQueue signals;                      // once, before anything starts
 //   AttemptResult result = run_attempt(
 //       {.num_ranks = 4, .words = [&](const std::string& folder) { … }},
 //       signals, observer);
 //
-// After the first rank that ends badly the others have `grace` to end by
-// themselves; then they are killed. One thread.
+// After the first rank that fails, the others have `grace` to end by
+// themselves; then they are killed. One thread at a time.
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,8 @@
 
 namespace canzona {
 
-// SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD as events: they are blocked
-// while it lives.
+// Turns SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD into events: they are
+// blocked while it lives.
 class SignalQueue {
  public:
   SignalQueue();
@@ -31,9 +31,9 @@ class SignalQueue {
   SignalQueue& operator=(const SignalQueue&) = delete;
 
   int descriptor() const { return file_.number(); }
-  // The next signal but SIGCHLD that has come; 0 if there is none.
+  // Returns the next pending signal except SIGCHLD; 0 if there is none.
   int next();
-  // Waits so long, or until a signal that ends runs comes; returns that.
+  // Waits this long, or until a signal that ends runs; returns that signal.
   int wait_for_end(std::chrono::milliseconds time);
 
  private:
@@ -45,10 +45,10 @@ bool ends_runs(int signal);
 
 struct AttemptOptions {
   int num_ranks = 1;
-  // Ranks are processes, each with a keeper (rank_folder.h); else threads of
-  // one process.
+  // If true, ranks are processes, each with a keeper (rank_folder.h); otherwise
+  // threads of one process.
   bool has_keepers = false;
-  // The command; `folder` is where keepers report to, "" without them.
+  // Returns the command; `folder` is where keepers report, "" without them.
   std::function<std::vector<std::string>(const std::string& folder)> words;
   std::vector<std::pair<std::string, std::string>> variables = {};
   std::string starter = "mpirun";  // what starts the keepers, for messages
@@ -58,13 +58,13 @@ struct AttemptOptions {
 class AttemptObserver {
  public:
   virtual ~AttemptObserver() = default;
-  // Called first. Whoever has to wait in one of the functions below calls
-  // `tend` meanwhile, so that signals are passed on; true: the run is being
-  // ended, and its time to wait is over. Not to be called after run_attempt().
+  // Called first. A function below that has to wait must call `tend` meanwhile,
+  // so that signals are forwarded; if it returns true, the run is being ended
+  // and the wait is over. It must not be called after run_attempt().
   virtual void on_begin(std::function<bool()> tend) { (void)tend; }
-  // A line of a rank, -1 where ranks are threads.
+  // Called with a line of a rank, -1 if ranks are threads.
   virtual void on_line(int rank, bool is_error, std::string_view line) = 0;
-  // It was passed on to all ranks.
+  // Called when a signal has been forwarded to all ranks.
   virtual void on_signal(int signal) = 0;
 };
 
@@ -72,18 +72,18 @@ struct RankEnd {
   int rank = 0;
   bool started = false;
   ProcessEnd end = {};
-  double seconds = 0;  // since the attempt began; of the end
-  int order = 0;       // 0: the first that ended
-  // The launcher's reason for killing it: "stopped" or "hangs"; "": it did not.
+  double seconds = 0;  // from the attempt's start to the end
+  int order = 0;       // 0 is the first that ended
+  // Why the launcher killed it: "stopped" or "hangs"; "" if it did not.
   std::string killed = {};
 };
 
 struct AttemptResult {
-  std::vector<RankEnd> ranks;  // by rank; one where ranks are threads
+  std::vector<RankEnd> ranks;  // by rank; a single one if ranks are threads
   std::string starter = "mpirun";
-  ProcessEnd launcher = {};  // the starter's
+  ProcessEnd launcher = {};  // of the starter
   std::vector<std::string> launcher_lines = {};
-  int signal = 0;  // the first that was passed on and ends runs
+  int signal = 0;  // the first forwarded one that ends runs
   double seconds = 0;
 };
 

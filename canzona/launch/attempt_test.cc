@@ -1,5 +1,5 @@
-// Ranks here are shells; their keepers are forked by the test, and "mpirun" is
-// a process that ends when the keepers may.
+// Ranks here are shells; the test forks their keepers, and "mpirun" is a
+// process that ends when the keepers may.
 #include "canzona/launch/attempt.h"
 
 #include <gmock/gmock.h>
@@ -39,12 +39,12 @@ struct Ranks {
   std::string folder = {};
 };
 
-// Forks the keepers and gives the command of an "mpirun".
+// Forks the keepers and returns the command of an "mpirun".
 Words start(Ranks& ranks, const std::string& folder) {
   ranks.folder = folder;
   for (size_t rank = 0; rank < ranks.scripts.size(); ++rank) {
     if (::fork() != 0) continue;
-    // Files of the launcher, which its real keepers do not have.
+    // Closes the launcher's files, which its real keepers do not have.
     ::close_range(3, ~0U, 0);
     const int status = run_as_rank({folder,
                                     static_cast<int>(rank),
@@ -101,7 +101,7 @@ TEST(Attempt, R7KillsWhoeverHasStoppedWhenTheOthersAreGone) {
 }
 
 TEST(Attempt, R5LeavesNoProcessBehind) {
-  // A grandchild with a session of its own, which closes its pipes.
+  // A grandchild with its own session, which closes its pipes.
   Ranks ranks{{"setsid sh -c 'echo $$; exec sleep 1000 >&- 2>&-' & sleep 0.5"}};
   Listener listener;
   run(ranks, listener);
@@ -130,7 +130,7 @@ TEST(Attempt, R5AMpirunThatIsKilledEndsItsRanks) {
 }
 
 TEST(Attempt, R12PassesSignalsOnToEveryRank) {
-  // The second rank asks the launcher, as a user would.
+  // The second rank signals the launcher, as a user would.
   const std::string waits =
       "trap 'echo term; exit 143' TERM; echo ready; while :; do sleep 0.05; "
       "done";

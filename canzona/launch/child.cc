@@ -43,7 +43,7 @@ bool is_named(std::string_view variable, std::string_view name) {
          variable[name.size()] == '=';
 }
 
-// The variables of this process with those of the options in place of theirs.
+// Returns the variables of this process, overridden by those of the options.
 std::vector<std::string> child_variables(const ChildOptions& options) {
   std::vector<std::string> all;
   for (const std::string& own : all_variables()) {
@@ -64,8 +64,8 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return out;
 }
 
-// A Beginning is what the child does between fork and exec; it may call nothing
-// that locks or allocates.
+// What the child does between fork and exec; it must not call anything that
+// locks or allocates.
 struct Beginning {
   pid_t parent;
   bool joins_group;
@@ -77,7 +77,7 @@ struct Beginning {
 
   [[noreturn]] void run() const {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    // The parent may have ended before that.
+    // The parent may have ended before prctl took effect.
     if (::getppid() != parent) ::_exit(kCannotExecute);
     if (!joins_group) ::setpgid(0, 0);
     for (int signal = 1; signal < SIGRTMIN; ++signal)
@@ -133,7 +133,7 @@ Child::Child(const ChildOptions& options) {
   pid_ = ::fork();
   if (pid_ == 0) beginning.run();
   if (pid_ < 0) refuse_system("fork");
-  // Both sides do it, so that neither is early.
+  // Parent and child both do it, so that it is done whichever runs first.
   if (!options.joins_group) ::setpgid(pid_, pid_);
   failure.write.close();
   int code = 0;
@@ -187,7 +187,7 @@ std::string find_program(const std::string& name,
 
 void adopt_orphans() { ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 
-// A child that is killed leaves its own children to this process: again, until
+// A killed child leaves its own children to this process, so this repeats until
 // there are none.
 void end_all_children() {
   while (true) {

@@ -5,11 +5,11 @@
 //   …
 //   if (std::optional<ProcessEnd> end = child.poll()) …
 //
-// The program is executed with its words as they are: no shell sees them. It
+// The program is executed with exactly these arguments, without a shell. It
 // starts in a process group of its own, so that Ctrl-C at a terminal reaches
-// only whoever started it; with no signals blocked or ignored; with an empty
-// standard input. When the starting thread ends, however it does, the kernel
-// sends SIGKILL to the child.
+// only its parent, with no signals blocked or ignored, and with an empty
+// standard input. When the starting thread ends, for whatever reason, the
+// kernel sends SIGKILL to the child.
 #pragma once
 
 #include <sys/types.h>
@@ -23,7 +23,7 @@
 
 namespace canzona {
 
-// A file descriptor that is closed with its object.
+// A file descriptor that its destructor closes.
 class Descriptor {
  public:
   Descriptor() = default;
@@ -43,33 +43,33 @@ class Descriptor {
 
 struct ChildOptions {
   std::vector<std::string> words;  // the first one is the path of the program
-  // Set for the child beside the variables of this process.
+  // Set for the child in addition to this process's variables.
   std::vector<std::pair<std::string, std::string>> variables = {};
-  // Its output and errors go to pipes; else where those of this process go.
+  // If true, output and errors go to pipes; otherwise to those of this process.
   bool pipes = true;
-  // It shares the process group of its parent, for whom signals are meant.
+  // If true, it stays in its parent's process group and gets the same signals.
   bool joins_group = false;
 };
 
 class Child {
  public:
-  // UsageError if the program cannot be executed.
+  // Throws UsageError if the program cannot be executed.
   explicit Child(const ChildOptions& options);
-  // Kills it, if it has not ended.
+  // Kills the child if it has not ended.
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
 
   pid_t pid() const { return pid_; }
-  // The ends of the pipes to read from, which become the caller's.
+  // The read ends of the pipes, which the caller takes over.
   Descriptor output() { return std::move(output_); }
   Descriptor errors() { return std::move(errors_); }
 
-  // Its end, once it has ended.
+  // Returns how it ended, once it has.
   std::optional<ProcessEnd> poll();
   ProcessEnd wait();
-  // Notes what waitpid() has said of it, for a caller that reaps all children
-  // at once.
+  // Records the result of waitpid(), for a caller that reaps all children at
+  // once.
   void set_end(const ProcessEnd& end) { end_ = end; }
 
  private:
@@ -79,15 +79,16 @@ class Child {
   Descriptor errors_;
 };
 
-// The path of a program in the folders of `search_path` ("/usr/bin:/bin"), or
-// `name` itself if it has a slash; empty if there is none.
+// Returns the path of a program in the folders of `search_path`
+// ("/usr/bin:/bin"), or `name` itself if it contains a slash; empty if there is
+// none.
 std::string find_program(const std::string& name,
                          const std::string& search_path);
 
-// Descendants whose parents end become children of this process.
+// Makes this process the parent of descendants whose parents end.
 void adopt_orphans();
-// Kills all children of this process, and theirs, and returns when they are
-// gone. Only for a process that has adopted orphans.
+// Kills all children of this process and their descendants, and returns when
+// they are gone. Requires adopt_orphans().
 void end_all_children();
 
 }  // namespace canzona

@@ -59,9 +59,9 @@ TEST(Child, IsRefusedWhereThereIsNoProgram) {
 
 TEST(Child, StartsWithNoSignalIgnoredOrBlocked) {
   ::signal(SIGPIPE, SIG_IGN);
-  // No fork: a shell blocks all signals while it makes one.
+  // No fork here, because a shell blocks all signals while it forks.
   Child child = shell("exec grep -E 'SigBlk|SigIgn' /proc/self/status");
-  // Signals 32 and 33 are the C library's own: nobody can set them.
+  // Signals 32 and 33 are the C library's own and cannot be set.
   constexpr uint64_t kOfTheLibrary = uint64_t{3} << 31;
   for (const std::string& line : lines_of(child.output())) {
     const uint64_t signals =
@@ -81,7 +81,7 @@ TEST(Child, IsKilledWithItsObject) {
   EXPECT_EQ(::kill(pid, 0), -1);
 }
 
-// The child of a parent that is killed ends, too: PR_SET_PDEATHSIG.
+// The child of a killed parent ends, too: PR_SET_PDEATHSIG.
 TEST(Child, R5DoesNotOutliveItsParent) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
@@ -97,7 +97,7 @@ TEST(Child, R5DoesNotOutliveItsParent) {
   ::waitpid(parent, nullptr, 0);
   for (int i = 0; i < 2000 && ::kill(child, 0) == 0; ++i) {
     std::string state;
-    // A zombie of init's is as good as gone.
+    // A zombie of init counts as gone.
     const std::string path = "/proc/" + std::to_string(child) + "/stat";
     if (FILE* file = ::fopen(path.c_str(), "r")) {
       char text[256] = {};

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kLongestLine = size_t{64} << 10;
 
-// Programs put "\r" before what overwrites a line of a terminal.
+// Programs write "\r" before text that overwrites a line of a terminal.
 std::string_view without_returns(std::string_view line) {
   while (line.starts_with('\r')) line.remove_prefix(1);
   while (line.ends_with('\r')) line.remove_suffix(1);

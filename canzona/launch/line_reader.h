@@ -1,9 +1,9 @@
-// Lines out of a pipe, without waiting for any.
+// Reads lines from a pipe without blocking.
 //
 //   LineReader reader(child.output());
 //   while (poll(…)) reader.read([](std::string_view line) { … });
 //
-// A line that grows too long is handed out in pieces. One thread at a time.
+// A line that is too long is delivered in pieces. One thread at a time.
 #pragma once
 
 #include <functional>
@@ -21,11 +21,11 @@ class LineReader {
   LineReader() = default;
   explicit LineReader(Descriptor file);
 
-  // -1 once all writers have gone.
+  // -1 once all writers are gone.
   int descriptor() const { return file_.number(); }
-  // Hands out the lines that have come; at the end what is left, too.
+  // Delivers the lines that have arrived and, at the end of the file, the rest.
   void read(const Take& take);
-  // Hands out what is left and closes the file.
+  // Delivers the rest and closes the file.
   void finish(const Take& take);
 
  private:

@@ -23,8 +23,8 @@ bool is_asked_end(const ProcessEnd& end) {
          end.signal == SIGTERM;
 }
 
-// A rank whose end is its own fault or fate: not that of one who lost another,
-// nor of one that was killed because it did not end.
+// True if a rank's end is its own: it neither reports the loss of another nor
+// was killed because it did not end.
 bool is_own_end(const RankEnd& rank) {
   return rank.end.is_known() && rank.killed.empty() && !rank.end.is_good() &&
          rank.end.exit_status != ExitStatus::kPeerLost;
@@ -43,7 +43,7 @@ int status_of(const ProcessEnd& end) {
   return end.signal != 0 ? ExitStatus::kPeerLost : end.exit_status;
 }
 
-// The ranks for which `holds`, in the order in which they ended.
+// Returns the ranks for which `holds`, in the order in which they ended.
 template <class Holds>
 std::vector<const RankEnd*> ended_in_order(const AttemptResult& result,
                                            const Holds& holds) {
@@ -60,7 +60,7 @@ void set_ranks(const std::vector<const RankEnd*>& found, Cause& cause) {
   cause.end = found.front()->end;
 }
 
-// Those that were lost in the same way as the first one.
+// Names the ranks that were lost in the same way as the first one.
 Cause lost_ranks(const std::vector<const RankEnd*>& own) {
   Cause cause;
   std::vector<const RankEnd*> alike;
@@ -85,8 +85,8 @@ Cause failed_rank(const RankEnd& rank) {
   return cause;
 }
 
-// Nobody has failed by itself: somebody stopped, or was done too early, or is
-// on a machine that nobody sees.
+// No rank failed on its own: one stopped, finished too early, or is on a
+// machine that cannot be observed.
 Cause missed_rank(const AttemptResult& result) {
   Cause cause;
   cause.status = ExitStatus::kPeerLost;
@@ -228,7 +228,7 @@ void ErrorLines::add(int rank, std::string_view words) {
   lines_.push_back({rank, std::string(words.substr(0, kLongest))});
 }
 
-// "NAME #NUMBER 'LABEL'".
+// Looks for "NAME #NUMBER 'LABEL'".
 std::string operation_in(std::string_view line) {
   for (size_t hash = line.find(" #"); hash != std::string_view::npos;
        hash = line.find(" #", hash + 1)) {
@@ -254,7 +254,7 @@ std::vector<std::string> mpirun_words(const MpirunOptions& options) {
     words.insert(words.end(), more.begin(), more.end());
   };
   if (options.is_open_mpi) {
-    // Each process has several threads.
+    // Each process has several threads, so it must not be bound to one core.
     add({"--bind-to", "none"});
     if (options.num_ranks > options.num_cpus) add({"--oversubscribe"});
     // Signals come from the launcher; mpirun itself only ends what is left.
@@ -285,9 +285,9 @@ std::string other_launcher(const Variables& variables) {
   };
   if (is_set("TORCHELASTIC_RUN_ID")) return "torchrun";
   if (is_set("CANZONA_RANK")) return "canzona launch";
-  // mpirun inside a step of srun.
+  // mpirun runs inside an srun step.
   if (is_set("OMPI_COMM_WORLD_RANK")) return "mpirun";
-  // A shell of `srun --pty` is a step of one task.
+  // A shell started by `srun --pty` is a step with one task.
   if (is_set("SLURM_STEP_ID") && is_set("SLURM_PROCID") &&
       is_above_one("SLURM_STEP_NUM_TASKS"))
     return "srun";

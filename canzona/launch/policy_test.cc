@@ -121,7 +121,7 @@ TEST(Cause, R12ARequestToEndDecidesAboutTheStatusWhoeverIsLostMeanwhile) {
   EXPECT_EQ(cause_of(result).status, 130);
   result.signal = SIGHUP;
   EXPECT_EQ(cause_of(result).status, 143);
-  // A failure that would come again is told as it is, and a run that is done is
+  // A failure that would recur is reported as it is, and a run that is done is
   // done.
   AttemptResult refused = ended({{0, exited(6)}, {1, exited(4)}});
   refused.signal = SIGTERM;
@@ -177,7 +177,7 @@ TEST(Restart, ResumesOnlyWhatTheJobHasSaved) {
   for (const Words& words : {other, replacing, resumed})
     for (const bool had : {false, true})
       EXPECT_EQ(restart_words(words, {.had_checkpoint = had}), words);
-  // A run that is refused because of another one stays refused.
+  // A run that was refused because of another one stays refused.
   EXPECT_EQ(restart_words(fresh, {.had_checkpoint = true}), fresh);
   EXPECT_EQ(restart_words(fresh, {}), resumed);
 }
@@ -250,7 +250,7 @@ TEST(OtherLauncher, IsKnownByItsVariables) {
                                              {"SLURM_PROCID", "0"},
                                              {"SLURM_STEP_NUM_TASKS", "4"}};
   EXPECT_EQ(launcher_in(step), "srun");
-  // A shell of `srun --pty`, and an allocation without a step.
+  // A shell started by `srun --pty`, and an allocation without a step.
   step["SLURM_STEP_NUM_TASKS"] = "1";
   EXPECT_EQ(launcher_in(step), "");
   EXPECT_EQ(launcher_in({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}}), "");

@@ -1,4 +1,4 @@
-// Says in words how a process ended.
+// Describes how a process ended.
 //
 //   int status = 0;
 //   ::waitpid(pid, &status, 0);
@@ -11,17 +11,17 @@ namespace canzona {
 
 struct ProcessEnd {
   int exit_status = -1;  // -1: it did not exit
-  int signal = 0;        // the one that ended it; 0: none
+  int signal = 0;        // that ended it; 0: none
   bool dumped_core = false;
 
-  // False for a process whose end nobody has seen.
+  // False if the end was not observed.
   bool is_known() const { return exit_status >= 0 || signal != 0; }
   bool is_good() const { return exit_status == 0; }
 };
 
 ProcessEnd process_end(int wait_status);
 
-// "SIGKILL", or "signal 70" where it has no name.
+// "SIGKILL", or "signal 70" if it has no name.
 std::string signal_name(int signal);
 
 // "SIGSEGV (core dumped)", "exit status 3", "an unknown end".

@@ -27,8 +27,8 @@ namespace {
 
 constexpr const char* kEventsPipe = "events";
 constexpr const char* kHoldPipe = "hold";
-// By this variable a program learns how long mpirun lets it live after SIGTERM.
-// A launcher sends that signal itself, and waits.
+// This variable tells a program how long mpirun lets it live after SIGTERM. The
+// launcher sends that signal itself, and waits.
 constexpr const char* kKillTime = "OMPI_MCA_odls_base_sigkill_timeout";
 constexpr const char* kKillSeconds = "10";
 
@@ -42,8 +42,8 @@ void make_pipe(const std::string& path) {
                          std::generic_category().message(errno)));
 }
 
-// O_NONBLOCK: does not wait for the other side; opening to write then fails if
-// nobody reads.
+// With O_NONBLOCK it does not wait for the other side; opening for writing then
+// fails if nobody reads.
 Descriptor open_pipe(const std::string& path, int how) {
   const int number = ::open(path.c_str(), how | O_CLOEXEC);
   if (number < 0)
@@ -57,12 +57,13 @@ Descriptor new_pipe(const std::string& path) {
   return open_pipe(path, O_RDONLY | O_NONBLOCK);
 }
 
-// Short enough to be written in one piece.
+// The line is short enough to be written atomically.
 void tell(const Descriptor& events, const std::string& line) {
   (void)!::write(events.number(), line.data(), line.size());
 }
 
-// Blocks what a launcher may send; the program gets it from the launcher.
+// Blocks signals that a launcher may send; the program gets them from the
+// launcher.
 Descriptor block_signals() {
   sigset_t all, ended;
   ::sigfillset(&all);
@@ -72,7 +73,8 @@ Descriptor block_signals() {
   return Descriptor(::signalfd(-1, &ended, SFD_CLOEXEC));
 }
 
-// The wait status of the child, or nothing if the launcher lets go first.
+// Returns the wait status of the child, or nothing if the launcher releases
+// this keeper first.
 std::optional<int> wait_for(pid_t child, const Descriptor& ended,
                             const Descriptor& hold) {
   std::array<pollfd, 2> files{
@@ -97,7 +99,7 @@ std::string folder_prefix() {
   return cat("canzona-", name, "-");
 }
 
-// The number in "4711-a8Xk2q"; 0 if there is none.
+// Returns the number in "4711-a8Xk2q"; 0 if there is none.
 pid_t process_in(std::string_view rest) {
   pid_t pid = 0;
   const char* end = rest.data() + rest.size();
@@ -106,8 +108,8 @@ pid_t process_in(std::string_view rest) {
                                                                         : 0;
 }
 
-// A folder of this user whose launcher is gone: neither is there a process of
-// its number, nor does any hold its pipe, not even one in another namespace.
+// True for a folder of this user whose launcher is gone: no process has its
+// number, and none holds its pipe, not even one in another namespace.
 bool is_abandoned(const std::filesystem::path& path, pid_t pid) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
@@ -193,7 +195,7 @@ int run_as_rank(const KeeperOptions& options) {
       open_pipe(cat(options.folder, "/", kHoldPipe), O_RDONLY | O_NONBLOCK);
   const Descriptor events =
       open_pipe(cat(options.folder, "/", kEventsPipe), O_WRONLY | O_NONBLOCK);
-  // The program writes as to any pipe: it waits while the launcher is busy.
+  // The program writes as to any pipe: it blocks while the launcher is busy.
   for (const auto& [stream, number] :
        {std::pair("out", STDOUT_FILENO), std::pair("err", STDERR_FILENO)})
     ::dup2(open_pipe(pipe_of(options.folder, rank, stream), O_WRONLY).number(),
@@ -204,9 +206,9 @@ int run_as_rank(const KeeperOptions& options) {
                .joins_group = true});
   tell(events, cat("start ", rank, " ", child.pid(), "\n"));
   const std::optional<int> status = wait_for(child.pid(), ended, hold);
-  if (!status) return 0;  // the child is killed with its object
+  if (!status) return 0;  // the destructor kills the child
   child.set_end(process_end(*status));
-  // Whoever reads the program's pipes sees their end.
+  // Readers of the program's pipes see their end.
   ::close(STDOUT_FILENO);
   ::close(STDERR_FILENO);
   tell(events, cat("end ", rank, " ", *status, "\n"));

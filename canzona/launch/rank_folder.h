@@ -1,20 +1,20 @@
-// A launcher hears through this folder from the processes that mpirun has
-// started for it.
+// The folder through which processes started by mpirun report to the launcher.
 //
 //   RankFolder folder(4);                       // the launcher
 //   mpirun -n 4 canzona launch --as-rank <folder.path()> -- train …
 //   int status = run_as_rank({path, rank, words});   // each of the four
 //
-// mpirun tells neither how every rank ended nor, always, their last words. So
-// each rank gets a keeper: a small process that starts the program, sends its
-// output and errors through pipes of their own, and tells when it has started
+// mpirun does not say how every rank ended, and may lose their last output. So
+// each rank gets a keeper: a small process that starts the program, forwards
+// its output and errors through separate pipes, and reports when it has started
 // and how it has ended. A keeper stays until the launcher ends the attempt, so
-// that mpirun does not kill ranks that have yet to say whom they lost. It does
-// not outlive mpirun or the launcher, nor the program its keeper.
+// that mpirun does not kill ranks that have yet to say which rank they lost. A
+// keeper does not outlive mpirun or the launcher, and the program does not
+// outlive its keeper.
 //
-// The folder is the user's alone (mode 0700) and goes with its object. Its name
-// tells whose it is, canzona-HOST-PID-…, so that the next launcher can remove
-// what is left by one that was killed.
+// Only the user can access the folder (mode 0700), and the destructor removes
+// it. Its name, canzona-HOST-PID-…, identifies its launcher, so that the next
+// one can remove the folder of one that was killed.
 #pragma once
 
 #include <sys/types.h>
@@ -49,13 +49,12 @@ class RankFolder {
   std::vector<LineReader> outputs_;
   std::vector<LineReader> errors_;
   LineReader events_;
-  Descriptor events_writer_;  // so that the pipe has no end
+  Descriptor events_writer_;  // keeps the pipe open
   Descriptor hold_reader_;
   Descriptor hold_;
 };
 
-// Removes folders that launchers of this user on this machine left because they
-// were killed.
+// Removes folders of launchers that were killed, for this user and machine.
 void remove_abandoned_folders();
 
 // "start 2 4711", "end 2 9".
@@ -65,7 +64,7 @@ struct RankEvent {
   pid_t pid = 0;
   ProcessEnd end = {};
 };
-// Nothing for a line that is none.
+// Returns nothing for any other line.
 std::optional<RankEvent> parse_rank_event(std::string_view line);
 
 struct KeeperOptions {
@@ -74,14 +73,15 @@ struct KeeperOptions {
   std::vector<std::string> words;
 };
 
-// Starts keepers itself, `words` followed by what they start, each with its
-// number in the variable, and waits for them: what mpirun is for ranks that
-// find each other by themselves.
+// Starts the keepers itself, `words` followed by what they start, each with its
+// rank in the variable, and waits for them: this replaces mpirun for ranks that
+// find each other on their own.
 void start_keepers(int num_ranks, const std::string& variable,
                    const std::vector<std::string>& words);
 
-// The work of a keeper. Returns 0 when the launcher lets it go: how the program
-// ended, the launcher knows. UsageError if there is no such folder.
+// Does the work of a keeper. Returns 0 when the launcher releases it; the
+// launcher knows how the program ended. Throws UsageError if there is no such
+// folder.
 int run_as_rank(const KeeperOptions& options);
 
 }  // namespace canzona

@@ -1,11 +1,11 @@
-// The GPU of this machine, for those who know no CUDA: `canzona doctor`,
-// `--device cuda`.
+// The GPU of this machine, for code that does not include CUDA: `canzona
+// doctor`, `--device cuda`.
 //
 //   std::string why_not;
 //   if (const auto gpu = find_cuda_device(&why_not)) use(gpu->name);
 //   else explain(why_not);
 //
-// Any thread may ask. cuda/ answers, or no_cuda.cc.
+// Any thread may call. cuda/ or no_cuda.cc implements it.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ struct CudaDeviceInfo {
   int minor = 0;
   int num_multiprocessors = 0;
   int64_t memory_bytes = 0;
-  int64_t free_bytes = 0;  // of it, now
+  int64_t free_bytes = 0;  // currently free
   int64_t l2_bytes = 0;
-  int64_t shared_memory_per_block = 0;  // the most a kernel may ask for
+  int64_t shared_memory_per_block = 0;  // the maximum for a kernel
   std::string driver;                   // "580.159.04, CUDA 13.0"
   std::string runtime;                  // "13.0"
 };
@@ -34,17 +34,17 @@ inline void* default_cuda_stream() { return reinterpret_cast<void*>(1); }
 // True if this program was built with CUDA.
 bool cuda_is_built();
 
-// The device that CUDA calls current; none where there is no GPU or no driver.
-// Then `why_not`, unless null, says what is missing.
+// Returns CUDA's current device; nothing if there is no GPU or no driver. Then
+// `why_not`, unless null, says what is missing.
 std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not);
 
-// Bytes of its memory that are free, whoever has taken the others; 0 where
-// there is none.
+// Returns the free bytes of its memory, whatever uses the rest; 0 if there is
+// no GPU.
 int64_t cuda_free_bytes();
 
-// Makes a GPU the calling thread's current one while this lives; afterwards it
-// is the one that was before. Number -1: none in particular, so that only the
-// latter happens. Nothing happens where there is no GPU.
+// Makes a GPU the calling thread's current one while this object lives, and
+// restores the previous one afterwards. Number -1 only restores. Does nothing
+// if there is no GPU.
 class CurrentCudaDevice {
  public:
   explicit CurrentCudaDevice(int number);
@@ -56,19 +56,19 @@ class CurrentCudaDevice {
   int before_ = -1;
 };
 
-// One of the GPUs that CUDA shows this process, and which of the others it can
-// read and write by itself.
+// One of the GPUs visible to this process, and the other GPUs that it can
+// access directly.
 struct CudaPeers {
   std::string name;
   std::string bus;         // "0000:1b:00.0"
-  std::vector<int> peers;  // by their numbers
+  std::vector<int> peers;  // by number
 };
-// By number; none where there is no GPU.
+// Returns the GPUs by number; none if there is no GPU.
 std::vector<CudaPeers> cuda_peers();
 
-// The best of the GPU, measured: tensor cores on 8192-cubes of random fp16 and
-// of bf16 by cuBLAS, plain fp32 on 4096-cubes, a copy inside its memory (bytes
-// read and written). UsageError where there is none.
+// The measured peak rates of the GPU: tensor cores on 8192-cubes of random fp16
+// and bf16 by cuBLAS, plain fp32 on 4096-cubes, and a copy inside its memory
+// (bytes read and written). Throws UsageError if there is none.
 struct CudaRates {
   double fp16_tflops = 0;
   double bf16_tflops = 0;

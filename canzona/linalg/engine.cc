@@ -10,7 +10,7 @@
 namespace canzona {
 namespace {
 
-// One scalar for all matrices of a batch, without the heap for small ones.
+// One scalar for all matrices of a batch, without allocating for small ones.
 class Repeated {
  public:
   Repeated(double value, int64_t count) {
@@ -70,7 +70,7 @@ void Engine::scale(Run run, double factor, int64_t count) {
   axpby(row, factor, row, 0);
 }
 
-// Runs that lie one behind the other are scaled together.
+// Adjacent runs are scaled together.
 uint32_t Engine::scale_and_look(std::span<const ScaledStretch> runs,
                                 double factor) {
   looked_at_.clear();
@@ -103,7 +103,7 @@ void Engine::widen(std::span<const Widened> runs) {
   }
 }
 
-// In memory of this process; a device has its own.
+// For host memory; a device overrides this.
 
 void Engine::find_largest(GradientNumbers* numbers,
                           std::span<const Stretch> runs) {

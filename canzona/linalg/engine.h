@@ -1,18 +1,18 @@
-// A lane of a device: memory-side operations on matrices, issued in order.
+// An engine is a lane of a device: operations on matrices, issued in order.
 //
 //   auto lane = make_cpu_engine();
 //   Arena::Scope scope(lane->arena());
 //   lane->symmetric_product(gram, 1.0, x, Op::kNone, 0.0);
 //
-// One thread at a time uses an engine; several engines work side by side, and
-// what one matrix gives depends neither on them nor on its batch. Nothing is
-// allocated after the first use with given shapes. Views are of the engine's
-// memory; inputs and outputs overlap only where it is said. Real types are
-// fp32 and fp64, all views of a call having the same.
+// One thread at a time may use an engine. Several engines can work side by
+// side; a matrix's result depends neither on them nor on its batch. Nothing is
+// allocated after the first use with given shapes. Views must be of the
+// engine's memory; inputs and outputs may overlap only where stated. Real types
+// are fp32 and fp64, the same for all views of a call.
 //
-// A device may still be at work when a call returns. Results that come back to
-// this process (a span of results, a download) are there when the call returns;
-// such calls wait, and have no place in work that is repeated.
+// A device may still be working when a call returns. Results that come back to
+// this process (a span of results, a download) are available when the call
+// returns; such calls wait, and are not allowed in repeated work.
 #pragma once
 
 #include <cstdint>
@@ -33,14 +33,14 @@ namespace canzona {
 
 enum class Op { kNone, kTranspose };
 
-// A device multiplies fp32 matrices with fp32 products, or faster with each
-// number as a sum of bf16 ones: of two, three of four products taken, which
-// leaves relative errors of about 1e-5; or of three, six of nine products
-// taken, which leaves those of fp32's own sums.
+// How a device multiplies fp32 matrices: with fp32 products, or faster with
+// each number as a sum of bf16 numbers: of two, with three of four products,
+// which leaves relative errors of about 1e-5; or of three, with six of nine
+// products, which is as accurate as fp32 sums.
 enum class Products { kPlain, kBf16x3, kBf16x6 };
 
-// Permutations in the engine's memory, `length` entries each: matrix i of a
-// batch of `matrices` takes number i·count/matrices.
+// Permutations in the engine's memory, with `length` entries each: matrix i of
+// a batch of `matrices` uses number i·count/matrices.
 struct Orders {
   int64_t* data = nullptr;
   int64_t length = 0;
@@ -60,11 +60,11 @@ struct ConstOrders {
 
 class Engine;
 
-// A number that work leaves for this process: each wait is for one post.
+// A number that device work reports to this process: each wait is for one post.
 class Notice {
  public:
   virtual ~Notice() = default;
-  // `number` is in the engine's memory. May be repeated.
+  // `number` must be in the engine's memory. May be repeated.
   virtual void post(Engine& engine, const int32_t* number) = 0;
   virtual int32_t wait() = 0;
 };
@@ -74,60 +74,62 @@ class Engine {
   explicit Engine(Memory& memory) : memory_(memory), arena_(memory) {}
   virtual ~Engine() = default;
 
-  // "cpu", and what computes: "OpenBLAS 0.3.21 SkylakeX, bf16 by amx".
+  // "cpu", and a description: "OpenBLAS 0.3.21 SkylakeX, bf16 by amx".
   virtual std::string kind() const = 0;
   virtual std::string describe() const = 0;
   Memory& memory() { return memory_; }
   Arena& arena() { return arena_; }
+  // The memory operations of collectives for this engine's memory.
+  virtual const MemoryOps& memory_ops() const = 0;
 
-  // The number of matrices of equal shape that may be handed over at once to an
-  // algebra, and are best handed over to everything else.
+  // The number of matrices of equal shape that an algebra accepts at once, and
+  // that is best for everything else.
   virtual int64_t batch_width() const = 0;
 
-  // Between memory of this process and the engine's; waits.
+  // Copy between host memory and the engine's; they wait.
   virtual void upload(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void download(std::byte* to, const std::byte* from,
                         int64_t bytes) = 0;
   virtual void set_zero(std::byte* to, int64_t bytes) = 0;
 
-  // Order of work. Work that was issued to `other` before happens before work
-  // that is issued here from now on.
+  // Makes work that is issued here from now on happen after work that was
+  // issued to `other` before.
   virtual void wait_for(Engine& other) = 0;
   virtual std::unique_ptr<Event> record() = 0;
-  // The same with events that are made once, and lines of work beside this one.
-  // No lane where work has ended when a call returns: events are reached then.
+  // The same with events that are made once, and with lanes beside this engine.
+  // A synchronous engine has no lanes, and its events are always reached.
   virtual std::unique_ptr<Event> make_event();
-  // One that tells when it was reached (Event::seconds_after).
+  // Makes an event that records when it was reached (Event::seconds_after).
   virtual std::unique_ptr<Event> make_timed_event() { return make_event(); }
   virtual void record_in(Event&) {}
   virtual void wait_until(const Event&) {}
   virtual std::unique_ptr<MemoryLane> make_lane() { return nullptr; }
   virtual std::unique_ptr<Notice> make_notice() = 0;
   virtual void synchronize() = 0;
-  // Work that takes this long and does nothing, in the place of a trainer's.
+  // Idles for this long, in place of a trainer's work.
   virtual void idle(double seconds);
 
-  // Work that is done again and again, each time the same calls on the same
-  // memory with other scalars. A device that can capture work does so at the
-  // first time and replays it later, with the same bits; work that asks for
-  // results is simply done. Engines that wait_for this one inside, and that it
-  // waits for, take part. The work may be called more often than it is done, so
-  // it changes nothing of this process but arenas.
+  // Does work that is repeated: each time the same calls on the same memory
+  // with other scalars. A device that can capture work does so the first time
+  // and replays it later, with the same bits; work that asks for results is
+  // simply done. Engines that wait_for this one inside, and that it waits for,
+  // take part. The function may be called more often than its work is done, so
+  // it must not change anything in this process but arenas.
   virtual void repeat(const std::function<void()>& work) { work(); }
-  // Does the work if the number is 0: `flag` is in the engine's memory, and
-  // nobody waits for it where the work is being repeated.
+  // Does the work if the number is 0. `flag` is in the engine's memory, and
+  // nothing waits for it while work is being repeated.
   virtual void if_zero(const int32_t* flag,
                        const std::function<void()>& work) = 0;
   // The same for element-wise calls (copies, conversions, stages, scale_by) and
-  // find_nonfinite, each of which looks at the number itself; other calls are
-  // simply done. Nobody waits, nothing is captured, and the memory may be
-  // another each time.
+  // find_nonfinite, each of which checks the number itself; other calls are
+  // simply done. Nothing waits, nothing is captured, and the memory may be
+  // different each time.
   virtual void guard(const int32_t* flag, const std::function<void()>& work) {
     if_zero(flag, work);
   }
 
-  // The time that the device spent on the calls of `work`, by their kind,
-  // longest first. Nothing where only the clock of this process could tell.
+  // Returns the time that the device spent on the calls of `work`, by kind,
+  // longest first; nothing if only this process's clock could tell.
   struct StageTime {
     std::string stage;
     int64_t calls = 0;
@@ -138,19 +140,19 @@ class Engine {
     return {};
   }
 
-  // Newton–Schulz in fp64, fp32, or 16 bits with fp32 sums. UsageError if the
-  // device has no such.
+  // Returns Newton–Schulz in fp64, fp32, or 16 bits with fp32 sums. Throws
+  // UsageError if the device does not have it.
   virtual Algebra& algebra(DType dtype) = 0;
 
-  // Chooses the products below, until it is called again; kPlain at first. A
-  // wish: an engine without faster ones ignores it.
+  // Chooses the products below until called again; initially kPlain. It is a
+  // hint: an engine without faster ones ignores it.
   virtual void set_products(Products) {}
 
   // C = alpha·op(A)·op(B) + beta·C.
   virtual void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                        ConstMatrices b, Op op_b, double beta) = 0;
-  // C = op(A)·op(B) of bf16 matrices, C in fp32: the work of a trainer's
-  // forward and backward. UsageError where the device has no such products.
+  // C = op(A)·op(B) of bf16 matrices, with C in fp32: the work of a trainer's
+  // forward and backward. Throws UsageError if the device has no such products.
   virtual void bf16_product(Matrices c, ConstMatrices a, Op op_a,
                             ConstMatrices b, Op op_b);
   // C = alpha·op(A)·op(A)ᵀ + beta·C with C symmetric: one triangle is
@@ -161,91 +163,92 @@ class Engine {
   virtual void commuting_product(Matrices c, ConstMatrices a,
                                  ConstMatrices b) = 0;
 
-  // Decompositions. `succeeded` has one entry per matrix; where one failed,
-  // the matrix holds nothing of use. Inputs must be finite.
-  // A (symmetric) becomes its eigenvectors, one per column, by ascending
-  // eigenvalue; values is count x 1 x n.
+  // Decompositions. `succeeded` has one entry per matrix; if one failed, the
+  // matrix is undefined. Inputs must be finite. eigh() replaces A (symmetric)
+  // by its eigenvectors, one per column, by ascending eigenvalue; values is
+  // count x 1 x n.
   virtual void eigh(Matrices a, Matrices values, std::span<bool> succeeded) = 0;
-  // A (rows >= cols) becomes the orthogonal factor of its QR by Householder.
+  // Replaces A (rows >= cols) by the orthogonal factor of its Householder QR.
   virtual void qr(Matrices a, std::span<bool> succeeded) = 0;
   // The same by shifted Cholesky QR, three rounds of products: for devices on
-  // which those are cheap (on a CPU it takes twice as long as qr). Fails where
+  // which products are cheap (on a CPU it takes twice as long as qr). Fails if
   // the columns are nearly dependent. R's diagonal is positive.
   virtual void cholesky_qr(Matrices a, std::span<bool> succeeded) = 0;
-  // A (symmetric, positive definite) becomes its lower Cholesky factor, zeros
-  // above the diagonal.
+  // Replaces A (symmetric, positive definite) by its lower Cholesky factor,
+  // with zeros above the diagonal.
   virtual void cholesky(Matrices a, std::span<bool> succeeded) = 0;
   // B = B·L⁻ᵀ for a lower triangular L.
   virtual void solve_right_transposed(Matrices b, ConstMatrices l) = 0;
 
-  // Reductions, one result per matrix; nothing overflows or underflows that
-  // the result does not. The order of additions depends on the shape alone.
+  // Reductions, one result per matrix; intermediate values overflow or
+  // underflow only if the result does. The order of additions depends on the
+  // shape alone.
   virtual void norms(ConstMatrices a, std::span<double> results) = 0;
   virtual void max_abs(ConstMatrices a, std::span<double> results) = 0;
   virtual void traces(ConstMatrices a, std::span<double> results) = 0;
   virtual bool all_finite(ConstRun run, int64_t count) = 0;
   virtual void finite(ConstMatrices a, std::span<bool> results) = 0;
-  // *first = 1 + the number of the first run with a value that is not finite,
-  // 0 if there is none; in the engine's memory. Runs may be of bf16.
+  // Sets *first, in the engine's memory, to 1 + the number of the first run
+  // with a value that is not finite; 0 if there is none. Runs may be bf16.
   struct Stretch {
     ConstRun run{};
     int64_t count = 0;
   };
   virtual void find_nonfinite(int32_t* first,
                               std::span<const Stretch> runs) = 0;
-  // Over runs of fp32 or bf16, the same whatever the order and the cuts. The
-  // bits of the largest |x| as an unsigned number, so that a NaN is above
-  // infinity and that above all others; 0 for nothing.
+  // For runs of fp32 or bf16; the result does not depend on order or cuts.
+  // Returns the bits of the largest |x| as an unsigned number, so that a NaN is
+  // above infinity and infinity above all others; 0 for no elements.
   virtual uint32_t largest_bits(std::span<const Stretch> runs) = 0;
-  // x = factor·x over the runs, and largest_bits of what they are then; the
-  // same bits as by scale() and largest_bits(), in one pass where a device can.
+  // Sets x = factor·x over the runs and returns their largest_bits afterwards;
+  // the same bits as scale() and largest_bits(), in one pass if the device can.
   struct ScaledStretch {
     Run run{};
     int64_t count = 0;
   };
   virtual uint32_t scale_and_look(std::span<const ScaledStretch> runs,
                                   double factor);
-  // Σ trunc((x·2^exponent)²), of which the truncation is the only loss. The
-  // caller sees to it that |x|·2^exponent is at most 2^31 (wide_sum.h).
+  // Σ trunc((x·2^exponent)²); the truncation is the only loss. The caller must
+  // ensure that |x|·2^exponent is at most 2^31 (wide_sum.h).
   virtual WideSum sum_of_squares(std::span<const Stretch> runs,
                                  int exponent) = 0;
 
-  // The same for whom nobody waits (gradient_numbers.h): everything is in the
+  // The same without waiting (gradient_numbers.h): everything is in the
   // engine's memory. Raises `largest` to the bits of the runs.
   virtual void find_largest(GradientNumbers* numbers,
                             std::span<const Stretch> runs);
-  // *code = codes[*found - 1] if it was 0 and *found is not, as find_nonfinite
-  // leaves it.
+  // Sets *code = codes[*found - 1] if it was 0 and *found is not; *found is as
+  // find_nonfinite leaves it.
   virtual void keep_first_code(int64_t* code, const int32_t* found,
                                std::span<const int64_t> codes);
-  // *number becomes *other if that is larger.
+  // Sets *number to *other if that is larger.
   virtual void raise(int64_t* number, const int64_t* other);
-  // Says whether to skip.
+  // Decides whether to skip.
   virtual void judge(GradientNumbers* numbers);
-  // The same by what the largest of all ranks are (gradient_numbers.h), which
-  // become those of this one; skips if `largest` is at least `least`.
+  // The same from the largest over all ranks (gradient_numbers.h), which
+  // replaces this rank's; skips if `largest` is at least `least`.
   virtual void judge_shared(GradientNumbers* numbers, const int64_t* shared,
                             int64_t least);
-  // Adds to the squares, whose exponent follows from `largest`; nothing if that
-  // is 0 or not finite.
+  // Adds to the squares, whose exponent follows from `largest`; does nothing if
+  // that is 0 or not finite.
   virtual void add_squares(GradientNumbers* numbers,
                            std::span<const Stretch> runs);
-  // The squares as four limbs of 32 bits, the lowest first, which ranks may add
-  // one by one, and back, with what limbs have to carry then.
+  // Convert the squares to four limbs of 32 bits, lowest first, which ranks may
+  // add separately, and back, with the carries.
   virtual void split_squares(int64_t* limbs, const GradientNumbers* numbers);
   virtual void join_squares(GradientNumbers* numbers, const int64_t* limbs);
-  // A few numbers of this process, for which nobody waits.
+  // Copies a few numbers from this process without waiting.
   virtual void put_numbers(int64_t* to, std::span<const int64_t> numbers);
-  // The norm, and the factor; 1 where the step is skipped.
+  // Computes the norm and the factor; 1 if the step is skipped.
   virtual void clip(GradientNumbers* numbers, double limit);
-  // x = *factor·x, as by scale(), for fp32; bf16 is rounded to nearest.
+  // x = *factor·x, like scale(), for fp32; bf16 is rounded to nearest.
   virtual void scale_by(Run run, const double* factor, int64_t count);
 
   // values[j] = Σ_i a[i,j]·b[i,j]; values is count x 1 x cols.
   virtual void column_dots(Matrices values, ConstMatrices a,
                            ConstMatrices b) = 0;
 
-  // Whole-matrix element-wise work. A span has one scalar per matrix.
+  // Element-wise work on whole matrices. A span has one scalar per matrix.
   virtual void copy(Matrices to, ConstMatrices from) = 0;
   // The same between fp32 and fp64, or fp32 and bf16, rounded to nearest.
   virtual void convert(Matrices to, ConstMatrices from) = 0;
@@ -253,22 +256,22 @@ class Engine {
   void set_identity(Matrices a, double diagonal);  // rest is 0
   virtual void add_diagonal(Matrices a, std::span<const double> values) = 0;
   void add_diagonal(Matrices a, double value);
-  // y = alpha·x + beta·y; beta 0 ignores what y held.
+  // y = alpha·x + beta·y; with beta 0 the old y is ignored.
   virtual void axpby(Matrices y, std::span<const double> alphas,
                      ConstMatrices x, double beta) = 0;
   void axpby(Matrices y, double alpha, ConstMatrices x, double beta);
-  // Indices by rising or falling values (count x 1 x n), the first of equal
-  // ones first.
+  // Sorts indices by rising or falling values (count x 1 x n); equal values
+  // keep their order.
   virtual void sort(Orders orders, ConstMatrices values, bool falling) = 0;
-  // Columns (rows) of `from` in the given order.
+  // Copies columns (rows) of `from` in the given order.
   virtual void permute_columns(Matrices to, ConstMatrices from,
                                ConstOrders order) = 0;
   virtual void permute_rows(Matrices to, ConstMatrices from,
                             ConstOrders order) = 0;
-  // Each value v of count x 1 x n becomes (v + lift)^exponent, the sum and the
-  // power in fp64, lift being one per matrix: `floor` less the first, smallest
-  // value if that is below the floor, else 0; or, with `shift`, the floor less
-  // the smallest value if that is negative, else the floor itself.
+  // Replaces each value v of count x 1 x n by (v + lift)^exponent, with sum and
+  // power in fp64. The lift of a matrix is `floor` minus its smallest (first)
+  // value if that is below the floor, otherwise 0; or, with `shift`, the floor
+  // minus the smallest value if that is negative, otherwise the floor itself.
   virtual void raise_values(Matrices values, std::span<const double> floors,
                             bool shift, double exponent) = 0;
   // to = 1/sqrt(scale·max(from, floor)), in fp64.
@@ -294,14 +297,15 @@ class Engine {
     Blend blend{};
   };
   virtual void momentum(const MomentumStage& stage, int64_t count) = 0;
-  // `rounded`, if it is not null, becomes the new weights in bf16.
+  // `rounded`, if not null, receives the new weights in bf16.
   virtual void apply(Run weights, ConstRun update, const Apply& apply,
                      int64_t count, uint16_t* rounded = nullptr) = 0;
   // out = the quotient; m may be null (then from_moment is 0). out may be the
   // gradient's own run.
   virtual void adam(ConstRun grad, Run m, Run v, Run out,
                     const AdamCoefficients& adam, int64_t count) = 0;
-  // The same, applied to the weights at once; the same bits. Many tensors.
+  // The same, applied to the weights directly, with the same bits; for many
+  // tensors.
   struct AdamRuns {
     ConstRun grad{};
     Run m{}, v{}, weights{};
@@ -312,7 +316,7 @@ class Engine {
                           const AdamCoefficients& adam, const Apply& apply) = 0;
   virtual void round_to_bf16(uint16_t* to, const float* from,
                              int64_t count) = 0;
-  // The other way round, for many runs; addresses may be others at each
+  // The opposite conversion, for many runs; addresses may differ at each
   // repetition.
   struct Widened {
     float* to = nullptr;
@@ -329,7 +333,7 @@ class Engine {
   std::vector<Stretch> looked_at_;
 };
 
-// Kernels for bf16 that this machine may run, best first; for tests and
+// Kernels for bf16 that this machine supports, best first; for tests and
 // `canzona doctor`. "auto" takes the best.
 enum class Bf16Kernel { kAmx, kAvx512, kPortable };
 std::span<const Bf16Kernel> usable_bf16_kernels();
@@ -337,17 +341,17 @@ std::string_view to_string(Bf16Kernel kernel);
 
 std::unique_ptr<Engine> make_cpu_engine();
 std::unique_ptr<Engine> make_cpu_engine(Bf16Kernel kernel);
-// UsageError in a build without CUDA, and on a machine without a GPU.
+// Throws UsageError in a build without CUDA, and on a machine without a GPU.
 std::unique_ptr<Engine> make_cuda_engine();
-// On this GPU, in the order of the caller's own work: `stream` is a
-// cudaStream_t that outlives the engine, or 1 for the default stream
-// (cudaStreamLegacy); null: one of its own. The GPU is the
-// calling thread's current one from then on, as it is to be for every thread
-// that uses the engine. UsageError as above, and if there is no such GPU.
-// Scratch comes from `scratch`, which outlives the engine; null: from the GPU.
+// Makes an engine on this GPU, in the order of the caller's own work. `stream`
+// is a cudaStream_t that must outlive the engine, or 1 for the default stream
+// (cudaStreamLegacy); if null, the engine makes its own. The GPU becomes the
+// calling thread's current one, as it must be for every thread that uses the
+// engine. Throws UsageError as above, and if there is no such GPU. Scratch
+// comes from `scratch`, which must outlive the engine; if null, from the GPU.
 std::unique_ptr<Engine> make_cuda_engine(int device, void* stream,
                                          Memory* scratch = nullptr);
-// "cpu" or "cuda"; UsageError names what else was asked for.
+// Takes "cpu" or "cuda"; UsageError names anything else.
 std::unique_ptr<Engine> make_engine(std::string_view device);
 
 }  // namespace canzona

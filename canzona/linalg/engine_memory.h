@@ -1,10 +1,11 @@
-// Numbers in an engine's memory, which this process reaches by copying alone.
+// Numbers in an engine's memory, which this process accesses only by copying.
 //
 //   EngineMemory memory(engine);
 //   Run grad = memory.put(values);
 //   std::vector<float> back = memory.get<float>(grad.data, 10);
 //
-// They go with this object. One thread, that of the engine, which outlives it.
+// The destructor frees them. Only the engine's thread may use it, and the
+// engine must outlive it.
 #pragma once
 
 #include <cstdint>

@@ -1,14 +1,14 @@
-// GradientNumbers are what a step knows of its gradients, in an engine's
+// GradientNumbers are what a step knows about its gradients, in an engine's
 // memory, so that a device can go on without this process: the largest |g|,
-// whether all are finite, the norm, and the factor that clips it.
-// Engine::find_largest and what follows it fill this in; the functions below
-// say how, once, for all who do.
+// whether all are finite, the norm, and the clipping factor.
+// Engine::find_largest and the functions after it fill this in; the functions
+// below define how, once for all devices.
 //
 //   numbers->largest                    // of this rank, then of all
 //   int exponent = squares_exponent(largest);
 //   double norm = norm_of_squares(sum, exponent);
 //
-// Pure; any thread may call.
+// The functions are pure.
 #pragma once
 
 #ifdef __CUDACC__
@@ -29,21 +29,21 @@ namespace canzona {
 inline constexpr uint32_t kInfinityBits = 0x7F800000;
 
 struct GradientNumbers {
-  // Bits of the largest |g|; where one is not finite at least kInfinityBits, or
-  // a code above all bits that says where.
+  // The bits of the largest |g|; if one is not finite, at least kInfinityBits,
+  // or a code above all bits that says where.
   int64_t largest = 0;
-  uint64_t squares[2] = {0, 0};  // Σ trunc((g·2^exponent)²), the lower first
+  uint64_t squares[2] = {0, 0};  // Σ trunc((g·2^exponent)²), lower word first
   double norm = 0;
-  double factor = 1;      // by which gradients are multiplied
-  int32_t is_finite = 1;  // what find_largest has seen
+  double factor = 1;      // that gradients are multiplied by
+  int32_t is_finite = 1;  // as seen by find_largest
   int32_t is_whole = 1;   // the factor is 1
   int32_t skip = 0;       // 1: the step leaves everything as it is
   int32_t unused = 0;
 };
 
-// If ranks reduce numbers by themselves, each contributes to a maximum:
-// [0] its `largest`, [1] a number that all are to have in common, [2] the
-// negative of that. If they do not, `largest` becomes this.
+// If ranks reduce numbers on the device, each contributes to a maximum: [0] its
+// `largest`, [1] a number that all must have in common, [2] its negative. If
+// they do not agree on it, `largest` becomes this.
 inline constexpr int64_t kUnlikeCode = INT64_MAX;
 
 CANZONA_EVERYWHERE inline void judge_by_shared(GradientNumbers& numbers,
@@ -54,7 +54,8 @@ CANZONA_EVERYWHERE inline void judge_by_shared(GradientNumbers& numbers,
   numbers.skip = numbers.largest >= least ? 1 : 0;
 }
 
-// A number of 128 bits as four limbs, each in a word of its own, and back.
+// Splits a 128-bit number into four limbs, each in its own word, and joins
+// them.
 CANZONA_EVERYWHERE inline void split_into_limbs(int64_t* limbs,
                                                 const uint64_t* number) {
   for (int i = 0; i < 4; ++i)
@@ -73,8 +74,9 @@ CANZONA_EVERYWHERE inline void join_limbs(uint64_t* number,
   number[1] = words[2] | words[3] << 32;
 }
 
-// The largest magnitude becomes one below 2^31, so that a square fits 62 bits
-// and 2^64 of them 126. Requires a finite number above 0.
+// Returns the exponent that scales the largest magnitude to below 2^31, so that
+// a square fits in 62 bits and 2^64 of them in 126. Requires a finite number
+// above 0.
 inline int squares_exponent(uint32_t largest_bits) {
   return 30 - std::ilogb(std::bit_cast<float>(largest_bits));
 }
@@ -85,7 +87,7 @@ inline double norm_of_squares(const WideSum& sum, int exponent) {
   return std::ldexp(std::sqrt(squares), -exponent);
 }
 
-// 1 if nothing is to be clipped; a limit of 0 clips nothing.
+// Returns 1 if nothing must be clipped; a limit of 0 clips nothing.
 inline double clip_factor(double norm, double limit) {
   constexpr double kAboveZero = 1e-6;
   return limit > 0 && norm > limit ? limit / (norm + kAboveZero) : 1;

@@ -38,8 +38,8 @@ struct Lanes::Crew {
     }
   }
 
-  // Items below a failing one were handed out before it, so that the lowest
-  // failure is always found, though the rest is not begun.
+  // Items below a failing one were assigned before it, so the lowest failure is
+  // always found, though the rest is not begun.
   void take_items(Engine& engine) {
     while (true) {
       const int64_t item = next_item.fetch_add(1, std::memory_order_relaxed);
@@ -69,7 +69,7 @@ struct Lanes::Crew {
     round_began.notify_all();
   }
 
-  // Gives what the round threw, or null.
+  // Returns what the round threw, or null.
   std::exception_ptr end_round() {
     std::unique_lock lock(mutex);
     round_ended.wait(lock, [&] { return num_busy == 0; });

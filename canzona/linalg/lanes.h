@@ -3,8 +3,8 @@
 //   Lanes lanes(4, [] { return make_cpu_engine(); });
 //   lanes.for_each(matrices.size(), [&](Engine& lane, int64_t i) { … });
 //
-// Items are handed out one by one, in order, to whichever lane is free; an
-// item's result must not depend on the lane. The calling thread is lane 0.
+// Items are assigned one by one, in order, to whichever lane is free; an item's
+// result must not depend on the lane. The calling thread is lane 0.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ class Lanes {
   int num_lanes() const { return static_cast<int>(engines_.size()); }
   Engine& lane(int i) { return *engines_.at(static_cast<size_t>(i)); }
 
-  // Returns when all items are done. If items throw, the one with the lowest
-  // number is rethrown after all lanes have stopped.
+  // Returns when all items are done. If items throw, the exception of the one
+  // with the lowest number is rethrown after all lanes have stopped.
   void for_each(int64_t num_items, const Work& work);
 
  private:

@@ -25,7 +25,7 @@ void fill_numbers(Engine& engine, float* to, const NumberStream& stream,
                   const NumberRows& rows) {
   if (engine.kind() == "cuda")
     return fill_cuda_numbers(engine, to, stream, rows);
-  engine.synchronize();  // it may be one that still uses this memory
+  engine.synchronize();  // it may still be using this memory
   for (int64_t r = 0; r < rows.rows; ++r) {
     const uint64_t first =
         rows.first + static_cast<uint64_t>(r * rows.stream_stride);

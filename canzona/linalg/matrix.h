@@ -38,7 +38,7 @@ constexpr std::string_view to_string(DType dtype) {
   return "fp16";
 }
 
-// DTypeOf<float>::value, for code that is written once for both.
+// DTypeOf<float>::value, for code written once for both types.
 template <class Real>
 struct DTypeOf;
 template <>
@@ -50,17 +50,17 @@ struct DTypeOf<float> {
   static constexpr DType value = DType::kFp32;
 };
 
-// Views of matrices and of batches of equal shape. A view owns nothing; the
-// memory lies on the device of the engine that is asked to work on it.
+// Views of matrices and of batches of equal shape. A view owns nothing; its
+// memory must be on the device of the engine that works on it.
 //
 //   Matrices w = matrices(weights.data(), 768, 2048);        // one matrix
 //   Matrices b = matrices(stack.data(), 128, 512, 16);       // sixteen
 //   engine.product(c, 1.0, a, Op::kNone, b, Op::kTranspose, 0.0);
 
-// Row-major matrices of equal shape, `matrix_stride` elements apart, or, with
-// `places`, wherever those say (then `data` is the first of them). A batch of
-// one is a matrix. `Byte` is std::byte or const std::byte. Scattered matrices
-// are taken by Load and Store (operand.h) alone.
+// Row-major matrices of equal shape, `matrix_stride` elements apart or, with
+// `places`, at those addresses (then `data` is the first of them). A batch of
+// one is a matrix. `Byte` is std::byte or const std::byte. Only Load and Store
+// (operand.h) accept scattered matrices.
 template <class Byte>
 struct BasicMatrices {
   Byte* data = nullptr;
@@ -70,9 +70,9 @@ struct BasicMatrices {
   int64_t row_stride = 0;
   int64_t count = 1;
   int64_t matrix_stride = 0;
-  Byte* const* places = nullptr;  // of this process, one per matrix
+  Byte* const* places = nullptr;  // in host memory, one per matrix
 
-  int64_t elements() const { return rows * cols; }  // of one matrix
+  int64_t elements() const { return rows * cols; }  // per matrix
   bool contiguous() const { return row_stride == cols; }
 
   BasicMatrices at(int64_t i) const {
@@ -83,7 +83,7 @@ struct BasicMatrices {
     one.count = 1;
     return one;
   }
-  // Matrices [begin, begin + size).
+  // Returns matrices [begin, begin + size).
   BasicMatrices part(int64_t begin, int64_t size) const {
     BasicMatrices some = at(begin);
     some.count = size;
@@ -91,7 +91,7 @@ struct BasicMatrices {
     return some;
   }
 
-  // The first element, as what it is.
+  // Returns the first element, typed.
   template <class Real>
   auto* as() const {
     CANZONA_CHECK_EQ(static_cast<int>(dtype),
@@ -102,7 +102,7 @@ struct BasicMatrices {
       return reinterpret_cast<Real*>(data);
   }
 
-  // A matrix may be read where it may be written.
+  // A writable view converts to a readable one.
   operator BasicMatrices<const std::byte>() const  // NOLINT: implicit
       requires(!std::is_const_v<Byte>) {
     return {data, dtype, rows, cols, row_stride, count, matrix_stride, places};

@@ -27,8 +27,8 @@ class HostMemory final : public Memory {
     void* memory = std::aligned_alloc(static_cast<size_t>(alignment), size);
     if (memory == nullptr) throw std::bad_alloc();
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
-    // Products walk down columns: with small pages each row is another entry
-    // of the address cache. A wish only; the kernel may be set to refuse it.
+    // Products walk down columns: with small pages each row is another TLB
+    // entry. This is only a hint, which the kernel may ignore.
     if (alignment == kHugePage)
       static_cast<void>(madvise(memory, size, MADV_HUGEPAGE));
 #endif
@@ -47,7 +47,7 @@ Memory& host_memory() {
 
 namespace {
 
-// Tensor cores and vector units ask for at most this.
+// The largest alignment that tensor cores and vector units require.
 constexpr int64_t kBlockAlignment = 128;
 constexpr int64_t kMatrixAlignment = 64;
 constexpr int64_t kLargeStep = int64_t{2} << 20;
@@ -125,8 +125,8 @@ void Arena::add_chunk(int64_t bytes) {
   chunks_.push_back(std::move(chunk));
 }
 
-// Runs in a destructor: without memory for one large chunk the next scope
-// begins with none.
+// Runs in a destructor: if there is no memory for one large chunk, the next
+// scope begins with none.
 void Arena::merge_chunks() {
   if (chunks_.size() < 2) return;
   const int64_t bytes = reserved();

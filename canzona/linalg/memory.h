@@ -1,8 +1,8 @@
-// A Memory is where the memory of a device comes from.
+// A Memory allocates memory of a device.
 //
 //   Arena arena(engine.memory());
 //
-// A source outlives what was allocated from it. Any thread may call.
+// It must outlive what was allocated from it. Any thread may call.
 #pragma once
 
 #include <atomic>
@@ -21,39 +21,41 @@ class Memory {
  public:
   virtual ~Memory() = default;
 
-  // Uninitialised, aligned to 128 bytes or more; std::bad_alloc if there is
-  // none left.
+  // Returns uninitialized memory, aligned to 128 bytes or more; throws
+  // std::bad_alloc if there is none left.
   virtual std::byte* allocate(int64_t bytes) = 0;
   virtual void release(std::byte* memory) = 0;
 };
 
-// The memory of this process; in large pages where a block is large.
+// Host memory; large blocks use huge pages.
 Memory& host_memory();
 
-// MemoryOps are what collectives do to memory of a device, without an engine.
+// MemoryOps are the operations of collectives on a device's memory, without an
+// engine.
 //
 //   const MemoryOps& ops = memory_ops("cuda");
 //   ops.add_fp32(sum, a, b, count);
 //
-// Every function has ended when it returns, but for those of a lane (below).
-// Any number of threads may call. On a GPU they do not wait for engines:
-// whoever uses memory that an engine works on waits for the engine first. An
-// element's bits depend neither on its place nor on its neighbours, and are the
-// same on every device, a sum of NaNs aside. Pointers are aligned to their
-// elements. Results may lie where an operand lies, and overlap none by a part.
+// Functions are complete when they return, except those of a lane (below). Any
+// number of threads may call. On a GPU they do not wait for engines: callers
+// that use memory on which an engine works must first wait for the engine. An
+// element's bits depend neither on its position nor on its neighbours, and are
+// the same on every device, except for sums of NaNs. Pointers must be aligned
+// to their elements. A result may be an operand, but must not partly overlap
+// one.
 
 class MemoryOps {
  public:
   virtual ~MemoryOps() = default;
 
-  // True if it is memory of this process.
+  // True for host memory.
   virtual bool is_host() const = 0;
 
-  // Aligned to 128 bytes or more; std::bad_alloc if there is none left.
+  // Aligned to 128 bytes or more; throws std::bad_alloc if there is none left.
   virtual std::byte* allocate(int64_t bytes) const = 0;
   virtual void release(std::byte* memory) const = 0;
 
-  // Either side may be memory of this process or of the device.
+  // Either side may be host or device memory.
   virtual void copy(std::byte* to, const std::byte* from,
                     int64_t bytes) const = 0;
 
@@ -67,9 +69,9 @@ class MemoryOps {
   // Two words each, the lower first; modulo 2^128.
   virtual void add_int128(uint64_t* sum, const uint64_t* a, const uint64_t* b,
                           int64_t count) const = 0;
-  // Such numbers as four limbs of 32 bits, the lowest first, each in a word of
-  // its own, and back, with what limbs that were added have to carry. False if
-  // this memory has no such way.
+  // Convert such numbers to four limbs of 32 bits, lowest first, each in its
+  // own word, and back, with the carries of limbs that were added. They return
+  // false if this memory does not support it.
   virtual bool to_limbs(uint64_t* limbs, const uint64_t* from,
                         int64_t count) const {
     static_cast<void>(limbs);
@@ -84,16 +86,16 @@ class MemoryOps {
     static_cast<void>(count);
   }
 
-  // To nearest, ties to even; a NaN stays one.
+  // Rounds to nearest, ties to even; a NaN stays a NaN.
   virtual void to_bf16(uint16_t* to, const float* from,
                        int64_t count) const = 0;
   virtual void from_bf16(float* to, const uint16_t* from,
                          int64_t count) const = 0;
 
-  // All pieces at once, of fp32 or of bf16, added in fp32 by a binary tree:
+  // Adds all pieces at once, of fp32 or bf16, in fp32 by a binary tree:
   // neighbours first, an odd one carried up. `sum` may be one of the fp32
-  // pieces. False if there are more than it takes, or this memory has no such
-  // way.
+  // pieces. Returns false if there are too many pieces, or this memory does not
+  // support it.
   virtual bool add_tree(float* sum, std::span<const float* const> pieces,
                         int64_t count) const {
     static_cast<void>(sum);
@@ -108,7 +110,7 @@ class MemoryOps {
     static_cast<void>(count);
     return false;
   }
-  // The same of fp32 pieces, each of which is rounded to bf16 first.
+  // The same for fp32 pieces, each of which is rounded to bf16 first.
   virtual bool add_rounded_tree(float* sum,
                                 std::span<const float* const> pieces,
                                 int64_t count) const {
@@ -117,75 +119,77 @@ class MemoryOps {
     static_cast<void>(count);
     return false;
   }
-  // The most pieces that these three take; 0: they always say false.
+  // The maximum number of pieces for these three; 0 if they always return
+  // false.
   virtual int most_tree_pieces() const { return 0; }
 };
 
-// A point in the work of a device. Reached if it was never recorded. It may be
-// recorded again; whoever waits by then waits for the point before.
+// A point in a device's work. It counts as reached if it was never recorded. It
+// may be recorded again; waits that have been issued before still refer to the
+// earlier point.
 class Event {
  public:
   virtual ~Event() = default;
   virtual bool reached() = 0;
-  virtual void wait() = 0;  // this thread does
-  // Returns how long after `earlier` it was reached. Both are timed, are of one
-  // device, and are reached by now.
+  virtual void wait() = 0;  // blocks this thread
+  // Returns how long after `earlier` it was reached. Both must be timed, of the
+  // same device, and already reached.
   virtual double seconds_after(const Event& earlier) const {
     static_cast<void>(earlier);
     return 0;
   }
 };
 
-// A line of a device's work beside its engines, for what collectives do to
-// memory: operations take their place in it, and nobody waits for them.
+// A queue of a device's work beside its engines, for the memory operations of
+// collectives: they are enqueued, and the host does not wait for them.
 //
 //   lane->wait_until(*gradients_are_there);
 //   lane->ops().add_fp32(sum, a, b, count);   // only issued
 //   lane->record_in(*sums_are_there);
 //
-// Made by Engine::make_lane(). One thread at a time issues; events may be asked
-// by any.
+// Engine::make_lane() makes it. One thread at a time may issue; any thread may
+// query events.
 class MemoryLane {
  public:
   virtual ~MemoryLane() = default;
 
-  // They live as long as the lane, whose order they keep.
+  // These live as long as the lane and keep its order.
   virtual const MemoryOps& ops() const = 0;
   virtual std::unique_ptr<Event> make_event() const = 0;
   virtual std::unique_ptr<Event> make_timed_event() const = 0;
-  // After all that was issued so far.
+  // Records the event after everything issued so far.
   virtual void record_in(Event& event) = 0;
-  // Work that is issued from now on happens after the event.
+  // Makes work that is issued from now on wait for the event.
   virtual void wait_until(const Event& event) = 0;
-  // A number of this process, 0 at first, that lives as long as the lane; the
-  // lane writes it after all that was issued so far, or goes on once it is at
+  // A word in host memory, initially 0, that lives as long as the lane. The
+  // lane writes it after everything issued so far, or waits until it is at
   // least `value`, modulo 2^32.
   virtual std::atomic<uint32_t>& make_word() = 0;
   virtual void write(std::atomic<uint32_t>& word, uint32_t value) = 0;
   virtual void wait_until(const std::atomic<uint32_t>& word,
                           uint32_t value) = 0;
-  // The device's own handle (a cudaStream_t), for libraries that issue there
+  // The device's own handle (a cudaStream_t), for libraries that issue to it
   // themselves; null if it has none.
   virtual void* native() { return nullptr; }
 };
 
-// They live as long as the program.
+// Lives as long as the program.
 const MemoryOps& cpu_memory_ops();
-// UsageError as from make_cuda_engine().
+// Throws UsageError like make_cuda_engine().
 const MemoryOps& cuda_memory_ops();
-// "cpu" or "cuda"; UsageError names what else was asked for.
+// Takes "cpu" or "cuda"; UsageError names anything else.
 const MemoryOps& memory_ops(std::string_view device);
 
-// Scratch memory that is reserved once. All that a step takes is given back at
-// once; a second step of the same shapes finds everything there.
+// Scratch memory that is reserved once. Everything a step takes is released at
+// once; a second step of the same shapes allocates nothing.
 //
 //   Arena::Scope scope(engine.arena());
 //   Matrices gram = engine.arena().matrices(DType::kFp32, m, m);
 //   …                                  // gone at the end of the scope
 //
-// Blocks lie on 128-byte borders and never move while a scope is open, so a
-// larger demand adds a chunk instead of growing one; the chunks become one
-// when the outermost scope ends. Not for use by two threads at once.
+// Blocks are 128-byte aligned and never move while a scope is open, so a larger
+// request adds a chunk instead of growing one; the chunks are merged when the
+// outermost scope ends. One thread at a time.
 
 class Arena {
  public:
@@ -193,7 +197,7 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Gives back, at its end, what was taken since its beginning.
+  // Its destructor releases everything taken since its construction.
   class Scope {
    public:
     explicit Scope(Arena& arena);
@@ -207,7 +211,7 @@ class Arena {
     int64_t used_;
   };
 
-  // Uninitialised; needs an open scope.
+  // Returns uninitialized memory; requires an open scope.
   std::byte* take(int64_t bytes);
   template <class T>
   T* take_array(int64_t count) {
@@ -216,7 +220,7 @@ class Arena {
   Matrices matrices(DType dtype, int64_t rows, int64_t cols, int64_t count = 1);
 
   int64_t reserved() const;  // bytes
-  // Reserves at least so many bytes, in one piece. Requires that no scope is
+  // Reserves at least this many bytes, contiguously. Requires that no scope is
   // open.
   void reserve(int64_t bytes);
 

@@ -1,4 +1,4 @@
-// Takes the place of cuda/ in a build without CUDA.
+// Replaces cuda/ in a build without CUDA.
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"

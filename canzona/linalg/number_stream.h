@@ -1,12 +1,13 @@
-// Numbers that are made where they are needed, on any device with the same
-// bits: element i of a stream depends on the stream and on i alone
+// Numbers that are generated where they are needed, with the same bits on any
+// device: element i of a stream depends on the stream and on i alone
 // (base/random.h).
 //
 //   fill_numbers(engine, to, {NumberStream::Kind::kNearlyNormal, seed},
 //                {.count = 1000});
 //
-// In the engine's memory, in the order of its work. One thread, the engine's.
-// sum_hashes() tells what such memory holds without bringing it here.
+// They are in the engine's memory, in the order of its work. Only the engine's
+// thread may call. sum_hashes() hashes such memory without copying it to the
+// host.
 #pragma once
 
 #include <array>
@@ -36,8 +37,8 @@ struct NumberStream {
   };
   Kind kind = Kind::kNearlyNormal;
   uint64_t seed = 0;
-  uint64_t mask = 0;   // of slices
-  int32_t offset = 0;  // -3 for each of them
+  uint64_t mask = 0;   // selects slices
+  int32_t offset = 0;  // -3 for each selected slice
 
   CANZONA_EVERYWHERE static float sum_of_slices(uint64_t bits, uint64_t mask,
                                                 int32_t offset) {
@@ -72,11 +73,11 @@ struct NumberStream {
   }
 };
 
-// Rows of equal length: row r holds the elements of the stream from
-// first + r·stream_stride on, and lies at r·row_stride.
+// Rows of equal length: row r has the elements of the stream from first +
+// r·stream_stride on, at offset r·row_stride.
 struct NumberRows {
   uint64_t first = 0;
-  int64_t count = 0;  // of a row
+  int64_t count = 0;  // per row
   int64_t rows = 1;
   int64_t stream_stride = 0;
   int64_t row_stride = 0;
@@ -91,14 +92,14 @@ void fill_numbers(Engine& engine, float* to, const NumberStream& stream,
 // element itself, which has `element_bytes` (2 or 4), the first adds the bits
 // of stream p at b, the second those of stream ~p.
 //
-// Nothing where the engine does that no quicker than this process; else it
-// waits.
+// Returns nothing if the engine is not faster at it than this process;
+// otherwise it waits.
 using NumberSums = std::array<uint64_t, 2>;
 std::optional<NumberSums> sum_hashes(Engine& engine, const std::byte* from,
                                      int64_t element_bytes, uint64_t seed,
                                      const NumberRows& rows);
 
-// They do both in memory of the GPU's engines; fill.cu, or no_cuda.cc.
+// Do both in memory of the GPU's engines; in fill.cu, or no_cuda.cc.
 void fill_cuda_numbers(Engine& engine, float* to, const NumberStream& stream,
                        const NumberRows& rows);
 NumberSums sum_cuda_hashes(Engine& engine, const std::byte* from,

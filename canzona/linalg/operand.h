@@ -1,6 +1,6 @@
 // The algebra of Newton–Schulz: a wide matrix X (rows <= cols) and symmetric
-// matrices that are polynomials of X·Xᵀ. Such matrices commute, so products
-// of them are symmetric and half of each needs to be computed.
+// matrices that are polynomials of X·Xᵀ. Such matrices commute, so products of
+// them are symmetric and half of each needs to be computed.
 //
 //   Algebra& algebra = engine.algebra(DType::kBf16);
 //   Operand x = algebra.wide(arena, m, n), r = algebra.symmetric(arena, m);
@@ -9,16 +9,17 @@
 //   algebra.polynomial(p, r, a, b, c, Half::kTriangle); // P = aI + bR + cR²
 //   algebra.multiply(y, p, x);                          // Y = PX
 //
-// An operand is a batch of `count` matrices of equal shape; what one of them
-// gives does not depend on the others. Operands stay in the device's own format
+// An operand is a batch of `count` matrices of equal shape; the result of one
+// does not depend on the others. Operands stay in the device's own format
 // between products (16-bit tiles, or plain rows), which only the algebra that
-// made them can read. No norm comes back to the caller: a device may still be
-// at work on it.
+// made them can read. No norm is returned to the caller, because a device may
+// still be working on it.
 //
 // The long side may be cut into strips. Then a Gram matrix is the sum of those
 // of the strips, and the square of the norm is the sum of theirs, both added by
-// a binary tree; all else is as without. So engines that have some neighbouring
-// strips each can compute one matrix together, bit for bit (SharedAlgebra).
+// a binary tree; everything else stays the same. So engines that each have some
+// neighbouring strips can compute one matrix together, bit for bit
+// (SharedAlgebra).
 #pragma once
 
 #include <array>
@@ -32,8 +33,8 @@
 namespace canzona {
 
 // Cuts of the columns of a wide operand. Strip s begins at column at[s], a
-// multiple of 64, and ends where the next one begins; the last ends with the
-// operand. There are 1, 2, 4 or 8.
+// multiple of 64, and ends where the next one begins; the last one ends with
+// the operand. There are 1, 2, 4 or 8 strips.
 struct Strips {
   static constexpr int kMost = 8;
   int count = 1;
@@ -46,7 +47,7 @@ struct Strips {
 };
 
 // Adds terms one by one in the order of a balanced binary tree, neighbours
-// first, with as few sums kept as there are bits set in their number:
+// first, keeping only as many sums as there are bits set in their number:
 //
 //   for (int s = 0; s < count; ++s) {
 //     form(term s in place TreeOrder::place(s));
@@ -62,7 +63,7 @@ struct TreeOrder {
     for (; term != 0; term &= term - 1) ++bits;
     return bits;
   }
-  // Returns the place where the sum that ends with this term is left.
+  // Returns where the sum that ends with this term is left.
   static constexpr int last(int term) { return place(term + 1) - 1; }
 };
 
@@ -71,28 +72,28 @@ struct Operand {
   int64_t rows = 0;
   int64_t cols = 0;
   int64_t count = 1;
-  bool tall = false;  // of a wide operand: it came transposed
-  Strips strips{};    // of a wide operand
+  bool tall = false;  // wide operands: the source was transposed
+  Strips strips{};    // wide operands only
   // An operand means scale·stored + identity·I: the identity is kept out of
-  // bf16, where it would drown the rest, and the norm, on CPUs, goes into the
+  // bf16, where it would swamp the rest, and on CPUs the norm goes into the
   // scale.
   double scale = 1;     // of wide operands
   double identity = 0;  // of symmetric operands
 };
 
-// A wide operand is loaded from a matrix as it is, or from momentum and
-// gradient in one pass (the momentum is updated). Transposed if it has more
-// rows than columns; nothing but this pass ever sees the transpose.
+// A wide operand is loaded from a matrix, or from momentum and gradient in one
+// pass (the momentum is updated). It is transposed if it has more rows than
+// columns; only this pass ever sees the transpose.
 struct Load {
-  ConstMatrices source{};  // the blend itself, or the gradient
-  Matrices momentum{};     // no data: take the source as it is
+  ConstMatrices source{};  // the matrix itself, or the gradient
+  Matrices momentum{};     // no data: use the source directly
   Blend blend{};
   bool transpose = false;
-  double prescale = 1;  // multiplied in before rounding
+  double prescale = 1;  // applied before rounding
 };
 
 // X is divided by max(factor·|X|_F, epsilon), or by factor·|X|_F + epsilon; a
-// matrix of zeros stays one.
+// zero matrix stays zero.
 struct Normalization {
   double factor = 1;
   double epsilon = 0;
@@ -101,7 +102,7 @@ struct Normalization {
 
 // The last product is stored, transposed back, into `out`; or, with `apply`,
 // into weights, each p = (p·keep_before - step·o)·keep_after, and, rounded to
-// bf16, into `rounded` (null, or one place per matrix).
+// bf16, into `rounded` (null, or one address per matrix).
 struct Store {
   Matrices out{};
   const Apply* apply = nullptr;
@@ -111,12 +112,12 @@ struct Store {
 
 enum class Half { kFull, kTriangle };
 
-// The products that read an operand: all, or multiply and multiply_into alone.
-// The latter can take an identity that is kept out of 16-bit storage.
+// The products that read an operand: all, or only multiply and multiply_into.
+// The latter can handle an identity that is kept out of 16-bit storage.
 enum class Readers { kAll, kMultiply };
 
-// A NormPart is what is known of the norm of a strip: the sum of squares in
-// fp64, and the norm itself, which is right also where squares leave the range
+// A NormPart is what is known about the norm of a strip: the sum of squares in
+// fp64, and the norm itself, which is correct even if squares leave the range
 // of fp64.
 struct NormPart {
   double squares = 0;
@@ -126,9 +127,9 @@ struct NormPart {
 class SharedAlgebra;
 class StripAlgebra;
 
-// One thread at a time. No function allocates beyond the arena. All results are
-// exactly symmetric where they are symmetric. Operands of a call have one
-// count, which is at most the engine's batch_width().
+// One thread at a time. No function allocates beyond the arena. Symmetric
+// results are exactly symmetric. Operands of a call must have the same count,
+// at most the engine's batch_width().
 class Algebra {
  public:
   virtual ~Algebra() = default;
@@ -139,12 +140,13 @@ class Algebra {
   virtual Operand symmetric(Arena& arena, int64_t rows, int64_t count = 1) = 0;
 
   // Fills x, made with the same `tall`, with the source divided by its norm.
-  // Squares are added in fp64, of scaled values where they would leave its
-  // range, in an order that only the shape decides.
+  // Squares are added in fp64, of scaled values if they would leave its range,
+  // in an order that depends only on the shape.
   virtual void load_normalized(Operand& x, const Load& load,
                                const Normalization& normalization) = 0;
-  // X and its Gram matrix R, divided as if X had been by factor·sqrt(|R|_F): a
-  // tighter bound of the largest singular value than |X|_F.
+  // Divides X and its Gram matrix R as if X had been divided by
+  // factor·sqrt(|R|_F), which bounds the largest singular value more tightly
+  // than |X|_F.
   virtual void normalize_by_gram(Operand& x, Operand& r, double factor) = 0;
 
   // R = X·Xᵀ.
@@ -153,10 +155,11 @@ class Algebra {
   virtual void polynomial(Operand& p, const Operand& r, double a, double b,
                           double c, Half half,
                           Readers readers = Readers::kAll) = 0;
-  // D = A·B. D is neither A nor B.
+  // D = A·B. D must be neither A nor B.
   virtual void commuting_product(Operand& d, const Operand& a,
                                  const Operand& b) = 0;
-  // U = P·R·P for a Gram matrix R, which U is then; U and scratch are others.
+  // U = P·R·P for a Gram matrix R; U is then a Gram matrix, too. U and scratch
+  // must be distinct from the others.
   virtual void sandwich(Operand& u, const Operand& p, const Operand& r,
                         Operand& scratch) = 0;
   // Y = Q·X.
@@ -165,15 +168,16 @@ class Algebra {
   virtual void multiply_into(const Store& store, const Operand& q,
                              const Operand& x) = 0;
 
-  // How several engines compute a matrix together; null: they cannot.
+  // The interface by which several engines compute a matrix together; null if
+  // they cannot.
   virtual SharedAlgebra* shared() { return nullptr; }
   // How strips that come one after another are computed; null: not at all.
   virtual StripAlgebra* strip_by_strip() { return nullptr; }
 };
 
-// Newton–Schulz of one matrix by the members of a team, each with an engine of
-// its own and equally many neighbouring strips of the matrix. What they
-// exchange is memory of the engines.
+// Newton–Schulz of one matrix by the members of a team, each with its own
+// engine and the same number of neighbouring strips of the matrix. They
+// exchange memory of the engines.
 //
 //   Operand x = shared.part(arena, m, width, tall, strips);
 //   shared.load_parts(x, load, parts);            // each; all get all parts
@@ -185,9 +189,9 @@ class Algebra {
 //   shared.put_factor(factor, q, x);              // the head; all get it
 //   shared.take_factor(q, x, factor, only_a);     // each: then Q·X
 //
-// The bits are those that one engine gives that has all strips. A sum is the
-// lower triangle of R, row by row, in fp32 (fp64 for fp64), before it is scaled
-// and rounded; rounded, its numbers are those of the algebra. A factor is
+// The bits are those of a single engine that has all strips. A sum is the lower
+// triangle of R, row by row, in fp32 (fp64 for fp64), before it is scaled and
+// rounded; rounded, its numbers are those of the algebra. A factor is
 // kFactorScalars and such a triangle.
 class SharedAlgebra {
  public:
@@ -195,33 +199,34 @@ class SharedAlgebra {
 
   virtual ~SharedAlgebra() = default;
 
-  virtual int64_t sum_bytes() const = 0;      // of a number
-  virtual int64_t rounded_bytes() const = 0;  // of a number
+  virtual int64_t sum_bytes() const = 0;      // per number
+  virtual int64_t rounded_bytes() const = 0;  // per number
 
-  // The wide operand of a member, which may have more rows than columns.
+  // Makes the wide operand of a member, which may have more rows than columns.
   virtual Operand part(Arena& arena, int64_t rows, int64_t cols, bool tall,
                        const Strips& strips) = 0;
 
-  // Fills x with the source as it is, and tells of its strips. No momentum.
+  // Fills x with the unscaled source, and returns the norms of its strips.
+  // Momentum is not supported.
   virtual void load_parts(Operand& x, const Load& load,
                           std::span<NormPart> parts) = 0;
-  // Divides x by the norm that all parts of all members tell. False, for all
-  // members alike, where the numbers are so large or small that x has been
-  // loaded once more, multiplied by a power of two: then `parts`, those of this
-  // member, have been written anew; they are exchanged, and the next call
-  // returns true.
+  // Divides x by the norm that follows from all parts of all members. Returns
+  // false, on all members alike, if the numbers are so large or small that x
+  // has been reloaded, multiplied by a power of two: then `parts`, those of
+  // this member, have been rewritten; they must be exchanged again, and the
+  // next call returns true.
   virtual bool normalize(Operand& x, const Load& load,
                          std::span<const NormPart> all,
                          const Normalization& normalization,
                          std::span<NormPart> parts) = 0;
   virtual void gram_sum(std::byte* sum, const Operand& x, Half half) = 0;
-  // `count` numbers of the sum, from anywhere in it.
+  // Rounds `count` numbers of the sum, from anywhere in it.
   virtual void round_sum(std::byte* rounded, const std::byte* sum,
                          int64_t count, const Operand& x) = 0;
   virtual void take_gram(Operand& r, const std::byte* rounded) = 0;
-  // With Q goes what normalize_by_gram has done to x, the head's own, if
-  // shares_gram_norm(). `only_a` is a if Q is one polynomial aI + bR + cR² that
-  // was made for kMultiply, else 0: a device may keep it out of Q.
+  // Q is accompanied by what normalize_by_gram has done to x, the head's own,
+  // if shares_gram_norm(). `only_a` is a if Q is one polynomial aI + bR + cR²
+  // that was made for kMultiply, otherwise 0: a device may keep it out of Q.
   virtual bool shares_gram_norm() const = 0;
   virtual void put_factor(std::byte* factor, const Operand& q,
                           const Operand& x) = 0;

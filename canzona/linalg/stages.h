@@ -1,8 +1,8 @@
 // Element-wise stages. Each is one pass over memory; each element is computed
-// by the same operations in the same order wherever it lies, alone or fused
-// into a product, so that cutting or fusing never changes bits. Products and
-// sums are rounded one by one (no fused multiply-add), scalars once, to the
-// type of the data.
+// by the same operations in the same order wherever it is, alone or fused into
+// a product, so that cutting or fusing never changes bits. Products and sums
+// are rounded one by one (no fused multiply-add), scalars once, to the type of
+// the data.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,7 @@
 
 namespace canzona {
 
-// Flat runs of `count` elements of one type; null where a stage has no use
-// for one.
+// Flat runs of `count` elements of one type; null if a stage does not use one.
 struct Run {
   std::byte* data = nullptr;
   DType dtype = DType::kFp32;
@@ -34,7 +33,7 @@ ConstRun run_of(const Real* data) {
   return {reinterpret_cast<const std::byte*>(data), DTypeOf<Real>::value};
 }
 
-// The first element, as what it is; null stays null.
+// Returns the first element, typed; null stays null.
 template <class Real>
 const Real* elements(ConstRun run) {
   CANZONA_CHECK(run.data == nullptr || run.dtype == DTypeOf<Real>::value,
@@ -46,7 +45,7 @@ Real* elements(Run run) {
   return const_cast<Real*>(elements<Real>(ConstRun(run)));
 }
 
-// Momentum and what is made of it:
+// Momentum and the update made from it:
 //   b = keep·b + add·g;  u = from_grad·g + from_momentum·b
 struct Blend {
   double keep = 0;
@@ -55,9 +54,9 @@ struct Blend {
   double from_momentum = 1;
 };
 
-// p = (p·keep_before - step·u)·keep_after; where p·u < 0, a cautious one takes
-// 1 for keep_before. Neither Adam in one pass nor a product of 16-bit operands
-// into weights can be cautious.
+// p = (p·keep_before - step·u)·keep_after; where p·u < 0, a cautious one uses 1
+// for keep_before. Neither Adam in one pass nor a product of 16-bit operands
+// into weights supports cautious.
 struct Apply {
   double keep_before = 1;
   double step = 0;
@@ -65,7 +64,7 @@ struct Apply {
   bool cautious = false;
 };
 
-// First and second moment and the quotient of them:
+// First and second moments and their quotient:
 //   m = m_keep·m + m_add·g
 //   v = v_keep·v + (v_add·g)·g
 //   u = (from_moment·m + from_grad·g) / (sqrt(v)·root_scale + epsilon)

@@ -39,6 +39,7 @@ class LateEngine final : private LateMemoryHolder, public Engine {
   int64_t waits() const { return waits_; }
 
   std::string kind() const override { return "cpu"; }
+  const MemoryOps& memory_ops() const override { return cpu_memory_ops(); }
   std::string describe() const override { return "late " + cpu_->describe(); }
   int64_t batch_width() const override { return cpu_->batch_width(); }
   Algebra& algebra(DType dtype) override {
@@ -101,6 +102,7 @@ class LateEngine final : private LateMemoryHolder, public Engine {
     });
   }
   int64_t num_bf16_products = 0;
+  bool shares_matrices = true;  // false: its algebras have no SharedAlgebra
 
   void repeat(const std::function<void()>& work) override {
     if (repeats_ || dry_) return work();
@@ -329,10 +331,10 @@ class LateEngine final : private LateMemoryHolder, public Engine {
 
   // Operands of a CPU carry numbers that only its work knows, and are made by
   // it: the caller has a place in its arena that stands for one.
-  class LateAlgebra final : public Algebra {
+  class LateAlgebra final : public Algebra, public SharedAlgebra {
    public:
     LateAlgebra(LateEngine& engine, Algebra& cpu)
-        : engine_(engine), cpu_(cpu) {}
+        : engine_(engine), cpu_(cpu), shared_(*cpu.shared()) {}
 
     Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
                  bool tall, const Strips& strips) override {
@@ -411,6 +413,65 @@ class LateEngine final : private LateMemoryHolder, public Engine {
       });
     }
 
+    SharedAlgebra* shared() override {
+      return engine_.shares_matrices ? this : nullptr;
+    }
+    int64_t sum_bytes() const override { return shared_.sum_bytes(); }
+    int64_t rounded_bytes() const override { return shared_.rounded_bytes(); }
+    bool shares_gram_norm() const override {
+      return shared_.shares_gram_norm();
+    }
+    Operand part(Arena& arena, int64_t rows, int64_t cols, bool tall,
+                 const Strips& strips) override {
+      return make(arena,
+                  {.rows = rows, .cols = cols, .tall = tall, .strips = strips},
+                  [=, this](Arena& own) {
+                    return shared_.part(own, rows, cols, tall, strips);
+                  });
+    }
+    void load_parts(Operand& x, const Load& load,
+                    std::span<NormPart> parts) override {
+      engine_.issue([=, this, x = x.storage] {
+        shared_.load_parts(now(x), load, parts);
+      });
+    }
+    // The caller learns nothing, so numbers must not have to be loaded anew.
+    bool normalize(Operand& x, const Load& load, std::span<const NormPart> all,
+                   const Normalization& by,
+                   std::span<NormPart> parts) override {
+      engine_.issue([=, this, x = x.storage] {
+        CANZONA_CHECK(shared_.normalize(now(x), load, all, by, parts),
+                      "norms that a late device cannot ask for once more");
+      });
+      return true;
+    }
+    void gram_sum(std::byte* sum, const Operand& x, Half half) override {
+      engine_.issue(
+          [=, this, x = x.storage] { shared_.gram_sum(sum, now(x), half); });
+    }
+    void round_sum(std::byte* rounded, const std::byte* sum, int64_t count,
+                   const Operand& x) override {
+      engine_.issue([=, this, x = x.storage] {
+        shared_.round_sum(rounded, sum, count, now(x));
+      });
+    }
+    void take_gram(Operand& r, const std::byte* rounded) override {
+      engine_.issue(
+          [=, this, r = r.storage] { shared_.take_gram(now(r), rounded); });
+    }
+    void put_factor(std::byte* factor, const Operand& q,
+                    const Operand& x) override {
+      engine_.issue([=, this, q = q.storage, x = x.storage] {
+        shared_.put_factor(factor, now(q), now(x));
+      });
+    }
+    void take_factor(Operand& q, Operand& x, const std::byte* factor,
+                     double only_a) override {
+      engine_.issue([=, this, q = q.storage, x = x.storage] {
+        shared_.take_factor(now(q), now(x), factor, only_a);
+      });
+    }
+
    private:
     template <class Byte>
     static std::vector<Byte*> places_of(const BasicMatrices<Byte>& m) {
@@ -437,6 +498,7 @@ class LateEngine final : private LateMemoryHolder, public Engine {
 
     LateEngine& engine_;
     Algebra& cpu_;
+    SharedAlgebra& shared_;
     std::unordered_map<const std::byte*, std::unique_ptr<Made>> made_;
   };
 

@@ -1,5 +1,5 @@
-// For tests of MemoryOps on any device: the same numbers through the functions
-// of two devices, at every offset.
+// For tests of MemoryOps on any device: passes the same numbers through the
+// functions of two devices, at every offset.
 //
 //   expect_same_bits(memory_ops("cuda"), memory_ops("cpu"));
 #pragma once
@@ -45,7 +45,7 @@ class Placed {
   std::byte* memory_;
 };
 
-// Any bits under the mask.
+// Random bits under the mask.
 template <class T>
 std::vector<T> any_bits(int64_t count, uint32_t seed, T mask) {
   std::mt19937_64 random(seed);
@@ -55,7 +55,8 @@ std::vector<T> any_bits(int64_t count, uint32_t seed, T mask) {
   return values;
 }
 
-// Returns what `work(ops, out, a, b)` leaves in `out`, of so many numbers each.
+// Returns what `work(ops, out, a, b)` leaves in `out`, with this many numbers
+// each.
 template <class Out, class In>
 std::vector<Out> result_of(
     const MemoryOps& ops, const std::vector<Out>& out, const std::vector<In>& a,
@@ -93,7 +94,7 @@ const float* floats(const T* bits) {
   return reinterpret_cast<const float*>(bits);
 }
 
-// Floats travel as bits, so that NaNs compare; sums have no NaNs.
+// Floats are passed as bits, so that NaNs can be compared; sums have no NaNs.
 inline void expect_same_bits(const MemoryOps& ops, const MemoryOps& right) {
   constexpr uint32_t kFinite = 0xbfffffffU;
   expect_same_work<uint32_t, uint32_t>(

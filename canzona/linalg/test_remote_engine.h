@@ -1,6 +1,6 @@
-// Memory that only an engine can reach, for tests: its pages cannot be read or
-// written by anybody while no call of the engine runs. Code that touches the
-// memory of a device by itself dies here, as it would there.
+// For tests: memory that only an engine can access. Its pages cannot be read or
+// written while no call of the engine runs, so code that touches device memory
+// directly crashes here, as it would on a device.
 //
 //   RemoteMemory memory;
 //   std::byte* there = memory.allocate(64);   // *there kills the process
@@ -28,7 +28,7 @@ namespace canzona {
 
 class RemoteMemory final : public Memory {
  public:
-  // Opens all of it for as long as it lives; one may live inside another.
+  // Makes all of it accessible while it lives; may be nested.
   class Access {
    public:
     explicit Access(RemoteMemory& memory) : memory_(memory) {
@@ -150,13 +150,12 @@ class RemoteAlgebra final : public Algebra {
   Algebra& cpu_;
 };
 
-// A CPU engine that behaves like one of another device, for tests: nobody else
-// can reach its memory (RemoteMemory), it refuses memory that is not
-// its own, takes several tensors at once, and counts the calls that a program
-// has to wait for.
+// For tests: a CPU engine that behaves like that of another device. Only it can
+// access its memory (RemoteMemory), it refuses other memory, takes several
+// tensors at once, and counts the calls that a program has to wait for.
 //
 //   RemoteEngine engine(3);
-//   rule->transform(engine, step, batch);   // dies if it reads by itself
+//   rule->transform(engine, step, batch);   // crashes if it reads directly
 //   EXPECT_EQ(engine.waits(), 0);
 //
 // Its bits are those of a CPU engine. Algebras take one matrix at a time, so a
@@ -171,13 +170,14 @@ class RemoteEngine final : private RemoteMemoryHolder, public Engine {
   explicit RemoteEngine(int64_t width) : Engine(remote_), width_(width) {}
 
   int64_t waits() const { return waits_; }
-  // The products that it was last told to use, and how many calls were to be
-  // fast.
+  // The products that it was last told to use, and how many calls used fast
+  // ones.
   Products products() const { return products_; }
   int64_t fast_products() const { return fast_products_; }
   void set_products(Products products) override { products_ = products; }
 
   std::string kind() const override { return "remote"; }
+  const MemoryOps& memory_ops() const override { return cpu_memory_ops(); }
   std::string describe() const override { return cpu_->describe(); }
   int64_t batch_width() const override { return width_; }
   Algebra& algebra(DType dtype) override {
@@ -417,7 +417,7 @@ class RemoteEngine final : private RemoteMemoryHolder, public Engine {
     RemoteMemory::Access access_;
   };
 
-  // A view, or a place in memory.
+  // A view, or an address.
   template <class View>
   void check(const View& view) const {
     const std::byte* place = nullptr;

@@ -1,5 +1,5 @@
-// For tests of largest_bits and sum_of_squares: numbers of every size, and what
-// is right, by integers alone.
+// For tests of largest_bits and sum_of_squares: numbers of every magnitude, and
+// the right results by integer arithmetic.
 #pragma once
 
 #include <algorithm>
@@ -42,9 +42,8 @@ inline WideSum oracle_squares(std::span<const float> values, int exponent) {
   return {static_cast<uint64_t>(sum), static_cast<uint64_t>(sum >> 64)};
 }
 
-// Makes numbers of any sign and size whose bits are at most `most`: zeros and
-// numbers without a leading bit, too. Half are near the largest, and the first
-// is it.
+// Makes numbers of any sign and magnitude whose bits are at most `most`,
+// including zeros and denormals. Half are near the largest, which is the first.
 inline std::vector<float> numbers_up_to(float most, int64_t count,
                                         uint32_t seed) {
   std::mt19937 generator(seed);
@@ -61,13 +60,13 @@ inline std::vector<float> numbers_up_to(float most, int64_t count,
   return values;
 }
 
-// The most that sum_of_squares takes.
+// The largest number that sum_of_squares accepts.
 inline float most_for(int exponent) {
   return std::min(std::ldexp(1.0F, 31 - exponent),
                   std::numeric_limits<float>::max());
 }
 
-// Runs that cut the values at uneven places, empty ones among them.
+// Runs that cut the values at uneven positions, including empty ones.
 inline std::vector<Engine::Stretch> cut_runs(const float* values, int64_t count,
                                              uint32_t seed) {
   std::mt19937 random(seed);

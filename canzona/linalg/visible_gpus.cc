@@ -11,8 +11,8 @@
 namespace canzona {
 namespace {
 
-// The four functions of NVML that are needed. It is part of the driver, and no
-// header of it is.
+// The four functions of NVML that are needed. It is part of the driver, which
+// has no header for it.
 struct Nvml {
   int (*init)() = nullptr;
   int (*get_count)(unsigned* count) = nullptr;

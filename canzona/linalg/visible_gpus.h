@@ -1,5 +1,5 @@
-// The GPUs that this process may use, before CUDA is started: a process that
-// takes one of several says so by CUDA_VISIBLE_DEVICES, which CUDA reads once.
+// The GPUs that this process may use, before CUDA is initialized: a process
+// selects one of several by CUDA_VISIBLE_DEVICES, which CUDA reads once.
 //
 //   const char* name = "CUDA_VISIBLE_DEVICES";
 //   const auto gpus = visible_gpus(environment_variable(name), all_gpus());
@@ -13,13 +13,14 @@
 
 namespace canzona {
 
-// All GPUs of the machine, or of the container, by UUID, as the driver's
-// management library lists them; none without a driver.
+// Returns all GPUs of the machine, or of the container, by UUID, as listed by
+// the driver's management library; none without a driver.
 std::vector<std::string> all_gpus();
 
-// Those among them that the variable's value leaves; null: it is not set. A
-// number is a place in `all`; what is no such place is kept as it is, such as a
-// UUID. As CUDA does, stops at an entry that is empty or negative.
+// Returns those among them that the variable's value leaves; null means that it
+// is not set. A number is an index in `all`; anything else, such as a UUID, is
+// kept as it is. As in CUDA, the list ends at an entry that is empty or
+// negative.
 std::vector<std::string> visible_gpus(const char* variable,
                                       const std::vector<std::string>& all);
 

@@ -17,7 +17,7 @@ TEST(VisibleGpus, AreAllUnlessTheVariableSaysSo) {
   EXPECT_THAT(visible_gpus("", all), IsEmpty());
   EXPECT_THAT(visible_gpus("-1", all), IsEmpty());
   EXPECT_THAT(visible_gpus("1,-1,0", all), ElementsAre("GPU-b"));
-  // CUDA will say what is wrong with it.
+  // CUDA will report what is wrong with it.
   EXPECT_THAT(visible_gpus("7", all), ElementsAre("7"));
 }
 

@@ -9,7 +9,7 @@
 
 namespace canzona {
 
-// An integer of 128 bits without a sign; sums are modulo 2^128.
+// An unsigned 128-bit integer; sums are modulo 2^128.
 struct WideSum {
   uint64_t low = 0;
   uint64_t high = 0;
@@ -21,11 +21,11 @@ struct WideSum {
   bool operator==(const WideSum&) const = default;
 };
 
-// sum_of_squares underflows nowhere within ±kMostExponent.
+// sum_of_squares does not underflow within ±kMostExponent.
 inline constexpr int kMostExponent = 256;
 
-// InternalError unless the exponent is within bounds and |x|·2^exponent at most
-// 2^31, where |x| has the bits given.
+// Throws InternalError unless the exponent is within bounds and |x|·2^exponent
+// at most 2^31, where |x| has the given bits.
 void check_squares_fit(uint32_t largest_bits, int exponent);
 
 }  // namespace canzona

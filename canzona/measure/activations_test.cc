@@ -1,5 +1,5 @@
-// The planner's estimate of activations, which knows shapes alone, against what
-// the decoder itself reserves.
+// Compares the planner's estimate of activations, which knows only shapes, with
+// what the decoder itself reserves.
 #include "canzona/sim/activations.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@ namespace canzona::trials_activations_test {
 namespace {
 
 // The estimate leaves out attention's scratch for one sequence, which does not
-// grow with the batch, and borders of arrays: little of 1024 tokens, more of
-// the 128 that the tiny decoder has.
+// grow with the batch, and the alignment of arrays: little for 1024 tokens,
+// more for the 128 of the tiny decoder.
 constexpr double kToleranceOfSmall = 0.03;
 constexpr double kToleranceOfTiny = 0.15;
 

@@ -21,7 +21,8 @@ CalibrateRequest every_rule(const std::string& device,
                             const std::vector<MatrixShape>& shapes,
                             const std::vector<MatrixShape>& factored) {
   CalibrateRequest request{.device = device, .precision = precision};
-  // Small ones are fp32's, which has algorithms of its own in such a table.
+  // Small shapes are for fp32 only, which has its own algorithms in such a
+  // table.
   const std::vector<MatrixShape> small = {
       {16, 64}, {32, 256}, {64, 64}, {64, 256}, {64, 1024}};
   for (const char* form : {"standard", "symmetric", "gram"}) {
@@ -61,7 +62,7 @@ std::vector<std::vector<MatrixSeconds>> measure_subjects(
   return all;
 }
 
-// Every rank has the same answer; the first one's is kept.
+// Every rank has the same answer; the first one is kept.
 Measured measure_cpu(const CalibrateRequest& request,
                      const Progress& progress) {
   Measured measured;
@@ -147,7 +148,7 @@ CalibrateRequest cpu_calibration(const std::string& precision) {
 }
 
 CalibrateRequest gpu_calibration(const std::string& precision) {
-  // Square ones have factors of full rank, as real gradients have over time.
+  // Square shapes have factors of full rank, as real gradients have over time.
   return every_rule("cuda", precision,
                     {{512, 2048},
                      {768, 2048},

@@ -1,5 +1,5 @@
-// Time that passes. One thread's CPU time does not count what others do to the
-// machine; several threads can only be timed by the wall.
+// Clocks for measurements. A thread's CPU time is not affected by other load on
+// the machine; several threads can only be timed by wall time.
 #pragma once
 
 #include <time.h>
@@ -17,7 +17,7 @@ inline double thread_cpu_seconds() {
 }
 inline double wall_seconds() { return seconds_on(CLOCK_MONOTONIC); }
 
-// Seconds that `work` takes: CPU time if one thread does it.
+// Returns the seconds that `work` takes: CPU time if a single thread does it.
 template <class Work>
 double seconds_of(int num_threads, const Work& work) {
   const auto now = num_threads == 1 ? thread_cpu_seconds : wall_seconds;

@@ -41,7 +41,7 @@ class TrialMemory {
   std::byte* memory_;
 };
 
-// Counts of elements by rank: all alike, or growing from nothing.
+// Returns the number of elements by rank: all equal, or growing from zero.
 std::vector<int64_t> counts_of(int num_ranks, int64_t elements, bool equal) {
   std::vector<int64_t> counts(static_cast<size_t>(num_ranks),
                               elements / num_ranks);
@@ -52,7 +52,7 @@ std::vector<int64_t> counts_of(int num_ranks, int64_t elements, bool equal) {
   return counts;
 }
 
-// One rank's part in all trials.
+// One rank's share in all trials.
 class CollectiveTrials {
  public:
   CollectiveTrials(Communicator& world, const CollectivesRequest& request)
@@ -103,7 +103,7 @@ class CollectiveTrials {
     return counts[static_cast<size_t>(world_.rank())];
   }
 
-  // Sums of chance bits may be slow.
+  // Clears the memory, because sums of random bits may be slow.
   void clear(std::span<std::byte> memory) {
     const std::vector<std::byte> zeros(size_t{1} << 20);
     for (size_t at = 0; at < memory.size(); at += zeros.size())
@@ -118,8 +118,8 @@ class CollectiveTrials {
     mark_->wait();
   }
 
-  // Seconds of the slowest rank, the least of all rounds; once before they
-  // count.
+  // Returns the seconds of the slowest rank, the minimum over rounds after one
+  // warm-up.
   template <class Work>
   double time(const Work& work) {
     double least = std::numeric_limits<double>::infinity();
@@ -149,7 +149,7 @@ class CollectiveTrials {
                            seconds});
   }
 
-  // The first number of every piece says whose it is.
+  // Writes a number that says whose piece it is.
   void put(std::span<std::byte> memory, int64_t offset, float value) {
     host_ops_.copy(memory.data() + offset,
                    reinterpret_cast<const std::byte*>(&value), 4);
@@ -180,7 +180,7 @@ class CollectiveTrials {
     measure(Operation::kAllGather, kind, true, work);
   }
 
-  // Everybody sends rank r its count.
+  // Every rank sends rank r its count.
   void exchange(const std::vector<int64_t>& counts, const std::string& kind) {
     const auto n = static_cast<size_t>(world_.size());
     std::vector<int64_t> to(n), from(n), to_places(n), from_places(n);
@@ -261,7 +261,7 @@ class CollectiveTrials {
 
 Collectives measure_collectives(const CollectivesRequest& request) {
   if (request.bytes < int64_t{4} * request.num_ranks * request.num_ranks)
-    throw UsageError(cat("--bytes ", request.bytes, ": expected at least ",
+    throw UsageError(cat("bytes ", request.bytes, ": expected at least ",
                          int64_t{4} * request.num_ranks * request.num_ranks,
                          " for ", request.num_ranks, " ranks"));
   return on_every_rank(request.run, {}, [&](Communicator& world) {
@@ -271,7 +271,7 @@ Collectives measure_collectives(const CollectivesRequest& request) {
     } catch (const std::bad_alloc&) {
       if (request.device != "cuda") throw;
       throw UsageError(cat(
-          "--bytes ", human_bytes(request.bytes), ": every rank needs ",
+          "bytes ", human_bytes(request.bytes), ": every rank needs ",
           human_bytes(2 * request.bytes),
           " and at most 64 MiB to stage sums in, besides what NCCL takes, but ",
           human_bytes(free), " of the GPU are free; give fewer"));

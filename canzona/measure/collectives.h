@@ -1,10 +1,10 @@
-// Measures how long collectives take between ranks: each in the one order of
-// sums, and by the library behind the transport where it has sums of its own.
+// Measures how long collectives take between ranks: each with sums in the fixed
+// order, and by the library behind the transport if it has its own sums.
 //
 //   CollectivesRequest request{.run = ranks->runner(), .num_ranks = 4};
 //   for (const CollectiveTime& row : measure_collectives(request).rows) …
 //
-// Pieces are checked against what they must be before anything is timed.
+// Results are checked before anything is timed.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,22 @@ struct CollectivesRequest {
   RankRunner run;
   int num_ranks = 1;
   std::string device = "cpu";
-  int64_t bytes = int64_t{64} << 20;  // of a whole buffer of fp32
+  int64_t bytes = int64_t{64} << 20;  // of a whole fp32 buffer
   int rounds = 5;
   bool fast = false;  // the groups have fast_reduce
-  // A lane of the device, on a thread of the rank; empty: operations have ended
-  // when they return.
+  // Makes a lane of the device on a rank's thread; if empty, operations are
+  // complete when they return.
   std::function<std::shared_ptr<Lane>()> make_lane = {};
-  std::function<void(const std::string& what)> progress = {};  // by rank 0
+  std::function<void(const std::string& what)> progress = {};  // called on rank
+                                                               // 0
 };
 
 struct CollectiveTime {
   std::string operation;  // "reduce_scatter_v"
   std::string what;       // "fp32", "bf16 on the wire", "unequal", …
-  bool exact = true;      // sums of fp32: in the order of the tree
-  int64_t sent = 0;       // bytes, by the rank that sends most
-  double seconds = 0;     // of the slowest rank, the least of all rounds
+  bool exact = true;      // fp32 sums: in tree order
+  int64_t sent = 0;       // bytes sent by the rank that sends most
+  double seconds = 0;     // of the slowest rank, minimum over rounds
   double bytes_per_second() const {
     return seconds > 0 ? static_cast<double>(sent) / seconds : 0;
   }
@@ -44,13 +45,12 @@ struct CollectiveTime {
 
 struct Collectives {
   std::vector<CollectiveTime> rows;
-  double copy_seconds = 0;  // of as many bytes as a whole buffer has
+  double copy_seconds = 0;  // for a copy of a whole buffer
 };
 
 Collectives measure_collectives(const CollectivesRequest& request);
 
-// The ratio of exact sums to those of the library, by counts; 0 if one is
-// missing.
+// The time of exact sums relative to the library's; 0 if one is missing.
 double exact_to_fast(const Collectives& measured, const std::string& operation,
                      const std::string& what);
 

@@ -21,8 +21,8 @@ const std::vector<float>& pool() {
 
 }  // namespace
 
-// A period that shares no divisor with the lengths of matrices, so that no two
-// rows are alike.
+// The period shares no divisor with the sizes of matrices, so that no two rows
+// are equal.
 Run DeviceMemory::noise(int64_t count, uint64_t seed, double scale) {
   constexpr int64_t kPeriod = kPool - 9;
   const Run run = take(count);

@@ -1,4 +1,4 @@
-// Numbers on a device, for measurements.
+// Allocates numbers on a device, for measurements.
 //
 //   DeviceMemory memory(engine);
 //   Run grad = memory.noise(12'582'912, 7);
@@ -14,9 +14,9 @@ class DeviceMemory : public EngineMemory {
  public:
   using EngineMemory::EngineMemory;
 
-  // Gaussian numbers, times `scale`. Long runs repeat themselves after some
-  // million numbers, in another order for another seed: to make them all would
-  // take longer than to measure.
+  // Returns Gaussian numbers times `scale`. Long runs repeat after some million
+  // numbers, in another order for another seed, because generating all of them
+  // would take longer than the measurement.
   Run noise(int64_t count, uint64_t seed, double scale = 1);
 };
 

@@ -14,7 +14,7 @@
 namespace canzona {
 namespace {
 
-// One rank's part.
+// One rank's trial.
 class DeviceRank {
  public:
   DeviceRank(const TrainSettings& settings, const Plan& plan,
@@ -50,12 +50,12 @@ class DeviceRank {
     numbers_.pools = runtime_.pool_use();
   }
 
-  // While all other ranks do the same; in the engine's time.
+  // Measured while all other ranks do the same, in engine time.
   std::vector<double> module_seconds() {
     std::vector<std::unique_ptr<Event>> marks;
     world_.barrier({.label = "before modules are timed"});
     mark(marks);
-    runtime_.begin_step(modules_, 1);
+    runtime_.begin_iteration(modules_, 1);
     for (const int32_t m : modules_) {
       runtime_.wait_params(m);
       mark(marks);
@@ -107,7 +107,7 @@ class DeviceRank {
   void announce(int32_t module) {
     for (const int32_t t : tensors_[index(module)]) runtime_.grad_ready(t);
   }
-  // Also what the check of the last step has found.
+  // Also reports what the check of the last step has found.
   void settle() {
     const StepOutcome outcome = runtime_.outcome();
     if (outcome.skipped)
@@ -118,7 +118,7 @@ class DeviceRank {
   }
 
   void run_modules() {
-    runtime_.begin_step(used_, num_micro_batches_);
+    runtime_.begin_iteration(used_, num_micro_batches_);
     int32_t beside = -1;
     for (const ModuleUse& use : uses_) {
       runtime_.wait_params(use.module);
@@ -150,7 +150,7 @@ class DeviceRank {
     update();
   }
 
-  // A mark before each step, and one behind it.
+  // Records a mark before each step, and one after the last.
   void time_iterations(int steps) {
     const RuntimeTimes before = runtime_.times();
     std::vector<std::unique_ptr<Event>> marks;
@@ -181,10 +181,10 @@ class DeviceRank {
   Engine& engine_;
   Runtime runtime_;
   const int64_t num_micro_batches_;
-  std::vector<std::vector<int32_t>> tensors_;  // of this rank, by module
-  std::vector<int32_t> modules_;               // that it has
-  std::vector<ModuleUse> uses_;                // of an iteration
-  std::vector<int32_t> used_;                  // by them
+  std::vector<std::vector<int32_t>> tensors_;  // on this rank, by module
+  std::vector<int32_t> modules_;               // on this rank
+  std::vector<ModuleUse> uses_;                // in an iteration
+  std::vector<int32_t> used_;                  // modules of the uses
   EngineWork work_;
   int64_t step_ = 0;
   std::vector<double> seconds_;

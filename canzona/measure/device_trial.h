@@ -1,7 +1,7 @@
-// Iterations on an engine that works later than it is told to, timed by it: one
-// rank's part. There is no forward and backward of a model on a GPU; the work
-// of modules (engine_work.h) stands for it, around every call that a trainer
-// makes of a runtime.
+// Runs iterations of one rank on an asynchronous engine, timed by the engine.
+// There is no model to run forward and backward on a GPU; the work of modules
+// (engine_work.h) takes its place, around every call that a trainer makes to a
+// runtime.
 //
 //   run_ranks(plan.mesh.world(), [&](Communicator& world) {
 //     const auto engine = make_cuda_engine();
@@ -9,10 +9,10 @@
 //         settings, plan, {.tokens = 4096}, world, *engine, {.steps = 3});
 //   });
 //
-// Nobody waits between the first timed iteration and the last. An iteration is
-// what lies between the ends of two steps in the engine's work; what compute
-// waited is what the engine did. All ranks call it at once, with the same
-// things, and get the same result.
+// The host does not wait between the first timed iteration and the last. An
+// iteration lies between the ends of two steps in the engine's work, and
+// waiting times are the engine's. All ranks must call it at the same time with
+// the same arguments, and get the same result.
 #pragma once
 
 #include "canzona/measure/engine_work.h"
@@ -20,9 +20,9 @@
 
 namespace canzona {
 
-// Takes from the settings the runtime's options, rates, clipping and the number
-// of micro-batches; `compute` is that of one micro-batch. UsageError if the
-// runtime does not only issue, or if there are several pipeline stages.
+// Uses the runtime's options, rates, clipping and number of micro-batches from
+// the settings; `compute` is that of one micro-batch. Throws UsageError if the
+// runtime is not asynchronous, or if there are several pipeline stages.
 IterationTrial run_device_trial(const TrainSettings& settings, const Plan& plan,
                                 const ModuleCompute& compute,
                                 Communicator& world, Engine& engine,

@@ -1,6 +1,6 @@
-// Iterations and steps on a device that works late: the work of modules is
-// issued, and what comes out is as planned. No time is looked at but the
-// device's, which counts its pieces of work.
+// Iterations and steps on an asynchronous device: the work of modules is
+// enqueued, and the results are as planned. The only clock is the device's,
+// which counts its pieces of work.
 #include "canzona/measure/device_trial.h"
 
 #include <gtest/gtest.h>
@@ -75,7 +75,7 @@ TEST_F(DeviceTrial, LinksAreModelledThere) {
 
 TEST_F(DeviceTrial, TimeCanStandForProducts) {
   ZeroBenchRequest request = bench_of({.mesh = "dp=2"});
-  request.compute = {.seconds = 1000};  // nobody waits for it
+  request.compute = {.seconds = 1000};  // the host does not wait for it
   expect_cells(run_zero_bench(request), request);
 }
 
@@ -86,7 +86,7 @@ TEST_F(DeviceTrial, WhatDoesNotFitIsNotBegun) {
 }
 
 // Counted by hand: a matrix is multiplied once forward and twice backward, an
-// embedding is not.
+// embedding never.
 TEST_F(DeviceTrial, ModulesMultiplyTheirOwnMatrices) {
   const TestBenchWish wish{.mesh = "dp=1"};
   const TrainSettings settings = bench_settings(wish);

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kElements = int64_t{1} << 24;
 constexpr int kRounds = 5;
-// Scaled and looked at: one in, one out. AdamW: the gradient in; moments and
-// weights in and out.
+// Scaling and checking: one read, one write. AdamW: the gradient is read;
+// moments and weights are read and written.
 constexpr int64_t kBytesPerElement = (2 + 7) * kBytesPerFp32;
 
 }  // namespace

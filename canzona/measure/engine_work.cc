@@ -52,7 +52,7 @@ void EngineWork::add_weight(int32_t t, const ModuleCompute& compute) {
   weights_[index(module_of(model, tensor))].push_back(weight);
 }
 
-// The numbers of the largest shard are repeated as often as they fit.
+// Fills all buffers with the numbers of the largest shard, repeated as needed.
 void EngineWork::make_numbers() {
   int64_t most_weights = 0, most_activations = 0;
   int32_t largest = -1;
@@ -106,9 +106,10 @@ void EngineWork::backward(int32_t module) {
     engine_.bf16_product(result(w.tokens, w.cols),
                          activations(w.tokens, w.rows), Op::kNone, weight(w),
                          Op::kNone);
-    engine_.bf16_product(matrices(runtime_.gradient(w.tensor), w.rows, w.cols),
-                         activations(w.tokens, w.rows), Op::kTranspose,
-                         activations(w.tokens, w.cols), Op::kNone);
+    engine_.bf16_product(
+        matrices(runtime_.gradient(w.tensor).data(), w.rows, w.cols),
+        activations(w.tokens, w.rows), Op::kTranspose,
+        activations(w.tokens, w.cols), Op::kNone);
   }
 }
 

@@ -1,16 +1,16 @@
-// Forward and backward as work of an engine that works later than it is told
-// to: products of the modules' own shapes, or standing still for a given time.
+// Stands in for forward and backward on an asynchronous engine: matrix products
+// of the modules' own shapes, or idling for a given time.
 //
 //   EngineWork work(runtime, engine, {.tokens = 4096});
 //   runtime.wait_params(module);
 //   work.forward(module);           // only issued
 //   work.backward(module);          // writes the module's gradients
 //
-// Products: each matrix W of a module is multiplied in bf16 with so many
-// tokens, Y = X·Wᵀ forward, dX = dY·W and dW = dYᵀ·X backward; W, X and dY are
-// numbers that stay the same, dW is what comes into the runtime's gradient.
-// Looking up embeddings takes none, and an expert has its share of the tokens.
-// Time: shared out as TimedWork does.
+// With products, each matrix W of a module is multiplied in bf16 with this many
+// tokens: Y = X·Wᵀ forward, dX = dY·W and dW = dYᵀ·X backward. W, X and dY are
+// constant; dW goes to the runtime's gradient. Embedding lookups take none, and
+// an expert gets its share of the tokens. With a time, modules share it as in
+// TimedWork.
 #pragma once
 
 #include <cstdint>
@@ -23,17 +23,17 @@
 namespace canzona {
 
 struct ModuleCompute {
-  int64_t tokens = 0;  // above 0: products for so many
-  double seconds = 0;  // else: of one forward and backward of all modules
+  int64_t tokens = 0;  // above 0: products with this many
+  double seconds = 0;  // otherwise: forward and backward of all modules
 };
 
 class EngineWork {
  public:
-  // Runtime and engine outlive it.
+  // Runtime and engine must outlive it.
   EngineWork(Runtime& runtime, Engine& engine, const ModuleCompute& compute);
 
   void forward(int32_t module);
-  // After wait_params(), before grad_ready().
+  // Call it between wait_params() and grad_ready().
   void backward(int32_t module);
 
  private:
@@ -51,20 +51,20 @@ class EngineWork {
 
   Runtime& runtime_;
   Engine& engine_;
-  TimedWork timed_;  // whose shares count
+  TimedWork timed_;  // for the modules' shares
   const bool multiplies_;
   std::vector<std::vector<Weight>> weights_;  // by module
   EngineMemory memory_;
   Run activations_{}, weight_{}, result_{};
 };
 
-// For whoever measures: the same options, with waits timed on the engine too.
+// Returns the same options, with waits timed on the engine too.
 inline RuntimeOptions with_timed_waits(RuntimeOptions options) {
   options.timed_waits = true;
   return options;
 }
 
-// Gives the rank's shard of a tensor its first numbers, on the engine.
+// Gives the rank's shard of a tensor its initial numbers, on the engine.
 void set_first_parameter(Runtime& runtime, Engine& engine, int32_t tensor);
 
 }  // namespace canzona

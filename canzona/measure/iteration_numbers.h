@@ -1,10 +1,10 @@
 // IterationNumbers are one rank's measurements of its iterations;
-// trial_of_all() puts those of all ranks together.
+// trial_of_all() combines those of all ranks.
 //
 //   return trial_of_all(world, runtime, request, numbers, seconds,
 //                       module_seconds);
 //
-// All ranks call it at once, and get the same.
+// All ranks must call it at the same time, and get the same.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@
 
 namespace canzona {
 
-// The measurements of one rank in all timed iterations, as numbers that are
-// alike on all ranks.
+// The measurements of one rank over all timed iterations, in the same form on
+// all ranks.
 struct IterationNumbers {
   double total = 0;
   double waited = 0, busy = 0, exposed = 0;
@@ -25,8 +25,8 @@ struct IterationNumbers {
   Runtime::PoolUse pools;
 };
 
-// `seconds`: by iteration. `module_seconds`: forward and backward, module after
-// module.
+// `seconds` is by iteration; `module_seconds` is forward and backward, module
+// by module.
 IterationTrial trial_of_all(Communicator& world, Runtime& runtime,
                             const IterationTrialRequest& request,
                             const IterationNumbers& numbers,

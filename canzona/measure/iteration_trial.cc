@@ -17,7 +17,7 @@ double mean_of(const std::vector<double>& values) {
          static_cast<double>(values.size());
 }
 
-// One rank's part.
+// One rank's trial.
 class IterationRank {
  public:
   IterationRank(const TrainSettings& settings, const Plan& plan,
@@ -42,7 +42,7 @@ class IterationRank {
   Runtime& runtime() { return rank_.runtime(); }
   const IterationNumbers& numbers() const { return numbers_; }
   const std::vector<double>& seconds() const { return seconds_; }
-  // Forward and backward, module after module.
+  // Returns forward and backward, module by module.
   std::vector<double> module_seconds() {
     std::vector<double> out;
     for (const ModuleClock::Passes& module : rank_.stage().clock().modules()) {

@@ -18,7 +18,7 @@
 namespace canzona {
 namespace {
 
-// The kernel's name for the first CPU; other architectures have none.
+// Returns the kernel's name for the first CPU; other architectures have none.
 std::string cpu_name() {
   std::ifstream file("/proc/cpuinfo");
   std::string line;
@@ -40,14 +40,15 @@ std::vector<std::string> feature_names() {
   return names;
 }
 
-// The number in a file that holds nothing else; -1 if there is none ("max").
+// Returns the number that is a file's only content; -1 if it is not a number
+// ("max").
 int64_t number_in(const char* path) {
   std::ifstream file(path);
   int64_t number = -1;
   return file >> number ? number : -1;
 }
 
-// The number behind a word of a file; -1 where there is none.
+// Returns the number after a word in a file; -1 if there is none.
 int64_t number_after(const char* path, std::string_view name) {
   std::ifstream file(path);
   std::string word;
@@ -62,7 +63,7 @@ int64_t available_in_machine() {
   return kilobytes < 0 ? -1 : kilobytes << 10;
 }
 
-// Pages of files are given up when memory is short.
+// Adds the page cache, which is reclaimed when memory is short.
 int64_t available_in_group() {
   const int64_t limit = number_in("/sys/fs/cgroup/memory.max");
   const int64_t used = number_in("/sys/fs/cgroup/memory.current");
@@ -71,7 +72,8 @@ int64_t available_in_group() {
   return std::max<int64_t>(0, limit - used + std::max<int64_t>(0, files));
 }
 
-// "200000 100000": microseconds of CPU time in so many of time; "max": any.
+// The file has "200000 100000": microseconds of CPU time per period; "max" is
+// unlimited.
 int cpus_in_group() {
   std::ifstream file("/sys/fs/cgroup/cpu.max");
   double quota = 0, period = 0;
@@ -79,7 +81,7 @@ int cpus_in_group() {
   return std::max(1, static_cast<int>(quota / period));
 }
 
-// Far more than any cache holds.
+// Copies far more than any cache holds.
 double measure_own_copy_rate() {
   constexpr size_t kBytes = size_t{256} << 20;
   const std::vector<char> from(kBytes, 1);

@@ -1,5 +1,5 @@
-// Describes what computes here, and how fast it is at best. Printed beside
-// every measurement, so that figures can be judged.
+// Describes the machine and how fast it is at best. It is printed beside every
+// measurement so that figures can be judged.
 #pragma once
 
 #include <cstdint>
@@ -19,24 +19,24 @@ struct MachineInfo {
   BlasInfo blas;
 };
 MachineInfo machine_info();
-// CPUs that this process may keep busy: those it may run on, bounded by the
-// quota of its control group.
+// The number of CPUs that this process may keep busy: those it may run on,
+// bounded by its cgroup's quota.
 int usable_cpus();
 // The memory that programs may still take without swapping, bounded by the
-// limit of the control group that this process is in; 0 where nobody tells.
+// limit of this process's cgroup; 0 if unknown.
 int64_t available_memory();
 
-// Rates of one thread, by its CPU time, the best of a few.
+// Rates of one thread by its CPU time, the best of a few runs.
 struct MachineRates {
   double sgemm_gflops = 0;           // 1024³
-  double packed_gflops = 0;          // bf16 tiles that lie in the cache
+  double packed_gflops = 0;          // bf16 tiles that stay in cache
   double copy_bytes_per_second = 0;  // read and written
 };
 MachineRates measure_rates();
-// Those of the GPU, in the same words: the packed loop is that of its tensor
+// The GPU's rates in the same form; the packed loop is that of its tensor
 // cores.
 MachineRates measure_gpu_rates();
-// The better of each: a machine has slow phases, but no fast ones.
+// Returns the better of each: a machine has slow phases, but no fast ones.
 MachineRates best_of(const MachineRates& a, const MachineRates& b);
 
 }  // namespace canzona

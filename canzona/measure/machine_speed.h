@@ -1,10 +1,10 @@
 // Estimates how long a plan's steps would take here, for predictions that are
-// printed where there is no cost table.
+// printed without a cost table.
 //
 //   MachineSpeed speed = measure_speed(world, *engine, product_type(plan));
 //   std::vector<RankCost> ranks = predict(priced(plan, speed));
 //
-// A priced copy is for printing alone: plans never depend on a clock.
+// A priced copy is only for printing: plans never depend on a clock.
 #pragma once
 
 #include "canzona/comm/communicator.h"
@@ -20,22 +20,24 @@ struct MachineSpeed {
   DType precision = DType::kFp32;  // of the products
 };
 
-// Less than a second in fp32. All ranks call at once; all get the same.
+// Takes less than a second in fp32. All ranks must call at the same time; all
+// get the same result.
 MachineSpeed measure_speed(Communicator& world, Engine& engine,
                            DType precision);
 
-// On ranks that are threads of this process: as many as there are, at most one
-// for each CPU.
+// Measures on ranks that are threads of this process: as many as in the plan,
+// at most one per CPU.
 MachineSpeed measure_speed_here(const Plan& plan);
 
-// Type of the products of the plan's rule: bf16, else fp32.
+// The type of the rule's products: bf16, otherwise fp32.
 DType product_type(const Plan& plan);
 
-// True if the plan's costs are flops, which only a rate turns into seconds.
+// True if the plan's costs are flops, which need a rate to become seconds.
 bool lacks_cost_table(const Plan& plan);
 
-// The plan with measured rates in the place of nominal ones; links that nobody
-// gave become copies in memory. A plan with a cost table is copied as it is.
+// Returns the plan with measured rates instead of nominal ones; links that were
+// not given become copies in memory. A plan with a cost table is returned
+// unchanged.
 Plan priced(const Plan& plan, const MachineSpeed& speed);
 
 }  // namespace canzona

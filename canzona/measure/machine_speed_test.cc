@@ -18,7 +18,7 @@ Plan speed_test_plan(const std::string& mesh) {
   return make_plan({toy_model(), parse_mesh(mesh), *facts, options});
 }
 
-// Ten times the rate is a tenth of the time of all that is computed.
+// Ten times the rate means a tenth of all compute time.
 TEST(MachineSpeed, PricesFlopsAtTheRateMeasured) {
   const Plan plan = speed_test_plan("dp=2");
   const auto seconds = [&](double flops) {

@@ -15,8 +15,9 @@ double least_of(const std::vector<double>& values) {
   return *std::min_element(values.begin(), values.end());
 }
 
-// Steps by their place in a period, the first aside: it takes memory and, in
-// some rules, does other work. The dearest place is the one that refreshes.
+// Groups steps by their position in a period, without the first one, which
+// allocates and in some rules does other work. The most expensive position is
+// the one that refreshes.
 template <class TimedStep, class Typical>
 MatrixSeconds seconds_by_place(const RuleFacts& facts, MatrixShape shape,
                                int rounds, const TimedStep& timed_step,
@@ -38,7 +39,7 @@ MatrixSeconds seconds_by_place(const RuleFacts& facts, MatrixShape shape,
   return out;
 }
 
-// As many matrices as a core's share of the caches cannot hold.
+// Returns enough matrices to exceed a core's share of the caches.
 int64_t batch_on_cpu(const RuleFacts& facts, MatrixShape shape) {
   constexpr int64_t kBytes = int64_t{64} << 20;
   constexpr int64_t kMost = 64;
@@ -48,13 +49,13 @@ int64_t batch_on_cpu(const RuleFacts& facts, MatrixShape shape) {
   return std::clamp<int64_t>(kBytes / bytes, 1, kMost);
 }
 
-// As many as fill a GPU, as an owner of several would.
+// Returns enough matrices to fill a GPU, as an owner of several would have.
 int64_t batch_on_gpu(MatrixShape shape) {
   constexpr int64_t kGpuElements = int64_t{1} << 27;
   return std::clamp<int64_t>(kGpuElements / (shape.rows * shape.cols), 1, 64);
 }
 
-// Matrices of a shape with an optimizer of their own.
+// Matrices of one shape with their own optimizer.
 class TimedMatrices {
  public:
   TimedMatrices(Engine& engine, const CostSubject& subject, MatrixShape shape,

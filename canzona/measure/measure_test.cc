@@ -43,7 +43,7 @@ TEST(MeasureTransform, HasARowForEveryFormAndPrecision) {
   }
 }
 
-// 2x2 in five steps of three products: 240 flops; 8 bytes an element.
+// 2x2 in five steps of three products: 240 flops; 8 bytes per element.
 TEST(TransformFloor, IsFlopsOrBytesWhicheverIsMore) {
   TransformRequest request;
   request.shape = {2, 2};
@@ -78,7 +78,7 @@ TEST(Calibrate, WritesATableOfEveryRuleWithWork) {
     EXPECT_THAT(table, HasSubstr(word));
 }
 
-// One small matrix is square, so it takes another form than the two others.
+// One small matrix is square, so it uses another form than the other two.
 Plan toy_plan() {
   Plan plan;
   plan.rule = "muon";

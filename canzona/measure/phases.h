@@ -1,12 +1,11 @@
-// Phases times what a run does before its first step, phase by phase, and tells
-// of it.
+// Times the phases of a run before its first step and reports them.
 //
 //   Phases phases(progress);
 //   phases.begin("plan");
 //   phases.begin("parameters");   // "beginning: plan 10 ms, parameters …"
 //   phases.end();
 //
-// One thread.
+// One thread at a time.
 #pragma once
 
 #include <string>
@@ -33,7 +32,7 @@ class Phases {
  public:
   explicit Phases(Progress progress) : progress_(std::move(progress)) {}
 
-  // Ends the phase before it.
+  // Ends the previous phase.
   void begin(const std::string& name) {
     end();
     progress_(cat("beginning: ", text(), name, " …"));

@@ -32,7 +32,7 @@ double slowest_port(const std::vector<WireBytes>& ranks,
   return most;
 }
 
-// Calls visit(entry, bytes) for what a rank does between these calls.
+// Calls visit(entry, bytes) for every entry of a rank between these calls.
 template <class Visit>
 void visit_bytes(const Plan& plan, int32_t rank,
                  std::span<const TrainerCall> calls, GradientWire wire,

@@ -1,13 +1,13 @@
-// PlannedBytes are what a plan says that a rank sends and receives in an
-// iteration.
+// PlannedBytes are the bytes that each rank sends and receives in an iteration,
+// according to a plan.
 //
 //   PlannedBytes bytes = planned_bytes(settings, plan);
 //   bytes.ranks[3].sent_inter;
 //   bytes.seconds(link);       // of the busiest port
 //
 // They are those of the schedule's entries between the calls of a trainer's
-// stages. Gradients travel as the run says: in bf16 all but the sums that an
-// all-reduce hands back. Pure.
+// stages. With bf16 on the wire, gradients travel in bf16, except for the sums
+// that an all-reduce returns.
 #pragma once
 
 #include <vector>
@@ -19,22 +19,22 @@
 namespace canzona {
 
 struct PlannedBytes {
-  std::vector<WireBytes> ranks;  // of the world
+  std::vector<WireBytes> ranks;  // of the whole world
   // Communication that nothing can hide, by rank: the gathers before the first
-  // product, and the scatters after the last. The embedding, which is looked
-  // up, has none: so they are its own and the first layer's.
+  // product and the scatters after the last. The embedding has no products, so
+  // these are its own and the first layer's.
   std::vector<WireBytes> edges;
 
-  // The largest rank's.
+  // The bytes of the rank that sends most.
   int64_t most_sent() const;
   int64_t most_slow() const;
-  // The time for which the busiest port is busy, if no message has any latency.
+  // How long the busiest port is busy if messages have no latency.
   double seconds(const LinkModel& link) const;
   double edge_seconds(const LinkModel& link) const;
 };
 
 PlannedBytes planned_bytes(const TrainSettings& settings, const Plan& plan);
-// The bytes of a step alone, by rank.
+// Returns the bytes of a step alone, by rank.
 std::vector<WireBytes> step_bytes(const Plan& plan, GradientWire wire);
 
 }  // namespace canzona

@@ -13,7 +13,7 @@ struct RankRound {
   double gather = 0, scatter = 0;
 };
 
-// One rank's part in the rounds of its home.
+// One rank's share of the rounds of its home.
 class RankExchange {
  public:
   RankExchange(const PlanPart& part, int32_t grid_rank)
@@ -94,14 +94,15 @@ class RankExchange {
 
   double transform_seconds(const Round& round) const {
     double ticks = 0;
+    TeamTable teams(part_);
     for (const SlotMatrix& matrix : round.computed) {
       const auto m = static_cast<size_t>(
           kept_.matrices[static_cast<size_t>(matrix.kept)].matrix);
-      ticks += static_cast<double>(part_.costs[m].every_step.value()) +
-               static_cast<double>(part_.costs[m].refresh.value()) /
+      const MatrixCost cost = teams.cost(m, matrix.block);
+      ticks += static_cast<double>(cost.every_step.value()) +
+               static_cast<double>(cost.refresh.value()) /
                    static_cast<double>(part_.period);
     }
-    TeamTable teams(part_);
     for (const SharedMatrix& shared : round.shared)
       if (shared.is_member())
         ticks += static_cast<double>(team_ticks(
@@ -115,7 +116,7 @@ class RankExchange {
                     port_seconds(table.receive_bytes));
   }
 
-  // Replicas are alike: the first stands for all.
+  // Replicas are equal, so the first stands for all.
   int32_t node_of(int32_t grid_rank) const {
     return part_.node_of(rank_in_part(part_, grid_rank, 0));
   }
@@ -138,8 +139,8 @@ class RankExchange {
   Kept kept_;
 };
 
-// The stages of a home at these rates. Passes over elements come with the
-// rounds.
+// Returns the stages of a home at these rates. Passes over elements are spread
+// over the rounds.
 std::vector<StepStage> stages_at(std::vector<StepRound> rounds,
                                  const PlannedExchange::StepRates& rates) {
   const double prepare = rates.elements / static_cast<double>(rounds.size());
@@ -184,7 +185,8 @@ double home_seconds(const std::vector<StepRound>& rounds,
 
 }  // namespace
 
-// Parts exchange one after the other, those of experts side by side.
+// Parts exchange one after the other, except those of experts, which do so at
+// the same time.
 double PlannedExchange::step_seconds(const StepRates& rates) const {
   const auto slowest_of = [](const Homes& homes, const StepRates& with) {
     double slowest = 0;

@@ -28,8 +28,8 @@ TEST(PlannedExchange, IsNothingWhereNothingIsExchanged) {
   }
 }
 
-// Places in a node: every byte passes ports of intra links, each at least as
-// long as its bytes, at most as long as those of both ends.
+// Places inside a node: every byte passes ports of intra links, which are busy
+// for at least its bytes and at most those of both ends.
 TEST(PlannedExchange, TakesTheBytesOfThePlan) {
   const double rate = 1e6;
   const Plan plan = plan_of("muon", {4, 2, 2}, rate, 1);
@@ -49,7 +49,7 @@ TEST(PlannedExchange, PredictedAndModelledLinksHoldPortsAlike) {
   EXPECT_EQ(Links::kOverheadOfLatency, LinkModel::kOverheadOfLatency);
 }
 
-// Two ranks that exchange as much with each other, and compute as much.
+// Two ranks that exchange and compute the same amount.
 StepRound like_round(double gather, double transform, double scatter) {
   return {.transform = {transform, transform},
           .gather = {{.from = 0, .to = 1, .port_seconds = gather},
@@ -108,11 +108,11 @@ TEST(PlannedExchange, LinksThatTakeLongerDecide) {
 
 TEST(PlannedExchange, PassesOverElementsHideTheFirstGather) {
   const PlannedExchange exchange = like_rounds(6, like_round(1, 10, 2));
-  // Three of six rounds are prepared before the first has come.
+  // Three of six rounds are prepared before the first has arrived.
   EXPECT_EQ(exchange.step_seconds({.elements = 6}), 6 + 6 * 10 + 2);
 }
 
-// Each rank has its work in another round.
+// Each rank works in a different round.
 TEST(PlannedExchange, GoesRankByRank) {
   StepRound first = like_round(0, 0, 0), second = first;
   first.transform = {10, 0};

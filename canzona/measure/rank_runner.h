@@ -1,4 +1,4 @@
-// The ranks that are measured, and the links that are modelled between them.
+// The ranks to measure, and the modelled links between them.
 //
 //   const RankRunner run = on_threads(4, {});
 //   MachineLimits limits = on_every_rank(run, {}, [](Communicator& world) {…});
@@ -18,15 +18,16 @@ namespace canzona {
 
 using Link = std::optional<LinkModel>;
 
-// True if a modelled link is above a quarter of the copy rate: then copies are
-// part of what is measured.
+// True if a modelled link is faster than a quarter of the copy rate, so that
+// copies distort the measurement.
 bool is_too_fast(const Link& link, double copy_bytes_per_second);
 
-// Plans on the modelled links; as it was without any.
+// Makes plans use the modelled links; does nothing without any.
 void put_link(const Link& link, PlanOptions& options);
 
-// Bandwidths of the link, or equal ones, scaled so that `sending` takes `ratio`
-// times as long as `compute`. UsageError names what of the plan sends nothing.
+// Returns the link's bandwidths, or equal ones, scaled so that `sending` takes
+// `ratio` times as long as `compute`. Throws UsageError naming the plan if it
+// sends nothing.
 LinkModel scaled_link(const Link& link, const Plan& plan, std::string_view name,
                       double ratio, double compute,
                       const std::function<double(const LinkModel&)>& sending);
@@ -35,11 +36,11 @@ LinkModel scaled_link(const Link& link, const Plan& plan, std::string_view name,
 // ended.
 using RankRunner =
     std::function<void(const Link& link, const RankFunction& function)>;
-// `gate`: for tests of faults; it outlives the runner.
+// `gate` is for fault tests; it must outlive the runner.
 RankRunner on_threads(int num_ranks, const CommunicatorOptions& options,
                       Gate* gate = nullptr);
 
-// Returns what `work` returned on any rank: it is the same on all of them.
+// Returns what `work` returned, which must be the same on all ranks.
 template <class Work>
 auto on_every_rank(const RankRunner& run, const Link& link, const Work& work) {
   std::mutex mutex;

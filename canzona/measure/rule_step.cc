@@ -29,7 +29,7 @@ int64_t matrices_in(const Dims& dims) {
   return each == 0 ? 0 : num_elements(dims) / each;
 }
 
-// Weights, gradients and their copies; states are the optimizer's.
+// Weights, gradients and their copies; the optimizer owns the states.
 class Tensors {
  public:
   Tensors(Engine& engine, const RuleStepRequest& request)
@@ -48,8 +48,8 @@ class Tensors {
     renew_grads();
   }
 
-  // Gradients that stay the same would leave factors of low rank, which real
-  // ones do not.
+  // Renews gradients, because constant ones would leave factors of low rank,
+  // unlike real ones.
   void renew_grads() {
     for (size_t i = 0; i < all.size(); ++i) {
       const auto shift = static_cast<int64_t>(bits_at(9, drawn_++) % kShifts);
@@ -82,7 +82,7 @@ int64_t bytes_needed(const RuleStepRequest& request, const RuleFacts& facts) {
   return bytes;
 }
 
-// A third is left for what a step needs besides.
+// Leaves a third for everything else that a step needs.
 void check_memory(int64_t needed, const RuleStepRequest& request) {
   int64_t there = machine_info().memory_bytes;
   if (request.device == "cuda") there = find_cuda_device(nullptr)->memory_bytes;
@@ -98,7 +98,7 @@ void measure_steps(Optimizer& optimizer, Engine& engine, Tensors& tensors,
                    RuleStep& result) {
   const int period = optimizer.rule().facts().period();
   std::vector<double> host, whole;  // seconds of each step
-  // One step on an idle device, from the call to the end of its work.
+  // Runs one step on an idle device, from the call to the end of its work.
   const auto step = [&] {
     tensors.renew_grads();
     const double begin = wall_seconds();
@@ -107,7 +107,7 @@ void measure_steps(Optimizer& optimizer, Engine& engine, Tensors& tensors,
     engine.synchronize();
     whole.push_back(wall_seconds() - begin);
   };
-  // The first steps take the memory that all later ones use.
+  // The first steps allocate the memory that all later ones use.
   const int warm_up = std::max(period, 3);
   for (int t = 0; t < warm_up; ++t) {
     progress(cat("warming up, step ", t + 1, " of ", warm_up));
@@ -139,8 +139,8 @@ void count_work(const RuleStepRequest& request, const RuleFacts& facts,
     const auto count = static_cast<double>(matrices_in(dims));
     const auto elements = static_cast<double>(num_elements(dims));
     result.flops += facts.needs_whole_matrix() ? each * count : 0;
-    // Gradient and weights read, weights written; every state that is as large
-    // as the tensor read and written; 16-bit operands once each way.
+    // Gradient and weights are read and weights written; every state as large
+    // as the tensor is read and written; 16-bit operands go once each way.
     double per_element = 12 + (request.rounded ? 2 : 0);
     for (const StateFact& fact : facts.tensor_states(dims))
       if (fact.elements() == num_elements(dims)) per_element += 8;
@@ -151,7 +151,7 @@ void count_work(const RuleStepRequest& request, const RuleFacts& facts,
   result.algorithms.assign(algorithms.begin(), algorithms.end());
 }
 
-// The option's word; rules without such an option compute in fp32.
+// Returns the option's value; rules without it compute in fp32.
 std::string type_option(const RuleFacts& facts, const char* name) {
   const RuleOptions options = facts.options();
   const auto found = options.find(name);
@@ -185,7 +185,7 @@ double total_seconds(const std::vector<Engine::StageTime>& stages) {
   return total;
 }
 
-// On one engine and without repetition, so that every call can be told apart.
+// Uses one engine without replay, so that every call can be timed separately.
 void measure_stages(Engine& engine, const RuleStepRequest& request,
                     Tensors& tensors, RuleStep& result) {
   Optimizer optimizer(

@@ -19,7 +19,7 @@ constexpr int64_t kSide = 512;
 constexpr int kPlainProducts = 40;
 constexpr int kBf16Products = 300;
 
-// By round; zeros on ranks that only wait.
+// Returns seconds by round; zeros on ranks that only wait.
 template <class Work>
 std::vector<double> time_rounds(Communicator& world, bool takes_part,
                                 const Work& work) {
@@ -42,8 +42,7 @@ double median_of_slowest(Communicator& world, bool takes_part,
       slowest(from_all<double>(world, time_rounds(world, takes_part, work))));
 }
 
-// `work` as one rank alone and as all ranks at once take it; or, if only the
-// second is wanted, that.
+// Times `work` on one rank alone and on all ranks at once, or only the latter.
 enum class Shared { kBoth, kTogether };
 template <class Work>
 SharedProducts time_shared(Communicator& world, Shared which,
@@ -100,7 +99,7 @@ double copy_rate(Communicator& world, bool takes_part) {
 
 constexpr int kMeetings = 40;
 
-// `beside` is repeated until all have met.
+// Repeats `beside` until all ranks have met.
 template <class Beside>
 double meeting_seconds(Communicator& world, Courier& courier,
                        const Beside& beside) {

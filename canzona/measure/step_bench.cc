@@ -10,7 +10,6 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/planned_bytes.h"
 #include "canzona/measure/shared_machine.h"
-#include "canzona/runtime/engine_wire_ops.h"
 
 namespace canzona {
 namespace {
@@ -25,7 +24,7 @@ int64_t largest_memory(const std::vector<RankCost>& predicted) {
   return most;
 }
 
-// For ranks with so many bytes each, by the plan and for their library.
+// For ranks with these bytes each, for the plan and for their library.
 [[noreturn]] void refuse_gpu_memory(const std::string& strategy, int num_ranks,
                                     int64_t plan_bytes, int64_t library_bytes,
                                     int64_t free_bytes) {
@@ -43,8 +42,6 @@ int64_t largest_memory(const std::vector<RankCost>& predicted) {
 
 StepTrial carry_out(const StepBenchRequest& request, const Plan& plan,
                     const Link& link, StepTrialRequest trial) {
-  const EngineWireOps ops(memory_ops(request.device));
-  if (request.device != "cpu") trial.runtime.wire_ops = &ops;
   return on_every_rank(request.run, link, [&](Communicator& world) {
     if (trial.phases != nullptr && world.rank() == 0)
       trial.phases->begin("memory and groups");
@@ -67,7 +64,7 @@ std::string first_to_measure(const StepBenchRequest& request) {
   return ours != names.end() ? *ours : names.front();
 }
 
-// Seconds that the busiest rank sends in a step.
+// Returns how long the busiest rank sends in a step.
 double sending_seconds(const Plan& plan, const LinkModel& link,
                        GradientWire wire) {
   double most = 0;
@@ -79,7 +76,7 @@ double sending_seconds(const Plan& plan, const LinkModel& link,
   return most;
 }
 
-// All ranks find the same: the least that is free anywhere counts.
+// All ranks get the same result: the smallest free memory anywhere counts.
 void check_gpu_memory(const StepBenchRequest& request, const Plan& plan) {
   if (request.device != "cuda") return;
   const double free = on_every_rank(request.run, {}, [](Communicator& world) {
@@ -91,7 +88,7 @@ void check_gpu_memory(const StepBenchRequest& request, const Plan& plan) {
                      static_cast<int64_t>(free));
 }
 
-// `phases` are told of by the first run of all, and null from then on.
+// The first run reports `phases`, which are null from then on.
 void measure_first(const StepBenchRequest& request, Phases*& phases,
                    StepBench& bench) {
   bench.compute_seconds = request.compute_seconds.value_or(0);
@@ -147,7 +144,7 @@ void measure_one_rank(const StepBenchRequest& request, StepBench& bench) {
   bench.one_rank_step = carry_out(alone, plan, {}, trial).step;
 }
 
-// GPUs have other rates than the products of a rank of this process.
+// GPUs have other rates than the products measured on ranks of this process.
 void measure_machine(const StepBenchRequest& request, const Plan& plan,
                      StepBench& bench) {
   if (bench.speed || request.device != "cpu" || !lacks_cost_table(plan)) return;

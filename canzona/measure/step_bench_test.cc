@@ -36,7 +36,7 @@ TEST(StepBench, StrategiesGiveOneResultAndWhatWasPredicted) {
   for (const StrategyBench& s : bench.strategies) {
     SCOPED_TRACE(s.name);
     EXPECT_EQ(s.error, "");
-    // Predictions are at the rate measured; the plan knows nothing of it.
+    // Predictions use the measured rate; the plan does not know it.
     EXPECT_EQ(s.plan->cost_basis.source, "nominal");
     EXPECT_GT(s.predicted_mean(), 0);
     EXPECT_GE(s.predicted_worst(), s.predicted_mean());
@@ -60,7 +60,7 @@ std::vector<std::string> names_of(const std::vector<Phase>& phases) {
   return names;
 }
 
-// Also where a strategy is measured first, whose digests nobody asks for.
+// Also if a strategy is measured first, whose digests are not needed.
 TEST(StepBench, TellsWhatPassesUntilTheFirstStep) {
   for (const bool first : {false, true}) {
     StepBenchRequest request = small("dp=2", {"replicated", "balanced"});

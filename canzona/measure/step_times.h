@@ -1,10 +1,10 @@
-// The seconds of many steps as a few numbers.
+// Summarizes the seconds of many steps.
 //
 //   StepTimes times = summarize_steps(seconds, /*first=*/2, /*period=*/10);
 //
-// Rules that refresh something every `period` steps have steps of as many
-// kinds. The mean is over a period, each kind by the median of its steps, so
-// that it does not depend on how many of a kind were measured.
+// Rules that refresh something every `period` steps have that many kinds of
+// steps. The mean is taken over a period, with the median of each kind, so that
+// it does not depend on how many of a kind were measured.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ double median_of(std::vector<double> values);
 StepTimes summarize_steps(std::span<const double> seconds, int64_t first,
                           int64_t period);
 
-// Element by element, the largest of all rows.
+// Returns the element-wise maximum of all rows.
 std::vector<double> slowest(const std::vector<std::vector<double>>& rows);
 
 }  // namespace canzona

@@ -17,7 +17,7 @@
 namespace canzona {
 namespace {
 
-// The measurements of one rank, as numbers that are alike on all ranks.
+// The measurements of one rank, in the same form on all ranks.
 struct StepNumbers {
   double step_compute = 0;  // median
   double host = 0;          // median
@@ -34,7 +34,7 @@ double learning_rate_of(const std::string& rule, const RuleOptions& options) {
                      "learning_rate");
 }
 
-// One rank's part.
+// One rank's trial.
 class StepRank {
  public:
   StepRank(const Plan& plan, Communicator& world, Engine& engine,
@@ -56,8 +56,8 @@ class StepRank {
     engine_.synchronize();
   }
 
-  // Copies of all parameters by ranks that have ended would take memory, and
-  // cores, from those that have not: gathers wait until all have.
+  // Ranks that have finished would take memory and cores from the others by
+  // copying all parameters, so gathers are held until all have finished.
   void run_steps() {
     runtime_.hold_params(true);
     const int64_t before = runtime_.sent().total();
@@ -75,7 +75,7 @@ class StepRank {
     runtime_.hold_params(false);
   }
 
-  // The first iteration finds all parameters there and is not timed.
+  // The first iteration finds all parameters available and is not timed.
   void run_iterations() {
     if (request_.iterations == 0) return;
     if (runtime_.only_issues()) {
@@ -118,22 +118,23 @@ class StepRank {
     const Coordinates& at = runtime_.coordinates();
     const auto [home, num_homes] = home_of(plan_, at, tensor(t));
     make_gradient(engine_, {request_.gradients, home, num_homes, step},
-                  tensor(t), plan_.mesh.tp, at.t, runtime_.gradient(t));
+                  tensor(t), plan_.mesh.tp, at.t, runtime_.gradient(t).data());
   }
 
   void announce(const std::vector<int32_t>& tensors) {
     for (const int32_t t : tensors) runtime_.grad_ready(t);
   }
 
-  // Timed work stands for compute, and begins when the engine has come so far.
+  // Timed work stands in for compute, so it begins when the engine has reached
+  // this point.
   void wait_for_engine() {
     const double begin = wall_seconds();
     engine_.synchronize();
     numbers_.waited += wall_seconds() - begin;
   }
 
-  // If the runtime only issues, the engine comes to the end of the first and
-  // of the last one.
+  // With an asynchronous runtime, waits for the engine before the first and
+  // after the last iteration.
   template <class Iterate>
   void time_iterations(const Iterate& iterate) {
     iterate();
@@ -151,7 +152,7 @@ class StepRank {
     runtime_.wait_all_params();
   }
 
-  // Returns what it took to issue the step.
+  // Returns how long it took to issue the step.
   double update() {
     const double begin = wall_seconds();
     runtime_.issue_step(settings_);
@@ -177,7 +178,7 @@ class StepRank {
     if (step == 1) begin_phase("first step");
     for (auto module = tensors_.rbegin(); module != tensors_.rend(); ++module)
       announce(*module);
-    // A step is measured from the last gradient reduced on any rank.
+    // A step is measured from when the last gradient on any rank is reduced.
     runtime_.wait_gradients();
     engine_.synchronize();
     world_.barrier({.label = "gradients are reduced"});
@@ -205,7 +206,8 @@ class StepRank {
     numbers_.step_links_busy += after.exchange_busy - before.exchange_busy;
   }
 
-  // Gradients stay as the last step left them: their values take no time.
+  // Gradients stay as the last step left them: their values do not affect the
+  // time.
   void run_iteration(TimedWork& work) {
     const auto num_modules = static_cast<int32_t>(tensors_.size());
     work.begin();
@@ -240,7 +242,7 @@ class StepRank {
   const StepTrialRequest& request_;
   Runtime runtime_;
   StepSettings settings_;
-  std::vector<std::vector<int32_t>> tensors_;  // of this rank, by module
+  std::vector<std::vector<int32_t>> tensors_;  // on this rank, by module
   // By timed step.
   std::vector<double> seconds_, with_gather_, compute_, host_;
   StepNumbers numbers_;

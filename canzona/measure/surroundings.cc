@@ -27,7 +27,7 @@ double seconds_since(SurroundingsClock::time_point begin) {
       .count();
 }
 
-// A file that is gone when its object is.
+// A file that its destructor removes.
 class TrialFile {
  public:
   explicit TrialFile(std::string path)
@@ -101,7 +101,7 @@ int64_t limit_value(rlim_t limit) {
   return limit == RLIM_INFINITY ? -1 : static_cast<int64_t>(limit);
 }
 
-// Rank r sends to rank p a byte that tells of both. Messages lie in memory of
+// Rank r sends rank p a byte that identifies both. Messages are in memory of
 // the lane's device, or of this process.
 class TinyExchange {
  public:

@@ -34,7 +34,7 @@ inline TrainSettings bench_settings(const TestBenchWish& wish) {
   return settings;
 }
 
-// All cells of the mesh, an iteration or two each.
+// All cells of the mesh, with one or two iterations each.
 inline ZeroBenchRequest test_bench(const TestBenchWish& wish,
                                    const Batches& batches) {
   ZeroBenchRequest request;

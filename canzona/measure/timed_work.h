@@ -1,15 +1,15 @@
-// Work of a given duration in the place of a model's forward and backward: the
-// rank sleeps, as a host does while its accelerator computes, and leaves its
-// core to the threads that communicate.
+// Stands in for a model's forward and backward for a given time: the rank
+// sleeps, as a host does while its accelerator computes, and leaves its core to
+// the communicating threads.
 //
 //   TimedWork work(plan, place, 1.5);   // seconds of an iteration
 //   work.begin();
 //   work.forward(module);
 //   work.backward(module);
 //
-// A third of the time is forward. Modules share it by their elements; looking
-// up embeddings takes none. If one sleep lasts too long, the next is shorter by
-// that.
+// A third of the time is forward. Modules share it in proportion to their
+// elements; embedding lookups take none. If a sleep lasts too long, the next
+// one is shortened by that.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ namespace canzona {
 
 class TimedWork {
  public:
-  // Takes the modules of a rank's stage.
+  // Uses the modules of the rank's stage.
   TimedWork(const Plan& plan, const Coordinates& at, double seconds);
 
-  // A new iteration: it lasts its time whatever the last one did.
+  // Begins an iteration, which lasts its full time whatever the last one did.
   void begin() { ahead_ = 0; }
   void forward(int32_t module) { work(share(module) / 3); }
   void backward(int32_t module) { work(share(module) * 2 / 3); }
-  // The module's share of an iteration.
+  // Returns the module's share of an iteration.
   double share(int32_t module) const {
     return shares_[static_cast<size_t>(module)];
   }

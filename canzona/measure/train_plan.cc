@@ -14,6 +14,7 @@ PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
   options.strategy = config.plan.strategy;
   options.bucket_elements = config.plan.bucket_elements;
   options.parameters = ParameterDtype::kFp32;
+  options.teams = parse_teams(config.plan.teams);
   options.splits.qkv = true;
   options.splits.gate_up = true;
   options.zero = zero_options_of(config, mesh);
@@ -22,16 +23,17 @@ PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
   return options;
 }
 
-// They do not depend on how the plan is cut.
+// Activations depend neither on how the plan is cut nor on who shares matrices.
 int64_t activations_of(const TrainSettings& settings, PlanRequest request) {
   request.options.zero = {};
+  request.options.teams = kTeamsOff;
   return training_memory(settings, make_plan(request));
 }
 
-// The memory that the cap leaves for the plan.
+// Returns the memory that the cap leaves for the plan.
 int64_t cap_on_plan(int64_t cap, int64_t activations) {
   if (cap == 0 || activations < cap) return cap > 0 ? cap - activations : 0;
-  throw UsageError(cat("--memory-cap ", human_bytes(cap),
+  throw UsageError(cat("memory-cap ", human_bytes(cap),
                        ": activations alone take ", human_bytes(activations),
                        "; try model.recompute=true or a smaller batch.micro"));
 }
@@ -40,12 +42,12 @@ void require_fits(const Plan& plan, int64_t whole_cap) {
   const int64_t cap = plan.options.memory_cap_bytes;
   const int64_t lacks = plan.summary.memory_per_rank_max.value() - cap;
   if (cap == 0 || lacks <= 0) return;
-  throw UsageError(
-      cat("--memory-cap ", human_bytes(whole_cap), ": with ",
-          to_string(plan.options.zero.sizes), " a rank needs ",
-          human_bytes(whole_cap + lacks), ", ", human_bytes(lacks),
-          " too much; larger --zero sizes need less, and canzona compare "
-          "--zero all shows what each of them takes"));
+  throw UsageError(cat(
+      "memory-cap ", human_bytes(whole_cap), ": with ",
+      to_string(plan.options.zero.sizes), " a rank needs ",
+      human_bytes(whole_cap + lacks), ", ", human_bytes(lacks),
+      " too much; larger sizes need less, and `canzona compare` with zero=all "
+      "shows what each of them takes"));
 }
 
 Workload workload_at(const TrainSettings& settings, const Mesh& mesh,
@@ -67,7 +69,7 @@ Workload workload_at(const TrainSettings& settings, const Mesh& mesh,
   return work;
 }
 
-// Links that are not modelled are as fast as memory.
+// Links that are not modelled count as fast as memory.
 ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
                           const SearchedSizes& searched,
                           const MachineLimits& limits,
@@ -80,7 +82,7 @@ ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
   ZeroComparison all =
       search_sizes(request, workload_at(settings, request.mesh, limits),
                    searched, &cost, &terms);
-  all.terms.reset();  // views tell of them what a configuration says
+  all.terms.reset();  // reports describe the links as configured
   return all;
 }
 

@@ -1,10 +1,10 @@
-// The plan of a training run: as the configuration asks, or, with `--zero
-// auto`, the fastest that fits.
+// Makes the plan of a training run: as configured or, with `--zero auto`, the
+// fastest one that fits.
 //
 //   TrainPlan made = plan_training(config, settings, mesh, limits);
 //   if (made.ranking) … made.ranking->search.summary() …
 //
-// Parameters are fp32; a cap on memory counts activations, too.
+// Parameters are fp32; a memory cap includes activations.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@ namespace canzona {
 
 struct TrainPlan {
   Plan plan;
-  // The ranking of `--zero auto`; its rates are not put in words.
+  // The ranking of `--zero auto`, without a description of its rates.
   std::optional<ZeroComparison> ranking = {};
 };
 
-// `limits`: needed by `--zero auto`, the same on all ranks. UsageError names
-// what cannot be met. The plan is not validated.
+// `limits` is required by `--zero auto` and must be the same on all ranks.
+// UsageError names what cannot be met. The plan is not validated.
 TrainPlan plan_training(const TrainConfig& config,
                         const TrainSettings& settings, const Mesh& mesh,
                         const std::optional<MachineLimits>& limits);
 
-// The links to be modelled; none: as fast as memory.
+// Returns the links to model; none means as fast as memory.
 Link link_of(const TrainConfig& config);
 int32_t ranks_per_node_of(const TrainConfig& config);
 

@@ -18,12 +18,11 @@
 namespace canzona {
 namespace {
 
-// Gaussian, with one direction that stands out as in gradients.
+// Returns Gaussian numbers with one dominant direction, as in gradients.
 std::vector<float> make_input(MatrixShape shape, int64_t batch) {
   const auto [m, n] = shape;
   std::vector<float> values(static_cast<size_t>(m * n * batch));
-  // Beyond a few, the same ones again: it takes longer to make one than to
-  // transform it.
+  // Only a few are different: making one takes longer than transforming it.
   constexpr int64_t kDifferent = 4;
   for (int64_t b = 0; b < std::min(batch, kDifferent); ++b) {
     const auto seed = static_cast<uint64_t>(1000 + b);
@@ -48,7 +47,7 @@ MuonFacts facts_of(const TransformRequest& request,
   options["device"] = request.device;
   options["newton_schulz"] = algorithm;
   options["precision"] = precision;
-  // The options are measured as asked for, small matrices in bf16 as well.
+  // The options are measured as requested, small matrices in bf16 as well.
   RuleOptions all = MuonFacts(options).options();
   all["unsafe"] = "on";
   return MuonFacts(all);
@@ -60,7 +59,7 @@ struct Candidate {
   TransformRow row;
 };
 
-// The first matrix in fp64, by the form with the fewest flops.
+// Computes the first matrix in fp64, by the form with the fewest flops.
 std::vector<double> exact_result(const TransformRequest& request,
                                  const std::vector<float>& input) {
   const auto [m, n] = request.shape;
@@ -85,7 +84,7 @@ double relative_error(const std::vector<float>& got,
   return std::sqrt(difference / total);
 }
 
-// A CPU's lanes share out the matrices, a GPU takes them all at once.
+// A CPU's lanes share the matrices; a GPU takes them all at once.
 void run_once(Lanes& lanes, const TransformRequest& request, ConstRun input,
               Candidate& candidate) {
   const auto [m, n] = request.shape;
@@ -163,7 +162,7 @@ std::vector<TransformRow> measure_transform(const TransformRequest& request,
   progress("computing in fp64");
   const std::vector<double> exact = exact_result(request, values);
 
-  // The first round takes the memory that the others use.
+  // The first round allocates the memory that the others use.
   for (int round = 0; round <= request.rounds; ++round) {
     progress(cat("round ", round, " of ", request.rounds));
     for (Candidate& candidate : candidates) {

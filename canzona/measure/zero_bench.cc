@@ -16,7 +16,7 @@ namespace {
 
 constexpr IterationTrialRequest kFirst = {
     .warmup = 1, .steps = 1, .wants_digests = false};
-// One iteration that is as long as this tells enough.
+// A single iteration this long is enough.
 constexpr double kLongIteration = 1;
 constexpr IterationTrialRequest kFirstOfShort = {
     .warmup = 1, .steps = 3, .wants_digests = false};
@@ -57,8 +57,8 @@ void require_device_memory(const ZeroBenchRequest& request, const Plan& plan) {
                        most_memory(plan), 0, request.device_bytes);
 }
 
-// Without overlap, so that threads that copy take no time from the one that
-// computes.
+// Runs without overlap, so that copying threads take no time from the computing
+// one.
 void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
   if (request.wants_limits && !request.make_engine) {
     request.progress("measuring what the machine can do");
@@ -90,8 +90,7 @@ void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
         });
 }
 
-// Modules that stand for forward and backward have no sums of tensor
-// parallelism.
+// The work that stands in for forward and backward has no tensor-parallel sums.
 TrainSettings settings_of_prediction(const ZeroBenchRequest& request) {
   TrainSettings settings = request.settings;
   if (request.make_engine) settings.decoder.architecture.hidden = 0;
@@ -145,9 +144,10 @@ void run_round(const ZeroBenchRequest& request, int round, ZeroBench& bench) {
   }
 }
 
-// Sums over ranks and over micro-batches come in another order for another z2,
-// unless there is one micro-batch and the groups are part of the sum over all.
-// In bf16 every sum over groups is rounded, and z1 and z2 say over which ones.
+// For another z2, sums over ranks and micro-batches are added in another order,
+// unless there is one micro-batch and the groups are subtrees of the sum over
+// all. In bf16 every sum over groups is rounded, and z1 and z2 determine the
+// groups.
 std::pair<int32_t, int32_t> digest_class(const ZeroCell& cell, const Mesh& mesh,
                                          int64_t num_micro_batches,
                                          GradientWire wire) {
@@ -197,7 +197,7 @@ double ZeroCell::iteration_spread() const {
   return most - least;
 }
 
-// The rounds as if one had followed the other: all have the same kinds of
+// Treats the rounds as if they followed each other: all have the same kinds of
 // iterations.
 StepTimes ZeroCell::iteration_times() const {
   std::vector<double> medians;

@@ -1,6 +1,6 @@
-// Sizes of ZeRO side by side, each with every kind of overlap: planned, trained
-// for some iterations on thread ranks, and timed. On a GPU the work of modules
-// takes the place of training.
+// Compares ZeRO sizes, each with every kind of overlap: planned, trained for
+// some iterations on thread ranks, and timed. On a GPU the work of modules
+// replaces training.
 //
 //   ZeroBenchRequest request;
 //   request.settings = …; request.batches = &batches;
@@ -10,11 +10,11 @@
 //   ZeroBench bench = run_zero_bench(request);
 //   bench.digests_agree();
 //
-// The cells are run in rounds, every other one backwards, so that a machine
-// that changes its pace favours none. Before them, without links: what the
-// machine can do, and one cell (zero3 if it is among them, else the first),
-// whose compute times scale the links where they are to be scaled, and feed the
-// predictions.
+// The cells are run in rounds, every other one in reverse order, so that a
+// machine whose speed drifts favours none. Before that, without links, the
+// machine's limits are measured and one cell is run (zero3 if it is among them,
+// otherwise the first); its compute times scale the links, if requested, and
+// feed the predictions.
 #pragma once
 
 #include <functional>
@@ -38,26 +38,26 @@ struct ZeroBenchRequest {
   Mesh mesh = {};
   std::vector<ZeroSizes> sizes;
   std::vector<Overlap> overlaps;
-  // UsageError: these sizes cannot be.
+  // Throws UsageError if these sizes are not possible.
   std::function<Plan(const ZeroSizes& sizes, const Link& link)> plan;
-  // If it is set, ranks do not train: they run the work of modules on such
-  // engines (device_trial.h), which share `device_bytes` (0: not known).
+  // If set, ranks do not train: they run the work of modules on such engines
+  // (device_trial.h), which share `device_bytes` (0: not known).
   std::function<std::unique_ptr<Engine>()> make_engine = {};
   ModuleCompute compute = {};
   int64_t device_bytes = 0;
-  CommunicatorOptions communicator = {};  // its ranks_per_node counts
+  CommunicatorOptions communicator = {};  // ranks_per_node is used
   Link link = {};
-  // Above 0: the link's bandwidths, or equal ones, are scaled so that the
-  // busiest port of the cell that is measured first is busy for so many times
-  // what a rank computes.
+  // If above 0, the link's bandwidths, or equal ones, are scaled so that the
+  // busiest port of the cell measured first is busy for this many times a
+  // rank's compute time.
   double comm_ratio = 0;
   IterationTrialRequest trial = {};
   int repeats = 5;
-  // A limit on all rounds: none is begun that, as long as the last, would end
-  // later. 0: no limit. The first is always run.
+  // A limit on the total time: no round is begun that would exceed it if it
+  // took as long as the last. 0: no limit. The first round always runs.
   double limit_seconds = 0;
-  bool wants_limits = true;  // of the machine; of no use with make_engine
-  // Sees the last of the cells, in the first round.
+  bool wants_limits = true;  // of the machine; unused with make_engine
+  // Records the last cell in the first round.
   Trace* trace = nullptr;
   Progress progress = [](const std::string&) {};
 };
@@ -65,29 +65,29 @@ struct ZeroBenchRequest {
 struct ZeroCell {
   ZeroSizes sizes;
   Overlap overlap = Overlap::kBackground;
-  std::string error;  // why it was not run; then all below is empty
+  std::string error;  // why it was not run; everything below is then empty
   std::optional<Plan> plan = {};
   PlannedBytes bytes = {};
-  std::vector<IterationTrial> trials = {};  // one a round
+  std::vector<IterationTrial> trials = {};  // one per round
   IterationOutlook predicted = {};
   int64_t memory_predicted_max = 0;
-  int first_timed = 1;      // number of the first timed iteration of a round
-  double link_seconds = 0;  // of the busiest port in an iteration, as planned
-  double edge_seconds = 0;  // of it, what nothing can hide
-  double step_limit = 1;    // of step_hidden_fraction(), as planned
+  int first_timed = 1;      // in each round
+  double link_seconds = 0;  // planned, of the busiest port per iteration
+  double edge_seconds = 0;  // of these, what nothing can hide
+  double step_limit = 1;    // planned limit of step_hidden_fraction()
 
   const IterationTrial& first() const { return trials.front(); }
-  // Over all timed iterations of all rounds, each the slowest rank's. The
-  // spread is largest - smallest; mean and worst are over a period of
-  // refreshes.
+  // Over all timed iterations of all rounds, each on the slowest rank. The
+  // spread is the maximum minus the minimum; mean and worst are over a refresh
+  // period.
   double iteration_seconds() const;
   double iteration_spread() const;
   StepTimes iteration_times() const;
-  // Over rounds.
+  // The median over rounds.
   double median(double IterationTrial::*member) const;
-  // Over all rounds together.
-  // 1 - time compute waited / time links were busy; and of that time the share
-  // in which compute went on, which waits for slower ranks do not lower.
+  // Over all rounds together. hidden_fraction() is 1 - time compute waited /
+  // time links were busy; covered_fraction() is the share of link time during
+  // which compute went on, which waiting for slower ranks does not reduce.
   double hidden_fraction() const;
   double covered_fraction() const;
   double step_hidden_fraction() const;
@@ -101,13 +101,13 @@ struct ZeroCell {
 struct ZeroBench {
   std::vector<ZeroCell> cells;
   MachineLimits limits;
-  Link link = {};  // as it was used
+  Link link = {};  // as used
   ZeroSizes measured_first;
   double compute_seconds = 0;  // of an iteration there
   MeasuredInputs inputs = {};
 
-  // Cells that must lead to the same parameters and states and do not: names
-  // two of them; empty if all is well.
+  // Names two cells that must lead to the same parameters and states but do
+  // not; empty if all agree.
   std::string disagreement(const Mesh& mesh, int64_t num_micro_batches,
                            GradientWire wire) const;
 };

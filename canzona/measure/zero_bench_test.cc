@@ -56,7 +56,7 @@ TEST_F(ZeroBenchTest, MicroBatchesAndTensorParallelRanksCount) {
   EXPECT_EQ(bench.cells.front().trials.size(), 2U);
 }
 
-// Every way to add bf16 has bits of its own, and half of the bytes.
+// Every order of bf16 sums has its own bits, and half of the bytes.
 TEST_F(ZeroBenchTest, GradientsInBf16AreAsPlannedToo) {
   for (const char* mesh : {"dp=4", "dp=2,tp=2"}) {
     SCOPED_TRACE(mesh);
@@ -128,7 +128,7 @@ TEST(ZeroBenchDigests, MustAgreeWhereSumsAreTheSame) {
   EXPECT_NE(
       bench.disagreement(four, 2, GradientWire::kFp32).find("z1=4,z2=1,z3=4"),
       std::string::npos);
-  // Pairs of six ranks are subtrees of the sum, and groups of three are not.
+  // Pairs of six ranks are subtrees of the sum; groups of three are not.
   bench.cells = {cell_of({6, 1, 1}, "a"), cell_of({6, 3, 3}, "b")};
   EXPECT_EQ(bench.disagreement(six, 1, GradientWire::kFp32), "");
   bench.cells[1].sizes = {6, 2, 2};

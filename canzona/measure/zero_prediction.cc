@@ -48,7 +48,7 @@ void fit_step(const Plan& plan, double copy_rate, MeasuredInputs& inputs) {
       (measured - inputs.step_per_byte * work.bytes) / work.transform_seconds;
 }
 
-// Compute, or the pipeline of rounds where matrices are exchanged.
+// Returns compute, or the pipeline of rounds if matrices are exchanged.
 double step_seconds(const Plan& plan, Overlap overlap,
                     const MeasuredInputs& inputs) {
   const StepWork work = step_work(plan);

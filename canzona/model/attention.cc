@@ -9,8 +9,8 @@
 namespace canzona {
 namespace {
 
-// A block of queries is a whole number of times in a block of keys, so that a
-// row sees at least one key of every block that it is given.
+// The block size of keys is a multiple of that of queries, so that a row sees
+// at least one key of every block that it is given.
 constexpr int64_t kQueries = 64;
 constexpr int64_t kKeys = 128;
 static_assert(kKeys % kQueries == 0);
@@ -139,7 +139,7 @@ void Attention<Real>::turn_back(const Group& g, const HeadNorms<Real>& norms,
                 value_at(g, t));
 }
 
-// Blocks of keys up to the last of the queries.
+// Visits blocks of keys up to the last query.
 template <class Real>
 template <class Work>
 void Attention<Real>::each_key_block(Block b, const Work& work) const {
@@ -217,9 +217,9 @@ void Attention<Real>::forward(Real* qkv, const HeadNorms<Real>& norms,
   });
 }
 
-// With P the shares and D the scores' gradients: dV += PᵀdO, D = P∘(dO·Vᵀ - δ),
-// dQ += D·K, dK += DᵀQ. Keys are first met by the block of queries that begins
-// with them or in it; later ones add.
+// With P the probabilities and D the scores' gradients: dV += PᵀdO, D =
+// P∘(dO·Vᵀ - δ), dQ += D·K, dK += DᵀQ. The first block of keys sets dQ; later
+// ones add to it.
 template <class Real>
 void Attention<Real>::attend_backward(const Group& g, const Block& b) {
   const ScoreBlock<Real> block = score(g, b);

@@ -1,6 +1,6 @@
-// Causal attention with grouped queries; queries and keys are normed, or not,
-// and rotated. In blocks of queries and of keys: scores of a block alone are
-// ever in memory.
+// Causal attention with grouped queries; queries and keys are optionally
+// normed, and rotated. It works in blocks of queries and keys: only the scores
+// of one block are in memory.
 //
 //   Attention<float> attention(config, sizes, engine,
 //                              AttentionSpace<float>::take(sizes, cutter));
@@ -8,11 +8,11 @@
 //
 // A row of qkv has, group by group, the group's queries, its key and its value.
 // The queries of a group are rows of one matrix, token by token, so that each
-// product is with all of them. Rows of `out` are heads in order; log_sums, of
-// tokens x heads, is what backward needs beside them.
+// product covers all of them. Rows of `out` are heads in order; log_sums, of
+// tokens x heads, is what backward needs in addition.
 //
-// The memory of the space belongs to the caller. One thread; nothing is
-// allocated.
+// The memory of the space belongs to the caller. One thread at a time; nothing
+// is allocated.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@
 
 namespace canzona {
 
-// The norms of queries and keys, head_dim each; null: they are not normed.
+// The norms of queries and keys, head_dim each; null if they are not normed.
 template <class Real>
 struct HeadNorms {
   const Real* query = nullptr;
@@ -36,7 +36,7 @@ struct HeadNormGradients {
   Real* key = nullptr;
 };
 
-// One sequence and one group of heads at a time.
+// Scratch for one sequence and one group of heads at a time.
 template <class Real>
 struct AttentionSpace {
   Real* cosines = nullptr;  // reach x head_dim / 2; filled once
@@ -46,20 +46,20 @@ struct AttentionSpace {
   Real* query_gradients = nullptr;
   Real* key_gradients = nullptr;
   Real* value_gradients = nullptr;
-  Real* scores = nullptr;  // a block's
+  Real* scores = nullptr;  // of a block
   Real* score_gradients = nullptr;
-  Real* heads = nullptr;  // out, or its gradient, of a block's queries
+  Real* heads = nullptr;  // out, or its gradient, for a block's queries
   Real* largest = nullptr;
   Real* sums = nullptr;
 
   static AttentionSpace take(const DecoderSizes& sizes, Cutter& cutter);
 };
 
-// A layer's memory of one sequence, for the tokens that follow: keys, turned,
+// A layer's cache of one sequence, for the tokens that follow: rotated keys,
 // and values, groups x capacity x head_dim.
 template <class Real>
 struct PastTokens {
-  Real* keys = nullptr;  // null: a sequence begins
+  Real* keys = nullptr;  // null: a new sequence
   Real* values = nullptr;
   int64_t capacity = 0;
   int64_t count = 0;
@@ -68,17 +68,17 @@ struct PastTokens {
 template <class Real>
 class Attention {
  public:
-  // The space's angles are filled here.
+  // Fills in the space's angles.
   Attention(const DecoderConfig& config, const DecoderSizes& sizes,
             Engine& engine, const AttentionSpace<Real>& space);
 
-  // qkv is read alone.
+  // qkv is only read.
   void forward(Real* qkv, const HeadNorms<Real>& norms, Real* out,
                Real* log_sums);
 
-  // From here on, forward() goes on behind these tokens and puts its own behind
-  // them: one sequence, whose number of past tokens is a multiple of 64 unless
-  // it is of one token. There is no backward then.
+  // Makes forward() continue after these tokens and append its own: one
+  // sequence, whose number of past tokens must be a multiple of 64 unless it
+  // reads a single token. backward() is not available then.
   void set_past(const PastTokens<Real>& past);
 
   // The results of forward, and the gradient of `out`.
@@ -87,23 +87,23 @@ class Attention {
     const Real* log_sums = nullptr;
     const Real* out_gradient = nullptr;
   };
-  // qkv becomes its gradient; those of the norms are added to.
+  // Replaces qkv by its gradient and adds to those of the norms.
   void backward(Real* qkv, const HeadNorms<Real>& norms, const Saved& saved,
                 const HeadNormGradients<Real>& gradients);
 
  private:
-  // One sequence and group: where its numbers begin.
+  // One sequence and group, and where its numbers begin.
   struct Group {
     Real* qkv;
     int64_t first_head;
     int64_t first_token;
-    // Turned keys, and values: of past tokens, then of these.
+    // Rotated keys, and values: those of past tokens, then the new ones.
     Real* keys = nullptr;
     Real* values = nullptr;
     int64_t value_stride = 0;
   };
-  // Queries [first, first + tokens) and, counted from the first past token,
-  // keys [begin, begin + count).
+  // Queries [first, first + tokens), and keys [begin, begin + count) counted
+  // from the first past token.
   struct Block {
     int64_t first;
     int64_t tokens;

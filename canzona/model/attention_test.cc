@@ -62,7 +62,7 @@ struct Trial {
   std::vector<Real> out, log_sums, norms;
 };
 
-// One normed and turned head of a row.
+// One normed and rotated head of a row.
 std::vector<double> turned(const double* raw, const double* weight, int64_t dim,
                            int64_t t, const DecoderConfig& config) {
   double mean = 0;
@@ -137,7 +137,8 @@ TEST_P(AttentionTest, IsThatOfPlainLoops) {
   }
 }
 
-// Scores of thousands: one key takes all, and nothing overflows.
+// With scores in the thousands, one key takes everything, and nothing
+// overflows.
 TEST_P(AttentionTest, TakesLargeScores) {
   Trial<double> trial(GetParam(), 2, 1, 4);
   Trial<float> single(GetParam(), 2, 1, 4);

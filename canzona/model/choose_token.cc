@@ -49,7 +49,7 @@ int32_t choose_token(std::span<const float> logits, const TokenChoice& choice,
       *std::ranges::max_element(all, {}, &Candidate::logit);
   if (choice.temperature == 0) return largest.token;
   keep_largest(choice.top_k, all);
-  std::vector<double> sums;  // of shares, up to each candidate
+  std::vector<double> sums;  // cumulative shares
   double sum = 0;
   for (const Candidate& candidate : all)
     sums.push_back(

@@ -20,7 +20,7 @@ TEST(ChooseToken, TakesTheLargestOfEqualsTheFirst) {
   EXPECT_EQ(choose_token(kLogits, {}, 0.99), 1);
 }
 
-// A grid of chances meets each token as often as softmax says.
+// A uniform grid of chances selects each token as often as softmax says.
 std::vector<int> counts_of(const TokenChoice& choice, int chances) {
   std::vector<int> counts(kLogits.size());
   for (int i = 0; i < chances; ++i)

@@ -150,8 +150,8 @@ void Decoder<Real>::with_module(int64_t module, Passes passes,
   weights_.release(static_cast<int32_t>(module));
 }
 
-// A tied head uses the embedding beside its own module. If that is on another
-// stage, the owner of the weights has borrowed it.
+// A tied head uses the embedding in addition to its own module. If that is on
+// another stage, the owner of the weights has borrowed it.
 template <class Real>
 template <class Work>
 void Decoder<Real>::with_head(Passes passes, const Work& work) {

@@ -5,16 +5,16 @@
 //   double loss = decoder.forward(0, sequences, nullptr, nullptr);
 //   decoder.backward(0, sequences, nullptr, nullptr, true);
 //
-// A module's weights are waited for before each use, in forward and in
-// backward, and released after it (weights.h). Micro-batches that go together
-// share the use: all of them through one layer, then through the next.
+// A module's weights are awaited before each use, in forward and in backward,
+// and released after it (weights.h). Micro-batches that run together share a
+// use: all of them go through one layer, then through the next.
 //
-// Weights and engine outlive it; the engine is a CPU's. All memory is one block
-// reserved at construction; nothing is allocated afterwards. All ranks of tp
-// and ep call together. One thread.
+// Weights and engine must outlive it; the engine must be a CPU's. All memory is
+// one block reserved at construction; nothing is allocated afterwards. All
+// ranks of tp and ep must call together. One thread at a time.
 //
-// The same inputs give the same bits; layers that are recomputed, or dealt to
-// several stages, give those of layers that are not.
+// The same inputs give the same bits, whether or not layers are recomputed or
+// divided among stages.
 #pragma once
 
 #include <cstddef>
@@ -33,14 +33,15 @@
 
 namespace canzona {
 
-// A micro-batch on its way through the decoder.
+// A micro-batch passing through the decoder.
 template <class Real>
 struct Pass {
   int64_t slot = 0;
   std::span<const int32_t> sequences;
-  const Real* in = nullptr;  // forward: the input; backward: output_gradient
-  Real* out = nullptr;       // forward: the output; backward: input_gradient
-  int64_t counted = -1;      // of an evaluation: its first sequences; -1: all
+  const Real* in = nullptr;  // forward: input; backward: output_gradient
+  Real* out = nullptr;       // forward: output; backward: input_gradient
+  int64_t counted = -1;      // evaluation: number of sequences that count; -1:
+                             // all
 };
 
 template <class Real>
@@ -48,58 +49,59 @@ class Decoder {
  public:
   using Passes = std::span<const Pass<Real>>;
 
-  // `in_flight`: micro-batches between forward and backward at once (pipeline);
-  // `together`: the most of them in one call of backward. UsageError names what
-  // cannot be cut so, or is asked for and not supported.
+  // `in_flight` is the number of micro-batches between forward and backward at
+  // once (pipeline), `together` the most of them in one call of backward.
+  // UsageError names what cannot be divided that way, or is not supported.
   Decoder(const DecoderConfig& config, const Model& shapes,
           const Parallel& parallel, Engine& engine, Weights<Real>& weights,
           int64_t in_flight = 1, int64_t together = 1);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
 
-  // `sequences`: micro_batch x (length + 1) tokens, each the input and, shifted
-  // by one, the target; read by stages with the embedding or the head. `input`:
-  // tokens x hidden from the stage before, null with the embedding; `output`:
-  // for the next one, null with the head. Returns the mean loss over tokens,
-  // without balance_loss(); 0 without the head.
+  // `sequences` are micro_batch x (length + 1) tokens, each the input and,
+  // shifted by one, the target; stages with the embedding or the head read
+  // them. `input` is tokens x hidden from the previous stage, null with the
+  // embedding; `output` is for the next stage, null with the head. Returns the
+  // mean loss over tokens, without balance_loss(); 0 without the head.
   double forward(int64_t slot, std::span<const int32_t> sequences,
                  const Real* input, Real* output);
 
-  // Takes the micro-batch in `slot`: adds d(mean loss + balance
-  // loss)/d(parameter) to the gradients. `output_gradient` comes from the next
-  // stage, `input_gradient` goes to the one before; null like output and input.
-  // Each tensor is announced as soon as it is complete, the head's first, the
-  // embedding last, and with it a tied head. `last`: nothing more is added in
-  // this step.
+  // Adds d(mean loss + balance loss)/d(parameter) of the micro-batch in `slot`
+  // to the gradients. `output_gradient` comes from the next stage,
+  // `input_gradient` goes to the previous one; null like output and input. Each
+  // tensor is announced as soon as it is complete, the head's first and the
+  // embedding last, together with a tied head. `last` says that nothing more is
+  // added in this step.
   void backward(int64_t slot, std::span<const int32_t> sequences,
                 const Real* output_gradient, Real* input_gradient, bool last);
 
-  // Several micro-batches, of different slots. The bits are those of one after
-  // the other, but for the gradient of a tied head on one stage with the
-  // embedding, whose parts are added in another order.
+  // The same for several micro-batches of different slots. The bits are those
+  // of running them one after the other, except for the gradient of a tied head
+  // on the embedding's stage, whose parts are added in another order.
   void forward(Passes passes, std::span<double> losses);
   void backward(Passes passes, bool last);
 
-  // Forward alone, in the memory of slot 0, which must not wait for backward.
-  // The mean is over the first `counted` sequences, the rest fills the
-  // micro-batch; -1: all count.
+  // Runs forward only, in the memory of slot 0, which must not be waiting for
+  // backward. The mean is over the first `counted` sequences (-1: all); the
+  // rest is padding.
   double evaluate(std::span<const int32_t> sequences, const Real* input,
                   Real* output, int64_t counted = -1);
 
-  // The logits of every token, some tokens after others: `use` gets the number
-  // of the first of them and a row of this rank's vocabulary for each. Memory
-  // and sequences as for evaluate(); the last token of a sequence is not read.
-  // Requires all layers to be here.
+  // Computes the logits of every token, in chunks of tokens: `use` gets the
+  // number of the first one and a row of this rank's vocabulary for each.
+  // Memory and sequences are as for evaluate(); the last token of a sequence is
+  // not read. Requires all layers to be on this rank.
   void logits(std::span<const int32_t> sequences, const UseLogits<Real>& use);
 
-  // From here on, evaluate() and logits() go on behind what layers have seen
-  // before, one for each of them, and add their tokens to it (attention.h):
-  // micro-batches of one sequence. It outlives the use.
+  // Makes evaluate() and logits() continue after what the layers have seen
+  // before, with one PastTokens per layer, and append their tokens to it
+  // (attention.h). Requires micro-batches of one sequence. `layers` must
+  // outlive the use.
   void set_past(std::span<PastTokens<Real>> layers);
 
   double balance_loss(int64_t slot) const;
   int64_t reserved() const { return reserved_; }  // bytes
-  double comm_seconds() const;  // in collectives of tp and ep, so far
+  double comm_seconds() const;  // in collectives of tp and ep so far
 
  private:
   Tools<Real> tools();
@@ -112,8 +114,8 @@ class Decoder {
   void layer_forward(size_t layer, const Pass<Real>& pass);
   void layer_backward(size_t layer, const Pass<Real>& pass, Real* gradient,
                       Announce what);
-  // Work for each pass, while the weights of a module, or all that the head
-  // needs, are there.
+  // Does `work` for each pass while the weights of a module, or all that the
+  // head needs, are available.
   template <class Work>
   void with_module(int64_t module, Passes passes, const Work& work);
   template <class Work>
@@ -121,7 +123,7 @@ class Decoder {
   const Slot<Real>& slot_of(const Pass<Real>& pass) const {
     return cut_.slots[static_cast<size_t>(pass.slot)];
   }
-  // The input of a layer, of the head, or what goes to the next stage.
+  // The input of a layer or of the head, or the output for the next stage.
   Real* stream(const Pass<Real>& pass, size_t i) const {
     const std::vector<Real*>& inputs = slot_of(pass).inputs;
     return i < inputs.size() ? inputs[i] : pass.out;
@@ -150,7 +152,7 @@ class Decoder {
   Embedding<Real> embedding_;
   Head<Real> head_;
   std::vector<Layer<Real>> layers_;
-  std::span<PastTokens<Real>> past_;  // empty: sequences begin
+  std::span<PastTokens<Real>> past_;  // empty: new sequences
   std::vector<bool> waits_;           // slots between forward and backward
   std::vector<double> balance_;
 };

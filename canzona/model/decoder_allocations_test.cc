@@ -9,7 +9,7 @@
 namespace canzona::decoder_allocations_test {
 namespace {
 
-// Weights that keep no record of what they are told.
+// Weights that record nothing.
 class SilentWeights : public TrialWeights<float> {
  public:
   using TrialWeights::TrialWeights;

@@ -7,11 +7,12 @@
 namespace canzona {
 namespace {
 
-// Logits of a chunk of tokens; a small vocabulary's are there all at once.
+// The logits of a chunk of tokens; with a small vocabulary, all are in memory
+// at once.
 constexpr int64_t kChunkLogits = int64_t{1} << 24;
 constexpr int64_t kLeastChunk = 128;
-// The limit of a sequence's tokens, and of a micro-batch's sequences: sides of
-// a product are ints.
+// The limit on a sequence's tokens and on a micro-batch's sequences, because
+// dimensions of a product are ints.
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 void refuse(bool wrong, const std::string& name, const std::string& what) {

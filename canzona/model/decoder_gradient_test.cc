@@ -1,4 +1,4 @@
-// Gradients in fp64 against differences of the loss, for every tensor and
+// Compares gradients in fp64 with differences of the loss, for every tensor and
 // every option.
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ double total_loss(Decoder<double>& decoder, const DecoderTrial& trial) {
   return loss + decoder.balance_loss(0);
 }
 
-// By two steps to each side: the error is of the fourth order.
+// Uses two steps to each side, so that the error is of fourth order.
 double difference(Decoder<double>& decoder, const DecoderTrial& trial,
                   double& parameter) {
   const double kept = parameter;

@@ -1,4 +1,4 @@
-// These tests are about what a decoder needs and what it refuses.
+// Tests of what a decoder requires and what it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -44,7 +44,8 @@ TEST(DecoderMemory, ShrinksWithRanksThatAreNotThereYet) {
             decoder_memory<float>(config, whole_model(config), 1));
 }
 
-// Sums of their gradients over ranks need no place where there are no norms.
+// Without these norms there is no memory for sums of their gradients over
+// ranks.
 TEST(DecoderMemory, ShrinksWithoutNormsOfQueriesAndKeys) {
   DecoderConfig config = small_decoder();
   Parallel half = whole_model(config);

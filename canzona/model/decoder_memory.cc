@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-// The memory that all layers of the stage, or none, may need at most.
+// Returns the most memory that any layer of the stage needs.
 template <class Real>
 FeedBytes largest_feed(const DecoderConfig& config, const Parallel& parallel) {
   FeedBytes most;

@@ -1,10 +1,10 @@
-// The decoder's memory: one block, cut in advance.
+// The decoder's memory: one block, divided in advance.
 //
 //   int64_t bytes = decoder_memory<float>(config, parallel, 2, 1);
 //
-// A slot is what a micro-batch leaves for its backward: the input of every
-// layer, and with it, unless layers are recomputed, what the layer's backward
-// needs. Everything else is used by one layer after another.
+// A slot keeps what a micro-batch needs for its backward: the input of every
+// layer and, unless layers are recomputed, what the layer's backward needs.
+// Everything else is reused by one layer after another.
 #pragma once
 
 #include <cstddef>
@@ -25,33 +25,33 @@ struct LayerSaved {
   Real* attention = nullptr;  // tokens x width, before o
   Real* log_sums = nullptr;   // tokens x heads
   Real* middle = nullptr;     // after attention
-  std::byte* feed = nullptr;  // gate and up, or what the experts keep
+  std::byte* feed = nullptr;  // gate and up, or the experts' data
 };
 
 template <class Real>
 struct Slot {
   std::vector<Real*> inputs;  // of each layer, and of the head
   std::vector<LayerSaved<Real>> layers;
-  Real* logits = nullptr;  // or their gradient; null if they are made again
+  Real* logits = nullptr;  // or their gradient; null if recomputed
 };
 
 template <class Real>
 struct Space {
   Real* normed = nullptr;  // tokens x hidden
-  Real* delta = nullptr;   // what a block adds; gradient of `normed`
-  // Gradients of the stream between blocks, of each micro-batch that goes back
-  // at once.
+  Real* delta = nullptr;   // a block's output; gradient of `normed`
+  // Gradients of the stream between blocks, for each micro-batch of one
+  // backward.
   Real* gradients = nullptr;
   Real* heads_gradient = nullptr;  // tokens x width
-  std::byte* feed = nullptr;       // of the feed-forward block
+  std::byte* feed = nullptr;       // scratch of the feed-forward block
   AttentionSpace<Real> attention;
   Real* logits = nullptr;  // of a chunk, unless slots keep them
   Real* largest = nullptr;
-  Real* sums = nullptr;  // and, behind them, the targets' logits
+  Real* sums = nullptr;  // followed by the targets' logits
   int64_t* ordered = nullptr;
-  // Gradients of query and key norms of each layer, where a rank has some of
-  // the heads alone and its sums wait for those of the others. Null without
-  // such norms.
+  // Gradients of the query and key norms of each layer, if a rank has only some
+  // of the heads and its sums wait for those of the others. Null without such
+  // norms.
   Real* head_norms = nullptr;
 };
 
@@ -65,9 +65,9 @@ struct DecoderMemory {
                             int64_t together, Cutter& cutter);
 };
 
-// Bytes that a decoder reserves for micro-batches in flight, `together` of them
-// in one backward; no ranks are needed (Parallel::planned_tp). UsageError where
-// it cannot be built.
+// Returns the bytes that a decoder reserves for `in_flight` micro-batches,
+// `together` of them in one backward; works without ranks
+// (Parallel::planned_tp). Throws UsageError if the decoder cannot be built.
 template <class Real>
 int64_t decoder_memory(const DecoderConfig& config, const Parallel& parallel,
                        int64_t in_flight, int64_t together = 1);

@@ -1,4 +1,4 @@
-// Decoders cut over ranks against the uncut one.
+// Compares decoders cut over ranks with the uncut one.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,8 +27,7 @@ DecoderConfig cut_decoder(bool tied) {
   return config;
 }
 
-// The tensors that the ranks of a group hold after two micro-batches, put
-// together.
+// The tensors of all ranks of a group after two micro-batches, combined.
 struct Gathered {
   std::vector<double> losses;
   std::vector<std::vector<std::vector<float>>> gradients;  // by rank, tensor
@@ -113,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Ranks, TensorParallel,
                          testing::Combine(testing::Values(2, 4),
                                           testing::Bool(), testing::Bool()));
 
-// The sums of query and key norms begin anew in every step.
+// The sums of query and key norms start from zero in every step.
 TEST(TensorParallel, StepsDoNotMixTheirGradients) {
   const DecoderTrial trial(cut_decoder(true));
   run_ranks(2, [&](Communicator& world) {
@@ -144,9 +143,9 @@ TEST(TensorParallel, RefusesDouble) {
   });
 }
 
-// Each rank has one of the two sequences and half of the experts. The whole's
-// gradients are means over sequences: dense ones those of the ranks' own, an
-// expert's half of what its rank has summed up.
+// Each rank has one of the two sequences and half of the experts. The gradients
+// of the whole model are means over sequences: dense ones are the mean of the
+// ranks' own, an expert's is half of what its rank has summed.
 TEST(ExpertParallel, GivesTheWholesLossAndGradients) {
   DecoderConfig config = small_decoder();
   config.architecture.experts = {.count = 4, .ffn = 6};

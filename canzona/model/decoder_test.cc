@@ -101,7 +101,7 @@ TEST(Decoder, AHeadInChunksGivesTheSameLoss) {
   EXPECT_LT(b.decoder.reserved(), a.decoder.reserved());
 }
 
-// Two micro-batches in flight, the first back before the second.
+// Two micro-batches in flight, the first going back before the second.
 TEST(Decoder, SlotsDoNotDisturbEachOther) {
   const DecoderTrial first(small_decoder(), 1);
   DecoderTrial second(small_decoder(), 1);
@@ -156,7 +156,7 @@ TEST(Decoder, WaitsForModulesAndTellsTensorsInOrder) {
   EXPECT_EQ(std::ranges::adjacent_find(tensors), tensors.end());
 }
 
-// A tied tensor gets its last part from the embedding.
+// A tied tensor gets its last contribution from the embedding.
 TEST(Decoder, ATiedHeadIsReadyWithTheEmbedding) {
   const DecoderTrial trial(small_decoder());
   Whole<float> whole(trial);
@@ -173,7 +173,7 @@ TEST(Decoder, RefusesTokensOutsideTheVocabulary) {
                InternalError);
 }
 
-// Two stages against all layers in one.
+// Compares two stages with all layers in one.
 TEST(Decoder, StagesGiveTheBitsOfTheWhole) {
   DecoderConfig config = small_decoder();
   config.architecture.tied = false;

@@ -1,4 +1,5 @@
-// Weights that are there for a use alone, and micro-batches that share one.
+// Weights that are available only during a use, and micro-batches that share
+// one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +30,7 @@ DecoderConfig config_of(const Kind& kind) {
   config.architecture.qk_norm = kind.qk_norm;
   config.recompute = kind.recompute;
   config.head_chunk = kind.head_chunk;
-  if (kind.experts)  // more of them than are chosen
+  if (kind.experts)  // more than are chosen
     config.architecture.experts = {
         .count = 12, .ffn = 6, .shared = 1, .first_layer = 1};
   return config;
@@ -100,8 +101,8 @@ TEST(DecoderUses, EveryMicroBatchAnnouncesEveryTensor) {
   expect_close(weights.totals, plain.weights.gradients);
 }
 
-// Norms of heads are added up over ranks with the last micro-batch and leave
-// as zeros before: the very bits of gradients that do not leave.
+// Norms of heads are summed over ranks with the last micro-batch and leave as
+// zeros before: exactly the bits of gradients that do not leave.
 TEST(DecoderUses, NormsOfHeadsLeaveWithTheLastMicroBatch) {
   const DecoderTrial trial(config_of({.recompute = true}));
   run_ranks(2, [&](Communicator& world) {
@@ -134,7 +135,7 @@ TEST(DecoderUses, NormsOfHeadsLeaveWithTheLastMicroBatch) {
   });
 }
 
-// Three slots; the outer two go together.
+// Three slots; the outer two run together.
 struct Pair {
   explicit Pair(const Kind& kind)
       : first(config_of(kind)), second(config_of(kind)) {
@@ -199,7 +200,8 @@ TEST(DecoderUses, ASlotIsInOneOfThePassesAlone) {
   EXPECT_THROW(whole.decoder.forward(pair.passes, losses), InternalError);
 }
 
-// The head is another stage's than the embedding: its table is there always.
+// The head is on another stage than the embedding: its table is always
+// available.
 TEST(DecoderUses, ATiedHeadOnAStageOfItsOwnWaitsForItsModuleAlone) {
   const DecoderTrial trial(config_of({.tied = true}));
   const Parallel rear{

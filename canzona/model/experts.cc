@@ -70,7 +70,7 @@ template class Mlp<double>;
 
 namespace {
 
-// The shared experts are a dense block of their width.
+// The shared experts are a dense block of their total width.
 DecoderSizes shared_sizes(const DecoderConfig& config,
                           const Parallel& parallel) {
   DecoderSizes sizes = decoder_sizes(config, parallel);
@@ -253,7 +253,7 @@ template class Experts<double>;
 
 namespace {
 
-// In lanes, so that it is quick and the order of the sum is that of the code.
+// Uses lanes, which is fast and makes the order of the sum explicit.
 template <class Real>
 Real dot(const Real* a, const Real* b, int64_t count) {
   constexpr int64_t kLanes = 16;
@@ -273,8 +273,8 @@ void scale(Real* run, Real factor, int64_t count) {
   for (int64_t i = 0; i < count; ++i) run[i] *= factor;
 }
 
-// For an output weight·act·Wᵀ, act and the gradient of gate_up take the weight
-// in, which becomes the gradient of itself.
+// For an output weight·act·Wᵀ: multiplies act and the gradient of gate_up by
+// the weight, and replaces the weight by its gradient.
 template <class Real>
 void weigh_rows(int64_t rows, int64_t ffn, const Real* dact, Real* act,
                 Real* dgate_up, Real* weights) {
@@ -304,8 +304,8 @@ void Experts<Real>::expert_backward(const Share& share, const Scratch& scratch,
   share.gate_up.apply_transposed(share.rows, share.gate_up_rows, count);
 }
 
-// From dy at the tokens to dx of the pairs, both in scratch.pairs, and from the
-// pairs' weights to their gradients.
+// Goes from dy at the tokens to dx of the pairs, both in scratch.pairs, and
+// from the pairs' weights to their gradients.
 template <class Real>
 void Experts<Real>::experts_backward(const Saved& saved, const Scratch& scratch,
                                      Announce what) {
@@ -338,7 +338,7 @@ void Experts<Real>::router_backward(const Real* x, Real* dx, const Saved& saved,
                  scratch.dweights, scratch.dlogits);
   router().add_gradient(scratch.dlogits, x, sizes_.tokens);
   announce(weights_, router_, what);
-  // Whole on every tp rank, so that one alone adds it.
+  // It is complete on every tp rank, so only one adds it.
   if (tp_.rank() != 0) return;
   engine_.product(
       matrices(dx, sizes_.tokens, sizes_.hidden), 1,

@@ -4,9 +4,9 @@
 //   Mlp<float> mlp(sizes, tensors, engine, weights);
 //   mlp.forward(x, y, saved, scratch);      // then all-reduce y over tp
 //
-// Shaped like Experts (experts.h), which a layer has instead: y and dx are this
-// tp rank's shares, `saved` is kept from forward to backward, memory belongs to
-// the caller. One thread; nothing is allocated.
+// It has the interface of Experts, which other layers have instead: y and dx
+// are this tp rank's shares, `saved` must be kept from forward to backward, and
+// memory belongs to the caller. One thread at a time; nothing is allocated.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ class Mlp {
   static int64_t saved_bytes(const DecoderSizes& sizes);
   static int64_t scratch_bytes(const DecoderSizes& sizes);
 
-  // With y null, only what backward needs.
+  // If y is null, computes only what backward needs.
   void forward(const Real* x, Real* y, std::byte* saved, std::byte* scratch);
   void backward(const Real* x, const Real* dy, Real* dx, std::byte* saved,
                 std::byte* scratch, Announce what);
@@ -50,51 +50,53 @@ class Mlp {
   Weights<Real>& weights_;
 };
 
-// The feed-forward block of a layer that has experts: a router sends every
-// token to a few of them and adds what they give by the router's weights;
-// shared experts, if there are, work on every token.
+// The feed-forward block of a layer with experts: a router sends every token to
+// a few of them and adds their outputs with the router's weights; shared
+// experts, if any, process every token.
 //
 //   Experts<float> experts(config, shapes, layer, parallel, engine, weights);
 //   experts.forward(x, y, saved, scratch);   // then all-reduce y over tp
 //   loss += experts.balance_loss(saved);
 //   experts.backward(x, dy, dx, saved, scratch, what);
 //
-// No token is dropped: memory is for all tokens at one expert. Under ep tokens
-// travel to the ranks that hold their experts and back, so an expert's gradient
-// is the sum over the micro-batches of all ranks of the group; the router's and
-// the shared experts' is of this rank's tokens alone.
+// No token is dropped: there is memory for all tokens at one expert. With ep,
+// tokens travel to the ranks that hold their experts and back, so an expert's
+// gradient is the sum over the micro-batches of all ranks of the group; the
+// gradients of the router and the shared experts are of this rank's tokens
+// only.
 //
-// Every tp rank has the same x, and so the same routing to the bit, and its own
-// share of every expert. The router's gradient is the same on all of them.
+// Every tp rank has the same x, hence bit-identical routing, and its own share
+// of every expert. The router's gradient is the same on all of them.
 //
-// `saved` and `scratch` belong to the caller and lie on 128-byte borders; saved
-// is kept from forward to backward, which changes it. Nothing is allocated in
-// either. All ranks of tp and ep call together; one thread.
+// `saved` and `scratch` belong to the caller and must be 128-byte aligned;
+// `saved` must be kept from forward to backward, which changes it. Neither call
+// allocates. All ranks of tp and ep must call together. One thread at a time.
 
 template <class Real>
 class Experts {
  public:
-  // UsageError if the mesh does not divide the experts or their ffn, or if
-  // fp64 is to be added over tp, which only sums fp32.
+  // Throws UsageError if the mesh does not divide the experts or their ffn, or
+  // if fp64 would have to be summed over tp, which supports only fp32.
   Experts(const DecoderConfig& config, const Model& shapes, int64_t layer,
           const Parallel& parallel, Engine& engine, Weights<Real>& weights);
 
-  // Kept from forward to backward, for one micro-batch and layer.
+  // The size of `saved` for one micro-batch and layer.
   static int64_t saved_bytes(const DecoderConfig& config,
                              const Parallel& parallel);
-  // Used during a call.
+  // The size of `scratch`.
   static int64_t scratch_bytes(const DecoderConfig& config,
                                const Parallel& parallel);
 
-  // y = this tp rank's share of the output; x and y are tokens x hidden and do
-  // not overlap. With y null, only what backward needs.
+  // Computes y, this tp rank's share of the output; x and y are tokens x hidden
+  // and must not overlap. If y is null, computes only what backward needs.
   void forward(const Real* x, Real* y, std::byte* saved, std::byte* scratch);
-  // dx = this tp rank's share of the gradient of x; dy is whole. Weight
-  // gradients are added, and the block's tensors announced.
+  // Computes dx, this tp rank's share of the gradient of x; dy is the whole
+  // gradient. Adds weight gradients and announces the block's tensors.
   void backward(const Real* x, const Real* dy, Real* dx, std::byte* saved,
                 std::byte* scratch, Announce what);
 
-  // The mean over the micro-batch's sequences, times balance_coefficient.
+  // Returns the mean over the micro-batch's sequences, times
+  // balance_coefficient.
   double balance_loss(const std::byte* saved) const;
   double comm_seconds() const { return exchange_.seconds() + tp_.seconds(); }
 
@@ -102,17 +104,17 @@ class Experts {
   struct Saved {
     Routing<Real> routing;
     int64_t* arrivals = nullptr;  // of the exchange
-    Real* rows = nullptr;         // x where the experts are
+    Real* rows = nullptr;         // x on the experts' ranks
     Real* gate_up = nullptr;      // of the rows
     std::byte* shared = nullptr;  // of the shared experts
   };
   struct Scratch {
-    Real* rows = nullptr;   // what experts give, or get in backward
-    Real* pairs = nullptr;  // without ep these are the rows
-    Real* spare = nullptr;  // as many as rows; only under ep
-    Real* act = nullptr;    // of one expert
+    Real* rows = nullptr;   // the experts' output, or its gradient
+    Real* pairs = nullptr;  // without ep the same as rows
+    Real* spare = nullptr;  // as large as rows; only with ep
+    Real* act = nullptr;    // for one expert
     Real* dact = nullptr;
-    // One for each row and pair: weights, then gradients of them.
+    // One for each row and pair: weights, later their gradients.
     Real* row_weights = nullptr;
     Real* pair_weights = nullptr;
     Real* dweights = nullptr;  // by token and choice
@@ -127,13 +129,14 @@ class Experts {
   void find_tensors(const Model& shapes, int64_t layer);
   // Routes x and moves its rows to the experts.
   void send_inputs(const Real* x, const Saved& saved, const Scratch& scratch);
-  // x's rows, once for each pair.
+  // Copies x's rows, once for each pair.
   void gather(const Routing<Real>& routing, const Real* x, Real* pairs) const;
-  // Adds Σ_k weight_k · pair_k to every token of y; without weights, 1.
+  // Adds Σ_k weight_k · pair_k to every token of y; without weights, they are
+  // 1.
   void add_up(const Routing<Real>& routing, const Real* weights,
               const Real* pairs, Real* y) const;
 
-  // Rows of one expert held here, in all arrays that have them.
+  // The rows of one expert on this rank, in all arrays that have them.
   struct Share {
     Linear<Real> gate_up;
     Linear<Real> down;
@@ -171,7 +174,7 @@ class Experts {
   TpGroup<Real> tp_;
   PairExchange exchange_;
   int32_t router_ = -1;
-  std::vector<ExpertTensors> held_;  // experts held here
+  std::vector<ExpertTensors> held_;  // experts on this rank
   std::optional<Mlp<Real>> shared_;
 };
 

@@ -81,7 +81,8 @@ struct Comparison {
         expect_gradient(rank, t, tolerance);
   }
 
-  // An expert's is the sum over the ranks' micro-batches, where it is held.
+  // An expert's gradient is the sum over the ranks' micro-batches, on the rank
+  // that holds it.
   void expect_gradient(int rank, size_t t, double tolerance) const {
     const Tensor& tensor = trial.shapes.tensors[t];
     const auto& run = runs[static_cast<size_t>(rank)];
@@ -162,8 +163,8 @@ TEST(ExpertsParallel, RunsHaveTheSameBits) {
   }
 }
 
-// The memory that is asked for is enough where all tokens of all ranks come to
-// one rank, and to one expert.
+// The requested memory is enough if all tokens of all ranks go to one rank, and
+// to one expert.
 TEST(ExpertsParallel, AllTokensMayComeToOneRank) {
   for (const int64_t choices : {1, 2}) {
     ExpertTrial trial({.experts = 4, .choices = choices});

@@ -22,7 +22,7 @@ void softmax(Real* row, int64_t count) {
   for (int64_t e = 0; e < count; ++e) row[e] *= scale;
 }
 
-// The most likely expert that is not among the chosen ones.
+// Returns the most likely expert that is not chosen yet.
 template <class Real>
 int32_t best_left(const Real* row, int64_t count, const int32_t* chosen,
                   const int32_t* chosen_end) {
@@ -60,7 +60,7 @@ void sort_pairs(const ExpertSizes& sizes, const Routing<Real>& routing) {
     routing.places[p] = routing.cursors[routing.chosen[p]]++;
 }
 
-// Σ_e f_e · P_e of one sequence; leaves f.
+// Returns Σ_e f_e · P_e of one sequence; leaves f in `shares`.
 template <class Real>
 double balance_of(const ExpertSizes& sizes, const Real* probabilities,
                   const int32_t* chosen, double* shares) {
@@ -106,7 +106,7 @@ void add_weight_gradient(const ExpertSizes& sizes, const Real* row,
     gradient[chosen[k]] += (dweights[k] - mean) / sum;
 }
 
-// From the gradient of a softmax's results to that of its inputs.
+// Converts the gradient of a softmax's output to that of its input.
 template <class Real>
 void softmax_backward(const Real* row, Real* gradient, int64_t count) {
   Real mean = 0;

@@ -1,5 +1,6 @@
-// Routing decides which experts a token goes to and with what weight: softmax
-// over the router's logits, the largest probabilities, divided by their sum.
+// Routing decides which experts a token goes to and with what weights: those
+// with the largest probabilities (softmax of the router's logits), divided by
+// their sum.
 //
 //   Routing<float> routing = take_routing<float>(cutter, sizes);
 //   engine.product(…routing.probabilities…);    // the logits
@@ -9,10 +10,10 @@
 //
 // The balance loss of a sequence is E · Σ_e f_e · P_e: f_e the share of its
 // pairs that go to expert e, a constant to backward, P_e the mean of e's
-// probability over its tokens. It is 1 where all is even.
+// probability over its tokens. It is 1 if the load is even.
 //
-// The arrays belong to the caller, nothing is allocated; sums have an order of
-// their own, so that equal logits give equal bits on every rank.
+// The arrays belong to the caller and nothing is allocated. Sums have a fixed
+// order, so that equal logits give equal bits on every rank.
 #pragma once
 
 #include <cstddef>
@@ -28,13 +29,13 @@ namespace canzona {
 
 template <class Real>
 struct Routing {
-  Real* probabilities = nullptr;  // tokens x experts; logits to route()
-  int32_t* chosen = nullptr;      // tokens x choices, the most likely first
+  Real* probabilities = nullptr;  // tokens x experts; logits before route()
+  int32_t* chosen = nullptr;      // tokens x choices, most likely first
   Real* weights = nullptr;        // tokens x choices
-  // The places of pairs that are sorted by expert, then by token.
+  // The positions of pairs sorted by expert, then by token.
   int64_t* places = nullptr;
   int64_t* counts = nullptr;   // pairs of each expert
-  int64_t* cursors = nullptr;  // for each expert, of use inside route() alone
+  int64_t* cursors = nullptr;  // by expert; used inside route() only
   double* shares = nullptr;    // sequences x experts: f
   double* balance = nullptr;   // one number, the mean over the sequences
 };
@@ -42,13 +43,13 @@ struct Routing {
 template <class Real>
 Routing<Real> take_routing(Cutter& cutter, const ExpertSizes& sizes);
 
-// The lower expert comes first if probabilities are equal. Numbers that are not
-// finite give weights of no use, and still as many different experts.
+// In a tie the lower expert comes first. Numbers that are not finite give
+// useless weights, but still distinct experts.
 template <class Real>
 void route(const ExpertSizes& sizes, const Routing<Real>& routing);
 
-// The gradient of the logits from that of the weights (tokens x choices) and
-// `coefficient` times the balance loss.
+// Computes the gradient of the logits from that of the weights (tokens x
+// choices) and `coefficient` times the balance loss.
 template <class Real>
 void route_backward(const ExpertSizes& sizes, double coefficient,
                     const Routing<Real>& routing, const Real* dweights,
@@ -65,20 +66,20 @@ void route_backward(const ExpertSizes& sizes, double coefficient,
 //   exchange.to_tokens(rows, pairs, sizes.hidden, spare);
 //
 // Pairs are sorted by expert, then by token. Rows are sorted by the experts
-// held here, then by the rank they came from, then by token: an order that
-// timing does not change. Without other ranks rows are the pairs, in the same
+// held here, then by the rank they came from, then by token: an order that does
+// not depend on timing. Without other ranks, rows are the pairs, in the same
 // memory, and nothing moves.
 //
-// All ranks of the group call the same functions in the same order. One thread.
-// Nothing is allocated after construction.
+// All ranks of the group must call the same functions in the same order. One
+// thread at a time. Nothing is allocated after construction.
 
 class PairExchange {
  public:
-  // `ep` may be null; else it outlives this.
+  // `ep` may be null; otherwise it must outlive this.
   PairExchange(const ExpertSizes& sizes, Communicator* ep);
 
-  // `counts` are this rank's pairs of every expert; `arrivals` becomes the rows
-  // that come from each rank for each expert held here.
+  // `counts` are this rank's pairs for every expert; `arrivals` receives the
+  // number of rows from each rank for each expert on this rank.
   void tell_counts(const int64_t* counts, int64_t* arrivals);
   void use_counts(const int64_t* counts, const int64_t* arrivals);
 
@@ -91,7 +92,7 @@ class PairExchange {
   }
   int64_t num_rows() const { return rows_.back().begin + rows_.back().count; }
 
-  // `spare` has room for the rows.
+  // `spare` must have room for the rows.
   template <class Real>
   void to_experts(const Real* pairs, Real* rows, int64_t width, Real* spare);
   template <class Real>
@@ -100,9 +101,9 @@ class PairExchange {
   double seconds() const { return seconds_; }  // in collectives
 
  private:
-  // A run of memory for each rank, one behind the other.
+  // Consecutive runs of memory, one per rank.
   struct Runs {
-    std::vector<int64_t> elements;  // of width 1
+    std::vector<int64_t> elements;  // for width 1
     std::vector<int64_t> bytes;
     std::vector<int64_t> offsets;
 
@@ -112,15 +113,15 @@ class PairExchange {
 
   void exchange(const std::byte* from, Runs& out, std::byte* to, Runs& in,
                 int64_t element_bytes, std::string_view label);
-  // Calls visit(place by rank, then expert; place by expert, then rank; count)
-  // for every run of rows.
+  // Calls visit(position by rank, then expert; position by expert, then rank;
+  // count) for every run of rows.
   template <class Visit>
   void for_each_arrival(const Visit& visit);
 
   ExpertSizes sizes_;
   Communicator* ep_;
-  Runs away_;     // pairs that leave, by the rank that holds their expert
-  Runs arrived_;  // rows that come, by the rank they come from
+  Runs away_;                      // outgoing pairs, by destination rank
+  Runs arrived_;                   // incoming rows, by source rank
   std::vector<int64_t> arrivals_;  // by rank, then expert
   std::vector<int64_t> cursors_;   // of experts
   std::vector<Rows> rows_;

@@ -60,7 +60,7 @@ TEST_F(RoutingTest, LargeLogitsDoNotOverflow) {
               testing::Each(testing::AllOf(testing::Ge(0), testing::Le(1))));
 }
 
-// A run that has gone wrong must still reach the check that says so.
+// A run that has gone wrong must still reach the check that reports it.
 TEST_F(RoutingTest, NumbersThatAreNoneGiveDifferentExperts) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kInf = std::numeric_limits<float>::infinity();

@@ -23,7 +23,7 @@ const std::vector<TrialSizes> kTrials = {
     {.experts = 5, .hidden = 17, .ffn = 19, .length = 2},
 };
 
-// Rows of the router whose first column decides, as all x have 1 there.
+// The first column of the router's rows decides, because every x has 1 there.
 void send_all_to(ExpertTrial& trial, Numbers& x, std::vector<double> pull) {
   const auto hidden = static_cast<size_t>(trial.config.architecture.hidden);
   for (size_t i = 0; i < x.size(); i += hidden) x[i] = 1;

@@ -3,8 +3,8 @@
 //   FeedForward<float> feed(config, shapes, layer, parallel, engine, weights);
 //   feed.forward(x, y, saved, scratch);     // then all-reduce y over tp
 //
-// y and dx are this tp rank's shares; memory belongs to the caller. One thread;
-// nothing is allocated after construction.
+// y and dx are this tp rank's shares; memory belongs to the caller. One thread
+// at a time; nothing is allocated after construction.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class FeedForward {
   FeedForward(const DecoderConfig& config, const Model& shapes, int64_t layer,
               const Parallel& parallel, Engine& engine, Weights<Real>& weights);
 
-  // With y null, only what backward needs.
+  // If y is null, computes only what backward needs.
   void forward(const Real* x, Real* y, std::byte* saved, std::byte* scratch);
   void backward(const Real* x, const Real* dy, Real* dx, std::byte* saved,
                 std::byte* scratch, Announce what);

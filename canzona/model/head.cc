@@ -73,7 +73,7 @@ void Head<Real>::norm(const Real* x, const Chunk& chunk) const {
                    tools_.sizes.hidden, tools_.epsilon());
 }
 
-// The chunk's logits.
+// Computes the chunk's logits.
 template <class Real>
 void Head<Real>::fill(const Real* x, const Chunk& chunk) const {
   norm(x, chunk);

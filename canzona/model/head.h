@@ -1,10 +1,10 @@
-// Rows of the embedding's table for the tokens of a micro-batch.
+// Looks up the embedding's rows for the tokens of a micro-batch.
 //
 //   embedding.forward(sequences, x);
 //   embedding.backward(sequences, gradient, what);
 //
-// Under tp a rank has some rows of the vocabulary; the ranks' are added up.
-// One thread; nothing is allocated.
+// With tp, a rank has some rows of the vocabulary, and the ranks' results are
+// summed. One thread at a time; nothing is allocated.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class Embedding {
                 Announce what);
 
  private:
-  // This rank's row of the token, or one outside of its rows.
+  // Returns this rank's row of the token, or a number outside its rows.
   int64_t row_of(std::span<const int32_t> sequences, int64_t token) const;
 
   Tools<Real> tools_;
@@ -40,12 +40,13 @@ class Embedding {
 //   double loss = head.forward(x, sequences, slot.logits);
 //   head.backward(x, sequences, slot.logits, gradient, what);
 //
-// The logits' memory becomes their gradient. If the slot keeps it, backward
-// finds it there; else (`logits` null) it is made once more. Under tp a rank
-// has some rows of the vocabulary, and ranks meet for the largest logit, the
-// sum of exponents and the target's logit.
+// The logits are overwritten by their gradient. If the slot keeps it, backward
+// finds it there; otherwise (`logits` null) it is recomputed. With tp, a rank
+// has some rows of the vocabulary, and ranks exchange the largest logit, the
+// sum of exponentials and the target's logit.
 
-// Takes the logits of some tokens: the number of the first, and a row each.
+// Receives the logits of some tokens: the number of the first, and a row for
+// each.
 template <class Real>
 using UseLogits =
     std::function<void(int64_t first, std::span<const Real> rows)>;
@@ -53,16 +54,16 @@ using UseLogits =
 template <class Real>
 class Head {
  public:
-  // `shared`: the tensor is the embedding's too, and not announced here.
+  // `shared`: the tensor is also the embedding's, and is not announced here.
   Head(const Tools<Real>& tools, const OuterTensors& tensors, bool shared)
       : tools_(tools), tensors_(tensors), shared_(shared) {}
 
-  // The mean over the first `counted` tokens; 0 if there are none.
+  // Returns the mean over the first `counted` tokens; 0 if there are none.
   double forward(const Real* x, std::span<const int32_t> sequences,
                  Real* logits, int64_t counted);
-  // Every token's, a chunk after the other.
+  // Computes every token's logits, chunk by chunk.
   void logits(const Real* x, Real* logits, const UseLogits<Real>& use);
-  // `gradient` becomes that of x.
+  // `gradient` receives the gradient of x.
   void backward(const Real* x, std::span<const int32_t> sequences, Real* logits,
                 Real* gradient, Announce what);
 
@@ -76,12 +77,12 @@ class Head {
   void each_chunk(Real* logits, const Work& work) const;
   void norm(const Real* x, const Chunk& chunk) const;
   void fill(const Real* x, const Chunk& chunk) const;
-  // The sum of the losses of the chunk's tokens before `counted`; logits become
-  // gradients of the mean over all.
+  // Returns the sum of the losses of the chunk's tokens before `counted`;
+  // replaces logits by gradients of the mean over all tokens.
   double losses(const Chunk& chunk, std::span<const int32_t> sequences,
                 int64_t counted) const;
-  // The logit of the target of the chunk's token i; null where another rank
-  // has it.
+  // Returns the logit of the target of the chunk's token i; null if another
+  // rank has it.
   Real* target(const Chunk& chunk, int64_t i,
                std::span<const int32_t> sequences) const;
   Linear<Real> linear() const;

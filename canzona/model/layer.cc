@@ -109,7 +109,7 @@ void Layer<Real>::backward(const Real* x, const LayerSaved<Real>& saved,
   norm_backward(x, tensors_.input_norm, gradient, what);
 }
 
-// saved.qkv becomes its gradient.
+// Replaces saved.qkv by its gradient.
 template <class Real>
 void Layer<Real>::attend_backward(const LayerSaved<Real>& saved,
                                   const Real* gradient, Announce what) {
@@ -122,8 +122,9 @@ void Layer<Real>::attend_backward(const LayerSaved<Real>& saved,
                             {saved.attention, saved.log_sums, heads},
                             head_norm_gradients());
   if (!has_head_norms()) return;
-  // Until the last one its gradients leave as zeros: fewer sums over ranks,
-  // and the same bits whether or not gradients leave with each micro-batch.
+  // Until the last micro-batch its gradients are announced as zeros: this needs
+  // fewer sums over ranks, and gives the same bits whether or not gradients
+  // leave with each micro-batch.
   if (head_norms_ != nullptr && what == Announce::kLast) add_up_head_norms();
   done(tensors_.query_norm, what);
   done(tensors_.key_norm, what);

@@ -3,8 +3,8 @@
 //   layer.forward(x, saved, out);
 //   layer.backward(x, saved, gradient, what);
 //
-// x and `saved` are kept by the caller from forward to backward, which
-// overwrites `saved`. Scratch is shared by all layers. One thread; nothing is
+// The caller keeps x and `saved` from forward to backward, which overwrites
+// `saved`. Scratch is shared by all layers. One thread at a time; nothing is
 // allocated after construction.
 #pragma once
 
@@ -20,15 +20,15 @@ namespace canzona {
 template <class Real>
 class Layer {
  public:
-  // `head_norms`: where the gradients of query and key norm are summed until
-  // ranks add theirs up; null where this rank has all heads, or where there
-  // are no such norms.
+  // `head_norms` is where the gradients of the query and key norms are summed
+  // until ranks add theirs; null if this rank has all heads or there are no
+  // such norms.
   Layer(const Tools<Real>& tools, const Model& shapes, int64_t layer,
         const Parallel& parallel, Real* head_norms);
 
-  // With `out` null, only `saved`.
+  // If `out` is null, computes only `saved`.
   void forward(const Real* x, const LayerSaved<Real>& saved, Real* out);
-  // The stream's gradient after the layer becomes that before it.
+  // Replaces the stream's gradient after the layer by that before it.
   void backward(const Real* x, const LayerSaved<Real>& saved, Real* gradient,
                 Announce what);
 

@@ -12,7 +12,7 @@
 namespace canzona {
 namespace {
 
-// Integers in the order of the numbers: below 0, larger bits are smaller.
+// Maps numbers to integers of the same order: below 0, larger bits are smaller.
 int64_t ordered_bits(float x) {
   int32_t bits;
   std::memcpy(&bits, &x, sizeof bits);

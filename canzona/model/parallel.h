@@ -1,9 +1,9 @@
-// A rank's part of the decoder, and the ranks it computes it with.
+// A rank's share of the decoder, and the ranks it computes with.
 //
-// tp: q, k, v, gate and up are cut by rows, o and down by columns, embedding
-// and head by rows of the vocabulary. ep: every rank has tokens of its own and
-// some of the experts. pp: a run of layers, the first with the embedding, the
-// last with the final norm and the head.
+// With tp, q, k, v, gate and up are cut by rows, o and down by columns,
+// embedding and head by rows of the vocabulary. With ep, every rank has its own
+// tokens and some of the experts. With pp, a rank has consecutive layers, the
+// first stage the embedding, the last one the final norm and the head.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace canzona {
 
 struct Parallel {
   Communicator* tp = nullptr;  // null: not cut
-  Communicator* ep = nullptr;  // null: all experts are here
+  Communicator* ep = nullptr;  // null: all experts are on this rank
   int64_t first_layer = 0;
   int64_t num_layers = 0;
   bool has_embedding = true;
   bool has_head = true;
-  // The sizes to predict memory for while there are no ranks yet.
+  // The sizes for predicting memory before there are ranks.
   int planned_tp = 1;
   int planned_ep = 1;
 
@@ -30,18 +30,18 @@ struct Parallel {
   int ep_rank() const { return ep == nullptr ? 0 : ep->rank(); }
 };
 
-// Sums and maxima over the ranks that share a layer; nothing where there is
-// one. The time is counted.
+// Sums and maxima over the ranks that share a layer; no-ops for a single rank.
+// The time is counted.
 //
 //   TpGroup<float> tp(parallel.tp);
 //   tp.add(delta, tokens * hidden, "attention");
 //
-// One thread. Nothing is allocated after construction.
+// One thread at a time. Nothing is allocated after construction.
 
 template <class Real>
 class TpGroup {
  public:
-  // UsageError for several ranks of fp64: there are only fp32 sums.
+  // Throws UsageError for several ranks with fp64: there are only fp32 sums.
   explicit TpGroup(Communicator* ranks);
 
   int size() const { return ranks_ == nullptr ? 1 : ranks_->size(); }
@@ -49,7 +49,7 @@ class TpGroup {
   double seconds() const { return seconds_; }
 
   void add(Real* data, int64_t count, std::string_view label);
-  // `scratch` is of `count` numbers.
+  // `scratch` must hold `count` numbers.
   void largest(Real* data, int64_t count, int64_t* scratch,
                std::string_view label);
 

@@ -1,4 +1,4 @@
-// Sides of what one rank computes on, after all cuts.
+// The sizes that one rank computes with, after all cuts.
 //
 //   const DecoderSizes sizes = decoder_sizes(config, parallel);
 //   sizes.qkv();   // columns of this rank's q, k, v of a token
@@ -24,14 +24,14 @@ struct DecoderSizes {
   int64_t head_dim = 0;
   int64_t ffn = 0;
   int64_t vocab = 0;       // rows of the embedding and of the head
-  int64_t head_chunk = 0;  // tokens whose logits are there at once
+  int64_t head_chunk = 0;  // tokens whose logits are in memory at once
 
   int64_t tokens() const { return length * micro_batch; }
   int64_t heads() const { return groups * per_group; }
   int64_t width() const { return heads() * head_dim; }
   int64_t group() const { return (per_group + 2) * head_dim; }
   int64_t qkv() const { return groups * group(); }
-  // Gradients of the logits wait for backward where they are all there.
+  // Gradients of the logits are kept for backward if all fit at once.
   bool keeps_logits() const { return head_chunk == tokens(); }
 };
 
@@ -39,40 +39,40 @@ struct DecoderSizes {
 DecoderSizes decoder_sizes(const DecoderConfig& config,
                            const Parallel& parallel);
 
-// ExpertSizes tell how much the expert block of one layer has to do on a rank.
+// ExpertSizes are the sizes of the expert block of one layer on a rank.
 //
 //   const ExpertSizes sizes = expert_sizes(config, parallel);
 //   float* rows = cutter.take<float>(sizes.most_rows() * sizes.hidden);
 //
-// A pair is a token with one of the experts chosen for it. Plain values.
+// A pair is a token with one of the experts chosen for it.
 
 struct ExpertSizes {
   int64_t tokens = 0;
   int64_t length = 0;  // of a sequence
   int64_t hidden = 0;
   int64_t experts = 0;
-  int64_t choices = 0;     // experts of a token
+  int64_t choices = 0;     // experts per token
   int64_t ffn = 0;         // of an expert, this tp rank's share
   int64_t shared_ffn = 0;  // of the shared experts together, likewise
-  int64_t ranks = 1;       // that hold the experts
+  int64_t ranks = 1;       // that share the experts
 
   int64_t sequences() const { return tokens / length; }
-  int64_t local() const { return experts / ranks; }  // experts held here
+  int64_t local() const { return experts / ranks; }  // experts on this rank
   int64_t pairs() const { return tokens * choices; }
-  // The number of rows if all ranks send all they can to one expert, or to this
-  // rank.
+  // The number of rows if all ranks send as many as possible to one expert, or
+  // to this rank.
   int64_t most_rows_of_expert() const { return ranks * tokens; }
   int64_t most_rows() const {
     return most_rows_of_expert() * std::min(choices, local());
   }
 };
 
-// Requires a configuration that check_decoder takes. UsageError names what the
-// mesh does not divide.
+// Requires a configuration that check_decoder accepts. UsageError names what
+// the mesh does not divide.
 ExpertSizes expert_sizes(const DecoderConfig& config, const Parallel& parallel);
 
-// Cuts one block of memory into arrays, or, given none, only counts: what is
-// counted before an allocation is what is taken afterwards.
+// Divides one block of memory into arrays or, without a block, only counts, so
+// that the same code computes the size and the layout.
 //
 //   Cutter count(nullptr);
 //   lay_out(count);
@@ -83,8 +83,8 @@ class Cutter {
  public:
   explicit Cutter(std::byte* memory) : memory_(memory) {}
 
-  // rows x cols, on a border of 128 bytes; null where nothing is given.
-  // UsageError where they are too many to count.
+  // Takes rows x cols elements, 128-byte aligned; returns null without a block.
+  // Throws UsageError if the size overflows.
   template <class T>
   T* take(int64_t rows, int64_t cols = 1) {
     constexpr const char* kWhat = "memory of the decoder";

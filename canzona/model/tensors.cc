@@ -8,7 +8,7 @@
 namespace canzona {
 namespace {
 
-// -1 if there is none.
+// Returns -1 if there is none.
 int32_t find_optional(const Model& shapes, const std::string& name) {
   for (size_t i = 0; i < shapes.tensors.size(); ++i)
     if (shapes.tensors[i].name == name) return static_cast<int32_t>(i);

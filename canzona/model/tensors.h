@@ -1,4 +1,4 @@
-// Numbers of the decoder's tensors in its model.
+// The indices of the decoder's tensors in its model.
 //
 //   LayerTensors t = layer_tensors(shapes, 3);
 //   weights.parameter(t.qkv);
@@ -29,19 +29,19 @@ struct OuterTensors {
   int32_t head = -1;  // the embedding, if it is tied
 };
 
-// InternalError if the model has no such tensor.
+// Throws InternalError if the model has no such tensor.
 LayerTensors layer_tensors(const Model& shapes, int64_t layer,
                            bool has_experts);
 OuterTensors outer_tensors(const Model& shapes, bool tied);
 
-// Short words for the products of the decoder.
+// Shorthands for the products of the decoder.
 //
 //   const Linear<float> o{engine, weights, tensors.o, hidden, width};
 //   o.apply(y, x, tokens);                // y = x·Wᵀ
 //   o.add_gradient(dy, x, tokens);        // dW += dyᵀ·x
 //   o.apply_transposed(dx, dy, tokens);   // dx = dy·W
 
-// Rows that lie `stride` apart.
+// Rows that are `stride` apart.
 template <class Real>
 auto strided(Real* data, int64_t rows, int64_t cols, int64_t stride) {
   auto view = matrices(data, rows, cols);
@@ -49,7 +49,7 @@ auto strided(Real* data, int64_t rows, int64_t cols, int64_t stride) {
   return view;
 }
 
-// A tensor as a map from `in` to `out` numbers, for rows of tokens.
+// A tensor as a linear map from `in` to `out` numbers, for rows of tokens.
 template <class Real>
 struct Linear {
   Engine& engine;

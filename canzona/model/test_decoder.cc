@@ -54,7 +54,7 @@ int64_t place_in_whole(const Tensor& tensor, int tp, int rank, int64_t i) {
   }
   const int64_t rows = tensor.rows() / tp;
   const int64_t row = i / tensor.cols();
-  int64_t whole = rank * rows + row;  // of q, k, v too: whole groups
+  int64_t whole = rank * rows + row;  // for q, k, v too: whole groups
   if (!tensor.sections.empty() && tensor.sections[0].name == "gate") {
     const int64_t half = rows / 2;
     whole = row / half * (tensor.rows() / 2) + rank * half + row % half;

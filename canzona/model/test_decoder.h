@@ -1,5 +1,5 @@
-// For tests: small decoders with weights by chance, their shards on a rank, and
-// the loss written down once more in fp64, token by token.
+// For tests: small decoders with random weights, their shards on a rank, and a
+// second implementation of the loss in fp64, token by token.
 //
 //   const DecoderTrial trial(small_decoder());
 //   TrialWeights<double> weights(trial, parallel);
@@ -32,7 +32,7 @@ struct DecoderTrial {
 
 Parallel whole_model(const DecoderConfig& config);
 
-// Returns where element i of a rank's shard lies in the whole tensor.
+// Returns the index in the whole tensor of element i of a rank's shard.
 int64_t place_in_whole(const Tensor& tensor, int tp, int rank, int64_t i);
 int64_t shard_elements(const Tensor& tensor, int tp);
 
@@ -58,7 +58,7 @@ class TrialWeights : public Weights<Real> {
   std::vector<int32_t> readies, parts;  // announced last, and before
 };
 
-// The mean loss of a dense decoder, by plain loops.
+// Returns the mean loss of a dense decoder, by plain loops.
 double reference_loss(const DecoderTrial& trial,
                       const std::vector<Values>& parameters);
 

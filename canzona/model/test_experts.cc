@@ -43,7 +43,7 @@ std::vector<size_t> largest_of(const Numbers& p, int64_t count) {
   return order;
 }
 
-// One token's way, with what its sequence counts.
+// One token's path, with what its sequence counts.
 class ReferenceToken {
  public:
   ReferenceToken(const ExpertTrial& trial,

@@ -1,5 +1,5 @@
-// For tests: an expert block with weights by chance, and what it should give,
-// written down once more in fp64, token by token.
+// For tests: an expert block with random weights, and a second implementation
+// in fp64, token by token.
 //
 //   const ExpertTrial trial({.experts = 4, .choices = 2});
 //   TrialWeights<double> weights(trial, parallel);
@@ -43,7 +43,7 @@ inline Numbers random_numbers(uint64_t seed, int64_t count, double scale) {
   return numbers;
 }
 
-// A decoder of one layer, of which the expert block is used alone.
+// A decoder of one layer, of which only the expert block is used.
 struct ExpertTrial : DecoderTrial {
   explicit ExpertTrial(const TrialSizes& sizes, uint64_t seed = 1)
       : DecoderTrial(config_of(sizes), seed) {
@@ -98,7 +98,7 @@ ReferenceResult reference(const ExpertTrial& trial,
                           const std::vector<Numbers>& parameters,
                           const Numbers& x);
 
-// Gradients of Σ dy·y + balance by differences of the reference.
+// Gradients of Σ dy·y + balance, by differences of the reference.
 struct ReferenceGradients {
   Numbers x;
   std::vector<Numbers> parameters;
@@ -107,9 +107,9 @@ ReferenceGradients differences(const ExpertTrial& trial, const Numbers& x,
                                const Numbers& dy);
 
 // For tests: one forward and backward of an expert block, in memory that is
-// watched for writes beyond what was asked for.
+// checked for writes out of bounds.
 
-// Between bytes that nobody may change.
+// Memory between guard bytes.
 class WatchedMemory {
  public:
   explicit WatchedMemory(int64_t bytes)

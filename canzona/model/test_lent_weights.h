@@ -1,5 +1,5 @@
-// For tests: parameters that are there for a use alone, and gradients that
-// leave when they are announced. Reads outside of a use, and sums after an
+// For tests: parameters that are available only during a use, and gradients
+// that leave when they are announced. Reads outside of a use, and sums after an
 // announcement, give numbers that are not finite.
 //
 //   LentWeights weights(trial, parallel);
@@ -71,7 +71,8 @@ class LentWeights : public TrialWeights<float> {
     spoil(gradients[t]);
   }
 
-  // Every tensor of the modules was announced so often, and none is held.
+  // Expects every tensor of the modules to be announced this often, and none to
+  // be held.
   void expect_all_left(int64_t times) const {
     for (size_t t = 0; t < taken_.size(); ++t) {
       EXPECT_EQ(announced_[t], times) << shapes_.tensors[t].name;

@@ -1,4 +1,4 @@
-// The decoder's loss by plain loops over single numbers; shares no code with
+// The decoder's loss by plain loops over single numbers; it shares no code with
 // what it checks.
 #include <cmath>
 #include <cstddef>
@@ -49,8 +49,8 @@ class Reference {
     for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
   }
 
-  // Head `number` of a row of heads, normed by what is at `norm` unless the
-  // model has no such norms, and turned to position t.
+  // Head `number` of a row of heads, normed with `norm` unless the model has no
+  // such norms, and rotated to position t.
   Values turned(const Values& row, size_t number, const std::string& norm,
                 size_t t) const {
     const auto dim = static_cast<size_t>(config().architecture.head_dim);

@@ -9,8 +9,8 @@
 namespace canzona {
 namespace {
 
-// Tokens read at once: those before them are then a multiple of 64, as
-// attention wants it.
+// Tokens read at once, so that the number before them is a multiple of 64, as
+// attention requires.
 constexpr int64_t kAtOnce = 64;
 
 int64_t whole_blocks(int64_t tokens) {
@@ -79,9 +79,8 @@ void TokenDecoder<Real>::set_count(int64_t count) {
   for (PastTokens<Real>& layer : past_) layer.count = count;
 }
 
-// Blocks that begin at a multiple of their size. The positions that fill up the
-// last one are read, too, and overwritten by the tokens that come in their
-// place.
+// Reads blocks that begin at a multiple of their size. The positions that pad
+// the last one are computed, too, and overwritten by later tokens.
 template <class Real>
 void TokenDecoder<Real>::read_many(std::span<const int32_t> tokens) {
   std::array<int32_t, kAtOnce + 1> block;

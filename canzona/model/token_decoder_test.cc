@@ -20,7 +20,7 @@ DecoderConfig long_sequence() {
   return config;
 }
 
-// By token, from a decoder of the whole sequence.
+// Returns logits by token, from a decoder of the whole sequence.
 template <class Real>
 std::vector<std::vector<Real>> whole_logits(const DecoderTrial& trial) {
   Whole<Real> whole(trial);
@@ -86,7 +86,7 @@ TEST(TokenDecoder, DoesWithoutNormsTiesAndDenseLayers) {
   expect_same_logits<double>(config);
 }
 
-// However the tokens are dealt to calls.
+// However the tokens are divided among calls.
 TEST(TokenDecoder, ReadsPromptsOfAnyLengthAtOnce) {
   const DecoderTrial trial(long_sequence());
   const auto right = whole_logits<double>(trial);
@@ -108,7 +108,7 @@ TEST(TokenDecoder, ReadsPromptsOfAnyLengthAtOnce) {
     }
 }
 
-// Tokens that were read before a restart do not count after it.
+// Tokens read before a restart do not count after it.
 TEST(TokenDecoder, TheSameTokensGiveTheSameBits) {
   const DecoderTrial trial(long_sequence());
   const std::span<const int32_t> tokens(trial.sequences);

@@ -1,4 +1,4 @@
-// The parts of a decoder share these.
+// Tools shared by all components of a decoder.
 //
 //   Layer<float> layer(tools, shapes, 3, parallel, nullptr);
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace canzona {
 
-// Everything outlives the parts.
+// All of these must outlive the components.
 template <class Real>
 struct Tools {
   const DecoderConfig& config;

@@ -1,9 +1,9 @@
-// Weights give the decoder its parameters and gradients: a runtime in training,
-// plain arrays in tests. Numbers are those of the model's tensors and modules
-// (0 the embedding, 1 … layers, then the head).
+// Weights provide the decoder's parameters and gradients: from a runtime in
+// training, from plain arrays in tests. Tensors and modules are numbered as in
+// the model (0 is the embedding, 1 … the layers, then the head).
 //
-// Parameters may be there for a use alone, and gradients may leave with every
-// micro-batch:
+// Parameters may be available during a use only, and gradients may leave with
+// every micro-batch:
 //
 //   weights.wait(3);                  // before each forward and each backward
 //   const float* w = weights.parameter(tensor);
@@ -11,7 +11,7 @@
 //   weights.ready(tensor, last);      // dw may not be used any more
 //   weights.release(3);               // nor may w
 //
-// One thread uses it.
+// One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -23,23 +23,23 @@ class Weights {
  public:
   virtual ~Weights() = default;
 
-  // Until the module's parameters are there; called before each of its uses.
+  // Waits until the module's parameters are available; called before each use.
   virtual void wait(int32_t module) = 0;
-  // After each use.
+  // Called after each use.
   virtual void release(int32_t module) = 0;
-  // This rank's shard, row-major; until its module is released.
+  // This rank's shard, row-major, valid until its module is released.
   virtual const Real* parameter(int32_t tensor) = 0;
-  // A micro-batch's gradient is added to it, until it is announced.
+  // The gradient to which a micro-batch adds, valid until it is announced.
   virtual Real* gradient(int32_t tensor) = 0;
-  // Everything is added that comes before this tensor's gradient may leave;
-  // `last`: nothing more comes in this step. Once for each tensor of the
-  // micro-batch, or of those that share a use, also where nothing was added.
+  // Announces that this tensor's gradient is complete for the micro-batch;
+  // `last`: nothing more is added in this step. Called once for each tensor of
+  // a micro-batch, or of those that share a use, even if nothing was added.
   virtual void ready(int32_t tensor, bool last) = 0;
 };
 
-// The announcement of a micro-batch's gradients when they are complete.
+// How a micro-batch's gradients are announced when they are complete.
 enum class Announce {
-  kNothing,  // another one adds to them first
+  kNothing,  // another micro-batch adds to them first
   kPart,     // more micro-batches follow in this step
   kLast
 };

@@ -15,6 +15,7 @@
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/strip_exchange.h"
 #include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/search/block_owners.h"
 #include "canzona/plan/search/teams.h"
 #include "canzona/plan/strategy.h"
 
@@ -27,7 +28,7 @@ PlanOptions filled_in(PlanOptions options, const Strategy& strategy) {
   if (!options.weight) options.weight = strategy.weight;
   const bool repeats = std::string_view(strategy.micro_groups).empty();
   if (repeats && !options.micro_groups.empty()) {
-    throw UsageError(cat("--micro-groups ", quoted(options.micro_groups),
+    throw UsageError(cat("micro-groups ", quoted(options.micro_groups),
                          ": strategy ", strategy.name,
                          " repeats updates on every tp rank and has no "
                          "micro-groups"));
@@ -42,11 +43,11 @@ void check_zero_of(const ZeroOptions& zero, const Strategy& strategy) {
   if (is_scattered(strategy.traffic)) return;
   for (const ZeroSizes& sizes : {zero.sizes, zero.experts})
     if (sizes.z2 != sizes.z3)
-      throw UsageError(cat("--zero ", to_string(sizes), ": strategy ",
-                           strategy.name, " wants z2 = z3"));
+      throw UsageError(cat("zero ", to_string(sizes), ": strategy ",
+                           strategy.name, " requires z2 = z3"));
   if (zero.replica_sum == ReplicaSum::kAllReduce)
-    throw UsageError(cat("--replica-sum allreduce: strategy ", strategy.name,
-                         " has its own way"));
+    throw UsageError(cat("replica-sum allreduce: strategy ", strategy.name,
+                         " does not support it"));
 }
 
 // The memory of one more slot of each kind, and of the second large one that
@@ -200,7 +201,10 @@ void decide(const PlanRequest& request, const Strategy& strategy,
                            strategy.join_small_tail);
   p.options.memory_cap_bytes = memory_cap;
   Assignment a = decide(p, strategy);
-  if (sharing == Sharing::kWhereItPays) share_matrices(part, p, a);
+  if (sharing == Sharing::kWhereItPays) {
+    share_matrices(part, p, a);
+    own_blocks(part, p, a);
+  }
   part.buckets = lay_out(p, strategy, a);
   part.buffers = std::move(p.buffers);
   part.home = a.home;
@@ -223,13 +227,14 @@ void set_exchange(ExchangeBy exchange, Plan& plan) {
 // Strips are taken where they make the predicted step so much shorter.
 constexpr double kWorthStrips = 0.99;
 
-// Settles how matrices are exchanged. Owners and rounds do not depend on it.
+// Settles how matrices are exchanged. Whole owners and rounds do not depend on
+// it.
 void settle_exchange(Plan& plan) {
   const ExchangeBy asked = plan.options.exchange;
   const bool may = asked != ExchangeBy::kRounds && may_exchange_strips(plan);
   if (asked == ExchangeBy::kStrips && !may)
     throw UsageError(
-        cat("--exchange strips: rule ", plan.rule,
+        cat("exchange strips: rule ", plan.rule,
             " gives no matrix strips that may go one by one to an owner on ",
             to_string(plan.mesh)));
   set_exchange(asked == ExchangeBy::kStrips ? asked : ExchangeBy::kRounds,
@@ -267,6 +272,7 @@ bool is_worth_it(const Plan& shared, const Plan& whole) {
   };
   return shared.summary.step_seconds_mean <=
              kWorthTeams * whole.summary.step_seconds_mean &&
+         shared.summary.makespan <= whole.summary.makespan &&
          (fits(shared) || !fits(whole));
 }
 

@@ -14,19 +14,23 @@ constexpr EnumNames<Weight, 3> kWeights{{{Weight::kNumel, "numel"},
                                          {Weight::kCost, "cost"}}};
 constexpr EnumNames<ParameterDtype, 2> kDtypes{
     {{ParameterDtype::kBf16, "bf16"}, {ParameterDtype::kFp32, "fp32"}}};
+constexpr EnumNames<ExchangeBy, 3> kExchanges{
+    {{ExchangeBy::kAuto, "auto"},
+     {ExchangeBy::kRounds, "rounds"},
+     {ExchangeBy::kStrips, "strips"}}};
 
 }  // namespace
 
 std::string_view to_string(Weight weight) { return name_of(kWeights, weight); }
 Weight parse_weight(std::string_view text) {
-  return value_of(kWeights, text, "--weight");
+  return value_of(kWeights, text, "weight");
 }
 
 std::string_view to_string(ParameterDtype dtype) {
   return name_of(kDtypes, dtype);
 }
 ParameterDtype parse_parameter_dtype(std::string_view text) {
-  return value_of(kDtypes, text, "--parameters");
+  return value_of(kDtypes, text, "parameters");
 }
 
 int64_t bytes_per_parameter(ParameterDtype dtype) {
@@ -45,23 +49,21 @@ Links parse_links(std::string_view text) {
     const size_t equals = word.find('=');
     const std::string key = word.substr(0, equals);
     if (!seen.insert(key).second) {
-      throw UsageError(
-          cat("--link ", quoted(text), ": ", quoted(key), " twice"));
+      throw UsageError(cat("link ", quoted(text), ": ", quoted(key), " twice"));
     }
     const std::string value =
         equals == std::string::npos ? "" : word.substr(equals + 1);
     if (key == "intra") {
-      links.intra_bytes_per_second = parse_bandwidth(value, "--link intra");
+      links.intra_bytes_per_second = parse_bandwidth(value, "link intra");
     } else if (key == "inter") {
-      links.inter_bytes_per_second = parse_bandwidth(value, "--link inter");
+      links.inter_bytes_per_second = parse_bandwidth(value, "link inter");
     } else if (key == "latency") {
-      links.latency_seconds = parse_duration(value, "--link latency");
+      links.latency_seconds = parse_duration(value, "link latency");
     } else if (key == "intra_latency") {
-      links.intra_latency_seconds =
-          parse_duration(value, "--link intra_latency");
+      links.intra_latency_seconds = parse_duration(value, "link intra_latency");
     } else {
       throw UsageError(cat(
-          "--link ", quoted(text), ": unknown part ", quoted(key),
+          "link ", quoted(text), ": unknown part ", quoted(key),
           ", expected intra, inter, latency or intra_latency",
           did_you_mean(key, {"intra", "inter", "latency", "intra_latency"})));
     }
@@ -70,23 +72,13 @@ Links parse_links(std::string_view text) {
 }
 
 std::string_view to_string(ExchangeBy exchange) {
-  switch (exchange) {
-    case ExchangeBy::kAuto:
-      return "auto";
-    case ExchangeBy::kRounds:
-      return "rounds";
-    case ExchangeBy::kStrips:
-      return "strips";
-  }
-  return "";
+  return name_of(kExchanges, exchange);
 }
-
 ExchangeBy parse_exchange(std::string_view text) {
-  for (const ExchangeBy exchange :
-       {ExchangeBy::kAuto, ExchangeBy::kRounds, ExchangeBy::kStrips})
-    if (text == to_string(exchange)) return exchange;
+  for (const auto& [value, name] : kExchanges)
+    if (text == name) return value;
   throw UsageError(
-      cat("--exchange ", quoted(text), ": expected auto, rounds or strips"));
+      cat("exchange ", quoted(text), ": expected auto, rounds or strips"));
 }
 
 std::string teams_text(int32_t teams) {
@@ -97,7 +89,7 @@ std::string teams_text(int32_t teams) {
 int32_t parse_teams(std::string_view text) {
   for (const int32_t teams : {kTeamsAuto, kTeamsOff, 2, 4, kLargestTeam})
     if (text == teams_text(teams)) return teams;
-  throw UsageError(cat("--teams ", quoted(text),
+  throw UsageError(cat("teams ", quoted(text),
                        ": expected auto, off, 2, 4 or 8, the largest number "
                        "of ranks that may share a matrix"));
 }
@@ -110,22 +102,25 @@ int32_t largest_team(const PlanOptions& options, int32_t ranks_of_home) {
 
 void check_options(const PlanOptions& options) {
   if (options.alpha && !(*options.alpha >= 0 && *options.alpha <= 1)) {
-    throw UsageError(cat("--alpha ", *options.alpha, ": expected 0 to 1"));
+    throw UsageError(cat("alpha ", *options.alpha, ": expected 0 to 1"));
   }
   if (options.bucket_elements < 1) {
-    throw UsageError(cat("--bucket-elements ", options.bucket_elements,
+    throw UsageError(cat("bucket-elements ", options.bucket_elements,
                          ": expected at least 1"));
   }
-  if (options.capacity_bytes < 0 || options.memory_cap_bytes < 0) {
-    throw UsageError("--capacity and --memory-cap: expected at least 0 bytes");
+  for (const auto& [name, bytes] :
+       {std::pair{"capacity", options.capacity_bytes},
+        std::pair{"memory-cap", options.memory_cap_bytes}}) {
+    if (bytes < 0)
+      throw UsageError(cat(name, " ", bytes, ": expected at least 0 bytes"));
   }
   if (options.teams != kTeamsAuto && options.teams != kTeamsOff &&
       !is_team_size(options.teams)) {
     throw UsageError(
-        cat("--teams ", options.teams, ": expected auto, off, 2, 4 or 8"));
+        cat("teams ", options.teams, ": expected auto, off, 2, 4 or 8"));
   }
   if (options.ranks_per_node < 1 || options.ranks_per_node > kMaxWorld) {
-    throw UsageError(cat("--ranks-per-node ", options.ranks_per_node,
+    throw UsageError(cat("ranks-per-node ", options.ranks_per_node,
                          ": expected 1 to ", kMaxWorld));
   }
 }

@@ -65,7 +65,7 @@ Links parse_links(std::string_view text);
 // these: no teams; or as large as homes and rule allow, none where they do not.
 inline constexpr int32_t kTeamsOff = 1;
 inline constexpr int32_t kTeamsAuto = 0;
-// Plans have no teams unless asked: engines on GPUs cannot share matrices yet.
+// Plans have no teams unless asked.
 inline constexpr int32_t kTeamsDefault = kTeamsOff;
 inline constexpr int32_t kLargestTeam = 8;
 std::string teams_text(int32_t teams);  // "auto", "off", "4"
@@ -96,7 +96,7 @@ struct PlanOptions {
   ParameterDtype parameters = ParameterDtype::kBf16;
   ZeroOptions zero = {};
   int32_t teams = kTeamsDefault;
-  ExchangeBy exchange = ExchangeBy::kAuto;
+  ExchangeBy exchange = ExchangeBy::kRounds;
   friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
 

@@ -29,10 +29,10 @@ ZeroOptions resolve_zero(const ZeroOptions& options, const Mesh& mesh,
   check_zero(out.sizes, mesh.homes());
   const bool asked = options.experts.z1 > 0;
   if (asked && !has_experts(model))
-    throw UsageError(cat("--zero-experts ", to_string(options.experts), ": ",
+    throw UsageError(cat("zero-experts ", to_string(options.experts), ": ",
                          model.name, " has no experts"));
   if (!asked) out.experts = experts_beside(out.sizes, mesh);
-  check_zero(out.experts, mesh.expert_homes(), "--zero-experts");
+  check_zero(out.experts, mesh.expert_homes(), "zero-experts");
   const bool both_plain = is_plain(out.sizes, mesh.homes()) &&
                           is_plain(out.experts, mesh.expert_homes());
   const bool alike = mesh.ep == 1 && out.sizes == out.experts;

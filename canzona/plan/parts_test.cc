@@ -91,7 +91,7 @@ TEST(PlanInParts, NamesWhatDoesNotFit) {
       says(refusal([] {
              plan_of(toy_moe(), "dp=2,ep=2", sizes({4, 2, 2}, {4, 1, 1}));
            }),
-           "--zero-experts: z1 = 4 does not divide the 2"));
+           "zero-experts: z1 = 4 does not divide the 2"));
 }
 
 // Every pair of sizes, on meshes with and without tp, pp and cp.

@@ -1,6 +1,7 @@
 #include "canzona/plan/plan.h"
 
 #include <numeric>
+#include <set>
 
 #include "canzona/plan/problem.h"
 #include "canzona/plan/schedule/coordinates.h"
@@ -10,6 +11,15 @@ namespace canzona {
 void OwnerLists::push_back(std::span<const int32_t> ranks) {
   ranks_.insert(ranks_.end(), ranks.begin(), ranks.end());
   begin_.push_back(static_cast<uint32_t>(ranks_.size()));
+}
+
+std::vector<int32_t> distinct(std::span<const int32_t> owners) {
+  if (owners.size() <= 1) return {owners.begin(), owners.end()};
+  std::vector<int32_t> out;
+  std::set<int32_t> seen;
+  for (const int32_t t : owners)
+    if (seen.insert(t).second) out.push_back(t);
+  return out;
 }
 
 int32_t PlanPart::rank_in_whole(int32_t world_rank) const {

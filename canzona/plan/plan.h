@@ -81,7 +81,9 @@ struct CostBasis {
 inline constexpr int32_t kEveryHome = -1;
 
 // Owners of all matrices. Usually one tp rank of the home; a team has several;
-// an empty list means that every tp rank of the home repeats the update.
+// where a matrix falls apart into blocks (RuleFacts::block) there may be one
+// for each block; an empty list means that every tp rank of the home repeats
+// the update.
 class OwnerLists {
  public:
   void push_back(std::span<const int32_t> ranks);
@@ -97,6 +99,9 @@ class OwnerLists {
   std::vector<uint32_t> begin_{0};
   std::vector<int32_t> ranks_;
 };
+
+// The ranks of a list of owners, each once, as they are first named.
+std::vector<int32_t> distinct(std::span<const int32_t> owners);
 
 // The figures a plan is judged by, kept in plan.json.
 struct PlanSummary {

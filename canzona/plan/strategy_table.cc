@@ -68,11 +68,11 @@ const Entry& find(const std::vector<Entry>& table, const std::string& name,
 }  // namespace
 
 const Strategy& find_strategy(const std::string& name) {
-  return find(strategy_table(), name, "--strategy");
+  return find(strategy_table(), name, "strategy");
 }
 
 const MicroGroupMode& find_micro_group_mode(const std::string& name) {
-  return find(micro_group_table(), name, "--micro-groups");
+  return find(micro_group_table(), name, "micro-groups");
 }
 
 int32_t stage_home(const Problem& p, int32_t tensor, int32_t home) {

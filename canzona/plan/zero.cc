@@ -70,7 +70,7 @@ std::string_view to_string(MessageUnit unit) {
 MessageUnit parse_message_unit(std::string_view text) {
   if (text == "module") return MessageUnit::kModule;
   if (text == "parameter") return MessageUnit::kParameter;
-  throw UsageError(cat("--message ", quoted(text),
+  throw UsageError(cat("message ", quoted(text),
                        ": expected module or parameter",
                        did_you_mean(text, {"module", "parameter"})));
 }
@@ -90,7 +90,7 @@ std::string_view to_string(Overlap overlap) {
 Overlap parse_overlap(std::string_view text) {
   for (Overlap overlap : {Overlap::kNone, Overlap::kMain, Overlap::kBackground})
     if (text == to_string(overlap)) return overlap;
-  throw UsageError(cat("--overlap ", quoted(text),
+  throw UsageError(cat("overlap ", quoted(text),
                        ": expected none, main or background",
                        did_you_mean(text, {"none", "main", "background"})));
 }
@@ -102,7 +102,7 @@ std::string_view to_string(ReplicaSum sum) {
 ReplicaSum parse_replica_sum(std::string_view text) {
   if (text == "scatter") return ReplicaSum::kScatter;
   if (text == "allreduce") return ReplicaSum::kAllReduce;
-  throw UsageError(cat("--replica-sum ", quoted(text),
+  throw UsageError(cat("replica-sum ", quoted(text),
                        ": expected scatter or allreduce",
                        did_you_mean(text, {"scatter", "allreduce"})));
 }
@@ -122,7 +122,7 @@ std::string_view to_string(Reach reach) {
 Reach parse_reach(std::string_view text) {
   for (const Reach reach : {Reach::kDirect, Reach::kPerNode, Reach::kAuto})
     if (text == to_string(reach)) return reach;
-  throw UsageError(cat("--collectives ", quoted(text),
+  throw UsageError(cat("collectives ", quoted(text),
                        ": expected direct, node or auto",
                        did_you_mean(text, {"direct", "node", "auto"})));
 }
@@ -130,7 +130,7 @@ Reach parse_reach(std::string_view text) {
 int32_t parse_prefetch(std::string_view text) {
   if (text == "auto") return kAutoPrefetch;
   constexpr int64_t kMost = 1 << 16;
-  return static_cast<int32_t>(parse_integer(text, 0, kMost, "--prefetch"));
+  return static_cast<int32_t>(parse_integer(text, 0, kMost, "prefetch"));
 }
 
 ZeroSizes parse_zero(std::string_view text, int32_t homes,

@@ -84,7 +84,7 @@ struct ZeroOptions {
 // UsageError names what is wrong; sizes that do not divide are left to
 // check_zero.
 ZeroSizes parse_zero(std::string_view text, int32_t homes,
-                     std::string_view option = "--zero");
+                     std::string_view option = "zero");
 std::string to_string(const ZeroSizes& sizes);  // "z1=16,z2=4,z3=4"
 // As one types them: "none", "zero1", "zero2", "zero3", "hier:8", "replica:4",
 // or the triple. Wherever several say the same, the first of them.
@@ -95,7 +95,7 @@ ZeroSizes with_states(ZeroSizes sizes, int32_t homes);
 
 // UsageError says which division fails, and of which option.
 void check_zero(const ZeroSizes& sizes, int32_t homes,
-                std::string_view option = "--zero");
+                std::string_view option = "zero");
 
 // ZeRO-1: states over all homes, all else everywhere.
 inline bool is_plain(const ZeroSizes& sizes, int32_t homes) {

@@ -48,8 +48,19 @@ AuditRow row_of_elements(const Plan& plan, const Tensor& tensor) {
           .bytes = parameter_bytes(plan, tensor.elements())};
 }
 
+// "0 1 2 3: 22 21 21 21 blocks"
+std::string block_owner_text(const TeamStory& team) {
+  std::vector<std::string> ranks, counts;
+  for (const TeamMember& member : team.members) {
+    ranks.push_back(fmt::to_string(member.rank));
+    counts.push_back(fmt::to_string(member.blocks.size()));
+  }
+  return join(ranks, " ") + ": " + join(counts, " ") + " blocks";
+}
+
 // "head 3, 0 1 2: 2 strips each"
 std::string team_owner_text(const TeamStory& team) {
+  if (!team.has_head()) return block_owner_text(team);
   std::string out = fmt::format("head {},", team.members.front().rank);
   for (size_t i = 1; i < team.members.size(); ++i)
     out += fmt::format(" {}", team.members[i].rank);

@@ -5,10 +5,11 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/zero.h"
-#include "canzona/report/html.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
+#include "canzona/report/page.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/team_view.h"
 
 namespace canzona {
 namespace {
@@ -25,19 +26,17 @@ struct PartOfTime {
   const char* name;  // in tables
   const char* key;   // in JSON
   double IterationTime::*seconds;
-  const char* css;
 };
 
 // They add up to the iteration.
 constexpr PartOfTime kPartsOfTime[] = {
-    {"compute", "compute_seconds", &IterationTime::compute_seconds, "k0"},
-    {"step", "step_seconds", &IterationTime::step_seconds, "k2"},
-    {"bubble", "bubble_seconds", &IterationTime::bubble_seconds, "k4"},
+    {"compute", "compute_seconds", &IterationTime::compute_seconds},
+    {"step", "step_seconds", &IterationTime::step_seconds},
+    {"bubble", "bubble_seconds", &IterationTime::bubble_seconds},
     {"parameters", "waited_parameters_seconds",
-     &IterationTime::waited_parameters, "k1"},
-    {"gradients", "waited_gradients_seconds", &IterationTime::waited_gradients,
-     "k3"},
-    {"sums", "waited_step_seconds", &IterationTime::waited_step, "k5"}};
+     &IterationTime::waited_parameters},
+    {"gradients", "waited_gradients_seconds", &IterationTime::waited_gradients},
+    {"sums", "waited_step_seconds", &IterationTime::waited_step}};
 
 std::string percent(double share) {
   return fmt::format("{:.1f} %", 100 * share);
@@ -134,6 +133,8 @@ std::string cluster_text(const ShownCluster& shown, const Ink& ink) {
                   zero_name(plan.options.zero.sizes, plan.mesh.homes()));
   constexpr size_t kColumn = 14;
   out += labelled(ink, "iteration", work_line(shown), kColumn);
+  if (may_have_teams(plan))
+    out += labelled(ink, "teams", describe_teams(plan), kColumn);
   out += labelled(ink, "card", card_line(shown), kColumn);
   out += labelled(ink, "spread", spread_line(shown), kColumn);
   return out + levels_table(shown, ink) + kinds_table(shown, ink) +
@@ -198,16 +199,15 @@ void write_prediction(JsonWriter& out, const ShownCluster& shown) {
   out.end_array().end_object();
 }
 
-}  // namespace
-
-std::string cluster_json(const ShownCluster& shown) {
+std::string write_report(JsonWriter out, const ShownCluster& shown) {
   const Plan& plan = shown.plan;
   const Workload& work = shown.work;
-  JsonWriter out(2);
-  out.begin_object().field("model", plan.model.name);
+  out.begin_object().field("report", "cluster");
+  out.field("model", plan.model.name);
   write_mesh(out.member("mesh"), plan.mesh);
   out.field("world", plan.mesh.world()).field("rule", plan.rule);
   out.field("strategy", plan.options.strategy);
+  if (may_have_teams(plan)) write_teams_by_size(out.member("teams"), plan);
   out.field("zero", zero_name(plan.options.zero.sizes, plan.mesh.homes()));
   out.member("iteration").begin_object();
   out.field("micro_batches", work.num_micro_batches);
@@ -216,115 +216,20 @@ std::string cluster_json(const ShownCluster& shown) {
   out.field("overlap", to_string(work.overlap)).end_object();
   write_cluster(out, shown);
   write_prediction(out, shown);
-  out.end_object();
-  return out.take() + "\n";
-}
-
-namespace {
-
-constexpr double kClusterTop = 26, kClusterRow = 40;
-
-// A bar for each kind of rank, its parts one after the other.
-std::string draw_kinds(const ShownCluster& shown, double width) {
-  const ClusterPrediction& p = shown.predicted;
-  const double left = 8, right = width - 26;
-  const double bottom =
-      kClusterTop + kClusterRow * static_cast<double>(p.kinds.size());
-  Svg svg(width, bottom + 22, "Predicted time by kind of rank");
-  const auto x = [&](double seconds) {
-    return left + (right - left) * seconds / p.seconds();
-  };
-  for (const double tick : round_ticks(p.seconds(), 6)) {
-    svg.line(x(tick), kClusterTop - 4, x(tick), bottom, "grid");
-    svg.text(x(tick), bottom + 15, "middle dim", human_seconds(tick));
-  }
-  double y = kClusterTop;
-  for (const IterationPrediction& kind : p.kinds) {
-    const std::string name = kind_name(shown.plan, kind);
-    svg.text(0, y + 14, "start strong", name);
-    svg.text(width, y + 14, "end", human_seconds(kind.time.seconds));
-    double at = 0;
-    for (const PartOfTime& part : kPartsOfTime) {
-      const double seconds = kind.time.*part.seconds;
-      if (!(seconds > 0)) continue;
-      svg.rect({x(at), y + 19, x(at + seconds) - x(at), 17},
-               cat("run ", part.css),
-               cat(name, ", ", part.name, ": ", human_seconds(seconds)));
-      at += seconds;
-    }
-    y += kClusterRow;
-  }
-  return svg.take();
-}
-
-void add_cluster_headline(Html& out, const ShownCluster& shown) {
-  const Plan& plan = shown.plan;
-  const ClusterPrediction& p = shown.predicted;
-  out.put(
-      "<header><p class=\"kind\">Canzona simulate, predicted</p><h1>{}</h1>"
-      "<p class=\"asked\"><b>{}</b> on {} · {} · rule <b>{}</b>, {} · {}</p>"
-      "<p class=\"verdict\">{}. {}. Spread: {}.</p></header>\n",
-      shown.cluster.name, counted(plan.mesh.world(), "rank"),
-      to_string(plan.mesh), plan.model.name, plan.rule, plan.options.strategy,
-      zero_name(plan.options.zero.sizes, plan.mesh.homes()), work_line(shown),
-      card_line(shown), spread_line(shown));
-  out.add("<div class=\"tiles\">\n");
-  put_tile(out, "Iteration", human_seconds(p.seconds()), "predicted",
-           {cat(human_count(p.tokens_per_second()), " tokens/s")});
-  put_tile(out, "Step", human_seconds(p.step_seconds()), "predicted",
-           {cat(percent(p.step_seconds() / p.seconds()), " of the iteration")});
-  put_tile(out, "A card", fmt::format("{:.1f}", p.flops_per_card() / 1e12),
-           "Tflop/s", {cat(percent(p.used_share()), " of what it reaches")});
-  put_tile(out, "Communication hidden", percent(p.time().hidden_fraction()), "",
-           {});
-  out.add("</div>\n");
-}
-
-void add_links(Html& out, const ShownCluster& shown) {
-  begin_section(out, "links", "Links");
-  out.add(
-      "<div class=\"scroll\"><table class=\"wide\"><thead><tr><th>level</th>"
-      "<th class=\"n\">ranks</th><th class=\"n\">per rank</th>"
-      "<th class=\"n\">latency</th><th class=\"n\">oversubscribed</th></tr>"
-      "</thead><tbody>\n");
-  for (const LinkLevel& level : shown.cluster.levels)
-    out.put(
-        "<tr><th>{}</th><td class=\"n\">{}</td><td class=\"n\">{}</td>"
-        "<td class=\"n\">{}</td><td class=\"n\">{:g}</td></tr>\n",
-        level.name, grouped(level.ranks),
-        bandwidth_text(level.bytes_per_second),
-        human_seconds(level.latency_seconds), level.oversubscription);
-  out.add("</tbody></table></div>\n");
-  end_section(out);
+  out.field("verdict", cat(work_line(shown), ". ", card_line(shown),
+                           ". Spread: ", spread_line(shown), "."));
+  return out.end_object().take();
 }
 
 }  // namespace
 
+std::string cluster_json(const ShownCluster& shown) {
+  return write_report(JsonWriter(2), shown) + "\n";
+}
+
 std::string cluster_html(const ShownCluster& shown) {
-  const Page page{
-      .title = cat(shown.plan.model.name, " on ", shown.cluster.name),
-      .footer =
-          "Made by Canzona from shapes and a description of the "
-          "cluster; opens offline.",
-      .script = html_hint_script()};
-  Html out;
-  begin_page(out, page);
-  add_cluster_headline(out, shown);
-  out.add(
-      "<nav><a href=\"#times\">Times</a><a href=\"#links\">Links</a></nav>\n"
-      "<main>\n");
-  begin_section(out, "times", "One rank of each kind");
-  put_drawing(
-      out, [&](double width) { return draw_kinds(shown, width); },
-      "An iteration from the end of a step to the end of the next.");
-  std::vector<LegendEntry> legend;
-  for (const PartOfTime& part : kPartsOfTime)
-    legend.push_back({part.css, part.name});
-  put_legend(out, legend);
-  end_section(out);
-  add_links(out, shown);
-  end_page(out, page);
-  return out.take();
+  return make_page(write_report(JsonWriter(), shown),
+                   {"bars.js", "cluster.js"});
 }
 
 }  // namespace canzona

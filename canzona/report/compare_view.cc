@@ -4,10 +4,13 @@
 
 #include <algorithm>
 
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
+#include "canzona/report/page.h"
 #include "canzona/report/places.h"
+#include "canzona/report/plan_figures.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
@@ -214,7 +217,8 @@ std::string compare_text(const Comparison& comparison, const Ink& ink) {
 
 namespace {
 
-void write_strategy(JsonWriter& out, const ComparedStrategy& strategy) {
+void write_strategy(JsonWriter& out, const ComparedStrategy& strategy,
+                    bool complete) {
   out.begin_object().field("name", strategy.name);
   if (!strategy.shown) {
     out.field("error", strategy.error).end_object();
@@ -231,8 +235,34 @@ void write_strategy(JsonWriter& out, const ComparedStrategy& strategy) {
   out.field("memory_per_rank_mean", summary.memory_per_rank_mean);
   if (shown.terms) write_counted_memory(out.member("counted_memory"), shown);
   out.field("predicted_step_seconds", summary.step_seconds_mean);
-  out.field("plan_seconds", shown.plan_seconds);
-  out.field("digest", shown.plan.digest).end_object();
+  if (complete) out.field("plan_seconds", shown.plan_seconds);
+  out.field("digest", shown.plan.digest);
+  write_spread(out, shown);
+  out.end_object();
+}
+
+// The strategy of this name that has a plan; nullptr if there is none.
+const ComparedStrategy* find_planned(const Comparison& comparison,
+                                     std::string_view name) {
+  for (const ComparedStrategy& strategy : comparison.strategies)
+    if (strategy.shown && strategy.name == name) return &strategy;
+  return nullptr;
+}
+
+// The plans that are shown in detail.
+void write_pair(JsonWriter& out, const Comparison& comparison) {
+  const ComparedStrategy* before = find_planned(comparison, "start_offset");
+  const ComparedStrategy* after = find_planned(comparison, "balanced");
+  const bool no_after = after == nullptr;
+  for (const ComparedStrategy& strategy : comparison.strategies) {
+    if (!strategy.shown) continue;
+    if (before == nullptr) before = &strategy;
+    if (no_after) after = &strategy;
+  }
+  out.field("before", before->name).field("after", after->name);
+  if (before != after)
+    write_buckets(out.member("buckets_before"), *before->shown);
+  write_plan_view(out.member("plan"), *after->shown, false);
 }
 
 // `balanced` joins a small tail bucket to its neighbour; the number that
@@ -243,11 +273,10 @@ const ReportPlan& typical(const Comparison& comparison) {
   return *comparison.first();
 }
 
-}  // namespace
-
-std::string compare_json(const Comparison& comparison) {
-  JsonWriter out(2);
-  out.begin_object().field("model", comparison.model).member("mesh");
+void write_comparison(JsonWriter& out, const Comparison& comparison,
+                      bool complete) {
+  out.begin_object().field("report", "compare");
+  out.field("model", comparison.model).member("mesh");
   write_mesh(out, comparison.mesh);
   out.field("world", comparison.mesh.world());
   if (comparison.first() != nullptr) {
@@ -260,9 +289,26 @@ std::string compare_json(const Comparison& comparison) {
   }
   out.member("strategies").begin_array();
   for (const ComparedStrategy& strategy : comparison.strategies)
-    write_strategy(out, strategy);
-  out.end_array().end_object();
+    write_strategy(out, strategy, complete);
+  out.end_array();
+  if (comparison.first() != nullptr) write_pair(out, comparison);
+  out.end_object();
+}
+
+}  // namespace
+
+std::string compare_json(const Comparison& comparison) {
+  JsonWriter out(2);
+  write_comparison(out, comparison, true);
   return out.take() + "\n";
+}
+
+std::string compare_html(const Comparison& comparison) {
+  if (comparison.first() == nullptr)
+    throw UsageError("html report: there is no plan to show");
+  JsonWriter out;
+  write_comparison(out, comparison, false);
+  return make_page(out.text(), {"tensors.js", "plan_drawings.js", "plan.js"});
 }
 
 }  // namespace canzona

@@ -8,6 +8,7 @@
 #include "canzona/plan/zero.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
+#include "canzona/report/page.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/terminal.h"
 #include "canzona/report/zero_view.h"
@@ -253,12 +254,14 @@ std::string zero_comparison_text(const ZeroComparison& all, const Ink& ink) {
 }
 
 void write_zero_comparison(JsonWriter& out, const ZeroComparison& all) {
-  out.begin_object().field("model", all.model).member("mesh");
+  out.begin_object().field("report", "zero");
+  out.field("model", all.model).member("mesh");
   write_mesh(out, all.mesh);
   out.field("world", all.mesh.world()).field("rule", all.rule);
   out.field("strategy", all.strategy)
       .field("parameters", to_string(all.options.parameters));
   out.field("ranks_per_node", all.options.ranks_per_node);
+  out.field("expert_homes", all.mesh.expert_homes());
   out.field("memory_cap_bytes", all.options.memory_cap_bytes);
   if (all.terms) {
     out.field("gradients", to_string(all.terms->gradients));
@@ -282,6 +285,12 @@ std::string zero_comparison_json(const ZeroComparison& all) {
   JsonWriter out(2);
   write_zero_comparison(out, all);
   return out.take() + "\n";
+}
+
+std::string zero_comparison_html(const ZeroComparison& all) {
+  JsonWriter out;
+  write_zero_comparison(out, all);
+  return make_page(out.text(), {"bars.js", "zero.js"});
 }
 
 }  // namespace canzona

@@ -25,6 +25,7 @@ std::string zero_ranking_text(const ZeroComparison& all, const Ink& ink);
 void write_zero_comparison(JsonWriter& out, const ZeroComparison& all);
 // One object; its members are described in docs/compare.md.
 std::string zero_comparison_json(const ZeroComparison& all);
+// The page that draws it (page.h).
 std::string zero_comparison_html(const ZeroComparison& all);
 
 // Describes an iteration: "4 micro-batches of 4096 tokens on …", and where its

@@ -21,6 +21,7 @@ namespace canzona {
 struct OwnerStory {
   std::vector<int32_t> owners;  // ranks of the world
   bool is_team = false;         // that shares the update
+  bool has_blocks = false;      // each of which has one of the owners
   int32_t head = -1;            // of a team; else the first owner
   bool repeated = false;        // every one of them computes the whole update
   double load_with = 0;         // of the (first) owner, as planned
@@ -76,6 +77,9 @@ std::string explain_matrices(const ReportPlan& shown, const Found& found,
                              const Ink& ink);
 std::string explain_rank(const ReportPlan& shown, int32_t rank, const Ink& ink);
 std::string explain_bucket(const Plan& plan, int32_t bucket, const Ink& ink);
+
+// Writes one value, a table of what a rank does in an iteration, in order.
+void write_iteration_table(JsonWriter& out, const Plan& plan, int32_t rank);
 
 std::string explain_matrices_json(const ReportPlan& shown, const Found& found);
 std::string explain_rank_json(const ReportPlan& shown, int32_t rank);

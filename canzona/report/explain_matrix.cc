@@ -179,13 +179,13 @@ OwnerStory tell_owner(const ReportPlan& shown, int32_t matrix) {
   story.owners = owner_ranks(*at.part, at.matrix);
   story.repeated = at.part->owners[static_cast<size_t>(at.matrix)].empty();
   const auto team = team_of(*at.part, at.matrix);
-  story.is_team = team.has_value();
+  story.is_team = team && team->has_head();
+  story.has_blocks = team && !team->has_head();
   story.head = team ? team->members.front().rank : story.owners.front();
   story.load_with = loads[static_cast<size_t>(story.head)];
-  const double own =
-      team ? static_cast<double>(team->members.front().work.value()) *
-                 plan.period
-           : cost;
+  const double own = team ? period_load(plan, {team->members.front().work,
+                                               team->members.front().refresh})
+                          : cost;
   story.load_without = std::max(0.0, story.load_with - own);
   story.mean = plan.summary.mean;
   story.makespan = static_cast<double>(plan.summary.makespan.value());
@@ -287,7 +287,10 @@ std::string facts_text(const Plan& whole, int32_t number,
   };
   line("shape", fmt::format("{} × {}, tp cut: {}", m.rows, m.cols,
                             to_string(tensor.cut)));
-  line(story.is_team ? "team" : "owner", owner_text(whole, story));
+  line(story.is_team      ? "team"
+       : story.has_blocks ? "owners"
+                          : "owner",
+       owner_text(whole, story));
   if (story.is_team)
     line("head", fmt::format("rank {} ({})", story.head,
                              coordinates_text(whole.mesh, story.head)));

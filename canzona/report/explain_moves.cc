@@ -117,30 +117,34 @@ std::string pieces_text(const PlanPart& plan, int32_t matrix,
   return out;
 }
 
-// Pieces are cut where the strips of members are.
+// Pieces are cut where the strips of members or the blocks of owners are.
 void add_team_pieces(const PlanPart& plan, int32_t matrix,
                      const TeamStory& team, Moves& moves) {
   const Matrix& m = matrix_of(plan, matrix);
   const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
   const auto rule = make_rule_facts(plan.rule, plan.rule_options);
-  const auto owners = plan.owners[static_cast<size_t>(matrix)];
+  const std::vector<int32_t> owners =
+      distinct(plan.owners[static_cast<size_t>(matrix)]);
   const int32_t home = plan.home[static_cast<size_t>(m.tensor)];
-  for (const Route& route : routes_of(plan, matrix)) {
-    for (size_t i = 0; i < team.members.size(); ++i) {
-      Route own = route;
-      static_cast<Rectangle&>(own) = meet(route, team.members[i].rectangle);
-      const int64_t elements = own.elements();
-      if (elements == 0) continue;
-      MovedPiece piece{rank_of(plan, m.tensor, home, route.t), own, Bytes(0),
-                       Bytes(0), team.members[i].rank};
-      if (owners[i] != route.t) {
-        if (sends_to(plan.grid, tensor, route.t, owners[i]))
-          piece.gather = Bytes(elements * rule->gather_bytes_per_element());
-        piece.scatter = Bytes(elements * rule->scatter_bytes_per_element());
-      }
-      moves.pieces.push_back(piece);
+  const auto add = [&](const Route& own, size_t i) {
+    const int64_t elements = own.elements();
+    if (elements == 0) return;
+    MovedPiece piece{rank_of(plan, m.tensor, home, own.t), own, Bytes(0),
+                     Bytes(0), team.members[i].rank};
+    if (owners[i] != own.t) {
+      if (sends_to(plan.grid, tensor, own.t, owners[i]))
+        piece.gather = Bytes(elements * rule->gather_bytes_per_element());
+      piece.scatter = Bytes(elements * rule->scatter_bytes_per_element());
     }
-  }
+    moves.pieces.push_back(piece);
+  };
+  for (const Route& route : routes_of(plan, matrix))
+    for (size_t i = 0; i < team.members.size(); ++i)
+      for (const Rectangle& rectangle : team.members[i].rectangles) {
+        Route own = route;
+        static_cast<Rectangle&>(own) = meet(route, rectangle);
+        add(own, i);
+      }
 }
 
 Moves moves_in(const PlanPart& plan, int32_t matrix) {

@@ -11,8 +11,6 @@
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/team_table.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/html.h"
-#include "canzona/report/html_sections.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/places.h"
@@ -27,23 +25,26 @@ constexpr size_t kMaxEntries = 60;
 
 // What a rank of the world computes.
 struct OwnedMatrix : MatrixInPart {
-  double load = 0;   // over a period
-  std::string team;  // "head of 4", "1 of 4"; empty: the whole matrix
+  double load = 0;  // over a period
+  // "head of 4", "1 of 4", "22 of 85 blocks"; empty: the whole matrix
+  std::string team;
 };
 
 OwnedMatrix owned_matrix(const PlannedRank& at, int32_t m, TeamTable& teams) {
   const PlanPart& part = *at.part;
   const size_t i = static_cast<size_t>(m);
-  const auto owners = part.owners[i];
-  if (owners.size() < 2)
+  if (!teams.is_shared(i))
     return {{&part, m}, period_load(part, part.costs[i]), ""};
-  const auto member = static_cast<int32_t>(
-      std::find(owners.begin(), owners.end(), in_grid(part, at.rank).t) -
-      owners.begin());
-  return {{&part, m},
-          static_cast<double>(team_ticks(teams.of(i), member)) * part.period,
-          member == 0 ? fmt::format("head of {}", owners.size())
-                      : fmt::format("{} of {}", member, owners.size())};
+  const std::vector<MatrixShare> shares = teams.shares(i);
+  const auto own =
+      std::ranges::find(shares, in_grid(part, at.rank).t, &MatrixShare::t);
+  const auto member = own - shares.begin();
+  const std::string team =
+      teams.is_in_blocks(i) ? fmt::format("{} of {} blocks", own->blocks.size(),
+                                          teams.blocks(i).count())
+      : member == 0         ? fmt::format("head of {}", shares.size())
+                            : fmt::format("{} of {}", member, shares.size());
+  return {{&part, m}, period_load(part, own->cost), team};
 }
 
 // The matrices that `rank` computes, dearest first, then in plan order.
@@ -390,18 +391,9 @@ std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
   return out.take() + "\n";
 }
 
-// The busiest rank stands for all.
-void add_schedule(Html& out, const PageView& view) {
-  begin_section(out, "schedule", "What a rank does, in order");
-  const int32_t rank = busiest_rank(view.plan());
-  const OrderRows order = order_of(view.plan().plan, rank);
-  out.put(
-      "<p>{} on rank {}, the busiest: <code>canzona explain plan.json --rank "
-      "N</code> "
-      "tells it of any other.</p>",
-      kOrderTitle, rank);
-  put_order(out, kOrderColumns, order);
-  end_section(out);
+void write_iteration_table(JsonWriter& out, const Plan& plan, int32_t rank) {
+  write_order_table(out, kOrderTitle, rank, kOrderColumns,
+                    order_of(plan, rank));
 }
 
 namespace {

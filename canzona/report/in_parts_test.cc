@@ -5,7 +5,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/report/audit_view.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/html_sections.h"
+#include "canzona/report/plan_figures.h"
 #include "canzona/report/test_plans.h"
 #include "canzona/sim/zero_bytes.h"
 
@@ -141,10 +141,16 @@ int64_t world_rank(const Json& data, const Json& row, int64_t t) {
   return stage * homes * tp * ep + place * whole_tp + rank % whole_tp;
 }
 
+Json tensors_of(const Plan& plan) {
+  JsonWriter out;
+  write_tensors(out, plan);
+  return parse_json(out.text(), {});
+}
+
 TEST(InParts, TheTableOfThePageKnowsOwners) {
   for (const PartsWish& wish : wishes_of_parts()) {
     const Plan plan = shown_in_parts(wish).plan;
-    const Json data = parse_json(tensor_data_json(plan), {});
+    const Json data = tensors_of(plan);
     for (int32_t t = 0; t < std::ssize(plan.model.tensors); ++t) {
       const Json& row = data["rows"][static_cast<size_t>(t)];
       const PlannedTensor at = planned_tensor(plan, t);
@@ -165,7 +171,7 @@ TEST(InParts, APlanWithoutPartsIsItsOwnPart) {
   EXPECT_EQ(num_buckets(plan), std::ssize(plan.parts[0].buckets));
   EXPECT_EQ(matrix_in_part(plan, 3).matrix, 3);
   EXPECT_EQ(find_bucket(plan, 1).bucket, 1);
-  EXPECT_EQ(parse_json(tensor_data_json(plan), {}).at("parts").size(), 1U);
+  EXPECT_EQ(tensors_of(plan).at("parts").size(), 1U);
 }
 
 }  // namespace

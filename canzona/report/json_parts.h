@@ -23,6 +23,17 @@ void write_memory(JsonWriter& out, const RankMemory& memory);
 void write_activations(JsonWriter& out, const MemoryTerms& terms);
 void write_counted_memory(JsonWriter& out, const ReportPlan& shown);
 
+// Writes what a rank does, in order, as a table: {"title": …, "rank": …,
+// "columns": […], "rows": [[…], …], "left_out": 0}.
+template <class Columns, class Order>
+void write_order_table(JsonWriter& out, std::string_view title, int32_t rank,
+                       const Columns& columns, const Order& order) {
+  out.begin_object().field("title", title).field("rank", rank);
+  out.member("columns").values(columns).member("rows").begin_array();
+  for (const auto& row : order.rows) out.values(row);
+  out.end_array().field("left_out", order.left_out).end_object();
+}
+
 // Members of the open object: sent and received bytes by link class.
 void write_wire_members(JsonWriter& out, const WireBytes& wire);
 

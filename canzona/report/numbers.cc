@@ -26,6 +26,12 @@ std::string grouped(int64_t number) {
   return digits;
 }
 
+std::string counted(int64_t number, std::string_view thing) {
+  if (number == 1) return fmt::format("1 {}", thing);
+  if (thing == "matrix") return grouped(number) + " matrices";
+  return fmt::format("{} {}s", grouped(number), thing);
+}
+
 std::string dims_text(const std::vector<int64_t>& shape) {
   if (shape.empty()) return "scalar";
   std::string out;

@@ -16,6 +16,9 @@ std::string ratio_text(double ratio);
 // 1234567 → "1,234,567".
 std::string grouped(int64_t number);
 
+// "3 tensors", "1 tensor", "2 matrices".
+std::string counted(int64_t number, std::string_view thing);
+
 // "5120 × 25600", "5120", "scalar".
 std::string dims_text(const std::vector<int64_t>& shape);
 

@@ -64,5 +64,11 @@ TEST(MemoryKinds, AddUpToTheTotal) {
   EXPECT_EQ(sum, memory.total());
 }
 
+TEST(Numbers, CountsThings) {
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(1024, "rank"), "1,024 ranks");
+  EXPECT_EQ(counted(2, "matrix"), "2 matrices");
+}
+
 }  // namespace
 }  // namespace canzona::numbers_test

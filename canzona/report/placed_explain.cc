@@ -8,7 +8,6 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/placed/placed_basis.h"
 #include "canzona/plan/placed/placed_schedule.h"
-#include "canzona/report/html.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/placed_view.h"
 

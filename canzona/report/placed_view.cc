@@ -11,9 +11,9 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/placed/placed_basis.h"
 #include "canzona/plan/placed/placed_loads.h"
-#include "canzona/report/html.h"
 #include "canzona/report/json_parts.h"
 #include "canzona/report/numbers.h"
+#include "canzona/report/page.h"
 #include "canzona/report/places.h"
 #include "canzona/report/plan_view.h"
 
@@ -177,7 +177,9 @@ void write_placed_request(JsonWriter& out, const PlacedPlan& plan) {
   out.field("wire", name_of(kWireNames, plan.options.wire));
   out.field("share_states", plan.options.share_states);
   out.field("capacity_bytes", plan.options.capacity_bytes);
+  out.field("rules_text", placed_rules_text(plan));
   out.field("cost_source", plan.cost_basis.source);
+  out.field("cost_text", cost_source_text(plan.cost_basis));
   out.field("seconds_per_tick", plan.cost_basis.seconds_per_tick);
   out.field("digest", plan.digest);
 }
@@ -205,6 +207,7 @@ void write_placed_classes(JsonWriter& out, const PlacedPlan& plan) {
     out.field("matrices", figures[c].matrices).field("stay", figures[c].local);
     out.field("rounds", own.num_rounds);
     out.member("matrices_of_round").values(figures[c].of_round);
+    out.field("exchanged_over", few_ranks_text(own.lines.front()));
     out.member("lines").begin_array();
     for (const auto& line : own.lines) out.values(line);
     out.end_array();
@@ -365,10 +368,11 @@ std::string placed_text(const PlacedPlan& plan, const Ink& ink) {
          placed_classes_text(plan, ink) + placed_bytes_text(figures, ink);
 }
 
-std::string placed_json(const PlacedPlan& plan) {
+namespace {
+
+std::string write_placed(JsonWriter out, const PlacedPlan& plan) {
   const PlacedFigures figures(plan);
-  JsonWriter out(2);
-  out.begin_object();
+  out.begin_object().field("report", "placed");
   write_placed_request(out, plan);
   write_placed_balance(out, plan, figures);
   write_placed_classes(out, plan);
@@ -380,8 +384,20 @@ std::string placed_json(const PlacedPlan& plan) {
   }
   out.end_array();
   write_placed_items(out, plan, figures);
-  out.end_object();
-  return out.take() + "\n";
+  const int32_t busiest = spread_of(figures.loads).largest;
+  write_order_table(out.member("order"), "A step", busiest, kPlacedOrderColumns,
+                    placed_order(plan, busiest));
+  return out.end_object().take();
+}
+
+}  // namespace
+
+std::string placed_json(const PlacedPlan& plan) {
+  return write_placed(JsonWriter(2), plan) + "\n";
+}
+
+std::string placed_html(const PlacedPlan& plan) {
+  return make_page(write_placed(JsonWriter(), plan), {"placed.js"});
 }
 
 void write_placed_bytes(JsonWriter& out, const PlacedBytes& bytes) {

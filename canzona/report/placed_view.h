@@ -54,8 +54,7 @@ std::string explain_placed_matrix_json(const PlacedPlan& plan,
 std::string placed_audit(const PlacedPlan& plan, const Ink& ink);
 std::string placed_audit_json(const PlacedPlan& plan);
 
-// One file that asks the network for nothing. The same plan gives the same
-// bytes.
+// The page that draws what placed_json says (page.h).
 std::string placed_html(const PlacedPlan& plan);
 
 // "muon (197 tensors), adamw (114 tensors)".

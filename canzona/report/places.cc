@@ -103,7 +103,8 @@ std::vector<int32_t> owner_ranks(const PlanPart& plan, int32_t matrix) {
   const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
   const int32_t home = plan.home[static_cast<size_t>(tensor)];
   const Buffer& buffer = plan.buffer_of(tensor);
-  const auto owners = plan.owners[static_cast<size_t>(matrix)];
+  const std::vector<int32_t> owners =
+      distinct(plan.owners[static_cast<size_t>(matrix)]);
   const int32_t first = home == kEveryHome ? 0 : home;
   const int32_t last = home == kEveryHome ? buffer.num_homes : home + 1;
   std::vector<int32_t> ranks;

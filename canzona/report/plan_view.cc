@@ -6,7 +6,9 @@
 #include "canzona/report/json_parts.h"
 #include "canzona/report/models_view.h"
 #include "canzona/report/numbers.h"
+#include "canzona/report/page.h"
 #include "canzona/report/places.h"
+#include "canzona/report/plan_figures.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
 #include "canzona/report/zero_view.h"
@@ -314,6 +316,7 @@ void write_model(JsonWriter& out, const Model& model) {
 
 void write_rule(JsonWriter& out, const Plan& plan) {
   out.member("rule").begin_object().field("name", plan.rule);
+  out.field("text", rule_text(plan));
   out.member("options").begin_object();
   for (const auto& [name, value] : plan.rule_options) out.field(name, value);
   out.end_object();
@@ -400,10 +403,9 @@ void write_ranks(JsonWriter& out, const ReportPlan& shown) {
 
 }  // namespace
 
-std::string plan_view_json(const ReportPlan& shown) {
+void write_plan_view(JsonWriter& out, const ReportPlan& shown, bool complete) {
   const Plan& plan = shown.plan;
-  JsonWriter out(2);
-  out.begin_object();
+  out.begin_object().field("report", "plan");
   write_model(out, plan.model);
   out.member("mesh");
   write_mesh(out, plan.mesh);
@@ -420,13 +422,30 @@ std::string plan_view_json(const ReportPlan& shown) {
   write_balance_members(out, shown.balance);
   if (may_have_teams(plan)) write_teams_by_size(out.member("teams"), plan);
   write_summary(out, plan);
-  if (shown.terms) write_counted_memory(out.member("counted_memory"), shown);
+  if (shown.terms) {
+    write_counted_memory(out.member("counted_memory"), shown);
+    out.field("activations_text",
+              describe_activations(*shown.terms, plan.mesh));
+  }
   write_zero(out, shown);
   write_phases(out, plan);
-  write_ranks(out, shown);
-  if (shown.plan_seconds > 0) out.field("plan_seconds", shown.plan_seconds);
+  if (complete) write_ranks(out, shown);
+  if (complete && shown.plan_seconds > 0)
+    out.field("plan_seconds", shown.plan_seconds);
+  write_plan_figures(out, shown);
   out.end_object();
+}
+
+std::string plan_view_json(const ReportPlan& shown) {
+  JsonWriter out(2);
+  write_plan_view(out, shown, true);
   return out.take() + "\n";
+}
+
+std::string plan_html(const ReportPlan& shown) {
+  JsonWriter out;
+  write_plan_view(out, shown, false);
+  return make_page(out.text(), {"tensors.js", "plan_drawings.js", "plan.js"});
 }
 
 }  // namespace canzona

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "canzona/base/json_writer.h"
 #include "canzona/report/report_plan.h"
 #include "canzona/report/terminal.h"
 
@@ -30,8 +31,15 @@ std::string cost_source_text(const CostBasis& basis);
 // "nominal links: …" or "links: …".
 std::string links_text(const PlanOptions& options);
 
-// All that `canzona plan` prints, as one JSON object. (plan.json itself, the
-// decisions alone, comes from canzona/plan/json/plan_json.h.)
+// All that `canzona plan` prints and its page draws, as one JSON object.
+// (plan.json itself, the decisions alone, comes from
+// canzona/plan/json/plan_json.h.)
 std::string plan_view_json(const ReportPlan& shown);
+// The same object as a value; `complete` adds the figures of every rank, and
+// how long planning took, which a page leaves out.
+void write_plan_view(JsonWriter& out, const ReportPlan& shown, bool complete);
+
+// The page that draws it (page.h).
+std::string plan_html(const ReportPlan& shown);
 
 }  // namespace canzona

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/cost/matrix_blocks.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict/team_figures.h"
 #include "canzona/plan/schedule/routes.h"
@@ -29,7 +31,7 @@ void count_routes(const PlanPart& part, int32_t matrix, int32_t t,
   const Matrix& m = part.matrices[index(matrix)];
   const Tensor& tensor = part.model.tensors[index(m.tensor)];
   const std::vector<int64_t> elements =
-      elements_within(part, matrix, member.rectangle);
+      elements_within(part, matrix, member.rectangles);
   for (int32_t from = 0; from < part.grid.tp; ++from) {
     if (from == t) continue;
     const int64_t own = elements[index(from)];
@@ -45,31 +47,50 @@ bool may_have_teams(const SettledRequest& plan) {
   return plan.options.teams != kTeamsOff;
 }
 
-std::optional<TeamStory> team_of(const PlanPart& part, int32_t matrix) {
-  const size_t m = index(matrix);
-  const auto owners = part.owners[m];
-  if (owners.size() < 2) return std::nullopt;
-  TeamTable teams(part);
-  const TeamSize cost = teams.of(m);
+namespace {
+
+void add_strips(TeamTable& teams, size_t m, TeamStory& story) {
   const StripFacts& facts = teams.strips(m);
-  const int32_t tensor = part.matrices[m].tensor;
-  TeamStory story;
+  const TeamSize cost = teams.of(m);
   story.strips = facts.strips;
   story.segments = facts.segments;
   story.path = Ticks(cost.path);
   for (int32_t i = 0; i < cost.size; ++i) {
-    TeamMember member;
-    member.rank =
-        rank_of(part, tensor, part.home[index(tensor)], owners[index(i)]);
+    TeamMember& member = story.members[index(i)];
     member.num_strips = facts.strips / cost.size;
     member.first_strip = i * member.num_strips;
-    member.rectangle = teams.rectangle(m, i);
-    member.work = Ticks(team_ticks(cost, i));
     member.inside = team_bytes(facts, cost.size, i);
-    count_routes(part, matrix, owners[index(i)], member);
-    story.members.push_back(member);
   }
+}
+
+}  // namespace
+
+std::optional<TeamStory> team_of(const PlanPart& part, int32_t matrix) {
+  const size_t m = index(matrix);
+  TeamTable teams(part);
+  if (!teams.is_shared(m)) return std::nullopt;
+  const int32_t tensor = part.matrices[m].tensor;
+  TeamStory story;
+  for (MatrixShare& share : teams.shares(m)) {
+    TeamMember& member = story.members.emplace_back();
+    member.rank = rank_of(part, tensor, part.home[index(tensor)], share.t);
+    member.blocks = std::move(share.blocks);
+    member.rectangles = std::move(share.rectangles);
+    member.work = share.cost.every_step;
+    member.refresh = share.cost.refresh;
+    count_routes(part, matrix, share.t, member);
+  }
+  if (teams.is_team(m))
+    add_strips(teams, m, story);
+  else
+    story.blocks = teams.blocks(m).count();
   return story;
+}
+
+std::string share_text(const TeamStory& team, const TeamMember& member) {
+  if (!team.has_head())
+    return fmt::format("{} of {} blocks", member.blocks.size(), team.blocks);
+  return fmt::format("{} of {} strips", member.num_strips, team.strips);
 }
 
 TeamReasons::TeamReasons(const Plan& plan) : plan_(plan) {
@@ -90,12 +111,24 @@ std::string TeamReasons::of(int32_t matrix) {
   };
   TeamTable& teams = tables_[static_cast<size_t>(part - plan_.parts.data())];
   const int64_t alone = part->costs[m].every_step.value();
+  if (teams.is_in_blocks(m)) {
+    int64_t most = 0;
+    const std::vector<MatrixShare> shares = teams.shares(m);
+    for (const MatrixShare& share : shares)
+      most = std::max(most, share.cost.every_step.value());
+    return fmt::format(
+        "Its {} blocks are independent, and {} ranks own some: alone it takes "
+        "{}, shared none of them more than {}.",
+        teams.blocks(m).count(), shares.size(), ticks(alone), ticks(most));
+  }
   if (const int32_t size = teams.size(m); size > 1)
     return fmt::format(
         "A team of {}: alone it takes {}; shared, the head is done after {}, "
         "sums and factors on their way included.",
         size, ticks(alone), ticks(teams.of(m).path));
-  if (teams.strips(m).strips == 1) return "No team: this shape has one strip.";
+  const bool in_blocks = teams.blocks(m).fall_apart();
+  if (!in_blocks && teams.strips(m).strips == 1)
+    return "No team: this shape has one strip.";
   return fmt::format(
       "No team: whole it takes {}, for which the makespan of {} leaves room.",
       ticks(alone), ticks(plan_.summary.makespan.value()));
@@ -114,12 +147,37 @@ std::string describe_teams(const Plan& plan) {
     shared += count;
     words.push_back(fmt::format("{} by {} ranks", grouped(count), size));
   }
-  return fmt::format("{} of {} matrices are shared: {}", grouped(shared),
-                     grouped(std::ssize(plan.matrices)), join(words, ", "));
+  return fmt::format("{} of {} matrices are shared{}: {}", grouped(shared),
+                     grouped(std::ssize(plan.matrices)),
+                     has_blocks(plan, *rule) ? ", block by block" : "",
+                     join(words, ", "));
 }
+
+namespace {
+
+std::string seconds_text(const PlanPart& part, Ticks ticks) {
+  return human_seconds(static_cast<double>(ticks.value()) *
+                       part.cost_basis.seconds_per_tick);
+}
+
+std::string block_owners_text(const PlanPart& part, const TeamStory& team,
+                              const Ink& ink, size_t indent) {
+  Table table("<<>>>>");
+  table.header({"owner", "blocks", "work", "refresh", "gather", "scatter"});
+  for (const TeamMember& m : team.members)
+    table.row({fmt::format("rank {}", m.rank),
+               fmt::format("{} of {}", m.blocks.size(), team.blocks),
+               seconds_text(part, m.work), seconds_text(part, m.refresh),
+               human_bytes(m.gathered.value()),
+               human_bytes(m.scattered.value())});
+  return table.text(ink, indent);
+}
+
+}  // namespace
 
 std::string team_text(const PlanPart& part, const TeamStory& team,
                       const Ink& ink, size_t indent) {
+  if (!team.has_head()) return block_owners_text(part, team, ink, indent);
   Table table("<<>>>>>");
   table.header(
       {"team", "strips", "work", "gather", "scatter", "sums in", "factors in"});
@@ -131,9 +189,7 @@ std::string team_text(const PlanPart& part, const TeamStory& team,
                           : fmt::format("{} to {}", m.first_strip, last);
     table.row({fmt::format("rank {}{}", m.rank, i == 0 ? ", head" : ""),
                fmt::format("{} of {}", strips, team.strips),
-               human_seconds(static_cast<double>(m.work.value()) *
-                             part.cost_basis.seconds_per_tick),
-               human_bytes(m.gathered.value()),
+               seconds_text(part, m.work), human_bytes(m.gathered.value()),
                human_bytes(m.scattered.value()),
                human_bytes(m.inside.sums_received),
                human_bytes(m.inside.factors_received)});
@@ -141,7 +197,25 @@ std::string team_text(const PlanPart& part, const TeamStory& team,
   return table.text(ink, indent);
 }
 
+namespace {
+
+void write_block_owners(JsonWriter& out, const TeamStory& team) {
+  out.begin_object().field("blocks", team.blocks);
+  out.member("members").begin_array();
+  for (const TeamMember& m : team.members) {
+    out.begin_object().field("rank", m.rank);
+    out.member("blocks").values(m.blocks);
+    out.field("work", m.work.value()).field("refresh", m.refresh.value());
+    out.field("gather_bytes", m.gathered.value());
+    out.field("scatter_bytes", m.scattered.value()).end_object();
+  }
+  out.end_array().end_object();
+}
+
+}  // namespace
+
 void write_team(JsonWriter& out, const TeamStory& team) {
+  if (!team.has_head()) return write_block_owners(out, team);
   out.begin_object().field("strips", team.strips);
   out.field("segments", team.segments);
   out.field("path", team.path.value());
@@ -149,10 +223,9 @@ void write_team(JsonWriter& out, const TeamStory& team) {
   for (const TeamMember& m : team.members) {
     out.begin_object().field("rank", m.rank);
     out.field("first_strip", m.first_strip).field("num_strips", m.num_strips);
-    out.field("first_row", m.rectangle.first_row);
-    out.field("num_rows", m.rectangle.num_rows);
-    out.field("first_col", m.rectangle.first_col);
-    out.field("num_cols", m.rectangle.num_cols);
+    const Rectangle& own = m.rectangles.front();
+    out.field("first_row", own.first_row).field("num_rows", own.num_rows);
+    out.field("first_col", own.first_col).field("num_cols", own.num_cols);
     out.field("work", m.work.value());
     out.field("gather_bytes", m.gathered.value());
     out.field("scatter_bytes", m.scattered.value());
@@ -166,13 +239,11 @@ void write_team(JsonWriter& out, const TeamStory& team) {
 }
 
 void write_teams_by_size(JsonWriter& out, const Plan& plan) {
-  const std::map<int32_t, int64_t> sizes = teams_by_size(plan);
+  std::map<int32_t, int64_t> sizes = teams_by_size(plan);
+  for (const int32_t size : {2, 4, 8}) sizes.try_emplace(size, 0);
   out.begin_object();
-  for (const int32_t size : {2, 4, 8}) {
-    const auto found = sizes.find(size);
-    out.field(std::to_string(size),
-              found == sizes.end() ? int64_t{0} : found->second);
-  }
+  for (const auto& [size, count] : sizes)
+    out.field(std::to_string(size), count);
   out.end_object();
 }
 

@@ -1,5 +1,5 @@
-// Teams in words: which ranks share a matrix, what each of them does and moves,
-// and why, or why not.
+// Teams in words: which ranks share a matrix, by strips or by blocks that have
+// owners of their own, what each of them does and moves, and why, or why not.
 //
 //   std::string line = describe_teams(plan);
 //   std::string reason = TeamReasons(plan).of(matrix);
@@ -26,18 +26,23 @@ struct TeamMember {
   int32_t rank = 0;  // of the world; of replicas, the first one's
   int32_t first_strip = 0;
   int32_t num_strips = 0;
-  Rectangle rectangle;  // of the matrix
-  Ticks work;           // of a step
-  Bytes gathered;       // what arrives of its strips, and leaves as updates
+  std::vector<int32_t> blocks;        // that it owns
+  std::vector<Rectangle> rectangles;  // of the matrix: strips or blocks
+  Ticks work;                         // of a step
+  Ticks refresh;                      // beside it, once in a period
+  Bytes gathered;  // what arrives of its strips, and leaves as updates
   Bytes scattered;
   TeamBytes inside;  // sums and factors
 };
 
 struct TeamStory {
+  int32_t blocks = 0;  // that have owners; 0: a team has strips
   int32_t strips = 1;  // of the matrix
   int32_t segments = 0;
   Ticks path;                       // of the head, sums and factors included
   std::vector<TeamMember> members;  // the head first
+
+  bool has_head() const { return blocks == 0; }
 };
 
 // Nothing if one rank owns the matrix, or all repeat it.
@@ -63,6 +68,8 @@ std::string describe_teams(const Plan& plan);
 std::string team_text(const PlanPart& part, const TeamStory& team,
                       const Ink& ink, size_t indent);
 void write_team(JsonWriter& out, const TeamStory& team);
+// "2 of 8 strips", "22 of 85 blocks".
+std::string share_text(const TeamStory& team, const TeamMember& member);
 // An object: how many teams of each size.
 void write_teams_by_size(JsonWriter& out, const Plan& plan);
 

@@ -8,7 +8,6 @@
 #include "canzona/report/audit_view.h"
 #include "canzona/report/compare_view.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/html_report.h"
 #include "canzona/report/plan_view.h"
 
 namespace canzona::team_view_test {
@@ -64,6 +63,32 @@ TEST(TeamView, AMatrixIsExplainedWithItsMembers) {
   EXPECT_EQ(pieces, gathered);
 }
 
+// A tall matrix of 32 blocks and a wide one of 16, of which ranks own some.
+TEST(TeamView, OwnersOfBlocksAreTold) {
+  const RuleChoice in_blocks{"shampoo", {{"max_preconditioner_dim", "64"}}};
+  const ReportPlan plan = shown(kTeamsAuto, in_blocks);
+  EXPECT_EQ(describe_teams(plan.plan),
+            "2 of 3 matrices are shared, block by block: 2 by 4 ranks");
+  const Found found = find_by_name(plan.plan, "layers.0.tall");
+  EXPECT_THAT(explain_matrices(plan, found, Ink()),
+              AllOf(HasSubstr("of 32"), HasSubstr("Its 32 blocks are"),
+                    Not(HasSubstr("head"))));
+  const Json json = parsed(explain_matrices_json(plan, found))["matrices"][0];
+  EXPECT_FALSE(json.contains("head"));
+  EXPECT_EQ(json["owners"].size(), 4u);
+  EXPECT_EQ(json["team"]["blocks"], 32);
+  int64_t blocks = 0, gathered = 0;
+  for (const Json& member : json["team"]["members"]) {
+    blocks += static_cast<int64_t>(member["blocks"].size());
+    gathered += member["gather_bytes"].get<int64_t>();
+  }
+  EXPECT_EQ(blocks, 32);
+  EXPECT_EQ(json["moves"]["gather_bytes"], gathered);
+  EXPECT_THAT(explain_rank(plan, 0, Ink()), HasSubstr("of 32 blocks"));
+  EXPECT_THAT(audit_text(plan.plan, Ink()), HasSubstr("blocks"));
+  EXPECT_THAT(html_report({plan}), HasSubstr("of 32 blocks"));
+}
+
 TEST(TeamView, ARankSaysWhatItHasOfATeam) {
   const ReportPlan plan = shown(kTeamsAuto);
   std::string all;
@@ -99,10 +124,19 @@ TEST(TeamView, ComparisonsCountTeamsBySize) {
 }
 
 TEST(TeamView, TheReportHasATableOfTeams) {
-  EXPECT_THAT(html_report({shown(kTeamsAuto)}),
-              AllOf(HasSubstr("<h3>Teams</h3>"), HasSubstr("2 of 8"),
-                    HasSubstr("of a team of 4 with head t")));
-  EXPECT_THAT(html_report({shown(kTeamsOff)}), Not(HasSubstr("Teams")));
+  const Json json = parsed(plan_view_json(shown(kTeamsAuto)));
+  EXPECT_THAT(json["teams_text"].get<std::string>(), HasSubstr("by 4 ranks"));
+  EXPECT_EQ(json["team_shapes"][0]["strips_of_each"], 2);
+  EXPECT_EQ(json["team_shapes"][0]["strips"], 8);
+  EXPECT_EQ(json["team_shapes"][0]["ranks"], 4);
+  EXPECT_GE(json["team_shapes"][0]["head_ticks"],
+            json["team_shapes"][0]["member_ticks"]);
+  size_t shared = 0;
+  for (const Json& matrix : json["micro_groups"][0]["matrices"])
+    shared += matrix[4].size() == 4 ? 1 : 0;
+  EXPECT_EQ(shared, 2u);
+  EXPECT_FALSE(
+      parsed(plan_view_json(shown(kTeamsOff))).contains("team_shapes"));
 }
 
 }  // namespace

@@ -10,14 +10,13 @@
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/sum_order.h"
-#include "canzona/report/html.h"
 #include "canzona/report/numbers.h"
 #include "canzona/report/terminal.h"
 
 namespace canzona {
 namespace {
 
-constexpr size_t kLabel = 10;
+constexpr size_t kZeroLabel = 10;
 
 const ZeroSizes& sizes_of(const PlanPart& plan) {
   return plan.options.zero.sizes;
@@ -183,7 +182,7 @@ std::string name_of_kind(const PlanPart& part) {
 }
 
 std::string fact_line(const ZeroFact& fact, const Ink& ink) {
-  return labelled(ink, fact.name, fact.text, kLabel);
+  return labelled(ink, fact.name, fact.text, kZeroLabel);
 }
 
 // Members of the open object: how one kind of tensors is cut.
@@ -285,10 +284,19 @@ void write_zero(JsonWriter& out, const ReportPlan& shown) {
     write_cut(out, kinds_of_parts(plan).back());
     out.end_object();
   }
+  out.member("described").begin_array();
+  for (const ZeroFacts& kind : zero_facts(shown)) {
+    out.begin_object().field("of", kind.of).member("facts").begin_array();
+    for (const ZeroFact& fact : kind.facts)
+      out.begin_array().value(fact.name).value(fact.text).end_array();
+    out.end_array().end_object();
+  }
+  out.end_array().field("among_heading", over_heading(plan));
   out.member("operations").begin_object();
   for (const ZeroRow& row : zero_rows(shown)) {
     out.member(row.operation->key).begin_object();
-    out.field("each", row.operation->when);
+    out.field("name", row.operation->name).field("each", row.operation->when);
+    out.field("among", row.over);
     out.field("sent_intra_max", row.intra);
     out.field("sent_inter_max", row.inter).end_object();
   }

@@ -148,6 +148,7 @@ int64_t Blocking::block_at(int axis, size_t kind, int64_t place) const {
 FactorLayout::FactorLayout(const Blocking& blocking, const States& states)
     : blocking_(blocking),
       states_per_kind_(states.states_per_kind),
+      begin_state_(states.first_state),
       end_state_(states.first_state) {
   first_state_.fill(-1);
   for (int axis = 0; axis < blocking_.order(); ++axis) {
@@ -177,6 +178,48 @@ FactorPlace FactorLayout::place(const TensorBlock& block, int axis) const {
   for (int before = 0; before < axis; ++before)
     if (has_factor(before)) ++found.failures;
   return found;
+}
+
+bool is_alike(const FactorLayout& alone, const FactorLayout& whole,
+              const TensorBlock& block) {
+  const Blocking& own = alone.blocking();
+  if (own.order() != whole.blocking().order() || own.num_blocks() != 1)
+    return false;
+  for (int axis = 0; axis < own.order(); ++axis)
+    if (own.sizes()[axis] != block.sizes[axis] ||
+        alone.has_factor(axis) != whole.has_factor(axis))
+      return false;
+  return true;
+}
+
+std::vector<BlockState> states_of_block(const FactorLayout& factors,
+                                        int64_t number, int counters,
+                                        const std::vector<StateFact>& whole) {
+  const TensorBlock block = factors.blocking().block(number);
+  std::vector<BlockState> out;
+  const auto add = [&](int state, std::vector<int64_t> first) {
+    const StateFact& fact = whole[static_cast<size_t>(state)];
+    if (fact.lives != Lives::kWithOwner) return;
+    first.resize(fact.shape.size(), 0);
+    out.push_back({fact.name, fact.shape, std::move(first)});
+  };
+  const std::vector<int64_t> start = {block.start[0], block.start[1]};
+  for (int s = 0; s < factors.begin_state(); ++s) add(s, start);
+  for (int axis = 0; axis < factors.blocking().order(); ++axis) {
+    if (!factors.has_factor(axis)) continue;
+    const FactorPlace at = factors.place(block, axis);
+    for (int s = 0; s < factors.states_per_kind(); ++s)
+      add(at.first_state + s, {at.place});
+  }
+  for (int s = factors.end_state(); s < static_cast<int>(whole.size()); ++s) {
+    // Counters are a row of each block, or one row of all.
+    const bool in_rows = whole[static_cast<size_t>(s)].shape.size() > 1;
+    if (s != counters)
+      add(s, start);
+    else
+      add(s, {in_rows ? number : number * factors.num_factors()});
+  }
+  return out;
 }
 
 StateFact owned_state(std::string name, std::vector<int64_t> shape,

@@ -160,7 +160,8 @@ class FactorLayout {
     return first_state_[static_cast<size_t>(axis)] >= 0;
   }
   int states_per_kind() const { return states_per_kind_; }
-  int end_state() const { return end_state_; }  // the first after them
+  int begin_state() const { return begin_state_; }  // their first
+  int end_state() const { return end_state_; }      // the first after them
   // The counters of all blocks; checked.
   int64_t num_counters() const;
   FactorPlace place(const TensorBlock& block, int axis) const;
@@ -169,6 +170,7 @@ class FactorLayout {
   Blocking blocking_;
   int states_per_kind_;
   int num_factors_ = 0;
+  int begin_state_ = 0;
   int end_state_ = 0;
   std::array<int, kMostAxes> first_state_{};  // -1: no factors
 };
@@ -176,5 +178,42 @@ class FactorLayout {
 // An fp32 state at the owner.
 StateFact owned_state(std::string name, std::vector<int64_t> shape,
                       Initially initially = Initially::kZero);
+
+// What facts tell of matrices that fall apart into the blocks of a layout.
+
+// Where the states at the owner of a block lie in those of the whole matrix,
+// which are listed in `whole`: factors at their places, numbers of failures in
+// state `counters`, and of all others what is at the block's place.
+std::vector<BlockState> states_of_block(const FactorLayout& factors,
+                                        int64_t number, int counters,
+                                        const std::vector<StateFact>& whole);
+
+// True if a matrix of the block's sides is not cut and has its factors.
+bool is_alike(const FactorLayout& alone, const FactorLayout& whole,
+              const TensorBlock& block);
+
+// The sides of the blocks, if each is the same as a matrix of its own; else the
+// shape. A short block at an end might be merged into a vector, which has other
+// factors. `layout_of` gives the factors of a shape.
+template <class LayoutOf>
+MatrixShape independent_block(MatrixShape shape, const LayoutOf& layout_of) {
+  const FactorLayout whole = layout_of(shape);
+  const Blocking& blocking = whole.blocking();
+  const bool is_matrix = blocking.order() == 2 && !blocking.empty() &&
+                         blocking.sizes()[0] == shape.rows &&
+                         blocking.sizes()[1] == shape.cols;
+  if (!is_matrix || blocking.num_blocks() == 1) return shape;
+  // Those at the corners are of all kinds.
+  const int64_t down = blocking.side(0).num_blocks();
+  const int64_t across = blocking.side(1).num_blocks();
+  for (const int64_t number :
+       {int64_t{0}, across - 1, (down - 1) * across, down * across - 1}) {
+    const TensorBlock block = blocking.block(number);
+    if (!is_alike(layout_of({block.sizes[0], block.sizes[1]}), whole, block))
+      return shape;
+  }
+  const TensorBlock first = blocking.block(0);
+  return {first.sizes[0], first.sizes[1]};
+}
 
 }  // namespace canzona

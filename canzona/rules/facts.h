@@ -64,11 +64,18 @@ struct StripFacts {
   int64_t factor_bytes = 0;   // of a factor, as every member receives it
   int64_t norm_bytes = 0;     // of what one strip adds to a norm
   // Strips may come and go one by one (strip_transform.h): what a strip adds to
-  // the first sum does not wait for the others' norms. Requires one field and no
-  // states with the owner.
+  // the first sum does not wait for the others' norms. Requires one field and
+  // no states with the owner.
   bool one_by_one = false;
 
   friend bool operator==(const StripFacts&, const StripFacts&) = default;
+};
+
+// A BlockState says where a state of a block lies in the states of its matrix.
+struct BlockState {
+  std::string name;            // of the matrix's state: "L_edge"
+  std::vector<int64_t> shape;  // of that
+  std::vector<int64_t> first;  // element of it at which the block's begins
 };
 
 using RuleOptions = std::map<std::string, std::string>;
@@ -108,6 +115,19 @@ class RuleFacts {
   // rule that says nothing shares no matrix.
   virtual StripFacts strips(MatrixShape shape) const {
     static_cast<void>(shape);
+    return {};
+  }
+  // A shape may fall apart into blocks: rectangles of these sides, shorter ones
+  // at the ends, numbered row by row. Each of them has the bits of a matrix of
+  // its own, whoever computes the others. The shape itself: it is one block. It
+  // follows from shape and options alone.
+  virtual MatrixShape block(MatrixShape shape) const { return shape; }
+  // Of every state that lives with the owner of a block, as states() lists them
+  // of the block's own shape. Needed only if shapes fall apart.
+  virtual std::vector<BlockState> block_states(MatrixShape shape,
+                                               int64_t number) const {
+    static_cast<void>(shape);
+    static_cast<void>(number);
     return {};
   }
   // The algorithm that will run on this shape: "gram", "symmetric", "qr", …

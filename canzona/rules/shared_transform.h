@@ -4,22 +4,23 @@
 //
 //   auto own = rule.share(engine, arena, {5120, 25600}, {.members = 4,
 //                                                        .place = 1});
-//   own->load(piece, parts);              // then all members get all parts
-//   if (!own->normalize(all, parts))      // all of them, or none
-//     …                                   // exchange once more and again
+//   own->load(piece, parts);               // then all members get all parts
+//   if (!own->normalize(all, parts))       // all of them, or none
+//     …                                    // exchange once more and again
 //   for (int s = 0; s < own->segments(); ++s) {
-//     own->sum(s, sums);                  // added up over members by the tree
-//     own->round(sums, count, rounded);   // each a part of the total
-//     own->iterate(s, rounded, factor);   // the head; all get the factor
-//     own->multiply(s, factor, out);      // out is there after the last one
+//     own->sum(s, sums);                   // added up over members by the tree
+//     own->round(s, sums, count, rounded); // each a part of the total
+//     own->iterate(s, rounded, factor);    // the head; all get the factor
+//     own->multiply(s, factor, out);       // out is there after the last one
 //   }
 //
 // The pieces of all members, one after another along the long side, have the
 // bits that Rule::transform gives on the whole matrix. All memory but pieces is
 // laid out by the rule, is memory of the engine, and begins at multiples of 16
 // bytes; sums and rounded sums may be cut anywhere. Calls are issued to the
-// engine like those of a rule. One thread at a time uses a transform; it may be
-// used again for each step, without allocating.
+// engine like those of a rule, and may be repeated (Engine::repeat). One thread
+// at a time uses a transform; it may be used again for each step, without
+// allocating.
 #pragma once
 
 #include <cstddef>
@@ -60,7 +61,7 @@ class SharedTransform {
   virtual bool normalize(const std::byte* all, std::byte* parts) = 0;
   virtual void sum(int segment, std::byte* sums) = 0;
   // `count` elements of the total, wherever they lie in it.
-  virtual void round(const std::byte* sums, int64_t count,
+  virtual void round(int segment, const std::byte* sums, int64_t count,
                      std::byte* rounded) = 0;
   // Requires a head. `rounded` is the whole total.
   virtual void iterate(int segment, const std::byte* rounded,

@@ -151,7 +151,7 @@ class TestTeam {
   }
 
   // Each member a part of the total; the head gets all.
-  void round(int) {
+  void round(int segment) {
     const std::vector<Real> sum = total(0, members_.size());
     const auto members = static_cast<int64_t>(members_.size());
     Bytes all;
@@ -162,7 +162,7 @@ class TestTeam {
       m.memory.set({m.sums, DTypeOf<Real>::value},
                    std::vector<Real>(sum.begin() + begin, sum.begin() + end));
       m.engine->synchronize();
-      m.transform->round(m.sums, end - begin, m.rounded);
+      m.transform->round(segment, m.sums, end - begin, m.rounded);
       const Bytes part =
           m.read(m.rounded, (end - begin) * m.transform->bytes_per_rounded());
       all.insert(all.end(), part.begin(), part.end());

@@ -2,7 +2,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/schedule/team_table.h"
 
 namespace canzona {
 namespace {
@@ -62,7 +62,7 @@ Groups::Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
   found_modules(world, part, ops, prefix);
   add(gather_, GroupKind::kExchange, "gather", lanes.parameters);
   add(scatter_, GroupKind::kExchange, "scatter", lanes.gradients);
-  if (has_teams(part))
+  if (has_strips_shared(part))
     add(teams_, GroupKind::kExchange, "teams", lanes.gradients);
   if (lanes.gradients != nullptr) {
     check_.group = std::make_unique<NodeGroup>(

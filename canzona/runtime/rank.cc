@@ -27,10 +27,11 @@ int queue_capacity(const PlanPart& part) {
   size_t num_shared = 0;
   for (size_t m = 0; m < part.matrices.size(); ++m)
     num_shared += part.owners[m].size() > 1 ? 1 : 0;
-  const size_t most =
-      std::max(2 * std::max<size_t>(part.buckets.size(), kExchangeSlots) +
-                   2 * kMostStrips,
-               3 * num_shared);
+  const size_t num_strips =
+      part.options.exchange == ExchangeBy::kStrips ? 2 * kMostStrips : 0;
+  const size_t most = std::max(
+      2 * std::max<size_t>(part.buckets.size(), kExchangeSlots) + num_strips,
+      3 * num_shared);
   return static_cast<int>(std::min<size_t>(most, 4096));
 }
 
@@ -83,6 +84,7 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
     : part(the_part),
       options(the_options),
       engine(the_engine),
+      engine_ops(engine.memory_ops()),
       world_rank(world.rank()),
       known_as(part.rank_in_whole(world_rank)),
       prefix(the_prefix),

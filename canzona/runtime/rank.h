@@ -17,6 +17,7 @@
 #include "canzona/plan/schedule/messages.h"
 #include "canzona/plan/schedule/rank_entries.h"
 #include "canzona/rules/tensor_batch.h"
+#include "canzona/runtime/engine_wire_ops.h"
 #include "canzona/runtime/groups.h"
 #include "canzona/runtime/lane_times.h"
 #include "canzona/runtime/rank_store.h"
@@ -62,6 +63,7 @@ struct Rank {
   const PlanPart& part;
   const RuntimeOptions options;
   Engine& engine;
+  const EngineWireOps engine_ops;
   const int32_t world_rank;  // of the plan
   const int32_t known_as;    // of all ranks: as errors call it
   const std::string prefix;
@@ -109,7 +111,8 @@ struct Rank {
   }
   const WireOps& wire_ops() const {
     if (lanes.gradients != nullptr) return lanes.gradients->ops();
-    return options.wire_ops != nullptr ? *options.wire_ops : cpu_wire_ops();
+    if (options.wire_ops != nullptr) return *options.wire_ops;
+    return engine_ops.is_host() ? cpu_wire_ops() : engine_ops;
   }
   // One more thread of this rank, or the lane that takes its place; null
   // without a trace.

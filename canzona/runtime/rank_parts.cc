@@ -8,6 +8,7 @@
 #include "canzona/plan/parts.h"
 #include "canzona/rules/tensor_batch.h"
 #include "canzona/runtime/rank_states.h"
+#include "canzona/runtime/same_engines.h"
 
 namespace canzona {
 namespace {
@@ -190,6 +191,7 @@ RankParts::RankParts(const Plan& the_plan, Communicator& world, Engine& engine,
       at(coordinates_of(plan.mesh, world.rank())),
       tensors_(plan.model.tensors.size()) {
   require_same_plan(plan, world);
+  require_alike_members(plan, world, engine);
   check_groups(plan, options.groups);
   Track* track = options.trace == nullptr
                      ? nullptr

@@ -1,6 +1,7 @@
 #include "canzona/runtime/runtime.h"
 
 #include <exception>
+#include <unordered_map>
 
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
@@ -25,12 +26,38 @@ struct Runtime::Parts : RankParts {
     }
   }
 
+  int64_t shard_elements(int32_t tensor) const {
+    const LocalTensor& at = get(tensor);
+    const Rank& rank = at.part->rank;
+    return place_of_shard(rank, rank.layout.parameters, at.number).count;
+  }
+
+  template <class Number>
+  std::span<Number> parameter(int32_t tensor, ParameterDtype dtype) {
+    const LocalTensor& at = get(tensor);
+    if (plan.options.parameters != dtype)
+      throw UsageError(cat("parameter ", quoted(name_of(tensor)),
+                           ": the plan keeps parameters in ",
+                           to_string(plan.options.parameters), ", not in ",
+                           to_string(dtype)));
+    return {reinterpret_cast<Number*>(at.part->parameter(at.number)),
+            index(shard_elements(tensor))};
+  }
+
+  const std::string& name_of(int32_t tensor) const {
+    return plan.model.tensors[index(tensor)].name;
+  }
+
   int exceptions = std::uncaught_exceptions();
+  std::unordered_map<std::string_view, int32_t> numbers;  // by name
 };
 
 Runtime::Runtime(const Plan& plan, Communicator& world, Engine& engine,
                  const RuntimeOptions& options)
-    : parts_(std::make_unique<Parts>(plan, world, engine, options)) {}
+    : parts_(std::make_unique<Parts>(plan, world, engine, options)) {
+  for (int32_t t = 0; t < std::ssize(plan.model.tensors); ++t)
+    parts_->numbers.emplace(parts_->name_of(t), t);
+}
 
 // A rank that unwinds leaves operations that the others still wait for. Posted
 // operations may still read counts and memory of the parts.
@@ -46,23 +73,33 @@ bool Runtime::only_issues() const {
   return parts_->first().rank.compute != nullptr;
 }
 
+int32_t Runtime::tensor(std::string_view name) const {
+  const auto found = parts_->numbers.find(name);
+  if (found != parts_->numbers.end()) return found->second;
+  std::vector<std::string> names;
+  for (const Tensor& tensor : plan().model.tensors)
+    names.push_back(tensor.name);
+  throw UsageError(cat("tensor ", quoted(name),
+                       ": the plan has none of this name",
+                       did_you_mean(name, names)));
+}
 bool Runtime::holds(int32_t tensor) const {
   const RankParts::LocalTensor& at = parts_->find(tensor);
   return at.part != nullptr && at.part->holds(at.number);
 }
 int64_t Runtime::shard_elements(int32_t tensor) const {
-  const RankParts::LocalTensor& at = parts_->get(tensor);
-  const Rank& rank = at.part->rank;
-  return place_of_shard(rank, rank.layout.parameters, at.number).count;
+  return parts_->shard_elements(tensor);
 }
-std::byte* Runtime::parameter(int32_t tensor) {
-  const RankParts::LocalTensor& at = parts_->get(tensor);
-  return at.part->parameter(at.number);
+std::span<float> Runtime::parameter(int32_t tensor) {
+  return parts_->parameter<float>(tensor, ParameterDtype::kFp32);
 }
-float* Runtime::gradient(int32_t tensor) {
-  return parts_->guarded([&] {
+std::span<uint16_t> Runtime::bf16_parameter(int32_t tensor) {
+  return parts_->parameter<uint16_t>(tensor, ParameterDtype::kBf16);
+}
+std::span<float> Runtime::gradient(int32_t tensor) {
+  return parts_->guarded([&]() -> std::span<float> {
     const RankParts::LocalTensor& at = parts_->get(tensor);
-    return at.part->gradient(at.number);
+    return {at.part->gradient(at.number), index(shard_elements(tensor))};
   });
 }
 
@@ -104,12 +141,12 @@ void Runtime::get_parameter(int32_t tensor, std::span<float> shard) {
     get_whole_parameter(at.part->rank, at.number, shard);
   });
 }
-void Runtime::begin_step(std::span<const int32_t> uses,
-                         int64_t num_micro_batches) {
+void Runtime::begin_iteration(std::span<const int32_t> uses,
+                              int64_t num_micro_batches) {
   parts_->guarded([&] {
     if (num_micro_batches < 0)
-      throw UsageError(
-          cat("begin_step: ", num_micro_batches, " micro-batches"));
+      throw UsageError(cat("begin_iteration: ", num_micro_batches,
+                           " micro-batches; expected 0 or more"));
     parts_->begin_iteration(uses, num_micro_batches);
   });
 }

@@ -31,6 +31,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "canzona/comm/communicator.h"
@@ -56,7 +57,8 @@ struct RuntimeOptions {
   GradientWire wire = GradientWire::kFp32;
   bool pipelined = true;  // false: every exchange is waited for at once
   Overlap overlap = Overlap::kBackground;
-  // Copies and adds memory of the engine; null: memory of the host.
+  // Copies and adds memory of the engine. Null: as the engine's own memory
+  // wants it; tests put others here.
   const WireOps* wire_ops = nullptr;
   // If the engine works later than it is told to, and these ranks can order
   // their collectives (Communicator::can_order), calls only issue, and nobody
@@ -139,18 +141,24 @@ class Runtime {
   const Coordinates& coordinates() const;  // in the mesh
   // True if calls only issue (RuntimeOptions::ordered).
   bool only_issues() const;
+
+  // The number of the plan's tensor of this name, by which all calls below know
+  // it. UsageError, with the nearest name, if the plan has none.
+  int32_t tensor(std::string_view name) const;
   // True if this rank stores a shard of the tensor.
   bool holds(int32_t tensor) const;
   int64_t shard_elements(int32_t tensor) const;
 
-  // The shard in the engine's memory: fp32, or bf16 if the plan says so. If the
-  // plan cuts parameters, it is valid between wait_params and release_params
-  // alone.
-  std::byte* parameter(int32_t tensor);
-  // fp32. To be written, or added to, until it is announced as ready. If the
+  // The shard in the engine's memory; bf16 numbers are the upper halves of
+  // fp32. If the plan cuts parameters, it is valid between wait_params and
+  // release_params alone. UsageError if the plan keeps parameters in the other
+  // of these two types.
+  std::span<float> parameter(int32_t tensor);
+  std::span<uint16_t> bf16_parameter(int32_t tensor);
+  // To be written, or added to, until it is announced as ready. If the
   // plan cuts gradients it is zeros at the first call of a micro-batch, which
   // waits for room. That of a frozen tensor may be written and is forgotten.
-  float* gradient(int32_t tensor);
+  std::span<float> gradient(int32_t tensor);
 
   // Between memory of this process and the shard. Setting rounds the copy that
   // forward uses and keeps the master weights.
@@ -171,7 +179,8 @@ class Runtime {
 
   // The modules that will be waited for until the next call, in order, and how
   // often each gradient is announced before it is complete. Without it: once.
-  void begin_step(std::span<const int32_t> uses, int64_t num_micro_batches);
+  void begin_iteration(std::span<const int32_t> uses,
+                       int64_t num_micro_batches);
 
   // This micro-batch's part of the gradient is complete on this rank.
   void grad_ready(int32_t tensor);

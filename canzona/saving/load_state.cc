@@ -18,8 +18,8 @@
 namespace canzona {
 namespace {
 
-// Numbers that cannot be read to where they lie pass through so much memory, in
-// pieces of this size.
+// Numbers that cannot be read directly into place go through this much memory,
+// in pieces of this size.
 constexpr int64_t kStagedElements = int64_t{8} << 20;
 constexpr int64_t kPieceElements = int64_t{2} << 20;
 
@@ -35,7 +35,7 @@ std::optional<int64_t> whole_number(const std::string& text) {
   return number;
 }
 
-// Paths of checkpoints, in the order in which they are tried.
+// Returns the paths of checkpoints in the order in which they are tried.
 std::vector<std::string> candidates_of(const LoadRequest& request) {
   std::vector<std::string> paths;
   if (request.which == "auto") {
@@ -61,7 +61,7 @@ std::vector<std::string> candidates_of(const LoadRequest& request) {
   return paths;
 }
 
-// All rows of a box, as boxes of a few rows.
+// Splits a box into boxes of a few rows.
 void append_pieces(const RankState& state, std::vector<RankState>& pieces) {
   if (state.elements <= kPieceElements || state.count.empty()) {
     pieces.push_back(state);
@@ -79,7 +79,7 @@ void append_pieces(const RankState& state, std::vector<RankState>& pieces) {
   }
 }
 
-// Fills in what one rank keeps.
+// Loads what one rank keeps.
 class RankLoader {
  public:
   RankLoader(Runtime& runtime, const LoadRequest& request)
@@ -93,7 +93,8 @@ class RankLoader {
 
   int64_t given() const { return given_; }
 
-  // CheckpointRefused lists tensors that are missing or of other shapes.
+  // Throws CheckpointRefused with a list of tensors that are missing or have
+  // other shapes.
   void load(const CheckpointReader& reader) const {
     match_tensors(reader.manifest(), wanted(), Strictness::kIgnoreExtra);
     std::vector<BoxTarget> targets;
@@ -158,7 +159,7 @@ bool is_loaded(const SavedTensor& saved, bool weights_only) {
          (!weights_only && name.starts_with("optim/"));
 }
 
-// Names that the ranks want, on rank 0.
+// Returns on rank 0 the names that any rank wants.
 std::set<std::string> wanted_by_all(Communicator& world,
                                     const RankLoader& loader) {
   std::vector<char> own;
@@ -177,8 +178,8 @@ std::set<std::string> wanted_by_all(Communicator& world,
   return names;
 }
 
-// All of a checkpoint is wanted by somebody. Counted first, since names are
-// many.
+// Checks that every tensor of a checkpoint is wanted by some rank. Counts
+// first, since there are many names.
 void require_no_extra(Communicator& world, const RankLoader& loader,
                       const CheckpointReader& reader, bool weights_only) {
   int64_t given = 0, saved = 0;
@@ -225,7 +226,7 @@ LoadedState told(const CheckpointReader& reader,
   return loaded;
 }
 
-// Everything but that others have failed.
+// Loads from one checkpoint; failures of other ranks are handled by the caller.
 LoadedState load_from(const std::string& path, const RankLoader& loader,
                       Runtime& runtime, Communicator& world,
                       const LoadRequest& request) {
@@ -243,7 +244,7 @@ LoadedState load_from(const std::string& path, const RankLoader& loader,
   return loaded;
 }
 
-// Texts, on all ranks.
+// Returns rank 0's texts on all ranks.
 std::vector<std::string> texts_from_first(Communicator& world,
                                           const std::vector<std::string>& own) {
   std::string text;

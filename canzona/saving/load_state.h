@@ -1,14 +1,14 @@
-// Takes over the state that a run has saved, on any mesh and plan.
+// Loads the state that a run has saved, into any mesh and plan.
 //
 //   LoadedState loaded =
 //       load_state(runtime, world, {.folder = "runs/one/ckpt"});
 //   for (const std::string& note : loaded.notes) …;
 //   step = loaded.step;
 //
-// Each rank reads the boxes it keeps, wherever they were saved, and no byte
-// that does not have its checksum. All ranks call it, between steps, and return
-// or throw alike; after an error the runtime's state is not defined. Memory
-// beside the state: the manifest and some 32 MiB.
+// Each rank reads the boxes it keeps, wherever they were saved, and verifies
+// every byte. All ranks must call it, between steps, and all return or all
+// throw; after an error the runtime's state is undefined. In addition to the
+// state it needs memory for the manifest and some 32 MiB.
 #pragma once
 
 #include <cstdint>
@@ -22,24 +22,27 @@
 namespace canzona {
 
 struct LoadRequest {
-  std::string folder;          // that holds a run's checkpoints
+  std::string folder;          // with the run's checkpoints
   std::string which = "auto";  // or a step, or a checkpoint's own folder
-  // Weights alone; states stay as they begin, and the steps done at 0.
+  // Loads only the weights; states and the number of steps done keep their
+  // initial values.
   bool weights_only = false;
-  int threads = 1;  // of each rank
+  int threads = 1;  // per rank
 };
 
 struct LoadedState {
   int64_t step = 0;
   std::string path;                               // of the checkpoint
-  std::vector<std::string> notes;                 // those passed over, and why
+  std::vector<std::string> notes;                 // checkpoints that were
+                                                  // skipped, and why
   std::map<std::string, std::string> side_files;  // by name
 };
 
-// With "auto" the newest that is whole: one that turns out to be damaged is
-// passed over. CheckpointRefused names the file and tensor that is damaged, or
-// what the run and the checkpoint do not have in common; UsageError if there is
-// no checkpoint of this name. Neither of them if a peer is lost.
+// "auto" loads the newest complete checkpoint; one that turns out to be damaged
+// is skipped. Throws CheckpointRefused naming the file and tensor that is
+// damaged, or what differs between the run and the checkpoint; throws
+// UsageError if there is no checkpoint of this name; throws neither if a peer
+// is lost.
 LoadedState load_state(Runtime& runtime, Communicator& world,
                        const LoadRequest& request);
 

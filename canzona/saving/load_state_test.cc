@@ -1,4 +1,4 @@
-// A state that was saved on one mesh is taken over on another, bit for bit.
+// A state saved on one mesh is loaded on another, bit for bit.
 #include "canzona/saving/load_state.h"
 
 #include <gmock/gmock.h>
@@ -9,6 +9,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
+#include "canzona/runtime/testing/test_block_plans.h"
 #include "canzona/saving/test_saving.h"
 
 namespace canzona::load_state_test {
@@ -16,8 +17,8 @@ namespace {
 
 class OfEveryRule : public testing::TestWithParam<std::string> {};
 
-// Every plan saves, and a third of the others load what each has saved, so that
-// every pair of numbers of ranks is among them.
+// Every plan saves, and a third of the others load each result, so that every
+// pair of rank counts occurs.
 TEST_P(OfEveryRule, S1LoadsOnOtherRanksWhatWasSaved) {
   const std::vector<PlanWish> wishes = many_saving_wishes(GetParam());
   for (size_t from = 0; from < wishes.size(); ++from) {
@@ -35,7 +36,7 @@ TEST_P(OfEveryRule, S1LoadsOnOtherRanksWhatWasSaved) {
   }
 }
 
-// S2: from hop to hop with a step on each, as if nothing had happened.
+// S2: from hop to hop with a step on each, as if uninterrupted.
 TEST_P(OfEveryRule, S2WalksOverManyMeshes) {
   for (uint64_t walk = 0; walk < 3; ++walk)
     expect_walk(many_saving_wishes(GetParam()), walk);
@@ -44,6 +45,36 @@ TEST_P(OfEveryRule, S2WalksOverManyMeshes) {
 INSTANTIATE_TEST_SUITE_P(Rules, OfEveryRule,
                          testing::Values("muon", "adamw", "shampoo", "soap"),
                          [](const auto& rule) { return rule.param; });
+
+// Blocks of a matrix that had owners of their own are saved as parts of the
+// matrix's states: another run loads them with whole owners, and the reverse.
+TEST(LoadState, TakesStatesOfBlocksWhoeverOwnsThem) {
+  for (const std::string rule : {"shampoo", "soap"}) {
+    const Plan whole =
+        small_plan(blocked_model(), block_wish(rule, "dp=2,tp=2"));
+    const Plan apart = block_plan(block_wish(rule, "tp=4"));
+    for (const auto& [from, to] :
+         {std::pair{&whole, &apart}, {&apart, &whole}}) {
+      SCOPED_TRACE(cat(rule, from == &whole ? " whole" : " in blocks"));
+      const SavingFolder folder;
+      Session session{.plan = *from, .steps = 4, .saves = true};
+      session.at_step[4] = [](RankSession& r) { r.saver->save(4, {}); };
+      const SessionResult saved = run_session(session, folder.ckpt());
+      const SessionResult loaded =
+          run_session({.plan = *to, .load = "auto"}, folder.ckpt());
+      EXPECT_EQ(loaded.parameters, saved.parameters);
+      EXPECT_EQ(loaded.states, saved.states);
+      EXPECT_EQ(loaded.steps_done, 4);
+      const SessionResult rest = run_session(
+          {.plan = *to, .steps = 4, .first_step = 5, .load = "auto"},
+          folder.ckpt());
+      const SessionResult straight =
+          run_session({.plan = *from, .steps = 8}, SavingFolder().ckpt());
+      EXPECT_EQ(rest.parameters, straight.parameters);
+      EXPECT_EQ(rest.states, straight.states);
+    }
+  }
+}
 
 TEST(LoadState, TakesMastersWhereParametersAreRounded) {
   const SavingFolder folder;
@@ -107,7 +138,7 @@ TEST(LoadState, NamesTensorsThatTheRunAndTheCheckpointDoNotShare) {
   EXPECT_THAT(extra, HasSubstr("model/" + gone));
 }
 
-// One byte in the middle of a file.
+// Flips one byte in the middle of a file.
 void damage(const std::string& path) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   const auto at =

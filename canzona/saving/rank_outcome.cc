@@ -11,7 +11,7 @@
 namespace canzona {
 namespace {
 
-// As it travels.
+// The form on the wire.
 struct OutcomeRecord {
   static constexpr size_t kMostText = 1000;
   RankOutcome::Kind kind = RankOutcome::Kind::kDone;

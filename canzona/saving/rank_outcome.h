@@ -1,11 +1,11 @@
-// A RankOutcome is how something ended on a rank, told to all: files are one
-// rank's matter, but every rank ends with the same error and the same exit
-// status.
+// A RankOutcome says how something ended on a rank, so that all ranks can learn
+// it: only one rank handles files, but every rank ends with the same error and
+// exit status.
 //
 //   const RankOutcome own = outcome_of([&] { write(…); });
-//   require_all(world, own);     // throws alike on every rank, or on none
+//   require_all(world, own);     // throws the same on every rank, or on none
 //
-// Values.
+// These are plain values.
 #pragma once
 
 #include <functional>
@@ -30,23 +30,23 @@ struct RankOutcome {
   bool failed() const { return kind != Kind::kDone; }
 };
 
-// Catches what `body` throws, but for PeerLost: whoever lost a peer has nobody
-// left to tell.
+// Catches what `body` throws except PeerLost, because a rank that lost a peer
+// cannot tell the others.
 RankOutcome outcome_of(const std::function<void()>& body);
 
-// The outcome of the first rank that failed, or kDone. All ranks call; texts
-// are cut at some hundred bytes.
+// Returns the outcome of the first rank that failed, or kDone. All ranks must
+// call; texts are truncated to some hundred bytes.
 RankOutcome first_failure(Communicator& world, const RankOutcome& own,
                           const Call& call = {.label = "how it ended"});
 
-// The error that the outcome was made from, if it failed.
+// Throws the error that the outcome was made from, if it failed.
 void throw_failure(const RankOutcome& outcome);
 
-// The two above.
+// Combines the two above.
 inline void require_all(Communicator& world, const RankOutcome& own) {
   throw_failure(first_failure(world, own));
 }
-// `body` on rank 0 alone; all ranks throw what it throws.
+// Calls `body` on rank 0 only; all ranks throw what it throws.
 void at_first(Communicator& world, const std::function<void()>& body);
 
 }  // namespace canzona

@@ -30,18 +30,18 @@ namespace {
 
 using SteadyClock = std::chrono::steady_clock;
 
-// Disks may be slow and unlike each other. A rank that is gone ends the wait,
-// and one that is stopped is missed where steps wait for it, or where the
-// threads that wait for a save beat (RunSaver::State::settle).
+// Disks may be slow and differ in speed. A rank that is gone ends the wait; one
+// that is stopped is noticed where steps wait for it, or by the heartbeat of
+// threads that wait for a save (RunSaver::State::settle).
 constexpr Call kWritten = {.label = "checkpoint written",
                            .deadline = std::chrono::hours(24 * 7)};
 
-// The period at which threads that wait for a save tell each other so.
+// The heartbeat period of threads that wait for a save.
 constexpr std::chrono::milliseconds kBeatEvery{200};
 
-// Does the work in a thread that steps go before: where there is no processor
-// to spare it gets a tenth of one, and all of them where steps wait for it.
-// This one, which only waits, goes on to talk to other ranks as before.
+// Does the work in a low-priority thread: with no processor to spare it gets a
+// tenth of one, and all of them while steps wait for it. The calling thread
+// only waits, and talks to other ranks at normal priority.
 RankOutcome outcome_beside_steps(const std::function<void()>& work) {
   RankOutcome outcome;
   std::thread([&] {
@@ -53,7 +53,7 @@ RankOutcome outcome_beside_steps(const std::function<void()>& work) {
   return outcome;
 }
 
-// Counts the ranks of this rank's host, itself included.
+// Counts the ranks on this rank's host, including itself.
 int64_t ranks_on_this_host(Communicator& world) {
   std::array<char, 65> own = {};
   static_cast<void>(::gethostname(own.data(), own.size() - 1));
@@ -66,7 +66,7 @@ double seconds_since(SteadyClock::time_point begin) {
 
 }  // namespace
 
-// Work of another thread, and how it ended.
+// Work in another thread, and how it ended.
 class BackgroundTask {
  public:
   explicit BackgroundTask(std::function<void()> body)
@@ -86,7 +86,7 @@ class BackgroundTask {
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
 
-  // Waits so long at most.
+  // Waits at most this long.
   bool has_ended(std::chrono::milliseconds time = {}) {
     std::unique_lock lock(mutex_);
     return ended_.wait_for(lock, time, [this] { return has_ended_; });
@@ -94,7 +94,7 @@ class BackgroundTask {
   void join() {
     if (thread_.joinable()) thread_.join();
   }
-  // Once it has ended.
+  // Requires has_ended().
   const RankOutcome& outcome() const { return outcome_; }
 
  private:
@@ -102,10 +102,11 @@ class BackgroundTask {
   std::mutex mutex_;
   std::condition_variable ended_;
   bool has_ended_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last, because it uses the other members
 };
 
-// A box that this rank gives, and where it is copied to before it is written.
+// A box that this rank contributes, and where it is copied before it is
+// written.
 struct GivenBox {
   RankState state;
   int64_t staged = -1;  // element of the staging memory; -1: not copied
@@ -137,30 +138,32 @@ struct RunSaver::State {
 
   Runtime& runtime;
   Communicator& world;
-  // The threads that write agree with each other here, and nobody waits.
+  // For the writing threads to agree, so that no step waits for them.
   const std::unique_ptr<Communicator> writers;
   const SaveSettings settings;
   std::vector<GivenBox> boxes;
   StagingMemory staging;
   int64_t steps_done = 0;
-  int64_t all_bytes = 0;                   // of a checkpoint, all ranks
-  std::unique_ptr<CheckpointStore> store;  // rank 0's
+  int64_t all_bytes = 0;                   // bytes of a checkpoint from all
+                                           // ranks
+  std::unique_ptr<CheckpointStore> store;  // on rank 0
 
-  // A save that is on its way; the task's while there is one.
+  // A save in flight; it belongs to the task while there is one.
   struct Flight {
     SavedStep saved;
     SteadyClock::time_point begin;
     std::string folder_name;
     std::vector<SideFile> side_files;
-    std::optional<PendingCheckpoint> pending;  // rank 0's
+    std::optional<PendingCheckpoint> pending;  // on rank 0
     std::string record;
   };
   std::optional<Flight> flight;
-  // All ranks know that no save is on its way; the same on every rank.
+  // True if all ranks know that no save is in flight; the same on every rank.
   bool is_settled = true;
   std::deque<SavedStep> results;
   std::atomic<bool> cancelled = false;
-  std::unique_ptr<BackgroundTask> task;  // last: it uses all of these
+  std::unique_ptr<BackgroundTask> task;  // last, because it uses the other
+                                         // members
 };
 
 RunSaver::State::State(Runtime& the_runtime, Communicator& the_world,
@@ -189,7 +192,7 @@ void RunSaver::State::find_boxes() {
   staging = StagingMemory(staged, copy_threads(ranks_on_this_host(world)));
 }
 
-// Room for those that will be there before the first is removed.
+// Requires space for all checkpoints that exist before the first is removed.
 void RunSaver::State::open_store() {
   store = std::make_unique<CheckpointStore>(settings.folder, settings.owner);
   const int64_t present = std::ssize(list_checkpoints(store->folder()));
@@ -203,8 +206,7 @@ std::span<const float> RunSaver::State::values_of(const GivenBox& box) const {
                         : staging.part(box.staged, box.state.elements);
 }
 
-// A checkpoint that nobody can go on from must not take the place of one that
-// is good.
+// A checkpoint that cannot be resumed from must not replace a good one.
 void RunSaver::State::require_finite() const {
   for (const GivenBox& box : boxes)
     if (box.state.state.empty() &&
@@ -251,7 +253,7 @@ void RunSaver::State::copy_to_staging() {
   staging.copy(copies);
 }
 
-// The folder first: where the disk is full, nothing is copied.
+// Creates the folder first: if the disk is full, nothing is copied.
 void RunSaver::State::begin(int64_t step,
                             const std::vector<SideFile>& side_files) {
   const auto now = SteadyClock::now();
@@ -303,7 +305,7 @@ RankOutcome RunSaver::State::write() {
   return settings.background ? outcome_beside_steps(work) : outcome_of(work);
 }
 
-// As soon as all ranks have written, wherever their steps are.
+// Commits as soon as all ranks have written, wherever their steps are.
 RankOutcome RunSaver::State::commit() {
   const std::vector<std::vector<char>> rows =
       to_first<char>(*writers, flight->record, kWritten);
@@ -333,9 +335,10 @@ void RunSaver::State::put_in_store(const std::vector<std::string>& records) {
         cat("older checkpoints are still there: ", pruned.text));
 }
 
-// Nobody does steps while a save is waited for, so that a rank which has
-// stopped would be missed nowhere. So those who wait beat: however long the
-// disks take, all ranks come to each beat within the deadline, or are named.
+// No rank does steps while a save is awaited, so a rank that has stopped would
+// not be noticed. The waiting ranks therefore exchange heartbeats: however long
+// the disks take, all ranks join each heartbeat within the deadline or are
+// named.
 void RunSaver::State::settle() {
   while (!is_settled) {
     const int waits = flight && !task->has_ended(kBeatEvery) ? 1 : 0;

@@ -1,27 +1,30 @@
-// Saves the state of a run, by all its ranks together.
+// Saves the state of a run from all its ranks.
 //
-//   RunSaver saver(runtime, world, {.folder = "runs/one/ckpt", .keep_last =
-//   2}); while (training) {
+//   SaveSettings settings{.folder = "runs/one/ckpt", .keep_last = 2};
+//   RunSaver saver(runtime, world, settings);
+//   while (training) {
 //     …  runtime.step(…);
 //     if (auto saved = saver.poll()) tell(*saved);
 //     if (step % 100 == 0) saver.save(step, {{"config.json", config}});
 //   }
 //   while (auto saved = saver.finish()) tell(*saved);
 //
-// In the background, save() copies what this rank gives into memory that was
-// reserved at the start and returns; a thread writes it, agrees with those of
-// the other ranks, and rank 0's commits: the checkpoint appears, whole or not
-// at all (docs/checkpoints.md), as soon as the last rank has written. One save
-// is on its way at a time: the next one waits for it. A save that fails leaves
-// older checkpoints as they were, is told as such, and the run goes on.
+// In background mode, save() copies this rank's data to memory that was
+// reserved at the start and returns; a thread writes it and agrees with the
+// threads of the other ranks, and rank 0's commits. The checkpoint appears,
+// whole or not at all (docs/checkpoints.md), as soon as the last rank has
+// written. One save is in flight at a time: the next one waits for it. A save
+// that fails leaves older checkpoints as they were and is reported, and the run
+// goes on.
 //
-// All ranks construct and save in the same order, between steps; `world` is
-// used by nobody else meanwhile. Runtime and world outlive it. A saver that
-// ends with a save on its way drops it, unless it is written already.
+// All ranks must construct and save in the same order, between steps; nobody
+// else may use `world` meanwhile. Runtime and world must outlive the saver. A
+// saver that is destroyed with a save in flight drops it, unless it is already
+// written.
 //
-// Files may take as long as they like: ranks that wait for a save tell each
-// other so, and one that does not come within the deadline of `world` ends the
-// wait with PeerLost that names it.
+// Writing files may take any time: ranks that wait for a save exchange
+// heartbeats, and one that is silent for the deadline of `world` ends the wait
+// with PeerLost naming it.
 #pragma once
 
 #include <cstdint>
@@ -42,43 +45,44 @@ struct SideFile {
 };
 
 struct SaveSettings {
-  std::string folder;     // that holds the run's checkpoints
-  std::string owner;      // what its lock says of this process
-  int64_t keep_last = 0;  // older ones are removed; 0: none is
+  std::string folder;     // with the run's checkpoints
+  std::string owner;      // how the lock describes this process
+  int64_t keep_last = 0;  // older ones are removed; 0 keeps all
   bool background = true;
 };
 
-// A SavedStep says how a save ended; the same on all ranks, but for the notes,
-// which rank 0 has.
+// A SavedStep says how a save ended. It is the same on all ranks except for the
+// notes, which only rank 0 has.
 struct SavedStep {
   int64_t step = 0;
   int64_t bytes = 0;         // of all ranks
-  double seconds = 0;        // until it was committed
-  double pause_seconds = 0;  // of these, in save(): the most of any rank
-  std::string failure = {};  // "": committed
-  bool not_finite = false;   // it failed because of the weights, not the disk
-  std::vector<std::string> notes = {};  // of older ones: removed, damaged
+  double seconds = 0;        // until the commit
+  double pause_seconds = 0;  // of these, the longest save() of any rank
+  std::string failure = {};  // "" if committed
+  bool not_finite = false;   // failed because of the weights, not the disk
+  std::vector<std::string> notes = {};  // on older ones: removed, damaged
 };
 
 class RunSaver {
  public:
   // Rank 0 takes the folder's lock and removes what killed writers left. All
   // ranks throw UsageError if another run holds the folder, StorageError if
-  // there is no room for the checkpoints.
+  // there is not enough space for the checkpoints.
   RunSaver(Runtime& runtime, Communicator& world, const SaveSettings& settings);
   ~RunSaver();
   RunSaver(const RunSaver&) = delete;
   RunSaver& operator=(const RunSaver&) = delete;
 
-  // Bytes that this rank has reserved.
+  // Bytes reserved by this rank.
   int64_t staging_bytes() const;
 
-  // `side_files` are rank 0's. poll() or finish() tell how it ended.
+  // `side_files` are taken from rank 0. poll() or finish() says how the save
+  // ended.
   void save(int64_t step, const std::vector<SideFile>& side_files);
-  // Returns how a save ended, each once, in order; nothing while it is on its
-  // way. Ranks may learn it at different steps.
+  // Returns how a save ended, each one once, in order; nothing while it is in
+  // flight. Ranks may learn it at different steps.
   std::optional<SavedStep> poll();
-  // The same, after waiting for what is on its way.
+  // The same, after waiting for a save in flight.
   std::optional<SavedStep> finish();
 
  private:
@@ -86,8 +90,8 @@ class RunSaver {
   std::unique_ptr<State> state_;
 };
 
-// The bytes that a rank of a plan gives to a checkpoint, which a saver in the
-// background reserves. `device`: of the engine.
+// Returns the bytes that a rank of a plan contributes to a checkpoint, which a
+// background saver reserves. `device` is the engine's.
 int64_t given_bytes(const Plan& plan, int32_t rank,
                     const RuntimeOptions& options,
                     const std::string& device = "cpu");

@@ -1,5 +1,5 @@
-// Saving by all ranks: what is saved, when it is there, and what a save that
-// fails leaves.
+// Saving by all ranks: what is saved, when it appears, and what a failed save
+// leaves.
 #include "canzona/saving/run_saver.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,8 @@ std::vector<int64_t> steps_in(const std::string& folder) {
 
 class BackgroundOrNot : public testing::TestWithParam<bool> {};
 
-// The steps after save() change parameters and states while it is written.
+// The steps after save() change parameters and states while it is being
+// written.
 TEST_P(BackgroundOrNot, SavesTheStateAtTheStepThatAskedForIt) {
   const SavingFolder folder;
   const SessionResult until_two =
@@ -85,7 +86,7 @@ TEST_P(BackgroundOrNot, LeavesACheckpointThatVerifiesAndNothingElse) {
         << entry.path();
 }
 
-// C13: the next save waits for the one on its way; both are committed.
+// C13: the next save waits for the one in flight; both are committed.
 TEST_P(BackgroundOrNot, C13WaitsForASaveThatIsOnItsWay) {
   const SavingFolder folder;
   Session session{.plan = plan_of("dp=2"),
@@ -109,7 +110,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, BackgroundOrNot, testing::Bool(),
                            return background.param ? "Background" : "AtOnce";
                          });
 
-// C13: a saver that ends early leaves the save whole or not at all.
+// C13: a saver that is destroyed early leaves the save complete or not at all.
 TEST(RunSaver, C13LeavesASaveThatIsOnItsWayWholeOrNotAtAll) {
   const SavingFolder folder;
   const Plan plan = plan_of("dp=2");
@@ -133,7 +134,7 @@ TEST(RunSaver, C13LeavesASaveThatIsOnItsWayWholeOrNotAtAll) {
   EXPECT_EQ(steps_in(folder.ckpt()).back(), 9);
 }
 
-// No step has to end before a checkpoint is there (N2).
+// No step has to end before a checkpoint appears (N2).
 TEST(RunSaver, CommitsWithoutBeingAsked) {
   const SavingFolder folder;
   Session session{.plan = plan_of("dp=2,tp=2"), .steps = 1, .saves = true};
@@ -150,7 +151,7 @@ TEST(RunSaver, GoesOnAfterASaveThatFails) {
   const SavingFolder folder;
   Session session{.plan = plan_of("dp=2"), .steps = 3, .saves = true};
   session.at_step[1] = [&](RankSession& rank) {
-    // Ranks look for the pending folder by the store's path.
+    // Ranks find the pending folder by the store's path.
     if (rank.world.rank() == 0)
       std::filesystem::rename(folder.ckpt(), folder.ckpt() + ".away");
     rank.world.barrier();
@@ -173,7 +174,7 @@ TEST(RunSaver, GoesOnAfterASaveThatFails) {
       open_checkpoint(folder.ckpt() + "/step_00000003").verify().empty());
 }
 
-// Gradients may be finite and the weights that they lead to not.
+// Gradients may be finite although the resulting weights are not.
 TEST(RunSaver, KeepsTheLastGoodOneWhereWeightsAreNotFinite) {
   const SavingFolder folder;
   Session session{
@@ -187,7 +188,7 @@ TEST(RunSaver, KeepsTheLastGoodOneWhereWeightsAreNotFinite) {
     const float before = *weight;
     if (rank.world.rank() == 1)
       *weight = std::numeric_limits<float>::infinity();
-    save_now(rank, 2);  // takes a copy
+    save_now(rank, 2);  // copies the state
     *weight = before;
   };
   const SessionResult result = run_session(session, folder.ckpt());
@@ -200,7 +201,7 @@ TEST(RunSaver, KeepsTheLastGoodOneWhereWeightsAreNotFinite) {
   EXPECT_EQ(steps_in(folder.ckpt()), std::vector<int64_t>{1});
 }
 
-// A save of three ranks, for which all of them wait.
+// A save of three ranks, all of which wait for it.
 struct WaitedSave {
   TestGate gate{};
   std::chrono::milliseconds deadline = std::chrono::minutes(1);
@@ -228,7 +229,8 @@ struct WaitedSave {
 constexpr std::string_view kFilesAreWritten = "checkpoint written";
 constexpr std::string_view kBeat = "waiting for a save";
 
-// However long a disk takes: the others wait for it, and know that it is there.
+// However long a disk takes, the others wait for it and know that the rank is
+// alive.
 TEST(RunSaver, R8WaitsForARankWhoseDiskIsSlow) {
   const SavingFolder folder;
   WaitedSave save;
@@ -238,7 +240,7 @@ TEST(RunSaver, R8WaitsForARankWhoseDiskIsSlow) {
     return passage.label == kFilesAreWritten && passage.world_rank == 1;
   });
   std::thread disk([&] {
-    // The limit is for a saver without beats.
+    // The limit is for a saver without heartbeats.
     for (int i = 0; i < 3000 && beats < 3; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     save.gate.release();
@@ -251,7 +253,7 @@ TEST(RunSaver, R8WaitsForARankWhoseDiskIsSlow) {
   EXPECT_EQ(steps_in(folder.ckpt()), std::vector<int64_t>{1});
 }
 
-// Nobody does a step meanwhile in which it could be missed.
+// Nobody does a step meanwhile in which it could be noticed.
 TEST(RunSaver, R7NamesARankThatStopsWhileItWrites) {
   const SavingFolder folder;
   WaitedSave save{.deadline = std::chrono::seconds(2)};
@@ -293,7 +295,7 @@ TEST(RunSaver, C12RefusesAFolderThatAnotherRunWritesTo) {
   }
 }
 
-// A saver reserves the memory that is predicted.
+// A saver reserves the predicted memory.
 TEST(RunSaver, ReservesWhatAPlanSaysThatARankGives) {
   for (const std::string mesh : {"dp=1", "dp=3", "dp=2,tp=2", "dp=2,ep=2"})
     for (const std::string zero : {"zero1", "zero3"})

@@ -1,5 +1,5 @@
-// The tensors of a checkpoint that a runtime's state is saved as. For the
-// sources of this room.
+// The tensors of a checkpoint in which a runtime's state is saved. Internal to
+// this room.
 #pragma once
 
 #include "canzona/checkpoint/boxes.h"
@@ -12,7 +12,7 @@ inline LogicalTensor tensor_of(const StateBox& box) {
 }
 inline TensorBox box_of(const StateBox& box) { return {box.first, box.count}; }
 
-// The number of steps that the runtime has done: those that were not skipped.
+// The number of steps done, without those that were skipped.
 inline LogicalTensor steps_tensor() {
   return {"run/steps_done", StoredType::kI64, {}};
 }

@@ -1,4 +1,4 @@
-// States that lie in the memory of a GPU are saved and loaded like others.
+// States in GPU memory are saved and loaded like others.
 #include <gtest/gtest.h>
 
 #include "canzona/linalg/cuda_device.h"

@@ -21,8 +21,8 @@ constexpr std::array<std::string_view, 4> kHeavyRules = {"muon", "adamw",
 
 class OfEveryRuleHeavy : public testing::TestWithParam<std::string_view> {};
 
-// Every strategy with every kind of ZeRO on every number of ranks, as far as
-// there is such a plan.
+// Every strategy with every kind of ZeRO on every number of ranks, if there is
+// such a plan.
 std::vector<PlanWish> all_saving_wishes(const std::string& rule) {
   std::vector<PlanWish> wishes;
   for (const char* mesh : {"dp=1", "dp=2", "dp=3", "dp=2,tp=2", "dp=6",
@@ -38,13 +38,14 @@ std::vector<PlanWish> all_saving_wishes(const std::string& rule) {
           small_plan(toy_moe(), wish);
           wishes.push_back(wish);
         } catch (const UsageError&) {
-          // ZeRO has to divide the ranks, and not every strategy has all of it.
+          // ZeRO sizes must divide the ranks, and not every strategy supports
+          // all of them.
         }
       }
   return wishes;
 }
 
-// Another state for every plan, so that a load of nothing is seen.
+// A different state for every plan, so that loading nothing is detected.
 SessionResult save_its_own(const PlanWish& wish, int64_t number,
                            const std::string& folder) {
   Session session{.plan = small_plan(toy_moe(), wish),
@@ -59,8 +60,8 @@ SessionResult save_its_own(const PlanWish& wish, int64_t number,
   return run_session(session, folder);
 }
 
-// Every pair of plans, by one of the rules: what a rule's states are called
-// does not depend on the pair.
+// Every pair of plans, each with one of the rules: the names of a rule's states
+// do not depend on the pair.
 TEST_P(OfEveryRuleHeavy, S1LoadsEverywhereWhatWasSavedAnywhere) {
   const std::vector<PlanWish> wishes =
       all_saving_wishes(std::string(GetParam()));
@@ -117,7 +118,7 @@ int64_t memory_line(const std::string& key) {
   return 0;
 }
 
-// From here on the peak is counted anew; false where the system does not.
+// Resets the peak; returns false if the system does not support that.
 bool forget_peak() {
   std::ofstream refs("/proc/self/clear_refs");
   refs << "5" << std::flush;
@@ -158,7 +159,7 @@ TEST(LoadStateHeavy, S5TakesLittleMemoryBesideTheState) {
       set_initial_parameters(runtime);
       world.barrier();
       if (world.rank() == 0) {
-        ::malloc_trim(0);  // what is free in it would hide what a load takes
+        ::malloc_trim(0);  // free memory in it would hide what a load takes
         before = memory_line("VmRSS");
         ASSERT_TRUE(forget_peak());
       }

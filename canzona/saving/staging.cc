@@ -17,12 +17,13 @@
 namespace canzona {
 namespace {
 
-// Enough for a thread to be worth its start, and even shares of large boxes.
+// Large enough to be worth a thread's start, small enough for even shares of
+// large boxes.
 constexpr int64_t kStagedPiece = 1 << 20;  // elements
-// More of them than memory has channels help no one.
+// More threads than memory channels do not help.
 constexpr int kMostCopyThreads = 16;
 
-// work(0) … work(count − 1), none of which throws.
+// Calls work(0) … work(count − 1), none of which may throw.
 template <class Work>
 void share_pieces(int64_t count, int threads, const Work& work) {
   std::atomic<int64_t> next = 0;
@@ -35,8 +36,8 @@ void share_pieces(int64_t count, int threads, const Work& work) {
   run();
 }
 
-// Nobody reads the copy soon: it goes past the caches, and a line of it that is
-// written whole is not read before.
+// The copy is not read soon, so it bypasses the caches with non-temporal
+// stores, and full lines are not read before they are written.
 void copy_past_caches(std::byte* to, const std::byte* from, size_t bytes) {
 #if defined(__x86_64__)
   constexpr size_t kLine = 64;

@@ -1,12 +1,12 @@
-// Memory that a save in the background copies a rank's numbers to, so that
-// steps go on while they are written. For the sources of this room.
+// Memory to which a background save copies a rank's numbers, so that steps go
+// on while they are written. Internal to this room.
 //
 //   StagingMemory staging(elements, threads);
 //   staging.copy({{from, 0}, …});     // on `threads` threads
 //   write(staging.values());
 //
-// All of it is there from the start, in large pages where the system has them:
-// a copy touches no page for the first time. One thread at a time.
+// All pages are faulted in at the start, as huge pages if the system has them,
+// so that copies cause no page faults. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ namespace canzona {
 
 struct StagedCopy {
   std::span<const float> from;  // memory of this process
-  int64_t to = 0;               // element of the staging memory
+  int64_t to = 0;               // first element in the staging memory
 };
 
 class StagingMemory {
  public:
   StagingMemory() = default;
-  // std::bad_alloc if there is no memory left.
+  // Throws std::bad_alloc if there is not enough memory.
   StagingMemory(int64_t elements, int threads);
 
   int64_t elements() const { return elements_; }
@@ -43,8 +43,8 @@ class StagingMemory {
 };
 
 // Returns how many threads of a rank may copy while its step is paused: the
-// processors that this process may use, dealt over the ranks that have the same
-// host name and pause with it; at least 1.
+// processors available to this process, divided among the ranks with the same
+// host name, which pause at the same time; at least 1.
 int copy_threads(int64_t ranks_here);
 
 }  // namespace canzona

@@ -14,7 +14,8 @@ using ::testing::Each;
 using ::testing::Ge;
 
 TEST(StagingMemory, HoldsWhatWasCopiedWhereItWasCopiedTo) {
-  constexpr int64_t kLarge = (int64_t{5} << 20) + 3;  // some pieces and a rest
+  constexpr int64_t kLarge = (int64_t{5} << 20) + 3;  // several pieces and a
+                                                      // rest
   for (const int threads : {1, 3, 16}) {
     std::vector<float> large(index(kLarge));
     std::iota(large.begin(), large.end(), 1.0F);

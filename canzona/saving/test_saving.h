@@ -1,4 +1,4 @@
-// Runs of a few steps that save, and runs that go on from there, for tests.
+// For tests: runs of a few steps that save, and runs that resume from there.
 //
 //   Session first{.plan = plan, .steps = 3};
 //   first.at_step[3] = [&](RankSession& r) { r.save(3); };
@@ -35,14 +35,14 @@ struct RankSession {
 struct Session {
   Plan plan;
   std::string device = "cpu";
-  int64_t steps = 0;       // further ones
-  int64_t first_step = 1;  // number of the gradients
-  std::string load = {};   // what load_state is asked for; "": nothing
+  int64_t steps = 0;       // additional ones
+  int64_t first_step = 1;  // first number of the gradients
+  std::string load = {};   // argument of load_state; "": none
   bool weights_only = false;
   bool saves = false;
   bool background = true;
   int64_t keep_last = 0;
-  // After a step, and with step 0 before the first.
+  // Called after a step, and with step 0 before the first.
   std::map<int64_t, std::function<void(RankSession&)>> at_step = {};
 };
 
@@ -57,12 +57,9 @@ inline SessionResult run_session(const Session& session,
                                  const std::string& folder) {
   SessionResult result;
   const Trial trial{.plan = session.plan};
-  const EngineWireOps ops(memory_ops(session.device));
   run_ranks(session.plan.mesh.world(), {}, [&](Communicator& group) {
     const auto engine = make_engine(session.device);
-    RuntimeOptions options;
-    if (session.device != "cpu") options.wire_ops = &ops;
-    Runtime runtime(session.plan, group, *engine, options);
+    Runtime runtime(session.plan, group, *engine, {});
     set_initial_parameters(runtime);
     LoadedState loaded;
     if (!session.load.empty())
@@ -143,7 +140,8 @@ inline SessionResult save_on(const PlanWish& wish, const std::string& folder,
   return run_session(session, folder);
 }
 
-// Six hops over meshes by chance, a step on each: the bits of six steps on one.
+// Six hops over random meshes, a step on each, must have the bits of six steps
+// on one.
 inline void expect_walk(const std::vector<PlanWish>& wishes, uint64_t walk) {
   constexpr int64_t kHops = 6;
   const SessionResult straight = run_session(

@@ -153,7 +153,8 @@ Architecture scaled_down(const Architecture& architecture, int64_t divisor,
   const Divider divide(divisor, name);
   divide(a.hidden, "hidden size");
   divide(a.ffn, "ffn");
-  // A word more is no matter, and the 50257 of GPT-2 divide by little.
+  // A slightly larger vocabulary does no harm, and the 50257 of GPT-2 has few
+  // divisors.
   a.vocab = (a.vocab + divisor - 1) / divisor;
   divide(a.head_dim, "head dim");
   divide(a.experts.ffn, "ffn of an expert");

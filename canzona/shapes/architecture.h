@@ -1,12 +1,12 @@
-// A transformer in a few numbers, and the tensors that follow from them.
-// Presets and HF configurations both become an Architecture, so that the same
-// model gives the same tensors wherever its numbers came from.
+// A transformer described by a few numbers, and the tensors that follow from
+// them. Presets and HF configurations both become an Architecture, so that a
+// model has the same tensors wherever its numbers come from.
 //
 //   Architecture tiny{.layers = 2, .hidden = 64, .ffn = 256, .vocab = 1000,
 //                     .heads = 4, .kv_heads = 2, .head_dim = 16};
 //   Model model = generate_model(tiny, "tiny", /*fused=*/true);
 //
-// Model order: embedding; of each layer its matrices (o, q, k, v or qkv, then
+// Model order: embedding; for each layer its matrices (o, q, k, v or qkv, then
 // router, shared experts, experts or the mlp: gate, up, down), its norms, its
 // biases; final norm; head. Biases of experts follow the expert.
 #pragma once
@@ -29,24 +29,25 @@ enum class ExpertLayout {
   kStacked,
 };
 
-// The layers that have experts, and how many and how wide.
+// Which layers have experts, how many and how wide.
 struct ExpertNumbers {
   int64_t count = 0;  // routed experts of such a layer; 0: all layers are dense
   int64_t ffn = 0;
-  int64_t shared = 0;  // shared experts, held as one mlp of shared * ffn
+  int64_t shared = 0;  // shared experts, stored as one mlp of shared * ffn
   int64_t first_layer = 0;
-  int64_t every = 1;  // layers with (layer + phase) % every == 0
+  int64_t every = 1;  // on layers with (layer + phase) % every == 0
   int64_t phase = 0;
   std::vector<int64_t> dense_layers = {};  // exceptions, ascending
   // The width of one shared expert that has a gate of its own; 0: none.
   int64_t gated_shared_ffn = 0;
   ExpertLayout layout = ExpertLayout::kPlain;
-  int64_t per_token = 0;  // experts that a token visits; 0: not known
+  int64_t per_token = 0;  // experts per token; 0: not known
 
   bool in_layer(int64_t layer) const;
 };
 
-// Multi-head latent attention: keys and values through a low rank.
+// Multi-head latent attention: keys and values are projected through a low
+// rank.
 struct LatentNumbers {
   int64_t q_rank = 0;   // 0: q_proj in one piece
   int64_t kv_rank = 0;  // 0: plain attention
@@ -55,12 +56,12 @@ struct LatentNumbers {
   int64_t v_dim = 0;
 };
 
-// Linear attention by the gated delta rule, in place of the attention of some
-// layers (Qwen3-Next).
+// Linear attention by the gated delta rule, which replaces the attention of
+// some layers (Qwen3-Next).
 struct LinearNumbers {
   int64_t key_heads = 0;  // 0: no such layers
   int64_t value_heads = 0;
-  int64_t key_dim = 0;  // of a head
+  int64_t key_dim = 0;  // per head
   int64_t value_dim = 0;
   int64_t kernel = 0;                // taps of the convolution over time
   std::vector<int64_t> layers = {};  // ascending
@@ -100,16 +101,16 @@ struct Architecture {
   bool wide_qk_norm = false;  // with qk_norm: over all heads at once
   bool sinks = false;         // a learned logit per query head
   bool output_gate = false;   // q_proj has a gate beside every query head
-  // Checkpoints hold q, k, v (one after the other) and gate, up in one tensor.
+  // Checkpoints store q, k, v (one after the other) and gate, up in one tensor.
   bool packed = false;
   NormPlaces norms = NormPlaces::kBefore;
   Body body = Body::kLlama;
-  int64_t positions = 0;  // of Body::kGpt2
+  int64_t positions = 0;  // Body::kGpt2 only
 };
 
 // UsageError names `name` and what is out of bounds, before anything is
-// allocated. `fused`: q, k, v in one tensor, gate and up in one tensor, where
-// the checkpoints of the architecture have them apart.
+// allocated. `fused` puts q, k, v in one tensor, and gate and up in one, even
+// if checkpoints of this architecture have them apart.
 Model generate_model(const Architecture& architecture, const std::string& name,
                      bool fused);
 
@@ -120,19 +121,20 @@ Model generate_model(const Architecture& architecture, const std::string& name,
 void check_architecture(const Architecture& architecture,
                         const std::string& name);
 
-// An upper limit, less than 20 per layer too high, of the tensors that
-// generate_model will make; UsageError above kMaxTensors.
+// Returns an upper bound on the number of tensors that generate_model makes,
+// less than 20 per layer too high. Throws UsageError above kMaxTensors.
 int64_t count_tensors(const Architecture& architecture, const std::string& name,
                       bool fused);
 
-// Known models by name, as numbers.
+// Known models by name.
 
-// nullptr: no such preset. The preset lives as long as the program.
+// Returns nullptr if there is no such preset. The preset lives as long as the
+// program.
 const Architecture* find_preset(std::string_view name);
 
-// The same model, smaller: fewer layers, every width divided. Heads and experts
-// keep their number, so that a mesh fits the small model where it fits the
-// large one.
+// Makes a model smaller: fewer layers, every width divided. The numbers of
+// heads and experts stay, so that a mesh that fits the large model fits the
+// small one.
 //
 //   Architecture small = scaled_down(*find_preset("qwen3-1.7b"), 8, "qwen3");
 //   keep_layers(model, 4);
@@ -140,14 +142,14 @@ const Architecture* find_preset(std::string_view name);
 // "1/8" → 8; "1" → 1. UsageError names what came.
 int64_t parse_scale(std::string_view text);
 
-// Hidden size, ffn, head dim and low ranks divided by `divisor`, the vocabulary
-// rounded up. UsageError names the width of model `name` that it does not
-// divide.
+// Divides hidden size, ffn, head dim and low ranks by `divisor` and rounds the
+// vocabulary up. UsageError names a width of model `name` that `divisor` does
+// not divide.
 Architecture scaled_down(const Architecture& architecture, int64_t divisor,
                          const std::string& name);
 
-// Leaves the first `count` layers and what is outside the layers. UsageError if
-// the model has fewer.
+// Keeps the first `count` layers and everything outside the layers. Throws
+// UsageError if the model has fewer.
 void keep_layers(Model& model, int64_t count);
 
 }  // namespace canzona

@@ -142,8 +142,8 @@ Json parse_config(std::string_view json, const std::string& file) {
                            .max_values = kMaxConfigValues});
 }
 
-// A configuration is written by a program: a model_type that is not known is
-// another family, not a slip of the keyboard, so that no neighbour is proposed.
+// A configuration is written by a program, so an unknown model_type is another
+// family, not a typo, and no similar name is proposed.
 [[noreturn]] void refuse_type(const ConfigMembers& members,
                               const std::string& type) {
   throw UsageError(
@@ -156,7 +156,7 @@ Json parse_config(std::string_view json, const std::string& file) {
           "[{\"name\": \"layers.0.mlp.up\", \"shape\": [3072, 1024]}]"));
 }
 
-// Nothing is assumed of a type that is not known.
+// Nothing is assumed about an unknown type.
 QkvRows qkv_rows_of(const Json& config) {
   const auto type = config.find("model_type");
   if (type == config.end() || !type->is_string()) return QkvRows::kUnknown;

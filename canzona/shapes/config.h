@@ -3,8 +3,8 @@
 //   ConfigMembers members(parse_json(text, {}), "config.json");
 //   int64_t heads = members.number_or("num_key_value_heads", 32);
 //
-// Models with pictures or sound keep the numbers of their text part in
-// "text_config"; where it is there, it is what is read.
+// Multimodal models keep the numbers of their text model in "text_config"; if
+// it is present, it is what is read.
 #pragma once
 
 #include <cstdint>
@@ -38,28 +38,29 @@ class ConfigMembers {
   int64_t number_or(const char* key, int64_t absent) const;
   bool flag(const char* key, bool absent = false) const;
 
-  // Whichever of two names is there; UsageError if they disagree.
+  // Returns whichever of two names is present; throws UsageError if they
+  // disagree.
   int64_t either(const char* name, const char* alias) const;
 
-  // The number of experts that a token visits, under any of the names that
-  // configurations have for it; 0: none of them is there. UsageError if it is 0
-  // or if the names disagree.
+  // Returns the number of experts per token, under any of the names that
+  // configurations use for it; 0 if none is present. Throws UsageError if it is
+  // 0 or the names disagree.
   int64_t experts_per_token() const;
 
-  // Numbers of layers, ascending; absent: none.
+  // Returns numbers of layers, ascending; none if absent.
   std::vector<int64_t> layers(const char* key) const;
-  // The layers whose word in a list of one word per layer is `chosen`,
-  // ascending. UsageError if the list has another length than `num_layers`, or
-  // a word that is neither `chosen` nor `other`.
+  // Returns the layers whose word in a list of one word per layer is `chosen`,
+  // ascending. Throws UsageError if the list does not have `num_layers`
+  // entries, or has a word that is neither `chosen` nor `other`.
   std::vector<int64_t> layers_with(const char* key, int64_t num_layers,
                                    const char* chosen, const char* other) const;
 
-  // These two may stand outside the text part.
+  // These two may stand outside the text model's object.
   std::string model_type() const;
   bool tied(bool absent = false) const;
 
-  // The keys that are not there. "a|b" is there if one of both is; "a?" is
-  // there if it is mentioned, be it as null.
+  // Returns the keys that are missing. "a|b" is present if either is; "a?" is
+  // present even if it is null.
   std::vector<std::string> missing(
       const std::vector<std::string>& required) const;
 
@@ -71,22 +72,22 @@ class ConfigMembers {
   std::string file_;
 };
 
-// HF config.json → the numbers of a model.
+// Reads an HF config.json into the numbers of a model.
 //
-// Known model types are those of families.h. Models with a nested text_config
-// are read in their text part only. Layers that predict the token after the
-// next (DeepSeek-V3, GLM-4.5, Qwen3-Next) are left out.
+// Known model types are those of families.h. If there is a nested text_config,
+// only that text model is read. Layers that predict the token after next
+// (DeepSeek-V3, GLM-4.5, Qwen3-Next) are left out.
 
-// Returns the name of a model in this file: the folder's name, for files that
-// are called the same in every model.
+// Returns a model's name from its file: the folder's name if the file has the
+// same name in every model.
 std::string name_of_model_file(const std::string& path);
 
 // UsageError lists all known types, or all missing keys of a known one.
 Architecture read_config(std::string_view json, const std::string& file);
 
-// Reads what a config.json beside weights says of their heads and of experts
-// per token. Any model type; keys that are absent or odd leave these unknown.
-// UsageError only if the text is no JSON.
+// Reads the heads and the experts per token from a config.json beside weights.
+// Any model type is accepted; keys that are absent or odd leave these unknown.
+// Throws UsageError only if the text is not JSON.
 void read_heads(std::string_view json, const std::string& file,
                 FileFacts& facts);
 

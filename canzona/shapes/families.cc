@@ -24,7 +24,7 @@ int64_t head_dim(const Members& members, int64_t absent) {
   return hidden / heads;
 }
 
-// Refuses what a list of tensors cannot follow.
+// Refuses settings that a list of tensors cannot represent.
 void refuse_flag(const Members& members, const char* key) {
   if (!members.flag(key)) return;
   throw UsageError(cat(members.file(), ": ", key, " = true is not supported; ",
@@ -137,7 +137,7 @@ Architecture read_mixtral(const Members& members) {
   return a;
 }
 
-// The layer that predicts the token after the next is left out.
+// The layer that predicts the token after next is left out.
 Architecture read_deepseek(const Members& members) {
   Architecture a = read_common(members);
   a.kv_heads = a.heads;
@@ -209,7 +209,7 @@ Architecture read_gemma2(const Members& members) {
   return a;
 }
 
-// Its configurations leave out what is as in the 4B model.
+// Its configurations leave out values that are as in the 4B model.
 Architecture read_gemma3(const Members& members) {
   Architecture a;
   a.layers = members.number("num_hidden_layers");

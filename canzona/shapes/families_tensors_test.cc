@@ -1,5 +1,5 @@
-// Families of models by their config.json: tensors as Hugging Face's
-// checkpoints have them.
+// Families of models by their config.json: tensors as in Hugging Face's
+// checkpoints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-// "name [shape] role cut", without what all names of the layer begin with and
-// without ".weight"; sections as "name*rows*count".
+// "name [shape] role cut", without the common prefix of the layer and without
+// ".weight"; sections as "name*rows*count".
 std::string line_of(const Tensor& t, const std::string& prefix) {
   std::string name = t.name;
   if (name.starts_with(prefix)) name.erase(0, prefix.size());

@@ -1,5 +1,5 @@
-// Families of models by their config.json: totals as published, what goes to
-// which rule, and configurations that mean harm.
+// Families of models by their config.json: published totals, routing to rules,
+// and malicious configurations.
 #include "canzona/shapes/families.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ int64_t total(const Model& model) {
 }
 
 // The totals that the checkpoints on Hugging Face's hub show to the last digit,
-// except where a comment says otherwise.
+// unless a comment says otherwise.
 const std::map<std::string, int64_t>& published() {
   static const std::map<std::string, int64_t> totals = {
       {"llama-3-8b", 8'030'261'248},
@@ -42,8 +42,8 @@ const std::map<std::string, int64_t>& published() {
       {"qwen3-30b-a3b", 30'532'122'624},
       {"deepseek-v2", 235'741'434'880},
       {"deepseek-v2-lite", 15'706'484'224},
-      // These two are published with the offsets that balance experts, which
-      // no optimizer updates, and DeepSeek-V3 with a 62nd layer.
+      // The published totals of these two include the offsets that balance
+      // experts, which no optimizer updates, and for DeepSeek-V3 a 62nd layer.
       {"deepseek-v3", 671'026'419'200 - 58 * 256},
       {"kimi-k2", 1'026'408'232'448 - 60 * 384},
       {"olmo-2-7b", 7'298'617'344},
@@ -54,8 +54,9 @@ const std::map<std::string, int64_t>& published() {
       // The model card says 20.91B and 116.83B: checkpoints are quantized.
       {"gpt-oss-20b", 20'914'757'184},
       {"gpt-oss-120b", 116'829'156'672},
-      // Published are 80B and 106B; checkpoints have one more layer, which
-      // predicts the token after the next. Counted by hand from the shapes.
+      // 80B and 106B are published; checkpoints have one more layer, which
+      // predicts the token after next. These were counted by hand from the
+      // shapes.
       {"qwen3-next-80b-a3b", 79'674'391'296},
       {"glm-4.5-air", 106'852'245'504},
       // The text section of 4,300,079,472.
@@ -152,7 +153,7 @@ std::string leaf_of(std::string name) {
   return name.substr(name.rfind('.') + 1);
 }
 
-// Matrices are routed to the matrix rule but for these.
+// All matrices except these are routed to the matrix rule.
 TEST(Families, WhatIsNoMatrixInALayerGoesToAdamw) {
   std::set<std::string> adamw;
   for (const auto& [name, count] : published()) {
@@ -203,7 +204,7 @@ TEST(Families, AnUnknownOneIsToldAllThatAreKnown) {
   }
 }
 
-// Returns the part of a configuration that holds the numbers.
+// Returns the object of a configuration that has the numbers.
 json& text_of(json& config) {
   return config.contains("text_config") ? config["text_config"] : config;
 }
@@ -224,8 +225,8 @@ TEST(Families, NameTheirMissingKeys) {
   }
 }
 
-// Odd values are refused or give a model within bounds; nothing hangs, grows
-// or overflows.
+// Odd values are refused or give a model within bounds; nothing hangs, grows or
+// overflows.
 TEST(Families, SurviveOddValues) {
   for (const auto& [name, count] : published()) {
     json config = config_of(name);

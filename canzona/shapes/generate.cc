@@ -1,4 +1,4 @@
-// The tensors of an Architecture, one after the other.
+// Generates the tensors of an Architecture.
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
@@ -24,14 +24,15 @@ namespace {
 //   const TensorWriter::Folder folder(out, "mlp.");
 //   out.matrix("up_proj.weight", 3072, 1024, Cut::kRows);
 //
-// UsageError names a tensor that is too large. The model must outlive it.
+// UsageError names a tensor that is too large. The model must outlive the
+// writer.
 class TensorWriter {
  public:
   explicit TensorWriter(Model& model) : model_(model) {}
 
-  // Names to come begin with `prefix`, and lie outside the layers.
+  // Makes further names begin with `prefix`, outside the layers.
   void enter(std::string_view prefix);
-  // … begin with `prefix`, the layer's number and a dot.
+  // Makes further names begin with `prefix`, the layer's number and a dot.
   void enter_layer(std::string_view prefix, int64_t layer);
   void set_expert(int64_t expert) { expert_ = static_cast<int32_t>(expert); }
 
@@ -43,7 +44,7 @@ class TensorWriter {
   void bias(std::string_view suffix, int64_t size, Cut cut,
             std::vector<Section> sections = {});
 
-  // Appends to the prefix as long as it lives.
+  // Extends the prefix while it lives.
   class Folder {
    public:
     Folder(TensorWriter& out, std::string_view name);
@@ -142,7 +143,7 @@ int64_t q_rows(const Architecture& a) {
   return (a.output_gate ? 2 : 1) * a.heads * a.head_dim;
 }
 
-// Head by head the query, then its gate.
+// Each head has its query, then its gate.
 std::vector<Section> q_sections(const Architecture& a) {
   if (!a.output_gate) return head_section("q", q_rows(a), a.heads);
   return group_sections(
@@ -235,8 +236,8 @@ void add_attention_biases(const Architecture& a, bool fused,
   out.bias("v_proj.bias", kv, Cut::kRows, head_section("v", kv, a.kv_heads));
 }
 
-// Rows of in_proj_qkvz and in_proj_ba lie by key head, those of the convolution
-// one section after the other.
+// Rows of in_proj_qkvz and in_proj_ba are ordered by key head; those of the
+// convolution are one section after the other.
 void add_linear_attention(const Architecture& a, TensorWriter& out) {
   const LinearNumbers& l = a.linear;
   const Folder folder(out, "linear_attn.");
@@ -294,8 +295,8 @@ void add_mlp(const MlpNames& names, int64_t hidden, int64_t ffn, bool fused,
   out.matrix(names.down, hidden, ffn, Cut::kColumns);
 }
 
-// Weights are [in, out]. Gate and up alternate, so that an equal share of the
-// columns holds both.
+// Weights are [in, out]. Gate and up alternate, so an equal share of the
+// columns has both.
 void add_stacked_expert(int64_t hidden, int64_t ffn, TensorWriter& out) {
   out.matrix("gate_up_proj", hidden, 2 * ffn, Cut::kColumns);
   out.matrix("down_proj", ffn, hidden, Cut::kRows);
@@ -363,9 +364,9 @@ void add_experts(const Architecture& a, bool fused, TensorWriter& out) {
   out.set_expert(-1);
 }
 
-// Weights are [in, out]: what other models cut by rows is cut by columns here.
-// The columns of c_attn are all of q, all of k, all of v; an equal share of
-// them is no set of heads, so that every tp rank keeps it whole.
+// Weights are [in, out], so matrices that other models cut by rows are cut by
+// columns here. The columns of c_attn are all of q, all of k, all of v; an
+// equal share of them is not a set of heads, so every tp rank keeps it whole.
 void add_gpt2_layer(const Architecture& a, TensorWriter& out) {
   out.matrix("attn.c_proj.weight", a.hidden, a.hidden, Cut::kRows);
   out.matrix("attn.c_attn.weight", a.hidden, 3 * a.hidden, Cut::kNone);

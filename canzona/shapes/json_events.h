@@ -1,13 +1,14 @@
 // Reads large JSON as a stream of events, straight into records: no tree is
 // built, so memory stays near that of the records. Depth is bounded, numbers
-// are 64-bit integers, broken UTF-8 is refused (by the lexer).
+// are 64-bit integers, and invalid UTF-8 is refused (by the lexer).
 //
 //   struct Names : JsonEvents { … void on_key(std::string& key) override; … };
 //   Names names("list.json");
 //   names.read(text);
 //
-// A reader derives from JsonEvents and answers five questions. It must refuse
-// duplicate keys itself, because only it knows which it keeps. One thread.
+// A reader derives from JsonEvents and overrides five functions. It must refuse
+// duplicate keys itself, because only it knows which keys it keeps. One thread
+// at a time.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +22,7 @@ class JsonEvents : private nlohmann::json_sax<nlohmann::json> {
  public:
   ~JsonEvents() override = default;
 
-  // UsageError names the file and the place.
+  // UsageError names the file and the position.
   void read(std::string_view text);
 
  protected:
@@ -30,7 +31,8 @@ class JsonEvents : private nlohmann::json_sax<nlohmann::json> {
   [[noreturn]] void refuse(const std::string& problem) const;
   const std::string& file() const { return file_; }
 
-  // Containers around the event; a container's own opening and closing count.
+  // The number of containers around the event, including the container that
+  // opens or closes.
   int depth() const { return depth_; }
 
   // Strings may be moved from. `bracket` is '{' or '['.
@@ -39,7 +41,7 @@ class JsonEvents : private nlohmann::json_sax<nlohmann::json> {
   virtual void on_key(std::string& key) = 0;
   virtual void on_string(std::string& text) = 0;
   virtual void on_integer(int64_t number) = 0;
-  // null, true, false, or a number that is no 64-bit integer.
+  // Called for null, true, false, or a number that is not a 64-bit integer.
   virtual void on_other(std::string_view kind);
 
  private:

@@ -11,7 +11,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Writes the events down.
+// Records the events.
 class Log : public JsonEvents {
  public:
   Log() : JsonEvents("log.json") {}

@@ -293,7 +293,7 @@ std::string unwrapped_name(std::string_view name) {
 
 void unwrap_names(std::span<std::string* const> names,
                   const std::string& file) {
-  std::map<std::string, std::string> wrapped;  // by the name that is left
+  std::map<std::string, std::string> wrapped;  // by the remaining name
   for (const std::string* name : names) {
     std::string plain = unwrapped_name(*name);
     if (plain == *name) continue;
@@ -309,7 +309,7 @@ void unwrap_names(std::span<std::string* const> names,
 
 namespace {
 
-// Group and layer in one number.
+// Combines group and layer in one number.
 int64_t place_of(const Tensor& tensor) {
   constexpr int64_t kEmbeddings = -1;
   if (tensor.layer >= 0) return tensor.layer;
@@ -317,7 +317,7 @@ int64_t place_of(const Tensor& tensor) {
   return tensor.role == Role::kHead ? kMaxLayers + 1 : kMaxLayers;
 }
 
-// Returns how many bytes two texts have in common at their beginning.
+// Returns the length of the common prefix in bytes.
 size_t common_prefix(std::string_view a, std::string_view b) {
   constexpr size_t kStep = sizeof(uint64_t);
   const size_t size = std::min(a.size(), b.size());
@@ -327,16 +327,16 @@ size_t common_prefix(std::string_view a, std::string_view b) {
   return i;
 }
 
-// natural_less without walking through what both names have in common, which
-// is most of the time of sorting a large model.
+// natural_less without walking through the common prefix, which would take most
+// of the time when a large model is sorted.
 bool name_less(std::string_view a, std::string_view b) {
   size_t begin = common_prefix(a, b);
   while (begin > 0 && a[begin - 1] >= '0' && a[begin - 1] <= '9') --begin;
   return natural_less(a.substr(begin), b.substr(begin));
 }
 
-// Puts tensors[order[i]] at place i. In place, because a second list of large
-// models would be most of the memory.
+// Moves tensors[order[i]] to position i. In place, because a second list of a
+// large model would dominate memory use.
 void permute(std::vector<Tensor>& tensors, std::vector<uint32_t> order) {
   for (uint32_t start = 0; start < order.size(); ++start) {
     if (order[start] == start) continue;

@@ -37,7 +37,7 @@ TEST(Order, OfNoneAndOne) {
   EXPECT_EQ(one[0].name, "x");
 }
 
-// natural_less is the oracle; short alphabets make long common beginnings.
+// natural_less is the oracle; short alphabets make long common prefixes.
 TEST(Order, IsThatOfNaturalLess) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

@@ -51,7 +51,7 @@ Architecture mixtral(Dense d, int64_t vocab) {
   return a;
 }
 
-// Without the layer that predicts the token after the next.
+// Leaves out the layer that predicts the token after next.
 Architecture deepseek(Dense d, int64_t vocab, ExpertNumbers experts) {
   Architecture a = dense(d, vocab, 192);
   a.experts = std::move(experts);

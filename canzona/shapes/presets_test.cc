@@ -40,8 +40,8 @@ TEST(Presets, AreModelsByName) {
             "64 layers, hidden 5120, 64/8 heads, ffn 25600");
 }
 
-// The totals that the models' authors publish. deepseek-v3: 671,026,419,200
-// less the router's balancing offsets (58 layers of 256), which no optimizer
+// The totals published by the models' authors. deepseek-v3: 671,026,419,200
+// minus the router's balancing offsets (58 layers of 256), which no optimizer
 // updates, and without its 62nd layer.
 TEST(Presets, HaveThePublishedNumberOfParameters) {
   const std::map<std::string, int64_t> published = {
@@ -115,7 +115,7 @@ TEST(Presets, TiedModelsHaveNoHead) {
   EXPECT_EQ(last_role("qwen3-8b"), Role::kHead);
 }
 
-// The bound is ten times what it takes, so that a busy machine passes.
+// The bound is ten times the usual time, so that a busy machine passes.
 TEST(Presets, AreMadeInMilliseconds) {
   const auto begin = std::chrono::steady_clock::now();
   const Model model = read_model("qwen3-235b-a22b", {});

@@ -20,7 +20,7 @@ using Path = std::filesystem::path;
 
 constexpr int64_t kMaxJsonFile = 256 << 20;
 
-// In the order in which they are looked for in a folder.
+// In the order in which a folder is searched.
 constexpr const char* kFilesOfFolder[] = {"model.safetensors.index.json",
                                           "model.safetensors", "config.json"};
 
@@ -114,8 +114,8 @@ Model model_from_weights(TensorRecords records, const Path& path) {
   return model_from_records(std::move(records), facts_beside(path));
 }
 
-// A text is as large as the tensors it names; an empty one assigned to it would
-// keep its memory.
+// A text is as large as the tensors it names; assigning an empty string would
+// keep the memory.
 void release(std::string& text) { std::string().swap(text); }
 
 Model model_from_json_file(const Path& path, const ReadOptions& options) {
@@ -137,7 +137,8 @@ Model model_from_json_file(const Path& path, const ReadOptions& options) {
 }
 
 Model model_from_file(const Path& path, const ReadOptions& options) {
-  constexpr int64_t kEnough = 4096;  // to tell the kind, after any white space
+  constexpr int64_t kEnough = 4096;  // to recognize the kind after any white
+                                     // space
   const std::string start = read_file_range(path.string(), 0, kEnough, "model");
   if (is_json(start)) return model_from_json_file(path, options);
   if (!has_length(start)) {
@@ -149,7 +150,7 @@ Model model_from_file(const Path& path, const ReadOptions& options) {
   return model_from_weights(read_safetensors_file(path.string()), path);
 }
 
-// All layers of a model, wherever it comes from.
+// Returns all layers of a model, whatever its source.
 Model read_whole(const std::string& source, const ReadOptions& options) {
   if (const Architecture* preset = find_preset(source))
     return generate(*preset, source, options);

@@ -1,6 +1,6 @@
-// Models in: a preset's name, an HF config.json, a safetensors file or index,
-// or a plain list of names and shapes. Only names and shapes are read, never
-// data.
+// Reads models: a preset's name, an HF config.json, a safetensors file or
+// index, or a plain list of names and shapes. Only names and shapes are read,
+// never data.
 //
 //   Model model = read_model("qwen3-32b", {.fused = true});
 //   route(model, {{"*.qkv_proj.weight", false}});   // these to AdamW
@@ -19,18 +19,19 @@
 namespace canzona {
 
 struct ReadOptions {
-  // Presets and configs: qkv and gate+up in one tensor. Files list tensors as
-  // they are, so that asking for it there is a UsageError.
+  // For presets and configs: puts qkv, and gate and up, in one tensor. Files
+  // list tensors as they are, so asking for it there is a UsageError.
   bool fused = false;
-  // The first so many layers; 0: all.
+  // Keeps only this many layers, the first ones; 0 keeps all.
   int64_t layers = 0;
-  // Presets and configs: every width divided by this (scaled_down).
+  // For presets and configs: divides every width by this (scaled_down).
   int64_t divisor = 1;
 };
 
-// `source` is a preset's name or a path. The kind of a file is told from its
-// contents: safetensors, index, config or list of shapes. In a folder the first
-// of model.safetensors.index.json, model.safetensors and config.json is read.
+// `source` is a preset's name or a path. The kind of a file is recognized by
+// its contents: safetensors, index, config or list of shapes. In a folder the
+// first of model.safetensors.index.json, model.safetensors and config.json is
+// read.
 //
 // Roles, cuts, layers and experts of files come from the names (names.h):
 // - Heads are known if a config.json lies beside the weights, and then
@@ -38,12 +39,12 @@ struct ReadOptions {
 // - Packed experts [E, a, b] become E tensors with the expert's number in their
 //   name; those that lie transposed are neither cut nor split.
 // - Other tensors of more than two dimensions are flattened, for AdamW.
-// - What weights carry besides parameters (rotary frequencies, scales of
-//   quantized weights, balancing offsets of routers) is left out.
+// - Tensors in weights that are not parameters (rotary frequencies, scales of
+//   quantized weights, balancing offsets of routers) are left out.
 Model read_model(const std::string& source, const ReadOptions& options);
 
-// The same for text that is already in memory (tests and fuzzing). Nothing is
-// left out, and nothing is known besides the text.
+// The same for text in memory (tests and fuzzing). Nothing is left out, and
+// only the text is used.
 Model model_from_config(std::string_view json, const std::string& name,
                         const ReadOptions& options);
 Model model_from_shapes(std::string_view json, const std::string& name);
@@ -56,18 +57,19 @@ struct PresetInfo {
 };
 const std::vector<PresetInfo>& presets();
 
-// Default routing (matrix role → matrix rule, everything else AdamW), then
-// overrides in order: every tensor whose name matches `pattern`. UsageError if
-// a pattern matches nothing or sends one dimension to the matrix rule. Models
-// that were just read have the default routing.
+// Applies the default routing (matrix role → matrix rule, everything else
+// AdamW), then the overrides in order, to every tensor whose name matches
+// `pattern`. Throws UsageError if a pattern matches nothing or sends a
+// one-dimensional tensor to the matrix rule. Models that were just read have
+// the default routing.
 struct RouteOverride {
   std::string pattern;
   bool matrix_rule = true;
 };
 void route(Model& model, const std::vector<RouteOverride>& overrides);
 
-// Tensors whose name matches a pattern are never updated. After route().
-// UsageError if a pattern matches nothing.
+// Excludes tensors whose name matches a pattern from all updates. Call it after
+// route(). Throws UsageError if a pattern matches nothing.
 void freeze(Model& model, const std::vector<std::string>& patterns);
 
 }  // namespace canzona

@@ -113,8 +113,8 @@ TEST_F(ReadModel, AConfigBesideTheWeightsTellsHeads) {
   EXPECT_THAT(message(folder_.path("m")), HasSubstr("config.json"));
 }
 
-// A checkpoint of the model that the configuration describes has its tensors,
-// roles, cuts and sections; only the order inside a layer is by name.
+// A checkpoint of the model that the configuration describes has the same
+// tensors, roles, cuts and sections; only the order inside a layer is by name.
 TEST_F(ReadModel, WeightsAgreeWithTheirConfiguration) {
   for (const bool fused : {false, true}) {
     const Model generated = model_from_config(kConfig, "m", {.fused = fused});

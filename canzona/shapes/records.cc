@@ -12,7 +12,7 @@
 namespace canzona {
 namespace {
 
-// `name` with the last `word` replaced; empty if it has none.
+// Returns `name` with the last `word` replaced; empty if there is none.
 std::string replaced(const std::string& name, std::string_view word,
                      std::string_view by) {
   const size_t place = name.rfind(word);
@@ -20,7 +20,7 @@ std::string replaced(const std::string& name, std::string_view word,
   return std::string(name).replace(place, word.size(), by);
 }
 
-// The first mlp matrix's name → the second's.
+// Maps the first mlp matrix's name to the second's.
 std::string down_name(const std::string& name, Projection projection) {
   std::string second = projection == Projection::kFc1
                            ? replaced(name, "fc1", "fc2")
@@ -34,8 +34,8 @@ std::string first_name(const std::string& name) {
   return fc1.empty() ? replaced(name, "down", "gate_up") : fc1;
 }
 
-// [E, a, b] and [E, c, d] as first and second matrix of experts that lie
-// transposed: (in, 2 x out) and (out, in).
+// True if [E, a, b] and [E, c, d] are the first and second matrix of transposed
+// experts: (in, 2 x out) and (out, in).
 bool lie_transposed(const TensorRecord& first, const TensorRecord& second) {
   return first.shape[2] == 2 * second.shape[1] &&
          first.shape[1] == second.shape[2];
@@ -129,7 +129,7 @@ void check_name(const std::string& name, const std::string& file) {
                        shape_text(record.shape), ": ", problem));
 }
 
-// Roles and cuts that a file may not give to a tensor of one dimension.
+// Checks for roles and cuts that a one-dimensional tensor cannot have.
 void check_role_and_cut(const TensorRecord& record, const std::string& file) {
   if (record.shape.size() >= 2) return;
   if (record.cut == Cut::kColumns) {
@@ -141,7 +141,7 @@ void check_role_and_cut(const TensorRecord& record, const std::string& file) {
   }
 }
 
-// Empty where the heads, or their order in the rows, are not known.
+// Returns nothing if the heads, or their order in the rows, are not known.
 std::vector<Section> sections_of_qkv(int64_t rows, QkvRows order,
                                      const FileFacts& facts) {
   const int64_t heads = facts.query_heads;
@@ -233,7 +233,7 @@ class Converter {
     tensor.flattened = true;
   }
 
-  // Everything but name, shape and the number of a packed expert.
+  // Sets everything but name, shape and the number of a packed expert.
   void fill(Tensor& tensor, const TensorRecord& record, size_t num_dims,
             Rows rows) {
     const NameFacts name = read_name(record.name);
@@ -262,7 +262,7 @@ class Converter {
   Model model_;
 };
 
-// The number of tensors that the records make.
+// Returns the number of tensors made from the records.
 int64_t count_tensors(const TensorRecords& records, const std::string& file) {
   int64_t count = 0;
   for (const TensorRecord& record : records) {
@@ -279,7 +279,7 @@ int64_t count_tensors(const TensorRecords& records, const std::string& file) {
   return count;
 }
 
-// Experts both packed and on their own give the same name.
+// Experts that are both packed and separate would have the same name.
 void refuse_equal_names(const Model& model) {
   std::vector<std::string_view> names;
   names.reserve(model.tensors.size());

@@ -1,13 +1,13 @@
-// Names and shapes as a file lists them, and the model they make.
+// Names and shapes as listed in a file, and the model made from them.
 //
 //   TensorRecords records;
 //   records.push_back({.name = "layers.0.mlp.up", .shape = {3072, 1024}});
-//   Model model = model_from_records(std::move(records), {.name =
-//   "list.json"});
+//   const FileFacts facts{.name = "list.json"};
+//   Model model = model_from_records(std::move(records), facts);
 //
 // Roles, cuts, layers and experts come from the names (names.h). The order of
-// the tensors depends on names alone: embeddings, layers in their order and by
-// name inside, what has no layer, head.
+// the tensors depends on names alone: embeddings, layers by number and by name
+// within, tensors without a layer, the head.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,16 @@ namespace canzona {
 struct TensorRecord {
   std::string name;
   std::vector<int64_t> shape;
-  std::optional<Role> role = {};  // where the file says it
+  std::optional<Role> role = {};  // if the file says it
   std::optional<Cut> cut = {};
 };
 
 // A deque, because it grows without copying and shrinks as it is consumed.
 using TensorRecords = std::deque<TensorRecord>;
 
-// UsageError unless the name can be printed and the shape has at most kMaxDims
-// dimensions from 1 to kMaxDim with a product of less than 2^63. `file` is
-// what messages name.
+// Throws UsageError unless the name can be printed and the shape has at most
+// kMaxDims dimensions from 1 to kMaxDim with a product of less than 2^63.
+// Messages name `file`.
 void check_record(const TensorRecord& record, const std::string& file);
 
 // "[3072, 1024]"
@@ -45,7 +45,7 @@ enum class QkvRows {
   kBlocks,   // all of q, all of k, all of v
 };
 
-// Facts of a file's model beside its tensors.
+// What is known about a file's model besides its tensors.
 struct FileFacts {
   std::string name = {};    // of the model
   int64_t query_heads = 0;  // 0: not known
@@ -55,21 +55,22 @@ struct FileFacts {
 };
 
 // Records must have passed check_record. Packed experts [E, a, b] become E
-// tensors with the expert's number in their name; more than two dimensions are
-// else flattened to two.
+// tensors with the expert's number in their name; other records of more than
+// two dimensions are flattened to two.
 Model model_from_records(TensorRecords records, const FileFacts& facts);
 
-// The index tells what only two tensors together tell: whether a first mlp
-// matrix holds gate and up, and which way round packed experts lie.
+// Finds out what only two tensors together show: whether a first mlp matrix
+// holds gate and up, and whether packed experts are transposed.
 //
 // A gated linear_fc1 has twice as many rows as linear_fc2 has columns; a plain
-// one has as many. Packed experts are [E, out, in] like every other matrix, or
-// transposed, [E, in, out]: gate_up and down of one layer show which.
+// one has equally many. Packed experts are [E, out, in] like every other
+// matrix, or transposed, [E, in, out]: gate_up and down of one layer show
+// which.
 
-// Finds records by name. Refers to the records; they must not change.
+// Finds records by name. It refers to the records, which must not change.
 class RecordIndex {
  public:
-  // UsageError names a tensor that comes twice; `file` is where.
+  // UsageError names a tensor that occurs twice, and `file`.
   RecordIndex(const TensorRecords& records, const std::string& file);
 
   const TensorRecord* find(const std::string& name) const;
@@ -81,7 +82,8 @@ class RecordIndex {
 
 enum class Rows : uint8_t { kPlain, kGateUp, kTransposed };
 
-// Returns what the rows of a record (of one of its experts, if packed) are.
+// Returns what the rows of a record are, or those of one of its experts if it
+// is packed.
 Rows rows_of(const TensorRecord& record, const RecordIndex& index);
 
 // True if a record is [E, a, b] under "experts".

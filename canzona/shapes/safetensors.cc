@@ -51,7 +51,7 @@ class HeaderReader : public JsonEvents {
 
   TensorRecords take() { return std::move(records_); }
 
-  // With the data beginning at byte `data_begin` of the file.
+  // `data_begin` is the byte of the file at which data begins.
   SafetensorsHeader take_all(int64_t data_begin) {
     SafetensorsHeader header;
     header.metadata.insert(std::make_move_iterator(metadata_.begin()),
@@ -68,7 +68,7 @@ class HeaderReader : public JsonEvents {
     return header;
   }
 
-  // Together the extents must be [0, data_bytes), each byte once.
+  // Together the extents must cover [0, data_bytes), each byte once.
   void check_extents(int64_t data_bytes) const {
     std::vector<uint32_t> order(extents_.size());
     std::iota(order.begin(), order.end(), 0U);
@@ -193,7 +193,7 @@ class HeaderReader : public JsonEvents {
     for (const int64_t dim : record_.shape) {
       bits = checked_mul(bits, dim, "bits of a tensor");
     }
-    // Compared in bytes: eight times an offset may not fit.
+    // Compared in bytes, because eight times an offset may overflow.
     const int64_t bytes = offsets_[1] - offsets_[0];
     if (bits % 8 != 0 || bits / 8 != bytes) {
       refuse(cat(where(), ": data_offsets ", shape_text(offsets_), " hold ",
@@ -245,7 +245,7 @@ class HeaderReader : public JsonEvents {
   std::vector<std::pair<std::string, std::string>> metadata_;
 };
 
-// Reads and checks the header; `use` gets the reader and where data begins.
+// Reads and checks the header; `use` gets the reader and the data's offset.
 template <class Use>
 auto with_header(std::string_view file_start, int64_t file_size,
                  const std::string& file, Metadata metadata, const Use& use) {
@@ -434,7 +434,7 @@ class IndexReader : public JsonEvents {
 
 using Entries = std::vector<WeightIndex::Entry>;
 
-// Both lists are in order of names; they must be equal.
+// Both lists are sorted by name and must be equal.
 void compare_names(Entries::const_iterator begin, Entries::const_iterator end,
                    const std::vector<std::string_view>& held,
                    const std::string& shard) {

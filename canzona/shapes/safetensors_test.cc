@@ -145,7 +145,7 @@ TEST(Safetensors, HeadersMustBeJson) {
   EXPECT_NE(message("{" + std::string(1000, '[')), "nothing was thrown");
 }
 
-// A header of one tensor 'x' with the entry given.
+// A header of one tensor 'x' with the given entry.
 std::string entry_message(const std::string& entry, size_t data_bytes) {
   return message(cat(R"({"x":)", entry, "}"), data_bytes);
 }

@@ -14,7 +14,7 @@
 
 namespace canzona {
 
-// `file` is what messages name.
+// Messages name `file`.
 TensorRecords read_shapes(std::string_view json, const std::string& file);
 
 }  // namespace canzona

@@ -122,7 +122,8 @@ bool has_heads(const std::string& name) {
   }
 }
 
-// A tensor without sections whose name says that the split concerns it.
+// Refuses a tensor without sections whose name says that the split applies to
+// it.
 void check_wholeness(const Tensor& tensor, const Splits& splits) {
   constexpr const char* kNoHeads =
       "its heads are not known; a config.json beside a safetensors file tells "
@@ -148,7 +149,7 @@ void check_heads(const Model& model) {
       model.tensors.begin(), model.tensors.end(), [](const Tensor& tensor) {
         return !tensor.sections.empty() && !is_gate_up(tensor.sections);
       });
-  // Tensors that have heads, but unknown ones, are named one by one below.
+  // Tensors that have heads, but unknown ones, are reported one by one below.
   const bool possible =
       std::any_of(model.tensors.begin(), model.tensors.end(),
                   [](const Tensor& tensor) { return has_heads(tensor.name); });
@@ -206,7 +207,7 @@ class Splitter {
 
   const Model& model_;
   const Splits& splits_;
-  const bool asks_;  // for anything that takes sections
+  const bool asks_;  // for a split that needs sections
   std::vector<Matrix> matrices_;
 };
 

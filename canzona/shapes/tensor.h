@@ -3,7 +3,7 @@
 // A tensor is a named parameter. A matrix is one 2-D block that a matrix rule
 // updates as a whole: a tensor, or a piece of one after a split. A fused tensor
 // lists its sections (q, k, v; gate, up) as runs of rows; tensor parallelism
-// cuts every section by itself, so that each tp rank gets whole query groups
+// cuts every section separately, so that each tp rank gets whole query groups
 // and equal shares of gate and up.
 //
 // Example: fused qkv with 8 kv groups of 8 query heads of 128 rows is
@@ -11,7 +11,7 @@
 //   k: first 1024, run 128,  stride 1280, count 8
 //   v: first 1152, run 128,  stride 1280, count 8
 //
-// Plain values, no ownership; freely copied between threads.
+// These are plain values without ownership.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace canzona {
 
-// A file or a configuration may ask for at most this; more is a UsageError
+// Upper limits for files and configurations; exceeding one is a UsageError
 // before anything is allocated.
 inline constexpr int64_t kMaxDim = int64_t{1} << 40;
 inline constexpr int kMaxDims = 8;
@@ -34,8 +34,7 @@ inline constexpr int64_t kMaxNameLength = 256;
 enum class Role : uint8_t { kMatrix, kEmbedding, kHead, kRouter, kNorm, kBias };
 enum class Cut : uint8_t { kNone, kRows, kColumns };
 
-// `count` runs of `run` rows, the first at row `first`, each `stride` after
-// the one before.
+// `count` runs of `run` rows, the first at row `first`, `stride` rows apart.
 struct RowRuns {
   int64_t first = 0;
   int64_t run = 0;
@@ -43,7 +42,7 @@ struct RowRuns {
   int64_t count = 1;
 
   int64_t rows() const { return run * count; }
-  // The tensor's row of row `i` of these runs.
+  // Returns the tensor's row for row `i` of these runs.
   int64_t row(int64_t i) const { return first + (i / run) * stride + i % run; }
   friend bool operator==(const RowRuns&, const RowRuns&) = default;
 };
@@ -51,7 +50,7 @@ struct RowRuns {
 struct Section {
   std::string name;  // "q", "k", "v", "gate", "up"
   RowRuns rows;
-  int64_t heads = 1;  // equal pieces that the `head` split makes of it
+  int64_t heads = 1;  // equal pieces made by the `head` split
   friend bool operator==(const Section&, const Section&) = default;
 };
 
@@ -64,8 +63,8 @@ struct Tensor {
   int32_t expert = -1;       // -1: dense
   bool matrix_rule = false;  // true: the matrix rule; false: AdamW
   bool frozen = false;       // never updated: no gradient and no states
-  // More dimensions in the file: `shape` is the first and the product of the
-  // rest. AdamW unless an override says otherwise.
+  // The file has more dimensions: `shape` is the first one and the product of
+  // the rest. Routed to AdamW unless an override says otherwise.
   bool flattened = false;
   std::vector<Section> sections = {};  // empty: one section, all rows
 
@@ -83,8 +82,8 @@ struct Model {
   int64_t query_heads = 0;  // 0: not known
   int64_t kv_heads = 0;
   bool fused = false;
-  // Experts that a token visits; 0: not known. A plan does not depend on it and
-  // plan.json does not hold it, so that comparisons ignore it.
+  // Experts per token; 0: not known. Plans do not depend on it and plan.json
+  // does not store it, so comparisons ignore it.
   int64_t experts_per_token = 0;
 
   friend bool operator==(const Model& a, const Model& b) {
@@ -96,8 +95,8 @@ struct Model {
   }
 };
 
-// A matrix: rows [first_row, first_row + rows) of section `section` of a tensor
-// (section -1: all rows of the tensor, in the tensor's own order).
+// A matrix is rows [first_row, first_row + rows) of section `section` of a
+// tensor (section -1: all rows of the tensor, in its own order).
 struct Matrix {
   int32_t tensor = 0;
   int32_t section = -1;
@@ -111,8 +110,7 @@ struct Splits {
   bool qkv = false;
   bool head = false;
   bool gate_up = false;
-  bool expert =
-      false;  // experts are tensors of their own, so this always holds
+  bool expert = false;  // no effect: experts are separate tensors
   friend bool operator==(const Splits&, const Splits&) = default;
 };
 
@@ -125,8 +123,8 @@ std::string_view to_string(Cut cut);
 Role parse_role(std::string_view text);
 Cut parse_cut(std::string_view text);
 
-// The matrices of all matrix-rule tensors, in tensor order. UsageError names
-// the tensor that a split was asked for and whose sections are not known.
+// Returns the matrices of all matrix-rule tensors, in tensor order. UsageError
+// names a tensor that a split applies to but whose sections are not known.
 std::vector<Matrix> split_into_matrices(const Model& model,
                                         const Splits& splits);
 
@@ -134,7 +132,7 @@ std::vector<Matrix> split_into_matrices(const Model& model,
 std::string matrix_name(const Model& model, const Matrix& matrix,
                         const Splits& splits);
 
-// Sections of fused tensors, and of projections whose rows are heads.
+// Makes the sections of fused tensors, and of projections whose rows are heads.
 //
 //   qkv_sections(64, 8, 128)      // q, k, v interleaved by 8 query groups
 //   head_section("k", 1024, 8)    // 8 heads of 128 rows
@@ -147,10 +145,10 @@ std::string matrix_name(const Model& model, const Matrix& matrix,
 struct GroupSection {
   std::string_view name;
   int64_t rows = 0;   // in every group
-  int64_t heads = 1;  // of the whole section
+  int64_t heads = 1;  // in the whole section
 };
 
-// `groups` groups of rows, in each of them the sections one after the other.
+// Makes `groups` groups of rows, each with the sections one after the other.
 std::vector<Section> group_sections(const std::vector<GroupSection>& sections,
                                     int64_t groups);
 
@@ -164,8 +162,8 @@ std::vector<Section> head_section(std::string_view name, int64_t rows,
                                   int64_t heads);
 std::vector<Section> gate_up_sections(int64_t ffn);
 
-// True if the sections are those of gate_up_sections; otherwise they are of q,
-// k, v.
+// True if the sections are those of gate_up_sections; otherwise they are those
+// of q, k, v.
 bool is_gate_up(const std::vector<Section>& sections);
 
 }  // namespace canzona

@@ -36,7 +36,7 @@ inline json with(json config, const json& changes) {
 inline std::string message(const json& config) {
   return message_of([&] { read(config); });
 }
-// A model as small as its kind allows.
+// The smallest model of its kind.
 inline json tiny(const char* model_type, const json& more = json::object()) {
   return with({{"model_type", model_type},
                {"hidden_size", 8},

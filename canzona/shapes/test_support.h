@@ -1,5 +1,5 @@
-// The tests of this folder share messages of errors, and safetensors files made
-// of names and shapes.
+// Helpers shared by the tests of this folder: messages of errors, and
+// safetensors files made from names and shapes.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace canzona {
 
-// The message of the UsageError that `action` throws.
+// Returns the message of the UsageError that `action` throws.
 template <class Action>
 std::string message_of(Action action) {
   try {
@@ -25,7 +25,7 @@ std::string message_of(Action action) {
   return "nothing was thrown";
 }
 
-// Length, header and (if `with_data`) zeros for the data.
+// Length, header and, with `with_data`, zeros for the data.
 inline std::string safetensors_bytes(std::string_view header,
                                      size_t data_bytes = 0) {
   std::string bytes;

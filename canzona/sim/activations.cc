@@ -28,12 +28,13 @@ int64_t sum(int64_t a, int64_t b) {
 // Elements of one token in one layer.
 struct TokenElements {
   int64_t outputs = 0;         // of products that leave the stream
-  int64_t expert_outputs = 0;  // the same of one expert
-  int64_t product_input = 0;   // the longest of those that return to it
+  int64_t expert_outputs = 0;  // the same for one expert
+  int64_t product_input = 0;   // the longest input of products that return to
+                               // it
   int64_t expert_input = 0;
 };
 
-// Experts of a layer are alike: the first stands for all.
+// Experts of a layer are equal, so the first stands for all.
 std::vector<TokenElements> count_by_layer(const Model& model,
                                           const Mesh& mesh) {
   std::vector<TokenElements> layers(static_cast<size_t>(model.num_layers));
@@ -54,8 +55,8 @@ std::vector<TokenElements> count_by_layer(const Model& model,
   return layers;
 }
 
-// Returns the width of the stream between layers, if there is no embedding that
-// says it.
+// Returns the width of the stream between layers, even if there is no embedding
+// that shows it.
 int64_t stream_width(const Model& model) {
   if (const int64_t hidden = hidden_width(model); hidden > 0) return hidden;
   for (const Tensor& tensor : model.tensors)
@@ -102,7 +103,7 @@ class ActivationEstimate {
     return product(load_.experts_per_token, of_expert);
   }
 
-  // Bytes of a token beside the layer's input.
+  // Returns the bytes of a token beside the layer's input.
   int64_t kept(const TokenElements& layer) const {
     const int64_t routed =
         layer.expert_outputs > 0 ? sum(layer.expert_outputs, hidden_) : 0;
@@ -112,7 +113,7 @@ class ActivationEstimate {
     return sum(product(elements, element_bytes()), log_sums * kBytesPerFp32);
   }
 
-  // Normed input, what the block adds, the stream's gradient, that of
+  // Counts the normed input, the block's output, the stream's gradient, that of
   // attention, and the gated product.
   int64_t scratch_of(const TokenElements& layer) const {
     constexpr int64_t kStreams = 3;
@@ -131,7 +132,7 @@ class ActivationEstimate {
     if (vocabulary == 0) return 0;
     const int64_t chunk = std::min(
         load_.tokens, std::max(kFewestHeadTokens, kLogitsAtOnce / vocabulary));
-    // Kept for backward where they are all there.
+    // They are kept for backward if all of them fit at once.
     const int64_t chunks = chunk == load_.tokens ? in_flight : 1;
     const int64_t logits =
         product(product(chunk, vocabulary), chunks * kBytesPerFp32);

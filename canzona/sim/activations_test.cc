@@ -24,10 +24,10 @@ int64_t bytes_on(const std::string& mesh, const ActivationLoad& load,
   return activation_bytes(model, parse_mesh(mesh), load);
 }
 
-// By hand, of a layer of the toy model and one token in bf16: input 16; kept
-// beside it the stream 16, attention 16, qkv 32 and gate and up 48, and 4
-// log-sums in fp32; scratch three streams, attention's gradient 16, the gated
-// product 24. Head: 64 logits in fp32 and its input.
+// Counted by hand for a layer of the toy model and one token in bf16: input 16;
+// also kept are the stream 16, attention 16, qkv 32, gate and up 48, and 4
+// log-sums in fp32; scratch is three streams, attention's gradient 16, and the
+// gated product 24. Head: 64 logits in fp32 and its input.
 constexpr int64_t kInput = 2 * 16;
 constexpr int64_t kKept = 2 * (16 + 16 + 32 + 48) + 4 * 4;
 constexpr int64_t kScratch = 2 * (3 * 16 + 16 + 24);
@@ -48,7 +48,7 @@ TEST(Activations, OfRecomputedLayersAreTheirInputs) {
             10 * (2 * kInput + kKept + kScratch + kHead));
 }
 
-// Streams are whole on every tp rank; what products make is cut.
+// Streams are whole on every tp rank; outputs of products are cut.
 TEST(Activations, AreCutByTensorParallelism) {
   const int64_t kept = 2 * (16 + 8 + 16 + 24) + 2 * 4;
   const int64_t scratch = 2 * (3 * 16 + 8 + 12);
@@ -57,8 +57,8 @@ TEST(Activations, AreCutByTensorParallelism) {
             10 * (2 * (kInput + kept) + scratch + head));
 }
 
-// The first of two stages has two micro-batches in flight, the last the head:
-// of two layers the last has more, of four the first.
+// The first of two stages has two micro-batches in flight, the last has the
+// head: with two layers the last needs more, with four the first.
 TEST(Activations, OfAPipelineAreThoseInFlight) {
   const Mesh mesh = parse_mesh("pp=2");
   const ActivationLoad load{.tokens = 10, .num_micro_batches = 4};
@@ -81,7 +81,7 @@ TEST(Activations, AreTwiceAsManyInFp32ButForLogits) {
                   4 * 16));
 }
 
-// 2^24 logits are there at once, whatever the number of tokens.
+// 2^24 logits are in memory at once, whatever the number of tokens.
 TEST(Activations, OfLongBatchesHaveLogitsInChunks) {
   const int64_t tokens = int64_t{1} << 20;
   EXPECT_EQ(bytes_on("dp=1", {.tokens = tokens}),
@@ -150,8 +150,8 @@ TEST(MemoryTerms, CountGradientsAsTheyLie) {
   EXPECT_EQ(bf16.states, fp32.states);
 }
 
-// The memory that smaller gradients save is given to the plan; its file stays
-// sound.
+// The memory saved by smaller gradients is given to the plan; its file stays
+// valid.
 TEST(MemoryTerms, OfSmallGradientsRaiseThePlansOwnCap) {
   Request request;
   const Plan alone = make_plan(request.on("dp=2"));

@@ -1,5 +1,5 @@
-// The three background threads of a simulated rank. Each move() begins what can
-// begin and tells whether something did.
+// The three background threads of a simulated rank. Each move() starts what can
+// start and returns whether it started anything.
 //
 //   gather.reach(position + 2);         // main: one ahead
 //   if (gather.has(position)) …
@@ -14,13 +14,14 @@
 
 namespace canzona {
 
-// Gradients to their homes, new parameters from there, as they come.
+// Moves gradients to their homes and new parameters from there, as they come.
 class SimulatedData {
  public:
   explicit SimulatedData(IterationState& state);
 
   void reduce(int32_t module);
-  // All modules, in the order of their first use; each leaves when it may.
+  // Publishes all modules, in the order of their first use, each as soon as it
+  // may.
   void publish();
   void may_leave(int32_t module) { may_leave_[index(module)] = true; }
 
@@ -45,14 +46,15 @@ class SimulatedData {
   int num_publishing_ = 0;
 };
 
-// Parameters of the uses, in order; each keeps its slot until it is released.
+// Gathers the parameters of the uses, in order; each keeps its slot until it is
+// released.
 class SimulatedGather {
  public:
   SimulatedGather(IterationState& state, const SimulatedData& data)
       : state_(state), data_(data), issuer_(state) {}
 
-  void begin();  // an iteration
-  // Positions below this one may be gathered.
+  void begin();  // of an iteration
+  // Allows positions below this one to be gathered.
   void reach(size_t position) {
     reach_ = std::min(position, state_.uses.size());
   }
@@ -74,7 +76,8 @@ class SimulatedGather {
   int32_t slots_taken_ = 0;
 };
 
-// Gradients of micro-batches, in the order in which they were handed over.
+// Scatters the gradients of micro-batches, in the order in which they were
+// handed over.
 class SimulatedScatter {
  public:
   SimulatedScatter(IterationState& state, SimulatedData& data)
@@ -83,10 +86,12 @@ class SimulatedScatter {
         issuer_(state),
         is_open_(state.work.modules.size(), false) {}
 
-  // A slot for the module's gradient is there, or needed no longer.
+  // True if there is a slot for the module's gradient, or none is needed any
+  // more.
   bool has_slot(int32_t module) const;
   void open(int32_t module);
-  // `last`: of the last micro-batch; then it goes on to its home.
+  // `last` says that it is of the last micro-batch, after which it goes on to
+  // its home.
   void hand_over(int32_t module, bool last);
   bool is_scattering() const { return num_unfinished_ > 0; }
   bool move();

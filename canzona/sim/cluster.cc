@@ -21,7 +21,7 @@ constexpr double kMostLatency = 10;
 constexpr double kMostOversubscription = 1000;
 constexpr double kMostSpread = 1;
 
-// A number in (0, most] or, with `or_zero`, [0, most].
+// Reads a number in (0, most] or, with `or_zero`, [0, most].
 double read_amount(const Json& object, const char* key, double most,
                    bool or_zero, const std::string& where) {
   const double number = get_number(object, key, where);
@@ -36,7 +36,7 @@ double amount_or(const Json& object, const char* key, double most, bool or_zero,
                               : usual;
 }
 
-// It is printed in reports.
+// It must be printable, because reports show it.
 std::string read_cluster_word(const Json& object, const char* key,
                               const std::string& where) {
   std::string text = get_string(object, key, where);
@@ -161,11 +161,11 @@ Cluster Cluster::parse(std::string_view json, const std::string& where) {
 void check_cluster(const Cluster& cluster, const Mesh& mesh) {
   const int32_t world = mesh.world();
   if (world < kFewestClusterRanks || world > kMostClusterRanks)
-    throw UsageError(cat("--mesh ", to_string(mesh), ": ", world,
+    throw UsageError(cat("mesh ", to_string(mesh), ": ", world,
                          " ranks, clusters of ", kFewestClusterRanks, " to ",
                          kMostClusterRanks, " are simulated"));
   if (world > cluster.most_ranks())
-    throw UsageError(cat("--mesh ", to_string(mesh), ": ", world,
+    throw UsageError(cat("mesh ", to_string(mesh), ": ", world,
                          " ranks, cluster ", quoted(cluster.name), " has ",
                          cluster.most_ranks(), " (its level ",
                          quoted(cluster.levels.back().name), ")"));

@@ -1,12 +1,11 @@
-// A cluster as a file describes it: cards, levels of links, and how much ranks
+// A cluster as described by a file: cards, levels of links, and how much ranks
 // differ.
 //
 //   Cluster cluster = Cluster::parse(read_file(path, …), path);
-//   check_cluster(cluster, mesh);            // UsageError if it is too small
-//   apply(cluster, options, workload);       // what planner and simulation
-//   take
+//   check_cluster(cluster, mesh);        // UsageError if it is too small
+//   apply(cluster, options, workload);   // for planner and simulation
 //
-// Schema and an example: docs/clusters.md. Values; any thread.
+// The schema and an example are in docs/clusters.md. These are plain values.
 #pragma once
 
 #include <string>
@@ -22,9 +21,9 @@ namespace canzona {
 
 struct Card {
   std::string name;
-  double flops_per_second = 0;  // that it reaches in forward and backward
-  // File of what rules cost on it, as the description names it; none: rules run
-  // at the same rate.
+  double flops_per_second = 0;  // achieved in forward and backward
+  // The file with the costs of rules on it, as named by the description; if
+  // empty, rules run at the same rate.
   std::string cost_table = {};
   friend bool operator==(const Card&, const Card&) = default;
 };
@@ -32,13 +31,13 @@ struct Card {
 struct Cluster {
   std::string name;
   Card card;
-  std::vector<LinkLevel> levels;  // the smallest first, at least one
+  std::vector<LinkLevel> levels;  // smallest first, at least one
   RankSpread spread = {};
-  // The way in which sums and gathers reach other nodes, unless the user says
-  // another; empty: each with each.
+  // How sums and gathers reach other nodes, unless the user chooses; if empty,
+  // directly between all pairs.
   std::string collectives = {};
 
-  // UsageError names `where`, the place and what was expected.
+  // UsageError names `where`, the position and what was expected.
   static Cluster parse(std::string_view json, const std::string& where);
 
   int32_t ranks_per_node() const { return levels.front().ranks; }
@@ -49,8 +48,8 @@ struct Cluster {
 inline constexpr int32_t kFewestClusterRanks = 8;
 inline constexpr int32_t kMostClusterRanks = 16384;
 
-// UsageError if the mesh has more ranks than the cluster, or is beyond what is
-// simulated.
+// Throws UsageError if the mesh has more ranks than the cluster, or is beyond
+// what can be simulated.
 void check_cluster(const Cluster& cluster, const Mesh& mesh);
 
 // Sets nodes and links of a plan, and rates, links and spread of a workload.

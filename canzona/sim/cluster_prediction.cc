@@ -8,7 +8,8 @@
 namespace canzona {
 namespace {
 
-// Flops of forward and backward of one micro-batch, on one data-parallel rank.
+// Returns the flops of forward and backward of one micro-batch on one
+// data-parallel rank.
 double flops_of_micro_batch(const Plan& plan, const Workload& workload) {
   ComputeLoad load = workload.compute;
   load.flops_per_second = 1;

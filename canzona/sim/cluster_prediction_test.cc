@@ -85,7 +85,7 @@ TEST(ClusterPrediction, OnInfiniteLinksComputeRemains) {
   }
 }
 
-// Bytes between nodes pass one port of the busiest rank.
+// Bytes between nodes pass through one port of the busiest rank.
 TEST(ClusterPrediction, IsNeverFasterThanTheBusiestPort) {
   for (const char* mesh : kMeshes) {
     for (const double inter : {1e3, 1e4, 1e5}) {
@@ -114,8 +114,8 @@ TEST(ClusterPrediction, MoreSpreadIsNeverFaster) {
   }
 }
 
-// Twice the cards, a slower slowest one; twice the micro-batches, more even
-// sequences.
+// Twice the cards have a slower slowest one; twice the micro-batches have more
+// even sequences.
 TEST(ClusterPrediction, SpreadGrowsWithRanksAndShrinksWithMicroBatches) {
   Cluster cluster = two_levels();
   cluster.spread = {0.05, 0.5};
@@ -129,8 +129,8 @@ TEST(ClusterPrediction, SpreadGrowsWithRanksAndShrinksWithMicroBatches) {
   EXPECT_EQ(of("dp=1,tp=2,pp=4", 2).longest_batch, 1);
 }
 
-// A third level that is as fast as the second changes nothing; a slower one,
-// or one that is oversubscribed or farther, takes longer.
+// A third level as fast as the second changes nothing; one that is slower,
+// oversubscribed or farther takes longer.
 TEST(ClusterPrediction, KnowsLevelsBeyondTheSecond) {
   Cluster cluster = two_levels();
   const double two = case_of(cluster, "dp=32").seconds();
@@ -146,12 +146,12 @@ TEST(ClusterPrediction, KnowsLevelsBeyondTheSecond) {
   EXPECT_EQ(case_of(slow, "dp=32").seconds(),
             case_of(shared, "dp=32").seconds());
   EXPECT_GT(case_of(far, "dp=32").seconds(), two + 1);
-  // Nobody sends so far.
+  // No rank sends that far.
   EXPECT_EQ(case_of(slow, "dp=16").seconds(),
             case_of(cluster, "dp=16").seconds());
 }
 
-// Of the only bucket.
+// The sum of the only bucket.
 Transfer sum_of_bucket(const Case& c) {
   for (const ModuleWork& module : rank_transfers(c.plan, c.work, 0))
     if (!module.reduce.empty()) return module.reduce.first;
@@ -160,7 +160,8 @@ Transfer sum_of_bucket(const Case& c) {
 }
 
 // 16 ranks on 4 nodes: a ring sends as many bytes to its neighbour as pairs
-// send to all, between nodes a fourth of them; however long the longest run is.
+// send to all, a quarter of them between nodes, however long the longest run
+// is.
 TEST(ClusterPrediction, ARingSendsToItsNeighbour) {
   Cluster cluster = two_levels();
   cluster.levels[0].latency_seconds = 1e-3;
@@ -187,7 +188,7 @@ TEST(ClusterPrediction, ARingOfOneRankPerNodeIsBetweenNodes) {
 }
 
 // 2 of 4 experts per token, 64 tokens of 16 in fp32 over two ranks, half of
-// which stay: 4 KiB to the other, four times a layer.
+// which stay: 4 KiB to the other, four times per layer.
 TEST(ClusterPrediction, TokensGoToTheirExpertsAndBack) {
   Case c = case_of(two_levels(), "dp=4,ep=2", toy_moe(2));
   EXPECT_EQ(token_exchange_seconds(c.plan, c.work), 0);
@@ -205,7 +206,7 @@ TEST(ClusterPrediction, TokensGoToTheirExpertsAndBack) {
   EXPECT_GT(c.seconds(), without);
 }
 
-// The finishing time of 1F1B by stages that are alike, task by task.
+// Returns the finishing time of 1F1B with identical stages, task by task.
 double pipeline_seconds(int64_t stages, int64_t batches, double forward,
                         double backward, double send) {
   std::vector<std::vector<std::pair<bool, int64_t>>> tasks;
@@ -248,8 +249,8 @@ double pipeline_seconds(int64_t stages, int64_t batches, double forward,
   return free[0];
 }
 
-// What stages send each other costs 2 (pp - 1) / pp sends a micro-batch, and
-// 2 (pp - 1) at the ends, as the tasks of 1F1B do it one by one.
+// Sends between stages cost 2 (pp - 1) / pp sends per micro-batch, and 2 (pp -
+// 1) at the ends, as in a task-by-task execution of 1F1B.
 TEST(ClusterPrediction, SendsBetweenStagesAreThoseOf1F1B) {
   for (const int32_t pp : {2, 4}) {
     for (const int64_t batches : {8, 32}) {
@@ -291,8 +292,8 @@ TEST(ClusterPrediction, LooksAtOneRankOfEachKind) {
   EXPECT_GE(p.seconds(), p.kinds[0].time.seconds);
 }
 
-// Two tensors of a layer each, on one home in two rounds of which the first is
-// the long one.
+// Two tensors per layer, on one home, in two rounds of which the first is the
+// long one.
 TEST(ClusterPrediction, ModulesLeaveWhenTheyAreUpdated) {
   const Plan plan = plan_of(toy_model(4), "dp=2,tp=2");
   const std::vector<double> shares = applied_shares(plan);
@@ -305,8 +306,7 @@ TEST(ClusterPrediction, ModulesLeaveWhenTheyAreUpdated) {
   work.step_seconds = 20;
   const double at_end = simulate_iteration(work).seconds;
   for (ModuleWork& module : work.modules) module.publish_after = 0.25;
-  // Twelve seconds of new parameters are on their way while the step has 15
-  // left.
+  // Twelve seconds of new parameters are in flight while the step has 15 left.
   EXPECT_EQ(simulate_iteration(work).seconds, 6 + 20);
   EXPECT_EQ(at_end, 4 + 4 + 4 + 4 + 20);
 }

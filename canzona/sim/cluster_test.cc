@@ -160,7 +160,7 @@ TEST(LinkLevels, AreThoseOfTheSmallestBlockThatHasBoth) {
   EXPECT_EQ(level_of(levels, 0, 5000), 2u);
 }
 
-// Of eight peers two are beyond the pod, where a rank has 20 GB/s instead of
+// Two of eight peers are beyond the pod, where a rank has 20 GB/s instead of
 // 50.
 TEST(LinkLevels, FartherPeersTakeLonger) {
   const std::vector<LinkLevel> levels = three_levels().levels;
@@ -171,7 +171,7 @@ TEST(LinkLevels, FartherPeersTakeLonger) {
   EXPECT_EQ(far_links(levels, {3, 0, 0}).added_latency_seconds, 0);
 }
 
-// A level that is wider than the one below it does not help: messages pass
+// A level wider than the one below it does not help: messages pass through
 // both.
 TEST(LinkLevels, TheNarrowestCounts) {
   std::vector<LinkLevel> levels = three_levels().levels;

@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-constexpr double kForwardFlops = 2;  // of a weight and token
+constexpr double kForwardFlops = 2;  // per weight and token
 constexpr double kBackwardFlops = 4;
 
 void check_load(const Model& model, const ComputeLoad& load) {

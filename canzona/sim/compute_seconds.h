@@ -1,16 +1,15 @@
-// Computes how long a module computes, from its shapes.
+// Estimates a module's compute time from its shapes.
 //
 //   std::vector<PassSeconds> modules = compute_seconds(
 //       model, {.tokens = 8192, .length = 4096, .width = 5120,
 //               .flops_per_second = 300e12 * 0.5});
 //
-// Forward takes 2 flops per weight and token, backward 4; attention takes
-// 6 · length · width per token and layer (causal: half of the full square),
-// shared out in the same way; recomputation runs every forward once more. An
-// embedding is looked up and costs nothing; a tied head multiplies by it, in
-// the head's module. Only the experts that a token visits count. Norms,
-// biases and everything else bound by memory belong in a rate that was
-// measured.
+// Forward takes 2 flops per weight and token, backward 4; attention takes 6 ·
+// length · width per token and layer (causal: half of the full square), divided
+// in the same ratio; recomputation repeats every forward. An embedding is
+// looked up and costs nothing; a tied head multiplies by it, in the head's
+// module. Only the experts that a token visits count. Norms, biases and
+// everything else bound by memory belong in a rate that was measured.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,7 @@ struct ComputeLoad {
   int64_t length = 0;  // of a sequence
   int64_t width = 0;   // query heads × head size
   double flops_per_second = 0;
-  int64_t experts_per_token = 0;  // where there are experts
+  int64_t experts_per_token = 0;  // if there are experts
   int32_t tensor_parallel = 1;    // ranks that share every product
   bool recompute = false;
 };
@@ -35,12 +34,12 @@ struct PassSeconds {
   double backward = 0;
 };
 
-// By module: embedding, layers, head with all else. UsageError for loads that
-// make no sense.
+// Returns times by module: embedding, layers, and the head with everything
+// else. Throws UsageError for loads that make no sense.
 std::vector<PassSeconds> compute_seconds(const Model& model,
                                          const ComputeLoad& load);
 
-// Weights that a token is multiplied by in each module.
+// Returns the number of weights that a token is multiplied by in each module.
 std::vector<double> weights_per_token(const Model& model,
                                       int64_t experts_per_token);
 

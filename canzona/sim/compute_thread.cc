@@ -56,7 +56,7 @@ bool SimulatedCompute::is_waiting_over() const {
   }
 }
 
-// The time in the stage.
+// Adds the time spent in the stage.
 void SimulatedCompute::account() {
   IterationTime& record = state_.record;
   const auto count = [&](double& sum) {
@@ -134,7 +134,7 @@ void SimulatedCompute::begin_iteration() {
   enter(Stage::kBegun);
 }
 
-// Idle, so that copies do not make it longer.
+// The thread is idle, so copies do not prolong it.
 void SimulatedCompute::begin_bubble() {
   enter(Stage::kBubble);
   is_worked_ = false;
@@ -175,8 +175,7 @@ void SimulatedCompute::end_use() {
   begin_use();
 }
 
-// Modules leave as they are updated; without overlap, and at the latest, at the
-// end.
+// Modules leave as they are updated; without overlap, all leave at the end.
 void SimulatedCompute::begin_step() {
   enter(Stage::kStep);
   const double seconds = state_.work.step_seconds;

@@ -1,5 +1,5 @@
-// The computing thread of a simulated rank, as stages: each waits for something
-// or works, and leaving it leads to the next.
+// The computing thread of a simulated rank, as a state machine: each stage
+// waits for something or computes, and is followed by the next.
 //
 //   while (!compute.is_ended() && compute.move()) {}
 #pragma once
@@ -14,21 +14,22 @@ class SimulatedCompute {
                    SimulatedGather& gather, SimulatedScatter& scatter,
                    int num_iterations);
 
-  // The last iteration is over; state.record is that one's.
+  // True when the last iteration is over; state.record is then that
+  // iteration's.
   bool is_ended() const { return stage_ == Stage::kEnded; }
-  // Leaves the stage if it is over, and tells whether it did.
+  // Leaves the stage if it is over; returns true if it did.
   bool move();
 
  private:
   enum class Stage {
-    kBegun,       // without overlap: all new parameters have come
+    kBegun,       // no overlap: waits for all new parameters
     kBubble,      // idle
-    kParameters,  // of a use have come
-    kSlot,        // for its gradient is free
+    kParameters,  // waits for the parameters of a use
+    kSlot,        // waits for a slot for its gradient
     kCompute,
-    kHandOver,   // main: the scatter before this one has ended
-    kScattered,  // without overlap: this one has, and its reduction
-    kScatters,   // all have ended
+    kHandOver,   // main: waits for the previous scatter
+    kScattered,  // no overlap: waits for this scatter and its reduction
+    kScatters,   // waits for all scatters
     kReductions,
     kStep,
     kEnded,
@@ -61,9 +62,9 @@ class SimulatedCompute {
   int num_left_;  // iterations that have not ended
   Stage stage_ = Stage::kBegun;
   double stage_begin_ = 0;
-  bool is_worked_ = false;  // what the stage computes
+  bool is_worked_ = false;  // the stage's compute is done
   size_t position_ = 0;
-  size_t first_held_ = 0;  // uses from here to position_ keep their slots
+  size_t first_held_ = 0;  // uses from here to position_ hold slots
 };
 
 }  // namespace canzona

@@ -1,11 +1,11 @@
-// Events in the order of their times; those of equal times in the order in
-// which they were entered, so that a simulation repeats itself.
+// Events in the order of their times; events of equal time run in the order in
+// which they were added, so that a simulation is reproducible.
 //
 //   EventQueue events;
 //   events.at(events.now() + 0.5, [&] { … });
 //   while (events.run_next()) {}
 //
-// One thread.
+// One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@ class EventQueue {
  public:
   double now() const { return now_; }
 
-  // `time` is not before now().
+  // Requires `time` >= now().
   void at(double time, std::function<void()> action) {
     queue_.push({time, next_number_++, std::move(action)});
   }
 
-  // False: nothing is left.
+  // Returns false if nothing is left.
   bool run_next() {
     if (queue_.empty()) return false;
     const Event event = queue_.top();

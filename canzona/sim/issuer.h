@@ -1,11 +1,11 @@
-// A background thread: one operation at a time. It packs and sends the first
-// part off; when a part has come it sends the next one off, and copies the one
-// that has come while that is on the wire.
+// A simulated background thread that executes one operation at a time. It packs
+// and sends the first part; when a part has arrived it sends the next one and
+// copies the one that has arrived meanwhile.
 //
 //   Issuer gather(events, ports, processor, copy_bytes_per_second);
 //   if (!gather.is_busy()) gather.start(transfer, [&] { … });
 //
-// One thread.
+// One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class Issuer {
 
   bool is_busy() const { return is_busy_; }
 
-  // It is not busy; `done` is called at the end.
+  // Requires that it is not busy; `done` is called at the end.
   void start(const Transfer& transfer, std::function<void()> done);
 
  private:
@@ -47,7 +47,7 @@ class Issuer {
   double copy_bytes_per_second_;
   Meetings meetings_;
   bool is_busy_ = false;
-  PartSeconds part_{};  // on the wire
+  PartSeconds part_{};  // the part on the wire
   CopySeconds copies_;
   int64_t num_to_post_ = 0;
   double arrival_ = 0;

@@ -23,7 +23,7 @@ struct Bench {
   Issuer first, second;
 };
 
-// Returns when it ends, alone.
+// Returns when it ends if it runs alone.
 double end_of(const Transfer& transfer, double copy_rate) {
   Bench bench(copy_rate);
   double end = -1;
@@ -44,7 +44,7 @@ TEST(Issuer, AloneTakesAsLongAsTheFormulaSays) {
   }
 }
 
-// A gather, booked whole, passes between the segments of a sum.
+// A gather, booked as a whole, passes between the segments of a sum.
 TEST(Issuer, SegmentsLetOthersPass) {
   Bench bench(0);
   Transfer sum = intra_transfer(10);
@@ -70,8 +70,8 @@ TEST(Issuer, WhatIsBookedWholeLetsNobodyPass) {
   EXPECT_EQ(end_of_second, 16);
 }
 
-// Two seconds of packing, four of copying beside the wire, four of unpacking,
-// each half as long again beside compute.
+// Two seconds of packing, four of copying during transfer, four of unpacking,
+// each half as long again while computing.
 TEST(Issuer, CopyingAndComputeSlowEachOtherDown) {
   Bench bench(1, 0.5);
   Transfer gather = intra_transfer(4);
@@ -100,7 +100,7 @@ TEST(Issuer, EachPartIsAMeeting) {
   EXPECT_EQ(end, 5 + 5 + 5 + 1);
 }
 
-// Copies beside the wire are free as long as the wire takes longer.
+// Copies during transfer are free as long as the transfer takes longer.
 TEST(Issuer, TheWireHidesCopiesOfWhatIsOnIt) {
   Bench bench(2);
   double end = -1;

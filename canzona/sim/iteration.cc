@@ -126,8 +126,8 @@ double edge_seconds(const IterationWork& work,
 
 }  // namespace
 
-// An event may set several threads going: after each, all are asked in a fixed
-// order until none of them moves.
+// An event may unblock several threads: after each event, all are polled in a
+// fixed order until none of them moves.
 IterationTime simulate_iteration(const IterationWork& work) {
   check_work(work);
   constexpr int kIterations = 3;

@@ -1,4 +1,4 @@
-// These tests hold for any work: bounds from below and above, and sums.
+// Properties of any work: lower and upper bounds, and sums.
 #include <gtest/gtest.h>
 
 #include "canzona/sim/test_work.h"
@@ -9,7 +9,7 @@ namespace {
 constexpr int kTrials = 200;
 constexpr double kTiny = 1e-9;
 
-// Returns how long each port is held in an iteration.
+// Returns how long each port is occupied in an iteration.
 PortSeconds all_port_seconds(const IterationWork& work) {
   PortSeconds sum{};
   each_transfer(work, [&](const Transfer& transfer) {
@@ -38,7 +38,8 @@ TEST(IterationBounds, WithoutOverlapIsTheSumOfAll) {
   });
 }
 
-// Something always moves, so nothing takes longer than one after the other.
+// Something always moves, so nothing takes longer than doing one thing after
+// the other.
 TEST(IterationBounds, OverlapNeverCosts) {
   each_random_work(2, [](const IterationWork& work) {
     const double none = simulate_with(work, Overlap::kNone).seconds;
@@ -47,8 +48,7 @@ TEST(IterationBounds, OverlapNeverCosts) {
   });
 }
 
-// New parameters may leave while the step goes on, everything else comes before
-// it.
+// New parameters may leave during the step; everything else comes before it.
 TEST(IterationBounds, NeitherComputeNorAPortIsFasterThanItself) {
   each_random_work(3, [](const IterationWork& work) {
     IterationWork unpublished = work;
@@ -119,7 +119,7 @@ TEST(IterationBounds, OnInfiniteLinksComputeAndStepRemain) {
   });
 }
 
-// Copies cost compute at most what they take.
+// Copies cost compute at most their own time.
 TEST(IterationBounds, SlowdownNeverCostsMoreThanNoOverlap) {
   each_random_work(7, [](IterationWork work) {
     work.copy_bytes_per_second = 2;

@@ -1,7 +1,7 @@
-// More of something good is never worse where no two threads meet at a port.
-// If gathers and scatters share one, first come is first served: a gather far
-// ahead may stand before a scatter that compute waits for, and an operation
-// that is issued earlier may end the whole later. That price is small.
+// More of something good is never worse if no two threads share a port. If
+// gathers and scatters share one, first come is first served: a gather far
+// ahead may block a scatter that compute waits for, and an operation that is
+// issued earlier may make the whole end later. That cost is small.
 #include <gtest/gtest.h>
 
 #include "canzona/sim/test_work.h"
@@ -48,8 +48,8 @@ void each_work_apart(uint64_t seed, Check check) {
   }
 }
 
-// Simulates with every number of slots from the least on; none is slower than
-// the one before times `factor`.
+// Simulates every number of slots from the smallest on; none may be slower than
+// the previous one times `factor`.
 void expect_slots_help(const IterationWork& work, int32_t& slots,
                        double factor) {
   double last = simulate_iteration(work).seconds;

@@ -1,5 +1,5 @@
-// The threads of a simulated iteration share time, ports, the processor, and
-// the record of the iteration under way.
+// State shared by the threads of a simulated iteration: time, ports, the
+// processor, and the record of the current iteration.
 #pragma once
 
 #include "canzona/base/index.h"
@@ -25,7 +25,8 @@ struct IterationState {
   }
 
   const IterationWork& work;
-  const std::vector<ModuleUse> uses;  // of all micro-batches; positions in it
+  const std::vector<ModuleUse> uses;  // of all micro-batches; positions index
+                                      // it
   EventQueue events;
   Ports ports;
   Processor processor;
@@ -33,7 +34,7 @@ struct IterationState {
   IterationTime record;
 };
 
-// An issuer whose bytes are counted.
+// An issuer that also counts bytes.
 class CountedIssuer {
  public:
   explicit CountedIssuer(IterationState& state)

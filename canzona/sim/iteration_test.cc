@@ -33,8 +33,8 @@ TEST(Iteration, WithoutOverlapIsTheSumOfAll) {
   EXPECT_EQ(time.hidden_fraction(), 0);
 }
 
-// With one slot in use and one ahead, every gather but the first runs beside a
-// module. In backward a gather (2) and a scatter (4) share the port beside each
+// With one slot in use and one ahead, every gather but the first overlaps a
+// module. In backward a gather (2) and a scatter (4) share the port during each
 // module's 4 seconds.
 TEST(Iteration, InTheBackgroundHidesAllButTheEdges) {
   IterationWork work = four_modules(Overlap::kBackground);
@@ -49,8 +49,8 @@ TEST(Iteration, InTheBackgroundHidesAllButTheEdges) {
   EXPECT_DOUBLE_EQ(time.hidden_fraction(), 1 - 3.0 / 16);
 }
 
-// The long gather of module 2 begins, with main, when compute comes to module 1
-// and, on the way back, to module 3: twice it is 2 seconds late.
+// With main, the long gather of module 2 begins when compute reaches module 1
+// and, on the way back, module 3: it is 2 seconds late twice.
 TEST(Iteration, MainReachesOneUseAhead) {
   IterationWork work = uniform_work(
       4, {.forward_seconds = 3, .backward_seconds = 3, .gather = intra_leg(1)});
@@ -62,7 +62,7 @@ TEST(Iteration, MainReachesOneUseAhead) {
   EXPECT_EQ(simulate_iteration(work).seconds, 1 + 24);
 }
 
-// Compute is quick, scatters are not: with s slots it runs s modules ahead.
+// Compute is fast, scatters are not: with s slots it runs s modules ahead.
 TEST(Iteration, AFullScatterPoolMakesComputeWait) {
   IterationWork work =
       uniform_work(3, {.backward_seconds = 1, .scatter = intra_leg(10)});
@@ -88,8 +88,8 @@ TEST(Iteration, GradientsGoHomeAfterTheLastMicroBatch) {
   EXPECT_EQ(time.waited_step, 5);
 }
 
-// After the step modules are published in the order of the next forward; each
-// is waited for by itself.
+// After the step, modules are published in the order of the next forward; each
+// is awaited separately.
 TEST(Iteration, NewParametersAreWaitedForModuleByModule) {
   IterationWork work =
       uniform_work(3, {.forward_seconds = 4, .publish = inter_leg(2)});
@@ -110,8 +110,8 @@ TEST(Iteration, AGatherNeedsItsPublishedSlices) {
   EXPECT_EQ(simulate_iteration(work).seconds, 16);
 }
 
-// Module 0 is read again beside the head, and its gradient is complete only at
-// the very end.
+// Module 0 is read again together with the head, and its gradient is complete
+// only at the very end.
 TEST(Iteration, ATiedHeadHoldsItsSlots) {
   IterationWork work = uniform_work(3, {.forward_seconds = 1,
                                         .backward_seconds = 1,
@@ -152,7 +152,7 @@ TEST(Iteration, CopiesSlowComputeDown) {
   work.slowdown = 0.5;
   const IterationTime slowed = simulate_iteration(work);
   // The first of 8 gathers, and the last of 4 scatters with 4 seconds of copies
-  // each, are beside no compute.
+  // each, overlap no compute.
   EXPECT_DOUBLE_EQ(slowed.compute_seconds, free.compute_seconds + 3.5 + 6);
 }
 

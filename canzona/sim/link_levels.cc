@@ -5,7 +5,7 @@
 namespace canzona {
 namespace {
 
-// Of messages that go to another block of level - 1: they pass all levels
+// The rate of messages to another block of level - 1, which cross all levels
 // between nodes up to this one.
 double rate_up_to(const std::vector<LinkLevel>& levels, size_t level) {
   double rate = levels[1].rate();

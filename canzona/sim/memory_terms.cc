@@ -13,8 +13,8 @@ int64_t bytes_of_gradient(const MemoryTerms& terms) {
   return bytes_per_parameter(terms.gradients);
 }
 
-// Returns what every rank has more of the cap than a plan with fp32 gradients
-// knows.
+// Returns how many bytes every rank saves compared with the fp32 gradients that
+// a plan counts.
 int64_t saved_gradients(PlanRequest request, const MemoryTerms& terms) {
   if (bytes_of_gradient(terms) == kBytesPerFp32) return 0;
   request.options.memory_cap_bytes = 0;
@@ -33,11 +33,11 @@ MemoryTerms memory_terms(const Model& model, const Mesh& mesh,
   const MemoryTerms terms{load, activation_bytes(model, mesh, load), gradients,
                           options.memory_cap_bytes};
   if (terms.cap_bytes > 0 && terms.activations >= terms.cap_bytes)
-    throw UsageError(cat("--memory-cap ", human_bytes(terms.cap_bytes),
+    throw UsageError(cat("memory-cap ", human_bytes(terms.cap_bytes),
                          ": activations alone take ",
                          human_bytes(terms.activations),
-                         "; try --recompute or fewer --tokens, or leave them "
-                         "out with --activations none"));
+                         "; try to recompute them, or fewer tokens, or leave "
+                         "them out with activations=none"));
   return terms;
 }
 
@@ -65,7 +65,7 @@ Plan plan_in_terms(const PlanRequest& request, const MemoryTerms& terms) {
   PlanRequest own = request;
   own.options.memory_cap_bytes = left;
   Plan plan = make_plan(own);
-  // The cap as given, unless what is saved elsewhere lets the plan exceed it.
+  // The cap is kept as given, unless savings elsewhere let the plan exceed it.
   const bool holds = fullest_memory(predict(plan)).total().value() <= cap;
   plan.options.memory_cap_bytes = holds ? cap : left;
   plan.digest = digest_of(plan);
@@ -84,7 +84,7 @@ std::string describe_activations(const MemoryTerms& terms, const Mesh& mesh) {
                  ? cat(", ", load.experts_per_token,
                        " experts per token assumed: the model does not say")
                  : "",
-             "; --activations none leaves them out");
+             "; activations=none leaves them out");
 }
 
 }  // namespace canzona

@@ -11,7 +11,7 @@
 namespace canzona {
 namespace {
 
-// One message of `bytes` each way between `rank` and each peer.
+// The time of one message of `bytes` each way between `rank` and each peer.
 double exchange_seconds(const Plan& plan, const Workload& workload,
                         int32_t rank, const std::vector<int32_t>& peers,
                         int64_t bytes) {
@@ -72,8 +72,8 @@ void add_token_exchanges(const Plan& plan, const Workload& workload,
 double stage_send_seconds(const Plan& plan, const Workload& workload) {
   const Mesh& mesh = plan.mesh;
   if (mesh.pp == 1 || workload.hidden == 0) return 0;
-  // All stages' borders; the last ranks of a stage may lie elsewhere than the
-  // first.
+  // Checks the borders of all stages, since the last ranks of a stage may be on
+  // other nodes than the first.
   double slowest = 0;
   for (int32_t stage = 0; stage + 1 < mesh.pp; ++stage)
     for (const int32_t at : {0, mesh.ranks_per_stage() - 1}) {

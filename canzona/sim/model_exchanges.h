@@ -1,10 +1,10 @@
-// What forward and backward exchange beside sums over tp: tokens of experts,
+// Exchanges of forward and backward other than sums over tp: tokens of experts,
 // and activations between pipeline stages.
 //
-// A layer of experts has two all-to-alls over the ep ranks in forward, to the
-// experts and back, and two in backward, each of all tokens as often as they
-// visit experts. Compute waits for them. Between stages activations go forward
-// and their gradients back, from each rank to the one at its place.
+// A layer with experts has two all-to-alls over the ep ranks in forward, to the
+// experts and back, and two in backward, each with all tokens times the experts
+// per token. Compute waits for them. Between stages, activations go forward and
+// their gradients back, from each rank to its counterpart.
 #pragma once
 
 #include <vector>
@@ -14,19 +14,21 @@
 
 namespace canzona {
 
-// One all-to-all; 0 where ep = 1 or the width of activations is not known.
+// The time of one all-to-all; 0 if ep = 1 or the width of activations is not
+// known.
 double token_exchange_seconds(const Plan& plan, const Workload& workload);
 // Adds them to the passes, by module.
 void add_token_exchanges(const Plan& plan, const Workload& workload,
                          std::vector<PassSeconds>& modules);
 
-// Activations of a micro-batch from one stage to the next; 0 where pp = 1 or
-// the width of activations is not known.
+// The time to send the activations of a micro-batch from one stage to the next;
+// 0 if pp = 1 or the width of activations is not known.
 double stage_send_seconds(const Plan& plan, const Workload& workload);
 
-// 1F1B has as many micro-batches in flight as there are stages behind: a round
-// trip of n stages and 2 (n - 1) sends is shared out among n micro-batches. So
-// a micro-batch takes this part of both sends longer.
+// Returns how much longer a micro-batch takes in each direction because of
+// sends between stages. 1F1B has as many micro-batches in flight as there are
+// stages behind, so a round trip through n stages with 2 (n - 1) sends is
+// shared by n micro-batches.
 double exposed_sends(const Plan& plan, const Workload& workload);
 
 }  // namespace canzona

@@ -20,13 +20,13 @@
 namespace canzona {
 namespace {
 
-// Ranks whose transfers are looked at: all of small meshes. The cost of looking
-// at one grows with the mesh.
+// The number of ranks whose transfers are examined: all of them in small
+// meshes. The cost of examining one grows with the mesh.
 constexpr int32_t kManyHomes = 1024;
 constexpr int32_t kFewestRanks = 4;
 
-// Of the data-parallel rank whose sequences are the longest in this iteration.
-// Ranks of cp share sequences.
+// Returns the length on the data-parallel rank with the longest sequences in
+// this iteration. Ranks of cp share sequences.
 int64_t longest_length(const Plan& plan, const Workload& workload) {
   const auto length = static_cast<double>(workload.compute.length);
   const double share =
@@ -61,7 +61,7 @@ std::vector<PassSeconds> pass_seconds(const Plan& plan,
   return modules;
 }
 
-// The time of a stage, forward and backward.
+// Returns the time of a stage, forward and backward.
 double micro_batch_seconds(const Plan& plan,
                            const std::vector<PassSeconds>& passes,
                            int32_t stage) {
@@ -73,8 +73,8 @@ double micro_batch_seconds(const Plan& plan,
   return sum;
 }
 
-// Warm-up and cool-down of 1F1B: all other stages' share of one micro-batch, as
-// slow as the slowest, and what they send each other.
+// Returns the warm-up and cool-down of 1F1B: all other stages' share of one
+// micro-batch, each as slow as the slowest, and what they send each other.
 double bubble_seconds(const Plan& plan, const Workload& workload,
                       const std::vector<PassSeconds>& passes) {
   double slowest = 0;
@@ -89,7 +89,7 @@ std::vector<int32_t> stages_to_look_at(const Plan& plan) {
   return {stages.begin(), stages.end()};
 }
 
-// Between nodes, then inside them.
+// Compares bytes between nodes, then inside them.
 bool sends_more(const WireBytes& a, const WireBytes& b) {
   return std::pair(a.sent_inter, a.sent_intra) >
          std::pair(b.sent_inter, b.sent_intra);
@@ -135,7 +135,7 @@ class PlanIteration {
     return work;
   }
 
-  // On the slowest card.
+  // Returns the time on the slowest card.
   double step_seconds(const RankCost& cost) const {
     const double slowest =
         slowest_of(plan_.mesh.world(), workload_.spread.compute);
@@ -143,7 +143,7 @@ class PlanIteration {
   }
 
   // Returns the bytes of the rank that sends most between nodes, among those
-  // looked at.
+  // examined.
   WireBytes most_bytes(int32_t stage, std::span<const ModuleUse> uses) const {
     WireBytes most;
     for (const int32_t rank : sample(stage)) {
@@ -170,7 +170,7 @@ class PlanIteration {
       work.modules[index(last->module)].backward_seconds += exposed;
   }
 
-  // Evenly spread over the stage, first and last among them.
+  // Ranks evenly spread over the stage, including the first and the last.
   std::vector<int32_t> sample(int32_t stage) const {
     const int32_t all = plan_.mesh.ranks_per_stage();
     const int32_t count = std::clamp(kManyHomes / plan_.mesh.homes(),
@@ -183,7 +183,7 @@ class PlanIteration {
     return ranks;
   }
 
-  // Slots of dense tensors and of experts are as many, where both have some.
+  // Dense tensors and experts have the same number of slots if both have any.
   PoolSizes pools_of(int32_t stage) const {
     PoolSizes pools = pool_sizes(plan_.parts.front(), stage);
     for (const PlanPart& part : kinds_of_parts(plan_)) {
@@ -196,7 +196,8 @@ class PlanIteration {
 
   void set_options(IterationWork& work, int32_t stage) const {
     const PoolSizes pools = pools_of(stage);
-    // A tied embedding that has a slot of its own is held beside the others.
+    // A tied embedding with a slot of its own is held in addition to the
+    // others.
     const int32_t held = pools.large_slot > 0 ? slots_at_once(plan_) - 1 : 0;
     work.gather_slots = std::max(1, pools.gather_slots) + held;
     work.scatter_slots = std::max(1, pools.scatter_slots) + held;
@@ -211,7 +212,7 @@ class PlanIteration {
     return rank_transfers(plan_, workload_, rank, run);
   }
 
-  // The bytes of the exchange of matrices and of broadcasts.
+  // Returns the bytes of the exchange of matrices and of broadcasts.
   WireBytes step_bytes(int32_t rank) const {
     WireBytes sum;
     for (Collective c :
@@ -222,10 +223,11 @@ class PlanIteration {
 
   const Plan& plan_;
   const Workload& workload_;
-  std::vector<RankCost> costs_;  // by rank of the world
+  std::vector<RankCost> costs_;  // by rank in the world
   std::vector<PassSeconds> passes_;
   double bubble_seconds_;
-  std::vector<double> shares_;  // of the step, by module: then it is applied
+  std::vector<double> shares_;  // fraction of the step after which a module is
+                                // applied
 };
 
 }  // namespace

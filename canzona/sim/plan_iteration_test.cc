@@ -37,9 +37,9 @@ int64_t elements_of(const Model& model) {
 }
 
 // Four nodes of four, 4 micro-batches, fp32: ZeRO-3 gathers 8 times and
-// scatters 4 times 4N bytes, 12 of 16 parts of them over slow links: 36N.
-// In groups of a node 4N/4 bytes are reduced and published once, 3 of 4 parts
-// over slow links: 1.5N.
+// scatters 4 times 4N bytes, 12/16 of them over slow links: 36N. With groups
+// inside nodes, 4N/4 bytes are reduced and published once, 3/4 of them over
+// slow links: 1.5N.
 TEST(PlanIteration, SlowBytesOfZero3AndOfGroupsInNodes) {
   const Model model = toy_model(2);
   const int64_t n = elements_of(model);
@@ -53,8 +53,8 @@ TEST(PlanIteration, SlowBytesOfZero3AndOfGroupsInNodes) {
               0.01 * static_cast<double>(n));
 }
 
-// In two levels: a quarter of that between nodes, four times as much inside,
-// and as long as both levels one after the other.
+// With two levels: a quarter of that between nodes, four times as much inside,
+// taking as long as both levels one after the other.
 TEST(PlanIteration, ModulesThatSendOncePerNode) {
   const Model model = toy_model(2);
   PlanOptions options = zero_options({16, 16, 16});
@@ -87,7 +87,7 @@ TEST(PlanIteration, ModulesThatSendOncePerNode) {
             simulate_iteration(before).seconds);
 }
 
-// The same of sums and publishing in plain storage.
+// The same for sums and publication in plain storage.
 TEST(PlanIteration, PlainStorageThatSendsOncePerNode) {
   for (const std::string& strategy : strategy_names()) {
     SCOPED_TRACE(strategy);
@@ -111,8 +111,8 @@ TEST(PlanIteration, PlainStorageThatSendsOncePerNode) {
 }
 
 // 1 GiB of gradients on every rank, nodes of 8, 350 GB/s inside and 45 GB/s to
-// other nodes: all with all, and in two legs, one after the other or, as no
-// schedule can better, one beside the other.
+// other nodes: all pairs, and in two legs, one after the other or, as an upper
+// limit for any schedule, at the same time.
 TEST(PlanIteration, SumsOfAGibibyteOnNodesOfEight) {
   struct Row {
     int32_t ranks;
@@ -152,8 +152,7 @@ TEST(PlanIteration, SumsOfAGibibyteOnNodesOfEight) {
   }
 }
 
-// Compares with what predict() counts in a step, and the gathers and scatters
-// beside it.
+// Compares with what predict() counts in a step, plus gathers and scatters.
 void expect_bytes_of_plan(const Plan& plan, int64_t slack) {
   const Workload workload = toy_workload();
   const std::vector<RankCost> costs = predict(plan);
@@ -217,7 +216,7 @@ TEST(PlanIteration, BytesOfExpertsOnTheirOwnRanksAreThoseOfThePlan) {
 }
 
 // Returns which of a module's operations an entry of the schedule belongs to.
-// If matrices are broadcast, publishing belongs to the step.
+// If matrices are broadcast, publication belongs to the step.
 Legs ModuleWork::*operation_of(const PlanPart& part,
                                const ScheduleEntry& entry) {
   switch (entry.purpose) {
@@ -236,7 +235,7 @@ Legs ModuleWork::*operation_of(const PlanPart& part,
   }
 }
 
-// The bytes of all operations of an iteration are those of the schedule's
+// The bytes of all operations of an iteration must be those of the schedule's
 // entries, module by module and rank by rank.
 void expect_bytes_of_entries(const Plan& plan) {
   for (int32_t rank = 0; rank < plan.mesh.world(); ++rank) {
@@ -329,7 +328,8 @@ TEST(PlanIteration, PoolsAreThoseOfThePlan) {
   EXPECT_EQ(work.scatter_slots, 2);
   ASSERT_EQ(work.modules.size(), 4u);
   EXPECT_FALSE(work.modules[0].gather.empty());
-  EXPECT_TRUE(work.modules[0].publish.empty());  // each slice has one keeper
+  EXPECT_TRUE(work.modules[0].publish.empty());  // each slice has a single
+                                                 // keeper
 }
 
 TEST(PlanIteration, OverlapOrdersAsItShould) {

@@ -1,10 +1,10 @@
-// A rank's four ports, which all its background threads share: what comes first
-// goes first, on each port by itself.
+// A rank's four ports, shared by all its background threads; each port is first
+// come, first served.
 //
 //   Ports ports(links);
 //   double arrival = ports.book(ports.part_of(gather), now);
 //
-// One thread.
+// One thread at a time.
 #pragma once
 
 #include <vector>
@@ -17,21 +17,21 @@ class Ports {
  public:
   explicit Ports(const Links& links) : links_(links) {}
 
-  // Returns what one of its parts does to each port.
+  // Returns how long a part of the transfer occupies each port.
   PartSeconds part_of(const Transfer& transfer) const {
     return part_seconds(transfer, links_);
   }
 
-  // Returns when such a part, posted now, has arrived. Calls come in the order
-  // of time.
+  // Returns when such a part, posted now, has arrived. Calls must be in the
+  // order of time.
   double book(const PartSeconds& part, double now);
 
-  // Between two times: seconds in which at least one port is busy; of the
-  // own node (first two), of the others, or any.
+  // Returns the seconds between two times in which at least one port is busy:
+  // inside the node (the first two), between nodes, or any.
   enum class Which { kIntra, kInter, kAny };
   double busy(Which which, double begin, double end) const;
 
-  // Drops what ended before; busy() is not asked about it again.
+  // Drops what ended before this time; busy() must not be asked about it again.
   void forget_before(double time);
 
  private:

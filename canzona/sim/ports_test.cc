@@ -17,8 +17,8 @@ TEST(Ports, CarryOneAfterTheOther) {
   EXPECT_EQ(ports.book(part, 10), 14);
 }
 
-// The second waits for the bytes of the first alone, and arrives as late after
-// its own.
+// The second waits only for the first one's bytes, and arrives one latency
+// after its own.
 TEST(Ports, AreFreeBeforeAMessageHasArrived) {
   Ports ports(slow_links(5));
   const PartSeconds part = ports.part_of(intra_transfer(4));

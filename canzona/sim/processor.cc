@@ -46,7 +46,7 @@ void Processor::schedule() {
   });
 }
 
-// The first of equals; the others end in their turn, at the same time.
+// Finishes the first of equals; the others end in their turn, at the same time.
 void Processor::finish_shortest() {
   advance();
   const auto shortest = std::ranges::min_element(jobs_, {}, &Job::left);

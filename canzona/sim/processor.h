@@ -1,13 +1,12 @@
-// The core of a rank: the thread that computes, and background threads that
-// copy.
+// A rank's core: the computing thread, and background threads that copy.
 //
 //   Processor processor(events, slowdown);
 //   processor.start(seconds, [&] { … });   // compute
 //   processor.copy(seconds, [&] { … });    // a background thread, beside it
 //
-// Each thread that works slows every other down: among n of them a second of
-// work takes 1 + slowdown · (n - 1) seconds. 0: all have cores of their own;
-// 1: they take turns on one. One thread.
+// Active threads slow each other down: with n of them, a second of work takes 1
+// + slowdown · (n - 1) seconds. With 0, all have their own cores; with 1, they
+// share one. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +24,7 @@ class Processor {
 
   bool is_busy() const { return is_busy_; }
 
-  // It is not busy; `done` is called at the end.
+  // Requires that it is not busy; `done` is called at the end.
   void start(double seconds, std::function<void()> done);
   void copy(double seconds, std::function<void()> done);
 
@@ -45,8 +44,8 @@ class Processor {
   double slowdown_;
   bool is_busy_ = false;
   std::vector<Job> jobs_;
-  double since_ = 0;    // when their `left` was true
-  int64_t number_ = 0;  // of the event that counts: earlier ones are void
+  double since_ = 0;    // when `left` was last updated
+  int64_t number_ = 0;  // of the valid event; earlier ones are void
 };
 
 }  // namespace canzona

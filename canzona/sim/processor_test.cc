@@ -9,7 +9,7 @@ struct Ends {
   double work = -1, copies = -1;
 };
 
-// 10 seconds of work; from a time on `copiers` threads copy for some seconds.
+// 10 seconds of work; from `from` on, `copiers` threads copy for some seconds.
 Ends run(double slowdown, int copiers, double from, double seconds) {
   EventQueue events;
   Processor processor(events, slowdown);

@@ -41,7 +41,7 @@ Workload published_work(const PublishedCell& cell, const Model& model) {
   return work;
 }
 
-// A cell, planned once; only rates change from one prediction to the next.
+// A cell, planned once; only rates change between predictions.
 class CellModel {
  public:
   CellModel(const PublishedPaper& paper, const PublishedCell& cell)
@@ -99,8 +99,8 @@ class CellModel {
 using Square = std::array<std::array<double, 3>, 3>;
 using Triple = std::array<double, 3>;
 
-// The solution of a · x = b for the first n rows, by elimination; a is
-// symmetric with a positive diagonal.
+// Solves a · x = b for the first n rows by elimination; a must be symmetric
+// with a positive diagonal.
 Triple solved(Square a, Triple b, size_t n) {
   for (size_t i = 0; i < n; ++i)
     for (size_t r = i + 1; r < n; ++r) {
@@ -117,8 +117,8 @@ Triple solved(Square a, Triple b, size_t n) {
   return x;
 }
 
-// Least squares of the logarithms of predicted over published, over the
-// logarithms of the rates: damped Gauss-Newton with differences.
+// Fits the logarithms of the rates by least squares of log(predicted /
+// published): damped Gauss-Newton with finite differences.
 class RateFit {
  public:
   RateFit(const PublishedPaper& paper, std::vector<CellModel*> models,
@@ -194,8 +194,8 @@ class RateFit {
   std::vector<double> values_;
 };
 
-// Groups in the order of the table: the order of predicted values is that of
-// published ones.
+// Checks for each group, in the order of the table, whether predicted values
+// have the order of the published ones.
 std::vector<PublishedOrder> orders_of(const std::vector<PredictedCell>& cells) {
   std::vector<PublishedOrder> orders;
   for (const PredictedCell& a : cells) {

@@ -1,12 +1,13 @@
-// Times that papers have published, and what is predicted for them.
+// Times published in papers, and our predictions for them.
 //
 //   for (const PredictedPaper& paper : predict_published(published_papers()))
 //     for (const PredictedCell& cell : paper.cells) … cell.error() …
 //
-// Of each paper at most three numbers are fitted, on the cells that are marked
-// so: the rate of its card, of the exchange inside a node, and of links between
-// nodes. All other cells are held back. The table is tests/data/published.json,
-// which the program holds. Pure; any thread.
+// At most three numbers are fitted for each paper, on the cells that are marked
+// for it: the rates of its card, of the exchange inside a node, and of links
+// between nodes. All other cells are held out. The table is
+// tests/data/published.json, which is embedded in the program. All functions
+// are pure.
 #pragma once
 
 #include <map>
@@ -23,16 +24,16 @@ enum class PublishedQuantity {
   kStep,             // seconds of the optimizer's step
   kForwardBackward,  // seconds of the iteration without it
   kIteration,        // seconds
-  kUtilization,      // flops of the model of what its card could do
+  kUtilization,      // model flops relative to the card's peak
 };
 std::string_view to_string(PublishedQuantity quantity);
 
 struct PublishedCell {
   std::string name;
   std::string where;        // in the paper
-  std::string group;        // of cells whose order is compared; empty: none
+  std::string group;        // cells whose order is compared; empty: none
   std::string model;        // a preset, or one of the table's own
-  std::string config = {};  // of the latter, as HF has it
+  std::string config = {};  // HF configuration of the latter
   bool fused = false;
   std::string mesh;
   std::string rule;
@@ -44,32 +45,32 @@ struct PublishedCell {
   PublishedQuantity quantity = PublishedQuantity::kStep;
   double value = 0;
   bool fit = false;
-  std::string note = {};  // why it cannot be expected to be near
+  std::string note = {};  // why a close prediction is not expected
 };
 
-// Fitted, or as the paper says.
+// Fitted, or as stated in the paper.
 struct PublishedRates {
   double card_flops = 0;                 // per second
-  double exchange_bytes_per_second = 0;  // of a rank inside its node
-  double node_bytes_per_second = 0;      // of a rank to others
+  double exchange_bytes_per_second = 0;  // per rank, inside its node
+  double node_bytes_per_second = 0;      // per rank, between nodes
 };
 
 struct PublishedPaper {
   std::string name;
   std::string source;
   int32_t ranks_per_node = 8;
-  double peak_flops = 0;  // per second, for utilization; 0: not said
+  double peak_flops = 0;  // per second, for utilization; 0: not stated
   double latency_seconds = 0;
-  bool rings = false;    // sums and gathers of a library
-  PublishedRates rates;  // before anything is fitted
+  bool rings = false;    // sums and gathers by a library's rings
+  PublishedRates rates;  // before fitting
   std::vector<double PublishedRates::*> fitted;
   std::vector<PublishedCell> cells;
 };
 
-// UsageError names `where` and the place.
+// UsageError names `where` and the position.
 std::vector<PublishedPaper> read_published(std::string_view json,
                                            const std::string& where);
-// The table that the program holds.
+// The table embedded in the program.
 std::string_view published_json();
 std::vector<PublishedPaper> published_papers();
 
@@ -77,11 +78,11 @@ struct PredictedCell {
   PublishedCell cell;
   double predicted = 0;
 
-  // 0.1: predicted a tenth too much.
+  // 0.1 means that the prediction is a tenth too high.
   double error() const { return predicted / cell.value - 1; }
 };
 
-// Cells of a group, the smallest value first.
+// Cells of a group, smallest value first.
 struct PublishedOrder {
   std::string group;
   bool right = true;
@@ -89,11 +90,11 @@ struct PublishedOrder {
 
 struct PredictedPaper {
   PublishedPaper paper;
-  PublishedRates rates;  // with what was fitted
+  PublishedRates rates;  // after fitting
   std::vector<PredictedCell> cells;
   std::vector<PublishedOrder> orders;
 
-  // Largest |error| of the cells that were held back.
+  // The largest |error| of the held-out cells.
   double worst_held_back() const;
 };
 

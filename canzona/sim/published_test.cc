@@ -50,8 +50,8 @@ TEST(Published, FitsTheMarkedCellsAlone) {
   EXPECT_TRUE(paper.orders[0].right);
 }
 
-// Whoever repeats everything is slower; a paper that says otherwise has the
-// other order.
+// A strategy that repeats everything is slower; a paper that says otherwise has
+// the opposite order.
 TEST(Published, ComparesTheOrderInGroups) {
   const PredictedPaper paper =
       predicted(table_of(cell("balanced", 0.02, R"(, "fit": true)") + "," +
@@ -76,7 +76,7 @@ TEST(Published, RefusesTablesByName) {
   refuses(table_of(cell("balanced", 1, R"(, "fits": true)")), "'fits'");
 }
 
-// The table that the program holds: at most three numbers a paper.
+// The table embedded in the program has at most three fitted numbers per paper.
 TEST(Published, TheTableIsSound) {
   const std::vector<PublishedPaper> papers = published_papers();
   ASSERT_EQ(papers.size(), 2u);
@@ -96,8 +96,8 @@ const PredictedCell& cell_of(const PredictedPaper& paper, const char* name) {
   return paper.cells.front();
 }
 
-// What Canzona's paper says of its steps follows from two rates to within a few
-// per cent, and so does the layer-wise step on half the ranks.
+// The steps in Canzona's paper follow from two rates to within a few per cent,
+// and so does the layer-wise step on half the ranks.
 TEST(Published, StepsOfCanzonaFollowFromTwoRates) {
   const PredictedPaper paper = predict_paper(published_papers().front());
   for (const PredictedCell& one : paper.cells) {

@@ -5,8 +5,8 @@
 namespace canzona {
 namespace {
 
-// The inverse of the normal distribution above its middle: Newton's method on
-// erfc, which falls without end and bends one way there.
+// The inverse of the normal distribution above its median, by Newton's method
+// on erfc, which is monotonic and convex there.
 double normal_quantile(double above) {
   double x = 0;
   constexpr int kMostSteps = 60;

@@ -1,25 +1,26 @@
-// How much the slowest of many ranks takes longer than the mean.
+// Computes how much longer the slowest of many ranks takes than the mean.
 //
 //   slowest_of(256, 0.02)   // 1.056: of 256 ranks that differ by 2 %
 //
-// Ranks are taken to be normally distributed, and to wait for the slowest.
-// Pure; any thread.
+// Ranks are assumed to be normally distributed and to wait for the slowest. All
+// functions are pure.
 #pragma once
 
 #include <cstdint>
 
 namespace canzona {
 
-// Standard deviations as shares of the mean: of the time that cards take for
-// the same work, all the time; of the lengths of sequences, which are drawn
-// anew for every micro-batch.
+// Standard deviations relative to the mean: of the time that cards take for the
+// same work, which is permanent; and of the lengths of sequences, which are
+// drawn anew for every micro-batch.
 struct RankSpread {
   double compute = 0;
   double length = 0;
   friend bool operator==(const RankSpread&, const RankSpread&) = default;
 };
 
-// The expected largest of `count` standard normal numbers, by Blom's formula.
+// Returns the expected maximum of `count` standard normal numbers, by Blom's
+// formula.
 double expected_largest(int64_t count);
 
 // 1 + spread · expected_largest(count).

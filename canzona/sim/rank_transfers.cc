@@ -15,7 +15,8 @@
 namespace canzona {
 namespace {
 
-// A simulated sum is not cut finer than this: nobody would see it.
+// A simulated sum has no more segments than this; more would make no visible
+// difference.
 constexpr int64_t kMostParts = 16;
 
 struct PeerCount {
@@ -79,7 +80,8 @@ class RankTransfers {
   }
 
  private:
-  // Elements of this rank's shards, and messages into which they are packed.
+  // Counts the elements of this rank's shards, and the messages into which they
+  // are packed.
   void count_modules() {
     const auto modules = static_cast<size_t>(num_modules(part_.model));
     elements_.assign(modules, 0);
@@ -97,8 +99,8 @@ class RankTransfers {
         part_.model, part_.model.tensors[static_cast<size_t>(tensor)]));
   }
 
-  // Longest run of any home; slices differ by at most a row. In two levels
-  // those of homes that stand at one place of their nodes go together inside.
+  // The longest run of any home; slices differ by at most a row. With two
+  // levels, homes at the same position on their nodes go together inside.
   struct Longest {
     int64_t run = 0;
     int64_t place = 0;
@@ -159,11 +161,12 @@ class RankTransfers {
     return at_.holds(buffer) && !bucket.tensors.empty();
   }
 
-  // The links of a group beyond nearest nodes, and how it lies on nodes.
+  // The links of a group beyond the nearest nodes, and how it is spread over
+  // nodes.
   struct GroupLinks {
     FarLinks far = {};
-    int64_t ranks = 1;   // of the group
-    int64_t inside = 1;  // of them on this node
+    int64_t ranks = 1;   // in the group
+    int64_t inside = 1;  // of these, on this node
   };
   const GroupLinks& links_of_group(GroupKind kind) {
     const auto [found, is_new] = group_links_.try_emplace(kind);
@@ -203,10 +206,10 @@ class RankTransfers {
     return purpose == Purpose::kGatherModule || purpose == Purpose::kPublish;
   }
 
-  // Every piece goes from rank to rank, hop by hop, so that every rank passes
-  // on all but its own, however long runs are. As many rings as a node has
-  // ranks of the group carry a part each, so that every rank has a share of the
-  // bytes between nodes.
+  // Every piece travels from rank to rank, hop by hop, so every rank forwards
+  // all but its own, however long runs are. There are as many rings as a node
+  // has ranks of the group, each with a share of the bytes, so that every rank
+  // carries some of the bytes between nodes.
   Transfer as_ring(Transfer t, const GroupLinks& links, bool gathered) const {
     const int64_t hops = links.ranks - 1;
     if (hops < 1 || t.empty()) return t;
@@ -239,7 +242,8 @@ class RankTransfers {
     }
     return out;
   }
-  // The first of a bucket's collectives for this purpose; none: nobody else.
+  // Returns the first of a bucket's collectives for this purpose; null if there
+  // are no other ranks.
   const BucketCollective* first_for(Purpose purpose) const {
     for (const BucketCollective& c : collectives_)
       if (c.purpose == purpose) return &c;
@@ -263,8 +267,8 @@ class RankTransfers {
 
   Levels levels(GroupKind kind) const { return levels_of(part_, rank_, kind); }
 
-  // Gathered pieces go across nodes first; inside a node every piece is a
-  // message by itself.
+  // Gathered pieces cross nodes first; inside a node every piece is a separate
+  // message.
   Legs gathered(const BucketCollective& c, const WireBytes& bytes,
                 size_t m) const {
     const auto [intra, inter] = peers(c.purpose);
@@ -279,8 +283,8 @@ class RankTransfers {
                    .messages_intra = intra * (inter + 1) * count}};
   }
 
-  // Sums begin inside; of runs, every piece of the others on other nodes is a
-  // sum by itself.
+  // Sums begin inside; with runs, every piece for homes on other nodes is a
+  // separate sum.
   Legs summed(const BucketCollective& c, const WireBytes& bytes,
               size_t m) const {
     const auto [intra, inter] = peers(c.purpose);
@@ -307,13 +311,13 @@ class RankTransfers {
     Legs legs = summed(*c, of(wire, c->purpose), m);
     const int64_t bytes = elements_[m] * element_bytes(part_, *c);
     legs.first.packed_bytes = bytes;
-    // Added to what there is.
+    // The sums are added to what is there.
     (has_legs(*c) ? legs.second : legs.first).copied_bytes += bytes / zero_.z2;
     return legs;
   }
 
-  // An all-reduce is a reduce-scatter and an all-gather of the same bytes.
-  // If replicas are added at once, only the gather is left of it.
+  // An all-reduce is a reduce-scatter and an all-gather of the same bytes. If
+  // replicas are summed at once, only the gather is left.
   Legs reduce(const PurposeBytes& wire, size_t m) const {
     const BucketCollective* c = first_for(Purpose::kSum);
     if (c != nullptr && has_legs(*c))
@@ -338,7 +342,7 @@ class RankTransfers {
     return {.first = out};
   }
 
-  // Broadcasts belong to the step.
+  // Broadcasts count for the step.
   Legs publish(const PurposeBytes& wire, size_t m) const {
     const BucketCollective* c = first_for(Purpose::kPublish);
     if (c == nullptr || part_.traffic == Traffic::kBroadcast) return {};
@@ -351,7 +355,7 @@ class RankTransfers {
     return legs;
   }
 
-  // Slices of a module are put together for the wire.
+  // True if slices of a module are assembled for the wire.
   bool is_staged() const { return part_.grid.places > 1; }
 
   // Every segment of every run is a message to each peer; what arrives is

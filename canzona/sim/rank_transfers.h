@@ -2,9 +2,9 @@
 //
 //   for (const ModuleWork& m : rank_transfers(plan, workload, rank)) …
 //
-// Bytes are the plan's own; messages are counted as the pairwise exchanges of
-// the runtime send them: one per peer and, for sums, per segment. Compute times
-// are left at 0.
+// Bytes are the plan's own; messages are those of the runtime's pairwise
+// exchanges: one per peer and, for sums, per segment. Compute times are left at
+// 0.
 #pragma once
 
 #include <vector>
@@ -16,8 +16,8 @@
 namespace canzona {
 
 // Runs of homes differ. A rank's share of a sum and of new parameters follows
-// from its own run, or from the longest of all: nobody goes on before the home
-// that has most.
+// from its own run, or from the longest of all, because no rank continues
+// before the home that has most.
 enum class RunOf { kThisRank, kLongest };
 
 std::vector<ModuleWork> rank_transfers(const Plan& plan,

@@ -1,4 +1,4 @@
-// The table of published times, from JSON.
+// Reads the table of published times from JSON.
 #include <algorithm>
 
 #include "canzona/base/error.h"

@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-// Orders those of equal times.
+// Orders choices of equal time.
 auto tie_key(const RankedZero& r) {
   const ZeroSizes& z = r.choice.sizes;
   const ZeroSizes& x = r.choice.experts;
@@ -32,8 +32,8 @@ bool is_better(const RankedZero& a, const RankedZero& b) {
   return false;
 }
 
-// Sorted by time, equal times lie side by side: each group reaches as far as
-// its first time says.
+// After sorting by time, equal times are adjacent: each group extends as far as
+// its first time allows.
 void order_equal_times(std::vector<RankedZero>& ranking) {
   auto begin = ranking.begin();
   while (begin != ranking.end() && begin->verdict == ZeroVerdict::kFits) {

@@ -1,6 +1,6 @@
-// The search behind `--zero auto`: every choice of sizes is weighed, those over
-// the memory cap are dropped, the fastest is taken, and each of the others is
-// told why not.
+// The search behind `--zero auto`: every choice of sizes is evaluated, those
+// over the memory cap are dropped, the fastest is taken, and each of the others
+// gets a reason why not.
 //
 //   ZeroSearch search = rank_choices(
 //       {{{8, 4, 4}, "balanced"}, …}, memory_cap_bytes,
@@ -9,7 +9,7 @@
 //
 // Choices whose times are within 1e-9 of each other are ordered by fewer bytes
 // over slow links, then less memory, then smaller sizes, then the order of the
-// choices. Deterministic. Values; any thread.
+// choices. The result is deterministic.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +25,20 @@ namespace canzona {
 struct ZeroChoice {
   ZeroSizes sizes;
   std::string strategy = {};
-  ZeroSizes experts = {};  // z1 = 0: on the ranks of dense tensors
+  ZeroSizes experts = {};  // z1 = 0: on the ranks of the dense tensors
   friend bool operator==(const ZeroChoice&, const ZeroChoice&) = default;
 };
 
-// The cost of a choice to the rank that it costs most.
+// The cost of a choice on the rank where it is highest.
 struct ZeroWeight {
-  std::string refusal = {};  // not empty: it cannot be, and this is why
+  std::string refusal = {};  // not empty: why it is impossible
   int64_t memory_bytes = 0;
-  int64_t slow_bytes = 0;  // sent between nodes in an iteration
-  int64_t fast_bytes = 0;  // inside them
-  double seconds = 0;      // of an iteration
+  int64_t slow_bytes = 0;  // sent between nodes per iteration
+  int64_t fast_bytes = 0;  // likewise inside nodes
+  double seconds = 0;      // per iteration
   double step_seconds = 0;
-  // Shown beside them: memory of the fullest rank by kind; sizes of experts, as
-  // they were planned.
+  // Shown beside them: memory of the fullest rank by kind; sizes of experts as
+  // planned.
   RankMemory memory = {};
   ZeroSizes experts = {};
   int32_t replicas = 1;
@@ -62,13 +62,13 @@ struct RankedZero {
 };
 
 struct ZeroSearch {
-  // Choices that fit, the best first; then those that do not, the nearest to
-  // the cap first; then those that cannot be planned.
+  // Choices that fit, best first; then those that do not, closest to the cap
+  // first; then those that cannot be planned.
   std::vector<RankedZero> ranking;
   int64_t memory_cap_bytes = 0;  // 0: none
 
   bool is_found() const { return !ranking.empty() && ranking.front().fits(); }
-  // The choice, or the nearest and what it lacks.
+  // Describes the choice, or the closest one and what it lacks.
   std::string summary() const;
 };
 

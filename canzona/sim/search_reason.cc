@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-// Two significant digits, never in powers of ten.
+// Prints two significant digits, never in powers of ten.
 std::string short_number(double number) {
   const int digits = number >= 9.95 ? 0 : number >= 0.095 ? 1 : 3;
   char text[64];
@@ -34,7 +34,7 @@ std::string more_bytes(int64_t bytes, int64_t best, const char* links) {
 
 bool is_clearly_more(double a, double b) { return a > 1.01 * b; }
 
-// Says what it has more of; the costliest comes first.
+// Names what the choice has more of; the most expensive comes first.
 std::string cause(const ZeroWeight& weight, const ZeroWeight& best) {
   const double late = weight.seconds - best.seconds;
   const double step = weight.step_seconds - best.step_seconds;

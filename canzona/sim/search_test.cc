@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-// Times, slow bytes and memory by z2; all else equal.
+// Times, slow bytes and memory by z2; everything else is equal.
 ZeroWeight weight(double seconds, int64_t slow, int64_t memory) {
   return {.memory_bytes = memory, .slow_bytes = slow, .seconds = seconds};
 }
@@ -30,7 +30,7 @@ std::vector<std::string> order(const ZeroSearch& search) {
   return out;
 }
 
-// Weighs by a table, in the order of the choices.
+// Evaluates choices by a table, in order.
 ZeroSearch search_table(const std::vector<ZeroSizes>& sizes,
                         const std::vector<ZeroWeight>& table, int64_t cap) {
   size_t next = 0;

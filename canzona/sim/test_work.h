@@ -9,7 +9,7 @@
 
 namespace canzona {
 
-// So many bytes each way in one message.
+// This many bytes each way in one message.
 inline Transfer intra_transfer(int64_t bytes) {
   Transfer transfer;
   transfer.bytes.sent_intra = transfer.bytes.received_intra = bytes;
@@ -38,7 +38,8 @@ inline Links slow_links(double latency = 0) {
           .nominal = false};
 }
 
-// Modules 0 to n - 1 and back. Tied: the first is also used beside the last.
+// Modules 0 to n - 1 and back. If tied, the first is also used together with
+// the last.
 inline std::vector<TrainerCall> calls_of(int32_t num_modules,
                                          int64_t micro_batches = 1,
                                          bool tied = false) {
@@ -60,7 +61,7 @@ inline std::vector<TrainerCall> calls_of(int32_t num_modules,
   return calls;
 }
 
-// Modules that are all alike, on slow_links().
+// Identical modules, on slow_links().
 inline IterationWork uniform_work(int32_t num_modules,
                                   const ModuleWork& module) {
   IterationWork work;
@@ -102,7 +103,7 @@ inline ModuleWork random_module(Random& random) {
   return module;
 }
 
-// `alike`: the same module again and again, as layers are.
+// `alike` uses the same module repeatedly, like layers.
 inline IterationWork random_work(Random& random, bool alike = false) {
   IterationWork work;
   const int32_t num_modules = random.small(1, 8);
@@ -127,7 +128,7 @@ inline IterationTime simulate_with(IterationWork work, Overlap overlap) {
   return simulate_iteration(work);
 }
 
-// Seconds of all forward and backward passes of an iteration: each ends with a
+// Seconds of all forward and backward passes of an iteration; each ends with a
 // gradient.
 inline double all_compute(const IterationWork& work) {
   double sum = 0;

@@ -5,8 +5,8 @@
 
 namespace canzona {
 
-// Pairwise: every rank sends each of the others that one's share, which comes
-// back added.
+// Pairwise: every rank sends each other rank its share, which comes back
+// summed.
 double tp_sum_seconds(const Plan& plan, const Workload& workload) {
   const int64_t tp = plan.mesh.tp;
   if (tp == 1 || workload.hidden == 0) return 0;
@@ -14,7 +14,7 @@ double tp_sum_seconds(const Plan& plan, const Workload& workload) {
                         workload.bytes_per_activation / tp;
   const int64_t segments =
       (share + workload.segment_bytes - 1) / workload.segment_bytes;
-  // The others of a home, as its first rank sees them.
+  // Counts the other ranks of a home, as its first rank sees them.
   int64_t near = 0, far = 0;
   for (int32_t t = 1; t < plan.mesh.tp; ++t) {
     const int32_t other = node_of(plan.options, plan.mesh.rank(0, 0, t));

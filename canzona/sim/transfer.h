@@ -1,15 +1,14 @@
 // One operation of a background thread as a rank's ports see it.
 //
-//   Transfer gather{.bytes = {.sent_intra = 3 << 20, .received_intra = 3 <<
-//   20},
-//                   .messages_intra = 3};
+//   const WireBytes bytes{.sent_intra = 3 << 20, .received_intra = 3 << 20};
+//   Transfer gather{.bytes = bytes, .messages_intra = 3};
 //   double seconds = seconds_alone(gather, links, copy_bytes_per_second);
 //
 // A rank has four ports: sending and receiving, inside its node (intra, the
-// fast links) and between nodes (inter, the slow ones). Each message holds a
-// port for overhead + bytes / bandwidth, one after the other, and arrives a
-// latency after it has left; the ports work beside each other. Values; any
-// thread.
+// fast links) and between nodes (inter, the slow ones). Each message occupies a
+// port for overhead + bytes / bandwidth, one after the other, and arrives one
+// latency after it has left; the ports work in parallel. These are plain
+// values.
 #pragma once
 
 #include <array>
@@ -24,16 +23,17 @@ struct Transfer {
   WireBytes bytes = {};
   int64_t messages_intra = 0;  // each way
   int64_t messages_inter = 0;
-  // That the thread itself packs before it sends, and unpacks or adds of what
-  // has come. Beside these, all that it receives is copied once while it is on
-  // the wire.
+  // Bytes that the thread itself packs before it sends, and unpacks or adds
+  // after arrival. In addition, everything it receives is copied once while it
+  // is on the wire.
   int64_t packed_bytes = 0;
   int64_t copied_bytes = 0;
-  // Sums travel in segments, one on the wire while the last is added.
+  // Sums travel in segments: one is on the wire while the previous one is
+  // added.
   int64_t parts = 1;
-  // Links between nodes are told of the nearest ones: beyond, bytes take so
-  // many times as long. A part arrives so much later than by one latency: links
-  // that are farther, or further hops of a ring.
+  // Links between nodes describe the nearest ones: farther away, bytes take
+  // far_scale times as long, and a part arrives later by added_latency_seconds,
+  // because links are longer or a ring has more hops.
   double far_scale = 1;
   double added_latency_seconds = 0;
 
@@ -44,7 +44,7 @@ struct Transfer {
 };
 
 // An operation in the legs of the schedule (plan/schedule/rank_group.h), one
-// after the other; without levels there is only the first.
+// after the other; without levels only the first is used.
 struct Legs {
   Transfer first = {};
   Transfer second = {};
@@ -53,11 +53,12 @@ struct Legs {
   WireBytes bytes() const { return first.bytes + second.bytes; }
 };
 
-// One after the other; of legs, leg by leg.
+// Returns one after the other; legs are combined leg by leg.
 Transfer both(const Transfer& a, const Transfer& b);
 Legs both(const Legs& a, const Legs& b);
 
-// Port by port the longer of both: an exchange ends when its slowest rank does.
+// Returns the slower of both on each port: an exchange ends when its slowest
+// rank does.
 Transfer slower(const Transfer& a, const Transfer& b);
 Legs slower(const Legs& a, const Legs& b);
 
@@ -65,41 +66,41 @@ inline constexpr int kNumPorts = 4;
 // Sending and receiving inside the node, sending and receiving between nodes.
 using PortSeconds = std::array<double, kNumPorts>;
 
-// A part of an operation costs this beside its bytes, because all its ranks
-// have to wake up and meet: if this one computes meanwhile, and if not.
+// What a part of an operation costs beside its bytes, because all its ranks
+// have to wake up and meet: while this rank is idle, and while it computes.
 struct Meetings {
   double idle = 0;
   double beside_compute = 0;
 };
 
-// Returns how long all messages of a transfer hold each port.
+// Returns how long all messages of a transfer occupy each port.
 PortSeconds port_seconds(const Transfer& transfer, const Links& links);
 
-// A part of an operation: how long it holds each port, and how long after that
-// it has arrived.
+// A part of an operation: how long it occupies each port, and how much later it
+// has arrived.
 struct PartSeconds {
   PortSeconds held{};
   PortSeconds latency{};
 };
 PartSeconds part_seconds(const Transfer& transfer, const Links& links);
 
-// Seconds of the thread's own work; 0 where copies are free. First it packs;
-// then, part by part, it copies what is on the wire, and what has come.
+// Seconds of the thread's own work; 0 if copies are free. It packs first; then,
+// part by part, it copies what is on the wire and what has arrived.
 struct CopySeconds {
   double pack = 0;
-  double on_wire = 0;  // of a part
-  double arrived = 0;  // of a part
+  double on_wire = 0;  // per part
+  double arrived = 0;  // per part
 };
 CopySeconds copy_seconds(const Transfer& transfer,
                          double copy_bytes_per_second);
 
-// From issue to end where nothing else is going on.
+// Returns the time from issue to end if nothing else is going on.
 double seconds_alone(const Transfer& transfer, const Links& links,
                      double copy_bytes_per_second);
 double seconds_alone(const Legs& legs, const Links& links,
                      double copy_bytes_per_second);
 
-// UsageError for negative counts or no part.
+// Throws UsageError for negative counts or zero parts.
 void check_transfer(const Transfer& transfer);
 
 }  // namespace canzona

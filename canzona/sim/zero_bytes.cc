@@ -23,7 +23,7 @@ PurposeBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank) {
         of(out, p) += of(module, p);
     }
   }
-  // Sums that go everywhere go over replicas, too.
+  // These include the sums over replicas, which are counted separately.
   of(out, Purpose::kSum) =
       of_cost(Collective::kReduceScatter) + of_cost(Collective::kAllReduce);
   of(out, Purpose::kSum).add(of(out, Purpose::kSumReplicas), -1);

@@ -14,7 +14,7 @@
 namespace canzona {
 namespace {
 
-// Each choice is planned once, however often it is asked for.
+// Plans each choice once, however often it is requested.
 class Weighing {
  public:
   Weighing(const PlanRequest& request, const Workload& work,
@@ -134,7 +134,7 @@ ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
                             const MemoryTerms* terms) {
   if (what.experts && !has_experts(request.model))
     throw UsageError(
-        cat("--zero-experts auto: ", request.model.name, " has no experts"));
+        cat("zero-experts auto: ", request.model.name, " has no experts"));
   Weighing weighing(request, work, cost, terms);
   ZeroComparison all = described(request, work, what.strategies, terms);
   std::vector<ZeroChoice> choices;

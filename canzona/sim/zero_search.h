@@ -1,11 +1,12 @@
-// Sizes of hierarchical ZeRO weighed against each other, for `--zero auto` and
-// `compare --zero`: every choice planned and its iteration predicted.
+// Compares sizes of hierarchical ZeRO for `--zero auto` and `compare --zero`:
+// every choice is planned and its iteration predicted.
 //
 //   ZeroComparison all = weigh_sizes(request, work, {sizes, …});
 //   if (all.search.is_found()) take_best(all, request.options);
 //
-// Memory that a rank needs beside its plan is part of no plan: what is compared
-// with the request's cap is what the terms say (memory_terms.h). Pure.
+// Memory that a rank needs beside its plan is not part of any plan: the terms
+// (memory_terms.h) say what is compared with the request's cap. All functions
+// are pure.
 #pragma once
 
 #include <optional>
@@ -24,39 +25,39 @@ struct ZeroComparison {
   Mesh mesh;
   std::string rule;
   std::string strategy;             // all of them, joined
-  bool several_strategies = false;  // rows are to name theirs
+  bool several_strategies = false;  // rows must name theirs
   PlanOptions options = {};         // of the request
   Workload work = {};
-  std::string rates = {};    // where times come from, if not from the options
-  int64_t beside_bytes = 0;  // that a rank needs beside its plan
-  std::optional<MemoryTerms> terms = {};  // where memory was counted in such
+  std::string rates = {};    // the source of times, if not the options
+  int64_t beside_bytes = 0;  // per rank, beside its plan
+  std::optional<MemoryTerms> terms = {};  // if memory was counted in terms
   ZeroSearch search = {};
 
   int64_t total(const RankedZero& row) const {
     return row.weight.memory.total().value() + beside_bytes;
   }
-  // True if any choice cuts experts by themselves.
+  // True if any choice cuts experts separately.
   bool has_experts() const;
 };
 
-// The search tries everything with everything. None of experts or of
-// strategies: as the request says.
+// The search tries all combinations. Without experts or strategies, the
+// request's are used.
 struct ZeroChoices {
   std::vector<ZeroSizes> sizes;
   std::vector<ZeroSizes> experts = {};
   std::vector<std::string> strategies = {};
 };
 
-// Choices that cannot be planned stay in, with the reason. `cost`: what a tick
-// is worth here, unless it is the plan's own.
+// Choices that cannot be planned are kept, with the reason. `cost` is what a
+// tick is worth here, unless it is the plan's own.
 ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
                            const ZeroChoices& choices,
                            const CostBasis* cost = nullptr,
                            const MemoryTerms* terms = nullptr);
 
-// `auto`: all sizes of dense tensors, all of experts, or first the ones and
-// then, beside the best of them, the others. Sizes that are not chosen are the
-// request's.
+// What `auto` searches: all sizes of dense tensors, all of experts, or first
+// the former and then, with the best of them, the latter. Sizes that are not
+// searched are the request's.
 struct SearchedSizes {
   bool dense = false;
   bool experts = false;

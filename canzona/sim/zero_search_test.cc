@@ -59,8 +59,8 @@ TEST_F(SearchSizes, RepeatsItself) {
   }
 }
 
-// The cap at what the winner needs keeps it; one byte less drops it. The depth
-// of prefetch is fixed, because otherwise it shrinks with the cap.
+// A cap of exactly what the winner needs keeps it; one byte less drops it. The
+// depth of prefetch is fixed, because otherwise it shrinks with the cap.
 TEST_F(SearchSizes, ACapOneByteTooSmall) {
   options_.zero.prefetch = 1;
   const ZeroSearch free = search("dp=8");
@@ -91,7 +91,7 @@ TEST_F(SearchSizes, OneRankHasOneChoice) {
   EXPECT_EQ(one.ranking[0].reason, "the only choice");
 }
 
-// Weights that are broadcast want z2 = z3: everything else keeps its refusal.
+// Broadcast weights require z2 = z3: all other sizes keep their refusal.
 TEST_F(SearchSizes, RefusalsStayInTheRanking) {
   options_.strategy = "layerwise";
   const ZeroSearch found = search("dp=4");

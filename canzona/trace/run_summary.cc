@@ -14,7 +14,7 @@ constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 constexpr int64_t kMaxRanks = 1 << 20;
 constexpr int64_t kMaxBytes = 256 << 20;
 
-// A name in JSON and its place in the struct.
+// A name in JSON and its member in the struct.
 template <class Struct, class Value>
 struct Named {
   const char* name;
@@ -125,7 +125,7 @@ void write_environment(JsonWriter& out, const RunEnvironment& environment) {
   out.end_object();
 }
 
-// Readers of members that may be missing.
+// Reads members that may be missing.
 class Members {
  public:
   Members(const Json& object, std::string where)
@@ -197,7 +197,7 @@ void read_notes(const Json& list, const std::string& where, RunSummary& out) {
   }
 }
 
-// Reads what every summary has.
+// Reads the members that every summary has.
 void read_core(const Json& object, const std::string& where, RunSummary& out) {
   out.steps = get_integer(object, "steps", 0, kMaxInteger, where);
   out.tokens = get_integer(object, "tokens", 0, kMaxInteger, where);
@@ -279,7 +279,7 @@ RunSummary read_summary(std::string_view text, const std::string& file) {
   members.read("final_loss", out.final_loss);
   members.read("eval_loss", out.eval_loss);
   members.read("interrupted", out.interrupted);
-  // Files that came before the state say this much.
+  // Files that are older than `state` say only this.
   if (out.interrupted) out.state = "stopped";
   members.read("state", out.state);
   members.read("ranks", out.ranks, 1);

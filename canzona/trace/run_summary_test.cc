@@ -142,7 +142,8 @@ TEST(RunSummary, RatesAreThoseOfTheWholeRun) {
   EXPECT_TRUE(Json::parse(to_json(s))["perplexity"].is_null());
 }
 
-// Four ranks, ten steps after a resume; the third works 2 s longer than others.
+// Four ranks, ten steps after a resume; the third works 2 s longer than the
+// others.
 TEST(RunSummary, R9ALateRankIsNamedWithItsExcess) {
   RunSummary s = sample();
   s.steps = 30;

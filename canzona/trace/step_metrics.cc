@@ -23,7 +23,7 @@ double number_or_nan(const Json& object, const char* key,
   return get_number(object, key, where);
 }
 
-// Members that came later than the first files.
+// Reads members that old files do not have.
 template <class Read, class Value>
 Value if_there(const Json& object, const char* key, Value otherwise,
                const Read& read) {

@@ -40,7 +40,7 @@ std::string message_of(const std::string& text) {
   return "nothing was refused";
 }
 
-// The line is on disk before the evaluation begins.
+// The line is written before the evaluation begins.
 TEST(StepMetrics, AnEvaluationIsAddedToALineThatWasWritten) {
   StepMetrics m = sample(7);
   std::string line = json_line(m);

@@ -31,8 +31,8 @@ uint32_t crc32c(std::string_view bytes) {
   return ~crc;
 }
 
-// A record keeps this and not the CRC itself, because a CRC over bytes that
-// hold their own CRC says nothing.
+// A record stores this instead of the CRC itself, because a CRC over bytes that
+// contain their own CRC is meaningless.
 uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xA282EAD8U;
 }
@@ -51,7 +51,8 @@ void append_varint(std::string& out, uint64_t number) {
   out += static_cast<char>(number);
 }
 
-// Protocol buffers' wire format: a field is its number and kind, then itself.
+// Protocol buffers' wire format: a field is its number and wire type, then its
+// value.
 enum WireKind : uint64_t { kVarint = 0, kEightBytes = 1, kRun = 2, kFour = 5 };
 
 void append_key(std::string& out, uint64_t field, WireKind kind) {

@@ -1,13 +1,13 @@
-// Scalars of a run as TensorBoard reads them: a file of records, each an
-// event of a step.
+// Writes a run's scalars for TensorBoard: a file of records, each an event of a
+// step.
 //
 //   TensorBoardWriter board(events_path(folder, seconds, "host"));
 //   board.add(step, seconds_since_1970, scalars_of(metrics));
 //
 //   $ tensorboard --logdir FOLDER
 //
-// Every event is handed to the system at once, so that a run can be watched.
-// One thread at a time.
+// Every event is flushed at once, so that a run can be watched. One thread at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ struct Scalar {
   double value = 0;
 };
 
-// Returns what is drawn of a step; the evaluation loss if it was measured.
+// Returns the scalars of a step, with the evaluation loss if it was measured.
 std::vector<Scalar> scalars_of(const StepMetrics& metrics);
-// Returns what an evaluation adds, for one that comes after its step was
+// Returns the scalars of an evaluation that finishes after its step was
 // written.
 std::vector<Scalar> evaluation_scalars(double eval_loss);
 
@@ -37,11 +37,12 @@ std::string events_path(const std::string& folder, int64_t seconds_since_1970,
 
 class TensorBoardWriter {
  public:
-  // Begins the file anew. UsageError names it if it cannot be opened,
-  // StorageError if it cannot be written, here and in add().
+  // Truncates the file. Here and in add(), throws UsageError if the file cannot
+  // be opened, StorageError if it cannot be written.
   explicit TensorBoardWriter(const std::string& path, double wall_time = 0);
 
-  // `wall_time`: seconds since 1970, with fractions: TensorBoard orders by it.
+  // `wall_time` is in seconds since 1970, with fractions; TensorBoard orders by
+  // it.
   void add(int64_t step, double wall_time, const std::vector<Scalar>& scalars);
 
  private:

@@ -26,7 +26,7 @@ class TensorBoard : public FolderTest {
         if (m.step == 2) m.eval_loss = 2.875;
         board.add(m.step, 1000.5 + static_cast<double>(m.step), scalars_of(m));
       }
-      // Read while it is open: a run can be watched.
+      // Read while it is still open, because a run can be watched.
       return read_file(path, 1 << 20, "events");
     }
   }
@@ -56,7 +56,7 @@ TEST_F(TensorBoard, AnotherReaderFindsWhatWasWritten) {
   EXPECT_EQ(events[2].scalars.at("speed/hidden_fraction"), 1.0F);
 }
 
-// The first record written down by hand: length 24, its checksum, a double, the
+// The first record, written by hand: length 24, its checksum, a double, the
 // text, a checksum.
 TEST_F(TensorBoard, TheFirstRecordIsAsTensorBoardWritesIt) {
   const std::string file = path("events");

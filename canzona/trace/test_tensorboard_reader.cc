@@ -8,7 +8,7 @@
 namespace canzona {
 namespace {
 
-// Bit by bit, as the polynomial division is written down.
+// Computed bit by bit, by polynomial division.
 uint32_t checksum(std::string_view bytes) {
   uint32_t remainder = 0xFFFFFFFF;
   for (const char c : bytes) {
@@ -22,7 +22,7 @@ uint32_t checksum(std::string_view bytes) {
   return remainder ^ 0xFFFFFFFF;
 }
 
-// The CRC that a stored one stands for.
+// Returns the CRC for a stored value.
 uint32_t unmasked(uint32_t stored) {
   const uint32_t turned = stored - 0xA282EAD8;
   return (turned << 15) | (turned >> 17);
@@ -78,8 +78,8 @@ class Bytes {
   uint64_t at_ = 0;
 };
 
-// A message, field by field: those of the kinds asked for go to `use`, others
-// are passed over.
+// Parses a message field by field: fields of the given kinds go to `use`,
+// others are skipped.
 template <class Use>
 void for_each_field(Bytes message, const Use& use) {
   while (!message.empty()) {

@@ -1,5 +1,5 @@
-// Reads what TensorBoardWriter wrote, for tests: it shares nothing with the
-// writer, not even the way a checksum is taken.
+// For tests: reads what TensorBoardWriter wrote. It shares no code with the
+// writer, not even the checksum.
 //
 //   std::vector<BoardEvent> events = read_events(bytes, "events.out…");
 #pragma once
@@ -19,8 +19,8 @@ struct BoardEvent {
   std::map<std::string, float> scalars;  // by tag
 };
 
-// UsageError names the file, the byte and what is wrong there: a checksum, a
-// record that ends too soon, a field that cannot be.
+// Throws UsageError naming the file, the byte and the fault there: a checksum,
+// a record that ends too soon, an invalid field.
 std::vector<BoardEvent> read_events(std::string_view bytes,
                                     const std::string& file);
 

@@ -25,7 +25,8 @@ void write_name(JsonWriter& out, const char* what, int rank, int track,
   out.end_object();
 }
 
-// Viewers look for a flow's other end among all ranks.
+// Ids include the rank, because viewers look for a flow's other end among all
+// ranks.
 int64_t flow_id(int rank, int64_t id) { return (int64_t{rank} << 32) + id; }
 
 }  // namespace
@@ -144,7 +145,7 @@ void Trace::write(JsonWriter& out, const Track& track,
     out.field("dur", microseconds(event.end - event.begin));
   if (event.kind == Kind::kFlowBegin || event.kind == Kind::kFlowEnd)
     out.field("cat", "flow").field("id", flow_id(track.rank_, event.value));
-  // The arrow ends at the span around it, not at the next one.
+  // The arrow ends at the enclosing span, not at the next one.
   if (event.kind == Kind::kFlowEnd) out.field("bp", "e");
   out.member("args").begin_object();
   if (event.kind == Kind::kCount) out.field("value", event.value);

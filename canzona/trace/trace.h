@@ -1,5 +1,5 @@
 // A Trace records what happened when: spans, counters and flows (arrows from
-// span to span) of every rank and thread, to be looked at in Perfetto
+// span to span) of every rank and thread, to be viewed in Perfetto
 // (ui.perfetto.dev) or chrome://tracing.
 //
 //   Trace trace;
@@ -14,17 +14,17 @@
 //   flow_end(track, "parameters", 7);           // inside the span that waited
 //   file << trace.json();
 //
-// A track is written by one thread at a time; tracks are independent. If no
-// trace is wanted the track is null, and a span costs one comparison. Memory is
-// reserved when a track is made; events beyond that are dropped and counted, so
-// that tracing never allocates or stops what it watches. The file says how many
-// of which track (`otherData`), and so does losses(). Texts are not copied:
-// they live as long as the trace; those made at run time are handed to keep().
-// `json` is called when no thread writes.
+// A track is written by one thread at a time; tracks are independent. Without a
+// trace the track is null, and a span costs one comparison. Memory is reserved
+// when a track is made; events beyond that are dropped and counted, so tracing
+// never allocates or blocks what it observes. The file says how many events
+// each track lost (`otherData`), and so does losses(). Texts are not copied:
+// they must live as long as the trace; pass texts made at run time to keep().
+// Call json() when no thread writes.
 //
-// Work that a device does later than it is told to is timed by the device: a
-// track with a TrackClock takes points in the device's work for times, and
-// settle() asks for these when the device has passed them.
+// Asynchronous device work is timed by the device: a track with a TrackClock
+// records points in the device's work, and settle() converts them to times when
+// the device has passed them.
 #pragma once
 
 #include <cstdint>
@@ -39,25 +39,27 @@ namespace canzona {
 
 class JsonWriter;
 
-// Nanoseconds since some moment; the same for all threads.
+// Returns nanoseconds since some fixed moment; the same for all threads.
 using TraceClock = int64_t (*)();
 int64_t steady_nanoseconds();
 
-// A span says this. Texts live as long as the trace.
+// The contents of a span. Texts must live as long as the trace.
 struct SpanFacts {
   std::string_view name;
   std::string_view label = {};
-  std::string_view tensors = {};  // that it is about
-  int64_t bytes = -1;             // that it moves or works on; below 0: none
+  std::string_view tensors = {};  // that it concerns
+  int64_t bytes = -1;             // moved or processed; below 0: none
 };
 
-// Points in the work of a device, and when it came to them.
+// Points in a device's work, and when it reached them.
 class TrackClock {
  public:
   virtual ~TrackClock() = default;
-  // A number for the point after all that the device was told so far.
+  // Returns a number for the point after everything issued to the device so
+  // far.
   virtual int64_t stamp() = 0;
-  // In nanoseconds of the trace's clock; of a point that is passed.
+  // Returns the time of a point that has been passed, in nanoseconds of the
+  // trace's clock.
   virtual int64_t time_of(int64_t stamp) = 0;
 };
 
@@ -69,8 +71,9 @@ class Track {
   int64_t now() const {
     return device_ != nullptr ? device_->stamp() : clock_();
   }
-  // All points are passed: they become times. The device's clock may end then,
-  // and nothing more is added. Nothing to do on a track without one.
+  // Converts all points to times; all must have been passed. Afterwards the
+  // device's clock may be destroyed, and nothing more may be added. Does
+  // nothing on a track without a clock.
   void settle();
   void add_span(const SpanFacts& facts, int64_t begin, int64_t end);
   void add_count(std::string_view name, int64_t value);
@@ -83,10 +86,10 @@ class Track {
   enum class Kind { kSpan, kCount, kFlowBegin, kFlowEnd };
   struct Event {
     Kind kind;
-    SpanFacts facts;  // of all but spans the name alone
+    SpanFacts facts;  // only the name, except for spans
     int64_t begin;
-    int64_t end;    // of a span
-    int64_t value;  // of a counter; a flow's id
+    int64_t end;    // for a span
+    int64_t value;  // a counter's value or a flow's id
   };
   void add(const Event& event);
 
@@ -106,18 +109,19 @@ class Trace {
   explicit Trace(size_t most_events_per_track = kMostEvents,
                  TraceClock clock = steady_nanoseconds);
 
-  // Lives as long as the trace. Any thread may call.
+  // The track lives as long as the trace. Any thread may call.
   Track* add_track(int rank, std::string name, TrackClock* device = nullptr);
   int64_t now() const { return clock_(); }
 
-  // The same text, living as long as the trace; equal ones are kept once. Any
-  // thread may call.
+  // Returns the same text with the lifetime of the trace; equal texts are
+  // stored once. Any thread may call.
   std::string_view keep(std::string text);
 
-  // One line that names the tracks whose events did not all fit, with how many
-  // are missing; empty if all did. Call it when no thread writes.
+  // Returns one line that names the tracks whose events did not all fit, with
+  // how many are missing; empty if all did. Call it when no thread writes.
   std::string losses() const;
-  // In the trace event format: ranks as processes, tracks as their threads.
+  // Returns the trace event format: ranks are processes, tracks are their
+  // threads.
   std::string json() const;
 
  private:
@@ -133,7 +137,7 @@ class Trace {
   std::set<std::string> texts_;
 };
 
-// From its construction to its end.
+// Covers the time from construction to destruction.
 class Span {
  public:
   Span(Track* track, const SpanFacts& facts) : track_(track) {
@@ -159,10 +163,9 @@ inline void count(Track* track, std::string_view name, int64_t value) {
   if (track != nullptr) track->add_count(name, value);
 }
 
-// An arrow between two spans of one rank, on whichever of its tracks: from the
-// one that is open at the first call to the one that is open at the second.
-// Name and id (below 2^32, used once by the rank) say which calls belong
-// together.
+// An arrow between two spans of one rank, on any of its tracks: from the span
+// that is open at the first call to the one that is open at the second. Name
+// and id (below 2^32, used once per rank) match the calls.
 inline void flow_begin(Track* track, std::string_view name, int64_t id) {
   if (track != nullptr) track->add_flow_begin(name, id);
 }

@@ -18,7 +18,7 @@ using ::testing::SizeIs;
 int64_t fake_now = 0;
 int64_t fake_clock() { return fake_now; }
 
-// Those of a kind, in the order written.
+// Returns the events of a kind, in the order written.
 std::vector<nlohmann::json> events(const Trace& trace, const std::string& ph) {
   std::vector<nlohmann::json> found;
   const auto whole = nlohmann::json::parse(trace.json());
@@ -54,7 +54,8 @@ TEST(Trace, ShowsSpansOfRanksAndThreads) {
   EXPECT_FALSE(spans[1]["args"].contains("label"));
 }
 
-// Numbers its points 0, 1, 2, …, and comes to each 100 us after the last.
+// Numbers its points 0, 1, 2, …, and reaches each 100 us after the previous
+// one.
 class FakeDevice final : public TrackClock {
  public:
   explicit FakeDevice(int64_t begin) : begin_(begin) {}
@@ -128,7 +129,7 @@ bool lies_inside(const nlohmann::json& event, const nlohmann::json& span) {
          at > begin && at < begin + double{span["dur"]};
 }
 
-// Two gathers of each rank, waited for by two modules; time passes all along.
+// Two gathers on each rank, awaited by two modules; time passes throughout.
 TEST(Trace, FlowsLeadFromSpanToSpan) {
   fake_now = 0;
   const auto ticking = [] { return fake_now += 1'000; };

@@ -27,7 +27,7 @@ struct OptionText {
   std::string operator()(const std::string& text) const { return text; }
 };
 
-// These have keys of their own.
+// Refuses options that have keys of their own.
 void refuse_own_keys(const Setting& setting) {
   const std::string name = option_name(setting.key);
   if (name == "learning_rate" || name == "weight_decay")
@@ -66,7 +66,7 @@ void apply(const Settings& settings, const std::vector<ConfigKey>& keys,
   }
 }
 
-// Only what decides which values the preset gives.
+// Returns only the settings that decide which values the preset gives.
 Settings named(const Settings& given, std::string_view name) {
   Settings out;
   for (const Setting& setting : given)
@@ -91,7 +91,7 @@ TrainConfig make_config(const Settings& given) {
 
 namespace {
 
-// Checks what the keys of a configuration ask of each other.
+// Checks constraints between the keys of a configuration.
 
 // "batch.global 10 (--set)"
 std::string named(const TrainConfig& config, const std::string& key,
@@ -123,7 +123,7 @@ void check_model(const TrainConfig& c) {
           "1 or more where there are experts");
 }
 
-// Lists which options were given, and where; the rule's own words name the
+// Lists which options were given, and where; the rule's own message names the
 // wrong one.
 std::string origins_of_options(const TrainConfig& c) {
   std::vector<std::string> all;
@@ -140,7 +140,7 @@ void check_rule(const TrainConfig& c) {
   }
 }
 
-// Runs `read`; a mistake is told by its key and where that was given.
+// Runs `read` and adds the key and its origin to an error.
 template <class Read>
 auto from_key(const TrainConfig& c, const std::string& key, const Read& read) {
   try {
@@ -157,15 +157,16 @@ int64_t divisor_up_to(int64_t number, int64_t most) {
   return 1;
 }
 
-// A preset's micro-batch fits any mesh, and so does that of a checkpoint, which
-// may go on on another one.
+// A preset's micro-batch may be lowered for any mesh, and so may that of a
+// checkpoint, which may resume on another mesh.
 bool may_lower_micro_batch(const TrainConfig& c) {
   const std::string& origin = c.origin("batch.micro");
   return origin.starts_with("preset ") || origin.starts_with("checkpoint ") ||
          origin.starts_with("unfinished run ");
 }
 
-// Sequences that a rank must take at once; some can be lowered.
+// The number of sequences that a rank must take at once, after lowering it if
+// allowed.
 int64_t least_micro_batch(const TrainConfig& c) {
   return may_lower_micro_batch(c) ? 1 : c.batch.micro;
 }
@@ -175,13 +176,13 @@ std::string count_of_ranks(int64_t count, std::string_view kind) {
   return cat(count, " ", kind, count == 1 ? "" : "s");
 }
 
-// Says what to ask for instead, if the batch cannot be dealt over `homes`.
+// Suggests settings if the batch cannot be divided over `homes`.
 std::string batch_advice(const TrainConfig& c, int64_t homes) {
   const int64_t share = c.batch.global / homes;
   if (c.batch.global % homes == 0)
-    return cat("try --set batch.micro=", divisor_up_to(share, c.batch.micro));
+    return cat("try batch.micro=", divisor_up_to(share, c.batch.micro));
   const int64_t once = homes * least_micro_batch(c);
-  return cat("try --set batch.global=", (c.batch.global / once + 1) * once);
+  return cat("try batch.global=", (c.batch.global / once + 1) * once);
 }
 
 void check_batch(const TrainConfig& c, const Mesh& mesh) {
@@ -196,7 +197,7 @@ void check_batch(const TrainConfig& c, const Mesh& mesh) {
           batch_advice(c, homes)));
 }
 
-// The most that a rank takes at once may be lowered.
+// Lowers the micro-batch to what a rank has, if allowed.
 void fit_micro_batch(TrainConfig& c, const Mesh& mesh) {
   const int64_t homes = mesh.homes();
   if (!may_lower_micro_batch(c) || c.batch.global % homes != 0) return;
@@ -206,8 +207,8 @@ void fit_micro_batch(TrainConfig& c, const Mesh& mesh) {
   c.origins["batch.micro"] += cat(", for ", to_string(mesh));
 }
 
-// One data-parallel rank on each core, or on as many as the batch can be dealt
-// over.
+// One data-parallel rank per core, or fewer if the batch cannot be divided
+// among that many.
 Mesh mesh_over_cores(TrainConfig& c, int64_t cores) {
   const int64_t once = least_micro_batch(c);
   const int64_t shares = c.batch.global / once;
@@ -284,9 +285,8 @@ ZeroOptions zero_options_of(const TrainConfig& c, const Mesh& mesh) {
   if (!c.zero.experts.empty() && !chooses_experts(c))
     zero.experts = from_key(c, "zero.experts", [&] {
       const int32_t homes = mesh.expert_homes();
-      const ZeroSizes sizes =
-          parse_zero(c.zero.experts, homes, "--zero-experts");
-      check_zero(sizes, homes, "--zero-experts");
+      const ZeroSizes sizes = parse_zero(c.zero.experts, homes, "zero-experts");
+      check_zero(sizes, homes, "zero-experts");
       return sizes;
     });
   zero.message = parse_message_unit(c.zero.message);
@@ -298,9 +298,8 @@ ZeroOptions zero_options_of(const TrainConfig& c, const Mesh& mesh) {
 }
 
 int64_t memory_cap_of(const TrainConfig& c) {
-  return from_key(c, "plan.memory_cap", [&] {
-    return parse_bytes(c.plan.memory_cap, "--memory-cap");
-  });
+  return from_key(c, "plan.memory_cap",
+                  [&] { return parse_bytes(c.plan.memory_cap, "memory-cap"); });
 }
 
 RuleOptions adamw_options_of(const TrainConfig& c) {
@@ -315,7 +314,7 @@ RuleOptions rule_options_of(const TrainConfig& c) {
   RuleOptions options = c.rule.options;
   options["learning_rate"] = number_text(c.rule.learning_rate);
   options["weight_decay"] = number_text(c.rule.weight_decay);
-  // A preset has numbers of its own for these.
+  // A preset of the rule has its own values for these.
   if (c.rule.name == "adamw" && !options.contains("preset"))
     options.merge(adamw_options_of(c));
   return with_device(c.rule.name, options, "cpu");
@@ -325,7 +324,7 @@ void check_config(const TrainConfig& config) {
   check_model(config);
   check_rule(config);
   const Mesh mesh = mesh_of(config);
-  // Otherwise the launcher says how many ranks there are.
+  // Otherwise only the launcher knows how many ranks there are.
   if (config.ranks > 0 || !config.mesh.empty()) zero_options_of(config, mesh);
   memory_cap_of(config);
   require(config.spike.factor == 0 || config.spike.factor > 1,
@@ -336,11 +335,11 @@ void check_config(const TrainConfig& config) {
           cat("spike.stop on (", config.origin("spike.stop"), ")"),
           cat("a spike.factor above 1, not 0 (", config.origin("spike.factor"),
               "), with which no step is a spike"));
-  // That of a file may belong to a run that had a folder.
+  // One from a file may belong to a run that had a folder.
   const bool asked = config.origin("save.every").starts_with("--");
   require(!asked || config.save.every == 0 || !config.run.empty(),
           named(config, "save.every", config.save.every),
-          "a --run as well: checkpoints are kept in its folder");
+          "the run's folder as well (run=FOLDER), where checkpoints are kept");
 }
 
 }  // namespace canzona

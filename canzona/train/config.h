@@ -1,14 +1,14 @@
-// A TrainConfig is what a training run is asked to do: every number of it, and
-// where each came from. One table (config_keys.h) names the keys; parsing,
-// help, documentation and JSON are made from it.
+// A TrainConfig has all settings of a training run and where each came from.
+// One table (config_keys.h) lists the keys; parsing, help, documentation and
+// JSON are made from it.
 //
 //   Settings given = read_config_file("run.toml");
 //   given.push_back(parse_setting("steps=50", "--set"));
 //   TrainConfig config = make_config(given);
 //   config.origins.at("steps");   // "--set"
 //
-// Later settings win. Below them lie the preset's values, below those the
-// defaults. Plain values; one thread at a time.
+// Later settings override earlier ones, which override the preset's values,
+// which override the defaults. One thread at a time.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@
 
 namespace canzona {
 
-// Zero where the preset gives the number.
+// Numbers are zero until the preset provides them.
 struct TrainConfig {
   std::string preset = "tiny";
   int64_t seed = 1;
@@ -65,7 +65,7 @@ struct TrainConfig {
     std::string name = "muon";
     double learning_rate = 0;
     double weight_decay = 0.1;
-    RuleOptions options = {};  // as given: rule.option.X
+    RuleOptions options = {};  // as given by rule.option.X
   } rule = {};
   struct {
     double learning_rate = 0;
@@ -78,15 +78,15 @@ struct TrainConfig {
   double clip = 1;
   int64_t max_skipped = 10;  // steps in a row; 0: any number
   struct {
-    double factor = 10;  // of the median of recent losses; 0: never
+    double factor = 10;  // times the median of recent losses; 0: never
     bool stop = false;
   } spike = {};
   int64_t check_replicas = 0;  // steps; 0: never
-  std::string init;            // weights to start from; "": by chance
+  std::string init;            // weights to start from; "": random
   std::string freeze;          // patterns of names, separated by commas
   struct {
     int64_t every = 0;
-    int64_t sequences = -1;  // -1: auto, 0: all
+    int64_t sequences = -1;  // -1: auto; 0: all
   } eval = {};
   struct {
     int64_t every = 0;  // steps; 0: nothing is saved
@@ -97,10 +97,11 @@ struct TrainConfig {
     std::string strategy = "balanced";
     int64_t bucket_elements = 400'000'000;
     std::string memory_cap = "0";  // "2GB"
+    std::string teams = "off";     // "auto", or the largest one
   } plan = {};
   struct {
     std::string sizes = "zero1";  // or "auto"
-    std::string experts;          // "": on the ranks of dense tensors
+    std::string experts;          // "": on the ranks of the dense tensors
     std::string overlap = "background";
     std::string message = "module";
     std::string prefetch = "auto";
@@ -113,7 +114,7 @@ struct TrainConfig {
     int64_t ranks_per_node = 8;
   } links = {};
   std::string mesh = {};  // "": dp over all ranks
-  int64_t ranks = 0;      // 0: as many as the mesh has
+  int64_t ranks = 0;      // 0: as many as in the mesh
   std::string transport = "auto";
   std::string wire = "fp32";
   std::string run = {};  // "": nothing is written
@@ -121,68 +122,69 @@ struct TrainConfig {
     int64_t every = 1;
   } log = {};
 
-  std::map<std::string, std::string> origins = {};  // by key, for every key
+  std::map<std::string, std::string> origins = {};  // for every key
 
   const std::string& origin(const std::string& key) const {
     return origins.at(key);
   }
 };
 
-// Defaults, the preset's values, then `given` in its order. UsageError names
-// the key, its origin, what was expected and what came.
+// Applies defaults, the preset's values, then `given` in order. UsageError
+// names the key, its origin, what was expected and what came.
 TrainConfig make_config(const Settings& given);
 
-// Checks what keys ask of each other; make_config() has called it.
+// Checks constraints between keys; make_config() calls it.
 void check_config(const TrainConfig& config);
 
-// Ranks that there could be where the configuration does not say how many.
+// How many ranks there could be if the configuration does not say.
 struct RankCounts {
   int64_t launched = 0;  // by a launcher; 0: none
-  int64_t cores = 1;     // of this machine
+  int64_t cores = 1;     // on this machine
 };
 
-// The mesh: as given, or dp over `ranks`, or over the ranks of a launcher, or
-// over as many cores as the batch can be dealt over. It becomes part of the
-// configuration, with its origin, and a preset's batch.micro is lowered to what
-// a data-parallel rank has. UsageError if counts contradict each other or the
-// batch cannot be dealt over the mesh.
+// Determines the mesh: as given, or dp over `ranks`, over the launcher's ranks,
+// or over as many cores as the batch can be divided among. The mesh becomes
+// part of the configuration, with its origin, and a preset's batch.micro is
+// lowered to what a data-parallel rank has. Throws UsageError if counts
+// contradict each other or the batch cannot be divided over the mesh.
 Mesh settle_mesh(TrainConfig& config, const RankCounts& counts);
 
-// The same, with nothing settled, on one core.
+// The same on one core, without changing the configuration.
 Mesh mesh_of(const TrainConfig& config, int64_t launched = 0);
 
-// Held-out sequences that an evaluation takes, as far as there are so many:
-// with `auto` as many as have a tenth of the tokens that the run trains on, at
-// least one; none where it has no steps.
+// Returns how many held-out sequences an evaluation takes, if there are that
+// many: with `auto`, as many as contain a tenth of the tokens that the run
+// trains on, at least one; none if the run has no steps.
 int64_t eval_sequences_of(const TrainConfig& config);
 
-// The name of the model that is trained, for people.
+// Returns the name of the trained model, for people.
 inline const std::string& model_name(const TrainConfig& config) {
   return config.model.name.empty() ? config.preset : config.model.name;
 }
 
-// Tokens of the longest text that the model is made for: what it is trained
-// with, or more where its weights came with more.
+// Returns the longest context that the model is made for, in tokens: the
+// training length, or more if its weights came with more.
 inline int64_t context_length_of(const TrainConfig& config) {
   return std::max(config.model.context, config.model.length);
 }
 
-// Hierarchical ZeRO as asked for; `auto` is left to who can choose, and stands
-// as ZeRO-1 until then. UsageError names the key that is wrong.
+// Return hierarchical ZeRO as requested. `auto` is resolved by code that can
+// choose; until then it counts as ZeRO-1. UsageError names the key that is
+// wrong.
 bool chooses_zero(const TrainConfig& config);
 bool chooses_experts(const TrainConfig& config);
 ZeroOptions zero_options_of(const TrainConfig& config, const Mesh& mesh);
-// Bytes that a rank may take, 0: as many as there are.
+// Returns the bytes that a rank may use; 0: unlimited.
 int64_t memory_cap_of(const TrainConfig& config);
 
-// Options of the matrix rule, its rate and decay with them, and of AdamW for
-// all else. If the matrix rule is AdamW, adamw.beta1 and so on count for it as
-// well, unless rule.option gives it others or a preset.
+// Return the options of the matrix rule, with its learning rate and decay, and
+// of AdamW for everything else. If the matrix rule is AdamW, adamw.beta1 and so
+// on apply to it as well, unless rule.option sets them or a preset.
 RuleOptions rule_options_of(const TrainConfig& config);
 RuleOptions adamw_options_of(const TrainConfig& config);
 
-// The value of every key as one object, nested by the dots; itself a
-// configuration file.
+// Writes the value of every key as one object, nested at the dots; the result
+// is itself a configuration file.
 void write_config(JsonWriter& out, const TrainConfig& config);
 
 }  // namespace canzona

@@ -26,7 +26,7 @@ namespace {
                        did_you_mean(text, key.words)));
 }
 
-// The value as the type asked for, or a refusal.
+// Returns the value as the requested type, or refuses it.
 template <class Type>
 Type plain(const ConfigKey& key, const Setting& setting) {
   if (const auto* value = std::get_if<Type>(&setting.value)) return *value;
@@ -43,7 +43,7 @@ Number parse_whole_text(const std::string& text, const ConfigKey& key,
   return number;
 }
 
-// From a word of the command line, or as the file typed it.
+// Reads a number from the command line, or as typed in the file.
 template <class Number>
 Number number_of(const ConfigKey& key, const Setting& setting) {
   if (const auto* raw = std::get_if<RawText>(&setting.value))
@@ -54,7 +54,8 @@ Number number_of(const ConfigKey& key, const Setting& setting) {
   return plain<Number>(key, setting);
 }
 
-// The number that a word stands for; empty if it is none.
+// Returns the number that a word stands for; nothing if it is not one of the
+// words.
 std::optional<int64_t> number_called(const ConfigKey& key,
                                      const Setting& setting) {
   const auto* raw = std::get_if<RawText>(&setting.value);
@@ -67,7 +68,7 @@ std::optional<int64_t> number_called(const ConfigKey& key,
   return static_cast<int64_t>(key.low) + (at - key.words.begin());
 }
 
-// Its place among the words, or behind them.
+// Returns the number's index among the words, or one past them.
 size_t place_of(const ConfigKey& key, int64_t number) {
   return static_cast<size_t>(number - static_cast<int64_t>(key.low));
 }
@@ -76,7 +77,7 @@ template <class Number>
 void set_number(const ConfigKey& key, Number* to, const Setting& setting) {
   const auto number = number_of<Number>(key, setting);
   const auto real = static_cast<double>(number);
-  // A negative number only stores a word; 0 is how older files say `all`.
+  // A negative number only encodes a word; 0 is how older files write `all`.
   const double low = key.words.empty() ? key.low : std::max(key.low, 0.0);
   // Infinity is a bound, never a value; NaN fails every comparison.
   if (!(real >= low && real <= key.high) || std::isinf(real) ||
@@ -216,7 +217,7 @@ std::vector<std::string> strategy_names() {
 
 std::vector<ConfigKey> config_keys(TrainConfig& c) {
   auto& m = c.model;
-  // Some keys may change in a run that goes on from a checkpoint, others stay.
+  // Some keys may change when a run is resumed; others must stay.
   const auto may = [](ConfigKey key) {
     key.on_resume = OnResume::kMayChange;
     return key;
@@ -233,7 +234,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
                        const char* help) {
     return ConfigKey{name, &value, help, low, high};
   };
-  // A decay of 1 would keep the zeros that a moment starts from.
+  // A decay of 1 would keep a moment at its initial zeros.
   const auto decay = [&](const char* name, double& value, const char* help) {
     ConfigKey key = real(name, value, 0, 1, help);
     key.below_high = true;
@@ -246,7 +247,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
                        std::vector<std::string> words = {}) {
     return ConfigKey{name, &value, help, 0, 0, std::move(words)};
   };
-  // The words stand for -1 and 0, numbers begin at 1.
+  // The words stand for -1 and 0; numbers begin at 1.
   const auto named = [](const char* name, int64_t& value,
                         std::vector<std::string> words, double high,
                         const char* help) {
@@ -309,6 +310,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(text("plan.strategy", c.plan.strategy, "how owners of matrices are chosen", strategy_names())),
       may(whole("plan.bucket_elements", c.plan.bucket_elements, 1, kMany, "a bucket of gradients closes at so many elements")),
       may(text("plan.memory_cap", c.plan.memory_cap, "no rank may take more than this, such as 2GB; 0: no cap")),
+      may(text("plan.teams", c.plan.teams, "ranks of a home and node that may share a matrix by its strips, where that is predicted to be 3 % quicker; auto: as many as there are", {"auto", "off", "2", "4", "8"})),
       may(text("zero.sizes", c.zero.sizes, "states, gradients and parameters cut over so many ranks: none, zero1, zero2, zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=..")),
       may(text("zero.experts", c.zero.experts, "the same of experts, over their own data-parallel ranks; empty: on the ranks of dense tensors")),
       may(text("zero.overlap", c.zero.overlap, "what compute waits for: all, all but the next gather, what it needs", {"none", "main", "background"})),
@@ -340,7 +342,7 @@ std::string meaning_of(const RuleEntry& entry, const std::string& option) {
   return fact == entry.options.end() ? "whose settings to take" : fact->meaning;
 }
 
-// Behind the rule's own keys: its options in force.
+// Adds the rule's effective options after its own keys.
 void add_options(const TrainConfig& config, std::vector<ConfigRow>& rows) {
   const auto facts = make_rule_facts(config.rule.name, rule_options_of(config));
   for (const auto& [name, value] : facts->options()) {
@@ -416,7 +418,7 @@ void write_config(JsonWriter& out, const TrainConfig& config) {
 
 namespace {
 
-// Numbers have limits; one that is infinite is null.
+// Numbers have limits; an infinite one becomes null.
 void write_limits(JsonWriter& out, const ConfigKey& key) {
   if (key.low >= key.high) return;
   if (std::holds_alternative<int64_t*>(key.value))

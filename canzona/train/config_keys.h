@@ -4,7 +4,7 @@
 //   for (const ConfigKey& key : config_keys(config))
 //     std::cout << key.name << " = " << key.text() << "\n";
 //
-// A key points into the configuration it was made for.
+// A ConfigKey points into the configuration it was made for.
 #pragma once
 
 #include <charconv>
@@ -17,9 +17,8 @@
 
 namespace canzona {
 
-// Says whether a run that goes on from a checkpoint may have another value than
-// the checkpoint. kUndecided: nobody has thought about it, which a test
-// refuses.
+// Says whether a resumed run may have a different value than its checkpoint.
+// kUndecided: the key's author forgot to say, which a test refuses.
 enum class OnResume { kUndecided, kMayChange, kStays };
 std::string to_string(OnResume answer);  // "may change"
 
@@ -27,18 +26,18 @@ struct ConfigKey {
   std::string name;  // "model.layers"
   std::variant<int64_t*, double*, bool*, std::string*> value;
   std::string help;
-  double low = 0;  // of numbers
+  double low = 0;  // for numbers
   double high = 0;
-  // The words that a text may be; none: any. For whole numbers: the names of
-  // low, low + 1, …; numbers begin after them.
+  // The words allowed for a text; if empty, any text. For integers, the names
+  // of low, low + 1, …; plain numbers begin after them.
   std::vector<std::string> words = {};
   OnResume on_resume = OnResume::kUndecided;
-  bool below_high = false;  // of numbers: `high` itself is not allowed
+  bool below_high = false;  // for numbers: `high` itself is excluded
 
   std::string text() const;     // the value: "4", "0.003", "on", "muon"
   bool is_word() const;         // the value is one of the words
   std::string allowed() const;  // "1 to 1000", "on or off", "fp32 or bf16"
-  // UsageError names key, origin, what was expected and what came.
+  // UsageError names the key, the origin, what was expected and what came.
   void set(const Setting& setting) const;
 };
 
@@ -47,7 +46,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& config);
 // Keys of the rule's options: "rule.option.steps".
 inline constexpr const char* kRuleOption = "rule.option.";
 
-// Every key with its value in force, the rule's options among them.
+// Every key with its effective value, including the rule's options.
 struct ConfigRow {
   std::string key;
   std::string value;
@@ -56,12 +55,12 @@ struct ConfigRow {
 };
 std::vector<ConfigRow> config_rows(const TrainConfig& config);
 
-// All keys with what they allow: a table for docs/config.md, and one JSON
-// object.
+// Return all keys with what they allow: a table for docs/config.md, and one
+// JSON object.
 std::string config_markdown();
 std::string config_keys_json();
 
-// Numbers as text that reads back equal: 0.0003, 400000000, 1e-08.
+// Returns a number as text that reads back equal: 0.0003, 400000000, 1e-08.
 
 inline std::string number_text(double number) {
   char text[32];

@@ -61,7 +61,7 @@ TEST(TrainConfig, D8AFactorOfSpikesIsAboveOneOrNone) {
           "spike.factor above 1");
 }
 
-// The preset lies below everything else, wherever it is named.
+// The preset is overridden by everything else, wherever it is named.
 TEST(TrainConfig, TakesThePresetFromAnyLayer) {
   const TrainConfig config = with({"model.hidden=64", "preset=small"});
   EXPECT_EQ(config.model.hidden, 64);
@@ -145,9 +145,9 @@ TEST(TrainConfig, RefusesKeysThatContradictEachOther) {
   refused({"mesh=dp=2", "ranks=3"}, "mesh dp=2", "ranks 3");
   refused({"mesh=dq=2"}, "mesh (--set)", "dq");
   refused({"batch.global=12", "batch.micro=2", "mesh=dp=4"}, "batch.global 12",
-          "multiple of 8", "try --set batch.micro=1");
+          "multiple of 8", "try batch.micro=1");
   refused({"mesh=dp=3"}, "batch.global 16", "multiple of 3",
-          "try --set batch.global=18");
+          "try batch.global=18");
   refused({"batch.micro=3"}, "batch.global 16 (preset tiny)",
           "batch.micro 3 (--set) on 1 data-parallel rank;");
 }
@@ -217,7 +217,7 @@ TEST(TrainConfig, TakesAllCoresThatTheBatchCanBeDealtOver) {
               AllOf(HasSubstr("4 of 6 cores"), HasSubstr("batch.global 16")));
   EXPECT_EQ(settled({"batch.micro=4"}, {.cores = 8}).mesh, "dp=4");
   EXPECT_EQ(settled({"preset=small"}, {.cores = 64}).mesh, "dp=8");
-  // A request counts more, and a launcher more than cores.
+  // A request takes precedence, and a launcher over cores.
   EXPECT_EQ(settled({"mesh=tp=2"}, {.cores = 8}).mesh, "tp=2");
   EXPECT_EQ(settled({"ranks=2"}, {.cores = 8}).mesh, "dp=2");
   const TrainConfig launched = settled({}, {.launched = 2, .cores = 8});
@@ -225,7 +225,7 @@ TEST(TrainConfig, TakesAllCoresThatTheBatchCanBeDealtOver) {
   EXPECT_EQ(launched.origin("mesh"), "2 ranks launched");
 }
 
-// A run's summary repeats it: all but its folder and the count of ranks.
+// A run's summary reproduces it, except for its folder and the number of ranks.
 TEST(TrainConfig, ReadsTheSummaryOfARun) {
   const TrainConfig config =
       with({"preset=small", "ranks=2", "run=runs/x", "steps=7"});
@@ -272,7 +272,7 @@ TEST(TrainConfig, GivesTheRulesTheirOptions) {
             (RuleOptions{{"momentum", "0.5"}, {"nesterov", "off"}}));
 }
 
-// A number that no clock decides.
+// The number does not depend on a clock.
 TEST(TrainConfig, EvaluatesATenthOfWhatIsTrainedOn) {
   const auto sequences = [](const std::vector<std::string>& texts) {
     return eval_sequences_of(with(texts));
@@ -287,7 +287,7 @@ TEST(TrainConfig, EvaluatesATenthOfWhatIsTrainedOn) {
   refused({"eval.sequences=some"}, "eval.sequences", "auto, all or a whole",
           "some");
   refused({"eval.sequences=-2"}, "eval.sequences", "-2");
-  // The number that stands for auto inside is not a value.
+  // The internal number for auto is not a valid value.
   refused({"eval.sequences=-1"}, "eval.sequences", "auto, all or a whole",
           "-1");
   EXPECT_THROW(
@@ -303,7 +303,7 @@ TEST(TrainConfig, WordsForNumbersAreWrittenAndReadAsWords) {
     const TrainConfig read = make_config(json_settings(out.text(), "run.json"));
     EXPECT_EQ(read.eval.sequences, config.eval.sequences) << text;
   }
-  // As files say it that are older than the words.
+  // As written in files that are older than these words.
   const TrainConfig old =
       make_config(json_settings(R"({"eval": {"sequences": 0}})", "run.json"));
   JsonWriter out;

@@ -1,4 +1,4 @@
-// The decoder that a configuration asks for.
+// Makes the decoder that a configuration describes.
 #pragma once
 
 #include "canzona/model/decoder_config.h"

@@ -70,7 +70,7 @@ HfExported export_hf(const CheckpointReader& reader,
 
 namespace {
 
-// Bytes `offset` and following of a tensor as fp32.
+// Reads bytes of a tensor as fp32, from `offset` on.
 void fill_import(const WeightSource& source, const Tensor& tensor,
                  int64_t offset, std::span<std::byte> to) {
   constexpr int64_t kSize = sizeof(float);
@@ -95,8 +95,8 @@ std::vector<BoxSource> import_boxes(const WeightSource& source,
   return boxes;
 }
 
-// The length of training sequences is the preset's, which a model of shorter
-// texts cannot have.
+// The training length is the preset's, which is too long for a model with a
+// shorter context.
 TrainConfig imported_config(Settings settings) {
   const TrainConfig config = make_config(settings);
   if (config.model.context == 0 || config.model.length <= config.model.context)
@@ -116,13 +116,15 @@ std::string import_config(const TrainConfig& config) {
 
 HfImported import_hf(const std::string& folder, const std::string& store,
                      const std::string& owner) {
-  if (!HfFolder::has_weights(folder)) HfFolder::open(folder);  // says why
+  if (!HfFolder::has_weights(folder))
+    HfFolder::open(folder);  // throws the
+                             // reason
   std::error_code ignored;
   if (std::filesystem::exists(cat(folder, "/", kManifestFile), ignored))
     throw UsageError(cat(quoted(folder, 300), " is a checkpoint already"));
   const FoundModel found = find_model(folder);
   if (std::filesystem::equivalent(folder, store, ignored))
-    throw UsageError(cat("--out ", quoted(store, 300),
+    throw UsageError(cat("out ", quoted(store, 300),
                          " is the folder that is imported; choose another"));
   const TrainConfig config = imported_config(found.settings);
   const Model model = decoder_shapes(decoder_of(config), model_name(config));
@@ -133,7 +135,7 @@ HfImported import_hf(const std::string& folder, const std::string& store,
   MissingFolders folders(store);
   CheckpointStore checkpoints(store, owner);
   if (!list_checkpoints(checkpoints.folder()).empty())
-    throw UsageError(cat("--out ", quoted(store, 300),
+    throw UsageError(cat("out ", quoted(store, 300),
                          " has checkpoints already; choose another folder"));
   checkpoints.require_space(bytes);
   PendingCheckpoint pending = checkpoints.begin(0);

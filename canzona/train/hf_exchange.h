@@ -1,10 +1,10 @@
-// Checkpoints to folders of Hugging Face, and back.
+// Converts checkpoints to Hugging Face folders and back.
 //
-//   HfExported done = export_hf(reader, {.folder = "out", .max_file_bytes =
-//   …}); HfImported made = import_hf("Qwen3-0.6B", "runs/qwen/ckpt", "me");
+//   HfExported done = export_hf(reader, {.folder = "out"});
+//   HfImported made = import_hf("Qwen3-0.6B", "runs/qwen/ckpt", "me");
 //
 // The folder appears by one rename, complete or not at all. One tensor at a
-// time is in memory. One thread.
+// time is in memory. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace canzona {
 
-// `context`: tokens of the longest text that the model is made for, where that
-// is more than the decoder's sequence.
+// `context` is the longest context that the model is made for, in tokens, if
+// that is more than the decoder's sequence.
 HfNumbers hf_numbers_of(const DecoderConfig& decoder, int64_t context = 0);
 
 struct HfExportRequest {
@@ -36,10 +36,10 @@ struct HfExported {
   int64_t bytes = 0;  // of all data
 };
 
-// The weights of a checkpoint, any number of ranks of which saved it, under the
-// names that transformers know, with config.json. UsageError if the folder
-// holds anything, or if no architecture of transformers is this model;
-// StorageError if there is no room for it.
+// Writes the weights of a checkpoint, whatever number of ranks saved it, under
+// the names of transformers, with config.json. Throws UsageError if the folder
+// is not empty or no architecture of transformers matches this model; throws
+// StorageError if there is not enough space.
 HfExported export_hf(const CheckpointReader& reader,
                      const HfExportRequest& request);
 
@@ -53,10 +53,10 @@ struct HfImported {
   int64_t bytes = 0;
 };
 
-// A checkpoint of step 0 with the weights of a folder of Hugging Face, or of a
-// run that has left such weights, as fp32, and nothing of an optimizer: `train
-// --init` starts from it. `store` is the folder of checkpoints, which must have
-// none; `owner` is named to others who want it.
+// Makes a checkpoint of step 0 with the weights of a Hugging Face folder, or of
+// a run that has left such weights, as fp32 and without optimizer states;
+// `train --init` starts from it. `store` is the folder of checkpoints, which
+// must be empty; `owner` is shown to other processes that want it.
 HfImported import_hf(const std::string& folder, const std::string& store,
                      const std::string& owner);
 

@@ -10,7 +10,7 @@
 namespace canzona {
 namespace {
 
-// Layers whose activations nobody needs again share their memory.
+// Layers whose activations are not needed again share their memory.
 DecoderConfig forward_alone(DecoderConfig config) {
   config.recompute = true;
   return config;

@@ -1,16 +1,15 @@
-// A model with all of its weights in the memory of one process, for sampling,
-// evaluation and comparisons. Forward alone.
+// A model with all its weights in the memory of one process, for sampling,
+// evaluation and comparisons. It only runs forward.
 //
-//   LocalDecoder model(config, "tiny",
-//                      [&](const Tensor& tensor, std::span<float> whole) { …
-//                      });
+//   const auto source = [&](const Tensor& tensor, std::span<float> whole) {…};
+//   LocalDecoder model(config, "tiny", source);
 //   double loss = model.loss(sequences);
-//   model.logits(tokens, [&](int64_t first, std::span<const float> rows) { …
-//   });
+//   model.logits(tokens, [&](int64_t first, auto rows) { … });
 //
-// Micro-batches have config.micro_batch sequences of config.length tokens; what
-// is shorter is filled up at its end, which no earlier token sees. Memory: the
-// weights, and decoder_memory() of layers that are recomputed. One thread.
+// Micro-batches have config.micro_batch sequences of config.length tokens;
+// shorter input is padded at its end, where no earlier token sees it. Needs
+// memory for the weights and decoder_memory() with recomputation. One thread at
+// a time.
 #pragma once
 
 #include <cstdint>
@@ -28,14 +27,14 @@
 
 namespace canzona {
 
-// Fills in a tensor of the model: whole, row-major, as it is without tensor
+// Fills in a tensor of the model: whole, row-major, as without tensor
 // parallelism.
 using TensorSource =
     std::function<void(const Tensor& tensor, std::span<float> whole)>;
 
 class LocalDecoder {
  public:
-  // UsageError names what the decoder cannot do.
+  // UsageError names what the decoder does not support.
   LocalDecoder(const DecoderConfig& config, const std::string& name,
                const TensorSource& source);
 
@@ -43,17 +42,17 @@ class LocalDecoder {
   const Model& shapes() const { return shapes_; }
   // The weights of a tensor of shapes(), by number.
   std::span<const float> weights(int32_t tensor) const;
-  // All of them, for those who compute beside it.
+  // All weights, for callers that compute with them directly.
   Weights<float>& parameters() { return weights_; }
-  // The engine that computes, for those who compute beside it.
+  // The engine, for callers that compute with it directly.
   Engine& engine() { return *engine_; }
 
-  // micro_batch x (length + 1) tokens, of which the first `counted` sequences
-  // count; -1: all. Returns the mean loss over their tokens. UsageError for
-  // tokens that the vocabulary does not have.
+  // Takes micro_batch x (length + 1) tokens, of which the first `counted`
+  // sequences count (-1: all), and returns the mean loss over their tokens.
+  // Throws UsageError for tokens outside the vocabulary.
   double loss(std::span<const int32_t> sequences, int64_t counted = -1);
-  // micro_batch x length tokens. `use` gets the number of a token and, from it
-  // on, a row of the vocabulary for each; all tokens in order.
+  // Takes micro_batch x length tokens. `use` gets the number of a token and a
+  // row of the vocabulary for it and each following token; all tokens in order.
   void logits(std::span<const int32_t> tokens, const UseLogits<float>& use);
 
  private:
@@ -78,7 +77,7 @@ class LocalDecoder {
   std::unique_ptr<Engine> engine_;
   Held weights_;
   Decoder<float> decoder_;
-  std::vector<int32_t> sequences_;  // tokens with a place for a target
+  std::vector<int32_t> sequences_;  // tokens, with room for a target
 };
 
 }  // namespace canzona

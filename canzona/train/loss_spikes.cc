@@ -11,7 +11,7 @@ std::optional<double> spike_over(const std::vector<double>& recent, double loss,
   std::vector<double> sorted = recent;
   std::ranges::sort(sorted);
   const double median = sorted[(sorted.size() - 1) / 2];
-  // No factor says how far a loss is above none.
+  // A factor is meaningless unless the median is positive.
   if (!(median > 0 && loss > factor * median)) return std::nullopt;
   return median;
 }

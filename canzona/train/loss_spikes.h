@@ -1,12 +1,11 @@
-// Steps whose training loss stands out from those before it.
+// Detects steps whose training loss stands out from the ones before.
 //
 //   if (const auto over = spike_over(state.recent_losses, loss, 10))
 //     state.spikes.add(step, loss, *over);
 //   remember_loss(loss, state.recent_losses);
 //
-// The losses before a step alone decide whether it is a spike. They are part of
-// the run's state: a run that goes on decides as if it had not been
-// interrupted. Plain values.
+// Only the losses before a step decide whether it is a spike. They are part of
+// the run's state, so a resumed run decides as if it had not been interrupted.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +16,7 @@
 
 namespace canzona {
 
-// Losses that a step is compared with, at most and at least.
+// The number of losses that a step is compared with, at most and at least.
 inline constexpr size_t kMostRecentLosses = 16;
 inline constexpr size_t kLeastRecentLosses = 4;
 
@@ -35,13 +34,13 @@ struct LossSpikes {
   }
 };
 
-// Returns the median of the recent losses (of an even number, the lower one) if
-// `loss` is more than `factor` times that. Empty if it is not, if there are too
-// few of them, and with a factor of 0.
+// Returns the median of the recent losses (the lower one if their number is
+// even) if `loss` is more than `factor` times that. Returns nothing otherwise,
+// if there are too few losses, or if the factor is 0.
 std::optional<double> spike_over(const std::vector<double>& recent, double loss,
                                  double factor);
 
-// Appends a loss, unless it is not finite, and drops the oldest of too many.
+// Appends a loss if it is finite, and drops the oldest if there are too many.
 void remember_loss(double loss, std::vector<double>& recent);
 
 }  // namespace canzona

@@ -1,5 +1,5 @@
-// A loss that stands out is told, ends the run where that is asked for, and is
-// found by a run that goes on as by one that was not interrupted.
+// A loss that stands out is reported, ends the run if requested, and is found
+// by a resumed run as by one that was not interrupted.
 #include "canzona/train/loss_spikes.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ TEST(LossSpikes, D8TheLastSixteenFiniteLossesAreKept) {
   EXPECT_EQ(recent, expected);
 }
 
-// As many are below the median as belong there, by counting.
+// Counts that the right number is below the median.
 TEST(LossSpikes, D8TheMedianIsTheMiddleOfRandomLosses) {
   std::mt19937 random(7);
   std::uniform_int_distribution<int> number(1, 9);
@@ -72,7 +72,7 @@ int32_t head_of(const TestRun& run) {
   return 0;
 }
 
-// One step meets a head that is 1024 times as large.
+// Makes the head 1024 times as large in one step.
 TestRun jolted(TestRun run) {
   run.before_step = [head = head_of(run)](int64_t step, int, Runtime& runtime) {
     if (step != kJolt && step != kJolt + 1) return;

@@ -16,7 +16,7 @@ double mean_loss(LocalDecoder& model, int64_t count, const ReadSequence& read,
   std::vector<int32_t> tokens(index(at_once * length));
   double sum = 0;
   for (int64_t first = 0; first < count; first += at_once) {
-    // Sequences that fill up the last micro-batch do not count.
+    // Sequences that pad the last micro-batch do not count.
     for (int64_t i = 0; i < at_once; ++i)
       read((first + i) % count,
            std::span(tokens).subspan(index(i * length), index(length)));

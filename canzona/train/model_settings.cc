@@ -19,8 +19,8 @@ namespace canzona {
 namespace {
 
 constexpr int64_t kMaxConfigFile = 4 << 20;
-// All Qwen3 models have this one, and all Llama 3 models the next; presets of
-// the planner hold shapes alone.
+// All Qwen3 models have this value, and all Llama 3 models the next; the
+// planner's presets have only shapes.
 constexpr double kQwen3RopeBase = 1e6;
 constexpr double kLlama3RopeBase = 5e5;
 constexpr double kLlama3Epsilon = 1e-5;
@@ -28,7 +28,7 @@ constexpr double kLlama3Epsilon = 1e-5;
 constexpr int64_t kQwen3ExpertsPerToken = 8;
 constexpr const char* kTrainedTypes = "qwen3, qwen3_moe or llama";
 
-// The shapes of a model do not say these.
+// Facts that the shapes of a model do not show.
 struct BesideShapes {
   std::string name;
   double rope_base = kQwen3RopeBase;
@@ -37,7 +37,7 @@ struct BesideShapes {
   std::optional<double> balance_coefficient = {};  // none: not known
 };
 
-// `planned`: canzona plan reads such a model.
+// `planned` says that `canzona plan` can read such a model.
 [[noreturn]] void refuse_key(const std::string& source, const std::string& key,
                              const std::string& found,
                              const std::string& expected, bool planned = true) {
@@ -87,7 +87,7 @@ void check_expert_shapes(const ExpertNumbers& e, const std::string& source) {
                "0: experts in every layer");
 }
 
-// Refuses whatever of an Architecture the decoder does not have.
+// Refuses features of an Architecture that the decoder does not have.
 void check_shapes(const Architecture& a, const std::string& source) {
   if (a.body == Body::kGpt2)
     refuse_key(source, "model_type", "'gpt2'", kTrainedTypes);
@@ -102,8 +102,8 @@ void check_shapes(const Architecture& a, const std::string& source) {
                "norms before attention and mlp alone");
 }
 
-// A key whose other values ask for what the decoder does not do. Absent and
-// null are as expected.
+// A key whose other values ask for something the decoder does not do. Absent
+// and null count as expected.
 struct FixedKey {
   const char* key;
   Json value;
@@ -124,11 +124,11 @@ void check_fixed_keys(const Json& config, const std::string& file) {
   }
 }
 
-// Older files have the kind of a scaling as "type".
+// Older files call the kind of scaling "type".
 void check_rope_scaling(const Json& config, const std::string& file) {
   const auto found = config.find("rope_scaling");
   if (found == config.end() || found->is_null()) return;
-  // Each of its members must say nothing.
+  // All its members must have neutral values.
   bool is_default = found->is_object() && !found->empty();
   for (const auto& [key, value] : found->items())
     is_default = is_default && (key == "rope_type" || key == "type") &&
@@ -137,7 +137,7 @@ void check_rope_scaling(const Json& config, const std::string& file) {
     refuse_key(file, "rope_scaling", printable(found->dump(), 60), "none");
 }
 
-// Newer files name the attention of every layer.
+// Newer files state the attention of every layer.
 void check_layer_types(const Json& config, const std::string& file) {
   const auto found = config.find("layer_types");
   if (found == config.end() || found->is_null()) return;
@@ -149,7 +149,7 @@ void check_layer_types(const Json& config, const std::string& file) {
                  "full_attention in every layer");
 }
 
-// transformers takes an absent norm_topk_prob for false.
+// transformers treats an absent norm_topk_prob as false.
 void check_expert_weights(const Json& config, const std::string& file) {
   const auto found = config.find("norm_topk_prob");
   if (found != config.end() && *found == true) return;
@@ -168,13 +168,13 @@ double config_number(const Json& config, const char* key, double absent,
                        printable(found->dump(), 60)));
 }
 
-// True for a key that is there and not null.
+// True for a key that is present and not null.
 bool says(const Json& config, const char* key) {
   const auto found = config.find(key);
   return found != config.end() && !found->is_null();
 }
 
-// Returns 0 where the file does not say it.
+// Returns 0 if the file does not say.
 int64_t context_in(const Json& config, const std::string& file) {
   constexpr const char* kKey = "max_position_embeddings";
   return says(config, kKey)
@@ -182,14 +182,14 @@ int64_t context_in(const Json& config, const std::string& file) {
              : 0;
 }
 
-// A coefficient below 0 is left to the configuration, which refuses it.
+// A coefficient below 0 is left for the configuration to refuse.
 std::optional<double> balance_in(const Json& config, const std::string& file) {
   constexpr const char* kKey = "router_aux_loss_coef";
   if (!says(config, kKey)) return std::nullopt;
   return config_number(config, kKey, 0, file);
 }
 
-// Newer files keep the angles in an object of their own.
+// Newer files keep the rotary parameters in a separate object.
 double rope_base_of(const Json& config, const std::string& file) {
   constexpr double kUsual = 10000;
   const auto rope = config.find("rope_parameters");
@@ -205,7 +205,7 @@ double rope_base_of(const Json& config, const std::string& file) {
   if (turned != rope->end() && !turned->is_null() && *turned != 1)
     refuse_key(file, "rope_parameters.partial_rotary_factor",
                printable(turned->dump(), 60), "1");
-  // One that stands outside counts where there is none inside.
+  // An outer value counts if there is no inner one.
   return config_number(*rope, "rope_theta",
                        config_number(config, "rope_theta", kUsual, file), file);
 }
@@ -252,19 +252,19 @@ Settings as_settings(const Architecture& a, const BesideShapes& beside,
   std::vector<std::string> known;
   for (const PresetInfo& preset : presets()) known.push_back(preset.name);
   throw UsageError(
-      cat("--model ", quoted(source), " is neither a known model nor a file",
+      cat("model ", quoted(source), " is neither a known model nor a file",
           did_you_mean(source, known), "; known are ", join(known, ", "),
           ", and any config.json of Qwen3, Qwen3-MoE or Llama 3"));
 }
 
-// True for a key that comes with a model but changes no tensor and no result of
-// its forward pass: the run may choose another value.
+// True for a key that comes with a model but changes no tensor and no forward
+// result, so that the run may choose another value.
 bool is_of_the_run(std::string_view key) {
   return key == "model.name" || key == "model.context" ||
          key == "model.balance_coefficient";
 }
 
-// The config.json of a folder, or the file itself.
+// Returns the config.json of a folder, or the file itself.
 std::filesystem::path config_path(const std::string& source) {
   std::error_code ignored;
   std::filesystem::path path = source;
@@ -282,7 +282,8 @@ Settings config_json_settings(std::string_view text, const std::string& file) {
   if (!root.is_object())
     throw UsageError(cat(file, ": expected an object, as an HF config.json"));
   check_type(root, file);
-  // Before the other keys: it refuses a file without a model_type.
+  // Comes before the other keys, because it refuses a file without a
+  // model_type.
   const Architecture shapes = read_config(text, file);
   const Json& config = text_part(root);
   check_fixed_keys(config, file);
@@ -337,7 +338,7 @@ Settings model_settings(const std::string& source) {
       beside.rope_base = kLlama3RopeBase;
       beside.norm_epsilon = kLlama3Epsilon;
     }
-    return as_settings(*preset, beside, "--model " + source);
+    return as_settings(*preset, beside, "model " + source);
   }
   const std::string path = config_path(source).string();
   return config_json_settings(

@@ -16,21 +16,22 @@
 
 namespace canzona {
 
-// `source`: a preset of the planner (canzona models), an HF config.json, or a
-// folder with one. UsageError names the first key that the decoder cannot do.
+// `source` is a preset of the planner (canzona models), an HF config.json, or a
+// folder with one. UsageError names the first key that the decoder does not
+// support.
 Settings model_settings(const std::string& source);
 
-// The same of a text; `file` is for messages and origins.
+// The same for a text; `file` is for messages and origins.
 Settings config_json_settings(std::string_view text, const std::string& file);
 
-// The same of a model that a configuration describes.
+// The same for a model that a configuration describes.
 Settings architecture_settings(const TrainConfig& config,
                                const std::string& origin);
 
-// UsageError if the configuration asks for another model than `settings`, which
-// were among those that it was made of: names the key, both values and where
-// they come from. The model's name, its context and the coefficient of the
-// balancing loss may differ.
+// Throws UsageError if the configuration describes another model than
+// `settings`, which were among those that it was made from; names the key, both
+// values and where they come from. The model's name, its context and the
+// coefficient of the balancing loss may differ.
 void refuse_contradictions(const TrainConfig& config, const Settings& settings);
 
 }  // namespace canzona

@@ -18,7 +18,7 @@ using testing::Not;
 using testing::StartsWith;
 using testing::ThrowsMessage;
 
-// As Hugging Face writes it, with what the decoder does not care about.
+// As Hugging Face writes it, including keys that the decoder ignores.
 constexpr const char* kDense = R"({
   "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3",
   "attention_bias": false, "attention_dropout": 0.0, "bos_token_id": 151643,
@@ -66,7 +66,7 @@ TEST(ModelSettings, TakesTheArchitectureOfAConfigJson) {
   EXPECT_EQ(config.model.norm_epsilon, 1e-5);
   EXPECT_EQ(config.model.experts, 0);
   EXPECT_EQ(config.origin("model.hidden"), "qwen/config.json");
-  // The rest is the preset's.
+  // The rest comes from the preset.
   EXPECT_EQ(config.model.length, 64);
   EXPECT_EQ(config.origin("steps"), "preset tiny");
 }
@@ -80,7 +80,7 @@ TEST(ModelSettings, TakesExpertsAndNewerRopes) {
   EXPECT_EQ(config.model.rope_base, 5000);
 }
 
-// Settings that change no tensor survive, too, and may be chosen by the run.
+// Settings that change no tensor are kept, too, and the run may override them.
 TEST(ModelSettings, TakesTheContextAndTheBalancingLoss) {
   TrainConfig config = config_of(kDense);
   EXPECT_EQ(config.model.context, 40960);
@@ -102,7 +102,7 @@ TEST(ModelSettings, TakesTheContextAndTheBalancingLoss) {
   other.push_back(parse_setting("model.balance_coefficient=0.5", "--set"));
   other.push_back(parse_setting("model.context=77", "--set"));
   EXPECT_NO_THROW(refuse_contradictions(make_config(other), experts));
-  // Neither is 0.01, the default of ours, taken for a dense model's.
+  // A dense model does not get our default of 0.01 either.
   EXPECT_EQ(config_of(kExperts).model.balance_coefficient, 0.01);
 }
 
@@ -130,7 +130,7 @@ TEST(ModelSettings, NamesTheFirstKeyThatTheDecoderLacks) {
         ThrowsMessage<UsageError>(AllOf(HasSubstr("qwen/config.json"),
                                         HasSubstr(key), HasSubstr(value))));
   };
-  // A repeated member is refused as such, so that keys are replaced.
+  // A duplicate member is refused as such, so keys are replaced.
   const auto replaced = [](const std::string& from, const std::string& to) {
     return with_text(kDense, from, to);
   };
@@ -205,7 +205,7 @@ int64_t count_parameters(const Model& model) {
   return sum;
 }
 
-// Whatever is trained under a preset's name is that model.
+// Whatever is trained under a preset's name must be that model.
 TEST(ModelSettings, TrainsOrRefusesEveryPreset) {
   int accepted = 0;
   for (const PresetInfo& preset : presets()) {
@@ -246,7 +246,7 @@ TEST(ModelSettings, KnowsThePlannersPresets) {
   EXPECT_EQ(llama.model.norm_epsilon, 1e-5);
 }
 
-// As Hugging Face has it for Llama 3, but smaller.
+// As Hugging Face's Llama 3, but smaller.
 TEST(ModelSettings, TakesLlamasWithoutNormsOfQueriesAndKeys) {
   constexpr const char* kLlama = R"({
     "architectures": ["LlamaForCausalLM"], "attention_bias": false,
@@ -277,7 +277,7 @@ TEST(ModelSettings, TakesLlamasWithoutNormsOfQueriesAndKeys) {
   refused(R"("mlp_bias": false)", R"("mlp_bias": true)", "mlp_bias true");
 }
 
-// Files that newer versions write name what older ones leave out.
+// Newer files name what older ones leave out.
 TEST(ModelSettings, TakesScalingsAndLayersThatChangeNothing) {
   const std::string plain =
       with_text(kDense, R"("rope_scaling": null)",

@@ -62,7 +62,7 @@ std::string checkpoint_store_in(const std::string& path) {
 
 namespace {
 
-// The summary of a run that has left weights at its end.
+// Returns the summary of a run that has left final weights.
 std::optional<RunSummary> summary_of_weights(const std::string& run) {
   const std::string file = run + "/summary.json";
   constexpr int64_t kMostBytes = 256 << 20;
@@ -71,7 +71,7 @@ std::optional<RunSummary> summary_of_weights(const std::string& run) {
   try {
     return read_summary(read_file(file, kMostBytes, "the run's summary"), file);
   } catch (const Error&) {
-    return {};  // it cannot say what the weights are of
+    return {};  // it does not say which weights these are
   }
 }
 
@@ -89,8 +89,8 @@ std::string sha256_of_file(const std::string& path) {
   return hash.hex();
 }
 
-// Says what is wrong with the weights at a run's end; "": nothing that is
-// known. Summaries of former versions do not have their hash.
+// Returns what is wrong with a run's final weights, or "" if nothing is known
+// to be. Old summaries do not have the hash.
 std::string fault_of_weights(const std::string& run,
                              const RunSummary& summary) {
   if (!summary.has_ended() || summary.weights_sha256.empty()) return "";
@@ -108,7 +108,7 @@ std::string fault_of_weights(const std::string& run,
              "Face, in which weights may be changed)");
 }
 
-// Says what is wrong with a checkpoint; "": nothing.
+// Returns what is wrong with a checkpoint, or "".
 std::string fault_of_checkpoint(const std::string& path, WeightCheck check) {
   const int threads =
       static_cast<int>(std::max(std::thread::hardware_concurrency(), 1U));
@@ -129,8 +129,8 @@ std::string passed_over(const std::string& path, const std::string& fault) {
   return cat(path, " is passed over: ", fault);
 }
 
-// The first that is sound, in the order in which a run would resume. Adds those
-// before it to the notes.
+// Returns the first valid checkpoint in the order in which a run would resume.
+// Adds those before it to the notes.
 std::optional<ListedCheckpoint> newest_sound(const std::string& store,
                                              WeightCheck check,
                                              std::vector<std::string>& notes) {
@@ -183,7 +183,7 @@ FoundModel find_model(const std::string& path, WeightCheck check) {
   const ChosenWeights chosen = choose_weights(plain, check);
   FoundModel found = chosen.is_checkpoint
                          ? model_of_checkpoint(chosen.path)
-                         : model_of_hf_folder(plain);  // says what it lacks
+                         : model_of_hf_folder(plain);  // throws what is missing
   found.notes = chosen.notes;
   return found;
 }

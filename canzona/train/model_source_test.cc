@@ -59,7 +59,7 @@ std::vector<float> whole_of(const Model& model, const Tensor& tensor) {
 class ModelSources : public FolderTest,
                      public ::testing::WithParamInterface<SourceKind> {
  protected:
-  // As a run leaves it.
+  // As a run writes it.
   void write_folder(const std::string& name, const DecoderConfig& config,
                     const WeightFormat& format = {}) {
     const Model model = decoder_shapes(config, "m");
@@ -73,7 +73,7 @@ class ModelSources : public FolderTest,
   }
 };
 
-// Each mesh begins with the shards that chance would have given it.
+// Each mesh begins with the shards of the random initialization.
 TEST_P(ModelSources, GiveEveryRankItsShard) {
   const DecoderConfig config = source_decoder(GetParam());
   const Model model = decoder_shapes(config, "m");
@@ -139,7 +139,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 class ModelSourceFolders : public ModelSources {};
 
-// Weights at the end of a run that went on since are not its newest.
+// The final weights of a run that was resumed since are not its newest.
 TEST_F(ModelSourceFolders, OfARunAreItsNewestCheckpointOrItsLaterWeights) {
   write_folder("hf", source_decoder({"qwen3"}));
   std::filesystem::create_directories(path("run"));
@@ -189,8 +189,7 @@ TEST_F(ModelSourceFolders, SettingsAreTheModelsAndMayNotBeContradicted) {
   }
 }
 
-// A folder that could not be finished is not there, and the next try is not
-// disturbed by it.
+// An incomplete folder does not exist, and does not disturb the next attempt.
 TEST_F(ModelSourceFolders, ExportsAreThereWholeOrNotAtAll) {
   write_folder("hf", source_decoder({"qwen3"}));
   const std::string made = import_hf(path("hf"), path("ckpt"), "test").path;
@@ -204,7 +203,7 @@ TEST_F(ModelSourceFolders, ExportsAreThereWholeOrNotAtAll) {
   EXPECT_THAT(
       [&] { export_hf(open_checkpoint(made), {.folder = path("out")}); },
       ThrowsMessage<UsageError>(HasSubstr("is there already")));
-  // A byte of the last tensor.
+  // Flips a byte of the last tensor.
   std::string bytes = bytes_of("ckpt/step_00000000/rank_00000.safetensors");
   bytes[bytes.size() - 2] ^= 1;
   folder_.write("ckpt/step_00000000/rank_00000.safetensors", bytes);
@@ -214,8 +213,8 @@ TEST_F(ModelSourceFolders, ExportsAreThereWholeOrNotAtAll) {
   EXPECT_FALSE(std::filesystem::exists(path("two.canzona-part")));
 }
 
-// Texts that are shorter than the preset's sequences, and a failure that leaves
-// no folder of those that were made for it.
+// A context shorter than the preset's sequences, and a failure that removes the
+// folders that were made for it.
 TEST_F(ModelSourceFolders, ImportsKeepAShortContextAndLeaveNothingBehind) {
   write_folder("hf", source_decoder({"qwen3"}));
   folder_.write("hf/config.json",
@@ -236,7 +235,7 @@ TEST_F(ModelSourceFolders, WeightsThatAreNotFiniteAreNotBegunWith) {
   const Model model = decoder_shapes(config, "m");
   write_folder("hf", config);
   std::string bytes = bytes_of("hf/model.safetensors");
-  // An infinity in the place of the last number.
+  // An infinity instead of the last number.
   const std::string infinity("\x00\x00\x80\x7F", 4);
   folder_.write("hf/model.safetensors",
                 bytes.replace(bytes.size() - 4, 4, infinity));
@@ -257,7 +256,7 @@ TEST_F(ModelSourceFolders, WeightsThatAreNotFiniteAreNotBegunWith) {
   EXPECT_EQ(refused, 1);
 }
 
-// A model that no class of transformers is.
+// A model that matches no class of transformers.
 TEST_F(ModelSourceFolders, ExportsOfOtherModelsAreRefused) {
   DecoderConfig odd = source_decoder({"experts", true, false, 4});
   odd.architecture.qk_norm = false;

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Ones, and a record of what was waited for and announced.
+// All weights are ones; records waits and announcements.
 class RecordingWeights : public Weights<float> {
  public:
   explicit RecordingWeights(const Model& shapes)
@@ -70,7 +70,7 @@ Parallel stage_of(int64_t stage, int64_t stages) {
           .has_head = stage == stages - 1};
 }
 
-// A decoder of one stage, alone: what other stages send is 0.
+// A decoder of one stage, alone: input from other stages is 0.
 class LoneStage {
  public:
   LoneStage(const DecoderConfig& config, const Parallel& parallel,
@@ -188,8 +188,8 @@ TEST(ModuleUses, BeginWithAnEmbeddingThatIsLent) {
   EXPECT_THAT(uses_of(config, 2, 0, forwards(0)), ElementsAre(0));
 }
 
-// Stage 0 of 4 runs ahead by 3: of 4 forwards in a row two are spared, and so
-// with backwards, with an embedding and 2 layers.
+// Stage 0 of 4 runs ahead by 3: of 4 consecutive forwards two are saved, and
+// likewise for backwards, with an embedding and 2 layers.
 TEST(ModuleUses, PairedMicroBatchesSpareGathersAndScatters) {
   const DecoderConfig config = of_layers(8, false);
   const auto single = schedule_1f1b(0, 4, 8);

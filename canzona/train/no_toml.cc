@@ -1,4 +1,4 @@
-// In the place of toml.cc where toml++ is missing: TOML is refused, JSON works.
+// Replaces toml.cc if toml++ is missing: TOML is refused, JSON works.
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/train/settings.h"

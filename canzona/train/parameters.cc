@@ -16,7 +16,8 @@ namespace {
 
 constexpr double kOutsideLayers = 0.02;
 
-// tp cuts what is added to the residual stream by columns, and nothing else.
+// True for matrices that write to the residual stream, which are exactly those
+// that tp cuts by columns.
 bool ends_a_block(const Tensor& tensor) { return tensor.cut == Cut::kColumns; }
 
 }  // namespace
@@ -44,7 +45,7 @@ void make_initial(const Model& model, const Tensor& tensor, uint64_t seed,
 
 namespace {
 
-// A rank sends its runs of the tp shard, as numbers and as values.
+// A rank sends its runs of the tp shard, as extents and values.
 struct Sent {
   std::vector<int64_t> runs;  // first and count of each
   std::vector<float> values;
@@ -63,7 +64,7 @@ Sent sent_by(Runtime& runtime, int32_t tensor) {
   return sent;
 }
 
-// A run of a shard to where the whole tensor has it.
+// Copies a run of a shard to its place in the whole tensor.
 void put(const std::vector<ExtentCopy>& shard, const Extent& kept,
          const float* values, std::vector<float>& whole) {
   for (const ExtentCopy& all : shard) {

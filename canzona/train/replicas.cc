@@ -14,8 +14,8 @@
 namespace canzona {
 namespace {
 
-// A row is what a rank keeps of some tensors: which elements, and their values.
-// Ranks whose `which` are equal must have equal values; 0: it keeps none.
+// What a rank keeps of some tensors: which elements, and a hash of their
+// values. Ranks with equal `which` must have equal values; 0: it keeps none.
 struct ReplicaRow {
   uint64_t which = 0;
   uint64_t values[2] = {0, 0};
@@ -30,7 +30,8 @@ struct ReplicaRow {
   }
 };
 
-// Tensors that the same ranks share: dense ones or experts, cut by tp or not.
+// Classes of tensors that are shared by the same ranks: dense or experts, cut
+// by tp or not.
 constexpr size_t kClasses = 4;
 size_t class_of(Runtime& runtime, int32_t t) {
   const Tensor& tensor = runtime.plan().model.tensors[index(t)];
@@ -70,7 +71,7 @@ bool any_differs(const std::vector<ReplicaRow>& by_rank) {
   return false;
 }
 
-// Returns those of the ranks that should keep what `rank` keeps which do.
+// Returns the ranks that agree with `row`, among those that should.
 std::vector<int32_t> agreeing_with(const std::vector<ReplicaRow>& by_rank,
                                    const ReplicaRow& row) {
   std::vector<int32_t> ranks;
@@ -81,7 +82,7 @@ std::vector<int32_t> agreeing_with(const std::vector<ReplicaRow>& by_rank,
   return ranks;
 }
 
-// Requires some to differ. If equally many agree, the ranks that come first are
+// Requires some to differ. In a tie, the ranks that come first are taken to be
 // right.
 Drift drift_of(const std::string& tensor,
                const std::vector<ReplicaRow>& by_rank) {

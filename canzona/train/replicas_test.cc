@@ -1,4 +1,4 @@
-// Replicas are compared bit by bit, and who differs is named.
+// Replicas are compared bit by bit, and the rank that differs is named.
 #include "canzona/train/replicas.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@
 namespace canzona::replicas_test {
 namespace {
 
-// Turns the lowest bit of one element of a tensor on one rank.
+// Flips the lowest bit of one element of a tensor on one rank.
 void turn_a_bit(Runtime& runtime, int32_t tensor, size_t element) {
   runtime.wait_all_params();
   std::vector<float> shard(static_cast<size_t>(runtime.shard_elements(tensor)));
@@ -36,7 +36,7 @@ std::string name_of(const TestRun& run, int32_t tensor) {
       .name;
 }
 
-// Every rank computes every update, so that a bit which has turned stays.
+// Every rank computes every update, so a flipped bit stays.
 TEST(Replicas, D3ABitTurnedInOneReplicaIsFoundWithParameterAndRank) {
   const TestRun plain{
       .mesh = "dp=4", .strategy = "replicated", .check_replicas = 2};
@@ -61,7 +61,7 @@ TEST(Replicas, D3ABitTurnedInOneReplicaIsFoundWithParameterAndRank) {
     }
 }
 
-// A norm is no matrix and cut by nobody: tp ranks have the same.
+// A norm is not a matrix and is not cut: tp ranks have the same.
 TEST(Replicas, D3RanksOfATensorParallelGroupAreComparedToo) {
   for (const char* mesh : {"tp=2", "dp=2,tp=2"}) {
     TestRun run{.mesh = mesh, .check_replicas = 1};

@@ -10,8 +10,8 @@
 namespace canzona {
 namespace {
 
-// Decays, tolerances and forms of products: the states stay what they are.
-// Options that are not listed stay, such as sizes of blocks, the kind of
+// Decays, tolerances and forms of products leave the meaning of the states
+// unchanged. Options not listed must stay: sizes of blocks, the kind of
 // momentum, or the basis that it is kept in.
 constexpr auto kOptionsThatMayChange =
     std::to_array<std::string_view>({"beta1",
@@ -54,7 +54,7 @@ std::vector<KeptValue> keys_that_differ(const TrainConfig& saved,
   return out;
 }
 
-// Values in force: a preset of the rule stands for many.
+// Compares effective values, because a preset of the rule stands for many.
 void add_options_that_differ(const TrainConfig& saved, const TrainConfig& now,
                              std::vector<KeptValue>& out) {
   if (saved.rule.name != now.rule.name) return;
@@ -114,12 +114,12 @@ void require_resumable(const TrainConfig& saved, const TrainConfig& now,
   }
   if (differing.size() > kMost)
     lines.push_back(cat("and ", differing.size() - kMost, " more"));
-  throw UsageError(cat("--resume: ", join(lines, "; "),
+  throw UsageError(cat("resume: ", join(lines, "; "),
                        "; a run that goes on keeps ",
                        differing.size() == 1 ? "it" : "them",
                        " (canzona config keys says which may change): leave ",
                        differing.size() == 1 ? "it" : "them",
-                       " out, or begin another run without --resume"));
+                       " out, or begin another run instead of resuming"));
 }
 
 }  // namespace canzona

@@ -1,5 +1,5 @@
-// A run that goes on from a checkpoint is asked to do what the checkpoint was
-// saved with, and over it what the user gives now.
+// A resumed run takes the settings that its checkpoint was saved with,
+// overridden by those that the user gives now.
 //
 //   Settings base = saved_settings(config_json, "checkpoint of step 100");
 //   TrainConfig saved = make_config(base);
@@ -8,7 +8,7 @@
 //   require_resumable(saved, config, "checkpoint of step 100");
 //
 // The table of keys (config_keys.cc) says whether a key may change, resume.cc
-// whether an option of a rule may. Pure.
+// whether an option of a rule may.
 #pragma once
 
 #include <string>
@@ -19,17 +19,17 @@
 
 namespace canzona {
 
-// A checkpoint's config.json, but for the folder that the run wrote to and the
-// number of its ranks, which the mesh has. UsageError names the key.
+// Reads a checkpoint's config.json, without the run's folder and the number of
+// its ranks, which the mesh has. UsageError names the key.
 Settings saved_settings(std::string_view config_json,
                         const std::string& origin);
 
-// True if an option of a rule may change: it alters neither which states the
-// rule keeps nor what they mean.
+// True if an option of a rule may change: it affects neither which states the
+// rule keeps nor their meaning.
 bool may_change_option(const std::string& option);
 
-// UsageError lists the keys that stay and differ, with both values and where
-// the new one was given.
+// Throws UsageError listing the keys that must not change but do, with both
+// values and where the new one was given.
 void require_resumable(const TrainConfig& saved, const TrainConfig& now,
                        const std::string& origin);
 

@@ -1,4 +1,4 @@
-// Settings of a run that goes on: each may change or stays, and says which.
+// Settings of a resumed run: each says whether it may change or must stay.
 #include "canzona/train/resume.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ std::string config_text(const TrainConfig& config) {
   return out.take();
 }
 
-// A configuration on top of what `saved` was saved with.
+// Applies `given` on top of what `saved` was saved with.
 TrainConfig resumed(const TrainConfig& saved,
                     const std::vector<std::string>& given) {
   Settings all = saved_settings(config_text(saved), kOrigin);
@@ -57,7 +57,7 @@ TEST(Resume, WhatWasSavedIsWhatGoesOn) {
   EXPECT_EQ(again.mesh, "dp=2,tp=2");
   EXPECT_EQ(again.steps, 300);
   EXPECT_EQ(again.save.every, 10);
-  EXPECT_EQ(again.run, "");  // its folder is not asked for again
+  EXPECT_EQ(again.run, "");  // its folder is not requested again
   EXPECT_EQ(again.origin("steps"), kOrigin);
   EXPECT_NO_THROW(require_resumable(saved, again, kOrigin));
 }
@@ -75,7 +75,7 @@ TEST(Resume, WhatMayChangeDoes) {
   EXPECT_NO_THROW(require_resumable(saved, now, kOrigin));
 }
 
-// One key after the other, each with a value that it can have.
+// Tries one key after the other, each with a valid value.
 TEST(Resume, WhatStaysIsRefusedByNameWithBothValues) {
   const TrainConfig saved =
       configured({"model.experts=4", "model.expert_ffn=64"});
@@ -164,7 +164,7 @@ TEST(Resume, SavingNeedsAFolder) {
   EXPECT_THAT([&] { make_config(given); },
               testing::ThrowsMessage<UsageError>(testing::AllOf(
                   testing::HasSubstr("save.every 5 (--save-every)"),
-                  testing::HasSubstr("--run"))));
+                  testing::HasSubstr("run=FOLDER"))));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ Json side_object(const std::string& text, const std::string& where) {
   return object;
 }
 
-// Runs `read`; what is wrong is the checkpoint's fault, not the caller's.
+// Runs `read`; a fault is the checkpoint's, not the caller's.
 template <class Read>
 auto of_checkpoint(const Read& read) {
   try {
@@ -49,7 +49,7 @@ double loss_or_nan(const Json& object, const char* key,
              : get_number(object, key, where);
 }
 
-// Checkpoints that were saved before spikes were told have none of it.
+// Checkpoints from before spikes were recorded have none of these.
 void read_spikes(const Json& run, const std::string& where, RunState& state) {
   if (!run.contains("recent_losses")) return;
   const Json& losses = run["recent_losses"];

@@ -1,12 +1,12 @@
-// A RunState says how far a run is: what a checkpoint keeps of the loop, beside
-// the parameters and the optimizer's states.
+// A RunState says how far a run has come: what a checkpoint stores about the
+// training loop, beside the parameters and the optimizer's states.
 //
 //   RunState state = read_run_state(texts, "runs/one/ckpt/step_00000100");
-//   files = {{"data.json", data_json(state, data)}, {"run.json",
-//   run_json(state)}};
+//   files = {{"data.json", data_json(state, data)},
+//            {"run.json", run_json(state)}};
 //
 // The position in the data counts sequences of the whole run, so that it means
-// the same on any number of ranks and with another batch. Plain values.
+// the same on any number of ranks and with any batch size.
 #pragma once
 
 #include <cstdint>
@@ -30,17 +30,17 @@ struct RunState {
   double seconds = 0;
   double last_loss = std::numeric_limits<double>::quiet_NaN();
   int64_t skipped_steps = 0;
-  int64_t skipped_in_a_row = 0;  // the last ones
+  int64_t skipped_in_a_row = 0;  // most recently
   // The last step that was skipped, as in StepMetrics.
   std::string nonfinite_tensor = {};
   int64_t nonfinite_rank = -1;
   // The losses of the last steps that were not skipped, oldest first.
   std::vector<double> recent_losses = {};
   LossSpikes spikes = {};
-  int64_t starts = 1;  // of the run: 1, and one more for every resume
+  int64_t starts = 1;  // 1, plus one for every resume
 };
 
-// Identifies the tokens, so that a run never goes on with others.
+// Identifies the tokens, so that a run never continues with different ones.
 struct DataIdentity {
   std::string description;
   std::string digest;
@@ -50,12 +50,12 @@ struct DataIdentity {
 
 std::string data_json(const RunState& state, const DataIdentity& data);
 std::string run_json(const RunState& state);
-// All randomness is a function of the seed and of what is numbered by it: there
-// is no state of generators.
+// All randomness is a function of the seed and of numbered items, so generators
+// have no state.
 std::string rng_json(uint64_t seed);
 
-// From data.json and run.json, by name. DataLost names the file and what is
-// wrong: they were checked against their hashes, and still make no sense.
+// Reads data.json and run.json, given by name. Throws DataLost naming the file
+// and its fault: the texts match their hashes but make no sense.
 RunState read_run_state(const std::map<std::string, std::string>& texts,
                         const std::string& checkpoint);
 DataIdentity read_data_identity(const std::string& data_json,

@@ -1,4 +1,4 @@
-// A run's state survives as text, and where it goes on follows from it.
+// A run's state survives as text, and determines where it resumes.
 #include "canzona/train/run_state.h"
 
 #include <gmock/gmock.h>
@@ -65,7 +65,7 @@ TEST(RunState, ALossThatIsNotFiniteStaysSo) {
   EXPECT_TRUE(std::isnan(read_run_state(texts_of(state), "c").last_loss));
 }
 
-// run.json as it was before spikes were told.
+// run.json from before spikes were recorded.
 TEST(RunState, D8OlderCheckpointsHaveNoRecentLosses) {
   Texts texts = texts_of(kState);
   texts["run.json"] =
@@ -109,7 +109,7 @@ TEST(RunState, NamesTheFileThatIsMissingOrWrong) {
         << text;
 }
 
-// The position counts sequences, whatever the batch was.
+// The position counts sequences, whatever the batch size was.
 TEST(RunState, AnotherBatchGoesOnWhereTheDataWas) {
   const TestTokens tokens(3000);
   const Batches batches(tokens, {.length = 12, .seed = 9});
@@ -159,7 +159,8 @@ TEST(RunState, D5SkippedStepsInARowAreCountedAcrossAStart) {
   start.sequences = 16;
   start.skipped_steps = start.skipped_in_a_row = 2;
   TestRun run{.mesh = "dp=2", .steps = 9, .clip = 0, .start = start};
-  run.adamw_rate = 3e38;  // from the second step on no gradient is finite
+  run.adamw_rate = 3e38;  // makes all gradients not finite from the second step
+                          // on
   run.max_skipped = 3;
   const TestOutcome all = run_test(run);
   EXPECT_TRUE(all.result.diverged);

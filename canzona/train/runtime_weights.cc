@@ -5,7 +5,7 @@
 namespace canzona {
 namespace {
 
-// The embedding where the model has no head of its own, else -1.
+// Returns the embedding if the model has no head of its own, otherwise -1.
 int32_t tied_embedding(const Model& model) {
   int32_t embedding = -1;
   for (int32_t t = 0; t < std::ssize(model.tensors); ++t) {
@@ -16,7 +16,7 @@ int32_t tied_embedding(const Model& model) {
   return embedding;
 }
 
-// Returns what the first stage lends to the last one, else 0.
+// Returns how many elements the first stage lends to the last one; 0 if none.
 int64_t shared_elements(const Plan& plan) {
   const int32_t tied = tied_embedding(plan.model);
   if (plan.mesh.pp == 1 || tied < 0) return 0;
@@ -67,23 +67,22 @@ void RuntimeWeights::refresh() {
     return;
   }
   runtime_.wait_params(0);
-  auto* own = reinterpret_cast<float*>(runtime_.parameter(shared_));
-  weights_->send({own, arrived_.size()}).wait();
+  weights_->send(runtime_.parameter(shared_).first(arrived_.size())).wait();
   runtime_.release_params(0);
 }
 
 const float* RuntimeWeights::parameter(int32_t tensor) {
   if (shares(tensor) && borrows_) return borrowed_.data();
-  return reinterpret_cast<const float*>(runtime_.parameter(tensor));
+  return runtime_.parameter(tensor).data();
 }
 
 float* RuntimeWeights::gradient(int32_t tensor) {
   clock_.gradient_asked();
   if (shares(tensor) && borrows_) return gradient_.data();
-  return runtime_.gradient(tensor);
+  return runtime_.gradient(tensor).data();
 }
 
-// Asking for the gradient makes it one of zeros where nothing was added.
+// Asking for the gradient creates one of zeros if nothing was added.
 void RuntimeWeights::ready(int32_t tensor, bool last) {
   if (shares(tensor) && borrows_) {
     if (last) gradient_sent_ = gradients_->send(gradient_);
@@ -96,7 +95,7 @@ void RuntimeWeights::ready(int32_t tensor, bool last) {
 
 void RuntimeWeights::add_head_gradient() {
   gradients_->receive(arrived_);
-  float* own = runtime_.gradient(shared_);
+  const std::span<float> own = runtime_.gradient(shared_);
   for (size_t i = 0; i < arrived_.size(); ++i) own[i] += arrived_[i];
 }
 

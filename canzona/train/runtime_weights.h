@@ -1,14 +1,14 @@
 // A ModuleClock measures how long each module computes, forward and backward,
-// without what was waited for inside.
+// without the time that it waited.
 //
 //   ModuleClock clock(model, trace, rank);
 //   clock.begin(module, waited);      // its parameters are there
 //   clock.gradient_asked();           // so it is a backward
 //   clock.end(module, waited);
 //
-// A trace gets a span of each, waits included. If modules are in use beside
-// each other (a tied head and the embedding) the one that began last has the
-// time. One thread.
+// A trace gets a span for each, including waits. If modules are in use at the
+// same time (a tied head and the embedding), the time counts for the one that
+// began last. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ class ModuleClock {
     Pass backward;
   };
 
-  // `trace`, which may be null, outlives it.
+  // `trace` may be null; otherwise it must outlive this.
   ModuleClock(const Model& model, Trace* trace, int rank)
       : modules_(static_cast<size_t>(num_modules(model))) {
     if (trace == nullptr) return;
@@ -48,7 +48,7 @@ class ModuleClock {
       labels_.push_back(trace->keep(module_name(model, m)));
   }
 
-  // `waited`: seconds since the beginning of the run.
+  // `waited` is in seconds since the beginning of the run.
   void begin(int32_t module, double waited) {
     current_ = module;
     is_backward_ = false;
@@ -71,7 +71,7 @@ class ModuleClock {
     current_ = -1;
   }
 
-  // Forgets what was measured.
+  // Discards all measurements.
   void reset() { modules_.assign(modules_.size(), {}); }
   const std::vector<Passes>& modules() const { return modules_; }
 
@@ -91,21 +91,22 @@ class ModuleClock {
 //   Decoder<float> decoder(config, model, parallel, engine, weights);
 //   weights.refresh();
 //
-// If the head is the embedding and lies on another pipeline stage than it, the
-// last stage borrows the embedding: the first stage sends it before the step,
-// and gets the head's gradient before its own is announced for the last time in
+// If the head is the embedding but lies on another pipeline stage, the last
+// stage borrows the embedding: the first stage sends it before the step, and
+// receives the head's gradient before its own is announced for the last time in
 // the step.
 //
-// All ranks make theirs at once. One thread; world and runtime outlive it.
+// All ranks must construct theirs at the same time. One thread at a time; world
+// and runtime must outlive it.
 
 class RuntimeWeights : public Weights<float> {
  public:
   // `trace` may be null.
   RuntimeWeights(Communicator& world, Runtime& runtime, Trace* trace);
 
-  // Before the first forward after new parameters, on all ranks.
+  // Call it on all ranks before the first forward after new parameters.
   void refresh();
-  // Numbers that a rank keeps here to borrow or lend the embedding.
+  // Returns how many numbers a rank keeps here to borrow or lend the embedding.
   static int64_t extra_elements(const Plan& plan, const Coordinates& at);
   double waited() const;
   double busy() const;

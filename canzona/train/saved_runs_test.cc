@@ -1,5 +1,5 @@
-// Runs that save and go on: with the bits of a run that was never interrupted,
-// or on other ranks with the very state that was saved.
+// Runs that save and resume: with the bits of a run that was never interrupted,
+// or on other ranks with exactly the state that was saved.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -33,11 +33,11 @@ std::vector<int64_t> steps_in(const std::string& folder) {
   return steps;
 }
 
-// Every byte of every checkpoint is there, and nothing else.
+// Expects every byte of every checkpoint to be there, and nothing else.
 void expect_sound(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    // A rank that still wrote when another gave up: the next start removes it.
+    // A rank still wrote when another gave up: the next start removes this.
     if (name.find(".tmp-") != std::string::npos) continue;
     EXPECT_TRUE(name == "latest" || step_of_name(name).has_value()) << name;
     if (name == "latest") continue;
@@ -66,8 +66,8 @@ std::string name_of(const MeshPair& pair) {
   return text(pair.from) + " -> " + text(pair.to);
 }
 
-// 2·k steps in one go, saving after some of them, and from each of these to the
-// same end on other ranks.
+// Runs 2·k steps at once, saving after some of them, and from each of these to
+// the same end on other ranks.
 void expect_goes_on(MeshPair pair, int64_t steps,
                     const std::vector<int64_t>& points) {
   pair.from.eval_sequences = pair.to.eval_sequences = 2;
@@ -82,7 +82,7 @@ void expect_goes_on(MeshPair pair, int64_t steps,
     TestRun part = pair.from;
     part.steps = point;
     const TestOutcome until = run_test(part);
-    // The state is the one that was saved, whoever holds it now.
+    // The state is the saved one, whichever rank holds it now.
     TestRun none = resumed(pair.to, ckpt, std::to_string(point));
     none.steps = point;
     const TestOutcome loaded = run_test(none);
@@ -110,7 +110,8 @@ void expect_goes_on(MeshPair pair, int64_t steps,
   expect_sound(ckpt);
 }
 
-// As many data-parallel ranks, and micro-batches, on other stages and plans.
+// The same number of data-parallel ranks and micro-batches, on other stages and
+// plans.
 TEST(SavedRuns, S3TwentyStepsAndTwentyMoreAreForty) {
   for (const MeshPair& pair : std::vector<MeshPair>{
            {{.mesh = "dp=2,pp=2"}, {.mesh = "dp=2"}, true},  // 4 to 2
@@ -123,7 +124,7 @@ TEST(SavedRuns, S3TwentyStepsAndTwentyMoreAreForty) {
     expect_goes_on(pair, 40, {20});
 }
 
-// With one micro-batch on each rank no size of ZeRO changes a bit.
+// With one micro-batch on each rank, no ZeRO size changes a bit.
 TEST(SavedRuns, S3OtherSizesOfZeroAreTheSameRun) {
   for (MeshPair pair : std::vector<MeshPair>{
            {{.mesh = "dp=4"}, {.mesh = "dp=4", .zero = "zero3"}, true},
@@ -151,8 +152,8 @@ TEST(SavedRuns, S3OtherRanksGoOnFromTheStateThatWasSaved) {
   }
 }
 
-// Bases and roots are made anew every ten steps; a resume before, at and behind
-// such a step.
+// Bases and roots are refreshed every ten steps; resumes come before, at and
+// after such a step.
 TEST(SavedRuns, S3AcrossRefreshesOfSoapAndShampoo) {
   for (const char* rule : {"soap", "shampoo"})
     expect_goes_on({{.mesh = "dp=2", .rule = rule},
@@ -172,7 +173,7 @@ TEST(SavedRuns, S3WithExperts) {
                  12, {6});
 }
 
-// Another batch goes on where the data were.
+// A different batch size continues at the same position in the data.
 TEST(SavedRuns, APositionInTheDataIsNoNumberOfSteps) {
   const TestFolder folder;
   TestRun run{.mesh = "dp=2", .steps = 4};
@@ -261,7 +262,7 @@ TEST(SavedRuns, R13AWishSavesAfterTheStepOnce) {
   EXPECT_THAT(steps_in(folder.path("ckpt")), testing::ElementsAre(3, 6, 9));
 }
 
-// Something that is not finite in one element of a gradient on one rank.
+// Puts a value that is not finite in one element of a gradient on one rank.
 TestRun poisoned(const TestRun& plain, int bad_rank, int32_t tensor,
                  float value, int64_t from, int64_t until) {
   TestRun run = plain;
@@ -321,7 +322,7 @@ TEST(SavedRuns, D5ASaveWaitsForAGoodStepAndCountersAreKept) {
   const float nan = std::nanf("");
   run_test(poisoned(plain, 0, 1, nan, 3, 5));
   EXPECT_THAT(steps_in(folder.path("ckpt")), testing::ElementsAre(6, 8));
-  // A run that is ended while steps are skipped counts on.
+  // A run that ends while steps are being skipped keeps counting.
   std::atomic<int> stop = 0;
   TestRun ends = poisoned(plain, 0, 1, nan, 9, 100);
   ends.resume = LoadRequest{.folder = folder.path("ckpt"), .which = "auto"};
@@ -374,7 +375,7 @@ TEST(SavedRuns, RefusesOtherDataAndFewerSteps) {
   EXPECT_THAT([&] { run_test(fewer); },
               testing::ThrowsMessage<UsageError>(
                   testing::AllOf(testing::HasSubstr("has done 4 steps"),
-                                 testing::HasSubstr("3 (--steps)"))));
+                                 testing::HasSubstr("try steps="))));
   TrainSettings settings = test_settings(resumed(run, ckpt, "4"));
   settings.data.digest = "1";
   settings.data.description = "other tokens";

@@ -9,8 +9,7 @@
 namespace canzona {
 namespace {
 
-// Returns how far `step` is from `first`, where p is 0, to `end`, where it is
-// 1.
+// Returns the progress p of `step`: 0 at `first`, 1 at `end`.
 double progress(int64_t step, int64_t first, int64_t end) {
   if (step <= first) return 0;
   if (step >= end) return 1;

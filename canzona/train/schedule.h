@@ -10,7 +10,7 @@
 //   cosine     final + (1 - final) · (1 + cos π p) / 2
 //   wsd        1, and linear over the last `decay` steps
 //
-// Pure; any thread may call.
+// All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,8 @@ struct ScheduleSettings {
 
 std::vector<std::string> schedule_kinds();
 
-// From 0 to 1. `steps` may be 0: then there is none to ask for.
+// Returns a factor from 0 to 1. `steps` may be 0; then there is no step to ask
+// for.
 double rate_factor(int64_t step, int64_t steps,
                    const ScheduleSettings& settings);
 

@@ -28,34 +28,36 @@ struct StageTask {
 std::vector<StageTask> schedule_1f1b(int64_t stage, int64_t num_stages,
                                      int64_t num_micro_batches);
 
-// Forwards that follow each other at the beginning, and backwards at the end,
-// two and two: F0F1 B0 F2 B1 F3 B2B3. Forwards are paired from the first on,
+// Pairs the forwards that follow each other at the beginning and the backwards
+// at the end: F0F1 B0 F2 B1 F3 B2B3. Forwards are paired from the first on,
 // backwards from the last, so that all stages have the same pairs. No more
-// micro-batches are in flight than before; nothing can be stuck: the forwards
-// before a stage's first backward need no backward, and the backwards after its
-// last forward are waited for by no forward.
+// micro-batches are in flight than before. It cannot deadlock: the forwards
+// before a stage's first backward need no backward, and no forward waits for
+// the backwards after its last forward.
 std::vector<StageTask> pair_neighbours(std::span<const StageTask> tasks);
 
-// The most micro-batches between forward and backward at once.
+// Returns the largest number of micro-batches between forward and backward at
+// once.
 int64_t most_in_flight(int64_t stage, int64_t num_stages,
                        int64_t num_micro_batches);
-// The most micro-batches in one backward; 1 if there is none.
+// Returns the largest number of micro-batches in one backward; 1 if there is
+// none.
 int64_t most_together(std::span<const StageTask> tasks);
 // Returns how often a gradient is announced: once for each backward.
 int64_t num_announcements(std::span<const StageTask> tasks);
 
-// The calls of a pipeline stage that carries tasks out: what a rank does then,
-// in order, is in the schedule (plan/schedule/iteration.h).
+// The calls of a pipeline stage that executes tasks; the schedule
+// (plan/schedule/iteration.h) says what a rank then does, in order.
 //
 //   const auto calls = stage_calls(plan.model, plan.mesh, stage, tasks);
-//   runtime.begin_step(waited_modules(calls), num_announcements(tasks));
+//   runtime.begin_iteration(waited_modules(calls), num_announcements(tasks));
 //
-// A stage that has the embedding, and not the head, uses a tied embedding once
-// more, at first, to lend it to the head's stage. Pure.
+// A stage that has a tied embedding but not the head first uses it once more,
+// to lend it to the head's stage.
 std::vector<TrainerCall> stage_calls(const Model& model, const Mesh& mesh,
                                      int32_t stage,
                                      std::span<const StageTask> tasks);
-// The modules that calls wait for, in order.
+// Returns the modules that the calls wait for, in order.
 std::vector<int32_t> waited_modules(std::span<const TrainerCall> calls);
 
 }  // namespace canzona

@@ -51,8 +51,8 @@ std::vector<StageTask> tasks_of(int64_t stage, int64_t stages,
   return paired ? pair_neighbours(tasks) : tasks;
 }
 
-// Runs all stages' lists against each other: a forward needs the one of the
-// stage before, a backward the one of the stage behind. Nothing may be stuck.
+// Runs all stages' lists against each other: a forward needs that of the
+// previous stage, a backward that of the next one. There must be no deadlock.
 bool can_be_run(int64_t stages, int64_t micro_batches, bool paired) {
   std::vector<std::vector<StageTask>> lists;
   for (int64_t s = 0; s < stages; ++s)

@@ -18,7 +18,8 @@ constexpr int64_t kMaxBytes = 1 << 20;
 SettingValue json_value(const Json& value, const std::string& key,
                         const std::string& file) {
   if (value.is_boolean()) return value.get<bool>();
-  // Above 2^63 it is out of bounds anyway, and its text is told right.
+  // A number above 2^63 is out of bounds anyway; this way its text is shown
+  // correctly.
   const bool huge = value.is_number_unsigned() &&
                     std::cmp_greater(value.get<uint64_t>(), INT64_MAX);
   if (value.is_number_integer() && !huge) return value.get<int64_t>();
@@ -60,7 +61,7 @@ struct Describe {
   std::string operator()(const RawText& raw) const { return quoted(raw.text); }
   std::string operator()(bool truth) const { return truth ? "true" : "false"; }
   std::string operator()(int64_t number) const { return cat(number); }
-  // "3.0", as the file has it: what is wrong with it is that it is not whole.
+  // "3.0", as in the file, to show that the fault is that it is not an integer.
   std::string operator()(double number) const {
     const std::string text = number_text(number);
     const bool looks_whole =
@@ -123,13 +124,13 @@ struct RuleValues {
 struct TrainPreset {
   const char* name;
   const char* summary;
-  const char* base;  // "": none; its values come first
+  const char* base;  // "": none; its values are applied first
   Values values;
   std::vector<RuleValues> rules;
 };
 
-// Heads and KV heads divide by 4, layers by 2, the batch by 8: meshes of up to
-// tp=4, pp=2 and dp=8 fit.
+// Heads and KV heads are divisible by 4, layers by 2, the batch by 8: meshes of
+// up to tp=4, pp=2 and dp=8 fit.
 const std::vector<TrainPreset>& table() {
   static const std::vector<TrainPreset> presets = {
       {"tiny",

@@ -1,9 +1,10 @@
-// Values of keys as a file or the command line gives them, with their origin.
+// Values of keys from a file or the command line, with their origin.
 //
 //   Settings all = read_config_file("run.toml");   // origins "run.toml:7"
 //   all.push_back(parse_setting("rule.name=soap", "--set"));
 //
-// Files are untrusted: they are bounded, and UsageError names file and place.
+// Files are untrusted: their size is bounded, and UsageError names the file and
+// line.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@
 
 namespace canzona {
 
-// A word of the command line: the key says what it is read as.
+// A word of the command line; the key determines its type.
 struct RawText {
   std::string text;
 };
@@ -27,17 +28,18 @@ struct Setting {
 };
 using Settings = std::vector<Setting>;
 
-// "key=value".
+// Parses "key=value".
 Setting parse_setting(std::string_view text, const std::string& origin);
 
-// TOML or JSON, by the name's ending, else by a '{' at its beginning.
+// Reads TOML or JSON, by the file's extension, otherwise JSON if it begins with
+// '{'.
 Settings read_config_file(const std::string& path);
 
-// Takes only the member "config" of an object that has one, such as the summary
-// of a run: what the run did, but for the folder that it left its files in and
-// the count of ranks, which the mesh has.
+// If the object has a member "config", as the summary of a run does, takes only
+// that: the run's settings, without its folder and the number of ranks, which
+// the mesh has.
 Settings json_settings(std::string_view text, const std::string& file);
-// UsageError where the program was built without a TOML parser.
+// Throws UsageError if the program was built without a TOML parser.
 Settings toml_settings(std::string_view text, const std::string& file);
 
 // "the number 3", "the text 'x'", for messages.
@@ -52,8 +54,8 @@ std::string describe(const SettingValue& value);
 std::vector<std::string> preset_names();
 std::string preset_summary(const std::string& preset);
 
-// The preset's values, then those it has for a rule; origin "preset tiny".
-// UsageError names an unknown preset and the nearest.
+// Returns the preset's values, then those it has for a rule, with origin
+// "preset tiny". UsageError names an unknown preset and the nearest one.
 Settings preset_settings(const std::string& preset, const std::string& rule);
 
 }  // namespace canzona

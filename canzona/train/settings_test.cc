@@ -17,7 +17,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
-// "key=value@origin", sorted by key as both readers give them.
+// "key=value@origin", sorted by key as both readers return them.
 std::vector<std::string> texts(const Settings& settings) {
   std::vector<std::string> out;
   for (const Setting& setting : settings)

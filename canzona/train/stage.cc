@@ -106,7 +106,7 @@ void Stage::backward(const StageTask& task) {
 }
 
 std::vector<double> Stage::learn(int64_t step) {
-  runtime_.begin_step(uses_, num_announcements(tasks_));
+  runtime_.begin_iteration(uses_, num_announcements(tasks_));
   weights_.refresh();
   std::vector<double> losses(static_cast<size_t>(micro_batches_.per_home()));
   for (const StageTask& task : tasks_) {
@@ -130,7 +130,7 @@ std::vector<double> Stage::learn(int64_t step) {
 std::vector<double> Stage::evaluate(const EvaluationRounds& rounds) {
   const std::vector<StageTask> forwards(static_cast<size_t>(rounds.count));
   evaluation_uses_ = uses_of_modules(forwards);
-  runtime_.begin_step(evaluation_uses_, 0);
+  runtime_.begin_iteration(evaluation_uses_, 0);
   weights_.refresh();
   std::vector<double> losses;
   for (int64_t i = 0; i < rounds.count; ++i) {

@@ -1,11 +1,11 @@
-// Decides which sequences a data-parallel rank learns from in a step.
+// Determines which sequences a data-parallel rank trains on in a step.
 //
 //   MicroBatches share(batches, config, global_batch, home, num_homes);
 //   share.read_train(step, m, sequences);
 //
-// Micro-batches are numbered over the whole step and dealt round-robin: number
-// m of a home is number m·homes + home of the step. One thread; `batches`
-// outlives it.
+// Micro-batches are numbered over the whole step and distributed round-robin:
+// number m of a home is number m·homes + home of the step. One thread at a
+// time; `batches` must outlive it.
 #pragma once
 
 #include <algorithm>
@@ -33,12 +33,13 @@ class MicroBatches {
         home_(home),
         num_homes_(num_homes) {}
 
-  // The next step, `step` + 1, begins with sequence `sequences` of the run.
+  // Makes the next step, `step` + 1, begin with sequence `sequences` of the
+  // run.
   void go_on_after(int64_t step, int64_t sequences) {
     first_step_ = step;
     first_sequence_ = sequences;
   }
-  // Consumed by all ranks when step 1, 2, … is done.
+  // The number of sequences consumed by all ranks after step 1, 2, …
   int64_t sequences_after(int64_t step) const {
     return first_sequence_ + (step - first_step_) * global_batch_;
   }
@@ -57,12 +58,13 @@ class MicroBatches {
       batches_.train(first + i, sequence(to, i));
   }
 
-  // Sequences of an evaluation: those that are wanted, as far as there are.
+  // The number of sequences of an evaluation: `wanted`, or fewer if there are
+  // not that many.
   int64_t num_held_out(int64_t wanted) const {
     return std::min(wanted, batches_.num_held_out());
   }
-  // Rounds in which every home has a micro-batch, of which the last ones may
-  // count in part or not at all.
+  // The number of rounds in which every home has a micro-batch; the last ones
+  // may count only in part or not at all.
   int64_t held_out_rounds(int64_t sequences) const {
     const int64_t at_once = size_ * num_homes_;
     return (sequences + at_once - 1) / at_once;
@@ -78,7 +80,8 @@ class MicroBatches {
   int64_t counted(int64_t number, int64_t sequences) const {
     return std::clamp<int64_t>(sequences - number * size_, 0, size_);
   }
-  // Places that do not count are filled from the first sequence on.
+  // Positions that do not count are filled with sequences from the first one
+  // on.
   void read_held_out(int64_t number, std::span<int32_t> to) const {
     for (int64_t i = 0; i < size_; ++i)
       batches_.held_out((number * size_ + i) % batches_.num_held_out(),
@@ -105,14 +108,14 @@ class MicroBatches {
 //   std::vector<double> held_out = stage.evaluate({.sequences = 100,
 //                                                  .first = 0, .count = 4});
 //
-// All ranks call the same things in the same order. One thread; everything
-// given outlives it.
+// All ranks must call the same functions in the same order. One thread at a
+// time; all arguments must outlive it.
 
-// Returns what a stage does in a step, in order.
+// Returns the tasks of a stage in a step, in order.
 std::vector<StageTask> tasks_of(const TrainSettings& settings, const Mesh& mesh,
                                 int32_t stage);
 
-// Some of the rounds of an evaluation of the first `sequences` held out.
+// A range of rounds of an evaluation over the first `sequences` held-out ones.
 struct EvaluationRounds {
   int64_t sequences = 0;
   int64_t first = 0;
@@ -124,28 +127,29 @@ class Stage {
   Stage(const TrainSettings& settings, const MicroBatches& micro_batches,
         Runtime& runtime, Communicator& world, Engine& engine);
 
-  // Forward and backward of all micro-batches; gradients are announced. Mean
-  // losses of this home's, 0 where the stage has no head.
+  // Runs forward and backward over all micro-batches and announces gradients.
+  // Returns the mean losses of this home's micro-batches, 0 if the stage does
+  // not have the head.
   std::vector<double> learn(int64_t step);
-  // The same over held-out sequences, forward alone: the mean of what counts in
-  // each of the rounds.
+  // The same over held-out sequences, forward only; returns the mean over those
+  // that count in each round.
   std::vector<double> evaluate(const EvaluationRounds& rounds);
 
   double waited() const;
   double busy() const;
-  // The clock of its modules.
+  // The clock of this stage's modules.
   ModuleClock& clock() { return weights_.clock(); }
   int64_t reserved() const;  // bytes
 
-  // Returns what a stage would reserve.
+  // Returns the bytes that a stage would reserve.
   static int64_t memory(const TrainSettings& settings, const Plan& plan,
                         const Coordinates& at);
 
  private:
-  // A micro-batch holds this between forward and backward.
+  // The state of a micro-batch between forward and backward.
   struct Slot {
     std::vector<int32_t> sequences;
-    std::vector<float> input, output;  // and, after forward, their gradients
+    std::vector<float> input, output;  // with their gradients below
     std::vector<float> input_gradient, output_gradient;
     Work output_sent, input_gradient_sent;
   };
@@ -168,9 +172,9 @@ class Stage {
   RuntimeWeights weights_;
   StageLinks links_;
   int64_t in_flight_;
-  std::vector<StageTask> tasks_;  // of a step
-  // Uses of modules, in a step and in an evaluation; the runtime may look at
-  // them until the next.
+  std::vector<StageTask> tasks_;  // for one step
+  // Uses of modules in a step and in an evaluation; the runtime may read them
+  // until the next one begins.
   std::vector<int32_t> uses_, evaluation_uses_;
   Decoder<float> decoder_;
   std::vector<Slot> slots_;

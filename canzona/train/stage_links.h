@@ -1,9 +1,9 @@
-// The ranks with which a rank computes forward and backward.
+// The groups of ranks with which a rank computes forward and backward.
 //
 //   ModelGroups groups(world, plan.mesh, place);
 //   Parallel parallel = groups.parallel(plan);
 //
-// All ranks make theirs at once; `world` outlives it.
+// All ranks must construct theirs at the same time; `world` must outlive it.
 #pragma once
 
 #include <memory>
@@ -43,28 +43,29 @@ class ModelGroups {
   std::unique_ptr<Communicator> tp_, ep_;
 };
 
-// Activations and their gradients on their way between pipeline stages.
+// Sends activations and their gradients between pipeline stages.
 //
 //   StageLinks links(world, mesh, place, micro_batches);
 //   links.receive_input(input);          // from the stage before
 //   Work sent = links.send_output(output);
 //
 // Every direction has a communicator and a thread of its own, so that sending
-// never waits for the receiver. All ranks make theirs at once, and each stage
-// sends in the order in which its neighbour receives. Spans stay until the
-// work is done. One thread at a time; `world` outlives it.
+// never waits for the receiver. All ranks must construct theirs at the same
+// time, and each stage must send in the order in which its neighbour receives.
+// Spans must stay valid until the work is done. One thread at a time; `world`
+// must outlive it.
 
-// Numbers from one rank to another.
+// Sends numbers from one rank to another.
 class OneWay {
  public:
-  // Connects the two ranks with `color`; the sender has the lower `key` of them
-  // if `from_lower`. A color below 0: not of this rank, and nothing may be
-  // called.
+  // Connects the two ranks that pass the same `color`; the sender has the lower
+  // `key` if `from_lower`. With a color below 0 this rank has no part in it and
+  // may call nothing.
   OneWay(Communicator& world, int color, int key, bool from_lower,
          const std::string& name, int capacity);
 
   Work send(std::span<float> numbers);
-  void receive(std::span<float> numbers);  // waits
+  void receive(std::span<float> numbers);  // blocks
   double waited() const { return waited_; }
   double busy() const;
 
@@ -88,7 +89,8 @@ class StageLinks {
   void receive_output_gradient(std::span<float> numbers);
   Work send_input_gradient(std::span<float> numbers);
 
-  // Seconds that this rank has waited here, and that its links were busy.
+  // Seconds that this rank has waited here, and seconds that its links were
+  // busy.
   double waited() const;
   double busy() const;
 

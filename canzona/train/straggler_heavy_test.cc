@@ -1,4 +1,4 @@
-// A rank that is late, measured: this takes seconds, and its bar is a time.
+// Measures a rank that is late: this takes seconds, and its bound is a time.
 #include <gtest/gtest.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Small runs for tests: a model of a few thousand parameters that learns a
+// Small runs for tests: a model of a few thousand parameters is trained on a
 // made-up text on thread ranks.
 #pragma once
 
@@ -68,8 +68,8 @@ struct TestRun {
   int64_t global_batch = 16;
   int64_t check_replicas = 0;
   std::function<void(int64_t, int, Runtime&)> before_step = {};
-  // Called on rank 0 with what is being told: "step 1", "evaluating", "eval 1",
-  // "tensor", "weights", "result".
+  // Called on rank 0 with what is being reported: "step 1", "evaluating", "eval
+  // 1", "tensor", "weights", "result".
   std::function<void(const std::string&)> told = {};
 };
 
@@ -79,7 +79,7 @@ struct TestOutcome {
   std::map<int32_t, std::vector<float>> tensors;
   TrainResult before_evaluation;
   std::vector<SavedStep> saved;       // in order
-  std::optional<LoadedState> loaded;  // of a run that went on
+  std::optional<LoadedState> loaded;  // of a resumed run
   RunState resumed;                   // its start
 };
 

@@ -21,7 +21,7 @@ Tokenizer tokenizer_of(const TrainConfig& config) {
 TokenOptions token_options_of(const TrainConfig& config) {
   TokenOptions options{.vocab = config.model.vocab,
                        .seed = static_cast<uint64_t>(config.seed)};
-  // Weights that were trained on tokens mean nothing on bytes.
+  // Weights that were trained on tokens are meaningless on bytes.
   constexpr int64_t kBytes = 256;
   options.allows_bytes = config.init.empty() || config.model.vocab <= kBytes;
   if (config.data.tokenizer.empty()) return options;
@@ -31,7 +31,7 @@ TokenOptions token_options_of(const TrainConfig& config) {
     throw UsageError(cat("model.vocab ", config.model.vocab, " (",
                          config.origin("model.vocab"), "): the tokenizer ",
                          quoted(config.data.tokenizer, 300), " has ", needed,
-                         " tokens; try --set model.vocab=", needed));
+                         " tokens; try model.vocab=", needed));
   return options;
 }
 

@@ -1,4 +1,4 @@
-// The tokens that a configuration asks for.
+// Opens the tokens that a configuration names.
 #pragma once
 
 #include "canzona/data/token_source.h"
@@ -6,8 +6,8 @@
 
 namespace canzona {
 
-// UsageError names the key where the tokenizer cannot be read, or has more
-// tokens than the model.
+// UsageError names the key if the tokenizer cannot be read or has more tokens
+// than the model.
 TokenOptions token_options_of(const TrainConfig& config);
 
 }  // namespace canzona

@@ -18,7 +18,7 @@ TrainRank::TrainRank(const TrainSettings& settings, const Plan& plan,
       guard_(world) {
   if (settings.initial == nullptr)
     set_parameters(plan);
-  else  // Some ranks may read what is whole and others what is not: all refuse.
+  else  // Some ranks may read intact data and others damaged data: all refuse.
     require_all(world, outcome_of([&] { set_parameters(plan); }));
 }
 
@@ -57,7 +57,7 @@ StepOutcome TrainRank::update(int64_t step) {
   return outcome;
 }
 
-// Time in which compute waits in sums of its own is never hidden.
+// Time that compute waits in its own sums is never hidden.
 TrainRank::Times TrainRank::times() const {
   const RuntimeTimes times = runtime_.times();
   return {times.waited() + stage_.waited(),

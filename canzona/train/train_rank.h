@@ -1,12 +1,13 @@
-// One rank of a training run: its runtime, with the parameters that a run
-// begins with, its share of the data, and its pipeline stage.
+// One rank of a training run: its runtime with the initial parameters, its
+// share of the data, and its pipeline stage.
 //
 //   TrainRank rank(settings, plan, batches, world, engine);
 //   std::vector<double> losses = rank.learn(step);
 //   StepOutcome outcome = rank.update(step);
 //
-// All ranks call the same things in the same order; after an error on one, the
-// others get PeerLost. One thread; everything given outlives it.
+// All ranks must call the same functions in the same order; after an error on
+// one, the others get PeerLost. One thread at a time; all arguments must
+// outlive it.
 #pragma once
 
 #include <algorithm>
@@ -18,13 +19,13 @@
 
 namespace canzona {
 
-// 1 - waited / busy, not below 0; 1 where nothing was busy.
+// Returns 1 - waited / busy, at least 0; 1 if nothing was busy.
 inline double share_hidden(double waited, double busy) {
   return busy > 0 ? std::clamp(1 - waited / busy, 0.0, 1.0) : 1;
 }
 
-// Wakes ranks that wait for one that has failed, before anything on this one
-// waits for them.
+// On an error, wakes ranks that wait for this one before anything here waits
+// for them.
 class AbortOnError {
  public:
   explicit AbortOnError(Communicator& world) : world_(world) {}
@@ -45,18 +46,18 @@ class TrainRank {
   TrainRank(const TrainSettings& settings, const Plan& plan,
             const Batches& batches, Communicator& world, Engine& engine);
 
-  // After `step` steps, which took `sequences` from the data.
+  // Continues after `step` steps, which consumed `sequences` of the data.
   void go_on_after(int64_t step, int64_t sequences) {
     micro_batches_.go_on_after(step, sequences);
   }
-  // Forward and backward of all micro-batches, until gradients are reduced.
-  // Losses as Stage::learn returns them.
+  // Runs forward and backward over all micro-batches until gradients are
+  // reduced. Returns losses like Stage::learn.
   std::vector<double> learn(int64_t step);
-  // The optimizer's step; gradients are zero after it.
+  // Runs the optimizer's step; gradients are zero afterwards.
   StepOutcome update(int64_t step);
 
-  // Seconds up to now: compute waited for other ranks, links were busy, and
-  // compute waited while they were.
+  // Seconds so far: that compute waited for other ranks, that links were busy,
+  // and that compute waited while they were.
   struct Times {
     double waited = 0, busy = 0, exposed = 0;
     RuntimeTimes runtime = {};
@@ -75,7 +76,7 @@ class TrainRank {
   Runtime runtime_;
   MicroBatches micro_batches_;
   Stage stage_;
-  AbortOnError guard_;  // last: it goes first
+  AbortOnError guard_;  // last, so that it is destroyed first
 };
 
 }  // namespace canzona

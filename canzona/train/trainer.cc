@@ -14,14 +14,14 @@
 namespace canzona {
 namespace {
 
-// After so many rounds, on each pipeline stage, ranks agree on whether to go on
-// with an evaluation.
+// After this many rounds on each pipeline stage, ranks agree on whether to
+// continue an evaluation.
 constexpr int64_t kRoundsAtOnce = 4;
 constexpr double kNotMeasured = std::numeric_limits<double>::quiet_NaN();
 
 double now() { return 1e-9 * static_cast<double>(steady_nanoseconds()); }
 
-// A rank tells the others this after a step.
+// Exchanged by the ranks after a step.
 struct RankStep {
   double optimizer = 0;
   double waited = 0;
@@ -99,12 +99,12 @@ class RankTrainer {
   double begin_ = 0;
   RankTimes times_;
   SentBytes not_of_steps_;
-  double seconds_before_ = 0;  // the start
+  double seconds_before_ = 0;  // this start
   RunState state_;             // after the last step
   std::optional<RunSaver> saver_;
-  int64_t last_save_ = 0;  // the step of the last one that was begun
+  int64_t last_save_ = 0;  // the step of the last one begun
   bool save_is_due_ = false;
-  bool save_is_wished_ = false;  // by any rank, after this step
+  bool save_is_wished_ = false;  // requested by any rank, after this step
   int wishes_served_ = 0;
   TrainResult result_;
 };
@@ -116,10 +116,10 @@ void require_same_data(const DataIdentity& now, const LoadedState& loaded) {
   throw DataLost(cat("the data are not those that ", printable(loaded.path),
                      " was saved with: ", printable(saved.description), " (",
                      saved.digest, "), now ", printable(now.description), " (",
-                     now.digest, "); give --data what it was"));
+                     now.digest, "); resume with the data of the saved run"));
 }
 
-// The same on every rank.
+// Returns the same on every rank.
 RunState RankTrainer::resumed() {
   const LoadedState loaded =
       load_state(rank_.runtime(), world_, *settings_.resume);
@@ -129,9 +129,9 @@ RunState RankTrainer::resumed() {
     throw DataLost(cat(printable(loaded.path), "/run.json: step ", state.step,
                        " of a checkpoint of step ", loaded.step));
   if (state.step > settings_.steps)
-    throw UsageError(cat("--resume: ", printable(loaded.path), " has done ",
+    throw UsageError(cat("resume: ", printable(loaded.path), " has done ",
                          state.step, " steps, and the run is to have ",
-                         settings_.steps, " (--steps)"));
+                         settings_.steps, "; try steps=", state.step));
   state.starts = std::max(state.starts, settings_.starts_before) + 1;
   if (observer_ != nullptr) observer_->on_resumed(loaded, state);
   return state;
@@ -159,7 +159,7 @@ void RankTrainer::begin_with(const RunState& start) {
   result_.spikes = start.spikes;
 }
 
-// The loss of micro-batch m of all homes, from what every rank has.
+// Returns the loss of micro-batch m over all homes, from all ranks' rows.
 double RankTrainer::loss_of(const std::vector<std::vector<double>>& rows,
                             int64_t m) const {
   const Mesh& mesh = plan_.mesh;
@@ -168,7 +168,7 @@ double RankTrainer::loss_of(const std::vector<std::vector<double>>& rows,
   return rows[index(rank)][index(m / mesh.homes())];
 }
 
-// The mean over the first `count` micro-batches of all homes, added in their
+// Returns the mean over the first `count` micro-batches of all homes, added in
 // order, so that the sum does not depend on the mesh.
 double RankTrainer::mean_loss(const std::vector<double>& own, int64_t count) {
   const auto rows = from_all<double>(world_, own);
@@ -214,8 +214,8 @@ std::vector<double> RankTrainer::held_out_losses(int64_t sequences,
   return own;
 }
 
-// Without a loss if it was stopped. Micro-batches count by their sequences, of
-// which the last one may have fewer.
+// Reports no loss if it was stopped. Micro-batches are weighted by their number
+// of sequences; the last one may have fewer.
 void RankTrainer::evaluate() {
   const int64_t all =
       rank_.micro_batches().num_held_out(settings_.eval_sequences);
@@ -238,8 +238,8 @@ bool RankTrainer::is_evaluated_after(int64_t step) const {
          step % settings_.eval_every == 0;
 }
 
-// A run that was ended after its step and before the evaluation has it when it
-// goes on. After the last step there is an evaluation in any case.
+// A run that ended between a step and its evaluation makes it up when it is
+// resumed. After the last step there is always an evaluation.
 void RankTrainer::make_up_evaluation() {
   if (!settings_.resume || !is_evaluated_after(state_.step) ||
       state_.step >= settings_.steps)
@@ -249,7 +249,7 @@ void RankTrainer::make_up_evaluation() {
   if (one_from_all(world_, lacks).front() != 0) evaluate();
 }
 
-// Its time is the run's, unlike that of writing weights.
+// Its time counts for the run, unlike that of writing weights.
 void RankTrainer::evaluate_last() {
   const double start = now();
   evaluate();
@@ -258,7 +258,7 @@ void RankTrainer::evaluate_last() {
   for (RankTimes& times : result_.times) times.other += seconds;
 }
 
-// True if the run is to end after it.
+// Returns true if the run must end after this step.
 bool RankTrainer::run_step(int64_t step) {
   const double start = now();
   const TrainRank::Times before = rank_.times();
@@ -290,7 +290,7 @@ bool RankTrainer::run_step(int64_t step) {
                       .skipped = outcome.skipped,
                       .nonfinite_tensor = outcome.nonfinite_tensor,
                       .nonfinite_rank = outcome.nonfinite_rank};
-  // Nobody has computed it.
+  // The norm was not computed.
   if (outcome.skipped) metrics.grad_norm = kNotMeasured;
   add_times(own, now() - start, metrics);
   metrics.seconds = seconds_before_ + now() - begin_;
@@ -305,8 +305,8 @@ bool RankTrainer::run_step(int64_t step) {
   return result_.stop != 0 || result_.diverged;
 }
 
-// All ranks have the same losses, and decide alike. A step that was skipped is
-// told as such.
+// All ranks have the same losses and decide alike. A skipped step is reported
+// as such.
 void RankTrainer::watch_loss(StepMetrics& metrics) {
   if (metrics.skipped) return;
   metrics.spike_over =
@@ -322,7 +322,7 @@ void RankTrainer::take(const StepMetrics& metrics) {
   result_.steps = metrics.step;
   result_.tokens = metrics.tokens;
   result_.final_loss = metrics.loss;
-  // It is this step's, once it is evaluated.
+  // The evaluation loss must be this step's, or none.
   result_.eval_loss = kNotMeasured;
   result_.eval_sequences = 0;
   ++result_.steps_here;
@@ -370,7 +370,7 @@ void RankTrainer::save() {
   while (const auto saved = saver_->poll()) take(*saved);
 }
 
-// Whoever wished for it until now gets it.
+// Serves all requests made until now.
 void RankTrainer::save_if_due(bool wished, bool skipped) {
   wishes_served_ = wishes();
   if (!saver_) return;
@@ -379,14 +379,14 @@ void RankTrainer::save_if_due(bool wished, bool skipped) {
   if (wished || (save_is_due_ && !skipped)) save();
 }
 
-// The state of a run that diverged is not worth more than its last checkpoint.
+// The state of a diverged run is worth no more than its last checkpoint.
 void RankTrainer::finish_saving() {
   if (!saver_) return;
   if (!result_.diverged && state_.step != last_save_) save();
   while (const auto saved = saver_->finish()) take(*saved);
 }
 
-// NumericalError, the same on all ranks, if replicas have drifted apart.
+// Throws NumericalError, the same on all ranks, if replicas have drifted apart.
 void RankTrainer::check_replicas(int64_t step) {
   const int64_t every = settings_.check_replicas;
   if (every == 0 || step % every != 0) return;
@@ -394,13 +394,14 @@ void RankTrainer::check_replicas(int64_t step) {
   if (!drift) return;
   throw NumericalError(
       cat("replicas have drifted apart: after step ", step, " ", drift->text(),
-          ", which must hold the same (--check-replicas ", every,
+          ", which must hold the same (check-replicas=", every,
           "): its memory, its processor or its program is not like theirs; "
           "resume from a checkpoint of step ",
           step - every, " or before, without that machine"));
 }
 
-// Times are those of the slowest rank; learns whether one was asked to stop.
+// Times are those of the slowest rank. Also learns whether a rank was asked to
+// stop.
 void RankTrainer::add_times(const RankStep& own, double seconds,
                             StepMetrics& metrics) {
   double waited = 0, busy = 0, busiest = 0, optimizer = 0;
@@ -437,7 +438,7 @@ void RankTrainer::close_books() {
   result_.sent = one_from_all(world_, of_steps);
 }
 
-// The weights before anything else that could be waited for.
+// Hands over the weights before anything else that could block.
 void RankTrainer::hand_over_weights() {
   for (int32_t t = 0; t < std::ssize(plan_.model.tensors); ++t)
     gather_whole(world_, rank_.runtime(), t, [&](std::span<const float> whole) {
@@ -486,7 +487,8 @@ TrainResult train(const TrainSettings& settings, const Plan& plan,
   } catch (const PeerLost&) {
     throw;
   } catch (const std::exception& error) {
-    // Before anything of this rank waits for the others, who learn why.
+    // Done before anything on this rank waits for the others, so that they
+    // learn why.
     world.abort(cat("rank ", world.rank(), " failed: ", error.what()));
     throw;
   }

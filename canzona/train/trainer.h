@@ -1,4 +1,4 @@
-// Trains the decoder: one rank's part of it.
+// Trains the decoder, on one rank.
 //
 //   run_ranks(plan.mesh.world(), [&](Communicator& world) {
 //     const auto engine = make_cpu_engine();
@@ -6,16 +6,15 @@
 //         train(settings, plan, batches, world, *engine, observer);
 //   });
 //
-// A step learns from the global_batch sequences that follow those of the steps
-// before it; the ranks share them by micro-batches, so that the run is the same
-// on every mesh but for the order of sums in forward and backward. A run may go
-// on after some steps of an earlier one. All ranks call it at once, with the
-// same settings, and get the same result; the observer of rank 0 is told,
-// others need none. After an error the other ranks get PeerLost.
+// A step trains on the global_batch sequences after those of the previous
+// steps; the ranks share them by micro-batches, so that the run is the same on
+// every mesh except for the order of sums in forward and backward. A run may
+// continue an earlier one. All ranks must call it at the same time, with the
+// same settings, and get the same result; only rank 0 needs an observer. After
+// an error the other ranks get PeerLost.
 //
-// At the end a last save is waited for, then the weights come, then the result
-// as it is, then the last evaluation: whoever ends the process during that one
-// loses nothing else.
+// At the end come the last save, then the weights, then the result so far, then
+// the last evaluation: ending the process during that one loses nothing else.
 #pragma once
 
 #include <atomic>
@@ -39,8 +38,8 @@ namespace canzona {
 
 class WeightSource;
 
-// The point of a step at which a rank is. kSave: a save of it has begun, and
-// may go on in the background.
+// The point of a step that a rank has reached. kSave: a save has begun and may
+// continue in the background.
 enum class TrainPoint { kForward, kBackward, kOptimizer, kSave };
 struct TrainMoment {
   TrainPoint point;
@@ -49,146 +48,151 @@ struct TrainMoment {
   Runtime& runtime;
 };
 
-// Says what of a run is saved, and when. A save that is due after a step that
-// was skipped waits for one that was not: where numbers ceased to be finite,
-// the last good checkpoint is what matters.
+// Says what of a run is saved, and when. A save that is due after a skipped
+// step waits for one that was not skipped: when numbers cease to be finite, the
+// last good checkpoint is what matters.
 struct TrainSaving {
   int64_t every = 0;  // steps; 0: nothing is saved
   SaveSettings store = {};
-  // Those that stay the same; what the loop knows comes with them.
+  // Side files that stay the same; the loop adds its own.
   std::vector<SideFile> side_files = {};
-  // Counted up from outside: the run is saved after the step that it is in.
+  // Incremented from outside to have the run saved after the current step.
   const std::atomic<int>* now = nullptr;
 };
 
 struct TrainSettings {
   DecoderConfig decoder = {};
-  int64_t steps = 0;  // of the whole run: the number of its last one
+  int64_t steps = 0;  // the run's total, with those before a resume
   RunState start = {};
-  // The checkpoint that the run goes on from, in place of `start`.
+  // The checkpoint from which the run resumes, instead of `start`.
   std::optional<LoadRequest> resume = {};
-  // Starts that the records of such a run know of: more than the checkpoint
-  // does, if it went back or was killed before it saved again.
+  // The number of starts in the records of such a run: more than in the
+  // checkpoint if it went back or was killed before it saved again.
   int64_t starts_before = 0;
-  DataIdentity data = {};  // what `batches` read
+  DataIdentity data = {};  // the identity of `batches`
   TrainSaving saving = {};
-  int64_t global_batch = 0;  // sequences of a step
+  int64_t global_batch = 0;  // sequences per step
   uint64_t seed = 0;
-  // The parameters that it begins with; null: by chance, from the seed.
+  // The initial parameters; null: random, from the seed.
   std::shared_ptr<const WeightSource> initial = {};
-  // The rates of step 1, 2, …: of matrices, and of what AdamW updates.
+  // The learning rates of step 1, 2, …: for matrices, and for what AdamW
+  // updates.
   std::function<double(int64_t)> learning_rate;
   std::function<double(int64_t)> adamw_learning_rate;
   double clip_norm = 0;    // 0: no clipping
   int64_t eval_every = 0;  // steps; 0: only after the last one
-  // This many of those held out, the first ones; 0: no evaluation.
+  // The number of held-out sequences to evaluate, from the first on; 0: no
+  // evaluation.
   int64_t eval_sequences = std::numeric_limits<int64_t>::max();
-  // So many steps in a row whose gradient is not finite end the run; 0: none.
+  // The run ends after this many consecutive steps with a gradient that is not
+  // finite; 0: never.
   int64_t max_skipped = 0;
-  // A step whose loss is more than so many times the median of those before it
-  // is told as a spike, and ends the run with spike_stop; 0: none is.
+  // A step whose loss is more than this many times the median of those before
+  // it is reported as a spike, and ends the run if spike_stop; 0: never.
   double spike_factor = 0;
   bool spike_stop = false;
   int64_t check_replicas = 0;           // steps between checks; 0: none
   double flops_per_token = 0;           // for the MFU
-  double product_flops_per_second = 0;  // of all ranks; 0: no MFU
+  double product_flops_per_second = 0;  // on all ranks; 0: no MFU
   RuntimeOptions runtime = {};
-  // Neighbouring micro-batches of a pipeline stage share gathers of parameters
-  // and scatters of gradients (pair_neighbours). Changes no bit where gradients
-  // do not leave with every micro-batch.
+  // Lets neighbouring micro-batches of a pipeline stage share gathers of
+  // parameters and scatters of gradients (pair_neighbours). Changes no bits
+  // unless gradients leave with every micro-batch.
   bool reuse = false;
-  // Set from outside to anything but 0: the run ends after the step, or the
-  // part of an evaluation, that it is in.
+  // Set from outside to nonzero to end the run after the current step, or the
+  // current part of an evaluation.
   const std::atomic<int>* stop = nullptr;
-  // For tests of faults: called by every rank as it comes to a point of a step.
+  // For fault tests: called by every rank when it reaches a point of a step.
   std::function<void(const TrainMoment& moment)> at_point = {};
 
   void come_to(const TrainMoment& moment) const {
     if (at_point) at_point(moment);
   }
-  // The micro-batches of a step, on every data-parallel rank.
+  // The number of micro-batches per step on every data-parallel rank.
   int64_t micro_batches(const Mesh& mesh) const {
     return global_batch / (decoder.micro_batch * mesh.homes());
   }
 };
 
-// A rank's time, in seconds since the start, by what it went to.
+// A rank's time since the start, in seconds, by use.
 struct RankTimes {
   double forward_backward = 0;
   double optimizer = 0;
-  double waited = 0;      // compute, for other ranks
-  double links_busy = 0;  // beside the others, not part of the sum
+  double waited = 0;      // compute waiting for other ranks
+  double links_busy = 0;  // overlaps the others; not part of the sum
   double other = 0;       // evaluation, records
 };
 
 struct TrainResult {
-  int64_t steps = 0;       // of the whole run, with those before its start
-  int64_t steps_here = 0;  // of these, since its start
+  int64_t steps = 0;       // of the whole run, with those before a resume
+  int64_t steps_here = 0;  // of these, since the last start
   int64_t tokens = 0;      // consumed by all ranks: the position in the data
   double seconds = 0;      // of the whole run
-  // The losses of the last step, and after it; NaN: not measured.
+  // The loss of the last step, and the evaluation loss after it; NaN: not
+  // measured.
   double final_loss = std::numeric_limits<double>::quiet_NaN();
   double eval_loss = std::numeric_limits<double>::quiet_NaN();
   int64_t eval_sequences = 0;
   std::string digest;  // of parameters
   std::string state_digest;
   int64_t skipped_steps = 0;
-  // The tensor of the last of them, as StepOutcome has it.
+  // The tensor of the last skipped step, as in StepOutcome.
   std::string nonfinite_tensor;
   int64_t nonfinite_rank = -1;
-  int stop = 0;          // what settings.stop was set to, if that ended the run
-  bool stopped = false;  // by it, before the last step
+  int stop = 0;          // the value of settings.stop, if that ended the run
+  bool stopped = false;  // by settings.stop, before the last step
   LossSpikes spikes = {};
-  // max_skipped were reached, or the last step was a spike and spike_stop.
+  // True if max_skipped was reached, or the last step was a spike and
+  // spike_stop is set.
   bool diverged = false;
-  int64_t starts = 1;                 // of the run, resumed ones among them
-  int64_t start_step = 0;             // steps done before the last one
-  int64_t saves = 0;                  // committed since
-  int64_t saved_step = -1;            // the last of them
-  double save_pause_seconds = 0;      // of all of them
+  int64_t starts = 1;                 // of the run, including resumes
+  int64_t start_step = 0;             // steps done before the last start
+  int64_t saves = 0;                  // committed since then
+  int64_t saved_step = -1;            // the last one
+  double save_pause_seconds = 0;      // over all of them
   std::string save_failure;           // of the last save; "": none
-  bool save_not_finite = false;       // that failed because of the weights
-  int64_t failed_step = -1;           // that it was of
+  bool save_not_finite = false;       // the save failed because of the weights
+  int64_t failed_step = -1;           // the step of that save
   std::vector<RankTimes> times;       // by rank
   std::vector<int64_t> memory_bytes;  // reserved, by rank
-  // In all steps since the start, by rank: what the runtime sent for them, not
-  // what a model cut by tp, ep or pp sends inside forward and backward.
+  // Bytes that the runtime sent in all steps since the start, by rank, without
+  // those that a model cut by tp, ep or pp sends inside forward and backward.
   std::vector<SentBytes> sent;
 };
 
 class TrainObserver {
  public:
   virtual ~TrainObserver() = default;
-  // Before the first step of a run that begins anew: all ranks have what it
-  // begins with.
+  // Called before the first step of a new run, when all ranks have the initial
+  // parameters.
   virtual void on_begin() {}
-  // Before the first step of a run that goes on.
+  // Called before the first step of a resumed run.
   virtual void on_resumed(const LoadedState&, const RunState&) {}
-  // After on_resumed(): true if the records lack the evaluation of the step
-  // that the run goes on from, because it was ended before that was done.
+  // Called after on_resumed(): true if the records lack the evaluation of the
+  // step from which the run resumes, because the run ended before it was done.
   virtual bool lacks_evaluation() const { return false; }
-  // A save has ended, well or not.
+  // Called when a save has ended, successfully or not.
   virtual void on_saved(const SavedStep&) {}
-  // As soon as it is done; what it is evaluated to follows.
+  // Called as soon as a step is done; its evaluation follows.
   virtual void on_step(const StepMetrics& metrics) = 0;
-  // Some sequences of an evaluation are done.
+  // Called when some sequences of an evaluation are done.
   virtual void on_evaluating(int64_t done, int64_t all) = 0;
-  // After the step of this number, which was told before.
+  // Called after the evaluation of a step that was reported before.
   virtual void on_evaluation(int64_t step, double loss) = 0;
-  // At the end, every tensor of the model in order, whole.
+  // Called at the end with every tensor of the model, in order and whole.
   virtual void on_tensor(int32_t tensor, std::span<const float> whole) = 0;
-  // The last of them was told. Other ranks may be gone by now.
+  // Called after the last tensor. Other ranks may be gone by now.
   virtual void on_weights() = 0;
-  // The result but for the last evaluation, which comes after it.
+  // Called with the result, except for the last evaluation, which follows.
   virtual void on_result(const TrainResult& so_far) = 0;
 };
 
-// UsageError unless the mesh shares a step's sequences evenly, and for meshes
-// that the decoder cannot use.
+// Throws UsageError unless the mesh divides a step's sequences evenly, and for
+// meshes that the decoder does not support.
 void check_training(const TrainSettings& settings, const Mesh& mesh);
 
-// The bytes that a rank reserves beside its plan: those of `rank`, and the most
-// of any rank.
+// Return the bytes that a rank reserves beside its plan: those of `rank`, or
+// the most of any rank.
 int64_t training_memory(const TrainSettings& settings, const Plan& plan,
                         int32_t rank);
 int64_t training_memory(const TrainSettings& settings, const Plan& plan);

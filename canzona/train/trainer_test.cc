@@ -61,8 +61,8 @@ TEST(Train, EveryRuleLearnsOnAMesh) {
     const TestOutcome one = run_test({.rule = rule});
     const TestOutcome four = run_test({.mesh = "dp=2,tp=2", .rule = rule});
     EXPECT_LT(four.result.final_loss, 0.99 * four.steps.front().loss) << rule;
-    // SOAP's first bases are those of factors of low rank: whatever spans the
-    // rest follows the last bit of the gradients.
+    // SOAP's first bases are those of low-rank factors: the rest of the basis
+    // depends on the last bits of the gradients.
     if (std::string(rule) != "soap") expect_same_losses(one, four, rule);
   }
 }
@@ -90,7 +90,7 @@ TEST(Train, RecomputationDoesNotChangeABit) {
   EXPECT_LT(again.result.memory_bytes[0], kept.result.memory_bytes[0]);
 }
 
-// The parts of a gradient are added in the same order.
+// The contributions to a gradient are added in the same order.
 TEST(Train, SharedUsesDoNotChangeABit) {
   for (const TestRun& run :
        {TestRun{.mesh = "pp=2"}, TestRun{.mesh = "pp=4", .tied = true},
@@ -156,9 +156,10 @@ TEST(Train, EveryRanksMemoryIsWhatWasPredicted) {
       const std::vector<RankCost> costs = predict(plan);
       const TrainResult result = run_test(run).result;
       for (int32_t r = 0; r < plan.mesh.world(); ++r)
-        EXPECT_EQ(result.memory_bytes[static_cast<size_t>(r)],
-                  costs[static_cast<size_t>(r)].memory.total().value() +
-                      Stage::memory(settings, plan, coordinates_of(plan.mesh, r)))
+        EXPECT_EQ(
+            result.memory_bytes[static_cast<size_t>(r)],
+            costs[static_cast<size_t>(r)].memory.total().value() +
+                Stage::memory(settings, plan, coordinates_of(plan.mesh, r)))
             << mesh << ", rank " << r;
       of_first.push_back(result.memory_bytes[0]);
     }
@@ -173,14 +174,14 @@ TEST(Train, StopsAfterTheStepItIsIn) {
   EXPECT_EQ(run.steps.size(), 1);
   EXPECT_TRUE(run.result.stopped);
   EXPECT_EQ(run.result.stop, 15);
-  // A run that is asked to end does not wait for one more evaluation.
+  // A run that is asked to end does not wait for another evaluation.
   EXPECT_FALSE(run.steps.back().eval_loss.has_value());
   EXPECT_TRUE(std::isnan(run.result.eval_loss));
   EXPECT_FALSE(run.tensors.empty());
   EXPECT_FALSE(run.result.digest.empty());
 }
 
-// Whoever is killed during the last evaluation has lost nothing else.
+// A run killed during the last evaluation has lost nothing else.
 TEST(Train, WeightsAndResultComeBeforeTheLastEvaluation) {
   std::vector<std::string> told;
   const TestOutcome run = run_test(
@@ -204,7 +205,7 @@ TEST(Train, AnEvaluationEndsAtTheFirstSignal) {
       std::atomic<int> stop = 0;
       int parts = 0;
       TestRun wish{.mesh = mesh, .steps = steps, .stop = &stop};
-      wish.micro_batch = 1;  // 12 held out: two parts and more on a rank
+      wish.micro_batch = 1;  // 12 held out: more than two parts on a rank
       wish.told = [&](const std::string& what) {
         if (what != "evaluating") return;
         ++parts;
@@ -221,7 +222,7 @@ TEST(Train, AnEvaluationEndsAtTheFirstSignal) {
 }
 
 // 12 sequences are held out. With micro-batches of 8 the second is half full;
-// sequences one by one are the truth.
+// the reference evaluates sequences one by one.
 TEST(Train, EveryHeldOutSequenceCountsOnce) {
   for (const int64_t sequences : {1, 5, 8, 11, 12, 1000}) {
     TestRun one{.steps = 1, .eval_sequences = sequences};
@@ -261,7 +262,7 @@ TEST(Train, WithoutStepsThereIsNoLoss) {
   EXPECT_FALSE(run.tensors.empty());
 }
 
-// A rate that throws the weights out of all bounds in the first step.
+// A learning rate that makes the weights overflow in the first step.
 TEST(Train, SkippedStepsAreNamedAndTooManyInARowEndTheRun) {
   TestRun wish{.mesh = "dp=2,tp=2", .steps = 8, .clip = 0};
   wish.adamw_rate = 3e38;

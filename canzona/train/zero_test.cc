@@ -1,5 +1,5 @@
 // Parameters that are gathered for each use, and gradients that leave with
-// every micro-batch: the same run.
+// every micro-batch, give the same run.
 #include <gtest/gtest.h>
 
 #include "canzona/train/test_training.h"
@@ -107,8 +107,8 @@ TEST(TrainZero, ModesDoNotChangeABit) {
   expect_same_bits(background, run_test(run), "none");
 }
 
-// Forwards are the same; where gradients leave with each micro-batch, those of
-// a pair are added on a rank before they are added over ranks.
+// Forwards are the same; if gradients leave with each micro-batch, those of a
+// pair are added on a rank before they are summed over ranks.
 TEST(TrainZero, SharedUsesAreTheSameRun) {
   for (const char* mesh : {"dp=2,pp=2", "dp=2,pp=4"})
     for (const char* zero : {"z3=2", "zero2", "zero3"}) {

@@ -41,8 +41,7 @@ int main() {
         runtime.wait_all_params();  // the stream does, not this thread
         for (const int32_t tensor : {1, 0}) {
           backward<<<1, 256, 0, stream>>>(
-              reinterpret_cast<float*>(runtime.parameter(tensor)),
-              runtime.gradient(tensor),
+              runtime.parameter(tensor).data(), runtime.gradient(tensor).data(),
               static_cast<int>(runtime.shard_elements(tensor)), loss + step);
           runtime.grad_ready(tensor);  // its bucket leaves behind the kernel
         }

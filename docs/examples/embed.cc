@@ -1,12 +1,9 @@
 // A trainer of one's own on Canzona. Four ranks, every matrix in two halves,
 // each half on two data-parallel ranks, learn the numbers of a sine.
+#include <canzona/canzona.h>
+
 #include <cmath>
 #include <cstdio>
-
-#include "canzona/comm/thread/run_ranks.h"
-#include "canzona/plan/make_plan.h"
-#include "canzona/runtime/runtime.h"
-#include "canzona/shapes/read_model.h"
 
 using namespace canzona;
 
@@ -25,9 +22,9 @@ int main() {
     for (int step = 1; step <= 100; ++step) {
       double loss = 0;
       for (const int32_t tensor : {1, 0}) {  // backward
-        const auto* w = reinterpret_cast<float*>(runtime.parameter(tensor));
-        float* gradient = runtime.gradient(tensor);
-        for (int64_t i = 0; i < runtime.shard_elements(tensor); ++i) {
+        const std::span<float> w = runtime.parameter(tensor);
+        const std::span<float> gradient = runtime.gradient(tensor);
+        for (size_t i = 0; i < w.size(); ++i) {
           gradient[i] = w[i] - std::sin(static_cast<float>(i * i));
           loss += gradient[i] * gradient[i];
         }

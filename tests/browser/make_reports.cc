@@ -11,26 +11,47 @@
 
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/test_layouts.h"
+#include "canzona/plan/testing/test_toy_model.h"
+#include "canzona/report/cluster_view.h"
+#include "canzona/report/compare_view.h"
 #include "canzona/report/compare_zero.h"
-#include "canzona/report/html_report.h"
+#include "canzona/report/placed_view.h"
+#include "canzona/report/plan_view.h"
 #include "canzona/report/runs/run_report.h"
 #include "canzona/report/runs/test_runs.h"
-#include "canzona/report/test_html_sample.h"
+#include "canzona/report/test_sample.h"
 
 namespace canzona {
 namespace {
 
+// Ends a script, opens a picture, leaves an attribute, turns the direction of
+// text round, and rings.
+constexpr const char* kHostile =
+    "</script><img src=x onerror=alert(1)>'\"\xE2\x80\xAE\a--><!--";
+
 void write_reports(const std::string& folder) {
   const auto write = [&](const char* name,
                          const std::vector<ReportPlan>& plans) {
-    write_file(folder + "/" + name, html_report(plans));
+    Comparison all{plans[0].plan.model.name, plans[0].plan.mesh, {}};
+    for (const ReportPlan& shown : plans)
+      all.strategies.push_back({shown.plan.options.strategy, shown, ""});
+    write_file(folder + "/" + name,
+               plans.size() > 1 ? compare_html(all) : plan_html(plans[0]));
   };
   write("small.html", {make_sample({})});
-  write("hostile.html", compare_sample({.first_name = "</script><img src=x "
-                                                      "onerror=alert(1)>"}));
+  std::vector<ReportPlan> hostile = compare_sample({.first_name = kHostile});
+  for (ReportPlan& shown : hostile) {
+    shown.plan.model.name = kHostile;
+    shown.plan.cost_basis.source = kHostile;
+  }
+  write("hostile.html", hostile);
   write("large.html",
         compare_sample(
             {.mesh = {.dp = 128, .tp = 8}, .layers = 94, .experts = 128}));
+  write("meshed.html",
+        {make_sample({.mesh = {.dp = 2, .cp = 2, .tp = 4, .pp = 2, .ep = 4}})});
   write("one_rank.html", {make_sample({.mesh = {}})});
   write("no_matrices.html", {make_sample({.matrices = false})});
 }
@@ -38,13 +59,12 @@ void write_reports(const std::string& folder) {
 void write_runs(const std::string& folder) {
   const auto write = [&](const char* name,
                          const std::vector<TrainingRun>& runs) {
-    write_file(folder + "/" + name, run_report({runs, 0}));
+    write_file(folder + "/" + name, run_report(compare_runs(runs, 0)));
   };
   const TrainingRun adamw = make_run({.name = "adamw", .floor = 2});
   write("run.html", {make_run({})});
   write("runs.html", {adamw, make_run({})});
-  write("hostile_run.html",
-        {make_run({.name = "</script><img src=x onerror=alert(1)>"}), adamw});
+  write("hostile_run.html", {make_run({.name = kHostile}), adamw});
 }
 
 // Many sizes, some with long names.
@@ -78,6 +98,31 @@ ZeroComparison zero_sample(bool experts) {
   return all;
 }
 
+// FSDP over 100 ranks, which are more than have a bar each.
+void write_placed(const std::string& folder) {
+  std::vector<PlacedTensor> tensors;
+  for (const char* name : {"up", "down", kHostile})
+    tensors.push_back(
+        placed_tensor(name, {400, 64}, stored_by({400, 64}, {{100, 0}})));
+  write_file(folder + "/placed.html",
+             placed_html(make_placed_plan(placed_request(100, tensors))));
+}
+
+void write_cluster(const std::string& folder) {
+  Cluster cluster;
+  cluster.name = kHostile;
+  cluster.card = {"toy card", 1e8};
+  cluster.levels = {{"node", 4, 1e6, 1e-5, 1}, {"all", 64, 1e5, 2e-5, 2}};
+  Workload work;
+  work.compute = {.tokens = 64, .length = 16, .width = 16};
+  PlanOptions options;
+  apply(cluster, options, work);
+  const Plan plan = plan_of(toy_model(4), "pp=4,dp=4", options);
+  write_file(folder + "/cluster.html",
+             cluster_html({plan, cluster, work, "ring", 1024,
+                           predict_cluster(plan, work)}));
+}
+
 void write_zero(const std::string& folder) {
   write_file(folder + "/zero.html", zero_comparison_html(zero_sample(false)));
   write_file(folder + "/zero_experts.html",
@@ -95,7 +140,9 @@ int main(int argc, char** argv) {
   try {
     canzona::write_reports(argv[1]);
     canzona::write_runs(argv[1]);
+    canzona::write_placed(argv[1]);
     canzona::write_zero(argv[1]);
+    canzona::write_cluster(argv[1]);
   } catch (const std::exception& error) {
     std::cerr << "make_reports: " << error.what() << "\n";
     return 1;

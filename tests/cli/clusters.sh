@@ -19,7 +19,7 @@ for mesh in dp=8 dp=4,tp=2 dp=2,pp=2,tp=2; do
   canzona simulate $model --mesh $mesh --cluster c.json --html page.html
   exits 0
   prints 'two nodes' '(predicted)' 'Links' 'oversubscribed' 'the slowest of 8'
-  grep -q '<svg' page.html || fail 'the page has no drawing'
+  grep -q '"report":"cluster"' page.html || fail 'the page has no report'
   # shellcheck disable=SC2086
   canzona simulate $model --mesh $mesh --cluster c.json --json --quiet
   exits 0
@@ -80,6 +80,36 @@ printf '{"format": "canzona.cluster", "version": 1, "name": "x", "card":
   {"name": "y", "tflops": 1, "cost_table": "gone.json"}, "levels": [%s]}' \
   "$node, $all" >c.json
 bad 'gone.json'
+
+# Teams shorten the step of matrices that one rank has to do alone.
+shared="--model qwen3-32b --layers 4 --fused --mesh dp=2,tp=8 --cluster c.json
+  --rule-option device=cpu --rule-option strips=8"
+cluster '{"name": "node", "ranks": 8, "bytes_per_second": 4.5e11},
+  {"name": "all", "ranks": 64, "bytes_per_second": 5e10}'
+# shellcheck disable=SC2086
+canzona simulate $shared --json --quiet
+exits 0
+whole=$(member 'predicted step_seconds')
+# shellcheck disable=SC2086
+canzona simulate $shared --teams auto --json --quiet
+exits 0
+is_json
+has_member 'teams 8'
+checks=$((checks + 1))
+printf '%s\n' "$(member 'predicted step_seconds') $whole" |
+  awk '{exit !($1 < 0.8 * $2)}' ||
+  fail "a step of $(member 'predicted step_seconds') s with teams, $whole s without"
+# shellcheck disable=SC2086
+canzona simulate $shared --teams auto
+exits 0
+prints 'teams' 'matrices are shared'
+# shellcheck disable=SC2086
+canzona simulate $model --mesh dp=8 --cluster c.json --teams auto
+exits 0
+prints 'teams' 'none: homes of one rank'
+# shellcheck disable=SC2086
+refuses '--teams 2' 'homes of one rank' -- \
+  simulate $model --mesh dp=8 --cluster c.json --teams 2
 
 # Published times: what is fitted, what is held back, and the order.
 canzona simulate --published

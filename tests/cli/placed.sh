@@ -26,8 +26,8 @@ prints 'Plan of placed storage' '4 tensors' '4 matrices' 'makespan' \
   'muon (3 tensors), adamw (1 tensor)' 'gather to owners' \
   'broadcast to replicas' 'Load of each rank'
 cp plan.html out
-prints '<title>Plan of placed storage, 4 ranks' 'Load per rank' \
-  'Bytes per rank and step' 'Rounds' 'layers.0.k:1' 'transform round'
+prints '"report":"placed"' '"world":4' 'layers.0.k:1' 'transform round' \
+  'Load per rank' 'Bytes per rank and step'
 cp plan.json first.json
 canzona plan --placed placed.json -o plan.json --json --quiet
 exits 0

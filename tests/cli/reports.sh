@@ -65,7 +65,7 @@ canzona report base better --html page.html
 exits 0
 says 'wrote report page.html'
 cp page.html out
-prints '<!doctype html>' 'Loss over tokens' 'until the baseline' 'Environment'
+prints '<!doctype html>' '"report":"runs"' '"baseline":"base"' '"curves":' '<noscript>'
 lacks out 'http://'
 lacks out 'https://'
 

@@ -20,7 +20,7 @@ says 'teams: '
 holds plan.json '"version":2,'
 holds plan.json '"teams":"auto"'
 holds plan.json '"team_bound_ticks":'
-holds report.html '<h3>Teams</h3>'
+holds report.html '"team_shapes":[{'
 canzona plan $request $strips --teams auto -o again.json
 checks=$((checks + 1))
 cmp -s plan.json again.json || fail 'the same input gave another plan'
@@ -53,6 +53,12 @@ sed 's/\("owners":\[[^[]*\)\[[0-9,]*\]/\1[0,0,9]/' plan.json >broken.json
 canzona validate broken.json
 exits 1
 prints 'twice' 'beyond the 8 tp ranks' 'has 3 ranks, expected 2, 4 or 8'
+canzona plan $request --rule-option strips=4 --ranks-per-node 4 --teams auto \
+  -o nodes.json
+sed 's/\("owners":\[[^[]*\)\[[0-9,]*\]/\1[0,1,2,3,4,5,6,7]/' nodes.json >broken.json
+canzona validate broken.json
+exits 1
+prints 'larger than the 4 strips' 'several nodes of 4 ranks'
 sed 's/"version":2/"version":1/' plan.json >broken.json
 canzona validate broken.json
 exits 1
@@ -60,6 +66,7 @@ prints 'version 1 with teams auto'
 
 # What cannot be is refused by name; auto goes on and says so.
 refuses "--teams '3'" 'auto, off, 2, 4 or 8' -- plan $request --teams 3
+refuses "strips='3'" 'auto|1|2|4|8' -- plan $request --rule-option strips=3
 refuses '--teams 4' 'have 2' -- \
   plan --model qwen3-0.6b --mesh dp=2,tp=2 $strips --teams 4
 refuses '--teams 2' 'homes of one rank' -- \

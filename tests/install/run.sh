@@ -2,7 +2,7 @@
 # run.sh <build folder> <scratch folder> <compiler>
 #
 # Installs a build into an empty prefix, then configures, builds and runs the
-# project beside this script against it.
+# programs beside this script against it.
 set -eu
 build=$1
 scratch=$2/install
@@ -17,4 +17,7 @@ cmake -S "$here" -B "$scratch/consumer" \
 # The package must be the one just installed, not another on this machine.
 grep "canzona_DIR:PATH=$scratch/prefix/" "$scratch/consumer/CMakeCache.txt"
 cmake --build "$scratch/consumer"
-"$scratch/consumer/consumer"
+"$scratch/consumer/consumer_plan"
+if [ -x "$scratch/consumer/consumer_two_ranks" ]; then
+  "$scratch/consumer/consumer_two_ranks" "$scratch/checkpoints"
+fi

@@ -1,9 +1,9 @@
 // Ends this process if a call of MPI never returns.
 //
-// Our calls wait for nobody, but MPI may: Open MPI passes messages on one
-// machine through lists in shared memory, and spins there without end if the
-// sender was killed between the two writes of an entry. Nobody can take the
-// thread out of it.
+// Our calls are non-blocking, but MPI may block inside: on one machine Open MPI
+// passes messages through lists in shared memory, and spins there forever if
+// the sender was killed between the two writes of an entry. Nothing can get the
+// thread out again.
 //
 //   CallWatch watch({.peer_has_ended = …, .give_up = …});
 //   {
@@ -11,7 +11,7 @@
 //     MPI_Test(…);
 //   }
 //
-// Any thread may call. A process that was stopped loses nothing: the watch's
+// Any thread may call. A process that was stopped is not penalized: the watch's
 // thread counts its own ticks, and was stopped as well.
 #pragma once
 
@@ -28,18 +28,18 @@ namespace canzona {
 
 struct CallLimits {
   std::chrono::milliseconds tick{100};
-  // A call may last for so many ticks once a rank of this machine has ended,
-  // which is what leaves MPI in such a state, and for so many before that.
+  // The number of ticks that a call may last: after a rank of this machine has
+  // ended, which is what leaves MPI in such a state, and before that.
   int ticks_after_end = 5;
   int ticks = 600;
 };
 
-// Tells whether a call lasts, from counts alone: calls are counted in the era
-// in which they begin, and an era begins once none is left of the one before
-// the last.
+// Detects long calls by counting alone: a call is counted in the era in which
+// it begins, and a new era begins once no call of the era before the last is
+// left.
 class CallEras {
  public:
-  // Any thread. The era is handed back at the end.
+  // Returns the era, which is passed back at the end. Any thread may call.
   unsigned begin() {
     const unsigned era = era_.load() % 2;
     inside_[era].fetch_add(1);
@@ -47,8 +47,8 @@ class CallEras {
   }
   void end(unsigned era) { inside_[era].fetch_sub(1); }
 
-  // One thread, now and then: at how many of these calls, without a break, a
-  // call was under way that had begun before the first of them.
+  // Called periodically by one thread. Returns for how many consecutive ticks a
+  // call has been in progress that began before the first of them.
   int tick();
 
  private:
@@ -59,8 +59,8 @@ class CallEras {
 
 class CallWatch {
  public:
-  // Asked in the watch's thread: whether another rank has ended; and, once,
-  // what to do about a call that has lasted for too long.
+  // Called by the watch's thread: `peer_has_ended` says whether another rank
+  // has ended; `give_up` is called once, for a call that has lasted too long.
   struct Hooks {
     std::function<bool()> peer_has_ended;
     std::function<void(std::chrono::milliseconds)> give_up;
@@ -92,7 +92,7 @@ class CallWatch {
   std::mutex mutex_;
   std::condition_variable ended_;
   bool is_over_ = false;
-  std::thread thread_;  // last, because it uses all the others
+  std::thread thread_;  // last, because it uses the other members
 };
 
 }  // namespace canzona

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A watch whose word that it gives up can be waited for.
+// A watch whose give_up can be awaited.
 struct WatchTrial {
   std::atomic<bool> has_ended = false;
   std::promise<milliseconds> gave_up;
@@ -62,7 +62,7 @@ TEST(CallEras, CountACallThatLasts) {
   EXPECT_EQ(eras.tick(), 0);
 }
 
-// However many there are, one beginning before the other has ended.
+// Any number of overlapping calls is fine.
 TEST(CallEras, LetCallsBeThatReturn) {
   CallEras eras;
   unsigned last = eras.begin();

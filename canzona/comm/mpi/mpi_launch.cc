@@ -36,11 +36,12 @@ constexpr Launcher kOpenMpi = {"Open MPI",
                                1};
 constexpr Launcher kPmi = {"PMI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS",
                            "MPI_LOCALRANKID"};
-// PMIx tells no size; Slurm does, where it has started the process by srun.
+// PMIx does not give the size; Slurm does if srun started the process.
 constexpr Launcher kPmix = {"PMIx", "PMIX_RANK", "", "", "PMIX_LOCAL_RANK"};
 constexpr Launcher kPmixOfSlurm = {"PMIx", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
                                    "SLURM_NTASKS_PER_NODE", "SLURM_LOCALID"};
-// Starts no program of MPI, but must not contradict who has.
+// torchrun starts no MPI programs, but it must not contradict the launcher that
+// did.
 constexpr Launcher kTorchrun = {"torchrun", "RANK", "WORLD_SIZE",
                                 "LOCAL_WORLD_SIZE", "LOCAL_RANK"};
 
@@ -67,9 +68,9 @@ std::optional<MpiLaunch> read(const Launcher& launcher,
   return launch;
 }
 
-// True if the launcher's variable was set by srun. Every process in an
-// allocation of Slurm has variables of Slurm, those that mpirun starts, too;
-// only srun gives each a number in a step, and hands it to PMI and PMIx.
+// Returns true if srun set the launcher's variable. Every process in a Slurm
+// allocation has Slurm variables, even those that mpirun starts; only srun
+// gives each a number in a step and passes it to PMI and PMIx.
 bool is_of_srun(const Launcher& launcher, const Variables& variables) {
   const char* rank = variables(launcher.rank);
   const char* task = variables("SLURM_PROCID");
@@ -100,7 +101,8 @@ std::optional<MpiLaunch> find_mpi_launch(const Variables& variables) {
   const bool by_open_mpi = found.has_value();
   for (const Launcher* launcher : {&kPmi, &kPmix}) {
     const bool by_srun = is_of_srun(*launcher, variables);
-    // mpirun was started inside a step of srun, which speaks of itself.
+    // mpirun was started inside an srun step; srun's variables describe that
+    // step.
     if (by_open_mpi && by_srun) continue;
     const std::optional<MpiLaunch> launch = read(
         launcher == &kPmix && by_srun ? kPmixOfSlurm : *launcher, variables);
@@ -129,10 +131,10 @@ void exit_at_once(int status) noexcept {
     std::cerr.flush();
     std::clog.flush();
   } catch (...) {
-    // The status matters more.
+    // A failed flush is ignored: the exit status matters more.
   }
   std::fflush(nullptr);
-  // The launcher's word that we should end comes too late to matter.
+  // A SIGTERM from the launcher comes too late to matter.
   std::signal(SIGTERM, SIG_IGN);
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   _exit(status);

@@ -87,7 +87,7 @@ TEST(MpiLaunch, FindsNoneInAPlainEnvironment) {
   EXPECT_FALSE(find_in({{"SLURM_NTASKS", "4"}, {"PMI_SIZE", "4"}}));
 }
 
-// salloc and sbatch set variables of the whole allocation, and mpirun passes
+// salloc and sbatch set variables for the whole allocation, and mpirun passes
 // them on; a batch script is task 0 of no step.
 TEST(MpiLaunch, TakesNoWordOfAnAllocationForALauncher) {
   using Environment = std::map<std::string, std::string>;
@@ -113,12 +113,12 @@ TEST(MpiLaunch, TakesNoWordOfAnAllocationForALauncher) {
       EXPECT_EQ(launch->num_local, 0);
     }
   }
-  // Another launcher that speaks PMIx: Slurm knows nothing of its ranks.
+  // Another launcher that uses PMIx: Slurm knows nothing about its ranks.
   sbatch["PMIX_RANK"] = "0";
   EXPECT_EQ(find_in(sbatch)->num_ranks, 0);
 }
 
-// mpirun in a shell that srun has started, whose PMI is still there.
+// mpirun in a shell that srun has started, whose PMI variables are still set.
 TEST(MpiLaunch, OpenMpiWinsInsideAStep) {
   for (const char* inherited : {"PMI", "PMIX"}) {
     const auto launch = find_in({{"OMPI_COMM_WORLD_RANK", "3"},
@@ -143,7 +143,7 @@ TEST(MpiLaunch, RefusesTorchrunWhereItContradicts) {
   EXPECT_TRUE(find_in(both));
   both["WORLD_SIZE"] = "4";
   EXPECT_THROW(find_in(both), UsageError);
-  // Without torchrun these are anybody's words.
+  // Without torchrun these variables may come from anything.
   both.erase("TORCHELASTIC_RUN_ID");
   EXPECT_TRUE(find_in(both));
   EXPECT_FALSE(find_in(
@@ -151,7 +151,7 @@ TEST(MpiLaunch, RefusesTorchrunWhereItContradicts) {
 }
 
 TEST(MpiLaunch, RefusesContradictionsAndWordsThatAreNoNumbers) {
-  // Open MPI's own children see PMIx, too.
+  // Open MPI's own children have PMIx variables, too.
   EXPECT_TRUE(find_in({{"OMPI_COMM_WORLD_RANK", "1"},
                        {"OMPI_COMM_WORLD_SIZE", "2"},
                        {"PMIX_RANK", "1"}}));

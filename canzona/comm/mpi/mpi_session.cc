@@ -29,7 +29,7 @@ void start_mpi() {
   int provided = MPI_THREAD_SINGLE;
   require_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided),
               "MPI_Init_thread");
-  // MPICH asks these for errors of requests.
+  // MPICH reports errors of requests to these handlers.
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
   if (provided >= MPI_THREAD_MULTIPLE) return;
@@ -44,7 +44,7 @@ void start_mpi() {
 struct MpiSession::State {
   std::shared_ptr<MpiWorld> world;
   std::unique_ptr<Transport> everyone;
-  std::unique_ptr<Communicator> end;  // where all meet at last
+  std::unique_ptr<Communicator> end;  // where all ranks meet at the end
 };
 
 bool mpi_is_built() { return true; }
@@ -112,8 +112,8 @@ void MpiSession::finish(std::chrono::nanoseconds time) {
   state_->end->barrier({.label = "end of the program", .deadline = time});
   state_->end.reset();
   state_->everyone.reset();
-  // All ranks have come, but one may stop or die before MPI has ended, which
-  // would wait for it for ever.
+  // All ranks have come, but one may stop or die before MPI has been finalized,
+  // which would then block forever.
   const TimeLimit limit(time, [&] {
     return cat("rank ", rank(),
                ": all ranks came to the end of the program, but MPI did not "

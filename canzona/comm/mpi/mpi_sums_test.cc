@@ -14,7 +14,8 @@ namespace {
 constexpr auto kRanks = {1, 2, 4, 7, 8};
 CommunicatorOptions fast() { return {.fast_reduce = true}; }
 
-// Another order of additions: near the tree's sum, by the size of the terms.
+// Another order of additions must be close to the tree's sum, relative to the
+// size of the terms.
 void expect_near(const std::vector<float>& sum, int64_t first, int num_ranks) {
   for (size_t i = 0; i < sum.size(); ++i) {
     const int64_t place = first + static_cast<int64_t>(i);

@@ -57,7 +57,7 @@ void MpiTransport::pass_gate(std::string_view group, Operation operation,
 void MpiTransport::post_send(int to, std::span<const std::byte> data) {
   Flow& flow = peer(to).out;
   CANZONA_CHECK(!flow.active, "a second message to rank ", to);
-  // MPI does not write to what it sends.
+  // MPI does not write to the buffer that it sends.
   flow.data = const_cast<std::byte*>(data.data());
   flow.bytes = data.size();
   post(to, flow, false);
@@ -79,8 +79,8 @@ void MpiTransport::post(int rank, Flow& flow, bool receive) {
   start_part(rank, flow, receive);
 }
 
-// All parts of a message but the first have another tag, so that surplus bytes
-// are never mistaken for a new message.
+// All chunks of a message but the first have a different tag, so that surplus
+// bytes are never mistaken for a new message.
 void MpiTransport::start_part(int rank, Flow& flow, bool receive) {
   const int count =
       static_cast<int>(std::min(flow.bytes - flow.begun, part_bytes_));
@@ -168,9 +168,9 @@ void MpiTransport::pause(Deadline until) {
   std::this_thread::sleep_for(std::min(sleep, until - Clock::now()));
 }
 
-// A receive that nothing has come for can be taken back. A receive that has
-// begun cannot, and no send can: MPI would go on with it at the next call,
-// which abort() prevents, and the caller's abort follows.
+// A receive for which nothing has arrived can be cancelled. A receive that has
+// begun cannot, nor can a send: MPI would continue it at the next call. abort()
+// prevents such calls, and the caller aborts next.
 void MpiTransport::retract() noexcept {
   if (num_pending_ == 0) return;
   world_->call_mpi([&] {
@@ -238,7 +238,7 @@ void MpiTransport::read_letters() {
   });
 }
 
-// Counts go along, because the letter may overtake the last message.
+// The letter carries counts because it may overtake the last message.
 void MpiTransport::leave() noexcept {
   if (has_left_) return;
   has_left_ = true;
@@ -258,9 +258,10 @@ void MpiTransport::leave() noexcept {
   }
 }
 
-// Founding a group: its members agree on a number for it.
+// Creating a group: its members agree on a number for it.
 
-// Takes back what was posted, and leaves MPI alone, before the buffers end.
+// On failure, cancels what was posted and closes the gate to MPI before the
+// buffers go out of scope.
 void MpiTransport::wait_for_members(Deadline until) {
   while (!poll()) {
     std::string why;
@@ -283,7 +284,7 @@ void MpiTransport::wait_for_members(Deadline until) {
   }
 }
 
-// One more than the last group of any member has.
+// Returns one more than the last group number of any member.
 int64_t MpiTransport::agree_on_number(std::span<const int> members,
                                       Deadline until) {
   const int64_t mine = world_->last_group + 1;
@@ -319,7 +320,7 @@ void MpiTransport::prepare_own_sums(Deadline until) {
   sums_ = world_->found(world_ranks_, tag_of(MpiKind::kMessage), until);
 }
 
-// All ranks have met: whoever is missing from now on has come before.
+// All ranks have met before, so any that is missing from now on was there.
 template <class Function>
 void MpiTransport::post_sum(const char* call, Function function) {
   CANZONA_CHECK(sums_ != MPI_COMM_NULL, "sums were not prepared");

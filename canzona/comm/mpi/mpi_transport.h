@@ -1,14 +1,15 @@
-// Ranks as processes that talk through MPI. For mpi_session.cc, the way in.
+// Ranks as processes that communicate through MPI. Only mpi_session.cc uses
+// this directly.
 //
-// A message is a non-blocking send and receive, one after the other for each
-// part, that the calling thread polls: nothing moves while nobody polls. A
-// waiting thread spins for some microseconds and then sleeps ever longer, up to
-// a tenth of a millisecond, so that cores stay with compute.
+// A message is a non-blocking send and receive, or several in sequence for a
+// long one, polled by the calling thread: nothing moves while nobody polls. A
+// waiting thread spins for some microseconds and then sleeps with backoff, up
+// to a tenth of a millisecond, to leave the cores to compute.
 //
-// Differences from threads: a small message has passed for its sender as soon
-// as MPI holds a copy. A rank learns that a peer has entered an operation from
-// its messages alone: if something is pending with it and nothing has come, it
-// counts as absent.
+// This differs from ranks as threads: a small message is complete for its
+// sender as soon as MPI holds a copy, and a rank learns only from messages that
+// a peer has entered an operation. A peer counts as absent if something is
+// pending with it and nothing has arrived.
 #pragma once
 
 #include <mpi.h>
@@ -23,8 +24,8 @@ namespace canzona {
 
 class MpiTransport final : public Transport {
  public:
-  // The group's ranks are given by their numbers in the world. No group of
-  // any of them has the same number.
+  // The group's ranks are given by their numbers in the world. `number` must
+  // differ from that of any other group of any of these ranks.
   MpiTransport(std::shared_ptr<MpiWorld> world, std::vector<int> world_ranks,
                int64_t number);
   ~MpiTransport() override { leave(); }
@@ -32,7 +33,7 @@ class MpiTransport final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(peers_.size()); }
 
-  // UsageError for memory of a device: MPI reads and writes the host's.
+  // Throws UsageError for device memory: MPI reads and writes the host's.
   void copy_by(const WireOps& ops) override;
   void post_send(int to, std::span<const std::byte> data) override;
   void post_receive(int from, std::span<std::byte> data) override;
@@ -61,7 +62,7 @@ class MpiTransport final : public Transport {
                                float* output) override;
 
  private:
-  // A message on its way, of which [0, begun) has been given to MPI.
+  // A message in flight; [0, begun) has been passed to MPI.
   struct Flow {
     std::byte* data = nullptr;
     size_t bytes = 0;
@@ -72,19 +73,21 @@ class MpiTransport final : public Transport {
   struct Peer {
     Flow in;
     Flow out;
-    bool heard = false;  // in this operation
+    bool heard = false;  // from, in this operation
     bool left = false;
-    MpiWorld::Letter at_leaving{};  // messages it has sent us and received
+    MpiWorld::Letter at_leaving{};  // how many messages it sent to us and
+                                    // received
   };
 
   Peer& peer(int rank) { return peers_[static_cast<size_t>(rank)]; }
   const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
-  // In requests_: of a peer the receive, then the send; at the end the sum.
+  // Indexes requests_: for each peer the receive, then the send; the sum is
+  // last.
   size_t place(int rank, bool receive) const {
     return 2 * static_cast<size_t>(rank) + (receive ? 0 : 1);
   }
 
-  // Starts a sum by a function that uses MPI and gives its result.
+  // Starts a sum by a function that calls MPI and returns its result.
   template <class Function>
   void post_sum(const char* call, Function function);
   void post(int rank, Flow& flow, bool receive);
@@ -107,9 +110,9 @@ class MpiTransport final : public Transport {
   std::vector<MPI_Status> statuses_;
   std::vector<int> ended_;
   int num_pending_ = 0;
-  MPI_Comm sums_ = MPI_COMM_NULL;  // if they are prepared
+  MPI_Comm sums_ = MPI_COMM_NULL;  // if sums are prepared
   bool adding_ = false;
-  int num_pauses_ = 0;  // since something has moved
+  int num_pauses_ = 0;  // since something last moved
   bool has_left_ = false;
 };
 

@@ -19,13 +19,13 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""us;
 
 constexpr int kNoticeTag = 0;
-// Notices are small: they wait for no receiver, only for a connection.
+// Notices are small, so they wait for a connection only, not for the receiver.
 constexpr auto kTimeToTell = 200ms;
-// The reason of a rank that has left may come this much later.
+// The reason of a rank that has left may arrive this much later.
 constexpr auto kTimeToHear = 20ms;
 constexpr auto kWatchEvery = 1ms;
 
-// Ranks tell each other this at the start.
+// Ranks exchange these at the start.
 struct Card {
   std::array<char, MPI_MAX_PROCESSOR_NAME> node{};
   uint64_t place = 0;
@@ -114,7 +114,7 @@ MpiWorld::~MpiWorld() {
   abort(cat("rank ", rank_, " ended before the others"));
 }
 
-// Everybody talks to everybody once, so that a notice need not connect first.
+// Every pair exchanges a message once, so that a notice need not connect first.
 void MpiWorld::meet_everyone() {
   const Card mine = own_card();
   std::vector<Card> sent(static_cast<size_t>(size_), mine);
@@ -150,7 +150,7 @@ void MpiWorld::abort(std::string_view reason) {
   closed_ = true;
 }
 
-// A notice that does not get through in time is left behind, memory and all:
+// A notice that is not delivered in time is abandoned together with its memory:
 // its receiver is gone or will run into its own deadline.
 void MpiWorld::send_notices(std::string_view reason) {
   auto notice = std::make_unique<Notice>();
@@ -218,9 +218,9 @@ std::unique_lock<std::timed_mutex> MpiWorld::lock_founding(Deadline until) {
   return lock;
 }
 
-// MPI founds in a call that waits for all members. A thread of its own makes
-// it, so that this one can give up; then the other stays in MPI until the
-// process ends.
+// MPI creates communicators in a call that waits for all members. A separate
+// thread makes it, so that this one can give up; the other then stays in MPI
+// until the process ends.
 MPI_Comm MpiWorld::found(const std::vector<int>& ranks, int tag,
                          Deadline until) {
   std::packaged_task<MPI_Comm()> task([parent = messages_, ranks, tag] {
@@ -248,8 +248,8 @@ void MpiWorld::send_letter(int to, int tag, const Letter& letter) {
   });
 }
 
-// MPI wants every message to have been received and every request to be over.
-// Only letters are left.
+// MPI requires that every message has been received and every request is
+// complete. Only letters are left.
 void MpiWorld::finalize() {
   int found = 1;
   while (found != 0) {
@@ -269,8 +269,8 @@ void MpiWorld::finalize() {
   closed_ = true;
 }
 
-// Those that have ended may have done so in good order: they count only where
-// nobody is stopped.
+// Ranks that have ended may have done so normally, so they are named only if
+// none is stopped.
 std::string MpiWorld::missing_ranks() const {
   std::vector<std::string> words;
   for (const int rank : watch_.stopped())

@@ -1,16 +1,15 @@
-// An MpiWorld is shared by the groups of one process: the word that ends them
-// all, the watch over other processes, and the gate to MPI. For this folder's
-// sources.
+// An MpiWorld is shared by the groups of one process: it has the abort state,
+// the watch over other processes, and the gate to MPI. Internal to this folder.
 //
-// A group is a number that no other group of its ranks has, and messages carry
-// it in their tags. A communicator of MPI for each would do as well, but its
-// founding waits without a deadline, and Open MPI 4.1 loses messages if another
-// thread polls meanwhile.
+// A group is a number, unique among the groups of its ranks, which messages
+// carry in their tags. An MPI communicator for each would do as well, but
+// creating one blocks without a deadline, and Open MPI 4.1 loses messages if
+// another thread polls meanwhile.
 //
-// After a failure, messages may be under way that MPI cannot take back: it
-// would still read and write their buffers whenever anybody calls it. So nobody
-// does: the gate is closed for good before the operation that failed returns,
-// and its buffers are its caller's again. MPI is never finalised then.
+// After a failure, messages may be in flight that MPI cannot cancel: it would
+// still read and write their buffers whenever it is called. So the gate is
+// closed for good before the failed operation returns, after which its buffers
+// belong to the caller again. MPI is never finalized then.
 //
 // Any thread may call.
 #pragma once
@@ -35,16 +34,18 @@
 
 namespace canzona {
 
-// The kinds of a group's messages, as their tags have them.
+// The kinds of a group's messages, as encoded in their tags.
 enum class MpiKind : int { kMessage, kContinuation, kLeaving };
 inline constexpr int kNumMpiKinds = 3;
 
-// PeerLost with MPI's words if a call has failed: what fails is a connection.
+// Throws PeerLost with MPI's text if a call has failed, because it is
+// connections that fail.
 void require_mpi(int result, const char* call);
 
 class MpiWorld {
  public:
-  // MPI is running, and every rank calls it at the same time.
+  // MPI must be initialized, and every rank must construct this at the same
+  // time.
   explicit MpiWorld(const MpiOptions& options);
   ~MpiWorld();
   MpiWorld(const MpiWorld&) = delete;
@@ -54,18 +55,18 @@ class MpiWorld {
   int size() const { return size_; }
   const std::vector<std::string>& nodes() const { return nodes_; }
   const MpiOptions& options() const { return options_; }
-  // The messages of all groups pass through this communicator.
+  // The messages of all groups go through this communicator.
   MPI_Comm messages() const { return messages_; }
-  // Numbers of groups end here.
+  // Numbers of groups are below this.
   int64_t most_groups() const { return most_groups_; }
 
-  // For whoever founds a group: holds the number of the last one. Groups are
-  // founded one after the other. PeerLost if that takes too long.
+  // Serializes the creation of groups; the holder may change last_group. Throws
+  // PeerLost if the lock is not free in time.
   std::unique_lock<std::timed_mutex> lock_founding(Deadline until);
   int64_t last_group = 0;
 
-  // Calls a function that uses MPI; false, and no call, once the gate is
-  // closed.
+  // Calls a function that uses MPI, or returns false without calling it once
+  // the gate is closed.
   template <class Function>
   bool call_mpi(Function function) {
     std::shared_lock lock(gate_);
@@ -80,26 +81,27 @@ class MpiWorld {
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
   std::string abort_reason() const;
 
-  // Whoever waits calls this now and then: reads whether another rank has
+  // Called regularly by threads that wait: checks whether another rank has
   // aborted, and aborts if one is gone.
   void look();
-  // For whoever has seen that a rank left or ended: waits a moment for its
-  // last words. True if the world is aborted.
+  // Called after a rank has left or ended: waits a moment for its reason.
+  // Returns true if the world is aborted.
   bool listen();
 
-  // A communicator of MPI for some ranks, who all call it with the same tag;
-  // nobody else of this process uses MPI meanwhile. PeerLost if they do not
-  // come. It stays until MPI ends.
+  // Creates an MPI communicator of some ranks, which must all call this with
+  // the same tag; no other thread of this process may use MPI meanwhile. Throws
+  // PeerLost if they do not come. The communicator lives until MPI ends.
   MPI_Comm found(const std::vector<int>& ranks, int tag, Deadline until);
 
-  // A message that nobody waits for.
+  // A message that the sender does not wait for.
   using Letter = std::array<int64_t, 2>;
   void send_letter(int to, int tag, const Letter& letter);
 
-  // After the last operation of all ranks.
+  // Call it after the last operation of all ranks.
   void finalize();
-  // Why MPI may not return, for the user: "rank 2 is stopped (process 4711 on
-  // node7)". Only ranks of this machine can be named. Any thread.
+  // Explains to the user why MPI may not return: "rank 2 is stopped (process
+  // 4711 on node7)". Only ranks of this machine can be named. Any thread may
+  // call.
   std::string missing_ranks() const;
 
  private:
@@ -113,7 +115,7 @@ class MpiWorld {
   std::string name_of_process(int rank) const;
   bool set_reason(std::string_view reason);
   void send_notices(std::string_view reason);
-  // For whoever holds looking_.
+  // Callers must hold looking_.
   bool read_notice();
   bool hear();
 
@@ -134,7 +136,7 @@ class MpiWorld {
   mutable std::mutex reason_mutex_;
   std::string reason_;
 
-  std::mutex looking_;  // of all below
+  std::mutex looking_;  // guards everything below
   ProcessWatch watch_;
   std::chrono::steady_clock::time_point next_watch_;
   Notice arriving_{};
@@ -143,7 +145,8 @@ class MpiWorld {
   std::mutex letters_mutex_;
   std::list<Sent> letters_;
 
-  std::unique_ptr<CallWatch> call_watch_;  // last: its thread uses the others
+  std::unique_ptr<CallWatch> call_watch_;  // last, because its thread uses the
+                                           // other members
 };
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-// Takes the place of MPI in a build without it.
+// Replaces MPI in a build without it.
 #include "canzona/base/error.h"
 #include "canzona/comm/mpi/mpi_session.h"
 
@@ -20,7 +20,7 @@ std::string mpi_description() { return kWhyNot; }
 MpiSession::MpiSession(const MpiOptions&) { throw UsageError(kWhyNot); }
 MpiSession::~MpiSession() = default;
 
-// Nobody has a session to ask.
+// No session can exist, so these are never called.
 int MpiSession::rank() const { throw UsageError(kWhyNot); }
 int MpiSession::size() const { throw UsageError(kWhyNot); }
 const std::vector<std::string>& MpiSession::nodes() const {

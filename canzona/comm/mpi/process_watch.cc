@@ -33,7 +33,8 @@ void ProcessWatch::add(int rank, int64_t pid) {
   processes_.push_back(pid);
 }
 
-// A process that has ended can be read from, even before its parent has asked.
+// The descriptor of an ended process becomes readable even before its parent
+// has reaped it.
 int ProcessWatch::first_ended() {
   if (files_.empty() || poll(files_.data(), files_.size(), 0) <= 0) return -1;
   for (size_t i = 0; i < files_.size(); ++i)

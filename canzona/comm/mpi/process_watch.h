@@ -1,11 +1,12 @@
-// Notices that other processes of this machine have ended, however they did,
+// Detects that other processes of this machine have ended, for whatever reason,
 // or are stopped.
 //
 //   ProcessWatch watch;
 //   watch.add(rank, pid);          // where place_of_process() is equal
 //   if (watch.first_ended() >= 0) …
 //
-// One thread at a time, but those that are const: any, once all are added.
+// One thread at a time; const functions may be called by any thread once all
+// ranks are added.
 #pragma once
 
 #include <poll.h>
@@ -15,8 +16,8 @@
 
 namespace canzona {
 
-// Equal for processes that can watch each other: one kernel, one namespace of
-// process numbers. 0 where that cannot be told.
+// Returns the same number for processes that can watch each other, which
+// requires one kernel and one pid namespace; 0 if unknown.
 uint64_t place_of_process();
 
 class ProcessWatch {
@@ -26,12 +27,13 @@ class ProcessWatch {
   ProcessWatch(const ProcessWatch&) = delete;
   ProcessWatch& operator=(const ProcessWatch&) = delete;
 
-  // Without an effect where the kernel cannot watch (before Linux 5.3).
+  // Has no effect if the kernel cannot watch processes (before Linux 5.3).
   void add(int rank, int64_t pid);
 
-  // The first rank, in the order of adding, whose process has ended; or -1.
+  // Returns the first rank, in the order added, whose process has ended;
+  // otherwise -1.
   int first_ended();
-  // All of them, and those whose processes are stopped.
+  // Return all ranks whose processes have ended, and those that are stopped.
   std::vector<int> ended() const;
   std::vector<int> stopped() const;
 

@@ -12,7 +12,7 @@
 namespace canzona::process_watch_test {
 namespace {
 
-// A process that lives until it is told not to.
+// Starts a process that lives until it is killed.
 pid_t start_process() {
   const pid_t child = fork();
   if (child == 0) {
@@ -40,7 +40,7 @@ int wait_for_end(ProcessWatch& watch) {
   return ended;
 }
 
-// Nobody has waited for the child: it is a zombie, and gone all the same.
+// Nobody has reaped the child: it is a zombie, but has ended all the same.
 TEST(ProcessWatch, SeesAProcessThatWasKilled) {
   if (!can_watch()) GTEST_SKIP() << "the kernel has no pidfd_open";
   const std::array<pid_t, 2> children = {start_process(), start_process()};

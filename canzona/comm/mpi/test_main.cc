@@ -1,6 +1,6 @@
 // Runs the tests of a program on all its ranks, in the same order. Rank 0
-// speaks; the others only of failures. A number among the arguments is how many
-// bytes go in one part of a message.
+// prints; the others print only failures. A number among the arguments is the
+// size of a message chunk in bytes.
 #include <gtest/gtest.h>
 
 #include <exception>
@@ -26,7 +26,7 @@ class FailuresOnly : public testing::EmptyTestEventListener {
   }
 };
 
-// A failure of any rank is one of all.
+// A failure on any rank counts on all.
 int run_tests(const MpiOptions& options) {
   session = std::make_unique<MpiSession>(options);
   auto& listeners = testing::UnitTest::GetInstance()->listeners();

@@ -1,6 +1,5 @@
-// For test programs: what happens at the beginning of some of MPI's functions,
-// which test_mpi_calls.cc puts in the place of the library's, as its profiling
-// interface provides for.
+// For test programs: hooks at the beginning of some MPI functions, which
+// test_mpi_calls.cc overrides through MPI's profiling interface.
 #pragma once
 
 #include <functional>
@@ -12,7 +11,7 @@ struct MpiCallHooks {
   std::function<void()> testsome = [] {};
 };
 
-// Set before MPI is used.
+// Must be set before MPI is used.
 MpiCallHooks& mpi_call_hooks();
 
 }  // namespace canzona

@@ -1,5 +1,5 @@
-// Ends this process if a call takes too long that nobody can take back: MPI's
-// start and its end wait for all ranks, without a deadline of their own.
+// Ends this process if a call that cannot be cancelled takes too long: MPI's
+// initialization and finalization wait for all ranks without a deadline.
 //
 //   {
 //     const TimeLimit limit(time, [] { return "MPI has not started"; });
@@ -16,11 +16,11 @@
 
 namespace canzona {
 
-// Prints "error: " and the words and leaves by exit_at_once(4).
+// Prints "error: " and the text and leaves by exit_at_once(4).
 [[noreturn]] void end_without_peers(const std::string& words);
 
-// Unless it is destroyed in time, ends without peers; the words are asked for then,
-// in another thread.
+// Unless destroyed in time, calls end_without_peers() with the text that
+// `words` returns; both happen in another thread.
 class TimeLimit {
  public:
   TimeLimit(std::chrono::nanoseconds time, std::function<std::string()> words);
@@ -35,7 +35,7 @@ class TimeLimit {
   std::mutex mutex_;
   std::condition_variable ended_;
   bool is_over_ = false;
-  std::thread thread_;  // last, because it uses all the others
+  std::thread thread_;  // last, because it uses the other members
 };
 
 }  // namespace canzona

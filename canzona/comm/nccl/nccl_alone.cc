@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kNumbersAlone = 16;
 
-// Until the library has done what it was told to.
+// Waits until the library has finished.
 void finish_alone(NcclWorld& world, NcclComm* comm, const char* doing,
                   Deadline until) {
   while (!world.is_done(comm, doing)) {

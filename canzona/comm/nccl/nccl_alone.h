@@ -1,9 +1,9 @@
-// NCCL with a single rank, for `canzona doctor`: whether the library, its
-// network and the device work together at all.
+// Runs NCCL with a single rank, for `canzona doctor`, to check that the
+// library, its network and the device work together at all.
 //
 //   const double seconds = nccl_alone_seconds(load_nccl(), lane, {});
 //
-// The thread of the lane calls.
+// Must be called by the lane's thread.
 #pragma once
 
 #include <chrono>
@@ -15,14 +15,14 @@
 
 namespace canzona {
 
-// Founds a communicator of one rank, adds a few numbers of the lane's memory
-// and compares them; the median of some times. As NcclSession, throws NCCL's
-// words if it fails, and PeerLost if something takes longer than `time`.
+// Creates a communicator of one rank, sums a few numbers in the lane's memory,
+// checks them and returns the median time. Like NcclSession, throws with NCCL's
+// text on failure, and PeerLost if a step takes longer than `time`.
 double nccl_alone_seconds(const NcclApi& nccl, Lane& lane,
                           std::chrono::nanoseconds time);
 
-// The network that NCCL tells of in what it writes with NCCL_DEBUG=INFO:
-// "Socket", "IB"; "" if it tells of none.
+// Returns the network that NCCL reports in its log under NCCL_DEBUG=INFO:
+// "Socket", "IB"; "" if it reports none.
 std::string nccl_network(std::string_view log);
 
 }  // namespace canzona

@@ -4,9 +4,9 @@
 //   const NcclApi& nccl = load_nccl();
 //   nccl.all_gather(from, to, count, NcclType::kUint8, group, stream);
 //
-// Declared here once more, because tests run the same code without NCCL and
-// without CUDA; nccl_layout.cc compares all of it with nccl.h in builds that
-// have one. Names and meanings are NCCL's.
+// The declarations are repeated here because tests run the same code without
+// NCCL and without CUDA; nccl_layout.cc checks them against nccl.h in builds
+// that have it. Names and meanings are NCCL's.
 #pragma once
 
 #include <climits>
@@ -35,8 +35,8 @@ struct NcclId {
   char bytes[128];
 };
 
-// That of 2.27, which newer libraries take as well: `size` tells them where it
-// ends.
+// The layout of version 2.27, which newer libraries accept as well: `size`
+// tells them where it ends.
 struct NcclConfig {
   static constexpr int kUndefined = INT_MIN;
   static constexpr int kNoCtas = 2;  // cta_policy, 2.28 and newer
@@ -96,7 +96,7 @@ struct NcclApi {
   NcclResult (*group_start)() = nullptr;
   NcclResult (*group_end)() = nullptr;
 
-  // Null where the library has none.
+  // Null if the library does not have it.
   NcclResult (*mem_alloc)(void** memory, size_t bytes) = nullptr;
   NcclResult (*mem_free)(void* memory) = nullptr;
   NcclResult (*window_register)(NcclComm* comm, void* memory, size_t bytes,

@@ -1,5 +1,5 @@
-// Ranks that fail, or never come: every rank learns who and where, and nobody
-// waits for ever.
+// Ranks that fail or never arrive: every rank learns which and where, and none
+// waits forever.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -63,7 +63,7 @@ void add_on(Communicator& group, std::vector<int64_t>& data,
   group.all_reduce(Reduction::kInt64Sum, bytes_of(data), {.label = label});
 }
 
-// Issues until it learns that others have given up.
+// Issues operations until it learns that others have given up.
 void go_on(Communicator& group, std::vector<int64_t>& data) {
   while (true) {
     std::this_thread::sleep_for(1ms);
@@ -97,7 +97,7 @@ TEST(NcclFaults, ARankThatNeverComesIsNamedWithTheOperationAndItsLabel) {
         << rank;
 }
 
-// The watch of a rank that is not there at all says nothing.
+// The watch of a rank that does not exist says nothing.
 TEST(NcclFaults, ARankThatIsSilentIsNamed) {
   const auto threads = std::make_shared<ThreadWorld>(2, ThreadWorld::Options{});
   std::string said;
@@ -108,7 +108,7 @@ TEST(NcclFaults, ARankThatIsSilentIsNamed) {
   const auto run = [&](int rank) {
     const auto lane = std::make_shared<TestLane>(TestLane::When::kLater, rank);
     NcclOptions own = options;
-    // Rank 1 beats for the first time long after the test.
+    // Rank 1's first heartbeat is long after the test.
     if (rank == 1) own.beat = std::chrono::hours(1);
     NcclSession session(make_thread_transport(threads, rank), stub_nccl(), own);
     Communicator world(session.make_world(), cpu_wire_ops(), {}, "world");
@@ -149,6 +149,27 @@ TEST(NcclFaults, ARankThatThrowsEndsAllWithItsWords) {
     EXPECT_THAT(said[rank], HasSubstr("rank 1 failed: no more paper"));
 }
 
+// NCCL reports that a rank is gone before anybody knows which.
+TEST(NcclFaults, ARankWhoseConnectionsCloseIsNamed) {
+  std::atomic<int> num_founded = 0;
+  const auto said = said_by_nccl_ranks(
+      impatient(), [&](NcclTestRank& rank, Communicator& dp) {
+        std::vector<int64_t> data = {1};
+        ++num_founded;
+        if (rank.world.rank() == 1) {
+          while (num_founded < kFaultRanks) std::this_thread::sleep_for(1ms);
+          close_stub_connections(true);
+          std::this_thread::sleep_for(50ms);
+          rank.session.abort("rank 1 failed: no more paper");
+          return;
+        }
+        while (true) add_on(dp, data, "layer 3");
+      });
+  close_stub_connections(false);
+  for (const size_t rank : {0, 2, 3})
+    EXPECT_THAT(said[rank], HasSubstr("rank 1 failed: no more paper"));
+}
+
 TEST(NcclFaults, AnotherOperationIsNamedWhereCollectivesAreChecked) {
   NcclTestOptions options = impatient();
   options.communicator.check_collectives = true;
@@ -165,7 +186,7 @@ TEST(NcclFaults, AnotherOperationIsNamedWhereCollectivesAreChecked) {
                              HasSubstr("rank 3")));
 }
 
-// NCCL notices by itself, or it hangs, and the deadline passes.
+// Either NCCL notices by itself, or it hangs and the deadline passes.
 TEST(NcclFaults, AnotherOperationEndsAllWithoutChecks) {
   const auto said =
       said_by_nccl_ranks(impatient(), [](NcclTestRank& rank, Communicator& dp) {
@@ -204,7 +225,7 @@ TEST(NcclFaults, ARankThatDoesNotFoundAGroupIsNoticed) {
   EXPECT_THAT(said, Each(AllOf(HasSubstr("split"), HasSubstr("rank 2"))));
 }
 
-// The process would be ended; the test is told instead.
+// The process would be ended; the test is notified instead.
 TEST(NcclFaults, AnAbortThatDoesNotReturnEndsTheProcess) {
   std::atomic<int> num_ended = 0;
   std::string why;
@@ -220,7 +241,7 @@ TEST(NcclFaults, AnAbortThatDoesNotReturnEndsTheProcess) {
   said_by_nccl_ranks(options, [&](NcclTestRank& rank, Communicator& dp) {
     std::vector<int64_t> data = {1};
     if (rank.world.rank() != 2) add_on(dp, data, "layer 3");
-    // Memory that NCCL still uses stays.
+    // Memory that NCCL still uses is kept.
     while (num_ended < kFaultRanks) std::this_thread::sleep_for(1ms);
     rank.lane->wait();
   });

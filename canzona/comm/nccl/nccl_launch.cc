@@ -23,7 +23,7 @@ int choose_gpu(const LocalPlace& place, int num_gpus, bool share) {
   if (needed > num_gpus)
     throw UsageError(cat("this machine has ", needed, " ranks and ", num_gpus,
                          " GPUs: start one rank for each GPU, or let ranks "
-                         "share them with --share-gpu"));
+                         "share them with share-gpu=on"));
   return place.local_rank;
 }
 

@@ -1,5 +1,5 @@
-// Decides which GPU a process takes, and what NCCL has to know of its
-// surroundings before it starts.
+// Decides which GPU a process takes, and which environment variables NCCL needs
+// before it starts.
 //
 //   const int gpu = choose_gpu({.local_rank = 3, .num_local = 8}, 8, false);
 //   for (const auto& [name, value] : nccl_settings({…}, process_variables()))
@@ -21,26 +21,27 @@ struct LocalPlace {
   int num_local = 0;   // 0: the launcher does not say
 };
 
-// The place of a rank's GPU among those that its process may use: that of its
-// local rank. A process that may use one alone takes it: its launcher may have
-// given every process another, which NcclSession compares. UsageError, with
-// both numbers, if there are fewer GPUs than ranks, unless they share.
+// Returns the index of this rank's GPU among those visible to its process: its
+// local rank. If only one GPU is visible, the process takes it, since the
+// launcher may have given every process a different one; NcclSession checks
+// that. Throws UsageError, with both numbers, if there are fewer GPUs than
+// ranks and they may not be shared.
 int choose_gpu(const LocalPlace& place, int num_gpus, bool share);
 
 struct NcclSurroundings {
   std::string host;
   int rank = 0;
   bool share = false;  // ranks share GPUs
-  int version = 0;     // of NCCL
+  int version = 0;     // NCCL's
 };
 
-// Variables of the environment to set, those that are set already left out.
-// NCCL_LAUNCH_ORDER_IMPLICIT=1: NCCL keeps the order in which operations of
-// several communicators were issued. CUDA_MODULE_LOADING=EAGER: a kernel that
-// is loaded at its first launch would wait for one of NCCL that waits for it.
-// NCCL refuses ranks that share a GPU unless
-// they seem to be on different machines (each has an NCCL_HOSTID, and sockets
-// of the loopback device), from 2.30 on unless they are allowed to.
+// Returns the environment variables to set, without those that are set already.
+// NCCL_LAUNCH_ORDER_IMPLICIT=1 makes NCCL keep the order in which operations of
+// several communicators were issued. CUDA_MODULE_LOADING=EAGER avoids a
+// deadlock: a kernel that is loaded at its first launch would wait for an NCCL
+// kernel that waits for it. NCCL refuses ranks that share a GPU unless they
+// seem to be on different machines (each with its own NCCL_HOSTID, over
+// loopback sockets) or, from 2.30 on, sharing is allowed explicitly.
 std::vector<std::pair<std::string, std::string>> nccl_settings(
     const NcclSurroundings& surroundings, const Variables& variables);
 

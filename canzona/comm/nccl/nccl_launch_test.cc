@@ -33,7 +33,7 @@ Variables variables_of(std::map<std::string, std::string> values) {
 TEST(NcclLaunch, TheLocalRankPicksTheGpu) {
   EXPECT_EQ(choose_gpu({.local_rank = 3, .num_local = 8}, 8, false), 3);
   EXPECT_EQ(choose_gpu({.local_rank = 1}, 2, false), 1);
-  // srun --gpus-per-task gives every process its own.
+  // srun --gpus-per-task gives every process its own GPU.
   EXPECT_EQ(choose_gpu({.local_rank = 3, .num_local = 8}, 1, false), 0);
 }
 

@@ -1,4 +1,4 @@
-// Compares nccl_api.h with NCCL's own header; nothing of it runs.
+// Checks nccl_api.h against NCCL's own header at compile time.
 #include <nccl.h>
 
 #include <type_traits>
@@ -50,7 +50,7 @@ static_assert(offsetof(NcclConfig, cta_policy) ==
 static_assert(offsetof(NcclConfig, nvls_ctas) ==
               offsetof(ncclConfig_t, nvlsCTAs));
 
-// True if a function of ours takes as many arguments of the same sizes.
+// True if our function takes the same number of arguments, of the same sizes.
 template <class Ours, class Theirs>
 struct SameCall : std::false_type {};
 template <class Back, class TheirBack, class... Ours, class... Theirs>

@@ -10,7 +10,7 @@
 namespace canzona {
 namespace {
 
-// The library that was found, or why none was.
+// The library that was found, or why there is none.
 struct FoundNccl {
   NcclApi api = {};
   std::string path;
@@ -24,7 +24,7 @@ bool look_up(void* library, const char* name, Function& function) {
   return function != nullptr;
 }
 
-// The name of a required function that is missing, or "".
+// Returns the name of a required function that is missing, or "".
 std::string fill_table(void* library, NcclApi& api) {
   std::string missing;
   const auto need = [&](const char* name, auto& function) {

@@ -1,12 +1,12 @@
-// NCCL as it is found when the program runs.
+// Finds NCCL at run time.
 //
 //   if (nccl_is_built()) std::cout << nccl_description();   // "NCCL 2.28.9, …"
 //   const NcclApi& nccl = load_nccl();
 //
-// The library is opened at the first call of load_nccl() and stays: the one
-// that the system names libnccl.so.2, or that was there when Canzona was built
-// if the first is missing or too old. Programs start without one. no_nccl.cc
-// answers in a build without NCCL. Any thread may call.
+// The first call of load_nccl() opens the library and keeps it open: the
+// system's libnccl.so.2 or, if that is missing or too old, the one that Canzona
+// was built with. Programs start without either. A build without NCCL links
+// no_nccl.cc instead. Any thread may call.
 #pragma once
 
 #include <string>
@@ -19,16 +19,17 @@ inline constexpr int kOldestNccl = 22707;
 
 bool nccl_is_built();
 
-// "NCCL 2.28.9 (/usr/lib/…/libnccl.so.2)", or why there is none.
+// Returns "NCCL 2.28.9 (/usr/lib/…/libnccl.so.2)", or why there is none.
 std::string nccl_description();
 
-// UsageError, with the versions and how to get one, if there is none or it is
-// older than kOldestNccl.
+// Throws UsageError, with the versions and how to get one, if there is no
+// library or it is older than kOldestNccl.
 const NcclApi& load_nccl();
 
 // "2.28.9" for 22809.
 std::string nccl_version_text(int version);
-// The version of a table of functions; InternalError if it does not tell.
+// Returns the version of a table of functions; throws InternalError if the
+// library does not report it.
 int nccl_version_of(const NcclApi& nccl);
 
 }  // namespace canzona

@@ -6,7 +6,7 @@
 namespace canzona::nccl_library_test {
 namespace {
 
-// Needs no GPU: nothing is initialised.
+// Needs no GPU: nothing is initialized.
 TEST(NcclLibrary, HasEveryRequiredFunction) {
   ASSERT_TRUE(nccl_is_built());
   const NcclApi& nccl = load_nccl();

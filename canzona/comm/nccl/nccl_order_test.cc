@@ -1,5 +1,4 @@
-// These tests are about the order in which ranks launch: NCCL hangs if they
-// differ.
+// Tests of the order in which ranks launch: NCCL hangs if it differs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,8 +19,8 @@ namespace {
 
 constexpr int64_t kElements = 12;
 
-// A rank's groups of a dp × tp grid, in lanes of their own, and a pool of
-// buffers that they share: a buffer is taken again only after its last use.
+// A rank's groups of a dp × tp grid, each with its own lane, and a shared pool
+// of buffers: a buffer is reused only after its last use.
 class Grid {
  public:
   Grid(NcclTestRank& rank, int tp, int num_slots)
@@ -43,7 +42,7 @@ class Grid {
     }
   }
 
-  // Operation `number` of a schedule that all ranks have.
+  // Issues operation `number` of a schedule that is the same on all ranks.
   void issue(uint64_t seed, uint64_t number) {
     const uint64_t bits = bits_at(seed, number);
     Communicator& group = *groups_[bits % groups_.size()];
@@ -86,7 +85,7 @@ class Grid {
     if (what == 3) group.broadcast(group.size() - 1, all);
     if (what == 4) group.barrier();
   }
-  // The first element of rank `own` of n, each of which had its number + 1
+  // The first element of rank `own` of n, where each rank had its number + 1
   // everywhere.
   static float first_after(uint64_t what, int n, int own) {
     const int sum = n * (n + 1) / 2;
@@ -101,7 +100,7 @@ class Grid {
   std::atomic<int> num_wrong_ = 0;
 };
 
-// The launches of both ranks in groups that they share.
+// Expects the same launches on both ranks in groups that they share.
 void expect_alike(const StubRecord& record, int a, int b) {
   const auto groups_of = [&](int rank) {
     std::set<int64_t> groups;

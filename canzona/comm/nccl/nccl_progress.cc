@@ -27,8 +27,8 @@ void NcclProgress::begin(int64_t sequence) {
   counts_.issued = sequence - 1;
 }
 
-// When all places are taken, the last operation's mark moves on to this one:
-// the lane's order makes it later than all others.
+// When all entries are taken, the last operation's mark is moved to this one:
+// by the lane's order it is later than all others.
 void NcclProgress::issued(const IssuedOperation& operation) {
   const std::lock_guard lock(mutex_);
   counts_.issued = operation.sequence;
@@ -40,8 +40,8 @@ void NcclProgress::issued(const IssuedOperation& operation) {
   lane_.record(*last.mark);
 }
 
-// An operation's time begins when those before it have ended: a host may run
-// far ahead of its device.
+// An operation's time starts when those before it have ended, because a host
+// may run far ahead of its device.
 void NcclProgress::drop_ended() {
   while (first_ < end_ && entry(first_).mark->reached()) {
     counts_.ended = entry(first_).operation.sequence;

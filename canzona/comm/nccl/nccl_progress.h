@@ -1,5 +1,5 @@
-// An NcclProgress tells how far the operations of one group have come on their
-// lane. For this folder's sources.
+// An NcclProgress tracks how far the operations of one group have come on their
+// lane. Internal to this folder.
 //
 //   progress.issued(operation);                 // by the thread that issues
 //   if (const auto late = progress.late(now))   // by the watch
@@ -21,14 +21,16 @@ namespace canzona {
 
 class NcclProgress {
  public:
-  // `group`: the same on all members, and no other group's.
+  // `group` must be the same on all members and different from any other
+  // group's.
   NcclProgress(uint64_t group, Lane& lane);
 
   uint64_t group() const { return group_; }
   void set_name(std::string_view name);
   std::string name() const;
 
-  // Begins; what has begun and was not issued is late, too, for others.
+  // Records that an operation has begun; one that was begun but not issued
+  // makes this rank late in the eyes of others.
   void begin(int64_t sequence);
   void issued(const IssuedOperation& operation);
 
@@ -37,11 +39,11 @@ class NcclProgress {
     int64_t ended = 0;
   };
   Counts counts();
-  // The first operation that has not ended in its time.
+  // Returns the first operation that has not ended in its time.
   std::optional<IssuedOperation> late(Deadline now);
   bool is_busy();
-  // The first that has not ended: "all_gather_v #7 'layer 3' of dp"; "" if all
-  // have.
+  // Describes the first operation that has not ended: "all_gather_v #7 'layer
+  // 3' of dp"; "" if all have.
   std::string under_way();
 
  private:
@@ -51,7 +53,7 @@ class NcclProgress {
     std::unique_ptr<Mark> mark;
   };
 
-  // For callers that hold mutex_.
+  // Callers must hold mutex_.
   void drop_ended();
   Entry& entry(int64_t number) {
     return ring_[static_cast<size_t>(number) % ring_.size()];
@@ -62,7 +64,7 @@ class NcclProgress {
   mutable std::mutex mutex_;
   std::string name_;
   std::vector<Entry> ring_;
-  int64_t first_ = 0;  // of the entries [first_, end_) that are under way
+  int64_t first_ = 0;  // entries [first_, end_) are in flight
   int64_t end_ = 0;
   Counts counts_;
 };

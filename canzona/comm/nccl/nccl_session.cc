@@ -19,7 +19,7 @@ namespace {
 
 constexpr int kOldestWithoutCtas = 22800;
 
-// Text of a fixed length, for a message.
+// Fixed-size text, for a message.
 using NcclWord = std::array<char, 120>;
 
 NcclWord word_of(const std::string& text) {
@@ -43,25 +43,25 @@ void require_version(const NcclApi& nccl, const NcclOptions& options) {
   const bool no_windows =
       nccl.mem_alloc == nullptr || nccl.window_register == nullptr;
   if (options.memory == NcclOptions::Memory::kWindows && no_windows)
-    throw UsageError(cat("--nccl-memory windows: NCCL ",
+    throw UsageError(cat("nccl-memory windows: NCCL ",
                          nccl_version_text(version),
                          " has no windows; auto takes what there is"));
   if (options.memory == NcclOptions::Memory::kRegistered &&
       (nccl.mem_alloc == nullptr || nccl.comm_register == nullptr))
-    throw UsageError(cat("--nccl-memory registered: NCCL ",
+    throw UsageError(cat("nccl-memory registered: NCCL ",
                          nccl_version_text(version),
                          " cannot register memory; auto takes what there is"));
   if (options.ctas != NcclOptions::kNoCtas) return;
   if (options.memory == NcclOptions::Memory::kRegistered ||
       options.memory == NcclOptions::Memory::kPlain)
     throw UsageError(
-        cat("--nccl-ctas zero copies between windows, but "
-            "--nccl-memory is ",
+        cat("nccl-ctas zero copies between windows, but "
+            "nccl-memory is ",
             to_string(options.memory)));
   if (version < kOldestWithoutCtas || no_windows)
-    throw UsageError(cat(
-        "--nccl-ctas zero needs NCCL ", nccl_version_text(kOldestWithoutCtas),
-        " or newer; this one is ", nccl_version_text(version)));
+    throw UsageError(
+        cat("nccl-ctas zero needs NCCL ", nccl_version_text(kOldestWithoutCtas),
+            " or newer; this one is ", nccl_version_text(version)));
 }
 
 void require_same_kind(const std::vector<NcclFacts>& all, size_t rank) {
@@ -92,11 +92,11 @@ void require_own_device(const std::vector<NcclFacts>& all, size_t rank) {
                        ", which ", std::ranges::count_if(all, same), " of ",
                        all.size(),
                        " ranks have: start one rank for each GPU, or let "
-                       "ranks share them with --share-gpu"));
+                       "ranks share them with share-gpu=on"));
 }
 
-// All ranks find the same two that do not fit together. Returns how many ranks
-// have this rank's device.
+// All ranks find the same two that do not match. Returns how many ranks use
+// this rank's device.
 int require_alike(Communicator& world, const NcclApi& nccl,
                   const NcclOptions& options) {
   const auto all =
@@ -120,10 +120,10 @@ int parse_nccl_ctas(std::string_view text) {
   if (text == "zero") return NcclOptions::kNoCtas;
   constexpr int kMost = 64;
   try {
-    return static_cast<int>(parse_integer(text, 1, kMost, "--nccl-ctas"));
+    return static_cast<int>(parse_integer(text, 1, kMost, "nccl-ctas"));
   } catch (const UsageError&) {
-    throw UsageError(cat("--nccl-ctas ", quoted(text), ": expected 1 to ",
-                         kMost, ", or zero"));
+    throw UsageError(cat("nccl-ctas ", quoted(text), ": expected 1 to ", kMost,
+                         ", or zero"));
   }
 }
 
@@ -141,7 +141,7 @@ NcclOptions::Memory parse_nccl_memory(std::string_view text) {
   for (const auto& [memory, word] : kMemoryWords)
     if (word == text) return memory;
   throw UsageError(
-      cat("--nccl-memory ", quoted(text),
+      cat("nccl-memory ", quoted(text),
           ": expected auto, windows, registered or plain",
           did_you_mean(text, {"auto", "windows", "registered", "plain"})));
 }
@@ -155,8 +155,8 @@ struct NcclSession::State {
   std::vector<int> ranks;
   int64_t num_groups = 0;  // of all ranks
   std::shared_ptr<NcclWorld> world;
-  std::unique_ptr<Communicator> end;  // where all meet at last
-  std::unique_ptr<NcclWatch> watch;   // last: it uses the others
+  std::unique_ptr<Communicator> end;  // where all ranks meet at the end
+  std::unique_ptr<NcclWatch> watch;   // last, because it uses the other members
 
   std::unique_ptr<Transport> make_group() {
     return control->subgroup(ranks, ++num_groups, 0,

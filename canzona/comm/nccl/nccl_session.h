@@ -1,5 +1,5 @@
-// Groups of ranks whose operations NCCL carries out on lanes of a device, and
-// the watch over them.
+// Makes groups of ranks whose operations NCCL executes on lanes of a device,
+// and watches over them.
 //
 //   TcpSession tcp({…});                               // or MPI, or threads
 //   NcclSession session(tcp.make_world(), load_nccl(), {});
@@ -9,21 +9,20 @@
 //   session.finish();
 //   tcp.finish();
 //
-// The ranks have come together by another transport, the control plane: names,
-// NCCL's ids and failures travel over it, and so does everything of the host's
-// memory. `world` above is such a group; a group that is split off with a lane
-// has communicators of NCCL: at most two for a set of ranks, however many
-// groups there are, and none for one rank. One process, or one thread of a
-// test, has one session, and one thread issues all operations of its groups:
-// NCCL hangs if ranks differ in the order of their operations.
+// The ranks are connected by another transport, the control plane: names,
+// NCCL's ids, failures and all host memory travel over it. `world` above is
+// such a group. A group that is split off with a lane uses NCCL communicators:
+// at most two for a set of ranks, however many groups there are, and none for a
+// single rank. A process, or a thread of a test, has one session, and one
+// thread issues all operations of its groups, because NCCL hangs if ranks issue
+// in different orders.
 //
-// An operation has been issued when it returns; a thread of the session watches
-// its deadline. When one is late, every rank tells how far its groups have
-// come, and all get PeerLost that names the operation, its label and who is
-// behind; a rank that says nothing is named, too. NCCL is aborted then; if that
-// or the device does not return within `patience`, the process is ended.
-// finish() waits for all ranks; it comes after the last operation and the last
-// group.
+// When an operation returns it has been issued; a thread of the session watches
+// its deadline. When one is late, every rank reports how far its groups have
+// come, and all get PeerLost naming the operation, its label and the ranks that
+// are behind or silent. NCCL is then aborted; if that or the device does not
+// return within `patience`, the process is ended. finish() waits for all ranks;
+// call it after the last operation, when no group is left.
 #pragma once
 
 #include <chrono>
@@ -40,71 +39,75 @@
 namespace canzona {
 
 struct NcclOptions {
-  // The kind of this rank's device: "NVIDIA H200". All ranks have one kind.
+  // The model of this rank's device: "NVIDIA H200". All ranks must have the
+  // same.
   std::string device = {};
-  // This very device, on any machine; "": not known. Two ranks have two devices
-  // unless they may share one.
+  // Identifies this device across machines; "" if not known. No two ranks may
+  // have the same device unless share_devices is set.
   std::string device_id = {};
   bool share_devices = false;
-  // Blocks that a kernel of NCCL may take; 0: as NCCL likes. kNoCtas: copies
-  // are made by the copy engines where memory is registered (2.28 and newer).
+  // The number of thread blocks an NCCL kernel may use; 0 leaves it to NCCL.
+  // kNoCtas: the copy engines move data where memory is registered (2.28 and
+  // newer).
   static constexpr int kNoCtas = -1;
   int ctas = 0;
-  // Messages pass through the library's own memory, registered with every
-  // communicator that uses it, as a window (so that the library may read and
-  // write that of other ranks, and copy engines may move it) or by itself; or
-  // through the device's plain memory. kAuto: the first of these that the
-  // library has.
+  // Where messages are staged. kWindows: the library's own memory, registered
+  // as a window with every communicator that uses it, so that the library may
+  // access other ranks' memory and copy engines may move it. kRegistered: the
+  // library's memory, registered by each rank alone. kPlain: ordinary device
+  // memory. kAuto: the first of these that the library supports.
   enum class Memory { kAuto, kWindows, kRegistered, kPlain };
   Memory memory = Memory::kAuto;
-  // Bytes of the device's memory that are free now; empty: nobody measures what
-  // NCCL takes of it.
+  // Returns the free bytes of device memory; if empty, NCCL's memory use is not
+  // measured.
   std::function<int64_t()> free_memory = {};
-  // The deadline of the control plane's own operations, and of founding a
-  // group.
+  // The deadline of the control plane's own operations and of creating a group.
   std::chrono::nanoseconds deadline = std::chrono::minutes(10);
-  // The period at which ranks tell each other that they are there.
+  // The period of the heartbeat between ranks.
   std::chrono::nanoseconds beat = std::chrono::milliseconds(500);
   std::chrono::nanoseconds patience = std::chrono::milliseconds(1250);
-  // Ends this process, at once; empty: the words go to standard error, and the
-  // exit status is ExitStatus::kPeerLost.
+  // Ends this process at once. If empty, the reason goes to standard error and
+  // the exit status is ExitStatus::kPeerLost.
   std::function<void(const std::string& why)> end_process = {};
 };
 
-// "8" or "zero", as NcclOptions has it; UsageError names --nccl-ctas.
+// Parses "8" or "zero" to a value of NcclOptions::ctas; UsageError names
+// --nccl-ctas.
 int parse_nccl_ctas(std::string_view text);
-// "auto", "windows", "registered" or "plain"; UsageError names --nccl-memory.
+// Parses "auto", "windows", "registered" or "plain"; UsageError names
+// --nccl-memory.
 NcclOptions::Memory parse_nccl_memory(std::string_view text);
 std::string_view to_string(NcclOptions::Memory memory);
 
 class NcclSession {
  public:
-  // `control` has all ranks, who all call it; `nccl` outlives the session.
-  // UsageError names two ranks that differ in NCCL's version or in their kind
-  // of device or that have one device, and what this NCCL cannot do.
+  // `control` has all ranks, which must all call this; `nccl` must outlive the
+  // session. Throws UsageError naming two ranks that differ in NCCL version or
+  // device model or that share a device, or the feature that this NCCL lacks.
   NcclSession(std::unique_ptr<Transport> control, const NcclApi& nccl,
               const NcclOptions& options);
-  // Without finish(), because of an error: NCCL is aborted.
+  // Aborts NCCL if finish() was not called because of an error.
   ~NcclSession();
   NcclSession(const NcclSession&) = delete;
   NcclSession& operator=(const NcclSession&) = delete;
 
-  // A group of all ranks, of the host's memory. All ranks call it. Transports
-  // end before the session.
+  // Makes a group of all ranks for host memory. All ranks must call it. Destroy
+  // transports before the session.
   std::unique_ptr<Transport> make_world();
 
-  // The number of NCCL communicators that this rank has.
+  // The number of NCCL communicators of this rank.
   int num_communicators() const;
-  // The memory that messages pass through; never kAuto.
+  // The kind of memory that messages are staged in; never kAuto.
   NcclOptions::Memory memory_kind() const;
-  // Returns what each communicator takes, in the order of their founding; empty
-  // unless NcclOptions::free_memory tells.
+  // Returns what each communicator takes, in the order of creation; empty
+  // unless NcclOptions::free_memory is set.
   std::vector<LibraryMemory> memory() const;
 
-  // Ends all operations of all ranks with PeerLost that tells the reason.
+  // Ends all operations of all ranks with PeerLost and this reason.
   void abort(std::string_view reason);
 
-  // The orderly end. PeerLost, naming them, if ranks do not come in time.
+  // Ends the session in an orderly way. Throws PeerLost, naming the ranks that
+  // do not come in time.
   void finish(std::chrono::nanoseconds time = std::chrono::minutes(1));
 
  private:

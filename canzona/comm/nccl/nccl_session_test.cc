@@ -29,8 +29,8 @@ std::unique_ptr<Communicator> everyone(NcclTestRank& rank, std::string name) {
                                   rank.lane);
 }
 
-// The documentation, executed: an operation is issued, and what comes after it
-// in the lane finds its result.
+// The documentation as a test: an operation is issued, and what follows it in
+// the lane finds its result.
 TEST(NcclSession, OperationsHaveTheirPlaceInALane) {
   run_nccl_ranks(4, {}, [](NcclTestRank& rank) {
     const auto dp = everyone(rank, "dp");
@@ -147,7 +147,7 @@ TEST(NcclSession, FastSumsAreNcclsAndExactOnIntegers) {
     world.all_reduce(Reduction::kFp32Sum, bytes_of(all));
     rank.lane->wait();
     EXPECT_EQ(all, std::vector<float>(5, 3));
-    // A group that asks for the one order gets it.
+    // A group that asks for the fixed order gets it.
     std::vector<float> piece = test_piece(world.rank(), 6);
     world.all_reduce(Reduction::kFp32Sum, bytes_of(piece), {.exact = true});
     rank.lane->wait();
@@ -208,7 +208,7 @@ TEST(NcclSession, ChecksVersionsAndDevices) {
   run_nccl_ranks(2, zero, nothing);
 }
 
-// A control plane of threads, for sessions that do not come to be.
+// A control plane of threads, for sessions that fail to start.
 std::vector<std::string> errors_of(
     int num_ranks, const std::function<NcclOptions(int rank)>& options_of) {
   const auto threads =
@@ -264,7 +264,7 @@ TEST(NcclSession, RefusesTwoRanksOnOneDeviceUnlessTheyShareIt) {
       said_if(false),
       testing::Each(AllOf(HasSubstr("ranks 2 and 3 have the same GPU"),
                           HasSubstr("node2 GPU-a"), HasSubstr("2 of 4 ranks"),
-                          HasSubstr("--share-gpu"))));
+                          HasSubstr("share-gpu=on"))));
   EXPECT_THAT(said_if(true), testing::Each(""));
 }
 
@@ -282,7 +282,7 @@ TEST(NcclSession, RefusesWhatIsTooOld) {
                           options.ctas = NcclOptions::kNoCtas;
                           return options;
                         })[0],
-              AllOf(HasSubstr("--nccl-ctas zero"), HasSubstr("2.27.7")));
+              AllOf(HasSubstr("nccl-ctas zero"), HasSubstr("2.27.7")));
 }
 
 TEST(NcclAlone, AddsNumbersOfASingleRank) {
@@ -304,8 +304,7 @@ TEST(NcclAlone, FindsTheNetworkInWhatNcclWrites) {
   EXPECT_EQ(nccl_network("nothing of that"), "");
 }
 
-// A device that two ranks share, of which 10 bytes are gone with every look at
-// what is free.
+// Two ranks share a device that loses 10 free bytes with every query.
 TEST(NcclSession, MeasuresWhatCommunicatorsTakeOfTheDevice) {
   std::atomic<int64_t> looks = 0;
   NcclTestOptions options;
@@ -320,7 +319,7 @@ TEST(NcclSession, MeasuresWhatCommunicatorsTakeOfTheDevice) {
     auto memory = rank.session.memory();
     ASSERT_THAT(memory, testing::SizeIs(1));
     EXPECT_THAT(memory[0].ranks, testing::ElementsAre(0, 1));
-    // At least two looks of both, at most all four, halved.
+    // Between two and four queries of both ranks, halved.
     EXPECT_GE(memory[0].founding, 10);
     EXPECT_LE(memory[0].founding, 20);
     EXPECT_EQ(memory[0].first_use, 0);
@@ -334,22 +333,22 @@ TEST(NcclSession, MeasuresWhatCommunicatorsTakeOfTheDevice) {
     rank.lane->wait();
     rank.world.barrier();
     memory = rank.session.memory();
-    // One look after each of the two first uses, and the other rank's.
+    // One query after each of the two first uses, plus the other rank's.
     EXPECT_GE(memory[0].first_use, 10);
     EXPECT_LE(memory[0].first_use, 40);
     EXPECT_EQ(memory[0].bytes(), memory[0].founding + memory[0].first_use);
   });
 }
 
-// Groups that share a communicator register what both use once. Ranks with
-// other lengths register each for itself.
+// Groups that share a communicator register shared memory once. Ranks with
+// different lengths register separately.
 TEST(NcclSession, RegistersMemoryOnceUntilItsGroupsEnd) {
   using Memory = NcclOptions::Memory;
   for (const Memory kind :
        {Memory::kAuto, Memory::kWindows, Memory::kRegistered, Memory::kPlain}) {
     NcclTestOptions options;
     options.nccl.memory = kind;
-    // Ranks of other tests that were aborted have left some.
+    // Aborted ranks of other tests have left some.
     const int allocated = num_stub_allocated();
     const StubMemoryUse before = take_stub_memory_use();
     run_nccl_ranks(2, options, [&](NcclTestRank& rank) {
@@ -374,8 +373,8 @@ TEST(NcclSession, RegistersMemoryOnceUntilItsGroupsEnd) {
           group->all_reduce(Reduction::kFp32Sum, {memory, 3600});
         rank.lane->wait();
         rank.world.barrier();
-        // Each of two ranks registers its memory and the beginning of it with
-        // two communicators, and the staging of each of four groups.
+        // Each of two ranks registers its memory and a prefix of it with two
+        // communicators, and the staging of each of four groups.
         if (rank.world.rank() == 0 && !plain) {
           const StubMemoryUse use = take_stub_memory_use();
           EXPECT_EQ(use.num_registered - before.num_registered,
@@ -411,7 +410,7 @@ TEST(NcclSession, KnowsTheWordsOfMemory) {
                           options.memory = Memory::kPlain;
                           return options;
                         })[0],
-              AllOf(HasSubstr("--nccl-ctas zero"), HasSubstr("plain")));
+              AllOf(HasSubstr("nccl-ctas zero"), HasSubstr("plain")));
 }
 
 }  // namespace

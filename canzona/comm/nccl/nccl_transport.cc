@@ -28,14 +28,15 @@ void NcclTransport::end_registrations() noexcept {
   registrations_.clear();
 }
 
-// A single rank sends no messages. The group of the host's memory gives what
-// those with a lane use.
+// A single rank sends no messages. The group of host memory allocates what
+// groups with a lane use.
 std::byte* NcclTransport::allocate(int64_t bytes) {
   return lane_ != nullptr && comm_ == nullptr ? nullptr
                                               : world_->allocate(bytes);
 }
 
-// The lane ends what uses it, then registrations end, then their memory.
+// First the lane finishes what uses the memory, then registrations end, then
+// the memory is freed.
 void NcclTransport::release(std::byte* memory) {
   if (lane_ != nullptr) {
     const std::unique_ptr<Mark> mark = lane_->make_mark();
@@ -121,10 +122,11 @@ NcclResult NcclTransport::issue(const NcclApi& nccl, const Posted& call) const {
                              call.reduction, comm_, stream_);
 }
 
-// A group that has begun is ended whatever happens: NCCL keeps it by thread.
+// A group that has begun must be ended whatever happens, because NCCL keeps it
+// per thread.
 void NcclTransport::issue_all() {
   const bool several = posted_.size() > 1;
-  world_->call([&](const NcclApi& nccl) {
+  world_->call_by_issuer([&](const NcclApi& nccl) {
     NcclResult worst = NcclResult::kSuccess;
     const auto note = [&](NcclResult result) {
       if (result != NcclResult::kSuccess && result != NcclResult::kInProgress)
@@ -193,7 +195,7 @@ void NcclTransport::register_memory(std::span<std::byte> memory,
   if (of != nullptr) registrations_.push_back(of);
 }
 
-// Operations that NCCL has of its own.
+// Operations that NCCL provides itself.
 
 bool NcclTransport::post_own_gather(std::span<std::byte> whole) {
   if (comm_ == nullptr) return false;
@@ -215,7 +217,7 @@ bool NcclTransport::post_own_broadcast(int root, std::span<std::byte> data) {
   return true;
 }
 
-// Sums are modulo 2^64, those of numbers without a sign.
+// Sums are modulo 2^64, hence unsigned.
 bool NcclTransport::post_own_integers(Reduction reduction,
                                       std::span<std::byte> data) {
   if (comm_ == nullptr) return false;
@@ -240,7 +242,7 @@ void NcclTransport::post_own_all_reduce(std::span<float> data) {
         .type = NcclType::kFloat32});
 }
 
-// This issues one sum for every rank if counts differ.
+// Issues one sum per rank if counts differ.
 void NcclTransport::post_own_reduce_scatter(const float* input,
                                             std::span<const int> counts,
                                             float* output) {

@@ -1,10 +1,10 @@
-// A group whose messages NCCL carries out on a lane, beside a group of the same
-// ranks on the control plane. For nccl_session.cc, the way in.
+// A group whose messages NCCL executes on a lane, paired with a group of the
+// same ranks on the control plane. Only nccl_session.cc uses this directly.
 //
-// Until it has a lane it is the control plane's group and nothing else. With
-// one, what is posted is issued by the next poll() as one operation of NCCL:
-// ncclGroupStart … ncclGroupEnd. poll() says true once NCCL has put it into the
-// lane, which takes longer when ranks connect for the first time.
+// Without a lane it is just the control plane's group. With one, the next
+// poll() issues everything posted as one NCCL group (ncclGroupStart …
+// ncclGroupEnd). poll() returns true once NCCL has enqueued it on the lane,
+// which takes longer when ranks connect for the first time.
 #pragma once
 
 #include <memory>
@@ -16,8 +16,8 @@ namespace canzona {
 
 class NcclTransport final : public Transport {
  public:
-  // `host` has the ranks of the group, which are given by their numbers in the
-  // world.
+  // `host` is the same group on the control plane; `world_ranks` are its ranks'
+  // numbers in the world.
   NcclTransport(std::shared_ptr<NcclWorld> world,
                 std::unique_ptr<Transport> host, std::vector<int> world_ranks);
   ~NcclTransport() override;
@@ -57,7 +57,7 @@ class NcclTransport final : public Transport {
   void abort(std::string_view reason) override { host_->abort(reason); }
   bool is_aborted() const override { return host_->is_aborted(); }
   std::string abort_reason() const override { return host_->abort_reason(); }
-  // The subgroup of a group with a lane has the same lane.
+  // A subgroup of a group with a lane has the same lane.
   std::unique_ptr<Transport> subgroup(std::span<const int> members, int64_t id,
                                       int color, Deadline until) override;
 
@@ -74,7 +74,7 @@ class NcclTransport final : public Transport {
                                float* output) override;
 
  private:
-  // One call of NCCL that the next poll() makes.
+  // One NCCL call to be made by the next poll().
   struct Posted {
     enum class Kind : uint8_t {
       kSend,
@@ -95,7 +95,7 @@ class NcclTransport final : public Transport {
   };
 
   void issue_on(std::shared_ptr<Lane> lane, Deadline until);
-  // True if what is posted now is for the control plane.
+  // Returns true if messages posted now are for the control plane.
   bool is_of_host() const { return lane_ == nullptr || of_host_; }
   void post(const Posted& call) { posted_.push_back(call); }
   NcclResult issue(const NcclApi& nccl, const Posted& call) const;
@@ -107,11 +107,11 @@ class NcclTransport final : public Transport {
   std::shared_ptr<Lane> lane_;
   bool of_host_ = false;
   void* stream_ = nullptr;
-  NcclComm* comm_ = nullptr;  // null for one rank
+  NcclComm* comm_ = nullptr;  // null for a single rank
   std::shared_ptr<NcclProgress> progress_;
   std::vector<Posted> posted_;
   bool issuing_ = false;
-  int64_t free_before_ = -1;  // a first use that is being issued; -1: none
+  int64_t free_before_ = -1;  // free bytes before a first use; -1: none
   void end_registrations() noexcept;
 
   std::vector<NcclWorld::Registration*> registrations_;

@@ -15,8 +15,7 @@ namespace canzona {
 namespace {
 
 // A rank sends a LateReport when an operation is late: how far its groups have
-// come, and the first of its own that is late. More groups than there is place
-// for are not told.
+// come, and its own first late operation. Groups that do not fit are left out.
 struct LateReport {
   struct Group {
     uint64_t group = 0;
@@ -53,7 +52,7 @@ struct Behind {
   int64_t issued = 0;
 };
 
-// The members of a late operation's group that have not issued it.
+// Returns the members of a late operation's group that have not issued it.
 std::vector<Behind> behind_in(const std::vector<LateReport>& reports,
                               const LateReport& late) {
   std::vector<Behind> found;
@@ -73,8 +72,9 @@ std::string words_of(size_t rank, const LateReport& late) {
              human_seconds(std::chrono::duration<double>(what.time).count()));
 }
 
-// The first late operation that somebody has not issued: the others wait for
-// that one. If everybody has issued everything, NCCL itself is stuck.
+// Looks for the first late operation that some rank has not issued: the others
+// are waiting for that one. If every rank has issued everything, NCCL itself is
+// stuck.
 std::string find_culprit(const std::vector<LateReport>& reports) {
   const std::string none = "an operation of NCCL was late, and has ended since";
   std::string stuck;
@@ -94,6 +94,12 @@ std::string find_culprit(const std::vector<LateReport>& reports) {
   return stuck.empty() ? none : stuck;
 }
 
+// A rank that is silent for the deadline is lost. The heartbeat that it misses
+// begins one period after its last one.
+std::chrono::nanoseconds deadline_of_beats(const NcclOptions& options) {
+  return std::max(options.deadline - options.beat, options.deadline / 2);
+}
+
 void end_this_process(const NcclOptions& options, const std::string& why) {
   if (options.end_process) return options.end_process(why);
   std::cerr << "error: " << why << std::endl;
@@ -104,9 +110,10 @@ void end_this_process(const NcclOptions& options, const std::string& why) {
 
 NcclWatch::NcclWatch(NcclWorld& world, std::unique_ptr<Transport> beats)
     : world_(world),
-      beats_(std::move(beats), cpu_wire_ops(),
-             {.deadline = world.options().deadline, .segment_bytes = 64},
-             "the watch over NCCL"),
+      beats_(
+          std::move(beats), cpu_wire_ops(),
+          {.deadline = deadline_of_beats(world.options()), .segment_bytes = 64},
+          "the watch over NCCL"),
       thread_([this] { run(); }) {}
 
 NcclWatch::~NcclWatch() {
@@ -146,22 +153,40 @@ NcclWatch::Wish NcclWatch::wait_for_beat() {
   return wish_;
 }
 
+// A gather is used because no rank in it waits for what a third rank has not
+// sent: the rank that does not come is the silent one.
 bool NcclWatch::beat() {
-  const bool finishing = wait_for_beat() == Wish::kFinish;
-  world_.require_health();
+  struct Word {
+    bool late = false;
+    bool finishing = false;
+  };
+  Word own = {.finishing = wait_for_beat() == Wish::kFinish};
+  require_health();
   const Deadline now = std::chrono::steady_clock::now();
-  bool late = false;
-  std::string under_way;  // for the error if somebody is silent
+  std::string under_way;  // for the error if a rank is silent
   world_.for_each_group([&](NcclProgress& of) {
-    late = late || of.late(now);
+    own.late = own.late || of.late(now);
     if (under_way.empty()) under_way = of.under_way();
   });
-  std::array<int64_t, 2> all = {late ? 1 : 0, finishing ? 0 : 1};
-  beats_.all_reduce(
-      Reduction::kInt64Max, std::as_writable_bytes(std::span(all)),
+  const std::vector<Word> all = one_from_all(
+      beats_, own,
       {.label = under_way.empty() ? "beat" : cat("beat during ", under_way)});
-  if (all[0] != 0) blame();
-  return all[1] != 0;
+  if (std::ranges::any_of(all, &Word::late)) blame();
+  return !std::ranges::all_of(all, &Word::finishing);
+}
+
+// NCCL notices a closed connection before the control plane has reported whose
+// process is gone.
+void NcclWatch::require_health() {
+  try {
+    if (!beats_.is_aborted()) world_.require_health();
+  } catch (const PeerLost& error) {
+    const Deadline until = deadline_after(world_.options().patience);
+    while (!beats_.is_aborted() && std::chrono::steady_clock::now() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (!beats_.is_aborted()) throw;
+    throw PeerLost(cat(beats_.abort_reason(), " (", error.what(), ")"));
+  }
 }
 
 void NcclWatch::blame() {
@@ -188,8 +213,11 @@ void NcclWatch::run() {
   try {
     while (beat()) {
     }
-  } catch (const std::exception& error) {
+  } catch (const PeerLost& error) {
     give_up(error.what());
+  } catch (const std::exception& error) {
+    // A device error does not say whose it is.
+    give_up(cat("rank ", world_.rank(), ": ", error.what()));
   }
 }
 

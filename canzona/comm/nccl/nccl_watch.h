@@ -1,11 +1,11 @@
-// The thread that watches over a rank's operations on lanes. For this folder's
-// sources.
+// The thread that watches over a rank's operations on lanes. Internal to this
+// folder.
 //
-// Once a beat, all ranks tell each other over the control plane that they are
-// there, and whether an operation is late. If one is, every rank tells how far
-// each of its groups has come, and all find the same culprit. The thread closes
-// the world then and aborts NCCL; it does the same as soon as it learns that
-// another rank has given up.
+// With every heartbeat, all ranks tell each other over the control plane that
+// they are alive and whether an operation is late. If one is, every rank
+// reports how far each of its groups has come, and all find the same culprit.
+// The thread then closes the world and aborts NCCL; it does the same when it
+// learns that another rank has given up.
 #pragma once
 
 #include <condition_variable>
@@ -21,7 +21,7 @@ namespace canzona {
 
 class NcclWatch {
  public:
-  // `beats` has all ranks, and nobody else uses it.
+  // `beats` has all ranks; nobody else may use it.
   NcclWatch(NcclWorld& world, std::unique_ptr<Transport> beats);
   // Ends the thread at once; the other ranks' watches get PeerLost unless they
   // end, too.
@@ -29,27 +29,32 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  // Ends the thread together with those of all other ranks, who call it, too.
+  // Ends the thread together with those of all other ranks, which must all call
+  // this.
   void finish();
-  // Closes the world and has NCCL aborted; the other ranks are told.
+  // Closes the world, aborts NCCL and tells the other ranks.
   void abort(std::string_view reason);
 
  private:
   enum class Wish { kNone, kFinish, kAbort };
 
   void run();
-  // One beat; false if it was the last one. PeerLost if NCCL is to be aborted.
+  // Does one heartbeat; returns false if it was the last. Throws PeerLost if
+  // NCCL must be aborted.
   bool beat();
+  // Throws if NCCL itself has failed, naming the lost rank if the control plane
+  // knows it.
+  void require_health();
   [[noreturn]] void blame();
   void give_up(const std::string& reason);
   Wish wait_for_beat();
 
   NcclWorld& world_;
   Communicator beats_;
-  std::mutex mutex_;  // of both below
+  std::mutex mutex_;  // guards both below
   std::condition_variable changed_;
   Wish wish_ = Wish::kNone;
-  std::thread thread_;  // last: it uses all the others
+  std::thread thread_;  // last, because it uses the other members
 };
 
 }  // namespace canzona

@@ -17,8 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::microseconds kLook{50};
 
-// Until what members of a group tell each other over the control plane has
-// passed.
+// Waits until the messages between the members of a group on the control plane
+// have passed.
 void finish_founding(Transport& host, Deadline until) {
   while (!host.poll()) {
     if (host.is_aborted())
@@ -32,7 +32,7 @@ void finish_founding(Transport& host, Deadline until) {
   }
 }
 
-// The library cannot do that, here or for this memory.
+// Returns true if the library cannot do that, here or for this memory.
 bool is_refused(NcclResult result) {
   return result == NcclResult::kInvalidArgument ||
          result == NcclResult::kInvalidUsage;
@@ -48,7 +48,7 @@ void send_from_first(Value& value, Transport& host, Deadline until) {
   finish_founding(host, until);
 }
 
-// The largest of all members' numbers; all of them have come by then.
+// Returns the largest of all members' numbers; all of them have come by then.
 int64_t largest_in_group(int64_t own, Transport& host, Deadline until) {
   std::vector<int64_t> all(static_cast<size_t>(host.size()), own);
   if (host.rank() != 0) host.post_send(0, std::as_bytes(std::span(&own, 1)));
@@ -78,7 +78,15 @@ void NcclWorld::throw_closed() {
   throw PeerLost(cat("rank ", rank_, ": NCCL has been given up: ", reason_));
 }
 
-// A communicator's own words are there even where the call was that of a group.
+// The watch itself waits up to `patience` to hear from the control plane.
+void NcclWorld::wait_until_closed() {
+  const Deadline until = deadline_after(options_.beat + 2 * options_.patience);
+  while (!closed_ && Clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  if (closed_) throw_closed();
+}
+
+// A communicator has its own error text even if the call was that of a group.
 void NcclWorld::require(NcclResult result, std::string_view doing,
                         NcclComm* of) {
   if (result == NcclResult::kSuccess || result == NcclResult::kInProgress)
@@ -107,7 +115,7 @@ bool NcclWorld::asks_done(NcclComm* comm, std::string_view doing) {
 }
 
 bool NcclWorld::is_done(NcclComm* comm, std::string_view doing) {
-  return call([&](const NcclApi&) { return asks_done(comm, doing); });
+  return call_by_issuer([&](const NcclApi&) { return asks_done(comm, doing); });
 }
 
 NcclConfig NcclWorld::config() const {
@@ -123,8 +131,8 @@ int64_t NcclWorld::taken(int64_t free_before, int64_t free_after) const {
   return std::max<int64_t>(0, free_before - free_after) / ranks_per_device_;
 }
 
-// Ranks that share a device see what all of them take: from the first that
-// began to the last that is done.
+// Ranks that share a device see what all of them take together, so this
+// measures from the first that began to the last that finished.
 void NcclWorld::note_founding(NcclComm* comm, const std::vector<int>& ranks,
                               Transport& host, int64_t free_before,
                               Deadline until) {
@@ -179,7 +187,7 @@ std::byte* NcclWorld::allocate(int64_t bytes) {
   return static_cast<std::byte*>(memory);
 }
 
-// It stays if NCCL was aborted.
+// The memory is leaked if NCCL was aborted.
 void NcclWorld::free(std::byte* memory) noexcept {
   try {
     call([&](const NcclApi& nccl) { nccl.mem_free(memory); });
@@ -187,8 +195,8 @@ void NcclWorld::free(std::byte* memory) noexcept {
   }
 }
 
-// The library writes a window's handle when it is done: the registration stays
-// where it is.
+// The library writes a window's handle when it is done, so the registration
+// must not move.
 NcclWorld::Registration* NcclWorld::add_registration(
     NcclComm* comm, std::span<std::byte> memory, SharedUse use, Transport& host,
     Deadline until) {
@@ -239,7 +247,7 @@ NcclWorld::Registration* NcclWorld::add_registration(
   return of;
 }
 
-// An aborted communicator has taken its windows with it.
+// An aborted communicator has already freed its windows.
 void NcclWorld::end_registration(Registration* of) noexcept {
   try {
     NcclComm* comm = of->comm;
@@ -259,7 +267,7 @@ void NcclWorld::end_registration(Registration* of) noexcept {
   }
 }
 
-// Once the world is closed, `place` is gone.
+// Once the world is closed, `place` is invalid.
 NcclComm* NcclWorld::make(const std::vector<int>& ranks, NcclComm*& place,
                           Transport& host, Deadline until) {
   const int64_t free_before = options_.free_memory ? options_.free_memory() : 0;
@@ -350,11 +358,11 @@ void NcclWorld::close(const std::string& reason) {
   closed_ = true;
 }
 
-// Each on a thread of its own: the kernels of one may stand in line behind
-// those of another, for which they would wait.
+// Each is aborted on a thread of its own: the kernels of one may be queued
+// behind those of another and would wait for them.
 bool NcclWorld::abort_all() {
   const Deadline until = deadline_after(options_.patience);
-  // Whoever is inside NCCL leaves it soon, and nobody else comes.
+  // A thread inside NCCL leaves it soon, and no other enters.
   std::unique_lock lock(mutex_, std::defer_lock);
   while (!lock.try_lock()) {
     if (Clock::now() >= until) return false;

@@ -1,11 +1,11 @@
-// An NcclWorld is shared by the groups of one rank: NCCL's communicators, the
-// lock under which NCCL is called, and the word that ends them all. For this
-// folder's sources.
+// An NcclWorld is shared by the groups of one rank: it has NCCL's
+// communicators, the lock under which NCCL is called, and the abort state.
+// Internal to this folder.
 //
-// NCCL is never called by two threads at once: the thread that issues and the
-// watch take turns. No call waits, because communicators are non-blocking: what
-// has begun is asked for until it is done. Once the world is closed, nobody
-// calls NCCL any more but to abort.
+// NCCL is never called by two threads at once: the issuing thread and the watch
+// take turns. No call blocks, because communicators are non-blocking:
+// operations are polled until they are done. Once the world is closed, NCCL is
+// called only to abort.
 #pragma once
 
 #include <array>
@@ -31,52 +31,66 @@ class NcclWorld {
   const NcclOptions& options() const { return options_; }
   int rank() const { return rank_; }
 
-  // Calls function(nccl) unless the world is closed: PeerLost then.
+  // Calls function(nccl); throws PeerLost if the world is closed.
   template <class Function>
   auto call(Function function) {
     const std::lock_guard lock(mutex_);
     if (closed_) throw_closed();
     return function(nccl_);
   }
-  // Throws what a result means: NCCL's words, and `doing`. In progress is good.
+  // The same for the issuing thread: if NCCL has lost a peer, the watch finds
+  // out whose process it was and closes the world with its name.
+  template <class Function>
+  auto call_by_issuer(Function function) {
+    try {
+      return call(function);
+    } catch (const PeerLost&) {
+      wait_until_closed();
+      throw;
+    }
+  }
+  // Throws with NCCL's text and `doing` unless the result is success or in
+  // progress.
   void require(NcclResult result, std::string_view doing, NcclComm* of);
-  // True if what a communicator has begun is done; throws if it has failed.
+  // Returns true if the communicator has finished what it began; throws if it
+  // failed.
   bool is_done(NcclComm* comm, std::string_view doing);
 
-  // A communicator of these ranks of the world, who all call it, with a control
-  // plane of their own. A set of ranks has two communicators, which its calls
-  // get in turn.
+  // Returns a communicator of these ranks of the world, which must all call
+  // this; `host` is their group on the control plane. A set of ranks has two
+  // communicators, which successive calls get in turn.
   NcclComm* found(const std::vector<int>& ranks, Transport& host,
                   Deadline until);
   int num_communicators() const;
 
-  // The number of ranks that share this rank's device is 1 at first.
+  // The number of ranks that share this rank's device; initially 1.
   void set_ranks_per_device(int ranks) { ranks_per_device_ = ranks; }
-  // Measures communicators by the device's free memory: found() their founding.
-  // begin_use() returns the memory that is free before the first
-  // messages, or the first collective, of a communicator; -1 otherwise, and
-  // where nobody measures. end_use() is told it when they are issued.
+  // Measure communicators by the device's free memory; found() measures their
+  // creation. begin_use() returns the memory that is free before a
+  // communicator's first messages or first collective, and -1 for later ones or
+  // if nothing is measured. end_use() takes that value once they are issued.
   int64_t begin_use(NcclComm* comm, bool messages);
   void end_use(NcclComm* comm, int64_t free_before);
   std::vector<LibraryMemory> memory() const;
 
-  // The memory that messages pass through; never kAuto.
+  // The kind of memory that messages are staged in; never kAuto.
   NcclOptions::Memory memory_kind() const;
-  // Memory of the library; null where messages pass through plain memory.
-  // std::bad_alloc if the device has not enough.
+  // Allocates memory of the library; returns null if messages are staged in
+  // plain memory. Throws std::bad_alloc if the device does not have enough.
   std::byte* allocate(int64_t bytes);
   void free(std::byte* memory) noexcept;
-  // Registers memory with a communicator, whose ranks, at `host`, all call it;
-  // once, however many groups use both. As a window where all have as many
-  // bytes, else each for itself. Null where nothing is registered.
+  // Registers memory with a communicator, once however many groups use both.
+  // All its ranks, connected by `host`, must call this. The memory becomes a
+  // window if all ranks have the same number of bytes; otherwise each rank
+  // registers its own. Returns null if nothing is registered.
   struct Registration;
   Registration* add_registration(NcclComm* comm, std::span<std::byte> memory,
                                  SharedUse use, Transport& host,
                                  Deadline until);
   void end_registration(Registration* of) noexcept;
 
-  // Adds a group's progress for the watch, until it is removed. Groups of one
-  // set of ranks are told apart by their number.
+  // Adds a group's progress to what the watch looks at, until it is removed.
+  // Groups of the same ranks are told apart by their number.
   std::shared_ptr<NcclProgress> add_group(const std::vector<int>& ranks,
                                           Lane& lane);
   void remove_group(const std::shared_ptr<NcclProgress>& group);
@@ -86,23 +100,24 @@ class NcclWorld {
     for (const auto& group : groups_) function(*group);
   }
 
-  // Throws as require() does if a communicator has failed by itself.
+  // Throws like require() if a communicator itself has failed.
   void require_health();
 
-  // Nobody may call NCCL from now on; communicators are aborted by abort_all()
-  // alone, on the watch.
+  // Forbids all further calls of NCCL; communicators are aborted by abort_all()
+  // alone, on the watch's thread.
   void close(const std::string& reason);
-  // Aborts all communicators and waits for the lanes. False if that takes
-  // longer than options().patience.
+  // Aborts all communicators and waits for the lanes. Returns false if that
+  // takes longer than options().patience.
   bool abort_all();
-  // The orderly end of all communicators. PeerLost if that takes too long.
+  // Destroys all communicators in an orderly way. Throws PeerLost if that takes
+  // too long.
   void end_all(Deadline until);
 
   struct Registration {
     NcclComm* comm = nullptr;
     std::span<std::byte> memory;
-    NcclWindow* window = nullptr;  // as the library says, null for some
-    void* handle = nullptr;        // of what a rank registers for itself
+    NcclWindow* window = nullptr;  // the library may return null
+    void* handle = nullptr;        // if each rank registers its own
     bool is_window = false;
     int num_uses = 0;
   };
@@ -115,15 +130,18 @@ class NcclWorld {
   };
 
   [[noreturn]] void throw_closed();
+  // Throws as soon as the world is closed; returns if nothing is heard from the
+  // watch for a while.
+  void wait_until_closed();
   NcclConfig config() const;
-  // This rank's part of what all that share its device have taken.
+  // Returns this rank's share of the memory taken by all ranks on its device.
   int64_t taken(int64_t free_before, int64_t free_after) const;
   void note_founding(NcclComm* comm, const std::vector<int>& ranks,
                      Transport& host, int64_t free_before, Deadline until);
-  // Keeps it in `place` as soon as it has begun.
+  // Stores the communicator in `place` as soon as its creation has begun.
   NcclComm* make(const std::vector<int>& ranks, NcclComm*& place,
                  Transport& host, Deadline until);
-  // For callers that hold mutex_.
+  // Callers must hold mutex_.
   template <class Function>
   void for_each_comm(Function function) const {
     for (const auto& [ranks, set] : sets_)
@@ -131,7 +149,7 @@ class NcclWorld {
         if (comm != nullptr) function(comm);
   }
   std::vector<NcclComm*> comms() const;
-  // True if the communicator has finished; see is_done().
+  // Returns true if the communicator has finished; see is_done().
   bool asks_done(NcclComm* comm, std::string_view doing);
 
   const NcclApi& nccl_;
@@ -145,10 +163,10 @@ class NcclWorld {
     LibraryMemory memory;
     std::array<bool, 2> used{};  // collectives, messages
   };
-  std::vector<Measured> measured_;         // by mutex_, too
-  std::list<Registration> registrations_;  // by mutex_, too
+  std::vector<Measured> measured_;         // guarded by mutex_, too
+  std::list<Registration> registrations_;  // guarded by mutex_, too
   int ranks_per_device_ = 1;
-  mutable std::mutex reason_mutex_;  // of both below
+  mutable std::mutex reason_mutex_;  // guards both below
   std::string reason_;
   std::vector<std::shared_ptr<NcclProgress>> groups_;
 };

@@ -1,4 +1,4 @@
-// Takes the place of NCCL in a build without it.
+// Replaces NCCL in a build without it.
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/nccl/nccl_library.h"

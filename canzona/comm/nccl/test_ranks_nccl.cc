@@ -13,7 +13,7 @@
 namespace canzona {
 namespace {
 
-// A rank's own error before that of a rank that others have let down.
+// A rank's own error takes precedence over that of a rank that lost a peer.
 struct NcclRankErrors {
   std::exception_ptr own, lost;
 };
@@ -67,7 +67,7 @@ void run_nccl_ranks(int num_ranks, const NcclTestOptions& options,
     if (of.lost != nullptr) std::rethrow_exception(of.lost);
 }
 
-// Groups of NCCL pass the tests that threads pass.
+// Groups of NCCL must pass the tests that threads pass.
 void run_test_ranks(int num_ranks, const CommunicatorOptions& options,
                     const std::function<void(Communicator& world)>& function) {
   run_nccl_ranks(

@@ -1,4 +1,4 @@
-// For tests: ranks that are threads, with a session of the stub of NCCL each.
+// For tests: ranks that are threads, each with a session of the NCCL stub.
 // Their control plane is that of threads.
 //
 //   run_nccl_ranks(4, {}, [](NcclTestRank& rank) {
@@ -17,17 +17,17 @@ struct NcclTestOptions {
   CommunicatorOptions communicator = {};
   NcclOptions nccl = {};
   TestLane::When when = TestLane::When::kLater;
-  // Before every piece of work on a rank's lane.
+  // Called before every piece of work on a rank's lane.
   std::function<void(int rank)> delay = {};
 };
 
 struct NcclTestRank {
   NcclSession& session;
-  Communicator& world;  // of the host's memory
+  Communicator& world;  // of host memory
   std::shared_ptr<TestLane> lane;
 };
 
-// Rethrows as run_ranks() does.
+// Rethrows like run_ranks().
 void run_nccl_ranks(int num_ranks, const NcclTestOptions& options,
                     const std::function<void(NcclTestRank& rank)>& function);
 

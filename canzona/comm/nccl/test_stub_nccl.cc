@@ -62,7 +62,7 @@ struct StubMessage {
   bool taken = false;
 };
 
-// One group of ranks, of which each has an NcclComm.
+// One group of ranks, each of which has an NcclComm.
 struct StubGroup {
   StubGroup(int64_t the_number, int the_size)
       : number(the_number),
@@ -78,10 +78,10 @@ struct StubGroup {
 
   const int64_t number;
   const int size;
-  std::mutex mutex;  // of all below
+  std::mutex mutex;  // guards everything below
   std::condition_variable changed;
   int num_joined = 0;
-  std::vector<StubCall> calls;  // by rank, of the collective under way
+  std::vector<StubCall> calls;  // by rank, of the current collective
   int num_arrived = 0;
   int64_t num_meetings = 0;
   std::vector<std::vector<StubMessage*>> channels;
@@ -95,10 +95,11 @@ struct NcclComm {
   std::atomic<NcclResult> error = NcclResult::kSuccess;
   std::atomic<bool> aborted = false;
   std::atomic<int> under_way = 0;           // launches
-  int num_asked = 0;                        // since the last launch was posted
+  int num_asked = 0;                        // queries since the last launch was
+                                            // posted
   std::vector<nccl_stub::StubCall> posted;  // the next launch
-  TestLane* lane = nullptr;                 // of it
-  std::vector<nccl_stub::StubMessage> messages;  // of the launch under way
+  TestLane* lane = nullptr;                 // of that launch
+  std::vector<nccl_stub::StubMessage> messages;  // of the current launch
   std::vector<std::byte> result;
 };
 
@@ -106,7 +107,7 @@ namespace nccl_stub {
 namespace {
 
 struct StubState {
-  std::mutex mutex;  // of all but the record
+  std::mutex mutex;  // guards everything but the record
   int64_t num_ids = 0;
   std::map<int64_t, std::shared_ptr<StubGroup>> groups;
   std::vector<std::unique_ptr<NcclComm>> comms;
@@ -125,7 +126,7 @@ struct StubState {
   StubRecord* record = nullptr;
 };
 
-// Never destroyed: a process may end while a thread hangs in an abort.
+// Never destroyed, because a process may exit while a thread hangs in an abort.
 StubState& stub() {
   static StubState& state = *new StubState;
   return state;
@@ -134,9 +135,9 @@ StubState& stub() {
 thread_local int stub_version = 22809;
 thread_local int group_depth = 0;
 
-// Carries launches out, on the thread of the lane.
+// Executes launches on the lane's thread.
 
-// False if the communicator was aborted meanwhile.
+// Returns false if the communicator was aborted meanwhile.
 template <class Condition>
 bool stub_wait(NcclComm& comm, std::unique_lock<std::mutex>& lock,
                Condition condition) {
@@ -144,7 +145,8 @@ bool stub_wait(NcclComm& comm, std::unique_lock<std::mutex>& lock,
   return !comm.aborted;
 }
 
-// All ranks of the group, each with its call, or null if it has told that.
+// Meets all ranks of the group, each with its call, or null if it was given
+// before.
 bool stub_meet(NcclComm& comm, const StubCall* call) {
   StubGroup& group = *comm.group;
   std::unique_lock lock(group.mutex);
@@ -171,7 +173,7 @@ void stub_combine(std::byte* sum, const std::byte* piece, size_t count,
   }
 }
 
-// From the last rank to the first: an order of its own.
+// Reduces from the last rank to the first: an order of its own.
 void stub_reduce(NcclComm& comm, size_t offset, const StubCall& call) {
   const std::vector<StubCall>& calls = comm.group->calls;
   const size_t bytes = call.count * bytes_of_type(call.type);
@@ -191,7 +193,7 @@ void stub_reduce(NcclComm& comm, size_t offset, const StubCall& call) {
   }
 }
 
-// Computes what this rank gets.
+// Computes this rank's result.
 void stub_compute(NcclComm& comm, const StubCall& call) {
   const size_t bytes = call.count * bytes_of_type(call.type);
   const std::vector<StubCall>& calls = comm.group->calls;
@@ -304,7 +306,7 @@ void stub_launch(NcclComm& comm) {
 
 // Functions of the table.
 
-// Numbers of a check are few.
+// Checks of a few numbers are not counted.
 void stub_look(const NcclComm* comm, const std::byte* memory, size_t bytes,
                const char* what) {
   constexpr size_t kFew = 64;
@@ -366,7 +368,7 @@ NcclResult stub_add(NcclComm* comm, void* stream, const StubCall& call) {
   stub_look(comm, call);
   if (comm->error != NcclResult::kSuccess) return comm->error;
   if (!comm->posted.empty() && group_depth == 0)
-    return NcclResult::kInvalidUsage;  // the one before is not launched yet
+    return NcclResult::kInvalidUsage;  // the previous one is not launched yet
   comm->posted.push_back(call);
   comm->lane = static_cast<TestLane*>(stream);
   comm->num_asked = 0;
@@ -397,7 +399,7 @@ NcclResult stub_init(NcclComm** comm, int num_ranks, NcclId id, int rank,
   *comm = stub().comms.back().get();
   (*comm)->group = group;
   (*comm)->rank = rank;
-  // Tests count allocations.
+  // Reserved in advance, because tests count allocations.
   (*comm)->posted.reserve(256);
   (*comm)->messages.reserve(256);
   (*comm)->result.reserve(size_t{1} << 16);
@@ -406,8 +408,14 @@ NcclResult stub_init(NcclComm** comm, int num_ranks, NcclId id, int rank,
   return NcclResult::kInProgress;
 }
 
-// Not before it was asked twice has anything been launched.
+std::atomic<bool> stub_connections_closed = false;
+
+// Nothing is launched before the second query.
 NcclResult stub_get_error(NcclComm* comm, NcclResult* error) {
+  if (stub_connections_closed) {
+    *error = NcclResult::kRemoteError;
+    return NcclResult::kSuccess;
+  }
   {
     const std::lock_guard lock(comm->group->mutex);
     *error = comm->group->num_joined < comm->group->size
@@ -561,6 +569,10 @@ void hang_stub_aborts(bool hang) {
   const std::lock_guard lock(stub().mutex);
   stub().aborts_hang = hang;
   stub().aborts_go_on.notify_all();
+}
+
+void close_stub_connections(bool closed) {
+  nccl_stub::stub_connections_closed = closed;
 }
 
 int num_stub_allocated() {

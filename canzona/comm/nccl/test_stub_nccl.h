@@ -1,12 +1,12 @@
-// For tests: an NCCL whose ranks are threads and whose memory is the host's. A
-// stream is a TestLane.
+// For tests: an NCCL stub whose ranks are threads and whose memory is the
+// host's. A stream is a TestLane.
 //
 //   NcclSession session(std::move(control), stub_nccl(), {});
 //
-// It is as strict as NCCL, or stricter: nothing is launched before the state of
-// a communicator was asked for twice, ranks that launch different operations
-// get an error, and whoever waits for a peer waits until it comes or its own
-// communicator is aborted.
+// It is at least as strict as NCCL: nothing is launched before a communicator's
+// state was queried twice, ranks that launch different operations get an error,
+// and a rank waits for a peer until it comes or its own communicator is
+// aborted.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ namespace canzona {
 
 const NcclApi& stub_nccl();
 
-// One launch of a rank; a record keeps them in order as long as it lives.
+// One launch of a rank; a record keeps them in order while it lives.
 struct StubLaunch {
   int64_t group = 0;
   std::string what;  // "all_gather 128", "messages"
@@ -43,18 +43,20 @@ class StubRecord {
   std::vector<std::vector<StubLaunch>> launches_;
 };
 
-// Sets what ncclGetVersion says to this thread.
+// Sets what ncclGetVersion returns on this thread.
 void set_stub_version(int version);
-// ncclCommAbort does not return any more; false: it does again, and those that
-// hang end.
+// Makes ncclCommAbort hang; with false it returns again, and hanging calls end.
 void hang_stub_aborts(bool hang);
-// The number of pieces of ncclMemAlloc's memory that are in use.
+// Makes every communicator report that a peer's process has closed its
+// connections.
+void close_stub_connections(bool closed);
+// The number of allocations of ncclMemAlloc in use.
 int num_stub_allocated();
 
-// Counts what operations have done to memory since this was asked the last time.
+// Counts memory accesses of operations since the last call.
 struct StubMemoryUse {
-  int num_looks = 0;           // at what they read or write, of some length
-  int num_unregistered = 0;    // of it, not registered with the communicator
+  int num_looks = 0;           // reads or writes of some length
+  int num_unregistered = 0;    // of these, not registered with the communicator
   int num_freed_too_soon = 0;  // pieces that were still registered
   int num_registered = 0;      // ranges that are registered now
   int num_windows = 0;         // of them, as windows

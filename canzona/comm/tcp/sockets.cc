@@ -75,7 +75,7 @@ bool would_block(int code) {
   return code == EAGAIN || code == EWOULDBLOCK || code == EINTR;
 }
 
-// False past the deadline.
+// Returns false after the deadline.
 bool wait_for(const Socket& socket, short events, Deadline until) {
   constexpr int kMostMilliseconds = 1000;
   pollfd file{socket.file(), events, 0};

@@ -1,10 +1,11 @@
-// Sockets with owners and deadlines. For this folder's sources.
+// Sockets with owners and deadlines. Internal to this folder.
 //
 //   Socket listener = listen_on({"127.0.0.1", 0});
 //   Socket peer = connect_to(endpoint, deadline);
 //   send_all(peer, bytes, deadline);
 //
-// None blocks; none is inherited by children; none raises SIGPIPE.
+// All sockets are non-blocking, are not inherited by children and do not raise
+// SIGPIPE.
 #pragma once
 
 #include <cstddef>
@@ -39,45 +40,47 @@ class Socket {
 };
 
 struct Endpoint {
-  std::string host;  // a name or an address; of IPv6 without brackets
+  std::string host;  // a name or an address; IPv6 without brackets
   int port = 0;
 };
-// "node1:29500", "[::1]:29500". UsageError says what is expected.
+// Parses "node1:29500" or "[::1]:29500"; throws UsageError with the expected
+// form.
 Endpoint parse_endpoint(std::string_view text);
 std::string to_string(const Endpoint& endpoint);
 
-// UsageError, with the address, if it is not this machine's or is taken. Port
-// 0: any that is free.
+// Throws UsageError, with the address, if it is not this machine's or is taken.
+// Port 0 selects any free port.
 Socket listen_on(const Endpoint& endpoint);
-// The endpoint of this side, and of the other.
+// The endpoints of this side and of the other.
 Endpoint own_endpoint(const Socket& socket);
 Endpoint peer_endpoint(const Socket& socket);
-// A new connection; not open if there is none.
+// Accepts a connection; the result is not open if there is none.
 Socket accept_from(const Socket& listener);
 
-// Tries until somebody listens there. UsageError if there is no such host;
-// PeerLost after the deadline.
+// Retries until somebody listens there. Throws UsageError if there is no such
+// host, PeerLost after the deadline.
 Socket connect_to(const Endpoint& endpoint, Deadline until);
-// The beginning of it: the socket can be written to when it is there, and
-// connection_error() tells whether it is. Only for addresses.
+// Begins to connect: the socket becomes writable when the attempt is over, and
+// connection_error() then gives its result. Takes numeric addresses only.
 Socket begin_connection(const Endpoint& address);
 int connection_error(const Socket& socket);
 
-// All of it; false if the other side is gone or the deadline has passed.
+// Transfer everything, or return false if the other side is gone or the
+// deadline has passed.
 bool send_all(const Socket& socket, std::span<const std::byte> bytes,
               Deadline until);
 bool receive_all(const Socket& socket, std::span<std::byte> bytes,
                  Deadline until);
 
-// As much as passes at once.
+// The result of transferring as much as possible without blocking.
 struct Passed {
   size_t bytes = 0;
-  bool ended = false;  // the other side has closed, or is gone
+  bool ended = false;  // the other side has closed or is gone
 };
 Passed send_some(const Socket& socket, std::span<const std::byte> bytes);
 Passed receive_some(const Socket& socket, std::span<std::byte> bytes);
 
-// No more is sent; what was, arrives.
+// Closes the sending side; everything sent before still arrives.
 void end_sending(const Socket& socket) noexcept;
 
 // Wakes a thread that sleeps in poll().
@@ -96,7 +99,8 @@ class WakeUp {
   int file_;
 };
 
-// Milliseconds for poll(): rounded up, at least 0, at most `most`.
+// Returns the milliseconds to pass to poll(): rounded up, at least 0, at most
+// `most`.
 int poll_time(Deadline until, int most);
 
 }  // namespace canzona

@@ -7,7 +7,7 @@ namespace canzona {
 namespace {
 
 constexpr int64_t kMostTcpRanks = int64_t{1} << 20;
-constexpr int64_t kMostPortNumber = 65534;  // the one after it is used
+constexpr int64_t kMostPortNumber = 65534;  // the next one is used, too
 
 std::string needed(const Variables& variables, const char* name,
                    const std::string& launcher) {
@@ -43,7 +43,7 @@ std::optional<TcpLaunch> by_canzona(const Variables& variables) {
   launch.num_ranks = counted(variables, "CANZONA_NUM_RANKS", launch.launcher);
   launch.num_local = local_ranks(variables, "CANZONA_NUM_LOCAL");
   launch.local_rank = local_rank(variables, "CANZONA_LOCAL_RANK");
-  // All are on one machine.
+  // All ranks are on one machine.
   if (launch.local_rank < 0 && launch.num_local == launch.num_ranks)
     launch.local_rank = launch.rank;
   launch.meeting =
@@ -83,8 +83,8 @@ std::optional<TcpLaunch> by_srun(const Variables& variables) {
 
 }  // namespace
 
-// Slurm's variables are everywhere in its allocations: who was started there
-// by somebody else believes that one.
+// Slurm's variables are everywhere in its allocations, so any other launcher
+// takes precedence.
 std::optional<TcpLaunch> find_tcp_launch(const Variables& variables) {
   const std::optional<TcpLaunch> ours = by_canzona(variables);
   const std::optional<TcpLaunch> torchrun = by_torchrun(variables);

@@ -64,7 +64,7 @@ TEST(TcpLaunch, TellsARanksNumberOnItsMachineIfTheLauncherDoes) {
   };
   EXPECT_EQ(find_in(kOurs)->local_rank, -1);
   EXPECT_EQ(local_rank(kOurs, "CANZONA_LOCAL_RANK", "1"), 1);
-  // All are here.
+  // All ranks are on this machine.
   EXPECT_EQ(local_rank(kOurs, "CANZONA_NUM_LOCAL", "4"), 2);
   EXPECT_EQ(local_rank(kTorchrun, "LOCAL_RANK", "1"), 1);
   EXPECT_EQ(local_rank({{"SLURM_STEP_ID", "0"},

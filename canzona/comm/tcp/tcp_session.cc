@@ -12,7 +12,7 @@ namespace canzona {
 struct TcpSession::State {
   std::shared_ptr<TcpWorld> world;
   std::unique_ptr<Transport> everyone;
-  std::unique_ptr<Communicator> end;  // where all meet at last
+  std::unique_ptr<Communicator> end;  // where all ranks meet at the end
   int64_t num_worlds = 0;
 };
 

@@ -1,5 +1,5 @@
-// Ranks as processes that talk over sockets: no launcher and no library is
-// needed beyond a place to meet.
+// Ranks as processes that communicate over sockets. They need no launcher and
+// no library, only an address at which to meet.
 //
 //   TcpSession session({.meeting = parse_endpoint("node1:29500"),
 //                       .rank = 2, .num_ranks = 4, .token = "my job"});
@@ -8,13 +8,12 @@
 //   session.finish();
 //
 // Rank 0 listens at the meeting point, which must be an address of its machine.
-// The token keeps jobs apart that were given the same one by mistake; it is
-// no secret that keeps anybody out, and nothing is encrypted: use it inside a
-// network that you trust. finish() waits for all ranks; it comes after the last
-// operation. A session that ends without it, because of an error, tells the
-// others so. A process that ends without a word is noticed at once, one that is
-// stopped when a deadline has passed; then every rank gets PeerLost that names
-// it.
+// The token keeps apart jobs that were given the same meeting point by mistake;
+// it is not a secret and nothing is encrypted, so use it only on a trusted
+// network. finish() waits for all ranks; call it after the last operation. A
+// session that is destroyed without it, because of an error, tells the others.
+// A process that dies without a message is noticed at once; one that is stopped
+// is noticed when a deadline expires. Every rank then gets PeerLost naming it.
 #pragma once
 
 #include <chrono>
@@ -37,17 +36,17 @@ struct TcpOptions {
   int num_ranks = 1;
   std::string token = {};
   std::chrono::nanoseconds time = std::chrono::minutes(1);  // to come together
-  // Rank 0 may have a socket that listens at the meeting point already.
+  // Rank 0 may pass a socket that already listens at the meeting point.
   std::shared_ptr<Socket> listener = {};
-  // For tests: every collective of this process passes here first.
+  // For tests: every collective of this process passes through the gate first.
   Gate* gate = nullptr;
 };
 
 class TcpSession {
  public:
-  // UsageError if rank 0 cannot listen there, and if another job, a second rank
-  // of this number or another number of ranks is met; PeerLost, naming them, if
-  // ranks do not come in time.
+  // Throws UsageError if rank 0 cannot listen there, or on meeting another job,
+  // a second rank of this number or another number of ranks; throws PeerLost,
+  // naming the ranks that do not come in time.
   explicit TcpSession(const TcpOptions& options);
   ~TcpSession();
   TcpSession(const TcpSession&) = delete;
@@ -55,18 +54,19 @@ class TcpSession {
 
   int rank() const;
   int size() const;
-  // The names of the machines, by rank.
+  // The host names, by rank.
   const std::vector<std::string>& nodes() const;
 
-  // A group of all ranks with messages of its own. All ranks call it.
-  // Transports end before the session.
+  // Makes a group of all ranks with messages of its own. All ranks must call
+  // it. Destroy transports before the session.
   std::unique_ptr<Transport> make_world(
       std::chrono::nanoseconds time = std::chrono::minutes(1));
 
-  // Ends all operations of all ranks with PeerLost that tells the reason.
+  // Ends all operations of all ranks with PeerLost and this reason.
   void abort(std::string_view reason);
 
-  // The orderly end. PeerLost, naming them, if ranks do not come in time.
+  // Ends the session in an orderly way. Throws PeerLost, naming the ranks that
+  // do not come in time.
   void finish(std::chrono::nanoseconds time = std::chrono::minutes(1));
 
  private:

@@ -63,7 +63,7 @@ TEST(TcpSession, GroupsAreFoundedSideBySideAndAgain) {
   });
 }
 
-// Meetings that do not come about.
+// Meetings that fail.
 
 struct Meeting {
   std::shared_ptr<Socket> listener =
@@ -81,8 +81,7 @@ struct Meeting {
   }
 };
 
-// Returns the error of the session with its kind in front; "" if the session
-// comes about.
+// Returns the error of the session, prefixed with its kind; "" if it succeeds.
 std::string error_of(const TcpOptions& options) {
   try {
     TcpSession session(options);
@@ -119,7 +118,7 @@ TEST(TcpSession, R10TurnsASecondRankOfTheSameNumberAway) {
   auto zero = come(meeting.options(0, 3, "job"));
   auto one = come(meeting.options(1, 3, "job"));
   auto twice = come(meeting.options(1, 3, "job"));
-  // The last rank comes when one of the two was turned away.
+  // The last rank arrives when one of the two has been turned away.
   std::string refusal;
   while (refusal.empty())
     for (auto* either : {&one, &twice})
@@ -137,7 +136,7 @@ TEST(TcpSession, R10TurnsASecondRankOfTheSameNumberAway) {
 TEST(TcpSession, R10ARankThatDiedWhileOthersAreAwaitedMayComeAgain) {
   const Meeting meeting;
   auto zero = come(meeting.options(0, 3, "job"));
-  // Nobody brings all together in time for this one.
+  // The ranks are not all connected in time for this one.
   EXPECT_THAT(error_of(meeting.options(1, 3, "job", 200ms)), HasSubstr("lost"));
   auto one = come(meeting.options(1, 3, "job"));
   EXPECT_EQ(error_of(meeting.options(2, 3, "job")), "");
@@ -157,7 +156,7 @@ TEST(TcpSession, R10TurnsAnotherJobAndAnotherWorldAway) {
   EXPECT_THAT(error_of(meeting.options(2, 2, "job")), HasSubstr("0 to 1"));
 }
 
-// Four kinds of strangers come to the meeting point and stay.
+// Four kinds of unrelated clients connect to the meeting point and stay.
 TEST(TcpSession, IsNotDisturbedByGarbage) {
   const Meeting meeting;
   const Deadline until = deadline_after(20s);
@@ -216,7 +215,7 @@ TEST(TcpSession, R7NamesARankThatDoesNotComeToAnOperation) {
   EXPECT_EQ(num_lost, 2);
 }
 
-// A process that is killed: every other rank gets its number and process.
+// If a process is killed, every other rank learns its number and process.
 TEST(TcpSession, R1R4EveryRankLearnsWhoWasKilled) {
   for (const int victim : {0, 1, 3}) {
     const Meeting meeting;

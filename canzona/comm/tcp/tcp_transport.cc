@@ -62,7 +62,7 @@ void TcpTransport::begin(int rank, Flow& flow, std::byte* data, size_t bytes) {
 }
 
 void TcpTransport::post_send(int to, std::span<const std::byte> data) {
-  // Nobody writes to what is sent.
+  // The buffer is only read.
   begin(to, peer(to).out, const_cast<std::byte*>(data.data()), data.size());
 }
 
@@ -120,7 +120,8 @@ bool TcpTransport::is_connected(int rank) {
   return with.socket.is_open();
 }
 
-// The connection is there, and the other side was told what it is for.
+// Returns true once the connection exists and the other side was told its
+// purpose.
 bool TcpTransport::has_opened(Peer& with) {
   if (with.connecting) {
     pollfd file{with.socket.file(), POLLOUT, 0};
@@ -181,7 +182,7 @@ void TcpTransport::receive(int from, Peer& with) {
     end_flow(flow);
 }
 
-// Short waits are spent awake.
+// Short waits spin instead of sleeping.
 void TcpTransport::pause(Deadline until) {
   if (++num_pauses_ <= kNumYields) return std::this_thread::yield();
   files_.clear();
@@ -227,8 +228,7 @@ int TcpTransport::lost_peer() {
   return -1;
 }
 
-// A peer that would have been the first to open a connection will find the
-// group closed.
+// A peer that would have opened the connection finds the group closed.
 void TcpTransport::say_goodbye(int rank, Peer& with) {
   if (with.socket.is_open() && !with.connecting &&
       with.opened == sizeof(opening_))

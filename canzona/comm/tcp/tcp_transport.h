@@ -1,4 +1,4 @@
-// A group whose messages pass over sockets; for this folder's sources.
+// A group whose messages pass over sockets. Internal to this folder.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ namespace canzona {
 
 class TcpTransport final : public Transport {
  public:
-  // `world_ranks` in the order of the group's numbers; `key` is no other
-  // group's of these ranks.
+  // `world_ranks` are in the order of the group's numbers; `key` must differ
+  // from that of any other group of these ranks.
   TcpTransport(std::shared_ptr<TcpWorld> world, std::vector<int> world_ranks,
                uint64_t key);
   ~TcpTransport() override;
@@ -45,7 +45,7 @@ class TcpTransport final : public Transport {
                                       int color, Deadline until) override;
 
  private:
-  // A message: its size, then its bytes.
+  // A message on the wire: its size, then its bytes.
   struct Flow {
     std::byte* data = nullptr;
     size_t bytes = 0;
@@ -56,7 +56,7 @@ class TcpTransport final : public Transport {
   struct Peer {
     Socket socket;
     bool connecting = false;
-    size_t opened = 0;     // bytes of the opening that were sent
+    size_t opened = 0;     // bytes of the opening sent so far
     bool ended = false;    // nothing more comes
     bool refuses = false;  // nothing more can be sent
     bool heard = false;    // since the operation began
@@ -67,7 +67,7 @@ class TcpTransport final : public Transport {
   const Peer& peer(int rank) const { return peers_[static_cast<size_t>(rank)]; }
   void begin(int rank, Flow& flow, std::byte* data, size_t bytes);
   void copy_to_itself();
-  // True if messages can pass by now.
+  // Returns true if messages can pass now.
   bool is_connected(int rank);
   bool has_opened(Peer& with);
   void send(Peer& with);
@@ -80,7 +80,7 @@ class TcpTransport final : public Transport {
   uint64_t key_;
   int rank_ = 0;
   std::vector<Peer> peers_;
-  std::vector<struct pollfd> files_;  // of pause()
+  std::vector<struct pollfd> files_;  // for pause()
   WakeUp wake_up_;
   TcpWorld::Opening opening_;
   int num_pending_ = 0;

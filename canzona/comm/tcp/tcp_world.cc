@@ -25,9 +25,9 @@ constexpr uint64_t kOpeningMagic = 0x316e65706f5a4e43;  // "CNZopen1"
 constexpr uint64_t kNoteMagic = 0x3165746f6e5a4e43;     // "CNZnote1"
 
 constexpr auto kTimeToTell = 200ms;
-// The reason of a rank that is gone may come this much later.
+// The reason of a rank that is gone may arrive this much later.
 constexpr auto kTimeToHear = 100ms;
-// A connection that does not say what it is for is closed.
+// A connection that does not state its purpose in this time is closed.
 constexpr auto kTimeToOpen = 10s;
 constexpr size_t kMostGuests = 4096;
 constexpr int kMostWorldSleep = 1000;  // milliseconds
@@ -52,7 +52,8 @@ std::string node_name() {
   return name.data();
 }
 
-// Any number: it tells this job from the one before it at the same place.
+// Returns a random number that distinguishes this job from an earlier one at
+// the same address.
 uint64_t new_job() {
   std::random_device source;
   return (uint64_t{source()} << 32) | source();
@@ -80,7 +81,7 @@ std::string ranks_list(const std::vector<int>& ranks) {
 
 }  // namespace
 
-// A rank tells this of itself when it comes, and all learn it of each other.
+// A rank sends its card when it joins, and all ranks get everybody's.
 struct TcpWorld::Card {
   uint64_t magic = kCardMagic;
   int32_t rank = 0;
@@ -111,7 +112,7 @@ struct TcpWorld::Line {
 struct TcpWorld::Guest {
   Socket socket;
   Deadline until;
-  Card card;  // an opening is shorter, and begins with another number
+  Card card;  // an opening is shorter and has another magic number
   size_t got = 0;
 
   std::span<std::byte> buffer() {
@@ -128,7 +129,7 @@ struct TcpWorld::Guest {
     static_assert(sizeof(Opening) < sizeof(Card));
     return is_opening() ? sizeof(Opening) : sizeof(Card);
   }
-  // False if the other side is gone.
+  // Returns false if the other side is gone.
   bool read() {
     while (got < wanted()) {
       const size_t next =
@@ -176,7 +177,7 @@ void TcpWorld::set_cards(const std::vector<Card>& cards) {
 
 namespace {
 
-// Says why, and hopes that it arrives.
+// Sends the reason, best effort.
 void turn_away(const Socket& socket, const std::string& why) {
   Answer answer;
   std::copy_n(why.begin(), std::min(why.size(), answer.text.size() - 1),
@@ -187,7 +188,7 @@ void turn_away(const Socket& socket, const std::string& why) {
 
 }  // namespace
 
-// A caller that sends something else than a card is not answered.
+// A caller that sends anything but a card gets no answer.
 void TcpWorld::gather() {
   listener_ = options_.listener != nullptr ? std::move(*options_.listener)
                                            : listen_on(options_.meeting);
@@ -201,8 +202,7 @@ void TcpWorld::gather() {
   cards[0].node = name_of(node_name());
   std::string refused;
 
-  // One that has come may be gone before the last one comes, and may
-  // come again.
+  // A rank may leave again before the last one comes, and may return.
   const auto forget_lost = [&] {
     for (Socket& socket : sockets) {
       std::byte byte{};
@@ -210,7 +210,7 @@ void TcpWorld::gather() {
         socket.close();
     }
   };
-  // "": welcome.
+  // Returns "" if the card is accepted.
   const auto objection = [&](const Card& card) -> std::string {
     if (card.token != token)
       return "this is another job's meeting point (its token differs)";
@@ -268,7 +268,7 @@ void TcpWorld::gather() {
   welcome.accepted = 1;
   for (int r = 1; r < size(); ++r) {
     Socket& socket = sockets[static_cast<size_t>(r)];
-    // As this rank sees the meeting point.
+    // The meeting point as this rank sees it.
     cards[0].host = name_of(own_endpoint(socket).host);
     if (!send_all(socket, bytes_of_message(welcome), until) ||
         !send_all(socket, std::as_bytes(std::span(cards)), until))
@@ -351,7 +351,7 @@ void TcpWorld::read_guests() {
   std::erase_if(guests_, [&](Guest& guest) { return read_guest(guest); });
 }
 
-// True if it is done with.
+// Returns true if the guest can be dropped.
 bool TcpWorld::read_guest(Guest& guest) {
   if (!guest.read() || WorldClock::now() >= guest.until) return true;
   if (!guest.is_complete()) return false;
@@ -425,8 +425,8 @@ std::string TcpWorld::abort_reason() const {
   return reason_;
 }
 
-// A note that does not get through in time is dropped: its receiver is gone or
-// will run into its own deadline.
+// A note that is not delivered in time is dropped: its receiver is gone or will
+// run into its own deadline.
 void TcpWorld::tell(const Note& note, int but_for) {
   const std::lock_guard lock(lines_mutex_);
   for (Line& line : lines_)

@@ -1,17 +1,17 @@
-// A TcpWorld is shared by the groups of one process: where the other ranks are,
-// the word that ends them all, and the connections that others have opened. For
-// this folder's sources.
+// A TcpWorld is shared by the groups of one process: it knows where the other
+// ranks are, and has the abort state and the connections that others have
+// opened. Internal to this folder.
 //
-// Rank 0 listens where all can find it. The others come with their rank, the
+// Rank 0 listens at the meeting point. The others connect with their rank, the
 // job's token and the port at which they listen themselves, and learn where
-// everybody is. That first connection stays: over it a rank says goodbye or
-// why it aborts, and rank 0 tells the others. A connection that ends without a
-// goodbye is a process that has ended without a word.
+// everybody is. That first connection stays open: over it a rank says goodbye
+// or why it aborts, and rank 0 tells the others. If it closes without a
+// goodbye, the process has died.
 //
-// Messages of a group pass over a connection of their own for each pair, which
-// the lower rank opens when the first message wants to pass, and begins with
-// the group's key. A thread of this object accepts connections and reads what
-// the first one brings; any thread may call the rest.
+// Each pair of ranks has a connection per group, which the lower rank opens
+// with the first message, beginning with the group's key. A thread of this
+// object accepts connections and reads the first ones; any thread may call the
+// rest.
 #pragma once
 
 #include <array>
@@ -34,8 +34,9 @@ namespace canzona {
 
 class TcpWorld {
  public:
-  // UsageError if another job, another rank of this number or another number of
-  // ranks is met there; PeerLost, naming them, if ranks do not come in time.
+  // Throws UsageError on meeting another job, a second rank of this number or
+  // another number of ranks; throws PeerLost, naming the ranks that do not come
+  // in time.
   explicit TcpWorld(TcpOptions options);
   ~TcpWorld();
   TcpWorld(const TcpWorld&) = delete;
@@ -46,18 +47,20 @@ class TcpWorld {
   const std::vector<std::string>& nodes() const { return nodes_; }
   Gate* gate() const { return options_.gate; }
 
-  // A group tells that it is there, and is woken when something has come for
-  // it. Then it takes what rank `from` of the world has opened, if anything.
+  // Registers a group, which is woken when a connection has arrived for it.
+  // take() then returns the connection that rank `from` of the world has
+  // opened, if any.
   void add_group(uint64_t key, WakeUp& wake_up);
   struct Arrival {
     Socket socket;
-    bool left = false;  // the other side has no more to say
+    bool left = false;  // the other side has nothing more to send
   };
   std::optional<Arrival> take(uint64_t key, int from);
-  // No connection of it is wanted any more: who comes is turned away.
+  // Refuses further connections of this group.
   void remove_group(uint64_t key);
 
-  // Towards a rank of the world; what begins a connection of a group.
+  // Begins a connection to a rank of the world. An Opening is what a group's
+  // connection begins with.
   Socket begin_connection_to(int world_rank) const;
   struct Opening {
     uint64_t magic = 0;
@@ -71,11 +74,11 @@ class TcpWorld {
   void abort(std::string_view reason);
   bool aborted() const { return aborted_.load(std::memory_order_acquire); }
   std::string abort_reason() const;
-  // For whoever has seen that a rank is gone: waits a moment for its last
-  // words. True if the world is aborted.
+  // Called after a rank is found to be gone: waits a moment for its reason.
+  // Returns true if the world is aborted.
   bool listen();
 
-  // After the last operation of all ranks.
+  // Call it after the last operation of all ranks.
   void finish();
 
  private:
@@ -104,9 +107,9 @@ class TcpWorld {
   std::vector<std::string> nodes_;
   std::vector<int64_t> processes_;
 
-  mutable std::mutex lines_mutex_;  // of writing to them
-  std::vector<Line> lines_;         // rank 0: one for each other; else one
-  std::vector<Guest> guests_;       // whose opening has not come yet
+  mutable std::mutex lines_mutex_;  // for writing to them
+  std::vector<Line> lines_;         // rank 0: one per other rank; others: one
+  std::vector<Guest> guests_;       // whose opening is incomplete
 
   std::mutex groups_mutex_;
   std::map<uint64_t, WakeUp*> groups_;

@@ -1,5 +1,5 @@
-// Ranks for tests that are threads of one process and know nothing of each
-// other but a meeting point.
+// Ranks for tests that are threads of one process and share nothing but a
+// meeting point.
 #include <exception>
 #include <thread>
 #include <vector>
@@ -12,7 +12,7 @@
 namespace canzona {
 namespace {
 
-// A rank's own error before that of a rank that others have let down.
+// A rank's own error takes precedence over that of a rank that lost a peer.
 struct RankErrors {
   std::exception_ptr own, lost;
 };

@@ -27,7 +27,7 @@ TEST(BusyTimes, GapsAreFilledPieceByPiece) {
   EXPECT_EQ(port.book(at(5), at(0)), at(5));
 }
 
-// Unlimited, and one flag for every unit of time.
+// The oracle is unlimited and has one flag for every unit of time.
 class OracleTimes {
  public:
   int64_t book(int64_t ready, int64_t duration) {
@@ -61,8 +61,8 @@ TEST(BusyTimes, TakeTheFirstFreeTime) {
 }
 
 // A rank's gather, scatter and step threads, each with 15 peers: messages are
-// ready one round after the other, short and with pauses, and are booked in any
-// order, late by up to three rounds of all threads.
+// ready in rounds, short and with pauses, and are booked in any order, late by
+// up to three rounds of all threads.
 TEST(BusyTimes, LoseNoTimeToManyThreadsAndPeers) {
   struct Message {
     int64_t ready, duration;
@@ -84,8 +84,8 @@ TEST(BusyTimes, LoseNoTimeToManyThreadsAndPeers) {
               oracle.book(m.ready, m.duration));
 }
 
-// Whatever was forgotten, nothing is given twice: between any two times there
-// is room for all that was ready after the first and over by the second.
+// Whatever was forgotten, no time is booked twice: between any two times there
+// is room for everything that was ready after the first and done by the second.
 TEST(BusyTimes, NeverGiveMoreThanThereIs) {
   struct Given {
     int64_t ready, duration, end;

@@ -1,11 +1,11 @@
-// Every collective of every rank passes a Gate before its first message: a test
-// can look, delay, or hold it back (test_gate.h).
+// Every collective of every rank passes a Gate before its first message; a test
+// can observe, delay or hold it (test_gate.h).
 //
 //   ThreadWorld::Options options{.gate = &gate};  // of all ranks
 //   MpiOptions options{.gate = &gate};            // of this process
 //
-// The gate belongs to the caller and outlives the world. Ranks' threads call at
-// the same time.
+// The gate belongs to the caller and must outlive the world. Threads of several
+// ranks call it concurrently.
 #pragma once
 
 #include <string_view>
@@ -22,8 +22,8 @@ class Gate {
   virtual void pass(std::string_view group, Operation operation,
                     std::string_view label, int world_rank) = 0;
 
-  // The world of threads has ended: whoever is held goes on, and nobody is held
-  // again. A process of MPI has nobody left to say so.
+  // Called when the world of threads has ended: releases everything that is
+  // held and holds nothing again. A process under MPI has nobody to call it.
   virtual void open_for_good() noexcept = 0;
 };
 

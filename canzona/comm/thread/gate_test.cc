@@ -1,4 +1,4 @@
-// The order of operations, made by holding some of them back.
+// Orders of operations, created by holding some of them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +57,7 @@ TEST(Gate, HoldsOneGatherBackWhileThoseBeforeItFinish) {
   });
 }
 
-// Whoever is held has posted nothing: its peer still lacks the message.
+// A held operation has posted nothing: its peer still lacks the message.
 TEST(Gate, HoldsBeforeTheFirstMessage) {
   TestGate gate;
   gate.hold([](const Passage& p) { return p.world_rank == 1; });

@@ -15,7 +15,7 @@ struct LanePacer::Line {
   LaneWord* begun = nullptr;
   LaneWord* ended = nullptr;
   uint32_t last = 0;              // number of the last exchange
-  std::deque<Passing> under_way;  // up to it
+  std::deque<Passing> under_way;  // up to `last`
 
   int world_rank() const { return group->ranks[static_cast<size_t>(rank)]; }
   uint32_t first() const {
@@ -119,8 +119,8 @@ void LanePacer::release() noexcept {
     line->ended->store(line->last, std::memory_order_release);
 }
 
-// Only the first exchange of a line can have begun: the next one's lane waits
-// for its end.
+// Only the first exchange of a line can have begun, because the lane waits for
+// its end before the next.
 bool LanePacer::has_begun(Line& line, uint32_t number) {
   return number == line.first() && line.under_way.front().began.has_value();
 }
@@ -185,7 +185,7 @@ void LanePacer::pass_time() {
   look();
 }
 
-// Lanes are quicker than any sleep of this process.
+// Polls, because lanes are faster than any sleep of this process.
 void LanePacer::run() {
   std::unique_lock lock(mutex_);
   while (true) {

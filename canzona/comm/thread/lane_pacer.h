@@ -1,13 +1,13 @@
-// Modelled links for ranks whose messages are only issued: a clock beside the
-// lanes.
+// Models links for ranks whose messages are only enqueued, by a clock beside
+// the lanes.
 //
 // An exchange of a rank (what it posts until the next poll) begins when its
-// lane writes a word, and the lane stops at its end until another word is
-// there. The pacer looks at the first words, books every message on the ports
-// of both ranks (link_model.h) as of the later of the two beginnings, and
-// writes the second word when the last message of the exchange has arrived. So
-// it takes no sooner an end than on ranks that wait for their links, and no
-// thread that issues waits for it.
+// lane writes one word, and at its end the lane waits for a second word. The
+// pacer watches the first words, books every message on the ports of both ranks
+// (link_model.h) from the later of the two beginnings, and writes the second
+// word when the last message of the exchange has arrived. So an exchange ends
+// no sooner than on ranks that wait for their links, and no issuing thread
+// blocks.
 //
 //   LanePacer::Line* line = pacer.add_line(group, rank, lane);
 //   number = pacer.begin(*line);        // the lane writes
@@ -16,9 +16,9 @@
 //                                       // waits
 //   pacer.remove(line);
 //
-// A thread of its own looks again and again while something is under way. With
-// a clock for tests there is none: whoever waits lets time pass (pass_time).
-// Any thread may call.
+// A thread of the pacer polls while something is in flight. With a test clock
+// there is no thread: whoever waits advances the time (pass_time). Any thread
+// may call.
 #pragma once
 
 #include <chrono>
@@ -45,33 +45,33 @@ class LanePacer {
   // The messages of one rank in one group.
   struct Line;
 
-  // Null: real time. A clock for tests outlives the pacer.
+  // If null, the pacer uses real time. A test clock must outlive the pacer.
   explicit LanePacer(LinkSchedule& schedule, LinkClock* clock = nullptr);
   ~LanePacer();
   LanePacer(const LanePacer&) = delete;
   LanePacer& operator=(const LanePacer&) = delete;
 
-  // UsageError if the lane has no words. The lane outlives the line.
+  // Throws UsageError if the lane has no words. The lane must outlive the line.
   Line* add_line(std::shared_ptr<ThreadGroup> group, int rank, Lane& lane);
-  // Lets the lane go on; messages with others are forgotten.
+  // Lets the lane continue and forgets messages with others.
   void remove(Line* line) noexcept;
 
-  // Begins an exchange, of which all that the lane does from now on is a part,
+  // Begins an exchange, which includes all work that the lane does from now on,
   // and returns its number.
   uint32_t begin(Line& line);
-  // Books a message from an exchange of `from` to one of `to`; neither has
+  // Books a message from an exchange of `from` to one of `to`; neither may have
   // ended.
   void add_message(Line& from, uint32_t from_number, Line& to,
                    uint32_t to_number, int64_t bytes);
-  // Ends the exchange: all that the lane does from now on happens after it.
-  // Both ranks end after add_message().
+  // Ends the exchange: work that the lane gets from now on happens after it.
+  // Both ranks must call add_message() before either ends.
   void end(Line& line);
 
-  // Nobody waits for links any more.
+  // Lets all lanes continue without waiting for links.
   void release() noexcept;
 
-  // With a clock for tests: sees what has begun, lets time pass up to the next
-  // end, and ends what is over then.
+  // With a test clock: sees what has begun, advances time to the next end, and
+  // completes what is over then.
   void pass_time();
 
  private:
@@ -84,14 +84,14 @@ class LanePacer {
     std::optional<Time> began;
     bool all_known = false;         // end() was called
     std::vector<Message> arriving;  // not booked yet
-    int num_leaving = 0;            // the same, to others
+    int num_leaving = 0;            // likewise, to others
     Time over{0};
   };
 
   Time now() const;
   void run();
-  // Books what has begun, ends what is over, and gives the time at which more
-  // will be.
+  // Books what has begun, completes what is over, and returns the time of the
+  // next end.
   std::optional<Time> look();
   void book(Line& to);
   std::optional<Time> end_first(Line& line);
@@ -106,7 +106,7 @@ class LanePacer {
   int64_t num_passing_ = 0;
   bool released_ = false;
   bool closing_ = false;
-  std::thread thread_;  // last: it uses all the others
+  std::thread thread_;  // last, because it uses the other members
 };
 
 }  // namespace canzona

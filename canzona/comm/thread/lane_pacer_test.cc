@@ -1,5 +1,5 @@
-// Modelled links between ranks whose messages are only issued: how much of a
-// clock's time exchanges take, never how long this process does.
+// Modelled links between ranks whose messages are only enqueued: tests check
+// how much clock time exchanges take, never how long this process takes.
 #include "canzona/comm/thread/lane_pacer.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ using std::chrono::nanoseconds;
 constexpr int64_t kLatency = 100;
 constexpr int64_t kOverhead = 10;
 
-// A lane may still ask another one that has nothing left to do: all stay until
+// A lane may still query another one that has finished, so all are kept until
 // the end.
 class KeptLanes {
  public:
@@ -44,8 +44,8 @@ class KeptLanes {
   std::vector<std::shared_ptr<TestLane>> lanes_;
 };
 
-// Ranks on one node with a lane each, and a thread that lets time pass while
-// it is told to.
+// Ranks on one node with a lane each, and a thread that advances time while it
+// is told to.
 class PacedRanks {
  public:
   explicit PacedRanks(int num_ranks) : size(num_ranks), meeting(num_ranks) {
@@ -58,7 +58,7 @@ class PacedRanks {
     Communicator& world;
     std::shared_ptr<TestLane> lane;
     std::unique_ptr<Communicator> group;
-    int64_t begin = 0;  // when all ranks have come
+    int64_t begin = 0;  // when all ranks have arrived
   };
   void run(const std::function<void(Rank&)>& function) {
     run_ranks(size, options_, [&](Communicator& world) {
@@ -70,7 +70,7 @@ class PacedRanks {
       function(rank);
     });
   }
-  // Until the lane has done what it was told; gives the time then.
+  // Waits until the lane has done its work; returns the time.
   int64_t pass_time(Rank& rank) {
     std::jthread passes([this](const std::stop_token& stop) {
       while (!stop.stop_requested()) {
@@ -96,18 +96,19 @@ using Bytes = std::vector<std::byte>;
 
 struct Case {
   const char* name;
-  // They move a rank's 120 floats or bytes, and tell how long that takes.
+  // Move a rank's 120 floats or bytes, and return how long that takes.
   std::function<void(PacedRanks::Rank&, Bytes& small, Bytes& large)> call;
   std::function<int64_t(int64_t ranks)> time;
-  // Receivers of a broadcast do not wait for each other, so that lanes may
-  // come to it after time has passed: then it takes up to this.
+  // Receivers of a broadcast do not wait for each other, so lanes may reach it
+  // after time has passed: then it takes up to this.
   std::function<int64_t(int64_t ranks)> most = time;
 };
 
 int64_t messages(int64_t ranks, int64_t bytes) {
   return (ranks - 1) * (kOverhead + bytes) + kLatency;
 }
-// If each begins when the one before it has arrived: a lane that comes late.
+// The time if each begins when the previous one has arrived: a lane that comes
+// late.
 int64_t messages_in_turn(int64_t ranks, int64_t bytes) {
   return (ranks - 1) * (kOverhead + bytes + kLatency);
 }
@@ -220,7 +221,7 @@ TEST(LanePacer, LanesOfARankShareItsPorts) {
   });
 }
 
-// Data stays until all lanes have done with it.
+// Data is kept until all lanes are done with it.
 TEST(LanePacer, WhoGivesUpLetsLanesGoOn) {
   std::vector<Bytes> small(3, Bytes(480)), large(3, Bytes(480 * 3));
   PacedRanks paced(3);
@@ -235,7 +236,7 @@ TEST(LanePacer, WhoGivesUpLetsLanesGoOn) {
   paced.lanes.wait();
 }
 
-// In real time, of which next to nothing is modelled: data and order.
+// In real time, with almost none modelled: checks data and order.
 TEST(LanePacer, AClockOfItsOwnEndsEveryExchange) {
   RunOptions options;
   options.world.link = LinkModel{1e12, 1e11, 1e-6, 2};

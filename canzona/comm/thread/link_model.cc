@@ -58,7 +58,8 @@ LinkSchedule::LinkSchedule(const LinkModel& model, int num_ranks)
       ports_(static_cast<size_t>(num_ranks)),
       uses_(static_cast<size_t>(num_ranks)) {}
 
-// A port that is not free when a message is ready is busy all the while.
+// A port that is not free when a message is ready is busy until the message has
+// passed.
 LinkSchedule::Passage LinkSchedule::book(int from, int to, int64_t bytes,
                                          Time ready) {
   const bool inside =

@@ -1,18 +1,19 @@
-// Links that threads do not have: how long messages of a described cluster
-// would take. Data is moved and added at once; only its arrival is postponed.
+// Models the links of a cluster for ranks that are threads: how long each
+// message would take. Data is moved and added at once; only its arrival is
+// delayed.
 //
 //   LinkModel link = parse_link_model(
 //       "intra=2GB/s,inter=0.2GB/s,latency=20us,ranks_per_node=4");
 //
 // A rank has one sending and one receiving port for its own node and one of
-// each for the others, whichever thread and group a message belongs to. A port
-// carries one message at a time. A message takes
+// each for the others, shared by all threads and groups. A port carries one
+// message at a time. A message takes
 //   overhead + bytes / bandwidth
-// of the port's time at both ends, the overhead being a tenth of the latency as
-// in the plan's predictions, and has arrived a latency after both have ended.
-// The ends need not be free at the same time, as if a switch kept the message
-// in between: so an exchange takes what its busiest port takes, in whichever
-// order ranks come, and a plan can say how long.
+// of port time at both ends, where the overhead is a tenth of the latency, as
+// in the plan's predictions; it arrives one latency after both ends are done.
+// The two ports need not be free at the same time, as if a switch buffered the
+// message. So an exchange takes as long as its busiest port, in whatever order
+// ranks arrive, and a plan can predict it.
 #pragma once
 
 #include <algorithm>
@@ -33,16 +34,17 @@ struct LinkModel {
   double latency_seconds = 0;
   int ranks_per_node = 1;
 
-  // The share of a latency for which every message holds a port, which is that
-  // of predicted links, too (plan/options.h).
+  // The share of the latency for which every message occupies a port; predicted
+  // links use the same (plan/options.h).
   static constexpr double kOverheadOfLatency = 0.1;
 };
 
-// `intra` and `inter` are needed; latency is 0 and ranks_per_node as here if
-// not given. UsageError names the part that is wrong.
+// `intra` and `inter` are required; latency defaults to 0 and ranks_per_node to
+// the argument. UsageError names the faulty item.
 LinkModel parse_link_model(std::string_view text, int ranks_per_node = 1);
 
-// A LinkClock waits for the link, in real time or in a test's. One per rank.
+// A LinkClock waits for the link, in real time or in test time. There is one
+// per rank.
 class LinkClock {
  public:
   virtual ~LinkClock() = default;
@@ -50,24 +52,24 @@ class LinkClock {
   virtual void sleep_until(std::chrono::nanoseconds time) = 0;
 };
 
-// A LinkSchedule says when messages arrive. Any thread may call; each call
-// takes the first free time of both ports.
+// A LinkSchedule computes when messages arrive. Any thread may call; each call
+// books the first free time of both ports.
 class LinkSchedule {
  public:
   using Time = std::chrono::nanoseconds;
 
   LinkSchedule(const LinkModel& model, int num_ranks);
 
-  // The passage of a message that both ranks are ready for at `ready`: when it
-  // has left the sender's port and when the receiver's, and how much later it
-  // has arrived.
+  // The passage of a message for which both ranks are ready at `ready`: when it
+  // leaves the sender's port, when it leaves the receiver's, and how much later
+  // it arrives.
   struct Passage {
     Time sent{0}, received{0}, latency{0};
     Time arrival() const { return std::max(sent, received) + latency; }
   };
   Passage book(int from, int to, int64_t bytes, Time ready);
 
-  // The use of all ports of a rank.
+  // How long any port of a rank was busy.
   const LinkUse& use(int rank) const {
     return uses_[static_cast<size_t>(rank)];
   }

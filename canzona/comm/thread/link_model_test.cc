@@ -69,22 +69,22 @@ TEST(LinkSchedule, APortServesOneMessageAfterTheOther) {
   LinkSchedule schedule(kLink, 6);
   // One sender, two receivers of other nodes.
   EXPECT_EQ(schedule.book(0, 2, 10, nanoseconds{0}).arrival(), nanoseconds{51});
-  // It waits for the first one's 41 ns, not for its latency.
+  // It waits for the first one's 41 ns, but not for its latency.
   EXPECT_EQ(schedule.book(0, 4, 10, nanoseconds{0}).arrival(), nanoseconds{92});
-  // The receiving port of 4 is busy until 41, the sending one of 3 is not.
+  // Receiving port 4 is busy until 41, sending port 3 is not.
   EXPECT_EQ(schedule.book(3, 4, 10, nanoseconds{0}).arrival(), nanoseconds{92});
   EXPECT_EQ(schedule.book(5, 4, 10, nanoseconds{0}).arrival(), nanoseconds{21});
   EXPECT_EQ(schedule.book(3, 4, 10, nanoseconds{0}).arrival(),
             nanoseconds{133});
   EXPECT_EQ(schedule.book(4, 1, 10, nanoseconds{0}).arrival(), nanoseconds{51});
-  // Its own node has ports of its own.
+  // Its own node has separate ports.
   EXPECT_EQ(schedule.book(0, 1, 10, nanoseconds{0}).arrival(), nanoseconds{21});
-  // Later than all that was booked.
+  // Later than everything booked before.
   EXPECT_EQ(schedule.book(0, 2, 10, nanoseconds{1000}).arrival(),
             nanoseconds{1051});
 }
 
-// All to all in whichever order messages come.
+// An all-to-all, in whatever order messages come.
 TEST(LinkSchedule, AnExchangeTakesWhatTheBusiestPortTakes) {
   constexpr int kRanks = 8;
   std::vector<std::pair<int, int>> pairs;
@@ -103,7 +103,7 @@ TEST(LinkSchedule, AnExchangeTakesWhatTheBusiestPortTakes) {
   }
 }
 
-// Runs on clocks of its own and gives the time of each rank afterwards.
+// Runs on test clocks and returns each rank's time afterwards.
 std::vector<int64_t> times_after(int num_ranks, const RankFunction& function) {
   std::deque<TestClock> clocks(static_cast<size_t>(num_ranks));
   RunOptions options;
@@ -158,7 +158,7 @@ TEST(Links, WorkInRealTime) {
   });
 }
 
-// The CPU's, and a count of the messages that were moved.
+// The CPU's operations, with a count of the messages moved.
 class CountingOps final : public HostOps {
  public:
   explicit CountingOps(std::latch& moved) : moved_(moved) {}

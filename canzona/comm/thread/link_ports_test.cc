@@ -1,5 +1,5 @@
-// These tests are about the speed of modelled links for whole collectives, and
-// for several threads of one rank.
+// Tests of the speed of modelled links for whole collectives, and for several
+// threads of one rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,8 +20,8 @@ using std::chrono::nanoseconds;
 using testing::Each;
 using testing::UnorderedElementsAre;
 
-// Once told so, stands still until so many threads wait for the link: all have
-// posted at the same time then.
+// Once enabled, stands still until this many threads wait for the link, so that
+// all have posted at the same time.
 class MeetingClock final : public LinkClock {
  public:
   void meet(int num_threads) { all_wait_.emplace(num_threads); }
@@ -76,11 +76,11 @@ TEST(LinkPorts, AreSharedByTheGroupsAndThreadsOfARank) {
   EXPECT_THAT(times, UnorderedElementsAre(1'000'111, 1'000'212, 1'000'313));
 }
 
-// A pass of sums of 4 MiB over 4 ranks: 3 MiB leave each rank, in 12 messages of
-// four segments, each of which is posted when the last one has arrived.
+// A pass of sums of 4 MiB over 4 ranks: 3 MiB leave each rank, in 12 messages
+// of four segments, each of which is posted when the previous one has arrived.
 constexpr int64_t kPassTime = (3 << 20) + 12 * 500 + 4 * 5000;
 
-// Wakes up late by 50 us.
+// Wakes up 50 us late.
 class LateClock final : public LinkClock {
  public:
   nanoseconds now() override { return now_; }
@@ -108,13 +108,13 @@ std::vector<int64_t> times_of_sums() {
   return times;
 }
 
-// Whoever comes first: ports are busy all the time.
+// Whatever the order of arrival, ports are busy all the time.
 TEST(LinkPorts, SumsReachTheBandwidth) {
   for (int trial = 0; trial < 10; ++trial)
     EXPECT_THAT(times_of_sums<TestClock>(), Each(kPassTime));
 }
 
-// Segments follow each other on the link, not the threads that wait for them.
+// On the link, segments follow each other without waiting for the late thread.
 TEST(LinkPorts, AThreadThatWakesUpLateIsLateOnce) {
   EXPECT_THAT(times_of_sums<LateClock>(), Each(kPassTime + 50'000));
 }

@@ -12,7 +12,7 @@
 namespace canzona {
 namespace {
 
-// Kinds of errors, the nearest to the cause first.
+// Kinds of errors, closest to the cause first.
 enum class Kind { kOwn, kFirstLost, kLost };
 
 struct Failure {
@@ -20,7 +20,7 @@ struct Failure {
   std::exception_ptr error;
 };
 
-// The rank whose own words ended the world was the first to lose a peer.
+// The rank whose message ended the world was the first to lose a peer.
 Kind kind_of(const ThreadWorld& world, const PeerLost& error) {
   return world.abort_reason() == error.what() ? Kind::kFirstLost : Kind::kLost;
 }
@@ -43,7 +43,7 @@ void call_rank(ThreadWorld& world, Communicator& communicator,
   }
 }
 
-// Called when all threads have ended: errors are released by this one.
+// Called when all threads have ended, so that this thread releases the errors.
 void rethrow_cause(const std::vector<Failure>& failures) {
   const Failure* cause = nullptr;
   for (const Failure& failure : failures) {

@@ -1,13 +1,13 @@
 // Runs a function on n ranks, each a thread of this process with a communicator
-// of all.
+// of all ranks.
 //
 //   run_ranks(4, [&](Communicator& world) {
 //     world.all_reduce(Reduction::kFp32Sum, bytes_of(mine[world.rank()]));
 //   });
 //
-// Returns when all threads have ended. If ranks throw, all others are woken,
-// and the error that began it is rethrown: the lowest rank's that is no
-// PeerLost, else the one that was there first.
+// Returns when all threads have ended. If ranks throw, all others are woken and
+// the original error is rethrown: that of the lowest rank that threw something
+// other than PeerLost, otherwise the first PeerLost.
 #pragma once
 
 #include <functional>

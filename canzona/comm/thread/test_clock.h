@@ -1,5 +1,5 @@
-// For tests: link clocks whose time passes only by sleeping, of one rank, or of
-// all ranks and their lanes together.
+// For tests: link clocks whose time advances only by sleeping, for one rank, or
+// for all ranks and their lanes together.
 #pragma once
 
 #include <algorithm>

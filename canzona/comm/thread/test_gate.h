@@ -1,15 +1,16 @@
-// For tests: a gate that holds operations back until it is told to let them go,
-// so that an order of events is made instead of waited for.
+// For tests: a gate that holds operations until it is told to release them, so
+// that a test creates an order of events instead of waiting for it.
 //
 //   TestGate gate;
 //   RunOptions options;
 //   options.world.gate = &gate;
-//   gate.hold([](const TestGate::Passage& p) { return p.label == "gather 7";
-//   }); … gate.wait_until_held(1);  // everything before it has passed
+//   gate.hold([](const auto& p) { return p.label == "gather 7"; });
+//   …
+//   gate.wait_until_held(1);  // everything before it has passed
 //   EXPECT_FALSE(work.done());
 //   gate.release();
 //
-// Any thread may call. One gate for one world.
+// Any thread may call. Use one gate per world.
 #pragma once
 
 #include <condition_variable>
@@ -35,17 +36,18 @@ class TestGate final : public Gate {
   // Called under the gate's lock: it must not use the gate.
   using Predicate = std::function<bool(const Passage&)>;
 
-  // Takes the place of the last predicate: those held go on unless they fit
+  // Replaces the last predicate: held operations continue unless they match
   // this one.
   void hold(Predicate predicate) {
     const std::lock_guard lock(mutex_);
     predicate_ = std::move(predicate);
     changed_.notify_all();
   }
-  // Those held go on, and no other is held.
+  // Releases all held operations and holds no others.
   void release() { hold({}); }
 
-  // Until at least so many are held at once; PeerLost if the world ends.
+  // Waits until at least this many are held at once; throws PeerLost if the
+  // world ends.
   void wait_until_held(int count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ended_ || num_held_ >= count; });
@@ -53,7 +55,7 @@ class TestGate final : public Gate {
       throw PeerLost(cat("the world has ended, ", num_held_, " of ", count,
                          " operations were held"));
   }
-  // The world has ended.
+  // True if the world has ended.
   bool has_ended() const {
     const std::lock_guard lock(mutex_);
     return ended_;

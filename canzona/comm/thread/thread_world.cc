@@ -45,8 +45,8 @@ LinkClock* ThreadWorld::clock(int world_rank) const {
   return options_.clocks[static_cast<size_t>(world_rank)];
 }
 
-// Whoever sleeps has looked at aborted() under its inbox's mutex; to hold that
-// mutex once makes sure that it looks again.
+// A sleeping thread has checked aborted() under its inbox's mutex; holding that
+// mutex once makes sure that it checks again.
 void ThreadWorld::abort(std::string_view reason) {
   std::lock_guard lock(mutex_);
   if (aborted()) return;
@@ -174,7 +174,7 @@ class ThreadTransport final : public Transport {
     bool receiving = false;
     std::span<std::byte> data;
     Time ready{0};
-    // With a lane: what is sent, until poll() puts it in the inbox.
+    // With a lane: what is sent, until poll() puts it into the inbox.
     std::span<const std::byte> sent;
     bool is_in_inbox = false;
     bool shown = false;  // what is sent
@@ -186,10 +186,10 @@ class ThreadTransport final : public Transport {
   int world_rank() const { return group_->ranks[static_cast<size_t>(rank_)]; }
   Inbox& own() { return group_->inbox(rank_); }
   Inbox::Peer& mail(int peer) { return own().peers[static_cast<size_t>(peer)]; }
-  // For callers that hold own().mutex.
+  // Callers must hold own().mutex.
   bool has_news();
   bool is_ordered() const { return lane_ != nullptr && !of_host_; }
-  // True if poll() is to wait for a receipt.
+  // Returns true if poll() must wait for a receipt.
   bool wants_receipt(const Pending& with) const {
     return with.sending && (!with.shown || looks_ended_);
   }
@@ -200,10 +200,11 @@ class ThreadTransport final : public Transport {
   void give_receipt(int from, Time arrival, std::shared_ptr<Mark> taken);
   bool try_end_send(int to);
   void end_taking(int from);
-  // False if it was taken before.
+  // Returns false if it was already taken.
   bool take_back(int to) noexcept;
   void wait_for_taking(Inbox::Receipt& receipt) noexcept;
-  // Messages that poll() does not wait for yet: what is shown.
+  // Counts the messages that poll() does not wait for yet: those that are
+  // shown.
   int num_awaited() const {
     return static_cast<int>(
         std::ranges::count_if(pending_, [&](const Pending& with) {
@@ -214,8 +215,8 @@ class ThreadTransport final : public Transport {
   void count(int rank, Time ready, Time end);
   Time post_time() const { return follows_ ? passed_ : link_time(); }
   void wait_for_link(Deadline until);
-  // With a lane: the clock hears of the exchange under way, and the lane of its
-  // end.
+  // With a lane: tell the pacer about the current exchange, and the lane about
+  // its end.
   void begin_pacing();
   void end_pacing();
   bool is_looking() const {
@@ -228,12 +229,13 @@ class ThreadTransport final : public Transport {
   const WireOps* ops_;
   int rank_;
   std::shared_ptr<Lane> lane_;
-  // A letter's mark is recorded again when all have taken theirs, and that of
-  // what was taken from a rank when that one has waited for it.
+  // A letter's mark is recorded again when all receivers have taken their
+  // letters; the mark for data taken from a rank is recorded again when that
+  // rank has waited for it.
   std::shared_ptr<Mark> written_;
   std::vector<std::shared_ptr<Mark>> taken_;  // by rank
   LanePacer::Line* line_ = nullptr;           // where links are modelled
-  std::optional<uint32_t> paced_;  // number of the exchange under way
+  std::optional<uint32_t> paced_;             // number of the current exchange
   bool of_host_ = false;
   bool looks_ended_ = false;
   int num_outgoing_ = 0;  // to be put in inboxes
@@ -241,7 +243,7 @@ class ThreadTransport final : public Transport {
   int num_pending_ = 0;
   Time last_arrival_{0};  // of what this exchange has moved
   std::optional<Time> waiting_since_;
-  Time passed_{0};  // when the last exchange was over
+  Time passed_{0};  // when the last exchange ended
   bool follows_ = false;
 };
 
@@ -292,7 +294,7 @@ void ThreadTransport::put_in_inbox(int to, const Inbox::Letter& letter) {
   inbox.changed.notify_all();
 }
 
-// One mark for all that was posted since the last time.
+// Records one mark for everything posted since the last call.
 void ThreadTransport::put_in_inboxes() {
   if (num_outgoing_ == 0) return;
   num_outgoing_ = 0;
@@ -336,7 +338,8 @@ void ThreadTransport::post_look(int from, int64_t bytes,
 void ThreadTransport::end_looks() {
   looks_ended_ = true;
   if (!is_looking()) return;
-  // One for all who showed: each has waited for it before it shows again.
+  // One mark serves all ranks that showed memory: each waits for it before it
+  // shows again.
   const std::shared_ptr<Mark>& read = taken_[static_cast<size_t>(rank_)];
   lane_->record(*read);
   for (int peer = 0; peer < size(); ++peer) {
@@ -356,8 +359,8 @@ void ThreadTransport::post_receive(int from, std::span<std::byte> data) {
   ++num_pending_;
 }
 
-// Each rank begins with another peer: a modelled link carries one message at a
-// time, and if all began with rank 0, they would stand in line at its port.
+// Each rank begins with a different peer: a modelled link carries one message
+// at a time, and if all began with rank 0, they would queue at its port.
 bool ThreadTransport::poll() {
   follows_ = false;
   begin_pacing();
@@ -385,8 +388,9 @@ bool ThreadTransport::poll() {
   return true;
 }
 
-// Copies outside the lock; until then the sender knows that we read, and does
-// not leave. So whatever a copy throws, the sender must learn that it is over.
+// Copies outside the lock; until it is done the sender knows that we read, and
+// does not leave. So if a copy throws, the sender must still learn that it is
+// over.
 bool ThreadTransport::try_receive(int from) {
   const Pending& with = pending_[static_cast<size_t>(from)];
   Inbox::Letter letter;
@@ -470,7 +474,7 @@ Time ThreadTransport::arrival_of(int from, const Inbox::Letter& letter,
   return passage.arrival();
 }
 
-// A sender stays until its letter is taken.
+// This is safe because a sender stays until its letter is taken.
 void ThreadTransport::count(int rank, Time ready, Time end) {
   LinkUse* use = group_->uses[static_cast<size_t>(rank)].load();
   if (use != nullptr) use->add(ready, end);
@@ -518,7 +522,7 @@ void ThreadTransport::wait_for_taking(Inbox::Receipt& receipt) noexcept {
   try {
     if (receipt.taken != nullptr) lane_->wait_for(*receipt.taken);
   } catch (...) {
-    // The device is lost, and whatever it was told is void.
+    // The device is lost, and everything issued to it is void.
   }
   receipt = {};
 }
@@ -531,15 +535,15 @@ bool ThreadTransport::take_back(int to) noexcept {
   return std::exchange(letter.state, State::kNone) == State::kPosted;
 }
 
-// A receiver that is copying from us ends soon; what it has not begun to take,
-// it never will.
+// A receiver that is copying from us finishes soon; messages that it has not
+// begun to take are withdrawn.
 //
-// With a lane all that was taken must be waited for by what comes after.
+// With a lane, later work must wait for everything that was taken.
 void ThreadTransport::retract() noexcept {
   try {
     end_looks();
   } catch (...) {
-    // The device is lost, and others hear of it when this rank leaves.
+    // The device is lost; others learn of it when this rank leaves.
   }
   for (int peer = 0; peer < size(); ++peer) {
     Pending& with = pending_[static_cast<size_t>(peer)];

@@ -1,13 +1,13 @@
 // A ThreadWorld is shared by threads that act as ranks: it has groups with an
-// inbox per rank, and the word that ends them all.
+// inbox per rank, and the abort state.
 //
-// A sender posts a pointer in the receiver's inbox; the receiver copies, then
-// puts a receipt in the sender's. So a message is copied once. If messages
-// are only issued to a lane, letter and receipt carry marks: the receiver's
-// lane waits for the sender's to have come to the letter, and the sender's for
-// the copy. Threads meet to hand over pointers and marks; nobody waits for a
-// device. If links are modelled, too, the lanes wait for a clock
-// (lane_pacer.h).
+// A sender posts a pointer to the receiver's inbox; the receiver copies the
+// data, then puts a receipt in the sender's. So a message is copied once. If
+// messages are enqueued on a lane, letter and receipt carry marks: the
+// receiver's lane waits until the sender's has reached the letter, and the
+// sender's waits for the copy. Threads meet only to hand over pointers and
+// marks, and never wait for a device. If links are modelled, the lanes also
+// wait for a clock (lane_pacer.h).
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ namespace canzona {
 
 class Mark;
 
-// Everything is guarded by the inbox's own mutex.
+// The inbox's own mutex guards everything.
 struct Inbox {
   struct Letter {
     enum class State { kNone, kPosted, kTaking };
@@ -45,8 +45,8 @@ struct Inbox {
     const std::byte* data = nullptr;
     int64_t bytes = 0;
     std::chrono::nanoseconds ready{0};
-    std::shared_ptr<Mark> written = {};  // with a lane: the data is there
-    bool shown = false;                  // to be read where it lies
+    std::shared_ptr<Mark> written = {};  // with a lane: when the data is there
+    bool shown = false;                  // to be read in place
     // With a lane and modelled links: the exchange that it belongs to.
     LanePacer::Line* line = nullptr;
     uint32_t exchange = 0;
@@ -55,7 +55,8 @@ struct Inbox {
   struct Receipt {
     bool given = false;
     std::chrono::nanoseconds arrival{0};
-    std::shared_ptr<Mark> taken = {};  // with a lane: nobody reads the data
+    std::shared_ptr<Mark> taken = {};  // with a lane: when the data has been
+                                       // read
   };
   struct Peer {
     Letter letter;    // from this peer
@@ -80,7 +81,7 @@ struct ThreadGroup {
   std::deque<Inbox> inboxes;
   // The last operation that each rank has begun.
   std::vector<std::atomic<int64_t>> entered;
-  // Link use is counted here for each rank; null: it is not.
+  // Where link use is counted, by rank; null if it is not.
   std::vector<std::atomic<LinkUse*>> uses;
 };
 
@@ -89,10 +90,10 @@ class ThreadWorld {
   struct Options {
     const WireOps* ops = &cpu_wire_ops();
     std::optional<LinkModel> link = {};
-    // By rank; without them the link waits in real time. Of lanes the first
-    // one's counts, and nobody but LanePacer::pass_time() lets it pass.
+    // By rank; without clocks, links wait in real time. With lanes, only the
+    // first clock is used, and only LanePacer::pass_time() advances it.
     std::vector<LinkClock*> clocks = {};
-    // For tests. Outlives the world.
+    // For tests. It must outlive the world.
     Gate* gate = nullptr;
     // For tests: called with the pacer of a world that has clocks.
     std::function<void(LanePacer&)> on_pacer = {};
@@ -102,7 +103,7 @@ class ThreadWorld {
 
   const WireOps& ops() const { return *options_.ops; }
   LinkSchedule* schedule() { return schedule_.get(); }
-  // Null where no links are modelled.
+  // Null if no links are modelled.
   LanePacer* pacer() { return pacer_.get(); }
   LinkClock* clock(int world_rank) const;
   Gate* gate() const { return options_.gate; }
@@ -112,7 +113,7 @@ class ThreadWorld {
   std::string abort_reason() const;  // empty if there is none
 
   const std::shared_ptr<ThreadGroup>& everyone() const { return everyone_; }
-  // The same group for all its members that ask with the same words.
+  // Returns the same group to all members that call with the same arguments.
   std::shared_ptr<ThreadGroup> subgroup(const ThreadGroup& parent, int64_t id,
                                         int color,
                                         std::span<const int> members);
@@ -129,7 +130,7 @@ class ThreadWorld {
   std::unique_ptr<LanePacer> pacer_;
   std::shared_ptr<ThreadGroup> everyone_;
   std::atomic<bool> aborted_ = false;
-  mutable std::mutex mutex_;  // of all below
+  mutable std::mutex mutex_;  // guards everything below
   std::string reason_;
   std::vector<std::weak_ptr<ThreadGroup>> groups_;
   std::map<Key, Founding> foundings_;
@@ -140,9 +141,9 @@ class ThreadWorld {
 //   auto world = std::make_shared<ThreadWorld>(4, ThreadWorld::Options{});
 //   Communicator rank_0(make_thread_transport(world, 0), …);
 //
-// Waiting is sleeping: no rank spins. See run_ranks.h for the usual way in.
+// Waiting ranks sleep; none spins. Most callers use run_ranks.h.
 
-// One for each rank of the world, each for one thread.
+// Call it once for each rank of the world; each transport is for one thread.
 std::unique_ptr<Transport> make_thread_transport(
     std::shared_ptr<ThreadWorld> world, int rank);
 

@@ -1,5 +1,4 @@
-// Counts what goes through the global operator new, so it is a program of its
-// own.
+// Counts calls of the global operator new, so it is a separate program.
 #include <gtest/gtest.h>
 
 #include <array>

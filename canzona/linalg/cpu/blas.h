@@ -1,14 +1,14 @@
-// OpenBLAS and LAPACK: what is linked, how fast it is, and the declarations of
-// the functions that this room calls.
+// OpenBLAS and LAPACK: what is linked, how fast it is, and declarations of the
+// functions that this room calls.
 //
 //   begin_blas();                     // before the first product
 //   BlasInfo info = blas_info();      // {"OpenBLAS 0.3.21", …, "SkylakeX", …}
 //
-// OpenBLAS chooses its kernels as it is loaded, by a list of CPUs that ends at
-// its own age, and silently takes those of 2004 for anything newer: a fifth of
-// the speed. blas_environment.cc names the right ones before that. Every call
-// runs on the calling thread alone, so that bits depend on nothing else; any
-// thread may call.
+// OpenBLAS chooses its kernels when it is loaded, from a list of the CPUs known
+// at its release, and silently falls back to those of 2004 for anything newer,
+// at a fifth of the speed. blas_environment.cc names the right ones before
+// that. Every call runs on the calling thread alone, so that bits depend on
+// nothing else; any thread may call.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@
 
 namespace canzona {
 
-// Once per process, cheap after that: one thread per call, and a line on
-// stderr if the kernels do not fit the CPU. InternalError if the library
-// counts with 64-bit integers.
+// Called once per process, cheap after that: sets one thread per call, and
+// prints a line to stderr if the kernels do not fit the CPU. Throws
+// InternalError if the library uses 64-bit integers.
 void begin_blas();
 
 struct BlasInfo {
@@ -30,12 +30,12 @@ struct BlasInfo {
 };
 BlasInfo blas_info();
 
-// 10⁹ operations per second of one thread in a product of 1024³.
+// Returns 10⁹ operations per second of one thread in a product of 1024³.
 double measure_sgemm_gflops();
 
 }  // namespace canzona
 
-// 32-bit integers; cblas passes its enumerations as int.
+// These take 32-bit integers; cblas passes its enumerations as int.
 extern "C" {
 
 char* openblas_get_config(void);
@@ -59,7 +59,7 @@ void cblas_dtrsm(int order, int side, int half, int op, int diagonal, int m,
                  int n, double alpha, const double* a, int lda, double* b,
                  int ldb);
 
-// Fortran: everything by address, and the length of each text at the end.
+// Fortran passes everything by address, and the length of each text at the end.
 void ssyevd_(const char* job, const char* half, const int* n, float* a,
              const int* lda, float* values, float* work, const int* lwork,
              int* iwork, const int* liwork, int* info, size_t, size_t);

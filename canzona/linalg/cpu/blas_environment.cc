@@ -18,10 +18,10 @@ namespace {
 constexpr bool kBlasShared = CANZONA_BLAS_SHARED;
 constexpr const char* kCoreVariable = "OPENBLAS_CORETYPE";
 constexpr const char* kThreadsVariable = "OPENBLAS_NUM_THREADS";
-// Holds "core", "threads" or both: what the first life has set.
+// Has "core", "threads" or both: the variables set before the restart.
 constexpr const char* kRestartedVariable = "CANZONA_BLAS_RESTARTED";
 
-// Sets a variable that the user has not; says whether it did.
+// Sets a variable that the user has not set; returns whether it did.
 bool lend(const char* name, const std::string& value) {
   return !value.empty() && environment_variable(name) == nullptr &&
          set_environment_variable(name, value);
@@ -38,8 +38,8 @@ struct Loan {
 };
 
 // Priority 101 is the first that programs may use; the library's own
-// constructor has none and comes after all that do. Starting it from here
-// keeps the variables from ever being seen by anybody else.
+// constructor has none and runs after all that do. Initializing it from here
+// keeps the variables from being seen by anything else.
 [[gnu::constructor(101)]] void start_blas() {
   if constexpr (!kBlasShared) {
     const Loan loan;
@@ -48,7 +48,8 @@ struct Loan {
   }
 }
 
-// Takes back what the first life has set; false in a first life.
+// Removes the variables set before the restart; returns false if there was
+// none.
 bool second_life() {
   const char* restarted = environment_variable(kRestartedVariable);
   if (restarted == nullptr) return false;
@@ -69,8 +70,8 @@ std::string lower_case(std::string_view text) {
 
 }  // namespace
 
-// Both names have long been known to OpenBLAS, and what it has since added for
-// newer CPUs runs the same kernels in fp32 and fp64.
+// OpenBLAS has long known both names, and the cores it has since added for
+// newer CPUs run the same kernels in fp32 and fp64.
 std::string_view wanted_blas_core() {
   if (cpu_features().avx512) return "SkylakeX";
   if (cpu_features().avx2) return "Haswell";

@@ -38,7 +38,7 @@ std::string contents_of(const char* path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// This program again, telling its core (see Child below).
+// Runs this program again, printing its core (see Child below).
 std::string child_with(const std::string& environment) {
   std::array<char, 4096> path = {};
   if (readlink("/proc/self/exe", path.data(), path.size() - 1) < 0)

@@ -11,7 +11,7 @@ namespace canzona {
 namespace {
 
 // Beyond these norms the squares of entries may leave the range of the type.
-// Powers of two with at most this exponent have a plain value in it.
+// Powers of two with at most this exponent are normal numbers in it.
 struct SafeNorms {
   double least;
   double most;
@@ -22,8 +22,7 @@ SafeNorms safe_norms(DType source) {
                                 : SafeNorms{0x1p-40, 0x1p40, 126};
 }
 
-// The same values once more, times a factor; the momentum has already been
-// advanced.
+// The same values again, times a factor; the momentum has already been updated.
 Load once_more(const Load& load, double factor) {
   Load again = load;
   again.blend.keep = 1;
@@ -32,9 +31,9 @@ Load once_more(const Load& load, double factor) {
   return again;
 }
 
-// Adds squares by the tree of strips. Where they leave the range of fp64, the
-// result is the largest norm of a strip, which is near enough to shift by; of
-// one strip it is the norm.
+// Adds squares by the tree of strips. If they leave the range of fp64, the
+// result is the largest norm of a strip, which is close enough to shift by;
+// with one strip it is the norm.
 double norm_of(std::span<const NormPart> parts) {
   double places[TreeOrder::kPlaces] = {};
   double largest = 0;
@@ -50,8 +49,9 @@ double norm_of(std::span<const NormPart> parts) {
   return safe ? std::sqrt(places[0]) : largest;
 }
 
-// The power of two that brings a norm near 1 if it is so far from it that
-// squares of entries leave the range of the type; else 1. It changes no bits.
+// Returns the power of two that brings a norm near 1 if it is so far from it
+// that squares of entries leave the range of the type; otherwise 1. It changes
+// no bits.
 double shift_of(double norm, DType source) {
   const SafeNorms safe = safe_norms(source);
   const bool is_safe = norm >= safe.least && norm <= safe.most;
@@ -60,8 +60,8 @@ double shift_of(double norm, DType source) {
       1.0, std::clamp(-std::ilogb(norm), -safe.exponent, safe.exponent));
 }
 
-// The norm of what `load` gives, and the shift that it was multiplied by. x
-// holds the values then.
+// The norm of the loaded values, and the shift by which they were multiplied. x
+// then has the values.
 struct Norm {
   double value;
   double shift;
@@ -73,9 +73,9 @@ Norm load_shifted(CpuAlgebra& algebra, const Load& load, Operand& x) {
   return {algebra.load(x, once_more(load, shift)), shift};
 }
 
-// One over the enlarged norm, in units of the shifted values, so that nothing
-// overflows on the way; 0 for a matrix of zeros. A number that is not finite
-// leaves none of the matrix: a scale of 0 would hide an infinity.
+// Returns one over the enlarged norm, in units of the shifted values, so that
+// nothing overflows on the way; 0 for a zero matrix. A norm that is not finite
+// makes the whole matrix not finite: a scale of 0 would hide an infinity.
 double scale_by(const Normalization& by, const Norm& norm) {
   if (norm.value == 0) return 0;
   if (!std::isfinite(norm.value))

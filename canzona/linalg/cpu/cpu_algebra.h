@@ -1,7 +1,7 @@
-// The algebras of a CPU have this in common: one matrix at a time, norms that
-// the host sees at once, and the norm carried in an operand's scale.
+// Common to the algebras of a CPU: one matrix at a time, norms that are
+// available at once, and the norm kept in an operand's scale.
 //
-// The algebra that is told to be exact for another one outlives it.
+// An algebra passed to normalize_small_by() must outlive this one.
 #pragma once
 
 #include <memory>
@@ -29,18 +29,19 @@ class CpuAlgebra : public Algebra, public SharedAlgebra, public StripAlgebra {
                  std::span<NormPart> parts) final;
 
   // Fills x with the source, scale 1, and returns the Frobenius norm of the
-  // values as stored. Not finite if a value is not.
+  // values as stored; not finite if a value is not.
   double load(Operand& x, const Load& load);
-  // |R|_F for an R without identity, and R = factor·R.
+  // norm() returns |R|_F for an R without identity; rescale() sets R =
+  // factor·R.
   virtual double norm(const Operand& r) = 0;
   virtual void rescale(Operand& r, double factor) = 0;
-  // multiply_into without what is rounded.
+  // multiply_into without the rounded copies.
   virtual void store_product(const Store& store, const Operand& q,
                              const Operand& x) = 0;
 
-  // Small matrices are divided by their norm in that algebra's type, before
-  // they are rounded to this one's: references do so, and get other bits from
-  // a norm of rounded values. Scratch comes from the arena.
+  // Makes small matrices be divided by their norm in that algebra's type,
+  // before they are rounded to this one's: references do so, and a norm of
+  // rounded values would give other bits. Scratch comes from the arena.
   void normalize_small_by(CpuAlgebra& exact, Arena& arena) {
     exact_ = &exact;
     arena_ = &arena;
@@ -55,8 +56,8 @@ class CpuAlgebra : public Algebra, public SharedAlgebra, public StripAlgebra {
 //
 //   std::unique_ptr<CpuAlgebra> algebra = make_real_algebra<float>();
 //
-// Identities are added to the diagonal of the storage. A matrix that had to be
-// transposed stays as it came, and products take it from the other side.
+// Identities are added to the stored diagonal. A matrix that would have to be
+// transposed is stored as it is, and products use it from the other side.
 
 template <class Real>  // float or double
 std::unique_ptr<CpuAlgebra> make_real_algebra();
@@ -67,22 +68,22 @@ std::unique_ptr<CpuAlgebra> make_real_algebra();
 //   Operand x = algebra->wide(arena, 768, 2048);
 //   double norm = algebra->load(x, {.source = gradient});
 //
-// Operands lie in blocks of 32 x 32 (bf16/kernel.h) from the first product to
-// the last; every product writes the formats that the next one reads, so
-// nothing is ever repacked. All kernels share formats and orders of loops, and
-// differ only in how the sum of one block is formed.
+// Operands are stored as blocks of 32 x 32 (bf16/kernel.h) from the first
+// product to the last; every product writes the formats that the next one
+// reads, so nothing is ever repacked. All kernels share formats and loop
+// orders, and differ only in how the sum of one block is formed.
 //
-// The algebra owns some scratch, operands lie in the caller's arena. One thread
-// at a time uses an algebra.
+// The algebra owns some scratch; operands are in the caller's arena. One thread
+// at a time may use an algebra.
 
-// UsageError if this machine cannot run the kernel.
+// Throws UsageError if this machine does not support the kernel.
 std::unique_ptr<CpuAlgebra> make_bf16_algebra(Bf16Kernel kernel);
 
-// Measures how fast a kernel is at best: the bare loop over packed blocks that
-// lie in the second-level cache, without anything before or after it. The
-// difference to a real product is the price of everything else.
+// Measures the peak rate of a kernel: the bare loop over packed blocks in the
+// L2 cache, without anything before or after it. The difference to a real
+// product is the cost of everything else.
 
-// 10⁹ operations per second of one thread.
+// Returns 10⁹ operations per second of one thread.
 double measure_packed_gflops(Bf16Kernel kernel);
 
 }  // namespace canzona

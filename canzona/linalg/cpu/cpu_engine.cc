@@ -97,8 +97,8 @@ void CpuEngine::finite(ConstMatrices a, std::span<bool> results) {
 
 namespace {
 
-// Calls work(run, count) with all of the stretch, or, if it is bf16, with a
-// piece of it after the other in fp32.
+// Calls work(run, count) with the whole run or, if it is bf16, with one piece
+// after another in fp32.
 template <class Work>
 void in_fp32(const Engine::Stretch& stretch, const Work& work) {
   if (stretch.run.dtype != DType::kBf16)
@@ -208,7 +208,8 @@ std::unique_ptr<Engine> make_cpu_engine(Bf16Kernel kernel) {
 
 namespace {
 
-// Copies and order of work on a CPU, where all is done when a call returns.
+// Copies and order of work on a CPU, where everything is complete when a call
+// returns.
 
 class KeptNotice final : public Notice {
  public:

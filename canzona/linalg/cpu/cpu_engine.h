@@ -1,8 +1,8 @@
-// The engine of a CPU core: OpenBLAS and LAPACK in fp32 and fp64, own kernels
-// for bf16 (bf16/) and for element-wise work (stages/).
+// The engine of a CPU core: OpenBLAS and LAPACK in fp32 and fp64, our own
+// kernels for bf16 (bf16/) and for element-wise work (stages/).
 //
-// A batch is done matrix by matrix, since a library's batched forms may give
-// other bits. Made by make_cpu_engine(); one thread at a time.
+// A batch is processed matrix by matrix, since a library's batched forms may
+// give other bits. make_cpu_engine() makes it; one thread at a time.
 #pragma once
 
 #include <memory>
@@ -18,11 +18,12 @@ class CpuEngine : public Engine {
   explicit CpuEngine(Bf16Kernel kernel);
 
   std::string kind() const override { return "cpu"; }
+  const MemoryOps& memory_ops() const override { return cpu_memory_ops(); }
   std::string describe() const override;
   int64_t batch_width() const override { return 1; }
   Algebra& algebra(DType dtype) override;
 
-  // cpu_engine.cc
+  // In cpu_engine.cc.
   void upload(std::byte* to, const std::byte* from, int64_t bytes) override;
   void download(std::byte* to, const std::byte* from, int64_t bytes) override;
   void set_zero(std::byte* to, int64_t bytes) override;
@@ -32,7 +33,7 @@ class CpuEngine : public Engine {
   void synchronize() override {}
   void if_zero(const int32_t* flag, const std::function<void()>& work) override;
 
-  // dense.cc
+  // In dense.cc.
   void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                ConstMatrices b, Op op_b, double beta) override;
   void symmetric_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
@@ -45,7 +46,7 @@ class CpuEngine : public Engine {
   void cholesky_qr(Matrices a, std::span<bool> succeeded) override;
   void cholesky(Matrices a, std::span<bool> succeeded) override;
 
-  // cpu_engine.cc
+  // In cpu_engine.cc.
   void norms(ConstMatrices a, std::span<double> results) override;
   void max_abs(ConstMatrices a, std::span<double> results) override;
   void traces(ConstMatrices a, std::span<double> results) override;
@@ -59,7 +60,7 @@ class CpuEngine : public Engine {
   void scale_by(Run run, const double* factor, int64_t count) override;
   void column_dots(Matrices values, ConstMatrices a, ConstMatrices b) override;
 
-  // elementwise.cc
+  // In elementwise.cc.
   using Engine::add_diagonal;
   using Engine::axpby;
   using Engine::set_identity;
@@ -85,7 +86,7 @@ class CpuEngine : public Engine {
   void inverse_roots(Matrices to, ConstMatrices from, double scale,
                      double floor) override;
 
-  // cpu_engine.cc
+  // In cpu_engine.cc.
   void momentum(const MomentumStage& stage, int64_t count) override;
   void apply(Run weights, ConstRun update, const Apply& apply, int64_t count,
              uint16_t* rounded) override;

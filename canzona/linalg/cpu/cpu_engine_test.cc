@@ -49,7 +49,7 @@ TEST(CpuEngine, WithoutAGpuThereIsNoCudaEngine) {
   EXPECT_THROW(make_cuda_engine(), UsageError);
 }
 
-// Everything an engine can do to a batch; gives all that came out.
+// Does everything an engine can do to a batch; returns all results.
 template <class Real>
 std::vector<Real> everything(Engine& engine, const Batch<Real>& input) {
   const int64_t n = input.rows();
@@ -90,7 +90,7 @@ template <class Real>
 class CpuEngineBits : public testing::Test {
  protected:
   static constexpr int64_t kCount = 5;
-  // One matrix of a batch, as a batch of its own.
+  // One matrix of a batch, as a separate batch.
   static Batch<Real> alone(const Batch<Real>& batch, int64_t which) {
     Batch<Real> one(batch.rows(), batch.cols());
     one.fill([&](Real& x, int64_t, int64_t i, int64_t j) {
@@ -101,7 +101,7 @@ class CpuEngineBits : public testing::Test {
 };
 TYPED_TEST_SUITE(CpuEngineBits, RealTypes);
 
-// Odd sides put the matrices of a batch on all kinds of addresses.
+// Odd sides give the matrices of a batch all kinds of alignment.
 TYPED_TEST(CpuEngineBits, DoNotDependOnTheBatch) {
   const auto engine = make_cpu_engine();
   for (int64_t side : {1, 7, 33, 75}) {
@@ -111,7 +111,7 @@ TYPED_TEST(CpuEngineBits, DoNotDependOnTheBatch) {
     for (int64_t which = 0; which < this->kCount; ++which) {
       const std::vector<TypeParam> single =
           everything(*engine, this->alone(batch, which));
-      // Results lie one after another, each with all matrices of the batch.
+      // Results are consecutive, each with all matrices of the batch.
       size_t in_batch = 0;
       size_t in_single = 0;
       const auto square = static_cast<size_t>(side * side);

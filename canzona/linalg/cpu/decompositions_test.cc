@@ -52,7 +52,7 @@ TYPED_TEST(Decompositions, EighGivesVectorsAndAscendingValues) {
   }
 }
 
-// R = QᵀA must be upper triangular and give A again.
+// R = QᵀA must be upper triangular and reproduce A.
 void expect_factor(const Plain& q, const Plain& a, double allowed,
                    bool positive) {
   const Plain r = times(transposed(q), a);
@@ -103,7 +103,7 @@ TYPED_TEST(Decompositions, CholeskyQrDoesNotMindTheLengthsOfColumns) {
   EXPECT_LE(this->skewness(a), this->allowed(20));
 }
 
-// Columns so near to one direction that AᵀA alone has no factor.
+// Columns so close to one direction that AᵀA alone has no factor.
 TYPED_TEST(Decompositions, CholeskyQrTakesColumnsThatNeedTheShift) {
   const auto apart = static_cast<TypeParam>(
       std::sqrt(std::numeric_limits<TypeParam>::epsilon()) / 4);

@@ -52,10 +52,10 @@ void CpuEngine::solve_right_transposed(Matrices b, ConstMatrices l) {
 
 namespace {
 
-// Decompositions of the CPU engine. LAPACK counts columns where we count rows:
-// a symmetric matrix is the same for both, a lower factor is its upper one,
-// and QR is given a transposed copy. LAPACK works in the arena, so that results
-// cannot depend on where the matrix lay.
+// Decompositions of the CPU engine. LAPACK is column-major and we are
+// row-major: a symmetric matrix is the same for both, a lower factor is its
+// upper one, and QR gets a transposed copy. LAPACK works in the arena, so that
+// results cannot depend on the matrix's alignment.
 
 template <class Real>
 View<Real> scratch(Arena& arena, int64_t rows, int64_t cols) {

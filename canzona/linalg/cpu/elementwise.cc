@@ -12,7 +12,7 @@
 namespace canzona {
 namespace {
 
-// A name outside the order given would read foreign memory.
+// An index outside the matrix would read foreign memory.
 void check_orders(ConstOrders orders, int64_t size, int64_t matrices) {
   CANZONA_CHECK_EQ(orders.length, size, "entries of an order");
   CANZONA_CHECK(orders.count > 0 && matrices % orders.count == 0, matrices,
@@ -22,12 +22,12 @@ void check_orders(ConstOrders orders, int64_t size, int64_t matrices) {
                   orders.data[i], " of ", size);
 }
 
-// The order of matrix i of so many.
+// Returns the order of matrix i of this many.
 const int64_t* order_of(ConstOrders orders, int64_t i, int64_t matrices) {
   return orders.data + i * orders.count / matrices * orders.length;
 }
 
-// In fp64, since the factor of a tiny matrix may be out of range.
+// Uses fp64, because the factor of a tiny matrix may be out of range.
 template <class Real>
 void scale_in_fp64(View<Real> one, double factor) {
   for (int64_t i = 0; i < one.rows; ++i)
@@ -35,7 +35,7 @@ void scale_in_fp64(View<Real> one, double factor) {
       one.row(i)[j] = static_cast<Real>(one.row(i)[j] * factor);
 }
 
-// One of the two is fp32.
+// One of the two must be fp32.
 void convert_bf16(Matrices to, ConstMatrices from) {
   const DType other = to.dtype == DType::kBf16 ? from.dtype : to.dtype;
   CANZONA_CHECK(other == DType::kFp32, "conversion of ", to_string(from.dtype),
@@ -169,7 +169,7 @@ void CpuEngine::scale_to_norm(Matrices a, ConstMatrices reference,
   for_each_matrix(
       [epsilon]<class Real>(View<Real> one, ConstView<Real> other, int64_t) {
         const double norm = frobenius_norm<Real>(one) + epsilon;
-        if (norm == 0) return;  // nothing to scale, and no factor for it
+        if (norm == 0) return;  // nothing to scale, and no valid factor
         scale_in_fp64(one, frobenius_norm(other) / norm);
       },
       a, reference);
@@ -184,7 +184,7 @@ void CpuEngine::limit_norms(Matrices a, double norm, double epsilon) {
       a);
 }
 
-// Eigenvalues on a CPU: their order, and powers of them.
+// Eigenvalues on a CPU: sorting them, and powers of them.
 
 void CpuEngine::sort(Orders orders, ConstMatrices values, bool falling) {
   CANZONA_CHECK_EQ(orders.count, values.count, "orders");

@@ -162,7 +162,7 @@ TYPED_TEST(Elementwise, LimitsNormsThatAreAboveTheBoundAlone) {
   EXPECT_EQ(two.at(1, 0, 1), static_cast<TypeParam>(0.4));
 }
 
-// Rows of a wider matrix; halves of bits go to the even one.
+// Rows of a wider matrix; ties are rounded to even.
 TEST(ElementwiseBf16, ConvertsBothWaysWithinRows) {
   const auto engine = make_cpu_engine();
   const std::vector<float> values = {1,  -2, 0.5F, 1.00390625F, 1.01171875F,

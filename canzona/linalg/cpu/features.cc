@@ -11,7 +11,7 @@ namespace {
 
 #if defined(__x86_64__)
 
-// g++ 12 knows no name for these two in __builtin_cpu_supports.
+// g++ 12 has no names for these two in __builtin_cpu_supports.
 bool cpuid_bit(unsigned leaf, unsigned subleaf, int which, int bit) {
   unsigned registers[4] = {};
   if (!__get_cpuid_count(leaf, subleaf, &registers[0], &registers[1],
@@ -23,8 +23,8 @@ bool cpuid_bit(unsigned leaf, unsigned subleaf, int which, int bit) {
 constexpr int kEax = 0;
 constexpr int kEdx = 3;
 
-// Tiles are 8 KB of state per thread, so Linux wants to be asked first, once
-// per process.
+// Tiles are 8 KB of state per thread, so Linux requires permission, once per
+// process.
 bool may_use_tiles() {
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;               // XFEATURE_XTILEDATA

@@ -1,4 +1,4 @@
-// The features of this CPU, asked once.
+// The features of this CPU, queried once.
 #pragma once
 
 #include <string_view>
@@ -9,13 +9,13 @@ struct CpuFeatures {
   bool avx2 = false;         // with FMA
   bool avx512 = false;       // F, BW, DQ and VL
   bool avx512_bf16 = false;  // with all of avx512
-  bool amx_bf16 = false;     // and the kernel lets this process use tiles
+  bool amx_bf16 = false;     // and the kernel allows tiles
 };
 
 const CpuFeatures& cpu_features();
 
-// Names what makes products of bf16 (cpu/bf16) faster here than those of fp32:
-// "AMX" or "AVX-512 BF16"; empty: nothing does.
+// Returns what makes bf16 products (cpu/bf16) faster here than fp32 ones: "AMX"
+// or "AVX-512 BF16"; empty if nothing does.
 std::string_view fast_bf16(const CpuFeatures& features);
 
 }  // namespace canzona

@@ -8,10 +8,10 @@
 #include "canzona/linalg/cpu/blas.h"
 #include "canzona/linalg/cpu/reductions.h"
 
-// All that LAPACK's Fortran sources want of their runtime for the functions
-// below: `out` becomes a followed by b, with blanks up to its length. Programs
-// need no libgfortran because it is here; one that is linked nevertheless comes
-// first.
+// Everything that LAPACK's Fortran sources need from their runtime for the
+// functions below: `out` becomes a followed by b, padded with blanks. This
+// makes libgfortran unnecessary; if it is linked nevertheless, its symbol takes
+// precedence.
 extern "C" [[gnu::weak, gnu::visibility("hidden")]] void
 _gfortran_concat_string(size_t out_length, char* out, size_t a_length,
                         const char* a, size_t b_length, const char* b) {
@@ -61,9 +61,9 @@ void potrf(int n, double* a, int lda, int* info) {
   dpotrf_("U", &n, a, &lda, info, 1);
 }
 
-constexpr int kAsk = -1;  // as a workspace's size: how much would be best?
+constexpr int kAsk = -1;  // as workspace size: asks for the best
 
-// The answer comes as a real number, which fp32 may have rounded down.
+// The answer is a real number, which fp32 may have rounded down.
 template <class Real>
 int answered(Real size, int64_t at_least) {
   const auto asked = static_cast<int64_t>(std::nextafter(size, Real{2} * size));
@@ -121,8 +121,8 @@ template bool lapack_cholesky(int, double*, int);
 
 namespace {
 
-// Scaling columns by positive numbers leaves the orthogonal factor alone, so
-// every round begins by making them of length 1.
+// Scaling columns by positive numbers does not change the orthogonal factor, so
+// every round begins by normalizing them.
 template <class Real>
 class CholeskyQr {
  public:
@@ -135,8 +135,8 @@ class CholeskyQr {
     std::fill_n(distances_, a.cols, 1.0);
   }
 
-  // The shift keeps the first factor from breaking down. The result is well
-  // conditioned, and two plain rounds make that orthonormal.
+  // The shift keeps the first factorization from breaking down. The result is
+  // well conditioned, and two plain rounds make it orthonormal.
   bool run() {
     constexpr bool kLast = true;
     if (!bring_into_range() || !normalise_columns()) return false;
@@ -157,11 +157,11 @@ class CholeskyQr {
 
   View<Real> a_;
   View<Real> gram_;
-  double* lengths_;    // of the columns before they were scaled
-  double* distances_;  // of each first column from those before it
+  double* lengths_;    // of the columns before scaling
+  double* distances_;  // of each original column from those before it
 };
 
-// Squares of fp64 may be out of range, those of fp32 never are.
+// Squares of fp64 may be out of range; those of fp32 never are.
 template <class Real>
 bool CholeskyQr<Real>::bring_into_range() {
   if constexpr (sizeof(Real) == sizeof(double)) {
@@ -203,7 +203,7 @@ bool CholeskyQr<Real>::normalise_columns() {
   return true;
 }
 
-// Between rounds: what a column has lost in length it had in common with those
+// Between rounds: what a column lost in length, it had in common with those
 // before it.
 template <class Real>
 bool CholeskyQr<Real>::follow_columns() {
@@ -213,7 +213,7 @@ bool CholeskyQr<Real>::follow_columns() {
 }
 
 // A = A·R⁻¹ for the factor R of AᵀA + shift·I. The last round must find little
-// to do: it squares what is missing, down to rounding.
+// to do: it squares the remaining error, down to rounding.
 template <class Real>
 bool CholeskyQr<Real>::orthogonalise(Real shift, bool last) {
   square_lower(gram_, 1, a_, Op::kTranspose, 0);
@@ -226,7 +226,7 @@ bool CholeskyQr<Real>::orthogonalise(Real shift, bool last) {
   return true;
 }
 
-// By the elements below the diagonal of AᵀA.
+// Checks the elements below the diagonal of AᵀA.
 template <class Real>
 bool CholeskyQr<Real>::is_near_orthonormal() const {
   constexpr double kNear = 0.25;
@@ -239,8 +239,8 @@ bool CholeskyQr<Real>::is_near_orthonormal() const {
   return sum < kNear * kNear;
 }
 
-// A column that lies in the span of the others comes out as the rounding of
-// one or two operations, stretched to length 1.
+// A column in the span of the others comes out as the rounding error of one or
+// two operations, scaled to length 1.
 template <class Real>
 bool CholeskyQr<Real>::is_independent() const {
   constexpr double kNoise = 8 * std::numeric_limits<Real>::epsilon();
@@ -248,8 +248,8 @@ bool CholeskyQr<Real>::is_independent() const {
                      [](double distance) { return distance > kNoise; });
 }
 
-// For columns of length 1. In fp32 the shift that theory asks for would be as
-// large as the matrix; a hundred roundings have proved enough.
+// For columns of length 1. In fp32 the shift required by theory would be as
+// large as the matrix; a hundred roundings have proved sufficient.
 template <class Real>
 Real CholeskyQr<Real>::shift() const {
   if constexpr (sizeof(Real) == sizeof(float)) return 1e-5F;

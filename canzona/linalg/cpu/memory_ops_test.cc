@@ -16,7 +16,7 @@ namespace {
 
 __extension__ using UInt128 = unsigned __int128;
 
-// Element by element, by arithmetic.
+// Computes element by element, by arithmetic.
 class PlainMemoryOps final : public MemoryOps {
  public:
   bool is_host() const override { return true; }
@@ -64,7 +64,8 @@ class PlainMemoryOps final : public MemoryOps {
   }
 
  private:
-  // Returns the nearer of the two neighbours, or the one whose last bit is 0.
+  // Returns the nearer of the two neighbours, or in a tie the one whose last
+  // bit is 0.
   static uint16_t nearest(float x) {
     const auto bits = std::bit_cast<uint32_t>(x);
     const auto below = static_cast<uint16_t>(bits >> 16);

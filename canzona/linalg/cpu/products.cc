@@ -17,7 +17,7 @@ constexpr int kTransposed = 112;
 
 int blas_op(Op op) { return op == Op::kNone ? 111 : kTransposed; }
 
-// The library refuses a leading dimension of 0, even where nothing is read.
+// The library refuses a leading dimension of 0, even if nothing is read.
 int blas_stride(int64_t stride) {
   return blas_int(std::max<int64_t>(stride, 1));
 }
@@ -85,7 +85,7 @@ void square_lower(View<Real> c, Same<Real> alpha, Same<ConstView<Real>> a,
        blas_stride(c.stride));
 }
 
-// Halves until a diagonal block is small. Squares are cheaper to feed than
+// Halves recursively until a diagonal block is small. Squares are cheaper than
 // strips of the same area, since both operands are packed for every call.
 template <class Real>
 void product_lower(View<Real> c, Same<ConstView<Real>> a,

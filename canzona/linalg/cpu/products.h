@@ -1,5 +1,5 @@
-// Products of row-major fp32 and fp64 matrices by OpenBLAS, with sides of 0
-// allowed and sizes checked. Real is float or double. Any thread may call.
+// Products of row-major fp32 and fp64 matrices by OpenBLAS; sides may be 0 and
+// sizes are checked. Real is float or double. Any thread may call.
 #pragma once
 
 #include <cstdint>
@@ -41,11 +41,11 @@ ConstView<Real> view_of(ConstMatrices one) {
   return {one.as<Real>(), one.rows, one.cols, one.row_stride};
 }
 
-// Keeps template arguments from being deduced from more than one place.
+// Keeps template arguments from being deduced from more than one argument.
 template <class T>
 using Same = std::type_identity_t<T>;
 
-// C = alpha·op(A)·op(B) + beta·C; beta 0 ignores what C held.
+// C = alpha·op(A)·op(B) + beta·C; with beta 0 the old C is ignored.
 template <class Real>
 void product(View<Real> c, Same<Real> alpha, Same<ConstView<Real>> a, Op op_a,
              Same<ConstView<Real>> b, Op op_b, Same<Real> beta);
@@ -55,7 +55,7 @@ template <class Real>
 void square_lower(View<Real> c, Same<Real> alpha, Same<ConstView<Real>> a,
                   Op op_a, Same<Real> beta);
 
-// The lower triangle of C = A·B, and some of what lies above it.
+// The lower triangle of C = A·B, and possibly more above it.
 template <class Real>
 void product_lower(View<Real> c, Same<ConstView<Real>> a,
                    Same<ConstView<Real>> b);
@@ -64,12 +64,12 @@ void product_lower(View<Real> c, Same<ConstView<Real>> a,
 template <class Real>
 void solve_lower_transposed(View<Real> b, Same<ConstView<Real>> l);
 
-// A size as the library wants it.
+// Converts a size to the library's type.
 int blas_int(int64_t size);
 
-// Loops over the matrices of batches, typed.
+// Typed loops over the matrices of batches.
 
-// work(Real{}) with the type that `dtype` names.
+// Calls work(Real{}) with the type that `dtype` names.
 template <class Work>
 void with_real(DType dtype, const Work& work) {
   CANZONA_CHECK(dtype == DType::kFp32 || dtype == DType::kFp64,
@@ -84,7 +84,7 @@ inline void check_same_count(int64_t count, int64_t expected) {
   CANZONA_CHECK_EQ(count, expected, "matrices in a batch");
 }
 
-// work(View<Real>…, i) for each matrix i of the batches.
+// Calls work(View<Real>…, i) for each matrix i of the batches.
 template <class Work, class First, class... Rest>
 void for_each_matrix(const Work& work, First first, Rest... rest) {
   (check_same_count(rest.count, first.count), ...);

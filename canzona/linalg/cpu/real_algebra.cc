@@ -15,7 +15,7 @@
 namespace canzona {
 namespace {
 
-// A header lies before the elements of a wide operand.
+// A header precedes the elements of a wide operand.
 struct alignas(64) Header {
   Arena* arena = nullptr;  // for scratch; lives as long as the operand
   bool tall = false;       // the elements are those of the transpose
@@ -156,7 +156,7 @@ class RealAlgebra final : public CpuAlgebra {
 
  private:
   // The stored elements of a strip, which are the transpose's for a tall
-  // source. Strips lie one after another, each as if it were alone.
+  // source. Strips are consecutive, each laid out as if it were alone.
   static View<Real> strip_view(const Operand& x, int strip) {
     const int64_t begin = x.strips.begin(strip);
     const int64_t width = x.strips.end(strip, x.cols) - begin;
@@ -184,14 +184,14 @@ class RealAlgebra final : public CpuAlgebra {
     return {reinterpret_cast<Real*>(r.storage), r.rows, r.rows, r.rows};
   }
 
-  // Completes a symmetric result of which the lower triangle is there.
+  // Completes a symmetric result from its lower triangle.
   static void finish(Operand& r) {
     r.scale = 1;
     r.identity = 0;
     mirror_lower(square(r));
   }
 
-  // R = alpha·X·Xᵀ of a strip, its lower triangle.
+  // R = alpha·X·Xᵀ of a strip, lower triangle only.
   static void strip_gram(View<Real> r, Real alpha, const Operand& x, int strip,
                          Half half) {
     const View<Real> view = strip_view(x, strip);
@@ -203,7 +203,7 @@ class RealAlgebra final : public CpuAlgebra {
       product(r, alpha, view, op, view, other, 0);
   }
 
-  // The sum of them, by the tree.
+  // Adds them by the tree.
   static void add_strips(View<Real> r, const Operand& x, Half half) {
     Arena& arena = *header_of(x).arena;
     const Arena::Scope scope(arena);
@@ -265,7 +265,8 @@ NormPart RealAlgebra<Real>::load_strip(Operand& x, const Load& load,
       part_of(view_of<Real>(load.source), load.transpose, x, strip), momentum);
 }
 
-// Rows at a time, so that what a group has stored is summed while it is near.
+// Processes groups of rows, so that what a group has stored is summed while it
+// is in cache.
 template <class Real>
 NormPart RealAlgebra<Real>::load_view(View<Real> to, const Load& load,
                                       ConstView<Real> source,
@@ -329,7 +330,7 @@ void RealAlgebra<Real>::polynomial(Operand& p, const Operand& r, double a,
     cpu_axpby(run_of(to.data), b, run_of(from.data), 0, to.rows * to.cols);
     product(to, gamma, from, Op::kNone, from, Op::kNone, 1);
   } else {
-    // b·R in the copy saves the library a pass of its own.
+    // Copying b·R saves the library a pass of its own.
     for (int64_t i = 0; i < to.rows; ++i)
       cpu_axpby(run_of(to.row(i)), b, run_of(from.row(i)), 0, i + 1);
     square_lower(to, gamma, from, Op::kNone, 1);
@@ -338,8 +339,8 @@ void RealAlgebra<Real>::polynomial(Operand& p, const Operand& r, double a,
   finish(p);
 }
 
-// The weights' own rounding must not depend on whether the product was stored
-// first, so it is, in scratch.
+// The rounding of the weights must not depend on whether the product was stored
+// first, so it always is, in scratch.
 template <class Real>
 void RealAlgebra<Real>::store_product(const Store& store, const Operand& q,
                                       const Operand& x) {

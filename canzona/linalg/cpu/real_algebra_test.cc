@@ -33,7 +33,7 @@ class RealAlgebra : public testing::Test {
       result.transpose = tall;
       return result;
     }
-    // As the algebra sees it.
+    // The matrix as the algebra sees it.
     Plain wide() const {
       return tall ? transposed(plain(matrix)) : plain(matrix);
     }
@@ -54,7 +54,7 @@ class RealAlgebra : public testing::Test {
     return x;
   }
 
-  // The identity: a polynomial that is nothing else.
+  // The identity, as a polynomial.
   Operand unit(int64_t side) {
     Operand x = loaded(random_source({side, side}, false));
     Operand r = algebra_->symmetric(arena_, side);
@@ -83,7 +83,7 @@ class RealAlgebra : public testing::Test {
     return stored(r, loaded(source), false);
   }
 
-  // Q·X as multiply_into leaves it, turned back if it went out transposed.
+  // Returns Q·X as multiply_into stores it, transposed back if necessary.
   Plain stored(const Operand& q, const Operand& x, bool transpose) {
     Batch<Real> out(transpose ? x.cols : x.rows, transpose ? x.rows : x.cols, 1,
                     2);

@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-// Sixteen sums side by side keep the adders of any CPU busy.
+// Sixteen independent sums keep the adders of any CPU busy.
 constexpr int64_t kLanes = 16;
 
 double add_lanes(double (&lanes)[kLanes]) {
@@ -46,8 +46,8 @@ double sum_of_scaled_squares(const double* x, double factor, int64_t count) {
   });
 }
 
-// Without their signs, numbers compare like the integers with the same bits,
-// and NaNs above infinity.
+// Without signs, numbers compare like the integers with the same bits, with
+// NaNs above infinity.
 template <class Real>
 Real largest_magnitude(const Real* x, int64_t count) {
   using Bits = std::conditional_t<sizeof(Real) == 4, int32_t, int64_t>;
@@ -74,8 +74,8 @@ double add_rows_of_squares(ConstView<Real> a) {
   return sum;
 }
 
-// The power of two that brings `largest` near 1, whole in two factors since
-// one alone may be out of range.
+// The power of two that brings `largest` near 1, as two factors since one alone
+// may be out of range.
 struct PowerOfTwo {
   explicit PowerOfTwo(double largest)
       : exponent(std::clamp(-std::ilogb(largest), -1000, 1000)) {}
@@ -100,7 +100,7 @@ template <class Real>
 double frobenius_norm(ConstView<Real> a) {
   const double sum = add_rows_of_squares(a);
   if constexpr (sizeof(Real) == sizeof(double)) {
-    // Squares that vanished beside this sum were too small to matter.
+    // Squares that vanished next to this sum were too small to matter.
     constexpr double kSmallest = 1e-280;
     constexpr double kLargest = 1e300;
     if (!(sum > kSmallest && sum < kLargest)) return scaled_norm(a);
@@ -125,7 +125,8 @@ double trace_of(ConstView<Real> a) {
   double sum = 0;
   for (int64_t i = 0; i < side; ++i) sum += a.row(i)[i];
   if (std::isfinite(sum) || sizeof(Real) < sizeof(double)) return sum;
-  // An overflow on the way; or elements that are not finite, which stay so.
+  // Either an intermediate overflow, or elements that are not finite and stay
+  // so.
   constexpr double kDown = 0x1p-64;
   double scaled = 0;
   for (int64_t i = 0; i < side; ++i) scaled += a.row(i)[i] * kDown;

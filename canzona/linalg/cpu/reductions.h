@@ -15,13 +15,14 @@ double sum_of_squares(const Real* x, int64_t count);
 // Σ (x·factor)², for fp64 out of the range of squares.
 double sum_of_scaled_squares(const double* x, double factor, int64_t count);
 
-// The largest |x|; a NaN if there is one, else an infinity if there is one.
+// The largest |x|; NaN if there is one, otherwise infinity if there is one.
 template <class Real>
 Real largest_magnitude(const Real* x, int64_t count);
 
 // Reductions of one matrix. Any thread may call.
 
-// Right wherever the norm itself is a number; not finite if an element is not.
+// Correct whenever the norm itself is representable; not finite if an element
+// is not.
 template <class Real>
 double frobenius_norm(ConstView<Real> a);
 

@@ -85,7 +85,7 @@ TEST(SumOfSquares, RefusesNumbersAboveItsRange) {
   EXPECT_THROW(make_cpu_engine()->largest_bits({&run, 1}), InternalError);
 }
 
-// In pieces and at every offset, and nothing but the pieces is changed.
+// In pieces and at every offset; only the pieces are changed.
 TEST(ScaleAndLook, IsOneAfterTheOther) {
   const auto values = numbers_up_to(1e30F, 5000, 11);
   for (const StageTable* table : usable_stages())
@@ -104,7 +104,7 @@ TEST(ScaleAndLook, IsOneAfterTheOther) {
       }
 }
 
-// An engine without a pass of its own.
+// For an engine that does not override it.
 TEST(ScaleAndLook, IsTheSameByTheWayThatAllEnginesHave) {
   const auto engine = make_cpu_engine();
   auto own = numbers_up_to(2, 1000, 3), common = own;

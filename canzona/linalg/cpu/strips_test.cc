@@ -1,6 +1,6 @@
-// Gram matrices and norms of strips, against sums that are written out here.
-// Entries are whole numbers, so large that the sum of a strip is exact and the
-// sum of two is not: what comes out tells the order in which strips were added.
+// Compares Gram matrices and norms of strips with sums written out here.
+// Entries are integers so large that the sum of a strip is exact but the sum of
+// two is not: the result shows the order in which strips were added.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -15,7 +15,7 @@
 namespace canzona::cpu_strips_test {
 namespace {
 
-// The multiples of 64 nearest to the equal parts of a side.
+// The multiples of 64 nearest to equal parts of a side.
 Strips nearest_cuts(int64_t side, int count) {
   Strips strips;
   strips.count = count;
@@ -27,7 +27,7 @@ Strips nearest_cuts(int64_t side, int count) {
   return strips;
 }
 
-// The two halves, each added so.
+// Adds the two halves, each recursively.
 template <class Sum>
 Sum tree(const std::vector<Sum>& terms, size_t begin, size_t end) {
   if (end - begin == 1) return terms[begin];
@@ -80,11 +80,11 @@ double nearest_bf16(double value) {
   return std::nearbyint(value / unit) * unit;
 }
 
-// An algebra, and what is known of its numbers.
+// An algebra, and what is known about its numbers.
 template <class Sum>
 struct Numbers {
   std::unique_ptr<CpuAlgebra> algebra;
-  double exact_to;  // the largest sum of whole numbers that it surely has
+  double exact_to;  // largest integer sum that is certainly exact
   bool bf16 = false;
 };
 
@@ -164,7 +164,7 @@ class StripsCheck {
                                           : static_cast<double>(total * alpha);
         if (cuts.count > 1 || numbers_.bf16)
           ASSERT_EQ(stored[at], want) << i << ", " << j;
-        else  // the library scales its own way
+        else  // the library scales in its own way
           ASSERT_NEAR(stored[at], want, 1e-6 * want) << i << ", " << j;
       }
   }

@@ -1,5 +1,5 @@
-// The tests of this folder share matrices with room between their rows, and the
-// plainest possible fp64 arithmetic to compare with.
+// Helpers shared by the tests of this folder: matrices with gaps between rows,
+// and the simplest possible fp64 arithmetic for comparison.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,14 +14,14 @@
 
 namespace canzona {
 
-// Relative to the norms of what went in: some dozens of roundings.
+// Relative to the norms of the inputs: a few dozen roundings.
 template <class Real>
 constexpr double tolerance() {
   return sizeof(Real) == sizeof(float) ? 3e-6 : 5e-15;
 }
 
 // A batch with `gap` elements between rows and one before the first, so that
-// nothing is aligned by accident. Outside the matrices lies a mark.
+// nothing is aligned by accident. Memory outside the matrices has a marker.
 template <class Real>
 class Batch {
  public:
@@ -70,7 +70,7 @@ class Batch {
     });
   }
 
-  // Makes every matrix symmetric by its lower triangle.
+  // Makes every matrix symmetric from its lower triangle.
   Batch& symmetrise() {
     return fill([&](Real& x, int64_t k, int64_t i, int64_t j) {
       if (i > j) at(k, j, i) = x;
@@ -182,7 +182,7 @@ inline bool exactly_symmetric(const Plain& a) {
   return transposed(a).values == a.values;
 }
 
-// Equal bits, NaNs and signs of zero included.
+// Equal bits, including NaNs and signs of zero.
 template <class Real>
 bool same_bits(const std::vector<Real>& a, const std::vector<Real>& b) {
   return a.size() == b.size() &&

@@ -1,4 +1,4 @@
-// Compiled for AVX-512; transpose.cc asks the CPU before calling.
+// Compiled for AVX-512; transpose.cc checks the CPU before calling.
 #include <immintrin.h>
 
 #include "canzona/linalg/cpu/transpose.h"
@@ -39,14 +39,14 @@ namespace {
 constexpr int64_t kTile = 16;
 constexpr int64_t kAhead = 2 * kTile;
 
-// The first `count` of 16.
+// Selects the first `count` of 16.
 __mmask16 first(int64_t count) {
   return static_cast<__mmask16>((1U << count) - 1U);
 }
 
 int64_t tile_side(int64_t left) { return left < kTile ? left : kTile; }
 
-// Rows and columns beyond the sides given are zero.
+// Rows and columns beyond the given sides are zero.
 void load_tile(__m512i (&tile)[16], const float* from, int64_t stride,
                int64_t rows, int64_t cols) {
   if (rows == kTile && cols == kTile) {
@@ -85,8 +85,8 @@ void mirror_diagonal_tile(float* a, int64_t stride, int64_t side) {
   }
 }
 
-// Asks for the lines of a tile that will be written. They lie a row apart,
-// where no prefetcher of the CPU looks for them.
+// Prefetches the lines of a tile that will be written. They are a row apart,
+// which hardware prefetchers do not detect.
 void expect_tile(float* tile, int64_t stride) {
   for (int64_t i = 0; i < kTile; ++i)
     __builtin_prefetch(tile + i * stride, /*write=*/1);

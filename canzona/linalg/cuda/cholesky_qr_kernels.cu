@@ -147,7 +147,7 @@ struct Shift {
   }
 };
 
-// Off-diagonal squares, rows dealt out to so many blocks.
+// Sums off-diagonal squares, with rows distributed over this many blocks.
 constexpr int kBlocks = 32;
 
 template <class Real>

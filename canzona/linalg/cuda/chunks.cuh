@@ -1,5 +1,5 @@
 // One launch over many runs of elements: each is cut into chunks of the same
-// size, which are numbered through, and blocks take one after another.
+// size, which are numbered consecutively, and blocks take one after another.
 //
 //   entries[i].first_chunk = …;         // ascending, by number_chunks
 //   const int64_t entry = entry_of(entries, num_entries, chunk);
@@ -18,7 +18,7 @@ namespace {
 // Enough work to hide the search for the run.
 constexpr int64_t kChunk = 8192;
 
-// Fills in first_chunk from count; gives the number of chunks.
+// Sets first_chunk from count; returns the number of chunks.
 template <class Entry>
 int64_t number_chunks(std::vector<Entry>& entries) {
   int64_t chunks = 0;
@@ -29,7 +29,7 @@ int64_t number_chunks(std::vector<Entry>& entries) {
   return chunks;
 }
 
-// The last entry that begins at or before the chunk.
+// Returns the last entry that begins at or before the chunk.
 template <class Entry>
 __device__ int64_t entry_of(const Entry* entries, int64_t num_entries,
                             int64_t chunk) {
@@ -45,8 +45,8 @@ __device__ int64_t entry_of(const Entry* entries, int64_t num_entries,
   return low;
 }
 
-// Calls take(value) for the elements of a chunk that are this thread's, of a
-// run that may be read 16 bytes at a time if `vectors` says so.
+// Calls take(value) for this thread's elements of a chunk; `vectors` says that
+// the run may be read 16 bytes at a time.
 template <int kThreads, class Real, class Take>
 __device__ void for_chunk(const Real* run, bool vectors, int64_t begin,
                           int64_t end, const Take& take) {
@@ -60,7 +60,7 @@ __device__ void for_chunk(const Real* run, bool vectors, int64_t begin,
   for (int64_t j = whole + threadIdx.x; j < end; j += kThreads) take(run[j]);
 }
 
-// Sums within a block, in an order that only the number of threads decides.
+// Sums within a block, in an order that depends only on the number of threads.
 
 constexpr int kSumThreads = 256;
 
@@ -75,7 +75,7 @@ struct Largest {
   }
 };
 
-// All of kSumThreads call it; the first gets the result.
+// All kSumThreads threads must call it; the first gets the result.
 template <class T, class Combine>
 __device__ T over_block(T value, const Combine& combine) {
   __shared__ T values[kSumThreads];

@@ -99,7 +99,7 @@ std::byte* CudaEngine::workspace() {
   return workspace_;
 }
 
-// A library that is told its stream forgets its workspace.
+// A library forgets its workspace when its stream is set.
 cublasHandle_t CudaEngine::cublas() {
   const cublasHandle_t handle = libraries_->cublas();
   std::byte* scratch = workspace();
@@ -236,7 +236,7 @@ void CudaEngine::download(std::byte* to, const std::byte* from, int64_t bytes) {
   synchronize();
 }
 
-// Small results pass through memory that a copy reaches without a detour.
+// Small results pass through pinned memory, which a copy reaches directly.
 const std::byte* CudaEngine::fetch(const std::byte* device, int64_t bytes) {
   if (bytes > results_size_) {
     cudaFreeHost(results_);

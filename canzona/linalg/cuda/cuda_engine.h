@@ -1,5 +1,5 @@
 // The engine of an NVIDIA GPU: one stream, cuBLAS and cuSOLVER in fp32 and
-// fp64, own kernels for the rest.
+// fp64, our own kernels for the rest.
 //
 // A method that launches a kernel looks like this:
 //
@@ -11,14 +11,15 @@
 //     launch_axpby(stream(), y, a, x, b);
 //   }
 //
-// In a dry run (see repeat) dry() notes the call and nothing is launched; what
-// a capture must not do (making handles, choosing algorithms, allocating) has
-// to come before it. Kernels read scalars from memory, so that a replay can
-// have others: every number that may differ from step to step is pushed. A
-// number that decides which kernel runs is an argument of dry(), too.
+// In a dry run (see repeat) dry() records the call and nothing is launched;
+// anything that a capture must not do (making handles, choosing algorithms,
+// allocating) has to come before it. Kernels read scalars from memory, so that
+// a replay can use others: every number that may differ from step to step must
+// be pushed. A number that decides which kernel runs must also be an argument
+// of dry().
 //
-// Made by make_cuda_engine(); one thread at a time. Work that is repeated is
-// issued by one thread alone.
+// make_cuda_engine() makes it; one thread at a time. Repeated work must be
+// issued by a single thread.
 #pragma once
 
 #include <cublasLt.h>
@@ -49,23 +50,25 @@ class LtProducts;
 
 class CudaEngine final : public Engine {
  public:
-  // A null stream: its own. Scratch comes from `memory`, which outlives it.
+  // With a null stream the engine makes its own. Scratch comes from `memory`,
+  // which must outlive the engine.
   explicit CudaEngine(int device = 0, cudaStream_t stream = nullptr);
   CudaEngine(int device, cudaStream_t stream, Memory& memory);
   ~CudaEngine() override;
 
   std::string kind() const override { return "cuda"; }
+  const MemoryOps& memory_ops() const override { return cuda_memory_ops(); }
   std::string describe() const override;
   int64_t batch_width() const override { return 4096; }
   Algebra& algebra(DType dtype) override;
 
-  // For what works on behalf of this engine.
+  // For code that works on behalf of this engine.
 
-  // The stream to launch on. While work is captured it is not always the same
-  // one.
+  // The stream to launch on; it may change while work is captured.
   cudaStream_t stream();
-  // Notes a call by its name and arguments (pointers, sizes, views, flags; no
-  // scalars) if work is being recorded. True if nothing is to be launched.
+  // Records a call by its name and arguments (pointers, sizes, views, flags; no
+  // scalars) if work is being recorded. Returns true if nothing must be
+  // launched.
   template <class... Args>
   bool dry(std::string_view name, const Args&... args) {
     if (recording_ == nullptr) {
@@ -79,14 +82,14 @@ class CudaEngine final : public Engine {
     return recording_->is_dry();
   }
   bool is_dry() const { return recording_ != nullptr && recording_->is_dry(); }
-  // At the head of every call whose results come back to this process.
+  // Must begin every call whose results come back to this process.
   void needs_results() const {
     if (recording_ != nullptr) refuse_results();
     if (profile_ != nullptr) profile_->begin("results", own_stream_);
   }
 
-  // Scalars where kernels can read them, rounded to Real (float or double);
-  // 16-byte aligned, for the launches of the present call.
+  // Returns scalars in memory that kernels can read, rounded to Real (float or
+  // double), 16-byte aligned, valid for the launches of the current call.
   template <class Real>
   const Real* push(std::span<const double> values);
   template <class Real>
@@ -97,9 +100,9 @@ class CudaEngine final : public Engine {
   const Real* push(double value) {
     return push<Real>(std::span<const double>(&value, 1));
   }
-  // A copy of the entries (pointers, sizes, descriptions: whatever is the same
-  // at every repetition) in device memory, for the launches of the present
-  // call. Their contents are part of what dry() notes.
+  // Returns a copy of the entries (pointers, sizes, descriptions: whatever is
+  // the same at every repetition) in device memory, valid for the launches of
+  // the current call. Their contents are part of what dry() records.
   template <class T>
   const T* table(std::span<const T> entries) {
     return reinterpret_cast<const T*>(table_bytes(std::as_bytes(entries)));
@@ -109,28 +112,28 @@ class CudaEngine final : public Engine {
     return table(std::span<const T>(entries));
   }
 
-  // The same where entries may be others at every repetition, addresses of
-  // gradients for instance: they travel with the scalars.
+  // The same for entries that may differ at every repetition, such as addresses
+  // of gradients: they travel with the scalars.
   template <class T>
   const T* moving_table(std::span<const T> entries) {
     return reinterpret_cast<const T*>(moving_bytes(std::as_bytes(entries)));
   }
-  // Element-wise kernels do nothing if it is not null and not 0 (guard).
+  // If not null and not 0, element-wise kernels do nothing (guard).
   const int32_t* skip_flag() const { return skip_; }
 
-  // Scratch for libraries and for short sequences of kernels of one call;
-  // kWorkspaceBytes, aligned to 256.
+  // Scratch for libraries and for short sequences of kernels within a call;
+  // kWorkspaceBytes, 256-byte aligned.
   static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
   std::byte* workspace();
-  // Made at the first use. The stream and the workspace are set anew by every
-  // call, as they may have changed.
+  // Created on first use. Every call sets the stream and the workspace again,
+  // as they may have changed.
   cublasHandle_t cublas();
   cublasLtHandle_t cublas_lt();
   cusolverDnHandle_t cusolver();
   cusolverDnParams_t cusolver_params();
   int num_multiprocessors() const { return num_multiprocessors_; }
 
-  // Brings `count` results from the device, waiting for them; valid until the
+  // Fetches `count` results from the device, waiting for them; valid until the
   // next such call.
   template <class T>
   std::span<const T> results(const T* device, int64_t count) {
@@ -140,7 +143,7 @@ class CudaEngine final : public Engine {
             static_cast<size_t>(count)};
   }
 
-  // cuda_engine.cc
+  // In cuda_engine.cc.
   void upload(std::byte* to, const std::byte* from, int64_t bytes) override;
   void download(std::byte* to, const std::byte* from, int64_t bytes) override;
   void set_zero(std::byte* to, int64_t bytes) override;
@@ -155,15 +158,15 @@ class CudaEngine final : public Engine {
   void synchronize() override;
   void idle(double seconds) override;
 
-  // graph/repeat.cc
+  // In graph/repeat.cc.
   void repeat(const std::function<void()>& work) override;
   void if_zero(const int32_t* flag, const std::function<void()>& work) override;
   void guard(const int32_t* flag, const std::function<void()>& work) override;
   std::vector<StageTime> profile(const std::function<void()>& work) override;
 
-  int64_t num_graphs() const;  // that are ready to be replayed
+  int64_t num_graphs() const;  // ready for replay
 
-  // dense.cc
+  // In dense.cc.
   void set_products(Products products) override { products_ = products; }
   void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                ConstMatrices b, Op op_b, double beta) override;
@@ -171,19 +174,19 @@ class CudaEngine final : public Engine {
                     Op op_b) override;
   void symmetric_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                          double beta) override;
-  // The same, but above the diagonal is nothing of use afterwards.
+  // The same, but the part above the diagonal is undefined afterwards.
   void lower_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                      double beta);
   void commuting_product(Matrices c, ConstMatrices a, ConstMatrices b) override;
   void solve_right_transposed(Matrices b, ConstMatrices l) override;
 
-  // decompositions.cc
+  // In decompositions.cc.
   void eigh(Matrices a, Matrices values, std::span<bool> succeeded) override;
   void qr(Matrices a, std::span<bool> succeeded) override;
   void cholesky(Matrices a, std::span<bool> succeeded) override;
   void cholesky_qr(Matrices a, std::span<bool> succeeded) override;
 
-  // reductions.cu, finite.cu
+  // In reductions.cu and finite.cu.
   void norms(ConstMatrices a, std::span<double> results) override;
   void max_abs(ConstMatrices a, std::span<double> results) override;
   void traces(ConstMatrices a, std::span<double> results) override;
@@ -212,7 +215,7 @@ class CudaEngine final : public Engine {
                      double epsilon) override;
   void limit_norms(Matrices a, double norm, double epsilon) override;
 
-  // elementwise.cu
+  // In elementwise.cu.
   using Engine::add_diagonal;
   using Engine::axpby;
   using Engine::set_identity;
@@ -229,14 +232,14 @@ class CudaEngine final : public Engine {
   void scale_columns(Matrices to, ConstMatrices from,
                      ConstMatrices factors) override;
 
-  // elementwise.cu
+  // In elementwise.cu.
   void sort(Orders orders, ConstMatrices values, bool falling) override;
   void raise_values(Matrices values, std::span<const double> floors, bool shift,
                     double exponent) override;
   void inverse_roots(Matrices to, ConstMatrices from, double scale,
                      double floor) override;
 
-  // stages.cu
+  // In stages.cu.
   void momentum(const MomentumStage& stage, int64_t count) override;
   void apply(Run weights, ConstRun update, const Apply& apply, int64_t count,
              uint16_t* rounded) override;
@@ -259,7 +262,7 @@ class CudaEngine final : public Engine {
   void launch(Recording& dry_run, const std::function<void()>& work);
   Graph& capture(Recording& dry_run, const std::function<void()>& work);
 
-  uint64_t id_;  // no two engines of a process have the same
+  uint64_t id_;  // unique among the engines of a process
   int device_;
   int num_multiprocessors_ = 0;
   bool owns_stream_;
@@ -276,7 +279,7 @@ class CudaEngine final : public Engine {
   std::unique_ptr<LtProducts> lt_products_;
   std::unique_ptr<Graphs> graphs_;
   std::array<std::unique_ptr<Algebra>, 4> algebras_;
-  std::byte* results_ = nullptr;  // in this process
+  std::byte* results_ = nullptr;  // in host memory
   int64_t results_size_ = 0;
 };
 

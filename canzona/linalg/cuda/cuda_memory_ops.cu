@@ -1,6 +1,6 @@
-// Collectives act on memory of a GPU by kernels and copies, each on a stream of
-// the calling thread and waited for; or, on a lane, on the lane's own stream,
-// where nobody waits.
+// Collectives work on GPU memory with kernels and copies, each on a stream of
+// the calling thread and awaited; or, on a lane, on the lane's own stream
+// without waiting.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -15,8 +15,7 @@
 namespace canzona {
 namespace {
 
-// At the end of a process the driver may be gone already, and the stream with
-// it.
+// When a process exits the driver may already be gone, and the stream with it.
 class OpsStream {
  public:
   explicit OpsStream(bool waits) : waits_(waits) {
@@ -25,7 +24,8 @@ class OpsStream {
     check_cuda(cudaDeviceGetAttribute(&num_multiprocessors_,
                                       cudaDevAttrMultiProcessorCount, device),
                "cudaDeviceGetAttribute");
-    // A lane's work is short, and others wait for it: it goes first.
+    // A lane's work is short and others wait for it, so it has the highest
+    // priority.
     int least = 0, greatest = 0;
     check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest),
                "cudaDeviceGetStreamPriorityRange");
@@ -39,7 +39,7 @@ class OpsStream {
 
   cudaStream_t stream() const { return stream_; }
   int num_multiprocessors() const { return num_multiprocessors_; }
-  // After a call: it has ended, or, on a lane, is on its way.
+  // Ends a call: it is complete or, on a lane, enqueued.
   void end_call() const {
     if (waits_)
       check_cuda(cudaStreamSynchronize(stream_), "cudaStreamSynchronize");
@@ -158,7 +158,7 @@ void work_on(const OpsStream& stream, const char* name, const Work& work,
   stream.end_call();
 }
 
-// Sums of many pieces, in registers.
+// Sums of many pieces in registers.
 
 constexpr int kMostPieces = 64;
 constexpr int kGroup = 8;   // a complete subtree
@@ -177,7 +177,8 @@ __device__ Vector<float, V> widened(const Vector<uint16_t, V>& values) {
   return wide;
 }
 
-// As an argument of a kernel. fp32 pieces may have to be rounded to bf16 first.
+// Passed as a kernel argument. fp32 pieces may have to be rounded to bf16
+// first.
 template <class T, bool kRounded = false>
 struct TreePieces {
   const T* at[kMostPieces];
@@ -221,7 +222,7 @@ __device__ Vector<float, V> subtree(const Pieces& pieces, int first,
   }
 }
 
-// Handles the elements behind complete groups.
+// Handles the pieces after the complete groups.
 template <int V, int N, class Pieces>
 __device__ Vector<float, V> rest_of(const Pieces& pieces, int first,
                                     int64_t j) {
@@ -233,8 +234,8 @@ __device__ Vector<float, V> rest_of(const Pieces& pieces, int first,
   }
 }
 
-// V elements from j on. Groups are joined like the digits of a binary number
-// that counts them.
+// Adds V elements from j on. Groups are combined like the digits of a binary
+// counter.
 template <int V, class Pieces>
 __device__ void add_tree_at(float* sum, const Pieces& pieces, int64_t j) {
   const int groups = pieces.count / kGroup;
@@ -265,7 +266,7 @@ __device__ void add_tree_at(float* sum, const Pieces& pieces, int64_t j) {
   store<V>(sum + j, total);
 }
 
-// The pieces stay where arguments lie.
+// The pieces stay in the argument space.
 template <int V, class Pieces>
 __global__ void __launch_bounds__(256)
     add_tree_kernel(float* sum, const __grid_constant__ Pieces pieces,
@@ -399,7 +400,7 @@ class CudaMemoryOps final : public CudaStreamOps {
 class CudaLane final : public MemoryLane {
  public:
   CudaLane() = default;
-  // Work that was issued may still use its words.
+  // Work in flight may still use its words.
   ~CudaLane() override {
     if (!words_.empty()) cudaStreamSynchronize(ops_.own.stream());
   }
@@ -445,7 +446,7 @@ std::unique_ptr<MemoryLane> make_cuda_lane() {
 
 const MemoryOps& cuda_memory_ops() {
   static const CudaMemoryOps ops;
-  cuda_device_info();  // UsageError where there is none
+  cuda_device_info();  // throws UsageError if there is none
   return ops;
 }
 

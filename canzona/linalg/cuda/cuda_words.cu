@@ -12,7 +12,7 @@
 namespace canzona {
 namespace {
 
-// Words do not share a line of the processor's cache.
+// Each word has its own cache line.
 constexpr int kWordBytes = 64;
 constexpr int kWordsOfPage = 64;
 
@@ -38,7 +38,7 @@ __global__ void idle_kernel(uint64_t nanoseconds) {
   while (global_nanoseconds() - begin < nanoseconds) __nanosleep(500);
 }
 
-// The driver has these functions under these names since CUDA 11.7.
+// The driver has had these functions under these names since CUDA 11.7.
 struct WordCalls {
   PFN_cuStreamWaitValue32_v11070 wait = nullptr;
   PFN_cuStreamWriteValue32_v11070 write = nullptr;
@@ -67,7 +67,7 @@ const WordCalls& word_calls() {
   return calls;
 }
 
-// False: the driver cannot, and a kernel has to.
+// Returns false if the driver does not support it and a kernel must be used.
 bool accept_word_call(CUresult result, const char* name) {
   if (result == CUDA_SUCCESS) return true;
   if (result == CUDA_ERROR_NOT_SUPPORTED) return false;
@@ -75,12 +75,13 @@ bool accept_word_call(CUresult result, const char* name) {
                       std::to_string(static_cast<int>(result)));
 }
 
-// A word has one address for all.
+// A word has the same address on host and device.
 CUdeviceptr address_of(const std::atomic<uint32_t>& word) {
   return reinterpret_cast<CUdeviceptr>(&word);
 }
 
-// A kernel that is loaded at its first launch may wait for those under way.
+// Loading a kernel at its first launch may wait for kernels in flight, so they
+// are loaded now.
 void load_word_kernels() {
   cudaFuncAttributes attributes;
   for (const void* kernel : {reinterpret_cast<const void*>(write_word_kernel),

@@ -1,15 +1,14 @@
-// Numbers of this process that streams of a GPU write and wait for, and work
-// that only takes time.
+// Words in host memory that streams of a GPU write and wait for, and work that
+// only takes time.
 //
 //   CudaWords words;
 //   std::atomic<uint32_t>& clock = words.make();
 //   CudaWords::wait(stream, clock, 7);   // the stream stops here
 //   clock.store(7);                      // and goes on
 //
-// The driver's own way stops a stream without a kernel; where a driver has
-// none, one thread of the GPU looks at the number again and again. The words
-// live as long as this object, which outlives what was issued. One thread at a
-// time.
+// The driver's own operation blocks a stream without a kernel; if a driver has
+// none, one thread of the GPU polls the word. The words live as long as this
+// object, which must outlive the issued work. One thread at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -33,16 +32,16 @@ class CudaWords {
 
   static void write(cudaStream_t stream, std::atomic<uint32_t>& word,
                     uint32_t value);
-  // Until it is at least `value`, modulo 2^32.
+  // Waits until the word is at least `value`, modulo 2^32.
   static void wait(cudaStream_t stream, const std::atomic<uint32_t>& word,
                    uint32_t value);
 
  private:
   std::deque<void*> pages_;
-  int used_ = 0;  // of the last page
+  int used_ = 0;  // in the last page
 };
 
-// The stream stands still so long.
+// Makes the stream idle for this long.
 void launch_idle(cudaStream_t stream, double seconds);
 
 }  // namespace canzona

@@ -1,6 +1,6 @@
-// Decompositions and solves of the CUDA engine. The libraries count columns
-// where we count rows: a symmetric matrix is the same for both, a lower factor
-// is its upper one, and QR is given a transposed copy.
+// Decompositions and solves of the CUDA engine. The libraries are column-major
+// and we are row-major: a symmetric matrix is the same for both, a lower factor
+// is its upper one, and QR gets a transposed copy.
 #include <algorithm>
 #include <limits>
 #include <utility>
@@ -21,7 +21,7 @@ void check_results(std::span<bool> succeeded, const Matrices& a) {
   CANZONA_CHECK_EQ(succeeded.size(), a.count, "results of a decomposition");
 }
 
-// Nothing to do, and done.
+// True if there is nothing to do; all then succeeded.
 bool is_empty(const Matrices& a, std::span<bool> succeeded) {
   if (a.cols != 0 && a.count != 0) return false;
   std::ranges::fill(succeeded, true);
@@ -109,13 +109,13 @@ void CudaEngine::solve_right_transposed(Matrices b, ConstMatrices l) {
 
 namespace {
 
-// Shifted Cholesky QR on a GPU, all matrices of a batch at once. The numbers
-// that decide on success stay on the device until the end.
+// Shifted Cholesky QR on a GPU, for all matrices of a batch at once. The
+// numbers that decide success stay on the device until the end.
 
 // Scratch memory for some matrices of the batch.
 struct Rooms {
   Matrices a;
-  Matrices other;  // where the next round leaves its result
+  Matrices other;  // the result of the next round
   Matrices gram;
   Matrices inverse;
   int32_t* info;
@@ -154,16 +154,17 @@ Rooms take_rooms(Arena& arena, Matrices a) {
        arena.take_array<double>(columns), arena.take_array<double>(columns)}};
 }
 
-// Scaling columns by positive numbers leaves the orthogonal factor alone, so
-// every round begins by making them of length 1.
+// Scaling columns by positive numbers does not change the orthogonal factor, so
+// every round begins by normalizing them.
 class CholeskyQr {
  public:
   CholeskyQr(CudaEngine& engine, Matrices a)
       : engine_(engine), all_(take_rooms(engine.arena(), a)) {}
 
-  // The shift keeps the first factor from breaking down. The result is nearly
-  // orthonormal as a rule, and a plain round does the rest; else it is well
-  // conditioned and takes two. Gives, for each matrix, whether it failed.
+  // The shift keeps the first factorization from breaking down. The result is
+  // usually nearly orthonormal, and a plain round does the rest; otherwise it
+  // is well conditioned and takes two. Returns for each matrix whether it
+  // failed.
   const int32_t* run() {
     launch_begin(engine_, all_.state);
     launch_bring_into_range(engine_, all_.state, all_.a);
@@ -177,14 +178,14 @@ class CholeskyQr {
     orthogonalise(all_);
     finish_far_ones();
     launch_require_distance(engine_, all_.state, noise());
-    // Sums that are cut off, not rounded, leave columns a little too long.
+    // Sums that are truncated, not rounded, leave columns slightly too long.
     normalise_columns(all_, false);
     return all_.state.hopeless;
   }
 
  private:
-  // Between rounds: what a column has lost in length it had in common with
-  // those before it.
+  // Between rounds: what a column lost in length, it had in common with those
+  // before it.
   void normalise_columns(const Rooms& rooms, bool follow) {
     column_sums_on_device(engine_, rooms.squares, rooms.a, rooms.a);
     launch_take_lengths(engine_, rooms.state, rooms.squares, follow);
@@ -195,7 +196,7 @@ class CholeskyQr {
     engine_.lower_product(rooms.gram, 1, rooms.a, Op::kTranspose, 0);
   }
 
-  // A = A·R⁻¹ for the factor R of what stands in `gram`.
+  // A = A·R⁻¹ for the factor R of the matrix in `gram`.
   void orthogonalise(Rooms& rooms) {
     invert_factor(engine_, rooms.gram, rooms.inverse, rooms.info);
     launch_take_factor(engine_, rooms.state, rooms.info, rooms.gram);
@@ -203,8 +204,8 @@ class CholeskyQr {
     std::swap(rooms.a, rooms.other);
   }
 
-  // The last round must find little to do: it squares what is missing, down to
-  // rounding. Each matrix decides for itself.
+  // The last round must find little to do: it squares the remaining error, down
+  // to rounding. This is decided for each matrix.
   void finish_far_ones() {
     const auto found = engine_.results(all_.far, all_.a.count);
     const std::vector<int32_t> far(found.begin(), found.end());
@@ -224,16 +225,16 @@ class CholeskyQr {
     engine_.copy(rooms.other, rooms.a);
   }
 
-  // A column that lies in the span of the others comes out as the rounding of
-  // one or two operations, stretched to length 1.
+  // A column in the span of the others comes out as the rounding error of one
+  // or two operations, scaled to length 1.
   double noise() const {
     return all_.a.dtype == DType::kFp32
                ? 8 * double{std::numeric_limits<float>::epsilon()}
                : 8 * std::numeric_limits<double>::epsilon();
   }
 
-  // For columns of length 1. In fp32 the shift that theory asks for would be
-  // as large as the matrix; a hundred roundings have proved enough.
+  // For columns of length 1. In fp32 the shift required by theory would be as
+  // large as the matrix; a hundred roundings have proved sufficient.
   double shift() const {
     if (all_.a.dtype == DType::kFp32) return 1e-5;
     const auto m = static_cast<double>(all_.a.rows);
@@ -260,7 +261,7 @@ void CudaEngine::cholesky_qr(Matrices a, std::span<bool> succeeded) {
   const Matrices tidy =
       tidy_matrices(arena(), a.dtype, a.rows, a.cols, a.count);
   copy(tidy, a);
-  // A basis needs all of fp32.
+  // A basis needs full fp32 accuracy.
   const Products wanted = products_;
   if (products_ == Products::kBf16x3) products_ = Products::kBf16x6;
   const int32_t* hopeless = nullptr;

@@ -21,7 +21,7 @@ class CudaDecompositions : public GpuTest {
   }
 
   using Decomposition = void (Engine::*)(Matrices, std::span<bool>);
-  // Gives the factors; `succeeded_` says of which.
+  // Returns the factors; `succeeded_` says which are valid.
   Batch<Real> decompose(Decomposition how, const Batch<Real>& a) {
     succeeded_.assign(static_cast<size_t>(a.count()), false);
     bool results[8] = {};
@@ -67,7 +67,7 @@ TYPED_TEST(CudaDecompositions, EighGivesVectorsAndAscendingValues) {
   }
 }
 
-// R = QᵀA must be upper triangular and give A again.
+// R = QᵀA must be upper triangular and reproduce A.
 void expect_factor(const Plain& q, const Plain& a, double allowed,
                    bool positive) {
   const Plain r = times(transposed(q), a);
@@ -136,7 +136,7 @@ TEST_F(GpuTest, CholeskyQrOfLargeMatricesIsOrthonormal) {
     }
 }
 
-// The second needs a round more than the others.
+// The second matrix needs one more round than the others.
 TYPED_TEST(CudaDecompositions, CholeskyQrOfOneIsThatOfTheBatch) {
   Batch<TypeParam> a(300, 290, 3);
   a.randomise(8).fill([&](TypeParam& x, int64_t k, int64_t i, int64_t j) {
@@ -180,7 +180,7 @@ TYPED_TEST(CudaDecompositions, CholeskyQrWorksAtTheEndsOfTheRange) {
   }
 }
 
-// Between healthy ones, which must not notice.
+// Between well-conditioned ones, which must not be affected.
 TYPED_TEST(CudaDecompositions, CholeskyQrTellsWhichMatrixFailed) {
   for (int64_t side : {2, 9, 40, 150}) {
     Batch<TypeParam> a(side + 3, side, 4);

@@ -20,7 +20,7 @@ struct DenseFactor {
 
 namespace {
 
-// Rows of whole 16-byte pieces are held to begin on 16-byte borders.
+// Rows that are a multiple of 16 bytes must be 16-byte aligned.
 bool is_wide(const ConstMatrices& m) {
   return m.cols * size_of(m.dtype) % 16 == 0;
 }
@@ -62,11 +62,11 @@ int64_t inner_of_left(const DenseFactor& f) {
 
 enum class Side { kLeft, kRight };
 
-// Parts of left and right that are multiplied with each other, the smallest
+// Parts of left and right that are multiplied with each other, smallest
 // products first.
 struct Parts {
   std::span<const uint8_t> left, right;
-  int64_t least_side;  // from which on it pays
+  int64_t least_side;  // from which it pays off
 };
 constexpr uint8_t kLeft3[] = {1, 0, 0};
 constexpr uint8_t kRight3[] = {0, 1, 0};
@@ -75,7 +75,7 @@ constexpr uint8_t kRight6[] = {0, 2, 1, 0, 1, 0};
 constexpr Parts kParts3{kLeft3, kRight3, 256};
 constexpr Parts kParts6{kLeft6, kRight6, 512};
 
-// nullptr: fp32 as it is.
+// Returns nullptr for plain fp32.
 const Parts* parts_for(Products products, DType dtype, int64_t m, int64_t n,
                        int64_t k) {
   if (products == Products::kPlain || dtype != DType::kFp32) return nullptr;
@@ -85,7 +85,7 @@ const Parts* parts_for(Products products, DType dtype, int64_t m, int64_t n,
 
 }  // namespace
 
-// A product under way: its operands as the library wants them.
+// A product in progress, with operands in the library's form.
 class DenseProduct {
  public:
   DenseProduct(CudaEngine& engine, LtProducts& products, Matrices c,
@@ -103,7 +103,7 @@ class DenseProduct {
 
   const void* beta() const { return beta_real_; }
 
-  // `parts`: nullptr for plain fp32.
+  // `parts` is nullptr for plain fp32.
   void take(ConstMatrices a, Op op_a, ConstMatrices b, Op op_b,
             const Parts* parts) {
     left_ = parts != nullptr ? in_parts(a, op_a, Side::kLeft, *parts)
@@ -116,7 +116,7 @@ class DenseProduct {
     if (!beta_is_zero_) engine_.copy(to_, c_);
   }
 
-  // `size` rows from `begin` on, the first `cols` columns of them.
+  // Computes `size` rows from `begin` on, their first `cols` columns.
   void multiply_rows(int64_t begin, int64_t size, int64_t cols) {
     const DenseFactor left = left_rows(left_, begin, size);
     const DenseFactor right = right_columns(right_, 0, cols);
@@ -132,7 +132,7 @@ class DenseProduct {
                   beta_real_);
   }
 
-  // The lower triangle, and some of what lies above it.
+  // Computes the lower triangle, and possibly more above it.
   void multiply_lower() {
     constexpr int64_t kLarge = 1024;
     constexpr int64_t kStrips = 4;
@@ -161,7 +161,7 @@ class DenseProduct {
     return {m, op, wide};
   }
 
-  // One product of so many times the inner side.
+  // Makes one product with a multiple of the inner dimension.
   DenseFactor in_parts(ConstMatrices m, Op op, Side side, const Parts& all) {
     const bool inner_by_rows = (op == Op::kNone) == (side == Side::kRight);
     const auto order = side == Side::kLeft ? all.left : all.right;
@@ -198,7 +198,7 @@ LtProducts& CudaEngine::lt_products() {
 
 namespace {
 
-// Returns the inner side.
+// Returns the inner dimension.
 int64_t check_sides(const Matrices& c, const ConstMatrices& a, Op op_a,
                     const ConstMatrices& b, Op op_b) {
   const int64_t inner = op_a == Op::kNone ? a.cols : a.rows;

@@ -104,7 +104,7 @@ dim3 tiles(int64_t rows, int64_t cols, int64_t count) {
               static_cast<unsigned>(std::min<int64_t>(count, 65535)));
 }
 
-// Some parts of every element, each `step` elements after the other.
+// Some parts of every element, `step` elements apart.
 struct Split {
   struct Order {
     uint8_t parts[kMostParts];
@@ -115,7 +115,7 @@ struct Split {
   Strided<const float> from;
   int64_t step;
   Order order;
-  bool vectors;  // may be stored at once
+  bool vectors;  // can be stored at once
 
   struct Worker {
     uint16_t* to;
@@ -145,7 +145,7 @@ struct Split {
           for (int t = 0; t < V; ++t) place[t] = part.x[t];
       }
     }
-    // Gives what the part leaves. Beyond the range of bf16 it says it all.
+    // Returns the remainder. Beyond the range of bf16 there is none.
     static __device__ float take_part(uint16_t& part, float value) {
       part = to_bf16(value);
       const float coarse = __uint_as_float(uint32_t{part} << 16);

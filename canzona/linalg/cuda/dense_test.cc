@@ -122,7 +122,7 @@ TYPED_TEST(CudaDense, CommutingProductsAreSymmetricAndRight) {
   }
 }
 
-// At any place: strides and offsets put the same matrix on other borders.
+// At any address: strides and offsets give the same matrix other alignments.
 TYPED_TEST(CudaDense, BitsDependOnTheShapeAlone) {
   for (const auto& [m, n, k] : {std::array<int64_t, 3>{33, 65, 129},
                                 std::array<int64_t, 3>{64, 128, 256}}) {
@@ -223,8 +223,8 @@ TEST_F(CudaParts, LargeProductsKeepSixteenBits) {
     }
 }
 
-// Six products of three parts are as good as fp32, up to sums that are cut off
-// and not rounded.
+// Six products of three parts are as good as fp32, up to sums that are
+// truncated, not rounded.
 TEST_F(CudaParts, SixProductsAreAsExactAsFp32) {
   for (int64_t inner : {600, 6144}) {
     Batches<float> batches;
@@ -267,8 +267,8 @@ TEST_F(CudaParts, SymmetricProductsStaySymmetric) {
 
 class CudaBf16Products : public GpuTest {};
 
-// Small whole numbers, of which all sums are exact. Their bf16 is the upper
-// half of their fp32.
+// Small integers, all of whose sums are exact. Their bf16 is the upper half of
+// their fp32.
 int small_number(int64_t i, int64_t seed) {
   return static_cast<int>((i * 7 + seed * 13) % 5) - 2;
 }

@@ -17,7 +17,7 @@ std::string call_failed(cudaError_t status, std::string_view what) {
              cudaGetErrorName(status), ")");
 }
 
-// CUDA calls a driver that is not there an insufficient one.
+// CUDA reports a missing driver as an insufficient one.
 bool driver_is_missing(cudaError_t status) {
   if (status != cudaErrorInsufficientDriver) return false;
   int version = 0;
@@ -49,7 +49,7 @@ std::string no_gpu_message(cudaError_t status, std::string_view what) {
 }
 
 void throw_cuda_error(cudaError_t status, std::string_view what) {
-  cudaGetLastError();  // or the next launch is blamed for it
+  cudaGetLastError();  // or the next launch would report it
   if (means_no_gpu(status)) throw UsageError(no_gpu_message(status, what));
   if (status == cudaErrorMemoryAllocation)
     throw UsageError(cat("the GPU's memory is full: ", what));
@@ -58,12 +58,12 @@ void throw_cuda_error(cudaError_t status, std::string_view what) {
 
 namespace {
 
-// Without a driver this is the first call that fails, and it changes nothing.
+// Without a driver this is the first call that fails, without side effects.
 cudaError_t look_for_devices() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess && count == 0) return cudaErrorNoDevice;
-  // The runtime remembers a failure and would report it once more.
+  // The runtime remembers a failure and would report it again.
   cudaGetLastError();
   return status;
 }
@@ -74,7 +74,7 @@ std::string version_text(int version) {
   return cat(version / 1000, ".", version % 1000 / 10);
 }
 
-// The name that the kernel module gives itself; containers may hide it.
+// The version that the kernel module reports; containers may hide it.
 std::string driver_text() {
   int version = 0;
   check_cuda(cudaDriverGetVersion(&version), "cudaDriverGetVersion");
@@ -128,7 +128,7 @@ std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not) {
 
 CurrentCudaDevice::CurrentCudaDevice(int number) {
   if (cudaGetDevice(&before_) != cudaSuccess) {
-    cudaGetLastError();  // or the next launch is blamed for it
+    cudaGetLastError();  // or the next launch would report it
     before_ = -1;
     return;
   }
@@ -147,7 +147,7 @@ int64_t cuda_free_bytes() {
   size_t free = 0, total = 0;
   if (cudaMemGetInfo(&free, &total) == cudaSuccess)
     return static_cast<int64_t>(free);
-  cudaGetLastError();  // or the next launch is blamed for it
+  cudaGetLastError();  // or the next launch would report it
   return 0;
 }
 
@@ -185,15 +185,15 @@ class CudaMemory final : public Memory {
     const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
     const cudaError_t status = cudaMalloc(&memory, size);
     if (status == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // the next call would report it once more
+      cudaGetLastError();  // or the next call would report it again
       throw std::bad_alloc();
     }
     check_cuda(status, "cudaMalloc");
     return static_cast<std::byte*>(memory);
   }
 
-  // Waits for work that may still use it. At the end of a process the driver
-  // may be gone already, and the memory with it.
+  // Waits for work that may still use it. When a process exits the driver may
+  // already be gone, and the memory with it.
   void release(std::byte* memory) override { cudaFree(memory); }
 };
 

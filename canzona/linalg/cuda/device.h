@@ -1,9 +1,9 @@
-// Chooses the GPU that computes.
+// Describes the current GPU.
 //
 //   const DeviceInfo gpu = cuda_device_info();
 //   if (gpu.major == 9) ...  // Hopper's own kernels
 //
-// Any thread may ask; the answer is that of the thread's current device.
+// Any thread may call; the answer is that of the thread's current device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,7 +20,7 @@ using DeviceInfo = CudaDeviceInfo;
 
 bool cuda_device_present();
 
-// UsageError where there is no GPU.
+// Throws UsageError if there is no GPU.
 DeviceInfo cuda_device_info();
 
 // Turns what a call of the CUDA runtime returns into an error.
@@ -28,10 +28,10 @@ DeviceInfo cuda_device_info();
 //   check_cuda(cudaMalloc(&data, bytes), "cudaMalloc");
 //   check_cuda(cudaGetLastError(), "launch of momentum_kernel");
 //
-// UsageError where the machine is the reason (no driver, no GPU, too little
-// memory), else InternalError. The message names the call and repeats CUDA's
-// words. Any thread may call it. Note that CUDA reports a kernel's fault at
-// some later call, which then is the one named.
+// Throws UsageError if the machine is the reason (no driver, no GPU, too little
+// memory), otherwise InternalError. The message names the call and has CUDA's
+// text. Any thread may call it. Note that CUDA reports a kernel's fault at some
+// later call, which is then the one named.
 
 [[noreturn]] void throw_cuda_error(cudaError_t status, std::string_view what);
 

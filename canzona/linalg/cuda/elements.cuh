@@ -1,7 +1,7 @@
-// Element-wise work on batches of matrices, 16 bytes at a time where they are
+// Element-wise work on batches of matrices, 16 bytes at a time if they are
 // aligned.
 //
-//   struct Double {                       // of matrix k: a worker
+//   struct Double {                       // makes a worker for matrix k
 //     Strided<float> a;
 //     struct Worker {
 //       float* a;
@@ -13,8 +13,8 @@
 //   };
 //   launch_elements<4>(engine, "double", work, extent, vectors);
 //
-// The worker holds in registers what is the same for all elements. Everything
-// here has internal linkage: each file of kernels has its own.
+// The worker keeps in registers what is the same for all elements. Everything
+// here has internal linkage: each file of kernels has its own copy.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -75,7 +75,7 @@ bool is_aligned(const void* data, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0;
 }
 
-// True if V elements from every V-th column on lie on a border of their size.
+// True if V elements from every V-th column on are aligned to their size.
 template <int V, class View>
 bool allows_vectors(const View& m) {
   const int64_t bytes = V * size_of(m.dtype);
@@ -83,7 +83,7 @@ bool allows_vectors(const View& m) {
          (m.count <= 1 || m.matrix_stride % V == 0);
 }
 
-// Makes one long row of each matrix where none of the views has gaps.
+// Treats each matrix as one long row if none of the views has gaps.
 template <class... Views>
 void flatten(Views&... views) {
   if (!((views.contiguous() || views.rows <= 1) && ...)) return;
@@ -95,7 +95,8 @@ void flatten(Views&... views) {
   (flat(views), ...);
 }
 
-// And one long row of all, for work that is the same in every matrix.
+// Treats the whole batch as one long row, for work that is the same in every
+// matrix.
 template <class... Views>
 void flatten_batch(Views&... views) {
   flatten(views...);
@@ -143,7 +144,7 @@ struct Shape {
   dim3 block;
 };
 
-// Blocks that cover the extent, at most `most` of them.
+// Returns blocks that cover the extent, at most `most` of them.
 Shape shape_for(const Extent& e, int vector, int64_t most) {
   const auto pieces = [](int64_t size, int64_t piece) {
     return (size + piece - 1) / piece;
@@ -161,11 +162,11 @@ Shape shape_for(const Extent& e, int vector, int64_t most) {
           dim3(width, height)};
 }
 
-// Enough blocks to fill the GPU, which then stay.
+// Enough persistent blocks to fill the GPU.
 constexpr int64_t kBlocksPerMultiprocessor = 8;
 
-// `Device` is the engine, or what else has a stream and multiprocessors. What
-// an engine guards is left out if the number says so.
+// `Device` is the engine, or anything with a stream and multiprocessors. An
+// engine's guarded work is skipped if its number says so.
 template <int V, class Device, class Work>
 void launch_elements(Device& device, std::string_view name, const Work& work,
                      const Extent& extent, bool vectors) {

@@ -8,7 +8,7 @@
 namespace canzona {
 namespace {
 
-// to = value of from, in another type or the same.
+// Copies values, possibly to another type.
 template <class To, class From>
 struct Copy {
   Strided<To> to;
@@ -31,7 +31,7 @@ struct Copy {
   }
 };
 
-// Between fp32 and bf16.
+// Converts between fp32 and bf16.
 struct RoundRows {
   Strided<uint16_t> to;
   Strided<const float> from;
@@ -96,7 +96,7 @@ struct SetIdentity {
   }
 };
 
-// Seen as a row with the diagonal's elements.
+// The diagonal's elements as one row.
 template <class Real>
 struct AddDiagonal {
   Strided<Real> a;
@@ -147,7 +147,7 @@ struct Axpby {
   }
 };
 
-// A name outside the matrix reads nothing; what it asked for is not a number.
+// An index outside the matrix reads nothing and gives NaN.
 __device__ bool is_inside(int64_t entry, int64_t size) {
   return entry >= 0 && entry < size;
 }
@@ -346,18 +346,18 @@ void CudaEngine::scale_columns(Matrices to, ConstMatrices from,
 
 namespace {
 
-// Eigenvalues on a GPU: their order, and powers of them.
+// Eigenvalues on a GPU: sorting them, and powers of them.
 
 constexpr int kThreads = 256;
 
-// Integers in the order of the numbers; both zeros are the same. NaNs have
-// their places, too, so that an order is always one.
+// Maps numbers to integers of the same order; both zeros are equal. NaNs are
+// ordered, too, so that the result is always a permutation.
 __device__ int64_t sort_key(double value) {
   const int64_t bits = __double_as_longlong(add(value, 0.0));
   return bits >= 0 ? bits : bits ^ 0x7fffffffffffffffLL;
 }
 
-// The place of a value is the number of those before it.
+// The position of a value is the number of values before it.
 template <class Real>
 __global__ void __launch_bounds__(kThreads)
     sort_kernel(int64_t* orders, Strided<const Real> values, int64_t n,
@@ -383,8 +383,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block per matrix: all of it must know the smallest value before one is
-// changed.
+// One block per matrix: all of its threads must know the smallest value before
+// one is changed.
 template <class Real>
 __global__ void __launch_bounds__(kThreads)
     raise_kernel(Strided<Real> values, int64_t n, int64_t count,

@@ -78,7 +78,7 @@ TEST_F(CudaEngineTest, DoesWorkIfAFlagIsZero) {
   EXPECT_EQ(done, 1);
 }
 
-// Everything an engine can do to a batch; gives all that came out.
+// Does everything an engine can do to a batch; returns all results.
 template <class Real>
 Batches<Real> everything(CudaEngine& engine, const Batch<Real>& input) {
   const int64_t n = input.rows();
@@ -109,7 +109,7 @@ template <class Real>
 class CudaEngineBits : public GpuTest {};
 TYPED_TEST_SUITE(CudaEngineBits, RealTypes);
 
-// Odd sides put the matrices of a batch on all kinds of addresses.
+// Odd sides give the matrices of a batch all kinds of alignment.
 TYPED_TEST(CudaEngineBits, DoNotDependOnTheBatch) {
   for (int64_t side : {1, 7, 33, 75, 128, 257, 600}) {
     const int64_t count = side > 500 ? 2 : 5;

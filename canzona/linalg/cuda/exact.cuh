@@ -1,5 +1,5 @@
-// Arithmetic that is rounded operation by operation, as on a CPU. Written out,
-// since a compiler may fuse what is written with * and +.
+// Arithmetic rounded operation by operation, as on a CPU. It is written out,
+// because a compiler may fuse * and +.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -24,7 +24,7 @@ __device__ double sub(double a, double b) { return __dsub_rn(a, b); }
 __device__ double quotient(double a, double b) { return __ddiv_rn(a, b); }
 __device__ double root(double a) { return __dsqrt_rn(a); }
 
-// To nearest, ties to even; a NaN stays one.
+// Rounds to nearest, ties to even; a NaN stays a NaN.
 __device__ uint16_t to_bf16(float value) {
   const uint32_t bits = __float_as_uint(value);
   const bool is_nan = (bits & 0x7fffffffU) > 0x7f800000U;
@@ -43,7 +43,8 @@ __device__ bool is_finite(double value) {
   return (__double2hiint(value) & 0x7ff00000) != 0x7ff00000;
 }
 
-// The magnitude as an integer that compares alike, NaNs above infinity.
+// Returns the magnitude as an integer of the same order, with NaNs above
+// infinity.
 __device__ uint64_t magnitude_bits(float value) {
   return __float_as_uint(value) & 0x7fffffffU;
 }
@@ -52,7 +53,7 @@ __device__ uint64_t magnitude_bits(double value) {
          0x7fffffffffffffffULL;
 }
 
-// Numbers rounded to bf16 as they are stored.
+// Rounds numbers to bf16 as they are stored.
 
 template <int V, class Real>
 __device__ void store_rounded(uint16_t* to, const Vector<Real, V>& values) {

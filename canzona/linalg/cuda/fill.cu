@@ -1,4 +1,4 @@
-// Numbers that are made, and hashed, on the GPU.
+// Numbers that are generated and hashed on the GPU.
 #include <algorithm>
 
 #include "canzona/linalg/cuda/cuda_engine.h"
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kHashThreads)
 void fill_cuda_numbers(Engine& engine, float* to, const NumberStream& stream,
                        const NumberRows& rows) {
   auto& gpu = static_cast<CudaEngine&>(engine);
-  gpu.needs_results();  // seeds differ from step to step: never repeated
+  gpu.needs_results();  // seeds change every step, so it is never repeated
   launch_elements<1>(gpu, "fill_numbers", FillNumbers{to, stream, rows},
                      {rows.rows, rows.count, 1}, false);
 }

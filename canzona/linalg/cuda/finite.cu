@@ -48,7 +48,7 @@ __device__ bool narrow_chunk_is_finite(const Entry& e, int64_t begin,
 
 __global__ void begin_kernel(int32_t* first) { *first = INT_MAX; }
 
-// The smallest number of a run wins, whoever finds it.
+// The smallest number of a run wins, whichever thread finds it.
 __global__ void __launch_bounds__(kThreads)
     find_kernel(int32_t* first, const Entry* entries, int64_t num_entries,
                 int64_t num_chunks, const int32_t* skip) {
@@ -149,9 +149,9 @@ void CudaEngine::finite(ConstMatrices a, std::span<bool> results) {
 namespace {
 
 // The largest magnitude and the sum of squares over many runs. Both are
-// integers, so that it does not matter which block is first.
+// integers, so the order of blocks does not matter.
 
-using Word = unsigned long long;  // what atomics are for
+using Word = unsigned long long;  // the type of atomics
 
 struct SquaresEntry {
   const std::byte* data = nullptr;
@@ -171,19 +171,20 @@ struct Plus {
   __device__ Word operator()(Word a, Word b) const { return a + b; }
 };
 
-// Whoever makes the lower word wrap around carries.
+// The thread that makes the lower word wrap around carries.
 __device__ void add_wide(Found* found, Word low, Word high) {
   const Word before = atomicAdd(&found->low, low);
   atomicAdd(&found->high, high + (before + low < before ? 1 : 0));
 }
 
-// As squares_exponent (gradient_numbers.h); the way over double is exact.
+// As in squares_exponent (gradient_numbers.h); the conversion to double is
+// exact.
 __device__ int exponent_of(int64_t largest) {
   return 30 - ilogb(static_cast<double>(
                   __uint_as_float(static_cast<uint32_t>(largest))));
 }
 
-// A thread's sums of the lower 32 bits of squares and of what is above them.
+// A thread's sums of the lower 32 bits of squares, and of the bits above them.
 struct Squares {
   double scale;
   Word low = 0;
@@ -204,8 +205,8 @@ struct Squares {
   }
 };
 
-// `known`: the exponent is that of the largest |g|, and without one there is
-// nothing to add; null: the scale is given.
+// With `known`, the exponent is that of the largest |g|, and if that is 0 there
+// is nothing to add; if null, the scale is given.
 template <bool kSquares>
 __global__ void __launch_bounds__(kSumThreads)
     measure_kernel(Found* found, const SquaresEntry* entries,
@@ -238,7 +239,7 @@ __global__ void __launch_bounds__(kSumThreads)
   if constexpr (kSquares) squares.give(found);
 }
 
-// Adds to what is found; nobody waits.
+// Adds to what is found, without waiting.
 template <bool kSquares>
 void measure_into(Found* found, CudaEngine& engine, const char* name,
                   std::span<const Engine::Stretch> runs, double scale,
@@ -272,7 +273,7 @@ Found measure(CudaEngine& engine, const char* name,
   return engine.results(found, 1)[0];
 }
 
-// The numbers of a step begin with the largest and the squares.
+// GradientNumbers begin with the largest and the squares.
 static_assert(offsetof(GradientNumbers, largest) == offsetof(Found, largest) &&
               offsetof(GradientNumbers, squares) == offsetof(Found, low));
 Found* found_in(GradientNumbers* numbers) {
@@ -315,7 +316,7 @@ __global__ void judge_kernel(GradientNumbers* numbers) {
   numbers->skip = numbers->largest >= kInfinityBits ? 1 : 0;
 }
 
-// As norm_of_squares and clip_factor do it (gradient_numbers.h).
+// As in norm_of_squares and clip_factor (gradient_numbers.h).
 __global__ void clip_kernel(GradientNumbers* numbers, const double* limit) {
   double norm = 0;
   if (numbers->skip == 0 && numbers->largest > 0) {

@@ -23,8 +23,8 @@ View rows(View m, int64_t begin, int64_t size) {
   return block_at(m, begin, 0, size, m.cols);
 }
 
-// work(begin, size) for strips of a triangle's side, so that most of its zeros
-// are left out; in one piece where products of strips would be too small.
+// Calls work(begin, size) for strips of a triangle's side, so that most of its
+// zeros are skipped; one strip if products would be too small.
 template <class Work>
 void for_each_strip(int64_t side, const Work& work) {
   constexpr int64_t kLarge = 1024;
@@ -36,7 +36,7 @@ void for_each_strip(int64_t side, const Work& work) {
     work(begin, std::min(strip, side - begin));
 }
 
-// c = a·l, l being lower triangular.
+// c = a·l for a lower triangular l.
 void times_lower(CudaEngine& engine, Matrices c, ConstMatrices a,
                  ConstMatrices l) {
   for_each_strip(l.rows, [&](int64_t begin, int64_t size) {

@@ -9,9 +9,9 @@ namespace {
 constexpr int kSide = static_cast<int>(kFactorBlock);
 constexpr int kHalf = kSide / 2;
 // A thread holds four neighbouring rows of four neighbouring columns, and the
-// same rows of the columns that are half a side further on.
+// same rows of the columns half a side further on.
 constexpr int kGroup = 4;
-constexpr int kAcross = kHalf / kGroup;  // threads side by side
+constexpr int kAcross = kHalf / kGroup;  // threads per row
 constexpr int kThreads = kSide / kGroup * kAcross;
 
 template <class Real>
@@ -19,17 +19,17 @@ struct alignas(16) Four {
   Real x[kGroup];
 };
 
-// The pivot's row and column on the way from the threads that hold them to all.
+// The pivot's row and column, passed from the threads that hold them to all
+// others.
 template <class Real>
 struct Pivot {
   Four<Real> row[2 * kAcross];
   Four<Real> column[kSide / kGroup];
 };
 
-// Elimination in place: to the right of column k stands what is left of the
-// matrix, to the left of it what has come of the inverse, both before rows are
-// divided by the roots of their pivots. Rows are final once they have been the
-// pivot's.
+// Elimination in place: to the right of column k is what is left of the matrix,
+// to the left of it the inverse so far, both before rows are divided by the
+// roots of their pivots. Rows are final once they have been the pivot's.
 template <class Real>
 struct Elimination {
   Real a[kGroup][2 * kGroup];
@@ -44,8 +44,9 @@ struct Elimination {
     return j / kGroup * kHalf + across * kGroup + j % kGroup;
   }
 
-  // Pivots H·kHalf + 4b + P, so that their places in `a` are known when this is
-  // compiled. False where one is not positive, which a NaN is not either.
+  // Handles pivots H·kHalf + 4b + P, so that their indices in `a` are
+  // compile-time constants. Returns false if one is not positive, including
+  // NaN.
   template <int H>
   __device__ bool run(Pivot<Real> (&pivots)[2], int n) {
     for (int b = 0; b < kAcross; ++b) {
@@ -60,7 +61,7 @@ struct Elimination {
 
   template <int H, int P>
   __device__ bool step(Pivot<Real>& shared, int b) {
-    const int here = H * kAcross + b;  // which rows have the pivot
+    const int here = H * kAcross + b;  // the rows with the pivot
     constexpr int kColumn = H * kGroup + P;
     if (down == here) {
       shared.row[across] = {a[P][0], a[P][1], a[P][2], a[P][3]};
@@ -92,7 +93,7 @@ struct Elimination {
   }
 };
 
-// Reads the lower triangle alone. Keeps only the diagonal of L.
+// Reads only the lower triangle. Keeps only the diagonal of L.
 template <class Real>
 __global__ void __launch_bounds__(kThreads)
     invert_block_kernel(Strided<Real> gram, Strided<Real> inverse, int n,

@@ -1,4 +1,4 @@
-// The sources of this folder launch these for each other.
+// Launches that the sources of this folder share.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +10,28 @@ namespace canzona {
 
 // Kernels around products.
 
-// c = beta·c, beta on the device and of c's type; 0 ignores what c held.
+// c = beta·c, with beta on the device and of c's type; with 0 the old c is
+// ignored.
 void launch_scale(CudaEngine& engine, Matrices c, const void* beta);
-// Copies what lies below the diagonal above it.
+// Copies the part below the diagonal above it.
 void launch_mirror(CudaEngine& engine, Matrices c);
-// to = fromᵀ; the two do not overlap.
+// to = fromᵀ; they must not overlap.
 void launch_transpose(CudaEngine& engine, Matrices to, ConstMatrices from);
-// Zeros above the diagonal.
+// Zeroes the part above the diagonal.
 void launch_clear_above(CudaEngine& engine, Matrices a);
 
-// Parts of a number x, each in bf16: x, what that leaves of it, and what both
-// leave. `order` lists which are wanted, by their number; to = those parts of
-// `from` beside each other, or, by rows, one below the other. At most
-// kMostParts.
+// Splits a number x into parts in bf16: x rounded, the remainder rounded, and
+// the remainder of both. `order` lists the parts that are wanted, by number;
+// `to` gets those parts of `from` side by side or, by rows, one below the
+// other. At most kMostParts.
 inline constexpr int kMostParts = 6;
 void launch_split(CudaEngine& engine, Matrices to, ConstMatrices from,
                   bool by_rows, std::span<const uint8_t> order);
 
 // Norms that stay on the device.
 
-// norms[i] = |A_i|_F, right wherever it is a number. Takes scratch memory from
-// the arena, in a scope of its own; to be called in dry runs, too.
+// norms[i] = |A_i|_F, correct whenever it is representable. Takes scratch
+// memory from the arena, in its own scope; must be called in dry runs, too.
 void norms_on_device(CudaEngine& engine, double* norms, ConstMatrices a);
 
 // sums[i·cols + j] = Σ_k a[k,j]·b[k,j] of matrix i, likewise.
@@ -39,30 +40,30 @@ void column_sums_on_device(CudaEngine& engine, double* sums, ConstMatrices a,
 
 // cuSOLVER and the triangular solves of cuBLAS, for batches.
 //
-// Libraries may choose by how memory is aligned, and their batched forms by
-// how many matrices there are. So all work is done on tidy copies, whose rows
-// begin on 128-byte borders. The batched Cholesky factor of small matrices has
-// the same bits for any batch; batched eigenvectors and triangular solves have
-// not, so that these are done one by one, as are all large matrices.
+// Libraries may choose algorithms by alignment, and their batched forms by the
+// number of matrices. So all work is done on tidy copies, whose rows are
+// 128-byte aligned. The batched Cholesky factor of small matrices has the same
+// bits for any batch; batched eigenvectors and triangular solves do not, so
+// these are done one by one, as are all large matrices.
 
 Matrices tidy_matrices(Arena& arena, DType dtype, int64_t rows, int64_t cols,
                        int64_t count);
 bool is_tidy(const ConstMatrices& m);
 
-// The columns of a matrix as rows, and its eigenvectors the same way; `values`
-// is count x 1 x n. info[i] is 0 where it succeeded, in the engine's memory,
-// as below.
+// Takes the columns of a matrix as rows, and returns its eigenvectors the same
+// way; `values` is count x 1 x n. info[i], in the engine's memory, is 0 on
+// success, here and below.
 void solve_eigh(CudaEngine& engine, Matrices a, Matrices values, int32_t* info);
-// The rows of `a` are the columns of a matrix, and become those of its
+// The rows of `a` are the columns of a matrix, and are replaced by those of its
 // orthogonal factor.
 void solve_qr(CudaEngine& engine, Matrices a, int32_t* info);
-// The lower factor; what is above the diagonal is of no use.
+// Computes the lower factor; the part above the diagonal is undefined.
 void solve_cholesky(CudaEngine& engine, Matrices a, int32_t* info);
 // B = B·L⁻ᵀ. May be repeated.
 void solve_triangular(CudaEngine& engine, Matrices b, ConstMatrices l);
 
-// Inverses of Cholesky factors, for whole batches: products and a kernel for
-// small blocks, nothing that a library does one matrix at a time.
+// Inverts Cholesky factors of whole batches, with products and a kernel for
+// small blocks, without library calls that take one matrix at a time.
 //
 //   invert_factor(engine, gram, inverse, info);   // gram = L·Lᵀ, inverse = L⁻¹
 //   times_transposed_inverse(engine, x, a, inverse);           // x = a·L⁻ᵀ
@@ -70,51 +71,51 @@ void solve_triangular(CudaEngine& engine, Matrices b, ConstMatrices l);
 // A matrix's result depends on its size alone. Asynchronous.
 
 // Reads the lower triangle of `gram` (square); afterwards its diagonal is L's,
-// and the rest of it nothing of use. `inverse`, another batch of the same
-// shape, is lower triangular. info[i], in the engine's memory, is 0 where
-// matrix i was positive definite; else its inverse is nothing of use.
+// and the rest is undefined. `inverse`, another batch of the same shape, is
+// lower triangular. info[i], in the engine's memory, is 0 if matrix i was
+// positive definite; otherwise its inverse is undefined.
 void invert_factor(CudaEngine& engine, Matrices gram, Matrices inverse,
                    int32_t* info);
 
-// x = a·L⁻ᵀ; x is neither of the two.
+// x = a·L⁻ᵀ; x must be neither of the two.
 void times_transposed_inverse(CudaEngine& engine, Matrices x, ConstMatrices a,
                               ConstMatrices inverse);
 
-// Blocks of at most this side are left to the kernel.
+// Blocks of at most this side are handled by the kernel.
 inline constexpr int64_t kFactorBlock = 128;
-// The diagonal of L in place of a block of gram's, L⁻¹ in the inverse's block.
+// Writes the diagonal of L over that of gram's block, and L⁻¹ into the
+// inverse's block.
 void launch_invert_block(CudaEngine& engine, Matrices gram, Matrices inverse,
                          int32_t* info);
 
-// Steps of Cholesky QR on a batch; for each matrix whether it still has hope,
-// the lengths of its columns, and how far they were from those before them.
+// The state of Cholesky QR on a batch: for each matrix whether it has failed,
+// the lengths of its columns, and their distances from the columns before them.
 struct CholeskyQrState {
   int64_t cols = 0;
   int64_t count = 0;
-  int32_t* hopeless = nullptr;  // one per matrix, 0 at first
-  double* lengths = nullptr;    // of the columns before they were scaled
-  double* distances = nullptr;  // of each first column from those before it
+  int32_t* hopeless = nullptr;  // failed; one per matrix, 0 at first
+  double* lengths = nullptr;    // of the columns before scaling
+  double* distances = nullptr;  // of each original column from those before it
 };
 
 void launch_begin(CudaEngine& engine, const CholeskyQrState& state);
-// Multiplies matrices of fp64 by a power of two where squares would leave the
-// range.
+// Multiplies fp64 matrices by a power of two if squares would leave the range.
 void launch_bring_into_range(CudaEngine& engine, const CholeskyQrState& state,
                              Matrices a);
-// From the squares of the lengths; `follow` multiplies the distances by them.
+// Takes lengths from their squares; `follow` multiplies the distances by them.
 void launch_take_lengths(CudaEngine& engine, const CholeskyQrState& state,
                          const double* squares, bool follow);
 void launch_normalise(CudaEngine& engine, const CholeskyQrState& state,
                       Matrices a);
-// far[i] = 1 where gram matrix i is far from the identity, else 0.
+// far[i] = 1 if gram matrix i is far from the identity, otherwise 0.
 void launch_find_far(CudaEngine& engine, int32_t* far, ConstMatrices gram);
-// No hope for those.
+// Marks those matrices as failed.
 void launch_give_up(CudaEngine& engine, const CholeskyQrState& state,
                     const int32_t* far);
-// After a factorisation: its failures, and the diagonal as distances.
+// After a factorization: records its failures, and the diagonal as distances.
 void launch_take_factor(CudaEngine& engine, const CholeskyQrState& state,
                         const int32_t* info, ConstMatrices factor);
-// No hope where a distance is not above `noise`.
+// Marks a matrix as failed if a distance is not above `noise`.
 void launch_require_distance(CudaEngine& engine, const CholeskyQrState& state,
                              double noise);
 

@@ -1,4 +1,4 @@
-// The kernels of Newton–Schulz share wide accesses, grids and checks.
+// Wide accesses, grids and checks shared by the kernels of Newton–Schulz.
 #pragma once
 
 #include <cstdint>

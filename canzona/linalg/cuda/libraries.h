@@ -1,5 +1,5 @@
-// Handles of NVIDIA's libraries, made at their first use, and what their
-// statuses mean. Belongs to one engine.
+// Handles of NVIDIA's libraries, made on first use, and the meaning of their
+// status codes. Belongs to one engine.
 #pragma once
 
 #include <cublasLt.h>
@@ -11,7 +11,7 @@
 
 namespace canzona {
 
-// InternalError that names the call and repeats the library's words.
+// Throws InternalError with the call and the library's text.
 void check_cublas(cublasStatus_t status, std::string_view what);
 void check_cusolver(cusolverStatus_t status, std::string_view what);
 

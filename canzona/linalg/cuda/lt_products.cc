@@ -30,7 +30,7 @@ cublasOperation_t operation(Op op) {
   return op == Op::kNone ? CUBLAS_OP_N : CUBLAS_OP_T;
 }
 
-// cuBLAS counts columns where we count rows: it is handed Bᵀ·Aᵀ = Cᵀ, whose
+// cuBLAS is column-major and we are row-major: it gets Bᵀ·Aᵀ = Cᵀ, whose
 // operands are stored as B and A are.
 class Description {
  public:
@@ -116,8 +116,8 @@ class Preference {
   cublasLtMatmulPreferenceOpaque_t preference_;
 };
 
-// The layout of an operand on average: rows that begin on 16-byte borders in
-// the wide case, and nowhere special in the other.
+// A typical layout of an operand: rows are 16-byte aligned in the wide case,
+// and unaligned otherwise.
 Layout typical_layout(DType dtype, int64_t rows, int64_t cols, Op op, bool wide,
                       int64_t count) {
   ConstMatrices m;
@@ -131,7 +131,7 @@ Layout typical_layout(DType dtype, int64_t rows, int64_t cols, Op op, bool wide,
   return Layout(m);
 }
 
-// A product of `count` such matrices each.
+// A product of `count` such matrices.
 struct Typical {
   Typical(const ProductShape& s, int64_t count)
       : a(typical_layout(s.in, s.m, s.k, s.op_a, s.wide_a, count)),
@@ -140,8 +140,8 @@ struct Typical {
   Layout a, b, c;
 };
 
-// Sums that are not split have no other order in a batch, if they can be had
-// in one.
+// Sums that are not split have the same order in a batch, if the algorithm
+// supports batches.
 bool takes_batches(cublasLtHandle_t handle, const ProductShape& shape,
                    const cublasLtMatmulHeuristicResult_t& result) {
   int32_t splits = 0;
@@ -165,15 +165,16 @@ void LtProducts::prepare(const ProductShape& shape) {
   if (!choices_.contains(shape)) choices_.emplace(shape, choose(shape));
 }
 
-// The best algorithm for one matrix may not take batches; the same question for
-// a few has other answers. The numbers are fixed, so the shape alone decides.
-// If no algorithm takes batches, matrices are multiplied one by one.
+// The best algorithm for one matrix may not support batches; the same query for
+// a few matrices has other answers. The numbers are fixed, so only the shape
+// decides. If no algorithm supports batches, matrices are multiplied one by
+// one.
 LtProducts::Choice LtProducts::choose(const ProductShape& shape) {
   for (int64_t nominal : {1, 4, 16, 64})
     if (const auto found = find_algorithm(shape, nominal, false))
       return {*found, false};
   if (const auto found = find_algorithm(shape, 1, true)) {
-    engine_.workspace();  // taken now, since it must not be in a capture
+    engine_.workspace();  // allocated now, since a capture must not
     return {*found, true};
   }
   throw InternalError(cat("no algorithm for a product ", shape.m, "x", shape.k,
@@ -206,7 +207,7 @@ std::optional<cublasLtMatmulAlgo_t> LtProducts::find_algorithm(
 void LtProducts::run(const ProductShape& shape, const Matrices& c,
                      const void* alpha, const ConstMatrices& a,
                      const ConstMatrices& b, const void* beta) {
-  // The largest number of blocks that a grid can count.
+  // The largest number of blocks in a grid.
   constexpr int64_t kMost = 32768;
   if (c.count > kMost) {
     const int64_t rest = c.count - kMost;

@@ -4,12 +4,12 @@
 //   products.run(shape, c, alpha, a, b, beta);
 //
 // The algorithm is chosen once per shape, for a fixed number of matrices, and
-// used for every batch. It neither splits the inner side nor needs memory, so
-// each element is one sum in a fixed order. If there is no such algorithm,
-// matrices are multiplied one by one by the best for one. Libraries also look
-// at how memory is aligned; here that is part of the shape (`wide`: rows begin
-// on 16-byte borders), and the caller copies what is not aligned as its shape
-// would have it.
+// used for every batch. It neither splits the inner dimension nor needs memory,
+// so each element is one sum in a fixed order. If there is no such algorithm,
+// matrices are multiplied one by one with the best one for a single matrix.
+// Libraries also depend on alignment; here that is part of the shape (`wide`:
+// rows are 16-byte aligned), and the caller copies matrices whose alignment
+// does not match their shape.
 //
 // Belongs to one engine.
 #pragma once
@@ -26,8 +26,7 @@ namespace canzona {
 
 class CudaEngine;
 
-// C (m x n, of type `out`) and A, B (of type `in`), as they are stored: by
-// rows.
+// C (m x n, of type `out`) and A, B (of type `in`), as stored: row-major.
 struct ProductShape {
   DType in = DType::kFp32;
   DType out = DType::kFp32;
@@ -48,14 +47,14 @@ class LtProducts {
            const ConstMatrices& a, const ConstMatrices& b, const void* beta);
 
  private:
-  // `alone`: it takes one matrix at a time, and the engine's workspace.
+  // `alone` means one matrix at a time, with the engine's workspace.
   struct Choice {
     cublasLtMatmulAlgo_t algorithm;
     bool alone = false;
   };
 
   Choice choose(const ProductShape& shape);
-  // The best for so many matrices at once that is as wanted.
+  // Returns the best suitable algorithm for this many matrices at once.
   std::optional<cublasLtMatmulAlgo_t> find_algorithm(const ProductShape& shape,
                                                      int64_t count, bool alone);
   void run_at_once(const ProductShape& shape, const Choice& choice,

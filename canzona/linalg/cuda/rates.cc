@@ -1,4 +1,4 @@
-// Measures how fast this GPU is at best.
+// Measures the peak rates of this GPU.
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 
@@ -28,7 +28,7 @@ Buffer allocate(size_t bytes) {
   return Buffer(static_cast<std::byte*>(memory));
 }
 
-// Random bits of a 16-bit or 32-bit format, of magnitudes between 1/2 and 2:
+// Random bits of a 16-bit or 32-bit format, with magnitudes between 1/2 and 2:
 // zeros would be multiplied faster than real data.
 Buffer random_numbers(int64_t count, int bits, uint32_t exponent_mask,
                       uint32_t exponent_one) {
@@ -46,7 +46,7 @@ Buffer random_numbers(int64_t count, int bits, uint32_t exponent_mask,
   return device;
 }
 
-// The least of some, by events, after a warm-up.
+// Returns the minimum of several runs, by events, after a warm-up.
 double least_seconds(const std::function<void()>& work) {
   cudaEvent_t begin = nullptr, end = nullptr;
   check_cuda(cudaEventCreate(&begin), "cudaEventCreate");

@@ -1,4 +1,4 @@
-// Reductions of matrices: Frobenius norms and what is scaled by them, largest
+// Reductions of matrices: Frobenius norms and scaling by them, largest
 // magnitudes, traces, dots of columns.
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/chunks.cuh"
@@ -12,8 +12,8 @@
 namespace canzona {
 namespace {
 
-// Squares of fp64 may leave its range, those of fp32 never do. Squares that
-// vanished beside a sum within these bounds were too small to matter.
+// Squares of fp64 may leave its range; those of fp32 never do. Squares that
+// vanished next to a sum within these bounds were too small to matter.
 constexpr double kSmallest = 1e-280;
 constexpr double kLargest = 1e300;
 
@@ -37,7 +37,7 @@ struct StoreRoot {
   }
 };
 
-// Marks norms that may be wrong, by a number that no norm can be.
+// Marks norms that may be wrong, with a value that no norm can have.
 constexpr double kToDo = -1;
 
 struct StoreRootOrMark {
@@ -71,8 +71,8 @@ struct StoreMagnitude {
   }
 };
 
-// The power of two that brings `largest` near 1; both it and its inverse are
-// in range.
+// Returns the exponent of the power of two that brings `largest` near 1; both
+// the power and its inverse are in range.
 __device__ int exponent_for(double largest) {
   const int exponent = -ilogb(largest);
   return exponent < -1000 ? -1000 : exponent > 1000 ? 1000 : exponent;
@@ -108,7 +108,7 @@ struct StoreScaledRoot {
   }
 };
 
-// In fp64, since the factor of a tiny matrix may be out of range.
+// Uses fp64, because the factor of a tiny matrix may be out of range.
 template <class Real>
 struct Scaling {
   Real* a;
@@ -132,7 +132,7 @@ struct ScaleToNorm {
   const double* reference;
   const double* epsilon;
 
-  // Without a norm there is nothing to scale, and no factor for it.
+  // Without a norm there is nothing to scale, and no valid factor.
   __device__ Scaling<Real> of(int64_t k) const {
     const double norm = add(own[k], *epsilon);
     return {a.of(k), a.row_stride, quotient(reference[k], norm), norm != 0};
@@ -230,8 +230,8 @@ struct Magnitudes {
   __device__ Term of(int64_t) const { return {}; }
 };
 
-// An overflow on the way is caught by a second sum of smaller numbers; what is
-// not finite stays so in both.
+// A second sum of smaller numbers catches intermediate overflow; what is not
+// finite stays so in both.
 constexpr double kDown = 0x1p-64;
 
 template <class Real>
@@ -254,7 +254,8 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-// Sums of a few columns over a stretch of rows: lanes take columns, warps rows.
+// Sums of a few columns over a range of rows: lanes take columns, warps take
+// rows.
 constexpr int kColumns = 32;
 constexpr int kWarps = 8;
 constexpr int64_t kStretch = 512;

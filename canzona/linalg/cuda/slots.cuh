@@ -1,7 +1,7 @@
-// Reductions of whole matrices in two launches: matrices are cut into slots of
-// kSlot elements, counted row by row whatever the strides are, and a block
-// reduces a slot; then a block per matrix reduces its slots. So the order of
-// additions depends on the shape alone.
+// Reduces whole matrices in two launches: matrices are cut into slots of kSlot
+// elements, counted row by row whatever the strides, and a block reduces a
+// slot; then a block per matrix reduces its slots. So the order of additions
+// depends on the shape alone.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,8 +21,7 @@ int64_t num_slots(const Extent& e) {
   return std::max<int64_t>((e.rows * e.cols + kSlot - 1) / kSlot, 1);
 }
 
-// Calls take(value) for the elements of slot s that are this thread's, in the
-// order of their numbers.
+// Calls take(value) for this thread's elements of slot s, in order.
 template <int V, class Real, class Take>
 __device__ void for_slot(const Real* matrix, int64_t row_stride,
                          const Extent& e, int64_t s, const Take& take) {
@@ -31,7 +30,7 @@ __device__ void for_slot(const Real* matrix, int64_t row_stride,
   for (int64_t i = s * kSlot + 4 * threadIdx.x; i < end; i += 4 * kSumThreads)
 #pragma unroll
     for (int64_t t = i; t < i + 4; t += V) {
-      if (V > 1 && t + V <= end) {  // no gaps: the number is the place
+      if (V > 1 && t + V <= end) {  // no gaps: the number is the offset
         const auto values = load<V>(matrix + t);
         for (int u = 0; u < V; ++u) take(values.x[u]);
       } else {
@@ -61,7 +60,7 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-// finish(k, reduced) for every matrix k.
+// Calls finish(k, reduced) for every matrix k.
 template <class T, class Reduction, class Finish>
 __global__ void __launch_bounds__(kSumThreads)
     finish_kernel(const T* partial, int64_t slots, int64_t count,

@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-// Up to this side a batch is handed over whole for its Cholesky factors.
+// Up to this side the Cholesky factors of a batch are computed in one call.
 constexpr int64_t kSmall = 512;
 constexpr int64_t kBorder = 128;
 
@@ -28,7 +28,7 @@ cudaDataType solver_type(DType dtype) {
   return dtype == DType::kFp32 ? CUDA_R_32F : CUDA_R_64F;
 }
 
-// The scratch memory that a routine asked for, on the device and here.
+// The scratch memory that a routine requires, on the device and on the host.
 class Work {
  public:
   void take(Arena& arena) {
@@ -84,7 +84,7 @@ cusolverStatus_t orgqr(cusolverDnHandle_t handle, int m, int n, double* a,
   return cusolverDnDorgqr(handle, m, n, n, a, stride, tau, work, size, info);
 }
 
-// X in place of B, for Lᵀ stored by columns.
+// Replaces B by X, for Lᵀ stored by columns.
 struct Trsm {
   cublasHandle_t handle;
   int m, n, a_stride, b_stride;

@@ -1,4 +1,4 @@
-// The fused element-wise stages (stages.h), Adam among them.
+// The fused element-wise stages (stages.h), including Adam.
 #include <algorithm>
 #include <array>
 
@@ -13,7 +13,8 @@
 namespace canzona {
 namespace {
 
-// The arithmetic of Adam and of applying an update, for one tensor and many.
+// The arithmetic of Adam and of applying an update, for one tensor and for
+// many.
 
 // p = (p·keep_before - step·u)·keep_after
 template <class Real>
@@ -31,7 +32,7 @@ struct Applied {
   }
 };
 
-// As kernels expect the coefficients.
+// Returns the coefficients in the order that kernels expect.
 std::array<double, 8> in_order(const AdamCoefficients& a) {
   return {a.m_keep,      a.m_add,     a.v_keep,     a.v_add,
           a.from_moment, a.from_grad, a.root_scale, a.epsilon};
@@ -52,7 +53,7 @@ struct Adam {
         root_scale(s[6]),
         epsilon(s[7]) {}
 
-  // Brings the moments of V elements from j on up to date; gives the quotients.
+  // Updates the moments of V elements from j on; returns the quotients.
   template <int V, bool kMoment>
   __device__ Vector<Real, V> step(const Real* grad, Real* m, Real* v,
                                   int64_t j) const {
@@ -79,7 +80,7 @@ struct Adam {
   }
 };
 
-// Adam applied to many tensors by one launch.
+// Applies Adam to many tensors in one launch.
 
 constexpr int kThreads = 256;
 
@@ -158,7 +159,7 @@ Entry<Real> entry_for(const Engine::AdamRuns& t) {
           vectors ? 1 : 0};
 }
 
-// Those of the tensors that are of this type.
+// Applies to the tensors of this type.
 template <class Real>
 void apply_all(CudaEngine& engine, std::span<const Engine::AdamRuns> tensors,
                const AdamCoefficients& adam, const Apply& apply) {
@@ -200,13 +201,13 @@ namespace {
 
 // The element-wise stages (linalg/stages.h) of the CUDA engine.
 
-// True if runs may be read 16 bytes at a time; rounded copies, 8.
+// True if runs may be read 16 bytes at a time; for rounded copies, 8.
 template <class... Pointers>
 bool all_aligned(const Pointers*... pointers) {
   return (is_aligned(pointers, 16) && ...);
 }
 
-// Momentum, or, without kMomentum, the gradient handed on.
+// Momentum or, without kMomentum, the gradient passed through.
 template <class Real, bool kL2, bool kMomentum, bool kOut>
 struct Momentum {
   const Real* grad;

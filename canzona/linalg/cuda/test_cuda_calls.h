@@ -1,5 +1,5 @@
-// For tests: which calls of our own code ask CUDA to wait, to allocate or to
-// bring results here. The linker leads them to the counters of
+// For tests: counts the calls in our own code that make CUDA wait, allocate or
+// copy results to the host. The linker redirects them to the counters of
 // test_cuda_calls.cc (-Wl,--wrap, canzona_count_cuda_calls in CMakeLists.txt);
 // calls inside NVIDIA's libraries are not seen.
 //

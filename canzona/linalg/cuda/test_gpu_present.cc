@@ -1,4 +1,4 @@
-// Says which GPU the tests will run on; exits 1 where there is none.
+// Prints the GPU on which the tests will run; exits 1 if there is none.
 #include <iostream>
 
 #include "canzona/linalg/cuda_device.h"

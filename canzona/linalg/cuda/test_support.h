@@ -1,5 +1,5 @@
-// The tests of this folder share an engine of the GPU, or a reason why there is
-// none, and copies of host memory on it.
+// Helpers shared by the tests of this folder: an engine of the GPU, or the
+// reason why there is none, and copies of host memory on it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ class GpuTest : public testing::Test {
   std::unique_ptr<Engine> cpu_ = make_cpu_engine();
 };
 
-// Numbers on the GPU, from `offset` elements after an aligned place on.
+// Numbers on the GPU, starting `offset` elements after an aligned address.
 template <class T>
 class OnGpu {
  public:
@@ -73,7 +73,7 @@ class OnGpu {
   T* data_;
 };
 
-// A batch of the host with its gaps and marks, on the GPU.
+// A copy on the GPU of a host batch with its gaps and markers.
 template <class Real>
 class GpuBatch {
  public:
@@ -107,7 +107,7 @@ class GpuBatch {
 
 template <class Real>
 using Batches = std::vector<Batch<Real>>;
-// Something an engine can do to batches, given in order.
+// An operation of an engine on batches, given in order.
 using BatchWork = std::function<void(Engine&, std::span<const Matrices>)>;
 
 template <class Real>
@@ -142,7 +142,7 @@ std::vector<Real> numbers(int64_t count, uint32_t seed) {
   return values;
 }
 
-// One matrix of a batch, as a batch of its own.
+// One matrix of a batch, as a separate batch.
 template <class Real>
 Batch<Real> alone(const Batch<Real>& batch, int64_t which, int64_t gap = 0) {
   Batch<Real> one(batch.rows(), batch.cols(), 1, gap);

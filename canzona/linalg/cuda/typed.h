@@ -1,4 +1,4 @@
-// From a DType to a type, and checks that views belong together.
+// Maps a DType to a type, and checks that views match.
 #pragma once
 
 #include "canzona/base/check.h"
@@ -6,7 +6,7 @@
 
 namespace canzona {
 
-// work(Real{}) with the type that `dtype` names.
+// Calls work(Real{}) with the type that `dtype` names.
 template <class Work>
 decltype(auto) with_real_type(DType dtype, const Work& work) {
   CANZONA_CHECK(dtype == DType::kFp32 || dtype == DType::kFp64,

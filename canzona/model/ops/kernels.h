@@ -107,7 +107,7 @@ void norm_backward_kernel(Real* x_gradient, Real* weight_gradient,
   }
 }
 
-// Pairs (i, i + head_dim / 2) turn by the token's angle of i.
+// Rotates pairs (i, i + head_dim / 2) by the token's angle i.
 template <class Real>
 CANZONA_INLINE inline void turn_head(const TurnedHeads<Real>& h,
                                      const Real* raw, Real* out, int64_t t) {
@@ -131,7 +131,7 @@ CANZONA_INLINE inline void turn_head(const TurnedHeads<Real>& h,
   });
 }
 
-// The same of a head that is not normed.
+// The same for a head that is not normed.
 template <class Real>
 CANZONA_INLINE inline void turn_plain_head(const TurnedHeads<Real>& h,
                                            const Real* raw, Real* out,
@@ -215,9 +215,9 @@ CANZONA_INLINE inline Real row_maximum(const Real* row, int64_t count) {
   return result;
 }
 
-// row = exp(scale·row - shift) for the first `count`; returns their sum. The
-// last part of a row reaches beyond the end: what it has there is exp(-shift)
-// and is neither stored nor added.
+// Computes row = exp(scale·row - shift) for the first `count` and returns their
+// sum. The last vector reaches beyond the end; its values there are exp(-shift)
+// and are neither stored nor added.
 template <class Real>
 CANZONA_INLINE inline Real row_exponentials(Real* row, int64_t count,
                                             Real scale, Real shift) {

@@ -1,7 +1,6 @@
-// Vectors of 64 bytes in plain C++, for loops that are compiled for several
-// instruction sets: one vector of the CPU, or two or four of them. Sums over a
-// row have as many partial sums as there are lanes, whatever the CPU, so that
-// all give the same bits.
+// 64-byte vectors in plain C++, for loops that are compiled for several
+// instruction sets: one, two or four vectors of the CPU. Sums over a row have
+// one partial sum per lane, whatever the CPU, so that all give the same bits.
 //
 //   Lanes<Real> sum = {};
 //   each_part<Real>(count, [&](int64_t i, auto part) CANZONA_INLINE {
@@ -10,8 +9,8 @@
 //   });
 //   total(sum);
 //
-// Everything has internal linkage and takes nothing from std that is a
-// template, so that no copy compiled for a newer CPU can stand in for another.
+// Everything has internal linkage and uses no templates of std, so that the
+// linker cannot substitute a copy compiled for a newer CPU.
 #pragma once
 
 #include <cmath>
@@ -55,7 +54,7 @@ CANZONA_INLINE inline Lanes<Real> broadcast(Real x) {
   return all;
 }
 
-// Each vector of the lanes by itself.
+// Applies `work` to each vector separately.
 template <class Real, class Work>
 CANZONA_INLINE inline Lanes<Real> map(Lanes<Real> a, const Work& work) {
   for (int k = 0; k < kVectors; ++k) a.v[k] = work(a.v[k]);
@@ -135,7 +134,7 @@ CANZONA_INLINE inline void each_part(int64_t count, const Work& work) {
   if (i < count) work(i, Some{count - i});
 }
 
-// Halves are added to each other until one number is left.
+// Adds halves to each other until one number is left.
 template <class Real>
 CANZONA_INLINE inline Real total(const Lanes<Real>& all) {
   Real sums[kLanes<Real>];
@@ -162,12 +161,13 @@ CANZONA_INLINE inline Real largest(const Lanes<Real>& all) {
   return most[0];
 }
 
-// e^x of many numbers at once (fp32), or of each by the library (fp64).
+// Computes e^x of many numbers at once (fp32), or of each by the library
+// (fp64).
 //
 // fp32: x = n·ln 2 + r with |r| <= ln 2 / 2, and e^r by its series up to r^7,
-// whose rest is below 6e-9; the relative error is below 2e-7. Below -87.3,
-// where fp32 has no normal numbers, 0; above 88.3 the value there. NaN stays
-// NaN.
+// whose remainder is below 6e-9; the relative error is below 2e-7. Below -87.3,
+// where fp32 has no normal numbers, the result is 0; above 88.3 it is the value
+// there. NaN stays NaN.
 
 CANZONA_INLINE inline Vector<float> exp_series(Vector<float> r) {
   Vector<float> p = r * (1.0F / 5040) + 1.0F / 720;
@@ -182,7 +182,7 @@ CANZONA_INLINE inline Vector<float> exp_vector(Vector<float> given) {
   typedef int32_t Integers __attribute__((vector_size(kVectorBytes)));
   constexpr float kLeast = -87.3F;
   constexpr float kMost = 88.3F;
-  constexpr float kRound = 0x1.8p23F;  // added, it leaves an integer below
+  constexpr float kRound = 0x1.8p23F;  // adding it rounds to an integer
   const Vector<float> zero = {};
   Vector<float> x = given < kLeast ? zero + kLeast : given;
   x = x > kMost ? zero + kMost : x;

@@ -1,5 +1,5 @@
-// Every loop, of every instruction set that this CPU has, against plain ones in
-// fp64; and all sets against each other, bit by bit.
+// Compares every loop, for every instruction set of this CPU, with plain ones
+// in fp64; and all sets with each other, bit by bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,7 +35,8 @@ std::vector<Real> numbers(uint64_t seed, int64_t count, double scale = 1) {
 template <class Real>
 constexpr double kTolerance = sizeof(Real) == 4 ? 3e-6 : 1e-13;
 
-// Results of `work` by each set, which must agree; the best one's come back.
+// Runs `work` with each set; the results must agree, and the best set's are
+// returned.
 template <class Real>
 std::vector<Real> by_all(
     const std::function<std::vector<Real>(const Ops<Real>&)>& work) {
@@ -65,7 +66,7 @@ class OpsTest : public testing::Test {};
 using Reals = testing::Types<float, double>;
 TYPED_TEST_SUITE(OpsTest, Reals);
 
-// Sides that are no multiple of a vector, smaller than one, and whole ones.
+// Sides that are not a multiple of a vector, smaller than one, and whole ones.
 constexpr int64_t kSides[] = {1, 6, 16, 37, 64};
 
 TYPED_TEST(OpsTest, NormAndItsSum) {
@@ -102,7 +103,7 @@ TYPED_TEST(OpsTest, NormAndItsSum) {
   }
 }
 
-// Σ out·gradient by plain loops, for differences.
+// Σ out·gradient by plain loops, for finite differences.
 double norm_dot(const std::vector<double>& x, const std::vector<double>& w,
                 const std::vector<double>& gradient) {
   const size_t cols = w.size();

@@ -1,5 +1,5 @@
-// The decoder's loops over single elements: one set per instruction set, all
-// of the same bits; the best that this CPU has is taken.
+// The decoder's element-wise loops: one set per instruction set, all with the
+// same bits; the best one for this CPU is used.
 //
 //   ops<float>().swiglu(act, gate_up, tokens, ffn);
 //
@@ -14,14 +14,14 @@ namespace canzona {
 
 // One group of query heads of one sequence, or its key head: token t's heads
 // lie at raw + t·raw_stride and, rotated, at turned + t·heads·head_dim. Without
-// a weight they are rotated as they are.
+// a weight they are rotated without a norm.
 template <class Real>
 struct TurnedHeads {
-  Real* raw = nullptr;  // written in backward alone
+  Real* raw = nullptr;  // written only in backward
   int64_t raw_stride = 0;
   Real* turned = nullptr;
   const Real* weight = nullptr;     // of the norm; null: none
-  Real* weight_gradient = nullptr;  // in backward alone
+  Real* weight_gradient = nullptr;  // only in backward
   const Real* cosines = nullptr;    // tokens x head_dim / 2
   const Real* sines = nullptr;
   int64_t tokens = 0;
@@ -30,8 +30,8 @@ struct TurnedHeads {
   Real epsilon = 0;
 };
 
-// Scores of a block of queries and a block of keys. Row i is of token i / heads
-// of the block and sees the first min(cols, visible + i / heads) keys.
+// Scores of a block of queries and a block of keys. Row i belongs to token i /
+// heads of the block and sees the first min(cols, visible + i / heads) keys.
 template <class Real>
 struct ScoreBlock {
   Real* scores = nullptr;  // rows x cols
@@ -50,7 +50,7 @@ struct Ops {
   // out = x / sqrt(mean(x²) + epsilon) · weight, row by row.
   void (*norm)(Real* out, const Real* x, const Real* weight, int64_t rows,
                int64_t cols, Real epsilon);
-  // The same of sum = x + y.
+  // The same for sum = x + y.
   void (*add_norm)(Real* out, Real* sum, const Real* x, const Real* y,
                    const Real* weight, int64_t rows, int64_t cols,
                    Real epsilon);
@@ -59,25 +59,25 @@ struct Ops {
                         const Real* weight, const Real* out_gradient,
                         int64_t rows, int64_t cols, Real epsilon);
 
-  // RMSNorm of each head, if there is a weight, then rotation by the token's
-  // angles.
+  // Applies RMSNorm to each head, if there is a weight, then rotates by the
+  // token's angles.
   void (*turn)(const TurnedHeads<Real>& heads);
-  // `turned` holds the gradient, and `raw` becomes its own; the weight's, if
-  // there is one, is added to. `turned` is lost.
+  // `turned` holds the gradient; `raw` is replaced by its gradient, and the
+  // weight's, if there is one, is added to. `turned` is overwritten.
   void (*turn_backward)(const TurnedHeads<Real>& heads);
 
   // act = gate·sigmoid(gate)·up; gate_up is rows x 2·ffn.
   void (*swiglu)(Real* act, const Real* gate_up, int64_t rows, int64_t ffn);
-  // act: its gradient becomes the value; gate_up: becomes its gradient.
+  // Replaces act's gradient by its value, and gate_up by its gradient.
   void (*swiglu_backward)(Real* act, Real* gate_up, int64_t rows, int64_t ffn);
 
-  // Scores become exp(scale·score - largest so far); `largest` and `sums` are
-  // brought up to date and rows of `out` (rows x head_dim, null at the first
-  // block) scaled to the new largest. Keys that a row does not see count 0.
+  // Replaces scores by exp(scale·score - largest so far), updates `largest` and
+  // `sums`, and rescales rows of `out` (rows x head_dim, null at the first
+  // block) to the new largest. Keys that a row does not see become 0.
   void (*soften)(const ScoreBlock<Real>& block, Real* largest, Real* sums,
                  Real* out, int64_t head_dim);
-  // Scores become exp(scale·score - log_sum), and gradients of these become
-  // those of the unscaled scores.
+  // Replaces scores by exp(scale·score - log_sum), and their gradients by those
+  // of the unscaled scores.
   void (*soften_backward)(const ScoreBlock<Real>& block, Real* gradients,
                           const Real* log_sums, const Real* deltas);
   // Heads of `tokens` tokens (at out + t·stride) = accumulated / sums;
@@ -86,18 +86,18 @@ struct Ops {
                        int64_t log_stride, const Real* accumulated,
                        const Real* largest, const Real* sums, int64_t tokens,
                        int64_t heads, int64_t head_dim);
-  // dense = heads of a gradient, row after row; deltas = sums of gradient·out.
+  // dense = heads of a gradient, row by row; deltas = sums of gradient·out.
   void (*gather_heads)(Real* dense, Real* deltas, const Real* gradient,
                        const Real* out, int64_t stride, int64_t tokens,
                        int64_t heads, int64_t head_dim);
 
-  // Cross entropy in three steps, between which ranks may meet.
+  // Cross entropy in three steps, between which ranks may exchange results.
   void (*row_largest)(Real* largest, const Real* logits, int64_t rows,
                       int64_t cols);
-  // Logits become exp(logit - largest).
+  // Replaces logits by exp(logit - largest).
   void (*row_exponents)(Real* logits, Real* sums, const Real* largest,
                         int64_t rows, int64_t cols);
-  // Exponents become factor·exponent / sum.
+  // Replaces exponentials by factor·exponential / sum.
   void (*row_shares)(Real* logits, const Real* sums, Real factor, int64_t rows,
                      int64_t cols);
 };
@@ -112,7 +112,7 @@ const OpTable& portable_ops();
 const OpTable& avx2_ops();    // only on x86_64
 const OpTable& avx512_ops();  // only on x86_64
 
-// Those that this CPU may run, best first.
+// Returns those that this CPU supports, best first.
 std::span<const OpTable* const> usable_ops();
 
 template <class Real>

@@ -13,15 +13,13 @@ int64_t times(int64_t bytes, int64_t count) {
   return checked_mul(bytes, count, "bytes");
 }
 
-// Ticks of a part of a matrix's flops, rounded up: a table measures whole
-// matrices, whose parts run at the same rate.
+}  // namespace
+
 int64_t ticks_of_part(Ticks whole, int64_t part, Flops flops) {
   if (flops.value() == 0) return 0;
   const Int128 product = Int128{whole.value()} * part;
   return static_cast<int64_t>((product + flops.value() - 1) / flops.value());
 }
-
-}  // namespace
 
 TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member) {
   const int64_t all = facts.sum_elements;

@@ -29,6 +29,10 @@ struct TeamBytes {
 // `member`: its place in the list of owners; 0 is the head.
 TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member);
 
+// Ticks of a part of a matrix's flops, rounded up: a table measures whole
+// matrices, whose parts run at the same rate.
+int64_t ticks_of_part(Ticks whole, int64_t part, Flops flops);
+
 // Ticks of a whole matrix whose strips go one by one: what each strip takes
 // before and after the rest.
 struct StripTicks {

@@ -283,7 +283,7 @@ TEST(HostilePlan, NodesLargerThanAnyMesh) {
 TEST(HostilePlan, SlotsWithoutNumber) {
   Json plan = sliced_plan();
   plan["options"]["zero"]["prefetch"] = INT32_MAX;
-  expect_refused(plan, "--prefetch");
+  expect_refused(plan, "prefetch");
   plan["options"]["zero"]["prefetch"] = 1 << 16;
   EXPECT_NO_THROW(plan_from_json(plan.dump(), "plan.json"));
   for (Json& tensor : plan["model"]["tensors"])

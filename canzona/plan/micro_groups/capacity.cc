@@ -40,14 +40,12 @@ void check_capacity(const Problem& p, int32_t matrix) {
   const int64_t bytes = exchange_bytes(p, matrix);
   if (bytes <= p.options.capacity_bytes) return;
   const auto m = static_cast<size_t>(matrix);
-  throw UsageError(
-      cat("--micro-groups capacity: matrix ",
-          quoted(matrix_name(p.model, p.matrices[m], p.options.splits)),
-          " needs ", human_bytes(bytes),
-          " of TP shard at its owner, above "
-          "--capacity ",
-          human_bytes(p.options.capacity_bytes),
-          "; raise the capacity or use --micro-groups balanced"));
+  throw UsageError(cat(
+      "micro-groups capacity: matrix ",
+      quoted(matrix_name(p.model, p.matrices[m], p.options.splits)), " needs ",
+      human_bytes(bytes), " of TP shard at its owner, above capacity=",
+      human_bytes(p.options.capacity_bytes),
+      "; raise the capacity or use micro-groups=balanced"));
 }
 
 }  // namespace

@@ -1,96 +1,344 @@
 #include "canzona/plan/predict/home_step.h"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "canzona/base/index.h"
+#include "canzona/plan/schedule/routes.h"
+#include "canzona/plan/schedule/team_exchange.h"
+#include "canzona/plan/schedule/team_strips.h"
 #include "canzona/plan/schedule/team_table.h"
+#include "canzona/plan/schedule/transform_order.h"
 
 namespace canzona {
 
-HomeMatrix home_matrix(const SettledRequest& request, const Mesh& grid,
-                       size_t matrix, int32_t round) {
-  const Matrix& m = request.matrices[matrix];
-  const Tensor& tensor = request.model.tensors[index(m.tensor)];
-  return {.cost = request.costs[matrix],
-          .phase = request.phase[matrix],
-          .round = round,
-          .bytes = m.rows * m.cols * kBytesPerFp32,
-          .pieces = tensor.cut == Cut::kNone ? grid.places : grid.tp};
+// Bytes from each rank of a home to each other, in one round.
+class HomeStep::PairBytes {
+ public:
+  explicit PairBytes(int32_t num_ranks)
+      : num_ranks_(num_ranks), bytes_(index(num_ranks) * index(num_ranks), 0) {}
+
+  void add(int32_t from, int32_t to, int64_t bytes) {
+    if (from != to)
+      bytes_[index(from) * index(num_ranks_) + index(to)] += bytes;
+  }
+
+  std::vector<StepMessage> messages(const HomeStep& home) const {
+    std::vector<StepMessage> out;
+    for (int32_t from = 0; from < num_ranks_; ++from)
+      for (int32_t to = 0; to < num_ranks_; ++to) {
+        const int64_t bytes =
+            bytes_[index(from) * index(num_ranks_) + index(to)];
+        if (bytes > 0) out.push_back(home.message(from, to, bytes));
+      }
+    return out;
+  }
+
+ private:
+  int32_t num_ranks_;
+  std::vector<int64_t> bytes_;
+};
+
+// Elements that move in one round: what each owner or member gets of each rank,
+// apart for tensors that tp does not cut, whose routes are others.
+class HomeStep::MovedElements {
+ public:
+  explicit MovedElements(const Mesh& grid)
+      : grid_(grid), num_ranks_(index(grid.tp)) {}
+
+  // A matrix of the tensor, or strips of it: `elements` of them are on each
+  // rank.
+  void add(const Tensor& tensor, int32_t owner, bool repeated,
+           std::span<const int64_t> elements) {
+    Sums& sums = of_[tensor.cut == Cut::kNone ? 1 : 0];
+    if (sums.gathered.empty()) {
+      sums.any = &tensor;
+      sums.gathered.assign(num_ranks_ * num_ranks_, 0);
+      sums.scattered = sums.gathered;
+    }
+    for (size_t t = 0; t < num_ranks_; ++t) {
+      const size_t at = index(owner) * num_ranks_ + t;
+      sums.gathered[at] += elements[t];
+      if (!repeated) sums.scattered[at] += elements[t];
+    }
+  }
+
+  void add_to(const RuleFacts& rule, PairBytes& gather,
+              PairBytes& scatter) const {
+    for (const Sums& sums : of_)
+      for (size_t at = 0; at < sums.gathered.size(); ++at) {
+        const auto owner = static_cast<int32_t>(at / num_ranks_);
+        const auto t = static_cast<int32_t>(at % num_ranks_);
+        if (sends_to(grid_, *sums.any, t, owner))
+          gather.add(t, owner,
+                     sums.gathered[at] * rule.gather_bytes_per_element());
+        scatter.add(owner, t,
+                    sums.scattered[at] * rule.scatter_bytes_per_element());
+      }
+  }
+
+ private:
+  struct Sums {
+    const Tensor* any = nullptr;
+    std::vector<int64_t> gathered, scattered;  // [owner · ranks + rank]
+  };
+
+  const Mesh& grid_;
+  size_t num_ranks_;
+  std::array<Sums, 2> of_;
+};
+
+HomeStep::HomeStep(const PlanPart& part, const RuleFacts& rule,
+                   TeamCosts& costs, std::span<const HomeMatrix> matrices,
+                   std::span<const int32_t> nodes)
+    : part_(part),
+      rule_(rule),
+      costs_(costs),
+      nodes_(nodes.begin(), nodes.end()),
+      num_ranks_(part.grid.tp) {
+  for (size_t i = 0, end = 0; i < matrices.size(); i = end) {
+    while (end < matrices.size() && matrices[end].round == matrices[i].round)
+      ++end;
+    rounds_.resize(index(matrices[i].round) + 1);
+    add_round(matrices.subspan(i, end - i), matrices.back().round + 1);
+  }
+  for (RoundWork& work : rounds_)
+    if (work.every_step.empty()) add_work({}, work);
 }
 
-HomeTerms home_terms(const CostBasis& basis, const Links& links, bool near) {
-  return {basis.seconds_per_tick,
-          near ? links.intra_bytes_per_second : links.inter_bytes_per_second,
-          links.latency_seconds};
+StepMessage HomeStep::message(int32_t from, int32_t to, int64_t bytes) const {
+  const Links& links = part_.options.links;
+  const bool near = nodes_[index(from)] == nodes_[index(to)];
+  return {from, to, near, links.port_seconds(near, bytes), links.latency(near)};
 }
 
-HomeRounds::HomeRounds(int32_t ranks, int32_t phases)
-    : phases_(index(phases)), ranks_(index(ranks)) {}
+void HomeStep::add_round(std::span<const HomeMatrix> matrices,
+                         int32_t num_rounds) {
+  MovedElements moved(part_.grid);
+  RoundWork& work = rounds_[index(matrices.front().round)];
+  const StripExchange strips = strips_of(matrices, num_rounds);
+  std::vector<HomeMatrix> wholes;
+  for (const HomeMatrix& of : matrices)
+    if (strips.strips(of.matrix) == 0) wholes.push_back(of);
+  for (const HomeMatrix& of : wholes) {
+    if (is_in_blocks(of))
+      add_blocks(of, moved);
+    else if (of.owners.size() > 1)
+      work.teams.push_back(add_team(of, moved));
+    else if (num_ranks_ > 1)
+      add_whole(of, moved);
+  }
+  PairBytes gather(num_ranks_), scatter(num_ranks_);
+  moved.add_to(rule_, gather, scatter);
+  work.gather = gather.messages(*this);
+  work.scatter = scatter.messages(*this);
+  add_work(wholes, work);
+  add_strips(matrices, strips, work);
+}
 
-void HomeRounds::add(const HomeMatrix& matrix, std::span<const int32_t> owners,
-                     const TeamSize& team) {
-  const size_t round = index(matrix.round);
-  num_rounds_ = std::max(num_rounds_, round + 1);
-  if (owners.empty()) {
-    for (int32_t t = 0; t < std::ssize(ranks_); ++t)
-      add_share(t, matrix, team.member, true, 1);
+StripExchange HomeStep::strips_of(std::span<const HomeMatrix> matrices,
+                                  int32_t num_rounds) {
+  if (!goes_by_strips(part_, matrices.front().round, num_rounds)) return {};
+  std::vector<RoundMatrix> all;
+  for (const HomeMatrix& of : matrices)
+    all.push_back({of.matrix, of.owners, is_team(of)});
+  return {part_, costs_, all};
+}
+
+void HomeStep::add_strips(std::span<const HomeMatrix> matrices,
+                          const StripExchange& strips, RoundWork& work) {
+  if (strips.size() == 0) return;
+  work.iterate.assign(index(num_ranks_), 0);
+  work.strips.resize(index(strips.size()));
+  for (RoundWork::Strips& of : work.strips) of.sum = of.multiply = work.iterate;
+  std::vector<MovedElements> moved(work.strips.size(),
+                                   MovedElements(part_.grid));
+  for (const HomeMatrix& of : matrices) {
+    const int32_t count = strips.strips(of.matrix);
+    if (count == 0) continue;
+    const Matrix& matrix = part_.matrices[index(of.matrix)];
+    const StripTicks ticks = costs_.strip_ticks({matrix.rows, matrix.cols},
+                                                part_.costs[index(of.matrix)]);
+    const size_t owner = index(of.owners[0]);
+    work.iterate[owner] += ticks.rest;
+    for (int32_t s = 0; s < count; ++s) {
+      const size_t at = index(strips.exchange_of(of.matrix, s));
+      work.strips[at].sum[owner] += ticks.sum;
+      work.strips[at].multiply[owner] += ticks.multiply;
+      add_strip(of, count, s, moved[at]);
+    }
+  }
+  for (size_t i = 0; i < moved.size(); ++i) {
+    PairBytes gather(num_ranks_), scatter(num_ranks_);
+    moved[i].add_to(rule_, gather, scatter);
+    work.strips[i].gather = gather.messages(*this);
+    work.strips[i].scatter = scatter.messages(*this);
+  }
+}
+
+void HomeStep::add_strip(const HomeMatrix& of, int32_t strips, int32_t strip,
+                         MovedElements& moved) const {
+  const Tensor& tensor =
+      part_.model.tensors[index(part_.matrices[index(of.matrix)].tensor)];
+  moved.add(tensor, of.owners[0], false,
+            elements_within(part_, of.matrix,
+                            strip_rectangle(part_, of.matrix, strips, strip)));
+}
+
+void HomeStep::add_whole(const HomeMatrix& of, MovedElements& moved) const {
+  const Tensor& tensor =
+      part_.model.tensors[index(part_.matrices[index(of.matrix)].tensor)];
+  const std::vector<int64_t> own = elements_by_rank(part_, of.matrix);
+  for (int32_t t = 0; of.owners.empty() && t < num_ranks_; ++t)
+    moved.add(tensor, t, true, own);
+  for (const int32_t t : of.owners) moved.add(tensor, t, false, own);
+}
+
+const MatrixBlocks& HomeStep::blocks_of(int32_t matrix) {
+  const Matrix& of = part_.matrices[index(matrix)];
+  const MatrixShape shape{of.rows, of.cols};
+  const auto found = blocks_.find(shape);
+  if (found != blocks_.end()) return found->second;
+  return blocks_.emplace(shape, MatrixBlocks(rule_, shape)).first->second;
+}
+
+void HomeStep::add_blocks(const HomeMatrix& of, MovedElements& moved) {
+  const Tensor& tensor =
+      part_.model.tensors[index(part_.matrices[index(of.matrix)].tensor)];
+  for (const MatrixShare& share : shares_of_blocks(
+           blocks_of(of.matrix), part_.costs[index(of.matrix)], of.owners))
+    moved.add(tensor, share.t, false,
+              elements_within(part_, of.matrix, share.rectangles));
+}
+
+StepTeam HomeStep::add_team(const HomeMatrix& of, MovedElements& moved) {
+  const Matrix& matrix = part_.matrices[index(of.matrix)];
+  const MatrixShape shape{matrix.rows, matrix.cols};
+  const Tensor& tensor = part_.model.tensors[index(matrix.tensor)];
+  const StripFacts& facts = costs_.strips(shape);
+  const auto num_members = static_cast<int32_t>(of.owners.size());
+  for (int32_t i = 0; i < num_members; ++i)
+    moved.add(
+        tensor, of.owners[index(i)], false,
+        elements_within(part_, of.matrix,
+                        strips_of_member(shape, facts.strips, num_members, i)));
+  const TeamSize cost =
+      costs_.team(shape, part_.costs[index(of.matrix)], num_members);
+  StepTeam team;
+  team.members.assign(of.owners.begin(), of.owners.end());
+  team.segments = std::max(facts.segments, 1);
+  const double segment = part_.cost_basis.seconds_per_tick / team.segments;
+  const double in_sums = facts.strip.value() > 0
+                             ? static_cast<double>(facts.strip_sum.value()) *
+                                   team.segments /
+                                   static_cast<double>(facts.strip.value())
+                             : 0;
+  team.sum = static_cast<double>(cost.member) * in_sums * segment;
+  team.multiply = static_cast<double>(cost.member) * (1 - in_sums) * segment;
+  team.iterate = static_cast<double>(cost.head) * segment;
+  add_exchanges(facts, team);
+  return team;
+}
+
+void HomeStep::add_exchanges(const StripFacts& facts, StepTeam& team) {
+  SharedMatrix shared;
+  shared.members = team.members;
+  shared.facts = facts;
+  for (int32_t i = 0; i < shared.size(); ++i) {
+    shared.place = i;
+    const int32_t from = shared.members[index(i)];
+    for (int p = 0; p < kNumTeamPurposes; ++p) {
+      const auto purpose =
+          static_cast<Purpose>(static_cast<int>(Purpose::kTeamNorms) + p);
+      const TeamExchange moved = team_exchange(shared, num_ranks_, purpose);
+      for (const int32_t to : shared.members) {
+        const int64_t bytes = moved.table.send_bytes[index(to)];
+        if (to != from && bytes > 0)
+          team.exchanges[index(p)].push_back(message(from, to, bytes));
+      }
+    }
+  }
+}
+
+std::vector<HomeStep::OwnWork> HomeStep::own_work(
+    std::span<const HomeMatrix> matrices) {
+  std::vector<OwnWork> all;
+  for (const HomeMatrix& of : matrices) {
+    const MatrixCost& cost = part_.costs[index(of.matrix)];
+    if (of.owners.size() == 1) all.push_back({of.owners[0], of.matrix, cost});
+    for (int32_t t = 0; of.owners.empty() && t < num_ranks_; ++t)
+      all.push_back({t, of.matrix, cost});
+    if (!is_in_blocks(of)) continue;
+    for (const MatrixShare& share :
+         shares_of_blocks(blocks_of(of.matrix), cost, of.owners))
+      all.push_back({share.t, of.matrix, share.cost});
+  }
+  return all;
+}
+
+void HomeStep::add_work(std::span<const HomeMatrix> matrices, RoundWork& work) {
+  std::vector<int32_t> of_teams;
+  for (const StepTeam& team : work.teams) of_teams.push_back(team.segments);
+  const int32_t segments = num_segments(of_teams);
+  const size_t phases = index(part_.phases);
+  work.every_step.assign(index(segments) * index(num_ranks_), 0);
+  work.refresh.assign(work.every_step.size() * phases, 0);
+  const auto add = [&](const OwnWork& own, int32_t segment) {
+    const size_t at = index(segment) * index(num_ranks_) + index(own.rank);
+    work.every_step[at] += own.cost.every_step.value();
+    work.refresh[at * phases + index(part_.phase[index(own.matrix)])] +=
+        own.cost.refresh.value();
+  };
+  const std::vector<OwnWork> all = own_work(matrices);
+  if (segments == 1) {
+    for (const OwnWork& own : all) add(own, 0);
     return;
   }
-  for (size_t i = 0; i < owners.size(); ++i)
-    add_share(owners[i], matrix, team_ticks(team, static_cast<int32_t>(i)),
-              false, std::ssize(owners));
-  if (team.size == 1) return;
-  if (paths_.size() <= round) paths_.resize(round + 1, 0);
-  paths_[round] = std::max(paths_[round], team.path);
-}
-
-void HomeRounds::add_share(int32_t t, const HomeMatrix& matrix, int64_t ticks,
-                           bool repeated, int64_t members) {
-  Rank& rank = ranks_[index(t)];
-  const size_t round = index(matrix.round);
-  if (rank.loads.size() <= round) {
-    rank.loads.resize(round + 1);
-    rank.refresh.resize((round + 1) * phases_, 0);
-  }
-  Load& load = rank.loads[round];
-  load.every_step += ticks;
-  rank.refresh[round * phases_ + index(matrix.phase)] +=
-      matrix.cost.refresh.value();
-  // The owner's port is the narrow place: it takes all shards and sends all
-  // updates but its own. A member of a team has its share of both.
-  const int64_t own = matrix.bytes / matrix.pieces;
-  load.gathered += (matrix.bytes - own) / members;
-  if (!repeated) load.scattered += own * (std::ssize(ranks_) - 1) / members;
-}
-
-int64_t HomeRounds::refresh(const Rank& rank, size_t round,
-                            int32_t phase) const {
-  return phase < 0 ? 0 : rank.refresh[round * phases_ + index(phase)];
-}
-
-double HomeRounds::seconds(const HomeTerms& terms, int32_t phase) const {
-  const auto wire_seconds = [&](int64_t bytes) {
-    if (bytes == 0 || ranks_.size() == 1) return 0.0;
-    return terms.latency_seconds +
-           static_cast<double>(bytes) / terms.bytes_per_second;
-  };
-  double gathered = 0, transformed = 0, scattered = 0;
-  for (size_t round = 0; round < num_rounds_; ++round) {
-    int64_t in = 0, out = 0;
-    int64_t ticks = round < paths_.size() ? paths_[round] : 0;
-    for (const Rank& rank : ranks_) {
-      if (round >= rank.loads.size()) continue;
-      const Load& load = rank.loads[round];
-      in = std::max(in, load.gathered);
-      out = std::max(out, load.scattered);
-      ticks = std::max(ticks, load.every_step + refresh(rank, round, phase));
+  for (int32_t rank = 0; rank < num_ranks_; ++rank) {
+    std::vector<OwnWork> own;
+    std::vector<int64_t> ticks;
+    for (const OwnWork& some : all) {
+      if (some.rank != rank) continue;
+      own.push_back(some);
+      ticks.push_back(some.cost.every_step.value());
     }
-    gathered += wire_seconds(in);
-    transformed = std::max(transformed, gathered) +
-                  static_cast<double>(ticks) * terms.seconds_per_tick;
-    scattered = std::max(scattered, transformed) + wire_seconds(out);
+    const std::vector<int32_t> at = spread_over_segments(ticks, segments);
+    for (size_t i = 0; i < own.size(); ++i) add(own[i], at[i]);
   }
-  return scattered;
+}
+
+std::vector<StepStage> HomeStep::stages(int32_t phase) const {
+  std::vector<StepRound> rounds;
+  for (const RoundWork& work : rounds_) {
+    StepRound& round = rounds.emplace_back();
+    round.gather = work.gather;
+    round.scatter = work.scatter;
+    round.teams = work.teams;
+    for (size_t at = 0; at < work.every_step.size(); ++at)
+      round.transform.push_back(seconds_of(work, at, phase));
+    for (const RoundWork::Strips& of : work.strips)
+      round.strips.push_back(
+          {seconds_of(of.sum), seconds_of(of.multiply), of.gather, of.scatter});
+    round.iterate = seconds_of(work.iterate);
+  }
+  return step_stages(std::move(rounds));
+}
+
+std::vector<double> HomeStep::seconds_of(std::span<const int64_t> ticks) const {
+  std::vector<double> out;
+  for (const int64_t some : ticks)
+    out.push_back(static_cast<double>(some) *
+                  part_.cost_basis.seconds_per_tick);
+  return out;
+}
+
+double HomeStep::seconds_of(const RoundWork& work, size_t at,
+                            int32_t phase) const {
+  int64_t ticks = work.every_step[at];
+  if (phase >= 0)
+    ticks += work.refresh[at * index(part_.phases) + index(phase)];
+  return static_cast<double>(ticks) * part_.cost_basis.seconds_per_tick;
 }
 
 }  // namespace canzona

@@ -1,77 +1,106 @@
-// A quick estimate of the step of one home, for the search of teams: rounds of
-// matrices that its ranks gather, transform and scatter, each as long as the
-// slowest rank's. Plans are predicted rank by rank (step_times.h).
+// The step of one home, followed rank by rank (step_times.h): what its ranks
+// gather, compute alone and in teams, and scatter, round by round or strip by
+// strip.
 //
-//   HomeRounds rounds(tp, phases);
-//   rounds.add(matrix, owners, team, tp);
-//   const double seconds = rounds.seconds(terms, phase);
+//   HomeStep home(part, rule, costs, matrices, nodes);
+//   home.times(phase).rank_seconds[rank];
 //
-// Made by one thread; pure.
+// Made by one thread; owners, rounds and nodes need not be those of the part.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
-#include "canzona/plan/makespan/team_sizes.h"
+#include "canzona/plan/cost/matrix_blocks.h"
+#include "canzona/plan/cost/team_cost.h"
 #include "canzona/plan/plan.h"
+#include "canzona/plan/predict/step_times.h"
+#include "canzona/plan/schedule/strip_exchange.h"
 
 namespace canzona {
 
-// One matrix as its home sees it.
+// One matrix of a home.
 struct HomeMatrix {
-  MatrixCost cost;
-  int32_t phase = 0;
+  int32_t matrix = 0;  // number in the part
   int32_t round = 0;
-  int64_t bytes = 0;   // of the whole matrix in fp32
-  int64_t pieces = 1;  // even ones that ranks of the home store
+  // As in a plan: none means that every rank repeats the update.
+  std::span<const int32_t> owners = {};
 };
-HomeMatrix home_matrix(const SettledRequest& request, const Mesh& grid,
-                       size_t matrix, int32_t round);
 
-// What turns work and bytes of a home into seconds.
-struct HomeTerms {
-  double seconds_per_tick = 0;
-  double bytes_per_second = 1;
-  double latency_seconds = 0;
-};
-// `near`: all ranks of the home share a node.
-HomeTerms home_terms(const CostBasis& basis, const Links& links, bool near);
-
-class HomeRounds {
+class HomeStep {
  public:
-  HomeRounds(int32_t ranks, int32_t phases);
+  // Matrices come by round, and inside a round by number. `nodes`: of each rank
+  // of the home. All but the spans must outlive the step.
+  HomeStep(const PlanPart& part, const RuleFacts& rule, TeamCosts& costs,
+           std::span<const HomeMatrix> matrices,
+           std::span<const int32_t> nodes);
 
-  // `owners` as in a plan: none means that every rank repeats the update.
-  void add(const HomeMatrix& matrix, std::span<const int32_t> owners,
-           const TeamSize& team);
-
-  // Seconds of one step: gathers as far ahead as they get ‖ transform(k) ‖
-  // scatter(k−1), each stage as slow as its slowest rank or team. `phase` < 0:
-  // an ordinary step.
-  double seconds(const HomeTerms& terms, int32_t phase) const;
+  // `phase` < 0: an ordinary step.
+  std::vector<StepStage> stages(int32_t phase) const;
+  HomeStepTimes times(int32_t phase) const {
+    return step_times(stages(phase), num_ranks_);
+  }
 
  private:
-  // Work and bytes of one round on one rank.
-  struct Load {
-    int64_t every_step = 0;
-    int64_t gathered = 0;
-    int64_t scattered = 0;
-  };
-  // Rounds of one rank; refresh work lies in [round · phases + phase].
-  struct Rank {
-    std::vector<Load> loads;
-    std::vector<int64_t> refresh;
+  class PairBytes;
+  class MovedElements;
+
+  // Ticks lie in [segment · ranks + rank], those of a refresh in
+  // [(segment · ranks + rank) · phases + phase].
+  struct RoundWork {
+    std::vector<int64_t> every_step, refresh;
+    std::vector<StepMessage> gather, scatter;
+    std::vector<StepTeam> teams;
+    // Strips that go one by one: messages by exchange, ticks by rank.
+    struct Strips {
+      std::vector<int64_t> sum, multiply;
+      std::vector<StepMessage> gather, scatter;
+    };
+    std::vector<Strips> strips;
+    std::vector<int64_t> iterate;
   };
 
-  void add_share(int32_t t, const HomeMatrix& matrix, int64_t ticks,
-                 bool repeated, int64_t members);
-  int64_t refresh(const Rank& rank, size_t round, int32_t phase) const;
+  void add_round(std::span<const HomeMatrix> matrices, int32_t num_rounds);
+  // Which matrices of a round go strip by strip.
+  StripExchange strips_of(std::span<const HomeMatrix> matrices,
+                          int32_t num_rounds);
+  void add_strips(std::span<const HomeMatrix> matrices,
+                  const StripExchange& strips, RoundWork& work);
+  void add_strip(const HomeMatrix& of, int32_t strips, int32_t strip,
+                 MovedElements& moved) const;
+  void add_whole(const HomeMatrix& of, MovedElements& moved) const;
+  void add_blocks(const HomeMatrix& of, MovedElements& moved);
+  StepTeam add_team(const HomeMatrix& of, MovedElements& moved);
+  void add_exchanges(const StripFacts& facts, StepTeam& team);
+  // What ranks compute by themselves: whole matrices and blocks, each rank's
+  // spread over the segments of teams.
+  struct OwnWork {
+    int32_t rank = 0;
+    int32_t matrix = 0;
+    MatrixCost cost;
+  };
+  std::vector<OwnWork> own_work(std::span<const HomeMatrix> matrices);
+  void add_work(std::span<const HomeMatrix> matrices, RoundWork& work);
+  bool is_in_blocks(const HomeMatrix& of) {
+    return of.owners.size() > 1 && blocks_of(of.matrix).fall_apart();
+  }
+  bool is_team(const HomeMatrix& of) {
+    return of.owners.size() > 1 && !is_in_blocks(of);
+  }
+  const MatrixBlocks& blocks_of(int32_t matrix);
+  StepMessage message(int32_t from, int32_t to, int64_t bytes) const;
+  double seconds_of(const RoundWork& work, size_t at, int32_t phase) const;
+  std::vector<double> seconds_of(std::span<const int64_t> ticks) const;
 
-  size_t phases_;
-  std::vector<Rank> ranks_;
-  std::vector<int64_t> paths_;  // the longest of a team, by round
-  size_t num_rounds_ = 0;
+  const PlanPart& part_;
+  const RuleFacts& rule_;
+  TeamCosts& costs_;
+  std::vector<int32_t> nodes_;
+  int32_t num_ranks_;
+  std::map<MatrixShape, MatrixBlocks> blocks_;
+  std::vector<RoundWork> rounds_;
 };
 
 }  // namespace canzona

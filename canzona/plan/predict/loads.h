@@ -27,10 +27,11 @@ void each_home(const PlanPart& part, int32_t tensor, Visit visit) {
 }
 
 // Calls visit(rank of the world) for every rank of those homes that computes
-// matrix `m`.
+// matrix `m`, or some of it: once, in the order in which owners are first
+// named.
 template <class Visit>
 void each_computing_rank(const PlanPart& part, size_t m, Visit visit) {
-  const std::span<const int32_t> owners = part.owners[m];
+  const std::vector<int32_t> owners = distinct(part.owners[m]);
   each_home(part, part.matrices[m].tensor, [&](int32_t stage, int32_t home) {
     for (int32_t t = 0; owners.empty() && t < part.grid.tp; ++t) {
       visit(part.grid.rank(stage, home, t));

@@ -58,9 +58,9 @@ double shard_elements_of(const PlanPart& part, const Matrix& matrix) {
   return tensor.cut == Cut::kNone ? elements : elements / part.grid.tp;
 }
 
-double period_cost(const PlanPart& part, size_t m) {
-  return static_cast<double>(part.costs[m].every_step.value()) * part.period +
-         static_cast<double>(part.costs[m].refresh.value());
+double period_cost(const PlanPart& part, const MatrixCost& cost) {
+  return static_cast<double>(cost.every_step.value()) * part.period +
+         static_cast<double>(cost.refresh.value());
 }
 
 // `share` of a matrix and `cost` of it.
@@ -75,15 +75,19 @@ Sums sums_by_rank(const PlanPart& part) {
   Sums sums(static_cast<size_t>(part.grid.world()));
   TeamTable teams(part);
   for (size_t m = 0; m < part.matrices.size(); ++m) {
-    const TeamSize team = teams.of(m);
-    const double share = 1.0 / team.size;
-    int32_t member = 0;
+    std::vector<MatrixShare> shares;
+    if (teams.is_shared(m)) shares = teams.shares(m);
+    const auto elements =
+        static_cast<double>(part.matrices[m].rows * part.matrices[m].cols);
+    size_t next = 0;
     each_computing_rank(part, m, [&](int32_t r) {
-      const double cost =
-          team.size == 1
-              ? period_cost(part, m)
-              : static_cast<double>(team_ticks(team, member++)) * part.period;
-      add_matrix(part, m, static_cast<size_t>(r), share, cost, sums);
+      if (shares.empty())
+        return add_matrix(part, m, static_cast<size_t>(r), 1,
+                          period_cost(part, part.costs[m]), sums);
+      const MatrixShare& own = shares[next++];
+      add_matrix(part, m, static_cast<size_t>(r),
+                 static_cast<double>(own.elements()) / elements,
+                 period_cost(part, own.cost), sums);
     });
   }
   return sums;
@@ -96,8 +100,8 @@ Sums sums_by_home(const PlanPart& part) {
   for (size_t m = 0; m < part.matrices.size(); ++m) {
     each_home(part, part.matrices[m].tensor, [&](int32_t stage, int32_t home) {
       const int32_t in_all = stage * part.grid.homes() + home;
-      add_matrix(part, m, static_cast<size_t>(in_all), 1, period_cost(part, m),
-                 sums);
+      add_matrix(part, m, static_cast<size_t>(in_all), 1,
+                 period_cost(part, part.costs[m]), sums);
     });
   }
   return sums;

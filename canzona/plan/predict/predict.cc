@@ -110,16 +110,19 @@ void add_loads(const PlanPart& part, const std::vector<int32_t>& phase,
   }
   TeamTable teams(part);
   for (size_t m = 0; m < part.matrices.size(); ++m) {
-    const TeamSize team = teams.of(m);
-    const bool shared = team.size > 1;
-    int32_t member = 0;
+    std::vector<MatrixShare> shares;
+    if (teams.is_shared(m)) shares = teams.shares(m);
+    size_t next = 0;
     each_computing_rank(part, m, [&](int32_t r) {
+      const bool shared = next < shares.size();
+      const MatrixCost& cost = shared ? shares[next].cost : part.costs[m];
       RankCost& rank = ranks[static_cast<size_t>(r)];
-      rank.every_step += Ticks(team_ticks(team, shared ? member : 0));
-      rank.refresh[static_cast<size_t>(phase[m])] += part.costs[m].refresh;
-      rank.computed += teams.rectangle(m, member).elements();
+      rank.every_step += cost.every_step;
+      rank.refresh[static_cast<size_t>(phase[m])] += cost.refresh;
+      rank.computed += shared ? shares[next].elements()
+                              : part.matrices[m].rows * part.matrices[m].cols;
       ++rank.num_matrices;
-      ++member;
+      ++next;
     });
   }
 }
@@ -159,15 +162,17 @@ Nodes pattern_of(Nodes nodes) {
   return nodes;
 }
 
-std::vector<RankCost> predict_replica(const PlanPart& part,
-                                      const Nodes& nodes) {
+enum class Times { kNone, kOfStep };
+
+std::vector<RankCost> predict_replica(const PlanPart& part, const Nodes& nodes,
+                                      Times times) {
   const auto rule = make_rule_facts(part.rule, part.rule_options);
   std::vector<RankCost> ranks(nodes.size());
   add_loads(part, part.phase, part.phases, ranks);
   add_matrix_memory(part, *rule, ranks);
   share_repeated(part, ranks);
   add_exchange_bytes(part, *rule, nodes, ranks);
-  add_step_times(part, *rule, nodes, ranks);
+  if (times == Times::kOfStep) add_step_times(part, *rule, nodes, ranks);
   add_bucket_memory(part, ranks);
   add_pools(part, ranks);
   add_element_wise(part, *rule, ranks);
@@ -176,16 +181,17 @@ std::vector<RankCost> predict_replica(const PlanPart& part,
 
 // By the ranks of the world, without buckets' bytes. Those whose ranks share
 // nodes alike are predicted once.
-std::vector<RankCost> predict_replicas(const PlanPart& part) {
+std::vector<RankCost> predict_replicas(const PlanPart& part, Times times) {
   if (part.num_replicas() == 1)
-    return predict_replica(part, pattern_of(nodes_of(part, 0)));
+    return predict_replica(part, pattern_of(nodes_of(part, 0)), times);
   std::map<Nodes, std::vector<RankCost>> known;
   std::vector<RankCost> world(static_cast<size_t>(part.mesh.world()));
   for (int32_t replica = 0; replica < part.num_replicas(); ++replica) {
     const Nodes pattern = pattern_of(nodes_of(part, replica));
     auto found = known.find(pattern);
     if (found == known.end())
-      found = known.emplace(pattern, predict_replica(part, pattern)).first;
+      found =
+          known.emplace(pattern, predict_replica(part, pattern, times)).first;
     for (int32_t r = 0; r < part.grid.world(); ++r)
       world[static_cast<size_t>(rank_in_part(part, r, replica))] =
           found->second[static_cast<size_t>(r)];
@@ -193,16 +199,24 @@ std::vector<RankCost> predict_replicas(const PlanPart& part) {
   return world;
 }
 
-}  // namespace
-
-std::vector<RankCost> predict(const PlanPart& part) {
-  std::vector<RankCost> world = predict_replicas(part);
+std::vector<RankCost> predict_world(const PlanPart& part, Times times) {
+  std::vector<RankCost> world = predict_replicas(part, times);
   add_bucket_bytes(part, world);
-  add_unhidden_times(part, world);
+  if (times == Times::kOfStep) add_unhidden_times(part, world);
   for (size_t r = 0; r < world.size(); ++r)
     world[r].memory.staging =
         Bytes(sum_staging_of(part, static_cast<int32_t>(r)));
   return world;
+}
+
+}  // namespace
+
+std::vector<RankCost> predict(const PlanPart& part) {
+  return predict_world(part, Times::kOfStep);
+}
+
+std::vector<RankCost> predict_without_times(const PlanPart& part) {
+  return predict_world(part, Times::kNone);
 }
 
 std::vector<RankCost> sum_of_parts(

@@ -75,6 +75,8 @@ struct RankCost {
 // the links they use.
 std::vector<RankCost> predict(const Plan& plan);
 std::vector<RankCost> predict(const PlanPart& part);
+// All seconds are 0.
+std::vector<RankCost> predict_without_times(const PlanPart& part);
 
 // Every rank's share of each part, added up; those of a part by its own ranks.
 std::vector<RankCost> sum_of_parts(const Plan& plan,

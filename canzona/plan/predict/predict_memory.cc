@@ -17,16 +17,16 @@ namespace canzona {
 
 namespace {
 
-// Elements that member `i` of a matrix's owners puts together and has not
-// itself.
+// Elements that the owner of a matrix, or of some of it, puts together and has
+// not itself.
 int64_t arriving_elements(const PlanPart& part, TeamTable& teams, size_t m,
-                          int32_t i) {
-  const Rectangle own = teams.rectangle(m, i);
-  const int32_t t = part.owners[m][static_cast<size_t>(i)];
+                          const MatrixShare& share) {
   const auto matrix = static_cast<int32_t>(m);
-  if (teams.size(m) == 1) return own.elements() - elements_on(part, matrix, t);
-  return own.elements() -
-         elements_within(part, matrix, own)[static_cast<size_t>(t)];
+  if (!teams.is_shared(m))
+    return share.elements() - elements_on(part, matrix, share.t);
+  return share.elements() -
+         elements_within(part, matrix,
+                         share.rectangles)[static_cast<size_t>(share.t)];
 }
 
 }  // namespace
@@ -46,7 +46,8 @@ std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
     const Matrix& matrix = part.matrices[m];
     const std::vector<int64_t> elements =
         elements_by_rank(part, static_cast<int32_t>(m));
-    const std::span<const int32_t> owners = part.owners[m];
+    const bool repeated = part.owners[m].empty();
+    const std::vector<MatrixShare> shares = teams.shares(m);
     const size_t first = static_cast<size_t>(part.micro_group[m]) * tp;
     each_home(part, matrix.tensor, [&](int32_t stage, int32_t home) {
       std::vector<int64_t>& list = rounds[static_cast<size_t>(stage) * homes +
@@ -54,13 +55,13 @@ std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
       if (list.size() < first + tp) list.resize(first + tp, 0);
       for (size_t t = 0; t < tp; ++t) {
         list[first + t] += elements[t];
-        if (owners.empty()) list[first + t] += matrix.rows * matrix.cols;
+        if (repeated) list[first + t] += matrix.rows * matrix.cols;
       }
-      // Whoever computes puts its own pieces where the whole, or its strips,
-      // come together.
-      for (size_t i = 0; i < owners.size(); ++i)
-        list[first + static_cast<size_t>(owners[i])] +=
-            arriving_elements(part, teams, m, static_cast<int32_t>(i));
+      // Whoever computes puts its own pieces where the whole, or its share,
+      // comes together.
+      for (const MatrixShare& share : shares)
+        list[first + static_cast<size_t>(share.t)] +=
+            arriving_elements(part, teams, m, share);
     });
   }
   for (size_t h = 0; h < rounds.size(); ++h)
@@ -76,7 +77,7 @@ std::vector<int64_t> team_room_bytes(const PlanPart& part) {
   TeamTable teams(part);
   std::map<std::pair<size_t, int32_t>, int64_t> rounds;  // by rank
   for (size_t m = 0; m < part.matrices.size(); ++m) {
-    if (teams.size(m) == 1) continue;
+    if (!teams.is_team(m)) continue;
     SharedMatrix shared;
     shared.members.assign(part.owners[m].begin(), part.owners[m].end());
     shared.facts = teams.strips(m);
@@ -92,9 +93,24 @@ std::vector<int64_t> team_room_bytes(const PlanPart& part) {
   return largest;
 }
 
+namespace {
+
+// Bytes of states at the owner of a matrix, or of some blocks of it.
+int64_t owner_bytes(StateBytesTable& table, MatrixShape shape,
+                    const MatrixShare& share) {
+  if (share.blocks.empty()) return table.of(shape).with_owner;
+  int64_t bytes = 0;
+  for (const Rectangle& block : share.rectangles)
+    bytes += table.of({block.num_rows, block.num_cols}).with_owner;
+  return bytes;
+}
+
+}  // namespace
+
 void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
                        std::vector<RankCost>& ranks) {
   StateBytesTable table(rule);
+  TeamTable teams(part);
   const auto tp = static_cast<size_t>(part.grid.tp);
   const int64_t master = master_bytes_per_element(part.options.parameters);
   for (size_t m = 0; m < part.matrices.size(); ++m) {
@@ -113,8 +129,14 @@ void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
         rank.memory.states += Bytes(elements[t] * per_element);
       }
     });
+    std::vector<MatrixShare> shares;
+    if (teams.is_shared(m)) shares = teams.shares(m);
+    size_t next = 0;
     each_computing_rank(part, m, [&](int32_t r) {
-      ranks[static_cast<size_t>(r)].memory.states += Bytes(bytes.with_owner);
+      ranks[static_cast<size_t>(r)].memory.states += Bytes(
+          next < shares.size()
+              ? owner_bytes(table, {matrix.rows, matrix.cols}, shares[next++])
+              : bytes.with_owner);
     });
   }
   const std::vector<int64_t> slots = exchange_slot_bytes(part, rule);

@@ -111,8 +111,8 @@ class Exchange {
 
   // Shards to every rank that computes the matrix, updates back from an owner.
   void add(size_t m) {
-    if (part_.owners[m].size() > 1) {
-      add_team(m);
+    if (teams_.is_shared(m)) {
+      add_shares(m);
       return;
     }
     const Matrix& matrix = part_.matrices[m];
@@ -134,26 +134,29 @@ class Exchange {
   }
 
  private:
-  // The same of a team, whose members have strips; between them go sums and
-  // factors.
-  void add_team(size_t m) {
+  // The same of those who have strips or blocks of it; between the members of a
+  // team go sums and factors.
+  void add_shares(size_t m) {
     const Matrix& matrix = part_.matrices[m];
     const Tensor& tensor =
         part_.model.tensors[static_cast<size_t>(matrix.tensor)];
-    const int32_t size = teams_.size(m);
-    const StripFacts& facts = teams_.strips(m);
+    const bool is_team = teams_.is_team(m);
+    const std::vector<MatrixShare> shares = teams_.shares(m);
     int32_t member = 0;
     each_computing_rank(part_, m, [&](int32_t rank) {
       const int32_t first = first_of_home(part_.grid, rank);
-      const std::vector<int64_t> elements = elements_within(
-          part_, static_cast<int32_t>(m), teams_.rectangle(m, member));
+      const std::vector<int64_t> elements =
+          elements_within(part_, static_cast<int32_t>(m),
+                          shares[static_cast<size_t>(member)].rectangles);
       for (int32_t t = 0; t < part_.grid.tp; ++t) {
         const int64_t own = elements[static_cast<size_t>(t)];
         if (sends_to(part_.grid, tensor, t, rank - first))
           send(first + t, rank, Collective::kGather, own * gathered_);
         send(rank, first + t, Collective::kScatter, own * scattered_);
       }
-      add_inside_team(rank, team_bytes(facts, size, member));
+      if (is_team)
+        add_inside_team(rank,
+                        team_bytes(teams_.strips(m), teams_.size(m), member));
       ++member;
     });
   }

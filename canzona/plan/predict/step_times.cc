@@ -8,6 +8,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/index.h"
 #include "canzona/plan/schedule/rank_entries.h"
+#include "canzona/plan/schedule/transform_order.h"
 
 namespace canzona {
 namespace {
@@ -102,6 +103,10 @@ class StepClock {
     const StepStage& s = stages_[index(stage)];
     const int32_t before = before_[index(stage)];
     double time = before < 0 ? 0 : ended(before, rank);
+    if (!s.ranks.empty() && std::ranges::find(s.ranks, rank) == s.ranks.end()) {
+      posted(stage, rank) = ended(stage, rank) = time;
+      return;
+    }
     for (int32_t other : s.waits) {
       CANZONA_CHECK(other >= 0 && other < stage, "stage ", stage, " waits for ",
                     other);
@@ -136,87 +141,197 @@ class StepClock {
   std::array<std::vector<double>, 4> free_;
 };
 
-// The stages of strips that go one by one, in the order of RankEntries:
-// gathered before the round's other matrices, summed, iterated, and, when these
-// are transformed and on their way, multiplied and scattered.
-class StripStages {
+// Puts the stages of rounds in one list, each with what it waits for.
+class StageMaker {
  public:
-  StripStages(std::vector<StepStage>& stages, std::vector<StepRound>& rounds)
-      : stages_(stages), rounds_(rounds), gathers_(rounds.size()) {}
+  explicit StageMaker(std::vector<StepRound>& rounds)
+      : rounds_(rounds),
+        last_(rounds.size(), -1),
+        gathered_(last_),
+        gathered_strips_(rounds.size()) {}
 
-  void add_gathers(int32_t round, int32_t prepared) {
-    for (StepStrips& strips : rounds_[index(round)].strips) {
-      add(EntryKind::kAllToAll, round, StepThread::kGather, prepared);
-      stages_.back().messages = std::move(strips.gather);
-      gathers_[index(round)].push_back(last());
+  std::vector<StepStage> make() {
+    for (const ExchangeStage& planned :
+         exchange_order(static_cast<int32_t>(rounds_.size()))) {
+      StepRound& round = rounds_[index(planned.round)];
+      if (planned.kind == EntryKind::kTransform) {
+        add_sums_of_strips(planned.round, round);
+        add_transforms(planned.round, round);
+        continue;
+      }
+      StepStage stage = stage_of(planned.kind, planned.round);
+      stage.thread = thread_of(planned);
+      if (stage.thread == StepThread::kGather) {
+        add_gathers_of_strips(planned.round, round);
+        stage.messages = std::move(round.gather);
+        gathered_[index(planned.round)] = static_cast<int32_t>(out_.size());
+      }
+      if (stage.thread == StepThread::kScatter)
+        stage.messages = std::move(round.scatter);
+      add_next(std::move(stage));
+      if (planned.purpose == Purpose::kScatterMatrices)
+        add_strips_that_leave(planned.round, round);
     }
-  }
-
-  void add_sums(int32_t round) {
-    StepRound& of = rounds_[index(round)];
-    if (of.strips.empty()) return;
-    for (size_t i = 0; i < of.strips.size(); ++i) {
-      add(EntryKind::kSumStrips, round, StepThread::kCompute,
-          gathers_[index(round)][i]);
-      stages_.back().seconds = std::move(of.strips[i].sum);
-    }
-    add(EntryKind::kIterate, round, StepThread::kCompute, last());
-    stages_.back().seconds = std::move(of.iterate);
-  }
-
-  // Sets the stage for which the round's next one waits.
-  void add_products(int32_t round, int32_t& before) {
-    for (StepStrips& strips : rounds_[index(round)].strips) {
-      add(EntryKind::kMultiplyStrips, round, StepThread::kCompute, -1);
-      stages_.back().seconds = std::move(strips.multiply);
-      add(EntryKind::kAllToAll, round, StepThread::kScatter, last());
-      stages_.back().messages = std::move(strips.scatter);
-      before = last();
-    }
+    return std::move(out_);
   }
 
  private:
-  void add(EntryKind kind, int32_t round, StepThread thread, int32_t waits) {
-    stages_.push_back({.kind = kind, .round = round, .thread = thread});
-    if (waits >= 0) stages_.back().waits.push_back(waits);
+  static StepStage stage_of(EntryKind kind, int32_t round) {
+    return {.kind = kind, .round = round};
   }
-  int32_t last() const { return static_cast<int32_t>(stages_.size()) - 1; }
 
-  std::vector<StepStage>& stages_;
+  int32_t add(StepStage stage) {
+    if (stage.thread == StepThread::kCompute)
+      computed_ = static_cast<int32_t>(out_.size());
+    out_.push_back(std::move(stage));
+    return static_cast<int32_t>(out_.size()) - 1;
+  }
+  // Waits for what its round did last.
+  void add_next(StepStage stage) {
+    int32_t& before = last_[index(stage.round)];
+    if (before >= 0) stage.waits.push_back(before);
+    before = add(std::move(stage));
+  }
+
+  // Strips that go one by one are gathered before the round's other matrices,
+  // as RankEntries has it.
+  void add_gathers_of_strips(int32_t number, StepRound& round) {
+    for (StepStrips& strips : round.strips) {
+      StepStage stage = stage_of(EntryKind::kAllToAll, number);
+      stage.thread = StepThread::kGather;
+      stage.messages = std::move(strips.gather);
+      stage.waits = {last_[index(number)]};
+      gathered_strips_[index(number)].push_back(add(std::move(stage)));
+    }
+  }
+  // Before the others are transformed, strips are summed and iterated.
+  void add_sums_of_strips(int32_t number, StepRound& round) {
+    if (round.strips.empty()) return;
+    for (size_t i = 0; i < round.strips.size(); ++i) {
+      StepStage stage = stage_of(EntryKind::kSumStrips, number);
+      stage.seconds = std::move(round.strips[i].sum);
+      stage.waits = {gathered_strips_[index(number)][i]};
+      add(std::move(stage));
+    }
+    StepStage stage = stage_of(EntryKind::kIterate, number);
+    stage.seconds = std::move(round.iterate);
+    add(std::move(stage));
+  }
+  // While the others are scattered, strips are multiplied; each leaves then.
+  void add_strips_that_leave(int32_t number, StepRound& round) {
+    for (StepStrips& strips : round.strips) {
+      StepStage product = stage_of(EntryKind::kMultiplyStrips, number);
+      product.seconds = std::move(strips.multiply);
+      last_[index(number)] = add(std::move(product));
+      StepStage stage = stage_of(EntryKind::kAllToAll, number);
+      stage.thread = StepThread::kScatter;
+      stage.messages = std::move(strips.scatter);
+      add_next(std::move(stage));
+    }
+  }
+
+  void add_transforms(int32_t number, StepRound& round) {
+    std::vector<int32_t> segments;
+    for (const StepTeam& team : round.teams) segments.push_back(team.segments);
+    const size_t num_ranks =
+        round.transform.size() / index(num_segments(segments));
+    CANZONA_CHECK(segments.empty() || num_ranks > 0, "a team without a home");
+    moved_.assign(segments.size(), {});
+    for (auto& of_team : moved_) of_team.fill(-1);
+    const int32_t moved_before = moved_last_;
+    for (const TransformStage& planned : transform_order(segments)) {
+      if (planned.shared < 0) {
+        StepStage stage = stage_of(EntryKind::kTransform, number);
+        const auto first = round.transform.begin() +
+                           static_cast<int64_t>(num_ranks) * planned.segment;
+        stage.seconds.assign(first, first + static_cast<int64_t>(num_ranks));
+        stage.waits = {gathered_[index(number)]};
+        last_[index(number)] = add(std::move(stage));
+        continue;
+      }
+      const StepTeam& team = round.teams[index(planned.shared)];
+      if (planned.kind == EntryKind::kAllToAll)
+        add_exchange(number, team, planned);
+      else
+        add_stages(number, team, planned, num_ranks, moved_before);
+    }
+  }
+
+  // A member posts it when its compute has come so far.
+  void add_exchange(int32_t round, const StepTeam& team,
+                    const TransformStage& planned) {
+    StepStage stage = stage_of(EntryKind::kAllToAll, round);
+    stage.thread = StepThread::kTeams;
+    stage.ranks = team.members;
+    stage.messages = team.exchanges[number_of(planned.purpose)];
+    if (computed_ >= 0) stage.waits.push_back(computed_);
+    moved_last_ = add(std::move(stage));
+    moved_of(planned.shared, planned.purpose) = moved_last_;
+  }
+
+  // A head multiplies by the factor that it has; the others wait for it.
+  void add_stages(int32_t round, const StepTeam& team,
+                  const TransformStage& planned, size_t num_ranks,
+                  int32_t moved_before) {
+    const std::vector<int32_t> head(team.members.begin(),
+                                    team.members.begin() + 1);
+    const std::vector<int32_t> others(team.members.begin() + 1,
+                                      team.members.end());
+    const auto add_of = [&](const std::vector<int32_t>& ranks, double seconds,
+                            std::vector<int32_t> waits) {
+      StepStage stage = stage_of(planned.kind, round);
+      stage.ranks = ranks;
+      stage.seconds.assign(num_ranks, seconds);
+      std::erase(waits, -1);
+      stage.waits = std::move(waits);
+      last_[index(round)] = add(std::move(stage));
+    };
+    const auto moved = [&](Purpose purpose) {
+      return moved_of(planned.shared, purpose);
+    };
+    switch (planned.kind) {
+      case EntryKind::kLoadStrips:
+        return add_of(team.members, 0, {gathered_[index(round)], moved_before});
+      case EntryKind::kScaleStrips:
+        return add_of(team.members, 0, {moved(Purpose::kTeamNorms)});
+      case EntryKind::kSumStrips:
+        return add_of(team.members, team.sum, {});
+      case EntryKind::kRoundSum:
+        return add_of(team.members, 0, {moved(Purpose::kTeamSums)});
+      case EntryKind::kIterate:
+        return add_of(
+            head, team.iterate,
+            {moved(Purpose::kTeamTotals), moved(Purpose::kTeamFactors)});
+      default:
+        add_of(head, team.multiply, {});
+        if (!others.empty())
+          add_of(others, team.multiply, {moved(Purpose::kTeamPasses)});
+    }
+  }
+
+  static size_t number_of(Purpose purpose) {
+    return index(static_cast<int>(purpose) -
+                 static_cast<int>(Purpose::kTeamNorms));
+  }
+  // The last exchange of this kind of a team of the round; -1: none yet.
+  int32_t& moved_of(int32_t shared, Purpose purpose) {
+    return moved_[index(shared)][number_of(purpose)];
+  }
+
   std::vector<StepRound>& rounds_;
-  std::vector<std::vector<int32_t>> gathers_;  // by round and exchange
+  std::vector<StepStage> out_;
+  std::vector<int32_t> last_;      // stage of each round so far, or -1
+  std::vector<int32_t> gathered_;  // the gather of each round, or -1
+  std::vector<std::vector<int32_t>> gathered_strips_;  // of each round
+  int32_t computed_ = -1;    // the last stage of compute
+  int32_t moved_last_ = -1;  // the last exchange of any team
+  std::vector<std::array<int32_t, kNumTeamPurposes>> moved_;
 };
 
 }  // namespace
 
 std::vector<StepStage> step_stages(std::vector<StepRound> rounds) {
-  std::vector<StepStage> stages;
-  // The last stage of each round so far, for which its next one waits.
-  std::vector<int32_t> last(rounds.size(), -1);
-  StripStages strips(stages, rounds);
-  for (const ExchangeStage& planned :
-       exchange_order(static_cast<int32_t>(rounds.size()))) {
-    StepStage stage{.kind = planned.kind,
-                    .round = planned.round,
-                    .thread = thread_of(planned)};
-    StepRound& round = rounds[index(planned.round)];
-    int32_t& before = last[index(planned.round)];
-    if (stage.thread == StepThread::kGather)
-      strips.add_gathers(planned.round, before);
-    if (stage.kind == EntryKind::kTransform) strips.add_sums(planned.round);
-    if (stage.kind == EntryKind::kTransform)
-      stage.seconds = std::move(round.transform);
-    if (stage.thread == StepThread::kGather)
-      stage.messages = std::move(round.gather);
-    if (stage.thread == StepThread::kScatter)
-      stage.messages = std::move(round.scatter);
-    if (before >= 0) stage.waits.push_back(before);
-    before = static_cast<int32_t>(stages.size());
-    stages.push_back(std::move(stage));
-    if (planned.purpose == Purpose::kScatterMatrices)
-      strips.add_products(planned.round, before);
-  }
-  return stages;
+  return StageMaker(rounds).make();
 }
 
 HomeStepTimes step_times(const std::vector<StepStage>& stages,

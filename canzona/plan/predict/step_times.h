@@ -8,8 +8,9 @@
 // stage: it computes for some time, or exchanges messages with others, or has
 // nothing to do. A rank's threads are those of the runtime: one computes, one
 // gathers, one scatters, each carries out its own stages in the order of the
-// list, one at a time. A stage begins on a rank when its thread is free and
-// what it waits for has ended there. Waits point back in the list.
+// list, one at a time; a fourth one moves what the members of teams exchange. A
+// stage begins on a rank when its thread is free and what it waits for has
+// ended there. Waits point back in the list.
 //
 // A message begins when both ends have come to its stage. It holds a sending
 // port of the one and a receiving port of the other, each rank has one of both
@@ -21,6 +22,7 @@
 // a maximum of sums: faster links never make a step longer. Pure; any thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -35,8 +37,8 @@ struct StepMessage {
   double latency_seconds = 0;  // until it has arrived
 };
 
-enum class StepThread { kCompute, kGather, kScatter };
-inline constexpr int kNumStepThreads = 3;
+enum class StepThread { kCompute, kGather, kScatter, kTeams };
+inline constexpr int kNumStepThreads = 4;
 
 struct StepStage {
   EntryKind kind = EntryKind::kTransform;
@@ -45,6 +47,18 @@ struct StepStage {
   std::vector<double> seconds = {};  // of compute, by rank; none: no time
   std::vector<StepMessage> messages = {};
   std::vector<int32_t> waits = {};  // earlier stages
+  // Those that have a part in it; the others pass it by. Empty: all ranks.
+  std::vector<int32_t> ranks = {};
+};
+
+// A matrix that a team shares: the seconds of one segment, and what its members
+// exchange in a segment, norms twice in a step, by purpose from kTeamNorms on.
+struct StepTeam {
+  std::vector<int32_t> members = {};  // ranks of the home, the head first
+  int32_t segments = 1;
+  double sum = 0, multiply = 0;  // of a member
+  double iterate = 0;            // of the head
+  std::array<std::vector<StepMessage>, kNumTeamPurposes> exchanges = {};
 };
 
 // One exchange of strips that go one by one (schedule/strip_exchange.h), with
@@ -56,14 +70,19 @@ struct StepStrips {
 
 // What a round asks of a home.
 struct StepRound {
-  std::vector<double> transform = {};  // seconds, by rank
+  // Seconds of whole matrices, by rank; where there are teams, those of the
+  // second segment follow, and so on.
+  std::vector<double> transform = {};
   std::vector<StepMessage> gather = {}, scatter = {};
-  std::vector<StepStrips> strips = {};  // besides; mostly none
-  std::vector<double> iterate = {};     // between their sums and products
+  std::vector<StepTeam> teams = {};
+  // Besides, in rounds without teams; mostly none.
+  std::vector<StepStrips> strips = {};
+  std::vector<double> iterate = {};  // between their sums and products
 };
 
 // The stages of such rounds as the runtime has them: in the order of
-// exchange_order() (schedule/rank_entries.h), with its slots.
+// exchange_order() (schedule/rank_entries.h) and transform_order(), with its
+// slots.
 std::vector<StepStage> step_stages(std::vector<StepRound> rounds);
 
 struct HomeStepTimes {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "canzona/plan/cost/matrix_blocks.h"
 #include "canzona/plan/parts.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/team_figures.h"
@@ -39,10 +40,12 @@ Ticks longest_first(const WholeOrPart& plan, double mean) {
   return Ticks(static_cast<int64_t>(std::ceil(mean + largest)));
 }
 
-// False where no matrix has a team by the request alone: nothing is known of
+// False where no matrix is shared by the request alone: nothing is known of
 // refreshes in strips, and other micro-groups have one owner of each matrix.
 bool may_share(const SettledRequest& plan) {
-  return plan.period == 1 && plan.options.micro_groups == "balanced";
+  if (plan.options.micro_groups != "balanced") return false;
+  return plan.period == 1 ||
+         has_blocks(plan, *make_rule_facts(plan.rule, plan.rule_options));
 }
 
 template <class WholeOrPart>

@@ -5,6 +5,7 @@
 #include "canzona/base/index.h"
 #include "canzona/plan/cost/team_cost.h"
 #include "canzona/plan/parts.h"
+#include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/team_table.h"
 
 namespace canzona {
@@ -13,7 +14,7 @@ int64_t longest_team_path(const PlanPart& part) {
   TeamTable teams(part);
   int64_t longest = 0;
   for (size_t m = 0; m < part.owners.size(); ++m)
-    if (teams.size(m) > 1) longest = std::max(longest, teams.of(m).path);
+    if (teams.is_team(m)) longest = std::max(longest, teams.of(m).path);
   return longest;
 }
 
@@ -22,7 +23,7 @@ std::map<int32_t, int64_t> teams_by_size(const Plan& plan) {
   for (const PlanPart& part : plan.parts)
     for (size_t m = 0; m < part.owners.size(); ++m)
       if (part.owners[m].size() > 1)
-        ++out[static_cast<int32_t>(part.owners[m].size())];
+        ++out[static_cast<int32_t>(distinct(part.owners[m]).size())];
   return out;
 }
 
@@ -77,9 +78,99 @@ int64_t bound_of_parts(const Plan& plan) {
   return bound;
 }
 
+// Work of blocks with owners of their own, by kind of step.
+class BlockWork {
+ public:
+  explicit BlockWork(const SettledRequest& plan)
+      : plan_(plan),
+        steps_(steps_of(plan.period, plan.phases)),
+        sum_(steps_.size(), 0),
+        largest_(steps_.size(), 0) {}
+
+  void add(const MatrixCost& cost, int32_t phase, int64_t count) {
+    const std::vector<int64_t> load =
+        load_by_step(cost, phase, plan_.period, plan_.phases);
+    for (size_t k = 0; k < load.size(); ++k) {
+      sum_[k] += count * load[k];
+      largest_[k] = std::max(largest_[k], load[k]);
+    }
+  }
+  // In each step some rank has the largest block, and some rank the mean.
+  int64_t bound(int64_t ranks) const {
+    int64_t bound = 0;
+    for (size_t k = 0; k < steps_.size(); ++k)
+      bound += steps_[k] * std::max(largest_[k], (sum_[k] + ranks - 1) / ranks);
+    return bound;
+  }
+
+ private:
+  const SettledRequest& plan_;
+  std::vector<int64_t> steps_, sum_, largest_;
+};
+
+// Adds the matrices of a stage, or those of one ep coordinate of it, as many
+// times as `count` says.
+void add_blocks(const PlanPart& part, int32_t stage, int32_t ep, int64_t count,
+                BlockWork& work) {
+  const auto rule = make_rule_facts(part.rule, part.rule_options);
+  const bool apart = largest_team(part.options, part.grid.tp) > 1;
+  std::map<MatrixShape, std::map<MatrixShape, std::pair<MatrixCost, int64_t>>>
+      kinds;  // of blocks, by shape of the matrix
+  for (size_t m = 0; m < part.matrices.size(); ++m) {
+    const Matrix& matrix = part.matrices[m];
+    const Buffer& buffer = part.buffer_of(matrix.tensor);
+    if (buffer.stage != stage || (ep >= 0 && buffer.ep != ep)) continue;
+    const MatrixShape shape{matrix.rows, matrix.cols};
+    const auto [known, is_new] = kinds.try_emplace(shape);
+    const MatrixBlocks blocks(*rule, apart && is_new ? shape : MatrixShape{});
+    if (is_new && !blocks.fall_apart())
+      known->second[shape] = {part.costs[m], 1};
+    for (int32_t b = 0; is_new && blocks.fall_apart() && b < blocks.count();
+         ++b) {
+      auto& [cost, number] = known->second[blocks.shape_of(b)];
+      cost = blocks.least_cost(part.costs[m], b);
+      ++number;
+    }
+    for (const auto& [sides, kind] : known->second)
+      work.add(kind.first, part.phase[m], count * kind.second);
+  }
+}
+
+int64_t block_bound(const PlanPart& part) {
+  const Mesh& grid = part.grid;
+  int64_t bound = 0;
+  for (int32_t stage = 0; stage < grid.pp; ++stage) {
+    BlockWork all(part);
+    add_blocks(part, stage, -1, 1, all);
+    bound = std::max(bound, all.bound(grid.ranks_per_stage()));
+    for (int32_t ep = 0; grid.ep > 1 && ep < grid.ep; ++ep) {
+      BlockWork own(part);
+      add_blocks(part, stage, ep, 1, own);
+      bound = std::max(bound, own.bound(grid.expert_homes() * grid.tp));
+    }
+  }
+  return bound;
+}
+
+int64_t block_bound_of_parts(const Plan& plan) {
+  int64_t bound = 0;
+  for (int32_t stage = 0; stage < plan.mesh.pp; ++stage) {
+    BlockWork all(plan);
+    for (const PlanPart& part : plan.parts)
+      add_blocks(part, stage, -1, part.num_replicas(), all);
+    bound = std::max(bound, all.bound(plan.mesh.ranks_per_stage()));
+  }
+  return bound;
+}
+
+bool is_in_blocks(const SettledRequest& plan) {
+  return has_blocks(plan, *make_rule_facts(plan.rule, plan.rule_options));
+}
+
 }  // namespace
 
 Ticks team_bound_of(const PlanPart& part) {
+  if (is_in_blocks(part)) return Ticks(block_bound(part));
   const AlikeMatrices items = items_of(part);
   const Mesh& grid = part.grid;
   int64_t bound = 0;
@@ -98,7 +189,9 @@ Ticks team_bound_of(const Plan& plan) {
   for (const PlanPart& part : plan.parts)
     bound = std::max(bound, team_bound_of(part));
   if (!cuts_experts_apart(plan)) return bound;
-  return std::max(bound, Ticks(bound_of_parts(plan)));
+  const bool in_blocks = is_in_blocks(plan);
+  return std::max(bound, Ticks(in_blocks ? block_bound_of_parts(plan)
+                                         : bound_of_parts(plan)));
 }
 
 }  // namespace canzona

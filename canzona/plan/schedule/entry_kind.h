@@ -53,5 +53,7 @@ inline constexpr int kNumPurposes = 14;
 constexpr bool is_of_team(Purpose purpose) {
   return purpose >= Purpose::kTeamNorms;
 }
+inline constexpr int kNumTeamPurposes =
+    kNumPurposes - static_cast<int>(Purpose::kTeamNorms);
 
 }  // namespace canzona

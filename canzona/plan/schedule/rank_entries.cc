@@ -6,6 +6,7 @@
 
 #include "canzona/base/index.h"
 #include "canzona/plan/schedule/team_exchange.h"
+#include "canzona/plan/schedule/transform_order.h"
 
 namespace canzona {
 namespace {
@@ -43,6 +44,15 @@ std::vector<int32_t> in_order_of_tables(const StripMatrix& matrix) {
   std::ranges::sort(order, {},
                     [&](int32_t s) { return matrix.strips[index(s)].table; });
   return order;
+}
+
+// What a stage of a team works on at one of its members.
+int64_t elements_of(const SharedMatrix& shared, EntryKind kind) {
+  const int64_t sum = shared.facts.sum_elements;
+  if (kind == EntryKind::kIterate) return sum;
+  if (kind == EntryKind::kRoundSum)
+    return even_extent(sum, shared.size(), shared.place).count;
+  return shared.own.elements();
 }
 
 }  // namespace
@@ -216,59 +226,25 @@ void RankEntries::add_stage(const ExchangeStage& stage) {
     step_.back().slot.slot = stage.round % kSlots;
 }
 
-// Every rank of the home walks the same list: a stage of compute waits for
-// exchanges before it alone, and exchanges come in the same order everywhere,
-// so that the first stage which is not done yet can always be.
 void RankEntries::add_transforms(int32_t round) {
-  const Round& of = rounds_[index(round)];
   add_sums_of_strips(round);
-  for (const EntryKind kind : {EntryKind::kLoadStrips, EntryKind::kScaleStrips})
-    for (size_t i = 0; i < of.shared.size(); ++i) {
-      add_shared(kind, round, i, 0, of.shared[i].own.elements());
-      add_shared(Purpose::kTeamNorms, round, i, 0);
-    }
-  for (int32_t s = 0; s < of.num_segments(); ++s) add_segment(round, s);
+  std::vector<int32_t> segments;
+  for (const SharedMatrix& shared : rounds_[index(round)].shared)
+    segments.push_back(shared.facts.segments);
+  for (const TransformStage& stage : transform_order(segments)) {
+    if (stage.shared < 0)
+      add_transform(round, stage.segment);
+    else
+      add_shared(round, stage);
+  }
 }
 
-// Heads iterate before they go on with their own matrices, which the others do
-// while they wait for factors.
-void RankEntries::add_segment(int32_t round, int32_t segment) {
-  const Round& of = rounds_[index(round)];
-  const auto each = [&](const auto& add) {
-    for (size_t i = 0; i < of.shared.size(); ++i)
-      if (segment < of.shared[i].facts.segments) add(i, of.shared[i]);
-  };
-  each([&](size_t i, const SharedMatrix& shared) {
-    add_shared(EntryKind::kSumStrips, round, i, segment, shared.own.elements());
-    add_shared(Purpose::kTeamSums, round, i, segment);
-  });
-  each([&](size_t i, const SharedMatrix& shared) {
-    add_shared(EntryKind::kRoundSum, round, i, segment,
-               even_extent(shared.facts.sum_elements, shared.size(),
-                           std::max(shared.place, 0))
-                   .count);
-    add_shared(Purpose::kTeamTotals, round, i, segment);
-  });
-  each([&](size_t i, const SharedMatrix& shared) {
-    if (shared.is_head())
-      add_shared(EntryKind::kIterate, round, i, segment,
-                 shared.facts.sum_elements);
-    add_shared(Purpose::kTeamFactors, round, i, segment);
-  });
-  each([&](size_t i, const SharedMatrix&) {
-    add_shared(Purpose::kTeamPasses, round, i, segment);
-  });
+void RankEntries::add_transform(int32_t round, int32_t segment) {
   int64_t elements = 0;
-  for (const SlotMatrix& matrix : of.computed) {
-    const KeptMatrix& kept = kept_.matrices[index(matrix.kept)];
-    if (matrix.segment == segment) elements += kept.dims[0] * kept.dims[1];
-  }
+  for (const SlotMatrix& matrix : rounds_[index(round)].computed)
+    if (matrix.segment == segment) elements += matrix.own.elements();
   add_compute(EntryKind::kTransform, elements, round);
   step_.back().segment = segment;
-  each([&](size_t i, const SharedMatrix& shared) {
-    add_shared(EntryKind::kMultiplyStrips, round, i, segment,
-               shared.own.elements());
-  });
 }
 
 // What else the rank has of the round is transformed after the iteration, so
@@ -308,25 +284,20 @@ void RankEntries::add_strip(EntryKind kind, int32_t round, int32_t strip,
 }
 
 // Ranks that are no members only take part in exchanges, with nothing.
-void RankEntries::add_shared(EntryKind kind, int32_t round, size_t shared,
-                             int32_t segment, int64_t elements) {
-  if (!rounds_[index(round)].shared[shared].is_member()) return;
-  add_compute(kind, elements, round);
-  name_shared(shared, segment);
-}
-
-void RankEntries::name_shared(size_t shared, int32_t segment) {
+void RankEntries::add_shared(int32_t round, const TransformStage& stage) {
+  const SharedMatrix& of = rounds_[index(round)].shared[index(stage.shared)];
+  if (stage.kind == EntryKind::kAllToAll)
+    add_exchange(stage.purpose, round,
+                 team_exchange(of, part_.grid.tp, stage.purpose).table);
+  else if (of.is_head() ||
+           (of.is_member() && stage.kind != EntryKind::kIterate))
+    add_compute(stage.kind, elements_of(of, stage.kind), round);
+  else
+    return;
   ScheduleEntry& entry = step_.back();
-  entry.shared = static_cast<int32_t>(shared);
-  entry.matrix = rounds_[index(entry.round)].shared[shared].matrix;
-  entry.segment = segment;
-}
-
-void RankEntries::add_shared(Purpose purpose, int32_t round, size_t shared,
-                             int32_t segment) {
-  const SharedMatrix& of = rounds_[index(round)].shared[shared];
-  add_exchange(purpose, round, team_exchange(of, part_.grid.tp, purpose).table);
-  name_shared(shared, segment);
+  entry.shared = stage.shared;
+  entry.matrix = of.matrix;
+  entry.segment = stage.segment;
 }
 
 std::vector<ExchangeStage> exchange_order(int32_t num_rounds,

@@ -20,6 +20,8 @@
 
 namespace canzona {
 
+struct TransformStage;  // transform_order.h
+
 // The stages of a step of so many rounds, in order: two gathers ahead of each
 // transform, and a slot is used again when its round is applied. A slot more
 // than four lets a round be applied one transform later.
@@ -69,11 +71,8 @@ class RankEntries {
   // Adds what the home's teams do in a round, and between it what this rank
   // does alone.
   void add_transforms(int32_t round);
-  void add_segment(int32_t round, int32_t segment);
-  void add_shared(EntryKind kind, int32_t round, size_t shared, int32_t segment,
-                  int64_t elements);
-  void add_shared(Purpose purpose, int32_t round, size_t shared,
-                  int32_t segment);
+  void add_transform(int32_t round, int32_t segment);
+  void add_shared(int32_t round, const TransformStage& stage);
   // Adds what a rank does with the matrix of a round whose strips go one by
   // one: up to its last factor, and from there on, with the exchanges that its
   // strips leave with.
@@ -81,8 +80,6 @@ class RankEntries {
   void add_strips_that_leave(int32_t round);
   void add_strip(EntryKind kind, int32_t round, int32_t strip,
                  int64_t elements);
-  // Says of the last entry which matrix of its round it is about.
-  void name_shared(size_t shared, int32_t segment);
 
   const PlanPart& part_;
   const int32_t rank_;

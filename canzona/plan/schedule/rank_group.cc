@@ -74,11 +74,11 @@ std::string from_to(const PlanPart& part, const RankGroup& group) {
 void check_group(const PlanPart& part, const RankGroup& group,
                  const char* name) {
   if (is_even(part, group, first_run(part, group))) return;
-  throw UsageError(cat("--collectives node: the group of ", name, " = ",
+  throw UsageError(cat("collectives node: the group of ", name, " = ",
                        group.count, from_to(part, group),
                        " has not equally many ranks on each of its nodes of ",
                        part.options.ranks_per_node,
-                       "; choose another size, or --collectives direct"));
+                       "; choose another size, or collectives=direct"));
 }
 
 // "4, 4, 3": ranks of the group on each of its nodes.
@@ -282,9 +282,9 @@ void check_levels(const PlanPart& part) {
   if (is_plain_part(part)) {
     const std::string obstacle = first_obstacle(part);
     if (obstacle.empty()) return;
-    throw UsageError(cat("--collectives node: ", obstacle,
-                         "; choose another --mesh or --ranks-per-node, or "
-                         "--collectives auto or direct"));
+    throw UsageError(cat("collectives node: ", obstacle,
+                         "; choose another mesh or number of ranks per node, "
+                         "or collectives=auto or collectives=direct"));
   }
   const auto check = [&](GroupKind kind, int32_t z, const char* name) {
     for (int32_t stage = 0; stage < mesh.pp; ++stage)

@@ -310,9 +310,9 @@ TEST(GroupLevels, ARefusalNamesTheGroupAndTheWayOut) {
     FAIL() << "no error";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
-                 "--collectives node: the group of z3 = 12 data-parallel ranks "
+                 "collectives node: the group of z3 = 12 data-parallel ranks "
                  "from rank 0 to 11 has not equally many ranks on each of its "
-                 "nodes of 8; choose another size, or --collectives direct");
+                 "nodes of 8; choose another size, or collectives=direct");
   }
 }
 
@@ -391,10 +391,10 @@ TEST(GroupLevels, OfPlainStorageAreRefusedWithTheCounts) {
     FAIL() << "no error";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
-                 "--collectives node: the group of 7 data-parallel ranks from "
+                 "collectives node: the group of 7 data-parallel ranks from "
                  "rank 0 to 6 has 4, 3 ranks on its nodes of 4, not the same "
-                 "power of two on each; choose another --mesh or "
-                 "--ranks-per-node, or --collectives auto or direct");
+                 "power of two on each; choose another mesh or number of "
+                 "ranks per node, or collectives=auto or collectives=direct");
   }
 }
 

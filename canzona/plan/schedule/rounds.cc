@@ -1,6 +1,7 @@
 #include "canzona/plan/schedule/rounds.h"
 
 #include <algorithm>
+#include <map>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
@@ -10,6 +11,7 @@
 #include "canzona/plan/schedule/strip_exchange.h"
 #include "canzona/plan/schedule/team_strips.h"
 #include "canzona/plan/schedule/team_table.h"
+#include "canzona/plan/schedule/transform_order.h"
 
 namespace canzona {
 namespace {
@@ -67,6 +69,10 @@ class RoundMaker {
         place_strips(k);
         continue;
       }
+      if (in_blocks(k)) {
+        place_blocks(k, pieces[cut ? 1 : 0], wholes[cut ? 1 : 0]);
+        continue;
+      }
       if (is_shared(k)) {
         place_shared(k, round_.shared[next_shared++], pieces[cut ? 1 : 0],
                      wholes[cut ? 1 : 0]);
@@ -76,7 +82,7 @@ class RoundMaker {
       if (computes(k)) place_whole(k, wholes[cut ? 1 : 0]);
     }
     make_tables(members);
-    spread_over_segments();
+    choose_segments();
     round_.members = members;
     return std::move(round_);
   }
@@ -96,6 +102,9 @@ class RoundMaker {
     return strips_.strips(matrix(k).matrix);
   }
   bool is_shared(int32_t k) const { return owners(k).size() > 1; }
+  bool in_blocks(int32_t k) const {
+    return teams_.is_in_blocks(index(matrix(k).matrix));
+  }
   std::span<const int32_t> owners(int32_t k) const {
     return plan_.owners[index(matrix(k).matrix)];
   }
@@ -124,6 +133,7 @@ class RoundMaker {
 
   void count(int32_t k) {
     if (num_strips(k) > 0) return count_strips(k);
+    if (in_blocks(k)) return count_blocks(k);
     if (is_shared(k)) return count_shared(k);
     const KeptMatrix& m = matrix(k);
     if (!in_place(k))
@@ -285,6 +295,81 @@ class RoundMaker {
     }
   }
 
+  // Calls visit(part of `within`, block) for every block that meets it.
+  template <class Visit>
+  void each_block(int32_t k, const Rectangle& within, const Visit& visit) {
+    const MatrixBlocks& blocks = teams_.blocks(index(matrix(k).matrix));
+    for (int32_t b = 0; b < blocks.count(); ++b)
+      if (const Rectangle part = meet(within, blocks.at(b));
+          part.elements() > 0)
+        visit(part, b);
+  }
+
+  void count_blocks(int32_t k) {
+    const KeptMatrix& m = matrix(k);
+    (m.cut ? any_cut_ : any_uncut_) = true;
+    Blocks& shard = m.cut ? shard_cut_ : shard_uncut_;
+    Blocks& whole = m.cut ? whole_cut_ : whole_uncut_;
+    for (const Piece& piece : m.pieces)
+      each_block(k, piece, [&](const Rectangle& part, int32_t b) {
+        const int32_t to = owners(k)[index(b)];
+        if (to != t_) shard.counts[index(to)] += part.elements();
+      });
+    for (const Route& r : arriving(k))
+      each_block(k, r, [&](const Rectangle& part, int32_t b) {
+        if (owners(k)[index(b)] == t_)
+          whole.counts[index(r.t)] += part.elements();
+      });
+  }
+
+  // Says where owners get this rank's pieces, and where this one gets its
+  // blocks. Both sides go through pieces, and blocks of each, in the same
+  // order.
+  void place_blocks(int32_t k, std::vector<int64_t>& in_shards,
+                    std::vector<int64_t>& in_wholes) {
+    const KeptMatrix& m = matrix(k);
+    const Blocks& whole = m.cut ? whole_cut_ : whole_uncut_;
+    const Blocks& shard = m.cut ? shard_cut_ : shard_uncut_;
+    for (size_t p = 0; p < m.pieces.size(); ++p) {
+      SlotPiece piece{{m.pieces[p], 0, 0}, k, static_cast<int32_t>(p)};
+      each_block(k, m.pieces[p], [&](const Rectangle& part, int32_t b) {
+        const size_t to = index(owners(k)[index(b)]);
+        const Blocks& blocks = owners(k)[index(b)] == t_ ? whole : shard;
+        piece.parts.push_back(
+            {part, blocks.firsts[to] + in_shards[to], blocks.counts[to]});
+        in_shards[to] += part.elements();
+      });
+      round_.pieces.push_back(std::move(piece));
+    }
+    std::map<int32_t, SlotMatrix> own = own_blocks(k);
+    for (const Route& r : arriving(k))
+      each_block(k, r, [&](Rectangle part, int32_t b) {
+        const auto found = own.find(b);
+        if (found == own.end()) return;
+        part.first_row -= found->second.own.first_row;
+        part.first_col -= found->second.own.first_col;
+        int64_t& used = in_wholes[index(r.t)];
+        found->second.rectangles.push_back(
+            {part, whole.firsts[index(r.t)] + used, whole.counts[index(r.t)]});
+        used += part.elements();
+      });
+    for (auto& [b, block] : own) {
+      block.updates = block.rectangles;
+      round_.computed.push_back(std::move(block));
+    }
+  }
+  std::map<int32_t, SlotMatrix> own_blocks(int32_t k) {
+    std::map<int32_t, SlotMatrix> own;
+    const MatrixBlocks& blocks = teams_.blocks(index(matrix(k).matrix));
+    for (int32_t b = 0; b < blocks.count(); ++b)
+      if (owners(k)[index(b)] == t_) {
+        own[b].kept = k;
+        own[b].block = b;
+        own[b].own = blocks.at(b);
+      }
+    return own;
+  }
+
   void place_pieces(int32_t k, std::vector<int64_t>& all_used) {
     const KeptMatrix& m = matrix(k);
     const Blocks& whole = m.cut ? whole_cut_ : whole_uncut_;
@@ -307,7 +392,8 @@ class RoundMaker {
     const Blocks& blocks = m.cut ? whole_cut_ : whole_uncut_;
     SlotMatrix out;
     out.kept = k;
-    for (const Route& r : arriving_[round_.computed.size()]) {
+    out.own = {0, m.dims[0], 0, m.dims[1]};
+    for (const Route& r : arriving_[next_whole_++]) {
       const size_t p = index(r.t);
       out.rectangles.push_back(
           {r, blocks.firsts[p] + used[p], blocks.counts[p]});
@@ -326,23 +412,16 @@ class RoundMaker {
     return out;
   }
 
-  // Every segment gets about as much work.
-  void spread_over_segments() {
-    const int32_t num_segments = round_.num_segments();
-    const auto work = [&](const SlotMatrix& computed) {
-      const MatrixCost& cost = plan_.costs[index(matrix(computed.kept).matrix)];
-      return static_cast<double>(cost.every_step.value());
-    };
-    double all = 0, before = 0;
-    for (const SlotMatrix& computed : round_.computed) all += work(computed);
-    for (SlotMatrix& computed : round_.computed) {
-      const double middle = before + work(computed) / 2;
-      if (all > 0)
-        computed.segment =
-            std::min(static_cast<int32_t>(middle / all * num_segments),
-                     num_segments - 1);
-      before += work(computed);
-    }
+  void choose_segments() {
+    std::vector<int64_t> work;
+    for (const SlotMatrix& computed : round_.computed)
+      work.push_back(
+          teams_.cost(index(matrix(computed.kept).matrix), computed.block)
+              .every_step.value());
+    const std::vector<int32_t> segments =
+        spread_over_segments(work, round_.num_segments());
+    for (size_t i = 0; i < segments.size(); ++i)
+      round_.computed[i].segment = segments[i];
   }
 
   bool same_tp_rank(size_t plane) const {
@@ -440,7 +519,8 @@ class RoundMaker {
   std::vector<Blocks> whole_strips_, shard_strips_;  // by exchange
   Blocks whole_cut_, whole_uncut_, shard_cut_, shard_uncut_;
   bool any_cut_ = false, any_uncut_ = false, repeats_ = false;
-  std::vector<std::vector<Route>> arriving_;  // as in round_.computed
+  std::vector<std::vector<Route>> arriving_;  // of whole matrices
+  size_t next_whole_ = 0;                     // of these
   Round round_;
 };
 

@@ -10,9 +10,10 @@
 // way. With several fields the second and later ones of a block follow the
 // first; updates take the place of the first. Of a matrix that a team shares
 // every member puts its strips together, as an owner does with a whole one, and
-// pieces are cut between them. Matrices whose strips go one by one
-// (strip_exchange.h) have blocks of their own for each of these exchanges,
-// before the others of their area.
+// pieces are cut between them. Of a matrix whose blocks have owners, pieces are
+// cut where blocks are, and each block is put together as a matrix. Matrices
+// whose strips go one by one (strip_exchange.h) have blocks of their own for
+// each of these exchanges, before the others of their area.
 //
 // Made from the plan alone; no memory is touched.
 #pragma once
@@ -44,13 +45,16 @@ struct SlotRectangle : Rectangle {
 struct SlotPiece : SlotRectangle {
   int32_t kept = 0;   // number of the matrix
   int32_t piece = 0;  // of that matrix
-  // What goes to each member of a team that shares the matrix; `at` is of no
-  // use then.
+  // What goes to each member of a team that shares the matrix, or to the owner
+  // of each block; `at` is of no use then.
   std::vector<SlotRectangle> parts = {};
 };
 
+// A matrix, or a block of one, that this rank computes as a whole.
 struct SlotMatrix {
   int32_t kept = 0;
+  int32_t block = -1;   // its number; -1: all of the matrix
+  Rectangle own;        // in the matrix; the rectangles below are in this
   int32_t segment = 0;  // of the home's teams, during which it is computed
   std::vector<SlotRectangle> rectangles;  // where its fields are
   // The places that its update goes to: W if it is scattered, S where all ranks

@@ -136,15 +136,24 @@ class StateLister {
       box.buffer = StateBuffer::kStates;
       box.given =
           gives_states(tensor_of(matrix)) && (!repeated || books_.at.t == 0);
-      for (const StatePlace& state : batch.owned) {
+      for (size_t s = 0; s < batch.owned.size(); ++s) {
+        const StatePlace& state = batch.owned[s];
         box.state = state.fact->name;
         box.elements = state.fact->elements();
         box.shape = box.count = state.fact->shape;
         box.first.assign(box.shape.size(), 0);
         box.at = state.first + static_cast<int64_t>(i) * box.elements;
+        if (batch.blocks[i] >= 0) put_in_matrix(batch.in_matrix[i][s], box);
         if (box.elements > 0) boxes_.push_back(box);
       }
     }
+  }
+
+  // A block's state is a box of the matrix's.
+  static void put_in_matrix(const BlockState& state, StateBox& box) {
+    box.state = state.name;
+    box.shape = state.shape;
+    box.first = state.first;
   }
 
   void add_elements(const KeptElements& elements) {

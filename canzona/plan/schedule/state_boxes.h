@@ -31,8 +31,8 @@ enum class StateBuffer {
 };
 
 struct StateBox {
-  std::string_view state;  // of the rule; "": weights
-  std::string owner;       // the tensor's or the matrix's name
+  std::string state;  // of the rule; "": weights
+  std::string owner;  // the tensor's or the matrix's name
   std::vector<int64_t> shape;
   std::vector<int64_t> first;
   std::vector<int64_t> count;
@@ -52,8 +52,8 @@ struct RankBooks {
   const UpdatePlan& updates;
 };
 
-// `rank` is one of the part's. Views in the boxes are of the books. In the
-// order of weights, then states, as the rank keeps them.
+// `rank` is one of the part's. In the order of weights, then states, as the
+// rank keeps them.
 std::vector<StateBox> state_boxes(const PlanPart& part, int32_t rank,
                                   const RankBooks& books);
 

@@ -23,6 +23,13 @@ namespace canzona {
 // strips.
 bool goes_by_strips(const PlanPart& part, int32_t round, int32_t num_rounds);
 
+// A matrix of a round; `owners` as in a plan.
+struct RoundMatrix {
+  int32_t matrix = 0;
+  std::span<const int32_t> owners = {};
+  bool is_team = false;  // that shares its strips
+};
+
 class StripExchange {
  public:
   // Nothing goes by strips.
@@ -31,6 +38,9 @@ class StripExchange {
   // shares a matrix has no matrix by strips.
   StripExchange(const PlanPart& part, TeamTable& teams,
                 std::span<const int32_t> matrices);
+  // The same of owners that need not be those of the part.
+  StripExchange(const PlanPart& part, TeamCosts& costs,
+                std::span<const RoundMatrix> matrices);
 
   // How many exchanges it takes, besides those of the round's other matrices.
   int32_t size() const { return size_; }
@@ -54,7 +64,7 @@ class StripExchange {
 Rectangle strip_rectangle(const PlanPart& part, int32_t matrix, int32_t strips,
                           int32_t strip);
 
-// True if some matrix of the plan could go by strips.
+// True if some matrix of the plan could go by strips, were its owner alone.
 bool may_exchange_strips(const Plan& plan);
 
 }  // namespace canzona

@@ -43,34 +43,6 @@ Plan strip_plan(const Model& model, const char* mesh, int strips,
   return plan_of(model, mesh, options, on_cpu(strips));
 }
 
-// Returns how many matrices go by strips.
-int check_slots(const Plan& plan) {
-  const PlanPart& part = plan.parts[0];
-  const std::vector<RankCost> predicted = predict(part);
-  const auto rule = make_rule_facts(part.rule, part.rule_options);
-  int64_t largest = 0;
-  int count = 0;
-  for (int32_t home = 0; home < part.grid.homes(); ++home) {
-    HomeOfSlots one(part, 0, home);
-    one.check();
-    count += one.num_by_strips();
-    largest = std::max(largest, one.largest_round());
-    for (int32_t t = 0; t < part.grid.tp; ++t) {
-      const RankCost& rank =
-          predicted[static_cast<size_t>(part.grid.rank(0, home, t))];
-      const auto wire = [&](Collective c) {
-        return rank.wire[static_cast<size_t>(c)].sent();
-      };
-      EXPECT_EQ(one.sent(static_cast<size_t>(t), Purpose::kGatherMatrices),
-                wire(Collective::kGather));
-      EXPECT_EQ(one.sent(static_cast<size_t>(t), Purpose::kScatterMatrices),
-                wire(Collective::kScatter));
-    }
-  }
-  EXPECT_EQ(largest * kBytesPerFp32, exchange_slot_bytes(part, *rule)[0]);
-  return count;
-}
-
 TEST(StripExchange, BringsStripsAndTakesUpdates) {
   Model fused = wide_and_tall(2);
   fused.tensors[1].sections = {{"gate", {0, 1024, 1024, 1}, 1},
@@ -199,7 +171,7 @@ TEST(StripExchange, IsRefusedWhereNothingHasStrips) {
   const auto refused = [&](const char* mesh, const RuleChoice& rule) {
     EXPECT_THAT(
         [&] { plan_of(wide_and_small(1), mesh, options, rule); },
-        testing::ThrowsMessage<UsageError>(HasSubstr("--exchange strips")))
+        testing::ThrowsMessage<UsageError>(HasSubstr("exchange strips: rule")))
         << mesh << " " << rule.name;
   };
   refused("dp=2", on_cpu(8));
@@ -237,7 +209,7 @@ TEST(StripExchange, IsReadBack) {
   refused("\"exchange\":\"strips\"", "\"exchange\":\"rounds\"",
           "exchange rounds: expected strips");
   refused("\"exchange\":\"strips\"", "\"exchange\":\"pieces\"",
-          "--exchange 'pieces'");
+          "exchange 'pieces': expected auto, rounds or strips");
   refused("\"version\":2", "\"version\":1", "version 1 with teams off");
 }
 

@@ -13,27 +13,7 @@ namespace {
 
 void check_plan(const Plan& plan) {
   EXPECT_GT(count_teams(plan), 0u);
-  const PlanPart& part = plan.parts[0];
-  const std::vector<RankCost> predicted = predict(part);
-  const auto rule = make_rule_facts(part.rule, part.rule_options);
-  int64_t largest = 0;
-  for (int32_t home = 0; home < part.grid.homes(); ++home) {
-    HomeOfSlots one(part, 0, home);
-    one.check();
-    largest = std::max(largest, one.largest_round());
-    for (int32_t t = 0; t < part.grid.tp; ++t) {
-      const RankCost& rank =
-          predicted[static_cast<size_t>(part.grid.rank(0, home, t))];
-      const auto wire = [&](Collective c) {
-        return rank.wire[static_cast<size_t>(c)].sent();
-      };
-      EXPECT_EQ(one.sent(static_cast<size_t>(t), Purpose::kGatherMatrices),
-                wire(Collective::kGather));
-      EXPECT_EQ(one.sent(static_cast<size_t>(t), Purpose::kScatterMatrices),
-                wire(Collective::kScatter));
-    }
-  }
-  EXPECT_EQ(largest * kBytesPerFp32, exchange_slot_bytes(part, *rule)[0]);
+  EXPECT_EQ(check_slots(plan), 0);
 }
 
 TEST(TeamExchange, StripsReachTheirMembersAndComeBack) {

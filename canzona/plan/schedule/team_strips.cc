@@ -40,10 +40,11 @@ Rectangle meet(const Rectangle& a, const Rectangle& b) {
 }
 
 std::vector<int64_t> elements_within(const PlanPart& part, int32_t matrix,
-                                     const Rectangle& within) {
+                                     std::span<const Rectangle> within) {
   std::vector<int64_t> out(index(part.grid.tp), 0);
   for (const Route& route : routes_of(part, matrix))
-    out[index(route.t)] += meet(route, within).elements();
+    for (const Rectangle& rectangle : within)
+      out[index(route.t)] += meet(route, rectangle).elements();
   return out;
 }
 

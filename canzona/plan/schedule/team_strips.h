@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "canzona/plan/plan.h"
@@ -25,8 +26,14 @@ Rectangle strips_of_member(MatrixShape shape, int strips, int32_t size,
 Rectangle meet(const Rectangle& a, const Rectangle& b);
 
 // Elements of a matrix inside `within` that each plane of the home stores, [t].
+// Several rectangles do not overlap.
 std::vector<int64_t> elements_within(const PlanPart& part, int32_t matrix,
-                                     const Rectangle& within);
+                                     std::span<const Rectangle> within);
+inline std::vector<int64_t> elements_within(const PlanPart& part,
+                                            int32_t matrix,
+                                            const Rectangle& within) {
+  return elements_within(part, matrix, std::span(&within, 1));
+}
 
 // A number for every rank of the grid: ranks of a home have the same one if
 // they share a node in every replica, so that a team may be made of them.

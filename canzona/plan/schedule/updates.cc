@@ -33,18 +33,25 @@ class UpdatePlanner {
     if (rounds.empty())
       out_.batches.push_back(batches_by_stretch(in_forward_order()));
     for (const Round& round : rounds) {
-      std::vector<int32_t> computed, segments;
+      std::vector<Computed> computed;
       for (const SlotMatrix& matrix : round.computed) {
-        computed.push_back(matrix.kept);
-        segments.push_back(matrix.segment);
+        computed.push_back({matrix.kept, matrix.block, matrix.own.num_rows,
+                            matrix.own.num_cols, matrix.segment});
       }
-      out_.batches.push_back(batches_of(computed, segments));
+      out_.batches.push_back(batches_of(computed));
     }
     return std::move(out_);
   }
 
  private:
   using Facts = std::vector<std::shared_ptr<const StateFact>>;
+  // A kept matrix, or a block of it, in a batch with others of its number.
+  struct Computed {
+    int32_t kept = 0;
+    int32_t block = -1;
+    int64_t rows = 0, cols = 0;
+    int32_t number = 0;
+  };
 
   int64_t take(int64_t elements) {
     const int64_t first = out_.num_state_elements;
@@ -56,12 +63,11 @@ class UpdatePlanner {
     return part_.matrices[index(kept_.matrices[index(kept)].matrix)].tensor;
   }
   // Matrices of one shape and rule have the same.
-  const Facts& facts(const KeptMatrix& matrix) {
-    const int32_t t = part_.matrices[index(matrix.matrix)].tensor;
-    const auto [known, is_new] = facts_.try_emplace(
-        {rules_.number[index(t)], matrix.dims[0], matrix.dims[1]});
+  const Facts& facts(int32_t t, const std::vector<int64_t>& dims) {
+    const auto [known, is_new] =
+        facts_.try_emplace({rules_.number[index(t)], dims[0], dims[1]});
     if (is_new)
-      for (StateFact& fact : rules_.of(t).tensor_states(matrix.dims))
+      for (StateFact& fact : rules_.of(t).tensor_states(dims))
         known->second.push_back(
             std::make_shared<const StateFact>(std::move(fact)));
     return known->second;
@@ -70,7 +76,8 @@ class UpdatePlanner {
   // A state that lives with the shard has the rank's pieces of the matrix.
   void add_shard_states(const KeptMatrix& matrix) {
     std::vector<StatePlace> places;
-    for (const auto& fact : facts(matrix)) {
+    const int32_t t = part_.matrices[index(matrix.matrix)].tensor;
+    for (const auto& fact : facts(t, matrix.dims)) {
       if (fact->lives != Lives::kWithShard) continue;
       CANZONA_CHECK_EQ(fact->elements(), matrix.dims[0] * matrix.dims[1]);
       places.push_back({fact, take(matrix.kept.count)});
@@ -134,25 +141,27 @@ class UpdatePlanner {
   // Batches of a stretch of buckets are done before the next one's.
   std::vector<UpdateBatch> batches_by_stretch(
       const std::vector<int32_t>& matrices) {
-    std::vector<int32_t> stretches;
-    for (int32_t k : matrices)
-      stretches.push_back(stretch_of_[index(bucket(k))]);
-    std::vector<UpdateBatch> batches = batches_of(matrices, stretches);
+    std::vector<Computed> computed;
+    for (int32_t k : matrices) {
+      const std::vector<int64_t>& dims = kept_.matrices[index(k)].dims;
+      computed.push_back(
+          {k, -1, dims[0], dims[1], stretch_of_[index(bucket(k))]});
+    }
+    std::vector<UpdateBatch> batches = batches_of(computed);
     for (UpdateBatch& batch : batches) batch.segment = 0;
     return batches;
   }
 
   // Batches of matrices that have the same number, in the order of these.
-  std::vector<UpdateBatch> batches_of(const std::vector<int32_t>& matrices,
-                                      const std::vector<int32_t>& numbers) {
+  std::vector<UpdateBatch> batches_of(const std::vector<Computed>& matrices) {
     // Number, rows, columns, phase and rule.
     using Kind = std::tuple<int32_t, int64_t, int64_t, int32_t, int32_t>;
     std::vector<Kind> kinds;
-    for (size_t i = 0; i < matrices.size(); ++i) {
-      const KeptMatrix& matrix = kept_.matrices[index(matrices[i])];
-      kinds.emplace_back(numbers[i], matrix.dims[0], matrix.dims[1],
-                         part_.phase[index(matrix.matrix)],
-                         rules_.number[index(tensor(matrices[i]))]);
+    for (const Computed& matrix : matrices) {
+      const KeptMatrix& kept = kept_.matrices[index(matrix.kept)];
+      kinds.emplace_back(matrix.number, matrix.rows, matrix.cols,
+                         part_.phase[index(kept.matrix)],
+                         rules_.number[index(tensor(matrix.kept))]);
     }
     std::vector<UpdateBatch> batches;
     for (const std::vector<size_t>& places :
@@ -160,21 +169,35 @@ class UpdatePlanner {
            return most_of(std::get<1>(kind), std::get<2>(kind));
          })) {
       const auto& [number, rows, cols, phase, rule] = kinds[places[0]];
-      UpdateBatch batch{{rows, cols}, phase, rule, number, {}, {}};
-      for (size_t at : places) batch.members.push_back(matrices[at]);
+      UpdateBatch batch{{rows, cols}, phase, rule, number, {}, {}, {}, {}};
+      for (size_t at : places) add_member(matrices[at], batch);
       add_owner_states(batch);
       batches.push_back(std::move(batch));
     }
     return batches;
   }
 
+  void add_member(const Computed& matrix, UpdateBatch& batch) const {
+    const std::vector<int64_t>& dims = kept_.matrices[index(matrix.kept)].dims;
+    batch.members.push_back(matrix.kept);
+    batch.blocks.push_back(matrix.block);
+    batch.in_matrix.emplace_back();
+    if (matrix.block >= 0)
+      batch.in_matrix.back() =
+          rules_.of(tensor(matrix.kept))
+              .block_states({dims[0], dims[1]}, matrix.block);
+  }
+
   void add_owner_states(UpdateBatch& batch) {
     const auto count = static_cast<int64_t>(batch.members.size());
-    for (const auto& fact : facts(kept_.matrices[index(batch.members[0])])) {
+    for (const auto& fact : facts(tensor(batch.members[0]), batch.dims)) {
       if (fact->lives != Lives::kWithOwner) continue;
       const int64_t first = take(count * fact->elements());
       batch.owned.push_back({fact, first});
     }
+    for (size_t i = 0; i < batch.members.size(); ++i)
+      if (batch.blocks[i] >= 0)
+        CANZONA_CHECK_EQ(batch.in_matrix[i].size(), batch.owned.size());
   }
 
   const PlanPart& part_;

@@ -4,10 +4,10 @@
 //   UpdatePlan updates =
 //       plan_updates(part, layout, kept, rounds, rules, width);
 //
-// Matrices of a batch share shape, phase and rule; their states at the owner
-// lie one after another. States are one run of fp32 elements: AdamW's two, then
-// those with the shard, then those with the owner. Made from the plan alone; no
-// memory is touched.
+// Matrices of a batch, or blocks of matrices that have owners of their own,
+// share shape, phase and rule; their states at the owner lie one after another.
+// States are one run of fp32 elements: AdamW's two, then those with the shard,
+// then those with the owner. Made from the plan alone; no memory is touched.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,10 @@ struct UpdateBatch {
   int32_t rule = 0;              // number of the rule
   int32_t segment = 0;           // of the round (SlotMatrix)
   std::vector<int32_t> members;  // kept matrices
+  // By member: the number of its block, -1 of a whole matrix, and where the
+  // states of a block lie in those of the matrix, as `owned` lists them.
+  std::vector<int32_t> blocks;
+  std::vector<std::vector<BlockState>> in_matrix;
   std::vector<StatePlace> owned;
 };
 

@@ -8,6 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/cost/matrix_blocks.h"
 #include "canzona/plan/cost/team_cost.h"
 #include "canzona/plan/micro_groups/balanced.h"
 #include "canzona/plan/micro_groups/team_rounds.h"
@@ -51,9 +52,10 @@ class TeamSearch {
     sort_homes();
     for (size_t h = 0; h < homes_.size(); ++h)
       slowest_whole_ = std::max(slowest_whole_, whole_of(h).makespan);
+    if (!has_options()) return;
     double before = 0, after = 0;
     for (size_t h = 0; h < homes_.size(); ++h) {
-      const double whole = whole_[h].seconds;
+      const double whole = whole_[h].seconds = predicted(h, whole_[h]);
       before = std::max(before, whole);
       double best = whole;
       for (const HomeOption& option : options_of(h))
@@ -66,6 +68,12 @@ class TeamSearch {
   }
 
  private:
+  bool has_options() {
+    bool any = false;
+    for (size_t h = 0; h < homes_.size(); ++h) any |= !options_of(h).empty();
+    return any;
+  }
+
   // Matrices of each home, alike ones together, and what kind of home it is.
   void sort_homes() {
     homes_ = matrices_by_home(p_, a_);
@@ -108,7 +116,7 @@ class TeamSearch {
                        static_cast<int32_t>(size));
   }
 
-  // The home as it was dealt.
+  // The home as it was dealt; its step is not yet predicted.
   const HomeOption& whole_of(size_t h) {
     HomeOption whole;
     std::vector<int64_t> loads(index(p_.grid.tp), 0);
@@ -119,23 +127,21 @@ class TeamSearch {
       loads[index(owner)] += p_.costs[index(m)].every_step.value();
     }
     whole.makespan = *std::max_element(loads.begin(), loads.end());
-    whole.seconds = predicted(h, whole);
     whole_.push_back(std::move(whole));
     return whole_.back();
   }
 
   // The one place that predicts a home's step.
   double predicted(size_t h, const HomeOption& option) {
-    HomeRounds rounds(p_.grid.tp, 1);
-    const std::vector<int32_t>& matrices = homes_[h];
-    for (size_t i = 0; i < matrices.size(); ++i)
-      rounds.add(
-          home_matrix(part_, p_.grid, index(matrices[i]), option.rounds[i]),
-          option.owners[i], team_of(matrices[i], option.owners[i].size()));
-    const std::vector<int32_t>& nodes = home_kinds_[h].second;
-    const bool near = nodes.front() == nodes.back();
-    return rounds.seconds(home_terms(part_.cost_basis, p_.options.links, near),
-                          0);
+    std::vector<HomeMatrix> matrices;
+    for (size_t i = 0; i < homes_[h].size(); ++i)
+      matrices.push_back({homes_[h][i], option.rounds[i], option.owners[i]});
+    std::ranges::sort(matrices, {}, [](const HomeMatrix& of) {
+      return std::pair(of.round, of.matrix);
+    });
+    const HomeStep home(part_, p_.rule, costs_, matrices,
+                        home_kinds_[h].second);
+    return std::ranges::max(home.times(0).rank_seconds);
   }
 
   const std::vector<HomeOption>& options_of(size_t h) {
@@ -256,14 +262,15 @@ std::string why_no_teams(const Plan& request, const RuleFacts& rule) {
     return cat("strategy ", options.strategy,
                options.micro_groups.empty()
                    ? " repeats updates on every tp rank"
-                   : cat(" with --micro-groups ", options.micro_groups,
-                         " has one owner of each matrix; try --micro-groups "
+                   : cat(" with micro-groups=", options.micro_groups,
+                         " has one owner of each matrix; try micro-groups="
                          "balanced"));
   if (ranks_of_largest_home(request) == 1)
     return cat("homes of one rank on ", to_string(request.mesh),
                " have nobody to share with; teams want tp, or slices of ZeRO");
+  if (has_blocks(request, rule)) return "";  // whose owners may be anywhere
   if (options.ranks_per_node == 1)
-    return "no two ranks share a node (--ranks-per-node 1)";
+    return "no two ranks share a node (ranks-per-node=1)";
   if (rule.period() > 1 || !shares_some_matrix(request, rule))
     return cat("rule ", rule.name(),
                " shares no matrix of this model between ranks with these "
@@ -277,15 +284,17 @@ void check_teams(const Plan& request, const RuleFacts& rule) {
   if (teams == kTeamsAuto || teams == kTeamsOff) return;
   const std::string why = why_no_teams(request, rule);
   if (!why.empty())
-    throw UsageError(cat("--teams ", teams, ": ", why,
-                         "; --teams auto goes on without teams"));
-  const int32_t ranks =
-      std::min(ranks_of_largest_home(request), request.options.ranks_per_node);
+    throw UsageError(
+        cat("teams ", teams, ": ", why, "; teams=auto goes on without teams"));
+  int32_t ranks = ranks_of_largest_home(request);
+  const bool in_blocks = has_blocks(request, rule);
+  if (!in_blocks) ranks = std::min(ranks, request.options.ranks_per_node);
   if (teams > ranks)
-    throw UsageError(cat("--teams ", teams, ": a team is made of ranks of one ",
-                         "home on one node, and homes on ",
-                         to_string(request.mesh), " have ", ranks,
-                         "; --teams auto takes what there is"));
+    throw UsageError(cat("teams ", teams, ": a ",
+                         in_blocks ? "matrix is shared by" : "team is made of",
+                         " ranks of one home", in_blocks ? "" : " on one node",
+                         ", and homes on ", to_string(request.mesh), " have ",
+                         ranks, "; teams=auto takes what there is"));
 }
 
 void share_matrices(const PlanPart& part, const Problem& p, Assignment& a) {

@@ -86,7 +86,7 @@ TEST(Teams, GoOnWithoutWhereTheyCannotBe) {
        std::vector<std::pair<std::string, RuleChoice>>{
            {"dp=4", rule_with_strips()},
            {"tp=4", rule_with_strips(1)},
-           {"tp=4", {"shampoo", {}}},
+           {"tp=4", {"shampoo", {{"max_preconditioner_dim", "2048"}}}},
            {"tp=4", {"adamw", {}}}}) {
     const Plan plan = plan_of(model, mesh, with_teams(), rule);
     EXPECT_EQ(count_teams(plan), 0u) << mesh << rule.name;
@@ -108,19 +108,20 @@ TEST(Teams, ASizeThatCannotBeIsRefusedByName) {
   };
   EXPECT_THAT(refused("tp=2", with_teams(4), rule_with_strips()),
               ThrowsMessage<UsageError>(
-                  AllOf(HasSubstr("--teams 4"), HasSubstr("have 2"))));
+                  AllOf(HasSubstr("teams 4"), HasSubstr("have 2"))));
   EXPECT_THAT(refused("dp=4", with_teams(2), rule_with_strips()),
               ThrowsMessage<UsageError>(HasSubstr("homes of one rank")));
-  EXPECT_THAT(refused("tp=4", with_teams(2), {"shampoo", {}}),
+  EXPECT_THAT(refused("tp=4", with_teams(2),
+                      {"shampoo", {{"max_preconditioner_dim", "2048"}}}),
               ThrowsMessage<UsageError>(HasSubstr("rule shampoo shares no")));
   EXPECT_THAT(refused("tp=4", with_teams(2), rule_with_strips(1)),
               ThrowsMessage<UsageError>(HasSubstr("rule muon shares no")));
   PlanOptions other = with_teams(2);
   other.strategy = "contiguous";
   EXPECT_THAT(refused("tp=4", other, rule_with_strips()),
-              ThrowsMessage<UsageError>(HasSubstr("--micro-groups balanced")));
+              ThrowsMessage<UsageError>(HasSubstr("micro-groups=balanced")));
   EXPECT_THAT(refused("tp=4", with_teams(3), rule_with_strips()),
-              ThrowsMessage<UsageError>(HasSubstr("--teams 3")));
+              ThrowsMessage<UsageError>(HasSubstr("teams 3")));
   for (const char* text : {"3", "1", "0", "16", "", "on", "-2"})
     EXPECT_THAT([&] { parse_teams(text); },
                 ThrowsMessage<UsageError>(HasSubstr("auto, off, 2, 4 or 8")));

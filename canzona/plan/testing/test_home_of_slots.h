@@ -12,6 +12,7 @@
 #include <map>
 #include <vector>
 
+#include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/rounds.h"
 
 namespace canzona {
@@ -210,5 +211,35 @@ class HomeOfSlots {
   const PlanPart& part_;
   std::vector<RankOfHome> ranks_;
 };
+
+// Checks every home of a plan's first part, the bytes that its ranks are
+// predicted to send and the slots they need; returns how many matrices go by
+// strips.
+inline int check_slots(const Plan& plan) {
+  const PlanPart& part = plan.parts[0];
+  const std::vector<RankCost> predicted = predict(part);
+  const auto rule = make_rule_facts(part.rule, part.rule_options);
+  int64_t largest = 0;
+  int count = 0;
+  for (int32_t home = 0; home < part.grid.homes(); ++home) {
+    HomeOfSlots one(part, 0, home);
+    one.check();
+    count += one.num_by_strips();
+    largest = std::max(largest, one.largest_round());
+    for (int32_t t = 0; t < part.grid.tp; ++t) {
+      const RankCost& rank =
+          predicted[static_cast<size_t>(part.grid.rank(0, home, t))];
+      const auto wire = [&](Collective c) {
+        return rank.wire[static_cast<size_t>(c)].sent();
+      };
+      EXPECT_EQ(one.sent(static_cast<size_t>(t), Purpose::kGatherMatrices),
+                wire(Collective::kGather));
+      EXPECT_EQ(one.sent(static_cast<size_t>(t), Purpose::kScatterMatrices),
+                wire(Collective::kScatter));
+    }
+  }
+  EXPECT_EQ(largest * kBytesPerFp32, exchange_slot_bytes(part, *rule)[0]);
+  return count;
+}
 
 }  // namespace canzona

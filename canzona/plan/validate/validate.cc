@@ -149,9 +149,9 @@ class Validation {
       }
       const Matrix& known =
           m < expected.size() ? expected[m] : part_.matrices[m];
-      violated("matrix ", m, " is not what --split ",
-               to_string(part_.options.splits), " makes of tensor ",
-               name(known.tensor));
+      violated("matrix ", m,
+               " is not what split=", to_string(part_.options.splits),
+               " makes of tensor ", name(known.tensor));
     }
   }
 
@@ -189,7 +189,9 @@ class Validation {
         violated(matrix_text(m), " has an owner beyond the ", part_.grid.tp,
                  " tp ranks of its home");
       }
-      if (owners.size() > 1) {
+      if (teams_.is_in_blocks(m)) {
+        check_blocks(m);
+      } else if (owners.size() > 1) {
         check_team(m, inside);
       } else if (owners.empty() == one_owner) {
         violated(matrix_text(m), " has ", owners.size(), " owners");
@@ -217,8 +219,8 @@ class Validation {
                " has none");
     const int32_t most = largest_team(part_.options, part_.grid.tp);
     if (size > most)
-      violated(team, " is larger than --teams ",
-               teams_text(part_.options.teams), " allows");
+      violated(team, " is larger than teams=", teams_text(part_.options.teams),
+               " allows");
     const int strips = teams_.strips(m).strips;
     if (size > strips)
       violated(team, " is larger than the ",
@@ -227,6 +229,28 @@ class Validation {
     if (inside && !is_on_one_node(m))
       violated(team, " has ranks of several nodes of ",
                part_.options.ranks_per_node, " ranks");
+  }
+
+  // Every block of a matrix that falls apart has one owner, of as many ranks of
+  // the home at most as the plan allows.
+  void check_blocks(size_t m) {
+    const auto owners = part_.owners[m];
+    const std::string blocks =
+        cat(matrix_text(m), ": the owners of its blocks (", join_ranks(owners),
+            ")");
+    if (std::ssize(owners) != teams_.blocks(m).count())
+      violated(blocks, " are ", owners.size(),
+               ", expected one for each of the ", teams_.blocks(m).count(),
+               " blocks");
+    if (!is_scattered(part_.traffic) ||
+        part_.options.micro_groups != "balanced")
+      violated(blocks, " cannot be: strategy ", part_.options.strategy,
+               " with --micro-groups ", part_.options.micro_groups,
+               " has one owner of each matrix");
+    const auto ranks = std::ssize(distinct(owners));
+    if (ranks > largest_team(part_.options, part_.grid.tp))
+      violated(blocks, " are ", ranks, " ranks, more than --teams ",
+               teams_text(part_.options.teams), " allows");
   }
 
   static std::string join_ranks(std::span<const int32_t> ranks) {
@@ -338,7 +362,7 @@ void check_predictions(const Plan& plan, std::vector<std::string>& violations) {
       "the stored predictions are not those of this plan";
   std::vector<std::vector<RankCost>> of_parts;
   for (const PlanPart& part : plan.parts) {
-    of_parts.push_back(predict(part));
+    of_parts.push_back(predict_without_times(part));
     const PlanSummary& stored = part.summary;
     if (!part.name.empty() &&
         (!are_times(stored) ||

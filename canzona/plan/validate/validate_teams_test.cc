@@ -72,10 +72,10 @@ TEST(ValidateTeams, EachViolationIsFound) {
   EXPECT_THAT(validate(small), Contains(HasSubstr("than the one strip")));
   Plan two = team_plan(2);
   replace_owners(two, matrix_of(two, "layers.0.tall"), {0, 1, 2, 3});
-  EXPECT_THAT(validate(two), Contains(HasSubstr("than --teams 2 allows")));
+  EXPECT_THAT(validate(two), Contains(HasSubstr("than teams=2 allows")));
   Plan off = plan_of(wide_and_small(1), "tp=8", {}, rule_with_strips());
   replace_owners(off, matrix_of(off, "layers.0.tall"), {0, 1});
-  EXPECT_THAT(validate(off), Contains(HasSubstr("than --teams off allows")));
+  EXPECT_THAT(validate(off), Contains(HasSubstr("than teams=off allows")));
 }
 
 TEST(ValidateTeams, TheBoundIsCheckedToo) {
@@ -119,7 +119,7 @@ TEST(PlanJsonTeams, HostileFilesAreRefused) {
   refused([](Json& p) { p["version"] = 1; }, "version 1 with teams auto");
   refused([](Json& p) { p["options"].erase("teams"); }, "version 2");
   refused([](Json& p) { p["options"]["teams"] = "off"; }, "version 2");
-  refused([](Json& p) { p["options"]["teams"] = "3"; }, "--teams");
+  refused([](Json& p) { p["options"]["teams"] = "3"; }, "teams");
   refused([](Json& p) { p["options"]["teams"] = 4; }, "teams");
   refused([](Json& p) { p["predicted"].erase("team_bound_ticks"); },
           "team_bound_ticks");
@@ -142,7 +142,7 @@ TEST(PlanJsonTeams, VersionOneHasNoTeams) {
   EXPECT_EQ(plan["version"], 1);
   plan["owners"][1] = {0, 1};
   EXPECT_THAT(validate(plan_from_json(plan.dump(), "plan").plan),
-              Contains(HasSubstr("than --teams off allows")));
+              Contains(HasSubstr("than teams=off allows")));
   plan["predicted"]["team_bound_ticks"] = 5;
   EXPECT_THAT([&] { plan_from_json(plan.dump(), "plan"); },
               ThrowsMessage<UsageError>(HasSubstr("team_bound_ticks")));

@@ -211,6 +211,7 @@ std::optional<Reached> reached_by(const TrainingRun& run,
 
 ComparedRuns compare_runs(const std::vector<TrainingRun>& runs,
                           size_t baseline) {
+  if (runs.empty()) throw UsageError("report: there is no run to show");
   ComparedRuns out{runs, baseline, runs[baseline].eval_loss(), {}, {}};
   std::map<std::string, std::string> letters;
   for (const TrainingRun& run : runs) {

@@ -85,6 +85,7 @@ struct ComparedRuns {
   std::vector<std::string> letters;
 };
 
+// UsageError without a run.
 ComparedRuns compare_runs(const std::vector<TrainingRun>& runs,
                           size_t baseline);
 

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/report/numbers.h"
-#include "canzona/report/runs/line_chart.h"
+#include "canzona/report/runs/curves.h"
 #include "canzona/report/runs/run.h"
 #include "canzona/report/runs/run_report.h"
-#include "canzona/report/runs/run_sections.h"
 #include "canzona/report/terminal.h"
 #include "canzona/report/train_lines.h"
 
@@ -17,6 +16,10 @@ namespace canzona {
 namespace {
 
 constexpr size_t kCurveWidth = 48;
+
+std::string mfu_text(double mfu) {
+  return std::isfinite(mfu) ? fmt::format("{:.1f} %", 100 * mfu) : "–";
+}
 
 std::string name_of(const TrainingRun& run) { return printable(run.name, 60); }
 
@@ -80,10 +83,10 @@ std::string reached_table(const ComparedRuns& all, const Ink& ink) {
 std::string curves_table(const ComparedRuns& all, const Ink& ink) {
   Table table("~><>");
   for (const TrainingRun& run : all.runs) {
-    const Points line = smoothed(points_of(run, Axis::kSteps, loss_of));
+    const Points line = smoothed(points_of(run, loss_of));
     if (line.empty()) continue;
     std::vector<double> values;
-    for (const Point& point : line) values.push_back(point.y);
+    for (const Point& point : line) values.push_back(point.value);
     table.row({name_of(run), loss_text(values.front()),
                ink(Tone::kAccent, sparkline(values, kCurveWidth)),
                loss_text(values.back())});
@@ -143,6 +146,36 @@ std::string notes_text(const ComparedRuns& all, const Ink& ink) {
 
 }  // namespace
 
+std::string loss_text(double loss) {
+  return std::isfinite(loss) ? fmt::format("{:.4f}", loss) : "–";
+}
+
+std::string evaluations_remark(const std::vector<TrainingRun>& runs) {
+  int64_t least = std::numeric_limits<int64_t>::max(), most = 0;
+  for (const TrainingRun& run : runs)
+    if (run.has_ended() && run.summary->eval_sequences > 0) {
+      least = std::min(least, run.summary->eval_sequences);
+      most = std::max(most, run.summary->eval_sequences);
+    }
+  if (least >= most) return "";
+  return cat("evaluation losses are of different texts, ", least, " to ", most,
+             " held-out sequences: compare runs that have the same number in "
+             "eval.sequences");
+}
+
+std::string skipped_remark(const TrainingRun& run) {
+  const auto last =
+      std::find_if(run.steps.rbegin(), run.steps.rend(),
+                   [](const StepMetrics& step) { return step.skipped; });
+  if (last == run.steps.rend()) return "";
+  return cat(run.skipped_steps(), " of ", counted(run.num_steps(), "step"),
+             run.skipped_steps() == 1 ? " was" : " were",
+             " skipped and changed nothing; in step ", last->step, " ",
+             nonfinite_text(last->nonfinite_tensor, last->nonfinite_rank));
+}
+
+std::string times_text(double ratio) { return fmt::format("{:.2f} ×", ratio); }
+
 std::string sparkline(std::span<const double> values, size_t width) {
   std::vector<double> cells;
   const size_t count = std::min(width, values.size());
@@ -177,74 +210,6 @@ std::string runs_text(const ComparedRuns& all, const Ink& ink) {
   if (const std::string other = differences_table(all, ink); !other.empty())
     out += "\n" + title("Configurations differ in") + other;
   return out;
-}
-
-namespace {
-
-void write_reached(JsonWriter& out, const std::optional<Reached>& reached) {
-  out.member("reached");
-  if (!reached) {
-    out.null();
-    return;
-  }
-  out.begin_object()
-      .field("steps", reached->steps)
-      .field("tokens", reached->tokens)
-      .field("seconds", reached->seconds)
-      .field("steps_ratio", reached->steps_ratio)
-      .field("tokens_ratio", reached->tokens_ratio)
-      .field("seconds_ratio", reached->seconds_ratio)
-      .end_object();
-}
-
-// As the summary has them.
-void write_spikes(JsonWriter& out, const TrainingRun& run) {
-  const RunSummary none;
-  const RunSummary& summary = run.summary ? *run.summary : none;
-  out.field("spikes", summary.spikes)
-      .field("spike_step", summary.spike_step)
-      .field("spike_loss", summary.spike_loss)
-      .field("spike_over", summary.spike_over);
-}
-
-void write_run(JsonWriter& out, const ComparedRuns& all, size_t i) {
-  const TrainingRun& run = all.runs[i];
-  out.begin_object()
-      .field("name", run.name)
-      .field("folder", run.folder)
-      .field("complete", run.state() == "finished")
-      .field("state", run.has_ended() ? run.state() : "running")
-      .field("rule", run.summary ? run.summary->rule : "")
-      .field("mesh", run.summary ? run.summary->mesh : "")
-      .field("steps", run.num_steps())
-      .field("tokens", run.tokens())
-      .field("seconds", run.seconds())
-      .field("tokens_per_second", run.tokens_per_second())
-      .field("memory_bytes", run.memory_bytes())
-      .field("final_loss", run.final_loss())
-      .field("eval_loss", run.eval_loss())
-      .field("perplexity", perplexity_of(run.eval_loss()))
-      .field("mfu", run.mfu())
-      .field("skipped_steps", run.skipped_steps());
-  write_spikes(out, run);
-  out.field("digest", run.digest())
-      .field("same_as_baseline",
-             !run.digest().empty() &&
-                 run.digest() == all.runs[all.baseline].digest());
-  write_reached(out, all.reached[i]);
-  out.end_object();
-}
-
-}  // namespace
-
-std::string runs_json(const ComparedRuns& all) {
-  JsonWriter out(2);
-  out.begin_object()
-      .field("baseline", all.runs[all.baseline].name)
-      .field("target_loss", all.target);
-  out.member("runs").begin_array();
-  for (size_t i = 0; i < all.runs.size(); ++i) write_run(out, all, i);
-  return out.end_array().end_object().take() + "\n";
 }
 
 }  // namespace canzona

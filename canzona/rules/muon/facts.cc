@@ -315,11 +315,20 @@ GramFrom gram_from(const RuleOptions& options, bool small) {
   return bf16 ? GramFrom{128, 2.0} : GramFrom{64, 1.5};
 }
 
-// Matrices of at least so many rows, m <= n, have strips by themselves, of at
-// least that many columns. There the sums of strips cost a rank alone next to
+// Matrices of at least so many rows, m <= n, have strips by themselves, as many
+// as n columns are worth. There the sums of strips cost a rank alone next to
 // nothing beside the products, and teams are worth having.
 constexpr int64_t kStripsFromRows = 1024;
-constexpr int64_t kLeastStripWidth = 2048;
+int strips_worth(bool on_gpu, int64_t n) {
+  constexpr int64_t kLeastWidth = 2048;
+  if (!on_gpu)
+    return static_cast<int>(std::min<int64_t>(kMostStrips, n / kLeastWidth));
+  // An H200: each of the S - 1 sums that wait for others costs a step as much
+  // as 200 columns.
+  constexpr int64_t kColumnsPerSum = 12288;
+  return static_cast<int>(
+      std::min<int64_t>(kMostStrips, n / kColumnsPerSum + 1));
+}
 
 }  // namespace
 
@@ -434,10 +443,12 @@ RuleWork MuonFacts::work(MatrixShape shape) const {
 int MuonFacts::num_strips(MatrixShape shape) const {
   const auto [m, n] = std::minmax(shape.rows, shape.cols);
   if (strips_ != 0) return strips_that_fit(n, strips_);
-  // GPUs do not compute in strips yet.
-  if (m < kStripsFromRows || options_.at("device") == "cuda") return 1;
-  return strips_that_fit(n, static_cast<int>(std::min<int64_t>(
-                                kMostStrips, n / kLeastStripWidth)));
+  // GPUs cannot share a division by a Gram matrix's norm.
+  const bool on_gpu = options_.at("device") == "cuda";
+  if (m < kStripsFromRows ||
+      (on_gpu && options_.at("normalization") == "schatten4"))
+    return 1;
+  return strips_that_fit(n, strips_worth(on_gpu, n));
 }
 
 StripFacts MuonFacts::strips(MatrixShape shape) const {

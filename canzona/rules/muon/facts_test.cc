@@ -396,7 +396,16 @@ TEST(MuonFacts, AutoHasStripsWhereTheyCostLittle) {
   const auto strips = [](const char* device, MatrixShape shape) {
     return MuonFacts(RuleOptions{{"device", device}}).strips(shape).strips;
   };
-  EXPECT_EQ(strips("cuda", {5120, 51200}), 1);  // computed as a whole
+  EXPECT_EQ(strips("cuda", {8192, 7 * 12288}), 8);
+  EXPECT_EQ(strips("cuda", {5120, 51200}), 4);
+  EXPECT_EQ(strips("cuda", {25600, 5120}), 2);
+  EXPECT_EQ(strips("cuda", {4096, 12288}), 2);
+  EXPECT_EQ(strips("cuda", {4096, 12287}), 1);
+  EXPECT_EQ(strips("cuda", {1023, 51200}), 1);
+  EXPECT_EQ(MuonFacts(RuleOptions{{"normalization", "schatten4"}})
+                .strips({5120, 51200})
+                .strips,
+            1);
   EXPECT_EQ(strips("cpu", {5120, 51200}), 8);
   EXPECT_EQ(strips("cpu", {51200, 5120}), 8);
   EXPECT_EQ(strips("cpu", {1023, 51200}), 1);

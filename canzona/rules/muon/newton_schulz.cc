@@ -17,11 +17,6 @@ void orthogonalize_part(Engine& engine, const NewtonSchulzPlan& plan,
   const auto [m, n] = std::minmax(load.source.rows, load.source.cols);
   const Arena::Scope scope(engine.arena());
   Algebra& algebra = engine.algebra(plan.numbers(way).precision);
-  if (way.strips > 1 && algebra.shared() == nullptr)
-    throw UsageError(cat("rule muon: strips=", way.strips, " on ",
-                         engine.kind(),
-                         ", which computes matrices as wholes; expected "
-                         "strips=1"));
   Operand x = algebra.wide(engine.arena(), m, n, load.source.count,
                            load.transpose, cuts_of(n, way.strips));
   algebra.load_normalized(x, load, plan.normalization);

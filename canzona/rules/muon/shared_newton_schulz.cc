@@ -1,7 +1,6 @@
 #include "canzona/rules/muon/shared_newton_schulz.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "canzona/base/check.h"
 #include "canzona/rules/runs.h"
@@ -51,7 +50,7 @@ class SharedNewtonSchulz final : public SharedTransform {
     if (seat.head)
       gram_space_ = make_gram_space(arena, algebra, plan, way, m, 1);
     else
-      gram_space_.q = algebra.symmetric(arena, m);
+      factor_ = algebra.symmetric(arena, m);
   }
 
   MatrixShape piece() const override { return piece_; }
@@ -70,54 +69,52 @@ class SharedNewtonSchulz final : public SharedTransform {
     return kFactorScalarBytes + sum_elements() * shared_.rounded_bytes();
   }
 
-  // Every step begins with the same operands, whatever the one before has
-  // exchanged.
+  // A stage may be called more often than it is done (Engine::repeat), so which
+  // operands it uses follows from the segment alone.
   void load(ConstRun piece, std::byte* parts) override {
-    x_ = wide_[0];
-    y_ = wide_[1];
-    g_ = gram_space_;
     load_ = {.source = as_matrices(piece, piece_.rows, piece_.cols),
              .transpose = tall_};
-    shared_.load_parts(x_, load_, parts_of(parts));
+    shared_.load_parts(wide_[0], load_, parts_of(parts));
   }
 
   bool normalize(const std::byte* all, std::byte* parts) override {
     return shared_.normalize(
-        x_, load_,
+        wide_[0], load_,
         {reinterpret_cast<const NormPart*>(all),
-         static_cast<size_t>(x_.strips.count * seat_.members)},
+         static_cast<size_t>(wide_[0].strips.count * seat_.members)},
         plan_.normalization, parts_of(parts));
   }
 
-  void sum(int, std::byte* sums) override {
-    shared_.gram_sum(sums, x_, half_of(way_));
+  void sum(int segment, std::byte* sums) override {
+    shared_.gram_sum(sums, x_of(segment), half_of(way_));
   }
 
-  void round(const std::byte* sums, int64_t count,
+  void round(int segment, const std::byte* sums, int64_t count,
              std::byte* rounded) override {
-    shared_.round_sum(rounded, sums, count, x_);
+    shared_.round_sum(rounded, sums, count, x_of(segment));
   }
 
   void iterate(int segment, const std::byte* rounded,
                std::byte* factor) override {
     CANZONA_CHECK(seat_.head, "iterate on member ", seat_.place);
-    shared_.take_gram(g_.r, rounded);
+    GramSpace g = gram_space_;
+    shared_.take_gram(g.r, rounded);
     if (segment == 0 && plan_.schatten4)
-      algebra_.normalize_by_gram(x_, g_.r, plan_.normalization.factor);
-    collect(algebra_, plan_, way_, static_cast<size_t>(segment), g_);
-    shared_.put_factor(factor, g_.q, x_);
+      algebra_.normalize_by_gram(x_of(segment), g.r,
+                                 plan_.normalization.factor);
+    collect(algebra_, plan_, way_, static_cast<size_t>(segment), g);
+    shared_.put_factor(factor, g.q, x_of(segment));
+    factor_ = g.q;
   }
 
   void multiply(int segment, const std::byte* factor, Run out) override {
-    if (!seat_.head) shared_.take_factor(g_.q, x_, factor, only_a(segment));
-    if (segment + 1 < segments()) {
-      algebra_.multiply(y_, g_.q, x_);
-      std::swap(x_, y_);
-      return;
-    }
+    Operand& x = x_of(segment);
+    if (!seat_.head) shared_.take_factor(factor_, x, factor, only_a(segment));
+    if (segment + 1 < segments())
+      return algebra_.multiply(x_of(segment + 1), factor_, x);
     algebra_.multiply_into(
         {.out = as_matrices(out, piece_.rows, piece_.cols), .transpose = tall_},
-        g_.q, x_);
+        factor_, x);
   }
 
  private:
@@ -129,8 +126,9 @@ class SharedNewtonSchulz final : public SharedTransform {
 
   std::span<NormPart> parts_of(std::byte* parts) const {
     return {reinterpret_cast<NormPart*>(parts),
-            static_cast<size_t>(x_.strips.count)};
+            static_cast<size_t>(wide_[0].strips.count)};
   }
+  Operand& x_of(int segment) { return wide_[segment % 2]; }
 
   Algebra& algebra_;
   SharedAlgebra& shared_;
@@ -140,10 +138,8 @@ class SharedNewtonSchulz final : public SharedTransform {
   const bool tall_;
   MatrixShape piece_;
   Operand wide_[2];
-  GramSpace gram_space_;
-  // As this step has them.
-  Operand x_, y_;
-  GramSpace g_;
+  GramSpace gram_space_;  // of the head
+  Operand factor_;        // of the present segment
   Load load_;
 };
 

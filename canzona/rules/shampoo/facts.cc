@@ -87,6 +87,21 @@ RuleWork ShampooFacts::work(MatrixShape shape) const {
   });
 }
 
+MatrixShape ShampooFacts::block(MatrixShape shape) const {
+  const auto factors_of = [&](MatrixShape sides) {
+    return ShampooLayout(options_, sides_of(sides)).factors();
+  };
+  return count_for("shampoo", shape,
+                   [&] { return independent_block(shape, factors_of); });
+}
+
+std::vector<BlockState> ShampooFacts::block_states(MatrixShape shape,
+                                                   int64_t number) const {
+  const ShampooLayout layout(options_, sides_of(shape));
+  return states_of_block(layout.factors(), number, layout.refresh_failures(),
+                         layout.states(sides_of(shape)));
+}
+
 std::string ShampooFacts::algorithm(MatrixShape shape) const {
   if (ShampooLayout(options_, sides_of(shape)).num_factors() == 0)
     return "elementwise";

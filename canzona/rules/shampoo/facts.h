@@ -35,6 +35,10 @@ class ShampooFacts final : public RuleFacts {
   std::vector<StateFact> tensor_states(
       const std::vector<int64_t>& dims) const override;
   RuleWork work(MatrixShape shape) const override;
+  // Nothing is summed over blocks: grafting takes the length of each of them.
+  MatrixShape block(MatrixShape shape) const override;
+  std::vector<BlockState> block_states(MatrixShape shape,
+                                       int64_t number) const override;
   std::string algorithm(MatrixShape shape) const override;
   bool applies_to_states() const override { return true; }
   int period() const override { return options_.refresh.period; }

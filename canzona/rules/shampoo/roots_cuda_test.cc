@@ -52,8 +52,9 @@ double error_of_root(Engine& engine, const PlainMatrix& a,
   return std::sqrt(off / all);
 }
 
-// Tensor cores cut sums off where fp32 rounds them, so that errors add up.
-TEST(CudaInverseRoot, IsNearlyAsExactBySplitProductsAsByFp32) {
+// Tensor cores cut sums off where fp32 rounds them, so that errors add up: to
+// ten times those of fp32 at most.
+TEST(CudaInverseRoot, LosesADigitAtMostBySplitProducts) {
   CANZONA_NEEDS_GPU();
   const auto engine = make_cuda_engine();
   Stream stream(11);
@@ -65,7 +66,7 @@ TEST(CudaInverseRoot, IsNearlyAsExactBySplitProductsAsByFp32) {
               3e-8 * condition + 1e-5)
         << condition;
     EXPECT_LE(error_of_root(*engine, a, root, Products::kBf16x6),
-              1e-7 * condition + 1e-5)
+              3e-7 * condition + 1e-5)
         << condition;
   }
 }

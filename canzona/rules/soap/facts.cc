@@ -219,6 +219,26 @@ RuleWork SoapFacts::work(MatrixShape shape) const {
   });
 }
 
+MatrixShape SoapFacts::block(MatrixShape shape) const {
+  if (soap_.normalizes_update || soap_.max_update_rms > 0) return shape;
+  const auto factors_of = [&](MatrixShape sides) {
+    const int64_t dims[] = {sides.rows, sides.cols};
+    return SoapLayout(soap_, dims).factors();
+  };
+  return count_for("soap", shape,
+                   [&] { return independent_block(shape, factors_of); });
+}
+
+std::vector<BlockState> SoapFacts::block_states(MatrixShape shape,
+                                                int64_t number) const {
+  const std::vector<int64_t> dims = {shape.rows, shape.cols};
+  const SoapLayout layout(soap_, dims);
+  const bool counts = layout.factors().num_factors() > 0;
+  return states_of_block(layout.factors(), number,
+                         counts ? layout.refresh_failures() : -1,
+                         layout_states(soap_, dims));
+}
+
 std::string SoapFacts::algorithm(MatrixShape shape) const {
   const int64_t dims[] = {shape.rows, shape.cols};
   const bool rotates = SoapLayout(soap_, dims).factors().num_factors() > 0;

@@ -66,6 +66,10 @@ class SoapFacts final : public RuleFacts {
   std::vector<StateFact> tensor_states(
       const std::vector<int64_t>& dims) const override;
   RuleWork work(MatrixShape shape) const override;
+  // Where long sides are cut, unless the length of a whole update matters.
+  MatrixShape block(MatrixShape shape) const override;
+  std::vector<BlockState> block_states(MatrixShape shape,
+                                       int64_t number) const override;
   // "qr", "cholesky_qr" or "eigh"; "adam" where no side has a factor.
   std::string algorithm(MatrixShape shape) const override;
   int period() const override { return soap_.period; }

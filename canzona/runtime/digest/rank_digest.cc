@@ -171,12 +171,15 @@ NumberRows rows_of(const StateBox& box) {
   if (box.shape.size() < 2)
     return {.first = static_cast<uint64_t>(box.first[0]),
             .count = box.count[0]};
-  return {.first =
-              static_cast<uint64_t>(box.first[0] * box.shape[1] + box.first[1]),
-          .count = box.count[1],
+  // Boxes have all of the dims after the second.
+  int64_t inner = 1;
+  for (size_t d = 2; d < box.shape.size(); ++d) inner *= box.shape[d];
+  const int64_t first = box.first[0] * box.shape[1] + box.first[1];
+  return {.first = static_cast<uint64_t>(first * inner),
+          .count = box.count[1] * inner,
           .rows = box.count[0],
-          .stream_stride = box.shape[1],
-          .row_stride = box.count[1]};
+          .stream_stride = box.shape[1] * inner,
+          .row_stride = box.count[1] * inner};
 }
 
 }  // namespace

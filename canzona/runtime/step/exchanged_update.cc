@@ -46,10 +46,13 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
     for (const UpdateBatch& planned : rank.updates.batches[r]) {
       Members& batch = batches.emplace_back();
       batch.planned = &planned;
-      // Updates are computed in the order of kept matrices.
-      for (int32_t k : planned.members)
+      // Updates are computed in the order of kept matrices and their blocks.
+      for (size_t i = 0; i < planned.members.size(); ++i)
         batch.matrices.push_back(&*std::ranges::lower_bound(
-            round.computed, k, {}, &SlotMatrix::kept));
+            round.computed, std::pair(planned.members[i], planned.blocks[i]),
+            {}, [](const SlotMatrix& computed) {
+              return std::pair(computed.kept, computed.block);
+            }));
       for (const StatePlace& place : planned.owned)
         batch.owned.push_back(run_of(rank.store.states() + place.first));
     }
@@ -131,16 +134,18 @@ void ExchangedUpdate::share(const ShownEntry& shown) {
   const ScheduleEntry& e = *shown.entry;
   const size_t round = index(e.round), shared = index(e.shared);
   float* slot = moving_[round].slot;
+  if (e.kind == EntryKind::kLoadStrips) wait(moving_[round].gather);
+  teams_.await(e);
   switch (e.kind) {
     case EntryKind::kLoadStrips:
-      wait(moving_[round].gather);
       return compute(shown, [&] { teams_.load(round, shared, slot); });
     case EntryKind::kScaleStrips:
       return compute(shown, [&] { teams_.scale(round, shared); });
     case EntryKind::kSumStrips:
       return compute(shown, [&] { teams_.sum(round, shared, e.segment); });
     case EntryKind::kRoundSum:
-      return compute(shown, [&] { teams_.round_sum(round, shared); });
+      return compute(shown,
+                     [&] { teams_.round_sum(round, shared, e.segment); });
     case EntryKind::kIterate:
       return compute(shown, [&] { teams_.iterate(round, shared, e.segment); });
     case EntryKind::kMultiplyStrips:

@@ -23,8 +23,7 @@ StripUpdate::StripUpdate(Rank& rank) : rank_(rank) {
       throw UsageError(cat("matrix ", to_string(shape), " is exchanged in ",
                            of.planned->strips.size(), " strips, but rule ",
                            rule.facts().name(), " cannot compute it so on ",
-                           rank.engine.kind(),
-                           "; plan with --exchange rounds"));
+                           rank.engine.kind(), "; plan with exchange=rounds"));
   }
 }
 

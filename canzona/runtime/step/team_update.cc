@@ -69,7 +69,7 @@ SharedTransform& TeamUpdate::transform_for(size_t round,
     throw UsageError(cat("matrix ", to_string(shape), " is shared by ",
                          seat.members, " ranks, but rule ", rule.facts().name(),
                          " cannot share it on ", rank_.engine.kind(),
-                         "; plan with --teams off"));
+                         "; plan with teams=off"));
   require_alike(planned, *made);
   pool_.push_back({shape, seat, &rule, round, std::move(made)});
   return *pool_.back().transform;
@@ -96,7 +96,7 @@ void TeamUpdate::require_alike(const SharedMatrix& planned,
                            rank_.kept.matrices[index(planned.kept)]))
                        .name),
             ": options of its own change how a team shares it; plan with "
-            "--teams off"));
+            "teams=off"));
 }
 
 Matrices TeamUpdate::strips_view(const Shared& shared,
@@ -111,10 +111,31 @@ Matrices TeamUpdate::strips_view(const Shared& shared,
   return view;
 }
 
+void TeamUpdate::await(const ScheduleEntry& stage) {
+  Shared& shared = at(index(stage.round), index(stage.shared));
+  switch (stage.kind) {
+    case EntryKind::kLoadStrips:
+      if (std::exchange(room_of_, stage.round) != stage.round) wait(last_);
+      return;
+    case EntryKind::kScaleStrips:
+      return wait(shared, Purpose::kTeamNorms);
+    case EntryKind::kSumStrips:
+      if (stage.segment == 0 && !shared.is_scaled)
+        wait(shared, Purpose::kTeamNorms);
+      return;
+    case EntryKind::kRoundSum:
+      return wait(shared, Purpose::kTeamSums);
+    case EntryKind::kIterate:
+      wait(shared, Purpose::kTeamTotals);
+      if (stage.segment > 0)  // the factor before it is on its way
+        wait(shared, Purpose::kTeamFactors);
+      return;
+    default:
+      if (!shared.planned->is_head()) wait(shared, Purpose::kTeamPasses);
+  }
+}
+
 void TeamUpdate::load(size_t round, size_t number, float* slot) {
-  if (std::exchange(room_of_, static_cast<int64_t>(round)) !=
-      static_cast<int64_t>(round))
-    wait(last_);
   Shared& shared = at(round, number);
   for (const SlotRectangle& r : shared.planned->rectangles)
     rank_.engine.copy(strips_view(shared, r),
@@ -125,7 +146,6 @@ void TeamUpdate::load(size_t round, size_t number, float* slot) {
 }
 
 bool TeamUpdate::normalize(Shared& shared) {
-  wait(shared, Purpose::kTeamNorms);
   return shared.transform->normalize(in_room(shared, shared.room.norms),
                                      in_room(shared, shared.room.own_norms));
 }
@@ -143,9 +163,8 @@ void TeamUpdate::sum(size_t round, size_t number, int segment) {
 }
 
 // Adds by the binary tree of strips: pieces are in the order of members.
-void TeamUpdate::round_sum(size_t round, size_t number) {
+void TeamUpdate::round_sum(size_t round, size_t number, int segment) {
   Shared& shared = at(round, number);
-  wait(shared, Purpose::kTeamSums);
   const SharedMatrix& planned = *shared.planned;
   const int64_t count =
       even_extent(planned.facts.sum_elements, planned.size(), planned.place)
@@ -157,14 +176,12 @@ void TeamUpdate::round_sum(size_t round, size_t number) {
   for (int step = 1; step < planned.size(); step *= 2)
     for (int i = 0; i < planned.size(); i += 2 * step)
       rank_.engine.axpby(piece(i), 1.0, piece(i + step), 1.0);
-  shared.transform->round(in_room(shared, shared.room.pieces), count,
+  shared.transform->round(segment, in_room(shared, shared.room.pieces), count,
                           in_room(shared, shared.room.own_total));
 }
 
 void TeamUpdate::iterate(size_t round, size_t number, int segment) {
   Shared& shared = at(round, number);
-  wait(shared, Purpose::kTeamTotals);
-  if (segment > 0) wait(shared, Purpose::kTeamFactors);  // the one before
   shared.transform->iterate(segment, in_room(shared, shared.room.total),
                             in_room(shared, shared.room.factor));
 }
@@ -172,7 +189,6 @@ void TeamUpdate::iterate(size_t round, size_t number, int segment) {
 void TeamUpdate::multiply(size_t round, size_t number, int segment,
                           float* slot) {
   Shared& shared = at(round, number);
-  if (!shared.planned->is_head()) wait(shared, Purpose::kTeamPasses);
   shared.transform->multiply(
       segment, in_room(shared, shared.room.factor),
       run_of(reinterpret_cast<float*>(in_room(shared, shared.room.strips))));

@@ -4,8 +4,8 @@
 // put back, and between that the schedule's exchanges pass
 // (plan/schedule/team_exchange.h).
 //
-//   teams.load(round, shared, slot);
-//   teams.exchange(entry);               // posted; what needs it waits
+//   teams.exchange(entry);               // posted
+//   teams.await(entry);                  // what the next stage needs
 //   teams.sum(round, shared, segment);
 //
 // Every round uses the same rooms: all of a round has ended before the next one
@@ -30,12 +30,14 @@ class TeamUpdate {
 
   void begin() { room_of_ = -1; }  // a step
 
-  // The stages of entries, on the rounds' shared matrices. A stage waits for
-  // the exchanges that it needs.
+  // Waits for the exchanges that the stage of an entry needs: work that may be
+  // repeated cannot.
+  void await(const ScheduleEntry& stage);
+  // The stages of entries, on the rounds' shared matrices.
   void load(size_t round, size_t shared, float* slot);
   void scale(size_t round, size_t shared);
   void sum(size_t round, size_t shared, int segment);
-  void round_sum(size_t round, size_t shared);
+  void round_sum(size_t round, size_t shared, int segment);
   void iterate(size_t round, size_t shared, int segment);
   void multiply(size_t round, size_t shared, int segment, float* slot);
 

@@ -4,6 +4,7 @@
 #include <barrier>
 
 #include "canzona/base/test_allocations.h"
+#include "canzona/runtime/testing/test_block_plans.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
@@ -67,6 +68,13 @@ TEST(RuntimeAllocations, AreNoneWithStripsThatGoOneByOne) {
     wish.capacity_bytes = capacity;
     wish.exchange = ExchangeBy::kStrips;
     expect_no_allocations(small_plan(shared_model(), wish));
+  }
+}
+
+TEST(RuntimeAllocations, AreNoneWithOwnersOfBlocks) {
+  for (const std::string rule : {"shampoo", "soap"}) {
+    SCOPED_TRACE(rule);
+    expect_no_allocations(block_plan(block_wish(rule, "tp=4")));
   }
 }
 

@@ -15,6 +15,7 @@
 #include "canzona/runtime/testing/test_lane_groups.h"
 #include "canzona/runtime/testing/test_late_trial.h"
 #include "canzona/runtime/testing/test_plans.h"
+#include "canzona/runtime/testing/test_team_plans.h"
 #include "canzona/runtime/zero/test_zero_classes.h"
 
 namespace canzona::late_device_test {
@@ -177,6 +178,39 @@ TEST(LateZero, GivesTheResultOfTheCpuWithoutOverlap) {
          .options = {.pipelined = false, .overlap = Overlap::kNone}});
 }
 
+TEST(LateTeams, GiveTheResultOfWholeOwnersOnTheCpu) {
+  for (const auto& [form, mesh] :
+       {std::pair<std::string, std::string>{"gram", "dp=2,tp=4"},
+        {"gram", "tp=8"},
+        {"symmetric", "tp=2"}}) {
+    const auto plan_of = [&](const TeamSizeOf& size) {
+      return team_plan(mesh, strips(8, form), size);
+    };
+    LateTrial trial{.plan = plan_of([](size_t) { return 1; }), .steps = 4};
+    const std::string right = run_late_trial(trial);
+    const int32_t sizes[] = {8, 2, 4, 1, 2, 8};
+    for (const int32_t size : {2, 4, 8, 0})
+      for (const LateDevice::Options& device : kDevices) {
+        SCOPED_TRACE(cat(form, " ", mesh, " teams of ", size, " eagerness ",
+                         device.eagerness));
+        trial.plan = plan_of([&](size_t m) {
+          return size != 0 ? size : sizes[m % std::size(sizes)];
+        });
+        trial.options.pipelined = size != 8;
+        trial.device = device;
+        ASSERT_EQ(run_late_trial(trial), right);
+      }
+  }
+}
+
+TEST(LateTeams, GiveTheResultOfTheCpuInHomesOfPlaces) {
+  PlanWish wish{.mesh = "dp=4", .options = strips(8), .zero = "hier:4"};
+  wish.capacity_bytes = 60'000;  // several rounds
+  expect_result_of_cpu(
+      {.plan = share_matrices(small_plan(shared_model(), wish),
+                              [](size_t m) { return m % 2 == 0 ? 4 : 2; })});
+}
+
 // Sums overflow in step 2, two ranks have numbers that are not finite in step
 // 3, and one of them in step 4.
 void poison(const Coordinates& at, int64_t step, int32_t tensor,
@@ -239,6 +273,16 @@ TEST(LateStep, WaitsForNothingWithoutARefresh) {
         run_late_trial(trial);
         EXPECT_EQ(waits, std::vector<int64_t>(waits.size(), 0));
       }
+}
+
+TEST(LateTeams, WaitForNothing) {
+  LateTrial trial{
+      .plan = team_plan("dp=2,tp=4", strips(8), [](size_t) { return 4; }),
+      .device = LateDevice::Options{.eagerness = 0.5}};
+  std::vector<int64_t> waits(static_cast<size_t>(trial.plan.mesh.world()), -1);
+  trial.waits = &waits;
+  run_late_trial(trial);
+  EXPECT_EQ(waits, std::vector<int64_t>(waits.size(), 0));
 }
 
 }  // namespace

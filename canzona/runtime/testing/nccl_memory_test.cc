@@ -10,6 +10,7 @@
 #include "canzona/linalg/cpu/cpu_engine.h"
 #include "canzona/runtime/testing/test_late_trial.h"
 #include "canzona/runtime/testing/test_plans.h"
+#include "canzona/runtime/testing/test_team_plans.h"
 
 namespace canzona::nccl_memory_test {
 namespace {
@@ -55,7 +56,8 @@ class AtOnceEngine final : public CpuEngine {
   }
 };
 
-std::string run_on_stub(const LateTrial& trial, const NcclOptions& nccl) {
+std::string run_on_stub(const LateTrial& trial, const NcclOptions& nccl,
+                        int* num_communicators = nullptr) {
   const int world = trial.plan.mesh.world();
   std::vector<uint64_t> seen(static_cast<size_t>(world));
   std::string digests;
@@ -76,10 +78,24 @@ std::string run_on_stub(const LateTrial& trial, const NcclOptions& nccl) {
         const std::string found =
             cat(runtime.parameter_digest(), " ", runtime.state_digest());
         seen[static_cast<size_t>(rank.world.rank())] = trainer.seen();
-        if (rank.world.rank() == 0) digests = found;
+        if (rank.world.rank() != 0) return;
+        digests = found;
+        if (num_communicators != nullptr)
+          *num_communicators = rank.session.num_communicators();
       });
   for (const uint64_t number : seen) digests += cat(" ", number);
   return digests;
+}
+
+// Everything that was touched was registered, and nothing is left.
+void expect_memory_was_registered() {
+  const StubMemoryUse use = take_stub_memory_use();
+  EXPECT_GT(use.num_looks, 0);
+  EXPECT_EQ(use.num_unregistered, 0)
+      << use.last_unregistered << " " << use.last_bytes;
+  EXPECT_EQ(use.num_freed_too_soon, 0);
+  EXPECT_EQ(use.num_registered, 0);
+  EXPECT_EQ(num_stub_allocated(), 0);
 }
 
 TEST(NcclMemory, HoldsAllThatCollectivesTouchAndEndsAfterTheirGroups) {
@@ -92,14 +108,28 @@ TEST(NcclMemory, HoldsAllThatCollectivesTouchAndEndsAfterTheirGroups) {
           .micro_batches = 2};
       take_stub_memory_use();
       EXPECT_EQ(run_on_stub(trial, {}), run_late_trial(trial));
-      const StubMemoryUse use = take_stub_memory_use();
-      EXPECT_GT(use.num_looks, 0);
-      EXPECT_EQ(use.num_unregistered, 0)
-          << use.last_unregistered << " " << use.last_bytes;
-      EXPECT_EQ(use.num_freed_too_soon, 0);
-      EXPECT_EQ(use.num_registered, 0);
-      EXPECT_EQ(num_stub_allocated(), 0);
+      expect_memory_was_registered();
     }
+}
+
+// Teams give the result of whole owners, in the same communicators.
+TEST(NcclMemory, HoldsWhatTeamsExchangeAndAddsNoCommunicator) {
+  const auto trial_of = [](int32_t size) {
+    return LateTrial{
+        .plan = team_plan("dp=2,tp=4", strips(8), [=](size_t) { return size; }),
+        .steps = 2};
+  };
+  int with_owners = 0;
+  const std::string right = run_late_trial(trial_of(1));
+  EXPECT_EQ(run_on_stub(trial_of(1), {}, &with_owners), right);
+  for (const int32_t size : {2, 4}) {
+    SCOPED_TRACE(size);
+    int with_teams = 0;
+    take_stub_memory_use();
+    EXPECT_EQ(run_on_stub(trial_of(size), {}, &with_teams), right);
+    EXPECT_EQ(with_teams, with_owners);
+    expect_memory_was_registered();
+  }
 }
 
 TEST(NcclMemory, MayBePlain) {

@@ -197,7 +197,7 @@ TEST(StripByStrip, NeedsAnEngineThatCan) {
         });
       },
       testing::ThrowsMessage<UsageError>(
-          HasSubstr("plan with --exchange rounds")));
+          HasSubstr("plan with exchange=rounds")));
 }
 
 }  // namespace

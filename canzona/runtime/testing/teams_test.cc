@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "canzona/linalg/cpu/cpu_engine.h"
 #include "canzona/linalg/test_late_engine.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/runtime/testing/test_fault_trials.h"
@@ -141,6 +142,36 @@ TEST(Teams, EndTogetherWhenARankFails) {
   }
 }
 
+// A CPU whose library runs other kernels than it does here.
+class OtherKernels final : public CpuEngine {
+ public:
+  explicit OtherKernels(std::string core)
+      : CpuEngine(usable_bf16_kernels().front()), core_(std::move(core)) {}
+  std::string describe() const override { return "OpenBLAS 0 " + core_; }
+
+ private:
+  std::string core_;
+};
+
+TEST(Teams, NeedTheSameKernelsOnAllMembers) {
+  const auto begin = [](int32_t size, const std::string& other) {
+    const Plan plan =
+        team_plan("dp=2,tp=2", strips(2), [&](size_t) { return size; });
+    return [=] {
+      run_ranks(4, [&](Communicator& world) {
+        OtherKernels engine(world.rank() == 3 ? other : "SkylakeX");
+        Runtime runtime(plan, world, engine, {});
+      });
+    };
+  };
+  EXPECT_THAT(begin(2, "Haswell"),
+              testing::ThrowsMessage<UsageError>(testing::AllOf(
+                  HasSubstr("is shared by ranks"), HasSubstr("SkylakeX"),
+                  HasSubstr("Haswell"), HasSubstr("--teams off"))));
+  EXPECT_NO_THROW(begin(2, "SkylakeX")());
+  EXPECT_NO_THROW(begin(1, "Haswell")());  // nobody shares
+}
+
 // An engine that cannot share says so before any step.
 TEST(Teams, NeedAnEngineThatShares) {
   const Plan plan = team_plan("tp=2", strips(2), [](size_t) { return 2; });
@@ -149,10 +180,11 @@ TEST(Teams, NeedAnEngineThatShares) {
       [&] {
         run_ranks(2, [&](Communicator& world) {
           LateEngine engine(device);
+          engine.shares_matrices = false;
           Runtime runtime(plan, world, engine, {});
         });
       },
-      testing::ThrowsMessage<UsageError>(HasSubstr("plan with --teams off")));
+      testing::ThrowsMessage<UsageError>(HasSubstr("plan with teams=off")));
 }
 
 }  // namespace

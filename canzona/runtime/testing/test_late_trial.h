@@ -93,8 +93,8 @@ class LateTrainer {
   }
 
   void run(int64_t step) {
-    runtime_.begin_step(uses_of(runtime_, trial_.micro_batches),
-                        trial_.micro_batches);
+    runtime_.begin_iteration(uses_of(runtime_, trial_.micro_batches),
+                             trial_.micro_batches);
     const std::vector<int32_t> modules = modules_of(runtime_);
     for (int64_t micro = 0; micro < trial_.micro_batches; ++micro) {
       for (int32_t module : modules) {
@@ -151,11 +151,16 @@ class LateTrainer {
           module_of(model, model.tensors[static_cast<size_t>(t)]) == module)
         use(t);
   }
+  std::byte* bytes_of_parameter(int32_t t) {
+    return is_rounded()
+               ? reinterpret_cast<std::byte*>(runtime_.bf16_parameter(t).data())
+               : reinterpret_cast<std::byte*>(runtime_.parameter(t).data());
+  }
   void look(int32_t module) {
     for_tensors(module, [&](int32_t t) {
       // Words of four bytes: of bf16 numbers, one at either end may be left
       // out.
-      std::byte* first = runtime_.parameter(t);
+      std::byte* first = bytes_of_parameter(t);
       const auto skipped =
           static_cast<int64_t>(reinterpret_cast<uintptr_t>(first) % 4);
       const int64_t bytes = runtime_.shard_elements(t) * (is_rounded() ? 2 : 4);
@@ -168,13 +173,13 @@ class LateTrainer {
   }
   void backward(int64_t step, int64_t micro, int32_t t) {
     const int64_t count = runtime_.shard_elements(t);
-    auto* sum = reinterpret_cast<std::byte*>(runtime_.gradient(t));
+    auto* sum = reinterpret_cast<std::byte*>(runtime_.gradient(t).data());
     if (count > 0) {
       engine_.axpby(row(sum, count), 1,
                     row(gradient(step, micro, t).data, count), 1);
       if (!is_rounded())
         engine_.axpby(row(sum, count), 0x1p-6,
-                      row(runtime_.parameter(t), count), 1);
+                      row(bytes_of_parameter(t), count), 1);
     }
     runtime_.grad_ready(t);
   }
@@ -199,14 +204,11 @@ inline std::string run_late_trial(const LateTrial& trial) {
   std::optional<LateDevice>& device = clock.device;
   std::vector<uint64_t> seen(static_cast<size_t>(world));
   std::string digests;
-  const EngineWireOps ops(memory_ops(trial.engine));
   run_ranks(world, clock.ranks, [&](Communicator& group) {
     const std::unique_ptr<Engine> engine =
         device ? std::make_unique<LateEngine>(*device)
                : make_engine(trial.engine);
-    RuntimeOptions options = trial.options;
-    if (!device && trial.engine != "cpu") options.wire_ops = &ops;
-    Runtime runtime(trial.plan, group, *engine, options);
+    Runtime runtime(trial.plan, group, *engine, trial.options);
     LateTrainer trainer(trial, runtime, *engine);
     const int64_t waits = waits_of(*engine);
     const auto tell = [&](int64_t step) {

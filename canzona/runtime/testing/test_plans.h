@@ -22,7 +22,7 @@ struct PlanWish {
   std::string zero = "zero1";
   ZeroOptions zero_options = {};  // but for the sizes of dense tensors
   int32_t ranks_per_node = 8;
-  ExchangeBy exchange = ExchangeBy::kAuto;
+  ExchangeBy exchange = ExchangeBy::kRounds;
 };
 
 inline Plan small_plan(const Model& model, const PlanWish& wish) {

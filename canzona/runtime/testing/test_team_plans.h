@@ -62,8 +62,9 @@ inline RuleOptions strips(int count, const std::string& form = "auto",
 }
 
 inline Plan team_plan(const std::string& mesh, const RuleOptions& options,
-                      const TeamSizeOf& sizes) {
-  PlanWish wish{.mesh = mesh, .options = options};
+                      const TeamSizeOf& sizes,
+                      const std::string& device = "cpu") {
+  PlanWish wish{.mesh = mesh, .options = options, .device = device};
   wish.capacity_bytes = 200'000;
   return share_matrices(small_plan(shared_model(), wish), sizes);
 }

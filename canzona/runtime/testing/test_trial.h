@@ -12,7 +12,6 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/runtime/engine_wire_ops.h"
 #include "canzona/runtime/gradients.h"
 #include "canzona/runtime/runtime.h"
 
@@ -109,7 +108,7 @@ inline void add_gradient(Runtime& runtime, Engine& engine, const Trial& trial,
   make_gradient({trial.gradients, home, num_homes, number}, what, plan.mesh.tp,
                 at.t, gradient);
   if (trial.poison) trial.poison(runtime, step, tensor, gradient);
-  auto* sum = reinterpret_cast<std::byte*>(runtime.gradient(tensor));
+  auto* sum = reinterpret_cast<std::byte*>(runtime.gradient(tensor).data());
   const auto bytes = static_cast<int64_t>(gradient.size() * sizeof(float));
   std::vector<float> before(gradient.size());
   engine.download(reinterpret_cast<std::byte*>(before.data()), sum, bytes);
@@ -125,8 +124,8 @@ inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
   const Plan& plan = runtime.plan();
   const int64_t number =
       trial.number_of_step ? trial.number_of_step(step) : step;
-  runtime.begin_step(uses_of(runtime, trial.micro_batches),
-                     trial.micro_batches);
+  runtime.begin_iteration(uses_of(runtime, trial.micro_batches),
+                          trial.micro_batches);
   const std::vector<int32_t> modules = modules_of(runtime);
   for (int64_t micro = 0; micro < trial.micro_batches; ++micro) {
     for (int32_t module : modules) {
@@ -152,13 +151,11 @@ inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
   }
 }
 
-// Runs one rank of it. `ops`: of a device other than the CPU.
+// Runs one rank of it.
 inline void run_rank_of_trial(const Trial& trial, Communicator& group,
-                              const WireOps* ops, TrialResult& result) {
+                              TrialResult& result) {
   const auto engine = make_engine(trial.device);
-  RuntimeOptions options = trial.options;
-  options.wire_ops = ops;
-  Runtime runtime(trial.plan, group, *engine, options);
+  Runtime runtime(trial.plan, group, *engine, trial.options);
   set_initial_parameters(runtime);
   if (trial.set_parameters) trial.set_parameters(runtime);
   for (int64_t step = 1; step <= trial.steps; ++step) {
@@ -188,16 +185,12 @@ inline void run_rank_of_trial(const Trial& trial, Communicator& group,
 
 inline TrialResult run_trial(const Trial& trial) {
   TrialResult result(trial.plan.mesh.world());
-  const EngineWireOps ops(memory_ops(trial.device));
   const auto run_on = [&](int num_ranks, const RankFunction& function) {
     if (trial.run_on) return trial.run_on(num_ranks, function);
     run_ranks(num_ranks, trial.ranks, function);
   };
-  run_on(trial.plan.mesh.world(), [&](Communicator& group) {
-    run_rank_of_trial(trial, group,
-                      trial.device == "cpu" ? trial.options.wire_ops : &ops,
-                      result);
-  });
+  run_on(trial.plan.mesh.world(),
+         [&](Communicator& group) { run_rank_of_trial(trial, group, result); });
   return result;
 }
 

@@ -6,7 +6,6 @@
 
 #include "canzona/linalg/cuda/test_cuda_calls.h"
 #include "canzona/linalg/cuda_device.h"
-#include "canzona/runtime/engine_wire_ops.h"
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 
@@ -18,7 +17,7 @@ void issue(Runtime& runtime, Engine& engine, int64_t step) {
   const Plan& plan = runtime.plan();
   const Coordinates& place = runtime.coordinates();
   const std::vector<int32_t> modules = modules_of(runtime);
-  runtime.begin_step(uses_of(runtime, 1), 1);
+  runtime.begin_iteration(uses_of(runtime, 1), 1);
   for (const int32_t module : modules) {
     runtime.wait_params(module);
     runtime.release_params(module);
@@ -31,7 +30,7 @@ void issue(Runtime& runtime, Engine& engine, int64_t step) {
         continue;
       const auto [home, num_homes] = home_of(plan, place, tensor);
       make_gradient(engine, {GradientKind::kExact, home, num_homes, step},
-                    tensor, plan.mesh.tp, place.t, runtime.gradient(t));
+                    tensor, plan.mesh.tp, place.t, runtime.gradient(t).data());
       runtime.grad_ready(t);
     }
     runtime.release_params(*module);
@@ -44,13 +43,10 @@ void issue(Runtime& runtime, Engine& engine, int64_t step) {
 
 std::string calls_of_steps(const Plan& plan) {
   constexpr int64_t kWarm = 4, kCounted = 4;
-  const EngineWireOps ops(memory_ops("cuda"));
   std::string found;
   run_ranks(plan.mesh.world(), [&](Communicator& world) {
     const auto engine = make_cuda_engine();
-    RuntimeOptions options;
-    options.wire_ops = &ops;
-    Runtime runtime(plan, world, *engine, options);
+    Runtime runtime(plan, world, *engine, {});
     set_initial_parameters(runtime);
     for (int64_t step = 1; step <= kWarm; ++step) issue(runtime, *engine, step);
     runtime.outcome();

@@ -28,10 +28,10 @@ Gatherer::Gatherer(Rank& rank, Publisher& publisher)
 }
 
 void Gatherer::begin(std::span<const int32_t> uses) {
-  for (int32_t module : uses) require_module("begin_step", module);
+  for (int32_t module : uses) require_module("begin_iteration", module);
   publisher_.send_held();
   if (num_released_ != uses_.size())
-    throw UsageError(cat("begin_step: ", uses_.size() - num_released_,
+    throw UsageError(cat("begin_iteration: ", uses_.size() - num_released_,
                          " uses of the step before are not over"));
   num_before_ += uses_.size();
   num_asked_ = num_released_ = 0;
@@ -106,11 +106,11 @@ void Gatherer::wait(int32_t module) {
   require_module("wait_params", module);
   const bool is_left = num_asked_ < uses_.size();
   if (!is_left || uses_[num_asked_].module != module)
-    throw UsageError(cat("wait_params: ", rank_.label_of(module), ", but ",
-                         is_left
-                             ? cat("the next use that begin_step said is of ",
-                                   rank_.label_of(uses_[num_asked_].module))
-                             : "no use is left of what begin_step said"));
+    throw UsageError(
+        cat("wait_params: ", rank_.label_of(module), ", but ",
+            is_left ? cat("the next use that begin_iteration said is of ",
+                          rank_.label_of(uses_[num_asked_].module))
+                    : "no use is left of what begin_iteration said"));
   require_room(module);
   const int64_t number = num_asked_++;
   post_ahead();

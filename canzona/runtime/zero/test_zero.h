@@ -68,16 +68,14 @@ inline bool is_allowed(const ZeroVariant& v) {
 
 // The shard of a tensor that is in use.
 inline std::vector<float> seen_parameter(Runtime& runtime, int32_t tensor) {
-  const auto count = static_cast<size_t>(runtime.shard_elements(tensor));
-  const std::byte* data = runtime.parameter(tensor);
-  std::vector<float> values(count);
+  std::vector<float> values;
   if (runtime.plan().options.parameters == ParameterDtype::kFp32) {
-    std::copy_n(reinterpret_cast<const float*>(data), count, values.begin());
+    const std::span<float> shard = runtime.parameter(tensor);
+    values.assign(shard.begin(), shard.end());
     return values;
   }
-  const auto* halves = reinterpret_cast<const uint16_t*>(data);
-  for (size_t i = 0; i < count; ++i)
-    values[i] = std::bit_cast<float>(uint32_t{halves[i]} << 16);
+  for (const uint16_t half : runtime.bf16_parameter(tensor))
+    values.push_back(std::bit_cast<float>(uint32_t{half} << 16));
   return values;
 }
 

@@ -29,7 +29,7 @@ class LeanRank {
   }
 
   void run(int64_t step) {
-    runtime_.begin_step(uses_, kMicroBatches);
+    runtime_.begin_iteration(uses_, kMicroBatches);
     const size_t per_batch = uses_.size() / kMicroBatches;
     for (size_t u = 0; u < uses_.size(); ++u) {
       runtime_.wait_params(uses_[u]);
@@ -43,7 +43,7 @@ class LeanRank {
  private:
   void add_gradients(int32_t module, int64_t step) {
     for (const int32_t t : tensors_[static_cast<size_t>(module)]) {
-      float* gradient = runtime_.gradient(t);
+      const std::span<float> gradient = runtime_.gradient(t);
       for (int64_t i = 0; i < runtime_.shard_elements(t); ++i)
         gradient[i] += 0.001F * static_cast<float>(i * step % 17 - 8);
       runtime_.grad_ready(t);

@@ -163,7 +163,7 @@ TEST(ZeroForward, AloneChangesNothing) {
     const TrialResult expected = run_trial(trial);
     trial.set_parameters = [](Runtime& runtime) {
       const std::vector<int32_t> modules = modules_of(runtime);
-      runtime.begin_step(modules, 0);
+      runtime.begin_iteration(modules, 0);
       for (const int32_t module : modules) {
         runtime.wait_params(module);
         runtime.release_params(module);
@@ -183,10 +183,10 @@ std::string digest_of_written(Trial trial) {
   trial.poison = [&](Runtime& runtime, int64_t, int32_t tensor,
                      std::span<float>) {
     // Asking for a gradient may wait for other ranks.
-    float* gradient = runtime.gradient(tensor);
+    const std::span<float> gradient = runtime.gradient(tensor);
     const std::lock_guard lock(mutex);
     if (written.emplace(runtime.coordinates().rank, tensor).second)
-      std::fill_n(gradient, runtime.shard_elements(tensor), 0.0F);
+      std::ranges::fill(gradient, 0.0F);
   };
   std::string digest;
   run_ranks(trial.plan.mesh.world(), trial.ranks, [&](Communicator& world) {
@@ -254,7 +254,7 @@ TEST(ZeroWritten, ModulesWithoutGradientsCountAsZeros) {
     std::vector<double> norms;
     for (const int32_t num_tensors : {12, 1, 12}) {
       for (int32_t t = num_tensors - 1; t >= 0; --t) {
-        std::fill_n(runtime.gradient(t), runtime.shard_elements(t), 1.0F);
+        std::ranges::fill(runtime.gradient(t), 1.0F);
         runtime.grad_ready(t);
       }
       norms.push_back(runtime

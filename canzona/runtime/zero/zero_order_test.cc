@@ -84,7 +84,7 @@ TEST(Gathers, HoldBackTheModuleThatIsMissingAndNoOther) {
     HeldRun held({.sizes = {2, 2, 2}, .overlap = overlap, .prefetch = 2});
     const std::vector<int32_t> uses{0, 1, 2, 3, 4, 5};
     held.run(operations_of("parameters", "layer 2"), kRanks, [&](Runtime& r) {
-      r.begin_step(uses, 1);
+      r.begin_iteration(uses, 1);
       use(r, 0);
       use(r, 1);
       r.wait_params(2);  // its successor is asked for in both modes
@@ -110,7 +110,7 @@ TEST(Scatters, HoldBackComputeWhenNoSlotIsLeft) {
       const auto in_module = [&](int32_t t) {
         return module_of(model, model.tensors[static_cast<size_t>(t)]);
       };
-      r.begin_step({}, 1);
+      r.begin_iteration({}, 1);
       int32_t free_slots = 1 + prefetch, module = -1;
       for (int32_t t = last; t >= 0; --t) {
         const bool is_new = in_module(t) != module;
@@ -140,7 +140,7 @@ TEST(Gathers, WaitForNewParametersOfOtherGroups) {
     const auto engine = make_cpu_engine();
     make_gradients(r, *engine, trial, 1);
     r.step({.learning_rate = 0.01});
-    r.begin_step(uses_of(r, 1), 1);
+    r.begin_iteration(uses_of(r, 1), 1);
     for (int32_t m = 0; m < head; ++m) use(r, m);
     held.has_come();
     r.wait_params(head);
@@ -192,7 +192,7 @@ int num_too_far(Overlap overlap, int32_t prefetch, Lookahead& gate) {
     Runtime runtime(plan, world, *engine, {.overlap = overlap});
     for (int round = 0; round < 20; ++round) {
       const std::vector<int32_t> uses = uses_of(runtime, 1);
-      runtime.begin_step(uses, 1);
+      runtime.begin_iteration(uses, 1);
       for (int32_t module : uses) {
         gate.ask(world.rank());
         runtime.wait_params(module);

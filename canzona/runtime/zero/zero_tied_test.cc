@@ -51,7 +51,7 @@ class TiedRun {
     std::vector<int32_t> uses;
     for (int micro = 0; micro < kMicroBatches; ++micro)
       uses.insert(uses.end(), {0, 1, 2, 0, kHead, 0, kHead, 2, 1, 0});
-    runtime.begin_step(uses, kMicroBatches);
+    runtime.begin_iteration(uses, kMicroBatches);
     for (int micro = 0; micro < kMicroBatches; ++micro) {
       for (const int32_t module : {0, 1, 2}) use(runtime, {module});
       use(runtime, {0, kHead});

@@ -36,7 +36,7 @@ void expect_usage_error(const std::function<void(Runtime&)>& body,
 
 TEST(ZeroUsage, InOrderIsFine) {
   on_ranks([](Runtime& r) {
-    r.begin_step(std::vector<int32_t>{0, 1, 1}, 1);
+    r.begin_iteration(std::vector<int32_t>{0, 1, 1}, 1);
     for (const int32_t module : {0, 1, 1}) {
       r.wait_params(module);
       r.release_params(module);
@@ -47,17 +47,17 @@ TEST(ZeroUsage, InOrderIsFine) {
 TEST(ZeroUsage, WaitingOutOfOrder) {
   expect_usage_error(
       [](Runtime& r) {
-        r.begin_step(std::vector<int32_t>{0, 1, 2}, 1);
+        r.begin_iteration(std::vector<int32_t>{0, 1, 2}, 1);
         r.wait_params(2);
       },
-      "wait_params: layer 1, but the next use that begin_step said is of "
+      "wait_params: layer 1, but the next use that begin_iteration said is of "
       "embedding");
 }
 
 TEST(ZeroUsage, WaitingMoreOftenThanSaid) {
   expect_usage_error(
       [](Runtime& r) {
-        r.begin_step(std::vector<int32_t>{0}, 1);
+        r.begin_iteration(std::vector<int32_t>{0}, 1);
         r.wait_params(0);
         r.release_params(0);
         r.wait_params(0);
@@ -69,7 +69,7 @@ TEST(ZeroUsage, WaitingMoreOftenThanSaid) {
 TEST(ZeroUsage, ReleasingTwice) {
   expect_usage_error(
       [](Runtime& r) {
-        r.begin_step(std::vector<int32_t>{0, 1}, 1);
+        r.begin_iteration(std::vector<int32_t>{0, 1}, 1);
         r.wait_params(0);
         r.release_params(0);
         r.release_params(0);
@@ -80,7 +80,7 @@ TEST(ZeroUsage, ReleasingTwice) {
 TEST(ZeroUsage, WaitingTwiceWithoutARelease) {
   expect_usage_error(
       [](Runtime& r) {
-        r.begin_step(std::vector<int32_t>{1, 1}, 1);
+        r.begin_iteration(std::vector<int32_t>{1, 1}, 1);
         r.wait_params(1);
         r.wait_params(1);
       },
@@ -91,7 +91,7 @@ TEST(ZeroUsage, WaitingTwiceWithoutARelease) {
 TEST(ZeroUsage, HoldingMoreModulesThanThereAreSlots) {
   expect_usage_error(
       [](Runtime& r) {
-        r.begin_step(std::vector<int32_t>{0, 1, 2}, 1);
+        r.begin_iteration(std::vector<int32_t>{0, 1, 2}, 1);
         r.wait_params(0);
         r.wait_params(1);
         r.wait_params(2);
@@ -105,7 +105,7 @@ TEST(ZeroUsage, ParametersOutsideOfAUse) {
   expect_usage_error(look, "'embedding' is used outside of wait_params");
   expect_usage_error(
       [&](Runtime& r) {
-        r.begin_step(std::vector<int32_t>{0}, 1);
+        r.begin_iteration(std::vector<int32_t>{0}, 1);
         r.wait_params(0);
         r.parameter(0);
         r.release_params(0);
@@ -117,18 +117,18 @@ TEST(ZeroUsage, ParametersOutsideOfAUse) {
 TEST(ZeroUsage, AStepThatBeginsWhileUsesAreLeft) {
   expect_usage_error(
       [](Runtime& r) {
-        r.begin_step(std::vector<int32_t>{0, 1}, 1);
+        r.begin_iteration(std::vector<int32_t>{0, 1}, 1);
         r.wait_params(0);
         r.release_params(0);
-        r.begin_step(std::vector<int32_t>{0, 1}, 1);
+        r.begin_iteration(std::vector<int32_t>{0, 1}, 1);
       },
-      "begin_step: 1 uses of the step before are not over");
+      "begin_iteration: 1 uses of the step before are not over");
 }
 
 TEST(ZeroUsage, AnUpdateWhileUsesAreLeft) {
   expect_usage_error(
       [](Runtime& r) {
-        r.begin_step(std::vector<int32_t>{0, 1}, 1);
+        r.begin_iteration(std::vector<int32_t>{0, 1}, 1);
         r.wait_params(0);
         r.release_params(0);
         r.step({.learning_rate = 0.01});
@@ -140,7 +140,7 @@ TEST(ZeroUsage, ModulesThatTheRankDoesNotHave) {
   for (const int32_t module : {-1, kHead + 1}) {
     const std::string words = cat("has no module ", module);
     expect_usage_error(
-        [=](Runtime& r) { r.begin_step(std::vector<int32_t>{module}, 1); },
+        [=](Runtime& r) { r.begin_iteration(std::vector<int32_t>{module}, 1); },
         words);
     expect_usage_error([=](Runtime& r) { r.wait_params(module); }, words);
     expect_usage_error([=](Runtime& r) { r.release_params(module); }, words);
@@ -152,7 +152,7 @@ TEST(ZeroUsage, AnnouncingTooOften) {
     for (const int64_t micro_batches : {1, 2}) {
       SCOPED_TRACE(cat(to_string(sizes), " ", micro_batches));
       const auto announce = [=](Runtime& r) {
-        r.begin_step({}, micro_batches);
+        r.begin_iteration({}, micro_batches);
         for (int64_t i = 0; i <= micro_batches; ++i) r.grad_ready(0);
       };
       expect_usage_error(announce, "the gradient of 'embedding' was announced",
@@ -164,7 +164,7 @@ TEST(ZeroUsage, AnnouncingTooOften) {
 TEST(ZeroUsage, AnnouncingOneTensorTwiceInAMicroBatch) {
   expect_usage_error(
       [](Runtime& r) {
-        r.begin_step({}, 2);
+        r.begin_iteration({}, 2);
         r.grad_ready(1);
         r.grad_ready(1);
       },

@@ -17,8 +17,8 @@
 namespace canzona {
 namespace {
 
-// The blocks of an operand: where its formats begin. Operands are laid out
-// here and nowhere else.
+// The blocks of an operand: where its formats begin. Operands are laid out only
+// here.
 
 Operand take_wide(Arena& arena, int64_t rows, int64_t cols,
                   const Strips& strips);
@@ -27,10 +27,10 @@ Operand take_symmetric(Arena& arena, int64_t rows);
 Blocks wide_blocks(const Operand& x);
 Blocks symmetric_blocks(const Operand& r);
 
-// One fp64 per row of blocks of a wide operand, beside its blocks.
+// One fp64 per row of blocks of a wide operand, stored beside its blocks.
 double* row_sums(const Operand& x);
 
-// Blocks begin with a page, so that none is spread over three.
+// Blocks begin on a page, so that none spans three.
 constexpr int64_t kAlignment = 4096;
 constexpr int64_t kBlockBytes =
     kBlockElements * static_cast<int64_t>(sizeof(Bf16));
@@ -172,10 +172,10 @@ class Bf16Algebra final : public CpuAlgebra {
                     int64_t begin, int64_t end);
   // Writes the lower triangle of a product of so many rows.
   void put_sum(std::byte* sum, const Factors& factors, int64_t rows, Half half);
-  // Says what becomes of a block (i, j) of a symmetric result.
+  // Returns the epilogue of block (i, j) of a symmetric result.
   Epilogue symmetric_epilogue(const Blocks& to, int64_t i, int64_t j,
                               bool triangle);
-  // Fills a symmetric operand from the lower triangle of what it stores.
+  // Fills a symmetric operand from its lower triangle.
   void take_triangle(const Operand& to, const Bf16* triangle);
   // Sets the scale and the identity of d.
   void symmetric_product(Operand& d, const Factors& factors,
@@ -187,7 +187,7 @@ class Bf16Algebra final : public CpuAlgebra {
 
   const BlockKernel& kernel_;
   BlockProducts products_;
-  // Formats that a block cannot do without, but nobody reads.
+  // Formats that a block must write but nobody reads.
   alignas(64) Bf16 unused_pairs_[kBlockElements];
   alignas(64) Bf16 unused_mirror_[kBlockElements];
 };
@@ -212,9 +212,9 @@ void check_load(const Operand& x, const Load& load) {
   CANZONA_CHECK_EQ(load.momentum.cols, load.source.cols);
 }
 
-// Walks the source in the order of its memory, one strip. The blocks of one row
-// of x come in the same order whether the source is transposed or not, so the
-// sums of rows have the same bits, and so has the sum of them.
+// Walks the source in memory order, one strip. The blocks of one row of x come
+// in the same order whether or not the source is transposed, so the sums of
+// rows have the same bits, and so has their sum.
 NormPart Bf16Algebra::load_strip(Operand& x, const Load& load, int strip) {
   check_load(x, load);
   x.scale = 1;
@@ -456,11 +456,11 @@ double Bf16Algebra::norm(const Operand& r) {
   return std::abs(r.scale) * std::sqrt(total);
 }
 
-// Returns where row i of a lower triangle begins.
+// Returns the index at which row i of a lower triangle begins.
 int64_t triangle_row(int64_t i) { return i * (i + 1) / 2; }
 
-// work(r, first, columns): row r of block (i, j) of a lower triangle has so
-// many columns in it, the first of which is number `first` of the triangle.
+// Calls work(r, first, columns): row r of block (i, j) of a lower triangle has
+// this many columns, the first of which is number `first` of the triangle.
 template <class Work>
 void for_triangle_rows(int64_t size, int64_t i, int64_t j, const Work& work) {
   for (int64_t r = 0; r < piece(size, i); ++r) {

@@ -1,4 +1,4 @@
-// Every product against fp64 sums of the stored values, for every kernel.
+// Compares every product with fp64 sums of the stored values, for every kernel.
 #include "canzona/linalg/cpu/cpu_algebra.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace {
 constexpr double kRounding = 1.0 / 256 * 1.001;
 constexpr double kSums = 1e-5;
 
-// `magnitude` is the same sum over absolute values. Only j <= i is compared if
-// `lower`, as the rest is a mirror.
+// `magnitude` is the same sum over absolute values. With `lower`, only j <= i
+// is compared, as the rest is a mirror.
 void expect_close(const Dense& got, const Dense& want, const Dense& magnitude,
                   double rounding, bool lower = false) {
   ASSERT_EQ(got.rows, want.rows);
@@ -55,7 +55,7 @@ class AlgebraTest : public Bf16Test {
     return p;
   }
 
-  // d = a·b up to what d keeps apart.
+  // d = a·b up to what d stores separately.
   void expect_product(const Operand& d, const Operand& a, const Operand& b) {
     const Dense left = meaning(a), right = meaning(b);
     const Dense want = affine(1, product(left, right), -d.identity);
@@ -248,7 +248,7 @@ INSTANTIATE_TEST_SUITE_P(Kernels, AlgebraTest,
                                            usable_bf16_kernels().end()),
                          kernel_name);
 
-// Few and small integers: every sum is exact, in whatever order.
+// Few small integers: every sum is exact, in any order.
 PlainRows sparse_integers(int64_t rows, int64_t cols) {
   std::mt19937 engine(5);
   return make_plain(rows, cols, 0, [&](int64_t, int64_t) {
@@ -257,7 +257,7 @@ PlainRows sparse_integers(int64_t rows, int64_t cols) {
   });
 }
 
-// All that comes out of every operation, as bits.
+// All results of every operation, as bits.
 std::vector<uint32_t> trace_of(CpuAlgebra& algebra, int64_t m, int64_t n) {
   Arena arena;
   Arena::Scope scope(arena);

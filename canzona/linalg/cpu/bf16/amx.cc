@@ -1,7 +1,7 @@
 // Products in tile registers: 2 x 2 tiles of sums (0-3), two tiles of the left
 // factor (4, 5) and two of the right (6, 7).
 //
-// The tile intrinsics are assembly that says nothing of the memory it reads or
+// The tile intrinsics are assembly that does not declare the memory it reads or
 // writes, so the compiler is told at every border between tiles and memory.
 #include "canzona/linalg/cpu/bf16/works_avx512.h"
 
@@ -27,7 +27,7 @@ constexpr TileConfig full_tiles() {
   return config;
 }
 
-// Another library may have left tiles of another shape.
+// Another library may have left tiles configured differently.
 void begin() {
   static constexpr TileConfig config = full_tiles();
   memory_barrier();
@@ -76,8 +76,8 @@ class TileSteps {
 
   int64_t remaining() const { return remaining_; }
 
-  // The left factor passes by, the right one shall stay in the first-level
-  // cache for the next block.
+  // The left factor streams through; the right one should stay in the L1 cache
+  // for the next block.
   template <class Work>
   CANZONA_INLINE void step(Work& work) {
     _tile_stream_loadd(4, left_, kLineBytes);

@@ -47,7 +47,7 @@ struct Blocks {
   Bf16* transposed_at(int64_t i, int64_t j) const {
     return transposed + (i * block_cols + j) * kBlockElements;
   }
-  // The pairs of block (i, j), in a wide or in a symmetric operand.
+  // Returns the pairs of block (i, j), in a wide or in a symmetric operand.
   Bf16* pairs_at(int64_t i, int64_t j) const {
     return pairs != nullptr ? pairs + (j * block_rows + i) * kBlockElements
                             : transposed_at(j, i);
@@ -64,9 +64,9 @@ struct BlockProduct {
   const Bf16* right = nullptr;
   int64_t depth = 0;
   bool backward = false;  // from the last k to the first
-  bool resume = false;    // add to what acc holds
+  bool resume = false;    // add to the contents of acc
   float* acc = nullptr;
-  // To be brought near meanwhile: so many lines of 64 bytes for each k.
+  // Data to prefetch meanwhile: this many lines of 64 bytes for each k.
   const Bf16* prefetch = nullptr;
   int prefetch_lines = 0;
 };
@@ -80,13 +80,13 @@ struct ApplyCoefficients {
 
 enum class Target {
   kPacked,    // bf16 blocks
-  kDiagonal,  // the same, the upper triangle replaced by the lower one's mirror
+  kDiagonal,  // the same, with the upper triangle mirrored from the lower
   kPlain,     // fp32 in rows
 };
 
 // The epilogue of a sum computes v = alpha·acc + Σ weight·addend, each
-// operation rounded to fp32, the addends given in pairs. `acc` and `spare` (as
-// large) may be overwritten.
+// operation rounded to fp32, with addends given as pairs. `acc` and `spare` (of
+// the same size) may be overwritten.
 struct Epilogue {
   Target target = Target::kPacked;
   float* acc = nullptr;
@@ -96,15 +96,15 @@ struct Epilogue {
   float weight[2] = {};
   const Bf16* addend[2] = {};
 
-  // Packed. The mirror is the rows of the block's transpose, or null; a
-  // diagonal block needs a place for it, too.
+  // Packed targets. The mirror is the rows of the block's transpose, or null; a
+  // diagonal block needs memory for it, too.
   Bf16* rows = nullptr;
   Bf16* transposed = nullptr;
   Bf16* pairs = nullptr;
   Bf16* mirror = nullptr;
 
-  // Plain: acc is transposed first if asked for, then come the addends; of the
-  // result `height` x `width` values lie in memory.
+  // Plain targets: acc is first transposed if requested, then the addends are
+  // added; `height` x `width` values of the result are stored.
   float* out = nullptr;
   int64_t stride = 0;
   int height = kBlock;
@@ -137,27 +137,27 @@ struct PackedBlock {
   Bf16* pairs = nullptr;
 };
 
-// Sums of squares are in fp64, in one order: down each of the 32 columns, then
-// columns c, c+8, c+16, c+24 as (0 + 1) + (2 + 3), then by halves.
+// Sums of squares are in fp64, in a fixed order: down each of the 32 columns,
+// then columns c, c+8, c+16, c+24 as (0 + 1) + (2 + 3), then by halves.
 struct BlockKernel {
-  // Round every product of matrices.
+  // Called before and after every product of matrices.
   void (*begin)();
   void (*end)();
-  // The product and, between its instructions, the previous block's epilogue,
-  // which may be null.
+  // Computes the product and, interleaved with its instructions, the previous
+  // block's epilogue, which may be null.
   void (*multiply)(const BlockProduct& product, const Epilogue* previous);
   void (*finish)(const Epilogue& epilogue);
 
   // Reads a piece into 32 x 32 values, zeros beyond the piece.
   void (*read)(float* values, const SourcePiece& piece);
   // Rounds the values, or their transpose, and writes all formats; returns the
-  // sum of squares of what was written.
+  // sum of squares of the rounded values.
   double (*pack)(const PackedBlock& to, float* values, bool transpose);
   double (*sum_of_squares)(const Bf16* rows);
 };
 
-// Round to nearest even. Values below the smallest normal number become zero
-// and NaNs become quiet, as bf16 instructions do.
+// Rounds to nearest even. Values below the smallest normal number become zero
+// and NaNs become quiet, as with bf16 instructions.
 constexpr Bf16 bf16_of_bits(uint32_t bits) {
   const uint32_t exponent = bits & 0x7f800000U;
   const auto upper = static_cast<Bf16>(bits >> 16);
@@ -174,7 +174,7 @@ const BlockKernel& avx512_bf16_kernel();
 const BlockKernel& amx_kernel();
 #endif
 
-// The kernel's functions; this machine must be able to run it.
+// Returns the kernel's functions; this machine must support it.
 const BlockKernel& block_kernel(Bf16Kernel kernel);
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-// Lists the kernels, and tells which of them this machine can run.
+// Lists the kernels, and which of them this machine supports.
 #include <time.h>
 
 #include <algorithm>
@@ -65,15 +65,15 @@ double cpu_seconds() {
          1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// Numbers that differ: multiplying the same one again and again is quicker than
-// any real product.
+// Fills with different numbers: multiplying the same one repeatedly is faster
+// than any real product.
 void fill(Bf16* values, int64_t count, uint64_t seed) {
   for (int64_t i = 0; i < count; ++i)
     values[i] = bf16_of_bits(
         std::bit_cast<uint32_t>(uniform_at(seed, static_cast<uint64_t>(i))));
 }
 
-// Every panel on the left with every panel on the right, once.
+// Multiplies every panel on the left with every panel on the right, once.
 void multiply_panels(const BlockKernel& kernel, const Bf16* left,
                      const Bf16* right, float* acc) {
   constexpr int64_t kPanel = kDepth * kBlockElements;

@@ -1,4 +1,4 @@
-// Loading: momentum, rounding, packing, the norm.
+// Tests of loading: momentum, rounding, packing, the norm.
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -14,8 +14,8 @@ constexpr Blend kNesterov{
 
 using LoadTest = Bf16Test;
 
-// The nearest of the two numbers with 8 significant bits round `value`, the
-// even one of equals.
+// Returns the nearest number with 8 significant bits to `value`, the even one
+// in a tie.
 double nearest_bf16(double value) {
   if (value == 0) return value;
   int exponent = 0;

@@ -1,4 +1,4 @@
-// The block product by AVX-512. Only for files compiled for it.
+// The block product with AVX-512. Only for files compiled for it.
 #pragma once
 
 #include "canzona/linalg/cpu/bf16/works_avx512.h"
@@ -8,7 +8,7 @@ namespace {
 
 inline void nothing() {}
 
-// sum += left·right for the pairs of one k: `left` is one pair, repeated.
+// sum += left·right for the pairs of one k: `left` is one pair, broadcast.
 inline __m512 add_pairs(__m512 sum, __m512i left, __m512i right) {
 #if defined(__AVX512BF16__)
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(left),
@@ -21,7 +21,7 @@ inline __m512 add_pairs(__m512 sum, __m512i left, __m512i right) {
 
 constexpr int kRowsAtOnce = 8;
 
-// Rows [first, first + 8) of the sum.
+// Computes rows [first, first + 8) of the sum.
 inline void multiply_rows(const BlockProduct& product, int first) {
   __m512 sums[kRowsAtOnce][2];
   float* acc = product.acc + static_cast<int64_t>(first) * kBlock;

@@ -1,4 +1,4 @@
-// The operations in the order in which Newton–Schulz calls them, against the
+// Runs the operations in the order of Newton–Schulz, and compares with the
 // plain iteration in fp64.
 #include <cmath>
 #include <utility>

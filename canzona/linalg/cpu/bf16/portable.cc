@@ -1,4 +1,4 @@
-// The kernel for any CPU, and the plain statement of what the others do.
+// The kernel for any CPU, and the reference for the others.
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -16,7 +16,7 @@ Bf16 round_to_bf16(float value) {
   return bf16_of_bits(std::bit_cast<uint32_t>(value));
 }
 
-// The index of element (r, c) of a block.
+// Returns the index of element (r, c) of a block.
 int64_t transposed_index(int r, int c) {
   return r / kTile * kTileElements + c / 2 * kBlock + r % kTile * 2 + c % 2;
 }

@@ -7,18 +7,19 @@ namespace canzona {
 namespace {
 
 constexpr int64_t kPackedBlockBytes = kBlockElements * 2;
-// Half of a second-level cache of 2 MB; the rest is for columns and results.
+// Half of an L2 cache of 2 MB; the rest is for columns and results.
 constexpr int64_t kGroupBytes = 1000 << 10;
 constexpr int64_t kMostGroupRows = 16;
-// Deeper sums are cut, else a group would be too few rows to hide the traffic
-// of the columns.
+// Deeper sums are cut, because otherwise a group would have too few rows to
+// hide the traffic of the columns.
 constexpr int64_t kMostDepth = 50;
 constexpr int64_t kGroupCols = 8;
 constexpr std::align_val_t kPackedAlignment{4096};
 
 constexpr int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// `count` in equal parts of at most `most`: the size of a part.
+// Returns the size of a part when `count` is divided into equal parts of at
+// most `most`.
 constexpr int64_t equal_part(int64_t count, int64_t most) {
   const int64_t parts = std::max<int64_t>(ceil_divide(count, most), 1);
   return std::max<int64_t>(ceil_divide(count, parts), 1);
@@ -62,7 +63,7 @@ BlockProduct BlockProducts::block(const Factors& factors, int64_t i, int64_t j,
   product.left = factors.left + (i * factors.depth + k) * kBlockElements;
   product.right = factors.right + (j * factors.depth + k) * kBlockElements;
   product.depth = depth;
-  // The same for (i, j) and (j, i), so that full products of symmetric
+  // It is the same for (i, j) and (j, i), so that full products of symmetric
   // factors are symmetric too.
   product.backward = (i + j) % 2 != 0;
   return product;

@@ -5,13 +5,13 @@
 //   products.sum({…}, Half::kTriangle,
 //                [&](int64_t i, int64_t j, const float* sum) { … });
 //
-// Groups of left rows stay in the second-level cache while the right factor's
-// columns pass by; neighbouring blocks walk their sums in opposite directions,
-// so that each finds the end of the column where the last one left it, in the
-// first-level cache. The epilogue of a block runs during the next block. The
-// depth may be cut into strips: each is summed by itself, as if there were no
-// others, and the sums are added by the tree (operand.h) while they are near.
-// All orders follow from the shape and its strips alone.
+// Groups of left rows stay in the L2 cache while the right factor's columns
+// stream through; neighbouring blocks walk their sums in opposite directions,
+// so that each finds the end of the column still in the L1 cache. The epilogue
+// of a block runs during the next block. The depth may be cut into strips: each
+// is summed separately, as if there were no others, and the sums are added by
+// the tree (operand.h) while they are in cache. All orders depend on the shape
+// and its strips alone.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct Factors {
 struct ProductPlan {
   int64_t group_rows = 1;
   int64_t group_cols = 1;
-  bool whole = true;  // every sum is formed at once
+  bool whole = true;  // every sum is completed at once
 };
 // Long sums are cut into chunks, those of a strip by its own depth alone.
 int64_t product_chunk(int64_t depth);
@@ -50,9 +50,8 @@ class BlockProducts {
  public:
   explicit BlockProducts(const BlockKernel& kernel);
 
-  // make_epilogue(i, j) says what becomes of block (i, j); its acc and spare
-  // are set here.
-  // A triangle is the blocks with j <= i.
+  // make_epilogue(i, j) says what to do with block (i, j); its acc and spare
+  // are set here. A triangle consists of the blocks with j <= i.
   template <class MakeEpilogue>
   void run(const Factors& factors, Half half,
            const MakeEpilogue& make_epilogue) {
@@ -64,7 +63,7 @@ class BlockProducts {
     });
   }
 
-  // take(i, j, sum) gets block (i, j) of the sums themselves, 32 x 32.
+  // take(i, j, sum) gets block (i, j) of the plain sums, 32 x 32.
   template <class Take>
   void sum(const Factors& factors, Half half, const Take& take) {
     run_groups(factors, half, [&](int64_t i, int64_t j, const float* acc) {
@@ -101,7 +100,7 @@ class BlockProducts {
     kernel_.end();
   }
 
-  // A part of the depth: of a strip that begins or ends with it, or neither.
+  // A chunk of the depth, and whether it begins or ends a strip.
   struct Chunk {
     int strip = 0;
     int64_t k = 0, depth = 0;
@@ -153,11 +152,11 @@ class BlockProducts {
 
   static BlockProduct block(const Factors& factors, int64_t i, int64_t j,
                             int64_t k, int64_t depth);
-  // Asks for its share of the next column of the right factor.
+  // Prefetches its share of the next column of the right factor.
   static void prefetch_column(BlockProduct& product, int64_t share,
                               int64_t num_shares, int64_t column_stride);
-  // Sums that wait for a further chunk need places of their own; else two
-  // take turns, one being summed while the other is finished.
+  // Sums that wait for another chunk need separate slots; otherwise two
+  // alternate, one being summed while the other is finished.
   float* next_slot(bool whole);
   float* spare_slot();
   // Adds the sum of a strip to those before it; the first place is the slot.

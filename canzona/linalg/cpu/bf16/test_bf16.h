@@ -1,5 +1,5 @@
-// For the tests of this folder: dense fp64 matrices, and what an operand holds
-// in each of its formats, decoded without help of the code under test.
+// For the tests of this folder: dense fp64 matrices, and the contents of an
+// operand in each of its formats, decoded without the code under test.
 #pragma once
 
 #include <bit>
@@ -72,7 +72,7 @@ inline double frobenius(const Dense& a) {
   return std::sqrt(sum);
 }
 
-// Row-major fp32 with a gap after each row, filled with a mark.
+// Row-major fp32 with a gap after each row, filled with a marker.
 struct PlainRows {
   static constexpr float kMark = -77777.0F;
 
@@ -144,8 +144,8 @@ class StoredBlocks {
   uint16_t in_rows(int64_t i, int64_t j) const {
     return at(0, (i / 32) * block_cols_ + j / 32, i % 32 * 32 + j % 32);
   }
-  // Dword (j / 2 of its block) of row i became row and column exchanged within
-  // the 16 rows of a tile.
+  // The dword (j / 2 of its block) of row i, with row and column exchanged
+  // within the 16 rows of a tile.
   uint16_t in_transposed(int64_t i, int64_t j) const {
     const int64_t tile = i % 32 / 16;
     return at(1, (i / 32) * block_cols_ + j / 32,
@@ -173,8 +173,8 @@ inline double value_of(uint16_t word) {
   return std::bit_cast<float>(static_cast<uint32_t>(word) << 16);
 }
 
-// The stored values, without scale and identity. Fails the test if the formats
-// disagree or the padding is not zero.
+// Returns the stored values, without scale and identity. Fails the test if the
+// formats disagree or the padding is not zero.
 inline Dense stored(const Operand& operand, int num_formats) {
   const StoredBlocks blocks(operand, num_formats);
   int64_t wrong_formats = 0;
@@ -197,7 +197,7 @@ inline Dense stored(const Operand& operand, int num_formats) {
 
 inline Dense stored_wide(const Operand& x) { return stored(x, 3); }
 
-// The same of a symmetric operand, which must be exactly so.
+// The same for a symmetric operand, which must be exactly symmetric.
 inline Dense stored_symmetric(const Operand& r) {
   const Dense d = stored(r, 2);
   EXPECT_EQ(d.values, transpose(d).values) << r.rows;

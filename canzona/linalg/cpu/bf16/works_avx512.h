@@ -1,10 +1,10 @@
-// Vector work cut into pieces that fit between tile instructions. Only for
-// files compiled for AVX-512; where the compiler may use bf16 instructions too,
-// rounding is one of them.
+// Vector work in pieces that fit between tile instructions. Only for files
+// compiled for AVX-512; if bf16 instructions are enabled, too, they do the
+// rounding.
 //
-// A core looks only some twenty instructions past a tile instruction that must
-// wait, so a long run of vector instructions between two of them idles the tile
-// unit, while the same instructions spread evenly cost next to nothing. A work
+// A core looks only some twenty instructions past a stalled tile instruction,
+// so a long sequence of vector instructions between two of them idles the tile
+// unit, while the same instructions spread evenly cost almost nothing. A work
 // has eight slots, work.at<0>() to work.at<7>(), one for each tile instruction
 // of a step; what a slot computes stays in registers for the next.
 #pragma once
@@ -40,14 +40,14 @@ CANZONA_INLINE __m512 upper_halves(__m512i pairs) {
 
 #if defined(__AVX512BF16__)
 
-// 32 values as bf16, `left` first.
+// 32 values rounded to bf16, `left` first.
 CANZONA_INLINE __m512i round_row(__m512 left, __m512 right) {
   return reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(right, left));
 }
 
 #else
 
-// As bf16_of_bits.
+// Rounds like bf16_of_bits.
 CANZONA_INLINE __m256i round_half_row(__m512 values) {
   const __m512i bits = _mm512_castps_si512(values);
   const __m512i odd =
@@ -148,7 +148,7 @@ struct StoreRows {
   }
 };
 
-// Rows 2p and 2p + 1 of alpha·acc + Σ weight·addend, into a sink.
+// Computes rows 2p and 2p + 1 of alpha·acc + Σ weight·addend into a sink.
 template <int kAddends, class Sink>
 class RowPairWork {
  public:
@@ -261,7 +261,7 @@ class TransposeWork {
   __m512i lines_[kTile];
 };
 
-// Two works side by side.
+// Two works interleaved.
 template <class Work>
 struct TwoWorks {
   Work first, second;
@@ -278,7 +278,7 @@ struct NoWork {
   CANZONA_INLINE void at() {}
 };
 
-// A work without tile instructions round it.
+// Runs a work without tile instructions around it.
 template <class Work>
 CANZONA_INLINE void run_alone(Work& work) {
   work.template at<0>();
@@ -294,8 +294,8 @@ CANZONA_INLINE void run_alone(Work& work) {
 // Epilogues as sequences of works (works_avx512.h), for the AVX-512 and AMX
 // kernels.
 
-// Works run between the tile instructions of `remaining()` steps, or, when
-// these are used up, by themselves. This one has no tile instructions.
+// Works run between the tile instructions of `remaining()` steps or, when these
+// are used up, alone. This one has no tile instructions.
 struct NoTiles {
   static constexpr int64_t remaining() { return 0; }
   template <class Work>
@@ -338,7 +338,8 @@ CANZONA_INLINE void run_rows(Tiles& tiles, const Epilogue& e, const float* acc,
     run_rows<2, Sink>(tiles, e, acc, works_after);
 }
 
-// From rows to transposed tiles and from pairs to rows of the transpose.
+// Transposes from rows to transposed tiles, and from pairs to rows of the
+// transpose.
 template <class Tiles>
 CANZONA_INLINE void transpose_tiles(Tiles& tiles, Bf16* to, const Bf16* from) {
   for (int tile = 0; tile < 2; ++tile)
@@ -355,7 +356,7 @@ CANZONA_INLINE void transpose_values(Tiles& tiles, float* to,
                                     from + r * kBlock + c, kValueRowBytes));
 }
 
-// Above the diagonal takes what `mirror` has there.
+// Takes the part above the diagonal from `mirror`.
 CANZONA_INLINE void take_upper_triangle(Bf16* rows, const Bf16* mirror) {
   for (int r = 0; r < kBlock; ++r) {
     const auto above = static_cast<__mmask32>(~1U << r);
@@ -409,7 +410,7 @@ inline __m512 blend_lanes(const SourcePiece& piece, const float* source,
   return _mm512_mul_ps(u, _mm512_set1_ps(piece.prescale));
 }
 
-// Rows are far apart in memory, so each needs to be asked for by itself.
+// Rows are far apart in memory, so each is prefetched separately.
 inline void prefetch_row(const float* row) {
   constexpr int kAhead = 4 * kBlock;
   _mm_prefetch(row + kAhead, _MM_HINT_T0);

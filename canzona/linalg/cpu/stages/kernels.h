@@ -1,6 +1,6 @@
 // The loops. Included once per instruction set by a file that names its table;
-// everything here has internal linkage, so that no copy compiled for a newer
-// CPU can stand in for another.
+// everything here has internal linkage, so that the linker cannot substitute a
+// copy compiled for a newer CPU.
 #pragma once
 
 #include <cmath>
@@ -10,14 +10,14 @@
 
 #include "canzona/linalg/cpu/stages/table.h"
 
-// A run may be its own output, but never overlaps another by a part.
+// A run may be its own output, but never partly overlaps another.
 #define CANZONA_INDEPENDENT _Pragma("GCC ivdep")
 
 namespace canzona {
 namespace {
 
-// Coefficients are copied into locals first: a store to a run might otherwise
-// change them, for all that the compiler knows, and nothing becomes a vector.
+// Coefficients are copied into locals first: otherwise the compiler would have
+// to assume that a store changes them, and would not vectorize.
 
 template <class Real, bool kL2, bool kOut>
 void momentum_loop(const typename StageKernels<Real>::Momentum& given,
@@ -33,7 +33,7 @@ void momentum_loop(const typename StageKernels<Real>::Momentum& given,
   }
 }
 
-// Without momentum the gradient is handed on.
+// Without momentum the gradient is passed through.
 template <class Real, bool kL2>
 void hand_on_loop(const typename StageKernels<Real>::Momentum& given,
                   int64_t count) {
@@ -127,8 +127,8 @@ void axpby_kernel(Real* y, Real alpha, const Real* x, Real beta,
   for (int64_t i = 0; i < count; ++i) y[i] = alpha * x[i] + beta * y[i];
 }
 
-// Infinities and NaNs are the numbers with all exponent bits set. Looked for
-// in stretches, so that a bad value near the front ends it early.
+// Infinities and NaNs have all exponent bits set. They are searched for in
+// blocks, so that a bad value near the front ends the search early.
 template <class Real>
 bool all_finite_kernel(const Real* x, int64_t count) {
   using Bits = std::conditional_t<sizeof(Real) == 4, uint32_t, uint64_t>;
@@ -148,7 +148,7 @@ bool all_finite_kernel(const Real* x, int64_t count) {
   return true;
 }
 
-// To nearest, ties to even; a NaN stays one.
+// Rounds to nearest, ties to even; a NaN stays a NaN.
 void round_to_bf16_kernel(uint16_t* to, const float* from, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     uint32_t bits;
@@ -173,8 +173,8 @@ void add_kernel(float* sum, const float* a, const float* b, int64_t count) {
   for (int64_t i = 0; i < count; ++i) sum[i] = a[i] + b[i];
 }
 
-// Magnitudes are below 2^31, and not every instruction set can compare numbers
-// without a sign.
+// Magnitudes are below 2^31, and not every instruction set can compare unsigned
+// numbers.
 uint32_t largest_bits_kernel(const float* x, int64_t count) {
   int32_t largest = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -200,7 +200,7 @@ uint32_t scale_and_look_kernel(float* x, float factor, int64_t count) {
   return static_cast<uint32_t>(largest);
 }
 
-// A scaled number has 24 bits and its square 48, so that both are exact.
+// A scaled number has 24 bits and its square 48, so both are exact.
 SplitSum sum_squares_kernel(const float* x, double scale, int64_t count) {
   uint64_t low = 0;
   uint64_t high = 0;

@@ -128,8 +128,8 @@ uint32_t cpu_scale_and_look(Run run, double factor, int64_t count) {
                                count);
 }
 
-// A block is looked at first, and found in the cache after that: a number out
-// of range is an error before it is an integer.
+// A block is checked first, and is in cache after that: a number out of range
+// must be an error before it becomes an integer.
 WideSum cpu_sum_of_squares(ConstRun run, int64_t count, int exponent) {
   constexpr int64_t kBlock = 4096;
   const double scale = std::ldexp(1.0, exponent);

@@ -1,7 +1,7 @@
-// The element-wise stages (linalg/stages.h) on the CPU. Plain loops, compiled
-// for several instruction sets; the best that this CPU has is taken. All give
-// the same bits: there is nothing but additions, products, quotients and
-// roots, each rounded by itself. Any thread may call.
+// The element-wise stages (linalg/stages.h) on the CPU: plain loops, compiled
+// for several instruction sets; the best one for this CPU is used. All give the
+// same bits: they only add, multiply, divide and take roots, each operation
+// rounded separately. Any thread may call.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ void cpu_adam(ConstRun grad, Run m, Run v, Run out,
 void cpu_adam_apply(ConstRun grad, Run m, Run v, Run weights,
                     const AdamCoefficients& adam, const Apply& apply,
                     int64_t count);
-// y = alpha·x + beta·y; beta 0 ignores what y held.
+// y = alpha·x + beta·y; with beta 0 the old y is ignored.
 void cpu_axpby(Run y, double alpha, ConstRun x, double beta, int64_t count);
 bool cpu_all_finite(ConstRun run, int64_t count);
 uint32_t cpu_largest_bits(ConstRun run, int64_t count);
-// x = factor·x, and the same of what it is then.
+// Sets x = factor·x and returns the largest bits afterwards.
 uint32_t cpu_scale_and_look(Run run, double factor, int64_t count);
 WideSum cpu_sum_of_squares(ConstRun run, int64_t count, int exponent);
 void cpu_round_to_bf16(uint16_t* to, const float* from, int64_t count);

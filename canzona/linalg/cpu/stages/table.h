@@ -9,7 +9,7 @@
 
 namespace canzona {
 
-// Pointers and coefficients of a stage, as what they are.
+// Typed pointers and coefficients of a stage.
 template <class Real>
 struct StageKernels {
   struct Momentum {
@@ -40,7 +40,7 @@ struct StageKernels {
   bool (*all_finite)(const Real* x, int64_t count);
 };
 
-// Sums of the lower 32 bits of numbers and of what is above them.
+// Sums of the lower 32 bits of numbers, and of the bits above them.
 struct SplitSum {
   uint64_t low = 0;
   uint64_t high = 0;
@@ -55,9 +55,9 @@ struct StageTable {
   void (*add)(float* sum, const float* a, const float* b, int64_t count);
   // The largest |x| as bits.
   uint32_t (*largest_bits)(const float* x, int64_t count);
-  // x = factor·x, and the largest |x| then.
+  // Sets x = factor·x and returns the largest |x| afterwards.
   uint32_t (*scale_and_look)(float* x, float factor, int64_t count);
-  // Sums trunc((x·scale)²), at most 2^62 each and 2^32 of them.
+  // Sums trunc((x·scale)²), at most 2^62 each and at most 2^32 of them.
   SplitSum (*sum_squares)(const float* x, double scale, int64_t count);
 };
 
@@ -65,7 +65,7 @@ const StageTable& portable_stages();
 const StageTable& avx2_stages();    // only on x86_64
 const StageTable& avx512_stages();  // only on x86_64
 
-// Those that this CPU may run, best first.
+// Returns those that this CPU supports, best first.
 std::span<const StageTable* const> usable_stages();
 
 }  // namespace canzona

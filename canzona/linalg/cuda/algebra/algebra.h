@@ -56,6 +56,32 @@ template <class Real>
 void launch_scales(const BlendSource<Real>& source, const ScaleRule& rule,
                    const ScaleWork& work, cudaStream_t stream);
 
+// The same by strips: what each strip tells of the norm (NormPart), which
+// strips of one matrix that lie on several devices tell alike, and the scales
+// from that. A part's norm is the power of two that its numbers were multiplied
+// by before they were squared: 1 but for fp64.
+struct StripCuts {
+  int count = 1;
+  bool tall = false;
+  int64_t rows = 0;                       // of the short side
+  int64_t begin[Strips::kMost + 1] = {};  // on the long side
+  int64_t first_slot[Strips::kMost + 1] = {};
+
+  int64_t num_slots() const { return first_slot[count]; }
+  static StripCuts of(const Operand& x);
+};
+struct PartWork {
+  double* slots = nullptr;    // num_slots() per matrix
+  double* peaks = nullptr;    // one per strip
+  NormPart* parts = nullptr;  // the result, strip by strip of each matrix
+};
+template <class Real>
+void launch_parts(const BlendSource<Real>& source, const StripCuts& cuts,
+                  const PartWork& work, cudaStream_t stream);
+void launch_scales_of_parts(const NormPart* parts, int strips, int64_t count,
+                            const ScaleRule& rule, double* scales,
+                            cudaStream_t stream);
+
 // Rows of `cols` elements, `row_stride` apart.
 struct LoadTarget {
   std::byte* data = nullptr;
@@ -83,10 +109,6 @@ struct StoredShape {
 // Rows begin at multiples of `step` elements.
 StoredShape stored_shape(const Operand& x, int64_t step);
 
-// Memory for a wide operand of `count` matrices.
-Operand take_operand(Arena& arena, const Operand& shape, int64_t step,
-                     DType dtype);
-
 // Returns where the matrices of a batch begin, one after another or scattered,
 // in a table on the device, for the launches of the present call.
 template <class Real, class Byte>
@@ -110,10 +132,8 @@ Real* const* moving_places(CudaEngine& engine,
   return engine.moving_table(std::span<Real* const>(places));
 }
 
-// x = the load, divided by its norm, in numbers of `dtype`.
-void load_operand(CudaEngine& engine, const Operand& x,
-                  const StoredShape& shape, DType dtype, const Load& load,
-                  const Normalization& normalization);
+// A name for where an operand is cut, for CudaEngine::dry.
+int64_t key_of(const Operand& x);
 
 // X and its Gram matrix R, as Algebra::normalize_by_gram says. A folded R has
 // nothing above its diagonal blocks (Tiles).
@@ -145,6 +165,17 @@ struct TileScaleWork {
 void scale_by_norm(DType dtype, const Tiles& x, const Tiles& r, double factor,
                    const TileScaleWork& work, cudaStream_t stream);
 
+// Lower triangles as members of a team exchange them (SharedAlgebra): row after
+// row, without gaps. `square` is one matrix of numbers of `dtype`; putting
+// writes both halves of it.
+void launch_take_triangle(DType dtype, std::byte* triangle, const Tiles& square,
+                          cudaStream_t stream);
+void launch_put_triangle(DType dtype, const Tiles& square,
+                         const std::byte* triangle, cudaStream_t stream);
+// Rounded once, as products are.
+void launch_round_sum(TileType type, std::byte* rounded, const float* sum,
+                      int64_t count, cudaStream_t stream);
+
 // Newton–Schulz on a GPU.
 //
 //   std::unique_ptr<Algebra> fp16 = make_cuda_algebra(engine, DType::kFp16);
@@ -160,5 +191,48 @@ std::unique_ptr<Algebra> make_cuda_algebra(CudaEngine& engine, DType dtype);
 // One for 16 bits, one for fp32 and fp64.
 std::unique_ptr<Algebra> make_tile_algebra(CudaEngine& engine, DType dtype);
 std::unique_ptr<Algebra> make_plain_algebra(CudaEngine& engine, DType dtype);
+
+// What both have in common: memory of operands, whose rows begin at multiples
+// of `step` elements, loading them, and what members of a team exchange. The
+// scalars of factors are zeros: all that a member has to know beside Q follows
+// from the calls.
+class CudaAlgebra : public Algebra, public SharedAlgebra {
+ public:
+  CudaAlgebra(CudaEngine& engine, DType dtype, int64_t step)
+      : engine_(engine), dtype_(dtype), step_(step) {}
+
+  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
+               bool tall, const Strips& strips) final;
+  Operand symmetric(Arena& arena, int64_t rows, int64_t count) final;
+  void load_normalized(Operand& x, const Load& load,
+                       const Normalization& normalization) final;
+
+  SharedAlgebra* shared() final { return this; }
+  bool shares_gram_norm() const final { return false; }
+  Operand part(Arena& arena, int64_t rows, int64_t cols, bool tall,
+               const Strips& strips) final;
+  void load_parts(Operand& x, const Load& load,
+                  std::span<NormPart> parts) final;
+  // Always true: squares of fp32 never leave the range of fp64, and those of
+  // fp64 are scaled strip by strip.
+  bool normalize(Operand& x, const Load& load, std::span<const NormPart> all,
+                 const Normalization& normalization,
+                 std::span<NormPart> parts) final;
+  void take_gram(Operand& r, const std::byte* rounded) final;
+  void put_factor(std::byte* factor, const Operand& q,
+                  const Operand& x) override;
+  void take_factor(Operand& q, Operand& x, const std::byte* factor,
+                   double only_a) final;
+
+ protected:
+  Operand take(Arena& arena, const Operand& shape) const;
+  StoredShape stored(const Operand& x) const { return stored_shape(x, step_); }
+  // As numbers of dtype.
+  Tiles tiles_of(const Operand& x) const;
+
+  CudaEngine& engine_;
+  const DType dtype_;
+  const int64_t step_;
+};
 
 }  // namespace canzona

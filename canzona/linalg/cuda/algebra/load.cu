@@ -86,6 +86,21 @@ struct Places {
         vector(is_wide(grad) && is_wide(momentum)) {}
 };
 
+// Gradients become what the second pass will see of them.
+template <class Real>
+__device__ void blend_groups(const BlendSource<Real>& source,
+                             const Places<Real>& at,
+                             const Group<Real> (&b)[kRounds],
+                             Group<Real> (&u)[kRounds]) {
+  if (at.momentum == nullptr) return;
+  const Coefficients<Real> k(source.blend);
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r)
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i)
+      u[r].at[i] = blended(k, advance(k, b[r].at[i], u[r].at[i]), u[r].at[i]);
+}
+
 // Computes what the second pass will see, without leaving a trace.
 template <class Real>
 __device__ void read_blends(const BlendSource<Real>& source,
@@ -99,13 +114,26 @@ __device__ void read_blends(const BlendSource<Real>& source,
     if (at.momentum != nullptr)
       b[r].read(at.momentum, place, source.elements, at.vector);
   }
-  if (at.momentum == nullptr) return;
-  const Coefficients<Real> k(source.blend);
+  blend_groups(source, at, b, u);
+}
+
+// Adds their squares, or takes the largest magnitude (kPeak).
+template <bool kPeak, class Real>
+__device__ double add_groups(double total, const Group<Real> (&u)[kRounds],
+                             double peak) {
 #pragma unroll
   for (int r = 0; r < kRounds; ++r)
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i)
-      u[r].at[i] = blended(k, advance(k, b[r].at[i], u[r].at[i]), u[r].at[i]);
+    for (int i = 0; i < kGroup; ++i) {
+      const double value = static_cast<double>(u[r].at[i]);
+      if constexpr (kPeak) {
+        total = Larger()(total, value);
+      } else {
+        const double scaled = value * peak;
+        total += scaled * scaled;
+      }
+    }
+  return total;
 }
 
 // Largest magnitudes (kPeak), or sums of squares of peak·u.
@@ -123,24 +151,125 @@ __global__ void __launch_bounds__(kThreads)
         static_cast<int64_t>(blockIdx.x) * kLoadChunk + part * kPerBlock;
     if (begin >= source.elements) break;
     read_blends(source, at, begin, u);
-#pragma unroll
-    for (int r = 0; r < kRounds; ++r)
-#pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
-        const double value = static_cast<double>(u[r].at[i]);
-        if constexpr (kPeak) {
-          total = Larger()(total, value);
-        } else {
-          const double scaled = value * peak;
-          total += scaled * scaled;
-        }
-      }
+    total = add_groups<kPeak>(total, u, peak);
   }
   total = kPeak ? over_block(total, Larger()) : over_block(total, Add());
   if (threadIdx.x == 0) out[matrix * slots + blockIdx.x] = total;
 }
 
+// Some of a strip, from the first element of a slot on. Elements are counted
+// row by row, whatever lies between the rows of the matrix.
+struct StripChunk {
+  int64_t origin;  // of the first element's row in the strip
+  int64_t stride;
+  int64_t left;  // elements to the end of the strip
+  uint32_t cols;
+  uint32_t col;  // of the first element
+
+  __device__ StripChunk(const StripCuts& cuts, int strip, int64_t slot) {
+    const int64_t width = cuts.begin[strip + 1] - cuts.begin[strip];
+    const int64_t elements = width * cuts.rows;
+    // Strips of a matrix that came tall are one row each.
+    const int64_t row_cols = cuts.tall ? elements : width;
+    const int64_t first = (slot - cuts.first_slot[strip]) * kLoadChunk;
+    const int64_t row = first / row_cols;
+    stride = cuts.tall ? elements : cuts.begin[cuts.count];
+    origin = cuts.begin[strip] * (cuts.tall ? cuts.rows : 1) + row * stride;
+    left = elements - first;
+    cols = static_cast<uint32_t>(row_cols);
+    col = static_cast<uint32_t>(first - row * row_cols);
+  }
+
+  __device__ int64_t place(uint32_t i) const {
+    const uint32_t from_row = col + i;
+    const uint32_t row = from_row < cols ? 0 : from_row / cols;
+    return origin + row * stride + (from_row - row * cols);
+  }
+  __device__ bool allows_vectors() const {
+    return cols % kGroup == 0 && stride % kGroup == 0 && origin % kGroup == 0;
+  }
+  template <class Real>
+  __device__ void read(Group<Real>& to, const Real* from, uint32_t i,
+                       bool vector) const {
+    if (vector && i + kGroup <= left) {
+      to.read(from + place(i), 0, kGroup, true);
+      return;
+    }
+#pragma unroll
+    for (uint32_t k = 0; k < kGroup; ++k)
+      to.at[k] = i + k < left ? from[place(i + k)] : Real{0};
+  }
+};
+
+__device__ int strip_of_slot(const StripCuts& cuts, int64_t slot) {
+  int strip = 0;
+  while (slot >= cuts.first_slot[strip + 1]) ++strip;
+  return strip;
+}
+
+// As reduce_kernel, a strip at a time; peaks are one per strip.
+template <class Real, bool kPeak>
+__global__ void __launch_bounds__(kThreads)
+    reduce_strips_kernel(BlendSource<Real> source, StripCuts cuts,
+                         const double* peaks, double* out) {
+  const int64_t matrix = blockIdx.y;
+  const int strip = strip_of_slot(cuts, blockIdx.x);
+  const StripChunk chunk(cuts, strip, blockIdx.x);
+  const Places<Real> at(source, matrix);
+  const bool vector = at.vector && chunk.allows_vectors();
+  const double peak =
+      peaks == nullptr ? 1.0 : peaks[matrix * cuts.count + strip];
+  double total = 0;
+  for (int part = 0; part < kLoadChunk / kPerBlock; ++part) {
+    if (part * kPerBlock >= chunk.left) break;
+    Group<Real> u[kRounds], b[kRounds];
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) {
+      const uint32_t i =
+          part * kPerBlock + (r * kThreads + threadIdx.x) * kGroup;
+      chunk.read(u[r], at.grad, i, vector);
+      if (at.momentum != nullptr) chunk.read(b[r], at.momentum, i, vector);
+    }
+    blend_groups(source, at, b, u);
+    total = add_groups<kPeak>(total, u, peak);
+  }
+  total = kPeak ? over_block(total, Larger()) : over_block(total, Add());
+  if (threadIdx.x == 0)
+    out[matrix * cuts.first_slot[cuts.count] + blockIdx.x] = total;
+}
+
 // The power of two that brings the largest number near 1.
+__device__ double peak_of(double largest) {
+  const bool plain = largest > 0 && largest < INFINITY;
+  return plain ? ldexp(1.0, max(-1000, min(1000, -ilogb(largest)))) : 1.0;
+}
+
+// A block for a strip of a matrix: the slots become its peak, or what it tells
+// of the norm.
+template <bool kPeak>
+__global__ void __launch_bounds__(kThreads)
+    finish_strips_kernel(const double* slots, StripCuts cuts, double* peaks,
+                         NormPart* parts) {
+  const int strip = static_cast<int>(blockIdx.x);
+  const double* own =
+      slots + blockIdx.y * cuts.first_slot[cuts.count] + cuts.first_slot[strip];
+  const int64_t num = cuts.first_slot[strip + 1] - cuts.first_slot[strip];
+  double total = 0;
+  for (int64_t i = threadIdx.x; i < num; i += kThreads) {
+    if constexpr (kPeak)
+      total = Larger()(total, own[i]);
+    else
+      total += own[i];
+  }
+  total = kPeak ? over_block(total, Larger()) : over_block(total, Add());
+  if (threadIdx.x != 0) return;
+  const int64_t place = int64_t{blockIdx.y} * cuts.count + strip;
+  if constexpr (kPeak)
+    peaks[place] = peak_of(total);
+  else
+    parts[place] = {total, peaks == nullptr ? 1.0 : peaks[place]};
+}
+
 __global__ void __launch_bounds__(kThreads)
     peak_kernel(const double* slots, int64_t num_slots, double* peaks) {
   double largest = 0;
@@ -148,9 +277,18 @@ __global__ void __launch_bounds__(kThreads)
     largest = Larger()(largest, slots[blockIdx.x * num_slots + i]);
   largest = over_block(largest, Larger());
   if (threadIdx.x != 0) return;
-  const bool plain = largest > 0 && largest < INFINITY;
-  peaks[blockIdx.x] =
-      plain ? ldexp(1.0, max(-1000, min(1000, -ilogb(largest)))) : 1.0;
+  peaks[blockIdx.x] = peak_of(largest);
+}
+
+// One over the enlarged norm, whose square is `sum`, of numbers times `peak`.
+__device__ double scale_of(double sum, double peak, const ScaleRule& rule) {
+  const double enlarged = rule.factor * sqrt(sum);
+  const double epsilon = rule.epsilon * peak;
+  const double divisor =
+      rule.add_epsilon ? enlarged + epsilon : fmax(enlarged, epsilon);
+  // A scale of 0 would hide an infinity.
+  const bool is_finite = sum < INFINITY;
+  return !is_finite ? NAN : sum == 0 ? 0 : peak / divisor;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -162,13 +300,30 @@ __global__ void __launch_bounds__(kThreads)
   sum = over_block(sum, Add());
   if (threadIdx.x != 0) return;
   const double peak = peaks == nullptr ? 1.0 : peaks[blockIdx.x];
-  const double enlarged = rule.factor * sqrt(sum);
-  const double epsilon = rule.epsilon * peak;
-  const double divisor =
-      rule.add_epsilon ? enlarged + epsilon : fmax(enlarged, epsilon);
-  // A scale of 0 would hide an infinity.
-  const bool is_finite = sum < INFINITY;
-  scales[blockIdx.x] = !is_finite ? NAN : sum == 0 ? 0 : peak / divisor;
+  scales[blockIdx.x] = scale_of(sum, peak, rule);
+}
+
+// A thread for a matrix. Squares are brought to the peak of the largest
+// numbers, by powers of two, and added by the tree of strips.
+__global__ void __launch_bounds__(kThreads)
+    scale_parts_kernel(const NormPart* parts, int strips, int64_t count,
+                       ScaleRule rule, double* scales) {
+  const int64_t matrix = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (matrix >= count) return;
+  parts += matrix * strips;
+  double peak = INFINITY;
+  for (int s = 0; s < strips; ++s)
+    if (parts[s].squares != 0) peak = fmin(peak, parts[s].norm);
+  if (peak == INFINITY) peak = 1;
+  double places[TreeOrder::kPlaces];
+  for (int s = 0; s < strips; ++s) {
+    const double ratio = peak / parts[s].norm;
+    int p = __popc(s);
+    places[p] = parts[s].squares * ratio * ratio;
+    for (; p > __popc(s + 1) - 1; --p)
+      places[p - 1] = __dadd_rn(places[p - 1], places[p]);
+  }
+  scales[matrix] = scale_of(places[0], peak, rule);
 }
 
 template <class To, class Real>
@@ -270,6 +425,51 @@ void launch_scales(const BlendSource<Real>& source, const ScaleRule& rule,
   check_launch("the norms of a batch");
 }
 
+StripCuts StripCuts::of(const Operand& x) {
+  StripCuts cuts;
+  cuts.count = x.strips.count;
+  cuts.tall = x.tall;
+  cuts.rows = x.rows;
+  for (int s = 0; s < cuts.count; ++s) {
+    cuts.begin[s] = x.strips.begin(s);
+    cuts.begin[s + 1] = x.strips.end(s, x.cols);
+    cuts.first_slot[s + 1] =
+        cuts.first_slot[s] +
+        scale_slots((cuts.begin[s + 1] - cuts.begin[s]) * cuts.rows);
+  }
+  return cuts;
+}
+
+template <class Real>
+void launch_parts(const BlendSource<Real>& source, const StripCuts& cuts,
+                  const PartWork& work, cudaStream_t stream) {
+  const dim3 slots(static_cast<unsigned>(cuts.num_slots()),
+                   static_cast<unsigned>(source.count));
+  const dim3 strips(static_cast<unsigned>(cuts.count),
+                    static_cast<unsigned>(source.count));
+  double* peaks = nullptr;
+  if constexpr (sizeof(Real) == 8) {
+    peaks = work.peaks;
+    reduce_strips_kernel<Real, true>
+        <<<slots, kThreads, 0, stream>>>(source, cuts, nullptr, work.slots);
+    finish_strips_kernel<true>
+        <<<strips, kThreads, 0, stream>>>(work.slots, cuts, peaks, nullptr);
+  }
+  reduce_strips_kernel<Real, false>
+      <<<slots, kThreads, 0, stream>>>(source, cuts, peaks, work.slots);
+  finish_strips_kernel<false>
+      <<<strips, kThreads, 0, stream>>>(work.slots, cuts, peaks, work.parts);
+  check_launch("the norms of strips");
+}
+
+void launch_scales_of_parts(const NormPart* parts, int strips, int64_t count,
+                            const ScaleRule& rule, double* scales,
+                            cudaStream_t stream) {
+  scale_parts_kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
+      parts, strips, count, rule, scales);
+  check_launch("the norms of a batch by strips");
+}
+
 template <class Real>
 void launch_load(const BlendSource<Real>& source, const double* scales,
                  const LoadTarget& target, cudaStream_t stream) {
@@ -291,6 +491,10 @@ template void launch_scales(const BlendSource<float>&, const ScaleRule&,
                             const ScaleWork&, cudaStream_t);
 template void launch_scales(const BlendSource<double>&, const ScaleRule&,
                             const ScaleWork&, cudaStream_t);
+template void launch_parts(const BlendSource<float>&, const StripCuts&,
+                           const PartWork&, cudaStream_t);
+template void launch_parts(const BlendSource<double>&, const StripCuts&,
+                           const PartWork&, cudaStream_t);
 template void launch_load(const BlendSource<float>&, const double*,
                           const LoadTarget&, cudaStream_t);
 template void launch_load(const BlendSource<double>&, const double*,

@@ -1,145 +1,27 @@
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/algebra/algebra.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/kernels.h"
 
 namespace canzona {
 namespace {
 
-template <class Real>
-BlendSource<Real> source_of(CudaEngine& engine, const Load& load) {
-  BlendSource<Real> source;
-  source.elements = load.source.elements();
-  source.count = load.source.count;
-  source.grads = moving_places<const Real>(engine, load.source);
-  if (load.momentum.data == nullptr) return source;
-  source.momenta = device_places<Real>(engine, load.momentum);
-  source.blend =
-      engine.push<double>({load.blend.keep, load.blend.add,
-                           load.blend.from_grad, load.blend.from_momentum});
-  return source;
-}
-
-template <class Real>
-void load_typed(CudaEngine& engine, const Operand& x, const StoredShape& shape,
-                DType dtype, const Load& load, const Normalization& by) {
-  Arena& arena = engine.arena();
-  const Arena::Scope scope(arena);
-  const BlendSource<Real> source = source_of<Real>(engine, load);
-  ScaleWork work;
-  work.slots =
-      arena.take_array<double>(source.count * scale_slots(source.elements));
-  work.peaks = arena.take_array<double>(source.count);
-  work.scales = arena.take_array<double>(source.count);
-  if (engine.dry("load", load.source.dtype, x.storage, work.slots, shape.cols,
-                 shape.row_stride, source.elements, source.count,
-                 source.momenta != nullptr, static_cast<int>(dtype), by.factor,
-                 by.epsilon, by.add_epsilon))
-    return;
-  launch_scales(source, {by.factor, by.epsilon, by.add_epsilon}, work,
-                engine.stream());
-  launch_load(
-      source, work.scales,
-      {x.storage, dtype, shape.cols, shape.row_stride, shape.matrix_stride()},
-      engine.stream());
-}
-
-void check_load(const Operand& x, const Load& load) {
-  CANZONA_CHECK_EQ(load.source.rows, x.tall ? x.cols : x.rows, "rows");
-  CANZONA_CHECK_EQ(load.source.cols, x.tall ? x.rows : x.cols, "columns");
-  CANZONA_CHECK_EQ(load.source.count, x.count, "matrices");
-  CANZONA_CHECK(load.transpose == x.tall && load.prescale == 1 &&
-                    load.source.contiguous(),
-                "a load that this operand cannot take");
-  if (load.momentum.data == nullptr) return;
-  CANZONA_CHECK(load.momentum.rows == load.source.rows &&
-                    load.momentum.cols == load.source.cols &&
-                    load.momentum.count == load.source.count &&
-                    load.momentum.contiguous(),
-                "a momentum of another shape");
-}
-
-}  // namespace
-
-StoredShape stored_shape(const Operand& x, int64_t step) {
-  const int64_t rows = x.tall ? x.cols : x.rows;
-  const int64_t cols = x.tall ? x.rows : x.cols;
-  return {rows, cols, (cols + step - 1) / step * step};
-}
-
-Operand take_operand(Arena& arena, const Operand& shape, int64_t step,
-                     DType dtype) {
-  CANZONA_CHECK(shape.rows <= shape.cols, shape.rows, "x", shape.cols,
-                " is not wide");
-  Operand x = shape;
-  x.storage = arena.take(x.count * stored_shape(x, step).matrix_stride() *
-                         size_of(dtype));
-  return x;
-}
-
-void load_operand(CudaEngine& engine, const Operand& x,
-                  const StoredShape& shape, DType dtype, const Load& load,
-                  const Normalization& normalization) {
-  check_load(x, load);
-  if (load.source.dtype == DType::kFp64)
-    load_typed<double>(engine, x, shape, dtype, load, normalization);
-  else
-    load_typed<float>(engine, x, shape, dtype, load, normalization);
-}
-
-void normalize_operand(CudaEngine& engine, const Operand& x,
-                       const StoredShape& x_shape, const Operand& r,
-                       const StoredShape& r_shape, bool r_folded, DType dtype,
-                       double factor) {
-  const auto tiles = [](const Operand& operand, const StoredShape& shape) {
-    return Tiles{operand.storage,  shape.rows,    shape.cols,
-                 shape.row_stride, operand.count, shape.matrix_stride()};
-  };
-  Tiles gram = tiles(r, r_shape);
-  gram.folded = r_folded;
-  const Arena::Scope scope(engine.arena());
-  TileScaleWork work;
-  work.slots =
-      engine.arena().take_array<double>(gram.count * tile_norm_slots(gram));
-  work.scales = engine.arena().take_array<double>(gram.count);
-  if (engine.dry("normalize_by_gram", dtype, x.tall, r.storage, x.storage,
-                 work.slots, gram.rows, x.cols, gram.count, factor))
-    return;
-  scale_by_norm(dtype, tiles(x, x_shape), gram, factor, work, engine.stream());
-}
-
-namespace {
-
 // Newton–Schulz in fp32 and fp64 by the engine's own products.
-class PlainAlgebra final : public Algebra {
+class PlainAlgebra final : public CudaAlgebra {
  public:
   PlainAlgebra(CudaEngine& engine, DType dtype)
-      : engine_(engine), dtype_(dtype) {}
-
-  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
-               bool tall, const Strips& strips) override {
-    return take_operand(arena,
-                        {.rows = rows,
-                         .cols = cols,
-                         .count = count,
-                         .tall = tall,
-                         .strips = strips},
-                        1, dtype_);
-  }
-  Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
-    return wide(arena, rows, rows, count, false, {});
-  }
-
-  void load_normalized(Operand& x, const Load& load,
-                       const Normalization& normalization) override {
-    load_operand(engine_, x, stored_shape(x, 1), dtype_, load, normalization);
-  }
+      : CudaAlgebra(engine, dtype, 1) {}
 
   void normalize_by_gram(Operand& x, Operand& r, double factor) override {
-    normalize_operand(engine_, x, stored_shape(x, 1), r, stored_shape(r, 1),
-                      false, dtype_, factor);
+    normalize_operand(engine_, x, stored(x), r, stored(r), false, dtype_,
+                      factor);
   }
 
   void gram(Operand& r, const Operand& x, Half half) override {
+    if (x.strips.count > 1) {
+      add_strips(view(r), x, half);
+      return launch_mirror(engine_, view(r));
+    }
     const Op op = x.tall ? Op::kTranspose : Op::kNone;
     const Op other = x.tall ? Op::kNone : Op::kTranspose;
     if (half == Half::kTriangle)
@@ -183,16 +65,42 @@ class PlainAlgebra final : public Algebra {
     if (store.apply == nullptr && store.out.places == nullptr)
       return multiply_view(store.out, q, x);
     const Arena::Scope scope(engine_.arena());
-    const Operand o =
-        wide(engine_.arena(), x.rows, x.cols, x.count, x.tall, x.strips);
+    const Operand o = take(engine_.arena(), x);
     multiply_view(view(o), q, x);
     for (int64_t i = 0; i < x.count; ++i) put(store, view(o).at(i), i);
   }
 
+  // The head goes on with what it hands out.
+  void put_factor(std::byte* factor, const Operand& q,
+                  const Operand& x) override {
+    launch_mirror(engine_, view(q));
+    CudaAlgebra::put_factor(factor, q, x);
+  }
+
+  int64_t sum_bytes() const override { return size_of(dtype_); }
+  int64_t rounded_bytes() const override { return size_of(dtype_); }
+
+  void gram_sum(std::byte* sum, const Operand& x, Half half) override {
+    const Arena::Scope scope(engine_.arena());
+    const Operand r = symmetric(engine_.arena(), x.rows, 1);
+    add_strips(view(r), x, half);
+    if (!engine_.dry("gram_sum", dtype_, sum, r.storage, r.rows))
+      launch_take_triangle(dtype_, sum, tiles_of(r), engine_.stream());
+  }
+  void round_sum(std::byte* rounded, const std::byte* sum, int64_t count,
+                 const Operand&) override {
+    engine_.copy(row_of(rounded, count), row_of(sum, count));
+  }
+
  private:
+  template <class Byte>
+  BasicMatrices<Byte> row_of(Byte* data, int64_t count) const {
+    return {data, dtype_, 1, count, count, 1, count, nullptr};
+  }
+
   // As stored, which is the transpose of what came tall.
   Matrices view(const Operand& x) const {
-    const StoredShape shape = stored_shape(x, 1);
+    const StoredShape shape = stored(x);
     return {x.storage,
             dtype_,
             shape.rows,
@@ -203,11 +111,49 @@ class PlainAlgebra final : public Algebra {
             nullptr};
   }
 
+  // A strip of x as it is stored, in x itself or in a result like it.
+  static Matrices strip_of(Matrices whole, const Operand& x, int strip) {
+    const int64_t begin = x.strips.begin(strip);
+    const int64_t width = x.strips.end(strip, x.cols) - begin;
+    whole.data +=
+        begin * (x.tall ? whole.row_stride : 1) * size_of(whole.dtype);
+    (x.tall ? whole.rows : whole.cols) = width;
+    return whole;
+  }
+
+  // R = X·Xᵀ of strips, added by the tree: its lower triangle.
+  void add_strips(Matrices r, const Operand& x, Half half) {
+    const Op op = x.tall ? Op::kTranspose : Op::kNone;
+    const Op other = x.tall ? Op::kNone : Op::kTranspose;
+    const Arena::Scope scope(engine_.arena());
+    Matrices places[TreeOrder::kPlaces] = {r};
+    for (int p = 1; p <= TreeOrder::place(x.strips.count - 1); ++p)
+      places[p] = engine_.arena().matrices(dtype_, r.rows, r.cols, r.count);
+    for (int s = 0; s < x.strips.count; ++s) {
+      const Matrices strip = strip_of(view(x), x, s);
+      int p = TreeOrder::place(s);
+      if (half == Half::kTriangle)
+        engine_.lower_product(places[p], 1, strip, op, 0);
+      else
+        engine_.product(places[p], 1, strip, op, strip, other, 0);
+      for (; p > TreeOrder::last(s); --p)
+        engine_.axpby(places[p - 1], 1, places[p], 1);
+    }
+  }
+
+  // A library may round products of other widths otherwise, so every strip is
+  // one, as it is where it is alone. Members of a team get the lower half of Q;
+  // one that was computed in full need not be symmetric to the last bit.
   void multiply_view(Matrices out, const Operand& q, const Operand& x) {
-    if (x.tall)
-      engine_.product(out, 1, view(x), Op::kNone, view(q), Op::kNone, 0);
-    else
-      engine_.product(out, 1, view(q), Op::kNone, view(x), Op::kNone, 0);
+    if (x.strips.count > 1) launch_mirror(engine_, view(q));
+    for (int s = 0; s < x.strips.count; ++s) {
+      const Matrices strip = strip_of(view(x), x, s);
+      const Matrices to = strip_of(out, x, s);
+      if (x.tall)
+        engine_.product(to, 1, strip, Op::kNone, view(q), Op::kNone, 0);
+      else
+        engine_.product(to, 1, view(q), Op::kNone, strip, Op::kNone, 0);
+    }
   }
 
   void put(const Store& store, const Matrices& update, int64_t i) {
@@ -217,9 +163,6 @@ class PlainAlgebra final : public Algebra {
                   *store.apply, to.elements(),
                   store.rounded == nullptr ? nullptr : store.rounded[i]);
   }
-
-  CudaEngine& engine_;
-  DType dtype_;
 };
 
 }  // namespace

@@ -12,56 +12,20 @@ namespace {
 // The copy engine of the GPU asks this of a row.
 constexpr int64_t kRowStep = 8;
 
-Tiles wide_tiles(const Operand& x) {
-  const StoredShape shape = stored_shape(x, kRowStep);
-  return {x.storage,        shape.rows, shape.cols,
-          shape.row_stride, x.count,    shape.matrix_stride()};
-}
-
-// Only one half of what was computed by halves is stored and read; what was
-// computed in full may be read so, too.
-Tiles square_tiles(const Operand& r, Half half = Half::kTriangle) {
-  Tiles tiles = wide_tiles(r);
-  tiles.folded = half == Half::kTriangle;
-  return tiles;
-}
-
-class TileAlgebra final : public Algebra {
+class TileAlgebra final : public CudaAlgebra {
  public:
   TileAlgebra(CudaEngine& engine, DType dtype)
-      : engine_(engine),
-        dtype_(dtype),
+      : CudaAlgebra(engine, dtype, kRowStep),
         type_(dtype == DType::kBf16 ? TileType::kBf16 : TileType::kFp16) {}
 
-  Operand wide(Arena& arena, int64_t rows, int64_t cols, int64_t count,
-               bool tall, const Strips& strips) override {
-    return take_operand(arena,
-                        {.rows = rows,
-                         .cols = cols,
-                         .count = count,
-                         .tall = tall,
-                         .strips = strips},
-                        kRowStep, dtype_);
-  }
-  Operand symmetric(Arena& arena, int64_t rows, int64_t count) override {
-    return wide(arena, rows, rows, count, false, {});
-  }
-
-  void load_normalized(Operand& x, const Load& load,
-                       const Normalization& normalization) override {
-    load_operand(engine_, x, stored_shape(x, kRowStep), dtype_, load,
-                 normalization);
-  }
-
   void normalize_by_gram(Operand& x, Operand& r, double factor) override {
-    normalize_operand(engine_, x, stored_shape(x, kRowStep), r,
-                      stored_shape(r, kRowStep), true, dtype_, factor);
+    normalize_operand(engine_, x, stored(x), r, stored(r), true, dtype_,
+                      factor);
   }
 
   void gram(Operand& r, const Operand& x, Half half) override {
-    TileProduct product = product_of(wide_tiles(x), wide_tiles(x), 1);
-    product.order = x.tall ? TileOrder::kAtB : TileOrder::kABt;
-    square("gram", product, r, {}, half);
+    const Arena::Scope scope(engine_.arena());
+    square("gram", gram_product(x), r, {}, half, key_of(x));
   }
 
   // In bf16 the identity is kept out wherever no product but the next needs it;
@@ -95,10 +59,10 @@ class TileAlgebra final : public Algebra {
   void multiply(Operand& y, const Operand& q, const Operand& x) override {
     TileAddend addend;
     if (q.identity != 0)
-      addend = {wide_tiles(x), static_cast<float>(q.identity), 0};
+      addend = {tiles_of(x), static_cast<float>(q.identity), 0};
     if (!engine_.dry("multiply", dtype_, y.storage, q.storage, x.storage,
                      x.rows, x.cols, x.count, x.tall, q.identity))
-      tile_product(wide_product(q, x), wide_tiles(y), addend, engine_.stream());
+      tile_product(wide_product(q, x), tiles_of(y), addend, engine_.stream());
   }
 
   void multiply_into(const Store& store, const Operand& q,
@@ -117,7 +81,40 @@ class TileAlgebra final : public Algebra {
     apply_into(store, out, q, x);
   }
 
+  int64_t sum_bytes() const override { return sizeof(float); }
+  int64_t rounded_bytes() const override { return size_of(dtype_); }
+
+  // Both halves of R are equal, so that one tells all, whatever is asked for.
+  void gram_sum(std::byte* sum, const Operand& x, Half) override {
+    Arena& arena = engine_.arena();
+    const Arena::Scope scope(arena);
+    const TileProduct product = gram_product(x);
+    const Matrices r = arena.matrices(DType::kFp32, x.rows, x.rows);
+    float* const* out = device_places<float>(engine_, r);
+    if (engine_.dry("gram_sum", dtype_, sum, r.data, x.storage, x.rows, x.cols,
+                    product.strips.scratch, key_of(x)))
+      return;
+    symmetric_tile_product_fp32(product, out, engine_.stream());
+    launch_take_triangle(DType::kFp32, sum,
+                         {r.data, r.rows, r.cols, r.row_stride, 1, 0},
+                         engine_.stream());
+  }
+  void round_sum(std::byte* rounded, const std::byte* sum, int64_t count,
+                 const Operand&) override {
+    if (!engine_.dry("round_sum", dtype_, rounded, sum, count))
+      launch_round_sum(type_, rounded, reinterpret_cast<const float*>(sum),
+                       count, engine_.stream());
+  }
+
  private:
+  // Only one half of what was computed by halves is stored and read; what was
+  // computed in full may be read so, too.
+  Tiles square_tiles(const Operand& r, Half half = Half::kTriangle) const {
+    Tiles tiles = tiles_of(r);
+    tiles.folded = half == Half::kTriangle;
+    return tiles;
+  }
+
   TileProduct product_of(const Tiles& a, const Tiles& b, double alpha) const {
     TileProduct product;
     product.type = type_;
@@ -127,21 +124,34 @@ class TileAlgebra final : public Algebra {
     return product;
   }
 
+  // X·Xᵀ by strips. Takes scratch from the arena.
+  TileProduct gram_product(const Operand& x) const {
+    TileProduct product = product_of(tiles_of(x), tiles_of(x), 1);
+    product.order = x.tall ? TileOrder::kAtB : TileOrder::kABt;
+    product.strips.count = x.strips.count;
+    if (x.strips.count == 1) return product;
+    for (int s = 0; s < x.strips.count; ++s)
+      product.strips.at[s] = x.strips.begin(s);
+    product.strips.scratch =
+        engine_.arena().take_array<float>(tile_strip_floats(x.strips.count));
+    return product;
+  }
+
   // Q·X, or X·Q for an X that is kept transposed.
   TileProduct wide_product(const Operand& q, const Operand& x) const {
-    TileProduct product = x.tall
-                              ? product_of(wide_tiles(x), square_tiles(q), 1)
-                              : product_of(square_tiles(q), wide_tiles(x), 1);
+    TileProduct product = x.tall ? product_of(tiles_of(x), square_tiles(q), 1)
+                                 : product_of(square_tiles(q), tiles_of(x), 1);
     product.order = x.tall ? TileOrder::kABt : TileOrder::kAB;
     return product;
   }
 
   void square(const char* name, const TileProduct& product, const Operand& d,
-              const TileAddend& addend, Half half) {
+              const TileAddend& addend, Half half, int64_t cuts = 0) {
     if (engine_.dry(name, dtype_, d.storage, product.a.data, product.b.data,
                     product.a.rows, product.a.cols, d.rows, d.count,
                     product.alpha, addend.c.data, addend.beta, addend.diagonal,
-                    static_cast<int>(half), static_cast<int>(product.order)))
+                    static_cast<int>(half), static_cast<int>(product.order),
+                    product.strips.scratch, cuts))
       return;
     const Tiles to = square_tiles(d, half);
     if (half == Half::kTriangle)
@@ -154,13 +164,13 @@ class TileAlgebra final : public Algebra {
   void round_first(const Store& store, const Operand& q, const Operand& x) {
     Arena& arena = engine_.arena();
     const Arena::Scope scope(arena);
-    Operand y = wide(arena, x.rows, x.cols, x.count, x.tall, x.strips);
+    Operand y = take(arena, x);
     multiply(y, q, x);
     const TileWeights weights =
         weights_of(store, device_places<float>(engine_, store.out));
     if (!engine_.dry("store", dtype_, y.storage, x.rows, x.cols, x.count,
                      x.tall, store.apply != nullptr, store.rounded != nullptr))
-      launch_tile_store(type_, wide_tiles(y), weights, engine_.stream());
+      launch_tile_store(type_, tiles_of(y), weights, engine_.stream());
   }
 
   // Without scalars the weights are simply written.
@@ -187,9 +197,7 @@ class TileAlgebra final : public Algebra {
       tile_product_apply(wide_product(q, x), weights, engine_.stream());
   }
 
-  CudaEngine& engine_;
-  DType dtype_;
-  TileType type_;
+  const TileType type_;
 };
 
 }  // namespace

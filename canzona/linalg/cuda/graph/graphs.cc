@@ -41,7 +41,7 @@ Graph::Graph(int64_t scalar_bytes, std::span<const std::byte> tables)
       check_cuda(cudaMemcpy(tables_, tables.data(), tables.size(),
                             cudaMemcpyHostToDevice),
                  "copy of a graph's tables");
-      // It may return when the bytes are on their way.
+      // The copy may return before it is complete.
       check_cuda(cudaStreamSynchronize(cudaStreamLegacy),
                  "copy of a graph's tables");
     }
@@ -72,7 +72,7 @@ void Graph::launch(std::span<const std::byte> scalars, cudaStream_t stream) {
   CANZONA_CHECK_EQ(scalars.size(), scalar_bytes_, "bytes of a graph's scalars");
   if (!scalars.empty()) {
     const cudaEvent_t copied = copied_[next_row_];
-    // Only a caller who is kRows launches ahead of the device waits.
+    // Only a caller that is kRows launches ahead of the device waits.
     if (cudaEventQuery(copied) == cudaErrorNotReady)
       check_cuda(cudaEventSynchronize(copied), "cudaEventSynchronize");
     std::byte* row = rows_ + next_row_ * scalars.size();
@@ -144,7 +144,8 @@ const std::byte* Ring::put_on_device(std::span<const std::byte> bytes,
   return to;
 }
 
-// A call may put several times before it launches: all of it fits into a part.
+// A call may put several times before it launches: all of it must fit into one
+// part.
 int64_t Ring::take(int64_t bytes, cudaStream_t stream) {
   constexpr int64_t kPutsOfACall = 8;
   const int64_t size = std::max(round_up(bytes), kRingAlignment);
@@ -158,8 +159,8 @@ int64_t Ring::take(int64_t bytes, cudaStream_t stream) {
   return offset;
 }
 
-// Launches that read the part before this one have been issued when the next
-// one is entered, though not when this one was.
+// Launches that read the previous part have been issued when the next one is
+// entered, but not necessarily when this one was.
 void Ring::enter_next_part(cudaStream_t stream) {
   const auto at = [this](int part) -> cudaEvent_t {
     return issued_[static_cast<size_t>((part + kParts) % kParts)];

@@ -1,10 +1,10 @@
-// Work that was captured, ready to be launched again.
+// Captured work, ready to be launched again.
 //
 //   Graphs graphs;
 //   if (Graph* known = graphs.find(signature)) known->launch(scalars, stream);
 //
-// A graph has memory of its own for scalars and tables: kernels read them
-// there. One thread at a time; a graph is launched on one stream.
+// A graph has its own memory for scalars and tables, which kernels read. One
+// thread at a time; a graph must always be launched on the same stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -22,7 +22,7 @@ namespace canzona {
 
 class Graph {
  public:
-  // Memory for so many bytes of scalars, and the tables, copied.
+  // Allocates memory for this many bytes of scalars, and copies the tables.
   Graph(int64_t scalar_bytes, std::span<const std::byte> tables);
   ~Graph();
   Graph(const Graph&) = delete;
@@ -31,12 +31,13 @@ class Graph {
   std::byte* scalars() const { return scalars_; }
   std::byte* tables() const { return tables_; }
 
-  // Takes what was captured, and gets it ready.
+  // Takes captured work and instantiates it.
   void take(cudaGraph_t captured, cudaStream_t stream);
   void launch(std::span<const std::byte> scalars, cudaStream_t stream);
 
  private:
-  // So many launches may be under way before the next one has to wait.
+  // The number of launches that may be in flight before the next one has to
+  // wait.
   static constexpr size_t kRows = 64;
 
   void release();
@@ -44,13 +45,13 @@ class Graph {
   int64_t scalar_bytes_;
   std::byte* scalars_ = nullptr;
   std::byte* tables_ = nullptr;
-  std::byte* rows_ = nullptr;  // in this process: scalars on their way
+  std::byte* rows_ = nullptr;  // scalars in transit, in host memory
   std::array<cudaEvent_t, kRows> copied_ = {};
   size_t next_row_ = 0;
   cudaGraphExec_t work_ = nullptr;
 };
 
-// Keeps the graphs that were used last.
+// Keeps the most recently used graphs.
 class Graphs {
  public:
   Graph* find(const Signature& signature);
@@ -69,16 +70,16 @@ class Graphs {
   int64_t clock_ = 0;
 };
 
-// Memory of this process that the GPU can read, for what kernels need once:
-// scalars, and tables on their way to the device.
+// Host memory that the GPU can read, for what kernels need once: scalars, and
+// tables in transit to the device.
 //
 //   const std::byte* scalars = ring.put(bytes, stream);
 //   kernel<<<…, stream>>>(scalars);
 //
-// An entry stays valid for the launches that follow it at once. The ring has
-// parts, each of which is used again when the device has done what was issued
-// with it; only a caller who is a whole ring ahead waits. One thread at a time,
-// one stream.
+// An entry stays valid for the launches that follow it immediately. The ring
+// has parts, each of which is reused when the device has done what was issued
+// with it; only a caller that is a whole ring ahead waits. One thread at a
+// time, one stream.
 class Ring {
  public:
   Ring() = default;
@@ -86,32 +87,32 @@ class Ring {
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
-  // In memory of this process, mapped: for a few numbers.
+  // Puts bytes in mapped host memory: for a few numbers.
   const std::byte* put(std::span<const std::byte> bytes, cudaStream_t stream);
-  // In memory of the device, copied there by the stream.
+  // Puts bytes in device memory, copied there by the stream.
   const std::byte* put_on_device(std::span<const std::byte> bytes,
                                  cudaStream_t stream);
 
  private:
   struct Memory {
     std::byte* host = nullptr;
-    std::byte* device = nullptr;  // as large
+    std::byte* device = nullptr;  // of the same size
     int64_t size = 0;
   };
 
   static constexpr int kParts = 8;
 
-  // The offset of so many bytes in the memory in use, the last one.
+  // Returns the offset of this many bytes in the memory in use, the last one.
   int64_t take(int64_t bytes, cudaStream_t stream);
   void add(int64_t size);
   void enter_next_part(cudaStream_t stream);
 
-  // Older ones are smaller, and kept: launches under way may read them.
+  // Older ones are smaller and kept, because launches in flight may read them.
   std::vector<Memory> memories_;
   int64_t used_ = 0;
   int part_ = 0;
-  // By part of the memory in use: what was issued with it. Reached if it was
-  // never recorded.
+  // For each part of the memory in use: what was issued with it. An event that
+  // was never recorded counts as reached.
   std::array<cudaEvent_t, kParts> issued_ = {};
 };
 

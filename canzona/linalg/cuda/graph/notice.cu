@@ -19,8 +19,8 @@ __global__ void set_if_zero(cudaGraphConditionalHandle handle,
   cudaGraphSetConditional(handle, *flag == 0 ? 1 : 0);
 }
 
-// The graph that the stream captures into, and the nodes that its next node
-// comes after.
+// The graph that the stream captures into, and the nodes on which its next node
+// depends.
 struct Capture {
   explicit Capture(cudaStream_t stream) {
     check_cuda(cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph,
@@ -60,13 +60,13 @@ cudaGraph_t add_condition(cudaStream_t stream, const int32_t* flag) {
 
 namespace {
 
-// In memory of this process that the GPU can write.
+// Host memory that the GPU can write.
 struct Board {
   int64_t posts;
   int32_t number;
 };
 
-// The count comes last: who sees it sees the number, too.
+// The count is written last: a reader that sees it also sees the number.
 __global__ void post_kernel(volatile Board* board, const int32_t* number) {
   board->number = *number;
   __threadfence_system();
@@ -93,7 +93,8 @@ class CudaNotice final : public Notice {
     check_launch("a notice");
   }
 
-  // A fault on the GPU would otherwise be waited for in vain.
+  // Checks for errors, because otherwise a fault on the GPU would be awaited
+  // forever.
   int32_t wait() override {
     ++waited_for_;
     for (int64_t looks = 0; !posted(); ++looks) {

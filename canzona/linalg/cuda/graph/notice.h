@@ -1,4 +1,4 @@
-// Numbers in the memory of the device that steer work, or tell of it.
+// Numbers in device memory that control work, or report on it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,16 +10,16 @@
 
 namespace canzona {
 
-// Conditions in graphs: work that is done if a number is 0.
+// Conditions in graphs: work that is done only if a number is 0.
 
-// Adds a condition to what `stream` captures, and gives the graph that is run
+// Adds a condition to what `stream` captures, and returns the graph that runs
 // if `*flag` is 0; it belongs to the graph being captured.
 cudaGraph_t add_condition(cudaStream_t stream, const int32_t* flag);
 
-// A number that work on a GPU leaves where this process sees it, without
-// either waiting for the other.
+// A number that GPU work leaves where this process sees it, without either
+// waiting for the other.
 
-// For engines of the GPU alone.
+// Only for engines of the GPU.
 std::unique_ptr<Notice> make_cuda_notice();
 
 }  // namespace canzona

@@ -1,11 +1,11 @@
-// Times of the calls of one engine, taken by the GPU itself.
+// Times the calls of one engine, by the GPU itself.
 //
 //   Profile profile;
 //   profile.begin("gram", stream);   // ends the call before
 //   …
 //   for (const Engine::StageTime& t : profile.end(stream)) …
 //
-// Lives for one piece of work; one thread.
+// Lives for one piece of work. One thread at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -26,7 +26,7 @@ class Profile {
   Profile& operator=(const Profile&) = delete;
 
   void begin(std::string_view call, cudaStream_t stream);
-  // Waits; longest first.
+  // Waits for the device; the longest come first.
   std::vector<Engine::StageTime> end(cudaStream_t stream);
 
  private:

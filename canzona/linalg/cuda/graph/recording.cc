@@ -11,11 +11,11 @@ namespace canzona {
 namespace {
 
 constexpr int64_t kAlignment = 16;
-// Handed out in dry runs, where nobody reads it.
+// Returned in dry runs, where nobody reads it.
 alignas(kAlignment) constexpr std::byte kNowhere[kAlignment] = {};
 
-// Other threads may call whatever they like meanwhile; and a kernel that is
-// loaded now, at its first use, does no harm.
+// Other threads may make any calls meanwhile, and a kernel that is loaded now,
+// on first use, does no harm.
 constexpr cudaStreamCaptureMode kMode = cudaStreamCaptureModeRelaxed;
 
 }  // namespace
@@ -81,8 +81,8 @@ void Recording::note(std::string_view name, const CudaEngine& engine) {
   signature_.add(engine.id_);
 }
 
-// An engine that is new here has nothing to wait for: a launch comes after all
-// that its engines were given before.
+// An engine that is new here has nothing to wait for: a launch comes after
+// everything that its engines were given before.
 void Recording::order(CudaEngine& first, CudaEngine& then) {
   join(first);
   join(then);
@@ -105,8 +105,8 @@ void Recording::if_zero(CudaEngine& engine, const int32_t* flag,
   note("end", engine);
 }
 
-// Not on the engine's stream, which may be one that nobody can capture (the
-// default stream) or that a caller goes on with.
+// Does not use the engine's stream, which may not be capturable (the default
+// stream) or may be in use by a caller.
 cudaGraph_t Recording::capture(const std::function<void()>& work) {
   const cudaStream_t stream = new_stream();
   check_cuda(cudaStreamBeginCapture(stream, kMode), "cudaStreamBeginCapture");
@@ -114,7 +114,8 @@ cudaGraph_t Recording::capture(const std::function<void()>& work) {
   return run_body(stream, work);
 }
 
-// A body ends where it began, whatever streams were used meanwhile.
+// A body ends on the stream where it began, whatever streams were used
+// meanwhile.
 cudaGraph_t Recording::run_body(cudaStream_t begun,
                                 const std::function<void()>& work) {
   try {
@@ -130,8 +131,8 @@ cudaGraph_t Recording::run_body(cudaStream_t begun,
   return graph;
 }
 
-// Brings all streams back from the capture, whatever has become of it. Only
-// the outermost graph is ours.
+// Ends the capture on all streams, whatever its state. Only the outermost graph
+// is ours.
 void Recording::abandon_body(cudaStream_t begun) {
   for (const Member& member : bodies_.back())
     if (member.stream != begun &&
@@ -144,8 +145,8 @@ void Recording::abandon_body(cudaStream_t begun) {
   cudaGetLastError();
 }
 
-// The condition comes after everything that was captured before and before
-// everything after, so that every engine may take part in what it decides on.
+// The condition comes after everything captured before and before everything
+// after, so that every engine may take part in its body.
 void Recording::capture_condition(CudaEngine& engine, const int32_t* flag,
                                   const std::function<void()>& work) {
   const cudaStream_t outside = stream_of(engine);

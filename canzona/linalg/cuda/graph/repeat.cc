@@ -1,6 +1,6 @@
-// Repeated work. It is run dry first, which gives its signature and scalars.
-// If that signature has a graph, the scalars are copied and the graph is
-// launched; else the work is captured.
+// Repeated work. It first runs dry, which gives its signature and scalars. If
+// there is a graph of that signature, the scalars are copied and the graph is
+// launched; otherwise the work is captured.
 #include <algorithm>
 #include <map>
 
@@ -34,8 +34,8 @@ void CudaEngine::repeat(const std::function<void()>& work) {
     work();
     return;
   }
-  // Arenas that grew become one piece at the end of a run, so that the next
-  // one finds other addresses, and from then on the same.
+  // Arenas that grew are merged at the end of a run, so the next run has
+  // different addresses, which then stay the same.
   constexpr int kMostRuns = 8;
   for (int run = 0; run < kMostRuns; ++run) {
     Recording recording(*this);

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kSide = 96;
 constexpr int64_t kSize = kSide * kSide;
 
-// A little optimizer, whose scalars change from step to step.
+// A small optimizer, whose scalars change from step to step.
 class Model {
  public:
   explicit Model(CudaEngine& engine)
@@ -66,7 +66,7 @@ class Model {
     grad_.set(values);
   }
 
-  // All that a step changes.
+  // Everything that a step changes.
   std::vector<float> state() const {
     engine_.synchronize();
     std::vector<float> all = weights_.get();
@@ -103,7 +103,7 @@ TEST_F(CudaRepeat, ReplaysWithOtherScalarsAndTheSameBits) {
   EXPECT_EQ(plain.num_graphs(), 0);
 }
 
-// More launches under way than there are rows for scalars.
+// More launches in flight than there are rows for scalars.
 TEST_F(CudaRepeat, MayBeFarAheadOfTheDevice) {
   CudaEngine plain;
   Model eager(plain), replayed(gpu());
@@ -163,13 +163,13 @@ TEST_F(CudaRepeat, SeveralEnginesTakePart) {
   EXPECT_EQ(gpu().num_graphs(), 1);
 }
 
-// Nobody waits for the last of them by name.
+// Nothing waits explicitly for the last of them.
 TEST_F(CudaRepeat, WhatComesAfterWaitsForAllThatTookPart) {
   CudaEngine plain, second;
   Model eager(plain), other(gpu());
   for (int t = 1; t <= 6; ++t) {
     for (int i = 1; i <= 3; ++i) eager.step(plain, t + i);
-    other.step(second, t + 1);  // before, and not repeated
+    other.step(second, t + 1);  // before, and without repeat
     gpu().repeat([&] {
       gpu().wait_for(second);
       other.step(gpu(), t + 2);
@@ -249,7 +249,7 @@ TEST_F(CudaRepeat, OtherMemoryIsCapturedAnew) {
   EXPECT_EQ(gpu().num_graphs(), 2);
 }
 
-// Another demand on the arena moves its blocks.
+// A larger request to the arena moves its blocks.
 TEST_F(CudaRepeat, SurvivesAnArenaThatGrows) {
   CudaEngine plain;
   Model eager(plain), replayed(gpu());
@@ -293,7 +293,7 @@ TEST_F(CudaRepeat, AfterAFailureTheEnginesWorkOn) {
     };
   };
   EXPECT_THROW(gpu().repeat(failing(1)), UsageError) << "in the dry run";
-  // The arenas have grown, so that one dry run is enough now.
+  // The arenas have grown, so one dry run is enough now.
   calls = 0;
   EXPECT_THROW(gpu().repeat(failing(2)), UsageError) << "in the capture";
   EXPECT_EQ(gpu().num_graphs(), 0);

@@ -1,13 +1,13 @@
-// A name for a sequence of calls: what was called, on which memory, in which
-// shapes. Scalars are no part of it. Equal signatures stand for equal work.
+// Identifies a sequence of calls: what was called, on which memory, with which
+// shapes. Scalars are not part of it. Equal signatures mean equal work.
 //
 //   Signature s;
 //   s.add("axpby");
 //   s.add(matrices);
 //   if (s == other) …
 //
-// 128 bits, mixed well enough that chance never makes two alike; no defence
-// against somebody who tries.
+// It has 128 bits, mixed well enough that accidental collisions do not occur;
+// it does not resist deliberate ones.
 #pragma once
 
 #include <bit>
@@ -25,7 +25,7 @@ class Signature {
  public:
   void add(std::string_view text);
 
-  // Addresses count, what lies there does not.
+  // The address counts, not the contents.
   template <class T>
   void add(T* pointer) {
     mix(reinterpret_cast<uintptr_t>(pointer));

@@ -1,5 +1,5 @@
-// Checks the tile products against fp64 on a GPU, all orders and outputs, odd
-// sizes among them: values, exact symmetry, untouched padding, equal bits in
+// Checks the tile products against fp64 on a GPU, in all orders and outputs,
+// including odd sizes: values, exact symmetry, untouched padding, equal bits in
 // and out of a batch, and the update of weights operation by operation.
 //
 //   canzona_cuda_tiles_test [auto|hopper|portable]
@@ -11,6 +11,7 @@
 
 #include "canzona/linalg/cuda/tiles/test_tile_product.cuh"
 #include "canzona/linalg/cuda/tiles/test_tile_product_folds.cuh"
+#include "canzona/linalg/cuda/tiles/test_tile_product_strips.cuh"
 
 namespace canzona {
 namespace {
@@ -129,7 +130,7 @@ class Checker {
   void check_padding(const std::vector<uint16_t>& bits, const Tiles& d) const {
     for (size_t i = 0; i < bits.size(); ++i) {
       const int64_t inside = static_cast<int64_t>(i) % d.matrix_stride;
-      // Up to the next multiple of 8 columns anything may be written.
+      // Anything may be written up to the next multiple of 8 columns.
       if (inside / d.row_stride < d.rows &&
           inside % d.row_stride < (d.cols + 7) / 8 * 8)
         continue;
@@ -138,7 +139,7 @@ class Checker {
     }
   }
 
-  // The last matrix by itself gives the same bits.
+  // The last matrix alone gives the same bits.
   void check_alone(const std::vector<uint16_t>& bits, TileAddend addend,
                    bool triangle) const {
     const int64_t last = c_.count - 1;
@@ -158,7 +159,7 @@ class Checker {
     copies_.clear();
   }
 
-  // A copy, since a matrix inside a stack need not lie on 128 bytes.
+  // A copy, since a matrix inside a stack need not be 128-byte aligned.
   Tiles aligned(const Stack& stack, int64_t i) const {
     Tiles one = stack.one(i);
     std::byte* copy = nullptr;
@@ -172,7 +173,8 @@ class Checker {
 
   void check_floats() const {
     const int64_t elements = c_.m * c_.n;
-    // Apart by an odd number of elements, so that some lie on 4 bytes only.
+    // Separated by an odd number of elements, so that some are only 4-byte
+    // aligned.
     const int64_t apart = elements + 1 + elements % 2;
     Buffer<float> o(c_.count * apart, 0xFF);
     Buffer<float> p(c_.count * apart);
@@ -275,6 +277,30 @@ void check_folds(TileKernel kernel) {
     }
 }
 
+void check_strips(const int64_t (&s)[3], int strips, TileType type,
+                  TileKernel kernel) {
+  for (const bool across : {false, true}) {
+    const TileOrder order = across ? TileOrder::kAtB : TileOrder::kABt;
+    const Case c{s[0], s[0], s[1], s[2], order, type, kernel};
+    StripChecker(
+        s[0], s[1], s[2], across, strips, type, kernel,
+        [&](bool good, const char* what, int64_t place, double got,
+            double wanted) { expect(good, c, what, place, got, wanted); })
+        .run();
+  }
+}
+
+void check_strips(TileKernel kernel) {
+  const int64_t shapes[][3] = {{1, 520, 2},   {64, 512, 3},   {70, 777, 2},
+                               {257, 600, 2}, {300, 1100, 3}, {640, 1024, 2}};
+  for (const auto& s : shapes)
+    for (const int strips : {1, 2, 4, 8})
+      for (const TileType type : {TileType::kFp16, TileType::kBf16})
+        check_strips(s, strips, type, kernel);
+  // More blocks than a GPU computes at a time.
+  check_strips({300, 1100, 90}, 4, TileType::kFp16, kernel);
+}
+
 TileKernel kernel_of(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "hopper") == 0)
     return TileKernel::kHopper;
@@ -290,6 +316,7 @@ int main(int argc, char** argv) {
   try {
     canzona::check_all(canzona::kernel_of(argc, argv));
     canzona::check_folds(canzona::kernel_of(argc, argv));
+    canzona::check_strips(canzona::kernel_of(argc, argv));
   } catch (const std::exception& error) {
     std::printf("FAILED: %s\n", error.what());
     return 1;

@@ -1,5 +1,5 @@
-// The check of the tile products is made of device memory, numbers that look
-// random, and a reference in fp64 that shares no code with the kernels.
+// For checks of the tile products: device memory, pseudo-random numbers, and a
+// reference in fp64 that shares no code with the kernels.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -93,7 +93,7 @@ __global__ void fill_floats(float* data, int64_t count, uint64_t seed) {
     data[i] = noise(seed, i);
 }
 
-// Matrices whose padding, in rows and between matrices, is not a number.
+// Matrices whose padding, in rows and between matrices, is NaN.
 class Stack {
  public:
   static constexpr int kPoison = 0xFF;

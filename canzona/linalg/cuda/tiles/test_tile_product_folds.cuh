@@ -1,5 +1,5 @@
-// Folded operands: the same bits as from whole ones, though what lies above
-// the diagonal blocks is not a number.
+// Folded operands give the same bits as whole ones, although the part above the
+// diagonal blocks is NaN.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@ bool folds(TileKernel kernel) {
          (kernel == TileKernel::kAuto && major == 9);
 }
 
-// Makes the matrices symmetric by what lies on and below the diagonal; or,
-// with `poison`, spoils what folded ones do not have.
+// Makes the matrices symmetric from the part on and below the diagonal; or,
+// with `poison`, overwrites what folded ones do not have.
 __global__ void mirror_tiles(Tiles tiles, bool poison) {
   auto* data = reinterpret_cast<uint16_t*>(tiles.data) +
                blockIdx.y * tiles.matrix_stride;
@@ -113,7 +113,7 @@ class FoldChecker {
     compare(what, folded, whole, false);
   }
 
-  // Compares what a folded result stores.
+  // Compares the stored part of a folded result.
   void compare(const char* what, const Stack& got, const Stack& wanted,
                bool folded) const {
     CANZONA_MUST(cudaDeviceSynchronize());

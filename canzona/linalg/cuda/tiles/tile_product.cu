@@ -56,7 +56,7 @@ TileTask make_task(const TileProduct& product) {
   return task;
 }
 
-// True if the Hopper kernel has loops for these.
+// True if the Hopper kernel has loops for these folds.
 bool folds_are_known(const TileTask& task) {
   const bool a = task.product.a.folded;
   const bool b = task.product.b.folded;
@@ -73,6 +73,29 @@ void check_folds(const TileTask& task) {
     if (tiles->folded && tiles->rows != tiles->cols)
       throw UsageError(cat("tile product: a folded matrix must be square, is ",
                            tiles->rows, " x ", tiles->cols));
+}
+
+void check_strips(const TileTask& task) {
+  const TileStrips& strips = task.product.strips;
+  const bool known = strips.count == 1 || strips.count == 2 ||
+                     strips.count == 4 || strips.count == 8;
+  if (!known)
+    throw UsageError(
+        cat("tile product: ", strips.count, " strips, expected 1, 2, 4 or 8"));
+  if (!task.in_strips()) return;
+  if (task.addend.c.data != nullptr || task.addend.diagonal != 0 ||
+      task.floats.scalars != nullptr || task.product.a.folded ||
+      task.product.b.folded || task.product.order == TileOrder::kAB)
+    throw UsageError("tile product: strips of a product that has none");
+  if (strips.count > 1 && strips.scratch == nullptr)
+    throw UsageError("tile product: strips without scratch");
+  for (int s = 0; s < strips.count; ++s) {
+    const int64_t end = s + 1 < strips.count ? strips.at[s + 1] : task.k;
+    if (strips.at[s] % 64 != 0 || strips.at[s] >= end ||
+        (s == 0 && strips.at[0] != 0))
+      throw UsageError(cat("tile product: strip ", s, " from ", strips.at[s],
+                           " to ", end, " of ", task.k));
+  }
 }
 
 bool use_hopper(TileKernel kernel) {
@@ -95,6 +118,7 @@ void run(const TileTask& task, cudaStream_t stream) {
   if (task.count < 1) return;
   check_size(task);
   check_folds(task);
+  check_strips(task);
   if (use_hopper(task.product.kernel))
     run_tile_task_hopper(task, stream);
   else
@@ -118,9 +142,26 @@ void run_halves(const TileProduct& product, const Tiles& d,
 
 }  // namespace
 
+int64_t tile_strip_floats(int strips) {
+  int64_t places = 0;
+  for (int s = strips; s > 1; s /= 2) ++places;
+  return places * StripTree::kFloatsPerProcessor *
+         tile_device_attribute(cudaDevAttrMultiProcessorCount);
+}
+
+StripTree StripTree::make(const TileTask& task, int64_t step) {
+  const TileStrips& strips = task.product.strips;
+  StripTree tree{strips.count, {}, strips.scratch};
+  for (int s = 0; s < strips.count; ++s) {
+    const int64_t end = s + 1 < strips.count ? strips.at[s + 1] : task.k;
+    tree.ends[s] = static_cast<int32_t>((end + step - 1) / step);
+  }
+  return tree;
+}
+
 void check_tile_call(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // or the next launch is blamed for it
+  cudaGetLastError();  // or the next launch would report it
   throw InternalError(cat(what, ": ", cudaGetErrorString(status)));
 }
 
@@ -148,6 +189,18 @@ void tile_product_fp32(const TileProduct& product, float* const* out,
   TileTask task = make_task(product);
   if (out == nullptr) throw UsageError("tile product: there is no output");
   task.floats.out = out;
+  run(task, stream);
+}
+
+void symmetric_tile_product_fp32(const TileProduct& product, float* const* out,
+                                 cudaStream_t stream) {
+  TileTask task = make_task(product);
+  if (out == nullptr) throw UsageError("tile product: there is no output");
+  if (task.m != task.n)
+    throw UsageError(cat("tile product: a symmetric O must be square, is ",
+                         task.m, " x ", task.n));
+  task.floats.out = out;
+  task.triangle = true;
   run(task, stream);
 }
 

@@ -55,6 +55,18 @@ struct Tiles {
   bool folded = false;
 };
 
+// Cuts of the inner side, k: strip s begins at at[s], a multiple of 64. Each is
+// one sum; the sums are added in fp32 by a binary tree, neighbours first,
+// before alpha and rounding. There are 1, 2, 4 or 8.
+struct TileStrips {
+  static constexpr int kMost = 8;
+  int count = 1;
+  int64_t at[kMost] = {};
+  float* scratch = nullptr;  // tile_strip_floats(count) of them
+};
+// For products on the current device; none for one strip.
+int64_t tile_strip_floats(int strips);
+
 // alpha·op(A)·op(B)
 struct TileProduct {
   TileType type = TileType::kFp16;
@@ -63,6 +75,8 @@ struct TileProduct {
   Tiles b;
   float alpha = 1;
   TileKernel kernel = TileKernel::kAuto;
+  TileStrips strips{};  // more than one: without addends and folded operands,
+                        // and not in the order kAB
 };
 
 // + beta·C + diagonal·I; without `c.data` there is no C. C may be D.
@@ -88,6 +102,11 @@ void symmetric_tile_product(const TileProduct& product, const Tiles& d,
 // of one contiguous row-major m x n matrix per matrix of the batch.
 void tile_product_fp32(const TileProduct& product, float* const* out,
                        cudaStream_t stream);
+
+// The same where O is symmetric: what lies on and below the diagonal is there,
+// above it nothing of use. Not in the order kAB.
+void symmetric_tile_product_fp32(const TileProduct& product, float* const* out,
+                                 cudaStream_t stream);
 
 // Weights that take an update, each operation rounded by itself:
 //   p = (p·keep_before - step·O)·keep_after

@@ -1,5 +1,5 @@
-// All epilogues of the Hopper kernel finish a warpgroup's 64 x 256 sums in
-// chunks of 64 columns.
+// Common to all epilogues of the Hopper kernel, which finish a warpgroup's 64 x
+// 256 sums in chunks of 64 columns.
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product_numbers.cuh"
@@ -9,9 +9,9 @@
 namespace canzona {
 namespace {
 
-constexpr int kPairs = 16;       // of a thread in a chunk
-constexpr int kChunkSums = 32;   // the same, counted in numbers
-constexpr int kColumnGroup = 8;  // columns that one 8 x 8 matrix has
+constexpr int kPairs = 16;       // per thread and chunk
+constexpr int kChunkSums = 32;   // the same in numbers
+constexpr int kColumnGroup = 8;  // columns of one 8 x 8 matrix
 
 // A warpgroup's part of the result.
 struct GroupAt {
@@ -22,7 +22,7 @@ struct GroupAt {
   __device__ int32_t chunk_col(int chunk) const { return col + chunk * kBox; }
 };
 
-// This thread's place in its warpgroup.
+// This thread's position in its warpgroup.
 struct ThreadAt {
   int32_t warp = static_cast<int32_t>(threadIdx.x % kGroupThreads / 32);
   int32_t lane = static_cast<int32_t>(threadIdx.x % 32);
@@ -35,7 +35,7 @@ struct ThreadAt {
   }
 };
 
-// The address of 16 bytes in a chunk as the copy engine swizzles it.
+// The address of 16 bytes in a chunk, as swizzled by the copy engine.
 __device__ inline uint32_t in_chunk(int32_t row, int32_t group) {
   return static_cast<uint32_t>(row * 128 + ((group ^ (row & 7)) << 4));
 }

@@ -1,6 +1,6 @@
 // fp32 results of the Hopper kernel: stored, or applied to weights. A warp
-// passes its sixteen rows through a part of shared memory of its own, so that
-// half of its lanes cover 256 bytes of a row.
+// passes its sixteen rows through its own part of shared memory, so that half
+// of its lanes cover 256 bytes of a row.
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product_epilogue.cuh"
@@ -16,12 +16,12 @@ class FloatEpilogue {
       : args_(args),
         slab_(plan.staging(group) +
               static_cast<uint32_t>(thread_.warp) * kSlabBytes) {
-    // Once: outside of graphs they lie in memory that is far away.
+    // Loaded once, because outside of graphs they are in host memory.
     if (args.floats.scalars != nullptr)
       scalars_ = WeightScalars::load(args.floats.scalars);
   }
 
-  // Before the sums are there: the first weights come to registers.
+  // Loads the first weights into registers before the sums are available.
   __device__ void fetch(GroupAt at) {
     if (args_.floats.scalars == nullptr) return;
     load(weights_, target_of(at), 0);
@@ -48,8 +48,8 @@ class FloatEpilogue {
   static constexpr uint32_t kSlabBytes = 16 * kRowBytes;
   static constexpr int kLanesPerRow = kBox / 4;
 
-  // This thread's first four numbers; the next are two rows below. `whole`
-  // where four may be moved at once.
+  // This thread's first four numbers; the next are two rows below. `whole` says
+  // that four may be moved at once.
   struct Target {
     int64_t index;
     float* out;
@@ -58,7 +58,7 @@ class FloatEpilogue {
     int32_t columns;
     bool whole;
 
-    // The number of numbers of a quad that are inside the matrix, if positive.
+    // The number of elements of a quad that are inside the matrix, if positive.
     __device__ int32_t inside(int chunk, int quad) const {
       return rows > 2 * quad ? columns - chunk * kBox : 0;
     }
@@ -93,7 +93,8 @@ class FloatEpilogue {
            static_cast<uint32_t>((unit ^ ((row & 7) << 1)) << 4);
   }
 
-  // alpha times the sums, from the order of the instruction to that of rows.
+  // Multiplies the sums by alpha and reorders them from the instruction's
+  // layout to rows.
   __device__ void reorder(float4 (&values)[kQuads], const float* sums) const {
     __syncwarp();
 #pragma unroll
@@ -110,7 +111,7 @@ class FloatEpilogue {
                                     thread_.lane % kLanesPerRow));
   }
 
-  // Loads that the compiler moves up would need registers that are not free.
+  // Loads that the compiler hoists would need registers that are not free.
   __device__ static void keep_order() { asm volatile("" ::: "memory"); }
 
   __device__ void apply(float4 (&values)[kQuads],
@@ -142,7 +143,8 @@ class FloatEpilogue {
     }
   }
 
-  // Nobody reads it soon: operands are to stay in the cache instead.
+  // Bypasses the cache, because the result is not read soon and operands should
+  // stay cached.
   __device__ void store_chunk(const float4 (&values)[kQuads], const Target& to,
                               int chunk) const {
 #pragma unroll

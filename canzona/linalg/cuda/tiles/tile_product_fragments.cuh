@@ -1,6 +1,6 @@
-// The main loop of the portable kernel, for compute capability 8.0 and later:
-// a block of 256 threads sums 128 x 128 elements, 32 of k at a time, each of
-// its eight warps 64 x 32 of them.
+// The main loop of the portable kernel, for compute capability 8.0 and later: a
+// block of 256 threads sums 128 x 128 elements, 32 of k at a time, with 64 x 32
+// of them in each of its eight warps.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace canzona {
 namespace {
 
 constexpr int32_t kSide = 128;
-constexpr int32_t kDepth = 32;  // of k in one stage
+constexpr int32_t kDepth = 32;  // of k per stage
 constexpr int32_t kRing = 3;    // stages
 constexpr int32_t kBlockThreads = 256;
 constexpr int32_t kWarpRows = 64;
 constexpr int32_t kWarpCols = 32;
 constexpr int32_t kWarpsAcross = kSide / kWarpCols;
 constexpr int32_t kVector = 8;  // elements in 16 bytes
-// Rows of a stage are padded by 16 bytes, so that eight of them lie in
+// Rows of a stage are padded by 16 bytes, so that eight of them are in
 // different banks.
 constexpr int32_t kRowAlong = kDepth + kVector;
 constexpr int32_t kRowAcross = kSide + kVector;
@@ -31,7 +31,7 @@ __device__ inline uint32_t shared_place(const uint16_t* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// The first `bytes` of 16; zeros take the place of the others.
+// Copies the first `bytes` of 16; the others become zero.
 __device__ inline void copy_vector(uint16_t* to, const void* from,
                                    int32_t bytes) {
   asm volatile(
@@ -87,7 +87,7 @@ __device__ inline void multiply(float (&sums)[4], const uint32_t (&a)[4],
 
 #undef CANZONA_MMA
 
-// One operand's 128 rows of m or n from `outer` on, in all of k. Stored along
+// One operand's 128 rows of m or n from `outer` on, over all of k. Stored along
 // k, a stage is [128][32]; across k, [32][128].
 template <bool kAcrossK>
 struct OperandRows {
@@ -123,7 +123,7 @@ struct OperandRows {
   }
 };
 
-// Sixteen rows of m from `row` on, as the left operand of one step of k.
+// Loads sixteen rows of m from `row` on, as the left operand of one step of k.
 template <bool kAcrossK>
 __device__ inline void load_left(uint32_t (&to)[4], const uint16_t* stage,
                                  int32_t row, int32_t k) {
@@ -137,7 +137,7 @@ __device__ inline void load_left(uint32_t (&to)[4], const uint16_t* stage,
         to, stage + (row + lane % 16) * kRowAlong + k + lane / 16 * 8);
 }
 
-// Sixteen columns of n from `col` on, as two right operands.
+// Loads sixteen columns of n from `col` on, as two right operands.
 template <bool kAcrossK>
 __device__ inline void load_right(uint32_t (&to)[4], const uint16_t* stage,
                                   int32_t col, int32_t k) {
@@ -152,7 +152,7 @@ __device__ inline void load_right(uint32_t (&to)[4], const uint16_t* stage,
                                   k + lane / 8 % 2 * 8);
 }
 
-// A warp's 64 x 32 sums: [16 rows each][8 columns each][of a thread].
+// A warp's 64 x 32 sums: [groups of 16 rows][groups of 8 columns][per thread].
 using WarpSums = float[kWarpRows / 16][kWarpCols / 8][4];
 
 template <bool kBf16, bool kAAcrossK, bool kBAcrossK>

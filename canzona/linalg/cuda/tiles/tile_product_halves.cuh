@@ -1,6 +1,6 @@
 // 16-bit results of the Hopper kernel: a warpgroup's sums become boxes in
-// shared memory, which the sender beside it sees off (tile_product_sends.cuh)
-// while the next sum is under way.
+// shared memory, which its sender passes on (tile_product_sends.cuh) while the
+// next sum is computed.
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product_sends.cuh"
@@ -64,8 +64,8 @@ class HalfEpilogue {
     }
   }
 
-  // A chunk on the diagonal: what lies below it goes above it. Every thread
-  // reads the transpose at its own places and takes what it needs of it.
+  // For a chunk on the diagonal: copies the part below it above it. Every
+  // thread reads the transpose at its own positions and takes what it needs.
   __device__ void mirror_inside(uint32_t (&pairs)[kPairs]) const {
     // Other warps may still read their part of C from the buffer.
     if constexpr (V::kAddend) warpgroup_sync(name_);
@@ -113,7 +113,7 @@ class HalfEpilogue {
     return plan_.staging(group_, at_.buffer());
   }
 
-  // The address of this lane's row of the four 8 x 8 matrices that hold its
+  // The address of this lane's row in the four 8 x 8 matrices that hold its
   // pairs of column groups `group` and `group` + 1.
   __device__ uint32_t place(int group) const {
     return buffer() + in_chunk(16 * thread_.warp + thread_.lane % 16,

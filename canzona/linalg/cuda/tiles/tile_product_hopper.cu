@@ -1,6 +1,6 @@
 // The kernel for compute capability 9.0: tensor memory copies, matrix
-// instructions of warpgroups, a cluster of two blocks per 256 x 256 elements.
-// Blocks stay and take one such square after the other.
+// instructions of warpgroups, and a cluster of two blocks per 256 x 256
+// elements. Blocks are persistent and take one such square after another.
 #include <algorithm>
 
 #include "canzona/linalg/cuda/tiles/tile_product_consumer.cuh"
@@ -12,7 +12,7 @@
 namespace canzona {
 namespace {
 
-// Registers per thread of the warpgroups that fetch and that multiply.
+// Registers per thread of the fetching and the multiplying warpgroups.
 constexpr uint32_t kFewRegisters = 40;
 constexpr uint32_t kManyRegisters = 232;
 constexpr uint32_t kAlignment = 1024;
@@ -105,7 +105,8 @@ KernelArgs kernel_args(const TileTask& task) {
           task.product.a.folded,
           task.product.b.folded,
           task.d.folded,
-          task.floats};
+          task.floats,
+          StripTree::make(task, kBox)};
 }
 
 template <class V>
@@ -125,7 +126,17 @@ void launch(const TileTask& task, cudaStream_t stream) {
 }
 
 template <bool kBf16, Result kResult>
+void launch_strips(const TileTask& task, cudaStream_t stream) {
+  if (task.product.order == TileOrder::kABt)
+    launch<Variant<kBf16, false, false, kResult, true>>(task, stream);
+  else
+    launch<Variant<kBf16, true, true, kResult, true>>(task, stream);
+}
+
+template <bool kBf16, Result kResult>
 void launch_order(const TileTask& task, cudaStream_t stream) {
+  if constexpr (kResult != Result::kHalvesWithAddend)
+    if (task.in_strips()) return launch_strips<kBf16, kResult>(task, stream);
   switch (task.product.order) {
     case TileOrder::kABt:
       return launch<Variant<kBf16, false, false, kResult>>(task, stream);

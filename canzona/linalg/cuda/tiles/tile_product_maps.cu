@@ -12,8 +12,8 @@ namespace {
 
 using Encode = PFN_cuTensorMapEncodeTiled_v12000;
 
-// Asked of the driver when it is needed: a program that links the driver would
-// not start on a machine without one.
+// Queried from the driver when it is needed: a program that links the driver
+// would not start on a machine without one.
 Encode find_encode() {
   void* entry = nullptr;
   cudaDriverEntryPointQueryResult found{};

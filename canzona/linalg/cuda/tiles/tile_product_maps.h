@@ -1,6 +1,6 @@
-// Descriptions of matrices for Hopper's copy engine: boxes of `box` rows and
-// columns, swizzled by 128 bytes; what lies outside a matrix reads as zero and
-// is not written.
+// Descriptors of matrices for Hopper's copy engine: boxes of `box` rows and
+// columns, swizzled by 128 bytes; elements outside a matrix read as zero and
+// are not written.
 #pragma once
 
 #include <cuda.h>
@@ -18,7 +18,7 @@ struct TileMaps {
 
 bool same_tiles(const Tiles& x, const Tiles& y);
 
-// If the task has no C or no D, the map of A takes its place.
+// If the task has no C or no D, the map of A is used instead.
 TileMaps make_tile_maps(const TileTask& task, int32_t box);
 
 }  // namespace canzona

@@ -1,5 +1,5 @@
 // Arithmetic on results, the same in all kernels: every operation is rounded
-// by itself, as on the CPU.
+// separately, as on the CPU.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -34,7 +34,7 @@ struct Pair {
   }
 };
 
-// beta·c added to what is there.
+// Returns value + beta·c.
 __device__ inline float add_scaled(float value, float beta, float c) {
   return __fadd_rn(value, __fmul_rn(beta, c));
 }

@@ -38,13 +38,17 @@ constexpr int32_t kStep = 16;  // of k in one matrix instruction
 enum class Result { kHalves, kHalvesWithAddend, kFloats };
 
 // One instance of the kernel is made for these.
-template <bool kBf16_, bool kAAcrossK_, bool kBAcrossK_, Result kResult>
+template <bool kBf16_, bool kAAcrossK_, bool kBAcrossK_, Result kResult,
+          bool kStrips_ = false>
 struct Variant {
   static constexpr bool kBf16 = kBf16_;
   static constexpr bool kAAcrossK = kAAcrossK_;
   static constexpr bool kBAcrossK = kBAcrossK_;
   static constexpr bool kFloats = kResult == Result::kFloats;
   static constexpr bool kAddend = kResult == Result::kHalvesWithAddend;
+  // Strips of k are added by the tree; blocks on the diagonal of a symmetric
+  // result are computed by halves in fp32, too.
+  static constexpr bool kStrips = kStrips_;
   static constexpr uint32_t kStages = 4;
   // Boxes of results that a warpgroup has room for.
   static constexpr uint32_t kBuffers = 2;
@@ -63,6 +67,7 @@ struct KernelArgs {
   bool b_folded;
   bool d_folded;
   TileFloats floats;
+  StripTree tree;
 };
 
 // Places in shared memory. Boxes come first: they want 1 KB of alignment.
@@ -140,9 +145,10 @@ __device__ inline bool a_is_in_b(const KernelArgs& args, TileBlock block) {
 // its diagonal block, where the other half takes the place of what is not
 // stored.
 struct Turns {
-  int32_t a;
-  int32_t b;
+  int32_t a = 0;
+  int32_t b = 0;
 
+  Turns() = default;
   __device__ Turns(const KernelArgs& args, TileBlock block)
       : a(args.a_folded ? first_above(args, block.row) : args.k_boxes),
         b(args.b_folded ? first_above(args, block.col) : args.k_boxes) {}

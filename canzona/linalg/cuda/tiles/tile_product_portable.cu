@@ -1,6 +1,8 @@
 // The kernel for GPUs from compute capability 8.0 on: matrix instructions of
 // warps, asynchronous copies to shared memory. One block of threads per 128 x
 // 128 elements of a result.
+#include <algorithm>
+
 #include "canzona/linalg/cuda/tiles/tile_product_fragments.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_numbers.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_schedule.cuh"
@@ -22,9 +24,55 @@ struct PortableArgs {
   float alpha;
   float beta;
   float diagonal;
+  StripTree tree;
 };
 
-template <bool kBf16, bool kAAcrossK, bool kBAcrossK>
+// Sums of strips wait for each other in memory (StripTree), four of a thread
+// side by side.
+class WaitingSums {
+ public:
+  __device__ explicit WaitingSums(const StripTree& tree) : tree_(tree) {}
+
+  // After the stage that ends strip s. The next one begins with zeros; after
+  // the last one the sums are those of all.
+  __device__ void take(WarpSums& sums, int32_t s) const {
+    const bool is_last = s + 1 == tree_.count;
+    const int32_t own = __popc(static_cast<uint32_t>(s));
+    const int32_t last = __popc(static_cast<uint32_t>(s) + 1) - 1;
+    for (int32_t place = own - 1; place >= last; --place)
+      for_quads(sums, place, [](float(&sum)[4], float4& kept) {
+        sum[0] = __fadd_rn(kept.x, sum[0]);
+        sum[1] = __fadd_rn(kept.y, sum[1]);
+        sum[2] = __fadd_rn(kept.z, sum[2]);
+        sum[3] = __fadd_rn(kept.w, sum[3]);
+      });
+    if (is_last) return;
+    for_quads(sums, last, [](float(&sum)[4], float4& kept) {
+      kept = {sum[0], sum[1], sum[2], sum[3]};
+      sum[0] = sum[1] = sum[2] = sum[3] = 0;
+    });
+  }
+
+ private:
+  static constexpr int32_t kQuads = kWarpRows / 16 * (kWarpCols / 8);
+
+  template <class Do>
+  __device__ void for_quads(WarpSums& sums, int32_t place,
+                            const Do& act) const {
+    const int64_t block = int64_t{place} * gridDim.x + blockIdx.x;
+    float4* quads = reinterpret_cast<float4*>(tree_.scratch) +
+                    block * kQuads * kBlockThreads + threadIdx.x;
+#pragma unroll
+    for (int32_t i = 0; i < kWarpRows / 16; ++i)
+#pragma unroll
+      for (int32_t j = 0; j < kWarpCols / 8; ++j)
+        act(sums[i][j], quads[(i * (kWarpCols / 8) + j) * kBlockThreads]);
+  }
+
+  const StripTree& tree_;
+};
+
+template <bool kBf16, bool kAAcrossK, bool kBAcrossK, bool kStrips>
 __device__ void sum_block(WarpSums& sums, const PortableArgs& args,
                           TileBlock block, uint16_t* shared) {
   const OperandRows<kAAcrossK> a(args.a, block.matrix, block.row * kSide);
@@ -42,12 +90,16 @@ __device__ void sum_block(WarpSums& sums, const PortableArgs& args,
     copies_commit();
   };
   for (int32_t i = 0; i < kRing - 1; ++i) fetch(i);
+  int32_t strip = 0;
   for (int32_t i = 0; i < stages; ++i) {
     copies_wait<kRing - 2>();
     __syncthreads();
     fetch(i + kRing - 1);
     add_stage<kBf16, kAAcrossK, kBAcrossK>(
         sums, shared + i % kRing * kStageElements, row, col);
+    if constexpr (kStrips)
+      if (i + 1 == args.tree.ends[strip])
+        WaitingSums(args.tree).take(sums, strip++);
   }
 }
 
@@ -123,12 +175,38 @@ __global__ void __launch_bounds__(kBlockThreads)
   extern __shared__ uint4 memory[];
   const TileBlock block = args.schedule.block(static_cast<int32_t>(blockIdx.x));
   WarpSums sums = {};
-  sum_block<kBf16, kAAcrossK, kBAcrossK>(sums, args, block,
-                                         reinterpret_cast<uint16_t*>(memory));
+  sum_block<kBf16, kAAcrossK, kBAcrossK, false>(
+      sums, args, block, reinterpret_cast<uint16_t*>(memory));
   store_block<kBf16>(sums, args, block);
 }
 
+// For which StripTree has room.
+unsigned most_blocks() {
+  constexpr int64_t kFloats = int64_t{kSide} * kSide;
+  return static_cast<unsigned>(
+      StripTree::kFloatsPerProcessor / kFloats *
+      tile_device_attribute(cudaDevAttrMultiProcessorCount));
+}
+
+// Blocks stay and take one part of the result after the other, so that few
+// sums wait at a time.
 template <bool kBf16, bool kAAcrossK, bool kBAcrossK>
+__global__ void __launch_bounds__(kBlockThreads)
+    portable_strips_kernel(const __grid_constant__ PortableArgs args) {
+  extern __shared__ uint4 memory[];
+  for (auto i = static_cast<int32_t>(blockIdx.x); i < args.schedule.num_blocks;
+       i += static_cast<int32_t>(gridDim.x)) {
+    const TileBlock block = args.schedule.block(i);
+    WarpSums sums = {};
+    sum_block<kBf16, kAAcrossK, kBAcrossK, true>(
+        sums, args, block, reinterpret_cast<uint16_t*>(memory));
+    store_block<kBf16>(sums, args, block);
+    // The last stages may still be read.
+    __syncthreads();
+  }
+}
+
+template <bool kBf16, bool kAAcrossK, bool kBAcrossK, bool kStrips>
 void launch(const TileTask& task, cudaStream_t stream) {
   const PortableArgs args{TileSchedule::make(task.m, task.n, task.count, kSide,
                                              kSide, task.triangle),
@@ -142,27 +220,34 @@ void launch(const TileTask& task, cudaStream_t stream) {
                           static_cast<int32_t>(task.k),
                           task.product.alpha,
                           task.addend.beta,
-                          task.addend.diagonal};
-  const auto kernel = portable_kernel<kBf16, kAAcrossK, kBAcrossK>;
+                          task.addend.diagonal,
+                          StripTree::make(task, kDepth)};
+  const auto kernel = kStrips
+                          ? portable_strips_kernel<kBf16, kAAcrossK, kBAcrossK>
+                          : portable_kernel<kBf16, kAAcrossK, kBAcrossK>;
+  auto blocks = static_cast<unsigned>(args.schedule.num_blocks);
+  if (kStrips) blocks = std::min(blocks, most_blocks());
   check_tile_call(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            kSharedBytes),
       "cudaFuncSetAttribute of the portable tile product");
-  kernel<<<static_cast<unsigned>(args.schedule.num_blocks), kBlockThreads,
-           kSharedBytes, stream>>>(args);
+  kernel<<<blocks, kBlockThreads, kSharedBytes, stream>>>(args);
   check_tile_call(cudaGetLastError(),
                   "the launch of the portable tile product");
 }
 
 template <bool kBf16>
 void launch_order(const TileTask& task, cudaStream_t stream) {
+  const bool in_strips = task.in_strips();
   switch (task.product.order) {
     case TileOrder::kABt:
-      return launch<kBf16, false, false>(task, stream);
+      return in_strips ? launch<kBf16, false, false, true>(task, stream)
+                       : launch<kBf16, false, false, false>(task, stream);
     case TileOrder::kAtB:
-      return launch<kBf16, true, true>(task, stream);
+      return in_strips ? launch<kBf16, true, true, true>(task, stream)
+                       : launch<kBf16, true, true, false>(task, stream);
     case TileOrder::kAB:
-      return launch<kBf16, false, true>(task, stream);
+      return launch<kBf16, false, true, false>(task, stream);
   }
 }
 

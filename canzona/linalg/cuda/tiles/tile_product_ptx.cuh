@@ -1,6 +1,6 @@
-// Instructions of Hopper that have no name in C++: barriers in shared memory,
-// the copy engine, warpgroups' registers and matrix stores. Addresses are of
-// shared memory as 32-bit numbers (shared_address).
+// Hopper instructions that have no name in C++: barriers in shared memory, the
+// copy engine, warpgroups' registers and matrix stores. Addresses are 32-bit
+// addresses in shared memory (shared_address).
 #pragma once
 
 #include <cuda.h>
@@ -38,9 +38,9 @@ __device__ inline void barrier_arrive(uint32_t barrier) {
                : "memory");
 }
 
-// Arrives at the barrier that lies at the same place in block `rank` of the
-// cluster. It orders no plain writes of other blocks, and none need it: what
-// blocks hand each other are places that the copy engine may fill.
+// Arrives at the barrier at the same address in block `rank` of the cluster. It
+// orders no plain writes of other blocks, and none need it: blocks only tell
+// each other which memory the copy engine may fill.
 __device__ inline void barrier_arrive_at(uint32_t barrier, uint32_t rank) {
   asm volatile(
       "{\n"
@@ -66,7 +66,7 @@ __device__ inline bool barrier_passed(uint32_t barrier, uint32_t parity) {
   return passed != 0;
 }
 
-// The same without a moment's wait.
+// The same without waiting at all.
 __device__ inline bool barrier_has_passed(uint32_t barrier, uint32_t parity) {
   uint32_t passed;
   asm volatile(
@@ -151,8 +151,8 @@ __device__ inline void stores_commit() {
   asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-// Until all but the last `kPending` commits of this thread have read what they
-// store.
+// Waits until all but the last `kPending` commits of this thread have read what
+// they store.
 template <int kPending>
 __device__ inline void stores_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
@@ -162,7 +162,8 @@ __device__ inline void stores_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// Between plain writes to shared memory and the copy engine's reads of them.
+// Goes between plain writes to shared memory and the copy engine's reads of
+// them.
 __device__ inline void writes_before_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -171,7 +172,7 @@ __device__ inline void fetch_to_l2(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-// Registers of a warpgroup.
+// Changes the number of registers of a warpgroup.
 
 template <uint32_t kRegisters>
 __device__ inline void take_registers() {
@@ -183,7 +184,7 @@ __device__ inline void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// Four 8 x 8 matrices between registers and shared memory; lane l has the
+// Moves four 8 x 8 matrices between registers and shared memory; lane l has the
 // address of row l % 8 of matrix l / 8.
 
 __device__ inline void matrices_load(uint32_t (&to)[4], uint32_t from) {

@@ -1,7 +1,6 @@
-// Measures how fast the tile products are, beside cuBLAS's batched products of
-// the same operands in the same run. Rates count useful operations: a triangle
-// counts half. cuBLAS is loaded when it is there and always computes
-// everything.
+// Compares the speed of the tile products with cuBLAS's batched products of the
+// same operands in the same run. Rates count useful operations: a triangle
+// counts half. cuBLAS is loaded if available and always computes everything.
 //
 //   tile_product_rates [portable]
 #include <cublas_v2.h>
@@ -65,7 +64,7 @@ class Cublas {
   Gemm gemm_ = nullptr;
 };
 
-// Milliseconds of `calls` calls in a row.
+// Returns the milliseconds of `calls` consecutive calls.
 float time_of(const std::function<void()>& call, int calls) {
   cudaEvent_t begin, end;
   CANZONA_MUST(cudaEventCreate(&begin));
@@ -86,8 +85,8 @@ double median(std::vector<float> times) {
   return times[times.size() / 2];
 }
 
-// Seconds of one call each, in turns: the chip's clock follows its power, so
-// what comes later finds it slower.
+// Returns the seconds of one call of each, alternating: the chip's clock
+// follows its power, so later calls find it slower.
 std::pair<double, double> time_both(const std::function<void()>& ours,
                                     const std::function<void()>& theirs,
                                     int calls) {

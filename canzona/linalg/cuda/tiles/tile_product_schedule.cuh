@@ -1,6 +1,6 @@
-// The schedule says which block of the result comes when. Blocks are numbered
-// matrix by matrix, so that those of one matrix are computed close in time and
-// find its operands in the L2 cache.
+// The schedule determines the order of the blocks of the result. Blocks are
+// numbered matrix by matrix, so that those of one matrix are computed close in
+// time and find its operands in the L2 cache.
 #pragma once
 
 #include <algorithm>
@@ -22,11 +22,11 @@ struct TileSchedule {
   int32_t blocks_per_matrix;
   int32_t num_blocks;
   bool triangle;
-  int32_t takers = 1;     // that share out the blocks
-  int32_t rotation = 0;   // of the takers from one turn to the next
+  int32_t takers = 1;     // that share the blocks
+  int32_t rotation = 0;   // of the takers from turn to turn
   int32_t num_below = 0;  // blocks below the diagonal, if they come first
 
-  // Rows of blocks that go down together before the next column of blocks.
+  // Rows of blocks that advance together before the next column of blocks.
   static constexpr int32_t kBand = 8;
 
   static TileSchedule make(int64_t m, int64_t n, int64_t count, int64_t side_m,
@@ -39,9 +39,9 @@ struct TileSchedule {
             triangle};
   }
 
-  // Blocks on the diagonal of a symmetric result are less work than others.
-  // They come last if there are few blocks; else every taker goes through all
-  // places in a matrix as it goes from turn to turn.
+  // Blocks on the diagonal of a symmetric result take less work. They come last
+  // if there are few blocks; otherwise every taker visits all positions in a
+  // matrix as it goes from turn to turn.
   TileSchedule shared_by(int32_t most) const {
     constexpr int32_t kFewTurns = 4;
     TileSchedule shared = *this;
@@ -56,8 +56,8 @@ struct TileSchedule {
     return shared;
   }
 
-  // The block of a taker at its turn; none if it is not below num_blocks, and
-  // none after that.
+  // Returns the block of a taker at its turn; there is none, now or later, if
+  // it is not below num_blocks.
   __device__ int32_t index(int32_t taker, int32_t turn) const {
     return turn * takers + (taker + turn * rotation) % takers;
   }
@@ -69,7 +69,7 @@ struct TileSchedule {
     return triangle ? triangle_block(matrix, rest) : band_block(matrix, rest);
   }
 
-  // First those below the diagonal, of all matrices.
+  // The blocks below the diagonal of all matrices come first.
   __device__ TileBlock sorted_block(int32_t index) const {
     const int32_t below = blocks_per_matrix - block_rows;
     if (index < num_below) {

@@ -1,10 +1,10 @@
-// 16-bit results leave the Hopper kernel in boxes of 64 x 64, by way of a ring
-// of buffers per warpgroup. The warpgroup writes a box, and a warp beside it
-// (Sender) gives it to the copy engine, so that nobody who multiplies waits for
-// the copy, nor for the other warps. If there is a C, the sender has its box
-// fetched into the buffer before.
+// 16-bit results leave the Hopper kernel in boxes of 64 x 64, through a ring of
+// buffers per warpgroup. The warpgroup writes a box, and a separate warp
+// (Sender) hands it to the copy engine, so that no multiplying warp waits for
+// the copy or for the other warps. If there is a C, the sender has its box
+// fetched into the buffer first.
 //
-// `ready` tells the warpgroup that a buffer may be written, and holds C;
+// `ready` tells the warpgroup that a buffer may be written and contains C;
 // `filled` tells the sender that all four warps have written it.
 #pragma once
 
@@ -37,7 +37,7 @@ struct BufferTurn {
   __device__ uint32_t parity() const { return turn / V::kBuffers & 1; }
 };
 
-// The boxes that a warpgroup sends, one after the other, in all of its blocks.
+// The boxes that a warpgroup sends, in order, over all of its blocks.
 class Boxes {
  public:
   __device__ Boxes(const KernelArgs& args, int32_t strip)
@@ -47,7 +47,7 @@ class Boxes {
   }
 
   __device__ bool done() const { return index_ >= args_.schedule.num_blocks; }
-  // Above the diagonal, a copy of the box before.
+  // True for a box above the diagonal, which is a copy of the previous one.
   __device__ bool is_mirrored() const { return mirrored_; }
   __device__ BoxAt place() const {
     const int32_t col = at_.chunk_col(chunk_);
@@ -75,7 +75,7 @@ class Boxes {
     chunk_ = 0;
   }
 
-  // The next chunk, from this one on, that is sent.
+  // Finds the next chunk to send, from this one on.
   __device__ void find() {
     while (!done()) {
       for (; chunk_ < static_cast<int>(kChunks); ++chunk_)
@@ -94,7 +94,7 @@ class Boxes {
   bool mirrored_ = false;
 };
 
-// One thread for one warpgroup.
+// One thread serves one warpgroup.
 template <class V>
 class Sender {
  public:
@@ -120,7 +120,8 @@ class Sender {
   }
 
  private:
-  // If the next box is there already, the last one is left to the engine.
+  // If the next box is ready already, does not wait for the engine to read the
+  // last one.
   __device__ void make_read_ones_ready() {
     if (!now_.done() &&
         barrier_has_passed(plan_.filled(group_, at_.buffer()), at_.parity())) {
@@ -132,7 +133,7 @@ class Sender {
     }
   }
 
-  // The next buffer, which nobody uses.
+  // Makes the next buffer ready, which is not in use.
   __device__ void make_ready() {
     const uint32_t ready = plan_.ready(group_, free_.buffer());
     if (V::kAddend && !ahead_.done() && !ahead_.is_mirrored()) {

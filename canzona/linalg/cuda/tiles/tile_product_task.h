@@ -1,20 +1,25 @@
-// The kernels of tile_product.h have this in common: a checked product, and how
-// the tasks of a launch are numbered. For the files tile_product*.cu only.
+// Common to the kernels of tile_product.h: a checked product, and the numbering
+// of a launch's tasks. Only for the files tile_product*.cu.
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product.h"
 
 namespace canzona {
 
-// Outputs in fp32; `scalars` null where the product itself is stored.
+// Outputs in fp32; `scalars` is null if the product itself is stored.
 struct TileFloats {
   float* const* out = nullptr;
   uint16_t* const* copies = nullptr;
   const float* scalars = nullptr;
 };
 
-// A product whose operands fit. Either `d` or `floats` takes the result.
+// A product whose operands fit. Either `d` or `floats` receives the result.
 struct TileTask {
+  // True where strips are added up, or the lower half of fp32 is wanted.
+  bool in_strips() const {
+    return product.strips.count > 1 || (triangle && floats.out != nullptr);
+  }
+
   TileProduct product;
   Tiles d;
   TileAddend addend;
@@ -26,10 +31,24 @@ struct TileTask {
   int64_t count = 0;
 };
 
+// Where the sums of strips wait for each other: a thread writes and reads
+// numbers of its own alone. Sum s is added to those that the tree has ready for
+// it, and what results is kept at `last`, or is the whole sum after the last.
+struct StripTree {
+  // Of all threads that a multiprocessor has at a time.
+  static constexpr int64_t kFloatsPerProcessor = 32768;
+
+  int32_t count;
+  int32_t ends[TileStrips::kMost];  // of strips, in steps of k
+  float* scratch;
+
+  static StripTree make(const TileTask& task, int64_t step);
+};
+
 void run_tile_task_hopper(const TileTask& task, cudaStream_t stream);
 void run_tile_task_portable(const TileTask& task, cudaStream_t stream);
 
-// InternalError that names `what` unless `status` is a success.
+// Throws InternalError naming `what` unless `status` is a success.
 void check_tile_call(cudaError_t status, const char* what);
 int tile_device_attribute(cudaDeviceAttr attribute);
 

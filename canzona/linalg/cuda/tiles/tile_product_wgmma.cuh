@@ -13,10 +13,10 @@ namespace {
 
 constexpr int kSums = 128;
 
-// Describes where an operand lies. Boxes are [64][64] elements, 8 KB. Stored
-// along k, eight rows of m or n are 1 KB and a step of 16 along k is 32 bytes.
-// Stored across k, eight rows of k are 1 KB, the next 64 of m or n are the next
-// box, and a step is 2 KB.
+// Describes the location of an operand. Boxes are [64][64] elements, 8 KB.
+// Stored along k, eight rows of m or n are 1 KB and a step of 16 along k is 32
+// bytes. Stored across k, eight rows of k are 1 KB, the next 64 of m or n are
+// the next box, and a step is 2 KB.
 template <bool kAcrossK>
 struct OperandAt {
   static constexpr uint32_t kStepBytes = kAcrossK ? 2048 : 32;
@@ -29,7 +29,7 @@ struct OperandAt {
   }
 };
 
-// Before the first instruction that touches `sums`.
+// Must come before the first instruction that uses `sums`.
 __device__ inline void wgmma_begin() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
@@ -38,13 +38,13 @@ __device__ inline void wgmma_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Until at most `kPending` committed groups are unfinished.
+// Waits until at most `kPending` committed groups are unfinished.
 template <int kPending>
 __device__ inline void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Thirty-two sums: their places in the instruction, and the sums.
+// Thirty-two sums: their operand numbers in the instruction, and the sums.
 #define CANZONA_PLACES0                      \
   "%0, %1, %2, %3, %4, %5, %6, %7, "         \
   "%8, %9, %10, %11, %12, %13, %14, %15, "   \
@@ -111,7 +111,7 @@ __device__ inline void wgmma_wait() {
       CANZONA_WGMMA256(type);           \
   } while (false)
 
-// The first `kColumns` columns of sums = A·B, plus sums where `add` is not 0.
+// The first `kColumns` columns of sums = A·B, plus sums if `add` is not 0.
 template <int kColumns, bool kBf16, bool kAAcrossK, bool kBAcrossK>
 __device__ inline void wgmma(float (&sums)[kSums], uint64_t a, uint64_t b,
                              uint32_t add) {

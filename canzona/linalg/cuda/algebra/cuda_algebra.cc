@@ -1,0 +1,230 @@
+#include "canzona/base/check.h"
+#include "canzona/linalg/cuda/algebra/algebra.h"
+#include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/typed.h"
+
+namespace canzona {
+namespace {
+
+template <class Real>
+BlendSource<Real> source_of(CudaEngine& engine, const Load& load) {
+  BlendSource<Real> source;
+  source.elements = load.source.elements();
+  source.count = load.source.count;
+  source.grads = moving_places<const Real>(engine, load.source);
+  if (load.momentum.data == nullptr) return source;
+  source.momenta = device_places<Real>(engine, load.momentum);
+  source.blend =
+      engine.push<double>({load.blend.keep, load.blend.add,
+                           load.blend.from_grad, load.blend.from_momentum});
+  return source;
+}
+
+template <class Real>
+void load_typed(CudaEngine& engine, const Operand& x, const StoredShape& shape,
+                DType dtype, const Load& load, const Normalization& by) {
+  Arena& arena = engine.arena();
+  const Arena::Scope scope(arena);
+  const BlendSource<Real> source = source_of<Real>(engine, load);
+  const bool in_strips = x.strips.count > 1;
+  const StripCuts cuts = StripCuts::of(x);
+  ScaleWork work;
+  work.slots = arena.take_array<double>(
+      source.count *
+      (in_strips ? cuts.num_slots() : scale_slots(source.elements)));
+  work.peaks = arena.take_array<double>(source.count * cuts.count);
+  work.scales = arena.take_array<double>(source.count);
+  NormPart* parts = in_strips
+                        ? arena.take_array<NormPart>(source.count * cuts.count)
+                        : nullptr;
+  if (engine.dry("load", load.source.dtype, x.storage, work.slots, shape.cols,
+                 shape.row_stride, source.elements, source.count,
+                 source.momenta != nullptr, static_cast<int>(dtype), by.factor,
+                 by.epsilon, by.add_epsilon, key_of(x)))
+    return;
+  const ScaleRule rule{by.factor, by.epsilon, by.add_epsilon};
+  if (in_strips) {
+    launch_parts(source, cuts, {work.slots, work.peaks, parts},
+                 engine.stream());
+    launch_scales_of_parts(parts, cuts.count, source.count, rule, work.scales,
+                           engine.stream());
+  } else {
+    launch_scales(source, rule, work, engine.stream());
+  }
+  launch_load(
+      source, work.scales,
+      {x.storage, dtype, shape.cols, shape.row_stride, shape.matrix_stride()},
+      engine.stream());
+}
+
+void check_load(const Operand& x, const Load& load) {
+  CANZONA_CHECK_EQ(load.source.rows, x.tall ? x.cols : x.rows, "rows");
+  CANZONA_CHECK_EQ(load.source.cols, x.tall ? x.rows : x.cols, "columns");
+  CANZONA_CHECK_EQ(load.source.count, x.count, "matrices");
+  CANZONA_CHECK(load.transpose == x.tall && load.prescale == 1 &&
+                    load.source.contiguous(),
+                "a load that this operand cannot take");
+  if (load.momentum.data == nullptr) return;
+  CANZONA_CHECK(load.momentum.rows == load.source.rows &&
+                    load.momentum.cols == load.source.cols &&
+                    load.momentum.count == load.source.count &&
+                    load.momentum.contiguous(),
+                "a momentum of another shape");
+}
+
+template <class Real>
+void tell_parts(CudaEngine& engine, const Operand& x, const Load& load,
+                NormPart* parts) {
+  Arena& arena = engine.arena();
+  const Arena::Scope scope(arena);
+  const BlendSource<Real> source = source_of<Real>(engine, load);
+  const StripCuts cuts = StripCuts::of(x);
+  PartWork work;
+  work.slots = arena.take_array<double>(cuts.num_slots());
+  work.peaks = arena.take_array<double>(cuts.count);
+  work.parts = parts;
+  if (engine.dry("load_parts", load.source.dtype, work.slots, parts, x.rows,
+                 x.cols, key_of(x)))
+    return;
+  launch_parts(source, cuts, work, engine.stream());
+}
+
+template <class Real>
+void load_by_parts(CudaEngine& engine, const Operand& x,
+                   const StoredShape& shape, DType dtype, const Load& load,
+                   std::span<const NormPart> all, const Normalization& by) {
+  Arena& arena = engine.arena();
+  const Arena::Scope scope(arena);
+  const BlendSource<Real> source = source_of<Real>(engine, load);
+  auto* scale = arena.take_array<double>(1);
+  if (engine.dry("load_by_parts", load.source.dtype, x.storage, scale,
+                 all.data(), all.size(), x.rows, x.cols, x.tall,
+                 static_cast<int>(dtype), by.factor, by.epsilon,
+                 by.add_epsilon))
+    return;
+  launch_scales_of_parts(all.data(), static_cast<int>(all.size()), 1,
+                         {by.factor, by.epsilon, by.add_epsilon}, scale,
+                         engine.stream());
+  launch_load(
+      source, scale,
+      {x.storage, dtype, shape.cols, shape.row_stride, shape.matrix_stride()},
+      engine.stream());
+}
+
+}  // namespace
+
+int64_t key_of(const Operand& x) {
+  int64_t key = 2 * x.strips.count + (x.tall ? 1 : 0);
+  for (int s = 1; s < x.strips.count; ++s)
+    key = key * 1000003 + x.strips.begin(s);
+  return key;
+}
+
+StoredShape stored_shape(const Operand& x, int64_t step) {
+  const int64_t rows = x.tall ? x.cols : x.rows;
+  const int64_t cols = x.tall ? x.rows : x.cols;
+  return {rows, cols, (cols + step - 1) / step * step};
+}
+
+void normalize_operand(CudaEngine& engine, const Operand& x,
+                       const StoredShape& x_shape, const Operand& r,
+                       const StoredShape& r_shape, bool r_folded, DType dtype,
+                       double factor) {
+  const auto tiles = [](const Operand& operand, const StoredShape& shape) {
+    return Tiles{operand.storage,  shape.rows,    shape.cols,
+                 shape.row_stride, operand.count, shape.matrix_stride()};
+  };
+  Tiles gram = tiles(r, r_shape);
+  gram.folded = r_folded;
+  const Arena::Scope scope(engine.arena());
+  TileScaleWork work;
+  work.slots =
+      engine.arena().take_array<double>(gram.count * tile_norm_slots(gram));
+  work.scales = engine.arena().take_array<double>(gram.count);
+  if (engine.dry("normalize_by_gram", dtype, x.tall, r.storage, x.storage,
+                 work.slots, gram.rows, x.cols, gram.count, factor))
+    return;
+  scale_by_norm(dtype, tiles(x, x_shape), gram, factor, work, engine.stream());
+}
+
+Operand CudaAlgebra::take(Arena& arena, const Operand& shape) const {
+  Operand x = shape;
+  x.storage = arena.take(x.count * stored(x).matrix_stride() * size_of(dtype_));
+  return x;
+}
+
+Tiles CudaAlgebra::tiles_of(const Operand& x) const {
+  const StoredShape shape = stored(x);
+  return {x.storage,        shape.rows, shape.cols,
+          shape.row_stride, x.count,    shape.matrix_stride()};
+}
+
+Operand CudaAlgebra::wide(Arena& arena, int64_t rows, int64_t cols,
+                          int64_t count, bool tall, const Strips& strips) {
+  CANZONA_CHECK(rows <= cols, rows, "x", cols, " is not wide");
+  return take(arena, {.rows = rows,
+                      .cols = cols,
+                      .count = count,
+                      .tall = tall,
+                      .strips = strips});
+}
+
+Operand CudaAlgebra::symmetric(Arena& arena, int64_t rows, int64_t count) {
+  return take(arena, {.rows = rows, .cols = rows, .count = count});
+}
+
+void CudaAlgebra::load_normalized(Operand& x, const Load& load,
+                                  const Normalization& by) {
+  check_load(x, load);
+  with_real_type(load.source.dtype, [&]<class Real>(Real) {
+    load_typed<Real>(engine_, x, stored(x), dtype_, load, by);
+  });
+}
+
+Operand CudaAlgebra::part(Arena& arena, int64_t rows, int64_t cols, bool tall,
+                          const Strips& strips) {
+  return take(arena,
+              {.rows = rows, .cols = cols, .tall = tall, .strips = strips});
+}
+
+void CudaAlgebra::load_parts(Operand& x, const Load& load,
+                             std::span<NormPart> parts) {
+  check_load(x, load);
+  CANZONA_CHECK(load.momentum.data == nullptr, "momentum of a part");
+  with_real_type(load.source.dtype, [&]<class Real>(Real) {
+    tell_parts<Real>(engine_, x, load, parts.data());
+  });
+}
+
+bool CudaAlgebra::normalize(Operand& x, const Load& load,
+                            std::span<const NormPart> all,
+                            const Normalization& by, std::span<NormPart>) {
+  with_real_type(load.source.dtype, [&]<class Real>(Real) {
+    load_by_parts<Real>(engine_, x, stored(x), dtype_, load, all, by);
+  });
+  return true;
+}
+
+void CudaAlgebra::take_gram(Operand& r, const std::byte* rounded) {
+  r.identity = 0;
+  if (!engine_.dry("take_gram", dtype_, r.storage, rounded, r.rows))
+    launch_put_triangle(dtype_, tiles_of(r), rounded, engine_.stream());
+}
+
+void CudaAlgebra::put_factor(std::byte* factor, const Operand& q,
+                             const Operand&) {
+  constexpr int64_t kScalarBytes = kFactorScalars * 8;
+  engine_.set_zero(factor, kScalarBytes);
+  if (!engine_.dry("put_factor", dtype_, factor, q.storage, q.rows))
+    launch_take_triangle(dtype_, factor + kScalarBytes, tiles_of(q),
+                         engine_.stream());
+}
+
+// In bf16 the identity's share of one polynomial is kept out of it.
+void CudaAlgebra::take_factor(Operand& q, Operand&, const std::byte* factor,
+                              double only_a) {
+  take_gram(q, factor + kFactorScalars * 8);
+  q.identity = dtype_ == DType::kBf16 ? only_a : 0;
+}
+
+}  // namespace canzona

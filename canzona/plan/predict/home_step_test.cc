@@ -1,0 +1,181 @@
+// The step that is predicted of a home has the stages that its ranks carry out,
+// in their order, and their bytes.
+#include "canzona/plan/predict/home_step.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/rank_entries.h"
+#include "canzona/plan/testing/test_teams.h"
+
+namespace canzona::home_step_test {
+namespace {
+
+// A stage as one rank sees it.
+struct Seen {
+  EntryKind kind;
+  int32_t round;
+  int64_t sent;  // bytes of a message, of an exchange
+  friend bool operator==(const Seen&, const Seen&) = default;
+};
+std::ostream& operator<<(std::ostream& out, const Seen& seen) {
+  return out << static_cast<int>(seen.kind) << " of round " << seen.round
+             << " sends " << seen.sent;
+}
+
+bool is_exchange(EntryKind kind) { return kind == EntryKind::kAllToAll; }
+
+// Exchanges of nothing do not count.
+void add_seen(const Seen& seen, std::vector<Seen>& list) {
+  if (!is_exchange(seen.kind) || seen.sent > 0) list.push_back(seen);
+}
+
+std::vector<Seen> carried_out(const PlanPart& part, int32_t rank) {
+  const Coordinates at = in_grid(part, rank);
+  const RankLayout layout = lay_out_rank(part, at);
+  const Kept kept = kept_by(part, at, layout);
+  const std::vector<Round> rounds = make_rounds(part, at, kept, 1);
+  const RankEntries entries(part, rank, layout, kept, rounds);
+  std::vector<Seen> list;
+  bool is_first = false;  // the last one in the list: of the first table
+  for (const ScheduleEntry& e : entries.step()) {
+    if (e.kind == EntryKind::kUpdateElements) continue;
+    const int64_t sent = is_exchange(e.kind) ? e.bytes.sent() : 0;
+    const bool is_of_round = is_exchange(e.kind) && !is_of_team(e.purpose);
+    // The exchanges of matrices that tp cuts and of others are one stage.
+    if (is_of_round && e.table == 1 && is_first)
+      list.back().sent += sent;
+    else
+      add_seen({e.kind, e.round, sent}, list);
+    is_first = is_of_round && e.table == 0 && sent > 0;
+  }
+  return list;
+}
+
+// One byte takes a second on these links.
+std::vector<Seen> predicted(const PlanPart& part, int32_t rank) {
+  const auto rule = make_rule_facts(part.rule, part.rule_options);
+  TeamCosts costs(*rule, part.cost_basis, part.options.links);
+  const Coordinates at = in_grid(part, rank);
+  std::vector<HomeMatrix> matrices;
+  for (size_t m = 0; m < part.matrices.size(); ++m)
+    if (part.home[static_cast<size_t>(part.matrices[m].tensor)] == at.home)
+      matrices.push_back(
+          {static_cast<int32_t>(m), part.micro_group[m], part.owners[m]});
+  std::ranges::stable_sort(matrices, {}, &HomeMatrix::round);
+  const std::vector<int32_t> nodes(static_cast<size_t>(part.grid.tp), 0);
+  std::vector<Seen> list;
+  for (const StepStage& stage :
+       HomeStep(part, *rule, costs, matrices, nodes).stages(0)) {
+    if (!stage.ranks.empty() &&
+        std::ranges::find(stage.ranks, at.t) == stage.ranks.end())
+      continue;
+    // An owner with fewer strips than others has none in some exchanges.
+    const bool is_of_strips = stage.kind == EntryKind::kSumStrips ||
+                              stage.kind == EntryKind::kIterate ||
+                              stage.kind == EntryKind::kMultiplyStrips;
+    if (is_of_strips && stage.seconds[static_cast<size_t>(at.t)] == 0) continue;
+    double sent = 0;
+    for (const StepMessage& m : stage.messages)
+      if (m.from == at.t) sent += m.port_seconds;
+    add_seen({stage.kind, stage.round, static_cast<int64_t>(sent)}, list);
+  }
+  return list;
+}
+
+TEST(HomeStep, HasTheStagesThatRanksCarryOut) {
+  for (const char* mesh : {"tp=4", "tp=8", "dp=2,tp=4"})
+    for (const int32_t layers : {1, 3}) {
+      Plan plan = plan_of(wide_and_small(layers), mesh, with_teams(),
+                          rule_with_strips());
+      EXPECT_GT(count_teams(plan), 0u) << mesh << layers;
+      PlanPart& part = plan.parts[0];
+      part.options.links = {1, 1, 0, false};
+      for (int32_t rank = 0; rank < part.grid.world(); ++rank)
+        EXPECT_EQ(predicted(part, rank), carried_out(part, rank))
+            << mesh << ", rank " << rank;
+    }
+}
+
+// The same where whole owners take their matrices strip by strip, in the first
+// and the last of several rounds or in the only one, beside matrices that do
+// not go so, and with owners that have fewer strips than others.
+TEST(HomeStep, HasTheStagesOfStripsThatGoOneByOne) {
+  for (const char* mesh : {"tp=2", "tp=4", "dp=2,tp=4"})
+    for (const int64_t capacity : {1000, 1'000'000'000}) {
+      Model model = wide_and_small(4);
+      model.tensors[0] =
+          matrix_tensor("layers.0.wide", 64, 256, Cut::kColumns, 0);
+      PlanOptions options;
+      options.exchange = ExchangeBy::kStrips;
+      options.capacity_bytes = capacity;
+      Plan plan = plan_of(model, mesh, options, rule_with_strips());
+      PlanPart& part = plan.parts[0];
+      part.options.links = {1, 1, 0, false};
+      size_t num_sums = 0;
+      for (int32_t rank = 0; rank < part.grid.world(); ++rank) {
+        const std::vector<Seen> seen = predicted(part, rank);
+        EXPECT_EQ(seen, carried_out(part, rank)) << mesh << ", rank " << rank;
+        num_sums += static_cast<size_t>(
+            std::ranges::count(seen, EntryKind::kSumStrips, &Seen::kind));
+      }
+      EXPECT_GT(num_sums, 0u) << mesh;
+    }
+}
+
+// Strips take as long as the matrix they are of.
+TEST(HomeStep, HasTheWorkOfStrips) {
+  PlanOptions options;
+  options.exchange = ExchangeBy::kStrips;
+  const Plan plan =
+      plan_of(wide_and_small(1), "tp=4", options, rule_with_strips());
+  const PlanPart& part = plan.parts[0];
+  const auto rule = make_rule_facts(part.rule, part.rule_options);
+  TeamCosts costs(*rule, part.cost_basis, part.options.links);
+  const std::vector<int32_t> nodes(4, 0);
+  const std::vector<int32_t> owners{2};
+  const HomeMatrix whole{0, 0, owners};
+  double all = 0, summed = 0;
+  for (const StepStage& stage :
+       HomeStep(part, *rule, costs, {&whole, 1}, nodes).stages(0))
+    for (size_t r = 0; r < stage.seconds.size(); ++r) {
+      EXPECT_TRUE(r == 2 || stage.seconds[r] == 0) << r;
+      all += stage.seconds[r];
+      if (stage.kind == EntryKind::kSumStrips) summed += stage.seconds[r];
+    }
+  const double ticks = static_cast<double>(part.costs[0].every_step.value());
+  EXPECT_NEAR(all / part.cost_basis.seconds_per_tick, ticks, 1e-6 * ticks);
+  EXPECT_GT(summed, 0);
+}
+
+// The work of a team is that of its members and its head, whatever the
+// segments.
+TEST(HomeStep, HasTheWorkOfTeams) {
+  const Plan plan =
+      plan_of(wide_and_small(1), "tp=4", with_teams(), rule_with_strips());
+  const PlanPart& part = plan.parts[0];
+  const auto rule = make_rule_facts(part.rule, part.rule_options);
+  TeamCosts costs(*rule, part.cost_basis, part.options.links);
+  const std::vector<int32_t> nodes(4, 0);
+  const std::vector<int32_t> owners{2, 0, 3, 1};
+  const HomeMatrix shared{0, 0, owners};
+  std::vector<double> seconds(4, 0);
+  for (const StepStage& stage :
+       HomeStep(part, *rule, costs, {&shared, 1}, nodes).stages(0))
+    for (size_t r = 0; r < stage.seconds.size(); ++r)
+      if (std::ranges::find(stage.ranks, static_cast<int32_t>(r)) !=
+          stage.ranks.end())
+        seconds[r] += stage.seconds[r];
+  const Matrix& matrix = part.matrices[0];
+  const TeamSize team =
+      costs.team({matrix.rows, matrix.cols}, part.costs[0], 4);
+  for (size_t r = 0; r < seconds.size(); ++r)
+    EXPECT_NEAR(seconds[r] / part.cost_basis.seconds_per_tick,
+                static_cast<double>(r == 2 ? team.at_head() : team.member),
+                1e-6 * static_cast<double>(team.member));
+}
+
+}  // namespace
+}  // namespace canzona::home_step_test

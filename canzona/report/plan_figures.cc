@@ -1,0 +1,458 @@
+#include "canzona/report/plan_figures.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "canzona/base/text.h"
+#include "canzona/report/explain.h"
+#include "canzona/report/json_parts.h"
+#include "canzona/report/numbers.h"
+#include "canzona/report/team_view.h"
+
+namespace canzona {
+namespace {
+
+// More columns than pixels say nothing.
+constexpr size_t kMaxMemoryColumns = 1024;
+// More homes than this have no colour of their own.
+constexpr int32_t kMaxNamedHomes = 6;
+constexpr size_t kMaxDrawnRounds = 48;
+constexpr size_t kMaxDrawnBlocks = 2000;
+
+// The moment at which a collective runs, and its axis.
+constexpr std::array kWhen = {"backward, over dp", "backward, over dp",
+                              "step, over tp",     "step, over tp",
+                              "forward, over dp",  "step, over dp",
+                              "step, in teams",    "step, in teams"};
+static_assert(kWhen.size() == kNumCollectives);
+
+void write_wire_spread(JsonWriter& out, const ReportPlan& shown) {
+  out.begin_object();
+  for (size_t c = 0; c < kNumCollectives; ++c) {
+    const auto spread = [&](int64_t WireBytes::*link) {
+      return spread_over(shown.ranks, [&](const RankCost& rank) {
+        return rank.wire[c].*link;
+      });
+    };
+    const Spread intra = spread(&WireBytes::sent_intra);
+    const Spread inter = spread(&WireBytes::sent_inter);
+    if (intra.max <= 0 && inter.max <= 0) continue;
+    out.member(to_string(static_cast<Collective>(c))).begin_object();
+    out.field("when", kWhen[c]);
+    out.field("sent_intra_max", intra.max).field("sent_intra_mean", intra.mean);
+    out.field("sent_inter_max", inter.max).field("sent_inter_mean", inter.mean);
+    out.end_object();
+  }
+  out.end_object();
+}
+
+// A row is a rank, or the fullest of an equal run of ranks.
+void write_memory_columns(JsonWriter& out, const ReportPlan& shown) {
+  const std::vector<MemoryKind> kinds = memory_kinds(shown.plan);
+  out.begin_object().member("columns").begin_array().value("rank");
+  for (const MemoryKind& kind : kinds) out.value(kind.name);
+  out.end_array().member("rows").begin_array();
+  const size_t count = shown.ranks.size();
+  const size_t run = (count + kMaxMemoryColumns - 1) / kMaxMemoryColumns;
+  for (size_t first = 0; first < count; first += run) {
+    size_t best = first;
+    for (size_t r = first; r < std::min(first + run, count); ++r)
+      if (shown.ranks[r].memory.total() > shown.ranks[best].memory.total())
+        best = r;
+    out.begin_array().value(best);
+    for (const MemoryKind& kind : kinds)
+      out.value((shown.ranks[best].memory.*kind.field).value());
+    out.end_array();
+  }
+  out.end_array().end_object();
+}
+
+// Home of a tensor among all homes of its stage; kEveryHome if it has none.
+int32_t home_of(const PlanPart& plan, int32_t tensor) {
+  const int32_t home = plan.home[static_cast<size_t>(tensor)];
+  if (home == kEveryHome) return kEveryHome;
+  return plan.stage_home(plan.buffer_of(tensor), home);
+}
+
+int32_t stage_of_bucket(const PlanPart& plan, const Bucket& bucket) {
+  return plan.buffers[static_cast<size_t>(bucket.buffer)].stage;
+}
+
+// Consecutive tensors of a bucket with one home.
+struct HomeRun {
+  int32_t home = kEveryHome;
+  int32_t tensors = 0;
+  int64_t elements = 0;
+};
+
+void write_bucket(JsonWriter& out, const PlanPart& plan, size_t b) {
+  const Bucket& bucket = plan.buckets[b];
+  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
+  std::vector<HomeRun> runs;
+  int64_t adamw = 0;
+  for (size_t i = 0; i < bucket.tensors.size(); ++i) {
+    const int32_t tensor = bucket.tensors[i];
+    const int64_t elements = shard_elements(
+        plan.mesh, plan.model.tensors[static_cast<size_t>(tensor)]);
+    if (i >= static_cast<size_t>(bucket.num_matrix_tensors)) {
+      adamw += elements;
+      continue;
+    }
+    const int32_t home = home_of(plan, tensor);
+    if (runs.empty() || runs.back().home != home) runs.push_back({home, 0, 0});
+    ++runs.back().tensors;
+    runs.back().elements += elements;
+  }
+  out.begin_object().field("number",
+                           static_cast<size_t>(plan.first_bucket) + b);
+  out.field("stage", buffer.stage).field("ep", buffer.ep);
+  out.field("homes", buffer.num_homes).field("adamw_elements", adamw);
+  out.member("runs").begin_array();
+  for (const HomeRun& run : runs)
+    out.begin_array()
+        .value(run.home)
+        .value(run.tensors)
+        .value(run.elements)
+        .end_array();
+  out.end_array().end_object();
+}
+
+// Says whose homes they are, if it does not follow from the mesh.
+void write_home_ranks(JsonWriter& out, const PlanPart& plan) {
+  if (plan.ep == 1 || plan.mesh.pp > 1 || plan.model.tensors.empty() ||
+      plan.grid.homes() > kMaxNamedHomes)
+    return;
+  out.member("home_ranks").begin_array();
+  for (int32_t h = 0; h < plan.grid.homes(); ++h)
+    out.value(ranks_text(ranks_of_home(plan, 0, h)));
+  out.end_array();
+}
+
+// Cost of a matrix in an ordinary step, with its share of the refreshes.
+double mean_cost(const SettledRequest& plan, size_t matrix) {
+  return period_load(plan, plan.costs[matrix]) / plan.period;
+}
+
+bool lives_at(const PlanPart& plan, const Matrix& matrix,
+              const Coordinates& at) {
+  const Bucket& bucket = plan.buckets[static_cast<size_t>(
+      plan.bucket_of[static_cast<size_t>(matrix.tensor)])];
+  const int32_t home = home_of(plan, matrix.tensor);
+  return stage_of_bucket(plan, bucket) == at.stage &&
+         (home == at.home || home == kEveryHome);
+}
+
+void add_block(const PlanPart& plan, size_t m, TeamTable& teams,
+               DrawnRound& round) {
+  const auto owners = plan.owners[m];
+  const double cost = mean_cost(plan, m);
+  if (owners.empty()) {  // every tp rank repeats it
+    for (auto& blocks : round.blocks) blocks.push_back({m, cost});
+    return;
+  }
+  if (!teams.is_shared(m)) {
+    round.blocks[static_cast<size_t>(owners[0])].push_back({m, cost});
+    return;
+  }
+  for (const MatrixShare& share : teams.shares(m))
+    round.blocks[static_cast<size_t>(share.t)].push_back(
+        {m, period_load(plan, share.cost) / plan.period});
+}
+
+// Numbers equal values in the order in which they first come.
+template <class Value>
+class Numbered {
+ public:
+  size_t number_of(Value value) {
+    const auto [at, fresh] = numbers_.try_emplace(value, values_.size());
+    if (fresh) values_.push_back(std::move(value));
+    return at->second;
+  }
+  const std::vector<Value>& values() const { return values_; }
+
+ private:
+  std::map<Value, size_t> numbers_;
+  std::vector<Value> values_;
+};
+
+// [name, tensor, rows, cols, tp coordinates of the ranks that share it, a
+// team's head first, whether its blocks have owners].
+void write_matrix(JsonWriter& out, const PlanPart& plan, size_t m) {
+  const Matrix& matrix = plan.matrices[m];
+  out.begin_array();
+  out.value(matrix_name(plan.model, matrix, plan.options.splits));
+  out.value(plan.model.tensors[static_cast<size_t>(matrix.tensor)].name);
+  out.value(matrix.rows).value(matrix.cols).begin_array();
+  TeamTable teams(plan);
+  if (teams.is_shared(m))
+    for (const int32_t t : distinct(plan.owners[m])) out.value(t);
+  out.end_array().value(teams.is_in_blocks(m)).end_array();
+}
+
+// Blocks are [number in `matrices`, ticks]; whole rounds, until enough are
+// there to be drawn.
+void write_rounds(JsonWriter& out, const PlannedRank& at) {
+  const PlanPart& plan = *at.part;
+  const std::vector<DrawnRound> rounds =
+      rounds_of(plan, in_grid(plan, at.rank));
+  Numbered<size_t> matrices;
+  size_t drawn = 0, blocks = 0;
+  out.begin_object().field("part", plan.name).field("tp", plan.grid.tp);
+  out.field("num_rounds", rounds.size()).member("rounds").begin_array();
+  for (; drawn < std::min(rounds.size(), kMaxDrawnRounds) &&
+         blocks < kMaxDrawnBlocks;
+       ++drawn) {
+    out.begin_object().field("number", rounds[drawn].number);
+    out.member("blocks").begin_array();
+    for (const auto& of_rank : rounds[drawn].blocks) {
+      out.begin_array();
+      for (const Block& block : of_rank)
+        out.begin_array()
+            .value(matrices.number_of(block.matrix))
+            .value(block.cost)
+            .end_array();
+      out.end_array();
+      blocks += of_rank.size();
+    }
+    out.end_array().end_object();
+  }
+  out.end_array().member("matrices").begin_array();
+  for (const size_t m : matrices.values()) write_matrix(out, plan, m);
+  out.end_array().end_object();
+}
+
+// Teams by shape and size: how many, and what a head and a member have of one.
+void write_team_shapes(JsonWriter& out, const Plan& plan) {
+  std::map<std::pair<MatrixShape, size_t>, std::pair<int64_t, TeamStory>> kinds;
+  for (const PlanPart& part : plan.parts) {
+    for (size_t m = 0; m < part.matrices.size(); ++m) {
+      if (part.owners[m].size() < 2) continue;
+      const Matrix& matrix = part.matrices[m];
+      auto& [count, story] =
+          kinds[{{matrix.rows, matrix.cols}, distinct(part.owners[m]).size()}];
+      if (count++ == 0) story = *team_of(part, static_cast<int32_t>(m));
+    }
+  }
+  out.begin_array();
+  for (const auto& [kind, counted_story] : kinds) {
+    const auto& [count, story] = counted_story;
+    const TeamMember& head = story.members.front();
+    const TeamMember& member = story.members.back();
+    out.begin_object().field("rows", kind.first.rows);
+    out.field("cols", kind.first.cols).field("teams", count);
+    out.field("ranks", kind.second).field("strips", story.strips);
+    out.field("strips_of_each", head.num_strips);
+    out.field("of_each", share_text(story, head));
+    out.field("head_ticks", head.work.value());
+    out.field("member_ticks", member.work.value());
+    out.field("head_receives_sums", head.inside.sums_received);
+    out.field("member_receives_factors", member.inside.factors_received);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+struct Kind {
+  std::vector<int64_t> shape;
+  Role role = Role::kMatrix;
+  Cut cut = Cut::kNone;
+  bool matrix_rule = false;
+  double cost = 0;
+  friend auto operator<=>(const Kind&, const Kind&) = default;
+};
+
+// Ticks of all matrices of a tensor, mean over a period.
+double cost_of_tensor(const SettledRequest& plan, int32_t tensor) {
+  const auto at = static_cast<size_t>(tensor);
+  double cost = 0;
+  for (int32_t m = plan.first_matrix[at]; m < plan.first_matrix[at + 1]; ++m)
+    cost += mean_cost(plan, static_cast<size_t>(m));
+  return cost;
+}
+
+// Returns what stands before the home of an expert that is planned apart: "ep
+// 1".
+std::string part_label(const PlanPart& part) {
+  if (!part.of_experts) return "";
+  return part.ep > 1 ? cat("ep ", part.e) : "experts";
+}
+
+class TensorTable {
+ public:
+  TensorTable(JsonWriter& out, const Plan& plan) : out_(out), plan_(plan) {}
+
+  void write() {
+    out_.begin_object().field("stages", plan_.mesh.pp);
+    write_parts();
+    out_.member("rows").begin_array();
+    const auto count = static_cast<int32_t>(plan_.model.tensors.size());
+    for (int32_t tensor = 0; tensor < count; ++tensor) write_row(tensor);
+    // Patterns and kinds are complete only after the rows.
+    out_.end_array().member("patterns").begin_array();
+    for (const auto& pieces : patterns_.values()) out_.values(pieces);
+    out_.end_array().member("kinds").begin_array();
+    for (const Kind& kind : kinds_.values()) write_kind(kind);
+    out_.end_array().end_object();
+  }
+
+ private:
+  void write_row(int32_t tensor) {
+    const Tensor& it = plan_.model.tensors[static_cast<size_t>(tensor)];
+    const PlannedTensor at = planned_tensor(plan_, tensor);
+    NameParts parts = split_name(it.name);
+    out_.begin_array();
+    out_.value(patterns_.number_of(std::move(parts.pieces)));
+    out_.value(kinds_.number_of({it.shape, it.role, it.cut, it.matrix_rule,
+                                 cost_of_tensor(plan_, tensor)}));
+    out_.value(bucket_number(*at.part, at.tensor));
+    out_.value(home_of(*at.part, at.tensor));
+    const std::vector<int32_t> owners = owners_of_tensor(*at.part, at.tensor);
+    if (owners.size() > 1)
+      out_.values(owners);
+    else
+      out_.value(owners.empty() ? -1 : owners[0]);
+    for (int64_t number : parts.numbers) out_.value(number);
+    out_.end_array();
+  }
+
+  void write_parts() {
+    const Mesh& mesh = plan_.mesh;
+    out_.member("mesh").values(std::vector<int32_t>{mesh.tp, mesh.cp, mesh.ep});
+    out_.member("parts").begin_array();
+    for (const PlanPart& part : plan_.parts) {
+      // Counts the homes of all replicas: a stage's ranks are so many.
+      out_.begin_array().value(part.grid.tp);
+      out_.value(part.mesh.ranks_per_stage() / part.grid.tp);
+      out_.value(part.ep > 1 ? part.e : -1);
+      out_.value(part_label(part)).end_array();
+    }
+    out_.end_array().member("buckets").begin_array();
+    for (size_t i = 0; i < plan_.parts.size(); ++i)
+      for (const Bucket& bucket : plan_.parts[i].buckets) {
+        out_.begin_array().value(stage_of_bucket(plan_.parts[i], bucket));
+        out_.value(i).end_array();
+      }
+    out_.end_array();
+  }
+
+  void write_kind(const Kind& kind) {
+    int64_t bytes = bytes_per_parameter(plan_.options.parameters);
+    for (int64_t dim : kind.shape) bytes *= dim;
+    out_.begin_array().values(kind.shape);
+    out_.value(to_string(kind.role)).value(to_string(kind.cut));
+    out_.value(kind.matrix_rule ? plan_.rule : "adamw");
+    out_.value(kind.cost).value(bytes).end_array();
+  }
+
+  JsonWriter& out_;
+  const Plan& plan_;
+  Numbered<std::vector<std::string>> patterns_;
+  Numbered<Kind> kinds_;
+};
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+}  // namespace
+
+void write_spread(JsonWriter& out, const ReportPlan& shown) {
+  out.member("loads").values(period_loads(shown.plan, shown.ranks));
+  write_memory(out.member("fullest_rank"), fullest_memory(shown.ranks));
+  write_wire_spread(out.member("wire"), shown);
+}
+
+void write_plan_figures(JsonWriter& out, const ReportPlan& shown) {
+  const Plan& plan = shown.plan;
+  const int32_t rank = busiest_rank(shown);
+  write_spread(out, shown);
+  out.field("busiest_rank", rank);
+  write_memory_columns(out.member("memory_by_rank"), shown);
+  write_buckets(out.member("buckets"), shown);
+  out.member("micro_groups").begin_array();
+  if (!plan.matrices.empty())
+    for (const PlannedRank& at : planned_ranks(plan, rank))
+      write_rounds(out, at);
+  out.end_array();
+  if (may_have_teams(plan)) {
+    out.field("teams_text", describe_teams(plan));
+    write_team_shapes(out.member("team_shapes"), plan);
+  }
+  write_iteration_table(out.member("order"), plan, rank);
+  write_tensors(out.member("tensors"), plan);
+}
+
+void write_buckets(JsonWriter& out, const ReportPlan& shown) {
+  out.begin_array();
+  for (const PlannedRank& at : planned_ranks(shown.plan, busiest_rank(shown))) {
+    const PlanPart& part = *at.part;
+    out.begin_object().field("part", part.name).field("apart", part.ep > 1);
+    out.field("homes", part.grid.homes()).field("ep", part.mesh.ep);
+    out.field("repeated", part.traffic == Traffic::kAllReduce);
+    write_home_ranks(out, part);
+    out.member("rows").begin_array();
+    for (size_t b = 0; b < part.buckets.size(); ++b) write_bucket(out, part, b);
+    out.end_array().end_object();
+  }
+  out.end_array();
+}
+
+void write_tensors(JsonWriter& out, const Plan& plan) {
+  TensorTable(out, plan).write();
+}
+
+int32_t busiest_rank(const ReportPlan& shown) {
+  return spread_of(period_loads(shown.plan, shown.ranks)).largest;
+}
+
+std::vector<DrawnRound> rounds_of(const PlanPart& plan, const Coordinates& at) {
+  std::map<int32_t, DrawnRound> rounds;
+  TeamTable teams(plan);
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    if (!lives_at(plan, plan.matrices[m], at)) continue;
+    DrawnRound& round = rounds[plan.micro_group[m]];
+    round.number = plan.micro_group[m];
+    round.blocks.resize(static_cast<size_t>(plan.grid.tp));
+    add_block(plan, m, teams, round);
+  }
+  std::vector<DrawnRound> out;
+  for (auto& [number, round] : rounds) out.push_back(std::move(round));
+  return out;
+}
+
+NameParts split_name(std::string_view name) {
+  constexpr size_t kMaxDigits = 9;
+  NameParts parts{{""}, {}};
+  for (size_t i = 0; i < name.size();) {
+    size_t end = i;
+    while (end < name.size() && is_digit(name[end])) ++end;
+    const size_t digits = end - i;
+    if (digits == 0) {
+      parts.pieces.back() += name[i++];
+      continue;
+    }
+    const std::string_view run = name.substr(i, digits);
+    if (digits > kMaxDigits || (digits > 1 && run[0] == '0')) {
+      parts.pieces.back() += run;
+    } else {
+      parts.numbers.push_back(std::stoll(std::string(run)));
+      parts.pieces.emplace_back();
+    }
+    i = end;
+  }
+  return parts;
+}
+
+std::vector<int32_t> owners_of_tensor(const PlanPart& plan, int32_t tensor) {
+  const auto at = static_cast<size_t>(tensor);
+  std::vector<int32_t> all;
+  for (int32_t m = plan.first_matrix[at]; m < plan.first_matrix[at + 1]; ++m) {
+    const auto owners = plan.owners[static_cast<size_t>(m)];
+    if (owners.empty()) return {};
+    all.insert(all.end(), owners.begin(), owners.end());
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
+}  // namespace canzona

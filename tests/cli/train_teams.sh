@@ -1,0 +1,99 @@
+# canzona train and bench zero --teams: ranks that share matrices end with the
+# bits of those that do not, and go on from each other's checkpoints.
+. "$(dirname "$0")/words.sh"
+
+computes train --dry-run
+
+# Links that take no time: sharing pays although matrices are small.
+quick="$(small_model) --set model.layers=1 --set model.hidden=64
+  --set model.ffn=1024 --set model.head_dim=16 --set eval.sequences=4
+  --set batch.global=4 --set batch.micro=2 --rule-option strips=8
+  --rule-option precision=fp32 --set schedule.kind=constant
+  --link intra=9000TB/s,inter=9000TB/s,latency=0us"
+
+# trains <digest, or "" for the first> <arguments>
+trains() {
+  expected=$1
+  shift
+  # shellcheck disable=SC2086
+  canzona train $quick --mesh tp=4 --json "$@"
+  exits 0
+  is_json
+  [ -z "$expected" ] && return
+  member_is digest "$expected"
+  member_is state_digest "$states"
+}
+
+trains '' --steps 4
+digest=$(member digest)
+states=$(member state_digest)
+lacks err 'teams:'
+trains "$digest" --steps 4 --teams 2
+says 'teams: '
+for teams in 4 auto; do
+  trains "$digest" --steps 4 --teams $teams
+  says 'matrices are shared' 'by 4 ranks'
+done
+trains "$digest" --steps 4 --set plan.teams=4 --strategy contiguous \
+  --set plan.teams=auto
+says 'teams: none: strategy contiguous'
+
+# Saved with teams and without; states are the same, and so is the end.
+for from in off 4; do
+  [ $from = off ] && to=4 || to=off
+  trains '' --steps 2 --teams $from --run "run_$from" --save-every 2
+  middle=$(member digest)
+  middle_states=$(member state_digest)
+  trains '' --resume "run_$from/ckpt/step_00000002" --save-every 0 --steps 2 \
+    --teams $to
+  member_is digest "$middle"
+  member_is state_digest "$middle_states"
+  trains "$digest" --resume "run_$from" --run "run_$from" --steps 4 --teams $to
+  says 'resumed from'
+  [ $to = off ] || says 'matrices are shared'
+done
+# What a run was asked for is kept.
+trains '' --steps 2 --teams 4 --run kept --save-every 2
+trains "$digest" --resume kept --run kept --steps 4
+says 'matrices are shared'
+canzona config show --set plan.teams=4
+exits 0
+prints plan.teams
+
+# shellcheck disable=SC2086
+canzona train $quick --mesh tp=4 --teams 4 --dry-run --json
+exits 0
+is_json
+member_is teams 4
+canzona train --mesh tp=4 --teams auto --dry-run
+exits 0
+prints 'teams: none: rule muon shares no matrix of this model'
+
+# One digest whatever the sizes of ZeRO, and the one without teams.
+zero="--mesh dp=2,tp=2 --rule-option strips=8 --rule-option precision=fp32
+  --set model.layers=1 --set model.hidden=64 --set model.ffn=1024
+  --set model.head_dim=16 --set model.length=16 --steps 1 --warmup 0 --repeat 1
+  --zero zero1;z1=1,z2=1,z3=1 --overlap background
+  --link intra=9000TB/s,inter=9000TB/s,latency=0us --json"
+# shellcheck disable=SC2086
+canzona bench zero $zero
+exits 0
+is_json
+digest=$(member 'cells 0 digest')
+# shellcheck disable=SC2086
+canzona bench zero $zero --teams 2 --trace trace.json
+exits 0
+is_json
+holds trace.json '"iterate"'
+member_is 'cells 0 digest' "$digest"
+member_is 'cells 1 digest' "$digest"
+
+refuses "plan.teams" "'3'" '--teams' 'auto, off, 2, 4, 8' -- \
+  train --mesh tp=4 --teams 3
+refuses '--teams 2' 'homes of one rank' -- train --mesh dp=2 --teams 2
+refuses '--teams 4' 'have 2' -- \
+  train --mesh dp=2,tp=2 --teams 4 --set model.ffn=1024 --rule-option strips=8
+refuses '--teams 2' 'rule muon shares no matrix' -- train --mesh tp=2 --teams 2
+refuses '--teams 2' 'homes of one rank' -- bench zero --mesh dp=2 --teams 2
+
+finish
