@@ -76,7 +76,7 @@ void run_traced(const Plan& plan, int micro_batches, RuntimeOptions options,
     trial.options = options;
     trial.options.trace = &trace;
     TrialResult result(plan.mesh.world());
-    run_rank_of_trial(trial, world, nullptr, result);
+    run_rank_of_trial(trial, world, result);
     const int32_t rank = world.rank();
     check(rank, record_of(trace, rank),
           result.sent[static_cast<size_t>(rank)].total());
