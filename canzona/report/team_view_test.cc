@@ -86,7 +86,7 @@ TEST(TeamView, OwnersOfBlocksAreTold) {
   EXPECT_EQ(json["moves"]["gather_bytes"], gathered);
   EXPECT_THAT(explain_rank(plan, 0, Ink()), HasSubstr("of 32 blocks"));
   EXPECT_THAT(audit_text(plan.plan, Ink()), HasSubstr("blocks"));
-  EXPECT_THAT(html_report({plan}), HasSubstr("of 32 blocks"));
+  EXPECT_THAT(plan_html(plan), HasSubstr("of 32 blocks"));
 }
 
 TEST(TeamView, ARankSaysWhatItHasOfATeam) {
