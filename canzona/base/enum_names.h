@@ -37,9 +37,8 @@ Enum value_of(const EnumNames<Enum, N>& names, std::string_view text,
     if (text == name) return value;
     words.emplace_back(name);
   }
-  throw UsageError(cat("unknown ", what, " ", quoted(text),
-                       did_you_mean(text, words), ", expected ",
-                       join(words, "|")));
+  throw UsageError(cat(what, " ", quoted(text), ": expected ", join(words, "|"),
+                       did_you_mean(text, words)));
 }
 
 }  // namespace canzona

@@ -21,8 +21,8 @@ TEST(EnumNames, UnknownNamesAreRefusedWithTheNearest) {
     FAIL() << "nothing was thrown";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
-                 "unknown fruit 'paer' (did you mean 'pear'?), "
-                 "expected apple|pear");
+                 "fruit 'paer': expected apple|pear "
+                 "(did you mean 'pear'?)");
   }
 }
 

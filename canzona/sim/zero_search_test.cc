@@ -97,7 +97,7 @@ TEST_F(SearchSizes, RefusalsStayInTheRanking) {
   const ZeroSearch found = search("dp=4");
   ASSERT_TRUE(found.is_found());
   EXPECT_EQ(found.ranking.back().verdict, ZeroVerdict::kRefused);
-  EXPECT_THAT(found.ranking.back().reason, HasSubstr("wants z2 = z3"));
+  EXPECT_THAT(found.ranking.back().reason, HasSubstr("requires z2 = z3"));
 }
 
 TEST_F(SearchSizes, CutsExpertsOnTheRanksOfDenseTensors) {

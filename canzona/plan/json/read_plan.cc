@@ -125,8 +125,9 @@ class PlanReader {
     if (has_own_sums &&
         (zero.sizes.z2 != zero.sizes.z3 || zero.experts.z2 != zero.experts.z3 ||
          zero.replica_sum == ReplicaSum::kAllReduce))
-      in_.fail(cat("options: strategy ", quoted(plan_.options.strategy),
-                   " wants z2 = z3 and its own sum over replicas"));
+      in_.fail(cat(
+          "options: strategy ", quoted(plan_.options.strategy),
+          " requires z2 = z3 and does not support another sum over replicas"));
   }
 
   const Json& root_;

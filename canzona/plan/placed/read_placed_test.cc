@@ -56,7 +56,7 @@ TEST(ReadPlaced, NamesWhatIsWrong) {
                  "version 2, expected 1");
   expect_refused([](Json& j) { j.erase("canzona_placed"); }, "canzona_placed");
   expect_refused([](Json& j) { j["world"] = 0; }, "world");
-  expect_refused([](Json& j) { j["wire"] = "fp8"; }, "unknown wire 'fp8'");
+  expect_refused([](Json& j) { j["wire"] = "fp8"; }, "wire 'fp8'");
   expect_refused([](Json& j) { j["wird"] = "fp32"; }, "did you mean 'wire'");
   expect_refused([](Json& j) { j["tensors"][0]["dtype"] = "fp16"; },
                  "tensor 'w': dtype 'fp16', expected fp32 or bf16");
