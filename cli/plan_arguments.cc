@@ -98,6 +98,10 @@ void add_budgets(CLI::App& app, Planning planning, PlanArguments& a) {
              "a bucket closes at N elements of tp shards [400000000]");
   group.text("--micro-groups", a.micro_groups, "MODE",
              "none, sorted, capacity or balanced [the strategy's]");
+  group.text("--exchange", a.exchange, "HOW",
+             "of matrices between tp ranks: by rounds, of the first and the "
+             "last round by strips, or auto, by strips where the predicted "
+             "step is 1 % shorter [rounds]");
   group.text("--teams", a.teams, "SIZE",
              "let 2, 4 or 8 ranks of a home and node share a matrix by its "
              "strips where that makes the step 3 % shorter: off, auto, or "
@@ -228,6 +232,7 @@ void add_offers(CLI::App& app, Planning planning) {
       {"--newton-schulz", {"standard", "symmetric", "gram", "auto"}},
       {"--weight", {"numel", "flops", "cost"}},
       {"--micro-groups", micro_group_modes()},
+      {"--exchange", {"auto", "rounds", "strips"}},
       {"--teams", {"auto", "off", "2", "4", "8"}},
       {"--parameters", {"bf16", "fp32"}},
       {"--zero", {"none", "zero1", "zero2", "zero3", "auto", "all"}},

@@ -37,6 +37,7 @@ struct PlanArguments {
   std::string alpha;
   std::string bucket_elements;
   std::string micro_groups;
+  std::string exchange;
   std::string teams;  // plan and compare
   std::string capacity;
   std::string memory_cap;

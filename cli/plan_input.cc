@@ -257,6 +257,7 @@ void read_budgets(const PlanArguments& a, PlanOptions& o) {
   if (!a.micro_groups.empty())
     o.micro_groups =
         one_of(a.micro_groups, "--micro-groups", micro_group_modes());
+  if (!a.exchange.empty()) o.exchange = parse_exchange(a.exchange);
   if (!a.teams.empty()) o.teams = parse_teams(a.teams);
   if (!a.capacity.empty())
     o.capacity_bytes = parse_bytes(a.capacity, "--capacity");

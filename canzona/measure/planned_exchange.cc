@@ -32,17 +32,50 @@ class RankExchange {
       const Round& round = rounds[r];
       home[r].transform.resize(static_cast<size_t>(part_.grid.tp), 0);
       home[r].transform[static_cast<size_t>(at_.t)] = transform_seconds(round);
-      for (const size_t table : {0, 1}) {
+      for (size_t table = 0; table < 2; ++table) {
         add_sent(round.gather[table], home[r].gather);
         add_sent(round.scatter[table], home[r].scatter);
       }
-      out.push_back({seconds(round.gather[0]) + seconds(round.gather[1]),
-                     seconds(round.scatter[0]) + seconds(round.scatter[1])});
+      add_strips(round, home[r]);
+      RankRound& sums = out.emplace_back();
+      for (const ExchangeTable& table : round.gather)
+        sums.gather += seconds(table);
+      for (const ExchangeTable& table : round.scatter)
+        sums.scatter += seconds(table);
     }
     return out;
   }
 
  private:
+  // Adds strips that go one by one.
+  void add_strips(const Round& round, StepRound& home) const {
+    const auto num_ranks = static_cast<size_t>(part_.grid.tp);
+    const auto rank = static_cast<size_t>(at_.t);
+    home.strips.resize(
+        static_cast<size_t>(round.num_tables() - Round::kFirstStripTable));
+    if (home.strips.empty()) return;
+    home.iterate.resize(num_ranks, 0);
+    for (size_t i = 0; i < home.strips.size(); ++i) {
+      StepStrips& strips = home.strips[i];
+      strips.sum.resize(num_ranks, 0);
+      strips.multiply.resize(num_ranks, 0);
+      add_sent(round.gather[Round::kFirstStripTable + i], strips.gather);
+      add_sent(round.scatter[Round::kFirstStripTable + i], strips.scatter);
+    }
+    if (!round.by_strips) return;
+    TeamTable teams(part_);
+    const double tick = part_.cost_basis.seconds_per_tick;
+    const StripTicks ticks =
+        teams.strip_ticks(static_cast<size_t>(round.by_strips->matrix));
+    home.iterate[rank] = static_cast<double>(ticks.rest) * tick;
+    for (const StripMatrix::Strip& strip : round.by_strips->strips) {
+      StepStrips& of = home.strips[static_cast<size_t>(
+          strip.table - Round::kFirstStripTable)];
+      of.sum[rank] = static_cast<double>(ticks.sum) * tick;
+      of.multiply[rank] = static_cast<double>(ticks.multiply) * tick;
+    }
+  }
+
   bool is_near(int32_t t) const {
     return node_of(first_of_home(part_.grid, rank_) + t) == node_of(rank_);
   }
@@ -112,11 +145,22 @@ std::vector<StepStage> stages_at(std::vector<StepRound> rounds,
                                  const PlannedExchange::StepRates& rates) {
   const double prepare = rates.elements / static_cast<double>(rounds.size());
   const size_t num_ranks = rounds.front().transform.size();
-  for (StepRound& round : rounds) {
-    for (double& seconds : round.transform) seconds *= rates.per_transform;
-    for (auto* messages : {&round.gather, &round.scatter})
+  const auto slow_down = [&](std::vector<double>& all) {
+    for (double& seconds : all) seconds *= rates.per_transform;
+  };
+  const auto delay = [&](auto& exchange) {
+    for (auto* messages : {&exchange.gather, &exchange.scatter})
       for (StepMessage& message : *messages)
         message.latency_seconds += rates.per_operation;
+  };
+  for (StepRound& round : rounds) {
+    for (auto* seconds : {&round.transform, &round.iterate})
+      slow_down(*seconds);
+    delay(round);
+    for (StepStrips& strips : round.strips) {
+      for (auto* seconds : {&strips.sum, &strips.multiply}) slow_down(*seconds);
+      delay(strips);
+    }
   }
   std::vector<StepStage> stages = step_stages(std::move(rounds));
   int32_t exchange = -1;

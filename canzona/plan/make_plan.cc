@@ -13,6 +13,7 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"
+#include "canzona/plan/schedule/strip_exchange.h"
 #include "canzona/plan/schedule/team_strips.h"
 #include "canzona/plan/search/block_owners.h"
 #include "canzona/plan/search/teams.h"
@@ -217,6 +218,34 @@ void set_prefetch(int32_t prefetch, Plan& plan) {
   for (PlanPart& part : plan.parts) part.options = options_of_part(plan, part);
 }
 
+void set_exchange(ExchangeBy exchange, Plan& plan) {
+  plan.options.exchange = exchange;
+  for (PlanPart& part : plan.parts) part.options = options_of_part(plan, part);
+  summarize(plan);
+}
+
+// Strips are taken where they make the predicted step so much shorter.
+constexpr double kWorthStrips = 0.99;
+
+// Settles how matrices are exchanged. Whole owners and rounds do not depend on
+// it.
+void settle_exchange(Plan& plan) {
+  const ExchangeBy asked = plan.options.exchange;
+  const bool may = asked != ExchangeBy::kRounds && may_exchange_strips(plan);
+  if (asked == ExchangeBy::kStrips && !may)
+    throw UsageError(
+        cat("exchange strips: rule ", plan.rule,
+            " gives no matrix strips that may go one by one to an owner on ",
+            to_string(plan.mesh)));
+  set_exchange(asked == ExchangeBy::kStrips ? asked : ExchangeBy::kRounds,
+               plan);
+  if (!may || asked == ExchangeBy::kStrips) return;
+  const double by_rounds = plan.summary.step_seconds_mean;
+  set_exchange(ExchangeBy::kStrips, plan);
+  if (plan.summary.step_seconds_mean > kWorthStrips * by_rounds)
+    set_exchange(ExchangeBy::kRounds, plan);
+}
+
 Plan decided(const PlanRequest& all, const Strategy& strategy,
              Sharing sharing) {
   Plan plan = undecided(all, strategy);
@@ -230,7 +259,7 @@ Plan decided(const PlanRequest& all, const Strategy& strategy,
   for (PlanPart& part : plan.parts) decide(all, strategy, cap, sharing, part);
   derive_parts(plan);
   if (chooses_prefetch) set_prefetch(chosen_prefetch(plan), plan);
-  summarize(plan);
+  settle_exchange(plan);
   return plan;
 }
 

@@ -14,6 +14,10 @@ constexpr EnumNames<Weight, 3> kWeights{{{Weight::kNumel, "numel"},
                                          {Weight::kCost, "cost"}}};
 constexpr EnumNames<ParameterDtype, 2> kDtypes{
     {{ParameterDtype::kBf16, "bf16"}, {ParameterDtype::kFp32, "fp32"}}};
+constexpr EnumNames<ExchangeBy, 3> kExchanges{
+    {{ExchangeBy::kAuto, "auto"},
+     {ExchangeBy::kRounds, "rounds"},
+     {ExchangeBy::kStrips, "strips"}}};
 
 }  // namespace
 
@@ -65,6 +69,16 @@ Links parse_links(std::string_view text) {
     }
   }
   return links;
+}
+
+std::string_view to_string(ExchangeBy exchange) {
+  return name_of(kExchanges, exchange);
+}
+ExchangeBy parse_exchange(std::string_view text) {
+  for (const auto& [value, name] : kExchanges)
+    if (text == name) return value;
+  throw UsageError(
+      cat("exchange ", quoted(text), ": expected auto, rounds or strips"));
 }
 
 std::string teams_text(int32_t teams) {

@@ -75,6 +75,13 @@ constexpr bool is_team_size(int64_t size) {
   return size == 2 || size == 4 || size == 8;
 }
 
+// How the matrices of a home are exchanged: round by round, or, of the first
+// and the last round, strip by strip (schedule/strip_exchange.h). Auto is what
+// is predicted to be quicker; a finished plan has one of the others.
+enum class ExchangeBy { kAuto, kRounds, kStrips };
+std::string_view to_string(ExchangeBy exchange);
+ExchangeBy parse_exchange(std::string_view text);
+
 struct PlanOptions {
   std::string strategy = "balanced";
   std::string micro_groups;  // "": the strategy's own default
@@ -89,6 +96,7 @@ struct PlanOptions {
   ParameterDtype parameters = ParameterDtype::kBf16;
   ZeroOptions zero = {};
   int32_t teams = kTeamsDefault;
+  ExchangeBy exchange = ExchangeBy::kRounds;
   friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
 

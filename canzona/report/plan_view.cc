@@ -42,6 +42,7 @@ std::string strategy_line(const PlanOptions& options) {
   if (options.alpha) out += fmt::format(", alpha {:.4g}", *options.alpha);
   if (!options.micro_groups.empty())
     out += ", micro-groups " + options.micro_groups;
+  if (options.exchange == ExchangeBy::kStrips) out += ", exchange by strips";
   out += fmt::format(", capacity {}", human_bytes(options.capacity_bytes));
   if (options.memory_cap_bytes > 0)
     out += ", memory cap " + human_bytes(options.memory_cap_bytes);

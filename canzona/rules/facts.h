@@ -63,6 +63,10 @@ struct StripFacts {
   int64_t rounded_bytes = 0;  // of an element of a sum that was rounded
   int64_t factor_bytes = 0;   // of a factor, as every member receives it
   int64_t norm_bytes = 0;     // of what one strip adds to a norm
+  // Strips may come and go one by one (strip_transform.h): what a strip adds to
+  // the first sum does not wait for the others' norms. Requires one field and
+  // no states with the owner.
+  bool one_by_one = false;
 
   friend bool operator==(const StripFacts&, const StripFacts&) = default;
 };

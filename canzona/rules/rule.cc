@@ -5,6 +5,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/shared_transform.h"
+#include "canzona/rules/strip_transform.h"
 
 namespace canzona {
 
@@ -39,6 +40,10 @@ int64_t WholeTensors::count() const {
 
 std::unique_ptr<SharedTransform> Rule::share(Engine&, Arena&, MatrixShape,
                                              const TeamSeat&) const {
+  return nullptr;
+}
+
+std::unique_ptr<StripTransform> Rule::by_strips(Engine&, MatrixShape) const {
   return nullptr;
 }
 

@@ -28,6 +28,7 @@
 namespace canzona {
 
 class SharedTransform;  // shared_transform.h
+class StripTransform;   // strip_transform.h
 struct TeamSeat;
 
 using Dims = std::vector<int64_t>;
@@ -125,6 +126,11 @@ class Rule {
   virtual std::unique_ptr<SharedTransform> share(Engine& engine, Arena& arena,
                                                  MatrixShape shape,
                                                  const TeamSeat& seat) const;
+  // The transform of a matrix whose strips come one by one (strip_transform.h);
+  // the rule and the engine outlive it. Null if the rule, this shape or the
+  // engine cannot.
+  virtual std::unique_ptr<StripTransform> by_strips(Engine& engine,
+                                                    MatrixShape shape) const;
 
   // All three on whole tensors of one rank, fused where that saves passes over
   // memory; the bits are those of the three stages, tensor by tensor.

@@ -7,6 +7,7 @@
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/names.h"
+#include "canzona/rules/strips.h"
 #include "canzona/runtime/engine_wire_ops.h"
 
 namespace canzona {
@@ -21,13 +22,16 @@ int64_t slot_elements(const PlanPart& part, const RuleFacts& facts,
 // Enough for a sum and a publication of every bucket, or both exchanges of
 // every slot, so that nobody waits for a place in the queue.
 int queue_capacity(const PlanPart& part) {
-  // A rank may have posted three exchanges of each matrix that teams share.
+  // A rank may have posted three exchanges of each matrix that teams share, and
+  // those of its strips in each of two rounds.
   size_t num_shared = 0;
   for (size_t m = 0; m < part.matrices.size(); ++m)
     num_shared += part.owners[m].size() > 1 ? 1 : 0;
-  const size_t most =
-      std::max(2 * std::max<size_t>(part.buckets.size(), kExchangeSlots),
-               3 * num_shared);
+  const size_t num_strips =
+      part.options.exchange == ExchangeBy::kStrips ? 2 * kMostStrips : 0;
+  const size_t most = std::max(
+      2 * std::max<size_t>(part.buckets.size(), kExchangeSlots) + num_strips,
+      3 * num_shared);
   return static_cast<int>(std::min<size_t>(most, 4096));
 }
 

@@ -304,4 +304,21 @@ checks=$((checks + 1))
 [ "$whole" = "$(member 'strategies 0 digest')/$(member 'strategies 0 state_digest')" ] ||
   fail 'teams give other digests'
 
+# Matrices that come and leave strip by strip have the digests of whole ones.
+strips='bench step --model qwen3-0.6b --fused --scale 1/8 --layers 2 --mesh tp=4
+  --rule-option strips=4 --strategy balanced --steps 2 --iterations 0
+  --compute 0 --json --quiet'
+# shellcheck disable=SC2086
+canzona $strips --exchange rounds
+exits 0
+whole=$(member 'strategies 0 digest')/$(member 'strategies 0 state_digest')
+# shellcheck disable=SC2086
+canzona $strips --exchange strips
+exits 0
+checks=$((checks + 1))
+[ "$whole" = "$(member 'strategies 0 digest')/$(member 'strategies 0 state_digest')" ] ||
+  fail 'strips one by one give other digests'
+refuses "--exchange 'pieces': expected auto, rounds or strips" -- plan --model qwen3-0.6b --mesh tp=2 --exchange pieces
+refuses '--exchange strips: rule muon gives no matrix strips' -- plan --model qwen3-0.6b --mesh dp=2 --exchange strips
+
 finish

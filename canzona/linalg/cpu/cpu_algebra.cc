@@ -95,6 +95,13 @@ double CpuAlgebra::load(Operand& x, const Load& load) {
   return norm_of(told);
 }
 
+void CpuAlgebra::load_parts(Operand& x, const Load& load,
+                            std::span<NormPart> parts) {
+  CANZONA_CHECK_EQ(std::ssize(parts), x.strips.count, "strips");
+  for (int s = 0; s < x.strips.count; ++s)
+    parts[static_cast<size_t>(s)] = load_strip(x, load, s);
+}
+
 // The scale of x is the shift until x is divided by its norm.
 bool CpuAlgebra::normalize(Operand& x, const Load& load,
                            std::span<const NormPart> all,

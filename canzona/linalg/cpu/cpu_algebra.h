@@ -11,7 +11,7 @@
 
 namespace canzona {
 
-class CpuAlgebra : public Algebra, public SharedAlgebra {
+class CpuAlgebra : public Algebra, public SharedAlgebra, public StripAlgebra {
  public:
   void load_normalized(Operand& x, const Load& load,
                        const Normalization& normalization) final;
@@ -20,7 +20,10 @@ class CpuAlgebra : public Algebra, public SharedAlgebra {
                      const Operand& x) final;
 
   SharedAlgebra* shared() final { return this; }
+  StripAlgebra* strip_by_strip() final { return this; }
   bool shares_gram_norm() const final { return true; }
+  void load_parts(Operand& x, const Load& load,
+                  std::span<NormPart> parts) final;
   bool normalize(Operand& x, const Load& load, std::span<const NormPart> all,
                  const Normalization& normalization,
                  std::span<NormPart> parts) final;

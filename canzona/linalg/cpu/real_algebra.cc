@@ -55,8 +55,7 @@ class RealAlgebra final : public CpuAlgebra {
     return r;
   }
 
-  void load_parts(Operand& x, const Load& load,
-                  std::span<NormPart> parts) override;
+  NormPart load_strip(Operand& x, const Load& load, int strip) override;
 
   void gram(Operand& r, const Operand& x, Half half) override {
     const auto alpha = static_cast<Real>(x.scale * x.scale);
@@ -116,6 +115,19 @@ class RealAlgebra final : public CpuAlgebra {
     const View<Real> r = scratch(arena, x.rows);
     add_strips(r, x, half);
     put_triangle(reinterpret_cast<Real*>(sum), r);
+  }
+  void strip_sum(std::byte* sum, const Operand& x, int strip,
+                 Half half) override {
+    Arena& arena = *header_of(x).arena;
+    const Arena::Scope scope(arena);
+    const View<Real> r = scratch(arena, x.rows);
+    strip_gram(r, 1, x, strip, half);
+    put_triangle(reinterpret_cast<Real*>(sum), r);
+  }
+  void multiply_strip_into(const Store& store, const Operand& q,
+                           const Operand& x, int strip) override {
+    multiply_view(part_of(view_of<Real>(store.out), store.transpose, x, strip),
+                  store.transpose, q, x, strip);
   }
   void round_sum(std::byte* rounded, const std::byte* sum, int64_t count,
                  const Operand& x) override {
@@ -231,37 +243,34 @@ class RealAlgebra final : public CpuAlgebra {
       product(out, alpha, square(q), Op::kNone, view, op, 0);
   }
 
-  static NormPart load_strip(View<Real> to, const Load& load,
-                             ConstView<Real> source, View<Real> momentum);
+  static NormPart load_view(View<Real> to, const Load& load,
+                            ConstView<Real> source, View<Real> momentum);
   static void load_rows(const Load& load, Real* to, ConstView<Real> source,
                         View<Real> momentum);
 };
 
 template <class Real>
-void RealAlgebra<Real>::load_parts(Operand& x, const Load& load,
-                                   std::span<NormPart> parts) {
+NormPart RealAlgebra<Real>::load_strip(Operand& x, const Load& load,
+                                       int strip) {
   CANZONA_CHECK_EQ(load.source.rows, load.transpose ? x.cols : x.rows, "rows");
   CANZONA_CHECK_EQ(load.source.cols, load.transpose ? x.rows : x.cols,
                    "columns");
-  CANZONA_CHECK_EQ(std::ssize(parts), x.strips.count, "strips");
   x.scale = 1;
   header_of(x).tall = load.transpose;
-  for (int s = 0; s < x.strips.count; ++s) {
-    View<Real> momentum;
-    if (load.momentum.data != nullptr)
-      momentum = part_of(view_of<Real>(load.momentum), load.transpose, x, s);
-    parts[static_cast<size_t>(s)] = load_strip(
-        strip_view(x, s), load,
-        part_of(view_of<Real>(load.source), load.transpose, x, s), momentum);
-  }
+  View<Real> momentum;
+  if (load.momentum.data != nullptr)
+    momentum = part_of(view_of<Real>(load.momentum), load.transpose, x, strip);
+  return load_view(
+      strip_view(x, strip), load,
+      part_of(view_of<Real>(load.source), load.transpose, x, strip), momentum);
 }
 
 // Processes groups of rows, so that what a group has stored is summed while it
 // is in cache.
 template <class Real>
-NormPart RealAlgebra<Real>::load_strip(View<Real> to, const Load& load,
-                                       ConstView<Real> source,
-                                       View<Real> momentum) {
+NormPart RealAlgebra<Real>::load_view(View<Real> to, const Load& load,
+                                      ConstView<Real> source,
+                                      View<Real> momentum) {
   constexpr int64_t kGroupElements = 4096;
   const int64_t group =
       std::max<int64_t>(1, kGroupElements / std::max<int64_t>(1, to.cols));

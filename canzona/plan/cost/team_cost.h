@@ -33,6 +33,12 @@ TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member);
 // matrices, whose parts run at the same rate.
 int64_t ticks_of_part(Ticks whole, int64_t part, Flops flops);
 
+// Ticks of a whole matrix whose strips go one by one: what each strip takes
+// before and after the rest.
+struct StripTicks {
+  int64_t sum = 0, rest = 0, multiply = 0;
+};
+
 class TeamCosts {
  public:
   // All must outlive the costs.
@@ -47,6 +53,8 @@ class TeamCosts {
 
   // The cost of a team that a plan has, whether its size is allowed or not.
   TeamSize team(MatrixShape shape, const MatrixCost& cost, int32_t size);
+
+  StripTicks strip_ticks(MatrixShape shape, const MatrixCost& cost);
 
  private:
   struct OfShape {

@@ -50,7 +50,7 @@ class RequestReader {
         o,
         {"strategy", "micro_groups", "split", "bucket_elements", "alpha",
          "weight", "capacity_bytes", "memory_cap_bytes", "ranks_per_node",
-         "parameters", "links", "zero", "teams"},
+         "parameters", "links", "zero", "teams", "exchange"},
         where_);
     PlanOptions& out = plan_.options;
     out.strategy = get_string(o, "strategy", where_);
@@ -66,23 +66,33 @@ class RequestReader {
     out.parameters = parse_parameter_dtype(get_string(o, "parameters", where_));
     out.links = links(get_member(o, "links", where_));
     read_zero(o, out.zero);
-    read_teams(o);
+    read_version(o);
     check_options(out);
     if (!out.micro_groups.empty()) find_micro_group_mode(out.micro_groups);
   }
 
-  // Version 2 is that of plans that may have teams.
-  void read_teams(const Json& o) const {
+  // Version 2 is that of plans that may have teams, or that exchange strips.
+  void read_version(const Json& o) const {
     const int64_t version =
         get_integer(root_, "version", kPlanVersion, kTeamPlanVersion, where_);
     plan_.options.teams = o.contains("teams")
                               ? parse_teams(get_string(o, "teams", where_))
                               : kTeamsOff;
+    plan_.options.exchange = ExchangeBy::kRounds;
+    if (o.contains("exchange")) {
+      plan_.options.exchange =
+          parse_exchange(get_string(o, "exchange", where_));
+      if (plan_.options.exchange != ExchangeBy::kStrips)
+        in_.fail(cat("exchange ", to_string(plan_.options.exchange),
+                     ": expected strips, or no such member"));
+    }
     if (version != version_of(plan_.options))
       in_.fail(cat("version ", version, " with teams ",
-                   teams_text(plan_.options.teams),
-                   ": a plan that may have teams is version ", kTeamPlanVersion,
-                   ", any other ", kPlanVersion));
+                   teams_text(plan_.options.teams), " and exchange ",
+                   to_string(plan_.options.exchange),
+                   ": a plan that may have teams, or exchanges strips, is "
+                   "version ",
+                   kTeamPlanVersion, ", any other ", kPlanVersion));
   }
 
   void read_zero(const Json& options, ZeroOptions& out) const {

@@ -1,5 +1,6 @@
 // The step of one home, followed rank by rank (step_times.h): what its ranks
-// gather, compute alone and in teams, and scatter, round by round.
+// gather, compute alone and in teams, and scatter, round by round or strip by
+// strip.
 //
 //   HomeStep home(part, rule, costs, matrices, nodes);
 //   home.times(phase).rank_seconds[rank];
@@ -16,6 +17,7 @@
 #include "canzona/plan/cost/team_cost.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/step_times.h"
+#include "canzona/plan/schedule/strip_exchange.h"
 
 namespace canzona {
 
@@ -51,9 +53,23 @@ class HomeStep {
     std::vector<int64_t> every_step, refresh;
     std::vector<StepMessage> gather, scatter;
     std::vector<StepTeam> teams;
+    // Strips that go one by one: messages by exchange, ticks by rank.
+    struct Strips {
+      std::vector<int64_t> sum, multiply;
+      std::vector<StepMessage> gather, scatter;
+    };
+    std::vector<Strips> strips;
+    std::vector<int64_t> iterate;
   };
 
-  void add_round(std::span<const HomeMatrix> matrices);
+  void add_round(std::span<const HomeMatrix> matrices, int32_t num_rounds);
+  // Which matrices of a round go strip by strip.
+  StripExchange strips_of(std::span<const HomeMatrix> matrices,
+                          int32_t num_rounds);
+  void add_strips(std::span<const HomeMatrix> matrices,
+                  const StripExchange& strips, RoundWork& work);
+  void add_strip(const HomeMatrix& of, int32_t strips, int32_t strip,
+                 MovedElements& moved) const;
   void add_whole(const HomeMatrix& of, MovedElements& moved) const;
   void add_blocks(const HomeMatrix& of, MovedElements& moved);
   StepTeam add_team(const HomeMatrix& of, MovedElements& moved);
@@ -70,9 +86,13 @@ class HomeStep {
   bool is_in_blocks(const HomeMatrix& of) {
     return of.owners.size() > 1 && blocks_of(of.matrix).fall_apart();
   }
+  bool is_team(const HomeMatrix& of) {
+    return of.owners.size() > 1 && !is_in_blocks(of);
+  }
   const MatrixBlocks& blocks_of(int32_t matrix);
   StepMessage message(int32_t from, int32_t to, int64_t bytes) const;
   double seconds_of(const RoundWork& work, size_t at, int32_t phase) const;
+  std::vector<double> seconds_of(std::span<const int64_t> ticks) const;
 
   const PlanPart& part_;
   const RuleFacts& rule_;

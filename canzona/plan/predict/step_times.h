@@ -61,6 +61,13 @@ struct StepTeam {
   std::array<std::vector<StepMessage>, kNumTeamPurposes> exchanges = {};
 };
 
+// One exchange of strips that go one by one (schedule/strip_exchange.h), with
+// what ranks do with them; seconds by rank.
+struct StepStrips {
+  std::vector<double> sum = {}, multiply = {};
+  std::vector<StepMessage> gather = {}, scatter = {};
+};
+
 // What a round asks of a home.
 struct StepRound {
   // Seconds of whole matrices, by rank; where there are teams, those of the
@@ -68,6 +75,9 @@ struct StepRound {
   std::vector<double> transform = {};
   std::vector<StepMessage> gather = {}, scatter = {};
   std::vector<StepTeam> teams = {};
+  // Besides, in rounds without teams; mostly none.
+  std::vector<StepStrips> strips = {};
+  std::vector<double> iterate = {};  // between their sums and products
 };
 
 // The stages of such rounds as the runtime has them: in the order of

@@ -22,22 +22,31 @@ std::string describe_call(const Plan& plan, const TrainerCall& call) {
   return "";
 }
 
+std::string name_in(const PlanPart& part, int32_t matrix) {
+  return matrix_name(part.model, part.matrices[index(matrix)],
+                     part.options.splits);
+}
+
 // "layers.3.mlp.down_proj.weight, team (3, 0, 1, 2)"
 std::string shared_name(const PlanPart& part, int32_t matrix) {
   std::vector<std::string> team;
   for (const int32_t t : part.owners[index(matrix)])
     team.push_back(std::to_string(t));
-  return cat(matrix_name(part.model, part.matrices[index(matrix)],
-                         part.options.splits),
-             ", team (", join(team, ", "), ")");
+  return cat(name_in(part, matrix), ", team (", join(team, ", "), ")");
 }
 
-std::string subject_of(const PlanPart& part, const ScheduleEntry& e) {
+std::string whole_subject_of(const PlanPart& part, const ScheduleEntry& e) {
   if (e.purpose == Purpose::kCheck) return "largest gradient";
-  if (e.matrix >= 0) return shared_name(part, e.matrix);
+  if (e.shared >= 0) return shared_name(part, e.matrix);
+  if (e.matrix >= 0) return name_in(part, e.matrix);
   if (e.round >= 0) return cat("micro-group ", e.round);
   if (e.bucket >= 0) return bucket_name(part, e.bucket);
   return "";
+}
+
+std::string subject_of(const PlanPart& part, const ScheduleEntry& e) {
+  const std::string subject = whole_subject_of(part, e);
+  return e.strip < 0 ? subject : cat(subject, ", strip ", e.strip);
 }
 
 bool is_about(const BucketCollective& c, bool is_matrix) {

@@ -42,8 +42,11 @@ struct ScheduleEntry : BucketCollective {
   int32_t round = -1;   // micro-group
   int32_t table = 0;    // which of the round's exchanges (Round::tables)
   int32_t shared = -1;  // which of the round's shared matrices
-  int32_t matrix = -1;  // of the part: that one
+  int32_t matrix = -1;  // of the part: that one, or one of strips
   int32_t segment = 0;  // of its transform
+  // Of strips that go one by one: the strip, or, of an exchange, the number of
+  // it among those of its round.
+  int32_t strip = -1;
   int64_t micro_batch = -1;
   RankGroup ranks = {};  // of the part: the group, or one level of it
   // Bytes of each member's piece; of an all-to-all what goes to each.

@@ -10,9 +10,12 @@ enum class EntryKind {
   kAllReduce,
   kAllToAll,
   kBroadcast,
-  kPrepare,         // what the rule gathers of pieces, into a slot
-  kTransform,       // of the matrices that this rank owns
-  kLoadStrips,      // of a matrix that a team shares, and their norm
+  kPrepare,    // what the rule gathers of pieces, into a slot
+  kTransform,  // of the matrices that this rank owns
+  // Stages of a matrix that a team shares. One that a rank owns and whose
+  // strips go one by one has the sum of each, the iteration, the product of
+  // each.
+  kLoadStrips,      // and their norm
   kScaleStrips,     // by the matrix's norm; once more if it is far from 1
   kSumStrips,       // their Gram matrix
   kRoundSum,        // a piece of the team's sum

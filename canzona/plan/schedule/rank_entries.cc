@@ -1,6 +1,7 @@
 #include "canzona/plan/schedule/rank_entries.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "canzona/base/index.h"
@@ -34,6 +35,15 @@ WireBytes exchanged_bytes(const PlanPart& part, const RankGroup& ranks,
         table.receive_bytes[index(i)];
   }
   return bytes;
+}
+
+// Strips as they come and leave.
+std::vector<int32_t> in_order_of_tables(const StripMatrix& matrix) {
+  std::vector<int32_t> order(matrix.strips.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::sort(order, {},
+                    [&](int32_t s) { return matrix.strips[index(s)].table; });
+  return order;
 }
 
 // What a stage of a team works on at one of its members.
@@ -156,11 +166,24 @@ void RankEntries::add_compute(EntryKind kind, int64_t elements, int32_t round) {
 }
 
 void RankEntries::add_exchanges(Purpose purpose, int32_t round) {
-  const auto& tables = rounds_[index(round)].tables(purpose);
-  for (size_t i = 0; i < tables.size(); ++i) {
-    if (tables[i].empty) continue;
-    add_exchange(purpose, round, tables[i]).table = static_cast<int32_t>(i);
-  }
+  // Strips come before the other matrices, and leave after them.
+  const int32_t num_tables = rounds_[index(round)].num_tables();
+  if (purpose == Purpose::kGatherMatrices)
+    for (int32_t i = Round::kFirstStripTable; i < num_tables; ++i)
+      add_table(purpose, round, i);
+  for (int32_t i = 0; i < Round::kFirstStripTable; ++i)
+    add_table(purpose, round, i);
+  if (purpose == Purpose::kScatterMatrices) add_strips_that_leave(round);
+}
+
+void RankEntries::add_table(Purpose purpose, int32_t round, int32_t table) {
+  const ExchangeTable& exchanged =
+      rounds_[index(round)].tables(purpose)[index(table)];
+  if (exchanged.empty) return;
+  ScheduleEntry& entry = add_exchange(purpose, round, exchanged);
+  entry.table = table;
+  if (table >= Round::kFirstStripTable)
+    entry.strip = table - Round::kFirstStripTable;
 }
 
 ScheduleEntry& RankEntries::add_exchange(Purpose purpose, int32_t round,
@@ -204,6 +227,7 @@ void RankEntries::add_stage(const ExchangeStage& stage) {
 }
 
 void RankEntries::add_transforms(int32_t round) {
+  add_sums_of_strips(round);
   std::vector<int32_t> segments;
   for (const SharedMatrix& shared : rounds_[index(round)].shared)
     segments.push_back(shared.facts.segments);
@@ -221,6 +245,42 @@ void RankEntries::add_transform(int32_t round, int32_t segment) {
     if (matrix.segment == segment) elements += matrix.own.elements();
   add_compute(EntryKind::kTransform, elements, round);
   step_.back().segment = segment;
+}
+
+// What else the rank has of the round is transformed after the iteration, so
+// that the last products of strips hide its scatter.
+void RankEntries::add_sums_of_strips(int32_t round) {
+  const std::optional<StripMatrix>& of = rounds_[index(round)].by_strips;
+  if (!of) return;
+  int64_t elements = 0;
+  for (const int32_t s : in_order_of_tables(*of)) {
+    add_strip(EntryKind::kSumStrips, round, s, of->strips[index(s)].elements());
+    elements += of->strips[index(s)].elements();
+  }
+  add_strip(EntryKind::kIterate, round, 0, elements);
+  step_.back().strip = -1;
+}
+
+// Exchanges are the same on all ranks of the home, which owns a matrix by
+// strips or not.
+void RankEntries::add_strips_that_leave(int32_t round) {
+  const Round& of = rounds_[index(round)];
+  const int32_t num_strips =
+      of.by_strips ? static_cast<int32_t>(of.by_strips->strips.size()) : 0;
+  for (int32_t i = Round::kFirstStripTable; i < of.num_tables(); ++i) {
+    for (int32_t s = 0; s < num_strips; ++s)
+      if (of.by_strips->strips[index(s)].table == i)
+        add_strip(EntryKind::kMultiplyStrips, round, s,
+                  of.by_strips->strips[index(s)].elements());
+    add_table(Purpose::kScatterMatrices, round, i);
+  }
+}
+
+void RankEntries::add_strip(EntryKind kind, int32_t round, int32_t strip,
+                            int64_t elements) {
+  add_compute(kind, elements, round);
+  step_.back().matrix = rounds_[index(round)].by_strips->matrix;
+  step_.back().strip = strip;
 }
 
 // Ranks that are no members only take part in exchanges, with nothing.

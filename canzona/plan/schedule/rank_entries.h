@@ -65,6 +65,7 @@ class RankEntries {
   void add_stage(const ExchangeStage& stage);
   void add_compute(EntryKind kind, int64_t elements, int32_t round = -1);
   void add_exchanges(Purpose purpose, int32_t round);
+  void add_table(Purpose purpose, int32_t round, int32_t table);
   ScheduleEntry& add_exchange(Purpose purpose, int32_t round,
                               const ExchangeTable& table);
   // Adds what the home's teams do in a round, and between it what this rank
@@ -72,6 +73,13 @@ class RankEntries {
   void add_transforms(int32_t round);
   void add_transform(int32_t round, int32_t segment);
   void add_shared(int32_t round, const TransformStage& stage);
+  // Adds what a rank does with the matrix of a round whose strips go one by
+  // one: up to its last factor, and from there on, with the exchanges that its
+  // strips leave with.
+  void add_sums_of_strips(int32_t round);
+  void add_strips_that_leave(int32_t round);
+  void add_strip(EntryKind kind, int32_t round, int32_t strip,
+                 int64_t elements);
 
   const PlanPart& part_;
   const int32_t rank_;

@@ -63,15 +63,19 @@ class TeamTable {
   }
   TeamSize of(size_t matrix);
   const StripFacts& strips(size_t matrix);
+  // Requires a matrix with strips.
+  StripTicks strip_ticks(size_t matrix) {
+    return costs().strip_ticks(shape(matrix), part_.costs[matrix]);
+  }
   const MatrixBlocks& blocks(size_t matrix);
   // The elements that a member of a team puts together.
   Rectangle rectangle(size_t matrix, int32_t member);
   // The cost of a block, or of all of it if `block` is negative.
   MatrixCost cost(size_t matrix, int32_t block);
+  TeamCosts& costs();
 
  private:
   const RuleFacts& rule();
-  TeamCosts& costs();
   MatrixShape shape(size_t matrix) const {
     return {part_.matrices[matrix].rows, part_.matrices[matrix].cols};
   }

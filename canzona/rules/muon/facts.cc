@@ -472,6 +472,8 @@ StripFacts MuonFacts::strips(MatrixShape shape) const {
         (Bytes(facts.sum_elements) * facts.rounded_bytes).value() +
         kFactorScalarBytes;
     facts.norm_bytes = kNormPartBytes;
+    // GPUs divide by the norm before they round to 16 bits.
+    facts.one_by_one = options_.at("device") != "cuda";
     return facts;
   });
 }

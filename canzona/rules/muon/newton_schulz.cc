@@ -12,26 +12,6 @@
 namespace canzona {
 namespace {
 
-void iterate(Engine& engine, Algebra& algebra, const NewtonSchulzPlan& plan,
-             MuonWay way, Operand x, const Store& store) {
-  Arena& arena = engine.arena();
-  Operand y = algebra.wide(arena, x.rows, x.cols, x.count, x.tall, x.strips);
-  GramSpace g = make_gram_space(arena, algebra, plan, way, x.rows, x.count);
-  const size_t segments = num_segments(plan, way);
-  for (size_t segment = 0; segment < segments; ++segment) {
-    algebra.gram(g.r, x, half_of(way));
-    if (segment == 0 && plan.schatten4)
-      algebra.normalize_by_gram(x, g.r, plan.normalization.factor);
-    collect(algebra, plan, way, segment, g);
-    if (segment + 1 == segments) {
-      algebra.multiply_into(store, g.q, x);
-    } else {
-      algebra.multiply(y, g.q, x);
-      std::swap(x, y);
-    }
-  }
-}
-
 void orthogonalize_part(Engine& engine, const NewtonSchulzPlan& plan,
                         MuonWay way, const Load& load, const Store& store) {
   const auto [m, n] = std::minmax(load.source.rows, load.source.cols);
@@ -40,7 +20,11 @@ void orthogonalize_part(Engine& engine, const NewtonSchulzPlan& plan,
   Operand x = algebra.wide(engine.arena(), m, n, load.source.count,
                            load.transpose, cuts_of(n, way.strips));
   algebra.load_normalized(x, load, plan.normalization);
-  iterate(engine, algebra, plan, way, x, store);
+  Operand y = algebra.wide(engine.arena(), m, n, x.count, x.tall, x.strips);
+  GramSpace g = make_gram_space(engine.arena(), algebra, plan, way, m, x.count);
+  algebra.gram(g.r, x, half_of(way));
+  iterate_segments(algebra, plan, way, x, y, g);
+  algebra.multiply_into(store, g.q, x);
 }
 
 }  // namespace
@@ -94,6 +78,20 @@ void collect(Algebra& algebra, const NewtonSchulzPlan& plan, MuonWay way,
       std::swap(g.q, g.spare);
     }
   }
+}
+
+void iterate_segments(Algebra& algebra, const NewtonSchulzPlan& plan,
+                      MuonWay way, Operand& x, Operand& y, GramSpace& g) {
+  if (plan.schatten4)
+    algebra.normalize_by_gram(x, g.r, plan.normalization.factor);
+  const size_t last = num_segments(plan, way) - 1;
+  for (size_t segment = 0; segment < last; ++segment) {
+    collect(algebra, plan, way, segment, g);
+    algebra.multiply(y, g.q, x);
+    std::swap(x, y);
+    algebra.gram(g.r, x, half_of(way));
+  }
+  collect(algebra, plan, way, last, g);
 }
 
 Strips cuts_of(int64_t side, int strips) {

@@ -64,6 +64,12 @@ GramSpace make_gram_space(Arena& arena, Algebra& algebra,
 void collect(Algebra& algebra, const NewtonSchulzPlan& plan, MuonWay way,
              size_t segment, GramSpace& g);
 
+// From the Gram matrix of a normalized X in g.r to the last factor in g.q. X is
+// what that factor multiplies then, y was its scratch; they may have swapped
+// places.
+void iterate_segments(Algebra& algebra, const NewtonSchulzPlan& plan,
+                      MuonWay way, Operand& x, Operand& y, GramSpace& g);
+
 // The cuts of a long side into that many strips, as operands have them.
 Strips cuts_of(int64_t side, int strips);
 

@@ -8,6 +8,7 @@
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/muon/newton_schulz.h"
 #include "canzona/rules/muon/shared_newton_schulz.h"
+#include "canzona/rules/muon/strip_newton_schulz.h"
 #include "canzona/rules/options.h"
 #include "canzona/rules/runs.h"
 
@@ -145,6 +146,13 @@ class MuonRule final : public RuleOf<MuonFacts> {
     const MuonWay way = facts_.way(shape);
     if (way.strips == 1) return nullptr;
     return share_newton_schulz(engine, arena, plan_, way, shape, seat);
+  }
+
+  std::unique_ptr<StripTransform> by_strips(Engine& engine,
+                                            MatrixShape shape) const override {
+    const MuonWay way = facts_.way(shape);
+    if (way.strips == 1) return nullptr;
+    return newton_schulz_by_strips(engine, plan_, way, shape, dtype_);
   }
 
   bool lets_gradients_move() const override {

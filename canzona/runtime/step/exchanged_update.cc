@@ -7,18 +7,11 @@
 #include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
+#include "canzona/runtime/step/slot_views.h"
 
 namespace canzona {
 namespace {
 
-// A rectangle of a matrix, and the same one packed in a slot.
-Matrices in_matrix(Run matrix, const SlotRectangle& r, const Dims& dims) {
-  Matrices view =
-      as_matrices(advanced(matrix, r.first_row * dims[1] + r.first_col),
-                  r.num_rows, r.num_cols);
-  view.row_stride = dims[1];
-  return view;
-}
 // A rectangle of a matrix in a piece of it.
 Matrices in_piece(Run piece, const Rectangle& r, const Rectangle& whole) {
   Matrices view = as_matrices(
@@ -28,9 +21,6 @@ Matrices in_piece(Run piece, const Rectangle& r, const Rectangle& whole) {
   view.row_stride = whole.num_cols;
   return view;
 }
-Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
-  return matrices(slot + r.at + field * r.field_stride, r.num_rows, r.num_cols);
-}
 
 }  // namespace
 
@@ -38,6 +28,7 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
     : rank_(rank),
       publisher_(publisher),
       teams_(rank),
+      strips_(rank),
       entries_(rank.show(rank.entries.step())),
       moving_(rank.rounds.size()) {
   num_fields_ = rank.facts->gather_fields();
@@ -49,6 +40,8 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
                                   rank.kept.matrices[k].dims));
   for (size_t r = 0; r < rank.rounds.size(); ++r) {
     const Round& round = rank.rounds[r];
+    for (Works* works : {&moving_[r].gather, &moving_[r].scatter})
+      works->resize(index(round.num_tables()));
     std::vector<Members>& batches = batches_.emplace_back();
     for (const UpdateBatch& planned : rank.updates.batches[r]) {
       Members& batch = batches.emplace_back();
@@ -101,6 +94,7 @@ void ExchangedUpdate::carry_out(const ShownEntry& shown) {
   if (is_of_team(e.purpose)) return teams_.exchange(shown, waits_at_once());
   if (e.kind == EntryKind::kAllToAll) return exchange(shown);
   if (e.shared >= 0) return share(shown);
+  if (e.matrix >= 0) return take_strip(shown);
   const size_t round = index(e.round);
   Moving& moving = moving_[round];
   if (e.kind == EntryKind::kPrepare) {
@@ -117,15 +111,17 @@ void ExchangedUpdate::carry_out(const ShownEntry& shown) {
 }
 
 void ExchangedUpdate::wait(Works& works) {
-  for (Work& work : works) {
-    if (rank_.compute == nullptr && work.done()) {
-      work.order(nullptr);  // may have failed
-      continue;
-    }
-    const WaitWatch watch(rank_, rank_.times.waited_in_step);
-    const Span span(rank_.track, "wait");
-    work.order(rank_.compute.get());
+  for (Work& work : works) wait(work);
+}
+
+void ExchangedUpdate::wait(Work& work) {
+  if (rank_.compute == nullptr && work.done()) {
+    work.order(nullptr);  // may have failed
+    return;
   }
+  const WaitWatch watch(rank_, rank_.times.waited_in_step);
+  const Span span(rank_.track, "wait");
+  work.order(rank_.compute.get());
 }
 
 template <class Stage>
@@ -160,6 +156,20 @@ void ExchangedUpdate::share(const ShownEntry& shown) {
   }
 }
 
+void ExchangedUpdate::take_strip(const ShownEntry& shown) {
+  const ScheduleEntry& e = *shown.entry;
+  const size_t round = index(e.round);
+  float* slot = moving_[round].slot;
+  if (e.kind == EntryKind::kIterate)
+    return compute(shown, [&] { strips_.iterate(round); });
+  if (e.kind == EntryKind::kMultiplyStrips)
+    return compute(shown, [&] { strips_.multiply(round, e.strip, slot); });
+  const std::vector<StripMatrix::Strip>& strips =
+      rank_.rounds[round].by_strips->strips;
+  wait(moving_[round].gather[index(strips[index(e.strip)].table)]);
+  compute(shown, [&] { strips_.sum(round, e.strip, slot); });
+}
+
 void ExchangedUpdate::prepare(size_t round) {
   float* slot = moving_[round].slot;
   for (const SlotPiece& piece : rank_.rounds[round].pieces) {
@@ -176,7 +186,8 @@ void ExchangedUpdate::prepare(size_t round) {
   }
 }
 
-// A piece that several members of a team get is prepared as one.
+// A piece that several members of a team get, or that has several strips, is
+// prepared as one.
 void ExchangedUpdate::prepare_parts(size_t round, const SlotPiece& piece) {
   Arena& arena = rank_.engine.arena();
   const Arena::Scope scope(arena);

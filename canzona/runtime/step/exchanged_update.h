@@ -3,17 +3,18 @@
 //   gather(k+2), gather(k+1) ‖ transform(k) ‖ scatter(k−1)
 //
 // Each round has a slot of its own until its updates are applied; with four
-// slots that is the whole pipeline. The entries of the schedule
-// (plan/schedule/rank_entries.h) say in which order: this thread walks them,
-// computes, and has the couriers move.
+// slots that is the whole pipeline. Of the first and the last round a matrix
+// may come and leave strip by strip (strip_update.h). The entries of the
+// schedule (plan/schedule/rank_entries.h) say in which order: this thread walks
+// them, computes, and has the couriers move.
 #pragma once
 
-#include <array>
 #include <deque>
 #include <vector>
 
 #include "canzona/runtime/publisher.h"
 #include "canzona/runtime/rank.h"
+#include "canzona/runtime/step/strip_update.h"
 #include "canzona/runtime/step/team_update.h"
 
 namespace canzona {
@@ -28,7 +29,7 @@ class ExchangedUpdate {
   void finish();
 
  private:
-  using Works = std::array<Work, 2>;  // of cut tensors, and of others
+  using Works = std::vector<Work>;  // by table of the round
   struct Moving {
     float* slot = nullptr;
     Works gather, scatter;
@@ -46,6 +47,8 @@ class ExchangedUpdate {
   void compute(const ShownEntry& shown, const Stage& stage);
   // A stage of a matrix that a team shares.
   void share(const ShownEntry& shown);
+  // One of a matrix whose strips go one by one.
+  void take_strip(const ShownEntry& shown);
   void prepare(size_t round);
   void prepare_parts(size_t round, const SlotPiece& piece);
   void transform(size_t round, int32_t segment);
@@ -56,6 +59,7 @@ class ExchangedUpdate {
     return !rank_.options.pipelined || rank_.options.overlap == Overlap::kNone;
   }
   void wait(Works& works);
+  void wait(Work& work);
 
   std::span<std::byte> whole_area(size_t round) const;
   std::span<std::byte> shard_area(size_t round) const;
@@ -74,6 +78,7 @@ class ExchangedUpdate {
   Publisher& publisher_;
   int num_fields_;
   TeamUpdate teams_;
+  StripUpdate strips_;
   std::deque<TensorBatch> kept_;               // by kept matrix
   std::vector<ShownEntry> entries_;            // of the step
   size_t next_ = 0;                            // of these

@@ -11,7 +11,7 @@
 #include "canzona/plan/parts.h"
 #include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/iteration.h"
-#include "canzona/runtime/testing/test_plans.h"
+#include "canzona/runtime/testing/test_team_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 #include "canzona/trace/trace.h"
 
@@ -35,9 +35,10 @@ using Record = std::map<std::string, std::vector<Issued>>;
 // several entries.
 bool is_entry(const std::string& name) {
   static const std::set<std::string> kWords = {
-      "all-gather",      "reduce-scatter", "all-reduce", "all-to-all",
-      "broadcast",       "prepare",        "transform",  "apply",
-      "update elements", "update matrices"};
+      "all-gather",      "reduce-scatter",  "all-reduce", "all-to-all",
+      "broadcast",       "prepare",         "transform",  "apply",
+      "update elements", "update matrices", "sum strips", "iterate",
+      "multiply strips"};
   return kWords.contains(name);
 }
 
@@ -170,6 +171,18 @@ TEST(Schedule, IsWhatThreadsIssueOfExperts) {
     for (const char* mesh : {"dp=2,ep=2", "dp=2,ep=2,tp=2"}) {
       SCOPED_TRACE(cat(mesh, " ", zero));
       expect_schedule(small_plan(toy_moe(), {.mesh = mesh, .zero = zero}), 2,
+                      Overlap::kBackground);
+    }
+}
+
+TEST(Schedule, IsWhatThreadsIssueOfStripsThatGoOneByOne) {
+  for (const char* mesh : {"tp=2", "dp=2,tp=2", "tp=4"})
+    for (const int64_t capacity : {60'000, 1'000'000}) {
+      SCOPED_TRACE(cat(mesh, " ", capacity));
+      PlanWish wish{.mesh = mesh, .options = strips(4)};
+      wish.capacity_bytes = capacity;
+      wish.exchange = ExchangeBy::kStrips;
+      expect_schedule(small_plan(shared_model(), wish), 1,
                       Overlap::kBackground);
     }
 }

@@ -22,6 +22,7 @@ struct PlanWish {
   std::string zero = "zero1";
   ZeroOptions zero_options = {};  // but for the sizes of dense tensors
   int32_t ranks_per_node = 8;
+  ExchangeBy exchange = ExchangeBy::kRounds;
 };
 
 inline Plan small_plan(const Model& model, const PlanWish& wish) {
@@ -34,6 +35,7 @@ inline Plan small_plan(const Model& model, const PlanWish& wish) {
   options.parameters = wish.parameters;
   options.ranks_per_node = wish.ranks_per_node;
   options.zero = wish.zero_options;
+  options.exchange = wish.exchange;
   const Mesh mesh = parse_mesh(wish.mesh);
   options.zero.sizes = parse_zero(wish.zero, mesh.homes());
   const auto facts = make_rule_facts(

@@ -109,6 +109,8 @@ int piece(int64_t size, int64_t block) {
   return static_cast<int>(std::min<int64_t>(size - block * kBlock, kBlock));
 }
 
+Factors gram_factors(const Operand& x);
+
 class Bf16Algebra final : public CpuAlgebra {
  public:
   explicit Bf16Algebra(const BlockKernel& kernel)
@@ -129,8 +131,7 @@ class Bf16Algebra final : public CpuAlgebra {
     return take_symmetric(arena, rows);
   }
 
-  void load_parts(Operand& x, const Load& load,
-                  std::span<NormPart> parts) override;
+  NormPart load_strip(Operand& x, const Load& load, int strip) override;
   void gram(Operand& r, const Operand& x, Half half) override;
   void polynomial(Operand& p, const Operand& r, double a, double b, double c,
                   Half half, Readers readers) override;
@@ -146,7 +147,13 @@ class Bf16Algebra final : public CpuAlgebra {
 
   int64_t sum_bytes() const override { return sizeof(float); }
   int64_t rounded_bytes() const override { return sizeof(Bf16); }
-  void gram_sum(std::byte* sum, const Operand& x, Half half) override;
+  void gram_sum(std::byte* sum, const Operand& x, Half half) override {
+    put_sum(sum, gram_factors(x), x.rows, half);
+  }
+  void strip_sum(std::byte* sum, const Operand& x, int strip,
+                 Half half) override;
+  void multiply_strip_into(const Store& store, const Operand& q,
+                           const Operand& x, int strip) override;
   void round_sum(std::byte* rounded, const std::byte* sum, int64_t count,
                  const Operand& x) override;
   void take_gram(Operand& r, const std::byte* rounded) override;
@@ -156,9 +163,15 @@ class Bf16Algebra final : public CpuAlgebra {
                    double) override;
 
  private:
-  // Fills a strip and returns its sum of squares.
-  double load_strip(const Blocks& to, double* sums, const Load& load,
+  // Returns the squares of the blocks [begin, end) of x's columns, which it has
+  // filled.
+  double load_blocks(const Blocks& to, double* sums, const Load& load,
+                     int64_t begin, int64_t end);
+  // Stores the blocks [begin, end) of the columns of Q·X.
+  void store_blocks(const Store& store, const Operand& q, const Operand& x,
                     int64_t begin, int64_t end);
+  // Writes the lower triangle of a product of so many rows.
+  void put_sum(std::byte* sum, const Factors& factors, int64_t rows, Half half);
   // Returns the epilogue of block (i, j) of a symmetric result.
   Epilogue symmetric_epilogue(const Blocks& to, int64_t i, int64_t j,
                               bool triangle);
@@ -199,26 +212,21 @@ void check_load(const Operand& x, const Load& load) {
   CANZONA_CHECK_EQ(load.momentum.cols, load.source.cols);
 }
 
-// Walks the source in memory order, strip by strip. The blocks of one row of x
-// come in the same order whether or not the source is transposed, so the sums
-// of rows have the same bits, and so has their sum.
-void Bf16Algebra::load_parts(Operand& x, const Load& load,
-                             std::span<NormPart> parts) {
+// Walks the source in memory order, one strip. The blocks of one row of x come
+// in the same order whether or not the source is transposed, so the sums of
+// rows have the same bits, and so has their sum.
+NormPart Bf16Algebra::load_strip(Operand& x, const Load& load, int strip) {
   check_load(x, load);
-  CANZONA_CHECK_EQ(std::ssize(parts), x.strips.count, "strips");
   x.scale = 1;
   x.identity = 0;
-  for (int s = 0; s < x.strips.count; ++s) {
-    const double squares = load_strip(wide_blocks(x), row_sums(x), load,
-                                      x.strips.begin(s) / kBlock,
-                                      num_blocks(x.strips.end(s, x.cols)));
-    parts[static_cast<size_t>(s)] = {squares, std::sqrt(squares)};
-  }
+  const double squares = load_blocks(wide_blocks(x), row_sums(x), load,
+                                     x.strips.begin(strip) / kBlock,
+                                     num_blocks(x.strips.end(strip, x.cols)));
+  return {squares, std::sqrt(squares)};
 }
 
-// Handles the blocks [begin, end) of x's columns.
-double Bf16Algebra::load_strip(const Blocks& to, double* sums, const Load& load,
-                               int64_t begin, int64_t end) {
+double Bf16Algebra::load_blocks(const Blocks& to, double* sums,
+                                const Load& load, int64_t begin, int64_t end) {
   std::fill_n(sums, to.block_rows, 0.0);
   const float* source = load.source.as<float>();
   float* momentum =
@@ -389,6 +397,19 @@ void Bf16Algebra::multiply(Operand& y, const Operand& q, const Operand& x) {
 
 void Bf16Algebra::store_product(const Store& store, const Operand& q,
                                 const Operand& x) {
+  store_blocks(store, q, x, 0, num_blocks(x.cols));
+}
+
+void Bf16Algebra::multiply_strip_into(const Store& store, const Operand& q,
+                                      const Operand& x, int strip) {
+  store_blocks(store, q, x, x.strips.begin(strip) / kBlock,
+               num_blocks(x.strips.end(strip, x.cols)));
+}
+
+// Strips begin at even blocks, so that every sum is walked in the direction
+// that it has in the whole product.
+void Bf16Algebra::store_blocks(const Store& store, const Operand& q,
+                               const Operand& x, int64_t begin, int64_t end) {
   const Matrices& out = store.out;
   CANZONA_CHECK_EQ(out.rows, store.transpose ? x.cols : x.rows);
   CANZONA_CHECK_EQ(out.cols, store.transpose ? x.rows : x.cols);
@@ -405,7 +426,11 @@ void Bf16Algebra::store_product(const Store& store, const Operand& q,
                            static_cast<float>(store.apply->step),
                            static_cast<float>(store.apply->keep_after)};
   }
-  products_.run(wide_factors(q, x), Half::kFull, [&](int64_t i, int64_t j) {
+  Factors factors = wide_factors(q, x);
+  factors.right += begin * factors.depth * kBlockElements;
+  factors.cols = end - begin;
+  products_.run(factors, Half::kFull, [&](int64_t i, int64_t of_these) {
+    const int64_t j = begin + of_these;
     const int64_t r = store.transpose ? j : i;
     const int64_t c = store.transpose ? i : j;
     Epilogue e = common;
@@ -445,16 +470,22 @@ void for_triangle_rows(int64_t size, int64_t i, int64_t j, const Work& work) {
   }
 }
 
-void Bf16Algebra::gram_sum(std::byte* sum, const Operand& x, Half half) {
+void Bf16Algebra::strip_sum(std::byte* sum, const Operand& x, int strip,
+                            Half half) {
+  Factors factors = gram_factors(x);
+  factors.only = strip;
+  put_sum(sum, factors, x.rows, half);
+}
+
+void Bf16Algebra::put_sum(std::byte* sum, const Factors& factors, int64_t rows,
+                          Half half) {
   auto* triangle = reinterpret_cast<float*>(sum);
-  products_.sum(gram_factors(x), half,
-                [&](int64_t i, int64_t j, const float* acc) {
-                  if (j > i) return;
-                  for_triangle_rows(
-                      x.rows, i, j, [&](int64_t r, int64_t at, int64_t count) {
-                        std::copy_n(acc + r * kBlock, count, triangle + at);
-                      });
-                });
+  products_.sum(factors, half, [&](int64_t i, int64_t j, const float* acc) {
+    if (j > i) return;
+    for_triangle_rows(rows, i, j, [&](int64_t r, int64_t at, int64_t count) {
+      std::copy_n(acc + r * kBlock, count, triangle + at);
+    });
+  });
 }
 
 void Bf16Algebra::round_sum(std::byte* rounded, const std::byte* sum,

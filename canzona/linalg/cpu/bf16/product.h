@@ -32,6 +32,7 @@ struct Factors {
   int64_t cols = 0;
   int64_t depth = 0;
   Strips strips{};  // of the depth
+  int only = -1;    // the strip that is summed; -1: all are
 };
 
 // A ProductPlan says how a product is cut, in blocks.
@@ -111,7 +112,9 @@ class BlockProducts {
   void run_group(const Group& group, const Factors& factors, bool whole,
                  const Finish& finish) {
     const int64_t first_slot = slot_ + 1;
-    for (int s = 0; s < factors.strips.count; ++s) {
+    const int first = std::max(factors.only, 0);
+    const int last = factors.only < 0 ? factors.strips.count - 1 : factors.only;
+    for (int s = first; s <= last; ++s) {
       const int64_t begin = factors.strips.begin(s);
       const int64_t end = factors.strips.end(s, factors.depth);
       const int64_t most = product_chunk(end - begin);
@@ -120,8 +123,7 @@ class BlockProducts {
         const bool ends = k + depth == end;
         slot_ = whole ? slot_ : first_slot - 1;
         run_chunk(group, factors, whole,
-                  {s, k, depth, k > begin, ends,
-                   ends && s + 1 == factors.strips.count},
+                  {s - first, k, depth, k > begin, ends, ends && s == last},
                   finish);
       }
     }
