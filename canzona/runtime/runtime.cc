@@ -27,20 +27,20 @@ struct Runtime::Parts : RankParts {
   }
 
   int64_t shard_elements(int32_t tensor) const {
-    const LocalTensor& at = get(tensor);
-    const Rank& rank = at.part->rank;
-    return place_of_shard(rank, rank.layout.parameters, at.number).count;
+    const LocalTensor& local = get(tensor);
+    const Rank& rank = local.part->rank;
+    return place_of_shard(rank, rank.layout.parameters, local.number).count;
   }
 
   template <class Number>
   std::span<Number> parameter(int32_t tensor, ParameterDtype dtype) {
-    const LocalTensor& at = get(tensor);
+    const LocalTensor& local = get(tensor);
     if (plan.options.parameters != dtype)
       throw UsageError(cat("parameter ", quoted(name_of(tensor)),
                            ": the plan keeps parameters in ",
                            to_string(plan.options.parameters), ", not in ",
                            to_string(dtype)));
-    return {reinterpret_cast<Number*>(at.part->parameter(at.number)),
+    return {reinterpret_cast<Number*>(local.part->parameter(local.number)),
             index(shard_elements(tensor))};
   }
 
