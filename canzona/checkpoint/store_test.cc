@@ -123,8 +123,7 @@ TEST_F(Store, RecordsThatAreNoWholeAreRefused) {
                UsageError);
 }
 
-// What a run did after step 100 does not belong to one that resumes from step
-// 100.
+// Later checkpoints do not belong to a run that resumes from step 100.
 TEST_F(Store, GoingBackSetsLaterStepsAside) {
   CheckpointStore store(path("ckpt"), "test");
   for (const int64_t step : {100, 200, 300}) save_sample(store, step);

@@ -64,7 +64,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return out;
 }
 
-// What the child does between fork and exec; it must not call anything that
+// The child runs this between fork and exec, so it must not call anything that
 // locks or allocates.
 struct Beginning {
   pid_t parent;

@@ -55,7 +55,7 @@ std::vector<std::string> resuming(const std::vector<std::string>& words);
 // Returns the effective argument of --resume; "" without it.
 std::string resume_wish(const std::vector<std::string>& words);
 
-// What the folder of a run shows before a restart.
+// The state of a run's folder before a restart.
 struct RestartState {
   bool had_checkpoint = false;  // before the first attempt
   bool has_saved = false;       // this job has saved a new checkpoint

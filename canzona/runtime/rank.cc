@@ -194,6 +194,16 @@ WaitWatch::OfHost::OfHost(Rank& rank, double& seconds)
       links(rank.groups.links_busy()),
       exchange(rank.groups.exchange_busy()) {}
 
+void wait_in_step(Rank& rank, Work& work) {
+  if (rank.compute == nullptr && work.done()) {
+    work.order(nullptr);  // may have failed
+    return;
+  }
+  const WaitWatch watch(rank, rank.times.waited_in_step);
+  const Span span(rank.track, "wait");
+  work.order(rank.compute.get());
+}
+
 WaitWatch::WaitWatch(Rank& rank, double& seconds)
     : rank_(rank), seconds_(seconds) {
   if (rank.compute == nullptr)

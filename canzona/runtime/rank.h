@@ -158,6 +158,9 @@ struct Rank {
   std::deque<LaneWait> waits_;
 };
 
+// Compute waits for an exchange of the step, unless that has ended already.
+void wait_in_step(Rank& rank, Work& work);
+
 // Compute stands still as long as it lives: adds that time to one of the rank's
 // times, and how long links were busy meanwhile. Where compute has a lane, it
 // is the lane that stands still.

@@ -51,11 +51,12 @@ struct NcclOptions {
   // newer).
   static constexpr int kNoCtas = -1;
   int ctas = 0;
-  // Where messages are staged. kWindows: the library's own memory, registered
-  // as a window with every communicator that uses it, so that the library may
-  // access other ranks' memory and copy engines may move it. kRegistered: the
-  // library's memory, registered by each rank alone. kPlain: ordinary device
-  // memory. kAuto: the first of these that the library supports.
+  // The memory in which messages are staged. kWindows: the library's own
+  // memory, registered as a window with every communicator that uses it, so
+  // that the library may access other ranks' memory and copy engines may move
+  // it. kRegistered: the library's memory, registered by each rank alone.
+  // kPlain: ordinary device memory. kAuto: the first of these that the library
+  // supports.
   enum class Memory { kAuto, kWindows, kRegistered, kPlain };
   Memory memory = Memory::kAuto;
   // Returns the free bytes of device memory; if empty, NCCL's memory use is not

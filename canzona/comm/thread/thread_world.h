@@ -81,7 +81,7 @@ struct ThreadGroup {
   std::deque<Inbox> inboxes;
   // The last operation that each rank has begun.
   std::vector<std::atomic<int64_t>> entered;
-  // Where link use is counted, by rank; null if it is not.
+  // Counters of link use, by rank; null if nobody counts.
   std::vector<std::atomic<LinkUse*>> uses;
 };
 

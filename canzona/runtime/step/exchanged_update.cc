@@ -114,15 +114,7 @@ void ExchangedUpdate::wait(Works& works) {
   for (Work& work : works) wait(work);
 }
 
-void ExchangedUpdate::wait(Work& work) {
-  if (rank_.compute == nullptr && work.done()) {
-    work.order(nullptr);  // may have failed
-    return;
-  }
-  const WaitWatch watch(rank_, rank_.times.waited_in_step);
-  const Span span(rank_.track, "wait");
-  work.order(rank_.compute.get());
-}
+void ExchangedUpdate::wait(Work& work) { wait_in_step(rank_, work); }
 
 template <class Stage>
 void ExchangedUpdate::compute(const ShownEntry& shown, const Stage& stage) {

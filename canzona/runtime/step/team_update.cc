@@ -227,14 +227,6 @@ void TeamUpdate::wait(Shared& shared, Purpose purpose) {
   wait(shared.works[number_of(purpose)]);
 }
 
-void TeamUpdate::wait(Work& work) {
-  if (rank_.compute == nullptr && work.done()) {
-    work.order(nullptr);  // may have failed
-    return;
-  }
-  const WaitWatch watch(rank_, rank_.times.waited_in_step);
-  const Span span(rank_.track, "wait");
-  work.order(rank_.compute.get());
-}
+void TeamUpdate::wait(Work& work) { wait_in_step(rank_, work); }
 
 }  // namespace canzona

@@ -168,21 +168,8 @@ TEST(StripByStrip, SendsAndReservesWhatThePlanSays) {
 }
 
 TEST(StripByStrip, RanksEndTogetherWhenOneFails) {
-  constexpr Fault kKinds[] = {Fault::kThrow, Fault::kStall, Fault::kLeave,
-                              Fault::kThrowInOperation,
-                              Fault::kStallInOperation};
-  const Plan plan = plan_by(ExchangeBy::kStrips, "tp=4", strips(8));
-  for (uint64_t i = 0; i < 15; ++i) {
-    FaultTrial trial;
-    trial.plan = plan;
-    trial.kind = kKinds[i % std::size(kKinds)];
-    trial.victim = static_cast<int>(i % 4);
-    trial.moment = 1 + i * 37;
-    const FaultOutcome outcome = run_fault(trial);
-    SCOPED_TRACE(cat("fault ", i, ", ", outcome.stage));
-    ASSERT_TRUE(outcome.happened);
-    expect_fault_words(trial, outcome);
-  }
+  expect_ranks_end_together(plan_by(ExchangeBy::kStrips, "tp=4", strips(8)),
+                            15);
 }
 
 // An engine that cannot says so before any step.

@@ -124,22 +124,9 @@ TEST(Teams, SendAndReserveWhatThePlanSays) {
 }
 
 TEST(Teams, EndTogetherWhenARankFails) {
-  constexpr Fault kKinds[] = {Fault::kThrow, Fault::kStall, Fault::kLeave,
-                              Fault::kThrowInOperation,
-                              Fault::kStallInOperation};
-  const Plan plan =
-      team_plan("tp=4", strips(8), [](size_t m) { return m % 2 == 0 ? 4 : 2; });
-  for (uint64_t i = 0; i < 10; ++i) {
-    FaultTrial trial;
-    trial.plan = plan;
-    trial.kind = kKinds[i % std::size(kKinds)];
-    trial.victim = static_cast<int>(i % 4);
-    trial.moment = 1 + i * 37;
-    const FaultOutcome outcome = run_fault(trial);
-    SCOPED_TRACE(cat("fault ", i, ", ", outcome.stage));
-    ASSERT_TRUE(outcome.happened);
-    expect_fault_words(trial, outcome);
-  }
+  expect_ranks_end_together(
+      team_plan("tp=4", strips(8), [](size_t m) { return m % 2 == 0 ? 4 : 2; }),
+      10);
 }
 
 // A CPU whose library runs other kernels than it does here.

@@ -74,4 +74,22 @@ inline void expect_fault_words(const FaultTrial& trial,
   EXPECT_TRUE(named) << join(outcome.words, "\n");
 }
 
+// Faults of every kind, at moments spread over a plan of four ranks.
+inline void expect_ranks_end_together(const Plan& plan, uint64_t num_faults) {
+  constexpr Fault kKinds[] = {Fault::kThrow, Fault::kStall, Fault::kLeave,
+                              Fault::kThrowInOperation,
+                              Fault::kStallInOperation};
+  for (uint64_t i = 0; i < num_faults; ++i) {
+    FaultTrial trial;
+    trial.plan = plan;
+    trial.kind = kKinds[i % std::size(kKinds)];
+    trial.victim = static_cast<int>(i % 4);
+    trial.moment = 1 + i * 37;
+    const FaultOutcome outcome = run_fault(trial);
+    SCOPED_TRACE(cat("fault ", i, ", ", outcome.stage));
+    ASSERT_TRUE(outcome.happened);
+    expect_fault_words(trial, outcome);
+  }
+}
+
 }  // namespace canzona

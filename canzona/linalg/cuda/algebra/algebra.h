@@ -192,10 +192,10 @@ std::unique_ptr<Algebra> make_cuda_algebra(CudaEngine& engine, DType dtype);
 std::unique_ptr<Algebra> make_tile_algebra(CudaEngine& engine, DType dtype);
 std::unique_ptr<Algebra> make_plain_algebra(CudaEngine& engine, DType dtype);
 
-// What both have in common: memory of operands, whose rows begin at multiples
-// of `step` elements, loading them, and what members of a team exchange. The
-// scalars of factors are zeros: all that a member has to know beside Q follows
-// from the calls.
+// The common base of both algebras: it allocates and loads operands, whose rows
+// begin at multiples of `step` elements, and packs what members of a team
+// exchange. The scalars of factors are zeros, because all that a member has to
+// know beside Q follows from the calls.
 class CudaAlgebra : public Algebra, public SharedAlgebra {
  public:
   CudaAlgebra(CudaEngine& engine, DType dtype, int64_t step)
