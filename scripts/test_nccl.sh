@@ -38,10 +38,12 @@ compare() {
   fi
 }
 
+# check_mesh <ranks> <mesh> <rule> [<option>...]
 check_mesh() {
   ranks=$1 mesh=$2 rule=$3
+  shift 3
   step="bench step --device cuda --model qwen3-0.6b --scale 1/8 --layers 2
-    --mesh $mesh --rule $rule --steps 3 --iterations 0 --json"
+    --mesh $mesh --rule $rule $* --steps 3 --iterations 0 --json"
   # shellcheck disable=SC2086  # a list of words
   "$canzona" $step --transport thread >"$folder/thread.json"
   digests "$folder/thread.json" >"$folder/expected"
@@ -50,11 +52,11 @@ check_mesh() {
     exit 1
   }
   # shellcheck disable=SC2086
-  compare "mpirun, $mesh, $rule" mpirun -n "$ranks" "$canzona" $step \
+  compare "mpirun, $mesh, $rule $*" mpirun -n "$ranks" "$canzona" $step \
     --transport nccl --share-gpu
   if command -v torchrun >/dev/null; then
     # shellcheck disable=SC2086
-    compare "torchrun, $mesh, $rule" torchrun --no-python \
+    compare "torchrun, $mesh, $rule $*" torchrun --no-python \
       --nproc-per-node "$ranks" "$canzona" $step --transport nccl --share-gpu
   fi
 }
@@ -65,6 +67,8 @@ for ranks in "$@"; do
     check_mesh "$ranks" "dp=$ranks" "$rule"
   done
   [ "$ranks" -lt 4 ] || check_mesh "$ranks" "dp=2,tp=$((ranks / 2))" muon
+  check_mesh "$ranks" "tp=$ranks" muon --rule-option strips=8 \
+    --teams "$ranks" --strategy balanced
   echo "nccl: collectives on $ranks ranks"
   mpirun -n "$ranks" "$canzona" bench collectives --ranks "$ranks" \
     --device cuda --share-gpu --bytes 64MiB
