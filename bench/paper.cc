@@ -8,7 +8,7 @@
 #include "bench/table.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/predict/metrics.h"
+#include "canzona/plan/predict/summary.h"
 #include "canzona/shapes/read_model.h"
 
 namespace canzona::bench {

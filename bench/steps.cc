@@ -30,7 +30,7 @@
 #include "canzona/base/text.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/machine.h"
-#include "canzona/measure/transform.h"
+#include "canzona/measure/rule_step.h"
 #include "canzona/rules/optimizer.h"
 
 namespace canzona::bench {

@@ -5,7 +5,7 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/linalg/cuda_device.h"
-#include "canzona/report/bench/collectives_report.h"
+#include "canzona/report/bench/bench_text.h"
 #include "cli/bench.h"
 #include "cli/options.h"
 #include "cli/ranks.h"

@@ -5,8 +5,8 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/report/audit_view.h"
 #include "canzona/report/bench/step_report.h"
+#include "canzona/report/models_view.h"
 #include "canzona/report/zero_view.h"
 #include "cli/bench.h"
 #include "cli/errors.h"

@@ -14,7 +14,7 @@
 #include "canzona/report/bench/zero_report.h"
 #include "canzona/train/config.h"
 #include "canzona/train/config_keys.h"
-#include "canzona/train/tokens_of.h"
+#include "canzona/train/train_rank.h"
 #include "cli/bench.h"
 #include "cli/options.h"
 #include "cli/precision.h"

@@ -11,7 +11,7 @@
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/data/tokenizer.h"
-#include "canzona/train/hf_exchange.h"
+#include "canzona/train/model_source.h"
 #include "cli/ckpt_view.h"
 #include "cli/environment.h"
 #include "cli/options.h"

@@ -9,7 +9,7 @@
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/report/terminal.h"
-#include "canzona/train/hf_exchange.h"
+#include "canzona/train/model_source.h"
 
 namespace canzona::cli {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/trace/step_metrics.h"
+#include "canzona/trace/run_summary.h"
 
 namespace canzona::cli {
 

@@ -9,14 +9,13 @@
 #include <system_error>
 
 #include "canzona/base/error.h"
-#include "canzona/base/exit_status.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/launch/rank_folder.h"
 #include "canzona/measure/machine.h"
-#include "canzona/trace/step_metrics.h"
+#include "canzona/trace/run_summary.h"
 #include "cli/config.h"
 #include "cli/environment.h"
 #include "cli/launch_plan.h"

@@ -1,6 +1,6 @@
 #include "cli/launch_view.h"
 
-#include "canzona/base/exit_status.h"
+#include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 

@@ -17,7 +17,7 @@
 #include "canzona/comm/mpi/mpi_session.h"
 #include "canzona/comm/nccl/nccl_alone.h"
 #include "canzona/comm/nccl/nccl_library.h"
-#include "canzona/launch/line_reader.h"
+#include "canzona/launch/child.h"
 #include "canzona/linalg/visible_gpus.h"
 #include "canzona/measure/calibrate.h"
 #include "canzona/plan/cost/cost_table.h"

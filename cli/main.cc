@@ -3,7 +3,6 @@
 #include <new>
 
 #include "canzona/base/error.h"
-#include "canzona/base/exit_status.h"
 #include "canzona/base/text.h"
 #include "cli/command_line.h"
 #include "cli/environment.h"

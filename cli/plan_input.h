@@ -8,8 +8,8 @@
 
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/plan.h"
-#include "canzona/report/report_plan.h"
-#include "canzona/sim/memory_terms.h"
+#include "canzona/report/view_parts.h"
+#include "canzona/sim/activations.h"
 #include "canzona/sim/workload.h"
 #include "cli/plan_arguments.h"
 

@@ -10,12 +10,11 @@
 
 #include "canzona/base/environment.h"
 #include "canzona/base/error.h"
-#include "canzona/base/exit_status.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/comm/mpi/mpi_session.h"
-#include "canzona/comm/mpi/time_limit.h"
+#include "canzona/comm/mpi/process_watch.h"
 #include "canzona/comm/nccl/nccl_launch.h"
 #include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/comm/nccl/nccl_session.h"

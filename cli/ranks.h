@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "canzona/comm/lane.h"
-#include "canzona/comm/library_memory.h"
+#include "canzona/comm/transport.h"
 #include "canzona/measure/rank_runner.h"
 #include "cli/verbs.h"
 

@@ -19,10 +19,9 @@
 #include <vector>
 
 #include "canzona/base/files.h"
-#include "canzona/checkpoint/hf_weights.h"
-#include "canzona/checkpoint/new_folder.h"
+#include "canzona/checkpoint/file_system.h"
+#include "canzona/checkpoint/hf_folder.h"
 #include "canzona/trace/run_summary.h"
-#include "canzona/trace/step_metrics.h"
 #include "canzona/trace/tensorboard.h"
 #include "cli/former_run.h"
 #include "cli/train_job.h"

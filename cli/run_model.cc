@@ -8,7 +8,7 @@
 #include "canzona/checkpoint/store.h"
 #include "canzona/trace/run_summary.h"
 #include "canzona/train/model_settings.h"
-#include "canzona/train/run_state.h"
+#include "canzona/train/resume.h"
 #include "cli/options.h"
 
 namespace canzona::cli {

@@ -23,7 +23,7 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/comm/thread/gate.h"
+#include "canzona/comm/thread/thread_world.h"
 #include "canzona/train/trainer.h"
 
 namespace canzona::cli {

@@ -13,7 +13,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/measure/machine.h"
 #include "canzona/plan/json/plan_json.h"
-#include "canzona/train/tokens_of.h"
+#include "canzona/train/train_rank.h"
 #include "cli/config.h"
 #include "cli/environment.h"
 #include "cli/errors.h"

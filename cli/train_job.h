@@ -5,9 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "canzona/measure/machine_speed.h"
+#include "canzona/measure/machine.h"
 #include "canzona/measure/rank_runner.h"
-#include "canzona/measure/shared_machine.h"
 #include "canzona/measure/train_plan.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"

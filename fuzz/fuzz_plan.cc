@@ -9,7 +9,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/json/plan_json.h"
-#include "canzona/plan/predict/metrics.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/validate/validate.h"

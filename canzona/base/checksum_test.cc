@@ -1,11 +1,9 @@
-#include "canzona/base/checksum.h"
+#include "canzona/base/digest.h"
 
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "canzona/base/digest.h"
-#include "canzona/base/digest_blocks.h"
 #include "canzona/base/random.h"
 
 namespace canzona::checksum_test {

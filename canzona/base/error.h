@@ -11,10 +11,33 @@
 // Only cli/main.cc knows the exit codes.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 
 namespace canzona {
+
+// The program's exit statuses tell a caller who has to act; docs/errors.md
+// lists them. Only cli/main.cc maps errors to statuses; a launcher reads those
+// of its child processes.
+
+struct ExitStatus {
+  static constexpr int kDone = 0;
+  static constexpr int kFailed = 1;
+  static constexpr int kUsage = 2;
+  static constexpr int kDataLost = 3;
+  static constexpr int kPeerLost = 4;  // worth starting again
+  static constexpr int kNumerical = 5;
+  static constexpr int kStorage = 6;
+  static constexpr int kInterrupted = 130;  // 128 + SIGINT, as in shells
+  static constexpr int kTerminated = 143;   // 128 + SIGTERM
+};
+
+// Ranks, tensors and elements are numbered with signed integers; vectors are
+// indexed with unsigned ones.
+
+inline size_t index(int64_t number) { return static_cast<size_t>(number); }
 
 class Error : public std::runtime_error {
  public:

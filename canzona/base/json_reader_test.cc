@@ -6,7 +6,6 @@
 #include <random>
 
 #include "canzona/base/error.h"
-#include "canzona/base/json_stream.h"
 #include "canzona/base/text.h"
 
 namespace canzona::json_reader_test {

@@ -1,5 +1,6 @@
 #include "canzona/c/calls.h"
 
+#include <pthread.h>
 #include <exception>
 #include <new>
 #include <string>
@@ -7,8 +8,27 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/c/canzona.h"
+#include "canzona/linalg/cuda_device.h"
 
 namespace canzona {
+namespace {
+
+std::atomic<int64_t> handle_numbers{0};
+std::atomic<int64_t> inherited_number{0};
+
+void note_fork() { inherited_number = handle_numbers.fetch_add(1) + 1; }
+
+}  // namespace
+
+int64_t new_handle_number() {
+  static const int registered = pthread_atfork(nullptr, nullptr, note_fork);
+  if (registered != 0)
+    throw InternalError("handles cannot be told from those of a parent");
+  return ++handle_numbers;
+}
+
+int64_t last_inherited_number() { return inherited_number; }
+
 namespace {
 
 struct KeptError {
@@ -67,6 +87,32 @@ std::string_view text_argument(const char* text, int64_t length,
     throw UsageError(cat(function, ": the length of ", name, " is ", length,
                          ", expected 0 or more"));
   return {text, static_cast<size_t>(length)};
+}
+
+NamedDevice read_device(std::string_view name) {
+  constexpr std::string_view kNumbered = "cuda:";
+  if (name == "cpu") return {};
+  if (name == "cuda") return {true, 0};
+  if (name.starts_with(kNumbered))
+    return {true, static_cast<int>(parse_integer(name.substr(kNumbered.size()),
+                                                 0, 1023, "the GPU's number"))};
+  throw UsageError(cat("device ", quoted(name), ": expected cpu or cuda:N",
+                       did_you_mean(name, {"cpu", "cuda:0"})));
+}
+
+std::unique_ptr<Engine> cuda_engine_of(const NamedDevice& device, void* stream,
+                                       Memory* scratch) {
+  // A caller's default stream is NULL, which for an engine means a stream of
+  // its own.
+  return make_cuda_engine(device.number,
+                          stream == nullptr ? default_cuda_stream() : stream,
+                          scratch);
+}
+
+std::unique_ptr<Engine> engine_of(std::string_view device) {
+  const NamedDevice named = read_device(device);
+  return named.is_cuda ? cuda_engine_of(named, nullptr, nullptr)
+                       : make_cpu_engine();
 }
 
 }  // namespace canzona

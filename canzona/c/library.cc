@@ -6,10 +6,9 @@
 #include "canzona/base/text.h"
 #include "canzona/c/calls.h"
 #include "canzona/c/canzona.h"
-#include "canzona/c/device.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"
-#include "canzona/report/rules_view.h"
+#include "canzona/report/models_view.h"
 
 extern "C" {
 

@@ -3,7 +3,6 @@
 #include "canzona/base/text.h"
 #include "canzona/c/calls.h"
 #include "canzona/c/canzona.h"
-#include "canzona/c/handles.h"
 #include "canzona/c/plan_handle.h"
 #include "canzona/plan/placed/make_placed_plan.h"
 #include "canzona/plan/placed/placed_json.h"

@@ -3,12 +3,10 @@
 #include <vector>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
 #include "canzona/c/calls.h"
 #include "canzona/c/canzona.h"
-#include "canzona/c/handles.h"
 #include "canzona/c/step_handle.h"
 
 namespace canzona {

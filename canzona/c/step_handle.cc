@@ -2,11 +2,121 @@
 
 #include <new>
 
+#include "canzona/base/enum_names.h"
 #include "canzona/base/error.h"
+#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
-#include "canzona/c/layout_json.h"
 
 namespace canzona {
+namespace {
+
+using Kind = PlacedAction::Kind;
+
+// Writes where a state lies and its initial value.
+void write_state_memory(JsonWriter& out, const PlacedState& state) {
+  out.field("memory", state.memory).field("at", state.at);
+  out.member("shape").values(state.shape);
+  out.field("initially",
+            state.initially == Initially::kIdentity ? "identity" : "zero");
+}
+
+// Writes the elements that this rank updates, as first and count.
+void write_kept(JsonWriter& out, const PlacedState& state) {
+  out.member("kept").begin_array();
+  for (const Extent& extent : state.kept)
+    out.begin_array().value(extent.first).value(extent.count).end_array();
+  out.end_array();
+}
+
+void write_states(JsonWriter& out, const PlacedSchedule& schedule,
+                  int32_t tensor) {
+  out.member("states").begin_array();
+  for (const PlacedState& state : schedule.states) {
+    if (state.tensor != tensor || state.matrix >= 0) continue;
+    out.begin_object().field("name", state.name);
+    write_state_memory(out, state);
+    write_kept(out, state);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+void write_owned(JsonWriter& out, const PlacedPlan& plan,
+                 const PlacedSchedule& schedule, int32_t tensor) {
+  out.member("owned").begin_array();
+  for (const PlacedState& state : schedule.states) {
+    if (state.tensor != tensor || state.matrix < 0) continue;
+    const PlacedMatrix& matrix = plan.matrices[index(state.matrix)];
+    out.begin_object().field("name", state.name);
+    out.field("matrix", placed_matrix_name(plan.tensors[index(tensor)], matrix))
+        .field("number", matrix.number)
+        .field("first_row", matrix.first_row)
+        .field("rows", matrix.rows)
+        .field("cols", matrix.cols);
+    write_state_memory(out, state);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+void write_tensors(JsonWriter& out, const PlacedPlan& plan,
+                   const PlacedSchedule& schedule) {
+  out.member("tensors").begin_array();
+  for (int32_t t = 0; t < static_cast<int32_t>(plan.tensors.size()); ++t) {
+    const PlacedTensor& tensor = plan.tensors[index(t)];
+    out.begin_object().field("name", tensor.name);
+    out.field("dtype", to_string(tensor.dtype)).field("group", tensor.group);
+    out.field("stored", stored_elements(plan, t, schedule.rank));
+    write_states(out, schedule, t);
+    write_owned(out, plan, schedule, t);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+void write_all_to_all(JsonWriter& out, const PlacedAction& action) {
+  out.field("group", action.group).field("send_at", action.send_at);
+  out.member("send").values(action.send);
+  out.field("receive_at", action.receive_at);
+  out.member("receive").values(action.receive);
+}
+
+void write_broadcast(JsonWriter& out, const PlacedAction& action) {
+  out.field("group", action.group).field("root", action.root);
+  out.field("at", action.receive_at).field("count", action.count);
+}
+
+void write_actions(JsonWriter& out, const PlacedSchedule& schedule) {
+  out.member("actions").begin_array();
+  for (const PlacedAction& action : schedule.actions) {
+    out.begin_object().field("kind", to_string(action.kind));
+    out.field("label", action.label).member("tensors").values(action.tensors);
+    if (action.kind == Kind::kAllToAll) write_all_to_all(out, action);
+    if (action.kind == Kind::kBroadcast) write_broadcast(out, action);
+    if (action.kind == Kind::kWait) out.field("for", action.item);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+}  // namespace
+
+std::string layout_json(const PlacedPlan& plan,
+                        const PlacedSchedule& schedule) {
+  JsonWriter out;
+  out.begin_object().field("rank", schedule.rank).field("world", plan.world);
+  out.field("wire", name_of(kWireNames, plan.options.wire));
+  out.field("num_groups", plan.groups.size());
+  out.field("slot_elements", schedule.slot_elements);
+  out.member("memories").values(schedule.memories);
+  write_tensors(out, plan, schedule);
+  out.member("groups").begin_array();
+  for (const std::vector<int32_t>& group : schedule.groups) out.values(group);
+  out.end_array();
+  write_actions(out, schedule);
+  return out.end_object().take();
+}
+
 namespace {
 
 constexpr int32_t kMostThreads = 1024;

@@ -9,11 +9,12 @@
 #include <optional>
 #include <string>
 
+#include "canzona/c/calls.h"
 #include "canzona/c/canzona.h"
-#include "canzona/c/device.h"
 #include "canzona/c/plan_handle.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/lanes.h"
+#include "canzona/plan/placed/placed_schedule.h"
 #include "canzona/runtime/lent/lent_step.h"
 
 namespace canzona {
@@ -100,5 +101,9 @@ class StepUse {
   const std::shared_ptr<StepHandle> handle_;
   const CurrentCudaDevice current_;
 };
+
+// Writes the JSON of canzona_step_layout(): docs/c_interface.md.
+
+std::string layout_json(const PlacedPlan& plan, const PlacedSchedule& schedule);
 
 }  // namespace canzona

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <map>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/shapes/records.h"
 

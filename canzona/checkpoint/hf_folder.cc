@@ -1,15 +1,19 @@
 #include "canzona/checkpoint/hf_folder.h"
 
 #include <sys/stat.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <optional>
+#include <string_view>
+#include <vector>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
+#include "canzona/base/files.h"
+#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
 #include "canzona/checkpoint/boxes.h"
@@ -18,6 +22,97 @@
 #include "canzona/shapes/safetensors.h"
 
 namespace canzona {
+namespace {
+
+void require(bool condition, const char* what) {
+  if (!condition)
+    throw UsageError(
+        cat("config.json: neither Qwen3, Qwen3-MoE nor Llama has ", what));
+}
+
+void check(const Architecture& a) {
+  require(a.latent.kv_rank == 0, "latent attention");
+  require(a.experts.shared == 0, "shared experts");
+  require(!a.mlp_bias, "a bias in the mlp");
+  require(a.qk_norm || a.experts.count == 0,
+          "experts without norms of queries and keys (model.qk_norm=off)");
+}
+
+void write_experts(JsonWriter& out, const HfNumbers& numbers) {
+  const Architecture& a = numbers.architecture;
+  std::vector<int64_t> dense;
+  for (int64_t layer = 0; layer < a.layers; ++layer)
+    if (!a.experts.in_layer(layer)) dense.push_back(layer);
+  out.field("num_experts", a.experts.count)
+      .field("num_experts_per_tok", numbers.experts_per_token)
+      .field("moe_intermediate_size", a.experts.ffn)
+      .field("norm_topk_prob", numbers.normalize_top_k)
+      .field("decoder_sparse_step", 1)
+      .member("router_aux_loss_coef")
+      .decimal(numbers.balance_coefficient)
+      .field("output_router_logits", false);
+  out.member("mlp_only_layers").values(dense);
+}
+
+void write_shape(JsonWriter& out, const Architecture& a) {
+  out.field("vocab_size", a.vocab)
+      .field("hidden_size", a.hidden)
+      .field("intermediate_size", a.ffn)
+      .field("num_hidden_layers", a.layers)
+      .field("num_attention_heads", a.heads)
+      .field("num_key_value_heads", a.kv_heads)
+      .field("head_dim", a.head_dim)
+      .field("tie_word_embeddings", a.tied)
+      .field("attention_bias", a.attention_bias);
+}
+
+struct HfClass {
+  const char* name;
+  const char* model_type;
+};
+
+HfClass class_of(const Architecture& a) {
+  if (a.experts.count > 0) return {"Qwen3MoeForCausalLM", "qwen3_moe"};
+  if (a.qk_norm) return {"Qwen3ForCausalLM", "qwen3"};
+  return {"LlamaForCausalLM", "llama"};
+}
+
+}  // namespace
+
+std::string hf_model_type(const Architecture& architecture) {
+  check(architecture);
+  return class_of(architecture).model_type;
+}
+
+std::string hf_config(const HfNumbers& numbers) {
+  const Architecture& a = numbers.architecture;
+  check(a);
+  const HfClass kind = class_of(a);
+  JsonWriter out(2);
+  out.begin_object().member("architectures").begin_array();
+  out.value(kind.name).end_array();
+  out.field("model_type", kind.model_type);
+  write_shape(out, a);
+  out.member("attention_dropout")
+      .decimal(0)
+      .field("hidden_act", "silu")
+      .field("initializer_range", 0.02)
+      .field("max_position_embeddings", numbers.length)
+      .member("rms_norm_eps")
+      .decimal(numbers.norm_epsilon)
+      .member("rope_theta")
+      .decimal(numbers.rope_base)
+      .field("torch_dtype",
+             numbers.type == StoredType::kF32 ? "float32" : "bfloat16")
+      .field("use_cache", true);
+  if (a.qk_norm)
+    out.field("use_sliding_window", false);
+  else
+    out.field("mlp_bias", false);
+  if (a.experts.count > 0) write_experts(out, numbers);
+  return out.end_object().take() + "\n";
+}
+
 namespace {
 
 constexpr int64_t kMaxHfConfig = 4 << 20;
@@ -265,6 +360,132 @@ void HfFolder::read(const HfEntry& entry, int64_t first,
     else
       widen_piece(bytes, piece, from_half);
   }
+}
+
+namespace {
+
+// "….qkv_proj.weight" and section "q" → "….q_proj.weight".
+std::string section_name(const Tensor& tensor, const Section& section) {
+  for (const std::string_view fused : {"qkv_proj", "gate_up_proj"}) {
+    const size_t at = tensor.name.rfind(fused);
+    if (at == std::string::npos) continue;
+    std::string name = tensor.name;
+    return name.replace(at, fused.size(), section.name + "_proj");
+  }
+  CANZONA_CHECK(false, "no name for section ", section.name, " of ",
+                tensor.name);
+  return {};
+}
+
+HfTensor hf_tensor(const Tensor& tensor, std::string name,
+                   const RowRuns& rows) {
+  HfTensor out{std::move(name), tensor.shape, rows};
+  if (!out.shape.empty()) out.shape[0] = rows.rows();
+  return out;
+}
+
+std::string hf_file_name(size_t number, size_t count) {
+  if (count == 1) return kHfWeights;
+  const auto digits = [](size_t n) {
+    constexpr size_t kDigits = 5;
+    const std::string text = cat(n);
+    return std::string(kDigits - std::min(kDigits, text.size()), '0') + text;
+  };
+  return cat("model-", digits(number), "-of-", digits(count), ".safetensors");
+}
+
+}  // namespace
+
+std::vector<HfTensor> hf_tensors(const Tensor& tensor) {
+  if (tensor.sections.size() < 2)
+    return {
+        hf_tensor(tensor, tensor.name, {0, tensor.rows(), tensor.rows(), 1})};
+  std::vector<HfTensor> out;
+  for (const Section& section : tensor.sections)
+    out.push_back(
+        hf_tensor(tensor, section_name(tensor, section), section.rows));
+  return out;
+}
+
+std::vector<HfFile> hf_files(const Model& model, const WeightFormat& format) {
+  std::vector<HfFile> files(1);
+  for (const Tensor& tensor : model.tensors) {
+    for (HfTensor& out : hf_tensors(tensor)) {
+      const int64_t bytes = checked_mul(
+          elements_of(out.shape), size_of(format.type), "bytes of a tensor");
+      const bool full = format.max_file_bytes > 0 &&
+                        bytes > format.max_file_bytes - files.back().data_bytes;
+      if (full && !files.back().tensors.empty()) files.emplace_back();
+      files.back().data_bytes =
+          checked_add(files.back().data_bytes, bytes, "bytes of a file");
+      files.back().tensors.push_back(
+          {std::move(out.name), format.type, std::move(out.shape)});
+    }
+  }
+  for (size_t i = 0; i < files.size(); ++i)
+    files[i].name = hf_file_name(i + 1, files.size());
+  return files;
+}
+
+WeightFiles::WeightFiles(const std::string& folder, const Model& model,
+                         const WeightFormat& format)
+    : folder_(folder), model_(model), files_(hf_files(model, format)) {
+  begin_file();
+}
+
+void WeightFiles::begin_file() {
+  const HfFile& file = files_[file_];
+  written_ = 0;
+  writer_ = std::make_unique<SafetensorsWriter>(
+      cat(folder_, "/", file.name), file.tensors,
+      std::map<std::string, std::string>{{"format", "pt"}});
+}
+
+void WeightFiles::add(int32_t tensor, std::span<const float> whole) {
+  CANZONA_CHECK(tensor == next_, "tensor ", tensor, " was added, ", next_,
+                " is next");
+  CANZONA_CHECK(next_ < std::ssize(model_.tensors), "no tensor ", tensor);
+  const Tensor& source = model_.tensors[index(next_)];
+  CANZONA_CHECK_EQ(whole.size(), source.elements(), "elements of ",
+                   source.name);
+  ++next_;
+  const int64_t cols = source.cols();
+  for (const HfTensor& out : hf_tensors(source)) {
+    if (written_ == files_[file_].tensors.size()) {
+      files_[file_].sha256 = writer_->finish();
+      ++file_;
+      begin_file();
+    }
+    for (int64_t i = 0; i < out.rows.count; ++i)
+      writer_->add(whole.subspan(index(out.rows.row(i * out.rows.run) * cols),
+                                 index(out.rows.run * cols)));
+    ++written_;
+  }
+}
+
+std::string WeightFiles::index_json() const {
+  std::map<std::string_view, std::string_view> file_of;
+  int64_t bytes = 0;
+  for (const HfFile& file : files_) {
+    bytes += file.data_bytes;
+    for (const TensorEntry& tensor : file.tensors)
+      file_of.emplace(tensor.name, file.name);
+  }
+  JsonWriter out(2);
+  out.begin_object().member("metadata").begin_object();
+  out.field("total_size", bytes).end_object();
+  out.member("weight_map").begin_object();
+  for (const auto& [tensor, file] : file_of)
+    out.field(std::string(tensor), std::string(file));
+  return out.end_object().end_object().take() + "\n";
+}
+
+void WeightFiles::finish() {
+  files_[file_].sha256 = writer_->finish();
+  CANZONA_CHECK(
+      next_ == std::ssize(model_.tensors) && file_ + 1 == files_.size(), next_,
+      " of ", model_.tensors.size(), " tensors were added");
+  if (files_.size() > 1) write_file(cat(folder_, "/", kHfIndex), index_json());
 }
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-#include "canzona/checkpoint/hf_weights.h"
+#include "canzona/checkpoint/hf_folder.h"
 
 #include <gmock/gmock.h>
 

@@ -8,7 +8,6 @@
 #include "canzona/base/check.h"
 #include "canzona/base/digest.h"
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"

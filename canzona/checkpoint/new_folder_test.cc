@@ -1,4 +1,4 @@
-#include "canzona/checkpoint/new_folder.h"
+#include "canzona/checkpoint/file_system.h"
 
 #include <gmock/gmock.h>
 

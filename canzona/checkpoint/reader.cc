@@ -13,10 +13,8 @@
 #include <utility>
 
 #include "canzona/base/check.h"
-#include "canzona/base/checksum.h"
 #include "canzona/base/digest.h"
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/shapes/records.h"

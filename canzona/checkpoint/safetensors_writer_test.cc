@@ -1,4 +1,4 @@
-#include "canzona/checkpoint/safetensors_writer.h"
+#include "canzona/checkpoint/shard_writer.h"
 
 #include <gmock/gmock.h>
 

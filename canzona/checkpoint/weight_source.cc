@@ -5,9 +5,8 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
-#include "canzona/checkpoint/hf_weights.h"
+#include "canzona/checkpoint/hf_folder.h"
 
 namespace canzona {
 namespace {

@@ -32,8 +32,6 @@
 #include <vector>
 
 #include "canzona/base/sum_staging.h"
-#include "canzona/comm/call.h"
-#include "canzona/comm/exchange.h"
 #include "canzona/comm/flight_record.h"
 #include "canzona/comm/link_use.h"
 #include "canzona/comm/transport.h"

@@ -1,4 +1,4 @@
-#include "canzona/conformance/injection.h"
+#include "canzona/conformance/replay.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,10 +7,8 @@
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
 #include "canzona/rules/runs.h"
-#include "canzona/rules/shampoo/layout.h"
-#include "canzona/rules/shampoo/options.h"
+#include "canzona/rules/shampoo/facts.h"
 #include "canzona/rules/soap/facts.h"
-#include "canzona/rules/soap/options.h"
 
 namespace canzona {
 namespace {

@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "canzona/linalg/engine_memory.h"
+#include "canzona/rules/optimizer.h"
 #include "canzona/rules/rule.h"
-#include "canzona/rules/tensor_batch.h"
 
 namespace canzona {
 

@@ -3,8 +3,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"
 #include "canzona/conformance/translate.h"
-#include "canzona/rules/shampoo/layout.h"
-#include "canzona/rules/shampoo/options.h"
+#include "canzona/rules/shampoo/facts.h"
 
 namespace canzona {
 namespace {

@@ -1,4 +1,4 @@
-#include "canzona/data/text_stream.h"
+#include "canzona/data/unicode.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/json_reader.h"
-#include "canzona/base/json_stream.h"
 #include "canzona/base/text.h"
 
 namespace canzona {

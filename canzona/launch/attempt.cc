@@ -11,10 +11,10 @@
 #include <memory>
 #include <optional>
 
-#include "canzona/base/exit_status.h"
+#include "canzona/base/error.h"
 #include "canzona/base/processes.h"
 #include "canzona/base/text.h"
-#include "canzona/launch/line_reader.h"
+#include "canzona/launch/child.h"
 #include "canzona/launch/rank_folder.h"
 
 namespace canzona {

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "canzona/launch/child.h"
-#include "canzona/launch/process_end.h"
 
 namespace canzona {
 

@@ -13,15 +13,38 @@
 #pragma once
 
 #include <sys/types.h>
-
+#include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "canzona/launch/process_end.h"
-
 namespace canzona {
+
+// Describes how a process ended.
+//
+//   int status = 0;
+//   ::waitpid(pid, &status, 0);
+//   std::string words = to_string(process_end(status));   // "SIGKILL"
+
+struct ProcessEnd {
+  int exit_status = -1;  // -1: it did not exit
+  int signal = 0;        // that ended it; 0: none
+  bool dumped_core = false;
+
+  // False if the end was not observed.
+  bool is_known() const { return exit_status >= 0 || signal != 0; }
+  bool is_good() const { return exit_status == 0; }
+};
+
+ProcessEnd process_end(int wait_status);
+
+// "SIGKILL", or "signal 70" if it has no name.
+std::string signal_name(int signal);
+
+// "SIGSEGV (core dumped)", "exit status 3", "an unknown end".
+std::string to_string(const ProcessEnd& end);
 
 // A file descriptor that its destructor closes.
 class Descriptor {
@@ -90,5 +113,33 @@ void adopt_orphans();
 // Kills all children of this process and their descendants, and returns when
 // they are gone. Requires adopt_orphans().
 void end_all_children();
+
+// Reads lines from a pipe without blocking.
+//
+//   LineReader reader(child.output());
+//   while (poll(…)) reader.read([](std::string_view line) { … });
+//
+// A line that is too long is delivered in pieces. One thread at a time.
+
+class LineReader {
+ public:
+  using Take = std::function<void(std::string_view line)>;
+
+  LineReader() = default;
+  explicit LineReader(Descriptor file);
+
+  // -1 once all writers are gone.
+  int descriptor() const { return file_.number(); }
+  // Delivers the lines that have arrived and, at the end of the file, the rest.
+  void read(const Take& take);
+  // Delivers the rest and closes the file.
+  void finish(const Take& take);
+
+ private:
+  void hand_out(const Take& take);
+
+  Descriptor file_;
+  std::string rest_;
+};
 
 }  // namespace canzona

@@ -10,7 +10,6 @@
 #include <csignal>
 
 #include "canzona/base/error.h"
-#include "canzona/launch/line_reader.h"
 #include "canzona/launch/rank_folder.h"
 
 namespace canzona::child_test {

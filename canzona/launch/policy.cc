@@ -4,7 +4,7 @@
 #include <charconv>
 #include <csignal>
 
-#include "canzona/base/exit_status.h"
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
 namespace canzona {

@@ -25,8 +25,6 @@
 #include <vector>
 
 #include "canzona/launch/child.h"
-#include "canzona/launch/line_reader.h"
-#include "canzona/launch/process_end.h"
 
 namespace canzona {
 

@@ -99,7 +99,7 @@ std::optional<NumberSums> sum_hashes(Engine& engine, const std::byte* from,
                                      int64_t element_bytes, uint64_t seed,
                                      const NumberRows& rows);
 
-// Do both in memory of the GPU's engines; in fill.cu, or no_cuda.cc.
+// Do both in memory of the GPU's engines; in elementwise.cu, or no_cuda.cc.
 void fill_cuda_numbers(Engine& engine, float* to, const NumberStream& stream,
                        const NumberRows& rows);
 NumberSums sum_cuda_hashes(Engine& engine, const std::byte* from,

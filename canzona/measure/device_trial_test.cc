@@ -1,7 +1,7 @@
 // Iterations and steps on an asynchronous device: the work of modules is
 // enqueued, and the results are as planned. The only clock is the device's,
 // which counts its pieces of work.
-#include "canzona/measure/device_trial.h"
+#include "canzona/measure/iteration_trial.h"
 
 #include <gtest/gtest.h>
 

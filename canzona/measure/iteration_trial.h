@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "canzona/data/batches.h"
+#include "canzona/measure/model_work.h"
 #include "canzona/train/trainer.h"
 
 namespace canzona {
@@ -63,5 +64,57 @@ IterationTrial run_iteration_trial(const TrainSettings& settings,
                                    const Plan& plan, const Batches& batches,
                                    Communicator& world, Engine& engine,
                                    const IterationTrialRequest& request);
+
+// IterationNumbers are one rank's measurements of its iterations;
+// trial_of_all() combines those of all ranks.
+//
+//   return trial_of_all(world, runtime, request, numbers, seconds,
+//                       module_seconds);
+//
+// All ranks must call it at the same time, and get the same.
+
+// The measurements of one rank over all timed iterations, in the same form on
+// all ranks.
+struct IterationNumbers {
+  double total = 0;
+  double waited = 0, busy = 0, exposed = 0;
+  double step = 0, step_waited = 0, step_busy = 0, step_exposed = 0;
+  double loss = 0;
+  int64_t bytes = 0, slow_bytes = 0;  // of all iterations
+  int64_t memory = 0;
+  Runtime::PoolUse pools;
+};
+
+// `seconds` is by iteration; `module_seconds` is forward and backward, module
+// by module.
+IterationTrial trial_of_all(Communicator& world, Runtime& runtime,
+                            const IterationTrialRequest& request,
+                            const IterationNumbers& numbers,
+                            const std::vector<double>& seconds,
+                            const std::vector<double>& module_seconds);
+
+// Runs iterations of one rank on an asynchronous engine, timed by the engine.
+// There is no model to run forward and backward on a GPU; the work of modules
+// (model_work.h) takes its place, around every call that a trainer makes to a
+// runtime.
+//
+//   run_ranks(plan.mesh.world(), [&](Communicator& world) {
+//     const auto engine = make_cuda_engine();
+//     IterationTrial trial = run_device_trial(
+//         settings, plan, {.tokens = 4096}, world, *engine, {.steps = 3});
+//   });
+//
+// The host does not wait between the first timed iteration and the last. An
+// iteration lies between the ends of two steps in the engine's work, and
+// waiting times are the engine's. All ranks must call it at the same time with
+// the same arguments, and get the same result.
+
+// Uses the runtime's options, rates, clipping and number of micro-batches from
+// the settings; `compute` is that of one micro-batch. Throws UsageError if the
+// runtime is not asynchronous, or if there are several pipeline stages.
+IterationTrial run_device_trial(const TrainSettings& settings, const Plan& plan,
+                                const ModuleCompute& compute,
+                                Communicator& world, Engine& engine,
+                                const IterationTrialRequest& request);
 
 }  // namespace canzona

@@ -1,21 +1,80 @@
 #include "canzona/measure/machine.h"
 
+#include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/sysinfo.h>
-
+#include <unistd.h>
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <climits>
+#include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
+#include <numeric>
+#include <span>
+#include <system_error>
 #include <thread>
+#include <utility>
 
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/from_all.h"
 #include "canzona/linalg/cpu/cpu_algebra.h"
 #include "canzona/linalg/cpu/features.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"
+#include "canzona/linalg/stages.h"
+#include "canzona/measure/calibrate.h"
 #include "canzona/measure/clock.h"
+#include "canzona/measure/device_memory.h"
+#include "canzona/measure/rank_runner.h"
+#include "canzona/measure/step_trial.h"
+#include "canzona/rules/facts.h"
 
 namespace canzona {
+namespace {
+
+constexpr int64_t kElements = int64_t{1} << 24;
+constexpr int kRounds = 5;
+// Scaling and checking: one read, one write. AdamW: the gradient is read;
+// moments and weights are read and written.
+constexpr int64_t kBytesPerElement = (2 + 7) * kBytesPerFp32;
+
+}  // namespace
+
+double measure_element_rate(Communicator& world) {
+  const std::unique_ptr<Engine> cpu = make_engine("cpu");
+  Engine& engine = *cpu;
+  DeviceMemory memory(engine);
+  const Run grad = memory.noise(kElements, 1);
+  const Engine::AdamRuns runs{.grad = grad,
+                              .m = memory.zeros(kElements),
+                              .v = memory.zeros(kElements),
+                              .weights = memory.noise(kElements, 2),
+                              .count = kElements};
+  const Engine::ScaledStretch whole{grad, kElements};
+  const AdamCoefficients adam{.m_keep = 0.9,
+                              .m_add = 0.1,
+                              .v_keep = 0.999,
+                              .v_add = 0.001,
+                              .root_scale = 1,
+                              .epsilon = 1e-8};
+  const Apply apply{.step = -1e-3};
+  std::vector<double> seconds;
+  for (int round = 0; round <= kRounds; ++round) {
+    world.barrier({.label = "before a measurement"});
+    const double passes = seconds_of(1, [&] {
+      engine.scale_and_look({&whole, 1}, 0.999);
+      engine.adam_apply({&runs, 1}, adam, apply);
+    });
+    if (round > 0) seconds.push_back(passes);
+  }
+  return static_cast<double>(kBytesPerElement * kElements) /
+         median_of(one_from_all(world, median_of(std::move(seconds))));
+}
+
 namespace {
 
 // Returns the kernel's name for the first CPU; other architectures have none.
@@ -142,6 +201,265 @@ MachineRates best_of(const MachineRates& a, const MachineRates& b) {
   return {std::max(a.sgemm_gflops, b.sgemm_gflops),
           std::max(a.packed_gflops, b.packed_gflops),
           std::max(a.copy_bytes_per_second, b.copy_bytes_per_second)};
+}
+
+namespace {
+
+void put_rates(const MachineSpeed& speed, SettledRequest& plan) {
+  plan.cost_basis = {
+      .source = "this machine",
+      .seconds_per_tick = 1 / speed.flops_per_second,
+      .element_wise_bytes_per_second = speed.copy_bytes_per_second};
+  if (plan.options.links.nominal)
+    plan.options.links = {speed.copy_bytes_per_second,
+                          speed.copy_bytes_per_second,
+                          /*latency_seconds=*/0, /*nominal=*/false};
+}
+
+}  // namespace
+
+MachineSpeed measure_speed(Communicator& world, Engine& engine,
+                           DType precision) {
+  return {.flops_per_second = measure_flop_rate(world, engine, precision),
+          .copy_bytes_per_second = measure_copy_rate(world),
+          .precision = precision};
+}
+
+MachineSpeed measure_speed_here(const Plan& plan) {
+  const int num_ranks = std::min(plan.mesh.world(), usable_cpus());
+  return on_every_rank(on_threads(num_ranks, {}), {}, [&](Communicator& world) {
+    return measure_speed(world, *make_cpu_engine(), product_type(plan));
+  });
+}
+
+DType product_type(const Plan& plan) {
+  const RuleOptions options =
+      make_rule_facts(plan.rule, plan.rule_options)->options();
+  const auto precision = options.find("precision");
+  return precision != options.end() && precision->second == "bf16"
+             ? DType::kBf16
+             : DType::kFp32;
+}
+
+bool lacks_cost_table(const Plan& plan) {
+  return plan.cost_basis.source == CostBasis{}.source;
+}
+
+Plan priced(const Plan& plan, const MachineSpeed& speed) {
+  Plan copy = plan;
+  if (!lacks_cost_table(plan)) return copy;
+  put_rates(speed, copy);
+  for (PlanPart& part : copy.parts) put_rates(speed, part);
+  return copy;
+}
+
+namespace {
+
+using SurroundingsClock = std::chrono::steady_clock;
+
+double seconds_since(SurroundingsClock::time_point begin) {
+  return std::chrono::duration<double>(SurroundingsClock::now() - begin)
+      .count();
+}
+
+// A file that its destructor removes.
+class TrialFile {
+ public:
+  explicit TrialFile(std::string path)
+      : path_(std::move(path)),
+        file_(::open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC,
+                     0600)) {
+    if (file_ < 0) fail("cannot be made");
+  }
+  ~TrialFile() {
+    if (file_ >= 0) ::close(file_);
+    ::unlink(path_.c_str());
+  }
+  TrialFile(const TrialFile&) = delete;
+  TrialFile& operator=(const TrialFile&) = delete;
+
+  void write(std::span<const char> bytes) {
+    while (!bytes.empty()) {
+      const ssize_t done = ::write(file_, bytes.data(), bytes.size());
+      if (done < 0 && errno == EINTR) continue;
+      if (done < 0) fail("cannot be written");
+      bytes = bytes.subspan(static_cast<size_t>(done));
+    }
+  }
+  void sync() {
+    if (::fsync(file_) != 0) fail("cannot be synced");
+  }
+  void rename(const std::string& path) {
+    if (::rename(path_.c_str(), path.c_str()) != 0) fail("cannot be renamed");
+    path_ = path;
+  }
+
+ private:
+  [[noreturn]] void fail(const char* what) const {
+    throw Error(
+        cat(path_, " ", what, ": ", std::generic_category().message(errno)));
+  }
+  std::string path_;
+  int file_;
+};
+
+void time_writes(const std::string& path, int64_t bytes, DiskInfo& disk) {
+  const std::vector<char> piece(size_t{4} << 20, 'c');
+  TrialFile file(path);
+  const auto begin = SurroundingsClock::now();
+  for (int64_t left = bytes; left > 0;
+       left -= static_cast<int64_t>(piece.size()))
+    file.write(std::span(piece).first(
+        std::min(piece.size(), static_cast<size_t>(left))));
+  file.sync();
+  disk.write_bytes_per_second =
+      static_cast<double>(bytes) / std::max(seconds_since(begin), 1e-9);
+}
+
+void time_commit(const std::string& path, DiskInfo& disk) {
+  constexpr int kTimes = 5;
+  constexpr std::string_view kText = "a small file\n";
+  std::vector<double> times;
+  for (int i = 0; i < kTimes; ++i) {
+    const auto begin = SurroundingsClock::now();
+    TrialFile file(path);
+    file.write(kText);
+    file.sync();
+    file.rename(path + ".done");
+    times.push_back(seconds_since(begin));
+  }
+  std::ranges::sort(times);
+  disk.commit_seconds = times[kTimes / 2];
+}
+
+int64_t limit_value(rlim_t limit) {
+  return limit == RLIM_INFINITY ? -1 : static_cast<int64_t>(limit);
+}
+
+// Rank r sends rank p a byte that identifies both. Messages are in memory of
+// the lane's device, or of this process.
+class TinyExchange {
+ public:
+  TinyExchange(Communicator& world, std::shared_ptr<Lane> lane)
+      : lane_(std::move(lane)), num_(world.size()) {
+    if (lane_ == nullptr) return;
+    group_ = world.split_ordered(0, world.rank(), "doctor", lane_);
+    memory_ = lane_->ops().allocate(2 * num_);
+    mark_ = lane_->make_mark();
+  }
+  ~TinyExchange() {
+    if (memory_ != nullptr) lane_->ops().release(memory_);
+  }
+  TinyExchange(const TinyExchange&) = delete;
+  TinyExchange& operator=(const TinyExchange&) = delete;
+
+  void run(Communicator& world) {
+    const auto n = static_cast<size_t>(num_);
+    const auto told = [](size_t from, size_t to) {
+      return static_cast<std::byte>(from * 31 + to * 7 + 1);
+    };
+    std::vector<std::byte> sent(n), received(n);
+    const auto own = static_cast<size_t>(world.rank());
+    for (size_t p = 0; p < n; ++p) sent[p] = told(own, p);
+    if (lane_ == nullptr) {
+      exchange(world, sent, received);
+    } else {
+      lane_->ops().copy(memory_, sent.data(), num_);
+      exchange(*group_, {memory_, n}, {memory_ + n, n});
+      lane_->ops().copy(received.data(), memory_ + n, num_);
+      lane_->record(*mark_);
+      mark_->wait();
+    }
+    for (size_t p = 0; p < n; ++p)
+      if (received[p] != told(p, own))
+        throw InternalError(cat("a tiny all-to-all: rank ", own,
+                                " got a wrong byte from rank ", p));
+  }
+
+ private:
+  static void exchange(Communicator& group, std::span<std::byte> sent,
+                       std::span<std::byte> received) {
+    std::vector<int64_t> bytes(sent.size(), 1), offsets(sent.size());
+    std::iota(offsets.begin(), offsets.end(), 0);
+    group.all_to_all_v({sent, bytes, offsets}, {received, bytes, offsets},
+                       {.label = "doctor"});
+  }
+
+  std::shared_ptr<Lane> lane_;
+  const int64_t num_;
+  std::unique_ptr<Communicator> group_;
+  std::byte* memory_ = nullptr;
+  std::unique_ptr<Mark> mark_;
+};
+
+}  // namespace
+
+DiskInfo measure_disk(const std::string& folder, int64_t bytes) {
+  DiskInfo disk{.folder = folder};
+  std::error_code unknown;
+  const auto space = std::filesystem::space(folder, unknown);
+  if (!unknown) disk.free_bytes = static_cast<int64_t>(space.available);
+  const std::string path =
+      cat(folder, "/.canzona-doctor-", static_cast<int64_t>(::getpid()));
+  try {
+    if (disk.free_bytes >= 0 && disk.free_bytes < 2 * bytes)
+      throw Error(cat("only ", human_bytes(disk.free_bytes), " are free"));
+    time_writes(path, bytes, disk);
+    time_commit(path, disk);
+  } catch (const std::exception& error) {
+    disk.problem = error.what();
+  }
+  return disk;
+}
+
+std::vector<ProcessLimit> process_limits() {
+  struct Kind {
+    const char* name;
+    const char* unit;
+    int resource;
+  };
+  std::vector<ProcessLimit> limits;
+  for (const Kind& kind : {Kind{"open files", "", RLIMIT_NOFILE},
+                           Kind{"locked memory", "bytes", RLIMIT_MEMLOCK},
+                           Kind{"core file", "bytes", RLIMIT_CORE},
+                           Kind{"stack", "bytes", RLIMIT_STACK}}) {
+    struct rlimit limit {};
+    if (::getrlimit(static_cast<__rlimit_resource_t>(kind.resource), &limit) ==
+        0)
+      limits.push_back({kind.name, kind.unit, limit_value(limit.rlim_cur),
+                        limit_value(limit.rlim_max)});
+  }
+  return limits;
+}
+
+std::string sigpipe_state() {
+  struct sigaction action {};
+  ::sigaction(SIGPIPE, nullptr, &action);
+  if (action.sa_handler == SIG_IGN) return "ignored";
+  return action.sa_handler == SIG_DFL ? "default" : "caught";
+}
+
+ExchangeInfo measure_exchange(
+    const std::string& transport, const RankRunner& run, int num_ranks,
+    const std::function<std::shared_ptr<Lane>()>& make_lane) {
+  constexpr int kTimes = 101;
+  ExchangeInfo info{.transport = transport, .num_ranks = num_ranks};
+  try {
+    info.seconds = on_every_rank(run, {}, [&](Communicator& world) {
+      TinyExchange exchange(world, make_lane ? make_lane() : nullptr);
+      std::vector<double> times;
+      for (int i = 0; i < kTimes; ++i) {
+        const auto begin = SurroundingsClock::now();
+        exchange.run(world);
+        times.push_back(seconds_since(begin));
+      }
+      std::ranges::sort(times);
+      return times[kTimes / 2];
+    });
+  } catch (const std::exception& error) {
+    info.problem = error.what();
+  }
+  return info;
 }
 
 }  // namespace canzona

@@ -3,10 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "canzona/comm/communicator.h"
+#include "canzona/comm/lane.h"
 #include "canzona/linalg/cpu/blas.h"
+#include "canzona/linalg/engine.h"
+#include "canzona/measure/rank_runner.h"
+#include "canzona/plan/plan.h"
 
 namespace canzona {
 
@@ -38,5 +45,82 @@ MachineRates measure_rates();
 MachineRates measure_gpu_rates();
 // Returns the better of each: a machine has slow phases, but no fast ones.
 MachineRates best_of(const MachineRates& a, const MachineRates& b);
+
+// Estimates how long a plan's steps would take here, for predictions that are
+// printed without a cost table.
+//
+//   MachineSpeed speed = measure_speed(world, *engine, product_type(plan));
+//   std::vector<RankCost> ranks = predict(priced(plan, speed));
+//
+// A priced copy is only for printing: plans never depend on a clock.
+
+// The speed of one rank while all of them work.
+struct MachineSpeed {
+  double flops_per_second = 0;
+  double copy_bytes_per_second = 0;
+  DType precision = DType::kFp32;  // of the products
+};
+
+// Takes less than a second in fp32. All ranks must call at the same time; all
+// get the same result.
+MachineSpeed measure_speed(Communicator& world, Engine& engine,
+                           DType precision);
+
+// Measures on ranks that are threads of this process: as many as in the plan,
+// at most one per CPU.
+MachineSpeed measure_speed_here(const Plan& plan);
+
+// The type of the rule's products: bf16, otherwise fp32.
+DType product_type(const Plan& plan);
+
+// True if the plan's costs are flops, which need a rate to become seconds.
+bool lacks_cost_table(const Plan& plan);
+
+// Returns the plan with measured rates instead of nominal ones; links that were
+// not given become copies in memory. A plan with a cost table is returned
+// unchanged.
+Plan priced(const Plan& plan, const MachineSpeed& speed);
+
+// Checks what a run depends on beside the processor: the disk of a folder, the
+// limits of this process, and whether ranks reach each other.
+//
+//   DiskInfo disk = measure_disk(".");
+//   ExchangeInfo exchange = measure_exchange("thread", on_threads(4, {}), 4);
+
+struct DiskInfo {
+  std::string folder;
+  int64_t free_bytes = -1;            // for this user; -1: unknown
+  double write_bytes_per_second = 0;  // until they are on disk
+  double commit_seconds = 0;  // of a small file: written, synced, renamed
+  std::string problem = {};   // why writing fails; "" if it works
+};
+// Writes `bytes` to a temporary file in the folder, and removes it.
+DiskInfo measure_disk(const std::string& folder,
+                      int64_t bytes = int64_t{64} << 20);
+
+// A limit of this process, from getrlimit(); -1: none.
+struct ProcessLimit {
+  std::string name;  // "open files"
+  std::string unit;  // "bytes", or "" for a plain count
+  int64_t soft = -1, hard = -1;
+};
+std::vector<ProcessLimit> process_limits();
+
+// "ignored", "default" or "caught": what happens when this process writes to a
+// pipe that has no reader.
+std::string sigpipe_state();
+
+// The result of a tiny all-to-all of all ranks.
+struct ExchangeInfo {
+  std::string transport;
+  int num_ranks = 0;
+  double seconds = 0;  // median of several
+  std::string problem = {};
+};
+// Errors are returned as `problem`. With a lane, memory of its device is
+// exchanged.
+ExchangeInfo measure_exchange(
+    const std::string& transport, const RankRunner& run, int num_ranks,
+    const std::function<std::shared_ptr<Lane>()>& make_lane = {});
 
 }  // namespace canzona

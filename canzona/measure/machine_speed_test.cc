@@ -1,4 +1,4 @@
-#include "canzona/measure/machine_speed.h"
+#include "canzona/measure/machine.h"
 
 #include <gtest/gtest.h>
 

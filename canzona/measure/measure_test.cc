@@ -3,7 +3,7 @@
 #include "canzona/base/error.h"
 #include "canzona/measure/calibrate.h"
 #include "canzona/measure/machine.h"
-#include "canzona/measure/transform.h"
+#include "canzona/measure/rule_step.h"
 #include "canzona/plan/cost/cost_table.h"
 
 namespace canzona::measure_test {

@@ -1,4 +1,4 @@
-#include "canzona/measure/planned_bytes.h"
+#include "canzona/measure/planned_exchange.h"
 
 #include <gtest/gtest.h>
 

@@ -1,9 +1,17 @@
 #include "canzona/measure/rank_runner.h"
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/courier.h"
+#include "canzona/comm/from_all.h"
+#include "canzona/measure/clock.h"
+#include "canzona/measure/device_memory.h"
+#include "canzona/measure/step_trial.h"
 
 namespace canzona {
 
@@ -47,6 +55,156 @@ RankRunner on_threads(int num_ranks, const CommunicatorOptions& options,
     run.world.gate = gate;
     run_ranks(num_ranks, run, function);
   };
+}
+
+namespace {
+
+constexpr int kSharedRounds = 7;
+constexpr int64_t kSide = 512;
+constexpr int kPlainProducts = 40;
+constexpr int kBf16Products = 300;
+
+// Returns seconds by round; zeros on ranks that only wait.
+template <class Work>
+std::vector<double> time_rounds(Communicator& world, bool takes_part,
+                                const Work& work) {
+  std::vector<double> seconds(kSharedRounds, 0);
+  for (double& of_round : seconds) {
+    world.barrier({.label = "before a measurement"});
+    if (!takes_part) continue;
+    const double begin = wall_seconds();
+    work();
+    of_round = wall_seconds() - begin;
+  }
+  world.barrier({.label = "after a measurement"});
+  return seconds;
+}
+
+template <class Work>
+double median_of_slowest(Communicator& world, bool takes_part,
+                         const Work& work) {
+  return median_of(
+      slowest(from_all<double>(world, time_rounds(world, takes_part, work))));
+}
+
+// Times `work` on one rank alone and on all ranks at once, or only the latter.
+enum class Shared { kBoth, kTogether };
+template <class Work>
+SharedProducts time_shared(Communicator& world, Shared which,
+                           const Work& work) {
+  SharedProducts out;
+  if (which == Shared::kBoth)
+    out.alone = median_of_slowest(world, world.rank() == 0, work);
+  out.together = median_of_slowest(world, true, work);
+  return out;
+}
+
+Matrices noise(DeviceMemory& memory, uint64_t seed) {
+  return matrices(elements<float>(memory.noise(kSide * kSide, seed)), kSide,
+                  kSide);
+}
+
+SharedProducts time_plain(Communicator& world, Engine& engine, int num_products,
+                          Shared which = Shared::kBoth) {
+  DeviceMemory memory(engine);
+  const Matrices a = noise(memory, 1), b = noise(memory, 2),
+                 c = noise(memory, 3);
+  return time_shared(world, which, [&] {
+    for (int i = 0; i < num_products; ++i)
+      engine.product(c, 1, a, Op::kNone, b, Op::kNone, 0);
+    engine.synchronize();
+  });
+}
+
+SharedProducts time_bf16(Communicator& world, Engine& engine, int num_products,
+                         Shared which = Shared::kBoth) {
+  DeviceMemory memory(engine);
+  Arena& arena = engine.arena();
+  const Arena::Scope scope(arena);
+  Algebra& algebra = engine.algebra(DType::kBf16);
+  Operand x = algebra.wide(arena, kSide, kSide, 1, false);
+  Operand y = algebra.wide(arena, kSide, kSide, 1, false);
+  Operand r = algebra.symmetric(arena, kSide, 1);
+  algebra.load_normalized(x, {.source = noise(memory, 1)}, {});
+  algebra.gram(r, x, Half::kTriangle);
+  return time_shared(world, which, [&] {
+    for (int i = 0; i < num_products; ++i) algebra.multiply(y, r, x);
+    engine.synchronize();
+  });
+}
+
+double copy_rate(Communicator& world, bool takes_part) {
+  constexpr size_t kBytes = 8 << 20;
+  const std::vector<std::byte> from(kBytes, std::byte{1});
+  std::vector<std::byte> to(kBytes);
+  const std::vector<double> seconds = time_rounds(
+      world, takes_part, [&] { std::memcpy(to.data(), from.data(), kBytes); });
+  return kBytes / largest_of(world, std::ranges::min(seconds));
+}
+
+constexpr int kMeetings = 40;
+
+// Repeats `beside` until all ranks have met.
+template <class Beside>
+double meeting_seconds(Communicator& world, Courier& courier,
+                       const Beside& beside) {
+  world.barrier({.label = "before meetings"});
+  const double begin = wall_seconds();
+  Work last;
+  for (int i = 0; i < kMeetings; ++i) last = courier.barrier();
+  while (!last.done()) beside(last);
+  last.wait();
+  return largest_of(world, (wall_seconds() - begin) / kMeetings);
+}
+
+}  // namespace
+
+SharedCopies measure_shared_copies(Communicator& world) {
+  return {copy_rate(world, world.rank() == 0), copy_rate(world, true)};
+}
+
+SharedMeetings measure_shared_meetings(Communicator& world, Engine& engine) {
+  DeviceMemory memory(engine);
+  const Matrices a = noise(memory, 1), b = noise(memory, 2),
+                 c = noise(memory, 3);
+  const std::unique_ptr<Communicator> group =
+      world.split(0, world.rank(), "meetings");
+  Courier courier(*group, kMeetings);
+  SharedMeetings out;
+  out.idle = meeting_seconds(world, courier, [](Work& last) { last.wait(); });
+  out.beside_compute = meeting_seconds(world, courier, [&](Work&) {
+    engine.product(c, 1, a, Op::kNone, b, Op::kNone, 0);
+    engine.synchronize();
+  });
+  return out;
+}
+
+double measure_copy_rate(Communicator& world) { return copy_rate(world, true); }
+
+SharedProducts measure_shared_products(Communicator& world, Engine& engine,
+                                       DType precision) {
+  return precision == DType::kBf16 ? time_bf16(world, engine, kBf16Products)
+                                   : time_plain(world, engine, kPlainProducts);
+}
+
+SharedFlops measure_shared_flops(Communicator& world, Engine& engine) {
+  constexpr int kProducts = kPlainProducts / 5;
+  constexpr double kFlops = kProducts * 2.0 * kSide * kSide * kSide;
+  const SharedProducts products = time_plain(world, engine, kProducts);
+  return {kFlops / products.alone, kFlops / products.together};
+}
+
+double measure_flop_rate(Communicator& world, Engine& engine, DType precision) {
+  constexpr int kProducts = 2;
+  constexpr double kFlops = kProducts * 2.0 * kSide * kSide * kSide;
+  const auto time = precision == DType::kBf16 ? time_bf16 : time_plain;
+  return kFlops / time(world, engine, kProducts, Shared::kTogether).together;
+}
+
+MachineLimits measure_limits(Communicator& world, Engine& engine) {
+  const SharedFlops flops = measure_shared_flops(world, engine);
+  const SharedCopies copies = measure_shared_copies(world);
+  return {flops, copies, measure_shared_meetings(world, engine)};
 }
 
 }  // namespace canzona

@@ -11,7 +11,9 @@
 #include <type_traits>
 #include <utility>
 
+#include "canzona/comm/communicator.h"
 #include "canzona/comm/thread/run_ranks.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/plan/plan.h"
 
 namespace canzona {
@@ -52,5 +54,64 @@ auto on_every_rank(const RankRunner& run, const Link& link, const Work& work) {
   });
   return result;
 }
+
+// Measures how much ranks on one machine slow each other down through caches,
+// memory and clock rate.
+//
+//   double copies = measure_copy_rate(world);
+//   SharedProducts products =
+//       measure_shared_products(world, *engine, DType::kFp32);
+//   products.efficiency();   // 1: sixteen are as fast as one
+//
+// All ranks must call at the same time.
+
+// Bytes per second that a rank copies: rank 0 while all others sleep, and the
+// slowest while all copy.
+struct SharedCopies {
+  double alone = 0;
+  double together = 0;
+};
+SharedCopies measure_shared_copies(Communicator& world);
+// The rate while all ranks copy.
+double measure_copy_rate(Communicator& world);
+
+// The seconds that a meeting of background threads of all ranks takes, without
+// data: while nothing else runs, and while all ranks compute. Every operation
+// costs this in addition to its bytes, because threads wake up late and the
+// last one counts.
+struct SharedMeetings {
+  double idle = 0;
+  double beside_compute = 0;
+};
+SharedMeetings measure_shared_meetings(Communicator& world, Engine& engine);
+
+// Seconds for the same products, median of several rounds: rank 0's while all
+// others sleep, and the slowest rank's of each round while all compute, as
+// steps are measured.
+struct SharedProducts {
+  double alone = 0;
+  double together = 0;
+  double efficiency() const { return together > 0 ? alone / together : 1; }
+};
+// In fp32, or in bf16 as Newton–Schulz multiplies.
+SharedProducts measure_shared_products(Communicator& world, Engine& engine,
+                                       DType precision);
+
+// The same as fp32 flop/s of one rank, measured in a fifth of the time.
+struct SharedFlops {
+  double alone = 0;
+  double together = 0;
+};
+SharedFlops measure_shared_flops(Communicator& world, Engine& engine);
+// The rate while all ranks compute, from a few products.
+double measure_flop_rate(Communicator& world, Engine& engine, DType precision);
+
+// Limits that bound every figure of a run.
+struct MachineLimits {
+  SharedFlops flops;    // per second, fp32 products
+  SharedCopies copies;  // bytes per second
+  SharedMeetings meetings;
+};
+MachineLimits measure_limits(Communicator& world, Engine& engine);
 
 }  // namespace canzona

@@ -8,8 +8,8 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/linalg/cuda_device.h"
-#include "canzona/measure/planned_bytes.h"
-#include "canzona/measure/shared_machine.h"
+#include "canzona/measure/planned_exchange.h"
+#include "canzona/measure/rank_runner.h"
 
 namespace canzona {
 namespace {

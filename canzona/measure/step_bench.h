@@ -17,11 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "canzona/measure/machine_speed.h"
+#include "canzona/measure/machine.h"
 #include "canzona/measure/rank_runner.h"
-#include "canzona/measure/shared_machine.h"
+#include "canzona/measure/rule_step.h"
 #include "canzona/measure/step_trial.h"
-#include "canzona/measure/transform.h"
 #include "canzona/plan/predict/predict.h"
 
 namespace canzona {

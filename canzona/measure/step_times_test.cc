@@ -1,4 +1,4 @@
-#include "canzona/measure/step_times.h"
+#include "canzona/measure/step_trial.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,7 @@
 #include "canzona/measure/step_trial.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "canzona/base/check.h"
@@ -8,13 +9,46 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/measure/clock.h"
-#include "canzona/measure/engine_work.h"
-#include "canzona/measure/timed_work.h"
+#include "canzona/measure/model_work.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/rules/options.h"
 #include "canzona/train/train_rank.h"
 
 namespace canzona {
+
+double median_of(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half]
+                                : (values[half - 1] + values[half]) / 2;
+}
+
+StepTimes summarize_steps(std::span<const double> seconds, int64_t first,
+                          int64_t period) {
+  StepTimes times;
+  times.median = median_of({seconds.begin(), seconds.end()});
+  std::map<int64_t, std::vector<double>> kinds;
+  for (size_t i = 0; i < seconds.size(); ++i)
+    kinds[(first + static_cast<int64_t>(i)) % period].push_back(seconds[i]);
+  for (const auto& [kind, of_kind] : kinds) {
+    const double median = median_of(of_kind);
+    times.mean += median / static_cast<double>(kinds.size());
+    times.worst = std::max(times.worst, median);
+  }
+  times.covers_period = std::ssize(kinds) == period;
+  return times;
+}
+
+std::vector<double> slowest(const std::vector<std::vector<double>>& rows) {
+  std::vector<double> most;
+  for (const std::vector<double>& row : rows) {
+    if (most.empty()) most.resize(row.size(), 0);
+    for (size_t i = 0; i < row.size(); ++i) most[i] = std::max(most[i], row[i]);
+  }
+  return most;
+}
+
 namespace {
 
 // The measurements of one rank, in the same form on all ranks.

@@ -10,22 +10,46 @@
 // they show how long steps take and what they compute. Then come iterations,
 // with timed work instead of forward and backward and whatever gradients are in
 // memory: they show how much communication is hidden. If the runtime is
-// asynchronous, that work is the engine's (engine_work.h), and so are all times
+// asynchronous, that work is the engine's (model_work.h), and so are all times
 // of an iteration: the host does not wait between the first and the last.
 //
 // Every rank gets the same result, combined from all ranks.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "canzona/measure/phases.h"
-#include "canzona/measure/step_times.h"
+#include "canzona/measure/clock.h"
 #include "canzona/runtime/gradients.h"
 #include "canzona/runtime/runtime.h"
 
 namespace canzona {
+
+// Summarizes the seconds of many steps.
+//
+//   StepTimes times = summarize_steps(seconds, /*first=*/2, /*period=*/10);
+//
+// Rules that refresh something every `period` steps have that many kinds of
+// steps. The mean is taken over a period, with the median of each kind, so that
+// it does not depend on how many of a kind were measured.
+
+struct StepTimes {
+  double median = 0;
+  double mean = 0;   // over a period
+  double worst = 0;  // of the slowest kind of step
+  bool covers_period = true;
+};
+
+double median_of(std::vector<double> values);
+
+// `first` is the number of the first step, counted from 1.
+StepTimes summarize_steps(std::span<const double> seconds, int64_t first,
+                          int64_t period);
+
+// Returns the element-wise maximum of all rows.
+std::vector<double> slowest(const std::vector<std::vector<double>>& rows);
 
 struct StepTrialRequest {
   GradientKind gradients = GradientKind::kExact;

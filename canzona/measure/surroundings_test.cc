@@ -1,4 +1,4 @@
-#include "canzona/measure/surroundings.h"
+#include "canzona/measure/machine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

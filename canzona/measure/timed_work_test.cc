@@ -1,4 +1,4 @@
-#include "canzona/measure/timed_work.h"
+#include "canzona/measure/model_work.h"
 
 #include <gtest/gtest.h>
 

@@ -11,7 +11,6 @@
 #include <optional>
 
 #include "canzona/measure/rank_runner.h"
-#include "canzona/measure/shared_machine.h"
 #include "canzona/sim/zero_search.h"
 #include "canzona/train/config.h"
 #include "canzona/train/trainer.h"

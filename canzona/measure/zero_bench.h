@@ -22,15 +22,56 @@
 #include <string>
 #include <vector>
 
-#include "canzona/measure/device_trial.h"
-#include "canzona/measure/planned_bytes.h"
+#include "canzona/measure/iteration_trial.h"
+#include "canzona/measure/planned_exchange.h"
 #include "canzona/measure/rank_runner.h"
-#include "canzona/measure/shared_machine.h"
-#include "canzona/measure/step_times.h"
-#include "canzona/measure/transform.h"
-#include "canzona/measure/zero_prediction.h"
+#include "canzona/measure/rule_step.h"
+#include "canzona/measure/step_trial.h"
+#include "canzona/plan/plan.h"
+#include "canzona/plan/zero.h"
 
 namespace canzona {
+
+// Predicts how long an iteration of a plan should take here, by the simulation
+// (sim/), fed with measurements of one plan without links in the same run.
+//
+//   const MeasuredInputs inputs =
+//       measured_inputs(settings, plan, trial, limits);
+//   IterationOutlook outlook =
+//       predict_iteration_of(settings, other_plan, Overlap::kMain, inputs);
+
+// Rates of ranks that all compute at the same time.
+struct MeasuredInputs {
+  // By module, per micro-batch.
+  std::vector<double> forward_seconds;
+  std::vector<double> backward_seconds;
+  // Compute time of the step: per second of transforms that a plan predicts,
+  // and per byte of passes over memory.
+  double step_per_transform = 0;
+  double step_per_byte = 0;
+  double step_seconds = 0;   // of the measured plan
+  double other_seconds = 0;  // per iteration, beside modules and step
+  // The rate of a thread that packs, unpacks and adds; 0: these are free.
+  double copy_bytes_per_second = 0;
+  double slowdown = 0;  // 1: ranks have no spare core for copies
+  SharedMeetings meetings = {};
+};
+
+// Members of `limits` that are 0 are unknown and count as free. Ranks without a
+// spare core compute less while they copy.
+MeasuredInputs measured_inputs(const TrainSettings& settings, const Plan& plan,
+                               const IterationTrial& trial,
+                               const MachineLimits& limits);
+
+struct IterationOutlook {
+  double seconds = 0;
+  double hidden_fraction = 0;
+};
+
+// Uses the links of the plan's options.
+IterationOutlook predict_iteration_of(const TrainSettings& settings,
+                                      const Plan& plan, Overlap overlap,
+                                      const MeasuredInputs& inputs);
 
 struct ZeroBenchRequest {
   TrainSettings settings = {};
@@ -41,7 +82,7 @@ struct ZeroBenchRequest {
   // Throws UsageError if these sizes are not possible.
   std::function<Plan(const ZeroSizes& sizes, const Link& link)> plan;
   // If set, ranks do not train: they run the work of modules on such engines
-  // (device_trial.h), which share `device_bytes` (0: not known).
+  // (iteration_trial.h), which share `device_bytes` (0: not known).
   std::function<std::unique_ptr<Engine>()> make_engine = {};
   ModuleCompute compute = {};
   int64_t device_bytes = 0;

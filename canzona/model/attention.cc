@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "canzona/base/check.h"
-#include "canzona/model/tensors.h"
+#include "canzona/model/weights.h"
 
 namespace canzona {
 namespace {

@@ -19,8 +19,8 @@
 #include <cstdint>
 
 #include "canzona/linalg/engine.h"
+#include "canzona/model/decoder_config.h"
 #include "canzona/model/ops/table.h"
-#include "canzona/model/sizes.h"
 
 namespace canzona {
 

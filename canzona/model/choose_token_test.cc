@@ -1,4 +1,4 @@
-#include "canzona/model/choose_token.h"
+#include "canzona/model/token_decoder.h"
 
 #include <gtest/gtest.h>
 

@@ -7,9 +7,13 @@
 //   Model shapes = decoder_shapes(config, "tiny");
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
+#include "canzona/base/units.h"
+#include "canzona/model/parallel.h"
 #include "canzona/shapes/architecture.h"
 
 namespace canzona {
@@ -41,5 +45,100 @@ void check_decoder(const DecoderConfig& config, const std::string& name);
 
 // The decoder's tensors: q, k, v in one tensor, gate and up in one.
 Model decoder_shapes(const DecoderConfig& config, const std::string& name);
+
+// The sizes that one rank computes with, after all cuts.
+//
+//   const DecoderSizes sizes = decoder_sizes(config, parallel);
+//   sizes.qkv();   // columns of this rank's q, k, v of a token
+
+struct DecoderSizes {
+  int64_t length = 0;
+  int64_t reach = 0;  // tokens that attention reaches
+  int64_t micro_batch = 0;
+  int64_t hidden = 0;
+  int64_t groups = 0;     // key/value heads
+  int64_t per_group = 0;  // query heads of each
+  int64_t head_dim = 0;
+  int64_t ffn = 0;
+  int64_t vocab = 0;       // rows of the embedding and of the head
+  int64_t head_chunk = 0;  // tokens whose logits are in memory at once
+
+  int64_t tokens() const { return length * micro_batch; }
+  int64_t heads() const { return groups * per_group; }
+  int64_t width() const { return heads() * head_dim; }
+  int64_t group() const { return (per_group + 2) * head_dim; }
+  int64_t qkv() const { return groups * group(); }
+  // Gradients of the logits are kept for backward if all fit at once.
+  bool keeps_logits() const { return head_chunk == tokens(); }
+};
+
+// UsageError names what tp does not divide.
+DecoderSizes decoder_sizes(const DecoderConfig& config,
+                           const Parallel& parallel);
+
+// ExpertSizes are the sizes of the expert block of one layer on a rank.
+//
+//   const ExpertSizes sizes = expert_sizes(config, parallel);
+//   float* rows = cutter.take<float>(sizes.most_rows() * sizes.hidden);
+//
+// A pair is a token with one of the experts chosen for it.
+
+struct ExpertSizes {
+  int64_t tokens = 0;
+  int64_t length = 0;  // of a sequence
+  int64_t hidden = 0;
+  int64_t experts = 0;
+  int64_t choices = 0;     // experts per token
+  int64_t ffn = 0;         // of an expert, this tp rank's share
+  int64_t shared_ffn = 0;  // of the shared experts together, likewise
+  int64_t ranks = 1;       // that share the experts
+
+  int64_t sequences() const { return tokens / length; }
+  int64_t local() const { return experts / ranks; }  // experts on this rank
+  int64_t pairs() const { return tokens * choices; }
+  // The number of rows if all ranks send as many as possible to one expert, or
+  // to this rank.
+  int64_t most_rows_of_expert() const { return ranks * tokens; }
+  int64_t most_rows() const {
+    return most_rows_of_expert() * std::min(choices, local());
+  }
+};
+
+// Requires a configuration that check_decoder accepts. UsageError names what
+// the mesh does not divide.
+ExpertSizes expert_sizes(const DecoderConfig& config, const Parallel& parallel);
+
+// Divides one block of memory into arrays or, without a block, only counts, so
+// that the same code computes the size and the layout.
+//
+//   Cutter count(nullptr);
+//   lay_out(count);
+//   Cutter cut(allocate(count.bytes()));
+//   lay_out(cut);
+
+class Cutter {
+ public:
+  explicit Cutter(std::byte* memory) : memory_(memory) {}
+
+  // Takes rows x cols elements, 128-byte aligned; returns null without a block.
+  // Throws UsageError if the size overflows.
+  template <class T>
+  T* take(int64_t rows, int64_t cols = 1) {
+    constexpr const char* kWhat = "memory of the decoder";
+    constexpr int64_t kBorder = 128;
+    const int64_t count = checked_mul(rows, cols, kWhat);
+    const int64_t size =
+        checked_mul(count, static_cast<int64_t>(sizeof(T)), kWhat);
+    const int64_t padded = checked_add(size, kBorder - 1, kWhat);
+    std::byte* place = memory_ == nullptr ? nullptr : memory_ + bytes_;
+    bytes_ = checked_add(bytes_, padded / kBorder * kBorder, kWhat);
+    return reinterpret_cast<T*>(place);
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* memory_;
+  int64_t bytes_ = 0;
+};
 
 }  // namespace canzona

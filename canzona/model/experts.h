@@ -18,8 +18,6 @@
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/experts_routing.h"
 #include "canzona/model/parallel.h"
-#include "canzona/model/sizes.h"
-#include "canzona/model/tensors.h"
 #include "canzona/model/weights.h"
 #include "canzona/shapes/tensor.h"
 

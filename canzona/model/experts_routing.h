@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "canzona/comm/communicator.h"
-#include "canzona/model/sizes.h"
+#include "canzona/model/decoder_config.h"
 
 namespace canzona {
 

@@ -11,8 +11,8 @@
 #include <functional>
 #include <span>
 
-#include "canzona/model/tensors.h"
-#include "canzona/model/tools.h"
+#include "canzona/model/decoder_memory.h"
+#include "canzona/model/weights.h"
 
 namespace canzona {
 

@@ -76,7 +76,7 @@ constexpr bool is_team_size(int64_t size) {
 }
 
 // How the matrices of a home are exchanged: round by round, or, of the first
-// and the last round, strip by strip (schedule/strip_exchange.h). Auto is what
+// and the last round, strip by strip (schedule/routes.h). Auto is what
 // is predicted to be quicker; a finished plan has one of the others.
 enum class ExchangeBy { kAuto, kRounds, kStrips };
 std::string_view to_string(ExchangeBy exchange);

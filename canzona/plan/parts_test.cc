@@ -1,5 +1,5 @@
 // Experts that are cut over other ranks than dense tensors.
-#include "canzona/plan/parts.h"
+#include "canzona/plan/plan.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/json/plan_json.h"
-#include "canzona/plan/predict/metrics.h"
 #include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/plan/validate/validate.h"
 

@@ -7,9 +7,8 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/cost/cost.h"
-#include "canzona/plan/layout/buckets.h"
+#include "canzona/plan/layout/layout.h"
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/predict/state_bytes.h"
 #include "canzona/plan/schedule/pools.h"
 
 namespace canzona {

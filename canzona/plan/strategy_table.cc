@@ -2,15 +2,9 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/micro_groups/balanced.h"
-#include "canzona/plan/micro_groups/capacity.h"
-#include "canzona/plan/micro_groups/single.h"
+#include "canzona/plan/micro_groups/modes.h"
 #include "canzona/plan/strategies/balanced.h"
-#include "canzona/plan/strategies/contiguous.h"
-#include "canzona/plan/strategies/layerwise.h"
-#include "canzona/plan/strategies/megatron.h"
-#include "canzona/plan/strategies/replicated.h"
-#include "canzona/plan/strategies/start_offset.h"
+#include "canzona/plan/strategies/baselines.h"
 #include "canzona/plan/strategy.h"
 
 namespace canzona {

@@ -70,7 +70,7 @@ struct ZeroOptions {
   ZeroSizes sizes = {};
   // The sizes of experts over their own homes. In a request z1 = 0 means: on
   // the ranks on which dense tensors are cut. In a plan: not cut otherwise
-  // (parts.h).
+  // (plan.h).
   ZeroSizes experts = {};
   MessageUnit message = MessageUnit::kModule;
   int32_t prefetch = kAutoPrefetch;
@@ -108,14 +108,14 @@ inline bool is_plain(const ZeroOptions& options, int32_t homes) {
 }
 
 // Resets options that do not apply to these sizes to their defaults. If experts
-// have sizes of their own, that is up to each of the parts (parts.h).
+// have sizes of their own, that is up to each of the parts (plan.h).
 ZeroOptions settled(const ZeroOptions& options, int32_t homes);
 
 // All sizes that check_zero lets pass, small ones first.
 std::vector<ZeroSizes> all_zero_sizes(int32_t homes);
 
 // The mesh to be planned on; the mesh itself for plain ZeRO-1. Without expert
-// parallelism, unless it is plain (parts.h).
+// parallelism, unless it is plain (plan.h).
 Mesh fold(const Mesh& mesh, const ZeroSizes& sizes);
 
 }  // namespace canzona

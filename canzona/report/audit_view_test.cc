@@ -1,4 +1,4 @@
-#include "canzona/report/audit_view.h"
+#include "canzona/report/models_view.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

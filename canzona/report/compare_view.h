@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "canzona/report/report_plan.h"
 #include "canzona/report/terminal.h"
+#include "canzona/report/view_parts.h"
 
 namespace canzona {
 

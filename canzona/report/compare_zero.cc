@@ -6,13 +6,12 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/zero.h"
-#include "canzona/report/json_parts.h"
-#include "canzona/report/numbers.h"
 #include "canzona/report/page.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/terminal.h"
+#include "canzona/report/view_parts.h"
 #include "canzona/report/zero_view.h"
-#include "canzona/sim/search_reason.h"
+#include "canzona/sim/zero_search.h"
 
 namespace canzona {
 namespace {

@@ -6,14 +6,13 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/schedule/strip_exchange.h"
+#include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/sum_order.h"
-#include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/numbers.h"
-#include "canzona/report/places.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
+#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {

@@ -7,14 +7,12 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/parts.h"
+#include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/iteration.h"
-#include "canzona/plan/schedule/team_table.h"
+#include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/json_parts.h"
-#include "canzona/report/numbers.h"
-#include "canzona/report/places.h"
 #include "canzona/report/terminal.h"
+#include "canzona/report/view_parts.h"
 #include "canzona/report/zero_view.h"
 
 namespace canzona {
@@ -24,13 +22,13 @@ constexpr size_t kMaxMatrices = 24;
 constexpr size_t kMaxEntries = 60;
 
 // What a rank of the world computes.
-struct OwnedMatrix : MatrixInPart {
+struct OwnMatrix : MatrixInPart {
   double load = 0;  // over a period
   // "head of 4", "1 of 4", "22 of 85 blocks"; empty: the whole matrix
   std::string team;
 };
 
-OwnedMatrix owned_matrix(const PlannedRank& at, int32_t m, TeamTable& teams) {
+OwnMatrix owned_matrix(const PlannedRank& at, int32_t m, TeamTable& teams) {
   const PlanPart& part = *at.part;
   const size_t i = static_cast<size_t>(m);
   if (!teams.is_shared(i))
@@ -48,8 +46,8 @@ OwnedMatrix owned_matrix(const PlannedRank& at, int32_t m, TeamTable& teams) {
 }
 
 // The matrices that `rank` computes, dearest first, then in plan order.
-std::vector<OwnedMatrix> owned_by(const Plan& plan, int32_t rank) {
-  std::vector<OwnedMatrix> owned;
+std::vector<OwnMatrix> owned_by(const Plan& plan, int32_t rank) {
+  std::vector<OwnMatrix> owned;
   for (const PlannedRank& at : planned_ranks(plan, rank)) {
     TeamTable teams(*at.part);
     for (int32_t m = 0; m < std::ssize(at.part->matrices); ++m)
@@ -57,7 +55,7 @@ std::vector<OwnedMatrix> owned_by(const Plan& plan, int32_t rank) {
         owned.push_back(owned_matrix(at, m, teams));
   }
   std::stable_sort(owned.begin(), owned.end(),
-                   [](const OwnedMatrix& a, const OwnedMatrix& b) {
+                   [](const OwnMatrix& a, const OwnMatrix& b) {
                      return a.load > b.load;
                    });
   return owned;
@@ -96,7 +94,7 @@ std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
                            human_seconds(own.step_seconds));
 }
 
-std::string owned_text(const std::vector<OwnedMatrix>& owned, double load,
+std::string owned_text(const std::vector<OwnMatrix>& owned, double load,
                        const Ink& ink) {
   Table table("~>>>>>");
   table.header({"matrix", "shape", "bucket", "micro-group", "cost", "share"});
@@ -335,9 +333,9 @@ void write_order(JsonWriter& out, const Plan& plan, int32_t rank) {
   out.end_array();
 }
 
-void write_owned(JsonWriter& out, const std::vector<OwnedMatrix>& owned) {
+void write_owned(JsonWriter& out, const std::vector<OwnMatrix>& owned) {
   out.member("matrices").begin_array();
-  for (const OwnedMatrix& one : owned) {
+  for (const OwnMatrix& one : owned) {
     const PlanPart& plan = *one.part;
     const auto at = static_cast<size_t>(one.matrix);
     const Matrix& m = plan.matrices[at];

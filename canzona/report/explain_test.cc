@@ -5,9 +5,9 @@
 #include <map>
 
 #include "canzona/base/json_reader.h"
-#include "canzona/plan/parts.h"
-#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/iteration.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/report/test_plans.h"
 
 namespace canzona::explain_test {
@@ -99,8 +99,8 @@ TEST(Explain, ARanksEntriesHaveTheWordsAndBytesOfSpans) {
 
 // --json has every number that is printed.
 TEST(Explain, ARanksNumbersAreInItsJson) {
-  const ReportPlan shown = shown_plan(
-      {.mesh = "dp=4,tp=2", .zero = "hier:2", .ranks_per_node = 4});
+  const ReportPlan shown =
+      shown_plan({.mesh = "dp=4,tp=2", .zero = "hier:2", .ranks_per_node = 4});
   const int32_t world = shown.plan.mesh.world();
   std::map<std::string, double> sums;
   for (int32_t rank = 0; rank < world; ++rank) {
@@ -126,8 +126,8 @@ TEST(Explain, ARanksNumbersAreInItsJson) {
     const std::string row = text.substr(at, text.find('\n', at) - at);
     for (const char* way :
          {"sent_intra", "sent_inter", "received_intra", "received_inter"})
-      EXPECT_THAT(row, HasSubstr(human_bytes(
-                           modules.at(key).at(way).get<int64_t>())))
+      EXPECT_THAT(
+          row, HasSubstr(human_bytes(modules.at(key).at(way).get<int64_t>())))
           << name << ", " << way;
   }
 }

@@ -1,13 +1,13 @@
-#include "canzona/report/places.h"
+#include "canzona/report/view_parts.h"
 
 #include <gmock/gmock.h>
 
 #include "canzona/base/json_reader.h"
-#include "canzona/report/audit_view.h"
 #include "canzona/report/explain.h"
+#include "canzona/report/models_view.h"
 #include "canzona/report/plan_figures.h"
 #include "canzona/report/test_plans.h"
-#include "canzona/sim/zero_bytes.h"
+#include "canzona/sim/zero_search.h"
 
 namespace canzona::in_parts_test {
 namespace {

@@ -1,14 +1,16 @@
 #include "canzona/report/models_view.h"
 
 #include <fmt/format.h>
-
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 
+#include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
-#include "canzona/report/numbers.h"
 #include "canzona/report/terminal.h"
+#include "canzona/report/view_parts.h"
+#include "canzona/rules/facts.h"
 
 namespace canzona {
 namespace {
@@ -237,6 +239,290 @@ std::string model_json(const Model& model, const Splits& splits) {
   out.member("tensors");
   write_routing(out, group_tensors(model, matrices), kRule);
   out.end_object();
+  return out.take() + "\n";
+}
+
+namespace {
+
+int64_t parameter_bytes(const SettledRequest& plan, int64_t elements) {
+  return elements * bytes_per_parameter(plan.options.parameters);
+}
+
+// Returns what follows the tensor's name in that of the matrix.
+std::string split_text_of(const std::string& tensor,
+                          const std::string& matrix) {
+  return matrix.size() > tensor.size() ? matrix.substr(tensor.size() + 1)
+                                       : "whole";
+}
+
+AuditRow row_of_matrix(const PlanPart& plan, int32_t m) {
+  const Matrix& matrix = plan.matrices[index(m)];
+  const std::string& tensor = plan.model.tensors[index(matrix.tensor)].name;
+  AuditRow row;
+  row.name = name_of(plan, m);
+  row.rule = plan.rule;
+  row.split = split_text_of(tensor, row.name);
+  row.home = plan.home[index(matrix.tensor)];
+  row.owners = owner_ranks(plan, m);
+  row.team = team_of(plan, m);
+  row.bytes = parameter_bytes(plan, matrix.rows * matrix.cols);
+  row.seconds = period_load(plan, plan.costs[index(m)]) / plan.period *
+                plan.cost_basis.seconds_per_tick;
+  return row;
+}
+
+AuditRow row_of_elements(const Plan& plan, const Tensor& tensor) {
+  return {.name = tensor.name,
+          .rule = "adamw",
+          .split = "elements",
+          .owners = {},
+          .bytes = parameter_bytes(plan, tensor.elements())};
+}
+
+// "0 1 2 3: 22 21 21 21 blocks"
+std::string block_owner_text(const TeamStory& team) {
+  std::vector<std::string> ranks, counts;
+  for (const TeamMember& member : team.members) {
+    ranks.push_back(fmt::to_string(member.rank));
+    counts.push_back(fmt::to_string(member.blocks.size()));
+  }
+  return join(ranks, " ") + ": " + join(counts, " ") + " blocks";
+}
+
+// "head 3, 0 1 2: 2 strips each"
+std::string team_owner_text(const TeamStory& team) {
+  if (!team.has_head()) return block_owner_text(team);
+  std::string out = fmt::format("head {},", team.members.front().rank);
+  for (size_t i = 1; i < team.members.size(); ++i)
+    out += fmt::format(" {}", team.members[i].rank);
+  const int32_t strips = team.members.front().num_strips;
+  return out + fmt::format(": {} strip{} each", strips, strips == 1 ? "" : "s");
+}
+
+std::string owner_text(const AuditRow& row) {
+  constexpr size_t kMost = 4;
+  if (row.owners.empty()) return "who keeps it";
+  if (row.team) return team_owner_text(*row.team);
+  if (row.owners.size() > kMost)
+    return fmt::format("{} … {}, {} ranks", row.owners.front(),
+                       row.owners.back(), row.owners.size());
+  std::vector<std::string> words;
+  for (const int32_t rank : row.owners) words.push_back(fmt::to_string(rank));
+  return join(words, " ");
+}
+
+}  // namespace
+
+std::vector<AuditRow> audit(const Plan& plan) {
+  std::vector<AuditRow> rows;
+  TeamReasons reasons(plan);
+  for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
+    const Tensor& tensor = plan.model.tensors[t];
+    if (!tensor.matrix_rule) rows.push_back(row_of_elements(plan, tensor));
+    for (int32_t m = plan.first_matrix[t]; m < plan.first_matrix[t + 1]; ++m) {
+      const MatrixInPart at = matrix_in_part(plan, m);
+      rows.push_back(row_of_matrix(*at.part, at.matrix));
+      rows.back().team_reason = reasons.of(m);
+    }
+  }
+  return rows;
+}
+
+namespace {
+
+// What the plan has of teams, and each reason for which matrices have none or
+// one, with how many there are.
+std::string audit_teams(const Plan& plan, const std::vector<AuditRow>& rows) {
+  if (!may_have_teams(plan)) return "";
+  std::string out =
+      "  " + wrap("teams: " + describe_teams(plan), kPageWidth - 2, 2) + "\n";
+  std::map<std::string, int64_t> reasons;
+  for (const AuditRow& row : rows)
+    if (!row.team_reason.empty()) ++reasons[row.team_reason];
+  for (const auto& [reason, count] : reasons)
+    out += "  " +
+           wrap(fmt::format("{} × {}", count, reason), kPageWidth - 2, 4) +
+           "\n";
+  return out;
+}
+
+}  // namespace
+
+std::string audit_text(const Plan& plan, const Ink& ink) {
+  Table table("~<<>>>>");
+  table.header({"tensor", "rule", "split", "home", "owner", "bytes", "cost"});
+  const std::vector<AuditRow> rows = audit(plan);
+  for (const AuditRow& row : rows)
+    table.row({printable(row.name), row.rule, printable(row.split),
+               row.home == kEveryHome ? "all" : fmt::to_string(row.home),
+               owner_text(row), human_bytes(row.bytes),
+               row.seconds > 0 ? human_seconds(row.seconds) : ""});
+  return ink(Tone::kBold, "Audit") +
+         fmt::format(" of {}: {} on {}, costs predicted\n",
+                     plan.options.strategy, plan.rule, to_string(plan.mesh)) +
+         table.text(ink) + audit_teams(plan, rows);
+}
+
+void write_audit(JsonWriter& out, const Plan& plan) {
+  out.begin_array();
+  for (const AuditRow& row : audit(plan)) {
+    out.begin_object().field("tensor", row.name).field("rule", row.rule);
+    out.field("split", row.split).member("home");
+    if (row.home == kEveryHome)
+      out.null();
+    else
+      out.value(row.home);
+    out.member("owners").values(row.owners);
+    if (row.team) write_team(out.member("team"), *row.team);
+    if (!row.team_reason.empty()) out.field("team_reason", row.team_reason);
+    out.field("bytes", row.bytes).field("predicted_seconds", row.seconds);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+namespace {
+
+// States are shown for a matrix m x n of these sizes; no other size is found
+// in its states.
+constexpr MatrixShape kExample = {640, 896};
+
+std::vector<const RuleEntry*> chosen(const std::string& name) {
+  std::vector<const RuleEntry*> entries;
+  for (const RuleEntry& entry : rule_table())
+    if (name.empty() || entry.name == name) entries.push_back(&entry);
+  if (entries.empty()) make_rule_facts(name, {});  // names the nearest
+  return entries;
+}
+
+std::string side_text(int64_t side) {
+  if (side == kExample.rows) return "m";
+  return side == kExample.cols ? "n" : std::to_string(side);
+}
+
+std::vector<std::string> sides_text(const StateFact& state) {
+  std::vector<std::string> sides;
+  for (int64_t side : state.shape) sides.push_back(side_text(side));
+  return sides;
+}
+
+const char* lives_text(Lives lives) {
+  return lives == Lives::kWithShard ? "with the shard" : "with the owner";
+}
+
+std::string summaries_text(const Ink& ink) {
+  constexpr size_t kColumn = 10;
+  std::string out;
+  for (const RuleEntry& entry : rule_table()) {
+    std::vector<std::string> presets;
+    for (const Preset& preset : entry.presets) presets.push_back(preset.name);
+    out += pad_right(ink(Tone::kBold, entry.name), kColumn) +
+           wrap(entry.summary, kPageWidth - kColumn, kColumn) + "\n";
+    if (!presets.empty())
+      out += std::string(kColumn, ' ') +
+             ink(Tone::kDim, wrap("presets " + join(presets, ", "),
+                                  kPageWidth - kColumn, kColumn)) +
+             "\n";
+  }
+  return out +
+         "\ncanzona rules RULE tells the options, presets and states of one.\n";
+}
+
+// "a|b|c", with spaces to break at where it is too long for one line.
+std::string allowed_text(const OptionFact& option) {
+  const size_t used = option.name.size() + option.default_value.size() + 6;
+  if (used + option.allowed.size() <= kPageWidth) return option.allowed;
+  return "\n      " +
+         wrap(join(split_text(option.allowed, '|'), " | "), kPageWidth - 8, 6);
+}
+
+std::string options_text(const RuleEntry& entry, const Ink& ink) {
+  std::string out =
+      "\n" + ink(Tone::kBold, "Options") + " (--rule-option NAME=VALUE)\n";
+  for (const OptionFact& option : entry.options)
+    out +=
+        fmt::format("  {} [{}] {}\n      {}\n", ink(Tone::kAccent, option.name),
+                    option.default_value, ink(Tone::kDim, allowed_text(option)),
+                    wrap(option.meaning, kPageWidth - 8, 6));
+  return out;
+}
+
+std::string rule_presets_text(const RuleEntry& entry, const Ink& ink) {
+  if (entry.presets.empty()) return "";
+  std::string out = "\n" + ink(Tone::kBold, "Presets") +
+                    " (--rule-option preset=NAME; the first is the default)\n";
+  for (const Preset& preset : entry.presets) {
+    out += fmt::format("  {}: {}\n", ink(Tone::kAccent, preset.name),
+                       preset.summary);
+    std::vector<std::string> values;
+    for (const auto& [name, value] : preset.values)
+      values.push_back(name + "=" + value);
+    if (!values.empty())
+      out += fmt::format("      {}\n",
+                         wrap(join(values, ", "), kPageWidth - 8, 6));
+  }
+  return out;
+}
+
+std::string states_text(const RuleEntry& entry, const Ink& ink) {
+  Table table("<<<");
+  for (const StateFact& state : entry.make({})->states(kExample))
+    table.row(
+        {state.name, join(sides_text(state), " x "), lives_text(state.lives)});
+  return "\n" + ink(Tone::kBold, "States") + " of a matrix m x n\n" +
+         table.text(ink);
+}
+
+std::string rule_text(const RuleEntry& entry, const Ink& ink) {
+  return ink(Tone::kBold, entry.name) + ": " + entry.summary + "\n" +
+         options_text(entry, ink) + rule_presets_text(entry, ink) +
+         states_text(entry, ink);
+}
+
+void write_presets(JsonWriter& out, const RuleEntry& entry) {
+  out.member("presets").begin_array();
+  for (const Preset& preset : entry.presets) {
+    out.begin_object().field("name", preset.name);
+    out.field("summary", preset.summary).member("values").begin_object();
+    for (const auto& [name, value] : preset.values) out.field(name, value);
+    out.end_object().end_object();
+  }
+  out.end_array();
+}
+
+void write_rule(JsonWriter& out, const RuleEntry& entry) {
+  out.begin_object().field("name", entry.name);
+  out.field("summary", entry.summary).member("options").begin_array();
+  for (const OptionFact& option : entry.options) {
+    out.begin_object().field("name", option.name);
+    out.field("default", option.default_value);
+    out.field("allowed", option.allowed).field("meaning", option.meaning);
+    out.end_object();
+  }
+  out.end_array();
+  write_presets(out, entry);
+  out.member("states").begin_array();
+  for (const StateFact& state : entry.make({})->states(kExample)) {
+    out.begin_object().field("name", state.name).member("shape");
+    out.values(sides_text(state)).field("dtype", state.dtype);
+    out.field("lives", state.lives == Lives::kWithShard ? "shard" : "owner");
+    out.end_object();
+  }
+  out.end_array().end_object();
+}
+
+}  // namespace
+
+std::string rules_text(const std::string& rule, const Ink& ink) {
+  const std::vector<const RuleEntry*> entries = chosen(rule);
+  return rule.empty() ? summaries_text(ink) : rule_text(*entries.front(), ink);
+}
+
+std::string rules_json(const std::string& rule) {
+  JsonWriter out(2);
+  out.begin_object().member("rules").begin_array();
+  for (const RuleEntry* entry : chosen(rule)) write_rule(out, *entry);
+  out.end_array().end_object();
   return out.take() + "\n";
 }
 

@@ -1,4 +1,4 @@
-#include "canzona/report/numbers.h"
+#include "canzona/report/view_parts.h"
 
 #include <gtest/gtest.h>
 

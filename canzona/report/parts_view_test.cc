@@ -4,9 +4,9 @@
 
 #include "canzona/base/json_reader.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/places.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/test_plans.h"
+#include "canzona/report/view_parts.h"
 #include "canzona/report/zero_view.h"
 
 namespace canzona::parts_view_test {

@@ -4,12 +4,11 @@
 #include <algorithm>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/placed/placed_basis.h"
 #include "canzona/plan/placed/placed_schedule.h"
-#include "canzona/report/numbers.h"
 #include "canzona/report/placed_view.h"
+#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {

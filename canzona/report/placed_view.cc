@@ -6,16 +6,13 @@
 #include <map>
 #include <numeric>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/placed/placed_basis.h"
-#include "canzona/plan/placed/placed_loads.h"
-#include "canzona/report/json_parts.h"
-#include "canzona/report/numbers.h"
 #include "canzona/report/page.h"
-#include "canzona/report/places.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {

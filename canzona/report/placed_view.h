@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "canzona/base/json_writer.h"
+#include "canzona/plan/placed/placed_basis.h"
 #include "canzona/plan/placed/placed_plan.h"
-#include "canzona/plan/placed/placed_summary.h"
 #include "canzona/report/terminal.h"
 
 namespace canzona {

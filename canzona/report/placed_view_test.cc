@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/json_reader.h"
 #include "canzona/plan/placed/make_placed_plan.h"
 #include "canzona/plan/placed/test_layouts.h"

@@ -1,4 +1,4 @@
-#include "canzona/report/places.h"
+#include "canzona/report/view_parts.h"
 
 #include <gmock/gmock.h>
 

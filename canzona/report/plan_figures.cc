@@ -6,9 +6,8 @@
 
 #include "canzona/base/text.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/json_parts.h"
-#include "canzona/report/numbers.h"
 #include "canzona/report/team_view.h"
+#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {

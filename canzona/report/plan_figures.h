@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "canzona/base/json_writer.h"
-#include "canzona/report/places.h"
-#include "canzona/report/report_plan.h"
+#include "canzona/report/view_parts.h"
 
 namespace canzona {
 

@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include "canzona/base/text.h"
-#include "canzona/report/json_parts.h"
 #include "canzona/report/models_view.h"
-#include "canzona/report/numbers.h"
 #include "canzona/report/page.h"
-#include "canzona/report/places.h"
 #include "canzona/report/plan_figures.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
+#include "canzona/report/view_parts.h"
 #include "canzona/report/zero_view.h"
 
 namespace canzona {

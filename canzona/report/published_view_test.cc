@@ -1,4 +1,4 @@
-#include "canzona/report/published_view.h"
+#include "canzona/report/cluster_view.h"
 
 #include <gmock/gmock.h>
 

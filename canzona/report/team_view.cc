@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <map>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/cost/matrix_blocks.h"
-#include "canzona/plan/parts.h"
-#include "canzona/plan/predict/team_figures.h"
+#include "canzona/plan/cost/cost.h"
+#include "canzona/plan/plan.h"
+#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/routes.h"
-#include "canzona/plan/schedule/team_strips.h"
-#include "canzona/plan/schedule/team_table.h"
+#include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/search/teams.h"
-#include "canzona/report/numbers.h"
-#include "canzona/report/places.h"
+#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {

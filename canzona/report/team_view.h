@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "canzona/base/json_writer.h"
-#include "canzona/plan/cost/team_cost.h"
+#include "canzona/plan/cost/cost.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/schedule/team_table.h"
+#include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/report/terminal.h"
 
 namespace canzona {

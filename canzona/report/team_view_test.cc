@@ -5,9 +5,9 @@
 
 #include "canzona/base/json_reader.h"
 #include "canzona/plan/testing/test_teams.h"
-#include "canzona/report/audit_view.h"
 #include "canzona/report/compare_view.h"
 #include "canzona/report/explain.h"
+#include "canzona/report/models_view.h"
 #include "canzona/report/plan_view.h"
 
 namespace canzona::team_view_test {

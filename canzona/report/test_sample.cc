@@ -4,8 +4,7 @@
 
 #include "canzona/base/digest.h"
 #include "canzona/base/text.h"
-#include "canzona/report/numbers.h"
-#include "canzona/report/places.h"
+#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {

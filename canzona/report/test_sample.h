@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "canzona/report/report_plan.h"
+#include "canzona/report/view_parts.h"
 
 namespace canzona {
 

@@ -12,7 +12,6 @@
 
 #include "canzona/report/terminal.h"
 #include "canzona/trace/run_summary.h"
-#include "canzona/trace/step_metrics.h"
 
 namespace canzona {
 

@@ -6,12 +6,12 @@
 #include <span>
 
 #include "canzona/base/text.h"
-#include "canzona/plan/parts.h"
+#include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/sum_order.h"
-#include "canzona/report/numbers.h"
 #include "canzona/report/terminal.h"
+#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {

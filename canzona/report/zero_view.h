@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "canzona/base/json_writer.h"
-#include "canzona/report/report_plan.h"
 #include "canzona/report/terminal.h"
-#include "canzona/sim/zero_bytes.h"
+#include "canzona/report/view_parts.h"
+#include "canzona/sim/zero_search.h"
 
 namespace canzona {
 

@@ -5,9 +5,9 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/places.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/test_plans.h"
+#include "canzona/report/view_parts.h"
 
 namespace canzona::zero_view_test {
 namespace {

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
 #include "canzona/base/units.h"
 
 namespace canzona {
@@ -63,7 +65,7 @@ struct StripFacts {
   int64_t rounded_bytes = 0;  // of an element of a sum that was rounded
   int64_t factor_bytes = 0;   // of a factor, as every member receives it
   int64_t norm_bytes = 0;     // of what one strip adds to a norm
-  // Strips may come and go one by one (strip_transform.h): what a strip adds to
+  // Strips may come and go one by one (strips.h): what a strip adds to
   // the first sum does not wait for the others' norms. Requires one field and
   // no states with the owner.
   bool one_by_one = false;
@@ -175,5 +177,40 @@ RuleOptions with_device(std::string_view rule, RuleOptions options,
 // nearest known name.
 std::unique_ptr<RuleFacts> make_rule_facts(std::string_view rule,
                                            const RuleOptions& options);
+
+// Counting what one matrix costs. Shapes come from files, so a count may not
+// fit 64 bits; what the caller sees then is the rule and the matrix.
+
+inline bool is_empty(MatrixShape shape) {
+  return shape.rows == 0 || shape.cols == 0;
+}
+
+// a·b·c, checked.
+inline Flops cubic(int64_t a, int64_t b, int64_t c) { return Flops(a) * b * c; }
+
+// The result of `count`; its UsageError gets the rule and the matrix in front.
+template <class Count>
+auto count_for(std::string_view rule, MatrixShape shape, const Count& count) {
+  try {
+    if (shape.rows < 0 || shape.cols < 0) throw UsageError("negative side");
+    return count();
+  } catch (const UsageError& error) {
+    throw UsageError(
+        cat("rule ", rule, ", matrix ", to_string(shape), ": ", error.what()));
+  }
+}
+
+// The states that `make` returns, once it is sure that their bytes can be
+// counted.
+template <class Make>
+std::vector<StateFact> states_for(std::string_view rule, MatrixShape shape,
+                                  const Make& make) {
+  return count_for(rule, shape, [&] {
+    std::vector<StateFact> states = make();
+    Bytes total;
+    for (const StateFact& state : states) total += state.bytes();
+    return states;
+  });
+}
 
 }  // namespace canzona

@@ -1,7 +1,6 @@
 #include "canzona/rules/refresh_policy.h"
 
 #include "canzona/base/text.h"
-#include "canzona/rules/host_copy.h"
 #include "canzona/rules/runs.h"
 
 namespace canzona {

@@ -4,8 +4,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
-#include "canzona/rules/shared_transform.h"
-#include "canzona/rules/strip_transform.h"
+#include "canzona/rules/strips.h"
 
 namespace canzona {
 
@@ -104,7 +103,6 @@ std::unique_ptr<Rule> make_rule(std::string_view name, const RuleOptions& given,
   const RuleOptions options = with_device(name, given, device);
 #define CANZONA_RULE(rule) \
   if (name == #rule) return make_##rule##_rule(options, dtype);
-#include "canzona/rules/rules.def"
 #undef CANZONA_RULE
   make_rule_facts(name, options);  // names the rule that was not found
   throw InternalError(cat("rule ", name, " has facts but no arithmetic"));

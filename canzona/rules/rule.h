@@ -27,8 +27,8 @@
 
 namespace canzona {
 
-class SharedTransform;  // shared_transform.h
-class StripTransform;   // strip_transform.h
+class SharedTransform;  // strips.h
+class StripTransform;   // strips.h
 struct TeamSeat;
 
 using Dims = std::vector<int64_t>;
@@ -120,13 +120,13 @@ class Rule {
                      ConstRun update) const = 0;
 
   // The part of one member in a transform that a team shares
-  // (shared_transform.h), in memory of the arena, which outlives it as the rule
+  // (strips.h), in memory of the arena, which outlives it as the rule
   // and the engine do. Null if the rule, this shape (facts().strips) or the
   // engine cannot.
   virtual std::unique_ptr<SharedTransform> share(Engine& engine, Arena& arena,
                                                  MatrixShape shape,
                                                  const TeamSeat& seat) const;
-  // The transform of a matrix whose strips come one by one (strip_transform.h);
+  // The transform of a matrix whose strips come one by one (strips.h);
   // the rule and the engine outlive it. Null if the rule, this shape or the
   // engine cannot.
   virtual std::unique_ptr<StripTransform> by_strips(Engine& engine,

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "canzona/linalg/engine_memory.h"
+#include "canzona/rules/optimizer.h"
 #include "canzona/rules/runs.h"
-#include "canzona/rules/tensor_batch.h"
 
 namespace canzona {
 

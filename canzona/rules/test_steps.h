@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "canzona/rules/tensor_batch.h"
+#include "canzona/rules/optimizer.h"
 
 namespace canzona {
 

@@ -13,7 +13,7 @@
 
 #include "canzona/linalg/engine_memory.h"
 #include "canzona/rules/rule.h"
-#include "canzona/rules/shared_transform.h"
+#include "canzona/rules/strips.h"
 
 namespace canzona {
 

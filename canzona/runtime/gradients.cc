@@ -4,8 +4,7 @@
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/kept.h"
-#include "canzona/runtime/digest/logical_digest.h"
-#include "canzona/runtime/fill_shard.h"
+#include "canzona/runtime/digest/rank_digest.h"
 
 namespace canzona {
 namespace {

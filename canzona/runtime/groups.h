@@ -21,9 +21,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "canzona/comm/courier.h"
 #include "canzona/comm/node_group.h"
+#include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {
@@ -146,5 +148,21 @@ class Groups {
   std::unique_ptr<NodeGroup> replicas_, all_groups_, parameters_, gradients_;
   Line dense_, experts_, publish_, gather_, scatter_, teams_, check_;
 };
+
+// Members of a team compute parts of one matrix, whose bits depend on what
+// computes them: their devices and kernels must be the same.
+
+class Communicator;
+class Engine;
+
+// What is wrong if ranks compute as `engines` says, by rank of the world;
+// empty: the members of every team compute alike.
+std::string find_unlike_members(const Plan& plan,
+                                const std::vector<std::string>& engines);
+
+// UsageError on every rank if members of a team compute differently. Of a plan
+// with teams all ranks call it; of others it does nothing.
+void require_alike_members(const Plan& plan, Communicator& world,
+                           const Engine& engine);
 
 }  // namespace canzona

@@ -4,9 +4,8 @@
 #include <bit>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/schedule/names.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/rules/strips.h"
 #include "canzona/runtime/engine_wire_ops.h"
 

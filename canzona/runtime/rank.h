@@ -16,7 +16,7 @@
 #include "canzona/comm/wire_ops.h"
 #include "canzona/plan/schedule/messages.h"
 #include "canzona/plan/schedule/rank_entries.h"
-#include "canzona/rules/tensor_batch.h"
+#include "canzona/rules/optimizer.h"
 #include "canzona/runtime/engine_wire_ops.h"
 #include "canzona/runtime/groups.h"
 #include "canzona/runtime/lane_times.h"

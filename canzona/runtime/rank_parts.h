@@ -1,7 +1,7 @@
 // One rank's share of a plan: each of its parts with everything that carries it
 // out (RankPart), and all of them together with which tensor is in which
 // (RankParts). For the sources of this room. A rank has one part, or two
-// (plan/parts.h), whose steps go on side by side.
+// (plan/plan.h), whose steps go on side by side.
 //
 //   RankPart own(part, world, engine, options, track, "");
 //   own.finish_gradients();
@@ -16,18 +16,36 @@
 #include <string>
 #include <vector>
 
-#include "canzona/runtime/digest/logical_digest.h"
-#include "canzona/runtime/publisher.h"
+#include "canzona/plan/schedule/state_boxes.h"
+#include "canzona/runtime/bucket_traffic.h"
+#include "canzona/runtime/digest/rank_digest.h"
 #include "canzona/runtime/rank.h"
-#include "canzona/runtime/reducer.h"
 #include "canzona/runtime/step/exchanged_update.h"
 #include "canzona/runtime/step/gradient_check.h"
 #include "canzona/runtime/step/local_update.h"
-#include "canzona/runtime/step/ordered_check.h"
 #include "canzona/runtime/zero/gatherer.h"
 #include "canzona/runtime/zero/scatterer.h"
 
 namespace canzona {
+
+// A rank's weights and states as boxes of logical tensors: which they are, and
+// how numbers get into and out of them. For the sources of this room.
+
+std::vector<StateBox> states_of(const Rank& rank);
+
+// Returns where the numbers of a box lie in the engine's memory: bf16 where
+// parameters are and the box is of those, else fp32.
+std::byte* memory_of(const Rank& rank, const StateBox& box);
+// The same if that is memory of this process and in fp32; else empty.
+std::span<float> host_values(const Rank& rank, const StateBox& box);
+
+// All numbers of a box, widened or rounded where parameters are bf16.
+// UsageError if there are more or fewer.
+void get_state(Rank& rank, const StateBox& box, std::span<float> values);
+void set_state(Rank& rank, const StateBox& box, std::span<const float> values);
+
+// Rounds the weights that this rank updates, if parameters are bf16.
+void round_weights(Rank& rank);
 
 struct RankPart {
   RankPart(const PlanPart& part, Communicator& world, Engine& engine,

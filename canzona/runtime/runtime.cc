@@ -4,11 +4,9 @@
 #include <unordered_map>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/runtime/digest/rank_digest.h"
 #include "canzona/runtime/rank_parts.h"
-#include "canzona/runtime/rank_states.h"
 
 namespace canzona {
 

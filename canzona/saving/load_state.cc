@@ -7,13 +7,12 @@
 #include <optional>
 #include <set>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/saving/rank_outcome.h"
-#include "canzona/saving/saved_tensors.h"
 
 namespace canzona {
 namespace {

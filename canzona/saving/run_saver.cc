@@ -15,14 +15,13 @@
 #include <mutex>
 #include <thread>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/shard_writer.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/comm/from_all.h"
-#include "canzona/plan/parts.h"
+#include "canzona/plan/plan.h"
 #include "canzona/saving/rank_outcome.h"
-#include "canzona/saving/saved_tensors.h"
 #include "canzona/saving/staging.h"
 
 namespace canzona {

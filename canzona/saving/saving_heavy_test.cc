@@ -8,7 +8,6 @@
 #include <set>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/saving/test_saving.h"

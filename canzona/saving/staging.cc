@@ -12,7 +12,7 @@
 #include <cstring>
 #include <thread>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 
 namespace canzona {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <numeric>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 
 namespace canzona::staging_test {
 namespace {

@@ -74,7 +74,7 @@ class ConfigMembers {
 
 // Reads an HF config.json into the numbers of a model.
 //
-// Known model types are those of families.h. If there is a nested text_config,
+// Known model types are those of config.h. If there is a nested text_config,
 // only that text model is read. Layers that predict the token after next
 // (DeepSeek-V3, GLM-4.5, Qwen3-Next) are left out.
 
@@ -90,5 +90,30 @@ Architecture read_config(std::string_view json, const std::string& file);
 // Throws UsageError only if the text is not JSON.
 void read_heads(std::string_view json, const std::string& file,
                 FileFacts& facts);
+
+// The families of models whose HF config.json is understood, by model_type.
+//
+// Adding a family is one line of the table in config.cc and a function that
+// reads its keys into an Architecture. A feature that Architecture does not
+// have yet (another norm, another layout) is a new field there, with its
+// tensors in generate.cc.
+
+struct Family {
+  std::string model_type;
+  // Called when all required keys are present; UsageError names an odd value.
+  Architecture (*read)(const ConfigMembers& members) = nullptr;
+  // In the form that ConfigMembers::missing takes.
+  std::vector<std::string> required = {};
+  // The order of rows of a qkv_proj in weights beside such a configuration.
+  QkvRows qkv_rows = QkvRows::kByGroup;
+};
+
+const std::vector<Family>& families();
+
+// Returns nullptr if the type is not known.
+const Family* find_family(std::string_view model_type);
+
+// The model_types of all families.
+std::vector<std::string> config_families();
 
 }  // namespace canzona

@@ -1,6 +1,6 @@
 // Families of models by their config.json: published totals, routing to rules,
 // and malicious configurations.
-#include "canzona/shapes/families.h"
+#include "canzona/shapes/config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

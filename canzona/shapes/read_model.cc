@@ -11,7 +11,6 @@
 #include "canzona/shapes/names.h"
 #include "canzona/shapes/records.h"
 #include "canzona/shapes/safetensors.h"
-#include "canzona/shapes/shapes_file.h"
 
 namespace canzona {
 namespace {
@@ -218,6 +217,191 @@ void freeze(Model& model, const std::vector<std::string>& patterns) {
       throw UsageError(cat("pattern ", quoted(pattern),
                            " freezes no tensor of model ", quoted(model.name)));
   }
+}
+
+namespace {
+
+constexpr int64_t kQwen3Vocab = 151'936;
+constexpr int64_t kLlama3Vocab = 128'256;
+
+struct Dense {
+  int64_t layers, hidden, ffn, heads, kv_heads;
+};
+
+Architecture dense(Dense d, int64_t vocab, int64_t head_dim = 128) {
+  return {.layers = d.layers,
+          .hidden = d.hidden,
+          .ffn = d.ffn,
+          .vocab = vocab,
+          .heads = d.heads,
+          .kv_heads = d.kv_heads,
+          .head_dim = head_dim};
+}
+
+Architecture qwen3(Dense d, bool tied, ExpertNumbers experts = {}) {
+  Architecture a = dense(d, kQwen3Vocab);
+  a.tied = tied;
+  a.qk_norm = true;
+  a.experts = std::move(experts);
+  return a;
+}
+
+Architecture llama3(Dense d) { return dense(d, kLlama3Vocab); }
+
+Architecture qwen25(Dense d) {
+  Architecture a = dense(d, 152'064);
+  a.attention_bias = true;
+  a.o_bias = false;
+  return a;
+}
+
+Architecture mixtral(Dense d, int64_t vocab) {
+  Architecture a = dense(d, vocab);
+  a.experts = {.count = 8,
+               .ffn = d.ffn,
+               .layout = ExpertLayout::kSparseBlock,
+               .per_token = 2};
+  return a;
+}
+
+// Leaves out the layer that predicts the token after next.
+Architecture deepseek(Dense d, int64_t vocab, ExpertNumbers experts) {
+  Architecture a = dense(d, vocab, 192);
+  a.experts = std::move(experts);
+  a.latent = {.q_rank = 1536,
+              .kv_rank = 512,
+              .nope_dim = 128,
+              .rope_dim = 64,
+              .v_dim = 128};
+  return a;
+}
+
+Architecture gpt_oss(int64_t layers, int64_t experts) {
+  constexpr int64_t kWidth = 2880;
+  Architecture a = dense({layers, kWidth, kWidth, 64, 8}, 201'088, 64);
+  a.attention_bias = true;
+  a.sinks = true;
+  a.experts = {.count = experts,
+               .ffn = kWidth,
+               .layout = ExpertLayout::kStacked,
+               .per_token = 4};
+  return a;
+}
+
+// Every fourth layer has full attention.
+Architecture qwen3_next_80b() {
+  Architecture a = qwen3(
+      {48, 2048, 5120, 16, 2}, false,
+      {.count = 512, .ffn = 512, .gated_shared_ffn = 512, .per_token = 10});
+  a.head_dim = 256;
+  a.output_gate = true;
+  a.linear = {.key_heads = 16,
+              .value_heads = 32,
+              .key_dim = 128,
+              .value_dim = 128,
+              .kernel = 4};
+  for (int64_t layer = 0; layer < a.layers; ++layer) {
+    if (layer % 4 != 3) a.linear.layers.push_back(layer);
+  }
+  return a;
+}
+
+Architecture gpt2() {
+  Architecture a = dense({12, 768, 3072, 12, 12}, 50'257, 64);
+  a.tied = true;
+  a.body = Body::kGpt2;
+  a.positions = 1024;
+  return a;
+}
+
+struct Preset {
+  std::string name;
+  Architecture numbers;
+};
+
+const std::vector<Preset>& table() {
+  constexpr bool kTied = true, kUntied = false;
+  // layers, hidden, ffn, heads, kv heads
+  static const std::vector<Preset> presets = {
+      {"qwen3-0.6b", qwen3({28, 1024, 3072, 16, 8}, kTied)},
+      {"qwen3-1.7b", qwen3({28, 2048, 6144, 16, 8}, kTied)},
+      {"qwen3-4b", qwen3({36, 2560, 9728, 32, 8}, kTied)},
+      {"qwen3-8b", qwen3({36, 4096, 12288, 32, 8}, kUntied)},
+      {"qwen3-14b", qwen3({40, 5120, 17408, 40, 8}, kUntied)},
+      {"qwen3-32b", qwen3({64, 5120, 25600, 64, 8}, kUntied)},
+      {"qwen3-30b-a3b", qwen3({48, 2048, 6144, 32, 4}, kUntied,
+                              {.count = 128, .ffn = 768, .per_token = 8})},
+      {"qwen3-235b-a22b", qwen3({94, 4096, 12288, 64, 4}, kUntied,
+                                {.count = 128, .ffn = 1536, .per_token = 8})},
+      {"llama-3-8b", llama3({32, 4096, 14336, 32, 8})},
+      {"llama-3-70b", llama3({80, 8192, 28672, 64, 8})},
+      {"deepseek-v3", deepseek({61, 7168, 18432, 128, 128}, 129'280,
+                               {.count = 256,
+                                .ffn = 2048,
+                                .shared = 1,
+                                .first_layer = 3,
+                                .per_token = 8})},
+      {"deepseek-v2", deepseek({60, 5120, 12288, 128, 128}, 102'400,
+                               {.count = 160,
+                                .ffn = 1536,
+                                .shared = 2,
+                                .first_layer = 1,
+                                .per_token = 6})},
+      {"kimi-k2", deepseek({61, 7168, 18432, 64, 64}, 163'840,
+                           {.count = 384,
+                            .ffn = 2048,
+                            .shared = 1,
+                            .first_layer = 1,
+                            .per_token = 8})},
+      {"mixtral-8x7b", mixtral({32, 4096, 14336, 32, 8}, 32'000)},
+      {"qwen2.5-7b", qwen25({28, 3584, 18944, 28, 4})},
+      {"qwen3-next-80b-a3b", qwen3_next_80b()},
+      {"gpt-oss-20b", gpt_oss(24, 32)},
+      {"gpt-oss-120b", gpt_oss(36, 128)},
+      {"gpt2", gpt2()},
+  };
+  return presets;
+}
+
+std::string describe(const Architecture& a) {
+  std::string text = cat(a.layers, " layers, hidden ", a.hidden, ", ");
+  if (a.latent.kv_rank > 0) {
+    text += cat(a.heads, " heads of latent attention, ");
+  } else {
+    text += cat(a.heads, "/", a.kv_heads, " heads, ");
+  }
+  if (!a.linear.layers.empty()) {
+    text += cat("linear attention in ", a.linear.layers.size(), " layers, ");
+  }
+  if (a.experts.count == 0) return text + cat("ffn ", a.ffn);
+  text += cat(a.experts.count, " experts of ffn ", a.experts.ffn);
+  if (a.experts.shared > 0) text += cat(" and ", a.experts.shared, " shared");
+  if (a.experts.gated_shared_ffn > 0) text += " and 1 shared";
+  if (a.experts.first_layer == 1) return text + ", first layer dense";
+  if (a.experts.first_layer > 1) {
+    text += cat(", first ", a.experts.first_layer, " layers dense");
+  }
+  return text;
+}
+
+}  // namespace
+
+const Architecture* find_preset(std::string_view name) {
+  for (const Preset& preset : table()) {
+    if (preset.name == name) return &preset.numbers;
+  }
+  return nullptr;
+}
+
+const std::vector<PresetInfo>& presets() {
+  static const std::vector<PresetInfo> infos = [] {
+    std::vector<PresetInfo> list;
+    for (const Preset& preset : table()) {
+      list.push_back({preset.name, describe(preset.numbers)});
+    }
+    return list;
+  }();
+  return infos;
 }
 
 }  // namespace canzona

@@ -14,6 +14,7 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "canzona/shapes/tensor.h"
@@ -88,5 +89,16 @@ Rows rows_of(const TensorRecord& record, const RecordIndex& index);
 
 // True if a record is [E, a, b] under "experts".
 bool is_expert_pack(const TensorRecord& record);
+
+// A plain list of names and shapes:
+//
+//   [{"name": "layers.0.mlp.up", "shape": [3072, 1024], "tp": "rows"},
+//    {"name": "layers.0.norm", "shape": [1024], "role": "norm"}]
+//
+// "tp" (rows, columns, none) and "role" (matrix, embedding, head, router, norm,
+// bias) are optional; without them the name decides.
+
+// Messages name `file`.
+TensorRecords read_shapes(std::string_view json, const std::string& file);
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-#include "canzona/shapes/shapes_file.h"
+#include "canzona/shapes/records.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

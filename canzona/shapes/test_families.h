@@ -5,7 +5,7 @@
 #include <string>
 
 #include "canzona/base/files.h"
-#include "canzona/shapes/families.h"
+#include "canzona/shapes/config.h"
 #include "canzona/shapes/read_model.h"
 #include "canzona/shapes/tensor.h"
 #include "canzona/shapes/test_support.h"

@@ -8,7 +8,6 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/plan/validate/validate.h"
-#include "canzona/sim/memory_terms.h"
 
 namespace canzona::sim_activations_test {
 namespace {

@@ -14,7 +14,6 @@
 
 #include "canzona/plan/mesh.h"
 #include "canzona/plan/options.h"
-#include "canzona/sim/link_levels.h"
 #include "canzona/sim/workload.h"
 
 namespace canzona {

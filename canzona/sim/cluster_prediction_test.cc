@@ -1,11 +1,10 @@
-#include "canzona/sim/cluster_prediction.h"
+#include "canzona/sim/plan_iteration.h"
 
 #include <gmock/gmock.h>
 
 #include <limits>
 
 #include "canzona/plan/testing/test_toy_model.h"
-#include "canzona/sim/model_exchanges.h"
 #include "canzona/sim/rank_transfers.h"
 #include "canzona/sim/test_work.h"
 

@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/sim/transfer.h"
+#include "canzona/sim/ports.h"
 
 namespace canzona::cluster_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "canzona/sim/events.h"
+#include "canzona/sim/ports.h"
 
 #include <gmock/gmock.h>
 

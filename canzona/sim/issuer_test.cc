@@ -1,4 +1,4 @@
-#include "canzona/sim/issuer.h"
+#include "canzona/sim/rank_threads.h"
 
 #include <gtest/gtest.h>
 

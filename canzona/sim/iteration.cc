@@ -5,9 +5,8 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
-#include "canzona/sim/compute_thread.h"
+#include "canzona/sim/rank_threads.h"
 
 namespace canzona {
 namespace {

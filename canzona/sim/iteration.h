@@ -23,7 +23,7 @@
 
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/zero.h"
-#include "canzona/sim/transfer.h"
+#include "canzona/sim/ports.h"
 
 namespace canzona {
 
@@ -57,7 +57,7 @@ struct IterationWork {
   Overlap overlap = Overlap::kBackground;
   Links links = {};
   double copy_bytes_per_second = 0;  // of a background thread; 0: free
-  // How much threads that copy and compute slow each other down (processor.h),
+  // How much threads that copy and compute slow each other down (ports.h),
   // 0 to 1.
   double slowdown = 0;
   Meetings meetings = {};

@@ -8,16 +8,98 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
-#include "canzona/plan/parts.h"
+#include "canzona/plan/plan.h"
+#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"
-#include "canzona/sim/model_exchanges.h"
+#include "canzona/plan/schedule/rank_group.h"
+#include "canzona/sim/ports.h"
 #include "canzona/sim/rank_transfers.h"
-#include "canzona/sim/tp_seconds.h"
+#include "canzona/sim/workload.h"
 
 namespace canzona {
+namespace {
+
+// The time of one message of `bytes` each way between `rank` and each peer.
+double exchange_seconds(const Plan& plan, const Workload& workload,
+                        int32_t rank, const std::vector<int32_t>& peers,
+                        int64_t bytes) {
+  Transfer transfer;
+  PeersByLevel by_level(workload.levels.size(), 0);
+  for (const int32_t peer : peers) {
+    const bool near =
+        node_of(plan.options, peer) == node_of(plan.options, rank);
+    ++(near ? transfer.messages_intra : transfer.messages_inter);
+    if (!workload.levels.empty())
+      ++by_level[level_of(workload.levels, rank, peer)];
+  }
+  WireBytes& all = transfer.bytes;
+  all.sent_intra = all.received_intra = transfer.messages_intra * bytes;
+  all.sent_inter = all.received_inter = transfer.messages_inter * bytes;
+  const FarLinks far = far_links(workload.levels, by_level);
+  transfer.far_scale = far.scale;
+  transfer.added_latency_seconds = far.added_latency_seconds;
+  return seconds_alone(transfer, plan.options.links, 0);
+}
+
+int64_t activation_row_bytes(const Workload& workload) {
+  return workload.compute.tokens * workload.hidden *
+         workload.bytes_per_activation;
+}
+
+std::set<int32_t> modules_of_experts(const Model& model) {
+  std::set<int32_t> modules;
+  for (const Tensor& tensor : model.tensors)
+    if (tensor.expert >= 0) modules.insert(module_of(model, tensor));
+  return modules;
+}
+
+}  // namespace
+
+double token_exchange_seconds(const Plan& plan, const Workload& workload) {
+  const Mesh& mesh = plan.mesh;
+  if (mesh.ep == 1 || workload.hidden == 0) return 0;
+  std::vector<int32_t> peers;
+  for (int32_t e = 1; e < mesh.ep; ++e)
+    peers.push_back(mesh.rank(0, mesh.home_of_expert(0, e), 0));
+  const int64_t visits =
+      std::max<int64_t>(1, workload.compute.experts_per_token);
+  return exchange_seconds(plan, workload, 0, peers,
+                          visits * activation_row_bytes(workload) / mesh.ep);
+}
+
+void add_token_exchanges(const Plan& plan, const Workload& workload,
+                         std::vector<PassSeconds>& modules) {
+  const double once = token_exchange_seconds(plan, workload);
+  if (once == 0) return;
+  for (const int32_t m : modules_of_experts(plan.model)) {
+    modules[index(m)].forward += 2 * once;
+    modules[index(m)].backward += (workload.compute.recompute ? 4 : 2) * once;
+  }
+}
+
+double stage_send_seconds(const Plan& plan, const Workload& workload) {
+  const Mesh& mesh = plan.mesh;
+  if (mesh.pp == 1 || workload.hidden == 0) return 0;
+  // Checks the borders of all stages, since the last ranks of a stage may be on
+  // other nodes than the first.
+  double slowest = 0;
+  for (int32_t stage = 0; stage + 1 < mesh.pp; ++stage)
+    for (const int32_t at : {0, mesh.ranks_per_stage() - 1}) {
+      const int32_t rank = stage * mesh.ranks_per_stage() + at;
+      slowest =
+          std::max(slowest, exchange_seconds(plan, workload, rank,
+                                             {rank + mesh.ranks_per_stage()},
+                                             activation_row_bytes(workload)));
+    }
+  return slowest;
+}
+
+double exposed_sends(const Plan& plan, const Workload& workload) {
+  return stage_send_seconds(plan, workload) * (plan.mesh.pp - 1) / plan.mesh.pp;
+}
+
 namespace {
 
 // The number of ranks whose transfers are examined: all of them in small
@@ -281,6 +363,57 @@ IterationPrediction predict_iteration(const Plan& plan,
   out.slow_bytes = out.time.bytes.sent_inter;
   out.fast_bytes = out.time.bytes.sent_intra;
   return out;
+}
+
+namespace {
+
+// Returns the flops of forward and backward of one micro-batch on one
+// data-parallel rank.
+double flops_of_micro_batch(const Plan& plan, const Workload& workload) {
+  ComputeLoad load = workload.compute;
+  load.flops_per_second = 1;
+  load.tensor_parallel = 1;
+  load.recompute = false;
+  double flops = 0;
+  for (const PassSeconds& passes : compute_seconds(plan.model, load))
+    flops += passes.forward + passes.backward;
+  return flops;
+}
+
+}  // namespace
+
+int64_t ClusterPrediction::memory_bytes() const {
+  int64_t most = 0;
+  for (const IterationPrediction& kind : kinds)
+    most = std::max(most, kind.memory_bytes);
+  return most;
+}
+
+ClusterPrediction predict_cluster(const Plan& plan, const Workload& workload) {
+  ClusterPrediction out;
+  out.kinds = predict_stages(plan, workload);
+  for (size_t k = 1; k < out.kinds.size(); ++k)
+    if (out.kinds[k].time.seconds > out.kinds[out.slowest].time.seconds)
+      out.slowest = k;
+  const Mesh& mesh = plan.mesh;
+  const auto batches = static_cast<double>(workload.num_micro_batches);
+  const double on_ranks = batches * mesh.homes();
+  out.tokens = on_ranks * static_cast<double>(workload.compute.tokens);
+  out.model_flops = on_ranks * flops_of_micro_batch(plan, workload);
+  out.ranks = mesh.world();
+  out.card_flops = workload.compute.flops_per_second;
+  out.slowest_card = slowest_of(mesh.world(), workload.spread.compute);
+  out.longest_batch = slowest_of(mesh.dp * mesh.ep,
+                                 workload.spread.length / std::sqrt(batches));
+  return out;
+}
+
+Plan at_rate(Plan plan, double flops_per_second) {
+  plan.cost_basis.seconds_per_tick = 1 / flops_per_second;
+  for (PlanPart& part : plan.parts)
+    part.cost_basis.seconds_per_tick = 1 / flops_per_second;
+  summarize(plan);
+  return plan;
 }
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-#include "canzona/sim/processor.h"
+#include "canzona/sim/ports.h"
 
 #include <gtest/gtest.h>
 

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <map>
 
-#include "canzona/plan/parts.h"
+#include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
-#include "canzona/plan/schedule/coordinates.h"
-#include "canzona/plan/schedule/module_bytes.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/plan/schedule/runs.h"
+#include "canzona/plan/schedule/rank_layout.h"
 
 namespace canzona {
 namespace {

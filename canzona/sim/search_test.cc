@@ -1,4 +1,4 @@
-#include "canzona/sim/search.h"
+#include "canzona/sim/zero_search.h"
 
 #include <gmock/gmock.h>
 

@@ -3,15 +3,64 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "canzona/plan/options.h"
+#include "canzona/plan/plan.h"
 #include "canzona/plan/zero.h"
 #include "canzona/sim/compute_seconds.h"
-#include "canzona/sim/link_levels.h"
+#include "canzona/sim/ports.h"
 #include "canzona/sim/rank_spread.h"
-#include "canzona/sim/transfer.h"
 
 namespace canzona {
+
+// Hierarchical links: ranks of a node, nodes of a pod, pods of a cluster.
+// Levels are blocks of consecutive ranks, each consisting of blocks of the
+// level before.
+//
+//   const std::vector<LinkLevel> levels = …;          // smallest first
+//   links_of(levels);                                 // of the first two
+//   FarLinks far = far_links(levels, rank, peers);    // and of those beyond
+//
+// A message to another node leaves by one port, whatever level it crosses. Its
+// bandwidth is that of the narrowest link on its path; an oversubscribed level
+// divides every rank's bandwidth by its factor. All functions are pure.
+
+struct LinkLevel {
+  std::string name;
+  int32_t ranks = 1;            // per block
+  double bytes_per_second = 0;  // per rank and direction
+  double latency_seconds = 0;
+  // The ratio of the bytes that ranks may send over the level to what it
+  // carries.
+  double oversubscription = 1;
+
+  double rate() const { return bytes_per_second / oversubscription; }
+  friend bool operator==(const LinkLevel&, const LinkLevel&) = default;
+};
+
+// Returns the links inside a node and to the nearest other one. A cluster with
+// one level consists of a single node.
+Links links_of(const std::vector<LinkLevel>& levels);
+
+// Returns the level of the smallest block that contains both; the last one if
+// none does.
+size_t level_of(const std::vector<LinkLevel>& levels, int32_t a, int32_t b);
+
+// How much longer bytes to these peers take than to the nearest other node, and
+// how much later they arrive.
+struct FarLinks {
+  double scale = 1;
+  double added_latency_seconds = 0;
+};
+
+// Peers of a rank by level.
+using PeersByLevel = std::vector<int64_t>;
+
+// `peers[l]` is the number of peers at level l, each with the same bytes.
+FarLinks far_links(const std::vector<LinkLevel>& levels,
+                   const PeersByLevel& peers);
 
 struct Workload {
   // The load of one micro-batch on one data-parallel rank; the plan knows how
@@ -28,7 +77,7 @@ struct Workload {
   // The size of the segments in which sums travel.
   int64_t segment_bytes = 256 << 10;
   double copy_bytes_per_second = 0;  // per background thread; 0: free
-  // How much threads that copy and compute slow each other down (processor.h),
+  // How much threads that copy and compute slow each other down (ports.h),
   // 0 to 1.
   double slowdown = 0;
   Meetings meetings = {};
@@ -39,5 +88,20 @@ struct Workload {
   bool rings = false;
   RankSpread spread = {};
 };
+
+// Sums over the ranks that share every product (tensor parallelism): compute
+// waits for each of them.
+//
+// A layer has two in forward and two in backward, over all activations of a
+// micro-batch; the embedding has one in forward, the head one in backward.
+// Recomputation repeats those of a layer's forward.
+
+// The time of one such sum; 0 if tp = 1 or the width of activations is not
+// known.
+double tp_sum_seconds(const Plan& plan, const Workload& workload);
+
+// Adds them to the passes, by module.
+void add_tp_sums(const Plan& plan, const Workload& workload,
+                 std::vector<PassSeconds>& modules);
 
 }  // namespace canzona

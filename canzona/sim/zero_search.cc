@@ -1,17 +1,274 @@
 #include "canzona/sim/zero_search.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdio>
 #include <functional>
+#include <tuple>
 #include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/cost/cost.h"
-#include "canzona/plan/parts.h"
+#include "canzona/plan/plan.h"
+#include "canzona/plan/schedule/iteration.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/sim/plan_iteration.h"
-#include "canzona/sim/zero_bytes.h"
 
 namespace canzona {
+
+PurposeBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank) {
+  PurposeBytes out;
+  const auto of_cost = [&](Collective collective) {
+    return cost.wire[static_cast<size_t>(collective)];
+  };
+  if (!is_plain(plan.options.zero, plan.mesh.homes())) {
+    const std::vector<PurposeBytes> modules = module_bytes(plan, rank);
+    const int32_t stage = coordinates_of(plan.mesh, rank).stage;
+    for (const ModuleUse& use : uses_of(usual_calls(plan, stage, 1))) {
+      const PurposeBytes& module = modules[index(use.module)];
+      of(out, Purpose::kGatherModule) += of(module, Purpose::kGatherModule);
+      if (!use.completes()) continue;
+      for (const Purpose p : {Purpose::kScatterModule, Purpose::kSumReplicas})
+        of(out, p) += of(module, p);
+    }
+  }
+  // These include the sums over replicas, which are counted separately.
+  of(out, Purpose::kSum) =
+      of_cost(Collective::kReduceScatter) + of_cost(Collective::kAllReduce);
+  of(out, Purpose::kSum).add(of(out, Purpose::kSumReplicas), -1);
+  of(out, Purpose::kGatherMatrices) = of_cost(Collective::kGather);
+  of(out, Purpose::kScatterMatrices) = of_cost(Collective::kScatter);
+  of(out, Purpose::kPublish) =
+      of_cost(Collective::kAllGather) + of_cost(Collective::kBroadcast);
+  return out;
+}
+
+WireBytes ZeroOperation::of(const PurposeBytes& bytes) const {
+  WireBytes sum;
+  for (const Purpose purpose : purposes) sum += canzona::of(bytes, purpose);
+  return sum;
+}
+
+const std::vector<ZeroOperation>& zero_operations() {
+  static const std::vector<ZeroOperation> operations = {
+      {"gather parameters", "gather", "micro-batch", {Purpose::kGatherModule}},
+      {"scatter gradients",
+       "scatter",
+       "micro-batch",
+       {Purpose::kScatterModule}},
+      {"gradients to homes", "reduce", "step", {Purpose::kSum}},
+      {"sum over replicas", "replicas", "step", {Purpose::kSumReplicas}},
+      {"matrices to owners, back",
+       "exchange",
+       "step",
+       {Purpose::kGatherMatrices, Purpose::kScatterMatrices}},
+      {"new parameters", "publish", "step", {Purpose::kPublish}},
+  };
+  return operations;
+}
+
+bool crosses_nodes(const PlanPart& part, int32_t z) {
+  const Mesh& mesh = part.mesh;
+  for (int32_t stage = 0; stage < mesh.pp; ++stage)
+    for (int32_t home = 0; home < mesh.homes(); home += z)
+      for (int32_t t = 0; t < mesh.tp; ++t)
+        if (part.node_of(mesh.rank(stage, home, t)) !=
+            part.node_of(mesh.rank(stage, home + z - 1, t)))
+          return true;
+  return false;
+}
+
+bool crosses_nodes(const Plan& plan, int32_t ZeroSizes::*z) {
+  return std::ranges::any_of(plan.parts, [&](const PlanPart& part) {
+    return crosses_nodes(part, part.options.zero.sizes.*z);
+  });
+}
+
+namespace {
+
+// Prints two significant digits, never in powers of ten.
+std::string short_number(double number) {
+  const int digits = number >= 9.95 ? 0 : number >= 0.095 ? 1 : 3;
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", digits, number);
+  return text;
+}
+
+std::string slower_by(double seconds, double best) {
+  const double ratio = best > 0 ? seconds / best : 1;
+  if (ratio >= 2) return cat(short_number(ratio), "x as long as ");
+  const double percent = std::max(0.001, 100 * (ratio - 1));
+  return cat(short_number(percent), " % slower than ");
+}
+
+std::string more_bytes(int64_t bytes, int64_t best, const char* links) {
+  if (best == 0)
+    return cat(human_bytes(bytes), " over ", links, " links, that one none");
+  return cat(
+      short_number(static_cast<double>(bytes) / static_cast<double>(best)),
+      "x its ", links, " bytes");
+}
+
+bool is_clearly_more(double a, double b) { return a > 1.01 * b; }
+
+// Names what the choice has more of; the most expensive comes first.
+std::string cause(const ZeroWeight& weight, const ZeroWeight& best) {
+  const double late = weight.seconds - best.seconds;
+  const double step = weight.step_seconds - best.step_seconds;
+  if (step > late / 2) {
+    if (best.step_seconds == 0) return "its step takes the time";
+    return cat("its step takes ",
+               short_number(weight.step_seconds / best.step_seconds),
+               "x the time");
+  }
+  const auto more = [&](int64_t ZeroWeight::*bytes) {
+    return is_clearly_more(static_cast<double>(weight.*bytes),
+                           static_cast<double>(best.*bytes));
+  };
+  if (more(&ZeroWeight::slow_bytes))
+    return more_bytes(weight.slow_bytes, best.slow_bytes, "slow");
+  if (more(&ZeroWeight::fast_bytes))
+    return more_bytes(weight.fast_bytes, best.fast_bytes, "fast");
+  return "less of it is hidden";
+}
+
+std::string tie_reason(const ZeroWeight& weight, const ZeroWeight& best) {
+  if (weight.slow_bytes != best.slow_bytes)
+    return more_bytes(weight.slow_bytes, best.slow_bytes, "slow");
+  if (weight.memory_bytes != best.memory_bytes)
+    return cat(human_bytes(weight.memory_bytes - best.memory_bytes),
+               " more memory");
+  return "larger groups for nothing";
+}
+
+std::string reason_to_take(const ZeroSearch& search) {
+  const auto fits = std::ranges::count(search.ranking, ZeroVerdict::kFits,
+                                       &RankedZero::verdict);
+  if (fits == 1 && search.ranking.size() == 1) return "the only choice";
+  if (fits == 1) return "the only one that fits";
+  return cat("the fastest of ", fits);
+}
+
+}  // namespace
+
+std::string choice_name(const ZeroChoice& choice, const ZeroSearch& search) {
+  const bool alike =
+      std::ranges::all_of(search.ranking, [&](const RankedZero& r) {
+        return r.choice.strategy == choice.strategy;
+      });
+  std::string name = to_string(choice.sizes);
+  if (choice.experts.z1 > 0)
+    name += cat(" experts ", to_string(choice.experts));
+  return alike ? name : cat(name, " ", choice.strategy);
+}
+
+std::string reason_for(const RankedZero& ranked, const ZeroSearch& search) {
+  const ZeroWeight& weight = ranked.weight;
+  if (ranked.verdict == ZeroVerdict::kRefused) return weight.refusal;
+  if (ranked.verdict == ZeroVerdict::kOverCap)
+    return cat("needs ",
+               human_bytes(weight.memory_bytes - search.memory_cap_bytes),
+               " more than the cap of ", human_bytes(search.memory_cap_bytes));
+  const RankedZero& best = search.ranking.front();
+  if (ranked.choice == best.choice) return reason_to_take(search);
+  const std::string name = choice_name(best.choice, search);
+  if (weight.seconds <= best.weight.seconds * (1 + kEqualTimes) &&
+      best.weight.seconds <= weight.seconds * (1 + kEqualTimes))
+    return cat("as fast as ", name, ": ", tie_reason(weight, best.weight));
+  return cat(slower_by(weight.seconds, best.weight.seconds), name, ": ",
+             cause(weight, best.weight));
+}
+
+std::string brief_reason(const RankedZero& ranked, const ZeroSearch& search) {
+  if (ranked.verdict == ZeroVerdict::kOverCap)
+    return cat(
+        human_bytes(ranked.weight.memory_bytes - search.memory_cap_bytes),
+        " over the cap");
+  std::string text = ranked.reason;
+  const std::string best = choice_name(search.ranking.front().choice, search);
+  for (const std::string& word : {cat(" than ", best), cat(" as ", best)})
+    if (const size_t at = text.find(word); at != std::string::npos)
+      text.erase(at, word.size());
+  return text;
+}
+
+namespace {
+
+// Orders choices of equal time.
+auto tie_key(const RankedZero& r) {
+  const ZeroSizes& z = r.choice.sizes;
+  const ZeroSizes& x = r.choice.experts;
+  return std::tuple(r.weight.slow_bytes, r.weight.memory_bytes, z.z1, z.z2,
+                    z.z3, x.z1, x.z2, x.z3);
+}
+
+ZeroVerdict judge(const ZeroWeight& weight, int64_t cap) {
+  if (!weight.refusal.empty()) return ZeroVerdict::kRefused;
+  if (cap > 0 && weight.memory_bytes > cap) return ZeroVerdict::kOverCap;
+  return ZeroVerdict::kFits;
+}
+
+bool is_better(const RankedZero& a, const RankedZero& b) {
+  if (a.verdict != b.verdict) return a.verdict < b.verdict;
+  if (a.verdict == ZeroVerdict::kFits)
+    return a.weight.seconds < b.weight.seconds;
+  if (a.verdict == ZeroVerdict::kOverCap)
+    return a.weight.memory_bytes < b.weight.memory_bytes;
+  return false;
+}
+
+// After sorting by time, equal times are adjacent: each group extends as far as
+// its first time allows.
+void order_equal_times(std::vector<RankedZero>& ranking) {
+  auto begin = ranking.begin();
+  while (begin != ranking.end() && begin->verdict == ZeroVerdict::kFits) {
+    const double limit = begin->weight.seconds * (1 + kEqualTimes);
+    const auto end = std::find_if(begin, ranking.end(), [&](const auto& r) {
+      return r.verdict != ZeroVerdict::kFits || r.weight.seconds > limit;
+    });
+    std::stable_sort(begin, end, [](const auto& a, const auto& b) {
+      return tie_key(a) < tie_key(b);
+    });
+    begin = end;
+  }
+}
+
+}  // namespace
+
+ZeroSearch rank_choices(
+    const std::vector<ZeroChoice>& choices, int64_t memory_cap_bytes,
+    const std::function<ZeroWeight(const ZeroChoice&)>& weigh) {
+  ZeroSearch search;
+  search.memory_cap_bytes = memory_cap_bytes;
+  for (const ZeroChoice& choice : choices) {
+    RankedZero ranked{.choice = choice, .weight = weigh(choice)};
+    ranked.verdict = judge(ranked.weight, memory_cap_bytes);
+    search.ranking.push_back(std::move(ranked));
+  }
+  std::stable_sort(search.ranking.begin(), search.ranking.end(), is_better);
+  order_equal_times(search.ranking);
+  for (RankedZero& ranked : search.ranking)
+    ranked.reason = reason_for(ranked, search);
+  return search;
+}
+
+std::string ZeroSearch::summary() const {
+  if (ranking.empty()) return "there is nothing to choose from";
+  const RankedZero& first = ranking.front();
+  const std::string name = choice_name(first.choice, *this);
+  switch (first.verdict) {
+    case ZeroVerdict::kFits:
+      return cat(name, ": ", first.reason);
+    case ZeroVerdict::kOverCap:
+      return cat("nothing fits in ", human_bytes(memory_cap_bytes),
+                 "; the nearest is ", name, ", which ", first.reason);
+    case ZeroVerdict::kRefused:
+      return cat("nothing is possible; ", name, ": ", first.reason);
+  }
+  return {};
+}
+
 namespace {
 
 // Plans each choice once, however often it is requested.

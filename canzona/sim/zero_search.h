@@ -5,20 +5,133 @@
 //   if (all.search.is_found()) take_best(all, request.options);
 //
 // Memory that a rank needs beside its plan is not part of any plan: the terms
-// (memory_terms.h) say what is compared with the request's cap. All functions
+// (activations.h) say what is compared with the request's cap. All functions
 // are pure.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "canzona/plan/make_plan.h"
-#include "canzona/sim/memory_terms.h"
-#include "canzona/sim/search.h"
+#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/zero.h"
+#include "canzona/sim/activations.h"
 #include "canzona/sim/workload.h"
 
 namespace canzona {
+
+// Counts the bytes that travel in one iteration of a plan, by operation and
+// link class.
+//
+//   PurposeBytes bytes = zero_bytes(plan, ranks[r], r);
+//   of(bytes, Purpose::kGatherModule).sent_inter   // in a micro-batch
+//
+// Gathers and scatters of modules (plan/zero.h) happen in every micro-batch,
+// the rest once per step. All functions are pure.
+
+// Returns a rank's bytes: gathers of all modules, forward and backward, and
+// scatters, per micro-batch; the rest per step.
+PurposeBytes zero_bytes(const Plan& plan, const RankCost& cost, int32_t rank);
+
+// The same as rows, in chronological order.
+struct ZeroOperation {
+  const char* name;  // "gather parameters"
+  const char* key;   // "gather", as in JSON
+  const char* when;  // "micro-batch" or "step"
+  std::vector<Purpose> purposes;
+  WireBytes of(const PurposeBytes& bytes) const;
+};
+const std::vector<ZeroOperation>& zero_operations();
+
+// True if a group of z consecutive data-parallel ranks spans several nodes;
+// these are the experts' groups if `part` has experts.
+bool crosses_nodes(const PlanPart& part, int32_t z);
+// True if the groups of this size do so in any part of the plan.
+bool crosses_nodes(const Plan& plan, int32_t ZeroSizes::*z);
+
+// The search behind `--zero auto`: every choice of sizes is evaluated, those
+// over the memory cap are dropped, the fastest is taken, and each of the others
+// gets a reason why not.
+//
+//   ZeroSearch search = rank_choices(
+//       {{{8, 4, 4}, "balanced"}, …}, memory_cap_bytes,
+//       [&](const ZeroChoice& choice) { return weigh(choice); });
+//   if (search.is_found()) use(search.ranking.front().choice);
+//
+// Choices whose times are within 1e-9 of each other are ordered by fewer bytes
+// over slow links, then less memory, then smaller sizes, then the order of the
+// choices. The result is deterministic.
+
+struct ZeroChoice {
+  ZeroSizes sizes;
+  std::string strategy = {};
+  ZeroSizes experts = {};  // z1 = 0: on the ranks of the dense tensors
+  friend bool operator==(const ZeroChoice&, const ZeroChoice&) = default;
+};
+
+// The cost of a choice on the rank where it is highest.
+struct ZeroWeight {
+  std::string refusal = {};  // not empty: why it is impossible
+  int64_t memory_bytes = 0;
+  int64_t slow_bytes = 0;  // sent between nodes per iteration
+  int64_t fast_bytes = 0;  // likewise inside nodes
+  double seconds = 0;      // per iteration
+  double step_seconds = 0;
+  // Shown beside them: memory of the fullest rank by kind; sizes of experts as
+  // planned.
+  RankMemory memory = {};
+  ZeroSizes experts = {};
+  int32_t replicas = 1;
+  bool z2_crosses_nodes = false;
+  bool z3_crosses_nodes = false;
+};
+
+// Times that differ by less than this share count as equal.
+inline constexpr double kEqualTimes = 1e-9;
+
+enum class ZeroVerdict { kFits, kOverCap, kRefused };
+
+struct RankedZero {
+  ZeroChoice choice;
+  ZeroWeight weight = {};
+  ZeroVerdict verdict = ZeroVerdict::kFits;
+  std::string reason = {};  // why it was taken, or not
+
+  bool fits() const { return verdict == ZeroVerdict::kFits; }
+  bool is_planned() const { return verdict != ZeroVerdict::kRefused; }
+};
+
+struct ZeroSearch {
+  // Choices that fit, best first; then those that do not, closest to the cap
+  // first; then those that cannot be planned.
+  std::vector<RankedZero> ranking;
+  int64_t memory_cap_bytes = 0;  // 0: none
+
+  bool is_found() const { return !ranking.empty() && ranking.front().fits(); }
+  // Describes the choice, or the closest one and what it lacks.
+  std::string summary() const;
+};
+
+ZeroSearch rank_choices(
+    const std::vector<ZeroChoice>& choices, int64_t memory_cap_bytes,
+    const std::function<ZeroWeight(const ZeroChoice&)>& weigh);
+
+// Explains why a choice was taken or not.
+
+// "z1=8,z2=4,z3=4", with the strategy if several were tried.
+std::string choice_name(const ZeroChoice& choice, const ZeroSearch& search);
+
+// "needs 1.20 GiB more than the cap of 2.00 GiB", "3.1 % slower than
+// z1=8,z2=4,z3=4: 2.1x its slow bytes". The ranking must already be sorted.
+std::string reason_for(const RankedZero& ranked, const ZeroSearch& search);
+
+// The same without the name of the choice that it is compared with, for tables
+// that show it.
+std::string brief_reason(const RankedZero& ranked, const ZeroSearch& search);
 
 struct ZeroComparison {
   std::string model;

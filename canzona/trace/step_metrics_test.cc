@@ -1,4 +1,4 @@
-#include "canzona/trace/step_metrics.h"
+#include "canzona/trace/run_summary.h"
 
 #include <gmock/gmock.h>
 

@@ -24,8 +24,35 @@
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/weights.h"
 #include "canzona/shapes/tensor.h"
+#include "canzona/train/config.h"
 
 namespace canzona {
+
+// Makes the decoder that a configuration describes.
+
+inline DecoderConfig decoder_of(const TrainConfig& config) {
+  const auto& m = config.model;
+  Architecture architecture{.layers = m.layers,
+                            .hidden = m.hidden,
+                            .ffn = m.ffn,
+                            .vocab = m.vocab,
+                            .heads = m.heads,
+                            .kv_heads = m.kv_heads,
+                            .head_dim = m.head_dim,
+                            .tied = m.tied,
+                            .qk_norm = m.qk_norm};
+  if (m.experts > 0)
+    architecture.experts = {
+        .count = m.experts, .ffn = m.expert_ffn, .shared = m.shared_experts};
+  return {.architecture = architecture,
+          .length = m.length,
+          .micro_batch = config.batch.micro,
+          .norm_epsilon = m.norm_epsilon,
+          .rope_base = m.rope_base,
+          .experts_per_token = m.experts_per_token,
+          .balance_coefficient = m.balance_coefficient,
+          .recompute = m.recompute};
+}
 
 // Fills in a tensor of the model: whole, row-major, as without tensor
 // parallelism.
@@ -79,5 +106,20 @@ class LocalDecoder {
   Decoder<float> decoder_;
   std::vector<int32_t> sequences_;  // tokens, with room for a target
 };
+
+// Computes the loss of a whole model over many sequences as the evaluation of a
+// run does: micro-batch by micro-batch, added in order.
+//
+//   const auto read = [&](int64_t n, auto to) { batches.held_out(n, to); };
+//   double loss = mean_loss(model, batches.num_held_out(), read,
+//                           [](int64_t done) { … });
+
+// Fills in length + 1 tokens.
+using ReadSequence = std::function<void(int64_t number, std::span<int32_t> to)>;
+
+// Averages over sequences 0 … count − 1, at least one. `done` gets the number
+// done so far.
+double mean_loss(LocalDecoder& model, int64_t count, const ReadSequence& read,
+                 const std::function<void(int64_t)>& done);
 
 }  // namespace canzona

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
-#include "canzona/train/parameters.h"
+#include "canzona/train/train_rank.h"
 
 namespace canzona {
 namespace {

@@ -1,6 +1,6 @@
 // A loss that stands out is reported, ends the run if requested, and is found
 // by a resumed run as by one that was not interrupted.
-#include "canzona/train/loss_spikes.h"
+#include "canzona/train/run_checks.h"
 
 #include <gmock/gmock.h>
 

@@ -11,7 +11,6 @@
 #include "canzona/base/text.h"
 #include "canzona/shapes/architecture.h"
 #include "canzona/shapes/config.h"
-#include "canzona/shapes/families.h"
 #include "canzona/shapes/read_model.h"
 #include "canzona/train/config_keys.h"
 

@@ -7,7 +7,7 @@
 #include "canzona/shapes/architecture.h"
 #include "canzona/shapes/read_model.h"
 #include "canzona/train/config.h"
-#include "canzona/train/decoder_of.h"
+#include "canzona/train/local_decoder.h"
 
 namespace canzona::model_settings_test {
 namespace {

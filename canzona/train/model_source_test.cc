@@ -6,12 +6,11 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/test_folder.h"
-#include "canzona/checkpoint/hf_weights.h"
+#include "canzona/checkpoint/hf_folder.h"
 #include "canzona/trace/run_summary.h"
-#include "canzona/train/hf_exchange.h"
 #include "canzona/train/model_settings.h"
-#include "canzona/train/parameters.h"
 #include "canzona/train/test_training.h"
+#include "canzona/train/train_rank.h"
 
 namespace canzona::model_source_test {
 namespace {

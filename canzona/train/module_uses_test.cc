@@ -1,4 +1,4 @@
-#include "canzona/train/schedule_1f1b.h"
+#include "canzona/train/stage_links.h"
 
 #include <gmock/gmock.h>
 

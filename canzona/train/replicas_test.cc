@@ -1,5 +1,5 @@
 // Replicas are compared bit by bit, and the rank that differs is named.
-#include "canzona/train/replicas.h"
+#include "canzona/train/run_checks.h"
 
 #include <gmock/gmock.h>
 

@@ -4,10 +4,151 @@
 #include <array>
 
 #include "canzona/base/error.h"
+#include "canzona/base/files.h"
+#include "canzona/base/json_reader.h"
+#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/train/config_keys.h"
 
 namespace canzona {
+namespace {
+
+constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+
+Json side_object(const std::string& text, const std::string& where) {
+  Json object = parse_json(text, {.what = where});
+  if (!object.is_object()) throw UsageError(cat(where, ": no object"));
+  return object;
+}
+
+// Runs `read`; a fault is the checkpoint's, not the caller's.
+template <class Read>
+auto of_checkpoint(const Read& read) {
+  try {
+    return read();
+  } catch (const UsageError& error) {
+    throw DataLost(error.what());
+  }
+}
+
+const std::string& text_called(const std::map<std::string, std::string>& texts,
+                               const char* name, const std::string& where) {
+  const auto found = texts.find(name);
+  if (found == texts.end())
+    throw DataLost(cat(where, " has no ", name,
+                       ", which says how far the run was; it cannot be "
+                       "resumed from"));
+  return found->second;
+}
+
+int64_t count_of(const Json& object, const char* key, const std::string& where,
+                 int64_t low = 0) {
+  return get_integer(object, key, low, kLargest, where);
+}
+
+// A loss that is not finite was written as null.
+double loss_or_nan(const Json& object, const char* key,
+                   const std::string& where) {
+  return get_member(object, key, where).is_null()
+             ? std::numeric_limits<double>::quiet_NaN()
+             : get_number(object, key, where);
+}
+
+// Checkpoints from before spikes were recorded have none of these.
+void read_spikes(const Json& run, const std::string& where, RunState& state) {
+  if (!run.contains("recent_losses")) return;
+  const Json& losses = run["recent_losses"];
+  if (!losses.is_array() || losses.size() > kMostRecentLosses)
+    throw UsageError(cat(where, ": recent_losses: expected a list of at most ",
+                         kMostRecentLosses, " numbers"));
+  for (const Json& loss : losses) {
+    if (!loss.is_number())
+      throw UsageError(cat(where, ": recent_losses: expected numbers"));
+    state.recent_losses.push_back(loss.get<double>());
+  }
+  state.spikes = {count_of(run, "spikes", where),
+                  count_of(run, "spike_step", where, -1),
+                  loss_or_nan(run, "spike_loss", where),
+                  loss_or_nan(run, "spike_over", where)};
+}
+
+}  // namespace
+
+std::string data_json(const RunState& state, const DataIdentity& data) {
+  JsonWriter out(2);
+  out.begin_object()
+      .field("sequences", state.sequences)
+      .field("tokens", state.tokens)
+      .field("length", data.length)
+      .field("seed", data.seed)
+      .field("description", data.description)
+      .field("digest", data.digest);
+  return out.end_object().take() + "\n";
+}
+
+std::string run_json(const RunState& state) {
+  JsonWriter out(2);
+  out.begin_object()
+      .field("step", state.step)
+      .field("starts", state.starts)
+      .field("seconds", state.seconds)
+      .field("tokens", state.tokens)
+      .field("last_loss", state.last_loss)
+      .field("skipped_steps", state.skipped_steps)
+      .field("skipped_in_a_row", state.skipped_in_a_row)
+      .field("nonfinite_tensor", state.nonfinite_tensor)
+      .field("nonfinite_rank", state.nonfinite_rank)
+      .field("spikes", state.spikes.count)
+      .field("spike_step", state.spikes.step)
+      .field("spike_loss", state.spikes.loss)
+      .field("spike_over", state.spikes.over);
+  out.member("recent_losses").values(state.recent_losses);
+  return out.end_object().take() + "\n";
+}
+
+std::string rng_json(uint64_t seed) {
+  JsonWriter out(2);
+  out.begin_object().field("seed", seed).field("kind", "stateless");
+  return out.end_object().take() + "\n";
+}
+
+RunState read_run_state(const std::map<std::string, std::string>& texts,
+                        const std::string& checkpoint) {
+  const std::string at = printable(checkpoint);
+  return of_checkpoint([&] {
+    RunState state;
+    std::string where = cat(at, "/data.json");
+    const Json data = side_object(text_called(texts, kDataFile, at), where);
+    state.sequences = count_of(data, "sequences", where);
+    state.tokens = count_of(data, "tokens", where);
+    where = cat(at, "/run.json");
+    const Json run = side_object(text_called(texts, kRunFile, at), where);
+    state.step = count_of(run, "step", where);
+    state.starts = count_of(run, "starts", where, 1);
+    state.seconds = get_number(run, "seconds", where);
+    state.last_loss = loss_or_nan(run, "last_loss", where);
+    state.skipped_steps = count_of(run, "skipped_steps", where);
+    state.skipped_in_a_row = count_of(run, "skipped_in_a_row", where);
+    state.nonfinite_tensor = get_string(run, "nonfinite_tensor", where);
+    state.nonfinite_rank = count_of(run, "nonfinite_rank", where, -1);
+    read_spikes(run, where, state);
+    return state;
+  });
+}
+
+DataIdentity read_data_identity(const std::string& data_json,
+                                const std::string& checkpoint) {
+  return of_checkpoint([&] {
+    const std::string where = cat(printable(checkpoint), "/data.json");
+    const Json data = side_object(data_json, where);
+    return DataIdentity{
+        .description = get_string(data, "description", where),
+        .digest = get_string(data, "digest", where),
+        .length = count_of(data, "length", where),
+        .seed = static_cast<uint64_t>(count_of(data, "seed", where))};
+  });
+}
+
 namespace {
 
 // Decays, tolerances and forms of products leave the meaning of the states

@@ -1,5 +1,5 @@
 // A run's state survives as text, and determines where it resumes.
-#include "canzona/train/run_state.h"
+#include "canzona/train/resume.h"
 
 #include <gmock/gmock.h>
 

@@ -18,7 +18,6 @@
 
 #include "canzona/model/weights.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/plan/schedule/names.h"
 #include "canzona/runtime/runtime.h"
 #include "canzona/trace/trace.h"
 #include "canzona/train/stage_links.h"

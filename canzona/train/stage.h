@@ -16,7 +16,6 @@
 #include "canzona/model/decoder.h"
 #include "canzona/model/decoder_config.h"
 #include "canzona/train/runtime_weights.h"
-#include "canzona/train/schedule_1f1b.h"
 #include "canzona/train/stage_links.h"
 #include "canzona/train/trainer.h"
 

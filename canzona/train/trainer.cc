@@ -4,11 +4,9 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
-#include "canzona/train/parameters.h"
-#include "canzona/train/replicas.h"
+#include "canzona/train/run_checks.h"
 #include "canzona/train/train_rank.h"
 
 namespace canzona {

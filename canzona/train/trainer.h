@@ -31,8 +31,8 @@
 #include "canzona/runtime/runtime.h"
 #include "canzona/saving/load_state.h"
 #include "canzona/saving/run_saver.h"
-#include "canzona/trace/step_metrics.h"
-#include "canzona/train/run_state.h"
+#include "canzona/trace/run_summary.h"
+#include "canzona/train/resume.h"
 
 namespace canzona {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
-#include "canzona/comm/thread/gate.h"
+#include "canzona/comm/thread/thread_world.h"
 #include "canzona/runtime/zero/test_zero_stages.h"
 #include "tests/mpi/failing.h"
 

@@ -1,4 +1,4 @@
-#include "canzona/comm/mpi/call_watch.h"
+#include "canzona/comm/mpi/process_watch.h"
 
 #include <gtest/gtest.h>
 

@@ -8,7 +8,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/comm/thread/gate.h"
+#include "canzona/comm/thread/thread_world.h"
 #include "canzona/comm/wire_ops.h"
 
 namespace canzona {

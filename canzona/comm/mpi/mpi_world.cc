@@ -9,7 +9,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/comm/mpi/time_limit.h"
+#include "canzona/comm/mpi/process_watch.h"
 
 namespace canzona {
 namespace {

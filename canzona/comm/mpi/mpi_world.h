@@ -27,7 +27,6 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/comm/mpi/call_watch.h"
 #include "canzona/comm/mpi/mpi_session.h"
 #include "canzona/comm/mpi/process_watch.h"
 #include "canzona/comm/transport.h"

@@ -3,15 +3,73 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <string>
+#include <utility>
 
+#include "canzona/base/error.h"
 #include "canzona/base/processes.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/mpi/mpi_session.h"
+#include "canzona/comm/transport.h"
 
 namespace canzona {
+
+void end_without_peers(const std::string& words) {
+  std::cerr << cat("error: ", words, "\n");
+  exit_at_once(ExitStatus::kPeerLost);
+}
+
+TimeLimit::TimeLimit(std::chrono::nanoseconds time,
+                     std::function<std::string()> words)
+    : words_(std::move(words)), thread_([this, time] { wait(time); }) {}
+
+TimeLimit::~TimeLimit() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  ended_.notify_one();
+  thread_.join();
+}
+
+void TimeLimit::wait(std::chrono::nanoseconds time) {
+  std::unique_lock lock(mutex_);
+  if (ended_.wait_until(lock, deadline_after(time), [&] { return is_over_; }))
+    return;
+  end_without_peers(words_());
+}
+
+int CallEras::tick() {
+  if (inside_[(era_.load() + 1) % 2].load() != 0) return ++ticks_;
+  era_.fetch_add(1);
+  return ticks_ = 0;
+}
+
+CallWatch::CallWatch(Hooks hooks, CallLimits limits)
+    : hooks_(std::move(hooks)), limits_(limits), thread_([this] { run(); }) {}
+
+CallWatch::~CallWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+  }
+  ended_.notify_one();
+  thread_.join();
+}
+
+void CallWatch::run() {
+  std::unique_lock lock(mutex_);
+  while (!ended_.wait_for(lock, limits_.tick, [&] { return is_over_; })) {
+    const int ticks = eras_.tick();
+    if (ticks < limits_.ticks_after_end) continue;
+    if (ticks < limits_.ticks && !hooks_.peer_has_ended()) continue;
+    hooks_.give_up(ticks * limits_.tick);
+    return;
+  }
+}
 
 uint64_t place_of_process() {
   std::string boot;

@@ -32,7 +32,6 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/comm/library_memory.h"
 #include "canzona/comm/nccl/nccl_api.h"
 #include "canzona/comm/transport.h"
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "canzona/base/error.h"
-#include "canzona/base/exit_status.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 

@@ -1,6 +1,6 @@
 // Modelled links between ranks whose messages are only enqueued: tests check
 // how much clock time exchanges take, never how long this process takes.
-#include "canzona/comm/thread/lane_pacer.h"
+#include "canzona/comm/thread/link_model.h"
 
 #include <gtest/gtest.h>
 

@@ -21,7 +21,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/comm/thread/gate.h"
+#include "canzona/comm/thread/thread_world.h"
 
 namespace canzona {
 

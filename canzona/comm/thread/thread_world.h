@@ -7,7 +7,7 @@
 // receiver's lane waits until the sender's has reached the letter, and the
 // sender's waits for the copy. Threads meet only to hand over pointers and
 // marks, and never wait for a device. If links are modelled, the lanes also
-// wait for a clock (lane_pacer.h).
+// wait for a clock (link_model.h).
 #pragma once
 
 #include <atomic>
@@ -27,13 +27,34 @@
 #include <tuple>
 #include <vector>
 
-#include "canzona/comm/thread/gate.h"
-#include "canzona/comm/thread/lane_pacer.h"
+#include "canzona/comm/flight_record.h"
 #include "canzona/comm/thread/link_model.h"
 #include "canzona/comm/transport.h"
 #include "canzona/comm/wire_ops.h"
 
 namespace canzona {
+
+// Every collective of every rank passes a Gate before its first message; a test
+// can observe, delay or hold it (test_gate.h).
+//
+//   ThreadWorld::Options options{.gate = &gate};  // of all ranks
+//   MpiOptions options{.gate = &gate};            // of this process
+//
+// The gate belongs to the caller and must outlive the world. Threads of several
+// ranks call it concurrently.
+
+class Gate {
+ public:
+  virtual ~Gate() = default;
+
+  // Returns when the operation may begin. The texts live until then.
+  virtual void pass(std::string_view group, Operation operation,
+                    std::string_view label, int world_rank) = 0;
+
+  // Called when the world of threads has ended: releases everything that is
+  // held and holds nothing again. A process under MPI has nobody to call it.
+  virtual void open_for_good() noexcept = 0;
+};
 
 class Mark;
 

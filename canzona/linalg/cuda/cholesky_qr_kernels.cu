@@ -1,9 +1,7 @@
 #include "canzona/linalg/cuda/kernels.h"
 
 #include "canzona/linalg/cuda/elements.cuh"
-#include "canzona/linalg/cuda/exact.cuh"
-#include "canzona/linalg/cuda/slots.cuh"
-#include "canzona/linalg/cuda/typed.h"
+#include "canzona/linalg/cuda/launch.cuh"
 
 namespace canzona {
 namespace {

@@ -8,13 +8,11 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cuda/algebra/algebra.h"
-#include "canzona/linalg/cuda/cuda_lane.h"
 #include "canzona/linalg/cuda/cuda_words.h"
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda/graph/graphs.h"
 #include "canzona/linalg/cuda/graph/notice.h"
 #include "canzona/linalg/cuda/libraries.h"
-#include "canzona/linalg/cuda/lt_products.h"
 
 namespace canzona {
 namespace {

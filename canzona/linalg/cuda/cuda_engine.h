@@ -37,7 +37,6 @@
 #include <vector>
 
 #include "canzona/linalg/cuda/graph/graphs.h"
-#include "canzona/linalg/cuda/graph/profile.h"
 #include "canzona/linalg/cuda/graph/recording.h"
 #include "canzona/linalg/engine.h"
 
@@ -158,7 +157,7 @@ class CudaEngine final : public Engine {
   void synchronize() override;
   void idle(double seconds) override;
 
-  // In graph/repeat.cc.
+  // In graph/recording.cc.
   void repeat(const std::function<void()>& work) override;
   void if_zero(const int32_t* flag, const std::function<void()>& work) override;
   void guard(const int32_t* flag, const std::function<void()>& work) override;

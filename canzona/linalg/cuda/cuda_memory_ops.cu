@@ -5,11 +5,9 @@
 
 #include <algorithm>
 
-#include "canzona/linalg/cuda/cuda_lane.h"
 #include "canzona/linalg/cuda/cuda_words.h"
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda/elements.cuh"
-#include "canzona/linalg/cuda/exact.cuh"
 #include "canzona/linalg/memory.h"
 
 namespace canzona {

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <span>
 
+#include "canzona/base/check.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/matrix.h"
 
 namespace canzona {
 
@@ -118,5 +120,21 @@ void launch_take_factor(CudaEngine& engine, const CholeskyQrState& state,
 // Marks a matrix as failed if a distance is not above `noise`.
 void launch_require_distance(CudaEngine& engine, const CholeskyQrState& state,
                              double noise);
+
+// Maps a DType to a type, and checks that views match.
+
+// Calls work(Real{}) with the type that `dtype` names.
+template <class Work>
+decltype(auto) with_real_type(DType dtype, const Work& work) {
+  CANZONA_CHECK(dtype == DType::kFp32 || dtype == DType::kFp64,
+                "not an operation of ", to_string(dtype));
+  return dtype == DType::kFp32 ? work(float{}) : work(double{});
+}
+
+inline void check_same_batch(const ConstMatrices& a, const ConstMatrices& b) {
+  CANZONA_CHECK_EQ(a.rows, b.rows, "rows");
+  CANZONA_CHECK_EQ(a.cols, b.cols, "columns");
+  CANZONA_CHECK_EQ(a.count, b.count, "matrices in a batch");
+}
 
 }  // namespace canzona

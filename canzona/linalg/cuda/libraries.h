@@ -5,9 +5,13 @@
 #include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cusolverDn.h>
-
+#include <compare>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "canzona/linalg/engine.h"
 
 namespace canzona {
 
@@ -35,6 +39,62 @@ class Libraries {
   cublasLtHandle_t cublas_lt_ = nullptr;
   cusolverDnHandle_t cusolver_ = nullptr;
   cusolverDnParams_t cusolver_params_ = nullptr;
+};
+
+// Products by cuBLASLt whose bits depend on the shape alone.
+//
+//   products.prepare(shape);                      // not during a capture
+//   products.run(shape, c, alpha, a, b, beta);
+//
+// The algorithm is chosen once per shape, for a fixed number of matrices, and
+// used for every batch. It neither splits the inner dimension nor needs memory,
+// so each element is one sum in a fixed order. If there is no such algorithm,
+// matrices are multiplied one by one with the best one for a single matrix.
+// Libraries also depend on alignment; here that is part of the shape (`wide`:
+// rows are 16-byte aligned), and the caller copies matrices whose alignment
+// does not match their shape.
+//
+// Belongs to one engine.
+
+class CudaEngine;
+
+// C (m x n, of type `out`) and A, B (of type `in`), as stored: row-major.
+struct ProductShape {
+  DType in = DType::kFp32;
+  DType out = DType::kFp32;
+  int64_t m = 0, n = 0, k = 0;
+  Op op_a = Op::kNone, op_b = Op::kNone;
+  bool wide_a = false, wide_b = false, wide_c = false;
+
+  auto operator<=>(const ProductShape&) const = default;
+};
+
+class LtProducts {
+ public:
+  explicit LtProducts(CudaEngine& engine) : engine_(engine) {}
+
+  void prepare(const ProductShape& shape);
+  // C = alpha·op(A)·op(B) + beta·C; scalars on the device, of C's type.
+  void run(const ProductShape& shape, const Matrices& c, const void* alpha,
+           const ConstMatrices& a, const ConstMatrices& b, const void* beta);
+
+ private:
+  // `alone` means one matrix at a time, with the engine's workspace.
+  struct Choice {
+    cublasLtMatmulAlgo_t algorithm;
+    bool alone = false;
+  };
+
+  Choice choose(const ProductShape& shape);
+  // Returns the best suitable algorithm for this many matrices at once.
+  std::optional<cublasLtMatmulAlgo_t> find_algorithm(const ProductShape& shape,
+                                                     int64_t count, bool alone);
+  void run_at_once(const ProductShape& shape, const Choice& choice,
+                   const Matrices& c, const void* alpha, const ConstMatrices& a,
+                   const ConstMatrices& b, const void* beta);
+
+  CudaEngine& engine_;
+  std::map<ProductShape, Choice> choices_;
 };
 
 }  // namespace canzona

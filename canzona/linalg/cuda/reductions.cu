@@ -1,13 +1,10 @@
 // Reductions of matrices: Frobenius norms and scaling by them, largest
 // magnitudes, traces, dots of columns.
 #include "canzona/base/check.h"
-#include "canzona/linalg/cuda/chunks.cuh"
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/linalg/cuda/elements.cuh"
-#include "canzona/linalg/cuda/exact.cuh"
 #include "canzona/linalg/cuda/kernels.h"
-#include "canzona/linalg/cuda/slots.cuh"
-#include "canzona/linalg/cuda/typed.h"
+#include "canzona/linalg/cuda/launch.cuh"
 
 namespace canzona {
 namespace {

@@ -3,11 +3,10 @@
 #include <array>
 
 #include "canzona/base/check.h"
-#include "canzona/linalg/cuda/chunks.cuh"
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/linalg/cuda/elements.cuh"
-#include "canzona/linalg/cuda/exact.cuh"
-#include "canzona/linalg/cuda/typed.h"
+#include "canzona/linalg/cuda/kernels.h"
+#include "canzona/linalg/cuda/launch.cuh"
 #include "canzona/linalg/stages.h"
 
 namespace canzona {

@@ -1,9 +1,13 @@
 #include "canzona/plan/cost/cost.h"
 
+#include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/base/units.h"
+#include "canzona/plan/schedule/ranges.h"
 
 namespace canzona {
 namespace {
@@ -68,6 +72,180 @@ MatrixCost CostModel::weight(Weight weight, MatrixShape shape,
   return {Ticks(checked_mul(checked_mul(shape.rows, shape.cols, "elements"),
                             copies, "elements")),
           Ticks(0)};
+}
+
+namespace {
+
+int64_t times(int64_t bytes, int64_t count) {
+  return checked_mul(bytes, count, "bytes");
+}
+
+}  // namespace
+
+int64_t ticks_of_part(Ticks whole, int64_t part, Flops flops) {
+  if (flops.value() == 0) return 0;
+  const Int128 product = Int128{whole.value()} * part;
+  return static_cast<int64_t>((product + flops.value() - 1) / flops.value());
+}
+
+TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member) {
+  const int64_t all = facts.sum_elements;
+  const int64_t sum = even_extent(all, size, member).count;
+  TeamBytes bytes;
+  bytes.sums_received = times(sum, kBytesPerFp32 * (size - 1));
+  bytes.sums_sent = times(all - sum, kBytesPerFp32);
+  if (member == 0) {
+    bytes.sums_received += times(all - sum, facts.rounded_bytes);
+    bytes.factors_sent = facts.factor_bytes;
+  } else {
+    bytes.sums_sent += times(sum, facts.rounded_bytes);
+    bytes.factors_sent = times(
+        even_extent(facts.factor_bytes, size - 1, member - 1).count, size - 2);
+    bytes.factors_received = facts.factor_bytes;
+  }
+  for (int64_t* count : {&bytes.sums_sent, &bytes.sums_received,
+                         &bytes.factors_sent, &bytes.factors_received})
+    *count = times(*count, facts.segments);
+  const int64_t norm = 2 * facts.norm_bytes * facts.strips / size * (size - 1);
+  bytes.sums_sent += norm;
+  bytes.sums_received += norm;
+  return bytes;
+}
+
+const TeamCosts::OfShape& TeamCosts::of(MatrixShape shape) {
+  const auto found = known_.find(shape);
+  if (found != known_.end()) return found->second;
+  return known_
+      .emplace(shape,
+               OfShape{rule_.strips(shape), rule_.work(shape).every_step})
+      .first->second;
+}
+
+// Four messages follow each other in a segment; the head's port is the narrow
+// place.
+int64_t TeamCosts::link_ticks(const StripFacts& facts, int32_t size) const {
+  constexpr int kHops = 4;
+  const TeamBytes head = team_bytes(facts, size, 0);
+  const double seconds =
+      static_cast<double>(head.sums_received + head.factors_sent) /
+          links_.intra_bytes_per_second +
+      links_.latency_seconds * kHops * facts.segments;
+  constexpr double kMostTicks = 1e18;
+  return static_cast<int64_t>(
+      std::min(std::ceil(seconds / basis_.seconds_per_tick), kMostTicks));
+}
+
+TeamSize TeamCosts::team(MatrixShape shape, const MatrixCost& cost,
+                         int32_t size) {
+  if (size <= 1) return whole_matrix(cost.every_step.value());
+  const auto& [facts, work] = of(shape);
+  const int64_t strips =
+      (facts.strips + int64_t{size} - 1) / size * facts.strip.value();
+  TeamSize team;
+  team.size = size;
+  team.member = ticks_of_part(cost.every_step, strips, work);
+  team.head = ticks_of_part(cost.every_step, facts.head.value(), work);
+  team.path = checked_add(team.at_head(), link_ticks(facts, size), "ticks");
+  return team;
+}
+
+// Strips are taken to be as wide as the widest, and to have their share of what
+// the matrix takes then.
+StripTicks TeamCosts::strip_ticks(MatrixShape shape, const MatrixCost& cost) {
+  const StripFacts& facts = of(shape).strips;
+  const Int128 all =
+      Int128{facts.strip.value()} * facts.strips + facts.head.value();
+  const auto share = [&](int64_t flops) {
+    return all == 0 ? 0
+                    : static_cast<int64_t>(Int128{cost.every_step.value()} *
+                                           flops / all);
+  };
+  StripTicks ticks;
+  ticks.sum = share(facts.strip_sum.value());
+  ticks.multiply =
+      share(facts.strip.value() / facts.segments - facts.strip_sum.value());
+  ticks.rest =
+      cost.every_step.value() - facts.strips * (ticks.sum + ticks.multiply);
+  return ticks;
+}
+
+TeamSizes TeamCosts::sizes(MatrixShape shape, const MatrixCost& cost,
+                           int32_t most) {
+  TeamSizes sizes{whole_matrix(cost.every_step.value())};
+  if (rule_.period() > 1) return sizes;
+  most = std::min<int32_t>(most, of(shape).strips.strips);
+  for (int32_t size = 2; size <= most; size *= 2)
+    sizes.push_back(team(shape, cost, size));
+  return sizes;
+}
+
+namespace {
+
+int64_t pieces_along(int64_t side, int64_t piece) {
+  return (side + piece - 1) / piece;
+}
+
+}  // namespace
+
+MatrixBlocks::MatrixBlocks(const RuleFacts& rule, MatrixShape shape)
+    : shape_(shape), block_(rule.block(shape)) {
+  if (block_ == shape_) return;
+  const int64_t down = pieces_along(shape.rows, block_.rows);
+  const int64_t across = pieces_along(shape.cols, block_.cols);
+  if (down > kMostBlocks || across > kMostBlocks ||
+      down * across > kMostBlocks) {
+    block_ = shape_;
+    return;
+  }
+  count_ = static_cast<int32_t>(down * across);
+  across_ = across;
+  work_ = rule.work(shape);
+  for (int32_t b = 0; b < count_; ++b) of_block_.try_emplace(shape_of(b));
+  for (auto& [sides, work] : of_block_) work = rule.work(sides);
+}
+
+Rectangle MatrixBlocks::at(int32_t number) const {
+  const int64_t row = number / across_ * block_.rows;
+  const int64_t col = number % across_ * block_.cols;
+  return {row, std::min(block_.rows, shape_.rows - row), col,
+          std::min(block_.cols, shape_.cols - col)};
+}
+
+MatrixShape MatrixBlocks::shape_of(int32_t number) const {
+  const Rectangle block = at(number);
+  return {block.num_rows, block.num_cols};
+}
+
+template <class TicksOfPart>
+MatrixCost MatrixBlocks::share(const MatrixCost& whole, int32_t number,
+                               const TicksOfPart& ticks_of) const {
+  if (count_ == 1) return whole;
+  const RuleWork& own = of_block_.at(shape_of(number));
+  return {Ticks(ticks_of(whole.every_step, own.every_step, work_.every_step)),
+          Ticks(ticks_of(whole.refresh, own.refresh, work_.refresh))};
+}
+
+MatrixCost MatrixBlocks::cost(const MatrixCost& whole, int32_t number) const {
+  return share(whole, number, [](Ticks ticks, Flops part, Flops all) {
+    return ticks_of_part(ticks, part.value(), all);
+  });
+}
+
+MatrixCost MatrixBlocks::least_cost(const MatrixCost& whole,
+                                    int32_t number) const {
+  return share(whole, number, [](Ticks ticks, Flops part, Flops all) {
+    return all.value() == 0 ? 0
+                            : static_cast<int64_t>(Int128{ticks.value()} *
+                                                   part.value() / all.value());
+  });
+}
+
+bool has_blocks(const SettledRequest& request, const RuleFacts& rule) {
+  std::set<MatrixShape> shapes;
+  for (const Matrix& m : request.matrices) shapes.insert({m.rows, m.cols});
+  return std::any_of(shapes.begin(), shapes.end(), [&](MatrixShape shape) {
+    return MatrixBlocks(rule, shape).fall_apart();
+  });
 }
 
 }  // namespace canzona

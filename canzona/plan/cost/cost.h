@@ -1,15 +1,20 @@
-// The cost of a matrix is in ticks from the rule's formula (one tick = one
-// flop, times at a nominal rate), or from a measured table (one tick = one
-// picosecond).
+// What a matrix costs: alone, by blocks, and shared by a team.
 #pragma once
 
+#include <cstdint>
 #include <map>
 
 #include "canzona/plan/cost/cost_table.h"
+#include "canzona/plan/makespan/bound.h"
 #include "canzona/plan/options.h"
 #include "canzona/plan/plan.h"
+#include "canzona/plan/schedule/ranges.h"
 
 namespace canzona {
+
+// The cost of a matrix is in ticks from the rule's formula (one tick = one
+// flop, times at a nominal rate), or from a measured table (one tick = one
+// picosecond).
 
 // Used where nothing was measured, and said so in every output.
 inline constexpr double kNominalFlopsPerSecond = 400e12;
@@ -33,5 +38,112 @@ class CostModel {
   CostBasis basis_;
   mutable std::map<MatrixShape, MatrixCost> known_;
 };
+
+// What teams cost: ticks of members and heads, and bytes of sums and factors.
+//
+//   TeamCosts costs(*rule, basis, links);
+//   for (const TeamSize& size : costs.sizes({5120, 51200}, cost)) …
+//
+// A step begins with the strips' parts of the norm, which everybody gets, and
+// gets again where strips were scaled. A
+// segment of it is a sum, which the members add by a reduce-scatter and hand to
+// the head in rounded pieces, and a factor, of which the head hands an even
+// piece to each of the others, who pass theirs on to each other
+// (schedule/team_schedule.h). Not for several threads.
+
+// What one member of a team sends and receives in a step, beside the routes of
+// its strips.
+struct TeamBytes {
+  int64_t sums_sent = 0;
+  int64_t sums_received = 0;
+  int64_t factors_sent = 0;
+  int64_t factors_received = 0;
+};
+// `member`: its place in the list of owners; 0 is the head.
+TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member);
+
+// Ticks of a part of a matrix's flops, rounded up: a table measures whole
+// matrices, whose parts run at the same rate.
+int64_t ticks_of_part(Ticks whole, int64_t part, Flops flops);
+
+// Ticks of a whole matrix whose strips go one by one: what each strip takes
+// before and after the rest.
+struct StripTicks {
+  int64_t sum = 0, rest = 0, multiply = 0;
+};
+
+class TeamCosts {
+ public:
+  // All must outlive the costs.
+  TeamCosts(const RuleFacts& rule, const CostBasis& basis, const Links& links)
+      : rule_(rule), basis_(basis), links_(links) {}
+
+  const StripFacts& strips(MatrixShape shape) { return of(shape).strips; }
+
+  // Sizes up to the number of strips, `most` at most. A rule that refreshes
+  // tells nothing of refreshes in strips: its matrices stay whole.
+  TeamSizes sizes(MatrixShape shape, const MatrixCost& cost, int32_t most);
+
+  // The cost of a team that a plan has, whether its size is allowed or not.
+  TeamSize team(MatrixShape shape, const MatrixCost& cost, int32_t size);
+
+  StripTicks strip_ticks(MatrixShape shape, const MatrixCost& cost);
+
+ private:
+  struct OfShape {
+    StripFacts strips;
+    Flops work;
+  };
+  const OfShape& of(MatrixShape shape);
+  // Ticks that sums and factors are on their way.
+  int64_t link_ticks(const StripFacts& facts, int32_t size) const;
+
+  const RuleFacts& rule_;
+  const CostBasis& basis_;
+  const Links& links_;
+  std::map<MatrixShape, OfShape> known_;
+};
+
+// The blocks of a matrix that a rule updates as matrices of their own
+// (RuleFacts::block), so that each may have an owner of its own.
+//
+//   const MatrixBlocks blocks(rule, {5120, 17408});
+//   for (int32_t b = 0; b < blocks.count(); ++b)
+//     blocks.at(b), blocks.cost(whole, b)
+//
+// Pure; any thread.
+
+// Of more blocks nobody is told apart: such a matrix has one owner.
+inline constexpr int64_t kMostBlocks = 1024;
+
+class MatrixBlocks {
+ public:
+  MatrixBlocks(const RuleFacts& rule, MatrixShape shape);
+
+  // True if blocks may have different owners.
+  bool fall_apart() const { return count_ > 1; }
+  int32_t count() const { return count_; }
+  // Blocks are numbered row by row.
+  Rectangle at(int32_t number) const;
+  MatrixShape shape_of(int32_t number) const;
+  // Its share of the matrix's cost, rounded up; `least_cost` is rounded down.
+  MatrixCost cost(const MatrixCost& whole, int32_t number) const;
+  MatrixCost least_cost(const MatrixCost& whole, int32_t number) const;
+
+ private:
+  template <class TicksOfPart>
+  MatrixCost share(const MatrixCost& whole, int32_t number,
+                   const TicksOfPart& ticks_of) const;
+
+  MatrixShape shape_;
+  MatrixShape block_;
+  int32_t count_ = 1;
+  int64_t across_ = 1;  // blocks side by side
+  RuleWork work_;       // of the matrix
+  std::map<MatrixShape, RuleWork> of_block_;
+};
+
+// True if a matrix of the request falls apart.
+bool has_blocks(const SettledRequest& request, const RuleFacts& rule);
 
 }  // namespace canzona

@@ -1,8 +1,13 @@
 // Reads what was asked for: mesh, rule, options, and the traffic that follows.
+#include <algorithm>
+#include <utility>
+
 #include "canzona/base/text.h"
-#include "canzona/plan/json/plan_schema.h"
+#include "canzona/base/units.h"
+#include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/json/read_plan_parts.h"
 #include "canzona/plan/strategy.h"
+#include "canzona/shapes/tensor.h"
 
 namespace canzona {
 namespace {
@@ -171,6 +176,216 @@ class RequestReader {
 void read_plan_request(const Json& root, const PlanValues& values,
                        SettledRequest& plan) {
   RequestReader(root, values, plan).run();
+}
+
+namespace {
+
+// Runs of rows that all sections of a file may have together. They are listed
+// one by one, and a number in a file costs nothing.
+constexpr int64_t kMaxRuns = int64_t{1} << 22;
+
+// Every tensor has its own copy of its sections: q, k, v or gate, up.
+constexpr size_t kMaxSections = 8;
+constexpr size_t kMaxSectionName = 32;
+
+// The sections of one kind of fused tensor, and the rows that they tile.
+struct SectionList {
+  std::vector<Section> sections;
+  int64_t rows = 0;
+};
+
+class ModelReader {
+ public:
+  ModelReader(const Json& json, const Mesh& mesh, const PlanValues& in)
+      : json_(json), mesh_(mesh), in_(in) {}
+
+  Model run() {
+    require_known_keys(json_,
+                       {"name", "layers", "experts", "query_heads", "kv_heads",
+                        "fused", "parts", "tensors", "frozen"},
+                       in_.where());
+    read_counts();
+    for (const Json& list : in_.array(member("parts"), "parts")) {
+      kinds_.push_back(section_list(list));
+    }
+    const Json& tensors = in_.array(member("tensors"), "tensors");
+    if (tensors.size() > static_cast<size_t>(kMaxTensors)) {
+      in_.fail(cat("more than ", kMaxTensors, " tensors"));
+    }
+    model_.tensors.reserve(tensors.size());
+    for (const Json& t : tensors) model_.tensors.push_back(tensor(t));
+    read_frozen();
+    check_mesh(mesh_, model_);
+    for (const Tensor& t : model_.tensors) check_coordinates(t);
+    return std::move(model_);
+  }
+
+ private:
+  const Json& member(const char* key) const {
+    return get_member(json_, key, in_.where());
+  }
+  int64_t count(const char* key, int64_t most) const {
+    return get_integer(json_, key, 0, most, in_.where());
+  }
+
+  void read_frozen() {
+    const auto found = json_.find("frozen");
+    if (found == json_.end()) return;
+    const auto last = static_cast<int32_t>(model_.tensors.size()) - 1;
+    for (int32_t t : in_.indices(*found, 0, last, "frozen")) {
+      Tensor& tensor = model_.tensors[static_cast<size_t>(t)];
+      if (tensor.matrix_rule)
+        in_.fail(cat("tensor ", quoted(tensor.name),
+                     " is frozen and has the matrix rule"));
+      tensor.frozen = true;
+    }
+  }
+
+  void read_counts() {
+    model_.name = get_string(json_, "name", in_.where());
+    model_.num_layers = static_cast<int32_t>(count("layers", kMaxLayers));
+    model_.num_experts = static_cast<int32_t>(count("experts", kMaxExperts));
+    model_.query_heads = count("query_heads", kMaxDim);
+    model_.kv_heads = count("kv_heads", kMaxDim);
+    model_.fused = get_bool(json_, "fused", in_.where());
+  }
+
+  Section section(const Json& value) const {
+    in_.row(value, 6, "part");
+    Section section;
+    section.name = in_.text(value[0], "part name");
+    if (section.name.size() > kMaxSectionName) {
+      in_.fail(cat("part ", quoted(section.name), ": its name is too long"));
+    }
+    section.rows.first =
+        in_.integer(value[1], 0, kMaxDim, "first row of a part");
+    section.rows.run = in_.integer(value[2], 1, kMaxDim, "run of a part");
+    section.rows.stride = in_.integer(value[3], 1, kMaxDim, "stride of a part");
+    section.rows.count = in_.integer(value[4], 1, kMaxRuns, "runs of a part");
+    section.heads = in_.integer(value[5], 1, kMaxDim, "heads of a part");
+    return section;
+  }
+
+  SectionList section_list(const Json& list) {
+    SectionList out;
+    if (in_.array(list, "parts").size() > kMaxSections) {
+      in_.fail(cat("more than ", kMaxSections, " parts of one tensor"));
+    }
+    for (const Json& value : list) {
+      out.sections.push_back(section(value));
+      out.rows = checked_add(out.rows, count_rows(out.sections.back()), "rows");
+    }
+    if (!tiles(out)) in_.fail("parts: they do not tile the rows of a tensor");
+    return out;
+  }
+
+  int64_t count_rows(const Section& section) {
+    num_runs_ += section.rows.count;
+    if (num_runs_ > kMaxRuns) {
+      in_.fail(cat("parts: more than ", kMaxRuns, " runs of rows"));
+    }
+    const int64_t rows = section.rows.rows();  // both factors are bounded
+    if (rows % section.heads != 0) {
+      in_.fail(cat("part ", quoted(section.name), ": ", section.heads,
+                   " heads do not divide its ", rows, " rows"));
+    }
+    return rows;
+  }
+
+  // True if the runs of all sections, side by side, are rows 0, 1, 2, …
+  static bool tiles(const SectionList& list) {
+    std::vector<std::pair<int64_t, int64_t>> runs;
+    for (const Section& section : list.sections) {
+      const RowRuns& r = section.rows;
+      for (int64_t i = 0; i < r.count; ++i) {
+        runs.emplace_back(r.first + i * r.stride, r.run);
+      }
+    }
+    std::sort(runs.begin(), runs.end());
+    int64_t next = 0;
+    for (const auto& [first, run] : runs) {
+      if (first != next) return false;
+      next += run;
+    }
+    return true;
+  }
+
+  Tensor tensor(const Json& value) const {
+    in_.row(value, 8, "tensor");
+    Tensor t;
+    t.name = in_.text(value[0], "tensor name");
+    t.shape = in_.integers(value[1], 0, kMaxDim, "tensor shape");
+    if (t.shape.empty() || t.shape.size() > 2) {
+      in_.fail(
+          cat("tensor ", quoted(t.name), ": expected one or two dimensions"));
+    }
+    checked_mul(t.rows(), t.cols(), "elements");
+    t.role = parse_role(in_.text(value[2], "tensor role"));
+    t.cut = parse_cut(in_.text(value[3], "tensor cut"));
+    t.layer = in_.index(value[4], -1, INT32_MAX, "layer");
+    t.expert = in_.index(value[5], -1, INT32_MAX, "expert");
+    t.matrix_rule = in_.truth(value[6], "tensor rule");
+    set_sections(in_.index(value[7], -1, std::ssize(kinds_) - 1, "parts"), t);
+    return t;
+  }
+
+  void set_sections(int32_t kind, Tensor& t) const {
+    if (kind < 0) return;
+    const SectionList& list = kinds_[static_cast<size_t>(kind)];
+    if (list.rows != t.rows()) {
+      in_.fail(cat("tensor ", quoted(t.name), " has ", t.rows(),
+                   " rows, its parts ", list.rows));
+    }
+    t.sections = list.sections;
+  }
+
+  // Stages, ep coordinates and modules are counted by these numbers.
+  void check_coordinates(const Tensor& t) const {
+    if (t.layer >= model_.num_layers)
+      in_.fail(cat("tensor ", quoted(t.name), " lies in layer ", t.layer,
+                   ", but the model's 'layers' is ", model_.num_layers,
+                   "; expected a layer below that, or -1"));
+    if (t.expert >= model_.num_experts)
+      in_.fail(cat("tensor ", quoted(t.name), " belongs to expert ", t.expert,
+                   ", but the model's 'experts' is ", model_.num_experts,
+                   "; expected an expert below that, or -1"));
+  }
+
+  const Json& json_;
+  const Mesh& mesh_;
+  const PlanValues& in_;
+  std::vector<SectionList> kinds_;
+  int64_t num_runs_ = 0;
+  Model model_;
+};
+
+int64_t matrices_of(const Tensor& tensor, const Splits& splits) {
+  const bool split =
+      is_gate_up(tensor.sections)
+          ? splits.gate_up
+          : splits.head || (splits.qkv && tensor.sections.size() > 1);
+  if (tensor.sections.empty() || !split) return 1;
+  int64_t pieces = 0;
+  for (const Section& section : tensor.sections) {
+    pieces = checked_add(pieces, splits.head ? section.heads : 1, "matrices");
+  }
+  return pieces;
+}
+
+}  // namespace
+
+Model read_plan_model(const Json& model, const Mesh& mesh,
+                      const PlanValues& values) {
+  return ModelReader(model, mesh, values).run();
+}
+
+int64_t count_matrices(const Model& model, const Splits& splits) {
+  int64_t count = 0;
+  for (const Tensor& tensor : model.tensors) {
+    if (!tensor.matrix_rule) continue;
+    count = checked_add(count, matrices_of(tensor, splits), "matrices");
+  }
+  return count;
 }
 
 }  // namespace canzona

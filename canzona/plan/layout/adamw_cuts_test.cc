@@ -1,4 +1,4 @@
-#include "canzona/plan/layout/adamw_cuts.h"
+#include "canzona/plan/layout/layout.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "canzona/plan/layout/buckets.h"
+#include "canzona/plan/layout/layout.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "canzona/plan/layout/budget.h"
+#include "canzona/plan/layout/layout.h"
 
 #include <gtest/gtest.h>
 

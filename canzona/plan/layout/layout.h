@@ -1,14 +1,68 @@
 // The layout of buckets: tensors in order, and where each home's run begins.
 #pragma once
 
+#include <cstdint>
+#include <limits>
+#include <span>
+
+#include "canzona/plan/problem.h"
 #include "canzona/plan/strategy.h"
 
 namespace canzona {
+
+// The budget on bytes: how much of a bucket one home may keep.
+
+// The even share of a bucket ÷ (1 − alpha), in elements; infinite at alpha 1.
+double share_limit(int64_t bucket_elements, int64_t num_homes, double alpha);
+
+// Returns the most that one home may keep of a bucket with these tensor shards:
+// the larger of the largest shard and share_limit.
+int64_t bucket_cap(std::span<const int64_t> shards, int64_t num_homes,
+                   double alpha);
+
+// The same, but where whole tensors may be unable to meet it (nine equal ones
+// on eight homes), at least what longest-first dealing needs: always reachable.
+int64_t reachable_bucket_cap(std::span<const int64_t> shards, int64_t num_homes,
+                             double alpha);
+
+// Buckets: runs of tensors reduced together. Tensors are taken in the order in
+// which backward finishes them, which is model order reversed; a bucket closes
+// when its matrix-rule TP shards reach `bucket_elements`. AdamW tensors lie in
+// the bucket that is open at their place and never close one.
+
+// The buffers of a mesh, and for each tensor the buffer it lies in.
+std::vector<Buffer> make_buffers(const Mesh& mesh, const Model& model,
+                                 std::vector<int32_t>& buffer_of);
+
+std::vector<OpenBucket> make_buckets(const Model& model,
+                                     const std::vector<Buffer>& buffers,
+                                     const std::vector<int32_t>& buffer_of,
+                                     const std::vector<int64_t>& shard_elements,
+                                     int64_t bucket_elements,
+                                     bool join_small_tail);
+
+// Buckets that are modules, or single tensors: what travels in one message of
+// hierarchical ZeRO.
+std::vector<OpenBucket> make_module_buckets(
+    const Model& model, const std::vector<int32_t>& buffer_of,
+    const std::vector<int64_t>& shard_elements, MessageUnit unit);
 
 // Buckets of a finished assignment. If the order is free, tensors of one home
 // lie side by side; AdamW tensors come last and are cut evenly, or so that
 // state bytes are level over homes.
 std::vector<Bucket> lay_out(const Problem& p, const Strategy& strategy,
                             const Assignment& a);
+
+// Cuts AdamW tensors. They have no owner and may be cut anywhere, so they are
+// what levels memory.
+
+// Equal shares of each bucket's AdamW elements.
+void cut_adamw_evenly(const Problem& p, std::vector<Bucket>& buckets);
+
+// Shares such that master weights and states take the same bytes on every home,
+// as far as the AdamW elements of a buffer suffice. Every bucket is cut in the
+// same proportions.
+void cut_adamw_level(const Problem& p, const Assignment& a,
+                     std::vector<Bucket>& buckets);
 
 }  // namespace canzona

@@ -1,10 +1,239 @@
 #include "canzona/plan/makespan/bound.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 
-#include "canzona/plan/makespan/pattern_lp.h"
+#include "canzona/base/units.h"
 
 namespace canzona {
+namespace {
+
+constexpr int64_t kNodeLimit = 200'000;
+// Bounds are compared with this slack, so that rounding cannot cut the optimum.
+constexpr double kSlack = 1e-12;
+
+class Search {
+ public:
+  Search(std::span<const SizeCount> items, std::span<const double> values)
+      : items_(items), values_(values), current_(items.size(), 0) {
+    best_.counts.assign(items.size(), 0);
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (values[i] > 0) order_.push_back(i);
+    }
+    std::stable_sort(order_.begin(), order_.end(), [&](size_t a, size_t b) {
+      return density(a) > density(b);
+    });
+  }
+
+  std::optional<Pattern> run(int64_t capacity) {
+    descend(0, capacity, 0);
+    if (nodes_ > kNodeLimit) return std::nullopt;
+    return best_;
+  }
+
+ private:
+  double density(size_t i) const {
+    return values_[i] / static_cast<double>(items_[i].size);
+  }
+
+  void descend(size_t depth, int64_t room, double value) {
+    if (++nodes_ > kNodeLimit) return;
+    if (value > best_.value) {
+      best_.value = value;
+      best_.counts = current_;
+    }
+    if (depth == order_.size()) return;
+    const size_t i = order_[depth];
+    const double limit = value + density(i) * static_cast<double>(room);
+    if (limit <= best_.value * (1 + kSlack)) return;
+    int64_t most = std::min(items_[i].count, room / items_[i].size);
+    for (int64_t n = most; n >= 0 && nodes_ <= kNodeLimit; --n) {
+      current_[i] = n;
+      descend(depth + 1, room - n * items_[i].size,
+              value + static_cast<double>(n) * values_[i]);
+    }
+    current_[i] = 0;
+  }
+
+  std::span<const SizeCount> items_;
+  std::span<const double> values_;
+  std::vector<size_t> order_;
+  std::vector<int64_t> current_;
+  Pattern best_;
+  int64_t nodes_ = 0;
+};
+
+}  // namespace
+
+std::optional<Pattern> best_pattern(std::span<const SizeCount> items,
+                                    std::span<const double> values,
+                                    int64_t capacity) {
+  return Search(items, values).run(capacity);
+}
+
+int64_t load_of(std::span<const SizeCount> items,
+                std::span<const int64_t> counts) {
+  int64_t load = 0;
+  for (size_t i = 0; i < items.size(); ++i) load += items[i].size * counts[i];
+  return load;
+}
+
+namespace {
+
+constexpr int kMaxPivots = 400;
+constexpr double kTolerance = 1e-9;
+constexpr double kPivot = 1e-11;
+
+using Vector = std::vector<double>;
+
+// Solves A x = b for a small dense A (row-major n × n) by elimination with
+// partial pivoting; false if A is singular.
+bool solve(std::vector<Vector> a, Vector b, Vector& x) {
+  const size_t n = b.size();
+  for (size_t col = 0; col < n; ++col) {
+    size_t pivot = col;
+    for (size_t r = col + 1; r < n; ++r) {
+      if (std::fabs(a[r][col]) > std::fabs(a[pivot][col])) pivot = r;
+    }
+    if (std::fabs(a[pivot][col]) < kPivot) return false;
+    std::swap(a[pivot], a[col]);
+    std::swap(b[pivot], b[col]);
+    for (size_t r = col + 1; r < n; ++r) {
+      const double factor = a[r][col] / a[col][col];
+      if (factor == 0) continue;
+      for (size_t c = col; c < n; ++c) a[r][c] -= factor * a[col][c];
+      b[r] -= factor * b[col];
+    }
+  }
+  x.assign(n, 0);
+  for (size_t i = n; i-- > 0;) {
+    double sum = b[i];
+    for (size_t c = i + 1; c < n; ++c) sum -= a[i][c] * x[c];
+    x[i] = sum / a[i][i];
+  }
+  return true;
+}
+
+class Relaxation {
+ public:
+  Relaxation(std::span<const SizeCount> items, int64_t ranks, int64_t capacity)
+      : items_(items), ranks_(static_cast<double>(ranks)), capacity_(capacity) {
+    for (size_t i = 0; i < items.size(); ++i) {
+      std::vector<int64_t> only(items.size(), 0);
+      only[i] = std::min(items[i].count, capacity / items[i].size);
+      basis_.push_back(std::move(only));
+      needed_.push_back(static_cast<double>(items[i].count));
+    }
+  }
+
+  PatternSolution run() {
+    PatternSolution out;
+    for (int pivot = 0; pivot < kMaxPivots; ++pivot) {
+      Vector x, prices;
+      if (!solve(columns(), needed_, x)) break;
+      if (total(x) <= ranks_ * (1 + kTolerance)) return fits(x);
+      if (!solve(rows(), Vector(items_.size(), 1.0), prices)) break;
+      for (double& price : prices) price = std::max(price, 0.0);
+      std::optional<Pattern> best = best_pattern(items_, prices, capacity_);
+      if (!best) break;
+      if (too_small(prices, best->value)) {
+        out.status = PatternSolution::kTooSmall;
+        return out;
+      }
+      if (best->value <= 1 + kTolerance || !enter(best->counts, x)) break;
+    }
+    return out;
+  }
+
+ private:
+  static double total(const Vector& x) {
+    double sum = 0;
+    for (double v : x) sum += v;
+    return sum;
+  }
+
+  // Prices scaled by the dearest pattern are feasible for the dual, so they
+  // bound the number of ranks from below even where rounding stopped us early.
+  bool too_small(const Vector& prices, double dearest) const {
+    double worth = 0;
+    for (size_t i = 0; i < prices.size(); ++i) worth += prices[i] * needed_[i];
+    return worth > ranks_ * std::max(dearest, 1e-300) * (1 + kTolerance);
+  }
+
+  std::vector<Vector> columns() const {  // matrix whose columns are patterns
+    std::vector<Vector> a(items_.size(), Vector(items_.size()));
+    for (size_t i = 0; i < items_.size(); ++i) {
+      for (size_t j = 0; j < items_.size(); ++j) {
+        a[i][j] = static_cast<double>(basis_[j][i]);
+      }
+    }
+    return a;
+  }
+
+  std::vector<Vector> rows() const {  // its transpose
+    std::vector<Vector> a;
+    for (const auto& pattern : basis_) {
+      a.emplace_back(pattern.begin(), pattern.end());
+    }
+    return a;
+  }
+
+  bool enter(const std::vector<int64_t>& pattern, const Vector& x) {
+    Vector step;
+    if (!solve(columns(), Vector(pattern.begin(), pattern.end()), step)) {
+      return false;
+    }
+    size_t leaves = x.size();
+    double least = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (step[i] <= kPivot) continue;
+      const double ratio = std::max(x[i], 0.0) / step[i];
+      if (leaves == x.size() || ratio < least) {
+        leaves = i;
+        least = ratio;
+      }
+    }
+    if (leaves == x.size()) return false;
+    basis_[leaves] = pattern;
+    return true;
+  }
+
+  PatternSolution fits(const Vector& x) const {
+    PatternSolution out;
+    out.status = PatternSolution::kFits;
+    for (size_t i = 0; i < x.size(); ++i) {
+      if (x[i] <= kTolerance) continue;
+      out.patterns.push_back(basis_[i]);
+      out.fractions.push_back(x[i]);
+    }
+    return out;
+  }
+
+  std::span<const SizeCount> items_;
+  double ranks_;
+  int64_t capacity_;
+  std::vector<std::vector<int64_t>> basis_;
+  Vector needed_;
+};
+
+}  // namespace
+
+PatternSolution relax_patterns(std::span<const SizeCount> items, int64_t ranks,
+                               int64_t capacity) {
+  PatternSolution out;
+  if (items.empty()) {
+    out.status = PatternSolution::kFits;
+    return out;
+  }
+  if (items.size() > kMaxPatternSizes) return out;
+  if (items.front().size > capacity) {
+    out.status = PatternSolution::kTooSmall;
+    return out;
+  }
+  return Relaxation(items, ranks, capacity).run();
+}
+
 namespace {
 
 // The k-th largest size, counted from 1; 0 if there are fewer.
@@ -54,6 +283,61 @@ int64_t lower_bound(std::span<const SizeCount> items, int64_t ranks,
     } else {
       return low + 1;
     }
+  }
+  return high;
+}
+
+namespace {
+
+// The least work of a size whose path is at most `target`; -1 if none is.
+int64_t least_work(const TeamSizes& sizes, int64_t target) {
+  int64_t least = -1;
+  for (const TeamSize& size : sizes)
+    if (size.path <= target && (least < 0 || size.work() < least))
+      least = size.work();
+  return least;
+}
+
+bool may_be_reached(std::span<const TeamItem> items, int64_t ranks,
+                    int64_t target) {
+  Int128 sum = 0;
+  for (const TeamItem& item : items) {
+    const int64_t work = least_work(item.sizes, target);
+    if (work < 0) return false;
+    sum += Int128{work} * item.count;
+  }
+  return sum <= Int128{target} * ranks;
+}
+
+// A target that may be reached: every path, and all work on one rank.
+int64_t reachable_target(std::span<const TeamItem> items) {
+  int64_t sum = 0, longest = 0;
+  for (const TeamItem& item : items) {
+    int64_t least = INT64_MAX;
+    for (const TeamSize& size : item.sizes) {
+      least = std::min(least, size.work());
+      longest = std::max(longest, size.path);
+    }
+    sum = checked_add(sum, checked_mul(least, item.count, "ticks"), "ticks");
+  }
+  return std::max(sum, longest);
+}
+
+}  // namespace
+
+const TeamSize* smallest_that_fits(const TeamSizes& sizes, int64_t target) {
+  const auto found =
+      std::find_if(sizes.begin(), sizes.end(),
+                   [&](const TeamSize& size) { return size.path <= target; });
+  return found == sizes.end() ? nullptr : &*found;
+}
+
+int64_t team_bound(std::span<const TeamItem> items, int64_t ranks) {
+  // What a target allows, any larger one allows.
+  int64_t low = -1, high = reachable_target(items);
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (may_be_reached(items, ranks, middle) ? high : low) = middle;
   }
   return high;
 }

@@ -1,4 +1,4 @@
-#include "canzona/plan/makespan/knapsack.h"
+#include "canzona/plan/makespan/bound.h"
 
 #include <gmock/gmock.h>
 

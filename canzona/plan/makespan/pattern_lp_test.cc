@@ -1,4 +1,4 @@
-#include "canzona/plan/makespan/pattern_lp.h"
+#include "canzona/plan/makespan/bound.h"
 
 #include <gmock/gmock.h>
 

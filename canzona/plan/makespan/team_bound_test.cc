@@ -1,7 +1,7 @@
 // The bound on plans with teams.
 #include <gtest/gtest.h>
 
-#include "canzona/plan/makespan/team_sizes.h"
+#include "canzona/plan/makespan/bound.h"
 
 namespace canzona::team_bound_test {
 namespace {

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "canzona/plan/makespan/sizes.h"
+#include "canzona/plan/makespan/bound.h"
 
 namespace canzona {
 

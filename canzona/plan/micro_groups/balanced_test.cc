@@ -1,4 +1,4 @@
-#include "canzona/plan/micro_groups/balanced.h"
+#include "canzona/plan/micro_groups/modes.h"
 
 #include <gmock/gmock.h>
 

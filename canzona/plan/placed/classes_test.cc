@@ -1,4 +1,4 @@
-#include "canzona/plan/placed/classes.h"
+#include "canzona/plan/placed/storage.h"
 
 #include <gmock/gmock.h>
 
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <set>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/plan/testing/test_support.h"
 
 namespace canzona::placed_classes_test {

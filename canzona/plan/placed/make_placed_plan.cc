@@ -6,15 +6,11 @@
 #include <string_view>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/cost/cost.h"
-#include "canzona/plan/placed/classes.h"
 #include "canzona/plan/placed/placed_basis.h"
 #include "canzona/plan/placed/placed_json.h"
 #include "canzona/plan/placed/placed_owners.h"
-#include "canzona/plan/placed/placed_rounds.h"
-#include "canzona/plan/placed/placed_summary.h"
 #include "canzona/plan/placed/storage.h"
 
 namespace canzona {

@@ -6,11 +6,9 @@
 #include <set>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/plan/placed/placed_basis.h"
 #include "canzona/plan/placed/placed_json.h"
 #include "canzona/plan/placed/placed_schedule.h"
-#include "canzona/plan/placed/placed_summary.h"
 #include "canzona/plan/placed/test_layouts.h"
 #include "canzona/plan/placed/validate_placed.h"
 

@@ -1,11 +1,16 @@
 #include "canzona/plan/placed/placed_json.h"
 
+#include <algorithm>
 #include <map>
 
 #include "canzona/base/digest.h"
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
 #include "canzona/plan/json/plan_json.h"
+#include "canzona/plan/json/read_plan_parts.h"
+#include "canzona/plan/mesh.h"
+#include "canzona/plan/placed/make_placed_plan.h"
 
 namespace canzona {
 namespace {
@@ -131,6 +136,381 @@ std::string placed_plan_to_json(const PlacedPlan& plan) {
 bool is_placed_plan(const Json& root) {
   return root.is_object() && root.contains("format") &&
          root["format"] == kPlacedPlanFormat;
+}
+
+namespace {
+
+constexpr int64_t kMaxPlacedBytes = int64_t{1} << 29;
+constexpr int64_t kMaxPlacedValues = 30'000'000;
+constexpr int64_t kMaxGroups = 10'000;
+constexpr int64_t kMaxSplits = 10'000;
+// Of all tensors and ranks together: lists of boxes, and boxes.
+constexpr int64_t kMaxBoxLists = int64_t{1} << 23;
+constexpr int64_t kMaxBoxes = int64_t{1} << 22;
+constexpr int64_t kMaxPlacedTicks = int64_t{1} << 61;
+
+JsonLimits placed_limits(const std::string& where) {
+  return {.what = where,
+          .max_bytes = kMaxPlacedBytes,
+          .max_values = kMaxPlacedValues};
+}
+
+// UsageError names the tensor that `in` reads.
+ParameterDtype placed_dtype(const std::string& text, const PlanValues& in) {
+  for (const auto dtype : {ParameterDtype::kFp32, ParameterDtype::kBf16})
+    if (text == to_string(dtype)) return dtype;
+  in.fail(cat("dtype ", quoted(text), ", expected fp32 or bf16"));
+}
+
+// Reads the values that requests and plans share.
+class PlacedValues {
+ public:
+  PlacedValues(const Json& root, const std::string& where)
+      : root_(root), where_(where), in_(where) {}
+
+ protected:
+  const Json& member(const char* key) const {
+    return get_member(root_, key, where_);
+  }
+
+  void read_options(PlacedRequest& out) const {
+    PlacedOptions& options = out.options;
+    out.world =
+        static_cast<int32_t>(get_integer(root_, "world", 1, kMaxWorld, where_));
+    if (root_.contains("wire"))
+      options.wire =
+          value_of(kWireNames, get_string(root_, "wire", where_), "wire");
+    if (root_.contains("share_states"))
+      options.share_states = get_bool(root_, "share_states", where_);
+    if (root_.contains("capacity_bytes"))
+      options.capacity_bytes =
+          get_integer(root_, "capacity_bytes", 1, kMaxPlacedTicks, where_);
+    if (root_.contains("strict_capacity"))
+      options.strict_capacity = get_bool(root_, "strict_capacity", where_);
+    if (root_.contains("ranks_per_node"))
+      options.ranks_per_node = static_cast<int32_t>(
+          get_integer(root_, "ranks_per_node", 1, kMaxWorld, where_));
+  }
+
+  void read_groups(PlacedRequest& request) const {
+    const Json& groups = in_.array(member("groups"), "groups");
+    if (std::ssize(groups) > kMaxGroups)
+      in_.fail(cat("groups: expected at most ", kMaxGroups, ", got ",
+                   groups.size()));
+    for (const Json& group : groups) {
+      require_known_keys(group, {"rule", "options"}, cat(where_, ": groups"));
+      PlacedGroup& out = request.groups.emplace_back();
+      out.rule = get_string(group, "rule", where_);
+      if (!group.contains("options")) continue;
+      const Json& options = group["options"];
+      if (!options.is_object()) in_.fail("options: expected an object");
+      for (const auto& [name, value] : options.items())
+        out.options[name] = option_text(name, value);
+    }
+  }
+
+  // Values are texts, as a plan has them; numbers and truths may be plain.
+  std::string option_text(const std::string& name, const Json& value) const {
+    if (value.is_string()) return value.get<std::string>();
+    if (value.is_boolean()) return value.get<bool>() ? "on" : "off";
+    if (value.is_number()) return value.dump();
+    in_.fail(cat("option ", quoted(name), ": expected a text or a number"));
+  }
+
+  void check_num_tensors(size_t tensors, int32_t world) const {
+    const auto count = static_cast<int64_t>(tensors);
+    if (count <= kMaxTensors && count * world <= kMaxBoxLists) return;
+    in_.fail(cat(tensors, " tensors on ", world, " ranks: expected at most ",
+                 kMaxBoxLists, " lists of boxes"));
+  }
+
+  // The boxes of every rank. `in` names the tensor.
+  std::vector<std::vector<Box>> read_stored(const Json& stored, int32_t world,
+                                            const PlanValues& in) const {
+    in.array(stored, "stored");
+    if (std::ssize(stored) != world)
+      in.fail(cat("stored: expected one entry for each of ", world,
+                  " ranks, got ", stored.size()));
+    std::vector<std::vector<Box>> out;
+    for (const Json& boxes : stored) {
+      const std::string what = cat("stored, rank ", out.size());
+      std::vector<Box>& own = out.emplace_back();
+      for (const Json& box : in.array(boxes, what.c_str())) {
+        in.row(box, 2, what.c_str());
+        own.push_back({in.integers(box[0], 0, kMaxDim, what.c_str()),
+                       in.integers(box[1], 0, kMaxDim, what.c_str())});
+      }
+    }
+    return out;
+  }
+
+  // Boxes of all tensors together are bounded.
+  void count_boxes(const PlacedTensor& tensor) {
+    for (const auto& boxes : tensor.stored) num_boxes_ += std::ssize(boxes);
+    if (num_boxes_ > kMaxBoxes)
+      in_.fail(cat("tensor ", quoted(tensor.name), ": more than ", kMaxBoxes,
+                   " boxes up to this tensor"));
+  }
+
+  std::string read_name(const Json& value) const {
+    std::string name = in_.text(value, "name");
+    if (std::ssize(name) > kMaxNameLength)
+      in_.fail(cat("tensor ", quoted(name), ": expected a name of at most ",
+                   kMaxNameLength, " bytes"));
+    return name;
+  }
+
+  std::vector<int64_t> read_splits(const Json& splits,
+                                   const PlanValues& in) const {
+    if (in.array(splits, "splits").size() > kMaxSplits)
+      in.fail(cat("splits: expected at most ", kMaxSplits, ", got ",
+                  splits.size()));
+    return in.integers(splits, 1, kMaxDim, "splits");
+  }
+
+  const Json& root_;
+  std::string where_;
+  PlanValues in_;
+
+ private:
+  int64_t num_boxes_ = 0;
+};
+
+class RequestReader : PlacedValues {
+ public:
+  using PlacedValues::PlacedValues;
+
+  PlacedRequest run() {
+    require_known_keys(
+        root_,
+        {kPlacedKey, "world", "wire", "share_states", "capacity_bytes",
+         "strict_capacity", "ranks_per_node", "groups", "tensors"},
+        where_);
+    const int64_t version =
+        get_integer(root_, kPlacedKey, 0, INT32_MAX, where_);
+    if (version != kPlacedVersion)
+      in_.fail(cat(kPlacedKey, ": version ", version, ", expected ",
+                   kPlacedVersion));
+    read_options(out_);
+    read_groups(out_);
+    const Json& tensors = in_.array(member("tensors"), "tensors");
+    check_num_tensors(tensors.size(), out_.world);
+    for (const Json& tensor : tensors) read_tensor(tensor);
+    return std::move(out_);
+  }
+
+ private:
+  void read_tensor(const Json& tensor) {
+    const std::string place = cat(where_, ": tensor ", out_.tensors.size());
+    require_known_keys(
+        tensor, {"name", "shape", "dtype", "group", "splits", "stored"}, place);
+    PlacedTensor out;
+    out.name = read_name(get_member(tensor, "name", place));
+    const PlanValues in(cat(where_, ": tensor ", quoted(out.name)));
+    out.shape = in.integers(get_member(tensor, "shape", in.where()), 0, kMaxDim,
+                            "shape");
+    if (tensor.contains("dtype"))
+      out.dtype = placed_dtype(get_string(tensor, "dtype", in.where()), in);
+    if (tensor.contains("group"))
+      out.group =
+          in.index(tensor["group"], 0, std::ssize(out_.groups) - 1, "group");
+    if (tensor.contains("splits"))
+      out.splits = read_splits(tensor["splits"], in);
+    const Json& stored = get_member(tensor, "stored", in.where());
+    out.stored = stored.is_object() ? like(stored, in)
+                                    : read_stored(stored, out_.world, in);
+    count_boxes(out);
+    out_.tensors.push_back(std::move(out));
+  }
+
+  // The boxes of an earlier tensor.
+  std::vector<std::vector<Box>> like(const Json& stored,
+                                     const PlanValues& in) const {
+    require_known_keys(stored, {"like"}, in.where());
+    const int64_t like = in.index(get_member(stored, "like", in.where()), 0,
+                                  std::ssize(out_.tensors) - 1, "like");
+    return out_.tensors[index(like)].stored;
+  }
+
+  PlacedRequest out_;
+};
+
+class PlacedPlanReader : PlacedValues {
+ public:
+  using PlacedValues::PlacedValues;
+
+  PlacedPlan run() {
+    require_known_keys(root_,
+                       {"format", "version", "digest", "world", "wire",
+                        "share_states", "capacity_bytes", "strict_capacity",
+                        "ranks_per_node", "groups", "cost", "predicted",
+                        "storage", "tensors", "owners", "rounds", "elements"},
+                       where_);
+    read_options(request_);
+    read_groups(request_);
+    read_tensors();
+    PlacedRequest settled = settle_placed(request_);
+    if (settled != request_)
+      in_.fail(
+          "groups or boxes are not as a plan has them: options that are "
+          "missing, or boxes without elements");
+    plan_ = open_placed_plan(std::move(settled), nullptr);
+    plan_.digest = get_string(root_, "digest", where_);
+    read_cost(member("cost"));
+    read_summary(member("predicted"));
+    read_decisions();
+    return std::move(plan_);
+  }
+
+ private:
+  // A row of a tensor is its name, shape, dtype, group, splits and the number
+  // of its storage.
+  void read_tensors() {
+    const Json& tensors = in_.array(member("tensors"), "tensors");
+    const Json& storage = in_.array(member("storage"), "storage");
+    check_num_tensors(std::max(tensors.size(), storage.size()), request_.world);
+    std::vector<std::vector<std::vector<Box>>> stored;
+    for (const Json& boxes : storage)
+      stored.push_back(read_stored(boxes, request_.world, in_));
+    for (const Json& row : tensors) {
+      in_.row(row, 6, "tensors");
+      PlacedTensor out;
+      out.name = read_name(row[0]);
+      const PlanValues in(cat(where_, ": tensor ", quoted(out.name)));
+      out.shape = in.integers(row[1], 0, kMaxDim, "shape");
+      out.dtype = placed_dtype(in.text(row[2], "dtype"), in);
+      out.group = in.index(row[3], 0, std::ssize(request_.groups) - 1, "group");
+      out.splits = read_splits(row[4], in);
+      out.stored =
+          stored[index(in.index(row[5], 0, std::ssize(stored) - 1, "storage"))];
+      count_boxes(out);
+      request_.tensors.push_back(std::move(out));
+    }
+  }
+
+  void read_cost(const Json& c) {
+    constexpr const char* kRate = "element_wise_bytes_per_second";
+    require_known_keys(c, {"source", "seconds_per_tick", kRate, "ticks"},
+                       where_);
+    CostBasis& basis = plan_.cost_basis;
+    basis.source = get_string(c, "source", where_);
+    basis.seconds_per_tick = in_.positive(c, "seconds_per_tick");
+    basis.element_wise_bytes_per_second =
+        c.contains(kRate) ? in_.positive(c, kRate) : 0;
+    std::map<std::pair<int32_t, MatrixShape>, MatrixCost> known;
+    for (const Json& row : in_.array(get_member(c, "ticks", where_), "ticks")) {
+      in_.row(row, 5, "ticks");
+      const int32_t group =
+          in_.index(row[0], 0, std::ssize(plan_.groups) - 1, "group");
+      known[{group,
+             {in_.integer(row[1], 1, kMaxDim, "rows"),
+              in_.integer(row[2], 1, kMaxDim, "columns")}}] = {
+          Ticks(in_.integer(row[3], 0, kMaxPlacedTicks, "ticks")),
+          Ticks(in_.integer(row[4], 0, kMaxPlacedTicks, "ticks"))};
+    }
+    for (PlacedMatrix& m : plan_.matrices) {
+      const auto it =
+          known.find({plan_.tensors[index(m.tensor)].group, {m.rows, m.cols}});
+      if (it == known.end())
+        in_.fail(cat("cost: no ticks for a ", m.rows, "×", m.cols, " matrix"));
+      m.cost = it->second;
+    }
+    check_placed_work(plan_);
+  }
+
+  void read_summary(const Json& p) {
+    require_known_keys(p,
+                       {"makespan_ticks", "bound_ticks", "mean_ticks",
+                        "idle_ranks", "bytes_per_rank_max"},
+                       where_);
+    const auto count = [&](const char* key) {
+      return get_integer(p, key, 0, INT64_MAX, where_);
+    };
+    PlacedSummary& s = plan_.summary;
+    s.makespan = Ticks(count("makespan_ticks"));
+    s.bound = Ticks(count("bound_ticks"));
+    s.mean = get_number(p, "mean_ticks", where_);
+    s.idle_ranks = static_cast<int32_t>(
+        get_integer(p, "idle_ranks", 0, kMaxWorld, where_));
+    s.bytes_per_rank_max = Bytes(count("bytes_per_rank_max"));
+  }
+
+  void read_decisions() {
+    const int64_t items =
+        std::ssize(plan_.matrices) + std::ssize(plan_.elements);
+    const auto owners =
+        in_.indices(member("owners"), 0, plan_.world - 1, "owners");
+    const auto rounds = in_.indices(member("rounds"), -1, items, "rounds");
+    if (owners.size() != plan_.matrices.size() ||
+        rounds.size() != plan_.matrices.size())
+      in_.fail(cat(owners.size(), " owners and ", rounds.size(), " rounds of ",
+                   plan_.matrices.size(), " matrices"));
+    for (size_t m = 0; m < owners.size(); ++m) {
+      plan_.matrices[m].owner = owners[m];
+      plan_.matrices[m].round = rounds[m];
+    }
+    const Json& elements = in_.array(member("elements"), "elements");
+    if (elements.size() != plan_.elements.size())
+      in_.fail(
+          cat(elements.size(), " elements, expected ", plan_.elements.size()));
+    for (size_t i = 0; i < elements.size(); ++i) {
+      PlacedElements& e = plan_.elements[i];
+      const PlacedClass& c =
+          plan_.classes[index(plan_.class_of[index(e.tensor)])];
+      in_.row(elements[i], 2, "elements");
+      e.line = in_.index(elements[i][0], 0, std::ssize(c.lines) - 1, "line");
+      e.round = in_.index(elements[i][1], 0, items, "round");
+    }
+    count_placed_rounds(plan_);
+  }
+
+  PlacedRequest request_;
+  PlacedPlan plan_;
+};
+
+// Errors of words, tensors and rules do not name the file.
+template <class Read>
+auto naming_file(const std::string& where, Read read) {
+  try {
+    return read();
+  } catch (const UsageError& error) {
+    if (std::string_view(error.what()).starts_with(where)) throw;
+    throw UsageError(cat(where, ": ", error.what()));
+  }
+}
+
+ReadPlacedPlan read_placed_plan(const Json& root, std::string_view text,
+                                const std::string& where) {
+  if (!is_placed_plan(root))
+    throw UsageError(cat(where,
+                         ": not a plan of placed storage (expected "
+                         "\"format\": \"",
+                         kPlacedPlanFormat, "\")"));
+  const int64_t version = get_integer(root, "version", 0, INT32_MAX, where);
+  if (version != kPlacedVersion)
+    throw UsageError(
+        cat(where, ": plan version ", version, ", expected ", kPlacedVersion));
+  ReadPlacedPlan out;
+  out.plan = PlacedPlanReader(root, where).run();
+  out.digest_matches = digest_of(out.plan) == out.plan.digest;
+  if (out.digest_matches)
+    require_canonical(root, text, placed_plan_to_json(out.plan),
+                      placed_limits(where));
+  return out;
+}
+
+}  // namespace
+
+PlacedRequest read_placed(std::string_view text, const std::string& where) {
+  const Json root = parse_json(text, placed_limits(where));
+  return naming_file(where, [&] { return RequestReader(root, where).run(); });
+}
+
+ReadPlacedPlan placed_plan_from_json(std::string_view text,
+                                     const std::string& where) {
+  const Json root = parse_json(text, placed_limits(where));
+  return naming_file(where,
+                     [&] { return read_placed_plan(root, text, where); });
 }
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-#include "canzona/plan/placed/placed_loads.h"
+#include "canzona/plan/placed/placed_basis.h"
 
 #include <gmock/gmock.h>
 

@@ -3,12 +3,78 @@
 // placed_schedule.cc.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <vector>
 
-#include "canzona/plan/placed/placed_draft.h"
+#include "canzona/base/error.h"
+#include "canzona/plan/placed/placed_schedule.h"
 
 namespace canzona {
+
+// A schedule while it is being made: what its makers (placed_actions.h,
+// placed_moves.h, placed_actions.h) know of plan and rank, and what they add
+// to. For the sources of placed_schedule.h; one thread.
+
+class PlacedDraft {
+ public:
+  // The plan outlives it.
+  PlacedDraft(const PlacedPlan& the_plan, int32_t the_rank, int64_t width);
+
+  const PlacedPlan& plan;
+  const int32_t rank;
+  PlacedSchedule out;
+
+  const PlacedTensor& tensor(int32_t t) const { return plan.tensors[index(t)]; }
+  const PlacedMatrix& matrix(int32_t m) const {
+    return plan.matrices[index(m)];
+  }
+  const PlacedTensor& tensor_of(int32_t m) const {
+    return tensor(matrix(m).tensor);
+  }
+  const RuleFacts& facts_of(int32_t t) const {
+    return *facts_[index(tensor(t).group)];
+  }
+  const RuleFacts& facts_of_matrix(int32_t m) const {
+    return facts_of(matrix(m).tensor);
+  }
+  bool is_element_wise(int32_t t) const {
+    return !facts_of(t).needs_whole_matrix();
+  }
+
+  // The set of replicas that a rank of a class is in; null: it is in none.
+  static const std::vector<int32_t>* set_of(const PlacedClass& c,
+                                            int32_t rank) {
+    for (const std::vector<int32_t>& set : c.replicas)
+      if (std::binary_search(set.begin(), set.end(), rank)) return &set;
+    return nullptr;
+  }
+  static int32_t line_of(const PlacedClass& c, int32_t rank) {
+    const std::vector<int32_t>* set = set_of(c, rank);
+    if (set == nullptr) return -1;
+    return static_cast<int32_t>(std::ranges::lower_bound(*set, rank) -
+                                set->begin());
+  }
+
+  // The number of a group of ranks, which is added if need be; -1: of one rank.
+  int32_t add_group(const std::vector<int32_t>& ranks);
+  // The number of a new memory for states.
+  int32_t add_memory(int64_t elements);
+  // Matrices by equal shape, phase, group and dtype, with memory for the states
+  // that owners have.
+  std::vector<PlacedBatch> batches_of(std::vector<OwnedMatrix> owned);
+
+ private:
+  void find_groups();
+  int64_t most_in_batch(int64_t rows, int64_t cols) const;
+  void add_owner_states(PlacedBatch& batch);
+
+  const int64_t width_;
+  const std::vector<std::unique_ptr<RuleFacts>> facts_;  // by group
+  std::map<std::vector<int32_t>, int32_t> group_number_;
+};
 
 // A rank of a line exchanges these, wherever its slot will be.
 struct PlacedTables {

@@ -4,8 +4,11 @@
 #include <map>
 #include <numeric>
 
-#include "canzona/base/index.h"
-#include "canzona/plan/predict/state_bytes.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/micro_groups/modes.h"
+#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/predict/loads.h"
 #include "canzona/plan/search/joint.h"
 #include "canzona/plan/search/owners.h"
 
@@ -213,6 +216,221 @@ void decide_owners(const PlacedBasis& basis, PlacedPlan& plan) {
 Ticks placed_bound(const PlacedBasis& basis, const PlacedPlan& plan,
                    Ticks upper) {
   return Ticks(OwnerSearch(basis, plan).bound(upper.value()));
+}
+
+namespace {
+
+// Rounds × ranks, and rounds × matrices.
+constexpr int64_t kMostRoundCounts = int64_t{1} << 28;
+
+bool keeps(const RoundBytes& bytes, int64_t capacity) {
+  return *std::max_element(bytes.begin(), bytes.end()) <= capacity;
+}
+
+void add_round_bytes(RoundBytes& sum, const RoundBytes& more) {
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+}
+
+// A matrix or shared elements, before it has a round.
+struct RoundItem {
+  size_t item = 0;
+  int32_t owner = 0;
+  int32_t line = 0;
+  int64_t work = 0;
+};
+
+// Rounds of one class, filled item by item.
+class OpenRounds {
+ public:
+  OpenRounds(size_t rounds, const PlacedPlan& plan)
+      : capacity_(plan.options.capacity_bytes),
+        strict_(plan.options.strict_capacity),
+        world_(index(plan.world)),
+        rounds_(rounds) {}
+
+  // The round that the item fills least of those with room; false if none has.
+  bool add(const RoundItem& item, const std::vector<RankRoundBytes>& bytes,
+           size_t& round) {
+    const size_t n = rounds_.size();
+    auto& work = work_[item.owner];
+    work.resize(n, 0);
+    // Owners fill rounds in one order, so that they work side by side; what is
+    // no work goes where the least bytes are.
+    const auto key = [&](size_t r) {
+      return std::pair(round_fullness(r, n, work[r], item.work),
+                       item.work > 0 ? 0 : rounds_[r].pieces);
+    };
+    size_t best = n;
+    for (size_t r = 0; r < n; ++r)
+      if ((best == n || key(r) < key(best)) &&
+          has_room(rounds_[r], item, bytes))
+        best = r;
+    if (best == n) return false;
+    put(rounds_[best], item, bytes);
+    work[best] += item.work;
+    round = best;
+    return true;
+  }
+
+ private:
+  struct Round {
+    std::vector<RoundBytes> used;      // by rank, once something is in it
+    std::map<int32_t, int64_t> items;  // by owner
+    int64_t num_items = 0;
+    int32_t line = -1;   // of all items; -1: none yet, -2: several
+    int64_t pieces = 0;  // bytes on all ranks
+    bool full = false;   // above the capacity somewhere
+  };
+
+  // Within the capacity on every rank, or one item of each owner.
+  bool has_room(const Round& round, const RoundItem& item,
+                const std::vector<RankRoundBytes>& bytes) const {
+    const bool in_line = round.line == -1 || round.line == item.line;
+    if (round.num_items == std::ssize(round.items) &&
+        !round.items.contains(item.owner) && (in_line || !strict_))
+      return true;
+    if (round.full) return false;
+    return std::all_of(bytes.begin(), bytes.end(), [&](auto& b) {
+      RoundBytes sum = round.used[index(b.rank)];
+      add_round_bytes(sum, b.bytes);
+      return keeps(sum, capacity_);
+    });
+  }
+
+  void put(Round& round, const RoundItem& item,
+           const std::vector<RankRoundBytes>& bytes) const {
+    if (round.used.empty()) round.used.resize(world_);
+    for (const RankRoundBytes& b : bytes) {
+      RoundBytes& sum = round.used[index(b.rank)];
+      add_round_bytes(sum, b.bytes);
+      round.full = round.full || !keeps(sum, capacity_);
+      round.pieces += b.bytes[0] + b.bytes[3];
+    }
+    ++round.items[item.owner];
+    if (++round.num_items == 1)
+      round.line = item.line;
+    else if (round.line != item.line)
+      round.line = -2;
+  }
+
+  int64_t capacity_;
+  bool strict_;
+  size_t world_;
+  std::vector<Round> rounds_;
+  std::map<int32_t, std::vector<int64_t>> work_;  // by owner and round
+};
+
+// Rounds that are wanted for overlap, and that the bytes need at least.
+int64_t fewest_placed_rounds(const std::vector<RoundItem>& items,
+                             RoundCounter& counter, int32_t world,
+                             int64_t capacity) {
+  std::map<int32_t, int64_t> of_owner;
+  std::vector<RoundBytes> sums(index(world));
+  for (const RoundItem& item : items) {
+    ++of_owner[item.owner];
+    for (const RankRoundBytes& b : counter.bytes_of(item.item))
+      add_round_bytes(sums[index(b.rank)], b.bytes);
+  }
+  int64_t most_items = 1, most_bytes = 0;
+  for (const auto& [owner, count] : of_owner)
+    most_items = std::max(most_items, count);
+  for (const RoundBytes& sum : sums)
+    most_bytes =
+        std::max(most_bytes, *std::max_element(sum.begin(), sum.end()));
+  const int64_t full = most_bytes / capacity + (most_bytes % capacity != 0);
+  // With as many rounds as an owner has items, each may have one of its own.
+  return std::max(std::min<int64_t>(kPipelineRounds, most_items),
+                  std::min(full, most_items));
+}
+
+bool deal_placed_rounds(const std::vector<RoundItem>& items,
+                        RoundCounter& counter, OpenRounds rounds,
+                        std::vector<size_t>& round_of) {
+  for (size_t i = 0; i < items.size(); ++i)
+    if (!rounds.add(items[i], counter.bytes_of(items[i].item), round_of[i]))
+      return false;
+  return true;
+}
+
+// The round of each item, numbered without gaps.
+std::vector<size_t> deal_rounds_of(const std::vector<RoundItem>& items,
+                                   RoundCounter& counter,
+                                   const PlacedPlan& plan) {
+  const int64_t capacity = plan.options.capacity_bytes;
+  std::vector<size_t> round_of(items.size());
+  int64_t rounds = fewest_placed_rounds(items, counter, plan.world, capacity);
+  while (true) {
+    const int64_t counts = std::max<int64_t>(plan.world, std::ssize(items));
+    if (rounds > kMostRoundCounts / counts)
+      throw UsageError(cat("capacity_bytes ", capacity, ": more than ",
+                           kMostRoundCounts / counts,
+                           " rounds would be needed; raise it"));
+    const OpenRounds open(index(rounds), plan);
+    if (deal_placed_rounds(items, counter, open, round_of)) break;
+    rounds += 1 + rounds / 8;
+  }
+  std::vector<size_t> used = round_of;
+  std::sort(used.begin(), used.end());
+  used.erase(std::unique(used.begin(), used.end()), used.end());
+  for (size_t& round : round_of)
+    round =
+        index(std::lower_bound(used.begin(), used.end(), round) - used.begin());
+  return round_of;
+}
+
+void decide_rounds_of_class(std::vector<RoundItem>& items,
+                            RoundCounter& counter, PlacedPlan& plan) {
+  if (items.empty()) return;
+  std::stable_sort(
+      items.begin(), items.end(),
+      [](const RoundItem& a, const RoundItem& b) { return a.work > b.work; });
+  const std::vector<size_t> rounds = deal_rounds_of(items, counter, plan);
+  const size_t matrices = plan.matrices.size();
+  for (size_t i = 0; i < items.size(); ++i) {
+    const size_t item = items[i].item;
+    (item < matrices ? plan.matrices[item].round
+                     : plan.elements[item - matrices].round) =
+        static_cast<int32_t>(rounds[i]);
+  }
+}
+
+}  // namespace
+
+const std::vector<RankRoundBytes>& RoundCounter::bytes_of(size_t item) {
+  counted_.clear();
+  for (const Holder& holder : basis_.holders()[item]) {
+    place_[index(holder.rank)] = counted_.size();
+    counted_.push_back({holder.rank, {}});
+  }
+  const auto at = [&](int32_t rank) -> RoundBytes& {
+    return counted_[place_[index(rank)]].bytes;
+  };
+  basis_.each_message(
+      item, [&](PlacedMessage message, int32_t from, int32_t to, int64_t n) {
+        const bool gather = message == PlacedMessage::kGather;
+        // A broadcast leaves its root once.
+        if (message != PlacedMessage::kBroadcast) at(from)[gather ? 0 : 2] += n;
+        at(to)[gather ? 1 : 3] += n;
+      });
+  return counted_;
+}
+
+void decide_rounds(const PlacedBasis& basis, PlacedPlan& plan) {
+  std::vector<std::vector<RoundItem>> of_class(plan.classes.size());
+  for (size_t i = 0; i < basis.holders().size(); ++i) {
+    const bool matrix = basis.is_matrix(i);
+    if (matrix && basis.holders()[i].size() == 1) {
+      plan.matrices[i].round = -1;
+      continue;
+    }
+    of_class[index(basis.class_of(i))].push_back(
+        {i, basis.owner_of(i), basis.line_of(i),
+         matrix ? basis.work_of(i) : 0});
+  }
+  RoundCounter counter(basis, plan.world);
+  for (std::vector<RoundItem>& items : of_class)
+    decide_rounds_of_class(items, counter, plan);
+  count_placed_rounds(plan);
 }
 
 }  // namespace canzona

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/plan/placed/make_placed_plan.h"
 #include "canzona/plan/placed/test_layouts.h"
 

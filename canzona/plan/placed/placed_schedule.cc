@@ -4,12 +4,9 @@
 #include <utility>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/placed/placed_actions.h"
-#include "canzona/plan/placed/placed_draft.h"
 #include "canzona/plan/placed/placed_moves.h"
-#include "canzona/plan/placed/placed_states.h"
 
 namespace canzona {
 namespace {

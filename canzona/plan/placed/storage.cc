@@ -5,7 +5,6 @@
 #include <set>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
@@ -227,6 +226,172 @@ std::vector<std::vector<int32_t>> replica_sets(const PlacedTensor& tensor,
   std::sort(sets.begin(), sets.end());
   sets.erase(std::unique(sets.begin(), sets.end()), sets.end());
   return sets;
+}
+
+namespace {
+
+constexpr size_t kMaxHolders = size_t{1} << 25;
+constexpr size_t kMaxComparisons = size_t{1} << 31;  // of matrices and pieces
+
+[[noreturn]] void refuse_pieces(size_t most) {
+  throw UsageError(
+      cat("more than ", most, " pieces of matrices on all ranks together"));
+}
+
+}  // namespace
+
+HolderLists::HolderLists(
+    const PlacedPlan& plan,
+    const std::vector<std::shared_ptr<const StoredPieces>>& pieces) {
+  size_t comparisons = 0;
+  for (const PlacedMatrix& m : plan.matrices) {
+    const PlacedTensor& tensor = plan.tensors[index(m.tensor)];
+    comparisons += pieces[index(m.tensor)]->size();
+    if (comparisons > kMaxComparisons) refuse_pieces(kMaxComparisons);
+    for (const StoredPiece& piece : *pieces[index(m.tensor)]) {
+      const int64_t elements = common_elements(tensor, m, piece.box);
+      if (elements == 0) continue;
+      for (const int32_t rank : piece.ranks)
+        holders_.push_back({rank, elements});
+    }
+    close();
+  }
+  for (const PlacedElements& e : plan.elements) {
+    for (const StoredPiece& piece : *pieces[index(e.tensor)])
+      for (const int32_t rank : piece.ranks)
+        holders_.push_back({rank, piece.box.elements()});
+    close();
+  }
+}
+
+// The holders since the last call are those of one item.
+void HolderLists::close() {
+  const auto first = holders_.begin() + static_cast<int64_t>(begin_.back());
+  std::sort(first, holders_.end(),
+            [](const Holder& a, const Holder& b) { return a.rank < b.rank; });
+  auto last = first;
+  for (auto it = first; it != holders_.end(); ++it) {
+    if (it != first && it->rank == last->rank) {
+      last->elements += it->elements;
+    } else if (it != first) {
+      *++last = *it;
+    }
+  }
+  if (first != holders_.end()) holders_.erase(last + 1, holders_.end());
+  if (holders_.size() > kMaxHolders) refuse_pieces(kMaxHolders);
+  begin_.push_back(holders_.size());
+}
+
+namespace {
+
+using RankSet = std::vector<int32_t>;
+
+// A class that may still grow.
+struct GrowingClass {
+  std::vector<const RankSet*> set_of;  // by rank; null: no set
+  std::vector<int32_t> tensors;
+};
+
+enum class Meeting { kApart, kTogether, kConflict };
+
+// How sets meet those of a class.
+Meeting meet(const GrowingClass& c, const std::vector<const RankSet*>& sets) {
+  bool shares = false;
+  for (const RankSet* set : sets) {
+    const RankSet* known = c.set_of[index(set->front())];
+    if (known == set) {
+      shares = true;
+      continue;
+    }
+    for (const int32_t rank : *set)
+      if (c.set_of[index(rank)]) return Meeting::kConflict;
+  }
+  return shares ? Meeting::kTogether : Meeting::kApart;
+}
+
+std::vector<const RankSet*> sets_of(const GrowingClass& c) {
+  std::vector<const RankSet*> sets;
+  for (size_t r = 0; r < c.set_of.size(); ++r)
+    if (c.set_of[r] && index(c.set_of[r]->front()) == r)
+      sets.push_back(c.set_of[r]);
+  return sets;
+}
+
+void join_sets(GrowingClass& c, const std::vector<const RankSet*>& sets) {
+  for (const RankSet* set : sets)
+    for (const int32_t rank : *set) c.set_of[index(rank)] = set;
+}
+
+// Adds a tensor to the first class that takes it, and to that class every
+// later one that it joins to the first.
+void add_tensor(int32_t tensor, const std::vector<const RankSet*>& sets,
+                int32_t world, std::vector<GrowingClass>& classes) {
+  GrowingClass whole{std::vector<const RankSet*>(index(world)), {tensor}};
+  join_sets(whole, sets);
+  std::vector<GrowingClass> others;
+  for (GrowingClass& c : classes) {
+    // A class that is apart from the tensor is apart from, or in conflict with,
+    // the classes that it joins.
+    if (meet(c, sets) != Meeting::kTogether ||
+        meet(whole, sets_of(c)) != Meeting::kTogether) {
+      others.push_back(std::move(c));
+      continue;
+    }
+    join_sets(whole, sets_of(c));
+    whole.tensors.insert(whole.tensors.end(), c.tensors.begin(),
+                         c.tensors.end());
+  }
+  others.push_back(std::move(whole));
+  classes = std::move(others);
+}
+
+PlacedClass finished(GrowingClass&& c) {
+  PlacedClass out;
+  std::sort(c.tensors.begin(), c.tensors.end());
+  out.tensors = std::move(c.tensors);
+  for (const RankSet* set : sets_of(c)) out.replicas.push_back(*set);
+  out.lines.resize(out.replicas.front().size());
+  for (const RankSet& set : out.replicas)
+    for (size_t i = 0; i < set.size(); ++i) out.lines[i].push_back(set[i]);
+  for (auto& line : out.lines) std::sort(line.begin(), line.end());
+  return out;
+}
+
+}  // namespace
+
+PlacedClasses make_placed_classes(
+    const std::vector<std::vector<std::vector<int32_t>>>& sets, int32_t world) {
+  std::map<RankSet, bool> known;  // each set once, at a place of its own
+  std::map<std::vector<const RankSet*>, int32_t> first_alike;
+  std::vector<GrowingClass> growing;
+  std::vector<int32_t> like(sets.size(), -1);
+  for (size_t t = 0; t < sets.size(); ++t) {
+    if (sets[t].empty()) continue;
+    std::vector<const RankSet*> own;
+    for (const RankSet& set : sets[t])
+      own.push_back(&known.emplace(set, true).first->first);
+    const auto [it, fresh] = first_alike.emplace(own, static_cast<int32_t>(t));
+    like[t] = it->second;
+    if (fresh) add_tensor(it->second, own, world, growing);
+  }
+  PlacedClasses out;
+  for (GrowingClass& c : growing) out.classes.push_back(finished(std::move(c)));
+  std::sort(out.classes.begin(), out.classes.end(),
+            [](const PlacedClass& a, const PlacedClass& b) {
+              return a.tensors.front() < b.tensors.front();
+            });
+  out.class_of.assign(sets.size(), -1);
+  for (size_t c = 0; c < out.classes.size(); ++c)
+    for (const int32_t t : out.classes[c].tensors)
+      out.class_of[index(t)] = static_cast<int32_t>(c);
+  for (auto& c : out.classes) c.tensors.clear();
+  for (size_t t = 0; t < sets.size(); ++t) {
+    if (like[t] < 0) continue;
+    out.class_of[t] = out.class_of[index(like[t])];
+    out.classes[index(out.class_of[t])].tensors.push_back(
+        static_cast<int32_t>(t));
+  }
+  return out;
 }
 
 }  // namespace canzona

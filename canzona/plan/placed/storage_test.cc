@@ -5,7 +5,6 @@
 #include <set>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/plan/placed/test_layouts.h"
 
 namespace canzona::storage_test {

@@ -5,13 +5,11 @@
 #include <set>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/placed/make_placed_plan.h"
 #include "canzona/plan/placed/placed_basis.h"
 #include "canzona/plan/placed/placed_json.h"
-#include "canzona/plan/placed/placed_rounds.h"
-#include "canzona/plan/placed/placed_summary.h"
+#include "canzona/plan/placed/placed_owners.h"
 
 namespace canzona {
 namespace {

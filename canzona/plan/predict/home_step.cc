@@ -4,12 +4,9 @@
 #include <array>
 #include <utility>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/plan/schedule/routes.h"
-#include "canzona/plan/schedule/team_exchange.h"
-#include "canzona/plan/schedule/team_strips.h"
-#include "canzona/plan/schedule/team_table.h"
-#include "canzona/plan/schedule/transform_order.h"
+#include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {
 

@@ -13,11 +13,10 @@
 #include <span>
 #include <vector>
 
-#include "canzona/plan/cost/matrix_blocks.h"
-#include "canzona/plan/cost/team_cost.h"
+#include "canzona/plan/cost/cost.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/step_times.h"
-#include "canzona/plan/schedule/strip_exchange.h"
+#include "canzona/plan/schedule/routes.h"
 
 namespace canzona {
 

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/rank_entries.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/testing/test_teams.h"
 
 namespace canzona::home_step_test {

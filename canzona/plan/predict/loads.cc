@@ -4,11 +4,23 @@
 #include <map>
 #include <tuple>
 
-#include "canzona/plan/parts.h"
-#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/plan.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/search/joint.h"
 
 namespace canzona {
+
+const StateBytes& StateBytesTable::of(MatrixShape shape) {
+  const auto it = known_.find(shape);
+  if (it != known_.end()) return it->second;
+  StateBytes bytes;
+  for (const StateFact& state : rule_.states(shape)) {
+    int64_t& sum =
+        state.lives == Lives::kWithShard ? bytes.with_shard : bytes.with_owner;
+    sum = checked_add(sum, state.bytes().value(), "bytes of states");
+  }
+  return known_.emplace(shape, bytes).first->second;
+}
 
 int32_t counted_rank(const Mesh& mesh, int32_t rank) {
   const Coordinates at = coordinates_of(mesh, rank);

@@ -1,12 +1,34 @@
 // Loads of a plan: what each rank computes, in ticks.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <vector>
 
 #include "canzona/plan/plan.h"
 #include "canzona/plan/search/bundles.h"
+#include "canzona/rules/facts.h"
 
 namespace canzona {
+
+// Bytes that a rule keeps for one matrix, by where they live.
+
+struct StateBytes {
+  int64_t with_shard = 0;  // of the whole matrix; split over tp if it is cut
+  int64_t with_owner = 0;
+};
+
+// Asks the rule once per shape. The rule must outlive the table.
+class StateBytesTable {
+ public:
+  explicit StateBytesTable(const RuleFacts& rule) : rule_(rule) {}
+
+  const StateBytes& of(MatrixShape shape);
+
+ private:
+  const RuleFacts& rule_;
+  std::map<MatrixShape, StateBytes> known_;
+};
 
 // Calls visit(stage, home of the stage) for every home that keeps a tensor's
 // states. Updates that every home repeats (kEveryHome) are counted at the first

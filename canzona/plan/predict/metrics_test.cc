@@ -1,9 +1,8 @@
-#include "canzona/plan/predict/metrics.h"
+#include "canzona/plan/predict/summary.h"
 
 #include <gtest/gtest.h>
 
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/testing/test_support.h"
 
 namespace canzona::metrics_test {

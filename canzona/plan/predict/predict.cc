@@ -4,15 +4,14 @@
 #include <map>
 #include <numeric>
 
-#include "canzona/base/index.h"
-#include "canzona/plan/parts.h"
+#include "canzona/base/error.h"
+#include "canzona/plan/plan.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
-#include "canzona/plan/predict/team_figures.h"
+#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/problem.h"
-#include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/plan/schedule/team_table.h"
+#include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {
 

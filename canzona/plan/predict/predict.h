@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "canzona/plan/plan.h"
-#include "canzona/plan/schedule/wire_bytes.h"
+#include "canzona/plan/schedule/bucket_collectives.h"
 
 namespace canzona {
 
@@ -95,7 +95,7 @@ std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
 std::vector<int64_t> team_room_bytes(const PlanPart& part);
 
 // Sum over the steps of a period of the largest load, in ticks, or of the
-// longest path of a team (makespan/team_sizes.h) where that is longer.
+// longest path of a team (makespan/bound.h) where that is longer.
 Ticks makespan(const PlanPart& part, const std::vector<RankCost>& ranks);
 Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks);
 

@@ -2,14 +2,230 @@
 #include <map>
 #include <utility>
 
-#include "canzona/base/index.h"
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
 #include "canzona/plan/predict/home_step.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
-#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/schedule/rank_group.h"
+#include "canzona/plan/schedule/routes.h"
+#include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {
+namespace {
+
+Collective counted_as(const PlanPart& part, const BucketCollective& c) {
+  if (c.purpose == Purpose::kPublish)
+    return is_scattered(part.traffic) ? Collective::kAllGather
+                                      : Collective::kBroadcast;
+  const bool runs = c.pieces != BucketCollective::Pieces::kShares;
+  return c.kind == EntryKind::kReduceScatter && runs
+             ? Collective::kReduceScatter
+             : Collective::kAllReduce;
+}
+
+// The collectives of all buckets of a buffer: bytes are linear in pieces, so
+// that these are added up before anybody is counted.
+class BufferBytes {
+ public:
+  BufferBytes(const PlanPart& part, int32_t buffer, std::vector<RankCost>& out)
+      : part_(part), buffer_(part.buffers[index(buffer)]), out_(out) {
+    for (const Bucket& bucket : part.buckets)
+      if (bucket.buffer == buffer) buckets_.emplace_back(part, bucket);
+  }
+
+  void add() {
+    const Mesh& mesh = part_.mesh;
+    // Groups of tp ranks that are direct differ by the links alone.
+    const bool alike = part_.options.zero.reach == Reach::kDirect;
+    for (int32_t home = 0; home < mesh.homes(); ++home)
+      for (int32_t t = 0; t < (alike ? 1 : mesh.tp); ++t)
+        add_rank(mesh.rank(buffer_.stage, home, t), alike ? mesh.tp : 1);
+  }
+
+ private:
+  void add_rank(int32_t rank, int32_t tp) {
+    if (!coordinates_of(part_.mesh, rank).holds(buffer_)) return;
+    for (const BucketCollectives& list :
+         {sums_of(part_, buffer_, rank), publishes_of(part_, buffer_, rank)})
+      for (const BucketCollective& c : list) add_group(c, rank, tp);
+  }
+
+  // The group that `rank` is the first of, and those of the next tp ranks, who
+  // have the same pieces.
+  void add_group(const BucketCollective& c, int32_t rank, int32_t tp) {
+    RankGroup group = ranks_of(part_, c, rank);
+    if (group.first != rank || group.count == 1) return;
+    std::vector<int64_t> counts(index(group.count), 0);
+    for (BucketPieces& bucket : buckets_) {
+      const std::vector<int64_t> own = bucket.counts(c, rank);
+      CANZONA_CHECK(own.size() == counts.size(), "counts of ", own.size(),
+                    " members, the group has ", counts.size());
+      for (size_t i = 0; i < counts.size(); ++i) counts[i] += own[i];
+    }
+    for (int64_t& count : counts) count *= element_bytes(part_, c);
+    const auto field = static_cast<size_t>(counted_as(part_, c));
+    for (int32_t t = 0; t < tp; ++t, ++group.first)
+      add_member_bytes(part_, group, c.kind, counts,
+                       [&](int32_t member) -> WireBytes& {
+                         return out_[index(member)].wire[field];
+                       });
+  }
+
+  const PlanPart& part_;
+  const Buffer& buffer_;
+  std::vector<RankCost>& out_;
+  std::vector<BucketPieces> buckets_;
+};
+
+// Messages between the tp ranks of homes.
+class Exchange {
+ public:
+  Exchange(const PlanPart& part, const RuleFacts& rule, const Nodes& nodes,
+           std::vector<RankCost>& ranks)
+      : part_(part),
+        ranks_(ranks),
+        nodes_(nodes),
+        teams_(part),
+        gathered_(rule.gather_bytes_per_element()),
+        scattered_(rule.scatter_bytes_per_element()) {}
+
+  // Every rank of every home gathers everything: what a plane sends is the
+  // same at all homes of an ep coordinate, but the links it takes are not.
+  // Tensors that tp does not cut go to planes of the same tp rank only.
+  void add_repeated() {
+    std::vector<int64_t> to_all(ranks_.size(), 0), to_same(ranks_.size(), 0);
+    for (size_t m = 0; m < part_.matrices.size(); ++m) {
+      const Matrix& matrix = part_.matrices[m];
+      const Tensor& tensor =
+          part_.model.tensors[static_cast<size_t>(matrix.tensor)];
+      std::vector<int64_t>& sent = tensor.cut == Cut::kNone ? to_same : to_all;
+      const std::vector<int64_t> elements =
+          elements_by_rank(part_, static_cast<int32_t>(m));
+      each_home(part_, matrix.tensor, [&](int32_t stage, int32_t home) {
+        const auto first = static_cast<size_t>(part_.grid.rank(stage, home, 0));
+        for (size_t t = 0; t < elements.size(); ++t)
+          sent[first + t] += elements[t];
+      });
+    }
+    for (size_t from = 0; from < ranks_.size(); ++from)
+      send_repeated(static_cast<int32_t>(from), to_all, to_same);
+  }
+
+  // Shards to every rank that computes the matrix, updates back from an owner.
+  void add(size_t m) {
+    if (teams_.is_shared(m)) {
+      add_shares(m);
+      return;
+    }
+    const Matrix& matrix = part_.matrices[m];
+    const Tensor& tensor =
+        part_.model.tensors[static_cast<size_t>(matrix.tensor)];
+    const bool repeated = part_.owners[m].empty();
+    const std::vector<int64_t> elements =
+        elements_by_rank(part_, static_cast<int32_t>(m));
+    each_computing_rank(part_, m, [&](int32_t owner) {
+      const int32_t first = first_of_home(part_.grid, owner);
+      for (int32_t t = 0; t < part_.grid.tp; ++t) {
+        const int64_t own = elements[static_cast<size_t>(t)];
+        if (sends_to(part_.grid, tensor, t, owner - first))
+          send(first + t, owner, Collective::kGather, own * gathered_);
+        if (!repeated)
+          send(owner, first + t, Collective::kScatter, own * scattered_);
+      }
+    });
+  }
+
+ private:
+  // The same of those who have strips or blocks of it; between the members of a
+  // team go sums and factors.
+  void add_shares(size_t m) {
+    const Matrix& matrix = part_.matrices[m];
+    const Tensor& tensor =
+        part_.model.tensors[static_cast<size_t>(matrix.tensor)];
+    const bool is_team = teams_.is_team(m);
+    const std::vector<MatrixShare> shares = teams_.shares(m);
+    int32_t member = 0;
+    each_computing_rank(part_, m, [&](int32_t rank) {
+      const int32_t first = first_of_home(part_.grid, rank);
+      const std::vector<int64_t> elements =
+          elements_within(part_, static_cast<int32_t>(m),
+                          shares[static_cast<size_t>(member)].rectangles);
+      for (int32_t t = 0; t < part_.grid.tp; ++t) {
+        const int64_t own = elements[static_cast<size_t>(t)];
+        if (sends_to(part_.grid, tensor, t, rank - first))
+          send(first + t, rank, Collective::kGather, own * gathered_);
+        send(rank, first + t, Collective::kScatter, own * scattered_);
+      }
+      if (is_team)
+        add_inside_team(rank,
+                        team_bytes(teams_.strips(m), teams_.size(m), member));
+      ++member;
+    });
+  }
+
+  // A team is on one node.
+  void add_inside_team(int32_t rank, const TeamBytes& bytes) {
+    auto& wire = ranks_[static_cast<size_t>(rank)].wire;
+    WireBytes& sums = wire[static_cast<size_t>(Collective::kTeamSums)];
+    WireBytes& factors = wire[static_cast<size_t>(Collective::kTeamFactors)];
+    sums.sent_intra += bytes.sums_sent;
+    sums.received_intra += bytes.sums_received;
+    factors.sent_intra += bytes.factors_sent;
+    factors.received_intra += bytes.factors_received;
+  }
+
+  void send_repeated(int32_t from, const std::vector<int64_t>& to_all,
+                     const std::vector<int64_t>& to_same) {
+    const auto counted = static_cast<size_t>(counted_rank(part_.grid, from));
+    const Mesh& grid = part_.grid;
+    const int32_t first = first_of_home(grid, from);
+    const int32_t own = grid.tp_rank_of(from - first);
+    for (int32_t t = 0; t < grid.tp; ++t) {
+      const int64_t elements =
+          to_all[counted] + (grid.tp_rank_of(t) == own ? to_same[counted] : 0);
+      send(from, first + t, Collective::kGather, elements * gathered_);
+    }
+  }
+
+  void send(int32_t from, int32_t to, Collective collective, int64_t bytes) {
+    if (from == to || bytes == 0) return;
+    const auto a = static_cast<size_t>(from), b = static_cast<size_t>(to);
+    const auto c = static_cast<size_t>(collective);
+    WireBytes& sent = ranks_[a].wire[c];
+    WireBytes& received = ranks_[b].wire[c];
+    const bool near = nodes_[a] == nodes_[b];
+    (near ? sent.sent_intra : sent.sent_inter) += bytes;
+    (near ? received.received_intra : received.received_inter) += bytes;
+  }
+
+  const PlanPart& part_;
+  std::vector<RankCost>& ranks_;
+  const Nodes& nodes_;
+  TeamTable teams_;
+  int64_t gathered_, scattered_;  // bytes per element
+};
+
+}  // namespace
+
+void add_bucket_bytes(const PlanPart& part, std::vector<RankCost>& world) {
+  for (size_t b = 0; b < part.buffers.size(); ++b)
+    BufferBytes(part, static_cast<int32_t>(b), world).add();
+}
+
+void add_exchange_bytes(const PlanPart& part, const RuleFacts& rule,
+                        const Nodes& nodes, std::vector<RankCost>& ranks) {
+  if (part.grid.tp == 1) return;
+  Exchange exchange(part, rule, nodes, ranks);
+  if (part.traffic == Traffic::kAllReduce) {
+    exchange.add_repeated();
+    return;
+  }
+  for (size_t m = 0; m < part.matrices.size(); ++m) exchange.add(m);
+}
+
 namespace {
 
 // Matrices of homes, by round: those of home `first / tp` are sorted so.

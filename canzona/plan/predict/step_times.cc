@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "canzona/base/check.h"
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/plan/schedule/rank_entries.h"
-#include "canzona/plan/schedule/transform_order.h"
+#include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {
 namespace {

@@ -26,7 +26,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "canzona/plan/schedule/entry_kind.h"
+#include "canzona/plan/schedule/bucket_collectives.h"
 
 namespace canzona {
 
@@ -61,7 +61,7 @@ struct StepTeam {
   std::array<std::vector<StepMessage>, kNumTeamPurposes> exchanges = {};
 };
 
-// One exchange of strips that go one by one (schedule/strip_exchange.h), with
+// One exchange of strips that go one by one (schedule/routes.h), with
 // what ranks do with them; seconds by rank.
 struct StepStrips {
   std::vector<double> sum = {}, multiply = {};

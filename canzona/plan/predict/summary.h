@@ -1,12 +1,56 @@
 // The figures a plan is judged by.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <vector>
 
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
 
 namespace canzona {
+
+// A Balance tells how well a plan is balanced: the ratios of `canzona compare`.
+
+// Largest over mean, over the ranks of one axis.
+struct AxisBalance {
+  double memory_max_over_mean = 1;       // elements, matrix-rule tensors
+  double shard_flops_max_over_mean = 1;  // 20·max·min² of TP-shard shapes
+  double cost_max_over_mean = 1;         // true cost
+};
+
+struct Balance {
+  AxisBalance dp;                         // over homes; the worst stage
+  double bucket_bytes_max_over_even = 1;  // worst bucket, matrix-rule tensors
+  double j_dp = 0;       // largest deviation from the mean, elements
+  double j_comm = 0;     // sum of deviations from even shares, elements
+  AxisBalance tp;        // over tp, home 0 of stage 0
+  AxisBalance tp_worst;  // over tp, worst home
+  double makespan_over_mean = 1;
+  double makespan_over_bound = 1;   // with teams where they are allowed
+  double bound_over_mean = 1;       // of whole owners
+  double team_bound_over_mean = 0;  // 0: teams are off
+  int32_t idle_ranks = 0;
+
+  // The bound that holds for the plan.
+  double least_over_mean() const {
+    return team_bound_over_mean > 0 ? team_bound_over_mean : bound_over_mean;
+  }
+};
+
+Balance measure_balance(const Plan& plan);
+
+// Figures of a plan that follow from its teams.
+
+// The longest path of a team, 0 without teams.
+int64_t longest_team_path(const PlanPart& part);
+
+// How many matrices teams of each size share.
+std::map<int32_t, int64_t> teams_by_size(const Plan& plan);
+
+// No plan with such teams has a smaller makespan (makespan/bound.h).
+Ticks team_bound_of(const Plan& plan);
+Ticks team_bound_of(const PlanPart& part);
 
 PlanSummary summarize(const PlanPart& part, const std::vector<RankCost>& ranks);
 PlanSummary summarize(const Plan& plan, const std::vector<RankCost>& ranks);

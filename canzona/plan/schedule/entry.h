@@ -14,7 +14,6 @@
 
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/kept.h"
-#include "canzona/plan/schedule/wire_bytes.h"
 
 namespace canzona {
 

@@ -5,13 +5,13 @@
 #include <map>
 #include <set>
 
-#include "canzona/base/index.h"
-#include "canzona/plan/parts.h"
-#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/base/error.h"
+#include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/messages.h"
 #include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_entries.h"
-#include "canzona/plan/schedule/slot_pool.h"
+#include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {
 namespace {

@@ -12,7 +12,7 @@
 // and backward appear as the points at which the trainer calls. Whoever issues
 // from one thread takes the list as it stands; whoever has a thread for each
 // kind of work (issuer_of) takes its own entries of it. The runtime makes the
-// same entries (rank_entries.h) and gives out the same slots (slot_pool.h) as
+// same entries (rank_entries.h) and gives out the same slots (pools.h) as
 // the calls come. Pure; any thread.
 #pragma once
 

@@ -9,11 +9,11 @@
 #include <set>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/parts.h"
+#include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/schedule/coordinates.h"
-#include "canzona/plan/schedule/module_bytes.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
 namespace canzona::iteration_test {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "canzona/base/check.h"
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/plan/schedule/routes.h"
 
 namespace canzona {

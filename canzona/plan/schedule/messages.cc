@@ -1,7 +1,7 @@
 #include "canzona/plan/schedule/messages.h"
 
 #include "canzona/base/check.h"
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"

@@ -4,8 +4,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
+#include <string>
+#include <vector>
 
+#include "canzona/base/text.h"
+#include "canzona/plan/plan.h"
+#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/shapes/tensor.h"
 
 namespace canzona {
@@ -25,5 +31,46 @@ inline bool is_tied(const Model& model) {
   };
   return has(Role::kEmbedding) && !has(Role::kHead);
 }
+
+// Modules and buckets as errors and traces call them: "embedding", "layer 3",
+// "head"; "bucket 7" where tensors are not cut into slices.
+
+inline std::string module_name(const Model& model, int32_t module) {
+  if (module == 0) return "embedding";
+  if (module == num_modules(model) - 1) return "head";
+  return cat("layer ", module - 1);
+}
+
+// If slices travel, a bucket is a module, or a part of one.
+inline std::string bucket_name(const PlanPart& part, int32_t bucket) {
+  if (part.grid.places == 1) return cat("bucket ", bucket);
+  const int32_t first =
+      part.buckets[static_cast<size_t>(bucket)].tensors.front();
+  return module_name(
+      part.model,
+      module_of(part.model, part.model.tensors[static_cast<size_t>(first)]));
+}
+
+// Counts what one rank sends and receives for each module in an iteration, by
+// purpose.
+//
+//   const std::vector<PurposeBytes> modules = module_bytes(plan, rank);
+//   of(modules[3], Purpose::kGatherModule).sent_inter   // of one gather
+//
+// Gathers come with every use of a module, scatters with every micro-batch, the
+// rest with the step. Pure.
+
+using PurposeBytes = std::array<WireBytes, kNumPurposes>;
+inline WireBytes& of(PurposeBytes& bytes, Purpose purpose) {
+  return bytes[static_cast<size_t>(purpose)];
+}
+inline const WireBytes& of(const PurposeBytes& bytes, Purpose purpose) {
+  return bytes[static_cast<size_t>(purpose)];
+}
+
+// By module, buckets of several with the first of them; those of other stages
+// are empty. `rank`: of the part, or of the whole plan.
+std::vector<PurposeBytes> module_bytes(const PlanPart& part, int32_t rank);
+std::vector<PurposeBytes> module_bytes(const Plan& plan, int32_t rank);
 
 }  // namespace canzona

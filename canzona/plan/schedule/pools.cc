@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/plan/schedule/runs.h"
+#include "canzona/plan/schedule/rank_layout.h"
 
 namespace canzona {
 namespace {

@@ -4,9 +4,8 @@
 #include <numeric>
 #include <utility>
 
-#include "canzona/base/index.h"
-#include "canzona/plan/schedule/team_exchange.h"
-#include "canzona/plan/schedule/transform_order.h"
+#include "canzona/base/error.h"
+#include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {
 namespace {

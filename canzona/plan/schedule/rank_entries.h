@@ -7,7 +7,7 @@
 //
 // Groups, counts, bytes, memory and the order of the step are decided here.
 // The trainer's calls decide the rest, which the iteration says: which module's
-// turn it is, and which slot it gets (slot_pool.h). Made from the plan alone;
+// turn it is, and which slot it gets (pools.h). Made from the plan alone;
 // no memory is touched.
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace canzona {
 
-struct TransformStage;  // transform_order.h
+struct TransformStage;  // team_schedule.h
 
 // The stages of a step of so many rounds, in order: two gathers ahead of each
 // transform, and a slot is used again when its round is applied. A slot more

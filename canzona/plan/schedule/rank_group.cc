@@ -6,8 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/sum_staging.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/parts.h"
-#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/sum_order.h"
 
 namespace canzona {
@@ -315,7 +314,7 @@ Reach settled_reach(const Plan& plan) {
 
 std::string why_direct(const Plan& plan) {
   for (const PlanPart& part : plan.parts) {
-    // Direct anyway (parts.h).
+    // Direct anyway (plan.h).
     if (cuts_experts_apart(plan) && is_plain_part(part)) continue;
     std::string obstacle = first_obstacle(part);
     if (!obstacle.empty()) return obstacle;

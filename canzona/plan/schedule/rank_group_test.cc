@@ -8,7 +8,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/schedule/coordinates.h"
 
 namespace canzona::rank_group_test {
 namespace {

@@ -5,13 +5,9 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/routes.h"
-#include "canzona/plan/schedule/strip_exchange.h"
-#include "canzona/plan/schedule/team_strips.h"
-#include "canzona/plan/schedule/team_table.h"
-#include "canzona/plan/schedule/transform_order.h"
+#include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {
 namespace {

@@ -12,7 +12,7 @@
 // every member puts its strips together, as an owner does with a whole one, and
 // pieces are cut between them. Of a matrix whose blocks have owners, pieces are
 // cut where blocks are, and each block is put together as a matrix. Matrices
-// whose strips go one by one (strip_exchange.h) have blocks of their own for
+// whose strips go one by one (routes.h) have blocks of their own for
 // each of these exchanges, before the others of their area.
 //
 // Made from the plan alone; no memory is touched.
@@ -22,7 +22,7 @@
 #include <optional>
 #include <vector>
 
-#include "canzona/plan/schedule/entry_kind.h"
+#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/kept.h"
 
 namespace canzona {

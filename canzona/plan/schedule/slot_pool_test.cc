@@ -1,4 +1,4 @@
-#include "canzona/plan/schedule/slot_pool.h"
+#include "canzona/plan/schedule/pools.h"
 
 #include <gtest/gtest.h>
 

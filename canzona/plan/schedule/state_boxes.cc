@@ -1,6 +1,6 @@
 #include "canzona/plan/schedule/state_boxes.h"
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/routes.h"
 

@@ -1,5 +1,5 @@
 // Strips that go one by one: who is chosen, what moves, and what the plan says.
-#include "canzona/plan/schedule/strip_exchange.h"
+#include "canzona/plan/schedule/routes.h"
 
 #include <gmock/gmock.h>
 

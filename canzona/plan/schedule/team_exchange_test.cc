@@ -2,9 +2,9 @@
 // its strip, updates come back, and bytes and slots are those predicted.
 #include <gtest/gtest.h>
 
-#include "canzona/plan/cost/team_cost.h"
+#include "canzona/plan/cost/cost.h"
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/testing/test_home_of_slots.h"
 #include "canzona/plan/testing/test_teams.h"
 

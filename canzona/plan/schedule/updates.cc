@@ -9,7 +9,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/equal_batches.h"
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 
 namespace canzona {
 namespace {

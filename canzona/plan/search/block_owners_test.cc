@@ -1,14 +1,14 @@
 // Owners of blocks in whole plans.
-#include "canzona/plan/search/block_owners.h"
+#include "canzona/plan/search/owners.h"
 
 #include <gmock/gmock.h>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/cost/matrix_blocks.h"
+#include "canzona/plan/cost/cost.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/predict/summary.h"
-#include "canzona/plan/schedule/team_table.h"
+#include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/search/teams.h"
 #include "canzona/plan/testing/test_random.h"
 #include "canzona/plan/testing/test_tampering.h"

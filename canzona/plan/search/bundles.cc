@@ -1,6 +1,7 @@
 #include "canzona/plan/search/bundles.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <queue>
@@ -169,6 +170,244 @@ void deal_narrowest_first(Bundles& bundles) {
   std::stable_sort(order.begin(), order.end(),
                    [&](int32_t a, int32_t b) { return owners(a) < owners(b); });
   deal_in_order(bundles, order);
+}
+
+namespace {
+
+// Up to two items of one rank, by class; -1: none.
+using Pick = std::array<int32_t, 2>;
+
+constexpr size_t kMaxPicks = 400;  // per rank; bounds ranks of many classes
+
+std::vector<Pick> picks_of(const Bundles& bundles, size_t rank,
+                           bool with_none) {
+  const auto& items = bundles.bundle(rank);
+  std::vector<Pick> picks;
+  if (with_none) picks.push_back({-1, -1});
+  for (const ClassCount& c : items) picks.push_back({c.item_class, -1});
+  for (size_t i = 0; i < items.size() && picks.size() < kMaxPicks; ++i) {
+    for (size_t j = i; j < items.size() && picks.size() < kMaxPicks; ++j) {
+      if (i == j && items[i].count < 2) continue;
+      picks.push_back({items[i].item_class, items[j].item_class});
+    }
+  }
+  return picks;
+}
+
+// One run of the local search. `maxima_` keeps, per dimension, the three
+// largest loads, so that the effect of changing two ranks is known at once.
+class Exchange {
+ public:
+  Exchange(Bundles& bundles, int64_t budget)
+      : bundles_(bundles), budget_(budget), maxima_(bundles.dims()) {
+    refresh_maxima();
+  }
+
+  void run() {
+    while (budget_ > 0 && improve_once()) {
+    }
+  }
+
+ private:
+  struct Top {
+    size_t rank = 0;
+    int64_t load = -1;
+  };
+  struct Maximum {
+    std::array<Top, 3> top;
+    int64_t ranks_at_top = 0;
+  };
+  struct Score {  // smaller is better, field by field
+    int64_t objective = 0;
+    int64_t critical = 0;
+    int64_t larger = 0;  // the larger period load of the two ranks
+    friend auto operator<=>(const Score&, const Score&) = default;
+  };
+
+  void refresh_maxima() {
+    for (size_t p = 0; p < bundles_.dims(); ++p) {
+      Maximum m;
+      for (size_t r = 0; r < bundles_.num_ranks(); ++r) insert(m, r, p);
+      m.ranks_at_top = count_at(m.top[0].load, p);
+      maxima_[p] = m;
+    }
+  }
+
+  void insert(Maximum& m, size_t rank, size_t p) const {
+    Top entry{rank, bundles_.load(rank)[p]};
+    for (Top& t : m.top) {
+      if (entry.load > t.load) std::swap(entry, t);
+    }
+  }
+
+  int64_t count_at(int64_t load, size_t p) const {
+    int64_t n = 0;
+    for (size_t r = 0; r < bundles_.num_ranks(); ++r) {
+      n += bundles_.load(r)[p] == load;
+    }
+    return n;
+  }
+
+  int64_t moved(const Pick& out, const Pick& in, size_t p) const {
+    int64_t sum = 0;
+    for (int32_t c : out) sum += c < 0 ? 0 : class_load(c, p);
+    for (int32_t c : in) sum -= c < 0 ? 0 : class_load(c, p);
+    return sum;
+  }
+  int64_t class_load(int32_t c, size_t p) const {
+    return bundles_.classes()[static_cast<size_t>(c)].load[p];
+  }
+
+  // Returns the objective if `from` gives `out` to `to` for `in`.
+  Score score(size_t from, size_t to, const Pick& out, const Pick& in) const {
+    Score s;
+    int64_t period_from = 0, period_to = 0;
+    for (size_t p = 0; p < bundles_.dims(); ++p) {
+      const int64_t delta = moved(out, in, p);
+      const int64_t a = bundles_.load(from)[p] - delta;
+      const int64_t b = bundles_.load(to)[p] + delta;
+      const int64_t top = maxima_[p].top[0].load;
+      const int64_t most = std::max({a, b, others(from, to, p)});
+      s.objective += bundles_.steps()[p] * most;
+      s.critical += most == top ? critical_ranks(from, to, a, b, p) : 0;
+      period_from += bundles_.steps()[p] * a;
+      period_to += bundles_.steps()[p] * b;
+    }
+    s.larger = std::max(period_from, period_to);
+    return s;
+  }
+
+  int64_t others(size_t from, size_t to, size_t p) const {
+    for (const Top& t : maxima_[p].top) {
+      if (t.load >= 0 && t.rank != from && t.rank != to) return t.load;
+    }
+    return 0;
+  }
+
+  int64_t critical_ranks(size_t from, size_t to, int64_t a, int64_t b,
+                         size_t p) const {
+    const int64_t top = maxima_[p].top[0].load;
+    int64_t n = maxima_[p].ranks_at_top;
+    n -= bundles_.load(from)[p] == top;
+    n -= bundles_.load(to)[p] == top;
+    return n + (a == top) + (b == top);
+  }
+
+  Score current() const {
+    Score s;
+    for (size_t p = 0; p < bundles_.dims(); ++p) {
+      s.objective += bundles_.steps()[p] * maxima_[p].top[0].load;
+      s.critical += maxima_[p].ranks_at_top;
+    }
+    return s;
+  }
+
+  bool fits(size_t rank, const Pick& pick) const {
+    for (int32_t c : pick) {
+      if (c >= 0 && !bundles_.may_own(rank, c)) return false;
+    }
+    return true;
+  }
+
+  // Ranks to exchange with, the least loaded first.
+  std::vector<size_t> partners(size_t from) const {
+    std::vector<size_t> order;
+    std::vector<int64_t> loads(bundles_.num_ranks());
+    for (size_t r = 0; r < bundles_.num_ranks(); ++r) {
+      loads[r] = bundles_.period_load(r);
+      if (r != from) order.push_back(r);
+    }
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return loads[a] < loads[b]; });
+    return order;
+  }
+
+  bool improve_once() {
+    for (size_t p = 0; p < bundles_.dims(); ++p) {
+      if (bundles_.steps()[p] == 0 || maxima_[p].top[0].load <= 0) continue;
+      if (improve_rank(maxima_[p].top[0].rank)) return true;
+    }
+    return false;
+  }
+
+  // Ranks with equal bundles and blocks offer the same exchanges; one of each
+  // run of equals is enough.
+  bool same_offer(size_t a, size_t b) const {
+    return bundles_.block(a) == bundles_.block(b) &&
+           bundles_.bundle(a) == bundles_.bundle(b);
+  }
+
+  bool improve_rank(size_t from) {
+    const Score now = current();
+    const std::vector<Pick> outs = picks_of(bundles_, from, false);
+    Score best = now;
+    best.larger = INT64_MAX;
+    size_t best_to = 0;
+    Pick best_out{}, best_in{};
+    bool found = false;
+    size_t last = from;
+    for (size_t to : partners(from)) {
+      if (last != from && same_offer(last, to)) continue;
+      last = to;
+      if (found && !worth_trying(from, to, best)) break;
+      for (const Pick& in : picks_of(bundles_, to, true)) {
+        if (!fits(from, in)) continue;
+        for (const Pick& out : outs) {
+          if (--budget_ < 0) break;
+          if (!promising(from, to, out, in) || !fits(to, out)) continue;
+          const Score s = score(from, to, out, in);
+          const bool better =
+              s.objective < now.objective ||
+              (s.objective == now.objective && s.critical < now.critical);
+          if (!better || !(s < best)) continue;
+          best = s;
+          best_to = to;
+          best_out = out;
+          best_in = in;
+          found = true;
+        }
+      }
+    }
+    if (found) apply(from, best_to, best_out, best_in);
+    return found;
+  }
+
+  // With one dimension an exchange must unload the critical rank and leave the
+  // partner below the maximum.
+  bool promising(size_t from, size_t to, const Pick& out,
+                 const Pick& in) const {
+    if (bundles_.dims() > 1) return true;
+    const int64_t delta = moved(out, in, 0);
+    return delta > 0 && bundles_.load(to)[0] + delta < bundles_.load(from)[0];
+  }
+
+  // No partner can end with a larger load below the mean of the two ranks.
+  bool worth_trying(size_t from, size_t to, const Score& best) const {
+    if (bundles_.dims() > 1) return true;
+    return (bundles_.load(from)[0] + bundles_.load(to)[0]) / 2 < best.larger;
+  }
+
+  void apply(size_t from, size_t to, const Pick& out, const Pick& in) {
+    for (int32_t c : out) transfer(from, to, c);
+    for (int32_t c : in) transfer(to, from, c);
+    refresh_maxima();
+  }
+  void transfer(size_t from, size_t to, int32_t c) {
+    if (c < 0) return;
+    bundles_.add(from, c, -1);
+    bundles_.add(to, c, 1);
+  }
+
+  Bundles& bundles_;
+  int64_t budget_;
+  std::vector<Maximum> maxima_;
+};
+
+}  // namespace
+
+void exchange_items(Bundles& bundles, int64_t budget) {
+  if (bundles.num_ranks() < 2) return;
+  Exchange(bundles, budget).run();
 }
 
 }  // namespace canzona

@@ -4,7 +4,7 @@
 #include <limits>
 #include <numeric>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 
 namespace canzona {
 namespace {

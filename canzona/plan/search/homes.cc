@@ -50,8 +50,9 @@ HomeLimits limits_for_memory(const std::vector<HomeWeight>& homes,
 
 namespace {
 
-// Bounds the time where homes are hundreds of thousands. A stage of up to 65,536
-// ranks has all its rounds, 12 for each home; real models take a few hundred.
+// Bounds the time where homes are hundreds of thousands. A stage of up to
+// 65,536 ranks has all its rounds, 12 for each home; real models take a few
+// hundred.
 constexpr int64_t kMostSwapsLookedAt = int64_t{1} << 36;
 
 class Grouping {
@@ -182,6 +183,244 @@ Bundles permuted(const Bundles& bundles, const std::vector<size_t>& bundle_at) {
     }
   }
   return out;
+}
+
+namespace {
+
+// Items of one class that an exchange may move one way (the other way as many
+// as cost the same), and the homes it is tried with, once single items no
+// longer help.
+constexpr int32_t kFewItems = 6;
+constexpr int64_t kFewHomes = 8;
+// While a budget is exceeded, loads this far above the mean may be reached.
+constexpr double kLooseLoad = 1.005;
+// Memory this close to the mean needs no more leveling.
+constexpr double kLevelMemory = 1.0005;
+
+// Item-level exchanges between homes under the load limits of the start.
+class Leveling {
+ public:
+  using Key = int64_t HomeWeight::*;
+
+  Leveling(Bundles& bundles, int32_t tp, int64_t budget)
+      : bundles_(bundles),
+        tp_(static_cast<size_t>(tp)),
+        budget_(budget),
+        homes_(bundles.num_ranks() / tp_),
+        load_limits_(bundles.dims(), 0) {
+    for (size_t c = 0; c < bundles.classes().size(); ++c) {
+      items_.push_back(weigh_item(bundles, static_cast<int32_t>(c)));
+    }
+    for (size_t r = 0; r < bundles.num_ranks(); ++r) {
+      homes_[r / tp_] += weigh_bundle(bundles, r);
+      for (size_t p = 0; p < load_limits_.size(); ++p) {
+        load_limits_[p] = std::max(load_limits_[p], bundles.load(r)[p]);
+      }
+    }
+  }
+
+  void run(const HomeLimits& budgets) {
+    // Budgets come first; for them a load a hair above the mean is still level.
+    if (largest(homes_, &HomeWeight::elements) > budgets.elements ||
+        largest(homes_, &HomeWeight::memory) > budgets.memory) {
+      loosen_loads();
+    }
+    level(homes_, budgets, [&](Key key, const HomeLimits& limits) {
+      if (key == &HomeWeight::memory && memory_is_level()) return false;
+      return relieve(key, limits);
+    });
+  }
+
+ private:
+  struct Move {
+    size_t from = 0, to = 0;
+    ClassCount out{-1, 0}, in{-1, 0};
+    int64_t key = 0;
+  };
+
+  void loosen_loads() {
+    for (size_t p = 0; p < load_limits_.size(); ++p) {
+      double sum = 0;
+      for (size_t r = 0; r < bundles_.num_ranks(); ++r) {
+        sum += static_cast<double>(bundles_.load(r)[p]);
+      }
+      const double level =
+          sum / static_cast<double>(bundles_.num_ranks()) * kLooseLoad;
+      load_limits_[p] = std::max(load_limits_[p], static_cast<int64_t>(level));
+    }
+  }
+
+  bool memory_is_level() const {
+    double sum = 0;
+    for (const HomeWeight& home : homes_) {
+      sum += static_cast<double>(home.memory);
+    }
+    const int64_t most = largest(homes_, &HomeWeight::memory);
+    return static_cast<double>(most) * static_cast<double>(homes_.size()) <=
+           sum * kLevelMemory;
+  }
+
+  HomeWeight moved(const Move& move) const {
+    HomeWeight w;
+    w.add(items_[static_cast<size_t>(move.out.item_class)], move.out.count);
+    if (move.in.count > 0) {
+      w.add(items_[static_cast<size_t>(move.in.item_class)], -move.in.count);
+    }
+    return w;
+  }
+
+  // One exchange that lowers the home with the largest `key`: of single items
+  // with any rank, else of a few items with the homes that have least of it.
+  bool relieve(Key key, const HomeLimits& limits) {
+    const size_t home = largest_home(homes_, key);
+    const std::vector<size_t> others = smallest_first(key);
+    return relieve(home, others, 1, key, limits) ||
+           relieve(home,
+                   {others.begin(),
+                    others.begin() +
+                        std::min<int64_t>(kFewHomes,
+                                          static_cast<int64_t>(others.size()))},
+                   kFewItems, key, limits);
+  }
+
+  std::vector<size_t> smallest_first(Key key) const {
+    std::vector<size_t> order(homes_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return homes_[a].*key < homes_[b].*key;
+    });
+    return order;
+  }
+
+  bool relieve(size_t home, const std::vector<size_t>& others, int32_t items,
+               Key key, const HomeLimits& limits) {
+    Move best;
+    best.key = homes_[home].*key;
+    for (size_t from = home * tp_; from < (home + 1) * tp_; ++from) {
+      for (size_t other : others) {
+        // A partner already above the best result cannot improve on it.
+        if (other == home || homes_[other].*key >= best.key) continue;
+        for (size_t to = other * tp_; to < (other + 1) * tp_; ++to) {
+          if (budget_ <= 0) break;
+          try_exchanges(from, to, items, key, limits, best);
+        }
+      }
+    }
+    if (best.out.count == 0) return false;
+    apply(best);
+    return true;
+  }
+
+  void try_exchanges(size_t from, size_t to, int32_t items, Key key,
+                     const HomeLimits& limits, Move& best) {
+    for (const ClassCount& out : bundles_.bundle(from)) {
+      if (!bundles_.may_own(to, out.item_class)) continue;
+      for (int32_t n = 1; n <= std::min(items, out.count); ++n) {
+        const ClassCount given{out.item_class, n};
+        consider({from, to, given, {-1, 0}, 0}, key, limits, best);
+        for (const ClassCount& in : bundles_.bundle(to)) {
+          if (in.item_class == out.item_class ||
+              !bundles_.may_own(from, in.item_class)) {
+            continue;
+          }
+          for (int32_t k = 1; k <= std::min(items, in.count); ++k) {
+            consider({from, to, given, {in.item_class, k}, 0}, key, limits,
+                     best);
+          }
+          if (items > 1) {
+            try_matched(from, to, given, in, key, limits, best);
+            try_matched_back(from, to, out,
+                             {in.item_class, std::min(n, in.count)}, key,
+                             limits, best);
+          }
+        }
+      }
+    }
+  }
+
+  // Returns how many items of class `c` cost as much as `given`, rounded down.
+  int32_t match(const ClassCount& given, int32_t c) const {
+    const int64_t cost =
+        items_[static_cast<size_t>(given.item_class)].cost * given.count;
+    const int64_t one = items_[static_cast<size_t>(c)].cost;
+    return one <= 0
+               ? 0
+               : static_cast<int32_t>(std::min<int64_t>(cost / one, 1 << 20));
+  }
+
+  // `given` against as many of the other class as cost the same, or one more.
+  void try_matched(size_t from, size_t to, const ClassCount& given,
+                   const ClassCount& in, Key key, const HomeLimits& limits,
+                   Move& best) {
+    const int32_t even = match(given, in.item_class);
+    for (int32_t k = std::max(even, kFewItems + 1); k <= even + 1; ++k) {
+      if (k > in.count) break;
+      consider({from, to, given, {in.item_class, k}, 0}, key, limits, best);
+    }
+  }
+  void try_matched_back(size_t from, size_t to, const ClassCount& out,
+                        const ClassCount& taken, Key key,
+                        const HomeLimits& limits, Move& best) {
+    const int32_t even = match(taken, out.item_class);
+    for (int32_t n = std::max(even, kFewItems + 1); n <= even + 1; ++n) {
+      if (n > out.count) break;
+      consider({from, to, {out.item_class, n}, taken, 0}, key, limits, best);
+    }
+  }
+
+  void consider(Move move, Key key, const HomeLimits& limits, Move& best) {
+    --budget_;
+    const HomeWeight w = moved(move);
+    if (w.*key <= 0) return;
+    HomeWeight a = homes_[move.from / tp_], b = homes_[move.to / tp_];
+    a -= w;
+    b += w;
+    move.key = std::max(a.*key, b.*key);
+    if (move.key >= best.key || !limits.allow(a) || !limits.allow(b)) return;
+    if (within_loads(move)) best = move;
+  }
+
+  bool within_loads(const Move& move) const {
+    for (size_t p = 0; p < load_limits_.size(); ++p) {
+      const int64_t delta = load(move.out, p) - load(move.in, p);
+      if (bundles_.load(move.from)[p] - delta > load_limits_[p]) return false;
+      if (bundles_.load(move.to)[p] + delta > load_limits_[p]) return false;
+    }
+    return true;
+  }
+  int64_t load(const ClassCount& c, size_t p) const {
+    if (c.count == 0) return 0;
+    return bundles_.classes()[static_cast<size_t>(c.item_class)].load[p] *
+           c.count;
+  }
+
+  void apply(const Move& move) {
+    const HomeWeight w = moved(move);
+    transfer(move.from, move.to, move.out);
+    transfer(move.to, move.from, move.in);
+    homes_[move.from / tp_] -= w;
+    homes_[move.to / tp_] += w;
+  }
+  void transfer(size_t from, size_t to, const ClassCount& c) {
+    if (c.count == 0) return;
+    bundles_.add(from, c.item_class, -c.count);
+    bundles_.add(to, c.item_class, c.count);
+  }
+
+  Bundles& bundles_;
+  size_t tp_;
+  int64_t budget_;
+  std::vector<HomeWeight> items_;  // per class
+  std::vector<HomeWeight> homes_;
+  std::vector<int64_t> load_limits_;  // largest load of the start
+};
+
+}  // namespace
+
+void level_homes(Bundles& bundles, int32_t tp, const HomeLimits& budgets,
+                 int64_t budget) {
+  if (bundles.num_ranks() <= static_cast<size_t>(tp)) return;
+  Leveling(bundles, tp, budget).run(budgets);
 }
 
 }  // namespace canzona

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "canzona/base/check.h"
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 
 namespace canzona {
 namespace {

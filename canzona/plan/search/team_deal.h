@@ -14,7 +14,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "canzona/plan/makespan/team_sizes.h"
+#include "canzona/plan/makespan/bound.h"
 
 namespace canzona {
 

@@ -6,15 +6,12 @@
 #include <set>
 
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/cost/matrix_blocks.h"
-#include "canzona/plan/cost/team_cost.h"
-#include "canzona/plan/micro_groups/balanced.h"
-#include "canzona/plan/micro_groups/team_rounds.h"
-#include "canzona/plan/parts.h"
+#include "canzona/plan/cost/cost.h"
+#include "canzona/plan/micro_groups/modes.h"
+#include "canzona/plan/plan.h"
 #include "canzona/plan/predict/home_step.h"
-#include "canzona/plan/schedule/team_strips.h"
+#include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/search/team_deal.h"
 
 namespace canzona {

@@ -7,7 +7,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/json/plan_json.h"
-#include "canzona/plan/predict/metrics.h"
+#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/testing/test_random.h"
 #include "canzona/plan/testing/test_teams.h"
 #include "canzona/plan/validate/validate.h"

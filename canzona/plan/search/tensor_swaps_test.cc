@@ -1,4 +1,4 @@
-#include "canzona/plan/search/tensor_swaps.h"
+#include "canzona/plan/search/instances.h"
 
 #include <gtest/gtest.h>
 

@@ -3,16 +3,15 @@
 #include <algorithm>
 #include <map>
 
-#include "canzona/plan/layout/budget.h"
+#include "canzona/plan/layout/layout.h"
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/schedule/coordinates.h"
 #include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/search/exact.h"
 #include "canzona/plan/search/instances.h"
 #include "canzona/plan/search/joint.h"
 #include "canzona/plan/search/owners.h"
 #include "canzona/plan/search/split_homes.h"
-#include "canzona/plan/search/tensor_swaps.h"
 
 namespace canzona {
 namespace {

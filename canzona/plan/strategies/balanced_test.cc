@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "canzona/plan/predict/metrics.h"
+#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/search/test_optimum.h"
 #include "canzona/plan/testing/test_support.h"
 #include "canzona/plan/validate/validate.h"

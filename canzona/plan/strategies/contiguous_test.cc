@@ -1,10 +1,10 @@
-#include "canzona/plan/strategies/contiguous.h"
+#include "canzona/plan/strategies/baselines.h"
 
 #include <gmock/gmock.h>
 
 #include <cmath>
 
-#include "canzona/plan/predict/metrics.h"
+#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/testing/test_support.h"
 
 namespace canzona::contiguous_test {

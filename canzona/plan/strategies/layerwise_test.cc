@@ -1,4 +1,4 @@
-#include "canzona/plan/strategies/layerwise.h"
+#include "canzona/plan/strategies/baselines.h"
 
 #include <gmock/gmock.h>
 

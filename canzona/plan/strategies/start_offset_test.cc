@@ -1,8 +1,8 @@
-#include "canzona/plan/strategies/start_offset.h"
+#include "canzona/plan/strategies/baselines.h"
 
 #include <gmock/gmock.h>
 
-#include "canzona/plan/predict/metrics.h"
+#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/testing/test_support.h"
 
 namespace canzona::start_offset_test {

@@ -10,7 +10,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/parts.h"
+#include "canzona/plan/plan.h"
 #include "canzona/shapes/read_model.h"
 
 namespace canzona {

@@ -9,9 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
 
 namespace canzona {
+
+// Routes checked both ways: every element of a matrix comes from exactly one tp
+// rank (or, uncut, from each), and every element of a shard goes back once.
+
+void check_routes(const PlanPart& part, std::vector<std::string>& violations);
 
 std::vector<std::string> validate(const Plan& plan);
 

@@ -2,14 +2,16 @@
 // Each write_… writes one value or the members it names.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "canzona/base/json_writer.h"
-#include "canzona/comm/library_memory.h"
 #include "canzona/comm/thread/link_model.h"
-#include "canzona/measure/machine_speed.h"
+#include "canzona/comm/transport.h"
+#include "canzona/measure/collectives.h"
+#include "canzona/measure/machine.h"
 #include "canzona/report/terminal.h"
 
 namespace canzona {
@@ -42,7 +44,8 @@ std::string link_text(const LinkModel& link);
 void begin_link(JsonWriter& out, const LinkModel& link);
 
 // Tells what NCCL takes of rank 0's GPU, communicator by communicator: "" if
-// there are none. `largest` is what it takes of the rank of which it takes most.
+// there are none. `largest` is what it takes of the rank of which it takes
+// most.
 std::string library_memory_text(const std::vector<LibraryMemory>& communicators,
                                 int64_t largest);
 // The same as the member `nccl_memory`.
@@ -54,5 +57,23 @@ void write_library_memory(JsonWriter& out,
 std::string too_fast_text(double copies);
 // Adds a warning if more ranks than CPUs share this machine.
 void warn_of_shared_cpus(int num_ranks, std::vector<std::string>& warnings);
+
+// `canzona bench collectives`: how its answer looks.
+
+struct CollectivesReport {
+  std::string transport;     // "thread", "mpi", "tcp" or "nccl"
+  std::string library = {};  // "NCCL 2.28.9 (…)"; "": none of its own
+  std::string device;        // "cpu", or the GPU's name
+  int num_ranks = 1;
+  int64_t bytes = 0;
+  int rounds = 0;
+  Collectives measured;
+  // Rank 0's, and the most of any rank; empty without NCCL.
+  std::vector<LibraryMemory> library_memory = {};
+  int64_t largest_library_bytes = 0;
+};
+
+std::string collectives_text(const CollectivesReport& report, const Ink& ink);
+std::string collectives_json(const CollectivesReport& report);
 
 }  // namespace canzona

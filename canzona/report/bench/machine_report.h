@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "canzona/linalg/cuda_device.h"
+#include "canzona/measure/machine.h"
 #include "canzona/measure/rule_step.h"
-#include "canzona/measure/surroundings.h"
 #include "canzona/report/bench/bench_text.h"
 
 namespace canzona {
@@ -46,8 +46,8 @@ struct MachineReport {
   std::string nccl = {};  // the same
   // That NCCL uses between machines: "Socket", "IB"; "": it was not asked.
   std::string nccl_network = {};
-  int num_gpus = 0;                  // that this process may use
-  std::vector<CudaPeers> gpus = {};  // the same, by number
+  int num_gpus = 0;                          // that this process may use
+  std::vector<CudaPeers> gpus = {};          // the same, by number
   std::vector<ExchangeInfo> exchanges = {};  // by transport
 };
 // Lists what slows this machine down or keeps runs from ending well; empty: all

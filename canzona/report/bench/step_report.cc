@@ -7,12 +7,11 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
-#include "canzona/report/audit_view.h"
 #include "canzona/report/bench/bench_text.h"
-#include "canzona/report/json_parts.h"
-#include "canzona/report/numbers.h"
+#include "canzona/report/models_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/terminal.h"
+#include "canzona/report/view_parts.h"
 
 namespace canzona {
 

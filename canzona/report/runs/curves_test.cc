@@ -1,4 +1,4 @@
-#include "canzona/report/runs/curves.h"
+#include "canzona/report/runs/run.h"
 
 #include <gmock/gmock.h>
 

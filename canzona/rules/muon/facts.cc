@@ -5,7 +5,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
-#include "canzona/rules/counting.h"
+#include "canzona/rules/facts.h"
 #include "canzona/rules/options.h"
 #include "canzona/rules/strips.h"
 

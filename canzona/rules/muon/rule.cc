@@ -8,7 +8,6 @@
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/muon/newton_schulz.h"
 #include "canzona/rules/muon/shared_newton_schulz.h"
-#include "canzona/rules/muon/strip_newton_schulz.h"
 #include "canzona/rules/options.h"
 #include "canzona/rules/runs.h"
 

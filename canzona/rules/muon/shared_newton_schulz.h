@@ -1,10 +1,10 @@
-// Newton–Schulz of one matrix by a team (rules/shared_transform.h).
+// Newton–Schulz of one matrix by a team (rules/strips.h).
 #pragma once
 
 #include <memory>
 
 #include "canzona/rules/muon/newton_schulz.h"
-#include "canzona/rules/shared_transform.h"
+#include "canzona/rules/strips.h"
 
 namespace canzona {
 
@@ -14,5 +14,14 @@ namespace canzona {
 std::unique_ptr<SharedTransform> share_newton_schulz(
     Engine& engine, Arena& arena, const NewtonSchulzPlan& plan, MuonWay way,
     MatrixShape shape, const TeamSeat& seat);
+
+// Newton–Schulz of one matrix whose strips come one by one
+// (rules/strips.h).
+
+// Null if the algebra of the engine cannot sum strips before it knows the norm.
+// The plan and the engine outlive the transform. `dtype` is that of matrices.
+std::unique_ptr<StripTransform> newton_schulz_by_strips(
+    Engine& engine, const NewtonSchulzPlan& plan, MuonWay way,
+    MatrixShape shape, DType dtype);
 
 }  // namespace canzona

@@ -5,7 +5,6 @@
 
 #include "canzona/rules/muon/test_stress.h"
 #include "canzona/rules/rule.h"
-#include "canzona/rules/strip_transform.h"
 #include "canzona/rules/strips.h"
 #include "canzona/rules/test_team.h"
 

@@ -7,7 +7,7 @@
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/muon/test_strips.h"
 #include "canzona/rules/rule.h"
-#include "canzona/rules/shared_transform.h"
+#include "canzona/rules/strips.h"
 #include "canzona/rules/test_team.h"
 
 namespace canzona::muon_strips_test {

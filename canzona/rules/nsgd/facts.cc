@@ -1,6 +1,6 @@
 #include "canzona/rules/nsgd/facts.h"
 
-#include "canzona/rules/counting.h"
+#include "canzona/rules/facts.h"
 #include "canzona/rules/options.h"
 
 namespace canzona {

@@ -1,9 +1,12 @@
 #include "canzona/rules/shampoo/batch_step.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "canzona/rules/axes.h"
 #include "canzona/rules/runs.h"
+#include "canzona/rules/shampoo/roots.h"
+#include "canzona/rules/together.h"
 
 namespace canzona {
 namespace {
@@ -220,6 +223,208 @@ void BatchStep::precondition(const TensorBlock& block, ConstRun filtered,
         as_matrices(packed(block, grafted), 1, count, part_.count), kNormFloor);
   if (!whole)
     copy_back(engine_, out_, direction, blocking_, block, part_.count);
+}
+
+namespace {
+
+// Roots of the site's factors from number `first` on.
+void ask_hook(Engine& engine, DecompositionHook& hook, const RefreshSite& site,
+              int64_t first, Matrices roots, std::span<Outcome> outcomes) {
+  for_each_success(outcomes, [&](int64_t begin, int64_t size) {
+    for (int64_t i = begin; i < begin + size; ++i) {
+      HostCopy root(engine, roots.at(i));
+      if (hook.inverse_root(site.factor(first + i), root.view()))
+        root.put_back();
+      else
+        outcomes[static_cast<size_t>(i)] = {false, "refused by a check"};
+    }
+  });
+}
+
+// Factors are multiplied by these before a root is taken.
+PerTensor<double> factor_scales(Engine& engine, const RootRefresh& task,
+                                double least_trace) {
+  PerTensor<double> scales(task.factor.count, 1 / task.correction);
+  if (!task.scales_by_trace) return scales;
+  PerTensor<double> traces(task.factor.count);
+  engine.traces(task.factor, traces.span());
+  for (int64_t i = 0; i < task.factor.count; ++i) {
+    const double trace = std::max(traces[i] * scales[i], least_trace);
+    if (trace != 0) scales[i] /= std::sqrt(trace);
+  }
+  return scales;
+}
+
+// In `dtype`, given in the roots' type.
+void find_roots(Engine& engine, Matrices roots, ConstMatrices factors,
+                DType dtype, InversePower power, const RootOptions& options,
+                std::span<Outcome> outcomes) {
+  Arena& arena = engine.arena();
+  const Arena::Scope scope(arena);
+  const int64_t d = factors.rows;
+  const ConstMatrices a = in_type(engine, factors, dtype);
+  const bool other = dtype != roots.dtype;
+  const Matrices x = other ? arena.matrices(dtype, d, d, a.count) : roots;
+  PerTensor<RootStatus> statuses(a.count);
+  inverse_roots(engine, x, a, power, options, statuses.span());
+  for (int64_t i = 0; i < a.count; ++i)
+    outcomes[static_cast<size_t>(i)] = {statuses[i].succeeded,
+                                        statuses[i].reason};
+  if (!other) return;
+  for_each_success(outcomes, [&](int64_t begin, int64_t size) {
+    engine.convert(roots.part(begin, size), x.part(begin, size));
+  });
+}
+
+}  // namespace
+
+void refresh_roots(Engine& engine, const RootRefresh& task,
+                   const RootOptions& options, DecompositionHook* hook) {
+  Arena& arena = engine.arena();
+  const Arena::Scope scope(arena);
+  const int64_t d = task.factor.rows;
+  const int64_t count = task.factor.count;
+  const Matrices factors = arena.matrices(task.factor.dtype, d, d, count);
+  const Matrices roots = arena.matrices(task.factor.dtype, d, d, count);
+  engine.axpby(factors, factor_scales(engine, task, options.epsilon).span(),
+               task.factor, 0.0);
+
+  PerTensor<Outcome> outcomes(count);
+  refresh(engine, task.site, factors, roots, outcomes.span(),
+          [&](DType dtype, int64_t begin, std::span<Outcome> tried) {
+            const int64_t size = std::ssize(tried);
+            const Matrices some = roots.part(begin, size);
+            find_roots(engine, some, factors.part(begin, size), dtype,
+                       task.power, options, tried);
+            if (hook != nullptr)
+              ask_hook(engine, *hook, task.site, begin, some, tried);
+          });
+  for_each_success(outcomes.span(), [&](int64_t begin, int64_t size) {
+    engine.copy(task.root.part(begin, size), roots.part(begin, size));
+  });
+}
+
+namespace {
+
+// A step of Shampoo refreshes all factors of one length along an axis at once,
+// of all blocks of all tensors, as far as the engine takes them.
+
+// As many as the engine takes, unless the iterations' scratch, several times
+// their size, would grow too large.
+int64_t most_together(const Engine& engine, int64_t side) {
+  constexpr int64_t kMostElements = int64_t{1} << 26;
+  const int64_t by_size = std::max<int64_t>(1, kMostElements / (side * side));
+  return std::clamp<int64_t>(std::min(engine.batch_width(), by_size), 1,
+                             kMostTogether);
+}
+
+}  // namespace
+
+struct BatchStep::Chunk {
+  int axis = 0;
+  int64_t tensor = 0, tensors = 1;
+  // All places of a stack, unless there is one tensor alone.
+  PerTensor<int64_t> blocks{0};
+  int64_t places = 1;
+  FactorPlace first;  // of the first block
+
+  int64_t count() const { return tensors * places; }
+};
+
+void BatchStep::refresh() {
+  for (int axis = 0; axis < blocking_.order(); ++axis)
+    for (size_t kind = 0; kind < blocking_.side(axis).kinds().size(); ++kind)
+      if (layout_.has_factor(axis)) refresh_kind(axis, kind);
+}
+
+void BatchStep::refresh_kind(int axis, size_t kind) {
+  const int64_t stack = blocking_.stack_size(axis, kind);
+  if (stack == 0) return;
+  const int64_t most =
+      most_together(engine_, blocking_.side(axis).kinds()[kind].length);
+  Chunk chunk;
+  chunk.axis = axis;
+  const int64_t tensors = std::max<int64_t>(1, most / stack);
+  for (int64_t t = 0; t < part_.count; t += tensors)
+    for (int64_t p = 0; p < stack; p += most) {
+      chunk.tensor = t;
+      chunk.tensors = std::min(tensors, part_.count - t);
+      chunk.places = std::min(most, stack - p);
+      chunk.blocks = PerTensor<int64_t>(chunk.places);
+      for (int64_t i = 0; i < chunk.places; ++i)
+        chunk.blocks[i] = blocking_.block_at(axis, kind, p + i);
+      chunk.first =
+          layout_.factors().place(blocking_.block(chunk.blocks[0]), axis);
+      refresh_chunk(chunk);
+    }
+}
+
+// Roots need all of fp32: from bf16x3 Newton's iteration takes errors of up to
+// a hundredth where the damping is small.
+void BatchStep::refresh_chunk(const Chunk& chunk) {
+  const ProductsScope products(engine_,
+                               exact_products_of(options_.splits_products),
+                               products_of(options_.splits_products));
+  const Arena::Scope scope(engine_.arena());
+  const Average moment = statistics();
+  const FactorPlace& at = chunk.first;
+  const int64_t each = at.side * at.side;
+  const auto matrices = [&](int number) {
+    const Run run = advanced(state(number, at.stack * each),
+                             (chunk.tensor * at.stack + at.place) * each);
+    return as_matrices(run, at.side, at.side, chunk.count());
+  };
+  PerTensor<int64_t> blocks = chunk.blocks;
+  const Matrices failures =
+      engine_.arena().matrices(dtype_, 1, 1, chunk.count());
+  for_each_counter(chunk, failures, [&](Matrices kept, Matrices together) {
+    engine_.copy(together, kept);
+  });
+  const auto put_back = [&] {
+    for_each_counter(chunk, failures, [&](Matrices kept, Matrices together) {
+      engine_.copy(kept, together);
+    });
+  };
+  try {
+    refresh_roots(
+        engine_,
+        {.site = {.rule = "shampoo",
+                  .result = "root",
+                  .step = step_,
+                  .part = {part_.begin + chunk.tensor, 0, chunk.axis},
+                  .blocks = blocks.span(),
+                  .failures = failures},
+         .factor = matrices(at.first_state),
+         .correction = options_.bias_correction ? moment.correction : 1,
+         .scales_by_trace = options_.trace_scaling,
+         .power = options_.power(blocking_.order(), chunk.axis),
+         .root = matrices(at.first_state + 1)},
+        options_.root, batch_.hook);
+  } catch (...) {
+    put_back();
+    throw;
+  }
+  put_back();
+}
+
+// copy(kept, together) for each block: its counters in the state and among
+// those of the chunk, one per tensor.
+template <class Copy>
+void BatchStep::for_each_counter(const Chunk& chunk, Matrices together,
+                                 const Copy& copy) {
+  const int64_t counters = layout_.factors().num_counters();
+  const Run failures = advanced(state(layout_.refresh_failures(), counters),
+                                chunk.tensor * counters);
+  for (int64_t i = 0; i < chunk.places; ++i) {
+    const TensorBlock block = blocking_.block(chunk.blocks[i]);
+    const FactorPlace place = layout_.factors().place(block, chunk.axis);
+    Matrices some = together.part(i, 1);
+    some.count = chunk.tensors;
+    some.matrix_stride = chunk.places * together.matrix_stride;
+    copy(across_stacks(failures, {1, 1, counters}, place.failures,
+                       chunk.tensors),
+         some);
+  }
 }
 
 }  // namespace canzona

@@ -8,11 +8,27 @@
 #pragma once
 
 #include "canzona/linalg/engine.h"
+#include "canzona/rules/refresh_policy.h"
 #include "canzona/rules/rule.h"
-#include "canzona/rules/shampoo/layout.h"
-#include "canzona/rules/shampoo/options.h"
+#include "canzona/rules/shampoo/facts.h"
 
 namespace canzona {
+
+// New inverse roots for factors of one axis; or the old one and a failure
+// counted, as refresh_policy.h says. At most kMostTogether.
+
+struct RootRefresh {
+  RefreshSite site;
+  ConstMatrices factor;
+  double correction = 1;  // factors are divided by this
+  // … and by the root of their trace then, at least the root's epsilon.
+  bool scales_by_trace = false;
+  InversePower power;
+  Matrices root;
+};
+
+void refresh_roots(Engine& engine, const RootRefresh& task,
+                   const RootOptions& options, DecompositionHook* hook);
 
 // The tensors [begin, begin + count) of a batch; at most kMostTogether.
 struct BatchPart {
@@ -67,7 +83,7 @@ class BatchStep {
   // The block's gradient times the roots of all axes but this one.
   ConstRun kl_grad(const TensorBlock& block, int axis, ConstRun grad);
   void refresh();
-  // refresh.cc
+  // batch_step.cc
   void refresh_kind(int axis, size_t kind);
   void refresh_chunk(const Chunk& chunk);
   template <class Copy>

@@ -2,10 +2,425 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
+#include <utility>
 
-#include "canzona/rules/counting.h"
+#include "canzona/base/check.h"
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/rules/facts.h"
 
 namespace canzona {
+namespace {
+
+// Those of NVIDIA's Emerging-Optimizers.
+constexpr CansStep kCansSteps[] = {
+    {5.182503604966906, -5.126830178299687},
+    {2.586120737395915, -0.641538812403133},
+    {2.567364126726186, -0.6391058222170474},
+    {2.520560084348265, -0.6330225823828756},
+    {2.410759275435182, -0.6186815444268036},
+    {2.1883348130094173, -0.5893091162177136},
+    {1.8595760874873613, -0.5449991062102938},
+    {1.589020160467417, -0.5075811685214573},
+    {1.5051653981684994, -0.4957799077972079},
+    {1.4925557853149838, -0.49259266842078675},
+};
+
+}  // namespace
+
+std::span<const CansStep> cans_steps() { return kCansSteps; }
+
+namespace {
+
+constexpr const char* kRule = "shampoo";
+
+// Options of a step; names are those of the public implementations.
+std::vector<OptionFact> step_facts() {
+  return with_step_size(
+      "0.001", "0.1",
+      {
+          {"decay_form", "decoupled", "decoupled|corrected|peak_independent|l2",
+           "how weights decay"},
+          {"beta1", "0.9", "0.0..<1.0",
+           "decay of the filtered gradient; 0: none"},
+          {"beta2", "0.99", "0.0..1.0", "decay of the factors; 1: plain sums"},
+          {"beta3", "auto", "auto|0.0..<1.0",
+           "decay that the gradient is looked ahead with; auto: beta1"},
+          {"bias_correction", "on", "on|off",
+           "correct factors and filtered gradient for their start at zero"},
+          {"grafting", "adam", "none|sgd|adagrad|rmsprop|adam",
+           "whose step the update takes its length from"},
+          {"grafting_beta2", "0.99", "0.0..1.0",
+           "decay of grafting's second moment, rmsprop and adam"},
+          {"grafting_epsilon", "1e-8", "0.0..inf",
+           "added to the root of grafting's second moment"},
+          {"classic_momentum", "0", "0.0..<1.0",
+           "share that a momentum of the direction, decay included, keeps; 0: "
+           "none"},
+          {"classic_dampening", "0", "0.0..1.0",
+           "share of the direction that this momentum leaves out"},
+          {"classic_nesterov", "off", "on|off",
+           "blend the direction in once more"},
+      });
+}
+
+std::vector<OptionFact> shampoo_factor_facts() {
+  return {
+      {"max_preconditioner_dim", "1024", "1..1000000",
+       "a longer side is cut into blocks of this length"},
+      {"merge", "2", "1|2|off", "merge small sizes until so many axes remain"},
+      {"start_step", "auto", "auto|never|1..1000000000000",
+       "first refresh; auto: the frequency"},
+      {"exponent", "auto", "auto|0.0..1.0,...",
+       "factors are taken to minus this; auto: 1/(2 axes), 0: no factors; "
+       "several: of each axis, in tensors of as many axes"},
+      {"drop_weighting", "off", "on|off",
+       "gradients enter factors with weight 1, not 1 - beta2, uncorrected"},
+      {"kl", "off", "on|off",
+       "factors see the gradient times the roots of the other axes"},
+      {"trace_scaling", "off", "on|off",
+       "divide factors by the root of their trace, at least epsilon"},
+  };
+}
+
+std::vector<OptionFact> root_facts() {
+  return {
+      {"root", "auto", "auto|eigen|pseudo|newton|higher|cans",
+       "inverse roots by eigenvectors (pseudo: of nonzero eigenvalues), "
+       "coupled "
+       "iteration or, of exponent 0.5, fixed polynomials; auto: newton on "
+       "cuda, where products are cheap, eigen on cpu"},
+      {"device", "cuda", "cuda|cpu",
+       "that root=auto and products=auto are for"},
+      {"root_iterations", "18", "1..1000",
+       "most iterations of a coupled iteration"},
+      {"root_tolerance", "1e-6", "0.0..1.0",
+       "a coupled iteration ends at this distance"},
+      {"root_order", "3", "2..10", "order of root=higher"},
+      {"epsilon", "1e-12", "0.0..inf",
+       "added to factors; not for root=higher, 0 for root=pseudo"},
+      {"root_abs_epsilon", "1e-12", "0.0..inf", "the same for root=higher"},
+      {"root_rel_epsilon", "1e-5", "0.0..1.0",
+       "added to factors times their norm if that is more; 0 for root=pseudo"},
+      {"perturb", "before", "before|after",
+       "root=eigen: add before or after the decomposition"},
+      {"rank_rtol", "auto", "auto|0.0..1.0",
+       "root=pseudo: eigenvalues up to this share of the largest are 0; auto: "
+       "rounding times the side"},
+      {"rank_atol", "0", "0.0..inf", "root=pseudo: so are those up to this"},
+  };
+}
+
+std::vector<OptionFact> make_shampoo_option_facts() {
+  std::vector<OptionFact> facts = refresh_option_facts("10");
+  for (auto make :
+       {step_facts, shampoo_factor_facts, root_facts, product_option_facts})
+    for (OptionFact& fact : make()) facts.push_back(std::move(fact));
+  return facts;
+}
+
+template <class Choice>
+Choice choice_option(
+    const RuleOptions& options, const char* name,
+    std::initializer_list<std::pair<const char*, Choice>> choices) {
+  const std::string& word = word_option(options, name);
+  for (const auto& [text, choice] : choices)
+    if (word == text) return choice;
+  throw InternalError(cat(name, "=", word));
+}
+
+// A pseudo-inverse is one of the factor itself: what a preset would add becomes
+// 0, what the caller would add is refused.
+void choose_damping(RuleOptions& options, const RuleOptions& given) {
+  if (options.at("root") != "pseudo") return;
+  for (const char* name : {"epsilon", "root_rel_epsilon"}) {
+    if (given.contains(name) && real_option(options, name) != 0)
+      throw UsageError(cat("rule ", kRule, ": ", name, "=", options.at(name),
+                           ", but root=pseudo adds nothing to factors; leave "
+                           "it out or take root=eigen"));
+    options.at(name) = "0";
+  }
+}
+
+// Fills in what is best on the device, where that is asked for.
+RuleOptions all_in_force(const RuleOptions& given) {
+  RuleOptions options =
+      options_in_force(kRule, shampoo_option_facts(), shampoo_presets(), given);
+  std::string& root = options.at("root");
+  if (root == "auto")
+    root = options.at("device") == "cuda" ? "newton" : "eigen";
+  choose_damping(options, given);
+  choose_products(options);
+  return options;
+}
+
+// The fraction with the smallest terms within rounding of x, 0 < x <= 1, by
+// its continued fraction.
+std::optional<InversePower> as_fraction(double x) {
+  constexpr double kMostTerms = 1000;
+  double num = 1, den = 0, num_before = 0, den_before = 1;
+  for (double rest = x; den <= kMostTerms;) {
+    const double whole = std::floor(rest);
+    num_before = std::exchange(num, whole * num + num_before);
+    den_before = std::exchange(den, whole * den + den_before);
+    if (std::abs(num / den - x) <= 1e-12 * x && den <= kMostTerms)
+      return InversePower{static_cast<int64_t>(den), static_cast<int64_t>(num)};
+    rest = 1 / (rest - whole);
+  }
+  return std::nullopt;
+}
+
+InversePower read_exponent(const RuleOptions& options, double value) {
+  if (value == 0) return InversePower{1, 0};
+  const std::string& text = word_option(options, "exponent");
+  const auto fraction = as_fraction(value);
+  if (!fraction)
+    throw UsageError(cat("rule ", kRule, ": exponent=", text,
+                         " is no fraction with terms up to 1000"));
+  if (word_option(options, "root") == "newton" && fraction->q != 1)
+    throw UsageError(cat("rule ", kRule, ": root=newton gives exponents 1/p, ",
+                         "exponent=", text, " is ", fraction->q, "/",
+                         fraction->p, "; root=higher or eigen can"));
+  return *fraction;
+}
+
+std::vector<InversePower> read_exponents(const RuleOptions& options) {
+  std::vector<InversePower> exponents;
+  if (word_option(options, "exponent") == "auto") return exponents;
+  for (double value : reals_option(options, "exponent"))
+    exponents.push_back(read_exponent(options, value));
+  return exponents;
+}
+
+std::optional<int64_t> read_start(const RuleOptions& options, int period) {
+  const std::string& text = word_option(options, "start_step");
+  if (text == "never") return std::nullopt;
+  if (text == "auto") return period;
+  const int64_t start = integer_option(options, "start_step");
+  if (start < period)
+    throw UsageError(cat("rule ", kRule, ": start_step=", start,
+                         " is less than precondition_frequency=", period));
+  return start;
+}
+
+RootOptions read_root(const RuleOptions& options) {
+  RootOptions root;
+  root.method = choice_option<RootMethod>(options, "root",
+                                          {{"eigen", RootMethod::kEigen},
+                                           {"pseudo", RootMethod::kPseudo},
+                                           {"newton", RootMethod::kNewton},
+                                           {"higher", RootMethod::kHigher},
+                                           {"cans", RootMethod::kCans}});
+  root.epsilon = real_option(options, "epsilon");
+  root.rel_epsilon = real_option(options, "root_rel_epsilon");
+  root.abs_epsilon = real_option(options, "root_abs_epsilon");
+  root.perturb_before = word_option(options, "perturb") == "before";
+  root.max_iterations = integer_option(options, "root_iterations");
+  root.tolerance = real_option(options, "root_tolerance");
+  root.order = static_cast<int>(integer_option(options, "root_order"));
+  if (word_option(options, "rank_rtol") != "auto")
+    root.rank_rtol = real_option(options, "rank_rtol");
+  root.rank_atol = real_option(options, "rank_atol");
+  return root;
+}
+
+BlockingOptions read_blocking(const RuleOptions& options) {
+  const bool off = word_option(options, "merge") == "off";
+  return {integer_option(options, "max_preconditioner_dim"),
+          off ? 0 : static_cast<int>(integer_option(options, "merge"))};
+}
+
+double read_classic_momentum(const RuleOptions& options) {
+  const double momentum = real_option(options, "classic_momentum");
+  if (momentum == 0 && real_option(options, "classic_dampening") != 0)
+    throw UsageError(cat("rule ", kRule, ": classic_dampening=",
+                         word_option(options, "classic_dampening"),
+                         " needs a classic_momentum above 0"));
+  if (momentum == 0 && switch_option(options, "classic_nesterov"))
+    throw UsageError(cat("rule ", kRule,
+                         ": classic_nesterov=on needs a classic_momentum above "
+                         "0"));
+  return momentum;
+}
+
+double read_beta3(const RuleOptions& options) {
+  const bool alike = word_option(options, "beta3") == "auto";
+  return real_option(options, alike ? "beta1" : "beta3");
+}
+
+}  // namespace
+
+const std::vector<OptionFact>& shampoo_option_facts() {
+  static const std::vector<OptionFact> facts = make_shampoo_option_facts();
+  return facts;
+}
+
+const std::vector<Preset>& shampoo_presets() {
+  static const std::vector<Preset> presets = {
+      {"canzona", "two-sided, grafted from Adam, damped relatively", {}},
+      {"meta",
+       "defaults of Meta's Distributed Shampoo",
+       {{"learning_rate", "0.01"},
+        {"weight_decay", "0"},
+        {"beta2", "1"},
+        {"grafting", "none"},
+        {"grafting_beta2", "0.999"},
+        {"grafting_epsilon", "1e-10"},
+        {"precondition_frequency", "1"},
+        {"merge", "1"},
+        {"root", "eigen"},
+        {"root_iterations", "100"},
+        {"root_abs_epsilon", "0"},
+        {"root_rel_epsilon", "0"}}}};
+  return presets;
+}
+
+ShampooOptions::ShampooOptions(const RuleOptions& given)
+    : in_force(all_in_force(given)),
+      refresh(read_refresh(kRule, in_force)),
+      start_step(read_start(in_force, refresh.period)),
+      blocking(read_blocking(in_force)),
+      root(read_root(in_force)),
+      exponents(read_exponents(in_force)),
+      learning_rate(real_option(in_force, "learning_rate")),
+      weight_decay(real_option(in_force, "weight_decay")),
+      decay_form(word_option(in_force, "decay_form")),
+      beta1(real_option(in_force, "beta1")),
+      beta2(real_option(in_force, "beta2")),
+      beta3(read_beta3(in_force)),
+      bias_correction(switch_option(in_force, "bias_correction")),
+      drop_weighting(switch_option(in_force, "drop_weighting")),
+      kl(switch_option(in_force, "kl")),
+      trace_scaling(switch_option(in_force, "trace_scaling")),
+      classic_momentum(read_classic_momentum(in_force)),
+      classic_dampening(real_option(in_force, "classic_dampening")),
+      classic_nesterov(switch_option(in_force, "classic_nesterov")),
+      grafting(choice_option<Grafting>(in_force, "grafting",
+                                       {{"none", Grafting::kNone},
+                                        {"sgd", Grafting::kSgd},
+                                        {"adagrad", Grafting::kAdagrad},
+                                        {"rmsprop", Grafting::kRmsprop},
+                                        {"adam", Grafting::kAdam}})),
+      grafting_beta2(real_option(in_force, "grafting_beta2")),
+      grafting_epsilon(real_option(in_force, "grafting_epsilon")),
+      splits_products(canzona::splits_products(in_force)) {
+  for (int axis = 0; axis < 2; ++axis)
+    power(2, axis);  // refuses what cannot be
+}
+
+InversePower ShampooOptions::power(int order, int axis) const {
+  InversePower power{2 * order, 1};
+  if (exponents.size() == 1)
+    power = exponents[0];
+  else if (std::ssize(exponents) == order)
+    power = exponents[static_cast<size_t>(axis)];
+  const bool is_half = power.p == 2 && power.q == 1;
+  if (root.method == RootMethod::kCans && power.q != 0 && !is_half)
+    throw UsageError(cat("rule ", kRule,
+                         ": root=cans gives exponent 0.5, axis ", axis, " of ",
+                         order, " has ", power.q, "/", power.p,
+                         "; take exponent=0.5 or another root"));
+  return power;
+}
+
+AxisSizes merge_sizes(std::span<const int64_t> dims,
+                      const BlockingOptions& options) {
+  static constexpr int64_t kEmpty[] = {0};
+  static constexpr int64_t kOne[] = {1};
+  if (std::find(dims.begin(), dims.end(), 0) != dims.end())
+    return AxisSizes(kEmpty);
+  if (dims.empty()) return AxisSizes(kOne);
+  if (options.merge == 0) return AxisSizes(dims);
+  auto remain = std::count_if(dims.begin(), dims.end(),
+                              [](int64_t size) { return size != 1; });
+  AxisSizes merged;
+  int64_t running = 1;
+  for (size_t i = dims.size(); i-- > 0;) {
+    if (dims[i] == 1) continue;
+    if (running == 1) {
+      running = dims[i];
+    } else if (remain > options.merge && running <= options.max_dim / dims[i]) {
+      running *= dims[i];
+      --remain;
+    } else {
+      merged.push_back(running);
+      running = dims[i];
+    }
+  }
+  merged.push_back(running);
+  merged.reverse();
+  return merged;
+}
+
+namespace {
+
+std::string factor_name(int axis, int order) {
+  if (order > 2) return cat("F_", axis);
+  return axis == 0 ? "L" : "R";
+}
+
+FactorLayout factors_of(const ShampooOptions& options,
+                        std::span<const int64_t> dims, int first_state) {
+  const Blocking blocking(merge_sizes(dims, options.blocking),
+                          options.blocking.max_dim);
+  FactorLayout::States states;
+  for (int axis = 0; axis < blocking.order(); ++axis)
+    states.axes[static_cast<size_t>(axis)] =
+        options.has_factor(blocking.order(), axis);
+  states.states_per_kind = 2;  // factor and inverse root
+  states.first_state = first_state;
+  return {blocking, states};
+}
+
+}  // namespace
+
+ShampooLayout::ShampooLayout(const ShampooOptions& options,
+                             std::span<const int64_t> dims)
+    : filtered_grad_(options.filters() ? 0 : kNone),
+      grafting_(options.grafts_from_moment() ? filtered_grad_ + 1 : kNone),
+      factors_(
+          factors_of(options, dims, std::max(filtered_grad_, grafting_) + 1)),
+      has_momentum_(options.has_momentum()) {}
+
+int ShampooLayout::refresh_failures() const {
+  return num_factors() > 0 ? factors_.end_state() : kNone;
+}
+
+int ShampooLayout::momentum() const {
+  if (!has_momentum_) return kNone;
+  return std::max(factors_.end_state(), refresh_failures() + 1);
+}
+
+std::vector<StateFact> ShampooLayout::states(
+    std::span<const int64_t> dims) const {
+  const std::vector<int64_t> whole(dims.begin(), dims.end());
+  std::vector<StateFact> states;
+  if (filtered_grad_ != kNone)
+    states.push_back(owned_state("filtered_grad", whole));
+  if (grafting_ != kNone)
+    states.push_back(owned_state("grafting_avg_sq", whole));
+  for (int axis = 0; axis < blocking().order(); ++axis) {
+    if (!has_factor(axis)) continue;
+    const std::string name = factor_name(axis, blocking().order());
+    std::string suffix;
+    for (const auto& [count, d] : blocking().side(axis).kinds()) {
+      const std::vector<int64_t> stack = {
+          checked_mul(count, blocking().blocks_across(axis), "blocks"), d, d};
+      states.push_back(owned_state(cat(name, suffix), stack));
+      states.push_back(
+          owned_state(cat("inv_", name, suffix), stack, Initially::kIdentity));
+      suffix = "_edge";
+    }
+  }
+  if (refresh_failures() != kNone)
+    states.push_back(owned_state("refresh_failures",
+                                 {blocking().num_blocks(), num_factors()}));
+  if (has_momentum_)
+    states.push_back({"momentum", whole, "fp32", Lives::kWithShard});
+  return states;
+}
+
 namespace {
 
 // Products to raise a matrix to a power by squaring and multiplying.

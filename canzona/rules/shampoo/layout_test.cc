@@ -1,4 +1,4 @@
-#include "canzona/rules/shampoo/layout.h"
+#include "canzona/rules/shampoo/facts.h"
 
 #include <gmock/gmock.h>
 

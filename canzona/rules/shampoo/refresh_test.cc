@@ -1,5 +1,5 @@
 // These tests are about roots that cannot be had.
-#include "canzona/rules/shampoo/refresh.h"
+#include "canzona/rules/shampoo/batch_step.h"
 
 #include <gmock/gmock.h>
 

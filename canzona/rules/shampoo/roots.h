@@ -11,7 +11,7 @@
 #include <span>
 
 #include "canzona/linalg/engine.h"
-#include "canzona/rules/shampoo/options.h"
+#include "canzona/rules/shampoo/facts.h"
 #include "canzona/rules/together.h"
 
 namespace canzona {

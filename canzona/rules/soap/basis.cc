@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "canzona/rules/host_copy.h"
+#include "canzona/rules/runs.h"
 
 namespace canzona {
 namespace {

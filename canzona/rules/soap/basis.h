@@ -13,7 +13,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/rules/refresh_policy.h"
 #include "canzona/rules/rule.h"
-#include "canzona/rules/soap/options.h"
+#include "canzona/rules/soap/facts.h"
 #include "canzona/rules/together.h"
 
 namespace canzona {

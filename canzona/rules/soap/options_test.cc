@@ -1,4 +1,4 @@
-#include "canzona/rules/soap/options.h"
+#include "canzona/rules/soap/facts.h"
 
 #include <gmock/gmock.h>
 

@@ -10,7 +10,6 @@
 #include "canzona/linalg/stages.h"
 #include "canzona/rules/rule.h"
 #include "canzona/rules/soap/facts.h"
-#include "canzona/rules/soap/options.h"
 
 namespace canzona {
 

@@ -1,4 +1,4 @@
-#include "canzona/runtime/digest/logical_digest.h"
+#include "canzona/runtime/digest/rank_digest.h"
 
 #include <gtest/gtest.h>
 

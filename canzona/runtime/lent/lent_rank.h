@@ -2,18 +2,43 @@
 // this folder.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
+#include "canzona/linalg/gradient_numbers.h"
 #include "canzona/linalg/lanes.h"
+#include "canzona/linalg/matrix.h"
 #include "canzona/plan/placed/placed_schedule.h"
 #include "canzona/rules/rule.h"
-#include "canzona/runtime/lent/lent_memory.h"
 
 namespace canzona {
+
+// Memory that a caller lends for steps (lent_step.h): all of it in the engine's
+// memory, none of it owned.
+
+// It stays where it is until other memory is bound. Tensors are those of the
+// plan; null where this rank stores nothing of one.
+struct LentMemory {
+  std::vector<std::byte*> weights;  // by tensor, in the tensor's dtype
+  std::vector<float*> masters;  // by tensor; of bf16 tensors, the fp32 weights
+  std::vector<float*> states;   // by number in PlacedSchedule::memories
+  std::byte* slots = nullptr;   // PlacedSchedule::slot_elements of the wire
+  int64_t* numbers = nullptr;   // kLentNumbers of them
+};
+inline constexpr int64_t kLentNumbers = 16;
+
+// The gradient of what a rank stores of a tensor. Null: the tensor has none in
+// this step and is left alone; where the rank stores nothing of a tensor that
+// has one, any other address. It lies wherever it likes at each step and is
+// never written but by LentStep::clip().
+struct LentGradient {
+  std::byte* data = nullptr;
+  DType dtype = DType::kFp32;  // or kBf16
+};
 
 // The most states that a rule keeps with the shard.
 inline constexpr size_t kMostShardStates = 4;
@@ -102,6 +127,60 @@ struct LentRank {
     const auto inside = [&] { engine.if_zero(skip, std::cref(work)); };
     engine.repeat(std::cref(inside));
   }
+};
+
+// The look at gradients before a step on lent memory. All ranks' numbers meet
+// in integer all-reduces that the caller issues, so they do not depend on who
+// adds what; GradientNumbers (linalg/gradient_numbers.h) hold what follows.
+
+class LentGradients {
+ public:
+  explicit LentGradients(LentRank& rank);
+
+  // All gradients pass until something else is said.
+  void begin();
+  void look();
+  void squares();
+  void clip(double limit);
+  void judge(bool skip);
+
+  // True if squares were asked for in this step.
+  bool has_norm() const { return has_squares_; }
+  // Waits for a device.
+  GradientNumbers read();
+  // The tensor that a number above all bits names; -1: none.
+  int32_t tensor_of(int64_t code) const;
+
+ private:
+  struct Part {
+    int32_t tensor = 0;
+    Extent extent;
+  };
+
+  std::vector<Part> parts_of(
+      const std::vector<std::vector<Extent>>& extents) const;
+  int64_t code_of(int32_t tensor) const;
+  int64_t* shared() const { return rank_.memory.numbers; }
+  int64_t* limbs() const { return rank_.memory.numbers + 4; }
+  void put_likeness();
+  void look_now();
+  void issue_look();
+  // The runs of parts that have gradients, and the codes of their tensors.
+  void collect(const std::vector<Part>& parts);
+  void take_squares();
+
+  LentRank& rank_;
+  Arena memory_;
+  Arena::Scope whole_life_{memory_};
+  GradientNumbers* numbers_;
+  int32_t* found_;
+  int64_t* code_;
+  std::vector<Part> looked_, counted_;
+  std::vector<Engine::Stretch> runs_;
+  std::vector<int64_t> codes_;
+  std::vector<uint32_t> bits_;  // by run
+  std::vector<WideSum> sums_;   // by run
+  bool has_squares_ = false, has_norm_ = false;
 };
 
 }  // namespace canzona

@@ -6,7 +6,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/runtime/lent/lent_gradients.h"
 #include "canzona/runtime/lent/lent_rank.h"
 #include "canzona/runtime/lent/lent_updates.h"
 

@@ -47,7 +47,7 @@
 
 #include "canzona/linalg/lanes.h"
 #include "canzona/plan/placed/placed_schedule.h"
-#include "canzona/runtime/lent/lent_memory.h"
+#include "canzona/runtime/lent/lent_rank.h"
 
 namespace canzona {
 
@@ -74,7 +74,7 @@ class LentStep {
 
   // States must hold their initial values, or those of an earlier step, when
   // the first step begins (PlacedState::initially; fill_initially of
-  // rules/tensor_batch.h writes them). UsageError names what is missing.
+  // rules/optimizer.h writes them). UsageError names what is missing.
   void bind(LentMemory memory);
 
   // Options of a group that are to change, for the steps to come. UsageError if

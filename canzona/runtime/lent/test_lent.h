@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/thread/run_ranks.h"

@@ -4,20 +4,78 @@
 //
 // Each round has a slot of its own until its updates are applied; with four
 // slots that is the whole pipeline. Of the first and the last round a matrix
-// may come and leave strip by strip (strip_update.h). The entries of the
+// may come and leave strip by strip (exchanged_update.h). The entries of the
 // schedule (plan/schedule/rank_entries.h) say in which order: this thread walks
 // them, computes, and has the couriers move.
 #pragma once
 
 #include <deque>
+#include <memory>
+#include <optional>
 #include <vector>
 
-#include "canzona/runtime/publisher.h"
+#include "canzona/plan/schedule/rounds.h"
+#include "canzona/rules/runs.h"
+#include "canzona/rules/strips.h"
+#include "canzona/runtime/bucket_traffic.h"
 #include "canzona/runtime/rank.h"
-#include "canzona/runtime/step/strip_update.h"
 #include "canzona/runtime/step/team_update.h"
 
 namespace canzona {
+
+// Rectangles of matrices, where they are put together and packed in a slot.
+
+// A rectangle of a matrix with these sides.
+inline Matrices in_matrix(Run matrix, const SlotRectangle& r,
+                          const std::vector<int64_t>& dims) {
+  Matrices view =
+      as_matrices(advanced(matrix, r.first_row * dims[1] + r.first_col),
+                  r.num_rows, r.num_cols);
+  view.row_stride = dims[1];
+  return view;
+}
+
+// The same one in a slot.
+inline Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
+  return matrices(slot + r.at + field * r.field_stride, r.num_rows, r.num_cols);
+}
+
+// What a rank does with a matrix of its own whose strips come and leave one by
+// one (plan/schedule/routes.h), in the first and in the last round:
+//
+//   strips.sum(round, strip, slot);        // it has come to the slot
+//   strips.iterate(round);                 // all have
+//   strips.multiply(round, strip, slot);   // it may leave the slot
+//
+// Between the first and the last of these the engine's arena has a scope open,
+// within which the rank's other matrices are transformed.
+
+class StripUpdate {
+ public:
+  // UsageError if the rank's engine cannot compute a matrix by strips.
+  explicit StripUpdate(Rank& rank);
+
+  void sum(size_t round, int strip, float* slot);
+  void iterate(size_t round);
+  void multiply(size_t round, int strip, float* slot);
+
+ private:
+  // The matrix of a round; none: no transform.
+  struct OfRound {
+    const StripMatrix* planned = nullptr;
+    const std::vector<int64_t>* dims = nullptr;
+    std::unique_ptr<StripTransform> transform;
+  };
+
+  void begin(OfRound& of);
+
+  Rank& rank_;
+  std::vector<OfRound> rounds_;
+  // Of the matrix at work.
+  std::optional<Arena::Scope> scope_;
+  Run matrix_{};         // put together, and then its update
+  size_t num_left_ = 0;  // strips that are not multiplied yet
+};
 
 class ExchangedUpdate {
  public:

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
 namespace canzona {

@@ -8,7 +8,7 @@
 #include <deque>
 #include <map>
 
-#include "canzona/runtime/publisher.h"
+#include "canzona/runtime/bucket_traffic.h"
 #include "canzona/runtime/rank.h"
 
 namespace canzona {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "canzona/base/check.h"
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
 

@@ -1,8 +1,8 @@
 // What one rank does of the transforms that teams share
-// (rules/shared_transform.h) between the gather and the scatter of a round: its
+// (rules/strips.h) between the gather and the scatter of a round: its
 // strips are taken out of a slot, summed, multiplied by the head's factors and
 // put back, and between that the schedule's exchanges pass
-// (plan/schedule/team_exchange.h).
+// (plan/schedule/team_schedule.h).
 //
 //   teams.exchange(entry);               // posted
 //   teams.await(entry);                  // what the next stage needs
@@ -16,8 +16,8 @@
 #include <memory>
 #include <vector>
 
-#include "canzona/plan/schedule/team_exchange.h"
-#include "canzona/rules/shared_transform.h"
+#include "canzona/plan/schedule/team_schedule.h"
+#include "canzona/rules/strips.h"
 #include "canzona/runtime/rank.h"
 
 namespace canzona {

@@ -9,7 +9,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/number_stream.h"
-#include "canzona/runtime/digest/logical_digest.h"
+#include "canzona/runtime/digest/rank_digest.h"
 #include "canzona/runtime/testing/test_lane_groups.h"
 #include "canzona/runtime/testing/test_late_trial.h"
 #include "canzona/runtime/testing/test_plans.h"

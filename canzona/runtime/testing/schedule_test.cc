@@ -8,9 +8,9 @@
 
 #include "canzona/base/json_reader.h"
 #include "canzona/comm/test_ranks.h"
-#include "canzona/plan/parts.h"
-#include "canzona/plan/schedule/coordinates.h"
+#include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/iteration.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 #include "canzona/trace/trace.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/plan/cost/matrix_blocks.h"
+#include "canzona/plan/cost/cost.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/runtime/testing/test_plans.h"
 

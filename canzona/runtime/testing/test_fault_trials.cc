@@ -6,7 +6,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/comm/thread/gate.h"
+#include "canzona/comm/thread/thread_world.h"
 #include "canzona/linalg/cpu/cpu_engine.h"
 #include "canzona/runtime/testing/test_trial.h"
 

@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "canzona/rules/tensor_batch.h"
-#include "canzona/runtime/digest/logical_digest.h"
+#include "canzona/rules/optimizer.h"
+#include "canzona/runtime/digest/rank_digest.h"
 #include "canzona/runtime/gradients.h"
 #include "canzona/runtime/runtime.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/schedule/modules.h"

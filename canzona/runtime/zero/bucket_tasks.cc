@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "canzona/base/check.h"
-#include "canzona/base/index.h"
+#include "canzona/base/error.h"
 
 namespace canzona {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/base/index.h"
 #include "canzona/base/text.h"
 
 namespace canzona {

@@ -27,8 +27,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "canzona/plan/schedule/slot_pool.h"
-#include "canzona/runtime/reducer.h"
+#include "canzona/plan/schedule/pools.h"
+#include "canzona/runtime/bucket_traffic.h"
 
 namespace canzona {
 

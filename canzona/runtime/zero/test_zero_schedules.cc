@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "canzona/base/random.h"
-#include "canzona/comm/thread/gate.h"
+#include "canzona/comm/thread/thread_world.h"
 
 namespace canzona {
 namespace {

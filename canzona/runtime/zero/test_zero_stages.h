@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/comm/call.h"
+#include "canzona/comm/flight_record.h"
 #include "canzona/runtime/zero/test_zero.h"
 
 namespace canzona {

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/schedule/module_bytes.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/runtime/testing/test_trial.h"
 
 namespace canzona {

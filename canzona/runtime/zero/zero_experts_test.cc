@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "canzona/plan/parts.h"
+#include "canzona/plan/plan.h"
 #include "canzona/runtime/zero/test_zero_classes.h"
 #include "canzona/runtime/zero/test_zero_traffic.h"
 

@@ -8,7 +8,7 @@
 #include <stdexcept>
 
 #include "canzona/base/error.h"
-#include "canzona/comm/thread/gate.h"
+#include "canzona/comm/thread/thread_world.h"
 #include "canzona/runtime/zero/test_zero_stages.h"
 
 namespace canzona::zero_faults_test {

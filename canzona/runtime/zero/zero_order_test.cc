@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "canzona/comm/thread/test_gate.h"
-#include "canzona/plan/schedule/names.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/runtime/zero/test_zero.h"
 

@@ -2,8 +2,7 @@
 #include <cuda_fp16.h>
 
 #include "canzona/linalg/cuda/algebra/algebra.h"
-#include "canzona/linalg/cuda/chunks.cuh"
-#include "canzona/linalg/cuda/exact.cuh"
+#include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/launch.cuh"
 
 namespace canzona {

@@ -1,4 +1,4 @@
-#include "canzona/linalg/cuda/graph/signature.h"
+#include "canzona/linalg/cuda/graph/recording.h"
 
 #include <gtest/gtest.h>
 

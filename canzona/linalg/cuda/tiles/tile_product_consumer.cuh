@@ -3,8 +3,8 @@
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_ptx.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_tree.cuh"
-#include "canzona/linalg/cuda/tiles/tile_product_wgmma.cuh"
 
 namespace canzona {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "canzona/linalg/cuda/tiles/tile_product_numbers.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"
-#include "canzona/linalg/cuda/tiles/tile_product_wgmma.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_ptx.cuh"
 
 namespace canzona {
 namespace {

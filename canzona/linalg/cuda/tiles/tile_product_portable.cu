@@ -5,7 +5,7 @@
 
 #include "canzona/linalg/cuda/tiles/tile_product_fragments.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_numbers.cuh"
-#include "canzona/linalg/cuda/tiles/tile_product_schedule.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"
 #include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
 namespace canzona {

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product_epilogue.cuh"
-#include "canzona/linalg/cuda/tiles/tile_product_maps.h"
+#include "canzona/linalg/cuda/tiles/tile_product_hopper.h"
 
 namespace canzona {
 namespace {

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product_pipeline.cuh"
-#include "canzona/linalg/cuda/tiles/tile_product_wgmma.cuh"
+#include "canzona/linalg/cuda/tiles/tile_product_ptx.cuh"
 
 namespace canzona {
 namespace {

@@ -1,0 +1,298 @@
+#include "canzona/plan/micro_groups/modes.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+#include "canzona/plan/search/owners.h"
+
+namespace canzona {
+
+void assign_rounds_in_order(const Problem& p, std::span<const int32_t> matrices,
+                            bool, Assignment& a) {
+  int32_t round = 0;
+  for (int32_t m : matrices) {
+    a.owner[static_cast<size_t>(m)] = round % p.grid.tp;
+    a.micro_group[static_cast<size_t>(m)] = round++;
+  }
+}
+
+void assign_rounds_sorted(const Problem& p, std::span<const int32_t> matrices,
+                          bool owners_known, Assignment& a) {
+  std::vector<int32_t> order(matrices.begin(), matrices.end());
+  std::stable_sort(order.begin(), order.end(), [&](int32_t x, int32_t y) {
+    return period_weight_of(p, x) > period_weight_of(p, y);
+  });
+  assign_rounds_in_order(p, order, owners_known, a);
+}
+
+namespace {
+
+// One open micro-group. Items come largest first, so adding an item to the
+// dealing so far is the same as dealing all of them anew.
+class OpenGroup {
+ public:
+  explicit OpenGroup(int32_t tp)
+      : weights_(static_cast<size_t>(tp), 0),
+        bytes_(static_cast<size_t>(tp), 0) {}
+
+  size_t least_loaded() const {
+    return static_cast<size_t>(
+        std::min_element(weights_.begin(), weights_.end()) - weights_.begin());
+  }
+  bool fits(int64_t bytes, int64_t capacity) const {
+    return bytes_[least_loaded()] + bytes <= capacity;
+  }
+  int32_t add(int64_t weight, int64_t bytes) {
+    const size_t t = least_loaded();
+    weights_[t] += weight;
+    bytes_[t] += bytes;
+    return static_cast<int32_t>(t);
+  }
+
+ private:
+  std::vector<int64_t> weights_;
+  std::vector<int64_t> bytes_;
+};
+
+void check_capacity(const Problem& p, int32_t matrix) {
+  const int64_t bytes = exchange_bytes(p, matrix);
+  if (bytes <= p.options.capacity_bytes) return;
+  const auto m = static_cast<size_t>(matrix);
+  throw UsageError(cat(
+      "micro-groups capacity: matrix ",
+      quoted(matrix_name(p.model, p.matrices[m], p.options.splits)), " needs ",
+      human_bytes(bytes), " of TP shard at its owner, above capacity=",
+      human_bytes(p.options.capacity_bytes),
+      "; raise the capacity or use micro-groups=balanced"));
+}
+
+}  // namespace
+
+void assign_capacity(const Problem& p, std::span<const int32_t> matrices,
+                     bool owners_known, Assignment& a) {
+  if (p.options.capacity_bytes == 0) {
+    assign_rounds_sorted(p, matrices, owners_known, a);
+    return;
+  }
+  std::vector<int32_t> order(matrices.begin(), matrices.end());
+  std::stable_sort(order.begin(), order.end(), [&](int32_t x, int32_t y) {
+    return period_weight_of(p, x) > period_weight_of(p, y);
+  });
+  OpenGroup group(p.grid.tp);
+  int32_t number = 0;
+  for (int32_t m : order) {
+    check_capacity(p, m);
+    const int64_t bytes = exchange_bytes(p, m);
+    if (!group.fits(bytes, p.options.capacity_bytes)) {
+      group = OpenGroup(p.grid.tp);
+      ++number;
+    }
+    a.owner[static_cast<size_t>(m)] = group.add(period_weight_of(p, m), bytes);
+    a.micro_group[static_cast<size_t>(m)] = number;
+  }
+}
+
+namespace {
+
+using MatrixList = std::vector<int32_t>;
+
+std::vector<MatrixList> by_owner(const Problem& p,
+                                 std::span<const int32_t> matrices,
+                                 const Assignment& a) {
+  std::vector<MatrixList> lists(static_cast<size_t>(p.grid.tp));
+  for (int32_t m : matrices) {
+    lists[static_cast<size_t>(a.owner[static_cast<size_t>(m)])].push_back(m);
+  }
+  for (MatrixList& list : lists) {
+    std::stable_sort(list.begin(), list.end(), [&](int32_t x, int32_t y) {
+      return period_weight_of(p, x) > period_weight_of(p, y);
+    });
+  }
+  return lists;
+}
+
+// Rounds of one owner: largest first to the round that has room and that it
+// fills least; the first and the last are full with half the work. A matrix
+// above the capacity is skipped; it gets its own round later. False if some
+// matrix found no room.
+bool deal_rounds(const Problem& p, const MatrixList& list, int32_t rounds,
+                 Assignment& a) {
+  const auto n = static_cast<size_t>(rounds);
+  std::vector<int64_t> work(n, 0), bytes(n, 0);
+  const auto filled = [&](size_t r, int64_t more) {
+    return round_fullness(r, n, work[r], more);
+  };
+  for (int32_t m : list) {
+    const int64_t need = exchange_bytes(p, m);
+    const int64_t weight = period_weight_of(p, m);
+    if (need > p.options.capacity_bytes) continue;
+    size_t best = n;
+    for (size_t r = 0; r < n; ++r) {
+      if (bytes[r] + need > p.options.capacity_bytes) continue;
+      if (best == n || filled(r, weight) < filled(best, weight)) best = r;
+    }
+    if (best == n) return false;
+    work[best] += weight;
+    bytes[best] += need;
+    a.micro_group[static_cast<size_t>(m)] = static_cast<int32_t>(best);
+  }
+  return true;
+}
+
+int32_t fewest_rounds(const Problem& p, const MatrixList& list) {
+  int64_t bytes = 0;
+  for (int32_t m : list) {
+    const int64_t need = exchange_bytes(p, m);
+    if (need <= p.options.capacity_bytes) bytes += need;
+  }
+  const int64_t full =
+      (bytes + p.options.capacity_bytes - 1) / p.options.capacity_bytes;
+  return static_cast<int32_t>(std::max(
+      full,
+      std::min<int64_t>(kPipelineRounds, static_cast<int64_t>(list.size()))));
+}
+
+// Rounds are numbered without gaps, in the order in which they are used.
+void close_gaps(std::span<const int32_t> matrices, Assignment& a) {
+  std::map<int32_t, int32_t> number;
+  for (int32_t m : matrices) number[a.micro_group[static_cast<size_t>(m)]] = 0;
+  int32_t next = 0;
+  for (auto& [round, n] : number) n = next++;
+  for (int32_t m : matrices) {
+    int32_t& round = a.micro_group[static_cast<size_t>(m)];
+    round = number[round];
+  }
+}
+
+}  // namespace
+
+void assign_balanced_rounds(const Problem& p, std::span<const int32_t> matrices,
+                            bool owners_known, Assignment& a) {
+  if (!owners_known) deal_owners(p, matrices, a);
+  if (p.options.capacity_bytes == 0) {
+    for (size_t i = 0; i < matrices.size(); ++i) {
+      a.micro_group[static_cast<size_t>(matrices[i])] = static_cast<int32_t>(i);
+    }
+    return;
+  }
+  int32_t rounds = 1;
+  const std::vector<MatrixList> owners = by_owner(p, matrices, a);
+  for (const MatrixList& list : owners) {
+    rounds = std::max(rounds, fewest_rounds(p, list));
+  }
+  for (const MatrixList& list : owners) {
+    while (!deal_rounds(p, list, rounds, a)) ++rounds;
+  }
+  int32_t extra = rounds;
+  for (int32_t m : matrices) {
+    if (exchange_bytes(p, m) > p.options.capacity_bytes) {
+      a.micro_group[static_cast<size_t>(m)] = extra++;
+    }
+  }
+  close_gaps(matrices, a);
+}
+
+namespace {
+
+// Work and bytes of every rank in every round.
+class RoundLoads {
+ public:
+  RoundLoads(int32_t num_ranks, int32_t rounds, int64_t capacity)
+      : rounds_(index(rounds)),
+        capacity_(capacity),
+        work_(index(num_ranks) * rounds_, 0),
+        bytes_(work_.size(), 0) {}
+
+  // The round that a job fills least; nothing if none has room.
+  std::optional<size_t> best_round(const RoundJob& job) const {
+    std::optional<size_t> best;
+    for (size_t r = 0; r < rounds_; ++r)
+      if (has_room(job, r) &&
+          (!best || fullness(job, r) < fullness(job, *best)))
+        best = r;
+    return best;
+  }
+
+  void add(const RoundJob& job, size_t round) {
+    for (const int32_t rank : job.ranks) {
+      work_[at(rank, round)] += work_of(job, rank);
+      bytes_[at(rank, round)] += job.bytes;
+    }
+  }
+
+ private:
+  size_t at(int32_t rank, size_t round) const {
+    return index(rank) * rounds_ + round;
+  }
+  static int64_t work_of(const RoundJob& job, int32_t rank) {
+    return rank == job.ranks.front() ? job.at_head : job.at_member;
+  }
+  bool has_room(const RoundJob& job, size_t round) const {
+    return std::all_of(job.ranks.begin(), job.ranks.end(), [&](int32_t rank) {
+      return bytes_[at(rank, round)] + job.bytes <= capacity_;
+    });
+  }
+  std::pair<int64_t, int64_t> fullness(const RoundJob& job,
+                                       size_t round) const {
+    std::pair<int64_t, int64_t> most{-1, -1};
+    for (const int32_t rank : job.ranks)
+      most =
+          std::max(most, round_fullness(round, rounds_, work_[at(rank, round)],
+                                        work_of(job, rank)));
+    return most;
+  }
+
+  size_t rounds_;
+  int64_t capacity_;
+  std::vector<int64_t> work_, bytes_;  // [rank · rounds + round]
+};
+
+std::vector<size_t> largest_first(std::span<const RoundJob> jobs) {
+  std::vector<size_t> order(jobs.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return jobs[a].at_head > jobs[b].at_head;
+  });
+  return order;
+}
+
+// Jobs above the capacity follow, each in a round of its own.
+std::optional<std::vector<int32_t>> deal_in(std::span<const RoundJob> jobs,
+                                            int32_t num_ranks, int32_t rounds,
+                                            int64_t capacity) {
+  RoundLoads loads(num_ranks, rounds, capacity);
+  std::vector<int32_t> out(jobs.size(), 0);
+  int32_t extra = rounds;
+  for (const size_t j : largest_first(jobs)) {
+    if (jobs[j].bytes > capacity) {
+      out[j] = extra++;
+      continue;
+    }
+    const std::optional<size_t> best = loads.best_round(jobs[j]);
+    if (!best) return std::nullopt;
+    loads.add(jobs[j], *best);
+    out[j] = static_cast<int32_t>(*best);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<int32_t> deal_team_rounds(std::span<const RoundJob> jobs,
+                                      int32_t num_ranks, int32_t rounds,
+                                      int64_t capacity) {
+  std::optional<std::vector<int32_t>> dealt;
+  while (!(dealt = deal_in(jobs, num_ranks, rounds, capacity))) ++rounds;
+  std::map<int32_t, int32_t> number;
+  for (const int32_t round : *dealt) number[round] = 0;
+  int32_t next = 0;
+  for (auto& [round, n] : number) n = next++;
+  for (int32_t& round : *dealt) round = number[round];
+  return *std::move(dealt);
+}
+
+}  // namespace canzona

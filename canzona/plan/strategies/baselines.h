@@ -1,0 +1,39 @@
+// The strategies that balanced is compared with, each as it is published or
+// shipped elsewhere.
+#pragma once
+
+#include "canzona/plan/strategy.h"
+
+namespace canzona {
+
+// A tensor belongs to the rank whose even slice of the bucket holds its first
+// element.
+
+void assign_start_offset(const Problem& p, Assignment& a);
+
+// The alpha-balanced partition: order kept, cut points of each bucket moved to
+// tensor borders so that ranks with less load get more. Buckets are taken
+// largest first. Shares blend even parts (alpha 0) with what each rank lacks
+// (alpha 1).
+
+void assign_contiguous(const Problem& p, Assignment& a);
+
+// Whole tensors to dp ranks by one global LPT, wherever they lie: gradients are
+// all-reduced, every tp rank of the owner's home repeats the update, and
+// weights are broadcast inside the step.
+
+void assign_layerwise(const Problem& p, Assignment& a);
+
+// Today's Megatron-Core: inside each bucket the dearest tensor first to the
+// rank with the least compute so far, no rank above (1 + 30 %) of the even
+// share if that can be helped; tensors re-ordered, every shard padded to the
+// largest.
+
+void assign_megatron(const Problem& p, Assignment& a);
+
+// The simplest baseline: gradients are all-reduced over dp and all-gathered
+// over tp; every rank repeats every update and keeps all states.
+
+void assign_replicated(const Problem& p, Assignment& a);
+
+}  // namespace canzona

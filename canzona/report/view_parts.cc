@@ -1,0 +1,381 @@
+#include "canzona/report/view_parts.h"
+
+#include <fmt/format.h>
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+
+std::string ratio_text(double ratio) {
+  if (ratio < 1.1) return fmt::format("{:.4f}", ratio);
+  return ratio < 100 ? fmt::format("{:.3f}", ratio)
+                     : fmt::format("{:.1f}", ratio);
+}
+
+std::string grouped(int64_t number) {
+  std::string digits = fmt::format("{}", number);
+  const size_t first = number < 0 ? 1 : 0;
+  for (size_t at = digits.size(); at > first + 3;) {
+    at -= 3;
+    digits.insert(at, ",");
+  }
+  return digits;
+}
+
+std::string counted(int64_t number, std::string_view thing) {
+  if (number == 1) return fmt::format("1 {}", thing);
+  if (thing == "matrix") return grouped(number) + " matrices";
+  return fmt::format("{} {}s", grouped(number), thing);
+}
+
+std::string dims_text(const std::vector<int64_t>& shape) {
+  if (shape.empty()) return "scalar";
+  std::string out;
+  for (const int64_t size : shape)
+    out += fmt::format("{}{}", out.empty() ? "" : " × ", size);
+  return out;
+}
+
+std::string flops_text(double flops) {
+  constexpr std::array kPrefixes = {"", "K", "M", "G", "T", "P", "E"};
+  size_t prefix = 0;
+  for (; flops >= 999.5 && prefix + 1 < kPrefixes.size(); ++prefix)
+    flops /= 1000;
+  const int digits = flops < 9.995 ? 2 : flops < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f} {}flop", flops, digits, kPrefixes[prefix]);
+}
+
+std::string cost_text(const CostBasis& basis, double ticks) {
+  std::string time = human_seconds(ticks * basis.seconds_per_tick);
+  if (!is_nominal(basis)) return time;
+  return flops_text(ticks) + ", " + time;
+}
+
+std::string bytes_text(double bytes) {
+  return human_bytes(static_cast<int64_t>(bytes));
+}
+
+std::string bandwidth_text(double bytes_per_second) {
+  return fmt::format("{:g} GB/s", bytes_per_second / 1e9);
+}
+
+Spread spread_of(const std::vector<double>& values) {
+  if (values.empty()) return {};
+  const auto most = std::max_element(values.begin(), values.end());
+  const double sum = std::accumulate(values.begin(), values.end(), 0.0);
+  return {.max = *most,
+          .min = *std::min_element(values.begin(), values.end()),
+          .mean = sum / static_cast<double>(values.size()),
+          .largest = static_cast<int32_t>(most - values.begin())};
+}
+
+std::vector<MemoryKind> memory_kinds(bool with_pools) {
+  std::vector<MemoryKind> kinds = {
+      {"parameters", &RankMemory::parameters},
+      {"gradients", &RankMemory::gradients},
+      {"master", &RankMemory::master},
+      {"states", &RankMemory::states},
+      {"buffers", &RankMemory::buffers},
+  };
+  if (with_pools) kinds.push_back({"pools", &RankMemory::pools});
+  return kinds;
+}
+
+bool has_pools(const Plan& plan) {
+  return std::ranges::any_of(
+      plan.parts, [](const PlanPart& part) { return part.grid.places > 1; });
+}
+
+double period_load(const SettledRequest& plan, const RankCost& rank) {
+  double load = static_cast<double>(rank.every_step.value()) * plan.period;
+  for (const Ticks refresh : rank.refresh)
+    load += static_cast<double>(refresh.value());
+  return load;
+}
+
+double period_load(const SettledRequest& plan, const MatrixCost& cost) {
+  return static_cast<double>(cost.every_step.value()) * plan.period +
+         static_cast<double>(cost.refresh.value());
+}
+
+std::vector<double> period_loads(const SettledRequest& plan,
+                                 const std::vector<RankCost>& ranks) {
+  std::vector<double> loads;
+  loads.reserve(ranks.size());
+  for (const RankCost& rank : ranks) loads.push_back(period_load(plan, rank));
+  return loads;
+}
+
+bool is_nominal(const CostBasis& basis) { return basis.source == "nominal"; }
+
+namespace {
+
+void axis_members(JsonWriter& out, const AxisBalance& axis) {
+  out.field("memory_max_over_mean", axis.memory_max_over_mean);
+  out.field("shard_flops_max_over_mean", axis.shard_flops_max_over_mean);
+  out.field("cost_max_over_mean", axis.cost_max_over_mean);
+}
+
+}  // namespace
+
+void write_mesh(JsonWriter& out, const Mesh& mesh) {
+  out.begin_object();
+  out.field("dp", mesh.dp).field("cp", mesh.cp).field("tp", mesh.tp);
+  out.field("pp", mesh.pp).field("ep", mesh.ep).end_object();
+}
+
+void write_axis(JsonWriter& out, const AxisBalance& axis) {
+  out.begin_object();
+  axis_members(out, axis);
+  out.end_object();
+}
+
+void write_balance_members(JsonWriter& out, const Balance& balance) {
+  out.member("dp").begin_object();
+  axis_members(out, balance.dp);
+  out.field("bucket_bytes_max_over_even", balance.bucket_bytes_max_over_even);
+  out.field("j_dp", balance.j_dp).field("j_comm", balance.j_comm).end_object();
+  out.member("tp");
+  write_axis(out, balance.tp);
+  out.member("tp_worst");
+  write_axis(out, balance.tp_worst);
+  out.member("all_ranks").begin_object();
+  out.field("makespan_over_mean", balance.makespan_over_mean);
+  out.field("makespan_over_bound", balance.makespan_over_bound);
+  out.field("bound_over_mean", balance.bound_over_mean);
+  if (balance.team_bound_over_mean > 0)
+    out.field("team_bound_over_mean", balance.team_bound_over_mean);
+  out.field("idle_ranks", balance.idle_ranks).end_object();
+}
+
+void write_memory(JsonWriter& out, const RankMemory& memory) {
+  out.begin_object();
+  for (const MemoryKind& kind : memory_kinds(memory.pools.value() > 0))
+    out.field(kind.name, (memory.*kind.field).value());
+  out.field("total", memory.total().value());
+  out.field("staging", memory.staging.value()).end_object();
+}
+
+void write_activations(JsonWriter& out, const MemoryTerms& terms) {
+  const ActivationLoad& load = terms.load;
+  out.begin_object().field("counted", load.tokens > 0);
+  out.field("bytes", terms.activations).field("tokens", load.tokens);
+  out.field("micro_batches", load.num_micro_batches);
+  out.field("experts_per_token", load.experts_per_token);
+  out.field("dtype", to_string(load.dtype));
+  out.field("recompute", load.recompute).end_object();
+}
+
+void write_counted_memory(JsonWriter& out, const ReportPlan& shown) {
+  const MemoryTerms& terms = *shown.terms;
+  const RankMemory& memory = fullest_memory(shown.ranks);
+  out.begin_object().field("cap_bytes", terms.cap_bytes);
+  out.field("gradients", to_string(terms.gradients));
+  write_activations(out.member("activations"), terms);
+  out.member("fullest_rank").begin_object();
+  for (const MemoryKind& kind : memory_kinds(true))
+    out.field(kind.name, (memory.*kind.field).value());
+  out.field("activations", terms.activations);
+  out.field("total", memory.total().value() + terms.activations);
+  out.end_object().end_object();
+}
+
+void write_wire_members(JsonWriter& out, const WireBytes& wire) {
+  out.field("sent_intra", wire.sent_intra);
+  out.field("sent_inter", wire.sent_inter);
+  out.field("received_intra", wire.received_intra);
+  out.field("received_inter", wire.received_inter);
+}
+
+void write_wire(JsonWriter& out, const RankCost& rank) {
+  out.begin_object();
+  for (int c = 0; c < kNumCollectives; ++c) {
+    const WireBytes& wire = rank.wire[static_cast<size_t>(c)];
+    if (wire.sent() == 0 && wire.received() == 0) continue;
+    out.member(to_string(static_cast<Collective>(c))).begin_object();
+    write_wire_members(out, wire);
+    out.end_object();
+  }
+  out.end_object();
+}
+
+PlannedTensor planned_tensor(const Plan& plan, int32_t tensor) {
+  const TensorInPart& at = plan.in_part[static_cast<size_t>(tensor)];
+  return {&plan.parts[static_cast<size_t>(at.part)], at.tensor};
+}
+
+int32_t num_buckets(const Plan& plan) {
+  const PlanPart& last = plan.parts.back();
+  return last.first_bucket + static_cast<int32_t>(last.buckets.size());
+}
+
+PlannedBucket find_bucket(const Plan& plan, int32_t number) {
+  for (const PlanPart& part : plan.parts) {
+    const int32_t own = number - part.first_bucket;
+    if (own >= 0 && std::cmp_less(own, part.buckets.size()))
+      return {&part, own};
+  }
+  throw InternalError(cat("bucket ", number, " of ", num_buckets(plan)));
+}
+
+std::vector<PlannedRank> planned_ranks(const Plan& plan, int32_t rank) {
+  std::vector<PlannedRank> out;
+  for (const RankInPart& at : parts_of_rank(plan, rank))
+    out.push_back({&plan.parts[static_cast<size_t>(at.part)], at.rank});
+  return out;
+}
+
+namespace {
+
+// The matrices of one tensor.
+std::vector<int32_t> matrices_of(const Plan& plan, int32_t tensor) {
+  const auto at = static_cast<size_t>(tensor);
+  std::vector<int32_t> out;
+  for (int32_t m = plan.first_matrix[at]; m < plan.first_matrix[at + 1]; ++m)
+    out.push_back(m);
+  return out;
+}
+
+std::vector<std::string> known_names(const Plan& plan) {
+  std::vector<std::string> names;
+  for (size_t m = 0; m < plan.matrices.size(); ++m)
+    names.push_back(name_of(plan, static_cast<int32_t>(m)));
+  for (const Tensor& tensor : plan.model.tensors) names.push_back(tensor.name);
+  return names;
+}
+
+}  // namespace
+
+std::string coordinates_text(const Mesh& mesh, int32_t rank) {
+  const Coordinates at = coordinates_of(mesh, rank);
+  std::string out;
+  const auto add = [&](const char* axis, int32_t size, int32_t place) {
+    if (size <= 1) return;
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", axis, place);
+  };
+  add("dp", mesh.dp, at.dp);
+  add("cp", mesh.cp, at.cp);
+  add("tp", mesh.tp, at.t);
+  add("pp", mesh.pp, at.stage);
+  add("ep", mesh.ep, at.ep);
+  return out.empty() ? "the only rank" : out;
+}
+
+std::string ranks_text(const std::vector<int32_t>& ranks) {
+  std::vector<std::string> runs;
+  for (size_t i = 0; i < ranks.size();) {
+    size_t end = i + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    runs.push_back(end == i + 1
+                       ? fmt::format("{}", ranks[i])
+                       : fmt::format("{} to {}", ranks[i], ranks[end - 1]));
+    i = end;
+  }
+  return (ranks.size() == 1 ? "rank " : "ranks ") + join(runs, ", ");
+}
+
+int32_t rank_of(const PlanPart& plan, int32_t tensor, int32_t home, int32_t t) {
+  const Buffer& buffer = plan.buffer_of(tensor);
+  return plan.rank_in_whole(rank_in_part(
+      plan, plan.grid.rank(buffer.stage, plan.stage_home(buffer, home), t), 0));
+}
+
+std::vector<int32_t> ranks_of_home(const PlanPart& plan, int32_t tensor,
+                                   int32_t home) {
+  std::vector<int32_t> ranks;
+  for (int32_t t = 0; t < plan.grid.tp; ++t)
+    ranks.push_back(rank_of(plan, tensor, home, t));
+  return ranks;
+}
+
+std::vector<int32_t> owner_ranks(const PlanPart& plan, int32_t matrix) {
+  const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
+  const int32_t home = plan.home[static_cast<size_t>(tensor)];
+  const Buffer& buffer = plan.buffer_of(tensor);
+  const std::vector<int32_t> owners =
+      distinct(plan.owners[static_cast<size_t>(matrix)]);
+  const int32_t first = home == kEveryHome ? 0 : home;
+  const int32_t last = home == kEveryHome ? buffer.num_homes : home + 1;
+  std::vector<int32_t> ranks;
+  const auto add = [&](int32_t h, int32_t t) {
+    const int32_t rank =
+        plan.grid.rank(buffer.stage, plan.stage_home(buffer, h), t);
+    for (int32_t i = 0; i < plan.num_replicas(); ++i)
+      ranks.push_back(plan.rank_in_whole(rank_in_part(plan, rank, i)));
+  };
+  for (int32_t h = first; h < last; ++h) {
+    for (const int32_t t : owners) add(h, t);
+    for (int32_t t = 0; owners.empty() && t < plan.grid.tp; ++t) add(h, t);
+  }
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+bool computes(const PlanPart& plan, int32_t rank, int32_t matrix) {
+  const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
+  const int32_t home = plan.home[static_cast<size_t>(tensor)];
+  const Buffer& buffer = plan.buffer_of(tensor);
+  const Coordinates at = in_grid(plan, rank);
+  const bool is_home = home == kEveryHome
+                           ? buffer.ep < 0 || buffer.ep == at.ep
+                           : plan.stage_home(buffer, home) == at.home;
+  if (buffer.stage != at.stage || !is_home) return false;
+  const auto owners = plan.owners[static_cast<size_t>(matrix)];
+  return owners.empty() ||
+         std::find(owners.begin(), owners.end(), at.t) != owners.end();
+}
+
+BucketRegion region_of(const PlanPart& plan, int32_t tensor) {
+  const auto number = plan.bucket_of[static_cast<size_t>(tensor)];
+  const Bucket& bucket = plan.buckets[static_cast<size_t>(number)];
+  const auto begin = bucket.tensors.begin();
+  const auto split = begin + bucket.num_matrix_tensors;
+  const auto place = std::find(begin, bucket.tensors.end(), tensor);
+  BucketRegion region;
+  for (auto at = place < split ? begin : split;
+       at != (place < split ? split : bucket.tensors.end()); ++at) {
+    const Tensor& other = plan.model.tensors[static_cast<size_t>(*at)];
+    const int64_t size = shard_elements(plan.mesh, other);
+    if (at == place) {
+      region.offset = region.total;
+      region.elements = size;
+    }
+    region.total += size;
+  }
+  return region;
+}
+
+Found find_by_name(const Plan& plan, std::string_view name) {
+  for (size_t i = 0; i < plan.model.tensors.size(); ++i) {
+    if (plan.model.tensors[i].name != name) continue;
+    const auto tensor = static_cast<int32_t>(i);
+    return {tensor, matrices_of(plan, tensor)};
+  }
+  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+    const auto matrix = static_cast<int32_t>(m);
+    if (name_of(plan, matrix) == name)
+      return {plan.matrices[m].tensor, {matrix}};
+  }
+  throw UsageError(cat("--matrix ", quoted(name),
+                       ": the plan has no such matrix or tensor",
+                       did_you_mean(name, known_names(plan))));
+}
+
+std::string name_of(const SettledRequest& plan, int32_t matrix) {
+  return matrix_name(plan.model, plan.matrices[static_cast<size_t>(matrix)],
+                     plan.options.splits);
+}
+
+void check_number(int64_t number, int64_t count, const char* option,
+                  const char* what) {
+  if (number >= 0 && number < count) return;
+  throw UsageError(fmt::format("{} {}: the plan has {} {}, numbered from 0",
+                               option, number, count, what));
+}
+
+}  // namespace canzona
