@@ -50,8 +50,8 @@ void check_zero_of(const ZeroOptions& zero, const Strategy& strategy) {
                          " does not support it"));
 }
 
-// The memory of one more slot of each kind, and of the second large one that
-// comes with the first of them, on any rank of a part.
+// The memory, on any rank of a part, of one more usual slot, and of the second
+// large slot that comes with the first prefetch.
 struct SlotBytes {
   int64_t usual = 0;
   int64_t large = 0;
@@ -69,8 +69,8 @@ SlotBytes slot_bytes(const PlanPart& part) {
   return most;
 }
 
-// As many slots as the cap leaves room for, or the usual number. `least` is a
-// plan without prefetch.
+// Returns as many slots as the cap leaves room for, or the usual number.
+// `least` is a plan without prefetch.
 int32_t chosen_prefetch(const Plan& least) {
   const int64_t cap = least.options.memory_cap_bytes;
   if (cap == 0) return kUsualPrefetch;
@@ -88,8 +88,8 @@ int32_t chosen_prefetch(const Plan& least) {
       std::min<int64_t>(room, num_modules(least.model)));
 }
 
-// If every tp rank repeats the update there is nothing to group: each matrix is
-// gathered by itself.
+// If every tp rank repeats the update, there is nothing to group: each matrix
+// is gathered by itself.
 void number_repeated(const Problem& p, const Assignment& homes,
                      std::vector<int32_t>& micro_group) {
   for (const auto& matrices : matrices_by_home(p, homes)) {
@@ -116,7 +116,7 @@ void assign_micro_groups(const Problem& p, const Strategy& strategy,
       mode.assign(p, matrices, joint, a);
       continue;
     }
-    // Nothing moves: one owner, one round.
+    // Nothing moves with a single tp rank: one owner, one round.
     for (int32_t m : matrices) a.owner[static_cast<size_t>(m)] = 0;
   }
 }
@@ -131,7 +131,7 @@ Assignment decide(const Problem& p, const Strategy& strategy) {
   return a;
 }
 
-// The request with every default filled in.
+// Returns the request with every default filled in.
 PlanRequest settled(PlanRequest request, const Strategy& strategy) {
   check_mesh(request.mesh, request.model);
   request.options = filled_in(request.options, strategy);
@@ -141,7 +141,7 @@ PlanRequest settled(PlanRequest request, const Strategy& strategy) {
   return request;
 }
 
-// UsageError where groups do not allow what is asked for.
+// Throws UsageError if groups do not allow the requested reach.
 void settle_reach(Plan& plan) {
   const Reach reach = settled_reach(plan);
   if (reach == plan.options.zero.reach) return;
@@ -192,7 +192,7 @@ void push_owners(const Assignment& a, OwnerLists& owners) {
   }
 }
 
-// Whether matrices may be shared.
+// Whether several ranks may share a matrix.
 enum class Sharing { kNone, kWhereItPays };
 
 void decide(const PlanRequest& request, const Strategy& strategy,
@@ -212,7 +212,7 @@ void decide(const PlanRequest& request, const Strategy& strategy,
   part.micro_group = a.micro_group;
 }
 
-// Owners do not depend on it.
+// Owners do not depend on the prefetch.
 void set_prefetch(int32_t prefetch, Plan& plan) {
   plan.options.zero.prefetch = prefetch;
   for (PlanPart& part : plan.parts) part.options = options_of_part(plan, part);
@@ -224,10 +224,10 @@ void set_exchange(ExchangeBy exchange, Plan& plan) {
   summarize(plan);
 }
 
-// Strips are taken where they make the predicted step so much shorter.
+// Strips are used if they shorten the predicted step to this fraction.
 constexpr double kWorthStrips = 0.99;
 
-// Settles how matrices are exchanged. Whole owners and rounds do not depend on
+// Decides how matrices are exchanged. Single owners and rounds do not depend on
 // it.
 void settle_exchange(Plan& plan) {
   const ExchangeBy asked = plan.options.exchange;
@@ -253,7 +253,7 @@ Plan decided(const PlanRequest& all, const Strategy& strategy,
   const bool chooses_prefetch =
       zero.prefetch == kAutoPrefetch && !is_plain(zero, plan.mesh.homes());
   if (chooses_prefetch) set_prefetch(0, plan);
-  // Parts that share their ranks' memory cannot heed the cap.
+  // Parts that share a rank's memory cannot respect the cap individually.
   const int64_t cap =
       cuts_experts_apart(plan) ? 0 : plan.options.memory_cap_bytes;
   for (PlanPart& part : plan.parts) decide(all, strategy, cap, sharing, part);
@@ -263,8 +263,8 @@ Plan decided(const PlanRequest& all, const Strategy& strategy,
   return plan;
 }
 
-// The search for teams estimates the step of a home; what counts is the one
-// that is predicted rank by rank, and a cap that whole owners keep.
+// The search for teams estimates the step of a home. What counts is the step
+// predicted rank by rank, and a memory cap that single owners meet.
 bool is_worth_it(const Plan& shared, const Plan& whole) {
   const int64_t cap = whole.options.memory_cap_bytes;
   const auto fits = [cap](const Plan& plan) {
@@ -281,7 +281,7 @@ bool is_worth_it(const Plan& shared, const Plan& whole) {
 Plan make_plan(const PlanRequest& request) {
   const Strategy& strategy = find_strategy(request.options.strategy);
   PlanRequest all = settled(request, strategy);
-  // The model may be wanted twice.
+  // The model may be needed twice.
   if (all.options.teams != kTeamsOff) all.may_take = nullptr;
   Plan plan = decided(all, strategy, Sharing::kWhereItPays);
   if (has_teams(plan)) {

@@ -1,11 +1,11 @@
-// Shapes in, plan out.
+// Turns the shapes of a model into a plan.
 //
 //   Model model = read_model("qwen3-32b", {.fused = true});
 //   auto rule = make_rule_facts("muon", {});
 //   Plan plan = make_plan({.model = model, .mesh = parse_mesh("dp=32,tp=8"),
 //                          .rule = *rule, .options = {}});
 //
-// Deterministic: the same input gives the same plan on any machine. Knows no
+// Deterministic: the same input gives the same plan on any machine. Uses no
 // threads, clock, environment or device.
 #pragma once
 
@@ -20,12 +20,14 @@ struct PlanRequest {
   const RuleFacts& rule;
   PlanOptions options;
   const CostTable* cost_table = nullptr;
-  // The same model, if the plan may take it instead of a copy.
+  // If set, points to the same model, which the plan may move from instead of
+  // copying.
   Model* may_take = nullptr;
 };
 
-// A plan with its summary and digest. UsageError if the request cannot be met.
-// Budgets that no plan meets (a memory cap) are left for validate() to report.
+// Returns a plan with its summary and digest. Throws UsageError if the request
+// cannot be met. A budget that no plan meets (a memory cap) is reported by
+// validate(), not here.
 Plan make_plan(const PlanRequest& request);
 
 struct StrategyInfo {

@@ -59,7 +59,8 @@ void check_heads(const Mesh& mesh, const Model& model) {
     does_not_divide("tp", mesh.tp, model.query_heads, "query heads");
   }
   const int64_t kv = model.kv_heads;
-  // Beyond the KV heads their rows are cut; check_cut sees that they divide.
+  // With more tp ranks than KV heads, their rows are cut; check_cut ensures
+  // that they divide.
   const bool inside_heads = mesh.tp > kv;
   if (kv > 0 && kv % mesh.tp != 0 && !inside_heads) {
     does_not_divide("tp", mesh.tp, kv, "key/value heads");

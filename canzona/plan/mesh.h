@@ -28,10 +28,10 @@ struct Mesh {
   int32_t tp = 1;
   int32_t pp = 1;
   int32_t ep = 1;
-  // If each shard of tensor parallelism is cut once more, by rows, over
-  // `places` ranks (zero.h), tp counts planes, places x ranks of tensor
-  // parallelism. Slices that a rank keeps beside its own are its neighbours:
-  // `near` of zero.h.
+  // If every tensor-parallel shard is cut by rows once more, over `places`
+  // ranks (zero.h), tp counts planes: places x tensor-parallel ranks. A rank
+  // that keeps more slices than its own keeps neighbouring ones; `near` is that
+  // of zero.h.
   int32_t places = 1;
   int32_t near = 1;
 
@@ -46,7 +46,7 @@ struct Mesh {
     return place % near * (places / near) + place / near;
   }
 
-  int32_t homes() const { return dp * cp * ep; }  // of dense tensors
+  int32_t homes() const { return dp * cp * ep; }  // for dense tensors
   int32_t expert_homes() const { return dp * cp; }
   int32_t ranks_per_stage() const { return homes() * tp; }
   int32_t world() const { return ranks_per_stage() * pp; }
@@ -54,33 +54,35 @@ struct Mesh {
   int32_t rank(int32_t stage, int32_t home, int32_t t) const {
     return (stage * homes() + home) * tp + t;
   }
-  // The home, among all homes of a stage, of expert home `x` at ep coordinate
-  // `e`.
+  // Returns the home, among all homes of a stage, of expert home `x` at ep
+  // coordinate `e`.
   int32_t home_of_expert(int32_t x, int32_t e) const {
     return (x / cp * ep + e) * cp + x % cp;
   }
   friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 
-// "dp=32,tp=8"; UsageError names the axis, the value and what is allowed.
+// Parses "dp=32,tp=8". The UsageError names the axis, the value and what is
+// allowed.
 Mesh parse_mesh(std::string_view text);
 std::string to_string(const Mesh& mesh);
 
-// UsageError unless tp divides the query heads and every dimension it cuts, pp
-// the layers and ep the experts. If tp exceeds the KV heads, k and v are cut
-// inside heads.
+// Throws UsageError unless tp divides the query heads and every dimension it
+// cuts, pp the layers and ep the experts. If tp exceeds the KV heads, k and v
+// are cut inside heads.
 void check_mesh(const Mesh& mesh, const Model& model);
 
-// The stage and the ep coordinate that hold a tensor.
+// Return the stage, or the ep coordinate, that holds a tensor.
 int32_t stage_of(const Mesh& mesh, const Model& model, const Tensor& tensor);
 int32_t ep_of(const Mesh& mesh, const Model& model, const Tensor& tensor);
 
-// One tp rank's shard of a tensor, all its slices together.
+// Return the size of one tp rank's shard of a tensor, all slices together.
 int64_t shard_rows(const Mesh& mesh, const Tensor& tensor);
 int64_t shard_cols(const Mesh& mesh, const Tensor& tensor);
 int64_t shard_elements(const Mesh& mesh, const Tensor& tensor);
 
-// Rows of a shard that belong to a slice; slices differ by at most one row.
+// Return the part of a shard that belongs to a slice. Slices differ by at most
+// one row.
 Extent slice_rows(const Mesh& mesh, const Tensor& tensor, int32_t slice);
 int64_t slice_elements(const Mesh& mesh, const Tensor& tensor, int32_t slice);
 

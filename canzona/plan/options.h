@@ -1,5 +1,5 @@
-// A user may ask this of the planner. A finished plan holds these with every
-// default filled in.
+// The options of a planning request. In a finished plan every default is filled
+// in.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace canzona {
 
-// The planner balances elements of TP shards, flops of the whole matrix, or
-// time (a cost table's, else the formula's flops).
+// What the planner balances: elements of TP shards, flops of whole matrices, or
+// time (from a cost table, else the formula's flops).
 enum class Weight { kNumel, kFlops, kCost };
 std::string_view to_string(Weight weight);
 Weight parse_weight(std::string_view text);
@@ -22,24 +22,26 @@ enum class ParameterDtype { kBf16, kFp32 };
 std::string_view to_string(ParameterDtype dtype);
 ParameterDtype parse_parameter_dtype(std::string_view text);
 int64_t bytes_per_parameter(ParameterDtype dtype);
-// fp32 weights beside the parameters; none where these are fp32 themselves.
+// Bytes of the fp32 weights kept beside the parameters; 0 if the parameters are
+// fp32 themselves.
 int64_t master_bytes_per_element(ParameterDtype dtype);
 
-// The links of a cluster: inside a node and between nodes, per rank and
-// direction. A message holds a port at either end for an overhead and for its
-// bytes; it arrives a latency after it has left, while the port is free again.
+// The links of a cluster, inside a node and between nodes, per rank and
+// direction. A message occupies a port at either end for an overhead plus the
+// time of its bytes. It arrives one latency later, during which the port is
+// free.
 struct Links {
   double intra_bytes_per_second = 400e9;
   double inter_bytes_per_second = 50e9;
   double latency_seconds = 10e-6;
-  bool nominal = true;  // false: the user said so
-  // Of messages inside a node; none: latency_seconds.
+  bool nominal = true;  // false: given by the user
+  // Latency of messages inside a node; if unset, latency_seconds.
   std::optional<double> intra_latency_seconds = {};
 
-  // The share of a latency for which every message holds a port.
+  // The fraction of a latency for which every message occupies a port.
   static constexpr double kOverheadOfLatency = 0.1;
 
-  // `near`: inside a node.
+  // `near` selects the links inside a node.
   double bytes_per_second(bool near) const {
     return near ? intra_bytes_per_second : inter_bytes_per_second;
   }
@@ -50,27 +52,27 @@ struct Links {
   double overhead(bool near) const {
     return kOverheadOfLatency * latency(near);
   }
-  // Returns how long so many messages hold a port.
+  // Returns how long this many messages occupy a port.
   double port_seconds(bool near, int64_t bytes, int64_t messages = 1) const {
     return static_cast<double>(messages) * overhead(near) +
            static_cast<double>(bytes) / bytes_per_second(near);
   }
   friend bool operator==(const Links&, const Links&) = default;
 };
-// "intra=400GB/s,inter=50GB/s,latency=10us,intra_latency=2us"; parts not named
-// keep their value.
+// Parses "intra=400GB/s,inter=50GB/s,latency=10us,intra_latency=2us"; parts
+// that are not named keep their defaults.
 Links parse_links(std::string_view text);
 
-// The largest team, 2, 4 or 8 ranks of a home that share a matrix, or one of
-// these: no teams; or as large as homes and rule allow, none where they do not.
+// The size of the largest team of ranks of a home that share a matrix: 2, 4, 8,
+// kTeamsOff for no teams, or kTeamsAuto for the largest that home and rule
+// allow (possibly none).
 inline constexpr int32_t kTeamsOff = 1;
 inline constexpr int32_t kTeamsAuto = 0;
-// Plans have no teams unless asked.
 inline constexpr int32_t kTeamsDefault = kTeamsOff;
 inline constexpr int32_t kLargestTeam = 8;
 std::string teams_text(int32_t teams);  // "auto", "off", "4"
 int32_t parse_teams(std::string_view text);
-// The sizes that a team may have.
+// The sizes a team may have.
 constexpr bool is_team_size(int64_t size) {
   return size == 2 || size == 4 || size == 8;
 }
@@ -100,10 +102,11 @@ struct PlanOptions {
   friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
 
-// The largest team that these options allow in a home; 1: none.
+// Returns the largest team that these options allow in a home; 1 means no
+// teams.
 int32_t largest_team(const PlanOptions& options, int32_t ranks_of_home);
 
-// UsageError for values outside their range.
+// Throws UsageError for values outside their range.
 void check_options(const PlanOptions& options);
 
 }  // namespace canzona

@@ -55,7 +55,7 @@ void derive(PlanPart& part) {
       part.bucket_of[static_cast<size_t>(t)] = static_cast<int32_t>(b);
 }
 
-// Refreshes keep the phases that they have in the whole model.
+// Matrices keep the refresh phases that they have in the whole model.
 void derive_parts(Plan& plan) {
   int32_t first_bucket = 0;
   for (PlanPart& part : plan.parts) {
@@ -123,7 +123,7 @@ PlanOptions options_of_part(const SettledRequest& whole, const PlanPart& part) {
   ZeroOptions& zero = options.zero;
   if (part.of_experts) zero.sizes = zero.experts;
   zero.experts = {};
-  // Beside tensors that are cut otherwise, plain ones are sent directly.
+  // If experts are cut separately, plain parts are sent directly.
   if (cuts_experts_apart(whole) && is_plain(zero.sizes, part.mesh.homes()))
     zero.reach = Reach::kDirect;
   zero = settled(zero, part.mesh.homes());
@@ -138,7 +138,7 @@ int32_t part_of(const SettledRequest& whole, const Tensor& tensor) {
   return 1 + std::max(ep_of(whole.mesh, whole.model, tensor), 0);
 }
 
-// A part without its tensors: all that they share.
+// Returns a part without tensors: everything that they share.
 PlanPart empty_part(const SettledRequest& whole, int32_t number) {
   PlanPart part;
   part.model.name = whole.model.name;

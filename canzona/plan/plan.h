@@ -23,8 +23,8 @@
 
 namespace canzona {
 
-// Gradients and parameters travel in one of these ways over the data-parallel
-// ranks of a bucket.
+// How gradients and parameters travel between the data-parallel ranks of a
+// bucket.
 enum class Traffic {
   kReduceScatter,  // reduce-scatter in backward, all-gather in forward
   kPadded,         // the same, every rank's run padded to the longest
@@ -32,7 +32,7 @@ enum class Traffic {
   kAllReduce,      // all-reduce; every rank repeats every update
 };
 
-// Each home gets the sums of what it keeps, and nothing else.
+// True if each home receives only the sums of what it keeps.
 constexpr bool is_scattered(Traffic traffic) {
   return traffic == Traffic::kReduceScatter || traffic == Traffic::kPadded;
 }
@@ -46,11 +46,12 @@ struct Buffer {
   friend bool operator==(const Buffer&, const Buffer&) = default;
 };
 
-// A run of tensors reduced together, the same in every TP plane. Two regions:
-// matrix-rule tensors, then AdamW tensors. Home h keeps elements
-// [cuts[h], cuts[h+1]) of the first and [adamw_cuts[h], adamw_cuts[h+1]) of the
-// second. Empty cuts: every home keeps all (Traffic::kAllReduce), or, with
-// Traffic::kBroadcast, the matrices that it owns, wherever they lie.
+// A list of tensors that are reduced together, the same in every TP plane. It
+// has two regions: matrix-rule tensors, then AdamW tensors. Home h keeps
+// elements [cuts[h], cuts[h+1]) of the first and [adamw_cuts[h],
+// adamw_cuts[h+1]) of the second. If the cuts are empty, every home keeps
+// everything (Traffic::kAllReduce), or, with Traffic::kBroadcast, the matrices
+// that it owns, wherever they lie.
 struct Bucket {
   int32_t buffer = 0;
   std::vector<int32_t> tensors;  // layout order
@@ -67,23 +68,23 @@ struct MatrixCost {
   friend bool operator==(const MatrixCost&, const MatrixCost&) = default;
 };
 
-// A CostBasis says what a tick of cost is worth. Without a measured table a
-// tick is one flop and times use a nominal rate.
+// What a tick of cost is worth. Without a measured table a tick is one flop,
+// and times use a nominal rate.
 struct CostBasis {
   std::string source = "nominal";  // or the table's device
   double seconds_per_tick = 0;
-  // The rate of passes that are bound by memory; 0: not measured, and not
-  // counted.
+  // The rate of memory-bound passes; 0 if it was not measured, in which case
+  // their time is not counted.
   double element_wise_bytes_per_second = 0;
   friend bool operator==(const CostBasis&, const CostBasis&) = default;
 };
 
 inline constexpr int32_t kEveryHome = -1;
 
-// Owners of all matrices. Usually one tp rank of the home; a team has several;
-// where a matrix falls apart into blocks (RuleFacts::block) there may be one
-// for each block; an empty list means that every tp rank of the home repeats
-// the update.
+// The owners of all matrices. Usually a matrix has one owner, a tp rank of its
+// home. A team has several; a matrix that consists of independent blocks
+// (RuleFacts::block) may have one for each block; an empty list means that
+// every tp rank of the home repeats the update.
 class OwnerLists {
  public:
   void push_back(std::span<const int32_t> ranks);
@@ -100,14 +101,15 @@ class OwnerLists {
   std::vector<int32_t> ranks_;
 };
 
-// The ranks of a list of owners, each once, as they are first named.
+// Returns the ranks of a list of owners without repetitions, in order of first
+// appearance.
 std::vector<int32_t> distinct(std::span<const int32_t> owners);
 
-// The figures a plan is judged by, kept in plan.json.
+// The figures by which plans are compared, stored in plan.json.
 struct PlanSummary {
   Ticks makespan;  // over a period: sum of the largest load of each step
-  Ticks bound;     // no plan with one owner of each matrix can be below this
-  Ticks team_bound = {};  // no plan with teams can; 0 where they are off
+  Ticks bound;     // no plan with a single owner per matrix can be below this
+  Ticks team_bound = {};  // the same for plans with teams; 0 if off
   double mean = 0;        // total load of a period / ranks
   int32_t idle_ranks = 0;
   Bytes bytes_per_rank_max;  // sent in one step
@@ -118,8 +120,8 @@ struct PlanSummary {
   friend bool operator==(const PlanSummary&, const PlanSummary&) = default;
 };
 
-// A request with every default filled in, cut into matrices and weighed: of a
-// whole model, or of the part of it that is planned on one grid.
+// A request with every default filled in, cut into matrices and weighed. It
+// covers a whole model, or the part of it that is planned on one grid.
 struct SettledRequest {
   Model model;
   Mesh mesh;
@@ -150,14 +152,14 @@ struct PlanPart : SettledRequest {
   PlanSummary summary;
 
   // Derived when the plan is made or read, not stored.
-  std::string name;              // "dense tensors"; "" of the only part
+  std::string name;              // "dense tensors"; "" for the only part
   std::vector<int32_t> tensors;  // their numbers in the whole model
-  bool of_experts = false;       // alone, beside a part of dense tensors
-  // Its homes are those of ep coordinate `e` of `ep`.
+  bool of_experts = false;       // experts only, beside a dense part
+  // Its homes are those of ep coordinate `e` out of `ep`.
   int32_t ep = 1;
   int32_t e = 0;
   int32_t first_bucket = 0;  // buckets are counted over all parts
-  Mesh grid;                 // what was planned on: the mesh, folded (zero.h)
+  Mesh grid;                 // the mesh it was planned on, folded (zero.h)
   std::vector<int32_t> bucket_of;  // per tensor
 
   const Buffer& buffer_of(int32_t tensor) const {
@@ -165,20 +167,20 @@ struct PlanPart : SettledRequest {
         buckets[static_cast<size_t>(bucket_of[static_cast<size_t>(tensor)])]
             .buffer)];
   }
-  // Home number among all homes of the stage, for home `h` of a buffer.
+  // Returns the number, among all homes of the stage, of home `h` of a buffer.
   int32_t stage_home(const Buffer& buffer, int32_t h) const {
     return buffer.ep < 0 ? h : grid.home_of_expert(h, buffer.ep);
   }
 
-  // The number in the whole plan of a rank of this part, and its node.
+  // Return the rank in the whole plan of a rank of this part, and its node.
   int32_t rank_in_whole(int32_t world_rank) const;
   int32_t node_of(int32_t world_rank) const;
 
-  // Replicas repeat each other: all of them have the ranks of the grid.
+  // Replicas do the same work; each of them has as many ranks as the grid.
   int32_t num_replicas() const { return mesh.world() / grid.world(); }
 };
 
-// The part that a tensor of the whole model is planned in.
+// Where a tensor of the whole model is planned.
 struct TensorInPart {
   int32_t part = 0;
   int32_t tensor = 0;  // its number there
@@ -193,34 +195,36 @@ struct Plan : SettledRequest {
   std::vector<TensorInPart> in_part;  // per tensor
 };
 
-// Fills in what is derived from what is stored: from the request, then in the
-// parts.
+// Fill in the fields that are derived from stored ones: first those of the
+// request, then those of the parts.
 void derive(Plan& plan);
 void derive_request(SettledRequest& request);
 void derive_parts(Plan& plan);
 void derive(PlanPart& part);
 
-// The parts of a plan: tensors that are cut over the same ranks. Most plans
-// have one. If experts are cut over other ranks than dense tensors, there are
+// A part of a plan is a set of tensors that are cut over the same ranks. Most
+// plans have one part. If experts are cut over other ranks than dense tensors,
+// there are
 //
 //   plan.parts[0]       dense tensors, over all dp x cp x ep homes
 //   plan.parts[1 + e]   experts of ep coordinate e, over its dp x cp homes
 //
-// Slices (zero.h) of dense tensors lie on runs of consecutive homes, those of
-// experts on runs of consecutive homes of one ep coordinate: no single grid has
-// both. So each part is planned for itself, on a mesh without ep. A rank works
-// in two of them, and its memory, bytes and loads are the sums of both.
+// Slices (zero.h) of dense tensors lie on consecutive homes, those of experts
+// on consecutive homes of one ep coordinate, and no single grid describes both.
+// So each part is planned separately, on a mesh without ep. A rank works in two
+// parts, and its memory, bytes and loads are the sums of both.
 //
-// ZeRO-1 needs no parts: there, homes of both kinds are cut by the same grid.
-// Pure; any thread.
+// ZeRO-1 needs only one part: the same grid cuts the homes of both kinds. Pure;
+// any thread.
 
-// Sizes of experts that lie on the ranks over which dense tensors are cut: as
-// many of their homes as a group of z homes has of each ep coordinate.
+// Returns the sizes for experts that stay on the ranks over which dense tensors
+// are cut: a group of z homes contains that many expert homes of each ep
+// coordinate.
 ZeroSizes experts_beside(const ZeroSizes& sizes, const Mesh& mesh);
 
-// Sizes of dense tensors and of experts, checked, everything filled in. Those
-// of experts are left out where both are planned as one. UsageError names what
-// does not divide.
+// Returns the sizes for dense tensors and experts, checked and with all
+// defaults filled in. The sizes for experts are left out if both are planned as
+// one part. The UsageError names what does not divide.
 ZeroOptions resolve_zero(const ZeroOptions& options, const Mesh& mesh,
                          const Model& model);
 
@@ -230,26 +234,26 @@ bool has_experts(const Model& model);
 bool cuts_experts_apart(const SettledRequest& whole);
 int32_t num_parts(const SettledRequest& whole);
 
-// Sorts the tensors of `plan`, whose request is settled, into parts of which
-// nothing is decided.
+// Sorts the tensors of `plan`, whose request is settled, into parts without any
+// decisions.
 void make_parts(Plan& plan);
 // The same without the tensors and matrices themselves.
 std::vector<PlanPart> parts_without_tensors(const SettledRequest& whole);
-// A part's options follow from those of the whole. A memory cap is on the sum
-// of a rank's parts, so that no part has it.
+// Derives the options of a part from those of the whole plan. The memory cap is
+// dropped because it limits the sum over a rank's parts.
 PlanOptions options_of_part(const SettledRequest& whole, const PlanPart& part);
 
-// The parts in which a rank of the whole works, and as which of their ranks.
+// A part in which a rank works, and its rank number there.
 struct RankInPart {
   int32_t part = 0;
   int32_t rank = 0;
 };
 std::vector<RankInPart> parts_of_rank(const Plan& plan, int32_t world_rank);
-// One part of each kind: a rank works in as many, and experts of all
-// coordinates are alike.
+// Returns one part of each kind. A rank works in one part of each kind, and the
+// expert parts of all ep coordinates are alike.
 std::span<const PlanPart> kinds_of_parts(const Plan& plan);
 
-// A matrix of the whole, as its part numbers it.
+// The number of a matrix of the whole plan inside its part.
 struct MatrixInPart {
   const PlanPart* part = nullptr;
   int32_t matrix = 0;

@@ -34,8 +34,8 @@ void check_total(const Problem& p) {
   }
 }
 
-// Bytes of all ranks of a stage together, replicas and slots included, must be
-// countable, so that no sum of memory or traffic can overflow.
+// Checks that the bytes of all ranks of a stage, replicas and slots included,
+// fit 64 bits, so that no sum of memory or traffic can overflow.
 void check_bytes(const PlanPart& part) {
   const double bytes = most_bytes(part);
   if (bytes > 4e18) {

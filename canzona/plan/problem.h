@@ -1,5 +1,5 @@
-// A Problem is what every strategy reads: the request, cut into matrices,
-// weighed, sorted into stages, buffers and buckets. Made once, never changed.
+// The input of every strategy: the request, cut into matrices, weighed, and
+// sorted into stages, buffers and buckets. Made once, never changed.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace canzona {
 
-// A bucket before anyone is given anything: tensors in the order in which
-// backward finishes them.
+// A bucket before anything is assigned: tensors in the order in which backward
+// finishes them.
 struct OpenBucket {
   int32_t buffer = 0;
   std::vector<int32_t> matrix_tensors;
@@ -44,19 +44,20 @@ struct Problem {
   }
   // Steps of a period by kind: [ordinary, refresh of phase 0, …].
   std::vector<int64_t> steps() const;
-  // A matrix's weight in each of those.
+  // A matrix's weight in each kind of step.
   std::vector<int64_t> load_of(int32_t matrix) const;
   // A tensor's weight over a whole period.
   int64_t period_weight(int32_t tensor) const;
 };
 
-// Whatever was decided of the part is not looked at; both outlive the problem.
-// `join_small_tail`: a last bucket below half size joins its neighbour.
+// Ignores any decisions in `part`; part and rule must outlive the problem. With
+// `join_small_tail`, a last bucket below half size joins its neighbour.
 Problem make_problem(const PlanPart& part, const RuleFacts& rule,
                      const CostTable* cost_table, bool join_small_tail);
 
-// No rank has more bytes of memory or of traffic than this. Replicas add up
-// even shares, whose ends are counted by ranks of the mesh.
+// Returns an upper bound on the bytes of memory or traffic of any rank.
+// Replicas add up even shares, whose bounds are computed from ranks of the
+// mesh.
 double most_bytes(const PlanPart& part);
 
 // Bytes per element that every rank of a home keeps for one tensor.

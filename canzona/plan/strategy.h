@@ -14,13 +14,13 @@ namespace canzona {
 
 inline constexpr int32_t kEveryTpRank = -1;
 
-// Strategies and modes decide this.
+// The decisions of strategies and modes.
 struct Assignment {
   std::vector<int32_t> home;         // per tensor, in its buffer; or kEveryHome
   std::vector<int32_t> owner;        // per matrix: t, or kEveryTpRank
   std::vector<int32_t> micro_group;  // per matrix
-  // Matrices that several tp ranks share: these, the head first. The owner is
-  // the head.
+  // The ranks that share a matrix, for matrices of teams, head first. `owner`
+  // is the head.
   std::map<int32_t, std::vector<int32_t>> teams = {};
 };
 
@@ -38,8 +38,8 @@ struct Strategy {
   void (*assign)(const Problem&, Assignment&);
 };
 
-// All matrices of one home, in plan order, are given owners (unless
-// `owners_known`) and rounds.
+// Assigns owners (unless `owners_known`) and rounds to all matrices of one
+// home, which come in plan order.
 struct MicroGroupMode {
   const char* name;
   const char* summary;
@@ -50,21 +50,24 @@ struct MicroGroupMode {
 const std::vector<Strategy>& strategy_table();
 const std::vector<MicroGroupMode>& micro_group_table();
 
-// UsageError names what is known and the nearest.
+// The UsageError lists the known names and the nearest one.
 const Strategy& find_strategy(const std::string& name);
 const MicroGroupMode& find_micro_group_mode(const std::string& name);
 
-// Homes are numbered per buffer; this is the number among all of the stage.
+// Homes are numbered per buffer; returns the number among all homes of the
+// stage.
 int32_t stage_home(const Problem& p, int32_t tensor, int32_t home);
 
-// Matrices of every home of every stage, [stage · homes + home], in plan order.
+// Returns the matrices of every home of every stage, at [stage · homes + home],
+// in plan order.
 std::vector<std::vector<int32_t>> matrices_by_home(const Problem& p,
                                                    const Assignment& a);
 
-// fp32 bytes of the TP shard of one matrix: what --capacity counts.
+// Returns the fp32 bytes of the TP shard of one matrix, as --capacity counts
+// them.
 int64_t exchange_bytes(const Problem& p, int32_t matrix);
 
-// A matrix's weight over a period.
+// Returns a matrix's weight over a period.
 int64_t period_weight_of(const Problem& p, int32_t matrix);
 
 }  // namespace canzona

@@ -5,15 +5,15 @@
 //   check_zero(sizes, 16);
 //   Mesh grid = fold(mesh, sizes);
 //
-// The data-parallel ranks (homes) are numbered from 0; a group is a run of
-// consecutive ones. States are cut over z1 of them, gradients over z2,
+// The data-parallel ranks (homes) are numbered from 0; a group consists of
+// consecutive homes. States are cut over z1 of them, gradients over z2,
 // parameters over z3. Home r is place r mod z for z = max(z2, z3); its TP
 // shards are cut by rows into z slices, one for each place. A rank keeps its
-// slice and, for the smaller of z2 and z3, the slices beside it.
+// slice and, for the smaller of z2 and z3, the neighbouring slices.
 //
-// Folding makes of this the mesh that the planner knows: groups of z homes in
-// the role of dp, places x tp in the role of tp. Homes beyond z1 repeat the
-// first z1 as replicas. Values; any thread.
+// Folding turns this into a mesh that the planner understands: groups of z
+// homes act as dp, places x tp act as tp. Homes beyond z1 are replicas of the
+// first z1. Values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -35,12 +35,12 @@ struct ZeroSizes {
   friend bool operator==(const ZeroSizes&, const ZeroSizes&) = default;
 };
 
-// One message of a module carries all of it, or one tensor.
+// A message of a module carries all of it, or a single tensor.
 enum class MessageUnit { kModule, kParameter };
 std::string_view to_string(MessageUnit unit);
 MessageUnit parse_message_unit(std::string_view text);
 
-// Compute waits at once for this much of the communication.
+// How much of the communication compute waits for immediately.
 enum class Overlap {
   kNone,        // everything
   kMain,        // all but the next module's gather and the last one's scatter
@@ -49,15 +49,15 @@ enum class Overlap {
 std::string_view to_string(Overlap overlap);
 Overlap parse_overlap(std::string_view text);
 
-// Gradients are added over the groups to those who need them, or, as first
-// published, everywhere.
+// Gradients are summed over the groups either only on the ranks that need them
+// or, as first published, on every rank.
 enum class ReplicaSum { kScatter, kAllReduce };
 std::string_view to_string(ReplicaSum sum);
 ReplicaSum parse_replica_sum(std::string_view text);
 
-// Gathers and sums reach each rank of other nodes, or one of every node, which
-// passes on what it got (schedule/rank_group.h). kAuto is a wish only: a plan
-// has settled it (settled_reach).
+// Gathers and sums reach either every rank of the other nodes, or one rank per
+// node, which forwards the data inside its node (schedule/rank_group.h). kAuto
+// occurs only in requests; a plan has resolved it (settled_reach).
 enum class Reach { kDirect, kPerNode, kAuto };
 std::string_view to_string(Reach reach);
 Reach parse_reach(std::string_view text);
@@ -79,30 +79,31 @@ struct ZeroOptions {
   friend bool operator==(const ZeroOptions&, const ZeroOptions&) = default;
 };
 
-// "none", "zero1", "zero2", "zero3", "replica:Z", "hier:Z" or
-// "z1=16,z2=4,z3=4" (what is not named is all homes for z1, 1 for the others).
-// UsageError names what is wrong; sizes that do not divide are left to
+// Parses "none", "zero1", "zero2", "zero3", "replica:Z", "hier:Z" or
+// "z1=16,z2=4,z3=4" (defaults: all homes for z1, 1 for the others). The
+// UsageError names what is wrong; sizes that do not divide are reported by
 // check_zero.
 ZeroSizes parse_zero(std::string_view text, int32_t homes,
                      std::string_view option = "zero");
 std::string to_string(const ZeroSizes& sizes);  // "z1=16,z2=4,z3=4"
-// As one types them: "none", "zero1", "zero2", "zero3", "hier:8", "replica:4",
-// or the triple. Wherever several say the same, the first of them.
+// Returns the sizes as a user types them: "none", "zero1", "zero2", "zero3",
+// "hier:8", "replica:4" or the triple; the first of these that applies.
 std::string zero_name(const ZeroSizes& sizes, int32_t homes);
 
-// z1 filled in.
+// Fills in the default of z1.
 ZeroSizes with_states(ZeroSizes sizes, int32_t homes);
 
-// UsageError says which division fails, and of which option.
+// The UsageError names the option and the division that fails.
 void check_zero(const ZeroSizes& sizes, int32_t homes,
                 std::string_view option = "zero");
 
-// ZeRO-1: states over all homes, all else everywhere.
+// True for ZeRO-1: states are cut over all homes, everything else is
+// replicated.
 inline bool is_plain(const ZeroSizes& sizes, int32_t homes) {
   return sizes == ZeroSizes{homes, 1, 1};
 }
 
-// The same of experts, too.
+// The same, for experts too.
 inline bool is_plain(const ZeroOptions& options, int32_t homes) {
   return is_plain(options.sizes, homes) && options.experts.z1 == 0;
 }
@@ -111,7 +112,7 @@ inline bool is_plain(const ZeroOptions& options, int32_t homes) {
 // have sizes of their own, that is up to each of the parts (plan.h).
 ZeroOptions settled(const ZeroOptions& options, int32_t homes);
 
-// All sizes that check_zero lets pass, small ones first.
+// Returns all sizes that check_zero accepts, small ones first.
 std::vector<ZeroSizes> all_zero_sizes(int32_t homes);
 
 // The mesh to be planned on; the mesh itself for plain ZeRO-1. Without expert

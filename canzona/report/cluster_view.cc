@@ -29,7 +29,7 @@ struct PartOfTime {
   double IterationTime::*seconds;
 };
 
-// They add up to the iteration.
+// The parts add up to the iteration.
 constexpr PartOfTime kPartsOfTime[] = {
     {"compute", "compute_seconds", &IterationTime::compute_seconds},
     {"step", "step_seconds", &IterationTime::step_seconds},
@@ -235,7 +235,7 @@ std::string cluster_html(const ShownCluster& shown) {
 
 namespace {
 
-// An error that is worth the name of a prediction.
+// The largest error at which a prediction counts as good.
 constexpr double kNearEnough = 0.15;
 
 std::string amount_text(const PublishedCell& cell, double value) {
@@ -279,7 +279,7 @@ std::string cells_table(const PredictedPaper& shown, const Ink& ink) {
   return table.text(ink);
 }
 
-// What is to be said of single cells, and of the order of groups.
+// Returns remarks on single cells and on the order of groups.
 std::string remarks_of(const PredictedPaper& shown, const Ink& ink) {
   std::vector<std::string> right, wrong;
   for (const PublishedOrder& order : shown.orders)

@@ -1,5 +1,5 @@
-// What a cluster is predicted to do with a plan, for the terminal, as JSON and
-// as a page.
+// The prediction for a plan on a cluster: for the terminal, as JSON and as a
+// page.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct ShownCluster {
   const Cluster& cluster;
   const Workload& work;
   std::string collectives;  // "direct", "node" or "ring"
-  int64_t activations = 0;  // bytes of a rank, beside its plan
+  int64_t activations = 0;  // bytes per rank, in addition to the plan's
   ClusterPrediction predicted;
 };
 
@@ -26,8 +26,7 @@ std::string cluster_text(const ShownCluster& shown, const Ink& ink);
 std::string cluster_json(const ShownCluster& shown);
 std::string cluster_html(const ShownCluster& shown);
 
-// Published times with what is predicted for them, for the terminal and as
-// JSON.
+// Published times beside the predictions for them, on the terminal and as JSON.
 
 std::string published_text(const std::vector<PredictedPaper>& papers,
                            const Ink& ink);

@@ -17,15 +17,15 @@ namespace canzona {
 namespace {
 
 constexpr size_t kBarWidth = 50;
-// Bars end here, as a multiple of the shortest: a strategy that repeats all
-// work on every rank would leave the others no room to differ.
+// The longest bar, as a multiple of the shortest: without a limit, a strategy
+// that repeats all work on every rank would make the others look equal.
 constexpr double kLongestBar = 4;
 
 std::string toned(const Ink& ink, double ratio) {
   return ink(tone_of_ratio(ratio), ratio_text(ratio));
 }
 
-// Says what the figures of memory count, and what they are compared with.
+// Says what the memory figures include, and what they are compared with.
 std::string terms_lines(const Comparison& comparison, const Ink& ink) {
   const ReportPlan& shown = *comparison.first();
   if (!shown.terms) return "";
@@ -54,7 +54,7 @@ std::string heading(const Comparison& comparison, const Ink& ink) {
          terms_lines(comparison, ink);
 }
 
-// Returns the memory of the plan, in its terms.
+// Returns the memory of the plan under its terms.
 Spread memory_of(const ReportPlan& shown) {
   return spread_over(shown.ranks, [](const RankCost& rank) {
     return rank.memory.total().value();
@@ -239,7 +239,7 @@ void write_strategy(JsonWriter& out, const ComparedStrategy& strategy,
   out.end_object();
 }
 
-// The strategy of this name that has a plan; nullptr if there is none.
+// Returns the strategy of this name if it has a plan, else nullptr.
 const ComparedStrategy* find_planned(const Comparison& comparison,
                                      std::string_view name) {
   for (const ComparedStrategy& strategy : comparison.strategies)
@@ -247,7 +247,7 @@ const ComparedStrategy* find_planned(const Comparison& comparison,
   return nullptr;
 }
 
-// The plans that are shown in detail.
+// Writes the two plans that are shown in detail.
 void write_pair(JsonWriter& out, const Comparison& comparison) {
   const ComparedStrategy* before = find_planned(comparison, "start_offset");
   const ComparedStrategy* after = find_planned(comparison, "balanced");
@@ -263,8 +263,8 @@ void write_pair(JsonWriter& out, const Comparison& comparison) {
   write_plan_view(out.member("plan"), *after->shown, false);
 }
 
-// `balanced` joins a small tail bucket to its neighbour; the number that
-// describes the input is the one of the other strategies.
+// `balanced` joins a small tail bucket to its neighbour, so the number of
+// buckets that describes the input is that of another strategy.
 const ReportPlan& typical(const Comparison& comparison) {
   for (const ComparedStrategy& strategy : comparison.strategies)
     if (strategy.shown && strategy.name != "balanced") return *strategy.shown;

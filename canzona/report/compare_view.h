@@ -33,13 +33,13 @@ struct Comparison {
 
 std::string compare_text(const Comparison& comparison, const Ink& ink);
 
-// One object; its members are described in docs/compare.md.
+// Returns one object; docs/compare.md describes its members.
 std::string compare_json(const Comparison& comparison);
 
-// The page that draws it (page.h): all strategies, and in detail `before`, the
-// plan of strategy start_offset or else the first, against `after`, the plan of
-// strategy balanced or else the last. The same plans give the same bytes: no
-// date, no measured time. UsageError without a plan.
+// Returns the page that draws it (page.h): all strategies, and two in detail:
+// `before`, the plan of start_offset or else the first plan, and `after`, the
+// plan of balanced or else the last. The same plans give the same bytes: the
+// page holds no date and no measured time. Throws UsageError without a plan.
 std::string compare_html(const Comparison& comparison);
 
 }  // namespace canzona

@@ -22,7 +22,8 @@ std::string sizes_cell(const ZeroSizes& z) {
   return fmt::format("{},{},{}", z.z1, z.z2, z.z3);
 }
 
-// The first cells of a row: sizes, and those of experts where any has them.
+// The first cells of a row: the sizes, and those of experts if any row has
+// them.
 std::vector<std::string> choice_cells(const ZeroComparison& all,
                                       const RankedZero& row) {
   const std::string first =
@@ -99,7 +100,7 @@ std::string ranking_table(const ZeroComparison& all, const Ink& ink) {
          table.text(ink);
 }
 
-// Those that any choice has.
+// Returns the kinds of memory that any choice uses.
 std::vector<std::string> kind_names(const ZeroComparison& all) {
   std::vector<std::string> names;
   for (const ZeroMemory& kind : memory_of(all, {})) {
@@ -115,7 +116,7 @@ std::vector<std::string> kind_names(const ZeroComparison& all) {
   return names;
 }
 
-// A bar, or, where sizes of experts take its room, a number.
+// Returns a bar, or a number where the sizes of experts leave no room for one.
 std::string share_text(const ZeroComparison& all, const RankedZero& row,
                        int64_t most, size_t kinds) {
   const auto total = static_cast<double>(all.total(row));

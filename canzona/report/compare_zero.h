@@ -6,7 +6,7 @@
 //   std::string json = zero_comparison_json(all);
 //   std::string page = zero_comparison_html(all);
 //
-// Rows come in the order of the choice, the best first. Plain values.
+// Rows are in order of preference, the best first. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +20,12 @@
 namespace canzona {
 
 std::string zero_comparison_text(const ZeroComparison& all, const Ink& ink);
-// Its first table and the verdict alone.
+// Returns only the first table and the verdict.
 std::string zero_ranking_text(const ZeroComparison& all, const Ink& ink);
 void write_zero_comparison(JsonWriter& out, const ZeroComparison& all);
-// One object; its members are described in docs/compare.md.
+// Returns one object; docs/compare.md describes its members.
 std::string zero_comparison_json(const ZeroComparison& all);
-// The page that draws it (page.h).
+// Returns the page that draws it (page.h).
 std::string zero_comparison_html(const ZeroComparison& all);
 
 // Describes an iteration: "4 micro-batches of 4096 tokens on …", and where its

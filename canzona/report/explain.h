@@ -1,4 +1,4 @@
-// Answers of `canzona explain`.
+// The answers of `canzona explain`.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@
 
 namespace canzona {
 
-// Explains why a matrix has the owner it has: the strategy's own reason, and
-// what the next best rank would have meant.
+// Explains why a matrix has its owner: the strategy's own reason, and what the
+// next best rank would have cost.
 
-// Loads are ticks over a period.
+// Loads are in ticks over a period.
 struct OwnerStory {
-  std::vector<int32_t> owners;  // ranks of the world
-  bool is_team = false;         // that shares the update
-  bool has_blocks = false;      // each of which has one of the owners
+  std::vector<int32_t> owners;  // world ranks
+  bool is_team = false;         // the owners share the update
+  bool has_blocks = false;      // every block has one of the owners
   int32_t head = -1;            // of a team; else the first owner
-  bool repeated = false;        // every one of them computes the whole update
+  bool repeated = false;        // every owner computes the whole update
   double load_with = 0;         // of the (first) owner, as planned
   double load_without = 0;      // the same without this matrix
   double mean = 0;              // over all ranks of the world
@@ -36,7 +36,7 @@ struct OwnerStory {
 OwnerStory tell_owner(const ReportPlan& shown, int32_t matrix);
 
 // Lists what moves for one matrix in one step: routes with ranks and bytes.
-// Matrices are those of the whole plan, ranks those of the world.
+// Matrices are numbered as in the whole plan; ranks are world ranks.
 //
 //   Moves moves = moves_of(plan, matrix);
 //   for (const MovedPiece& piece : moves.pieces) …
@@ -45,16 +45,16 @@ OwnerStory tell_owner(const ReportPlan& shown, int32_t matrix);
 struct MovedPiece {
   int32_t rank = 0;
   Route route;
-  Bytes gather;     // to one owner; none if the owner has it already
+  Bytes gather;     // to one owner; zero if the owner stores it
   Bytes scatter;    // back
-  int32_t to = -1;  // the member of a team that it goes to
+  int32_t to = -1;  // the team member that receives it
 };
 
 struct Moves {
-  std::vector<MovedPiece> pieces;  // of the home that has the owner
+  std::vector<MovedPiece> pieces;  // of the owner's home
   Bytes gather;                    // sum over pieces
   Bytes scatter;
-  std::string algorithm;  // that the rule runs on this shape
+  std::string algorithm;  // the one the rule runs on this shape
 };
 
 Moves moves_of(const Plan& plan, int32_t matrix);
@@ -62,8 +62,8 @@ Moves moves_of(const Plan& plan, int32_t matrix);
 std::string moves_text(const Plan& plan, int32_t matrix, const Ink& ink);
 void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix);
 
-// Explains one matrix, one rank or one bucket of a plan: why this owner, what
-// moves.
+// Explains one matrix, one rank or one bucket of a plan: why it has its owner,
+// and what moves.
 //
 //   std::cout << explain_matrices(shown, find_by_name(plan, name), ink);
 //   std::cout << explain_rank_json(shown, 139);
@@ -77,7 +77,7 @@ std::string explain_matrices(const ReportPlan& shown, const Found& found,
 std::string explain_rank(const ReportPlan& shown, int32_t rank, const Ink& ink);
 std::string explain_bucket(const Plan& plan, int32_t bucket, const Ink& ink);
 
-// Writes one value, a table of what a rank does in an iteration, in order.
+// Writes a table of what a rank does in an iteration, in order, as one value.
 void write_iteration_table(JsonWriter& out, const Plan& plan, int32_t rank);
 
 std::string explain_matrices_json(const ReportPlan& shown, const Found& found);

@@ -1,4 +1,4 @@
-// A matrix: why it has its owner.
+// Explains why a matrix has its owner.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,13 +17,13 @@
 namespace canzona {
 namespace {
 
-// One matrix of a plan with what the sentences need.
+// One matrix of a plan, with everything the sentences need.
 struct Subject {
   const PlanPart& plan;
   int32_t matrix;
   int32_t tensor;
   int32_t home;
-  int32_t bucket;  // its number among those of all parts
+  int32_t bucket;  // counted over all parts
   BucketRegion region;
 };
 
@@ -136,8 +136,9 @@ std::vector<std::string> reasons_of(const Subject& s) {
   return out;
 }
 
-// The ranks that could own it: any of its buffer, or, where its tensor holds
-// other matrices too, those of its home (a tensor has one home).
+// Returns the ranks that could own the matrix: any rank of its buffer, or, if
+// its tensor holds other matrices too, the ranks of its home (a tensor has one
+// home).
 std::vector<int32_t> candidates(const Subject& s) {
   const auto at = static_cast<size_t>(s.tensor);
   const bool alone = s.plan.first_matrix[at + 1] - s.plan.first_matrix[at] == 1;
@@ -202,7 +203,7 @@ namespace {
 
 constexpr size_t kLabel = 12;
 
-// A tensor split by head has hundreds of matrices that differ in little.
+// A tensor split by head has hundreds of matrices that hardly differ.
 constexpr size_t kMaxExplained = 8;
 
 std::string owner_text(const SettledRequest& plan, const OwnerStory& story) {
@@ -228,7 +229,7 @@ std::string cost_line(const PlanPart& plan, int32_t matrix) {
   return out;
 }
 
-// Ranks of a group of experts do not follow each other: they are named.
+// The ranks of a group of experts are not consecutive, so each is named.
 std::string home_text(const PlanPart& plan, const Matrix& m) {
   const int32_t home = plan.home[static_cast<size_t>(m.tensor)];
   const std::string text =
@@ -237,14 +238,14 @@ std::string home_text(const PlanPart& plan, const Matrix& m) {
   return text + ": " + ranks_text(ranks_of_home(plan, m.tensor, home));
 }
 
-// "3 of 12", and of a plan in parts: "9 of 12, experts of ep 1".
+// Returns "3 of 12", or "9 of 12, experts of ep 1" for a plan in parts.
 std::string bucket_text(const Plan& whole, int32_t number) {
   const std::string part = find_bucket(whole, number).part->name;
   return fmt::format("{} of {}{}{}", number, num_buckets(whole),
                      part.empty() ? "" : ", ", part);
 }
 
-// "3 of its home", and whether it goes strip by strip.
+// Returns "3 of its home", and whether rounds are exchanged strip by strip.
 std::string round_text(const PlanPart& plan, int32_t matrix) {
   const int32_t round = plan.micro_group[static_cast<size_t>(matrix)];
   std::string out = fmt::format("{} of its home", round);
@@ -357,7 +358,7 @@ std::string explain_one(const ReportPlan& shown, int32_t matrix,
          why_text(shown.plan, story, ink) + moves_text(shown.plan, matrix, ink);
 }
 
-// The homes whose run of the AdamW region overlaps the tensor.
+// Returns the homes whose part of the AdamW region overlaps the tensor.
 std::pair<int32_t, int32_t> adamw_homes(const Bucket& bucket,
                                         const BucketRegion& region) {
   const auto& cuts = bucket.adamw_cuts;

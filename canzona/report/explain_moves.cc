@@ -1,4 +1,4 @@
-// What moves for one matrix in a step.
+// Describes what moves for one matrix in a step.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ const Matrix& matrix_of(const PlanPart& plan, int32_t matrix) {
   return plan.matrices[static_cast<size_t>(matrix)];
 }
 
-// Planes of the home that compute the matrix, but `t`.
+// Counts the planes of the home, other than `t`, that compute the matrix.
 template <class Counts>
 int64_t others(std::span<const int32_t> owners, const Mesh& grid, int32_t t,
                const Counts& counts) {
@@ -38,7 +38,7 @@ std::string range_text(int64_t first, int64_t count, int64_t all) {
   return fmt::format("{} to {}", first, first + count - 1);
 }
 
-// A home is a rank, or, where tensors are cut into slices, a group of ranks.
+// A home is one rank, or a group of ranks if tensors are cut into slices.
 std::string homes_text(const PlanPart& plan, int32_t number) {
   return fmt::format("{} {}", number,
                      plan.grid.places > 1 ? "groups" : "homes");
@@ -116,7 +116,7 @@ std::string pieces_text(const PlanPart& plan, int32_t matrix,
   return out;
 }
 
-// Pieces are cut where the strips of members or the blocks of owners are.
+// Pieces are cut at the borders of members' strips or owners' blocks.
 void add_team_pieces(const PlanPart& plan, int32_t matrix,
                      const TeamStory& team, Moves& moves) {
   const Matrix& m = matrix_of(plan, matrix);

@@ -1,4 +1,4 @@
-// A rank, with what it does in an iteration, and a bucket.
+// Explains a rank, with what it does in an iteration, and a bucket.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kMaxMatrices = 24;
 constexpr size_t kMaxEntries = 60;
 
-// What a rank of the world computes.
+// A matrix that a world rank computes.
 struct OwnMatrix : MatrixInPart {
   double load = 0;  // over a period
   // "head of 4", "1 of 4", "22 of 85 blocks"; empty: the whole matrix
@@ -45,7 +45,8 @@ OwnMatrix owned_matrix(const PlannedRank& at, int32_t m, TeamTable& teams) {
   return {{&part, m}, period_load(part, own->cost), team};
 }
 
-// The matrices that `rank` computes, dearest first, then in plan order.
+// Returns the matrices that `rank` computes: the most expensive first, then in
+// plan order.
 std::vector<OwnMatrix> owned_by(const Plan& plan, int32_t rank) {
   std::vector<OwnMatrix> owned;
   for (const PlannedRank& at : planned_ranks(plan, rank)) {
@@ -54,10 +55,9 @@ std::vector<OwnMatrix> owned_by(const Plan& plan, int32_t rank) {
       if (computes(*at.part, at.rank, m))
         owned.push_back(owned_matrix(at, m, teams));
   }
-  std::stable_sort(owned.begin(), owned.end(),
-                   [](const OwnMatrix& a, const OwnMatrix& b) {
-                     return a.load > b.load;
-                   });
+  std::stable_sort(
+      owned.begin(), owned.end(),
+      [](const OwnMatrix& a, const OwnMatrix& b) { return a.load > b.load; });
   return owned;
 }
 
@@ -123,7 +123,7 @@ std::string owned_text(const std::vector<OwnMatrix>& owned, double load,
   return out;
 }
 
-// The mean over all ranks, for each kind of memory.
+// Returns the mean of this kind of memory over all ranks.
 double mean_of_kind(const ReportPlan& shown, const MemoryKind& kind) {
   return spread_over(
              shown.ranks,
@@ -158,7 +158,7 @@ std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
          ink(Tone::kDim, "activations are not counted") + "\n";
 }
 
-// The members of write_memory(), for the mean over all ranks.
+// Writes the members of write_memory() for the mean over all ranks.
 void write_mean_memory(JsonWriter& out, const ReportPlan& shown) {
   out.member("mean_memory").begin_object();
   for (const MemoryKind& kind : memory_kinds(shown.plan))
@@ -167,7 +167,7 @@ void write_mean_memory(JsonWriter& out, const ReportPlan& shown) {
   out.field("staging", mean_staging(shown)).end_object();
 }
 
-// Traffic that comes with every micro-batch, beside the bytes per step.
+// Traffic of every micro-batch, in addition to the bytes per step.
 struct ModuleTraffic {
   const char* name;
   const char* key;  // in JSON
@@ -228,7 +228,7 @@ std::string_view level_text(BucketCollective::Level level) {
   return ", across nodes";
 }
 
-// "ranks 0, 8 … 56", in the numbers of the whole plan.
+// Returns "ranks 0, 8 … 56", as world ranks.
 std::string members_text(const Plan& plan, const ScheduleEntry& entry) {
   const RankGroup& group = entry.ranks;
   const PlanPart& part = plan.parts[static_cast<size_t>(entry.part)];
@@ -248,8 +248,8 @@ constexpr const char* kOrderTitle = "An iteration of one micro-batch";
 constexpr std::array<const char*, 6> kOrderColumns = {
     "in order", "with", "sent in node", "sent out", "works on", "slot"};
 
-// The rows of what the rank does in an iteration; the points at which the
-// trainer is done with a module are left out.
+// What the rank does in an iteration, row by row, without the calls by which
+// the trainer releases a module.
 struct OrderRows {
   std::vector<std::array<std::string, kOrderColumns.size()>> rows;
   size_t left_out = 0;
@@ -287,7 +287,7 @@ std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
   return out;
 }
 
-// Returns what the rank keeps, by part of the plan.
+// Returns what the rank stores in every part of the plan.
 std::map<int32_t, Kept> kept_of(const Plan& plan, int32_t rank) {
   std::map<int32_t, Kept> kept;
   for (const RankInPart& in : parts_of_rank(plan, rank)) {
@@ -407,7 +407,7 @@ const Tensor& tensor_of(const PlanPart& plan, int32_t tensor) {
   return plan.model.tensors[static_cast<size_t>(tensor)];
 }
 
-// Elements of one plane's region: the matrix rule's, then AdamW's.
+// Returns the elements of one plane's regions: the matrix rule's and AdamW's.
 std::pair<int64_t, int64_t> region_sizes(const PlanPart& plan,
                                          const Bucket& b) {
   const auto split = static_cast<size_t>(b.num_matrix_tensors);
@@ -455,7 +455,7 @@ std::string heading(const Plan& whole, int32_t number, const Ink& ink) {
                      human_count(static_cast<double>(adamw)));
 }
 
-// Ranks of groups of experts do not follow each other: they are named.
+// The ranks of groups of experts are not consecutive, so each is named.
 std::string homes_of(const PlanPart& plan, const Bucket& bucket) {
   if (plan.ep == 1 || bucket.tensors.empty()) return "";
   const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];

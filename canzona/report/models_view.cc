@@ -15,7 +15,7 @@
 namespace canzona {
 namespace {
 
-// A file may name tensors that have nothing in common.
+// A file may name tensors that have nothing in common, one line each.
 constexpr size_t kMaxLines = 60;
 
 bool is_number(std::string_view part) {
@@ -154,7 +154,7 @@ void write_routing(JsonWriter& out, const std::vector<TensorGroup>& groups,
 
 namespace {
 
-// The matrix rule is not known here.
+// The name of the matrix rule is not known here.
 constexpr const char* kRule = "matrix";
 
 std::string structure_text(const Model& model) {
@@ -248,7 +248,8 @@ int64_t parameter_bytes(const SettledRequest& plan, int64_t elements) {
   return elements * bytes_per_parameter(plan.options.parameters);
 }
 
-// Returns what follows the tensor's name in that of the matrix.
+// Returns the part of the matrix's name that follows the tensor's name, or
+// "whole" if the two are the same.
 std::string split_text_of(const std::string& tensor,
                           const std::string& matrix) {
   return matrix.size() > tensor.size() ? matrix.substr(tensor.size() + 1)
@@ -330,8 +331,8 @@ std::vector<AuditRow> audit(const Plan& plan) {
 
 namespace {
 
-// What the plan has of teams, and each reason for which matrices have none or
-// one, with how many there are.
+// Describes the plan's teams, then lists every reason for or against a team
+// with the number of matrices it applies to.
 std::string audit_teams(const Plan& plan, const std::vector<AuditRow>& rows) {
   if (!may_have_teams(plan)) return "";
   std::string out =
@@ -383,15 +384,15 @@ void write_audit(JsonWriter& out, const Plan& plan) {
 
 namespace {
 
-// States are shown for a matrix m x n of these sizes; no other size is found
-// in its states.
+// The states of an m x n matrix are shown with these two sizes, which occur
+// nowhere else in them.
 constexpr MatrixShape kExample = {640, 896};
 
 std::vector<const RuleEntry*> chosen(const std::string& name) {
   std::vector<const RuleEntry*> entries;
   for (const RuleEntry& entry : rule_table())
     if (name.empty() || entry.name == name) entries.push_back(&entry);
-  if (entries.empty()) make_rule_facts(name, {});  // names the nearest
+  if (entries.empty()) make_rule_facts(name, {});  // throws UsageError
   return entries;
 }
 

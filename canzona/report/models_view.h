@@ -1,4 +1,4 @@
-// Tensors of a model: who updates them, and what the model is.
+// Views of models: which rule updates which tensors, and what a model holds.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@
 
 namespace canzona {
 
-// Shows which tensors go to the matrix rule and which to AdamW, grouped by
-// pattern of names, so that the 64 layers of a model are one line.
+// Shows which tensors go to the matrix rule and which to AdamW, grouped by name
+// pattern, so that the 64 layers of a model take one line.
 //
 //   std::vector<TensorGroup> groups = group_tensors(plan.model, plan.matrices);
 //   std::string text = routing_text(groups, "muon", ink);
 
-// Tensors whose names differ in numbers only and that are alike otherwise.
+// Tensors that differ only in the numbers in their names.
 struct TensorGroup {
   std::string pattern;  // "layers.*.mlp.experts.*.up"
   std::vector<int64_t> shape;
@@ -31,21 +31,21 @@ struct TensorGroup {
   bool matrix_rule = false;
   int64_t num_tensors = 0;
   int64_t num_matrices = 0;
-  double elements = 0;  // of all together
+  double elements = 0;  // of the whole group
 };
 
-// The name with every part that is a number replaced by '*'; parts stand
-// between '.', '/' or ':'.
+// Replaces every part of the name that is a number by '*'; parts are separated
+// by '.', '/' or ':'.
 std::string name_pattern(std::string_view name);
 
-// Matrix-rule groups first, then AdamW's, each in model order.
+// Returns the groups of the matrix rule, then AdamW's, each in model order.
 std::vector<TensorGroup> group_tensors(const Model& model,
                                        std::span<const Matrix> matrices);
 
 std::string routing_text(const std::vector<TensorGroup>& groups,
                          std::string_view rule, const Ink& ink);
 
-// An array of objects, one per group.
+// Writes an array of objects, one per group.
 void write_routing(JsonWriter& out, const std::vector<TensorGroup>& groups,
                    std::string_view rule);
 
@@ -57,11 +57,11 @@ struct ModelLine {
   std::string description;
   double elements = 0;
   int64_t num_tensors = 0;
-  int64_t num_matrices = 0;  // of the matrix rule, nothing split
+  int64_t num_matrices = 0;  // for the matrix rule, without splits
 };
 ModelLine summarize(const Model& model, const std::string& description);
 
-// `families`: the model_types whose config.json is understood.
+// `families`: the supported values of model_type in a config.json.
 std::string presets_text(const std::vector<ModelLine>& lines,
                          const std::vector<std::string>& families,
                          const Ink& ink);
@@ -72,9 +72,9 @@ std::string model_text(const Model& model, const Splits& splits,
                        const Ink& ink);
 std::string model_json(const Model& model, const Splits& splits);
 
-// The audit says what will happen to every tensor, before anything does: its
-// rule, what it is split into, where it is kept, who computes it, what it holds
-// and costs. An optimizer that was configured and never ran would show here.
+// The audit lists what will happen to every tensor before anything runs: its
+// rule, how it is split, where it is stored, which ranks compute it, its size
+// and its cost. An optimizer that was configured but never runs shows up here.
 //
 //   std::string text = audit_text(plan, ink);
 //   write_audit(json.member("audit"), plan);
@@ -84,27 +84,27 @@ struct AuditRow {
   std::string name;
   std::string rule;
   std::string split;            // "q", "q.3", "whole", "elements"
-  int32_t home = kEveryHome;    // of its buffer; kEveryHome: all of them
-  std::vector<int32_t> owners;  // ranks of the world; none: all that keep it
-  std::optional<TeamStory> team = {};  // that shares it
+  int32_t home = kEveryHome;    // in its buffer; kEveryHome: all homes
+  std::vector<int32_t> owners;  // world ranks; empty: every rank that stores it
+  std::optional<TeamStory> team = {};  // the team that shares it
   std::string team_reason = {};        // why, or why not; empty: teams are off
-  int64_t bytes = 0;                   // of its parameters, whole
-  double seconds = 0;  // predicted, mean over a period; 0: not counted
+  int64_t bytes = 0;                   // of the whole parameter
+  double seconds = 0;  // predicted mean over a period; 0: not counted
 };
 
-// In the model's order.
+// Rows are in the model's order.
 std::vector<AuditRow> audit(const Plan& plan);
 
 std::string audit_text(const Plan& plan, const Ink& ink);
-// An array of objects.
+// Writes an array of objects.
 void write_audit(JsonWriter& out, const Plan& plan);
 
-// Shows what the rules tell of themselves: `canzona rules`.
+// Shows what the rules say about themselves: `canzona rules`.
 
-// All rules in a few words, or one of them with options, presets and states;
-// UsageError names the nearest rule there is.
+// Lists all rules briefly, or one rule with options, presets and states. For an
+// unknown rule, UsageError names the nearest one.
 std::string rules_text(const std::string& rule, const Ink& ink);
-// One object; "" for all rules.
+// Returns one object; `rule` is "" for all rules.
 std::string rules_json(const std::string& rule);
 
 }  // namespace canzona

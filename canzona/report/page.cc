@@ -9,8 +9,8 @@ namespace {
 
 int hex_value(char c) { return c <= '9' ? c - '0' : c - 'a' + 10; }
 
-// 64 hexadecimal digits as base64, the form in which a content security
-// policy names a script.
+// Converts 64 hexadecimal digits to base64, the form in which a content
+// security policy names a script.
 std::string base64_of_hex(std::string_view hex) {
   constexpr std::string_view kAlphabet =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -46,7 +46,7 @@ std::string make_page(std::string_view json,
   std::string script(page_file("format.js"));
   script += page_file("draw.js");
   for (const std::string_view name : scripts) script += page_file(name);
-  // The script begins after the line break behind its tag.
+  // The script includes the line break after its opening tag.
   const std::string hash = base64_of_hex(sha256_hex("\n" + script));
   const std::string_view page = page_file("page.html");
   std::string out;

@@ -1,4 +1,4 @@
-// A rank and a matrix of a plan of given storage.
+// Explains a rank and a matrix of a plan of given storage.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string placed_name(const PlacedPlan& plan, size_t matrix) {
   return placed_matrix_name(plan.tensors[index(m.tensor)], m);
 }
 
-// The matrices of a rank, dearest first.
+// Returns the matrices of a rank, the most expensive first.
 std::vector<size_t> placed_owned(const PlacedPlan& plan,
                                  const PlacedFigures& figures, int32_t rank) {
   std::vector<size_t> owned;
@@ -60,7 +60,7 @@ std::string owned_table(const PlacedPlan& plan, const PlacedFigures& figures,
   return out;
 }
 
-// Elements that a rank stores of all tensors.
+// Returns the number of elements that a rank stores of all tensors.
 int64_t stored_on(const PlacedPlan& plan, int32_t rank) {
   int64_t sum = 0;
   for (const PlacedTensor& tensor : plan.tensors)
@@ -101,7 +101,7 @@ std::string rank_bytes_text(const PlacedBytes& bytes, const Ink& ink) {
          (table.empty() ? "  none\n" : table.text(ink));
 }
 
-// An action as the views show it: what it moves, or waits for.
+// An action as the views show it, with what it moves or waits for.
 struct ShownAction {
   std::string what;
   std::string with;
@@ -141,7 +141,7 @@ ShownAction shown_action(const PlacedPlan& plan, const PlacedSchedule& schedule,
   return out;
 }
 
-// One batch of the engine may have all matrices of a shape.
+// Shows one batch per shape: the views do not know the engine's batch width.
 PlacedSchedule shown_schedule(const PlacedPlan& plan, int32_t rank) {
   constexpr int64_t kAnyWidth = int64_t{1} << 30;
   return make_placed_schedule(plan, rank, kAnyWidth);
@@ -186,7 +186,7 @@ void write_actions(JsonWriter& out, const PlacedPlan& plan, int32_t rank) {
   out.end_array();
 }
 
-// Matrices that a name stands for.
+// Returns the matrices that a name stands for.
 std::vector<size_t> placed_matrices_named(const PlacedPlan& plan,
                                           const std::string& name) {
   std::vector<size_t> found;

@@ -84,7 +84,7 @@ std::string placed_loads_text(const PlacedPlan& plan,
 // Matrices, rounds and lines of each class.
 struct ClassFigures {
   int64_t matrices = 0;
-  int64_t local = 0;  // that no piece of moves
+  int64_t local = 0;  // those of which no piece moves
   std::vector<int64_t> of_round;
 };
 
@@ -246,10 +246,10 @@ struct PlacedAuditRow {
   std::string rule;
   bool is_matrix = true;
   int32_t owner = -1;  // -1: every rank that stores it
-  int32_t line = -1;   // of shared elements: those that keep the states
+  int32_t line = -1;   // for shared elements: the line that keeps the states
   int32_t round = -1;
-  int64_t bytes = 0;   // of its parameters, whole
-  double seconds = 0;  // predicted, mean over a period; 0: not counted
+  int64_t bytes = 0;   // of the whole parameter
+  double seconds = 0;  // predicted mean over a period; 0: not counted
 };
 
 std::vector<PlacedAuditRow> placed_audit_rows(const PlacedPlan& plan) {

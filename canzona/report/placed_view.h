@@ -1,11 +1,12 @@
-// Plans of storage that is given (plan/placed/): on the terminal, as JSON and
-// as a page.
+// Plans of given storage (plan/placed/): on the terminal, as JSON and as a
+// page.
 //
 //   std::cout << placed_text(plan, ink);
 //   std::cout << explain_placed_rank(plan, 3, ink);
 //   write_file("plan.html", placed_html(plan));
 //
-// Text and JSON say the same; JSON leaves nothing out. Pure; any thread.
+// Text and JSON say the same; JSON leaves nothing out. Pure; any thread may
+// call.
 #pragma once
 
 #include <array>
@@ -37,40 +38,40 @@ struct PlacedFigures {
 std::string placed_text(const PlacedPlan& plan, const Ink& ink);
 std::string placed_json(const PlacedPlan& plan);
 
-// Tells what a rank owns, sends and does in a step, in order.
+// Describes what a rank owns and sends, and its step in order.
 std::string explain_placed_rank(const PlacedPlan& plan, int32_t rank,
                                 const Ink& ink);
 std::string explain_placed_rank_json(const PlacedPlan& plan, int32_t rank);
 
-// Who stores, owns and exchanges a matrix. `name` is that of a matrix, or of a
-// tensor with all its matrices; UsageError names the nearest.
+// Describes who stores, owns and exchanges a matrix. `name` names a matrix, or
+// a tensor with all its matrices; if unknown, UsageError names the nearest.
 std::string explain_placed_matrix(const PlacedPlan& plan,
                                   const std::string& name, const Ink& ink);
 std::string explain_placed_matrix_json(const PlacedPlan& plan,
                                        const std::string& name);
 
-// Every tensor: its rule, what it is split into, who computes it, what it holds
-// and costs.
+// Lists every tensor: its rule, how it is split, which rank computes it, its
+// size and its cost.
 std::string placed_audit(const PlacedPlan& plan, const Ink& ink);
 std::string placed_audit_json(const PlacedPlan& plan);
 
-// The page that draws what placed_json says (page.h).
+// Returns the page that draws placed_json (page.h).
 std::string placed_html(const PlacedPlan& plan);
 
 // "muon (197 tensors), adamw (114 tensors)".
 std::string placed_rules_text(const PlacedPlan& plan);
 // "ranks 0 to 3"; "64 ranks: 0, 8 … 504" where that would be long.
 std::string few_ranks_text(const std::vector<int32_t>& ranks);
-// A rank's step, in order, as rows of a table.
+// The step of a rank, in order, as rows of a table.
 inline constexpr std::array<const char*, 5> kPlacedOrderColumns = {
     "in order", "with", "sent", "received", "tensors"};
 struct PlacedOrder {
   std::vector<std::array<std::string, kPlacedOrderColumns.size()>> rows;
-  size_t left_out = 0;  // of a long step
+  size_t left_out = 0;  // rows of a long step that are not shown
 };
 PlacedOrder placed_order(const PlacedPlan& plan, int32_t rank);
 
-// The member "bytes" of the open object.
+// Writes the member "bytes" of the open object.
 void write_placed_bytes(JsonWriter& out, const PlacedBytes& bytes);
 
 }  // namespace canzona

@@ -12,9 +12,9 @@
 namespace canzona {
 namespace {
 
-// More columns than pixels say nothing.
+// More columns than there are pixels would show nothing.
 constexpr size_t kMaxMemoryColumns = 1024;
-// More homes than this have no colour of their own.
+// Only this many homes get a colour of their own.
 constexpr int32_t kMaxNamedHomes = 6;
 constexpr size_t kMaxDrawnRounds = 48;
 constexpr size_t kMaxDrawnBlocks = 2000;
@@ -67,7 +67,7 @@ void write_memory_columns(JsonWriter& out, const ReportPlan& shown) {
   out.end_array().end_object();
 }
 
-// Home of a tensor among all homes of its stage; kEveryHome if it has none.
+// Returns a tensor's home among all homes of its stage, or kEveryHome.
 int32_t home_of(const PlanPart& plan, int32_t tensor) {
   const int32_t home = plan.home[static_cast<size_t>(tensor)];
   if (home == kEveryHome) return kEveryHome;
@@ -117,7 +117,7 @@ void write_bucket(JsonWriter& out, const PlanPart& plan, size_t b) {
   out.end_array().end_object();
 }
 
-// Says whose homes they are, if it does not follow from the mesh.
+// Names the ranks of every home if they do not follow from the mesh.
 void write_home_ranks(JsonWriter& out, const PlanPart& plan) {
   if (plan.ep == 1 || plan.mesh.pp > 1 || plan.model.tensors.empty() ||
       plan.grid.homes() > kMaxNamedHomes)
@@ -128,7 +128,7 @@ void write_home_ranks(JsonWriter& out, const PlanPart& plan) {
   out.end_array();
 }
 
-// Cost of a matrix in an ordinary step, with its share of the refreshes.
+// Returns the cost of a matrix per step, with its share of the refreshes.
 double mean_cost(const SettledRequest& plan, size_t matrix) {
   return period_load(plan, plan.costs[matrix]) / plan.period;
 }
@@ -159,7 +159,7 @@ void add_block(const PlanPart& plan, size_t m, TeamTable& teams,
         {m, period_load(plan, share.cost) / plan.period});
 }
 
-// Numbers equal values in the order in which they first come.
+// Numbers distinct values in the order of their first occurrence.
 template <class Value>
 class Numbered {
  public:
@@ -189,8 +189,8 @@ void write_matrix(JsonWriter& out, const PlanPart& plan, size_t m) {
   out.end_array().value(teams.is_in_blocks(m)).end_array();
 }
 
-// Blocks are [number in `matrices`, ticks]; whole rounds, until enough are
-// there to be drawn.
+// Writes blocks as [number in `matrices`, ticks], by whole rounds, until there
+// are enough to draw.
 void write_rounds(JsonWriter& out, const PlannedRank& at) {
   const PlanPart& plan = *at.part;
   const std::vector<DrawnRound> rounds =
@@ -221,7 +221,8 @@ void write_rounds(JsonWriter& out, const PlannedRank& at) {
   out.end_array().end_object();
 }
 
-// Teams by shape and size: how many, and what a head and a member have of one.
+// Writes teams by shape and size: how many there are, and what the head and a
+// member do in one.
 void write_team_shapes(JsonWriter& out, const Plan& plan) {
   std::map<std::pair<MatrixShape, size_t>, std::pair<int64_t, TeamStory>> kinds;
   for (const PlanPart& part : plan.parts) {
@@ -261,7 +262,7 @@ struct Kind {
   friend auto operator<=>(const Kind&, const Kind&) = default;
 };
 
-// Ticks of all matrices of a tensor, mean over a period.
+// Returns the ticks of all matrices of a tensor, as a mean over a period.
 double cost_of_tensor(const SettledRequest& plan, int32_t tensor) {
   const auto at = static_cast<size_t>(tensor);
   double cost = 0;
@@ -270,8 +271,8 @@ double cost_of_tensor(const SettledRequest& plan, int32_t tensor) {
   return cost;
 }
 
-// Returns what stands before the home of an expert that is planned apart: "ep
-// 1".
+// Returns the label before the home of an expert that is planned in a part of
+// its own: "ep 1".
 std::string part_label(const PlanPart& part) {
   if (!part.of_experts) return "";
   return part.ep > 1 ? cat("ep ", part.e) : "experts";
@@ -287,7 +288,7 @@ class TensorTable {
     out_.member("rows").begin_array();
     const auto count = static_cast<int32_t>(plan_.model.tensors.size());
     for (int32_t tensor = 0; tensor < count; ++tensor) write_row(tensor);
-    // Patterns and kinds are complete only after the rows.
+    // Patterns and kinds are complete only once all rows are written.
     out_.end_array().member("patterns").begin_array();
     for (const auto& pieces : patterns_.values()) out_.values(pieces);
     out_.end_array().member("kinds").begin_array();
@@ -320,7 +321,7 @@ class TensorTable {
     out_.member("mesh").values(std::vector<int32_t>{mesh.tp, mesh.cp, mesh.ep});
     out_.member("parts").begin_array();
     for (const PlanPart& part : plan_.parts) {
-      // Counts the homes of all replicas: a stage's ranks are so many.
+      // The number of homes includes those of all replicas.
       out_.begin_array().value(part.grid.tp);
       out_.value(part.mesh.ranks_per_stage() / part.grid.tp);
       out_.value(part.ep > 1 ? part.e : -1);

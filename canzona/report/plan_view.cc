@@ -65,7 +65,7 @@ std::vector<std::string> ratio_row(const std::string& name,
   return cells;
 }
 
-// Says what the figures of memory count, and what they are compared with.
+// Says what the memory figures include, and what they are compared with.
 std::string terms_text(const ReportPlan& shown, const Ink& ink) {
   if (!shown.terms) return "";
   const auto line = [&](const std::string& text) {
@@ -85,7 +85,7 @@ std::string terms_text(const ReportPlan& shown, const Ink& ink) {
   return out;
 }
 
-// The bound of whole owners, and with teams where these are allowed.
+// Shows the bound for whole owners, and for teams where they are allowed.
 std::string bounds_line(const Balance& b) {
   if (!(b.team_bound_over_mean > 0))
     return ratio_text(b.bound_over_mean) + " × mean";

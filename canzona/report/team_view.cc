@@ -22,7 +22,8 @@ constexpr const char* kNotWorthIt =
     "whole owners are within 3 % of the bound with teams, or teams would not "
     "make the predicted step 3 % shorter";
 
-// Bytes of a member's strips that other ranks store, and updates for them.
+// Counts the bytes of a member's strips that other ranks store, and of the
+// updates it returns.
 void count_routes(const PlanPart& part, int32_t matrix, int32_t t,
                   TeamMember& member) {
   const auto rule = make_rule_facts(part.rule, part.rule_options);

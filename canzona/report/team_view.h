@@ -1,5 +1,5 @@
-// Teams in words: which ranks share a matrix, by strips or by blocks that have
-// owners of their own, what each of them does and moves, and why, or why not.
+// Describes teams: which ranks share a matrix, by strips or by blocks with
+// owners of their own, what each rank does and moves, and why, or why not.
 //
 //   std::string line = describe_teams(plan);
 //   std::string reason = TeamReasons(plan).of(matrix);
@@ -19,24 +19,24 @@
 
 namespace canzona {
 
-// True unless --teams off.
+// True unless teams are off.
 bool may_have_teams(const SettledRequest& plan);
 
 struct TeamMember {
-  int32_t rank = 0;  // of the world; of replicas, the first one's
+  int32_t rank = 0;  // of the world; with replicas, the one in the first
   int32_t first_strip = 0;
   int32_t num_strips = 0;
-  std::vector<int32_t> blocks;        // that it owns
-  std::vector<Rectangle> rectangles;  // of the matrix: strips or blocks
-  Ticks work;                         // of a step
-  Ticks refresh;                      // beside it, once in a period
-  Bytes gathered;  // what arrives of its strips, and leaves as updates
+  std::vector<int32_t> blocks;        // owned by this rank
+  std::vector<Rectangle> rectangles;  // its strips or blocks of the matrix
+  Ticks work;                         // per step
+  Ticks refresh;                      // in addition, once per period
+  Bytes gathered;  // parts of its strips received, and updates sent back
   Bytes scattered;
   TeamBytes inside;  // sums and factors
 };
 
 struct TeamStory {
-  int32_t blocks = 0;  // that have owners; 0: a team has strips
+  int32_t blocks = 0;  // blocks with owners; 0: the team has strips
   int32_t strips = 1;  // of the matrix
   int32_t segments = 0;
   Ticks path;                       // of the head, sums and factors included
@@ -45,14 +45,15 @@ struct TeamStory {
   bool has_head() const { return blocks == 0; }
 };
 
-// Nothing if one rank owns the matrix, or all repeat it.
+// Returns nothing if one rank owns the matrix, or all ranks repeat it.
 std::optional<TeamStory> team_of(const PlanPart& part, int32_t matrix);
 
-// Why matrices of a plan are shared, or are not. The plan must outlive it.
+// Explains why matrices of a plan are shared, or are not. The plan must outlive
+// it.
 class TeamReasons {
  public:
   explicit TeamReasons(const Plan& plan);
-  // A sentence; empty where teams are off.
+  // Returns a sentence; empty if teams are off.
   std::string of(int32_t matrix);
 
  private:
@@ -64,13 +65,13 @@ class TeamReasons {
 // "64 of 256 matrices: 32 by 2 ranks, 32 by 4", or "none: …".
 std::string describe_teams(const Plan& plan);
 
-// The members as a table, and as an object.
+// Write the members as a table and as an object.
 std::string team_text(const PlanPart& part, const TeamStory& team,
                       const Ink& ink, size_t indent);
 void write_team(JsonWriter& out, const TeamStory& team);
 // "2 of 8 strips", "22 of 85 blocks".
 std::string share_text(const TeamStory& team, const TeamMember& member);
-// An object: how many teams of each size.
+// Writes an object with the number of teams of each size.
 void write_teams_by_size(JsonWriter& out, const Plan& plan);
 
 }  // namespace canzona

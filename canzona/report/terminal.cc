@@ -41,13 +41,13 @@ bool starts_character(char c) {
   return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
 }
 
-// The place after the colour code that starts at `at`.
+// Returns the position after the colour code that starts at `at`.
 size_t skip_code(std::string_view text, size_t at) {
   const size_t end = text.find('m', at);
   return end == std::string_view::npos ? text.size() : end + 1;
 }
 
-// The byte where character number `n` starts.
+// Returns the byte at which character number `n` starts.
 size_t byte_of(std::string_view text, size_t n) {
   size_t at = 0;
   while (at < text.size()) {
@@ -231,7 +231,7 @@ std::string single_bars(const LoadPicture& p, double full, const Ink& ink) {
   return table.text(ink);
 }
 
-// The largest of each run of `share` values.
+// Returns the largest of each run of `share` values.
 std::vector<double> shared(std::span<const double> loads, size_t share) {
   std::vector<double> out;
   for (size_t at = 0; at < loads.size(); at += share) {

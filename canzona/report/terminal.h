@@ -12,21 +12,21 @@
 namespace canzona {
 
 // Text for a terminal: colours that can be switched off, and widths that count
-// what the eye sees.
+// visible columns.
 //
 //   Ink ink(true);
 //   std::string title = ink(Tone::kBold, "Balance");
 //   std::string cell = pad_left("1.002", 8);
 //
-// Everything here takes and gives UTF-8 and may be called from any thread.
+// Everything here takes and returns UTF-8 and may be called from any thread.
 
-// No view is wider than this, so that it can be read in any window and pasted
-// into a page.
+// No view is wider than this, so that it fits any window and can be pasted into
+// a page.
 inline constexpr size_t kPageWidth = 100;
 
 enum class Tone { kPlain, kBold, kDim, kAccent, kGood, kFair, kPoor };
 
-// Colours text, or leaves it alone.
+// Colours text, or leaves it unchanged.
 class Ink {
  public:
   explicit Ink(bool colour = false) : colour_(colour) {}
@@ -37,27 +37,28 @@ class Ink {
   bool colour_;
 };
 
-// A line of its own in bold, after an empty one.
+// Returns a bold line after an empty one.
 std::string title(const Ink& ink, std::string_view text);
 
 // "  name      text": the text wrapped beside a dim name of `column` columns.
 std::string labelled(const Ink& ink, std::string_view name,
                      std::string_view text, size_t column);
 
-// Names and why they are not in the tables, under a title; empty if all are.
+// Lists names missing from the tables, with reasons, under a title; empty if
+// none is missing.
 using Refusals = std::vector<std::pair<std::string, std::string>>;
 std::string refusals_text(const Refusals& refused, std::string_view heading,
                           const Ink& ink);
 
-// Columns that `text` takes on a terminal; colour codes take none.
+// Returns the columns that `text` takes on a terminal; colour codes take none.
 size_t display_width(std::string_view text);
 
-// Fills with spaces up to `width` columns; never cuts.
+// Pad with spaces up to `width` columns; never cut.
 std::string pad_left(std::string_view text, size_t width);
 std::string pad_right(std::string_view text, size_t width);
 
-// Leaves out the middle where `text` (without colour codes) is wider than
-// `width`: both ends of a tensor's name say something.
+// Cuts out the middle of `text` (which has no colour codes) if it is wider than
+// `width`: both ends of a tensor's name matter.
 std::string shorten(std::string_view text, size_t width);
 
 // Breaks at spaces so that no line is wider than `width`; lines after the first
@@ -82,7 +83,7 @@ class Table {
   Table& row(std::vector<std::string> cells);
   bool empty() const { return rows_.empty(); }
 
-  // Every line starts with `indent` spaces and ends without any.
+  // Every line starts with `indent` spaces and has no trailing ones.
   std::string text(const Ink& ink, size_t indent = 2) const;
 
  private:
@@ -100,26 +101,27 @@ class Table {
 //   bar(0.5, 1.0, 8)           "████"
 //   strip({1, 2, 4}, 4)        "▂▄█"
 
-// A bar of value/full × width columns, in eighths of a column. A value above
-// zero shows at least an eighth; one above `full` fills the width and ends
-// in '»'.
+// Returns a bar of value/full × width columns, in eighths of a column. A value
+// above zero shows at least an eighth; one above `full` fills the width and
+// ends in '»'.
 std::string bar(double value, double full, size_t width);
 
 // One character per value, in eighths of a line; '·' stands for zero.
 std::string strip(std::span<const double> values, double full);
 
-// The load of every rank. Up to 16 ranks get a bar each; more become strips,
-// one character per rank, in rows that start at a multiple of `row_unit`; many
-// thousands share characters, each showing the largest of its ranks.
+// Draws the load of every rank. Up to 16 ranks get a bar each; more become
+// strips, one character per rank, in rows that start at a multiple of
+// `row_unit`. Many thousands of ranks share characters, each of which shows the
+// largest of its ranks.
 struct LoadPicture {
   std::span<const double> loads;
   double mean = 0;
-  int32_t row_unit = 1;  // tp, so that a home is not torn between two rows
+  int32_t row_unit = 1;  // tp, so that a row never splits a home
   const char* what = "rank";
 };
 std::string load_picture(const LoadPicture& picture, const Ink& ink);
 
-// The tone for a ratio whose best value is 1.
+// Returns the tone for a ratio whose best value is 1.
 Tone tone_of_ratio(double ratio);
 
 }  // namespace canzona

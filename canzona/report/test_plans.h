@@ -25,7 +25,7 @@ struct PlanWish {
   int32_t ranks_per_node = 8;
 };
 
-// Layers of an up (rows cut), a down (columns cut) and a norm.
+// Layers of an up (cut by rows), a down (cut by columns) and a norm.
 inline Model layered_model(int num_layers) {
   std::string json;
   for (int i = 0; i < num_layers; ++i)
@@ -78,7 +78,7 @@ inline ReportPlan shown_in_parts(const PartsWish& wish = {}) {
   return shown;
 }
 
-// Slices, replicas, both, one kind alone; with and without tp, pp, cp and ep.
+// Slices, replicas, both, and one kind alone; with and without tp, pp, cp, ep.
 inline std::vector<PartsWish> wishes_of_parts() {
   return {{},
           {.mesh = "dp=2,ep=2"},

@@ -64,7 +64,7 @@ int32_t stage_of_layer(const Sample& sample, int32_t layer) {
   return layer * sample.mesh.pp / sample.layers;
 }
 
-// One bucket for every few layers, one buffer per stage.
+// Makes one bucket for every few layers, and one buffer per stage.
 void make_buckets(PlanPart& plan, const Sample& sample) {
   for (int32_t stage = 0; stage < sample.mesh.pp; ++stage)
     plan.buffers.push_back({stage, -1, sample.mesh.homes()});
@@ -86,7 +86,7 @@ void make_buckets(PlanPart& plan, const Sample& sample) {
   }
 }
 
-// Homes by place in the bucket; crowded samples favour the early ones.
+// Assigns homes by position in the bucket; crowded samples favour early homes.
 void deal_homes(PlanPart& plan, const Sample& sample) {
   plan.home.assign(plan.model.tensors.size(), kEveryHome);
   const int32_t homes = sample.mesh.homes();

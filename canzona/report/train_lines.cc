@@ -190,7 +190,7 @@ std::string skipped_text(const RunSummary& summary) {
              "\n");
 }
 
-// The same as a line.
+// Returns spikes_text() as a line.
 std::string spikes_line(const RunSummary& summary) {
   const std::string text = spikes_text(summary);
   return text.empty() ? "" : text + "\n";

@@ -1,5 +1,5 @@
-// A training run while it runs: a line per step, as people know it, and for a
-// terminal a bar that says how long it will take.
+// A training run while it runs: a line per step, and on a terminal a bar with
+// the time that is left.
 //
 //   out.result(step_line(metrics, total_steps) + "\n");
 //   out.progress(progress_line({metrics.step, total_steps, seconds, loss}));
@@ -15,13 +15,13 @@
 
 namespace canzona {
 
-// "step:  10  loss:  4.1234  grad_norm:  1.23  lr: 1.0e-03  …": columns stay in
-// place up to `total_steps`. A step that was skipped says so, and whose
-// gradient it was.
+// Returns "step:  10  loss:  4.1234  grad_norm:  1.23  lr: 1.0e-03  …"; columns
+// stay aligned up to `total_steps`. The line of a skipped step says so, and
+// names the gradient that caused it.
 std::string step_line(const StepMetrics& metrics, int64_t total_steps,
                       const Ink& ink = Ink());
 
-// "step:  10  eval_loss:  4.2500  perplexity:  70.11": comes after the step's.
+// "step:  10  eval_loss:  4.2500  perplexity:  70.11"; follows the step's line.
 std::string evaluation_line(int64_t step, double eval_loss, int64_t total_steps,
                             const Ink& ink = Ink());
 
@@ -29,29 +29,29 @@ struct SavedText {
   int64_t step = 0;
   int64_t bytes = 0;
   double seconds = 0;
-  double pause_seconds = 0;  // that the step waited
+  double pause_seconds = 0;  // for which the step waited
 };
 
 // "step:  10  saved 48.00 MiB in 300 ms, paused for 4.00 ms"
 std::string saved_line(const SavedText& saved, int64_t total_steps,
                        const Ink& ink = Ink());
 
-// "the gradient of layers.0.q was not finite on rank 3", "… in the sum over
-// ranks" where `rank` is -1.
+// "the gradient of layers.0.q was not finite on rank 3", or "… in the sum over
+// ranks" if `rank` is -1.
 std::string nonfinite_text(const std::string& tensor, int64_t rank);
 
 // "the loss of step 41 was 8.1000, 162 times the median of those before it,
 // 0.0500"
 std::string spike_text(int64_t step, double loss, double over);
 
-// "2 of 60 steps had a loss that is a spike; …" with the last of them; "" if
-// none had.
+// "2 of 60 steps had a loss that is a spike; …" with the last spike; "" if
+// there was none.
 std::string spikes_text(const RunSummary& summary);
 
 // "rank 2 was late by 203 ms in a step: …"; "" if none was.
 std::string late_text(const RunSummary& summary);
 
-// 70.1 → "70.11"; what has no digits to show, or is not known, as "–".
+// 70.1 → "70.11"; "–" if it is not known or too large to show.
 std::string perplexity_text(double eval_loss);
 
 struct TrainProgress {
@@ -65,8 +65,8 @@ struct TrainProgress {
 // `width` columns.
 std::string progress_line(const TrainProgress& progress, size_t width = 79);
 
-// Returns the lines at the end of a run. `report`: where it lies, "" if there
-// is none.
+// Returns the lines at the end of a run. `report`: its path, "" if there is
+// none.
 std::string closing_lines(const RunSummary& summary, const std::string& report);
 
 // "1 step", "2 steps"

@@ -232,7 +232,7 @@ std::vector<PlannedRank> planned_ranks(const Plan& plan, int32_t rank) {
 
 namespace {
 
-// The matrices of one tensor.
+// Returns the matrices of one tensor.
 std::vector<int32_t> matrices_of(const Plan& plan, int32_t tensor) {
   const auto at = static_cast<size_t>(tensor);
   std::vector<int32_t> out;

@@ -17,10 +17,10 @@
 
 namespace canzona {
 
-// A plan together with what was computed from it, ready to be shown.
+// A plan and everything computed from it, ready to be shown.
 //
-// The terminal views, the JSON views and the HTML report all take this one
-// value, so that a number is computed once and looks the same everywhere.
+// The terminal views, the JSON views and the HTML report all take this value,
+// so that a number is computed once and is the same everywhere.
 //
 //   ReportPlan shown{plan, predict(plan), measure_balance(plan), seconds};
 
@@ -28,16 +28,16 @@ struct ReportPlan {
   Plan plan;
   std::vector<RankCost> ranks;
   Balance balance;
-  // Shapes parsed → validated plan with digest; 0 for a plan read from a file.
+  // From parsed shapes to a validated plan with digest; 0 if read from a file.
   double plan_seconds = 0;
-  // The terms say how `ranks` count gradients, and what is counted beside the
-  // plan; none for a plan read from a file, which does not say.
+  // How `ranks` count gradients, and what is counted in addition to the plan;
+  // empty for a plan read from a file, which does not store it.
   std::optional<MemoryTerms> terms = {};
 };
 
 // Numbers as the views print them, and figures over all ranks.
 
-// A ratio whose best value is 1: "1.0003", "2.462", "31.5".
+// Formats a ratio whose best value is 1: "1.0003", "2.462", "31.5".
 std::string ratio_text(double ratio);
 
 // 1234567 → "1,234,567".
@@ -52,16 +52,16 @@ std::string dims_text(const std::vector<int64_t>& shape);
 // 5.9e12 → "5.90 Tflop".
 std::string flops_text(double flops);
 
-// A cost: predicted time and, where ticks are flops, the flops.
+// Formats a cost: the predicted time, and the flops where ticks are flops.
 std::string cost_text(const CostBasis& basis, double ticks);
 
-// Bytes that were averaged or drawn: 1.5e9 → "1.40 GiB".
+// Formats bytes that were averaged or are drawn: 1.5e9 → "1.40 GiB".
 std::string bytes_text(double bytes);
 
 // "400 GB/s".
 std::string bandwidth_text(double bytes_per_second);
 
-// Largest, smallest and mean of one figure over all ranks.
+// The largest, smallest and mean value of a figure over all ranks.
 struct Spread {
   double max = 0;
   double min = 0;
@@ -80,48 +80,48 @@ Spread spread_over(const std::vector<RankCost>& ranks, const Figure& figure) {
   return spread_of(values);
 }
 
-// One line per kind of memory, in the order in which views list them; pools
-// where there are any.
+// The kinds of memory in the order in which views list them; pools only where
+// there are any.
 struct MemoryKind {
   const char* name;
   Bytes RankMemory::*field;
 };
 std::vector<MemoryKind> memory_kinds(bool with_pools);
-// True if any tensor is cut into slices, and needs them.
+// True if any tensor is cut into slices, which are gathered into pools.
 bool has_pools(const Plan& plan);
 inline std::vector<MemoryKind> memory_kinds(const Plan& plan) {
   return memory_kinds(has_pools(plan));
 }
 
-// Ticks of one rank, or of one matrix, over a whole period.
+// Returns the ticks of one rank, or of one matrix, over a whole period.
 double period_load(const SettledRequest& plan, const RankCost& rank);
 double period_load(const SettledRequest& plan, const MatrixCost& cost);
 std::vector<double> period_loads(const SettledRequest& plan,
                                  const std::vector<RankCost>& ranks);
 
-// True where ticks are flops at a nominal rate.
+// True if ticks are flops at a nominal rate.
 bool is_nominal(const CostBasis& basis);
 
-// Pieces of the JSON views that several of them share. Each writes one value.
+// JSON pieces that several views share. Each function writes one value.
 
 // {"dp": 32, "cp": 1, "tp": 8, "pp": 1, "ep": 1}
 void write_mesh(JsonWriter& out, const Mesh& mesh);
 
 void write_axis(JsonWriter& out, const AxisBalance& axis);
 
-// Members `dp`, `tp`, `tp_worst` and `all_ranks` of the object being written.
+// Writes `dp`, `tp`, `tp_worst` and `all_ranks` into the open object.
 void write_balance_members(JsonWriter& out, const Balance& balance);
 
 // {"parameters": …, …, "total": …}, bytes.
 void write_memory(JsonWriter& out, const RankMemory& memory);
 
-// Writes what is counted against the cap: {"cap_bytes": …, "gradients": "fp32",
-// "activations": {"bytes": …, "tokens": …, …}, "fullest_rank": {…, "total": …}}
-// of a plan that has terms.
+// Writes what counts against the cap, for a plan that has terms:
+// {"cap_bytes": …, "gradients": "fp32", "activations": {"bytes": …, …},
+// "fullest_rank": {…, "total": …}}
 void write_activations(JsonWriter& out, const MemoryTerms& terms);
 void write_counted_memory(JsonWriter& out, const ReportPlan& shown);
 
-// Writes what a rank does, in order, as a table: {"title": …, "rank": …,
+// Writes a rank's actions, in order, as a table: {"title": …, "rank": …,
 // "columns": […], "rows": [[…], …], "left_out": 0}.
 template <class Columns, class Order>
 void write_order_table(JsonWriter& out, std::string_view title, int32_t rank,
@@ -132,13 +132,14 @@ void write_order_table(JsonWriter& out, std::string_view title, int32_t rank,
   out.end_array().field("left_out", order.left_out).end_object();
 }
 
-// Members of the open object: sent and received bytes by link class.
+// Writes sent and received bytes by link class into the open object.
 void write_wire_members(JsonWriter& out, const WireBytes& wire);
 
-// Per collective that moves anything: sent and received bytes by link class.
+// Writes sent and received bytes by link class for every collective that moves
+// anything.
 void write_wire(JsonWriter& out, const RankCost& rank);
 
-// Finds the things of a plan, for the views.
+// Finds the parts, ranks, matrices and tensors of a plan, for the views.
 
 // Finds in which part (plan/plan.h) a tensor, a bucket or a rank of a plan is
 // planned, and under which number there.
@@ -147,8 +148,8 @@ void write_wire(JsonWriter& out, const RankCost& rank);
 //   region_of(*at.part, at.tensor);  // view_parts.h
 //
 // Buckets are counted over all parts: those of dense tensors first, then those
-// of the experts of ep coordinate 0, 1, … Nothing is copied: the plan must live
-// on. Any thread.
+// of the experts of ep coordinate 0, 1, … Nothing is copied: the plan must
+// outlive the results. Any thread may call.
 
 struct PlannedTensor {
   const PlanPart* part = nullptr;
@@ -162,7 +163,7 @@ struct PlannedBucket {
 };
 int32_t num_buckets(const Plan& plan);
 PlannedBucket find_bucket(const Plan& plan, int32_t number);
-// The number of a tensor's bucket among those of all parts.
+// Returns the number of a tensor's bucket, counted over all parts.
 inline int32_t bucket_number(const PlanPart& part, int32_t tensor) {
   return part.first_bucket + part.bucket_of[static_cast<size_t>(tensor)];
 }
@@ -174,34 +175,33 @@ struct PlannedRank {
 };
 std::vector<PlannedRank> planned_ranks(const Plan& plan, int32_t rank);
 
-// Finds the things of a plan: ranks by coordinates, matrices by name, tensors
-// in their buckets.
+// Finds ranks by coordinates, matrices by name, and tensors in their buckets.
 //
-// Functions that speak of homes, owners and buckets take a part of the plan
-// (above); the ranks they give are those of the world.
+// Functions about homes, owners and buckets take a part of the plan (above);
+// the ranks they return are world ranks.
 
-// "dp 17, tp 3": axes of size 1 are left out; "the only rank" if all are.
+// "dp 17, tp 3": axes of size 1 are left out; "the only rank" if all are 1.
 std::string coordinates_text(const Mesh& mesh, int32_t rank);
 
-// "rank 3", "ranks 0 to 3", "ranks 0 to 1, 4 to 5"; in order.
+// "rank 3", "ranks 0 to 3", "ranks 0 to 1, 4 to 5". `ranks` is sorted.
 std::string ranks_text(const std::vector<int32_t>& ranks);
 
-// The rank of the world at home `home` of the tensor's buffer, in plane `t` of
-// the grid; of replicas, the first one's.
+// Returns the world rank at home `home` of the tensor's buffer, in plane `t` of
+// the grid; with replicas, the rank in the first one.
 int32_t rank_of(const PlanPart& plan, int32_t tensor, int32_t home, int32_t t);
-// Those of all its planes, in order.
+// Returns the ranks of all planes of the home, in order.
 std::vector<int32_t> ranks_of_home(const PlanPart& plan, int32_t tensor,
                                    int32_t home);
 
-// All ranks that compute the update of a matrix, in order: the owner, a team,
-// or, where updates are repeated, everyone who repeats it; in every replica.
+// Returns all ranks that compute the update of a matrix, in order: the owner, a
+// team, or all ranks that repeat the update; over all replicas.
 std::vector<int32_t> owner_ranks(const PlanPart& plan, int32_t matrix);
 
-// True if `rank`, as this part numbers it, is one of them.
+// True if `rank`, as this part numbers it, is one of owner_ranks().
 bool computes(const PlanPart& plan, int32_t rank, int32_t matrix);
 
-// A BucketRegion says where the elements of a tensor start in its region of its
-// bucket, in one plane, and how many the region has.
+// Where the elements of a tensor start in their region of the bucket, in one
+// plane, and how many elements the region has.
 struct BucketRegion {
   int64_t offset = 0;
   int64_t elements = 0;  // of the tensor's shard
@@ -209,9 +209,9 @@ struct BucketRegion {
 };
 BucketRegion region_of(const PlanPart& plan, int32_t tensor);
 
-// The matrices called `name`, or those of the tensor called `name`; none for a
-// tensor that AdamW updates (then `tensor` is set). UsageError names the
-// nearest known name.
+// Finds the matrices called `name`, or those of the tensor called `name`. A
+// tensor that AdamW updates has none: only `tensor` is set. If the name is
+// unknown, UsageError names the nearest one.
 struct Found {
   int32_t tensor = -1;
   std::vector<int32_t> matrices;
@@ -220,7 +220,7 @@ Found find_by_name(const Plan& plan, std::string_view name);
 
 std::string name_of(const SettledRequest& plan, int32_t matrix);
 
-// UsageError unless 0 ≤ number < count; `option` and `what` are for the
+// Throws UsageError unless 0 ≤ number < count; `option` and `what` are for the
 // message.
 void check_number(int64_t number, int64_t count, const char* option,
                   const char* what);

@@ -80,7 +80,7 @@ std::string pools_text(const PlanPart& plan) {
                      to_string(plan.options.zero.message));
 }
 
-// Says what z1 below all data-parallel ranks costs.
+// Says what it costs that z1 is smaller than the number of data-parallel ranks.
 std::string replicas_text(const PlanPart& plan,
                           const std::vector<RankCost>& ranks) {
   const int32_t replicas = plan.num_replicas();
@@ -97,7 +97,7 @@ std::string replicas_text(const PlanPart& plan,
       human_seconds(work.mean / replicas));
 }
 
-// Says what is unusual in the order of sums; empty if nothing is.
+// Says what is unusual in the order of sums; "" if nothing is.
 std::string sums_text(const PlanPart& plan) {
   std::vector<std::string> words;
   const int32_t z2 = sizes_of(plan).z2;
@@ -116,7 +116,7 @@ std::string sums_text(const PlanPart& plan) {
   return join(words, "; ");
 }
 
-// Says how sums and publishing of plain storage go in two levels; else empty.
+// Describes two-level sums and publishing of plain storage; "" otherwise.
 std::string legs_text(const PlanPart& plan) {
   const auto text = [&](GroupKind kind, const char* what) -> std::string {
     const auto [inside, across] = levels_of(plan, 0, kind);
@@ -133,7 +133,7 @@ std::string legs_text(const PlanPart& plan) {
   return join(words, "; ");
 }
 
-// Returns the number of ranks of an operation, by the groups of the schedule.
+// Returns the number of ranks in an operation, from the schedule's groups.
 int32_t ranks_of(const PlanPart& part, const ZeroOperation& operation) {
   const Purpose purpose = operation.purposes.front();
   if (purpose == Purpose::kGatherMatrices)
@@ -185,7 +185,7 @@ std::string fact_line(const ZeroFact& fact, const Ink& ink) {
   return labelled(ink, fact.name, fact.text, kZeroLabel);
 }
 
-// Members of the open object: how one kind of tensors is cut.
+// Writes into the open object how one kind of tensors is cut.
 void write_cut(JsonWriter& out, const PlanPart& plan) {
   const ZeroSizes& sizes = sizes_of(plan);
   out.field("places", plan.grid.places).field("groups", plan.grid.homes());

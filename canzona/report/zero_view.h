@@ -1,7 +1,7 @@
-// Shows what hierarchical ZeRO (plan/zero.h) makes of a plan: sizes, who talks
-// to whom over which links, pools, and what replicas cost. Plans in parts are
-// told of dense tensors and, apart, of experts: those of all ep coordinates are
-// alike. Nothing is shown of a plan without slices and replicas.
+// Shows what hierarchical ZeRO (plan/zero.h) does in a plan: sizes, who
+// exchanges with whom over which links, pools, and the cost of replicas. Plans
+// in parts show dense tensors and experts separately; the experts of all ep
+// coordinates are alike. Plans without slices and replicas show nothing.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ namespace canzona {
 
 bool has_zero(const Plan& plan);
 
-// "once per node, on nodes of 8 ranks", or "direct: " and why: what
-// --collectives auto came to.
+// "once per node, on nodes of 8 ranks", or "direct: " and why: the outcome of
+// automatic collectives.
 std::string collectives_text(const Plan& plan);
 
 // Lines of "name: text", for the terminal and the page alike.
@@ -31,7 +31,7 @@ struct ZeroFacts {
 };
 std::vector<ZeroFacts> zero_facts(const ReportPlan& shown);
 
-// An operation with the most that any rank sends in one of them.
+// An operation, with the most bytes that any rank sends in one of them.
 struct ZeroRow {
   const ZeroOperation* operation = nullptr;
   std::string over;  // "groups of 4", or "groups of 4 / 2" of experts
@@ -42,9 +42,9 @@ std::vector<ZeroRow> zero_rows(const ReportPlan& shown);
 // The heading of `over`: "among", or "among, dense / experts".
 std::string over_heading(const Plan& plan);
 
-// With its title; "" where there is nothing to show.
+// Returns the facts with a title; "" if there is nothing to show.
 std::string zero_text(const ReportPlan& shown, const Ink& ink);
-// A member "zero" of the open object, or nothing.
+// Writes the member "zero" of the open object, or nothing.
 void write_zero(JsonWriter& out, const ReportPlan& shown);
 void write_sizes(JsonWriter& out, const ZeroSizes& sizes);
 

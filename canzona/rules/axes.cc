@@ -6,7 +6,7 @@
 namespace canzona {
 namespace {
 
-// Place `outer` of each of the tensors, length x inner.
+// Outer index `outer` of each tensor, as a length x inner matrix.
 template <class AnyRun>
 auto at_place(AnyRun run, const AxisView& view, int64_t outer, int64_t count) {
   const int64_t slab = view.length * view.inner;
@@ -16,7 +16,7 @@ auto at_place(AnyRun run, const AxisView& view, int64_t outer, int64_t count) {
   return each;
 }
 
-// An innermost axis lies along the rows of one outer x length matrix.
+// The innermost axis runs along the rows of one outer x length matrix.
 template <class AnyRun>
 auto as_rows(AnyRun run, const AxisView& view, int64_t count) {
   return as_matrices(run, view.outer, view.length, count);
@@ -80,7 +80,7 @@ void permute(Engine& engine, Run to, ConstRun from,
 
 namespace {
 
-// The last two axes of a block are a plane, the others say which.
+// The last two axes of a block form a plane; the others index the planes.
 struct Planes {
   int64_t rows = 1;
   int64_t cols = 1;
@@ -117,7 +117,7 @@ int64_t plane_start(const Blocking& blocking, const TensorBlock& block,
   return start;
 }
 
-// Plane `number` of the block of each tensor.
+// Plane `number` of each tensor's block.
 template <class AnyRun>
 auto in_room(AnyRun room, const Planes& planes, int64_t number, int64_t count) {
   auto view = as_matrices(advanced(room, number * planes.elements()),

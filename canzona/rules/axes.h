@@ -1,14 +1,13 @@
-// Matrices on the axes of a tensor. A contiguous tensor, seen along one axis of
-// length d, is `outer` matrices of d x inner elements one after another. For a
+// Operations along one axis of a tensor. A contiguous tensor, seen along an
+// axis of length d, is `outer` contiguous matrices of d x inner elements. For a
 // matrix, axis 0 has outer 1 and axis 1 has inner 1.
 //
 //   add_statistics(engine, f, beta, 1 - beta, g, dims, axis)   F = beta F + …
 //   rotate(engine, to, from, dims, axis, q, Op::kTranspose)    Qᵀ on that axis
 //
-// As many tensors as there are matrices `f` or `q`, or orders, one after
-// another in memory. `dims` are those of one of them, its memory being one run
-// of their product. A tensor's result depends on it alone. No function
-// allocates.
+// There are as many tensors, contiguous in memory, as matrices `f` or `q`, or
+// orders. `dims` are those of one tensor. Each tensor's result depends on that
+// tensor alone. No function allocates.
 #pragma once
 
 #include <cstdint>
@@ -26,31 +25,30 @@ struct AxisView {
 };
 AxisView view_along(std::span<const int64_t> dims, int axis);
 
-// F = keep·F + add·(sum of G_o·G_oᵀ over the outer places): F is length x
-// length and stays exactly symmetric.
+// F = keep·F + add·(sum of G_o·G_oᵀ over the outer index): F is length x length
+// and stays exactly symmetric.
 void add_statistics(Engine& engine, Matrices f, double keep, double add,
                     ConstRun g, std::span<const int64_t> dims, int axis);
 
 // to = op(Q) applied to every fibre of `from` along the axis. `to` and `from`
-// are different.
+// must not be the same run.
 void rotate(Engine& engine, Run to, ConstRun from,
             std::span<const int64_t> dims, int axis, ConstMatrices q, Op op);
 
-// to = `from` with its slices along the axis in the given order: slice i of
-// `to` is slice order[i] of `from`, which is another run. Orders lie in the
-// engine's memory.
+// Reorders slices along the axis: slice i of `to` is slice order[i] of `from`,
+// which is another run. Orders are in the engine's memory.
 void permute(Engine& engine, Run to, ConstRun from,
              std::span<const int64_t> dims, int axis, ConstOrders orders);
 
-// Between a tensor and one of its blocks (blocks.h), whose elements lie side by
-// side in a run of their own.
+// Copies between a tensor and one of its blocks (blocks.h), whose elements are
+// contiguous in a run of their own.
 //
 //   copy_out(engine, room, grad, blocking, block);
 //   …                                              work on the room
 //   copy_back(engine, grad, room, blocking, block);
 //
-// `count` tensors lie one after another, and so do their blocks. Nothing
-// allocates. Room and tensors do not overlap and have one type.
+// `count` tensors are contiguous, and so are their blocks. Nothing allocates.
+// `room` and the tensors do not overlap and have the same type.
 
 void copy_out(Engine& engine, Run room, ConstRun tensor,
               const Blocking& blocking, const TensorBlock& block,

@@ -9,7 +9,7 @@ namespace {
 
 using Values = std::vector<double>;
 
-// A tensor of three axes and plain sums over its elements.
+// A tensor with three axes, and plain sums over its elements.
 struct Cube {
   int64_t dims[3];
   Values values;

@@ -1,5 +1,5 @@
-// Where a matrix falls apart, a block alone has the bits that it has in the
-// matrix: weights, and states at the places that facts tell.
+// Where a matrix splits into blocks, a block alone has the bits that it has in
+// the matrix: its weights, and its states at the places that the facts give.
 #include <gmock/gmock.h>
 
 #include "canzona/base/text.h"
@@ -149,8 +149,8 @@ TEST(BlockBits, ABlockAloneIsTheBlockInItsMatrix) {
   }
 }
 
-// Options that make blocks matter to each other, or to whole tensors, and edges
-// that would be vectors.
+// Options that make blocks depend on each other or on the whole tensor, and
+// edges that would be vectors.
 TEST(BlockBits, WhatHangsTogetherDoesNotFallApart) {
   const RuleOptions cut = {{"max_preconditioner_dim", "4"}};
   const auto with = [&](RuleOptions more) {
@@ -167,7 +167,7 @@ TEST(BlockBits, WhatHangsTogetherDoesNotFallApart) {
   whole("muon", {}, {4096, 8192});
   whole("adamw", {}, {8, 8});
   whole("shampoo", cut, {4, 4});   // one block
-  whole("shampoo", cut, {9, 8});   // a last row of blocks of one row
+  whole("shampoo", cut, {9, 8});   // the last row of blocks has one row
   whole("shampoo", cut, {1, 16});  // a vector
   whole("shampoo", cut, {0, 16});
   whole("shampoo", with({{"merge", "1"}}), {6, 6});  // 2 x 2 would be merged

@@ -40,7 +40,7 @@ TEST(BlockCopy, TakesABlockOfAVector) {
   EXPECT_THAT(block_of({5}, 5, 2, 2), ElementsAre(4));
 }
 
-// 3 x 2 x 3 at 2; its last block begins at 2, 0, 2.
+// A 3 x 2 x 3 tensor cut at 2; its last block begins at 2, 0, 2.
 TEST(BlockCopy, TakesABlockOfATensor) {
   EXPECT_THAT(block_of({3, 2, 3}, 18, 2, 0),
               ElementsAre(0, 1, 3, 4, 6, 7, 9, 10));

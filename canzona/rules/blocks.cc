@@ -49,7 +49,7 @@ AxisSizes::AxisSizes(std::span<const int64_t> values) {
 void AxisSizes::push_back(int64_t value) {
   if (order_ == kMostAxes)
     throw UsageError(cat("a tensor has more than ", kMostAxes,
-                         " axes; no more can be taken"));
+                         " axes, which is the maximum"));
   values_[static_cast<size_t>(order_++)] = value;
 }
 
@@ -135,7 +135,7 @@ StackPlace Blocking::stack_place(const TensorBlock& block, int axis) const {
 }
 
 int64_t Blocking::block_at(int axis, size_t kind, int64_t place) const {
-  int64_t inside = 1;  // blocks of the axes after it
+  int64_t inside = 1;  // number of blocks over the axes after it
   for (int other = axis + 1; other < order(); ++other)
     inside *= side(other).num_blocks();
   const int64_t along = side(axis).kinds()[kind].count;
@@ -212,7 +212,7 @@ std::vector<BlockState> states_of_block(const FactorLayout& factors,
       add(at.first_state + s, {at.place});
   }
   for (int s = factors.end_state(); s < static_cast<int>(whole.size()); ++s) {
-    // Counters are a row of each block, or one row of all.
+    // Counters have one row per block, or all blocks share one row.
     const bool in_rows = whole[static_cast<size_t>(s)].shape.size() > 1;
     if (s != counters)
       add(s, start);

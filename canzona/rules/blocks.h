@@ -1,13 +1,13 @@
-// A tensor cut into blocks: every axis into pieces of at most max_dim, each
-// block with factors of its own. There may be far more blocks than one could
-// walk over, but only up to two lengths along an axis: full ones, and a shorter
-// one at the end. So everything is counted by kinds of length.
+// A tensor cut into blocks: every axis is cut into pieces of at most max_dim,
+// and each block has its own factors. There may be too many blocks to iterate
+// over, but at most two lengths along an axis: full blocks and a shorter one at
+// the end. Everything is therefore counted per kind of length.
 //
 //   Blocking cut(AxisSizes(dims), 48);   // of 64 x 147
 //   cut.num_blocks()   2 · 4, numbered with axis 0 outermost
 //   cut.block(7)       starts at 48 144, sizes 16 3
 //
-// Values of these types live without the heap: every step makes them anew.
+// These types never use the heap, because every step constructs them anew.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ class BlockedSide {
 
   int64_t num_blocks() const;
   int64_t length() const { return length_; }
-  // Full blocks first, then the rest.
+  // Full blocks first, then the shorter one.
   std::span<const Kind> kinds() const { return {kinds_.data(), num_kinds_}; }
   size_t kind_of(int64_t block) const;
   // Over all blocks; checked.
@@ -83,12 +83,11 @@ struct TensorBlock {
   AxisSizes sizes;
 };
 
-// The factors of an axis that have equal length are one stack, in the order of
-// their blocks.
+// The factors of an axis that have equal length form one stack, in block order.
 struct StackPlace {
   size_t kind = 0;    // of length
   int64_t place = 0;  // in the stack
-  int64_t stack = 0;  // how many are in it
+  int64_t stack = 0;  // matrices in it
 };
 
 class Blocking {
@@ -106,11 +105,11 @@ class Blocking {
   int64_t elements() const { return sizes_.product(); }
   int64_t num_blocks() const;                // checked
   int64_t blocks_across(int axis) const;     // product over the other axes
-  Elements elements_across(int axis) const;  // of their sizes
+  Elements elements_across(int axis) const;  // product of their sizes
   TensorBlock block(int64_t number) const;
   int64_t stack_size(int axis, size_t kind) const;  // checked
   StackPlace stack_place(const TensorBlock& block, int axis) const;
-  // The number of the block that is at that place of a stack.
+  // The number of the block at that place of a stack.
   int64_t block_at(int axis, size_t kind, int64_t place) const;
 
  private:
@@ -119,9 +118,9 @@ class Blocking {
   std::array<BlockedSide, kMostAxes> sides_;
 };
 
-// A FactorLayout says where the factors of a tensor's blocks lie in the states
-// of its owner. Each axis that has factors keeps some states per kind of length
-// (blocks.h), the factors first and what is computed from them after:
+// A FactorLayout says where the factors of a tensor's blocks lie in its owner's
+// states. Each axis that has factors keeps `states_per_kind` states per kind of
+// length: the factors first, then what is computed from them.
 //
 //   axis 0, full blocks   L inv_L            stacks of count x d x d
 //   axis 0, shorter ones  L_edge inv_L_edge
@@ -131,24 +130,24 @@ class Blocking {
 //       blocking, {.axes = 0b11, .states_per_kind = 2, .first_state = 1});
 //   FactorPlace at = factors.place(blocking.block(3), 0);
 //
-// A value without the heap; every step makes it anew.
+// Never uses the heap; every step constructs it anew.
 
 // One factor of length `side`: number `place` of the `stack` matrices in state
-// `first_state`. Results computed from it have the same place in the states
-// after that.
+// `first_state`. Results computed from it are at the same place of the states
+// that follow.
 struct FactorPlace {
   int first_state = 0;
   int64_t place = 0;
   int64_t stack = 0;
   int64_t side = 0;
-  // Among the counters of all factors, one row of them per block.
+  // Index among the counters of all factors, one row per block.
   int64_t failures = 0;
 };
 
 class FactorLayout {
  public:
   struct States {
-    std::bitset<kMostAxes> axes;  // that have factors
+    std::bitset<kMostAxes> axes;  // those that have factors
     int states_per_kind = 2;
     int first_state = 0;
   };
@@ -160,9 +159,9 @@ class FactorLayout {
     return first_state_[static_cast<size_t>(axis)] >= 0;
   }
   int states_per_kind() const { return states_per_kind_; }
-  int begin_state() const { return begin_state_; }  // their first
-  int end_state() const { return end_state_; }      // the first after them
-  // The counters of all blocks; checked.
+  int begin_state() const { return begin_state_; }  // the first of them
+  int end_state() const { return end_state_; }      // one past the last
+  // Over all blocks; checked.
   int64_t num_counters() const;
   FactorPlace place(const TensorBlock& block, int axis) const;
 
@@ -175,26 +174,26 @@ class FactorLayout {
   std::array<int, kMostAxes> first_state_{};  // -1: no factors
 };
 
-// An fp32 state at the owner.
+// An fp32 state kept at the owner.
 StateFact owned_state(std::string name, std::vector<int64_t> shape,
                       Initially initially = Initially::kZero);
 
-// What facts tell of matrices that fall apart into the blocks of a layout.
+// Facts about matrices that split into the blocks of a layout.
 
-// Where the states at the owner of a block lie in those of the whole matrix,
-// which are listed in `whole`: factors at their places, numbers of failures in
-// state `counters`, and of all others what is at the block's place.
+// Where the states of a block's owner lie in those of the whole matrix, listed
+// in `whole`: factors at their places, failure counts in state `counters`, and
+// for all other states the elements at the block's position.
 std::vector<BlockState> states_of_block(const FactorLayout& factors,
                                         int64_t number, int counters,
                                         const std::vector<StateFact>& whole);
 
-// True if a matrix of the block's sides is not cut and has its factors.
+// True if a matrix with the block's sides is not cut and has the same factors.
 bool is_alike(const FactorLayout& alone, const FactorLayout& whole,
               const TensorBlock& block);
 
-// The sides of the blocks, if each is the same as a matrix of its own; else the
-// shape. A short block at an end might be merged into a vector, which has other
-// factors. `layout_of` gives the factors of a shape.
+// The sides of the blocks, if each block is equivalent to a matrix of its own;
+// else `shape`. A short block at an end may be merged into a vector, which has
+// different factors. `layout_of` returns the factors of a shape.
 template <class LayoutOf>
 MatrixShape independent_block(MatrixShape shape, const LayoutOf& layout_of) {
   const FactorLayout whole = layout_of(shape);
@@ -203,7 +202,7 @@ MatrixShape independent_block(MatrixShape shape, const LayoutOf& layout_of) {
                          blocking.sizes()[0] == shape.rows &&
                          blocking.sizes()[1] == shape.cols;
   if (!is_matrix || blocking.num_blocks() == 1) return shape;
-  // Those at the corners are of all kinds.
+  // The four corner blocks cover all kinds.
   const int64_t down = blocking.side(0).num_blocks();
   const int64_t across = blocking.side(1).num_blocks();
   for (const int64_t number :

@@ -99,8 +99,8 @@ TEST(Blocking, CountsAcrossAxes) {
   EXPECT_EQ(cut.elements_across(1), Elements(35));
 }
 
-// 5 x 3 at 2 has blocks 0 1 / 2 3 / 4 5; 4 and 5 are short along axis 0, 1 3 5
-// along axis 1.
+// 5 x 3 cut at 2 has blocks 0 1 / 2 3 / 4 5; 4 and 5 are short along axis 0,
+// and 1, 3 and 5 along axis 1.
 TEST(Blocking, StacksBlocksOfEqualLengthInTheirOrder) {
   const Blocking cut(AxisSizes(Shape{5, 3}), 2);
   std::vector<Shape> left;

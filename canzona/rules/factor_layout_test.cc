@@ -10,8 +10,7 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-// Every factor has a place of its own, and all places are taken, in the order
-// of blocks.
+// Every factor has its own place, and all places are used, in block order.
 TEST(FactorLayout, PlacesEveryFactorOnce) {
   for (const Shape& dims : {Shape{5, 3}, Shape{4, 4}, Shape{5}, Shape{1, 5},
                             Shape{3, 4, 5}, Shape{2, 2, 2, 3}}) {

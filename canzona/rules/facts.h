@@ -1,5 +1,6 @@
-// The planner must know of a rule its states, work and traffic. Standard
-// library only; the computing side of a rule lives in another link target.
+// What the planner must know about a rule: its states, work and traffic.
+// Standard library only; the computing side of a rule is a separate link
+// target.
 //
 //   auto muon = make_rule_facts("muon", {{"newton_schulz", "gram"}});
 //   RuleWork work = muon->work({5120, 25600});
@@ -27,8 +28,8 @@ struct MatrixShape {
 };
 std::string to_string(MatrixShape shape);  // "5120x25600"
 
-// A state lives in 1/tp pieces beside the master weights on every rank of the
-// home, or whole at the matrix's owner.
+// A state is stored either in 1/tp pieces beside the master weights on every
+// rank of the home, or whole at the matrix's owner.
 enum class Lives { kWithShard, kWithOwner };
 
 // The value of a state before the first step. kIdentity: every square matrix of
@@ -46,25 +47,25 @@ struct StateFact {
   Bytes bytes() const;
 };
 
-// Flops of what will really run on one matrix.
+// Flops that one matrix really costs.
 struct RuleWork {
   Flops every_step;
-  Flops refresh;  // once per period, beside every_step
+  Flops refresh;  // once per period, in addition to every_step
 };
 
-// StripFacts say how a matrix may be shared between ranks: its long side in
-// strips (strips.h), of which each rank of a team has equally many. One of
-// them, the head, does what cannot be shared. One strip: not at all.
+// StripFacts say how ranks may share a matrix: its long side is cut into strips
+// (strips.h), and each rank of a team takes equally many. One rank, the head,
+// does the work that cannot be shared. With one strip the matrix is not shared.
 struct StripFacts {
   int strips = 1;
-  Flops strip;                // of the widest strip, a step
-  Flops strip_sum;            // of it: what the strip adds to one sum
-  Flops head;                 // of the head beside its strips, a step
-  int segments = 0;           // sums, and factors handed out, in a step
-  int64_t sum_elements = 0;   // of a sum: an fp32 lower triangle
-  int64_t rounded_bytes = 0;  // of an element of a sum that was rounded
-  int64_t factor_bytes = 0;   // of a factor, as every member receives it
-  int64_t norm_bytes = 0;     // of what one strip adds to a norm
+  Flops strip;                // of the widest strip, per step
+  Flops strip_sum;            // of that: the strip's term of one sum
+  Flops head;                 // of the head beyond its strips, per step
+  int segments = 0;           // sums per step, each giving one factor
+  int64_t sum_elements = 0;   // per sum: an fp32 lower triangle
+  int64_t rounded_bytes = 0;  // per rounded element of a sum
+  int64_t factor_bytes = 0;   // per factor, as every member receives it
+  int64_t norm_bytes = 0;     // of one strip's term of a norm
   // Strips may come and go one by one (strips.h): what a strip adds to
   // the first sum does not wait for the others' norms. Requires one field and
   // no states with the owner.
@@ -73,11 +74,11 @@ struct StripFacts {
   friend bool operator==(const StripFacts&, const StripFacts&) = default;
 };
 
-// A BlockState says where a state of a block lies in the states of its matrix.
+// A BlockState says where the state of a block lies in its matrix's states.
 struct BlockState {
   std::string name;            // of the matrix's state: "L_edge"
-  std::vector<int64_t> shape;  // of that
-  std::vector<int64_t> first;  // element of it at which the block's begins
+  std::vector<int64_t> shape;  // of the matrix's state
+  std::vector<int64_t> first;  // first element of the block's part, per dim
 };
 
 using RuleOptions = std::map<std::string, std::string>;
@@ -89,7 +90,7 @@ struct OptionFact {
   std::string meaning;        // one line
 };
 
-// Settings under a name, usually that of the reference they come from.
+// A named set of options, usually called after the reference it comes from.
 struct Preset {
   std::string name;     // "moonlight"
   std::string summary;  // one line
@@ -97,35 +98,36 @@ struct Preset {
 };
 
 // states() and work() throw UsageError, naming rule and matrix, if a side is
-// negative or a count does not fit 64 bits. A side may be 0 or 1: the former
-// means no work, the latter is a matrix like any other.
+// negative or a count does not fit in 64 bits. A matrix with a side of 0 costs
+// no work; a side of 1 is not special.
 class RuleFacts {
  public:
   virtual ~RuleFacts() = default;
 
   virtual std::string_view name() const = 0;
-  // All options with the values in force, for plan.json and reports. Given to
-  // make_rule_facts they make the same facts again.
+  // All options with the values in force, for plan.json and reports. Passing
+  // them to make_rule_facts gives the same facts again.
   virtual RuleOptions options() const = 0;
   virtual std::vector<StateFact> states(MatrixShape shape) const = 0;
-  // The same for a tensor of any order, which only some rules take whole; the
-  // others see a stack of matrices.
+  // The same for a tensor of any order. Only some rules take such a tensor
+  // whole; the others see a stack of matrices.
   virtual std::vector<StateFact> tensor_states(
       const std::vector<int64_t>& dims) const;
   virtual RuleWork work(MatrixShape shape) const = 0;
-  // How ranks may share this shape. It follows from shape and options alone. A
-  // rule that says nothing shares no matrix.
+  // How ranks may share this shape; depends on shape and options alone. By
+  // default no matrix is shared.
   virtual StripFacts strips(MatrixShape shape) const {
     static_cast<void>(shape);
     return {};
   }
-  // A shape may fall apart into blocks: rectangles of these sides, shorter ones
-  // at the ends, numbered row by row. Each of them has the bits of a matrix of
-  // its own, whoever computes the others. The shape itself: it is one block. It
-  // follows from shape and options alone.
+  // The sides of the independent blocks that a shape consists of, with shorter
+  // blocks at the ends, numbered row by row. Each block has the bits of a
+  // matrix of its own, whoever computes the others. Returns `shape` itself if
+  // it is one block. Depends on shape and options alone.
   virtual MatrixShape block(MatrixShape shape) const { return shape; }
-  // Of every state that lives with the owner of a block, as states() lists them
-  // of the block's own shape. Needed only if shapes fall apart.
+  // One entry per state kept at the owner of a block, in the order in which
+  // states() lists them for the block's own shape. Needed only if block()
+  // splits shapes.
   virtual std::vector<BlockState> block_states(MatrixShape shape,
                                                int64_t number) const {
     static_cast<void>(shape);
@@ -134,16 +136,16 @@ class RuleFacts {
   }
   // The algorithm that will run on this shape: "gram", "symmetric", "qr", …
   virtual std::string algorithm(MatrixShape shape) const = 0;
-  // False: the rule is element-wise and needs no owner (AdamW).
+  // False for an element-wise rule, which needs no owner (AdamW).
   virtual bool needs_whole_matrix() const { return true; }
-  // True: states that live with the shard change when an update is applied;
-  // false: when it is prepared.
+  // True if the states kept with the shard change when an update is applied,
+  // false if they change when it is prepared.
   virtual bool applies_to_states() const { return false; }
-  // Refreshes happen every `period` steps, spread over `phases` of them.
+  // Refreshes happen every `period` steps, spread over `phases` of those steps.
   virtual int period() const { return 1; }
   virtual int phases() const { return 1; }
-  // Bytes per matrix element sent to the owner before transform, and back. A
-  // rule that gathers several fields sends each in fp32.
+  // Bytes per matrix element sent to the owner before transform, and back after
+  // it. A rule that gathers several fields sends each in fp32.
   virtual int gather_fields() const { return 1; }
   virtual int64_t gather_bytes_per_element() const {
     return gather_fields() * kBytesPerFp32;
@@ -151,8 +153,8 @@ class RuleFacts {
   virtual int64_t scatter_bytes_per_element() const { return kBytesPerFp32; }
 };
 
-// One rule tells this of itself. rules.def has one line per rule; it is the
-// only place that lists them.
+// Describes one rule. rules.def, with one line per rule, is the only list of
+// rules.
 struct RuleEntry {
   std::string name;
   std::string summary;
@@ -162,24 +164,24 @@ struct RuleEntry {
 };
 const std::vector<RuleEntry>& rule_table();
 
-// The `make` of a table line, for facts made from given options.
+// The `make` of a RuleEntry whose facts are constructed from options.
 template <class Facts>
 std::unique_ptr<RuleFacts> make_facts(const RuleOptions& options) {
   return std::make_unique<Facts>(options);
 }
 
-// The options of a rule that is to run on a device ("cpu", "cuda"), unless they
-// name one themselves. Rules that are the same everywhere stay as they are.
+// Sets the option "device" ("cpu", "cuda") of a rule that has one, unless it is
+// given.
 RuleOptions with_device(std::string_view rule, RuleOptions options,
                         std::string_view device);
 
-// UsageError names an unknown rule, option or value, what is allowed and the
-// nearest known name.
+// Throws UsageError on an unknown rule, option or value; the message lists what
+// is allowed and the nearest known name.
 std::unique_ptr<RuleFacts> make_rule_facts(std::string_view rule,
                                            const RuleOptions& options);
 
-// Counting what one matrix costs. Shapes come from files, so a count may not
-// fit 64 bits; what the caller sees then is the rule and the matrix.
+// Counts what one matrix costs. Shapes come from files, so a count may not fit
+// in 64 bits; the error then names the rule and the matrix.
 
 inline bool is_empty(MatrixShape shape) {
   return shape.rows == 0 || shape.cols == 0;
@@ -188,7 +190,7 @@ inline bool is_empty(MatrixShape shape) {
 // a·b·c, checked.
 inline Flops cubic(int64_t a, int64_t b, int64_t c) { return Flops(a) * b * c; }
 
-// The result of `count`; its UsageError gets the rule and the matrix in front.
+// Returns count(); prefixes its UsageError with the rule and the matrix.
 template <class Count>
 auto count_for(std::string_view rule, MatrixShape shape, const Count& count) {
   try {
@@ -200,7 +202,7 @@ auto count_for(std::string_view rule, MatrixShape shape, const Count& count) {
   }
 }
 
-// The states that `make` returns, once it is sure that their bytes can be
+// Returns the states from make(), after checking that their bytes can be
 // counted.
 template <class Make>
 std::vector<StateFact> states_for(std::string_view rule, MatrixShape shape,

@@ -32,7 +32,7 @@ TEST(StateFact, IsEmptyBeforeItOverflows) {
 TEST(StateFact, RefusesWhatDoesNotFit) {
   const int64_t huge = int64_t{1} << 40;
   EXPECT_THROW((StateFact{"s", {huge, huge}, "fp32"}).elements(), UsageError);
-  // 2^62 elements fit, their bytes do not.
+  // 2^62 elements fit in 64 bits, their bytes do not.
   const StateFact wide{"s", {huge, int64_t{1} << 22}, "fp32"};
   EXPECT_EQ(wide.elements(), int64_t{1} << 62);
   EXPECT_THROW(wide.bytes(), UsageError);

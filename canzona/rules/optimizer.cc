@@ -112,7 +112,8 @@ Optimizer::Optimizer(std::unique_ptr<Rule> rule, std::vector<Tensor> tensors,
 
 Optimizer::~Optimizer() { come_to_rest(); }
 
-// Not a word of what went wrong on the device: somebody has heard it, or will.
+// Ignores errors of the device: the caller has seen them, or the next step will
+// report them.
 void Optimizer::come_to_rest() noexcept {
   for (Engine* engine : engines_) {
     try {
@@ -123,18 +124,19 @@ void Optimizer::come_to_rest() noexcept {
   }
 }
 
-// After an error, which is what the caller is to hear: what was posted before
-// it must not be taken for the next step's.
+// Called after an error, which the caller is to receive; what was posted before
+// it must not be mistaken for the next step's notice.
 void Optimizer::start_afresh() noexcept {
   come_to_rest();
   try {
     notice_ = engines_[0]->make_notice();
   } catch (const std::exception&) {
-    return;  // the device is lost, as the next step will say
+    return;  // the device is lost; the next step reports it
   }
 }
 
-// By work, since the largest batches are to begin first.
+// Batches are in descending order of work, so that the largest ones start
+// first.
 void Optimizer::make_batches() {
   std::vector<Dims> shapes;
   for (const Tensor& tensor : tensors_) shapes.push_back(tensor.dims);

@@ -1,22 +1,23 @@
-// A rule on the tensors that one rank has whole: equal shapes in batches, each
-// as wide as the engine likes it, states in the engines' memory, a step at a
-// time. The reference for everything distributed, and what benchmarks and
-// checks drive.
+// Runs a rule on tensors that one rank holds whole: tensors of equal shape are
+// batched, as wide as the engine prefers, and states are in the engines'
+// memory. It is the reference for everything distributed, and the driver of
+// benchmarks and checks.
 //
 //   Lanes lanes(2, [] { return make_cpu_engine(); });
 //   Optimizer muon(make_rule("muon", {}, DType::kFp32), tensors, lanes);
-//   muon.step(1e-3);                   // a device may still be at work
+//   muon.step(1e-3);                   // the device may still be busy
 //   if (muon.last_step_skipped()) …    // a gradient was not finite
 //
-// Lanes share out the batches among their threads, as CPUs need it. Engines
-// alone are served by the calling thread, shapes side by side, and the whole
-// step is repeated (linalg/engine.h), so that a device which can capture work
-// captures it once. Bits depend neither on that nor on the batches.
+// Given Lanes, it distributes batches over their threads, as CPUs need. Given
+// bare engines, the calling thread issues all work, different shapes to
+// different engines, and the whole step is repeated work (linalg/engine.h), so
+// that a device that can capture it does so once. Neither choice nor the
+// batching changes any bits.
 //
-// A gradient that is not finite leaves all weights and states as they were; a
-// device finds that out by itself, and nobody waits for it but the step after.
-// Weights and gradients are in the engines' memory, belong to the caller and
-// stay where they are. One thread at a time.
+// A non-finite gradient leaves all weights and states unchanged. The device
+// detects it by itself; only the next step waits for the answer. Weights and
+// gradients are in the engines' memory, belong to the caller and must not move.
+// One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -30,18 +31,18 @@
 
 namespace canzona {
 
-// Whole tensors of one shape and their memory, which a rule steps at once.
+// Whole tensors of one shape and their memory, stepped by one call of a rule.
 //
 //   TensorBatch batch(*rule, {2048, 6144});
 //   batch.add({.whole = batch.dims(), .count = …, .grad = …, …});
 //   batch.step(engine, {t, 1e-3});      // repeated work (linalg/engine.h)
 //
-// A tensor is one shard, or pieces of it that follow each other in the order of
-// its elements. The memory is the caller's; its addresses are copied. The rule
-// outlives the batch. Steps take nothing from the heap.
+// A tensor is one shard, or several pieces in element order. The memory is the
+// caller's; only its addresses are copied. The rule must outlive the batch.
+// Steps do not use the heap.
 
-// Zeros, or identities where the fact says so: the states of one kind of
-// `tensors` tensors, one after another in the engine's memory.
+// Fills one state of `tensors` tensors, contiguous in the engine's memory, with
+// zeros, or with identities where the fact says so.
 void fill_initially(Engine& engine, const StateFact& fact, Run run,
                     int64_t tensors);
 
@@ -49,12 +50,12 @@ void fill_initially(Engine& engine, const StateFact& fact, Run run,
 struct TensorStates {
   std::vector<StateFact> facts;
   std::vector<Run> runs;
-  // The same runs, by where they live.
+  // The same runs, split by where they live.
   std::vector<Run> with_shard;
   std::vector<Run> with_owner;
 };
-// Makes the states of `tensors` tensors of one shape, at least one, in the
-// arena and filled: those of a kind lie one after another.
+// Allocates and fills the states of `tensors` >= 1 tensors of one shape in the
+// arena. Each state is contiguous over all tensors.
 std::vector<TensorStates> make_states(Engine& engine, const Rule& rule,
                                       const Dims& dims, size_t tensors,
                                       Arena& arena);
@@ -68,12 +69,12 @@ class TensorBatch {
 
   const Dims& dims() const { return dims_; }
   void add(const Shard& shard);
-  // A state that lives with the owner: of all tensors, one after another.
+  // Adds a state kept at the owner, contiguous over all tensors.
   void add_owned(Run state) { owned_.push_back(state); }
 
-  // A device that can capture the step captures it once.
+  // Repeated work: a device that can capture the step does so once.
   void step(Engine& engine, const Step& step) const;
-  // Every call is issued anew.
+  // Issues every call anew.
   void issue(Engine& engine, const Step& step,
              DecompositionHook* hook = nullptr) const {
     rule_.step_whole(engine, step, tensors(hook));
@@ -95,8 +96,8 @@ enum class OnNonfinite { kSkipStep, kError, kPropagate };
 
 struct OptimizerSettings {
   OnNonfinite on_nonfinite = OnNonfinite::kSkipStep;
-  bool repeats = true;  // else every call is issued anew
-  // The most elements of one batch: bounds scratch memory, changes no bits.
+  bool repeats = true;  // false: every call is issued anew
+  // The largest batch, in elements: bounds scratch memory, changes no bits.
   int64_t most_elements = int64_t{1} << 28;
 };
 
@@ -107,10 +108,10 @@ class Optimizer {
     Dims dims;
     Run weights;
     ConstRun grad;
-    uint16_t* rounded = nullptr;  // the weights in bf16, if they are wanted
+    uint16_t* rounded = nullptr;  // bf16 copy of the weights; null: none
   };
 
-  // The first engine leads; the others take shapes of their own.
+  // The first engine leads; shapes are distributed over all of them.
   Optimizer(std::unique_ptr<Rule> rule, std::vector<Tensor> tensors,
             std::vector<Engine*> engines,
             const OptimizerSettings& settings = {});
@@ -118,11 +119,11 @@ class Optimizer {
             Lanes& lanes, const OptimizerSettings& settings = {});
   ~Optimizer();
 
-  // One update of everything. UsageError, naming the tensor whose gradient is
-  // not finite, if the settings say so.
+  // Updates every tensor once. With OnNonfinite::kError throws UsageError
+  // naming the tensor whose gradient is not finite.
   void step(double learning_rate);
 
-  // Waits for the gradients of the last step to be seen.
+  // Waits until the last step has checked its gradients.
   bool last_step_skipped();
   // The tensor whose gradient was not finite in the last skipped step.
   const std::string& last_nonfinite() const { return nonfinite_; }
@@ -131,7 +132,7 @@ class Optimizer {
   const Rule& rule() const { return *rule_; }
   // In the engines' memory.
   const TensorStates& states(size_t tensor) const { return states_[tensor]; }
-  // Goes on from states that were written into states() from elsewhere.
+  // Continues from states that the caller has written into states().
   void resume_after(int64_t steps) { steps_done_ = steps; }
 
  private:
@@ -155,7 +156,7 @@ class Optimizer {
   std::deque<TensorBatch> batches_;     // most work first
   std::vector<Engine*> engine_of_;      // by batch
   std::vector<Engine::Stretch> grads_;  // by tensor
-  std::vector<uint8_t> finite_;         // by tensor; lanes write it
+  std::vector<uint8_t> finite_;         // by tensor; written by lanes
   int32_t* flag_ = nullptr;
   std::unique_ptr<Notice> notice_;
   int64_t steps_done_ = 0;

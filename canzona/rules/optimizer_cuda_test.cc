@@ -1,4 +1,4 @@
-// The same optimizer on a GPU: replayed, issued anew, tensor by tensor.
+// The optimizer on a GPU: replayed, issued anew, and tensor by tensor.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -35,7 +35,7 @@ const std::vector<Case> kCases = {
     {"adamw", "adamw", {}},
 };
 
-// Tensors of several shapes, some of them equal, on the engine's device.
+// Tensors of several shapes, some equal, on the engine's device.
 struct Model {
   std::vector<Dims> dims = {{96, 160}, {160, 96}, {65, 65},  {1, 7},
                             {96, 160}, {7, 1},    {96, 160}, {65, 65}};
@@ -83,7 +83,7 @@ struct Model {
   }
 };
 
-// Returns the first difference of two runs; empty if there is none.
+// Returns the first difference between two runs; empty if there is none.
 std::string difference(const Values& a, const Values& b) {
   for (size_t i = 0; i < a.size(); ++i)
     for (size_t k = 0; k < a[i].size(); ++k)
@@ -184,7 +184,7 @@ TEST_P(OnGpu, WritesTheWeightsInBf16) {
   }
 }
 
-// Two roads to the same place: rounding apart, a GPU does what a CPU does.
+// Up to rounding, a GPU does what a CPU does.
 TEST_P(OnGpu, GoesWhereTheCpuGoes) {
   if (std::string(GetParam().name).starts_with("muon_fp16") ||
       std::string(GetParam().name) == "muon_l2" ||
@@ -223,7 +223,8 @@ TEST_P(OnGpu, GoesWhereTheCpuGoes) {
   }
 }
 
-// Muon's last product writes the weights itself; apart, it writes an update.
+// Fused, Muon's last product writes the weights itself; staged, it writes an
+// update.
 TEST(MuonOnGpu, FusedStepsHaveTheBitsOfTheStages) {
   CANZONA_NEEDS_GPU();
   const auto engine = make_cuda_engine();

@@ -31,7 +31,7 @@ const std::vector<Dims> kShapes = {{16, 40}, {40, 16}, {33, 33},
                                    {1, 7},   {16, 40}, {7, 1},
                                    {0, 5},   {16, 40}, {33, 33}};
 
-// Tensors of several shapes, some of them equal, with their memory.
+// Tensors of several shapes, some equal, with their memory.
 struct Model {
   std::vector<Dims> dims;
   Values weights, grads;
@@ -128,7 +128,7 @@ TEST(Optimizer, GivesTheSameBitsToFourCallersAtOnce) {
   }
 }
 
-// Neighbours and place in the list do not matter.
+// A tensor's result depends neither on its neighbours nor on its position.
 TEST(Optimizer, ATensorDoesNotSeeItsNeighbours) {
   for (const Case& c : kCases) {
     const auto together = weights_after(c, 3, 1);
@@ -218,7 +218,7 @@ TEST(Optimizer, HandsOnWhatIsNotFiniteIfAsked) {
   EXPECT_FALSE(std::isnan(model.weights[1][5])) << "none of another";
 }
 
-// States that were saved and put back continue bit for bit, between any two
+// Runs continue bit for bit from saved and restored states, between any two
 // steps, across refreshes.
 TEST(Optimizer, ContinuesFromSavedStates) {
   for (const Case& c : kCases) {
@@ -283,7 +283,7 @@ TEST_F(OnEngines, WritesTheWeightsInBf16) {
   for (const Case& c : kCases) {
     Model model;
     Optimizer optimizer = make(c, model);
-    // The first step of some rules moves nothing.
+    // The first step of some rules changes no weights.
     optimizer.step(0.1);
     optimizer.step(0.1);
     EXPECT_FALSE(optimizer.last_step_skipped());
@@ -330,10 +330,10 @@ TEST_F(OnEngines, UncheckedGradientsGoThrough) {
   EXPECT_TRUE(std::isnan(model.weights[2][5]));
 }
 
-// On a device that takes several tensors at once.
+// On a device that processes several tensors at once.
 TEST(OptimizerBatches, HaveTheBitsOfTensorsDoneOneByOne) {
   for (const Case& c : kCases) {
-    // Algebras of a CPU take one matrix.
+    // CPU algebras take one matrix at a time.
     RemoteEngine engine(std::string(c.rule) == "muon" ? 1 : 3);
     EngineMemory device(engine);
     Model model;
@@ -368,7 +368,7 @@ TEST(OptimizerBatches, HaveTheBitsOfTensorsDoneOneByOne) {
   }
 }
 
-// Tensors that lie in pieces: the first in three, the second in one.
+// Tensors stored in pieces: the first in three, the second in one.
 TEST(TensorBatch, PiecesHaveTheBitsOfWholeTensors) {
   const Dims dims = {6, 10};
   const auto engine = cpu();

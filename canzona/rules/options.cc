@@ -32,7 +32,7 @@ std::optional<double> real_number(std::string_view text) {
   return value;
 }
 
-// The shortest text that reads as this number.
+// The shortest text that parses to this number.
 std::string shortest(double value) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, value).ptr;
@@ -46,7 +46,7 @@ bool is_range(std::string_view choice) {
 struct Range {
   std::string_view low;
   std::string_view high;
-  bool is_open = false;  // the high bound is no value: "0.0..<1.0"
+  bool is_open = false;  // the high bound is excluded: "0.0..<1.0"
 };
 Range bounds(std::string_view choice) {
   const size_t dots = choice.find("..");
@@ -66,7 +66,7 @@ std::optional<std::string> match_whole(Range range, const std::string& value) {
   return std::to_string(*number);
 }
 
-// Infinity is a bound, never a value.
+// Infinity may be a bound but never a value.
 std::optional<std::string> match_real(Range range, const std::string& value) {
   const auto low = real_number(range.low);
   const auto high = real_number(range.high);
@@ -111,8 +111,8 @@ std::optional<std::string> match_list(std::string_view range,
   return join(stored, ",");
 }
 
-// `value` as it will be stored, if `choice`, a word, a range, a list of numbers
-// in a range or TRIPLES, allows it.
+// Returns `value` as it will be stored if `choice` (a word, a range, a list of
+// numbers in a range or TRIPLES) allows it.
 std::optional<std::string> match(std::string_view choice,
                                  const std::string& value) {
   constexpr std::string_view kList = ",...";
@@ -145,19 +145,20 @@ void require_known(std::string_view rule, const std::vector<OptionFact>& known,
     bool is_known = false;
     for (const std::string& known_name : names) is_known |= known_name == name;
     if (is_known) continue;
-    const std::string all =
-        names.empty() ? "it has none" : cat("it has ", join(names, ", "));
+    const std::string all = names.empty()
+                                ? "it has no options"
+                                : cat("its options are ", join(names, ", "));
     throw UsageError(cat("rule ", rule, " has no option ", quoted(name),
                          did_you_mean(name, names), "; ", all));
   }
 }
 
-// The names of presets as one more option.
+// The option that selects one of the presets.
 OptionFact preset_fact(const std::vector<Preset>& presets) {
   std::vector<std::string> names;
   names.reserve(presets.size());
   for (const Preset& preset : presets) names.push_back(preset.name);
-  return {kPreset, names.front(), join(names, "|"), "whose settings to take"};
+  return {kPreset, names.front(), join(names, "|"), "named set of defaults"};
 }
 
 const RuleOptions& values_of(const std::vector<Preset>& presets,
@@ -253,18 +254,17 @@ std::vector<OptionFact> with_step_size(const std::string& rate,
                                        const std::string& decay,
                                        const std::vector<OptionFact>& own) {
   std::vector<OptionFact> facts = {
-      {"learning_rate", rate, "0.0..inf", "step size, at its peak"},
-      {"weight_decay", decay, "0.0..inf", "share of the weights that is lost"}};
+      {"learning_rate", rate, "0.0..inf", "peak learning rate"},
+      {"weight_decay", decay, "0.0..inf", "weight decay coefficient"}};
   facts.insert(facts.end(), own.begin(), own.end());
   return facts;
 }
 
 std::vector<OptionFact> refresh_option_facts(
     const std::string& default_period) {
-  return {
-      {kPeriod, default_period, "1..10000", "steps from refresh to refresh"},
-      {kPhases, "1", "1..10000",
-       "steps over which refreshes are spread, at most the frequency"}};
+  return {{kPeriod, default_period, "1..10000", "steps between refreshes"},
+          {kPhases, "1", "1..10000",
+           "steps over which refreshes are spread; at most the frequency"}};
 }
 
 RefreshOptions read_refresh(std::string_view rule, const RuleOptions& options) {
@@ -276,8 +276,8 @@ RefreshOptions read_refresh(std::string_view rule, const RuleOptions& options) {
 
 std::vector<OptionFact> product_option_facts() {
   return {{"products", "auto", "auto|fp32|bf16x3",
-           "fp32 products as they are or, faster, of numbers as two of bf16, "
-           "to 1e-5; auto: bf16x3 on cuda"}};
+           "plain fp32 products, or faster ones of numbers split into two "
+           "bf16, accurate to 1e-5; auto: bf16x3 on cuda"}};
 }
 
 void choose_products(RuleOptions& options) {

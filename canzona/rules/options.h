@@ -1,9 +1,9 @@
-// Reading a rule's options. An OptionFact's `allowed` text is not only shown to
-// the user, it is the check: words and ranges between bars, as in
-// "fp16|bf16|fp32", "1..20" or "auto|0..19". A range whose bounds have a point
-// is one of real numbers ("0.0..1.0", "0.0..inf"), and "0.0..<1.0" is one
-// without its upper bound; a range followed by ",..." takes one or more such
-// numbers with commas between ("0,0.5"); TRIPLES stands for numbers in threes,
+// Reads a rule's options. An OptionFact's `allowed` text is both shown to the
+// user and used as the check: words and ranges separated by bars, as in
+// "fp16|bf16|fp32", "1..20" or "auto|0..19". A range whose bounds have a
+// decimal point takes real numbers ("0.0..1.0", "0.0..inf"); "0.0..<1.0"
+// excludes its upper bound; a range followed by ",..." takes one or more such
+// numbers separated by commas ("0,0.5"); TRIPLES takes groups of three numbers,
 // as in "3.4445,-4.775,2.0315;2,-1.5,0.5".
 //
 //   RuleOptions options = options_in_force("muon", known, presets, given);
@@ -23,11 +23,11 @@
 
 namespace canzona {
 
-// Every known option, with the given value, or else that of the preset, or
-// else its default; numbers in their shortest form. A rule with presets has
-// the option "preset" too, the first preset being its default. UsageError
-// names the rule, an unknown option or a value that is not allowed, what is
-// allowed and the nearest known word.
+// Returns every known option with the given value, else that of the preset,
+// else its default; numbers in their shortest form. A rule with presets also
+// has the option "preset", which defaults to the first. UsageError names the
+// rule, the unknown option or the value that is not allowed, what is allowed
+// and the nearest known word.
 RuleOptions options_in_force(std::string_view rule,
                              const std::vector<OptionFact>& known,
                              const std::vector<Preset>& presets,
@@ -38,31 +38,32 @@ inline RuleOptions options_in_force(std::string_view rule,
   return options_in_force(rule, known, {}, given);
 }
 
-// Options in force that are numbers, words, yes or no ("on", "off").
+// Read options in force as numbers, words and switches ("on", "off").
 int64_t integer_option(const RuleOptions& options, const std::string& name);
 double real_option(const RuleOptions& options, const std::string& name);
 const std::string& word_option(const RuleOptions& options,
                                std::string_view name);
 bool switch_option(const RuleOptions& options, const std::string& name);
-// Numbers with commas between.
+// Comma-separated numbers.
 std::vector<double> reals_option(const RuleOptions& options,
                                  const std::string& name);
-// Numbers in threes.
+// Groups of three numbers.
 std::vector<std::array<double, 3>> read_triples(std::string_view text);
 
-// The bound that one option sets another: UsageError unless the number `name`
-// is at most `limit`. `limit_text` says where that comes from: "steps-1".
+// Checks the bound that one option sets on another: throws UsageError unless
+// the number `name` is at most `limit`. `limit_text` says where the limit comes
+// from: "steps-1".
 void require_at_most(std::string_view rule, const RuleOptions& options,
                      const std::string& name, int64_t limit,
                      std::string_view limit_text);
 
-// Returns the options that every rule has, the learning rate at its peak and
-// the weight decay with these defaults, and after that its own.
+// Returns the options that every rule has, peak learning rate and weight decay,
+// with these defaults, followed by the rule's own.
 std::vector<OptionFact> with_step_size(const std::string& rate,
                                        const std::string& decay,
                                        const std::vector<OptionFact>& own);
 
-// Options of all rules that refresh something every so many steps.
+// Options of all rules that refresh something periodically.
 struct RefreshOptions {
   int period = 1;
   int phases = 1;
@@ -70,10 +71,10 @@ struct RefreshOptions {
 std::vector<OptionFact> refresh_option_facts(const std::string& default_period);
 RefreshOptions read_refresh(std::string_view rule, const RuleOptions& options);
 
-// Options of all rules whose products may be faster than plain fp32 on some
+// Options of all rules whose products can be faster than plain fp32 on some
 // device.
 std::vector<OptionFact> product_option_facts();
-// "auto" becomes what is best on the option `device`.
+// Replaces "auto" by what is best for the option `device`.
 void choose_products(RuleOptions& options);
 bool splits_products(const RuleOptions& options);
 

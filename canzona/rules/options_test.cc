@@ -164,8 +164,8 @@ TEST(OptionsInForce, LeavesOutTheUpperBoundOfAnOpenRange) {
   EXPECT_THROW(options_in_force("toy", open, {{"place", "3"}}), UsageError);
 }
 
-// A moment that keeps all of itself keeps the zeros that it starts from, and
-// its bias cannot be taken out.
+// A moment with a decay of 1 keeps its initial zeros, and its bias cannot be
+// corrected.
 TEST(OptionsInForce, EveryRuleRefusesAMomentThatForgetsNothing) {
   const std::vector<std::pair<std::string, std::string>> decays = {
       {"adamw", "beta1"},
@@ -185,7 +185,7 @@ TEST(OptionsInForce, EveryRuleRefusesAMomentThatForgetsNothing) {
           },
           ThrowsMessage<UsageError>(AllOf(HasSubstr(cat(name, "='", bad, "'")),
                                           HasSubstr("0.0..<1.0"))));
-  // There it means plain sums.
+  // For these options it means plain sums.
   EXPECT_NO_THROW(make_rule_facts("soap", {{"beta2", "1"}}));
   EXPECT_NO_THROW(make_rule_facts("shampoo", {{"beta2", "1"}}));
 }

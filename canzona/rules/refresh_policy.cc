@@ -16,8 +16,8 @@ constexpr double kMostFailures = 3;
                            ", tensor ", part.tensor, " of the batch"));
 }
 
-// The counters of a site side by side in fp64, which holds every count, and
-// their way between the engine's memory and here.
+// The counters of a site, contiguous and in fp64, which holds every count
+// exactly, and their transfer between the engine's memory and the host.
 class Counters {
  public:
   Counters(Engine& engine, const RefreshSite& site)
@@ -83,9 +83,10 @@ void count_failures(Engine& engine, const RefreshSite& site,
   counters.put_back();
   for (int64_t i = 0; i < std::ssize(outcomes); ++i)
     if (counters[i] > kMostFailures)
-      give_up(site, i,
-              cat(counters[i], " failures in a row to find a ", site.result,
-                  " (", outcomes[static_cast<size_t>(i)].reason, ")"));
+      give_up(
+          site, i,
+          cat(counters[i], " consecutive failures to compute a ", site.result,
+              " (", outcomes[static_cast<size_t>(i)].reason, ")"));
 }
 
 }  // namespace canzona

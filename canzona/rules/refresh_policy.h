@@ -1,23 +1,23 @@
-// The policy says what happens when the decomposition of a factor fails: the
-// same for every rule that has one.
+// What happens when the decomposition of a factor fails; the same for every
+// rule that decomposes.
 //
-// A factor that is not finite ends the run: a NumericalError that names rule,
-// step, tensor, block and axis. A decomposition that fails is tried again in
+// A factor that is not finite ends the run with a NumericalError that names
+// rule, step, tensor, block and axis. A decomposition that fails is retried in
 // fp64; if that fails too, the old result stays in use and the failure is
-// counted. A success sets the count back to zero, the fourth failure in a row
-// is an error. So is a result that is not finite.
+// counted. A success resets the count; the fourth failure in a row is an error.
+// So is a result that is not finite.
 //
 //   refresh(engine, site, factors, results, outcomes.span(),
 //           [&](DType dtype, int64_t begin, std::span<Outcome> tried) {
-//             …   // of as many factors, from number `begin` on, in that type
+//             …   // outcomes of the factors from `begin` on, in that type
 //           });
 //   for_each_success(outcomes.span(), [&](int64_t begin, int64_t size) {
 //     engine.copy(kept.part(begin, size), results.part(begin, size));
 //   });
 //
-// Factors are those of one axis of the tensors of a batch, of one block or of
-// some of equal length. The caller opens a scope of the engine's arena around
-// it.
+// The factors belong to one axis of the tensors of a batch: to one block, or to
+// several blocks of equal length. The caller opens a scope of the engine's
+// arena around the call.
 #pragma once
 
 #include <cstdint>
@@ -35,15 +35,15 @@ inline FactorId part_of(const FactorId& first, int64_t place) {
 }
 
 struct RefreshSite {
-  std::string_view rule;    // for messages, as the next two
+  std::string_view rule;    // for messages, like the next two
   std::string_view result;  // "basis"
   int64_t step = 0;
-  FactorId part{};  // the first; the others belong to the tensors after it
-  // Or to several blocks of each tensor, which have these numbers.
+  FactorId part{};  // of the first factor; the others' tensors follow
+  // Non-empty: the factors belong to these blocks of each tensor.
   std::span<const int64_t> blocks{};
-  // 1 x 1 each: how often in a row it failed, in the factors' type.
+  // 1 x 1 each: consecutive failures, in the factors' type.
   Matrices failures{};
-  int64_t begin = 0;  // the place in all of this that counts as 0
+  int64_t begin = 0;  // offset added to every place
 
   FactorId factor(int64_t place) const {
     place += begin;
@@ -76,8 +76,8 @@ void require_finite_successes(Engine& engine, const RefreshSite& site,
 void count_failures(Engine& engine, const RefreshSite& site,
                     std::span<const Outcome> outcomes);
 
-// `decompose` fills in outcomes and, for those that succeed, results, which are
-// in the factors' type.
+// Retries failures of fp32 factors in fp64. `decompose` fills in outcomes and,
+// on success, results, which are in the factors' type.
 template <class Decompose>
 void refresh(Engine& engine, const RefreshSite& site, ConstMatrices factors,
              ConstMatrices results, std::span<Outcome> outcomes,

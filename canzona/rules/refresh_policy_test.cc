@@ -16,7 +16,7 @@ using ::testing::ThrowsMessage;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Factors of one number each, whose decompositions give what they are told to.
+// Factors of one number each, whose decompositions succeed or fail as told.
 template <class Real>
 class Refreshes {
  public:
@@ -26,7 +26,7 @@ class Refreshes {
         failures(count),
         works_in(count, DType::kBf16) {}
 
-  // Returns which succeeded.
+  // Returns which factors succeeded.
   std::vector<bool> operator()(int64_t step) {
     const Arena::Scope scope(engine_->arena());
     const auto count = std::ssize(factors);
@@ -53,7 +53,7 @@ class Refreshes {
   std::vector<Real> factors;
   std::vector<Real> results;
   std::vector<Real> failures;
-  std::vector<DType> works_in;  // bf16: nothing does
+  std::vector<DType> works_in;  // bf16: never
   std::vector<DType> tried;
 
  private:

@@ -1,6 +1,6 @@
-// Rules on a device whose memory only its engine can reach, several tensors at
+// Rules on a device whose memory only its engine can access, several tensors at
 // once: the bits are those of each tensor alone on a CPU, steps without a
-// refresh wait for nothing, and failures concern those that failed.
+// refresh never wait, and failures affect only the tensors that failed.
 #include <gmock/gmock.h>
 
 #include <memory>
@@ -139,7 +139,7 @@ std::vector<Case> other_cases() {
   return cases;
 }
 
-// Tensors of all kinds: dense, a diagonal, zeros, of rank one, tiny.
+// Gradients of all kinds: dense, diagonal, zero, of rank one, tiny.
 Values gradient(const Dims& dims, int64_t tensor, int64_t t) {
   Stream stream(static_cast<uint64_t>(100 * tensor + t));
   Values g(static_cast<size_t>(num_elements(dims)));
@@ -161,7 +161,7 @@ std::vector<Values> gradients(const Dims& dims, int64_t t) {
   return all;
 }
 
-// Holds one tensor after each of some steps, alone on a CPU.
+// Records one tensor after each of some steps, alone on a CPU.
 class Alone {
  public:
   Alone(const Rule& rule, const Dims& dims, int64_t tensor)
@@ -180,7 +180,7 @@ class Alone {
 
 class Remote : public ::testing::TestWithParam<Case> {
  protected:
-  // Algebras of a CPU take one matrix.
+  // CPU algebras take one matrix at a time.
   static int64_t width() { return GetParam().rule == "muon" ? 1 : 3; }
 };
 
@@ -263,8 +263,8 @@ TEST(RemoteSteps, WaitForNothingWithoutARefresh) {
   }
 }
 
-// The work of every step may be multiplied faster; bases need all of fp32, and
-// roots plain products.
+// Each step's products may use faster arithmetic; bases need full fp32
+// precision, and roots plain products.
 TEST(RemoteProducts, AreFastWhereThatIsAskedForAndHarmless) {
   class Watching final : public DecompositionHook {
    public:
@@ -306,7 +306,7 @@ TEST(RemoteProducts, AreFastWhereThatIsAskedForAndHarmless) {
   }
 }
 
-// Refuses what one axis of one tensor gets.
+// Rejects the results of one axis of one tensor.
 class Refusing final : public DecompositionHook {
  public:
   bool basis(const FactorId& part, Matrices q, Matrices) override {
@@ -314,7 +314,7 @@ class Refusing final : public DecompositionHook {
     return !refuses(part);
   }
   bool inverse_root(const FactorId& part, Matrices root) override {
-    EXPECT_GT(root.as<float>()[0], 0);  // of this process
+    EXPECT_GT(root.as<float>()[0], 0);  // in host memory
     return !refuses(part);
   }
   bool refuses(const FactorId& part) const {
@@ -348,8 +348,8 @@ TEST(RemoteFailures, ConcernThoseThatFailed) {
   }
 }
 
-// 7 x 5 at 3 has blocks 0 1 / 2 3 / 4 5; those of axis 1 are 0 2 4 and, short,
-// 1 3 5, so that 3 is neither the first nor the last of its kind.
+// 7 x 5 cut at 3 has blocks 0 1 / 2 3 / 4 5; those of axis 1 are 0 2 4 and the
+// short 1 3 5, so 3 is neither the first nor the last of its kind.
 TEST(RemoteFailures, ConcernTheBlockThatFailed) {
   class RefusingOne final : public DecompositionHook {
     bool inverse_root(const FactorId& part, Matrices) override {
@@ -389,7 +389,8 @@ TEST(RemoteFailures, NameTheTensorWhoseFactorIsNotFinite) {
   }
 }
 
-// A zero matrix has no root without damping: that tensor alone keeps its own.
+// A zero matrix has no root without damping: only that tensor keeps its old
+// root.
 TEST(RemoteFailures, OfOneIterationLeaveTheOthersTheirBits) {
   const Dims dims = {4, 3};
   for (const char* root : {"newton", "higher"}) {
@@ -414,7 +415,7 @@ TEST(RemoteFailures, OfOneIterationLeaveTheOthersTheirBits) {
   }
 }
 
-// Overflows of one tensor are computed again in fp64, those of others not.
+// Overflows of one tensor are retried in fp64, without retrying the others.
 TEST(RemoteFailures, AreTriedAgainOneByOne) {
   const Dims dims = {100};
   const auto rule = make_rule("soap",

@@ -1,17 +1,17 @@
 // The computing side of a rule: three stages on an engine (linalg/engine.h).
 //
-//   prepare    element-wise, where the shard lives: what the owner needs
-//   transform  on whole tensors, a batch of equal shapes, at the owner
-//   apply      element-wise, where the shard lives
+//   prepare    element-wise on each shard: computes what the owner needs
+//   transform  on a batch of whole tensors of equal shape, at their owner
+//   apply      element-wise on each shard: updates the weights
 //
 //   auto rule = make_rule("muon", {{"preset", "moonlight"}}, DType::kFp32);
 //   rule->prepare(lane, step, shard, fields);
 //   rule->transform(lane, step, batch);
 //   rule->apply(lane, step, shard, update);
 //
-// A rule keeps nothing between calls: states are memory of the caller, in the
-// order and of the shapes that facts() tells. So one rule serves all threads,
-// each with an engine of its own. Gradients are never written.
+// A rule keeps nothing between calls: the caller owns the states, whose order
+// and shapes come from facts(). One rule can therefore serve all threads, each
+// with its own engine. Gradients are never written.
 #pragma once
 
 #include <cstdint>
@@ -41,52 +41,52 @@ struct Step {
   double learning_rate = 0;
 };
 
-// A rank's piece of a tensor: flat runs of `count` elements.
+// A rank's piece of a tensor: runs of `count` contiguous elements.
 struct Shard {
-  const Dims& whole;  // the tensor that it is a piece of
+  const Dims& whole;  // the tensor this is a piece of
   int64_t count = 0;
   ConstRun grad{};
   Run weights{};
-  std::span<const Run> states{};  // that live with the shard, in facts' order
-  uint16_t* rounded = nullptr;    // the weights in bf16, if they are wanted
+  std::span<const Run> states{};  // those kept with the shard, in facts' order
+  uint16_t* rounded = nullptr;    // bf16 copy of the weights; null: none
 };
 
-// One matrix of a stack or block, for messages and hooks.
+// Identifies one matrix of a stack or block, for messages and hooks.
 struct FactorId {
-  int64_t tensor = 0;  // place in the batch
+  int64_t tensor = 0;  // index in the batch
   int64_t block = 0;
   int axis = 0;
 };
 
-// Sees what decompositions give and may replace it: for conformance checks and
-// for forcing failures in tests. Views are of one matrix.
+// Sees the results of decompositions and may replace them: for conformance
+// checks and to force failures in tests. Each view is of one matrix.
 class DecompositionHook {
  public:
   virtual ~DecompositionHook() = default;
-  // The order in which columns of the old basis are taken.
+  // The order in which the columns of the old basis are taken.
   virtual void order(const FactorId&, std::span<int64_t>) {}
-  // A new basis, one vector per column, and its eigenvalues (1 x n; no data
-  // where the rule keeps none). False: pretend that it failed.
+  // A new basis, one vector per column, and its eigenvalues (1 x n; no data if
+  // the rule keeps none). Returning false pretends that the decomposition
+  // failed.
   virtual bool basis(const FactorId&, Matrices, Matrices) { return true; }
   // A new inverse root.
   virtual bool inverse_root(const FactorId&, Matrices) { return true; }
 };
 
-// Whole tensors of equal shape at their owner, one after another in memory.
+// Whole tensors of equal shape at their owner, contiguous in memory.
 struct Batch {
   const Dims& dims;
   int64_t count = 1;
-  std::span<const ConstRun> fields{};  // what prepare wrote, gathered
+  std::span<const ConstRun> fields{};  // written by prepare, then gathered
   Run out{};
-  std::span<const Run> states{};  // that live with the owner
-  int phase = 0;  // refreshes happen where (step + phase) meets the period
+  std::span<const Run> states{};  // those kept at the owner
+  int phase = 0;  // refreshes when (step + phase) hits the period
   DecompositionHook* hook = nullptr;
 };
 
-// Whole tensors of equal shape, all on one rank: a shard each, or cut into
-// pieces that follow each other in the order of the tensors' elements. `owned`
-// are the states that live with the owner, those of the tensors one after
-// another.
+// Whole tensors of equal shape, all on one rank: one shard each, or cut into
+// pieces that are listed in element order. `owned` are the states kept at the
+// owner, each contiguous over all tensors.
 struct WholeTensors {
   const Dims& dims;
   std::span<const Shard> shards{};
@@ -96,11 +96,10 @@ struct WholeTensors {
 
   int64_t elements() const;  // of all shards
   int64_t count() const;     // of tensors
-  // True if each shard is one tensor.
   bool uncut() const { return count() == std::ssize(shards); }
 };
 
-// The most fields that prepare writes (facts().gather_fields()).
+// Upper bound of facts().gather_fields(), the fields that prepare writes.
 inline constexpr size_t kMostFields = 4;
 
 class Rule {
@@ -108,7 +107,8 @@ class Rule {
   virtual ~Rule() = default;
 
   virtual const RuleFacts& facts() const = 0;
-  // fp32, or fp64 for checks: of states, gradients, weights and fields.
+  // The type of states, gradients, weights and fields: fp32, or fp64 for
+  // checks.
   virtual DType dtype() const = 0;
 
   // Writes facts().gather_fields() fields of `shard.count` elements each.
@@ -132,21 +132,22 @@ class Rule {
   virtual std::unique_ptr<StripTransform> by_strips(Engine& engine,
                                                     MatrixShape shape) const;
 
-  // All three on whole tensors of one rank, fused where that saves passes over
-  // memory; the bits are those of the three stages, tensor by tensor.
+  // All three stages on whole tensors of one rank, fused where that saves
+  // passes over memory. The result is bit-identical to running the stages
+  // tensor by tensor.
   virtual void step_whole(Engine& engine, const Step& step,
                           const WholeTensors& tensors) const;
-  // True if that, on tensors that are uncut, is the same repeated work
-  // (linalg/engine.h) wherever gradients lie.
+  // True if step_whole on uncut tensors is the same repeated work
+  // (linalg/engine.h) wherever the gradients lie.
   virtual bool lets_gradients_move() const { return false; }
-  // The stages one after another, in `fields` and `update` of the caller, which
-  // hold tensors.elements() each.
+  // Runs the stages one after another, in the caller's `fields` and `update`,
+  // which hold tensors.elements() each.
   void step_by_stages(Engine& engine, const Step& step,
                       const WholeTensors& tensors, std::span<const Run> fields,
                       Run update) const;
 
  protected:
-  // The last two, on gathered fields.
+  // Runs transform and apply on gathered fields.
   void transform_and_apply(Engine& engine, const Step& step,
                            const WholeTensors& tensors,
                            std::span<const ConstRun> fields, Run update) const;
@@ -155,7 +156,7 @@ class Rule {
   }
 };
 
-// A rule that keeps its facts.
+// A rule that stores its facts.
 template <class Facts>
 class RuleOf : public Rule {
  public:
@@ -169,17 +170,18 @@ class RuleOf : public Rule {
   const DType dtype_;
 };
 
-// UsageError names an unknown rule, option or value. dtype is fp32 or fp64. A
-// rule that knows the option "device" gets this one, if none is given.
+// Throws UsageError on an unknown rule, option or value. `dtype` is fp32 or
+// fp64. `device` sets the option "device" of a rule that has one, unless it is
+// given.
 std::unique_ptr<Rule> make_rule(std::string_view name,
                                 const RuleOptions& options, DType dtype,
                                 std::string_view device = "cpu");
 
-// Weight decay, with lr the learning rate and peak its largest value. A weight
-// loses, each step,
+// Weight decay. Each step a weight loses this fraction of itself, with lr the
+// learning rate and peak its largest value:
 //   decoupled lr·wd   independent wd   palm lr²·wd
 //   corrected lr·wd·lr/peak   peak_independent lr·wd/peak
-// of itself; l2 adds wd·p to the gradient instead.
+// The form l2 adds wd·p to the gradient instead.
 struct DecayOptions {
   std::string form = "decoupled";
   std::string order = "before";  // or "after" the update

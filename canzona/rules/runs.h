@@ -1,10 +1,10 @@
-// Runs of elements seen as matrices, and places in them.
+// Views of element runs as matrices, and positions in them.
 //
 //   Matrices row = as_row(update, count);
 //   Run second = advanced(states, elements);        // of the next tensor
 //   Matrices q = as_matrices(bases, n, n, 4).at(3)  // the last of four
 //
-// Views own nothing; what a run holds is for the caller to know.
+// Views own nothing; the caller knows what a run holds.
 #pragma once
 
 #include <cstddef>
@@ -16,13 +16,13 @@
 
 namespace canzona {
 
-// The run from its element number `elements` on.
+// The run starting at element `elements`.
 template <class AnyRun>
 AnyRun advanced(AnyRun run, int64_t elements) {
   return {run.data + elements * size_of(run.dtype), run.dtype};
 }
 
-// Contiguous matrices, one after another.
+// Contiguous matrices.
 inline Matrices as_matrices(Run run, int64_t rows, int64_t cols,
                             int64_t count = 1) {
   return {run.data, run.dtype, rows, cols, cols, count, rows * cols, nullptr};
@@ -32,8 +32,7 @@ inline ConstMatrices as_matrices(ConstRun run, int64_t rows, int64_t cols,
   return {run.data, run.dtype, rows, cols, cols, count, rows * cols, nullptr};
 }
 
-// Describes the matrix at one place of each of `count` stacks, one after
-// another.
+// The matrix at one place of each of `count` contiguous stacks.
 struct StackShape {
   int64_t rows = 0;
   int64_t cols = 0;
@@ -56,10 +55,10 @@ inline ConstMatrices as_row(ConstRun run, int64_t count) {
   return as_matrices(run, 1, count);
 }
 
-// Matrices from one type of number to another, or the same.
+// Copies and converts matrices between types.
 //
 //   ConstMatrices wide = in_type(engine, factor, DType::kFp64);
-//   copy_as(engine, kept, found);              // rounded to nearest
+//   copy_as(engine, kept, found);              // rounds to nearest
 
 inline void copy_as(Engine& engine, Matrices to, ConstMatrices from) {
   if (to.dtype == from.dtype)
@@ -68,8 +67,7 @@ inline void copy_as(Engine& engine, Matrices to, ConstMatrices from) {
     engine.convert(to, from);
 }
 
-// A copy in the engine's arena, or the matrices themselves if that is the type
-// they have.
+// Returns `from` itself if it has that type, else a copy in the engine's arena.
 inline ConstMatrices in_type(Engine& engine, ConstMatrices from, DType dtype) {
   if (from.dtype == dtype) return from;
   const Matrices to =
@@ -78,15 +76,15 @@ inline ConstMatrices in_type(Engine& engine, ConstMatrices from, DType dtype) {
   return to;
 }
 
-// One matrix of an engine's memory, brought into this process for a hook that
-// looks at it or replaces it.
+// A host copy of one matrix in an engine's memory, for a hook that inspects or
+// replaces it.
 //
 //   HostCopy copy(engine, basis.at(i));
 //   hook->basis(part, copy.view(), …);
 //   copy.put_back();
 //
-// Takes from the heap and waits for the engine. A view without data gives one
-// without data.
+// Allocates on the heap and waits for the engine. A view without data gives a
+// copy without data.
 
 class HostCopy {
  public:

@@ -10,7 +10,7 @@ int64_t strip_border(int64_t side, int strips, int i) {
   CANZONA_CHECK(strips >= 1 && strips <= kMostStrips, strips, " strips");
   CANZONA_CHECK(side >= 0, "a side of ", side);
   if (i == strips) return side;
-  // side·i/strips, whose product need not fit 64 bits.
+  // Computes side·i/strips without the product, which may overflow 64 bits.
   const int64_t exact = side / strips * i + side % strips * i / strips;
   const int64_t nearest = (exact + kStripUnit / 2) / kStripUnit * kStripUnit;
   return std::min(nearest, side);

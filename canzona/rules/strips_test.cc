@@ -15,7 +15,7 @@ TEST(Strips, AreCutAtMultiplesOf64) {
   EXPECT_THAT(strip_borders(25600, 2), ElementsAre(0, 12800, 25600));
   EXPECT_THAT(strip_borders(300, 2), ElementsAre(0, 128, 300));
   EXPECT_THAT(strip_borders(1000, 4), ElementsAre(0, 256, 512, 768, 1000));
-  // 96 is as near to 64 as to 128.
+  // 96 is as far from 64 as from 128.
   EXPECT_THAT(strip_borders(192, 2), ElementsAre(0, 128, 192));
 }
 
@@ -37,7 +37,7 @@ TEST(Strips, AreHalvedUntilEachHas64) {
   EXPECT_EQ(strips_that_fit(100000, 64), 8);
 }
 
-// The nearest multiples, found by looking at all of them.
+// The nearest multiples, found by exhaustive search.
 TEST(Strips, BordersAreTheNearestAndNoStripIsEmpty) {
   for (int64_t side = 64; side < 1200; ++side) {
     const int strips = strips_that_fit(side, 8);

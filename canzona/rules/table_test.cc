@@ -113,7 +113,7 @@ TEST(RuleTable, SidesOfOneAreLegal) {
   }
 }
 
-// The UsageError of `count`, or "".
+// The message of the UsageError that `count` throws, or "".
 template <class Count>
 std::string complaint(const Count& count) {
   try {
@@ -137,8 +137,8 @@ TEST(RuleTable, NamesRuleAndMatrixWhereStatesDoNotFit) {
   }
 }
 
-// The second shape is for rules that do less on long sides, the first for
-// those that do little altogether.
+// The second shape is for rules that do less work on long sides, the first for
+// rules that do little work altogether.
 TEST(RuleTable, NamesRuleAndMatrixWhereFlopsDoNotFit) {
   const int64_t huge = int64_t{1} << 40;
   for (const RuleEntry& entry : rule_table()) {

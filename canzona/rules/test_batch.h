@@ -1,5 +1,5 @@
-// Driving a rule in tests on tensors of one shape in the memory of any engine,
-// which is reached by the engine alone: what comes here is a copy.
+// Drives a rule in tests on tensors of one shape in the memory of any engine.
+// Values are copied from and to the host through the engine.
 //
 //   TestBatch batch(engine, *rule, {6, 5}, 3);
 //   batch.step({g0, g1, g2}, 0.01);
@@ -47,7 +47,7 @@ class TestBatch {
     for (Run state : states_[0].with_owner) batch_.add_owned(state);
   }
 
-  // The three stages one by one; one gradient per tensor.
+  // Runs the three stages one by one; one gradient per tensor.
   void step(const std::vector<Values>& grads, double rate) {
     const Step now = begin(grads, rate);
     const WholeTensors tensors = batch_.tensors();
@@ -73,7 +73,7 @@ class TestBatch {
                   advanced(update_, i * each_));
   }
 
-  // All at once.
+  // Runs the fused step.
   void step_whole(const std::vector<Values>& grads, double rate) {
     batch_.issue(engine_, begin(grads, rate), hook_);
   }
@@ -81,7 +81,7 @@ class TestBatch {
   Values weights(int64_t tensor) {
     return memory_.get<float>(advanced(weights_, tensor * each_).data, each_);
   }
-  // All of one tensor, by name.
+  // All states of one tensor, by name.
   std::map<std::string, Values> states(int64_t tensor) {
     std::map<std::string, Values> all;
     const TensorStates& own = states_[static_cast<size_t>(tensor)];

@@ -1,4 +1,4 @@
-// For tests that need a GPU: they skip where there is none.
+// Tests that need a GPU skip where there is none.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Matrices for tests of rules, and plain fp64 arithmetic on them that shares no
-// code with what is tested.
+// code with the code under test.
 #pragma once
 
 #include <cmath>
@@ -59,7 +59,7 @@ inline double distance(const PlainMatrix& a, const PlainMatrix& b) {
   return frobenius(d);
 }
 
-// A stream of numbers that is the same everywhere.
+// A stream of numbers that is the same on every platform.
 class Stream {
  public:
   explicit Stream(uint64_t seed) : state_(seed) {}
@@ -90,7 +90,7 @@ inline PlainMatrix gaussian(int64_t m, int64_t n, Stream& stream) {
   return a;
 }
 
-// Orthonormal columns by Gram and Schmidt, twice.
+// Orthonormal columns by Gram–Schmidt, applied twice.
 inline PlainMatrix orthonormal(int64_t m, int64_t n, Stream& stream) {
   PlainMatrix q = gaussian(m, n, stream);
   for (int64_t j = 0; j < n; ++j) {

@@ -1,4 +1,4 @@
-// Driving a rule in tests: one tensor, all of it here, fp64 or fp32.
+// Drives a rule in tests: one tensor in host memory, fp64 or fp32.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ class TestTensor {
         states(make_states(*make_cpu_engine(), *rule_, dims_, 1, memory_)[0]),
         hook_(hook) {}
 
-  // The three stages one by one.
+  // Runs the three stages one by one.
   void step(Engine& engine, const std::vector<Real>& grad, double rate) {
     ++steps;
     const Step now{steps, rate};
@@ -46,7 +46,7 @@ class TestTensor {
     rule_->apply(engine, now, shard, run_of(std::as_const(update).data()));
   }
 
-  // All at once.
+  // Runs the fused step.
   void step_whole(Engine& engine, const std::vector<Real>& grad, double rate) {
     ++steps;
     const Shard shard = shard_of(grad);
@@ -59,7 +59,7 @@ class TestTensor {
   }
 
   const Rule& rule() const { return *rule_; }
-  // A state by name, copied.
+  // A copy of a state, by name.
   std::vector<Real> state(const std::string& name) const {
     for (size_t i = 0; i < states.facts.size(); ++i) {
       if (states.facts[i].name != name) continue;

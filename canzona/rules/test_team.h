@@ -1,6 +1,6 @@
-// A team in one process, on any device: what links do between members is done
-// here by copies and plain loops. Sums meet by the tree, each member rounds a
-// part of them, and the rest is handed round.
+// A team in one process, on any device: copies and plain loops take the place
+// of the links between members. Sums are added by the tree, each member rounds
+// a part of them, and everything else is distributed to all.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -90,7 +90,8 @@ class TestTeam {
 
   bool tall() const { return shape_.rows > shape_.cols; }
 
-  // work(member, places): the elements of its piece in the whole, in order.
+  // Calls work(member, places) with the indices of its piece in the whole, in
+  // order.
   template <class Work>
   void for_each_piece(const Work& work) {
     int64_t first = 0;
@@ -150,7 +151,7 @@ class TestTeam {
     return left;
   }
 
-  // Each member a part of the total; the head gets all.
+  // Each member rounds a part of the total; the head gets all of it.
   void round(int segment) {
     const std::vector<Real> sum = total(0, members_.size());
     const auto members = static_cast<int64_t>(members_.size());

@@ -1,5 +1,5 @@
-// Chooses how an engine multiplies while a rule is at work; plainly before and
-// after, also if the work ends by an error.
+// Sets how an engine multiplies while a rule is running, and restores `after`
+// on exit, exceptions included.
 //
 //   const ProductsScope fast(engine, Products::kBf16x3);
 //   { const ProductsScope plain(engine, Products::kPlain, Products::kBf16x3); }
@@ -34,20 +34,20 @@ class ProductsScope {
 inline Products products_of(bool splits) {
   return splits ? Products::kBf16x3 : Products::kPlain;
 }
-// For what needs all of fp32.
+// For results that need full fp32 precision.
 inline Products exact_products_of(bool splits) {
   return splits ? Products::kBf16x6 : Products::kPlain;
 }
 
-// The tensors of a batch that a rule works on together: what is known of each,
-// and runs of neighbours among them.
+// Helpers for the tensors of a batch that a rule processes together: one value
+// per tensor, and runs of adjacent tensors.
 //
 //   PerTensor<bool> found(count);
 //   engine.finite(factors, found.span());
 //   for_each_run(count, [&](int64_t i) { return found[i]; },
 //                [&](int64_t begin, int64_t size) { … });
 //
-// Nothing here takes from the heap, so no more than kMostTogether at a time.
+// Nothing here uses the heap, so at most kMostTogether tensors at a time.
 
 inline constexpr int64_t kMostTogether = 256;
 
@@ -73,8 +73,7 @@ class PerTensor {
   std::array<T, kMostTogether> values_;
 };
 
-// work(begin, size) for each longest run of places in [0, count) that are
-// chosen.
+// Calls work(begin, size) for each maximal run of chosen indices in [0, count).
 template <class Chosen, class Work>
 void for_each_run(int64_t count, const Chosen& chosen, const Work& work) {
   for (int64_t begin = 0; begin < count;) {
@@ -89,7 +88,8 @@ void for_each_run(int64_t count, const Chosen& chosen, const Work& work) {
   }
 }
 
-// work(begin, size) for the parts of a batch that the engine takes at once.
+// Calls work(begin, size) for the parts of a batch that the engine takes at
+// once.
 template <class Work>
 void for_each_part(const Engine& engine, int64_t count, const Work& work) {
   const int64_t most =

@@ -60,7 +60,7 @@ void EngineWireOps::from_limbs(std::byte* to, const std::byte* limbs,
   memory_.from_limbs(as<uint64_t>(to), as<uint64_t>(limbs), count);
 }
 
-// Pointers to pieces of one kind.
+// Passes the pieces as pointers to their elements' type.
 bool EngineWireOps::sum_at_once(Reduction reduction,
                                 std::span<const std::byte* const> pieces,
                                 int64_t count, std::byte* sum) const {
@@ -84,8 +84,8 @@ bool EngineWireOps::sums_in_place(Reduction reduction, int num_pieces) const {
           num_pieces <= memory_.most_tree_pieces());
 }
 
-// The order of integers does not matter; a piece where the sum is to lie comes
-// first.
+// Integers may be added in any order; a piece already at the place of the sum
+// comes first.
 void EngineWireOps::join_in_place(Reduction reduction,
                                   std::span<const std::byte* const> pieces,
                                   int64_t count, std::byte* sum) const {

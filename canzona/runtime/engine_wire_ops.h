@@ -1,19 +1,19 @@
-// Tells a communicator how to treat memory of a device: comm knows none, linalg
-// knows no collectives, and here they meet.
+// Tells a communicator how to access device memory. This is where comm, which
+// knows no devices, and linalg, which knows no collectives, meet.
 //
 //   const EngineWireOps ops(memory_ops("cuda"));
 //   auto dp = world.split(t, d, "dp", {}, &ops);
 //
-// If an engine makes lanes (Engine::make_lane), a lane of collectives is one of
-// them, and compute is the engine's own:
+// If an engine makes lanes (Engine::make_lane), collectives run on one of them,
+// and compute runs on the engine's own:
 //
 //   EngineLane sums(engine.make_lane());
 //   ComputeLane compute(engine);
 //   sums.wait_for(mark_of_compute);
 //
-// Pieces are aligned to their elements (8 bytes for those of two words). The
-// memory's owner waits for its engines before it hands pieces over. Any number
-// of threads may call.
+// Pieces are aligned to their elements (8 bytes for elements of two words). The
+// owner of the memory waits for its engines before passing pieces. Callable
+// from any number of threads.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ namespace canzona {
 
 class EngineWireOps : public WireOps {
  public:
-  // `memory` outlives it.
+  // `memory` must outlive it.
   explicit EngineWireOps(const MemoryOps& memory) : memory_(memory) {}
 
   bool is_host() const override { return memory_.is_host(); }
@@ -65,7 +65,7 @@ class EngineWireOps : public WireOps {
   const MemoryOps& memory_;
 };
 
-// A mark is an event of the device.
+// Its marks are events of the device.
 class EngineLane final : public Lane {
  public:
   explicit EngineLane(std::unique_ptr<MemoryLane> lane)
@@ -90,10 +90,10 @@ class EngineLane final : public Lane {
   EngineWireOps ops_;
 };
 
-// No collectives are issued here: ops() may not be called.
+// No collectives are issued here: ops() must not be called.
 class ComputeLane final : public Lane {
  public:
-  // The engine outlives it.
+  // The engine must outlive it.
   explicit ComputeLane(Engine& engine) : engine_(engine) {}
 
   const WireOps& ops() const override;

@@ -12,7 +12,7 @@
 namespace canzona::engine_wire_ops_cuda_test {
 namespace {
 
-// Threads as ranks, all on the one GPU.
+// Threads as ranks, all sharing one GPU.
 class CudaWireOps : public testing::Test {
  protected:
   void SetUp() override {

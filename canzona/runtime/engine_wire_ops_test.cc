@@ -19,7 +19,7 @@ const EngineWireOps& ops() {
   return all;
 }
 
-// Any bits, but no NaN for an addition.
+// Arbitrary bits, but no NaN where they are added.
 std::vector<uint64_t> bits_for(Reduction reduction, uint64_t seed,
                                int64_t bytes) {
   std::vector<uint64_t> words;

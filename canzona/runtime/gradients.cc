@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-// Streams of one tensor: parameters, slices, and random numbers of each home.
+// Streams of one tensor: parameters, slices, and each home's random numbers.
 enum Stream : uint64_t { kParameters, kSlices, kRandomOfHome };
 
 uint64_t seed_of(std::string_view name, uint64_t stream, int64_t step) {

@@ -1,18 +1,19 @@
-// Numbers for models that nobody trains: parameters and gradients made from
-// names and positions, so that every mesh, strategy and transport sees the same
-// ones. For benchmarks and tests.
+// Synthetic parameters and gradients, derived from names and positions so that
+// every mesh, strategy and transport sees the same ones. For benchmarks and
+// tests.
 //
 //   make_parameter(tensor, mesh.tp, place.t, shard);
 //   make_gradient({GradientKind::kExact, home, num_homes, step}, tensor,
 //                 mesh.tp, place.t, shard);
 //   settings.gradient_factor = gradient_factor(GradientKind::kExact, mesh);
 //
-// Exact: 28 slices of small integers times 2^-20, dealt round-robin over the
-// data-parallel ranks; each has the sum of its slices. Every sum is exact,
-// so that the mean gradient is the same for every number of ranks.
-// Random: another number for every rank, with sums that depend on their order.
+// Exact: 28 slices of small integers times 2^-20, dealt round-robin to the
+// data-parallel ranks; each rank has the sum of its slices. Every sum is exact,
+// so the mean gradient is the same for any number of ranks. Random: a different
+// number for every rank, with sums that depend on their order.
 //
-// Pure; any thread may call, one at a time for an engine's memory.
+// Pure functions, callable from any thread, but by one thread at a time for an
+// engine's memory.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@
 
 namespace canzona {
 
-// Fills a tp shard of a tensor with numbers that depend on the logical
-// position alone, so that every mesh gets the same tensor.
+// Fills a tp shard of a tensor with numbers that depend on the logical position
+// alone, so that every mesh gets the same tensor.
 //
 //   fill_shard(tensor, mesh.tp, place.t, shard,
 //              [&](uint64_t i) { return uniform_at(seed, i); });
@@ -48,9 +49,9 @@ void fill_shard(const Tensor& tensor, int32_t tp, int32_t t,
                 " has ", filled, " elements, not ", shard.size());
 }
 
-// Calls use(from, rows) for runs of a shard that follow each other at equal
-// distances, both in the shard, where the first one begins at `from`, and in
-// the whole tensor, as one: those of a cut tensor mostly do.
+// Calls use(from, rows) once for each group of runs that are equally spaced
+// both in the shard, where the first one begins at `from`, and in the whole
+// tensor. Most runs of a cut tensor are.
 template <class Use>
 void for_number_rows(std::span<const ExtentCopy> runs, const Use& use) {
   for (size_t i = 0; i < runs.size();) {
@@ -78,15 +79,15 @@ class Engine;
 
 enum class GradientKind { kExact, kRandom };
 std::string_view to_string(GradientKind kind);
-// UsageError names what else is allowed.
+// UsageError lists what is allowed.
 GradientKind parse_gradient_kind(std::string_view text);
 
 inline constexpr int kGradientSlices = 28;
 
-// Names the owner of a gradient, and its step.
+// Identifies a gradient by its owner and step.
 struct GradientShare {
   GradientKind kind = GradientKind::kExact;
-  int32_t home = 0;  // among those that share the tensor's buffer
+  int32_t home = 0;  // among the homes that share the tensor's buffer
   int32_t num_homes = 1;
   int64_t step = 1;
 };
@@ -94,14 +95,14 @@ struct GradientShare {
 // Sums over data-parallel ranks are multiplied by this.
 double gradient_factor(GradientKind kind, const Mesh& mesh);
 
-// `shard` is the one of tp rank `t`; tp 1 makes the whole tensor.
+// `shard` is that of tp rank `t`; with tp 1 it is the whole tensor.
 void make_gradient(const GradientShare& share, const Tensor& tensor, int32_t tp,
                    int32_t t, std::span<float> shard);
-// Nearly normal, of standard deviation 0.02.
+// Approximately normal, with standard deviation 0.02.
 void make_parameter(const Tensor& tensor, int32_t tp, int32_t t,
                     std::span<float> shard);
 
-// The same bits in the memory of an engine, in the order of its work.
+// The same bits in the memory of an engine, ordered with its work.
 void make_gradient(Engine& engine, const GradientShare& share,
                    const Tensor& tensor, int32_t tp, int32_t t, float* shard);
 void make_parameter(Engine& engine, const Tensor& tensor, int32_t tp, int32_t t,

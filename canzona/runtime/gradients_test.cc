@@ -63,7 +63,7 @@ int64_t shard_elements(const Tensor& tensor, int32_t tp) {
   return elements;
 }
 
-// Cut by rows, by columns, and in interleaved parts.
+// Cut by rows, by columns, and in interleaved sections.
 TEST(Gradients, AreTheSameInAnEnginesMemory) {
   const auto engine = make_cpu_engine();
   for (const GradientKind kind : {GradientKind::kExact, GradientKind::kRandom})

@@ -14,8 +14,8 @@
 namespace canzona {
 namespace {
 
-// The members of `group` in `world`, whose ranks are those of the part. All
-// ranks of the world call it.
+// Splits off the ranks with this color. All ranks of `world`, which are those
+// of the part, must call it.
 std::unique_ptr<Communicator> found(Communicator& world, int color,
                                     const std::string& name, const WireOps& ops,
                                     const std::shared_ptr<Lane>& lane) {
@@ -24,7 +24,7 @@ std::unique_ptr<Communicator> found(Communicator& world, int color,
   return world.split(color, world.rank(), name, {}, &ops);
 }
 
-// In one level or two.
+// Makes a group, direct or hierarchical.
 std::unique_ptr<NodeGroup> found_levels(Communicator& world,
                                         const PlanPart& part, GroupKind kind,
                                         const std::string& name,
@@ -99,8 +99,8 @@ void Groups::found_modules(Communicator& world, const PlanPart& part,
   gradients_ = group(GroupKind::kGradients, "gradients", lanes_.gradients);
 }
 
-// Slots of gathers are given out in the same turn on all ranks, those that
-// gradients are added in are not.
+// Gather slots are assigned in the same order on all ranks; the slots that
+// gradients are added into are not.
 void Groups::register_memory(const GroupMemory& memory) {
   const auto add = [](const std::unique_ptr<NodeGroup>& group,
                       std::span<std::byte> bytes, bool alike) {
@@ -109,7 +109,7 @@ void Groups::register_memory(const GroupMemory& memory) {
   for (const auto* group :
        {&dense_.group, &experts_.group, &replicas_, &all_groups_})
     add(*group, memory.gradients, memory.gradients_alike);
-  // Parameters are published through staging if all slices are kept.
+  // If all slices are stored, parameters are published through staging.
   for (const auto* group :
        {&dense_.group, &experts_.group, &publish_.group, &parameters_}) {
     add(*group, memory.parameters, memory.parameters_alike);
@@ -209,9 +209,9 @@ Groups::Sent Groups::count(int64_t TrafficLog::Row::*bytes) const {
 
 namespace {
 
-constexpr size_t kMostText = 192;  // of an engine's description
+constexpr size_t kMostText = 192;  // for an engine's description
 
-// Ranks of the world that share a matrix, once for each replica.
+// Visits the world ranks that share a matrix, once per replica.
 template <class Visit>
 void each_team(const PlanPart& part, size_t matrix, const Visit& visit) {
   if (part.owners[matrix].size() < 2) return;

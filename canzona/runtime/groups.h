@@ -1,19 +1,19 @@
-// The groups of ranks that a rank talks to, and the threads that do it.
+// The groups of ranks that a rank communicates with, and their threads.
 //
 //   Groups groups(world, part, ops, capacity, add_track, "");
 //   Work reduced = groups.data(of_experts).reduce_scatter_v(…);
 //
-// Data-parallel groups have the ranks of one tp plane that share a buffer, by
-// home; tensor-parallel ones the ranks of one home. With slices (plan/zero.h)
-// gradients are summed among those that keep the same ones, and new parameters
-// go round among those; modules are gathered and scattered in groups of
-// consecutive homes. Groups on several nodes go in two levels if the plan says
-// so. Every group, or level of one, has a communicator of its own, every
-// courier a thread. All ranks make theirs at once; `world` outlives them.
+// A data-parallel group consists of the ranks of one tp plane that share a
+// buffer, ordered by home; a tensor-parallel group of the ranks of one home.
+// With slices (plan/zero.h), gradients are summed and new parameters exchanged
+// among the ranks that store the same slices; modules are gathered and
+// scattered in groups of consecutive homes. Groups that span several nodes are
+// hierarchical if the plan says so. Every group, or level of one, has its own
+// communicator, and every courier a thread. All ranks construct theirs
+// together; `world` must outlive them.
 //
-// If the engine works later than it is told to, two lanes take the place of the
-// threads: gradients leave on one, parameters come on the other, and the thread
-// that posts issues.
+// With an asynchronous engine, two lanes replace the threads: gradients use
+// one, parameters the other, and the posting thread issues the work.
 #pragma once
 
 #include <chrono>
@@ -36,7 +36,7 @@ struct GroupLanes {
 };
 
 // The memory that a rank's collectives read and write. It is alike if all ranks
-// of a group have the same tensors at the same places.
+// of a group have the same tensors at the same offsets.
 struct GroupMemory {
   std::span<std::byte> parameters, gradients, slots, rooms, gather_pool,
       scatter_pool;
@@ -45,16 +45,16 @@ struct GroupMemory {
 
 class Groups {
  public:
-  // `ops`: of the memory of parameters and gradients. `add_track` makes the
-  // track of a thread, or gives that of a lane, or null. `prefix`: of the
-  // groups' names.
+  // `ops`: for the memory of parameters and gradients. `add_track` returns the
+  // track of a new thread or of a lane, or null. `prefix`: for the groups'
+  // names.
   using AddTrack =
       std::function<Track*(const std::string& name, const Lane* lane)>;
   Groups(Communicator& world, const PlanPart& part, const WireOps& ops,
          const GroupLanes& lanes, int capacity, const AddTrack& add_track,
          const std::string& prefix);
 
-  // The calling thread's own, for numbers of this process: all ranks.
+  // Used by the calling thread, for numbers in host memory: all ranks.
   Communicator& control() { return *control_; }
   // Sums of gradients.
   Courier& data(bool of_experts) {
@@ -72,45 +72,45 @@ class Groups {
   // Only where the plan has teams.
   Courier& teams() { return *teams_.courier; }
 
-  // The lane of modules; null if threads do it.
+  // The lanes that modules use; null if threads do it.
   Lane* gradient_lane() const { return lanes_.gradients.get(); }
   Lane* parameter_lane() const { return lanes_.parameters.get(); }
 
-  // The ranks of a kind of group that buckets are summed or published in
-  // (plan/schedule/rank_group.h); the plan has such groups. For the threads of
-  // data() and publish().
+  // The group of this kind, in which buckets are summed or published
+  // (plan/schedule/rank_group.h). The plan must have such groups. Used by the
+  // threads of data() and publish().
   NodeGroup& of(GroupKind kind);
-  // For the threads of modules; null where nothing is gathered or scattered.
+  // Used by the threads of modules; null if nothing is gathered or scattered.
   NodeGroup* parameters() { return parameters_.get(); }
   NodeGroup* gradients() { return gradients_.get(); }
 
-  // Tells every group which memory its collectives use. All ranks call it,
-  // once, before any. The memory outlives the groups.
+  // Tells every group which memory its collectives use. All ranks call it once,
+  // before any collective. The memory must outlive the groups.
   void register_memory(const GroupMemory& memory);
 
-  // Ends the threads, after what was posted; nothing may be posted any more.
+  // Joins the threads after all posted work; nothing may be posted afterwards.
   void close();
 
-  // Ends everything on all ranks.
+  // Aborts all communication on all ranks.
   void abort(std::string_view reason) { control_->abort(reason); }
   // The same for an error of a background thread (Communicator::give_up).
   void give_up(const std::exception_ptr& error, std::string_view doing) {
     control_->give_up(error, doing);
   }
 
-  // The bytes in which sums of gradients are staged, of all groups.
+  // Bytes of staging for sums of gradients, over all groups.
   int64_t sum_staging() const;
 
   // Time that all couriers have spent in operations.
   std::chrono::nanoseconds busy() const;
-  // With modelled links: how long this rank's were busy, with anything, and
-  // with the step's gathers and scatters. Elsewhere the time of the latter in
-  // operations.
+  // With modelled links: how long this rank's links were busy, with anything,
+  // and with the step's gathers and scatters. Otherwise exchange_busy is the
+  // time of the latter in operations.
   bool has_links() const { return control_->has_links(); }
   std::chrono::nanoseconds links_busy() const { return control_->links_busy(); }
   std::chrono::nanoseconds exchange_busy() const;
-  // Bytes sent, by group and operation, since the beginning. Call it while
-  // nothing is under way.
+  // Bytes sent since construction, by group and operation. Call it only while
+  // no operation is in progress.
   struct Sent {
     int64_t reduce_scatter = 0;
     int64_t all_reduce = 0;
@@ -128,8 +128,8 @@ class Groups {
     Sent& operator+=(const Sent& other);
   };
   Sent sent() const { return count(&TrafficLog::Row::sent); }
-  // The part of these that went to other nodes, as the communicator's options
-  // know them.
+  // The part of these that went to other nodes, as given by the communicator's
+  // options.
   Sent sent_slow() const { return count(&TrafficLog::Row::sent_slow); }
 
  private:
@@ -149,19 +149,19 @@ class Groups {
   Line dense_, experts_, publish_, gather_, scatter_, teams_, check_;
 };
 
-// Members of a team compute parts of one matrix, whose bits depend on what
-// computes them: their devices and kernels must be the same.
+// Checks that the members of a team use the same devices and kernels: they
+// compute parts of one matrix, whose bits depend on both.
 
 class Communicator;
 class Engine;
 
-// What is wrong if ranks compute as `engines` says, by rank of the world;
-// empty: the members of every team compute alike.
+// Returns what is wrong if ranks compute as `engines` says, by world rank;
+// empty if the members of every team compute alike.
 std::string find_unlike_members(const Plan& plan,
                                 const std::vector<std::string>& engines);
 
-// UsageError on every rank if members of a team compute differently. Of a plan
-// with teams all ranks call it; of others it does nothing.
+// Throws UsageError on every rank if members of a team compute differently. If
+// the plan has teams, all ranks must call it; otherwise it does nothing.
 void require_alike_members(const Plan& plan, Communicator& world,
                            const Engine& engine);
 

@@ -1,14 +1,14 @@
-// When the lanes of a rank came where, by the device's own clock: for traces,
-// and for how long compute waited. For the sources of this room.
+// Times of points in the lanes of a rank, by the device's own clock: for
+// traces, and to measure how long compute waited. Internal to this folder.
 //
 //   LaneTimes times(engine, host_now);
 //   LaneClock& clock = times.add([&](Event& event) { lane.record_in(event); });
 //   const int64_t before = clock.stamp();   // a timed event of the lane
 //   …
-//   clock.time_of(before);                  // once it is passed
+//   clock.time_of(before);                  // once it has passed
 //
-// The two clocks are laid over each other once, when the device has nothing to
-// do. One thread at a time; the engine outlives it, and so do lanes.
+// The host and device clocks are aligned once, while the device is idle. One
+// thread at a time; the engine and the lanes must outlive it.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +33,12 @@ class LaneClock final : public TrackClock {
   int64_t stamp() override;
   bool is_passed(int64_t stamp) const;
   int64_t time_of(int64_t stamp) override;
-  // The number may be given again.
+  // Allows the number to be reused.
   void forget(int64_t stamp) { unused_.push_back(stamp); }
 
  private:
-  // As many as a full track of a trace has, and then some; beyond them points
-  // have no time of their own.
+  // Somewhat more than a full track of a trace has; stamps beyond that have no
+  // time of their own.
   static constexpr int64_t kMost = 4 * static_cast<int64_t>(Trace::kMostEvents);
 
   const LaneTimes& times_;
@@ -49,7 +49,7 @@ class LaneClock final : public TrackClock {
 
 class LaneTimes {
  public:
-  // `now`: of the clock that the device's times are told in.
+  // `now` reads the clock in which the device's times are expressed.
   LaneTimes(Engine& engine, const std::function<int64_t()>& now);
 
   LaneClock& add(LaneClock::Record record) {
@@ -58,13 +58,13 @@ class LaneTimes {
   std::unique_ptr<Event> make_event() const {
     return engine_.make_timed_event();
   }
-  // Nanoseconds; of an event that is reached.
+  // In nanoseconds; the event must have been reached.
   int64_t time_of(const Event& event) const;
 
  private:
   Engine& engine_;
   const std::unique_ptr<Event> origin_;
-  int64_t host_ = 0;  // when it was reached
+  int64_t host_ = 0;  // time at which it was reached
   std::deque<LaneClock> clocks_;
 };
 

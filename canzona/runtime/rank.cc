@@ -12,17 +12,17 @@
 namespace canzona {
 namespace {
 
-// Slots are alike on all ranks of a stage, as the plan predicts them.
+// Slots have the same size on all ranks of a stage, as the plan predicts.
 int64_t slot_elements(const PlanPart& part, const RuleFacts& facts,
                       int32_t stage) {
   return exchange_slot_bytes(part, facts)[index(stage)] / kBytesPerFp32;
 }
 
 // Enough for a sum and a publication of every bucket, or both exchanges of
-// every slot, so that nobody waits for a place in the queue.
+// every slot, so that posting never waits for room in the queue.
 int queue_capacity(const PlanPart& part) {
-  // A rank may have posted three exchanges of each matrix that teams share, and
-  // those of its strips in each of two rounds.
+  // A rank may have posted three exchanges for each matrix that teams share,
+  // and those of its strips in each of two rounds.
   size_t num_shared = 0;
   for (size_t m = 0; m < part.matrices.size(); ++m)
     num_shared += part.owners[m].size() > 1 ? 1 : 0;
@@ -133,7 +133,7 @@ void Rank::drain() noexcept {
       lane->record(*edge_);
       edge_->wait();
     } catch (const std::exception&) {
-      return;  // the device is lost, as whoever uses it hears
+      return;  // the device is lost; its next user gets the error
     }
   if (timed == nullptr) return;
   try {
@@ -153,7 +153,7 @@ Track* Rank::add_track(const std::string& name, const Lane* lane) const {
                                        : timed->parameters_track;
 }
 
-// They lie one behind the other in compute's work.
+// Waits are in the order of compute's work.
 void Rank::add_waits() {
   if (timed == nullptr) return;
   LaneClock& clock = timed->compute;
@@ -172,7 +172,7 @@ std::string_view Rank::label(const std::string& text) {
   return *labels.insert(text).first;
 }
 
-// Nobody sees the names of tensors without a trace.
+// Names of tensors are shown only in a trace.
 ShownEntry Rank::show(const ScheduleEntry& entry) {
   const bool traced = options.trace != nullptr;
   return {&entry,
@@ -195,7 +195,7 @@ WaitWatch::OfHost::OfHost(Rank& rank, double& seconds)
 
 void wait_in_step(Rank& rank, Work& work) {
   if (rank.compute == nullptr && work.done()) {
-    work.order(nullptr);  // may have failed
+    work.order(nullptr);  // throws if it has failed
     return;
   }
   const WaitWatch watch(rank, rank.times.waited_in_step);

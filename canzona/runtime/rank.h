@@ -1,5 +1,5 @@
-// Everything one rank holds while it runs a part, and its parameters, between
-// its store and memory of this process; for the sources of this room.
+// Everything one rank holds while it runs a part, and access to its parameters
+// from host memory; internal to this folder.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,7 @@
 
 namespace canzona {
 
-// Adds the time of its life to a sum.
+// Adds its lifetime to a sum.
 class Stopwatch {
  public:
   explicit Stopwatch(double& seconds)
@@ -43,8 +43,8 @@ class Stopwatch {
   std::chrono::steady_clock::time_point begin_;
 };
 
-// An entry of the schedule, which outlives it, as traces show it. Its label is
-// that of the collective, too.
+// An entry of the schedule as traces show it. The schedule must outlive it. The
+// collective has the same label.
 struct ShownEntry {
   const ScheduleEntry* entry = nullptr;
   SpanFacts span = {};
@@ -53,9 +53,9 @@ struct ShownEntry {
 };
 
 struct Rank {
-  // `world`: the ranks of this part, which may be part of another.
-  // `the_track`: of compute, or null. `the_prefix`: of the names of threads and
-  // groups.
+  // `world`: the ranks of this part, possibly part of another world.
+  // `the_track`: that of compute, or null. `the_prefix`: for the names of
+  // threads and groups.
   Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
        const RuntimeOptions& the_options, Track* the_track,
        const std::string& the_prefix);
@@ -64,8 +64,8 @@ struct Rank {
   const RuntimeOptions options;
   Engine& engine;
   const EngineWireOps engine_ops;
-  const int32_t world_rank;  // of the plan
-  const int32_t known_as;    // of all ranks: as errors call it
+  const int32_t world_rank;  // in the plan
+  const int32_t known_as;    // among all ranks, for errors
   const std::string prefix;
   const Coordinates at;  // in the plan's grid; its rank in one replica
   const RankLayout layout;
@@ -77,12 +77,11 @@ struct Rank {
   const RankEntries entries;
   const UpdatePlan updates;
   const RankStore store;
-  // Compute's own, where the engine works later than it is told to and these
-  // ranks can order their collectives; else null, and calls have ended when
-  // they return.
+  // Compute's own lane, if the engine is asynchronous and these ranks can order
+  // their collectives; else null, and calls have ended when they return.
   const std::unique_ptr<Lane> compute;
   const GroupLanes lanes;
-  // Times lanes; null unless that was asked for.
+  // Times lanes; null unless requested.
   struct Timed {
     Timed(Rank& rank, bool traced);
     LaneTimes times;
@@ -91,8 +90,8 @@ struct Rank {
           *parameters_track = nullptr;
   };
   const std::unique_ptr<Timed> timed;
-  // In the engine's memory: not 0 if the step leaves weights and states as they
-  // are. Null where this thread knows that before it begins.
+  // In the engine's memory: nonzero if the step must leave weights and states
+  // unchanged. Null where this thread knows that in advance.
   const int32_t* skip = nullptr;
   Track* track = nullptr;
   RuntimeTimes times;
@@ -114,10 +113,10 @@ struct Rank {
     if (options.wire_ops != nullptr) return *options.wire_ops;
     return engine_ops.is_host() ? cpu_wire_ops() : engine_ops;
   }
-  // One more thread of this rank, or the lane that takes its place; null
-  // without a trace.
+  // The track of another thread of this rank, or of the lane that replaces it;
+  // null without a trace.
   Track* add_track(const std::string& name, const Lane* lane) const;
-  // Text that lives as long as this, and as the trace if there is one.
+  // Text that lives as long as this object, and as the trace if there is one.
   std::string_view label(const std::string& text);
   std::string_view label_of(int32_t module) const {
     return module_labels[static_cast<size_t>(module)];
@@ -130,21 +129,21 @@ struct Rank {
     return courier.lane() != nullptr ? courier.lane()->ops() : wire_ops();
   }
 
-  // Does repeated work (linalg/engine.h) that changes weights or states.
+  // Runs repeated work (linalg/engine.h) that changes weights or states.
   template <class Work>
   void update(const Work& work) {
     if (skip == nullptr) return engine.repeat(std::cref(work));
     const auto guarded = [&] { engine.if_zero(skip, std::cref(work)); };
     engine.repeat(std::cref(guarded));
   }
-  // The engine has done all that it was told.
+  // Waits until the engine has finished all work issued to it.
   void settle() { engine.synchronize(); }
-  // Before memory is handed to a courier, which the engine may still write:
-  // what is posted from now on happens after that.
+  // Called before passing memory that the engine may still write to a courier:
+  // orders what is posted later after those writes.
   void settle(const Courier& courier);
-  // Ends what was issued; for whoever gives memory back.
+  // Waits for all issued work, before memory is released.
   void drain() noexcept;
-  // Adds what compute's lane has waited, as far as it has come, to `times`.
+  // Adds the waits of compute's lane so far to `times`.
   void add_waits();
 
  private:
@@ -158,12 +157,12 @@ struct Rank {
   std::deque<LaneWait> waits_;
 };
 
-// Compute waits for an exchange of the step, unless that has ended already.
+// Makes compute wait for an exchange of the step, unless it has ended already.
 void wait_in_step(Rank& rank, Work& work);
 
-// Compute stands still as long as it lives: adds that time to one of the rank's
-// times, and how long links were busy meanwhile. Where compute has a lane, it
-// is the lane that stands still.
+// Marks a wait of compute: adds its lifetime to one of the rank's times, and
+// the time links were busy meanwhile. Where compute has a lane, the wait is
+// that of the lane.
 class WaitWatch {
  public:
   WaitWatch(Rank& rank, double& seconds);
@@ -184,7 +183,7 @@ class WaitWatch {
   int64_t begin_ = 0;
 };
 
-// Elements of `bytes` each, as copies say, and the way back.
+// Copies elements of `bytes` each as `copies` says, and in reverse.
 inline void copy_there(const WireOps& ops, std::byte* to, const std::byte* from,
                        std::span<const ExtentCopy> copies, int64_t bytes) {
   for (const ExtentCopy& c : copies)
@@ -199,18 +198,18 @@ inline void copy_back(const WireOps& ops, std::byte* from, const std::byte* to,
 // Adds the pieces of one kept matrix as shards.
 void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch);
 
-// UsageError if the tensor has no shard on this rank.
+// Throws UsageError if the tensor has no shard on this rank.
 const FlatLayout::Shard& place_of_shard(const Rank& rank,
                                         const FlatLayout& layout,
                                         int32_t tensor);
 
-// Rounds the copy that forward uses, and keeps the master weights.
+// Sets the copy that forward uses, rounded if that is bf16, and the masters.
 void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard);
-// The same from the engine's memory, in the order of its work.
+// The same from the engine's memory, ordered with its work.
 void set_parameter_there(Rank& rank, int32_t tensor, const float* shard);
-// The pieces that this rank keeps, one after another.
+// Concatenates the pieces that this rank stores.
 void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values);
-// UsageError if it keeps some of it alone.
+// Throws UsageError if this rank stores only a part.
 void get_whole_parameter(Rank& rank, int32_t tensor, std::span<float> shard);
 
 }  // namespace canzona

@@ -58,7 +58,7 @@ void get_state(Rank& rank, const StateBox& box, std::span<float> values) {
     rank.engine.download(to, memory, box.elements * kBytesPerFp32);
     return;
   }
-  // Into the second half, from which each number moves to its place.
+  // Downloads into the second half, from which each number is widened in place.
   std::byte* halves = to + box.elements * kBytesPerBf16;
   rank.engine.download(halves, memory, box.elements * kBytesPerBf16);
   constexpr int kHalf = 16;
@@ -206,7 +206,7 @@ void RankPart::finish_step(int64_t step, double learning_rate) {
   else
     exchanged->finish();
   if (rank.compute == nullptr) rank.settle();
-  // Weights that are broadcast are part of the step.
+  // Broadcast weights are part of the step.
   if (rank.part.traffic == Traffic::kBroadcast) publisher.wait_all();
 }
 
@@ -253,7 +253,7 @@ Runtime::PoolUse RankPart::pool_use() const {
 
 namespace {
 
-// Ranks that planned differently would wait for each other.
+// Ranks with different plans would deadlock.
 void require_same_plan(const Plan& plan, Communicator& world) {
   if (world.size() != plan.mesh.world())
     throw UsageError(cat("the plan is for ", plan.mesh.world(), " ranks (",
@@ -356,8 +356,8 @@ void RankParts::finish_gradients() const {
   for (const auto& part : parts_) part->finish_gradients();
 }
 
-// The number of a step follows from how the one before ended: where that is on
-// its way, it is read here, and no sooner.
+// The number of a step depends on how the previous one ended, so its outcome is
+// read here, and no earlier.
 void RankParts::issue_step(const StepSettings& settings) {
   outcome();
   for (const auto& part : parts_)
@@ -407,7 +407,7 @@ void RankParts::take_over(int64_t steps_done) {
   steps_done_ = steps_done;
 }
 
-// AdamW has work while the first gather is on its way.
+// AdamW's update overlaps with the first gather.
 void RankParts::update(const StepSettings& settings, int64_t step) const {
   const double adamw = settings.adamw_learning_rate < 0
                            ? settings.learning_rate

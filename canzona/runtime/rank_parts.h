@@ -5,7 +5,7 @@
 //
 //   RankPart own(part, world, engine, options, track, "");
 //   own.finish_gradients();
-//   own.begin_step(step, learning_rate);     // first exchange is on its way
+//   own.begin_step(step, learning_rate);     // starts the first exchange
 //   own.update_elements(step, {learning_rate, adamw_learning_rate});
 //   own.finish_step(step, learning_rate);
 #pragma once
@@ -28,19 +28,19 @@
 
 namespace canzona {
 
-// A rank's weights and states as boxes of logical tensors: which they are, and
-// how numbers get into and out of them. For the sources of this room.
+// A rank's weights and states as boxes of logical tensors, and access to their
+// values. Internal to this folder.
 
 std::vector<StateBox> states_of(const Rank& rank);
 
-// Returns where the numbers of a box lie in the engine's memory: bf16 where
-// parameters are and the box is of those, else fp32.
+// Returns where the values of a box lie in the engine's memory: bf16 if the box
+// is one of parameters and those are bf16, else fp32.
 std::byte* memory_of(const Rank& rank, const StateBox& box);
-// The same if that is memory of this process and in fp32; else empty.
+// The same if that is host memory and fp32; else empty.
 std::span<float> host_values(const Rank& rank, const StateBox& box);
 
-// All numbers of a box, widened or rounded where parameters are bf16.
-// UsageError if there are more or fewer.
+// All values of a box, widened or rounded where parameters are bf16. Throws
+// UsageError if the number of values is wrong.
 void get_state(Rank& rank, const StateBox& box, std::span<float> values);
 void set_state(Rank& rank, const StateBox& box, std::span<const float> values);
 
@@ -56,7 +56,7 @@ struct RankPart {
   std::byte* parameter(int32_t tensor) const;
   float* gradient(int32_t tensor);
 
-  // True if modules are gathered, and this one is among them.
+  // True if modules are gathered and this is one of them.
   bool gathers(int32_t module) const {
     return gatherer != nullptr && gatherer->has(module);
   }
@@ -69,10 +69,10 @@ struct RankPart {
   void begin_step(int64_t step, double learning_rate);
   void update_elements(int64_t step, const ElementRates& rates);
   void finish_step(int64_t step, double learning_rate);
-  // Sends the weights that this rank updates as if they were new.
+  // Publishes the weights that this rank updates as if they were new.
   void publish_weights();
 
-  // Ends the threads, after what was posted.
+  // Joins the threads after all posted work.
   void close();
 
   std::chrono::nanoseconds busy() const;  // of all threads, in operations
@@ -85,16 +85,16 @@ struct RankPart {
   std::unique_ptr<LocalUpdate> local;
   std::unique_ptr<ExchangedUpdate> exchanged;
   std::unique_ptr<Gatherer> gatherer;    // where parameters are cut
-  std::unique_ptr<Scatterer> scatterer;  // where gradients are
+  std::unique_ptr<Scatterer> scatterer;  // where gradients are cut
 };
 
 class RankParts {
  public:
-  // UsageError if the ranks hold different plans.
+  // Throws UsageError if the ranks hold different plans.
   RankParts(const Plan& plan, Communicator& world, Engine& engine,
             const RuntimeOptions& options);
 
-  // A tensor of the whole model as its part counts it.
+  // A tensor of the whole model, by its number in its part.
   struct LocalTensor {
     RankPart* part = nullptr;  // null: on other ranks
     int32_t number = 0;
@@ -102,7 +102,7 @@ class RankParts {
   const LocalTensor& find(int32_t tensor) const {
     return tensors_.at(static_cast<size_t>(tensor));
   }
-  // UsageError if the tensor is on other ranks.
+  // Throws UsageError if the tensor is on other ranks.
   const LocalTensor& get(int32_t tensor) const;
 
   std::span<const std::unique_ptr<RankPart>> all() const { return parts_; }
@@ -119,7 +119,7 @@ class RankParts {
   void wait_all_params() const;
   void finish_gradients() const;
   void issue_step(const StepSettings& settings);
-  // The outcome of the last step; waits for it if it is on its way.
+  // The outcome of the last step; waits for it if necessary.
   const StepOutcome& outcome();
 
   int64_t steps_done() {
@@ -127,7 +127,7 @@ class RankParts {
     return steps_done_;
   }
   void take_over(int64_t steps_done);
-  // Sum of what the ranks have digested, each number by one of them.
+  // The digest summed over all ranks, each element counted by one of them.
   std::string text_of(LogicalDigest digest) const;
 
   const Plan& plan;
@@ -137,8 +137,8 @@ class RankParts {
   void update(const StepSettings& settings, int64_t step) const;
   void check_gradients(const StepSettings& settings);
   bool is_ordered() const { return first().rank.compute != nullptr; }
-  // True if a part has the module. Uses of a module that none has are announced
-  // to the first, which says so.
+  // True if a part has the module. Uses of a module that no part has are
+  // announced to the first part, which reports the error.
   bool is_known(int32_t module) const;
   bool serves(const RankPart& part, int32_t module) const {
     return part.gathers(module) || (&part == &first() && !is_known(module));
@@ -147,13 +147,13 @@ class RankParts {
   std::unique_ptr<Communicator> of_experts_;  // with this ep coordinate
   std::vector<std::unique_ptr<RankPart>> parts_;
   std::vector<LocalTensor> tensors_;  // of the whole model
-  Track* track_ = nullptr;            // of the thread that calls
+  Track* track_ = nullptr;            // of the calling thread
   GradientCheck check_;
   OrderedCheck ordered_check_;
   StepOutcome outcome_;
   bool outcome_is_on_its_way_ = false;
-  // Kept from step to step, so that none allocates.
-  std::vector<int32_t> uses_;       // that a part serves
+  // Kept across steps to avoid allocation.
+  std::vector<int32_t> uses_;       // those that a part serves
   std::vector<int32_t> nonfinite_;  // by part
   int64_t steps_done_ = 0;
 };

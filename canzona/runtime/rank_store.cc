@@ -4,8 +4,8 @@
 
 namespace canzona {
 
-// Nothing is read before it is written, but padding travels and is to be the
-// same everywhere.
+// Zeroed because padding is sent and must be the same everywhere; nothing else
+// is read before it is written.
 ReservedBlock::ReservedBlock(Engine& engine, int64_t bytes, Communicator* world)
     : bytes_(bytes) {
   if (bytes == 0) return;

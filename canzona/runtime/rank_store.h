@@ -1,12 +1,12 @@
-// The memory of one rank, reserved once and never grown: what the plan
-// predicted, to the byte, and nothing else.
+// The memory of one rank, reserved once and never grown: exactly the bytes that
+// the plan predicted.
 //
 //   RankStore store(part, layout, kept, updates, slot_elements, pools, engine);
 //   Shard shard = store.shard(kept.matrices[0], piece, states);
 //
-// In the memory of the engine; what collectives read and write may be memory of
-// the library behind them (Communicator::allocate), which `world`, unless null,
-// is asked for. Views are valid as long as the store.
+// Memory is the engine's. If `world` is not null, memory that collectives
+// access may come from the library behind it (Communicator::allocate). Views
+// are valid as long as the store.
 #pragma once
 
 #include <algorithm>
@@ -23,12 +23,12 @@
 
 namespace canzona {
 
-// One block of memory, zeros at first.
+// One zero-initialized block of memory.
 class ReservedBlock {
  public:
   ReservedBlock() = default;
-  // Takes memory that collectives pass quickly, if `world` is not null and has
-  // such.
+  // Takes memory that collectives transfer fast, if `world` is not null and
+  // provides it.
   ReservedBlock(Engine& engine, int64_t bytes, Communicator* world = nullptr);
 
   std::byte* data() const { return data_.get(); }
@@ -38,7 +38,7 @@ class ReservedBlock {
   }
 
  private:
-  // The library's memory may be given back only when nothing uses it any more.
+  // The library's memory may be released only once nothing uses it any more.
   struct Release {
     void operator()(std::byte* memory) const;
     Engine* engine;
@@ -48,7 +48,7 @@ class ReservedBlock {
   int64_t bytes_ = 0;
 };
 
-// A run that is only read.
+// A read-only run.
 inline ConstRun const_run(const float* data) { return run_of(data); }
 
 class RankStore {
@@ -58,7 +58,7 @@ class RankStore {
             int64_t room_bytes, const PoolSizes& pools, Engine& engine,
             Communicator* world = nullptr);
 
-  // Returns what collectives read and write, for their groups to register.
+  // Returns the memory that collectives access, for their groups to register.
   GroupMemory group_memory(bool parameters_alike, bool gradients_alike) const;
 
   float* gradients() const { return as_floats(gradients_); }
@@ -70,8 +70,8 @@ class RankStore {
     return parameters_.data() + element * parameter_bytes();
   }
 
-  // fp32 weights: of a piece of a matrix, and of AdamW's elements. They are
-  // the parameters themselves where those are fp32.
+  // fp32 weights of a piece of a matrix, or of AdamW's elements. They are the
+  // parameters themselves where those are fp32.
   float* weights(const Piece& piece) const;
   float* weights(const KeptElements& elements) const;
   uint16_t* rounded_copy(int64_t element) const;
@@ -85,9 +85,9 @@ class RankStore {
   // The memory in which teams exchange sums and factors.
   std::byte* rooms() const { return rooms_.data(); }
 
-  // Pools of modules on their way: slots of whole tensors, and staging.
+  // Pools for modules in transit: slots of whole tensors, and staging.
   const PoolSizes& pools() const { return pool_sizes_; }
-  // Large ones have the numbers after the others.
+  // Large slots are numbered after the others.
   std::byte* gather_slot(int64_t slot) const {
     return gather_pool_.data() +
            slot_at(slot, pool_sizes_.gather_slots) * parameter_bytes();
@@ -104,7 +104,7 @@ class RankStore {
                         pool_sizes_.large_scatter_slots);
   }
 
-  // The memory that was reserved.
+  // The reserved memory.
   RankMemory memory() const;
 
  private:

@@ -13,7 +13,7 @@ namespace canzona {
 struct Runtime::Parts : RankParts {
   using RankParts::RankParts;
 
-  // Other ranks are not to wait for one that will not come.
+  // Aborts on an error, so that other ranks do not wait for this one.
   template <class Body>
   decltype(auto) guarded(const Body& body) {
     try {
@@ -78,7 +78,7 @@ int32_t Runtime::tensor(std::string_view name) const {
   for (const Tensor& tensor : plan().model.tensors)
     names.push_back(tensor.name);
   throw UsageError(cat("tensor ", quoted(name),
-                       ": the plan has none of this name",
+                       ": the plan has no tensor of this name",
                        did_you_mean(name, names)));
 }
 bool Runtime::holds(int32_t tensor) const {
@@ -231,7 +231,7 @@ RuntimeTimes Runtime::times() const {
   }
   const Groups& groups = parts_->first().rank.groups;
   times.links_modelled = groups.has_links();
-  // Ports are the rank's, whichever part uses them.
+  // Ports belong to the rank, whichever part uses them.
   if (times.links_modelled) times.links_busy = seconds(groups.links_busy());
   return times;
 }

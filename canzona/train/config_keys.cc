@@ -287,9 +287,9 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(real("rule.learning_rate", c.rule.learning_rate, 0, kInf, "of the matrices inside layers, at its peak")),
       may(real("rule.weight_decay", c.rule.weight_decay, 0, kInf, "of the matrices inside layers")),
       may(real("adamw.learning_rate", c.adamw.learning_rate, 0, kInf, "of embedding, head, norms and routers, at its peak")),
-      may(decay("adamw.beta1", c.adamw.beta1, "share of the first moment that is kept")),
-      may(decay("adamw.beta2", c.adamw.beta2, "share of the second moment that is kept")),
-      may(real("adamw.epsilon", c.adamw.epsilon, 0, kInf, "added to the root")),
+      may(decay("adamw.beta1", c.adamw.beta1, "decay rate of the first moment")),
+      may(decay("adamw.beta2", c.adamw.beta2, "decay rate of the second moment")),
+      may(real("adamw.epsilon", c.adamw.epsilon, 0, kInf, "added to the root of the second moment")),
       may(real("adamw.weight_decay", c.adamw.weight_decay, 0, kInf, "of embedding, head and routers; norms do not decay")),
       may(text("schedule.kind", c.schedule.kind, "of the learning rates", schedule_kinds())),
       may(whole("schedule.warmup", c.schedule.warmup, 0, 1e9, "steps over which rates rise")),
@@ -339,7 +339,7 @@ const RuleEntry& entry_of(const std::string& rule) {
 
 std::string meaning_of(const RuleEntry& entry, const std::string& option) {
   const auto fact = std::ranges::find(entry.options, option, &OptionFact::name);
-  return fact == entry.options.end() ? "whose settings to take" : fact->meaning;
+  return fact == entry.options.end() ? "named set of defaults" : fact->meaning;
 }
 
 // Adds the rule's effective options after its own keys.

@@ -121,8 +121,7 @@ const TeamCosts::OfShape& TeamCosts::of(MatrixShape shape) {
       .first->second;
 }
 
-// Four messages follow each other in a segment; the head's port is the narrow
-// place.
+// A segment has four messages in sequence; the head's port is the bottleneck.
 int64_t TeamCosts::link_ticks(const StripFacts& facts, int32_t size) const {
   constexpr int kHops = 4;
   const TeamBytes head = team_bytes(facts, size, 0);
@@ -149,8 +148,8 @@ TeamSize TeamCosts::team(MatrixShape shape, const MatrixCost& cost,
   return team;
 }
 
-// Strips are taken to be as wide as the widest, and to have their share of what
-// the matrix takes then.
+// All strips are assumed to be as wide as the widest, and to take their share
+// of the time of such a matrix.
 StripTicks TeamCosts::strip_ticks(MatrixShape shape, const MatrixCost& cost) {
   const StripFacts& facts = of(shape).strips;
   const Int128 all =

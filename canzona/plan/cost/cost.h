@@ -12,11 +12,11 @@
 
 namespace canzona {
 
-// The cost of a matrix is in ticks from the rule's formula (one tick = one
-// flop, times at a nominal rate), or from a measured table (one tick = one
+// The cost of a matrix in ticks: from the rule's formula (one tick = one flop,
+// times at a nominal rate), or from a measured table (one tick = one
 // picosecond).
 
-// Used where nothing was measured, and said so in every output.
+// Used if nothing was measured; every output says so.
 inline constexpr double kNominalFlopsPerSecond = 400e12;
 
 class CostModel {
@@ -26,7 +26,7 @@ class CostModel {
 
   const CostBasis& basis() const { return basis_; }
   MatrixCost cost(MatrixShape shape) const;
-  // Returns the cost that `weight` balances; `copies` scales elements of a
+  // Returns the cost that `weight` balances. `copies` scales the elements of a
   // tensor that tp does not cut, so that numel counts TP shards.
   MatrixCost weight(Weight weight, MatrixShape shape, int32_t copies) const;
 
@@ -39,7 +39,7 @@ class CostModel {
   mutable std::map<MatrixShape, MatrixCost> known_;
 };
 
-// What teams cost: ticks of members and heads, and bytes of sums and factors.
+// The cost of teams: ticks of members and heads, and bytes of sums and factors.
 //
 //   TeamCosts costs(*rule, basis, links);
 //   for (const TeamSize& size : costs.sizes({5120, 51200}, cost)) …
@@ -51,23 +51,23 @@ class CostModel {
 // piece to each of the others, who pass theirs on to each other
 // (schedule/team_schedule.h). Not for several threads.
 
-// What one member of a team sends and receives in a step, beside the routes of
-// its strips.
+// The bytes that one member of a team sends and receives in a step, beside the
+// routes of its strips.
 struct TeamBytes {
   int64_t sums_sent = 0;
   int64_t sums_received = 0;
   int64_t factors_sent = 0;
   int64_t factors_received = 0;
 };
-// `member`: its place in the list of owners; 0 is the head.
+// `member` is the position in the list of owners; 0 is the head.
 TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member);
 
-// Ticks of a part of a matrix's flops, rounded up: a table measures whole
-// matrices, whose parts run at the same rate.
+// Returns the ticks of a part of a matrix's flops, rounded up. Tables measure
+// whole matrices; their parts are assumed to run at the same rate.
 int64_t ticks_of_part(Ticks whole, int64_t part, Flops flops);
 
-// Ticks of a whole matrix whose strips go one by one: what each strip takes
-// before and after the rest.
+// Ticks of a whole matrix that is exchanged strip by strip: `sum` and
+// `multiply` per strip, before and after `rest`.
 struct StripTicks {
   int64_t sum = 0, rest = 0, multiply = 0;
 };
@@ -80,11 +80,13 @@ class TeamCosts {
 
   const StripFacts& strips(MatrixShape shape) { return of(shape).strips; }
 
-  // Sizes up to the number of strips, `most` at most. A rule that refreshes
-  // tells nothing of refreshes in strips: its matrices stay whole.
+  // Returns the sizes up to the number of strips, at most `most`. A rule that
+  // refreshes does not describe refreshes in strips, so its matrices stay
+  // whole.
   TeamSizes sizes(MatrixShape shape, const MatrixCost& cost, int32_t most);
 
-  // The cost of a team that a plan has, whether its size is allowed or not.
+  // Returns the cost of a team of a given plan, even if its size is not
+  // allowed.
   TeamSize team(MatrixShape shape, const MatrixCost& cost, int32_t size);
 
   StripTicks strip_ticks(MatrixShape shape, const MatrixCost& cost);
@@ -95,7 +97,7 @@ class TeamCosts {
     Flops work;
   };
   const OfShape& of(MatrixShape shape);
-  // Ticks that sums and factors are on their way.
+  // Returns the ticks for which sums and factors are in transit.
   int64_t link_ticks(const StripFacts& facts, int32_t size) const;
 
   const RuleFacts& rule_;
@@ -104,8 +106,8 @@ class TeamCosts {
   std::map<MatrixShape, OfShape> known_;
 };
 
-// The blocks of a matrix that a rule updates as matrices of their own
-// (RuleFacts::block), so that each may have an owner of its own.
+// The blocks of a matrix that a rule updates independently (RuleFacts::block),
+// so that each may have its own owner.
 //
 //   const MatrixBlocks blocks(rule, {5120, 17408});
 //   for (int32_t b = 0; b < blocks.count(); ++b)
@@ -113,7 +115,7 @@ class TeamCosts {
 //
 // Pure; any thread.
 
-// Of more blocks nobody is told apart: such a matrix has one owner.
+// A matrix with more blocks than this is treated as one block, with one owner.
 inline constexpr int64_t kMostBlocks = 1024;
 
 class MatrixBlocks {
@@ -126,7 +128,8 @@ class MatrixBlocks {
   // Blocks are numbered row by row.
   Rectangle at(int32_t number) const;
   MatrixShape shape_of(int32_t number) const;
-  // Its share of the matrix's cost, rounded up; `least_cost` is rounded down.
+  // Returns the block's share of the matrix's cost, rounded up; `least_cost`
+  // rounds down.
   MatrixCost cost(const MatrixCost& whole, int32_t number) const;
   MatrixCost least_cost(const MatrixCost& whole, int32_t number) const;
 
@@ -143,7 +146,7 @@ class MatrixBlocks {
   std::map<MatrixShape, RuleWork> of_block_;
 };
 
-// True if a matrix of the request falls apart.
+// True if some matrix of the request consists of several blocks.
 bool has_blocks(const SettledRequest& request, const RuleFacts& rule);
 
 }  // namespace canzona

@@ -32,7 +32,7 @@ std::string read_word(const Json& object, const char* key,
                        join(words, " or "), did_you_mean(word, words)));
 }
 
-// More than zero, less than `limit`.
+// Returns a member that must be above zero and below `limit`.
 double read_positive(const Json& object, const char* key, double limit,
                      const std::string& where) {
   const double number = get_number(object, key, where);
@@ -43,7 +43,7 @@ double read_positive(const Json& object, const char* key, double limit,
 
 std::string read_device(const Json& root, const std::string& where) {
   std::string device = get_string(root, "device", where);
-  // It is printed in reports and stored in plans, so it must be fit for both.
+  // The name is printed in reports and stored in plans, so it must suit both.
   if (!device.empty() && printable(device, 200) == device) return device;
   throw UsageError(cat(where, ": device is ", quoted(device),
                        ", expected 1 to 200 printable characters"));
@@ -82,7 +82,7 @@ RuleOptions read_options(const Json& group, const std::string& where) {
   return options;
 }
 
-// The result of `read`; its UsageError gets the place in front.
+// Returns the result of `read`; prefixes the place to its UsageError.
 template <class Read>
 auto read_at(const std::string& where, const Read& read) {
   try {
@@ -92,7 +92,7 @@ auto read_at(const std::string& where, const Read& read) {
   }
 }
 
-// The facts of the rule as it was measured.
+// Returns the facts of the rule as it was measured.
 std::unique_ptr<RuleFacts> read_rule(const Json& group,
                                      const std::string& where) {
   const std::string rule = get_string(group, "rule", where);
@@ -175,7 +175,7 @@ CostMeasurement read_measurement(const Json& group, const std::string& where) {
   return measured;
 }
 
-// Before anything is built from them.
+// Bounds the number of entries before anything is built from them.
 void bound_entries(const Json& groups, const std::string& where) {
   size_t entries = 0;
   for (const Json& group : groups) {
@@ -218,8 +218,8 @@ CostCurve::CostCurve(std::vector<Sample> samples)
   for (const Sample& sample : samples_) {
     rates.push_back({sample.flops, sample.seconds / as_double(sample.flops)});
   }
-  // Everything about equal flops is in the key, so that the mean below does not
-  // depend on the order of the file.
+  // The key breaks ties of equal flops, so that the mean below does not depend
+  // on the order of entries in the file.
   std::sort(rates.begin(), rates.end(), [](const Point& a, const Point& b) {
     return std::tie(a.flops, a.rate) < std::tie(b.flops, b.rate);
   });
@@ -262,12 +262,13 @@ double CostCurve::seconds(MatrixShape shape, Flops flops) const {
   if (!sample) sample = find({shape.cols, shape.rows});
   if (!sample) return rate(flops) * as_double(flops);
   if (sample->flops == flops) return sample->seconds;
-  // Measured with other options, say with fewer steps.
+  // The sample was measured with other options, e.g. with fewer steps.
   return sample->seconds / as_double(sample->flops) * as_double(flops);
 }
 
 CostTable CostTable::parse(std::string_view json, const std::string& where) {
-  // An entry has up to six values; the rest is a handful.
+  // The default limit on values suffices: an entry has up to six values, the
+  // rest of the file a handful.
   const Json root = parse_json(json, {.what = where, .max_depth = 8});
   require_known_keys(root,
                      {"format", "version", "device", "kind", "precision",

@@ -1,5 +1,5 @@
-// A table of measured costs, which replaces the count of flops in planning.
-// Schema and an example: docs/cost_table.md.
+// A table of measured costs, which replaces flop counts in planning. Schema and
+// example: docs/cost_table.md.
 //
 //   CostTable table = CostTable::parse(read_file(path, …), path);
 //   auto seconds = table.seconds(*rule, {5120, 25600}, /*refresh=*/false);
@@ -30,16 +30,16 @@ class CostCurve {
   };
 
   CostCurve() = default;
-  // In any order, no shape twice.
+  // Samples come in any order; no shape occurs twice.
   explicit CostCurve(std::vector<Sample> samples);
 
   bool empty() const { return samples_.empty(); }
   const std::vector<Sample>& samples() const { return samples_; }
 
-  // A measured shape, as it is or transposed, costs what was measured. Any
-  // other runs at a rate (seconds per flop) between those of the samples with
-  // the next fewer and next more flops, linear in flops; beyond the first and
-  // last sample their rates hold. Not for an empty curve.
+  // A measured shape, or its transpose, costs what was measured. Any other
+  // shape runs at a rate (seconds per flop) interpolated linearly in flops
+  // between the neighbouring samples; beyond the first and last sample their
+  // rates hold. Requires a non-empty curve.
   double seconds(MatrixShape shape, Flops flops) const;
 
  private:
@@ -66,31 +66,32 @@ struct CostMeasurement {
 
 class CostTable {
  public:
-  // UsageError names `where`, the place and what was expected.
+  // The UsageError names `where`, the place and what was expected.
   static CostTable parse(std::string_view json, const std::string& where);
 
   const std::string& device() const { return device_; }
   const std::string& kind() const { return kind_; }  // "cpu" or "cuda"
   const std::string& precision() const { return precision_; }
   const std::string& date() const { return date_; }  // "2025-03-31"
-  // The rate of kernels that are bound by memory; none if not measured.
+  // The rate of memory-bound kernels; nullopt if not measured.
   std::optional<double> element_wise_bytes_per_second() const {
     return element_wise_bytes_per_second_;
   }
-  // By rule and algorithm.
+  // Sorted by rule and algorithm.
   const std::vector<CostMeasurement>& measurements() const {
     return measurements_;
   }
 
-  // Returns the cost of every step, or of a refresh beside it, on one matrix;
-  // none if nothing was measured for the algorithm that the rule runs on this
-  // shape. Far beyond the measured sizes this may be more than any clock can
-  // count: check before it is made an integer.
+  // Returns the cost of a step, or of a refresh on top of it, for one matrix;
+  // nullopt if nothing was measured for the algorithm that the rule runs on
+  // this shape. Far beyond the measured sizes the result may not fit an
+  // integer: check before converting.
   std::optional<double> seconds(const RuleFacts& rule, MatrixShape shape,
                                 bool refresh) const;
 
-  // Total seconds by total flops over all that needs whole matrices, for rules
-  // and algorithms that were not measured; none if no such thing was.
+  // Returns total seconds over total flops of all measurements that need whole
+  // matrices, for rules and algorithms that were not measured; nullopt if there
+  // are none.
   std::optional<double> mean_seconds_per_flop(bool refresh) const;
 
  private:

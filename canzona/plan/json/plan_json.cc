@@ -27,8 +27,7 @@ bool same_text(std::string_view text, std::string_view canonical) {
   return at == canonical.size();
 }
 
-// Returns the first difference of two trees as a JSON pointer; nothing if there
-// is none.
+// Returns the first difference of two trees as a JSON pointer, if there is one.
 std::optional<std::string> first_difference(const Json& a, const Json& b,
                                             const std::string& at = "") {
   if (a == b) return std::nullopt;
@@ -54,7 +53,7 @@ std::optional<std::string> first_difference(const Json& a, const Json& b,
 
 void require_canonical(const Json& root, std::string_view text,
                        std::string canonical, const JsonLimits& limits) {
-  canonical.pop_back();  // the end of the line
+  canonical.pop_back();  // the final newline
   if (same_text(text, canonical)) return;
   const auto at = first_difference(root, parse_json(canonical, limits));
   if (!at) return;
@@ -65,7 +64,7 @@ void require_canonical(const Json& root, std::string_view text,
 
 namespace {
 
-// Only what a plan of ZeRO-1 does not have.
+// Writes only what differs from plain ZeRO-1.
 void write_zero(const ZeroOptions& zero, int32_t homes, JsonWriter& out) {
   ZeroOptions plain;
   plain.sizes = with_states(plain.sizes, homes);
@@ -127,8 +126,8 @@ void write_sections(const std::vector<Section>& sections, JsonWriter& out) {
   out.end_array();
 }
 
-// One row per tensor: name, shape, role, cut, layer, expert, rule, number of
-// its kind of sections. Most tensors have none, so sections are listed once.
+// Writes one row per tensor: name, shape, role, cut, layer, expert, rule, index
+// of its sections. Many tensors share their sections, so these are listed once.
 void write_tensors(const Model& model, JsonWriter& out) {
   std::vector<const std::vector<Section>*> kinds;
   std::map<std::string, size_t> known;
@@ -159,7 +158,7 @@ void write_tensors(const Model& model, JsonWriter& out) {
   out.end_array();
 }
 
-// Only where there are such.
+// Written only if there are frozen tensors.
 void write_frozen(const Model& model, JsonWriter& out) {
   std::vector<int64_t> frozen;
   for (size_t t = 0; t < model.tensors.size(); ++t)
@@ -271,7 +270,7 @@ void write_plan_parts(const Plan& plan, JsonWriter& out) {
 }
 
 std::string write(const Plan& plan, const std::string& digest) {
-  constexpr size_t kBytesPerTensor = 160;  // more than most take
+  constexpr size_t kBytesPerTensor = 160;  // more than most tensors need
   JsonWriter out;
   out.reserve(plan.model.tensors.size() * kBytesPerTensor);
   out.begin_object();
@@ -284,7 +283,7 @@ std::string write(const Plan& plan, const std::string& digest) {
   write_summary(plan.summary, plan.options.teams != kTeamsOff, out);
   out.field("traffic", traffic_name(plan.traffic));
   write_model(plan.model, out);
-  // Beside the rest, where all tensors are cut over the same ranks.
+  // The only part's decisions are members of the root object.
   if (cuts_experts_apart(plan)) {
     write_plan_parts(plan, out);
   } else {

@@ -16,9 +16,9 @@ namespace canzona {
 // Names and limits that the writer and the reader of plan.json share.
 
 inline constexpr const char* kPlanFormat = "canzona.plan";
-// A plan that may have teams is written as version 2, which says so in its
-// options and has their bound. All others are version 1, as ever, so that
-// older programs read them.
+// A plan that may have teams is written as version 2, whose options and bounds
+// mention them. All others are written as version 1, so that older programs can
+// read them.
 inline constexpr int64_t kPlanVersion = 1;
 inline constexpr int64_t kTeamPlanVersion = 2;
 
@@ -38,12 +38,12 @@ inline std::string_view traffic_name(Traffic traffic) {
   return name_of(kTrafficNames, traffic);
 }
 
-// A digest names a plan's values; it does not name what a file says beside
-// them.
+// A digest identifies a plan's values. A file must therefore not hold any
+// others.
 
-// UsageError names the place where the values of a file, `text` and `root` that
-// was read from it, are others than in `canonical`, what the plan is written
-// as. White space, the order of members and how a number is spelled are free.
+// Throws UsageError, naming the place, if the values of a file (`text`, parsed
+// as `root`) differ from `canonical`, the plan as this program would write it.
+// White space, the order of members and the spelling of numbers may differ.
 void require_canonical(const Json& root, std::string_view text,
                        std::string canonical, const JsonLimits& limits);
 
@@ -52,15 +52,16 @@ std::string plan_to_json(const Plan& plan);
 // The digest that plan_to_json would store.
 std::string digest_of(const Plan& plan);
 
-// Reads what plan_to_json wrote. UsageError for what is no plan; a plan whose
-// digest does not fit its contents is returned with `digest_matches` false.
+// Reads what plan_to_json wrote. Throws UsageError if the text is not a plan.
+// If the digest does not match the contents, returns the plan with
+// `digest_matches` false.
 struct ReadPlan {
   Plan plan;
   bool digest_matches = true;
 };
 ReadPlan plan_from_json(std::string_view text, const std::string& where);
 
-// Writes the members of a cost's basis into the object that is open.
+// Writes the members of a cost basis into the open JSON object.
 void write_cost_basis(const CostBasis& basis, JsonWriter& out);
 
 }  // namespace canzona

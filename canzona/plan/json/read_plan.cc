@@ -21,7 +21,7 @@ void PlanValues::fail(const std::string& what) const {
 int64_t PlanValues::integer(const Json& value, int64_t low, int64_t high,
                             const char* what) const {
   if (!value.is_number_integer()) fail(cat(what, ": expected an integer"));
-  // Above 2^63 a number is unsigned and would wrap round.
+  // Numbers above 2^63 are unsigned and would wrap around.
   constexpr uint64_t kLargest = std::numeric_limits<int64_t>::max();
   const bool huge =
       value.is_number_unsigned() && value.get<uint64_t>() > kLargest;
@@ -85,8 +85,8 @@ std::vector<int32_t> PlanValues::indices(const Json& value, int64_t low,
   return out;
 }
 
-// Bounds what validate() and predict() will count, before they do. The formulas
-// are upper bounds on their loops; a file of a few hundred bytes may ask for a
+// Bounds the work of validate() and predict() in advance. The formulas are
+// upper bounds on their loops; a file of a few hundred bytes may ask for a
 // million ranks, ten thousand phases and updates that all tp ranks repeat.
 
 namespace {
@@ -104,7 +104,7 @@ double ticks_of(const PlanPart& plan) {
   return sum;
 }
 
-// Pairs of tp ranks that exchange a piece of matrix m.
+// Returns the number of pairs of tp ranks that exchange a piece of matrix m.
 double messages_of(const PlanPart& plan, size_t m) {
   const int32_t tensor = plan.matrices[m].tensor;
   const bool everywhere =
@@ -117,7 +117,7 @@ double messages_of(const PlanPart& plan, size_t m) {
   return homes * std::max(computing, 1.0) * plan.grid.tp;
 }
 
-// Rectangles that the routes of a tensor's matrices are made of.
+// Returns the number of rectangles in the routes of a tensor's matrices.
 double pieces_of(const PlanPart& plan, size_t t) {
   double pieces = plan.grid.tp;
   for (const Section& section : plan.model.tensors[t].sections) {
@@ -126,8 +126,9 @@ double pieces_of(const PlanPart& plan, size_t t) {
   return pieces * (plan.first_matrix[t + 1] - plan.first_matrix[t]);
 }
 
-// Replicas whose ranks lie differently on nodes are predicted one by one: no
-// more than there are places in a node at which a replica can begin.
+// Replicas whose ranks are distributed differently over nodes are predicted one
+// by one. There are at most as many kinds as a replica has possible positions
+// in a node.
 double kinds_of_replicas(const PlanPart& plan) {
   const int64_t node = plan.options.ranks_per_node;
   const int64_t ranks = int64_t{plan.grid.ranks_per_stage()} * plan.ep;
@@ -136,7 +137,8 @@ double kinds_of_replicas(const PlanPart& plan) {
       std::min<int64_t>(plan.num_replicas(), beginnings));
 }
 
-// Homes and tensors of each bucket, and the slices that a rank keeps of them.
+// Counts homes and tensors of each bucket, and the slices of them that a rank
+// keeps.
 double steps_of_slices(const PlanPart& plan) {
   const ZeroSizes& zero = plan.options.zero.sizes;
   const double kept = static_cast<double>(plan.grid.places) / zero.z2 +
@@ -157,8 +159,8 @@ double steps_of_replica_sums(const PlanPart& plan) {
 }
 
 double steps_of_loops(const PlanPart& plan) {
-  // Every kind of step has a lower bound, which looks at the ranks of each ep
-  // coordinate.
+  // Every kind of step has a lower bound, whose computation visits the ranks of
+  // each ep coordinate.
   double steps =
       static_cast<double>(plan.grid.world()) * plan.grid.ep * (plan.phases + 1);
   for (const Bucket& bucket : plan.buckets) {
@@ -172,7 +174,7 @@ double steps_of_loops(const PlanPart& plan) {
   for (size_t t = 0; t < plan.model.tensors.size(); ++t) {
     steps += pieces_of(plan, t);
   }
-  // Every stage looks through all matrices and tensors.
+  // Every stage visits all matrices and tensors.
   steps +=
       static_cast<double>(plan.matrices.size() + plan.model.tensors.size()) *
       plan.grid.pp;
@@ -181,12 +183,12 @@ double steps_of_loops(const PlanPart& plan) {
          plan.mesh.world();
 }
 
-// Work per rank and phase, per round and phase, per matrix and phase.
+// Counts work per rank and phase, per round and phase, per matrix and phase.
 double stored_numbers(const PlanPart& plan) {
   std::vector<int32_t> rounds(static_cast<size_t>(plan.grid.world()), 0);
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     each_computing_rank(plan, m, [&](int32_t r) {
-      // A team may name ranks beyond its home; validate() says so.
+      // A team may name ranks beyond its home; validate() reports that.
       if (r >= plan.grid.world()) return;
       int32_t& most = rounds[static_cast<size_t>(r)];
       most = std::max(most, plan.micro_group[m] + 1);
@@ -197,8 +199,8 @@ double stored_numbers(const PlanPart& plan) {
   return (numbers * kinds_of_replicas(plan) + plan.mesh.world()) * plan.phases;
 }
 
-// Counts what the bound over all parts adds up (loads.h): one step of every
-// replica.
+// Counts the ticks that the bound over all parts adds up (loads.h): one step of
+// every replica.
 double ticks_of_parts(const Plan& plan) {
   double sum = 0;
   for (const PlanPart& part : plan.parts)
@@ -222,7 +224,7 @@ void check_plan_size(const Plan& plan, const PlanValues& values) {
                       " ranks exchange exceed 64-bit counts"));
     num_buckets += part.buckets.size();
     steps += steps_of_loops(part);
-    // Not looked at where the loops are too long already.
+    // Skipped if the loops are already too long.
     if (steps <= kMaxSteps) numbers += stored_numbers(part);
   }
   if (cuts_experts_apart(plan)) {
@@ -273,7 +275,8 @@ class PlanReader {
     return get_member(root_, key, where_);
   }
 
-  // The list of owners bounds what splits may make of a few numbers.
+  // The length of the list of owners bounds the number of matrices that splits
+  // may produce.
   void read_matrices(const std::vector<const Json*>& parts) {
     int64_t owners = 0;
     for (const Json* part : parts)
@@ -311,8 +314,8 @@ class PlanReader {
     }
   }
 
-  // The objects that hold the decisions of each part. Those of the only part
-  // stand beside the rest.
+  // Returns the objects that hold the decisions of each part. Those of the only
+  // part are in the root object.
   std::vector<const Json*> json_of_parts() const {
     const int32_t count = num_parts(plan_);
     if (count == 1) {
@@ -342,7 +345,7 @@ class PlanReader {
     return out;
   }
 
-  // The sizes can be checked once the model is known.
+  // The sizes can be checked only once the model is known.
   void check_zero_sizes() const {
     if (resolve_zero(plan_.options.zero, plan_.mesh, plan_.model) !=
         plan_.options.zero)
@@ -400,7 +403,7 @@ ReadPlan plan_from_json(std::string_view text, const std::string& where) {
   try {
     return read_with_digest(text, where);
   } catch (const UsageError& error) {
-    // Errors of the mesh, a rule or a tensor do not name the file.
+    // Errors about the mesh, a rule or a tensor do not name the file.
     if (std::string_view(error.what()).starts_with(where)) throw;
     throw UsageError(cat(where, ": ", error.what()));
   }

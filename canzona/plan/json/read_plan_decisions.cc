@@ -1,12 +1,12 @@
-// Reads what a planner decided: who keeps and computes what, and the figures of
-// it.
+// Reads the planner's decisions (who keeps and computes what) and their
+// figures.
 #include "canzona/base/text.h"
 #include "canzona/plan/json/read_plan_parts.h"
 
 namespace canzona {
 namespace {
 
-// Longer lists of owners are no teams by any mistake.
+// Longer lists of owners are rejected right away.
 constexpr size_t kMaxTeamNamed = 1024;
 
 class DecisionReader {
@@ -89,8 +89,8 @@ class DecisionReader {
     }
   }
 
-  // validate() says whether they cut well; that they lie in the bucket keeps
-  // what is counted from them within 64 bits.
+  // validate() checks whether the cuts are right. Here they only have to lie
+  // inside the bucket, so that counts derived from them fit 64 bits.
   std::vector<int64_t> cuts(const Json& b, const char* key,
                             const Bucket& bucket) const {
     int64_t elements = 0;
@@ -132,7 +132,7 @@ class DecisionReader {
     }
   }
 
-  // A team may name ranks beyond its home; validate() says all that is wrong
+  // A team may name ranks beyond its home; validate() reports what is wrong
   // with it.
   void read_team(const Json& ranks) {
     if (in_.array(ranks, "owner").size() > kMaxTeamNamed)
@@ -141,7 +141,7 @@ class DecisionReader {
         in_.indices(ranks, 0, plan_.grid.ranks_per_stage() - 1, "owner"));
   }
 
-  // Checks what predict() takes for granted.
+  // Checks the preconditions of predict().
   void check_homes() const {
     const bool repeats = plan_.traffic == Traffic::kAllReduce;
     for (size_t t = 0; t < plan_.home.size(); ++t) {

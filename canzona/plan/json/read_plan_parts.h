@@ -1,7 +1,7 @@
 // The pieces of plan_from_json(). A file is untrusted: every number is checked
-// against its range, every index against what it points into, and what a small
-// file could ask for without limit is bounded, so that whatever comes out can
-// be validated and predicted without a crash and in seconds.
+// against its range, every index against what it points into, and every size
+// that a small file could inflate is bounded, so that the result can be
+// validated and predicted without a crash and within seconds.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace canzona {
 
-// Values of one file, checked. UsageError names the file and the value.
+// Checked values of one file. The UsageError names the file and the value.
 class PlanValues {
  public:
   explicit PlanValues(std::string where) : where_(std::move(where)) {}
@@ -25,7 +25,7 @@ class PlanValues {
                   const char* what) const;
   int32_t index(const Json& value, int64_t low, int64_t high,
                 const char* what) const;
-  // A member of `object` above 0.
+  // Returns a member of `object`, which must be above 0.
   double positive(const Json& object, const char* key) const;
   std::string text(const Json& value, const char* what) const;
   bool truth(const Json& value, const char* what) const;
@@ -40,26 +40,27 @@ class PlanValues {
   std::string where_;
 };
 
-// The members "mesh", "rule", "options" and "traffic".
+// Reads the members "mesh", "rule", "options" and "traffic".
 void read_plan_request(const Json& root, const PlanValues& values,
                        SettledRequest& request);
 
-// The member "model". Its tensors fit the mesh and parts tile their rows.
+// Reads the member "model". Checks that its tensors fit the mesh and that the
+// parts of a tensor tile its rows.
 Model read_plan_model(const Json& model, const Mesh& mesh,
                       const PlanValues& values);
 
-// The members "predicted", "buffers", "buckets", "home", "owners" and
-// "micro_group" of a part of which nothing is decided.
+// Reads the members "predicted", "buffers", "buckets", "home", "owners" and
+// "micro_group" into a part without decisions.
 void read_plan_decisions(const Json& object, const PlanValues& values,
                          PlanPart& part);
 void read_plan_summary(const Json& summary, const PlanValues& values,
                        const PlanOptions& options, PlanSummary& out);
 
-// Matrices that split_into_matrices() will make, without making them.
+// Returns the number of matrices that split_into_matrices() would make.
 int64_t count_matrices(const Model& model, const Splits& splits);
 
-// UsageError for a plan whose predictions would not fit 64-bit counts, or would
-// take more time and memory than a plan is worth.
+// Throws UsageError for a plan whose predictions would not fit 64-bit counts,
+// or would take too much time and memory.
 void check_plan_size(const Plan& plan, const PlanValues& values);
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-// Reads what was asked for: mesh, rule, options, and the traffic that follows.
+// Reads the request: mesh, rule, options, and the traffic that follows.
 #include <algorithm>
 #include <utility>
 
@@ -47,7 +47,7 @@ class RequestReader {
     for (const auto& [key, value] : options.items()) {
       plan_.rule_options[key] = in_.text(value, "rule option");
     }
-    make_rule_facts(plan_.rule, plan_.rule_options);  // refuses what is unknown
+    make_rule_facts(plan_.rule, plan_.rule_options);  // rejects unknown ones
   }
 
   void read_options(const Json& o) {
@@ -76,7 +76,7 @@ class RequestReader {
     if (!out.micro_groups.empty()) find_micro_group_mode(out.micro_groups);
   }
 
-  // Version 2 is that of plans that may have teams, or that exchange strips.
+  // Version 2 is for plans that may have teams or exchange strips.
   void read_version(const Json& o) const {
     const int64_t version =
         get_integer(root_, "version", kPlanVersion, kTeamPlanVersion, where_);
@@ -154,7 +154,7 @@ class RequestReader {
     return links;
   }
 
-  // Traffic follows from the strategy; what else a file says is a mistake.
+  // Traffic follows from the strategy; any other value in the file is an error.
   void read_traffic() {
     const std::string name = get_string(root_, "traffic", where_);
     plan_.traffic = find_strategy(plan_.options.strategy).traffic;
@@ -180,15 +180,16 @@ void read_plan_request(const Json& root, const PlanValues& values,
 
 namespace {
 
-// Runs of rows that all sections of a file may have together. They are listed
-// one by one, and a number in a file costs nothing.
+// The most runs of rows that all sections of a file may have together. Runs are
+// listed one by one in memory, but a large count is cheap to write in a file.
 constexpr int64_t kMaxRuns = int64_t{1} << 22;
 
-// Every tensor has its own copy of its sections: q, k, v or gate, up.
+// Limits on the sections of a tensor (q, k, v or gate, up), which are copied
+// for every tensor.
 constexpr size_t kMaxSections = 8;
 constexpr size_t kMaxSectionName = 32;
 
-// The sections of one kind of fused tensor, and the rows that they tile.
+// The sections of one kind of fused tensor, and the number of rows they tile.
 struct SectionList {
   std::vector<Section> sections;
   int64_t rows = 0;
@@ -339,7 +340,7 @@ class ModelReader {
     t.sections = list.sections;
   }
 
-  // Stages, ep coordinates and modules are counted by these numbers.
+  // Stages, ep coordinates and modules are derived from these numbers.
   void check_coordinates(const Tensor& t) const {
     if (t.layer >= model_.num_layers)
       in_.fail(cat("tensor ", quoted(t.name), " lies in layer ", t.layer,

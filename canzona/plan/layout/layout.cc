@@ -44,7 +44,8 @@ int64_t bucket_cap(std::span<const int64_t> shards, int64_t num_homes,
   if (alpha >= 1) return sum;
   int64_t largest = 0;
   for (int64_t shard : shards) largest = std::max(largest, shard);
-  // Rounding must not turn an exact share away; near alpha 1 all is allowed.
+  // The slack keeps rounding from rejecting an exact share; near alpha 1
+  // everything is allowed.
   const double limit = share_limit(sum, num_homes, alpha) * (1 + 1e-12);
   if (limit >= static_cast<double>(sum)) return sum;
   return std::max(largest, static_cast<int64_t>(limit));
@@ -73,8 +74,8 @@ class BucketList {
     closed_ = bucket.elements >= limit_;
   }
 
-  // Waits for the next matrix tensor if no bucket is open, so that AdamW
-  // tensors alone never make a bucket.
+  // Keeps an AdamW tensor for the next matrix tensor if no bucket is open, so
+  // that AdamW tensors alone never form a bucket.
   void add_adamw_tensor(int32_t tensor) {
     if (closed_) {
       waiting_.push_back(tensor);
@@ -129,7 +130,7 @@ class BucketList {
   int32_t buffer_;
   int64_t limit_;
   bool closed_ = true;
-  int64_t adamw_elements_ = 0;  // of the open bucket, where they close it
+  int64_t adamw_elements_ = 0;  // of the open bucket, if they close it
   std::vector<OpenBucket> buckets_;
   std::vector<int32_t> waiting_;
 };
@@ -228,8 +229,8 @@ int64_t adamw_elements(const Problem& p, const Bucket& bucket) {
   return sum;
 }
 
-// Bytes that the matrices of each home (of all stages) keep on its fullest
-// rank.
+// Returns the bytes that the matrices of each home (of all stages) take on its
+// fullest rank.
 std::vector<int64_t> matrix_bytes(const Problem& p, const Assignment& a) {
   const auto per_stage = static_cast<size_t>(p.grid.homes());
   const size_t homes = per_stage * static_cast<size_t>(p.grid.pp);
@@ -255,7 +256,8 @@ std::vector<int64_t> matrix_bytes(const Problem& p, const Assignment& a) {
   return home;
 }
 
-// Elements for each home such that bytes[h] + per_element · out[h] is level.
+// Returns elements for each home such that bytes[h] + per_element · out[h] is
+// level.
 std::vector<int64_t> water_fill(const std::vector<int64_t>& bytes,
                                 int64_t elements, int64_t per_element) {
   std::vector<size_t> order(bytes.size());
@@ -263,7 +265,7 @@ std::vector<int64_t> water_fill(const std::vector<int64_t>& bytes,
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return bytes[a] < bytes[b]; });
   const Int128 water = static_cast<Int128>(elements) * per_element;
-  Int128 below = 0;  // bytes of the homes that get water
+  Int128 below = 0;  // bytes of the homes that get elements
   size_t wet = 0;
   for (; wet < order.size(); ++wet) {
     const Int128 needed =
@@ -284,8 +286,8 @@ std::vector<int64_t> water_fill(const std::vector<int64_t>& bytes,
   return out;
 }
 
-// Hands every bucket's elements to homes in proportion to their quota, keeping
-// the running totals within one element of it.
+// Divides every bucket's elements among homes in proportion to their quota, and
+// keeps the running totals within one element of it.
 class ProportionalCuts {
  public:
   explicit ProportionalCuts(std::vector<int64_t> quota)
@@ -313,8 +315,8 @@ class ProportionalCuts {
   }
 
  private:
-  // Rounding may leave an element too many or too few; the last homes that can
-  // take or give it do.
+  // Rounding may leave one element too many or too few; it is settled with the
+  // last homes that can take or give it.
   void settle(std::vector<int64_t>& cuts, int64_t elements) {
     for (size_t h = quota_.size(); h-- > 0 && cuts.back() != elements;) {
       const int64_t piece = cuts[h + 1] - cuts[h];

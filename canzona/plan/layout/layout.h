@@ -10,9 +10,10 @@
 
 namespace canzona {
 
-// The budget on bytes: how much of a bucket one home may keep.
+// The byte budget: how much of a bucket one home may keep.
 
-// The even share of a bucket ÷ (1 − alpha), in elements; infinite at alpha 1.
+// Returns the even share of a bucket ÷ (1 − alpha), in elements; infinite at
+// alpha 1.
 double share_limit(int64_t bucket_elements, int64_t num_homes, double alpha);
 
 // Returns the most that one home may keep of a bucket with these tensor shards:
@@ -20,17 +21,17 @@ double share_limit(int64_t bucket_elements, int64_t num_homes, double alpha);
 int64_t bucket_cap(std::span<const int64_t> shards, int64_t num_homes,
                    double alpha);
 
-// The same, but where whole tensors may be unable to meet it (nine equal ones
-// on eight homes), at least what longest-first dealing needs: always reachable.
+// The same, but always reachable: if whole tensors may not fit it (nine equal
+// ones on eight homes), at least what longest-first dealing needs.
 int64_t reachable_bucket_cap(std::span<const int64_t> shards, int64_t num_homes,
                              double alpha);
 
-// Buckets: runs of tensors reduced together. Tensors are taken in the order in
-// which backward finishes them, which is model order reversed; a bucket closes
-// when its matrix-rule TP shards reach `bucket_elements`. AdamW tensors lie in
-// the bucket that is open at their place and never close one.
+// Buckets: lists of tensors that are reduced together. Tensors are taken in the
+// order in which backward finishes them, i.e. reversed model order; a bucket is
+// closed when its matrix-rule TP shards reach `bucket_elements`. AdamW tensors
+// go into the bucket that is open at the time and never close one.
 
-// The buffers of a mesh, and for each tensor the buffer it lies in.
+// Returns the buffers of a mesh; sets `buffer_of` to the buffer of each tensor.
 std::vector<Buffer> make_buffers(const Mesh& mesh, const Model& model,
                                  std::vector<int32_t>& buffer_of);
 
@@ -41,26 +42,26 @@ std::vector<OpenBucket> make_buckets(const Model& model,
                                      int64_t bucket_elements,
                                      bool join_small_tail);
 
-// Buckets that are modules, or single tensors: what travels in one message of
+// Makes one bucket per module, or per tensor: the unit of a message in
 // hierarchical ZeRO.
 std::vector<OpenBucket> make_module_buckets(
     const Model& model, const std::vector<int32_t>& buffer_of,
     const std::vector<int64_t>& shard_elements, MessageUnit unit);
 
-// Buckets of a finished assignment. If the order is free, tensors of one home
-// lie side by side; AdamW tensors come last and are cut evenly, or so that
-// state bytes are level over homes.
+// Returns the buckets of a finished assignment. If the order is free, tensors
+// of one home lie side by side. AdamW tensors come last and are cut evenly, or
+// so that state bytes are level over homes.
 std::vector<Bucket> lay_out(const Problem& p, const Strategy& strategy,
                             const Assignment& a);
 
-// Cuts AdamW tensors. They have no owner and may be cut anywhere, so they are
-// what levels memory.
+// Cuts AdamW tensors. They have no owner and may be cut anywhere, so their cuts
+// are used to level memory.
 
-// Equal shares of each bucket's AdamW elements.
+// Gives every home an equal share of each bucket's AdamW elements.
 void cut_adamw_evenly(const Problem& p, std::vector<Bucket>& buckets);
 
-// Shares such that master weights and states take the same bytes on every home,
-// as far as the AdamW elements of a buffer suffice. Every bucket is cut in the
+// Cuts so that master weights and states take the same bytes on every home, as
+// far as the AdamW elements of a buffer suffice. Every bucket is cut in the
 // same proportions.
 void cut_adamw_level(const Problem& p, const Assignment& a,
                      std::vector<Bucket>& buckets);

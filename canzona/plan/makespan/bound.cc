@@ -10,7 +10,8 @@ namespace canzona {
 namespace {
 
 constexpr int64_t kNodeLimit = 200'000;
-// Bounds are compared with this slack, so that rounding cannot cut the optimum.
+// Bounds are compared with this slack, so that rounding cannot prune the
+// optimum.
 constexpr double kSlack = 1e-12;
 
 class Search {
@@ -153,8 +154,9 @@ class Relaxation {
     return sum;
   }
 
-  // Prices scaled by the dearest pattern are feasible for the dual, so they
-  // bound the number of ranks from below even where rounding stopped us early.
+  // Prices scaled by the most valuable pattern are feasible for the dual, so
+  // they bound the number of ranks from below even if rounding stopped the
+  // iteration early.
   bool too_small(const Vector& prices, double dearest) const {
     double worth = 0;
     for (size_t i = 0; i < prices.size(); ++i) worth += prices[i] * needed_[i];
@@ -260,7 +262,7 @@ int64_t simple_bound(std::span<const SizeCount> items, int64_t ranks) {
   int64_t sum = 0;
   for (const SizeCount& item : items) sum += item.size * item.count;
   const int64_t mean = (sum + ranks - 1) / ranks;
-  // With more than R items two of the R+1 largest meet on one rank.
+  // With more than R items, two of the R+1 largest share a rank.
   int64_t pair = kth_largest(items, ranks + 1);
   if (pair > 0) pair += kth_largest(items, ranks);
   return std::max({mean, kth_largest(items, 1), pair});
@@ -289,7 +291,8 @@ int64_t lower_bound(std::span<const SizeCount> items, int64_t ranks,
 
 namespace {
 
-// The least work of a size whose path is at most `target`; -1 if none is.
+// Returns the least work of a size whose path is at most `target`; -1 if there
+// is none.
 int64_t least_work(const TeamSizes& sizes, int64_t target) {
   int64_t least = -1;
   for (const TeamSize& size : sizes)
@@ -309,7 +312,7 @@ bool may_be_reached(std::span<const TeamItem> items, int64_t ranks,
   return sum <= Int128{target} * ranks;
 }
 
-// A target that may be reached: every path, and all work on one rank.
+// Returns a target that can be reached: every path, with all work on one rank.
 int64_t reachable_target(std::span<const TeamItem> items) {
   int64_t sum = 0, longest = 0;
   for (const TeamItem& item : items) {
@@ -333,7 +336,7 @@ const TeamSize* smallest_that_fits(const TeamSizes& sizes, int64_t target) {
 }
 
 int64_t team_bound(std::span<const TeamItem> items, int64_t ranks) {
-  // What a target allows, any larger one allows.
+  // Monotone: what a target allows, any larger one allows.
   int64_t low = -1, high = reachable_target(items);
   while (high - low > 1) {
     const int64_t middle = low + (high - low) / 2;

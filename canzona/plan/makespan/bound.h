@@ -1,4 +1,4 @@
-// Lower bounds on the makespan tell how good a plan can be at best.
+// Lower bounds on the makespan: how good a plan can be at best.
 //
 //   int64_t bound = lower_bound(sizes, ranks, best_known);
 #pragma once
@@ -21,12 +21,12 @@ struct SizeCount {
   friend bool operator==(const SizeCount&, const SizeCount&) = default;
 };
 
-// Matrices that several ranks may share, free of tensors and meshes: what one
-// costs on a team of each size.
+// The cost of a matrix on a team of each size, independent of tensors and
+// meshes.
 
-// A matrix on `size` ranks. Every one of them has `member` work; the head, one
-// of them, has `head` more. From the first strip to the last update at least
-// `path` passes: the head's work, and sums and factors on their way.
+// A matrix on `size` ranks. Each of them has `member` work; one of them, the
+// head, has `head` more. At least `path` ticks pass from the first strip to the
+// last update: the head's work plus the transit of sums and factors.
 struct TeamSize {
   int32_t size = 1;
   int64_t member = 0;
@@ -38,10 +38,10 @@ struct TeamSize {
   friend auto operator<=>(const TeamSize&, const TeamSize&) = default;
 };
 
-// A whole matrix: a team of one.
+// A whole matrix is a team of one.
 inline TeamSize whole_matrix(int64_t work) { return {1, work, 0, work}; }
 
-// The sizes that one matrix may have, ascending; the first is 1.
+// The sizes available to one matrix, ascending; the first is 1.
 using TeamSizes = std::vector<TeamSize>;
 
 // `count` matrices that cost the same.
@@ -50,25 +50,25 @@ struct TeamItem {
   int64_t count = 1;
 };
 
-// The smallest size whose path is at most `target`; null if none is.
+// Returns the smallest size whose path is at most `target`, or null.
 const TeamSize* smallest_that_fits(const TeamSizes& sizes, int64_t target);
 
-// The least T at which every matrix has a size with path <= T, and the least
-// works of such sizes add up to at most ranks * T. No assignment of the items
-// has all ranks' work and all paths below it (docs/algorithms.md).
+// Returns the least T at which every matrix has a size with path <= T and the
+// least work of such sizes adds up to at most ranks * T. In every assignment of
+// the items, some rank's work or some path is at least T (docs/algorithms.md).
 int64_t team_bound(std::span<const TeamItem> items, int64_t ranks);
 
 // The bounded knapsack behind the pattern relaxation: which items, at most
 // `count` of each and `capacity` in total, have the largest total value?
 
-// A Pattern is how many of each size one rank takes, and what they are worth.
+// How many items of each size one rank takes, and their total value.
 struct Pattern {
   std::vector<int64_t> counts;
   double value = 0;
 };
 
-// Exact, by branch and bound in order of value per size. Sizes of no positive
-// value are left out. nullopt if the search exceeds its node limit.
+// Exact, by branch and bound in order of value per size. Ignores sizes without
+// positive value. Returns nullopt if the search exceeds its node limit.
 std::optional<Pattern> best_pattern(std::span<const SizeCount> items,
                                     std::span<const double> values,
                                     int64_t capacity);
@@ -76,10 +76,10 @@ std::optional<Pattern> best_pattern(std::span<const SizeCount> items,
 int64_t load_of(std::span<const SizeCount> items,
                 std::span<const int64_t> counts);
 
-// The linear relaxation over load patterns: with patterns of load ≤ T, how many
-// ranks are needed if ranks could be split into fractions? Solved by column
-// generation (Gilmore and Gomory): the basis holds one pattern per size, the
-// knapsack prices new ones.
+// The linear relaxation over load patterns: how many ranks are needed with
+// patterns of load ≤ T if fractions of ranks are allowed? Solved by column
+// generation (Gilmore and Gomory): the basis holds one pattern per size, and
+// the knapsack prices new ones.
 //
 //   PatternSolution s = relax_patterns(items, ranks, T);
 //   s.status == kFits: fractions x of patterns cover all items on ≤ `ranks`
@@ -92,18 +92,18 @@ struct PatternSolution {
   std::vector<double> fractions;  // per pattern
 };
 
-// Sizes beyond this number are not relaxed.
+// Problems with more sizes than this are not relaxed.
 inline constexpr size_t kMaxPatternSizes = 8;
 
 PatternSolution relax_patterns(std::span<const SizeCount> items, int64_t ranks,
                                int64_t capacity);
 
-// max(mean, largest, R-th + (R+1)-th largest).
+// Returns max(mean, largest, R-th + (R+1)-th largest).
 int64_t simple_bound(std::span<const SizeCount> items, int64_t ranks);
 
-// simple_bound and, for at most kMaxPatternSizes sizes, the smallest T for
-// which the linear relaxation over all patterns of load ≤ T needs at most
-// `ranks` ranks. `upper` is a makespan that is known to be reached.
+// Returns simple_bound or, for at most kMaxPatternSizes sizes, the smallest T
+// for which the linear relaxation over all patterns of load ≤ T needs at most
+// `ranks` ranks. `upper` is a makespan that is known to be achievable.
 int64_t lower_bound(std::span<const SizeCount> items, int64_t ranks,
                     int64_t upper);
 

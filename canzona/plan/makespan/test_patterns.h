@@ -1,4 +1,4 @@
-// Items for tests, and the pattern relaxation by brute force: up to three
+// Items for tests, and the pattern relaxation by brute force for up to three
 // sizes.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace canzona {
 
-// Counts equal sizes; zeros are dropped, since they load nobody.
+// Counts equal sizes. Zeros are dropped because they add no load.
 inline std::vector<SizeCount> count_sizes(std::vector<int64_t> sizes) {
   std::ranges::sort(sizes, std::greater<>());
   std::vector<SizeCount> out;
@@ -26,10 +26,10 @@ inline std::vector<SizeCount> count_sizes(std::vector<int64_t> sizes) {
   return out;
 }
 
-// By duality the ranks that fractions of patterns need are what all items are
-// worth at the dearest prices for which no pattern is worth more than one rank.
-// These lie at a corner, where three of the limits hold with equality; all
-// corners are looked at.
+// By duality, the number of ranks that fractional patterns need is the largest
+// total worth of all items at prices for which no pattern is worth more than
+// one rank. The maximum lies at a corner, where three of the limits hold with
+// equality; this oracle tries all corners.
 class PatternOracle {
  public:
   PatternOracle(std::vector<SizeCount> items, int64_t capacity)
@@ -69,14 +69,16 @@ class PatternOracle {
       return;
     }
     const int64_t most = std::min(items_[i].count, room / items_[i].size);
-    // The last size fills up: patterns with less of it limit nothing.
+    // The last size always fills the rest: patterns with less of it add no
+    // limit.
     for (int64_t n = i == 2 ? most : 0; n <= most; ++n) {
       pattern[i] = static_cast<double>(n);
       add_patterns(pattern, i + 1, room - n * items_[i].size);
     }
   }
 
-  // Column `col` of the three equations replaced by the right side (3: none).
+  // The determinant of the three equations with column `col` replaced by the
+  // right side (3: none replaced).
   double determinant(const Corner& at, size_t col) const {
     auto e = [&](size_t row, size_t c) {
       return limits_[at[row]][c == col ? 3 : c];

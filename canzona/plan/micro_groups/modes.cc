@@ -32,7 +32,7 @@ void assign_rounds_sorted(const Problem& p, std::span<const int32_t> matrices,
 namespace {
 
 // One open micro-group. Items come largest first, so adding an item to the
-// dealing so far is the same as dealing all of them anew.
+// current deal equals dealing all of them again.
 class OpenGroup {
  public:
   explicit OpenGroup(int32_t tp)
@@ -115,10 +115,10 @@ std::vector<MatrixList> by_owner(const Problem& p,
   return lists;
 }
 
-// Rounds of one owner: largest first to the round that has room and that it
-// fills least; the first and the last are full with half the work. A matrix
-// above the capacity is skipped; it gets its own round later. False if some
-// matrix found no room.
+// Deals the rounds of one owner: largest first, to the round with room that is
+// then least full; the first and last round count as full with half the work. A
+// matrix above the capacity is skipped and gets its own round later. Returns
+// false if some matrix found no room.
 bool deal_rounds(const Problem& p, const MatrixList& list, int32_t rounds,
                  Assignment& a) {
   const auto n = static_cast<size_t>(rounds);
@@ -156,7 +156,7 @@ int32_t fewest_rounds(const Problem& p, const MatrixList& list) {
       std::min<int64_t>(kPipelineRounds, static_cast<int64_t>(list.size()))));
 }
 
-// Rounds are numbered without gaps, in the order in which they are used.
+// Renumbers rounds without gaps, in order of use.
 void close_gaps(std::span<const int32_t> matrices, Assignment& a) {
   std::map<int32_t, int32_t> number;
   for (int32_t m : matrices) number[a.micro_group[static_cast<size_t>(m)]] = 0;
@@ -198,7 +198,7 @@ void assign_balanced_rounds(const Problem& p, std::span<const int32_t> matrices,
 
 namespace {
 
-// Work and bytes of every rank in every round.
+// The work and bytes of every rank in every round.
 class RoundLoads {
  public:
   RoundLoads(int32_t num_ranks, int32_t rounds, int64_t capacity)
@@ -207,7 +207,7 @@ class RoundLoads {
         work_(index(num_ranks) * rounds_, 0),
         bytes_(work_.size(), 0) {}
 
-  // The round that a job fills least; nothing if none has room.
+  // Returns the round that a job fills least; nullopt if none has room.
   std::optional<size_t> best_round(const RoundJob& job) const {
     std::optional<size_t> best;
     for (size_t r = 0; r < rounds_; ++r)
@@ -260,7 +260,7 @@ std::vector<size_t> largest_first(std::span<const RoundJob> jobs) {
   return order;
 }
 
-// Jobs above the capacity follow, each in a round of its own.
+// Jobs above the capacity come last, each in a round of its own.
 std::optional<std::vector<int32_t>> deal_in(std::span<const RoundJob> jobs,
                                             int32_t num_ranks, int32_t rounds,
                                             int64_t capacity) {

@@ -105,7 +105,7 @@ void check_names_of(const std::vector<PlacedTensor>& tensors) {
   }
 }
 
-// Bytes of all ranks together must be countable.
+// Checks that the bytes of all ranks together fit 64 bits.
 void check_countable(const PlacedRequest& request) {
   double elements = 0;
   for (const PlacedTensor& tensor : request.tensors)
@@ -140,7 +140,7 @@ void cut_tensor(const PlacedPlan& plan, int32_t t,
   }
 }
 
-// Phases go round in the order of the names of a group's matrices.
+// Assigns phases round-robin in name order to the matrices of each group.
 void set_phases(const GroupFacts& facts, PlacedPlan& plan) {
   for (size_t g = 0; g < facts.size(); ++g) {
     const auto phases = static_cast<size_t>(facts[g]->phases());

@@ -1,4 +1,4 @@
-// make_placed_plan() turns storage that is given into a finished plan.
+// make_placed_plan() turns a given storage layout into a finished plan.
 #pragma once
 
 #include "canzona/plan/cost/cost_table.h"
@@ -6,24 +6,23 @@
 
 namespace canzona {
 
-// The request as a plan stores it: every rule option in force, boxes without
-// elements left out. UsageError, naming the tensor, for a request that cannot
-// be planned.
+// Returns the request as a plan stores it: all rule options filled in, empty
+// boxes removed. The UsageError names the tensor that cannot be planned.
 PlacedRequest settle_placed(PlacedRequest request);
 
-// The matrices of all tensors of matrix rules, weighed, of nobody yet; the
-// classes, the shared elements and all that is derived. UsageError names tensor
-// and rank of storage that is not given as placed_plan.h says. `table` may be
-// null: then a matrix costs its rule's flops.
+// Returns a plan with the weighed matrices of all matrix-rule tensors, not yet
+// assigned, the classes, the shared elements and all derived fields. The
+// UsageError names the tensor and rank whose storage breaks the requirements of
+// placed_plan.h. If `table` is null, a matrix costs its rule's flops.
 PlacedPlan open_placed_plan(PlacedRequest settled, const CostTable* table);
 
-// UsageError if the work of a period is more than 64 bits count.
+// Throws UsageError if the work of a period does not fit 64 bits.
 void check_placed_work(const PlacedPlan& plan);
 
 // Sets the number of rounds of each class from those of its matrices.
 void count_placed_rounds(PlacedPlan& plan);
 
-// The plan with owners, rounds, summary and digest.
+// Returns the plan with owners, rounds, summary and digest.
 PlacedPlan make_placed_plan(PlacedRequest request,
                             const CostTable* table = nullptr);
 

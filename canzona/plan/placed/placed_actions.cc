@@ -42,7 +42,7 @@ class PlacedStatesMaker {
     }
   }
 
-  // True if this rank brings a matrix's states with the shard up to date.
+  // True if this rank updates a matrix's states that live with the shard.
   bool keeps_states_of(int32_t m) const {
     const PlacedMatrix& it = draft_.matrix(m);
     if (!plan_.options.share_states ||
@@ -58,7 +58,7 @@ class PlacedStatesMaker {
     return PlacedDraft::line_of(c, rank_) == it.line;
   }
 
-  // By tensor, the parts of its storage whose states this rank keeps.
+  // Finds, by tensor, the extents of storage whose states this rank keeps.
   void find_kept_states() {
     kept_.resize(plan_.tensors.size());
     std::vector<bool> done(plan_.tensors.size());
@@ -85,14 +85,15 @@ class PlacedStatesMaker {
       kept.push_back(next);
   }
 
-  // Of the rank's box; flat if it has several.
+  // Returns the shape of the rank's box; flat if it has several.
   std::vector<int64_t> stored_shape(int32_t t) const {
     const std::vector<Box>& boxes = draft_.tensor(t).stored[index(rank_)];
     if (boxes.size() == 1) return boxes[0].count;
     return {stored_elements(plan_, t, rank_)};
   }
 
-  // A matrix's facts, or, of an element-wise rule, those of a row.
+  // Returns a matrix's states or, for an element-wise rule, those of one
+  // element.
   std::vector<StateFact> state_facts(int32_t t) const {
     if (draft_.is_element_wise(t)) return draft_.facts_of(t).states({1, 1});
     const int32_t m = plan_.first_matrix[index(t)];
@@ -160,7 +161,7 @@ class PlacedActionsMaker {
   PlacedActionsMaker(PlacedDraft& draft, const PlacedExchange& exchange)
       : draft_(draft), out_(draft.out), exchange_(exchange) {}
 
-  // The stages of all ranks' rounds, of which this rank has its part.
+  // Adds this rank's part of the stages of all rounds.
   void add_actions() {
     const size_t num_rounds = exchange_.place_of_round.size();
     moving_.resize(out_.rounds.size());
@@ -211,7 +212,7 @@ class PlacedActionsMaker {
                 .receive = tables.received});
   }
 
-  // A round waits for these actions, given by their numbers.
+  // The numbers of the actions that a round waits for.
   struct OnTheWay {
     int32_t gather = -1, scatter = -1;
     std::vector<int32_t> broadcasts;
@@ -251,7 +252,8 @@ class PlacedActionsMaker {
 
   void add_stage(const ExchangeStage& stage) {
     const bool scatters = stage.purpose == Purpose::kScatterMatrices;
-    // A round's updates go on to replicas one transform after they came.
+    // A round's updates are broadcast to replicas one transform after they
+    // arrived.
     if (scatters && stage.round > 0 && here(stage.round - 1))
       broadcast(place(stage.round - 1), moving_[place(stage.round - 1)]);
     if (!here(stage.round)) return;
@@ -287,7 +289,8 @@ class PlacedActionsMaker {
   size_t place(int32_t round) const {
     return index(exchange_.place_of_round[index(round)]);
   }
-  // Whether a broadcast comes at once follows from the class alone.
+  // True if the line is a single rank; follows from the class alone, as does
+  // whether a broadcast is issued at once.
   bool line_is_one(size_t p) const { return exchange_.moves[p].line_group < 0; }
 
   PlacedDraft& draft_;

@@ -1,4 +1,4 @@
-// The actions of a rank in order, once its rounds are known. For
+// Adds the actions of a rank in order, once its rounds are known. For
 // placed_schedule.cc.
 #pragma once
 
@@ -6,9 +6,9 @@
 
 namespace canzona {
 
-// What a rank has of a plan in every step, whatever the rounds: the storage
-// that it counts, states with the shard, element-wise tensors and matrices that
-// no piece of moves. For placed_schedule.cc.
+// Adds what a rank does in every step regardless of rounds: the storage that it
+// counts, states with the shard, element-wise tensors and matrices whose pieces
+// never move. For placed_schedule.cc.
 
 void add_placed_states(PlacedDraft& draft);
 

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kLongestCommonPeriod = 10'000;
 constexpr size_t kMostKinds = 128;
 
-// The phase that is refreshed in a step; -1: none.
+// Returns the phase that is refreshed in a step; -1 if none.
 int32_t phase_in(const GroupPeriod& group, int64_t step) {
   const auto phase =
       static_cast<int32_t>((group.period - step % group.period) % group.period);
@@ -45,7 +45,7 @@ StepKinds::StepKinds(std::vector<GroupPeriod> groups)
   steps_ = {1};
 }
 
-// False if there would be too many steps or kinds.
+// Returns false if there would be too many steps or kinds.
 bool StepKinds::walk_steps() {
   period_ = 1;
   for (const GroupPeriod& group : groups_) {
@@ -184,15 +184,15 @@ WireBytes& bytes_of(PlacedBytes& bytes, PlacedMessage message) {
   return bytes.broadcast;
 }
 
-// What a rank broadcasts in a round is one block: updates of matrices, then
-// weights of element-wise tensors, each of which begins at an aligned place.
+// A rank broadcasts one block per round: updates of matrices, then weights of
+// element-wise tensors, each of which begins at an aligned offset.
 class BroadcastBlocks {
  public:
   BroadcastBlocks(const PlacedBasis& basis, const PlacedPlan& plan)
       : basis_(basis), wire_(bytes_per_element(plan.options.wire)) {}
 
-  // The bytes that are left free in the block before an item, whose bytes are
-  // sent from a root to a replica. Called for all items in order.
+  // Returns the padding in the block before an item whose bytes are sent from a
+  // root to a replica. Must be called for all items in order.
   int64_t gap_before(size_t item, int32_t from, int32_t to, int64_t bytes) {
     const int32_t round = basis_.round_of(item);
     int64_t& end = end_[{basis_.class_of(item), round, from, to}];
@@ -206,7 +206,7 @@ class BroadcastBlocks {
  private:
   const PlacedBasis& basis_;
   int64_t wire_;
-  // Bytes of a block so far: by class, round, root and replica.
+  // The bytes of a block so far: by class, round, root and replica.
   std::map<std::array<int32_t, 4>, int64_t> end_;
 };
 

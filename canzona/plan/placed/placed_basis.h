@@ -1,4 +1,4 @@
-// Owners and rounds are decided from this, and plans are judged by it. It is
+// The facts from which owners and rounds are decided and plans are judged,
 // derived from a request that was cut into matrices and classes.
 #pragma once
 
@@ -13,32 +13,32 @@
 
 namespace canzona {
 
-// A matrix has a cost in each kind of step; groups of tensors may have rules
+// The cost of a matrix in each kind of step. Groups of tensors may have rules
 // with different periods.
 
-// When the rule of a group refreshes what it keeps; see RuleFacts.
+// How often the rule of a group refreshes its states; see RuleFacts.
 struct GroupPeriod {
   int32_t period = 1;
   int32_t phases = 1;
   friend bool operator==(const GroupPeriod&, const GroupPeriod&) = default;
 };
 
-// The steps of a period that all groups have in common, by kind: steps in which
-// the same phases of the same groups are refreshed are of one kind. Where that
-// period or the kinds would be too many, refreshes count as if every step did
-// an equal part of them, and there is one kind.
+// The steps of the common period of all groups, by kind: steps are of one kind
+// if they refresh the same phases of the same groups. If the common period or
+// the number of kinds would be too large, refreshes are spread evenly over all
+// steps, and there is one kind.
 class StepKinds {
  public:
-  // By group; element-wise groups have a period of 1.
+  // Periods by group; element-wise groups have a period of 1.
   explicit StepKinds(std::vector<GroupPeriod> groups);
 
-  // Steps of a period by kind.
+  // The number of steps of each kind in a period.
   const std::vector<int64_t>& steps() const { return steps_; }
   int64_t period() const { return period_; }
-  // A matrix's load in a step of each kind.
+  // Returns a matrix's load in a step of each kind.
   std::vector<int64_t> load(const MatrixCost& cost, int32_t group,
                             int32_t phase) const;
-  // Over a period.
+  // Returns a matrix's load over a period.
   int64_t period_load(const MatrixCost& cost, int32_t group,
                       int32_t phase) const;
 
@@ -46,26 +46,26 @@ class StepKinds {
   bool walk_steps();
 
   std::vector<GroupPeriod> groups_;
-  bool alike_ = false;     // all groups that refresh are alike
+  bool alike_ = false;     // all groups that refresh do so alike
   bool averaged_ = false;  // no common period
   int64_t period_ = 1;
   std::vector<int64_t> steps_;
   std::vector<std::vector<int32_t>> kinds_;  // by kind and group: phase, or -1
 };
 
-// The periods of the rules that have tensors.
+// Returns the step kinds for the rules that have tensors.
 StepKinds step_kinds(const PlacedRequest& request);
 
-// The loads of every rank, by kind of step.
+// Returns the load of every rank, by kind of step.
 std::vector<std::vector<int64_t>> placed_loads(const PlacedPlan& plan,
                                                const StepKinds& kinds);
 
-// Over a period: the sum of the largest load of each step.
+// Returns the sum over a period of the largest load of each step.
 Ticks placed_makespan(const std::vector<std::vector<int64_t>>& loads,
                       const StepKinds& kinds);
 
-// A rank's place in a class is the numbers of its line and of its set of
-// replicas; -1: it stores nothing of the class.
+// For each rank, the number of its line and of its set of replicas in a class;
+// -1 if it stores nothing of the class.
 struct RanksOfClass {
   std::vector<int32_t> line;
   std::vector<int32_t> set;
@@ -73,7 +73,8 @@ struct RanksOfClass {
 
 enum class PlacedMessage { kGather, kScatter, kBroadcast };
 
-// Decisions of `plan`, which it must outlive, may change; all else is fixed.
+// The decisions of `plan` may change while the basis exists; everything else in
+// it must not, and the plan must outlive the basis.
 class PlacedBasis {
  public:
   explicit PlacedBasis(const PlacedPlan& plan);
@@ -99,15 +100,15 @@ class PlacedBasis {
   const RanksOfClass& ranks_of(int32_t number) const {
     return ranks_[static_cast<size_t>(number)];
   }
-  // A matrix's load over a period.
+  // Returns a matrix's load over a period.
   int64_t work_of(size_t matrix) const;
-  // The owner, or the first rank of the line that keeps shared states.
+  // Returns the owner, or the first rank of the line that keeps shared states.
   int32_t owner_of(size_t item) const;
-  // The line in which an item is computed.
+  // Returns the line in which an item is computed.
   int32_t line_of(size_t item) const;
 
-  // Calls visit(message, from, to, bytes) for all that is sent for an item from
-  // rank to rank in one step.
+  // Calls visit(message, from, to, bytes) for every message sent for an item in
+  // one step.
   template <class Visit>
   void each_message(size_t item, Visit visit) const;
 
@@ -129,7 +130,7 @@ void PlacedBasis::each_message(size_t item, Visit visit) const {
   const PlacedClass& c = at(plan_.classes, class_of(item));
   const int32_t line = line_of(item), owner = owner_of(item);
   const int64_t fields = at(fields_, at(plan_.tensors, tensor_of(item)).group);
-  // Weights of element-wise tensors are never rounded on their way.
+  // Weights of element-wise tensors are never rounded in transit.
   const int64_t wire =
       is_matrix(item) ? bytes_per_element(plan_.options.wire) : kBytesPerFp32;
   for (const Holder& holder : holders_[item]) {
@@ -145,7 +146,7 @@ void PlacedBasis::each_message(size_t item, Visit visit) const {
   }
 }
 
-// The figures a plan of given storage is judged by.
+// The figures by which plans for a given storage layout are judged.
 
 // Bytes that a rank sends and receives in one step, by link class. A broadcast
 // is counted as its root's messages to every other rank of the set.

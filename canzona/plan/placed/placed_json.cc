@@ -27,7 +27,7 @@ void write_stored(const std::vector<std::vector<Box>>& stored,
   out.end_array();
 }
 
-// Many tensors are stored alike: each way is listed once.
+// Many tensors are stored alike, so each layout is listed once.
 void write_placed_tensors(const PlacedPlan& plan, JsonWriter& out) {
   std::vector<const std::vector<std::vector<Box>>*> ways;
   std::map<std::vector<std::vector<Box>>, size_t> known;
@@ -144,7 +144,7 @@ constexpr int64_t kMaxPlacedBytes = int64_t{1} << 29;
 constexpr int64_t kMaxPlacedValues = 30'000'000;
 constexpr int64_t kMaxGroups = 10'000;
 constexpr int64_t kMaxSplits = 10'000;
-// Of all tensors and ranks together: lists of boxes, and boxes.
+// Limits over all tensors and ranks: lists of boxes, and boxes.
 constexpr int64_t kMaxBoxLists = int64_t{1} << 23;
 constexpr int64_t kMaxBoxes = int64_t{1} << 22;
 constexpr int64_t kMaxPlacedTicks = int64_t{1} << 61;
@@ -155,7 +155,7 @@ JsonLimits placed_limits(const std::string& where) {
           .max_values = kMaxPlacedValues};
 }
 
-// UsageError names the tensor that `in` reads.
+// The UsageError names the tensor that `in` reads.
 ParameterDtype placed_dtype(const std::string& text, const PlanValues& in) {
   for (const auto dtype : {ParameterDtype::kFp32, ParameterDtype::kBf16})
     if (text == to_string(dtype)) return dtype;
@@ -209,7 +209,7 @@ class PlacedValues {
     }
   }
 
-  // Values are texts, as a plan has them; numbers and truths may be plain.
+  // Values are strings, as in a plan; numbers and booleans may be plain.
   std::string option_text(const std::string& name, const Json& value) const {
     if (value.is_string()) return value.get<std::string>();
     if (value.is_boolean()) return value.get<bool>() ? "on" : "off";
@@ -224,7 +224,7 @@ class PlacedValues {
                  kMaxBoxLists, " lists of boxes"));
   }
 
-  // The boxes of every rank. `in` names the tensor.
+  // Reads the boxes of every rank. `in` names the tensor.
   std::vector<std::vector<Box>> read_stored(const Json& stored, int32_t world,
                                             const PlanValues& in) const {
     in.array(stored, "stored");
@@ -244,7 +244,7 @@ class PlacedValues {
     return out;
   }
 
-  // Boxes of all tensors together are bounded.
+  // Bounds the boxes of all tensors together.
   void count_boxes(const PlacedTensor& tensor) {
     for (const auto& boxes : tensor.stored) num_boxes_ += std::ssize(boxes);
     if (num_boxes_ > kMaxBoxes)
@@ -323,7 +323,7 @@ class RequestReader : PlacedValues {
     out_.tensors.push_back(std::move(out));
   }
 
-  // The boxes of an earlier tensor.
+  // Returns the boxes of an earlier tensor.
   std::vector<std::vector<Box>> like(const Json& stored,
                                      const PlanValues& in) const {
     require_known_keys(stored, {"like"}, in.where());
@@ -363,7 +363,7 @@ class PlacedPlanReader : PlacedValues {
   }
 
  private:
-  // A row of a tensor is its name, shape, dtype, group, splits and the number
+  // A row of a tensor has its name, shape, dtype, group, splits and the index
   // of its storage.
   void read_tensors() {
     const Json& tensors = in_.array(member("tensors"), "tensors");
@@ -468,7 +468,7 @@ class PlacedPlanReader : PlacedValues {
   PlacedPlan plan_;
 };
 
-// Errors of words, tensors and rules do not name the file.
+// Errors about words, tensors and rules do not name the file.
 template <class Read>
 auto naming_file(const std::string& where, Read read) {
   try {

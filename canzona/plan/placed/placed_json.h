@@ -1,4 +1,4 @@
-// The JSON of storage that is given, and of its plan: docs/plan.md.
+// The JSON of a given storage layout and of its plan: docs/plan.md.
 #pragma once
 
 #include <string>
@@ -14,20 +14,20 @@ inline constexpr const char* kPlacedPlanFormat = "canzona.placed_plan";
 inline constexpr int64_t kPlacedVersion = 1;
 
 // Reads a request. A file is untrusted: bytes, values, ranks, tensors and boxes
-// are bounded. UsageError names `where`, the tensor and what was expected.
-// Whether the boxes of a tensor fit together is make_placed_plan()'s to check.
+// are bounded. The UsageError names `where`, the tensor and what was expected.
+// make_placed_plan() checks whether the boxes of a tensor fit together.
 PlacedRequest read_placed(std::string_view text,
                           const std::string& where = "request");
 
 // The same plan gives the same bytes everywhere.
 std::string placed_plan_to_json(const PlacedPlan& plan);
 
-// The digest that placed_plan_to_json() would store.
+// Returns the digest that placed_plan_to_json() would store.
 std::string digest_of(const PlacedPlan& plan);
 
-// Reads what placed_plan_to_json() wrote. UsageError for what is no such plan;
-// a plan whose digest does not fit its contents is returned with
-// `digest_matches` false, one with wrong decisions is left to validate().
+// Reads what placed_plan_to_json() wrote. Throws UsageError if the text is not
+// such a plan. If the digest does not match the contents, returns the plan with
+// `digest_matches` false; wrong decisions are reported by validate().
 struct ReadPlacedPlan {
   PlacedPlan plan;
   bool digest_matches = true;
@@ -35,7 +35,7 @@ struct ReadPlacedPlan {
 ReadPlacedPlan placed_plan_from_json(std::string_view text,
                                      const std::string& where);
 
-// True if the format says so; the rest may still be wrong.
+// True if the format member says so; the rest may still be wrong.
 bool is_placed_plan(const Json& root);
 
 }  // namespace canzona

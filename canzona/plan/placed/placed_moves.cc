@@ -29,7 +29,7 @@ int32_t PlacedDraft::add_group(const std::vector<int32_t>& ranks) {
   if (added) out.groups.push_back(ranks);
   return place->second;
 }
-// The same list on every rank.
+// Makes the same list on every rank.
 void PlacedDraft::find_groups() {
   for (const PlacedClass& c : plan.classes) {
     for (const auto& line : c.lines) add_group(line);
@@ -99,10 +99,10 @@ namespace {
 struct RoundMembers {
   int32_t in_class = 0;
   std::vector<int32_t> matrices;
-  std::vector<int32_t> elements;  // places in plan.elements
+  std::vector<int32_t> elements;  // indices into plan.elements
 };
 
-// Every round of every class, in the order that all ranks share.
+// Returns every round of every class, in the global order.
 std::vector<RoundMembers> all_rounds(const PlacedPlan& plan) {
   std::vector<RoundMembers> rounds;
   std::vector<size_t> first;
@@ -177,7 +177,7 @@ class PlacedRoundsMaker {
     return {found.begin(), found.end()};
   }
 
-  // Places everything in a slot that begins at 0; returns its size.
+  // Lays out a slot that begins at 0; returns its size.
   int64_t lay_out(const PlacedClass& c, const std::vector<int32_t>& set,
                   const RoundMembers& members, PlacedRound& round,
                   PlacedMoves& moves) {
@@ -225,7 +225,7 @@ class PlacedRoundsMaker {
     return at_owner < draft_.matrix(m).rows * draft_.matrix(m).cols;
   }
 
-  // W, and X where it is not the same; returns the end of both.
+  // Places W, and X if it is separate; returns the end of both.
   int64_t place_whole(const std::vector<int32_t>& line,
                       const std::vector<int32_t>& mine,
                       std::map<int32_t, OwnedMatrix>& owned,
@@ -265,7 +265,7 @@ class PlacedRoundsMaker {
     return in_place ? end_of_w : aligned_elements(at);
   }
 
-  // S, and the rank's own pieces of its matrices, which are the last in W.
+  // Places S, and the rank's own pieces of its matrices, which are last in W.
   int64_t place_sent(const std::vector<int32_t>& line,
                      const std::map<int32_t, std::vector<int32_t>>& owned_by,
                      int64_t first, PlacedRound& round, PlacedMoves& moves) {
@@ -293,7 +293,8 @@ class PlacedRoundsMaker {
     return at;
   }
 
-  // Matrices that another line gathers: their states here go on.
+  // Advances the states that this rank keeps of matrices gathered by another
+  // line.
   void prepare_states(const std::vector<int32_t>& line,
                       const std::map<int32_t, std::vector<int32_t>>& owned_by,
                       PlacedRound& round) const {
@@ -311,7 +312,7 @@ class PlacedRoundsMaker {
     }
   }
 
-  // The block of one line: by owner, the root's own last.
+  // Places the block of one line: by owner, the root's own last.
   int64_t place_updates(const std::vector<int32_t>& line, int32_t root,
                         const std::map<int32_t, std::vector<int32_t>>& owned_by,
                         int64_t at, bool own,
@@ -341,7 +342,7 @@ class PlacedRoundsMaker {
     return at;
   }
 
-  // New weights of element-wise tensors that a line keeps.
+  // Places the new weights of element-wise tensors that a line keeps.
   int64_t place_elements(const RoundMembers& members, int32_t line, bool own,
                          int64_t at, PlacedRound& round) const {
     const int64_t wide = plan_.options.wire == WireDtype::kBf16 ? 2 : 1;

@@ -1,4 +1,4 @@
-// Where everything of a rank's rounds lies in its slots, and what it sends and
+// Lays out a rank's rounds in its slots, and derives what it sends and
 // receives: the areas W, X, S and U of placed_schedule.h. For
 // placed_schedule.cc.
 #pragma once
@@ -20,7 +20,7 @@ namespace canzona {
 
 class PlacedDraft {
  public:
-  // The plan outlives it.
+  // The plan must outlive the draft.
   PlacedDraft(const PlacedPlan& the_plan, int32_t the_rank, int64_t width);
 
   const PlacedPlan& plan;
@@ -44,7 +44,7 @@ class PlacedDraft {
     return !facts_of(t).needs_whole_matrix();
   }
 
-  // The set of replicas that a rank of a class is in; null: it is in none.
+  // Returns the set of replicas of a class that contains a rank, or null.
   static const std::vector<int32_t>* set_of(const PlacedClass& c,
                                             int32_t rank) {
     for (const std::vector<int32_t>& set : c.replicas)
@@ -58,12 +58,13 @@ class PlacedDraft {
                                 set->begin());
   }
 
-  // The number of a group of ranks, which is added if need be; -1: of one rank.
+  // Returns the number of a group of ranks, adding it if needed; -1 for a
+  // single rank.
   int32_t add_group(const std::vector<int32_t>& ranks);
-  // The number of a new memory for states.
+  // Adds a memory for states and returns its number.
   int32_t add_memory(int64_t elements);
-  // Matrices by equal shape, phase, group and dtype, with memory for the states
-  // that owners have.
+  // Groups matrices by equal shape, phase, group and dtype, with memory for the
+  // states that live with owners.
   std::vector<PlacedBatch> batches_of(std::vector<OwnedMatrix> owned);
 
  private:
@@ -76,7 +77,7 @@ class PlacedDraft {
   std::map<std::vector<int32_t>, int32_t> group_number_;
 };
 
-// A rank of a line exchanges these, wherever its slot will be.
+// What a rank of a line exchanges; offsets are relative to its slot.
 struct PlacedTables {
   std::vector<int64_t> sent, received;  // by rank of the line
   int64_t sent_at = 0, received_at = 0;
@@ -93,15 +94,15 @@ struct PlacedMoves {
   int32_t slot = 0;
 };
 
-// The rounds of all ranks, of which this rank has some.
+// The rounds of all ranks, and this rank's share of them.
 struct PlacedExchange {
   int32_t num_slots = 0;
   std::vector<int32_t> place_of_round;  // in the schedule; -1: not this rank's
-  std::vector<PlacedMoves> moves;       // as the schedule's rounds
+  std::vector<PlacedMoves> moves;       // parallel to the schedule's rounds
   std::vector<std::vector<int32_t>> tensors_in;
 };
 
-// Adds this rank's rounds, and their slots, to the schedule.
+// Adds this rank's rounds and their slots to the schedule.
 PlacedExchange add_placed_rounds(PlacedDraft& draft);
 
 }  // namespace canzona

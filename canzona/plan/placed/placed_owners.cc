@@ -15,7 +15,7 @@
 namespace canzona {
 namespace {
 
-// Indices of `sizes`, the largest first.
+// Returns the indices of `sizes`, largest first.
 std::vector<size_t> largest_first(const std::vector<int64_t>& sizes) {
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -24,7 +24,7 @@ std::vector<size_t> largest_first(const std::vector<int64_t>& sizes) {
   return order;
 }
 
-// Matrices as items to be dealt to the ranks that store pieces of them.
+// Deals matrices as items to the ranks that store pieces of them.
 class OwnerSearch {
  public:
   OwnerSearch(const PlacedBasis& basis, const PlacedPlan& plan)
@@ -52,7 +52,7 @@ class OwnerSearch {
   }
 
  private:
-  // The sets of ranks that store pieces of a matrix, each once.
+  // Returns the distinct sets of ranks that store pieces of a matrix.
   OwnerSets owner_sets() {
     std::map<std::vector<int32_t>, int32_t> numbers;
     OwnerSets sets;
@@ -84,7 +84,7 @@ class OwnerSearch {
     return out;
   }
 
-  // If no two sets overlap, except with that of all ranks, they are blocks of
+  // If no two sets overlap, apart from the set of all ranks, they are blocks of
   // ranks. A rank that stores no matrix is in a block without items.
   void find_blocks() {
     const auto none = static_cast<int32_t>(sets_.size());
@@ -118,9 +118,8 @@ class OwnerSearch {
   std::vector<int32_t> blocks_;  // by rank; empty: sets overlap
 };
 
-// Owners that store more of their matrices, so that less moves, and then loads
-// that are more level. No pair of ranks gets a larger load in any step than one
-// of them had.
+// Moves matrices to owners that store more of them, so that less data moves,
+// and then levels loads. In no step does the larger load of two ranks grow.
 class NearerOwners {
  public:
   NearerOwners(const PlacedBasis& basis, PlacedPlan& plan)
@@ -145,8 +144,8 @@ class NearerOwners {
     return at != holders.end() && at->rank == rank ? at->elements : 0;
   }
 
-  // Moves a matrix to the rank that stores most of it, and of those to the one
-  // that is loaded least.
+  // Moves a matrix to the rank that stores most of it; ties go to the least
+  // loaded.
   bool improve(size_t matrix) {
     PlacedMatrix& m = plan_.matrices[matrix];
     const auto load = basis_.kinds().load(
@@ -170,7 +169,7 @@ class NearerOwners {
     return true;
   }
 
-  // Over a period.
+  // Returns a rank's load over a period.
   int64_t load_of(int32_t rank) const {
     const auto& steps = basis_.kinds().steps();
     return std::inner_product(steps.begin(), steps.end(),
@@ -220,7 +219,7 @@ Ticks placed_bound(const PlacedBasis& basis, const PlacedPlan& plan,
 
 namespace {
 
-// Rounds × ranks, and rounds × matrices.
+// Bounds rounds × ranks, and rounds × matrices.
 constexpr int64_t kMostRoundCounts = int64_t{1} << 28;
 
 bool keeps(const RoundBytes& bytes, int64_t capacity) {
@@ -231,7 +230,7 @@ void add_round_bytes(RoundBytes& sum, const RoundBytes& more) {
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
 }
 
-// A matrix or shared elements, before it has a round.
+// A matrix or shared elements without a round yet.
 struct RoundItem {
   size_t item = 0;
   int32_t owner = 0;
@@ -239,7 +238,7 @@ struct RoundItem {
   int64_t work = 0;
 };
 
-// Rounds of one class, filled item by item.
+// The rounds of one class, filled item by item.
 class OpenRounds {
  public:
   OpenRounds(size_t rounds, const PlacedPlan& plan)
@@ -248,14 +247,15 @@ class OpenRounds {
         world_(index(plan.world)),
         rounds_(rounds) {}
 
-  // The round that the item fills least of those with room; false if none has.
+  // Adds the item to the round with room that it fills least; false if none has
+  // room.
   bool add(const RoundItem& item, const std::vector<RankRoundBytes>& bytes,
            size_t& round) {
     const size_t n = rounds_.size();
     auto& work = work_[item.owner];
     work.resize(n, 0);
-    // Owners fill rounds in one order, so that they work side by side; what is
-    // no work goes where the least bytes are.
+    // Owners fill rounds in the same order, so that they work in parallel;
+    // items without work go to the round with the fewest bytes.
     const auto key = [&](size_t r) {
       return std::pair(round_fullness(r, n, work[r], item.work),
                        item.work > 0 ? 0 : rounds_[r].pieces);
@@ -274,15 +274,16 @@ class OpenRounds {
 
  private:
   struct Round {
-    std::vector<RoundBytes> used;      // by rank, once something is in it
+    std::vector<RoundBytes> used;      // by rank, once the round is used
     std::map<int32_t, int64_t> items;  // by owner
     int64_t num_items = 0;
     int32_t line = -1;   // of all items; -1: none yet, -2: several
     int64_t pieces = 0;  // bytes on all ranks
-    bool full = false;   // above the capacity somewhere
+    bool full = false;   // above the capacity on some rank
   };
 
-  // Within the capacity on every rank, or one item of each owner.
+  // True if the round stays within the capacity on every rank, or has one item
+  // per owner.
   bool has_room(const Round& round, const RoundItem& item,
                 const std::vector<RankRoundBytes>& bytes) const {
     const bool in_line = round.line == -1 || round.line == item.line;
@@ -320,7 +321,7 @@ class OpenRounds {
   std::map<int32_t, std::vector<int64_t>> work_;  // by owner and round
 };
 
-// Rounds that are wanted for overlap, and that the bytes need at least.
+// Returns the rounds wanted for overlap, or the minimum that the bytes require.
 int64_t fewest_placed_rounds(const std::vector<RoundItem>& items,
                              RoundCounter& counter, int32_t world,
                              int64_t capacity) {
@@ -338,7 +339,8 @@ int64_t fewest_placed_rounds(const std::vector<RoundItem>& items,
     most_bytes =
         std::max(most_bytes, *std::max_element(sum.begin(), sum.end()));
   const int64_t full = most_bytes / capacity + (most_bytes % capacity != 0);
-  // With as many rounds as an owner has items, each may have one of its own.
+  // With as many rounds as an owner has items, each item can have its own
+  // round.
   return std::max(std::min<int64_t>(kPipelineRounds, most_items),
                   std::min(full, most_items));
 }
@@ -352,7 +354,7 @@ bool deal_placed_rounds(const std::vector<RoundItem>& items,
   return true;
 }
 
-// The round of each item, numbered without gaps.
+// Returns the round of each item, numbered without gaps.
 std::vector<size_t> deal_rounds_of(const std::vector<RoundItem>& items,
                                    RoundCounter& counter,
                                    const PlacedPlan& plan) {
@@ -408,7 +410,7 @@ const std::vector<RankRoundBytes>& RoundCounter::bytes_of(size_t item) {
   basis_.each_message(
       item, [&](PlacedMessage message, int32_t from, int32_t to, int64_t n) {
         const bool gather = message == PlacedMessage::kGather;
-        // A broadcast leaves its root once.
+        // A broadcast is sent by its root only once.
         if (message != PlacedMessage::kBroadcast) at(from)[gather ? 0 : 2] += n;
         at(to)[gather ? 1 : 3] += n;
       });

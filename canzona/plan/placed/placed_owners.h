@@ -10,53 +10,53 @@
 
 namespace canzona {
 
-// Who computes which matrix.
+// Decides who computes which matrix.
 
 // Sets the owner of every matrix, one of its holders, so that the makespan is
-// small; and the lines of shared element-wise tensors, so that lines keep about
-// as many elements.
+// small, and the lines of shared element-wise tensors, so that all lines keep
+// about the same number of elements.
 void decide_owners(const PlacedBasis& basis, PlacedPlan& plan);
 
-// Lower bound on the makespan of any owners; `upper` is one that is reached.
+// Returns a lower bound on the makespan of any choice of owners; `upper` is a
+// makespan that is achieved.
 Ticks placed_bound(const PlacedBasis& basis, const PlacedPlan& plan,
                    Ticks upper);
 
-// Which matrices of a class are exchanged together.
+// Decides which matrices of a class are exchanged together.
 //
-// Every owner's matrices are spread over the same few rounds, the first and the
-// last of which get half the work, because nothing hides the first gather and
-// the last scatter. On no rank are the messages of a round more than
-// capacity_bytes, unless every owner has at most one matrix in it: owners that
-// take turns would wait for each other. With strict_capacity these owners must
-// be of one line: what several lines own, every replica receives, and that is
-// as many times a matrix as there are lines.
+// Every owner's matrices are spread over the same few rounds. The first and the
+// last round get half the work because nothing hides the first gather and the
+// last scatter. On no rank do the messages of a round exceed capacity_bytes,
+// unless every owner has at most one matrix in it: if owners took turns they
+// would wait for each other. With strict_capacity these owners must be of one
+// line, because a replica receives the matrices of all lines.
 
-// Bytes of messages on one rank: pieces that it sends to be gathered, pieces
-// that it receives to transform, updates that it sends and those it receives.
+// Bytes of messages on one rank: pieces sent to owners, pieces received for
+// transforms, updates sent, and updates received.
 using RoundBytes = std::array<int64_t, 4>;
 struct RankRoundBytes {
   int32_t rank = 0;
   RoundBytes bytes{};
 };
 
-// Counts the bytes that items of rounds put on ranks. All of them at once would
-// be many, so each is counted when it is asked for. One thread.
+// Counts the bytes that an item of a round adds to each rank. Counted on
+// demand, since a table of all items would be large. One thread.
 class RoundCounter {
  public:
   RoundCounter(const PlacedBasis& basis, int32_t world)
       : basis_(basis), place_(static_cast<size_t>(world)) {}
 
-  // Each rank once; until the next call.
+  // Lists each rank once. Valid until the next call.
   const std::vector<RankRoundBytes>& bytes_of(size_t item);
 
  private:
   const PlacedBasis& basis_;
-  std::vector<size_t> place_;  // of ranks, in counted_
+  std::vector<size_t> place_;  // index in counted_, by rank
   std::vector<RankRoundBytes> counted_;
 };
 
-// Sets the rounds of all matrices and shared elements, and their number in each
-// class, from the owners.
+// Sets the rounds of all matrices and shared elements, and the number of rounds
+// of each class. Requires owners.
 void decide_rounds(const PlacedBasis& basis, PlacedPlan& plan);
 
 }  // namespace canzona

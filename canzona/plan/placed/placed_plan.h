@@ -1,21 +1,22 @@
-// Storage that is given: whoever trains has cut every tensor already, and a
-// plan decides only who computes which matrix, and when.
+// Plans for a given storage layout: the trainer has already cut every tensor,
+// and the plan decides only who computes which matrix, and when.
 //
 //   PlacedRequest request = read_placed(text);         // placed_json.h
 //   PlacedPlan plan = make_placed_plan(request);       // make_placed_plan.h
 //   plan.matrices[m].owner, plan.matrices[m].round
 //
-// A tensor's last two dimensions are its matrices, which the dimensions before
-// stack; `splits` cuts each of them by rows. What a rank stores of a tensor is
-// a list of boxes, one after another in its memory, each row-major; usually
-// one, or none.
+// A tensor's last two dimensions are its matrices; the dimensions before them
+// stack matrices. `splits` cuts each matrix by rows. A rank stores a list of
+// boxes of a tensor (usually one or none), one after another in its memory,
+// each row-major.
 //
 // Ranks that store the same box are *replicas* of each other. Tensors whose
-// replicas are the same ranks form a *class*. The first of each set of replicas
-// form a *line*, the second ones the next line, and so on: a line has all
-// pieces once. The owner of a matrix is a rank that stores a piece of it; its
-// line gathers the pieces to it and gets the updates back, and every rank of
-// that line passes its updates on to its replicas. Values; any thread.
+// replicas are the same ranks form a *class*. The first ranks of all sets of
+// replicas form a *line*, the second ones the next line, and so on, so that
+// each line holds every piece once. The owner of a matrix is a rank that stores
+// a piece of it. Its line gathers the pieces to the owner and receives the
+// updates, and every rank of that line forwards its updates to its replicas.
+// Values; any thread.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,7 @@
 
 namespace canzona {
 
-// `count` elements from `first` on in every dimension of a tensor.
+// A box of a tensor: `count` elements from `first` on in every dimension.
 struct Box {
   std::vector<int64_t> first;
   std::vector<int64_t> count;
@@ -43,9 +44,9 @@ struct Box {
 std::string list_text(const std::vector<int64_t>& numbers);  // "[16, 32]"
 std::string to_string(const Box& box);  // "[16, 0] + [16, 32]"
 
-// A rule with its options, for the tensors that name it.
+// A rule with its options, shared by the tensors that refer to it.
 struct PlacedGroup {
-  std::string rule;     // "muon"; "adamw" updates elements where they are
+  std::string rule;     // "muon"; "adamw" updates elements in place
   RuleOptions options;  // all of them, in a plan
   friend bool operator==(const PlacedGroup&, const PlacedGroup&) = default;
 };
@@ -60,8 +61,8 @@ struct PlacedTensor {
   friend bool operator==(const PlacedTensor&, const PlacedTensor&) = default;
 };
 
-// Numbers travel between ranks as fp32 or rounded to bf16: what is rounded
-// where it leaves is rounded where it stays, too.
+// The dtype in which numbers travel between ranks. With kBf16, values are also
+// rounded on the rank where they stay, so that all ranks use the same numbers.
 enum class WireDtype { kFp32, kBf16 };
 inline constexpr EnumNames<WireDtype, 2> kWireNames{
     {{WireDtype::kFp32, "fp32"}, {WireDtype::kBf16, "bf16"}}};
@@ -69,11 +70,11 @@ int64_t bytes_per_element(WireDtype wire);
 
 struct PlacedOptions {
   WireDtype wire = WireDtype::kFp32;
-  // States of replicated tensors at the owner's line alone.
+  // Only the owner's line keeps the states of replicated tensors.
   bool share_states = false;
-  // The most bytes of a round's messages on one rank.
+  // The most bytes that the messages of a round may take on one rank.
   int64_t capacity_bytes = int64_t{64} << 20;
-  // Owners of different lines take turns rather than exceed it together.
+  // Owners of different lines take turns instead of exceeding it together.
   bool strict_capacity = false;
   int32_t ranks_per_node = 8;
   friend bool operator==(const PlacedOptions&, const PlacedOptions&) = default;
@@ -87,8 +88,8 @@ struct PlacedRequest {
   friend bool operator==(const PlacedRequest&, const PlacedRequest&) = default;
 };
 
-// Rows [first_row, first_row + rows) of matrix `number` of a tensor's stack, as
-// a matrix of its own.
+// Rows [first_row, first_row + rows) of matrix `number` of a tensor's stack,
+// updated as a separate matrix.
 struct PlacedMatrix {
   int32_t tensor = 0;
   int64_t number = 0;
@@ -98,13 +99,13 @@ struct PlacedMatrix {
   MatrixCost cost = {};
   int32_t phase = 0;
   int32_t owner = 0;  // rank
-  int32_t round = 0;  // of its class; -1: no piece of it ever moves
+  int32_t round = 0;  // of its class; -1: none of its pieces ever moves
   friend bool operator==(const PlacedMatrix&, const PlacedMatrix&) = default;
 };
 
-// Tensors whose replicas are the same ranks: those of matrix rules, and with
-// share_states the others that have replicas. Line i has the i-th rank of every
-// set. Ranks that store nothing of a class are in no line.
+// Tensors whose replicas are the same ranks: those of matrix rules and, with
+// share_states, other tensors that have replicas. Line i consists of the i-th
+// rank of every set. Ranks that store nothing of a class are in no line.
 struct PlacedClass {
   std::vector<std::vector<int32_t>> lines;     // ascending ranks
   std::vector<std::vector<int32_t>> replicas;  // sets, ascending ranks
@@ -115,8 +116,7 @@ struct PlacedClass {
 
 // An element-wise tensor whose replicas share its states: one line of its class
 // keeps them, updates the weights and broadcasts these, in fp32, in a round.
-// There are such only with share_states, and only of tensors that have
-// replicas.
+// Exists only with share_states, and only for tensors that have replicas.
 struct PlacedElements {
   int32_t tensor = 0;
   int32_t line = 0;   // of its class
@@ -144,27 +144,27 @@ struct PlacedPlan : PlacedRequest {
 
   // Derived: the first matrix of each tensor, and one past the end.
   std::vector<int32_t> first_matrix;
-  // By tensor; -1: of no class, every rank updates the elements it stores.
+  // By tensor; -1: no class, every rank updates the elements that it stores.
   std::vector<int32_t> class_of;
 };
 
-// Returns the facts of each group's rule. UsageError names the group and the
-// unknown rule or option.
+// Returns the facts of each group's rule. The UsageError names the group and
+// the unknown rule or option.
 std::vector<std::unique_ptr<RuleFacts>> group_facts(
     const std::vector<PlacedGroup>& groups);
 
-// All elements of a tensor, wherever they are stored.
+// Returns the number of elements of a tensor, wherever they are stored.
 int64_t whole_elements(const PlacedTensor& tensor);
 
-// Matrices that the dimensions before the last two stack.
+// Returns the number of matrices that the leading dimensions stack.
 int64_t stack_of(const PlacedTensor& tensor);
 
-// "layers.0.qkv", "layers.0.qkv:2" for its third split, "experts[7]" or
-// "experts[7]:0" in a stack.
+// Returns "layers.0.qkv", "layers.0.qkv:2" for its third split, and
+// "experts[7]" or "experts[7]:0" in a stack.
 std::string placed_matrix_name(const PlacedTensor& tensor,
                                const PlacedMatrix& matrix);
 
-// How many elements of a matrix of the tensor lie in one of its boxes.
+// Returns how many elements of a matrix of the tensor lie in `box`.
 int64_t common_elements(const PlacedTensor& tensor, const PlacedMatrix& matrix,
                         const Box& box);
 

@@ -11,7 +11,7 @@
 namespace canzona {
 namespace {
 
-// The place of a matrix's stack index in a box's own stack; -1: not in it.
+// Returns the position of a matrix in a box's own stack; -1 if it is not there.
 int64_t stack_place(const PlacedTensor& tensor, const Box& box,
                     int64_t number) {
   int64_t place = 0, stride = 1;

@@ -1,38 +1,39 @@
-// A schedule lists what one rank does in a step on storage that is given
-// (placed_plan.h), in order, and where everything lies. It is made from the
-// plan alone, before any memory is touched.
+// The schedule of one rank for a step on a given storage layout
+// (placed_plan.h): its actions in order, and where everything lies. It is made
+// from the plan alone, before any memory is touched.
 //
 //   const PlacedSchedule schedule = make_placed_schedule(plan, rank, width);
 //   for (const PlacedAction& action : schedule.actions) …
 //
-// *Rounds.* The rounds of all classes have one order, that of the classes; a
-// rank does those of the classes whose lines it is in. In a round this rank
-// works in one slot, whose areas are, in elements of the wire,
+// *Rounds.* The rounds of all classes have one global order, class by class; a
+// rank takes part in the rounds of the classes whose lines it is in. In each
+// round it works in one slot, whose areas are, in elements of the wire,
 //
 //   W  fields of the matrices that it owns, by the rank of its line that sends
 //      them; its own pieces last
-//   X  updates of those pieces by receiver; where all matrices have one field
-//      the same memory as W
+//   X  updates of those pieces by receiver; shares the memory of W if all
+//      matrices have one field
 //   S  fields of its own pieces of other ranks' matrices, by owner
-//   U  updates of its pieces: of matrices that its own line owns by owner, its
-//      own last, in the place of S; then of those that each other line owns
+//   U  updates of its pieces: those from its own line by owner, its own last,
+//      in the place of S; then those from each other line
 //
-// A piece's fields follow each other. The gather moves S to the owners' W, the
-// scatter X to U, both by one all-to-all over the line in which what stays does
-// not take part (a split of 0). Where tensors have replicas, each rank of a set
-// then broadcasts over the set what its own line owns: one block of U per line.
+// The fields of a piece follow each other. The gather moves S to the owners' W,
+// the scatter moves X to U; both are one all-to-all over the line that excludes
+// data which stays on its rank (a split of 0). If tensors have replicas, each
+// rank of a set then broadcasts over the set what its own line owns: one block
+// of U per line.
 //
-// *Order.* gather(k+2), gather(k+1) ‖ transform(k) ‖ scatter(k−1), as of the
-// runtime's own steps (schedule/rank_entries.h); updates that go to replicas
-// are broadcast one transform after they were scattered, and have a slot more.
-// Elements and matrices that no piece of moves are updated while the first
-// round is gathered. The order is that of one list for all ranks, of which each
-// rank has its part: so ranks that issue in this order never wait in a circle.
+// *Order.* gather(k+2), gather(k+1) ‖ transform(k) ‖ scatter(k−1), as in the
+// runtime's own steps (schedule/rank_entries.h). Updates for replicas are
+// broadcast one transform after they were scattered, which needs one more slot.
+// Elements and matrices whose pieces never move are updated while the first
+// round is gathered. All ranks follow one global list, of which each executes
+// its part, so ranks that issue in this order cannot deadlock.
 //
-// *Shared states.* With share_states, states of matrices that live with the
-// shard are at the owner's line alone, unless applying an update needs them. An
+// *Shared states.* With share_states, matrix states that live with the shard
+// are kept by the owner's line only, unless applying an update needs them. An
 // element-wise tensor with replicas has a line and a round: ranks of that line
-// update it, and broadcast its new weights, in fp32, at the end of their block.
+// update it and broadcast its new weights, in fp32, at the end of their block.
 //
 // Values; any thread.
 #pragma once
@@ -48,57 +49,57 @@
 
 namespace canzona {
 
-// Areas and blocks of weights begin at multiples of this, so that what lies in
-// them is aligned for vector units whatever the wire.
+// Areas and blocks of weights begin at multiples of this, so that their
+// contents are aligned for vector units with any wire dtype.
 inline constexpr int64_t kElementAlignment = 64;
 inline int64_t aligned_elements(int64_t elements) {
   return (elements + kElementAlignment - 1) / kElementAlignment *
          kElementAlignment;
 }
 
-// A rectangle of a matrix, row after row in memory of one rank.
+// A rectangle of a matrix, stored row by row in the memory of one rank.
 struct PlacedPiece : Rectangle {
   int32_t matrix = 0;
   int64_t at = 0;  // element of the rank's storage of the tensor
 };
-// By first row and column. `matrix` is a number of the plan.
+// Sorted by first row and column. `matrix` is numbered as in the plan.
 std::vector<PlacedPiece> placed_pieces(const PlacedPlan& plan, int32_t matrix,
                                        int32_t rank);
-// The elements that a rank stores of a tensor.
+// Returns the number of elements that a rank stores of a tensor.
 int64_t stored_elements(const PlacedPlan& plan, int32_t tensor, int32_t rank);
-// Memory for states, which the caller provides: fp32, `elements` each.
+// A state in memory that the caller provides, as fp32.
 struct PlacedState {
   std::string name;
   int32_t tensor = 0;
-  int32_t matrix = -1;         // of the plan; -1: it lies like the weights
-  std::vector<int64_t> shape;  // of the rank's box, flat if it has several
+  int32_t matrix = -1;         // of the plan; -1: laid out like the weights
+  std::vector<int64_t> shape;  // of the rank's box; flat if there are several
   Initially initially = Initially::kZero;
-  int32_t memory = 0;  // number of the memory that it lies in
+  int32_t memory = 0;  // number of the memory that holds it
   int64_t at = 0;      // element of that memory
-  // The elements that are brought up to date here, by place in the rank's
-  // storage. All of them, unless states are shared.
+  // The elements that are kept up to date here, as extents of the rank's
+  // storage: all of them unless states are shared.
   std::vector<Extent> kept = {};
 
   int64_t elements() const;
 };
 
 struct PreparedPiece : PlacedPiece {
-  int64_t to = -1;  // element of the slots; -1: for the states alone
+  int64_t to = -1;  // element of the slots; -1: only updates states
 };
 struct AppliedPiece : PlacedPiece {
   int64_t from = 0;  // element of the slots
 };
 
-// A matrix that this rank transforms: where its fields and updates lie in the
-// slots, or, if it is local, in the rank's storage.
+// A matrix that this rank transforms, and where its fields and updates lie: in
+// the slots or, if it is local, in the rank's storage.
 struct OwnedMatrix {
   int32_t matrix = 0;
   std::vector<SlotRectangle> fields;
   std::vector<SlotRectangle> updates;
   std::vector<PlacedPiece> pieces;
 };
-// Matrices of equal shape, phase, group and dtype. Their states at the owner
-// lie one after another in one memory per state.
+// Matrices of equal shape, phase, group and dtype. For each state at the owner,
+// those of all members lie one after another in one memory.
 struct PlacedBatch {
   int32_t group = 0;
   ParameterDtype dtype = ParameterDtype::kFp32;
@@ -108,12 +109,12 @@ struct PlacedBatch {
   std::vector<int32_t> states;  // memories, in the order of the rule's facts
 };
 
-// An element-wise tensor on this rank. New weights on their way between
-// replicas are fp32, whatever the wire.
+// An element-wise tensor on this rank. New weights travel between replicas as
+// fp32, whatever the wire dtype.
 struct ElementTensor {
   int32_t tensor = 0;
   int64_t count = 0;
-  int64_t at = -1;  // element of the slots, where it is shared
+  int64_t at = -1;  // element of the slots, if it is shared
 };
 
 struct PlacedRound {
@@ -127,17 +128,17 @@ struct PlacedRound {
 
 struct PlacedAction {
   enum class Kind {
-    // Compute; `item` is a place in `rounds`, -1 for the last two.
+    // Compute; `item` is an index into `rounds`, -1 for the last two.
     kPrepare,
     kTransform,
     kApply,
     kElements,
     kLocal,
-    // Collectives over a group, on the slots; counts and offsets in elements of
-    // the wire.
+    // Collectives over a group, on the slots; counts and offsets are in
+    // elements of the wire.
     kAllToAll,
     kBroadcast,
-    // Until action `item` has ended.
+    // Waits until action `item` has ended.
     kWait,
   };
   Kind kind = Kind::kPrepare;
@@ -159,8 +160,8 @@ std::string_view to_string(PlacedAction::Kind kind);  // "compute", …
 
 struct PlacedSchedule {
   int32_t rank = 0;
-  // Groups of ranks that actions name: the same list on every rank, each group
-  // of two or more ranks, ascending.
+  // The groups of ranks that actions refer to: the same list on every rank,
+  // each group with two or more ascending ranks.
   std::vector<std::vector<int32_t>> groups;
   std::vector<PlacedAction> actions;
 
@@ -168,18 +169,18 @@ struct PlacedSchedule {
   std::vector<PlacedState> states;              // by tensor, then by matrix
   std::vector<std::vector<int32_t>> states_of;  // with the shard, by tensor
 
-  int64_t slot_elements = 0;  // of the wire, of all slots together
+  int64_t slot_elements = 0;  // of the wire, all slots together
   std::vector<PlacedRound> rounds;
   std::vector<PlacedBatch> local;
-  std::vector<ElementTensor> elements;  // that no round has
+  std::vector<ElementTensor> elements;  // that are in no round
 
-  // By tensor: the parts of this rank's storage that it counts in sums over the
-  // whole model. Of replicas the first does.
+  // By tensor: the extents of this rank's storage that it contributes to sums
+  // over the whole model. Among replicas, the first contributes.
   std::vector<std::vector<Extent>> counted;
 };
 
-// `width`: of a batch, at most (Engine::batch_width). UsageError if there is no
-// such rank.
+// A batch has at most `width` matrices (Engine::batch_width). Throws UsageError
+// if there is no such rank.
 PlacedSchedule make_placed_schedule(const PlacedPlan& plan, int32_t rank,
                                     int64_t width);
 

@@ -29,7 +29,7 @@ bool boxes_overlap(const Box& a, const Box& b) {
   return true;
 }
 
-// Boxes of one tensor, put together and checked against each other.
+// Merges the boxes of one tensor and checks them against each other.
 class PieceChecker {
  public:
   explicit PieceChecker(const PlacedTensor& tensor) : tensor_(tensor) {}
@@ -74,7 +74,7 @@ class PieceChecker {
              list_text(shape)));
   }
 
-  // The dimension in which most boxes begin elsewhere.
+  // Returns the dimension in which boxes have the most distinct beginnings.
   size_t sweep_dim() const {
     size_t best = 0, most = 0;
     for (size_t d = 0; d < tensor_.shape.size(); ++d) {
@@ -89,7 +89,8 @@ class PieceChecker {
     return best;
   }
 
-  // A sweep: only boxes that share a coordinate of one dimension are compared.
+  // Sweeps over one dimension, so that only boxes that share a coordinate in it
+  // are compared.
   void check_disjoint() const {
     if (pieces_.size() < 2) return;
     const size_t d = sweep_dim();
@@ -138,15 +139,16 @@ class PieceChecker {
              after));
   }
 
-  // The product of the sides from dimension `d` on.
+  // Returns the product of the sides from dimension `d` on.
   static int64_t sides_from(const std::vector<int64_t>& sides, size_t d) {
     int64_t product = 1;
     for (; d < sides.size(); ++d) product *= sides[d];
     return product;
   }
 
-  // The first element, in row-major order, that is in none of `boxes`: its
-  // coordinates from dimension `d` on, where all boxes have those before.
+  // Returns the coordinates, from dimension `d` on, of the first element in
+  // row-major order that is in none of `boxes`. All boxes contain the preceding
+  // coordinates.
   std::vector<int64_t> first_hole(const std::vector<const StoredPiece*>& boxes,
                                   size_t d) const {
     if (d == tensor_.shape.size()) return {};
@@ -264,7 +266,7 @@ HolderLists::HolderLists(
   }
 }
 
-// The holders since the last call are those of one item.
+// Closes an item: the holders added since the last call belong to it.
 void HolderLists::close() {
   const auto first = holders_.begin() + static_cast<int64_t>(begin_.back());
   std::sort(first, holders_.end(),
@@ -294,7 +296,7 @@ struct GrowingClass {
 
 enum class Meeting { kApart, kTogether, kConflict };
 
-// How sets meet those of a class.
+// Compares sets with those of a class.
 Meeting meet(const GrowingClass& c, const std::vector<const RankSet*>& sets) {
   bool shares = false;
   for (const RankSet* set : sets) {
@@ -322,16 +324,16 @@ void join_sets(GrowingClass& c, const std::vector<const RankSet*>& sets) {
     for (const int32_t rank : *set) c.set_of[index(rank)] = set;
 }
 
-// Adds a tensor to the first class that takes it, and to that class every
-// later one that it joins to the first.
+// Adds a tensor to the first class that accepts it, and merges every later
+// class that the tensor connects with it.
 void add_tensor(int32_t tensor, const std::vector<const RankSet*>& sets,
                 int32_t world, std::vector<GrowingClass>& classes) {
   GrowingClass whole{std::vector<const RankSet*>(index(world)), {tensor}};
   join_sets(whole, sets);
   std::vector<GrowingClass> others;
   for (GrowingClass& c : classes) {
-    // A class that is apart from the tensor is apart from, or in conflict with,
-    // the classes that it joins.
+    // A class that is disjoint from the tensor is disjoint from, or in conflict
+    // with, the classes that the tensor joins.
     if (meet(c, sets) != Meeting::kTogether ||
         meet(whole, sets_of(c)) != Meeting::kTogether) {
       others.push_back(std::move(c));
@@ -361,7 +363,7 @@ PlacedClass finished(GrowingClass&& c) {
 
 PlacedClasses make_placed_classes(
     const std::vector<std::vector<std::vector<int32_t>>>& sets, int32_t world) {
-  std::map<RankSet, bool> known;  // each set once, at a place of its own
+  std::map<RankSet, bool> known;  // each set once, at a stable address
   std::map<std::vector<const RankSet*>, int32_t> first_alike;
   std::vector<GrowingClass> growing;
   std::vector<int32_t> like(sets.size(), -1);

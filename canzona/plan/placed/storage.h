@@ -1,4 +1,4 @@
-// Checks what ranks store of a tensor and puts it together.
+// Checks what ranks store of a tensor and merges it into pieces.
 //
 //   const auto pieces = stored_pieces(tensor);
 //   pieces[0].box, pieces[0].ranks   // several ranks are replicas
@@ -22,32 +22,34 @@ struct StoredPiece {
 };
 using StoredPieces = std::vector<StoredPiece>;
 
-// The boxes of a tensor, each once, by their first elements. UsageError, naming
-// tensor, rank and box, if a box lies outside the shape, if two boxes overlap
-// without being those of replicas, or if no rank stores some element.
+// Returns the distinct boxes of a tensor, ordered by first element. The
+// UsageError names tensor, rank and box if a box lies outside the shape, if two
+// boxes overlap without being replicas, or if some element is stored by no
+// rank.
 StoredPieces stored_pieces(const PlacedTensor& tensor);
 
-// Of all tensors; those that are stored alike share one list.
+// Returns the pieces of all tensors; tensors that are stored alike share one
+// list.
 std::vector<std::shared_ptr<const StoredPieces>> stored_pieces(
     const PlacedRequest& request);
 
-// The sets of replicas of a tensor, each once, by their first ranks. UsageError
-// if sets overlap in part or have unequal numbers of ranks.
+// Returns the distinct sets of replicas of a tensor, ordered by first rank.
+// Throws UsageError if sets overlap partially or differ in size.
 std::vector<std::vector<int32_t>> replica_sets(const PlacedTensor& tensor,
                                                const StoredPieces& pieces);
 
-// Which ranks store how much of every matrix.
+// How much of every matrix each rank stores.
 
 struct Holder {
   int32_t rank = 0;
-  int64_t elements = 0;  // more than none
+  int64_t elements = 0;  // positive
 };
 
-// All holders of all items, an item's in ascending ranks. Items are the plan's
-// matrices, then its shared element-wise tensors.
+// The holders of all items, in ascending rank order per item. Items are the
+// plan's matrices, then its shared element-wise tensors.
 class HolderLists {
  public:
-  // UsageError if there are more than can be planned.
+  // Throws UsageError if there are more holders than can be planned.
   HolderLists(const PlacedPlan& plan,
               const std::vector<std::shared_ptr<const StoredPieces>>& pieces);
 
@@ -64,17 +66,17 @@ class HolderLists {
   std::vector<Holder> holders_;
 };
 
-// Classes of tensors: those whose replicas are the same ranks.
+// A class is a set of tensors whose replicas are the same ranks.
 
 struct PlacedClasses {
-  std::vector<PlacedClass> classes;  // by their first tensors; no rounds yet
+  std::vector<PlacedClass> classes;  // ordered by first tensor; no rounds yet
   std::vector<int32_t> class_of;     // by tensor; -1: none
 };
 
-// `sets` has the sets of replicas of every tensor, none for tensors that are in
-// no class. Two tensors may share a class if every set of one is a set of the
-// other or has no rank in common with it; a class is as large as such tensors
-// that share ranks make it.
+// `sets` holds the sets of replicas of every tensor; it is empty for tensors
+// that are in no class. Two tensors may share a class if every set of one is a
+// set of the other or disjoint from all of them. Such tensors that share ranks
+// are joined into one class, as large as possible.
 PlacedClasses make_placed_classes(
     const std::vector<std::vector<std::vector<int32_t>>>& sets, int32_t world);
 

@@ -44,8 +44,8 @@ class PlacedValidation {
     return quoted(placed_matrix_name(plan_.tensors[index(m.tensor)], m));
   }
 
-  // Checks what follows from the request alone. False: nothing more can be
-  // checked.
+  // Checks what follows from the request alone. Returns false if nothing more
+  // can be checked.
   bool check_request() {
     PlacedPlan expected;
     try {
@@ -83,7 +83,8 @@ class PlacedValidation {
       violated("elements are not those of the tensors that share states");
   }
 
-  // Cut and weighed as the request says. Costs of a table are not known here.
+  // Checks that matrices are cut and weighed as the request says. The costs of
+  // a table are not known here.
   bool check_matrices(const PlacedPlan& expected) {
     if (plan_.matrices.size() != expected.matrices.size() ||
         plan_.first_matrix != expected.first_matrix) {
@@ -135,7 +136,7 @@ class PlacedValidation {
     }
   }
 
-  // False: bytes cannot be counted.
+  // Returns false if bytes cannot be counted.
   bool check_lines() {
     bool fine = violations_.empty();
     for (const PlacedElements& e : plan_.elements) {
@@ -153,7 +154,7 @@ class PlacedValidation {
     return plan_.classes[index(plan_.class_of[index(tensor)])];
   }
 
-  // Rounds are numbered without gaps.
+  // Checks that rounds are numbered without gaps.
   void check_rounds(const PlacedBasis& basis) {
     std::vector<std::set<int32_t>> used(plan_.classes.size());
     for (size_t i = 0; i < basis.holders().size(); ++i)

@@ -1,8 +1,8 @@
-// Checks a plan of given storage against its promises and lists every
-// violation, not the first: every element is stored, every matrix has an owner
-// that stores a piece of it, what moves has a round and what stays has none,
-// rounds keep the capacity, classes, costs, figures and digest are those of the
-// request and the decisions.
+// Checks the invariants of a plan for a given storage layout and lists every
+// violation, not only the first: every element is stored; every matrix has an
+// owner that stores a piece of it; matrices that move have a round and others
+// have none; rounds respect the capacity; classes, costs, figures and digest
+// follow from the request and the decisions.
 #pragma once
 
 #include <string>

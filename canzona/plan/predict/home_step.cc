@@ -10,7 +10,7 @@
 
 namespace canzona {
 
-// Bytes from each rank of a home to each other, in one round.
+// The bytes from each rank of a home to each other, in one round.
 class HomeStep::PairBytes {
  public:
   explicit PairBytes(int32_t num_ranks)
@@ -37,15 +37,16 @@ class HomeStep::PairBytes {
   std::vector<int64_t> bytes_;
 };
 
-// Elements that move in one round: what each owner or member gets of each rank,
-// apart for tensors that tp does not cut, whose routes are others.
+// The elements that move in one round, from each rank to each owner or member.
+// Tensors that tp does not cut are counted separately since their routes
+// differ.
 class HomeStep::MovedElements {
  public:
   explicit MovedElements(const Mesh& grid)
       : grid_(grid), num_ranks_(index(grid.tp)) {}
 
-  // A matrix of the tensor, or strips of it: `elements` of them are on each
-  // rank.
+  // Adds a matrix of the tensor, or strips of it, of which each rank stores
+  // `elements`.
   void add(const Tensor& tensor, int32_t owner, bool repeated,
            std::span<const int64_t> elements) {
     Sums& sums = of_[tensor.cut == Cut::kNone ? 1 : 0];

@@ -1,11 +1,12 @@
-// The step of one home, followed rank by rank (step_times.h): what its ranks
+// Predicts the step of one home, rank by rank (step_times.h): what its ranks
 // gather, compute alone and in teams, and scatter, round by round or strip by
 // strip.
 //
 //   HomeStep home(part, rule, costs, matrices, nodes);
 //   home.times(phase).rank_seconds[rank];
 //
-// Made by one thread; owners, rounds and nodes need not be those of the part.
+// Built by one thread. Owners, rounds and nodes may differ from those of the
+// part.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +25,19 @@ namespace canzona {
 struct HomeMatrix {
   int32_t matrix = 0;  // number in the part
   int32_t round = 0;
-  // As in a plan: none means that every rank repeats the update.
+  // As in a plan: an empty list means that every rank repeats the update.
   std::span<const int32_t> owners = {};
 };
 
 class HomeStep {
  public:
-  // Matrices come by round, and inside a round by number. `nodes`: of each rank
-  // of the home. All but the spans must outlive the step.
+  // Matrices are sorted by round, then by number. `nodes` has the node of each
+  // rank of the home. Everything but the spans must outlive the step.
   HomeStep(const PlanPart& part, const RuleFacts& rule, TeamCosts& costs,
            std::span<const HomeMatrix> matrices,
            std::span<const int32_t> nodes);
 
-  // `phase` < 0: an ordinary step.
+  // A negative `phase` means an ordinary step.
   std::vector<StepStage> stages(int32_t phase) const;
   HomeStepTimes times(int32_t phase) const {
     return step_times(stages(phase), num_ranks_);
@@ -46,13 +47,13 @@ class HomeStep {
   class PairBytes;
   class MovedElements;
 
-  // Ticks lie in [segment · ranks + rank], those of a refresh in
-  // [(segment · ranks + rank) · phases + phase].
+  // Ticks are at [segment · ranks + rank], those of refreshes at [(segment ·
+  // ranks + rank) · phases + phase].
   struct RoundWork {
     std::vector<int64_t> every_step, refresh;
     std::vector<StepMessage> gather, scatter;
     std::vector<StepTeam> teams;
-    // Strips that go one by one: messages by exchange, ticks by rank.
+    // Matrices exchanged strip by strip: messages by exchange, ticks by rank.
     struct Strips {
       std::vector<int64_t> sum, multiply;
       std::vector<StepMessage> gather, scatter;
@@ -62,7 +63,7 @@ class HomeStep {
   };
 
   void add_round(std::span<const HomeMatrix> matrices, int32_t num_rounds);
-  // Which matrices of a round go strip by strip.
+  // Returns which matrices of a round are exchanged strip by strip.
   StripExchange strips_of(std::span<const HomeMatrix> matrices,
                           int32_t num_rounds);
   void add_strips(std::span<const HomeMatrix> matrices,
@@ -73,8 +74,8 @@ class HomeStep {
   void add_blocks(const HomeMatrix& of, MovedElements& moved);
   StepTeam add_team(const HomeMatrix& of, MovedElements& moved);
   void add_exchanges(const StripFacts& facts, StepTeam& team);
-  // What ranks compute by themselves: whole matrices and blocks, each rank's
-  // spread over the segments of teams.
+  // Work that a rank does alone: whole matrices and blocks, spread over the
+  // segments of teams.
   struct OwnWork {
     int32_t rank = 0;
     int32_t matrix = 0;

@@ -45,7 +45,7 @@ std::vector<int64_t> load_by_step(const MatrixCost& cost, int32_t phase,
 
 namespace {
 
-// Matrices of one stage, alike ones counted together.
+// Returns the matrices of one stage; those that are alike are counted together.
 std::vector<ItemClass> classes_of_stage(const PlanPart& part, int32_t stage) {
   std::map<std::tuple<int64_t, int64_t, int32_t, int32_t>, int64_t> alike;
   for (size_t m = 0; m < part.matrices.size(); ++m) {
@@ -73,7 +73,7 @@ std::vector<ItemClass> classes_of_stage(const PlanPart& part, int32_t stage) {
   return classes;
 }
 
-// Ranks of a stage by ep coordinate.
+// Returns the ep coordinate of each rank of a stage.
 std::vector<int32_t> blocks_of(const Mesh& mesh) {
   std::vector<int32_t> blocks;
   for (int32_t h = 0; h < mesh.homes(); ++h) {
@@ -83,8 +83,8 @@ std::vector<int32_t> blocks_of(const Mesh& mesh) {
   return blocks;
 }
 
-// Matrices of all parts on the ranks of the whole. A replica's may lie on any
-// of them here, so that no plan is below.
+// Returns the matrices of all parts on the ranks of the whole plan. A replica's
+// matrices may be on any of them, so that the bound holds for every plan.
 std::vector<ItemClass> classes_of_parts(const Plan& whole, int32_t stage) {
   std::vector<ItemClass> all;
   for (size_t i = 0; i < whole.parts.size(); ++i) {
@@ -98,7 +98,7 @@ std::vector<ItemClass> classes_of_parts(const Plan& whole, int32_t stage) {
   return all;
 }
 
-// `classes` gives the matrices of a stage.
+// `classes` returns the matrices of a stage.
 template <class ClassesOf>
 Ticks bound_over_stages(const SettledRequest& plan, const Mesh& grid,
                         Ticks upper, ClassesOf classes) {
@@ -119,7 +119,7 @@ Ticks makespan_bound(const PlanPart& part, Ticks upper) {
   });
 }
 
-// That of any part, and of all together.
+// The bound is the largest of each part's and of all parts together.
 Ticks makespan_bound(const Plan& plan, Ticks upper) {
   Ticks bound;
   for (const PlanPart& part : plan.parts)

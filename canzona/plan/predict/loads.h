@@ -11,7 +11,7 @@
 
 namespace canzona {
 
-// Bytes that a rule keeps for one matrix, by where they live.
+// Bytes of a rule's states for one matrix, by where they live.
 
 struct StateBytes {
   int64_t with_shard = 0;  // of the whole matrix; split over tp if it is cut
@@ -31,8 +31,8 @@ class StateBytesTable {
 };
 
 // Calls visit(stage, home of the stage) for every home that keeps a tensor's
-// states. Updates that every home repeats (kEveryHome) are counted at the first
-// home of each ep coordinate only; share_repeated() gives the others the same.
+// states. Updates that every home repeats (kEveryHome) are counted only at the
+// first home of each ep coordinate; share_repeated() copies them to the others.
 template <class Visit>
 void each_home(const PlanPart& part, int32_t tensor, Visit visit) {
   const Buffer& buffer = part.buffer_of(tensor);
@@ -48,8 +48,8 @@ void each_home(const PlanPart& part, int32_t tensor, Visit visit) {
   }
 }
 
-// Calls visit(rank of the world) for every rank of those homes that computes
-// matrix `m`, or some of it: once, in the order in which owners are first
+// Calls visit(rank of the world) once for every rank of those homes that
+// computes all or part of matrix `m`, in the order in which owners are first
 // named.
 template <class Visit>
 void each_computing_rank(const PlanPart& part, size_t m, Visit visit) {
@@ -62,19 +62,19 @@ void each_computing_rank(const PlanPart& part, size_t m, Visit visit) {
   });
 }
 
-// The first home of the ep coordinate of a rank's home: where its repeated
-// updates were counted.
+// Returns the rank in the first home of the same ep coordinate, where the
+// updates that `rank` repeats were counted.
 int32_t counted_rank(const Mesh& mesh, int32_t rank);
 
 // Steps of a period by kind: [ordinary, refresh of phase 0, …].
 std::vector<int64_t> steps_of(int32_t period, int32_t phases);
 
-// A matrix's load in each of those.
+// A matrix's load in each kind of step.
 std::vector<int64_t> load_by_step(const MatrixCost& cost, int32_t phase,
                                   int32_t period, int32_t phases);
 
-// Lower bound on the makespan of any plan for these matrices and this mesh.
-// `upper` is a makespan that is reached.
+// Returns a lower bound on the makespan of any plan for these matrices and this
+// mesh. `upper` is a makespan that is achieved.
 Ticks makespan_bound(const PlanPart& part, Ticks upper);
 Ticks makespan_bound(const Plan& plan, Ticks upper);
 

@@ -128,7 +128,8 @@ void add_loads(const PlanPart& part, const std::vector<int32_t>& phase,
 
 namespace {
 
-// Updates that every home repeats were counted once per ep coordinate.
+// Copies updates that every home repeats, which were counted once per ep
+// coordinate, to the other homes.
 void share_repeated(const PlanPart& part, std::vector<RankCost>& ranks) {
   if (part.traffic != Traffic::kAllReduce) return;
   for (size_t r = 0; r < ranks.size(); ++r) {
@@ -150,7 +151,7 @@ Nodes nodes_of(const PlanPart& part, int32_t replica) {
   return nodes;
 }
 
-// Returns which ranks share a node, whatever its number.
+// Renumbers nodes, so that only which ranks share a node matters.
 Nodes pattern_of(Nodes nodes) {
   int32_t number = -1, last = -1;
   for (int32_t& node : nodes) {
@@ -178,8 +179,8 @@ std::vector<RankCost> predict_replica(const PlanPart& part, const Nodes& nodes,
   return ranks;
 }
 
-// By the ranks of the world, without buckets' bytes. Those whose ranks share
-// nodes alike are predicted once.
+// Returns costs by rank of the world, without buckets' bytes. Replicas with the
+// same distribution over nodes are predicted once.
 std::vector<RankCost> predict_replicas(const PlanPart& part, Times times) {
   if (part.num_replicas() == 1)
     return predict_replica(part, pattern_of(nodes_of(part, 0)), times);
@@ -220,7 +221,7 @@ std::vector<RankCost> predict_without_times(const PlanPart& part) {
 
 std::vector<RankCost> sum_of_parts(
     const Plan& plan, std::vector<std::vector<RankCost>> of_parts) {
-  // The ranks of the first part are those of the whole.
+  // The first part has the ranks of the whole plan.
   std::vector<RankCost> ranks = std::move(of_parts.front());
   for (size_t i = 1; i < of_parts.size(); ++i)
     for (int32_t r = 0; r < plan.parts[i].mesh.world(); ++r)
@@ -236,13 +237,13 @@ std::vector<RankCost> predict(const Plan& plan) {
 
 namespace {
 
-// Largest load of an ordinary step, and of the refresh step of each phase.
+// The largest load of an ordinary step, and of the refresh step of each phase.
 struct StepMaxima {
   int64_t ordinary = 0;
   std::vector<int64_t> refresh;
 };
 
-// `least`: what every step takes at least, the longest path of a team.
+// Every step takes at least `least`, the longest path of a team.
 StepMaxima step_maxima(const std::vector<RankCost>& ranks, size_t phases,
                        int64_t least = 0) {
   StepMaxima maxima;
@@ -283,7 +284,7 @@ Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks) {
 
 namespace {
 
-// By the ranks of the world; `phase` is of the matrices of the whole plan.
+// Indexed by rank of the world; `phase` is indexed by matrix of the whole plan.
 std::vector<RankCost> loads_of(const Plan& plan, const PlanPart& part,
                                const std::vector<int32_t>& phase,
                                int32_t phases) {

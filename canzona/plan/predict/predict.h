@@ -3,9 +3,9 @@
 //   std::vector<RankCost> ranks = predict(plan);
 //
 // Memory is what Canzona allocates. Bytes are counted per collective and link
-// class: two ranks are linked `intra` if they share a node of ranks_per_node
-// consecutive ranks. Times come from the cost basis and the links of the plan
-// and are *predicted*.
+// class: a link is `intra` if both ranks are on the same node of ranks_per_node
+// consecutive ranks. Times follow from the plan's cost basis and links and are
+// *predicted*.
 #pragma once
 
 #include <array>
@@ -17,15 +17,16 @@
 namespace canzona {
 
 struct RankMemory {
-  Bytes parameters;  // the copy that forward and backward use
+  Bytes parameters;  // the copy used by forward and backward
   Bytes gradients;
-  Bytes master;  // fp32 weights, where parameters are bf16
+  Bytes master;  // fp32 weights, if parameters are bf16
   Bytes states;  // of the rule and of AdamW
-  // Slots of the micro-group exchange and rooms of teams, alike on every rank.
+  // Slots of the micro-group exchange and scratch of teams; the same on every
+  // rank.
   Bytes buffers;
-  Bytes pools;  // of modules on their way (zero.h), alike on every rank
-  // Staging of sums on their way (base/sum_staging.h), beside the total, which
-  // plans are judged by.
+  Bytes pools;  // for modules in transit (zero.h); the same on every rank
+  // Staging of sums in transit (base/sum_staging.h). Not part of the total by
+  // which plans are judged.
   Bytes staging = {};
   Bytes total() const {
     return parameters + gradients + master + states + buffers + pools;
@@ -35,63 +36,65 @@ struct RankMemory {
 
 enum class Collective {
   kReduceScatter,  // gradients over dp
-  kAllReduce,      // gradients over dp, where a strategy repeats or broadcasts
+  kAllReduce,      // gradients over dp, if a strategy repeats or broadcasts
   kGather,         // momentum or gradient shards to owners, over tp
   kScatter,        // updates back, over tp
   kAllGather,      // parameters over dp
   kBroadcast,      // weights in the step
   kTeamSums,       // Gram matrices of strips, between the ranks of a team
-  kTeamFactors,    // what the head of a team hands to everybody in it
+  kTeamFactors,    // pieces of the head's factor, sent to all members
 };
 inline constexpr int kNumCollectives = 8;
 std::string_view to_string(Collective collective);
 
 struct RankCost {
-  int64_t elements = 0;        // matrix-rule elements of its home, this plane
-  int64_t computed = 0;        // elements of the matrices that it computes
-  Ticks every_step;            // work at this rank as an owner
-  std::vector<Ticks> refresh;  // per phase, beside every_step
+  int64_t elements = 0;        // matrix-rule elements of its home, in this
+                               // plane
+  int64_t computed = 0;        // elements of the matrices it computes
+  Ticks every_step;            // its work as an owner
+  std::vector<Ticks> refresh;  // per phase, on top of every_step
   int32_t num_matrices = 0;
   RankMemory memory;
   std::array<WireBytes, kNumCollectives> wire{};
   double transform_seconds_mean = 0;   // own work, mean over a period
   double transform_seconds_worst = 0;  // own work, worst step
-  // Passes over memory that the cost of a matrix leaves out: gradients
-  // scaled and looked at, AdamW, slots of the exchange. Seconds only where the
-  // cost basis has a rate.
+  // Passes over memory that are not part of a matrix's cost: scaling and
+  // checking of gradients, AdamW, slots of the exchange. Seconds are 0 unless
+  // the cost basis has a rate.
   double element_wise_bytes = 0;
   double element_wise_seconds = 0;
-  // All of it, with the exchange over tp, pipelined: ordinary step, mean,
-  // worst.
+  // The whole step, including the pipelined exchange over tp: an ordinary step,
+  // the mean, and the worst.
   double step_seconds = 0;
   double step_seconds_mean = 0;
   double step_seconds_worst = 0;
   int64_t bytes_sent() const;
-  // Work that the same rank does one after the other.
+  // Adds work that the same rank does afterwards.
   RankCost& operator+=(const RankCost& other);
 };
 
-// One entry per rank of the world; replicas (zero.h) repeat each other but for
-// the links they use.
+// Returns one entry per rank of the world. Replicas (zero.h) differ only in the
+// links they use.
 std::vector<RankCost> predict(const Plan& plan);
 std::vector<RankCost> predict(const PlanPart& part);
-// All seconds are 0.
+// The same with all seconds 0.
 std::vector<RankCost> predict_without_times(const PlanPart& part);
 
-// Every rank's share of each part, added up; those of a part by its own ranks.
+// Adds up every rank's costs over the parts; `of_parts` is indexed by the ranks
+// of each part.
 std::vector<RankCost> sum_of_parts(const Plan& plan,
                                    std::vector<std::vector<RankCost>> of_parts);
 
-// By module (schedule/modules.h): the share of an ordinary step, as long as the
-// slowest rank's, after which all its matrices are updated everywhere. Updates
-// of elements come first.
+// Returns, by module (schedule/modules.h), the fraction of an ordinary step of
+// the slowest rank after which all matrices of the module are updated
+// everywhere. Element-wise updates come first.
 std::vector<double> applied_shares(const Plan& plan);
 
-// Returns the bytes of one slot of the exchange, by stage: slots are alike on
-// all its ranks.
+// Returns the bytes of one slot of the exchange, by stage. Slots are the same
+// on all ranks of a stage.
 std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
                                          const RuleFacts& rule);
-// The same of the rooms in which teams exchange sums and factors.
+// The same for the memory in which teams exchange sums and factors.
 std::vector<int64_t> team_room_bytes(const PlanPart& part);
 
 // Sum over the steps of a period of the largest load, in ticks, or of the
@@ -99,8 +102,8 @@ std::vector<int64_t> team_room_bytes(const PlanPart& part);
 Ticks makespan(const PlanPart& part, const std::vector<RankCost>& ranks);
 Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks);
 
-// Mean and worst step (largest load, in ticks) if refreshes were spread over
-// `phases` instead, owners unchanged.
+// The mean and worst step (largest load, in ticks) if refreshes were spread
+// over `phases` with the same owners.
 struct PhaseOutlook {
   int32_t phases = 1;
   double mean_step = 0;

@@ -12,14 +12,14 @@
 
 namespace canzona {
 
-// Passes over memory that no matrix's cost holds.
+// Passes over memory that are not part of a matrix's cost.
 
 namespace {
 
 // Bytes read and written for an element, all in fp32.
-constexpr int64_t kGradient = 2 * kBytesPerFp32;  // scaled, and looked at
+constexpr int64_t kGradient = 2 * kBytesPerFp32;  // scaled and checked
 constexpr int64_t kAdamw = 7 * kBytesPerFp32;  // gradient; moments and weight
-constexpr int64_t kRounded = 2;                // the copy in bf16
+constexpr int64_t kRounded = 2;                // the bf16 copy
 constexpr int64_t kCopy = 2 * kBytesPerFp32;
 
 class ElementWise {
@@ -32,7 +32,7 @@ class ElementWise {
 
   // Returns the bytes that passes over a rank's matrices read and write. With
   // an exchange, fields are written into a slot and updates read from one; an
-  // owner puts matrices together from slots and takes their updates apart.
+  // owner assembles matrices from slots and splits their updates.
   double matrix_bytes(const RankCost& rank) const {
     const bool exchanged = part_.grid.tp > 1;
     const int64_t slots = exchanged ? (fields_ + 1) * kBytesPerFp32 : 0;
@@ -86,8 +86,8 @@ void add_element_wise(const PlanPart& part, const RuleFacts& rule,
 
 namespace {
 
-// Elements that the owner of a matrix, or of some of it, puts together and has
-// not itself.
+// Returns the elements that an owner of a matrix, or of a part of it, assembles
+// and does not store itself.
 int64_t arriving_elements(const PlanPart& part, TeamTable& teams, size_t m,
                           const MatrixShare& share) {
   const auto matrix = static_cast<int32_t>(m);
@@ -100,8 +100,8 @@ int64_t arriving_elements(const PlanPart& part, TeamTable& teams, size_t m,
 
 }  // namespace
 
-// The largest round of any rank: whole matrices where it owns them, and its own
-// shards on their way.
+// Counts the largest round of any rank: the whole matrices that it owns, and
+// its own shards in transit.
 std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
                                          const RuleFacts& rule) {
   const auto tp = static_cast<size_t>(part.grid.tp);
@@ -109,7 +109,7 @@ std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
   std::vector<int64_t> largest(static_cast<size_t>(part.grid.pp), 0);
   if (tp == 1) return largest;
   TeamTable teams(part);
-  // Elements of each home, in [round · tp + t].
+  // Elements of each home, at [round · tp + t].
   std::vector<std::vector<int64_t>> rounds(largest.size() * homes);
   for (size_t m = 0; m < part.matrices.size(); ++m) {
     const Matrix& matrix = part.matrices[m];
@@ -126,8 +126,8 @@ std::vector<int64_t> exchange_slot_bytes(const PlanPart& part,
         list[first + t] += elements[t];
         if (repeated) list[first + t] += matrix.rows * matrix.cols;
       }
-      // Whoever computes puts its own pieces where the whole, or its share,
-      // comes together.
+      // A rank that computes a matrix or a share of it stores its own pieces in
+      // place.
       for (const MatrixShare& share : shares)
         list[first + static_cast<size_t>(share.t)] +=
             arriving_elements(part, teams, m, share);
@@ -164,7 +164,8 @@ std::vector<int64_t> team_room_bytes(const PlanPart& part) {
 
 namespace {
 
-// Bytes of states at the owner of a matrix, or of some blocks of it.
+// Returns the bytes of states at the owner of a matrix, or of some of its
+// blocks.
 int64_t owner_bytes(StateBytesTable& table, MatrixShape shape,
                     const MatrixShare& share) {
   if (share.blocks.empty()) return table.of(shape).with_owner;
@@ -218,7 +219,7 @@ void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
 
 namespace {
 
-// Adds the memory of one bucket on the ranks of one place, who keep so many
+// Adds the memory of one bucket on the ranks of one place, which keep this many
 // elements of its parameters and gradients.
 void add_place_memory(const PlanPart& part, const Bucket& bucket, int32_t place,
                       int64_t parameters, int64_t gradients,
@@ -244,7 +245,7 @@ void add_place_memory(const PlanPart& part, const Bucket& bucket, int32_t place,
 
 }  // namespace
 
-// Parameters and gradients at rest, and AdamW's states.
+// Adds parameters and gradients at rest, and AdamW's states.
 void add_bucket_memory(const PlanPart& part, std::vector<RankCost>& ranks) {
   for (const Bucket& bucket : part.buckets) {
     const std::vector<int64_t> parameters =

@@ -26,8 +26,8 @@ Collective counted_as(const PlanPart& part, const BucketCollective& c) {
              : Collective::kAllReduce;
 }
 
-// The collectives of all buckets of a buffer: bytes are linear in pieces, so
-// that these are added up before anybody is counted.
+// The collectives of all buckets of a buffer. Bytes are linear in pieces, so
+// pieces are added up first.
 class BufferBytes {
  public:
   BufferBytes(const PlanPart& part, int32_t buffer, std::vector<RankCost>& out)
@@ -38,7 +38,7 @@ class BufferBytes {
 
   void add() {
     const Mesh& mesh = part_.mesh;
-    // Groups of tp ranks that are direct differ by the links alone.
+    // Direct groups of different tp ranks differ only in their links.
     const bool alike = part_.options.zero.reach == Reach::kDirect;
     for (int32_t home = 0; home < mesh.homes(); ++home)
       for (int32_t t = 0; t < (alike ? 1 : mesh.tp); ++t)
@@ -53,8 +53,8 @@ class BufferBytes {
       for (const BucketCollective& c : list) add_group(c, rank, tp);
   }
 
-  // The group that `rank` is the first of, and those of the next tp ranks, who
-  // have the same pieces.
+  // Adds the group whose first member is `rank`, and those of the next tp
+  // ranks, which have the same pieces.
   void add_group(const BucketCollective& c, int32_t rank, int32_t tp) {
     RankGroup group = ranks_of(part_, c, rank);
     if (group.first != rank || group.count == 1) return;
@@ -92,9 +92,9 @@ class Exchange {
         gathered_(rule.gather_bytes_per_element()),
         scattered_(rule.scatter_bytes_per_element()) {}
 
-  // Every rank of every home gathers everything: what a plane sends is the
-  // same at all homes of an ep coordinate, but the links it takes are not.
-  // Tensors that tp does not cut go to planes of the same tp rank only.
+  // Every rank of every home gathers everything. A plane sends the same bytes
+  // at all homes of an ep coordinate, but over different links. Tensors that tp
+  // does not cut go only to planes of the same tp rank.
   void add_repeated() {
     std::vector<int64_t> to_all(ranks_.size(), 0), to_same(ranks_.size(), 0);
     for (size_t m = 0; m < part_.matrices.size(); ++m) {
@@ -114,7 +114,8 @@ class Exchange {
       send_repeated(static_cast<int32_t>(from), to_all, to_same);
   }
 
-  // Shards to every rank that computes the matrix, updates back from an owner.
+  // Adds shards sent to every rank that computes the matrix, and updates sent
+  // back.
   void add(size_t m) {
     if (teams_.is_shared(m)) {
       add_shares(m);
@@ -139,8 +140,8 @@ class Exchange {
   }
 
  private:
-  // The same of those who have strips or blocks of it; between the members of a
-  // team go sums and factors.
+  // The same for ranks with strips or blocks of it; members of a team also
+  // exchange sums and factors.
   void add_shares(size_t m) {
     const Matrix& matrix = part_.matrices[m];
     const Tensor& tensor =
@@ -228,7 +229,7 @@ void add_exchange_bytes(const PlanPart& part, const RuleFacts& rule,
 
 namespace {
 
-// Matrices of homes, by round: those of home `first / tp` are sorted so.
+// Returns the matrices of each home (index: first rank / tp), sorted by round.
 std::vector<std::vector<HomeMatrix>> matrices_by_home(const PlanPart& part) {
   const Mesh& grid = part.grid;
   std::vector<std::vector<HomeMatrix>> homes(index(grid.pp * grid.homes()));
@@ -242,13 +243,13 @@ std::vector<std::vector<HomeMatrix>> matrices_by_home(const PlanPart& part) {
   return homes;
 }
 
-// The nodes of the home that begins with a rank.
+// Returns the nodes of the home whose first rank is `first`.
 std::span<const int32_t> nodes_of_home(const PlanPart& part, const Nodes& nodes,
                                        int32_t first) {
   return std::span(nodes).subspan(index(first), index(part.grid.tp));
 }
 
-// Of a rank: an ordinary step, the sum over a period, the worst step.
+// Times of a rank: an ordinary step, the sum over a period, the worst step.
 struct PeriodSeconds {
   double ordinary = 0, sum = 0, worst = 0;
 };
@@ -301,7 +302,8 @@ void add_step_times(const PlanPart& part, const RuleFacts& rule,
   const std::vector<std::vector<HomeMatrix>> members = matrices_by_home(part);
   const int32_t tp = part.grid.tp;
   TeamCosts costs(rule, part.cost_basis, part.options.links);
-  // Homes that repeat the updates of another, on nodes like its own.
+  // Homes that repeat the updates of another home on equally distributed nodes
+  // share its times.
   std::map<std::pair<int32_t, Nodes>, std::vector<PeriodSeconds>> known;
   for (int32_t first = 0; first < part.grid.world(); first += tp) {
     const bool repeats = part.traffic == Traffic::kAllReduce;
@@ -333,8 +335,8 @@ void add_step_times(const PlanPart& part, const RuleFacts& rule,
 
 namespace {
 
-// Seconds of one part's step, ordinary, on nodes like those of its first
-// replica: by module until it is applied, and until all is.
+// Seconds of one part's ordinary step, on nodes like those of its first
+// replica: by module until it is applied, and until everything is.
 struct AppliedTimes {
   std::vector<double> modules;
   double all = 0;
@@ -369,7 +371,7 @@ AppliedTimes applied_times(const PlanPart& part) {
 
 }  // namespace
 
-// Parts are updated one after the other, those of experts beside each other.
+// Parts are updated one after the other; those of experts run in parallel.
 std::vector<double> applied_shares(const Plan& plan) {
   std::vector<double> modules(index(num_modules(plan.model)), 0);
   double before = 0, all = 0;

@@ -19,8 +19,8 @@ StepThread thread_of(const ExchangeStage& stage) {
                                                    : StepThread::kScatter;
 }
 
-// What one rank does in a stage, or one message of it, and when it would begin
-// if links took no time.
+// A rank's part in a stage, or one message of it, and when it would begin if
+// links took no time.
 struct StepEvent {
   double begin = 0;
   int32_t stage = 0;
@@ -48,7 +48,7 @@ class StepClock {
     for (auto& port : free_) port.assign(index(num_ranks), 0);
   }
 
-  // In the order of the list, on links that take no time.
+  // Returns events in list order, for links that take no time.
   std::vector<StepEvent> order() {
     std::vector<StepEvent> events;
     for (int32_t s = 0; s < std::ssize(stages_); ++s) {
@@ -134,14 +134,14 @@ class StepClock {
 
   const std::vector<StepStage>& stages_;
   int32_t num_ranks_;
-  // Of each stage, by rank: its thread has come to it; it has ended.
+  // By stage and rank: when its thread reached it, and when it ended.
   std::vector<double> posted_, ended_;
   std::vector<int32_t> before_;  // the stage before it in its thread, or -1
   // Sending and receiving inside the node, sending and receiving between nodes.
   std::array<std::vector<double>, 4> free_;
 };
 
-// Puts the stages of rounds in one list, each with what it waits for.
+// Puts the stages of rounds into one list, each with the stages it waits for.
 class StageMaker {
  public:
   explicit StageMaker(std::vector<StepRound>& rounds)
@@ -186,15 +186,14 @@ class StageMaker {
     out_.push_back(std::move(stage));
     return static_cast<int32_t>(out_.size()) - 1;
   }
-  // Waits for what its round did last.
+  // Adds a stage that waits for the previous one of its round.
   void add_next(StepStage stage) {
     int32_t& before = last_[index(stage.round)];
     if (before >= 0) stage.waits.push_back(before);
     before = add(std::move(stage));
   }
 
-  // Strips that go one by one are gathered before the round's other matrices,
-  // as RankEntries has it.
+  // Strips are gathered before the round's other matrices, as in RankEntries.
   void add_gathers_of_strips(int32_t number, StepRound& round) {
     for (StepStrips& strips : round.strips) {
       StepStage stage = stage_of(EntryKind::kAllToAll, number);
@@ -204,7 +203,7 @@ class StageMaker {
       gathered_strips_[index(number)].push_back(add(std::move(stage)));
     }
   }
-  // Before the others are transformed, strips are summed and iterated.
+  // Strips are summed and iterated before the other matrices are transformed.
   void add_sums_of_strips(int32_t number, StepRound& round) {
     if (round.strips.empty()) return;
     for (size_t i = 0; i < round.strips.size(); ++i) {
@@ -217,7 +216,8 @@ class StageMaker {
     stage.seconds = std::move(round.iterate);
     add(std::move(stage));
   }
-  // While the others are scattered, strips are multiplied; each leaves then.
+  // Strips are multiplied while the other matrices are scattered; each is
+  // scattered afterwards.
   void add_strips_that_leave(int32_t number, StepRound& round) {
     for (StepStrips& strips : round.strips) {
       StepStage product = stage_of(EntryKind::kMultiplyStrips, number);
@@ -257,7 +257,7 @@ class StageMaker {
     }
   }
 
-  // A member posts it when its compute has come so far.
+  // A member posts the exchange when its compute has reached it.
   void add_exchange(int32_t round, const StepTeam& team,
                     const TransformStage& planned) {
     StepStage stage = stage_of(EntryKind::kAllToAll, round);
@@ -269,7 +269,8 @@ class StageMaker {
     moved_of(planned.shared, planned.purpose) = moved_last_;
   }
 
-  // A head multiplies by the factor that it has; the others wait for it.
+  // The head already has the factor and multiplies by it; the others wait for
+  // it.
   void add_stages(int32_t round, const StepTeam& team,
                   const TransformStage& planned, size_t num_ranks,
                   int32_t moved_before) {
@@ -313,7 +314,8 @@ class StageMaker {
     return index(static_cast<int>(purpose) -
                  static_cast<int>(Purpose::kTeamNorms));
   }
-  // The last exchange of this kind of a team of the round; -1: none yet.
+  // The last exchange of this kind by a team of the round; -1 if there is none
+  // yet.
   int32_t& moved_of(int32_t shared, Purpose purpose) {
     return moved_[index(shared)][number_of(purpose)];
   }

@@ -66,7 +66,7 @@ double period_cost(const PlanPart& part, const MatrixCost& cost) {
          static_cast<double>(cost.refresh.value());
 }
 
-// `share` of a matrix and `cost` of it.
+// Adds `share` of a matrix, and `cost` for it.
 void add_matrix(const PlanPart& part, size_t m, size_t at, double share,
                 double cost, Sums& sums) {
   sums.memory[at] += shard_elements_of(part, part.matrices[m]) * share;
@@ -162,7 +162,7 @@ void raise_all(Balance& worst, const Balance& b) {
 
 Balance measure_balance(const Plan& plan) {
   Balance out;
-  // All ranks are alike if every rank repeats everything.
+  // If every rank repeats everything, all ranks are alike.
   for (const PlanPart& part : plan.parts) {
     if (part.traffic == Traffic::kAllReduce) continue;
     Balance own;
@@ -224,8 +224,8 @@ AlikeMatrices items_of(const PlanPart& part) {
   return items;
 }
 
-// The bound of one stage; of the matrices of one ep coordinate where `ep` is
-// one, on `ranks` ranks.
+// Returns the bound of one stage, or of the matrices of one ep coordinate if
+// `ep` is not negative, on `ranks` ranks.
 int64_t bound_of(const PlanPart& part, const AlikeMatrices& items,
                  int32_t stage, int32_t ep, int64_t ranks) {
   std::vector<TeamItem> own;
@@ -237,7 +237,7 @@ int64_t bound_of(const PlanPart& part, const AlikeMatrices& items,
   return team_bound(own, ranks);
 }
 
-// All parts' matrices on the ranks of the whole.
+// Returns the bound of all parts' matrices on the ranks of the whole plan.
 int64_t bound_of_parts(const Plan& plan) {
   std::vector<std::vector<TeamItem>> items(index(plan.mesh.pp));
   for (const PlanPart& part : plan.parts) {
@@ -254,7 +254,7 @@ int64_t bound_of_parts(const Plan& plan) {
   return bound;
 }
 
-// Work of blocks with owners of their own, by kind of step.
+// The work of blocks with separate owners, by kind of step.
 class BlockWork {
  public:
   explicit BlockWork(const SettledRequest& plan)
@@ -284,8 +284,7 @@ class BlockWork {
   std::vector<int64_t> steps_, sum_, largest_;
 };
 
-// Adds the matrices of a stage, or those of one ep coordinate of it, as many
-// times as `count` says.
+// Adds the matrices of a stage, or of one of its ep coordinates, `count` times.
 void add_blocks(const PlanPart& part, int32_t stage, int32_t ep, int64_t count,
                 BlockWork& work) {
   const auto rule = make_rule_facts(part.rule, part.rule_options);
@@ -372,7 +371,7 @@ Ticks team_bound_of(const Plan& plan) {
 
 namespace {
 
-// Over a period, on all ranks.
+// Returns a matrix's work over a period, on all ranks.
 double period_work(const SettledRequest& plan, const MatrixCost& cost) {
   return static_cast<double>(cost.every_step.value()) * plan.period +
          static_cast<double>(cost.refresh.value());
@@ -388,8 +387,8 @@ double total_work(const Plan& plan) {
   return work;
 }
 
-// A makespan that whole owners reach where teams may have made the plan's
-// smaller: that of dealing matrices longest first.
+// Returns a makespan that single owners can achieve, by dealing matrices
+// longest first, for plans whose own makespan teams may have lowered.
 template <class WholeOrPart>
 Ticks longest_first(const WholeOrPart& plan, double mean) {
   if (!has_teams(plan)) return {};
@@ -399,8 +398,8 @@ Ticks longest_first(const WholeOrPart& plan, double mean) {
   return Ticks(static_cast<int64_t>(std::ceil(mean + largest)));
 }
 
-// False where no matrix is shared by the request alone: nothing is known of
-// refreshes in strips, and other micro-groups have one owner of each matrix.
+// False if the request rules out sharing: refreshes in strips are not modelled,
+// and other micro-group modes give each matrix one owner.
 bool may_share(const SettledRequest& plan) {
   if (plan.options.micro_groups != "balanced") return false;
   return plan.period == 1 ||
@@ -413,7 +412,7 @@ PlanSummary figures_of(const WholeOrPart& plan,
   PlanSummary s;
   s.makespan = makespan(plan, ranks);
   s.mean = total_work(plan) / static_cast<double>(ranks.size());
-  // Teams may be below what whole owners reach.
+  // With teams, the makespan may be below what single owners can achieve.
   s.bound =
       makespan_bound(plan, std::max(s.makespan, longest_first(plan, s.mean)));
   if (plan.options.teams != kTeamsOff)

@@ -1,4 +1,4 @@
-// The figures a plan is judged by.
+// The figures by which plans are compared.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace canzona {
 
-// A Balance tells how well a plan is balanced: the ratios of `canzona compare`.
+// How well a plan is balanced: the ratios of `canzona compare`.
 
 // Largest over mean, over the ranks of one axis.
 struct AxisBalance {
@@ -27,12 +27,12 @@ struct Balance {
   AxisBalance tp;        // over tp, home 0 of stage 0
   AxisBalance tp_worst;  // over tp, worst home
   double makespan_over_mean = 1;
-  double makespan_over_bound = 1;   // with teams where they are allowed
-  double bound_over_mean = 1;       // of whole owners
+  double makespan_over_bound = 1;   // includes teams if they are allowed
+  double bound_over_mean = 1;       // with a single owner per matrix
   double team_bound_over_mean = 0;  // 0: teams are off
   int32_t idle_ranks = 0;
 
-  // The bound that holds for the plan.
+  // Returns the bound that applies to the plan.
   double least_over_mean() const {
     return team_bound_over_mean > 0 ? team_bound_over_mean : bound_over_mean;
   }
@@ -42,10 +42,10 @@ Balance measure_balance(const Plan& plan);
 
 // Figures of a plan that follow from its teams.
 
-// The longest path of a team, 0 without teams.
+// Returns the longest path of a team, 0 without teams.
 int64_t longest_team_path(const PlanPart& part);
 
-// How many matrices teams of each size share.
+// Returns how many matrices are shared by teams of each size.
 std::map<int32_t, int64_t> teams_by_size(const Plan& plan);
 
 // No plan with such teams has a smaller makespan (makespan/bound.h).
@@ -55,7 +55,7 @@ Ticks team_bound_of(const PlanPart& part);
 PlanSummary summarize(const PlanPart& part, const std::vector<RankCost>& ranks);
 PlanSummary summarize(const Plan& plan, const std::vector<RankCost>& ranks);
 
-// Those of the plan and of all its parts, filled in.
+// Fills in the summaries of the plan and of all its parts.
 void summarize(Plan& plan);
 
 }  // namespace canzona

@@ -1,14 +1,14 @@
-// The collectives that a bucket goes through in an iteration.
+// The collectives of a bucket in an iteration.
 //
 //   for (const BucketCollective& c : sums_of(part, buffer, rank)) {
 //     const RankGroup ranks = ranks_of(part, c, rank);
 //     std::vector<int64_t> counts = pieces.counts(c, rank);  // BucketPieces
 //
-// The part and the rank's groups decide which ones they are, the same for all
-// buckets of a buffer; the bucket and the rank decide how much each member of a
-// group has. The schedule lists them, predictions add up their bytes, the
-// simulation times them, the runtime carries them out. Pure; the part outlives
-// everything here.
+// The part and the rank's groups decide which collectives there are; they are
+// the same for all buckets of a buffer. The bucket and the rank decide how much
+// each member of a group has. The schedule lists the collectives, predictions
+// add up their bytes, the simulation times them, and the runtime executes them.
+// Pure; the part must outlive everything here.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace canzona {
 
-// An entry of the schedule has a kind and a purpose.
+// The kind and the purpose of a schedule entry.
 
 enum class EntryKind {
   kCall,  // a point at which the trainer calls
@@ -30,34 +30,34 @@ enum class EntryKind {
   kAllReduce,
   kAllToAll,
   kBroadcast,
-  kPrepare,    // what the rule gathers of pieces, into a slot
+  kPrepare,    // the rule's fields of pieces, into a slot
   kTransform,  // of the matrices that this rank owns
-  // Stages of a matrix that a team shares. One that a rank owns and whose
-  // strips go one by one has the sum of each, the iteration, the product of
-  // each.
-  kLoadStrips,      // and their norm
+  // Stages of a matrix that a team shares. A matrix that a single rank owns and
+  // that moves strip by strip has a sum per strip, the iteration, and a product
+  // per strip.
+  kLoadStrips,      // and compute their norm
   kScaleStrips,     // by the matrix's norm; once more if it is far from 1
   kSumStrips,       // their Gram matrix
   kRoundSum,        // a piece of the team's sum
-  kIterate,         // at the head: a factor of the sum
+  kIterate,         // on the head: computes a factor of the sum
   kMultiplyStrips,  // by the factor
   kApply,           // updates to pieces
   kUpdateElements,  // AdamW's
-  kUpdateMatrices,  // of a home of one plane: no exchange
+  kUpdateMatrices,  // of a home of one plane: without an exchange
 };
 
 constexpr bool is_collective(EntryKind kind) {
   return kind >= EntryKind::kAllGather && kind <= EntryKind::kBroadcast;
 }
 
-// The purpose of a collective decides who issues it.
+// The purpose of a collective decides which thread issues it.
 enum class Purpose {
   kNone,
   kGatherModule,   // parameters, before each use
   kScatterModule,  // gradients, after each micro-batch
-  kSum,            // gradients of a bucket to those who keep them
-  kSumReplicas,    // … and over groups that repeat each other
-  kCheck,          // finite? how large?
+  kSum,            // gradients of a bucket, to the ranks that keep them
+  kSumReplicas,    // … and over replicated groups
+  kCheck,          // whether gradients are finite, and their norm
   kGatherMatrices,
   kScatterMatrices,
   kPublish,  // new parameters
@@ -76,14 +76,15 @@ constexpr bool is_of_team(Purpose purpose) {
 inline constexpr int kNumTeamPurposes =
     kNumPurposes - static_cast<int>(Purpose::kTeamNorms);
 
-// WireBytes are what ranks send and receive in a collective, by link class.
+// The bytes that ranks send and receive in a collective, by link class.
 //
 //   const WireBytes own =
 //       member_bytes(part, group, rank, EntryKind::kAllGather, counts);
 //
-// Collectives are pairwise exchanges: every member sends every other one that
-// member's piece (reduce-scatter) or its own (all-gather); an all-reduce is one
-// after the other. Two ranks are linked `intra` if they share a node. Pure.
+// Collectives are pairwise exchanges: every member sends to every other one
+// that member's piece (reduce-scatter) or its own (all-gather); an all-reduce
+// is one followed by the other. A link is `intra` if both ranks are on one
+// node. Pure.
 
 struct WireBytes {
   int64_t sent_intra = 0;
@@ -97,32 +98,32 @@ struct WireBytes {
   int64_t received() const { return received_intra + received_inter; }
 };
 
-// The larger of each.
+// The element-wise maximum.
 WireBytes largest(const WireBytes& a, const WireBytes& b);
 
 // Returns the bytes of one member; `counts` are the bytes of each member's
-// piece. A broadcast is counted as an all-gather: what several roots send one
-// after the other.
+// piece. A broadcast is counted like an all-gather, as the sum over several
+// roots.
 WireBytes member_bytes(const PlanPart& part, const RankGroup& group,
                        int32_t rank, EntryKind kind,
                        std::span<const int64_t> counts);
 
-// Adds the bytes of all members to those of the part's ranks: `out[rank]`.
+// Adds the bytes of all members to `out(rank)`, for ranks of the part.
 template <class BytesOfRank>
 void add_member_bytes(const PlanPart& part, const RankGroup& group,
                       EntryKind kind, std::span<const int64_t> counts,
                       BytesOfRank&& out);
 
-// Members of a group that share a node stand in a row: number and bytes of
-// their pieces, and of all others'.
+// Members of a group on the same node are consecutive: number and bytes of
+// their pieces, and of all other pieces.
 struct NodeShare {
   int64_t near_ranks = 0;
   int64_t near_bytes = 0;
   int64_t far_ranks = 0;
   int64_t far_bytes = 0;
 };
-// Returns the bytes of a member with a piece of its own, which the share does
-// not hold.
+// Returns the bytes of a member with a piece of size `own`, which `others` does
+// not include.
 WireBytes pairwise_bytes(EntryKind kind, int64_t own, const NodeShare& others);
 
 template <class BytesOfRank>
@@ -145,17 +146,17 @@ void add_member_bytes(const PlanPart& part, const RankGroup& group,
 }
 
 struct BucketCollective {
-  // The tensors of the bucket: all, those of the matrix rule, or AdamW's.
+  // Which tensors of the bucket: all, those of the matrix rule, or AdamW's.
   enum class Tensors { kAll, kMatrices, kElements };
-  // The meaning of a member's count.
+  // What a member's count means.
   enum class Pieces {
     kKept,       // what it keeps at rest
-    kRuns,       // its run of them
-    kRunShares,  // of the run of its place in a replica, its replica's share
-    kShares,     // an even share of all that this rank has of them
+    kRuns,       // its run
+    kRunShares,  // its replica's share of the run of its place
+    kShares,     // an even share of all that this rank has
     kOwnShares,  // an even share of this rank's own run
   };
-  // A group that sends once per node has two (rank_group.h).
+  // The level of a group that sends once per node (rank_group.h).
   enum class Level { kBoth, kAcross, kInside };
 
   EntryKind kind = EntryKind::kCall;
@@ -167,30 +168,31 @@ struct BucketCollective {
 };
 using BucketCollectives = std::vector<BucketCollective>;
 
-// Each in the order in which it is carried out.
+// Return collectives in execution order.
 BucketCollectives gathers_of(const PlanPart& part, int32_t rank);
 BucketCollectives scatters_of(const PlanPart& part, int32_t rank);
-// An all-reduce in two levels has three legs: each rank of a node adds a share
-// of it inside, sums that one across, and gathers the others' inside.
+// An all-reduce in two levels has three legs: each rank of a node reduces a
+// share inside the node, sums that share across nodes, and gathers the other
+// shares inside the node.
 BucketCollectives sums_of(const PlanPart& part, const Buffer& buffer,
                           int32_t rank);
-// Broadcasts stand for one of each matrix's pieces, from its home.
+// A broadcast here stands for the broadcasts of all matrices' pieces from their
+// homes.
 BucketCollectives publishes_of(const PlanPart& part, const Buffer& buffer,
                                int32_t rank);
 
-// The members among whom it goes on, `rank` one of them.
+// Returns the members that take part, `rank` among them.
 RankGroup ranks_of(const PlanPart& part, const BucketCollective& collective,
                    int32_t rank);
 int64_t element_bytes(const PlanPart& part, const BucketCollective& collective);
 
-// BucketPieces tell how much of one bucket ranks have; they remember what was
-// looked up.
+// Counts how much of one bucket each rank has; caches lookups.
 class BucketPieces {
  public:
   BucketPieces(const PlanPart& part, const Bucket& bucket)
       : part_(part), bucket_(bucket) {}
 
-  // Elements of each member of ranks_of(collective, rank).
+  // Returns the elements of each member of ranks_of(collective, rank).
   std::vector<int64_t> counts(const BucketCollective& collective, int32_t rank);
 
  private:
@@ -205,8 +207,7 @@ class BucketPieces {
   std::vector<int64_t> kept(const BucketCollective& collective, int32_t rank);
   std::vector<int64_t> shares_of_all(const BucketCollective& collective,
                                      int32_t rank);
-  // Returns those of a whole group's counts that belong to the collective's
-  // level.
+  // Selects the counts of a whole group that belong to the collective's level.
   std::vector<int64_t> at_level(const BucketCollective& collective,
                                 int32_t rank, std::vector<int64_t> all) const;
 
@@ -217,7 +218,7 @@ class BucketPieces {
   std::optional<bool> has_frozen_;
 };
 
-// Cut as even as they can be.
+// Cuts `elements` as evenly as possible.
 std::vector<int64_t> even_shares(int64_t elements, int32_t count);
 
 }  // namespace canzona

@@ -1,5 +1,5 @@
-// The iteration of one rank is every operation, in the order in which it is
-// issued, with its group, its bytes and the slot that it takes.
+// The iteration of one rank: all operations in issue order, each with its
+// group, its bytes and its slot.
 //
 //   const std::vector<ScheduleEntry> all =
 //       iteration_of(plan, rank, usual_calls(plan, stage, micro_batches));
@@ -24,33 +24,34 @@
 
 namespace canzona {
 
-// The calls of a trainer that goes through all modules of a stage, once in each
-// direction that is given, and then steps. A tied head uses the embedding
-// beside its own module, if the stage has both.
+// Returns the calls of a trainer that runs through all modules of a stage once
+// for each of `passes`, and then steps. A tied head also uses the embedding, if
+// the stage has both.
 enum class Direction { kForward, kBackward };
 std::vector<TrainerCall> calls_of(const Model& model, const Mesh& mesh,
                                   int32_t stage,
                                   std::span<const Direction> passes);
-// Forward and backward, micro-batch by micro-batch.
+// The same with forward and backward for every micro-batch.
 std::vector<TrainerCall> usual_calls(const Plan& plan, int32_t stage,
                                      int64_t num_micro_batches);
 
-// A module that a call waits for, and what the calls after it make of it.
+// A use of a module: a wait for it, and what the later calls do with it.
 struct ModuleUse {
   int32_t module = 0;
   bool is_backward = false;
-  // Read by the module of the next use (a tied head): no compute of its own,
-  // kept as long as that one, its gradient not complete yet.
+  // True if the module is read by the next use (the embedding of a tied head).
+  // It has no compute of its own, is kept as long as the next use, and its
+  // gradient is not complete yet.
   bool is_beside = false;
   bool is_last = false;  // completes the module's gradient of the iteration
 
-  // Completes the module's gradient of a micro-batch.
+  // True if this use completes the module's gradient of a micro-batch.
   bool completes() const { return is_backward && !is_beside; }
   friend bool operator==(const ModuleUse&, const ModuleUse&) = default;
 };
 std::vector<ModuleUse> uses_of(std::span<const TrainerCall> calls);
 
-// `rank`: of the whole plan.
+// `rank` is a rank of the whole plan.
 std::vector<ScheduleEntry> iteration_of(const Plan& plan, int32_t rank,
                                         std::span<const TrainerCall> calls);
 

@@ -1,6 +1,5 @@
-// A rank keeps its pieces of the matrices whose home it belongs to, and its run
-// of AdamW's elements. Master weights and states that live with the shard lie
-// in this order.
+// The pieces of matrices and the run of AdamW elements that a rank keeps.
+// Master weights and states with the shard lie in this order.
 //
 //   Kept kept = kept_by(plan, at, layout);
 //   for (const Piece& p : kept.matrices[i].pieces) …
@@ -15,12 +14,12 @@
 
 namespace canzona {
 
-// A rectangle of a matrix that is one run of the flat buffer.
+// A rectangle of a matrix that is contiguous in the flat buffer.
 struct Piece : Rectangle {
   int64_t parameter = 0;  // in the flat buffer of parameters
   int64_t gradient = 0;   // in that of gradients
   int64_t in_shard = 0;   // in the tensor's tp shard
-  int64_t kept = 0;       // among what the rank keeps of its kind
+  int64_t kept = 0;       // among the kept elements of its kind
 };
 
 struct KeptMatrix {
@@ -29,7 +28,7 @@ struct KeptMatrix {
   bool cut = false;  // tensor parallelism cuts its tensor
   Extent kept;       // its pieces, one after another
   std::vector<Piece> pieces;
-  // True if all of it lies here as one run.
+  // True if the whole matrix lies here contiguously.
   bool whole() const {
     return pieces.size() == 1 && pieces[0].elements() == dims[0] * dims[1];
   }
@@ -54,32 +53,31 @@ struct Kept {
 Kept kept_by(const PlanPart& part, const Coordinates& at,
              const RankLayout& layout);
 
-// Several ranks keep the same of a tensor; where each number is wanted once,
-// one of them gives it. True on exactly one of the tp ranks that keep the same
-// of a shard; `at` is of the grid.
+// True on exactly one of the tp ranks that keep the same elements of a shard;
+// that rank counts them where each element must be counted once. `at` is in the
+// grid.
 bool counts_shard(const PlanPart& part, const Coordinates& at, int32_t tensor);
-// The same of states, of which other homes and replicas have copies.
+// The same for states, of which other homes and replicas have copies.
 bool counts_states(const PlanPart& part, int32_t rank, int32_t tensor);
-// The first rank that keeps the same parameters of dense tensors, or of
-// experts, as rank `rank` of the part; and whether that is the rank itself, and
-// of those that keep the same shard it counts.
+// Returns the first rank that keeps the same parameters of dense tensors, or of
+// experts, as rank `rank` of the part. keeps_first_copy() tells whether this is
+// the rank itself and whether it counts the shard.
 int32_t first_with_parameters(const PlanPart& part, int32_t rank,
                               bool of_experts);
 bool keeps_first_copy(const PlanPart& part, int32_t rank, int32_t tensor);
 
-// Reduced gradients as they are looked at before a rule sees them: everything
-// that the rank keeps is scaled, and every element of the model is counted by
-// one rank.
+// The reduced gradients that are checked before a rule uses them. A rank scales
+// everything that it keeps; every element of the model is counted by one rank.
 struct CheckedGradients {
   std::vector<Extent> scaled;
   std::vector<Extent> counted;
-  std::vector<int32_t> tensor;    // of each that is counted
+  std::vector<int32_t> tensor;    // of each counted extent
   std::vector<Extent> uncounted;  // scaled, but counted by another rank
 };
 CheckedGradients checked_gradients(const PlanPart& part, const Coordinates& at,
                                    const RankLayout& layout, const Kept& kept);
 
-// Returns where the elements of a tp shard are in the whole tensor, row-major.
+// Returns the positions of a tp shard's elements in the whole row-major tensor.
 std::vector<ExtentCopy> logical_runs(const Tensor& tensor, int32_t tp,
                                      int32_t t);
 

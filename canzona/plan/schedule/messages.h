@@ -1,6 +1,6 @@
 // Messages carry a bucket's tensors between ranks that keep slices of them
-// (zero.h): a message has a piece for every rank, as it lies at rest; a slot
-// has whole tensors, as the model uses them.
+// (zero.h). A message consists of one piece for every rank, in the layout at
+// rest; a slot holds whole tensors, as the model uses them.
 //
 //   const ModuleTable table(part, at, layout.parameters);
 //   for (const Message& m : messages_of(part, rank, table,
@@ -17,8 +17,8 @@
 
 namespace canzona {
 
-// The modules of a rank's stage: their buckets, and where their tensors lie in
-// a slot.
+// The modules of a rank's stage: their buckets, and the offsets of their
+// tensors in a slot.
 struct ModuleTable {
   ModuleTable(const PlanPart& part, const Coordinates& at,
               const FlatLayout& parameters);
@@ -32,29 +32,29 @@ struct ModuleTable {
 
   std::vector<int32_t> of_tensor;             // module; -1: not on this rank
   std::vector<int64_t> offset;                // in a slot, by tensor
-  std::vector<std::vector<int32_t>> tensors;  // by module, but frozen ones
+  std::vector<std::vector<int32_t>> tensors;  // by module, without frozen ones
   std::vector<std::vector<int32_t>> buckets;  // of the rank, by module
-  std::vector<uint8_t> large;  // whether it needs a large slot, by module
+  std::vector<uint8_t> large;                 // by module: needs a large slot
 };
 
 struct Message {
   std::vector<ExtentCopy> copies;  // from the message to a slot
   int64_t num_elements = 0;
-  int64_t own_first = 0;  // of this rank's piece
-  bool direct = false;    // it lies in a slot as it travels, from in_slot() on
+  int64_t own_first = 0;  // first element of this rank's piece
+  bool direct = false;    // has the layout of the slot, from in_slot() on
 
   int64_t in_slot() const { return copies.empty() ? 0 : copies[0].to; }
 };
-// Over the ranks that keep the slices at rest (GroupKind::kParameters or
-// kGradients); by bucket of the rank.
+// Returns the messages over the ranks that keep the slices at rest
+// (GroupKind::kParameters or kGradients), by bucket of the rank.
 std::vector<Message> messages_of(const PlanPart& part, int32_t rank,
                                  const ModuleTable& table, Resting what);
 
-// If tensors lie whole though several ranks share their slices, messages are
-// put together in a staging area: all pieces of a bucket, or those that this
-// rank keeps. None where a layout is not staged.
+// If tensors lie whole although several ranks share their slices, messages are
+// assembled in a staging area: all pieces of a bucket, or those that this rank
+// keeps. Empty if the layout is not staged.
 struct Staging {
-  std::vector<ExtentCopy> all, own;  // from where tensors lie
+  std::vector<ExtentCopy> all, own;  // from the tensors' places
 };
 Staging staging_of(const PlanPart& part, const FlatLayout& layout,
                    const RankBucket& bucket);

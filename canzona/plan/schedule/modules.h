@@ -1,6 +1,6 @@
-// Modules: what is gathered and waited for together. Number 0 is the
-// embedding, 1 … layers the layers, the last one the head with everything else
-// outside the layers.
+// A module is gathered and waited for as a unit. Number 0 is the embedding, 1 …
+// layers are the layers, the last one is the head with everything else outside
+// the layers.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ inline int32_t module_of(const Model& model, const Tensor& tensor) {
   return tensor.role == Role::kEmbedding ? 0 : 1 + model.num_layers;
 }
 
-// True if the head is the embedding.
+// True if the head shares the embedding's weights.
 inline bool is_tied(const Model& model) {
   const auto has = [&](Role role) {
     return std::ranges::any_of(model.tensors,
@@ -32,8 +32,8 @@ inline bool is_tied(const Model& model) {
   return has(Role::kEmbedding) && !has(Role::kHead);
 }
 
-// Modules and buckets as errors and traces call them: "embedding", "layer 3",
-// "head"; "bucket 7" where tensors are not cut into slices.
+// The names of modules and buckets in errors and traces: "embedding", "layer
+// 3", "head"; "bucket 7" if tensors are not cut into slices.
 
 inline std::string module_name(const Model& model, int32_t module) {
   if (module == 0) return "embedding";
@@ -41,7 +41,7 @@ inline std::string module_name(const Model& model, int32_t module) {
   return cat("layer ", module - 1);
 }
 
-// If slices travel, a bucket is a module, or a part of one.
+// If tensors are cut into slices, a bucket is a module or a part of one.
 inline std::string bucket_name(const PlanPart& part, int32_t bucket) {
   if (part.grid.places == 1) return cat("bucket ", bucket);
   const int32_t first =
@@ -57,8 +57,8 @@ inline std::string bucket_name(const PlanPart& part, int32_t bucket) {
 //   const std::vector<PurposeBytes> modules = module_bytes(plan, rank);
 //   of(modules[3], Purpose::kGatherModule).sent_inter   // of one gather
 //
-// Gathers come with every use of a module, scatters with every micro-batch, the
-// rest with the step. Pure.
+// Gathers happen at every use of a module, scatters in every micro-batch, and
+// the rest in the step. Pure.
 
 using PurposeBytes = std::array<WireBytes, kNumPurposes>;
 inline WireBytes& of(PurposeBytes& bytes, Purpose purpose) {
@@ -68,8 +68,9 @@ inline const WireBytes& of(const PurposeBytes& bytes, Purpose purpose) {
   return bytes[static_cast<size_t>(purpose)];
 }
 
-// By module, buckets of several with the first of them; those of other stages
-// are empty. `rank`: of the part, or of the whole plan.
+// Indexed by module. A bucket of several modules is counted with the first;
+// modules of other stages are empty. `rank` is a rank of the part, or of the
+// whole plan.
 std::vector<PurposeBytes> module_bytes(const PlanPart& part, int32_t rank);
 std::vector<PurposeBytes> module_bytes(const Plan& plan, int32_t rank);
 

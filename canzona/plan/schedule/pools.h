@@ -1,9 +1,9 @@
-// Memory that modules pass through on a rank of a stage (zero.h): slots for
-// those in use or on their way, and staging for messages.
+// The memory for modules on a rank of a stage (zero.h): slots for modules in
+// use or in transit, and staging for messages.
 //
 //   PoolSizes pools = pool_sizes(part, stage);
 //
-// A module (modules.h) is gathered before each of its uses, and its gradient
+// A module (modules.h) is gathered before each of its uses, and its gradient is
 // scattered after each micro-batch. Pure.
 #pragma once
 
@@ -18,14 +18,15 @@
 
 namespace canzona {
 
-// The slots of the micro-group exchange: two rounds gathered, one transformed,
-// one scattered. Two, so that a rank whose transform takes longer does not keep
-// the others waiting for what it has yet to send.
+// The slots of the micro-group exchange: two rounds being gathered, one being
+// transformed, one being scattered. A second gather slot ensures that a rank
+// with a slow transform does not delay the data it has yet to send to the
+// others.
 inline constexpr int64_t kExchangeSlots = 4;
 
-// The pools of every rank of a stage, in elements. Slots hold a layer each;
-// modules that are larger than the largest layer, as embeddings are, have slots
-// of their own. Staging holds one message while it is sorted by ranks.
+// The pools of every rank of a stage, in elements. A slot holds one layer;
+// modules larger than the largest layer, such as embeddings, have large slots.
+// Staging holds one message while it is sorted by ranks.
 struct PoolSizes {
   int32_t gather_slots = 0;  // 0: parameters are not gathered
   int32_t scatter_slots = 0;
@@ -49,35 +50,37 @@ struct PoolSizes {
 };
 PoolSizes pool_sizes(const PlanPart& part, int32_t stage);
 
-// Modules that are in use at once: with a tied head the embedding is used
-// beside it.
+// Returns the number of modules in use at once: a tied head is used together
+// with the embedding.
 int32_t slots_at_once(const SettledRequest& request);
 
-// Elements of each module on a tp rank of the stage, and of a usual slot: the
-// largest layer, or what else there is.
+// Return the elements of each module on a tp rank of the stage, and the size of
+// a usual slot: the largest layer or, without layers, the largest module.
 std::vector<int64_t> module_elements(const PlanPart& part, int32_t stage);
 int64_t usual_slot(const std::vector<int64_t>& modules);
 
-// True if a bucket's message lies as the model uses it, and needs no sorting.
+// True if a bucket's message has the layout that the model uses and needs no
+// sorting.
 bool is_direct(const PlanPart& part, const Bucket& bucket);
-// Gathered ahead where nobody said how many, and memory is not short.
+// Modules gathered ahead by default, if memory is not short.
 inline constexpr int32_t kUsualPrefetch = 3;
-// Scatter slots beyond those in use at once, unless fewer are gathered ahead.
+// The most scatter slots beyond those in use at once; fewer if fewer modules
+// are gathered ahead.
 inline constexpr int32_t kMostScatterAhead = 2;
 
 // Returns the bucket's module that backward reaches last and forward first.
 int32_t first_module(const PlanPart& part, const Bucket& bucket);
 
-// A SlotPool knows which slots of a pool are taken. There are two kinds, usual
-// and large ones (plan/schedule/pools.h); large ones have the numbers after the
-// others.
+// Tracks which slots of a pool are taken. There are usual and large slots
+// (plan/schedule/pools.h); large ones are numbered after the usual ones.
 //
 //   SlotPool pool(4, 1);
 //   const int64_t slot = pool.take_free(false);
 //   pool.release(slot);
 //
-// Slots of a kind are given out in turn. Numbers alone, no memory. One thread;
-// with a `Flag` that is atomic one thread takes, and any may release and ask.
+// Slots of a kind are given out in turn. Holds numbers only, no memory. One
+// thread; with an atomic `Flag`, one thread may take while any thread may
+// release and query.
 
 template <class Flag>
 class BasicSlotPool {
@@ -92,12 +95,12 @@ class BasicSlotPool {
     return kind(large).slots.contains(slot);
   }
 
-  // The next in turn, taken or not.
+  // Returns the next slot in turn, taken or not.
   int64_t next(bool large) {
     Kind& k = kinds_[large ? 1 : 0];
     return k.slots.first + k.num_given++ % k.slots.count;
   }
-  // The next in turn that is free; there is one.
+  // Takes the next free slot in turn. Requires a free slot.
   int64_t take_free(bool large) {
     int64_t slot = next(large);
     while (is_taken(slot)) slot = next(large);
@@ -138,13 +141,15 @@ class BasicSlotPool {
 using SlotPool = BasicSlotPool<uint8_t>;
 
 // The uses of modules in an iteration, in order, and the slots into which they
-// are gathered: in turn, so that a use waits for the one that had its slot.
+// are gathered. Slots are assigned in turn, so a use waits for the previous use
+// of its slot.
 //
 //   uses.begin(modules, is_large);
 //   while (uses.post_next()) … uses[uses.num_posted() - 1] …
 //   uses.release(slot);                  // one more may be posted
 //
-// Allocates nothing once an iteration had as many uses. One thread.
+// Does not allocate unless an iteration has more uses than any before. One
+// thread.
 class ModuleUses {
  public:
   struct Use {
@@ -155,7 +160,7 @@ class ModuleUses {
   explicit ModuleUses(const PoolSizes& pools)
       : pool_(pools.gather_slots, pools.large_gather_slots) {}
 
-  // `is_large`: by module.
+  // `is_large` is indexed by module.
   void begin(std::span<const int32_t> modules,
              std::span<const uint8_t> is_large) {
     uses_.clear();

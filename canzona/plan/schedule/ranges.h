@@ -1,5 +1,5 @@
-// The three kinds of range that plans speak of: an extent of a flat buffer, a
-// copy of one extent to another, and a rectangle of a matrix.
+// The three kinds of range in a plan: an extent of a flat buffer, a copy of one
+// extent to another, and a rectangle of a matrix.
 //
 //   for (const ExtentCopy& copy : pieces) {
 //     const ExtentCopy own = copy.to_within(kept);
@@ -20,7 +20,7 @@ struct Extent {
 
   int64_t end() const { return first + count; }
   bool contains(int64_t i) const { return i >= first && i < end(); }
-  // Returns what both have; it is empty if they have nothing in common.
+  // Returns the intersection, possibly empty.
   Extent meet(const Extent& other) const {
     const int64_t begin = std::max(first, other.first);
     return {begin, std::max<int64_t>(std::min(end(), other.end()) - begin, 0)};
@@ -28,12 +28,12 @@ struct Extent {
   friend bool operator==(const Extent&, const Extent&) = default;
 };
 
-// The i-th of k even pieces of a count.
+// Returns the i-th of k even pieces of a count.
 constexpr Extent even_extent(int64_t count, int64_t k, int64_t i) {
   return {count * i / k, count * (i + 1) / k - count * i / k};
 }
 
-// Elements from `from` on are, or go, to `to` and the places after it.
+// `count` elements at `from` are, or are copied, at `to`.
 struct ExtentCopy {
   int64_t from = 0;
   int64_t to = 0;
@@ -41,7 +41,7 @@ struct ExtentCopy {
 
   Extent source() const { return {from, count}; }
   Extent target() const { return {to, count}; }
-  // Only those that come from, or go to, an extent.
+  // Restrict the copy to elements from, or to, an extent.
   ExtentCopy from_within(const Extent& extent) const {
     const Extent both = source().meet(extent);
     return {both.first, to + both.first - from, both.count};

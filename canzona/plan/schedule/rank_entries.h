@@ -1,5 +1,5 @@
-// The entries of one part on one rank, made once: for whoever lists an
-// iteration (iteration.h) and whoever carries it out.
+// The entries of one part on one rank, made once, to be listed (iteration.h) or
+// executed.
 //
 //   const RankEntries entries(part, rank, layout, kept, rounds);
 //   for (const ScheduleEntry& e : entries.of_bucket(b).sums) …
@@ -22,9 +22,10 @@ namespace canzona {
 
 struct TransformStage;  // team_schedule.h
 
-// The stages of a step of so many rounds, in order: two gathers ahead of each
-// transform, and a slot is used again when its round is applied. A slot more
-// than four lets a round be applied one transform later.
+// Returns the stages of a step with this many rounds, in order. Two gathers are
+// issued ahead of each transform, and a slot is reused once its round is
+// applied. With more than four slots, a round may be applied one transform
+// later.
 struct ExchangeStage {
   EntryKind kind;  // kPrepare, kAllToAll, kTransform or kApply
   Purpose purpose = Purpose::kNone;
@@ -38,18 +39,18 @@ class RankEntries {
   RankEntries(const PlanPart& part, int32_t rank, const RankLayout& layout,
               const Kept& kept, const std::vector<Round>& rounds);
 
-  // Each list in the order in which it is carried out.
+  // Each list is in execution order.
   struct OfBucket {
     std::vector<ScheduleEntry> gathers, scatters;  // as part of a module
-    // Bytes of each member's piece, whichever levels they go through.
+    // Bytes of each member's piece in the whole group, whatever its levels.
     std::vector<int64_t> gathered, scattered;
     std::vector<ScheduleEntry> sums, publishes;
   };
-  // By bucket of the rank.
+  // Indexed by bucket of the rank.
   const OfBucket& of_bucket(size_t bucket) const { return buckets_[bucket]; }
-  // From the check of gradients to the last update, but the parameters that
-  // are published meanwhile. AdamW's elements are updated while the first
-  // round is gathered.
+  // The entries from the check of gradients to the last update, without the
+  // parameters that are published meanwhile. AdamW's elements are updated while
+  // the first round is gathered.
   const std::vector<ScheduleEntry>& step() const { return step_; }
 
  private:
@@ -58,8 +59,8 @@ class RankEntries {
            std::vector<ScheduleEntry>& out) const;
   void add_broadcasts(const BucketCollective& collective, size_t b,
                       std::vector<ScheduleEntry>& out) const;
-  // The number of a home in the collective's ranks; -1: it is at another place
-  // of its node and sends this rank nothing across.
+  // Returns the index of a home among the collective's ranks; -1 if it has
+  // another position in its node and sends nothing across nodes to this rank.
   int32_t root_at_level(const BucketCollective& collective, int32_t home) const;
   void add_step();
   void add_stage(const ExchangeStage& stage);
@@ -68,14 +69,14 @@ class RankEntries {
   void add_table(Purpose purpose, int32_t round, int32_t table);
   ScheduleEntry& add_exchange(Purpose purpose, int32_t round,
                               const ExchangeTable& table);
-  // Adds what the home's teams do in a round, and between it what this rank
-  // does alone.
+  // Adds the stages of the home's teams in a round, interleaved with what this
+  // rank does alone.
   void add_transforms(int32_t round);
   void add_transform(int32_t round, int32_t segment);
   void add_shared(int32_t round, const TransformStage& stage);
-  // Adds what a rank does with the matrix of a round whose strips go one by
-  // one: up to its last factor, and from there on, with the exchanges that its
-  // strips leave with.
+  // Add what a rank does with the matrix that it exchanges strip by strip in a
+  // round: up to the last factor, and from there on, with the exchanges in
+  // which its strips are scattered.
   void add_sums_of_strips(int32_t round);
   void add_strips_that_leave(int32_t round);
   void add_strip(EntryKind kind, int32_t round, int32_t strip,

@@ -1,15 +1,15 @@
-// A RankLayout says where the buckets and tensors of one rank lie: a flat run
-// of elements for its parameters, and one for its gradients.
+// The layout of one rank's buckets and tensors: one flat array of elements for
+// its parameters, and one for its gradients.
 //
 //   RankLayout layout = lay_out_rank(plan, coordinates_of(plan.grid, rank));
 //   float* g = gradients + layout.gradients.tensors[tensor].first;
 //
-// A rank keeps some slices of every tensor (plan/zero.h), of parameters and of
-// gradients not always the same ones. In a bucket lie, for each home and each
-// of these slices, the pieces that belong to them side by side: so what
-// travels between data-parallel ranks is one run. If all slices of several are
-// kept, tensors lie whole instead, as the model uses them, and the runs are
-// places in a staging area.
+// A rank keeps some slices of every tensor (plan/zero.h), not always the same
+// ones of parameters and gradients. Within a bucket, the pieces that belong to
+// one home and one of these slices lie side by side, so that the data that
+// travels between data-parallel ranks is one run. If a rank keeps all of
+// several slices, tensors lie whole instead, as the model uses them, and the
+// runs are places in a staging area.
 //
 // Made from the plan alone; no memory is touched.
 #pragma once
@@ -23,73 +23,75 @@
 
 namespace canzona {
 
-// The runs of a bucket: what each home keeps of each slice (zero.h).
+// The runs of a bucket: the elements of each slice that each home keeps
+// (zero.h).
 //
 //   int64_t own = matrix_runs(plan, bucket, slice)[home];
 //
-// With one place there is one slice, the whole TP plane, and runs are what the
-// bucket's cuts say. With several the cuts say how the slices together are
-// shared out; each slice follows in proportion.
+// With one place there is one slice, the whole TP plane, and the bucket's cuts
+// are the runs. With several places the cuts divide all slices together, and
+// each slice is divided in proportion.
 
-// Elements of a slice of a bucket's tensors: all of the matrix rule's, all of
-// AdamW's.
+// Return the elements of one slice of a bucket's matrix-rule or AdamW tensors.
 int64_t matrix_slice(const PlanPart& part, const Bucket& bucket, int32_t slice);
 int64_t adamw_slice(const PlanPart& part, const Bucket& bucket, int32_t slice);
 
-// Returns what each home keeps of them; all of it if every home does. Padding
-// is counted where the plan pads.
+// Return what each home keeps of a slice, which is everything if every home
+// keeps all. Includes the plan's padding.
 std::vector<int64_t> matrix_runs(const PlanPart& part, const Bucket& bucket,
                                  int32_t slice);
 std::vector<int64_t> adamw_runs(const PlanPart& part, const Bucket& bucket,
                                 int32_t slice);
-// Returns where each home's run of AdamW's elements begins, and the end.
+// Returns where each home's run of AdamW elements begins, and the end.
 std::vector<int64_t> adamw_slice_cuts(const PlanPart& part,
                                       const Bucket& bucket, int32_t slice);
 
-// Slices that a rank at `place` keeps where they are cut over z homes.
+// Returns the slices that a rank at `place` keeps if they are cut over z homes.
 Extent kept_slices(const Mesh& grid, int32_t place, int32_t z);
 
-// The tensors at rest: frozen ones have parameters alone.
+// What is at rest: parameters, or gradients, which frozen tensors do not have.
 enum class Resting { kParameters, kGradients };
 
-// True if both are cut alike and nothing is frozen: then they have the same
-// layout and the same messages.
+// True if parameters and gradients are cut alike and nothing is frozen, so that
+// they have the same layout and messages.
 bool lie_alike(const PlanPart& part);
 
-// Elements of a bucket that a rank keeps, by its place: padding included,
-// unless it keeps all of several slices, where tensors lie whole.
+// Returns the elements of a bucket that a rank keeps, by its place. Includes
+// padding unless the rank keeps all of several slices, in which case tensors
+// lie whole.
 std::vector<int64_t> kept_elements(const PlanPart& part, const Bucket& bucket,
                                    Resting what);
-// All slices of a bucket, padding included: what goes round between ranks.
+// Returns the elements of all slices of a bucket, padding included: the size of
+// its message.
 int64_t message_elements(const PlanPart& part, const Bucket& bucket,
                          Resting what);
 
-// Room on the ranks of a stage for gradients of frozen tensors, one at a time,
-// which nobody reads.
+// Returns the scratch space on the ranks of a stage for gradients of frozen
+// tensors, one at a time, which are never read.
 int64_t forgotten_elements(const PlanPart& part, int32_t stage);
 
 // One region of a bucket: tensors of the matrix rule, or AdamW's.
 struct Region {
   Extent all;
-  Extent own;  // this rank's run; everything where each keeps all of it
+  Extent own;  // this rank's run; everything if every home keeps all
 };
 
 struct RankBucket {
   int32_t bucket = 0;  // number in the plan
   bool of_experts = false;
-  int32_t home = 0;  // this rank's, among those that share the bucket
+  int32_t home = 0;  // this rank's, among the homes of the bucket
   Extent all;
   Region matrices;  // padding included
   Region elements;  // of AdamW
   // Frozen tensors follow, in `all` alone.
 };
 
-// The pieces that are kept of each tensor: from its tp shard to its place in
-// the regions.
+// The kept pieces of each tensor: copies from its tp shard to its place in the
+// regions.
 class PiecesByTensor {
  public:
   explicit PiecesByTensor(size_t num_tensors = 0) : runs_(num_tensors) {}
-  // Those of one tensor are added one after another.
+  // Pieces of one tensor are added consecutively.
   void add(int32_t tensor, const ExtentCopy& piece);
   std::span<const ExtentCopy> operator[](size_t tensor) const {
     const Extent& run = runs_[tensor];
@@ -103,20 +105,21 @@ class PiecesByTensor {
 
 struct FlatLayout {
   Extent slices;        // that are kept
-  bool whole = true;    // all slices are: tensors lie as the model uses them
-  bool staged = false;  // they do, and regions are places of a staging area
+  bool whole = true;    // all slices are kept: tensors lie as the model uses
+                        // them
+  bool staged = false;  // whole, and regions are places in a staging area
   std::vector<RankBucket> buckets;  // in the plan's order
-  // The tp shard of a tensor; in the flat buffer, if it lies whole.
+  // The tp shard of a tensor; an extent of the flat buffer if it lies whole.
   struct Shard : Extent {
     int32_t bucket = -1;  // number in `buckets`; -1: not on this rank
   };
   std::vector<Shard> tensors;  // by tensor
   PiecesByTensor pieces;
   int64_t num_elements = 0;
-  int64_t forgotten = 0;  // where gradients of frozen tensors are written to
+  int64_t forgotten = 0;  // where discarded gradients of frozen tensors go
 
-  // Returns where an element of a shard lies in the flat buffer. Requires its
-  // slice to be kept.
+  // Returns the position of an element of a shard in the flat buffer. Requires
+  // its slice to be kept.
   int64_t place_of(int32_t tensor, int64_t in_shard) const;
   int64_t place_of(int32_t tensor, const ExtentCopy& piece) const {
     return staged ? tensors[static_cast<size_t>(tensor)].first + piece.from
@@ -131,8 +134,8 @@ struct RankLayout {
 
 RankLayout lay_out_rank(const PlanPart& plan, const Coordinates& at);
 
-// Lays out single buckets, for whoever needs no more of a rank. The plan
-// outlives it.
+// Lays out single buckets, for callers that need nothing else of a rank. The
+// plan must outlive it.
 class BucketPlacer {
  public:
   struct TensorPiece {
@@ -143,9 +146,9 @@ class BucketPlacer {
   BucketPlacer(const PlanPart& plan, const Coordinates& at, Resting what);
 
   Extent slices() const { return slices_; }  // that are kept
-  // The bucket with its regions from element `first` on.
+  // Returns the bucket with its regions, from element `first` on.
   RankBucket place(int32_t bucket, int64_t first);
-  // Those of the bucket that was placed last, by tensor.
+  // The pieces of the bucket that was placed last, sorted by tensor.
   std::span<const TensorPiece> pieces() const { return pieces_; }
 
  private:

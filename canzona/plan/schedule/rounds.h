@@ -1,9 +1,9 @@
 // The micro-groups of one rank: what it sends to owners, what it owns, and
-// where all of it lies in a slot. A slot has two areas,
+// where the data lies in a slot. A slot has two areas,
 //
 //   W  whole matrices that this rank computes, by the peer that stores the
 //      piece; those that tensor parallelism does not cut come last
-//   S  this rank's own pieces of the round, by owner, cut ones first
+//   S  this rank's own pieces of the round, by owner; cut ones first
 //
 // Pieces of matrices that the rank owns itself are in W from the beginning.
 // The gather moves S to the owners' W, the scatter moves updates back the same
@@ -27,8 +27,8 @@
 
 namespace canzona {
 
-// One all-to-all over tp, in bytes; offsets are in the area sent from and in
-// that received in.
+// One all-to-all over tp, in bytes; offsets are relative to the area sent from
+// and the area received into.
 struct ExchangeTable {
   std::vector<int64_t> send_bytes, send_offsets;
   std::vector<int64_t> receive_bytes, receive_offsets;
@@ -41,12 +41,12 @@ struct SlotRectangle : Rectangle {
   int64_t field_stride = 0;
 };
 
-// A piece of a kept matrix in S, or in W where this rank is the owner.
+// A piece of a kept matrix, in S, or in W if this rank is the owner.
 struct SlotPiece : SlotRectangle {
   int32_t kept = 0;   // number of the matrix
   int32_t piece = 0;  // of that matrix
-  // What goes to each member of a team that shares the matrix, or to the owner
-  // of each block; `at` is of no use then.
+  // The rectangles for each member of a team that shares the matrix, or for the
+  // owner of each block; then `at` is unused.
   std::vector<SlotRectangle> parts = {};
 };
 
@@ -55,10 +55,10 @@ struct SlotMatrix {
   int32_t kept = 0;
   int32_t block = -1;   // its number; -1: all of the matrix
   Rectangle own;        // in the matrix; the rectangles below are in this
-  int32_t segment = 0;  // of the home's teams, during which it is computed
+  int32_t segment = 0;  // of the home's teams, in which it is computed
   std::vector<SlotRectangle> rectangles;  // where its fields are
-  // The places that its update goes to: W if it is scattered, S where all ranks
-  // repeat it.
+  // Where its update is written: W if it is scattered, S if all ranks repeat
+  // it.
   std::vector<SlotRectangle> updates;
 };
 
@@ -67,7 +67,8 @@ struct SharedMatrix {
   int32_t kept = 0;
   int32_t matrix = 0;            // number in the plan
   std::vector<int32_t> members;  // planes, the head first
-  int32_t place = -1;            // of this rank among them; -1: it is none
+  int32_t place = -1;            // this rank's index among them; -1: not a
+                                 // member
   StripFacts facts;
   Rectangle own;  // this rank's strips, and where they are in W
   std::vector<SlotRectangle> rectangles;
@@ -77,10 +78,10 @@ struct SharedMatrix {
   bool is_head() const { return place == 0; }
 };
 
-// A matrix that this rank owns and whose strips go one by one.
+// A matrix that this rank owns and exchanges strip by strip.
 struct StripMatrix {
   struct Strip {
-    int32_t table = 0;  // of the round: what it comes and leaves with
+    int32_t table = 0;  // of the round: the exchange that moves it
     std::vector<SlotRectangle> rectangles;  // where it is in W
     int64_t elements() const;
   };
@@ -95,8 +96,8 @@ struct Round {
   std::vector<SlotMatrix> computed;  // by this rank alone
   std::vector<SharedMatrix> shared;  // by any team of the home
   std::optional<StripMatrix> by_strips;
-  // Tables of matrices that tp cuts, and of others, whose updates go to
-  // everybody who stores a piece; from the third on of strips.
+  // The first table is for matrices that tp cuts, the second for others, whose
+  // updates go to every rank that stores a piece; the rest are for strips.
   std::vector<ExchangeTable> gather, scatter;
   static constexpr int32_t kFirstStripTable = 2;
   int64_t shards_at = 0;     // first element of S
@@ -109,7 +110,7 @@ struct Round {
   int32_t num_tables() const { return static_cast<int32_t>(gather.size()); }
 };
 
-// None where tp = 1.
+// Returns no rounds if tp = 1.
 std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& at,
                                const Kept& kept, int num_fields);
 

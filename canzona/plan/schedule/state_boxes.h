@@ -1,17 +1,17 @@
-// State boxes are what a rank keeps of a run's state, by name: every logical
-// tensor as boxes of it, with the place of each in the rank's memory.
+// The state that a rank keeps, by name: every logical tensor as boxes, each
+// with its place in the rank's memory.
 //
 //   for (const StateBox& box : state_boxes(part, rank, books)) …
 //
 // A logical tensor has a name and a global shape that no plan changes:
 //   model/<tensor>           weights in fp32
 //   optim/<state>/<matrix>   a state of the rule
-// Copies of weights that others update are no state: they are sent after every
-// step. All that a rank holds of a frozen tensor is. A box is `count` elements
-// from `first` on in every dimension, which lie in memory as one run,
-// row-major. Several ranks may keep the same elements; for each element exactly
-// one of them *gives* it where a tensor is wanted once. Made from the plan
-// alone; no memory is touched.
+// Copies of weights that other ranks update are not state, since they are sent
+// after every step; everything that a rank holds of a frozen tensor is. A box
+// is `count` elements from `first` on in every dimension, contiguous in memory
+// and row-major. Several ranks may keep the same elements; exactly one of them
+// *gives* each element if a tensor is needed once. Made from the plan alone; no
+// memory is touched.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,8 @@ namespace canzona {
 
 // The flat buffers of a rank that hold state.
 enum class StateBuffer {
-  kParameters,  // what forward and backward use: fp32, or bf16
-  kMasters,     // fp32 weights, where parameters are bf16
+  kParameters,  // used by forward and backward: fp32 or bf16
+  kMasters,     // fp32 weights, if parameters are bf16
   kStates
 };
 
@@ -39,7 +39,7 @@ struct StateBox {
   StateBuffer buffer = StateBuffer::kParameters;
   int64_t at = 0;  // element of the buffer
   int64_t elements = 0;
-  bool given = false;  // by this rank, of those that keep the same
+  bool given = false;  // by this rank, among those that keep it
 
   std::string name() const;  // "model/layers.0.q", "optim/momentum/layers.0.q"
 };
@@ -52,13 +52,13 @@ struct RankBooks {
   const UpdatePlan& updates;
 };
 
-// `rank` is one of the part's. In the order of weights, then states, as the
-// rank keeps them.
+// `rank` is a rank of the part. Returns weights, then states, in the order in
+// which the rank keeps them.
 std::vector<StateBox> state_boxes(const PlanPart& part, int32_t rank,
                                   const RankBooks& books);
 
-// A run of a tensor's tp shard as rectangles of the tensor, in order; each is
-// one run of the shard.
+// Splits a run of a tensor's tp shard into rectangles of the tensor, in order;
+// each is contiguous in the shard.
 std::vector<Rectangle> shard_rectangles(const Tensor& tensor, int32_t tp,
                                         int32_t t, const Extent& in_shard);
 

@@ -1,10 +1,10 @@
-// Gradients of data-parallel ranks are added in the order of the balanced binary
-// tree over all of them (comm/wire_ops.h), although they are added group by
-// group (zero.h).
+// Gradients of data-parallel ranks are added in the order of the balanced
+// binary tree over all of them (comm/wire_ops.h), although they are added group
+// by group (zero.h).
 //
 //   if (adds_replicas_at_once(plan)) …
 //
-// For dp=6 the tree is ((0 + 1) + (2 + 3)) + (4 + 5). Pairs are parts of it,
+// For dp=6 the tree is ((0 + 1) + (2 + 3)) + (4 + 5): pairs are subtrees,
 // groups of three are not. Pure.
 #pragma once
 
@@ -16,22 +16,22 @@
 
 namespace canzona {
 
-// True if sums of `group` neighbours, added up by the tree, are the sum of all
-// `count` by the tree: a power of two is a subtree wherever it begins, any
-// other number only if there is nothing beside it.
+// True if the sums of `group` neighbours, added by the tree, equal the tree's
+// sum of all `count`. A power of two is a subtree wherever it begins; any other
+// number only if it is the whole tree.
 constexpr bool is_subtree(int32_t group, int32_t count) {
   return group == count || std::has_single_bit(static_cast<uint32_t>(group));
 }
 
-// True if gradients that are cut over z2 ranks have the bits of whole ones, if
-// a rank adds one micro-batch in a step. z1 and z3 change none.
+// True if gradients that are cut over z2 ranks have the same bits as whole
+// ones, provided that a rank adds one micro-batch per step. z1 and z3 do not
+// matter.
 constexpr bool keeps_bits(const ZeroSizes& sizes, int32_t homes) {
   return is_subtree(sizes.z2, homes);
 }
 
-// The same of a plan, whose groups may add node by node
-// (schedule/rank_group.h), those of one stage or tp rank otherwise than those
-// of another.
+// The same for a plan, whose groups may add node by node
+// (schedule/rank_group.h), which may differ between stages and tp ranks.
 inline bool keeps_bits(const PlanPart& part) {
   const ZeroSizes& sizes = part.options.zero.sizes;
   if (!keeps_bits(sizes, part.mesh.homes())) return false;
@@ -46,16 +46,17 @@ inline bool keeps_bits(const PlanPart& part) {
   return true;
 }
 
-// True if gradients are added over all groups on every rank that keeps them, as
-// first published (zero.h).
+// True if every rank adds the gradients that it keeps over all groups, as first
+// published (zero.h).
 inline bool adds_everywhere(const PlanPart& part) {
   return part.options.zero.replica_sum == ReplicaSum::kAllReduce;
 }
 
-// True if the sum of a replica's own groups would be no part of the tree. Then
-// the groups of all replicas are added at once, each rank a share of what it
-// keeps, and those that keep the same hand their shares round: the bytes of one
-// sum after the other, but more of them between replicas.
+// True if the sum over a replica's own groups would not be a subtree. Then the
+// groups of all replicas are added at once: each rank adds a share of what it
+// keeps, and ranks that keep the same elements exchange their shares. This
+// moves as many bytes as one sum after the other, but more of them between
+// replicas.
 inline bool adds_replicas_at_once(const PlanPart& part) {
   const ZeroOptions& zero = part.options.zero;
   const auto [z1, z2, z3] = zero.sizes;

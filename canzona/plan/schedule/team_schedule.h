@@ -16,29 +16,28 @@
 
 namespace canzona {
 
-// Matrices of a part of a plan that several ranks share, and what they cost
-// them: in teams, whose members have strips, or by blocks with owners of their
-// own.
+// The matrices of a part that several ranks share, and what they cost each
+// rank: in teams, whose members have strips, or by blocks with separate owners.
 //
 //   TeamTable teams(part);
 //   for (const MatrixShare& share : teams.shares(m)) …
 //   const TeamSize& team = teams.of(m);   // a whole matrix is a team of one
 //   team_ticks(team, member);             // of an ordinary step
 //
-// Costs nothing to make where the part shares nothing. Not for several threads.
+// Free of cost if the part shares nothing. Not thread-safe.
 
-// What one rank of a home computes of a matrix.
+// The part of a matrix that one rank of a home computes.
 struct MatrixShare {
   int32_t t = 0;
   MatrixCost cost;
-  std::vector<Rectangle> rectangles;  // of the matrix, that it puts together
-  std::vector<int32_t> blocks;        // their numbers, if these have owners
+  std::vector<Rectangle> rectangles;  // of the matrix, that it assembles
+  std::vector<int32_t> blocks;        // their numbers, if blocks have owners
 
   int64_t elements() const;
 };
 
-// The parts of those who own blocks of a matrix, in the order in which
-// `owners`, one for each block, first names them.
+// Returns the shares of a matrix's block owners, in the order in which
+// `owners`, one entry per block, first names them.
 std::vector<MatrixShare> shares_of_blocks(const MatrixBlocks& blocks,
                                           const MatrixCost& whole,
                                           std::span<const int32_t> owners);
@@ -47,21 +46,21 @@ class TeamTable {
  public:
   explicit TeamTable(const PlanPart& part) : part_(part) {}
 
-  // True if several ranks compute parts of a matrix, each its own.
+  // True if several ranks each compute a part of a matrix.
   bool is_shared(size_t matrix) const {
     return part_.owners[matrix].size() > 1;
   }
-  // Which of the two: its blocks have owners, or a team has its strips.
+  // Distinguish the two: blocks with owners, or strips of a team.
   bool is_in_blocks(size_t matrix);
   bool is_team(size_t matrix) {
     return is_shared(matrix) && !is_in_blocks(matrix);
   }
-  // The parts of those who own a matrix, in the order of the plan's list, a
-  // team's head first; a rank that owns several blocks is where its first is.
-  // Nothing of a matrix that every rank repeats.
+  // Returns the shares of a matrix's owners in the plan's order, a team's head
+  // first; a rank that owns several blocks is at the position of its first.
+  // Empty if every rank repeats the update.
   std::vector<MatrixShare> shares(size_t matrix);
 
-  // How many ranks are in a matrix's team; 1 where it has none.
+  // Returns the size of a matrix's team; 1 if it has none.
   int32_t size(size_t matrix) {
     return is_team(matrix) ? static_cast<int32_t>(part_.owners[matrix].size())
                            : 1;
@@ -73,9 +72,9 @@ class TeamTable {
     return costs().strip_ticks(shape(matrix), part_.costs[matrix]);
   }
   const MatrixBlocks& blocks(size_t matrix);
-  // The elements that a member of a team puts together.
+  // Returns the elements that a member of a team assembles.
   Rectangle rectangle(size_t matrix, int32_t member);
-  // The cost of a block, or of all of it if `block` is negative.
+  // Returns the cost of a block, or of the whole matrix if `block` is negative.
   MatrixCost cost(size_t matrix, int32_t block);
   TeamCosts& costs();
 
@@ -92,34 +91,34 @@ class TeamTable {
   std::map<MatrixShape, MatrixBlocks> blocks_;
 };
 
-// True if a team shares a matrix of the part.
+// True if a team shares some matrix of the part.
 bool has_strips_shared(const PlanPart& part);
 
-// Work of a member in an ordinary step; member 0 is the head.
+// Returns the work of a member in an ordinary step; member 0 is the head.
 inline int64_t team_ticks(const TeamSize& team, int32_t member) {
   return member == 0 ? team.at_head() : team.member;
 }
 
-// Where the members of a team have their strips: the i-th of k members has the
-// i-th S/k strips of the long side (canzona/rules/strips.h), all of the other.
+// The strips of the members of a team: the i-th of k members has the i-th S/k
+// strips of the long side (canzona/rules/strips.h), and all of the other side.
 //
 //   const Rectangle own = strips_of_member({5120, 51200}, 8, 4, 1);
 //   const std::vector<int64_t> from = elements_within(part, matrix, own);
 //
 // Pure; any thread.
 
-// True if a matrix is shared.
+// True if a team shares some matrix.
 bool has_teams(const PlanPart& part);
 bool has_teams(const Plan& plan);
 
 Rectangle strips_of_member(MatrixShape shape, int strips, int32_t size,
                            int32_t member);
 
-// Returns what both rectangles have.
+// Returns the intersection.
 Rectangle meet(const Rectangle& a, const Rectangle& b);
 
-// Elements of a matrix inside `within` that each plane of the home stores, [t].
-// Several rectangles do not overlap.
+// Returns the elements of a matrix inside `within` that each plane of the home
+// stores, [t]. The rectangles must not overlap.
 std::vector<int64_t> elements_within(const PlanPart& part, int32_t matrix,
                                      std::span<const Rectangle> within);
 inline std::vector<int64_t> elements_within(const PlanPart& part,
@@ -128,38 +127,40 @@ inline std::vector<int64_t> elements_within(const PlanPart& part,
   return elements_within(part, matrix, std::span(&within, 1));
 }
 
-// A number for every rank of the grid: ranks of a home have the same one if
-// they share a node in every replica, so that a team may be made of them.
+// Returns a number for every rank of the grid. Ranks of a home have the same
+// number if they are on one node in every replica, so that they may form a
+// team.
 std::vector<int32_t> nodes_for_teams(const PlanPart& part);
 
 // A TeamExchange says what the members of a team exchange of a matrix that they
 // share, and where it lies in each one's room for it. All of it goes over the
 // home's ranks, most of which have nothing to send:
 //
-//   norms    every member's parts of the norm to all
-//   sums     the i-th even piece of every member's sum to member i
+//   norms    every member's parts of the norm, to all
+//   sums     the i-th even piece of every member's sum, to member i
 //   totals   that piece, added and rounded, to the head
 //   factors  the head's factor, an even piece to each of the others
 //   passes   these pieces, from each of them to the others
 //
-// Norms go twice in a step, since strips are loaded anew where squares leave
-// the range of numbers, the others in every segment. Made from the plan alone;
-// no memory is touched.
+// Norms are exchanged twice per step, because strips are reloaded if their
+// squares overflow or underflow; the others in every segment. Made from the
+// plan alone; no memory is touched.
 
-// Bytes from the room's beginning; multiples of 64.
+// Byte offsets from the beginning of the room; multiples of 64.
 struct TeamRoom {
   int64_t own_norms = 0, norms = 0;
-  int64_t sums = 0, pieces = 0;      // of the sum: this member's from all
+  int64_t sums = 0, pieces = 0;      // of the sum: this member's, from all
   int64_t own_total = 0, total = 0;  // rounded; the latter at the head
-  int64_t passed = 0, factor = 0;    // the piece of it that came first, and all
+  int64_t passed = 0, factor = 0;    // the piece that arrived first, and the
+                                     // whole
   int64_t strips = 0;                // this member's, fp32
   int64_t bytes = 0;
 };
 TeamRoom team_room(const SharedMatrix& shared);
 
 // One of these exchanges on one rank: the extents of the room that are sent
-// from and received in, and what goes to and comes from each plane of the home,
-// with offsets in these extents.
+// from and received into, and the bytes to and from each plane of the home, at
+// offsets within these extents.
 struct TeamExchange {
   Extent source, target;
   ExchangeTable table;
@@ -167,8 +168,8 @@ struct TeamExchange {
 TeamExchange team_exchange(const SharedMatrix& shared, int32_t num_planes,
                            Purpose purpose);
 
-// What the ranks of a home do in a round between its gather and its scatter, in
-// order: the same list on all of them, whoever has a part in a stage.
+// The stages of a home's ranks in a round between gather and scatter: the same
+// list on all of them, whether or not they take part in a stage.
 //
 //   for (const TransformStage& stage : transform_order(segments)) …
 //
@@ -177,19 +178,19 @@ TeamExchange team_exchange(const SharedMatrix& shared, int32_t num_planes,
 struct TransformStage {
   EntryKind kind;  // kTransform, a stage of a team, or its exchange
   Purpose purpose = Purpose::kNone;  // of the exchange
-  int32_t shared = -1;  // number of the matrix that a team shares; -1: of none
+  int32_t shared = -1;  // number of the matrix that a team shares; -1: none
   int32_t segment = 0;
 };
 
-// `segments`: of each matrix of the round that a team shares.
+// `segments` has the segments of each matrix of the round that a team shares.
 std::vector<TransformStage> transform_order(std::span<const int32_t> segments);
 
-// The largest of them; 1 without any.
+// Returns the largest entry; 1 if there are none.
 int32_t num_segments(std::span<const int32_t> segments);
 
-// The segment in which a rank computes each of its own matrices, given their
-// work in order: every segment gets about as much, the first rather more, since
-// what is done in the last one makes the team's updates late.
+// Returns the segment in which a rank computes each of its own matrices, given
+// their work in order. Segments get about equal work, earlier ones rather more,
+// because work in the last segment delays the team's updates.
 std::vector<int32_t> spread_over_segments(std::span<const int64_t> work,
                                           int32_t segments);
 

@@ -1,13 +1,14 @@
-// Updates are what a rank computes, in batches of equal shape, and where states
-// lie.
+// The updates that a rank computes, in batches of equal shape, and the layout
+// of their states.
 //
 //   UpdatePlan updates =
 //       plan_updates(part, layout, kept, rounds, rules, width);
 //
-// Matrices of a batch, or blocks of matrices that have owners of their own,
-// share shape, phase and rule; their states at the owner lie one after another.
-// States are one run of fp32 elements: AdamW's two, then those with the shard,
-// then those with the owner. Made from the plan alone; no memory is touched.
+// The matrices of a batch (or blocks of matrices with separate owners) share
+// shape, phase and rule; their states at the owner lie one after another. All
+// states form one array of fp32 elements: AdamW's two, then those with the
+// shard, then those with the owner. Made from the plan alone; no memory is
+// touched.
 #pragma once
 
 #include <cstdint>
@@ -30,23 +31,24 @@ struct UpdateBatch {
   int32_t rule = 0;              // number of the rule
   int32_t segment = 0;           // of the round (SlotMatrix)
   std::vector<int32_t> members;  // kept matrices
-  // By member: the number of its block, -1 of a whole matrix, and where the
-  // states of a block lie in those of the matrix, as `owned` lists them.
+  // By member: the number of its block, -1 for a whole matrix, and where the
+  // states of a block lie in those of the matrix, in the order of `owned`.
   std::vector<int32_t> blocks;
   std::vector<std::vector<BlockState>> in_matrix;
   std::vector<StatePlace> owned;
 };
 
 struct UpdatePlan {
-  // tp = 1: one list, in the order of the next forward. Else one per round.
+  // tp = 1: one list, in the order of the next forward. Otherwise one per
+  // round.
   std::vector<std::vector<UpdateBatch>> batches;
   std::vector<std::vector<StatePlace>> with_shard;  // by kept matrix
-  int64_t exp_avg = 0;  // AdamW's, of `kept.num_elements` each
+  int64_t exp_avg = 0;  // AdamW's, `kept.num_elements` each
   int64_t exp_avg_sq = 0;
   int64_t num_state_elements = 0;
 };
 
-// The rules of a run, as planning sees them.
+// The rules of a run, as far as planning needs them.
 struct RulesOfTensors {
   std::vector<int32_t> number;          // by tensor
   std::vector<const RuleFacts*> facts;  // by number
@@ -56,7 +58,7 @@ struct RulesOfTensors {
   }
 };
 
-// `width`: of a batch, at most.
+// A batch has at most `width` matrices.
 UpdatePlan plan_updates(const PlanPart& part, const RankLayout& layout,
                         const Kept& kept, const std::vector<Round>& rounds,
                         const RulesOfTensors& rules, int64_t width);

@@ -1,4 +1,4 @@
-// Whole items dealt to ranks: the state that the joint search works on.
+// Whole items dealt to ranks: the state of the joint search.
 //
 // Items of one class are alike in every respect that matters (load, elements,
 // bytes), so a rank's bundle is a short list of (class, count), and 36,000
@@ -33,13 +33,13 @@ struct ClassCount {
   friend bool operator==(const ClassCount&, const ClassCount&) = default;
 };
 
-// Sets of ranks, each ascending, that may own items.
+// Sets of ranks that may own items, each ascending.
 using OwnerSets = std::vector<std::vector<int32_t>>;
 
-// Bundles of all ranks. `blocks[r]` is the block of rank r, and an item's block
-// is one of these. Or, with `sets`, which may overlap, an item's block is the
-// number of the set of its owners; ranks of the same sets have the same block
-// then. Classes and sets must outlive the bundles.
+// The bundles of all ranks. `blocks[r]` is the block of rank r, and an item's
+// block is one of these. With `sets`, which may overlap, an item's block is
+// instead the number of its set of owners, and ranks that are in the same sets
+// have the same block. Classes and sets must outlive the bundles.
 class Bundles {
  public:
   Bundles(const std::vector<ItemClass>& classes, std::vector<int64_t> steps,
@@ -65,10 +65,10 @@ class Bundles {
     if (sets_ != nullptr) return is_in_set(rank, block);
     return block == kAnyBlock || block == blocks_[rank];
   }
-  // Ranks that may own items of a block, ascending.
+  // Returns the ranks that may own items of a block, ascending.
   std::vector<size_t> owners(int32_t block) const;
 
-  // Load of a rank over a whole period, and the objective over all ranks.
+  // Return the load of a rank over a whole period, and the objective.
   int64_t period_load(size_t rank) const;
   int64_t objective() const;
 
@@ -83,15 +83,15 @@ class Bundles {
   std::vector<int64_t> loads_;
 };
 
-// Longest processing time first: the largest class first, each item to the rank
-// of its block with the least load; ties to the lowest rank.
+// Deals by longest processing time: the largest class first, each item to the
+// least loaded rank of its block; ties go to the lowest rank.
 void deal_longest_first(Bundles& bundles);
-// The same, but classes that the fewest ranks may own come first.
+// The same, but starts with the classes that the fewest ranks may own.
 void deal_narrowest_first(Bundles& bundles);
 
 // Local search: the critical rank gives up to two items and takes up to two
-// from another rank, as long as the objective falls, or stays and fewer ranks
-// are critical. Deterministic; `budget` counts exchanges looked at.
+// from another rank while the objective falls, or stays and fewer ranks are
+// critical. Deterministic; `budget` limits the number of exchanges tried.
 void exchange_items(Bundles& bundles, int64_t budget);
 
 }  // namespace canzona

@@ -1,11 +1,11 @@
-// Bundles into homes: which tp bundles sit together at one home. Any rank may
-// carry any bundle of its block, so this changes no load, only what each home
-// costs and keeps.
+// Groups bundles into homes: which tp bundles are placed at one home. Any rank
+// may carry any bundle of its block, so this changes no load, only the cost and
+// memory of each home.
 //
-// Rank r belongs to home r / tp. In this order: elements and memory per home
-// are brought under their limits (the budgets on bytes and memory), then the
-// largest cost per home is lowered, then the largest memory per home at nearly
-// that cost.
+// Rank r belongs to home r / tp. First, elements and memory per home are
+// brought under their limits (the byte and memory budgets); then the largest
+// cost per home is lowered; then the largest memory per home, at nearly that
+// cost.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@ struct HomeWeight {
   int64_t memory = 0;    // bytes of master weights and states
   int64_t elements = 0;  // of TP shards
 
-  // Adds `times` times another weight; negative takes it away.
+  // Adds `times` times another weight; negative values subtract.
   HomeWeight& add(const HomeWeight& other, int64_t times = 1) {
     cost += other.cost * times;
     memory += other.memory * times;
@@ -33,7 +33,7 @@ struct HomeWeight {
 HomeWeight weigh_item(const Bundles& bundles, int32_t item_class);
 HomeWeight weigh_bundle(const Bundles& bundles, size_t rank);
 
-// Limits that a change to two homes must keep.
+// Limits that a change to two homes must respect.
 struct HomeLimits {
   int64_t cost = INT64_MAX;
   int64_t memory = INT64_MAX;
@@ -44,9 +44,10 @@ struct HomeLimits {
   }
 };
 
-// Costs this close to the mean count as level, so that memory may be leveled.
+// Costs this close to the mean count as level, which leaves room for leveling
+// memory.
 inline constexpr double kLevelCost = 1 + 1.0 / 2048;
-// `limits` with the cost that may be reached while memory is leveled.
+// Returns `limits` with the highest cost allowed while memory is leveled.
 HomeLimits limits_for_memory(const std::vector<HomeWeight>& homes,
                              HomeLimits limits);
 size_t largest_home(const std::vector<HomeWeight>& homes,
@@ -54,8 +55,8 @@ size_t largest_home(const std::vector<HomeWeight>& homes,
 int64_t largest(const std::vector<HomeWeight>& homes, int64_t HomeWeight::*key);
 
 // Brings `homes` under the budgets, then lowers cost, then memory. relieve(key,
-// limits) makes one change that lowers the largest `key`; false if there is
-// none.
+// limits) makes one change that lowers the largest `key`; it returns false if
+// there is none.
 template <class Relieve>
 void level(const std::vector<HomeWeight>& homes, HomeLimits budgets,
            Relieve relieve) {
@@ -76,16 +77,16 @@ void level(const std::vector<HomeWeight>& homes, HomeLimits budgets,
   }
 }
 
-// bundle_at[r] is the bundle that rank r shall carry.
+// bundle_at[r] is the bundle that rank r carries.
 std::vector<size_t> group_into_homes(const Bundles& bundles, int32_t tp,
                                      const HomeLimits& budgets);
 
-// `bundles` with bundle bundle_at[r] moved to rank r.
+// Returns `bundles` with bundle bundle_at[r] moved to rank r.
 Bundles permuted(const Bundles& bundles, const std::vector<size_t>& bundle_at);
 
-// Exchanges single items between homes for the same objectives, never above the
-// largest load of any step that `bundles` has now. `budget` counts exchanges
-// looked at.
+// Exchanges single items between homes for the same objectives, without
+// exceeding the current largest load of any step. `budget` limits the number of
+// exchanges tried.
 void level_homes(Bundles& bundles, int32_t tp, const HomeLimits& budgets,
                  int64_t budget);
 

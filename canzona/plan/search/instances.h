@@ -1,10 +1,10 @@
 // Decides which tensor of a class goes to which home. Tensors of a class are
-// alike, so this changes no load; it decides how many bytes of each bucket a
-// home keeps.
+// alike, so this changes no load, only the bytes of each bucket that a home
+// keeps.
 //
-// Every home's demand of a class is spread over the buckets in proportion to
-// their supply, then overfull places are mended by swapping tensors of one
-// class between homes, or at last by moving small tensors elsewhere.
+// Every home's demand for a class is spread over the buckets in proportion to
+// their supply. Then overfull places are repaired by swapping tensors of one
+// class between homes or, as a last resort, by moving small tensors elsewhere.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@ struct Instance {
 struct InstanceBucket {
   std::vector<Instance> instances;
   int64_t cap = 0;            // elements that one home may keep
-  int64_t reachable_cap = 0;  // the same where `cap` turns out impossible
+  int64_t reachable_cap = 0;  // used if `cap` turns out to be impossible
 };
 
 // demands[c]: (home, how many of class c it takes), homes ascending.
@@ -34,21 +34,21 @@ struct Demand {
 
 struct Placement {
   std::vector<std::vector<int32_t>> home;  // per bucket and instance
-  // Homes that got something else than they asked for, because the budget on
-  // bytes overruled the demands.
+  // Homes that did not get what they asked for, because the byte budget
+  // overruled the demands.
   std::vector<bool> changed;
 };
 
-// `loads` has one entry per home of the buffer: all it computes in a period.
+// `loads` has the load over a period of each home of the buffer.
 Placement place_instances(const std::vector<InstanceBucket>& buckets,
                           const std::vector<std::vector<Demand>>& demands,
                           const std::vector<int64_t>& loads);
 
-// A last search on the tensors themselves, budgets on bytes kept: where bytes
-// overruled the bundles, single tensors are moved or swapped between ranks as
+// A last search on single tensors within the byte budgets: where the byte
+// budgets overruled the bundles, tensors are moved or swapped between ranks as
 // long as the largest load falls.
 
-// A tensor that is one matrix, at a rank.
+// A tensor of one matrix, assigned to a rank.
 struct DealtTensor {
   int64_t load = 0;
   int64_t elements = 0;
@@ -65,7 +65,7 @@ struct DealtStage {
 };
 
 // Changes the ranks of `stage.tensors`; no home exceeds the larger of its cap
-// and what it keeps already. `budget` counts pairs looked at.
+// and what it already keeps. `budget` limits the number of pairs tried.
 void swap_tensors(DealtStage& stage, int64_t budget);
 
 }  // namespace canzona

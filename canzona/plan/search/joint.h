@@ -1,29 +1,29 @@
-// The best bundles the search can find: several starts, each improved by
-// exchanges, the best kept by (objective, largest cost per home, largest memory
-// per home).
+// Searches for the best bundles: several starts, each improved by exchanges;
+// the best by (objective, largest cost per home, largest memory per home) is
+// kept.
 #pragma once
 
 #include "canzona/plan/search/bundles.h"
 
 namespace canzona {
 
-// A start for the search from the pattern relaxation: whole multiples of the
-// fractional patterns first, then ranks filled as full as possible, the rest
+// A start for the search from the pattern relaxation: first whole multiples of
+// the fractional patterns, then ranks filled as full as possible, then the rest
 // longest first.
 
-// Deals all items to the empty `bundles`, aiming at loads ≤ `capacity`. False,
-// and nothing dealt, if the relaxation does not apply: several dimensions,
-// blocks, or more sizes than it takes.
+// Deals all items to the empty `bundles`, aiming at loads ≤ `capacity`. Returns
+// false, dealing nothing, if the relaxation does not apply: several dimensions,
+// blocks, or too many sizes.
 bool deal_by_patterns(Bundles& bundles, int64_t capacity);
 
-// The sizes of all items in the only dimension.
+// Returns the distinct loads of all items in the only dimension.
 std::vector<int64_t> distinct_loads(const std::vector<ItemClass>& classes);
 
-// Homes may keep at most this: `share` bounds their elements as a multiple of
-// the mean (0: unbounded), `memory` the bytes of states of all tp ranks of a
-// home. With `mixed`, bundles that longest-first dealing made are preferred to
-// patterns if they are nearly as good: patterns put equal items together, which
-// makes bytes hard to level.
+// Limits of a home: `share` bounds its elements as a multiple of the mean (0:
+// unbounded), `memory` the bytes of states of all its tp ranks. With `mixed`,
+// bundles from longest-first dealing are preferred to patterns if they are
+// nearly as good: patterns put equal items together, which makes bytes hard to
+// level.
 struct Budgets {
   double share = 0;
   int64_t memory = INT64_MAX;
@@ -36,13 +36,13 @@ Bundles search_bundles(const std::vector<ItemClass>& classes,
                        const std::vector<int32_t>& blocks, int32_t tp,
                        const Budgets& budgets);
 
-// Lower bound on the objective of any assignment.
+// Returns a lower bound on the objective of any assignment.
 int64_t objective_bound(const std::vector<ItemClass>& classes,
                         const std::vector<int64_t>& steps,
                         const std::vector<int32_t>& blocks, int64_t upper);
 
 // The same for items whose blocks are numbers of sets of owners, which may
-// overlap (bundles.h). There are no homes and no budgets.
+// overlap (bundles.h), without homes and budgets.
 Bundles search_bundles(const std::vector<ItemClass>& classes,
                        const std::vector<int64_t>& steps, size_t num_ranks,
                        const OwnerSets& sets);

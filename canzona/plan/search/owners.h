@@ -1,4 +1,4 @@
-// Owners inside one home: its matrices dealt to the tp ranks.
+// Owners inside one home: deals its matrices to the tp ranks.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,15 @@
 
 namespace canzona {
 
-// Items that are alike, together: the classes that bundles are made of, and the
-// items of each.
+// Groups items that are alike into the classes that bundles are made of.
 class AlikeItems {
  public:
-  // `kinds[i]` describes item i; its count is not looked at.
+  // `kinds[i]` describes item i; its count is ignored.
   explicit AlikeItems(const std::vector<ItemClass>& kinds);
 
   const std::vector<ItemClass>& classes() const { return classes_; }
-  // The rank of each item, if ranks get as many of each class as `bundles`
-  // says: later items to lower ranks.
+  // Returns the rank of each item if ranks get as many items of each class as
+  // `bundles` says; later items go to lower ranks.
   std::vector<int32_t> ranks(const Bundles& bundles) const;
 
  private:
@@ -31,12 +30,13 @@ class AlikeItems {
 void deal_owners(const Problem& p, std::span<const int32_t> matrices,
                  Assignment& a);
 
-// Owners of blocks: where a rule's matrices fall apart (RuleFacts::block), the
-// ranks of a home own blocks of a matrix, with the states of these, so that a
-// long matrix is no longer what one rank has to do alone (docs/algorithms.md).
+// Assigns owners to blocks: if a rule's matrices consist of independent blocks
+// (RuleFacts::block), several ranks of a home own blocks of a matrix, with
+// their states, so that a large matrix need not be the work of one rank
+// (docs/algorithms.md).
 
-// Changes owners and rounds of homes that would be the slowest, with homes as
-// they are. Nothing changes where matrices do not fall apart, or it would not
+// Changes owners and rounds in the homes that would be the slowest; the homes
+// of tensors stay. Does nothing if matrices have no blocks or if it would not
 // pay.
 void own_blocks(const PlanPart& part, const Problem& p, Assignment& a);
 

@@ -1,4 +1,4 @@
-// The search for teams inside one home: which of its matrices several ranks
+// Searches for teams inside one home: which of its matrices several ranks
 // share, and which ranks.
 //
 //   TeamHome home{{sizes of each matrix}, {node of each rank}};
@@ -6,9 +6,10 @@
 //
 // For a target T that rises from the bound, every matrix takes the smallest
 // team whose path fits T. Whole matrices, heads and members are dealt longest
-// first and improved by moves and swaps; then matrices on the busiest rank
-// take larger teams while that helps, and teams shrink where it costs nothing.
-// Integers alone, ties by number: the same on any machine. Any thread.
+// first and improved by moves and swaps; then matrices on the busiest rank take
+// larger teams while that helps, and teams shrink where that costs nothing.
+// Uses integers only and breaks ties by number, so the result is the same on
+// any machine. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace canzona {
 
 struct TeamHome {
   std::vector<TeamSizes> matrices;
-  // The node of each rank, counted from 0; a team is on one node.
+  // The node of each rank, counted from 0; a team must be on one node.
   std::vector<int32_t> nodes;
 };
 
@@ -33,8 +34,8 @@ struct TeamDeal {
 
 int64_t team_bound(const TeamHome& home);
 
-// One deal for each target that leads to other teams, until targets exceed the
-// best makespan. A size must not exceed the ranks of the largest node.
+// Returns one deal for each target that leads to different teams, until targets
+// exceed the best makespan. No size may exceed the ranks of the largest node.
 std::vector<TeamDeal> deal_teams(const TeamHome& home);
 
 }  // namespace canzona

@@ -1,7 +1,7 @@
-// Checks a plan against its promises and lists every violation, not the first:
-// each element of each tensor has exactly one place per TP plane, each matrix
-// exactly one owner or team, routes are exact partitions both ways, budgets
-// hold.
+// Checks the invariants of a plan and lists every violation, not only the
+// first: each element of each tensor has exactly one place per TP plane, each
+// matrix has exactly one owner or team, routes are exact partitions in both
+// directions, and budgets hold.
 //
 //   std::vector<std::string> violations = validate(plan);   // empty: sound
 #pragma once
@@ -14,15 +14,16 @@
 
 namespace canzona {
 
-// Routes checked both ways: every element of a matrix comes from exactly one tp
-// rank (or, uncut, from each), and every element of a shard goes back once.
+// Checks routes in both directions: every element of a matrix comes from
+// exactly one tp rank (or, if uncut, from each), and every element of a shard
+// goes back once.
 
 void check_routes(const PlanPart& part, std::vector<std::string>& violations);
 
 std::vector<std::string> validate(const Plan& plan);
 
-// One line for all ranks: with one cap (0: none), their violations are alike.
-// Every rank needs `activations` bytes beside its plan.
+// Reports one line for all ranks, since they share one cap (0: none). Every
+// rank needs `activations` bytes beside its plan.
 void check_memory_cap(int64_t cap, const std::vector<RankCost>& ranks,
                       int64_t activations,
                       std::vector<std::string>& violations);

@@ -96,7 +96,7 @@ double copy_rate(const CollectivesReport& report) {
   return seconds > 0 ? static_cast<double>(report.bytes) / seconds : 0;
 }
 
-// Sums in the one order against those of the library, where both were timed.
+// Compares sums in the exact order with the library's, where both were timed.
 std::string ratio_lines(const CollectivesReport& report) {
   std::string out;
   for (const CollectiveTime& row : report.measured.rows) {

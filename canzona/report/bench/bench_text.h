@@ -1,4 +1,4 @@
-// The views of several benches share these texts: links, machines, warnings.
+// Texts shared by the views of several benches: links, machines, warnings.
 // Each write_… writes one value or the members it names.
 #pragma once
 
@@ -21,13 +21,14 @@ struct PrecisionChoice {
   std::string precision = {};  // "bf16"; empty: the rule has no such option
   std::string why = {};        // "auto: AMX", "--rule-option", "--precision"
 
-  // "bf16 (auto: AMX)", or nothing
+  // Returns "bf16 (auto: AMX)", or "" if the rule has no such option.
   std::string text() const {
     return precision.empty() ? "" : precision + " (" + why + ")";
   }
 };
 
-// The members `precision` and `precision_why`; null: the rule has none.
+// Writes the members `precision` and `precision_why`; both are null if the rule
+// has no such option.
 inline void write_precision(JsonWriter& out, const PrecisionChoice& choice) {
   out.member("precision");
   choice.precision.empty() ? out.null() : out.value(choice.precision);
@@ -40,7 +41,7 @@ std::string speed_text(const MachineSpeed& speed);
 
 // "modelled link: 10 GB/s inside a node, …"
 std::string link_text(const LinkModel& link);
-// The members of a modelled link; the object stays open.
+// Writes the members of a modelled link and leaves the object open.
 void begin_link(JsonWriter& out, const LinkModel& link);
 
 // Tells what NCCL takes of rank 0's GPU, communicator by communicator: "" if
@@ -48,17 +49,18 @@ void begin_link(JsonWriter& out, const LinkModel& link);
 // most.
 std::string library_memory_text(const std::vector<LibraryMemory>& communicators,
                                 int64_t largest);
-// The same as the member `nccl_memory`.
+// Writes the same as the member `nccl_memory`.
 void write_library_memory(JsonWriter& out,
                           const std::vector<LibraryMemory>& communicators,
                           int64_t largest);
 
-// Warns the reader of times. `copies`: bytes in a second of a rank.
+// Warns that the modelled link is so fast that copies distort the measurement.
+// `copies`: the bytes per second that a rank copies here.
 std::string too_fast_text(double copies);
 // Adds a warning if more ranks than CPUs share this machine.
 void warn_of_shared_cpus(int num_ranks, std::vector<std::string>& warnings);
 
-// `canzona bench collectives`: how its answer looks.
+// The answer of `canzona bench collectives`.
 
 struct CollectivesReport {
   std::string transport;     // "thread", "mpi", "tcp" or "nccl"
@@ -68,7 +70,7 @@ struct CollectivesReport {
   int64_t bytes = 0;
   int rounds = 0;
   Collectives measured;
-  // Rank 0's, and the most of any rank; empty without NCCL.
+  // The memory of rank 0, and the most of any rank; empty without NCCL.
   std::vector<LibraryMemory> library_memory = {};
   int64_t largest_library_bytes = 0;
 };

@@ -34,7 +34,7 @@ std::string transform_heading(const TransformReport& report) {
       rates.copy_bytes_per_second / 1e9);
 }
 
-// The first form of a precision is what the others are compared with.
+// The speed-up is relative to the first row of the same precision.
 std::string transform_rows(const TransformReport& report, const Ink& ink) {
   std::string out =
       ink(Tone::kBold, fmt::format("{:10}  {:9}  {:>10}  {:>8}  {:>9}  {:>10}  "
@@ -74,7 +74,8 @@ std::string stage_lines(const std::vector<Engine::StageTime>& stages) {
   return out;
 }
 
-// Only what took part: the kernel for bf16 is idle in an fp32 step.
+// Names only the hardware that was used: the bf16 kernel is idle in an fp32
+// step.
 std::string hardware_text(const RuleStepRequest& request,
                           const RuleStep& step) {
   if (request.device == "cuda" || step.precision == "bf16") return step.device;
@@ -137,7 +138,7 @@ std::string disk_text(const DiskInfo& disk) {
                      human_seconds(disk.commit_seconds));
 }
 
-// A single rank has only itself to add to.
+// A single rank can only run a sum with itself.
 std::string exchange_text(const ExchangeInfo& exchange) {
   const std::string what =
       exchange.num_ranks == 1

@@ -18,7 +18,7 @@ struct TransformReport {
   MachineInfo machine;
   MachineRates rates = {};
   std::vector<TransformRow> rows = {};
-  // The precision that the rule itself runs on this shape here.
+  // The precision in which the rule itself would run this shape here.
   PrecisionChoice precision = {};
   std::string algorithm = {};
 };
@@ -50,8 +50,8 @@ struct MachineReport {
   std::vector<CudaPeers> gpus = {};          // the same, by number
   std::vector<ExchangeInfo> exchanges = {};  // by transport
 };
-// Lists what slows this machine down or keeps runs from ending well; empty: all
-// is well.
+// Lists whatever slows this machine down or may make runs fail; empty if there
+// is nothing to report.
 std::vector<std::string> problems_of(const MachineReport& report);
 std::string machine_text(const MachineReport& report, const Ink& ink);
 std::string machine_json(const MachineReport& report);

@@ -32,7 +32,8 @@ std::string percent(double part) {
   return fmt::format("{} %", std::lround(100 * part));
 }
 
-// "after 2.1 s (device 0.4 s, plan 10 ms, …), 1.2 s"; the step comes last.
+// Returns "after 2.1 s (device 0.4 s, plan 10 ms, …), 1.2 s"; the last figure
+// is the step itself.
 std::string beginning_text(const std::vector<Phase>& phases) {
   const double step = phases.back().seconds;
   std::string parts;
@@ -134,7 +135,7 @@ std::string nccl_memory_lines(const StepReport& report, const Ink& ink) {
   return text.empty() ? "" : title(ink, "Beside the plan's memory") + text;
 }
 
-// Only what was asked for.
+// Shows only the comparisons that were asked for.
 std::string comparisons(const StepReport& report, const Ink& ink) {
   const StepBench& bench = report.bench;
   const bool scaled = bench.one_rank_step.mean > 0;
@@ -313,7 +314,7 @@ void write_strategy(JsonWriter& out, const StepBench& bench,
   out.end_object();
 }
 
-// The period of a plan that was made; it is the same for all strategies.
+// Takes the period from any plan that was made: all strategies have the same.
 void write_period(JsonWriter& out, const StepBench& bench) {
   for (const StrategyBench& s : bench.strategies) {
     if (!s.plan) continue;

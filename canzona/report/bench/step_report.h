@@ -1,4 +1,4 @@
-// `canzona bench step`: what it was asked, and how its answer looks.
+// The request and the answer of `canzona bench step`.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace canzona {
 
-// A run of all strategies, with what the views say of it.
+// A run of all strategies, and what the views need to describe it.
 struct StepReport {
   std::string model;
   Mesh mesh;
@@ -19,14 +19,14 @@ struct StepReport {
   StepTrialRequest trial;
   StepBench bench;
   bool audited = false;
-  // Rank 0's, and the most of any rank; empty without NCCL.
+  // The memory of rank 0, and the most of any rank; empty without NCCL.
   std::vector<LibraryMemory> library_memory = {};
   int64_t largest_library_bytes = 0;
 };
 
 // False if strategies lead to different parameters or states.
 bool digests_agree(const StepReport& report);
-// Lists what a reader of the figures must know.
+// Lists warnings that readers of the figures must know.
 std::vector<std::string> warnings_of(const StepReport& report);
 
 std::string step_text(const StepReport& report, const Ink& ink);

@@ -74,7 +74,8 @@ std::string zero_heading(const ZeroReport& report, const Ink& ink) {
                    human_seconds(bench.compute_seconds)));
   return out;
 }
-// Iteration without overlap / with it, of the same sizes; 0: not run.
+// Returns the time without overlap over the time with it, for the same sizes; 0
+// if no cell without overlap was run.
 double against_none(const ZeroReport& report, const ZeroCell& cell) {
   for (const ZeroCell* other : report.ran())
     if (other->sizes == cell.sizes && other->overlap == Overlap::kNone)
@@ -220,7 +221,7 @@ void write_limits(JsonWriter& out, const MachineLimits& limits) {
   out.end_object();
 }
 
-// The busy time of links is known if they are modelled.
+// The busy time of links is known only if they are modelled.
 void write_cell_times(JsonWriter& out, const ZeroReport& report,
                       const ZeroCell& cell) {
   const auto known = [&](bool is_known, const char* name, double value) {

@@ -1,4 +1,4 @@
-// `canzona bench zero`: how its answer looks.
+// The answer of `canzona bench zero`.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace canzona {
 
-// A run of all cells, with what the views say of it.
+// A run of all cells, and what the views need to describe it.
 struct ZeroReport {
   std::string model;
   int64_t num_parameters = 0;
@@ -21,12 +21,12 @@ struct ZeroReport {
   ZeroBenchRequest request;
   ZeroBench bench;
 
-  // True if the work of modules on a device stands for training;
-  // compute_text() says which.
+  // True if work on a device stands in for training; compute_text() says which
+  // work.
   bool on_device() const { return request.make_engine != nullptr; }
   std::string compute_text() const;
-  // True if it is known how long links were busy, and how long of that compute
-  // waited.
+  // True if the busy time of links is known, and the part of it during which
+  // compute waited.
   bool knows_busy() const { return bench.link || !on_device(); }
   bool knows_exposed() const { return bench.link && !on_device(); }
 
@@ -40,7 +40,7 @@ struct ZeroReport {
   }
 };
 
-// Lists what a reader of the figures must know.
+// Lists warnings that readers of the figures must know.
 std::vector<std::string> warnings_of(const ZeroReport& report);
 
 std::string zero_text(const ZeroReport& report, const Ink& ink);

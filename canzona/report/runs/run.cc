@@ -47,7 +47,7 @@ TrainingRun read_run(const std::string& folder) {
   return run;
 }
 
-// The last `count` names of a path.
+// Returns the last `count` components of a path.
 std::string tail_of(const std::string& folder, size_t count) {
   std::vector<std::string> names;
   for (const fs::path& part : fs::path(folder).lexically_normal())
@@ -63,7 +63,7 @@ bool all_differ(std::vector<std::string> names) {
   return std::adjacent_find(names.begin(), names.end()) == names.end();
 }
 
-// As short as tells the runs apart; numbered where nothing does.
+// Gives every run the shortest unique name; numbers those that stay alike.
 void give_names(std::vector<TrainingRun>& runs) {
   constexpr size_t kMaxDepth = 8;
   std::vector<std::string> names(runs.size());
@@ -246,7 +246,7 @@ void flatten(const Json& value, const std::string& name, Facts& facts) {
   facts.emplace_back(printable(name, kMaxText), printable(text, kMaxText));
 }
 
-// The bytes of the rank that has most; nothing if they are not known.
+// Returns the bytes of the rank that has most; "" if they are not known.
 std::string most_bytes(const RunSummary& summary, int64_t RankSummary::*field) {
   int64_t most = -1;
   for (const RankSummary& rank : summary.per_rank)
@@ -325,10 +325,10 @@ std::vector<FactRow> side_by_side(const std::vector<Facts>& facts) {
 namespace {
 
 constexpr size_t kMaxSmoothed = 2000;
-// Differences and squares of what is drawn must be finite, too.
+// Keeps differences and squares of the drawn values finite.
 constexpr double kLargest = 1e100;
 
-// The straight line nearest to weighted points, at one place.
+// Fits a straight line to weighted points and evaluates it at one place.
 class LineFit {
  public:
   explicit LineFit(double center) : center_(center) {}
@@ -352,7 +352,7 @@ class LineFit {
   double w_ = 0, wx_ = 0, wxx_ = 0, wy_ = 0, wxy_ = 0;
 };
 
-// Calls `use(first, last)` for at most `most` runs of points.
+// Calls `use(first, last)` for at most `most` consecutive runs of points.
 template <class Use>
 void for_each_run(const Points& points, size_t most, const Use& use) {
   const size_t length = (points.size() + most - 1) / most;
@@ -388,7 +388,8 @@ Points smoothed(const Points& all) {
       std::min(std::max<ptrdiff_t>(2, count / 40), (count - 1) / 2);
   Points out;
   for (ptrdiff_t i = 0; i < count; ++i) {
-    // As many neighbours at the ends as elsewhere, or noise would show there.
+    // Points at the ends get as many neighbours as the others; with fewer, the
+    // noise would show there.
     const ptrdiff_t first =
         std::clamp<ptrdiff_t>(i - reach, 0, count - 1 - 2 * reach);
     const ptrdiff_t last = first + 2 * reach;
@@ -402,7 +403,7 @@ Points smoothed(const Points& all) {
       fit.add(static_cast<double>(j), y,
               static_cast<double>(furthest + 1 - std::abs(i - j)));
     }
-    // At the ends of a bend the line leaves what was measured.
+    // At the ends of a bend the fitted line may leave the measured range.
     out.push_back(points[static_cast<size_t>(i)]);
     out.back().value = std::clamp(fit.at_center(), low, high);
   }

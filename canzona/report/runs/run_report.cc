@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMaxPoints = 480;
 constexpr size_t kMaxDots = 120;
 
-// The loss before anything was learned.
+// Returns the loss before anything was learned.
 double first_loss(const TrainingRun& run) {
   for (const StepMetrics& step : run.steps)
     if (std::isfinite(step.loss)) return step.loss;
@@ -85,7 +85,7 @@ void write_reached(JsonWriter& out, const std::optional<Reached>& reached) {
       .end_object();
 }
 
-// As the summary has them.
+// Writes spikes as the summary has them.
 void write_spikes(JsonWriter& out, const TrainingRun& run) {
   const RunSummary none;
   const RunSummary& summary = run.summary ? *run.summary : none;
@@ -95,7 +95,7 @@ void write_spikes(JsonWriter& out, const TrainingRun& run) {
       .field("spike_over", summary.spike_over);
 }
 
-// Six digits are more than a drawing shows.
+// Six digits are more than a drawing can show.
 double rounded(double value) {
   const std::string text = fmt::format("{:.6g}", value);
   std::from_chars(text.data(), text.data() + text.size(), value);
@@ -115,7 +115,7 @@ void write_points(JsonWriter& out, const char* name, const Points& points,
   out.end_array();
 }
 
-// Thinned to what can be seen, with its last point.
+// Thins the line to what can be seen; keeps its last point.
 Points drawn_line(const Points& points) {
   Points line = thinned_mean(points, kMaxPoints);
   if (!points.empty() && line.back().steps < points.back().steps)
@@ -150,7 +150,7 @@ void write_curves(JsonWriter& out, const TrainingRun& run) {
   out.end_object();
 }
 
-// Seconds are those of a step.
+// Seconds are per step.
 void write_ranks(JsonWriter& out, const RunSummary& summary) {
   const int64_t steps = std::max<int64_t>(summary.steps_since_start(), 1);
   const auto of_step = [&](double seconds) {
@@ -270,7 +270,7 @@ std::string word_of(const TrainingRun& run, std::string RunSummary::*field) {
 }
 
 std::string runs_table(const ComparedRuns& all, const Ink& ink) {
-  // Few runs have measured how fast products are.
+  // Only some runs measured the speed of products.
   const bool mfu = std::ranges::any_of(all.runs, [](const TrainingRun& run) {
     return std::isfinite(run.mfu());
   });
@@ -426,7 +426,7 @@ std::string sparkline(std::span<const double> values, size_t width) {
   if (cells.empty()) return "";
   const auto [low, high] = std::minmax_element(cells.begin(), cells.end());
   const double from = *low, span = *high - *low;
-  // The lowest is an eighth and not nothing.
+  // The lowest value is drawn as an eighth: 0 would be a dot.
   for (double& cell : cells)
     cell = span > 0 ? 0.125 + 0.875 * (cell - from) / span : 0.125;
   return strip(cells, 1);

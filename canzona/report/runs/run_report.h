@@ -19,14 +19,15 @@ namespace canzona {
 
 std::string runs_text(const ComparedRuns& all, const Ink& ink);
 
-// One object; its members are described in docs/runs.md.
+// Returns one object; docs/runs.md describes its members.
 std::string runs_json(const ComparedRuns& all);
 
-// Draws that object: how the loss fell, what the time and the memory went to,
-// what was asked and where it ran; several runs side by side.
+// Returns a page that draws that object: the loss curves, where time and memory
+// went, the settings and the machine; several runs side by side.
 std::string run_report(const ComparedRuns& all);
 
-// A curve of `width` characters, from the lowest value to the highest.
+// Returns a curve of `width` characters, scaled from the lowest value to the
+// highest.
 std::string sparkline(std::span<const double> values, size_t width);
 
 // "2.3456"; "–" where it is not known.

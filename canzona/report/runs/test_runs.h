@@ -1,4 +1,4 @@
-// Runs made by hand, for tests of the views.
+// Synthetic runs for tests of the views.
 #pragma once
 
 #include <cmath>

@@ -19,15 +19,14 @@ const std::vector<OptionFact>& option_facts() {
       "0.001", "0.01",
       {
           {"decay_form", "decoupled", "decoupled|independent|palm|l2",
-           "times the learning rate, as it is, times its square, or by "
-           "gradient"},
-          {"beta1", "0.9", "0.0..<1.0",
-           "share of the first moment that is kept"},
-          {"beta2", "0.999", "0.0..<1.0",
-           "share of the second moment that is kept"},
-          {"epsilon", "1e-08", "0.0..inf", "added to the root"},
+           "a weight loses lr*wd, wd or lr^2*wd of itself per step; l2: wd*p "
+           "is added to the gradient"},
+          {"beta1", "0.9", "0.0..<1.0", "decay rate of the first moment"},
+          {"beta2", "0.999", "0.0..<1.0", "decay rate of the second moment"},
+          {"epsilon", "1e-08", "0.0..inf",
+           "added to the root of the second moment"},
           {"epsilon_mode", "corrected", "corrected|uncorrected",
-           "added after or before the root is corrected for its bias"},
+           "epsilon is added after or before the bias correction"},
       });
   return facts;
 }
@@ -36,14 +35,14 @@ const std::vector<Preset>& presets() {
   static const std::vector<Preset> all = {
       {"torch", "torch.optim.AdamW", {}},
       {"keller",
-       "KellerJordan/Muon, for what is no matrix",
+       "KellerJordan/Muon, for tensors that are not matrices",
        {{"weight_decay", "0"}, {"beta2", "0.95"}, {"epsilon", "1e-10"}}},
       {"moonlight",
-       "MoonshotAI/Moonlight, for what is no matrix",
+       "MoonshotAI/Moonlight, for tensors that are not matrices",
        {{"weight_decay", "0.1"},
         {"beta2", "0.95"},
         {"epsilon_mode", "uncorrected"}}},
-      {"apex", "NVIDIA/apex, which Megatron runs", {}},
+      {"apex", "NVIDIA/apex, used by Megatron", {}},
   };
   return all;
 }

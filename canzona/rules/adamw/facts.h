@@ -1,6 +1,6 @@
-// AdamW: element-wise, so every rank updates what it stores and nothing is
-// gathered. The tensors that no matrix rule takes (embeddings, heads, norms,
-// biases) go here.
+// AdamW is element-wise: every rank updates what it stores and nothing is
+// gathered. It takes the tensors that no matrix rule takes (embeddings, heads,
+// norms, biases).
 #pragma once
 
 #include "canzona/rules/facts.h"

@@ -1,4 +1,4 @@
-// AdamW: element-wise, so everything happens where the shard lives.
+// AdamW is element-wise, so everything happens on the shard.
 #include "canzona/rules/rule.h"
 
 #include <cmath>
@@ -48,7 +48,7 @@ class AdamWRule final : public RuleOf<AdamWFacts> {
                                 .epsilon = epsilon_};
     const double factor = (corrected_ ? 1 : root) / c1;
     const Apply apply = apply_coefficients(decay_, step, factor);
-    // Those of one call at once, without the heap.
+    // Collects the runs of one call without using the heap.
     constexpr size_t kAtOnce = 64;
     Engine::AdamRuns runs[kAtOnce];
     size_t filled = 0;
@@ -66,7 +66,7 @@ class AdamWRule final : public RuleOf<AdamWFacts> {
   }
 
  private:
-  // Returns how far an average of `step` terms still is from its full weight.
+  // Returns the sum of the weights of an average of `step` terms.
   static double correction(double beta, int64_t step) {
     return beta == 1 ? 1 : 1 - std::pow(beta, static_cast<double>(step));
   }

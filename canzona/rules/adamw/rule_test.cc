@@ -34,7 +34,7 @@ TEST(AdamWRule, TakesTheKnownSteps) {
   }
 }
 
-// Epsilon counts before or after the correction of the bias.
+// Epsilon is added before or after the bias correction.
 TEST(AdamWRule, PlacesEpsilonAsAsked) {
   const auto engine = make_cpu_engine();
   for (const bool corrected : {true, false}) {

@@ -16,8 +16,8 @@ std::vector<Coefficients> deepseek() {
   return steps;
 }
 
-// Minimax quintics for [4e-3, 1], one after the other, each with 2 % of room
-// for values that rounding has lifted.
+// Successive minimax quintics for [4e-3, 1], each with 2 % of headroom for
+// values that rounding has lifted.
 std::vector<Coefficients> minimax4() {
   std::vector<Coefficients> steps = {{8.18546606, -23.30618885, 17.08798241},
                                      {3.95634368, -2.91070707, 0.55143543},
@@ -33,9 +33,8 @@ std::vector<Coefficients> minimax4() {
 }
 
 constexpr std::string_view kNeedsRowScaling =
-    "it was made for rows scaled by the row sums of the Gram matrix; with a "
-    "plain norm it turns the top direction of a matrix of nearly rank one "
-    "round";
+    "it is designed for rows scaled by the row sums of the Gram matrix; with "
+    "a plain norm it reverses the top direction of a matrix of nearly rank one";
 
 std::vector<CoefficientSet> make_sets() {
   return {

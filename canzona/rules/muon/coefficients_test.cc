@@ -12,7 +12,7 @@ std::vector<Coefficients> usual(std::string_view name) {
   return unrolled(set.steps, set.usual_steps, Overrun::kLast);
 }
 
-// Worked out in fp64 by another program.
+// Computed in fp64 by an independent program.
 struct Mapped {
   const char* set;
   double one, half, tenth, hundredth;
@@ -53,8 +53,8 @@ TEST(CoefficientSets, PolarDionStartsFromALargerNorm) {
   EXPECT_EQ(coefficient_set("polar-dion").norm_factor, 1.02);
 }
 
-// Sets without a hazard neither turn a direction round nor blow it up, also
-// where rounding has lifted it above the norm.
+// Sets without a hazard neither reverse a direction nor blow it up, even where
+// rounding has lifted it above the norm.
 TEST(CoefficientSets, EverySafeSetHasRoomAboveOne) {
   for (const CoefficientSet& set : coefficient_sets()) {
     if (!set.hazard.empty()) continue;

@@ -24,39 +24,37 @@ std::vector<OptionFact> make_options() {
       "0.001", "0.1",
       {
           {"decay_form", "decoupled", "decoupled|independent|palm|l2",
-           "times the learning rate, as it is, times its square, or by "
-           "gradient"},
+           "a weight loses lr*wd, wd or lr^2*wd of itself per step; l2: wd*p "
+           "is added to the gradient"},
           {"cautious_decay", "off", "on|off",
-           "a weight decays only where its sign is the update's, or one is 0"},
-          {"momentum", "0.95", "0.0..<1.0",
-           "share of the momentum that is kept"},
+           "a weight decays only if its sign equals the update's, or one is 0"},
+          {"momentum", "0.95", "0.0..<1.0", "decay rate of the momentum"},
           {"momentum_form", "ema", "ema|heavy_ball",
            "average of the gradients, or their decaying sum"},
-          {"nesterov", "on", "on|off", "blend the gradient in once more"},
+          {"nesterov", "on", "on|off", "use Nesterov momentum"},
           {"coefficients", "simple", cat(set_names(), "|TRIPLES"),
            "Newton-Schulz coefficients: a set, or numbers a,b,c;a,b,c;..."},
           {"overrun", "last", "last|cycle",
-           "after the last coefficients: repeat it, or begin again"},
+           "beyond the last coefficients: repeat them, or start over"},
           {"steps", "auto", "auto|1..99",
-           "Newton-Schulz steps; auto: what the set was made for"},
+           "Newton-Schulz steps; auto: the number the set is designed for"},
           {"newton_schulz", "auto", "standard|symmetric|gram|auto",
-           "form of Newton-Schulz; auto takes the quickest for each shape"},
+           "form of Newton-Schulz; auto: the fastest for each shape"},
           {"restarts", "auto", "auto|0..98",
            "restarts of the gram form, fewer than steps; auto: as many as the "
-           "set "
-           "needs, in bf16 after every second step or every one"},
+           "set needs, in bf16 after every one or two steps"},
           {"strips", "auto", "auto|1|2|4|8",
-           "cuts of the long side, whose Gram matrices are added by a binary "
-           "tree; ranks may share a matrix by them"},
+           "strips of the long side, whose Gram matrices are added by a binary "
+           "tree; a team of ranks can share them"},
           {"precision", "auto", "auto|fp16|bf16|fp32|fp64",
-           "of the products; auto: fp16 on cuda, bf16 on cpu, where a run "
-           "takes "
-           "fp32 instead if the CPU has neither AMX nor AVX-512 BF16"},
-          {"device", "cuda", "cuda|cpu", "whose thresholds auto forms are for"},
+           "of the products; auto: fp16 on cuda, bf16 on cpu; a run uses fp32 "
+           "on a CPU with neither AMX nor AVX-512 BF16"},
+          {"device", "cuda", "cuda|cpu",
+           "the device that options set to auto are chosen for"},
           {"normalization", "frobenius", "frobenius|schatten4",
            "the norm that the matrix is divided by"},
           {"norm_factor", "auto", "auto|0.5..2.0",
-           "enlarges the norm; auto: what the set needs"},
+           "multiplies the norm; auto: what the set needs"},
           {"epsilon", "1e-07", "0.0..1.0", "keeps the norm away from zero"},
           {"epsilon_mode", "clamp", "clamp|add",
            "the norm is at least epsilon, or epsilon is added"},
@@ -65,12 +63,12 @@ std::vector<OptionFact> make_options() {
            "sqrt(max(m,n)), "
            "sqrt(m/n), 1"},
           {"scale_shape", "matrix", "matrix|last_two",
-           "whose sizes m and n are: the matrix's, or those of the tensor's "
-           "last two axes"},
-          {"scale_extra", "1", "0.0..inf", "one more factor of the update"},
+           "m and n are the sizes of the matrix, or of the tensor's last two "
+           "axes"},
+          {"scale_extra", "1", "0.0..inf", "additional factor of the update"},
           {"flatten", "none", "none|first_dim",
-           "a tensor of more axes is a stack of matrices, or one of its first "
-           "size and all others"},
+           "a tensor with more axes is a stack of matrices, or one matrix of "
+           "its first size by all others"},
           {"unsafe", "off", "off|on",
            "allow settings that are known to do harm"},
       });
@@ -122,7 +120,7 @@ bool is_custom(const std::string& coefficients) {
 
 [[noreturn]] void refuse(std::string_view what, std::string_view why) {
   throw UsageError(cat("rule muon: ", what, " is refused: ", why,
-                       "; unsafe=on takes it as it is"));
+                       "; set unsafe=on to allow it"));
 }
 
 void resolve_steps(RuleOptions& options) {
@@ -140,7 +138,7 @@ void resolve_steps(RuleOptions& options) {
                          " has exactly ", set.usual_steps));
 }
 
-// One set has no room above 1 for what bf16 rounds.
+// The set `cans` has no headroom above 1 for bf16's rounding errors.
 bool stands_bf16(const RuleOptions& options) {
   return options.at("coefficients") != "cans";
 }
@@ -152,7 +150,7 @@ void resolve_precision(RuleOptions& options) {
     precision = !cpu ? "fp16" : stands_bf16(options) ? "bf16" : "fp32";
   if (cpu && precision == "fp16")
     throw UsageError(
-        "rule muon: precision=fp16 is for cuda; a cpu has bf16, fp32 and fp64");
+        "rule muon: precision=fp16 needs cuda; on cpu use bf16, fp32 or fp64");
 }
 
 void resolve_norm_factor(RuleOptions& options) {
@@ -184,8 +182,8 @@ void require_decay_of_weights(const RuleOptions& options) {
   if (switch_option(options, "cautious_decay") &&
       options.at("decay_form") == "l2")
     throw UsageError(
-        "rule muon: cautious_decay=on chooses the weights that decay, but "
-        "decay_form=l2 adds to gradients; take decoupled, independent or palm");
+        "rule muon: cautious_decay=on selects the weights that decay, but "
+        "decay_form=l2 adds to gradients; use decoupled, independent or palm");
 }
 
 void refuse_harm(const RuleOptions& options) {
@@ -201,10 +199,10 @@ void refuse_harm(const RuleOptions& options) {
   if (!set.hazard.empty()) refuse(what, set.hazard);
   if (!stands_bf16(options) && options.at("precision") == "bf16")
     refuse(what + " in bf16",
-           "it has no room above 1, and one rounding sends it to 1e11");
+           "it has no headroom above 1, and one rounding error grows to 1e11");
   if (factor < std::min(set.norm_factor, 1.01))
     refuse(cat(what, " with norm_factor=", options.at("norm_factor")),
-           cat("it has no room above 1 and needs at least ",
+           cat("it has no headroom above 1 and needs at least ",
                std::min(set.norm_factor, 1.01)));
 }
 
@@ -221,8 +219,9 @@ const std::vector<Preset>& muon_presets() {
 }
 
 // A segment of the Gram form multiplies a spurious negative eigenvalue by about
-// a² each step. bf16 has too few bits for more than two steps of that, for some
-// sets of more than one; fp16 stands three, for those sets two; fp32 three.
+// a² each step. bf16 has too few bits for more than two such steps, or more
+// than one with some sets; fp16 tolerates three, or two with those sets; fp32
+// three.
 int64_t muon_restarts_needed(const RuleOptions& in_force,
                              std::string_view precision) {
   const int64_t steps = integer_option(in_force, "steps");
@@ -276,7 +275,7 @@ int64_t bytes_of_number(std::string_view precision) {
 }
 
 // The flops of a step: of products with the long side, which can be cut into
-// strips, and of those of m x m matrices, which the head of a team does.
+// strips, and of products of m x m matrices, which the head of a team does.
 struct MuonFlops {
   int64_t per_wide = 0;   // times m²n
   int64_t per_small = 0;  // times m³
@@ -299,32 +298,33 @@ MuonFlops muon_flops(NewtonSchulz form, int64_t steps, int64_t squares,
   return {3 * segments, squares + 3 * (steps - segments)};
 }
 
-// The Gram form is quicker for m rows and n columns, m <= n, if n >= aspect·m
-// and m >= rows. Measured beforehand, so that the planner and all
-// ranks choose alike.
+// The Gram form is faster for m rows and n columns, m <= n, if n >= aspect·m
+// and m >= rows. The values were measured in advance, so that the planner and
+// all ranks choose alike.
 struct GramFrom {
   int64_t rows;
   double aspect;
 };
 GramFrom gram_from(const RuleOptions& options, bool small) {
   const bool bf16 = options.at("precision") == "bf16" && !small;
-  // An H200, batches of 512 rows and more: square matrices are quicker by the
-  // symmetric form or as quick, from 1.6 on all by the Gram form. With
-  // unsafe=on, tiny ones in bf16 would have to start anew after every step.
+  // On an H200, with batches of 512 rows and more, the symmetric form is as
+  // fast or faster for square matrices, and the Gram form is faster for all
+  // from an aspect of 1.6 on. With unsafe=on, tiny matrices in bf16 would have
+  // to restart after every step.
   if (options.at("device") == "cuda") return {bf16 ? 32 : 1, 1.25};
   return bf16 ? GramFrom{128, 2.0} : GramFrom{64, 1.5};
 }
 
-// Matrices of at least so many rows, m <= n, have strips by themselves, as many
-// as n columns are worth. There the sums of strips cost a rank alone next to
-// nothing beside the products, and teams are worth having.
+// Matrices with at least this many rows, m <= n, get strips by default, as many
+// as n columns are worth. At that size the sums over strips cost a single rank
+// almost nothing compared with the products, and teams pay off.
 constexpr int64_t kStripsFromRows = 1024;
 int strips_worth(bool on_gpu, int64_t n) {
   constexpr int64_t kLeastWidth = 2048;
   if (!on_gpu)
     return static_cast<int>(std::min<int64_t>(kMostStrips, n / kLeastWidth));
-  // An H200: each of the S - 1 sums that wait for others costs a step as much
-  // as 200 columns.
+  // On an H200, each of the S - 1 sums that wait for others costs a step as
+  // much as 200 columns.
   constexpr int64_t kColumnsPerSum = 12288;
   return static_cast<int>(
       std::min<int64_t>(kMostStrips, n / kColumnsPerSum + 1));
@@ -373,7 +373,7 @@ MuonStack MuonFacts::stack_of(const std::vector<int64_t>& dims) const {
     std::vector<std::string> sides;
     for (int64_t d : dims) sides.push_back(std::to_string(d));
     throw UsageError(cat("rule muon: a tensor of shape ", join(sides, "x"),
-                         " is no matrix; leave it to adamw"));
+                         " is not a matrix; use adamw for it"));
   }
   const size_t kept = flattens_ ? 1 : order - 1;  // axes before the columns
   MuonStack stack{{dims[kept - 1], 1}, 1};
@@ -391,9 +391,9 @@ bool MuonFacts::is_small(MatrixShape shape) const {
          std::min(shape.rows, shape.cols) <= kSmall;
 }
 
-// With S segments, gram less symmetric is 3(K-S)·m²(m-n): never above zero, and
-// zero for square matrices and for segments of one step. There the symmetric
-// form is the simpler one. Standard is never below symmetric.
+// With S segments, gram minus symmetric is 3(K-S)·m²(m-n) flops: never
+// positive, and zero for square matrices and for segments of one step, where
+// the simpler symmetric form is used. Standard never costs less than symmetric.
 MuonWay MuonFacts::way(MatrixShape shape) const {
   MuonWay way{NewtonSchulz::kSymmetric, is_small(shape), num_strips(shape)};
   const std::string& wanted = options_.at("newton_schulz");
@@ -422,7 +422,7 @@ int64_t MuonFacts::num_squares() const {
                        [](const Coefficients& k) { return k.c != 0; });
 }
 
-// The direct forms start anew after every step.
+// The direct forms restart after every step.
 int64_t MuonFacts::num_segments(MuonWay way) const {
   if (way.form != NewtonSchulz::kGram) return steps();
   return 1 + (way.small ? small_restarts_ : restarts_);
@@ -443,7 +443,7 @@ RuleWork MuonFacts::work(MatrixShape shape) const {
 int MuonFacts::num_strips(MatrixShape shape) const {
   const auto [m, n] = std::minmax(shape.rows, shape.cols);
   if (strips_ != 0) return strips_that_fit(n, strips_);
-  // GPUs cannot share a division by a Gram matrix's norm.
+  // GPUs cannot share the division by the norm of a Gram matrix.
   const bool on_gpu = options_.at("device") == "cuda";
   if (m < kStripsFromRows ||
       (on_gpu && options_.at("normalization") == "schatten4"))
@@ -483,9 +483,9 @@ std::string MuonFacts::algorithm(MatrixShape shape) const {
   return std::string(to_string(chosen.form)) + (chosen.small ? "_fp32" : "");
 }
 
-// One restart lies in the middle, rather early than late; of several the first
-// segments are the longer ones. In bf16 [2,4] of five steps stands what [1,3]
-// does not: two levels of singular values under polar_express.
+// A single restart comes in the middle, rounded down; with several restarts the
+// first segments are the longer ones. In bf16, [2,4] of five steps survives
+// what [1,3] does not: two levels of singular values under polar_express.
 std::vector<int64_t> MuonFacts::restart_steps(bool small) const {
   const int64_t restarts = small ? small_restarts_ : restarts_;
   if (restarts == 1) return {std::max<int64_t>(1, steps() / 2)};

@@ -1,7 +1,7 @@
-// Muon: momentum, then an orthogonal factor of it by Newton–Schulz.
+// Muon: momentum, then its orthogonal factor by Newton–Schulz.
 //
-// The momentum lives with the shard; only the blend of gradient and momentum
-// travels to the owner, the orthogonal factor travels back.
+// The momentum lives with the shard; only the blend of gradient and momentum is
+// sent to the owner, and the orthogonal factor is sent back.
 #pragma once
 
 #include <string_view>
@@ -15,31 +15,30 @@ namespace canzona {
 // The forms of Newton–Schulz on an m x n matrix, m <= n. All forms give the
 // same result up to rounding.
 enum class NewtonSchulz {
-  kStandard,   // three full products a step
-  kSymmetric,  // the same, symmetric results by one triangle
-  kGram,       // on the m x m Gram matrix, restarted now and then
+  kStandard,   // three full products per step
+  kSymmetric,  // the same, computing one triangle of symmetric results
+  kGram,       // on the m x m Gram matrix, restarted periodically
 };
 std::string_view to_string(NewtonSchulz form);
 
-// A tensor as Muon sees it: one matrix or, if it has more than two axes, a
-// stack of them.
+// A tensor as Muon sees it: one matrix or, with more than two axes, a stack.
 struct MuonStack {
   MatrixShape shape;
   int64_t count = 1;
 };
 
-// A MuonWay is how the rule computes one shape: what the planner weighs and the
-// rule runs.
+// A MuonWay is how the rule computes one shape: the planner prices it and the
+// rule runs it.
 struct MuonWay {
   NewtonSchulz form = NewtonSchulz::kSymmetric;
-  // A small matrix, which is computed in fp32 where the others are in bf16.
+  // A small matrix is computed in fp32 where others use bf16.
   bool small = false;
   int strips = 1;  // of the long side (rules/strips.h)
 };
 
-// A factor travels as its lower triangle, after the scalars that belong to it.
+// A factor is sent as its lower triangle, preceded by its scalars.
 inline constexpr int64_t kFactorScalarBytes = 32;
-// Of what one strip adds to the norm.
+// Size of one strip's term of the norm.
 inline constexpr int64_t kNormPartBytes = 16;
 
 class MuonFacts final : public RuleFacts {
@@ -55,11 +54,11 @@ class MuonFacts final : public RuleFacts {
   StripFacts strips(MatrixShape shape) const override;
   std::string algorithm(MatrixShape shape) const override;
 
-  // UsageError if it has fewer than two axes.
+  // Throws UsageError if the tensor has fewer than two axes.
   MuonStack stack_of(const std::vector<int64_t>& dims) const;
-  // Returns what runs on this shape. In bf16 matrices of at most 64 rows or
-  // columns are small: no form is exact enough for them once the input is
-  // rounded, and fp32 costs next to nothing. With unsafe=on none is.
+  // Returns what runs on this shape. In bf16, matrices of at most 64 rows or
+  // columns are small: no form is accurate enough for them once the input is
+  // rounded, and fp32 costs next to nothing. With unsafe=on no matrix is small.
   MuonWay way(MatrixShape shape) const;
   NewtonSchulz form(MatrixShape shape) const { return way(shape).form; }
   // The precision in which this shape is computed: "bf16".
@@ -70,16 +69,16 @@ class MuonFacts final : public RuleFacts {
   const std::vector<Coefficients>& coefficients() const {
     return coefficients_;
   }
-  // The steps after which the Gram form starts anew: {2, 4}. Small matrices
-  // start anew as seldom as fp32 allows.
+  // The steps after which the Gram form restarts: {2, 4}. Small matrices
+  // restart as rarely as fp32 allows.
   std::vector<int64_t> restart_steps(bool small = false) const;
 
  private:
   bool is_small(MatrixShape shape) const;
   int num_strips(MatrixShape shape) const;
-  // Steps whose polynomial has a square.
+  // Number of steps whose polynomial has a square.
   int64_t num_squares() const;
-  // Times that the Gram matrix is formed.
+  // Number of times that the Gram matrix is formed.
   int64_t num_segments(MuonWay way) const;
 
   RuleOptions options_;
@@ -87,26 +86,26 @@ class MuonFacts final : public RuleFacts {
   int64_t restarts_;
   bool flattens_;
   int64_t small_restarts_;
-  int strips_;  // as asked for; 0: auto
+  int strips_;  // as requested; 0: auto
 };
 
 RuleEntry muon_entry();
 
-// Muon's options and presets, and the checks between them.
+// Muon's options and presets, and the checks between options.
 
 const std::vector<OptionFact>& muon_options();
 const std::vector<Preset>& muon_presets();
 
-// All options in force, with every "auto" but that of newton_schulz resolved.
-// UsageError if they contradict each other or are known to do harm; the latter
-// may be had with unsafe=on.
+// All options in force, with every "auto" except that of newton_schulz
+// resolved. Throws UsageError if options contradict each other or are known to
+// do harm; unsafe=on permits the latter.
 RuleOptions muon_options_in_force(const RuleOptions& given);
 
-// Returns how often the Gram form must start anew in this precision.
+// Returns how often the Gram form must restart in this precision.
 int64_t muon_restarts_needed(const RuleOptions& in_force,
                              std::string_view precision);
 
-// The steps that these options mean.
+// Returns the coefficients that these options select, one per step.
 std::vector<Coefficients> muon_coefficients(const RuleOptions& in_force);
 
 }  // namespace canzona

@@ -60,7 +60,7 @@ TEST(MuonFacts, SquareMatricesCostTwentyCubesInEveryTriangularForm) {
   EXPECT_EQ(MuonFacts({}).algorithm({100, 100}), "symmetric");
 }
 
-// The whole matrices of Qwen3-32B: 1.545 PFLOP a step.
+// The matrices of Qwen3-32B, whole: 1.545 PFLOP per step.
 TEST(MuonFacts, AddsUpToTheWorkOfQwen3_32b) {
   const int64_t total =
       64 * flops({}, {8192, 5120}) + 64 * flops({}, {5120, 8192}) +
@@ -128,7 +128,7 @@ TEST(MuonFacts, RestartsAsOftenAsTheStepsNeed) {
               ElementsAre());
 }
 
-// As many as were asked for, each after a step, in order.
+// As many restarts as requested, each after a step, in order.
 TEST(MuonFacts, RestartsLieBetweenTheSteps) {
   for (int steps = 1; steps <= 20; ++steps) {
     for (int restarts = 0; restarts < steps; ++restarts) {
@@ -146,7 +146,7 @@ TEST(MuonFacts, RestartsLieBetweenTheSteps) {
   }
 }
 
-// Up to 64 rows bf16 is fp32, with its forms, restarts and flops.
+// Up to 64 rows, bf16 means fp32, with its forms, restarts and flops.
 TEST(MuonFacts, ComputesSmallMatricesInFp32WhereTheOthersAreInBf16) {
   for (const char* device : {"cpu", "cuda"})
     for (const char* set : {"simple", "polar-dion"})
@@ -287,7 +287,8 @@ TEST(MuonFacts, ChoosesTheFormByDeviceAndPrecision) {
       ThrowsMessage<UsageError>(HasSubstr("fp16 is for cuda")));
 }
 
-// No machine is asked: a run's program settles it for its own.
+// Does not query the machine: the program that runs the plan sets the option
+// for its own device.
 TEST(MuonFacts, TakesThePrecisionThatTheDeviceIsMadeFor) {
   const auto precision = [](RuleOptions options) {
     return MuonFacts(options).options().at("precision");
@@ -343,8 +344,8 @@ TEST(MuonFacts, NeverRefreshesAndNeedsWholeMatrices) {
   EXPECT_EQ(muon.scatter_bytes_per_element(), 4);
 }
 
-// A segment is 3m²n flops of strips, and the head has 4K - 3g cubes of m with g
-// segments of K steps.
+// A segment costs 3m²n flops of strips, and the head 4K - 3g products of m³
+// with g segments over K steps.
 TEST(MuonFacts, StripsAndHeadAreTheWork) {
   for (const char* name : {"standard", "symmetric", "gram"})
     for (const char* precision : {"fp16", "bf16", "fp32"})
@@ -380,7 +381,7 @@ TEST(MuonFacts, StripsFollowTheLongSide) {
   EXPECT_EQ(eight.strips({0, 0}), StripFacts{});
   EXPECT_EQ(MuonFacts(RuleOptions{{"strips", "1"}}).strips({5120, 25600}),
             StripFacts{});
-  // The widest of 0, 128, 300.
+  // The widest strip between 0, 128 and 300.
   const MuonFacts two(RuleOptions{{"strips", "2"}, {"newton_schulz", "gram"}});
   EXPECT_EQ(two.strips({100, 300}).strip.value(), 3 * 2 * 100 * 100 * 172);
   EXPECT_THAT(
@@ -391,7 +392,7 @@ TEST(MuonFacts, StripsFollowTheLongSide) {
           AllOf(HasSubstr("strips"), HasSubstr("auto|1|2|4|8"))));
 }
 
-// By shape and device alone; what is small has one.
+// Depends on shape and device alone; small matrices have one strip.
 TEST(MuonFacts, AutoHasStripsWhereTheyCostLittle) {
   const auto strips = [](const char* device, MatrixShape shape) {
     return MuonFacts(RuleOptions{{"device", device}}).strips(shape).strips;
@@ -421,7 +422,8 @@ TEST(MuonFacts, AutoHasStripsWhereTheyCostLittle) {
         8);
 }
 
-// A form that fits 64 bits is counted although the other does not.
+// The form that runs is counted if it fits in 64 bits, even if the other does
+// not.
 TEST(MuonFacts, CountsOnlyTheFormThatRuns) {
   const int64_t m = 1'000'000;
   const int64_t n = 1'200'000;

@@ -121,7 +121,7 @@ NewtonSchulzPlan newton_schulz_plan(const MuonFacts& facts, DType dtype) {
                          ", expected fp16, bf16 or fp32"));
   if (usual == DType::kFp16 && options.at("device") != "cuda")
     throw UsageError(cat("rule muon: precision=fp16 on ", options.at("device"),
-                         ": a CPU computes in bf16 and fp32"));
+                         ": use bf16 or fp32 on a CPU"));
   if (usual == DType::kFp64 && dtype != DType::kFp64)
     throw UsageError("rule muon: precision=fp64 needs fp64 states");
   plan.schatten4 = options.at("normalization") == "schatten4";

@@ -1,11 +1,11 @@
-// Newton–Schulz: the orthogonal factor of a matrix, nearly: U·φ(Σ)·Vᵀ where φ
-// is the composition of the steps' polynomials.
+// Newton–Schulz approximates the orthogonal factor of a matrix by U·φ(Σ)·Vᵀ,
+// where φ is the composition of the steps' polynomials.
 //
 //   NewtonSchulzPlan plan = newton_schulz_plan(muon_facts, DType::kFp32);
 //   orthogonalize(engine, plan, u, o);
 //
-// Works on any engine; what happens in which order is here, how a product is
-// done is the engine's.
+// Works on any engine: the order of operations is defined here, the products
+// are the engine's.
 #pragma once
 
 #include <vector>
@@ -15,13 +15,13 @@
 
 namespace canzona {
 
-// The numbers it computes in, and where the Gram form starts anew.
+// The precision of the computation, and where the Gram form restarts.
 struct NewtonSchulzNumbers {
   DType precision = DType::kFp32;
   std::vector<int64_t> restarts;  // after so many steps, ascending
 };
 
-// All that does not depend on the matrix.
+// Everything that does not depend on the matrix.
 struct NewtonSchulzPlan {
   const NewtonSchulzNumbers& numbers(MuonWay way) const {
     return way.small ? small : usual;
@@ -29,7 +29,7 @@ struct NewtonSchulzPlan {
 
   std::vector<Coefficients> steps;
   NewtonSchulzNumbers usual;
-  NewtonSchulzNumbers small;  // of small matrices (MuonWay)
+  NewtonSchulzNumbers small;  // for small matrices (MuonWay)
   bool schatten4 = false;
   Normalization normalization;
 };
@@ -37,8 +37,8 @@ struct NewtonSchulzPlan {
 // For matrices of type `dtype`; fp64 ones are computed in fp64 throughout.
 NewtonSchulzPlan newton_schulz_plan(const MuonFacts& facts, DType dtype);
 
-// The steps are done in segments, each on a Gram matrix of its own: in the
-// direct forms every step is one.
+// The steps are done in segments, each on its own Gram matrix: in the direct
+// forms every step is a segment.
 size_t num_segments(const NewtonSchulzPlan& plan, MuonWay way);
 // The steps [begin, end) of a segment.
 struct SegmentSteps {
@@ -48,37 +48,37 @@ struct SegmentSteps {
 SegmentSteps segment_steps(const NewtonSchulzPlan& plan, MuonWay way,
                            size_t segment);
 
-// Both halves of symmetric matrices in the standard form, else one.
+// The standard form computes both halves of symmetric matrices, the others one.
 Half half_of(MuonWay way);
 
-// The symmetric matrices of a segment. The last three are there if it may have
-// more than one step.
+// The symmetric matrices of a segment. The last three exist if a segment may
+// have more than one step.
 struct GramSpace {
   Operand r, q, p, spare, other;
 };
 GramSpace make_gram_space(Arena& arena, Algebra& algebra,
                           const NewtonSchulzPlan& plan, MuonWay way,
                           int64_t rows, int64_t count);
-// g.q = the product of the polynomials of a segment, g.r being the Gram matrix
-// before it.
+// Sets g.q to the product of the polynomials of a segment, where g.r is the
+// Gram matrix before the segment.
 void collect(Algebra& algebra, const NewtonSchulzPlan& plan, MuonWay way,
              size_t segment, GramSpace& g);
 
-// From the Gram matrix of a normalized X in g.r to the last factor in g.q. X is
-// what that factor multiplies then, y was its scratch; they may have swapped
-// places.
+// Starts with the Gram matrix of a normalized X in g.r and ends with the last
+// factor in g.q and the matrix that it multiplies in x. y is scratch; x and y
+// may have been swapped.
 void iterate_segments(Algebra& algebra, const NewtonSchulzPlan& plan,
                       MuonWay way, Operand& x, Operand& y, GramSpace& g);
 
-// The cuts of a long side into that many strips, as operands have them.
+// The cuts of a long side into that many strips, in the form operands use.
 Strips cuts_of(int64_t side, int strips);
 
-// A batch, a part of it at a time: from where `load` says to where `store`
-// says. `way` is what the facts say of the shape.
+// Orthogonalizes a batch, a part at a time, reading through `load` and writing
+// through `store`. `way` is what the facts say about the shape.
 void orthogonalize(Engine& engine, const NewtonSchulzPlan& plan, MuonWay way,
                    const Load& load, const Store& store);
 
-// A batch, each matrix in the way that the facts choose for its shape.
+// Orthogonalizes a batch, in the way that the facts choose for its shape.
 void orthogonalize(Engine& engine, const MuonFacts& facts, ConstMatrices in,
                    Matrices out);
 

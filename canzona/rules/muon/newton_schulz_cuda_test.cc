@@ -67,7 +67,7 @@ double relative_error(const std::vector<float>& got,
   return std::sqrt(difference / total);
 }
 
-// Many of them, so that all of the machine computes.
+// Computed on several threads, because there are many matrices.
 std::vector<double> largest_singular_values(const std::vector<float>& all,
                                             int64_t rows, int64_t cols,
                                             size_t count) {
@@ -158,7 +158,7 @@ TEST_P(NewtonSchulzOnGpu, ZerosStayAndTinyOrHugeOnesDoNotLeaveTheRange) {
   EXPECT_EQ(on_gpu(*engine_, facts(), zeros, 40, 60, 1), zeros);
 }
 
-// Every second matrix of such a batch begins off a 16-byte border.
+// Every second matrix of such a batch is not aligned to 16 bytes.
 TEST(NewtonSchulzInFp64OnGpu, TakesBatchesOfOddSizes) {
   CANZONA_NEEDS_GPU();
   const auto engine = make_cuda_engine();
@@ -183,13 +183,13 @@ TEST(NewtonSchulzInFp64OnGpu, TakesBatchesOfOddSizes) {
   }
 }
 
-// The whole set of hard matrices, in one batch.
+// The whole stress set, in one batch.
 TEST_P(NewtonSchulzOnGpu, NeverBlowsUpADirection) {
   constexpr int64_t kRows = 128, kCols = 384;
   for (const CoefficientSet& set : coefficient_sets()) {
     const bool short_numbers = std::string(GetParam().precision) != "fp32";
     if (!set.hazard.empty()) continue;
-    // It has no room above 1 for what rounding adds.
+    // The set has no headroom above 1 for rounding errors.
     if (set.name == "cans" && short_numbers) continue;
     std::vector<float> all;
     std::vector<std::string> names;
@@ -210,8 +210,8 @@ TEST_P(NewtonSchulzOnGpu, NeverBlowsUpADirection) {
   }
 }
 
-// Small ones of rank one or with a condition of 1e6 and more, a shape at a
-// time. bf16 computes them in fp32.
+// Small matrices of rank one or with a condition number of 1e6 and more, one
+// shape at a time. bf16 computes them in fp32.
 TEST_P(NewtonSchulzOnGpu, SmallOnesStayCloseToFp64) {
   for (const CoefficientSet& set : coefficient_sets()) {
     const bool short_numbers = std::string(GetParam().precision) != "fp32";

@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kForms[] = {"standard", "symmetric", "gram"};
 
-// In bf16 small matrices are to be computed in bf16, too.
+// Makes bf16 apply to small matrices too.
 RuleOptions on_cpu(RuleOptions options) {
   options.try_emplace("device", "cpu");
   const auto precision = options.find("precision");
@@ -106,8 +106,9 @@ TEST(NewtonSchulz, GivesKnownNumbersInEveryForm) {
   }
 }
 
-// A small matrix is normalised before it is rounded, as references do it, so
-// that the direct forms give their bits: fp32 norm, one rounding a product.
+// A small matrix is normalised before it is rounded, as in the references, so
+// that the direct forms give their bits: the norm in fp32, one rounding per
+// product.
 TEST(NewtonSchulz, InBf16GivesTheReferencesBits) {
   const Known known[] = {{"simple",
                           {-0.185546875, 1.0078125, -0.419921875, 0.546875,
@@ -248,7 +249,7 @@ TEST(NewtonSchulz, D6TakesEmptyMatrices) {
         orthogonal<float>(*engine, {}, PlainMatrix(m, n)).values.empty());
 }
 
-// Down to the smallest numbers there are.
+// Down to the smallest representable numbers.
 TEST(NewtonSchulz, PowersOfTwoChangeNoBit) {
   const auto engine = make_cpu_engine();
   for (const char* precision : {"fp32", "bf16"})
@@ -262,7 +263,7 @@ TEST(NewtonSchulz, PowersOfTwoChangeNoBit) {
         PlainMatrix shifted = g;
         for (double& x : shifted.values) x = std::ldexp(x, exponent);
         const PlainMatrix o = orthogonal<float>(*engine, options, shifted);
-        // bf16 has no such numbers, but does not stumble over them.
+        // bf16 cannot represent such numbers, but must handle them.
         if (precision == std::string("bf16") && exponent < -127)
           EXPECT_LT(frobenius(o), 10 * m) << exponent;
         else
@@ -300,7 +301,7 @@ TEST(NewtonSchulz, RoundsAsLittleAsItsPrecisionAllows) {
       for (const char* form : kForms) {
         RuleOptions options{{"coefficients", set}, {"newton_schulz", form}};
         const PlainMatrix exact = orthogonal64(options, g);
-        // A Gram matrix squares the condition.
+        // A Gram matrix squares the condition number.
         const double more = std::string(form) == "gram" ? 2 : 1;
         options["precision"] = "fp32";
         EXPECT_LT(distance(orthogonal<float>(*engine, options, g), exact),
@@ -321,7 +322,7 @@ TEST(NewtonSchulz, SchattenNormLiftsFlatSpectra) {
   const double norm = std::sqrt(frobenius(gram));
   PlainMatrix normalized = g;
   for (double& x : normalized.values) x /= norm;
-  // A 1 x 1 step by step oracle: X <- aX + bXX'X + c(XX')²X.
+  // A plain step-by-step oracle: X <- aX + bXX'X + c(XX')²X.
   PlainMatrix x = normalized;
   for (const Coefficients& k : coefficient_set("minimax4").steps) {
     const PlainMatrix r = x * transposed(x);
@@ -340,7 +341,7 @@ TEST(NewtonSchulz, SchattenNormLiftsFlatSpectra) {
         << form;
 }
 
-// A batch gives each matrix the bits that it gets alone.
+// Each matrix of a batch has the bits that it has alone.
 TEST(NewtonSchulz, DoesNotSeeItsBatch) {
   Stream s(6);
   const auto engine = make_cpu_engine();
@@ -362,7 +363,7 @@ TEST(NewtonSchulz, DoesNotSeeItsBatch) {
     }
 }
 
-// The worst singular value of the result over all hard matrices.
+// The worst singular value of the result over the stress set.
 double worst_of(Engine& engine, const RuleOptions& options, int64_t m,
                 int64_t n, uint64_t seed, std::string* where) {
   double worst = 0;
@@ -413,8 +414,8 @@ TEST(NewtonSchulz, D6StandsHardMatricesOnEveryKernel) {
   }
 }
 
-// Rounded to bf16 before the first step, they come out 0.2 to 1.8 off in every
-// form, with every restart.
+// If rounded to bf16 before the first step, they would be off by 0.2 to 1.8 in
+// every form, with every restart.
 TEST(NewtonSchulz, SmallMatricesInBf16StayCloseToFp64) {
   const auto engine = make_cpu_engine();
   for (const char* set : {"simple", "polar-dion"})

@@ -34,7 +34,7 @@ DecayOptions decay_of(const RuleOptions& options) {
 }
 
 // An orthogonal m x n factor has a root mean square of 1/sqrt(max(m, n)); the
-// scale decides what the update's is.
+// scale determines that of the update.
 double shape_scale(const std::string& scale, MatrixShape shape) {
   const auto m = static_cast<double>(shape.rows);
   const auto n = static_cast<double>(shape.cols);
@@ -47,7 +47,7 @@ double shape_scale(const std::string& scale, MatrixShape shape) {
   return 1;
 }
 
-// Finds the matrices [begin, begin + size) of whole tensors.
+// Locates the matrices [begin, begin + size) of whole tensors.
 class Places {
  public:
   static constexpr int64_t kMost = 256;
@@ -158,9 +158,9 @@ class MuonRule final : public RuleOf<MuonFacts> {
     return l2_factor(decay_) == 0 && !cautious_;
   }
 
-  // One pass before the products and none after: the first fills the operand
-  // straight from gradient and momentum, the last product writes the weights,
-  // which it cannot do cautiously.
+  // Makes one pass over memory before the products and none after: the first
+  // fills the operand directly from gradient and momentum, and the last product
+  // writes the weights. Cautious updates cannot be fused this way.
   void step_whole(Engine& engine, const Step& step,
                   const WholeTensors& tensors) const override {
     if (!lets_gradients_move() || !tensors.uncut())

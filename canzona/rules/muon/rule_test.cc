@@ -95,8 +95,8 @@ TestTensor<float> random_tensor(const RuleOptions& options, Dims dims) {
           random_values(count, 77)};
 }
 
-// Fusing the stages never changes bits: neither on any kernel nor shape, tall,
-// wide or ragged.
+// Fusing the stages never changes bits, on any kernel or shape: tall, wide or
+// ragged.
 TEST(MuonRule, FusedAndStagedStepsGiveTheSameBits) {
   for (Bf16Kernel kernel : usable_bf16_kernels()) {
     const auto engine = make_cpu_engine(kernel);
@@ -105,7 +105,7 @@ TEST(MuonRule, FusedAndStagedStepsGiveTheSameBits) {
         for (const Dims& dims :
              {Dims{33, 70}, Dims{70, 33}, Dims{32, 64}, Dims{1, 5}, Dims{5, 1},
               Dims{0, 4}, Dims{2, 9, 40}}) {
-          // In bf16 although they are small.
+          // Forces bf16 although the matrices are small.
           const RuleOptions options{{"precision", precision},
                                     {"newton_schulz", form},
                                     {"unsafe", "on"}};
@@ -168,7 +168,7 @@ TEST(MuonRule, DecaysOnlyWhereTheGradientIsZero) {
     EXPECT_EQ(tensor.weights[i], before[i] * 0.75F);
 }
 
-// A decaying sum is a multiple of the average, and the norm takes it out.
+// A decaying sum is a multiple of the average, and the norm cancels the factor.
 TEST(MuonRule, HeavyBallAndAverageGiveOneDirection) {
   const auto engine = make_cpu_engine();
   const auto run = [&](const char* form) {
@@ -218,7 +218,7 @@ TEST(MuonRule, AFlattenedTensorMovesAsTheMatrixItIs) {
   }
 }
 
-// sqrt(max(1, m/n)) is 1 for 10 x 12 as for 3 x 4, and 2/sqrt(3) for 4 x 3.
+// sqrt(max(1, m/n)) is 1 for 10 x 12 and for 3 x 4, and 2/sqrt(3) for 4 x 3.
 TEST(MuonRule, TheLastTwoAxesMayScaleAFlattenedTensor) {
   const auto engine = make_cpu_engine();
   const auto moved = [&](const Dims& dims, const char* shape) {

@@ -13,7 +13,7 @@ namespace {
 static_assert(kFactorScalarBytes == SharedAlgebra::kFactorScalars * 8);
 static_assert(kNormPartBytes == sizeof(NormPart));
 
-// The strips of a member, which begins at column 0 of its own.
+// The strips of a member; columns are counted from the member's first.
 Strips strips_of_seat(int64_t side, int strips, const TeamSeat& seat) {
   const int each = strips / seat.members;
   const int first = each * seat.place;
@@ -70,8 +70,8 @@ class SharedNewtonSchulz final : public SharedTransform {
     return kFactorScalarBytes + sum_elements() * shared_.rounded_bytes();
   }
 
-  // A stage may be called more often than it is done (Engine::repeat), so which
-  // operands it uses follows from the segment alone.
+  // A stage may be called more often than it runs (Engine::repeat), so the
+  // operands it uses depend on the segment alone.
   void load(ConstRun piece, std::byte* parts) override {
     load_ = {.source = as_matrices(piece, piece_.rows, piece_.cols),
              .transpose = tall_};
@@ -139,8 +139,8 @@ class SharedNewtonSchulz final : public SharedTransform {
   const bool tall_;
   MatrixShape piece_;
   Operand wide_[2];
-  GramSpace gram_space_;  // of the head
-  Operand factor_;        // of the present segment
+  GramSpace gram_space_;  // used by the head
+  Operand factor_;        // of the current segment
   Load load_;
 };
 
@@ -201,14 +201,14 @@ class StripNewtonSchulz final : public StripTransform {
     const std::span<NormPart> parts(parts_.data(),
                                     static_cast<size_t>(way_.strips));
     if (!shared_.normalize(x_, load_, parts, plan_.normalization, parts)) {
-      // All strips have been loaded once more, multiplied by a power of two.
+      // All strips have been loaded again, scaled by a power of two.
       added_ = {};
       for (int s = 0; s < way_.strips; ++s) add(s);
       const bool done =
           shared_.normalize(x_, load_, parts, plan_.normalization, parts);
       CANZONA_CHECK(done, "norms of strips that stay far from 1");
     }
-    CANZONA_CHECK_EQ(added_[0], way_.strips, "strips that have come");
+    CANZONA_CHECK_EQ(added_[0], way_.strips, "strips summed");
     shared_.round_sum(rounded_, sums_[0], num_summed(), x_);
     shared_.take_gram(g_.r, rounded_);
     iterate_segments(algebra_, plan_, way_, x_, y_, g_);
@@ -224,8 +224,8 @@ class StripNewtonSchulz final : public StripTransform {
  private:
   int64_t num_summed() const { return x_.rows * (x_.rows + 1) / 2; }
 
-  // Adds what a strip gives to the sum: halves of the tree as soon as both are
-  // there.
+  // Adds a strip's term to the sum: halves of the tree are added as soon as
+  // both are complete.
   void add(int strip) {
     const auto triangle = [&](int of) {
       return as_matrices(Run{sums_[static_cast<size_t>(of)], sum_dtype_}, 1,
@@ -254,11 +254,11 @@ class StripNewtonSchulz final : public StripTransform {
   const MatrixShape shape_;
   const DType sum_dtype_;
   const bool tall_;
-  // Of one matrix.
+  // For one matrix.
   Operand x_, y_;
   GramSpace g_;
   Load load_;
-  // By strip: the sum of the neighbours that begin with it, and how many.
+  // By strip: the sum of the adjacent strips that start here, and their number.
   std::array<std::byte*, Strips::kMost> sums_{};
   std::array<int, Strips::kMost> added_{};
   std::byte* rounded_ = nullptr;

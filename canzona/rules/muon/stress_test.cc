@@ -1,5 +1,5 @@
-// Every form and precision that ships, on the real kernels, over the whole set
-// of hard matrices.
+// Every form and precision that ships, on the real kernels, over the whole
+// stress set.
 #include <gtest/gtest.h>
 
 #include "canzona/rules/muon/newton_schulz.h"
@@ -41,7 +41,8 @@ struct Variant {
 };
 class StressSet : public testing::TestWithParam<Variant> {};
 
-// Every set that ships in the variant's precision, with the rule's facts.
+// Calls `check` for every set that ships in the variant's precision, with the
+// rule's facts.
 template <class Check>
 void for_each_set(const Variant& variant, const Check& check) {
   for (const CoefficientSet& set : coefficient_sets()) {
@@ -64,7 +65,7 @@ TEST_P(StressSet, NeverBlowsUpADirection) {
   });
 }
 
-// Sums of strips are shorter, so they round no worse.
+// Sums over strips are shorter, so their rounding errors are no larger.
 TEST_P(StressSet, StripsAreAsCloseToFp64) {
   const auto engine = make_cpu_engine();
   const auto& [form, precision] = GetParam();
@@ -89,7 +90,7 @@ TEST_P(StressSet, StripsAreAsCloseToFp64) {
   EXPECT_LE(with, 1.01 * without) << with << " with, " << without << " without";
 }
 
-// bf16 computes matrices as small as these in fp32.
+// bf16 computes matrices of this size in fp32.
 TEST_P(StressSet, SmallOnesStayCloseToFp64) {
   const auto engine = make_cpu_engine();
   for_each_set(

@@ -1,4 +1,4 @@
-// Muon on strips that come one by one, against the whole matrix at once.
+// Muon on strips that arrive one by one, against the whole matrix at once.
 #include <gmock/gmock.h>
 
 #include <limits>
@@ -21,7 +21,7 @@ RuleOptions on_cpu(const std::string& form, const std::string& precision,
           {"unsafe", "on"}};
 }
 
-// What lies in a strip of a matrix, in the order of its rows.
+// The indices of a strip's elements in the matrix, row by row.
 std::vector<size_t> places_of(MatrixShape shape, int strips, int strip) {
   const bool tall = shape.rows > shape.cols;
   const auto borders = strip_borders(std::max(shape.rows, shape.cols), strips);
@@ -55,8 +55,8 @@ std::vector<Real> at_once(Engine& engine, const Rule& rule, MatrixShape shape,
   return out;
 }
 
-// A strip is there when it is summed, and not before; of the update only the
-// strip that was multiplied is looked at.
+// Each strip is written just before it is summed; of the update, only the strip
+// that was multiplied is read.
 template <class Real>
 std::vector<Real> one_by_one(Engine& engine, StripTransform& transform,
                              MatrixShape shape, int strips,
@@ -93,7 +93,7 @@ void expect_same(const std::string& precision, Bf16Kernel kernel) {
           const auto transform = rule->by_strips(*engine, shape);
           ASSERT_NE(transform, nullptr);
           EXPECT_TRUE(rule->facts().strips(shape).one_by_one);
-          for (int seed : {5, 6}) {  // a transform may be used again
+          for (int seed : {5, 6}) {  // a transform can be reused
             const auto in = numbers<Real>(shape.rows * shape.cols,
                                           static_cast<uint64_t>(seed));
             expect_same_bits(
@@ -118,8 +118,8 @@ TEST(MuonStripByStrip, HasTheBitsOfTheWholeInFp64) {
   expect_same<double>("fp64", Bf16Kernel::kPortable);
 }
 
-// Norms so far from 1 that strips are loaded and summed once more, zeros, and
-// numbers that are none.
+// Norms so far from 1 that strips are loaded and summed again, zeros, and
+// values that are not finite.
 TEST(MuonStripByStrip, TakesNumbersOfEverySize) {
   const auto engine = make_cpu_engine();
   const MatrixShape shape{20, 512};

@@ -1,5 +1,5 @@
-// Bits of Muon with strips: one strip is what there was before strips, and
-// every way of computing a matrix gives the same.
+// Bits of Muon with strips: one strip has the bits of the version without
+// strips, and every way of computing a matrix gives the same bits.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -46,7 +46,7 @@ RuleOptions options_of(const char* precision, const char* form,
           {"unsafe", "on"}};
 }
 
-// Three steps, staged and fused in turn, in every form and shape.
+// Three steps, alternately staged and fused, in every form and shape.
 uint64_t hash_of_steps(Engine& engine, const char* strips) {
   Fnv hash;
   for (const char* form : kForms)
@@ -66,15 +66,15 @@ uint64_t hash_of_steps(Engine& engine, const char* strips) {
   return hash.value;
 }
 
-// The portable kernel rounds alike on every machine; libraries do not. The
-// number is that of the version before strips.
+// The portable kernel rounds the same on every machine; libraries do not. The
+// hash was computed with the version without strips.
 TEST(MuonStripsBits, OneStripHasTheBitsOfBefore) {
   const auto engine = make_cpu_engine(Bf16Kernel::kPortable);
   EXPECT_EQ(hash_of_steps(*engine, "1"), 5704928784063739434U);
   EXPECT_NE(hash_of_steps(*engine, "2"), 5704928784063739434U);
 }
 
-// Staged, fused, and in a stack: the same bits with strips, too.
+// Staged, fused, and in a stack: the bits are the same with strips too.
 TEST(MuonStripsBits, FusedStagedAndBatchedStepsGiveTheSame) {
   const auto engine = make_cpu_engine();
   for (const char* precision : {"bf16", "fp32"})

@@ -1,5 +1,5 @@
-// Muon with strips on a GPU: against plain loops, and by teams against one rank
-// alone.
+// Muon with strips on a GPU: against plain loops, and teams against a single
+// rank.
 #include <gtest/gtest.h>
 
 #include "canzona/rules/muon/facts.h"
@@ -104,7 +104,7 @@ TEST(MuonStripsOnGpu, BitsDependNeitherOnBatchNorOnReplay) {
       }
 }
 
-// What is not cut has the bits of before: the same as with one strip.
+// A matrix that is not cut has the same bits as with one strip.
 TEST(MuonStripsOnGpu, AutoIsOneStripWhereNothingIsCut) {
   CANZONA_NEEDS_GPU();
   const auto engine = make_cuda_engine();
@@ -129,7 +129,7 @@ TEST(MuonStripsOnGpu, LeaveZerosAsTheyAreAndHandOnWhatIsNotANumber) {
       const RuleOptions options = on_cuda("gram", precision, strips);
       const std::vector<float> zeros(20 * 512);
       EXPECT_EQ(on_gpu(*engine, options, shape, zeros), zeros);
-      // All but one strip.
+      // Only one strip is nonzero.
       std::vector<float> one = zeros;
       for (int64_t i = 0; i < 20; ++i) one[size_t(i * 512 + 511)] = 1;
       const auto out = on_gpu(*engine, options, shape, one);
@@ -144,14 +144,14 @@ TEST(MuonStripsOnGpu, LeaveZerosAsTheyAreAndHandOnWhatIsNotANumber) {
     }
 }
 
-// Squares of fp64 leave its range; each strip has a power of two of its own.
+// Squares overflow fp64; each strip has its own power of two.
 TEST(MuonStripsOnGpu, TakeNumbersOfEverySizeInFp64) {
   CANZONA_NEEDS_GPU();
   const auto engine = make_cuda_engine();
   const MatrixShape shape{20, 512};
   const auto in = random_numbers<double>(20 * 512, 4);
   RuleOptions options = on_cuda("gram", "fp64", "4");
-  options["epsilon"] = "0";  // or small matrices are not divided by their norm
+  options["epsilon"] = "0";  // or small norms would not be divided by
   const auto want = on_gpu(*engine, options, shape, in);
   for (double size : {1e-290, 1e-160, 1e160, 1e290}) {
     std::vector<double> scaled = in;
@@ -162,7 +162,7 @@ TEST(MuonStripsOnGpu, TakeNumbersOfEverySizeInFp64) {
   }
 }
 
-// ---- teams, each member with an engine of its own ----
+// ---- teams, each member with its own engine ----
 
 template <class Real>
 void expect_teams_as_one(const char* precision) {

@@ -1,5 +1,5 @@
-// Muon with strips: against an iteration that is written out here, and by teams
-// against one rank alone.
+// Muon with strips: against an iteration written out here, and teams against a
+// single rank.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -66,7 +66,7 @@ void expect_as_plain(const char* precision, double tolerance) {
     }
 }
 
-// Random numbers condition R well, so what is left is rounding.
+// Random matrices make R well-conditioned, so only rounding errors remain.
 TEST(MuonStrips, GiveWhatPlainLoopsGive) {
   expect_as_plain<double>("fp64", 1e-12);
   expect_as_plain<float>("fp32", 1e-4);
@@ -82,7 +82,7 @@ TEST(MuonStrips, LeaveZerosAsTheyAre) {
             make_rule("muon", on_cpu(form, precision, strips), DType::kFp32);
         const std::vector<float> zeros(20 * 512);
         EXPECT_EQ(transformed(*engine, *rule, {20, 512}, zeros), zeros);
-        // All but one strip.
+        // Only one strip is nonzero.
         std::vector<float> one(20 * 512);
         for (int64_t i = 0; i < 20; ++i) one[size_t(i * 512 + 511)] = 1;
         const auto out = transformed(*engine, *rule, {20, 512}, one);
@@ -119,7 +119,7 @@ void expect_teams_as_one(const char* precision, Bf16Kernel kernel) {
             EXPECT_EQ(team.member(0).segments(), facts.segments);
             EXPECT_EQ(team.member(0).sum_elements(), facts.sum_elements);
             EXPECT_EQ(team.member(0).factor_bytes(), facts.factor_bytes);
-            // Twice: a transform may be used again.
+            // Twice, because a transform can be reused.
             for (const auto& in : {first, second}) {
               expect_same_bits(team.transform(in),
                                transformed(*engine, *rule, shape, in), what);
@@ -142,7 +142,7 @@ TEST(MuonTeams, HaveTheBitsOfOneRankInFp64) {
   expect_teams_as_one<double>("fp64", Bf16Kernel::kPortable);
 }
 
-// Very large and very small numbers are brought near 1 on all members.
+// All members scale very large and very small numbers to about 1.
 TEST(MuonTeams, AgreeOnNumbersOfEverySize) {
   const auto engine = make_cpu_engine();
   const MatrixShape shape{20, 512};

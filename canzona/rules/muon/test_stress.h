@@ -1,6 +1,6 @@
-// Matrices that Newton–Schulz in short numbers finds hard: eighteen families,
+// Matrices that are hard for Newton–Schulz in low precision: eighteen families,
 // nearly of rank one, badly scaled, sparse, with gaps; and small ones of rank
-// one or with a condition of 1e6 and more, with what they must come out as.
+// one or with a condition number of 1e6 and more, with their expected results.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ inline PlainMatrix plus_noise(PlainMatrix a, double size, Stream& s) {
   return a;
 }
 
-// m a multiple of 4, m <= n.
+// Requires m <= n and m a multiple of 4.
 inline std::vector<StressCase> stress_cases(int64_t m, int64_t n,
                                             uint64_t seed) {
   Stream s(seed);
@@ -112,7 +112,7 @@ inline std::vector<StressCase> stress_cases(int64_t m, int64_t n,
 inline constexpr std::pair<int64_t, int64_t> kSmallStressShapes[] = {
     {4, 6}, {8, 8}, {16, 24}, {31, 40}, {32, 96}, {64, 64}, {64, 192}};
 
-// m <= n. The values are exact in fp32.
+// Requires m <= n. The values are exact in fp32.
 inline std::vector<StressCase> small_stress_cases(int64_t m, int64_t n,
                                                   uint64_t seed) {
   Stream s(seed);
@@ -162,11 +162,11 @@ inline PlainMatrix plain_iteration(PlainMatrix x,
   return x;
 }
 
-// Returns how far |O - O64| / |O64| may go. Rounding gives directions that the
-// matrix does not have about one unit in the last place of the largest one, and
-// the steps multiply that by their slope at zero. Both constants are twice to
-// four times what was measured; the first is the Gram form's, of `cans` in
-// fp32.
+// Returns the tolerance for |O - O64| / |O64|. Rounding adds to directions that
+// the matrix does not have about one unit in the last place of the largest one,
+// and the steps multiply that by their slope at zero. Both constants are two to
+// four times the measured error; the first is that of the Gram form with `cans`
+// in fp32.
 inline double stress_tolerance(const std::vector<Coefficients>& steps,
                                const std::string& precision) {
   double slope = 1;

@@ -1,5 +1,5 @@
-// Newton–Schulz with strips, written out in plain loops: it shares nothing with
-// what it checks.
+// Newton–Schulz with strips, written out in plain loops that share no code with
+// the code under test.
 #pragma once
 
 #include <cmath>
@@ -25,12 +25,13 @@ std::vector<Real> random_numbers(int64_t count, uint64_t seed) {
   return values;
 }
 
-// R = XXᵀ by strips: each one sum, then halves of the strips added, in Real.
+// R = XXᵀ by strips: each is one sum, then halves of the strips are added, in
+// Real.
 template <class Real>
 class PlainStrips {
  public:
   PlainStrips(int64_t m, int64_t n, int strips) : m_(m), n_(n) {
-    // The multiples of 64 nearest to equal parts, found by looking at all.
+    // The multiples of 64 nearest to equal parts, found by exhaustive search.
     borders_.push_back(0);
     for (int i = 1; i < strips; ++i) {
       const double exact = static_cast<double>(n) * i / strips;

@@ -10,12 +10,11 @@ namespace {
 constexpr int64_t kNsgdFlopsPerElement = 3;
 
 const std::vector<OptionFact>& nsgd_option_facts() {
-  static const std::vector<OptionFact> facts =
-      with_step_size("0.001", "0.1",
-                     {
-                         {"momentum", "0.95", "0.0..<1.0",
-                          "share of the momentum that is kept"},
-                     });
+  static const std::vector<OptionFact> facts = with_step_size(
+      "0.001", "0.1",
+      {
+          {"momentum", "0.95", "0.0..<1.0", "decay rate of the momentum"},
+      });
   return facts;
 }
 

@@ -1,6 +1,6 @@
 // Normalised SGD: the momentum of a matrix, scaled to a root mean square of 1.
-// The smallest rule that needs whole matrices; docs/adding_a_rule.md walks
-// through it.
+// It is the smallest rule that needs whole matrices; docs/adding_a_rule.md
+// walks through it.
 #pragma once
 
 #include "canzona/rules/facts.h"

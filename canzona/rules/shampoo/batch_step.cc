@@ -11,8 +11,8 @@
 namespace canzona {
 namespace {
 
-// With b3 = b1 the blend is the average itself; else it is the one that a decay
-// of b3 in this step alone would have given.
+// With b3 = b1 the blend is the average itself; otherwise it is the average
+// that a decay of b3 in this step alone would have given.
 Blend filter_blend(const ShampooOptions& options, int64_t t) {
   const double b1 = options.beta1;
   const double b3 = options.beta3;
@@ -34,7 +34,7 @@ AdamCoefficients graft_coefficients(const ShampooOptions& options, int64_t t) {
   if (options.grafting == Grafting::kAdam)
     adam.root_scale = 1 / std::sqrt(moment.correction);
   adam.epsilon = options.grafting_epsilon;
-  adam.m_keep = 1;  // filter() has been there
+  adam.m_keep = 1;  // filter() has updated it
   adam.m_add = 0;
   adam.from_moment = 0;
   adam.from_grad = 1;
@@ -203,7 +203,7 @@ void BatchStep::precondition(const TensorBlock& block, ConstRun filtered,
   const int64_t count = block.sizes.product();
   const bool whole = num_blocks_ == 1;
   const Run rooms[] = {take(count), whole ? out_ : take(count)};
-  // Axes write the rooms in turn, so that the last one writes rooms[1].
+  // Axes alternate between the rooms, so that the last one writes rooms[1].
   int room = layout_.num_factors() % 2;
   ConstRun from = packed(block, filtered);
   for (int axis = 0; axis < blocking_.order(); ++axis) {
@@ -227,7 +227,7 @@ void BatchStep::precondition(const TensorBlock& block, ConstRun filtered,
 
 namespace {
 
-// Roots of the site's factors from number `first` on.
+// Shows the hook the roots of the site's factors from number `first` on.
 void ask_hook(Engine& engine, DecompositionHook& hook, const RefreshSite& site,
               int64_t first, Matrices roots, std::span<Outcome> outcomes) {
   for_each_success(outcomes, [&](int64_t begin, int64_t size) {
@@ -241,7 +241,7 @@ void ask_hook(Engine& engine, DecompositionHook& hook, const RefreshSite& site,
   });
 }
 
-// Factors are multiplied by these before a root is taken.
+// Factors are multiplied by these before the root is taken.
 PerTensor<double> factor_scales(Engine& engine, const RootRefresh& task,
                                 double least_trace) {
   PerTensor<double> scales(task.factor.count, 1 / task.correction);
@@ -255,7 +255,7 @@ PerTensor<double> factor_scales(Engine& engine, const RootRefresh& task,
   return scales;
 }
 
-// In `dtype`, given in the roots' type.
+// Computes in `dtype`; results are in the type of `roots`.
 void find_roots(Engine& engine, Matrices roots, ConstMatrices factors,
                 DType dtype, InversePower power, const RootOptions& options,
                 std::span<Outcome> outcomes) {
@@ -306,11 +306,11 @@ void refresh_roots(Engine& engine, const RootRefresh& task,
 
 namespace {
 
-// A step of Shampoo refreshes all factors of one length along an axis at once,
-// of all blocks of all tensors, as far as the engine takes them.
+// A step of Shampoo refreshes all factors of one length along an axis together,
+// over all blocks of all tensors, up to the engine's batch width.
 
-// As many as the engine takes, unless the iterations' scratch, several times
-// their size, would grow too large.
+// The engine's batch width, unless the iterations' scratch, several times the
+// size of the factors, would grow too large.
 int64_t most_together(const Engine& engine, int64_t side) {
   constexpr int64_t kMostElements = int64_t{1} << 26;
   const int64_t by_size = std::max<int64_t>(1, kMostElements / (side * side));
@@ -323,7 +323,7 @@ int64_t most_together(const Engine& engine, int64_t side) {
 struct BatchStep::Chunk {
   int axis = 0;
   int64_t tensor = 0, tensors = 1;
-  // All places of a stack, unless there is one tensor alone.
+  // All places of a stack, unless the chunk has only one tensor.
   PerTensor<int64_t> blocks{0};
   int64_t places = 1;
   FactorPlace first;  // of the first block
@@ -359,8 +359,8 @@ void BatchStep::refresh_kind(int axis, size_t kind) {
     }
 }
 
-// Roots need all of fp32: from bf16x3 Newton's iteration takes errors of up to
-// a hundredth where the damping is small.
+// Roots need full fp32 precision: with bf16x3 Newton's iteration has errors of
+// up to 1 % where the damping is small.
 void BatchStep::refresh_chunk(const Chunk& chunk) {
   const ProductsScope products(engine_,
                                exact_products_of(options_.splits_products),
@@ -407,8 +407,8 @@ void BatchStep::refresh_chunk(const Chunk& chunk) {
   put_back();
 }
 
-// copy(kept, together) for each block: its counters in the state and among
-// those of the chunk, one per tensor.
+// Calls copy(kept, together) for each block with its counters in the state and
+// those in the chunk, one per tensor.
 template <class Copy>
 void BatchStep::for_each_counter(const Chunk& chunk, Matrices together,
                                  const Copy& copy) {

@@ -1,10 +1,10 @@
-// One step of Shampoo on some whole tensors of a batch: statistics, refresh,
-// filtered gradient, grafting, direction.
+// One step of Shampoo on some of the whole tensors of a batch: statistics,
+// refresh, filtered gradient, grafting, direction.
 //
 //   BatchStep(engine, options, layout, step, batch, {begin, size}).run();
 //
-// Lives for one call. Without a refresh nothing comes back from the engine, so
-// that a device need not be waited for.
+// Lives for one call. Without a refresh nothing is read back from the engine,
+// so the host does not wait for a device.
 #pragma once
 
 #include "canzona/linalg/engine.h"
@@ -14,14 +14,14 @@
 
 namespace canzona {
 
-// New inverse roots for factors of one axis; or the old one and a failure
-// counted, as refresh_policy.h says. At most kMostTogether.
+// Computes new inverse roots for factors of one axis; on failure keeps the old
+// root and counts the failure (refresh_policy.h). At most kMostTogether.
 
 struct RootRefresh {
   RefreshSite site;
   ConstMatrices factor;
   double correction = 1;  // factors are divided by this
-  // … and by the root of their trace then, at least the root's epsilon.
+  // … and then by the square root of their trace, at least the root's epsilon.
   bool scales_by_trace = false;
   InversePower power;
   Matrices root;
@@ -40,7 +40,7 @@ struct BatchPart {
 struct Average {
   double keep;
   double add;
-  double correction;  // what its weights add up to after t steps
+  double correction;  // the sum of its weights after t steps
 };
 Average average(double beta, int64_t t);
 
@@ -53,34 +53,34 @@ class BatchStep {
   void run();
 
  private:
-  // Factors of one length along an axis that are refreshed together: some of
-  // the stack of each of some tensors.
+  // Factors of one length along an axis that are refreshed together: a range of
+  // stack places, for a range of tensors.
   struct Chunk;
 
-  // Steps of a tensor with a phase run behind, so that none of its refreshes
-  // comes before the first step that is meant for one.
+  // The step, delayed by the tensor's phase, so that none of its refreshes
+  // precedes the first step intended for one.
   int64_t scheduled_step() const;
   bool refreshes() const;
   bool warms_up() const;
 
-  // Room for so many elements of each tensor.
+  // Scratch for `elements` elements of each tensor.
   Run take(int64_t elements);
-  // From the first tensor on, a state having so many elements of each.
+  // The state from the first tensor on; it has `elements` elements per tensor.
   Run state(int number, int64_t elements) const;
-  // One per tensor.
+  // One matrix per tensor.
   Matrices in_stacks(int number, const FactorPlace& place) const;
   Matrices factor(const FactorPlace& place) const;
   Matrices inv_root(const FactorPlace& place) const;
-  // So many elements of each tensor as one row.
+  // `elements` elements of each tensor as one row.
   ConstMatrices flat(ConstRun run, int64_t elements) const;
   Matrices flat(Run run, int64_t elements) const;
-  // The blocks' elements side by side: where they are, or in scratch memory.
+  // The block's elements, contiguous: in place, or copied to scratch memory.
   ConstRun packed(const TensorBlock& block, ConstRun tensor);
 
-  // The average of the factors.
+  // The average that the factors keep.
   Average statistics() const;
   void accumulate(const TensorBlock& block);
-  // The block's gradient times the roots of all axes but this one.
+  // The block's gradient times the roots of all other axes.
   ConstRun kl_grad(const TensorBlock& block, int axis, ConstRun grad);
   void refresh();
   // batch_step.cc

@@ -13,7 +13,7 @@
 namespace canzona {
 namespace {
 
-// Those of NVIDIA's Emerging-Optimizers.
+// Taken from NVIDIA's Emerging-Optimizers.
 constexpr CansStep kCansSteps[] = {
     {5.182503604966906, -5.126830178299687},
     {2.586120737395915, -0.641538812403133},
@@ -35,7 +35,7 @@ namespace {
 
 constexpr const char* kRule = "shampoo";
 
-// Options of a step; names are those of the public implementations.
+// Options of a step, named as in the public implementations.
 std::vector<OptionFact> step_facts() {
   return with_step_size(
       "0.001", "0.1",
@@ -46,22 +46,22 @@ std::vector<OptionFact> step_facts() {
            "decay of the filtered gradient; 0: none"},
           {"beta2", "0.99", "0.0..1.0", "decay of the factors; 1: plain sums"},
           {"beta3", "auto", "auto|0.0..<1.0",
-           "decay that the gradient is looked ahead with; auto: beta1"},
+           "decay rate of the look-ahead of the gradient; auto: beta1"},
           {"bias_correction", "on", "on|off",
-           "correct factors and filtered gradient for their start at zero"},
+           "correct the bias of factors and filtered gradient"},
           {"grafting", "adam", "none|sgd|adagrad|rmsprop|adam",
-           "whose step the update takes its length from"},
+           "the rule whose step determines the length of the update"},
           {"grafting_beta2", "0.99", "0.0..1.0",
-           "decay of grafting's second moment, rmsprop and adam"},
+           "decay of grafting's second moment, for rmsprop and adam"},
           {"grafting_epsilon", "1e-8", "0.0..inf",
            "added to the root of grafting's second moment"},
           {"classic_momentum", "0", "0.0..<1.0",
-           "share that a momentum of the direction, decay included, keeps; 0: "
-           "none"},
+           "decay rate of a momentum of the direction, weight decay included; "
+           "0: none"},
           {"classic_dampening", "0", "0.0..1.0",
-           "share of the direction that this momentum leaves out"},
+           "fraction of the direction that this momentum leaves out"},
           {"classic_nesterov", "off", "on|off",
-           "blend the direction in once more"},
+           "use the Nesterov form of this momentum"},
       });
 }
 
@@ -69,12 +69,12 @@ std::vector<OptionFact> shampoo_factor_facts() {
   return {
       {"max_preconditioner_dim", "1024", "1..1000000",
        "a longer side is cut into blocks of this length"},
-      {"merge", "2", "1|2|off", "merge small sizes until so many axes remain"},
+      {"merge", "2", "1|2|off", "merge small sizes down to this many axes"},
       {"start_step", "auto", "auto|never|1..1000000000000",
        "first refresh; auto: the frequency"},
       {"exponent", "auto", "auto|0.0..1.0,...",
-       "factors are taken to minus this; auto: 1/(2 axes), 0: no factors; "
-       "several: of each axis, in tensors of as many axes"},
+       "factors are raised to minus this; auto: 1/(2 axes), 0: no factors; "
+       "several: one per axis, for tensors with as many axes"},
       {"drop_weighting", "off", "on|off",
        "gradients enter factors with weight 1, not 1 - beta2, uncorrected"},
       {"kl", "off", "on|off",
@@ -87,28 +87,27 @@ std::vector<OptionFact> shampoo_factor_facts() {
 std::vector<OptionFact> root_facts() {
   return {
       {"root", "auto", "auto|eigen|pseudo|newton|higher|cans",
-       "inverse roots by eigenvectors (pseudo: of nonzero eigenvalues), "
-       "coupled "
-       "iteration or, of exponent 0.5, fixed polynomials; auto: newton on "
-       "cuda, where products are cheap, eigen on cpu"},
+       "inverse roots by eigenvectors (pseudo: of nonzero eigenvalues), by "
+       "coupled iteration or, for exponent 0.5, by fixed polynomials; auto: "
+       "newton on cuda, where products are cheap, eigen on cpu"},
       {"device", "cuda", "cuda|cpu",
-       "that root=auto and products=auto are for"},
+       "the device that root=auto and products=auto are chosen for"},
       {"root_iterations", "18", "1..1000",
-       "most iterations of a coupled iteration"},
+       "maximum number of steps of a coupled iteration"},
       {"root_tolerance", "1e-6", "0.0..1.0",
-       "a coupled iteration ends at this distance"},
+       "a coupled iteration ends below this error"},
       {"root_order", "3", "2..10", "order of root=higher"},
       {"epsilon", "1e-12", "0.0..inf",
        "added to factors; not for root=higher, 0 for root=pseudo"},
       {"root_abs_epsilon", "1e-12", "0.0..inf", "the same for root=higher"},
       {"root_rel_epsilon", "1e-5", "0.0..1.0",
-       "added to factors times their norm if that is more; 0 for root=pseudo"},
+       "the same times their norm, if that is more; 0 for root=pseudo"},
       {"perturb", "before", "before|after",
        "root=eigen: add before or after the decomposition"},
       {"rank_rtol", "auto", "auto|0.0..1.0",
-       "root=pseudo: eigenvalues up to this share of the largest are 0; auto: "
-       "rounding times the side"},
-      {"rank_atol", "0", "0.0..inf", "root=pseudo: so are those up to this"},
+       "root=pseudo: eigenvalues up to this fraction of the largest count as "
+       "0; auto: unit of rounding times the side"},
+      {"rank_atol", "0", "0.0..inf", "root=pseudo: so do those up to this"},
   };
 }
 
@@ -130,20 +129,20 @@ Choice choice_option(
   throw InternalError(cat(name, "=", word));
 }
 
-// A pseudo-inverse is one of the factor itself: what a preset would add becomes
-// 0, what the caller would add is refused.
+// A pseudo-inverse is that of the factor itself, without damping: a preset's
+// damping becomes 0, the caller's is refused.
 void choose_damping(RuleOptions& options, const RuleOptions& given) {
   if (options.at("root") != "pseudo") return;
   for (const char* name : {"epsilon", "root_rel_epsilon"}) {
     if (given.contains(name) && real_option(options, name) != 0)
       throw UsageError(cat("rule ", kRule, ": ", name, "=", options.at(name),
-                           ", but root=pseudo adds nothing to factors; leave "
-                           "it out or take root=eigen"));
+                           ", but root=pseudo does not damp factors; omit it "
+                           "or use root=eigen"));
     options.at(name) = "0";
   }
 }
 
-// Fills in what is best on the device, where that is asked for.
+// Replaces "auto" by what is best on the device.
 RuleOptions all_in_force(const RuleOptions& given) {
   RuleOptions options =
       options_in_force(kRule, shampoo_option_facts(), shampoo_presets(), given);
@@ -155,8 +154,8 @@ RuleOptions all_in_force(const RuleOptions& given) {
   return options;
 }
 
-// The fraction with the smallest terms within rounding of x, 0 < x <= 1, by
-// its continued fraction.
+// The fraction with the smallest terms that equals x up to rounding, 0 < x <=
+// 1, by its continued fraction.
 std::optional<InversePower> as_fraction(double x) {
   constexpr double kMostTerms = 1000;
   double num = 1, den = 0, num_before = 0, den_before = 1;
@@ -177,11 +176,11 @@ InversePower read_exponent(const RuleOptions& options, double value) {
   const auto fraction = as_fraction(value);
   if (!fraction)
     throw UsageError(cat("rule ", kRule, ": exponent=", text,
-                         " is no fraction with terms up to 1000"));
+                         " is not a fraction with terms up to 1000"));
   if (word_option(options, "root") == "newton" && fraction->q != 1)
-    throw UsageError(cat("rule ", kRule, ": root=newton gives exponents 1/p, ",
-                         "exponent=", text, " is ", fraction->q, "/",
-                         fraction->p, "; root=higher or eigen can"));
+    throw UsageError(cat("rule ", kRule, ": root=newton takes exponents 1/p, ",
+                         "but exponent=", text, " is ", fraction->q, "/",
+                         fraction->p, "; use root=higher or eigen"));
   return *fraction;
 }
 
@@ -258,7 +257,7 @@ const std::vector<OptionFact>& shampoo_option_facts() {
 
 const std::vector<Preset>& shampoo_presets() {
   static const std::vector<Preset> presets = {
-      {"canzona", "two-sided, grafted from Adam, damped relatively", {}},
+      {"canzona", "two-sided, grafted from Adam, with relative damping", {}},
       {"meta",
        "defaults of Meta's Distributed Shampoo",
        {{"learning_rate", "0.01"},
@@ -306,7 +305,7 @@ ShampooOptions::ShampooOptions(const RuleOptions& given)
       grafting_epsilon(real_option(in_force, "grafting_epsilon")),
       splits_products(canzona::splits_products(in_force)) {
   for (int axis = 0; axis < 2; ++axis)
-    power(2, axis);  // refuses what cannot be
+    power(2, axis);  // throws if the root method cannot compute it
 }
 
 InversePower ShampooOptions::power(int order, int axis) const {
@@ -423,7 +422,7 @@ std::vector<StateFact> ShampooLayout::states(
 
 namespace {
 
-// Products to raise a matrix to a power by squaring and multiplying.
+// Products needed to raise a matrix to a power by square-and-multiply.
 int64_t products_of_power(int64_t p) {
   const auto bits = static_cast<uint64_t>(p);
   return std::bit_width(bits) - 1 + std::popcount(bits) - 1;
@@ -432,14 +431,14 @@ int64_t products_of_power(int64_t p) {
 // Flops of an inverse root of a d x d matrix, in units of d³. Products of
 // polynomials of one symmetric matrix cost one triangle, d³.
 int64_t root_work(const RootOptions& root, InversePower power) {
-  // Tridiagonal form, its eigenvectors and their back transformation take
-  // about 9 d³, and the root is put together as a triangle.
+  // Tridiagonal reduction, its eigenvectors and their back-transformation take
+  // about 9 d³; the root is assembled as one triangle.
   if (root.method == RootMethod::kEigen || root.method == RootMethod::kPseudo)
     return 9 + 1;
-  // Ten steps: Z is the identity at first, Y of no use at last, and P, all but
-  // the first, a product and not a triangle.
+  // Ten steps: the first starts from Z = I, the last does not need Y, and every
+  // P but the first is a full product, not a triangle.
   if (root.method == RootMethod::kCans) return 9 * 2 + 9 + 9;
-  // A condition number of 1e5 or 1e6 needs this many, however many are allowed.
+  // A condition number of 1e5 or 1e6 needs this many, whatever the limit.
   constexpr int64_t kUsualIterations = 18;
   const int64_t iterations = std::min(root.max_iterations, kUsualIterations);
   const int64_t raise = products_of_power(power.p);
@@ -448,13 +447,13 @@ int64_t root_work(const RootOptions& root, InversePower power) {
          products_of_power(power.q);
 }
 
-// Without factors, a step is one of Adam: so many per element. Beside factors
-// that is nothing.
+// Without factors a step is one of Adam, with this many flops per element. With
+// factors that is negligible.
 constexpr int64_t kElementwise = 14;
 
-// Along an axis of length a, over blocks of a x rest elements: statistics
-// a²·rest (a triangle), the root applied 2a²·rest, and once more for each other
-// axis with a KL factor.
+// Along an axis of length a, over blocks of a x rest elements: a²·rest for the
+// statistics (a triangle), 2a²·rest to apply the root, and the same again for
+// each other axis with a KL factor.
 RuleWork tensor_work(const ShampooOptions& options,
                      const ShampooLayout& layout) {
   RuleWork work;

@@ -1,21 +1,21 @@
 // Shampoo: the filtered gradient times inverse roots of the statistics of its
-// axes, its length grafted from Adam. Everything it keeps is of use to the
-// owner alone, but a classic momentum, which takes in the decay of weights.
+// axes, with its length grafted from Adam. All states live at the owner, except
+// the classic momentum, which includes the weight decay.
 //
 // Small sizes are merged and long sides cut into blocks (options.h). A side of
-// length one is dropped: the matrix is a vector then, with one factor and an
+// length one is dropped: the matrix is then a vector, with one factor and an
 // inverse square root.
 //
-// Defaults. Blocks of 1024 are the common choice of public Shampoo and the
-// size at which stacked blocks fill a device. A refresh is 24 times the work
-// of a step for square blocks, so refreshing on every step is out of the
-// question; every 10 steps is SOAP's habit, and equal periods make plans of the
-// two comparable. Factors are damped by 1e-5 of their norm: beyond that, fp32
-// statistics of a few gradients carry rounding and no information, and roots
-// that are used for ten steps would blow it up. Coupled Newton reaches such
-// roots in 16 iterations; unlike an eigendecomposition it is nothing but
-// products. Merging stops at two axes: a small matrix would pay for a factor
-// of side m·n.
+// Defaults. Blocks of 1024 are the common choice of public Shampoo
+// implementations and the size at which stacked blocks fill a device. For
+// square blocks a refresh is 24 times the work of a step, so refreshing on
+// every step is out of the question; every 10 steps is what SOAP does, and
+// equal periods make plans of the two comparable. Factors are damped by 1e-5 of
+// their norm: below that, fp32 statistics of a few gradients hold rounding
+// errors and no information, and roots that are used for ten steps would
+// amplify them. Coupled Newton reaches such roots in 16 iterations; unlike an
+// eigendecomposition it consists of products only. Merging stops at two axes: a
+// small matrix would pay for a factor of side m·n.
 #pragma once
 
 #include <cstdint>
@@ -30,27 +30,27 @@
 
 namespace canzona {
 
-// Shampoo can be told how it cuts blocks, how it takes inverse roots (roots.h
-// does it), and the rest of its options.
+// Shampoo's options: how it cuts blocks, how it takes inverse roots (computed
+// in roots.h), and the rest.
 
-// Shampoo cuts these sizes into blocks: those of a tensor whose small
-// neighbouring sizes are merged.
+// The sizes that Shampoo cuts into blocks: those of a tensor after merging
+// small adjacent ones.
 //
 //   merge_sizes({64, 3, 7, 7}, {.max_dim = 1024, .merge = 2})   64 147
 struct BlockingOptions {
   int64_t max_dim = 1024;
-  int merge = 2;  // how many axes to merge down to; 0 leaves them as they are
+  int merge = 2;  // number of axes to merge down to; 0: no merging
 };
 
-// Drops sizes of one, then, from the last axis on, multiplies neighbours while
-// more than `merge` axes remain and the product is at most max_dim. A size of
-// zero gives one axis of zero. At least one axis remains.
+// Drops sizes of one, then, from the last axis backwards, multiplies adjacent
+// sizes while more than `merge` axes remain and the product is at most max_dim.
+// A size of zero gives one axis of zero. At least one axis remains.
 AxisSizes merge_sizes(std::span<const int64_t> dims,
                       const BlockingOptions& options);
 
 enum class RootMethod { kEigen, kPseudo, kNewton, kHigher, kCans };
 
-// The power of a matrix that is wanted: A to the minus q/p.
+// The power to compute: A to the minus q/p.
 struct InversePower {
   int64_t p = 4;
   int64_t q = 1;
@@ -60,37 +60,37 @@ struct InversePower {
   }
 };
 
-// All methods but kPseudo, which works on A itself, work on A + d·I. For
+// All methods except kPseudo, which works on A itself, work on A + d·I. For
 // kHigher d is at least abs_epsilon, for the others at least epsilon; for all
-// of them it is at least rel_epsilon·|A|_F. kCans gives A^(-1/2) alone.
+// of them it is at least rel_epsilon·|A|_F. kCans computes A^(-1/2) only.
 struct RootOptions {
   RootMethod method = RootMethod::kEigen;
   double epsilon = 0;
   double rel_epsilon = 0;
   double abs_epsilon = 0;
-  // kEigen adds d to the matrix or to its eigenvalues, after negative ones have
-  // been lifted to 0.
+  // kEigen adds d to the matrix, or else to its eigenvalues after negative ones
+  // have been raised to 0.
   bool perturb_before = true;
-  // kPseudo counts eigenvalues up to the larger of rank_rtol times the largest
-  // one and rank_atol as 0, and their inverse powers, too. Below 0: as many
-  // units of rounding as the matrix has rows.
+  // kPseudo treats eigenvalues up to the larger of rank_rtol times the largest
+  // one and rank_atol as 0, and their inverse powers too. A negative rank_rtol
+  // means as many units of rounding as the matrix has rows.
   double rank_rtol = -1;
   double rank_atol = 0;
   // The coupled iterations end when max |M - I| is at most the tolerance.
-  // kHigher sums `order` terms of a series per iteration; two of them are
+  // kHigher sums `order` terms of a series per iteration; with two terms it is
   // Newton's method.
   int64_t max_iterations = 100;
   double tolerance = 1e-6;
   int order = 3;
 };
 
-// The steps of CANS, an iteration for the inverse square root, as numbers: the
-// rule computes by them, and fixtures are compared with them.
+// The coefficients of CANS, an iteration for the inverse square root. The rule
+// uses them, and fixtures are compared with them.
 
-// CANS: Y and Z are polynomials of B/s, s being an upper bound of B's
-// eigenvalues and at least kCansLeastSize. Each step takes P = Z·Y, whose
-// eigenvalues go to 1, Y to bY + aYP and Z to bZ + aPZ, so that Z ends as
-// (B/s)^(-1/2).
+// CANS: Y and Z are polynomials of B/s, where s is an upper bound of B's
+// eigenvalues and at least kCansLeastSize. Each step forms P = Z·Y, whose
+// eigenvalues tend to 1, and replaces Y by bY + aYP and Z by bZ + aPZ, so that
+// Z ends as (B/s)^(-1/2).
 struct CansStep {
   double b = 0;
   double a = 0;
@@ -98,7 +98,7 @@ struct CansStep {
 std::span<const CansStep> cans_steps();
 inline constexpr double kCansLeastSize = 1e-12;
 
-// Shampoo's options: their facts, presets, and the values in force as numbers.
+// Shampoo's options: facts, presets, and the values in force as numbers.
 //
 //   ShampooOptions options({{"preset", "meta"}, {"merge", "2"}});
 //   options.beta2, options.power(2, 0).p
@@ -111,10 +111,10 @@ const std::vector<OptionFact>& shampoo_option_facts();
 const std::vector<Preset>& shampoo_presets();
 
 struct ShampooOptions {
-  // UsageError for what options_in_force refuses, for a first refresh before
-  // a period has passed, for a decay of 1 where that keeps nothing, for an
-  // exponent that the root cannot give, for damping of a pseudo-inverse, and
-  // for parts of the classic momentum without it.
+  // Throws UsageError for whatever options_in_force refuses, a first refresh
+  // before one period has passed, a decay of 1 where that keeps nothing, an
+  // exponent that the root method cannot compute, damping of a pseudo-inverse,
+  // and options of the classic momentum without it.
   explicit ShampooOptions(const RuleOptions& given);
 
   RuleOptions in_force;
@@ -122,8 +122,8 @@ struct ShampooOptions {
   std::optional<int64_t> start_step;  // the first refresh; none: never
   BlockingOptions blocking;
   RootOptions root;
-  // None: 1/(2·order). One: of all axes. More: one per axis, for tensors of as
-  // many axes; the others have 1/(2·order).
+  // Empty: 1/(2·order). One: for all axes. More: one per axis, for tensors with
+  // as many axes; others use 1/(2·order).
   std::vector<InversePower> exponents;
 
   double learning_rate;
@@ -133,11 +133,11 @@ struct ShampooOptions {
   double beta2;
   double beta3;
   bool bias_correction;
-  bool drop_weighting;  // a gradient enters factors with weight 1
-  bool kl;              // … after the roots of all other axes
+  bool drop_weighting;  // gradients enter factors with weight 1
+  bool kl;              // … multiplied by the roots of all other axes
   bool trace_scaling;   // factors are divided by the root of their trace
-  // The momentum of the direction, decay included: it keeps so much of itself
-  // and takes 1 - dampening of the direction.
+  // The momentum of the direction, decay included: it keeps this fraction of
+  // itself and takes 1 - dampening of the direction.
   double classic_momentum;
   double classic_dampening;
   bool classic_nesterov;
@@ -146,10 +146,11 @@ struct ShampooOptions {
   double grafting_epsilon;
   bool splits_products;  // of statistics and directions
 
-  // The power for an axis of a tensor that has so many after merging; q is 0 if
-  // it has no factors. UsageError if the root cannot give it.
+  // The power for an axis of a tensor of this order after merging; q is 0 if
+  // the axis has no factors. Throws UsageError if the root method cannot
+  // compute it.
   InversePower power(int order, int axis) const;
-  // False: the axis has no factors, because no root would ever be used.
+  // False if the axis has no factors, because no root would ever be used.
   bool has_factor(int order, int axis) const {
     return start_step.has_value() && power(order, axis).q != 0;
   }
@@ -162,23 +163,23 @@ struct ShampooOptions {
 };
 
 // A layout says where the states of one tensor lie. The owner keeps, in this
-// order,
+// order:
 //
-//   filtered_grad, grafting_avg_sq   like the tensor; absent without a use
+//   filtered_grad, grafting_avg_sq   like the tensor; absent if unused
 //   L inv_L                          factors of axis 0 and their inverse roots,
 //                                    stacked: {count, d, d}
 //   L_edge inv_L_edge                those of the shorter blocks at its end
-//   R …                              the same of axis 1
-//   refresh_failures                 refreshes of each factor that failed in
-//                                    a row: {blocks, axes with factors}
+//   R …                              the same for axis 1
+//   refresh_failures                 consecutive failed refreshes per factor:
+//                                    {blocks, axes with factors}
 //
-// and every rank with its shard
+// Every rank keeps with its shard:
 //
 //   momentum                         like the tensor, if classic_momentum
 //
-// With more than two axes, factors are called F_0, F_1, F_2 and so on.
-// Factors of one state follow each other in the order of their blocks. This is
-// the only place that knows; made anew by every step, without the heap.
+// With more than two axes, factors are called F_0, F_1, F_2 and so on. Factors
+// of one state are in block order. No other code knows this layout. Every step
+// constructs it anew, without the heap.
 
 class ShampooLayout {
  public:
@@ -210,12 +211,12 @@ class ShampooFacts final : public RuleFacts {
 
   std::string_view name() const override { return "shampoo"; }
   RuleOptions options() const override { return options_.in_force; }
-  // As layout.h says.
+  // The states that layout.h lists.
   std::vector<StateFact> states(MatrixShape shape) const override;
   std::vector<StateFact> tensor_states(
       const std::vector<int64_t>& dims) const override;
   RuleWork work(MatrixShape shape) const override;
-  // Nothing is summed over blocks: grafting takes the length of each of them.
+  // Blocks are independent: grafting scales each of them by its own length.
   MatrixShape block(MatrixShape shape) const override;
   std::vector<BlockState> block_states(MatrixShape shape,
                                        int64_t number) const override;

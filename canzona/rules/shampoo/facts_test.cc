@@ -43,7 +43,7 @@ TEST(ShampooFacts, CountsASmallMatrixWhole) {
                   Pair("refresh_failures", Shape{1, 2})));
 }
 
-// 5x3 at 2 is 2x2, 2x1, 2x2, 2x1, 1x2, 1x1. a²b + ab²: 16, 6, 16, 6, 6, 2.
+// 5x3 cut at 2 is 2x2, 2x1, 2x2, 2x1, 1x2, 1x1. a²b + ab²: 16, 6, 16, 6, 6, 2.
 // a³ + b³: 16, 9, 16, 9, 9, 2. a² + b²: 8, 5, 8, 5, 5, 2; twelve counters.
 TEST(ShampooFacts, SumsOverBlocks) {
   const ShampooFacts shampoo = with_max_dim("2");
@@ -65,7 +65,7 @@ TEST(ShampooFacts, StacksFactorsOfEqualSize) {
           Pair("refresh_failures", Shape{6, 2})));
 }
 
-// 5 x 25 blocks of 1024: 6·1024³ a step and 144·1024³ a refresh for each.
+// 5 x 25 blocks of 1024: 6·1024³ per step and 144·1024³ per refresh, each.
 TEST(ShampooFacts, CountsTheGateOfQwen3_32b) {
   const RuleWork work = ShampooFacts({}).work({5120, 25600});
   EXPECT_EQ(work.every_step, Flops(805'306'368'000));
@@ -116,8 +116,8 @@ TEST(ShampooFacts, KeepsAClassicMomentumWithTheShard) {
             total_bytes(ShampooFacts({}).states({6, 4})) + 96);
 }
 
-// 6x4: statistics 6·4² = 96 and roots 192 of the right side alone; refresh by
-// Newton's 18·3 products for a square root.
+// 6x4: statistics 6·4² = 96 and roots 192, for the right side only; the refresh
+// takes Newton's 18·3 products for a square root.
 TEST(ShampooFacts, CountsTheAxesThatHaveFactors) {
   const ShampooFacts right(RuleOptions{{"exponent", "0,0.5"}});
   EXPECT_EQ(right.work({6, 4}).every_step, Flops(288));
@@ -133,7 +133,7 @@ TEST(ShampooFacts, CountsTheAxesThatHaveFactors) {
   EXPECT_EQ(none.algorithm({6, 1}), "newton");
 }
 
-// KL factors take the other side's root once more: 2·(6²·4 + 6·4²) = 480.
+// KL factors apply the other side's root again: 2·(6²·4 + 6·4²) = 480.
 TEST(ShampooFacts, CountsWhatKlFactorsTake) {
   const ShampooFacts kl(RuleOptions{{"kl", "on"}});
   EXPECT_EQ(kl.work({6, 4}).every_step, Flops(720 + 480));
@@ -180,7 +180,7 @@ TEST(ShampooFacts, RootsBeginAsTheIdentityAndTheRestAsZero) {
   }
 }
 
-// A kernel of a convolution is 64 x 147; with merging off it keeps four axes.
+// A convolution kernel is 64 x 147; with merging off it keeps four axes.
 TEST(ShampooFacts, TakesTensorsWhole) {
   const Shape dims = {64, 3, 7, 7};
   EXPECT_THAT(
@@ -204,7 +204,7 @@ TEST(ShampooFacts, TakesVectorsAndNumbers) {
             (Shape{1, 1, 1}));
 }
 
-// Meta's default: a small matrix is one vector, with the root of a vector.
+// Meta's default: a small matrix is merged into a vector, with a vector's root.
 TEST(ShampooFacts, CountsWhatMergingLeaves) {
   const ShampooFacts merged(RuleOptions{{"merge", "1"}});
   EXPECT_EQ(merged.work({6, 4}).every_step, Flops(3 * 24 * 24));

@@ -1,4 +1,4 @@
-// These tests are about roots that cannot be had.
+// Tests of roots that cannot be computed.
 #include "canzona/rules/shampoo/batch_step.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 
 constexpr double kRate = 0x1p-7;
 
-// Refuses roots while told to, and remembers which it saw.
+// Refuses roots while told to, and records which it saw.
 class Refusing : public DecompositionHook {
  public:
   bool inverse_root(const FactorId& part, Matrices root) override {

@@ -91,12 +91,12 @@ void CoupledIteration::sum_series(int order) {
 
 namespace {
 
-// A result further from a root than this is none.
+// A result with a larger error does not count as a root.
 constexpr double kFarFromRoot = 0.1;
 
 constexpr const char* kNoVectors = "the eigendecomposition did not converge";
-constexpr const char* kSingular = "the matrix is zero and nothing is added";
-constexpr const char* kAstray = "the coupled iteration did not come near";
+constexpr const char* kSingular = "the matrix is zero and not damped";
+constexpr const char* kAstray = "the coupled iteration did not converge";
 
 using Statuses = std::span<RootStatus>;
 
@@ -104,7 +104,7 @@ RootStatus& at(Statuses statuses, int64_t i) {
   return statuses[static_cast<size_t>(i)];
 }
 
-// Returns what is added to each diagonal.
+// Returns the damping added to each diagonal.
 PerTensor<double> damping(Engine& engine, ConstMatrices a,
                           const RootOptions& options) {
   const double floor = options.method == RootMethod::kHigher
@@ -119,9 +119,9 @@ PerTensor<double> damping(Engine& engine, ConstMatrices a,
   return added;
 }
 
-// Ascending eigenvalues, a row of them, to a negative power; those that count
-// as 0 become 0. In this process and not on the device: eigenvalues are few,
-// and the device has been waited for.
+// Raises ascending eigenvalues, one row of them, to a negative power; those
+// that count as 0 become 0. Runs on the host: eigenvalues are few, and the
+// device has been synchronized anyway.
 template <class Real>
 void raise_nonzero(Engine& engine, Matrices row, double exponent,
                    const RootOptions& options) {
@@ -164,8 +164,8 @@ void raise_nonzero_values(Engine& engine, Matrices values, double exponent,
       raise_nonzero<float>(engine, values.at(i), exponent, options);
 }
 
-// With Y = Q·diag(λ^(-e/2)) the root is Y·Yᵀ, a triangle and symmetric.
-// Eigenvalues that rounding left below what the damping promises are lifted.
+// With Y = Q·diag(λ^(-e/2)) the root is Y·Yᵀ, one triangle and symmetric.
+// Eigenvalues that rounding left below the damping are raised to it.
 void by_eigenvectors(Engine& engine, Matrices x, ConstMatrices a,
                      double exponent, const RootOptions& options,
                      Statuses statuses) {
@@ -202,10 +202,10 @@ Matrices damped_copy(Engine& engine, ConstMatrices a,
   return b;
 }
 
-// The largest sum of magnitudes in a row of each symmetric matrix, an upper
-// bound of its eigenvalues; at least the floor. |b| comes as b·sign(b), and the
-// sign as b/sqrt(b²), of numbers that the largest has brought to 1 at most:
-// entries whose squares vanish beside it do not matter.
+// The largest row sum of magnitudes of each symmetric matrix, an upper bound of
+// its eigenvalues; at least the floor. |b| is computed as b·sign(b) and the
+// sign as b/sqrt(b²), after scaling the largest entry to 1: entries whose
+// squares underflow do not matter.
 PerTensor<double> largest_row_sums(Engine& engine, ConstMatrices b,
                                    double floor) {
   Arena& arena = engine.arena();
@@ -219,7 +219,7 @@ PerTensor<double> largest_row_sums(Engine& engine, ConstMatrices b,
     return as_matrices(run, b.rows, b.cols, b.count);
   };
   const Matrices sums = arena.matrices(b.dtype, 1, b.cols, b.count);
-  constexpr double kVanishing = 1e-30;  // beside any floor
+  constexpr double kVanishing = 1e-30;  // compared with any floor
   PerTensor<double> largest(b.count), inverse(b.count, 1);
   engine.max_abs(b, largest.span());
   for (int64_t i = 0; i < b.count; ++i)
@@ -252,8 +252,8 @@ void by_cans(Engine& engine, Matrices x, ConstMatrices a,
   const Matrices z = room(), p = room(), product = room();
   engine.axpby(p, scales.span(), y, 0.0);
   engine.copy(y, p);
-  // P is computed whole: what rounding adds to it is not symmetric and has to
-  // stay, or errors of the iteration grow (by 1e5 in fp32).
+  // All of P is computed: its rounding errors are not symmetric and must be
+  // kept, or errors of the iteration grow (by 1e5 in fp32).
   const auto renew_p = [&] {
     engine.product(p, 1.0, z, Op::kNone, y, Op::kNone, 0.0);
   };
@@ -299,10 +299,10 @@ class RootSearch {
   void by_higher_order(int64_t q);
 
  private:
-  // numerator/sizes, for what has a size; the others have no root.
+  // numerator/sizes; a matrix of size zero has no root.
   PerTensor<double> scales(double numerator, PerTensor<double>& sizes);
   bool any_going() const;
-  // Ends those that `ends` says, with their X.
+  // Ends the iterations for which `ends` is true, keeping their X.
   template <class Ends>
   void end_where(const CoupledIteration& iteration, int64_t count,
                  const Ends& ends);
@@ -362,7 +362,8 @@ void RootSearch::refuse_far_ones(const PerTensor<double>& errors) {
   }
 }
 
-// z makes the largest eigenvalue of M at most (p+1)/2, where Newton converges.
+// z makes the largest eigenvalue of M at most (p+1)/2, so that Newton
+// converges.
 void RootSearch::by_newton() {
   PerTensor<double> norms(b_.count);
   engine_.norms(b_, norms.span());
@@ -381,8 +382,8 @@ void RootSearch::by_newton() {
   refuse_far_ones(errors);
 }
 
-// One step of Newton's method brings M to where more terms converge. Ends
-// early where rounding stops the progress.
+// One step of Newton's method brings M to where more terms converge. Ends early
+// once rounding stops the progress.
 void RootSearch::by_higher_order(int64_t q) {
   PerTensor<double> traces(b_.count);
   engine_.traces(b_, traces.span());

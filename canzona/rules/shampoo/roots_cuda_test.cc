@@ -1,5 +1,5 @@
 // Inverse roots on a GPU against matrices whose roots are known, by plain fp32
-// products and by those of three bf16 numbers each.
+// products and by split products of three bf16 numbers each.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,9 +13,9 @@
 namespace canzona::roots_cuda_test {
 namespace {
 
-constexpr int64_t kSide = 576;  // products of such sides are split
+constexpr int64_t kSide = 576;  // products of this size are split
 
-// Q·diag(condition^(-exponent·j/(n-1)))·Qᵀ, eigenvalues to a power.
+// Q·diag(condition^(-exponent·j/(n-1)))·Qᵀ: known eigenvalues to a power.
 PlainMatrix with_spectrum(const PlainMatrix& q, double condition,
                           double exponent) {
   PlainMatrix scaled = q;
@@ -52,8 +52,8 @@ double error_of_root(Engine& engine, const PlainMatrix& a,
   return std::sqrt(off / all);
 }
 
-// Tensor cores cut sums off where fp32 rounds them, so that errors add up: to
-// ten times those of fp32 at most.
+// Tensor cores truncate sums where fp32 rounds them, so that errors accumulate:
+// to at most ten times those of fp32.
 TEST(CudaInverseRoot, LosesADigitAtMostBySplitProducts) {
   CANZONA_NEEDS_GPU();
   const auto engine = make_cuda_engine();

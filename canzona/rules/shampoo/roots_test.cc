@@ -29,7 +29,7 @@ struct Result {
   PlainMatrix x;
 };
 
-// Takes matrices of one size, together, on this engine.
+// Computes the roots of matrices of one size together, on this engine.
 template <class Real>
 std::vector<Result> roots_of(Engine& engine,
                              const std::vector<PlainMatrix>& all,
@@ -95,7 +95,7 @@ PlainMatrix tridiagonal(int64_t n, double diagonal, double beside) {
   return a;
 }
 
-// Symmetric with eigenvalues from 1 down to 1/condition, evenly by ratio.
+// Symmetric, with eigenvalues from 1 down to 1/condition in geometric steps.
 PlainMatrix conditioned(int64_t n, double condition, uint64_t seed) {
   Stream stream(seed);
   const PlainMatrix q = orthonormal(n, n, stream);
@@ -283,7 +283,7 @@ TEST(InverseRoot, RelativeDampingFollowsTheNorm) {
   }
 }
 
-// An eigenvalue that rounding left below zero ends at the damping itself.
+// An eigenvalue that rounding left below zero is raised to the damping itself.
 TEST(InverseRoot, ByEigenvectorsLiftsWhatIsBelowTheDamping) {
   PlainMatrix a(2, 2);
   a.values = {1, 0, 0, -0.03125};
@@ -295,7 +295,7 @@ TEST(InverseRoot, ByEigenvectorsLiftsWhatIsBelowTheDamping) {
 
 TEST(InverseRoot, ByEigenvectorsMayAddTheDampingAfterwards) {
   PlainMatrix a(2, 2);
-  a.values = {1, 0, 0, -0.5};  // a negative eigenvalue is lifted to 0 first
+  a.values = {1, 0, 0, -0.5};  // the negative eigenvalue is first raised to 0
   RootOptions options = options_of(RootMethod::kEigen, 0.0625);
   options.perturb_before = false;
   const Result root = root_of<double>(a, {.p = 4}, options);
@@ -308,7 +308,7 @@ TEST(InverseRoot, SaysWhyThereIsNone) {
     const Result zero =
         root_of<double>(PlainMatrix(3, 3), {.p = 4}, options_of(method));
     EXPECT_FALSE(zero.status.succeeded);
-    EXPECT_STREQ(zero.status.reason, "the matrix is zero and nothing is added");
+    EXPECT_STREQ(zero.status.reason, "the matrix is zero and not damped");
   }
 }
 

@@ -1,5 +1,5 @@
-// Shampoo's arithmetic: at the owner, on whole tensors; only a classic momentum
-// and the weights are with the shard.
+// Shampoo's arithmetic runs at the owner on whole tensors; only the classic
+// momentum and the weights are with the shard.
 #include "canzona/rules/rule.h"
 
 #include "canzona/base/check.h"
@@ -10,7 +10,7 @@
 namespace canzona {
 namespace {
 
-// Returns what decay adds to the direction, as a multiple of the weights.
+// Returns the decay term of the direction, as a multiple of the weights.
 double decay_in_direction(const DecayOptions& decay, double learning_rate) {
   if (decay.form == "decoupled") return decay.weight_decay;
   const double peak = decay.peak_learning_rate;
@@ -64,8 +64,8 @@ class ShampooRule final : public RuleOf<ShampooFacts> {
   }
 
  private:
-  // With D the update and its decay, B = momentum·B + share·D, and the weights
-  // move by B or, Nesterov's way, by share·D + momentum·B.
+  // With D the update plus its decay, B = momentum·B + share·D, and the weights
+  // move by B or, with Nesterov, by share·D + momentum·B.
   void apply_momentum(Engine& engine, const Step& step, const Shard& shard,
                       ConstRun update) const {
     const ShampooOptions& options = facts_.parsed();

@@ -50,7 +50,7 @@ std::vector<float> numbers(int64_t count, uint64_t seed) {
   return values;
 }
 
-// All states of `tensor`, one after another.
+// All states of `tensor`, concatenated.
 std::vector<float> all_states(const TestTensor<float>& tensor) {
   std::vector<float> all;
   for (const StateFact& fact : tensor.states.facts)
@@ -110,7 +110,7 @@ TEST(ShampooBits, DoNotDependOnTheBatch) {
     std::deque<TestTensor<float>> alone;
     for (uint64_t i = 0; i < kCount; ++i)
       alone.emplace_back(rule_of(c), c.dims, std::vector<float>(size));
-    // Its states, three after another.
+    // Its states, three concatenated.
     std::vector<std::vector<float>> states;
     for (const StateFact& fact : alone[0].states.facts) {
       states.emplace_back();
@@ -186,7 +186,7 @@ TEST(ShampooMemory, IsTakenOnce) {
   }
 }
 
-// A phase delays the whole schedule: nothing is refreshed before start_step.
+// A phase delays the whole schedule: no refresh comes before start_step.
 TEST(ShampooPhases, SpreadRefreshesOverThePeriod) {
   constexpr int kPeriod = 4;
   const auto engine = make_cpu_engine();

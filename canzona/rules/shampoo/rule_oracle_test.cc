@@ -44,7 +44,7 @@ struct Plan {
   double epsilon = 1e-3, grafting_epsilon = 1e-8, decay = 0.1;
 };
 
-// One block: its own factors, moments and length.
+// One block, with its own factors, moments and length.
 class PlainShampoo {
  public:
   PlainShampoo(Dims dims, const Plan& plan)
@@ -84,7 +84,7 @@ class PlainShampoo {
   }
 
  private:
-  // Elements that differ along the axis alone are `stride` apart.
+  // The distance between elements that are adjacent along the axis.
   size_t stride(size_t axis) const {
     size_t stride = 1;
     for (size_t i = axis + 1; i < dims_.size(); ++i)
@@ -214,7 +214,7 @@ TEST(ShampooOracle, AgreesWhenItLooksAhead) {
   EXPECT_LT(worst_difference<double>({5, 3}, plan, "eigen"), 1e-11);
 }
 
-// Each block is a tensor of its own.
+// Each block is an independent tensor.
 TEST(ShampooOracle, AgreesBlockByBlock) {
   const Dims dims = {5, 3};
   const auto engine = make_cpu_engine();

@@ -124,7 +124,7 @@ TEST(ShampooKnown, CutIntoBlocks) {
                  7.564876275763e-01, 2.514267386773e-01, -2.350582687017e-01}});
 }
 
-// The other methods find the same roots.
+// The other methods compute the same roots.
 TEST(ShampooKnown, ByCoupledIterations) {
   for (const char* root : {"newton", "higher"}) {
     const std::vector<Numbers> eigen = known_run(known_options(), 3);
@@ -138,8 +138,8 @@ TEST(ShampooKnown, ByCoupledIterations) {
   }
 }
 
-// U·Vᵀ of a matrix U·S·Vᵀ is what the first step follows if nothing is
-// averaged or damped.
+// If nothing is averaged or damped, the first step follows U·Vᵀ of a matrix
+// U·S·Vᵀ.
 TEST(ShampooEquals, OrthogonalisationInItsFirstStep) {
   Stream stream(7);
   const PlainMatrix u = orthonormal(5, 5, stream);
@@ -200,7 +200,7 @@ TEST(ShampooEquals, SgdWithMomentumIfItsExponentIsZero) {
   }
 }
 
-// B = momentum·B + (1 - dampening)·D with the decay in D.
+// B = momentum·B + (1 - dampening)·D, where D includes the decay.
 TEST(ShampooEquals, SgdWithClassicMomentumIfItsExponentIsZero) {
   const auto engine = make_cpu_engine();
   for (const char* nesterov : {"off", "on"}) {
@@ -226,7 +226,7 @@ TEST(ShampooEquals, SgdWithClassicMomentumIfItsExponentIsZero) {
   }
 }
 
-// A momentum takes in the decay also where the learning rate is 0.
+// The momentum includes the decay even where the learning rate is 0.
 TEST(ShampooEdge, AClassicMomentumGoesOnWithoutALearningRate) {
   const auto engine = make_cpu_engine();
   for (const char* form : {"decoupled", "corrected", "peak_independent"}) {
@@ -244,8 +244,8 @@ TEST(ShampooEdge, AClassicMomentumGoesOnWithoutALearningRate) {
   }
 }
 
-// Diagonal matrices stay diagonal, so that each entry is a number of its own:
-// F = Σ (g·other root)², and the roots divide by F^(1/4).
+// Diagonal matrices stay diagonal, so that each entry is independent: F = Σ
+// (g·other root)², and the roots divide by F^(1/4).
 TEST(ShampooKnown, KlFactorsSeeTheOtherRoots) {
   const auto engine = make_cpu_engine();
   auto kl = tensor(
@@ -287,7 +287,7 @@ TEST(ShampooKnown, TraceScalingDividesByTheRootOfTheTrace) {
   EXPECT_NEAR(scaled.state("inv_R")[3], 1 / std::sqrt(6.), 1e-14);
 }
 
-// Without grafting the identity stands in for roots that are not there yet.
+// Without grafting the identity replaces roots that do not exist yet.
 TEST(ShampooEquals, SgdWithMomentumBeforeItStarts) {
   const auto engine = make_cpu_engine();
   auto shampoo =
@@ -331,8 +331,8 @@ TEST(ShampooEdge, AverageGoesOnThroughAZeroGradient) {
   EXPECT_NE(shampoo.weights, before);
 }
 
-// Two sides of one leave a vector with an inverse square root, unless merging
-// is off.
+// Dropping sides of one leaves a vector with an inverse square root, unless
+// merging is off.
 TEST(ShampooEdge, VectorsHaveOneFactorUnlessMergingIsOff) {
   const auto engine = make_cpu_engine();
   for (const Dims& dims : {Dims{1, 5}, Dims{5, 1}, Dims{5}}) {
@@ -348,8 +348,8 @@ TEST(ShampooEdge, VectorsHaveOneFactorUnlessMergingIsOff) {
   EXPECT_EQ(apart.state("R").size(), 25U);
 }
 
-// g/|g| for any vector, as long as nothing is averaged or damped: of a number,
-// its sign.
+// The step is g/|g| for any vector if nothing is averaged or damped; for a
+// single number, its sign.
 TEST(ShampooEdge, ANumberMovesByItsSign) {
   const auto engine = make_cpu_engine();
   auto number = tensor({{"preset", "meta"}, {"epsilon", "0"}}, {}, {0.5});

@@ -132,8 +132,8 @@ void BasisSearch::fail(int64_t place, const char* reason) {
   outcomes_[static_cast<size_t>(place)] = {false, reason};
 }
 
-// to = A·Q, A being the factors from `begin` on as they are to be decomposed;
-// and estimates of their eigenvalues, the diagonal of QᵀAQ.
+// to = A·Q, where A are the factors from `begin` on as they are to be
+// decomposed; also estimates their eigenvalues, the diagonal of QᵀAQ.
 void BasisSearch::multiply(int64_t begin, Matrices to, ConstMatrices q) {
   engine_.product(to, task_.factor_scale, task_.factor.part(begin, q.count),
                   Op::kNone, q, Op::kNone, 0.0);
@@ -142,13 +142,13 @@ void BasisSearch::multiply(int64_t begin, Matrices to, ConstMatrices q) {
   engine_.column_dots(values_.part(begin, q.count), q, to);
 }
 
-// By the estimates, into the orders.
+// Sorts by the estimates into the orders.
 void BasisSearch::sort(int64_t begin, int64_t size, bool falling) {
   engine_.sort(found_.some(begin, size).order, values_.part(begin, size),
                falling);
 }
 
-// One order for all.
+// One order shared by all factors.
 Orders BasisSearch::reversed() {
   constexpr int64_t kAtOnce = 256;
   int64_t piece[kAtOnce];
@@ -186,7 +186,8 @@ void BasisSearch::require_estimates(State state) {
 }
 
 // True where A·Q and the estimates say that QᵀAQ is diagonal enough. Q is
-// orthogonal: QᵀAQ is as long as A·Q, and what is not on its diagonal is off.
+// orthogonal, so QᵀAQ has the norm of A·Q; what its diagonal lacks of that is
+// off the diagonal.
 PerTensor<bool> BasisSearch::diagonal_ones(ConstMatrices product, int64_t begin,
                                            int64_t size) {
   PerTensor<double> lengths(size);
@@ -201,7 +202,7 @@ PerTensor<bool> BasisSearch::diagonal_ones(ConstMatrices product, int64_t begin,
   return are;
 }
 
-// `current` is good enough for those whose product says so.
+// Keeps `current` as the basis of factors that it makes diagonal enough.
 void BasisSearch::keep_diagonal_ones(ConstMatrices product,
                                      ConstMatrices current) {
   PerTensor<bool> kept(count_);
@@ -247,7 +248,7 @@ void BasisSearch::by_eigh() {
       if (succeeded[i])
         end(begin + i, State::kFinished);
       else
-        fail(begin + i, "no eigenvectors");
+        fail(begin + i, "the eigendecomposition failed");
     }
   });
 }
@@ -276,7 +277,7 @@ void BasisSearch::by_power_steps() {
   });
 }
 
-// Columns by falling estimates.
+// Orders columns by descending estimates.
 void BasisSearch::permute_columns(Matrices to, ConstMatrices from) {
   for_each(State::kGoing, [&](int64_t begin, int64_t size) {
     sort(begin, size, true);
@@ -312,10 +313,10 @@ void BasisSearch::orthogonalise_run(Matrices a, int64_t begin) {
     engine_.qr(a, succeeded.span());
   }
   for (int64_t i = 0; i < a.count; ++i)
-    if (!succeeded[i]) fail(begin + i, "no QR");
+    if (!succeeded[i]) fail(begin + i, "the QR decomposition failed");
 }
 
-// Eigenvalues of the bases that were found, and columns by them.
+// Computes the eigenvalues of the bases found and sorts columns by them.
 void BasisSearch::finish() {
   if (finds_eigenvalues(soap_)) {
     const Matrices spare = scratch(n_, count_);

@@ -1,10 +1,10 @@
-// New eigenbases of the factors of one axis, one per tensor: by eigh, or from
-// the old ones by power steps, each a product and a QR.
+// Computes new eigenbases for the factors of one axis, one per tensor: by eigh,
+// or from the old ones by power steps, each a product and a QR.
 //
 //   find_bases(engine, soap, task, DType::kFp64, found, outcomes);
 //
-// A factor that is diagonal enough keeps its basis while others go on; what one
-// gets does not depend on the others. At most kMostTogether of them.
+// A factor that is diagonal enough keeps its basis while the others continue;
+// each result is independent of the others. At most kMostTogether factors.
 #pragma once
 
 #include <cstdint>
@@ -24,42 +24,40 @@ struct BasisTask {
   double factor_scale = 1;
   bool by_eigh = false;
   bool is_first = false;
-  FactorId part;  // the first; the others belong to the tensors after it
+  FactorId part;  // of the first factor; the others' tensors follow
   DecompositionHook* hook = nullptr;
 
   BasisTask some(int64_t begin, int64_t size) const;
 };
 
-// Results go here, one of each per factor: the caller's memory, that of the
-// engine.
+// The results, one of each per factor, in the caller's memory on the engine.
 struct NewBases {
   Matrices basis;
-  // Eigenvalues of the factor in the new basis, 1 x n; no data if nothing asks
-  // for them.
+  // Eigenvalues of the factor in the new basis, 1 x n; no data if not needed.
   Matrices eigenvalues;
-  // The old vector that each new one grew from, and whether the second moment
-  // is to be moved along.
+  // The old vector that each new one grew from, and whether to permute the
+  // second moment accordingly.
   Orders order;
   std::span<bool> moved;
 
   NewBases some(int64_t begin, int64_t size) const;
 };
 
-// True if find_bases gives eigenvalues.
+// True if find_bases computes eigenvalues.
 bool finds_eigenvalues(const SoapOptions& soap);
 
-// Computed in `dtype`, given in the factors' type. Fails too where the hook
-// refuses what was found. A Cholesky QR that fails is done by Householder.
-// Neither factors nor old bases are written.
+// Computes in `dtype`; results are in the factors' type. A factor also fails if
+// the hook refuses its result. A Cholesky QR that fails is redone by
+// Householder. Neither factors nor old bases are written.
 void find_bases(Engine& engine, const SoapOptions& soap, const BasisTask& task,
                 DType dtype, const NewBases& found,
                 std::span<Outcome> outcomes);
 
-// One try to find new bases, all in one type of number; basis.h has the whole.
+// One attempt to find new bases, all in one type.
 //
 //   BasisSearch(engine, soap, task, found, outcomes).run();
 //
-// Lives for one call, in a scope of the engine's arena.
+// Lives for one call and requires an open scope of the engine's arena.
 
 class BasisSearch {
  public:
@@ -69,7 +67,7 @@ class BasisSearch {
   void run();
 
  private:
-  // A factor goes on until its basis is found, then that is put in order.
+  // A factor is kGoing until its basis is found; then its columns are sorted.
   enum class State { kGoing, kFound, kFinished, kFailed };
 
   Matrices scratch(int64_t rows, int64_t count);

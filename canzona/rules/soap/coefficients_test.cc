@@ -11,7 +11,7 @@ SoapOptions with(const RuleOptions& given) {
   return read_soap_options(soap_options_in_force(given));
 }
 
-// One number through the stage's own formula, and the quotient of it.
+// The stage's own formula for one number; update() returns the quotient.
 struct Number {
   double m = 0, v = 0;
 
@@ -40,7 +40,7 @@ TEST(SoapCoefficients, AddEpsilonBeforeOrAfter) {
   Number number;
   EXPECT_NEAR(number.update(soap_adam(after, 1), 2), 2 / 2.5, 1e-14);
   const SoapOptions before = with({{"epsilon", "0.5"}, {"beta2", "0.75"}});
-  Number other;  // the root is half of what it should be, and so is the step
+  Number other;  // the root is half of the correct one, and so is the step
   EXPECT_NEAR(other.update(soap_adam(before, 1), 2), 0.5 * 2 / 1.5, 1e-14);
 }
 
@@ -90,7 +90,7 @@ TEST(SoapCoefficients, SumWhereNothingIsForgotten) {
   EXPECT_EQ(soap_factor_scale(soap, 4), 1);
 }
 
-// An average whose weights are corrected is the plain one without its bias.
+// An average with corrected weights is the plain one without its bias.
 TEST(SoapCoefficients, CorrectFactorsByTheirWeights) {
   const SoapOptions plain = with({{"shampoo_beta", "0.75"}});
   const SoapOptions corrected =
@@ -98,7 +98,7 @@ TEST(SoapCoefficients, CorrectFactorsByTheirWeights) {
   const SoapOptions at_last = with(
       {{"shampoo_beta", "0.75"}, {"factor_bias_correction", "decomposition"}});
   double biased = 0;
-  double unbiased = 5;  // what was there before the first step is forgotten
+  double unbiased = 5;  // the value before the first step is forgotten
   for (int64_t t = 1; t < 6; ++t) {
     const double seen = static_cast<double>(t * t);
     const FactorWeights a = soap_factor_weights(plain, t);

@@ -22,25 +22,23 @@ std::vector<OptionFact> update_facts() {
       "0.003", "0.01",
       {
           {"decay_form", "decoupled", "decoupled|independent|palm|l2",
-           "times the learning rate, as it is, times its square, or by "
-           "gradient"},
+           "a weight loses lr*wd, wd or lr^2*wd of itself per step; l2: wd*p "
+           "is added to the gradient"},
           {"decay_order", "after", "before|after",
-           "decay comes before the update"},
+           "decay before or after the update"},
           {"l2_in_factors", "on", kOnOff,
-           "factors see the decay of form l2 too"},
-          {"beta1", "0.95", "0.0..<1.0",
-           "share of the first moment that is kept"},
+           "factors include the decay of decay_form=l2 too"},
+          {"beta1", "0.95", "0.0..<1.0", "decay rate of the first moment"},
           {"beta2", "0.95", "0.0..1.0",
-           "share of the second moment that is kept; 1: plain sums"},
+           "decay rate of the second moment; 1: plain sums"},
           {"beta3", "auto", "auto|0.0..<1.0",
-           "the first moment's share where it enters the update; auto: beta1"},
+           "decay rate of the first moment in the update; auto: beta1"},
           {"epsilon", "1e-08", "0.0..inf",
            "added to the root of second moments"},
           {"epsilon_mode", "uncorrected", "corrected|uncorrected",
-           "added after or before the bias is taken out"},
-          {"bias_correction", "on", kOnOff,
-           "take the bias out of both moments"},
-          {"nesterov", "off", kOnOff, "blend the gradient in once more"},
+           "epsilon is added after or before the bias correction"},
+          {"bias_correction", "on", kOnOff, "correct the bias of both moments"},
+          {"nesterov", "off", kOnOff, "use Nesterov momentum"},
           {"momentum_basis", "eigen", "eigen|original",
            "space of the first moment; eigen saves products"},
           {"first_update", "skip", "skip|use",
@@ -55,20 +53,20 @@ std::vector<OptionFact> update_facts() {
 std::vector<OptionFact> soap_factor_facts() {
   return {
       {"shampoo_beta", "auto", "auto|0.0..1.0",
-       "share of the factors that is kept; 1: plain sums; auto: beta2"},
+       "decay rate of the factors; 1: plain sums; auto: beta2"},
       {"factor_bias_correction", "off", "off|weights|decomposition",
-       "take the factors' bias out of the average's weights, or of the copy "
-       "that is decomposed"},
-      {"kl", "off", kOnOff, "weigh gradients by the other factor's inverse"},
+       "correct the factors' bias in the weights of the average, or in the "
+       "copy that is decomposed"},
+      {"kl", "off", kOnOff, "weight gradients by the other factor's inverse"},
       {"max_preconditioner_dim", "10000", "1..1000000",
        "a longer side is treated as long_sides says"},
       {"long_sides", "skip", "skip|cut",
        "a long side gets no factor, or is cut into blocks"},
       {"precondition_1d", "off", kOnOff, "vectors get a factor"},
       {"merge_dims", "off", kOnOff,
-       "join neighbouring dims up to max_preconditioner_dim"},
+       "join adjacent dims up to max_preconditioner_dim"},
       {"ignored_dims", "none", "none|0..7,...",
-       "dims, from 0, that get no factor, as in 0 or 0,1; not of vectors"},
+       "dims, from 0, without a factor, as in 0 or 0,1; not for vectors"},
   };
 }
 
@@ -78,15 +76,15 @@ std::vector<OptionFact> basis_facts() {
       {"first_basis", "eigh", "eigh|identity",
        "the first basis by eigh, or refreshed from the identity"},
       {"refresh", "auto", "auto|qr|cholesky_qr|eigh",
-       "how a basis is renewed; auto: cholesky_qr on cuda, where products are "
+       "how to refresh a basis; auto: cholesky_qr on cuda, where products are "
        "cheap, qr on cpu"},
       {"device", "cuda", "cuda|cpu",
-       "that refresh=auto and products=auto are for"},
+       "the device that refresh=auto and products=auto are chosen for"},
       {"power_steps", "1", "1..100", "products and QRs of one refresh"},
       {"qr_tolerance", "0", "0.0..1.0",
-       "no more steps below this share off the diagonal"},
+       "stop once the off-diagonal fraction is at most this"},
       {"sort", "before", "before|after|ascending",
-       "sort columns before QR, second moment too; after it, falling; rising"},
+       "sort columns before QR, second moment too; after; ascending"},
       {"eigen_reg", "0", "0.0..inf", "added to a factor's diagonal for eigh"},
       {"qr_regularised", "off", kOnOff, "eigen_reg is added for QR too"},
       {"basis_includes_gradient", "off", kOnOff,
@@ -97,9 +95,9 @@ std::vector<OptionFact> basis_facts() {
 std::vector<OptionFact> grafting_facts() {
   return {
       {"grafting", "none", "none|sgd|adagrad|rmsprop|adam",
-       "whose update's length to take; its update before start_step"},
+       "rule that sets the update's length, and replaces it until start_step"},
       {"grafting_beta2", "0.999", "0.0..1.0",
-       "share of grafting's second moment that is kept"},
+       "decay rate of grafting's second moment"},
       {"grafting_epsilon", "1e-10", "0.0..inf",
        "added to the root of grafting's second moment"},
   };
@@ -174,7 +172,8 @@ std::vector<Preset> make_soap_presets() {
 void require_consistent(const RuleOptions& options) {
   const bool own_beta3 = word_option(options, "beta3") != "auto";
   if (own_beta3 && switch_option(options, "nesterov"))
-    refuse_pair("nesterov=on and a beta3", "both blend the gradient in, choose one");
+    refuse_pair("nesterov=on and a beta3",
+                "both blend the gradient in; choose one");
   if (own_beta3 && real_option(options, "beta1") == 0 &&
       real_option(options, "beta3") != 0)
     refuse_pair("beta3 without beta1", "there is no first moment to blend");
@@ -183,17 +182,17 @@ void require_consistent(const RuleOptions& options) {
     refuse_pair("grafting", "needs momentum_basis=original");
   if (grafts && switch_option(options, "normalize_grads"))
     refuse_pair("normalize_grads=on and grafting",
-           "both give the update its length, choose one");
+                "both set the length of the update; choose one");
 }
 
-// An option whose value "auto" means that of another one.
+// Reads an option whose value "auto" stands for that of another option.
 double real_or(const RuleOptions& options, const std::string& name,
                double other) {
   return word_option(options, name) == "auto" ? other
                                               : real_option(options, name);
 }
 
-// The enumerator at the word's place in `words`.
+// The enumerator whose index is that of the word in `words`.
 template <class Enum>
 Enum word_of(const RuleOptions& options, const std::string& name,
              std::initializer_list<std::string_view> words) {
@@ -310,8 +309,8 @@ AxisSizes sizes_of(std::span<const int64_t> dims) {
   return sizes;
 }
 
-// From the first dim on, neighbours are joined while their product is allowed.
-// Dims of one vanish.
+// Joins adjacent dims, from the first on, while their product is allowed. Dims
+// of one are dropped.
 AxisSizes merged(const AxisSizes& sizes, int64_t max_dim) {
   AxisSizes merged;
   int64_t joined = 1;
@@ -329,8 +328,8 @@ AxisSizes merged(const AxisSizes& sizes, int64_t max_dim) {
   return merged;
 }
 
-// A vector has no factor unless it is asked for, a long side has one only if it
-// is cut, and a side that is to be ignored has none.
+// A vector has a factor only on request, a long side only if it is cut, and an
+// ignored axis never.
 FactorLayout factors_of(const SoapOptions& options,
                         std::span<const int64_t> dims, int first_state) {
   AxisSizes sizes = sizes_of(dims);
@@ -366,11 +365,11 @@ namespace {
 using Refresh = SoapOptions::Refresh;
 using Sort = SoapOptions::Sort;
 
-// Counts what the factor of a side of length d costs on every step, e being the
+// The cost of the factor of a side of length d on every step, where e is the
 // product of the other sides: rotating the gradient (2d²e) and the update back
-// (2d²e), one triangle of the statistics (d²e). A first moment in the original
-// space is rotated too, and so is a copy of the gradient for the KL factor of
-// the other side.
+// (2d²e), and one triangle of the statistics (d²e). A first moment in the
+// original space is rotated too, and so is a copy of the gradient for the KL
+// factor of the other side.
 Flops side_flops(const SoapOptions& soap, int64_t d, int64_t e) {
   int64_t products = 5;
   if (soap.has_first_moment() && !soap.moment_in_basis) products += 2;
@@ -380,8 +379,8 @@ Flops side_flops(const SoapOptions& soap, int64_t d, int64_t e) {
 
 // In thirds of d³: a product takes 6, Householder QR with Q formed 4 + 4, three
 // rounds of Cholesky QR 3·(3 + 1 + 3), eigh about 27. Estimates of eigenvalues
-// come with the product of the next step; only those after the last step need
-// one of their own.
+// are a by-product of the next step's product; only those after the last step
+// need a product of their own.
 int64_t refresh_thirds(const SoapOptions& soap) {
   if (soap.refresh == Refresh::kEigh) return 27;
   const int64_t qr = soap.refresh == Refresh::kQr ? 8 : 21;
@@ -389,9 +388,9 @@ int64_t refresh_thirds(const SoapOptions& soap) {
   return soap.power_steps * (6 + qr) + (estimates_after ? 6 : 0);
 }
 
-// A new basis, rounded to the nearest flop, and the first moment moved to it:
-// out of the old one and into the new (4d²e), or by the product of both (2d³ +
-// 2d²e), whichever is less.
+// A new basis, rounded to the nearest flop, plus moving the first moment to it:
+// out of the old basis and into the new one (4d²e), or by the product of both
+// (2d³ + 2d²e), whichever is less.
 Flops refresh_flops(const SoapOptions& soap, int64_t d, int64_t e) {
   const Flops thirds = refresh_thirds(soap) * cubic(d, d, d) + Flops(1);
   Flops flops(thirds.value() / 3);
@@ -414,7 +413,7 @@ RuleWork blocks_work(const SoapOptions& soap, int64_t count,
   return work;
 }
 
-// An element without factors costs this: what is left of the rule is Adam.
+// Per element without factors: the rule is then Adam.
 constexpr int64_t kAdamFlops = 14;
 
 RuleWork layout_work(const SoapOptions& soap, const SoapLayout& layout) {

@@ -1,18 +1,18 @@
-// SOAP sees a tensor as its axes after merging, which of them have a factor,
+// How SOAP sees a tensor: its axes after merging, which of them have a factor,
 // the blocks that long axes are cut into, and where all of that lies in the
-// states. One list of states for facts and arithmetic alike:
+// states. Facts and arithmetic use the same list of states:
 //
-//   exp_avg, exp_avg_sq                     as the tensor; the first if beta1
+//   exp_avg, exp_avg_sq                     like the tensor; the first if beta1
 //   per axis L, Q_L (, eigenvalues_L)       factor, basis, its eigenvalues
-//   grafting_avg_sq                         as the tensor, if grafting
+//   grafting_avg_sq                         like the tensor, if grafting
 //   refresh_failures                        one number per factor
 //
-// Axes of a matrix or vector are called L and R, those of other tensors 0, 1,
-// 2 (F_0, Q_0). If sides are cut, factors of equal length are one stack, in the
-// order of blocks, the last dim running fastest; those of shorter blocks at the
+// Axes of a matrix or vector are called L and R, those of other tensors 0, 1, 2
+// (F_0, Q_0). If sides are cut, factors of equal length form one stack, in
+// block order with the last dim running fastest; those of shorter blocks at the
 // end of an axis are named "…_edge".
 //
-// Nothing here allocates: a layout is made anew for every call.
+// Nothing here allocates: every call constructs its layout anew.
 #pragma once
 
 #include <bitset>
@@ -26,28 +26,28 @@
 
 namespace canzona {
 
-// SOAP's options and presets, and what they mean as numbers and kinds.
+// SOAP's options and presets, and their parsed values.
 //
 //   SoapOptions soap = read_soap_options(soap_options_in_force(given));
 //   if (soap.is_refresh(step, phase)) …
 //
-// Words: a *factor* is the running average of G·Gᵀ along one axis, a *basis*
+// Terms: a *factor* is the running average of G·Gᵀ along one axis, a *basis*
 // its eigenvectors, a *refresh* the computation of a new basis.
 
 const std::vector<OptionFact>& soap_option_facts();
 const std::vector<Preset>& soap_presets();
 
-// UsageError if options contradict each other.
+// Throws UsageError if options contradict each other.
 RuleOptions soap_options_in_force(const RuleOptions& given);
 
 struct SoapOptions {
   enum class Refresh { kQr, kCholeskyQr, kEigh };
-  // Columns of a basis: sorted before the QR, by falling estimates of the
-  // eigenvalues, with the second moment moved along; or after it, by falling or
-  // rising ones, with the second moment as it is.
+  // How the columns of a basis are sorted: before the QR, by descending
+  // estimates of the eigenvalues, permuting the second moment too; or after it,
+  // by descending or ascending ones, leaving the second moment as it is.
   enum class Sort { kBefore, kAfter, kAscending };
-  // The bias of a factor is taken out nowhere, in the weights of its average,
-  // or from the copy that is decomposed.
+  // Where the bias of a factor is corrected: nowhere, in the weights of its
+  // average, or in the copy that is decomposed.
   enum class FactorBias { kOff, kWeights, kDecomposition };
   enum class Grafting { kNone, kSgd, kAdagrad, kRmsprop, kAdam };
 
@@ -76,14 +76,14 @@ struct SoapOptions {
   double eigen_reg = 0;
   bool qr_regularised = false;
   bool basis_includes_gradient = false;
-  // Statistics and rotations by bf16x3, bases by bf16x6.
+  // Statistics and rotations use bf16x3, bases bf16x6.
   bool splits_products = false;
   // Shapes.
   int64_t max_dim = 1;
   bool cuts_long_sides = false;
   bool precondition_1d = false;
   bool merges_dims = false;
-  std::bitset<kMostAxes> ignored_axes;  // have no factors; not of vectors
+  std::bitset<kMostAxes> ignored_axes;  // without factors; ignored for vectors
   // The length of the update.
   Grafting grafting = Grafting::kNone;
   double grafting_beta2 = 0;
@@ -94,10 +94,10 @@ struct SoapOptions {
   bool has_first_moment() const { return beta1 != 0; }
   bool has_grafting_moment() const;
   bool keeps_eigenvalues() const { return kl; }
-  // Two: the gradient with and without wd·p.
+  // Two if factors see the gradient without wd·p and moments with it.
   int gather_fields() const { return l2 && !l2_in_factors ? 2 : 1; }
 
-  // `step` counts calls from 1; updates() are those of them that move weights.
+  // `step` counts calls from 1; updates() counts those that move weights.
   int64_t updates(int64_t step) const {
     return skips_first_update ? step - 1 : step;
   }
@@ -108,13 +108,14 @@ SoapOptions read_soap_options(const RuleOptions& in_force);
 
 class SoapLayout {
  public:
-  // UsageError if the tensor has too many dims or counts do not fit 64 bits.
+  // Throws UsageError if the tensor has too many dims or counts overflow 64
+  // bits.
   SoapLayout(const SoapOptions& options, std::span<const int64_t> dims);
 
   const FactorLayout& factors() const { return factors_; }
   const Blocking& blocking() const { return factors_.blocking(); }
 
-  // Places in the list of states.
+  // Indices in the list of states.
   int exp_avg_sq() const { return exp_avg_sq_; }
   int grafting() const { return factors_.end_state(); }
   int refresh_failures() const { return refresh_failures_; }
@@ -126,17 +127,16 @@ class SoapLayout {
 };
 
 // SOAP: Adam in the eigenbasis of second-moment factors, L of the rows and R of
-// the columns. Everything it keeps is of use to the owner alone (SoapLayout
-// lists it).
+// the columns. All states live at the owner (SoapLayout lists them).
 //
 // A side longer than max_preconditioner_dim gets no factor and is not rotated;
 // with no factor at all the rule is Adam, run at the owner.
 //
-// Defaults are those of the original: weights wait for the second step, because
-// a gradient rotated into its own eigenbasis is diagonal, and Adam would blow
-// the rounding noise beside the diagonal up to full size. Its rotation of the
-// first moment out of the basis and back on every step is left out: the moment
-// stays in the basis and is moved only when that changes.
+// Defaults are those of the original: weights move from the second step on,
+// because a gradient rotated into its own eigenbasis is diagonal, and Adam
+// would amplify the rounding noise beside the diagonal to full size. Unlike the
+// original, the first moment is not rotated out of the basis and back on every
+// step: it stays in the basis and is rotated only when the basis changes.
 
 class SoapFacts final : public RuleFacts {
  public:
@@ -148,7 +148,8 @@ class SoapFacts final : public RuleFacts {
   std::vector<StateFact> tensor_states(
       const std::vector<int64_t>& dims) const override;
   RuleWork work(MatrixShape shape) const override;
-  // Where long sides are cut, unless the length of a whole update matters.
+  // Splits where long sides are cut, unless the length of a whole update
+  // matters.
   MatrixShape block(MatrixShape shape) const override;
   std::vector<BlockState> block_states(MatrixShape shape,
                                        int64_t number) const override;
@@ -158,7 +159,7 @@ class SoapFacts final : public RuleFacts {
   int phases() const override { return soap_.phases; }
   int gather_fields() const override { return soap_.gather_fields(); }
 
-  // The same options, read.
+  // The same options, parsed.
   const SoapOptions& read_options() const { return soap_; }
 
  private:

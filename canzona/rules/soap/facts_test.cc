@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using Shape = std::vector<int64_t>;
 
-// On a CPU, unless the options say otherwise.
+// For a CPU, unless the options say otherwise.
 SoapFacts soap(RuleOptions options) {
   options.try_emplace("device", "cpu");
   return SoapFacts(options);
@@ -38,7 +38,7 @@ Shape shape_of(const std::vector<StateFact>& states, const std::string& name) {
 }
 
 // By hand: moments 2·5120·8192, L and Q_L 2·5120², R and Q_R 2·8192², two
-// counters, each element four bytes.
+// counters; four bytes per element.
 TEST(SoapFacts, KeepsEverythingWithTheOwner) {
   const auto states = SoapFacts({}).states({5120, 8192});
   EXPECT_THAT(names(states), ElementsAre("exp_avg", "exp_avg_sq", "L", "Q_L",
@@ -74,7 +74,7 @@ TEST(SoapFacts, RoundsARefreshToTheNearestFlop) {
   EXPECT_EQ(soap({}).work({3, 3}).refresh, Flops(468));
 }
 
-// 25600 > 10000: no R, and with it no rotation or statistics of the columns.
+// 25600 > 10000: no R, and so neither rotation nor statistics of the columns.
 TEST(SoapFacts, LeavesOutTheFactorOfALongSide) {
   const SoapFacts facts = soap({});
   EXPECT_THAT(
@@ -101,7 +101,7 @@ TEST(SoapFacts, LeavesOutTheFactorsOfIgnoredDims) {
   EXPECT_THAT(
       names(right.states({6, 4})),
       ElementsAre("exp_avg", "exp_avg_sq", "R", "Q_R", "refresh_failures"));
-  // A side of 4 alone: 5·4²·6.
+  // Only the side of 4: 5·4²·6.
   EXPECT_EQ(right.work({6, 4}).every_step, Flops(480));
   EXPECT_EQ(soap({{"ignored_dims", "0,1"}}).algorithm({6, 4}), "adam");
   EXPECT_THAT(
@@ -171,7 +171,7 @@ TEST(SoapFacts, MatricesAndTensorsOfTwoAxesAreTheSame) {
     EXPECT_EQ(matrix[i].shape, tensor[i].shape);
 }
 
-// 5x3 at 2 is 2x2, 2x1, 2x2, 2x1, 1x2, 1x1.
+// 5x3 cut at 2 is 2x2, 2x1, 2x2, 2x1, 1x2, 1x1.
 TEST(SoapFacts, StacksFactorsOfBlocks) {
   const auto states =
       soap({{"preset", "meta"}, {"max_preconditioner_dim", "2"}})
@@ -185,7 +185,7 @@ TEST(SoapFacts, StacksFactorsOfBlocks) {
 }
 
 // a²b + ab² over the blocks: 16, 6, 16, 6, 6, 2; a³ + b³: 16, 9, 16, 9, 9, 2.
-// The first moment in the original space takes two more products of each.
+// The first moment in the original space takes two more products for each.
 TEST(SoapFacts, SumsOverBlocks) {
   const RuleWork work = soap({{"preset", "meta"},
                               {"max_preconditioner_dim", "2"},
@@ -195,7 +195,7 @@ TEST(SoapFacts, SumsOverBlocks) {
   EXPECT_EQ(work.refresh, Flops(9 * 61));
 }
 
-// Merged to a vector of 6: one factor, rotated and moved along nothing.
+// Merged into a vector of 6: one factor and no other side.
 TEST(SoapFacts, CountsMergedMatricesAsVectors) {
   const RuleWork work = soap({{"merge_dims", "on"}}).work({3, 2});
   EXPECT_EQ(work.every_step, Flops(5 * 36));
@@ -206,7 +206,7 @@ TEST(SoapFacts, CountsWhatTheOptionsCost) {
   const auto refresh = [](const RuleOptions& options) {
     return soap(options).work({30, 30}).refresh.value() / (2 * 9000);
   };
-  // In thirds of 30³, with 12 of them for the first moment.
+  // In thirds of 30³, of which the first moment takes 12.
   EXPECT_EQ(refresh({}), 14 + 12);
   EXPECT_EQ(refresh({{"momentum_basis", "original"}}), 14);
   EXPECT_EQ(refresh({{"beta1", "0"}}), 14);

@@ -1,5 +1,5 @@
-// These tests are about bad data: gradients that are not finite, bases that
-// cannot be found.
+// Tests of bad data: gradients that are not finite, and bases that cannot be
+// found.
 #include <gmock/gmock.h>
 
 #include <limits>
@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-// Fails where it is told to, and writes down what it was asked.
+// Fails where it is told to, and records the calls.
 class Forced final : public DecompositionHook {
  public:
   bool basis(const FactorId& part, Matrices q, Matrices) override {
@@ -95,7 +95,7 @@ TEST_F(SoapFailures, ASuccessForgetsThem) {
   }
 }
 
-// Two tensors in a batch, whose states lie side by side.
+// Two tensors in a batch, whose states are contiguous.
 TEST_F(SoapFailures, AreCountedForEachTensorOfABatch) {
   const auto rule = make_rule("soap", kEveryStep, DType::kFp32);
   const Dims dims = {4, 3};
@@ -126,7 +126,7 @@ TEST_F(SoapFailures, AreCountedForEachTensorOfABatch) {
               ThrowsMessage<NumericalError>(HasSubstr("tensor 1")));
 }
 
-// The first basis is the identity until one is found.
+// The basis is the identity until a first one is found.
 TEST_F(SoapFailures, GoesOnFromTheIdentity) {
   TestTensor<float> soap = make(kEveryStep, &hook_);
   hook_.failing_axis = 1;
@@ -149,7 +149,7 @@ TEST_F(SoapFailures, ABasisThatIsNotFiniteIsAnError) {
 TEST_F(SoapFailures, D7AFactorThatIsNotFiniteIsNeverDecomposed) {
   constexpr float kInf = std::numeric_limits<float>::infinity();
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  for (float value : {kNan, kInf, -kInf, 1e20F}) {  // 1e20² is none in fp32
+  for (float value : {kNan, kInf, -kInf, 1e20F}) {  // 1e20² overflows fp32
     Forced hook;
     TestTensor<float> soap = make({}, &hook);
     std::vector<float> g = gradient();
@@ -172,8 +172,8 @@ TEST_F(SoapFailures, IsFoundAtTheNextRefresh) {
   EXPECT_THROW(step(soap), NumericalError);
 }
 
-// Products of finite numbers that are none in fp32: a second try in fp64 finds
-// the basis.
+// Products of finite numbers that overflow fp32: the retry in fp64 finds the
+// basis.
 TEST_F(SoapFailures, OverflowsAreTriedAgainInFp64) {
   const RuleOptions options = {{"precondition_frequency", "1"},
                                {"shampoo_beta", "0"},
@@ -192,11 +192,11 @@ TEST_F(SoapFailures, OverflowsAreTriedAgainInFp64) {
   EXPECT_NEAR(norm, 1, 1e-6);
 }
 
-// Cholesky QR cannot take dependent columns; Householder can.
+// Cholesky QR fails on dependent columns; Householder does not.
 TEST_F(SoapFailures, D7CholeskyQrFallsBackOnHouseholder) {
   TestTensor<float> soap =
       make({{"precondition_frequency", "1"}, {"refresh", "cholesky_qr"}});
-  const std::vector<float> g(12, 0.5F);  // rank one, for ever
+  const std::vector<float> g(12, 0.5F);  // always of rank one
   for (int i = 0; i < 4; ++i) soap.step(*engine_, g, 0.01);
   EXPECT_THAT(soap.state("refresh_failures"), Each(0));
   PlainMatrix q(4, 4);

@@ -1,4 +1,4 @@
-// Small cases whose results were computed by the references in fp64.
+// Small cases whose results the reference implementations computed in fp64.
 #include <gmock/gmock.h>
 
 #include "canzona/rules/test_steps.h"

@@ -37,8 +37,7 @@ TEST(SoapLayout, MergesNeighboursFromTheFirstDimOn) {
   EXPECT_THAT(lengths(SoapLayout(merging("5"), Dims{3, 0})), ElementsAre(3, 0));
 }
 
-// A vector that was one from the start has no factor; one that comes of
-// merging has.
+// An original vector has no factor; a vector that results from merging has one.
 TEST(SoapLayout, KnowsVectorsFromMatricesThatWereMerged) {
   EXPECT_EQ(SoapLayout(merging("10"), Dims{6}).factors().num_factors(), 0);
   EXPECT_EQ(SoapLayout(merging("10"), Dims{3, 2}).factors().num_factors(), 1);

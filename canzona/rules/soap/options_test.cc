@@ -65,7 +65,7 @@ TEST(SoapOptions, TakeThePresetsAsTheyAre) {
   EXPECT_EQ(meta.factor_bias, SoapOptions::FactorBias::kDecomposition);
 }
 
-// After the first step, which moves no weights, a refresh in every f-th.
+// After the first step, which moves no weights, every f-th step refreshes.
 TEST(SoapOptions, CountRefreshesByUpdates) {
   const SoapOptions soap = read({{"precondition_frequency", "3"}});
   EXPECT_THAT(refreshes(soap, 0, 10), ElementsAre(1, 4, 7, 10));

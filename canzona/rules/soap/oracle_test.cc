@@ -1,6 +1,6 @@
 // The rule against a plain transcription of the original algorithm in fp64:
-// eigenvectors by Jacobi, QR by Gram and Schmidt, the first moment rotated out
-// of the basis and back in every step. And laws that hold for any gradient.
+// eigenvectors by Jacobi, QR by Gram–Schmidt, and the first moment rotated out
+// of the basis and back in every step. Also laws that hold for any gradient.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ PlainMatrix identity(int64_t n) {
   return e;
 }
 
-// Eigenvectors by falling eigenvalue: rotations in turn until all is diagonal.
+// Eigenvectors by descending eigenvalue: cyclic rotations until A is diagonal.
 PlainMatrix eigenvectors(PlainMatrix a) {
   const int64_t n = a.rows;
   PlainMatrix v = identity(n);
@@ -65,7 +65,7 @@ PlainMatrix orthonormal_columns(PlainMatrix q) {
   return q;
 }
 
-// The original, word by word, on a matrix with both factors.
+// The original algorithm, literally, on a matrix with both factors.
 struct Oracle {
   PlainMatrix p, m, v, l, r, ql, qr;
   int calls = 0;
@@ -90,7 +90,7 @@ struct Oracle {
     average(r, transposed(g) * g);
   }
 
-  // The new basis of one side; the second moment's rows move along.
+  // The new basis of one side; permutes the second moment's rows accordingly.
   static PlainMatrix renewed(const PlainMatrix& f, const PlainMatrix& q,
                              PlainMatrix& rows) {
     const PlainMatrix seen = transposed(q) * f * q;
@@ -144,7 +144,7 @@ struct Oracle {
   }
 };
 
-// Gradients whose factors have simple eigenvalues, far apart.
+// Gradients whose factors have simple, well-separated eigenvalues.
 PlainMatrix next_gradient(int64_t n, Stream& stream) {
   std::vector<double> spectrum(static_cast<size_t>(n));
   for (size_t i = 0; i < spectrum.size(); ++i)
@@ -173,7 +173,7 @@ double largest_difference(const std::vector<double>& a,
   return largest;
 }
 
-// Ten calls with a refresh in every third or fourth one.
+// Ten calls with a refresh every three or four calls.
 TEST(SoapOracle, AgreesAcrossRefreshes) {
   const auto engine = make_cpu_engine();
   for (int period : {3, 4}) {
@@ -198,7 +198,7 @@ TEST(SoapOracle, AgreesAcrossRefreshes) {
   }
 }
 
-// The same algebra, whichever space the first moment is kept in.
+// The algebra is the same, whichever space the first moment is kept in.
 TEST(SoapOracle, SpaceOfTheFirstMomentIsNoMatter) {
   const auto engine = make_cpu_engine();
   Stream stream(8);
@@ -215,7 +215,7 @@ TEST(SoapOracle, SpaceOfTheFirstMomentIsNoMatter) {
   }
 }
 
-// A wide matrix moves its first moment by the product of both bases.
+// For a wide matrix, the first moment is moved by the product of both bases.
 TEST(SoapOracle, MovesTheFirstMomentWithTheBasis) {
   const auto engine = make_cpu_engine();
   for (const auto& [rows, cols] : {std::pair{3, 8}, std::pair{8, 3}}) {
@@ -237,7 +237,7 @@ TEST(SoapOracle, MovesTheFirstMomentWithTheBasis) {
   }
 }
 
-// In its first update every rotated entry is divided by its own size.
+// In the first update every rotated entry is divided by its own magnitude.
 TEST(SoapOracle, FirstUpdateIsTheSignInTheBasis) {
   const auto engine = make_cpu_engine();
   Stream stream(10);
@@ -259,7 +259,8 @@ TEST(SoapOracle, FirstUpdateIsTheSignInTheBasis) {
   EXPECT_LT(largest_difference(soap.weights, expected.values), 1e-13);
 }
 
-// Adam one call late, epsilon added before the bias is taken out, decay after.
+// Adam one call late, with epsilon added before the bias correction and decay
+// after.
 TEST(SoapOracle, IsAdamWithoutFactors) {
   const auto engine = make_cpu_engine();
   Stream stream(11);
@@ -284,7 +285,7 @@ TEST(SoapOracle, IsAdamWithoutFactors) {
   }
 }
 
-// Turns some vectors of every new basis round.
+// Flips the signs of some vectors of every new basis.
 class SignFlips final : public DecompositionHook {
  public:
   bool basis(const FactorId& part, Matrices q, Matrices) override {
@@ -315,7 +316,7 @@ TEST(SoapOracle, SignsOfEigenvectorsAreNoMatter) {
   }
 }
 
-// Rotated weights and gradients make rotated steps.
+// Rotated weights and gradients give rotated steps.
 TEST(SoapOracle, FollowsRotations) {
   const auto engine = make_cpu_engine();
   Stream stream(13);

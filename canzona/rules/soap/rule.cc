@@ -1,5 +1,5 @@
-// SOAP's three stages. All arithmetic on matrices is in update.h, one block of
-// some tensors at a time.
+// SOAP's three stages. All matrix arithmetic is in update.h, which handles one
+// block of several tensors at a time.
 #include "canzona/rules/rule.h"
 
 #include <cmath>
@@ -21,7 +21,7 @@ DecayOptions decay_of(const RuleOptions& options) {
           real_option(options, "learning_rate")};
 }
 
-// The tensors [begin, begin + count) of a batch, block by block.
+// Processes the tensors [begin, begin + count) of a batch, block by block.
 class PartCall {
  public:
   PartCall(Engine& engine, const SoapOptions& soap, const SoapLayout& layout,
@@ -61,10 +61,11 @@ class PartCall {
   }
 
  private:
-  // The length of whole tensors' updates, whatever their blocks.
+  // Normalizes and bounds the length of whole tensors' updates, regardless of
+  // blocks.
   void bound_update(int64_t updates) {
-    constexpr double kLeastRms = 1e-30;  // added to what is divided by
-    constexpr double kMoreRms = 1e-7;    // added to what is bounded
+    constexpr double kLeastRms = 1e-30;  // added to divisors
+    constexpr double kMoreRms = 1e-7;    // added to the rms that is bounded
     const Arena::Scope scope(engine_.arena());
     const double root = std::sqrt(static_cast<double>(elements_));
     const Matrices update = as_matrices(whole().out, 1, elements_, count_);
@@ -79,7 +80,7 @@ class PartCall {
       engine_.limit_norms(update, root * soap_.max_update_rms, root * kMoreRms);
   }
 
-  // A run as large as the tensors.
+  // A state with as many elements as the tensors.
   Run state(int number) const {
     return advanced(batch_.states[static_cast<size_t>(number)],
                     begin_ * elements_);
@@ -97,7 +98,7 @@ class PartCall {
     return runs;
   }
 
-  // The runs of a block, copied side by side.
+  // The runs of a block, copied to contiguous memory.
   SoapBlockRuns apart(const SoapBlockRuns& tensor, const TensorBlock& block) {
     SoapBlockRuns runs;
     const bool one_field = batch_.fields.size() == 1;
@@ -191,7 +192,7 @@ class SoapRule final : public RuleOf<SoapFacts> {
     });
   }
 
-  // A first step that only finds a basis leaves the weights alone, decay too.
+  // A first step that only finds a basis changes no weights, not even by decay.
   void apply(Engine& engine, const Step& step, const Shard& shard,
              ConstRun update) const override {
     if (soap_.updates(step.step) == 0) return;
@@ -199,7 +200,7 @@ class SoapRule final : public RuleOf<SoapFacts> {
                  shard.count, shard.rounded);
   }
 
-  // The gradient itself is the field, if nothing is added to it.
+  // The gradient itself is the field if nothing is added to it.
   void step_whole(Engine& engine, const Step& step,
                   const WholeTensors& tensors) const override {
     if (soap_.l2 || tensors.shards.size() != 1)

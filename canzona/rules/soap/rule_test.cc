@@ -107,7 +107,7 @@ TEST(SoapRule, LeavesGradientsAlone) {
   }
 }
 
-// From copies of weights and states alone.
+// Continues from copies of weights and states alone.
 TEST(SoapRule, GoesOnBitByBitFromCopiedStates) {
   const auto engine = make_cpu_engine();
   for (const RuleOptions& options : all_kinds()) {
@@ -130,7 +130,7 @@ TEST(SoapRule, GoesOnBitByBitFromCopiedStates) {
   }
 }
 
-// Three tensors side by side, with all their states side by side too.
+// Three contiguous tensors, each state contiguous too.
 class Three {
  public:
   Three(const RuleOptions& options, const Dims& dims)
@@ -191,7 +191,7 @@ TEST(SoapRule, ATensorIsTheSameAloneAndInABatch) {
   }
 }
 
-// The first steps reserve what all later ones use.
+// The first steps reserve everything that later ones use.
 TEST(SoapRule, AllocatesNothingOnceEveryKindOfStepWasMade) {
   const auto engine = make_cpu_engine();
   for (const RuleOptions& options : all_kinds()) {
@@ -208,7 +208,7 @@ TEST(SoapRule, AllocatesNothingOnceEveryKindOfStepWasMade) {
   }
 }
 
-// Steps at which a basis was renewed.
+// Records the steps at which a basis was refreshed.
 class Refreshes final : public DecompositionHook {
  public:
   bool basis(const FactorId& part, Matrices, Matrices) override {
@@ -277,7 +277,7 @@ double rms(const std::vector<float>& values) {
   return std::sqrt(sum / static_cast<double>(values.size()));
 }
 
-// Whole tensors' updates, also where they are cut into blocks.
+// Applies to the update of the whole tensor, even if it is cut into blocks.
 TEST(SoapRule, GivesTheUpdateTheLengthThatIsAskedFor) {
   const auto engine = make_cpu_engine();
   const auto last_rms = [&](const RuleOptions& options, int steps) {
@@ -297,8 +297,8 @@ TEST(SoapRule, GivesTheUpdateTheLengthThatIsAskedFor) {
     EXPECT_EQ(last_rms(loose, 3), last_rms(cut, 3)) << longest;
     EXPECT_NEAR(last_rms(normal, 3), 1, 1e-6) << longest;
   }
-  // The bias is taken out of a normalised quotient: sqrt(1 - 0.95^2)/(1 -
-  // 0.95^2) at the second update.
+  // The bias correction applies to the normalised quotient: sqrt(1 - 0.95^2)/(1
+  // - 0.95^2) at the second update.
   EXPECT_NEAR(last_rms({{"normalize_grads", "on"}}, 3),
               1 / std::sqrt(1 - 0.95 * 0.95), 1e-6);
   EXPECT_EQ(last_rms({{"normalize_grads", "on"}}, 1), 0);

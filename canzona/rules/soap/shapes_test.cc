@@ -70,8 +70,8 @@ TEST(SoapShapes, D6AnEmptyTensorIsNoWork) {
   }
 }
 
-// A side of one has a 1x1 factor whose basis is a sign: with the other side's
-// basis alone, nothing changes.
+// A side of one has a 1x1 factor whose basis is a sign: using only the other
+// side's basis changes nothing.
 TEST(SoapShapes, D6ASideOfOneIsASide) {
   const auto engine = make_cpu_engine();
   for (const Dims& dims : {Dims{1, 5}, Dims{5, 1}, Dims{1, 1}}) {
@@ -86,7 +86,7 @@ TEST(SoapShapes, D6ASideOfOneIsASide) {
   }
 }
 
-// The first update after equal gradients of rank one is that direction alone.
+// The first update after equal gradients of rank one has that direction.
 TEST(SoapShapes, D6ARankOneGradientIsOneDirection) {
   const auto engine = make_cpu_engine();
   PlainMatrix a(4, 1), b(1, 6);
@@ -141,7 +141,7 @@ TEST(SoapShapes, MergedDimsAreAMatrix) {
   }
 }
 
-// A tensor of three axes, one of length one, is a matrix with one more sign.
+// A tensor with three axes, one of length one, is a matrix with one more sign.
 TEST(SoapShapes, TensorsOfManyAxesHaveAFactorForEach) {
   const auto engine = make_cpu_engine();
   const RuleOptions options = {{"precondition_frequency", "2"}};
@@ -160,7 +160,7 @@ TEST(SoapShapes, TensorsOfManyAxesHaveAFactorForEach) {
   }
 }
 
-// A tensor that is cut is its blocks, each on its own.
+// A tensor that is cut behaves as its blocks, each an independent tensor.
 class Cut : public ::testing::TestWithParam<Dims> {};
 
 TEST_P(Cut, BlocksAreTensorsOfTheirOwn) {
@@ -173,7 +173,7 @@ TEST_P(Cut, BlocksAreTensorsOfTheirOwn) {
                                  {"epsilon", "0.001"},
                                  {"precondition_frequency", "2"},
                                  {"max_preconditioner_dim", "2"}};
-    // Elements of each block, by walking over the tensor.
+    // The elements of each block, found by walking over the tensor.
     std::map<Dims, std::vector<size_t>> places;
     std::map<Dims, Dims> block_dims;
     for (int64_t i = 0; i < num_elements(dims); ++i) {

@@ -11,15 +11,15 @@
 namespace canzona {
 namespace {
 
-// Returns how much of the gradients an average that keeps `beta` of itself has
-// seen after `count` of them. One that keeps all of itself is a sum.
+// Returns the sum of the weights of an average that keeps `beta` of itself
+// after `count` gradients. With beta 1 it is a sum.
 double seen(double beta, int64_t count) {
   return beta == 1 ? 1 : 1 - std::pow(beta, static_cast<double>(count));
 }
 double weight_of_new(double beta) { return beta == 1 ? 1 : 1 - beta; }
 
-// The direction, from_moment·m + from_grad·g, m being the moment after its
-// update: the unbiased moment, a look ahead, or one that keeps beta3.
+// The direction is from_moment·m + from_grad·g, where m is the updated moment:
+// the unbiased moment, a look-ahead, or one with decay beta3.
 void set_direction(AdamCoefficients& adam, const SoapOptions& soap,
                    int64_t updates) {
   const double beta1 = soap.beta1;
@@ -38,7 +38,7 @@ void set_direction(AdamCoefficients& adam, const SoapOptions& soap,
     adam.from_moment = 1 / correction;
     adam.from_grad = 0;
   }
-  if (!soap.has_first_moment()) {  // it would be the gradient
+  if (!soap.has_first_moment()) {  // the moment would equal the gradient
     adam.from_grad += adam.from_moment;
     adam.from_moment = 0;
   }
@@ -140,7 +140,7 @@ class BlockStep {
   const SoapFactor& factor(int axis) const {
     return block_.factors[static_cast<size_t>(axis)];
   }
-  // Room for as much as all tensors, or so many of them, have.
+  // Scratch for the blocks of all tensors, or of `tensors` of them.
   Run scratch() { return scratch(count_); }
   Run scratch(int64_t tensors) {
     const int64_t bytes = tensors * elements_ * size_of(dtype());
@@ -151,7 +151,7 @@ class BlockStep {
   auto flat(AnyRun run) const {
     return as_row(run, all());
   }
-  // The run from that tensor on.
+  // The run starting at that tensor.
   Run from_tensor(Run run, int64_t place) const {
     return advanced(run, place * elements_);
   }
@@ -174,8 +174,8 @@ class BlockStep {
     }
   }
 
-  // The gradient times the inverse root of every other factor, up to a
-  // rotation of that axis, which its statistics do not see.
+  // The gradient times the inverse root of every other factor, up to a rotation
+  // of that axis, which does not affect this axis's statistics.
   ConstRun kl_grad(int axis) {
     ConstRun seen = block_.factor_grad;
     for (int other = 0; other < order(); ++other) {
@@ -269,7 +269,7 @@ class BlockStep {
     return task;
   }
 
-  // Moves the moments of as many tensors as there are orders.
+  // Permutes the second moments of as many tensors as there are orders.
   void move_second_moment(int axis, int64_t begin, ConstOrders orders) {
     if (updates_ == 0) return;
     const Arena::Scope scope(engine_.arena());
@@ -280,8 +280,8 @@ class BlockStep {
                  as_row(moved, orders.count * elements_));
   }
 
-  // Out of the old bases and into the new ones: by two rotations, or by one
-  // with the product of both where that is less work.
+  // Moves the first moment out of the old bases and into the new ones: by two
+  // rotations, or by one with the product of both where that is less work.
   void move_first_moment(int axis, int64_t begin, ConstMatrices basis) {
     const bool is_zero = call_.step == 1;
     if (!soap_.moment_in_basis || !soap_.has_first_moment() || is_zero) return;
@@ -303,8 +303,8 @@ class BlockStep {
     }
   }
 
-  // Rotates along all axes; what comes of it is in `to`. Not for use without
-  // factors.
+  // Rotates along all axes; the result is in `to`. Requires at least one
+  // factor.
   void rotate_all(Run to, ConstRun from, Run spare, Op op) {
     int left = count_factors();
     for (int axis = 0; axis < order(); ++axis) {
@@ -348,8 +348,8 @@ class BlockStep {
     if (soap_.grafting != Grafting::kNone) graft();
   }
 
-  // Gives the update the length of another rule's; before the first basis, the
-  // other rule's update takes its place.
+  // Scales the update to the length of another rule's; before the first basis,
+  // the other rule's update replaces it.
   void graft() {
     const Run other = scratch();
     other_update(other);

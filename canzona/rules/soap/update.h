@@ -1,5 +1,5 @@
-// The scalars of a SOAP step. `updates` counts those that moved weights, this
-// one included; `step` counts calls. Pure functions.
+// The scalars of a SOAP step. `updates` counts calls that moved weights,
+// including this one; `step` counts all calls. Pure functions.
 #pragma once
 
 #include <array>
@@ -13,15 +13,15 @@
 
 namespace canzona {
 
-// The coefficients of the moments and their quotient.
+// The coefficients of the moments and of their quotient.
 AdamCoefficients soap_adam(const SoapOptions& soap, int64_t updates);
 
-// The same of the rule that lends its length, for a first moment that is up to
-// date already. Grafting from SGD uses from_moment and from_grad alone.
+// The same for the rule whose length is grafted; the first moment is already up
+// to date. Grafting from SGD uses from_moment and from_grad only.
 AdamCoefficients soap_grafting_adam(const SoapOptions& soap, int64_t updates);
 
-// The factor by which the update is larger than the quotient that references
-// normalise: with epsilon_mode=uncorrected they take the bias out after that.
+// The ratio of the update to the quotient that the reference implementations
+// normalise: with epsilon_mode=uncorrected they correct the bias after that.
 double soap_update_scale(const SoapOptions& soap, int64_t updates);
 
 // F = keep·F + add·G·Gᵀ
@@ -34,18 +34,16 @@ FactorWeights soap_factor_weights(const SoapOptions& soap, int64_t step);
 // A factor is multiplied by this before it is decomposed.
 double soap_factor_scale(const SoapOptions& soap, int64_t step);
 
-// One step of SOAP on the same block of some tensors, all of it at the owner.
+// One step of SOAP on the same block of several tensors, all at the owner.
 //
 //   soap_update(engine, soap, {.step = 11, .phase = 0, .part = {}}, blocks);
 //
-// Runs hold the blocks of all tensors, one after another, each contiguous and
-// of the dims given; factors and bases belong to one of them alone.
-// refresh_policy.h says what happens if a basis cannot be found. Without a
-// refresh nothing comes back from the engine, so that a device need not be
-// waited for.
+// Runs hold the blocks of all tensors, concatenated, each contiguous and of the
+// dims given; each tensor has its own factors and bases. refresh_policy.h
+// defines what happens if a basis cannot be found. Without a refresh nothing is
+// read back from the engine, so the host does not wait for a device.
 
-// The factors of one axis, one of each per tensor; no data if the axis has
-// none.
+// The factors of one axis, one per tensor; no data if the axis has none.
 struct SoapFactor {
   Matrices factor;
   Matrices basis;

@@ -56,9 +56,9 @@ std::string LogicalDigest::text() const {
 
 namespace {
 
-// Adds numbers of an engine's memory to digests: the engine hashes them where
-// they lie if it can; else they are brought here and hashed by as many threads
-// as there are cores for each rank, were all ranks on this machine.
+// Adds values in an engine's memory to digests. The engine hashes them in place
+// if it can; otherwise they are downloaded and hashed by this rank's share of
+// the machine's cores, as if all ranks ran on it.
 class Hasher {
  public:
   explicit Hasher(Rank& rank)
@@ -86,10 +86,10 @@ class Hasher {
   }
 
  private:
-  // Elements of a tensor from `first` on.
+  // Digest of a tensor's elements from `first` on.
   LogicalDigest run_digest(uint64_t seed, uint64_t first,
                            std::span<const uint32_t> bits) const {
-    constexpr int64_t kLeast = int64_t{1} << 20;  // of a thread
+    constexpr int64_t kLeast = int64_t{1} << 20;  // per thread
     const int64_t all = std::ssize(bits);
     const int64_t threads = std::clamp(all / kLeast, int64_t{1}, num_threads_);
     std::vector<LogicalDigest> parts(index(threads));
@@ -116,7 +116,8 @@ class Hasher {
       engine_.download(to, from, count * element_bytes);
       return bits;
     }
-    // Into the second half, from which each number moves to its place.
+    // Downloads into the second half, from which each number is widened in
+    // place.
     std::byte* halves = to + count * element_bytes;
     engine_.download(halves, from, count * element_bytes);
     for (int64_t i = 0; i < count; ++i) {
@@ -132,7 +133,8 @@ class Hasher {
   std::vector<uint32_t> bits_;
 };
 
-// Some elements of a tensor's shard, as the whole tensor counts them.
+// Digest of some elements of a tensor's shard, at their positions in the whole
+// tensor.
 LogicalDigest piece_digest(Rank& rank, Hasher& hasher, int32_t t,
                            const ExtentCopy& piece) {
   const Tensor& tensor = rank.tensor(t);
@@ -154,7 +156,7 @@ LogicalDigest piece_digest(Rank& rank, Hasher& hasher, int32_t t,
 }
 
 // The parameters of dense tensors (or of experts) on this rank: all of them,
-// and those that count for the digest of all ranks together.
+// and those that it counts in the digest of all ranks.
 struct OwnParameters {
   LogicalDigest all, counted;
 };
@@ -175,16 +177,16 @@ OwnParameters own_parameters(Rank& rank, bool of_experts) {
   return own;
 }
 
-// Every home must hold the same parameters as the first.
+// Checks that every home holds the same parameters as the first.
 void require_same(Rank& rank, bool of_experts, LogicalDigest mine) {
   const auto all = from_all<uint64_t>(rank.groups.control(), mine.words());
   const int32_t first =
       first_with_parameters(rank.part, rank.world_rank, of_experts);
   if (!std::ranges::equal(all[index(first)], mine.words()))
-    throw InternalError(cat("rank ", rank.known_as, " holds other ",
+    throw InternalError(cat("rank ", rank.known_as, " and rank ",
+                            rank.part.rank_in_whole(first), " hold different ",
                             rank.prefix, of_experts ? "expert" : "dense",
-                            " parameters than rank ",
-                            rank.part.rank_in_whole(first)));
+                            " parameters"));
 }
 
 }  // namespace
@@ -203,14 +205,14 @@ LogicalDigest digest_parameters(Rank& rank) {
 
 namespace {
 
-// Rows of a box, as the whole tensor counts them. A stack of matrices is kept
-// whole.
+// Rows of a box, by their positions in the whole tensor. A stack of matrices is
+// always stored whole.
 NumberRows rows_of(const StateBox& box) {
   if (box.count == box.shape) return {.count = box.elements};
   if (box.shape.size() < 2)
     return {.first = static_cast<uint64_t>(box.first[0]),
             .count = box.count[0]};
-  // Boxes have all of the dims after the second.
+  // Boxes span all dims after the second.
   int64_t inner = 1;
   for (size_t d = 2; d < box.shape.size(); ++d) inner *= box.shape[d];
   const int64_t first = box.first[0] * box.shape[1] + box.first[1];
@@ -223,7 +225,7 @@ NumberRows rows_of(const StateBox& box) {
 
 }  // namespace
 
-// Weights that are the parameters themselves are digested with those.
+// Weights that are the parameters themselves are digested as parameters.
 LogicalDigest digest_states(Rank& rank) {
   LogicalDigest digest;
   Hasher hasher(rank);

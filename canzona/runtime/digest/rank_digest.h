@@ -11,26 +11,26 @@
 
 namespace canzona {
 
-// A digest of numbers by name and logical position, whoever holds them: the
-// sum over all elements of a hash of (name, position, bits), so that ranks add
-// what they hold and no tensor is ever put together.
+// A digest of values by name and logical position, independent of who holds
+// them: the sum over all elements of a hash of (name, position, bits). Ranks
+// add up the digests of what they hold, and no tensor is ever assembled.
 //
 //   LogicalDigest digest;
 //   digest.add(name_seed("layers.0.q"), first, {values, count});
 //   digest.text();            // "3f…", 32 hexadecimal digits
 //
-// Equal numbers give equal digests; others differ but for an accident of one in
-// 2^128. It does not resist a forger.
+// Equal values give equal digests; different ones collide with a probability of
+// 2^-128. It is not cryptographically secure.
 
 uint64_t name_seed(std::string_view name);
 
 class LogicalDigest {
  public:
-  // Elements `first`, `first + 1`, … of a thing.
+  // Adds elements `first`, `first + 1`, … of the thing with this seed.
   void add(uint64_t seed, int64_t first, std::span<const uint32_t> bits);
   void add(uint64_t seed, int64_t first, std::span<const float> values);
 
-  // Adds what another one was given.
+  // Adds everything that was added to `other`.
   void add(const LogicalDigest& other) {
     words_[0] += other.words_[0];
     words_[1] += other.words_[1];
@@ -46,8 +46,8 @@ class LogicalDigest {
   uint64_t words_[2] = {0, 0};
 };
 
-// All ranks of the plan call it: InternalError if some of them should hold the
-// same parameters, and do not.
+// All ranks of the plan must call it. Throws InternalError if ranks that should
+// hold the same parameters do not.
 LogicalDigest digest_parameters(Rank& rank);
 LogicalDigest digest_states(Rank& rank);
 

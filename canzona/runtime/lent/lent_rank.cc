@@ -12,8 +12,8 @@
 namespace canzona {
 namespace {
 
-// Options in force are part of the plan: another device would run another
-// algorithm than the plan weighed.
+// The options in force are part of the plan: another device would run a
+// different algorithm from the one that the plan priced.
 std::unique_ptr<Rule> rule_on(const PlacedGroup& group, Engine& engine) {
   const auto planned = group.options.find("device");
   const std::string device = engine.kind();
@@ -92,7 +92,7 @@ void LentRank::level_scratch() {
 
 namespace {
 
-// Above all bits of numbers.
+// Larger than the bits of any fp32 number.
 constexpr int64_t kFirstCode = int64_t{1} << 32;
 
 template <class T>
@@ -123,7 +123,7 @@ LentGradients::LentGradients(LentRank& rank)
   clear_number(rank.engine, numbers_);
 }
 
-// Small enough that lanes share them out.
+// Parts are small enough to be distributed over the lanes.
 std::vector<LentGradients::Part> LentGradients::parts_of(
     const std::vector<std::vector<Extent>>& extents) const {
   const int64_t most = rank_.is_immediate ? int64_t{1} << 18 : int64_t{1} << 40;
@@ -136,7 +136,7 @@ std::vector<LentGradients::Part> LentGradients::parts_of(
   return parts;
 }
 
-// The first tensor has the largest.
+// The first tensor has the largest code.
 int64_t LentGradients::code_of(int32_t tensor) const {
   return kFirstCode + std::ssize(rank_.plan.tensors) - tensor;
 }
@@ -164,7 +164,7 @@ void LentGradients::collect(const std::vector<Part>& parts) {
   }
 }
 
-// Which tensors have gradients, as a number and its negative.
+// Encodes which tensors have gradients as a number and its negative.
 void LentGradients::put_likeness() {
   constexpr uint64_t kSeed = 0x6c656e74, kMask = (uint64_t{1} << 62) - 1;
   uint64_t sum = 0;
@@ -195,7 +195,7 @@ void LentGradients::look_now() {
   shared()[0] = largest;
 }
 
-// A code is looked for only where a number is not finite.
+// Searches for a code only where a number is not finite.
 void LentGradients::issue_look() {
   Engine& engine = rank_.engine;
   clear_number(engine, found_);
@@ -208,7 +208,7 @@ void LentGradients::issue_look() {
   engine.raise(shared(), code_);
 }
 
-// By the largest of all ranks.
+// Scales by the largest magnitude over all ranks.
 void LentGradients::squares() {
   has_squares_ = true;
   collect(counted_);
@@ -231,7 +231,7 @@ void LentGradients::squares() {
   rank_.engine.split_squares(limbs(), numbers_);
 }
 
-// Of all ranks.
+// Takes the sums over all ranks.
 void LentGradients::take_squares() {
   rank_.engine.judge_shared(numbers_, shared(), kInfinityBits);
   rank_.engine.join_squares(numbers_, limbs());

@@ -1,5 +1,5 @@
-// Everything a rank knows while it steps on lent memory; for the sources of
-// this folder.
+// Everything a rank knows while it steps on lent memory; internal to this
+// folder.
 #pragma once
 
 #include <cstddef>
@@ -17,11 +17,11 @@
 
 namespace canzona {
 
-// Memory that a caller lends for steps (lent_step.h): all of it in the engine's
-// memory, none of it owned.
+// Memory that a caller lends for steps (lent_step.h): all of it is the engine's
+// memory, none of it is owned here.
 
-// It stays where it is until other memory is bound. Tensors are those of the
-// plan; null where this rank stores nothing of one.
+// Addresses must not change until other memory is bound. Tensors are those of
+// the plan; null where this rank stores nothing of one.
 struct LentMemory {
   std::vector<std::byte*> weights;  // by tensor, in the tensor's dtype
   std::vector<float*> masters;  // by tensor; of bf16 tensors, the fp32 weights
@@ -31,31 +31,31 @@ struct LentMemory {
 };
 inline constexpr int64_t kLentNumbers = 16;
 
-// The gradient of what a rank stores of a tensor. Null: the tensor has none in
-// this step and is left alone; where the rank stores nothing of a tensor that
-// has one, any other address. It lies wherever it likes at each step and is
-// never written but by LentStep::clip().
+// The gradient of what a rank stores of a tensor. Null: the tensor has no
+// gradient in this step and is left unchanged; where the rank stores nothing of
+// a tensor that has a gradient, any other address. The address may change with
+// each step; only LentStep::clip() writes to it.
 struct LentGradient {
   std::byte* data = nullptr;
   DType dtype = DType::kFp32;  // or kBf16
 };
 
-// The most states that a rule keeps with the shard.
+// The maximum number of states that a rule keeps with the shard.
 inline constexpr size_t kMostShardStates = 4;
 using ShardStates = Run[kMostShardStates];
 
 struct LentRank {
-  // Without lanes the first engine leads, and the others take shapes of
-  // matrices that lie here whole, side by side.
+  // Without lanes the first engine leads, and the matrices that are whole here
+  // are distributed over all engines by shape.
   LentRank(const PlacedPlan& the_plan, int32_t rank,
            std::vector<Engine*> the_engines, Lanes* the_lanes);
 
   const PlacedPlan& plan;
   const PlacedSchedule schedule;
   const std::vector<Engine*> engines;
-  Engine& engine;  // the first, of the calling thread
+  Engine& engine;  // the first; used by the calling thread
   Lanes* const lanes;
-  // True if work has ended when a call returns, in memory of this process.
+  // True if calls have ended when they return and memory is host memory.
   const bool is_immediate;
   std::vector<RuleOptions> options;          // by group
   std::vector<std::unique_ptr<Rule>> rules;  // by group
@@ -85,26 +85,27 @@ struct LentRank {
   Run slot(int64_t at) const {
     return {memory.slots + at * size_of(wire()), wire()};
   }
-  // New weights on their way, whatever the wire.
+  // New weights in transit, whatever the wire.
   Run wide_slot(int64_t at) const { return {slot(at).data, DType::kFp32}; }
 
-  // From element `at` of the rank's storage on: what a rule updates, which is
-  // the weights or their fp32 masters; the weights themselves, if they are not.
+  // From element `at` of the rank's storage on. weights(): what a rule updates,
+  // either the weights or their fp32 masters. rounded(): the weights themselves
+  // if they have masters, else null.
   Run weights(int32_t t, int64_t at) const;
   uint16_t* rounded(int32_t t, int64_t at) const;
   Run gradient(int32_t t, int64_t at) const;
-  // All but the gradient, with the states in memory of the caller.
+  // Everything except the gradient; `states` is the caller's memory.
   Shard shard(int32_t t, const Dims& whole, int64_t at, int64_t count,
               Run* states) const;
 
-  // The most elements that pass through scratch at once: few, where caches are
-  // to hold them.
+  // The number of elements that pass through scratch at once: small on CPUs, so
+  // that caches hold them.
   int64_t chunk() const {
     return is_immediate ? int64_t{1} << 15 : int64_t{1} << 26;
   }
 
-  // Gives every lane the scratch that the greediest has: which one takes a
-  // matrix is a matter of time.
+  // Gives every lane as much scratch as the largest one has, because which lane
+  // takes a matrix depends on timing.
   void level_scratch();
 
   // Calls work(engine, i) for each of `count` items, on all lanes.
@@ -114,13 +115,13 @@ struct LentRank {
       return lanes->for_each(count, std::cref(work));
     for (int64_t i = 0; i < count; ++i) work(engine, i);
   }
-  // Work that changes weights or states, by element-wise calls.
+  // Runs element-wise work that changes weights or states.
   template <class Work>
   void guarded(const Work& work) const {
     if (!is_immediate) return engine.guard(skip, std::cref(work));
     if (*skip == 0) work();
   }
-  // The same by any calls, on memory that stays where it is.
+  // The same for any calls, on memory whose addresses do not change.
   template <class Work>
   void repeated(const Work& work) const {
     if (is_immediate) return guarded(work);
@@ -129,26 +130,27 @@ struct LentRank {
   }
 };
 
-// The look at gradients before a step on lent memory. All ranks' numbers meet
-// in integer all-reduces that the caller issues, so they do not depend on who
-// adds what; GradientNumbers (linalg/gradient_numbers.h) hold what follows.
+// The gradient check before a step on lent memory. The ranks' numbers are
+// combined by integer all-reduces that the caller issues, so that they do not
+// depend on the order of addition; GradientNumbers (linalg/gradient_numbers.h)
+// holds the results.
 
 class LentGradients {
  public:
   explicit LentGradients(LentRank& rank);
 
-  // All gradients pass until something else is said.
+  // Accepts all gradients unless a later call decides otherwise.
   void begin();
   void look();
   void squares();
   void clip(double limit);
   void judge(bool skip);
 
-  // True if squares were asked for in this step.
+  // True if squares were requested in this step.
   bool has_norm() const { return has_squares_; }
-  // Waits for a device.
+  // Waits for the device.
   GradientNumbers read();
-  // The tensor that a number above all bits names; -1: none.
+  // The tensor that a code names; -1 if the number is no code.
   int32_t tensor_of(int64_t code) const;
 
  private:
@@ -165,7 +167,8 @@ class LentGradients {
   void put_likeness();
   void look_now();
   void issue_look();
-  // The runs of parts that have gradients, and the codes of their tensors.
+  // Collects the runs of the parts that have gradients, and their tensors'
+  // codes.
   void collect(const std::vector<Part>& parts);
   void take_squares();
 

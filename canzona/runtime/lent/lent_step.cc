@@ -53,13 +53,14 @@ struct LentStep::Parts {
   LentGradients gradients;
   LentUpdates updates;
   State state = State::kUnbound;
-  size_t next = 0;  // action
+  size_t next = 0;  // next action
   bool has_outcome = false;
 
   void require(State wanted, std::string_view call, std::string_view when) {
     if (state == wanted) return;
     abandon();
-    throw UsageError(cat("a step on lent memory: ", call, " belongs ", when));
+    throw UsageError(
+        cat("a step on lent memory: ", call, " must be called ", when));
   }
   void require_begun(std::string_view call) {
     require(State::kBegun, call, "between begin and the first action");
@@ -98,10 +99,10 @@ void LentStep::Parts::check_memory(const LentMemory& memory) const {
       throw UsageError(cat("tensor ", quoted(rank.tensor(one.tensor).name),
                            ": no memory for state ", one.name));
   if (schedule.slot_elements > 0 && memory.slots == nullptr)
-    throw UsageError(
-        cat("no slots; expected ", schedule.slot_elements, " elements"));
+    throw UsageError(cat("no memory for slots; expected ",
+                         schedule.slot_elements, " elements"));
   if (memory.numbers == nullptr)
-    throw UsageError(cat("no numbers; expected ", kLentNumbers));
+    throw UsageError(cat("no memory for numbers; expected ", kLentNumbers));
   check_addresses(memory);
 }
 
@@ -147,7 +148,7 @@ void LentStep::Parts::check_rates(std::span<const double> rates) const {
     if (!std::isfinite(rates[g]) || rates[g] < 0)
       throw UsageError(cat("group ", g, ", rule ", rank.plan.groups[g].rule,
                            ": learning rate ", rates[g],
-                           "; expected a finite number from 0 on"));
+                           "; expected a finite number of at least 0"));
 }
 
 LentStep::LentStep(const PlacedPlan& plan, int32_t rank,
@@ -161,12 +162,12 @@ LentStep::LentStep(const PlacedPlan& plan, int32_t rank,
 LentStep::LentStep(const PlacedPlan& plan, int32_t rank, Lanes& lanes)
     : LentStep(plan, rank, std::vector<Engine*>{&lanes.lane(0)}, &lanes) {}
 
-// A device may still use the memory that goes with this.
+// The device may still use memory that is released here.
 LentStep::~LentStep() {
   try {
     for (Engine* engine : parts_->rank.engines) engine->synchronize();
   } catch (const std::exception&) {
-    return;  // the device is lost, as somebody has heard
+    return;  // the device is lost; the caller has seen the error
   }
 }
 
@@ -184,7 +185,7 @@ void LentStep::set_options(int32_t group, const RuleOptions& changed) {
   LentRank& rank = parts_->rank;
   if (group < 0 || group >= std::ssize(rank.rules))
     throw UsageError(
-        cat("group ", group, " of ", rank.rules.size(), "; they begin at 0"));
+        cat("group ", group, "; expected 0 to ", rank.rules.size() - 1));
   RuleOptions options = rank.options[index(group)];
   for (const auto& [name, value] : changed) options[name] = value;
   const std::string& rule = rank.plan.groups[index(group)].rule;
@@ -200,8 +201,8 @@ void LentStep::set_options(int32_t group, const RuleOptions& changed) {
       same = old[s].name == now[s].name && old[s].shape == now[s].shape &&
              old[s].lives == now[s].lives;
     if (!same)
-      throw UsageError(cat("rule ", rule, ": these options need other states ",
-                           "than those of the plan; make a new plan"));
+      throw UsageError(cat("rule ", rule, ": these options need states that ",
+                           "differ from those of the plan; make a new plan"));
   }
   rank.options[index(group)] = std::move(options);
   rank.rules[index(group)] = std::move(made);
@@ -212,7 +213,7 @@ void LentStep::begin(std::span<const LentGradient> gradients,
                      std::span<const double> rates) {
   LentRank& rank = parts_->rank;
   parts_->require(Parts::State::kIdle, "begin",
-                  "after bind, and after the end of the step before");
+                  "after bind, and after the previous step has ended");
   require_number(gradients.size(), rank.gradients.size(), "gradients");
   require_number(steps.size(), rank.steps.size(), "step numbers");
   require_number(rates.size(), rank.rates.size(), "learning rates");
@@ -294,7 +295,7 @@ void LentStep::end() {
   const auto& actions = parts.rank.schedule.actions;
   parts.abandon();
   if (parts.next < actions.size())
-    throw UsageError(cat("a step on lent memory: the end came before action ",
+    throw UsageError(cat("a step on lent memory: end was called before action ",
                          parts.next, ", ", quoted(actions[parts.next].label)));
   parts.rank.level_scratch();
 }
@@ -303,7 +304,8 @@ void LentStep::abandon() { parts_->abandon(); }
 
 LentOutcome LentStep::outcome() {
   if (!parts_->has_outcome)
-    throw UsageError("a step on lent memory: outcome belongs after begin");
+    throw UsageError(
+        "a step on lent memory: outcome must be called after begin");
   const GradientNumbers numbers = parts_->gradients.read();
   const bool is_finite = numbers.largest < kInfinityBits;
   return {.skipped = numbers.skip != 0,

@@ -1,13 +1,13 @@
-// One rank's step on memory of the caller's: weights, gradients, states and
-// slots are lent, and collectives are issued by the caller, on any library.
+// One rank's step on the caller's memory: weights, gradients, states and slots
+// are lent, and the caller issues the collectives, on any library.
 //
 //   Lanes lanes(2, [] { return make_cpu_engine(); });
 //   LentStep step(plan, rank, lanes);            // or an Engine
 //   const PlacedSchedule& schedule = step.schedule();
-//   … schedule says which memory it wants: memories, slot_elements …
+//   … allocate what the schedule asks for: memories, slot_elements …
 //   step.bind(memory);
 //   step.begin(gradients, steps, rates);
-//   step.look();                                 // optional, as a whole
+//   step.look();                                 // optional gradient check
 //   … all-reduce numbers[0..3] by MAX over all ranks …
 //   step.squares();                              // optional: for clip, norm
 //   … all-reduce numbers[4..11] by SUM …
@@ -15,28 +15,30 @@
 //   step.judge(true);
 //   for (int32_t a = 0; a < schedule.actions.size(); ++a)
 //     if (schedule.actions[a].is_compute()) step.run(a);
-//     else …                                     // the caller's, on the slots
+//     else …                                     // the caller's collective
 //   step.end();
-//   LentOutcome outcome = step.outcome();        // may wait for a device
+//   LentOutcome outcome = step.outcome();        // may wait for the device
 //
-// *Bits.* With wire=fp32 every rank's weights and states become, bit for bit,
+// *Bits.* With wire=fp32 every rank's weights and states are bit-identical to
 // those of an Optimizer (rules/optimizer.h) on the matrices as whole tensors;
-// with wire=bf16 what moves is rounded, and what stays is rounded alike. So
-// neither the layout nor the number of lanes shows in a result.
+// with wire=bf16 values that are sent are rounded, and values that stay are
+// rounded alike. Results depend neither on the layout nor on the number of
+// lanes.
 //
-// *Tensors.* Each has its own step number and may have no gradient: then it is
-// left alone, states too. Messages have the same size whatever is missing. All
-// ranks must have the gradients of the same tensors; look() tells.
+// *Tensors.* Each tensor has its own step number and may have no gradient: then
+// it is left unchanged, including its states. Message sizes do not depend on
+// which gradients are missing. All ranks must have gradients of the same
+// tensors; look() checks that.
 //
-// *Devices.* Where an engine works later than it is told to, calls only issue
-// to its line, in order; no call but outcome(), bind() and the first steps
-// waits for the device. The caller's collectives take their place in the same
-// line, and a wait makes the line wait. Gradients may lie elsewhere at every
-// step: nothing is captured anew.
+// *Devices.* With an asynchronous engine, calls only issue work to its queue,
+// in order; only outcome(), bind() and the first steps wait for the device. The
+// caller's collectives are ordered in the same queue, and a wait makes the
+// queue wait. Gradients may be at new addresses at every step: nothing is
+// captured anew.
 //
 // *Errors.* UsageError names the tensor, or the call that is out of order; the
-// step that was begun is given up then. One thread at a time. The plan and the
-// engines outlive it. After three steps nothing is allocated.
+// current step is then abandoned. One thread at a time. The plan and the
+// engines must outlive it. Nothing is allocated after three steps.
 #pragma once
 
 #include <cstdint>
@@ -53,20 +55,21 @@ namespace canzona {
 
 struct LentOutcome {
   bool skipped = false;
-  int32_t nonfinite_tensor = -1;  // the first with a number that is not finite
+  int32_t nonfinite_tensor = -1;  // the first with a non-finite value
   bool unlike = false;            // ranks had gradients of different tensors
-  // Of all gradients, if squares() was called; infinity if one is not finite.
+  // The norm of all gradients, if squares() was called; infinity if one is not
+  // finite.
   double norm = 0;
 };
 
 class LentStep {
  public:
-  // Work is issued by the calling thread alone.
+  // All work is issued by the calling thread.
   LentStep(const PlacedPlan& plan, int32_t rank, Engine& engine);
-  // The first engine is the one whose order the caller sees; the others, of the
-  // same device, take shapes of matrices that lie here whole, side by side.
+  // The caller sees the order of the first engine; the matrices that are whole
+  // here are distributed over all engines, of the same device, by shape.
   LentStep(const PlacedPlan& plan, int32_t rank, std::vector<Engine*> engines);
-  // Matrices are shared out among the lanes, as CPUs need it.
+  // Matrices are distributed over the lanes, as CPUs need.
   LentStep(const PlacedPlan& plan, int32_t rank, Lanes& lanes);
   ~LentStep();
 
@@ -77,39 +80,38 @@ class LentStep {
   // rules/optimizer.h writes them). UsageError names what is missing.
   void bind(LentMemory memory);
 
-  // Options of a group that are to change, for the steps to come. UsageError if
-  // states would be others.
+  // Changes options of a group for later steps. Throws UsageError if that would
+  // change its states.
   void set_options(int32_t group, const RuleOptions& changed);
 
-  // `gradients` and `steps` by tensor, this update being number steps[t], from
-  // 1; `rates` by group: learning rates. The spans are copied.
+  // `gradients` and `steps` are by tensor, and this update is number steps[t],
+  // from 1; `rates` are learning rates by group. The spans are copied.
   void begin(std::span<const LentGradient> gradients,
              std::span<const int64_t> steps, std::span<const double> rates);
 
-  // The look at gradients, between begin() and the first action. Without any of
-  // these calls every gradient passes. Each fills numbers that the caller
-  // reduces over all ranks before the next call:
+  // The gradient check, between begin() and the first action. Without any of
+  // these calls every gradient is accepted. Each call fills numbers that the
+  // caller reduces over all ranks before the next call:
   // numbers[0..3], by MAX: the bits of the largest |g|, or a code of the tensor
-  // that has one that is not finite; a hash of which tensors have gradients,
-  // and its negative.
+  // with a non-finite gradient; a hash of which tensors have gradients, and its
+  // negative.
   void look();
   // numbers[4..11], by SUM: the sum of squares, scaled by the largest.
   void squares();
   // Multiplies gradients by min(1, limit / norm), in place.
   void clip(double limit);
-  // Decides what all later actions obey. `skip`: a gradient that is not finite
-  // leaves everything as it was; else it passes. Gradients that are unlike
-  // leave everything as it was in any case.
+  // Decides whether later actions run. With `skip`, a non-finite gradient
+  // leaves everything unchanged; without, it is accepted. If ranks have
+  // gradients of different tensors, everything is left unchanged in any case.
   void judge(bool skip);
 
-  // Compute actions of the schedule, in its order; none may be left out.
+  // Runs a compute action. All must be run, in the order of the schedule.
   void run(int32_t action);
   void end();
-  // Gives up a step that was begun; weights and states may be those of a part
-  // of it.
+  // Abandons the current step; weights and states may have been partly updated.
   void abandon();
 
-  // Tells what became of the last step; waits for a device.
+  // The outcome of the last step; waits for the device.
   LentOutcome outcome();
 
  private:

@@ -1,4 +1,4 @@
-// Steps on lent memory of a GPU, which ranks that are threads share.
+// Steps on lent memory of a GPU, shared by ranks that are threads.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -94,8 +94,8 @@ TEST_F(CudaLentStep, SkipsWhatIsNotFinite) {
   EXPECT_EQ(after.outcomes[3].nonfinite_tensor, 2);
 }
 
-// Gradients lie elsewhere at every step; a single rank needs no collectives, so
-// that all calls are the step's.
+// Gradients move at every step; a single rank needs no collectives, so all
+// calls are the step's own.
 TEST_F(CudaLentStep, WaitsForNothingAndCapturesNothingAfterTheThirdStep) {
   for (const std::string rule : {"muon", "adamw"})
     for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16})
@@ -126,7 +126,7 @@ TEST_F(CudaLentStep, WaitsForNothingAndCapturesNothingAfterTheThirdStep) {
         }
 }
 
-// Memory of another that counts what is out.
+// Counts the allocations outstanding in another memory.
 class CountingMemory final : public Memory {
  public:
   explicit CountingMemory(Memory& source) : source_(source) {}

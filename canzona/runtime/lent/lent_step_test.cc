@@ -63,7 +63,7 @@ PlacedRequest request_on(const Layout& layout, const std::string& rule,
   return request;
 }
 
-// Refreshes that come soon, and all at once: Optimizer knows no phases.
+// Frequent refreshes, all in phase: Optimizer has no phases.
 void refresh_often(PlacedRequest& request) {
   RuleOptions& options = request.groups[0].options;
   for (const auto& [name, value] :
@@ -121,7 +121,7 @@ const std::vector<MeshAxes>& few_meshes() {
   return all;
 }
 
-// The update itself is rounded, not only what is gathered.
+// The update itself is rounded, not only the gathered fields.
 TEST(LentStep, RoundsOnOneRankAsOnMany) {
   const LentResult wide = run_lent(muon_trial({}));
   const LentResult narrow = run_lent(muon_trial({}, WireDtype::kBf16));
@@ -192,7 +192,7 @@ TEST(LentStep, SkipsWhatIsNotFiniteOnAllRanks) {
     }
 }
 
-// By the exact norm: the same on every layout, and right.
+// The norm is exact: correct, and the same for every layout.
 TEST(LentStep, ClipsByTheNormOfAllGradients) {
   LentResult expected;
   for (const MeshAxes& axes : few_meshes()) {
@@ -272,7 +272,7 @@ TEST(LentStep, TakesOptionsForTheStepsToCome) {
   });
 }
 
-// A device whose work happens later, when it likes.
+// An asynchronous device, which works at random times.
 LentTrial late(LentTrial trial, LateDevice& device) {
   trial.make_engine = [&] { return std::make_unique<LateEngine>(device); };
   return trial;
@@ -315,7 +315,7 @@ TEST(LentStep, SkipsOnADeviceThatWorksLater) {
   }
 }
 
-// Rounds of a single rank: no collective makes anybody wait.
+// Exchange rounds on a single rank: no collective ever waits.
 PlacedPlan in_rounds(PlacedPlan plan) {
   int32_t next = 0;
   for (PlacedMatrix& matrix : plan.matrices) matrix.round = next++ / 2;

@@ -15,7 +15,7 @@ Run take_floats(Engine& engine, int64_t count) {
   return run_of(engine.arena().take_array<float>(count));
 }
 
-// Elements as they are, or converted where one side is bf16.
+// Copies elements, converting where one side is bf16.
 void copy_or_convert(Engine& engine, Matrices to, ConstMatrices from) {
   if (to.dtype == from.dtype)
     engine.copy(to, from);
@@ -32,7 +32,7 @@ Matrices rectangle_in(Run matrix, const Rectangle& r, int64_t cols) {
   return view;
 }
 
-// As if the elements had travelled.
+// Rounds elements as if they had been sent.
 void round_as_on_wire(Engine& engine, Run run, int64_t count, int64_t chunk) {
   const Arena::Scope scope(engine.arena());
   const int64_t most = std::min(count, chunk);
@@ -57,7 +57,7 @@ LentUpdates::LentUpdates(const LentRank& rank) : rank_(rank) {
     shared_.push_back(chunks_of(round.shared));
   }
   local_order_ = by_work(rank.schedule.local);
-  std::map<Dims, size_t> number;  // of shapes, by work
+  std::map<Dims, size_t> number;  // numbers shapes by descending work
   engine_of_.resize(local_order_.size());
   for (const int32_t b : local_order_) {
     const auto shape =
@@ -136,7 +136,7 @@ LentUpdates::Order LentUpdates::by_work(
 
 // ---- Pieces
 
-// In scratch if it is bf16.
+// Widens into scratch if the gradient is bf16.
 ConstRun LentUpdates::wide_gradient(Engine& engine, int32_t t, int64_t at,
                                     int64_t count) const {
   const Run gradient = rank_.gradient(t, at);
@@ -231,7 +231,7 @@ void LentUpdates::apply_piece(Engine& engine, const AppliedPiece& piece) const {
 
 // ---- Matrices
 
-// Neighbours with a gradient and the same step number.
+// A part is a run of adjacent members with a gradient and the same step number.
 template <class Work>
 void LentUpdates::for_each_part(const PlacedBatch& batch,
                                 const Work& work) const {
@@ -284,7 +284,7 @@ void LentUpdates::transform(size_t number) {
   });
 }
 
-// Matrices are put together outside the slot, where they are aligned alike on
+// Matrices are assembled outside the slot, where their alignment is the same on
 // every rank.
 void LentUpdates::transform_matrices(Engine& engine, const PlacedBatch& batch,
                                      int64_t begin, int64_t end) const {
@@ -331,7 +331,7 @@ void LentUpdates::transform_fields(Engine& engine, const PlacedBatch& batch,
        .phase = batch.phase});
 }
 
-// ---- Matrices that lie here whole
+// ---- Matrices that are whole here
 
 void LentUpdates::local() {
   if (!rank_.is_immediate) step_wholes_together();
@@ -368,9 +368,9 @@ void LentUpdates::step_wholes_together() {
   });
 }
 
-// One call of the rule, if nothing is to be rounded between its stages and the
-// pieces follow each other. Some rules a device would have to capture anew
-// whenever a gradient lies elsewhere.
+// True if one call of the rule suffices: nothing is rounded between its stages
+// and the pieces are contiguous. With some rules a device would have to capture
+// the work anew whenever a gradient moves.
 bool LentUpdates::can_step_whole(const PlacedBatch& batch) const {
   if (rank_.wire() != DType::kFp32) return false;
   const bool moves = rank_.rules[index(batch.group)]->lets_gradients_move();
@@ -444,8 +444,8 @@ void LentUpdates::step_by_stages(Engine& engine, const PlacedBatch& batch,
   });
 }
 
-// Chunk by chunk, where caches are to hold what is rounded; a device rounds all
-// of it in its repeated work.
+// On CPUs works chunk by chunk, so that caches hold what is rounded; a device
+// rounds all of it in its repeated work.
 void LentUpdates::prepare_local(Engine& engine, const PlacedPiece& piece,
                                 std::span<const Run> matrix) const {
   const int32_t t = rank_.tensor_of(piece.matrix);
@@ -516,7 +516,7 @@ void LentUpdates::elements() {
   update_elements(rank_.schedule.elements, chunks_);
 }
 
-// Lanes take chunks; a device takes all tensors at once.
+// Lanes process chunks; a device processes all tensors at once.
 void LentUpdates::update_elements(const std::vector<ElementTensor>& tensors,
                                   const std::vector<Chunk>& chunks) {
   rank_.guarded([&] {
@@ -540,8 +540,8 @@ void LentUpdates::update_chunk(Engine& engine, const Chunk& chunk) const {
       {.dims = rank_.tensor(t).shape, .shards = {&shard, 1}});
 }
 
-// As long as neighbours have one rule and step number, and gradients that are
-// converted fit into scratch.
+// Batches adjacent tensors as long as they have the same rule and step number
+// and their converted gradients fit into scratch.
 void LentUpdates::update_together(const std::vector<ElementTensor>& tensors) {
   Engine& engine = rank_.engine;
   Room& room = room_of(engine);

@@ -1,5 +1,5 @@
-// The compute actions of a step on lent memory: rules on pieces, on matrices
-// that were gathered, and on what lies here whole.
+// The compute actions of a step on lent memory: rules on pieces, on gathered
+// matrices, and on what is whole here.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,14 @@ class LentUpdates {
   void local();
 
  private:
-  // Elements that one lane takes at once.
+  // Elements that one lane processes at once.
   struct Chunk {
     int32_t tensor = 0;
     int64_t at = 0;
     int64_t count = 0;
   };
-  using Order = std::vector<int32_t>;  // of batches: most work first
-  // Shards of one call, by lane.
+  using Order = std::vector<int32_t>;  // of batches, by descending work
+  // Shards of one call, per lane.
   struct Room {
     Engine* engine = nullptr;
     std::vector<Shard> shards;
@@ -41,7 +41,7 @@ class LentUpdates {
   Order by_work(const std::vector<PlacedBatch>& batches) const;
   void make_rooms();
   Room& room_of(const Engine& engine);
-  // Adds a shard whose gradient, if it is bf16, will be widened into scratch.
+  // Adds a shard; a bf16 gradient will be widened into scratch.
   void add_shard(Room& room, int32_t t, const Dims& whole, int64_t at,
                  int64_t count) const;
 
@@ -53,13 +53,13 @@ class LentUpdates {
   // Calls work(begin, end) for members that are updated together.
   template <class Work>
   void for_each_part(const PlacedBatch& batch, const Work& work) const;
-  // The states at the owner from member `begin` on.
+  // The owner's states from member `begin` on.
   using OwnedStates = Run[32];
   void owned_states(const PlacedBatch& batch, int64_t begin,
                     OwnedStates& states) const;
   void transform_matrices(Engine& engine, const PlacedBatch& batch,
                           int64_t begin, int64_t end) const;
-  // The rule's transform on fields that were put together.
+  // The rule's transform on assembled fields.
   void transform_fields(Engine& engine, const PlacedBatch& batch, int64_t begin,
                         int64_t count, std::span<const ConstRun> fields,
                         Run update) const;
@@ -67,7 +67,7 @@ class LentUpdates {
   bool can_step_whole(const PlacedBatch& batch) const;
   void step_whole(Engine& engine, const PlacedBatch& batch, int64_t begin,
                   int64_t end);
-  // All batches of a device that can be, as one piece of repeated work.
+  // Steps all batches of a device that can_step_whole as one repeated work.
   void step_wholes_together();
   void step_by_stages(Engine& engine, const PlacedBatch& batch, int64_t begin,
                       int64_t end) const;

@@ -1,12 +1,12 @@
-// Ranks that are threads step on memory that a test lends them, with the
-// collectives of comm in the place of a trainer's library.
+// Thread ranks that step on memory lent by a test, with the collectives of comm
+// in place of a trainer's library.
 //
 //   LentTrial trial{.plan = plan, .steps = 5};
 //   const LentResult result = run_lent(trial);
 //   EXPECT_EQ(result.values, reference(trial).values);
 //
-// Gradients follow from the tensor, the element's place in it and the step, and
-// lie elsewhere at every step.
+// Gradients depend on the tensor, the element's index in it and the step, and
+// are at a new address at every step.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -35,21 +35,21 @@ namespace canzona {
 struct LentTrial {
   PlacedPlan plan;
   int64_t steps = 5;
-  int threads = 0;  // of lanes; 0: one engine, or two
+  int threads = 0;  // number of lanes; 0: one engine, or two
   bool two_engines = false;
   bool bf16_gradients = false;
-  double clip = 0;  // 0: the norm is not asked for
+  double clip = 0;  // 0: the norm is not requested
   bool looks = true;
   bool skips = true;
   double rate = 0.01;
   std::function<bool(int32_t tensor, int64_t step)> missing = {};
-  // A number in the place of the gradient's first element.
+  // Replaces the gradient's first element.
   std::function<std::optional<float>(int32_t tensor, int64_t step)> bad = {};
   std::function<std::unique_ptr<Engine>()> make_engine = [] {
     return make_cpu_engine();
   };
-  const WireOps* ops = nullptr;  // of collectives
-  // Around every step of rank 0, when all ranks are there.
+  const WireOps* ops = nullptr;  // for collectives
+  // Called around every step of rank 0, when all ranks have arrived.
   std::function<void(int64_t step)> before_step = {}, after_step = {};
 };
 
@@ -87,7 +87,7 @@ inline float lent_gradient(const LentTrial& trial, int32_t tensor, int64_t step,
   return trial.bf16_gradients ? from_bf16_bits(to_bf16_bits(g)) : g;
 }
 
-// Calls work(place in the whole tensor, place in the rank's storage).
+// Calls work(index in the whole tensor, index in the rank's storage).
 template <class Work>
 void for_each_stored(const PlacedTensor& tensor, int32_t rank,
                      const Work& work) {
@@ -114,7 +114,7 @@ inline std::vector<uint32_t> bits_of(const std::vector<float>& values) {
   return bits;
 }
 
-// One rank, its memory and its caller.
+// One rank, its memory and the caller's side.
 class LentDriver {
  public:
   LentDriver(const LentTrial& trial, Communicator& world)
@@ -147,8 +147,8 @@ class LentDriver {
   Engine& engine() { return *engine_; }
   const LentMemory& memory() const { return lent_; }
 
-  // Uploads the gradients of a step, elsewhere than those of the step before;
-  // or uses those that were uploaded there two steps earlier.
+  // Uploads the gradients of a step to a different address than those of the
+  // previous step, or reuses those uploaded there two steps earlier.
   void make_gradients(int64_t step, bool uploads = true) {
     gradients_.assign(plan_.tensors.size(), {});
     numbers_.assign(plan_.tensors.size(), 0);
@@ -166,7 +166,7 @@ class LentDriver {
     if (uploads) synchronize();
   }
 
-  // Waits of this driver for the engine.
+  // How often this driver waited for the engine.
   int64_t num_waits() const { return num_waits_; }
 
   void run(double rate) {
@@ -174,7 +174,7 @@ class LentDriver {
     issue(rates);
   }
 
-  // Nothing here is allocated.
+  // Allocates nothing.
   void issue(std::span<const double> rates) {
     step_->begin(gradients_, numbers_, rates);
     if (trial_.looks) {
@@ -255,8 +255,7 @@ class LentDriver {
     step_->bind(lent_);
   }
 
-  // An element off the border of everything, so that nothing relies on where
-  // memory begins.
+  // Offset by one element, so that nothing relies on alignment.
   std::byte* odd(int64_t count, int64_t bytes) {
     return memory_->take((count + 1) * bytes, DType::kBf16).data + bytes;
   }
@@ -319,7 +318,7 @@ class LentDriver {
                       index(count * 8)});
   }
 
-  // Ends before it returns, which is no later than anybody waits for it.
+  // Waits for the engine first, so that the collective is complete on return.
   void carry_out(const PlacedAction& a) {
     synchronize();
     const int64_t size = plan_.options.wire == WireDtype::kBf16 ? 2 : 4;
@@ -362,7 +361,7 @@ class LentDriver {
     return wide;
   }
 
-  // Replicas must have the same. `state`: what it says is kept alone.
+  // Replicas must agree. With `state`, only elements that it lists as kept.
   void put(LentResult& result, std::mutex& mutex, const std::string& name,
            int32_t t, const std::vector<float>& values,
            const PlacedState* state) {
@@ -425,8 +424,8 @@ inline LentResult run_lent(const LentTrial& trial) {
   return result;
 }
 
-// The same by Optimizers on whole matrices, each a tensor of its own. Requires
-// phases of 0, gradients for all, and no clipping.
+// The same by Optimizers on whole matrices, each an independent tensor.
+// Requires phases of 0, gradients for all tensors, and no clipping.
 inline LentResult reference(const LentTrial& trial) {
   LentResult result;
   const PlacedPlan& plan = trial.plan;
@@ -524,7 +523,7 @@ inline LentResult reference(const LentTrial& trial) {
   return result;
 }
 
-// Names that differ, for messages.
+// The names that differ, for messages.
 inline std::string difference(const LentResult& a, const LentResult& b) {
   std::string text;
   for (const auto& [name, values] : a.values) {

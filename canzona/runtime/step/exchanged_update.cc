@@ -25,7 +25,8 @@ StripUpdate::StripUpdate(Rank& rank) : rank_(rank) {
         rule.facts().strips(shape).strips != std::ssize(of.planned->strips))
       throw UsageError(cat("matrix ", to_string(shape), " is exchanged in ",
                            of.planned->strips.size(), " strips, but rule ",
-                           rule.facts().name(), " cannot compute it so on ",
+                           rule.facts().name(),
+                           " cannot compute it by strips on ",
                            rank.engine.kind(), "; plan with exchange=rounds"));
   }
 }
@@ -58,7 +59,7 @@ void StripUpdate::multiply(size_t round, int strip, float* slot) {
 
 namespace {
 
-// A rectangle of a matrix in a piece of it.
+// A rectangle of a matrix, in a piece that contains it.
 Matrices in_piece(Run piece, const Rectangle& r, const Rectangle& whole) {
   Matrices view = as_matrices(
       advanced(piece, (r.first_row - whole.first_row) * whole.num_cols +
@@ -224,8 +225,8 @@ void ExchangedUpdate::prepare(size_t round) {
   }
 }
 
-// A piece that several members of a team get, or that has several strips, is
-// prepared as one.
+// Prepares at once a piece that is sent to several members of a team or
+// consists of several strips.
 void ExchangedUpdate::prepare_parts(size_t round, const SlotPiece& piece) {
   Arena& arena = rank_.engine.arena();
   const Arena::Scope scope(arena);
@@ -281,8 +282,8 @@ void ExchangedUpdate::transform(size_t round, int32_t segment) {
     if (batch.planned->segment == segment) transform_batch(round, batch);
 }
 
-// Matrices are put together outside the slot, where they are aligned alike on
-// every rank, and their updates go back to where the fields came from.
+// Matrices are assembled outside the slot, where their alignment is the same on
+// every rank; their updates are written back to where the fields came from.
 void ExchangedUpdate::transform_batch(size_t round, const Members& batch) {
   Arena& arena = rank_.engine.arena();
   const Arena::Scope scope(arena);

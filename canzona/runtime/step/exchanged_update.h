@@ -23,9 +23,9 @@
 
 namespace canzona {
 
-// Rectangles of matrices, where they are put together and packed in a slot.
+// Views of rectangles, in assembled matrices and packed in a slot.
 
-// A rectangle of a matrix with these sides.
+// A rectangle of a matrix with sides `dims`.
 inline Matrices in_matrix(Run matrix, const SlotRectangle& r,
                           const std::vector<int64_t>& dims) {
   Matrices view =
@@ -35,7 +35,7 @@ inline Matrices in_matrix(Run matrix, const SlotRectangle& r,
   return view;
 }
 
-// The same one in a slot.
+// The same rectangle in a slot.
 inline Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
   return matrices(slot + r.at + field * r.field_stride, r.num_rows, r.num_cols);
 }
@@ -43,16 +43,16 @@ inline Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
 // What a rank does with a matrix of its own whose strips come and leave one by
 // one (plan/schedule/routes.h), in the first and in the last round:
 //
-//   strips.sum(round, strip, slot);        // it has come to the slot
-//   strips.iterate(round);                 // all have
-//   strips.multiply(round, strip, slot);   // it may leave the slot
+//   strips.sum(round, strip, slot);        // the strip is in the slot
+//   strips.iterate(round);                 // all strips are
+//   strips.multiply(round, strip, slot);   // the slot may be sent
 //
-// Between the first and the last of these the engine's arena has a scope open,
-// within which the rank's other matrices are transformed.
+// Between the first and the last of these calls a scope of the engine's arena
+// stays open, within which the rank's other matrices are transformed.
 
 class StripUpdate {
  public:
-  // UsageError if the rank's engine cannot compute a matrix by strips.
+  // Throws UsageError if the rank's engine cannot compute a matrix by strips.
   explicit StripUpdate(Rank& rank);
 
   void sum(size_t round, int strip, float* slot);
@@ -60,7 +60,7 @@ class StripUpdate {
   void multiply(size_t round, int strip, float* slot);
 
  private:
-  // The matrix of a round; none: no transform.
+  // The matrix of a round; without one, `transform` is null.
   struct OfRound {
     const StripMatrix* planned = nullptr;
     const std::vector<int64_t>* dims = nullptr;
@@ -71,18 +71,18 @@ class StripUpdate {
 
   Rank& rank_;
   std::vector<OfRound> rounds_;
-  // Of the matrix at work.
+  // Of the current matrix.
   std::optional<Arena::Scope> scope_;
-  Run matrix_{};         // put together, and then its update
-  size_t num_left_ = 0;  // strips that are not multiplied yet
+  Run matrix_{};         // assembled; later holds its update
+  size_t num_left_ = 0;  // strips not multiplied yet
 };
 
 class ExchangedUpdate {
  public:
   ExchangedUpdate(Rank& rank, Publisher& publisher);
 
-  // The entries before AdamW's elements, which send the first round off; the
-  // rest happens in finish().
+  // Executes the entries before AdamW's elements, which post the first round;
+  // finish() executes the rest.
   void begin(int64_t step, double learning_rate);
   void finish();
 
@@ -100,12 +100,12 @@ class ExchangedUpdate {
 
   void carry_out(const ShownEntry& shown);
   void exchange(const ShownEntry& shown);
-  // A stage of an entry, as repeated work (linalg/engine.h).
+  // Runs a stage of an entry as repeated work (linalg/engine.h).
   template <class Stage>
   void compute(const ShownEntry& shown, const Stage& stage);
-  // A stage of a matrix that a team shares.
+  // Runs a stage of a matrix that a team shares.
   void share(const ShownEntry& shown);
-  // One of a matrix whose strips go one by one.
+  // Runs a stage of a matrix that is exchanged strip by strip.
   void take_strip(const ShownEntry& shown);
   void prepare(size_t round);
   void prepare_parts(size_t round, const SlotPiece& piece);

@@ -138,7 +138,7 @@ void OrderedCheck::add(Rank& rank, const int64_t* own_code) {
   for (auto& notice : notices_) notice = rank.engine.make_notice();
 }
 
-// A code is looked for only where a sum is not finite.
+// Searches for a code only where a sum is not finite.
 void OrderedCheck::look(double factor) {
   Engine& engine = rank().engine;
   const auto clear = [&](auto* number) {

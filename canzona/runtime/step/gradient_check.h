@@ -1,14 +1,13 @@
-// Reduced gradients go through this before a rule sees them: one multiplication
-// by the factor, a look for values that are not finite, the global norm, and
-// clipping.
+// Processes reduced gradients before a rule sees them: multiplies them by the
+// factor, checks for non-finite values, computes the global norm, and clips.
 //
 //   GradientCheck check;
 //   check.add(rank, numbers);       // dense tensors, then experts
 //   check.run(control, model, settings, nonfinite, outcome);
 //
 // The norm is a sum of integers (each square scaled by a power of two and
-// truncated), so that it does not depend on who adds what. At most two
-// all-reduces, 8 and 16 bytes.
+// truncated), so that it does not depend on the order of addition. Takes at
+// most two all-reduces, of 8 and 16 bytes.
 #pragma once
 
 #include <array>
@@ -21,29 +20,29 @@
 
 namespace canzona {
 
-// A rank's look at its reduced gradients of one part of the plan. Every element
-// of the model is counted by one rank.
+// A rank's view of its reduced gradients of one part of the plan. Every element
+// of the model is counted by exactly one rank.
 class GradientLook {
  public:
   explicit GradientLook(Rank& rank);
 
   Rank& rank() const { return rank_; }
 
-  // Multiplies everything that this rank keeps; the bits of the largest
-  // magnitude of what it counts, above those of every number if one is not
-  // finite.
+  // Multiplies everything that this rank stores. Returns the bits of the
+  // largest magnitude among what it counts; they exceed those of every finite
+  // number if one is not finite.
   uint32_t scale_and_look(double factor);
-  // That is not finite; 0 if none is.
+  // The first tensor with a value that is not finite; 0 if there is none.
   int32_t first_nonfinite_tensor();
-  // The sum over what it counts, times two to the power of 2 · exponent.
-  // Replicas leave it to the first of them.
+  // The sum over what this rank counts, times 2 to the power of 2 · exponent.
+  // Only the first replica counts.
   WideSum sum_of_squares(int exponent);
-  // Everything that this rank keeps.
+  // Scales everything that this rank stores.
   void scale(double factor) { scale(planned_.scaled, factor); }
   // The same with a factor in the engine's memory.
   void scale_by(const double* factor);
 
-  // The stretches that it counts, and their tensors.
+  // The stretches that this rank counts, and their tensors.
   std::span<const Engine::Stretch> counted() const { return counted_; }
   std::span<const int32_t> counted_tensors() const { return planned_.tensor; }
   bool counts_squares() const {
@@ -59,11 +58,11 @@ class GradientLook {
   std::vector<Engine::ScaledStretch> counted_to_scale_;  // the same
 };
 
-// One number for all ranks, the largest of theirs: bits of the largest
-// magnitude, or, above all of those, such a code of where something was not
-// finite: in this rank's own gradient, which is better to know, or in a sum.
+// The number that all ranks reduce by maximum: the bits of the largest
+// magnitude or, larger than all of those, a code of where a value was not
+// finite: in this rank's own gradient, which is more informative, or in a sum.
 int64_t nonfinite_code(const Rank& rank, int32_t tensor, bool own);
-// True if it is a code; the outcome says what it means then.
+// Returns true if the number is a code, and then describes it in `outcome`.
 bool say_if_skipped(int64_t largest, const Model& model, StepOutcome& outcome);
 
 inline constexpr std::string_view kLargestLabel = "largest gradient";
@@ -71,12 +70,12 @@ inline constexpr std::string_view kNormLabel = "norm of the gradient";
 
 class GradientCheck {
  public:
-  // One more part of the plan on this rank.
+  // Adds another part of the plan on this rank.
   void add(Rank& rank) { parts_.emplace_back(rank); }
 
-  // `control`: all ranks. `own_nonfinite`: by part, a tensor of this rank that
-  // was not finite before it was reduced, or -1. Fills what the outcome says of
-  // gradients.
+  // `control`: all ranks. `own_nonfinite`: by part, a tensor whose gradient on
+  // this rank was not finite before it was reduced, or -1. Fills in what the
+  // outcome says about gradients.
   void run(Communicator& control, const Model& model,
            const StepSettings& settings,
            const std::vector<int32_t>& own_nonfinite, StepOutcome& outcome);
@@ -89,23 +88,24 @@ class GradientCheck {
   std::deque<GradientLook> parts_;
 };
 
-// The look at gradients before a step (gradient_check.h) where the engine works
-// later than it is told to: everything stays in its memory, and nobody waits.
-// Work that must not be done with such gradients asks skip(), a flag there.
+// The gradient check before a step (gradient_check.h) for asynchronous engines:
+// all numbers stay in the engine's memory, and the host does not wait. Work
+// that must not run with non-finite gradients tests skip(), a flag in that
+// memory.
 //
 //   OrderedCheck check;
 //   check.add(rank, reducer.own_code());
-//   check.issue(settings);              // the flag will say
+//   check.issue(settings);              // sets the flag
 //   engine.if_zero(check.skip(), update);
-//   check.read(model, outcome);         // waits, if it is not there yet
+//   check.read(model, outcome);         // waits if necessary
 //
-// The numbers are those of GradientCheck, to the bit. One thread.
+// The results are bit-identical to those of GradientCheck. One thread.
 
 class OrderedCheck {
  public:
-  // One more part of the plan on this rank; all ranks talk over the first's
-  // groups. `own_code`: in the engine's memory, where a gradient was not finite
-  // before it was reduced (nonfinite_code), or 0.
+  // Adds another part of the plan on this rank; all ranks communicate over the
+  // first part's groups. `own_code` is in the engine's memory: where a gradient
+  // was not finite before it was reduced (nonfinite_code), or 0.
   void add(Rank& rank, const int64_t* own_code);
 
   void issue(const StepSettings& settings);
@@ -120,7 +120,7 @@ class OrderedCheck {
     const int64_t* own_code;
     std::vector<int64_t> codes;  // by counted run
   };
-  static constexpr size_t kWords = 4;  // that are read: largest and norm
+  static constexpr size_t kWords = 4;  // read back: largest and norm
 
   void look(double factor);
   void all_reduce(Reduction reduction, std::byte* data, int64_t bytes,

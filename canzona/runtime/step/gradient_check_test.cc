@@ -27,8 +27,8 @@ int32_t tensor_named(const Model& model, const std::string& name) {
 
 class EveryStrategy : public testing::TestWithParam<std::string> {};
 
-// Gradients are announced before the bad value is written, so that only what
-// the test wants is tested: hence `poison` runs inside the gradients' making.
+// The bad value must be written before its gradient is announced, so `poison`
+// runs while the gradients are made.
 TEST_P(EveryStrategy, SkipsAStepWithAValueThatIsNotFinite) {
   const Model model = toy_moe();
   for (const std::string mesh : {"dp=3", "tp=2", "dp=2,ep=2,tp=2"}) {
@@ -78,7 +78,7 @@ TEST_P(EveryStrategy, SkipsAStepWhoseSumOverflows) {
   EXPECT_EQ(result.outcomes[0].nonfinite_rank, -1);
 }
 
-// Against a sum in fp64 over whole tensors.
+// Compared with a sum in fp64 over whole tensors.
 TEST_P(EveryStrategy, HasTheNormOfTheWholeGradient) {
   const Model model = toy_moe();
   double squares = 0;
@@ -101,9 +101,9 @@ INSTANTIATE_TEST_SUITE_P(Runtime, EveryStrategy,
                          testing::ValuesIn(strategy_names()),
                          [](const auto& of) { return of.param; });
 
-// With plain gradient descent through AdamW out of the way, a clipped step is
-// the step of a smaller gradient: NSGD without momentum would not notice, so
-// the test looks at AdamW's first moment through the state digest.
+// A clipped step is the step of a smaller gradient. NSGD without momentum is
+// invariant under scaling, so the test looks at AdamW's first moment through
+// the state digest.
 TEST(Clipping, ScalesTheGradientBeforeTheRule) {
   const Plan plan = small_plan(toy_model(), {.mesh = "dp=2", .rule = "adamw"});
   const TrialResult free =

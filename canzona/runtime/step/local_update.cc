@@ -8,7 +8,7 @@
 namespace canzona {
 namespace {
 
-// The entry of the step that an update carries out.
+// The schedule's entry that an update executes.
 ShownEntry shown_update(Rank& rank, EntryKind kind) {
   return rank.show(
       *std::ranges::find(rank.entries.step(), kind, &ScheduleEntry::kind));
@@ -21,7 +21,7 @@ LocalUpdate::Batch::Batch(Rank& rank, const UpdateBatch& of)
       entry(rank.rules.entry(of.rule)),
       tensors(*entry.rule, of.dims, of.phase),
       label(rank.label(cat(of.members.size(), " x ", to_string(of.dims)))) {
-  // A matrix may lie in pieces, such as the q of an interleaved qkv.
+  // A matrix may be stored in pieces, such as the q of an interleaved qkv.
   for (int32_t k : of.members) add_pieces(rank, index(k), tensors);
   for (const StatePlace& place : of.owned)
     tensors.add_owned(run_of(rank.store.states() + place.first));

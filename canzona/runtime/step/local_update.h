@@ -1,8 +1,8 @@
-// Updates that need no exchange: matrices that lie whole on one rank (tp = 1),
+// Updates that need no exchange: matrices that are whole on one rank (tp = 1),
 // and AdamW's tensors, of which every rank updates its own run of elements.
-// Batches of matrices are done in the order of the next forward, so that
-// parameters can leave while later ones are computed. Matrices are among
-// AdamW's tensors where it is the plan's rule.
+// Batches of matrices are updated in the order of the next forward, so that
+// parameters can be sent while later ones are computed. If AdamW is the plan's
+// rule, matrices are among AdamW's tensors.
 #pragma once
 
 #include <deque>

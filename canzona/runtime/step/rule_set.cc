@@ -20,7 +20,7 @@ size_t group_of(const std::string& name,
   return kNoGroup;
 }
 
-// Reads back as the same number.
+// The text parses to exactly the same number.
 std::string exact_text(double value) {
   char text[32];
   const auto [end, error] = std::to_chars(text, text + sizeof(text), value);
@@ -34,8 +34,8 @@ RuleOptions with_decay(RuleOptions options, const ParameterGroup& group) {
   return options;
 }
 
-// Options in force are part of the plan: another device would run another
-// algorithm than the plan weighed.
+// The options in force are part of the plan: another device would run a
+// different algorithm from the one that the plan priced.
 void check_device(const SettledRequest& plan, const std::string& device) {
   const auto planned = plan.rule_options.find("device");
   if (planned != plan.rule_options.end() && planned->second != device)
@@ -44,7 +44,7 @@ void check_device(const SettledRequest& plan, const std::string& device) {
 }
 
 // True if the plan's own rule and options update a tensor. A plan of an
-// element-wise rule does not say which tensors are matrices.
+// element-wise rule does not record which tensors are matrices.
 bool is_of_matrices(const Tensor& tensor, bool element_wise) {
   return element_wise ? tensor.role == Role::kMatrix && tensor.shape.size() >= 2
                       : tensor.matrix_rule;
@@ -59,12 +59,13 @@ void check_groups(const Plan& plan, const std::vector<ParameterGroup>& groups) {
       used = used || matches_pattern(tensor.name, group.pattern);
     if (!used)
       throw UsageError(cat("parameter group ", quoted(group.pattern),
-                           " fits no tensor of ", plan.model.name));
+                           " matches no tensor of ", plan.model.name));
     if (!std::isfinite(group.learning_rate_factor) ||
         group.learning_rate_factor < 0)
       throw UsageError(cat("parameter group ", quoted(group.pattern),
-                           ": a learning rate factor of ",
-                           group.learning_rate_factor));
+                           ": learning rate factor ",
+                           group.learning_rate_factor,
+                           "; expected a finite number of at least 0"));
   }
 }
 

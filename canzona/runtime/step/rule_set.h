@@ -1,12 +1,12 @@
-// The rules of a run: the plan's for matrices and AdamW for all else, once for
-// each group of tensors that decays or learns otherwise.
+// The rules of a run: the plan's for matrices and AdamW for all else, one
+// instance for each group of tensors with its own decay or learning rate.
 //
 //   RuleSet rules(plan, *facts, {.groups = {{"*norm*", 0.0}}}, "cpu");
 //   rules.of(tensor).rule->apply(…);
 //
-// A plan whose rule is element-wise (AdamW) owns no matrix, but its options are
-// still those of the matrices: tensors are told apart by their role there. The
-// first group whose pattern fits a tensor's name counts. Immutable.
+// A plan whose rule is element-wise (AdamW) owns no matrix, but its options
+// still apply to matrices: tensors are then told apart by their role. The first
+// group whose pattern matches a tensor's name applies. Immutable.
 #pragma once
 
 #include <memory>
@@ -20,12 +20,13 @@
 namespace canzona {
 
 struct ParameterGroup {
-  std::string pattern;  // of names: '*' is any run of characters, '?' one
-  std::optional<double> weight_decay = {};  // else the rule's own
+  std::string pattern;  // for names: '*' matches any run of characters, '?' one
+  std::optional<double> weight_decay = {};  // empty: the rule's own
   double learning_rate_factor = 1;
 };
 
-// UsageError names a group that fits no tensor, or whose factor is no number.
+// Throws UsageError naming a group that matches no tensor or has an invalid
+// factor.
 void check_groups(const Plan& plan, const std::vector<ParameterGroup>& groups);
 
 class RuleSet {
@@ -35,14 +36,14 @@ class RuleSet {
     std::vector<ParameterGroup> groups = {};
   };
 
-  // `facts`: of the plan's rule. UsageError names a group that asks what a rule
-  // cannot.
+  // `facts`: those of the plan's rule. Throws UsageError naming a group that
+  // asks for something its rule does not support.
   RuleSet(const SettledRequest& plan, const RuleFacts& facts,
           const Settings& settings, const std::string& device);
 
   struct Entry {
     std::unique_ptr<Rule> rule;
-    bool of_matrices = false;  // its learning rate is that of the matrices
+    bool of_matrices = false;  // uses the matrices' learning rate
     double learning_rate_factor = 1;
   };
   int32_t number_of(int32_t tensor) const {

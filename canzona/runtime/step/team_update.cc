@@ -95,7 +95,7 @@ void TeamUpdate::require_alike(const SharedMatrix& planned,
                        .tensor(rank_.tensor_of(
                            rank_.kept.matrices[index(planned.kept)]))
                        .name),
-            ": options of its own change how a team shares it; plan with "
+            ": its parameter group changes how a team shares it; plan with "
             "teams=off"));
 }
 
@@ -127,7 +127,7 @@ void TeamUpdate::await(const ScheduleEntry& stage) {
       return wait(shared, Purpose::kTeamSums);
     case EntryKind::kIterate:
       wait(shared, Purpose::kTeamTotals);
-      if (stage.segment > 0)  // the factor before it is on its way
+      if (stage.segment > 0)  // its previous factor is in transit
         wait(shared, Purpose::kTeamFactors);
       return;
     default:
@@ -162,7 +162,7 @@ void TeamUpdate::sum(size_t round, size_t number, int segment) {
   shared.transform->sum(segment, in_room(shared, shared.room.sums));
 }
 
-// Adds by the binary tree of strips: pieces are in the order of members.
+// Adds by the binary tree of strips: pieces are in member order.
 void TeamUpdate::round_sum(size_t round, size_t number, int segment) {
   Shared& shared = at(round, number);
   const SharedMatrix& planned = *shared.planned;

@@ -4,11 +4,11 @@
 // put back, and between that the schedule's exchanges pass
 // (plan/schedule/team_schedule.h).
 //
-//   teams.exchange(entry);               // posted
-//   teams.await(entry);                  // what the next stage needs
+//   teams.exchange(entry);               // post
+//   teams.await(entry);                  // wait for what the next stage needs
 //   teams.sum(round, shared, segment);
 //
-// Every round uses the same rooms: all of a round has ended before the next one
+// Every round uses the same rooms: a round ends completely before the next one
 // is loaded.
 #pragma once
 
@@ -24,16 +24,17 @@ namespace canzona {
 
 class TeamUpdate {
  public:
-  // UsageError if the rank's engine cannot share a matrix that the plan shares.
+  // Throws UsageError if the rank's engine cannot share a matrix that the plan
+  // shares.
   explicit TeamUpdate(Rank& rank);
   ~TeamUpdate();
 
-  void begin() { room_of_ = -1; }  // a step
+  void begin() { room_of_ = -1; }  // starts a step
 
-  // Waits for the exchanges that the stage of an entry needs: work that may be
-  // repeated cannot.
+  // Waits for the exchanges that the stage of an entry needs, because repeated
+  // work cannot wait.
   void await(const ScheduleEntry& stage);
-  // The stages of entries, on the rounds' shared matrices.
+  // The stages of entries, applied to the rounds' shared matrices.
   void load(size_t round, size_t shared, float* slot);
   void scale(size_t round, size_t shared);
   void sum(size_t round, size_t shared, int segment);
@@ -41,21 +42,21 @@ class TeamUpdate {
   void iterate(size_t round, size_t shared, int segment);
   void multiply(size_t round, size_t shared, int segment, float* slot);
 
-  // Posts an exchange of an entry, and waits for it if `at_once`.
+  // Posts the exchange of an entry, and waits for it if `at_once`.
   void exchange(const ShownEntry& shown, bool at_once);
 
  private:
-  // A matrix of a round as this rank shares it.
+  // This rank's share of a matrix of a round.
   struct Shared {
     const SharedMatrix* planned = nullptr;
     TeamRoom room;
     std::byte* memory = nullptr;           // the room's beginning
-    SharedTransform* transform = nullptr;  // null if it is no member
+    SharedTransform* transform = nullptr;  // null if not a member
     std::array<TeamExchange, 5> exchanges;
     std::array<Work, 5> works;
     bool is_scaled = false;  // by the norm, in this step
   };
-  // Transforms that no round uses at once serve several.
+  // Transforms that are never used in the same round are reused.
   struct Pooled {
     MatrixShape shape;
     TeamSeat seat;
@@ -82,8 +83,8 @@ class TeamUpdate {
   Arena::Scope scope_;
   std::vector<Pooled> pool_;
   std::vector<std::vector<Shared>> rounds_;
-  int64_t room_of_ = -1;  // the round that has the rooms
-  Work last_;             // exchange; those before it have ended when it has
+  int64_t room_of_ = -1;  // the round that uses the rooms
+  Work last_;             // the last exchange; it ends after all earlier ones
 };
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-// A step takes no memory: everything was reserved before.
+// A step does not allocate: everything was reserved before.
 #include <gtest/gtest.h>
 
 #include <barrier>
@@ -11,7 +11,7 @@
 namespace canzona::runtime_allocations_test {
 namespace {
 
-// On four ranks.
+// Runs on four ranks.
 void expect_no_allocations(const Plan& plan) {
   Trial trial;
   trial.plan = plan;
@@ -24,7 +24,7 @@ void expect_no_allocations(const Plan& plan) {
     for (int64_t step = 1; step <= 8; ++step) {
       make_gradients(runtime, *engine, trial, step);
       together.arrive_and_wait();
-      // After a whole period every shape of scratch has been seen.
+      // After a whole period every shape of scratch has been used.
       if (step == 5) before = num_allocations();
       together.arrive_and_wait();
       runtime.step({.learning_rate = 0.01, .clip_norm = 1});

@@ -1,6 +1,6 @@
-// Ranks that own blocks of matrices give the bits of ranks that own matrices,
-// send, keep and reserve what the plan says, and go on from each other's
-// states.
+// Ranks that own blocks of matrices give the bits of ranks that own matrices;
+// they send, store and reserve what the plan says, and continue from each
+// other's states.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -37,7 +37,7 @@ size_t count_in_blocks(const Plan& plan) {
 
 class BlocksOfRule : public testing::TestWithParam<std::string> {};
 
-// Over several refreshes, with clipping and without.
+// Over several refreshes, with and without clipping.
 TEST_P(BlocksOfRule, GiveTheBitsOfWholeOwners) {
   for (const int phases : {1, 3})
     for (const double clip_norm : {0.0, 0.5}) {
@@ -80,7 +80,7 @@ TEST_P(BlocksOfRule, GiveThemWithEveryStrategyAndSlicesOfZero) {
       }
 }
 
-// What the planner itself makes of it, read back from its file.
+// The planner's own plan, read back from its file.
 TEST_P(BlocksOfRule, OfAPlanOfOnesOwnAreReadBackAndRun) {
   std::set<Bits> seen;
   for (const int32_t teams : {kTeamsOff, 2, kTeamsAuto}) {
@@ -129,8 +129,8 @@ TEST_P(BlocksOfRule, SendKeepAndReserveWhatThePlanSays) {
   }
 }
 
-// States have the names and shapes of the matrices', each element once, and
-// steps go on from them with other owners, or with one, and the reverse.
+// States have the names and shapes of those of the matrices, each element once,
+// and steps continue from them with other owners, or with one, and vice versa.
 TEST_P(BlocksOfRule, GoOnFromWholeOwnersAndTheReverse) {
   const Plan whole =
       small_plan(blocked_model(), block_wish(GetParam(), "dp=2,tp=2"));

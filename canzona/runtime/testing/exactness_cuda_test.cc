@@ -1,5 +1,5 @@
-// The same plans with every rank on a GPU that they share: one result on every
-// mesh, and AdamW's has the bits of the CPU.
+// The same plans with all ranks sharing one GPU: one result on every mesh, and
+// AdamW's has the bits of the CPU.
 #include <gtest/gtest.h>
 
 #include <set>

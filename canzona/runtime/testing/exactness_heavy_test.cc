@@ -1,5 +1,5 @@
-// Twenty steps on every mesh and strategy, refreshes among them, clipped and
-// not, with ranks that come late now and then: still one result.
+// Twenty steps on every mesh and strategy, including refreshes, with and
+// without clipping, with randomly delayed ranks: still one result.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -13,7 +13,8 @@
 namespace canzona::exactness_heavy_test {
 namespace {
 
-// Late by up to two milliseconds, at another moment on every rank and step.
+// Delays by up to two milliseconds, at a different moment on every rank and
+// step.
 void come_late(const Runtime& runtime, int64_t step) {
   const uint64_t chance =
       bits_at(static_cast<uint64_t>(runtime.coordinates().rank),

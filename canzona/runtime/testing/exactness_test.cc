@@ -100,7 +100,7 @@ TEST_P(EveryRule, GivesOneResultOverStrategiesWithBf16ParametersAndWire) {
     }
 }
 
-// The digest can tell: one element of one rank's gradient, a hair off.
+// The digest detects a tiny change in one element of one rank's gradient.
 TEST_P(EveryRule, NoticesTheSmallestDifference) {
   const Model model = toy_model();
   const Plan plan = small_plan(model, wish("dp=2,tp=2", "balanced"));

@@ -1,6 +1,6 @@
 // A hundred faults of random kind, rank, stage, mesh, rule and strategy, and a
-// hundred of ranks that share matrices: all others end in time, and say who it
-// was.
+// hundred on ranks that share matrices: all other ranks end in time and name
+// the culprit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ FaultTrial random_trial(uint64_t seed, std::string& words) {
   return trial;
 }
 
-// Matrices that teams of all sizes share, and some that they do not.
+// Matrices shared by teams of all sizes, and some that are not shared.
 FaultTrial random_team_trial(uint64_t seed, std::string& words) {
   Random dice(seed);
   const auto mesh =
@@ -62,8 +62,8 @@ FaultTrial random_team_trial(uint64_t seed, std::string& words) {
   return trial;
 }
 
-// A rank that is lost between members of a team is missed in its exchange, by
-// the names of matrix and team.
+// A member that is lost during a team's exchange is reported with the names of
+// matrix and team.
 void expect_team_is_named(const FaultOutcome& outcome) {
   if (!outcome.stage.starts_with("teams")) return;
   EXPECT_TRUE(std::ranges::any_of(outcome.words, [](const std::string& said) {

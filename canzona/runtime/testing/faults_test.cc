@@ -22,7 +22,7 @@ struct Said {
   std::array<std::string, 4> by_rank;
 };
 
-// Runs steps on four ranks, of which `culprit` throws at a stage of the second.
+// Runs steps on four ranks; `culprit` throws at a stage of the second step.
 Said fail_at(Stage stage, const std::string& strategy, int culprit) {
   Said said;
   Trial trial;
@@ -79,7 +79,8 @@ INSTANTIATE_TEST_SUITE_P(Runtime, EveryStrategyFails,
                          testing::ValuesIn(strategy_names()),
                          [](const auto& of) { return of.param; });
 
-// A rank that never comes: the others say which, in what, within the deadline.
+// A rank that never arrives: the others name it and the operation within the
+// deadline.
 TEST(Deadline, NamesTheRankTheOperationAndTheMicroGroup) {
   Trial trial;
   trial.plan = small_plan(toy_model(), {.mesh = "tp=2"});

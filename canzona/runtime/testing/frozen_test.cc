@@ -1,5 +1,5 @@
-// Frozen tensors are used like all others and never change: no gradient of
-// theirs travels, and no state is kept.
+// Frozen tensors are used like all others and never change: their gradients are
+// not sent, and they have no states.
 #include <gtest/gtest.h>
 
 #include <cmath>

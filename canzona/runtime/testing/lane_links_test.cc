@@ -1,6 +1,6 @@
-// Modelled links and device spans of plans that are only issued, on a device
-// that works late. Times are those of a clock that passes when nothing else can
-// happen.
+// Modelled links and device spans of plans whose calls only issue work, on an
+// asynchronous device. Times are those of a clock that advances only when
+// nothing else can happen.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -145,7 +145,7 @@ TEST(LaneSpans, LastAsLongAsTheirLinksTake) {
   }
 }
 
-// The device's time is the number of its pieces of work.
+// The device's time is the number of work items it has done.
 TEST(LaneSpans, ShowThatAUseWaitsForItsGather) {
   LateTrial trial = trial_of("dp=4", "zero3", Overlap::kBackground);
   trial.device = LateDevice::Options{.seed = 7, .eagerness = 0.9};

@@ -1,5 +1,5 @@
-// Ranks on a GPU that only issue: collectives on lanes have the bits of those
-// that wait, whatever is still under way.
+// Ranks on a GPU whose calls only issue work: collectives on lanes have the
+// bits of those that wait, whatever is still in progress.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -46,7 +46,7 @@ TEST_F(CudaLanes, WriteWordsAndWaitForThem) {
   EXPECT_EQ(told.load(), 5U);
   asked.store(2);
   other->record_in(*beside);
-  beside->wait();  // another lane goes on
+  beside->wait();  // another lane continues
   EXPECT_FALSE(gone_on->reached());
   asked.store(4);
   gone_on->wait();
@@ -82,7 +82,7 @@ TEST_F(CudaLanes, ModelledLinksChangeNoResult) {
       }
 }
 
-// By the GPU's clock, which has a resolution of its own.
+// Measured by the GPU's clock, which has a limited resolution.
 TEST_F(CudaLanes, SpansLastAsLongAsTheirLinksTake) {
   constexpr double kLatency = 300e-6;
   Trace trace;
@@ -200,7 +200,7 @@ TEST_F(CudaLanes, NumbersAreHashedWithTheSumsOfTheCpu) {
   }
 }
 
-// The largest |g|, the norm and the factor, with small, large and no numbers.
+// The largest |g|, the norm and the factor, for small, large and no numbers.
 TEST_F(CudaLanes, LookAtGradientsAsTheCpuDoes) {
   const auto gpu = make_cuda_engine(), cpu = make_cpu_engine();
   const auto look = [](Engine& engine, std::vector<float> values,

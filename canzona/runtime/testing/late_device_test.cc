@@ -1,5 +1,5 @@
-// The runtime on engines that work later than they are told to: what it forgets
-// to order shows in the results.
+// The runtime on asynchronous engines: ordering that it forgets shows in the
+// results.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@
 namespace canzona::late_device_test {
 namespace {
 
-// As late as can be, and by chance.
+// As late as possible, and at random.
 const std::vector<LateDevice::Options> kDevices = {
     {.seed = 1, .eagerness = 0},
     {.seed = 2, .eagerness = 0.5},
@@ -129,8 +129,8 @@ INSTANTIATE_TEST_SUITE_P(Runtime, LateRule,
                          testing::Values("muon", "adamw", "shampoo", "soap"),
                          [](const auto& of) { return of.param; });
 
-// All sizes, rules and ways to travel, in pools as small as they may be, and in
-// larger ones.
+// All sizes, rules and routes, in the smallest possible pools and in larger
+// ones.
 void expect_random_variants(uint64_t seed, const Model& model, int32_t dp,
                             int num_trials, int32_t most) {
   Random random(seed);
@@ -211,8 +211,8 @@ TEST(LateTeams, GiveTheResultOfTheCpuInHomesOfPlaces) {
                               [](size_t m) { return m % 2 == 0 ? 4 : 2; })});
 }
 
-// Sums overflow in step 2, two ranks have numbers that are not finite in step
-// 3, and one of them in step 4.
+// Sums overflow in step 2, two ranks have non-finite numbers in step 3, and one
+// of them in step 4.
 void poison(const Coordinates& at, int64_t step, int32_t tensor,
             std::span<float> gradient) {
   if (gradient.empty()) return;
@@ -256,7 +256,7 @@ TEST(LateStep, SkipsAndClipsAsTheCpuDoes) {
     }
 }
 
-// Not even to learn how the step before has ended, if it has.
+// Not even for the outcome of the previous step, if that has ended.
 TEST(LateStep, WaitsForNothingWithoutARefresh) {
   for (const std::string rule : {"muon", "adamw"})
     for (const std::string zero : {"zero1", "zero3"})

@@ -1,5 +1,5 @@
-// These tests check what one rank stores and moves, derived from a plan by
-// hand-counted examples.
+// What one rank stores and moves, derived from a plan, against hand-counted
+// examples.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ TEST(Coordinates, CountsTpFirstThenHomesThenStages) {
   }
 }
 
-// Every element of a tensor lies on each tp plane once, or once in all.
+// Every element of a tensor is on each tp plane once, or once over all planes.
 TEST(LogicalRuns, CoverATensorOnce) {
   for (const Tensor& tensor : toy_model().tensors)
     for (const int32_t tp : {1, 2, 4}) {
@@ -103,7 +103,7 @@ TEST(Kept, ElementsAreTheRanksOwnRun) {
   EXPECT_EQ(kept, 9);
 }
 
-// One rank of a home expects what another sends it in a round; and blocks of a
+// One rank of a home expects what another sends it in a round, and blocks of a
 // slot do not overlap.
 TEST(Rounds, SendWhatTheOtherExpects) {
   for (const std::string& strategy : strategy_names())

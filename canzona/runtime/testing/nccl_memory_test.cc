@@ -1,5 +1,5 @@
-// Plans whose collectives NCCL carries out, on its stub: all that they read and
-// write is registered, as long as it is used, and results are those of the CPU.
+// Plans whose collectives use NCCL, on its stub: all memory that they access is
+// registered while it is used, and results are those of the CPU.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -21,7 +21,7 @@ class DoneEvent final : public Event {
   void wait() override {}
 };
 
-// A line of the CPU's work, which is done at once.
+// A queue of CPU work that runs immediately.
 class AtOnceLane final : public MemoryLane {
  public:
   const MemoryOps& ops() const override { return cpu_memory_ops(); }
@@ -87,7 +87,7 @@ std::string run_on_stub(const LateTrial& trial, const NcclOptions& nccl,
   return digests;
 }
 
-// Everything that was touched was registered, and nothing is left.
+// Everything that was accessed was registered, and nothing is left.
 void expect_memory_was_registered() {
   const StubMemoryUse use = take_stub_memory_use();
   EXPECT_GT(use.num_looks, 0);
@@ -112,7 +112,7 @@ TEST(NcclMemory, HoldsAllThatCollectivesTouchAndEndsAfterTheirGroups) {
     }
 }
 
-// Teams give the result of whole owners, in the same communicators.
+// Teams give the result of whole owners, with the same communicators.
 TEST(NcclMemory, HoldsWhatTeamsExchangeAndAddsNoCommunicator) {
   const auto trial_of = [](int32_t size) {
     return LateTrial{

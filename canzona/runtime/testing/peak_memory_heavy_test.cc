@@ -1,5 +1,5 @@
-// Compares the memory that the process really takes with what the plan says. A
-// process of its own, so that no other test's memory is counted.
+// Compares the memory that the process really uses with what the plan says.
+// Runs in its own process, so that no other test's memory is counted.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -26,11 +26,11 @@ double status_bytes(const std::string& name) {
   return -1;
 }
 
-// From now on the peak is that of what follows.
+// Resets the peak.
 void forget_peak() { std::ofstream("/proc/self/clear_refs") << "5"; }
 
-// 46 million elements, no tensor large: what a test itself holds of one is not
-// to be seen.
+// 46 million elements in small tensors, so that the memory of the test itself
+// is negligible.
 Model many_tensors() {
   std::vector<Tensor> tensors;
   for (int i = 0; i < 16; ++i)
@@ -40,7 +40,7 @@ Model many_tensors() {
   return model_of(std::move(tensors));
 }
 
-// Two steps; what the engines have reserved for themselves.
+// Runs two steps; returns the bytes that the engines reserved for themselves.
 double run_steps(const Trial& trial) {
   std::mutex mutex;
   double scratch = 0;

@@ -1,4 +1,4 @@
-// Random models, meshes and plans: one result, whatever they are.
+// Random models, meshes and plans give the same result.
 #include <gmock/gmock.h>
 
 #include "canzona/plan/testing/test_random.h"
@@ -55,7 +55,7 @@ TEST(RandomPlans, GiveTheResultOfOneRank) {
   }
 }
 
-// Element-wise rules are cut anywhere: here at every offset of 64 elements.
+// Element-wise rules may be cut anywhere: here at every offset of 64 elements.
 TEST(ElementWise, DoesNotDependOnWhereItIsCut) {
   std::set<std::string> seen;
   for (int64_t offset = 0; offset < 64; ++offset) {

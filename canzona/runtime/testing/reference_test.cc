@@ -1,4 +1,4 @@
-// Every plan leads to what one rank alone would have computed.
+// Every plan gives the result that a single rank would compute.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Case {
 };
 
 using Digests = std::pair<std::string, std::string>;
-constexpr int kSteps = 7;  // refreshes among them
+constexpr int kSteps = 7;  // including refreshes
 constexpr double kRate = 0.01, kAdamwRate = 0.003;
 
 Digests by_reference(const Case& wanted) {
@@ -74,7 +74,7 @@ TEST(Reference, PhasesSpreadRefreshes) {
   }
 }
 
-// With a state beside the shard, decay by signs, norms of whole tensors.
+// With a state beside the shard, decay by signs, and norms of whole tensors.
 TEST(Reference, VariantsOfRules) {
   const std::vector<std::pair<std::string, RuleOptions>> variants = {
       {"muon", {{"cautious_decay", "on"}}},
@@ -124,8 +124,8 @@ TEST(Reference, GroupsOfTensorsDecayAndLearnApart) {
 }
 
 // The first step of AdamW moves every weight by its rate, against the sign of
-// the gradient, after decay: with the plan's numbers for matrices, with its own
-// for all else.
+// the gradient, after decay: with the plan's options for matrices, and with its
+// own for all else.
 TEST(Reference, AdamwUpdatesMatricesByThePlansNumbersAndAllElseByItsOwn) {
   constexpr double kMatrixDecay = 2, kOtherDecay = 7;
   const auto expect_step = [&](double matrix_rate, double other_rate) {
@@ -170,7 +170,7 @@ TEST(Reference, AdamwUpdatesMatricesByThePlansNumbersAndAllElseByItsOwn) {
   expect_step(0, 0.03);
 }
 
-// The reference itself: another order of additions shows.
+// The reference itself reveals a different order of additions.
 TEST(Reference, DependsOnTheNumberOfHomes) {
   EXPECT_NE(by_reference({{.mesh = "dp=2"}}), by_reference({{.mesh = "dp=4"}}));
   const GradientKind exact = GradientKind::kExact;

@@ -1,6 +1,6 @@
-// Every thread of a rank does what the schedule says, in its order, by the same
-// names and with the same bytes. Ranks are threads, or processes of MPI
-// (tests/mpi): each looks at what it recorded itself.
+// Every thread of a rank does what the schedule says, in its order, with the
+// same names and bytes. Ranks are threads, or MPI processes (tests/mpi): each
+// checks what it recorded itself.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -18,7 +18,7 @@
 namespace canzona::runtime_schedule_test {
 namespace {
 
-// A span that stands for an entry.
+// A span that corresponds to an entry.
 struct Issued {
   std::string name, label, tensors;
   int64_t bytes = -1;
@@ -31,7 +31,7 @@ struct Issued {
 // By thread of the rank, in order.
 using Record = std::map<std::string, std::vector<Issued>>;
 
-// All that entries are called; other spans are waits, and what lies around
+// The names of all entries; other spans are waits, and spans that enclose
 // several entries.
 bool is_entry(const std::string& name) {
   static const std::set<std::string> kWords = {
@@ -63,8 +63,8 @@ Record record_of(const Trace& trace, int32_t rank) {
   return record;
 }
 
-// One step of a plan on ranks that each have a trace of their own; `check` gets
-// what a rank recorded and how much it sent.
+// Runs one step of a plan on ranks with a trace each; `check` gets what a rank
+// recorded and how much it sent.
 template <class Check>
 void run_traced(const Plan& plan, int micro_batches, RuntimeOptions options,
                 const Check& check) {
@@ -83,7 +83,7 @@ void run_traced(const Plan& plan, int micro_batches, RuntimeOptions options,
   });
 }
 
-// By thread, what the schedule says of a rank.
+// What the schedule says about a rank, by thread.
 Record expected_of(const Plan& plan, int32_t rank, int micro_batches) {
   const int32_t stage = coordinates_of(plan.mesh, rank).stage;
   std::map<int32_t, Kept> kept;  // by part
@@ -100,7 +100,7 @@ Record expected_of(const Plan& plan, int32_t rank, int micro_batches) {
     if (e.kind == EntryKind::kCall) continue;
     const PlanPart& part = plan.parts[static_cast<size_t>(e.part)];
     const std::string issuer(issuer_of(e));
-    // explain prints both, one after the other.
+    // explain prints both, in this order.
     const std::string label = label_of(part, e);
     EXPECT_EQ(describe(plan, e),
               cat(word_of(e.kind), label.empty() ? "" : " ", label));
@@ -200,7 +200,7 @@ void expect_counted_bytes(const Plan& plan, GradientWire wire) {
              });
 }
 
-// The bytes of spans are those that transports count, in bf16, too.
+// The bytes of spans equal those that transports count, in bf16 too.
 TEST(Schedule, SpansHaveTheBytesThatAreSent) {
   for (const GradientWire wire : {GradientWire::kFp32, GradientWire::kBf16})
     for (const std::string& strategy : strategy_names())

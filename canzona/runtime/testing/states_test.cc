@@ -1,4 +1,4 @@
-// The runtime gives and takes its state by name, whatever the plan.
+// The runtime exports and imports its states by name, whatever the plan.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -61,7 +61,7 @@ TEST_P(StatesOfRule, AreGivenOnceAndAreTheSameTensorsOnEveryPlan) {
     EXPECT_EQ(shapes.at("model/" + tensor.name), tensor.shape);
 }
 
-// Three steps on one plan and three on another are six on one: the last ones
+// Three steps on one plan and three on another equal six on one: the last ones
 // cross a refresh of factors and bases.
 TEST_P(StatesOfRule, GoOnOnAnotherPlanAsIfNothingHadHappened) {
   const std::vector<PlanWish> wishes = many_wishes(GetParam());

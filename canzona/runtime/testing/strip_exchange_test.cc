@@ -1,5 +1,5 @@
-// Matrices that come and leave strip by strip get the bits of those that are
-// exchanged as wholes, for the same bytes and slots, and ranks fail together.
+// Matrices exchanged strip by strip get the bits of those exchanged whole, with
+// the same bytes and slots, and ranks fail together.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -23,7 +23,7 @@ StripDigests digests_by(const Trial& trial) {
   return {result.parameters, result.states};
 }
 
-// `capacity`: of a round; a small one makes several.
+// `capacity` is that of a round; a small one gives several rounds.
 Plan plan_by(ExchangeBy exchange, const std::string& mesh,
              const RuleOptions& options, int64_t capacity = 60'000,
              const Model& model = shared_model()) {
@@ -33,7 +33,7 @@ Plan plan_by(ExchangeBy exchange, const std::string& mesh,
   return small_plan(model, wish);
 }
 
-// How many matrices of all ranks go strip by strip.
+// The number of matrices, over all ranks, that are exchanged strip by strip.
 int count_by_strips(const Plan& plan) {
   int count = 0;
   for (const PlanPart& part : plan.parts)
@@ -67,8 +67,8 @@ TEST(StripByStrip, HasTheBitsOfRounds) {
       }
 }
 
-// One round, which is the first and the last, and many; exchanges that are
-// waited for at once; many steps.
+// One round, which is both first and last, and many rounds; exchanges without
+// overlap; many steps.
 TEST(StripByStrip, HasTheBitsOfRoundsWhateverTheirNumber) {
   std::set<StripDigests> seen;
   for (const ExchangeBy how : {ExchangeBy::kRounds, ExchangeBy::kStrips})
@@ -84,8 +84,8 @@ TEST(StripByStrip, HasTheBitsOfRoundsWhateverTheirNumber) {
       }
 }
 
-// Fused parts, of which tp cuts each section by itself, so that a rank has
-// several pieces of a strip.
+// Fused tensors, whose sections tp cuts separately, so that a rank has several
+// pieces of a strip.
 TEST(StripByStrip, HasTheBitsOfRoundsOfFusedTensors) {
   Model model = shared_model();
   model.tensors[2].sections = {{"gate", {0, 268, 268, 1}, 1},
@@ -112,7 +112,7 @@ TEST(StripByStrip, HasTheBitsOfRoundsInHomesOfPlaces) {
   }
 }
 
-// Beside teams: rounds in which one shares a matrix go by rounds.
+// With teams: rounds that contain a shared matrix are not exchanged by strips.
 TEST(StripByStrip, HasTheBitsOfRoundsBesideTeams) {
   std::set<StripDigests> seen;
   for (const ExchangeBy how : {ExchangeBy::kRounds, ExchangeBy::kStrips})
@@ -125,7 +125,7 @@ TEST(StripByStrip, HasTheBitsOfRoundsBesideTeams) {
     }
 }
 
-// Norms so far from 1 that strips are loaded and summed once more.
+// Norms so far from 1 that strips are loaded and summed again.
 TEST(StripByStrip, HasTheBitsOfRoundsOfTinyAndHugeMatrices) {
   for (const float factor : {0.0F, 0x1p-100F, 0x1p90F}) {
     std::set<StripDigests> seen;
@@ -172,7 +172,7 @@ TEST(StripByStrip, RanksEndTogetherWhenOneFails) {
                             15);
 }
 
-// An engine that cannot says so before any step.
+// An engine that does not support strips is rejected before any step.
 TEST(StripByStrip, NeedsAnEngineThatCan) {
   const Plan plan = plan_by(ExchangeBy::kStrips, "tp=2", strips(2));
   LateDevice device;

@@ -1,4 +1,4 @@
-// Teams whose ranks are threads that share a GPU: the bits of whole owners.
+// Teams of thread ranks that share a GPU give the bits of whole owners.
 #include <gtest/gtest.h>
 
 #include <set>

@@ -78,7 +78,7 @@ TEST(Teams, OfPlacesGiveTheBitsOfWholeOwners) {
   }
 }
 
-// Strips are loaded anew where squares would leave the range of numbers.
+// Strips are reloaded where squares would overflow or underflow.
 TEST(Teams, GiveTheBitsOfWholeOwnersOfTinyAndHugeMatrices) {
   for (const float factor : {0.0F, 0x1p-100F, 0x1p90F}) {
     std::set<TeamDigests> seen;
@@ -129,7 +129,7 @@ TEST(Teams, EndTogetherWhenARankFails) {
       10);
 }
 
-// A CPU whose library runs other kernels than it does here.
+// A CPU engine that reports different kernels.
 class OtherKernels final : public CpuEngine {
  public:
   explicit OtherKernels(std::string core)
@@ -156,10 +156,10 @@ TEST(Teams, NeedTheSameKernelsOnAllMembers) {
                   HasSubstr("is shared by ranks"), HasSubstr("SkylakeX"),
                   HasSubstr("Haswell"), HasSubstr("--teams off"))));
   EXPECT_NO_THROW(begin(2, "SkylakeX")());
-  EXPECT_NO_THROW(begin(1, "Haswell")());  // nobody shares
+  EXPECT_NO_THROW(begin(1, "Haswell")());  // nothing is shared
 }
 
-// An engine that cannot share says so before any step.
+// An engine that cannot share is rejected before any step.
 TEST(Teams, NeedAnEngineThatShares) {
   const Plan plan = team_plan("tp=2", strips(2), [](size_t) { return 2; });
   LateDevice device;

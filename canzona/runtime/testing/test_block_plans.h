@@ -1,5 +1,5 @@
-// Plans whose matrices have owners of their blocks, whether that pays or not,
-// for this room's tests.
+// Plans whose blocks have owners of their own, whether that pays or not, for
+// the tests of this folder.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,9 @@
 
 namespace canzona {
 
-// Cut along blocks and across them, by rows, columns and not at all, with short
-// blocks at the ends of one side or both, and one that is a single block.
+// Matrices cut along blocks and across them, by rows, by columns and not at
+// all, with short blocks at the ends of one side or both, and one that is a
+// single block.
 inline Model blocked_model() {
   std::vector<Tensor> tensors;
   tensors.push_back(matrix_tensor("wide.rows", 24, 40, Cut::kRows));
@@ -26,7 +27,7 @@ inline Model blocked_model() {
   return model_of(std::move(tensors));
 }
 
-// Blocks of 16 and refreshes that a few steps cross.
+// Blocks of 16, and refreshes within a few steps.
 inline RuleOptions in_blocks(const std::string& rule, int phases = 1) {
   RuleOptions options = {{"precondition_frequency", "3"},
                          {"phases", std::to_string(phases)},
@@ -35,7 +36,7 @@ inline RuleOptions in_blocks(const std::string& rule, int phases = 1) {
   return options;
 }
 
-// The owner of a block, whatever ranks there are.
+// Chooses the owner of a block, whatever ranks there are.
 using BlockOwnerOf = std::function<size_t(size_t matrix, int32_t block)>;
 
 inline Plan give_blocks(Plan plan, const BlockOwnerOf& owner_of) {
@@ -70,7 +71,7 @@ inline PlanWish block_wish(const std::string& rule, const std::string& mesh,
   return wish;
 }
 
-// Neighbouring blocks have different owners, in another order in each matrix.
+// Adjacent blocks have different owners, in a different order in each matrix.
 inline Plan block_plan(const PlanWish& wish) {
   return give_blocks(
       small_plan(blocked_model(), wish), [](size_t m, int32_t b) {

@@ -17,7 +17,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int64_t kFaultyStep = 2;
 constexpr int kPlaces = 3;  // between the stages of a step
 
-// Ranks share the fault, and who has ended.
+// Shared by the ranks: the fault, and which ranks have ended.
 class Scene {
  public:
   explicit Scene(const FaultTrial& trial) : trial_(trial) {
@@ -46,7 +46,7 @@ class Scene {
     ++num_ended_;
     ended_.notify_all();
   }
-  // Or so long that the test is lost anyway.
+  // Gives up after so long that the test has failed anyway.
   void wait_for_others() {
     std::unique_lock lock(mutex_);
     ended_.wait_for(lock, std::chrono::seconds(30),
@@ -62,8 +62,8 @@ class Scene {
   int num_ended_ = 0;
 };
 
-// Counts in the first step, in which there is something on every rank, and
-// falls at one number of the second. Any thread.
+// Counts calls in the first step, in which every rank has some, and triggers at
+// one of those numbers in the second. Any thread.
 class Moment {
  public:
   explicit Moment(uint64_t moment) : moment_(moment) {}
@@ -74,7 +74,7 @@ class Moment {
     num_in_last_ = num_;
     num_ = 0;
   }
-  // Once.
+  // True once.
   bool comes() {
     const std::lock_guard lock(mutex_);
     const uint64_t number = num_++;
@@ -84,8 +84,8 @@ class Moment {
   }
 
  private:
-  // Steps differ in their refreshes: a moment past the end of one is in the
-  // next.
+  // Steps differ in their refreshes: a moment past the end of one step falls
+  // into the next.
   bool is_time(uint64_t number) const {
     if (step_ != kFaultyStep) return step_ > kFaultyStep;
     return number >= moment_ % num_in_last_;
@@ -98,7 +98,7 @@ class Moment {
   uint64_t num_ = 0, num_in_last_ = 0;
 };
 
-// Before the victim's collectives.
+// Triggers before the victim's collectives.
 class StumblingGate final : public Gate {
  public:
   explicit StumblingGate(Scene& scene)
@@ -245,7 +245,7 @@ FaultOutcome run_fault(const FaultTrial& trial) {
       scene.ended();
     });
   } catch (const std::exception&) {
-    // Said by the ranks.
+    // Reported by the ranks.
   }
   return scene.outcome();
 }

@@ -1,13 +1,13 @@
 // A rank that fails at a random moment of a step, for tests: what the others
-// say of it, and how soon.
+// report, and how soon.
 //
 //   FaultOutcome outcome = run_fault({.plan = plan, .kind = Fault::kStall,
 //                                     .victim = 2, .moment = 17});
 //   EXPECT_THAT(outcome.words[0], HasSubstr("rank 2"));
 //
 // Moments are counted in calls of the victim's engine, which come from every
-// stage: gradients announced, checked, prepared and gathered, transformed,
-// scattered, applied and published; or in the collectives of all its threads.
+// stage (gradients announced, checked, prepared and gathered, transformed,
+// scattered, applied and published), or in the collectives of all its threads.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -23,10 +23,10 @@
 namespace canzona {
 
 enum class Fault {
-  kThrow,             // out of the stage
-  kStall,             // in the stage, until all others have ended
-  kLeave,             // between stages: the rank returns as if all were done
-  kThrowInOperation,  // out of a collective, in whichever thread
+  kThrow,             // throws in a stage
+  kStall,             // stalls in a stage until all others have ended
+  kLeave,             // returns between stages as if the run were complete
+  kThrowInOperation,  // throws in a collective, in whichever thread
   kStallInOperation,
 };
 inline bool is_stall(Fault kind) {
@@ -37,26 +37,26 @@ struct FaultTrial {
   Plan plan;
   Fault kind = Fault::kThrow;
   int victim = 0;
-  // Modulo the calls, the collectives or the places between stages.
+  // Modulo the number of calls, of collectives or of places between stages.
   uint64_t moment = 0;
   RuntimeOptions runtime = {};
-  std::chrono::milliseconds deadline{1000};  // a busy machine is no fault
+  std::chrono::milliseconds deadline{1000};  // a busy machine is not a fault
 };
 
 struct FaultOutcome {
-  bool happened = false;  // the victim came to its moment
-  std::string stage;      // where it was
-  // By rank: what it said when it lost another, empty if it did not, and how
-  // long after the fault.
+  bool happened = false;  // the victim reached its moment
+  std::string stage;      // where that was
+  // By rank: its message when it lost a peer, empty if it did not, and how long
+  // after the fault.
   std::vector<std::string> words;
   std::vector<double> seconds;
 };
 
 FaultOutcome run_fault(const FaultTrial& trial);
 
-// All other ranks know of one that has failed or left. One that merely does not
-// come may first be missed by somebody who waits for it through a third; then
-// that third one tells of it.
+// All other ranks learn of a rank that has failed or left. A rank that merely
+// stalls may first be missed by a rank that waits for it through a third; that
+// third rank then names it.
 inline void expect_fault_words(const FaultTrial& trial,
                                const FaultOutcome& outcome) {
   const auto names = testing::ContainsRegex(

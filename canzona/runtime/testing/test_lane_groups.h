@@ -1,5 +1,5 @@
 // Collectives between thread ranks on the lanes of any device, for tests: every
-// operation is only issued, inputs are spoilt by work that is issued right
+// operation is only issued, its inputs are overwritten by work issued right
 // after it, and results are compared with a sum that shares no code.
 //
 //   check_lane_groups([] { return std::make_unique<LateEngine>(device); });
@@ -22,7 +22,7 @@ namespace canzona {
 
 using MakeEngine = std::function<std::unique_ptr<Engine>()>;
 
-// One rank of a group on a lane of its own.
+// One rank of a group, on its own lane.
 class LaneRank {
  public:
   LaneRank(Communicator& world, Engine& engine)
@@ -47,8 +47,8 @@ class LaneRank {
     return memory_.get<float>(data.data(),
                               static_cast<int64_t>(data.size() / 4));
   }
-  // The courier's work happens after what compute was told, and compute goes on
-  // after it.
+  // Orders the courier's work after what compute has issued, and compute after
+  // it.
   void settle() {
     compute_.record(*mark_);
     lane_->wait_for(*mark_);
@@ -58,7 +58,7 @@ class LaneRank {
   void spoil(std::span<std::byte> data) {
     engine_.set_zero(data.data(), static_cast<int64_t>(data.size()));
   }
-  // Compute that is late: the numbers are written by it.
+  // Writes the numbers as late work of compute.
   void write(std::span<std::byte> to, std::span<const std::byte> from) {
     const auto count = static_cast<int64_t>(to.size() / 4);
     engine_.copy(
@@ -93,7 +93,7 @@ inline void expect_lane_sum(const std::vector<float>& sum, int64_t first,
         << num_ranks << " ranks, element " << i;
 }
 
-// A sum, a gather of the sums, and the sum again in place.
+// A sum, an all-gather of the sums, and the sum again in place.
 inline void check_lane_sums(LaneRank& r, uint64_t seed, bool bf16) {
   const std::vector<int64_t> counts = lane_counts(r.size(), seed);
   const int64_t total = std::accumulate(counts.begin(), counts.end(), 0L);
@@ -132,7 +132,7 @@ inline void check_lane_sums(LaneRank& r, uint64_t seed, bool bf16) {
   expect_lane_sum(r.get(place), first, r.size(), bf16);
 }
 
-// Everybody to everybody, then from one to all.
+// An all-to-all, then a broadcast.
 inline void check_lane_moves(LaneRank& r) {
   const auto n = static_cast<size_t>(r.size());
   const std::vector<int64_t> bytes(n, 12);

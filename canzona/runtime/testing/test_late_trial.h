@@ -1,19 +1,18 @@
-// A few steps of a plan on engines that work later than they are told to, for
-// tests: nothing of the trial waits for a device, so that what the runtime
-// forgets to order shows in the results. The same trial on plain CPU engines
-// says what is right.
+// A few steps of a plan on asynchronous engines, for tests: the trial itself
+// never waits for a device, so that ordering that the runtime forgets shows in
+// the results. The same trial on plain CPU engines gives the correct result.
 //
 //   LateTrial trial{.plan = plan};
 //   const std::string right = run_late_trial(trial);
 //   trial.device = {.seed = 3, .eagerness = 0.5};
 //   EXPECT_EQ(run_late_trial(trial), right);
 //
-// Gradients are numbers that lie in the engine's memory before the first step,
-// plus a part of the parameters that the module's slot holds; of every use of a
-// module the parameters are copied, too, and count in the result.
+// Gradients are numbers in the engine's memory before the first step, plus a
+// fraction of the parameters in the module's slot; the parameters of every use
+// of a module are also copied and included in the result.
 //
-// With modelled links time passes when nothing else can happen, and the
-// device's own times are that clock's.
+// With modelled links time advances only when nothing else can happen, and the
+// device's times are those of the same clock.
 #pragma once
 
 #include <atomic>
@@ -36,17 +35,17 @@ struct LateTrial {
   int micro_batches = 1;
   double clip_norm = 0.5;
   std::optional<LateDevice::Options> device = {};
-  std::string engine = "cpu";  // without such a device
-  // Called before a gradient is put into the engine's memory.
+  std::string engine = "cpu";  // if there is no late device
+  // Called before a gradient is written to the engine's memory.
   std::function<void(const Coordinates& at, int64_t step, int32_t tensor,
                      std::span<float> gradient)>
       poison = {};
-  // Called on every rank with what a step tells, before the next is issued.
+  // Called on every rank with the outcome of a step, before the next is issued.
   std::function<void(int rank, int64_t step, const StepOutcome&)> outcome = {};
-  // By rank: calls of the engine that waited, from the first gradient of the
-  // first step to the last step.
+  // By rank: the number of engine calls that waited, from the first gradient of
+  // the first step to the last step.
   std::vector<int64_t>* waits = nullptr;
-  std::optional<LinkModel> link = {};          // with such a device
+  std::optional<LinkModel> link = {};          // only with a late device
   std::vector<RuntimeTimes>* times = nullptr;  // by rank, at the end
 };
 
@@ -111,7 +110,7 @@ class LateTrainer {
     }
   }
 
-  // All parameters that were seen, as one number.
+  // A hash of all parameters that were seen.
   uint64_t seen() {
     uint64_t hash = 17;
     for (const auto& [run, count] : seen_)
@@ -158,8 +157,7 @@ class LateTrainer {
   }
   void look(int32_t module) {
     for_tensors(module, [&](int32_t t) {
-      // Words of four bytes: of bf16 numbers, one at either end may be left
-      // out.
+      // Four-byte words: with bf16, a number at either end may be left out.
       std::byte* first = bytes_of_parameter(t);
       const auto skipped =
           static_cast<int64_t>(reinterpret_cast<uintptr_t>(first) % 4);
@@ -197,7 +195,7 @@ inline int64_t waits_of(const Engine& engine) {
   return late == nullptr ? 0 : late->waits();
 }
 
-// Digests of parameters and states, and what every rank has seen.
+// Digests of parameters and states, and of what every rank has seen.
 inline std::string run_late_trial(const LateTrial& trial) {
   const int world = trial.plan.mesh.world();
   LateClock clock(trial);

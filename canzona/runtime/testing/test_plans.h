@@ -1,4 +1,4 @@
-// Plans of small models for this room's tests.
+// Plans of small models for the tests of this folder.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct PlanWish {
   int64_t capacity_bytes = 8192;
   ParameterDtype parameters = ParameterDtype::kFp32;
   std::string zero = "zero1";
-  ZeroOptions zero_options = {};  // but for the sizes of dense tensors
+  ZeroOptions zero_options = {};  // except the sizes of dense tensors
   int32_t ranks_per_node = 8;
   ExchangeBy exchange = ExchangeBy::kRounds;
 };
@@ -43,7 +43,7 @@ inline Plan small_plan(const Model& model, const PlanWish& wish) {
   return make_plan({model, mesh, *facts, options});
 }
 
-// Options with which a few steps hold refreshes, too.
+// Options with which a few steps include refreshes.
 inline RuleOptions quick(const std::string& rule) {
   if (rule == "soap" || rule == "shampoo")
     return {{"precondition_frequency", "3"}};

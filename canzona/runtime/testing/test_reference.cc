@@ -119,7 +119,7 @@ void Reference::scale(double factor) {
     for (int64_t i = 0; i < thing.count(); ++i) thing.gradient[i] *= rounded;
 }
 
-// A sum of integers: the largest number is brought to just below 2^31.
+// A sum of integers: the largest number is scaled to just below 2^31.
 double Reference::norm() {
   float largest = 0;
   for (const Thing& thing : things_)

@@ -1,7 +1,7 @@
-// Every plan must lead to this, bit for bit: one rank that has all tensors
-// whole, adds the gradients of all homes by the tree and updates one matrix
-// after the other. It reads the plan's shapes, rules, phases and number of
-// homes; owners, buckets and rounds mean nothing to it.
+// The result that every plan must give, bit for bit: one rank that has all
+// tensors whole adds the gradients of all homes by the tree and updates one
+// matrix after the other. It reads the plan's shapes, rules, phases and number
+// of homes, and ignores owners, buckets and rounds.
 //
 //   Reference reference(plan, GradientKind::kRandom, {});
 //   for (int64_t step = 1; step <= 20; ++step) reference.step(settings);
@@ -23,11 +23,11 @@ namespace canzona {
 
 class Reference {
  public:
-  // `plan` outlives it. It reads adamw, groups and wire of the options.
+  // `plan` must outlive it. Reads adamw, groups and wire of the options.
   Reference(const Plan& plan, GradientKind gradients,
             const RuntimeOptions& options);
 
-  // It does not read settings.gradient_factor, which belongs to the gradients.
+  // Ignores settings.gradient_factor, which belongs to the gradients.
   StepOutcome step(const StepSettings& settings);
 
   std::string parameter_digest();

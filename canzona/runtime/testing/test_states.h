@@ -1,5 +1,5 @@
-// The state of a run as whole tensors, for tests: put together from what ranks
-// give, and handed to the ranks of another run.
+// The state of a run as whole tensors, for tests: assembled from what ranks
+// provide, and distributed to the ranks of another run.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ class WholeStates {
     std::vector<int> given;  // how often, by element
   };
 
-  // Collects what this rank gives. Any number of ranks call at once.
+  // Collects this rank's boxes. Ranks may call it concurrently.
   void collect(Runtime& runtime) {
     runtime.for_each_state([&](const RankState& state) {
       if (!state.given) return;
@@ -45,7 +45,7 @@ class WholeStates {
     steps_ = runtime.steps_done();
   }
 
-  // Fills in all boxes of this rank.
+  // Sets all boxes of this rank.
   void hand_to(Runtime& runtime) const {
     runtime.for_each_state([&](const RankState& state) {
       const auto found = tensors_.find(state.name());
@@ -62,7 +62,8 @@ class WholeStates {
   const std::map<std::string, Whole>& tensors() const { return tensors_; }
 
  private:
-  // Returns where element i of a box is in the whole tensor, both row-major.
+  // Returns the index in the whole tensor of element i of a box, both
+  // row-major.
   static size_t place_of(const StateBox& box, size_t i) {
     size_t at = 0, stride = 1;
     for (size_t d = box.shape.size(); d-- > 0;) {

@@ -1,5 +1,5 @@
-// Plans whose matrices teams share, whether that pays or not, for this room's
-// tests.
+// Plans whose matrices are shared by teams, whether that pays or not, for the
+// tests of this folder.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,9 @@
 
 namespace canzona {
 
-// Wide and tall ones, cut along the strips and across them, one that every rank
-// has, one row, a side that is no multiple of 64, and one without strips.
+// Wide and tall matrices, cut along the strips and across them, one that every
+// rank has, one with a single row, one with a side that is no multiple of 64,
+// and one without strips.
 inline Model shared_model() {
   std::vector<Tensor> tensors;
   tensors.push_back(matrix_tensor("wide.rows", 24, 520, Cut::kRows));
@@ -25,7 +26,7 @@ inline Model shared_model() {
   return model_of(std::move(tensors));
 }
 
-// How large the teams of a plan's matrices are made, and where they begin.
+// Chooses the team sizes of a plan's matrices.
 using TeamSizeOf = std::function<int32_t(size_t matrix)>;
 
 inline Plan share_matrices(Plan plan, const TeamSizeOf& size_of) {

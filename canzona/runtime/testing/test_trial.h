@@ -1,5 +1,5 @@
-// A few steps of a plan on ranks that are threads, for tests: gradients are
-// made from names and positions, so that every mesh sees the same model.
+// A few steps of a plan on thread ranks, for tests: gradients are derived from
+// names and positions, so that every mesh sees the same model.
 #pragma once
 
 #include <functional>
@@ -24,11 +24,11 @@ struct Trial {
   int steps = 3;
   int micro_batches = 1;
   double learning_rate = 0.01;
-  double adamw_learning_rate = -1;  // below 0: the same
+  double adamw_learning_rate = -1;  // negative: the same
   double clip_norm = 0;
   RuntimeOptions options = {};
   RunOptions ranks = {};
-  // Runs the ranks; none: as threads.
+  // Runs the ranks; default: as threads.
   std::function<void(int num_ranks, const RankFunction& function)> run_on = {};
   // Called on every rank: after the initial values, after the gradients of a
   // step, and at the end.
@@ -42,7 +42,7 @@ struct Trial {
   std::function<void(Runtime&, int64_t step, int32_t module)> in_use = {};
   std::function<void(Runtime&, int64_t step)> before_step = {};
   std::function<void(Runtime&)> at_end = {};
-  // The gradients of a step are those of this number.
+  // Maps a step to the number whose gradients it uses.
   std::function<int64_t(int64_t step)> number_of_step = {};
 };
 
@@ -55,7 +55,7 @@ struct TrialResult {
 
   std::string parameters, states;
   std::vector<RankMemory> memory;  // by rank
-  std::vector<Groups::Sent> sent;  // by rank, of all steps
+  std::vector<Groups::Sent> sent;  // by rank, over all steps
   std::vector<Groups::Sent> sent_slow;
   std::vector<Runtime::PoolUse> pools;
   std::vector<StepOutcome> outcomes;  // by step, of rank 0
@@ -74,7 +74,7 @@ inline void set_initial_parameters(Runtime& runtime) {
   }
 }
 
-// The modules that a rank has, in the order of forward.
+// The modules of a rank, in forward order.
 inline std::vector<int32_t> modules_of(const Runtime& runtime) {
   std::set<int32_t> modules;
   const Model& model = runtime.plan().model;
@@ -84,7 +84,7 @@ inline std::vector<int32_t> modules_of(const Runtime& runtime) {
   return {modules.begin(), modules.end()};
 }
 
-// Forwards and backwards through all modules, for each micro-batch.
+// All modules in forward and then backward order, for each micro-batch.
 inline std::vector<int32_t> uses_of(const Runtime& runtime, int micro_batches) {
   const std::vector<int32_t> modules = modules_of(runtime);
   std::vector<int32_t> uses;
@@ -95,8 +95,8 @@ inline std::vector<int32_t> uses_of(const Runtime& runtime, int micro_batches) {
   return uses;
 }
 
-// Adds one micro-batch's gradient to what is there. Several are those of one
-// iteration after another.
+// Adds one micro-batch's gradient. Micro-batches of one step use the gradients
+// of consecutive iterations.
 inline void add_gradient(Runtime& runtime, Engine& engine, const Trial& trial,
                          int64_t step, int64_t number, int32_t tensor) {
   const Plan& plan = runtime.plan();
@@ -117,8 +117,8 @@ inline void add_gradient(Runtime& runtime, Engine& engine, const Trial& trial,
                 bytes);
 }
 
-// Does what a model does in a step: every module is used and released, forwards
-// and backwards, and in backward every gradient added to.
+// Does what a model does in a step: uses and releases every module in forward
+// and backward, and adds to every gradient in backward.
 inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
                            int64_t step) {
   const Plan& plan = runtime.plan();
@@ -151,7 +151,7 @@ inline void make_gradients(Runtime& runtime, Engine& engine, const Trial& trial,
   }
 }
 
-// Runs one rank of it.
+// Runs one rank of a trial.
 inline void run_rank_of_trial(const Trial& trial, Communicator& group,
                               TrialResult& result) {
   const auto engine = make_engine(trial.device);

@@ -1,4 +1,4 @@
-// The runtime sends and reserves what the plan said.
+// The runtime sends and reserves what the plan predicts.
 #include <gtest/gtest.h>
 
 #include "canzona/runtime/testing/test_plans.h"
@@ -65,7 +65,7 @@ TEST_P(EveryPlan, DoesSoWhereTensorsAreSplit) {
     }
 }
 
-// The second field doubles what is gathered, not what is scattered.
+// The second field doubles what is gathered, but not what is scattered.
 TEST_P(EveryPlan, DoesSoForARuleThatGathersTwoFields) {
   const Plan plan =
       small_plan(toy_model(),

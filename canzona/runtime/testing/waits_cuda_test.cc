@@ -1,5 +1,5 @@
-// A step without a refresh asks nothing of CUDA that waits, allocates or reads
-// what the GPU has computed.
+// A step without a refresh makes no CUDA call that waits, allocates or reads
+// results of the GPU.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace canzona::waits_cuda_test {
 namespace {
 
-// One step, in which nothing of the test waits either.
+// One step, in which the test itself does not wait either.
 void issue(Runtime& runtime, Engine& engine, int64_t step) {
   const Plan& plan = runtime.plan();
   const Coordinates& place = runtime.coordinates();
@@ -79,7 +79,7 @@ TEST(CudaWaits, AreNoneInAStepWithoutARefresh) {
       }
 }
 
-// That calls are seen at all.
+// Checks that calls are counted at all.
 TEST(CudaWaits, AreCounted) {
   std::string why;
   if (!find_cuda_device(&why)) GTEST_SKIP() << why;

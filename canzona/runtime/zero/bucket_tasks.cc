@@ -16,8 +16,8 @@ Courier& courier_of_task(Rank& rank, const RankBucket& bucket, bool sums) {
               : rank.groups.publish(bucket.of_experts);
 }
 
-// Shares come by replica, in each by run: where they begin in the runs one
-// after another, in bytes.
+// Shares are ordered by replica and, within one, by run. Returns their offsets
+// in the concatenated runs, in bytes.
 std::vector<int64_t> offsets_of_shares(const std::vector<int64_t>& shares,
                                        size_t num_runs) {
   std::vector<int64_t> offsets(shares.size());
@@ -30,12 +30,12 @@ std::vector<int64_t> offsets_of_shares(const std::vector<int64_t>& shares,
   return offsets;
 }
 
-// Returns where the piece of one of the members begins.
+// Returns the offset of a member's piece.
 int64_t offset_of(const std::vector<int64_t>& bytes, int member) {
   return std::reduce(bytes.begin(), bytes.begin() + member);
 }
 
-// The only one that has anything.
+// The root is the only member with a nonzero count.
 int root_of(const ScheduleEntry& broadcast) {
   return static_cast<int>(std::ranges::max_element(broadcast.counts) -
                           broadcast.counts.begin());
@@ -121,11 +121,11 @@ void BucketTask::post() {
       name(), [this](Communicator&, const Call&) { run(); }, call);
 }
 
-// Gradients of all pieces go round and this rank's sums come back; of
-// parameters it is the other way about.
+// For gradients all pieces are sent and this rank's sums are received; for
+// parameters it is the other way round.
 void BucketTask::run() const {
   const bool sums = what_ == Resting::kGradients;
-  // Around the entries, where there is more to it than these.
+  // With staging, a span encloses the entries and the copies around them.
   const Span span(layout_.staged ? courier_.track() : nullptr, name());
   copy_there(rank_.ops_of(courier_), staging_area_, flat_,
              sums ? staging_.all : staging_.own, element_bytes_);

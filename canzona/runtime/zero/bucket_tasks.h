@@ -1,16 +1,15 @@
-// A task is what a courier does with a bucket in one turn: sums its gradients
-// into the part that this rank keeps, or sends its new parameters to all that
-// keep them whole. The schedule's entries (plan/schedule/rank_entries.h) say
-// which collectives that takes, over which groups, with which counts and where
-// in memory. If tensors lie whole though several ranks share their slices
-// (plan/zero.h), messages are put together in a staging area; elsewhere a
-// bucket lies as it travels.
+// A task is one courier operation on a bucket: it sums the gradients into the
+// part that this rank stores, or publishes new parameters to all ranks that
+// store them whole. The schedule's entries (plan/schedule/rank_entries.h) give
+// the collectives, their groups, counts and memory. If tensors are stored whole
+// although several ranks share their slices (plan/zero.h), messages are
+// assembled in a staging area; otherwise a bucket is sent as it lies.
 //
 //   BucketTask sum(rank, bucket, Resting::kGradients);
 //   sum.post();
 //   sum.wait();
 //
-// One thread posts; any may wait afterwards.
+// One thread posts; any thread may wait afterwards.
 #pragma once
 
 #include <span>
@@ -23,27 +22,27 @@ namespace canzona {
 
 class BucketTask {
  public:
-  // `bucket`: number in the rank's layout. Sums gradients, or publishes
-  // parameters.
+  // `bucket` is the number in the rank's layout; `what` selects whether to sum
+  // gradients or publish parameters.
   BucketTask(Rank& rank, size_t bucket, Resting what);
 
   bool has_work() const { return !steps_.empty(); }
   const Courier& courier() const { return courier_; }
   void post();
-  // Compute goes on after it, or `lane` does; done if nothing was posted.
+  // Orders compute, or `lane`, after the task; a no-op if nothing was posted.
   void wait() { order(rank_.compute.get()); }
   void order(Lane* lane) { work_.order(lane); }
 
  private:
-  // One entry, with the memory that it works on. An all-reduce, a broadcast, a
-  // scatter of shares and a leg have `output` alone.
+  // One entry, with its memory. An all-reduce, a broadcast, a scatter of shares
+  // and a leg use only `output`.
   struct Step {
     ShownEntry shown;
     NodeGroup& group;
     std::span<const std::byte> input;
     std::span<std::byte> output;
-    std::vector<int64_t> counts;   // of each member: elements of a sum, bytes
-    std::vector<int64_t> offsets;  // where shares begin in it, bytes
+    std::vector<int64_t> counts;   // per member: elements of a sum, else bytes
+    std::vector<int64_t> offsets;  // where shares begin, in bytes
     int root = 0;
   };
 
@@ -73,7 +72,7 @@ class BucketTask {
 };
 
 Reduction reduction_of(GradientWire wire);
-// Turns bytes of a sum into elements, each.
+// Converts each count from bytes of a sum to elements.
 std::vector<int64_t> elements_of(std::vector<int64_t> bytes);
 
 }  // namespace canzona

@@ -31,7 +31,7 @@ void Gatherer::begin(std::span<const int32_t> uses) {
   publisher_.send_held();
   if (num_released_ != uses_.size())
     throw UsageError(cat("begin_iteration: ", uses_.size() - num_released_,
-                         " uses of the step before are not over"));
+                         " uses of the previous step were not released"));
   num_before_ += uses_.size();
   num_asked_ = num_released_ = 0;
   uses_.begin(uses, table_.large);
@@ -64,14 +64,14 @@ void Gatherer::post_ahead() {
   }
 }
 
-// The device is behind the calls: unless gathers go as far ahead as they can,
-// they begin when compute has come so far.
+// The device lags behind the calls: unless gathers run as far ahead as they
+// can, they are ordered after the work that compute has issued so far.
 void Gatherer::hold_back(const ModuleUses::Use& use) {
   courier_.lane()->wait_for(*released_[index(use.slot)]);
   if (rank_.options.overlap != Overlap::kBackground) rank_.settle(courier_);
 }
 
-// Nobody but compute itself could free what it would wait for.
+// Throws if only compute itself could free the slot that it would wait for.
 void Gatherer::require_room(int32_t module) const {
   if (slot_of_module_[index(module)] >= 0)
     throw UsageError(cat("wait_params: ", rank_.label_of(module),
@@ -87,7 +87,7 @@ void Gatherer::require_room(int32_t module) const {
 void Gatherer::require_over() const {
   if (num_released_ != uses_.size())
     throw UsageError(cat("step: ", uses_.size() - num_released_,
-                         " uses of modules are not over"));
+                         " uses of modules were not released"));
 }
 
 bool Gatherer::has(int32_t module) const {
@@ -107,9 +107,9 @@ void Gatherer::wait(int32_t module) {
   if (!is_left || uses_[num_asked_].module != module)
     throw UsageError(
         cat("wait_params: ", rank_.label_of(module), ", but ",
-            is_left ? cat("the next use that begin_iteration said is of ",
+            is_left ? cat("the next use announced by begin_iteration is ",
                           rank_.label_of(uses_[num_asked_].module))
-                    : "no use is left of what begin_iteration said"));
+                    : "all uses announced by begin_iteration are over"));
   require_room(module);
   const int64_t number = num_asked_++;
   post_ahead();
@@ -120,7 +120,7 @@ void Gatherer::wait(int32_t module) {
     gathered.order(rank_.compute.get());
     flow_end(rank_.track, "parameters", num_before_ + number);
   } else {
-    gathered.order(nullptr);  // may have failed
+    gathered.order(nullptr);  // throws if it has failed
   }
   slot_of_module_[index(module)] = uses_[number].slot;
 }
@@ -131,8 +131,8 @@ std::byte* Gatherer::parameter(int32_t tensor) const {
   const int64_t slot = slot_of_module_[index(module)];
   if (slot < 0)
     throw UsageError(cat("parameter ", quoted(rank_.tensor(tensor).name),
-                         " is used outside of wait_params and release_params "
-                         "of its module"));
+                         " is used outside wait_params and release_params of "
+                         "its module"));
   return rank_.store.gather_slot(slot) +
          table_.offset[index(tensor)] * rank_.store.parameter_bytes();
 }
@@ -150,7 +150,7 @@ void Gatherer::release(int32_t module) {
   post_ahead();
 }
 
-// Compute that was issued so far may still read it.
+// Work that compute has issued so far may still read the slot.
 void Gatherer::release_slot(int64_t slot) {
   if (rank_.compute != nullptr)
     rank_.compute->record(*released_[index(slot)]);

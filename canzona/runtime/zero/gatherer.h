@@ -1,11 +1,11 @@
-// Parameters of modules on their way in: before each use of a module the slices
-// of its tensors (plan/zero.h) are gathered into a slot of a pool, by a courier
-// of its own, in the order in which the modules will be used.
+// Gathers parameters by module: before each use of a module, its own courier
+// gathers the slices of its tensors (plan/zero.h) into a slot of a pool, in the
+// order in which the modules will be used.
 //
-//   gatherer.begin(uses);                 // what the next step uses, in order
+//   gatherer.begin(uses);                 // uses of the next step, in order
 //   gatherer.wait(module);                // compute needs it now
 //   float* w = gatherer.parameter(tensor);
-//   gatherer.release(module);             // its slot is free again
+//   gatherer.release(module);             // frees its slot
 //
 // Each gather is the schedule's entries of the module's buckets
 // (plan/schedule/rank_entries.h), and which use gets which slot is decided
@@ -15,7 +15,7 @@
 // free: no circle of waits. On a lane a slot is free at once, and the next
 // gather into it happens after what compute was told before the release.
 //
-// One thread calls, beside the courier.
+// Called by one thread; the courier has its own.
 #pragma once
 
 #include <cstdint>
@@ -34,21 +34,21 @@ class Gatherer {
   const std::vector<Message>& messages() const { return messages_; }
 
   bool has(int32_t module) const;
-  // UsageError unless all uses announced before are over.
+  // Throws UsageError unless all uses announced before are over.
   void begin(std::span<const int32_t> uses);
-  // UsageError if another module's turn has come, or compute itself holds the
-  // slot that it would wait for.
+  // Throws UsageError if it is another module's turn, or compute itself holds
+  // the slot that it would wait for.
   void wait(int32_t module);
   std::byte* parameter(int32_t tensor) const;
   void release(int32_t module);
-  // UsageError unless all uses are over: parameters are about to change.
+  // Throws UsageError unless all uses are over: parameters are about to change.
   void require_over() const;
 
   std::chrono::nanoseconds busy() const { return courier_.busy(); }
   const SlotPool& pool() const { return uses_.pool(); }
 
  private:
-  // Returns the first of all uses that may not be gathered yet.
+  // Returns the first use, over all steps, that may not be gathered yet.
   int64_t horizon() const;
   void post_ahead();
   void hold_back(const ModuleUses::Use& use);
@@ -65,13 +65,13 @@ class Gatherer {
   const ModuleTable& table_;
   const std::vector<Message> messages_;           // by bucket
   std::vector<std::vector<ShownEntry>> entries_;  // by bucket
-  std::vector<int64_t> slot_of_module_;           // as compute uses it
+  std::vector<int64_t> slot_of_module_;           // the slot compute uses
   ModuleUses uses_;                               // of this step
-  std::vector<Work> gathers_;                     // by use that is posted
-  // By slot, where compute has a lane: what it was told at the release.
+  std::vector<Work> gathers_;                     // by posted use
+  // By slot, where compute has a lane: marks the release.
   std::vector<std::unique_ptr<Mark>> released_;
-  int64_t num_before_ = 0;  // uses of all steps before
-  int64_t num_asked_ = 0;   // of this step: waited for
+  int64_t num_before_ = 0;  // uses in all earlier steps
+  int64_t num_asked_ = 0;   // uses of this step waited for so far
   int64_t num_released_ = 0;
   Courier courier_;  // last, because its thread uses all the others
 };

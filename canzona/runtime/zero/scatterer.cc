@@ -63,7 +63,7 @@ float* Scatterer::gradient(int32_t tensor) {
          table_.offset[index(tensor)];
 }
 
-// Slots that compute holds are freed by nobody else.
+// Slots that compute holds can be freed only by compute itself.
 void Scatterer::require_room(int32_t m) const {
   const bool large = table_.is_large(m);
   const int64_t begun = std::ranges::count_if(
@@ -71,7 +71,8 @@ void Scatterer::require_room(int32_t m) const {
       [&](const Module& module) { return pool_.is_of(module.slot, large); });
   if (begun == pool_.size(large))
     throw UsageError(cat("gradient: ", rank_.label_of(m), ", but ", begun,
-                         " modules are begun and there are ", begun, " slots"));
+                         " modules are in progress and there are ", begun,
+                         " slots"));
 }
 
 void Scatterer::wait_for_slot(int32_t m) {
@@ -117,7 +118,7 @@ void Scatterer::ready(int32_t tensor) {
   hand_over(m, module.num_done + 1 == num_micro_batches_);
 }
 
-// A module that nobody added to still counts, as zeros.
+// A module that was never written to still contributes zeros.
 void Scatterer::hand_over(int32_t m, bool last) {
   Module& module = modules_[index(m)];
   if (module.slot < 0) take_slot(m);
@@ -145,16 +146,16 @@ void Scatterer::hand_over(int32_t m, bool last) {
 
 void Scatterer::wait_until_done(Work parcel) {
   if (rank_.compute == nullptr && parcel.done())
-    return parcel.order(nullptr);  // may have failed
+    return parcel.order(nullptr);  // throws if it has failed
   const WaitWatch watch(rank_, rank_.times.waited_for_gradients);
   const Span span(rank_.track, "wait for gradients");
   parcel.order(rank_.compute.get());
 }
 
-// The bucket of a module without gradients is summed like all others: as zeros.
+// The bucket of a module without gradients is summed like all others, as zeros.
 void Scatterer::forget_slices(int32_t m) {
   modules_[index(m)].replaced = true;
-  if (table_.buckets[index(m)].empty()) return;  // of another stage
+  if (table_.buckets[index(m)].empty()) return;  // belongs to another stage
   for (int32_t bucket : table_.buckets[index(m)]) {
     const Extent at_rest = rank_.layout.gradients.buckets[index(bucket)].all;
     rank_.engine.set_zero(
@@ -164,7 +165,7 @@ void Scatterer::forget_slices(int32_t m) {
   rank_.settle(courier_);
 }
 
-// Gradients that were begun and not announced leave as they are.
+// Gradients that were begun and not announced are sent as they are.
 void Scatterer::finish() {
   for (size_t i = modules_.size(); i-- > 0;) {
     const auto m = static_cast<int32_t>(i);

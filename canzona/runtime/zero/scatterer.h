@@ -1,25 +1,25 @@
-// Gradients of modules on their way out: the model adds a micro-batch's
-// gradient of a module into a slot of a pool; when all its tensors are
-// announced, a courier of its own reduces and scatters it over the ranks that
-// keep its slices (plan/zero.h) and the slot is free: the first slice of an
-// iteration replaces what is left of the one before, later ones are added to
-// it. After the last micro-batch the bucket is complete. The collectives are
-// the schedule's entries (plan/schedule/rank_entries.h).
+// Scatters gradients by module: the model adds a micro-batch's gradient of a
+// module into a slot of a pool. When all its tensors are announced, a courier
+// reduces and scatters it over the ranks that store its slices (plan/zero.h),
+// and the slot is freed. The first slice of an iteration replaces that of the
+// previous iteration, later ones are added to it. After the last micro-batch
+// the bucket is complete. The collectives are the schedule's entries
+// (plan/schedule/rank_entries.h).
 //
 //   float* g = scatterer.gradient(tensor);   // waits while no slot is free
 //   scatterer.ready(tensor);
-//   scatterer.finish();                      // all of the step is added
+//   scatterer.finish();                      // the whole step is added
 //
-// Modules leave in the order in which compute completes them, the same on every
-// rank. Slots are freed by the courier without waiting for compute, so compute
-// that waits for a slot goes on if it holds fewer than there are. On a lane a
-// slot is free as soon as its parcel is issued, and compute takes it after
+// Modules are sent in the order in which compute completes them, the same on
+// every rank. The courier frees slots without waiting for compute, so compute
+// that waits for a slot continues if it does not hold all of them. On a lane a
+// slot is free as soon as its parcel is issued, and compute is ordered after
 // that.
 //
-// The sums of a bucket follow its last module: on the thread of the courier, or
-// on the same lane.
+// The sums of a bucket follow its last module, on the courier's thread or on
+// the same lane.
 //
-// One thread calls, beside the courier.
+// Called by one thread; the courier has its own.
 #pragma once
 
 #include <algorithm>
@@ -32,19 +32,19 @@
 
 namespace canzona {
 
-// Slots are given back by the thread that scatters.
+// Slots are released by the thread that scatters.
 using SharedSlotPool = BasicSlotPool<std::atomic<uint8_t>>;
 
 class Scatterer {
  public:
-  // `messages`: of gradients, by bucket.
+  // `messages`: those of gradients, by bucket.
   Scatterer(Rank& rank, Reducer& reducer, std::vector<Message> messages);
 
   // Sets how often each tensor is announced in an iteration.
   void expect(int64_t num_micro_batches);
-  // A new iteration begins.
+  // Starts a new iteration.
   void begin();
-  // UsageError if compute itself holds all slots.
+  // Throws UsageError if compute itself holds all slots.
   float* gradient(int32_t tensor);
   void ready(int32_t tensor);
   void finish();
@@ -54,14 +54,14 @@ class Scatterer {
 
  private:
   struct Module {
-    int64_t slot = -1;  // where compute adds
+    int64_t slot = -1;  // the one compute adds into
     int32_t num_missing = 0;
     int64_t num_done = 0;                    // micro-batches
     bool replaced = false;                   // slices are this iteration's
     std::vector<uint8_t> announced;          // by tensor of the module
-    std::vector<Engine::Stretch> stretches;  // of the slot it has
+    std::vector<Engine::Stretch> stretches;  // of its current slot
 
-    // A new micro-batch begins.
+    // Starts a new micro-batch.
     void restart() {
       num_missing = static_cast<int32_t>(announced.size());
       std::ranges::fill(announced, uint8_t{0});
@@ -70,7 +70,7 @@ class Scatterer {
   struct Parcel {
     int32_t module = 0;
     int64_t slot = 0;
-    bool first = false;  // of the iteration
+    bool first = false;  // in the iteration
     bool last = false;
   };
 
@@ -81,7 +81,7 @@ class Scatterer {
   void take_slot(int32_t module);
   void hand_over(int32_t module, bool last);
   void wait_until_done(Work work);
-  // Throws what a parcel has thrown, of which all later ones know.
+  // Rethrows the error of a parcel; every later parcel carries it.
   void rethrow() {
     if (leaving_.back().done()) leaving_.back().wait();
   }
@@ -100,8 +100,8 @@ class Scatterer {
   std::vector<size_t> number_in_module_;  // by tensor
   int64_t num_micro_batches_ = 1;
   SharedSlotPool pool_;
-  std::vector<Work> leaving_;   // the last parcels, as many as slots
-  std::vector<Work> last_use_;  // by slot: the parcel that had it
+  std::vector<Work> leaving_;   // the last parcels, one per slot
+  std::vector<Work> last_use_;  // by slot: the parcel that used it
   Courier courier_;             // last, because its thread uses all the others
 };
 

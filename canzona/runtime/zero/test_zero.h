@@ -1,6 +1,6 @@
 // Trials of hierarchical ZeRO, for tests: everything that a run may choose
-// without changing its result, and gradients that depend on the parameters
-// which ranks have seen.
+// without changing its result, and gradients that depend on the parameters that
+// ranks have seen.
 //
 //   ZeroVariant v{.sizes = {8, 4, 4}, .overlap = Overlap::kMain};
 //   Witness witness;
@@ -32,7 +32,7 @@ struct ZeroVariant {
   int32_t tp = 1;
   int32_t pp = 1;
   int32_t ep = 1;
-  ZeroSizes experts = {};  // of their own
+  ZeroSizes experts = {};  // their own sizes
   bool link = false;
   ParameterDtype parameters = ParameterDtype::kFp32;
   GradientWire wire = GradientWire::kFp32;
@@ -56,8 +56,8 @@ inline std::string to_string(const ZeroVariant& v) {
              to_string(v.gradients), " micro-batches ", v.micro_batches);
 }
 
-// Updates that are repeated, or broadcast, want z2 = z3 and have sums of their
-// own.
+// False for strategies that repeat or broadcast updates: they require z2 = z3
+// and have different sums.
 inline bool spreads(const std::string& strategy) {
   return strategy != "replicated" && strategy != "layerwise";
 }
@@ -79,8 +79,8 @@ inline std::vector<float> seen_parameter(Runtime& runtime, int32_t tensor) {
   return values;
 }
 
-// Checks that all ranks have seen the same parameters, forwards and backwards.
-// Ranks call at once.
+// Checks that all ranks have seen the same parameters, in forward and backward.
+// Called by ranks concurrently.
 class Witness {
  public:
   void look(Runtime& runtime, int64_t step, int32_t module) {
@@ -106,7 +106,7 @@ class Witness {
   int num_different_ = 0;
 };
 
-// Small integers times a power of two: sums stay exact.
+// Small integers times a power of two, so that sums stay exact.
 inline void add_seen(Runtime& runtime, int32_t tensor,
                      std::span<float> gradient) {
   const std::vector<float> seen = seen_parameter(runtime, tensor);
@@ -133,7 +133,7 @@ inline Plan zero_plan(const Model& model, int32_t dp, const ZeroVariant& v,
   return small_plan(model, wish);
 }
 
-// `witness` outlives the trial.
+// `witness` must outlive the trial.
 inline Trial zero_trial(const Model& model, int32_t dp, const ZeroVariant& v,
                         Witness& witness) {
   Trial trial;
@@ -157,7 +157,7 @@ inline Trial zero_trial(const Model& model, int32_t dp, const ZeroVariant& v,
   return trial;
 }
 
-// Parameters and states; empty where ranks did not see the same.
+// Digests of parameters and states; empty if ranks did not see the same ones.
 inline std::string zero_digest(const Model& model, int32_t dp,
                                const ZeroVariant& v) {
   Witness witness;

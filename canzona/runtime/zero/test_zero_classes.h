@@ -1,5 +1,5 @@
-// Runs that must have one result, for tests: each is compared with the first
-// of its class.
+// Runs that must have the same result, for tests: each is compared with the
+// first of its class.
 //
 //   ResultClasses results(toy_moe(), 8);
 //   for (…) ASSERT_TRUE(results.fit(random_variant(random, sizes, 2)));
@@ -12,8 +12,8 @@
 
 namespace canzona {
 
-// A layer of 1, 2, 3 and 5 rows, of single elements and of none: of most
-// tensors several places have nothing.
+// A layer with tensors of 1, 2, 3 and 5 rows, of single elements and of none,
+// so that several places store nothing of most tensors.
 inline Model thin_model() {
   std::vector<Tensor> tensors{toy_vocabulary("embedding", Role::kEmbedding)};
   tensors[0].shape = {3, 5};
@@ -33,7 +33,7 @@ inline Model thin_model() {
   return model_of(std::move(tensors));
 }
 
-// All that a run may choose; worlds have at most `most` times dp ranks.
+// Everything that a run may choose; worlds have at most `most` times dp ranks.
 inline ZeroVariant random_variant(Random& random, const ZeroSizes& sizes,
                                   int32_t most) {
   ZeroVariant v{.sizes = sizes};
@@ -51,7 +51,8 @@ inline ZeroVariant random_variant(Random& random, const ZeroSizes& sizes,
   v.pp = most > 1 && v.tp == 1 ? random.small(1, 2) : 1;
   v.link = random.small(0, 3) == 0;
   if (std::has_single_bit(static_cast<uint32_t>(sizes.places()))) {
-    // Whole storage goes once per node only where nodes have a power of two.
+    // Whole storage goes once per node only if nodes have a power of two of
+    // ranks.
     const Reach per_node = sizes.places() == 1 ? Reach::kAuto : Reach::kPerNode;
     v.reach = random.pick<Reach>({Reach::kDirect, per_node});
     v.ranks_per_node = random.pick<int32_t>({2, 4});
@@ -59,8 +60,8 @@ inline ZeroVariant random_variant(Random& random, const ZeroSizes& sizes,
   return v;
 }
 
-// Sums that are not exact, in fp32, depend on the order of micro-batches and
-// ranks alone: z2. With bf16 on the wire every sum on the way counts, but not
+// Inexact sums in fp32 depend only on the order of micro-batches and ranks,
+// that is, on z2. With bf16 on the wire every intermediate sum matters, except
 // that of a node's ranks, which leaves the node in fp32.
 inline std::string class_of(const ZeroVariant& v) {
   if (v.wire == GradientWire::kBf16)
@@ -70,7 +71,7 @@ inline std::string class_of(const ZeroVariant& v) {
   return cat("z2=", v.sizes.z2, " ", v.experts.z2);
 }
 
-// Four steps on all ranks, against one that has everything whole.
+// Four steps on all ranks, against a single rank that has everything whole.
 inline void expect_result_of_one_rank(const Plan& plan) {
   constexpr int kSteps = 4;
   constexpr double kRate = 0.01, kClip = 0.5;

@@ -9,7 +9,7 @@
 
 namespace canzona {
 
-// `words` tell of it.
+// `words` describes the fault.
 inline FaultTrial random_zero_fault(uint64_t seed, std::string& words) {
   Random random(seed);
   const int32_t dp = random.pick<int32_t>({2, 4});

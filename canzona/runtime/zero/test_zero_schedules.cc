@@ -10,7 +10,7 @@
 namespace canzona {
 namespace {
 
-// Mostly nothing, now and then the processor for another, seldom a while.
+// Usually does nothing, sometimes yields the processor, rarely sleeps.
 void come_late(uint64_t chance) {
   constexpr uint64_t kKinds = 16, kLongest = 300;
   const uint64_t kind = chance % kKinds;
@@ -23,7 +23,7 @@ void come_late(uint64_t chance) {
       std::chrono::microseconds(chance / kKinds % kLongest));
 }
 
-// Before every collective of every thread.
+// Delays every collective of every thread.
 class LateGate final : public Gate {
  public:
   explicit LateGate(uint64_t seed) : seed_(seed) {}

@@ -1,5 +1,5 @@
 // Random schedules of hierarchical ZeRO, for tests: every thread of every rank
-// comes late at random moments, and pools are as small as they may be.
+// is delayed at random moments, and pools are as small as possible.
 //
 //   Schedule schedule = random_schedule(17);
 //   EXPECT_TRUE(schedules.agrees(schedule));
@@ -20,7 +20,7 @@ struct Schedule {
 Schedule random_schedule(uint64_t seed);
 std::string to_string(const Schedule& schedule);
 
-// Results of what must not differ, each made once without delays.
+// Results that must not differ, each computed once without delays.
 class Schedules {
  public:
   // True if a run with delays has the result of one without.

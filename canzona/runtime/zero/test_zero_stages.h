@@ -19,7 +19,7 @@ struct ZeroStage {
   ZeroSizes sizes;
   std::string group;
   Operation operation;
-  int distance;  // to the one that a rank meets in it
+  int distance;  // to the rank that it communicates with
   int32_t ep = 1;
   Reach reach = Reach::kDirect;  // on nodes of two
 

@@ -1,5 +1,5 @@
-// Counted against predicted, for tests: bytes of every operation and link
-// class, and memory.
+// Compares measured with predicted bytes of every operation and link class, and
+// memory, for tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace canzona {
 
-// Bytes of one operation, all and between nodes.
+// Bytes of one operation: in all, and between nodes.
 struct CountedBytes {
   int64_t sent = 0;
   int64_t slow = 0;
@@ -84,7 +84,7 @@ inline void expect_equal(const RankMemory& got, const RankMemory& predicted) {
   EXPECT_EQ(got.staging, predicted.staging);
 }
 
-// Two steps of the plan.
+// Runs two steps of the plan.
 inline void expect_as_predicted(const Plan& plan, int micro_batches) {
   constexpr int kSteps = 2;
   Trial trial{.plan = plan, .steps = kSteps, .micro_batches = micro_batches};

@@ -1,5 +1,5 @@
-// An iteration of hierarchical ZeRO takes no memory: pools, queues and lists
-// were reserved before.
+// An iteration of hierarchical ZeRO does not allocate: pools, queues and lists
+// are reserved in advance.
 #include <gtest/gtest.h>
 
 #include <barrier>
@@ -14,7 +14,7 @@ constexpr int kRanks = 4, kMicroBatches = 2;
 constexpr int64_t kWarmSteps = 4,
                   kSteps = 8;  // more than a period of refreshes
 
-// A rank's iteration with nothing of the test's own.
+// A rank's iteration without anything that the test itself adds.
 class LeanRank {
  public:
   explicit LeanRank(Runtime& runtime)
@@ -55,7 +55,7 @@ class LeanRank {
   std::vector<std::vector<int32_t>> tensors_;  // by module
 };
 
-// No rank takes memory after the first iterations.
+// No rank allocates after the first iterations.
 void expect_lean(const Plan& plan, Overlap overlap) {
   std::barrier together(kRanks);
   run_ranks(kRanks, [&](Communicator& world) {

@@ -1,4 +1,4 @@
-// Twenty steps of every size, in many ways each: one result.
+// Twenty steps for every size, each in many variants: one result.
 #include <gtest/gtest.h>
 
 #include "canzona/runtime/zero/test_zero_classes.h"
@@ -60,7 +60,7 @@ TEST_P(ZeroSweep, TwentyStepsOfOtherNumbersOfRanks) {
   }
 }
 
-// dp=2, ep=2: every size of dense tensors with every one of experts.
+// dp=2, ep=2: every size for dense tensors with every size for experts.
 TEST_P(ZeroSweep, TwentyStepsOfExpertsOnTheirOwnRanks) {
   if (!std::get<1>(GetParam())) GTEST_SKIP() << "a model without experts";
   Random random(4);
@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Heavy, ZeroSweep,
                                                                : "_dense");
                          });
 
-// Everything that a run can choose, with everything else.
+// Random combinations of everything that a run can choose.
 TEST(ZeroWishes, TogetherGiveOneResult) {
   ResultClasses results(toy_model(), 4);
   for (const ZeroSizes& sizes : all_zero_sizes(4))

@@ -1,5 +1,5 @@
-// The step's result does not depend on where states, gradients and parameters
-// are cut, nor on how they travel.
+// The step's result depends neither on where states, gradients and parameters
+// are cut nor on how they are sent.
 #include <gtest/gtest.h>
 
 #include "canzona/runtime/zero/test_zero_classes.h"
@@ -19,8 +19,8 @@ TEST_P(ZeroRule, GivesOneResultForAllSizes) {
   }
 }
 
-// Every second size, all of them over the rules, with another wish each time:
-// two models, one and several micro-batches.
+// Every second size, so that the rules together cover all, each with a
+// different variant: two models, one and several micro-batches.
 TEST_P(ZeroRule, GivesOneResultHoweverThingsTravel) {
   Random random(GetParam().size());
   const std::vector<ZeroSizes> all = all_zero_sizes(8);
@@ -35,7 +35,7 @@ TEST_P(ZeroRule, GivesOneResultHoweverThingsTravel) {
       v.micro_batches = micro_batches;
       ASSERT_TRUE(results.fit(v));
     }
-    // One for every z2, where sums over micro-batches come first or last.
+    // One result per z2, where sums over micro-batches come first or last.
     EXPECT_EQ(results.count(), micro_batches == 1 ? 1U : 4U);
   }
 }
@@ -64,7 +64,7 @@ TEST_P(ZeroRule, IsThatOfOneRankAlone) {
   }
 }
 
-// Tensors of fewer rows than places, of one element, and of none.
+// Tensors with fewer rows than places, with one element, and with none.
 TEST_P(ZeroRule, WorksWithEmptySlices) {
   Random random(13 * GetParam().size());
   for (const int32_t dp : {7, 8}) {
@@ -82,8 +82,9 @@ INSTANTIATE_TEST_SUITE_P(Rules, ZeroRule,
                          testing::Values("muon", "shampoo", "soap", "adamw"),
                          [](const auto& of) { return of.param; });
 
-// The tree over six or twelve ranks has no groups of three in it. Sums over z1
-// go round them; gradients that are cut over three ranks are added there.
+// The tree over six or twelve ranks has no subtrees of three. Sums over z1
+// circulate among them; gradients that are cut over three ranks are added
+// there.
 bool splits_the_tree(int32_t z2, int32_t dp) { return z2 % 3 == 0 && z2 != dp; }
 
 TEST(ZeroGroupsOfThree, OfStatesAndParametersChangeNoBit) {
@@ -143,7 +144,7 @@ TEST(ZeroNarrow, ParametersGiveOneResult) {
   EXPECT_EQ(results.count(), 1U);
 }
 
-// Every sum on the way is rounded: one result for the same groups.
+// Every intermediate sum is rounded: one result for the same groups.
 TEST(ZeroNarrow, WiresGiveOneResultForTheSameGroups) {
   Random random(4);
   ResultClasses results(toy_moe(), 4);
@@ -155,7 +156,7 @@ TEST(ZeroNarrow, WiresGiveOneResultForTheSameGroups) {
     }
 }
 
-// A pass without gradients, as an evaluation makes it.
+// A forward pass without gradients, as in an evaluation.
 TEST(ZeroForward, AloneChangesNothing) {
   for (const ZeroSizes& sizes :
        std::vector<ZeroSizes>{{4, 4, 4}, {4, 2, 2}, {4, 4, 1}, {4, 1, 1}}) {
@@ -175,8 +176,8 @@ TEST(ZeroForward, AloneChangesNothing) {
   }
 }
 
-// As run_trial, but gradients are written and never zeroed: the first
-// micro-batch of a step takes what lies there for rubbish.
+// Like run_trial, but gradients are overwritten and never zeroed: the first
+// micro-batch of a step ignores what its memory holds.
 std::string digest_of_written(Trial trial) {
   std::set<std::pair<int, int32_t>> written;
   std::mutex mutex;
@@ -244,8 +245,8 @@ TEST(ZeroWritten, GradientsBesideFrozenOnesNeedNoZeros) {
     expect_written_as_added(model, 4, {.sizes = sizes, .micro_batches = 2});
 }
 
-// The same gradients in every step, but in the second for one module alone:
-// of the others the first step's are forgotten.
+// The gradients are the same in every step, but the second step has them for
+// one module only; those of the others from the first step are dropped.
 TEST(ZeroWritten, ModulesWithoutGradientsCountAsZeros) {
   const Plan plan = zero_plan(toy_model(), 4, {.sizes = {4, 4, 1}});
   run_ranks(4, [&](Communicator& world) {
@@ -288,7 +289,7 @@ TEST(ZeroRefuses, WhatAStrategyCannotDo) {
   EXPECT_THROW(zero_plan(toy_model(), 6, {.sizes = {6, 2, 3}}), UsageError);
 }
 
-// The digest can tell: one element of one slice, a hair off.
+// The digest detects a tiny change in one element of one slice.
 TEST(ZeroDigest, NoticesTheSmallestDifference) {
   const Plan plan = zero_plan(toy_model(), 4, {.sizes = {4, 2, 4}});
   const int32_t qkv = 2;

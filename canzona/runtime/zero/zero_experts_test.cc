@@ -1,5 +1,6 @@
-// Experts that are cut over other ranks than dense tensors: the step's result
-// does not depend on where either are, and bytes and memory are as planned.
+// Experts that are cut over different ranks than dense tensors: the step's
+// result does not depend on where either are, and bytes and memory are as
+// planned.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -65,8 +66,8 @@ INSTANTIATE_TEST_SUITE_P(Rules, ZeroExperts,
                          testing::Values("muon", "shampoo", "soap", "adamw"),
                          [](const auto& of) { return of.param; });
 
-// The sizes that follow from those of dense tensors, on larger meshes; where
-// sums are exact over all sizes, else for each z2.
+// The sizes derived from those of dense tensors, on larger meshes; exact sums
+// give one result for all sizes, others one per z2.
 TEST(ZeroExpertsBeside, DenseOnesGiveOneResult) {
   for (const GradientKind gradients :
        {GradientKind::kExact, GradientKind::kRandom}) {
@@ -83,7 +84,7 @@ TEST(ZeroExpertsBeside, DenseOnesGiveOneResult) {
   }
 }
 
-// Without expert parallelism, too, experts may be cut otherwise.
+// Experts may be cut differently even without expert parallelism.
 TEST(ZeroExpertsAlone, MayHaveOtherSizes) {
   ResultClasses results(toy_moe(), 4);
   for (const ZeroSizes& experts : all_zero_sizes(4))
@@ -133,7 +134,7 @@ TEST(ZeroExpertsOncePerNode, SendWhatThePlanSaidAndChangeNothing) {
   EXPECT_EQ(results.count(), 1U);
 }
 
-// One rank alone has seen a bad gradient of an expert.
+// Only one rank has a bad gradient of an expert.
 TEST(ZeroExpertsBadGradient, IsNamedAndSkippedEverywhere) {
   const Plan plan = zero_plan(
       toy_moe(), 2, {.sizes = {4, 2, 2}, .ep = 2, .experts = {2, 2, 2}});

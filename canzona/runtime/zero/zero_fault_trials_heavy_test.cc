@@ -1,5 +1,5 @@
-// A hundred random faults in runs of hierarchical ZeRO: all others end in time,
-// and say who it was.
+// A hundred random faults in runs of hierarchical ZeRO: all other ranks end in
+// time and name the culprit.
 #include <algorithm>
 #include <iostream>
 #include <map>

@@ -1,5 +1,5 @@
-// A rank that fails, or does not come, in an operation of hierarchical ZeRO:
-// the others end, and say which operation, which module and who.
+// A rank that fails or stalls in an operation of hierarchical ZeRO: the others
+// end and name the operation, the module and the rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using testing::Not;
 
 constexpr int kVictim = 1;
 
-// Fails, or stays, at the victim's second operation of its kind.
+// Fails or stalls at the victim's second operation of its kind.
 class FaultyGate final : public Gate {
  public:
   FaultyGate(ZeroStage stage, bool stays)
@@ -38,7 +38,7 @@ class FaultyGate final : public Gate {
   }
   void open_for_good() noexcept override {}
 
-  // One of the others has ended.
+  // One of the other ranks has ended.
   void end() {
     const std::lock_guard lock(mutex_);
     ++num_ended_;
@@ -54,7 +54,7 @@ class FaultyGate final : public Gate {
   int num_ended_ = 0;
 };
 
-// Returns what each rank said when it lost another.
+// Returns each rank's message when it lost a peer.
 std::vector<std::string> said(const ZeroStage& stage, bool stays,
                               Overlap overlap) {
   Trial trial;
@@ -82,7 +82,7 @@ std::vector<std::string> said(const ZeroStage& stage, bool stays,
     });
     ADD_FAILURE() << "nobody failed";
   } catch (const std::exception&) {
-    // Said by the ranks.
+    // Reported by the ranks.
   }
   return words;
 }
@@ -96,7 +96,7 @@ TEST_P(ZeroFault, ThatThrowsEndsTheOthersWithItsWords) {
   for (size_t r = 0; r < words.size(); ++r) {
     SCOPED_TRACE(cat("rank ", r));
     if (r == kVictim) {
-      // Its own error, whichever of its threads has failed.
+      // The rank's own error, whichever of its threads failed.
       EXPECT_EQ(words[r], "no more paper");
       continue;
     }
@@ -116,8 +116,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 class ZeroStay : public testing::TestWithParam<ZeroStage> {};
 
-// A late rank may be missed through another that waits for it; the one that was
-// to meet it knows. Random faults have the other modes.
+// A late rank may be missed through another that waits for it; only the one
+// that was to communicate with it names it. Random faults cover the other
+// cases.
 TEST_P(ZeroStay, IsNamedWithOperationAndModule) {
   const std::vector<std::string> words = said(GetParam(), true, Overlap::kNone);
   for (const std::string& of_rank : words) EXPECT_THAT(of_rank, Not(IsEmpty()));

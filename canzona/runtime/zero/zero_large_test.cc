@@ -1,5 +1,5 @@
-// Modules larger than any layer, as embeddings of real models are, travel
-// through slots of their own.
+// Modules larger than any layer, such as the embeddings of real models, use
+// slots of their own.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -52,7 +52,7 @@ TEST_P(LargeModules, HaveSlotsOfTheirOwn) {
 }
 
 // If both sizes are the same, a module of one tensor is gathered and scattered
-// where it lies: no staging as large as a vocabulary.
+// in place, without staging as large as a vocabulary.
 TEST(LargeModulesAlone, NeedNoStaging) {
   const Plan plan = small_plan(with_large_vocabulary(false),
                                {.mesh = "dp=4", .zero = "zero3"});

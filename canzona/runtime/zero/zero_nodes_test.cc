@@ -1,5 +1,5 @@
-// Modules that travel in two levels (plan/schedule/rank_group.h) have the
-// results of direct ones.
+// Modules exchanged in two levels (plan/schedule/rank_group.h) have the same
+// results as direct ones.
 #include <gtest/gtest.h>
 
 #include "canzona/base/error.h"
@@ -32,7 +32,7 @@ TEST(ZeroNodes, GiveTheResultOfDirectOnes) {
     }
 }
 
-// Nodes of three add in another order.
+// Nodes of three ranks add in a different order.
 TEST(ZeroNodes, OfThreeShowInSumsThatAreNotExact) {
   ZeroVariant v{.sizes = {6, 6, 6}};
   EXPECT_NE(zero_digest(toy_model(), 6, once_per_node(v, 3)),
@@ -59,8 +59,8 @@ struct PlainCase {
   int32_t ranks;
   int32_t per_node;
 };
-// From all ranks {1, 2, 4, 7, 8} on nodes of {1, 2, 3, 4, 8}, those that have
-// several ranks on each of several nodes, a power of two.
+// Of the rank counts {1, 2, 4, 7, 8} on nodes of {1, 2, 3, 4, 8}, those with
+// several ranks, a power of two, on each of several nodes.
 const std::vector<PlainCase> kInLegs = {{4, 2}, {8, 2}, {8, 4}};
 
 PlanWish plain_wish(int32_t ranks, int32_t per_node, Reach reach) {
@@ -101,7 +101,7 @@ TEST(PlainNodes, HaveTheBitsOfDirectOnes) {
         }
 }
 
-// Other ranks and nodes: refused with the counts, or the plan of direct ones.
+// Other combinations are refused with the counts, or planned as direct.
 TEST(PlainNodes, OfAnyOtherNumberAreRefusedOrDirect) {
   int num_refused = 0, num_direct = 0, num_legs = 0;
   for (const int32_t ranks : {1, 2, 4, 7, 8})

@@ -1,6 +1,5 @@
-// A gradient that is not finite, on one rank, while modules are on their way:
-// the step is skipped everywhere, and the run goes on as if the batch had never
-// been.
+// A non-finite gradient on one rank while modules are in transit: the step is
+// skipped everywhere, and the run continues as if the batch had never existed.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -13,8 +12,8 @@ namespace {
 constexpr int64_t kBadStep = 2;
 constexpr int kCulprit = 2;
 
-// Gradients of steps 1, 2, 3, … ; with a bad step in between that does not
-// count.
+// Gradients of steps 1, 2, 3, …; optionally with a bad step in between that
+// does not count.
 Trial run_of(const Plan& plan, bool with_bad_step) {
   Trial trial{.plan = plan,
               .gradients = GradientKind::kRandom,
@@ -73,7 +72,7 @@ INSTANTIATE_TEST_SUITE_P(
                  to_string(std::get<1>(of.param)));
     });
 
-// Finite on every rank, but not their sum.
+// Finite on every rank, but their sum is not.
 TEST(BadSum, SkipsTheStepEverywhere) {
   for (const ZeroSizes& sizes :
        std::vector<ZeroSizes>{{4, 4, 4}, {4, 2, 4}, {2, 2, 1}, {2, 1, 2}}) {

@@ -1,5 +1,5 @@
-// These tests are about who waits for what, with operations that are held back:
-// orders are made, not timed.
+// Tests of who waits for what, with operations that are held back: orders are
+// enforced, not timed.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -18,8 +18,8 @@ using Passage = TestGate::Passage;
 
 constexpr int kRanks = 2;
 
-// Holds some operations of all ranks back until `may_open` says that compute
-// has come as far as it can.
+// Holds back some operations of all ranks until `may_open` says that compute
+// has advanced as far as it can.
 class HeldRun {
  public:
   explicit HeldRun(ZeroVariant variant)
@@ -29,10 +29,10 @@ class HeldRun {
   const Plan& plan() const { return plan_; }
   bool is_open() const { return open_; }
 
-  // A rank has done all that it can do.
+  // A rank has advanced as far as it can.
   void has_come() { ++num_come_; }
 
-  // `body` is every rank's; the operations that fit are held.
+  // Runs `body` on every rank; holds back the operations that match.
   void run(const TestGate::Predicate& held, int64_t num_held,
            const std::function<void(Runtime&)>& body) {
     gate_.hold(held);
@@ -77,8 +77,8 @@ void use(Runtime& runtime, int32_t module) {
   runtime.release_params(module);
 }
 
-// The gather of layer 2 is held: those before it are used, it is not; released,
-// everything goes on.
+// The gather of layer 2 is held: earlier modules can be used, layer 2 cannot;
+// once released, everything continues.
 TEST(Gathers, HoldBackTheModuleThatIsMissingAndNoOther) {
   for (const Overlap overlap : {Overlap::kMain, Overlap::kBackground}) {
     HeldRun held({.sizes = {2, 2, 2}, .overlap = overlap, .prefetch = 2});
@@ -87,7 +87,7 @@ TEST(Gathers, HoldBackTheModuleThatIsMissingAndNoOther) {
       r.begin_iteration(uses, 1);
       use(r, 0);
       use(r, 1);
-      r.wait_params(2);  // its successor is asked for in both modes
+      r.wait_params(2);  // its successor is requested in both modes
       held.has_come();
       r.release_params(2);
       r.wait_params(3);
@@ -99,8 +99,8 @@ TEST(Gathers, HoldBackTheModuleThatIsMissingAndNoOther) {
   }
 }
 
-// With one slot compute waits for the scatter of the module before; with more
-// it can go on by as many.
+// With one slot compute waits for the scatter of the previous module; with more
+// slots it can advance by as many modules.
 TEST(Scatters, HoldBackComputeWhenNoSlotIsLeft) {
   for (const int32_t prefetch : {0, 1, kMostScatterAhead}) {
     HeldRun held({.sizes = {2, 2, 1}, .prefetch = prefetch});
@@ -150,7 +150,7 @@ TEST(Gathers, WaitForNewParametersOfOtherGroups) {
   });
 }
 
-// Sees how far gathers are ahead of compute.
+// Measures how far gathers are ahead of compute.
 class Lookahead : public Gate {
  public:
   explicit Lookahead(
@@ -179,8 +179,8 @@ class Lookahead : public Gate {
   std::atomic<int> num_too_far_ = 0;
 };
 
-// Several rounds through all modules; counted before compute calls, so that
-// nothing is seen too late.
+// Several passes over all modules; counted before compute calls, so that
+// nothing is missed.
 int num_too_far(Overlap overlap, int32_t prefetch, Lookahead& gate) {
   const Plan plan =
       zero_plan(toy_model(4), kRanks,

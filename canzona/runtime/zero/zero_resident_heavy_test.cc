@@ -1,5 +1,6 @@
-// Pools are reserved once and nothing else is: the memory of step 500 is that
-// of step 10. A process of its own, so that no other test's memory is counted.
+// Pools are reserved once and nothing else is: memory at step 500 equals that
+// at step 10. Runs in its own process, so that no other test's memory is
+// counted.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -20,7 +21,7 @@ double resident_bytes() {
   return -1;
 }
 
-// Large enough that a slot which was leaked once would show.
+// Large enough that a single leaked slot would show.
 Model large_layers() {
   std::vector<Tensor> tensors;
   for (int32_t l = 0; l < 4; ++l) {

@@ -1,4 +1,4 @@
-// A thousand schedules with random delays in every thread, smallest pools: no
+// A thousand schedules with random delays in every thread and minimal pools: no
 // hang, one result.
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// A head that is the embedding: used beside the head's own module, its
-// gradients joined before they leave.
+// A head tied to the embedding: it is used beside the head's own module, and
+// both gradients are added before they are sent.
 #include <gtest/gtest.h>
 
 #include "canzona/runtime/zero/test_zero.h"

@@ -1,4 +1,5 @@
-// Hierarchical ZeRO sends and reserves what the plan said, to the byte.
+// Hierarchical ZeRO sends and reserves exactly the bytes that the plan
+// predicts.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -44,7 +45,7 @@ TEST(ZeroTraffic, OfEveryStrategyIsAsPredicted) {
     }
 }
 
-// Replicas of three, six and nine, which are added at once.
+// Three, six and nine replicas, which are added at once.
 TEST(ZeroTraffic, OfReplicasThatAreNoPowersOfTwoIsAsPredicted) {
   struct Case {
     int32_t dp;
@@ -88,7 +89,7 @@ TEST(ZeroTraffic, OfOtherWishesIsAsPredicted) {
   }
 }
 
-// Every group in two levels where its nodes allow it.
+// Every group is hierarchical where its nodes allow it.
 struct OncePerNode {
   void expect(const Model& model, PlanWish wish, int micro_batches) {
     wish.zero_options.reach = Reach::kPerNode;
@@ -176,8 +177,9 @@ TEST(ZeroTraffic, OncePerNodeOnOtherMeshesIsAsPredicted) {
   EXPECT_GT(trials.num_legs, 20);
 }
 
-// Counted on four nodes of four, 4 micro-batches, where everything divides:
-// 36 N bytes of a rank and step, 9 N once per node, 1.5 N in groups of a node.
+// Counted on four nodes of four, with 4 micro-batches, where everything
+// divides: 36 N bytes per rank and step, 9 N once per node, 1.5 N in groups
+// within a node.
 TEST(ZeroTraffic, BetweenNodesIsASixthOrATwentyFourth) {
   std::vector<Tensor> tensors;
   for (int32_t i = 0; i < 4; ++i)
@@ -202,7 +204,7 @@ TEST(ZeroTraffic, BetweenNodesIsASixthOrATwentyFourth) {
   EXPECT_EQ(slow_bytes("hier:4", Reach::kDirect) * 2, 3 * n);
 }
 
-// Slices of different length, and of none.
+// Slices of unequal length, and empty ones.
 TEST(ZeroTraffic, OfUnevenSlicesIsAsPredicted) {
   const Model model =
       model_of({matrix_tensor("w", 3, 5, Cut::kNone, 0),
@@ -217,8 +219,8 @@ TEST(ZeroTraffic, OfUnevenSlicesIsAsPredicted) {
     }
 }
 
-// 4N/z3 of parameters, 4N/z2 of gradients and (8N AdamW, 4N Muon)/z1 of states
-// where everything divides.
+// 4N/z3 for parameters, 4N/z2 for gradients and (8N AdamW, 4N Muon)/z1 for
+// states where everything divides.
 TEST(ZeroMemory, IsTheFormulaWhereEverythingDivides) {
   std::vector<Tensor> tensors;
   for (int32_t i = 0; i < 16; ++i)

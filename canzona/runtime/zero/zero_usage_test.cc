@@ -1,4 +1,4 @@
-// Calls in a wrong order are the caller's mistake, and said so.
+// Calls in the wrong order are reported as the caller's mistake.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,8 +25,8 @@ void on_ranks(const std::function<void(Runtime&)>& body,
   });
 }
 
-// Expects a rank's error about its own mistake: the others may be faster and
-// end it.
+// Expects a rank's error about its own mistake: an error from the other rank
+// may arrive first and end it.
 void expect_usage_error(const std::function<void(Runtime&)>& body,
                         const std::string& words,
                         const ZeroVariant& variant = {.sizes = {2, 2, 2}}) {
@@ -87,7 +87,7 @@ TEST(ZeroUsage, WaitingTwiceWithoutARelease) {
       "wait_params: layer 0 is in use");
 }
 
-// Nobody else could free a slot.
+// No other thread could free a slot.
 TEST(ZeroUsage, HoldingMoreModulesThanThereAreSlots) {
   expect_usage_error(
       [](Runtime& r) {
@@ -160,7 +160,7 @@ TEST(ZeroUsage, AnnouncingTooOften) {
     }
 }
 
-// One micro-batch, a second announcement of one of two tensors.
+// One micro-batch, and a second announcement of one of two tensors.
 TEST(ZeroUsage, AnnouncingOneTensorTwiceInAMicroBatch) {
   expect_usage_error(
       [](Runtime& r) {
@@ -171,7 +171,7 @@ TEST(ZeroUsage, AnnouncingOneTensorTwiceInAMicroBatch) {
       "'layers.0.proj' was announced", {.sizes = {2, 2, 1}});
 }
 
-// Compute that begins more modules than there are slots waits for itself.
+// Compute that begins more modules than there are slots would wait for itself.
 TEST(ZeroUsage, BeginningMoreGradientsThanThereAreSlots) {
   expect_usage_error(
       [](Runtime& r) {
@@ -182,7 +182,7 @@ TEST(ZeroUsage, BeginningMoreGradientsThanThereAreSlots) {
       {.sizes = {2, 2, 1}, .prefetch = 0});
 }
 
-// If parameters are whole nobody has to say what will be used.
+// If parameters are whole, uses need not be announced.
 TEST(ZeroUsage, WithoutBeginStepThereIsOneMicroBatch) {
   for (const ZeroSizes& sizes :
        std::vector<ZeroSizes>{{2, 2, 1}, {2, 1, 1}, {1, 1, 1}})

@@ -1,5 +1,5 @@
-// The example by which the documentation explains hierarchical ZeRO: four
-// data-parallel ranks, groups of two; A is owned by rank 0, B by 2, C by 3.
+// The example with which the documentation explains hierarchical ZeRO: four
+// data-parallel ranks in groups of two; A is owned by rank 0, B by 2, C by 3.
 #include <gmock/gmock.h>
 
 #include "canzona/plan/predict/summary.h"
@@ -45,7 +45,7 @@ struct RankView {
   std::vector<Round> rounds;
 };
 
-// To each rank of a home.
+// Elements sent to each rank of a home.
 std::vector<int64_t> sent(const ExchangeTable& cut,
                           const ExchangeTable& uncut) {
   std::vector<int64_t> bytes(2, 0);
@@ -70,7 +70,7 @@ TEST_F(ZeroExample, IsAPlan) {
   EXPECT_EQ(plan_.parts[0].grid.places, 2);
 }
 
-// Upper halves on ranks 0 and 2, lower ones on 1 and 3.
+// Upper halves are on ranks 0 and 2, lower ones on 1 and 3.
 TEST_F(ZeroExample, RanksKeepHalves) {
   for (size_t r = 0; r < 4; ++r)
     for (const FlatLayout* layout :
@@ -86,8 +86,8 @@ TEST_F(ZeroExample, RanksKeepHalves) {
     }
 }
 
-// Between groups: [A | B C], of which 0 and 1 get the first, 2 and 3 the
-// second part of their halves.
+// Between groups: [A | B C]; ranks 0 and 1 get the first part of their halves,
+// 2 and 3 the second.
 TEST_F(ZeroExample, HomesAreGroups) {
   for (size_t r = 0; r < 4; ++r) {
     SCOPED_TRACE(cat("rank ", r));
