@@ -21,7 +21,6 @@ namespace canzona {
 // The program's exit statuses tell a caller who has to act; docs/errors.md
 // lists them. Only cli/main.cc maps errors to statuses; a launcher reads those
 // of its child processes.
-
 struct ExitStatus {
   static constexpr int kDone = 0;
   static constexpr int kFailed = 1;
@@ -36,7 +35,6 @@ struct ExitStatus {
 
 // Ranks, tensors and elements are numbered with signed integers; vectors are
 // indexed with unsigned ones.
-
 inline size_t index(int64_t number) { return static_cast<size_t>(number); }
 
 class Error : public std::runtime_error {

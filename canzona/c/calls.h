@@ -160,7 +160,6 @@ std::string_view text_argument(const char* text, int64_t length,
                                const char* function, const char* name);
 
 // Devices as callers name them: "cpu", "cuda" (the first one), "cuda:3".
-
 struct NamedDevice {
   bool is_cuda = false;
   int number = 0;

@@ -103,7 +103,6 @@ class StepUse {
 };
 
 // Writes the JSON of canzona_step_layout(): docs/c_interface.md.
-
 std::string layout_json(const PlacedPlan& plan, const PlacedSchedule& schedule);
 
 }  // namespace canzona

@@ -27,7 +27,6 @@ std::string cluster_json(const ShownCluster& shown);
 std::string cluster_html(const ShownCluster& shown);
 
 // Published times beside the predictions for them, on the terminal and as JSON.
-
 std::string published_text(const std::vector<PredictedPaper>& papers,
                            const Ink& ink);
 std::string published_view_json(const std::vector<PredictedPaper>& papers);

@@ -11,7 +11,6 @@ namespace canzona {
 
 // Shows what was planned, how well it is balanced and what it costs; `canzona
 // plan` prints plan_text().
-
 std::string plan_text(const ReportPlan& shown, const Ink& ink);
 
 // Each section with its title.

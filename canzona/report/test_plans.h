@@ -13,7 +13,6 @@
 namespace canzona {
 
 // Small real plans for the tests of the views.
-
 struct PlanWish {
   std::string strategy = "balanced";
   std::string mesh = "dp=2,tp=2";
@@ -57,7 +56,6 @@ inline ReportPlan shown_plan(const PlanWish& wish = {}) {
 }
 
 // Plans in parts for the tests of the views.
-
 struct PartsWish {
   std::string mesh = "dp=2,ep=2,tp=2";
   ZeroSizes dense = {4, 2, 2};

@@ -182,7 +182,6 @@ std::unique_ptr<RuleFacts> make_rule_facts(std::string_view rule,
 
 // Counts what one matrix costs. Shapes come from files, so a count may not fit
 // in 64 bits; the error then names the rule and the matrix.
-
 inline bool is_empty(MatrixShape shape) {
   return shape.rows == 0 || shape.cols == 0;
 }

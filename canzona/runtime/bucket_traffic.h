@@ -13,7 +13,6 @@ namespace canzona {
 // Reduces gradients: a bucket is reduced over its data-parallel ranks when its
 // last tensor is announced. Operations are issued in the plan's order whatever
 // the order of announcements, so that it is the same on every rank.
-
 class Reducer {
  public:
   explicit Reducer(Rank& rank);
@@ -73,7 +72,6 @@ class Reducer {
 // Publishes parameters: once everything that this rank updates of a bucket is
 // updated, its new parameters are sent to the other data-parallel ranks. Every
 // rank sends buckets in the order of the next forward.
-
 class Publisher {
  public:
   explicit Publisher(Rank& rank);

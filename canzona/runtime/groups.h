@@ -151,7 +151,6 @@ class Groups {
 
 // Checks that the members of a team use the same devices and kernels: they
 // compute parts of one matrix, whose bits depend on both.
-
 class Communicator;
 class Engine;
 

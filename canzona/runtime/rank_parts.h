@@ -30,7 +30,6 @@ namespace canzona {
 
 // A rank's weights and states as boxes of logical tensors, and access to their
 // values. Internal to this folder.
-
 std::vector<StateBox> states_of(const Rank& rank);
 
 // Returns where the values of a box lie in the engine's memory: bf16 if the box

@@ -19,7 +19,6 @@ namespace canzona {
 
 // The tensors of a checkpoint in which a runtime's state is saved. Internal to
 // this room.
-
 inline LogicalTensor tensor_of(const StateBox& box) {
   return {box.name(), StoredType::kF32, box.shape};
 }

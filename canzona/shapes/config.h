@@ -97,7 +97,6 @@ void read_heads(std::string_view json, const std::string& file,
 // reads its keys into an Architecture. A feature that Architecture does not
 // have yet (another norm, another layout) is a new field there, with its
 // tensors in generate.cc.
-
 struct Family {
   std::string model_type;
   // Called when all required keys are present; UsageError names an odd value.

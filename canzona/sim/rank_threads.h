@@ -61,7 +61,6 @@ class Issuer {
 
 // State shared by the threads of a simulated iteration: time, ports, the
 // processor, and the record of the current iteration.
-
 struct IterationState {
   explicit IterationState(const IterationWork& the_work)
       : work(the_work),

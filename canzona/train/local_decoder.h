@@ -29,7 +29,6 @@
 namespace canzona {
 
 // Makes the decoder that a configuration describes.
-
 inline DecoderConfig decoder_of(const TrainConfig& config) {
   const auto& m = config.model;
   Architecture architecture{.layers = m.layers,

@@ -233,7 +233,6 @@ __device__ uint64_t magnitude_bits(double value) {
 }
 
 // Rounds numbers to bf16 as they are stored.
-
 template <int V, class Real>
 __device__ void store_rounded(uint16_t* to, const Vector<Real, V>& values) {
   Vector<uint16_t, V> rounded;

@@ -86,7 +86,6 @@ __device__ void for_chunk(const Real* run, bool vectors, int64_t begin,
 }
 
 // Sums within a block, in an order that depends only on the number of threads.
-
 constexpr int kSumThreads = 256;
 
 struct Add {

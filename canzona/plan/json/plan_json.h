@@ -14,7 +14,6 @@
 namespace canzona {
 
 // Names and limits that the writer and the reader of plan.json share.
-
 inline constexpr const char* kPlanFormat = "canzona.plan";
 // A plan that may have teams is written as version 2, whose options and bounds
 // mention them. All others are written as version 1, so that older programs can

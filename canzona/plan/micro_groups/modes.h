@@ -12,7 +12,6 @@ namespace canzona {
 
 // Gives each matrix a round of its own, with owners round-robin over tp: in
 // plan order (`none`), or largest first (`sorted`).
-
 void assign_rounds_in_order(const Problem& p, std::span<const int32_t> matrices,
                             bool owners_known, Assignment& a);
 void assign_rounds_sorted(const Problem& p, std::span<const int32_t> matrices,

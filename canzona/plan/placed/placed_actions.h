@@ -9,7 +9,6 @@ namespace canzona {
 // Adds what a rank does in every step regardless of rounds: the storage that it
 // counts, states with the shard, element-wise tensors and matrices whose pieces
 // never move. For placed_schedule.cc.
-
 void add_placed_states(PlacedDraft& draft);
 
 void add_placed_actions(PlacedDraft& draft, const PlacedExchange& exchange);

@@ -39,7 +39,6 @@ std::vector<std::vector<int32_t>> replica_sets(const PlacedTensor& tensor,
                                                const StoredPieces& pieces);
 
 // How much of every matrix each rank stores.
-
 struct Holder {
   int32_t rank = 0;
   int64_t elements = 0;  // positive
@@ -67,7 +66,6 @@ class HolderLists {
 };
 
 // A class is a set of tensors whose replicas are the same ranks.
-
 struct PlacedClasses {
   std::vector<PlacedClass> classes;  // ordered by first tensor; no rounds yet
   std::vector<int32_t> class_of;     // by tensor; -1: none

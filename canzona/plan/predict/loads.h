@@ -12,7 +12,6 @@
 namespace canzona {
 
 // Bytes of a rule's states for one matrix, by where they live.
-
 struct StateBytes {
   int64_t with_shard = 0;  // of the whole matrix; split over tp if it is cut
   int64_t with_owner = 0;

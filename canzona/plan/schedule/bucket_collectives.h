@@ -22,7 +22,6 @@
 namespace canzona {
 
 // The kind and the purpose of a schedule entry.
-
 enum class EntryKind {
   kCall,  // a point at which the trainer calls
   kAllGather,

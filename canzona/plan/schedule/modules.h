@@ -34,7 +34,6 @@ inline bool is_tied(const Model& model) {
 
 // The names of modules and buckets in errors and traces: "embedding", "layer
 // 3", "head"; "bucket 7" if tensors are not cut into slices.
-
 inline std::string module_name(const Model& model, int32_t module) {
   if (module == 0) return "embedding";
   if (module == num_modules(model) - 1) return "head";

@@ -17,7 +17,6 @@ namespace canzona {
 // Checks routes in both directions: every element of a matrix comes from
 // exactly one tp rank (or, if uncut, from each), and every element of a shard
 // goes back once.
-
 void check_routes(const PlanPart& part, std::vector<std::string>& violations);
 
 std::vector<std::string> validate(const Plan& plan);

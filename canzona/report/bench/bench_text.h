@@ -61,7 +61,6 @@ std::string too_fast_text(double copies);
 void warn_of_shared_cpus(int num_ranks, std::vector<std::string>& warnings);
 
 // The answer of `canzona bench collectives`.
-
 struct CollectivesReport {
   std::string transport;     // "thread", "mpi", "tcp" or "nccl"
   std::string library = {};  // "NCCL 2.28.9 (…)"; "": none of its own

@@ -90,7 +90,6 @@ ComparedRuns compare_runs(const std::vector<TrainingRun>& runs,
                           size_t baseline);
 
 // The settings of runs and the machines they ran on, as names and values.
-
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 // Returns the configuration with nested names joined: {"rule.name", "muon"}; at

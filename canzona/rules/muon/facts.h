@@ -92,7 +92,6 @@ class MuonFacts final : public RuleFacts {
 RuleEntry muon_entry();
 
 // Muon's options and presets, and the checks between options.
-
 const std::vector<OptionFact>& muon_options();
 const std::vector<Preset>& muon_presets();
 

@@ -16,7 +16,6 @@ namespace canzona {
 
 // Computes new inverse roots for factors of one axis; on failure keeps the old
 // root and counts the failure (refresh_policy.h). At most kMostTogether.
-
 struct RootRefresh {
   RefreshSite site;
   ConstMatrices factor;

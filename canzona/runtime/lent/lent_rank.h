@@ -134,7 +134,6 @@ struct LentRank {
 // combined by integer all-reduces that the caller issues, so that they do not
 // depend on the order of addition; GradientNumbers (linalg/gradient_numbers.h)
 // holds the results.
-
 class LentGradients {
  public:
   explicit LentGradients(LentRank& rank);

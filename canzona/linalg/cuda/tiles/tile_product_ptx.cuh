@@ -14,7 +14,6 @@ __device__ inline uint32_t shared_address(const void* pointer) {
 }
 
 // Barriers on which arrivals and bytes are counted (mbarrier).
-
 __device__ inline void barrier_init(uint32_t barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier),
                "r"(arrivals));
@@ -103,7 +102,6 @@ __device__ inline void warpgroup_sync(uint32_t name) {
 }
 
 // The copy engine. Coordinates are (column, row, matrix).
-
 struct BoxAt {
   int32_t col;
   int32_t row;
@@ -172,7 +170,6 @@ __device__ inline void fetch_to_l2(const void* address) {
 }
 
 // Changes the number of registers of a warpgroup.
-
 template <uint32_t kRegisters>
 __device__ inline void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -185,7 +182,6 @@ __device__ inline void give_registers() {
 
 // Moves four 8 x 8 matrices between registers and shared memory; lane l has the
 // address of row l % 8 of matrix l / 8.
-
 __device__ inline void matrices_load(uint32_t (&to)[4], uint32_t from) {
   asm volatile(
       "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
