@@ -171,7 +171,7 @@ class Trial:
                 f"{said[-400:]}")
         named = rf"\branks?\b[^\n]*\b{self.victim}\b"
         if self.fault == "never comes":  # who waits for rank 0 may give up first
-            named += "|did not bring all ranks together|has not come"
+            named += "|did not connect all ranks|cannot be reached"
         if not re.search(named, said):
             self.problems.append(
                 f"rank {rank} does not name rank {self.victim}: {said[-400:]}")
@@ -225,8 +225,10 @@ def main():
               for i in range(options.trials)]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for trial in pool.map(Trial.run, trials):
+            print(f"{trial.name()}: told after {trial.told:.1f} s, gone after "
+                  f"{trial.seconds:.1f} s", file=sys.stderr, flush=True)
             for problem in trial.problems:
-                print(f"{trial.name()}: {problem}", file=sys.stderr)
+                print(f"  {problem}", file=sys.stderr, flush=True)
     print(table(trials, faults))
     failed = sum(bool(t.problems) for t in trials)
     print(f"{len(trials)} trials over {options.transport}, deadline "

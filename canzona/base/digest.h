@@ -43,7 +43,7 @@ class Sha256 {
 // A 128-bit checksum that costs little more than reading the bytes: four
 // CRC-32C side by side, where word i (8 bytes, little endian) goes to CRC i mod
 // 4 and the last group of four words is padded with zeros. It detects damage,
-// not forgery; use SHA-256 (digest.h) for that.
+// not forgery; use SHA-256 for that.
 //
 //   Checksum sum;
 //   while (…) sum.add(piece);

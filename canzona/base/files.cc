@@ -71,7 +71,7 @@ std::string writing(const std::string& path) {
 // The system would silently use the part before the NUL.
 void refuse_nul(const std::string& path, const std::string& operation) {
   if (path.find('\0') == std::string::npos) return;
-  throw UsageError(cat(operation, ": a NUL in the name"));
+  throw UsageError(cat(operation, ": the name contains a NUL"));
 }
 
 Descriptor open_descriptor(const std::string& path, int flags) {
@@ -233,7 +233,7 @@ void FileReader::lose(int code) const {
   throw DataLost(cat(quoted(path_), ": expected ", size_,
                      " bytes as when it was opened, found ",
                      known ? int64_t{status.st_size} : int64_t{0},
-                     ": it was cut short while it was in use"));
+                     ": it was cut short while in use"));
 }
 
 // The file lies beside its final path and is removed unless it is renamed.

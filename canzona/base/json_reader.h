@@ -53,7 +53,7 @@ void require_known_keys(const Json& object,
 //                          {{"model", "vocab", [&](std::string&& name,
 //                                                  Json&& value) { … }}});
 //
-// parse_json() (json_reader.h) makes the same promises, except that the caller
+// parse_json() makes the same promises, except that the caller
 // checks such a container for duplicate keys.
 
 // A container that is a member of a member of the root.

@@ -23,7 +23,8 @@ void note_fork() { inherited_number = handle_numbers.fetch_add(1) + 1; }
 int64_t new_handle_number() {
   static const int registered = pthread_atfork(nullptr, nullptr, note_fork);
   if (registered != 0)
-    throw InternalError("handles cannot be told from those of a parent");
+    throw InternalError(
+        "handles cannot be distinguished from those of a parent process");
   return ++handle_numbers;
 }
 
@@ -43,7 +44,7 @@ struct KeptError {
     try {
       text = its_text;
     } catch (...) {
-      plain = "out of memory while an error was being told";
+      plain = "out of memory while reporting an error";
     }
   }
 };

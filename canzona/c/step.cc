@@ -70,12 +70,12 @@ std::vector<LentGradient> lent_gradients(const PlacedPlan& plan,
 RuleOptions read_options(std::string_view text) {
   const Json json = parse_json(text, {.what = "options"});
   if (!json.is_object())
-    throw UsageError("options: expected a JSON object of texts");
+    throw UsageError("options: expected a JSON object of strings");
   RuleOptions options;
   for (const auto& [name, value] : json.items()) {
     if (!value.is_string())
       throw UsageError(cat("options: the value of ", quoted(name),
-                           " is no text; write \"0.1\", not 0.1"));
+                           " is not a string; write \"0.1\", not 0.1"));
     options[name] = value.get<std::string>();
   }
   return options;

@@ -134,7 +134,7 @@ std::string place_text(const std::vector<int64_t>& place) {
                                const std::string& where) {
   if (over < 0)
     refuse_tensor(tensor, where,
-                  cat(place_text(place), " is in none of the ", boxes.size(),
+                  cat(place_text(place), " is not in any of the ", boxes.size(),
                       " boxes: a hole"));
   std::string holders;
   for (const TensorBox& box : boxes) {
@@ -245,7 +245,7 @@ void check_tiling(const LogicalTensor& tensor,
   if (boxes.size() == 1 && dims.empty()) return;
   if (boxes.size() > kMaxCorners >> dims.size())
     refuse_tensor(tensor, where,
-                  cat(boxes.size(), " boxes are too many, the limit is ",
+                  cat(boxes.size(), " boxes exceed the limit of ",
                       kMaxCorners >> dims.size()));
   Corners corners(dims.size());
   std::vector<int64_t> low(dims.size());

@@ -212,7 +212,7 @@ Folder Folder::open_folder(const std::string& name) const {
   });
   // The system reports a link like a file that is not a folder.
   if (folder < 0 && errno == ENOTDIR)
-    lose_file(path_of(name), "is no folder, or a symbolic link to one");
+    lose_file(path_of(name), "is not a folder, or is a symbolic link");
   if (folder < 0) lose_by_errno(path_of(name));
   return {*system_, path_of(name), folder};
 }
@@ -227,7 +227,7 @@ InputFile Folder::open_file(const std::string& name) const {
   InputFile input(*system_, path, file, 0);
   struct stat status {};
   if (::fstat(file, &status) != 0) lose_by_errno(path);
-  if (!S_ISREG(status.st_mode)) lose_file(path, "is no regular file");
+  if (!S_ISREG(status.st_mode)) lose_file(path, "is not a regular file");
   input.size_ = status.st_size;
   return input;
 }
@@ -300,8 +300,8 @@ void check_component(std::string_view name, std::string_view what) {
   if (!name.empty() && name.size() <= kMaxBytes && plain && name[0] != '.')
     return;
   throw UsageError(cat(what, " ", quoted(name),
-                       " is no plain name: expected letters, digits, '.', '_' "
-                       "and '-', no leading dot"));
+                       " is not a plain name: expected letters, digits, '.', "
+                       "'_' and '-', without a leading dot"));
 }
 
 namespace {
@@ -379,9 +379,9 @@ void NewFolder::require_empty(const FolderEntry& entry) const {
   if (entry.kind == FolderEntryKind::kFolder &&
       parent_.open_folder(entry.name).entries().empty())
     return;
-  throw UsageError(cat(quoted(parent_.path() + "/" + name_, 300),
-                       " is there already and not an empty folder; choose "
-                       "another one"));
+  throw UsageError(
+      cat(quoted(parent_.path() + "/" + name_, 300),
+          " already exists and is not an empty folder; choose another one"));
 }
 
 void NewFolder::require_space(int64_t bytes) const {

@@ -6,7 +6,7 @@
 // followed, interrupted calls are retried, and every other failure is an error
 // that names the file:
 //
-//   StorageError, UsageError   while writing (file_errors.h)
+//   StorageError, UsageError   while writing (base/files.h)
 //   DataLost                   while reading: missing, no regular file, shorter
 //                              than it was, not readable
 //

@@ -27,7 +27,7 @@ namespace {
 void require(bool condition, const char* what) {
   if (!condition)
     throw UsageError(
-        cat("config.json: neither Qwen3, Qwen3-MoE nor Llama has ", what));
+        cat("config.json: none of Qwen3, Qwen3-MoE and Llama has ", what));
 }
 
 void check(const Architecture& a) {
@@ -138,12 +138,11 @@ const FolderEntry* entry_named(const std::vector<FolderEntry>& entries,
 // The hub's cache consists of links into another folder.
 void require_file(const Folder& folder, const FolderEntry& entry) {
   if (entry.kind == FolderEntryKind::kFile) return;
-  throw CheckpointRefused(
-      cat(quoted(folder.path() + "/" + entry.name, 300),
-          entry.kind == FolderEntryKind::kFolder
-              ? " is a folder, expected a file"
-              : " is no regular file; links are not followed: copy the folder "
-                "with cp -rL"));
+  throw CheckpointRefused(cat(quoted(folder.path() + "/" + entry.name, 300),
+                              entry.kind == FolderEntryKind::kFolder
+                                  ? " is a folder, expected a file"
+                                  : " is not a regular file; links are not "
+                                    "followed: copy the folder with cp -rL"));
 }
 
 // Returns true for the name of a numbered shard, such as
@@ -162,11 +161,10 @@ bool is_numbered_shard(std::string_view name) {
   throw UsageError(cat(
       quoted(folder.path(), 300), " holds no weights: expected ", kHfWeights,
       " or ", kHfIndex,
-      pickle == entries.end()
-          ? std::string()
-          : cat("; ", quoted(pickle->name),
-                " is not read, since such files can run code: convert it to "
-                "safetensors")));
+      pickle == entries.end() ? std::string()
+                              : cat("; ", quoted(pickle->name),
+                                    " is not read, since such files can run "
+                                    "code; convert it to safetensors")));
 }
 
 float from_half(uint16_t bits) {
@@ -227,8 +225,7 @@ void HfFolder::read_files(const Listing& there) {
     refuse_without_weights(folder_, there);
   if (single != nullptr && index != nullptr)
     throw CheckpointRefused(cat(quoted(path(), 300), " has both ", kHfWeights,
-                                " and ", kHfIndex,
-                                "; remove the one that is not meant"));
+                                " and ", kHfIndex, "; remove one of them"));
   if (index == nullptr)
     add_shard(single->name, there);
   else
@@ -251,7 +248,7 @@ void HfFolder::read_shards(const Listing& there) {
     if (is_numbered_shard(entry.name) &&
         std::ranges::find(index.shards, entry.name) == index.shards.end())
       throw CheckpointRefused(cat(quoted(path() + "/" + entry.name, 300),
-                                  " is not named by ", kHfIndex,
+                                  " is not listed in ", kHfIndex,
                                   ": a shard of other weights"));
   for (uint32_t shard = 0; shard < index.shards.size(); ++shard) {
     const size_t before = entries_.size();
@@ -302,7 +299,7 @@ std::string HfFolder::config_json() const {
   const FolderEntry* entry = entry_named(there, kHfConfig);
   if (entry == nullptr)
     throw UsageError(cat(quoted(path(), 300), " has no ", kHfConfig,
-                         ", which says what its weights are"));
+                         ", which describes the weights"));
   require_file(folder_, *entry);
   return folder_.read_file(kHfConfig, kMaxHfConfig);
 }

@@ -39,8 +39,8 @@ void check_hash(std::string_view text, const std::string& file) {
     refuse_manifest(file, cat(text.size(), " bytes are too few: cut short"));
   const std::string_view body = text.substr(0, text.size() - kTailBytes);
   if (text.substr(body.size()) != cat(kHashMember, sha256_hex(body), kHashEnd))
-    refuse_manifest(file,
-                    "damaged: its bytes do not have the SHA-256 at its end");
+    refuse_manifest(
+        file, "damaged: its contents do not match the SHA-256 at its end");
 }
 
 void write_box(JsonWriter& out, const SavedBox& saved) {
@@ -61,16 +61,16 @@ void check_file_record(const FileRecord& file, const Manifest& manifest,
     refuse_manifest(where, cat("file ", quoted(file.name), ": ", problem));
   };
   if (!is_shard_name(file.name) && !is_side_file_name(file.name))
-    refuse("its name is none of rank_NNNNN.safetensors or NAME.json");
+    refuse("its name is neither rank_NNNNN.safetensors nor NAME.json");
   if (file.bytes < 0) refuse(cat(file.bytes, " bytes"));
-  if (!is_hex(file.sha256, kHashDigits)) refuse("its sha256 is no SHA-256");
+  if (!is_hex(file.sha256, kHashDigits)) refuse("its sha256 is not a SHA-256");
   const int64_t chunks = file.bytes / manifest.chunk_bytes +
                          (file.bytes % manifest.chunk_bytes != 0 ? 1 : 0);
   if (std::ssize(file.chunks) != chunks)
     refuse(cat(file.chunks.size(), " checksums of chunks for ", file.bytes,
                " bytes, expected ", chunks));
   for (const std::string& chunk : file.chunks)
-    if (!is_hex(chunk, 32)) refuse("the checksum of a chunk is none");
+    if (!is_hex(chunk, 32)) refuse("the checksum of a chunk is not valid");
 }
 
 // The extent of a box's bytes in its file.
@@ -92,7 +92,7 @@ Extent extent_of(const Manifest& manifest, size_t tensor, const SavedBox& saved,
     refuse(cat("a box is in file ", saved.file, " of ", manifest.files.size()));
   const FileRecord& file = manifest.files[index(saved.file)];
   if (!is_shard_name(file.name))
-    refuse(cat("a box is in ", quoted(file.name), ", which is no shard"));
+    refuse(cat("a box is in ", quoted(file.name), ", which is not a shard"));
   const int64_t bytes = bytes_of(logical, saved.box);
   if (saved.offset < 0 || bytes > file.bytes ||
       saved.offset > file.bytes - bytes)
@@ -130,7 +130,7 @@ void require_order(const Range& range, const Name& name, const char* what,
   for (size_t i = 1; i < range.size(); ++i)
     if (!(name(range[i - 1]) < name(range[i])))
       refuse_manifest(where, cat(what, " ", quoted(name(range[i])),
-                                 " comes twice or not in its order"));
+                                 " comes twice or out of order"));
 }
 
 void check_saved(const Manifest& manifest, const std::string& where) {
@@ -140,7 +140,7 @@ void check_saved(const Manifest& manifest, const std::string& where) {
                                kMaxSavedRanks));
   if (!manifest.plan_digest.empty() &&
       !is_hex(manifest.plan_digest, kHashDigits))
-    refuse_manifest(where, "plan_digest is no SHA-256");
+    refuse_manifest(where, "plan_digest is not a SHA-256");
   if (manifest.chunk_bytes < 1 << 12 || manifest.chunk_bytes > 1 << 30 ||
       manifest.chunk_bytes % 32 != 0)
     refuse_manifest(where, cat("chunks of ", manifest.chunk_bytes, " bytes"));

@@ -274,8 +274,9 @@ class ManifestReader : public JsonEvents {
           "it does not begin with format, format_version and "
           "min_reader_version");
     if (manifest_.min_reader_version > kCheckpointVersion)
-      refuse(cat("format version ", manifest_.version, " needs a reader of ",
-                 "version ", manifest_.min_reader_version,
+      refuse(cat("format version ", manifest_.version,
+                 " needs a reader of version ", "version ",
+                 manifest_.min_reader_version,
                  " or newer, this one has version ", kCheckpointVersion,
                  "; use a newer canzona"));
     if (manifest_.version < 1 || manifest_.min_reader_version < 1 ||

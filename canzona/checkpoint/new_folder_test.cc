@@ -61,7 +61,7 @@ TEST_F(NewFolders, RefuseWhatIsThere) {
   for (const char* name : {"full", "file", "link"})
     EXPECT_THAT([&] { NewFolder(path(name), "me"); },
                 ThrowsMessage<UsageError>(
-                    AllOf(HasSubstr(name), HasSubstr("is there already"))));
+                    AllOf(HasSubstr(name), HasSubstr("already exists"))));
   EXPECT_EQ(bytes_of("full/a"), "text");
   for (const char* name : {".", "..", "full/..", "file/out", "file/a/out"})
     EXPECT_THROW(NewFolder(path(name), "me"), UsageError) << name;

@@ -197,12 +197,11 @@ CheckpointReader::CheckpointReader(Folder folder) : folder_(std::move(folder)) {
 void CheckpointReader::check_size(const InputFile& file,
                                   const FileRecord& record) const {
   if (file.size() == record.bytes) return;
-  throw CheckpointRefused(cat(quoted(file.path(), 300), " has ", file.size(),
-                              " bytes, expected ", record.bytes,
-                              file.size() < record.bytes
-                                  ? ": it was cut short"
-                                  : ": something was added to it",
-                              " (step ", manifest_.step, ")"));
+  throw CheckpointRefused(
+      cat(quoted(file.path(), 300), " has ", file.size(), " bytes, expected ",
+          record.bytes,
+          file.size() < record.bytes ? ": it was cut short" : ": it has grown",
+          " (step ", manifest_.step, ")"));
 }
 
 std::vector<std::string> CheckpointReader::check_files() const {
@@ -219,7 +218,7 @@ std::vector<std::string> CheckpointReader::check_files() const {
   for (const FolderEntry& entry : folder_.entries())
     if (entry.name.starts_with("rank_") && !known.contains(entry.name))
       problems.push_back(cat(quoted(folder_.path() + "/" + entry.name, 300),
-                             " is no part of this checkpoint"));
+                             " is not part of this checkpoint"));
   return problems;
 }
 
@@ -314,8 +313,7 @@ std::vector<std::string> CheckpointReader::verify_file(int64_t file) const {
   }
   if (problems.empty() && hash.hex() != record.sha256)
     problems.push_back(cat(quoted(input.path(), 300),
-                           ": its SHA-256 is not that of the "
-                           "manifest"));
+                           ": its SHA-256 differs from that in the manifest"));
   if (problems.empty() && is_shard_name(record.name)) check_header(file);
   return problems;
 }

@@ -178,10 +178,10 @@ TEST_F(Damage, C7_MissingDoubledAndForeignShardsAreNamed) {
   expect_refused("symbolic link");
   fs::remove(path(own));
   fs::create_directory(path(own));
-  expect_refused("no regular file");
+  expect_refused("not a regular file");
   fs::remove(path(own));
   ASSERT_EQ(::mkfifo(path(own).c_str(), 0600), 0);
-  expect_refused("no regular file");
+  expect_refused("not a regular file");
   fs::remove(path(own));
   fs::rename(path("moved"), path(own));
   EXPECT_EQ(verify_problem(), "");

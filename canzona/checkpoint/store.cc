@@ -171,7 +171,7 @@ Folder open_pending(const std::string& store_path, const std::string& name,
   check_component(name, "folder of a checkpoint");
   if (!is_pending_name(name))
     throw UsageError(cat("folder of a checkpoint: ", quoted(name),
-                         " is no checkpoint that is being written"));
+                         " is not a checkpoint that is being written"));
   return Folder::open(store_path, system).open_folder(name);
 }
 
@@ -183,7 +183,7 @@ CheckpointStore::CheckpointStore(const std::string& path,
   if (!lock)
     throw UsageError(cat("the checkpoints in ", quoted(path, 300),
                          " are in use by ", printable(FileLock::holder(file)),
-                         "; wait for it, end it, or choose another folder"));
+                         "; wait for it, stop it, or choose another folder"));
   lock_.emplace(std::move(*lock));
   folder_.emplace(Folder::open(path, system));
   clean();
@@ -343,7 +343,7 @@ void PendingCheckpoint::add_side_file(const std::string& name,
                                       std::string_view text) {
   if (!is_side_file_name(name))
     throw UsageError(cat("a checkpoint has no file ", quoted(name),
-                         ": expected small letters and '_', then .json"));
+                         ": expected lower-case letters and '_', then .json"));
   side_files_.files.push_back(write_side_file(*folder_, name, text));
 }
 

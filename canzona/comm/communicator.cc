@@ -313,8 +313,8 @@ void Communicator::prepare_fast_sums() {
   Transport& transport = exchange_.transport();
   if (!transport.has_own_sums())
     throw UsageError(cat("communicator ", name(),
-                         ": fast_reduce is for MPI and NCCL, which have sums "
-                         "of their own; these ranks have none"));
+                         ": fast_reduce requires MPI or NCCL, which have their "
+                         "own sums; this transport has none"));
   transport.prepare_own_sums(deadline_after(options_.deadline));
   fast_counts_.resize(static_cast<size_t>(size()));
 }
@@ -324,7 +324,7 @@ bool Communicator::is_fast(Reduction reduction, Operation operation,
   if (!fast_ || call.exact) return false;
   if (reduction == Reduction::kFp32SumOfBf16)
     require(false, operation, call,
-            "fast_reduce has no bf16 on the wire; choose fp32");
+            "fast_reduce does not support bf16 on the wire; choose fp32");
   return reduction == Reduction::kFp32Sum;
 }
 

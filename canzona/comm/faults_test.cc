@@ -111,11 +111,11 @@ TEST(Faults, ARankThatNeverComesIsNamedAfterTheDeadline) {
     lock.unlock();
     if (world.rank() == 2) said = lost([&] { add_one(world); });
     EXPECT_THAT(said, AllOf(HasSubstr("all_reduce #1"),
-                            HasSubstr("rank 2 did not come within 50")));
+                            HasSubstr("rank 2 did not arrive within 50")));
     if (!said.empty()) throw PeerLost(said);
   };
   EXPECT_THAT(message_of<PeerLost>(4, {}, stay_away),
-              HasSubstr("'layers.3 gather 7': rank 2 did not come"));
+              HasSubstr("'layers.3 gather 7': rank 2 did not arrive"));
 }
 
 TEST(Faults, AnAbortReachesEveryGroupAndStays) {
@@ -242,7 +242,7 @@ TEST(Faults, ASegmentOfNothingIsRefused) {
 TEST(Faults, FastSumsAreRefusedWhereThereIsNoLibrary) {
   const RunOptions fast = {.communicator = {.fast_reduce = true}};
   EXPECT_THAT(message_of<UsageError>(2, fast, [](Communicator&) {}),
-              HasSubstr("fast_reduce is for MPI"));
+              HasSubstr("fast_reduce requires MPI"));
 }
 
 const RunOptions kChecked = {.communicator = {.check_collectives = true}};

@@ -110,7 +110,7 @@ void Exchange::throw_lost() {
     const std::vector<int> missing = absent();
     if (!missing.empty() &&
         reason.find(ranks_text(missing)) == std::string::npos)
-      reason += cat(" (", ranks_text(missing), " had not come here)");
+      reason += cat(" (", ranks_text(missing), " had not arrived here)");
     throw PeerLost(cat(where(), " given up: ", reason));
   }
   throw PeerLost(
@@ -135,9 +135,10 @@ void Exchange::throw_late() {
       human_seconds(std::chrono::duration<double>(time_).count());
   if (!missing.empty())
     throw PeerLost(cat(where(), ": ", ranks_text(missing),
-                       " did not come within ", allowed));
-  throw PeerLost(cat(where(), ": all came, but messages with ",
-                     ranks_text(pending), " did not pass within ", allowed));
+                       " did not arrive within ", allowed));
+  throw PeerLost(cat(where(), ": all ranks arrived, but messages with ",
+                     ranks_text(pending), " did not complete within ",
+                     allowed));
 }
 
 namespace {

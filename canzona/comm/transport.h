@@ -266,7 +266,7 @@ class Exchange {
   // Empty messages are not sent, because the receiver knows the size.
   void send(int to, std::span<const std::byte> data);
   void receive(int from, std::span<std::byte> data);
-  // The same for ranks that read each other's memory (transport.h);
+  // The same for ranks that read each other's memory;
   // `wire_bytes` count as sent.
   void show(int to, std::span<const std::byte> data, int64_t wire_bytes);
   void look(int from, int64_t bytes, const std::byte** where);

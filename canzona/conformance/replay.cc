@@ -147,7 +147,7 @@ void Injection::order(const FactorId& part, std::span<int64_t> columns) {
   const FixtureTensor* theirs = find(wanted, std::ssize(columns));
   if (theirs == nullptr) return;
   if (!is_order(theirs->integers))
-    fixture_.refuse(cat("tensor ", quoted(wanted), " is no permutation"));
+    fixture_.refuse(cat("tensor ", quoted(wanted), " is not a permutation"));
   std::copy(theirs->integers.begin(), theirs->integers.end(), columns.begin());
 }
 
@@ -362,7 +362,7 @@ const FixtureTensor& input_of(const Fixture& fixture, const TensorName& name,
   const FixtureTensor& in = fixture.tensor(in_name);
   if (in.dims.size() < 2 || in.dims.size() > 3)
     fixture.refuse(cat("tensor ", quoted(in_name), " is ", to_string(in.dims),
-                       ", no matrix or stack of them"));
+                       ", which is not a matrix or a stack of matrices"));
   if (in.dims != out.dims)
     fixture.refuse(cat("tensor ", quoted(to_string(name)), " is ",
                        to_string(out.dims), ", its input is ",
@@ -388,7 +388,7 @@ Findings check_outputs(Engine& engine, const Fixture& fixture,
     const std::string dtype = output_dtype(name.what);
     if (name.what == "in") continue;
     if (dtype != "f64" && dtype != "f32" && dtype != "bf16")
-      fixture.refuse(cat("tensor ", quoted(text), " is no result"));
+      fixture.refuse(cat("tensor ", quoted(text), " is not a result"));
     const FixtureTensor& in = input_of(fixture, name, out);
     const auto tolerance = tolerance_of(fixture, name);
     if (!tolerance) continue;

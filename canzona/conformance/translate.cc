@@ -140,7 +140,7 @@ std::string custom_coefficients(OptionReader& from, const Fixture& fixture) {
     if (!triple.is_array() || triple.size() != 3 ||
         !std::all_of(triple.begin(), triple.end(),
                      [](const Json& x) { return x.is_number(); }))
-      fixture.refuse("options: muon.coefficient_values are no triples");
+      fixture.refuse("options: muon.coefficient_values are not triples");
     triples.push_back(cat(exact_text(triple[0].get<double>()), ",",
                           exact_text(triple[1].get<double>()), ",",
                           exact_text(triple[2].get<double>())));

@@ -110,7 +110,7 @@ class OptionReader {
   std::set<std::string> asked_;
 };
 
-// The translations of each rule; translate.h combines them.
+// The translations of each rule; translate() combines them.
 
 // Translates weight_decay and decay_form; decoupled decay refers to the
 // learning rate of the step.

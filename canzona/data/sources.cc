@@ -114,7 +114,7 @@ std::string read_again(const TextFile& file, int64_t offset, int64_t count) {
   }
   throw DataLost(cat(quoted(file.path), ": expected ", file.size,
                      " bytes as when the run began, found ", found,
-                     ": it was cut short while it was in use"));
+                     ": it was cut short while in use"));
 }
 
 class FolderSource : public TokenSource {

@@ -219,9 +219,9 @@ template <class Open>
 std::unique_ptr<TokenSource> open_text(const TokenOptions& options,
                                        const Open& open) {
   if (!options.tokenizer && !options.allows_bytes)
-    throw UsageError(cat("text, for a model with a vocabulary of ",
+    throw UsageError(cat("the data is text, but the model has a vocabulary of ",
                          options.vocab,
-                         " tokens, which is not that of bytes; name its "
+                         " tokens, which is not one of bytes; give its "
                          "tokenizer.json (data.tokenizer)"));
   if (!options.tokenizer) return open(options);
   const int64_t vocab = options.tokenizer->vocab();

@@ -319,7 +319,8 @@ int32_t TokenizerReader::merged_part(std::string_view name,
                          quoted(name), " is not in model.vocab"));
   if (!byte_letters().bytes_of(name))
     throw UsageError(cat(printable(file_), ": merge ", number, ": ",
-                         quoted(name), " has characters that stand for no ",
+                         quoted(name),
+                         " has characters that do not stand for a ",
                          "byte; expected byte-level BPE"));
   return token->second;
 }
@@ -481,7 +482,7 @@ int32_t TokenizerReader::special_token(const Json& processor,
   const auto token = ids[0].get<uint64_t>();
   if (token >= data_.bytes.size() || data_.bytes[token].empty())
     refuse(cat("post_processor.special_tokens.", printable(name), ".ids"),
-           cat(token), "a token that there is");
+           cat(token), "an existing token");
   return static_cast<int32_t>(token);
 }
 

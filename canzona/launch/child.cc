@@ -39,7 +39,7 @@ std::string to_string(const ProcessEnd& end) {
   if (end.signal != 0)
     return signal_name(end.signal) + (end.dumped_core ? " (core dumped)" : "");
   if (end.exit_status >= 0) return cat("exit status ", end.exit_status);
-  return "an unknown end";
+  return "an unknown exit status";
 }
 
 namespace {

@@ -114,7 +114,7 @@ TEST(ProcessEnd, TellsSignalsByName) {
   EXPECT_EQ(to_string(killed.wait()), "SIGKILL");
   EXPECT_THAT(to_string(shell("kill -SEGV $$").wait()), HasSubstr("SIGSEGV"));
   EXPECT_EQ(to_string(shell("exit 143").wait()), "exit status 143");
-  EXPECT_EQ(to_string(ProcessEnd{}), "an unknown end");
+  EXPECT_EQ(to_string(ProcessEnd{}), "an unknown exit status");
 }
 
 TEST(LineReader, GivesTheLastLineWithoutItsEnd) {

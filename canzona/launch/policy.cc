@@ -124,7 +124,7 @@ Cause launcher_end(const AttemptResult& result) {
                                                 : ExitStatus::kFailed);
   cause.words = any_started ? cat(result.starter, " ended before its ranks (",
                                   to_string(cause.end), ")")
-                            : cat(result.starter, " started no rank (",
+                            : cat(result.starter, " did not start any rank (",
                                   to_string(cause.end), ")");
   return cause;
 }

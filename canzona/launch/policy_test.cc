@@ -74,7 +74,7 @@ TEST(Cause, OfAnMpirunThatStartsNothingIsNotTriedAgain) {
   result.ranks.resize(2);
   result.launcher = exited(1);
   const Cause cause = cause_of(result);
-  EXPECT_EQ(cause.words, "mpirun started no rank (exit status 1)");
+  EXPECT_EQ(cause.words, "mpirun did not start any rank (exit status 1)");
   EXPECT_EQ(cause.status, 1);
   EXPECT_FALSE(is_worth_restarting(cause));
 }
@@ -206,7 +206,7 @@ TEST(ErrorLines, KeepsTheLastOfEveryRank) {
 
 TEST(Words, OperationsAreFoundInWhatSurvivorsSay) {
   EXPECT_EQ(operation_in("rank 1 of world: reduce_scatter_v #35 'layers.3' "
-                         "given up: rank 2 has ended without a word"),
+                         "given up: rank 2 has ended without notice"),
             "reduce_scatter_v 'layers.3'");
   EXPECT_EQ(operation_in("rank 0 of world: split #3: rank 2 did not come"),
             "split");

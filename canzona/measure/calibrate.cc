@@ -218,8 +218,8 @@ Measured measure_gpu(const CalibrateRequest& request,
 void check(const CalibrateRequest& request, const MachineInfo& machine) {
   if (request.device == "cpu" && machine.blas.fallback_core)
     throw UsageError(cat("OpenBLAS runs its kernels for ", machine.blas.core,
-                         " on this CPU; their times would mislead every plan, "
-                         "so nothing is measured (see canzona doctor)"));
+                         " on this CPU; their times would make every plan "
+                         "wrong, so nothing is measured (see canzona doctor)"));
   if (request.device != "cpu" && request.num_ranks != 1)
     throw UsageError(cat("calibrate: ", request.num_ranks, " ranks on a ",
                          request.device, " device, expected 1"));

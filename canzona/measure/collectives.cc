@@ -270,11 +270,12 @@ Collectives measure_collectives(const CollectivesRequest& request) {
       return CollectiveTrials(world, request).run();
     } catch (const std::bad_alloc&) {
       if (request.device != "cuda") throw;
-      throw UsageError(cat(
-          "bytes ", human_bytes(request.bytes), ": every rank needs ",
-          human_bytes(2 * request.bytes),
-          " and at most 64 MiB to stage sums in, besides what NCCL takes, but ",
-          human_bytes(free), " of the GPU are free; give fewer"));
+      throw UsageError(
+          cat("bytes ", human_bytes(request.bytes), ": every rank needs ",
+              human_bytes(2 * request.bytes),
+              " and up to 64 MiB to stage sums, in addition to NCCL's memory, "
+              "but only ",
+              human_bytes(free), " of GPU memory are free; give fewer"));
     }
   });
 }

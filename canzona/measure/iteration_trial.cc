@@ -252,12 +252,11 @@ class DeviceRank {
   EngineWork make_work(const ModuleCompute& compute) {
     if (!runtime_.only_issues())
       throw UsageError(
-          "iterations of a device are timed where ranks only issue to it; "
-          "these wait for it");
+          "iterations on a device can only be timed if ranks do not wait for "
+          "it; these ranks do");
     if (plan_.mesh.pp > 1)
       throw UsageError(
-          cat("iterations of a device have one pipeline stage, "
-              "not pp=",
+          cat("iterations on a device support one pipeline stage, not pp=",
               plan_.mesh.pp));
     return {runtime_, engine_, compute};
   }

@@ -29,15 +29,15 @@ int64_t largest_memory(const std::vector<RankCost>& predicted) {
                                     int64_t plan_bytes, int64_t library_bytes,
                                     int64_t free_bytes) {
   throw UsageError(
-      cat("strategy ", strategy, " does not fit into the GPU: ",
+      cat("strategy ", strategy, " does not fit on the GPU: ",
           num_ranks > 1 ? cat(num_ranks, " ranks with ") : "",
           human_bytes(plan_bytes), num_ranks > 1 ? " each" : "",
-          " by the plan, besides what rules compute in,",
+          " by the plan, plus scratch memory of the rules,",
           library_bytes > 0
               ? cat(" and about ", human_bytes(library_bytes), " for NCCL,")
               : "",
           " but ", human_bytes(free_bytes),
-          " are free; cut states over more ranks, or take a smaller model"));
+          " are free; shard states over more ranks, or use a smaller model"));
 }
 
 StepTrial carry_out(const StepBenchRequest& request, const Plan& plan,

@@ -120,8 +120,8 @@ class StepRank {
     } else {
       if (request_.product_tokens > 0)
         throw UsageError(
-            "products stand for forward and backward where ranks only issue to "
-            "a GPU; these wait for every collective");
+            "products can only simulate forward and backward if ranks do not "
+            "wait for the GPU; these wait for every collective");
       TimedWork work(plan_, runtime_.coordinates(), request_.compute_seconds);
       time_iterations([&] { run_iteration(work); });
     }

@@ -42,12 +42,11 @@ void require_fits(const Plan& plan, int64_t whole_cap) {
   const int64_t cap = plan.options.memory_cap_bytes;
   const int64_t lacks = plan.summary.memory_per_rank_max.value() - cap;
   if (cap == 0 || lacks <= 0) return;
-  throw UsageError(cat(
-      "memory-cap ", human_bytes(whole_cap), ": with ",
-      to_string(plan.options.zero.sizes), " a rank needs ",
-      human_bytes(whole_cap + lacks), ", ", human_bytes(lacks),
-      " too much; larger sizes need less, and `canzona compare` with zero=all "
-      "shows what each of them takes"));
+  throw UsageError(cat("memory-cap ", human_bytes(whole_cap), ": with ",
+                       to_string(plan.options.zero.sizes), " a rank needs ",
+                       human_bytes(whole_cap + lacks), ", ", human_bytes(lacks),
+                       " too much; larger sizes need less, and `canzona "
+                       "compare` with zero=all shows the memory of each"));
 }
 
 Workload workload_at(const TrainSettings& settings, const Mesh& mesh,

@@ -364,7 +364,7 @@ std::string ZeroBench::disagreement(const Mesh& mesh, int64_t num_micro_batches,
       if (a.first().digest != b.first().digest ||
           a.first().state_digest != b.first().state_digest)
         return cat(name_of(a), " and ", name_of(b),
-                   " lead to different parameters or states");
+                   " give different parameters or states");
     }
   return "";
 }

@@ -60,10 +60,10 @@ void check_attention(const Architecture& a, const std::string& name) {
              ") is not supported, only grouped queries"));
   refuse(a.attention_bias || a.mlp_bias, name, "biases are not supported");
   refuse(a.qk_norm && a.wide_qk_norm, name,
-         "norms of queries and keys are of one head each");
-  refuse(
-      a.head_dim % 2 != 0, name,
-      cat("head_dim must be even, so that pairs can turn, got ", a.head_dim));
+         "norms of queries and keys must be per head");
+  refuse(a.head_dim % 2 != 0, name,
+         cat("head_dim must be even, since rotary angles rotate pairs, got ",
+             a.head_dim));
 }
 
 void check_numbers(const DecoderConfig& c, const std::string& name) {

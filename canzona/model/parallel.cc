@@ -32,7 +32,7 @@ template <class Real>
 TpGroup<Real>::TpGroup(Communicator* ranks) : ranks_(ranks) {
   if (std::is_same_v<Real, double> && size() > 1)
     throw UsageError(cat("decoder: tp=", size(),
-                         " needs fp32, sums over ranks are not made in fp64"));
+                         " needs fp32: sums over ranks do not support fp64"));
 }
 
 template <class Real>

@@ -25,8 +25,7 @@ std::vector<Candidate> candidates_of(std::span<const float> logits) {
   for (size_t i = 0; i < logits.size(); ++i) {
     if (!std::isfinite(logits[i]))
       throw NumericalError(cat("the logit of token ", i,
-                               " is not finite: the weights, or what they "
-                               "compute, are broken"));
+                               " is not finite: the weights may be corrupt"));
     all.push_back({static_cast<int32_t>(i), logits[i]});
   }
   return all;

@@ -235,7 +235,7 @@ void settle_exchange(Plan& plan) {
   if (asked == ExchangeBy::kStrips && !may)
     throw UsageError(
         cat("exchange strips: rule ", plan.rule,
-            " gives no matrix strips that may go one by one to an owner on ",
+            " has no matrix that can be exchanged strip by strip on ",
             to_string(plan.mesh)));
   set_exchange(asked == ExchangeBy::kStrips ? asked : ExchangeBy::kRounds,
                plan);

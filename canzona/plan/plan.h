@@ -141,7 +141,7 @@ struct SettledRequest {
 };
 
 // Tensors that are cut over the same ranks, and what was decided of them. Most
-// models have one part; see plan.h.
+// models have one part.
 struct PlanPart : SettledRequest {
   std::vector<Buffer> buffers;
   std::vector<Bucket> buckets;

@@ -17,7 +17,7 @@ const std::vector<Strategy>& strategy_table() {
        "whole matrices to dp ranks by global LPT, weights broadcast", "",
        Weight::kNumel, 1, Traffic::kBroadcast, false, false, false, true,
        assign_layerwise},
-      {"start_offset", "the rank whose even slice holds the first element",
+      {"start_offset", "owner: the rank whose even slice has the first element",
        "none", Weight::kNumel, 1, Traffic::kReduceScatter, false, false, false,
        false, assign_start_offset},
       {"contiguous", "cut points moved inside each bucket, order kept",

@@ -167,8 +167,8 @@ void check_zero(const ZeroSizes& sizes, int32_t homes,
   require_divides(option, "z2", z2, z1, cat("z1 = ", z1));
   require_divides(option, "z3", z3, z1, cat("z1 = ", z1));
   if (z2 % z3 == 0 || z3 % z2 == 0) return;
-  throw UsageError(cat(option, ": of z2 = ", z2, " and z3 = ", z3,
-                       " neither divides the other"));
+  throw UsageError(cat(option, ": neither of z2 = ", z2, " and z3 = ", z3,
+                       " divides the other"));
 }
 
 ZeroOptions settled(const ZeroOptions& options, int32_t homes) {

@@ -59,7 +59,7 @@ std::string work_line(const ShownCluster& shown) {
 
 std::string spread_line(const ShownCluster& shown) {
   const RankSpread& spread = shown.cluster.spread;
-  if (spread == RankSpread()) return "none: all ranks alike";
+  if (spread == RankSpread()) return "none: all ranks are alike";
   return fmt::format(
       "compute {}: the slowest of {} cards takes {:.3f} times the mean; "
       "sequences {}: the longest batch {:.3f} times the mean",
@@ -104,8 +104,8 @@ std::string kinds_table(const ShownCluster& shown, const Ink& ink) {
     table.row(cells);
   }
   return title(ink,
-               "Predicted time of one rank of each kind: waiting for "
-               "parameters, gradients and sums is what links cost") +
+               "Predicted time of one rank of each kind; the cost of links is "
+               "the wait for parameters, gradients and sums") +
          table.text(ink);
 }
 
@@ -113,11 +113,11 @@ std::string result_lines(const ShownCluster& shown, const Ink& ink) {
   const ClusterPrediction& p = shown.predicted;
   return "\n  " +
          ink(Tone::kBold,
-             cat("iteration ", human_seconds(p.seconds()), ", of it the step ",
-                 human_seconds(p.step_seconds()))) +
+             cat("iteration ", human_seconds(p.seconds()),
+                 ", including the step of ", human_seconds(p.step_seconds()))) +
          fmt::format(
-             " (predicted)\n  {} tokens/s, {:.1f} Tflop/s a card, {} of what "
-             "it reaches; {} of communication hidden\n",
+             " (predicted)\n  {} tokens/s, {:.1f} Tflop/s per card, {} of its "
+             "attainable rate; {} of communication hidden\n",
              human_count(p.tokens_per_second()), p.flops_per_card() / 1e12,
              percent(p.used_share()), percent(p.time().hidden_fraction()));
 }
@@ -297,7 +297,7 @@ std::string remarks_of(const PredictedPaper& shown, const Ink& ink) {
       continue;
     said.push_back(one.cell.note);
     out += labelled(
-        ink, "why not near",
+        ink, "reason for the error",
         cat(printable(one.cell.name), ": ", printable(one.cell.note)), kColumn);
   }
   return out;

@@ -37,7 +37,7 @@ std::string terms_lines(const Comparison& comparison, const Ink& ink) {
                     " at rest\n";
   if (shown.terms->cap_bytes > 0)
     out += ink(Tone::kDim, "  memory cap: ") +
-           human_bytes(shown.terms->cap_bytes) + " a rank\n";
+           human_bytes(shown.terms->cap_bytes) + " per rank\n";
   return out;
 }
 
@@ -194,7 +194,7 @@ std::string refusals(const Comparison& comparison, const Ink& ink) {
   Refusals refused;
   for (const ComparedStrategy& strategy : comparison.strategies)
     if (!strategy.shown) refused.emplace_back(strategy.name, strategy.error);
-  return refusals_text(refused, "Cannot plan this", ink);
+  return refusals_text(refused, "Strategies that cannot plan this", ink);
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ std::string heading(const ZeroComparison& all, const Ink& ink) {
   std::string out =
       ink(Tone::kBold, "Hierarchical ZeRO") +
       fmt::format(
-          " for {}, {} ({}) on {}: {} ranks, {} a node, {} parameters\n",
+          " for {}, {} ({}) on {}: {} ranks, {} per node, {} parameters\n",
           printable(all.model), all.rule, all.strategy, to_string(all.mesh),
           grouped(all.mesh.world()), all.options.ranks_per_node,
           to_string(all.options.parameters));
@@ -59,7 +59,8 @@ std::string heading(const ZeroComparison& all, const Ink& ink) {
   line("iteration:", work_text(all));
   line("times:", rates_text(all));
   if (all.options.memory_cap_bytes > 0)
-    line("memory cap:", human_bytes(all.options.memory_cap_bytes) + " a rank");
+    line("memory cap:",
+         human_bytes(all.options.memory_cap_bytes) + " per rank");
   if (all.terms) {
     line("activations:", describe_activations(*all.terms, all.mesh));
     line("gradients:",
@@ -168,7 +169,7 @@ std::string notes(const ZeroComparison& all) {
         crossing, all.search.ranking.size());
   if (count([](const RankedZero& row) { return row.weight.replicas > 1; }) > 0)
     out += fmt::format(
-        "  with z1 below {} states are kept and the step is computed {}/z1 "
+        "  with z1 below {}, states are stored and the step is computed {}/z1 "
         "times\n",
         all.mesh.homes(), all.mesh.homes());
   const int32_t homes = all.mesh.expert_homes();
@@ -176,7 +177,7 @@ std::string notes(const ZeroComparison& all) {
         return row.weight.experts.z1 > 0 && row.weight.experts.z1 < homes;
       }) > 0)
     out += fmt::format(
-        "  with z1 of experts below {} theirs are kept and computed {}/z1 "
+        "  with z1 of experts below {}, theirs are stored and computed {}/z1 "
         "times\n",
         homes, homes);
   return out;
@@ -225,7 +226,7 @@ std::string work_text(const ZeroComparison& all) {
   return cat(
       work.num_micro_batches,
       work.num_micro_batches == 1 ? " micro-batch of " : " micro-batches of ",
-      work.compute.tokens, " tokens on a data-parallel rank, ",
+      work.compute.tokens, " tokens per data-parallel rank, ",
       to_string(work.overlap), work.compute.recompute ? ", recomputed" : "");
 }
 

@@ -55,7 +55,7 @@ std::string run_sentence(const Subject& s) {
   const auto h = static_cast<size_t>(s.home);
   const int64_t size = bucket.cuts[h + 1] - bucket.cuts[h];
   return fmt::format(
-      "Home {} keeps elements {} to {} of bucket {}: {} × the even share of "
+      "Home {} stores elements {} to {} of bucket {}: {} × the even share of "
       "{}.",
       s.home, grouped(bucket.cuts[h]), grouped(bucket.cuts[h + 1]), s.bucket,
       ratio_text(static_cast<double>(size) / std::max(1.0, even_share(s))),
@@ -79,14 +79,14 @@ std::string home_sentence(const Subject& s) {
         "to level the homes.",
         s.bucket);
   if (strategy == "megatron")
-    return "Homes take tensors largest max·min² first, each the least loaded "
-           "one with room below 1.3 × the even share.";
+    return "Tensors go, largest max·min² first, to the least loaded home with "
+           "room below 1.3 × the even share.";
   if (strategy == "layerwise")
-    return "Homes take whole matrices, largest first, each the least loaded.";
+    return "Whole matrices go, largest first, to the least loaded home.";
   if (strategy == "balanced")
-    return "Home and tp coordinate were chosen together over all ranks: "
-           "largest "
-           "cost first to the least loaded rank, then moves and swaps.";
+    return "Home and tp coordinate were chosen together over all ranks: the "
+           "largest cost first, to the least loaded rank, then by moves and "
+           "swaps.";
   return "";
 }
 
@@ -103,8 +103,8 @@ std::string group_sentence(const Subject& s) {
            "the home take turns.";
   if (mode == "capacity")
     return fmt::format(
-        "Inside its micro-group the least loaded tp rank took it, up to {} of "
-        "shards per owner.",
+        "Within its micro-group it went to the least loaded tp rank, up to {} "
+        "of shards per owner.",
         human_bytes(s.plan.options.capacity_bytes));
   return "";
 }
@@ -269,7 +269,8 @@ std::string round_text(const PlanPart& plan, int32_t matrix) {
   if (!goes_by_strips(plan, round, num_rounds)) return out;
   TeamTable teams(plan);
   const int32_t strips = StripExchange(plan, teams, matrices).strips(matrix);
-  if (strips > 0) out += fmt::format(", {} strips one by one", strips);
+  if (strips > 0)
+    out += fmt::format(", {} strips exchanged one by one", strips);
   return out;
 }
 
@@ -323,9 +324,8 @@ std::string loads_table(const OwnerStory& story, const Ink& ink) {
 std::string verdict(const Plan& plan, const OwnerStory& story) {
   if (story.other_rank < 0) return "";
   if (plan.period > 1)
-    return "Loads are sums over a period; the makespan adds the largest load "
-           "of "
-           "each of its steps.";
+    return "Loads are sums over a period; the makespan is the sum of the "
+           "largest load in each of its steps.";
   if (story.other_load > story.makespan)
     return fmt::format("On rank {} it would raise the makespan by {:.2f} %.",
                        story.other_rank,
@@ -385,11 +385,11 @@ std::string explain_adamw(const Plan& whole, int32_t number, const Ink& ink) {
           "owner\n",
           dims_text(t.shape), to_string(t.role));
   if (bucket.adamw_cuts.empty())
-    return out + fmt::format("  bucket {}: every home keeps all of it\n",
+    return out + fmt::format("  bucket {}: every home stores all of it\n",
                              bucket_number(plan, tensor));
   const auto [first, last] = adamw_homes(bucket, region_of(plan, tensor));
   return out +
-         fmt::format("  last in bucket {}, kept by home{} {}\n",
+         fmt::format("  at the end of bucket {}, stored by home{} {}\n",
                      bucket_number(plan, tensor), first == last ? "" : "s",
                      first == last ? fmt::format("{}", first)
                                    : fmt::format("{} to {}", first, last));

@@ -72,7 +72,7 @@ std::string backward_line(const PlanPart& plan, int32_t tensor) {
   std::string out = sum_over_homes(plan, tensor);
   if (zero.z2 > 1)
     out = fmt::format(
-        "with every micro-batch a reduce-scatter in groups of {}; then {}",
+        "a reduce-scatter in groups of {} in every micro-batch; then {}",
         zero.z2, out);
   if (plan.num_replicas() > 1)
     out += fmt::format("; {} the sum over {} replicas",

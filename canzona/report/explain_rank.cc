@@ -153,7 +153,7 @@ std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   for (const MemoryKind& kind : memory_kinds(shown.plan))
     row(kind.name, own.*kind.field, mean_of_kind(shown, kind));
   row("total", own.total(), mean_total(shown));
-  row("staging of sums, beside it", own.staging, mean_staging(shown));
+  row("staging of sums, in addition", own.staging, mean_staging(shown));
   return title(ink, "Memory") + table.text(ink) + "  " +
          ink(Tone::kDim, "activations are not counted") + "\n";
 }
@@ -193,8 +193,8 @@ void write_module_traffic(JsonWriter& out, const PurposeBytes& bytes) {
 std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   const RankCost& own = shown.ranks[static_cast<size_t>(rank)];
   Table table("<>>>>");
-  table.header({"collective", "sent in node", "sent out", "received in node",
-                "received from out"});
+  table.header({"collective", "sent in node", "sent outside",
+                "received in node", "received outside"});
   const auto add = [&](std::string name, const WireBytes& w) {
     if (w.sent() == 0 && w.received() == 0) return;
     table.row({std::move(name), human_bytes(w.sent_intra),
@@ -246,7 +246,7 @@ std::string members_text(const Plan& plan, const ScheduleEntry& entry) {
 
 constexpr const char* kOrderTitle = "An iteration of one micro-batch";
 constexpr std::array<const char*, 6> kOrderColumns = {
-    "in order", "with", "sent in node", "sent out", "works on", "slot"};
+    "in order", "with", "sent in node", "sent outside", "works on", "slot"};
 
 // What the rank does in an iteration, row by row, without the calls by which
 // the trainer releases a module.
@@ -485,8 +485,8 @@ std::string home_runs(const PlanPart& plan, const Bucket& bucket,
   std::string out = title(ink, "Elements per home");
   if (bucket.cuts.empty())
     return out + (plan.traffic == Traffic::kBroadcast
-                      ? "  each home keeps the matrices it owns\n"
-                      : "  every home keeps all of it\n");
+                      ? "  each home stores the matrices it owns\n"
+                      : "  every home stores all of it\n");
   std::vector<double> sizes = runs(bucket.cuts);
   const Spread spread = spread_of(sizes);
   if (spread.max > 0)

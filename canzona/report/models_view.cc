@@ -195,7 +195,7 @@ std::string presets_text(const std::vector<ModelLine>& lines,
     table.row({line.name, human_count(line.elements), grouped(line.num_tensors),
                grouped(line.num_matrices), line.description});
   return table.text(ink, 0) + "\n" +
-         wrap(cat("An HF config.json may be of the families ",
+         wrap(cat("A Hugging Face config.json may be of the families ",
                   join(families, ", "), "."),
               kPageWidth, 0) +
          "\n";
@@ -426,7 +426,7 @@ std::string summaries_text(const Ink& ink) {
              "\n";
   }
   return out +
-         "\ncanzona rules RULE tells the options, presets and states of one.\n";
+         "\ncanzona rules RULE shows the options, presets and states of one.\n";
 }
 
 // "a|b|c", with spaces to break at where it is too long for one line.

@@ -86,8 +86,8 @@ std::string rank_heading(const PlacedPlan& plan, const PlacedFigures& figures,
 
 std::string rank_bytes_text(const PlacedBytes& bytes, const Ink& ink) {
   Table table("<>>>>");
-  table.header({"collective", "sent in node", "sent out", "received in node",
-                "received from out"});
+  table.header({"collective", "sent in node", "sent outside",
+                "received in node", "received outside"});
   const auto row = [&](const char* name, const WireBytes& w) {
     if (w.sent() == 0 && w.received() == 0) return;
     table.row({name, human_bytes(w.sent_intra), human_bytes(w.sent_inter),
@@ -200,10 +200,10 @@ std::vector<size_t> placed_matrices_named(const PlacedPlan& plan,
   if (!found.empty()) return found;
   for (const PlacedTensor& tensor : plan.tensors)
     if (tensor.name == name)
-      throw UsageError(cat("--matrix ", quoted(name), ": rule ",
-                           plan.groups[index(tensor.group)].rule,
-                           " updates it element by element, where it is "
-                           "stored"));
+      throw UsageError(
+          cat("--matrix ", quoted(name), ": rule ",
+              plan.groups[index(tensor.group)].rule,
+              " updates it element by element where it is stored"));
   throw UsageError(cat("--matrix ", quoted(name), ": no such matrix",
                        did_you_mean(name, known)));
 }
@@ -238,7 +238,7 @@ std::string matrix_text(const PlacedPlan& plan, const PlacedFigures& figures,
       ratio_text(mean > 0 ? figures.loads[index(m.owner)] / mean : 0),
       ratio_text(mean > 0 ? figures.work[matrix] / mean : 0));
   if (m.round < 0)
-    return out + "  exchange    none: it lies whole on its owner\n";
+    return out + "  exchange    none: its owner stores all of it\n";
   out += fmt::format(
       "  exchange    round {} of class {}, over {}\n", m.round, c,
       few_ranks_text(

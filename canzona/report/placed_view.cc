@@ -49,7 +49,7 @@ std::string placed_request_text(const PlacedPlan& plan, const Ink& ink) {
            human_bytes(plan.options.capacity_bytes),
            plan.options.strict_capacity ? ", strict" : "",
            plan.options.share_states ? ", states of replicas are shared" : ""));
-  line("teams", "none: where storage is given every matrix has one owner");
+  line("teams", "none: with given storage, every matrix has one owner");
   line("cost", cost_source_text(plan.cost_basis));
   line("digest", plan.digest);
   return out;

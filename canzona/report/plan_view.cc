@@ -216,7 +216,7 @@ std::string memory_text(const ReportPlan& shown, const Ink& ink) {
   row("total", spread_over(shown.ranks, [&](const RankCost& rank) {
         return rank.memory.total().value() + activations;
       }));
-  row("staging of sums, beside it",
+  row("staging of sums, in addition",
       spread_over(shown.ranks, [](const RankCost& rank) {
         return rank.memory.staging.value();
       }));
@@ -263,7 +263,7 @@ std::string times_text(const ReportPlan& shown, const Ink& ink) {
     table.row({"predicted worst step of a period",
                human_seconds(s.step_seconds_worst)});
   if (shown.plan.cost_basis.element_wise_bytes_per_second > 0)
-    table.row({"of it element-wise, slowest rank",
+    table.row({"element-wise part of it, slowest rank",
                human_seconds(spread_over(shown.ranks, [](const RankCost& rank) {
                                return rank.element_wise_seconds;
                              }).max)});

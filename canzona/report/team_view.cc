@@ -20,7 +20,7 @@ namespace {
 
 constexpr const char* kNotWorthIt =
     "whole owners are within 3 % of the bound with teams, or teams would not "
-    "make the predicted step 3 % shorter";
+    "shorten the predicted step by 3 %";
 
 // Counts the bytes of a member's strips that other ranks store, and of the
 // updates it returns.
@@ -116,20 +116,20 @@ std::string TeamReasons::of(int32_t matrix) {
     for (const MatrixShare& share : shares)
       most = std::max(most, share.cost.every_step.value());
     return fmt::format(
-        "Its {} blocks are independent, and {} ranks own some: alone it takes "
-        "{}, shared none of them more than {}.",
+        "Its {} blocks are independent and owned by {} ranks: one rank would "
+        "take {}, each of them takes at most {}.",
         teams.blocks(m).count(), shares.size(), ticks(alone), ticks(most));
   }
   if (const int32_t size = teams.size(m); size > 1)
     return fmt::format(
-        "A team of {}: alone it takes {}; shared, the head is done after {}, "
-        "sums and factors on their way included.",
+        "A team of {}: one rank would take {}; with the team, the head is done "
+        "after {}, including the transfer of sums and factors.",
         size, ticks(alone), ticks(teams.of(m).path));
   const bool in_blocks = teams.blocks(m).fall_apart();
   if (!in_blocks && teams.strips(m).strips == 1)
     return "No team: this shape has one strip.";
   return fmt::format(
-      "No team: whole it takes {}, for which the makespan of {} leaves room.",
+      "No team: one rank takes {}, which fits within the makespan of {}.",
       ticks(alone), ticks(plan_.summary.makespan.value()));
 }
 

@@ -42,9 +42,10 @@ TEST(TeamView, SaysWhichMatricesAreShared) {
 TEST(TeamView, AMatrixIsExplainedWithItsMembers) {
   const ReportPlan plan = shown(kTeamsAuto);
   const Found found = find_by_name(plan.plan, "layers.0.tall");
-  EXPECT_THAT(explain_matrices(plan, found, Ink()),
-              AllOf(HasSubstr(", head"), HasSubstr("0 to 1 of 8"),
-                    HasSubstr("6 to 7 of 8"), HasSubstr("A team of 4: alone")));
+  EXPECT_THAT(
+      explain_matrices(plan, found, Ink()),
+      AllOf(HasSubstr(", head"), HasSubstr("0 to 1 of 8"),
+            HasSubstr("6 to 7 of 8"), HasSubstr("A team of 4: one rank")));
   const Json json = parsed(explain_matrices_json(plan, found))["matrices"][0];
   const Json& members = json["team"]["members"];
   ASSERT_EQ(members.size(), 4u);

@@ -99,8 +99,8 @@ std::string late_text(const RunSummary& summary) {
   if (summary.late_rank < 0) return "";
   return cat("rank ", summary.late_rank, " was late by ",
              human_seconds(summary.late_seconds_per_step),
-             " in a step: so much longer than the middle rank's its own work "
-             "took, and the others waited for it");
+             " in a step: its own work took that much longer than the median "
+             "rank's, and the others waited for it");
 }
 
 std::string perplexity_text(double eval_loss) {
@@ -146,7 +146,7 @@ std::string losses_text(const RunSummary& summary) {
   const bool evaluated = summary.eval_sequences > 0;
   if (summary.steps == 0 && !evaluated) return "no loss was measured";
   std::string text = summary.steps == 0
-                         ? std::string("no step was made")
+                         ? std::string("no step was run")
                          : "loss " + finite_text(summary.final_loss);
   if (!evaluated) return text + ", not evaluated at the end";
   text += ", evaluation loss " + finite_text(summary.eval_loss) + " (";
@@ -159,7 +159,7 @@ std::string run_speed_text(const RunSummary& summary) {
   if (summary.steps == 0) return "";
   std::string text = cat(human_count(summary.tokens_per_second()), " tokens/s");
   if (std::isnan(summary.mfu()))
-    return text + "; MFU not known: --mfu measures how fast products are\n";
+    return text + "; MFU not known: the speed of products was not measured\n";
   return text + fmt::format(
                     "; MFU {:.1f} % of {}/s, measured in fp32 products "
                     "of all ranks\n",
@@ -176,8 +176,7 @@ std::string late_line(const RunSummary& summary) {
 std::string saves_line(const RunSummary& summary) {
   if (summary.saved_step < 0) return "";
   return cat("saved ", counted_text(summary.saves, "checkpoint"),
-             ", the last one of step ", summary.saved_step,
-             "; steps waited for them for ",
+             ", the last one of step ", summary.saved_step, "; steps waited ",
              human_seconds(summary.save_pause_seconds), "\n");
 }
 
@@ -208,7 +207,7 @@ std::string spikes_text(const RunSummary& summary) {
   if (summary.spikes == 0) return "";
   return cat(
       summary.spikes, " of ", counted_text(summary.steps, "step"),
-      " had a loss that is a spike; ", summary.spikes == 1 ? "" : "the last: ",
+      " had a loss spike; ", summary.spikes == 1 ? "" : "the last: ",
       spike_text(summary.spike_step, summary.spike_loss, summary.spike_over));
 }
 
@@ -221,7 +220,7 @@ std::string closing_lines(const RunSummary& summary,
           run_speed_text(summary), late_line(summary), skipped_text(summary),
           spikes_line(summary), saves_line(summary), "digest ", summary.digest,
           "\n");
-  if (summary.state == "stopped") text = "ended early, as asked: " + text;
+  if (summary.state == "stopped") text = "ended early, as requested: " + text;
   if (summary.state == "diverged") text = "ended, diverged: " + text;
   if (!report.empty()) text += cat("report: ", report, "\n");
   return text;

@@ -113,10 +113,10 @@ TEST(TrainLines, D8TheEndTellsOfSpikes) {
   summary.spike_step = 41;
   summary.spike_loss = 8.1;
   summary.spike_over = 0.05;
-  EXPECT_THAT(closing_lines(summary, ""),
-              HasSubstr("1 of 60 steps had a loss that is a spike; the loss of "
-                        "step 41 was 8.1000, 162 times the median of those "
-                        "before it, 0.0500\n"));
+  EXPECT_THAT(
+      closing_lines(summary, ""),
+      HasSubstr("1 of 60 steps had a loss spike; the loss of step 41 was "
+                "8.1000, 162 times the median of those before it, 0.0500\n"));
   summary.spikes = 3;
   EXPECT_THAT(spikes_text(summary),
               HasSubstr("a spike; the last: the loss of step 41 was"));

@@ -47,19 +47,18 @@ std::string groups_text(const PlanPart& plan) {
   add("z3", GroupKind::kParameters);
   add("z2", GroupKind::kGradients);
   if (words.empty()) words.emplace_back("no tensor is cut");
-  return fmt::format("{} ({} a node)", join(words, ", "),
+  return fmt::format("{} ({} per node)", join(words, ", "),
                      counted(plan.options.ranks_per_node, "rank"));
 }
 
 std::string homes_text(const PlanPart& plan) {
   const int32_t places = plan.grid.places;
-  return places == 1
-             ? fmt::format("{} of a replica, each with whole tensors",
-                           counted(plan.grid.homes(), "home"))
-             : fmt::format(
-                   "{} of {} places, each with a slice of every tensor; a "
-                   "group computes the matrices that it is home to",
-                   counted(plan.grid.homes(), "group"), places);
+  return places == 1 ? fmt::format("{} per replica, each with whole tensors",
+                                   counted(plan.grid.homes(), "home"))
+                     : fmt::format(
+                           "{} of {} ranks, each with a slice of every tensor; "
+                           "a group computes the matrices whose home it is",
+                           counted(plan.grid.homes(), "group"), places);
 }
 
 std::string pools_text(const PlanPart& plan) {
@@ -90,7 +89,7 @@ std::string replicas_text(const PlanPart& plan,
   const Spread work = spread_over(
       ranks, [](const RankCost& rank) { return rank.transform_seconds_mean; });
   return fmt::format(
-      "{}: states are kept and the step is computed {} times: {} a rank "
+      "{}: states are stored and the step is computed {} times: {} per rank "
       "instead of {}, transforms of {} instead of {} (means, predicted)",
       replicas, replicas, bytes_text(states.mean),
       bytes_text(states.mean / replicas), human_seconds(work.mean),
@@ -104,10 +103,10 @@ std::string sums_text(const PlanPart& plan) {
   const Levels levels =
       levels_of(plan, group_of(plan, 0, GroupKind::kGradients));
   if (!keeps_bits(plan))
-    words.push_back(fmt::format(
-        "gradients are added in groups of {} that are no part of the sum over "
-        "{} ranks: other last digits than with z2=1",
-        levels.across > 1 ? levels.inside : z2, plan.mesh.homes()));
+    words.push_back(
+        fmt::format("gradients are added in groups of {} that are not subtrees "
+                    "of the sum over {} ranks: last digits differ from z2=1",
+                    levels.across > 1 ? levels.inside : z2, plan.mesh.homes()));
   if (adds_replicas_at_once(plan))
     words.push_back(
         fmt::format("groups of all {} replicas are added at once, which keeps "
@@ -122,8 +121,8 @@ std::string legs_text(const PlanPart& plan) {
     const auto [inside, across] = levels_of(plan, 0, kind);
     if (across == 1) return "";
     return fmt::format(
-        "{}once per node: sums inside groups of {}, then across "
-        "{} nodes; new parameters the other way",
+        "{}once per node: sums inside groups of {}, then across {} nodes; new "
+        "parameters in reverse order",
         what, inside, across);
   };
   std::vector<std::string> words;

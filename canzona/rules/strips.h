@@ -39,7 +39,7 @@ int strips_that_fit(int64_t side, int wanted);
 // Returns the width of the widest strip.
 int64_t widest_strip(int64_t side, int strips);
 
-// The transform of one matrix whose strips (strips.h) arrive one by one, and
+// The transform of one matrix whose strips arrive one by one, and
 // whose update is also produced strip by strip.
 //
 //   auto transform = rule.by_strips(engine, {1024, 8192});
@@ -69,8 +69,8 @@ class StripTransform {
 };
 
 // The transform of one matrix by the members of a team. Each member has an
-// object of this type and equally many adjacent strips of the matrix
-// (strips.h). The caller carries data between members.
+// object of this type and equally many adjacent strips of the
+// matrix. The caller carries data between members.
 //
 //   auto own = rule.share(engine, arena, {5120, 25600}, {.members = 4,
 //                                                        .place = 1});

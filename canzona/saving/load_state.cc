@@ -278,7 +278,7 @@ LoadedState load_state(Runtime& runtime, Communicator& world,
       loaded.notes = std::move(notes);
       return loaded;
     } catch (const CheckpointRefused& error) {
-      notes.push_back(cat("passed over ", paths[i], ": ", error.what()));
+      notes.push_back(cat("skipped ", paths[i], ": ", error.what()));
       if (i + 1 < paths.size()) continue;
       if (paths.size() == 1) throw;
       std::string all = "no checkpoint can be loaded";

@@ -212,7 +212,7 @@ void RunSaver::State::require_finite() const {
         !std::ranges::all_of(values_of(box),
                              [](float x) { return std::isfinite(x); }))
       throw NumericalError(cat("weights of ", quoted(box.state.owner),
-                               " are not finite: they are not saved"));
+                               " are not finite, so they are not saved"));
 }
 
 BoxSource RunSaver::State::source_of(const GivenBox& box) const {
@@ -331,7 +331,7 @@ void RunSaver::State::put_in_store(const std::vector<std::string>& records) {
   });
   if (pruned.failed())
     flight->saved.notes.push_back(
-        cat("older checkpoints are still there: ", pruned.text));
+        cat("older checkpoints could not be removed: ", pruned.text));
 }
 
 // No rank does steps while a save is awaited, so a rank that has stopped would

@@ -41,7 +41,7 @@ void check_attention(const Architecture& a, const Bounds& bounds,
   bounds.check("head dim", a.head_dim, 1, kMaxHeadDim);
   if (a.heads % a.kv_heads != 0) {
     throw UsageError(cat("model ", quoted(name), ": ", a.heads,
-                         " heads do not divide into ", a.kv_heads,
+                         " heads cannot be divided into ", a.kv_heads,
                          " kv groups"));
   }
 }
@@ -77,7 +77,7 @@ void check_linear(const LinearNumbers& linear, const Bounds& bounds,
   bounds.check("kernel of the convolution", linear.kernel, 1, kMaxKernel);
   if (linear.value_heads % linear.key_heads != 0) {
     throw UsageError(cat("model ", quoted(name), ": ", linear.value_heads,
-                         " linear value heads do not divide among ",
+                         " linear value heads cannot be divided among ",
                          linear.key_heads, " linear key heads"));
   }
 }
@@ -128,7 +128,8 @@ class Divider {
   void operator()(int64_t& width, const char* what) const {
     if (width % divisor_ != 0)
       throw UsageError(cat("model ", quoted(name_), " at 1/", divisor_, ": ",
-                           what, " ", width, " is no multiple of ", divisor_));
+                           what, " ", width, " is not a multiple of ",
+                           divisor_));
     width /= divisor_;
   }
 
@@ -172,7 +173,8 @@ Architecture scaled_down(const Architecture& architecture, int64_t divisor,
 void keep_layers(Model& model, int64_t count) {
   if (count < 1 || count > model.num_layers)
     throw UsageError(cat("model ", quoted(model.name), " has ",
-                         model.num_layers, " layers, cannot keep ", count));
+                         model.num_layers, " layers, so it cannot keep ",
+                         count));
   std::erase_if(model.tensors,
                 [&](const Tensor& tensor) { return tensor.layer >= count; });
   model.num_layers = static_cast<int32_t>(count);

@@ -179,7 +179,7 @@ TEST(Generate, RefusesNumbersOutOfBounds) {
   EXPECT_THAT(message(a), HasSubstr("hidden"));
   a = kTiny;
   a.kv_heads = 3;
-  EXPECT_THAT(message(a), HasSubstr("4 heads do not divide into 3"));
+  EXPECT_THAT(message(a), HasSubstr("4 heads cannot be divided into 3"));
   a = kTiny;
   a.kv_heads = 0;
   EXPECT_THAT(message(a), HasSubstr("kv heads"));

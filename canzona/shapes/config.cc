@@ -397,7 +397,7 @@ std::vector<int64_t> ConfigMembers::layers_with(const char* key,
     throw UsageError(cat(file_, ": ", key, " must be a list of ", num_layers,
                          " words, ", chosen, " or ", other, ", ", problem));
   };
-  if (!words.is_array()) refuse("got no list");
+  if (!words.is_array()) refuse("found no list");
   const auto count = static_cast<int64_t>(words.size());
   if (count != num_layers) refuse(cat("got ", count, " words"));
   std::vector<int64_t> list;
@@ -406,7 +406,7 @@ std::vector<int64_t> ConfigMembers::layers_with(const char* key,
     if (word == chosen) {
       list.push_back(layer);
     } else if (word != other) {
-      refuse(cat("got something else for layer ", layer));
+      refuse(cat("found something else for layer ", layer));
     }
   }
   return list;
@@ -463,7 +463,7 @@ Json parse_config(std::string_view json, const std::string& file) {
       cat(members.file(), ": ",
           type.empty() ? "model_type is missing"
                        : cat("unknown model_type ", quoted(type)),
-          "; known are ", join(config_families(), ", "),
+          "; known ones are ", join(config_families(), ", "),
           "; the weights of any model can be read (model.safetensors or its "
           "index), and a list of names and shapes describes any: "
           "[{\"name\": \"layers.0.mlp.up\", \"shape\": [3072, 1024]}]"));

@@ -74,7 +74,7 @@ class ConfigMembers {
 
 // Reads an HF config.json into the numbers of a model.
 //
-// Known model types are those of config.h. If there is a nested text_config,
+// Known model types are the families above. If there is a nested text_config,
 // only that text model is read. Layers that predict the token after next
 // (DeepSeek-V3, GLM-4.5, Qwen3-Next) are left out.
 

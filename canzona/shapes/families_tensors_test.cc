@@ -202,7 +202,7 @@ TEST(FamilyTensors, Qwen3NextSaysWhichLayersAreLinear) {
               HasSubstr("full_attention_interval"));
   EXPECT_THAT(
       message(with(tiny("qwen3_next", kNext), {{"linear_num_value_heads", 3}})),
-      HasSubstr("3 linear value heads do not divide among 2"));
+      HasSubstr("3 linear value heads cannot be divided among 2"));
 }
 
 TEST(FamilyTensors, GptOssStacksTransposedExpertsWithBiases) {

@@ -58,7 +58,7 @@ bool JsonEvents::number_integer(int64_t number) {
 
 bool JsonEvents::number_unsigned(uint64_t number) {
   if (number > uint64_t{std::numeric_limits<int64_t>::max()}) {
-    on_other("number above 64 bits");
+    on_other("a number of more than 64 bits");
   } else {
     on_integer(static_cast<int64_t>(number));
   }
@@ -92,7 +92,7 @@ bool JsonEvents::end_array() { return close(); }
 
 bool JsonEvents::parse_error(size_t position, const std::string&,
                              const nlohmann::json::exception& error) {
-  refuse(cat("no valid JSON at byte ", position, ": ",
+  refuse(cat("invalid JSON at byte ", position, ": ",
              printable(error.what(), 200)));
 }
 

@@ -271,10 +271,10 @@ bool is_wrapper(std::string_view component) {
                                     const std::string& first,
                                     const std::string& second,
                                     const std::string& plain) {
-  throw UsageError(cat(printable(file), ": tensors ", quoted(first), " and ",
-                       quoted(second), " are both ", quoted(plain),
-                       " without the prefixes of PyTorch's wrappers; remove "
-                       "the one that is not meant"));
+  throw UsageError(
+      cat(printable(file), ": tensors ", quoted(first), " and ", quoted(second),
+          " are both ", quoted(plain),
+          " without the prefixes of PyTorch's wrappers; remove one of them"));
 }
 
 }  // namespace

@@ -78,9 +78,9 @@ Kind kind_of_json(std::string_view text) {
 void refuse_changes(const Path& path, const ReadOptions& options) {
   if (!options.fused && options.divisor == 1) return;
   throw UsageError(cat("model ", quoted(path.string()),
-                       " lists its tensors as they are; ",
+                       " lists actual tensors; ",
                        options.fused ? "fusing" : "scaling",
-                       " is for presets and configurations"));
+                       " only applies to presets and configurations"));
 }
 
 Model generate(const Architecture& numbers, const std::string& name,
@@ -142,7 +142,7 @@ Model model_from_file(const Path& path, const ReadOptions& options) {
   if (is_json(start)) return model_from_json_file(path, options);
   if (!has_length(start)) {
     throw UsageError(cat("file ", quoted(path.string()),
-                         " is no model: neither safetensors nor JSON that "
+                         " is not a model: expected safetensors, or JSON that "
                          "begins with '{' or '['"));
   }
   refuse_changes(path, options);

@@ -291,7 +291,7 @@ void refuse_equal_names(const Model& model) {
   const auto twice = std::adjacent_find(names.begin(), names.end());
   if (twice == names.end()) return;
   throw UsageError(cat(printable(model.name), ": tensor ", quoted(*twice),
-                       " comes both packed and on its own"));
+                       " occurs both packed and on its own"));
 }
 
 }  // namespace

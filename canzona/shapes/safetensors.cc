@@ -187,7 +187,7 @@ class HeaderReader : public JsonEvents {
   void check_bytes() const {
     if (offsets_.size() != 2 || offsets_[0] < 0 || offsets_[1] < offsets_[0]) {
       refuse(cat(where(), ": data_offsets ", shape_text(offsets_),
-                 " are no [begin, end]"));
+                 " are not a valid [begin, end]"));
     }
     int64_t bits = type_.second;
     for (const int64_t dim : record_.shape) {
@@ -253,13 +253,13 @@ auto with_header(std::string_view file_start, int64_t file_size,
   const int64_t data_begin = kSafetensorsLengthBytes + length;
   if (static_cast<int64_t>(file_start.size()) < data_begin) {
     throw UsageError(cat(printable(file), ": cut short: ", file_start.size(),
-                         " bytes, the header ends at ", data_begin));
+                         " bytes, but the header ends at ", data_begin));
   }
   const std::string_view header =
       file_start.substr(kSafetensorsLengthBytes, length);
   if (!header.starts_with('{')) {
     throw UsageError(
-        cat(printable(file), ": no safetensors file: no '{' at byte 8"));
+        cat(printable(file), ": not a safetensors file: no '{' at byte 8"));
   }
   HeaderReader reader(file, metadata);
   reader.read(header);
@@ -281,9 +281,9 @@ int64_t safetensors_header_length(std::string_view file_start,
     length = length << 8 | static_cast<unsigned char>(file_start[i]);
   }
   if (length > uint64_t{kMaxSafetensorsHeader}) {
-    throw UsageError(cat(who, ": no safetensors file: a header of ", length,
-                         " bytes is announced, the limit is ",
-                         kMaxSafetensorsHeader));
+    throw UsageError(
+        cat(who, ": not a safetensors file: it announces a header of ", length,
+            " bytes, the limit is ", kMaxSafetensorsHeader));
   }
   const auto header = static_cast<int64_t>(length);
   if (header > file_size - kSafetensorsLengthBytes) {
@@ -382,7 +382,7 @@ class IndexReader : public JsonEvents {
     if (depth() != 2) refuse("weight_map must be an object");
     if (!is_plain_file_name(text)) {
       refuse(cat("weight_map: tensor ", quoted(tensor_), " lies in ",
-                 quoted(text), ", which is no plain file name"));
+                 quoted(text), ", which is not a plain file name"));
     }
     if (index_.entries.size() == size_t{kMaxTensors}) {
       refuse(cat("more than ", kMaxTensors, " tensors"));

@@ -56,7 +56,7 @@ TEST(Scale, RefusesWhatDoesNotDivide) {
   const std::string list =
       folder.write("list.json", shapes_list({{"layers.0.up", {4, 2}}}));
   EXPECT_THAT(message_of([&] { read_model(list, {.divisor = 2}); }),
-              HasSubstr("as they are"));
+              HasSubstr("lists actual tensors"));
 }
 
 TEST(Scale, ReadsFractions) {

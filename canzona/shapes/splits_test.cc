@@ -126,7 +126,7 @@ TEST(Splits, UnknownWordsAreRefused) {
   EXPECT_THAT(message_of([] { parse_splits("qvk"); }),
               AllOf(HasSubstr("'qvk'"), HasSubstr("did you mean 'qkv'")));
   EXPECT_THAT(message_of([] { parse_splits("qkv,none"); }),
-              HasSubstr("'none' stands alone"));
+              HasSubstr("'none' cannot be combined"));
   EXPECT_THAT(message_of([] { parse_splits(""); }), HasSubstr("unknown split"));
   EXPECT_THAT(message_of([] { parse_splits("qkv,"); }),
               HasSubstr("unknown split"));

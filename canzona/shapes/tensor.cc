@@ -93,7 +93,8 @@ void set_split(Splits& splits, const std::string& text) {
     }
     known.emplace_back(candidate.word);
   }
-  if (text == "none") throw UsageError("split 'none' stands alone");
+  if (text == "none")
+    throw UsageError("split 'none' cannot be combined with others");
   throw UsageError(cat("unknown split ", quoted(text),
                        did_you_mean(text, known), ", known are ",
                        join(known, ", ")));
@@ -126,10 +127,10 @@ bool has_heads(const std::string& name) {
 // it.
 void check_wholeness(const Tensor& tensor, const Splits& splits) {
   constexpr const char* kNoHeads =
-      "its heads are not known; a config.json beside a safetensors file tells "
-      "them, for models whose row order is known";
+      "its heads are not known; put a config.json beside the safetensors file, "
+      "for models whose row order is known";
   constexpr const char* kNoRows =
-      "its q, k and v may lie in its columns, as in GPT-2; splits take rows";
+      "its q, k and v may be columns, as in GPT-2, but splits cut rows";
   const Projection projection = read_name(tensor.name).projection;
   if (is_c_attn(tensor.name) && (splits.head || splits.qkv)) {
     refuse(tensor, splits.head ? "head" : "qkv", kNoRows);

@@ -36,8 +36,9 @@ TEST(WeightIndex, NamesOfShardsArePlainFileNames) {
       "\\u007f", "~/../x",      "./x",    "x/",
       "..\\\\x", "\\t",         "a/../b", std::string(256, 'a')};
   for (const std::string& name : hostile) {
-    EXPECT_THAT(message(cat(R"({"weight_map": {"t": ")", name, "\"}}")),
-                AllOf(HasSubstr("index.json"), HasSubstr("no plain file name")))
+    EXPECT_THAT(
+        message(cat(R"({"weight_map": {"t": ")", name, "\"}}")),
+        AllOf(HasSubstr("index.json"), HasSubstr("not a plain file name")))
         << name;
   }
 }

@@ -209,8 +209,8 @@ MemoryTerms memory_terms(const Model& model, const Mesh& mesh,
     throw UsageError(cat("memory-cap ", human_bytes(terms.cap_bytes),
                          ": activations alone take ",
                          human_bytes(terms.activations),
-                         "; try to recompute them, or fewer tokens, or leave "
-                         "them out with activations=none"));
+                         "; recompute them, use fewer tokens, or leave them "
+                         "out with activations=none"));
   return terms;
 }
 
@@ -249,7 +249,7 @@ std::string describe_activations(const MemoryTerms& terms, const Mesh& mesh) {
   const ActivationLoad& load = terms.load;
   if (load.tokens == 0) return "not counted";
   const int64_t in_flight = std::min<int64_t>(mesh.pp, load.num_micro_batches);
-  return cat("estimated for ", load.tokens, " tokens of a micro-batch in ",
+  return cat("estimated for ", load.tokens, " tokens per micro-batch in ",
              to_string(load.dtype), ", ", in_flight,
              in_flight == 1 ? " micro-batch" : " micro-batches", " in flight",
              load.recompute ? ", layers recomputed" : "",

@@ -84,11 +84,11 @@ void require_blocks(const std::vector<LinkLevel>& levels,
     const LinkLevel& below = levels[l - 1];
     const LinkLevel& level = levels[l];
     if (level.ranks <= below.ranks || level.ranks % below.ranks != 0)
-      throw UsageError(
-          cat(where, "[", l, "]: level ", quoted(level.name), " has ",
-              level.ranks, " ranks, which is no multiple of the ", below.ranks,
-              " of level ", quoted(below.name), " below it; expected ",
-              2 * int64_t{below.ranks}, ", ", 3 * int64_t{below.ranks}, ", …"));
+      throw UsageError(cat(
+          where, "[", l, "]: level ", quoted(level.name), " has ", level.ranks,
+          " ranks, which is not a multiple of the ", below.ranks, " of level ",
+          quoted(below.name), " below it; expected ", 2 * int64_t{below.ranks},
+          ", ", 3 * int64_t{below.ranks}, ", …"));
     if (level.latency_seconds < below.latency_seconds)
       throw UsageError(cat(
           where, "[", l, "]: level ", quoted(level.name), " has a latency of ",

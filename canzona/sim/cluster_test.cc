@@ -87,9 +87,9 @@ INSTANTIATE_TEST_SUITE_P(
     All, RefusedClusters,
     ::testing::Values(
         RefusedCluster{"\"ranks\": 64", "\"ranks\": 60",
-                       "levels[1]: level 'pod' has 60 ranks, which is no "
+                       "levels[1]: level 'pod' has 60 ranks, which is not a "
                        "multiple of the 8 of level 'node'"},
-        RefusedCluster{"\"ranks\": 64", "\"ranks\": 8", "no multiple"},
+        RefusedCluster{"\"ranks\": 64", "\"ranks\": 8", "not a multiple"},
         RefusedCluster{"\"ranks\": 64", "\"ranks\": 0", "ranks"},
         RefusedCluster{"\"ranks\": 64", "\"ranks\": 64.5", "ranks"},
         RefusedCluster{"\"bytes_per_second\": 50e9", "\"bytes_per_second\": 0",

@@ -303,7 +303,7 @@ RuleOptions read_published_options(const Json& json, const std::string& where) {
   if (!json.contains("rule_options")) return options;
   const Json& object = get_member(json, "rule_options", where);
   if (!object.is_object())
-    throw UsageError(cat(where, ": rule_options is no object"));
+    throw UsageError(cat(where, ": rule_options is not an object"));
   for (const auto& [name, value] : object.items())
     options[name] = get_string(object, name.c_str(), where);
   return options;
@@ -372,7 +372,7 @@ void require_enough_to_fit(const PublishedPaper& paper,
       std::ranges::count(paper.cells, true, &PublishedCell::fit);
   if (marked < std::ssize(paper.fitted))
     throw UsageError(cat(where, ": ", paper.fitted.size(),
-                         " numbers are fitted on ", marked,
+                         " numbers are fitted to ", marked,
                          " cells; mark as many with \"fit\": true"));
   const bool wants_peak =
       std::ranges::any_of(paper.cells, [](const PublishedCell& cell) {

@@ -67,7 +67,7 @@ TEST(Published, RefusesTablesByName) {
   };
   refuses("{}", "format");
   refuses(table_of(cell("balanced", 0)), "value is 0");
-  refuses(table_of(cell("balanced", 1)), "1 numbers are fitted on 0 cells");
+  refuses(table_of(cell("balanced", 1)), "1 numbers are fitted to 0 cells");
   refuses(table_of(cell("balanced", 1, R"(, "fit": true)"), "\"cards\""),
           "did you mean 'card'");
   refuses(

@@ -111,7 +111,7 @@ TEST(ZeroSearch, SaysWhichTieBreakDecided) {
       {weight(1, 7, 4 * kGiB), weight(1, 7, 5 * kGiB), weight(1, 7, 4 * kGiB)},
       0);
   EXPECT_EQ(search.ranking[1].reason,
-            "as fast as z1=8,z2=1,z3=1: larger groups for nothing");
+            "as fast as z1=8,z2=1,z3=1: larger groups without a benefit");
   EXPECT_EQ(search.ranking[2].reason,
             "as fast as z1=8,z2=1,z3=1: 1.00 GiB more memory");
 }
@@ -131,7 +131,7 @@ TEST(ZeroSearch, NamesWhatCostsTheTime) {
   EXPECT_EQ(search.ranking[1].reason,
             "10 % slower than z1=1,z2=1,z3=1: 3.0x its fast bytes");
   EXPECT_EQ(search.ranking[2].reason,
-            "20 % slower than z1=1,z2=1,z3=1: less of it is hidden");
+            "20 % slower than z1=1,z2=1,z3=1: less communication is hidden");
   EXPECT_EQ(search.ranking[3].reason,
             "40 % slower than z1=1,z2=1,z3=1: its step takes 4.0x the time");
   EXPECT_EQ(search.ranking[4].reason,
@@ -142,8 +142,8 @@ TEST(ZeroSearch, SlowBytesWhereTheBestHasNone) {
   const ZeroSearch search = search_table(
       {{1, 1, 1}, {2, 1, 1}}, {weight(1, 0, 1), weight(1.05, 2048, 1)}, 0);
   EXPECT_EQ(search.ranking[1].reason,
-            "5.0 % slower than z1=1,z2=1,z3=1: 2.00 KiB over slow links, that "
-            "one none");
+            "5.0 % slower than z1=1,z2=1,z3=1: 2.00 KiB over slow links, the "
+            "other none");
 }
 
 TEST(ZeroSearch, OneRank) {
@@ -164,7 +164,7 @@ TEST(ZeroSearch, WhatCannotBeComesLast) {
   const ZeroSearch none = search_table({{2, 2, 2}}, {refused}, 0);
   EXPECT_FALSE(none.is_found());
   EXPECT_EQ(none.summary(),
-            "nothing is possible; z1=2,z2=2,z3=2: experts have ZeRO-1 alone");
+            "no choice is possible; z1=2,z2=2,z3=2: experts have ZeRO-1 alone");
 }
 
 TEST(ZeroSearch, NamesStrategiesWhereThereAreSeveral) {

@@ -104,7 +104,7 @@ std::string slower_by(double seconds, double best) {
 
 std::string more_bytes(int64_t bytes, int64_t best, const char* links) {
   if (best == 0)
-    return cat(human_bytes(bytes), " over ", links, " links, that one none");
+    return cat(human_bytes(bytes), " over ", links, " links, the other none");
   return cat(
       short_number(static_cast<double>(bytes) / static_cast<double>(best)),
       "x its ", links, " bytes");
@@ -117,7 +117,7 @@ std::string cause(const ZeroWeight& weight, const ZeroWeight& best) {
   const double late = weight.seconds - best.seconds;
   const double step = weight.step_seconds - best.step_seconds;
   if (step > late / 2) {
-    if (best.step_seconds == 0) return "its step takes the time";
+    if (best.step_seconds == 0) return "its step takes longer";
     return cat("its step takes ",
                short_number(weight.step_seconds / best.step_seconds),
                "x the time");
@@ -130,7 +130,7 @@ std::string cause(const ZeroWeight& weight, const ZeroWeight& best) {
     return more_bytes(weight.slow_bytes, best.slow_bytes, "slow");
   if (more(&ZeroWeight::fast_bytes))
     return more_bytes(weight.fast_bytes, best.fast_bytes, "fast");
-  return "less of it is hidden";
+  return "less communication is hidden";
 }
 
 std::string tie_reason(const ZeroWeight& weight, const ZeroWeight& best) {
@@ -139,7 +139,7 @@ std::string tie_reason(const ZeroWeight& weight, const ZeroWeight& best) {
   if (weight.memory_bytes != best.memory_bytes)
     return cat(human_bytes(weight.memory_bytes - best.memory_bytes),
                " more memory");
-  return "larger groups for nothing";
+  return "larger groups without a benefit";
 }
 
 std::string reason_to_take(const ZeroSearch& search) {
@@ -254,7 +254,7 @@ ZeroSearch rank_choices(
 }
 
 std::string ZeroSearch::summary() const {
-  if (ranking.empty()) return "there is nothing to choose from";
+  if (ranking.empty()) return "there are no choices";
   const RankedZero& first = ranking.front();
   const std::string name = choice_name(first.choice, *this);
   switch (first.verdict) {
@@ -264,7 +264,7 @@ std::string ZeroSearch::summary() const {
       return cat("nothing fits in ", human_bytes(memory_cap_bytes),
                  "; the nearest is ", name, ", which ", first.reason);
     case ZeroVerdict::kRefused:
-      return cat("nothing is possible; ", name, ": ", first.reason);
+      return cat("no choice is possible; ", name, ": ", first.reason);
   }
   return {};
 }

@@ -341,7 +341,7 @@ void read_core(const Json& object, const std::string& where, RunSummary& out) {
   out.digest = get_string(object, "digest", where);
   out.config = get_member(object, "config", where);
   if (!out.config.is_object())
-    throw UsageError(cat(where, ": 'config' is no object"));
+    throw UsageError(cat(where, ": 'config' is not an object"));
   for (const char* key : {"final_loss", "eval_loss"})
     get_member(object, key, where);
 }

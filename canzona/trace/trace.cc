@@ -112,7 +112,7 @@ std::string Trace::losses() const {
     tracks.resize(kMostNamed);
     tracks.push_back(cat(num_tracks - kMostNamed, " more tracks"));
   }
-  return cat("the trace lacks ", sum, " events: a track keeps its first ",
+  return cat("the trace is missing ", sum, " events: a track keeps its first ",
              most_events_, "; dropped: ", join(tracks, ", "));
 }
 

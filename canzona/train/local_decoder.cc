@@ -60,7 +60,7 @@ void LocalDecoder::check_tokens(std::span<const int32_t> tokens,
   for (const int32_t token : tokens)
     if (token < 0 || token >= vocab)
       throw UsageError(cat("model ", quoted(shapes_.name), ": token ", token,
-                           " is none of its vocabulary of ", vocab));
+                           " is not in the vocabulary of ", vocab));
 }
 
 double LocalDecoder::loss(std::span<const int32_t> sequences, int64_t counted) {

@@ -125,7 +125,7 @@ TEST(LocalDecoderLimits, NamesATokenThatIsNotInTheVocabulary) {
     FAIL() << "token 20 of 20 was taken";
   } catch (const UsageError& error) {
     EXPECT_STREQ(error.what(),
-                 "model 'local': token 20 is none of its vocabulary of 20");
+                 "model 'local': token 20 is not in the vocabulary of 20");
   }
 }
 

@@ -107,9 +107,9 @@ std::string fault_of_weights(const std::string& run,
   }
   if (found == summary.weights_sha256) return "";
   return cat(quoted(file, 300), " is damaged: its SHA-256 is ", found,
-             ", the run wrote ", printable(summary.weights_sha256),
-             " (summary.json; without that file the folder is one of Hugging "
-             "Face, in which weights may be changed)");
+             ", but the run recorded ", printable(summary.weights_sha256),
+             " in summary.json; if the weights were changed on purpose, remove "
+             "that file");
 }
 
 // Returns what is wrong with a checkpoint, or "".
@@ -130,7 +130,7 @@ std::string fault_of_checkpoint(const std::string& path, WeightCheck check) {
 }
 
 std::string passed_over(const std::string& path, const std::string& fault) {
-  return cat(path, " is passed over: ", fault);
+  return cat(path, " is skipped: ", fault);
 }
 
 // Returns the first valid checkpoint in the order in which a run would resume.
@@ -170,7 +170,7 @@ ChosenWeights choose_weights(const std::string& folder, WeightCheck check) {
   }
   if (!sound)
     throw CheckpointRefused(cat("no checkpoint in ", quoted(folder, 300),
-                                " is whole:\n", join(chosen.notes, "\n")));
+                                " is complete:\n", join(chosen.notes, "\n")));
   chosen.path = cat(store, "/", sound->name);
   chosen.is_checkpoint = true;
   return chosen;
@@ -182,7 +182,7 @@ FoundModel find_model(const std::string& path, WeightCheck check) {
   std::error_code ignored;
   if (!fs::is_directory(plain, ignored))
     throw UsageError(cat("no folder ", quoted(path, 300),
-                         "; expected one of Hugging Face (config.json and "
+                         "; expected a Hugging Face folder (config.json and "
                          "model.safetensors), a run or a checkpoint"));
   const ChosenWeights chosen = choose_weights(plain, check);
   FoundModel found = chosen.is_checkpoint
@@ -213,11 +213,10 @@ void require_finite(const WeightSource& source, const Tensor& tensor,
   const auto odd = std::ranges::find_if(
       values, [](float value) { return !std::isfinite(value); });
   if (odd == values.end()) return;
-  throw CheckpointRefused(
-      cat(quoted(source.path(), 300), ": tensor ", quoted(tensor.name),
-          " holds ", *odd,
-          "; expected finite weights: they are broken, or too large for the "
-          "type they were saved in"));
+  throw CheckpointRefused(cat(quoted(source.path(), 300), ": tensor ",
+                              quoted(tensor.name), " holds ", *odd,
+                              "; expected finite weights: they are corrupt, or "
+                              "too large for the type they were saved in"));
 }
 
 void read_shard(const WeightSource& source, const Tensor& tensor, int32_t tp,
@@ -357,11 +356,11 @@ HfImported import_hf(const std::string& folder, const std::string& store,
                              // reason
   std::error_code ignored;
   if (std::filesystem::exists(cat(folder, "/", kManifestFile), ignored))
-    throw UsageError(cat(quoted(folder, 300), " is a checkpoint already"));
+    throw UsageError(cat(quoted(folder, 300), " is already a checkpoint"));
   const FoundModel found = find_model(folder);
   if (std::filesystem::equivalent(folder, store, ignored))
     throw UsageError(cat("out ", quoted(store, 300),
-                         " is the folder that is imported; choose another"));
+                         " is the folder to import from; choose another"));
   const TrainConfig config = imported_config(found.settings);
   const Model model = decoder_shapes(decoder_of(config), model_name(config));
   const auto source = open_weights(found, model);
@@ -372,7 +371,7 @@ HfImported import_hf(const std::string& folder, const std::string& store,
   CheckpointStore checkpoints(store, owner);
   if (!list_checkpoints(checkpoints.folder()).empty())
     throw UsageError(cat("out ", quoted(store, 300),
-                         " has checkpoints already; choose another folder"));
+                         " already has checkpoints; choose another folder"));
   checkpoints.require_space(bytes);
   PendingCheckpoint pending = checkpoints.begin(0);
   const std::string record =

@@ -201,7 +201,7 @@ TEST_F(ModelSourceFolders, ExportsAreThereWholeOrNotAtAll) {
             bytes_of("hf/model.safetensors"));
   EXPECT_THAT(
       [&] { export_hf(open_checkpoint(made), {.folder = path("out")}); },
-      ThrowsMessage<UsageError>(HasSubstr("is there already")));
+      ThrowsMessage<UsageError>(HasSubstr("already exists")));
   // Flips a byte of the last tensor.
   std::string bytes = bytes_of("ckpt/step_00000000/rank_00000.safetensors");
   bytes[bytes.size() - 2] ^= 1;

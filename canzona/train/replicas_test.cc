@@ -53,7 +53,7 @@ TEST(Replicas, D3ABitTurnedInOneReplicaIsFoundWithParameterAndRank) {
           testing::ThrowsMessage<NumericalError>(testing::AllOf(
               testing::HasSubstr("after step 4"),
               testing::HasSubstr("rank " + std::to_string(guilty) +
-                                 " holds other values of " +
+                                 " has different values of " +
                                  name_of(run, tensor) + " than rank " +
                                  (guilty == 0 ? "1" : "0") + " and 2 more"),
               testing::HasSubstr("checkpoint of step 2"))))

@@ -35,9 +35,9 @@ const std::string& text_called(const std::map<std::string, std::string>& texts,
                                const char* name, const std::string& where) {
   const auto found = texts.find(name);
   if (found == texts.end())
-    throw DataLost(cat(where, " has no ", name,
-                       ", which says how far the run was; it cannot be "
-                       "resumed from"));
+    throw DataLost(
+        cat(where, " has no ", name,
+            ", which records the progress of the run; it cannot be resumed"));
   return found->second;
 }
 
@@ -256,11 +256,11 @@ void require_resumable(const TrainConfig& saved, const TrainConfig& now,
   if (differing.size() > kMost)
     lines.push_back(cat("and ", differing.size() - kMost, " more"));
   throw UsageError(cat("resume: ", join(lines, "; "),
-                       "; a run that goes on keeps ",
+                       "; a resumed run must keep ",
                        differing.size() == 1 ? "it" : "them",
                        " (canzona config keys says which may change): leave ",
                        differing.size() == 1 ? "it" : "them",
-                       " out, or begin another run instead of resuming"));
+                       " out, or start a new run instead of resuming"));
 }
 
 }  // namespace canzona

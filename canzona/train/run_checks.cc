@@ -126,7 +126,7 @@ Drift drift_of(const std::string& tensor,
 std::string Drift::text() const {
   const std::string more =
       agreeing > 1 ? cat(" and ", agreeing - 1, " more") : "";
-  return cat("rank ", rank, " holds other values of ", tensor, " than rank ",
+  return cat("rank ", rank, " has different values of ", tensor, " than rank ",
              other, more);
 }
 

@@ -375,7 +375,7 @@ TEST(SavedRuns, RefusesOtherDataAndFewerSteps) {
   EXPECT_THAT([&] { run_test(fewer); },
               testing::ThrowsMessage<UsageError>(
                   testing::AllOf(testing::HasSubstr("has done 4 steps"),
-                                 testing::HasSubstr("is to have 3"))));
+                                 testing::HasSubstr("should have 3"))));
   TrainSettings settings = test_settings(resumed(run, ckpt, "4"));
   settings.data.digest = "1";
   settings.data.description = "other tokens";

@@ -90,7 +90,7 @@ Settings toml_settings(std::string_view text, const std::string& file) {
         cat(file, ":", error.source().begin.line, ": ", error.description()));
   } catch (const BrokenToml&) {
     throw UsageError(
-        cat(file, ": not valid TOML: a table or key with an impossible name"));
+        cat(file, ": not valid TOML: a table or key has an invalid name"));
   }
 }
 

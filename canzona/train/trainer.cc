@@ -111,7 +111,7 @@ void require_same_data(const DataIdentity& now, const LoadedState& loaded) {
   const DataIdentity saved =
       read_data_identity(loaded.side_files.at(kDataFile), loaded.path);
   if (now.digest.empty() || saved.digest == now.digest) return;
-  throw DataLost(cat("the data are not those that ", printable(loaded.path),
+  throw DataLost(cat("the data differs from what ", printable(loaded.path),
                      " was saved with: ", printable(saved.description), " (",
                      saved.digest, "), now ", printable(now.description), " (",
                      now.digest, "); resume with the data of the saved run"));
@@ -128,7 +128,7 @@ RunState RankTrainer::resumed() {
                        " of a checkpoint of step ", loaded.step));
   if (state.step > settings_.steps)
     throw UsageError(cat("resume: ", printable(loaded.path), " has done ",
-                         state.step, " steps, and the run is to have ",
+                         state.step, " steps, but the run should have ",
                          settings_.steps));
   state.starts = std::max(state.starts, settings_.starts_before) + 1;
   if (observer_ != nullptr) observer_->on_resumed(loaded, state);
@@ -390,12 +390,12 @@ void RankTrainer::check_replicas(int64_t step) {
   if (every == 0 || step % every != 0) return;
   const std::optional<Drift> drift = find_drift(rank_.runtime(), world_);
   if (!drift) return;
-  throw NumericalError(
-      cat("replicas have drifted apart: after step ", step, " ", drift->text(),
-          ", which must hold the same (check-replicas=", every,
-          "): its memory, its processor or its program is not like theirs; "
-          "resume from a checkpoint of step ",
-          step - every, " or before, without that machine"));
+  throw NumericalError(cat("replicas differ: after step ", step, " ",
+                           drift->text(),
+                           ", which must have the same (check-replicas=", every,
+                           "): its memory, processor or program may be faulty; "
+                           "resume from a checkpoint of step ",
+                           step - every, " or before, without that machine"));
 }
 
 // Times are those of the slowest rank. Also learns whether a rank was asked to
@@ -454,13 +454,14 @@ void check_training(const TrainSettings& settings, const Mesh& mesh) {
   if (mesh.cp > 1)
     throw UsageError(
         cat("mesh ", to_string(mesh),
-            ": training has no cp; expected cp=1, got cp=", mesh.cp));
+            ": training does not support cp; expected cp=1, got cp=", mesh.cp));
   const int64_t share = settings.decoder.micro_batch * mesh.homes();
   if (settings.global_batch < 1 || settings.global_batch % share != 0)
-    throw UsageError(cat(
-        "a step of ", settings.global_batch, " sequences cannot be shared by ",
-        mesh.homes(), " data-parallel ranks in micro-batches of ",
-        settings.decoder.micro_batch, "; expected a multiple of ", share));
+    throw UsageError(cat("a step of ", settings.global_batch,
+                         " sequences cannot be divided among ", mesh.homes(),
+                         " data-parallel ranks in micro-batches of ",
+                         settings.decoder.micro_batch,
+                         "; expected a multiple of ", share));
 }
 
 int64_t training_memory(const TrainSettings& settings, const Plan& plan,

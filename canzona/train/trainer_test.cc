@@ -296,12 +296,13 @@ TEST(Train, EvaluatesAsOftenAsAskedAndAtTheEnd) {
 TEST(Train, RefusesWhatCannotBeShared) {
   TrainSettings settings = test_settings({});
   EXPECT_NO_THROW(check_training(settings, parse_mesh("dp=8")));
-  EXPECT_THAT([&] { check_training(settings, parse_mesh("dp=3")); },
-              testing::ThrowsMessage<UsageError>(testing::HasSubstr(
-                  "16 sequences cannot be shared by 3 data-parallel ranks")));
+  EXPECT_THAT(
+      [&] { check_training(settings, parse_mesh("dp=3")); },
+      testing::ThrowsMessage<UsageError>(testing::HasSubstr(
+          "16 sequences cannot be divided among 3 data-parallel ranks")));
   EXPECT_THAT([&] { check_training(settings, parse_mesh("cp=2")); },
               testing::ThrowsMessage<UsageError>(
-                  testing::HasSubstr("training has no cp")));
+                  testing::HasSubstr("training does not support cp")));
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ canzona $quick --mesh dp=2 --zero zero3 --overlap all --comm-ratio 0.5 \
 exits 0
 says 'wrote trace trace.json'
 prints 'modelled link' 'GFLOP/s' 'z1,z2,z3' 'background' 'hidden' 'slow bytes' \
-  'must lead to the same'
+  'must have the same'
 checks=$((checks + 1))
 [ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 100 ] ||
   fail 'a line is wider than 100 columns'

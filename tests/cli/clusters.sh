@@ -48,7 +48,7 @@ bad() { # shellcheck disable=SC2086
 }
 cluster '{"name": "node", "ranks": 4, "bytes_per_second": 1e9},
          {"name": "all", "ranks": 10, "bytes_per_second": 1e9}'
-bad "'all'" '10 ranks' 'no multiple of the 4'
+bad "'all'" '10 ranks' 'not a multiple of the 4'
 cluster '{"name": "node", "ranks": 8, "bytes_per_second": 0}'
 bad 'levels[0]' 'bytes_per_second is 0'
 cluster '{"name": "node", "ranks": 8, "bytes_per_second": -1}'

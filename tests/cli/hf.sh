@@ -218,7 +218,7 @@ exits 0
 renamed llama/model.safetensors wrapped/model.safetensors \
   's/"lm_head\.weight"/"module.model.norm.weight"/'
 canzona train --init wrapped --dry-run
-refuses_data new "'model.norm.weight' and 'module.model.norm.weight'" 'remove the one'
+refuses_data new "'model.norm.weight' and 'module.model.norm.weight'" 'remove one of them'
 canzona ckpt import-hf wrapped --out new
 refuses_data new "'model.norm.weight' and 'module.model.norm.weight'"
 
@@ -236,8 +236,8 @@ refuses 'holds no weights' -- ckpt import-hf empty --out new
 refuses '--dtype' 'fp32 or bf16' -- ckpt export made --hf new --dtype fp8
 refuses '--max-shard-size' -- ckpt export made --hf new --max-shard-size many
 refuses "exported' is there already" -- ckpt export made --hf ./exported
-refuses 'is the folder that is imported' -- ckpt import-hf llama --out ./llama/
-refuses 'has checkpoints already' -- ckpt import-hf llama --out made
+refuses 'is the folder to import from' -- ckpt import-hf llama --out ./llama/
+refuses 'already has checkpoints' -- ckpt import-hf llama --out made
 refuses 'exported/model.safetensors' -- ckpt export made --hf exported/model.safetensors/new
 refuses '--hf' -- ckpt export made
 refuses '--out' -- ckpt import-hf llama
@@ -264,7 +264,7 @@ cp -r several outside
 sed 's/model-00003-of-00012/..\/elsewhere\/model-00003/' several/model.safetensors.index.json \
   >outside/model.safetensors.index.json
 canzona train --init outside --dry-run
-refuses_data new 'no plain file name'
+refuses_data new 'not a plain file name'
 cp -r llama cut
 head -c 5000 llama/model.safetensors >cut/model.safetensors
 canzona train --init cut --dry-run

@@ -41,13 +41,13 @@ lacks out 'Until'
 
 canzona report base better again
 exits 0
-prints 'Until the evaluation loss of base, 3.0000' '2 (1.00 ×)' \
+prints 'To reach the evaluation loss of base, 3.0000' '2 (1.00 ×)' \
   'bit-identical: better, again' 'rule.name' 'adamw | muon | muon'
 
 # Measured against the better one, the other never gets there.
 canzona report base better --baseline better
 exits 0
-prints 'Until the evaluation loss of better, 2.0000' 'not reached' '4 (1.00 ×)'
+prints 'To reach the evaluation loss of better, 2.0000' 'not reached' '4 (1.00 ×)'
 
 canzona report base better again --baseline again --json --quiet
 exits 0
@@ -95,7 +95,7 @@ mkdir empty
 refuses 'empty' 'metrics.jsonl' -- report empty
 refuses 'no such folder' 'nowhere' -- report nowhere
 refuses 'no such folder' -- report base/summary.json
-refuses 'none of the runs' 'base' -- report base --baseline bose
+refuses 'not one of the given runs' 'base' -- report base --baseline bose
 refuses 'RUN' -- report
 mkdir broken
 echo '{"steps": 1' >broken/summary.json

@@ -141,7 +141,7 @@ exits 3
 
 # A run that saves: its newest checkpoint comes before its weights at the end,
 # unless these are of a later step than the newest that verifies. What is
-# damaged is passed over, which is told.
+# damaged is skipped, which is told.
 # shellcheck disable=SC2086
 canzona train --data text.txt $small 4 --save-every 2 --run six --json
 exits 0
@@ -185,7 +185,7 @@ flip() {
   # shellcheck disable=SC2059
   printf "$(printf '\\%03o' $((byte ^ 1)))" | dd of="$1" bs=1 seek="$2" conv=notrunc 2>dd.log
 }
-passed='six/ckpt/step_00000004 is passed over'
+passed='six/ckpt/step_00000004 is skipped'
 chooses six six "$passed" rank_00000.safetensors
 sum=$(sed -n 's/.*"weights_sha256": "\([0-9a-f]*\)".*/\1/p' six/summary.json)
 if command -v sha256sum >/dev/null; then
@@ -195,9 +195,9 @@ rm six/ckpt/step_00000004/rank_00000.safetensors
 chooses six six "$passed" rank_00000.safetensors
 # ... Weights of the end that were altered are not used, either.
 flip six/model.safetensors 9001
-chooses six six/ckpt/step_00000002 "$passed" 'six/model.safetensors is passed over' "$sum"
+chooses six six/ckpt/step_00000002 "$passed" 'six/model.safetensors is skipped' "$sum"
 rm -r six/ckpt/step_00000004
-chooses six six/ckpt/step_00000002 'six/model.safetensors is passed over' "$sum"
+chooses six six/ckpt/step_00000002 'six/model.safetensors is skipped' "$sum"
 # refused_by_all <run> <text>...
 refused_by_all() {
   run=$1
@@ -222,7 +222,7 @@ chooses bare_end bare_end
 for step in 2 4; do
   rm ends/ckpt/step_0000000$step/rank_00000.safetensors
 done
-chooses ends ends 'ends/ckpt/step_00000004 is passed over' 'ends/ckpt/step_00000002 is passed over'
+chooses ends ends 'ends/ckpt/step_00000004 is skipped' 'ends/ckpt/step_00000002 is skipped'
 flip ends/model.safetensors 9001
 refused_by_all ends 'ends/ckpt/step_00000004' 'ends/ckpt/step_00000002' 'ends/model.safetensors'
 

@@ -147,7 +147,7 @@ for signal in INT:130 TERM:143; do
   ends
   exits "${signal#*:}"
   says 'ending after this step'
-  prints 'ended early, as asked'
+  prints 'ended early, as requested'
   holds run/summary.json '"state": "stopped"'
   for file in model.safetensors config.json report.html; do there run/$file; done
 done
@@ -188,7 +188,7 @@ prints 'perplexity' 'tokens/s; MFU' 'measured in fp32 products' 'mfu:'
 # shellcheck disable=SC2086
 canzona $small --steps 2
 exits 0
-prints 'MFU not known: --mfu'
+prints 'MFU not known'
 
 # --- No steps, no loss.
 # shellcheck disable=SC2086
@@ -249,11 +249,11 @@ odd="$small --data spike.txt --set batch.global=2 --set batch.micro=1
 canzona $odd --steps 100 --save-every 30 --keep-last 0 --run spike
 exits 0
 says 'note: the loss of step 74 was' 'times the median of those before it' '(spike.factor 10)'
-prints '1 of 100 steps had a loss that is a spike; the loss of step 74'
+prints '1 of 100 steps had a loss spike; the loss of step 74'
 holds spike/summary.json '"spikes": 1'
 holds spike/summary.json '"spike_step": 74'
-holds spike/summary.json '"1 of 100 steps had a loss that is a spike'
-holds spike/report.html 'had a loss that is a spike'
+holds spike/summary.json '"1 of 100 steps had a loss spike'
+holds spike/report.html 'had a loss spike'
 # spikes_of <run>: its steps and losses, and what they stood out from
 spikes_of() {
   sed -n 's/^{"step":\([0-9]*\),"loss":\([^,]*\),.*"spike_over":\([^,}]*\).*/\1 \2 \3/p' \

@@ -329,12 +329,12 @@ for verb in 'sample --prompt line --tokens 1' 'eval --data text.txt'; do
   exits 0
   says "stale, step $step"
 done
-# ... One that is damaged is passed over, which is told.
+# ... One that is damaged is skipped, which is told.
 rm "stale/ckpt/$newest/rank_00000.safetensors"
 canzona train --init stale --data text.txt --set model.length=16 --steps 0 --mesh dp=1 \
   --run followed --overwrite
 exits 0
-says "stale/ckpt/$newest is passed over" "starts from the weights in stale/ckpt/step_"
+says "stale/ckpt/$newest is skipped" "starts from the weights in stale/ckpt/step_"
 # ... A step that was saved by a run which was killed before `latest` could name
 # it is not computed again.
 # shellcheck disable=SC2086

@@ -133,7 +133,7 @@ done
 sed 's/line/LINE/' text.txt >other.txt
 canzona train --run moved --resume 12 --data other.txt
 exits 3
-says 'the data are not those that moved/ckpt/step_00000012 was saved with'
+says 'the data differs from what moved/ckpt/step_00000012 was saved with'
 lacks err 'goes on from it'
 cp text.txt same.txt
 cp -r moved shorter
@@ -157,7 +157,7 @@ exits 2
 says '--resume auto' 'expected --run'
 canzona train --run moved --resume 12 --steps 11
 exits 2
-says 'has done 12 steps' 'is to have 11'
+says 'has done 12 steps' 'should have 11'
 printf x | dd of=moved/ckpt/step_00000024/rank_00000.safetensors bs=1 \
   seek=3000 conv=notrunc 2>/dev/null
 canzona train --run moved --resume 24

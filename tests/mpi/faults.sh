@@ -101,13 +101,13 @@ words_of_survivors() {
     stuck) echo "\(MPI has not returned from a call\|lost\).*rank $victim\
  has ended" ;;
     throw) echo "lost: .*rank $victim .*no more paper" ;;
-    leave) echo "lost: .*rank $victim \(has left\|did not come\)" ;;
+    leave) echo "lost: .*rank $victim \(has left\|did not arrive\)" ;;
     stop)
       case $operation in
-        *.*) echo "lost: .*did not \(come\|pass\)" ;;
-        *) echo "lost: .*rank $victim did not \(come\|pass\)" ;;
+        *.*) echo "lost: .*did not \(arrive\|complete\)" ;;
+        *) echo "lost: .*rank $victim did not \(arrive\|complete\)" ;;
       esac ;;
-    *) echo "lost: .*rank $victim has ended without a word" ;;
+    *) echo "lost: .*rank $victim has ended without notice" ;;
   esac
 }
 

@@ -91,7 +91,7 @@ check_rank() {  # <rank>
   [ "$kind $signal" = "zero STOP" ] || names_victim "$OUT/$1.err" ||
     complain "rank $1: no word of rank $victim: $(cat "$OUT/$1.err")"
   # On a slow machine a fault may come while groups are founded.
-  grep -q -e "#[0-9]* '" -e "split #" -e "found a" -e "founding" \
+  grep -q -e "#[0-9]* '" -e "split #" -e "to create" -e "creating" \
     "$OUT/$1.err" || complain "rank $1: no operation: $(cat "$OUT/$1.err")"
   took=$(($(cat "$OUT/$1.ended") - fault))
   [ "$took" -le $limit_ms ] || complain "rank $1: ended after $took ms"

@@ -88,10 +88,10 @@ void require_agreement(const MpiLaunch& first, const MpiLaunch& second) {
   const bool same_size = first.num_ranks == second.num_ranks ||
                          first.num_ranks == 0 || second.num_ranks == 0;
   if (first.rank == second.rank && same_size) return;
-  throw UsageError(cat("launchers contradict each other: ", describe(first),
-                       ", ", describe(second),
-                       "; unset the variables of the one that has not started "
-                       "this program"));
+  throw UsageError(
+      cat("launchers contradict each other: ", describe(first), ", ",
+          describe(second),
+          "; unset the variables of the one that did not start this program"));
 }
 
 }  // namespace

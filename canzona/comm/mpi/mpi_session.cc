@@ -116,7 +116,7 @@ void MpiSession::finish(std::chrono::nanoseconds time) {
   // which would then block forever.
   const TimeLimit limit(time, [&] {
     return cat("rank ", rank(),
-               ": all ranks came to the end of the program, but MPI did not "
+               ": all ranks reached the end of the program, but MPI did not "
                "end within ",
                human_seconds(std::chrono::duration<double>(time).count()), ": ",
                state_->world->missing_ranks());

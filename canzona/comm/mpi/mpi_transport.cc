@@ -268,12 +268,12 @@ void MpiTransport::wait_for_members(Deadline until) {
     const bool late = std::chrono::steady_clock::now() >= until;
     const int lost = lost_peer();
     if (is_aborted()) {
-      why = cat("founding a group given up: ", abort_reason());
+      why = cat("creating a group was given up: ", abort_reason());
     } else if (late || lost >= 0) {
       int missing = lost;
       for (int rank = 0; missing < 0; ++rank)
         if (is_pending(rank)) missing = rank;
-      why = cat("rank ", missing, " did not come to found a group");
+      why = cat("rank ", missing, " did not join to create a group");
     } else {
       pause(until);
       continue;

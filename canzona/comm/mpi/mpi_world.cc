@@ -202,7 +202,7 @@ void MpiWorld::look() {
   next_watch_ = now + kWatchEvery;
   const int ended = watch_.first_ended();
   if (ended < 0 || hear()) return;
-  abort(cat("rank ", ended, " has ended without a word ",
+  abort(cat("rank ", ended, " has ended without notice ",
             name_of_process(ended)));
 }
 
@@ -214,7 +214,7 @@ std::string MpiWorld::name_of_process(int rank) const {
 std::unique_lock<std::timed_mutex> MpiWorld::lock_founding(Deadline until) {
   std::unique_lock lock(founding_, until);
   if (!lock)
-    throw PeerLost("another group is being founded and does not get ready");
+    throw PeerLost("another group is being created and is not ready in time");
   return lock;
 }
 
@@ -229,12 +229,12 @@ MPI_Comm MpiWorld::found(const std::vector<int>& ranks, int tag,
   std::future<MPI_Comm> founded = task.get_future();
   std::unique_lock lock(gate_);
   if (closed_)
-    throw PeerLost(cat("founding a group given up: ", abort_reason()));
+    throw PeerLost(cat("creating a group was given up: ", abort_reason()));
   std::thread(std::move(task)).detach();
   while (founded.wait_for(1ms) != std::future_status::ready) {
     if (Clock::now() < until) continue;
     closed_ = true;
-    throw PeerLost("not all ranks came to found a communicator");
+    throw PeerLost("not all ranks joined to create a communicator");
   }
   return founded.get();
 }

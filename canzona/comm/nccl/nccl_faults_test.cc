@@ -133,7 +133,7 @@ TEST(NcclFaults, ARankThatIsSilentIsNamed) {
     run(0);
   }
   EXPECT_THAT(said, AllOf(HasSubstr("the watch over NCCL"),
-                          HasSubstr("rank 1 did not come"),
+                          HasSubstr("rank 1 did not arrive"),
                           HasSubstr("all_reduce #1 'layer 3' of dp")));
 }
 

@@ -15,15 +15,15 @@ constexpr int kOldestThatShares = 23000;
 int choose_gpu(const LocalPlace& place, int num_gpus, bool share) {
   if (num_gpus < 1)
     throw UsageError(
-        "this process may use no GPU: there is none, no driver, or "
-        "CUDA_VISIBLE_DEVICES hides them");
+        "no GPU is available to this process: there is none, there is no "
+        "driver, or CUDA_VISIBLE_DEVICES hides them");
   if (share) return place.local_rank % num_gpus;
   if (num_gpus == 1) return 0;
   const int needed = std::max(place.num_local, place.local_rank + 1);
   if (needed > num_gpus)
     throw UsageError(cat("this machine has ", needed, " ranks and ", num_gpus,
-                         " GPUs: start one rank for each GPU, or let ranks "
-                         "share them with share-gpu=on"));
+                         " GPUs: start one rank per GPU, or let ranks share "
+                         "them with share-gpu=on"));
   return place.local_rank;
 }
 

@@ -43,14 +43,14 @@ void require_version(const NcclApi& nccl, const NcclOptions& options) {
   const bool no_windows =
       nccl.mem_alloc == nullptr || nccl.window_register == nullptr;
   if (options.memory == NcclOptions::Memory::kWindows && no_windows)
-    throw UsageError(cat("nccl-memory windows: NCCL ",
-                         nccl_version_text(version),
-                         " has no windows; auto takes what there is"));
+    throw UsageError(
+        cat("nccl-memory windows: NCCL ", nccl_version_text(version),
+            " does not support windows; auto uses what is available"));
   if (options.memory == NcclOptions::Memory::kRegistered &&
       (nccl.mem_alloc == nullptr || nccl.comm_register == nullptr))
-    throw UsageError(cat("nccl-memory registered: NCCL ",
-                         nccl_version_text(version),
-                         " cannot register memory; auto takes what there is"));
+    throw UsageError(
+        cat("nccl-memory registered: NCCL ", nccl_version_text(version),
+            " cannot register memory; auto uses what is available"));
   if (options.ctas != NcclOptions::kNoCtas) return;
   if (options.memory == NcclOptions::Memory::kRegistered ||
       options.memory == NcclOptions::Memory::kPlain)
@@ -74,10 +74,10 @@ void require_same_kind(const std::vector<NcclFacts>& all, size_t rank) {
                          "; install the same NCCL on all machines, or name its "
                          "folder in LD_LIBRARY_PATH"));
   if (all[rank].device != all[0].device)
-    throw UsageError(cat("rank 0 has the GPU ", all[0].device.data(), ", rank ",
-                         rank, " has the GPU ", all[rank].device.data(),
-                         "; results depend on the kind of GPU: give all ranks "
-                         "the same"));
+    throw UsageError(
+        cat("rank 0 has the GPU ", all[0].device.data(), ", rank ", rank,
+            " has the GPU ", all[rank].device.data(),
+            "; results depend on the kind of GPU: all ranks need the same"));
 }
 
 void require_own_device(const std::vector<NcclFacts>& all, size_t rank) {

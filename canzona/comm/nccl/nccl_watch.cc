@@ -75,7 +75,7 @@ std::string words_of(size_t rank, const LateReport& late) {
 // are waiting for that one. If every rank has issued everything, NCCL itself is
 // stuck.
 std::string find_culprit(const std::vector<LateReport>& reports) {
-  const std::string none = "an operation of NCCL was late, and has ended since";
+  const std::string none = "an NCCL operation was late and has ended since";
   std::string stuck;
   for (size_t rank = 0; rank < reports.size(); ++rank) {
     const LateReport& late = reports[rank];
@@ -83,7 +83,7 @@ std::string find_culprit(const std::vector<LateReport>& reports) {
     const std::vector<Behind> behind = behind_in(reports, late);
     if (behind.empty() && stuck.empty())
       stuck = cat(words_of(rank, late),
-                  ": all its ranks have issued it, but NCCL has not ended it");
+                  ": all its ranks issued it, but NCCL has not finished it");
     if (behind.empty()) continue;
     std::vector<std::string> who;
     for (const Behind& of : behind)
@@ -117,9 +117,8 @@ NcclWatch::NcclWatch(NcclWorld& world, std::unique_ptr<Transport> beats)
 
 NcclWatch::~NcclWatch() {
   if (!thread_.joinable()) return;
-  abort(cat("rank ", world_.rank(),
-            " ended its session of NCCL before the "
-            "others"));
+  abort(
+      cat("rank ", world_.rank(), " ended its NCCL session before the others"));
   thread_.join();
 }
 

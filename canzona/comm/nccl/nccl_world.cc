@@ -97,11 +97,11 @@ void finish_founding(Transport& host, Deadline until) {
   while (!host.poll()) {
     if (host.is_aborted())
       throw PeerLost(
-          cat("founding a group of NCCL given up: ", host.abort_reason()));
+          cat("creating an NCCL group was given up: ", host.abort_reason()));
     const int lost = host.lost_peer();
     if (lost >= 0 || Clock::now() >= until)
       throw PeerLost(cat("rank ", lost >= 0 ? lost : 0,
-                         " of the group did not come to found it for NCCL"));
+                         " of the group did not join to create it for NCCL"));
     host.pause(until);
   }
 }
@@ -311,11 +311,12 @@ NcclWorld::Registration* NcclWorld::add_registration(
   });
   while (added && !is_done(comm, "registering memory")) {
     if (host.is_aborted())
-      throw PeerLost(cat("registering memory given up: ", host.abort_reason()));
+      throw PeerLost(
+          cat("registering memory was given up: ", host.abort_reason()));
     if (Clock::now() >= until)
       throw PeerLost(cat("rank ", rank_,
-                         ": NCCL: registering memory did not end in time: not "
-                         "all ranks have come"));
+                         ": NCCL: registering memory did not finish in time: "
+                         "not all ranks have joined"));
     std::this_thread::sleep_for(kLook);
   }
   return of;
@@ -351,7 +352,7 @@ NcclComm* NcclWorld::make(const std::vector<int>& ranks, NcclComm*& place,
       require(nccl.get_unique_id(&id), "ncclGetUniqueId", nullptr);
     });
   send_from_first(id, host, until);
-  const std::string doing = cat("founding a group of ", host.size(), " ranks");
+  const std::string doing = cat("creating a group of ", host.size(), " ranks");
   NcclComm* comm = nullptr;
   call([&](const NcclApi& nccl) {
     NcclConfig wanted = config();
@@ -364,8 +365,9 @@ NcclComm* NcclWorld::make(const std::vector<int>& ranks, NcclComm*& place,
     if (host.is_aborted())
       throw PeerLost(cat(doing, " given up: ", host.abort_reason()));
     if (Clock::now() >= until)
-      throw PeerLost(cat("rank ", rank_, ": NCCL: ", doing,
-                         " did not end in time: not all of them have come"));
+      throw PeerLost(
+          cat("rank ", rank_, ": NCCL: ", doing,
+              " did not finish in time: not all of them have joined"));
     std::this_thread::sleep_for(kLook);
   }
   if (options_.free_memory)
@@ -483,9 +485,9 @@ void NcclWorld::end_all(Deadline until) {
   for (NcclComm* comm : all)
     while (!is_done(comm, "ncclCommFinalize")) {
       if (Clock::now() >= until)
-        throw PeerLost(cat("rank ", rank_,
-                           ": NCCL's groups did not end: not all of their "
-                           "ranks have come"));
+        throw PeerLost(cat(
+            "rank ", rank_,
+            ": NCCL's groups did not end: not all of their ranks have joined"));
       std::this_thread::sleep_for(kLook);
     }
   call([&](const NcclApi& nccl) {

@@ -48,7 +48,7 @@ Addresses addresses_of(const Endpoint& endpoint, int flags) {
                     std::to_string(endpoint.port).c_str(), &wanted, &list);
   if (failed != 0)
     throw UsageError(cat("host ", quoted(endpoint.host),
-                         " is not known: ", ::gai_strerror(failed)));
+                         " cannot be resolved: ", ::gai_strerror(failed)));
   return Addresses(list);
 }
 
@@ -188,7 +188,7 @@ Socket begin_connection(const Endpoint& address) {
 }
 
 Socket connect_to(const Endpoint& endpoint, Deadline until) {
-  std::string why = "nobody answers";
+  std::string why = "no answer";
   do {
     const Addresses addresses = addresses_of(endpoint, 0);
     for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next) {

@@ -13,7 +13,7 @@ std::string needed(const Variables& variables, const char* name,
                    const std::string& launcher) {
   const char* value = variables(name);
   if (value == nullptr)
-    throw UsageError(cat("the environment is that of ", launcher, ", but ",
+    throw UsageError(cat("this process was started by ", launcher, ", but ",
                          name, " is not set"));
   return value;
 }

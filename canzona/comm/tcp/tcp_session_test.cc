@@ -102,7 +102,7 @@ TEST(TcpSession, R10NamesRanksThatNeverCome) {
   const Meeting meeting;
   auto one = come(meeting.options(1, 4, "job"));
   auto zero = come(meeting.options(0, 4, "job", 300ms));
-  EXPECT_THAT(zero.get(), HasSubstr("lost: ranks 2, 3 did not come"));
+  EXPECT_THAT(zero.get(), HasSubstr("lost: ranks 2, 3 did not connect"));
   EXPECT_THAT(one.get(), HasSubstr("lost: rank 0 at 127.0.0.1"));
 }
 
@@ -110,7 +110,7 @@ TEST(TcpSession, R10NamesRankZeroIfItNeverComes) {
   Meeting meeting;
   meeting.listener.reset();
   EXPECT_THAT(error_of(meeting.options(1, 2, "job", 200ms)),
-              HasSubstr("lost: rank 0 has not come: no connection with"));
+              HasSubstr("lost: rank 0 cannot be reached: no connection with"));
 }
 
 TEST(TcpSession, R10TurnsASecondRankOfTheSameNumberAway) {

@@ -221,7 +221,7 @@ void TcpWorld::gather() {
       return cat("rank ", card.rank, "; expected 1 to ", size() - 1);
     forget_lost();
     if (sockets[static_cast<size_t>(card.rank)].is_open())
-      return cat("rank ", card.rank, " is there already (process ",
+      return cat("rank ", card.rank, " is already connected (process ",
                  cards[static_cast<size_t>(card.rank)].process, " on ",
                  text_of(cards[static_cast<size_t>(card.rank)].node), ")");
     return "";
@@ -237,7 +237,7 @@ void TcpWorld::gather() {
        absent = missing()) {
     if (WorldClock::now() >= until)
       throw PeerLost(cat(
-          ranks_list(absent), " did not come to ",
+          ranks_list(absent), " did not connect to ",
           to_string(own_endpoint(listener_)), " within ",
           human_seconds(std::chrono::duration<double>(options_.time).count()),
           refused.empty() ? "" : cat("; turned away: ", refused)));
@@ -272,7 +272,8 @@ void TcpWorld::gather() {
     cards[0].host = name_of(own_endpoint(socket).host);
     if (!send_all(socket, bytes_of_message(welcome), until) ||
         !send_all(socket, std::as_bytes(std::span(cards)), until))
-      throw PeerLost(cat("rank ", r, " has gone before all had come"));
+      throw PeerLost(
+          cat("rank ", r, " disconnected before all ranks had connected"));
     Line& line = lines_.emplace_back();
     line.rank = r;
     line.socket = std::move(socket);
@@ -286,7 +287,7 @@ void TcpWorld::come() {
   try {
     line.socket = connect_to(options_.meeting, until);
   } catch (const PeerLost& error) {
-    throw PeerLost(cat("rank 0 has not come: ", error.what()));
+    throw PeerLost(cat("rank 0 cannot be reached: ", error.what()));
   }
   listener_ = listen_on({own_endpoint(line.socket).host, 0});
   Card card;
@@ -304,7 +305,7 @@ void TcpWorld::come() {
                   until);
   if (answered && answer.magic != kAnswerMagic)
     throw UsageError(cat("what listens at ", to_string(options_.meeting),
-                         " is no rank 0 of canzona"));
+                         " is not rank 0 of a canzona job"));
   if (answered && answer.accepted == 0)
     throw UsageError(cat("rank ", rank(), " was turned away at ",
                          to_string(options_.meeting), ": ",
@@ -313,7 +314,7 @@ void TcpWorld::come() {
       !receive_all(line.socket, std::as_writable_bytes(std::span(cards)),
                    until))
     throw PeerLost(cat("rank 0 at ", to_string(options_.meeting),
-                       " did not bring all ranks together"));
+                       " did not connect all ranks"));
   job_ = answer.job;
   set_cards(cards);
   endpoints_[0].host = peer_endpoint(line.socket).host;
@@ -356,7 +357,7 @@ bool TcpWorld::read_guest(Guest& guest) {
   if (!guest.read() || WorldClock::now() >= guest.until) return true;
   if (!guest.is_complete()) return false;
   if (!guest.is_opening()) {
-    turn_away(guest.socket, "all ranks of the job are there already");
+    turn_away(guest.socket, "all ranks of the job are already connected");
     return true;
   }
   const Opening opening = guest.opening();
@@ -404,7 +405,7 @@ void TcpWorld::take_note(Line& line, const Note& note) {
 void TcpWorld::lose(const Line& line) {
   if (line.said_goodbye || finished_ || aborted()) return;
   const auto r = static_cast<size_t>(line.rank);
-  abort(cat("rank ", line.rank, " has ended without a word (process ",
+  abort(cat("rank ", line.rank, " has ended without notice (process ",
             processes_[r], " on ", nodes_[r], ")"));
 }
 

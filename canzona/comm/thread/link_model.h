@@ -97,7 +97,7 @@ class LinkSchedule {
 // An exchange of a rank (what it posts until the next poll) begins when its
 // lane writes one word, and at its end the lane waits for a second word. The
 // pacer watches the first words, books every message on the ports of both ranks
-// (link_model.h) from the later of the two beginnings, and writes the second
+// (LinkModel) from the later of the two beginnings, and writes the second
 // word when the last message of the exchange has arrived. So an exchange ends
 // no sooner than on ranks that wait for their links, and no issuing thread
 // blocks.

@@ -347,7 +347,7 @@ Time ThreadTransport::take(int from, const Inbox::Letter& letter) {
     return arrival_of(from, letter, with.ready);
   }
   CANZONA_CHECK(letter.shown == (with.where != nullptr), "rank ", from,
-                " does not do what is expected of it");
+                " does not follow the protocol");
   if (line_ != nullptr)
     world_->pacer()->add_message(*letter.line, letter.exchange, *line_, *paced_,
                                  letter.wire_bytes);

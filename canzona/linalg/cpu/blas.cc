@@ -24,8 +24,8 @@ std::string library_of(const std::string& config) {
 
 void warn_of_fallback(const BlasInfo& info) {
   std::cerr << cat("canzona: ", info.library,
-                   " does not know this CPU and runs kernels for ", info.core,
-                   ", several times slower; set OPENBLAS_CORETYPE=",
+                   " does not recognize this CPU and runs kernels for ",
+                   info.core, ", several times slower; set OPENBLAS_CORETYPE=",
                    wanted_blas_core(), " before the program starts\n");
 }
 

@@ -33,7 +33,7 @@ class CpuEngine : public Engine {
   void synchronize() override {}
   void if_zero(const int32_t* flag, const std::function<void()>& work) override;
 
-  // In dense.cc.
+  // In cpu_engine.cc.
   void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                ConstMatrices b, Op op_b, double beta) override;
   void symmetric_product(Matrices c, double alpha, ConstMatrices a, Op op_a,

@@ -113,8 +113,8 @@ void require_algorithm(const RuleFacts& rule, MatrixShape shape,
 double read_seconds(const Json& json, const char* key, Flops flops,
                     const std::string& where) {
   if (flops == Flops(0)) {
-    throw UsageError(cat(where, ": the rule has no work here that ", key,
-                         " could belong to"));
+    throw UsageError(cat(where, ": the rule does no work here, so ", key,
+                         " must be absent"));
   }
   const int64_t batch = json.contains("batch")
                             ? get_integer(json, "batch", 1, kMaxBatch, where)

@@ -58,8 +58,8 @@ void require_canonical(const Json& root, std::string_view text,
   const auto at = first_difference(root, parse_json(canonical, limits));
   if (!at) return;
   throw UsageError(cat(limits.what, ": ", *at,
-                       " is not what a plan with this digest has there; make "
-                       "the plan again with `canzona plan -o`"));
+                       " differs from the plan that the digest describes; "
+                       "make the plan again with `canzona plan -o`"));
 }
 
 namespace {

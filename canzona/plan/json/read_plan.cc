@@ -46,7 +46,7 @@ double PlanValues::positive(const Json& object, const char* key) const {
 }
 
 std::string PlanValues::text(const Json& value, const char* what) const {
-  if (!value.is_string()) fail(cat(what, ": expected a text"));
+  if (!value.is_string()) fail(cat(what, ": expected a string"));
   return value.get<std::string>();
 }
 
@@ -350,15 +350,14 @@ class PlanReader {
     if (resolve_zero(plan_.options.zero, plan_.mesh, plan_.model) !=
         plan_.options.zero)
       in_.fail(cat("options: zero ", to_string(plan_.options.zero.sizes),
-                   " is not what a plan on ", to_string(plan_.mesh), " has"));
+                   " does not apply to a plan on ", to_string(plan_.mesh)));
     const ZeroOptions& zero = plan_.options.zero;
     const bool has_own_sums = !is_scattered(plan_.traffic);
     if (has_own_sums &&
         (zero.sizes.z2 != zero.sizes.z3 || zero.experts.z2 != zero.experts.z3 ||
          zero.replica_sum == ReplicaSum::kAllReduce))
-      in_.fail(cat(
-          "options: strategy ", quoted(plan_.options.strategy),
-          " requires z2 = z3 and does not support another sum over replicas"));
+      in_.fail(cat("options: strategy ", quoted(plan_.options.strategy),
+                   " requires z2 = z3 and replica-sum=scatter"));
   }
 
   const Json& root_;

@@ -89,7 +89,7 @@ class RequestReader {
           parse_exchange(get_string(o, "exchange", where_));
       if (plan_.options.exchange != ExchangeBy::kStrips)
         in_.fail(cat("exchange ", to_string(plan_.options.exchange),
-                     ": expected strips, or no such member"));
+                     ": expected strips, or the member to be absent"));
     }
     if (version != version_of(plan_.options))
       in_.fail(cat("version ", version, " with teams ",
@@ -132,7 +132,7 @@ class RequestReader {
   Reach read_reach(const std::string& text) const {
     const Reach reach = parse_reach(text);
     if (reach == Reach::kAuto)
-      in_.fail("collectives: 'auto' is a wish; a plan has direct or node");
+      in_.fail("collectives: 'auto' is for requests; expected direct or node");
     return reach;
   }
 
@@ -237,7 +237,7 @@ class ModelReader {
       Tensor& tensor = model_.tensors[static_cast<size_t>(t)];
       if (tensor.matrix_rule)
         in_.fail(cat("tensor ", quoted(tensor.name),
-                     " is frozen and has the matrix rule"));
+                     " is frozen but has a matrix rule"));
       tensor.frozen = true;
     }
   }
@@ -276,7 +276,7 @@ class ModelReader {
       out.sections.push_back(section(value));
       out.rows = checked_add(out.rows, count_rows(out.sections.back()), "rows");
     }
-    if (!tiles(out)) in_.fail("parts: they do not tile the rows of a tensor");
+    if (!tiles(out)) in_.fail("parts do not tile the rows of a tensor");
     return out;
   }
 

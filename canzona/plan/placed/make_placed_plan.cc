@@ -47,8 +47,8 @@ void check_splits(const PlacedTensor& tensor, bool matrix_rule) {
   if (tensor.splits.empty()) return;
   if (!matrix_rule)
     refuse(tensor,
-           "splits are for tensors of a matrix rule, and its group's "
-           "rule is element-wise");
+           "splits require a matrix rule, but its group's rule is "
+           "element-wise");
   const int64_t rows = tensor.shape[tensor.shape.size() - 2];
   int64_t sum = 0;
   for (const int64_t split : tensor.splits) {
@@ -101,7 +101,7 @@ void check_names_of(const std::vector<PlacedTensor>& tensors) {
   for (const PlacedTensor& tensor : tensors) {
     if (tensor.name.empty()) throw UsageError("a tensor has no name");
     if (!names.insert(tensor.name).second)
-      refuse(tensor, "there are two tensors of this name");
+      refuse(tensor, "the name is used by two tensors");
   }
 }
 
@@ -204,7 +204,7 @@ void check_placed_work(const PlacedPlan& plan) {
     throw UsageError(cat(plan.matrices.size(), " matrices on ", plan.world,
                          " ranks in ", kinds.steps().size(),
                          " kinds of steps: more than ", kMostLoads,
-                         " loads; lower the phases"));
+                         " loads; reduce the number of phases"));
   if (total * period > kMostWork)
     throw UsageError(cat("the work of one period, ", total * period,
                          " ticks, exceeds 64-bit counts"));

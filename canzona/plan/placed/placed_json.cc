@@ -214,7 +214,8 @@ class PlacedValues {
     if (value.is_string()) return value.get<std::string>();
     if (value.is_boolean()) return value.get<bool>() ? "on" : "off";
     if (value.is_number()) return value.dump();
-    in_.fail(cat("option ", quoted(name), ": expected a text or a number"));
+    in_.fail(cat("option ", quoted(name),
+                 ": expected a string, a number or a boolean"));
   }
 
   void check_num_tensors(size_t tensors, int32_t world) const {
@@ -352,8 +353,8 @@ class PlacedPlanReader : PlacedValues {
     PlacedRequest settled = settle_placed(request_);
     if (settled != request_)
       in_.fail(
-          "groups or boxes are not as a plan has them: options that are "
-          "missing, or boxes without elements");
+          "groups or boxes are not those of a finished plan: options are "
+          "missing, or boxes are empty");
     plan_ = open_placed_plan(std::move(settled), nullptr);
     plan_.digest = get_string(root_, "digest", where_);
     read_cost(member("cost"));

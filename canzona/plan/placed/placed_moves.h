@@ -14,8 +14,8 @@
 
 namespace canzona {
 
-// A schedule while it is being made: what its makers (placed_actions.h,
-// placed_moves.h, placed_actions.h) know of plan and rank, and what they add
+// A schedule while it is being made: what its makers (placed_moves.h,
+// placed_actions.h) know of plan and rank, and what they add
 // to. For the sources of placed_schedule.h; one thread.
 class PlacedDraft {
  public:

@@ -103,7 +103,8 @@ class PieceChecker {
     for (const StoredPiece* piece : order) {
       comparisons += open.size();
       if (comparisons > kMostComparedBoxes)
-        fail(cat("its ", pieces_.size(), " boxes lie too irregularly"));
+        fail(cat("its ", pieces_.size(),
+                 " boxes are too irregular to be checked"));
       std::erase_if(open, [&](const StoredPiece* other) {
         return other->box.first[d] + other->box.count[d] <= piece->box.first[d];
       });
@@ -216,7 +217,7 @@ std::vector<std::vector<int32_t>> replica_sets(const PlacedTensor& tensor,
   for (const StoredPiece& piece : pieces) {
     const StoredPiece& first = pieces.front();
     if (piece.ranks.size() != first.ranks.size())
-      fail(first, piece, "equally many replicas of every box");
+      fail(first, piece, "the same number of replicas of every box");
     for (const int32_t rank : piece.ranks) {
       const auto [it, fresh] = piece_of.emplace(rank, &piece);
       if (!fresh && it->second->ranks != piece.ranks)

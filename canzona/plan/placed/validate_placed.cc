@@ -56,8 +56,8 @@ class PlacedValidation {
     }
     if (static_cast<const PlacedRequest&>(expected) != plan_)
       violated(
-          "the request lacks options in force, or has boxes without "
-          "elements");
+          "the request does not list all rule options, or has empty "
+          "boxes");
     check_classes(expected);
     return check_matrices(expected) && violations_.empty();
   }
@@ -65,7 +65,7 @@ class PlacedValidation {
   void check_classes(const PlacedPlan& expected) {
     if (plan_.class_of != expected.class_of ||
         plan_.classes.size() != expected.classes.size()) {
-      violated("classes are not those of the tensors' replicas");
+      violated("classes do not match the tensors' replicas");
       return;
     }
     for (size_t c = 0; c < plan_.classes.size(); ++c) {
@@ -80,7 +80,7 @@ class PlacedValidation {
     };
     if (!std::equal(plan_.elements.begin(), plan_.elements.end(),
                     expected.elements.begin(), expected.elements.end(), shares))
-      violated("elements are not those of the tensors that share states");
+      violated("elements do not match the tensors that share states");
   }
 
   // Checks that matrices are cut and weighed as the request says. The costs of
@@ -112,7 +112,7 @@ class PlacedValidation {
                  own.cost.refresh.value());
       own.cost = m.cost;
       if (own != m) {
-        violated("matrix ", i, " is not what the request cuts: ", name(own));
+        violated("matrix ", i, " does not match the request: ", name(own));
         return false;
       }
     }

@@ -15,7 +15,7 @@ std::string describe_call(const Plan& plan, const TrainerCall& call) {
     case TrainerCall::Kind::kWaitParams:
       return cat("the trainer uses ", module_name(plan.model, call.module));
     case TrainerCall::Kind::kReleaseParams:
-      return cat("… and is done with ", module_name(plan.model, call.module));
+      return cat("… and releases ", module_name(plan.model, call.module));
     case TrainerCall::Kind::kGradReady:
       return cat("gradients of ", module_name(plan.model, call.module),
                  " are complete");

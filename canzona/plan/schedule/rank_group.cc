@@ -73,11 +73,12 @@ std::string from_to(const PlanPart& part, const RankGroup& group) {
 void check_group(const PlanPart& part, const RankGroup& group,
                  const char* name) {
   if (is_even(part, group, first_run(part, group))) return;
-  throw UsageError(cat("collectives node: the group of ", name, " = ",
-                       group.count, from_to(part, group),
-                       " has not equally many ranks on each of its nodes of ",
-                       part.options.ranks_per_node,
-                       "; choose another size, or collectives=direct"));
+  throw UsageError(
+      cat("collectives node: the group of ", name, " = ", group.count,
+          from_to(part, group),
+          " does not have the same number of ranks on every node of ",
+          part.options.ranks_per_node,
+          "; choose another size, or collectives=direct"));
 }
 
 // "4, 4, 3": ranks of the group on each of its nodes.

@@ -260,17 +260,17 @@ std::string why_no_teams(const Plan& request, const RuleFacts& rule) {
                options.micro_groups.empty()
                    ? " repeats updates on every tp rank"
                    : cat(" with micro-groups=", options.micro_groups,
-                         " has one owner of each matrix; try micro-groups="
+                         " gives each matrix one owner; try micro-groups="
                          "balanced"));
   if (ranks_of_largest_home(request) == 1)
-    return cat("homes of one rank on ", to_string(request.mesh),
-               " have nobody to share with; teams want tp, or slices of ZeRO");
+    return cat("homes on ", to_string(request.mesh),
+               " have a single rank; teams need tp > 1, or ZeRO slices");
   if (has_blocks(request, rule)) return "";  // whose owners may be anywhere
   if (options.ranks_per_node == 1)
     return "no two ranks share a node (ranks-per-node=1)";
   if (rule.period() > 1 || !shares_some_matrix(request, rule))
     return cat("rule ", rule.name(),
-               " shares no matrix of this model between ranks with these "
+               " cannot share any matrix of this model with these "
                "options (canzona rules ",
                rule.name(), ")");
   return "";
@@ -282,7 +282,7 @@ void check_teams(const Plan& request, const RuleFacts& rule) {
   const std::string why = why_no_teams(request, rule);
   if (!why.empty())
     throw UsageError(
-        cat("teams ", teams, ": ", why, "; teams=auto goes on without teams"));
+        cat("teams ", teams, ": ", why, "; teams=auto plans without teams"));
   int32_t ranks = ranks_of_largest_home(request);
   const bool in_blocks = has_blocks(request, rule);
   if (!in_blocks) ranks = std::min(ranks, request.options.ranks_per_node);
@@ -291,7 +291,7 @@ void check_teams(const Plan& request, const RuleFacts& rule) {
                          in_blocks ? "matrix is shared by" : "team is made of",
                          " ranks of one home", in_blocks ? "" : " on one node",
                          ", and homes on ", to_string(request.mesh), " have ",
-                         ranks, "; teams=auto takes what there is"));
+                         ranks, "; teams=auto uses the largest possible size"));
 }
 
 void share_matrices(const PlanPart& part, const Problem& p, Assignment& a) {

@@ -218,7 +218,8 @@ class Validation {
       check_cuts(b, "cuts", bucket.cuts, matrix_elements(part_, bucket));
       check_runs(b);
     } else if (!bucket.cuts.empty()) {
-      violated("bucket ", b, ": cuts, but its gradients are all-reduced");
+      violated("bucket ", b,
+               ": has cuts although its gradients are all-reduced");
     }
     if (part_.traffic != Traffic::kAllReduce) {
       check_cuts(b, "AdamW cuts", bucket.adamw_cuts,
@@ -369,7 +370,7 @@ class Validation {
         part_.options.micro_groups != "balanced")
       violated(blocks, " cannot be: strategy ", part_.options.strategy,
                " with --micro-groups ", part_.options.micro_groups,
-               " has one owner of each matrix");
+               " gives each matrix one owner");
     const auto ranks = std::ssize(distinct(owners));
     if (ranks > largest_team(part_.options, part_.grid.tp))
       violated(blocks, " are ", ranks, " ranks, more than --teams ",
@@ -537,7 +538,7 @@ void check_memory_cap(int64_t cap, const std::vector<RankCost>& ranks,
   auto size = [](Bytes bytes) { return human_bytes(bytes.value()); };
   violations.push_back(cat(
       above, " of ", ranks.size(), " ranks need more memory than the cap ",
-      "of ", human_bytes(cap), "; most is rank ", worst, " with ",
+      "of ", human_bytes(cap), "; the largest is rank ", worst, " with ",
       size(m.total() + Bytes(activations)), ": parameters ", size(m.parameters),
       ", gradients ", size(m.gradients), ", master ", size(m.master),
       ", states ", size(m.states), ", buffers ", size(m.buffers),

@@ -14,7 +14,7 @@ std::string speed_text(const MachineSpeed& speed) {
   return cat(
       "measured here, no cost table: ", flops_text(speed.flops_per_second),
       "/s of ", to_string(speed.precision), " products and copies of ",
-      bytes_text(speed.copy_bytes_per_second), "/s a rank");
+      bytes_text(speed.copy_bytes_per_second), "/s per rank");
 }
 
 std::string link_text(const LinkModel& link) {
@@ -47,7 +47,7 @@ std::string library_memory_text(const std::vector<LibraryMemory>& communicators,
                                 int64_t largest) {
   if (communicators.empty()) return "";
   std::string out = fmt::format(
-      "NCCL takes {} of rank 0's GPU memory, {} of the rank with the most:\n",
+      "NCCL uses {} of GPU memory on rank 0, at most {} on any rank:\n",
       human_bytes(total_bytes(communicators)), human_bytes(largest));
   for (const LibraryMemory& of : communicators)
     out += fmt::format(
@@ -77,16 +77,17 @@ void write_library_memory(JsonWriter& out,
 
 std::string too_fast_text(double copies) {
   return fmt::format(
-      "the modelled link is faster than a quarter of what a rank copies "
-      "here ({:.3g} GB/s): copies are part of what is measured",
+      "the modelled link is faster than a quarter of a rank's copy rate here "
+      "({:.3g} GB/s): the times include copies",
       copies / 1e9);
 }
 
 void warn_of_shared_cpus(int num_ranks, std::vector<std::string>& warnings) {
   const auto cpus = static_cast<int>(std::thread::hardware_concurrency());
   if (num_ranks > cpus)
-    warnings.push_back(fmt::format("{} ranks share {} CPUs: times say little",
-                                   num_ranks, cpus));
+    warnings.push_back(
+        fmt::format("{} ranks share {} CPUs: times are not representative",
+                    num_ranks, cpus));
 }
 
 namespace {
@@ -116,8 +117,8 @@ std::string collectives_text(const CollectivesReport& report, const Ink& ink) {
   std::string out =
       ink(Tone::kBold, "Collectives") +
       fmt::format(
-          " of {} between {} ranks ({}{}{}) on {}; a copy of as much "
-          "takes {}, {:.1f} GB/s\n\n",
+          " of {} between {} ranks ({}{}{}) on {}; a copy of that size takes "
+          "{}, {:.1f} GB/s\n\n",
           human_bytes(report.bytes), report.num_ranks, report.transport,
           report.library.empty() ? "" : ", ", report.library, report.device,
           human_seconds(report.measured.copy_seconds), copy_rate(report) / 1e9);

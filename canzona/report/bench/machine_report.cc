@@ -158,8 +158,8 @@ std::string peers_text(const CudaPeers& gpu) {
   std::vector<std::string> peers;
   for (const int peer : gpu.peers) peers.push_back(cat(peer));
   return cat(gpu.name, " at ", gpu.bus, ", ",
-             peers.empty() ? "reaches no other by itself"
-                           : cat("reaches ", join(peers, " "), " by itself"));
+             peers.empty() ? "has no direct access to other GPUs"
+                           : cat("reaches ", join(peers, " "), " directly"));
 }
 
 void write_limit(JsonWriter& out, const char* name, int64_t value) {
@@ -266,7 +266,7 @@ std::string rule_step_text(const RuleStepReport& report) {
                        step.refresh_seconds * 1e3);
   if (!step.stages.empty()) out += "\nby stage\n" + stage_lines(step.stages);
   if (!step.refresh_stages.empty())
-    out += "\nby stage, of the slowest step of a period\n" +
+    out += "\nby stage, in the slowest step of a period\n" +
            stage_lines(step.refresh_stages);
   return out;
 }
@@ -306,10 +306,9 @@ std::vector<std::string> problems_of(const MachineReport& report) {
   const BlasInfo& blas = report.machine.blas;
   std::vector<std::string> found;
   if (blas.fallback_core)
-    found.push_back(
-        cat("OpenBLAS runs its kernels for ", blas.core,
-            ", far below what this CPU can do; unset OPENBLAS_CORETYPE, or "
-            "link OpenBLAS statically"));
+    found.push_back(cat("OpenBLAS runs its kernels for ", blas.core,
+                        ", which are far slower than this CPU allows; unset "
+                        "OPENBLAS_CORETYPE, or link OpenBLAS statically"));
   if (!report.disk.problem.empty())
     found.push_back(cat("the working folder cannot hold a run: ",
                         printable(report.disk.problem)));
@@ -348,8 +347,7 @@ std::string machine_text(const MachineReport& report, const Ink& ink) {
                                   rates.copy_bytes_per_second / 1e9));
   out += line("cuda", gpu_text(report));
   if (report.num_gpus > 1)
-    out +=
-        line("gpus", fmt::format("{} for processes of NCCL", report.num_gpus));
+    out += line("gpus", fmt::format("{} for NCCL processes", report.num_gpus));
   for (size_t gpu = 0; gpu < report.gpus.size() && report.gpus.size() > 1;
        ++gpu)
     out += line(cat("gpu ", gpu).c_str(), peers_text(report.gpus[gpu]));
@@ -365,7 +363,7 @@ std::string machine_text(const MachineReport& report, const Ink& ink) {
   out += line("sigpipe", report.sigpipe);
   for (const std::string& problem : found)
     out += cat(ink(Tone::kPoor, "problem: "), problem, "\n");
-  if (found.empty()) out += ink(Tone::kGood, "all is well") + "\n";
+  if (found.empty()) out += ink(Tone::kGood, "no problems found") + "\n";
   return out;
 }
 

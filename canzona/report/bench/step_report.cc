@@ -52,8 +52,8 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
                   printable(report.model), report.rule, to_string(report.mesh),
                   report.mesh.world(),
                   report.transport == "thread" ? "threads"
-                  : report.transport == "mpi"  ? "processes of MPI"
-                  : report.transport == "nccl" ? "processes of NCCL"
+                  : report.transport == "mpi"  ? "MPI processes"
+                  : report.transport == "nccl" ? "NCCL processes"
                                                : "processes over sockets");
   const auto line = [&](const std::string& text) {
     out += "  " + wrap(text, kPageWidth - 2, 2) + "\n";
@@ -108,8 +108,8 @@ std::string step_times_table(const StepReport& report, const Ink& ink) {
     hosts.push_back(cat(s->name, " ", human_seconds(s->trial.host_seconds)));
   return title(ink, "Slowest rank: median step, mean and worst of a period") +
          table.text(ink) + "  " +
-         wrap("a host issues a step in: " + join(hosts, ", "), kPageWidth - 2,
-              2) +
+         wrap("time for a host to issue a step: " + join(hosts, ", "),
+              kPageWidth - 2, 2) +
          "\n";
 }
 
@@ -132,7 +132,8 @@ std::string step_sizes_table(const StepReport& report, const Ink& ink) {
 std::string nccl_memory_lines(const StepReport& report, const Ink& ink) {
   const std::string text =
       library_memory_text(report.library_memory, report.largest_library_bytes);
-  return text.empty() ? "" : title(ink, "Beside the plan's memory") + text;
+  return text.empty() ? ""
+                      : title(ink, "In addition to the plan's memory") + text;
 }
 
 // Shows only the comparisons that were asked for.
@@ -158,7 +159,7 @@ std::string comparisons(const StepReport& report, const Ink& ink) {
            scaled ? percent(efficiency / bench.products.efficiency()) : ""});
   }
   if (table.empty()) return "";
-  return title(ink, "Beside it: no pipeline; one rank alone") + out +
+  return title(ink, "For comparison: no pipelining; one rank alone") + out +
          table.text(ink);
 }
 
@@ -183,9 +184,9 @@ std::string step_verdict(const StepReport& report, const Ink& ink) {
   return "\n" +
          (digests_agree(report)
               ? ink(Tone::kGood,
-                    "all strategies lead to the same parameters and states")
+                    "all strategies give the same parameters and states")
               : ink(Tone::kPoor,
-                    "strategies lead to different parameters or states")) +
+                    "strategies give different parameters or states")) +
          "\n";
 }
 
@@ -213,11 +214,11 @@ std::vector<std::string> warnings_of(const StepReport& report) {
     out.push_back(too_fast_text(bench.copy_bytes_per_second));
   const auto strategies = ran(report);
   if (!strategies.empty() && !strategies.front()->trial.step.covers_period)
-    out.push_back(fmt::format(
-        "{} timed steps do not cover the {} of a period of refreshes: mean "
-        "and worst are of what was timed",
-        report.trial.steps - report.trial.warmup,
-        strategies.front()->plan->period));
+    out.push_back(
+        fmt::format("{} timed steps do not cover the {} of a refresh period: "
+                    "mean and worst are over the timed steps only",
+                    report.trial.steps - report.trial.warmup,
+                    strategies.front()->plan->period));
   if (report.transport == "thread")
     warn_of_shared_cpus(report.mesh.world(), out);
   return out;

@@ -31,9 +31,9 @@ std::string sizes_text(const ZeroSizes& sizes) {
 
 std::string machine_text(const MachineLimits& limits) {
   return fmt::format(
-      "this machine: a rank multiplies {:.3g} GFLOP/s alone, {:.3g} beside all "
-      "others; copies {:.3g} and {:.3g} GB/s; all meet in {}, beside compute "
-      "in {}",
+      "this machine: a rank computes {:.3g} GFLOP/s alone, {:.3g} with all "
+      "others running; copies {:.3g} and {:.3g} GB/s; a barrier takes {}, "
+      "during compute {}",
       limits.flops.alone / 1e9, limits.flops.together / 1e9,
       limits.copies.alone / 1e9, limits.copies.together / 1e9,
       human_seconds(limits.meetings.idle),
@@ -62,7 +62,7 @@ std::string zero_heading(const ZeroReport& report, const Ink& ink) {
       report.request.communicator.ranks_per_node,
       report.reach == Reach::kDirect ? ""
       : report.reach == Reach::kAuto
-          ? ", each sent to once where that changes no bit"
+          ? ", each sent to once if that changes no bit"
           : ", each sent to once"));
   if (bench.link) line(link_text(*bench.link));
   if (report.on_device())
@@ -113,7 +113,7 @@ std::string hidden_table(const ZeroReport& report, const Ink& ink) {
          whole_percent(cell->step_hidden_fraction()),
          whole_percent(cell->edge_seconds / cell->iteration_seconds())});
   return title(ink,
-               "Mean rank: compute, and what of the links' time it hides") +
+               "Mean rank: compute, and how much of the links' time it hides") +
          table.text(ink);
 }
 
@@ -142,7 +142,7 @@ std::string zero_verdict(const ZeroReport& report, const Ink& ink) {
   return "\n" +
          (wrong.empty()
               ? ink(Tone::kGood,
-                    "cells that must lead to the same parameters and states do")
+                    "cells that must have the same parameters and states do")
               : ink(Tone::kPoor, wrong)) +
          "\n";
 }
@@ -172,7 +172,8 @@ std::string ZeroReport::compute_text() const {
                    "matrices with {} tokens, on {}",
                    compute.tokens, device)
              : fmt::format(
-                   "forward and backward take {} of {}, shared by elements",
+                   "forward and backward take {} on {}, divided in proportion "
+                   "to elements",
                    human_seconds(compute.seconds), device);
 }
 

@@ -35,9 +35,9 @@ TrainingRun read_run(const std::string& folder) {
   const fs::path metrics = root / "metrics.jsonl";
   const fs::path summary = root / "summary.json";
   if (!is_there(metrics) && !is_there(summary))
-    throw UsageError(cat("run ", quoted(folder),
-                         ": expected metrics.jsonl or summary.json in it, "
-                         "found neither"));
+    throw UsageError(cat(
+        "run ", quoted(folder),
+        ": not a run: expected metrics.jsonl or summary.json, found neither"));
   if (is_there(metrics))
     run.steps = read_metrics(
         read_file(metrics, kMaxMetricsBytes, "the metrics"), metrics);
@@ -113,12 +113,12 @@ double TrainingRun::eval_loss() const {
 }
 
 std::string TrainingRun::remark() const {
-  if (!summary) return "did not finish: it is going on, or was killed";
+  if (!summary) return "did not finish: it is still running, or was killed";
   const RunSummary& s = *summary;
   if (!s.has_ended())
     return cat("did not finish: process ", s.pid, " on ",
-               printable(s.environment.host, 60), ", begun ",
-               printable(s.started, 30), ", is going on or was killed");
+               printable(s.environment.host, 60), ", started ",
+               printable(s.started, 30), ", is still running or was killed");
   if (s.has_ended_by_spike())
     return cat("diverged: ",
                spike_text(s.spike_step, s.spike_loss, s.spike_over));
@@ -158,7 +158,8 @@ int64_t TrainingRun::memory_bytes() const {
 std::vector<TrainingRun> read_runs(const std::vector<std::string>& folders) {
   if (folders.size() > kMaxRuns)
     throw UsageError(cat(folders.size(),
-                         " runs are too many for a page, at most ", kMaxRuns));
+                         " runs are too many for a page, expected at most ",
+                         kMaxRuns));
   std::vector<TrainingRun> runs;
   for (const std::string& folder : folders) runs.push_back(read_run(folder));
   give_names(runs);
@@ -182,7 +183,7 @@ size_t baseline_of(const std::vector<TrainingRun>& runs,
     names.push_back(runs[i].name);
   }
   throw UsageError(
-      cat("baseline ", quoted(wanted), " is none of the runs given: ",
+      cat("baseline ", quoted(wanted), " is not one of the given runs: ",
           printable(join(names, ", ")), did_you_mean(wanted, names)));
 }
 

@@ -44,8 +44,7 @@ std::string verdict_of_one(const TrainingRun& run) {
           clock_text(run.seconds()), " the training loss went from ",
           loss_text(from), " to ", loss_text(to), ".");
   if (std::isfinite(run.eval_loss()))
-    text += cat(" On text held back from training it is ",
-                loss_text(run.eval_loss()), ".");
+    text += cat(" On held-out text it is ", loss_text(run.eval_loss()), ".");
   return text + ending_of(run);
 }
 
@@ -55,7 +54,7 @@ std::string verdict_of_several(const ComparedRuns& all) {
   for (size_t i = 0; i < all.runs.size(); ++i)
     if (all.runs[i].eval_loss() < all.runs[best].eval_loss()) best = i;
   if (!std::isfinite(base.eval_loss()))
-    return "The baseline has no evaluation loss to measure others by.";
+    return "The baseline has no evaluation loss to compare others with.";
   if (best == all.baseline)
     return cat("No run ends below the evaluation loss of ", base.name, ", ",
                loss_text(base.eval_loss()), ".");
@@ -64,7 +63,7 @@ std::string verdict_of_several(const ComparedRuns& all) {
           loss_text(all.runs[best].eval_loss()), " against ",
           loss_text(base.eval_loss()), " of ", base.name);
   if (all.reached[best] && all.reached[best]->steps_ratio > 0)
-    text += cat(", and is there after ",
+    text += cat(", and reaches that loss after ",
                 times_text(all.reached[best]->steps_ratio), " the steps");
   return text + ".";
 }
@@ -399,7 +398,7 @@ std::string evaluations_remark(const std::vector<TrainingRun>& runs) {
       most = std::max(most, run.summary->eval_sequences);
     }
   if (least >= most) return "";
-  return cat("evaluation losses are of different texts, ", least, " to ", most,
+  return cat("evaluation losses are for different texts, ", least, " to ", most,
              " held-out sequences: compare runs that have the same number in "
              "eval.sequences");
 }
@@ -443,7 +442,7 @@ std::string runs_text(const ComparedRuns& all, const Ink& ink) {
   if (all.runs.size() < 2) return out;
   if (std::isfinite(all.target))
     out += "\n" +
-           title(cat("Until the evaluation loss of ",
+           title(cat("To reach the evaluation loss of ",
                      name_of(all.runs[all.baseline]), ", ",
                      loss_text(all.target))) +
            reached_table(all, ink);

@@ -161,7 +161,7 @@ TEST(RunReport, D8NamesTheSpikeThatEndedARun) {
   EXPECT_THAT(
       page_of({run}),
       AllOf(HasSubstr("diverged: the loss of step 8 was 8.1000, 162 times"),
-            HasSubstr("1 of 8 steps had a loss that is a spike"),
+            HasSubstr("1 of 8 steps had a loss spike"),
             Not(HasSubstr("too many steps"))));
   const std::vector<TrainingRun> runs = {run};
   const Json json = json_of(runs);
@@ -174,7 +174,7 @@ TEST(RunReport, D8NamesTheSpikeThatEndedARun) {
 TEST(RunReport, SaysWhenEvaluationsAreOfDifferentTexts) {
   std::vector<TrainingRun> runs = three();
   for (TrainingRun& run : runs) run.summary->eval_sequences = 100;
-  const char* kRemark = "evaluation losses are of different texts";
+  const char* kRemark = "evaluation losses are for different texts";
   EXPECT_THAT(page_of(runs), Not(HasSubstr(kRemark)));
   runs[1].summary->eval_sequences = 40;
   EXPECT_THAT(page_of(runs), HasSubstr(kRemark));

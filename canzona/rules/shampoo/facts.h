@@ -211,7 +211,7 @@ class ShampooFacts final : public RuleFacts {
 
   std::string_view name() const override { return "shampoo"; }
   RuleOptions options() const override { return options_.in_force; }
-  // The states that layout.h lists.
+  // The states that ShampooLayout lists.
   std::vector<StateFact> states(MatrixShape shape) const override;
   std::vector<StateFact> tensor_states(
       const std::vector<int64_t>& dims) const override;

@@ -88,7 +88,7 @@ class GradientCheck {
   std::deque<GradientLook> parts_;
 };
 
-// The gradient check before a step (gradient_check.h) for asynchronous engines:
+// The gradient check before a step for asynchronous engines:
 // all numbers stay in the engine's memory, and the host does not wait. Work
 // that must not run with non-finite gradients tests skip(), a flag in that
 // memory.

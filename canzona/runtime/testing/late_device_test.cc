@@ -106,7 +106,7 @@ TEST(LateGroups, TellWhoDoesNotCome) {
   EXPECT_EQ(message(true), "no more memory");
   EXPECT_THAT(message(false),
               testing::AllOf(testing::HasSubstr("'layers.3'"),
-                             testing::HasSubstr("rank 1 did not come")));
+                             testing::HasSubstr("rank 1 did not arrive")));
 }
 
 class LateRule : public testing::TestWithParam<std::string> {};

@@ -123,11 +123,11 @@ TEST_P(ZeroStay, IsNamedWithOperationAndModule) {
   const std::vector<std::string> words = said(GetParam(), true, Overlap::kNone);
   for (const std::string& of_rank : words) EXPECT_THAT(of_rank, Not(IsEmpty()));
   const auto peer = static_cast<size_t>(GetParam().peer_of(kVictim));
-  EXPECT_THAT(
-      words[peer],
-      AllOf(HasSubstr(std::string(to_string(GetParam().operation))),
-            HasSubstr("'layer 1"),
-            ContainsRegex("ranks? ([0-9], )*1(, [0-9])* (did|had) not come")));
+  EXPECT_THAT(words[peer],
+              AllOf(HasSubstr(std::string(to_string(GetParam().operation))),
+                    HasSubstr("'layer 1"),
+                    ContainsRegex(
+                        "ranks? ([0-9], )*1(, [0-9])* (did|had) not arrive")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Runtime, ZeroStay, testing::ValuesIn(zero_stages()),

@@ -551,9 +551,10 @@ void Bf16Algebra::take_factor(Operand& q, Operand& x, const std::byte* factor,
 std::unique_ptr<CpuAlgebra> make_bf16_algebra(Bf16Kernel kernel) {
   const auto usable = usable_bf16_kernels();
   if (std::ranges::find(usable, kernel) == usable.end())
-    throw UsageError(cat("bf16 kernel ", to_string(kernel),
-                         ": this machine cannot run it; the best it can is ",
-                         to_string(usable.front())));
+    throw UsageError(
+        cat("bf16 kernel ", to_string(kernel),
+            ": this machine cannot run it; the best one it can run is ",
+            to_string(usable.front())));
   return std::make_unique<Bf16Algebra>(block_kernel(kernel));
 }
 

@@ -291,7 +291,7 @@ CANZONA_INLINE void run_alone(Work& work) {
   work.template at<7>();
 }
 
-// Epilogues as sequences of works (works_avx512.h), for the AVX-512 and AMX
+// Epilogues as sequences of works, for the AVX-512 and AMX
 // kernels.
 
 // Works run between the tile instructions of `remaining()` steps or, when these
