@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "canzona/base/digest_blocks.h"
 #include "canzona/base/random.h"
 
 namespace canzona::checksum_test {

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "canzona/base/digest_blocks.h"
+
 namespace canzona {
 namespace {
 

@@ -1,7 +1,7 @@
 // SHA-256 and CRC-32C with the processor's instructions, chosen at run time.
 // Only this file is compiled for them, so it must not include headers whose
 // inline functions other files share.
-#include "canzona/base/digest.h"
+#include "canzona/base/digest_blocks.h"
 
 #if defined(__aarch64__) && defined(__ARM_FEATURE_SHA2) && \
     defined(__ARM_FEATURE_CRC32) && defined(__linux__)
@@ -14,6 +14,7 @@
 #elif defined(__x86_64__) && defined(__SHA__) && defined(__SSE4_2__)
 #include <cpuid.h>
 #include <immintrin.h>
+#include <string.h>
 #define CANZONA_DIGEST_X86
 #endif
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <set>
 
+#include "canzona/base/digest_blocks.h"
 #include "canzona/base/random.h"
 
 namespace canzona::digest_test {
