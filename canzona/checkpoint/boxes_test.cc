@@ -147,7 +147,7 @@ TEST(Boxes, S4_HolesAndOverlapsAreNamed) {
   };
   EXPECT_EQ(problem({{{0, 0}, {4, 6}}}), "");
   EXPECT_EQ(problem({{{0, 0}, {2, 6}}, {{3, 0}, {1, 6}}}),
-            "manifest.json: tensor 't' [4, 6]: element [2, 0] is in none of "
+            "manifest.json: tensor 't' [4, 6]: element [2, 0] is not in any of "
             "the 2 boxes: a hole");
   EXPECT_EQ(problem({{{0, 0}, {3, 6}}, {{2, 0}, {2, 6}}}),
             "manifest.json: tensor 't' [4, 6]: element [2, 0] is in 2 boxes, "

@@ -159,7 +159,7 @@ const std::vector<BadFolder>& bad_folders() {
          std::filesystem::remove(shard);
          ASSERT_EQ(::mkfifo(shard.c_str(), 0600), 0);
        },
-       "is no regular file"},
+       "is not a regular file"},
       {"a shard is a folder",
        [](const std::string& path) {
          const std::string shard = path + "/model-00002-of-00002.safetensors";
@@ -179,7 +179,7 @@ const std::vector<BadFolder>& bad_folders() {
          put(path + "/model-00003-of-00003.safetensors",
              raw_safetensors({four("z")}));
        },
-       "is not named by model.safetensors.index.json"},
+       "is not listed in model.safetensors.index.json"},
       {"both forms",
        [](const std::string& path) {
          put(path + "/model.safetensors", raw_safetensors({four("z")}));

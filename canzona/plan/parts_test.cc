@@ -258,7 +258,7 @@ TEST(PlanInParts, IsRefusedWherePartsAreMissing) {
   ASSERT_NE(at, std::string::npos);
   text.erase(at, std::string(",\"experts\":[2,1,1]").size());
   EXPECT_TRUE(says(refusal([&] { plan_from_json(text, "a plan"); }),
-                   "is not what a plan on dp=2,ep=2 has"));
+                   "does not apply to a plan on dp=2,ep=2"));
 }
 
 }  // namespace

@@ -66,7 +66,8 @@ TEST(ZeroSizes, AreRefusedByTheDivisionThatFails) {
                    "z1 = 3 does not divide the 4 data-parallel ranks"));
   EXPECT_TRUE(says(refusal("z1=4,z2=3", 8), "z2 = 3 does not divide z1 = 4"));
   EXPECT_TRUE(says(refusal("z1=4,z3=8", 8), "z3 = 8 does not divide z1 = 4"));
-  EXPECT_TRUE(says(refusal("z1=6,z2=2,z3=3", 6), "neither divides the other"));
+  EXPECT_TRUE(says(refusal("z1=6,z2=2,z3=3", 6),
+                   "neither of z2 = 2 and z3 = 3 divides the other"));
   EXPECT_TRUE(says(refusal("hier:5", 8), "z2 = 5 does not divide z1 = 8"));
   EXPECT_TRUE(says(refusal("zero4", 8), "expected none, zero1"));
   EXPECT_TRUE(says(refusal("hier:", 8), "zero hier"));
@@ -235,9 +236,10 @@ TEST(ZeroPlans, SayHowModulesReachOtherNodes) {
   EXPECT_TRUE(says(refusal_with("\"node\"", "\"nodes\""),
                    "collectives 'nodes': expected direct, node or auto"));
   EXPECT_TRUE(says(refusal_with("\"node\"", "\"auto\""),
-                   "collectives: 'auto' is a wish"));
-  EXPECT_TRUE(says(refusal_with("\"ranks_per_node\":4", "\"ranks_per_node\":6"),
-                   "has not equally many ranks on each of its nodes of 6"));
+                   "collectives: 'auto' is for requests"));
+  EXPECT_TRUE(
+      says(refusal_with("\"ranks_per_node\":4", "\"ranks_per_node\":6"),
+           "does not have the same number of ranks on every node of 6"));
 }
 
 // Plain storage has no member "zero" in the file unless it is asked for more

@@ -104,7 +104,7 @@ TEST(OptionsInForce, SaysThatARuleHasNone) {
       [] {
         options_in_force("plain", {}, {{"size", "3"}});
       },
-      ThrowsMessage<UsageError>(HasSubstr("it has none")));
+      ThrowsMessage<UsageError>(HasSubstr("it has no options")));
 }
 
 TEST(ReadRefresh, ReadsPeriodAndPhases) {

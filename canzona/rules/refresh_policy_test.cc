@@ -99,7 +99,7 @@ TEST(RefreshPolicy, D7TheFourthFailureInARowIsAnErrorThatSaysWhere) {
       [&] { refreshes(4); },
       ThrowsMessage<NumericalError>(AllOf(
           HasSubstr("rule test"), HasSubstr("step 4"),
-          HasSubstr("4 failures in a row to find a root (no luck)"),
+          HasSubstr("4 consecutive failures to compute a root (no luck)"),
           HasSubstr("axis 1"), HasSubstr("block 2"), HasSubstr("tensor 3"))));
 }
 

@@ -343,8 +343,8 @@ TEST(RemoteFailures, ConcernThoseThatFailed) {
     }
     EXPECT_THAT([&] { batch.step(gradients(dims, 4), kRate); },
                 ThrowsMessage<NumericalError>(
-                    AllOf(HasSubstr("4 failures in a row"), HasSubstr("axis 1"),
-                          HasSubstr("tensor 3"))));
+                    AllOf(HasSubstr("4 consecutive failures"),
+                          HasSubstr("axis 1"), HasSubstr("tensor 3"))));
   }
 }
 

@@ -186,9 +186,10 @@ TEST(Trace, SaysWhichTracksLackHowMany) {
             nlohmann::json::parse(R"({"dropped_events": 0, "dropped": []})"));
   for (int i = 0; i < 10; ++i) const Span span(full, "work");
   for (int i = 0; i < 4; ++i) count(other, "bytes", i);
-  EXPECT_EQ(trace.losses(),
-            "the trace lacks 8 events: a track keeps its first 3; dropped: "
-            "rank 0 'compute' 7, rank 5 'data' 1");
+  EXPECT_EQ(
+      trace.losses(),
+      "the trace is missing 8 events: a track keeps its first 3; dropped: "
+      "rank 0 'compute' 7, rank 5 'data' 1");
   EXPECT_EQ(nlohmann::json::parse(trace.json())["otherData"],
             nlohmann::json::parse(R"({"dropped_events": 8, "dropped": [
                 {"rank": 0, "track": "compute", "kept": 3, "dropped": 7},

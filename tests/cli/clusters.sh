@@ -106,9 +106,9 @@ prints 'teams' 'matrices are shared'
 # shellcheck disable=SC2086
 canzona simulate $model --mesh dp=8 --cluster c.json --teams auto
 exits 0
-prints 'teams' 'none: homes of one rank'
+prints 'teams' 'none: homes on'
 # shellcheck disable=SC2086
-refuses '--teams 2' 'homes of one rank' -- \
+refuses '--teams 2' 'have a single rank' -- \
   simulate $model --mesh dp=8 --cluster c.json --teams 2
 
 # Published times: what is fitted, what is held back, and the order.

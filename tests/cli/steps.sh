@@ -319,6 +319,6 @@ checks=$((checks + 1))
 [ "$whole" = "$(member 'strategies 0 digest')/$(member 'strategies 0 state_digest')" ] ||
   fail 'strips one by one give other digests'
 refuses "--exchange 'pieces': expected auto, rounds or strips" -- plan --model qwen3-0.6b --mesh tp=2 --exchange pieces
-refuses '--exchange strips: rule muon gives no matrix strips' -- plan --model qwen3-0.6b --mesh dp=2 --exchange strips
+refuses '--exchange strips: rule muon has no matrix that can be exchanged strip by strip' -- plan --model qwen3-0.6b --mesh dp=2 --exchange strips
 
 finish

@@ -69,7 +69,7 @@ refuses "--teams '3'" 'auto, off, 2, 4 or 8' -- plan $request --teams 3
 refuses "strips='3'" 'auto|1|2|4|8' -- plan $request --rule-option strips=3
 refuses '--teams 4' 'have 2' -- \
   plan --model qwen3-0.6b --mesh dp=2,tp=2 $strips --teams 4
-refuses '--teams 2' 'homes of one rank' -- \
+refuses '--teams 2' 'have a single rank' -- \
   plan --model qwen3-0.6b --mesh dp=4 $strips --teams 2
 refuses '--teams 2' 'rule soap shares no matrix' -- \
   plan --model qwen3-0.6b --mesh dp=2,tp=2 --rule soap --teams 2

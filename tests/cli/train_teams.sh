@@ -67,7 +67,7 @@ is_json
 member_is teams 4
 canzona train --mesh tp=4 --teams auto --dry-run
 exits 0
-prints 'teams: none: rule muon shares no matrix of this model'
+prints 'teams: none: rule muon cannot share any matrix of this model'
 
 # One digest whatever the sizes of ZeRO, and the one without teams.
 zero="--mesh dp=2,tp=2 --rule-option strips=8 --rule-option precision=fp32
@@ -90,10 +90,10 @@ member_is 'cells 1 digest' "$digest"
 
 refuses "plan.teams" "'3'" '--teams' 'auto, off, 2, 4, 8' -- \
   train --mesh tp=4 --teams 3
-refuses '--teams 2' 'homes of one rank' -- train --mesh dp=2 --teams 2
+refuses '--teams 2' 'have a single rank' -- train --mesh dp=2 --teams 2
 refuses '--teams 4' 'have 2' -- \
   train --mesh dp=2,tp=2 --teams 4 --set model.ffn=1024 --rule-option strips=8
 refuses '--teams 2' 'rule muon shares no matrix' -- train --mesh tp=2 --teams 2
-refuses '--teams 2' 'homes of one rank' -- bench zero --mesh dp=2 --teams 2
+refuses '--teams 2' 'have a single rank' -- bench zero --mesh dp=2 --teams 2
 
 finish

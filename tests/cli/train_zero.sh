@@ -66,7 +66,7 @@ for zero in zero1 zero3 zero2 z1=4,z2=2,z3=4; do
   member_is state_digest "$states"
   counts --mesh dp=4 --zero $zero --collectives node
 done
-refuses 'has not equally many ranks on each of its nodes of 3' -- train \
+refuses 'does not have the same number of ranks on every node of 3' -- train \
   --mesh dp=4 --zero zero3 --collectives node --ranks-per-node 3
 for strategy in layerwise replicated; do
   trains "$digest" --mesh dp=4 --collectives auto --strategy $strategy
@@ -176,7 +176,7 @@ prints 'zero.prefetch' 'zero.reuse' 'plan.memory_cap' 'links.model'
 refuses 'z1 = 3 does not divide the 4 data-parallel ranks' \
   -- train --mesh dp=4 --zero z1=3
 refuses 'z2 = 3 does not divide z1 = 4' -- train --mesh dp=4 --zero z2=3
-refuses 'of z2 = 2 and z3 = 3 neither divides the other' \
+refuses 'neither of z2 = 2 and z3 = 3 divides the other' \
   -- train --mesh dp=6 --zero z2=2,z3=3 --set batch.global=12
 refuses 'z3 = 8 does not divide z1 = 4' -- train --mesh dp=4 --zero z3=8
 refuses 'z1 = 2 does not divide the 1 data-parallel ranks' \

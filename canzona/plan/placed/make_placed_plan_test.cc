@@ -92,7 +92,7 @@ TEST(MakePlacedPlan, BadRequestsNameTheTensor) {
                 ThrowsMessage<UsageError>(HasSubstr(says)));
   };
   refused([](auto& r) { r.tensors.push_back(r.tensors[0]); },
-          "tensor 'w': there are two tensors of this name");
+          "tensor 'w': the name is used by two tensors");
   refused(
       [](auto& r) {
         r.tensors[0].splits = {1, 2};

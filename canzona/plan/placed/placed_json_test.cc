@@ -171,7 +171,7 @@ TEST(ValidatePlaced, ClassesAndMatricesAreThoseOfTheRequest) {
   plan = small_plan();
   plan.matrices[1].rows = 3;
   EXPECT_THAT(validate(plan),
-              ElementsAre(HasSubstr("matrix 1 is not what the request cuts"),
+              ElementsAre(HasSubstr("matrix 1 does not match the request"),
                           HasSubstr("digest")));
   plan = small_plan();
   plan.tensors[0].stored[1].clear();
@@ -187,7 +187,7 @@ TEST(PlacedPlanJson, ValuesBesideThePlanAreRefused) {
         const PlacedPlan plan = small_plan();
         j["digest"] = plan.digest;
       },
-      "/storage/2 is not what a plan with this digest has there");
+      "/storage/2 differs from the plan that the digest describes");
 }
 
 }  // namespace

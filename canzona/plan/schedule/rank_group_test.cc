@@ -308,10 +308,11 @@ TEST(GroupLevels, ARefusalNamesTheGroupAndTheWayOut) {
     check_levels(part_on(parse_mesh("dp=12"), once_per_node(8, {12, 4, 12})));
     FAIL() << "no error";
   } catch (const UsageError& error) {
-    EXPECT_STREQ(error.what(),
-                 "collectives node: the group of z3 = 12 data-parallel ranks "
-                 "from rank 0 to 11 has not equally many ranks on each of its "
-                 "nodes of 8; choose another size, or collectives=direct");
+    EXPECT_STREQ(
+        error.what(),
+        "collectives node: the group of z3 = 12 data-parallel ranks "
+        "from rank 0 to 11 does not have the same number of ranks on every "
+        "node of 8; choose another size, or collectives=direct");
   }
 }
 

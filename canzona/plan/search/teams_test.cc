@@ -110,7 +110,7 @@ TEST(Teams, ASizeThatCannotBeIsRefusedByName) {
               ThrowsMessage<UsageError>(
                   AllOf(HasSubstr("teams 4"), HasSubstr("have 2"))));
   EXPECT_THAT(refused("dp=4", with_teams(2), rule_with_strips()),
-              ThrowsMessage<UsageError>(HasSubstr("homes of one rank")));
+              ThrowsMessage<UsageError>(HasSubstr("have a single rank")));
   EXPECT_THAT(refused("tp=4", with_teams(2),
                       {"shampoo", {{"max_preconditioner_dim", "2048"}}}),
               ThrowsMessage<UsageError>(HasSubstr("rule shampoo shares no")));

@@ -113,7 +113,7 @@ TEST(Validate, FindsCutsOfWhatIsAllReduced) {
   Plan plan = sound_plan("replicated");
   plan.parts[0].buckets[0].cuts = {0, 1};
   EXPECT_THAT(validate(plan),
-              Contains("bucket 0: cuts, but its gradients are all-reduced"));
+              Contains("bucket 0: has cuts, but gradients are all-reduced"));
 }
 
 }  // namespace

@@ -208,7 +208,7 @@ TEST(RunText, TellsWhoWonInAPage) {
   const std::vector<TrainingRun> runs = three();
   const std::string text = runs_text(compare_runs(runs, 0), Ink());
   for (const char* words :
-       {"Runs", "adamw", "muon", "Until the evaluation loss of adamw",
+       {"Runs", "adamw", "muon", "To reach the evaluation loss of adamw",
         "200 (1.00 ×)", "bit-identical: muon, soap", "rule.name"})
     EXPECT_THAT(text, HasSubstr(words));
   size_t begin = 0;

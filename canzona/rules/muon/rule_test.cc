@@ -268,7 +268,7 @@ TEST(MuonRule, RefusesWhatIsNoMatrix) {
   const auto engine = make_cpu_engine();
   TestTensor<float> vector = random_tensor({}, {5});
   EXPECT_THAT([&] { vector.step(*engine, random_values(5, 1), 0.1); },
-              ThrowsMessage<UsageError>(HasSubstr("leave it to adamw")));
+              ThrowsMessage<UsageError>(HasSubstr("use adamw for it")));
   EXPECT_THAT(
       [&] {
         make_rule("muon", on_cpu({{"precision", "fp16"}}), DType::kFp32);

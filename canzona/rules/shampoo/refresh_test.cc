@@ -93,7 +93,7 @@ TEST(ShampooRefresh, D7TheFourthFailureInARowIsAnError) {
   EXPECT_THAT(
       complaint([&] { shampoo.step(*engine, gradient<float>(4), kRate); }),
       AllOf(HasSubstr("step 4"), HasSubstr("axis 1"), HasSubstr("block 0"),
-            HasSubstr("4 failures in a row")));
+            HasSubstr("4 consecutive failures")));
 }
 
 TEST(ShampooRefresh, TriesAgainInFp64WhereThatIsMore) {

@@ -78,9 +78,9 @@ TEST_F(SoapFailures, D7TheFourthInARowIsAnError) {
   for (int i = 0; i < 3; ++i) step(soap);
   EXPECT_THAT(soap.state("refresh_failures"), ElementsAre(0, 3));
   EXPECT_THAT([&] { step(soap); },
-              ThrowsMessage<NumericalError>(
-                  AllOf(HasSubstr("step 5"), HasSubstr("4 failures in a row"),
-                        HasSubstr("axis 1"))));
+              ThrowsMessage<NumericalError>(AllOf(
+                  HasSubstr("step 5"), HasSubstr("4 consecutive failures"),
+                  HasSubstr("axis 1"))));
 }
 
 TEST_F(SoapFailures, ASuccessForgetsThem) {

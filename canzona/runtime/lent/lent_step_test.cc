@@ -374,7 +374,7 @@ TEST(LentStep, NamesCallsOutOfOrder) {
                 HasSubstr("action 1 is out of order; expected 0"));
     step.begin(none, steps, rates);
     EXPECT_THAT(message_of([&] { step.end(); }),
-                HasSubstr("the end came before action 0"));
+                HasSubstr("end was called before action 0"));
     EXPECT_THAT(
         message_of([&] { step.begin(none, steps, std::span(rates).first(1)); }),
         HasSubstr("1 learning rates; expected 2"));

@@ -50,7 +50,7 @@ TEST(ZeroUsage, WaitingOutOfOrder) {
         r.begin_iteration(std::vector<int32_t>{0, 1, 2}, 1);
         r.wait_params(2);
       },
-      "wait_params: layer 1, but the next use that begin_iteration said is of "
+      "wait_params: layer 1, but the next use announced by begin_iteration is "
       "embedding");
 }
 
@@ -62,8 +62,9 @@ TEST(ZeroUsage, WaitingMoreOftenThanSaid) {
         r.release_params(0);
         r.wait_params(0);
       },
-      "no use is left");
-  expect_usage_error([](Runtime& r) { r.wait_params(0); }, "no use is left");
+      "all uses announced by begin_iteration are over");
+  expect_usage_error([](Runtime& r) { r.wait_params(0); },
+                     "all uses announced by begin_iteration are over");
 }
 
 TEST(ZeroUsage, ReleasingTwice) {
@@ -102,7 +103,7 @@ TEST(ZeroUsage, HoldingMoreModulesThanThereAreSlots) {
 
 TEST(ZeroUsage, ParametersOutsideOfAUse) {
   const auto look = [](Runtime& r) { r.parameter(0); };
-  expect_usage_error(look, "'embedding' is used outside of wait_params");
+  expect_usage_error(look, "'embedding' is used outside wait_params");
   expect_usage_error(
       [&](Runtime& r) {
         r.begin_iteration(std::vector<int32_t>{0}, 1);
@@ -111,7 +112,7 @@ TEST(ZeroUsage, ParametersOutsideOfAUse) {
         r.release_params(0);
         look(r);
       },
-      "'embedding' is used outside of wait_params");
+      "'embedding' is used outside wait_params");
 }
 
 TEST(ZeroUsage, AStepThatBeginsWhileUsesAreLeft) {
@@ -122,7 +123,7 @@ TEST(ZeroUsage, AStepThatBeginsWhileUsesAreLeft) {
         r.release_params(0);
         r.begin_iteration(std::vector<int32_t>{0, 1}, 1);
       },
-      "begin_iteration: 1 uses of the step before are not over");
+      "begin_iteration: 1 uses of the previous step were not released");
 }
 
 TEST(ZeroUsage, AnUpdateWhileUsesAreLeft) {
@@ -133,7 +134,7 @@ TEST(ZeroUsage, AnUpdateWhileUsesAreLeft) {
         r.release_params(0);
         r.step({.learning_rate = 0.01});
       },
-      "step: 1 uses of modules are not over");
+      "step: 1 uses of modules were not released");
 }
 
 TEST(ZeroUsage, ModulesThatTheRankDoesNotHave) {
@@ -178,7 +179,7 @@ TEST(ZeroUsage, BeginningMoreGradientsThanThereAreSlots) {
         r.gradient(0);
         r.gradient(1);
       },
-      "1 modules are begun and there are 1 slots",
+      "1 modules are in progress and there are 1 slots",
       {.sizes = {2, 2, 1}, .prefetch = 0});
 }
 
