@@ -1,6 +1,6 @@
 // Strategies and micro-group modes: how homes, owners and rounds are decided.
-// Each is one .h/.cc/_test.cc trio in strategies/ or micro_groups/ and one line
-// in strategy_table.cc; nothing else lists them.
+// Each is a function in strategies/ or micro_groups/ and one line in
+// strategy_table.cc; nothing else lists them.
 #pragma once
 
 #include <map>

@@ -145,7 +145,7 @@ void write_wire(JsonWriter& out, const RankCost& rank);
 // planned, and under which number there.
 //
 //   const PlannedTensor at = planned_tensor(plan, t);
-//   region_of(*at.part, at.tensor);  // view_parts.h
+//   region_of(*at.part, at.tensor);
 //
 // Buckets are counted over all parts: those of dense tensors first, then those
 // of the experts of ep coordinate 0, 1, … Nothing is copied: the plan must

@@ -72,7 +72,7 @@ inline constexpr int32_t kMostScatterAhead = 2;
 int32_t first_module(const PlanPart& part, const Bucket& bucket);
 
 // Tracks which slots of a pool are taken. There are usual and large slots
-// (plan/schedule/pools.h); large ones are numbered after the usual ones.
+// (SlotPool); large ones are numbered after the usual ones.
 //
 //   SlotPool pool(4, 1);
 //   const int64_t slot = pool.take_free(false);
