@@ -79,11 +79,6 @@ double parse_compute_seconds(const std::string& compute) {
   return parse_number(compute, 0, 1e6, "--compute (seconds, or products)");
 }
 
-void check_range(const char* option, int value, int low, int high) {
-  if (value < low || value > high)
-    throw UsageError(cat(option, " ", value, ": expected ", low, " to ", high));
-}
-
 RuleOptions parse_bench_options(const std::vector<std::string>& given) {
   RuleOptions options;
   for (const std::string& item : given) {
@@ -97,15 +92,6 @@ RuleOptions parse_bench_options(const std::vector<std::string>& given) {
 }
 
 namespace {
-
-void check_counts(const Arguments& a) {
-  constexpr int kMostThreads = 1024;
-  if (a.threads < 1 || a.threads > kMostThreads)
-    throw UsageError(
-        cat("--threads ", a.threads, ": expected 1 to ", kMostThreads));
-  if (a.rounds < 1 || a.rounds > 100000)
-    throw UsageError(cat("--rounds ", a.rounds, ": expected 1 to 100000"));
-}
 
 TransformRequest request_of(const Arguments& a) {
   if (a.shape.empty())
@@ -160,28 +146,50 @@ Outcome run_transform(const Arguments& arguments, const Output& out) {
   return Outcome::kDone;
 }
 
+// Options of one kind of bench alone.
+OptionRows rule_options(Arguments& a) {
+  return {
+      option("--model", a.model, "MODEL",
+             "rule: a preset or a file, as canzona plan reads it"),
+      option("--rule", a.rule, "RULE", "rule: which one"),
+      option("--layers", a.layers, "COUNT", "rule: the first of the model's")
+          .by_default("all"),
+      option("--engines", a.engines, "COUNT", "rule: that share out the shapes")
+          .by_default("2 on cuda"),
+      flag("--no-graph", a.no_graph,
+           "rule: issue every call anew in every step"),
+      flag("--bf16-params", a.rounded, "rule: write the weights in bf16, too")};
+}
+
+OptionRows transform_options(Arguments& a) {
+  constexpr int kMostThreads = 1024;
+  return {option("--shape", a.shape, "ROWSxCOLS", "of the matrices"),
+          option("--batch", a.batch, "COUNT", "matrices of that shape"),
+          option("--algorithm", a.algorithm, "FORM",
+                 "standard, symmetric, gram or all")
+              .offering({"standard", "symmetric", "gram", "all"}),
+          option("--threads", a.threads, "COUNT", "that share out the matrices")
+              .between(1, kMostThreads)};
+}
+
 // Refuses an option that only the other kind of bench takes, because it would
 // do nothing here.
 void refuse_idle_options(const CLI::App& app, const std::string& what) {
   const bool rule = what == "rule";
-  const Words idle =
-      rule ? Words{"--shape", "--batch", "--algorithm", "--threads"}
-           : Words{"--model",   "--rule",     "--layers",
-                   "--engines", "--no-graph", "--bf16-params"};
-  for (const std::string& name : idle)
-    if (app.get_option(name)->count() > 0)
-      throw UsageError(cat("canzona bench ", what, " has no ", name, ": it is ",
-                           "an option of canzona bench ",
+  BenchArguments unused;
+  for (const OptionRow& row :
+       rule ? transform_options(unused) : rule_options(unused))
+    if (app.get_option(row.name)->count() > 0)
+      throw UsageError(cat("canzona bench ", what, " has no ", row.name,
+                           ": it is ", "an option of canzona bench ",
                            rule ? "transform" : "rule",
-                           rule && name == "--algorithm"
+                           rule && row.name == "--algorithm"
                                ? "; try --rule-option newton_schulz=gram"
                                : ""));
 }
 
 Outcome run(const Arguments& arguments, const CLI::App& app,
             const Output& out) {
-  check_counts(arguments);
-  choose(arguments.device, {"cpu", "cuda"}, "--device");
   if (arguments.what == "transform" || arguments.what == "rule")
     refuse_idle_options(app, arguments.what);
   if (arguments.what == "transform") return run_transform(arguments, out);
@@ -196,58 +204,46 @@ Outcome run(const Arguments& arguments, const CLI::App& app,
                        {"transform", "rule", "step", "zero", "collectives"})));
 }
 
+OptionRows options_of(Arguments& a) {
+  OptionRows transform = transform_options(a);
+  const OptionRow threads = transform.back();
+  transform.pop_back();
+  return joined(
+      {{argument("WHAT", a.what,
+                 "transform: Newton-Schulz on one shape; rule: a whole step "
+                 "of one rank")
+            .offering({"transform", "rule"}),
+        device_option(a.device, "cpu or cuda")},
+       rule_options(a),
+       transform,
+       {option("--precision", a.precision, "TYPE",
+               "fp32, bf16, on cuda fp16; transform: or all [all]; rule: of "
+               "Muon's products, or auto")
+            .offering({"fp32", "bf16", "fp16", "all", "auto"})
+            .by_default("auto"),
+        threads,
+        option("--rounds", a.rounds, "COUNT", "of which the quickest counts")
+            .between(1, 100'000),
+        option("--rule-option", a.options, "NAME=VALUE",
+               "NAME=VALUE of the rule, such as coefficients=quintic; "
+               "repeatable"),
+        json_flag(a.json)}});
+}
+
 }  // namespace
 
 Verb add_bench(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "bench", "time what a rule computes, with its error and its floor");
   auto a = std::make_shared<Arguments>();
-  app->add_option("WHAT", a->what,
-                  "transform: Newton-Schulz on one shape; rule: a whole step "
-                  "of one rank");
-  add_value(*app, "--device", a->device, "DEVICE", "cpu or cuda [cpu]");
-  add_value(*app, "--model", a->model, "MODEL",
-            "rule: a preset or a file, as canzona plan reads it");
-  add_value(*app, "--rule", a->rule, "RULE", "rule: which one [muon]");
-  add_value(*app, "--layers", a->layers, "COUNT",
-            "rule: the first of the model's [all]");
-  add_value(*app, "--engines", a->engines, "COUNT",
-            "rule: that share out the shapes [2 on cuda]");
-  app->add_flag("--no-graph", a->no_graph,
-                "rule: issue every call anew in every step");
-  app->add_flag("--bf16-params", a->rounded,
-                "rule: write the weights in bf16, too");
-  add_value(*app, "--shape", a->shape, "ROWSxCOLS", "of the matrices");
-  add_value(*app, "--batch", a->batch, "COUNT", "matrices of that shape [1]");
-  add_value(*app, "--algorithm", a->algorithm, "FORM",
-            "standard, symmetric, gram or all [all]");
-  add_value(*app, "--precision", a->precision, "TYPE",
-            "fp32, bf16, on cuda fp16; transform: or all [all]; rule: "
-            "of Muon's products, or auto [auto]");
-  add_value(*app, "--threads", a->threads, "COUNT",
-            "that share out the matrices [1]");
-  add_value(*app, "--rounds", a->rounds, "COUNT",
-            "of which the quickest counts [10]");
-  app->add_option("--rule-option", a->options,
-                  "NAME=VALUE of the rule, such as coefficients=quintic; "
-                  "repeatable")
-      ->allow_extra_args(false)
-      ->option_text("NAME=VALUE");
-  app->add_flag("--json", a->json, kJsonHelp);
-  offer_words(app->get_option("WHAT"), {"transform", "rule"});
-  offer_words(app->get_option("--algorithm"),
-              {"standard", "symmetric", "gram", "all"});
-  offer_words(app->get_option("--precision"),
-              {"fp32", "bf16", "fp16", "all", "auto"});
-  app->footer(kBenchExamples);
-  const Verb step = add_bench_step(*app);
-  const Verb zero = add_bench_zero(*app);
-  const Verb collectives = add_bench_collectives(*app);
-  return {app, [a, app, step, zero, collectives](const Output& out) {
-            for (const Verb& verb : {step, zero, collectives})
-              if (verb.app->parsed()) return verb.run(out);
-            return run(*a, *app, out);
-          }};
+  return add_verb(
+      root,
+      {.name = "bench",
+       .description = "time what a rule computes, with its error and its floor",
+       .options = options_of(*a),
+       .footer = kBenchExamples,
+       .below = {add_bench_step, add_bench_zero, add_bench_collectives},
+       .run = [a, &root](const Output& out) {
+         return run(*a, *root.get_subcommand("bench"), out);
+       }});
 }
 
 }  // namespace canzona::cli

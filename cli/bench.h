@@ -29,7 +29,6 @@ struct BenchArguments {
 };
 
 // UsageError names the option.
-void check_range(const char* option, int value, int low, int high);
 RuleOptions parse_bench_options(const std::vector<std::string>& given);
 
 // Parse `--compute`: whether forward and backward are products, which a CPU

@@ -39,14 +39,7 @@ struct BenchCollectivesFlags {
 };
 
 Outcome run(const BenchCollectivesFlags& a, const Output& out) {
-  constexpr int kMostRanks = 1 << 20;
-  check_range("--ranks", a.ranks.num_ranks, 1, kMostRanks);
-  check_range("--rounds", a.rounds, 1, 100000);
   RankOptions options = a.ranks;
-  if (options.device != "cpu" && options.device != "cuda")
-    throw UsageError(cat("--device ", quoted(options.device),
-                         ": expected cpu or cuda",
-                         did_you_mean(options.device, {"cpu", "cuda"})));
   if (!a.deadline.empty())
     options.communicator.deadline = parse_deadline(a.deadline);
   const bool library = has_own_sums(options);
@@ -82,33 +75,30 @@ Outcome run(const BenchCollectivesFlags& a, const Output& out) {
   return Outcome::kDone;
 }
 
+OptionRows options_of(BenchCollectivesFlags& a) {
+  return joined(
+      {{option("--ranks", a.ranks.num_ranks, "COUNT", "how many there are")
+            .between(1, 1 << 20),
+        option("--bytes", a.bytes, "SIZE", "of a rank's whole buffer"),
+        option("--rounds", a.rounds, "COUNT", "of which the quickest counts")
+            .between(1, 100'000),
+        device_option(a.ranks.device, "whose memory: cpu or cuda"),
+        transport_option(a.ranks.transport, "")},
+       meeting_options(a.ranks),
+       {deadline_option(a.deadline), json_flag(a.json)}});
+}
+
 }  // namespace
 
 Verb add_bench_collectives(CLI::App& bench) {
-  CLI::App* app = bench.add_subcommand(
-      "collectives",
-      "time every operation between ranks, exact and by the "
-      "library behind them");
   auto a = std::make_shared<BenchCollectivesFlags>();
-  add_value(*app, "--ranks", a->ranks.num_ranks, "COUNT",
-            "how many there are [1]");
-  add_value(*app, "--bytes", a->bytes, "SIZE",
-            "of a rank's whole buffer [64MiB]");
-  add_value(*app, "--rounds", a->rounds, "COUNT",
-            "of which the quickest counts [5]");
-  add_value(*app, "--device", a->ranks.device, "DEVICE",
-            "whose memory: cpu or cuda [cpu]");
-  add_value(*app, "--transport", a->ranks.transport, "KIND",
-            "thread, mpi, tcp or nccl [as the launcher wants it, nccl on "
-            "cuda, else thread]");
-  add_rank_options(*app, a->ranks);
-  add_value(*app, "--deadline", a->deadline, "TIME",
-            "of every collective; past it, exit status 4 [10min]");
-  app->add_flag("--json", a->json, kJsonHelp);
-  offer_words(app->get_option("--transport"), {"thread", "mpi", "tcp", "nccl"});
-  offer_words(app->get_option("--device"), {"cpu", "cuda"});
-  app->footer(kBenchCollectivesExamples);
-  return {app, [a](const Output& out) { return run(*a, out); }};
+  return add_verb(
+      bench, {.name = "collectives",
+              .description = "time every operation between ranks, exact and by "
+                             "the library behind them",
+              .options = options_of(*a),
+              .footer = kBenchCollectivesExamples,
+              .run = [a](const Output& out) { return run(*a, out); }});
 }
 
 }  // namespace canzona::cli

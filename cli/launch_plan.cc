@@ -18,7 +18,6 @@
 #include "canzona/comm/mpi/mpi_session.h"
 #include "canzona/launch/rank_folder.h"
 #include "canzona/measure/machine.h"
-#include "cli/bench.h"
 #include "cli/launch_view.h"
 #include "cli/options.h"
 #include "cli/ranks.h"
@@ -26,8 +25,6 @@
 
 namespace canzona::cli {
 namespace {
-
-constexpr int kMostRanks = 256;
 
 ElasticRange parse_elastic(const std::string& text) {
   const size_t colon = text.find(':');
@@ -53,7 +50,7 @@ std::optional<TrainConfig> config_of(const std::vector<std::string>& command,
                                      const Settings& saved = {}) {
   CLI::App app;
   ConfigArguments arguments;
-  add_config_arguments(app, arguments);
+  declare(app, config_options(arguments));
   app.allow_extras();
   std::vector<std::string> words(command.rbegin(), command.rend() - 1);
   try {
@@ -195,8 +192,6 @@ LaunchPlan settle_launch(const LaunchFlags& a, const Output& out) {
     throw UsageError(
         "launch: nothing to start; give a command after --, such as canzona "
         "launch --ranks 4 -- train --run runs/one");
-  check_range("--ranks", a.ranks, 0, kMostRanks);
-  check_range("--max-restarts", a.max_restarts, 0, 1000000);
   LaunchPlan plan;
   plan.self = own_program();
   plan.program = a.program.empty() ? plan.self : a.program;

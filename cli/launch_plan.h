@@ -17,6 +17,9 @@
 
 namespace canzona::cli {
 
+// How many ranks launch starts at most, on this one machine.
+inline constexpr int kMostRanks = 256;
+
 struct LaunchFlags {
   int ranks = 0;
   int max_restarts = 3;

@@ -134,12 +134,17 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
 }  // namespace
 
 Verb add_plan(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "plan", "decide who computes which matrix, and show what it costs");
   auto arguments = std::make_shared<PlanArguments>();
-  add_plan_arguments(*app, Planning::kOne, *arguments);
-  app->footer(help_footer());
-  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+  const Verb added = add_verb(
+      root,
+      {.name = "plan",
+       .description =
+           "decide who computes which matrix, and show what it costs",
+       .options = plan_options(Planning::kOne, *arguments),
+       .footer = help_footer(),
+       .run = [arguments](const Output& out) { return run(*arguments, out); }});
+  arguments->app = added.app;
+  return added;
 }
 
 // `canzona compare`: all strategies on the same input, side by side.
@@ -236,15 +241,19 @@ Outcome run_compare(const PlanArguments& arguments, const Output& out) {
 }  // namespace
 
 Verb add_compare(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "compare", "plan with every strategy and show them side by side");
   auto arguments = std::make_shared<PlanArguments>();
-  add_plan_arguments(*app, Planning::kAll, *arguments);
-  app->footer(kCompareExamples + std::string("\n") + strategies_help() + "\n" +
-              rules_help());
-  return {app, [arguments](const Output& out) {
-            return run_compare(*arguments, out);
-          }};
+  const Verb added = add_verb(
+      root,
+      {.name = "compare",
+       .description = "plan with every strategy and show them side by side",
+       .options = plan_options(Planning::kAll, *arguments),
+       .footer =
+           cat(kCompareExamples, "\n", strategies_help(), "\n", rules_help()),
+       .run = [arguments](const Output& out) {
+         return run_compare(*arguments, out);
+       }});
+  arguments->app = added.app;
+  return added;
 }
 
 }  // namespace canzona::cli

@@ -79,7 +79,7 @@ void settle_collectives(const PlanArguments& a, const Cluster& cluster,
                         ZeroOptions& zero, Workload& work) {
   const std::string& word =
       a.collectives.empty() ? cluster.collectives : a.collectives;
-  const std::vector<std::string> known{"direct", "node", "ring", "auto"};
+  const std::vector<std::string>& known = simulated_collectives();
   if (!word.empty() && std::ranges::find(known, word) == known.end())
     throw UsageError(cat("--collectives ", quoted(word), ": expected ",
                          join(known, ", "), did_you_mean(word, known)));
@@ -160,15 +160,19 @@ Outcome run_simulation(const PlanArguments& given, const Output& out) {
 }  // namespace
 
 Verb add_simulate(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "simulate", "predict an iteration of a plan on a described cluster");
   auto arguments = std::make_shared<PlanArguments>();
-  add_plan_arguments(*app, Planning::kSimulate, *arguments);
-  app->footer(kSimulateExamples + std::string("\n") + strategies_help() + "\n" +
-              rules_help());
-  return {app, [arguments](const Output& out) {
-            return run_simulation(*arguments, out);
-          }};
+  const Verb added = add_verb(
+      root,
+      {.name = "simulate",
+       .description = "predict an iteration of a plan on a described cluster",
+       .options = plan_options(Planning::kSimulate, *arguments),
+       .footer =
+           cat(kSimulateExamples, "\n", strategies_help(), "\n", rules_help()),
+       .run = [arguments](const Output& out) {
+         return run_simulation(*arguments, out);
+       }});
+  arguments->app = added.app;
+  return added;
 }
 
 }  // namespace canzona::cli

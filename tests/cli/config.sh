@@ -147,7 +147,7 @@ prints 'Examples:' 'TOML' '--set' 'Presets:' moe-tiny
 canzona config keys
 exits 0
 checks=$((checks + 1))
-sed -n '/^| key | default/,/^$/p' "$here/../../docs/config.md" |
+sed -n '/^| key | option/,/^$/p' "$here/../../docs/config.md" |
   sed '/^$/d' >documented
 cmp -s documented out ||
   fail 'docs/config.md is stale: put `canzona config keys` in its place'
