@@ -252,7 +252,7 @@ Offer offer_of(const CLI::Option& option) {
   const bool named = option.nonpositional();
   const std::string label =
       named ? option.get_option_text() : option.get_name(true, false);
-  if (label == "DEVICE") offer.words = {"cpu", "cuda"};
+  if (label == "DEVICE" && offer.words.empty()) offer.words = {"cpu", "cuda"};
   if (label == "MODEL") append_names(presets(), offer.words);
   if (label == "RULE" && offer.words.empty())
     append_names(rule_table(), offer.words);

@@ -543,7 +543,8 @@ OptionRows run_options(TrainFlags& a) {
        option("--trace", a.trace, "FILE",
               "write spans of all ranks, for ui.perfetto.dev"),
        option("--device", a.device, "DEVICE",
-              "cpu; forward and backward on a GPU are not there yet")});
+              "cpu; forward and backward on a GPU are not there yet")
+           .offering({"cpu"})});
 }
 
 }  // namespace
