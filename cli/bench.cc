@@ -1,14 +1,20 @@
-// `canzona bench transform`: Newton–Schulz in all its forms on one shape.
-// `canzona bench rule`: see bench_rule.cc; `bench step`: see bench_step.cc.
-
+// `canzona bench`: Newton–Schulz in all its forms on one shape (transform), a
+// whole step of a rule (rule), operations between ranks (collectives).
+// bench_step.cc and bench_zero.cc have the other two.
+#include <algorithm>
 #include <memory>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/nccl/nccl_library.h"
+#include "canzona/linalg/cuda_device.h"
+#include "canzona/report/bench/collectives_report.h"
 #include "canzona/report/bench/machine_report.h"
+#include "canzona/shapes/read_model.h"
 #include "cli/bench.h"
 #include "cli/options.h"
 #include "cli/precision.h"
+#include "cli/ranks.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -39,7 +45,25 @@ in a graph. The floor is the flops at the best rate measured for such products, 
 the bytes at the rate of a copy.
 )";
 
-using Arguments = BenchArguments;
+struct Arguments {
+  std::string what;
+  std::string device = "cpu";
+  std::string shape;
+  int64_t batch = 1;
+  std::string algorithm = "all";
+  std::string precision;  // empty: not given
+  int threads = 1;
+  int rounds = 10;
+  std::string model;
+  std::string rule = "muon";
+  int layers = 0;   // 0: all
+  int engines = 0;  // 0: the device's default
+  bool no_graph = false;
+  bool rounded = false;
+  std::vector<std::string> options;
+  bool json = false;
+};
+
 using Words = std::vector<std::string>;
 
 MatrixShape parse_shape(const std::string& text) {
@@ -79,6 +103,8 @@ double parse_compute_seconds(const std::string& compute) {
   return parse_number(compute, 0, 1e6, "--compute (seconds, or products)");
 }
 
+namespace {
+
 RuleOptions parse_bench_options(const std::vector<std::string>& given) {
   RuleOptions options;
   for (const std::string& item : given) {
@@ -90,8 +116,6 @@ RuleOptions parse_bench_options(const std::vector<std::string>& given) {
   }
   return options;
 }
-
-namespace {
 
 TransformRequest request_of(const Arguments& a) {
   if (a.shape.empty())
@@ -146,6 +170,80 @@ Outcome run_transform(const Arguments& arguments, const Output& out) {
   return Outcome::kDone;
 }
 
+// A whole step of a rule on all matrices of a model.
+
+std::vector<Dims> tensors_of(const Arguments& a) {
+  if (a.model.empty())
+    throw UsageError("canzona bench rule: --model is missing");
+  const Model model = read_model(a.model, {});
+  if (a.layers < 0 || a.layers > model.num_layers)
+    throw UsageError(cat("--layers ", a.layers, ": ", model.name, " has ",
+                         model.num_layers));
+  std::vector<Dims> dims;
+  for (const Tensor& tensor : model.tensors)
+    if (tensor.matrix_rule && (a.layers == 0 || tensor.layer < a.layers))
+      dims.push_back(tensor.shape);
+  if (dims.empty())
+    throw UsageError(
+        cat("--model ", quoted(a.model), ": it has no matrices for the rule"));
+  return dims;
+}
+
+// --precision is an option of the rule; rules without it have only one.
+void put_precision(const Arguments& a, RuleOptions& options) {
+  if (a.precision.empty()) return;
+  const auto rule = std::ranges::find(rule_table(), a.rule, &RuleEntry::name);
+  if (rule == rule_table().end()) return;  // refused where the rule is made
+  const auto fact =
+      std::ranges::find(rule->options, "precision", &OptionFact::name);
+  if (fact == rule->options.end())
+    throw UsageError(cat("--precision ", quoted(a.precision), ": ", a.rule,
+                         " has no such option and computes in fp32; leave it "
+                         "out"));
+  const std::vector<std::string> known = split_text(fact->allowed, '|');
+  if (std::ranges::find(known, a.precision) == known.end())
+    throw UsageError(cat("--precision ", quoted(a.precision), ": expected ",
+                         join(known, ", "), did_you_mean(a.precision, known)));
+  const auto given = options.find("precision");
+  if (given != options.end() && given->second != a.precision)
+    throw UsageError(
+        cat("--precision ", quoted(a.precision),
+            " contradicts --rule-option precision=", given->second));
+  options["precision"] = a.precision;
+}
+
+RuleStepRequest rule_request_of(const Arguments& a,
+                                PrecisionChoice& precision) {
+  constexpr int kMostEngines = 16;
+  if (a.engines < 0 || a.engines > kMostEngines)
+    throw UsageError(
+        cat("--engines ", a.engines, ": expected 1 to ", kMostEngines));
+  RuleStepRequest request;
+  request.rule = a.rule;
+  request.options = parse_bench_options(a.options);
+  put_precision(a, request.options);
+  precision = settle_precision(a.rule, a.device, request.options);
+  if (!a.precision.empty() && a.precision != "auto")
+    precision.why = "--precision";
+  request.device = a.device;
+  request.tensors = tensors_of(a);
+  request.rounds = a.rounds;
+  request.num_engines = a.engines > 0 ? a.engines : a.device == "cuda" ? 2 : 1;
+  request.graph = !a.no_graph;
+  request.rounded = a.rounded;
+  return request;
+}
+
+Outcome bench_rule(const Arguments& arguments, const Output& out) {
+  RuleStepReport report{.model = arguments.model};
+  report.request = rule_request_of(arguments, report.precision);
+  report.step = measure_rule_step(
+      report.request, [&](const std::string& what) { out.progress(what); });
+  out.progress("");
+  out.result(arguments.json ? rule_step_json(report) : rule_step_text(report));
+  return Outcome::kDone;
+}
+
 // Options of one kind of bench alone.
 OptionRows rule_options(Arguments& a) {
   return {
@@ -176,7 +274,7 @@ OptionRows transform_options(Arguments& a) {
 // do nothing here.
 void refuse_idle_options(const CLI::App& app, const std::string& what) {
   const bool rule = what == "rule";
-  BenchArguments unused;
+  Arguments unused;
   for (const OptionRow& row :
        rule ? transform_options(unused) : rule_options(unused))
     if (app.get_option(row.name)->count() > 0)
@@ -203,6 +301,96 @@ Outcome run(const Arguments& arguments, const CLI::App& app,
           did_you_mean(arguments.what,
                        {"transform", "rule", "step", "zero", "collectives"})));
 }
+
+// `canzona bench collectives`: how long operations between ranks take.
+
+constexpr const char* kBenchCollectivesExamples =
+    R"(Examples:
+  canzona bench collectives --ranks 4 --bytes 64MiB
+  mpirun -n 4 canzona bench collectives --ranks 4 --json
+  mpirun -n 8 canzona bench collectives --ranks 8 --device cuda --bytes 256MiB
+  mpirun -n 4 canzona bench collectives --ranks 4 --device cuda --share-gpu
+
+Every operation, with pieces of equal and of unequal counts: gathers, all-to-all, sums of
+fp32 in the one order that gives the same bits everywhere (`exact`), and by the library
+behind the transport (`library`: MPI, NCCL) where it has sums of its own. `sent` is what
+the rank that sends most sends, `time` that of the slowest rank, the least of all rounds;
+`of a copy` compares the rate with that of a copy in the device's own memory. Results are
+checked before anything is timed.
+
+Exit status: 0 done, 2 a mistake in the request, 4 a rank was lost or late.
+)";
+
+struct BenchCollectivesFlags {
+  RankOptions ranks;
+  std::string bytes = "64MiB";
+  std::string deadline;
+  int rounds = 5;
+  bool json = false;
+};
+
+Outcome run(const BenchCollectivesFlags& a, const Output& out) {
+  RankOptions options = a.ranks;
+  if (!a.deadline.empty())
+    options.communicator.deadline = parse_deadline(a.deadline);
+  const bool library = has_own_sums(options);
+  options.communicator.fast_reduce = library;
+  const std::unique_ptr<Ranks> ranks = make_ranks(options);
+  CollectivesRequest request{.run = ranks->runner(),
+                             .num_ranks = options.num_ranks,
+                             .device = options.device,
+                             .bytes = parse_bytes(a.bytes, "--bytes"),
+                             .rounds = a.rounds,
+                             .fast = library,
+                             .make_lane = lanes_of(options.device)};
+  if (ranks->speaks())
+    request.progress = [&out](const std::string& what) { out.progress(what); };
+  CollectivesReport report{.transport = ranks->transport(),
+                           .device = options.device,
+                           .num_ranks = options.num_ranks,
+                           .bytes = request.bytes,
+                           .rounds = a.rounds,
+                           .measured = measure_collectives(request)};
+  report.library_memory = ranks->library_memory();
+  report.largest_library_bytes = largest_library_bytes(*ranks);
+  out.progress("");
+  if (report.transport == "nccl") report.library = nccl_description();
+  std::string why_not;
+  if (const auto gpu = find_cuda_device(&why_not);
+      gpu && options.device == "cuda")
+    report.device = gpu->name;
+  ranks->finish();
+  if (!ranks->speaks()) return Outcome::kDone;
+  out.result(a.json ? collectives_json(report)
+                    : collectives_text(report, out.ink()));
+  return Outcome::kDone;
+}
+
+OptionRows options_of(BenchCollectivesFlags& a) {
+  return joined(
+      {{option("--ranks", a.ranks.num_ranks, "COUNT", "how many there are")
+            .between(1, 1 << 20),
+        option("--bytes", a.bytes, "SIZE", "of a rank's whole buffer"),
+        option("--rounds", a.rounds, "COUNT", "of which the quickest counts")
+            .between(1, 100'000),
+        device_option(a.ranks.device, "whose memory: cpu or cuda"),
+        transport_option(a.ranks.transport, "")},
+       meeting_options(a.ranks),
+       {deadline_option(a.deadline), json_flag(a.json)}});
+}
+
+Verb add_bench_collectives(CLI::App& bench) {
+  auto a = std::make_shared<BenchCollectivesFlags>();
+  return add_verb(
+      bench, {.name = "collectives",
+              .description = "time every operation between ranks, exact and by "
+                             "the library behind them",
+              .options = options_of(*a),
+              .footer = kBenchCollectivesExamples,
+              .run = [a](const Output& out) { return run(*a, out); }});
+}
+
+// All of `canzona bench`.
 
 OptionRows options_of(Arguments& a) {
   OptionRows transform = transform_options(a);

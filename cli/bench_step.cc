@@ -9,7 +9,6 @@
 #include "canzona/report/bench/step_report.h"
 #include "canzona/report/zero_view.h"
 #include "cli/bench.h"
-#include "cli/errors.h"
 #include "cli/options.h"
 #include "cli/plan_input.h"
 #include "cli/precision.h"
@@ -54,6 +53,7 @@ Exit status: 0 done, 1 strategies lead to different digests, 2 a mistake in the 
 )";
 
 constexpr int kMostSteps = 1'000'000;
+constexpr int64_t kTokensOfProducts = 4096;
 
 struct BenchStepFlags {
   PlanArguments plan;
@@ -102,8 +102,7 @@ StepTrialRequest trial_of(const BenchStepFlags& a) {
   const bool multiplies = is_of_products(a.compute, a.device);
   if (!multiplies && a.tokens)
     throw UsageError("--tokens goes with --compute products");
-  constexpr int64_t kUsualTokens = 4096;
-  if (multiplies) trial.product_tokens = a.tokens.value_or(kUsualTokens);
+  if (multiplies) trial.product_tokens = a.tokens.value_or(kTokensOfProducts);
   return trial;
 }
 
@@ -287,7 +286,7 @@ OptionRows run_options(BenchStepFlags& a) {
            .by_default("twice a step"),
        number("--tokens", a.tokens, 1, 1 << 30, "N",
               "of a rank, with --compute products")
-           .by_default("4096"),
+           .by_default(cat(kTokensOfProducts)),
        option("--gradients", a.gradients, "KIND", "exact or random")
            .offering({"exact", "random"}),
        number("--clip", a.clip, 0, 1e30, "NORM",

@@ -13,8 +13,8 @@
 #include "canzona/data/tokenizer.h"
 #include "canzona/train/hf_exchange.h"
 #include "cli/ckpt_view.h"
-#include "cli/environment.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/run_model.h"
 #include "cli/verbs.h"
 

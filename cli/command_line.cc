@@ -7,7 +7,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/facts.h"
-#include "cli/help.h"
 #include "cli/options.h"
 #include "cli/version.h"
 

@@ -1,9 +1,9 @@
-#include "cli/help.h"
 
 #include <algorithm>
 
 #include "canzona/base/text.h"
 #include "canzona/report/terminal.h"
+#include "cli/command_line.h"
 #include "cli/verbs.h"
 #include "cli/version.h"
 

@@ -13,7 +13,6 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/shapes/architecture.h"
-#include "cli/errors.h"
 
 namespace canzona::cli {
 namespace {

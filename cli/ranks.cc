@@ -27,7 +27,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/visible_gpus.h"
 #include "canzona/runtime/engine_wire_ops.h"
-#include "cli/environment.h"
+#include "cli/output.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {

@@ -15,8 +15,7 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/train/tokens_of.h"
 #include "cli/config.h"
-#include "cli/environment.h"
-#include "cli/errors.h"
+#include "cli/output.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
@@ -24,7 +23,6 @@
 #include "cli/test_fault.h"
 #include "cli/train_job.h"
 #include "cli/train_resume.h"
-#include "cli/train_summary.h"
 #include "cli/train_telling.h"
 #include "cli/verbs.h"
 

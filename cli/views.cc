@@ -15,9 +15,7 @@
 #include "canzona/report/runs/run_report.h"
 #include "canzona/shapes/families.h"
 #include "canzona/shapes/read_model.h"
-#include "cli/errors.h"
 #include "cli/options.h"
-#include "cli/placed.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
 
@@ -161,8 +159,8 @@ struct ExplainFlags {
   }
 };
 
-int32_t number(const std::string& text, size_t count, const char* option,
-               const char* what) {
+int32_t index_of(const std::string& text, size_t count, const char* option,
+                 const char* what) {
   const int64_t value = parse_integer(text, 0, INT32_MAX, option);
   check_number(value, static_cast<int64_t>(count), option, what);
   return static_cast<int32_t>(value);
@@ -190,14 +188,15 @@ std::string explanation(const ExplainFlags& a, const ReportPlan& shown,
                         const Ink& ink) {
   const Plan& plan = shown.plan;
   if (!a.rank.empty()) {
-    const int32_t rank = number(a.rank, shown.ranks.size(), "--rank", "ranks");
+    const int32_t rank =
+        index_of(a.rank, shown.ranks.size(), "--rank", "ranks");
     return a.json ? explain_rank_json(shown, rank)
                   : explain_rank(shown, rank, ink);
   }
   if (!a.bucket.empty()) {
     const int32_t bucket =
-        number(a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket",
-               "buckets");
+        index_of(a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket",
+                 "buckets");
     return a.json ? explain_bucket_json(plan, bucket)
                   : explain_bucket(plan, bucket, ink);
   }
@@ -215,7 +214,7 @@ std::string explanation(const ExplainFlags& a, const PlacedPlan& plan,
                         const Ink& ink) {
   if (!a.rank.empty()) {
     const int32_t rank =
-        number(a.rank, static_cast<size_t>(plan.world), "--rank", "ranks");
+        index_of(a.rank, static_cast<size_t>(plan.world), "--rank", "ranks");
     return a.json ? explain_placed_rank_json(plan, rank)
                   : explain_placed_rank(plan, rank, ink);
   }
