@@ -392,6 +392,7 @@ Verb add_bench_collectives(CLI::App& bench) {
 
 // All of `canzona bench`.
 
+// Help lists --threads beside --rounds.
 OptionRows options_of(Arguments& a) {
   OptionRows transform = transform_options(a);
   const OptionRow threads = transform.back();

@@ -279,7 +279,8 @@ constexpr const char* kKeysExamples =
   canzona config keys --json
 
 Columns: the option that sets the key, the value without a preset's, what is allowed, and whether a
-run that goes on from a checkpoint may change it. In JSON `default` is null where the preset decides.
+run that goes on from a checkpoint may change it. In JSON there are no options, and `default` is
+null where the preset decides.
 )";
 
 struct ConfigFlags {

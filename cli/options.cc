@@ -83,8 +83,7 @@ struct DefaultText {
   std::string operator()(const void*) const { return ""; }
 };
 
-// Options of verbs that are declared for programs themselves, arguments and
-// what must be given have no default.
+// Switches, arguments, required options and hidden ones show no default.
 std::string default_text(const OptionRow& row) {
   if (row.shown_default) return *row.shown_default;
   const bool has_one = !row.is_switch && !row.is_required &&

@@ -14,14 +14,14 @@ constexpr size_t kNameColumn = 16;
 constexpr double kMostTokens = 0x1p40;
 
 // The verbs that take these options, one bit each.
-unsigned bit(Planning planning) {
+constexpr unsigned bit(Planning planning) {
   return 1U << static_cast<unsigned>(planning);
 }
 
-constexpr unsigned kPlan = 1U << static_cast<unsigned>(Planning::kOne);
-constexpr unsigned kCompare = 1U << static_cast<unsigned>(Planning::kAll);
-constexpr unsigned kBench = 1U << static_cast<unsigned>(Planning::kRun);
-constexpr unsigned kSimulate = 1U << static_cast<unsigned>(Planning::kSimulate);
+constexpr unsigned kPlan = bit(Planning::kOne);
+constexpr unsigned kCompare = bit(Planning::kAll);
+constexpr unsigned kBench = bit(Planning::kRun);
+constexpr unsigned kSimulate = bit(Planning::kSimulate);
 constexpr unsigned kPlansOnly = kPlan | kCompare | kSimulate;
 constexpr unsigned kEverywhere = kPlansOnly | kBench;
 
