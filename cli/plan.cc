@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <memory>
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
@@ -226,17 +225,13 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
 }  // namespace
 
 Verb add_plan(CLI::App& root) {
-  auto arguments = std::make_shared<PlanArguments>();
-  const Verb added = add_verb(
-      root,
+  return add_planning_verb(
+      root, Planning::kOne,
       {.name = "plan",
        .description =
            "decide who computes which matrix, and show what it costs",
-       .options = plan_options(Planning::kOne, *arguments),
-       .footer = help_footer(),
-       .run = [arguments](const Output& out) { return run(*arguments, out); }});
-  arguments->app = added.app;
-  return added;
+       .footer = help_footer()},
+      run);
 }
 
 // `canzona compare`: all strategies on the same input, side by side.
@@ -333,19 +328,13 @@ Outcome run_compare(const PlanArguments& arguments, const Output& out) {
 }  // namespace
 
 Verb add_compare(CLI::App& root) {
-  auto arguments = std::make_shared<PlanArguments>();
-  const Verb added = add_verb(
-      root,
+  return add_planning_verb(
+      root, Planning::kAll,
       {.name = "compare",
        .description = "plan with every strategy and show them side by side",
-       .options = plan_options(Planning::kAll, *arguments),
        .footer =
-           cat(kCompareExamples, "\n", strategies_help(), "\n", rules_help()),
-       .run = [arguments](const Output& out) {
-         return run_compare(*arguments, out);
-       }});
-  arguments->app = added.app;
-  return added;
+           cat(kCompareExamples, "\n", strategies_help(), "\n", rules_help())},
+      run_compare);
 }
 
 }  // namespace canzona::cli

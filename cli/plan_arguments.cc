@@ -1,5 +1,7 @@
 #include "cli/plan_arguments.h"
 
+#include <memory>
+
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/mesh.h"
@@ -323,6 +325,18 @@ OptionRows plan_options(Planning planning, PlanArguments& a) {
        rows("What a rank holds", memory_rows(a)), rows(kZero, size_rows(a)),
        rows(kZero, zero_rows(a)), rows("The cluster", cluster_rows(a)),
        rows("Output", output_rows(a))});
+}
+
+Verb add_planning_verb(CLI::App& root, Planning planning, VerbDeclaration verb,
+                       PlanRun run) {
+  auto arguments = std::make_shared<PlanArguments>();
+  verb.options = plan_options(planning, *arguments);
+  verb.run = [arguments, run](const Output& out) {
+    return run(*arguments, out);
+  };
+  const Verb added = add_verb(root, verb);
+  arguments->app = added.app;
+  return added;
 }
 
 std::vector<RouteOverride> PlanArguments::overrides() const {

@@ -12,6 +12,7 @@
 #include "canzona/rules/facts.h"
 #include "canzona/shapes/read_model.h"
 #include "cli/options.h"
+#include "cli/verbs.h"
 
 namespace canzona::cli {
 
@@ -83,6 +84,11 @@ struct PlanArguments {
 // `simulate`.
 enum class Planning { kOne, kAll, kRun, kSimulate };
 OptionRows plan_options(Planning planning, PlanArguments& arguments);
+
+// Adds a verb that has these options and no others.
+using PlanRun = Outcome (*)(const PlanArguments&, const Output&);
+Verb add_planning_verb(CLI::App& root, Planning planning, VerbDeclaration verb,
+                       PlanRun run);
 
 // Words of options that several files know.
 const std::vector<std::string>& split_words();

@@ -2,7 +2,6 @@
 // it.
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <optional>
 
 #include "canzona/base/error.h"
@@ -160,19 +159,13 @@ Outcome run_simulation(const PlanArguments& given, const Output& out) {
 }  // namespace
 
 Verb add_simulate(CLI::App& root) {
-  auto arguments = std::make_shared<PlanArguments>();
-  const Verb added = add_verb(
-      root,
+  return add_planning_verb(
+      root, Planning::kSimulate,
       {.name = "simulate",
        .description = "predict an iteration of a plan on a described cluster",
-       .options = plan_options(Planning::kSimulate, *arguments),
        .footer =
-           cat(kSimulateExamples, "\n", strategies_help(), "\n", rules_help()),
-       .run = [arguments](const Output& out) {
-         return run_simulation(*arguments, out);
-       }});
-  arguments->app = added.app;
-  return added;
+           cat(kSimulateExamples, "\n", strategies_help(), "\n", rules_help())},
+      run_simulation);
 }
 
 }  // namespace canzona::cli

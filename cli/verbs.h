@@ -49,7 +49,7 @@ struct VerbDeclaration {
   std::string footer = {};
   // Add verbs below this one, which run instead of it when they are named.
   std::vector<std::function<Verb(CLI::App&)>> below = {};
-  std::function<Outcome(const Output&)> run;
+  std::function<Outcome(const Output&)> run = {};
 };
 Verb add_verb(CLI::App& above, const VerbDeclaration& verb);
 
