@@ -1,14 +1,20 @@
-// `canzona bench transform`: Newton–Schulz in all its forms on one shape.
-// `canzona bench rule`: see bench_rule.cc; `bench step`: see bench_step.cc.
-
+// `canzona bench`: Newton–Schulz in all its forms on one shape (transform), a
+// whole step of a rule (rule), operations between ranks (collectives).
+// bench_step.cc and bench_zero.cc have the other two.
+#include <algorithm>
 #include <memory>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/nccl/nccl_library.h"
+#include "canzona/linalg/cuda_device.h"
+#include "canzona/report/bench/bench_text.h"
 #include "canzona/report/bench/machine_report.h"
+#include "canzona/shapes/read_model.h"
 #include "cli/bench.h"
 #include "cli/options.h"
 #include "cli/precision.h"
+#include "cli/ranks.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -39,7 +45,25 @@ in a graph. The floor is the flops at the best rate measured for such products, 
 the bytes at the rate of a copy.
 )";
 
-using Arguments = BenchArguments;
+struct Arguments {
+  std::string what;
+  std::string device = "cpu";
+  std::string shape;
+  int64_t batch = 1;
+  std::string algorithm = "all";
+  std::string precision;  // empty: not given
+  int threads = 1;
+  int rounds = 10;
+  std::string model;
+  std::string rule = "muon";
+  int layers = 0;   // 0: all
+  int engines = 0;  // 0: the device's default
+  bool no_graph = false;
+  bool rounded = false;
+  std::vector<std::string> options;
+  bool json = false;
+};
+
 using Words = std::vector<std::string>;
 
 MatrixShape parse_shape(const std::string& text) {
@@ -79,10 +103,7 @@ double parse_compute_seconds(const std::string& compute) {
   return parse_number(compute, 0, 1e6, "--compute (seconds, or products)");
 }
 
-void check_range(const char* option, int value, int low, int high) {
-  if (value < low || value > high)
-    throw UsageError(cat(option, " ", value, ": expected ", low, " to ", high));
-}
+namespace {
 
 RuleOptions parse_bench_options(const std::vector<std::string>& given) {
   RuleOptions options;
@@ -94,17 +115,6 @@ RuleOptions parse_bench_options(const std::vector<std::string>& given) {
     options[item.substr(0, equals)] = item.substr(equals + 1);
   }
   return options;
-}
-
-namespace {
-
-void check_counts(const Arguments& a) {
-  constexpr int kMostThreads = 1024;
-  if (a.threads < 1 || a.threads > kMostThreads)
-    throw UsageError(
-        cat("--threads ", a.threads, ": expected 1 to ", kMostThreads));
-  if (a.rounds < 1 || a.rounds > 100000)
-    throw UsageError(cat("--rounds ", a.rounds, ": expected 1 to 100000"));
 }
 
 TransformRequest request_of(const Arguments& a) {
@@ -160,28 +170,124 @@ Outcome run_transform(const Arguments& arguments, const Output& out) {
   return Outcome::kDone;
 }
 
+// A whole step of a rule on all matrices of a model.
+
+std::vector<Dims> tensors_of(const Arguments& a) {
+  if (a.model.empty())
+    throw UsageError("canzona bench rule: --model is missing");
+  const Model model = read_model(a.model, {});
+  if (a.layers < 0 || a.layers > model.num_layers)
+    throw UsageError(cat("--layers ", a.layers, ": ", model.name, " has ",
+                         model.num_layers));
+  std::vector<Dims> dims;
+  for (const Tensor& tensor : model.tensors)
+    if (tensor.matrix_rule && (a.layers == 0 || tensor.layer < a.layers))
+      dims.push_back(tensor.shape);
+  if (dims.empty())
+    throw UsageError(
+        cat("--model ", quoted(a.model), ": it has no matrices for the rule"));
+  return dims;
+}
+
+// --precision is an option of the rule; rules without it have only one.
+void put_precision(const Arguments& a, RuleOptions& options) {
+  if (a.precision.empty()) return;
+  const auto rule = std::ranges::find(rule_table(), a.rule, &RuleEntry::name);
+  if (rule == rule_table().end()) return;  // refused where the rule is made
+  const auto fact =
+      std::ranges::find(rule->options, "precision", &OptionFact::name);
+  if (fact == rule->options.end())
+    throw UsageError(cat("--precision ", quoted(a.precision), ": ", a.rule,
+                         " has no such option and computes in fp32; leave it "
+                         "out"));
+  const std::vector<std::string> known = split_text(fact->allowed, '|');
+  if (std::ranges::find(known, a.precision) == known.end())
+    throw UsageError(cat("--precision ", quoted(a.precision), ": expected ",
+                         join(known, ", "), did_you_mean(a.precision, known)));
+  const auto given = options.find("precision");
+  if (given != options.end() && given->second != a.precision)
+    throw UsageError(
+        cat("--precision ", quoted(a.precision),
+            " contradicts --rule-option precision=", given->second));
+  options["precision"] = a.precision;
+}
+
+RuleStepRequest rule_request_of(const Arguments& a,
+                                PrecisionChoice& precision) {
+  constexpr int kMostEngines = 16;
+  if (a.engines < 0 || a.engines > kMostEngines)
+    throw UsageError(
+        cat("--engines ", a.engines, ": expected 1 to ", kMostEngines));
+  RuleStepRequest request;
+  request.rule = a.rule;
+  request.options = parse_bench_options(a.options);
+  put_precision(a, request.options);
+  precision = settle_precision(a.rule, a.device, request.options);
+  if (!a.precision.empty() && a.precision != "auto")
+    precision.why = "--precision";
+  request.device = a.device;
+  request.tensors = tensors_of(a);
+  request.rounds = a.rounds;
+  request.num_engines = a.engines > 0 ? a.engines : a.device == "cuda" ? 2 : 1;
+  request.graph = !a.no_graph;
+  request.rounded = a.rounded;
+  return request;
+}
+
+Outcome bench_rule(const Arguments& arguments, const Output& out) {
+  RuleStepReport report{.model = arguments.model};
+  report.request = rule_request_of(arguments, report.precision);
+  report.step = measure_rule_step(
+      report.request, [&](const std::string& what) { out.progress(what); });
+  out.progress("");
+  out.result(arguments.json ? rule_step_json(report) : rule_step_text(report));
+  return Outcome::kDone;
+}
+
+// Options of one kind of bench alone.
+OptionRows rule_options(Arguments& a) {
+  return {
+      option("--model", a.model, "MODEL",
+             "rule: a preset or a file, as canzona plan reads it"),
+      option("--rule", a.rule, "RULE", "rule: which one"),
+      option("--layers", a.layers, "COUNT", "rule: the first of the model's")
+          .by_default("all"),
+      option("--engines", a.engines, "COUNT", "rule: that share out the shapes")
+          .by_default("2 on cuda"),
+      flag("--no-graph", a.no_graph,
+           "rule: issue every call anew in every step"),
+      flag("--bf16-params", a.rounded, "rule: write the weights in bf16, too")};
+}
+
+OptionRows transform_options(Arguments& a) {
+  constexpr int kMostThreads = 1024;
+  return {option("--shape", a.shape, "ROWSxCOLS", "of the matrices"),
+          option("--batch", a.batch, "COUNT", "matrices of that shape"),
+          option("--algorithm", a.algorithm, "FORM",
+                 "standard, symmetric, gram or all")
+              .offering({"standard", "symmetric", "gram", "all"}),
+          option("--threads", a.threads, "COUNT", "that share out the matrices")
+              .between(1, kMostThreads)};
+}
+
 // Refuses an option that only the other kind of bench takes, because it would
 // do nothing here.
 void refuse_idle_options(const CLI::App& app, const std::string& what) {
   const bool rule = what == "rule";
-  const Words idle =
-      rule ? Words{"--shape", "--batch", "--algorithm", "--threads"}
-           : Words{"--model",   "--rule",     "--layers",
-                   "--engines", "--no-graph", "--bf16-params"};
-  for (const std::string& name : idle)
-    if (app.get_option(name)->count() > 0)
-      throw UsageError(cat("canzona bench ", what, " has no ", name, ": it is ",
-                           "an option of canzona bench ",
+  Arguments unused;
+  for (const OptionRow& row :
+       rule ? transform_options(unused) : rule_options(unused))
+    if (app.get_option(row.name)->count() > 0)
+      throw UsageError(cat("canzona bench ", what, " has no ", row.name,
+                           ": it is ", "an option of canzona bench ",
                            rule ? "transform" : "rule",
-                           rule && name == "--algorithm"
+                           rule && row.name == "--algorithm"
                                ? "; try --rule-option newton_schulz=gram"
                                : ""));
 }
 
 Outcome run(const Arguments& arguments, const CLI::App& app,
             const Output& out) {
-  check_counts(arguments);
-  choose(arguments.device, {"cpu", "cuda"}, "--device");
   if (arguments.what == "transform" || arguments.what == "rule")
     refuse_idle_options(app, arguments.what);
   if (arguments.what == "transform") return run_transform(arguments, out);
@@ -196,58 +302,137 @@ Outcome run(const Arguments& arguments, const CLI::App& app,
                        {"transform", "rule", "step", "zero", "collectives"})));
 }
 
+// `canzona bench collectives`: how long operations between ranks take.
+
+constexpr const char* kBenchCollectivesExamples =
+    R"(Examples:
+  canzona bench collectives --ranks 4 --bytes 64MiB
+  mpirun -n 4 canzona bench collectives --ranks 4 --json
+  mpirun -n 8 canzona bench collectives --ranks 8 --device cuda --bytes 256MiB
+  mpirun -n 4 canzona bench collectives --ranks 4 --device cuda --share-gpu
+
+Every operation, with pieces of equal and of unequal counts: gathers, all-to-all, sums of
+fp32 in the one order that gives the same bits everywhere (`exact`), and by the library
+behind the transport (`library`: MPI, NCCL) where it has sums of its own. `sent` is what
+the rank that sends most sends, `time` that of the slowest rank, the least of all rounds;
+`of a copy` compares the rate with that of a copy in the device's own memory. Results are
+checked before anything is timed.
+
+Exit status: 0 done, 2 a mistake in the request, 4 a rank was lost or late.
+)";
+
+struct BenchCollectivesFlags {
+  RankOptions ranks;
+  std::string bytes = "64MiB";
+  std::string deadline;
+  int rounds = 5;
+  bool json = false;
+};
+
+Outcome run(const BenchCollectivesFlags& a, const Output& out) {
+  RankOptions options = a.ranks;
+  if (!a.deadline.empty())
+    options.communicator.deadline = parse_deadline(a.deadline);
+  const bool library = has_own_sums(options);
+  options.communicator.fast_reduce = library;
+  const std::unique_ptr<Ranks> ranks = make_ranks(options);
+  CollectivesRequest request{.run = ranks->runner(),
+                             .num_ranks = options.num_ranks,
+                             .device = options.device,
+                             .bytes = parse_bytes(a.bytes, "--bytes"),
+                             .rounds = a.rounds,
+                             .fast = library,
+                             .make_lane = lanes_of(options.device)};
+  if (ranks->speaks())
+    request.progress = [&out](const std::string& what) { out.progress(what); };
+  CollectivesReport report{.transport = ranks->transport(),
+                           .device = options.device,
+                           .num_ranks = options.num_ranks,
+                           .bytes = request.bytes,
+                           .rounds = a.rounds,
+                           .measured = measure_collectives(request)};
+  report.library_memory = ranks->library_memory();
+  report.largest_library_bytes = largest_library_bytes(*ranks);
+  out.progress("");
+  if (report.transport == "nccl") report.library = nccl_description();
+  std::string why_not;
+  if (const auto gpu = find_cuda_device(&why_not);
+      gpu && options.device == "cuda")
+    report.device = gpu->name;
+  ranks->finish();
+  if (!ranks->speaks()) return Outcome::kDone;
+  out.result(a.json ? collectives_json(report)
+                    : collectives_text(report, out.ink()));
+  return Outcome::kDone;
+}
+
+OptionRows options_of(BenchCollectivesFlags& a) {
+  return joined(
+      {{option("--ranks", a.ranks.num_ranks, "COUNT", "how many there are")
+            .between(1, 1 << 20),
+        option("--bytes", a.bytes, "SIZE", "of a rank's whole buffer"),
+        option("--rounds", a.rounds, "COUNT", "of which the quickest counts")
+            .between(1, 100'000),
+        device_option(a.ranks.device, "whose memory: cpu or cuda"),
+        transport_option(a.ranks.transport, "")},
+       meeting_options(a.ranks),
+       {deadline_option(a.deadline), json_flag(a.json)}});
+}
+
+Verb add_bench_collectives(CLI::App& bench) {
+  auto a = std::make_shared<BenchCollectivesFlags>();
+  return add_verb(
+      bench, {.name = "collectives",
+              .description = "time every operation between ranks, exact and by "
+                             "the library behind them",
+              .options = options_of(*a),
+              .footer = kBenchCollectivesExamples,
+              .run = [a](const Output& out) { return run(*a, out); }});
+}
+
+// All of `canzona bench`.
+
+// Help lists --threads beside --rounds.
+OptionRows options_of(Arguments& a) {
+  OptionRows transform = transform_options(a);
+  const OptionRow threads = transform.back();
+  transform.pop_back();
+  return joined(
+      {{argument("WHAT", a.what,
+                 "transform: Newton-Schulz on one shape; rule: a whole step "
+                 "of one rank")
+            .offering({"transform", "rule"}),
+        device_option(a.device, "cpu or cuda")},
+       rule_options(a),
+       transform,
+       {option("--precision", a.precision, "TYPE",
+               "fp32, bf16, on cuda fp16; transform: or all [all]; rule: of "
+               "Muon's products, or auto")
+            .offering({"fp32", "bf16", "fp16", "all", "auto"})
+            .by_default("auto"),
+        threads,
+        option("--rounds", a.rounds, "COUNT", "of which the quickest counts")
+            .between(1, 100'000),
+        option("--rule-option", a.options, "NAME=VALUE",
+               "NAME=VALUE of the rule, such as coefficients=quintic; "
+               "repeatable"),
+        json_flag(a.json)}});
+}
+
 }  // namespace
 
 Verb add_bench(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "bench", "time what a rule computes, with its error and its floor");
   auto a = std::make_shared<Arguments>();
-  app->add_option("WHAT", a->what,
-                  "transform: Newton-Schulz on one shape; rule: a whole step "
-                  "of one rank");
-  add_value(*app, "--device", a->device, "DEVICE", "cpu or cuda [cpu]");
-  add_value(*app, "--model", a->model, "MODEL",
-            "rule: a preset or a file, as canzona plan reads it");
-  add_value(*app, "--rule", a->rule, "RULE", "rule: which one [muon]");
-  add_value(*app, "--layers", a->layers, "COUNT",
-            "rule: the first of the model's [all]");
-  add_value(*app, "--engines", a->engines, "COUNT",
-            "rule: that share out the shapes [2 on cuda]");
-  app->add_flag("--no-graph", a->no_graph,
-                "rule: issue every call anew in every step");
-  app->add_flag("--bf16-params", a->rounded,
-                "rule: write the weights in bf16, too");
-  add_value(*app, "--shape", a->shape, "ROWSxCOLS", "of the matrices");
-  add_value(*app, "--batch", a->batch, "COUNT", "matrices of that shape [1]");
-  add_value(*app, "--algorithm", a->algorithm, "FORM",
-            "standard, symmetric, gram or all [all]");
-  add_value(*app, "--precision", a->precision, "TYPE",
-            "fp32, bf16, on cuda fp16; transform: or all [all]; rule: "
-            "of Muon's products, or auto [auto]");
-  add_value(*app, "--threads", a->threads, "COUNT",
-            "that share out the matrices [1]");
-  add_value(*app, "--rounds", a->rounds, "COUNT",
-            "of which the quickest counts [10]");
-  app->add_option("--rule-option", a->options,
-                  "NAME=VALUE of the rule, such as coefficients=quintic; "
-                  "repeatable")
-      ->allow_extra_args(false)
-      ->option_text("NAME=VALUE");
-  app->add_flag("--json", a->json, kJsonHelp);
-  offer_words(app->get_option("WHAT"), {"transform", "rule"});
-  offer_words(app->get_option("--algorithm"),
-              {"standard", "symmetric", "gram", "all"});
-  offer_words(app->get_option("--precision"),
-              {"fp32", "bf16", "fp16", "all", "auto"});
-  app->footer(kBenchExamples);
-  const Verb step = add_bench_step(*app);
-  const Verb zero = add_bench_zero(*app);
-  const Verb collectives = add_bench_collectives(*app);
-  return {app, [a, app, step, zero, collectives](const Output& out) {
-            for (const Verb& verb : {step, zero, collectives})
-              if (verb.app->parsed()) return verb.run(out);
-            return run(*a, *app, out);
-          }};
+  return add_verb(
+      root,
+      {.name = "bench",
+       .description = "time what a rule computes, with its error and its floor",
+       .options = options_of(*a),
+       .footer = kBenchExamples,
+       .below = {add_bench_step, add_bench_zero, add_bench_collectives},
+       .run = [a, &root](const Output& out) {
+         return run(*a, *root.get_subcommand("bench"), out);
+       }});
 }
 
 }  // namespace canzona::cli

@@ -9,7 +9,6 @@
 #include "canzona/report/models_view.h"
 #include "canzona/report/zero_view.h"
 #include "cli/bench.h"
-#include "cli/errors.h"
 #include "cli/options.h"
 #include "cli/plan_input.h"
 #include "cli/precision.h"
@@ -53,6 +52,9 @@ Exit status: 0 done, 1 strategies lead to different digests, 2 a mistake in the 
 4 a rank was lost or late.
 )";
 
+constexpr int kMostSteps = 1'000'000;
+constexpr int64_t kTokensOfProducts = 4096;
+
 struct BenchStepFlags {
   PlanArguments plan;
   std::string transport;
@@ -61,10 +63,10 @@ struct BenchStepFlags {
   std::string gradients = "exact";
   std::string wire = "fp32";
   std::string deadline;
-  std::string comm_ratio;
+  std::optional<double> comm_ratio;
   std::string compute;
-  std::string tokens;
-  std::string clip;
+  std::optional<int64_t> tokens;
+  std::optional<double> clip;
   std::string trace;
   std::string flight_record;
   int steps = 5;
@@ -78,16 +80,13 @@ struct BenchStepFlags {
   bool audit = false;
 };
 
-GradientWire parse_wire(const std::string& text) {
-  if (text == "fp32") return GradientWire::kFp32;
-  if (text == "bf16") return GradientWire::kBf16;
-  throw UsageError(cat("--wire ", quoted(text), ": expected fp32 or bf16",
-                       did_you_mean(text, {"fp32", "bf16"})));
+// For a count that depends on another option.
+void check_range(const char* option, int value, int low, int high) {
+  if (value < low || value > high)
+    throw UsageError(cat(option, " ", value, ": expected ", low, " to ", high));
 }
 
 StepTrialRequest trial_of(const BenchStepFlags& a) {
-  constexpr int kMostSteps = 1'000'000;
-  check_range("--steps", a.steps, 1, kMostSteps);
   StepTrialRequest trial;
   trial.gradients = parse_gradient_kind(a.gradients);
   trial.steps = a.steps;
@@ -96,19 +95,14 @@ StepTrialRequest trial_of(const BenchStepFlags& a) {
   trial.iterations =
       a.iterations >= 0 ? a.iterations : trial.steps - trial.warmup;
   check_range("--iterations", trial.iterations, 0, kMostSteps);
-  if (!a.clip.empty())
-    trial.clip_norm = parse_number(a.clip, 0, 1e30, "--clip");
-  trial.runtime.wire = parse_wire(a.wire);
+  if (a.clip) trial.clip_norm = *a.clip;
+  trial.runtime.wire =
+      a.wire == "bf16" ? GradientWire::kBf16 : GradientWire::kFp32;
   trial.runtime.pipelined = !a.serial;
   const bool multiplies = is_of_products(a.compute, a.device);
-  if (!multiplies && !a.tokens.empty())
+  if (!multiplies && a.tokens)
     throw UsageError("--tokens goes with --compute products");
-  constexpr int64_t kUsualTokens = 4096;
-  if (multiplies)
-    trial.product_tokens =
-        a.tokens.empty()
-            ? kUsualTokens
-            : parse_integer(a.tokens, 1, int64_t{1} << 30, "--tokens");
+  if (multiplies) trial.product_tokens = a.tokens.value_or(kTokensOfProducts);
   return trial;
 }
 
@@ -142,8 +136,7 @@ StepBenchRequest request_of(const BenchStepFlags& a, const PlanInput& input,
     };
   request.trial = trial_of(a);
   request.link = modelled_link(a, input.options);
-  if (!a.comm_ratio.empty())
-    request.comm_ratio = parse_number(a.comm_ratio, 1e-6, 1e6, "--comm-ratio");
+  if (a.comm_ratio) request.comm_ratio = *a.comm_ratio;
   if (!a.compute.empty() && request.trial.product_tokens == 0)
     request.compute_seconds = parse_compute_seconds(a.compute);
   request.progress = [&out](const std::string& what) { out.progress(what); };
@@ -271,68 +264,75 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
                                                 : Outcome::kFailed;
 }
 
-void add_run_options(CLI::App& app, BenchStepFlags& a) {
-  constexpr const char* kGroup = "How it is run";
-  const auto text = [&](const char* name, auto& value, const char* label,
-                        const char* description) {
-    app.add_option(name, value, description)->option_text(label)->group(kGroup);
-  };
-  text("--transport", a.transport, "KIND",
-       "thread, mpi, tcp or nccl: threads, or processes that a launcher has "
-       "started [as the launcher wants it, nccl on cuda, else thread]");
-  text("--device", a.device, "DEVICE",
-       "cpu, or cuda: threads share the GPU, each process of nccl has one "
-       "[cpu]");
-  text("--steps", a.steps, "N", "steps in all; digests are taken after [5]");
-  text("--warmup", a.warmup, "N", "of them, the first that are not timed [1]");
-  text("--iterations", a.iterations, "N",
-       "with forward and backward, after the steps [as many as timed steps]");
-  text("--compute", a.compute, "SECONDS|products",
-       "of forward and backward; products: on a GPU, their bf16 products "
-       "[twice a step]");
-  text("--tokens", a.tokens, "N", "of a rank, with --compute products [4096]");
-  text("--gradients", a.gradients, "KIND", "exact or random [exact]");
-  text("--clip", a.clip, "NORM", "clip the gradient to this norm, 0: no [0]");
-  text("--wire", a.wire, "DTYPE", "of gradients on the wire [fp32]");
-  text("--comm-ratio", a.comm_ratio, "X",
-       "scale modelled links so that sending takes X times the compute");
-  text("--deadline", a.deadline, "TIME",
-       "of every collective; past it, exit status 4 [10min]");
-  const auto flag = [&](const char* name, bool& value,
-                        const char* description) {
-    app.add_flag(name, value, description)->group(kGroup);
-  };
-  flag("--serial", a.serial, "wait for every exchange at once: no pipeline");
-  flag("--with-serial", a.with_serial,
-       "run every plan a second time, serially, for comparison");
-  flag("--scaling", a.scaling,
-       "run one rank alone, too: efficiency, and the machine's own");
-  flag("--check-collectives", a.check_collectives,
-       "ranks compare operation and sizes before every collective");
-  flag("--fast-reduce", a.fast_reduce,
-       "sums by MPI or NCCL itself: digests may differ, and are not compared");
-  text("--flight-record", a.flight_record, "FILE",
-       "write each rank's last operations if one fails");
-  text("--trace", a.trace, "FILE",
-       "write spans of all ranks, for ui.perfetto.dev");
-  flag("--audit", a.audit, "show every tensor: rule, home, owner, cost");
-  offer_words(app.get_option("--transport"), {"thread", "mpi", "tcp", "nccl"});
-  offer_words(app.get_option("--gradients"), {"exact", "random"});
-  offer_words(app.get_option("--wire"), {"fp32", "bf16"});
+OptionRows run_options(BenchStepFlags& a) {
+  return in_group(
+      "How it is run",
+      {transport_option(a.transport,
+                        ": threads, or processes that a launcher has started"),
+       option("--device", a.device, "DEVICE",
+              "cpu, or cuda: threads share the GPU, each process of nccl has "
+              "one"),
+       option("--steps", a.steps, "N", "steps in all; digests are taken after")
+           .between(1, kMostSteps),
+       option("--warmup", a.warmup, "N",
+              "of them, the first that are not timed")
+           .by_default("1"),
+       option("--iterations", a.iterations, "N",
+              "with forward and backward, after the steps")
+           .by_default("as many as timed steps"),
+       option("--compute", a.compute, "SECONDS|products",
+              "of forward and backward; products: on a GPU, their bf16 "
+              "products")
+           .by_default("twice a step"),
+       number("--tokens", a.tokens, 1, 1 << 30, "N",
+              "of a rank, with --compute products")
+           .by_default(cat(kTokensOfProducts)),
+       option("--gradients", a.gradients, "KIND", "exact or random")
+           .offering({"exact", "random"}),
+       number("--clip", a.clip, 0, 1e30, "NORM",
+              "clip the gradient to this norm, 0: no")
+           .by_default("0"),
+       option("--wire", a.wire, "DTYPE", "of gradients on the wire")
+           .only({"fp32", "bf16"}),
+       number("--comm-ratio", a.comm_ratio, 1e-6, 1e6, "X",
+              "scale modelled links so that sending takes X times the "
+              "compute"),
+       deadline_option(a.deadline),
+       flag("--serial", a.serial,
+            "wait for every exchange at once: no pipeline"),
+       flag("--with-serial", a.with_serial,
+            "run every plan a second time, serially, for comparison"),
+       flag("--scaling", a.scaling,
+            "run one rank alone, too: efficiency, and the machine's own"),
+       flag("--check-collectives", a.check_collectives,
+            "ranks compare operation and sizes before every collective"),
+       flag("--fast-reduce", a.fast_reduce,
+            "sums by MPI or NCCL itself: digests may differ, and are not "
+            "compared"),
+       option("--flight-record", a.flight_record, "FILE",
+              "write each rank's last operations if one fails"),
+       option("--trace", a.trace, "FILE",
+              "write spans of all ranks, for ui.perfetto.dev"),
+       flag("--audit", a.audit, "show every tensor: rule, home, owner, cost")});
 }
 
 }  // namespace
 
 Verb add_bench_step(CLI::App& bench) {
-  CLI::App* app = bench.add_subcommand(
-      "step", "carry plans out on real ranks: time, traffic, memory, digests");
   auto arguments = std::make_shared<BenchStepFlags>();
-  add_plan_arguments(*app, Planning::kRun, arguments->plan);
-  add_run_options(*app, *arguments);
-  add_rank_options(*app, arguments->meeting);
-  app->footer(kBenchStepExamples + std::string("\n") + strategies_help() +
-              "\n" + rules_help());
-  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+  BenchStepFlags& a = *arguments;
+  const Verb added = add_verb(
+      bench,
+      {.name = "step",
+       .description =
+           "carry plans out on real ranks: time, traffic, memory, digests",
+       .options = joined({plan_options(Planning::kRun, a.plan), run_options(a),
+                          meeting_options(a.meeting)}),
+       .footer =
+           cat(kBenchStepExamples, "\n", strategies_help(), "\n", rules_help()),
+       .run = [arguments](const Output& out) { return run(*arguments, out); }});
+  a.plan.app = added.app;
+  return added;
 }
 
 }  // namespace canzona::cli

@@ -16,6 +16,7 @@
 #include "canzona/train/config_keys.h"
 #include "canzona/train/train_rank.h"
 #include "cli/bench.h"
+#include "cli/config.h"
 #include "cli/options.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
@@ -73,10 +74,10 @@ struct ZeroArguments {
   std::string replica_sum = "scatter";
   std::string collectives = "direct";
   std::string link;
-  std::string comm_ratio;
+  std::optional<double> comm_ratio;
   std::string device = "cpu";
   std::string compute;
-  std::string tokens;
+  std::optional<int64_t> tokens;
   std::string limit;
   std::string deadline;
   std::string trace;
@@ -99,37 +100,26 @@ std::vector<std::string> words_of(const std::vector<std::string>& given) {
 
 Settings settings_of(const ZeroArguments& a) {
   Settings given;
-  const auto set = [&](const char* key, const std::string& value,
-                       const char* origin) {
-    if (!value.empty()) given.push_back({key, RawText{value}, origin});
+  TrainConfig defaults;
+  const std::vector<ConfigKey> keys = config_keys(defaults);
+  const auto set = [&](const char* key, const std::string& value) {
+    if (!value.empty())
+      given.push_back({key, RawText{value}, find_key(keys, key).option.name});
   };
-  set("preset", a.preset, "--preset");
-  set("rule.name", a.rule, "--rule");
-  set("plan.strategy", a.strategy, "--strategy");
-  set("plan.teams", a.teams, "--teams");
+  set("preset", a.preset);
+  set("rule.name", a.rule);
+  set("plan.strategy", a.strategy);
+  set("plan.teams", a.teams);
   for (const std::string& text : a.set)
     given.push_back(parse_setting(text, "--set"));
-  for (const std::string& text : a.rule_options) {
-    Setting option = parse_setting(text, "--rule-option");
-    option.key = kRuleOption + option.key;
-    given.push_back(option);
-  }
+  for (const std::string& text : a.rule_options)
+    given.push_back(rule_option_setting(text));
   return given;
 }
 
 void check_arguments(const ZeroArguments& a) {
-  constexpr int kMost = 1'000'000;
   if (a.mesh.empty())
     throw UsageError("--mesh is required, such as --mesh dp=8");
-  check_range("--steps", a.steps, 1, kMost);
-  check_range("--warmup", a.warmup, 0, kMost);
-  check_range("--repeat", a.repeats, 1, kMost);
-  check_range("--micro-batches", a.micro_batches, 1, kMost);
-  check_range("--ranks-per-node", a.ranks_per_node, 0, kMost);
-  if (a.device != "cpu" && a.device != "cuda")
-    throw UsageError(cat("--device ", quoted(a.device),
-                         ": expected cpu or cuda",
-                         did_you_mean(a.device, {"cpu", "cuda"})));
   if (!a.compute.empty() && !is_of_products(a.compute, a.device) &&
       a.device == "cpu")
     throw UsageError(
@@ -165,15 +155,13 @@ TrainConfig zero_config(const ZeroArguments& a) {
   Settings given = settings_of(a);
   const TrainConfig config = make_settled_config(given);
   int64_t micro = config.batch.micro;
-  if (!a.tokens.empty()) {
+  if (a.tokens) {
     const int64_t length = config.model.length;
-    const int64_t tokens =
-        parse_integer(a.tokens, 1, int64_t{1} << 40, "--tokens");
-    if (tokens % length != 0)
-      throw UsageError(cat("--tokens ", tokens,
+    if (*a.tokens % length != 0)
+      throw UsageError(cat("--tokens ", *a.tokens,
                            ": expected a multiple of the sequences' length, ",
                            length));
-    micro = tokens / length;
+    micro = *a.tokens / length;
   }
   const int64_t all = micro * a.micro_batches * parse_mesh(a.mesh).homes();
   given.push_back({"mesh", RawText{a.mesh}, "--mesh"});
@@ -182,91 +170,100 @@ TrainConfig zero_config(const ZeroArguments& a) {
   return make_settled_config(std::move(given));
 }
 
-void add_zero_arguments(CLI::App& app, ZeroArguments& a) {
-  const auto add = [&](const char* name, auto& value, const char* label,
-                       const char* help, const char* group) {
-    app.add_option(name, value, help)
-        ->allow_extra_args(false)
-        ->option_text(label)
-        ->group(group);
-  };
-  constexpr const char* kWhat = "What is trained";
-  add("--preset", a.preset, "NAME", "of canzona train [tiny]", kWhat);
-  add("--mesh", a.mesh, "AXES", "such as dp=8 or dp=4,tp=2", kWhat);
-  add("--rule", a.rule, "RULE", "of matrices [muon]", kWhat);
-  add("--rule-option", a.rule_options, "NAME=VALUE", "of the rule; repeatable",
-      kWhat);
-  add("--strategy", a.strategy, "NAME", "of the plan [balanced]", kWhat);
-  add("--teams", a.teams, "SIZE",
-      "let 2, 4 or 8 ranks of a home and node share a matrix by its strips "
-      "where that is predicted to be 3 % quicker: off, auto, or the largest "
-      "size [off]",
-      kWhat);
-  add("--set", a.set, "KEY=VALUE",
-      "a key of the training configuration; repeatable", kWhat);
-  add("--micro-batches", a.micro_batches, "N", "of a rank and step [1]", kWhat);
-  add("--tokens", a.tokens, "N",
-      "of a data-parallel rank and micro-batch [the preset's]", kWhat);
-  constexpr const char* kHow = "How it is cut";
-  add("--zero", a.zero, "SIZES",
-      "none, zero1, zero2, zero3, replica:Z, hier:Z, z1=A,z2=B,z3=C or all; "
-      "several separated by ';' [all]",
-      kHow);
-  add("--overlap", a.overlap, "MODES",
-      "none, main, background or all; several separated by ';' [all]", kHow);
-  add("--zero-experts", a.zero_experts, "SIZES",
-      "of experts over their own data-parallel ranks [on the ranks of dense "
-      "tensors]",
-      kHow);
-  add("--message", a.message, "UNIT",
-      "what travels at once: module or parameter [module]", kHow);
-  add("--prefetch", a.prefetch, "K",
-      "modules gathered ahead of the one in use [auto]", kHow);
-  add("--replica-sum", a.replica_sum, "KIND",
-      "how gradients are added over groups: scatter or allreduce [scatter]",
-      kHow);
-  add("--collectives", a.collectives, "KIND",
-      "how sums and gathers reach other nodes: direct, each of their ranks; "
-      "node, once per node; auto, node if every group has a power of two of "
-      "ranks on each node [direct]",
-      kHow);
-  add("--ranks-per-node", a.ranks_per_node, "N",
-      "ranks that fast links join [all]", kHow);
-  add("--link", a.link, "RATES",
-      "modelled, such as intra=2GB/s,inter=0.2GB/s,latency=20us", kHow);
-  add("--comm-ratio", a.comm_ratio, "X",
-      "scale modelled links so that sending takes X times the compute", kHow);
-  constexpr const char* kRun = "How it is measured";
-  add("--device", a.device, "DEVICE",
-      "cpu, or cuda: ranks are threads that share the GPU [cpu]", kRun);
-  add("--compute", a.compute, "SECONDS|products",
-      "on a GPU, of forward and backward of a micro-batch: for how long it "
-      "stands still, or every module's bf16 products [products]",
-      kRun);
-  add("--steps", a.steps, "N", "timed iterations of a round [3]", kRun);
-  add("--warmup", a.warmup, "N", "iterations before them [1]", kRun);
-  add("--repeat", a.repeats, "N", "rounds [5]", kRun);
-  add("--limit", a.limit, "TIME",
-      "begin no round that would end later, but the first [none]", kRun);
-  add("--deadline", a.deadline, "TIME",
-      "of every collective; past it, exit status 4 [10min]", kRun);
-  add("--trace", a.trace, "FILE",
-      "write spans of the last cell, for ui.perfetto.dev", kRun);
-  app.add_flag("--json", a.json, kJsonHelp)->group(kRun);
-  TrainConfig defaults;
-  const auto words_of_key = [&](const char* option, const char* key) {
-    const std::vector<ConfigKey> keys = config_keys(defaults);
-    offer_words(app.get_option(option),
-                std::ranges::find(keys, key, &ConfigKey::name)->words);
-  };
-  offer_words(app.get_option("--device"), {"cpu", "cuda"});
-  words_of_key("--preset", "preset");
-  words_of_key("--strategy", "plan.strategy");
-  words_of_key("--teams", "plan.teams");
-  words_of_key("--overlap", "zero.overlap");
-  words_of_key("--message", "zero.message");
-  words_of_key("--replica-sum", "zero.replica_sum");
-  words_of_key("--collectives", "zero.collectives");
+constexpr int kMostIterations = 1'000'000;
+
+OptionRows trained_options(ZeroArguments& a) {
+  const auto words = key_words;
+  return in_group(
+      "What is trained",
+      {option("--preset", a.preset, "NAME", "of canzona train")
+           .offering(words("preset")),
+       option("--mesh", a.mesh, "AXES", "such as dp=8 or dp=4,tp=2"),
+       option("--rule", a.rule, "RULE", "of matrices"),
+       option("--rule-option", a.rule_options, "NAME=VALUE",
+              "of the rule; repeatable"),
+       option("--strategy", a.strategy, "NAME", "of the plan")
+           .offering(words("plan.strategy"))
+           .by_default("balanced"),
+       option("--teams", a.teams, "SIZE",
+              "let 2, 4 or 8 ranks of a home and node share a matrix by its "
+              "strips where that is predicted to be 3 % quicker: off, auto, or "
+              "the largest size")
+           .offering(words("plan.teams"))
+           .by_default("off"),
+       option("--set", a.set, "KEY=VALUE",
+              "a key of the training configuration; repeatable"),
+       option("--micro-batches", a.micro_batches, "N", "of a rank and step")
+           .between(1, kMostIterations),
+       number("--tokens", a.tokens, 1, 0x1p40, "N",
+              "of a data-parallel rank and micro-batch")
+           .by_default("the preset's")});
+}
+
+// A cell takes one of the sizes and of the overlaps; each option may list
+// several.
+OptionRows cut_options(ZeroArguments& a) {
+  const auto words = key_words;
+  std::vector<std::string> overlaps = words("zero.overlap");
+  overlaps.emplace_back("all");
+  return in_group(
+      "How it is cut",
+      {option("--zero", a.zero, "SIZES",
+              "none, zero1, zero2, zero3, replica:Z, hier:Z, z1=A,z2=B,z3=C or "
+              "all; several separated by ';'")
+           .offering({"none", "zero1", "zero2", "zero3", "all"})
+           .by_default("all"),
+       option("--overlap", a.overlap, "MODES",
+              "none, main, background or all; several separated by ';'")
+           .offering(overlaps)
+           .by_default("all"),
+       option("--zero-experts", a.zero_experts, "SIZES",
+              "of experts over their own data-parallel ranks")
+           .by_default("on the ranks of dense tensors"),
+       option("--message", a.message, "UNIT", "what travels at once")
+           .one_of(words("zero.message")),
+       option("--prefetch", a.prefetch, "K",
+              "modules gathered ahead of the one in use"),
+       option("--replica-sum", a.replica_sum, "KIND",
+              "how gradients are added over groups")
+           .one_of(words("zero.replica_sum")),
+       option("--collectives", a.collectives, "KIND",
+              "how sums and gathers reach other nodes: direct, each of their "
+              "ranks; node, once per node; auto, node if every group has a "
+              "power of two of ranks on each node")
+           .offering(words("zero.collectives")),
+       option("--ranks-per-node", a.ranks_per_node, "N",
+              "ranks that fast links join")
+           .between(0, kMostIterations)
+           .by_default("all"),
+       option("--link", a.link, "RATES",
+              "modelled, such as intra=2GB/s,inter=0.2GB/s,latency=20us"),
+       number("--comm-ratio", a.comm_ratio, 1e-6, 1e6, "X",
+              "scale modelled links so that sending takes X times the "
+              "compute")});
+}
+
+OptionRows measured_options(ZeroArguments& a) {
+  return in_group(
+      "How it is measured",
+      {device_option(a.device,
+                     "cpu, or cuda: ranks are threads that share the GPU"),
+       option("--compute", a.compute, "SECONDS|products",
+              "on a GPU, of forward and backward of a micro-batch: for how "
+              "long it stands still, or every module's bf16 products")
+           .by_default("products"),
+       option("--steps", a.steps, "N", "timed iterations of a round")
+           .between(1, kMostIterations),
+       option("--warmup", a.warmup, "N", "iterations before them")
+           .between(0, kMostIterations),
+       option("--repeat", a.repeats, "N", "rounds").between(1, kMostIterations),
+       option("--limit", a.limit, "TIME",
+              "begin no round that would end later, but the first")
+           .by_default("none"),
+       deadline_option(a.deadline),
+       option("--trace", a.trace, "FILE",
+              "write spans of the last cell, for ui.perfetto.dev"),
+       json_flag(a.json)});
 }
 
 // Returns the effective options on a GPU: what was resolved for this CPU is
@@ -322,8 +319,7 @@ ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
       request.link ? request.link->ranks_per_node : ranks_per_node;
   if (!a.deadline.empty())
     request.communicator.deadline = parse_deadline(a.deadline);
-  if (!a.comm_ratio.empty())
-    request.comm_ratio = parse_number(a.comm_ratio, 1e-6, 1e6, "--comm-ratio");
+  if (a.comm_ratio) request.comm_ratio = *a.comm_ratio;
   ZeroOptions zero;
   zero.message = parse_message_unit(a.message);
   zero.prefetch = parse_prefetch(a.prefetch);
@@ -403,12 +399,15 @@ Outcome run(const ZeroArguments& a, const Output& out) {
 }  // namespace
 
 Verb add_bench_zero(CLI::App& bench) {
-  CLI::App* app = bench.add_subcommand(
-      "zero", "train with every size of ZeRO: time, overlap, traffic, memory");
   auto a = std::make_shared<ZeroArguments>();
-  add_zero_arguments(*app, *a);
-  app->footer(kBenchZeroExamples);
-  return {app, [a](const Output& out) { return run(*a, out); }};
+  return add_verb(
+      bench, {.name = "zero",
+              .description = "train with every size of ZeRO: time, overlap, "
+                             "traffic, memory",
+              .options = joined(
+                  {trained_options(*a), cut_options(*a), measured_options(*a)}),
+              .footer = kBenchZeroExamples,
+              .run = [a](const Output& out) { return run(*a, out); }});
 }
 
 }  // namespace canzona::cli

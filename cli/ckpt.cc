@@ -13,8 +13,8 @@
 #include "canzona/data/tokenizer.h"
 #include "canzona/train/model_source.h"
 #include "cli/ckpt_view.h"
-#include "cli/environment.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/run_model.h"
 #include "cli/verbs.h"
 
@@ -359,72 +359,69 @@ constexpr std::array<CkptVerb, 7> kCkptVerbs = {{
      kImportExamples, import_weights},
 }};
 
-void add_ckpt_options(CLI::App& app, const std::string& name,
-                      CkptFlags& flags) {
-  if (name == "import-hf")
-    app.add_option("FOLDER", flags.path, "config.json and safetensors")
-        ->required();
-  else
-    app.add_option("PATH", flags.path, "a run, its ckpt folder or a checkpoint")
-        ->required();
-  if (name == "diff")
-    app.add_option("SECOND", flags.second, "what it is compared with")
-        ->required();
-  if (name == "inspect" || name == "verify" || name == "export")
-    app.add_option("--step", flags.step, "the checkpoint of this step")
-        ->option_text("N");
-  if (name == "inspect")
-    app.add_option("--tensors", flags.pattern,
-                   "only tensors with such names; '*' stands for anything")
-        ->option_text("PATTERN");
-  if (name == "prune") {
-    app.add_option("--keep-last", flags.keep_last, "how many stay")
-        ->option_text("K")
-        ->required();
-    app.add_flag("--dry-run", flags.dry_run, "say what would be removed");
-  }
-  if (name == "export") {
-    app.add_option("--hf", flags.folder, "the new folder")
-        ->option_text("FOLDER")
-        ->required();
-    offer_words(
-        app.add_option("--dtype", flags.dtype, "bf16 rounds to nearest [fp32]")
-            ->option_text("fp32|bf16"),
-        {"fp32", "bf16"});
-    app.add_option("--max-shard-size", flags.max_shard_size,
-                   "of a file, such as 500MB; 0: one file [5GB]")
-        ->option_text("BYTES");
-  }
-  if (name == "import-hf")
-    app.add_option("--out", flags.folder, "the folder of checkpoints")
-        ->option_text("DIR")
-        ->required();
-  app.add_flag("--json", flags.json, kJsonHelp);
+OptionRows options_of(const std::string& verb, CkptFlags& a) {
+  OptionRows rows;
+  const auto add = [&](std::initializer_list<const char*> verbs,
+                       OptionRow row) {
+    if (std::ranges::find(verbs, verb) != verbs.end())
+      rows.push_back(std::move(row));
+  };
+  add({"import-hf"},
+      argument("FOLDER", a.path, "config.json and safetensors").required());
+  add({"ls", "inspect", "verify", "diff", "prune", "export"},
+      argument("PATH", a.path, "a run, its ckpt folder or a checkpoint")
+          .required());
+  add({"diff"},
+      argument("SECOND", a.second, "what it is compared with").required());
+  add({"inspect", "verify", "export"},
+      option("--step", a.step, "N", "the checkpoint of this step"));
+  add({"inspect"},
+      option("--tensors", a.pattern, "PATTERN",
+             "only tensors with such names; '*' stands for anything"));
+  add({"prune"},
+      option("--keep-last", a.keep_last, "K", "how many stay").required());
+  add({"prune"}, flag("--dry-run", a.dry_run, "say what would be removed"));
+  add({"export"},
+      option("--hf", a.folder, "FOLDER", "the new folder").required());
+  add({"export"},
+      option("--dtype", a.dtype, "fp32|bf16", "bf16 rounds to nearest")
+          .offering({"fp32", "bf16"}));
+  add({"export"}, option("--max-shard-size", a.max_shard_size, "BYTES",
+                         "of a file, such as 500MB; 0: one file"));
+  add({"import-hf"},
+      option("--out", a.folder, "DIR", "the folder of checkpoints").required());
+  rows.push_back(json_flag(a.json));
+  return rows;
+}
+
+Verb add_one(CLI::App& ckpt, const CkptVerb& verb) {
+  auto flags = std::make_shared<CkptFlags>();
+  return add_verb(ckpt, {.name = verb.name,
+                         .description = verb.description,
+                         .options = options_of(verb.name, *flags),
+                         .footer = verb.footer,
+                         .run = [flags, run = verb.run](const Output& out) {
+                           return run(*flags, out);
+                         }});
 }
 
 }  // namespace
 
 Verb add_ckpt(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "ckpt",
-      "list, inspect, verify, compare, prune, export and import checkpoints");
-  app->require_subcommand(1);
-  app->footer(kCkptExamples);
-  std::vector<Verb> verbs;
-  for (const CkptVerb& verb : kCkptVerbs) {
-    CLI::App* below = app->add_subcommand(verb.name, verb.description);
-    auto flags = std::make_shared<CkptFlags>();
-    add_ckpt_options(*below, verb.name, *flags);
-    below->footer(verb.footer);
-    verbs.push_back({below, [flags, run = verb.run](const Output& out) {
-                       return run(*flags, out);
-                     }});
-  }
-  return {app, [verbs](const Output& out) {
-            for (const Verb& verb : verbs)
-              if (verb.app->parsed()) return verb.run(out);
-            throw InternalError("no verb of ckpt was parsed");
-          }};
+  VerbDeclaration ckpt{
+      .name = "ckpt",
+      .description =
+          "list, inspect, verify, compare, prune, export and import "
+          "checkpoints",
+      .footer = kCkptExamples,
+      .run = [](const Output&) -> Outcome {
+        throw InternalError("no verb of ckpt was parsed");
+      }};
+  for (const CkptVerb& verb : kCkptVerbs)
+    ckpt.below.push_back([&verb](CLI::App& app) { return add_one(app, verb); });
+  Verb added = add_verb(root, ckpt);
+  added.app->require_subcommand(1);
+  return added;
 }
 
 }  // namespace canzona::cli

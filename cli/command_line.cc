@@ -7,7 +7,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/facts.h"
-#include "cli/help.h"
 #include "cli/options.h"
 #include "cli/version.h"
 
@@ -168,6 +167,21 @@ std::string word_with_flag(const CLI::App& app, const std::string& word) {
 
 }  // namespace
 
+Verb add_verb(CLI::App& above, const VerbDeclaration& verb) {
+  CLI::App* app = above.add_subcommand(verb.name, verb.description);
+  declare(*app, verb.options);
+  app->footer(verb.footer);
+  std::vector<Verb> below;
+  for (const auto& add : verb.below) below.push_back(add(*app));
+  return {app,
+          [below, options = verb.options, run = verb.run](const Output& out) {
+            for (const Verb& named : below)
+              if (named.app->parsed()) return named.run(out);
+            settle(options);
+            return run(out);
+          }};
+}
+
 CommandLine::CommandLine() : root_(kDescription, "canzona") {
   root_.formatter(std::make_shared<HelpFormatter>());
   root_.require_subcommand(0, 1);
@@ -175,12 +189,10 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
   root_.set_help_flag("-h,--help", "print this help");
   root_.set_version_flag("--version", version_text(),
                          "print version, commit and build options");
-  root_
-      .add_option("--color", color_,
-                  "colours: auto, always or never [auto; NO_COLOR is heeded]")
-      ->option_text("WHEN");
-  offer_words(root_.get_option("--color"), {"auto", "always", "never"});
-  root_.add_flag("--quiet", quiet_, "print results and errors only");
+  declare(root_, {option("--color", color_, "WHEN", "colours")
+                      .one_of({"auto", "always", "never"})
+                      .by_default("auto; NO_COLOR is heeded"),
+                  flag("--quiet", quiet_, "print results and errors only")});
   root_.footer(kCommandLineExamples);
   for (const auto add :
        {add_plan, add_compare, add_simulate, add_explain, add_validate,

@@ -15,6 +15,13 @@
 
 namespace canzona::cli {
 
+// Prints description, usage, options by group, verbs, and the footer as given.
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
+};
+
 class CommandLine {
  public:
   CommandLine();

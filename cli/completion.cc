@@ -264,14 +264,17 @@ Outcome run(const std::string& shell, const CLI::App& root, const Output& out) {
 }  // namespace
 
 Verb add_completion(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "completion", "print a script that completes words in a shell");
   auto shell = std::make_shared<std::string>();
-  offer_words(app->add_option("SHELL", *shell, "bash, zsh or fish"), shells())
-      ->required();
-  app->footer(kCompletionExamples);
-  return {app,
-          [shell, &root](const Output& out) { return run(*shell, root, out); }};
+  return add_verb(
+      root, {.name = "completion",
+             .description = "print a script that completes words in a shell",
+             .options = {argument("SHELL", *shell, "bash, zsh or fish")
+                             .offering(shells())
+                             .required()},
+             .footer = kCompletionExamples,
+             .run = [shell, &root](const Output& out) {
+               return run(*shell, root, out);
+             }});
 }
 
 }  // namespace canzona::cli

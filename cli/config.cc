@@ -1,10 +1,8 @@
 #include "cli/config.h"
 
 #include <algorithm>
-#include <array>
 #include <memory>
 
-#include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
@@ -23,72 +21,13 @@
 namespace canzona::cli {
 namespace {
 
-constexpr const char* kWhatGroup = "What is trained";
-constexpr const char* kSavingGroup = "Surviving (see docs/resuming.md)";
-constexpr const char* kRanksGroup = "On which ranks";
-constexpr const char* kMemoryGroup = "Memory and links (see docs/zero.md)";
 constexpr const char* kKeysGroup = "Any setting (see canzona config show)";
-
-// Flags that stand for a key; without a label they are switches.
-struct ConfigFlag {
-  const char* name;
-  const char* key;
-  const char* label;
-  const char* group;
-};
-constexpr auto kFlags = std::to_array<ConfigFlag>({
-    {"--data", "data.path", "PATH", kWhatGroup},
-    {"--tokenizer", "data.tokenizer", "FILE", kWhatGroup},
-    {"--preset", "preset", "NAME", kWhatGroup},
-    {"--init", "init", "PATH", kWhatGroup},
-    {"--rule", "rule.name", "RULE", kWhatGroup},
-    {"--steps", "steps", "N", kWhatGroup},
-    {"--learning-rate", "rule.learning_rate", "RATE", kWhatGroup},
-    {"--seed", "seed", "N", kWhatGroup},
-    {"--max-skipped", "max_skipped", "N", kWhatGroup},
-    {"--run", "run", "DIR", kWhatGroup},
-    {"--save-every", "save.every", "N", kSavingGroup},
-    {"--keep-last", "save.keep_last", "K", kSavingGroup},
-    {"--save", "save.mode", "HOW", kSavingGroup},
-    {"--check-replicas", "check_replicas", "N", kSavingGroup},
-    {"--mesh", "mesh", "AXES", kRanksGroup},
-    {"--ranks", "ranks", "N", kRanksGroup},
-    {"--strategy", "plan.strategy", "NAME", kRanksGroup},
-    {"--teams", "plan.teams", "SIZE", kRanksGroup},
-    {"--transport", "transport", "KIND", kRanksGroup},
-    {"--memory-cap", "plan.memory_cap", "BYTES", kMemoryGroup},
-    {"--zero", "zero.sizes", "SIZES", kMemoryGroup},
-    {"--zero-experts", "zero.experts", "SIZES", kMemoryGroup},
-    {"--overlap", "zero.overlap", "MODE", kMemoryGroup},
-    {"--message", "zero.message", "UNIT", kMemoryGroup},
-    {"--prefetch", "zero.prefetch", "K", kMemoryGroup},
-    {"--replica-sum", "zero.replica_sum", "HOW", kMemoryGroup},
-    {"--collectives", "zero.collectives", "HOW", kMemoryGroup},
-    {"--reuse", "zero.reuse", nullptr, kMemoryGroup},
-    {"--ranks-per-node", "links.ranks_per_node", "N", kMemoryGroup},
-    {"--link", "links.model", "SPEEDS", kMemoryGroup},
-});
-
-const ConfigKey& find_key(const std::vector<ConfigKey>& keys,
-                          const char* name) {
-  const auto key = std::ranges::find(keys, name, &ConfigKey::name);
-  CANZONA_CHECK(key != keys.end(), "key ", name);
-  return *key;
-}
 
 std::string description(const ConfigKey& key) {
   std::string out = key.help;
   if (!key.words.empty()) out += ": " + join(key.words, ", ");
   const std::string value = key.text();
   return value.empty() || value == "0" ? out : cat(out, " [", value, "]");
-}
-
-void add_list(CLI::App& app, const char* name, std::vector<std::string>& to,
-              const char* label, const char* help, const char* group) {
-  app.add_option(name, to, help)
-      ->allow_extra_args(false)
-      ->option_text(label)
-      ->group(group);
 }
 
 // A model is not a preset, but its name is easily mistaken for one.
@@ -100,15 +39,25 @@ void refuse_model_as_preset(const std::string& name) {
                            "--model ", name));
 }
 
-void add_config_flag(CLI::App& app, const ConfigFlag& flag,
-                     const ConfigKey& key, std::string& value) {
-  if (flag.label == nullptr)
-    app.add_flag(flag.name, value, key.help)->group(flag.group);
-  else
-    offer_words(app.add_option(flag.name, value, description(key))
-                    ->option_text(flag.label)
-                    ->group(flag.group),
-                key.words);
+OptionRow key_option(const ConfigKey& key, std::string& value) {
+  const KeyOption& by = key.option;
+  const char* name = by.name.c_str();
+  OptionRow row = by.label.empty()
+                      ? flag(name, value, key.help)
+                      : option(name, value, by.label.c_str(), description(key))
+                            .offering(key.words);
+  row.group = heading(by.group);
+  return row;
+}
+
+OptionRow model_option(ConfigArguments& arguments) {
+  OptionRow row =
+      option("--model", arguments.model, "MODEL",
+             "the architecture: a config.json of Qwen3, Qwen3-MoE or Llama 3, "
+             "a folder with one, or a name of canzona models; the preset gives "
+             "the rest");
+  row.group = heading(OptionGroup::kWhat);
+  return row;
 }
 
 // Collects the settings of --set, the flags and --rule-option; the last one of
@@ -117,14 +66,14 @@ Settings command_line_settings(const ConfigArguments& arguments) {
   Settings asked;
   for (const std::string& text : arguments.set)
     asked.push_back(parse_setting(text, "--set"));
-  for (const ConfigFlag& flag : kFlags)
-    if (const std::string& text = arguments.flags.at(flag.name); !text.empty())
-      asked.push_back({flag.key, RawText{text}, flag.name});
-  for (const std::string& text : arguments.rule_options) {
-    Setting option = parse_setting(text, "--rule-option");
-    option.key = kRuleOption + option.key;
-    asked.push_back(option);
+  TrainConfig defaults;
+  for (const ConfigKey& key : keys_with_options(defaults)) {
+    const std::string& name = key.option.name;
+    if (const std::string& text = arguments.flags.at(name); !text.empty())
+      asked.push_back({key.name, RawText{text}, name});
   }
+  for (const std::string& text : arguments.rule_options)
+    asked.push_back(rule_option_setting(text));
   return asked;
 }
 
@@ -238,31 +187,38 @@ Settings under(const ConfigBase& base, const Settings& given) {
 
 }  // namespace
 
-void add_config_arguments(CLI::App& app, ConfigArguments& arguments) {
+Setting rule_option_setting(const std::string& text) {
+  Setting option = parse_setting(text, "--rule-option");
+  option.key = kRuleOption + option.key;
+  return option;
+}
+
+std::vector<std::string> key_words(const char* key) {
   TrainConfig defaults;
-  const std::vector<ConfigKey> keys = config_keys(defaults);
-  for (const ConfigFlag& flag : kFlags) {
-    add_config_flag(app, flag, find_key(keys, flag.key),
-                    arguments.flags[flag.name]);
-    if (flag.key != std::string_view("preset")) continue;
-    app.add_option("--model", arguments.model,
-                   "the architecture: a config.json of Qwen3, Qwen3-MoE or "
-                   "Llama 3, a folder with one, or a name of canzona models; "
-                   "the preset gives the rest")
-        ->option_text("MODEL")
-        ->group(kWhatGroup);
+  return find_key(config_keys(defaults), key).words;
+}
+
+OptionRows config_options(ConfigArguments& arguments) {
+  TrainConfig defaults;
+  OptionRows rows;
+  for (const ConfigKey& key : keys_with_options(defaults)) {
+    rows.push_back(key_option(key, arguments.flags[key.option.name]));
+    if (key.name == "preset") rows.push_back(model_option(arguments));
   }
-  add_list(app, "--rule-option", arguments.rule_options, "NAME=VALUE",
-           "an option of the rule (see canzona rules RULE); repeatable",
-           kWhatGroup);
-  app.add_option("--config", arguments.file,
-                 "keys and values in TOML or JSON, or the summary.json of a "
-                 "run, to repeat it")
-      ->option_text("FILE")
-      ->group(kKeysGroup);
-  add_list(app, "--set", arguments.set, "KEY=VALUE",
-           "a key of the configuration; repeatable, the last one wins",
-           kKeysGroup);
+  const std::string what = heading(OptionGroup::kWhat);
+  return joined(
+      {rows,
+       in_group(what.c_str(),
+                {option("--rule-option", arguments.rule_options, "NAME=VALUE",
+                        "an option of the rule (see canzona rules RULE); "
+                        "repeatable")}),
+       in_group(kKeysGroup,
+                {option("--config", arguments.file, "FILE",
+                        "keys and values in TOML or JSON, or the summary.json "
+                        "of a run, to repeat it"),
+                 option("--set", arguments.set, "KEY=VALUE",
+                        "a key of the configuration; repeatable, the last one "
+                        "wins")})});
 }
 
 TrainConfig read_config(const ConfigArguments& arguments,
@@ -322,8 +278,9 @@ constexpr const char* kKeysExamples =
   canzona config keys
   canzona config keys --json
 
-Columns: the value without a preset's, what is allowed, and whether a run that goes on from a
-checkpoint may change it. In JSON `default` is null where the preset decides.
+Columns: the option that sets the key, the value without a preset's, what is allowed, and whether a
+run that goes on from a checkpoint may change it. In JSON there are no options, and `default` is
+null where the preset decides.
 )";
 
 struct ConfigFlags {
@@ -369,39 +326,46 @@ std::string as_text(const TrainConfig& config, const Ink& ink) {
 }
 
 Verb add_show(CLI::App& config) {
-  CLI::App* app = config.add_subcommand(
-      "show", "the value of every key, and where it came from");
   auto arguments = std::make_shared<ConfigFlags>();
-  add_config_arguments(*app, arguments->config);
-  app->add_flag("--json", arguments->json, kJsonHelp);
-  app->footer(kConfigExamples + std::string("\n") + train_presets_help());
-  return {
-      app, [arguments](const Output& out) {
-        const TrainConfig read = read_config(arguments->config);
-        out.result(arguments->json ? as_json(read) : as_text(read, out.ink()));
-        return Outcome::kDone;
-      }};
+  return add_verb(
+      config,
+      {.name = "show",
+       .description = "the value of every key, and where it came from",
+       .options = joined(
+           {config_options(arguments->config), {json_flag(arguments->json)}}),
+       .footer = cat(kConfigExamples, "\n", train_presets_help()),
+       .run = [arguments](const Output& out) {
+         const TrainConfig read = read_config(arguments->config);
+         out.result(arguments->json ? as_json(read) : as_text(read, out.ink()));
+         return Outcome::kDone;
+       }});
+}
+
+Verb add_keys(CLI::App& config) {
+  auto json = std::make_shared<bool>(false);
+  return add_verb(
+      config,
+      {.name = "keys",
+       .description = "all keys with what they allow, as a table in Markdown",
+       .options = {json_flag(*json)},
+       .footer = kKeysExamples,
+       .run = [json](const Output& out) {
+         out.result(*json ? config_keys_json() : config_markdown());
+         return Outcome::kDone;
+       }});
 }
 
 }  // namespace
 
 Verb add_config(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "config", "show what canzona train is asked to do, and why");
-  const Verb show = add_show(*app);
-  CLI::App* keys = app->add_subcommand(
-      "keys", "all keys with what they allow, as a table in Markdown");
-  auto json = std::make_shared<bool>(false);
-  keys->add_flag("--json", *json, kJsonHelp);
-  keys->footer(kKeysExamples);
-  app->footer(kConfigExamples);
-  return {app, [show, keys, json](const Output& out) {
-            if (show.app->parsed()) return show.run(out);
-            if (!keys->parsed())
-              throw UsageError("canzona config: expected show or keys");
-            out.result(*json ? config_keys_json() : config_markdown());
-            return Outcome::kDone;
-          }};
+  return add_verb(
+      root, {.name = "config",
+             .description = "show what canzona train is asked to do, and why",
+             .footer = kConfigExamples,
+             .below = {add_show, add_keys},
+             .run = [](const Output&) -> Outcome {
+               throw UsageError("canzona config: expected show or keys");
+             }});
 }
 
 }  // namespace canzona::cli

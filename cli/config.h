@@ -1,12 +1,12 @@
 // Assembles the configuration of a training run.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "canzona/train/config.h"
+#include "cli/options.h"
 
 namespace canzona::cli {
 
@@ -14,7 +14,7 @@ namespace canzona::cli {
 // configuration.
 //
 //   auto arguments = std::make_shared<ConfigArguments>();
-//   add_config_arguments(*app, *arguments);
+//   declare(*app, config_options(*arguments));
 //   TrainConfig config = read_config(*arguments);   // UsageError
 
 struct ConfigArguments {
@@ -26,8 +26,13 @@ struct ConfigArguments {
   std::map<std::string, std::string> flags;
 };
 
-// `arguments` must outlive the app.
-void add_config_arguments(CLI::App& app, ConfigArguments& arguments);
+OptionRows config_options(ConfigArguments& arguments);
+
+// The words that a key allows, for options of other verbs that set it.
+std::vector<std::string> key_words(const char* key);
+
+// Parses the value of --rule-option, "name=value".
+Setting rule_option_setting(const std::string& text);
 
 // What a resumed run begins with.
 struct ConfigBase {

@@ -226,23 +226,29 @@ Outcome run(const EvalFlags& a, const Output& out) {
   return Outcome::kDone;
 }
 
+OptionRows options_of(EvalFlags& a) {
+  return joined({run_model_options(a.model),
+                 {option("--data", a.data, "PATH", "as of canzona train")
+                      .by_default("what the run was trained on"),
+                  option("--sequences", a.sequences, "N", "the first N; 0: all")
+                      .by_default("of the run's data as many as it evaluated"),
+                  option("--length", a.length, "N", "tokens of a sequence")
+                      .by_default(cat("as in training; at most ", kLongest,
+                                      " without it")),
+                  flag("--all", a.all, "all of the run's data, not its end"),
+                  json_flag(a.json)}});
+}
+
 }  // namespace
 
 Verb add_eval(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "eval", "loss and perplexity of a model that was trained");
   auto flags = std::make_shared<EvalFlags>();
-  add_run_model_options(*app, flags->model);
-  add_value(*app, "--data", flags->data, "PATH",
-            "as of canzona train [what the run was trained on]");
-  add_value(*app, "--sequences", flags->sequences, "N",
-            "the first N; 0: all [of the run's data as many as it evaluated]");
-  add_value(*app, "--length", flags->length, "N",
-            "tokens of a sequence [as in training; at most 1024 without it]");
-  app->add_flag("--all", flags->all, "all of the run's data, not its end");
-  app->add_flag("--json", flags->json, kJsonHelp);
-  app->footer(kEvalExamples);
-  return {app, [flags](const Output& out) { return run(*flags, out); }};
+  return add_verb(
+      root, {.name = "eval",
+             .description = "loss and perplexity of a model that was trained",
+             .options = options_of(*flags),
+             .footer = kEvalExamples,
+             .run = [flags](const Output& out) { return run(*flags, out); }});
 }
 
 }  // namespace canzona::cli

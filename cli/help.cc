@@ -1,9 +1,9 @@
-#include "cli/help.h"
 
 #include <algorithm>
 
 #include "canzona/base/text.h"
 #include "canzona/report/terminal.h"
+#include "cli/command_line.h"
 #include "cli/verbs.h"
 #include "cli/version.h"
 
@@ -182,12 +182,13 @@ std::string man_page(const CLI::App& root) {
 }  // namespace
 
 Verb add_man(CLI::App& root) {
-  CLI::App* app = root.add_subcommand("man", "print the manual page");
-  app->footer(kManExamples);
-  return {app, [&root](const Output& out) {
-            out.result(man_page(root));
-            return Outcome::kDone;
-          }};
+  return add_verb(root, {.name = "man",
+                         .description = "print the manual page",
+                         .footer = kManExamples,
+                         .run = [&root](const Output& out) {
+                           out.result(man_page(root));
+                           return Outcome::kDone;
+                         }});
 }
 
 }  // namespace canzona::cli

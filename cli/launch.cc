@@ -17,10 +17,9 @@
 #include "canzona/measure/machine.h"
 #include "canzona/trace/run_summary.h"
 #include "cli/config.h"
-#include "cli/environment.h"
 #include "cli/launch_plan.h"
-#include "cli/launch_view.h"
 #include "cli/options.h"
+#include "cli/output.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
 #include "cli/train_resume.h"
@@ -397,41 +396,48 @@ Outcome run(const LaunchFlags& a, const Output& out) {
   return Launcher(a, out).run();
 }
 
+OptionRows options_of(LaunchFlags& a) {
+  return {
+      option("--ranks", a.ranks, "N", "processes, one per rank")
+          .by_default("what the command's mesh has, or the checkpoint that it "
+                      "resumes, else one per core")
+          .between(0, kMostRanks),
+      option("--max-restarts", a.max_restarts, "N",
+             "how often `train` is started again, from its last checkpoint")
+          .between(0, 1'000'000),
+      option("--elastic", a.elastic, "MIN:MAX",
+             "begin on MAX ranks and go on with those that remain, at least "
+             "MIN"),
+      option("--grace", a.grace, "TIME",
+             "that the other ranks have to end by themselves after one has "
+             "failed"),
+      option("--mpirun", a.mpirun, "FILE", "the mpirun to start")
+          .by_default("mpirun of this program's MPI, in PATH"),
+      flag("--json", a.json,
+           "print the outcome as one JSON object; what ranks print goes to "
+           "standard error"),
+      option("--program", a.program, "FILE",
+             "for tests: the program to start instead of this one")
+          .hidden(),
+      option("--as-rank", a.as_rank, "DIR", "for launch itself: keeps one rank")
+          .hidden(),
+      option("--start", a.start, "N", "for launch itself: starts its keepers")
+          .hidden(),
+      argument("COMMAND", a.command,
+               "the command to start, after --: train …, bench step …")};
+}
+
 }  // namespace
 
 Verb add_launch(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "launch", "start ranks as processes, watch them, start them again");
   auto a = std::make_shared<LaunchFlags>();
-  add_value(*app, "--ranks", a->ranks, "N",
-            "processes, one per rank [what the command's mesh has, or the "
-            "checkpoint that it resumes, else one per core]");
-  add_value(*app, "--max-restarts", a->max_restarts, "N",
-            "how often `train` is started again, from its last checkpoint [3]");
-  add_value(*app, "--elastic", a->elastic, "MIN:MAX",
-            "begin on MAX ranks and go on with those that remain, at least "
-            "MIN");
-  add_value(*app, "--grace", a->grace, "TIME",
-            "that the other ranks have to end by themselves after one has "
-            "failed [5s]");
-  add_value(*app, "--mpirun", a->mpirun, "FILE",
-            "the mpirun to start [mpirun of this program's MPI, in PATH]");
-  app->add_flag("--json", a->json,
-                "print the outcome as one JSON object; what ranks print goes "
-                "to standard error");
-  add_value(*app, "--program", a->program, "FILE",
-            "for tests: the program to start instead of this one")
-      ->group("");
-  add_value(*app, "--as-rank", a->as_rank, "DIR",
-            "for launch itself: keeps one rank")
-      ->group("");
-  add_value(*app, "--start", a->start, "N",
-            "for launch itself: starts its keepers")
-      ->group("");
-  app->add_option("COMMAND", a->command,
-                  "the command to start, after --: train …, bench step …");
-  app->footer(kLaunchExamples);
-  return {app, [a](const Output& out) { return run(*a, out); }};
+  return add_verb(
+      root,
+      {.name = "launch",
+       .description = "start ranks as processes, watch them, start them again",
+       .options = options_of(*a),
+       .footer = kLaunchExamples,
+       .run = [a](const Output& out) { return run(*a, out); }});
 }
 
 }  // namespace canzona::cli

@@ -57,11 +57,6 @@ struct CalibrateFlags {
   bool json = false;
 };
 
-void check_range(const char* option, int value, int high) {
-  if (value < 1 || value > high)
-    throw UsageError(cat(option, " ", value, ": expected 1 to ", high));
-}
-
 CalibrateRequest request_for_plan(const CalibrateFlags& a) {
   if (!a.device.empty() || !a.precision.empty())
     throw UsageError(
@@ -77,9 +72,6 @@ CalibrateRequest request_for_plan(const CalibrateFlags& a) {
 CalibrateRequest request_for_device(const CalibrateFlags& a,
                                     const Output& out) {
   const std::string device = a.device.empty() ? "cpu" : a.device;
-  if (device != "cpu" && device != "cuda")
-    throw UsageError(cat("--device ", quoted(device), ": expected cpu or cuda",
-                         did_you_mean(device, {"cpu", "cuda"})));
   const bool gpu = device == "cuda";
   std::string precision = a.precision;
   if (precision.empty()) {
@@ -98,8 +90,6 @@ CalibrateRequest request_for_device(const CalibrateFlags& a,
 }
 
 Outcome run(const CalibrateFlags& arguments, const Output& out) {
-  check_range("--rounds", arguments.rounds, 1000);
-  check_range("--ranks", arguments.ranks, 1024);
   CalibrateRequest request = arguments.plan.empty()
                                  ? request_for_device(arguments, out)
                                  : request_for_plan(arguments);
@@ -119,30 +109,37 @@ Outcome run(const CalibrateFlags& arguments, const Output& out) {
   return Outcome::kDone;
 }
 
+OptionRows options_of(CalibrateFlags& a) {
+  return {
+      option("-o,--output", a.path, "FILE", "file to write")
+          .by_default("standard output"),
+      device_option(a.device, "cpu or cuda").by_default("cpu"),
+      option("--precision", a.precision, "TYPE",
+             "of Muon's products: fp32 or bf16, on cuda also fp16")
+          .offering({"fp32", "bf16", "fp16"})
+          .by_default("what precision=auto is here"),
+      option("--ranks", a.ranks, "COUNT",
+             "that measure at once, as many as will run")
+          .between(1, 1024),
+      option("--for", a.plan, "PLAN", "measure what this plan needs"),
+      option("--rounds", a.rounds, "COUNT",
+             "of which the quickest counts, or with several ranks the median")
+          .between(1, 1000),
+      flag("--json", a.json,
+           "print the table, one JSON object, beside a file of -o as well")};
+}
+
 }  // namespace
 
 Verb add_calibrate(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "calibrate", "measure what rules cost here, for plans that count time");
   auto a = std::make_shared<CalibrateFlags>();
-  add_value(*app, "-o,--output", a->path, "FILE",
-            "file to write [standard output]");
-  add_value(*app, "--device", a->device, "DEVICE", "cpu or cuda [cpu]");
-  add_value(*app, "--precision", a->precision, "TYPE",
-            "of Muon's products: fp32 or bf16, on cuda also fp16 [what "
-            "precision=auto is here]");
-  add_value(*app, "--ranks", a->ranks, "COUNT",
-            "that measure at once, as many as will run [1]");
-  add_value(*app, "--for", a->plan, "PLAN", "measure what this plan needs");
-  add_value(*app, "--rounds", a->rounds, "COUNT",
-            "of which the quickest counts, or with several ranks the "
-            "median [3]");
-  app->add_flag(
-      "--json", a->json,
-      "print the table, one JSON object, beside a file of -o as well");
-  offer_words(app->get_option("--precision"), {"fp32", "bf16"});
-  app->footer(kCalibrateExamples);
-  return {app, [a](const Output& out) { return run(*a, out); }};
+  return add_verb(
+      root,
+      {.name = "calibrate",
+       .description = "measure what rules cost here, for plans that count time",
+       .options = options_of(*a),
+       .footer = kCalibrateExamples,
+       .run = [a](const Output& out) { return run(*a, out); }});
 }
 
 // `canzona doctor`: what this machine has, how fast it is, and what is wrong.
@@ -294,20 +291,25 @@ Outcome run(const DoctorFlags& flags, const Output& out) {
   return problems_of(report).empty() ? Outcome::kDone : Outcome::kFailed;
 }
 
+OptionRows options_of(DoctorFlags& a) {
+  return {json_flag(a.json),
+          option("--exchange", a.exchange, "",
+                 "for doctor itself: one rank of a tiny exchange")
+              .hidden()};
+}
+
 }  // namespace
 
 Verb add_doctor(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "doctor",
-      "look at this machine: CPU, BLAS, rates, disk, limits, ranks; what is "
-      "wrong");
   auto flags = std::make_shared<DoctorFlags>();
-  app->add_flag("--json", flags->json, kJsonHelp);
-  app->add_option("--exchange", flags->exchange,
-                  "for doctor itself: one rank of a tiny exchange")
-      ->group("");
-  app->footer(kDoctorExamples);
-  return {app, [flags](const Output& out) { return run(*flags, out); }};
+  return add_verb(
+      root,
+      {.name = "doctor",
+       .description = "look at this machine: CPU, BLAS, rates, disk, limits, "
+                      "ranks; what is wrong",
+       .options = options_of(*flags),
+       .footer = kDoctorExamples,
+       .run = [flags](const Output& out) { return run(*flags, out); }});
 }
 
 }  // namespace canzona::cli

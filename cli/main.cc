@@ -3,11 +3,11 @@
 #include <new>
 
 #include "canzona/base/error.h"
+#include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "cli/command_line.h"
-#include "cli/environment.h"
-#include "cli/errors.h"
 #include "cli/output.h"
+#include "cli/plan_input.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {

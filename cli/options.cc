@@ -1,5 +1,6 @@
 #include "cli/options.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/facts.h"
 #include "canzona/shapes/read_model.h"
@@ -66,17 +68,179 @@ void require_number(CLI::Option& option) {
         ""));
 }
 
+// "fp32", "fp32 or bf16", "auto, always or never"
+std::string alternatives(const std::vector<std::string>& words) {
+  const std::vector<std::string> first(words.begin(), words.end() - 1);
+  return first.empty() ? words.back()
+                       : cat(join(first, ", "), " or ", words.back());
+}
+
+struct DefaultText {
+  std::string operator()(const int* number) const { return cat(*number); }
+  std::string operator()(const int64_t* number) const { return cat(*number); }
+  std::string operator()(const double* number) const { return cat(*number); }
+  std::string operator()(const std::string* text) const { return *text; }
+  std::string operator()(const void*) const { return ""; }
+};
+
+// Switches, arguments, required options and hidden ones show no default.
+std::string default_text(const OptionRow& row) {
+  if (row.shown_default) return *row.shown_default;
+  const bool has_one = !row.is_switch && !row.is_required &&
+                       !row.is_argument() && !row.group.empty();
+  return has_one ? std::visit(DefaultText{}, row.value) : "";
+}
+
+struct AddOption {
+  CLI::App& app;
+  const OptionRow& row;
+
+  template <class Value>
+  CLI::Option* operator()(Value* value) const {
+    constexpr bool may_be_switch =
+        std::is_same_v<Value, bool> || std::is_same_v<Value, std::string>;
+    if constexpr (may_be_switch)
+      if (row.is_switch) return app.add_flag(row.name, *value, row.full_help());
+    if (row.text) return app.add_option(row.name, *row.text, row.full_help());
+    if constexpr (std::is_same_v<Value, std::optional<double>>)
+      throw InternalError(cat(row.name, ": declare it by number()"));
+    else
+      return app.add_option(row.name, *value, row.full_help());
+  }
+};
+
+void declare_one(CLI::App& app, const OptionRow& row) {
+  CLI::Option* option = std::visit(AddOption{app, row}, row.value);
+  option->group(row.group)->required(row.is_required);
+  if (!row.label.empty()) option->option_text(row.label);
+  // A list takes one word each time that the option is given.
+  if (!row.is_argument() && !row.is_switch) option->allow_extra_args(false);
+  if (!row.words.empty()) option->type_name(kOfferMark + join(row.words, " "));
+}
+
+struct Settle {
+  const OptionRow& row;
+
+  template <class Whole>
+  void check_range(Whole number) const {
+    const auto low = static_cast<int64_t>(row.range->first);
+    const int64_t high = whole_bound(row.range->second);
+    if (number >= low && number <= high) return;
+    throw UsageError(
+        cat(row.name, " ", number, ": expected ", low,
+            std::isinf(row.range->second) ? " or more" : cat(" to ", high)));
+  }
+  void operator()(const int* number) const {
+    if (row.range) check_range(*number);
+  }
+  void operator()(const int64_t* number) const {
+    if (row.range) check_range(*number);
+  }
+  void operator()(std::optional<int64_t>* number) const {
+    if (!row.text || row.text->empty()) return;
+    *number = parse_integer(*row.text, whole_bound(row.range->first),
+                            whole_bound(row.range->second), row.name);
+  }
+  void operator()(std::optional<double>* number) const {
+    if (row.text->empty()) return;
+    *number =
+        parse_number(*row.text, row.range->first, row.range->second, row.name);
+  }
+  void operator()(const std::string* word) const {
+    if (!row.is_strict || word->empty()) return;
+    if (std::ranges::find(row.words, *word) == row.words.end())
+      throw UsageError(cat(row.name, " ", quoted(*word), ": expected ",
+                           alternatives(row.words),
+                           did_you_mean(*word, row.words)));
+  }
+  void operator()(const void*) const {}
+
+  // 2^63, the nearest to the largest integer, is not one itself.
+  static int64_t whole_bound(double bound) {
+    return bound >= 0x1p63 ? std::numeric_limits<int64_t>::max()
+                           : static_cast<int64_t>(bound);
+  }
+};
+
 }  // namespace
+
+OptionRow OptionRow::between(double low, double high) && {
+  range = {low, high};
+  return std::move(*this);
+}
+
+OptionRow OptionRow::at_least(double low) && {
+  return std::move(*this).between(low, std::numeric_limits<double>::infinity());
+}
+
+OptionRow OptionRow::offering(std::vector<std::string> all) && {
+  words = std::move(all);
+  return std::move(*this);
+}
+
+OptionRow OptionRow::one_of(std::vector<std::string> all) && {
+  lists_words = true;
+  return std::move(*this).offering(std::move(all));
+}
+
+OptionRow OptionRow::only(std::vector<std::string> all) && {
+  is_strict = true;
+  return std::move(*this).offering(std::move(all));
+}
+
+OptionRow OptionRow::by_default(std::string shown) && {
+  shown_default = std::move(shown);
+  return std::move(*this);
+}
+
+OptionRow OptionRow::required() && {
+  is_required = true;
+  return std::move(*this);
+}
+
+OptionRow OptionRow::hidden() && {
+  group = "";
+  return std::move(*this);
+}
+
+std::string OptionRow::full_help() const {
+  const std::string usual = default_text(*this);
+  return cat(help, lists_words ? cat(": ", alternatives(words)) : "",
+             usual.empty() ? "" : cat(" [", usual, "]"));
+}
+
+OptionRow json_flag(bool& json) {
+  return flag("--json", json, "print one JSON object instead of text");
+}
+
+OptionRow device_option(std::string& device, std::string help) {
+  return option("--device", device, "DEVICE", std::move(help))
+      .only({"cpu", "cuda"});
+}
+
+OptionRows in_group(const char* heading, OptionRows rows) {
+  for (OptionRow& row : rows) row.group = heading;
+  return rows;
+}
+
+OptionRows joined(std::vector<OptionRows> parts) {
+  OptionRows all;
+  for (OptionRows& part : parts)
+    for (OptionRow& row : part) all.push_back(std::move(row));
+  return all;
+}
+
+void declare(CLI::App& app, const OptionRows& rows) {
+  for (const OptionRow& row : rows) declare_one(app, row);
+}
+
+void settle(const OptionRows& rows) {
+  for (const OptionRow& row : rows) std::visit(Settle{row}, row.value);
+}
 
 void require_numbers(CLI::App& app) {
   for (CLI::Option* option : app.get_options()) require_number(*option);
   for (CLI::App* verb : app.get_subcommands({})) require_numbers(*verb);
-}
-
-CLI::Option* offer_words(CLI::Option* option,
-                         const std::vector<std::string>& words) {
-  if (words.empty()) return option;
-  return option->type_name(kOfferMark + join(words, " "));
 }
 
 Offer offer_of(const CLI::Option& option) {
@@ -87,7 +251,7 @@ Offer offer_of(const CLI::Option& option) {
   const bool named = option.nonpositional();
   const std::string label =
       named ? option.get_option_text() : option.get_name(true, false);
-  if (label == "DEVICE") offer.words = {"cpu", "cuda"};
+  if (label == "DEVICE" && offer.words.empty()) offer.words = {"cpu", "cuda"};
   if (label == "MODEL") append_names(presets(), offer.words);
   if (label == "RULE" && offer.words.empty())
     append_names(rule_table(), offer.words);

@@ -1,7 +1,10 @@
 #include "cli/plan_arguments.h"
 
+#include <memory>
+
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
+#include "canzona/plan/mesh.h"
 #include "canzona/report/terminal.h"
 #include "canzona/rules/facts.h"
 #include "cli/options.h"
@@ -10,242 +13,286 @@ namespace canzona::cli {
 namespace {
 
 constexpr size_t kNameColumn = 16;
+constexpr double kMostTokens = 0x1p40;
 
-class Group {
- public:
-  Group(CLI::App& app, const char* name) : app_(app), name_(name) {}
+// The verbs that take these options, one bit each.
+constexpr unsigned bit(Planning planning) {
+  return 1U << static_cast<unsigned>(planning);
+}
 
-  CLI::Option* text(const char* flag, std::string& value, const char* label,
-                    const char* description) {
-    return app_.add_option(flag, value, description)
-        ->option_text(label)
-        ->group(name_);
-  }
-  // The option may be repeated, with one value each.
-  CLI::Option* list(const char* flag, std::vector<std::string>& values,
-                    const char* label, const char* description) {
-    return app_.add_option(flag, values, description)
-        ->allow_extra_args(false)
-        ->option_text(label)
-        ->group(name_);
-  }
-  void flag(const char* flag, bool& value, const char* description) {
-    app_.add_flag(flag, value, description)->group(name_);
-  }
+constexpr unsigned kPlan = bit(Planning::kOne);
+constexpr unsigned kCompare = bit(Planning::kAll);
+constexpr unsigned kBench = bit(Planning::kRun);
+constexpr unsigned kSimulate = bit(Planning::kSimulate);
+constexpr unsigned kPlansOnly = kPlan | kCompare | kSimulate;
+constexpr unsigned kEverywhere = kPlansOnly | kBench;
 
- private:
-  CLI::App& app_;
-  const char* name_;
+// An option of some of the verbs. One whose help differs has a row for each.
+struct SharedRow {
+  unsigned verbs;
+  OptionRow row;
 };
 
-void add_input(CLI::App& app, Planning planning, PlanArguments& a) {
-  Group group(app, "What is planned");
-  group.text("--model", a.model, "MODEL",
-             "preset or HF config.json (`canzona models` lists both kinds), "
-             "safetensors file or index, or JSON list of shapes");
-  group.flag("--fused", a.fused, "qkv and gate+up are one tensor each");
-  group.text("--layers", a.layers, "N", "the first N layers of it [all]");
-  group.text("--scale", a.scale, "1/N",
-             "every width divided by N, heads and experts as many [1]");
-  group.text("--split", a.split, "HOW",
-             "tensors into matrices: none, qkv, head, gate-up, expert, or "
-             "several joined by commas [none]");
-  a.matrix_rule_option =
-      group.list("--matrix-rule", a.matrix_rule, "PATTERN",
-                 "tensors with such names to the matrix rule; repeatable");
-  a.adamw_option = group.list("--adamw", a.adamw, "PATTERN",
-                              "tensors with such names to AdamW; repeatable, "
-                              "the later pattern wins");
-  group.text("--mesh", a.mesh, "AXES",
-             "sizes of the axes dp, cp, tp, pp, ep, such as dp=32,tp=8");
-  if (planning == Planning::kOne)
-    group.text("--placed", a.placed, "FILE",
-               "instead of all these: JSON of tensors, rules and what every "
-               "rank stores already (docs/plan.md)");
+OptionRows rows_for(Planning planning, const char* heading,
+                    std::vector<SharedRow> all) {
+  OptionRows rows;
+  for (SharedRow& one : all)
+    if ((one.verbs & bit(planning)) != 0) rows.push_back(std::move(one.row));
+  return in_group(heading, std::move(rows));
 }
 
-void add_rule(CLI::App& app, PlanArguments& a) {
-  Group group(app, "The rule");
-  group.text("--rule", a.rule, "RULE", "the matrix rule [muon]");
-  group.list("--rule-option", a.rule_options, "NAME=VALUE",
-             "an option of the rule (listed below); repeatable");
-  group.text("--newton-schulz", a.newton_schulz, "FORM",
-             "muon: standard, symmetric, gram or auto [auto]");
-  group.text("--phases", a.phases, "S",
-             "shampoo, soap: spread refreshes over S steps [1]");
-}
-
-void add_budgets(CLI::App& app, Planning planning, PlanArguments& a) {
-  Group group(app, "How it is planned");
-  if (planning == Planning::kSimulate)
-    group.text("--strategy", a.strategy, "NAME",
-               "how owners are chosen (listed below) [balanced]");
-  else if (planning == Planning::kOne)
-    group.text("--strategy", a.strategy, "NAME",
-               "how owners are chosen (listed below); any: with --zero auto "
-               "the best of all [balanced]");
-  else if (planning == Planning::kAll)
-    group.text("--strategies", a.strategies, "NAMES",
-               "which to compare (listed below), joined by commas [all]");
-  else
-    group.text("--strategy", a.strategies, "NAMES",
-               "which to run (listed below), joined by commas [all]");
-  group.text("--weight", a.weight, "WHAT",
-             "what is balanced: numel, flops or cost [the strategy's]");
-  group.text("--alpha", a.alpha, "A",
-             "how freely bytes may lie, 0 (even) to 1 (free) [the strategy's]");
-  group.text("--bucket-elements", a.bucket_elements, "N",
-             "a bucket closes at N elements of tp shards [400000000]");
-  group.text("--micro-groups", a.micro_groups, "MODE",
-             "none, sorted, capacity or balanced [the strategy's]");
-  group.text("--exchange", a.exchange, "HOW",
-             "of matrices between tp ranks: by rounds, of the first and the "
-             "last round by strips, or auto, by strips where the predicted "
-             "step is 1 % shorter [rounds]");
-  group.text("--teams", a.teams, "SIZE",
-             "let 2, 4 or 8 ranks of a home and node share a matrix by its "
-             "strips where that makes the step 3 % shorter: off, auto, or "
-             "the largest size [off]");
-  group.text("--capacity", a.capacity, "BYTES",
-             "fp32 bytes of shards per owner and micro-group, 0: no grouping "
-             "[1600MiB]");
-  group.text("--memory-cap", a.memory_cap, "BYTES",
-             planning == Planning::kRun
-                 ? "no rank may need more memory than this, 0: no cap [0]"
-                 : "no rank may need more memory than this, activations "
-                   "included, 0: no cap [0]");
-  group.text("--parameters", a.parameters, "DTYPE",
-             "dtype of the model's parameters: bf16 or fp32 [bf16]");
-}
-
-// Adds options for memory that is counted beside the plan.
-void add_memory(CLI::App& app, PlanArguments& a) {
-  Group group(app, "What a rank holds");
-  group.text("--tokens", a.tokens, "N",
-             "tokens of a micro-batch on a data-parallel rank, for activations "
-             "and predicted times; 0: neither [4096]");
-  group.text("--micro-batches", a.micro_batches, "N",
-             "micro-batches of an iteration on a data-parallel rank; up to pp "
-             "of them are in flight [1]");
-  group.flag("--recompute", a.recompute,
-             "layers keep their input alone and are computed again in "
-             "backward");
-  group.text("--activations", a.activations, "DTYPE",
-             "dtype of activations: bf16 or fp32; none: not counted [bf16]");
-  group.text("--gradients", a.gradients, "DTYPE",
-             "dtype of gradients at rest: bf16 or fp32; sums are fp32 [fp32]");
-}
-
-// A cluster's file describes everything else.
-void add_cluster_file(CLI::App& app, PlanArguments& a) {
-  Group group(app, "The cluster");
-  group.text("--cluster", a.cluster, "FILE",
-             "JSON of cards, levels of links and how much ranks differ "
-             "(docs/clusters.md)");
-  group.text("--collectives", a.collectives, "HOW",
-             "how sums and gathers reach other nodes: direct, each with each; "
-             "node, once per node; ring; auto, node where no bit changes "
-             "[the file's, or direct]");
-  group.flag("--published", a.published,
-             "instead of all these: times that papers have published, with "
-             "what is predicted beside each");
-}
-
-void add_cluster(CLI::App& app, Planning planning, PlanArguments& a) {
-  if (planning == Planning::kSimulate) return add_cluster_file(app, a);
-  Group group(app, "The cluster");
-  group.text("--cost", a.cost, "FILE",
-             "table of measured costs [none: a nominal rate]");
-  group.text("--link", a.link, "SPEEDS",
-             planning == Planning::kRun
-                 ? "model links between threads, such as "
-                   "intra=2GB/s,inter=0.2GB/s,latency=20us [none: memory]"
-                 : "such as intra=400GB/s,inter=50GB/s,latency=10us [these, "
-                   "nominal]");
-  group.text("--ranks-per-node", a.ranks_per_node, "N",
-             "consecutive ranks that share a node [8]");
-  group.text("--collectives", a.collectives, "HOW",
-             planning == Planning::kRun
-                 ? "how sums and gathers reach other nodes: direct, each of "
-                   "their ranks; node, once per node; auto, node if every "
-                   "group has a power of two of ranks on each node [direct; "
-                   "auto on GPUs]"
-                 : "how sums and gathers reach other nodes: direct, each of "
-                   "their ranks; node, once per node; auto, node if every "
-                   "group has a power of two of ranks on each node [direct]");
-}
-
-void add_zero(CLI::App& app, Planning planning, PlanArguments& a) {
-  Group group(app, "Hierarchical ZeRO");
-  group.text("--zero", a.zero, "SIZES",
-             planning == Planning::kAll
-                 ? "compare sizes instead of strategies: all, or several "
-                   "(see docs/zero.md) joined by ';'"
-             : planning == Planning::kSimulate
-                 ? "cut states, gradients and parameters: none, zero1, zero2, "
-                   "zero3, replica:Z, hier:Z, or z1=..,z2=..,z3=.. [zero1]"
-                 : "cut states, gradients and parameters: none, zero1, zero2, "
-                   "zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=.. "
-                   "[zero1]");
-  group.text("--zero-experts", a.zero_experts, "SIZES",
-             planning == Planning::kAll
-                 ? "the same of experts, over their own data-parallel ranks "
-                   "[on the ranks of dense tensors]"
-                 : "the same of experts, over their own data-parallel ranks, "
-                   "or auto [on the ranks of dense tensors]");
-  group.text("--message", a.message, "UNIT",
-             "what travels together: module or parameter [module]");
-  group.text("--prefetch", a.prefetch, "K",
-             "modules gathered ahead, or auto: what the memory cap leaves "
-             "[auto]");
-  group.text("--replica-sum", a.replica_sum, "HOW",
-             "gradients over groups: scatter or allreduce [scatter]");
-  group.text("--overlap", a.overlap, "MODE",
-             "for predicted times: none, main or background [background]");
-  group.text("--length", a.length, "N",
-             "tokens of a sequence [4096, or --tokens if fewer]");
-  if (planning == Planning::kSimulate) return;
-  group.text("--tflops", a.tflops, "X",
-             "that a rank reaches in forward and backward [400, nominal]");
-}
-
-void add_output(CLI::App& app, Planning planning, PlanArguments& a) {
-  Group group(app, "Output");
-  if (planning == Planning::kOne)
-    group.text("-o,--output", a.output, "FILE", "write the plan as JSON");
-  if (planning != Planning::kRun)
-    group.text("--html", a.html, "FILE",
-               "write a report that opens in a browser");
-  group.flag("--json", a.json, kJsonHelp);
-}
-
-// Adds the shell completions of values.
-void add_offers(CLI::App& app, Planning planning) {
+std::vector<std::string> strategy_words() {
   std::vector<std::string> names;
-  for (const StrategyInfo& strategy : strategies())
-    names.push_back(strategy.name);
-  offer_words(app.get_option(planning == Planning::kAll ? "--strategies"
-                                                        : "--strategy"),
-              names);
-  const std::vector<std::pair<const char*, std::vector<std::string>>> words = {
-      {"--split", {"none", "qkv", "head", "gate-up", "expert"}},
-      {"--newton-schulz", {"standard", "symmetric", "gram", "auto"}},
-      {"--weight", {"numel", "flops", "cost"}},
-      {"--micro-groups", micro_group_modes()},
-      {"--exchange", {"auto", "rounds", "strips"}},
-      {"--teams", {"auto", "off", "2", "4", "8"}},
-      {"--parameters", {"bf16", "fp32"}},
-      {"--zero", {"none", "zero1", "zero2", "zero3", "auto", "all"}},
-      {"--message", {"module", "parameter"}},
-      {"--replica-sum", {"scatter", "allreduce"}},
-      {"--collectives",
-       planning == Planning::kSimulate
-           ? std::vector<std::string>{"direct", "node", "ring", "auto"}
-           : std::vector<std::string>{"direct", "node", "auto"}},
-      {"--overlap", {"none", "main", "background"}}};
-  for (const auto& [name, of_option] : words)
-    if (CLI::Option* option = app.get_option_no_throw(name))
-      offer_words(option, of_option);
+  for (const StrategyInfo& info : strategies()) names.push_back(info.name);
+  return names;
+}
+
+std::vector<SharedRow> input_rows(PlanArguments& a) {
+  return {
+      {kEverywhere,
+       option("--model", a.model, "MODEL",
+              "preset or HF config.json (`canzona models` lists both kinds), "
+              "safetensors file or index, or JSON list of shapes")},
+      {kEverywhere,
+       flag("--fused", a.fused, "qkv and gate+up are one tensor each")},
+      {kEverywhere, number("--layers", a.layers, 1, kMaxLayers, "N",
+                           "the first N layers of it")
+                        .by_default("all")},
+      {kEverywhere,
+       option("--scale", a.scale, "1/N",
+              "every width divided by N, heads and experts as many")
+           .by_default("1")},
+      {kEverywhere,
+       option("--split", a.split, "HOW",
+              cat("tensors into matrices: ", join(split_words(), ", "),
+                  ", or several joined by commas"))
+           .offering(split_words())
+           .by_default("none")},
+      {kEverywhere,
+       option("--matrix-rule", a.matrix_rule, "PATTERN",
+              "tensors with such names to the matrix rule; repeatable")},
+      {kEverywhere, option("--adamw", a.adamw, "PATTERN",
+                           "tensors with such names to AdamW; repeatable, the "
+                           "later pattern wins")},
+      {kEverywhere,
+       option("--mesh", a.mesh, "AXES",
+              "sizes of the axes dp, cp, tp, pp, ep, such as dp=32,tp=8")},
+      {kPlan, option("--placed", a.placed, "FILE",
+                     "instead of all these: JSON of tensors, rules and what "
+                     "every rank stores already (docs/plan.md)")}};
+}
+
+std::vector<SharedRow> rule_rows(PlanArguments& a) {
+  return {
+      {kEverywhere, option("--rule", a.rule, "RULE", "the matrix rule")},
+      {kEverywhere, option("--rule-option", a.rule_options, "NAME=VALUE",
+                           "an option of the rule (listed below); repeatable")},
+      {kEverywhere, option("--newton-schulz", a.newton_schulz, "FORM", "muon")
+                        .one_of({"standard", "symmetric", "gram", "auto"})
+                        .by_default("auto")},
+      {kEverywhere, option("--phases", a.phases, "S",
+                           "shampoo, soap: spread refreshes over S steps")
+                        .by_default("1")}};
+}
+
+std::vector<SharedRow> strategy_rows(PlanArguments& a) {
+  const std::vector<std::string> names = strategy_words();
+  return {{kSimulate, option("--strategy", a.strategy, "NAME",
+                             "how owners are chosen (listed below)")
+                          .offering(names)},
+          {kPlan, option("--strategy", a.strategy, "NAME",
+                         "how owners are chosen (listed below); any: with "
+                         "--zero auto the best of all")
+                      .offering(names)},
+          {kCompare, option("--strategies", a.strategies, "NAMES",
+                            "which to compare (listed below), joined by commas")
+                         .offering(names)
+                         .by_default("all")},
+          {kBench, option("--strategy", a.strategies, "NAMES",
+                          "which to run (listed below), joined by commas")
+                       .offering(names)
+                       .by_default("all")}};
+}
+
+std::vector<SharedRow> budget_rows(PlanArguments& a) {
+  constexpr const char* kNoMore = "no rank may need more memory than this";
+  return {
+      {kEverywhere, option("--weight", a.weight, "WHAT", "what is balanced")
+                        .one_of({"numel", "flops", "cost"})
+                        .by_default("the strategy's")},
+      {kEverywhere, number("--alpha", a.alpha, 0, 1, "A",
+                           "how freely bytes may lie, 0 (even) to 1 (free)")
+                        .by_default("the strategy's")},
+      {kEverywhere, number("--bucket-elements", a.bucket_elements, 1, 0x1p63,
+                           "N", "a bucket closes at N elements of tp shards")
+                        .by_default(cat(PlanOptions().bucket_elements))},
+      {kEverywhere, option("--micro-groups", a.micro_groups, "MODE",
+                           "none, sorted, capacity or balanced")
+                        .offering(micro_group_modes())
+                        .by_default("the strategy's")},
+      {kEverywhere,
+       option("--exchange", a.exchange, "HOW",
+              "of matrices between tp ranks: by rounds, of the first and the "
+              "last round by strips, or auto, by strips where the predicted "
+              "step is 1 % shorter")
+           .offering({"auto", "rounds", "strips"})
+           .by_default("rounds")},
+      {kEverywhere,
+       option("--teams", a.teams, "SIZE",
+              "let 2, 4 or 8 ranks of a home and node share a matrix by its "
+              "strips where that makes the step 3 % shorter: off, auto, or the "
+              "largest size")
+           .offering({"auto", "off", "2", "4", "8"})
+           .by_default("off")},
+      {kEverywhere, option("--capacity", a.capacity, "BYTES",
+                           "fp32 bytes of shards per owner and micro-group, "
+                           "0: no grouping")
+                        .by_default("1600MiB")},
+      {kBench, option("--memory-cap", a.memory_cap, "BYTES",
+                      cat(kNoMore, ", 0: no cap"))
+                   .by_default("0")},
+      {kPlansOnly, option("--memory-cap", a.memory_cap, "BYTES",
+                          cat(kNoMore, ", activations included, 0: no cap"))
+                       .by_default("0")},
+      {kEverywhere, option("--parameters", a.parameters, "DTYPE",
+                           "dtype of the model's parameters")
+                        .one_of({"bf16", "fp32"})
+                        .by_default("bf16")}};
+}
+
+// Memory that is counted beside the plan.
+std::vector<SharedRow> memory_rows(PlanArguments& a) {
+  return {
+      {kPlansOnly,
+       number("--tokens", a.tokens, 0, kMostTokens, "N",
+              "tokens of a micro-batch on a data-parallel rank, for "
+              "activations and predicted times; 0: neither")
+           .by_default("4096")},
+      {kPlansOnly,
+       number("--micro-batches", a.micro_batches, 1, kMostTokens, "N",
+              "micro-batches of an iteration on a data-parallel rank; up to pp "
+              "of them are in flight")
+           .by_default("1")},
+      {kPlansOnly, flag("--recompute", a.recompute,
+                        "layers keep their input alone and are computed again "
+                        "in backward")},
+      {kPlansOnly, option("--activations", a.activations, "DTYPE",
+                          "dtype of activations: bf16 or fp32; none: not "
+                          "counted")
+                       .offering({"bf16", "fp32", "none"})
+                       .by_default("bf16")},
+      {kPlansOnly, option("--gradients", a.gradients, "DTYPE",
+                          "dtype of gradients at rest: bf16 or fp32; sums are "
+                          "fp32")
+                       .offering({"bf16", "fp32"})
+                       .by_default("fp32")}};
+}
+
+std::vector<SharedRow> size_rows(PlanArguments& a) {
+  constexpr const char* kCut =
+      "cut states, gradients and parameters: none, zero1, zero2, zero3, "
+      "replica:Z, hier:Z, ";
+  constexpr const char* kSame =
+      "the same of experts, over their own data-parallel ranks";
+  constexpr const char* kDense = "on the ranks of dense tensors";
+  std::vector<std::string> sizes = {"none", "zero1", "zero2", "zero3"};
+  const std::vector<std::string> simulated = sizes;
+  sizes.emplace_back("auto");
+  std::vector<std::string> compared = simulated;
+  compared.emplace_back("all");
+  return {
+      {kCompare, option("--zero", a.zero, "SIZES",
+                        "compare sizes instead of strategies: all, or several "
+                        "(see docs/zero.md) joined by ';'")
+                     .offering(compared)},
+      {kSimulate,
+       option("--zero", a.zero, "SIZES", cat(kCut, "or z1=..,z2=..,z3=.."))
+           .offering(simulated)
+           .by_default("zero1")},
+      {kPlan, option("--zero", a.zero, "SIZES",
+                     cat(kCut, "auto, or z1=..,z2=..,z3=.."))
+                  .offering(sizes)
+                  .by_default("zero1")},
+      {kCompare, option("--zero-experts", a.zero_experts, "SIZES", kSame)
+                     .by_default(kDense)},
+      {kPlan | kSimulate, option("--zero-experts", a.zero_experts, "SIZES",
+                                 cat(kSame, ", or auto"))
+                              .by_default(kDense)}};
+}
+
+std::vector<SharedRow> zero_rows(PlanArguments& a) {
+  return {
+      {kPlansOnly,
+       option("--message", a.message, "UNIT", "what travels together")
+           .one_of({"module", "parameter"})
+           .by_default("module")},
+      {kPlansOnly, option("--prefetch", a.prefetch, "K",
+                          "modules gathered ahead, or auto: what the memory "
+                          "cap leaves")
+                       .by_default("auto")},
+      {kPlansOnly,
+       option("--replica-sum", a.replica_sum, "HOW", "gradients over groups")
+           .one_of({"scatter", "allreduce"})
+           .by_default("scatter")},
+      {kPlansOnly, option("--overlap", a.overlap, "MODE", "for predicted times")
+                       .one_of({"none", "main", "background"})
+                       .by_default("background")},
+      {kPlansOnly,
+       number("--length", a.length, 1, kMostTokens, "N", "tokens of a sequence")
+           .by_default("4096, or --tokens if fewer")},
+      {kPlan | kCompare, number("--tflops", a.tflops, 1e-6, 1e9, "X",
+                                "that a rank reaches in forward and backward")
+                             .by_default("400, nominal")}};
+}
+
+std::vector<SharedRow> cluster_rows(PlanArguments& a) {
+  constexpr const char* kReach = "how sums and gathers reach other nodes: ";
+  const std::string planned =
+      cat(kReach,
+          "direct, each of their ranks; node, once per node; auto, node if "
+          "every group has a power of two of ranks on each node");
+  constexpr unsigned kDescribed = kPlan | kCompare | kBench;
+  return {
+      // A cluster's file describes everything else.
+      {kSimulate, option("--cluster", a.cluster, "FILE",
+                         "JSON of cards, levels of links and how much ranks "
+                         "differ (docs/clusters.md)")},
+      {kSimulate, option("--collectives", a.collectives, "HOW",
+                         cat(kReach,
+                             "direct, each with each; node, once per node; "
+                             "ring; auto, node where no bit changes"))
+                      .offering(simulated_collectives())
+                      .by_default("the file's, or direct")},
+      {kSimulate, flag("--published", a.published,
+                       "instead of all these: times that papers have "
+                       "published, with what is predicted beside each")},
+      {kDescribed, option("--cost", a.cost, "FILE", "table of measured costs")
+                       .by_default("none: a nominal rate")},
+      {kBench, option("--link", a.link, "SPEEDS",
+                      "model links between threads, such as "
+                      "intra=2GB/s,inter=0.2GB/s,latency=20us")
+                   .by_default("none: memory")},
+      {kPlan | kCompare, option("--link", a.link, "SPEEDS",
+                                "such as intra=400GB/s,inter=50GB/s,"
+                                "latency=10us")
+                             .by_default("these, nominal")},
+      {kDescribed, number("--ranks-per-node", a.ranks_per_node, 1, kMaxWorld,
+                          "N", "consecutive ranks that share a node")
+                       .by_default(cat(PlanOptions().ranks_per_node))},
+      {kBench, option("--collectives", a.collectives, "HOW", planned)
+                   .offering({"direct", "node", "auto"})
+                   .by_default("direct; auto on GPUs")},
+      {kPlan | kCompare, option("--collectives", a.collectives, "HOW", planned)
+                             .offering({"direct", "node", "auto"})
+                             .by_default("direct")}};
+}
+
+std::vector<SharedRow> output_rows(PlanArguments& a) {
+  return {{kPlan,
+           option("-o,--output", a.output, "FILE", "write the plan as JSON")},
+          {kPlansOnly, option("--html", a.html, "FILE",
+                              "write a report that opens in a browser")},
+          {kEverywhere, json_flag(a.json)}};
 }
 
 std::string help_line(const std::string& name, const std::string& text) {
@@ -254,22 +301,47 @@ std::string help_line(const std::string& name, const std::string& text) {
 
 }  // namespace
 
-void add_plan_arguments(CLI::App& app, Planning planning,
-                        PlanArguments& arguments) {
-  arguments.app = &app;
-  add_input(app, planning, arguments);
-  add_rule(app, arguments);
-  add_budgets(app, planning, arguments);
-  if (planning != Planning::kRun) {
-    add_memory(app, arguments);
-    add_zero(app, planning, arguments);
-  }
-  add_cluster(app, planning, arguments);
-  add_output(app, planning, arguments);
-  add_offers(app, planning);
+const std::vector<std::string>& split_words() {
+  static const std::vector<std::string> all = {"none", "qkv", "head", "gate-up",
+                                               "expert"};
+  return all;
+}
+
+const std::vector<std::string>& simulated_collectives() {
+  static const std::vector<std::string> all = {"direct", "node", "ring",
+                                               "auto"};
+  return all;
+}
+
+OptionRows plan_options(Planning planning, PlanArguments& a) {
+  const auto rows = [&](const char* heading, std::vector<SharedRow> all) {
+    return rows_for(planning, heading, std::move(all));
+  };
+  constexpr const char* kHow = "How it is planned";
+  constexpr const char* kZero = "Hierarchical ZeRO";
+  return joined(
+      {rows("What is planned", input_rows(a)), rows("The rule", rule_rows(a)),
+       rows(kHow, strategy_rows(a)), rows(kHow, budget_rows(a)),
+       rows("What a rank holds", memory_rows(a)), rows(kZero, size_rows(a)),
+       rows(kZero, zero_rows(a)), rows("The cluster", cluster_rows(a)),
+       rows("Output", output_rows(a))});
+}
+
+Verb add_planning_verb(CLI::App& root, Planning planning, VerbDeclaration verb,
+                       PlanRun run) {
+  auto arguments = std::make_shared<PlanArguments>();
+  verb.options = plan_options(planning, *arguments);
+  verb.run = [arguments, run](const Output& out) {
+    return run(*arguments, out);
+  };
+  const Verb added = add_verb(root, verb);
+  arguments->app = added.app;
+  return added;
 }
 
 std::vector<RouteOverride> PlanArguments::overrides() const {
+  const CLI::Option* matrix_rule_option = app->get_option("--matrix-rule");
+  const CLI::Option* adamw_option = app->get_option("--adamw");
   std::vector<RouteOverride> out;
   size_t next_matrix_rule = 0, next_adamw = 0;
   for (const CLI::Option* option : app->parse_order()) {

@@ -3,21 +3,25 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "canzona/rules/facts.h"
 #include "canzona/shapes/read_model.h"
+#include "cli/options.h"
+#include "cli/verbs.h"
 
 namespace canzona::cli {
 
-// Empty text means not given.
+// Empty text means not given, and so does an empty number.
 struct PlanArguments {
   std::string placed;  // plan only: given storage
   std::string model;
   bool fused = false;
-  std::string layers;
+  std::optional<int64_t> layers;
   std::string scale;
   std::string split;
   std::vector<std::string> matrix_rule;  // patterns
@@ -34,8 +38,8 @@ struct PlanArguments {
   std::string strategy = "balanced";  // plan only
   std::string strategies;             // compare and bench step
   std::string weight;
-  std::string alpha;
-  std::string bucket_elements;
+  std::optional<double> alpha;
+  std::optional<int64_t> bucket_elements;
   std::string micro_groups;
   std::string exchange;
   std::string teams;  // plan and compare
@@ -53,15 +57,15 @@ struct PlanArguments {
   std::string replica_sum;
   std::string collectives;
   // Options that describe an iteration.
-  std::string tokens;
-  std::string length;
-  std::string micro_batches;
-  std::string tflops;
+  std::optional<int64_t> tokens;
+  std::optional<int64_t> length;
+  std::optional<int64_t> micro_batches;
+  std::optional<double> tflops;
   std::string overlap;
 
   std::string cost;
   std::string link;
-  std::string ranks_per_node;
+  std::optional<int64_t> ranks_per_node;
   std::string cluster;     // simulate only: file
   bool published = false;  // simulate only
 
@@ -69,20 +73,26 @@ struct PlanArguments {
   std::string html;
   bool json = false;
 
-  // The options of the two lists of patterns, to find the order in which the
-  // user gave them: a later one overrides an earlier one.
-  const CLI::App* app = nullptr;
-  const CLI::Option* matrix_rule_option = nullptr;
-  const CLI::Option* adamw_option = nullptr;
+  const CLI::App* app = nullptr;  // the verb, when it was declared
 
+  // The two lists of patterns in the order in which the user gave them: a later
+  // one overrides an earlier one.
   std::vector<RouteOverride> overrides() const;
 };
 
 // The verb that the options are for: `plan`, `compare`, `bench step` or
 // `simulate`.
 enum class Planning { kOne, kAll, kRun, kSimulate };
-void add_plan_arguments(CLI::App& app, Planning planning,
-                        PlanArguments& arguments);
+OptionRows plan_options(Planning planning, PlanArguments& arguments);
+
+// Adds a verb that has these options and no others.
+using PlanRun = Outcome (*)(const PlanArguments&, const Output&);
+Verb add_planning_verb(CLI::App& root, Planning planning, VerbDeclaration verb,
+                       PlanRun run);
+
+// Words of options that several files know.
+const std::vector<std::string>& split_words();
+const std::vector<std::string>& simulated_collectives();
 
 // "Rules:" and "Strategies:" with a line each, for the end of a help page.
 std::string rules_help();

@@ -13,7 +13,6 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/shapes/architecture.h"
-#include "cli/errors.h"
 
 namespace canzona::cli {
 namespace {
@@ -63,12 +62,6 @@ constexpr int64_t kUsualTokens = 4096;
 // Used if the model does not say how many experts a token visits.
 constexpr int64_t kUsualExperts = 8;
 constexpr int64_t kUsualSegment = 16 << 20;
-constexpr int64_t kMost = int64_t{1} << 40;
-
-int64_t number_or(const std::string& text, int64_t usual, const char* option,
-                  int64_t least = 1) {
-  return text.empty() ? usual : parse_integer(text, least, kMost, option);
-}
 
 bool knows_experts_per_token(const Model& model) {
   return model.num_experts == 0 || model.experts_per_token > 0;
@@ -109,19 +102,16 @@ Workload read_workload(const PlanArguments& a, const Model& model) {
   constexpr double kTera = 1e12;
   Workload work;
   ComputeLoad& load = work.compute;
-  load.tokens = number_or(a.tokens, kUsualTokens, "--tokens", /*least=*/0);
-  load.length =
-      number_or(a.length, std::min(load.tokens, kUsualTokens), "--length");
+  load.tokens = a.tokens.value_or(kUsualTokens);
+  load.length = a.length.value_or(std::min(load.tokens, kUsualTokens));
   load.width = attention_width(model);
-  load.flops_per_second =
-      a.tflops.empty() ? kNominalFlopsPerSecond
-                       : kTera * parse_number(a.tflops, 1e-6, 1e9, "--tflops");
+  load.flops_per_second = a.tflops ? kTera * *a.tflops : kNominalFlopsPerSecond;
   load.experts_per_token =
       knows_experts_per_token(model)
           ? model.experts_per_token
           : std::min<int64_t>(kUsualExperts, model.num_experts);
   load.recompute = a.recompute;
-  work.num_micro_batches = number_or(a.micro_batches, 1, "--micro-batches");
+  work.num_micro_batches = a.micro_batches.value_or(1);
   work.hidden = hidden_width(model);
   work.bytes_per_activation = 2;
   // Threads send small pieces; a cluster's library has a latency per message.
@@ -152,7 +142,6 @@ MemoryTerms read_memory_terms(const PlanArguments& a, const Model& model,
 namespace {
 
 constexpr int64_t kMaxCostTableBytes = 64 << 20;
-constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
 
 // Runs `read` and adds the option to an error that does not name it.
 template <class Read>
@@ -250,10 +239,8 @@ void read_budgets(const PlanArguments& a, PlanOptions& o) {
     o.splits =
         from_option("--split", a.split, [&] { return parse_splits(a.split); });
   if (!a.weight.empty()) o.weight = parse_weight(a.weight);
-  if (!a.alpha.empty()) o.alpha = parse_number(a.alpha, 0, 1, "--alpha");
-  if (!a.bucket_elements.empty())
-    o.bucket_elements =
-        parse_integer(a.bucket_elements, 1, kMaxInteger, "--bucket-elements");
+  if (a.alpha) o.alpha = *a.alpha;
+  if (a.bucket_elements) o.bucket_elements = *a.bucket_elements;
   if (!a.micro_groups.empty())
     o.micro_groups =
         one_of(a.micro_groups, "--micro-groups", micro_group_modes());
@@ -276,9 +263,8 @@ void read_zero(const PlanArguments& a, ZeroOptions& zero) {
 
 void read_cluster(const PlanArguments& a, PlanOptions& o) {
   if (!a.link.empty()) o.links = parse_links(a.link);
-  if (!a.ranks_per_node.empty())
-    o.ranks_per_node = static_cast<int32_t>(
-        parse_integer(a.ranks_per_node, 1, kMaxWorld, "--ranks-per-node"));
+  if (a.ranks_per_node)
+    o.ranks_per_node = static_cast<int32_t>(*a.ranks_per_node);
 }
 
 // Returns the rule with all its options; an error names the option that caused
@@ -322,8 +308,7 @@ void route_by_patterns(Model& model,
 
 Model read_routed_model(const PlanArguments& a) {
   ReadOptions options{.fused = a.fused};
-  if (!a.layers.empty())
-    options.layers = parse_integer(a.layers, 1, kMaxLayers, "--layers");
+  if (a.layers) options.layers = *a.layers;
   if (!a.scale.empty())
     options.divisor =
         from_option("--scale", a.scale, [&] { return parse_scale(a.scale); });

@@ -4,9 +4,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "canzona/base/error.h"
 #include "canzona/plan/make_plan.h"
+#include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/plan.h"
 #include "canzona/report/view_parts.h"
 #include "canzona/sim/activations.h"
@@ -14,6 +17,30 @@
 #include "cli/plan_arguments.h"
 
 namespace canzona::cli {
+
+// Thrown for a plan that is not valid, with all violations.
+class ViolationsFound : public Error {
+ public:
+  ViolationsFound(const std::string& what, std::vector<std::string> violations)
+      : Error(what), violations_(std::move(violations)) {}
+  const std::vector<std::string>& violations() const { return violations_; }
+
+ private:
+  std::vector<std::string> violations_;
+};
+
+// Thrown for a plan that is valid except for the memory cap: the caller must
+// change the cap, so it is a mistake in the request. Each violation names what
+// it concerns.
+class CapExceeded : public UsageError {
+ public:
+  CapExceeded(const std::string& what, std::vector<std::string> violations)
+      : UsageError(what), violations_(std::move(violations)) {}
+  const std::vector<std::string>& violations() const { return violations_; }
+
+ private:
+  std::vector<std::string> violations_;
+};
 
 // Plans read from files, for verbs that show them.
 
@@ -83,5 +110,14 @@ std::vector<std::string> known_strategies(const std::string& text,
 // is not needed afterwards.
 ReportPlan plan_once(const PlanInput& input, const std::string& strategy,
                      Model* may_take = nullptr);
+
+struct PlacedPlanFile {
+  PlacedPlan plan;
+  std::vector<std::string> violations;  // empty: valid
+};
+
+// Returns nothing if the file does not claim to be a plan of given storage. A
+// plan that cannot be read completely is a violation, and `plan` is then empty.
+std::optional<PlacedPlanFile> read_placed_plan(const std::string& path);
 
 }  // namespace canzona::cli

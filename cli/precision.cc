@@ -9,7 +9,7 @@
 #include "canzona/base/text.h"
 #include "canzona/linalg/cpu/features.h"
 #include "canzona/train/config_keys.h"
-#include "cli/environment.h"
+#include "cli/output.h"
 
 namespace canzona::cli {
 namespace {

@@ -26,7 +26,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/visible_gpus.h"
 #include "canzona/runtime/engine_wire_ops.h"
-#include "cli/environment.h"
+#include "cli/output.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -230,16 +230,20 @@ void write_flights_to(const std::string& path, CommunicatorOptions& options) {
   };
 }
 
+const std::vector<std::string>& transports() {
+  static const std::vector<std::string> all = {"thread", "mpi", "tcp", "nccl"};
+  return all;
+}
+
 std::string transport_of(const RankOptions& options,
                          const std::optional<ProcessLaunch>& launch) {
   const std::string& wanted = options.transport;
   if (wanted.empty() && launch && options.device == "cuda") return "nccl";
   if (wanted.empty()) return launch ? launch->transport : "thread";
-  const std::vector<std::string> known = {"thread", "mpi", "tcp", "nccl"};
-  if (std::ranges::find(known, wanted) == known.end())
+  if (std::ranges::find(transports(), wanted) == transports().end())
     throw UsageError(cat("--transport ", quoted(wanted),
                          ": expected thread, mpi, tcp or nccl",
-                         did_you_mean(wanted, known)));
+                         did_you_mean(wanted, transports())));
   if (wanted == "thread" && launch && launch->num_ranks != 1)
     throw UsageError(cat("--transport thread: ", launch->launcher,
                          " has started several processes, each of which would "
@@ -325,26 +329,38 @@ std::optional<OtherWords> find_other_words(Ranks& ranks,
 
 }  // namespace
 
-void add_rank_options(CLI::App& app, RankOptions& options) {
-  constexpr const char* kGroup = "How processes meet and share GPUs";
-  const auto text = [&](const char* name, std::string& value, const char* label,
-                        const char* description) {
-    app.add_option(name, value, description)->option_text(label)->group(kGroup);
-  };
-  text("--rendezvous", options.rendezvous, "HOST:PORT",
-       "tcp, nccl under srun: where rank 0 is met");
-  text("--job-token", options.job_token, "TEXT",
-       "tcp, nccl under srun: what tells jobs apart [the launcher's]");
-  app.add_flag("--share-gpu", options.share_gpu,
-               "nccl: ranks may share a GPU, for trials on one")
-      ->group(kGroup);
-  text("--nccl-ctas", options.nccl_ctas, "N|zero",
-       "nccl: blocks that its kernels take; zero: copies by the copy engines "
-       "[as NCCL likes]");
-  text(
-      "--nccl-memory", options.nccl_memory, "KIND",
-      "nccl: what messages pass through: windows of NCCL's memory, memory that "
-      "is registered, plain memory, or auto, the first that there is [auto]");
+OptionRow transport_option(std::string& transport, const std::string& what) {
+  return option("--transport", transport, "KIND",
+                cat("thread, mpi, tcp or nccl", what))
+      .offering(transports())
+      .by_default("as the launcher wants it, nccl on cuda, else thread");
+}
+
+OptionRow deadline_option(std::string& deadline) {
+  return option("--deadline", deadline, "TIME",
+                "of every collective; past it, exit status 4")
+      .by_default("10min");
+}
+
+OptionRows meeting_options(RankOptions& a) {
+  return in_group(
+      "How processes meet and share GPUs",
+      {option("--rendezvous", a.rendezvous, "HOST:PORT",
+              "tcp, nccl under srun: where rank 0 is met"),
+       option("--job-token", a.job_token, "TEXT",
+              "tcp, nccl under srun: what tells jobs apart")
+           .by_default("the launcher's"),
+       flag("--share-gpu", a.share_gpu,
+            "nccl: ranks may share a GPU, for trials on one"),
+       option("--nccl-ctas", a.nccl_ctas, "N|zero",
+              "nccl: blocks that its kernels take; zero: copies by the copy "
+              "engines")
+           .by_default("as NCCL likes"),
+       option("--nccl-memory", a.nccl_memory, "KIND",
+              "nccl: what messages pass through: windows of NCCL's memory, "
+              "memory that is registered, plain memory, or auto, the first "
+              "that there is")
+           .by_default("auto")});
 }
 
 bool has_own_sums(const RankOptions& options) {

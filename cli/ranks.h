@@ -96,8 +96,12 @@ void require_same_resume(Ranks& ranks, const std::string& found,
 // a running run come and go.
 void require_same_init(Ranks& ranks, const std::string& found);
 
-// Adds options that say how a verb's processes meet and share GPUs.
-void add_rank_options(CLI::App& app, RankOptions& options);
+// The options of verbs that run on ranks: how processes meet and share GPUs,
+// what moves data between ranks (`what` follows the words), and how long a
+// collective may take.
+OptionRows meeting_options(RankOptions& options);
+OptionRow transport_option(std::string& transport, const std::string& what);
+OptionRow deadline_option(std::string& deadline);
 
 // True if the library behind these ranks has its own sums (MPI, NCCL).
 bool has_own_sums(const RankOptions& options);

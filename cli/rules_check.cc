@@ -35,8 +35,8 @@ struct RulesCheckFlags {
   std::vector<std::string> files;
   std::string form = "auto";
   std::string device = "cpu";
-  std::string slack;  // empty: the device's default
-  std::string threads = "1";
+  std::optional<double> slack;  // nothing: the device's default
+  std::optional<int64_t> threads;
   bool verbose = false;
   bool json = false;
 };
@@ -180,9 +180,14 @@ void require_one_of(const std::string& given, const char* option,
                          join(known, ", "), did_you_mean(given, known)));
 }
 
+const std::vector<std::string>& forms() {
+  static const std::vector<std::string> all = {"auto", "standard", "symmetric",
+                                               "gram"};
+  return all;
+}
+
 void require_form(const std::string& form) {
-  require_one_of(form, "--newton-schulz",
-                 {"auto", "standard", "symmetric", "gram"});
+  require_one_of(form, "--newton-schulz", forms());
 }
 
 void require_device(const std::string& device) {
@@ -199,11 +204,10 @@ void require_device(const std::string& device) {
           : cat(lines.size(), " files cannot be read:\n", join(lines, "\n")));
 }
 
-CheckOptions options_of(const RulesCheckFlags& a) {
+CheckOptions check_options_of(const RulesCheckFlags& a) {
   const bool on_gpu = a.device == "cuda";
   CheckOptions options{.newton_schulz = a.form, .device = a.device};
-  options.slack = a.slack.empty() ? (on_gpu ? kSlackOnGpu : options.slack)
-                                  : parse_number(a.slack, 1, 1000, "--slack");
+  options.slack = a.slack.value_or(on_gpu ? kSlackOnGpu : options.slack);
   if (on_gpu) options.other_slack = options.slack;
   return options;
 }
@@ -211,9 +215,8 @@ CheckOptions options_of(const RulesCheckFlags& a) {
 Outcome run(const RulesCheckFlags& a, const Output& out) {
   require_form(a.form);
   require_device(a.device);
-  const CheckOptions options = options_of(a);
-  const auto threads =
-      static_cast<int>(parse_integer(a.threads, 1, kMaxThreads, "--threads"));
+  const CheckOptions options = check_options_of(a);
+  const auto threads = static_cast<int>(a.threads.value_or(1));
   if (a.device == "cuda" && threads != 1)
     throw UsageError(cat("--threads ", threads,
                          " with --device cuda: a GPU checks one file after "
@@ -236,30 +239,36 @@ Outcome run(const RulesCheckFlags& a, const Output& out) {
   return failed ? Outcome::kFailed : Outcome::kDone;
 }
 
+OptionRows options_of(RulesCheckFlags& a) {
+  return {argument("FILE", a.files, "safetensors files, or folders of them")
+              .required(),
+          option("--newton-schulz", a.form, "FORM",
+                 cat("Muon's form: ", join(forms(), ", ")))
+              .offering(forms()),
+          option("--device", a.device, "DEVICE", "cpu or cuda"),
+          number("--slack", a.slack, 1, 1000, "X",
+                 "widens tolerances of fp32 results, which hold for the "
+                 "reference's own BLAS, on cuda those of all")
+              .by_default("4, on cuda 10"),
+          number("--threads", a.threads, 1, kMaxThreads, "N",
+                 "files checked side by side")
+              .by_default("1"),
+          flag("--verbose", a.verbose,
+               "show every file, not only those that failed"),
+          json_flag(a.json)};
+}
+
 }  // namespace
 
 Verb add_rules_check(CLI::App& rules) {
-  CLI::App* app = rules.add_subcommand(
-      "check", "replay what reference implementations did, and compare");
   auto arguments = std::make_shared<RulesCheckFlags>();
-  app->add_option("FILE", arguments->files,
-                  "safetensors files, or folders of them")
-      ->required();
-  add_value(*app, "--newton-schulz", arguments->form, "FORM",
-            "Muon's form: auto, standard, symmetric, gram [auto]");
-  add_value(*app, "--device", arguments->device, "DEVICE", "cpu or cuda [cpu]");
-  add_value(*app, "--slack", arguments->slack, "X",
-            "widens tolerances of fp32 results, which hold for the "
-            "reference's own BLAS, on cuda those of all [4, on cuda 10]");
-  add_value(*app, "--threads", arguments->threads, "N",
-            "files checked side by side [1]");
-  app->add_flag("--verbose", arguments->verbose,
-                "show every file, not only those that failed");
-  app->add_flag("--json", arguments->json, kJsonHelp);
-  offer_words(app->get_option("--newton-schulz"),
-              {"auto", "standard", "symmetric", "gram"});
-  app->footer(kRulesCheckExamples);
-  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+  return add_verb(
+      rules,
+      {.name = "check",
+       .description = "replay what reference implementations did, and compare",
+       .options = options_of(*arguments),
+       .footer = kRulesCheckExamples,
+       .run = [arguments](const Output& out) { return run(*arguments, out); }});
 }
 
 }  // namespace canzona::cli

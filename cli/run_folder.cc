@@ -16,9 +16,8 @@
 #include "canzona/report/runs/run_report.h"
 #include "canzona/report/train_lines.h"
 #include "canzona/train/model_source.h"
-#include "cli/environment.h"
-#include "cli/errors.h"
-#include "cli/kept_metrics.h"
+#include "cli/former_run.h"
+#include "cli/output.h"
 
 namespace canzona::cli {
 namespace {

@@ -129,14 +129,14 @@ void find_tokenizer(const RunModelRequest& request, RunModel& model) {
 
 }  // namespace
 
-void add_run_model_options(CLI::App& app, RunModelRequest& request) {
-  add_value(app, "--run", request.path, "DIR",
-            "a run, one of its checkpoints, or a folder of Hugging Face")
-      ->required();
-  add_value(app, "--step", request.step, "N",
-            "the checkpoint of this step [the newest that is good]");
-  add_value(app, "--tokenizer", request.tokenizer, "FILE",
-            "tokenizer.json [the one that lies there; without one, bytes]");
+OptionRows run_model_options(RunModelRequest& request) {
+  return {option("--run", request.path, "DIR",
+                 "a run, one of its checkpoints, or a folder of Hugging Face")
+              .required(),
+          option("--step", request.step, "N", "the checkpoint of this step")
+              .by_default("the newest that is good"),
+          option("--tokenizer", request.tokenizer, "FILE", "tokenizer.json")
+              .by_default("the one that lies there; without one, bytes")};
 }
 
 std::string RunModel::name() const {

@@ -4,7 +4,6 @@
 //   auto decoder = open_local_decoder(model.found, {.length = model.context});
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "canzona/data/tokenizer.h"
 #include "canzona/train/config.h"
 #include "canzona/train/model_source.h"
+#include "cli/options.h"
 
 namespace canzona::cli {
 
@@ -44,8 +44,8 @@ struct RunModel {
 // damaged.
 RunModel open_run_model(const RunModelRequest& request);
 
-// Adds --run, --step and --tokenizer.
-void add_run_model_options(CLI::App& app, RunModelRequest& request);
+// --run, --step and --tokenizer.
+OptionRows run_model_options(RunModelRequest& request);
 
 // Writes the members "run", "weights" and, for a checkpoint, "step".
 void write_run_model(JsonWriter& out, const RunModel& model);

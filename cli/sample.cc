@@ -49,16 +49,9 @@ struct SampleFlags {
 void check_flags(const SampleFlags& a) {
   if (a.prompt.empty())
     throw UsageError("--prompt is empty; expected some text to go on from");
-  if (a.tokens < 1 || a.tokens > kMostTokens)
-    throw UsageError(
-        cat("--tokens ", a.tokens, ": expected 1 to ", kMostTokens));
   if (!(a.temperature >= 0 && a.temperature <= kHottest))
     throw UsageError(cat("--temperature ", a.temperature, ": expected 0 to ",
                          kHottest, ", such as 0.8"));
-  for (const auto& [name, value] :
-       {std::pair("--top-k", a.top_k), std::pair("--seed", a.seed)})
-    if (value < 0)
-      throw UsageError(cat(name, " ", value, ": expected 0 or more"));
   if (a.top_k > 0 && a.temperature == 0)
     throw UsageError(cat("--top-k ", a.top_k,
                          ": the likeliest token is taken each time; add "
@@ -225,24 +218,31 @@ Outcome run(const SampleFlags& a, const Output& out) {
   return Outcome::kDone;
 }
 
+OptionRows options_of(SampleFlags& a) {
+  return joined({run_model_options(a.model),
+                 {option("--prompt", a.prompt, "TEXT", "the text to go on from")
+                      .required(),
+                  option("--tokens", a.tokens, "N", "how many follow")
+                      .between(1, kMostTokens),
+                  option("--temperature", a.temperature, "T",
+                         "above 0: tokens by chance, the hotter the evener"),
+                  option("--top-k", a.top_k, "K",
+                         "by chance among the K likeliest; 0: all")
+                      .at_least(0),
+                  option("--seed", a.seed, "S", "of the chances").at_least(0),
+                  json_flag(a.json)}});
+}
+
 }  // namespace
 
 Verb add_sample(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "sample", "let a model that was trained go on with a text");
   auto flags = std::make_shared<SampleFlags>();
-  add_run_model_options(*app, flags->model);
-  add_value(*app, "--prompt", flags->prompt, "TEXT", "the text to go on from")
-      ->required();
-  add_value(*app, "--tokens", flags->tokens, "N", "how many follow [128]");
-  add_value(*app, "--temperature", flags->temperature, "T",
-            "above 0: tokens by chance, the hotter the evener [0]");
-  add_value(*app, "--top-k", flags->top_k, "K",
-            "by chance among the K likeliest; 0: all [0]");
-  add_value(*app, "--seed", flags->seed, "S", "of the chances [0]");
-  app->add_flag("--json", flags->json, kJsonHelp);
-  app->footer(kSampleExamples);
-  return {app, [flags](const Output& out) { return run(*flags, out); }};
+  return add_verb(
+      root, {.name = "sample",
+             .description = "let a model that was trained go on with a text",
+             .options = options_of(*flags),
+             .footer = kSampleExamples,
+             .run = [flags](const Output& out) { return run(*flags, out); }});
 }
 
 }  // namespace canzona::cli

@@ -2,7 +2,6 @@
 // it.
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <optional>
 
 #include "canzona/base/error.h"
@@ -78,7 +77,7 @@ void settle_collectives(const PlanArguments& a, const Cluster& cluster,
                         ZeroOptions& zero, Workload& work) {
   const std::string& word =
       a.collectives.empty() ? cluster.collectives : a.collectives;
-  const std::vector<std::string> known{"direct", "node", "ring", "auto"};
+  const std::vector<std::string>& known = simulated_collectives();
   if (!word.empty() && std::ranges::find(known, word) == known.end())
     throw UsageError(cat("--collectives ", quoted(word), ": expected ",
                          join(known, ", "), did_you_mean(word, known)));
@@ -159,15 +158,13 @@ Outcome run_simulation(const PlanArguments& given, const Output& out) {
 }  // namespace
 
 Verb add_simulate(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "simulate", "predict an iteration of a plan on a described cluster");
-  auto arguments = std::make_shared<PlanArguments>();
-  add_plan_arguments(*app, Planning::kSimulate, *arguments);
-  app->footer(kSimulateExamples + std::string("\n") + strategies_help() + "\n" +
-              rules_help());
-  return {app, [arguments](const Output& out) {
-            return run_simulation(*arguments, out);
-          }};
+  return add_planning_verb(
+      root, Planning::kSimulate,
+      {.name = "simulate",
+       .description = "predict an iteration of a plan on a described cluster",
+       .footer =
+           cat(kSimulateExamples, "\n", strategies_help(), "\n", rules_help())},
+      run_simulation);
 }
 
 }  // namespace canzona::cli

@@ -15,8 +15,7 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/train/train_rank.h"
 #include "cli/config.h"
-#include "cli/environment.h"
-#include "cli/errors.h"
+#include "cli/output.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
@@ -24,7 +23,6 @@
 #include "cli/test_fault.h"
 #include "cli/train_job.h"
 #include "cli/train_resume.h"
-#include "cli/train_summary.h"
 #include "cli/train_telling.h"
 #include "cli/verbs.h"
 
@@ -508,60 +506,60 @@ Outcome run(const TrainFlags& a, const Output& out) {
   return speaks ? dry_run(a, config, job, out) : Outcome::kDone;
 }
 
+OptionRows run_options(TrainFlags& a) {
+  return in_group(
+      "This run",
+      {flag("--dry-run", a.dry_run,
+            "show every tensor's rule, owner and cost, memory, mesh, data and "
+            "a predicted step; train nothing"),
+       option("--resume", a.resume, "FROM",
+              "go on from a checkpoint: auto (the newest of --run that is "
+              "whole; none: begin anew), a step, or a path; what it was saved "
+              "with need not be given again"),
+       flag("--overwrite", a.overwrite,
+            "replace the run that the folder of --run holds, with its "
+            "checkpoints; with --resume auto only where it has none; with "
+            "--resume PATH of another run as soon as that is loaded"),
+       flag("--json", a.json,
+            "print the summary as one JSON object; steps go to standard error"),
+       flag("--mfu", a.mfu,
+            "measure first how fast the ranks multiply, and tell which share "
+            "of it the model's flops are (--zero auto measures it, too)"),
+       deadline_option(a.deadline),
+       option("--rendezvous", a.rendezvous, "HOST:PORT",
+              "of --transport tcp: an address of rank 0's machine, where all "
+              "ranks meet; launchers that know one say it"),
+       option("--job-token", a.job_token, "TEXT",
+              "of --transport tcp: what tells this job from others that meet "
+              "there"),
+       flag("--check-collectives", a.check_collectives,
+            "compare operation, label and sizes between ranks before every "
+            "collective"),
+       option("--flight-record", a.flight_record, "FILE",
+              "append the last operations of every rank that fails (of "
+              "processes: FILE.RANK)"),
+       option("--trace", a.trace, "FILE",
+              "write spans of all ranks, for ui.perfetto.dev"),
+       option("--device", a.device, "DEVICE",
+              "cpu; forward and backward on a GPU are not there yet")
+           .offering({"cpu"})});
+}
+
 }  // namespace
 
 Verb add_train(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "train", "train a language model with any rule, on any mesh of ranks");
   auto arguments = std::make_shared<TrainFlags>();
-  add_config_arguments(*app, arguments->config);
-  constexpr const char* kGroup = "This run";
-  const auto flag = [&](const char* name, bool& value, const char* help) {
-    app->add_flag(name, value, help)->group(kGroup);
-  };
-  const auto text = [&](const char* name, std::string& value, const char* label,
-                        const char* help) {
-    app->add_option(name, value, help)->option_text(label)->group(kGroup);
-  };
-  flag("--dry-run", arguments->dry_run,
-       "show every tensor's rule, owner and cost, memory, mesh, data and a "
-       "predicted step; train nothing");
-  text(
-      "--resume", arguments->resume, "FROM",
-      "go on from a checkpoint: auto (the newest of --run that is whole; none: "
-      "begin anew), a step, or a path; what it was saved with need not be "
-      "given again");
-  flag("--overwrite", arguments->overwrite,
-       "replace the run that the folder of --run holds, with its checkpoints; "
-       "with --resume auto only where it has none; with --resume PATH of "
-       "another run as soon as that is loaded");
-  flag("--json", arguments->json,
-       "print the summary as one JSON object; steps go to standard error");
-  flag("--mfu", arguments->mfu,
-       "measure first how fast the ranks multiply, and tell which share of it "
-       "the model's flops are (--zero auto measures it, too)");
-  text("--deadline", arguments->deadline, "TIME",
-       "of every collective; past it, exit status 4 [10min]");
-  text("--rendezvous", arguments->rendezvous, "HOST:PORT",
-       "of --transport tcp: an address of rank 0's machine, where all ranks "
-       "meet; launchers that know one say it");
-  text("--job-token", arguments->job_token, "TEXT",
-       "of --transport tcp: what tells this job from others that meet there");
-  flag("--check-collectives", arguments->check_collectives,
-       "compare operation, label and sizes between ranks before every "
-       "collective");
-  text("--flight-record", arguments->flight_record, "FILE",
-       "append the last operations of every rank that fails (of processes: "
-       "FILE.RANK)");
-  text("--trace", arguments->trace, "FILE",
-       "write spans of all ranks, for ui.perfetto.dev");
-  text("--device", arguments->device, "DEVICE",
-       "cpu; forward and backward on a GPU are not there yet [cpu]");
-  app->footer(kTrainExamples + std::string("\n") + train_presets_help());
-  return {app, [arguments](const Output& out) {
-            arguments->faults = read_test_faults();
-            return run(*arguments, out);
-          }};
+  return add_verb(
+      root, {.name = "train",
+             .description =
+                 "train a language model with any rule, on any mesh of ranks",
+             .options = joined(
+                 {config_options(arguments->config), run_options(*arguments)}),
+             .footer = cat(kTrainExamples, "\n", train_presets_help()),
+             .run = [arguments](const Output& out) {
+               arguments->faults = read_test_faults();
+               return run(*arguments, out);
+             }});
 }
 
 }  // namespace canzona::cli

@@ -14,7 +14,7 @@
 #include "canzona/train/local_decoder.h"
 #include "canzona/train/model_source.h"
 #include "canzona/train/schedule.h"
-#include "cli/errors.h"
+#include "cli/plan_input.h"
 #include "cli/run_folder.h"
 
 namespace canzona::cli {

@@ -1,11 +1,13 @@
-// The verbs of the program. A verb declares its options and runs when it was
-// named.
+// The verbs of the program. A verb is declared with its options and runs when
+// it was named.
 #pragma once
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
 #include <vector>
 
+#include "cli/options.h"
 #include "cli/output.h"
 
 namespace canzona::cli {
@@ -31,6 +33,25 @@ struct Verb {
   CLI::App* app = nullptr;  // owned by the root
   std::function<Outcome(const Output&)> run;
 };
+
+// What a verb is: its name, what help says of it, its options, and what it
+// does with their values, which have been checked before.
+//
+//   return add_verb(root, {.name = "eval",
+//                          .description = "loss and perplexity of a model",
+//                          .options = options_of(*flags),
+//                          .footer = kEvalExamples,
+//                          .run = [flags](const Output& out) { … }});
+struct VerbDeclaration {
+  std::string name;
+  std::string description;
+  OptionRows options = {};
+  std::string footer = {};
+  // Add verbs below this one, which run instead of it when they are named.
+  std::vector<std::function<Verb(CLI::App&)>> below = {};
+  std::function<Outcome(const Output&)> run = {};
+};
+Verb add_verb(CLI::App& above, const VerbDeclaration& verb);
 
 Verb add_plan(CLI::App& root);
 Verb add_explain(CLI::App& root);

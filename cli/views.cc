@@ -13,9 +13,7 @@
 #include "canzona/report/view_parts.h"
 #include "canzona/shapes/config.h"
 #include "canzona/shapes/read_model.h"
-#include "cli/errors.h"
 #include "cli/options.h"
-#include "cli/placed.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
 
@@ -64,26 +62,29 @@ std::string view(const ModelsFlags& a, const Ink& ink) {
   return a.json ? model_json(model, splits) : model_text(model, splits, ink);
 }
 
+OptionRows options_of(ModelsFlags& a) {
+  return {argument("MODEL", a.model,
+                   "preset or file; without it all presets are listed"),
+          flag("--fused", a.fused, "qkv and gate+up are one tensor each"),
+          option("--split", a.split, "HOW",
+                 "tensors into matrices: none, qkv, head, gate-up, expert")
+              .offering(split_words()),
+          json_flag(a.json)};
+}
+
 }  // namespace
 
 Verb add_models(CLI::App& root) {
-  CLI::App* app =
-      root.add_subcommand("models", "list the presets, or look into one model");
   auto arguments = std::make_shared<ModelsFlags>();
-  app->add_option("MODEL", arguments->model,
-                  "preset or file; without it all presets are listed");
-  app->add_flag("--fused", arguments->fused,
-                "qkv and gate+up are one tensor each");
-  add_value(*app, "--split", arguments->split, "HOW",
-            "tensors into matrices: none, qkv, head, gate-up, expert");
-  offer_words(app->get_option("--split"),
-              {"none", "qkv", "head", "gate-up", "expert"});
-  app->add_flag("--json", arguments->json, kJsonHelp);
-  app->footer(kModelsExamples);
-  return {app, [arguments](const Output& out) {
-            out.result(view(*arguments, out.ink()));
-            return Outcome::kDone;
-          }};
+  return add_verb(root,
+                  {.name = "models",
+                   .description = "list the presets, or look into one model",
+                   .options = options_of(*arguments),
+                   .footer = kModelsExamples,
+                   .run = [arguments](const Output& out) {
+                     out.result(view(*arguments, out.ink()));
+                     return Outcome::kDone;
+                   }});
 }
 
 // `canzona rules`: what the rules say about themselves.
@@ -101,24 +102,28 @@ struct RulesFlags {
   bool json = false;
 };
 
+OptionRows options_of(RulesFlags& a) {
+  return {argument("RULE", a.rule, "a rule; without it all rules are listed"),
+          json_flag(a.json)};
+}
+
 }  // namespace
 
 Verb add_rules(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "rules", "list the rules and their options, or check their arithmetic");
   auto arguments = std::make_shared<RulesFlags>();
-  app->add_option("RULE", arguments->rule,
-                  "a rule; without it all rules are listed");
-  app->add_flag("--json", arguments->json, kJsonHelp);
-  app->footer(kRulesExamples);
-  const Verb check = add_rules_check(*app);
-  return {app, [arguments, check](const Output& out) {
-            if (check.app->parsed()) return check.run(out);
-            out.result(arguments->json
-                           ? rules_json(arguments->rule)
-                           : rules_text(arguments->rule, out.ink()));
-            return Outcome::kDone;
-          }};
+  return add_verb(
+      root, {.name = "rules",
+             .description =
+                 "list the rules and their options, or check their arithmetic",
+             .options = options_of(*arguments),
+             .footer = kRulesExamples,
+             .below = {add_rules_check},
+             .run = [arguments](const Output& out) {
+               out.result(arguments->json
+                              ? rules_json(arguments->rule)
+                              : rules_text(arguments->rule, out.ink()));
+               return Outcome::kDone;
+             }});
 }
 
 // `canzona explain`: why a matrix has this owner, and what moves.
@@ -152,8 +157,8 @@ struct ExplainFlags {
   }
 };
 
-int32_t number(const std::string& text, size_t count, const char* option,
-               const char* what) {
+int32_t index_of(const std::string& text, size_t count, const char* option,
+                 const char* what) {
   const int64_t value = parse_integer(text, 0, INT32_MAX, option);
   check_number(value, static_cast<int64_t>(count), option, what);
   return static_cast<int32_t>(value);
@@ -181,14 +186,15 @@ std::string explanation(const ExplainFlags& a, const ReportPlan& shown,
                         const Ink& ink) {
   const Plan& plan = shown.plan;
   if (!a.rank.empty()) {
-    const int32_t rank = number(a.rank, shown.ranks.size(), "--rank", "ranks");
+    const int32_t rank =
+        index_of(a.rank, shown.ranks.size(), "--rank", "ranks");
     return a.json ? explain_rank_json(shown, rank)
                   : explain_rank(shown, rank, ink);
   }
   if (!a.bucket.empty()) {
     const int32_t bucket =
-        number(a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket",
-               "buckets");
+        index_of(a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket",
+                 "buckets");
     return a.json ? explain_bucket_json(plan, bucket)
                   : explain_bucket(plan, bucket, ink);
   }
@@ -206,7 +212,7 @@ std::string explanation(const ExplainFlags& a, const PlacedPlan& plan,
                         const Ink& ink) {
   if (!a.rank.empty()) {
     const int32_t rank =
-        number(a.rank, static_cast<size_t>(plan.world), "--rank", "ranks");
+        index_of(a.rank, static_cast<size_t>(plan.world), "--rank", "ranks");
     return a.json ? explain_placed_rank_json(plan, rank)
                   : explain_placed_rank(plan, rank, ink);
   }
@@ -250,29 +256,34 @@ Outcome run(const ExplainFlags& arguments, const Output& out) {
   return Outcome::kDone;
 }
 
+OptionRows options_of(ExplainFlags& a) {
+  return {
+      argument("PLAN", a.path, "a file that `canzona plan -o` wrote")
+          .required(),
+      option("--rank", a.rank, "R",
+             "what this rank owns, keeps and sends, and what it does in an "
+             "iteration, in order"),
+      option("--matrix", a.matrix, "NAME",
+             "why this matrix (or those of this tensor) has its owner"),
+      option("--bucket", a.bucket, "B",
+             "which tensors lie in this bucket, and at which home"),
+      option("--html", a.html, "FILE",
+             "write a report that opens in a browser"),
+      flag("--audit", a.audit, "every tensor: rule, home, owner, bytes, cost"),
+      json_flag(a.json)};
+}
+
 }  // namespace
 
 Verb add_explain(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "explain", "show why a matrix has its owner and what moves");
   auto arguments = std::make_shared<ExplainFlags>();
-  app->add_option("PLAN", arguments->path,
-                  "a file that `canzona plan -o` wrote")
-      ->required();
-  add_value(*app, "--rank", arguments->rank, "R",
-            "what this rank owns, keeps and sends, and what it does in an "
-            "iteration, in order");
-  add_value(*app, "--matrix", arguments->matrix, "NAME",
-            "why this matrix (or those of this tensor) has its owner");
-  add_value(*app, "--bucket", arguments->bucket, "B",
-            "which tensors lie in this bucket, and at which home");
-  add_value(*app, "--html", arguments->html, "FILE",
-            "write a report that opens in a browser");
-  app->add_flag("--audit", arguments->audit,
-                "every tensor: rule, home, owner, bytes, cost");
-  app->add_flag("--json", arguments->json, kJsonHelp);
-  app->footer(kExplainExamples);
-  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+  return add_verb(
+      root,
+      {.name = "explain",
+       .description = "show why a matrix has its owner and what moves",
+       .options = options_of(*arguments),
+       .footer = kExplainExamples,
+       .run = [arguments](const Output& out) { return run(*arguments, out); }});
 }
 
 // `canzona validate`: checks a plan.
@@ -336,18 +347,23 @@ Outcome run(const ValidateFlags& arguments, const Output& out) {
   return tell_validity(arguments, read_plan(arguments.path), out);
 }
 
+OptionRows options_of(ValidateFlags& a) {
+  return {argument("PLAN", a.path, "a file that `canzona plan -o` wrote")
+              .required(),
+          json_flag(a.json)};
+}
+
 }  // namespace
 
 Verb add_validate(CLI::App& root) {
-  CLI::App* app =
-      root.add_subcommand("validate", "check a plan against its promises");
   auto arguments = std::make_shared<ValidateFlags>();
-  app->add_option("PLAN", arguments->path,
-                  "a file that `canzona plan -o` wrote")
-      ->required();
-  app->add_flag("--json", arguments->json, kJsonHelp);
-  app->footer(kValidateExamples);
-  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+  return add_verb(root, {.name = "validate",
+                         .description = "check a plan against its promises",
+                         .options = options_of(*arguments),
+                         .footer = kValidateExamples,
+                         .run = [arguments](const Output& out) {
+                           return run(*arguments, out);
+                         }});
 }
 
 // `canzona report`: the results of training runs, on the terminal and as a
@@ -385,20 +401,27 @@ Outcome run(const ReportFlags& a, const Output& out) {
   return Outcome::kDone;
 }
 
+OptionRows options_of(ReportFlags& a) {
+  return {argument("RUN", a.folders, "folders of runs").required(),
+          option("--baseline", a.baseline, "RUN",
+                 "the run that others are measured against")
+              .by_default("the first"),
+          option("--html", a.html, "FILE",
+                 "write a page with curves, times and configurations"),
+          json_flag(a.json)};
+}
+
 }  // namespace
 
 Verb add_report(CLI::App& root) {
-  CLI::App* app = root.add_subcommand(
-      "report", "show what training runs did, and compare them");
   auto arguments = std::make_shared<ReportFlags>();
-  app->add_option("RUN", arguments->folders, "folders of runs")->required();
-  add_value(*app, "--baseline", arguments->baseline, "RUN",
-            "the run that others are measured against [the first]");
-  add_value(*app, "--html", arguments->html, "FILE",
-            "write a page with curves, times and configurations");
-  app->add_flag("--json", arguments->json, kJsonHelp);
-  app->footer(kReportExamples);
-  return {app, [arguments](const Output& out) { return run(*arguments, out); }};
+  return add_verb(
+      root,
+      {.name = "report",
+       .description = "show what training runs did, and compare them",
+       .options = options_of(*arguments),
+       .footer = kReportExamples,
+       .run = [arguments](const Output& out) { return run(*arguments, out); }});
 }
 
 }  // namespace canzona::cli

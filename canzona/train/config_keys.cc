@@ -6,7 +6,9 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <utility>
 
+#include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
@@ -218,13 +220,22 @@ std::vector<std::string> strategy_names() {
 std::vector<ConfigKey> config_keys(TrainConfig& c) {
   auto& m = c.model;
   // Some keys may change when a run is resumed; others must stay.
-  const auto may = [](ConfigKey key) {
+  const auto may = [](ConfigKey key, const KeyOption& option = {}) {
     key.on_resume = OnResume::kMayChange;
+    key.option = option;
     return key;
   };
-  const auto stays = [](ConfigKey key) {
+  const auto stays = [](ConfigKey key, const KeyOption& option = {}) {
     key.on_resume = OnResume::kStays;
+    key.option = option;
     return key;
+  };
+  // The option, with the label of its value, and where help lists it.
+  const auto by = [](const std::string& usage, OptionGroup group, int place) {
+    const size_t space = std::min(usage.find(' '), usage.size());
+    return KeyOption{usage.substr(0, space),
+                     usage.substr(std::min(space + 1, usage.size())), group,
+                     place};
   };
   const auto whole = [](const char* name, int64_t& value, double low,
                         double high, const char* help) {
@@ -255,11 +266,11 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
   };
   // clang-format off
   return {
-      stays(text("preset", c.preset, "numbers to begin with", preset_names())),
-      stays(whole("seed", c.seed, 0, kMany, "of the first weights and of the order of sequences")),
-      may(whole("steps", c.steps, 0, 1e9, "optimizer steps")),
-      may(text("data.path", c.data.path, "text file or folder, Megatron .bin/.idx, llm.c .bin, or synthetic")),
-      may(text("data.tokenizer", c.data.tokenizer, "tokenizer.json of text, or a folder with one; none: bytes")),
+      stays(text("preset", c.preset, "numbers to begin with", preset_names()), by("--preset NAME", OptionGroup::kWhat, 3)),
+      stays(whole("seed", c.seed, 0, kMany, "of the first weights and of the order of sequences"), by("--seed N", OptionGroup::kWhat, 8)),
+      may(whole("steps", c.steps, 0, 1e9, "optimizer steps"), by("--steps N", OptionGroup::kWhat, 6)),
+      may(text("data.path", c.data.path, "text file or folder, Megatron .bin/.idx, llm.c .bin, or synthetic"), by("--data PATH", OptionGroup::kWhat, 1)),
+      may(text("data.tokenizer", c.data.tokenizer, "tokenizer.json of text, or a folder with one; none: bytes"), by("--tokenizer FILE", OptionGroup::kWhat, 2)),
       stays(real("data.held_out", c.data.held_out, 0.0001, 0.9, "share at the end that is only evaluated on")),
       may(text("model.name", m.name, "what the model is called; none: as the preset")),
       stays(whole("model.layers", m.layers, 1, 10000, "decoder layers")),
@@ -283,8 +294,8 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(real("model.balance_coefficient", m.balance_coefficient, 0, kInf, "of the loss that spreads tokens over experts")),
       may(whole("batch.global", c.batch.global, 1, 1 << 30, "sequences of a step, over all ranks")),
       may(whole("batch.micro", c.batch.micro, 1, 1 << 20, "sequences of one forward and backward; more per step are accumulated; a preset's is lowered to fit the mesh")),
-      stays(text("rule.name", c.rule.name, "rule of the matrices", rule_names())),
-      may(real("rule.learning_rate", c.rule.learning_rate, 0, kInf, "of the matrices inside layers, at its peak")),
+      stays(text("rule.name", c.rule.name, "rule of the matrices", rule_names()), by("--rule RULE", OptionGroup::kWhat, 5)),
+      may(real("rule.learning_rate", c.rule.learning_rate, 0, kInf, "of the matrices inside layers, at its peak"), by("--learning-rate RATE", OptionGroup::kWhat, 7)),
       may(real("rule.weight_decay", c.rule.weight_decay, 0, kInf, "of the matrices inside layers")),
       may(real("adamw.learning_rate", c.adamw.learning_rate, 0, kInf, "of embedding, head, norms and routers, at its peak")),
       may(decay("adamw.beta1", c.adamw.beta1, "decay rate of the first moment")),
@@ -295,40 +306,71 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(whole("schedule.warmup", c.schedule.warmup, 0, 1e9, "steps over which rates rise")),
       may(real("schedule.decay", c.schedule.decay, 0, 1e9, "wsd: how long rates fall; below 1 a share of all steps, else steps")),
       may(real("schedule.final", c.schedule.final, 0, 1, "rates at the end, as a share of the peak")),
-      may(text("init", c.init, "weights to start from: a folder of Hugging Face, a run or a checkpoint; none: by chance")),
+      may(text("init", c.init, "weights to start from: a folder of Hugging Face, a run or a checkpoint; none: by chance"), by("--init PATH", OptionGroup::kWhat, 4)),
       stays(text("freeze", c.freeze, "tensors that never change: patterns of names, separated by commas")),
       may(real("clip", c.clip, 0, kInf, "norm that gradients are clipped to; 0: no clipping")),
-      may(whole("max_skipped", c.max_skipped, 0, 1e9, "steps in a row with a gradient that is not finite, after which the run ends; 0: never")),
+      may(whole("max_skipped", c.max_skipped, 0, 1e9, "steps in a row with a gradient that is not finite, after which the run ends; 0: never"), by("--max-skipped N", OptionGroup::kWhat, 9)),
       may(real("spike.factor", c.spike.factor, 0, 1e12, "a step whose loss is more than so many times the median of the last 16 is reported as a spike; 0: none is")),
       may(yes("spike.stop", c.spike.stop, "such a step ends the run, with exit status 5")),
       may(whole("eval.every", c.eval.every, 0, 1e9, "steps between evaluations; 0: at the end alone")),
       may(named("eval.sequences", c.eval.sequences, {"auto", "all"}, kMany, "held-out sequences of an evaluation, the first ones; auto: at most a tenth of the tokens that the run trains on")),
-      may(whole("check_replicas", c.check_replicas, 0, 1e9, "steps between comparisons of the parameters that several ranks hold; 0: none")),
-      may(whole("save.every", c.save.every, 0, 1e9, "steps between checkpoints, in the folder ckpt of the run; 0: none")),
-      may(whole("save.keep_last", c.save.keep_last, 0, 1e6, "checkpoints that are kept, the newest ones; 0: all")),
-      may(text("save.mode", c.save.mode, "files are written beside the following steps, or waited for", {"background", "sync"})),
-      may(text("plan.strategy", c.plan.strategy, "how owners of matrices are chosen", strategy_names())),
+      may(whole("check_replicas", c.check_replicas, 0, 1e9, "steps between comparisons of the parameters that several ranks hold; 0: none"), by("--check-replicas N", OptionGroup::kSaving, 4)),
+      may(whole("save.every", c.save.every, 0, 1e9, "steps between checkpoints, in the folder ckpt of the run; 0: none"), by("--save-every N", OptionGroup::kSaving, 1)),
+      may(whole("save.keep_last", c.save.keep_last, 0, 1e6, "checkpoints that are kept, the newest ones; 0: all"), by("--keep-last K", OptionGroup::kSaving, 2)),
+      may(text("save.mode", c.save.mode, "files are written beside the following steps, or waited for", {"background", "sync"}), by("--save HOW", OptionGroup::kSaving, 3)),
+      may(text("plan.strategy", c.plan.strategy, "how owners of matrices are chosen", strategy_names()), by("--strategy NAME", OptionGroup::kRanks, 3)),
       may(whole("plan.bucket_elements", c.plan.bucket_elements, 1, kMany, "a bucket of gradients closes at so many elements")),
-      may(text("plan.memory_cap", c.plan.memory_cap, "no rank may take more than this, such as 2GB; 0: no cap")),
-      may(text("plan.teams", c.plan.teams, "ranks of a home and node that may share a matrix by its strips, where that is predicted to be 3 % quicker; auto: as many as there are", {"auto", "off", "2", "4", "8"})),
-      may(text("zero.sizes", c.zero.sizes, "states, gradients and parameters cut over so many ranks: none, zero1, zero2, zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=..")),
-      may(text("zero.experts", c.zero.experts, "the same of experts, over their own data-parallel ranks; empty: on the ranks of dense tensors")),
-      may(text("zero.overlap", c.zero.overlap, "what compute waits for: all, all but the next gather, what it needs", {"none", "main", "background"})),
-      may(text("zero.message", c.zero.message, "what travels together", {"module", "parameter"})),
-      may(text("zero.prefetch", c.zero.prefetch, "modules gathered ahead: a number, or auto")),
-      may(text("zero.replica_sum", c.zero.replica_sum, "how gradients are summed over groups", {"scatter", "allreduce"})),
-      may(text("zero.collectives", c.zero.collectives, "how sums and gathers reach other nodes: every rank of them; one, which passes on; that if every group has a power of two of ranks on each node", {"direct", "node", "auto"})),
-      may(yes("zero.reuse", c.zero.reuse, "neighbouring micro-batches of a pipeline stage share gathers and scatters")),
-      may(text("links.model", c.links.model, "links to be modelled between threads, such as intra=2GB/s,inter=0.2GB/s; none: memory")),
-      may(whole("links.ranks_per_node", c.links.ranks_per_node, 1, static_cast<double>(kMaxWorld), "consecutive ranks that share a node")),
-      may(text("mesh", c.mesh, "axes dp, tp, pp, ep, such as dp=2,tp=2; none: dp over ranks, or over all cores")),
-      may(whole("ranks", c.ranks, 0, static_cast<double>(kMaxWorld), "ranks; 0: as many as the mesh has")),
-      may(text("transport", c.transport, "ranks as threads, or as processes that talk by MPI or over sockets; auto: as the launcher wants it", {"auto", "thread", "mpi", "tcp"})),
+      may(text("plan.memory_cap", c.plan.memory_cap, "no rank may take more than this, such as 2GB; 0: no cap"), by("--memory-cap BYTES", OptionGroup::kMemory, 1)),
+      may(text("plan.teams", c.plan.teams, "ranks of a home and node that may share a matrix by its strips, where that is predicted to be 3 % quicker; auto: as many as there are", {"auto", "off", "2", "4", "8"}), by("--teams SIZE", OptionGroup::kRanks, 4)),
+      may(text("zero.sizes", c.zero.sizes, "states, gradients and parameters cut over so many ranks: none, zero1, zero2, zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=.."), by("--zero SIZES", OptionGroup::kMemory, 2)),
+      may(text("zero.experts", c.zero.experts, "the same of experts, over their own data-parallel ranks; empty: on the ranks of dense tensors"), by("--zero-experts SIZES", OptionGroup::kMemory, 3)),
+      may(text("zero.overlap", c.zero.overlap, "what compute waits for: all, all but the next gather, what it needs", {"none", "main", "background"}), by("--overlap MODE", OptionGroup::kMemory, 4)),
+      may(text("zero.message", c.zero.message, "what travels together", {"module", "parameter"}), by("--message UNIT", OptionGroup::kMemory, 5)),
+      may(text("zero.prefetch", c.zero.prefetch, "modules gathered ahead: a number, or auto"), by("--prefetch K", OptionGroup::kMemory, 6)),
+      may(text("zero.replica_sum", c.zero.replica_sum, "how gradients are summed over groups", {"scatter", "allreduce"}), by("--replica-sum HOW", OptionGroup::kMemory, 7)),
+      may(text("zero.collectives", c.zero.collectives, "how sums and gathers reach other nodes: every rank of them; one, which passes on; that if every group has a power of two of ranks on each node", {"direct", "node", "auto"}), by("--collectives HOW", OptionGroup::kMemory, 8)),
+      may(yes("zero.reuse", c.zero.reuse, "neighbouring micro-batches of a pipeline stage share gathers and scatters"), by("--reuse", OptionGroup::kMemory, 9)),
+      may(text("links.model", c.links.model, "links to be modelled between threads, such as intra=2GB/s,inter=0.2GB/s; none: memory"), by("--link SPEEDS", OptionGroup::kMemory, 11)),
+      may(whole("links.ranks_per_node", c.links.ranks_per_node, 1, static_cast<double>(kMaxWorld), "consecutive ranks that share a node"), by("--ranks-per-node N", OptionGroup::kMemory, 10)),
+      may(text("mesh", c.mesh, "axes dp, tp, pp, ep, such as dp=2,tp=2; none: dp over ranks, or over all cores"), by("--mesh AXES", OptionGroup::kRanks, 1)),
+      may(whole("ranks", c.ranks, 0, static_cast<double>(kMaxWorld), "ranks; 0: as many as the mesh has"), by("--ranks N", OptionGroup::kRanks, 2)),
+      may(text("transport", c.transport, "ranks as threads, or as processes that talk by MPI or over sockets; auto: as the launcher wants it", {"auto", "thread", "mpi", "tcp"}), by("--transport KIND", OptionGroup::kRanks, 5)),
       may(text("wire", c.wire, "gradients between data-parallel ranks", {"fp32", "bf16"})),
-      may(text("run", c.run, "folder for metrics, report and weights; none: nothing is kept")),
+      may(text("run", c.run, "folder for metrics, report and weights; none: nothing is kept"), by("--run DIR", OptionGroup::kWhat, 10)),
       may(whole("log.every", c.log.every, 1, 1e9, "steps between lines of the log")),
   };
   // clang-format on
+}
+
+std::string heading(OptionGroup group) {
+  switch (group) {
+    case OptionGroup::kWhat:
+      return "What is trained";
+    case OptionGroup::kSaving:
+      return "Surviving (see docs/resuming.md)";
+    case OptionGroup::kRanks:
+      return "On which ranks";
+    case OptionGroup::kMemory:
+      return "Memory and links (see docs/zero.md)";
+  }
+  throw InternalError("no such group of options");
+}
+
+std::vector<ConfigKey> keys_with_options(TrainConfig& config) {
+  std::vector<ConfigKey> keys = config_keys(config);
+  std::erase_if(keys,
+                [](const ConfigKey& key) { return key.option.name.empty(); });
+  std::ranges::sort(keys, {}, [](const ConfigKey& key) {
+    return std::pair(key.option.group, key.option.place);
+  });
+  return keys;
+}
+
+const ConfigKey& find_key(const std::vector<ConfigKey>& keys,
+                          std::string_view name) {
+  const auto key = std::ranges::find(keys, name, &ConfigKey::name);
+  CANZONA_CHECK(key != keys.end(), "key ", name);
+  return *key;
 }
 
 namespace {
@@ -438,14 +480,16 @@ bool is_preset_key(const ConfigKey& key) {
 std::string config_markdown() {
   TrainConfig defaults;
   std::string out =
-      "| key | default | allowed | on resume | what it is |\n"
-      "|---|---|---|---|---|\n";
+      "| key | option | default | allowed | on resume | what it is |\n"
+      "|---|---|---|---|---|---|\n";
   for (const ConfigKey& key : config_keys(defaults)) {
-    const std::string value = is_preset_key(key)   ? "the preset's"
-                              : key.text().empty() ? ""
-                                                   : "`" + key.text() + "`";
-    out += cat("| `", key.name, "` | ", value, " | ", key.allowed(), " | ",
-               to_string(key.on_resume), " | ", key.help, " |\n");
+    const auto code = [](const std::string& text) {
+      return text.empty() ? text : "`" + text + "`";
+    };
+    out += cat("| ", code(key.name), " | ", code(key.option.name), " | ",
+               is_preset_key(key) ? "the preset's" : code(key.text()), " | ",
+               key.allowed(), " | ", to_string(key.on_resume), " | ", key.help,
+               " |\n");
   }
   return out;
 }

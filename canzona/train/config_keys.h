@@ -1,5 +1,8 @@
-// The keys of a configuration, one line each in config_keys.cc: the only place
-// that lists them.
+// The keys of a configuration, one line each in config_keys.cc: name, type,
+// default, bounds, words, help, what a resumed run may change, and the option
+// of the command line that sets the key. That line is the only declaration;
+// files, options, `canzona config`, completion and docs/config.md are made from
+// it.
 //
 //   for (const ConfigKey& key : config_keys(config))
 //     std::cout << key.name << " = " << key.text() << "\n";
@@ -10,6 +13,7 @@
 #include <charconv>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -22,6 +26,19 @@ namespace canzona {
 enum class OnResume { kUndecided, kMayChange, kStays };
 std::string to_string(OnResume answer);  // "may change"
 
+// The groups in which help lists the options that set keys, in this order.
+enum class OptionGroup { kWhat, kSaving, kRanks, kMemory };
+std::string heading(OptionGroup group);  // "What is trained"
+
+// The option of the command line that sets a key. Keys without one are set by
+// --set KEY=VALUE.
+struct KeyOption {
+  std::string name = {};   // "--steps"; "": there is none
+  std::string label = {};  // of its value, "N"; "": it is a switch
+  OptionGroup group = OptionGroup::kWhat;
+  int place = 0;  // in its group; help does not list keys in their own order
+};
+
 struct ConfigKey {
   std::string name;  // "model.layers"
   std::variant<int64_t*, double*, bool*, std::string*> value;
@@ -33,6 +50,7 @@ struct ConfigKey {
   std::vector<std::string> words = {};
   OnResume on_resume = OnResume::kUndecided;
   bool below_high = false;  // for numbers: `high` itself is excluded
+  KeyOption option = {};
 
   std::string text() const;     // the value: "4", "0.003", "on", "muon"
   bool is_word() const;         // the value is one of the words
@@ -42,6 +60,13 @@ struct ConfigKey {
 };
 
 std::vector<ConfigKey> config_keys(TrainConfig& config);
+
+// The keys that have options, in the order of the help.
+std::vector<ConfigKey> keys_with_options(TrainConfig& config);
+
+// Requires a key of this name.
+const ConfigKey& find_key(const std::vector<ConfigKey>& keys,
+                          std::string_view name);
 
 // Keys of the rule's options: "rule.option.steps".
 inline constexpr const char* kRuleOption = "rule.option.";
@@ -55,13 +80,12 @@ struct ConfigRow {
 };
 std::vector<ConfigRow> config_rows(const TrainConfig& config);
 
-// Return all keys with what they allow: a table for docs/config.md, and one
-// JSON object.
+// Return all keys with what they allow: the table of docs/config.md, which has
+// their options as well, and one JSON object.
 std::string config_markdown();
 std::string config_keys_json();
 
 // Returns a number as text that reads back equal: 0.0003, 400000000, 1e-08.
-
 inline std::string number_text(double number) {
   char text[32];
   const auto end = std::to_chars(text, text + sizeof text, number).ptr;

@@ -345,6 +345,29 @@ TEST(TrainConfig, ShowsEveryKeyOnceWithItsOrigin) {
   EXPECT_TRUE(seen.contains("rule.option.momentum"));
 }
 
+// Options are found by their names, and help lists them by place.
+TEST(TrainConfig, EveryOptionSetsOneKey) {
+  TrainConfig config;
+  std::set<std::string> names;
+  std::set<std::pair<OptionGroup, int>> places;
+  const std::vector<ConfigKey> keys = keys_with_options(config);
+  for (const ConfigKey& key : keys) {
+    const KeyOption& option = key.option;
+    EXPECT_TRUE(option.name.starts_with("--")) << key.name;
+    EXPECT_TRUE(names.insert(option.name).second) << option.name;
+    EXPECT_TRUE(places.insert({option.group, option.place}).second)
+        << option.name;
+    EXPECT_EQ(option.label.empty(), std::holds_alternative<bool*>(key.value))
+        << option.name;
+    EXPECT_THAT(
+        config_markdown(),
+        testing::HasSubstr(cat("| `", key.name, "` | `", option.name, "` |")));
+  }
+  EXPECT_EQ(keys.front().option.name, "--data");
+  EXPECT_TRUE(names.contains("--tokenizer"));
+  EXPECT_FALSE(heading(keys.back().option.group).empty());
+}
+
 // A key without its own member would set another's.
 TEST(TrainConfig, EveryKeyHasAValueOfItsOwn) {
   TrainConfig config;

@@ -1,10 +1,8 @@
 #include "canzona/train/model_settings.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <optional>
 
-#include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/json_reader.h"
@@ -256,13 +254,6 @@ Settings as_settings(const Architecture& a, const BesideShapes& beside,
           ", and any config.json of Qwen3, Qwen3-MoE or Llama 3"));
 }
 
-// True for a key that comes with a model but changes no tensor and no forward
-// result, so that the run may choose another value.
-bool is_of_the_run(std::string_view key) {
-  return key == "model.name" || key == "model.context" ||
-         key == "model.balance_coefficient";
-}
-
 // Returns the config.json of a folder, or the file itself.
 std::filesystem::path config_path(const std::string& source) {
   std::error_code ignored;
@@ -317,14 +308,15 @@ void refuse_contradictions(const TrainConfig& config,
   TrainConfig copy = config;
   const std::vector<ConfigKey> keys = config_keys(copy);
   for (const Setting& setting : settings) {
-    if (is_of_the_run(setting.key)) continue;
-    const auto key = std::ranges::find(keys, setting.key, &ConfigKey::name);
-    CANZONA_CHECK(key != keys.end(), setting.key);
-    const std::string asked = key->text();
-    key->set(setting);
-    if (key->text() == asked) continue;
+    const ConfigKey& key = find_key(keys, setting.key);
+    // What a resumed run may change belongs to the run: it changes no tensor
+    // and no forward result.
+    if (key.on_resume == OnResume::kMayChange) continue;
+    const std::string asked = key.text();
+    key.set(setting);
+    if (key.text() == asked) continue;
     throw UsageError(cat(setting.key, " (", config.origin(setting.key), ") is ",
-                         asked, ", but ", setting.origin, " has ", key->text(),
+                         asked, ", but ", setting.origin, " has ", key.text(),
                          "; leave it out"));
   }
 }

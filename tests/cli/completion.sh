@@ -107,6 +107,14 @@ if command -v bash >/dev/null; then
   offers_not 'a file.json' plan --rule ''
   offers_not --rule plan --rule ''
   offers_not muon plan --mesh ''
+  # What is offered is what the verb takes.
+  offers all compare --zero ''
+  offers_not auto compare --zero ''
+  offers auto plan --zero ''
+  offers_not all plan --zero ''
+  offers_not auto simulate --zero ''
+  offers none plan --activations ''
+  offers bf16 plan --gradients ''
   offers folder report ''
   offers_not 'a file.json' report ''
   canzona train --help
@@ -116,6 +124,19 @@ if command -v bash >/dev/null; then
     offers 'a file.json' train --data ''
     offers qwen3-0.6b train --model ''
     offers background bench zero --overlap ''
+    offers all bench zero --overlap ''
+    offers fp16 calibrate --precision ''
+    offers cuda calibrate --device ''
+    offers_not cuda train --device ''
+    # Planning and training take the same words.
+    for option in --strategy --teams --message --replica-sum --overlap \
+      --collectives; do
+      offered plan $option '' >of_plan.list
+      offered train $option '' >of_train.list
+      checks=$((checks + 1))
+      last="complete: canzona plan and train $option"
+      cmp -s of_plan.list of_train.list || fail 'they are offered other words'
+    done
   fi
 else
   echo 'skipped: there is no bash here'

@@ -147,10 +147,36 @@ prints 'Examples:' 'TOML' '--set' 'Presets:' moe-tiny
 canzona config keys
 exits 0
 checks=$((checks + 1))
-sed -n '/^| key | default/,/^$/p' "$here/../../docs/config.md" |
+sed -n '/^| key | option/,/^$/p' "$here/../../docs/config.md" |
   sed '/^$/d' >documented
 cmp -s documented out ||
   fail 'docs/config.md is stale: put `canzona config keys` in its place'
+canzona config show --help
+sed -n '/^Presets:/,$s/^  \([a-z-]*\) .*/\1/p' out >presets
+checks=$((checks + 1))
+[ -s presets ] || fail 'help names no presets'
+while IFS= read -r preset; do
+  checks=$((checks + 1))
+  grep -q "^| \`$preset\` |" "$here/../../docs/config.md" ||
+    fail "docs/config.md lacks the preset $preset"
+done <presets
+
+# Every option of the table is one of config show and of train, and the table
+# has all of them but those that name a source of several keys.
+sed -n 's/^| [^|]* | `\(--[a-z-]*\)` |.*/\1/p' documented | sort >of_table
+for verb in 'config show' train; do
+  # shellcheck disable=SC2086
+  canzona $verb --help
+  sed -n '/^This run:/,$d; s/^      \(--[a-z-]*\).*/\1/p' out | sort >of_help
+  checks=$((checks + 1))
+  printf '%s\n' --config --model --rule-option --set >sources
+  sort sources of_table >expected
+  [ -z "$(comm -23 expected of_help)" ] ||
+    fail "it lacks $(comm -23 expected of_help | tr '\n' ' ')"
+  left=$(comm -13 expected of_help | grep -vx -e --json -e --color -e --quiet \
+    -e --version -e --help | tr '\n' ' ')
+  [ -z "$left" ] || fail "the table of keys lacks $left"
+done
 canzona config keys --json
 exits 0
 is_json
