@@ -31,18 +31,18 @@ constexpr const char* kBenchExamples =
   canzona bench step --help
   canzona bench collectives --help
 
-Transform: seconds are the least of all rounds, of the whole batch: CPU time with one
-thread, time by the wall with several. The error is that of the first matrix
-against the same schedule in fp64. The floor is what the form's flops take at
-the best rate measured here for such products, or what reading the input and
-writing the result takes, whichever is more. Every row is in the precision it names; the
-last line says which form and precision the rule chooses here, and why.
+Transform: times are for the whole batch, the fastest of all rounds: CPU time with
+one thread, wall-clock time with several. The error is that of the first matrix
+against the same schedule in fp64. The floor is the time the algorithm's flops take
+at the best rate measured here for such products, or the time to read the input and
+write the result, whichever is longer. Each row uses the precision it names; the
+last line says which algorithm and precision the rule chooses here, and why.
 
-Rule: a whole step of one rank that owns all matrices of the model; weights and
-states are fp32, the products of Muon as --precision says (the header says what
-ran). On a GPU all matrices of one shape are one batch and the step is captured
-in a graph. The floor is the flops at the best rate measured for such products, then
-the bytes at the rate of a copy.
+Rule: times a whole step of one rank that owns all matrices of the model. Weights
+and states are fp32; Muon's products use --precision (the header shows what ran). On
+a GPU, all matrices of one shape form a batch and the step is captured in a graph.
+The floor is the time of the flops at the best rate measured for such products, plus
+the time of the bytes at the rate of a copy.
 )";
 
 struct Arguments {
@@ -94,8 +94,8 @@ bool is_of_products(const std::string& compute, const std::string& device) {
   if (compute != "products") return false;
   if (device == "cpu")
     throw UsageError(
-        "--compute products: products stand for forward and backward on a GPU; "
-        "add --device cuda, or give seconds");
+        "--compute products: simulated forward and backward products need a "
+        "GPU; add --device cuda, or give seconds");
   return true;
 }
 
@@ -121,9 +121,9 @@ TransformRequest request_of(const Arguments& a) {
   if (a.shape.empty())
     throw UsageError("canzona bench transform: --shape is missing");
   if (a.device == "cuda" && a.threads != 1)
-    throw UsageError(cat("--threads ", a.threads,
-                         " with --device cuda: a GPU "
-                         "takes a batch at once"));
+    throw UsageError(cat(
+        "--threads ", a.threads,
+        " with --device cuda: a GPU runs the whole batch at once; expected 1"));
   TransformRequest request;
   request.device = a.device;
   request.shape = parse_shape(a.shape);
@@ -164,7 +164,7 @@ Outcome run_transform(const Arguments& arguments, const Output& out) {
   const BlasInfo& blas = report.machine.blas;
   if (blas.fallback_core)
     out.note(cat("warning: OpenBLAS runs its kernels for ", blas.core,
-                 "; these times do not count"));
+                 "; these times are not representative"));
   out.result(arguments.json ? transform_json(report)
                             : transform_text(report, out.ink()));
   return Outcome::kDone;
@@ -184,8 +184,8 @@ std::vector<Dims> tensors_of(const Arguments& a) {
     if (tensor.matrix_rule && (a.layers == 0 || tensor.layer < a.layers))
       dims.push_back(tensor.shape);
   if (dims.empty())
-    throw UsageError(
-        cat("--model ", quoted(a.model), ": it has no matrices for the rule"));
+    throw UsageError(cat("--model ", quoted(a.model),
+                         ": the model has no matrices for the rule"));
   return dims;
 }
 
@@ -248,25 +248,28 @@ Outcome bench_rule(const Arguments& arguments, const Output& out) {
 OptionRows rule_options(Arguments& a) {
   return {
       option("--model", a.model, "MODEL",
-             "rule: a preset or a file, as canzona plan reads it"),
-      option("--rule", a.rule, "RULE", "rule: which one"),
-      option("--layers", a.layers, "COUNT", "rule: the first of the model's")
+             "rule: a preset or a file, as for canzona plan"),
+      option("--rule", a.rule, "RULE", "rule: the rule to time"),
+      option("--layers", a.layers, "COUNT",
+             "rule: number of layers to use, from the first")
           .by_default("all"),
-      option("--engines", a.engines, "COUNT", "rule: that share out the shapes")
+      option("--engines", a.engines, "COUNT",
+             "rule: engines that shapes are distributed over")
           .by_default("2 on cuda"),
       flag("--no-graph", a.no_graph,
-           "rule: issue every call anew in every step"),
-      flag("--bf16-params", a.rounded, "rule: write the weights in bf16, too")};
+           "rule: issue every call in every step instead of replaying a graph"),
+      flag("--bf16-params", a.rounded, "rule: also write the weights in bf16")};
 }
 
 OptionRows transform_options(Arguments& a) {
   constexpr int kMostThreads = 1024;
-  return {option("--shape", a.shape, "ROWSxCOLS", "of the matrices"),
-          option("--batch", a.batch, "COUNT", "matrices of that shape"),
+  return {option("--shape", a.shape, "ROWSxCOLS", "shape of the matrices"),
+          option("--batch", a.batch, "COUNT", "number of matrices"),
           option("--algorithm", a.algorithm, "FORM",
                  "standard, symmetric, gram or all")
               .offering({"standard", "symmetric", "gram", "all"}),
-          option("--threads", a.threads, "COUNT", "that share out the matrices")
+          option("--threads", a.threads, "COUNT",
+                 "threads that matrices are distributed over")
               .between(1, kMostThreads)};
 }
 
@@ -311,14 +314,14 @@ constexpr const char* kBenchCollectivesExamples =
   mpirun -n 8 canzona bench collectives --ranks 8 --device cuda --bytes 256MiB
   mpirun -n 4 canzona bench collectives --ranks 4 --device cuda --share-gpu
 
-Every operation, with pieces of equal and of unequal counts: gathers, all-to-all, sums of
-fp32 in the one order that gives the same bits everywhere (`exact`), and by the library
-behind the transport (`library`: MPI, NCCL) where it has sums of its own. `sent` is what
-the rank that sends most sends, `time` that of the slowest rank, the least of all rounds;
-`of a copy` compares the rate with that of a copy in the device's own memory. Results are
-checked before anything is timed.
+Times every operation with pieces of equal and of unequal sizes: gathers, all-to-all, and
+sums of fp32, both in the fixed order that gives the same bits everywhere (`exact`) and by
+the library behind the transport (`library`: MPI, NCCL) if it has sums of its own. `sent`
+is the largest number of bytes any rank sends, `time` that of the slowest rank, the best
+of all rounds; `of a copy` is the rate relative to a copy in the device's own memory.
+Results are checked before anything is timed.
 
-Exit status: 0 done, 2 a mistake in the request, 4 a rank was lost or late.
+Exit status: 0 success, 2 invalid request, 4 a rank was lost or late.
 )";
 
 struct BenchCollectivesFlags {
@@ -368,12 +371,14 @@ Outcome run(const BenchCollectivesFlags& a, const Output& out) {
 
 OptionRows options_of(BenchCollectivesFlags& a) {
   return joined(
-      {{option("--ranks", a.ranks.num_ranks, "COUNT", "how many there are")
+      {{option("--ranks", a.ranks.num_ranks, "COUNT", "number of ranks")
             .between(1, 1 << 20),
-        option("--bytes", a.bytes, "SIZE", "of a rank's whole buffer"),
-        option("--rounds", a.rounds, "COUNT", "of which the quickest counts")
+        option("--bytes", a.bytes, "SIZE", "size of a rank's whole buffer"),
+        option("--rounds", a.rounds, "COUNT",
+               "rounds to time; the fastest counts")
             .between(1, 100'000),
-        device_option(a.ranks.device, "whose memory: cpu or cuda"),
+        device_option(a.ranks.device,
+                      "device whose memory is used: cpu or cuda"),
         transport_option(a.ranks.transport, "")},
        meeting_options(a.ranks),
        {deadline_option(a.deadline), json_flag(a.json)}});
@@ -381,13 +386,13 @@ OptionRows options_of(BenchCollectivesFlags& a) {
 
 Verb add_bench_collectives(CLI::App& bench) {
   auto a = std::make_shared<BenchCollectivesFlags>();
-  return add_verb(
-      bench, {.name = "collectives",
-              .description = "time every operation between ranks, exact and by "
-                             "the library behind them",
-              .options = options_of(*a),
-              .footer = kBenchCollectivesExamples,
-              .run = [a](const Output& out) { return run(*a, out); }});
+  return add_verb(bench,
+                  {.name = "collectives",
+                   .description = "time every collective, in exact order and "
+                                  "by the transport's library",
+                   .options = options_of(*a),
+                   .footer = kBenchCollectivesExamples,
+                   .run = [a](const Output& out) { return run(*a, out); }});
 }
 
 // All of `canzona bench`.
@@ -399,23 +404,23 @@ OptionRows options_of(Arguments& a) {
   transform.pop_back();
   return joined(
       {{argument("WHAT", a.what,
-                 "transform: Newton-Schulz on one shape; rule: a whole step "
-                 "of one rank")
+                 "transform: Newton-Schulz on one shape; rule: a whole step on "
+                 "one rank")
             .offering({"transform", "rule"}),
         device_option(a.device, "cpu or cuda")},
        rule_options(a),
        transform,
        {option("--precision", a.precision, "TYPE",
-               "fp32, bf16, on cuda fp16; transform: or all [all]; rule: of "
-               "Muon's products, or auto")
+               "fp32 or bf16, on cuda also fp16; transform: or all [all]; "
+               "rule: precision of Muon's products, or auto")
             .offering({"fp32", "bf16", "fp16", "all", "auto"})
             .by_default("auto"),
         threads,
-        option("--rounds", a.rounds, "COUNT", "of which the quickest counts")
+        option("--rounds", a.rounds, "COUNT",
+               "rounds to time; the fastest counts")
             .between(1, 100'000),
         option("--rule-option", a.options, "NAME=VALUE",
-               "NAME=VALUE of the rule, such as coefficients=quintic; "
-               "repeatable"),
+               "option of the rule, such as coefficients=quintic; repeatable"),
         json_flag(a.json)}});
 }
 
@@ -424,15 +429,14 @@ OptionRows options_of(Arguments& a) {
 Verb add_bench(CLI::App& root) {
   auto a = std::make_shared<Arguments>();
   return add_verb(
-      root,
-      {.name = "bench",
-       .description = "time what a rule computes, with its error and its floor",
-       .options = options_of(*a),
-       .footer = kBenchExamples,
-       .below = {add_bench_step, add_bench_zero, add_bench_collectives},
-       .run = [a, &root](const Output& out) {
-         return run(*a, *root.get_subcommand("bench"), out);
-       }});
+      root, {.name = "bench",
+             .description = "time rules, steps and collectives on this machine",
+             .options = options_of(*a),
+             .footer = kBenchExamples,
+             .below = {add_bench_step, add_bench_zero, add_bench_collectives},
+             .run = [a, &root](const Output& out) {
+               return run(*a, *root.get_subcommand("bench"), out);
+             }});
 }
 
 }  // namespace canzona::cli

@@ -30,26 +30,28 @@ constexpr const char* kBenchStepExamples =
   canzona bench step --model qwen3-1.7b --layers 8 --mesh tp=4 --strategy balanced \
     --device cuda --compute products --tokens 4096 --comm-ratio 0.5
 
-What is measured: `step` runs from the last gradient reduced to the last parameter
-applied, `with gather` until all parameters are gathered with nothing to hide it, both on
-the slowest rank. `iteration` has timed work in the place of forward and backward: ranks
-sleep, as a host does while its accelerator computes, module by module, a third of the
-time forward. On a GPU it is the GPU that stands still for --compute SECONDS, or, with
---compute products, multiplies every matrix of a module in bf16 with --tokens tokens, once
-forward and twice backward; nobody waits between iterations. `hidden` is 1 - time compute
-waited / time links were busy, in iterations, on a GPU by its own clock.
-`mean` and `worst` are over a period of refreshes; give --steps enough to cover it.
+What is measured: `step` runs from the last reduced gradient to the last applied
+parameter; `with gather` also includes a gather of all parameters that nothing hides; both
+are times of the slowest rank. `iteration` simulates forward and backward by timed work:
+module by module, ranks sleep, as a host does while its accelerator computes; forward gets
+a third of the time. On a GPU, the GPU idles for --compute SECONDS, or, with --compute
+products, multiplies every matrix of a module in bf16 with --tokens tokens, once forward
+and twice backward; ranks do not wait between iterations. `hidden` is 1 - (time compute
+waited / time links were busy) in iterations; on a GPU, by the GPU's clock.
+`mean` and `worst` are over a period of refreshes; use enough --steps to cover one.
 
-Gradients are made from names and positions. `exact`: 28 slices of small integers x 2^-20
-dealt over the data-parallel ranks; sums are exact, so that every mesh has one digest.
-`random`: a number for each rank; one digest for each number of data-parallel ranks.
+Gradients are derived from names and positions. `exact`: 28 slices of small integers
+x 2^-20, distributed over the data-parallel ranks; sums are exact, so every mesh gives the
+same digest. `random`: different values on each rank; the digest depends on the number of
+data-parallel ranks.
 
-With --link or --comm-ratio times are those of a modelled link: data is copied and added
-at once, only its arrival is postponed. --comm-ratio X: a rank sends for X times as long
-as it computes in an iteration, step included, by the strategy that is measured first.
+With --link or --comm-ratio, times are those of a modelled link: data is copied and added
+at once, only its arrival is delayed. --comm-ratio X: links are scaled so that a rank
+sends for X times as long as it computes in an iteration, including the step, with the
+strategy that is measured first.
 
-Exit status: 0 done, 1 strategies lead to different digests, 2 a mistake in the request,
-4 a rank was lost or late.
+Exit status: 0 success, 1 strategies give different digests, 2 invalid request, 4 a rank
+was lost or late.
 )";
 
 constexpr int kMostSteps = 1'000'000;
@@ -101,7 +103,7 @@ StepTrialRequest trial_of(const BenchStepFlags& a) {
   trial.runtime.pipelined = !a.serial;
   const bool multiplies = is_of_products(a.compute, a.device);
   if (!multiplies && a.tokens)
-    throw UsageError("--tokens goes with --compute products");
+    throw UsageError("--tokens is only valid with --compute products");
   if (multiplies) trial.product_tokens = a.tokens.value_or(kTokensOfProducts);
   return trial;
 }
@@ -141,7 +143,7 @@ StepBenchRequest request_of(const BenchStepFlags& a, const PlanInput& input,
     request.compute_seconds = parse_compute_seconds(a.compute);
   request.progress = [&out](const std::string& what) { out.progress(what); };
   if (!a.trace.empty() && request.strategies.size() > 1)
-    throw UsageError(cat("--trace shows one strategy, not ",
+    throw UsageError(cat("--trace records one strategy, not ",
                          request.strategies.size(),
                          "; choose one, such as --strategy balanced"));
   return request;
@@ -266,48 +268,50 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
 
 OptionRows run_options(BenchStepFlags& a) {
   return in_group(
-      "How it is run",
+      "Execution",
       {transport_option(a.transport,
                         ": threads, or processes that a launcher has started"),
-       option("--device", a.device, "DEVICE",
-              "cpu, or cuda: threads share the GPU, each process of nccl has "
-              "one"),
-       option("--steps", a.steps, "N", "steps in all; digests are taken after")
+       option(
+           "--device", a.device, "DEVICE",
+           "cpu or cuda; threads share one GPU, nccl processes have one each"),
+       option("--steps", a.steps, "N",
+              "total number of steps; digests are taken after the last")
            .between(1, kMostSteps),
-       option("--warmup", a.warmup, "N",
-              "of them, the first that are not timed")
+       option("--warmup", a.warmup, "N", "first steps that are not timed")
            .by_default("1"),
        option("--iterations", a.iterations, "N",
-              "with forward and backward, after the steps")
+              "iterations with forward and backward, run after the steps")
            .by_default("as many as timed steps"),
        option("--compute", a.compute, "SECONDS|products",
-              "of forward and backward; products: on a GPU, their bf16 "
-              "products")
+              "time of forward and backward, or products: their bf16 products, "
+              "on a GPU")
            .by_default("twice a step"),
        number("--tokens", a.tokens, 1, 1 << 30, "N",
-              "of a rank, with --compute products")
+              "tokens per rank, with --compute products")
            .by_default(cat(kTokensOfProducts)),
        option("--gradients", a.gradients, "KIND", "exact or random")
            .offering({"exact", "random"}),
        number("--clip", a.clip, 0, 1e30, "NORM",
-              "clip the gradient to this norm, 0: no")
+              "clip the gradient to this norm; 0: no clipping")
            .by_default("0"),
-       option("--wire", a.wire, "DTYPE", "of gradients on the wire")
+       option("--wire", a.wire, "DTYPE", "dtype of gradients on the wire")
            .only({"fp32", "bf16"}),
        number("--comm-ratio", a.comm_ratio, 1e-6, 1e6, "X",
               "scale modelled links so that sending takes X times the "
               "compute"),
        deadline_option(a.deadline),
        flag("--serial", a.serial,
-            "wait for every exchange at once: no pipeline"),
+            "wait for each exchange immediately: no pipelining"),
        flag("--with-serial", a.with_serial,
-            "run every plan a second time, serially, for comparison"),
+            "also run every plan serially, for comparison"),
        flag("--scaling", a.scaling,
-            "run one rank alone, too: efficiency, and the machine's own"),
-       flag("--check-collectives", a.check_collectives,
-            "ranks compare operation and sizes before every collective"),
+            "also run one rank alone, to compute efficiency and the machine's "
+            "limit"),
+       flag(
+           "--check-collectives", a.check_collectives,
+           "compare operation and sizes between ranks before every collective"),
        flag("--fast-reduce", a.fast_reduce,
-            "sums by MPI or NCCL itself: digests may differ, and are not "
+            "let MPI or NCCL compute sums: digests may differ and are not "
             "compared"),
        option("--flight-record", a.flight_record, "FILE",
               "write each rank's last operations if one fails"),
@@ -324,8 +328,7 @@ Verb add_bench_step(CLI::App& bench) {
   const Verb added = add_verb(
       bench,
       {.name = "step",
-       .description =
-           "carry plans out on real ranks: time, traffic, memory, digests",
+       .description = "run plans on real ranks: time, traffic, memory, digests",
        .options = joined({plan_options(Planning::kRun, a.plan), run_options(a),
                           meeting_options(a.meeting)}),
        .footer =

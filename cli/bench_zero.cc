@@ -35,27 +35,27 @@ constexpr const char* kBenchZeroExamples =
   canzona bench zero --mesh dp=4 --zero 'zero1;hier:2;zero3' --device cuda --tokens 4096 \
     --set model.hidden=2048 --set model.length=4096 --comm-ratio 0.5
 
-Every cell (sizes, overlap) trains the decoder on thread ranks: --repeat rounds of one
-iteration that is not timed and --steps that are, cells in turn. `iteration` is the
-slowest rank's, the median of all timed ones; `hidden` is 1 - time compute waited / time
-links were busy, `covered` the share of that time in which compute went on, `in step` what
-is hidden of the gathers and scatters of matrices. `slow bytes` leave the node of
---ranks-per-node ranks.
+Every cell (sizes and overlap) trains the decoder on thread ranks. Each of the --repeat
+rounds runs all cells in turn: warm-up iterations, then --steps timed ones. `iteration` is
+the slowest rank's time, the median over all timed iterations; `hidden` is 1 - (time
+compute waited / time links were busy), `covered` the share of the links' time during
+which compute ran, `in step` the hidden share of the gathers and scatters of matrices.
+`slow bytes` are those sent to other nodes (of --ranks-per-node ranks).
 
-With --link or --comm-ratio times are those of a modelled link: data is copied and added
-at once, only its arrival is postponed. --comm-ratio X: links are so fast that the busiest
-port of zero3 (or of the first sizes asked for) is busy X times as long as a rank
-computes, which is measured first, without links.
+With --link or --comm-ratio, times are those of a modelled link: data is copied and added
+at once, only its arrival is delayed. --comm-ratio X: links are scaled so that the busiest
+port of zero3 (or of the first sizes given) is busy X times as long as a rank computes;
+compute is measured first, without links.
 
 On a GPU (--device cuda) nothing is trained: every module multiplies its matrices in bf16
-with the micro-batch's tokens, once forward and twice backward, and writes its gradients; or,
-with --compute SECONDS, the GPU stands still for that long in each micro-batch. All else is
-the runtime's own, and only issued: `background` gathers as far ahead as there are slots, with
-`none` the GPU waits for everything at once. Times are the GPU's. On a CPU forward and
-backward are those of the model, and there is no --compute.
+with the micro-batch's tokens, once forward and twice backward, and writes its gradients;
+or, with --compute SECONDS, the GPU idles for that long in each micro-batch. Everything
+else is the real runtime, which only issues work: `background` gathers as far ahead as
+there are slots, with `none` the GPU waits for every operation at once. Times are the
+GPU's. On a CPU, forward and backward are the model's own, and --compute is not allowed.
 
-Exit status: 0 done, 1 cells that must lead to the same digests do not, 2 a mistake in the
-request, 4 a rank was lost or late.
+Exit status: 0 success, 1 cells that must have the same digest do not, 2 invalid request,
+4 a rank was lost or late.
 )";
 
 struct ZeroArguments {
@@ -123,8 +123,8 @@ void check_arguments(const ZeroArguments& a) {
   if (!a.compute.empty() && !is_of_products(a.compute, a.device) &&
       a.device == "cpu")
     throw UsageError(
-        "--compute: on a CPU forward and backward are those of the model; it "
-        "goes with --device cuda");
+        "--compute is only valid with --device cuda: on a CPU, forward and "
+        "backward are the model's own");
 }
 
 std::vector<ZeroSizes> zero_sizes(const ZeroArguments& a, int32_t homes) {
@@ -159,7 +159,7 @@ TrainConfig zero_config(const ZeroArguments& a) {
     const int64_t length = config.model.length;
     if (*a.tokens % length != 0)
       throw UsageError(cat("--tokens ", *a.tokens,
-                           ": expected a multiple of the sequences' length, ",
+                           ": expected a multiple of the sequence length, ",
                            length));
     micro = *a.tokens / length;
   }
@@ -175,14 +175,15 @@ constexpr int kMostIterations = 1'000'000;
 OptionRows trained_options(ZeroArguments& a) {
   const auto words = key_words;
   return in_group(
-      "What is trained",
-      {option("--preset", a.preset, "NAME", "of canzona train")
+      "Training",
+      {option("--preset", a.preset, "NAME", "preset of canzona train")
            .offering(words("preset")),
-       option("--mesh", a.mesh, "AXES", "such as dp=8 or dp=4,tp=2"),
-       option("--rule", a.rule, "RULE", "of matrices"),
+       option("--mesh", a.mesh, "AXES",
+              "mesh of ranks, such as dp=8 or dp=4,tp=2"),
+       option("--rule", a.rule, "RULE", "rule for matrices"),
        option("--rule-option", a.rule_options, "NAME=VALUE",
-              "of the rule; repeatable"),
-       option("--strategy", a.strategy, "NAME", "of the plan")
+              "option of the rule; repeatable"),
+       option("--strategy", a.strategy, "NAME", "strategy of the plan")
            .offering(words("plan.strategy"))
            .by_default("balanced"),
        option("--teams", a.teams, "SIZE",
@@ -193,10 +194,11 @@ OptionRows trained_options(ZeroArguments& a) {
            .by_default("off"),
        option("--set", a.set, "KEY=VALUE",
               "a key of the training configuration; repeatable"),
-       option("--micro-batches", a.micro_batches, "N", "of a rank and step")
+       option("--micro-batches", a.micro_batches, "N",
+              "micro-batches per rank and step")
            .between(1, kMostIterations),
        number("--tokens", a.tokens, 1, 0x1p40, "N",
-              "of a data-parallel rank and micro-batch")
+              "tokens per micro-batch of a data-parallel rank")
            .by_default("the preset's")});
 }
 
@@ -207,37 +209,37 @@ OptionRows cut_options(ZeroArguments& a) {
   std::vector<std::string> overlaps = words("zero.overlap");
   overlaps.emplace_back("all");
   return in_group(
-      "How it is cut",
+      "Sharding",
       {option("--zero", a.zero, "SIZES",
-              "none, zero1, zero2, zero3, replica:Z, hier:Z, z1=A,z2=B,z3=C or "
-              "all; several separated by ';'")
+              "sizes: none, zero1, zero2, zero3, replica:Z, hier:Z, "
+              "z1=A,z2=B,z3=C or all; separate several by ';'")
            .offering({"none", "zero1", "zero2", "zero3", "all"})
            .by_default("all"),
        option("--overlap", a.overlap, "MODES",
-              "none, main, background or all; several separated by ';'")
+              "overlap: none, main, background or all; separate several by ';'")
            .offering(overlaps)
            .by_default("all"),
        option("--zero-experts", a.zero_experts, "SIZES",
-              "of experts over their own data-parallel ranks")
+              "sizes for experts, over their own data-parallel ranks")
            .by_default("on the ranks of dense tensors"),
-       option("--message", a.message, "UNIT", "what travels at once")
+       option("--message", a.message, "UNIT", "what one message carries")
            .one_of(words("zero.message")),
        option("--prefetch", a.prefetch, "K",
-              "modules gathered ahead of the one in use"),
+              "modules to gather ahead of the one in use"),
        option("--replica-sum", a.replica_sum, "KIND",
-              "how gradients are added over groups")
+              "how gradients are summed over groups")
            .one_of(words("zero.replica_sum")),
        option("--collectives", a.collectives, "KIND",
-              "how sums and gathers reach other nodes: direct, each of their "
-              "ranks; node, once per node; auto, node if every group has a "
-              "power of two of ranks on each node")
+              "how sums and gathers reach other nodes: direct, to every rank; "
+              "node, once per node; auto, node if every group has a power of "
+              "two of ranks on each node")
            .offering(words("zero.collectives")),
        option("--ranks-per-node", a.ranks_per_node, "N",
-              "ranks that fast links join")
+              "consecutive ranks that share a node with fast links")
            .between(0, kMostIterations)
            .by_default("all"),
        option("--link", a.link, "RATES",
-              "modelled, such as intra=2GB/s,inter=0.2GB/s,latency=20us"),
+              "model links, such as intra=2GB/s,inter=0.2GB/s,latency=20us"),
        number("--comm-ratio", a.comm_ratio, 1e-6, 1e6, "X",
               "scale modelled links so that sending takes X times the "
               "compute")});
@@ -245,20 +247,22 @@ OptionRows cut_options(ZeroArguments& a) {
 
 OptionRows measured_options(ZeroArguments& a) {
   return in_group(
-      "How it is measured",
+      "Measurement",
       {device_option(a.device,
-                     "cpu, or cuda: ranks are threads that share the GPU"),
+                     "cpu or cuda; ranks are threads, which share the GPU"),
        option("--compute", a.compute, "SECONDS|products",
-              "on a GPU, of forward and backward of a micro-batch: for how "
-              "long it stands still, or every module's bf16 products")
+              "forward and backward of a micro-batch on a GPU: seconds to "
+              "idle, or every module's bf16 products")
            .by_default("products"),
-       option("--steps", a.steps, "N", "timed iterations of a round")
+       option("--steps", a.steps, "N", "timed iterations per round")
            .between(1, kMostIterations),
-       option("--warmup", a.warmup, "N", "iterations before them")
+       option("--warmup", a.warmup, "N", "untimed iterations before them")
            .between(0, kMostIterations),
-       option("--repeat", a.repeats, "N", "rounds").between(1, kMostIterations),
-       option("--limit", a.limit, "TIME",
-              "begin no round that would end later, but the first")
+       option("--repeat", a.repeats, "N", "number of rounds")
+           .between(1, kMostIterations),
+       option(
+           "--limit", a.limit, "TIME",
+           "time limit: after the first round, begin none that would exceed it")
            .by_default("none"),
        deadline_option(a.deadline),
        option("--trace", a.trace, "FILE",
@@ -402,8 +406,8 @@ Verb add_bench_zero(CLI::App& bench) {
   auto a = std::make_shared<ZeroArguments>();
   return add_verb(
       bench, {.name = "zero",
-              .description = "train with every size of ZeRO: time, overlap, "
-                             "traffic, memory",
+              .description =
+                  "train with every ZeRO size: time, overlap, traffic, memory",
               .options = joined(
                   {trained_options(*a), cut_options(*a), measured_options(*a)}),
               .footer = kBenchZeroExamples,

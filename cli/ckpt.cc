@@ -22,9 +22,9 @@ namespace canzona::cli {
 namespace {
 
 constexpr const char* kCkptExamples =
-    R"(A checkpoint is a folder step_NNNNNNNN with one file per rank and a manifest, which says what lies
-where and has a hash of every byte. PATH is a run's folder (runs/one), the folder of its
-checkpoints (runs/one/ckpt), or one checkpoint (runs/one/ckpt/step_00001000).
+    R"(A checkpoint is a folder step_NNNNNNNN with one file per rank and a manifest, which records where
+everything is stored and hashes that cover every byte. PATH is a run's folder (runs/one), the
+folder of its checkpoints (runs/one/ckpt), or one checkpoint (runs/one/ckpt/step_00001000).
 
 Examples:
   canzona ckpt ls runs/one
@@ -35,15 +35,15 @@ Examples:
   canzona ckpt export runs/one --hf out/one --dtype bf16
   canzona ckpt import-hf Qwen3-0.6B --out runs/qwen/ckpt
 
-Exit status: 0 done, 1 two checkpoints differ, 2 no such folder or option, 3 a checkpoint is damaged
-or cannot be read by this version, 6 the disk refuses.
+Exit status: 0 success, 1 two checkpoints differ, 2 no such folder or option, 3 a checkpoint is
+damaged or cannot be read by this version, 6 the disk is full or reports an error.
 )";
 
 constexpr const char* kLsExamples =
-    R"(Manifests are read and sizes of files compared; data is not read: `canzona ckpt verify` does that.
-"latest" is the one that a run would resume from first, unless a newer one is whole: that of a run
-which was killed before it could call it the latest. Checkpoints that were set aside when a run went
-back to an earlier step (step_N.left-…) are listed apart, with what can be done with them.
+    R"(Reads manifests and compares file sizes; it does not read data, as `canzona ckpt verify` does.
+"latest" marks the checkpoint that a run resumes from first, unless a newer one is complete: one
+whose run was killed before it could mark it as the latest. Checkpoints that were set aside when a
+run went back to an earlier step (step_N.left-…) are listed separately, with what to do with them.
 
 Examples:
   canzona ckpt ls runs/one
@@ -51,8 +51,8 @@ Examples:
 )";
 
 constexpr const char* kInspectExamples =
-    R"(Shows who saved the checkpoint, its files, and its tensors: names, types, global shapes, and into
-how many boxes each was cut. Without --step it is the one that a run would resume from first.
+    R"(Shows how the checkpoint was saved, its files, and its tensors: names, types, global shapes, and
+the number of boxes each is cut into. The default is the checkpoint that a run resumes from first.
 
 Examples:
   canzona ckpt inspect runs/one
@@ -61,10 +61,10 @@ Examples:
 )";
 
 constexpr const char* kVerifyExamples =
-    R"(Reads every byte and compares its SHA-256 with the one that was recorded when it was saved; checks
-that every element of every tensor is there exactly once and that files say what the manifest says.
-Without --step all checkpoints of a folder are verified. Fit for cron: the exit status is 0 if all
-is well, 3 if a checkpoint is damaged, and every problem is named.
+    R"(Reads every byte and compares its SHA-256 with the one recorded on saving; checks that every
+element of every tensor is present exactly once and that the files match the manifest. Without
+--step, all checkpoints of a folder are verified. Suitable for cron: the exit status is 0 if all
+are intact, 3 if a checkpoint is damaged, and every problem is reported.
 
 Examples:
   canzona ckpt verify runs/one
@@ -72,7 +72,7 @@ Examples:
 )";
 
 constexpr const char* kDiffExamples =
-    R"(Compares tensors by name, bit by bit, however either checkpoint was cut over its ranks. The exit
+    R"(Compares tensors by name, bit by bit, regardless of how each checkpoint was sharded. The exit
 status is 0 if they are equal, 1 if they differ.
 
 Examples:
@@ -81,9 +81,9 @@ Examples:
 )";
 
 constexpr const char* kPruneExamples =
-    R"(Keeps the newest K that verify, and removes what is older. Every one that is kept is read and
-verified first; if fewer than K verify, nothing is removed. A folder that a run is writing to is
-refused: a run prunes by itself.
+    R"(Keeps the newest K checkpoints that verify and removes older ones. All K are read and verified
+first; if fewer than K verify, nothing is removed. A folder that a run is writing to is refused: a
+run prunes its own checkpoints.
 
 Examples:
   canzona ckpt prune runs/one --keep-last 2 --dry-run
@@ -91,11 +91,11 @@ Examples:
 )";
 
 constexpr const char* kExportExamples =
-    R"(Writes config.json and safetensors under the names that Hugging Face's transformers know, so that
-AutoModelForCausalLM.from_pretrained(FOLDER) loads them: Qwen3, Qwen3-MoE or, without norms of
-queries and keys, Llama. Weights that are larger than --max-shard-size are several files with an
-index. Every byte that is read is checked against its hash; FOLDER appears when it is complete. It must
-be new or empty. Without --step it is the checkpoint that a run would resume from first.
+    R"(Writes config.json and safetensors with the names of Hugging Face's transformers, so that
+AutoModelForCausalLM.from_pretrained(FOLDER) loads them as Qwen3, Qwen3-MoE or, without norms of
+queries and keys, Llama. Weights larger than --max-shard-size are written as several files with an
+index. Every byte read is checked against its hash; FOLDER, which must be new or empty, appears only
+when it is complete. The default is the checkpoint that a run resumes from first.
 
 Examples:
   canzona ckpt export runs/one --hf out/one
@@ -104,12 +104,12 @@ Examples:
 )";
 
 constexpr const char* kImportExamples =
-    R"(FOLDER has config.json of Qwen3, Qwen3-MoE or Llama 3, and model.safetensors, or several files with
-model.safetensors.index.json, in fp32, bf16 or fp16. It becomes a checkpoint of step 0 in fp32, with a
-hash of every byte: DIR/step_00000000. It holds weights and no states of an optimizer, so that a run
-starts from it (canzona train --init DIR) rather than resumes. canzona train --init takes FOLDER itself
-as well. Links are not followed: copy a hub's cache with cp -rL. Prefixes of names that PyTorch's
-wrappers left (module., _orig_mod., those of FSDP) are taken off.
+    R"(FOLDER has a config.json of Qwen3, Qwen3-MoE or Llama 3, and model.safetensors, or several files
+with model.safetensors.index.json, in fp32, bf16 or fp16. It is converted to an fp32 checkpoint of
+step 0, DIR/step_00000000, with hashes of every byte. The checkpoint holds weights but no optimizer
+states, so a run starts from it (canzona train --init DIR) instead of resuming. canzona train --init
+also accepts FOLDER itself. Links are not followed: copy a hub cache with cp -rL. Name prefixes of
+PyTorch's wrappers (module., _orig_mod., those of FSDP) are removed.
 
 Examples:
   canzona ckpt import-hf Qwen3-0.6B --out runs/qwen/ckpt
@@ -271,7 +271,8 @@ Outcome prune(const CkptFlags& a, const Output& out) {
                     : ckpt_prune_text(report, a.dry_run, out.ink()));
   if (std::ssize(report.kept) < a.keep_last)
     out.note(cat("nothing was removed: ", report.kept.size(),
-                 " checkpoints verify, --keep-last is ", a.keep_last));
+                 " checkpoints passed verification, fewer than --keep-last ",
+                 a.keep_last));
   return Outcome::kDone;
 }
 
@@ -306,10 +307,8 @@ std::string tokenizer_along(const std::string& folder, const Output& out) {
   try {
     parse_tokenizer(text, file);
   } catch (const UsageError& error) {
-    out.note(
-        cat("note: the tokenizer is taken along, but canzona cannot use "
-            "it: ",
-            error.what()));
+    out.note(cat("note: the tokenizer was copied, but canzona cannot use it: ",
+                 error.what()));
   }
   return text;
 }
@@ -320,10 +319,9 @@ Outcome import_weights(const CkptFlags& a, const Output& out) {
   const std::string there = tokenizer_beside(a.folder);
   if (!tokenizer.empty() && !there.empty() &&
       read_tokenizer_file(there) != tokenizer)
-    throw UsageError(cat("--out ", quoted(a.folder, 300), ": ",
-                         quoted(there, 300),
-                         " is another tokenizer than that of the weights; "
-                         "choose another folder"));
+    throw UsageError(cat(
+        "--out ", quoted(a.folder, 300), ": ", quoted(there, 300),
+        " differs from the tokenizer of the weights; choose another folder"));
   const std::string from = without_slashes(a.path);
   const HfImported made = import_hf(
       from, without_slashes(a.folder),
@@ -353,9 +351,9 @@ constexpr std::array<CkptVerb, 7> kCkptVerbs = {{
     {"verify", "check every byte of checkpoints", kVerifyExamples, verify},
     {"diff", "compare two checkpoints", kDiffExamples, diff},
     {"prune", "remove old checkpoints", kPruneExamples, prune},
-    {"export", "write weights for Hugging Face's transformers", kExportExamples,
-     export_weights},
-    {"import-hf", "make a checkpoint of Hugging Face's weights",
+    {"export", "export weights for Hugging Face's transformers",
+     kExportExamples, export_weights},
+    {"import-hf", "make a checkpoint from Hugging Face weights",
      kImportExamples, import_weights},
 }};
 
@@ -371,23 +369,25 @@ OptionRows options_of(const std::string& verb, CkptFlags& a) {
   add({"ls", "inspect", "verify", "diff", "prune", "export"},
       argument("PATH", a.path, "a run, its ckpt folder or a checkpoint")
           .required());
-  add({"diff"},
-      argument("SECOND", a.second, "what it is compared with").required());
+  add({"diff"}, argument("SECOND", a.second, "the checkpoint to compare with")
+                    .required());
   add({"inspect", "verify", "export"},
       option("--step", a.step, "N", "the checkpoint of this step"));
   add({"inspect"},
       option("--tensors", a.pattern, "PATTERN",
-             "only tensors with such names; '*' stands for anything"));
+             "only tensors whose names match; '*' matches anything"));
   add({"prune"},
-      option("--keep-last", a.keep_last, "K", "how many stay").required());
-  add({"prune"}, flag("--dry-run", a.dry_run, "say what would be removed"));
+      option("--keep-last", a.keep_last, "K", "number of checkpoints to keep")
+          .required());
+  add({"prune"}, flag("--dry-run", a.dry_run,
+                      "show what would be removed, but remove nothing"));
   add({"export"},
       option("--hf", a.folder, "FOLDER", "the new folder").required());
-  add({"export"},
-      option("--dtype", a.dtype, "fp32|bf16", "bf16 rounds to nearest")
-          .offering({"fp32", "bf16"}));
+  add({"export"}, option("--dtype", a.dtype, "fp32|bf16",
+                         "fp32 or bf16, rounded to nearest")
+                      .offering({"fp32", "bf16"}));
   add({"export"}, option("--max-shard-size", a.max_shard_size, "BYTES",
-                         "of a file, such as 500MB; 0: one file"));
+                         "largest size of a file, such as 500MB; 0: one file"));
   add({"import-hf"},
       option("--out", a.folder, "DIR", "the folder of checkpoints").required());
   rows.push_back(json_flag(a.json));

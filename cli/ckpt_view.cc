@@ -108,9 +108,9 @@ std::string aside_text(const std::string& path,
                        const std::vector<CheckpointLine>& aside,
                        const Ink& ink) {
   if (aside.empty()) return "";
-  return cat("set aside, no part of the run any more:\n",
+  return cat("set aside, no longer part of the run:\n",
              lines_table(aside, ink, true), "  canzona train --resume ",
-             printable(path), "/NAME --run NEW_FOLDER goes on from one; ",
+             printable(path), "/NAME --run NEW_FOLDER resumes from one; ",
              "canzona ckpt prune ", printable(path),
              " --keep-last K removes them\n");
 }

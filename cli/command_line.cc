@@ -22,15 +22,15 @@ constexpr const char* kCommandLineExamples =
     R"(Examples:
   canzona train --data book.txt --run runs/one        a small model, on all cores
   canzona launch --ranks 4 -- train --run runs/two    as processes, restarted when one dies
-  canzona report runs/one --html one.html             what became of it
+  canzona report runs/one --html one.html             how the run went
   canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon -o plan.json
   canzona compare --model qwen3-32b --fused --mesh dp=32,tp=8 --html compare.html
   canzona explain plan.json --rank 17
   canzona VERB --help
 
-Exit status: 0 done, 1 failed or not sound, 2 a mistake in the request, 3 data was lost during the
-run, 4 a rank was lost, 5 numbers that are not finite ended it, 6 output cannot be written, 130 or
-143 ended by SIGINT or SIGTERM.)";
+Exit status: 0 success, 1 failed or invalid, 2 invalid request, 3 data was lost during the run,
+4 a rank was lost, 5 the run diverged (non-finite numbers or a spike), 6 output could not be
+written, 130 or 143 interrupted by SIGINT or SIGTERM.)";
 
 std::string version_text() {
   return cat("canzona ", kVersion, "\ncommit ", kCommit, "\nbuild ", kBuildType,
@@ -191,7 +191,7 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
                          "print version, commit and build options");
   declare(root_, {option("--color", color_, "WHEN", "colours")
                       .one_of({"auto", "always", "never"})
-                      .by_default("auto; NO_COLOR is heeded"),
+                      .by_default("auto; respects NO_COLOR"),
                   flag("--quiet", quiet_, "print results and errors only")});
   root_.footer(kCommandLineExamples);
   for (const auto add :

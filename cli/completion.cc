@@ -265,16 +265,16 @@ Outcome run(const std::string& shell, const CLI::App& root, const Output& out) {
 
 Verb add_completion(CLI::App& root) {
   auto shell = std::make_shared<std::string>();
-  return add_verb(
-      root, {.name = "completion",
-             .description = "print a script that completes words in a shell",
-             .options = {argument("SHELL", *shell, "bash, zsh or fish")
-                             .offering(shells())
-                             .required()},
-             .footer = kCompletionExamples,
-             .run = [shell, &root](const Output& out) {
-               return run(*shell, root, out);
-             }});
+  return add_verb(root,
+                  {.name = "completion",
+                   .description = "print a shell completion script",
+                   .options = {argument("SHELL", *shell, "bash, zsh or fish")
+                                   .offering(shells())
+                                   .required()},
+                   .footer = kCompletionExamples,
+                   .run = [shell, &root](const Output& out) {
+                     return run(*shell, root, out);
+                   }});
 }
 
 }  // namespace canzona::cli

@@ -51,11 +51,11 @@ OptionRow key_option(const ConfigKey& key, std::string& value) {
 }
 
 OptionRow model_option(ConfigArguments& arguments) {
-  OptionRow row =
-      option("--model", arguments.model, "MODEL",
-             "the architecture: a config.json of Qwen3, Qwen3-MoE or Llama 3, "
-             "a folder with one, or a name of canzona models; the preset gives "
-             "the rest");
+  OptionRow row = option(
+      "--model", arguments.model, "MODEL",
+      "the architecture: a config.json of Qwen3, Qwen3-MoE or Llama 3, "
+      "a folder with one, or a name listed by canzona models; the preset sets "
+      "the rest");
   row.group = heading(OptionGroup::kWhat);
   return row;
 }
@@ -152,9 +152,9 @@ AskedSettings asked_settings(const ConfigArguments& arguments,
                                ? Settings()
                                : find_model(init, WeightCheck::kFiles).settings;
   if (!initial.empty() && !arguments.model.empty())
-    throw UsageError(cat("--model ", arguments.model,
-                         ": the weights of --init have a model of their own; "
-                         "leave out --model"));
+    throw UsageError(
+        cat("--model ", arguments.model,
+            ": --init already determines the model; leave out --model"));
   Settings given =
       arguments.model.empty() ? initial : model_settings(arguments.model);
   for (const Setting& tokenizer : initial_tokenizer(init))
@@ -214,8 +214,8 @@ OptionRows config_options(ConfigArguments& arguments) {
                         "repeatable")}),
        in_group(kKeysGroup,
                 {option("--config", arguments.file, "FILE",
-                        "keys and values in TOML or JSON, or the summary.json "
-                        "of a run, to repeat it"),
+                        "a TOML or JSON file of keys and values, or the "
+                        "summary.json of a run to repeat"),
                  option("--set", arguments.set, "KEY=VALUE",
                         "a key of the configuration; repeatable, the last one "
                         "wins")})});
@@ -260,7 +260,7 @@ constexpr const char* kConfigExamples =
 
 A configuration is built in layers; a later one overrides an earlier one:
   default, preset, file (--config), --set KEY=VALUE, flags such as --steps
-The third column says which of them gave the value.
+The third column shows which layer set the value.
 
 A file in TOML, and the same in JSON:
   steps = 400                         {"steps": 400,
@@ -270,7 +270,7 @@ A file in TOML, and the same in JSON:
   name = "soap"
   option.max_dim = 4096
 
-Keys that are not known are refused, and the nearest known one is named.
+Unknown keys are errors; the message names the nearest known key.
 )";
 
 constexpr const char* kKeysExamples =
@@ -330,7 +330,7 @@ Verb add_show(CLI::App& config) {
   return add_verb(
       config,
       {.name = "show",
-       .description = "the value of every key, and where it came from",
+       .description = "show the value of every key and where it comes from",
        .options = joined(
            {config_options(arguments->config), {json_flag(arguments->json)}}),
        .footer = cat(kConfigExamples, "\n", train_presets_help()),
@@ -346,7 +346,8 @@ Verb add_keys(CLI::App& config) {
   return add_verb(
       config,
       {.name = "keys",
-       .description = "all keys with what they allow, as a table in Markdown",
+       .description =
+           "list all keys with their allowed values, as a Markdown table",
        .options = {json_flag(*json)},
        .footer = kKeysExamples,
        .run = [json](const Output& out) {
@@ -360,7 +361,8 @@ Verb add_keys(CLI::App& config) {
 Verb add_config(CLI::App& root) {
   return add_verb(
       root, {.name = "config",
-             .description = "show what canzona train is asked to do, and why",
+             .description =
+                 "show the settings of canzona train and where each comes from",
              .footer = kConfigExamples,
              .below = {add_show, add_keys},
              .run = [](const Output&) -> Outcome {

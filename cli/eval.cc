@@ -21,20 +21,20 @@ namespace {
 
 constexpr const char* kEvalExamples =
     R"(Examples:
-  canzona eval --run runs/one                        what its last evaluation measured
+  canzona eval --run runs/one                        repeat its last evaluation
   canzona eval --run runs/one --step 1000 --sequences 0
-  canzona eval --run runs/one --data other.txt       all of another text
+  canzona eval --run runs/one --data other.txt       the whole of another text
   canzona eval --run Qwen3-0.6B --data book.txt --length 512 --json
 
-The model is found as by canzona sample. Of the data that the run was trained on, the default, only
-the end that was held out counts (data.held_out), and as many sequences of it as the run evaluated,
-so that the loss is the one that the run reported: to the last bit where it was not cut by tp. Other
-data is taken whole; --all takes all of any data. Sequences of --length tokens lie side by side;
-every token but the first of each is predicted.
+The model is found as for canzona sample. By default, the data is that of the run: only its held-out
+end (data.held_out), and as many of its sequences as the run evaluated. The loss is then the one that
+the run reported, to the last bit if the run did not use tp. Other data is used whole; --all uses all
+of the run's data, too. Sequences of --length tokens are adjacent; every token but the first of each
+is predicted.
 
-Loss is the mean cross entropy of a token in nats, perplexity e to it. Where tokens have bytes,
-because there is a tokenizer or tokens are bytes, both are given per byte as well, and in bits: these
-compare models with different tokens.
+Loss is the mean cross entropy of a token in nats, perplexity is exp(loss). If the bytes of tokens
+are known, from a tokenizer or because tokens are bytes, both are also given per byte, and in bits,
+to compare models with different tokenizers.
 )";
 
 struct EvalFlags {
@@ -107,7 +107,7 @@ void open_data(const EvalFlags& a, const RunModel& model, EvalData& data) {
 EvalData settle_data(const EvalFlags& a, const RunModel& model) {
   if (a.data.empty() && !model.config)
     throw UsageError(cat("--data is missing: ", quoted(model.path, 300),
-                         " is no run, whose data could be taken"));
+                         " is not a run, so it has no training data to use"));
   if (a.sequences && *a.sequences < 0)
     throw UsageError(cat("--sequences ", *a.sequences,
                          ": expected 1 or more, or 0 for all"));
@@ -174,7 +174,7 @@ Evaluated evaluate(const RunModel& model, const EvalData& data,
 
 std::string eval_text(const EvalData& data, const Evaluated& result) {
   std::string text =
-      fmt::format("loss        {:.4f} a token\nperplexity  {} a token\n",
+      fmt::format("loss        {:.4f} per token\nperplexity  {} per token\n",
                   result.loss, perplexity_text(result.loss));
   if (result.bytes > 0)
     text +=
@@ -214,10 +214,11 @@ Outcome run(const EvalFlags& a, const Output& out) {
   const EvalData data = settle_data(a, model);
   out.note(cat(model.name(), " on ", data.tokens->describe()));
   if (data.is_same == false)
-    out.note(cat("note: ", printable(data.path, 300),
-                 " is not what the run was trained on: the file has changed "
-                 "since, or another tokenizer is in use; the loss is not the "
-                 "run's, and what counts may have been trained on"));
+    out.note(
+        cat("note: ", printable(data.path, 300),
+            " is not the data of the run: the file has changed, or the "
+            "tokenizer is a different one; the loss is not comparable with the "
+            "run's, and the model may have been trained on these sequences"));
   const Evaluated result = evaluate(model, data, out);
   out.result(a.json ? eval_json(model, data, result) : eval_text(data, result));
   if (!std::isfinite(result.loss))
@@ -228,14 +229,16 @@ Outcome run(const EvalFlags& a, const Output& out) {
 
 OptionRows options_of(EvalFlags& a) {
   return joined({run_model_options(a.model),
-                 {option("--data", a.data, "PATH", "as of canzona train")
+                 {option("--data", a.data, "PATH", "data, as for canzona train")
                       .by_default("what the run was trained on"),
-                  option("--sequences", a.sequences, "N", "the first N; 0: all")
+                  option("--sequences", a.sequences, "N",
+                         "number of sequences, from the first; 0: all")
                       .by_default("of the run's data as many as it evaluated"),
-                  option("--length", a.length, "N", "tokens of a sequence")
+                  option("--length", a.length, "N", "tokens per sequence")
                       .by_default(cat("as in training; at most ", kLongest,
                                       " without it")),
-                  flag("--all", a.all, "all of the run's data, not its end"),
+                  flag("--all", a.all,
+                       "use all of the run's data, not only its held-out end"),
                   json_flag(a.json)}});
 }
 
@@ -245,7 +248,7 @@ Verb add_eval(CLI::App& root) {
   auto flags = std::make_shared<EvalFlags>();
   return add_verb(
       root, {.name = "eval",
-             .description = "loss and perplexity of a model that was trained",
+             .description = "compute loss and perplexity of a trained model",
              .options = options_of(*flags),
              .footer = kEvalExamples,
              .run = [flags](const Output& out) { return run(*flags, out); }});

@@ -73,10 +73,9 @@ void refuse_what_is_there(const std::string& path) {
     throw UsageError(cat("--run ", quoted(path), " is not empty: it holds ",
                          quoted(name), "; choose another folder, ",
                          has_checkpoint(checkpoint_folder(path))
-                             ? "go on with the run that is there (--resume "
-                               "auto), or replace it (--overwrite)"
-                             : "or replace the run that is there with "
-                               "--overwrite"));
+                             ? "resume the existing run (--resume auto), or "
+                               "replace it (--overwrite)"
+                             : "or replace the existing run with --overwrite"));
   }
 }
 
@@ -87,8 +86,8 @@ void refuse_what_was_saved(const std::string& path) {
   if (!has_checkpoint(folder)) return;
   throw UsageError(cat("--resume auto: there was nothing to resume from in ",
                        quoted(folder),
-                       ", and a checkpoint has appeared meanwhile, of another "
-                       "process; nothing was changed; start again"));
+                       ", but meanwhile another process has saved a checkpoint "
+                       "there; nothing was changed; start again"));
 }
 
 // Checkpoints that were set aside when the run went back, or while one of the
@@ -98,14 +97,12 @@ void refuse_what_was_set_aside(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) return;
   for (const ListedCheckpoint& aside : list_set_aside(Folder::open(folder)))
-    throw UsageError(cat("--resume auto: no checkpoint of --run ",
-                         quoted(path, 300),
-                         " is left but what was set aside; nothing was "
-                         "changed; move ",
-                         quoted(cat(folder, "/", aside.name), 300),
-                         " to another folder and go on from there (--resume "
-                         "PATH with another --run), or replace all of it with "
-                         "--overwrite alone"));
+    throw UsageError(
+        cat("--resume auto: no checkpoint of --run ", quoted(path, 300),
+            " is left except those set aside; nothing was changed; move ",
+            quoted(cat(folder, "/", aside.name), 300),
+            " to another folder and resume from there (--resume PATH with "
+            "another --run), or replace everything with --overwrite alone"));
 }
 
 // Returns the last of the checkpoints that somebody has renamed, such as
@@ -136,7 +133,7 @@ void refuse_what_was_renamed(const std::string& path) {
           " is left under its name, but ", quoted(cat(folder, "/", name), 300),
           " holds one; nothing was changed; name it ",
           quoted(name.substr(0, name.find('.'))),
-          " again to go on from it, or choose another folder for --run"));
+          " again to resume from it, or choose another folder for --run"));
 }
 
 // A run that was killed before its first checkpoint has nothing to lose.
@@ -144,12 +141,11 @@ void refuse_what_has_ended(const std::string& path) {
   const std::optional<RunSummary> summary = summary_in(path);
   if (!summary) return refuse_what_is_there(path);
   if (!summary->has_ended()) return;
-  throw UsageError(
-      cat("--resume auto: --run ", quoted(path),
-          " holds a run that has come to its end (", printable(summary->state),
-          " after ", summary->steps,
-          " steps) and no checkpoint to go on from; choose another "
-          "folder, or replace it with --overwrite"));
+  throw UsageError(cat("--resume auto: --run ", quoted(path),
+                       " holds a finished run (", printable(summary->state),
+                       " after ", summary->steps,
+                       " steps) and no checkpoint to resume from; choose "
+                       "another folder, or replace the run with --overwrite"));
 }
 
 // If the folder is a link, several runs may have their checkpoints there.
@@ -187,10 +183,10 @@ bool tells_of_a_run(std::string_view name) {
 void require_no_folder(const fs::path& file) {
   std::error_code error;
   if (!fs::is_directory(file, error)) return;
-  throw UsageError(cat("--run: ", quoted(file.string(), 300),
-                       " is a folder, and a file of the run is to lie there; "
-                       "nothing was changed; move it away or choose another "
-                       "folder"));
+  throw UsageError(
+      cat("--run: ", quoted(file.string(), 300),
+          " is a folder, but the run must write a file there; nothing was "
+          "changed; move it away or choose another folder for --run"));
 }
 
 // Returns the files of a run in a folder. Throws UsageError if they may not be
@@ -210,8 +206,8 @@ std::vector<fs::path> files_of_former_run(const std::string& path) {
   if (!whole.empty() && !is_run)
     throw UsageError(cat("--overwrite: --run ", quoted(path), " holds ",
                          quoted(whole),
-                         " but no metrics.jsonl and no summary.json, so it is "
-                         "not known to be a run; choose another folder"));
+                         " but neither metrics.jsonl nor summary.json, so it "
+                         "may not be a run; choose another folder"));
   return former;
 }
 
@@ -222,11 +218,11 @@ void check_former_store(const std::string& folder) {
   if (!fs::exists(folder, error)) return;
   if (!fs::is_directory(folder, error))
     throw UsageError(cat("--run: ", quoted(folder, 300),
-                         " is no folder, and checkpoints are to lie there; "
+                         " is not a folder, but checkpoints are saved there; "
                          "remove it or choose another folder"));
   if (::access(folder.c_str(), W_OK) != 0)
     throw UsageError(cat("--run: the folder ", quoted(folder, 300),
-                         ", where checkpoints are to lie, cannot be written"));
+                         " for checkpoints is not writable"));
   lock_store(folder);
 }
 
@@ -257,11 +253,10 @@ void require_reachable(const std::string& folder) {
   std::error_code error;
   if (!fs::is_symlink(folder, error) || fs::exists(folder, error)) return;
   const std::string target = fs::read_symlink(folder, error).string();
-  throw UsageError(cat(quoted(folder, 300), " is a link to ",
-                       quoted(target, 300),
-                       ", which is not there (is its disk mounted?); nothing "
-                       "was changed; bring it back, or remove the link to do "
-                       "without the checkpoints behind it"));
+  throw UsageError(cat(
+      quoted(folder, 300), " is a link to ", quoted(target, 300),
+      ", which does not exist (is its disk mounted?); nothing was changed; "
+      "restore it, or remove the link to continue without its checkpoints"));
 }
 
 void refuse_what_is_left(const std::string& run) {

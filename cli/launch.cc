@@ -29,18 +29,18 @@ namespace canzona::cli {
 namespace {
 
 constexpr const char* kLaunchExamples =
-    R"(Starts a command on several processes of this machine, one per rank, and watches them: every
-line that rank 2 prints begins with [r2]. What follows -- is a command of canzona as you would
-give it without launch.
+    R"(Runs a command as several processes on this machine, one per rank, and watches them: every
+line that rank 2 prints begins with [r2]. The words after -- are a canzona command as you
+would give it without launch.
 
-When a rank is killed, crashes, stops answering or loses another (exit status 4), all are
-ended and `train` is started again with --resume auto: it goes on from its last checkpoint. A
-command with --resume or --overwrite that has not saved yet is repeated as it was given.
-A mistake in the command (2), damaged data (3), numbers that are not finite (5) or a full
-disk (6) would come again, and end the run. So does a second of --max-restarts too many.
+When a rank is killed, crashes, stops responding or loses another rank (exit status 4), all
+ranks are stopped and `train` is restarted with --resume auto: it continues from its last
+checkpoint. A command with --resume or --overwrite that has not saved yet is repeated as
+given. An invalid command (2), damaged data (3), divergence (5) or a full disk (6) would
+occur again, so they end the run, as does the failure after --max-restarts restarts.
 
-Ctrl-C, SIGTERM and SIGUSR1 are passed on to all ranks: `train` saves and ends with 130 or
-143, or saves and goes on. No process outlives the launcher, even if it is killed.
+Ctrl-C, SIGTERM and SIGUSR1 are forwarded to all ranks: `train` saves and ends with 130 or
+143, or saves and continues. No process outlives the launcher, even if it is killed.
 
 Examples:
   canzona launch --ranks 4 -- train --data book.txt --run runs/one --save-every 100
@@ -48,18 +48,18 @@ Examples:
   canzona launch --elastic 2:4 -- train --data book.txt --run runs/three --save-every 100
   canzona launch --ranks 4 --json -- bench step --model qwen3-0.6b --scale 1/8 --mesh dp=4
 
---elastic 2:4 begins on 4 ranks and goes on with those that remain, at least 2; the batch
-must be dealt over them, so the mesh is not to be fixed with --mesh.
+--elastic 2:4 starts with 4 ranks and continues with those that remain, at least 2; the batch
+is redistributed over them, so --mesh must not be given.
 
-mpirun is started with what it needs here: as root, with more ranks than cores, with time
-for ranks to end. With `train --transport tcp` launch starts the processes itself, and they meet
-over sockets. Without MPI one process runs all ranks as threads; it is watched and started
-again in the same way. Under srun or torchrun, and on several machines, launch has no part:
-`srun canzona train …` or `mpirun canzona train …` start the ranks themselves.
+mpirun gets the options it needs here: to run as root, with more ranks than cores, and to give
+ranks time to finish. With `train --transport tcp`, launch starts the processes itself, and
+they connect over sockets. Without MPI, one process runs all ranks as threads; it is watched
+and restarted in the same way. Under srun or torchrun, and on several machines, launch is not
+used: `srun canzona train …` or `mpirun canzona train …` start the ranks themselves.
 
-The last line says what happened, where, and what to do. Exit status: that of the run; 4 if
-a rank was lost and no restart was left, 130 or 143 after SIGINT or SIGTERM, also where a
-rank was lost while the run ended.
+The last line says what happened, where, and what to do. The exit status is that of the run;
+4 if a rank was lost and no restart was left; 130 or 143 after SIGINT or SIGTERM, even if a
+rank was lost while the run was ending.
 )";
 
 // Forwards what ranks print, and keeps what explains a failure.
@@ -81,7 +81,7 @@ class LaunchListener : public AttemptObserver {
     errors_.add(rank, line.substr(kError.size()));
   }
   void on_signal(int signal) override {
-    out_.note(cat("launch: ", signal_name(signal), " passed on to all ranks"));
+    out_.note(cat("launch: ", signal_name(signal), " forwarded to all ranks"));
   }
 
   // Returns the reason given by a rank that failed on its own.
@@ -222,7 +222,7 @@ class Launcher {
     if (plan_.is_train && report_.run.empty() && flags.max_restarts > 0)
       out.note(
           "launch: without --run there is nothing to resume from; the run will "
-          "not be started again");
+          "not be restarted");
   }
 
   Outcome run() {
@@ -270,8 +270,8 @@ void Launcher::tell_begin() const {
   const bool root = ::geteuid() == 0 && plan_.is_open_mpi;
   const bool many = plan_.num_ranks > usable_cpus() && plan_.is_open_mpi;
   out_.note(cat("launch: ", plan_.num_ranks, " ranks by ", plan_.mpirun,
-                root ? ", which is told that it may run as root" : "",
-                many ? cat(root ? " and with" : ", told to run with",
+                root ? ", allowed to run as root" : "",
+                many ? cat(root ? " and" : ", allowed to run",
                            " more ranks than the ", usable_cpus(), " cores")
                      : ""));
 }
@@ -352,7 +352,8 @@ bool Launcher::shrink(const LaunchedAttempt& last) {
     }
   report_.why_not_again =
       cat(remaining, " of ", last.num_ranks, " ranks remain, and --elastic ",
-          flags_.elastic, " finds no number that the batch can be dealt over");
+          flags_.elastic,
+          " allows no smaller number of ranks that divides the batch");
   return false;
 }
 
@@ -370,7 +371,7 @@ bool Launcher::goes_on() {
   out_.note(cat(line, "; restart ", restart, " of ", flags_.max_restarts,
                 plan_.elastic ? cat(" on ", plan_.num_ranks, " ranks") : "",
                 resumes ? " with --resume auto in "
-                        : " as it was given, since it has not saved yet, in ",
+                        : " as given, since nothing has been saved yet, in ",
                 human_seconds(1e-3 * static_cast<double>(pause.count()))));
   const int signal = signal_ != 0 ? signal_ : signals_.wait_for_end(pause);
   if (signal == 0) return true;
@@ -382,7 +383,7 @@ bool Launcher::goes_on() {
 Outcome keep_rank(const LaunchFlags& a) {
   const std::optional<ProcessLaunch> launch = find_process_launch();
   if (!launch || a.command.empty())
-    throw UsageError("--as-rank is for canzona launch itself");
+    throw UsageError("--as-rank is only for internal use by canzona launch");
   run_as_rank({a.as_rank, launch->rank, a.command});
   return Outcome::kDone;
 }
@@ -398,33 +399,31 @@ Outcome run(const LaunchFlags& a, const Output& out) {
 
 OptionRows options_of(LaunchFlags& a) {
   return {
-      option("--ranks", a.ranks, "N", "processes, one per rank")
+      option("--ranks", a.ranks, "N", "number of ranks, one process each")
           .by_default("what the command's mesh has, or the checkpoint that it "
                       "resumes, else one per core")
           .between(0, kMostRanks),
       option("--max-restarts", a.max_restarts, "N",
-             "how often `train` is started again, from its last checkpoint")
+             "how often to restart `train` from its last checkpoint")
           .between(0, 1'000'000),
       option("--elastic", a.elastic, "MIN:MAX",
-             "begin on MAX ranks and go on with those that remain, at least "
-             "MIN"),
+             "start with MAX ranks and continue with those that remain, at "
+             "least MIN"),
       option("--grace", a.grace, "TIME",
-             "that the other ranks have to end by themselves after one has "
+             "time for the other ranks to end by themselves after one has "
              "failed"),
-      option("--mpirun", a.mpirun, "FILE", "the mpirun to start")
+      option("--mpirun", a.mpirun, "FILE", "the mpirun to use")
           .by_default("mpirun of this program's MPI, in PATH"),
       flag("--json", a.json,
-           "print the outcome as one JSON object; what ranks print goes to "
+           "print the outcome as one JSON object; output of ranks goes to "
            "standard error"),
       option("--program", a.program, "FILE",
-             "for tests: the program to start instead of this one")
+             "for tests: the program to run instead of this one")
           .hidden(),
-      option("--as-rank", a.as_rank, "DIR", "for launch itself: keeps one rank")
-          .hidden(),
-      option("--start", a.start, "N", "for launch itself: starts its keepers")
-          .hidden(),
+      option("--as-rank", a.as_rank, "DIR", "internal: keep one rank").hidden(),
+      option("--start", a.start, "N", "internal: start the keepers").hidden(),
       argument("COMMAND", a.command,
-               "the command to start, after --: train …, bench step …")};
+               "the command to run, after --: train …, bench step …")};
 }
 
 }  // namespace
@@ -434,7 +433,7 @@ Verb add_launch(CLI::App& root) {
   return add_verb(
       root,
       {.name = "launch",
-       .description = "start ranks as processes, watch them, start them again",
+       .description = "start ranks as processes, watch them and restart them",
        .options = options_of(*a),
        .footer = kLaunchExamples,
        .run = [a](const Output& out) { return run(*a, out); }});

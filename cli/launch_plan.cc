@@ -91,11 +91,10 @@ void refuse_other_launcher() {
 
 void refuse_fixed_mesh(const LaunchPlan& plan, const std::string& elastic) {
   if (!plan.config || plan.config->mesh.empty()) return;
-  throw UsageError(
-      cat("--elastic ", elastic, ": the mesh is fixed to ", plan.config->mesh,
-          " (", plan.config->origin("mesh"),
-          ") and cannot follow the number of ranks; leave it out: then every "
-          "rank is a data-parallel one"));
+  throw UsageError(cat("--elastic ", elastic, ": the mesh is fixed to ",
+                       plan.config->mesh, " (", plan.config->origin("mesh"),
+                       ") and cannot follow the number of ranks; leave it out "
+                       "to make every rank a data-parallel rank"));
 }
 
 // Returns how many ranks are requested: by launch, otherwise by the command, by
@@ -104,14 +103,16 @@ int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan,
                  const Output& out) {
   if (a.ranks > 0) return a.ranks;
   if (plan.elastic) return plan.elastic->most;
-  if (!plan.config) throw UsageError("launch: how many ranks? Give --ranks N");
+  if (!plan.config)
+    throw UsageError(
+        "launch: the number of ranks is not known; give --ranks N");
   if (const std::string mesh = saved_mesh(plan); !mesh.empty()) {
     const int64_t ranks = parse_mesh(mesh).world();
     if (ranks <= kMostRanks) {
       out.note(cat("launch: ", ranks,
-                   " ranks, as the checkpoint that --resume ",
-                   printable(resume_wish(plan.command)), " goes on from (",
-                   mesh, "); --ranks N starts others"));
+                   " ranks, as in the checkpoint that --resume ",
+                   printable(resume_wish(plan.command)), " uses (", mesh,
+                   "); --ranks N overrides it"));
       return static_cast<int>(ranks);
     }
   }
@@ -135,8 +136,7 @@ std::string find_mpirun(const LaunchFlags& a, bool is_open_mpi) {
   if (!a.mpirun.empty()) {
     std::string found = find_program(a.mpirun, folders);
     if (found.empty())
-      throw UsageError(
-          cat("--mpirun ", quoted(a.mpirun), ": there is no such program"));
+      throw UsageError(cat("--mpirun ", quoted(a.mpirun), ": no such program"));
     return found;
   }
   const std::string own = is_open_mpi ? "mpirun.openmpi" : "mpirun.mpich";
@@ -179,7 +179,7 @@ int free_port() {
   auto* any = reinterpret_cast<sockaddr*>(&address);
   if (::bind(socket.number(), any, size) != 0 ||
       ::getsockname(socket.number(), any, &size) != 0)
-    throw UsageError(cat("launch: no port at 127.0.0.1: ",
+    throw UsageError(cat("launch: cannot find a free port at 127.0.0.1: ",
                          std::generic_category().message(errno)));
   return ntohs(address.sin_port);
 }
@@ -204,7 +204,7 @@ LaunchPlan settle_launch(const LaunchFlags& a, const Output& out) {
   if (!a.elastic.empty()) {
     plan.elastic = parse_elastic(a.elastic);
     if (!plan.is_train)
-      throw UsageError("--elastic: only train can go on with other ranks");
+      throw UsageError("--elastic: only train can continue with fewer ranks");
     refuse_fixed_mesh(plan, a.elastic);
   }
   plan.num_ranks = ranks_wanted(a, plan, out);
@@ -215,8 +215,8 @@ LaunchPlan settle_launch(const LaunchFlags& a, const Output& out) {
   if (plan.config && plan.config->ranks > 0 &&
       plan.config->ranks != plan.num_ranks)
     throw UsageError(cat("launch starts ", plan.num_ranks,
-                         " ranks, but train is given --ranks ",
-                         plan.config->ranks, "; leave that one out"));
+                         " ranks, but train has --ranks ", plan.config->ranks,
+                         "; leave out the latter"));
   settle_transport(a, out, plan);
   return plan;
 }
@@ -293,18 +293,18 @@ std::string what_to_do(const LaunchReport& report) {
       return "correct the command";
     case ExitStatus::kDataLost:
       return report.run.empty()
-                 ? "look at the data"
-                 : cat("look at it with canzona ckpt verify ", report.run);
+                 ? "check the data"
+                 : cat("check it with canzona ckpt verify ", report.run);
     case ExitStatus::kNumerical:
       return "try a lower learning rate, a longer warmup or a smaller clip";
     case ExitStatus::kStorage:
-      return cat("make room on the disk, then ", again);
+      return cat("free space on the disk, then ", again);
     case ExitStatus::kPeerLost:
     case ExitStatus::kInterrupted:
     case ExitStatus::kTerminated:
       return again;
     default:
-      return "see the lines above; if it was not the memory, please report it";
+      return "see the lines above; unless memory ran out, please report this";
   }
 }
 

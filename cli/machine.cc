@@ -41,10 +41,10 @@ constexpr const char* kCalibrateExamples =
   canzona calibrate --device cuda -o h200.json
   canzona plan --model qwen3-0.6b --mesh dp=4 --cost cost.json --rule-option device=cpu
 
-Takes a few minutes. One core is measured, or as many at once as --ranks says (they share
-caches and memory, as the ranks of a run do), or a GPU with batches of matrices. --for
-measures only what a plan needs: its rule, with its options, on its shapes.
-docs/cost_table.md tells what is in the file.
+Takes a few minutes. Measures one core, or --ranks cores at once (they share caches and
+memory, as the ranks of a run do), or a GPU with batches of matrices. --for measures only
+what a plan needs: its rule, with its options, on its shapes. docs/cost_table.md describes
+the file.
 )";
 
 struct CalibrateFlags {
@@ -60,7 +60,7 @@ struct CalibrateFlags {
 CalibrateRequest request_for_plan(const CalibrateFlags& a) {
   if (!a.device.empty() || !a.precision.empty())
     throw UsageError(
-        "--for: device and precision are those of the plan's rule; leave out "
+        "--for: the plan's rule determines device and precision; leave out "
         "--device and --precision");
   const PlanFile file = read_plan(a.plan);
   if (!file.violations.empty())
@@ -115,18 +115,18 @@ OptionRows options_of(CalibrateFlags& a) {
           .by_default("standard output"),
       device_option(a.device, "cpu or cuda").by_default("cpu"),
       option("--precision", a.precision, "TYPE",
-             "of Muon's products: fp32 or bf16, on cuda also fp16")
+             "precision of Muon's products: fp32 or bf16, on cuda also fp16")
           .offering({"fp32", "bf16", "fp16"})
           .by_default("what precision=auto is here"),
       option("--ranks", a.ranks, "COUNT",
-             "that measure at once, as many as will run")
+             "cores to measure at once, as many as ranks will run")
           .between(1, 1024),
-      option("--for", a.plan, "PLAN", "measure what this plan needs"),
+      option("--for", a.plan, "PLAN", "measure only what this plan needs"),
       option("--rounds", a.rounds, "COUNT",
-             "of which the quickest counts, or with several ranks the median")
+             "rounds; the fastest counts, with several ranks the median")
           .between(1, 1000),
       flag("--json", a.json,
-           "print the table, one JSON object, beside a file of -o as well")};
+           "print the table as one JSON object, even if -o writes a file")};
 }
 
 }  // namespace
@@ -134,12 +134,12 @@ OptionRows options_of(CalibrateFlags& a) {
 Verb add_calibrate(CLI::App& root) {
   auto a = std::make_shared<CalibrateFlags>();
   return add_verb(
-      root,
-      {.name = "calibrate",
-       .description = "measure what rules cost here, for plans that count time",
-       .options = options_of(*a),
-       .footer = kCalibrateExamples,
-       .run = [a](const Output& out) { return run(*a, out); }});
+      root, {.name = "calibrate",
+             .description =
+                 "measure the costs of rules on this machine, for planning",
+             .options = options_of(*a),
+             .footer = kCalibrateExamples,
+             .run = [a](const Output& out) { return run(*a, out); }});
 }
 
 // `canzona doctor`: what this machine has, how fast it is, and what is wrong.
@@ -150,12 +150,12 @@ constexpr const char* kDoctorExamples =
   canzona doctor
   canzona doctor --json
 
-Writes 64 MiB into the working folder, and removes them, to time its disk; lets two ranks exchange
-a few bytes, as threads and, with MPI, as processes. With NCCL and a GPU, one rank adds to itself,
-which tells of the network that NCCL finds, and two processes exchange a few bytes, on one GPU if
-there is no second.
+Writes 64 MiB to the working folder, and removes them, to time its disk; lets two ranks exchange
+a few bytes, as threads and, with MPI, as processes. With NCCL and a GPU, runs a sum on a single
+rank, to see which network NCCL uses, and lets two processes exchange a few bytes, on the same GPU
+if there is only one.
 
-Exit status: 0 all is well, 1 something slows this machine down, or keeps runs from ending well.
+Exit status: 0 no problems, 1 something slows this machine down or may make runs fail.
 )";
 
 constexpr int kExchangingRanks = 2;
@@ -292,10 +292,9 @@ Outcome run(const DoctorFlags& flags, const Output& out) {
 }
 
 OptionRows options_of(DoctorFlags& a) {
-  return {json_flag(a.json),
-          option("--exchange", a.exchange, "",
-                 "for doctor itself: one rank of a tiny exchange")
-              .hidden()};
+  return {json_flag(a.json), option("--exchange", a.exchange, "",
+                                    "internal: one rank of a tiny exchange")
+                                 .hidden()};
 }
 
 }  // namespace
@@ -303,13 +302,12 @@ OptionRows options_of(DoctorFlags& a) {
 Verb add_doctor(CLI::App& root) {
   auto flags = std::make_shared<DoctorFlags>();
   return add_verb(
-      root,
-      {.name = "doctor",
-       .description = "look at this machine: CPU, BLAS, rates, disk, limits, "
-                      "ranks; what is wrong",
-       .options = options_of(*flags),
-       .footer = kDoctorExamples,
-       .run = [flags](const Output& out) { return run(*flags, out); }});
+      root, {.name = "doctor",
+             .description =
+                 "check this machine: CPU, BLAS, rates, disk, limits, ranks",
+             .options = options_of(*flags),
+             .footer = kDoctorExamples,
+             .run = [flags](const Output& out) { return run(*flags, out); }});
 }
 
 }  // namespace canzona::cli

@@ -24,7 +24,7 @@ int end_compute(int status) { return status; }
 
 Verb add_config(CLI::App& root) {
   return absent(root, "config",
-                "show what a training run is asked to do (not in this build)");
+                "show the settings of a training run (not in this build)");
 }
 Verb add_train(CLI::App& root) {
   return absent(root, "train", "train a language model (not in this build)");
@@ -34,33 +34,34 @@ Verb add_launch(CLI::App& root) {
 }
 Verb add_sample(CLI::App& root) {
   return absent(root, "sample",
-                "let a model go on with a text (not in this "
-                "build)");
+                "let a model continue a text (not in this build)");
 }
 Verb add_eval(CLI::App& root) {
-  return absent(root, "eval", "the loss of a model (not in this build)");
+  return absent(root, "eval",
+                "compute the loss of a model (not in this build)");
 }
 Verb add_ckpt(CLI::App& root) {
-  return absent(root, "ckpt", "look at checkpoints (not in this build)");
+  return absent(root, "ckpt", "inspect checkpoints (not in this build)");
 }
 Verb add_bench(CLI::App& root) {
-  return absent(root, "bench", "time what rules compute (not in this build)");
+  return absent(root, "bench",
+                "time rules, steps and collectives (not in this build)");
 }
 Verb add_calibrate(CLI::App& root) {
   return absent(root, "calibrate", "measure a cost table (not in this build)");
 }
 Verb add_doctor(CLI::App& root) {
-  return absent(root, "doctor", "look at this machine (not in this build)");
+  return absent(root, "doctor", "check this machine (not in this build)");
 }
 
 Verb add_rules_check(CLI::App& rules) {
-  CLI::App* app = rules.add_subcommand(
-      "check", "replay fixtures (not in this build of the planner alone)");
+  CLI::App* app =
+      rules.add_subcommand("check", "replay fixtures (not in this build)");
   app->allow_extras();
   return {app, [](const Output&) -> Outcome {
             throw UsageError(
-                "rules check: this is a build of the planner alone; build "
-                "without CANZONA_PLAN_ONLY to check arithmetic");
+                "rules check: this build can only plan; build without "
+                "CANZONA_PLAN_ONLY to check arithmetic");
           }};
 }
 

@@ -4,7 +4,8 @@
 //
 //   OptionRows options_of(Flags& a) {
 //     return {argument("PLAN", a.path, "a file that `canzona plan -o` wrote"),
-//             option("--rounds", a.rounds, "N", "of which the quickest counts")
+//             option("--rounds", a.rounds, "N", "rounds to time; the fastest
+//             counts")
 //                 .between(1, 1000),
 //             option("--wire", a.wire, "DTYPE", "of gradients")
 //                 .one_of({"fp32", "bf16"}),

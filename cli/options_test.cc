@@ -27,9 +27,9 @@ struct Flags {
 OptionRows options_of(Flags& a) {
   return joined(
       {{argument("PLAN", a.plan, "a plan"),
-        option("--rounds", a.rounds, "N", "of which the quickest counts")
+        option("--rounds", a.rounds, "N", "rounds to time; the fastest counts")
             .between(1, 1000),
-        option("--seed", a.seed, "S", "of the chances").at_least(0),
+        option("--seed", a.seed, "S", "random seed").at_least(0),
         number("--alpha", a.alpha, 0, 1, "A", "how freely bytes may lie")
             .by_default("the strategy's"),
         number("--tokens", a.tokens, 0, 4096, "N", "of a rank"),
@@ -120,7 +120,7 @@ TEST(Options, HelpHasWordsAndDefault) {
   std::vector<std::string> helps;
   for (const OptionRow& row : options_of(a)) helps.push_back(row.full_help());
   EXPECT_THAT(helps, ElementsAre("a plan", "of which the quickest counts [3]",
-                                 "of the chances [0]",
+                                 "random seed [0]",
                                  "how freely bytes may lie [the strategy's]",
                                  "of a rank", "the checkpoint of this step",
                                  "file to write", "of names; repeatable",

@@ -21,7 +21,7 @@ namespace canzona::cli {
 // error of ours.
 class ClosedPipe : public Error {
  public:
-  ClosedPipe() : Error("the reader of the output has gone") {}
+  ClosedPipe() : Error("the reader of the output has closed it") {}
 };
 
 // What the program knows about its environment. No other file looks at

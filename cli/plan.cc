@@ -41,8 +41,8 @@ void refuse_other_options(const PlanArguments& arguments) {
     if (option->count() > 0 && !fits)
       throw UsageError(cat("--placed ", quoted(arguments.placed), ": ",
                            option->get_name(),
-                           " does not go with it: the file says what is "
-                           "planned, on which ranks and by which rules"));
+                           " cannot be combined with it: the file already "
+                           "gives the tensors, ranks and rules"));
   }
 }
 
@@ -122,13 +122,13 @@ constexpr const char* kPlanExamples =
   canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
   canzona plan --placed storage.json -o plan.json --html plan.html
 
-With --teams the ranks of a home may share matrices: the long side is cut into strips, of which
-each of 2, 4 or 8 ranks has equally many, and one of them, the head, does what cannot be shared.
-32B on 256 ranks needs 1.77 × the mean work of a rank with whole owners, 1.05 × with teams. No bit
-of the result depends on who shares what. GPUs cannot share matrices yet.
+With --teams, ranks of a home may share a matrix: its long side is cut into strips, divided evenly
+among 2, 4 or 8 ranks; one of them, the head, does the work that cannot be shared. For 32B on 256
+ranks, the busiest rank does 1.77 × the mean work with whole owners, 1.05 × with teams. Teams do not
+change a bit of the result. GPUs cannot share matrices yet.
 
-With --placed nothing is cut: ranks store what the file says, as DDP, FSDP2, HSDP or TP left it, and
-owners and rounds alone are decided. Two ranks that have half of a matrix each:
+With --placed, the planner cuts nothing: ranks store what the file says, as DDP, FSDP2, HSDP or TP
+left it; only owners and rounds are chosen. Two ranks with half of a matrix each:
   {"canzona_placed": 1, "world": 2, "groups": [{"rule": "muon"}],
    "tensors": [{"name": "w", "shape": [4, 8], "group": 0,
                 "stored": [[[[0, 0], [2, 8]]], [[[2, 0], [2, 8]]]]}]}
@@ -168,8 +168,7 @@ void choose_zero(const PlanArguments& arguments, PlanInput& input,
                          .experts = arguments.zero_experts == "auto"};
   const bool any = arguments.strategy == kAnyStrategy;
   if (any) searched.strategies = known_strategies("all", "--strategy");
-  if (any && !searched)
-    throw UsageError("--strategy any: expected --zero auto beside it");
+  if (any && !searched) throw UsageError("--strategy any requires --zero auto");
   ZeroOptions& zero = input.options.zero;
   if (!searched.dense && !arguments.zero.empty())
     zero.sizes = parse_zero(arguments.zero, input.mesh.homes());
@@ -229,7 +228,7 @@ Verb add_plan(CLI::App& root) {
       root, Planning::kOne,
       {.name = "plan",
        .description =
-           "decide who computes which matrix, and show what it costs",
+           "decide which rank computes which matrix, and show the cost",
        .footer = help_footer()},
       run);
 }
@@ -294,7 +293,7 @@ Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
   const ZeroComparison all = weigh_sizes(
       input.request(), work, {sizes, experts, strategies}, nullptr, &terms);
   if (input.options.zero.reach == Reach::kAuto)
-    out.note("collectives: auto, settled for each of the sizes");
+    out.note("collectives: auto, decided for each size");
   if (!arguments.html.empty())
     out.save(arguments.html, zero_comparison_html(all), "report");
   out.result(arguments.json ? zero_comparison_json(all)
@@ -306,7 +305,7 @@ Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
 Outcome run_compare(const PlanArguments& arguments, const Output& out) {
   if (!arguments.zero.empty()) return compare_zero(arguments, out);
   if (!arguments.zero_experts.empty())
-    throw UsageError("--zero-experts: expected --zero beside it");
+    throw UsageError("--zero-experts requires --zero");
   const std::vector<std::string> names =
       known_strategies(arguments.strategies, "--strategies");
   PlanInput input = read_plan_input(arguments);

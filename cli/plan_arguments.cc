@@ -54,32 +54,34 @@ std::vector<SharedRow> input_rows(PlanArguments& a) {
               "preset or HF config.json (`canzona models` lists both kinds), "
               "safetensors file or index, or JSON list of shapes")},
       {kEverywhere,
-       flag("--fused", a.fused, "qkv and gate+up are one tensor each")},
+       flag("--fused", a.fused,
+            "fuse q, k, v into one tensor, and gate and up into another")},
       {kEverywhere, number("--layers", a.layers, 1, kMaxLayers, "N",
-                           "the first N layers of it")
+                           "use only the first N layers")
                         .by_default("all")},
       {kEverywhere,
        option("--scale", a.scale, "1/N",
-              "every width divided by N, heads and experts as many")
+              "divide every width by N; heads and experts stay as many")
            .by_default("1")},
       {kEverywhere,
        option("--split", a.split, "HOW",
-              cat("tensors into matrices: ", join(split_words(), ", "),
-                  ", or several joined by commas"))
+              cat("how to split tensors into matrices: ",
+                  join(split_words(), ", "), ", or several joined by commas"))
            .offering(split_words())
            .by_default("none")},
       {kEverywhere,
-       option("--matrix-rule", a.matrix_rule, "PATTERN",
-              "tensors with such names to the matrix rule; repeatable")},
+       option(
+           "--matrix-rule", a.matrix_rule, "PATTERN",
+           "give tensors with matching names to the matrix rule; repeatable")},
       {kEverywhere, option("--adamw", a.adamw, "PATTERN",
-                           "tensors with such names to AdamW; repeatable, the "
-                           "later pattern wins")},
+                           "give tensors with matching names to AdamW; "
+                           "repeatable, the last match wins")},
       {kEverywhere,
        option("--mesh", a.mesh, "AXES",
               "sizes of the axes dp, cp, tp, pp, ep, such as dp=32,tp=8")},
       {kPlan, option("--placed", a.placed, "FILE",
-                     "instead of all these: JSON of tensors, rules and what "
-                     "every rank stores already (docs/plan.md)")}};
+                     "instead of all these: a JSON file of tensors, rules and "
+                     "what each rank already stores (docs/plan.md)")}};
 }
 
 std::vector<SharedRow> rule_rows(PlanArguments& a) {
@@ -101,52 +103,54 @@ std::vector<SharedRow> strategy_rows(PlanArguments& a) {
                              "how owners are chosen (listed below)")
                           .offering(names)},
           {kPlan, option("--strategy", a.strategy, "NAME",
-                         "how owners are chosen (listed below); any: with "
-                         "--zero auto the best of all")
+                         "how owners are chosen (listed below); any: the best "
+                         "of all, with --zero auto")
                       .offering(names)},
-          {kCompare, option("--strategies", a.strategies, "NAMES",
-                            "which to compare (listed below), joined by commas")
-                         .offering(names)
-                         .by_default("all")},
+          {kCompare,
+           option("--strategies", a.strategies, "NAMES",
+                  "strategies to compare (listed below), joined by commas")
+               .offering(names)
+               .by_default("all")},
           {kBench, option("--strategy", a.strategies, "NAMES",
-                          "which to run (listed below), joined by commas")
+                          "strategies to run (listed below), joined by commas")
                        .offering(names)
                        .by_default("all")}};
 }
 
 std::vector<SharedRow> budget_rows(PlanArguments& a) {
-  constexpr const char* kNoMore = "no rank may need more memory than this";
+  constexpr const char* kNoMore = "most memory that a rank may need";
   return {
-      {kEverywhere, option("--weight", a.weight, "WHAT", "what is balanced")
+      {kEverywhere, option("--weight", a.weight, "WHAT", "what to balance")
                         .one_of({"numel", "flops", "cost"})
                         .by_default("the strategy's")},
-      {kEverywhere, number("--alpha", a.alpha, 0, 1, "A",
-                           "how freely bytes may lie, 0 (even) to 1 (free)")
-                        .by_default("the strategy's")},
+      {kEverywhere,
+       number("--alpha", a.alpha, 0, 1, "A",
+              "how unevenly bytes may be distributed, 0 (even) to 1 (free)")
+           .by_default("the strategy's")},
       {kEverywhere, number("--bucket-elements", a.bucket_elements, 1, 0x1p63,
                            "N", "a bucket closes at N elements of tp shards")
                         .by_default(cat(PlanOptions().bucket_elements))},
-      {kEverywhere, option("--micro-groups", a.micro_groups, "MODE",
-                           "none, sorted, capacity or balanced")
-                        .offering(micro_group_modes())
-                        .by_default("the strategy's")},
+      {kEverywhere,
+       option("--micro-groups", a.micro_groups, "MODE",
+              "how matrices are grouped: none, sorted, capacity or balanced")
+           .offering(micro_group_modes())
+           .by_default("the strategy's")},
       {kEverywhere,
        option("--exchange", a.exchange, "HOW",
-              "of matrices between tp ranks: by rounds, of the first and the "
-              "last round by strips, or auto, by strips where the predicted "
-              "step is 1 % shorter")
-           .offering({"auto", "rounds", "strips"})
-           .by_default("rounds")},
-      {kEverywhere,
-       option("--teams", a.teams, "SIZE",
-              "let 2, 4 or 8 ranks of a home and node share a matrix by its "
-              "strips where that makes the step 3 % shorter: off, auto, or the "
-              "largest size")
-           .offering({"auto", "off", "2", "4", "8"})
-           .by_default("off")},
+              "how tp ranks exchange matrices: rounds; strips, which cuts the "
+              "first and the last round into strips; or auto, strips if the "
+              "predicted step is 1 % shorter")
+           .offering({"auto", "number of rounds", "strips"})
+           .by_default("number of rounds")},
+      {kEverywhere, option("--teams", a.teams, "SIZE",
+                           "let 2, 4 or 8 ranks of one home and node share a "
+                           "matrix by strips if the step is predicted to be 3 "
+                           "% shorter: off, auto, or the largest team size")
+                        .offering({"auto", "off", "2", "4", "8"})
+                        .by_default("off")},
       {kEverywhere, option("--capacity", a.capacity, "BYTES",
-                           "fp32 bytes of shards per owner and micro-group, "
-                           "0: no grouping")
+                           "most fp32 bytes of shards per owner and "
+                           "micro-group; 0: no grouping")
                         .by_default("1600MiB")},
       {kBench, option("--memory-cap", a.memory_cap, "BYTES",
                       cat(kNoMore, ", 0: no cap"))
@@ -163,19 +167,18 @@ std::vector<SharedRow> budget_rows(PlanArguments& a) {
 // Memory that is counted beside the plan.
 std::vector<SharedRow> memory_rows(PlanArguments& a) {
   return {
-      {kPlansOnly,
-       number("--tokens", a.tokens, 0, kMostTokens, "N",
-              "tokens of a micro-batch on a data-parallel rank, for "
-              "activations and predicted times; 0: neither")
-           .by_default("4096")},
+      {kPlansOnly, number("--tokens", a.tokens, 0, kMostTokens, "N",
+                          "tokens per micro-batch and data-parallel rank, for "
+                          "activations and predicted times; 0: count neither")
+                       .by_default("4096")},
       {kPlansOnly,
        number("--micro-batches", a.micro_batches, 1, kMostTokens, "N",
-              "micro-batches of an iteration on a data-parallel rank; up to pp "
-              "of them are in flight")
+              "micro-batches per iteration and data-parallel rank; up to pp of "
+              "them are in flight")
            .by_default("1")},
-      {kPlansOnly, flag("--recompute", a.recompute,
-                        "layers keep their input alone and are computed again "
-                        "in backward")},
+      {kPlansOnly,
+       flag("--recompute", a.recompute,
+            "layers store only their input and are recomputed in backward")},
       {kPlansOnly, option("--activations", a.activations, "DTYPE",
                           "dtype of activations: bf16 or fp32; none: not "
                           "counted")
@@ -190,10 +193,11 @@ std::vector<SharedRow> memory_rows(PlanArguments& a) {
 
 std::vector<SharedRow> size_rows(PlanArguments& a) {
   constexpr const char* kCut =
-      "cut states, gradients and parameters: none, zero1, zero2, zero3, "
+      "how to shard states, gradients and parameters: none, zero1, zero2, "
+      "zero3, "
       "replica:Z, hier:Z, ";
   constexpr const char* kSame =
-      "the same of experts, over their own data-parallel ranks";
+      "the same for experts, over their own data-parallel ranks";
   constexpr const char* kDense = "on the ranks of dense tensors";
   std::vector<std::string> sizes = {"none", "zero1", "zero2", "zero3"};
   const std::vector<std::string> simulated = sizes;
@@ -223,26 +227,29 @@ std::vector<SharedRow> size_rows(PlanArguments& a) {
 std::vector<SharedRow> zero_rows(PlanArguments& a) {
   return {
       {kPlansOnly,
-       option("--message", a.message, "UNIT", "what travels together")
+       option("--message", a.message, "UNIT", "what one message carries")
            .one_of({"module", "parameter"})
            .by_default("module")},
-      {kPlansOnly, option("--prefetch", a.prefetch, "K",
-                          "modules gathered ahead, or auto: what the memory "
-                          "cap leaves")
-                       .by_default("auto")},
       {kPlansOnly,
-       option("--replica-sum", a.replica_sum, "HOW", "gradients over groups")
-           .one_of({"scatter", "allreduce"})
-           .by_default("scatter")},
-      {kPlansOnly, option("--overlap", a.overlap, "MODE", "for predicted times")
-                       .one_of({"none", "main", "background"})
-                       .by_default("background")},
+       option(
+           "--prefetch", a.prefetch, "K",
+           "modules to gather ahead, or auto: as many as the memory cap allows")
+           .by_default("auto")},
+      {kPlansOnly, option("--replica-sum", a.replica_sum, "HOW",
+                          "how gradients are summed over groups")
+                       .one_of({"scatter", "allreduce"})
+                       .by_default("scatter")},
       {kPlansOnly,
-       number("--length", a.length, 1, kMostTokens, "N", "tokens of a sequence")
+       option("--overlap", a.overlap, "MODE", "overlap assumed in predictions")
+           .one_of({"none", "main", "background"})
+           .by_default("background")},
+      {kPlansOnly,
+       number("--length", a.length, 1, kMostTokens, "N", "tokens per sequence")
            .by_default("4096, or --tokens if fewer")},
-      {kPlan | kCompare, number("--tflops", a.tflops, 1e-6, 1e9, "X",
-                                "that a rank reaches in forward and backward")
-                             .by_default("400, nominal")}};
+      {kPlan | kCompare,
+       number("--tflops", a.tflops, 1e-6, 1e9, "X",
+              "Tflop/s that a rank reaches in forward and backward")
+           .by_default("400, nominal")}};
 }
 
 std::vector<SharedRow> cluster_rows(PlanArguments& a) {
@@ -255,27 +262,27 @@ std::vector<SharedRow> cluster_rows(PlanArguments& a) {
   return {
       // A cluster's file describes everything else.
       {kSimulate, option("--cluster", a.cluster, "FILE",
-                         "JSON of cards, levels of links and how much ranks "
-                         "differ (docs/clusters.md)")},
+                         "a JSON file of cards, levels of links and the spread "
+                         "between ranks (docs/clusters.md)")},
       {kSimulate, option("--collectives", a.collectives, "HOW",
                          cat(kReach,
-                             "direct, each with each; node, once per node; "
+                             "direct, each rank to each; node, once per node; "
                              "ring; auto, node where no bit changes"))
                       .offering(simulated_collectives())
                       .by_default("the file's, or direct")},
       {kSimulate, flag("--published", a.published,
-                       "instead of all these: times that papers have "
-                       "published, with what is predicted beside each")},
+                       "instead of all these: compare times published in "
+                       "papers with predictions")},
       {kDescribed, option("--cost", a.cost, "FILE", "table of measured costs")
                        .by_default("none: a nominal rate")},
       {kBench, option("--link", a.link, "SPEEDS",
                       "model links between threads, such as "
                       "intra=2GB/s,inter=0.2GB/s,latency=20us")
                    .by_default("none: memory")},
-      {kPlan | kCompare, option("--link", a.link, "SPEEDS",
-                                "such as intra=400GB/s,inter=50GB/s,"
-                                "latency=10us")
-                             .by_default("these, nominal")},
+      {kPlan | kCompare,
+       option("--link", a.link, "SPEEDS",
+              "speed of links, such as intra=400GB/s,inter=50GB/s,latency=10us")
+           .by_default("these, nominal")},
       {kDescribed, number("--ranks-per-node", a.ranks_per_node, 1, kMaxWorld,
                           "N", "consecutive ranks that share a node")
                        .by_default(cat(PlanOptions().ranks_per_node))},
@@ -317,14 +324,14 @@ OptionRows plan_options(Planning planning, PlanArguments& a) {
   const auto rows = [&](const char* heading, std::vector<SharedRow> all) {
     return rows_for(planning, heading, std::move(all));
   };
-  constexpr const char* kHow = "How it is planned";
+  constexpr const char* kHow = "Planning";
   constexpr const char* kZero = "Hierarchical ZeRO";
-  return joined(
-      {rows("What is planned", input_rows(a)), rows("The rule", rule_rows(a)),
-       rows(kHow, strategy_rows(a)), rows(kHow, budget_rows(a)),
-       rows("What a rank holds", memory_rows(a)), rows(kZero, size_rows(a)),
-       rows(kZero, zero_rows(a)), rows("The cluster", cluster_rows(a)),
-       rows("Output", output_rows(a))});
+  return joined({rows("Model and ranks", input_rows(a)),
+                 rows("Rule", rule_rows(a)), rows(kHow, strategy_rows(a)),
+                 rows(kHow, budget_rows(a)), rows("Memory", memory_rows(a)),
+                 rows(kZero, size_rows(a)), rows(kZero, zero_rows(a)),
+                 rows("Cluster", cluster_rows(a)),
+                 rows("Output", output_rows(a))});
 }
 
 Verb add_planning_verb(CLI::App& root, Planning planning, VerbDeclaration verb,
@@ -356,7 +363,7 @@ std::string rules_help() {
   std::string out = "Rules:\n";
   for (const RuleEntry& entry : rule_table())
     out += help_line(entry.name, entry.summary);
-  return out + help_line("", "canzona rules RULE tells the options of one");
+  return out + help_line("", "canzona rules RULE lists the options of a rule");
 }
 
 std::string strategies_help() {

@@ -48,8 +48,8 @@ PlanFile read_plan(const std::string& path) {
   }
   if (!read.digest_matches)
     file.violations.push_back(
-        cat("digest: the file says ", printable(read.plan.digest),
-            ", its contents give ", digest_of(read.plan)));
+        cat("digest: the file has ", printable(read.plan.digest),
+            ", but its contents have ", digest_of(read.plan)));
   for (std::string& violation : validate(read.plan))
     file.violations.push_back(std::move(violation));
   file.plan = std::move(read.plan);
@@ -199,7 +199,8 @@ void add_shorthand(RuleOptions& options, const RuleEntry& rule,
                          join(able, " and ")));
   }
   if (!options.try_emplace(name, value).second)
-    throw UsageError(cat(flag, " and --rule-option ", name, " say the same"));
+    throw UsageError(cat(flag, " and --rule-option ", name,
+                         " set the same option; give only one"));
 }
 
 RuleOptions read_rule_options(const PlanArguments& a, const RuleEntry& rule) {
@@ -230,8 +231,8 @@ std::string note_precision(const RuleOptions& given,
       device->second != "cpu")
     return "";
   return cat("precision=auto: ", in_force.at("precision"),
-             ", as on CPUs with AMX or AVX-512 BF16; no machine was asked; "
-             "precision=fp32 plans for others");
+             ", as on CPUs with AMX or AVX-512 BF16, without checking this "
+             "machine; precision=fp32 plans for other CPUs");
 }
 
 void read_budgets(const PlanArguments& a, PlanOptions& o) {

@@ -138,10 +138,10 @@ void require_same_precision(Ranks& ranks, const PrecisionChoice& own) {
   if (other == all.end()) return;
   ranks.finish();
   throw UsageError(
-      cat("the ranks do not agree on the rule's precision: ",
+      cat("the ranks disagree about the rule's precision: ",
           named_rank(0, all.front()), ", ",
           named_rank(static_cast<size_t>(other - all.begin()), *other),
-          "; give all of them the same, such as --rule-option precision=fp32"));
+          "; give all ranks the same, such as --rule-option precision=fp32"));
 }
 
 }  // namespace canzona::cli

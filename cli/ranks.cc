@@ -60,7 +60,7 @@ std::string not_started_words(std::chrono::nanoseconds time) {
              launch && launch->num_ranks > 0
                  ? cat("of the ", launch->num_ranks, " ranks")
                  : "rank",
-             " has not come");
+             " has not joined");
 }
 
 // Processes connected by a session (MpiSession, TcpSession).
@@ -127,7 +127,7 @@ class MpiRanks : public ProcessRanks<MpiSession> {
     }
     if (session().size() != options.num_ranks)
       throw UsageError(cat("the mesh has ", options.num_ranks,
-                           " ranks, but MPI has started ", session().size(),
+                           " ranks, but MPI started ", session().size(),
                            "; start it with mpirun -n ", options.num_ranks));
   }
 };
@@ -138,7 +138,7 @@ class TcpRanks : public ProcessRanks<TcpSession> {
       : ProcessRanks(options, "tcp", launch.num_local) {
     if (launch.num_ranks != options.num_ranks)
       throw UsageError(cat("the mesh has ", options.num_ranks, " ranks, but ",
-                           launch.launcher, " has started ", launch.num_ranks));
+                           launch.launcher, " started ", launch.num_ranks));
     open(std::make_unique<TcpSession>(TcpOptions{
         .meeting = meeting_of(options, launch),
         .rank = launch.rank,
@@ -153,9 +153,10 @@ class TcpRanks : public ProcessRanks<TcpSession> {
                              const TcpLaunch& launch) {
     if (!options.rendezvous.empty()) return parse_endpoint(options.rendezvous);
     if (launch.meeting.host.empty())
-      throw UsageError(cat(launch.launcher,
-                           " does not say where the ranks meet: --rendezvous "
-                           "HOST:PORT, an address of rank 0's machine"));
+      throw UsageError(
+          cat(launch.launcher,
+              " does not say where the ranks meet; give --rendezvous HOST:PORT "
+              "with an address of rank 0's machine"));
     return launch.meeting;
   }
 };
@@ -224,8 +225,7 @@ void write_flights_to(const std::string& path, CommunicatorOptions& options) {
     record.write(file);
     file.flush();
     if (!file)
-      std::cerr << "note: the last operations of a rank could not be written "
-                   "to "
+      std::cerr << "note: cannot write the last operations of a rank to "
                 << printable(path) << "\n";
   };
 }
@@ -246,8 +246,8 @@ std::string transport_of(const RankOptions& options,
                          did_you_mean(wanted, transports())));
   if (wanted == "thread" && launch && launch->num_ranks != 1)
     throw UsageError(cat("--transport thread: ", launch->launcher,
-                         " has started several processes, each of which would "
-                         "run all ranks; start one, or use ",
+                         " started several processes, each of which would run "
+                         "all ranks; start one, or use ",
                          launch->transport));
   return wanted;
 }
@@ -255,7 +255,7 @@ std::string transport_of(const RankOptions& options,
 TcpLaunch required_tcp_launch() {
   if (std::optional<TcpLaunch> launch = find_tcp_launch()) return *launch;
   throw UsageError(
-      "--transport tcp: nobody has started this process as a rank; use canzona "
+      "--transport tcp: this process was not started as a rank; use canzona "
       "launch, torchrun --no-python, srun, or set CANZONA_RANK, "
       "CANZONA_NUM_RANKS and CANZONA_RENDEZVOUS (docs/tcp.md)");
 }
@@ -264,25 +264,24 @@ TcpLaunch required_tcp_launch() {
 ProcessLaunch required_nccl_launch(const RankOptions& options,
                                    const std::optional<ProcessLaunch>& launch) {
   if (options.device != "cuda")
-    throw UsageError(
-        cat("--transport nccl moves memory of a GPU: give "
-            "--device cuda, not ",
-            options.device));
+    throw UsageError(cat(
+        "--transport nccl requires GPU memory: expected --device cuda, found ",
+        options.device));
   if (!launch)
     throw UsageError(
-        "--transport nccl: nobody has started this process as a rank, and NCCL "
-        "wants one process for each GPU; use mpirun, srun, torchrun "
-        "--no-python or canzona launch (docs/nccl.md), or --transport thread");
+        "--transport nccl: this process was not started as a rank, and NCCL "
+        "needs one process per GPU; use mpirun, srun, torchrun --no-python or "
+        "canzona launch (docs/nccl.md), or --transport thread");
   return *launch;
 }
 
 void refuse_idle_nccl_options(const RankOptions& options) {
   if (options.share_gpu)
-    throw UsageError("--share-gpu goes with --transport nccl");
+    throw UsageError("--share-gpu is only valid with --transport nccl");
   if (!options.nccl_ctas.empty())
-    throw UsageError("--nccl-ctas goes with --transport nccl");
+    throw UsageError("--nccl-ctas is only valid with --transport nccl");
   if (!options.nccl_memory.empty())
-    throw UsageError("--nccl-memory goes with --transport nccl");
+    throw UsageError("--nccl-memory is only valid with --transport nccl");
 }
 
 // Finds what has started this process, even if only --transport says that ranks
@@ -333,33 +332,32 @@ OptionRow transport_option(std::string& transport, const std::string& what) {
   return option("--transport", transport, "KIND",
                 cat("thread, mpi, tcp or nccl", what))
       .offering(transports())
-      .by_default("as the launcher wants it, nccl on cuda, else thread");
+      .by_default("the launcher's; else nccl on cuda, thread on cpu");
 }
 
 OptionRow deadline_option(std::string& deadline) {
   return option("--deadline", deadline, "TIME",
-                "of every collective; past it, exit status 4")
+                "time limit of every collective; exceeding it ends with exit "
+                "status 4")
       .by_default("10min");
 }
 
 OptionRows meeting_options(RankOptions& a) {
   return in_group(
-      "How processes meet and share GPUs",
+      "Processes and GPUs",
       {option("--rendezvous", a.rendezvous, "HOST:PORT",
-              "tcp, nccl under srun: where rank 0 is met"),
+              "tcp, nccl under srun: address of rank 0, where all ranks meet"),
        option("--job-token", a.job_token, "TEXT",
-              "tcp, nccl under srun: what tells jobs apart")
+              "tcp, nccl under srun: distinguishes this job from others")
            .by_default("the launcher's"),
        flag("--share-gpu", a.share_gpu,
-            "nccl: ranks may share a GPU, for trials on one"),
+            "nccl: let ranks share a GPU, for tests"),
        option("--nccl-ctas", a.nccl_ctas, "N|zero",
-              "nccl: blocks that its kernels take; zero: copies by the copy "
-              "engines")
+              "nccl: thread blocks of its kernels; zero: use the copy engines")
            .by_default("as NCCL likes"),
        option("--nccl-memory", a.nccl_memory, "KIND",
-              "nccl: what messages pass through: windows of NCCL's memory, "
-              "memory that is registered, plain memory, or auto, the first "
-              "that there is")
+              "nccl: memory that messages use: windows, registered, plain, or "
+              "auto, the first available")
            .by_default("auto")});
 }
 
@@ -449,8 +447,8 @@ std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
   const std::string transport = transport_of(options, launch);
   if (transport != "thread" && options.links)
     throw UsageError(
-        "links are modelled between threads only: --link and --comm-ratio go "
-        "with --transport thread");
+        "--link and --comm-ratio are only valid with --transport thread: links "
+        "are modelled between threads");
   const bool nccl = transport == "nccl";
   if (nccl) {
     take_own_gpu(options);
@@ -476,10 +474,9 @@ void require_same_request(Ranks& ranks, const std::string& digest) {
   const std::optional<OtherWords> other = find_other_words(ranks, digest);
   if (!other) return;
   throw UsageError(
-      cat("the ranks were not asked to do the same: rank 0 has "
-          "configuration ",
+      cat("the ranks have different configurations: rank 0 has digest ",
           other->first, ", rank ", other->rank, " has ", other->words,
-          "; give all of them the same options"));
+          "; give all ranks the same options"));
 }
 
 void require_same_init(Ranks& ranks, const std::string& found) {
@@ -489,8 +486,8 @@ void require_same_init(Ranks& ranks, const std::string& found) {
       ranks, found.substr(found.size() - std::min(found.size(), kCompared)));
   if (!other) return;
   throw UsageError(
-      cat("--init: the ranks do not begin with the same: rank 0 has found ",
-          printable(other->first), ", rank ", other->rank, " has found ",
+      cat("--init: the ranks found different weights: rank 0 found ",
+          printable(other->first), ", rank ", other->rank, " found ",
           printable(other->words), "; name one checkpoint, RUN/ckpt/step_N"));
 }
 
@@ -499,9 +496,9 @@ void require_same_resume(Ranks& ranks, const std::string& found,
   const std::optional<OtherWords> other = find_other_words(ranks, found);
   if (!other) return;
   throw UsageError(
-      cat("--resume: the ranks do not go on from the same: rank 0 has found ",
-          other->first, ", rank ", other->rank, " has found ", other->words,
-          "; all ranks must be given the same --resume and see the same folder",
+      cat("--resume: the ranks found different checkpoints: rank 0 found ",
+          other->first, ", rank ", other->rank, " found ", other->words,
+          "; all ranks need the same --resume and must see the same folder",
           folder.empty() ? "" : cat(" ", quoted(folder))));
 }
 

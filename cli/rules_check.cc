@@ -23,8 +23,8 @@ constexpr const char* kRulesCheckExamples =
   canzona rules check fixtures/ --newton-schulz gram --json
   canzona rules check fixtures/ --device cuda
 
-A fixture holds what a reference implementation was given and what it answered after every
-step. Exit status: 0 all passed or unsupported, 1 some failed, 2 some cannot be read.)";
+A fixture holds the inputs of a reference implementation and its results after every step.
+Exit status: 0 all passed or unsupported, 1 some failed, 2 some cannot be read.)";
 
 constexpr int kMaxThreads = 256;
 constexpr size_t kFewFiles = 20;  // up to this many are all shown
@@ -167,7 +167,7 @@ std::string text_view(const std::vector<FileResult>& results,
       "on {}, tolerances of {} widened by {:g}\n", options.device,
       options.other_slack == 1 ? "fp32 results" : "all results", options.slack);
   if (nearest != nullptr)
-    out += fmt::format("nearest to failing: {} {}, {:.3g} of what is allowed\n",
+    out += fmt::format("nearest to failing: {} {}, {:.3g} of the tolerance\n",
                        name_of(nearest->file), nearest->worst.tensor,
                        nearest->worst.ratio());
   return out;
@@ -218,9 +218,9 @@ Outcome run(const RulesCheckFlags& a, const Output& out) {
   const CheckOptions options = check_options_of(a);
   const auto threads = static_cast<int>(a.threads.value_or(1));
   if (a.device == "cuda" && threads != 1)
-    throw UsageError(cat("--threads ", threads,
-                         " with --device cuda: a GPU checks one file after "
-                         "another"));
+    throw UsageError(cat(
+        "--threads ", threads,
+        " with --device cuda: a GPU checks files one at a time; expected 1"));
   Lanes lanes(threads, [&] { return make_engine(a.device); });
   const std::vector<std::string> files = fixture_files(a.files);
   const std::vector<FileResult> results =
@@ -240,22 +240,24 @@ Outcome run(const RulesCheckFlags& a, const Output& out) {
 }
 
 OptionRows options_of(RulesCheckFlags& a) {
-  return {argument("FILE", a.files, "safetensors files, or folders of them")
-              .required(),
-          option("--newton-schulz", a.form, "FORM",
-                 cat("Muon's form: ", join(forms(), ", ")))
-              .offering(forms()),
-          option("--device", a.device, "DEVICE", "cpu or cuda"),
-          number("--slack", a.slack, 1, 1000, "X",
-                 "widens tolerances of fp32 results, which hold for the "
-                 "reference's own BLAS, on cuda those of all")
-              .by_default("4, on cuda 10"),
-          number("--threads", a.threads, 1, kMaxThreads, "N",
-                 "files checked side by side")
-              .by_default("1"),
-          flag("--verbose", a.verbose,
-               "show every file, not only those that failed"),
-          json_flag(a.json)};
+  return {
+      argument("FILE", a.files, "safetensors files, or folders of them")
+          .required(),
+      option("--newton-schulz", a.form, "FORM",
+             cat("Muon's form: ", join(forms(), ", ")))
+          .offering(forms()),
+      option("--device", a.device, "DEVICE", "cpu or cuda"),
+      number(
+          "--slack", a.slack, 1, 1000, "X",
+          "factor by which to widen the tolerances of fp32 results, on cuda of "
+          "all results; without it they hold for the reference's own BLAS")
+          .by_default("4, on cuda 10"),
+      number("--threads", a.threads, 1, kMaxThreads, "N",
+             "files to check in parallel")
+          .by_default("1"),
+      flag("--verbose", a.verbose,
+           "show every file, not only those that failed"),
+      json_flag(a.json)};
 }
 
 }  // namespace
@@ -265,7 +267,8 @@ Verb add_rules_check(CLI::App& rules) {
   return add_verb(
       rules,
       {.name = "check",
-       .description = "replay what reference implementations did, and compare",
+       .description =
+           "replay recorded steps of reference implementations and compare",
        .options = options_of(*arguments),
        .footer = kRulesCheckExamples,
        .run = [arguments](const Output& out) { return run(*arguments, out); }});

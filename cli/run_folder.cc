@@ -27,9 +27,10 @@ namespace fs = std::filesystem;
 MissingFolders make_run_folder(const std::string& path) {
   std::error_code error;
   if (fs::exists(path, error) && !fs::is_directory(path, error))
-    throw UsageError(cat("--run ", quoted(path), ": it is no folder"));
+    throw UsageError(cat("--run ", quoted(path), ": it is not a folder"));
   if (fs::is_directory(path, error) && ::access(path.c_str(), W_OK) != 0)
-    throw UsageError(cat("--run ", quoted(path), ": cannot be written"));
+    throw UsageError(
+        cat("--run ", quoted(path), ": the folder is not writable"));
   try {
     return MissingFolders(path);
   } catch (const StorageError& failure) {
@@ -45,7 +46,7 @@ FileLock lock_run_folder(const std::string& path) {
   if (!lock)
     throw UsageError(cat("--run ", quoted(path), " is in use by ",
                          printable(FileLock::holder(file)),
-                         ", which is training into it; wait for it, end it, or "
+                         ", which is training there; wait for it, stop it, or "
                          "choose another folder"));
   return std::move(*lock);
 }
@@ -62,11 +63,10 @@ std::string leave_later_checkpoints(const std::string& run, int64_t step) {
        CheckpointStore(path, folder_owner()).go_back_to(step))
     steps.push_back(cat(left));
   if (steps.empty()) return "";
-  return cat("the run goes on from step ", step,
-             ": checkpoints of later steps (", join(steps, ", "),
-             ") are set aside in ", printable(path),
-             " as step_N.left-…, until newer ones take their place "
-             "(save.keep_last)");
+  return cat(
+      "the run resumes from step ", step, ": checkpoints of later steps (",
+      join(steps, ", "), ") are set aside in ", printable(path),
+      " as step_N.left-… until newer ones replace them (save.keep_last)");
 }
 
 // Writes all of it; returns 0 or the errno.
@@ -95,8 +95,8 @@ void check_late_file(const std::string& flag, const std::string& file,
       !run_folder.empty() &&
       folder(fs::path(file).parent_path()) == folder(run_folder);
   if (!run_folder.empty() && folder(file) == folder(run_folder))
-    throw UsageError(
-        cat(flag, " ", quoted(file), " is the folder of --run; name a file"));
+    throw UsageError(cat(flag, " ", quoted(file),
+                         " is the folder of --run; expected a file"));
   if (inside && is_of_a_run(fs::path(file).filename().string()))
     throw UsageError(cat(flag, " ", quoted(file),
                          " is a file that the run itself writes; choose "
@@ -112,12 +112,13 @@ void check_late_file(const std::string& flag, const std::string& file,
 std::string config_json_note(const TrainJob& job) {
   const Architecture& a = job.settings.decoder.architecture;
   if (!a.qk_norm && a.experts.count > 0)
-    return "model.safetensors comes without config.json: no architecture has "
-           "experts but no norms of queries and keys (model.qk_norm)";
+    return "config.json is not written with model.safetensors: no known "
+           "architecture has experts without norms of queries and keys "
+           "(model.qk_norm)";
   if (a.experts.shared == 0) return "";
-  return "model.safetensors comes without config.json: Qwen3-MoE has no shared "
-         "experts (model.shared_experts), and architectures that have them "
-         "compute something else";
+  return "config.json is not written with model.safetensors: Qwen3-MoE has no "
+         "shared experts (model.shared_experts), and other architectures that "
+         "have them compute them differently";
 }
 
 LineFile::LineFile(const std::string& path, bool keep) : path_(path) {
@@ -139,8 +140,9 @@ void LineFile::add(std::string_view text, int64_t over) {
   // The bytes of the old line end already have space on the disk.
   const bool is_cut = ::ftruncate(fd_, size_) == 0 &&
                       write_at(fd_, at, kEndOfLine.substr(0, over)) == 0;
-  throw StorageError(cat(path_, " cannot be written: ", std::strerror(code),
-                         is_cut ? "" : ", nor cut back to its last line"));
+  throw StorageError(
+      cat(path_, " cannot be written: ", std::strerror(code),
+          is_cut ? "" : ", and cannot be truncated to its last whole line"));
 }
 
 RunFolder::RunFolder(const std::string& path, FolderUse use)
@@ -163,8 +165,8 @@ void RunFolder::replace_former(int64_t bytes_to_save) {
   if (const int64_t room = room_without_former(folder); room < bytes_to_save)
     throw StorageError(cat("the checkpoints of this run need ",
                            human_bytes(bytes_to_save), " in ",
-                           quoted(folder, 300), ", and without those of the ",
-                           "run that is to be replaced ", human_bytes(room),
+                           quoted(folder, 300), ", but without those of the ",
+                           "run to be replaced only ", human_bytes(room),
                            " are free; nothing was changed; keep fewer "
                            "(--keep-last), or choose another disk"));
   remove_former_run(path_);
@@ -227,13 +229,14 @@ std::vector<std::string> RunFolder::go_on_after(int64_t step) {
               kept.lines.back().step == step && !kept.lines.back().is_evaluated;
   open_records(true);
   if (kept.left_out > 0)
-    notes.push_back(cat(file, ": line ", kept.odd_line, " makes no sense; ",
+    notes.push_back(cat(file, ": line ", kept.odd_line,
+                        " is not a valid record; ",
                         counted_text(kept.left_out, "line"),
-                        " of steps before, this one among them, left out"));
+                        " of earlier steps left out, including this one"));
   else if (const std::string missing = missing_steps(kept, step);
            !missing.empty())
     notes.push_back(cat(file, ": ", missing, " before step ", step,
-                        ", which the run goes on from"));
+                        ", from which the run resumes"));
   return notes;
 }
 

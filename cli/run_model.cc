@@ -75,9 +75,8 @@ void find_weights(const RunModelRequest& request, RunModel& model) {
   if (!fs::is_directory(path, ignored))
     throw UsageError(
         cat("--run ", quoted(path, 300),
-            is_there(path) ? ": it is no folder" : ": there is no such folder",
-            "; expected that of a run, of a checkpoint, or of "
-            "Hugging Face"));
+            is_there(path) ? ": it is not a folder" : ": no such folder",
+            "; expected a run, a checkpoint or a Hugging Face folder"));
   if (request.step && !is_there(cat(path, "/", kManifestFile)))
     return take_checkpoint(
         open_step(path, checkpoint_store_in(path), *request.step), model);
@@ -94,10 +93,11 @@ void find_weights(const RunModelRequest& request, RunModel& model) {
   }
   throw UsageError(cat(
       "--run ", quoted(path, 300),
-      is_run ? ": the run has no weights yet: no checkpoint in ckpt/ and no "
-               "model.safetensors; train with --save-every, or until its end"
-             : ": no weights in it: expected ckpt/ with checkpoints, "
-               "model.safetensors or model.safetensors.index.json"));
+      is_run
+          ? ": the run has no weights yet: there is no checkpoint in ckpt/ and "
+            "no model.safetensors; train with --save-every, or to the end"
+          : ": the folder has no weights; expected ckpt/ with checkpoints, "
+            "model.safetensors or model.safetensors.index.json"));
 }
 
 std::string tokenizer_of(const RunModelRequest& request,
@@ -114,16 +114,17 @@ void find_tokenizer(const RunModelRequest& request, RunModel& model) {
   if (!path.empty()) {
     model.tokenizer = load_tokenizer(path);
     if (model.tokenizer->vocab() > model.vocab)
-      throw UsageError(cat(
-          quoted(path, 300), ": a tokenizer of ", model.tokenizer->vocab(),
-          " tokens, the model ", quoted(model.path, 300), " has ", model.vocab,
-          "; expected the tokenizer that it was trained with"));
+      throw UsageError(
+          cat(quoted(path, 300), ": the tokenizer has ",
+              model.tokenizer->vocab(), " tokens, but the model has ",
+              quoted(model.path, 300), " has ", model.vocab,
+              "; expected the tokenizer that the model was trained with"));
   } else if (model.vocab > kBytes) {
-    throw UsageError(cat("--run ", quoted(model.path, 300),
-                         ": no tokenizer.json in it, and a vocabulary of ",
-                         model.vocab,
-                         " tokens is not that of bytes; name the tokenizer "
-                         "with --tokenizer FILE"));
+    throw UsageError(cat(
+        "--run ", quoted(model.path, 300),
+        ": the folder has no tokenizer.json, and a vocabulary of ", model.vocab,
+        " tokens is not one of bytes; give the tokenizer with --tokenizer "
+        "FILE"));
   }
 }
 
@@ -131,12 +132,12 @@ void find_tokenizer(const RunModelRequest& request, RunModel& model) {
 
 OptionRows run_model_options(RunModelRequest& request) {
   return {option("--run", request.path, "DIR",
-                 "a run, one of its checkpoints, or a folder of Hugging Face")
+                 "a run, one of its checkpoints, or a Hugging Face folder")
               .required(),
           option("--step", request.step, "N", "the checkpoint of this step")
-              .by_default("the newest that is good"),
+              .by_default("the newest intact one"),
           option("--tokenizer", request.tokenizer, "FILE", "tokenizer.json")
-              .by_default("the one that lies there; without one, bytes")};
+              .by_default("the one in the folder; without one, bytes")};
 }
 
 std::string RunModel::name() const {
@@ -170,10 +171,9 @@ RunModel open_run_model(const RunModelRequest& request) {
   model.context =
       model.config ? context_length_of(config) : config.model.context;
   if (model.context == 0)
-    throw UsageError(
-        cat(quoted(model.found.path + "/config.json", 300),
-            ": \"max_position_embeddings\" is missing; expected the tokens of "
-            "the longest text that the model is made for"));
+    throw UsageError(cat(quoted(model.found.path + "/config.json", 300),
+                         ": \"max_position_embeddings\" is missing; expected "
+                         "the model's longest context in tokens"));
   find_tokenizer(request, model);
   return model;
 }

@@ -23,14 +23,14 @@ constexpr const char* kSampleExamples =
   canzona sample --run runs/one --step 1000 --prompt 'the '
   canzona sample --run Qwen3-0.6B --prompt 'The capital of France is' --json
 
-The model is the newest checkpoint of the run (--step: another one), else its weights at the end,
-else those of a folder of Hugging Face. Without --temperature the likeliest token follows each time;
-with it, a token by its share of softmax(logits / T), among the K likeliest with --top-k. The same
-seed gives the same text.
+The model is the newest checkpoint of the run (--step: another one), else its final weights, else
+those of a Hugging Face folder. Without --temperature the most likely token is chosen each time; with
+it, tokens are sampled from softmax(logits / T), with --top-k among the K most likely. The same seed
+gives the same text.
 
-Text is encoded with the tokenizer.json that lies in the folder, or as bytes. It ends after --tokens,
-or with a special token, such as the end of a text. Beyond the context of the model (model.length in
-training) the older half of what was read is forgotten, and the rest read again.
+Text is encoded with the tokenizer.json in the folder, or as bytes. Output ends after --tokens tokens,
+or with a special token such as end-of-text. When the model's context (model.length in training) is
+full, the older half of the text is dropped and the rest is read again.
 )";
 
 constexpr int64_t kMostTokens = 1'000'000;
@@ -48,14 +48,14 @@ struct SampleFlags {
 
 void check_flags(const SampleFlags& a) {
   if (a.prompt.empty())
-    throw UsageError("--prompt is empty; expected some text to go on from");
+    throw UsageError("--prompt is empty; expected some text to continue");
   if (!(a.temperature >= 0 && a.temperature <= kHottest))
     throw UsageError(cat("--temperature ", a.temperature, ": expected 0 to ",
                          kHottest, ", such as 0.8"));
   if (a.top_k > 0 && a.temperature == 0)
     throw UsageError(cat("--top-k ", a.top_k,
-                         ": the likeliest token is taken each time; add "
-                         "--temperature, such as 0.8"));
+                         ": without --temperature the most likely token is "
+                         "always chosen; add it, such as --temperature 0.8"));
 }
 
 std::vector<int32_t> prompt_tokens(const SampleFlags& a,
@@ -211,26 +211,26 @@ Outcome run(const SampleFlags& a, const Output& out) {
   out.note(cat(
       sampled.tokens.size(), " tokens in ", human_seconds(sampled.seconds),
       ", ", human_count(tokens_per_second(sampled)), " a second",
-      sampled.forgotten > 0
-          ? cat("; ", sampled.forgotten, " were forgotten, for want of context")
-          : "",
+      sampled.forgotten > 0 ? cat("; ", sampled.forgotten,
+                                  " were dropped because the context was full")
+                            : "",
       sampled.stop == "tokens" ? "" : cat("; ended by a ", sampled.stop)));
   return Outcome::kDone;
 }
 
 OptionRows options_of(SampleFlags& a) {
-  return joined({run_model_options(a.model),
-                 {option("--prompt", a.prompt, "TEXT", "the text to go on from")
-                      .required(),
-                  option("--tokens", a.tokens, "N", "how many follow")
-                      .between(1, kMostTokens),
-                  option("--temperature", a.temperature, "T",
-                         "above 0: tokens by chance, the hotter the evener"),
-                  option("--top-k", a.top_k, "K",
-                         "by chance among the K likeliest; 0: all")
-                      .at_least(0),
-                  option("--seed", a.seed, "S", "of the chances").at_least(0),
-                  json_flag(a.json)}});
+  return joined(
+      {run_model_options(a.model),
+       {option("--prompt", a.prompt, "TEXT", "the text to continue").required(),
+        option("--tokens", a.tokens, "N", "number of tokens to generate")
+            .between(1, kMostTokens),
+        option("--temperature", a.temperature, "T",
+               "sampling temperature; 0: always the most likely token"),
+        option("--top-k", a.top_k, "K",
+               "sample among the K most likely tokens; 0: all")
+            .at_least(0),
+        option("--seed", a.seed, "S", "random seed").at_least(0),
+        json_flag(a.json)}});
 }
 
 }  // namespace
@@ -239,7 +239,7 @@ Verb add_sample(CLI::App& root) {
   auto flags = std::make_shared<SampleFlags>();
   return add_verb(
       root, {.name = "sample",
-             .description = "let a model that was trained go on with a text",
+             .description = "let a trained model continue a text",
              .options = options_of(*flags),
              .footer = kSampleExamples,
              .run = [flags](const Output& out) { return run(*flags, out); }});

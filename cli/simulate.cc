@@ -26,8 +26,8 @@ constexpr const char* kSimulateExamples =
     --cluster c.json --collectives node --html cluster.html
   canzona simulate --published
 
-A cluster is a file: what a card reaches, and levels of links from the node outwards, each a multiple
-of the one before it:
+A cluster is described by a file: the speed of a card, and levels of links from the node outwards,
+each a multiple of the previous one:
   {"format": "canzona.cluster", "version": 1, "name": "two levels",
    "card": {"name": "H200", "tflops": 400, "cost_table": "nvidia_h200.json"},
    "levels": [
@@ -35,9 +35,9 @@ of the one before it:
      {"name": "cluster", "ranks": 16384, "bytes_per_second": 50e9, "latency_seconds": 1e-5,
       "oversubscription": 1.5}],
    "spread": {"compute": 0.01, "length": 0.3}}
-Rates are those of one rank and direction. `spread` is a standard deviation as a share of the mean: of
-cards, and of lengths of sequences. 8 to 16,384 ranks are simulated, one of each kind. Every number is
-predicted. `canzona plan --zero auto` and `compare` choose; this verb tells what a choice comes to.
+Rates are per rank and direction. `spread` gives standard deviations relative to the mean, of cards and
+of sequence lengths. Clusters of 8 to 16,384 ranks are simulated, one rank of each kind. Every number
+is predicted. `canzona plan --zero auto` and `compare` choose; `simulate` predicts a given choice.
 )";
 
 constexpr int64_t kMostClusterFileBytes = 1 << 20;
@@ -53,8 +53,7 @@ void refuse_beside_published(const PlanArguments& a) {
   for (const auto& [option, value] : others)
     if (!value->empty())
       throw UsageError(
-          cat("--published has its own models, meshes and "
-              "clusters: leave ",
+          cat("--published uses its own models, meshes and clusters: leave ",
               option, " out"));
 }
 
@@ -98,7 +97,7 @@ void read_simulated_zero(const PlanArguments& a, PlanInput& input) {
                        const char* option) {
     if (text == "auto")
       throw UsageError(cat(option,
-                           " auto: simulate takes sizes; `canzona plan ",
+                           " auto: simulate needs given sizes; `canzona plan ",
                            option, " auto` chooses them"));
     return parse_zero(text, homes, option);
   };

@@ -36,7 +36,7 @@ constexpr const char* kTrainExamples =
   canzona train --data corpus/ --preset small --rule soap --mesh dp=2,tp=2 --run runs/soap
   canzona train --model Qwen3-0.6B/config.json --data book.txt --dry-run
   canzona train --data book.txt --run runs/one --save-every 100   checkpoints, the last two kept
-  canzona train --run runs/one --resume auto --mesh dp=4          goes on, on other ranks
+  canzona train --run runs/one --resume auto --mesh dp=4          resumes, on other ranks
   canzona train --init Qwen3-0.6B --data book.txt --run runs/tuned
   canzona train --config runs/one/summary.json --seed 2 --run runs/again
   canzona train --preset small --steps 600 --set rule.learning_rate=0.01 --dry-run
@@ -48,21 +48,21 @@ constexpr const char* kTrainExamples =
 Data is a text file, a folder of text files, Megatron's .bin/.idx, llm.c's .bin, or
 "synthetic". Text is bytes, or tokens of --tokenizer. The last 5 % are held out for evaluation.
 
-A run that saves (--save-every) can be killed at any moment and goes on with --resume auto, bit by
-bit as if nothing had happened, or on another mesh: canzona train --run runs/one --resume auto. What
-a checkpoint was saved with need not be given again; what is given wins, as far as it may change
-(canzona config keys). SIGUSR1 saves after the step.
+A run that saves (--save-every) can be killed at any time and resumed with --resume auto, bit for
+bit as if nothing had happened, or on another mesh: canzona train --run runs/one --resume auto. The
+settings of a checkpoint need not be given again; those given override it where a change is allowed
+(canzona config keys). SIGUSR1 saves after the current step.
 
-Ctrl-C (or SIGTERM) ends the run after its step, with a checkpoint if it saves, weights, summary and
-report; during the last evaluation it ends that at once; the exit status is then 130 (or 143). A second
-one ends the process.
-Steps whose gradient is not finite change nothing; ten in a row end the run with exit status 5.
-A loss of ten times the usual one is told (--set spike.factor=), and ends the run with spike.stop=on.
+Ctrl-C (or SIGTERM) ends the run after the current step with weights, summary, report and, if it
+saves, a checkpoint; during the final evaluation it ends at once; the exit status is then 130 (or
+143). A second one kills the process.
+A step with a non-finite gradient changes nothing; ten in a row end the run with exit status 5.
+A loss ten times the usual one is reported (--set spike.factor=) and, with spike.stop=on, ends the run.
 
 A mesh is dp=D,tp=T,pp=P,ep=E: ranks of data, tensor, pipeline and expert parallelism.
-Without --mesh and --ranks every core is a data-parallel rank, as far as the batch can
-be dealt over them. The run does not depend on the mesh but for the last digits; with
-one mesh, no strategy changes a bit.
+Without --mesh and --ranks every core is a data-parallel rank, as far as the batch can be
+divided among them. Results depend on the mesh only in their last digits; on one mesh, no
+strategy changes a bit.
 
 canzona config show --preset small     every setting and where it comes from
 )";
@@ -170,7 +170,7 @@ TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
   const auto hint = [&] {
     const std::string text =
         holds_former() ? cat("the run in ", printable(telling.config.run),
-                             " was not replaced: nothing of it has changed")
+                             " was not replaced; nothing was changed")
                        : resume_hint(telling.config.run);
     if (ranks.speaks() && !text.empty()) telling.out.note(text);
   };
@@ -202,10 +202,10 @@ TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
 std::string on_signal(const Ranks& ranks, const TrainJob& job,
                       const Output& out) {
   if (!ranks.speaks() || out.is_quiet()) return "";
-  return cat("ending after this step, with ",
+  return cat("ending after this step with ",
              job.settings.saving.every > 0 ? "checkpoint, weights and summary"
                                            : "weights and summary",
-             "; once more ends at once");
+             "; another signal ends at once");
 }
 
 // The same for SIGUSR1.
@@ -250,7 +250,7 @@ void refuse_own_source(const TrainConfig& config, const std::string& flag,
                        in_store && !lies_in(source, config.run)
                            ? cat(" (", quoted(store, 300), " leads to it)")
                            : "",
-                       ", whose run would be replaced; nothing was changed; "
+                       ", whose run is to be replaced; nothing was changed; "
                        "choose another folder for --run"));
 }
 
@@ -417,10 +417,10 @@ Beginning find_beginning(const TrainFlags& a, bool speaks, const Output& out) {
   if (!a.overwrite) beginning.unfinished = unfinished_settings(run);
   if (speaks)
     out.note(cat("nothing to resume from in ", checkpoint_folder(run),
-                 ": the run begins anew",
+                 ": the run starts from the beginning",
                  beginning.unfinished
                      ? cat(", with the settings of the unfinished run in ", run,
-                           "/summary.json; what is given wins")
+                           "/summary.json; given settings override them")
                      : ""));
   return beginning;
 }
@@ -430,8 +430,8 @@ void require_folder_to_save(const TrainConfig& config) {
   if (config.save.every == 0 || !config.run.empty()) return;
   throw UsageError(cat("save.every ", config.save.every, " (",
                        config.origin("save.every"),
-                       "): expected a --run as well: checkpoints are kept in "
-                       "its folder; --save-every 0 goes on and keeps none"));
+                       "): expected --run as well, since checkpoints are kept "
+                       "in its folder; --save-every 0 keeps none"));
 }
 
 // Says where the run's tokenizer is if it has moved.
@@ -442,7 +442,7 @@ void require_tokenizer(const TrainConfig& config, const std::string& beside) {
   const std::string copy = tokenizer_beside(beside);
   if (copy.empty()) return;  // its reader reports that it is missing
   throw UsageError(cat("data.tokenizer (", config.origin("data.tokenizer"),
-                       "): there is no ", quoted(file, 300),
+                       "): no such file: ", quoted(file, 300),
                        "; the run's folder has a copy: try --tokenizer ",
                        printable(copy)));
 }
@@ -467,8 +467,8 @@ TrainConfig config_of(const TrainFlags& a, const Beginning& beginning,
 void require_cpu(const std::string& device) {
   if (device == "cuda")
     throw UsageError(
-        "--device cuda: forward and backward on a GPU are not there yet; "
-        "canzona bench step and bench rule compute there");
+        "--device cuda: training does not support GPUs yet; canzona bench step "
+        "and bench rule do");
   if (device != "cpu")
     throw UsageError(cat("--device ", quoted(device), ": expected cpu",
                          did_you_mean(device, {"cpu", "cuda"})));
@@ -510,28 +510,28 @@ OptionRows run_options(TrainFlags& a) {
   return in_group(
       "This run",
       {flag("--dry-run", a.dry_run,
-            "show every tensor's rule, owner and cost, memory, mesh, data and "
-            "a predicted step; train nothing"),
+            "show every tensor's rule, owner and cost, the memory, mesh, data "
+            "and predicted step; do not train"),
        option("--resume", a.resume, "FROM",
-              "go on from a checkpoint: auto (the newest of --run that is "
-              "whole; none: begin anew), a step, or a path; what it was saved "
-              "with need not be given again"),
+              "resume from a checkpoint: auto (the newest complete one of "
+              "--run, or start anew if there is none), a step, or a path; its "
+              "settings need not be given again"),
        flag("--overwrite", a.overwrite,
-            "replace the run that the folder of --run holds, with its "
-            "checkpoints; with --resume auto only where it has none; with "
-            "--resume PATH of another run as soon as that is loaded"),
+            "replace the run in the folder of --run, with its checkpoints; "
+            "with --resume auto, only if it has no checkpoints; with --resume "
+            "PATH of another run, once that is loaded"),
        flag("--json", a.json,
             "print the summary as one JSON object; steps go to standard error"),
        flag("--mfu", a.mfu,
-            "measure first how fast the ranks multiply, and tell which share "
-            "of it the model's flops are (--zero auto measures it, too)"),
+            "measure the speed of products first, and report model flops "
+            "utilization (--zero auto measures it, too)"),
        deadline_option(a.deadline),
        option("--rendezvous", a.rendezvous, "HOST:PORT",
-              "of --transport tcp: an address of rank 0's machine, where all "
-              "ranks meet; launchers that know one say it"),
+              "with --transport tcp: an address of rank 0's machine, where all "
+              "ranks meet [the launcher's]"),
        option("--job-token", a.job_token, "TEXT",
-              "of --transport tcp: what tells this job from others that meet "
-              "there"),
+              "with --transport tcp: distinguishes this job from others at the "
+              "same address"),
        flag("--check-collectives", a.check_collectives,
             "compare operation, label and sizes between ranks before every "
             "collective"),
@@ -541,7 +541,7 @@ OptionRows run_options(TrainFlags& a) {
        option("--trace", a.trace, "FILE",
               "write spans of all ranks, for ui.perfetto.dev"),
        option("--device", a.device, "DEVICE",
-              "cpu; forward and backward on a GPU are not there yet")
+              "cpu; training does not support GPUs yet")
            .offering({"cpu"})});
 }
 
@@ -552,7 +552,7 @@ Verb add_train(CLI::App& root) {
   return add_verb(
       root, {.name = "train",
              .description =
-                 "train a language model with any rule, on any mesh of ranks",
+                 "train a language model with any rule on any mesh of ranks",
              .options = joined(
                  {config_options(arguments->config), run_options(*arguments)}),
              .footer = cat(kTrainExamples, "\n", train_presets_help()),

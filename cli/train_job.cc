@@ -25,7 +25,7 @@ std::string rates_text(const MachineLimits& limits,
                        const PlanOptions& options) {
   return cat(
       "measured here: ", flops_text(limits.flops.together),
-      "/s a rank, copies of ",
+      "/s per rank, copies of ",
       human_bytes(static_cast<int64_t>(limits.copies.together)), "/s; ",
       options.links.nominal ? "links as fast as memory" : links_text(options));
 }
@@ -106,7 +106,7 @@ void require_room_for_saving(const TrainJob& job, int64_t cap) {
   const int64_t staging = job.staging_of[static_cast<size_t>(rank)];
   if (cap == 0 || staging == 0 || job.most_bytes() <= cap) return;
   throw UsageError(cat("--memory-cap ", human_bytes(cap), ": rank ", rank,
-                       " needs ", human_bytes(job.most_bytes()), ", of which ",
+                       " needs ", human_bytes(job.most_bytes()), ", including ",
                        human_bytes(staging),
                        " to save in the background; --save sync needs none"));
 }

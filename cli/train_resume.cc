@@ -71,10 +71,10 @@ ResumePoint newest_point(const std::string& folder, bool is_of_run) {
       faults.push_back(error.what());
     }
   }
-  throw CheckpointRefused(
-      cat("--resume auto: no checkpoint in ", quoted(folder), " is whole:\n",
-          join(faults, "\n"),
-          "\ncanzona ckpt verify says more; --overwrite begins the run anew"));
+  throw CheckpointRefused(cat(
+      "--resume auto: no checkpoint in ", quoted(folder), " is complete:\n",
+      join(faults, "\n"),
+      "\ncanzona ckpt verify shows details; --overwrite starts the run anew"));
 }
 
 [[noreturn]] void refuse_step(const std::string& folder, int64_t step) {
@@ -84,9 +84,8 @@ ResumePoint newest_point(const std::string& folder, bool is_of_run) {
          list_checkpoints(Folder::open(folder)))
       there.push_back(cat(listed.step));
   throw CheckpointRefused(
-      cat("--resume ", step, ": there is no checkpoint of this step in ",
-          quoted(folder), there.empty() ? "" : "; there are those of steps ",
-          join(there, ", ")));
+      cat("--resume ", step, ": no checkpoint of this step in ", quoted(folder),
+          there.empty() ? "" : "; found those of steps ", join(there, ", ")));
 }
 
 ResumePoint point_of_step(const std::string& folder, int64_t step) {
@@ -114,8 +113,8 @@ ResumePoint point_at(const std::string& path, const std::string& run) {
             !run.empty() && is_same_folder(folder, checkpoint_folder(run)));
     if (!fs::is_directory(path))
       throw UsageError(cat("--resume ", quoted(path),
-                           ": expected auto, a step, or a folder with a "
-                           "checkpoint; there is no such folder"));
+                           ": no such folder; expected auto, a step, or a "
+                           "folder with a checkpoint"));
   }
   const fs::path whole = fs::path(path + "/").lexically_normal().parent_path();
   const fs::path parent =
@@ -134,9 +133,8 @@ ResumePoint point_at(const std::string& path, const std::string& run) {
   throw UsageError(
       cat("--resume ", quoted(wish, 300), ": the ", name, " in ",
           quoted(folder, 300),
-          " holds weights alone, as canzona ckpt import-hf brings them: no "
-          "state of an optimizer or of a run that could go on; a run starts "
-          "from them with canzona train --init ",
+          " holds only weights, from canzona ckpt import-hf, and no state to "
+          "resume from; start a run from them with canzona train --init ",
           printable(folder), " --run NEW_FOLDER"));
 }
 
@@ -145,9 +143,9 @@ std::optional<ResumePoint> any_point(const std::string& wish,
   const std::optional<int64_t> step = wished_step(wish);
   if (wish != kAuto && !step) return point_at(wish, run);
   if (run.empty())
-    throw UsageError(cat("--resume ", wish,
-                         ": expected --run with the folder of the run that is "
-                         "to go on"));
+    throw UsageError(
+        cat("--resume ", wish,
+            ": expected --run with the folder of the run to resume"));
   const std::string folder = checkpoint_folder(run);
   require_reachable(folder);
   if (step) return point_of_step(folder, *step);
@@ -179,7 +177,7 @@ std::string resume_hint(const std::string& run) {
   const auto newest = resume_order(Folder::open(checkpoint_folder(run)));
   return cat("the newest checkpoint is of step ", newest.front().step,
              "; canzona train --run ", printable(run),
-             " --resume auto goes on from it");
+             " --resume auto resumes from it");
 }
 
 TrainConfig resumed_config(const ConfigArguments& arguments,

@@ -102,8 +102,8 @@ std::string zero_line(const TrainJob& job) {
   if (job.chose_collectives || zero.reach != Reach::kDirect)
     text += cat(", ", collectives_text(job.plan));
   return text + cat("; a rank sends ", human_bytes(most.sent_intra),
-                    " a step inside its node, ", human_bytes(most.sent_inter),
-                    " to others (predicted)");
+                    " per step inside its node, ", human_bytes(most.sent_inter),
+                    " to other nodes (predicted)");
 }
 
 std::string memory_table(const TrainJob& job, const Ink& ink) {
@@ -282,9 +282,9 @@ std::string head_line(const TrainConfig& config, const TrainJob& job,
       job.plan.mesh.world(), " ", transport,
       job.plan.mesh.world() == 1 ? " rank" : " ranks", "\ndata: ", data, "; ",
       config.steps, " steps of ", config.batch.global * config.model.length,
-      " tokens\nmemory: ", human_bytes(job.most_bytes()), " a rank, of which ",
-      human_bytes(job.activations), " activations", staging_text(job),
-      job.is_plain() ? "" : "\n", zero_line(job),
+      " tokens\nmemory: ", human_bytes(job.most_bytes()),
+      " per rank, including ", human_bytes(job.activations), " activations",
+      staging_text(job), job.is_plain() ? "" : "\n", zero_line(job),
       may_have_teams(job.plan) ? "\nteams: " + describe_teams(job.plan) : "");
 }
 
@@ -297,7 +297,7 @@ std::string why_diverged(const RunSummary& summary, const TrainConfig& config) {
     return cat(
         spike_text(summary.spike_step, summary.spike_loss, summary.spike_over),
         " (spike.factor ", number_text(config.spike.factor), ")", kAdvice,
-        ", or look at the data (--set spike.stop=off goes on after a spike)");
+        ", or check the data (--set spike.stop=off continues after a spike)");
   const int64_t before = config.max_skipped - 1;
   return cat("step ", summary.steps, " was skipped",
              before > 0 ? cat(" like the ", before, " before it") : "", ": ",
@@ -319,7 +319,7 @@ void Narrator::record(int64_t step, const Add& add) {
     why_unrecorded_ = error.what();
     out_.note(cat("note: step ", step,
                   " could not be recorded: ", printable(why_unrecorded_, 2000),
-                  "; the run goes on, and later steps are tried again"));
+                  "; the run continues and will try to record later steps"));
   }
 }
 
@@ -370,7 +370,7 @@ void Narrator::on_saved(const SavedStep& saved) {
   if (!saved.failure.empty())
     out_.note(cat("note: step ", saved.step,
                   " could not be saved: ", printable(saved.failure, 2000),
-                  "; the run goes on, and so do later saves"));
+                  "; the run continues and will try to save later steps"));
   else
     say([&](const Ink& ink) {
       return saved_line(
@@ -451,7 +451,7 @@ void show_plan(const TrainConfig& config, const TrainJob& job,
       audit_text(job.speed ? priced(plan, *job.speed) : plan, out.ink()) +
       "\n" + memory_table(job, out.ink()) + "  mesh: " + to_string(plan.mesh) +
       " (" + config.origin("mesh") + ")\n  data: " + tokens.describe() + " (" +
-      cat(tokens.size()) + "), of which a step takes " +
+      cat(tokens.size()) + "), tokens per step: " +
       cat(config.batch.global * config.model.length) + "\n");
   if (const std::string text = precision_of(config).text(); !text.empty())
     out.result(cat("  precision: ", text, "\n"));
@@ -470,11 +470,11 @@ void tell_begin(const Telling& telling, const std::string& data,
     out.note(cat("note: ", note));
   const std::optional<ProcessLaunch> launch = find_process_launch();
   if (launch && launch->kill_seconds >= 0 && launch->kill_seconds < kEnough)
-    out.note(cat("note: when it is ended, mpirun gives its ranks ",
+    out.note(cat("note: when interrupted, mpirun gives its ranks ",
                  launch->kill_seconds,
-                 " s to end their step and write the weights; with mpirun "
-                 "--mca odls_base_sigkill_timeout ",
-                 kEnough, " they have ", kEnough));
+                 " s to finish their step and write the weights; mpirun --mca "
+                 "odls_base_sigkill_timeout ",
+                 kEnough, " gives them ", kEnough));
 }
 
 void tell_end(const RunSummary& summary, const Telling& telling) {
@@ -490,9 +490,10 @@ void tell_end(const RunSummary& summary, const Telling& telling) {
         closing_lines(summary, folder != nullptr ? folder->report_path() : ""));
   if (summary.state != "diverged") return;
   const std::string hint = resume_hint(telling.config.run);
-  out.error(
-      cat("the run diverged: ", why_diverged(summary, telling.config),
-          hint.empty() ? "" : cat("; ", hint, ", --resume STEP from another")));
+  out.error(cat("the run diverged: ", why_diverged(summary, telling.config),
+                hint.empty()
+                    ? ""
+                    : cat("; ", hint, ", --resume STEP from another step")));
 }
 
 }  // namespace canzona::cli

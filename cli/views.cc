@@ -64,10 +64,12 @@ std::string view(const ModelsFlags& a, const Ink& ink) {
 
 OptionRows options_of(ModelsFlags& a) {
   return {argument("MODEL", a.model,
-                   "preset or file; without it all presets are listed"),
-          flag("--fused", a.fused, "qkv and gate+up are one tensor each"),
+                   "preset or file; without it, all presets are listed"),
+          flag("--fused", a.fused,
+               "fuse q, k, v into one tensor, and gate and up into another"),
           option("--split", a.split, "HOW",
-                 "tensors into matrices: none, qkv, head, gate-up, expert")
+                 "how to split tensors into matrices: none, qkv, head, "
+                 "gate-up, expert")
               .offering(split_words()),
           json_flag(a.json)};
 }
@@ -76,15 +78,15 @@ OptionRows options_of(ModelsFlags& a) {
 
 Verb add_models(CLI::App& root) {
   auto arguments = std::make_shared<ModelsFlags>();
-  return add_verb(root,
-                  {.name = "models",
-                   .description = "list the presets, or look into one model",
-                   .options = options_of(*arguments),
-                   .footer = kModelsExamples,
-                   .run = [arguments](const Output& out) {
-                     out.result(view(*arguments, out.ink()));
-                     return Outcome::kDone;
-                   }});
+  return add_verb(
+      root, {.name = "models",
+             .description = "list the model presets, or describe one model",
+             .options = options_of(*arguments),
+             .footer = kModelsExamples,
+             .run = [arguments](const Output& out) {
+               out.result(view(*arguments, out.ink()));
+               return Outcome::kDone;
+             }});
 }
 
 // `canzona rules`: what the rules say about themselves.
@@ -103,7 +105,7 @@ struct RulesFlags {
 };
 
 OptionRows options_of(RulesFlags& a) {
-  return {argument("RULE", a.rule, "a rule; without it all rules are listed"),
+  return {argument("RULE", a.rule, "a rule; without it, all rules are listed"),
           json_flag(a.json)};
 }
 
@@ -138,8 +140,8 @@ constexpr const char* kExplainExamples =
   canzona explain plan.json --audit
   canzona explain plan.json --html plan.html
 
-Plans of storage that is given (`canzona plan --placed`) are explained as well: --rank tells what a
-rank owns, sends and does in a step. They have no buckets.
+Plans of given storage (`canzona plan --placed`) are explained as well: --rank shows what a rank owns,
+sends and does in a step. They have no buckets.
 )";
 
 struct ExplainFlags {
@@ -244,7 +246,7 @@ Outcome explain_placed(const ExplainFlags& arguments, PlacedPlanFile file,
 Outcome run(const ExplainFlags& arguments, const Output& out) {
   if (arguments.selectors() > 1)
     throw UsageError(
-        "--rank, --matrix, --bucket and --audit: at most one of them");
+        "--rank, --matrix, --bucket and --audit: expected at most one of them");
   if (auto placed = read_placed_plan(arguments.path))
     return explain_placed(arguments, std::move(*placed), out);
   const ReportPlan shown = read_shown(arguments.path);
@@ -260,16 +262,19 @@ OptionRows options_of(ExplainFlags& a) {
   return {
       argument("PLAN", a.path, "a file that `canzona plan -o` wrote")
           .required(),
-      option("--rank", a.rank, "R",
-             "what this rank owns, keeps and sends, and what it does in an "
-             "iteration, in order"),
-      option("--matrix", a.matrix, "NAME",
-             "why this matrix (or those of this tensor) has its owner"),
+      option(
+          "--rank", a.rank, "R",
+          "show what this rank owns, stores and sends, and its actions in an "
+          "iteration, in order"),
+      option(
+          "--matrix", a.matrix, "NAME",
+          "show why this matrix (or each matrix of this tensor) has its owner"),
       option("--bucket", a.bucket, "B",
-             "which tensors lie in this bucket, and at which home"),
+             "show which tensors are in this bucket, and their homes"),
       option("--html", a.html, "FILE",
              "write a report that opens in a browser"),
-      flag("--audit", a.audit, "every tensor: rule, home, owner, bytes, cost"),
+      flag("--audit", a.audit,
+           "show every tensor: rule, home, owner, bytes, cost"),
       json_flag(a.json)};
 }
 
@@ -294,11 +299,11 @@ constexpr const char* kValidateExamples =
   canzona validate plan.json
   canzona validate plan.json --json
 
-Checked are: the digest; that every element of every tensor has one place in each tp plane, every
-matrix one owner or team; that routes are exact both ways; that budgets hold. Of a plan of storage
-that is given: that every element is stored, owners store pieces, rounds keep the capacity, costs and
-figures are right. All violations are listed. The exit status is 0 for a sound plan, 1 for one that
-is not, 2 for a file that is no plan.
+Checks the digest; that every element of every tensor has one place in each tp plane, and every
+matrix one owner or team; that routes are exact both ways; and that budgets hold. For a plan of given
+storage: that every element is stored, owners store pieces, rounds respect the capacity, and costs and
+figures are right. Lists all violations. The exit status is 0 for a sound plan, 1 for one that is not,
+2 for a file that is not a plan.
 )";
 
 struct ValidateFlags {
@@ -358,7 +363,7 @@ OptionRows options_of(ValidateFlags& a) {
 Verb add_validate(CLI::App& root) {
   auto arguments = std::make_shared<ValidateFlags>();
   return add_verb(root, {.name = "validate",
-                         .description = "check a plan against its promises",
+                         .description = "check that a plan is sound",
                          .options = options_of(*arguments),
                          .footer = kValidateExamples,
                          .run = [arguments](const Output& out) {
@@ -372,11 +377,10 @@ namespace {
 
 constexpr const char* kReportExamples =
     R"(A run is a folder that `canzona train --run DIR` wrote: metrics.jsonl has a line per step,
-summary.json what the run was. One that is still going on is shown as far as it got.
+summary.json describes the run. A run that is still in progress is shown as far as it got.
 
-Several runs are compared: how many steps, tokens and seconds each took until its evaluation loss
-was that of the baseline at its end, which weights are equal bit by bit, and in what the
-configurations differ.
+Several runs are compared: the steps, tokens and seconds each took to reach the baseline's final
+evaluation loss, which weights are equal bit for bit, and how the configurations differ.
 
 Examples:
   canzona report runs/muon
@@ -404,7 +408,7 @@ Outcome run(const ReportFlags& a, const Output& out) {
 OptionRows options_of(ReportFlags& a) {
   return {argument("RUN", a.folders, "folders of runs").required(),
           option("--baseline", a.baseline, "RUN",
-                 "the run that others are measured against")
+                 "the run to compare the others with")
               .by_default("the first"),
           option("--html", a.html, "FILE",
                  "write a page with curves, times and configurations"),
@@ -418,7 +422,7 @@ Verb add_report(CLI::App& root) {
   return add_verb(
       root,
       {.name = "report",
-       .description = "show what training runs did, and compare them",
+       .description = "show the results of training runs and compare them",
        .options = options_of(*arguments),
        .footer = kReportExamples,
        .run = [arguments](const Output& out) { return run(*arguments, out); }});

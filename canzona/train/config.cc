@@ -109,7 +109,7 @@ void check_model(const TrainConfig& c) {
   require(m.heads % m.kv_heads == 0, named(c, "model.kv_heads", m.kv_heads),
           cat("a divisor of ", named(c, "model.heads", m.heads)));
   require(m.head_dim % 2 == 0, named(c, "model.head_dim", m.head_dim),
-          "an even number: rotary angles turn pairs");
+          "an even number, since rotary angles rotate pairs");
   if (m.experts == 0) {
     require(m.shared_experts == 0,
             named(c, "model.shared_experts", m.shared_experts),
@@ -330,16 +330,17 @@ void check_config(const TrainConfig& config) {
   require(config.spike.factor == 0 || config.spike.factor > 1,
           cat("spike.factor ", number_text(config.spike.factor), " (",
               config.origin("spike.factor"), ")"),
-          "a factor above 1, or 0: no step is a spike");
+          "a factor above 1, or 0 to report no spikes");
   require(!config.spike.stop || config.spike.factor > 0,
           cat("spike.stop on (", config.origin("spike.stop"), ")"),
-          cat("a spike.factor above 1, not 0 (", config.origin("spike.factor"),
-              "), with which no step is a spike"));
+          cat("a spike.factor above 1, found 0 (",
+              config.origin("spike.factor"), "), which reports no spikes"));
   // One from a file may belong to a run that had a folder.
   const bool asked = config.origin("save.every").starts_with("--");
-  require(!asked || config.save.every == 0 || !config.run.empty(),
-          named(config, "save.every", config.save.every),
-          "the run's folder as well (run=FOLDER), where checkpoints are kept");
+  require(
+      !asked || config.save.every == 0 || !config.run.empty(),
+      named(config, "save.every", config.save.every),
+      "a folder for the run as well (run=FOLDER), where checkpoints are kept");
 }
 
 }  // namespace canzona

@@ -137,7 +137,7 @@ refuses "--step: expected a whole number from -9223372036854775808 to 9223372036
 refuses '--top-k -1: expected 0 or more' -- sample --run . --prompt x --top-k -1 --seed -9
 refuses '--seed -9: expected 0 or more' -- sample --run . --prompt x --seed -9
 refuses '--keep-last 0: expected 1 or more' -- ckpt prune . --keep-last 0
-refuses "'small.json': it is no folder" -- sample --run small.json --prompt x
+refuses "'small.json': it is not a folder" -- sample --run small.json --prompt x
 refuses '--step 10:' -- sample --run . --prompt x --step 010
 
 # Replicas count, too: what is written must be readable.

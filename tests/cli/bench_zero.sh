@@ -104,6 +104,6 @@ refuses '--comm-ratio' -- bench zero --mesh dp=2 --comm-ratio x
 refuses 'sends nothing' -- bench zero --mesh dp=1 --comm-ratio 1 --steps 1
 refuses "--device 'gpu'" 'cpu or cuda' -- bench zero --mesh dp=2 --device gpu
 refuses '--device cuda' -- bench zero --mesh dp=2 --compute products
-refuses 'those of the model' -- bench zero --mesh dp=2 --compute 0.1
+refuses "are the model's own" -- bench zero --mesh dp=2 --compute 0.1
 
 finish

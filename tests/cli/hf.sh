@@ -95,7 +95,7 @@ same again/model.safetensors exported-2/model.safetensors
 # It is no checkpoint of a run: there are no states to go on from.
 canzona ckpt import-hf saved --out only/ckpt
 exits 0
-refuses 'holds weights alone' 'canzona train --init only/ckpt' -- \
+refuses 'holds only weights' 'canzona train --init only/ckpt' -- \
   train --steps 6 --mesh dp=2,tp=2 --run only --resume auto
 
 # Experts, tied, learn on from what they were.
@@ -147,7 +147,7 @@ cp -r llama odd_words
 echo '{"version": "1.0"}' >odd_words/tokenizer.json
 canzona ckpt import-hf odd_words --out odd/ckpt
 exits 0
-says 'note: the tokenizer is taken along' 'odd_words/tokenizer.json'
+says 'note: the tokenizer was copied' 'odd_words/tokenizer.json'
 same odd/tokenizer.json odd_words/tokenizer.json
 rm odd_words/tokenizer.json
 mkdir odd_words/tokenizer.json

@@ -92,7 +92,7 @@ exits 0
 started 2
 called '--run run --resume saved/ckpt/step_00000002 --transport'
 not_called auto
-says 'restart 1 of 3 as it was given'
+says 'restart 1 of 3 as given'
 ends_by BEGIN SAVE 0
 launches --ranks 2 -- train --run run --resume saved/ckpt/step_00000002
 exits 0
@@ -126,13 +126,13 @@ ends_by 0
 launches -- train --run saved --resume auto
 exits 0
 called '--ranks 4'
-says '4 ranks, as the checkpoint' dp=2,tp=2
+says '4 ranks, as in the checkpoint' dp=2,tp=2
 ends_by 0
 launches -- train --run other --resume saved/ckpt/step_00000002
 called '--ranks 4'
 ends_by 0
 launches -- train --run saved --resume auto --mesh dp=2
-lacks err 'as the checkpoint'
+lacks err 'as in the checkpoint'
 says 'all 2 ranks'
 ends_by 0
 launches --ranks 2 -- train --run saved --resume auto
@@ -324,8 +324,8 @@ refuses '--max-restarts' "'x'" -- launch --ranks 2 --max-restarts x -- train
 refuses '--ranks = 99999999999' 'to 2147483647' -- launch --ranks 99999999999 -- train
 refuses '--max-restarts' -- launch --ranks 2 --max-restarts -1 -- train
 refuses "unknown option '--rnks'" "'--ranks'" -- launch --rnks 2 -- train
-refuses 'Give --ranks' -- launch -- bench step
-refuses '--ranks 4' 'leave that one out' -- launch --ranks 2 -- train --ranks 4
+refuses 'give --ranks' -- launch -- bench step
+refuses '--ranks 4' 'leave out the latter' -- launch --ranks 2 -- train --ranks 4
 refuses "'/no/such'" -- launch --ranks 2 --program /no/such -- train --run run \
   --transport thread
 refuses "'no'" tiny -- launch --ranks 2 -- train --preset no

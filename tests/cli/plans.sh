@@ -64,7 +64,7 @@ sed 's/"bucket_elements" *: *400000000/"bucket_elements": 400000001/' again.json
   >broken.json
 canzona validate broken.json
 exits 1
-prints 'digest: the file says'
+prints 'digest: the file has'
 checks=$((checks + 1))
 says_digest=$(grep -o 'says [0-9a-f]*' out | cut -d' ' -f2)
 gives_digest=$(grep -o 'give [0-9a-f]*' out | cut -d' ' -f2)
@@ -74,7 +74,7 @@ sed 's/"ticks":\[/"ticks":[[1,1,1,1],/' plan.json >broken.json
 canzona validate broken.json
 exits 1
 prints 'not sound' '/cost/ticks'
-lacks out 'digest: the file says'
+lacks out 'digest: the file has'
 
 # Modules are counted by layers; a plan with slices has room for no more.
 canzona plan --model qwen3-0.6b --layers 2 --mesh dp=4 --zero hier:2 \
@@ -161,7 +161,7 @@ checks=$((checks + 1))
 cmp -s cpu_auto.json cpu_bf16.json || fail 'auto is another plan than bf16'
 canzona plan --model qwen3-0.6b --mesh dp=2 --rule-option device=cpu
 exits 0
-says 'precision=auto: bf16' 'no machine was asked'
+says 'precision=auto: bf16' 'without checking this machine'
 prints 'precision=bf16'
 canzona compare --model qwen3-0.6b --mesh dp=2 --rule-option device=cpu
 exits 0

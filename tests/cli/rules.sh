@@ -38,7 +38,7 @@ done
 
 # A build of the planner alone says so and stops here.
 canzona rules check "$adamw"
-if grep -qF 'planner alone' err; then
+if grep -qF 'can only plan' err; then
   exits 2
   finish
 fi
@@ -142,7 +142,7 @@ refuses '--newton-schulz' "'gran'" "'gram'" -- rules check "$adamw" \
   --newton-schulz gran
 refuses '--threads' -- rules check "$adamw" --threads 0
 refuses '--device' "'gpu'" 'cpu, cuda' -- rules check "$adamw" --device gpu
-refuses 'a GPU checks one file after another' -- rules check "$adamw" \
+refuses 'a GPU checks files one at a time' -- rules check "$adamw" \
   --device cuda --threads 2
 refuses '--slack' -- rules check "$adamw" --slack 0.5
 refuses "unknown option '--jsn'" "'--json'" 'canzona rules check --help' -- \

@@ -99,7 +99,7 @@ exits 0
 same "$(member loss)" "$trained"
 canzona eval --run one
 exits 0
-prints 'loss  ' 'a token' 'bits' '7 of ' 'held-out sequences of 32 tokens: text.txt'
+prints 'loss  ' 'per token' 'bits' '7 of ' 'held-out sequences of 32 tokens: text.txt'
 canzona eval --run one --sequences 0 --json
 exits 0
 same "$(member sequences)" "$(member sequences_there)"
@@ -226,7 +226,7 @@ chooses ends ends 'ends/ckpt/step_00000004 is skipped' 'ends/ckpt/step_00000002 
 flip ends/model.safetensors 9001
 refused_by_all ends 'ends/ckpt/step_00000004' 'ends/ckpt/step_00000002' 'ends/model.safetensors'
 
-# Data that is not what the run was trained on is noticed where it is taken for
+# Data that is not the data of the run is noticed where it is taken for
 # it, and does not end anything.
 # shellcheck disable=SC2086
 canzona train --data text.txt $small 2 --run seven
@@ -235,7 +235,7 @@ for run in six seven; do
   canzona eval --run $run --json
   exits 0
   member_is same_data ON
-  lacks err 'is not what the run was trained on'
+  lacks err 'is not the data of the run'
 done
 mv text.txt kept.txt
 sed 's/line/LINE/' kept.txt >text.txt
@@ -245,11 +245,11 @@ for run in six seven; do
     canzona eval --run $run $data --json
     exits 0
     member_is same_data OFF
-    says 'note: text.txt is not what the run was trained on'
+    says 'note: text.txt is not the data of the run'
   done
   canzona eval --run $run --data kept.txt --json
   exits 0
-  lacks err 'is not what the run was trained on'
+  lacks err 'is not the data of the run'
 done
 mv kept.txt text.txt
 
@@ -332,7 +332,7 @@ refuses '--data is missing' "'four'" -- eval --run four --tokenizer "$tokenizer"
 canzona eval --run four --tokenizer "$tokenizer" --data text.txt --json
 exits 0
 member_is held_out OFF
-refuses 'a tokenizer of 646' '256' -- sample --run one --tokenizer "$tokenizer" --prompt x
+refuses 'the tokenizer has 646' '256' -- sample --run one --tokenizer "$tokenizer" --prompt x
 
 # Mistakes.
 refuses '--prompt' -- sample --run one
@@ -341,7 +341,7 @@ refuses '--run' -- sample --prompt x
 refuses "'nowhere'" 'no such folder' -- sample --run nowhere --prompt x
 refuses "'nowhere'" 'no such folder' -- eval --run nowhere
 mkdir bare
-refuses "'bare'" 'no weights in it' -- sample --run bare --prompt x
+refuses "'bare'" 'the folder has no weights' -- sample --run bare --prompt x
 cp summary.saved bare/summary.json
 refuses "'bare'" 'no weights yet' '--save-every' -- sample --run bare --prompt x
 refuses '33 tokens' 'at most 31' "'one'" -- \

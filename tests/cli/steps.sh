@@ -197,7 +197,7 @@ refuses 'inter' -- bench step --model small.json --mesh dp=2 \
   --link intra=1GB/s
 refuses '--compute products' '--device cuda' -- bench step --model small.json \
   --mesh dp=2 --compute products
-refuses '--tokens goes with' -- bench step --model small.json --mesh dp=2 \
+refuses '--tokens is only valid with' -- bench step --model small.json --mesh dp=2 \
   --tokens 64
 refuses '--compute' 'products' -- bench step --model small.json --mesh dp=2 \
   --compute product
@@ -224,18 +224,18 @@ checks=$((checks + 1))
 
 # NCCL: a process for each GPU, and options that it alone has.
 # shellcheck disable=SC2086
-refuses 'give --device cuda' -- $small --mesh dp=1 --transport nccl
+refuses 'expected --device cuda' -- $small --mesh dp=1 --transport nccl
 # shellcheck disable=SC2086
-refuses 'nobody has started this process' -- $small --mesh dp=1 \
+refuses 'this process was not started as a rank' -- $small --mesh dp=1 \
   --transport nccl --device cuda
 # shellcheck disable=SC2086
-refuses '--share-gpu goes with --transport nccl' -- $small --mesh dp=1 \
+refuses '--share-gpu is only valid with --transport nccl' -- $small --mesh dp=1 \
   --share-gpu
 # shellcheck disable=SC2086
-refuses '--nccl-ctas goes with --transport nccl' -- $small --mesh dp=1 \
+refuses '--nccl-ctas is only valid with --transport nccl' -- $small --mesh dp=1 \
   --nccl-ctas 4
 # shellcheck disable=SC2086
-refuses '--nccl-memory goes with --transport nccl' -- $small --mesh dp=1 \
+refuses '--nccl-memory is only valid with --transport nccl' -- $small --mesh dp=1 \
   --nccl-memory plain
 # shellcheck disable=SC2086
 refuses 'expected thread, mpi, tcp or nccl' -- $small --mesh dp=1 \
@@ -254,7 +254,7 @@ if [ "$(member nccl | cut -c 1-18)" = 'this build has no ' ]; then
 fi
 unset CANZONA_RANK CANZONA_NUM_RANKS CANZONA_RENDEZVOUS
 
-refuses 'forward and backward on a GPU are not there' -- train --device cuda
+refuses 'training does not support GPUs yet' -- train --device cuda
 refuses 'expected cpu' -- train --device gpu
 
 # Every operation between ranks, timed.

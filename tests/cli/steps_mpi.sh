@@ -68,7 +68,7 @@ says 'mpirun -n 4'
 # shellcheck disable=SC2086
 ranks 2 $small --mesh dp=2 --link intra=1GB/s,inter=1GB/s
 exits 2
-says 'between threads only'
+says 'only valid with --transport thread'
 # shellcheck disable=SC2086
 ranks 2 $small --mesh dp=2 --transport thread
 exits 2

@@ -202,7 +202,7 @@ exits 0
 member_is data_tokens "$(wc -c <text.txt | tr -d ' ')"
 has_member flops_per_second
 canzona train --data text.txt --dry-run
-prints "($(wc -c <text.txt | tr -d ' ')), of which" 'measured here'
+prints "($(wc -c <text.txt | tr -d ' ')), tokens per step: " 'measured here'
 lacks out nominal
 refuses missing.txt -- train --data missing.txt --dry-run
 

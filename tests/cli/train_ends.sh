@@ -77,7 +77,7 @@ echo precious >mine/model.safetensors
 # shellcheck disable=SC2086
 canzona $small --steps 2 --run mine --overwrite
 exits 2
-says "'model.safetensors'" 'not known to be a run'
+says "'model.safetensors'" 'may not be a run'
 holds mine/model.safetensors precious
 
 # --- Leftovers of a process of the same number: in a container it is always
@@ -340,10 +340,10 @@ says 'cut.txt' "expected $size bytes" 'found 1000'
 canzona $small --steps 1 --set model.experts=4 --set model.expert_ffn=16 \
   --set model.shared_experts=1 --run shared
 exits 0
-says 'without config.json' 'model.shared_experts'
+says 'config.json is not written' 'model.shared_experts'
 there shared/model.safetensors
 not_there shared/config.json
-holds shared/summary.json 'without config.json'
+holds shared/summary.json 'config.json is not written'
 
 # --- TensorBoard's times have fractions; that of the first event is 13 bytes in.
 events=$(ls run/events.out.tfevents.*)

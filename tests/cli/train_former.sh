@@ -75,7 +75,7 @@ for more in '' --overwrite; do
   # shellcheck disable=SC2086
   refuses 'renamed/ckpt/step_00000006.bak' "name it 'step_00000006' again" 'nothing was changed' -- \
     train --run renamed --resume auto $more
-  lacks err 'begins anew'
+  lacks err 'starts from the beginning'
   unchanged "--resume auto $more" renamed
 done
 base partly

@@ -37,13 +37,13 @@ exits 0
 same_results one whole
 canzona train --run one --resume 3 --steps 5 --save-every 0
 exits 0
-says 'the run goes on from step 3' 'later steps (6, 9, 12) are set aside in one/ckpt'
+says 'the run resumes from step 3' 'later steps (6, 9, 12) are set aside in one/ckpt'
 steps_are one/metrics.jsonl '1 2 3 4 5'
 checks=$((checks + 1))
 [ "$(cat one/ckpt/latest)" = step_00000003 ] || fail "latest is $(cat one/ckpt/latest)"
 canzona ckpt ls one
 exits 0
-prints latest 'set aside, no part of the run any more' "$(basename one/ckpt/step_00000012.left-*)" \
+prints latest 'set aside, no longer part of the run' "$(basename one/ckpt/step_00000012.left-*)" \
   'canzona train --resume one/ckpt/NAME --run NEW_FOLDER' 'canzona ckpt prune one/ckpt'
 canzona ckpt ls one --json
 exits 0
@@ -158,7 +158,7 @@ checks=$((checks + 1))
 canzona ckpt import-hf whole --out brought/ckpt
 exits 0
 for wish in auto 0 brought brought/ckpt/step_00000000; do
-  refuses "--resume '$wish'" 'holds weights alone' 'canzona train --init brought/ckpt' -- \
+  refuses "--resume '$wish'" 'holds only weights' 'canzona train --init brought/ckpt' -- \
     train --run brought --resume $wish
 done
 canzona train --init brought/ckpt --data text.txt --steps 1 --mesh dp=1 --run tuned

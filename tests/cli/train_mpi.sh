@@ -40,7 +40,7 @@ last='mpirun -n 1 canzona … --seed 1 : -n 1 canzona … --seed 2'
   -n 1 "$program" $quick --mesh dp=2 --seed 2 >out 2>err </dev/null
 status=$?
 exits 2
-says 'not asked to do the same' 'rank 0 has configuration' 'rank 1 has'
+says 'have different configurations' 'rank 0 has' 'rank 1 has'
 lacks out step:
 checks=$((checks + 1))
 [ "$(grep -o '[0-9a-f]\{64\}' err | sort -u | wc -l)" = 2 ] ||
@@ -99,7 +99,7 @@ member_is mesh dp=2
 # shellcheck disable=SC2086
 ranks 2 $quick --zero zero3 --link intra=1GB/s,inter=1GB/s
 exits 2
-says 'links are modelled between threads only'
+says 'only valid with --transport thread'
 
 # --- How a run ends.
 long="$quick --mesh dp=2 --run run --set data.held_out=0.9"

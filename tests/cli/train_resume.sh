@@ -151,7 +151,7 @@ refuses '--resume 99999999999999999999' 'at most 999999999999999' -- \
   train --run half --resume 99999999999999999999
 canzona train --run moved --resume no/such
 exits 2
-says "--resume 'no/such'" 'there is no such folder'
+says "--resume 'no/such'" 'no such folder'
 canzona train --resume auto
 exits 2
 says '--resume auto' 'expected --run'
@@ -181,14 +181,14 @@ not_there half/ckpt
 # ... is not wiped by a resume that finds nothing,
 canzona train --run half --resume auto
 exits 2
-says 'has come to its end' 'finished after 2 steps' '--overwrite'
+says 'holds a finished run' 'finished after 2 steps' '--overwrite'
 # ... unless it was killed before its first checkpoint, or is not there yet.
 sed 's/"state": "finished"/"state": "running"/' half/summary.json >s
 mv s half/summary.json
 # shellcheck disable=SC2086
 canzona $small --mesh dp=2 --steps 3 --run half --resume auto
 exits 0
-says 'nothing to resume from in half/ckpt: the run begins anew'
+says 'nothing to resume from in half/ckpt: the run starts from the beginning'
 holds half/summary.json '"steps": 3'
 # ... Then its settings need not be given again; what is given wins, even what
 # a checkpoint would not let change.
@@ -226,7 +226,7 @@ done
 kill -TERM "$process"
 ends
 exits 143
-says 'ending after this step, with checkpoint, weights and summary'
+says 'ending after this step with checkpoint, weights and summary'
 holds live/summary.json '"state": "stopped"'
 steps=$(sed -n 's/^ *"steps": \([0-9]*\),$/\1/p' live/summary.json | head -1)
 there "live/ckpt/$(printf 'step_%08d' "$steps")"
@@ -288,7 +288,7 @@ if [ $status -eq 99 ]; then
 else
   exits 6
   says 'step 2 could not be saved' 'step 4 could not be saved' \
-    'the run goes on' 'the last save, of step 6, failed'
+    'the run continues' 'the last save, of step 6, failed'
   holds full/summary.json '"state": "finished"'
   there full/model.safetensors
   checks=$((checks + 1))
@@ -330,7 +330,7 @@ last='canzona train, whose metrics do not fit'
 if [ $status -ne 99 ]; then
   exits 6
   says 'could not be recorded: crowded/metrics.jsonl cannot be written: File too large' \
-    'the run goes on' 'records of steps and evaluations, the first of step'
+    'the run continues' 'records of steps and evaluations, the first of step'
   checks=$((checks + 1))
   [ "$(grep -c 'could not be recorded' err)" = 1 ] || fail 'it is told again'
   holds crowded/summary.json '"state": "finished"'
@@ -352,7 +352,7 @@ exits 0
 sed -i '3s/.*/{"step":/' garbled/metrics.jsonl
 canzona train --run garbled --resume 5
 exits 0
-says 'garbled/metrics.jsonl: line 3 makes no sense; 3 lines'
+says 'garbled/metrics.jsonl: line 3 is not a valid record; 3 lines'
 
 # --- A resume that is refused changes nothing, and is not recommended again.
 cp "$here/../data/tokenizers/qwen.json" mine.json
@@ -381,7 +381,7 @@ for file in garbled/ckpt/step_*/rank_00000.safetensors; do
 done
 canzona train --run garbled --resume auto
 exits 3
-lacks err 'goes on from it'
+lacks err 'resumes from it'
 # ... nor does it leave a folder that would be refused the next time.
 canzona train --run elsewhere --resume garbled
 exits 3
@@ -450,7 +450,7 @@ sed 's/"state": "finished"/"state": "running"/' seen/summary.json \
 : >go
 ends
 exits 2
-says 'a checkpoint has appeared meanwhile' 'start again'
+says 'another process has saved a checkpoint' 'start again'
 there late_one/ckpt/step_00000002
 
 # --- Saving needs a folder; its memory is foretold.

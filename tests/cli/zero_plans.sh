@@ -170,7 +170,7 @@ refuses 'nothing fits in' 'the nearest is' \
 refuses 'activations alone take' \
   -- plan $model --zero auto --memory-cap 100MB
 # shellcheck disable=SC2086
-refuses '--strategy any' 'expected --zero auto' -- plan $model --strategy any
+refuses '--strategy any' 'requires --zero auto' -- plan $model --strategy any
 # shellcheck disable=SC2086
 refuses '--tokens' -- compare $model --zero all --tokens none
 # shellcheck disable=SC2086
@@ -182,7 +182,7 @@ refuses '--zero-experts' 'has no experts' \
 refuses '--zero-experts auto' 'has no experts' \
   -- plan $model --zero auto --zero-experts auto
 # shellcheck disable=SC2086
-refuses '--zero-experts' 'expected --zero beside it' \
+refuses '--zero-experts requires --zero' \
   -- compare $model --zero-experts zero3
 refuses '--zero-experts: z1 = 4 does not divide the 2 data-parallel ranks' \
   -- plan --model qwen3-30b-a3b --mesh dp=2,ep=4 --zero-experts replica:4

@@ -127,7 +127,7 @@ TEST(TcpSession, R10TurnsASecondRankOfTheSameNumberAway) {
         break;
       }
   EXPECT_THAT(refusal, HasSubstr("usage: rank 1 was turned away"));
-  EXPECT_THAT(refusal, HasSubstr("is there already"));
+  EXPECT_THAT(refusal, HasSubstr("is already connected"));
   EXPECT_EQ(come(meeting.options(2, 3, "job")).get(), "");
   EXPECT_EQ(zero.get(), "");
   EXPECT_EQ((one.valid() ? one : twice).get(), "");
