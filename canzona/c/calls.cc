@@ -1,6 +1,7 @@
 #include "canzona/c/calls.h"
 
 #include <pthread.h>
+
 #include <exception>
 #include <new>
 #include <string>

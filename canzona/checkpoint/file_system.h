@@ -14,6 +14,7 @@
 #pragma once
 
 #include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>

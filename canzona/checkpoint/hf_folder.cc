@@ -1,6 +1,7 @@
 #include "canzona/checkpoint/hf_folder.h"
 
 #include <sys/stat.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <sys/types.h>
+
 #include <functional>
 #include <optional>
 #include <string>

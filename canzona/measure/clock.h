@@ -3,6 +3,7 @@
 #pragma once
 
 #include <time.h>
+
 #include <string>
 #include <vector>
 

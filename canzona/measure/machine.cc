@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>

@@ -1,6 +1,7 @@
 #include "canzona/report/cluster_view.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 

@@ -1,6 +1,7 @@
 #include "canzona/report/models_view.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <unordered_map>

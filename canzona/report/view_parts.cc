@@ -1,6 +1,7 @@
 #include "canzona/report/view_parts.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <numeric>

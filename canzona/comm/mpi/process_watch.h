@@ -10,6 +10,7 @@
 #pragma once
 
 #include <poll.h>
+
 #include <array>
 #include <atomic>
 #include <chrono>

@@ -54,6 +54,7 @@ CudaEngine::CudaEngine(int device, cudaStream_t stream, Memory& memory)
       graphs_(std::make_unique<Graphs>()) {
   require_gpu(device);
   check_cuda(cudaSetDevice(device), "cudaSetDevice");
+  connect_peers(device);
   num_multiprocessors_ = attribute(device, cudaDevAttrMultiProcessorCount);
   if (owns_stream_)
     check_cuda(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking),

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+
 #include <atomic>
 #include <cstdint>
 #include <deque>

@@ -2,12 +2,14 @@
 
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
+
 #include <algorithm>
 #include <array>
 #include <fstream>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <utility>
 #include <vector>
@@ -149,6 +151,36 @@ CurrentCudaDevice::~CurrentCudaDevice() {
   if (before_ < 0 || cudaGetDevice(&now) != cudaSuccess || now == before_)
     return;
   cudaSetDevice(before_);
+}
+
+namespace {
+
+void enable_access(int device, int peer) {
+  int can = 0;
+  check_cuda(cudaDeviceCanAccessPeer(&can, device, peer),
+             "cudaDeviceCanAccessPeer");
+  if (can == 0) return;
+  const CurrentCudaDevice at(device);
+  const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
+  if (status == cudaErrorPeerAccessAlreadyEnabled) {
+    cudaGetLastError();  // or the next launch would report it
+    return;
+  }
+  check_cuda(status, "cudaDeviceEnablePeerAccess");
+}
+
+}  // namespace
+
+void connect_peers(int device) {
+  static std::mutex mutex;
+  static auto& connected = *new std::vector<int>;
+  const std::lock_guard lock(mutex);
+  if (std::ranges::find(connected, device) != connected.end()) return;
+  for (const int peer : connected) {
+    enable_access(device, peer);
+    enable_access(peer, device);
+  }
+  connected.push_back(device);
 }
 
 int64_t cuda_free_bytes() {

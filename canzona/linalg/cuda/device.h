@@ -47,7 +47,11 @@ bool means_no_gpu(cudaError_t status);
 std::string no_gpu_message(cudaError_t status, std::string_view what);
 
 // The memory of the GPU, by plain cudaMalloc. Any thread may call.
-
 Memory& cuda_memory();
+
+// Lets this GPU and the others that were named before read each other's memory,
+// where the machine connects them: ranks that are threads of one process sum
+// gradients where they lie. Any thread may call it.
+void connect_peers(int device);
 
 }  // namespace canzona

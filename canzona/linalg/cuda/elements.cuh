@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cuda_runtime.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <string_view>

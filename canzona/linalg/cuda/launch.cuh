@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_runtime.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <vector>

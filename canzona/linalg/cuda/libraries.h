@@ -5,6 +5,7 @@
 #include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cusolverDn.h>
+
 #include <compare>
 #include <map>
 #include <optional>

@@ -1,6 +1,7 @@
 #include "canzona/report/bench/bench_text.h"
 
 #include <fmt/format.h>
+
 #include <thread>
 
 #include "canzona/base/json_writer.h"

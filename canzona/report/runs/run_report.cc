@@ -1,6 +1,7 @@
 #include "canzona/report/runs/run_report.h"
 
 #include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>

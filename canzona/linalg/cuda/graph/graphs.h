@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>

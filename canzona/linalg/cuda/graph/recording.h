@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cuda_runtime_api.h>
+
 #include <bit>
 #include <concepts>
 #include <cstddef>

@@ -4,6 +4,7 @@
 #include "canzona/linalg/cuda/tiles/tile_product_hopper.h"
 
 #include <cudaTypedefs.h>
+
 #include <algorithm>
 #include <string>
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cuda.h>
+
 #include <cstdint>
 
 namespace canzona {
