@@ -163,7 +163,7 @@ TEST(Resume, ASizeOfTeamsGivesWayWhereRanksOrMatricesAreOthers) {
       configured({"mesh=tp=4", "plan.teams=4", "rule.option.strips=8"});
   const TrainConfig saved = resumed(former, {});
   for (const char* other :
-       {"mesh=dp=2", "plan.strategy=contiguous", "zero.sizes=zero1",
+       {"mesh=dp=2", "plan.strategy=contiguous", "zero.sizes=zero3",
         "links.ranks_per_node=2", "rule.option.strips=2"}) {
     TrainConfig now = resumed(former, {other});
     const std::string text = other;
