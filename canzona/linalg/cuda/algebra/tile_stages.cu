@@ -179,7 +179,7 @@ namespace {
 
 constexpr int kTile = 32;
 constexpr int kTileRows = 8;
-constexpr int kThreads = 256;
+constexpr int kTriangleThreads = 256;
 
 // Numbers are moved, never computed with: their size is all that counts.
 template <class T>
@@ -236,9 +236,9 @@ __global__ void __launch_bounds__(kTile* kTileRows)
 }
 
 template <bool kBf16>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kTriangleThreads)
     round_kernel(uint16_t* to, const float* from, int64_t count) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t i = int64_t{blockIdx.x} * kTriangleThreads + threadIdx.x;
   if (i < count) to[i] = static_cast<uint16_t>(Pair<kBf16>::pack(from[i], 0));
 }
 
@@ -284,7 +284,7 @@ void launch_round_sum(TileType type, std::byte* rounded, const float* sum,
   const auto kernel =
       type == TileType::kBf16 ? round_kernel<true> : round_kernel<false>;
   if (count > 0)
-    kernel<<<blocks_for(count, kThreads), kThreads, 0, stream>>>(
+    kernel<<<blocks_for(count, kTriangleThreads), kTriangleThreads, 0, stream>>>(
         reinterpret_cast<uint16_t*>(rounded), sum, count);
   check_launch("rounded sums");
 }
