@@ -466,6 +466,16 @@ TrainConfig config_of(const TrainFlags& a, const Beginning& beginning,
   return config;
 }
 
+// What the run had was made for the mesh that it had; reports what gives way.
+void free_former_teams(const Beginning& beginning, TrainConfig& config,
+                       bool speaks, const Output& out) {
+  if (!beginning.point && !beginning.unfinished) return;
+  const TrainConfig saved = make_settled_config(
+      beginning.point ? beginning.point->saved : *beginning.unfinished);
+  const std::string note = free_saved_teams(saved, config);
+  if (speaks && !note.empty()) out.note(cat("note: ", note));
+}
+
 void require_cpu(const std::string& device) {
   if (device == "cuda")
     throw UsageError(
@@ -479,12 +489,13 @@ void require_cpu(const std::string& device) {
 Outcome run(const TrainFlags& a, const Output& out) {
   require_cpu(a.device);
   const std::optional<ProcessLaunch> launch = find_process_launch();
-  const Beginning beginning =
-      find_beginning(a, !launch || launch->rank == 0, out);
+  const bool is_rank_0 = !launch || launch->rank == 0;
+  const Beginning beginning = find_beginning(a, is_rank_0, out);
   TrainConfig config = config_of(a, beginning, launch ? launch->num_ranks : 0);
   if (!a.flight_record.empty() && !a.dry_run)
     check_late_file("--flight-record", a.flight_record, config.run);
   const Mesh mesh = settle_mesh(config, rank_counts(config, launch));
+  free_former_teams(beginning, config, is_rank_0, out);
   std::unique_ptr<Ranks> ranks;
   std::optional<MachineLimits> limits;
   if (chooses_zero(config) || chooses_experts(config)) {
@@ -502,8 +513,7 @@ Outcome run(const TrainFlags& a, const Output& out) {
     return run_job(a, config, beginning.point, job, *ranks, out);
   }
   if (ranks != nullptr) ranks->finish();
-  const bool is_first =
-      !launch || launch->rank == 0 || config.transport == "thread";
+  const bool is_first = is_rank_0 || config.transport == "thread";
   const bool speaks = ranks != nullptr ? ranks->speaks() : is_first;
   return speaks ? dry_run(a, config, job, out) : Outcome::kDone;
 }

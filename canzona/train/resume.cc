@@ -8,6 +8,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/mesh.h"
 #include "canzona/train/config_keys.h"
 
 namespace canzona {
@@ -261,6 +262,45 @@ void require_resumable(const TrainConfig& saved, const TrainConfig& now,
                        " (canzona config keys says which may change): leave ",
                        differing.size() == 1 ? "it" : "them",
                        " out, or begin another run instead of resuming"));
+}
+
+namespace {
+
+// Returns the first key that decides which ranks can share a matrix and that
+// has changed, with both values; "" if none has.
+std::string change_for_teams(const TrainConfig& saved, const TrainConfig& now) {
+  const auto strips = [](const TrainConfig& config) {
+    const auto found = config.rule.options.find("strips");
+    return found == config.rule.options.end() ? "auto" : found->second;
+  };
+  const std::array<KeptValue, 6> values = {{
+      {"mesh", to_string(mesh_of(saved)), to_string(mesh_of(now))},
+      {"plan.strategy", saved.plan.strategy, now.plan.strategy},
+      {"zero.sizes", saved.zero.sizes, now.zero.sizes},
+      {"zero.experts", saved.zero.experts, now.zero.experts},
+      {"links.ranks_per_node", cat(saved.links.ranks_per_node),
+       cat(now.links.ranks_per_node)},
+      {"rule.option.strips", strips(saved), strips(now)},
+  }};
+  for (const KeptValue& value : values)
+    if (value.saved != value.now)
+      return cat(value.key, " is ", shown(value.now), " now, not ",
+                 shown(value.saved));
+  return "";
+}
+
+}  // namespace
+
+std::string free_saved_teams(const TrainConfig& saved, TrainConfig& now) {
+  constexpr const char* kKey = "plan.teams";
+  const std::string teams = now.plan.teams, origin = now.origin(kKey);
+  const bool is_size = teams != "auto" && teams != "off";
+  if (!is_size || origin != saved.origin(kKey)) return "";
+  const std::string change = change_for_teams(saved, now);
+  if (change.empty()) return "";
+  now.plan.teams = "auto";
+  now.origins[kKey] = cat(origin, ", where it is ", teams);
+  return cat(kKey, " ", teams, " (", origin, ") became auto: ", change);
 }
 
 }  // namespace canzona

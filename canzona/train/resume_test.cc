@@ -158,6 +158,43 @@ TEST(Resume, AMicroBatchOfTheCheckpointFitsAnotherMesh) {
           testing::HasSubstr("batch.micro 8 (--set)")));
 }
 
+TEST(Resume, ASizeOfTeamsGivesWayWhereRanksOrMatricesAreOthers) {
+  const TrainConfig former =
+      configured({"mesh=tp=4", "plan.teams=4", "rule.option.strips=8"});
+  const TrainConfig saved = resumed(former, {});
+  for (const char* other :
+       {"mesh=dp=2", "plan.strategy=contiguous", "zero.sizes=zero3",
+        "links.ranks_per_node=2", "rule.option.strips=2"}) {
+    TrainConfig now = resumed(former, {other});
+    const std::string text = other;
+    EXPECT_THAT(
+        free_saved_teams(saved, now),
+        testing::AllOf(
+            testing::StartsWith("plan.teams 4 (checkpoint of step 100) became "
+                                "auto: " +
+                                text.substr(0, text.find('='))),
+            testing::HasSubstr(" is " + text.substr(text.find('=') + 1))));
+    EXPECT_EQ(now.plan.teams, "auto");
+    EXPECT_EQ(now.origin("plan.teams"),
+              "checkpoint of step 100, where it is 4");
+  }
+}
+
+TEST(Resume, TeamsStayWhereNothingChangedOrTheyAreGivenAnew) {
+  const auto teams_after = [](const char* before,
+                              const std::vector<std::string>& given) {
+    const TrainConfig former = configured({"mesh=tp=4", before});
+    TrainConfig now = resumed(former, given);
+    EXPECT_EQ(free_saved_teams(resumed(former, {}), now), "");
+    return now.plan.teams;
+  };
+  EXPECT_EQ(teams_after("plan.teams=4", {}), "4");
+  EXPECT_EQ(teams_after("plan.teams=4", {"mesh=dp=1,tp=4"}), "4");
+  EXPECT_EQ(teams_after("plan.teams=4", {"mesh=tp=2", "plan.teams=2"}), "2");
+  EXPECT_EQ(teams_after("plan.teams=off", {"mesh=tp=2"}), "off");
+  EXPECT_EQ(teams_after("plan.teams=auto", {"mesh=tp=2"}), "auto");
+}
+
 TEST(Resume, SavingNeedsAFolder) {
   Settings given;
   given.push_back({"save.every", RawText{"5"}, "--save-every"});

@@ -56,6 +56,16 @@ done
 trains '' --steps 2 --teams 4 --run kept --save-every 2
 trains "$digest" --resume kept --run kept --steps 4
 says 'matrices are shared'
+# On other ranks, or by another strategy, a size that was saved becomes auto;
+# one that is given now is refused.
+for other in '--mesh dp=2' '--mesh tp=2' '--strategy contiguous'; do
+  # shellcheck disable=SC2086
+  canzona train --resume kept/ckpt/step_00000002 --save-every 0 --steps 3 $other
+  exits 0
+  says 'note: plan.teams 4 (checkpoint of step 2) became auto: '
+done
+refuses '--teams 4' 'have nobody to share with' -- \
+  train --resume kept --run kept --mesh dp=2 --teams 4
 canzona config show --set plan.teams=4
 exits 0
 prints plan.teams
