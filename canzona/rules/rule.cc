@@ -103,6 +103,7 @@ std::unique_ptr<Rule> make_rule(std::string_view name, const RuleOptions& given,
   const RuleOptions options = with_device(name, given, device);
 #define CANZONA_RULE(rule) \
   if (name == #rule) return make_##rule##_rule(options, dtype);
+#include "canzona/rules/rules.def"
 #undef CANZONA_RULE
   make_rule_facts(name, options);  // names the rule that was not found
   throw InternalError(cat("rule ", name, " has facts but no arithmetic"));
