@@ -318,6 +318,15 @@ exits 0
 checks=$((checks + 1))
 [ "$whole" = "$(member 'strategies 0 digest')/$(member 'strategies 0 state_digest')" ] ||
   fail 'strips one by one give other digests'
+# One rank alone neither shares nor exchanges.
+# shellcheck disable=SC2086
+canzona $strips --exchange strips --scaling
+exits 0
+has_member 'strategies 0 scaling_efficiency'
+# shellcheck disable=SC2086
+canzona $shared --teams 4 --scaling
+exits 0
+has_member 'strategies 0 scaling_efficiency'
 refuses "--exchange 'pieces': expected auto, rounds or strips" -- plan --model qwen3-0.6b --mesh tp=2 --exchange pieces
 refuses '--exchange strips: rule muon gives no matrix strips' -- plan --model qwen3-0.6b --mesh dp=2 --exchange strips
 
