@@ -16,6 +16,7 @@
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
 #include "cli/test_fault.h"
+#include "cli/with_flags.h"
 
 namespace canzona::cli {
 namespace {
@@ -263,6 +264,8 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
                     .trial = request.trial,
                     .bench = run_step_bench(request),
                     .audited = a.audit};
+  for (StrategyBench& s : report.bench.strategies)
+    s.error = with_flags(*a.plan.app, s.error);
   report.library_memory = ranks->library_memory();
   report.largest_library_bytes = largest_library_bytes(*ranks);
   out.progress("");

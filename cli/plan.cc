@@ -14,6 +14,7 @@
 #include "cli/placed.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
+#include "cli/with_flags.h"
 
 namespace canzona::cli {
 
@@ -157,13 +158,14 @@ constexpr const char* kCompareExamples =
 // A strategy that cannot meet a request is part of the answer, and so is one
 // that exceeds a memory cap, which only `balanced` tries to keep. A plan that
 // is not valid is not.
-ComparedStrategy compare_one(const PlanInput& input, const std::string& name) {
+ComparedStrategy compare_one(const PlanArguments& arguments,
+                             const PlanInput& input, const std::string& name) {
   try {
     return {name, plan_once(input, name), ""};
   } catch (const CapExceeded& found) {
     return {name, std::nullopt, join(found.violations(), "; ")};
   } catch (const UsageError& error) {
-    return {name, std::nullopt, error.what()};
+    return {name, std::nullopt, with_flags(*arguments.app, error.what())};
   }
 }
 
@@ -223,7 +225,7 @@ Outcome run_compare(const PlanArguments& arguments, const Output& out) {
       read_memory_terms(arguments, input.model, input.mesh, input.options);
   Comparison comparison{input.model.name, input.mesh, {}};
   for (const std::string& name : names)
-    comparison.strategies.push_back(compare_one(input, name));
+    comparison.strategies.push_back(compare_one(arguments, input, name));
   require_any(comparison);
   note_collectives(input, comparison.first()->plan, out);
   if (!arguments.html.empty())

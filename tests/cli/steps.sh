@@ -327,6 +327,10 @@ has_member 'strategies 0 scaling_efficiency'
 canzona $shared --teams 4 --scaling
 exits 0
 has_member 'strategies 0 scaling_efficiency'
+# shellcheck disable=SC2046,SC2086
+canzona $(echo $strips | sed 's/--json//; s/balanced/contiguous,balanced/') --teams 2
+exits 0
+prints '--teams 2: strategy contiguous'
 refuses "--exchange 'pieces': expected auto, rounds or strips" -- plan --model qwen3-0.6b --mesh tp=2 --exchange pieces
 refuses '--exchange strips: rule muon gives no matrix strips' -- plan --model qwen3-0.6b --mesh dp=2 --exchange strips
 

@@ -77,6 +77,13 @@ refuses '--teams 2' 'rule muon shares no matrix' -- \
   plan $request --rule-option strips=1 --teams 2
 refuses '--teams 2' '--micro-groups balanced' -- \
   plan $request $strips --strategy contiguous --teams 2
+# So are they where only some of the strategies cannot plan the input.
+canzona compare $request $strips --strategies contiguous,balanced --teams 2
+exits 0
+prints '--teams 2: strategy contiguous'
+canzona compare $request $strips --strategies contiguous,balanced --teams 2 --json
+exits 0
+prints '--teams 2: strategy contiguous' 'try --micro-groups balanced' '--teams auto goes on'
 for cannot in '--mesh dp=4' '--mesh dp=2,tp=2 --rule soap'; do
   canzona plan --model qwen3-0.6b $cannot --teams auto
   exits 0

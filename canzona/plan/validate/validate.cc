@@ -368,7 +368,7 @@ class Validation {
     if (!is_scattered(part_.traffic) ||
         part_.options.micro_groups != "balanced")
       violated(blocks, " cannot be: strategy ", part_.options.strategy,
-               " with --micro-groups ", part_.options.micro_groups,
+               " with micro-groups=", part_.options.micro_groups,
                " has one owner of each matrix");
     const auto ranks = std::ssize(distinct(owners));
     if (ranks > largest_team(part_.options, part_.grid.tp))
