@@ -26,7 +26,7 @@ constexpr const char* kPlanExamples =
   canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon
   canzona plan --model ./config.json --mesh dp=16,tp=4,pp=2 --rule soap --phases 5 -o plan.json
   canzona plan --model model.safetensors.index.json --mesh dp=8 --adamw '*.k_proj.*' --json
-  canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --rule-option device=cpu --teams auto
+  canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --teams auto
   canzona plan --model qwen3-8b --mesh dp=16 --zero hier:8
   canzona plan --model qwen3-30b-a3b --mesh dp=8,ep=8 --zero hier:8 --zero-experts zero3
   canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
@@ -35,7 +35,7 @@ constexpr const char* kPlanExamples =
 With --teams the ranks of a home may share matrices: the long side is cut into strips, of which
 each of 2, 4 or 8 ranks has equally many, and one of them, the head, does what cannot be shared.
 32B on 256 ranks needs 1.77 × the mean work of a rank with whole owners, 1.05 × with teams. No bit
-of the result depends on who shares what. GPUs cannot share matrices yet.
+of the result depends on who shares what.
 
 With --placed nothing is cut: ranks store what the file says, as DDP, FSDP2, HSDP or TP left it, and
 owners and rounds alone are decided. Two ranks that have half of a matrix each:

@@ -36,6 +36,9 @@ has_member 'strategies 0 teams 8'
 
 canzona validate plan.json
 exits 0
+canzona plan --help
+exits 0
+lacks out 'cannot share'
 canzona explain plan.json --matrix model.layers.0.mlp.gate_up_proj.weight
 exits 0
 prints ', head' 'strips' 'sums in' 'factors in' 'A team of'
