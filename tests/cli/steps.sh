@@ -327,6 +327,13 @@ has_member 'strategies 0 scaling_efficiency'
 canzona $shared --teams 4 --scaling
 exits 0
 has_member 'strategies 0 scaling_efficiency'
+# Plans say how matrices travel, and how many are shared.
+member_is 'strategies 0 exchange' rounds
+has_member 'strategies 0 teams 4'
+# shellcheck disable=SC2046,SC2086
+canzona $(echo $strips | sed 's/--json//') --exchange strips --teams auto
+exits 0
+prints 'how they travel' 'strips'
 # shellcheck disable=SC2046,SC2086
 canzona $(echo $strips | sed 's/--json//; s/balanced/contiguous,balanced/') --teams 2
 exits 0
