@@ -227,9 +227,11 @@ Outcome explain_placed(const ExplainFlags& arguments, PlacedPlanFile file,
   if (!file.violations.empty())
     throw ViolationsFound(cat("plan ", quoted(arguments.path), " is not sound"),
                           std::move(file.violations));
+  // A mistake in the request is found before anything is written.
+  const std::string answer = explanation(arguments, file.plan, out.ink());
   if (!arguments.html.empty())
     out.save(arguments.html, placed_html(file.plan), "report");
-  out.result(explanation(arguments, file.plan, out.ink()));
+  out.result(answer);
   if (arguments.selectors() == 0)
     out.note("for more: --rank R, --matrix NAME or --audit");
   return Outcome::kDone;
@@ -242,9 +244,10 @@ Outcome run(const ExplainFlags& arguments, const Output& out) {
   if (auto placed = read_placed_plan(arguments.path))
     return explain_placed(arguments, std::move(*placed), out);
   const ReportPlan shown = read_shown(arguments.path);
+  const std::string answer = explanation(arguments, shown, out.ink());
   if (!arguments.html.empty())
     out.save(arguments.html, plan_html(shown), "report");
-  out.result(explanation(arguments, shown, out.ink()));
+  out.result(answer);
   if (arguments.selectors() == 0)
     out.note("for more: --rank R, --matrix NAME, --bucket B or --audit");
   return Outcome::kDone;

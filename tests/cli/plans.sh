@@ -136,6 +136,8 @@ canzona explain plan.json --matrix "${name}x"
 exits 2
 says '--matrix' "did you mean"
 refuses '--rank' '8' -- explain plan.json --rank 8
+refuses '--rank' '8' -- explain plan.json --rank 8 --html unasked.html
+not_there unasked.html
 refuses '--rank' -- explain plan.json --rank -1
 refuses '--bucket' -- explain plan.json --bucket 1000
 refuses 'at most one' -- explain plan.json --rank 1 --bucket 0
