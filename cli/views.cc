@@ -290,7 +290,7 @@ Checked are: the digest; that every element of every tensor has one place in eac
 matrix one owner or team; that routes are exact both ways; that budgets hold. Of a plan of storage
 that is given: that every element is stored, owners store pieces, rounds keep the capacity, costs and
 figures are right. All violations are listed. The exit status is 0 for a sound plan, 1 for one that
-is not, 2 for a file that is no plan.
+is not, even if its "format" alone says that it is a plan, 2 for any other file.
 )";
 
 struct ValidateFlags {

@@ -101,6 +101,13 @@ for file in empty other half bytes; do
   refuses "$file.json" -- validate "$file.json"
   refuses "$file.json" -- explain "$file.json"
 done
+# One that says it is a plan, and is none, is not sound.
+echo '{"format": "canzona.plan"}' >claims.json
+canzona validate claims.json
+exits 1
+prints 'not sound' 'claims.json: '
+canzona explain claims.json
+exits 1
 refuses 'nowhere.json' -- validate nowhere.json
 refuses 'nowhere.json' -- explain nowhere.json
 
