@@ -310,7 +310,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(text("plan.strategy", c.plan.strategy, "how owners of matrices are chosen", strategy_names())),
       may(whole("plan.bucket_elements", c.plan.bucket_elements, 1, kMany, "a bucket of gradients closes at so many elements")),
       may(text("plan.memory_cap", c.plan.memory_cap, "no rank may take more than this, such as 2GB; 0: no cap")),
-      may(text("plan.teams", c.plan.teams, "ranks of a home and node that may share a matrix by its strips, where that is predicted to be 3 % quicker; auto: as many as there are", {"auto", "off", "2", "4", "8"})),
+      may(text("plan.teams", c.plan.teams, "ranks of a home and node that may share a matrix by its strips, where that is predicted to be 3 % quicker; auto: up to 8", {"auto", "off", "2", "4", "8"})),
       may(text("zero.sizes", c.zero.sizes, "states, gradients and parameters cut over so many ranks: none, zero1, zero2, zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=..")),
       may(text("zero.experts", c.zero.experts, "the same of experts, over their own data-parallel ranks; empty: on the ranks of dense tensors")),
       may(text("zero.overlap", c.zero.overlap, "what compute waits for: all, all but the next gather, what it needs", {"none", "main", "background"})),
