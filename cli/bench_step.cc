@@ -15,6 +15,7 @@
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
 #include "cli/test_fault.h"
+#include "cli/with_flags.h"
 
 namespace canzona::cli {
 namespace {
@@ -114,13 +115,27 @@ Link modelled_link(const BenchStepFlags& a, const PlanOptions& options) {
   return parse_link_model(a.plan.link, options.ranks_per_node);
 }
 
-Plan plan_on_link(const PlanInput& input, const Mesh& mesh,
-                  const std::string& strategy, const Link& link) {
-  PlanInput own = {input.model,      mesh,      nullptr, input.options,
-                   input.cost_table, input.note};
+PlanInput copy_of(const PlanInput& input) {
+  PlanInput own = {input.model,   input.mesh,       nullptr,
+                   input.options, input.cost_table, input.note};
   own.rule = make_rule_facts(input.rule->name(), input.rule->options());
+  return own;
+}
+
+Plan plan_on_link(const PlanInput& input, const std::string& strategy,
+                  const Link& link) {
+  PlanInput own = copy_of(input);
   put_link(link, own.options);
   return plan_once(own, strategy).plan;
+}
+
+// One rank has nobody to share matrices with, nor to exchange them with.
+Plan plan_alone(const PlanInput& input) {
+  PlanInput own = copy_of(input);
+  own.mesh = Mesh{};
+  own.options.teams = kTeamsOff;
+  own.options.exchange = ExchangeBy::kRounds;
+  return plan_once(own, "balanced").plan;
 }
 
 StepBenchRequest request_of(const BenchStepFlags& a, const PlanInput& input,
@@ -128,14 +143,11 @@ StepBenchRequest request_of(const BenchStepFlags& a, const PlanInput& input,
   StepBenchRequest request;
   request.strategies = known_strategies(a.plan.strategies, "--strategy");
   request.plan = [&input](const std::string& strategy, const Link& link) {
-    return plan_on_link(input, input.mesh, strategy, link);
+    return plan_on_link(input, strategy, link);
   };
   request.device = a.device;
   request.with_serial = a.with_serial;
-  if (a.scaling)
-    request.one_rank = [&input] {
-      return plan_on_link(input, Mesh{}, "balanced", {});
-    };
+  if (a.scaling) request.one_rank = [&input] { return plan_alone(input); };
   request.trial = trial_of(a);
   request.link = modelled_link(a, input.options);
   if (a.comm_ratio) request.comm_ratio = *a.comm_ratio;
@@ -247,6 +259,8 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
                     .trial = request.trial,
                     .bench = run_step_bench(request),
                     .audited = a.audit};
+  for (StrategyBench& s : report.bench.strategies)
+    s.error = with_flags(*a.plan.app, s.error);
   report.library_memory = ranks->library_memory();
   report.largest_library_bytes = largest_library_bytes(*ranks);
   out.progress("");

@@ -6,9 +6,9 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/rules/facts.h"
 #include "cli/options.h"
 #include "cli/version.h"
+#include "cli/with_flags.h"
 
 namespace canzona::cli {
 namespace {
@@ -129,42 +129,6 @@ const CLI::App& named(const CLI::App& app) {
   return verbs.empty() ? app : named(*verbs.back());
 }
 
-// A rule's options have names of their own, such as precision, which some verbs
-// know as well.
-bool is_rule_option(const std::string& name) {
-  for (const RuleEntry& rule : rule_table())
-    for (const OptionFact& option : rule.options)
-      if (option.name == name) return true;
-  return false;
-}
-
-const CLI::Option* option_of(const CLI::App& app, const std::string& name) {
-  for (const CLI::App* at = &app; at != nullptr; at = at->get_parent())
-    if (const CLI::Option* found = at->get_option_no_throw("--" + name))
-      return found;
-  return nullptr;
-}
-
-// One word of a library's message: "zero=all", "(batch.micro=2)".
-std::string word_with_flag(const CLI::App& app, const std::string& word) {
-  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz";
-  const size_t begin = std::min(word.find_first_of(kLetters), word.size());
-  const size_t equals = word.find('=', begin);
-  if (equals == std::string::npos) return word;
-  const std::string name = word.substr(begin, equals - begin);
-  if (name.find('.') != std::string::npos)
-    return option_of(app, "set") == nullptr
-               ? word
-               : cat(word.substr(0, begin), "--set ", word.substr(begin));
-  const CLI::Option* option = option_of(app, name);
-  if (option == nullptr || is_rule_option(name)) return word;
-  const std::string rest = word.substr(equals + 1);
-  const bool is_switch = option->get_items_expected_max() == 0;
-  return cat(
-      word.substr(0, begin), "--", name,
-      is_switch ? rest.substr(rest.starts_with("on") ? 2 : 0) : " " + rest);
-}
-
 }  // namespace
 
 Verb add_verb(CLI::App& above, const VerbDeclaration& verb) {
@@ -226,17 +190,7 @@ void CommandLine::parse(std::vector<std::string> arguments) {
 }
 
 std::string CommandLine::with_flags(const std::string& message) const {
-  const CLI::App& app = named(root_);
-  std::vector<std::string> words = split_text(message, ' ');
-  for (size_t i = 0; i < words.size(); ++i) {
-    const bool after_try = i > 0 && words[i - 1] == "try";
-    const bool has_dot = words[i].find('.') < words[i].find('=');
-    if (!has_dot || after_try) words[i] = word_with_flag(app, words[i]);
-  }
-  const std::string first = words[0].substr(0, words[0].find(':'));
-  if (!first.starts_with("-") && option_of(app, first) != nullptr)
-    words[0] = "--" + words[0];
-  return join(words, " ");
+  return cli::with_flags(named(root_), message);
 }
 
 Outcome CommandLine::run(const Output& out) const {

@@ -35,9 +35,7 @@ class CommandLine {
   // Runs the verb, or prints the help or version that was requested.
   Outcome run(const Output& out) const;
 
-  // An error of the library, which knows options by their names alone, as the
-  // user of the command line has to read it: "teams 3: …; try zero=all" becomes
-  // "--teams 3: …; try --zero all", and "try batch.micro=2" gets its --set.
+  // An error of the library as the user has to read it (with_flags.h).
   std::string with_flags(const std::string& message) const;
 
   const std::string& color() const { return color_; }

@@ -20,6 +20,7 @@
 #include "canzona/sim/zero_search.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
+#include "cli/with_flags.h"
 
 namespace canzona::cli {
 
@@ -116,7 +117,7 @@ constexpr const char* kPlanExamples =
   canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon
   canzona plan --model ./config.json --mesh dp=16,tp=4,pp=2 --rule soap --phases 5 -o plan.json
   canzona plan --model model.safetensors.index.json --mesh dp=8 --adamw '*.k_proj.*' --json
-  canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --rule-option device=cpu --teams auto
+  canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --teams auto
   canzona plan --model qwen3-8b --mesh dp=16 --zero hier:8
   canzona plan --model qwen3-30b-a3b --mesh dp=8,ep=8 --zero hier:8 --zero-experts zero3
   canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
@@ -125,7 +126,7 @@ constexpr const char* kPlanExamples =
 With --teams, ranks of a home may share a matrix: its long side is cut into strips, divided evenly
 among 2, 4 or 8 ranks; one of them, the head, does the work that cannot be shared. For 32B on 256
 ranks, the busiest rank does 1.77 × the mean work with whole owners, 1.05 × with teams. Teams do not
-change a bit of the result. GPUs cannot share matrices yet.
+change a bit of the result.
 
 With --placed, the planner cuts nothing: ranks store what the file says, as DDP, FSDP2, HSDP or TP
 left it; only owners and rounds are chosen. Two ranks with half of a matrix each:
@@ -248,13 +249,14 @@ constexpr const char* kCompareExamples =
 // A strategy that cannot meet a request is part of the answer, and so is one
 // that exceeds a memory cap, which only `balanced` tries to keep. A plan that
 // is not valid is not.
-ComparedStrategy compare_one(const PlanInput& input, const std::string& name) {
+ComparedStrategy compare_one(const PlanArguments& arguments,
+                             const PlanInput& input, const std::string& name) {
   try {
     return {name, plan_once(input, name), ""};
   } catch (const CapExceeded& found) {
     return {name, std::nullopt, join(found.violations(), "; ")};
   } catch (const UsageError& error) {
-    return {name, std::nullopt, error.what()};
+    return {name, std::nullopt, with_flags(*arguments.app, error.what())};
   }
 }
 
@@ -314,7 +316,7 @@ Outcome run_compare(const PlanArguments& arguments, const Output& out) {
       read_memory_terms(arguments, input.model, input.mesh, input.options);
   Comparison comparison{input.model.name, input.mesh, {}};
   for (const std::string& name : names)
-    comparison.strategies.push_back(compare_one(input, name));
+    comparison.strategies.push_back(compare_one(arguments, input, name));
   require_any(comparison);
   note_collectives(input, comparison.first()->plan, out);
   if (!arguments.html.empty())

@@ -235,9 +235,11 @@ Outcome explain_placed(const ExplainFlags& arguments, PlacedPlanFile file,
   if (!file.violations.empty())
     throw ViolationsFound(cat("plan ", quoted(arguments.path), " is not sound"),
                           std::move(file.violations));
+  // A mistake in the request is found before anything is written.
+  const std::string answer = explanation(arguments, file.plan, out.ink());
   if (!arguments.html.empty())
     out.save(arguments.html, placed_html(file.plan), "report");
-  out.result(explanation(arguments, file.plan, out.ink()));
+  out.result(answer);
   if (arguments.selectors() == 0)
     out.note("for more: --rank R, --matrix NAME or --audit");
   return Outcome::kDone;
@@ -250,9 +252,10 @@ Outcome run(const ExplainFlags& arguments, const Output& out) {
   if (auto placed = read_placed_plan(arguments.path))
     return explain_placed(arguments, std::move(*placed), out);
   const ReportPlan shown = read_shown(arguments.path);
+  const std::string answer = explanation(arguments, shown, out.ink());
   if (!arguments.html.empty())
     out.save(arguments.html, plan_html(shown), "report");
-  out.result(explanation(arguments, shown, out.ink()));
+  out.result(answer);
   if (arguments.selectors() == 0)
     out.note("for more: --rank R, --matrix NAME, --bucket B or --audit");
   return Outcome::kDone;
@@ -303,7 +306,7 @@ Checks the digest; that every element of every tensor has one place in each tp p
 matrix one owner or team; that routes are exact both ways; and that budgets hold. For a plan of given
 storage: that every element is stored, owners store pieces, rounds respect the capacity, and costs and
 figures are right. Lists all violations. The exit status is 0 for a sound plan, 1 for one that is not,
-2 for a file that is not a plan.
+even if only its "format" says that it is a plan, 2 for any other file.
 )";
 
 struct ValidateFlags {

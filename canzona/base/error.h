@@ -9,6 +9,14 @@
 //
 // A message names the operation, the thing, what was expected and what came.
 // Only cli/main.cc knows the exit codes.
+//
+//   try {
+//     Mesh mesh = parse_mesh("dp=2,xp=4");
+//   } catch (const UsageError& error) {
+//     log(error.what());   // "mesh: unknown axis 'xp', expected dp, tp, pp, …"
+//   }
+//
+// Errors of files, DataLost and StorageError, are in base/files.h.
 #pragma once
 
 #include <cstddef>

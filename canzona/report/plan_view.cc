@@ -333,6 +333,8 @@ void write_options(JsonWriter& out, const PlanOptions& options) {
   out.field("ranks_per_node", options.ranks_per_node);
   out.field("parameters", to_string(options.parameters));
   if (options.teams != kTeamsOff) out.field("teams", teams_text(options.teams));
+  if (options.exchange != ExchangeBy::kRounds)
+    out.field("exchange", to_string(options.exchange));
   out.end_object();
 }
 

@@ -18,9 +18,12 @@
 namespace canzona {
 namespace {
 
-constexpr const char* kNotWorthIt =
-    "whole owners are within 3 % of the bound with teams, or teams would not "
-    "shorten the predicted step by 3 %";
+std::string not_worth_it(const PlanOptions& options) {
+  return cat(
+      "whole owners are within 3 % of the bound with teams, or teams would not "
+      "shorten the predicted step by 3 %",
+      options.memory_cap_bytes > 0 ? ", or would not fit the memory cap" : "");
+}
 
 // Counts the bytes of a member's strips that other ranks store, and of the
 // updates it returns.
@@ -96,7 +99,8 @@ TeamReasons::TeamReasons(const Plan& plan) : plan_(plan) {
   if (!may_have_teams(plan)) return;
   const auto rule = make_rule_facts(plan.rule, plan.rule_options);
   none_ = why_no_teams(plan, *rule);
-  if (none_.empty() && teams_by_size(plan).empty()) none_ = kNotWorthIt;
+  if (none_.empty() && teams_by_size(plan).empty())
+    none_ = not_worth_it(plan.options);
   for (const PlanPart& part : plan.parts) tables_.emplace_back(part);
 }
 
@@ -139,7 +143,7 @@ std::string describe_teams(const Plan& plan) {
   if (const std::string none = why_no_teams(plan, *rule); !none.empty())
     return "none: " + none;
   const std::map<int32_t, int64_t> sizes = teams_by_size(plan);
-  if (sizes.empty()) return cat("none: ", kNotWorthIt);
+  if (sizes.empty()) return cat("none: ", not_worth_it(plan.options));
   int64_t shared = 0;
   std::vector<std::string> words;
   for (const auto& [size, count] : sizes) {

@@ -112,6 +112,18 @@ TEST(TeamView, TheAuditSaysWhyOrWhyNot) {
   EXPECT_EQ(rows[2]["team_reason"], "No team: this shape has one strip.");
 }
 
+// Plans without teams say why, and do not blame a cap that is not there.
+TEST(TeamView, AMemoryCapMayBeTheReason) {
+  Plan plan = shown(kTeamsOff).plan;
+  plan.options.teams = kTeamsAuto;
+  const char* cap = ", or would not fit the memory cap";
+  EXPECT_THAT(describe_teams(plan),
+              AllOf(HasSubstr("3 % shorter"), Not(HasSubstr(cap))));
+  plan.options.memory_cap_bytes = 1 << 20;
+  EXPECT_THAT(describe_teams(plan), HasSubstr(cap));
+  EXPECT_THAT(TeamReasons(plan).of(0), HasSubstr(cap));
+}
+
 TEST(TeamView, ComparisonsCountTeamsBySize) {
   const Comparison all{
       "by hand", parse_mesh("tp=4"), {{"balanced", shown(kTeamsAuto), ""}}};

@@ -243,7 +243,7 @@ std::string find_unlike_members(const Plan& plan,
                   ranks.front(), " and ", rank,
                   ", which compute differently: ", head, ", and ", own,
                   "; members of a team need the same device and kernels (see "
-                  "OPENBLAS_CORETYPE), or plan with --teams off");
+                  "OPENBLAS_CORETYPE), or plan with teams=off");
         }
       });
   return found;

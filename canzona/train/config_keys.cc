@@ -321,7 +321,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(text("plan.strategy", c.plan.strategy, "how owners of matrices are chosen", strategy_names()), by("--strategy NAME", OptionGroup::kRanks, 3)),
       may(whole("plan.bucket_elements", c.plan.bucket_elements, 1, kMany, "elements at which a bucket of gradients closes")),
       may(text("plan.memory_cap", c.plan.memory_cap, "most memory that a rank may need, such as 2GB; 0: no cap"), by("--memory-cap BYTES", OptionGroup::kMemory, 1)),
-      may(text("plan.teams", c.plan.teams, "ranks of one home and node that may share a matrix by strips, if the step is predicted to be 3 % faster; auto: as many as there are", {"auto", "off", "2", "4", "8"}), by("--teams SIZE", OptionGroup::kRanks, 4)),
+      may(text("plan.teams", c.plan.teams, "ranks of one home and node that may share a matrix by strips, if the step is predicted to be 3 % faster; auto: up to 8", {"auto", "off", "2", "4", "8"}), by("--teams SIZE", OptionGroup::kRanks, 4)),
       may(text("zero.sizes", c.zero.sizes, "how to shard states, gradients and parameters: none, zero1, zero2, zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=.."), by("--zero SIZES", OptionGroup::kMemory, 2)),
       may(text("zero.experts", c.zero.experts, "the same for experts, over their own data-parallel ranks; empty: on the ranks of dense tensors"), by("--zero-experts SIZES", OptionGroup::kMemory, 3)),
       may(text("zero.overlap", c.zero.overlap, "what compute waits for: everything; everything but the next gather; only what it needs", {"none", "main", "background"}), by("--overlap MODE", OptionGroup::kMemory, 4)),

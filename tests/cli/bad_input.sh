@@ -153,6 +153,21 @@ refuses '--newton-schulz' 'soap' 'muon' -- plan --model small.json \
 refuses '--phases' -- plan --model small.json --mesh dp=2 --rule soap \
   --phases 4 --rule-option phases=4
 
+# Names of files and tensors are told as they are, even where they look like
+# options; options of the library are told as flags.
+refuses "cannot read plan 'json=on'" -- validate json=on
+for file in color json=on; do
+  echo '{' >"$file"
+  refuses "error: $file: " -- validate "$file"
+done
+echo '{' >'teams 4.json'
+refuses 'error: teams 4.json: ' -- plan --placed 'teams 4.json'
+model '[{"name": "teams=4 b", "shape": [0, 4]}]'
+refuses "'teams=4 b'" -- plan --model model.json --mesh dp=2
+refuses '--teams 2: homes' '; --teams auto goes on' -- \
+  plan --model small.json --mesh dp=2 --teams 2
+refuses "--exchange 'x'" -- plan --model small.json --mesh dp=2 --exchange x
+
 # Files that cannot be.
 refuses 'nowhere/plan.json' -- plan --model small.json --mesh dp=2 \
   -o nowhere/plan.json

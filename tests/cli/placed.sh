@@ -70,6 +70,8 @@ canzona explain plan.json --html again.html --quiet
 exits 0
 cmp -s plan.html again.html || fail 'explain writes another page than plan'
 refuses "--rank" '4 ranks' -- explain plan.json --rank 4
+refuses "--rank" '4 ranks' -- explain plan.json --rank 4 --html unasked.html
+not_there unasked.html
 refuses "'layers.0.qq'" "'layers.0.q'" -- explain plan.json --matrix layers.0.qq
 refuses "'norm'" 'element by element' -- explain plan.json --matrix norm
 refuses '--bucket' 'no buckets' -- explain plan.json --bucket 0

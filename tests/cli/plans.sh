@@ -101,6 +101,13 @@ for file in empty other half bytes; do
   refuses "$file.json" -- validate "$file.json"
   refuses "$file.json" -- explain "$file.json"
 done
+# One that says it is a plan, and is none, is not sound.
+echo '{"format": "canzona.plan"}' >claims.json
+canzona validate claims.json
+exits 1
+prints 'not sound' 'claims.json: '
+canzona explain claims.json
+exits 1
 refuses 'nowhere.json' -- validate nowhere.json
 refuses 'nowhere.json' -- explain nowhere.json
 
@@ -136,6 +143,8 @@ canzona explain plan.json --matrix "${name}x"
 exits 2
 says '--matrix' "did you mean"
 refuses '--rank' '8' -- explain plan.json --rank 8
+refuses '--rank' '8' -- explain plan.json --rank 8 --html unasked.html
+not_there unasked.html
 refuses '--rank' -- explain plan.json --rank -1
 refuses '--bucket' -- explain plan.json --bucket 1000
 refuses 'at most one' -- explain plan.json --rank 1 --bucket 0

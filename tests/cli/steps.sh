@@ -318,6 +318,26 @@ exits 0
 checks=$((checks + 1))
 [ "$whole" = "$(member 'strategies 0 digest')/$(member 'strategies 0 state_digest')" ] ||
   fail 'strips one by one give other digests'
+# One rank alone neither shares nor exchanges.
+# shellcheck disable=SC2086
+canzona $strips --exchange strips --scaling
+exits 0
+has_member 'strategies 0 scaling_efficiency'
+# shellcheck disable=SC2086
+canzona $shared --teams 4 --scaling
+exits 0
+has_member 'strategies 0 scaling_efficiency'
+# Plans say how matrices travel, and how many are shared.
+member_is 'strategies 0 exchange' rounds
+has_member 'strategies 0 teams 4'
+# shellcheck disable=SC2046,SC2086
+canzona $(echo $strips | sed 's/--json//') --exchange strips --teams auto
+exits 0
+prints 'how they travel' 'strips'
+# shellcheck disable=SC2046,SC2086
+canzona $(echo $strips | sed 's/--json//; s/balanced/contiguous,balanced/') --teams 2
+exits 0
+prints '--teams 2: strategy contiguous'
 refuses "--exchange 'pieces': expected auto, rounds or strips" -- plan --model qwen3-0.6b --mesh tp=2 --exchange pieces
 refuses '--exchange strips: rule muon has no matrix that can be exchanged strip by strip' -- plan --model qwen3-0.6b --mesh dp=2 --exchange strips
 

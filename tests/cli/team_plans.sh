@@ -36,6 +36,16 @@ has_member 'strategies 0 teams 8'
 
 canzona validate plan.json
 exits 0
+canzona plan --help
+exits 0
+lacks out 'cannot share'
+# How matrices travel is among the options where it is not by rounds.
+canzona plan $request $strips --rule-option device=cpu --exchange strips --json
+exits 0
+member_is 'options exchange' strips
+canzona plan $request $strips --exchange rounds --json
+exits 0
+lacks out '"exchange"'
 canzona explain plan.json --matrix model.layers.0.mlp.gate_up_proj.weight
 exits 0
 prints ', head' 'strips' 'sums in' 'factors in' 'A team of'
@@ -77,6 +87,13 @@ refuses '--teams 2' 'rule muon shares no matrix' -- \
   plan $request --rule-option strips=1 --teams 2
 refuses '--teams 2' '--micro-groups balanced' -- \
   plan $request $strips --strategy contiguous --teams 2
+# So are they where only some of the strategies cannot plan the input.
+canzona compare $request $strips --strategies contiguous,balanced --teams 2
+exits 0
+prints '--teams 2: strategy contiguous'
+canzona compare $request $strips --strategies contiguous,balanced --teams 2 --json
+exits 0
+prints '--teams 2: strategy contiguous' 'try --micro-groups balanced' '--teams auto goes on'
 for cannot in '--mesh dp=4' '--mesh dp=2,tp=2 --rule soap'; do
   canzona plan --model qwen3-0.6b $cannot --teams auto
   exits 0

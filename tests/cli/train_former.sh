@@ -178,4 +178,10 @@ canzona train --run holes --resume auto --steps 7
 exits 0
 says 'holes/metrics.jsonl' 'steps 2 to 3 are missing'
 
+# A folder is told by its name, even where that looks like an option.
+mkdir 'seed=2'
+echo '{"step": 1}' >'seed=2/metrics.jsonl'
+refuses "'seed=2'" -- $small --run seed=2
+lacks err '--seed 2'
+
 finish

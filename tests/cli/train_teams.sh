@@ -98,6 +98,9 @@ holds trace.json '"iterate"'
 member_is 'cells 0 digest' "$digest"
 member_is 'cells 1 digest' "$digest"
 
+canzona train --help
+exits 0
+prints 'auto: up to 8'
 refuses "plan.teams" "'3'" '--teams' 'auto, off, 2, 4, 8' -- \
   train --mesh tp=4 --teams 3
 refuses '--teams 2' 'have a single rank' -- train --mesh dp=2 --teams 2

@@ -1,5 +1,10 @@
 // plan.json: the same plan gives the same bytes everywhere. Schema:
 // docs/plan.md.
+//
+//   std::string text = plan_to_json(plan);
+//   ReadPlan read = plan_from_json(text, "plan.json");   // UsageError
+//   if (!read.digest_matches) …   // a value was changed
+//   std::vector<std::string> violations = validate(read.plan);
 #pragma once
 
 #include <cstdint>

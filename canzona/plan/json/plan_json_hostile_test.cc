@@ -187,6 +187,21 @@ TEST(HostilePlan, MatricesWithoutHome) {
   expect_refused(plan, "home");
 }
 
+TEST(HostilePlan, OwnersBeyondTheStage) {
+  const Json original =
+      Json::parse(plan_to_json(plan_of(squares({4, 4}), "dp=1,tp=2", {}, {})));
+  Json plan = original;
+  plan["owners"][1] = 2;
+  expect_refused(plan,
+                 "owner: 2 is not in 0..1; it is the owner of matrix 'm1'");
+  plan = original;
+  plan["owners"][1] = {0, 9};
+  expect_refused(plan, "9 is not in 0..1; it is the owner of matrix 'm1'");
+  plan["owners"][1] = "0";
+  expect_refused(plan,
+                 "owner: expected an integer; it is the owner of matrix '");
+}
+
 TEST(HostilePlan, HomesOfWhatHasNone) {
   Json plan = repeated_plan();
   plan["home"][0] = 0;

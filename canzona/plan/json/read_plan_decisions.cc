@@ -123,12 +123,20 @@ class DecisionReader {
     const Json& owners = in_.array(member("owners"), "owners");
     if (std::ssize(owners) != matrices)
       in_.fail(cat(owners.size(), " owners of ", matrices, " matrices"));
-    for (const Json& o : owners) {
-      if (o.is_array()) {
-        read_team(o);
+    for (size_t m = 0; m < owners.size(); ++m) read_owner(owners[m], m);
+  }
+
+  void read_owner(const Json& owner, size_t m) {
+    try {
+      if (owner.is_array()) {
+        read_team(owner);
       } else {
-        plan_.owners.push_back(in_.index(o, 0, plan_.grid.tp - 1, "owner"));
+        plan_.owners.push_back(in_.index(owner, 0, plan_.grid.tp - 1, "owner"));
       }
+    } catch (const UsageError& error) {
+      throw UsageError(cat(error.what(), "; it is the owner of matrix ",
+                           quoted(matrix_name(plan_.model, plan_.matrices[m],
+                                              plan_.options.splits))));
     }
   }
 

@@ -1,4 +1,8 @@
 // make_placed_plan() turns a given storage layout into a finished plan.
+//
+//   PlacedRequest request = read_placed(text, "storage.json");  //
+//   placed_json.h PlacedPlan plan = make_placed_plan(std::move(request)); //
+//   UsageError std::vector<std::string> violations = validate(plan);
 #pragma once
 
 #include "canzona/plan/cost/cost_table.h"

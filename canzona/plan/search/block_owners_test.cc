@@ -195,14 +195,16 @@ TEST(ValidateBlocks, EachViolationIsFound) {
   EXPECT_THAT(violations({0, 1, 2, 3, 0}),
               ElementsAre(HasSubstr("are 5, expected one for each of")));
   EXPECT_THAT(violations({0, 1, 2, 3}, 2),
-              ElementsAre(HasSubstr("are 4 ranks, more than --teams 2")));
+              ElementsAre(HasSubstr(
+                  "are 4 ranks, more than teams=2 allows: at most 2")));
   Plan beyond = plan_of(wide_and_small(1), "tp=4", with_teams(), shampoo(512));
   replace_owners(beyond, matrix_of(beyond, "layers.0.tall"), {0, 1, 2, 4});
   EXPECT_THAT(validate(beyond),
               ElementsAre(HasSubstr("beyond the 4 tp ranks of its home")));
   Plan off = plan_of(wide_and_small(1), "tp=4", {}, shampoo(512));
   replace_owners(off, matrix_of(off, "layers.0.tall"), {0, 1, 2, 3});
-  EXPECT_THAT(validate(off), ElementsAre(HasSubstr("than --teams off allows")));
+  EXPECT_THAT(validate(off),
+              ElementsAre(HasSubstr("than teams=off allows: at most 1")));
 }
 
 }  // namespace

@@ -344,7 +344,7 @@ class Validation {
     const int32_t most = largest_team(part_.options, part_.grid.tp);
     if (size > most)
       violated(team, " is larger than teams=", teams_text(part_.options.teams),
-               " allows");
+               " allows: at most ", most);
     const int strips = teams_.strips(m).strips;
     if (size > strips)
       violated(team, " is larger than the ",
@@ -369,12 +369,14 @@ class Validation {
     if (!is_scattered(part_.traffic) ||
         part_.options.micro_groups != "balanced")
       violated(blocks, " cannot be: strategy ", part_.options.strategy,
-               " with --micro-groups ", part_.options.micro_groups,
+               " with micro-groups=", part_.options.micro_groups,
                " gives each matrix one owner");
     const auto ranks = std::ssize(distinct(owners));
-    if (ranks > largest_team(part_.options, part_.grid.tp))
-      violated(blocks, " are ", ranks, " ranks, more than --teams ",
-               teams_text(part_.options.teams), " allows");
+    const int32_t most = largest_team(part_.options, part_.grid.tp);
+    if (ranks > most)
+      violated(blocks, " are ", ranks,
+               " ranks, more than teams=", teams_text(part_.options.teams),
+               " allows: at most ", most);
   }
 
   static std::string join_ranks(std::span<const int32_t> ranks) {

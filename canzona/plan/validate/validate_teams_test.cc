@@ -72,10 +72,12 @@ TEST(ValidateTeams, EachViolationIsFound) {
   EXPECT_THAT(validate(small), Contains(HasSubstr("than the one strip")));
   Plan two = team_plan(2);
   replace_owners(two, matrix_of(two, "layers.0.tall"), {0, 1, 2, 3});
-  EXPECT_THAT(validate(two), Contains(HasSubstr("than teams=2 allows")));
+  EXPECT_THAT(validate(two),
+              Contains(HasSubstr("than teams=2 allows: at most 2")));
   Plan off = plan_of(wide_and_small(1), "tp=8", {}, rule_with_strips());
   replace_owners(off, matrix_of(off, "layers.0.tall"), {0, 1});
-  EXPECT_THAT(validate(off), Contains(HasSubstr("than teams=off allows")));
+  EXPECT_THAT(validate(off),
+              Contains(HasSubstr("than teams=off allows: at most 1")));
 }
 
 TEST(ValidateTeams, TheBoundIsCheckedToo) {
@@ -142,7 +144,7 @@ TEST(PlanJsonTeams, VersionOneHasNoTeams) {
   EXPECT_EQ(plan["version"], 1);
   plan["owners"][1] = {0, 1};
   EXPECT_THAT(validate(plan_from_json(plan.dump(), "plan").plan),
-              Contains(HasSubstr("than teams=off allows")));
+              Contains(HasSubstr("than teams=off allows: at most 1")));
   plan["predicted"]["team_bound_ticks"] = 5;
   EXPECT_THAT([&] { plan_from_json(plan.dump(), "plan"); },
               ThrowsMessage<UsageError>(HasSubstr("team_bound_ticks")));

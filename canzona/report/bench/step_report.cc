@@ -10,6 +10,7 @@
 #include "canzona/report/bench/bench_text.h"
 #include "canzona/report/models_view.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
 #include "canzona/report/view_parts.h"
 
@@ -129,6 +130,25 @@ std::string step_sizes_table(const StepReport& report, const Ink& ink) {
          table.text(ink);
 }
 
+bool is_plain(const PlanOptions& options) {
+  return options.teams == kTeamsOff && options.exchange == ExchangeBy::kRounds;
+}
+
+// Whole owners and rounds go without saying.
+std::string sharing_lines(const StepReport& report, const Ink& ink) {
+  std::string out;
+  for (const StrategyBench* s : ran(report))
+    if (const PlanOptions& options = s->plan->options; !is_plain(options))
+      out += cat("  ",
+                 wrap(cat(s->name, ": exchange ", to_string(options.exchange),
+                          ", teams ", describe_teams(*s->plan)),
+                      kPageWidth - 4, 4),
+                 "\n");
+  return out.empty()
+             ? ""
+             : title(ink, "Matrices: how they travel, who shares them") + out;
+}
+
 std::string nccl_memory_lines(const StepReport& report, const Ink& ink) {
   const std::string text =
       library_memory_text(report.library_memory, report.largest_library_bytes);
@@ -228,8 +248,9 @@ std::string step_text(const StepReport& report, const Ink& ink) {
   std::string out = step_heading(report, ink);
   if (!ran(report).empty())
     out += step_times_table(report, ink) + step_sizes_table(report, ink) +
-           nccl_memory_lines(report, ink) + comparisons(report, ink) +
-           bars(report, ink) + step_verdict(report, ink);
+           sharing_lines(report, ink) + nccl_memory_lines(report, ink) +
+           comparisons(report, ink) + bars(report, ink) +
+           step_verdict(report, ink);
   return out + step_refusals(report, ink);
 }
 
@@ -307,6 +328,8 @@ void write_strategy(JsonWriter& out, const StepBench& bench,
   out.field("slow_bytes_sent_max", s.trial.slow_bytes_sent_max);
   out.field("slow_bytes_predicted_max", s.slow_bytes_predicted_max);
   out.field("collectives", to_string(s.plan->options.zero.reach));
+  out.field("exchange", to_string(s.plan->options.exchange));
+  write_teams_by_size(out.member("teams"), *s.plan);
   out.field("memory_bytes_max", s.trial.memory_bytes_max);
   out.field("memory_predicted_max", s.memory_predicted_max);
   write_ranks(out, s);

@@ -154,7 +154,7 @@ TEST(Teams, NeedTheSameKernelsOnAllMembers) {
   EXPECT_THAT(begin(2, "Haswell"),
               testing::ThrowsMessage<UsageError>(testing::AllOf(
                   HasSubstr("is shared by ranks"), HasSubstr("SkylakeX"),
-                  HasSubstr("Haswell"), HasSubstr("--teams off"))));
+                  HasSubstr("Haswell"), HasSubstr("plan with teams=off"))));
   EXPECT_NO_THROW(begin(2, "SkylakeX")());
   EXPECT_NO_THROW(begin(1, "Haswell")());  // nothing is shared
 }
