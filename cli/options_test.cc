@@ -119,13 +119,13 @@ TEST(Options, HelpHasWordsAndDefault) {
   Flags a;
   std::vector<std::string> helps;
   for (const OptionRow& row : options_of(a)) helps.push_back(row.full_help());
-  EXPECT_THAT(helps, ElementsAre("a plan", "of which the quickest counts [3]",
-                                 "random seed [0]",
-                                 "how freely bytes may lie [the strategy's]",
-                                 "of a rank", "the checkpoint of this step",
-                                 "file to write", "of names; repeatable",
-                                 "every tensor", "of gradients [fp32]",
-                                 "of the product: plain, gram or auto"));
+  EXPECT_THAT(
+      helps, ElementsAre(
+                 "a plan", "rounds to time; the fastest counts [3]",
+                 "random seed [0]", "how freely bytes may lie [the strategy's]",
+                 "of a rank", "the checkpoint of this step", "file to write",
+                 "of names; repeatable", "every tensor", "of gradients [fp32]",
+                 "of the product: plain, gram or auto"));
 }
 
 TEST(Options, CompletionOffersTheWords) {

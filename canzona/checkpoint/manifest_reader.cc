@@ -275,8 +275,7 @@ class ManifestReader : public JsonEvents {
           "min_reader_version");
     if (manifest_.min_reader_version > kCheckpointVersion)
       refuse(cat("format version ", manifest_.version,
-                 " needs a reader of version ", "version ",
-                 manifest_.min_reader_version,
+                 " needs a reader of version ", manifest_.min_reader_version,
                  " or newer, this one has version ", kCheckpointVersion,
                  "; use a newer canzona"));
     if (manifest_.version < 1 || manifest_.min_reader_version < 1 ||

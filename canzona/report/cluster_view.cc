@@ -298,7 +298,7 @@ std::string remarks_of(const PredictedPaper& shown, const Ink& ink) {
       continue;
     said.push_back(one.cell.note);
     out += labelled(
-        ink, "reason for the error",
+        ink, "reason",
         cat(printable(one.cell.name), ": ", printable(one.cell.note)), kColumn);
   }
   return out;

@@ -32,7 +32,7 @@ TEST(TeamView, SaysWhichMatricesAreShared) {
   EXPECT_EQ(describe_teams(shown(kTeamsAuto).plan),
             "2 of 3 matrices are shared: 2 by 4 ranks");
   EXPECT_THAT(describe_teams(shown(kTeamsAuto, rule_with_strips(1)).plan),
-              HasSubstr("none: rule muon shares no matrix"));
+              HasSubstr("none: rule muon cannot share any matrix"));
   EXPECT_THAT(plan_text(shown(kTeamsAuto), Ink()),
               AllOf(HasSubstr("2 by 4 ranks"), HasSubstr("with teams"),
                     HasSubstr("team sums"), HasSubstr("team factors")));
@@ -118,7 +118,7 @@ TEST(TeamView, AMemoryCapMayBeTheReason) {
   plan.options.teams = kTeamsAuto;
   const char* cap = ", or would not fit the memory cap";
   EXPECT_THAT(describe_teams(plan),
-              AllOf(HasSubstr("3 % shorter"), Not(HasSubstr(cap))));
+              AllOf(HasSubstr("predicted step by 3 %"), Not(HasSubstr(cap))));
   plan.options.memory_cap_bytes = 1 << 20;
   EXPECT_THAT(describe_teams(plan), HasSubstr(cap));
   EXPECT_THAT(TeamReasons(plan).of(0), HasSubstr(cap));

@@ -119,7 +119,7 @@ TEST(TrainLines, D8TheEndTellsOfSpikes) {
                 "8.1000, 162 times the median of those before it, 0.0500\n"));
   summary.spikes = 3;
   EXPECT_THAT(spikes_text(summary),
-              HasSubstr("a spike; the last: the loss of step 41 was"));
+              HasSubstr("a loss spike; the last: the loss of step 41 was"));
 }
 
 TEST(TrainLines, ColoursTakeNoRoom) {

@@ -172,7 +172,7 @@ TEST(Trace, DropsAndCountsWhatDoesNotFit) {
   Track* track = trace.add_track(0, "compute");
   for (int i = 0; i < 10; ++i) const Span span(track, "work");
   EXPECT_THAT(events(trace, "X"), SizeIs(3));
-  EXPECT_THAT(trace.losses(), HasSubstr("lacks 7 events"));
+  EXPECT_THAT(trace.losses(), HasSubstr("is missing 7 events"));
 }
 
 TEST(Trace, SaysWhichTracksLackHowMany) {

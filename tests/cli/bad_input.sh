@@ -164,7 +164,7 @@ echo '{' >'teams 4.json'
 refuses 'error: teams 4.json: ' -- plan --placed 'teams 4.json'
 model '[{"name": "teams=4 b", "shape": [0, 4]}]'
 refuses "'teams=4 b'" -- plan --model model.json --mesh dp=2
-refuses '--teams 2: homes' '; --teams auto goes on' -- \
+refuses '--teams 2: homes' '; --teams auto plans without teams' -- \
   plan --model small.json --mesh dp=2 --teams 2
 refuses "--exchange 'x'" -- plan --model small.json --mesh dp=2 --exchange x
 

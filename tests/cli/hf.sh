@@ -235,7 +235,7 @@ refuses 'holds no weights' 'model.safetensors' -- train --init empty --dry-run
 refuses 'holds no weights' -- ckpt import-hf empty --out new
 refuses '--dtype' 'fp32 or bf16' -- ckpt export made --hf new --dtype fp8
 refuses '--max-shard-size' -- ckpt export made --hf new --max-shard-size many
-refuses "exported' is there already" -- ckpt export made --hf ./exported
+refuses "exported' already exists" -- ckpt export made --hf ./exported
 refuses 'is the folder to import from' -- ckpt import-hf llama --out ./llama/
 refuses 'already has checkpoints' -- ckpt import-hf llama --out made
 refuses 'exported/model.safetensors' -- ckpt export made --hf exported/model.safetensors/new

@@ -81,9 +81,9 @@ refuses '--teams 4' 'have 2' -- \
   plan --model qwen3-0.6b --mesh dp=2,tp=2 $strips --teams 4
 refuses '--teams 2' 'have a single rank' -- \
   plan --model qwen3-0.6b --mesh dp=4 $strips --teams 2
-refuses '--teams 2' 'rule soap shares no matrix' -- \
+refuses '--teams 2' 'rule soap cannot share any matrix' -- \
   plan --model qwen3-0.6b --mesh dp=2,tp=2 --rule soap --teams 2
-refuses '--teams 2' 'rule muon shares no matrix' -- \
+refuses '--teams 2' 'rule muon cannot share any matrix' -- \
   plan $request --rule-option strips=1 --teams 2
 refuses '--teams 2' '--micro-groups balanced' -- \
   plan $request $strips --strategy contiguous --teams 2
@@ -93,7 +93,7 @@ exits 0
 prints '--teams 2: strategy contiguous'
 canzona compare $request $strips --strategies contiguous,balanced --teams 2 --json
 exits 0
-prints '--teams 2: strategy contiguous' 'try --micro-groups balanced' '--teams auto goes on'
+prints '--teams 2: strategy contiguous' 'try --micro-groups balanced' '--teams auto plans without teams'
 for cannot in '--mesh dp=4' '--mesh dp=2,tp=2 --rule soap'; do
   canzona plan --model qwen3-0.6b $cannot --teams auto
   exits 0

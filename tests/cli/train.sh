@@ -213,7 +213,7 @@ refuses 'a multiple of 3' 'batch.global=18' -- train --mesh dp=3
 canzona train --help
 exits 0
 checks=$((checks + 1))
-sed -n '/^What is trained/,$p' out | sed -n 2p | grep -q -e --data ||
+sed -n '/^Training/,$p' out | sed -n 2p | grep -q -e --data ||
   fail '--data is not the first option'
 
 # Refused before anything is allocated.

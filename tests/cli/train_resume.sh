@@ -196,7 +196,7 @@ sed 's/"state": "finished"/"state": "running"/' half/summary.json >s
 mv s half/summary.json
 canzona train --run half --resume auto --seed 7
 exits 0
-says 'the run begins anew, with the settings of the unfinished run in half/summary.json' \
+says 'the run starts from the beginning, with the settings of the unfinished run in half/summary.json' \
   '2 layers' 'data: text, 148K tokens' 'on dp=2 (unfinished run half)'
 holds half/summary.json '"steps": 3'
 holds half/summary.json '"seed": 7'
@@ -371,7 +371,7 @@ exits 0
 there worded/tokenizer.json
 mv mine.json moved.json
 for wish in auto worded/ckpt/step_00000002; do
-  refuses 'data.tokenizer (checkpoint of step 2)' "no 'mine.json'" \
+  refuses 'data.tokenizer (checkpoint of step 2)' "no such file: 'mine.json'" \
     '--tokenizer worded/tokenizer.json' -- train --run worded --resume $wish
 done
 canzona train --run worded --resume auto --tokenizer worded/tokenizer.json
@@ -427,8 +427,8 @@ exits 0
 canzona launch --program ./ranks --ranks 2 --max-restarts 0 -- \
   $small --run seen --resume auto --steps 4 --mesh dp=2 --transport tcp
 exits 2
-says 'rank 0 has found the checkpoint of step 2, manifest' \
-  'rank 1 has found nothing' "see the same folder 'seen'"
+says 'rank 0 found the checkpoint of step 2, manifest' \
+  'rank 1 found nothing' "see the same folder 'seen'"
 
 # --- A checkpoint that appears while nothing is found is nobody's to remove:
 # rank 0 has looked, and waits for rank 1.

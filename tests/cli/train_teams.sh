@@ -64,7 +64,7 @@ for other in '--mesh dp=2' '--mesh tp=2' '--strategy contiguous'; do
   exits 0
   says 'note: plan.teams 4 (checkpoint of step 2) became auto: '
 done
-refuses '--teams 4' 'have nobody to share with' -- \
+refuses '--teams 4' 'have a single rank' -- \
   train --resume kept --run kept --mesh dp=2 --teams 4
 canzona config show --set plan.teams=4
 exits 0
@@ -106,7 +106,7 @@ refuses "plan.teams" "'3'" '--teams' 'auto, off, 2, 4, 8' -- \
 refuses '--teams 2' 'have a single rank' -- train --mesh dp=2 --teams 2
 refuses '--teams 4' 'have 2' -- \
   train --mesh dp=2,tp=2 --teams 4 --set model.ffn=1024 --rule-option strips=8
-refuses '--teams 2' 'rule muon shares no matrix' -- train --mesh tp=2 --teams 2
+refuses '--teams 2' 'rule muon cannot share any matrix' -- train --mesh tp=2 --teams 2
 refuses '--teams 2' 'have a single rank' -- bench zero --mesh dp=2 --teams 2
 
 finish

@@ -68,10 +68,11 @@ TEST(Storage, ReplicasOfSomeBoxesOnlyAreRefused) {
   const auto tensor = placed_tensor(
       "w", {4, 2},
       {{{{0, 0}, {2, 2}}}, {{{2, 0}, {2, 2}}}, {{{0, 0}, {2, 2}}}});
-  EXPECT_THAT([&] { replica_sets(tensor, stored_pieces(tensor)); },
-              ThrowsMessage<UsageError>(AllOf(
-                  HasSubstr("tensor 'w'"), HasSubstr("ranks 0, 2"),
-                  HasSubstr("rank 1"), HasSubstr("equally many replicas"))));
+  EXPECT_THAT(
+      [&] { replica_sets(tensor, stored_pieces(tensor)); },
+      ThrowsMessage<UsageError>(AllOf(
+          HasSubstr("tensor 'w'"), HasSubstr("ranks 0, 2"), HasSubstr("rank 1"),
+          HasSubstr("the same number of replicas"))));
 }
 
 TEST(Storage, ARankOfTwoSetsIsRefused) {

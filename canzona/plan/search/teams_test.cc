@@ -111,11 +111,13 @@ TEST(Teams, ASizeThatCannotBeIsRefusedByName) {
                   AllOf(HasSubstr("teams 4"), HasSubstr("have 2"))));
   EXPECT_THAT(refused("dp=4", with_teams(2), rule_with_strips()),
               ThrowsMessage<UsageError>(HasSubstr("have a single rank")));
-  EXPECT_THAT(refused("tp=4", with_teams(2),
-                      {"shampoo", {{"max_preconditioner_dim", "2048"}}}),
-              ThrowsMessage<UsageError>(HasSubstr("rule shampoo shares no")));
-  EXPECT_THAT(refused("tp=4", with_teams(2), rule_with_strips(1)),
-              ThrowsMessage<UsageError>(HasSubstr("rule muon shares no")));
+  EXPECT_THAT(
+      refused("tp=4", with_teams(2),
+              {"shampoo", {{"max_preconditioner_dim", "2048"}}}),
+      ThrowsMessage<UsageError>(HasSubstr("rule shampoo cannot share any")));
+  EXPECT_THAT(
+      refused("tp=4", with_teams(2), rule_with_strips(1)),
+      ThrowsMessage<UsageError>(HasSubstr("rule muon cannot share any")));
   PlanOptions other = with_teams(2);
   other.strategy = "contiguous";
   EXPECT_THAT(refused("tp=4", other, rule_with_strips()),

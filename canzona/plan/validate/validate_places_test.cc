@@ -112,8 +112,9 @@ TEST(Validate, FindsAMovedAdamWCut) {
 TEST(Validate, FindsCutsOfWhatIsAllReduced) {
   Plan plan = sound_plan("replicated");
   plan.parts[0].buckets[0].cuts = {0, 1};
-  EXPECT_THAT(validate(plan),
-              Contains("bucket 0: has cuts, but gradients are all-reduced"));
+  EXPECT_THAT(
+      validate(plan),
+      Contains("bucket 0: has cuts although its gradients are all-reduced"));
 }
 
 }  // namespace

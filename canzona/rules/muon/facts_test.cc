@@ -284,7 +284,7 @@ TEST(MuonFacts, ChoosesTheFormByDeviceAndPrecision) {
       [&] {
         form("fp16", {1, 1});
       },
-      ThrowsMessage<UsageError>(HasSubstr("fp16 is for cuda")));
+      ThrowsMessage<UsageError>(HasSubstr("fp16 needs cuda")));
 }
 
 // Does not query the machine: the program that runs the plan sets the option

@@ -90,7 +90,7 @@ TEST(ShampooOptions, ReadsExponentsAsFractions) {
   EXPECT_EQ(power("1").p, 1);
   EXPECT_EQ(power("0.001").p, 1000);
   EXPECT_THAT(complaint({{"exponent", "0.31830988618379067"}}),
-              HasSubstr("no fraction"));
+              HasSubstr("not a fraction"));
 }
 
 TEST(ShampooOptions, NewtonTakesUnitFractionsOnly) {

@@ -364,8 +364,9 @@ TEST(LentStep, NamesCallsOutOfOrder) {
     LentStep& step = driver.step();
     EXPECT_THAT(message_of([&] { step.outcome(); }), HasSubstr("after begin"));
     EXPECT_THAT(message_of([&] { step.run(0); }), HasSubstr("after begin"));
-    EXPECT_THAT(message_of([&] { step.look(); }),
-                HasSubstr("look belongs between begin and the first action"));
+    EXPECT_THAT(
+        message_of([&] { step.look(); }),
+        HasSubstr("look must be called between begin and the first action"));
     const std::vector<LentGradient> none(trial.plan.tensors.size());
     const std::vector<int64_t> steps(none.size(), 1);
     const std::vector<double> rates(2, 0.1);
@@ -401,7 +402,8 @@ TEST(LentStep, NamesWhatIsMissing) {
                 HasSubstr("no memory for state momentum"));
     memory = driver.memory();
     memory.slots = nullptr;
-    EXPECT_THAT(message_of([&] { step.bind(memory); }), HasSubstr("no slots"));
+    EXPECT_THAT(message_of([&] { step.bind(memory); }),
+                HasSubstr("no memory for slots"));
     memory = driver.memory();
     memory.states.pop_back();
     EXPECT_THAT(message_of([&] { step.bind(memory); }),

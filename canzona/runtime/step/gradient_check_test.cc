@@ -158,7 +158,7 @@ TEST(ParameterGroups, ThatFitNothingAreRefused) {
                 run_trial({.plan = small_plan(toy_model(), PlanWish{}),
                            .options = {.groups = {{"bias*", 0.0}}}});
               }),
-              HasSubstr("'bias*' fits no tensor"));
+              HasSubstr("'bias*' matches no tensor"));
 }
 
 TEST(Ranks, D2WithDifferentPlansAreRefusedWithBothDigests) {
