@@ -142,7 +142,7 @@ canzona train --resume saved --run replaced --overwrite --steps 6
 exits 0
 not_there replaced/ckpt/step_00000002
 canzona train --help
-prints 'PATH of another run, once that is loaded'
+prints 'another run, once that is loaded'
 
 # --- A run that goes on without a folder keeps nothing: not if what it goes on
 # from was saved.

@@ -134,7 +134,7 @@ sed 's/line/LINE/' text.txt >other.txt
 canzona train --run moved --resume 12 --data other.txt
 exits 3
 says 'the data differs from what moved/ckpt/step_00000012 was saved with'
-lacks err 'goes on from it'
+lacks err 'resuming from it'
 cp text.txt same.txt
 cp -r moved shorter
 canzona train --run shorter --resume 12 --data same.txt --steps 12
