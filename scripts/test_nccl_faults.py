@@ -136,7 +136,10 @@ class Trial:
         happened = began
         if self.fault in KILLED:
             if not os.path.exists(f"{folder}/happened"):
-                self.problems.append("the fault did not happen")
+                self.problems.append("the fault did not happen" + "".join(
+                    f"; rank {r}: status {p.poll()}, "
+                    f"{open(f'{folder}/{r}.errors').read()[-200:]!r}"
+                    for r, p in ranks.items()))
                 return
             happened = os.path.getmtime(f"{folder}/happened")
         allowed = self.options.deadline + self.options.grace
