@@ -1,6 +1,5 @@
 // The inner loops of SHA-256 and CRC-32C, in portable form and with the
-// processor's own instructions. Only digest.cc and its tests
-// include this.
+// processor's own instructions. Only digest.cc and its tests include this.
 #pragma once
 
 #include <cstddef>
