@@ -12,7 +12,7 @@
 
 namespace canzona {
 
-// What the planner balances: elements of TP shards, flops of whole matrices, or
+// The quantity to balance: elements of TP shards, flops of whole matrices, or
 // time (from a cost table, else the formula's flops).
 enum class Weight { kNumel, kFlops, kCost };
 std::string_view to_string(Weight weight);

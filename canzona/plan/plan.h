@@ -68,7 +68,7 @@ struct MatrixCost {
   friend bool operator==(const MatrixCost&, const MatrixCost&) = default;
 };
 
-// What a tick of cost is worth. Without a measured table a tick is one flop,
+// The value of a tick of cost. Without a measured table a tick is one flop,
 // and times use a nominal rate.
 struct CostBasis {
   std::string source = "nominal";  // or the table's device
@@ -180,7 +180,7 @@ struct PlanPart : SettledRequest {
   int32_t num_replicas() const { return mesh.world() / grid.world(); }
 };
 
-// Where a tensor of the whole model is planned.
+// The part in which a tensor of the whole model is planned.
 struct TensorInPart {
   int32_t part = 0;
   int32_t tensor = 0;  // its number there

@@ -248,8 +248,8 @@ constexpr const char* kOrderTitle = "An iteration of one micro-batch";
 constexpr std::array<const char*, 6> kOrderColumns = {
     "in order", "with", "sent in node", "sent outside", "works on", "slot"};
 
-// What the rank does in an iteration, row by row, without the calls by which
-// the trainer releases a module.
+// The operations of the rank in an iteration, row by row, without the calls by
+// which the trainer releases a module.
 struct OrderRows {
   std::vector<std::array<std::string, kOrderColumns.size()>> rows;
   size_t left_out = 0;

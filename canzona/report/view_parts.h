@@ -1,5 +1,5 @@
-// What several views share: the plan to be shown, where its things are, its
-// numbers as text, and pieces of its JSON.
+// Shared by several views: the plan to be shown, a lookup of its tensors and
+// ranks, its numbers as text, and pieces of its JSON.
 #pragma once
 
 #include <cstdint>

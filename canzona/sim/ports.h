@@ -121,7 +121,7 @@ inline constexpr int kNumPorts = 4;
 // Sending and receiving inside the node, sending and receiving between nodes.
 using PortSeconds = std::array<double, kNumPorts>;
 
-// What a part of an operation costs beside its bytes, because all its ranks
+// The cost of a part of an operation beside its bytes, because all its ranks
 // have to wake up and meet: while this rank is idle, and while it computes.
 struct Meetings {
   double idle = 0;

@@ -33,7 +33,7 @@ void remember_loss(double loss, std::vector<double>& recent) {
 
 namespace {
 
-// What a rank keeps of some tensors: which elements, and a hash of their
+// A rank's share of some tensors: which elements, and a hash of their
 // values. Ranks with equal `which` must have equal values; 0: it keeps none.
 struct ReplicaRow {
   uint64_t which = 0;

@@ -23,7 +23,7 @@ class CpuEngine : public Engine {
   int64_t batch_width() const override { return 1; }
   Algebra& algebra(DType dtype) override;
 
-  // In cpu_engine.cc.
+  // Memory and order.
   void upload(std::byte* to, const std::byte* from, int64_t bytes) override;
   void download(std::byte* to, const std::byte* from, int64_t bytes) override;
   void set_zero(std::byte* to, int64_t bytes) override;
@@ -33,7 +33,7 @@ class CpuEngine : public Engine {
   void synchronize() override {}
   void if_zero(const int32_t* flag, const std::function<void()>& work) override;
 
-  // In cpu_engine.cc.
+  // Products and decompositions.
   void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                ConstMatrices b, Op op_b, double beta) override;
   void symmetric_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
@@ -46,7 +46,7 @@ class CpuEngine : public Engine {
   void cholesky_qr(Matrices a, std::span<bool> succeeded) override;
   void cholesky(Matrices a, std::span<bool> succeeded) override;
 
-  // In cpu_engine.cc.
+  // Reductions.
   void norms(ConstMatrices a, std::span<double> results) override;
   void max_abs(ConstMatrices a, std::span<double> results) override;
   void traces(ConstMatrices a, std::span<double> results) override;
@@ -60,7 +60,7 @@ class CpuEngine : public Engine {
   void scale_by(Run run, const double* factor, int64_t count) override;
   void column_dots(Matrices values, ConstMatrices a, ConstMatrices b) override;
 
-  // In elementwise.cc.
+  // One pass over the elements, in elementwise.cc.
   using Engine::add_diagonal;
   using Engine::axpby;
   using Engine::set_identity;
@@ -86,7 +86,7 @@ class CpuEngine : public Engine {
   void inverse_roots(Matrices to, ConstMatrices from, double scale,
                      double floor) override;
 
-  // In cpu_engine.cc.
+  // The stages of rules.
   void momentum(const MomentumStage& stage, int64_t count) override;
   void apply(Run weights, ConstRun update, const Apply& apply, int64_t count,
              uint16_t* rounded) override;

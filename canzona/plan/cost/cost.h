@@ -1,4 +1,4 @@
-// What a matrix costs: alone, by blocks, and shared by a team.
+// The cost of a matrix: alone, by blocks, and shared by a team.
 #pragma once
 
 #include <cstdint>

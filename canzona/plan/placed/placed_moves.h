@@ -76,7 +76,7 @@ class PlacedDraft {
   std::map<std::vector<int32_t>, int32_t> group_number_;
 };
 
-// What a rank of a line exchanges; offsets are relative to its slot.
+// The exchange of one rank of a line; offsets are relative to its slot.
 struct PlacedTables {
   std::vector<int64_t> sent, received;  // by rank of the line
   int64_t sent_at = 0, received_at = 0;

@@ -125,9 +125,9 @@ TEST(StepTimes, FollowStripsThatGoOneByOne) {
   EXPECT_THAT(times.applied, ElementsAre(ElementsAre(13, 13)));
 }
 
-// What else is in the round comes behind the strips, at 2 and 7, is transformed
-// when they are iterated, at 8 to 12, and is back at 17: the products and
-// scatters of strips pass meanwhile, behind its scatter.
+// The other matrices of the round arrive behind the strips, at 2 and 7, are
+// transformed when the strips are iterated, at 8 to 12, and are back at 17; the
+// products and scatters of strips run meanwhile, behind their scatter.
 TEST(StepTimes, HideOtherMatricesBehindStrips) {
   const StepStrips strip{.sum = {0, 2},
                          .multiply = {0, 2},

@@ -45,7 +45,7 @@ std::vector<int32_t> in_order_of_tables(const StripMatrix& matrix) {
   return order;
 }
 
-// What a stage of a team works on at one of its members.
+// Returns how many elements a stage of a team works on at one of its members.
 int64_t elements_of(const SharedMatrix& shared, EntryKind kind) {
   const int64_t sum = shared.facts.sum_elements;
   if (kind == EntryKind::kIterate) return sum;
@@ -246,8 +246,8 @@ void RankEntries::add_transform(int32_t round, int32_t segment) {
   step_.back().segment = segment;
 }
 
-// What else the rank has of the round is transformed after the iteration, so
-// that the last products of strips hide its scatter.
+// The rank's other matrices of the round are transformed after the iteration,
+// so that the last products of strips hide its scatter.
 void RankEntries::add_sums_of_strips(int32_t round) {
   const std::optional<StripMatrix>& of = rounds_[index(round)].by_strips;
   if (!of) return;

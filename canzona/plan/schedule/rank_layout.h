@@ -49,7 +49,8 @@ std::vector<int64_t> adamw_slice_cuts(const PlanPart& part,
 // Returns the slices that a rank at `place` keeps if they are cut over z homes.
 Extent kept_slices(const Mesh& grid, int32_t place, int32_t z);
 
-// What is at rest: parameters, or gradients, which frozen tensors do not have.
+// The memory at rest: parameters, or gradients, which frozen tensors do not
+// have.
 enum class Resting { kParameters, kGradients };
 
 // True if parameters and gradients are cut alike and nothing is frozen, so that

@@ -1,5 +1,5 @@
-// What the members of a team share of a matrix, what they exchange, and in
-// which order they work.
+// The members of a team: their shares of a matrix, their exchanges, and the
+// order of their work.
 #pragma once
 
 #include <cstdint>

@@ -78,7 +78,7 @@ class HomeLoads {
     every_step_[index(t)] += cost.every_step.value();
     refresh_[index(t)][index(phase)] += cost.refresh.value();
   }
-  // What a rank has in the step of a phase's refresh, then in others.
+  // Returns a rank's load in the step of a phase's refresh, then in others.
   auto of(int32_t t, int32_t phase) const {
     const int64_t every_step = every_step_[index(t)];
     return std::pair(every_step + refresh_[index(t)][index(phase)], every_step);

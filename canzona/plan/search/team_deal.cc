@@ -27,8 +27,8 @@ struct TeamJob {
   int32_t rank = -1;
 };
 
-// What a deal reaches; of two with the same makespan the one is nearer to a
-// better one that fewer ranks and paths keep there.
+// The result of a deal. Of two with the same makespan, the one that fewer ranks
+// and paths hold at it is closer to an improvement.
 struct Reached {
   int64_t makespan = 0;
   int64_t number = 0;

@@ -17,7 +17,7 @@
 namespace canzona {
 namespace {
 
-// What a home may do: the owners of its matrices, as the plan lists them, and
+// One choice of a home: the owners of its matrices, as the plan lists them, and
 // the rounds they lie in.
 struct HomeOption {
   std::vector<std::vector<int32_t>> owners;

@@ -40,7 +40,7 @@ inline Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
   return matrices(slot + r.at + field * r.field_stride, r.num_rows, r.num_cols);
 }
 
-// What a rank does with a matrix of its own whose strips come and leave one by
+// Updates a matrix of this rank whose strips arrive and leave one by
 // one (plan/schedule/routes.h), in the first and in the last round:
 //
 //   strips.sum(round, strip, slot);        // the strip is in the slot

@@ -1,14 +1,14 @@
-// What one rank does of the transforms that teams share
-// (rules/strips.h) between the gather and the scatter of a round: its
-// strips are taken out of a slot, summed, multiplied by the head's factors and
-// put back, and between that the schedule's exchanges pass
+// Carries out one rank's share of the transforms that teams share
+// (rules/strips.h), between the gather and the scatter of a round. The rank
+// takes its strips out of a slot, sums them, multiplies them by the head's
+// factors and puts them back; in between, the exchanges of the schedule run
 // (plan/schedule/team_schedule.h).
 //
 //   teams.exchange(entry);               // post
 //   teams.await(entry);                  // wait for what the next stage needs
 //   teams.sum(round, shared, segment);
 //
-// Every round uses the same rooms: a round ends completely before the next one
+// Every round uses the same memory: a round ends completely before the next one
 // is loaded.
 #pragma once
 
