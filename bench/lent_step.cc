@@ -21,9 +21,9 @@
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/measure/clock.h"
-#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/placed_plan.h"
 #include "canzona/rules/optimizer.h"
 #include "canzona/runtime/lent/lent_step.h"
 

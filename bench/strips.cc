@@ -22,7 +22,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/measure/clock.h"
 #include "canzona/rules/rule.h"
 

@@ -22,7 +22,7 @@
 #include "cli/output.h"
 #include "cli/ranks.h"
 #include "cli/run_folder.h"
-#include "cli/train_resume.h"
+#include "cli/train_job.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {

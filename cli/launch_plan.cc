@@ -21,7 +21,7 @@
 #include "canzona/measure/machine.h"
 #include "cli/options.h"
 #include "cli/ranks.h"
-#include "cli/train_resume.h"
+#include "cli/train_job.h"
 
 namespace canzona::cli {
 namespace {

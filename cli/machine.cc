@@ -18,7 +18,7 @@
 #include "canzona/comm/nccl/nccl_alone.h"
 #include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/launch/child.h"
-#include "canzona/linalg/visible_gpus.h"
+#include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/calibrate.h"
 #include "canzona/plan/cost/cost_table.h"
 #include "canzona/report/bench/machine_report.h"

@@ -15,7 +15,6 @@
 #include <string>
 #include <vector>
 
-#include "canzona/comm/lane.h"
 #include "canzona/comm/transport.h"
 #include "canzona/measure/rank_runner.h"
 #include "cli/verbs.h"

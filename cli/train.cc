@@ -22,7 +22,6 @@
 #include "cli/run_model.h"
 #include "cli/test_fault.h"
 #include "cli/train_job.h"
-#include "cli/train_resume.h"
 #include "cli/train_telling.h"
 #include "cli/verbs.h"
 

@@ -10,7 +10,7 @@
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/measure/machine.h"
 #include "canzona/report/bench/bench_text.h"
-#include "canzona/report/compare_zero.h"
+#include "canzona/report/compare_view.h"
 #include "canzona/report/models_view.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
@@ -22,7 +22,7 @@
 #include "cli/output.h"
 #include "cli/precision.h"
 #include "cli/run_folder.h"
-#include "cli/train_resume.h"
+#include "cli/train_job.h"
 #include "cli/version.h"
 
 namespace canzona::cli {

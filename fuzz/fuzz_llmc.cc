@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
-#include "canzona/data/token_files.h"
+#include "canzona/data/token_source.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {

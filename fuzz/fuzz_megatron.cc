@@ -7,7 +7,7 @@
 #include <span>
 
 #include "canzona/base/error.h"
-#include "canzona/data/token_files.h"
+#include "canzona/data/token_source.h"
 
 namespace {
 

@@ -8,10 +8,9 @@
 #include <string_view>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/placed/make_placed_plan.h"
 #include "canzona/plan/placed/placed_json.h"
+#include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/placed/placed_schedule.h"
-#include "canzona/plan/placed/validate_placed.h"
 #include "fuzz/other_numbers.h"
 
 namespace {

@@ -120,7 +120,7 @@ def main():
         sys.exit(f"expected Unicode {VERSION}, found {unicode.unidata_version}")
     pairs = decompositions()
     print(HEADING)
-    print('#include "canzona/data/unicode_tables.h"\n')
+    print('#include "canzona/data/unicode.h"\n')
     print("#include <array>\n\nnamespace canzona {\nnamespace {\n")
     for letter, name in (("L", "kLetters"), ("N", "kNumbers")):
         rows = general(letter)

@@ -1,4 +1,4 @@
-#include "canzona/base/enum_names.h"
+#include "canzona/base/text.h"
 
 #include <gtest/gtest.h>
 

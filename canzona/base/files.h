@@ -128,7 +128,6 @@ class FileWriter {
 // The file is created when the lock is taken and removed when it is released.
 // It contains the owner's description of itself. On a file system without locks
 // (some network mounts) every take() succeeds.
-
 class FileLock {
  public:
   // Returns nothing if another process, or another FileLock of this one, holds

@@ -4,8 +4,8 @@
 #include "canzona/c/calls.h"
 #include "canzona/c/canzona.h"
 #include "canzona/c/plan_handle.h"
-#include "canzona/plan/placed/make_placed_plan.h"
 #include "canzona/plan/placed/placed_json.h"
+#include "canzona/plan/placed/placed_plan.h"
 #include "canzona/report/placed_view.h"
 #include "canzona/report/terminal.h"
 

@@ -2,7 +2,6 @@
 
 #include <new>
 
-#include "canzona/base/enum_names.h"
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"

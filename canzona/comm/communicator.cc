@@ -9,8 +9,8 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/comm/lane.h"
 #include "canzona/comm/running.h"
+#include "canzona/comm/transport.h"
 
 namespace canzona {
 namespace {

@@ -132,7 +132,7 @@ class Communicator {
   std::unique_ptr<Communicator> split(int color, int key, std::string name,
                                       const Call& call = {},
                                       const WireOps* ops = nullptr);
-  // Makes a group whose operations are only enqueued on `lane` (lane.h).
+  // Makes a group whose operations are only enqueued on `lane` (transport.h).
   // Requires can_order().
   bool can_order() const { return exchange_.transport().can_order(); }
   std::unique_ptr<Communicator> split_ordered(int color, int key,

@@ -12,8 +12,8 @@
 //   transform(k);
 //   gather.wait();
 //
-// If the communicator enqueues its operations on a lane (lane.h), there is no
-// thread: the posting thread issues each operation at once, in order with
+// If the communicator enqueues its operations on a lane (transport.h), there is
+// no thread: the posting thread issues each operation at once, in order with
 // everything else that it issues. A Work is then a mark of the lane, and other
 // lanes can wait for it with order().
 //
@@ -48,7 +48,7 @@
 #include <vector>
 
 #include "canzona/comm/communicator.h"
-#include "canzona/comm/lane.h"
+#include "canzona/comm/transport.h"
 #include "canzona/trace/trace.h"
 
 namespace canzona {

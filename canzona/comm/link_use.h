@@ -48,7 +48,6 @@ class LinkUse {
 // merged, and the free time between them is lost. Gaps lie before the latest
 // time at which any message was ready, so only time long past is lost. One
 // thread at a time.
-
 class BusyTimes {
  public:
   using Time = std::chrono::nanoseconds;

@@ -16,8 +16,8 @@
 #include <thread>
 #include <utility>
 
-#include "canzona/comm/lane.h"
 #include "canzona/comm/test_host_ops.h"
+#include "canzona/comm/transport.h"
 
 namespace canzona {
 

@@ -66,11 +66,10 @@ constexpr std::string_view to_string(Reduction reduction) {
 //
 //   Communicator world(std::move(transport), cpu_wire_ops(), options, "world");
 //
-// A device derives its own class. Except for those of a lane (lane.h),
+// A device derives its own class. Except for those of a lane (transport.h),
 // functions are complete when they return. They may be called by several
 // threads at once and give the same bits for an element whatever its position
 // and the number of elements.
-
 class WireOps {
  public:
   virtual ~WireOps() = default;

@@ -10,7 +10,7 @@
 #include "canzona/base/text.h"
 #include "canzona/conformance/tensor_memory.h"
 #include "canzona/conformance/translate.h"
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/rules/muon/newton_schulz.h"
 #include "canzona/rules/rule.h"
 #include "canzona/rules/runs.h"

@@ -23,7 +23,6 @@ namespace canzona {
 //   injection.end();
 //
 // All arguments must outlive it. One thread at a time.
-
 class Injection final : public DecompositionHook {
  public:
   Injection(const Fixture& fixture, const Rule& rule, const StateNames& names,

@@ -18,7 +18,7 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/rules/optimizer.h"
 #include "canzona/rules/rule.h"
 

@@ -54,7 +54,6 @@ class Batches {
 //
 // Every number below n occurs once. The order is the same on every machine.
 // Thread-safe.
-
 class Permutation {
  public:
   // Requires 1 ≤ n ≤ 2^62.

@@ -1,4 +1,4 @@
-#include "canzona/data/token_files.h"
+#include "canzona/data/token_source.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "canzona/data/synthetic.h"
+#include "canzona/data/sources.h"
 
 #include <gmock/gmock.h>
 

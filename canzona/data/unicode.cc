@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "canzona/base/text.h"
-#include "canzona/data/unicode_tables.h"
 
 namespace canzona {
 namespace {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -35,7 +36,6 @@ void append_utf8(std::string& text, char32_t code);
 //
 // Bytes that are not UTF-8, and control characters other than newline and tab,
 // become U+FFFD. One thread at a time.
-
 class TextStream {
  public:
   std::string add(std::string_view bytes);
@@ -46,5 +46,33 @@ class TextStream {
 
   std::string waiting_;
 };
+
+// The part of the Unicode character database that unicode.cc needs. The rows,
+// sorted by code, are in generated/, which scripts/unicode_tables.py writes.
+
+struct CodeRange {
+  char32_t first;
+  char32_t last;
+};
+
+struct ClassRange {
+  char32_t first;
+  char32_t last;
+  uint8_t combining_class;
+};
+
+// A character and the one or two that it stands for; Hangul syllables are
+// computed instead.
+struct Decomposition {
+  char32_t code;
+  char32_t first;
+  char32_t second;  // 0: none
+  bool composes;    // the pair composes to it again
+};
+
+std::span<const CodeRange> letter_ranges();
+std::span<const CodeRange> number_ranges();
+std::span<const ClassRange> combining_ranges();
+std::span<const Decomposition> decompositions();
 
 }  // namespace canzona

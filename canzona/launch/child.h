@@ -28,7 +28,6 @@ namespace canzona {
 //   int status = 0;
 //   ::waitpid(pid, &status, 0);
 //   std::string words = to_string(process_end(status));   // "SIGKILL"
-
 struct ProcessEnd {
   int exit_status = -1;  // -1: it did not exit
   int signal = 0;        // that ended it; 0: none
@@ -121,7 +120,6 @@ void end_all_children();
 //   while (poll(…)) reader.read([](std::string_view line) { … });
 //
 // A line that is too long is delivered in pieces. One thread at a time.
-
 class LineReader {
  public:
   using Take = std::function<void(std::string_view line)>;

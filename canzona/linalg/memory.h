@@ -43,7 +43,6 @@ Memory& host_memory();
 // the same on every device, except for sums of NaNs. Pointers must be aligned
 // to their elements. A result may be an operand, but must not partly overlap
 // one.
-
 class MemoryOps {
  public:
   virtual ~MemoryOps() = default;
@@ -190,7 +189,6 @@ const MemoryOps& memory_ops(std::string_view device);
 // Blocks are 128-byte aligned and never move while a scope is open, so a larger
 // request adds a chunk instead of growing one; the chunks are merged when the
 // outermost scope ends. One thread at a time.
-
 class Arena {
  public:
   explicit Arena(Memory& memory = host_memory()) : memory_(memory) {}

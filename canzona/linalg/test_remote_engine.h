@@ -160,7 +160,6 @@ class RemoteAlgebra final : public Algebra {
 //
 // Its bits are those of a CPU engine. Algebras take one matrix at a time, so a
 // rule that uses them needs a width of 1.
-
 struct RemoteMemoryHolder {
   RemoteMemory remote_;
 };

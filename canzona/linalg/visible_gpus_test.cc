@@ -1,4 +1,4 @@
-#include "canzona/linalg/visible_gpus.h"
+#include "canzona/linalg/cuda_device.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -11,7 +11,7 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
-#include "canzona/measure/step_trial.h"
+#include "canzona/measure/step_bench.h"
 #include "canzona/rules/optimizer.h"
 
 namespace canzona {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/comm/lane.h"
+#include "canzona/comm/transport.h"
 #include "canzona/measure/rank_runner.h"
 
 namespace canzona {

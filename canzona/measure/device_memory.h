@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 
 namespace canzona {
 

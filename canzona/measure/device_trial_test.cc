@@ -7,7 +7,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/linalg/test_late_engine.h"
-#include "canzona/measure/step_trial.h"
+#include "canzona/measure/step_bench.h"
 #include "canzona/measure/test_bench.h"
 #include "canzona/plan/schedule/modules.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "canzona/comm/communicator.h"
-#include "canzona/comm/lane.h"
+#include "canzona/comm/transport.h"
 #include "canzona/linalg/cpu/blas.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/measure/rank_runner.h"

@@ -28,7 +28,6 @@ namespace canzona {
 // They are those of the schedule's entries between the calls of a trainer's
 // stages. With bf16 on the wire, gradients travel in bf16, except for the sums
 // that an all-reduce returns.
-
 struct PlannedBytes {
   std::vector<WireBytes> ranks;  // of the whole world
   // Communication that nothing can hide, by rank: the gathers before the first

@@ -1,4 +1,4 @@
-#include "canzona/measure/step_trial.h"
+#include "canzona/measure/step_bench.h"
 
 #include <gtest/gtest.h>
 

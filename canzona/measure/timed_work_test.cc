@@ -1,4 +1,4 @@
-#include "canzona/measure/model_work.h"
+#include "canzona/measure/iteration_trial.h"
 
 #include <gtest/gtest.h>
 

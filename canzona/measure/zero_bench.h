@@ -26,7 +26,7 @@
 #include "canzona/measure/planned_exchange.h"
 #include "canzona/measure/rank_runner.h"
 #include "canzona/measure/rule_step.h"
-#include "canzona/measure/step_trial.h"
+#include "canzona/measure/step_bench.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/zero.h"
 

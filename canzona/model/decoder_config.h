@@ -50,7 +50,6 @@ Model decoder_shapes(const DecoderConfig& config, const std::string& name);
 //
 //   const DecoderSizes sizes = decoder_sizes(config, parallel);
 //   sizes.qkv();   // columns of this rank's q, k, v of a token
-
 struct DecoderSizes {
   int64_t length = 0;
   int64_t reach = 0;  // tokens that attention reaches
@@ -82,7 +81,6 @@ DecoderSizes decoder_sizes(const DecoderConfig& config,
 //   float* rows = cutter.take<float>(sizes.most_rows() * sizes.hidden);
 //
 // A pair is a token with one of the experts chosen for it.
-
 struct ExpertSizes {
   int64_t tokens = 0;
   int64_t length = 0;  // of a sequence
@@ -115,7 +113,6 @@ ExpertSizes expert_sizes(const DecoderConfig& config, const Parallel& parallel);
 //   lay_out(count);
 //   Cutter cut(allocate(count.bytes()));
 //   lay_out(cut);
-
 class Cutter {
  public:
   explicit Cutter(std::byte* memory) : memory_(memory) {}

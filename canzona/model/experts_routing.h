@@ -72,7 +72,6 @@ void route_backward(const ExpertSizes& sizes, double coefficient,
 //
 // All ranks of the group must call the same functions in the same order. One
 // thread at a time. Nothing is allocated after construction.
-
 class PairExchange {
  public:
   // `ep` may be null; otherwise it must outlive this.

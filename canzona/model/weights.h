@@ -57,7 +57,6 @@ void announce(Weights<Real>& weights, int32_t tensor, Announce what) {
 //
 //   LayerTensors t = layer_tensors(shapes, 3);
 //   weights.parameter(t.qkv);
-
 struct LayerTensors {
   int32_t input_norm = -1;
   int32_t qkv = -1;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "canzona/base/enum_names.h"
+#include "canzona/base/text.h"
 #include "canzona/base/units.h"
 
 namespace canzona {

@@ -6,8 +6,8 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/problem.h"
 #include "canzona/plan/schedule/rank_group.h"
+#include "canzona/plan/strategy.h"
 
 namespace canzona {
 

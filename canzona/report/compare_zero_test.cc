@@ -1,4 +1,4 @@
-#include "canzona/report/compare_zero.h"
+#include "canzona/report/compare_view.h"
 
 #include <gmock/gmock.h>
 

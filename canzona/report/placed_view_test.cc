@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/json_reader.h"
-#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/placed/test_layouts.h"
 
 namespace canzona::placed_view_test {

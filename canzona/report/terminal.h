@@ -71,7 +71,6 @@ std::string wrap(std::string_view text, size_t width, size_t indent);
 //   table.header({"kind", "max", "mean"});
 //   table.row({"states", "1.2 GiB", "1.1 GiB"});
 //   std::string text = table.text(ink);
-
 class Table {
  public:
   // One letter per column: '<' left, '>' right, '~' left and shortened where

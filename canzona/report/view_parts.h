@@ -23,7 +23,6 @@ namespace canzona {
 // so that a number is computed once and is the same everywhere.
 //
 //   ReportPlan shown{plan, predict(plan), measure_balance(plan), seconds};
-
 struct ReportPlan {
   Plan plan;
   std::vector<RankCost> ranks;
@@ -150,7 +149,6 @@ void write_wire(JsonWriter& out, const RankCost& rank);
 // Buckets are counted over all parts: those of dense tensors first, then those
 // of the experts of ep coordinate 0, 1, … Nothing is copied: the plan must
 // outlive the results. Any thread may call.
-
 struct PlannedTensor {
   const PlanPart* part = nullptr;
   int32_t tensor = 0;

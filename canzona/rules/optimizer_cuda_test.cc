@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "canzona/base/text.h"
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/rules/optimizer.h"
 #include "canzona/rules/test_device.h"
 #include "canzona/rules/test_matrices.h"

@@ -10,7 +10,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/test_allocations.h"
 #include "canzona/base/text.h"
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/linalg/test_remote_engine.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/test_matrices.h"

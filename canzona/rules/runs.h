@@ -85,7 +85,6 @@ inline ConstMatrices in_type(Engine& engine, ConstMatrices from, DType dtype) {
 //
 // Allocates on the heap and waits for the engine. A view without data gives a
 // copy without data.
-
 class HostCopy {
  public:
   HostCopy(Engine& engine, Matrices one);

@@ -54,7 +54,6 @@ int64_t widest_strip(int64_t side, int strips);
 // row-major memory of the engine, like a batch of one; the matrix must stay
 // valid until iterate has returned. A transform is used by one thread at a
 // time; it can be reused for every step without allocating.
-
 class StripTransform {
  public:
   virtual ~StripTransform() = default;

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/rules/optimizer.h"
 #include "canzona/rules/runs.h"
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/rules/rule.h"
 #include "canzona/rules/strips.h"
 

@@ -18,7 +18,7 @@
 
 #include <memory>
 
-#include "canzona/comm/lane.h"
+#include "canzona/comm/transport.h"
 #include "canzona/comm/wire_ops.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/memory.h"

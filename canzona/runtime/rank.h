@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/comm/lane.h"
+#include "canzona/comm/transport.h"
 #include "canzona/comm/wire_ops.h"
 #include "canzona/plan/schedule/messages.h"
 #include "canzona/plan/schedule/rank_entries.h"

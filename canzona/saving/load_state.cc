@@ -12,7 +12,7 @@
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/comm/from_all.h"
-#include "canzona/saving/rank_outcome.h"
+#include "canzona/saving/run_saver.h"
 
 namespace canzona {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "canzona/base/enum_names.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/shapes/names.h"

@@ -1,4 +1,4 @@
-#include "canzona/sim/iteration.h"
+#include "canzona/sim/plan_iteration.h"
 
 #include <gmock/gmock.h>
 

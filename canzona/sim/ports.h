@@ -27,7 +27,6 @@ namespace canzona {
 //   while (events.run_next()) {}
 //
 // One thread at a time.
-
 class EventQueue {
  public:
   double now() const { return now_; }
@@ -167,7 +166,6 @@ void check_transfer(const Transfer& transfer);
 // Active threads slow each other down: with n of them, a second of work takes 1
 // + slowdown · (n - 1) seconds. With 0, all have their own cores; with 1, they
 // share one. One thread at a time.
-
 class Processor {
  public:
   Processor(EventQueue& events, double slowdown)

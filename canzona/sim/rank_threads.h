@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
-#include "canzona/sim/iteration.h"
+#include "canzona/sim/plan_iteration.h"
 #include "canzona/sim/ports.h"
 
 namespace canzona {
@@ -21,7 +21,6 @@ namespace canzona {
 //   if (!gather.is_busy()) gather.start(transfer, [&] { … });
 //
 // One thread at a time.
-
 class Issuer {
  public:
   Issuer(EventQueue& events, Ports& ports, Processor& processor,
@@ -225,7 +224,6 @@ class SimulatedScatter {
 // waits for something or computes, and is followed by the next.
 //
 //   while (!compute.is_ended() && compute.move()) {}
-
 class SimulatedCompute {
  public:
   SimulatedCompute(IterationState& state, SimulatedData& data,

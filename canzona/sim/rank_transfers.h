@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "canzona/plan/plan.h"
-#include "canzona/sim/iteration.h"
+#include "canzona/sim/plan_iteration.h"
 #include "canzona/sim/workload.h"
 
 namespace canzona {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "canzona/plan/testing/test_support.h"
-#include "canzona/sim/iteration.h"
+#include "canzona/sim/plan_iteration.h"
 
 namespace canzona {
 

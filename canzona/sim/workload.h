@@ -11,7 +11,6 @@
 #include "canzona/plan/zero.h"
 #include "canzona/sim/compute_seconds.h"
 #include "canzona/sim/ports.h"
-#include "canzona/sim/rank_spread.h"
 
 namespace canzona {
 

@@ -29,7 +29,6 @@ namespace canzona {
 //   std::vector<StepMetrics> steps = read_metrics(text, "metrics.jsonl");
 //
 // A reader ignores unknown members and a last line that was cut off.
-
 struct StepMetrics {
   int64_t step = 0;  // 1, 2, …
   double loss = 0;

@@ -97,7 +97,6 @@ class ModuleClock {
 //
 // All ranks must construct theirs at the same time. One thread at a time; world
 // and runtime must outlive it.
-
 class RuntimeWeights : public Weights<float> {
  public:
   // `trace` may be null.

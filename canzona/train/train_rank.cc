@@ -11,7 +11,7 @@
 #include "canzona/plan/schedule/kept.h"
 #include "canzona/runtime/digest/rank_digest.h"
 #include "canzona/runtime/gradients.h"
-#include "canzona/saving/rank_outcome.h"
+#include "canzona/saving/run_saver.h"
 #include "canzona/train/model_source.h"
 
 namespace canzona {

@@ -11,12 +11,11 @@
 
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/placed/test_layouts.h"
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/report/cluster_view.h"
 #include "canzona/report/compare_view.h"
-#include "canzona/report/compare_zero.h"
 #include "canzona/report/placed_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/runs/run_report.h"

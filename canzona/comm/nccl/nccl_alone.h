@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "canzona/comm/lane.h"
-#include "canzona/comm/nccl/nccl_api.h"
+#include "canzona/comm/nccl/nccl_library.h"
+#include "canzona/comm/transport.h"
 
 namespace canzona {
 

@@ -1,4 +1,4 @@
-// Checks nccl_api.h against NCCL's own header at compile time.
+// Checks nccl_library.h against NCCL's own header at compile time.
 #include <nccl.h>
 
 #include <type_traits>

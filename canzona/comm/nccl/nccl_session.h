@@ -32,7 +32,7 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/comm/nccl/nccl_api.h"
+#include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/comm/transport.h"
 
 namespace canzona {

@@ -21,7 +21,6 @@
 #include <string>
 #include <vector>
 
-#include "canzona/comm/lane.h"
 #include "canzona/comm/nccl/nccl_session.h"
 #include "canzona/comm/transport.h"
 
@@ -34,7 +33,6 @@ namespace canzona {
 //   if (const auto late = progress.late(now))   // by the watch
 //
 // Any thread may call.
-
 class NcclProgress {
  public:
   // `group` must be the same on all members and different from any other

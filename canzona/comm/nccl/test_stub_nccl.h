@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/comm/nccl/nccl_api.h"
+#include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/comm/nccl/nccl_session.h"
 #include "canzona/comm/test_lane.h"
 

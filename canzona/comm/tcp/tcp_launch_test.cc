@@ -1,4 +1,4 @@
-#include "canzona/comm/tcp/tcp_launch.h"
+#include "canzona/comm/tcp/tcp_session.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -29,8 +29,8 @@
 #include <thread>
 #include <vector>
 
-#include "canzona/comm/lane.h"
 #include "canzona/comm/link_use.h"
+#include "canzona/comm/transport.h"
 
 namespace canzona {
 

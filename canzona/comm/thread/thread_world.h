@@ -42,7 +42,6 @@ namespace canzona {
 //
 // The gate belongs to the caller and must outlive the world. Threads of several
 // ranks call it concurrently.
-
 class Gate {
  public:
   virtual ~Gate() = default;

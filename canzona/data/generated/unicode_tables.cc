@@ -3,10 +3,11 @@
 // same bytes on every machine:
 //
 //   pip install unicodedata2==16.0.0
-//   python3 scripts/unicode_tables.py > canzona/data/generated/unicode_tables.cc
+//   python3 scripts/unicode_tables.py >
+//   canzona/data/generated/unicode_tables.cc
 //
 // clang-format off
-#include "canzona/data/unicode_tables.h"
+#include "canzona/data/unicode.h"
 
 #include <array>
 

@@ -58,7 +58,6 @@ class CpuAlgebra : public Algebra, public SharedAlgebra, public StripAlgebra {
 //
 // Identities are added to the stored diagonal. A matrix that would have to be
 // transposed is stored as it is, and products use it from the other side.
-
 template <class Real>  // float or double
 std::unique_ptr<CpuAlgebra> make_real_algebra();
 

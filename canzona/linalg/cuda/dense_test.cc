@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda/test_support.h"
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 
 namespace canzona::cuda_dense_test {
 namespace {

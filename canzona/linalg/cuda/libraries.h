@@ -56,7 +56,6 @@ class Libraries {
 // does not match their shape.
 //
 // Belongs to one engine.
-
 class CudaEngine;
 
 // C (m x n, of type `out`) and A, B (of type `in`), as stored: row-major.

@@ -11,9 +11,9 @@
 #include <string>
 #include <string_view>
 
-#include "canzona/base/enum_names.h"
 #include "canzona/base/json_reader.h"
 #include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
 
 namespace canzona {

@@ -8,9 +8,9 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/json/read_plan_parts.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/predict/loads.h"
-#include "canzona/plan/problem.h"
+#include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/rank_group.h"
+#include "canzona/plan/strategy.h"
 
 namespace canzona {
 
@@ -199,8 +199,8 @@ double stored_numbers(const PlanPart& plan) {
   return (numbers * kinds_of_replicas(plan) + plan.mesh.world()) * plan.phases;
 }
 
-// Counts the ticks that the bound over all parts adds up (loads.h): one step of
-// every replica.
+// Counts the ticks that the bound over all parts adds up (predict.h): one step
+// of every replica.
 double ticks_of_parts(const Plan& plan) {
   double sum = 0;
   for (const PlanPart& part : plan.parts)

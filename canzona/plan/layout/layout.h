@@ -5,7 +5,6 @@
 #include <limits>
 #include <span>
 
-#include "canzona/plan/problem.h"
 #include "canzona/plan/strategy.h"
 
 namespace canzona {

@@ -1,4 +1,4 @@
-#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/placed_plan.h"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,6 @@
 #include "canzona/plan/placed/placed_json.h"
 #include "canzona/plan/placed/placed_schedule.h"
 #include "canzona/plan/placed/test_layouts.h"
-#include "canzona/plan/placed/validate_placed.h"
 
 namespace canzona::make_placed_plan_test {
 namespace {

@@ -6,10 +6,9 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
-#include "canzona/plan/placed/make_placed_plan.h"
 #include "canzona/plan/placed/placed_json.h"
+#include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/placed/placed_schedule.h"
-#include "canzona/plan/placed/validate_placed.h"
 #include "canzona/plan/testing/test_support.h"
 
 namespace canzona::placed_corpus_test {

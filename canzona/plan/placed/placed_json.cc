@@ -10,7 +10,7 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/json/read_plan_parts.h"
 #include "canzona/plan/mesh.h"
-#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/placed_plan.h"
 
 namespace canzona {
 namespace {

@@ -4,9 +4,8 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
-#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/placed/test_layouts.h"
-#include "canzona/plan/placed/validate_placed.h"
 
 namespace canzona::placed_json_test {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/placed/test_layouts.h"
 
 namespace canzona::placed_owners_test {

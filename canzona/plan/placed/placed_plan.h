@@ -2,7 +2,7 @@
 // and the plan decides only who computes which matrix, and when.
 //
 //   PlacedRequest request = read_placed(text);         // placed_json.h
-//   PlacedPlan plan = make_placed_plan(request);       // make_placed_plan.h
+//   PlacedPlan plan = make_placed_plan(request);
 //   plan.matrices[m].owner, plan.matrices[m].round
 //
 // A tensor's last two dimensions are its matrices; the dimensions before them
@@ -25,7 +25,7 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/base/enum_names.h"
+#include "canzona/base/text.h"
 #include "canzona/base/units.h"
 #include "canzona/plan/cost/cost_table.h"
 #include "canzona/plan/options.h"
@@ -167,5 +167,39 @@ std::string placed_matrix_name(const PlacedTensor& tensor,
 // Returns how many elements of a matrix of the tensor lie in `box`.
 int64_t common_elements(const PlacedTensor& tensor, const PlacedMatrix& matrix,
                         const Box& box);
+
+// make_placed_plan() turns a given storage layout into a finished plan.
+//
+//   PlacedRequest request = read_placed(text, "storage.json");  //
+//   placed_json.h PlacedPlan plan = make_placed_plan(std::move(request)); //
+//   UsageError std::vector<std::string> violations = validate(plan);
+
+// Returns the request as a plan stores it: all rule options filled in, empty
+// boxes removed. The UsageError names the tensor that cannot be planned.
+PlacedRequest settle_placed(PlacedRequest request);
+
+// Returns a plan with the weighed matrices of all matrix-rule tensors, not yet
+// assigned, the classes, the shared elements and all derived fields. The
+// UsageError names the tensor and rank whose storage breaks the requirements of
+// this file. If `table` is null, a matrix costs its rule's flops.
+PlacedPlan open_placed_plan(PlacedRequest settled, const CostTable* table);
+
+// Throws UsageError if the work of a period does not fit 64 bits.
+void check_placed_work(const PlacedPlan& plan);
+
+// Sets the number of rounds of each class from those of its matrices.
+void count_placed_rounds(PlacedPlan& plan);
+
+// Returns the plan with owners, rounds, summary and digest.
+PlacedPlan make_placed_plan(PlacedRequest request,
+                            const CostTable* table = nullptr);
+
+// Checks the invariants of a plan for a given storage layout and lists every
+// violation, not only the first: every element is stored; every matrix has an
+// owner that stores a piece of it; matrices that move have a round and others
+// have none; rounds respect the capacity; classes, costs, figures and digest
+// follow from the request and the decisions.
+
+std::vector<std::string> validate(const PlacedPlan& plan);
 
 }  // namespace canzona

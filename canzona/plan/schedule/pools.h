@@ -81,7 +81,6 @@ int32_t first_module(const PlanPart& part, const Bucket& bucket);
 // Slots of a kind are given out in turn. Holds numbers only, no memory. One
 // thread; with an atomic `Flag`, one thread may take while any thread may
 // release and query.
-
 template <class Flag>
 class BasicSlotPool {
  public:

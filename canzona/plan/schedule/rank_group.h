@@ -26,7 +26,6 @@ namespace canzona {
 // Ranks of a part's mesh are ranks of the part; ranks of its grid (zero.h) are
 // ranks within one replica. No other file takes rank numbers apart. Values; any
 // thread.
-
 struct Coordinates {
   int32_t rank = 0;
   int32_t stage = 0;

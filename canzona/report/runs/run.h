@@ -18,7 +18,6 @@ namespace canzona {
 // Folders are untrusted: sizes are bounded, and UsageError names the file and
 // what is wrong. A run whose summary says "running", or that has none, is still
 // running or was killed: it is read as far as it got.
-
 struct TrainingRun {
   std::string name;    // distinguishes it from the other runs
   std::string folder;  // as given

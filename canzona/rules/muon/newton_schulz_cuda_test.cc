@@ -1,5 +1,5 @@
 // Newton–Schulz on a GPU against the same schedule in fp64 on the CPU.
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/rules/muon/newton_schulz.h"
 
 #include <gtest/gtest.h>

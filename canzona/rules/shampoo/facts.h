@@ -180,7 +180,6 @@ struct ShampooOptions {
 // With more than two axes, factors are called F_0, F_1, F_2 and so on. Factors
 // of one state are in block order. No other code knows this layout. Every step
 // constructs it anew, without the heap.
-
 class ShampooLayout {
  public:
   static constexpr int kNone = -1;

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/shampoo/roots.h"
 #include "canzona/rules/test_device.h"

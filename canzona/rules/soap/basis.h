@@ -58,7 +58,6 @@ void find_bases(Engine& engine, const SoapOptions& soap, const BasisTask& task,
 //   BasisSearch(engine, soap, task, found, outcomes).run();
 //
 // Lives for one call and requires an open scope of the engine's arena.
-
 class BasisSearch {
  public:
   BasisSearch(Engine& engine, const SoapOptions& soap, const BasisTask& task,

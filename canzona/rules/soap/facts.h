@@ -137,7 +137,6 @@ class SoapLayout {
 // would amplify the rounding noise beside the diagonal to full size. Unlike the
 // original, the first moment is not rotated out of the basis and back on every
 // step: it stays in the basis and is rotated only when the basis changes.
-
 class SoapFacts final : public RuleFacts {
  public:
   explicit SoapFacts(const RuleOptions& given);

@@ -9,7 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/test_allocations.h"
 #include "canzona/linalg/test_late_engine.h"
-#include "canzona/plan/placed/make_placed_plan.h"
+#include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/placed/test_placed.h"
 #include "canzona/runtime/lent/test_lent.h"
 

@@ -25,7 +25,7 @@
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/thread/run_ranks.h"
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/plan/placed/placed_schedule.h"
 #include "canzona/rules/optimizer.h"
 #include "canzona/runtime/lent/lent_step.h"

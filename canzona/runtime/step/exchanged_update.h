@@ -49,7 +49,6 @@ inline Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
 //
 // Between the first and the last of these calls a scope of the engine's arena
 // stays open, within which the rank's other matrices are transformed.
-
 class StripUpdate {
  public:
   // Throws UsageError if the rank's engine cannot compute a matrix by strips.

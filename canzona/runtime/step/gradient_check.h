@@ -100,7 +100,6 @@ class GradientCheck {
 //   check.read(model, outcome);         // waits if necessary
 //
 // The results are bit-identical to those of GradientCheck. One thread.
-
 class OrderedCheck {
  public:
   // Adds another part of the plan on this rank; all ranks communicate over the

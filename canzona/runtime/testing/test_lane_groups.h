@@ -15,7 +15,7 @@
 #include "canzona/comm/courier.h"
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/runtime/engine_wire_ops.h"
 
 namespace canzona {

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "canzona/comm/thread/test_clock.h"
-#include "canzona/linalg/engine_memory.h"
+#include "canzona/linalg/engine.h"
 #include "canzona/linalg/test_late_engine.h"
 #include "canzona/runtime/testing/test_trial.h"
 

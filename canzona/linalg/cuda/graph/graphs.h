@@ -31,7 +31,6 @@ namespace canzona {
 //   for (const Engine::StageTime& t : profile.end(stream)) …
 //
 // Lives for one piece of work. One thread at a time.
-
 class Profile {
  public:
   Profile() = default;

@@ -35,7 +35,6 @@ namespace canzona {
 //
 // It has 128 bits, mixed well enough that accidental collisions do not occur;
 // it does not resist deliberate ones.
-
 class Signature {
  public:
   void add(std::string_view text);

@@ -1,7 +1,6 @@
-#include "canzona/linalg/visible_gpus.h"
+#include "canzona/linalg/cuda_device.h"
 
 #include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
 #include <cctype>
