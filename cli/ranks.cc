@@ -14,7 +14,7 @@
 #include "canzona/comm/from_all.h"
 #include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/comm/mpi/mpi_session.h"
-#include "canzona/comm/mpi/mpi_world.h"
+#include "canzona/comm/mpi/process_watch.h"
 #include "canzona/comm/nccl/nccl_launch.h"
 #include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/comm/nccl/nccl_session.h"

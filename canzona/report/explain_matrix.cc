@@ -5,7 +5,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/sum_order.h"
 #include "canzona/plan/schedule/team_schedule.h"

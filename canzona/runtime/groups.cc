@@ -7,7 +7,7 @@
 #include "canzona/base/text.h"
 #include "canzona/comm/communicator.h"
 #include "canzona/linalg/engine.h"
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/team_schedule.h"
 

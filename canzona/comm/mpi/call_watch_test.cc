@@ -1,4 +1,4 @@
-#include "canzona/comm/mpi/mpi_world.h"
+#include "canzona/comm/mpi/process_watch.h"
 
 #include <gtest/gtest.h>
 

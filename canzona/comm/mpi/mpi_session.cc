@@ -10,6 +10,7 @@
 #include "canzona/comm/communicator.h"
 #include "canzona/comm/mpi/mpi_transport.h"
 #include "canzona/comm/mpi/mpi_world.h"
+#include "canzona/comm/mpi/process_watch.h"
 
 namespace canzona {
 namespace {

@@ -8,7 +8,7 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/json/read_plan_parts.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/strategy.h"
 

@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/placed/placed_owners.h"
 #include "canzona/plan/placed/placed_schedule.h"
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/loads.h"
 
 namespace canzona {
 namespace {

@@ -8,7 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/micro_groups/modes.h"
 #include "canzona/plan/placed/placed_plan.h"
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/loads.h"
 #include "canzona/plan/search/joint.h"
 #include "canzona/plan/search/owners.h"
 

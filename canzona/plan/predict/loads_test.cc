@@ -1,9 +1,10 @@
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/loads.h"
 
 #include <gmock/gmock.h>
 
 #include <set>
 
+#include "canzona/plan/predict/predict.h"
 #include "canzona/plan/testing/test_toy_model.h"
 
 namespace canzona::loads_test {

@@ -3,7 +3,8 @@
 #include <span>
 #include <utility>
 
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/loads.h"
+#include "canzona/plan/predict/predict_parts.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/plan/schedule/routes.h"

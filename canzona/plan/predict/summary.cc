@@ -6,7 +6,8 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/loads.h"
+#include "canzona/plan/predict/predict_parts.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {

@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/micro_groups/modes.h"
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/search/joint.h"
 #include "canzona/plan/search/teams.h"
