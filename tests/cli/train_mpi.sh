@@ -109,7 +109,7 @@ long="$quick --mesh dp=2 --run run --set data.held_out=0.9"
 begins() {
   rm -rf run
   last="mpirun canzona $*"
-  OMPI_MCA_odls_base_sigkill_timeout=15 "$mpirun" -n 2 "$program" "$@" \
+  OMPI_MCA_odls_base_sigkill_timeout=5 "$mpirun" -n 2 "$program" "$@" \
     >out 2>err </dev/null &
   process=$!
   while ! grep -qF -e "$text" "$until" 2>/dev/null &&
