@@ -8,7 +8,7 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/layout/layout.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/predict_parts.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"

@@ -10,7 +10,7 @@
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/layout/layout.h"
 #include "canzona/plan/micro_groups/modes.h"
-#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/strategies/balanced.h"
 #include "canzona/plan/strategies/baselines.h"
