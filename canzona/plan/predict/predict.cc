@@ -9,9 +9,9 @@
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/predict_parts.h"
 #include "canzona/plan/predict/summary.h"
-#include "canzona/plan/problem.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/team_schedule.h"
+#include "canzona/plan/strategy.h"
 
 namespace canzona {
 
