@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/nccl/nccl_library.h"
@@ -92,7 +93,7 @@ std::vector<std::string> choose(const std::string& wanted,
 
 bool is_of_products(const std::string& compute, const std::string& device) {
   if (compute != "products") return false;
-  if (device == "cpu")
+  if (device_kind(device).trains_models)
     throw UsageError(
         "--compute products: simulated forward and backward products need a "
         "GPU; add --device cuda, or give seconds");
@@ -120,7 +121,7 @@ RuleOptions parse_bench_options(const std::vector<std::string>& given) {
 TransformRequest request_of(const Arguments& a) {
   if (a.shape.empty())
     throw UsageError("canzona bench transform: --shape is missing");
-  if (a.device == "cuda" && a.threads != 1)
+  if (device_kind(a.device).computes_batches && a.threads != 1)
     throw UsageError(cat(
         "--threads ", a.threads,
         " with --device cuda: a GPU runs the whole batch at once; expected 1"));
@@ -130,10 +131,11 @@ TransformRequest request_of(const Arguments& a) {
   request.batch = a.batch;
   request.algorithms =
       choose(a.algorithm, {"standard", "symmetric", "gram"}, "--algorithm");
-  request.precisions = choose(a.precision.empty() ? "all" : a.precision,
-                              a.device == "cuda" ? Words{"fp32", "bf16", "fp16"}
-                                                 : Words{"fp32", "bf16"},
-                              "--precision");
+  request.precisions =
+      choose(a.precision.empty() ? "all" : a.precision,
+             device_kind(a.device).has_fp16 ? Words{"fp32", "bf16", "fp16"}
+                                            : Words{"fp32", "bf16"},
+             "--precision");
   request.num_threads = a.threads;
   request.rounds = a.rounds;
   request.options = parse_bench_options(a.options);
@@ -144,8 +146,9 @@ TransformRequest request_of(const Arguments& a) {
 TransformReport measure_report(const TransformRequest& request,
                                const Progress& progress) {
   progress("measuring the machine");
-  const auto measured =
-      request.device == "cuda" ? measure_gpu_rates : measure_rates;
+  const auto measured = device_kind(request.device).has_own_memory
+                            ? measure_gpu_rates
+                            : measure_rates;
   TransformReport report{.request = request, .machine = machine_info()};
   const MachineRates before = measured();
   report.rows = measure_transform(request, progress);
@@ -228,7 +231,8 @@ RuleStepRequest rule_request_of(const Arguments& a,
   request.device = a.device;
   request.tensors = tensors_of(a);
   request.rounds = a.rounds;
-  request.num_engines = a.engines > 0 ? a.engines : a.device == "cuda" ? 2 : 1;
+  request.num_engines =
+      a.engines > 0 ? a.engines : device_kind(a.device).num_engines;
   request.graph = !a.no_graph;
   request.rounded = a.rounded;
   return request;
@@ -360,7 +364,7 @@ Outcome run(const BenchCollectivesFlags& a, const Output& out) {
   if (report.transport == "nccl") report.library = nccl_description();
   std::string why_not;
   if (const auto gpu = find_cuda_device(&why_not);
-      gpu && options.device == "cuda")
+      gpu && device_kind(options.device).has_own_memory)
     report.device = gpu->name;
   ranks->finish();
   if (!ranks->speaks()) return Outcome::kDone;

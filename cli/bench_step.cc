@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/report/bench/step_report.h"
@@ -212,7 +213,8 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   PlanArguments plan = a.plan;
   plan.link.clear();  // a LinkModel, added to the plan's options later
   plan.device = a.device;
-  if (plan.collectives.empty() && a.device != "cpu") plan.collectives = "auto";
+  if (plan.collectives.empty() && device_kind(a.device).has_own_memory)
+    plan.collectives = "auto";
   bool speaks = true;
   Phases phases([&](const std::string& what) {
     if (speaks) out.progress(what);

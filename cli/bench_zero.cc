@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cuda_device.h"
@@ -121,7 +122,7 @@ void check_arguments(const ZeroArguments& a) {
   if (a.mesh.empty())
     throw UsageError("--mesh is required, such as --mesh dp=8");
   if (!a.compute.empty() && !is_of_products(a.compute, a.device) &&
-      a.device == "cpu")
+      device_kind(a.device).trains_models)
     throw UsageError(
         "--compute is only valid with --device cuda: on a CPU, forward and "
         "backward are the model's own");
@@ -278,8 +279,8 @@ PrecisionChoice move_to_gpu(const ZeroArguments& a, const Plan& plan,
       a.rule_options,
       [](const std::string& text) { return text.starts_with("precision="); });
   if (!is_given) options.erase("precision");
-  if (options.contains("device")) options["device"] = "cuda";
-  return settle_precision(plan.rule, "cuda", options);
+  if (options.contains("device")) options["device"] = a.device;
+  return settle_precision(plan.rule, a.device, options);
 }
 
 // Returns the plan of a training run with other sizes and links.
@@ -296,8 +297,8 @@ Plan plan_with(const Plan& plan, const RuleOptions& rule_options,
 // Uses modules of the job's shapes on the GPU instead of training.
 void put_on_gpu(const ZeroArguments& a, const TrainJob& job,
                 ZeroBenchRequest& request) {
-  if (a.device != "cuda") return;
-  request.make_engine = [] { return make_engine("cuda"); };
+  if (device_kind(a.device).trains_models) return;
+  request.make_engine = [device = a.device] { return make_engine(device); };
   request.wants_limits = false;
   if (a.compute.empty() || is_of_products(a.compute, a.device))
     request.compute.tokens = job.settings.decoder.tokens();
@@ -378,12 +379,12 @@ Outcome run(const ZeroArguments& a, const Output& out) {
   const TrainConfig config = zero_config(a);
   const TrainJob job = make_job(config, mesh_of(config));
   RuleOptions rule_options = job.plan.rule_options;
+  const bool trains = device_kind(a.device).trains_models;
   const PrecisionChoice precision =
-      a.device == "cpu" ? precision_of(config)
-                        : move_to_gpu(a, job.plan, rule_options);
+      trains ? precision_of(config) : move_to_gpu(a, job.plan, rule_options);
   ZeroBenchRequest request = request_of(a, job, rule_options, out);
   std::optional<TrainingInput> training;
-  if (a.device == "cpu") {
+  if (trains) {
     require_memory(job, job.plan.mesh.world());
     request.batches = &training.emplace(config).batches;
   }

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <memory>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -72,7 +73,7 @@ CalibrateRequest request_for_plan(const CalibrateFlags& a) {
 CalibrateRequest request_for_device(const CalibrateFlags& a,
                                     const Output& out) {
   const std::string device = a.device.empty() ? "cpu" : a.device;
-  const bool gpu = device == "cuda";
+  const bool gpu = device_kind(device).has_own_memory;
   std::string precision = a.precision;
   if (precision.empty()) {
     RuleOptions options;
@@ -97,7 +98,7 @@ Outcome run(const CalibrateFlags& arguments, const Output& out) {
   request.num_ranks = arguments.ranks;
   request.date = fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr)));
   const MachineInfo machine = machine_info();
-  if (request.device == "cpu")
+  if (!device_kind(request.device).has_own_memory)
     out.note(cat(machine.cpu, ", OpenBLAS core ", machine.blas.core));
   const std::string table = calibrate(
       request, machine, [&](const std::string& what) { out.progress(what); });

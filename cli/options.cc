@@ -8,6 +8,7 @@
 #include <string_view>
 #include <type_traits>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/facts.h"
@@ -215,7 +216,7 @@ OptionRow json_flag(bool& json) {
 
 OptionRow device_option(std::string& device, std::string help) {
   return option("--device", device, "DEVICE", std::move(help))
-      .only({"cpu", "cuda"});
+      .only(device_names());
 }
 
 OptionRows in_group(const char* heading, OptionRows rows) {
@@ -251,7 +252,7 @@ Offer offer_of(const CLI::Option& option) {
   const bool named = option.nonpositional();
   const std::string label =
       named ? option.get_option_text() : option.get_name(true, false);
-  if (label == "DEVICE" && offer.words.empty()) offer.words = {"cpu", "cuda"};
+  if (label == "DEVICE" && offer.words.empty()) offer.words = device_names();
   if (label == "MODEL") append_names(presets(), offer.words);
   if (label == "RULE" && offer.words.empty())
     append_names(rule_table(), offer.words);

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/json_reader.h"
@@ -228,7 +229,7 @@ std::string note_precision(const RuleOptions& given,
   const auto device = in_force.find("device");
   const bool left = asked == given.end() || asked->second == "auto";
   if (!left || !in_force.contains("precision") || device == in_force.end() ||
-      device->second != "cpu")
+      device_kind(device->second).has_own_memory)
     return "";
   return cat("precision=auto: ", in_force.at("precision"),
              ", as on CPUs with AMX or AVX-512 BF16, without checking this "

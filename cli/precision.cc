@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cpu/features.h"
@@ -91,8 +92,8 @@ PrecisionChoice settle_precision(const std::string& rule,
                                  RuleOptions& options) {
   if (!has_precision(rule)) return {};
   if (!is_auto(options)) return {options.at(kPrecision), "--rule-option"};
-  const bool cpu = device == "cpu";
-  if (cpu && fast_bf16(cpu_features()).empty())
+  const bool host = !device_kind(device).has_own_memory;
+  if (host && fast_bf16(cpu_features()).empty())
     options[kPrecision] = "fp32";
   else
     options.erase(kPrecision);

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <utility>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -236,7 +237,8 @@ const std::vector<std::string>& transports() {
 std::string transport_of(const RankOptions& options,
                          const std::optional<ProcessLaunch>& launch) {
   const std::string& wanted = options.transport;
-  if (wanted.empty() && launch && options.device == "cuda") return "nccl";
+  if (wanted.empty() && launch && device_kind(options.device).has_own_memory)
+    return "nccl";
   if (wanted.empty()) return launch ? launch->transport : "thread";
   if (std::ranges::find(transports(), wanted) == transports().end())
     throw UsageError(cat("--transport ", quoted(wanted),
@@ -261,7 +263,7 @@ TcpLaunch required_tcp_launch() {
 // Throws UsageError unless this process can be an NCCL rank.
 ProcessLaunch required_nccl_launch(const RankOptions& options,
                                    const std::optional<ProcessLaunch>& launch) {
-  if (options.device != "cuda")
+  if (!device_kind(options.device).has_own_memory)
     throw UsageError(cat(
         "--transport nccl requires GPU memory: expected --device cuda, found ",
         options.device));
@@ -365,7 +367,7 @@ bool has_own_sums(const RankOptions& options) {
 }
 
 std::function<std::shared_ptr<Lane>()> lanes_of(const std::string& device) {
-  if (device == "cpu") return {};
+  if (!device_kind(device).has_own_memory) return {};
   return [device] {
     return std::make_shared<EngineLane>(make_engine(device)->make_lane());
   };
@@ -435,7 +437,8 @@ void take_own_gpu(const RankOptions& options) {
 
 void give_streams_connections(const std::string& device) {
   constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS";
-  if (device == "cuda" && environment_variable(kConnections) == nullptr)
+  if (device_kind(device).has_own_memory &&
+      environment_variable(kConnections) == nullptr)
     set_environment_variable(kConnections, "32");
 }
 

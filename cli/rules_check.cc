@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
@@ -191,7 +192,7 @@ void require_form(const std::string& form) {
 }
 
 void require_device(const std::string& device) {
-  require_one_of(device, "--device", {"cpu", "cuda"});
+  require_one_of(device, "--device", device_names());
 }
 
 [[noreturn]] void refuse_unreadable(const std::vector<FileResult>& results) {
@@ -205,7 +206,7 @@ void require_device(const std::string& device) {
 }
 
 CheckOptions check_options_of(const RulesCheckFlags& a) {
-  const bool on_gpu = a.device == "cuda";
+  const bool on_gpu = device_kind(a.device).has_own_memory;
   CheckOptions options{.newton_schulz = a.form, .device = a.device};
   options.slack = a.slack.value_or(on_gpu ? kSlackOnGpu : options.slack);
   if (on_gpu) options.other_slack = options.slack;
@@ -217,7 +218,7 @@ Outcome run(const RulesCheckFlags& a, const Output& out) {
   require_device(a.device);
   const CheckOptions options = check_options_of(a);
   const auto threads = static_cast<int>(a.threads.value_or(1));
-  if (a.device == "cuda" && threads != 1)
+  if (device_kind(a.device).computes_batches && threads != 1)
     throw UsageError(cat(
         "--threads ", threads,
         " with --device cuda: a GPU checks files one at a time; expected 1"));

@@ -1,10 +1,12 @@
 // `canzona train`: trains a language model on several ranks.
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/digest.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
@@ -474,13 +476,14 @@ void free_former_teams(const Beginning& beginning, TrainConfig& config,
 }
 
 void require_cpu(const std::string& device) {
-  if (device == "cuda")
-    throw UsageError(
-        "--device cuda: training does not support GPUs yet; canzona bench step "
-        "and bench rule do");
-  if (device != "cpu")
+  const std::vector<std::string> names = device_names();
+  if (std::ranges::find(names, device) == names.end())
     throw UsageError(cat("--device ", quoted(device), ": expected cpu",
-                         did_you_mean(device, {"cpu", "cuda"})));
+                         did_you_mean(device, names)));
+  if (!device_kind(device).trains_models)
+    throw UsageError(cat("--device ", device,
+                         ": training does not support GPUs yet; canzona bench "
+                         "step and bench rule do"));
 }
 
 Outcome run(const TrainFlags& a, const Output& out) {

@@ -1,3 +1,4 @@
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
@@ -10,7 +11,7 @@ namespace {
 
 [[noreturn]] void refuse(std::string_view device) {
   throw UsageError(cat("device ", quoted(device), ": expected cpu or cuda",
-                       did_you_mean(device, {"cpu", "cuda"})));
+                       did_you_mean(device, device_names())));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
@@ -216,18 +217,20 @@ Measured measure_gpu(const CalibrateRequest& request,
 }
 
 void check(const CalibrateRequest& request, const MachineInfo& machine) {
-  if (request.device == "cpu" && machine.blas.fallback_core)
+  const bool host = !device_kind(request.device).has_own_memory;
+  if (host && machine.blas.fallback_core)
     throw UsageError(cat("OpenBLAS runs its kernels for ", machine.blas.core,
                          " on this CPU; their times would make every plan "
                          "wrong, so nothing is measured (see canzona doctor)"));
-  if (request.device != "cpu" && request.num_ranks != 1)
+  if (!host && request.num_ranks != 1)
     throw UsageError(cat("calibrate: ", request.num_ranks, " ranks on a ",
                          request.device, " device, expected 1"));
 }
 
 std::string device_text(const CalibrateRequest& request,
                         const MachineInfo& machine) {
-  if (request.device != "cpu") return make_engine(request.device)->describe();
+  if (device_kind(request.device).has_own_memory)
+    return make_engine(request.device)->describe();
   const std::string ranks = request.num_ranks == 1
                                 ? "one core"
                                 : cat(request.num_ranks, " cores at once");
@@ -317,9 +320,9 @@ CalibrateRequest calibration_for(const Plan& plan) {
 std::string calibrate(const CalibrateRequest& request,
                       const MachineInfo& machine, const Progress& progress) {
   check(request, machine);
-  const Measured measured = request.device == "cpu"
-                                ? measure_cpu(request, progress)
-                                : measure_gpu(request, progress);
+  const Measured measured = device_kind(request.device).has_own_memory
+                                ? measure_gpu(request, progress)
+                                : measure_cpu(request, progress);
   JsonWriter json(2);
   json.begin_object();
   json.field("format", "canzona.cost_table").field("version", 1);

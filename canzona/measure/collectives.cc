@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "canzona/base/check.h"
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
@@ -265,11 +266,12 @@ Collectives measure_collectives(const CollectivesRequest& request) {
                          int64_t{4} * request.num_ranks * request.num_ranks,
                          " for ", request.num_ranks, " ranks"));
   return on_every_rank(request.run, {}, [&](Communicator& world) {
-    const int64_t free = request.device == "cuda" ? cuda_free_bytes() : 0;
+    const bool own_memory = device_kind(request.device).has_own_memory;
+    const int64_t free = own_memory ? cuda_free_bytes() : 0;
     try {
       return CollectiveTrials(world, request).run();
     } catch (const std::bad_alloc&) {
-      if (request.device != "cuda") throw;
+      if (!own_memory) throw;
       throw UsageError(
           cat("bytes ", human_bytes(request.bytes), ": every rank needs ",
               human_bytes(2 * request.bytes),

@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
@@ -95,7 +96,7 @@ void run_once(Lanes& lanes, const TransformRequest& request, ConstRun input,
   const ConstMatrices in = as_matrices(input, m, n, request.batch);
   const Matrices out = as_matrices(candidate.out, m, n, request.batch);
   double seconds = 0;
-  if (request.device == "cpu") {
+  if (!device_kind(request.device).computes_batches) {
     seconds = seconds_of(request.num_threads, [&] {
       lanes.for_each(request.batch, [&](Engine& lane, int64_t i) {
         orthogonalize(lane, candidate.facts, in.at(i), out.at(i));
@@ -121,7 +122,7 @@ void check(const TransformRequest& request) {
   const Bytes one = Bytes(kBytesPerFp32) * m * n * request.batch;
   const auto copies = static_cast<int64_t>(1 + request.algorithms.size() *
                                                    request.precisions.size());
-  const int64_t memory = request.device == "cuda"
+  const int64_t memory = device_kind(request.device).has_own_memory
                              ? find_cuda_device(nullptr)->memory_bytes
                              : machine_info().memory_bytes;
   if ((one * copies).value() > memory / 2)
@@ -256,7 +257,8 @@ int64_t bytes_needed(const RuleStepRequest& request, const RuleFacts& facts) {
 // Leaves a third for everything else that a step needs.
 void check_memory(int64_t needed, const RuleStepRequest& request) {
   int64_t there = machine_info().memory_bytes;
-  if (request.device == "cuda") there = find_cuda_device(nullptr)->memory_bytes;
+  if (device_kind(request.device).has_own_memory)
+    there = find_cuda_device(nullptr)->memory_bytes;
   if (needed / 2 > there / 3)
     throw UsageError(cat(request.tensors.size(), " tensors with ", request.rule,
                          "'s states take ", human_bytes(needed),
@@ -332,7 +334,7 @@ std::string type_option(const RuleFacts& facts, const char* name) {
 void measure_peaks(const RuleStepRequest& request, const RuleFacts& facts,
                    RuleStep& result) {
   const std::string& type = result.precision;
-  if (request.device == "cuda") {
+  if (device_kind(request.device).has_own_memory) {
     const CudaRates rates = measure_cuda_rates();
     result.copy_bytes_per_second = rates.copy_bytes_per_second;
     const bool split = type_option(facts, "products") == "bf16x3";

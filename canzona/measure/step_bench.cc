@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "canzona/base/check.h"
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
@@ -378,11 +379,12 @@ StepTrial carry_out(const StepBenchRequest& request, const Plan& plan,
     if (trial.phases != nullptr && world.rank() == 0)
       trial.phases->begin("memory and groups");
     const std::unique_ptr<Engine> engine = make_engine(request.device);
-    const int64_t free = request.device == "cuda" ? cuda_free_bytes() : 0;
+    const bool own_memory = device_kind(request.device).has_own_memory;
+    const int64_t free = own_memory ? cuda_free_bytes() : 0;
     try {
       return run_step_trial(plan, world, *engine, trial);
     } catch (const std::bad_alloc&) {
-      if (request.device != "cuda") throw;
+      if (!own_memory) throw;
       refuse_gpu_memory(plan.options.strategy, request.ranks_per_gpu,
                         largest_memory(predict(plan)), request.library_bytes,
                         free);
@@ -410,7 +412,7 @@ double sending_seconds(const Plan& plan, const LinkModel& link,
 
 // All ranks get the same result: the smallest free memory anywhere counts.
 void check_gpu_memory(const StepBenchRequest& request, const Plan& plan) {
-  if (request.device != "cuda") return;
+  if (!device_kind(request.device).has_own_memory) return;
   const double free = on_every_rank(request.run, {}, [](Communicator& world) {
     const auto gpu = find_cuda_device(nullptr);
     return -largest_of(world, gpu ? -static_cast<double>(gpu->free_bytes) : 0);
@@ -479,7 +481,9 @@ void measure_one_rank(const StepBenchRequest& request, StepBench& bench) {
 // GPUs have other rates than the products measured on ranks of this process.
 void measure_machine(const StepBenchRequest& request, const Plan& plan,
                      StepBench& bench) {
-  if (bench.speed || request.device != "cpu" || !lacks_cost_table(plan)) return;
+  if (bench.speed || device_kind(request.device).has_own_memory ||
+      !lacks_cost_table(plan))
+    return;
   request.progress("measuring the machine");
   bench.speed = on_every_rank(request.run, {}, [&](Communicator& world) {
     return measure_speed(world, *make_engine(request.device),

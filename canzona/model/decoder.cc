@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "canzona/base/check.h"
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
@@ -15,7 +16,7 @@ const DecoderConfig& checked(const DecoderConfig& config,
                              const Parallel& parallel, const Engine& engine,
                              const std::string& name) {
   check_decoder(config, name);
-  if (engine.kind() != "cpu")
+  if (!device_kind(engine.kind()).trains_models)
     throw UsageError(cat("decoder ", quoted(name),
                          ": computes on a CPU, the engine is of kind ",
                          quoted(engine.kind())));

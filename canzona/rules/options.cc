@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "canzona/base/check.h"
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
@@ -283,7 +284,8 @@ std::vector<OptionFact> product_option_facts() {
 void choose_products(RuleOptions& options) {
   std::string& products = options.at("products");
   if (products == "auto")
-    products = options.at("device") == "cuda" ? "bf16x3" : "fp32";
+    products = device_kind(options.at("device")).multiplies_cheaply ? "bf16x3"
+                                                                    : "fp32";
 }
 
 bool splits_products(const RuleOptions& options) {

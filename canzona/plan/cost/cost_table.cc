@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "canzona/base/check.h"
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
@@ -278,7 +279,7 @@ CostTable CostTable::parse(std::string_view json, const std::string& where) {
   get_integer(root, "version", kVersion, kVersion, where);
   CostTable table;
   table.device_ = read_device(root, where);
-  table.kind_ = read_word(root, "kind", {"cpu", "cuda"}, where);
+  table.kind_ = read_word(root, "kind", device_names(), where);
   table.precision_ =
       read_word(root, "precision", {"fp16", "bf16", "tf32", "fp32"}, where);
   table.date_ = read_date(root, where);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
@@ -17,7 +18,7 @@ std::string transform_heading(const TransformReport& report) {
   const TransformRequest& request = report.request;
   const MachineInfo& machine = report.machine;
   const MachineRates& rates = report.rates;
-  if (request.device == "cuda")
+  if (device_kind(request.device).has_own_memory)
     return fmt::format(
         "{} x {} on {}\n"
         "fp32 {:.0f} TF/s, tensor cores {:.0f} TF/s; copy {:.0f} GB/s\n\n",
@@ -78,7 +79,8 @@ std::string stage_lines(const std::vector<Engine::StageTime>& stages) {
 // step.
 std::string hardware_text(const RuleStepRequest& request,
                           const RuleStep& step) {
-  if (request.device == "cuda" || step.precision == "bf16") return step.device;
+  if (device_kind(request.device).has_own_memory || step.precision == "bf16")
+    return step.device;
   const BlasInfo blas = blas_info();
   return cat(blas.library, " ", blas.core);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
@@ -145,12 +146,14 @@ bool stands_bf16(const RuleOptions& options) {
 
 void resolve_precision(RuleOptions& options) {
   std::string& precision = options.at("precision");
-  const bool cpu = options.at("device") == "cpu";
+  const DeviceKind& device = device_kind(options.at("device"));
   if (precision == "auto")
-    precision = !cpu ? "fp16" : stands_bf16(options) ? "bf16" : "fp32";
-  if (cpu && precision == "fp16")
-    throw UsageError(
-        "rule muon: precision=fp16 needs cuda; on cpu use bf16, fp32 or fp64");
+    precision = device.has_fp16        ? "fp16"
+                : stands_bf16(options) ? "bf16"
+                                       : "fp32";
+  if (precision == "fp16" && !device.has_fp16)
+    throw UsageError(cat("rule muon: precision=fp16 needs cuda; on ",
+                         device.name, " use bf16, fp32 or fp64"));
 }
 
 void resolve_norm_factor(RuleOptions& options) {
@@ -311,7 +314,8 @@ GramFrom gram_from(const RuleOptions& options, bool small) {
   // fast or faster for square matrices, and the Gram form is faster for all
   // from an aspect of 1.6 on. With unsafe=on, tiny matrices in bf16 would have
   // to restart after every step.
-  if (options.at("device") == "cuda") return {bf16 ? 32 : 1, 1.25};
+  if (device_kind(options.at("device")).multiplies_cheaply)
+    return {bf16 ? 32 : 1, 1.25};
   return bf16 ? GramFrom{128, 2.0} : GramFrom{64, 1.5};
 }
 
@@ -443,12 +447,13 @@ RuleWork MuonFacts::work(MatrixShape shape) const {
 int MuonFacts::num_strips(MatrixShape shape) const {
   const auto [m, n] = std::minmax(shape.rows, shape.cols);
   if (strips_ != 0) return strips_that_fit(n, strips_);
-  // GPUs cannot share the division by the norm of a Gram matrix.
-  const bool on_gpu = options_.at("device") == "cuda";
-  if (m < kStripsFromRows ||
-      (on_gpu && options_.at("normalization") == "schatten4"))
+  // A division that precedes rounding cannot wait for the norm of a Gram
+  // matrix that is summed over strips.
+  const DeviceKind& device = device_kind(options_.at("device"));
+  if (m < kStripsFromRows || (device.divides_before_rounding &&
+                              options_.at("normalization") == "schatten4"))
     return 1;
-  return strips_that_fit(n, strips_worth(on_gpu, n));
+  return strips_that_fit(n, strips_worth(device.multiplies_cheaply, n));
 }
 
 StripFacts MuonFacts::strips(MatrixShape shape) const {
@@ -472,8 +477,8 @@ StripFacts MuonFacts::strips(MatrixShape shape) const {
         (Bytes(facts.sum_elements) * facts.rounded_bytes).value() +
         kFactorScalarBytes;
     facts.norm_bytes = kNormPartBytes;
-    // GPUs divide by the norm before they round to 16 bits.
-    facts.one_by_one = options_.at("device") != "cuda";
+    facts.one_by_one =
+        !device_kind(options_.at("device")).divides_before_rounding;
     return facts;
   });
 }

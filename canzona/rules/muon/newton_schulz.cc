@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/options.h"
@@ -119,7 +120,7 @@ NewtonSchulzPlan newton_schulz_plan(const MuonFacts& facts, DType dtype) {
   else if (precision != "fp32")
     throw UsageError(cat("rule muon: precision=", precision,
                          ", expected fp16, bf16 or fp32"));
-  if (usual == DType::kFp16 && options.at("device") != "cuda")
+  if (usual == DType::kFp16 && !device_kind(options.at("device")).has_fp16)
     throw UsageError(cat("rule muon: precision=fp16 on ", options.at("device"),
                          ": use bf16 or fp32 on a CPU"));
   if (usual == DType::kFp64 && dtype != DType::kFp64)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "canzona/base/check.h"
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/facts.h"
@@ -148,7 +149,8 @@ RuleOptions all_in_force(const RuleOptions& given) {
       options_in_force(kRule, shampoo_option_facts(), shampoo_presets(), given);
   std::string& root = options.at("root");
   if (root == "auto")
-    root = options.at("device") == "cuda" ? "newton" : "eigen";
+    root = device_kind(options.at("device")).multiplies_cheaply ? "newton"
+                                                                : "eigen";
   choose_damping(options, given);
   choose_products(options);
   return options;

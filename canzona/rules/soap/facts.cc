@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "canzona/base/check.h"
+#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/facts.h"
@@ -277,7 +278,9 @@ RuleOptions soap_options_in_force(const RuleOptions& given) {
   require_consistent(options);
   std::string& refresh = options.at("refresh");
   if (refresh == "auto")
-    refresh = options.at("device") == "cuda" ? "cholesky_qr" : "qr";
+    refresh = device_kind(options.at("device")).multiplies_cheaply
+                  ? "cholesky_qr"
+                  : "qr";
   choose_products(options);
   return options;
 }

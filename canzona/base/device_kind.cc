@@ -1,0 +1,39 @@
+#include "canzona/base/device_kind.h"
+
+#include <algorithm>
+#include <array>
+
+#include "canzona/base/error.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+constexpr std::array kKinds = {DeviceKind{.name = "cpu", .trains_models = true},
+                               DeviceKind{.name = "cuda",
+                                          .has_own_memory = true,
+                                          .multiplies_cheaply = true,
+                                          .has_fp16 = true,
+                                          .divides_before_rounding = true,
+                                          .computes_batches = true,
+                                          .num_engines = 2}};
+
+}  // namespace
+
+std::span<const DeviceKind> device_kinds() { return kKinds; }
+
+std::vector<std::string> device_names() {
+  std::vector<std::string> names;
+  for (const DeviceKind& kind : kKinds) names.emplace_back(kind.name);
+  return names;
+}
+
+const DeviceKind& device_kind(std::string_view name) {
+  const auto found = std::ranges::find(kKinds, name, &DeviceKind::name);
+  if (found != kKinds.end()) return *found;
+  const std::vector<std::string> names = device_names();
+  throw UsageError(cat("device ", quoted(name), ": expected ",
+                       join(names, " or "), did_you_mean(name, names)));
+}
+
+}  // namespace canzona
