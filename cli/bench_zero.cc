@@ -65,6 +65,7 @@ struct ZeroArguments {
   std::string rule = "muon";
   std::string strategy;
   std::string teams;
+  std::string exchange;
   std::vector<std::string> set;
   std::vector<std::string> rule_options;
   std::vector<std::string> zero;
@@ -111,6 +112,7 @@ Settings settings_of(const ZeroArguments& a) {
   set("rule.name", a.rule);
   set("plan.strategy", a.strategy);
   set("plan.teams", a.teams);
+  set("plan.exchange", a.exchange);
   for (const std::string& text : a.set)
     given.push_back(parse_setting(text, "--set"));
   for (const std::string& text : a.rule_options)
@@ -193,6 +195,12 @@ OptionRows trained_options(ZeroArguments& a) {
               "the largest size")
            .offering(words("plan.teams"))
            .by_default("off"),
+       option("--exchange", a.exchange, "HOW",
+              "how tp ranks exchange matrices: rounds; strips, which cuts the "
+              "first and the last round into strips; or auto, strips if the "
+              "predicted step is 1 % shorter")
+           .offering(words("plan.exchange"))
+           .by_default("rounds"),
        option("--set", a.set, "KEY=VALUE",
               "a key of the training configuration; repeatable"),
        option("--micro-batches", a.micro_batches, "N",
@@ -283,11 +291,14 @@ PrecisionChoice move_to_gpu(const ZeroArguments& a, const Plan& plan,
   return settle_precision(plan.rule, a.device, options);
 }
 
-// Returns the plan of a training run with other sizes and links.
+// Returns the plan of a training run with other sizes and links. `plan` has
+// settled on an exchange, which these may change.
 Plan plan_with(const Plan& plan, const RuleOptions& rule_options,
-               const ZeroOptions& zero, const Link& link, int ranks_per_node) {
+               const ZeroOptions& zero, ExchangeBy exchange, const Link& link,
+               int ranks_per_node) {
   const auto rule = make_rule_facts(plan.rule, rule_options);
   PlanOptions options = plan.options;
+  options.exchange = exchange;
   options.zero = zero;
   options.ranks_per_node = ranks_per_node;
   put_link(link, options);
@@ -310,7 +321,7 @@ void put_on_gpu(const ZeroArguments& a, const TrainJob& job,
 
 ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
                             const RuleOptions& rule_options,
-                            const Output& out) {
+                            ExchangeBy exchange, const Output& out) {
   const Mesh& mesh = job.plan.mesh;
   const int ranks_per_node =
       a.ranks_per_node > 0 ? a.ranks_per_node : mesh.world();
@@ -333,10 +344,11 @@ ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
     zero.experts =
         parse_zero(a.zero_experts, mesh.expert_homes(), "--zero-experts");
   zero.reach = parse_reach(a.collectives);
-  request.plan = [&job, rule_options, zero, ranks_per_node](
+  request.plan = [&job, rule_options, zero, exchange, ranks_per_node](
                      const ZeroSizes& sizes, const Link& link) mutable {
     zero.sizes = sizes;
-    return plan_with(job.plan, rule_options, zero, link, ranks_per_node);
+    return plan_with(job.plan, rule_options, zero, exchange, link,
+                     ranks_per_node);
   };
   put_on_gpu(a, job, request);
   request.trial = {.warmup = a.warmup, .steps = a.steps};
@@ -382,7 +394,8 @@ Outcome run(const ZeroArguments& a, const Output& out) {
   const bool trains = device_kind(a.device).trains_models;
   const PrecisionChoice precision =
       trains ? precision_of(config) : move_to_gpu(a, job.plan, rule_options);
-  ZeroBenchRequest request = request_of(a, job, rule_options, out);
+  ZeroBenchRequest request = request_of(
+      a, job, rule_options, parse_exchange(config.plan.exchange), out);
   std::optional<TrainingInput> training;
   if (trains) {
     require_memory(job, job.plan.mesh.world());

@@ -466,13 +466,13 @@ TrainConfig config_of(const TrainFlags& a, const Beginning& beginning,
 }
 
 // What the run had was made for the mesh that it had; reports what gives way.
-void free_former_teams(const Beginning& beginning, TrainConfig& config,
-                       bool speaks, const Output& out) {
+void free_former_choices(const Beginning& beginning, TrainConfig& config,
+                         bool speaks, const Output& out) {
   if (!beginning.point && !beginning.unfinished) return;
   const TrainConfig saved = make_settled_config(
       beginning.point ? beginning.point->saved : *beginning.unfinished);
-  const std::string note = free_saved_teams(saved, config);
-  if (speaks && !note.empty()) out.note(cat("note: ", note));
+  for (const std::string& note : free_saved_choices(saved, config))
+    if (speaks) out.note(cat("note: ", note));
 }
 
 void require_cpu(const std::string& device) {
@@ -495,7 +495,7 @@ Outcome run(const TrainFlags& a, const Output& out) {
   if (!a.flight_record.empty() && !a.dry_run)
     check_late_file("--flight-record", a.flight_record, config.run);
   const Mesh mesh = settle_mesh(config, rank_counts(config, launch));
-  free_former_teams(beginning, config, is_rank_0, out);
+  free_former_choices(beginning, config, is_rank_0, out);
   std::unique_ptr<Ranks> ranks;
   std::optional<MachineLimits> limits;
   if (chooses_zero(config) || chooses_experts(config)) {

@@ -15,6 +15,7 @@ PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
   options.bucket_elements = config.plan.bucket_elements;
   options.parameters = ParameterDtype::kFp32;
   options.teams = parse_teams(config.plan.teams);
+  options.exchange = parse_exchange(config.plan.exchange);
   options.splits.qkv = true;
   options.splits.gate_up = true;
   options.zero = zero_options_of(config, mesh);
@@ -23,10 +24,12 @@ PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
   return options;
 }
 
-// Activations depend neither on how the plan is cut nor on who shares matrices.
+// Activations depend neither on how the plan is cut nor on how matrices are
+// shared and exchanged.
 int64_t activations_of(const TrainSettings& settings, PlanRequest request) {
   request.options.zero = {};
   request.options.teams = kTeamsOff;
+  request.options.exchange = ExchangeBy::kRounds;
   return training_memory(settings, make_plan(request));
 }
 

@@ -98,6 +98,7 @@ struct TrainConfig {
     int64_t bucket_elements = 400'000'000;
     std::string memory_cap = "0";  // "2GB"
     std::string teams = "off";     // "auto", or the largest one
+    std::string exchange = "rounds";
   } plan = {};
   struct {
     std::string sizes = "zero1";  // or "auto"

@@ -266,9 +266,10 @@ void require_resumable(const TrainConfig& saved, const TrainConfig& now,
 
 namespace {
 
-// Returns the first key that decides which ranks can share a matrix and that
-// has changed, with both values; "" if none has.
-std::string change_for_teams(const TrainConfig& saved, const TrainConfig& now) {
+// Returns the first key that decides which ranks can share a matrix or exchange
+// its strips and that has changed, with both values; "" if none has.
+std::string change_for_matrices(const TrainConfig& saved,
+                                const TrainConfig& now) {
   const auto strips = [](const TrainConfig& config) {
     const auto found = config.rule.options.find("strips");
     return found == config.rule.options.end() ? "auto" : found->second;
@@ -289,18 +290,32 @@ std::string change_for_teams(const TrainConfig& saved, const TrainConfig& now) {
   return "";
 }
 
+// Sets a choice that `now` took from the checkpoint to auto; returns a note.
+std::string free_choice(const char* key, const std::string& change,
+                        const TrainConfig& saved, TrainConfig& now,
+                        std::string& choice) {
+  const std::string was = choice, origin = now.origin(key);
+  if (origin != saved.origin(key)) return "";
+  choice = "auto";
+  now.origins[key] = cat(origin, ", where it is ", was);
+  return cat(key, " ", was, " (", origin, ") became auto: ", change);
+}
+
 }  // namespace
 
-std::string free_saved_teams(const TrainConfig& saved, TrainConfig& now) {
-  constexpr const char* kKey = "plan.teams";
-  const std::string teams = now.plan.teams, origin = now.origin(kKey);
-  const bool is_size = teams != "auto" && teams != "off";
-  if (!is_size || origin != saved.origin(kKey)) return "";
-  const std::string change = change_for_teams(saved, now);
-  if (change.empty()) return "";
-  now.plan.teams = "auto";
-  now.origins[kKey] = cat(origin, ", where it is ", teams);
-  return cat(kKey, " ", teams, " (", origin, ") became auto: ", change);
+std::vector<std::string> free_saved_choices(const TrainConfig& saved,
+                                            TrainConfig& now) {
+  const std::string change = change_for_matrices(saved, now);
+  if (change.empty()) return {};
+  std::vector<std::string> notes;
+  if (now.plan.teams != "auto" && now.plan.teams != "off")
+    notes.push_back(
+        free_choice("plan.teams", change, saved, now, now.plan.teams));
+  if (now.plan.exchange == "strips")
+    notes.push_back(
+        free_choice("plan.exchange", change, saved, now, now.plan.exchange));
+  std::erase(notes, "");
+  return notes;
 }
 
 }  // namespace canzona

@@ -168,12 +168,12 @@ TEST(Resume, ASizeOfTeamsGivesWayWhereRanksOrMatricesAreOthers) {
     TrainConfig now = resumed(former, {other});
     const std::string text = other;
     EXPECT_THAT(
-        free_saved_teams(saved, now),
-        testing::AllOf(
+        free_saved_choices(saved, now),
+        testing::ElementsAre(testing::AllOf(
             testing::StartsWith("plan.teams 4 (checkpoint of step 100) became "
                                 "auto: " +
                                 text.substr(0, text.find('='))),
-            testing::HasSubstr(" is " + text.substr(text.find('=') + 1))));
+            testing::HasSubstr(" is " + text.substr(text.find('=') + 1)))));
     EXPECT_EQ(now.plan.teams, "auto");
     EXPECT_EQ(now.origin("plan.teams"),
               "checkpoint of step 100, where it is 4");
@@ -185,7 +185,8 @@ TEST(Resume, TeamsStayWhereNothingChangedOrTheyAreGivenAnew) {
                               const std::vector<std::string>& given) {
     const TrainConfig former = configured({"mesh=tp=4", before});
     TrainConfig now = resumed(former, given);
-    EXPECT_EQ(free_saved_teams(resumed(former, {}), now), "");
+    EXPECT_THAT(free_saved_choices(resumed(former, {}), now),
+                testing::IsEmpty());
     return now.plan.teams;
   };
   EXPECT_EQ(teams_after("plan.teams=4", {}), "4");
@@ -193,6 +194,30 @@ TEST(Resume, TeamsStayWhereNothingChangedOrTheyAreGivenAnew) {
   EXPECT_EQ(teams_after("plan.teams=4", {"mesh=tp=2", "plan.teams=2"}), "2");
   EXPECT_EQ(teams_after("plan.teams=off", {"mesh=tp=2"}), "off");
   EXPECT_EQ(teams_after("plan.teams=auto", {"mesh=tp=2"}), "auto");
+}
+
+TEST(Resume, AnExchangeByStripsGivesWayLikeTeams) {
+  const TrainConfig former =
+      configured({"mesh=tp=4", "plan.teams=2", "plan.exchange=strips"});
+  const TrainConfig saved = resumed(former, {});
+  TrainConfig now = resumed(former, {"mesh=dp=2"});
+  EXPECT_THAT(free_saved_choices(saved, now),
+              testing::ElementsAre(
+                  testing::StartsWith("plan.teams 2 "),
+                  testing::StartsWith("plan.exchange strips (checkpoint of "
+                                      "step 100) became auto: mesh")));
+  EXPECT_EQ(now.plan.exchange, "auto");
+  now = resumed(former, {"mesh=tp=2", "plan.exchange=strips"});
+  EXPECT_THAT(free_saved_choices(saved, now), testing::SizeIs(1));
+  EXPECT_EQ(now.plan.exchange, "strips");
+  now = resumed(former, {});
+  EXPECT_THAT(free_saved_choices(saved, now), testing::IsEmpty());
+  EXPECT_EQ(now.plan.exchange, "strips");
+  const TrainConfig by_rounds = configured({"mesh=tp=4"});
+  now = resumed(by_rounds, {"mesh=dp=2"});
+  EXPECT_THAT(free_saved_choices(resumed(by_rounds, {}), now),
+              testing::IsEmpty());
+  EXPECT_EQ(now.plan.exchange, "rounds");
 }
 
 TEST(Resume, SavingNeedsAFolder) {

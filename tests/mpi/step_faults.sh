@@ -1,11 +1,13 @@
 #!/bin/sh
 # step_faults.sh <mpirun> <canzona> <deadline in ms> <grace in ms>
-#                plain|zero <seed> <trials>
+#                plain|zero|teams <seed> <trials>
 #
-# Runs steps of a plan (zero: training with slices) on four processes and, at a
-# random moment, kills, stops or ends one of them from outside. The others have
-# to end by themselves, with exit status 4 and words that name it, within the
-# deadline and the grace.
+# Runs steps of a plan (zero: training with slices; teams: of a plan whose
+# matrices are shared) on four processes and, at a random moment, kills, stops or
+# ends one of them from outside. With teams a rank may also throw, stop or be
+# killed in one of its collectives. The others have to end by themselves, with
+# exit status 4 and words that name it, and the matrix and the team if they wait
+# for one, within the deadline and the grace.
 # Prints how many trials there were and how long the slowest rank took.
 set -u
 mpirun=$1
@@ -20,6 +22,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0
 slowest=0
+num_with_teams=0  # trials in which a rank waited for a team
 
 complain() {
   echo "trial $trial ($what): $1" >&2
@@ -43,6 +46,9 @@ rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}}
 num_ended() {
   find "$OUT" -name '*.status' | wc -l
 }
+if [ "$rank" = "$VICTIM" ] && [ -n "$FAULT" ]; then
+  export CANZONA_TEST_FAULT="$FAULT"
+fi
 "$@" >"$OUT/$rank.out" 2>"$OUT/$rank.err" &
 child=$!
 echo $child >"$OUT/$rank.pid"
@@ -71,6 +77,18 @@ wait_for_steps() {
   return 1
 }
 
+# A fault that a rank was asked for leaves a file.
+wait_for_fault() {
+  for _ in $(seq 1200); do
+    if [ -e "$OUT/happened" ]; then
+      fault=$(date -r "$OUT/happened" +%s%3N)
+      return
+    fi
+    sleep 0.05
+  done
+  complain "no fault in 60 s: $(cat "$OUT"/*.err)"
+}
+
 names_victim() {  # <file>...
   cat "$@" | grep -q -e "rank $victim\>" -e "ranks .*\<$victim\>"
 }
@@ -88,8 +106,13 @@ check_rank() {  # <rank>
   status=$(cat "$OUT/$1.status" 2>/dev/null || echo none)
   [ "$status" = 4 ] ||
     complain "rank $1: status $status, expected 4: $(cat "$OUT/$1.err")"
-  [ "$kind $signal" = "zero STOP" ] || names_victim "$OUT/$1.err" ||
-    complain "rank $1: no word of rank $victim: $(cat "$OUT/$1.err")"
+  case "$kind $signal" in
+    'zero STOP' | 'teams STOP' | 'teams stop') ;;
+    *)
+      names_victim "$OUT/$1.err" ||
+        complain "rank $1: no word of rank $victim: $(cat "$OUT/$1.err")"
+      ;;
+  esac
   # On a slow machine a fault may come while groups are founded.
   grep -q -e "#[0-9]* '" -e "split #" -e "to create" -e "creating" \
     "$OUT/$1.err" || complain "rank $1: no operation: $(cat "$OUT/$1.err")"
@@ -98,9 +121,35 @@ check_rank() {  # <rank>
   [ "$took" -le $slowest ] || slowest=$took
 }
 
+# Whoever waits for members of a team says which, and for which matrix.
+check_teams() {
+  # shellcheck disable=SC2086
+  grep -h 'of teams [0-9]*: .*#[0-9]* ' $others >"$folder/told" || return
+  num_with_teams=$((num_with_teams + 1))
+  unnamed=$(grep -v "#[0-9]* 'layers\.0\.[a-z]*, team ([0-9, ]*)'" \
+    "$folder/told") && complain "no matrix and team: $unnamed"
+}
+
 plain_arguments() {
   echo bench step --model qwen3-0.6b --scale 1/16 --layers 2 --warmup 0 \
     --iterations 0 --compute 0 --bucket-elements 100000 --audit
+}
+# Matrices of which one is too large for one rank, and a table of costs with
+# which sharing always pays.
+printf '%s' '[{"name": "layers.0.large", "shape": [4096, 128], "tp": "rows"},
+  {"name": "layers.0.up", "shape": [1024, 128], "tp": "rows"},
+  {"name": "layers.0.down", "shape": [128, 1024], "tp": "columns"},
+  {"name": "layers.0.q", "shape": [128, 128], "tp": "rows"},
+  {"name": "norm", "shape": [32]}]' >"$folder/shared.json"
+printf '%s' '{"format": "canzona.cost_table", "version": 1, "kind": "cpu",
+  "device": "a slow one", "precision": "fp32", "date": "2026-01-01",
+  "measurements": [{"rule": "muon", "algorithm": "gram",
+    "options": {"newton_schulz": "gram"},
+    "entries": [{"rows": 64, "cols": 256, "seconds": 1}]}]}' \
+  >"$folder/slow.json"
+teams_arguments() {
+  echo bench step --model "$folder/shared.json" --cost "$folder/slow.json" \
+    --teams auto $options --warmup 0 --iterations 0 --compute 0 --audit
 }
 zero_arguments() {
   echo train --set model.hidden=32 --set model.ffn=48 --set model.heads=4 \
@@ -110,8 +159,14 @@ zero_arguments() {
 }
 
 run_trial() {
-  OUT=$folder/out
-  export OUT
+  OUT=$folder/out VICTIM=$victim FAULT=''
+  case $signal in
+    [a-z]*)
+      FAULT="rank=$victim,at=collective,number=$number,kind=$signal"
+      FAULT="$FAULT,once=$OUT/happened"
+      ;;
+  esac
+  export OUT VICTIM FAULT
   rm -rf "$OUT"
   mkdir "$OUT"
   # shellcheck disable=SC2046
@@ -119,7 +174,9 @@ run_trial() {
     $(${kind}_arguments) --steps 1000000 --mesh "$mesh" --rule "$rule" \
     --strategy "$strategy" --deadline ${deadline_ms}ms >"$OUT/mpirun" 2>&1 &
   launched=$!
-  if wait_for_steps; then
+  if [ -n "$FAULT" ]; then
+    wait_for_fault
+  elif wait_for_steps; then
     sleep "$delay"
     fault=$(now_ms)
     kill "-$signal" "$(cat "$OUT/$victim.pid")"
@@ -128,6 +185,7 @@ run_trial() {
   [ $? -ne 124 ] || complain "not over after 120 s"
   [ -z "${fault:-}" ] && return
   check_words
+  [ "$kind" = teams ] && check_teams
   for rank in 0 1 2 3; do
     [ $rank = "$victim" ] || check_rank $rank
   done
@@ -145,6 +203,23 @@ pick_plain() {
   pick muon soap adamw && rule=$picked
   pick balanced layerwise replicated && strategy=$picked
   what="$mesh $rule $strategy"
+}
+# Muon's teams share strips; blocks of the others have owners of their own. A
+# step has about twenty collectives.
+pick_teams() {
+  pick KILL STOP TERM kill stop throw && signal=$picked
+  pick tp=4 dp=2,tp=2 && mesh=$picked
+  pick muon muon shampoo soap && rule=$picked
+  draw 200 && number=$((drawn + 60))
+  case $rule in
+    muon) options='--rule-option strips=8 --rule-option newton_schulz=gram' ;;
+    soap) options='--rule-option long_sides=cut' ;;
+    *) options='' ;;
+  esac
+  [ $rule = muon ] ||
+    options="$options --rule-option max_preconditioner_dim=64"
+  strategy=balanced
+  what="$mesh $rule, collective $number"
 }
 # Training heeds TERM: all ranks end in good order.
 pick_zero() {
@@ -167,4 +242,8 @@ for trial in $(seq "$trials"); do
   run_trial
 done
 echo "$trials trials, the last rank ended $slowest ms after a fault"
+if [ "$kind" = teams ]; then
+  echo "in $num_with_teams of them ranks waited for a team"
+  [ "$trials" -lt 50 ] || [ $num_with_teams -gt 0 ] || complain 'no team'
+fi
 [ $failures -eq 0 ]

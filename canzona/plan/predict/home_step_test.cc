@@ -117,10 +117,10 @@ TEST(HomeStep, HasTheStagesOfStripsThatGoOneByOne) {
       model.tensors[0] =
           matrix_tensor("layers.0.wide", 64, 256, Cut::kColumns, 0);
       PlanOptions options;
-      options.exchange = ExchangeBy::kStrips;
       options.capacity_bytes = capacity;
       Plan plan = plan_of(model, mesh, options, on_cpu());
       PlanPart& part = plan.parts[0];
+      part.options.exchange = ExchangeBy::kStrips;
       part.options.links = {1, 1, 0, false};
       for (int32_t rank = 0; rank < part.grid.world(); ++rank) {
         const std::vector<Seen> seen = predicted(part, rank);

@@ -186,6 +186,23 @@ TEST(StripExchange, IsRefusedWhereNothingHasStrips) {
       ExchangeBy::kRounds);
 }
 
+// The first and the last round have the small matrices.
+TEST(StripExchange, IsRefusedWhereNoRoundIsCut) {
+  std::vector<Tensor> tensors;
+  for (const char* name : {"up", "down"})
+    tensors.push_back(matrix_tensor(name, 64, 1024, Cut::kColumns));
+  for (const char* name : {"q", "k", "v", "o"})
+    tensors.push_back(matrix_tensor(name, 64, 64, Cut::kRows));
+  const Model model = model_of(std::move(tensors));
+  EXPECT_THAT(
+      [&] { strip_plan(model, "tp=2", 8, exchanged_by(ExchangeBy::kStrips)); },
+      testing::ThrowsMessage<UsageError>(HasSubstr(
+          "exchange strips: no matrix of the first or the last round")));
+  EXPECT_EQ(strip_plan(model, "tp=2", 8, exchanged_by(ExchangeBy::kAuto))
+                .options.exchange,
+            ExchangeBy::kRounds);
+}
+
 TEST(StripExchange, IsReadBack) {
   const Plan plan = strip_plan(wide_and_small(2), "tp=2", 8,
                                exchanged_by(ExchangeBy::kStrips));

@@ -9,6 +9,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/runtime/testing/test_block_plans.h"
+#include "canzona/runtime/testing/test_fault_trials.h"
 #include "canzona/runtime/testing/test_states.h"
 #include "canzona/runtime/testing/test_trial.h"
 
@@ -156,6 +157,10 @@ TEST_P(BlocksOfRule, GoOnFromWholeOwnersAndTheReverse) {
                        .number_of_step = [](int64_t s) { return s + 4; }}),
               straight);
   }
+}
+
+TEST(Blocks, EndTogetherWhenARankFails) {
+  expect_ranks_end_together(block_plan(block_wish("shampoo", "tp=4")), 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, BlocksOfRule,

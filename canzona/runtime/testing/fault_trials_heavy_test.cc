@@ -1,6 +1,6 @@
-// A hundred faults of random kind, rank, stage, mesh, rule and strategy, and a
-// hundred on ranks that share matrices: all other ranks end in time and name
-// the culprit.
+// A hundred faults of random kind, rank, stage, mesh, rule and strategy, a
+// hundred on ranks that share matrices, and a hundred where blocks have owners
+// of their own: all other ranks end in time and name the culprit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <map>
 
 #include "canzona/base/text.h"
+#include "canzona/runtime/testing/test_block_plans.h"
 #include "canzona/runtime/testing/test_fault_trials.h"
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_team_plans.h"
@@ -40,6 +41,17 @@ FaultTrial random_trial(uint64_t seed, std::string& words) {
   return trial;
 }
 
+// Draws the kind of a fault, where collectives count as places, too, its rank
+// and its moment.
+void draw_any_fault(Random& dice, FaultTrial& trial) {
+  trial.kind =
+      dice.pick<Fault>({Fault::kThrow, Fault::kStall, Fault::kLeave,
+                        Fault::kThrowInOperation, Fault::kStallInOperation});
+  trial.victim = static_cast<int>(
+      dice.next() % static_cast<uint64_t>(trial.plan.mesh.world()));
+  trial.moment = dice.next();
+}
+
 // Matrices shared by teams of all sizes, and some that are not shared.
 FaultTrial random_team_trial(uint64_t seed, std::string& words) {
   Random dice(seed);
@@ -51,13 +63,22 @@ FaultTrial random_team_trial(uint64_t seed, std::string& words) {
       team_plan(mesh, strips(dice.pick<int>({2, 8}), form), [&](size_t) {
         return dice.pick<int32_t>({1, 2, 4});
       });
-  trial.kind =
-      dice.pick<Fault>({Fault::kThrow, Fault::kStall, Fault::kLeave,
-                        Fault::kThrowInOperation, Fault::kStallInOperation});
-  trial.victim = static_cast<int>(
-      dice.next() % static_cast<uint64_t>(trial.plan.mesh.world()));
-  trial.moment = dice.next();
+  draw_any_fault(dice, trial);
   words = cat("trial ", seed, ": teams, ", form, " ", mesh, ", kind ",
+              static_cast<int>(trial.kind), ", rank ", trial.victim);
+  return trial;
+}
+
+// Blocks with refreshes in some steps and not in others.
+FaultTrial random_block_trial(uint64_t seed, std::string& words) {
+  Random dice(seed);
+  const auto mesh =
+      dice.pick<std::string>({"tp=2", "tp=4", "dp=2,tp=2", "dp=2,tp=4"});
+  const auto rule = dice.pick<std::string>({"shampoo", "soap"});
+  FaultTrial trial;
+  trial.plan = block_plan(block_wish(rule, mesh, dice.pick<int>({1, 3})));
+  draw_any_fault(dice, trial);
+  words = cat("trial ", seed, ": blocks, ", rule, " ", mesh, ", kind ",
               static_cast<int>(trial.kind), ", rank ", trial.victim);
   return trial;
 }
@@ -104,6 +125,10 @@ TEST(Faults, AtRandomMomentsEndEveryRankInTime) {
 
 TEST(Faults, AtRandomMomentsOfTeamsEndEveryRankInTime) {
   expect_faults_end_in_time(random_team_trial);
+}
+
+TEST(Faults, AtRandomMomentsOfBlocksEndEveryRankInTime) {
+  expect_faults_end_in_time(random_block_trial);
 }
 
 }  // namespace
