@@ -190,7 +190,8 @@ int64_t longest_team_path(const PlanPart& part) {
   TeamTable teams(part);
   int64_t longest = 0;
   for (size_t m = 0; m < part.owners.size(); ++m)
-    if (teams.is_team(m)) longest = std::max(longest, teams.of(m).path);
+    if (teams.is_team(m))
+      longest = std::max(longest, teams.over_period(m).path);
   return longest;
 }
 
@@ -398,12 +399,13 @@ Ticks longest_first(const WholeOrPart& plan, double mean) {
   return Ticks(static_cast<int64_t>(std::ceil(mean + largest)));
 }
 
-// False if the request rules out sharing: refreshes in strips are not modelled,
-// and other micro-group modes give each matrix one owner.
+// False if the request rules out sharing: other micro-group modes give each
+// matrix one owner.
 bool may_share(const SettledRequest& plan) {
   if (plan.options.micro_groups != "balanced") return false;
-  return plan.period == 1 ||
-         has_blocks(plan, *make_rule_facts(plan.rule, plan.rule_options));
+  if (plan.period == 1) return true;
+  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
+  return has_blocks(plan, *rule) || has_strips(plan, *rule);
 }
 
 template <class WholeOrPart>
