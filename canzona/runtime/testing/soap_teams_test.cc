@@ -28,26 +28,9 @@ Bits bits_of(const Trial& trial) {
   return {result.parameters, result.states};
 }
 
-// One factor, except for the matrix `small`, which has two.
-RuleOptions one_factor(int strips, const RuleOptions& more = {}) {
-  RuleOptions options = {{"precondition_frequency", "3"},
-                         {"max_preconditioner_dim", "100"},
-                         {"strips", std::to_string(strips)}};
-  for (const auto& [name, value] : more) options[name] = value;
-  return options;
-}
-
-Plan soap_plan(const std::string& mesh, const RuleOptions& options,
-               const TeamSizeOf& sizes, const std::string& zero = "zero1") {
-  PlanWish wish{.mesh = mesh, .rule = "soap", .options = options};
-  wish.zero = zero;
-  wish.capacity_bytes = 200'000;
-  return share_matrices(small_plan(shared_model(), wish), sizes);
-}
-
 Plan soap_plan(const std::string& mesh, const RuleOptions& options,
                int32_t size) {
-  return soap_plan(mesh, options, [=](size_t) { return size; });
+  return soap_team_plan(mesh, options, [=](size_t) { return size; });
 }
 
 TEST(SoapTeams, GiveTheBitsOfWholeOwners) {
@@ -89,7 +72,7 @@ TEST(SoapTeams, OfAllSizesMayMix) {
   const int32_t sizes[] = {1, 2, 4, 8, 4, 2, 1, 8};
   for (const size_t turn : {0, 1, 2, 3}) {
     SCOPED_TRACE(turn);
-    const Plan plan = soap_plan("tp=8", one_factor(8), [&](size_t m) {
+    const Plan plan = soap_team_plan("tp=8", one_factor(8), [&](size_t m) {
       return turn == 0 ? 1 : sizes[(m + turn) % std::size(sizes)];
     });
     seen.insert(bits_of(
@@ -105,7 +88,7 @@ TEST(SoapTeams, OfPlacesGiveTheBitsOfWholeOwners) {
     for (const int32_t size : {1, 2, 4}) {
       SCOPED_TRACE(cat(mesh, " ", zero, " ", size));
       seen.insert(
-          bits_of({.plan = soap_plan(
+          bits_of({.plan = soap_team_plan(
                        mesh, one_factor(8), [&](size_t) { return size; }, zero),
                    .steps = 5}));
       ASSERT_EQ(seen.size(), 1U);
@@ -220,8 +203,8 @@ TEST(SoapTeams, SkipAStepWithANonfiniteStripOnAllRanks) {
 
 TEST(SoapTeams, EndTogetherWhenARankFails) {
   expect_ranks_end_together(
-      soap_plan("tp=4", one_factor(8),
-                [](size_t m) { return m % 2 == 0 ? 4 : 2; }),
+      soap_team_plan("tp=4", one_factor(8),
+                     [](size_t m) { return m % 2 == 0 ? 4 : 2; }),
       6);
 }
 
