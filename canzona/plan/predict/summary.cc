@@ -186,12 +186,16 @@ Balance measure_balance(const Plan& plan) {
   return out;
 }
 
-int64_t longest_team_path(const PlanPart& part) {
+std::vector<int64_t> longest_team_paths(const PlanPart& part) {
   TeamTable teams(part);
-  int64_t longest = 0;
-  for (size_t m = 0; m < part.owners.size(); ++m)
-    if (teams.is_team(m))
-      longest = std::max(longest, teams.over_period(m).path);
+  std::vector<int64_t> longest(index(part.phases) + 1, 0);
+  for (size_t m = 0; m < part.owners.size(); ++m) {
+    if (!teams.is_team(m)) continue;
+    const int64_t path = teams.of(m).path;
+    for (int64_t& most : longest) most = std::max(most, path);
+    int64_t& refreshed = longest[index(part.phase[m]) + 1];
+    refreshed = std::max(refreshed, path + teams.refresh(m).path);
+  }
   return longest;
 }
 

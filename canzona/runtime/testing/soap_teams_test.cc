@@ -7,6 +7,7 @@
 
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/predict/predict.h"
+#include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/runtime/testing/test_fault_trials.h"
 #include "canzona/runtime/testing/test_states.h"
