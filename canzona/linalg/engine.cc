@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include "canzona/base/error.h"
@@ -50,6 +51,53 @@ void Engine::idle(double seconds) {
 void Engine::bf16_product(Matrices /*c*/, ConstMatrices /*a*/, Op /*op_a*/,
                           ConstMatrices /*b*/, Op /*op_b*/) {
   throw UsageError("this device has no products of plain bf16 matrices");
+}
+
+namespace {
+
+// `count` elements from (row, col) on, in a column: along the row, or down from
+// there.
+template <class Views>
+Views run_in_square(Views square, int64_t row, int64_t col, int64_t count,
+                    bool down) {
+  square.data += (row * square.row_stride + col) * size_of(square.dtype);
+  square.rows = count;
+  square.cols = 1;
+  if (!down) square.row_stride = 1;
+  return square;
+}
+
+// Row `row` of a triangle, as a column.
+template <class AnyRun>
+auto row_of_triangle(AnyRun triangle, int64_t row, int64_t count) {
+  using Byte = std::remove_pointer_t<decltype(triangle.data)>;
+  const int64_t first = row * (row + 1) / 2;
+  return BasicMatrices<Byte>{triangle.data + first * size_of(triangle.dtype),
+                             triangle.dtype,
+                             count,
+                             1,
+                             1,
+                             1,
+                             count,
+                             nullptr};
+}
+
+}  // namespace
+
+void Engine::take_triangle(Run triangle, ConstMatrices square) {
+  for (int64_t i = 0; i < square.rows; ++i)
+    copy(row_of_triangle(triangle, i, i + 1),
+         run_in_square(square, i, 0, i + 1, false));
+}
+
+void Engine::put_triangle(Matrices square, ConstRun triangle) {
+  for (int64_t i = 0; i < square.rows; ++i) {
+    copy(run_in_square(square, i, 0, i + 1, false),
+         row_of_triangle(triangle, i, i + 1));
+    if (i > 0)
+      copy(run_in_square(square, 0, i, i, true),
+           row_of_triangle(triangle, i, i));
+  }
 }
 
 void Engine::set_identity(Matrices a, double diagonal) {

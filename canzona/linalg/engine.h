@@ -268,6 +268,10 @@ class Engine {
                                ConstOrders order) = 0;
   virtual void permute_rows(Matrices to, ConstMatrices from,
                             ConstOrders order) = 0;
+  // The lower triangle of one square matrix, row after row without gaps, and
+  // the symmetric matrix that has this lower triangle.
+  virtual void take_triangle(Run triangle, ConstMatrices square);
+  virtual void put_triangle(Matrices square, ConstRun triangle);
   // Replaces each value v of count x 1 x n by (v + lift)^exponent, with sum and
   // power in fp64. The lift of a matrix is `floor` minus its smallest (first)
   // value if that is below the floor, otherwise 0; or, with `shift`, the floor

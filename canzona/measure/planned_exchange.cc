@@ -219,7 +219,9 @@ class RankExchange {
     for (const SharedMatrix& shared : round.shared)
       if (shared.is_member())
         ticks += static_cast<double>(team_ticks(
-            teams.of(static_cast<size_t>(shared.matrix)), shared.place));
+                     teams.over_period(static_cast<size_t>(shared.matrix)),
+                     shared.place)) /
+                 static_cast<double>(part_.period);
     return ticks * part_.cost_basis.seconds_per_tick;
   }
 

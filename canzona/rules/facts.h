@@ -66,6 +66,10 @@ struct StripFacts {
   int64_t rounded_bytes = 0;  // per rounded element of a sum
   int64_t factor_bytes = 0;   // per factor, as every member receives it
   int64_t norm_bytes = 0;     // of one strip's term of a norm
+  // In a refresh, in addition: of the widest strip, and of the head.
+  Flops strip_refresh;
+  Flops head_refresh;
+  bool factors_at_refresh = false;  // in no other step there is a factor
   // Strips may come and go one by one (strips.h): what a strip adds to
   // the first sum does not wait for the others' norms. Requires one field and
   // no states with the owner.
@@ -79,6 +83,15 @@ struct BlockState {
   std::string name;            // of the matrix's state: "L_edge"
   std::vector<int64_t> shape;  // of the matrix's state
   std::vector<int64_t> first;  // first element of the block's part, per dim
+};
+
+// A state of a matrix that a member of a team keeps: its own part, where that
+// lies in the matrix's state, and whether this member provides it if several
+// keep the same.
+struct TeamState {
+  StateFact own;
+  BlockState in_matrix;
+  bool given = true;
 };
 
 using RuleOptions = std::map<std::string, std::string>;
@@ -134,6 +147,16 @@ class RuleFacts {
     static_cast<void>(number);
     return {};
   }
+  // The states kept at the owner that member `place` of a team keeps of a
+  // matrix that strips() lets `members` ranks share; place 0 is the head.
+  // Needed only by a rule that keeps states there.
+  virtual std::vector<TeamState> team_states(MatrixShape shape, int members,
+                                             int place) const {
+    static_cast<void>(shape);
+    static_cast<void>(members);
+    static_cast<void>(place);
+    return {};
+  }
   // The algorithm that will run on this shape: "gram", "symmetric", "qr", …
   virtual std::string algorithm(MatrixShape shape) const = 0;
   // False for an element-wise rule, which needs no owner (AdamW).
@@ -144,6 +167,12 @@ class RuleFacts {
   // Refreshes happen every `period` steps, spread over `phases` of those steps.
   virtual int period() const { return 1; }
   virtual int phases() const { return 1; }
+  // True if matrices of this phase are refreshed in this step, counted from 1.
+  virtual bool refreshes(int64_t step, int phase) const {
+    static_cast<void>(step);
+    static_cast<void>(phase);
+    return false;
+  }
   // Bytes per matrix element sent to the owner before transform, and back after
   // it. A rule that gathers several fields sends each in fp32.
   virtual int gather_fields() const { return 1; }

@@ -78,6 +78,10 @@ std::vector<Case> soap_cases() {
       cases.push_back({"soap", dims, options});
   cases.push_back({"soap", {9}, with(often, {{"precondition_1d", "on"}})});
   cases.push_back({"soap", {4, 3, 5}, often});
+  for (const Dims& dims : {Dims{4, 150}, Dims{150, 4}})
+    cases.push_back(
+        {"soap", dims,
+         with(often, {{"max_preconditioner_dim", "100"}, {"strips", "2"}})});
   cases.push_back({"soap", {4, 3, 5}, cut});
   return cases;
 }

@@ -16,6 +16,10 @@ int64_t strip_border(int64_t side, int strips, int i) {
   return std::min(nearest, side);
 }
 
+int64_t seat_border(int64_t side, int strips, int members, int place) {
+  return strip_border(side, strips, strips / members * place);
+}
+
 std::vector<int64_t> strip_borders(int64_t side, int strips) {
   std::vector<int64_t> borders;
   for (int i = 0; i <= strips; ++i)

@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "canzona/linalg/memory.h"
@@ -31,6 +32,10 @@ inline constexpr int64_t kStripUnit = 64;
 std::vector<int64_t> strip_borders(int64_t side, int strips);
 // Returns border i.
 int64_t strip_border(int64_t side, int strips, int i);
+
+// Returns the border at which the strips of member `place` of a team begin; for
+// place = members, where those of the last one end.
+int64_t seat_border(int64_t side, int strips, int members, int place);
 
 // Returns the largest of 1, 2, 4 and 8 that is not above `wanted` and has
 // side >= 64·strips; at least 1.
@@ -73,6 +78,7 @@ class StripTransform {
 //
 //   auto own = rule.share(engine, arena, {5120, 25600}, {.members = 4,
 //                                                        .place = 1});
+//   own->begin({step, phase, states});     // if the rule keeps states
 //   own->load(piece, parts);               // then all-gather the parts
 //   if (!own->normalize(all, parts))       // all members agree
 //     …                                    // all-gather again and repeat
@@ -99,6 +105,14 @@ struct TeamSeat {
   bool head = false;
 };
 
+// The step of a matrix that a team shares.
+struct SharedStep {
+  int64_t step = 1;  // counted from 1
+  int phase = 0;
+  // Those of RuleFacts::team_states, in its order.
+  std::span<const Run> states{};
+};
+
 class SharedTransform {
  public:
   virtual ~SharedTransform() = default;
@@ -113,8 +127,11 @@ class SharedTransform {
   virtual int64_t bytes_per_rounded() const = 0;  // per rounded element
   virtual int64_t factor_bytes() const = 0;       // StripFacts::factor_bytes
 
+  // Called before load. States must stay valid until the last multiply.
+  virtual void begin(const SharedStep& step) { static_cast<void>(step); }
   // `piece` holds the gathered output of Rule::prepare. It must stay valid
-  // until normalize has returned true.
+  // until normalize has returned true; until the last multiply, which may write
+  // the update there, if the rule keeps states.
   virtual void load(ConstRun piece, std::byte* parts) = 0;
   // `all` holds the parts of all members in order. Returns false on all members
   // alike, at most once; `parts` have then been rewritten and must be exchanged

@@ -40,7 +40,7 @@ class TestTensor {
                         .fields = {gathered, used},
                         .out = run_of(update.data()),
                         .states = states.with_owner,
-                        .phase = 0,
+                        .phase = phase,
                         .hook = hook_});
     }
     rule_->apply(engine, now, shard, run_of(std::as_const(update).data()));
@@ -54,7 +54,7 @@ class TestTensor {
                       {.dims = shard.whole,
                        .shards = {&shard, 1},
                        .owned = states.with_owner,
-                       .phase = 0,
+                       .phase = phase,
                        .hook = hook_});
   }
 
@@ -83,6 +83,7 @@ class TestTensor {
   std::vector<Real> update;
   TensorStates states;
   int64_t steps = 0;
+  int phase = 0;
 
  private:
   Shard shard_of(const std::vector<Real>& grad) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "canzona/linalg/engine.h"
+#include "canzona/rules/optimizer.h"
 #include "canzona/rules/rule.h"
 #include "canzona/rules/strips.h"
 
@@ -28,7 +29,9 @@ class TestTeam {
           rule, shape, TeamSeat{members, place, place == head}, make_one()));
   }
 
-  std::vector<Real> transform(const std::vector<Real>& in) {
+  std::vector<Real> transform(const std::vector<Real>& in, int64_t step = 1,
+                              int phase = 0) {
+    for (auto& m : members_) m->transform->begin({step, phase, m->states});
     take_pieces(in);
     normalize();
     const int segments = members_[0]->transform->segments();
@@ -51,6 +54,12 @@ class TestTeam {
   const SharedTransform& member(size_t i) const {
     return *members_[i]->transform;
   }
+  // A state of a member, in the order of RuleFacts::team_states.
+  std::vector<Real> state(size_t member, size_t number) const {
+    const Member& m = *members_[member];
+    return m.memory.template get<Real>(m.states[number].data,
+                                       m.facts[number].own.elements());
+  }
 
  private:
   using Bytes = std::vector<std::byte>;
@@ -72,6 +81,11 @@ class TestTeam {
       sums = arena.take(elements * transform->bytes_per_sum());
       rounded = arena.take(elements * transform->bytes_per_rounded());
       factor = arena.take(transform->factor_bytes());
+      facts = rule.facts().team_states(shape, seat.members, seat.place);
+      for (const TeamState& kept : facts) {
+        states.push_back(memory.take(kept.own.elements(), dtype));
+        fill_initially(*engine, kept.own, states.back(), 1);
+      }
     }
     Bytes read(const std::byte* from, int64_t bytes) const {
       return memory.template get<std::byte>(from, bytes);
@@ -86,6 +100,8 @@ class TestTeam {
     std::unique_ptr<SharedTransform> transform;
     Run piece, out;
     std::byte *parts, *all_parts, *sums, *rounded, *factor;
+    std::vector<TeamState> facts;
+    std::vector<Run> states;
   };
 
   bool tall() const { return shape_.rows > shape_.cols; }

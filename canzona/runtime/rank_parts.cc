@@ -112,6 +112,11 @@ void fill_states(Rank& rank) {
         fill_initially(rank.engine, *state.fact,
                        run_of(rank.store.states() + state.first),
                        static_cast<int64_t>(batch.members.size()));
+  for (const std::vector<SharedStates>& round : rank.updates.shared)
+    for (const SharedStates& states : round)
+      for (const StatePlace& state : states.own)
+        fill_initially(rank.engine, *state.fact,
+                       run_of(rank.store.states() + state.first), 1);
   rank.settle();
 }
 

@@ -74,6 +74,8 @@ class CpuEngine : public Engine {
                        ConstOrders order) override;
   void permute_rows(Matrices to, ConstMatrices from,
                     ConstOrders order) override;
+  void take_triangle(Run triangle, ConstMatrices square) override;
+  void put_triangle(Matrices square, ConstRun triangle) override;
   void scale_columns(Matrices to, ConstMatrices from,
                      ConstMatrices factors) override;
   void scale_to_norm(Matrices a, ConstMatrices reference,

@@ -9,6 +9,7 @@
 #include "canzona/linalg/cpu/products.h"
 #include "canzona/linalg/cpu/reductions.h"
 #include "canzona/linalg/cpu/stages/stages.h"
+#include "canzona/linalg/cpu/transpose.h"
 #include "canzona/linalg/memory.h"
 
 namespace canzona {
@@ -151,6 +152,27 @@ void CpuEngine::permute_rows(Matrices to, ConstMatrices from,
           std::copy_n(source.row(order[i]), target.cols, target.row(i));
       },
       to, from);
+}
+
+void CpuEngine::take_triangle(Run triangle, ConstMatrices square) {
+  for_each_matrix(
+      [&]<class Real>(View<const Real> from, int64_t) {
+        auto* to = reinterpret_cast<Real*>(triangle.data);
+        for (int64_t i = 0; i < from.rows; ++i)
+          to = std::copy_n(from.row(i), i + 1, to);
+      },
+      square);
+}
+
+void CpuEngine::put_triangle(Matrices square, ConstRun triangle) {
+  for_each_matrix(
+      [&]<class Real>(View<Real> to, int64_t) {
+        const auto* from = reinterpret_cast<const Real*>(triangle.data);
+        for (int64_t i = 0; i < to.rows; from += ++i)
+          std::copy_n(from, i + 1, to.row(i));
+        mirror_lower(to);
+      },
+      square);
 }
 
 void CpuEngine::scale_columns(Matrices to, ConstMatrices from,

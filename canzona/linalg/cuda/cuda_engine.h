@@ -228,6 +228,8 @@ class CudaEngine final : public Engine {
                        ConstOrders order) override;
   void permute_rows(Matrices to, ConstMatrices from,
                     ConstOrders order) override;
+  void take_triangle(Run triangle, ConstMatrices square) override;
+  void put_triangle(Matrices square, ConstRun triangle) override;
   void scale_columns(Matrices to, ConstMatrices from,
                      ConstMatrices factors) override;
 

@@ -112,40 +112,94 @@ TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member) {
   return bytes;
 }
 
+TeamBytes ordinary_team_bytes(const StripFacts& facts, int32_t size,
+                              int32_t member) {
+  TeamBytes bytes = team_bytes(facts, size, member);
+  if (facts.factors_at_refresh) bytes.factors_sent = bytes.factors_received = 0;
+  return bytes;
+}
+
 const TeamCosts::OfShape& TeamCosts::of(MatrixShape shape) {
   const auto found = known_.find(shape);
   if (found != known_.end()) return found->second;
-  return known_
-      .emplace(shape,
-               OfShape{rule_.strips(shape), rule_.work(shape).every_step})
+  return known_.emplace(shape, OfShape{rule_.strips(shape), rule_.work(shape)})
       .first->second;
 }
 
-// A segment has four messages in sequence; the head's port is the bottleneck.
-int64_t TeamCosts::link_ticks(const StripFacts& facts, int32_t size) const {
-  constexpr int kHops = 4;
-  const TeamBytes head = team_bytes(facts, size, 0);
+int64_t TeamCosts::ticks_in_transit(int64_t bytes, int hops) const {
   const double seconds =
-      static_cast<double>(head.sums_received + head.factors_sent) /
-          links_.intra_bytes_per_second +
-      links_.latency_seconds * kHops * facts.segments;
+      static_cast<double>(bytes) / links_.intra_bytes_per_second +
+      links_.latency_seconds * hops;
   constexpr double kMostTicks = 1e18;
   return static_cast<int64_t>(
       std::min(std::ceil(seconds / basis_.seconds_per_tick), kMostTicks));
 }
 
+// A sum has two messages in sequence, and so has a factor; the head's port is
+// the bottleneck.
+int64_t TeamCosts::link_ticks(const StripFacts& facts, int32_t size) const {
+  const TeamBytes head = ordinary_team_bytes(facts, size, 0);
+  const int hops = facts.factors_at_refresh ? 2 : 4;
+  return ticks_in_transit(head.sums_received + head.factors_sent,
+                          hops * facts.segments);
+}
+
+int64_t TeamCosts::factor_ticks(const StripFacts& facts) const {
+  if (!facts.factors_at_refresh) return 0;
+  return ticks_in_transit(times(facts.factor_bytes, facts.segments),
+                          2 * facts.segments);
+}
+
+namespace {
+
+// A team that is no power of two, as in a plan that is refused, is rounded up.
+int64_t strips_of_each(const StripFacts& facts, int32_t size) {
+  return (facts.strips + int64_t{size} - 1) / size;
+}
+
+}  // namespace
+
 TeamSize TeamCosts::team(MatrixShape shape, const MatrixCost& cost,
                          int32_t size) {
   if (size <= 1) return whole_matrix(cost.every_step.value());
   const auto& [facts, work] = of(shape);
-  const int64_t strips =
-      (facts.strips + int64_t{size} - 1) / size * facts.strip.value();
   TeamSize team;
   team.size = size;
-  team.member = ticks_of_part(cost.every_step, strips, work);
-  team.head = ticks_of_part(cost.every_step, facts.head.value(), work);
+  team.member = ticks_of_part(cost.every_step,
+                              strips_of_each(facts, size) * facts.strip.value(),
+                              work.every_step);
+  team.head =
+      ticks_of_part(cost.every_step, facts.head.value(), work.every_step);
   team.path = checked_add(team.at_head(), link_ticks(facts, size), "ticks");
   return team;
+}
+
+TeamSize TeamCosts::refresh(MatrixShape shape, const MatrixCost& cost,
+                            int32_t size) {
+  if (size <= 1) return whole_matrix(cost.refresh.value());
+  const auto& [facts, work] = of(shape);
+  TeamSize team;
+  team.size = size;
+  team.member = ticks_of_part(
+      cost.refresh, strips_of_each(facts, size) * facts.strip_refresh.value(),
+      work.refresh);
+  team.head =
+      ticks_of_part(cost.refresh, facts.head_refresh.value(), work.refresh);
+  team.path = checked_add(team.at_head(), factor_ticks(facts), "ticks");
+  return team;
+}
+
+TeamSize TeamCosts::over_period(MatrixShape shape, const MatrixCost& cost,
+                                int32_t size) {
+  TeamSize sum = refresh(shape, cost, size);
+  const TeamSize each = team(shape, cost, size);
+  const auto add = [&](int64_t& to, int64_t ticks) {
+    to = checked_add(to, checked_mul(ticks, rule_.period(), "ticks"), "ticks");
+  };
+  add(sum.member, each.member);
+  add(sum.head, each.head);
+  add(sum.path, each.path);
+  return sum;
 }
 
 // All strips are assumed to be as wide as the widest, and to take their share
@@ -170,11 +224,10 @@ StripTicks TeamCosts::strip_ticks(MatrixShape shape, const MatrixCost& cost) {
 
 TeamSizes TeamCosts::sizes(MatrixShape shape, const MatrixCost& cost,
                            int32_t most) {
-  TeamSizes sizes{whole_matrix(cost.every_step.value())};
-  if (rule_.period() > 1) return sizes;
   most = std::min<int32_t>(most, of(shape).strips.strips);
-  for (int32_t size = 2; size <= most; size *= 2)
-    sizes.push_back(team(shape, cost, size));
+  TeamSizes sizes;
+  for (int32_t size = 1; size <= std::max(most, 1); size *= 2)
+    sizes.push_back(over_period(shape, cost, size));
   return sizes;
 }
 
@@ -239,10 +292,25 @@ MatrixCost MatrixBlocks::least_cost(const MatrixCost& whole,
   });
 }
 
-bool has_blocks(const SettledRequest& request, const RuleFacts& rule) {
+namespace {
+
+template <class Is>
+bool is_any_shape(const SettledRequest& request, const Is& is) {
   std::set<MatrixShape> shapes;
   for (const Matrix& m : request.matrices) shapes.insert({m.rows, m.cols});
-  return std::any_of(shapes.begin(), shapes.end(), [&](MatrixShape shape) {
+  return std::any_of(shapes.begin(), shapes.end(), is);
+}
+
+}  // namespace
+
+bool has_strips(const SettledRequest& request, const RuleFacts& rule) {
+  return is_any_shape(request, [&](MatrixShape shape) {
+    return rule.strips(shape).strips > 1;
+  });
+}
+
+bool has_blocks(const SettledRequest& request, const RuleFacts& rule) {
+  return is_any_shape(request, [&](MatrixShape shape) {
     return MatrixBlocks(rule, shape).fall_apart();
   });
 }

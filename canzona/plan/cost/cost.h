@@ -59,8 +59,12 @@ struct TeamBytes {
   int64_t factors_sent = 0;
   int64_t factors_received = 0;
 };
-// `member` is the position in the list of owners; 0 is the head.
+// Of a step with factors. `member` is the position in the list of owners; 0 is
+// the head.
 TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member);
+// The same of an ordinary step, which may have none.
+TeamBytes ordinary_team_bytes(const StripFacts& facts, int32_t size,
+                              int32_t member);
 
 // Returns the ticks of a part of a matrix's flops, rounded up. Tables measure
 // whole matrices; their parts are assumed to run at the same rate.
@@ -80,25 +84,29 @@ class TeamCosts {
 
   const StripFacts& strips(MatrixShape shape) { return of(shape).strips; }
 
-  // Returns the sizes up to the number of strips, at most `most`. A rule that
-  // refreshes does not describe refreshes in strips, so its matrices stay
-  // whole.
+  // Returns the sizes up to the number of strips, at most `most`, with their
+  // cost over a period.
   TeamSizes sizes(MatrixShape shape, const MatrixCost& cost, int32_t most);
 
-  // Returns the cost of a team of a given plan, even if its size is not
-  // allowed.
+  // Return the cost of a team of a given plan, even if its size is not allowed:
+  // in an ordinary step, what a refresh adds, and over a period.
   TeamSize team(MatrixShape shape, const MatrixCost& cost, int32_t size);
+  TeamSize refresh(MatrixShape shape, const MatrixCost& cost, int32_t size);
+  TeamSize over_period(MatrixShape shape, const MatrixCost& cost, int32_t size);
 
   StripTicks strip_ticks(MatrixShape shape, const MatrixCost& cost);
 
  private:
   struct OfShape {
     StripFacts strips;
-    Flops work;
+    RuleWork work;
   };
   const OfShape& of(MatrixShape shape);
-  // Returns the ticks for which sums and factors are in transit.
+  // Returns the ticks for which sums and factors are in transit, in an ordinary
+  // step, and for which factors are, if they are exchanged in refreshes alone.
   int64_t link_ticks(const StripFacts& facts, int32_t size) const;
+  int64_t factor_ticks(const StripFacts& facts) const;
+  int64_t ticks_in_transit(int64_t bytes, int hops) const;
 
   const RuleFacts& rule_;
   const CostBasis& basis_;
@@ -145,6 +153,9 @@ class MatrixBlocks {
   RuleWork work_;       // of the matrix
   std::map<MatrixShape, RuleWork> of_block_;
 };
+
+// True if the rule cuts some matrix of the request into strips.
+bool has_strips(const SettledRequest& request, const RuleFacts& rule);
 
 // True if some matrix of the request consists of several blocks.
 bool has_blocks(const SettledRequest& request, const RuleFacts& rule);

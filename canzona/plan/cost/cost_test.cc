@@ -144,5 +144,42 @@ TEST(CostModel, KnowsTheRateOfPassesOverMemory) {
   EXPECT_EQ(rate(&table), 4e9);
 }
 
+// By hand: 8 x 1024 with one factor in four strips of 256; a tick is a flop. A
+// strip has 5·8²·256 flops, of a refresh 2·8²·256 + 2·8³; the head 14/3·8³.
+TEST(TeamCosts, CountRefreshesOfStrips) {
+  const auto soap = make_rule_facts(
+      "soap",
+      {{"device", "cpu"}, {"strips", "4"}, {"max_preconditioner_dim", "512"}});
+  const CostModel model(*soap, nullptr);
+  Links links;
+  links.intra_bytes_per_second = 1e18;
+  links.latency_seconds = 0;
+  TeamCosts costs(*soap, model.basis(), links);
+  const MatrixShape shape{8, 1024};
+  const MatrixCost cost = model.cost(shape);
+  constexpr int64_t kStrip = 5 * 64 * 256, kMoved = 2 * 64 * 256 + 2 * 512,
+                    kBasis = 2389;  // 14/3·512, rounded
+  EXPECT_EQ(cost, (MatrixCost{Ticks(4 * kStrip), Ticks(4 * kMoved + kBasis)}));
+  const TeamSize two = costs.team(shape, cost, 2);
+  EXPECT_EQ(two.member, 2 * kStrip);
+  EXPECT_EQ(two.head, 0);
+  const TeamSize more = costs.refresh(shape, cost, 2);
+  EXPECT_EQ(more.member, 2 * kMoved);
+  EXPECT_EQ(more.head, kBasis);
+  const TeamSizes sizes = costs.sizes(shape, cost, 8);
+  ASSERT_EQ(sizes.size(), 3u);
+  EXPECT_EQ(sizes[0], whole_matrix(40 * kStrip + 4 * kMoved + kBasis));
+  EXPECT_EQ(sizes[1].member, 20 * kStrip + 2 * kMoved);
+  EXPECT_EQ(sizes[1].head, kBasis);
+  EXPECT_EQ(sizes[2].member, 10 * kStrip + kMoved);
+  // Factors are in transit in refreshes alone.
+  const StripFacts& facts = costs.strips(shape);
+  EXPECT_EQ(team_bytes(facts, 2, 0).factors_sent, 16 + 8 * 8 + 4 * 64);
+  EXPECT_EQ(ordinary_team_bytes(facts, 2, 0).factors_sent, 0);
+  EXPECT_EQ(ordinary_team_bytes(facts, 2, 1).factors_received, 0);
+  EXPECT_EQ(ordinary_team_bytes(facts, 2, 0).sums_received,
+            team_bytes(facts, 2, 0).sums_received);
+}
+
 }  // namespace
 }  // namespace canzona::cost_test

@@ -120,12 +120,14 @@ void HomeStep::add_round(std::span<const HomeMatrix> matrices,
   for (const HomeMatrix& of : matrices)
     if (strips.strips(of.matrix) == 0) wholes.push_back(of);
   for (const HomeMatrix& of : wholes) {
-    if (is_in_blocks(of))
+    if (is_in_blocks(of)) {
       add_blocks(of, moved);
-    else if (of.owners.size() > 1)
+    } else if (of.owners.size() > 1) {
       work.teams.push_back(add_team(of, moved));
-    else if (num_ranks_ > 1)
+      work.team_refreshes.push_back(refresh_of_team(of));
+    } else if (num_ranks_ > 1) {
       add_whole(of, moved);
+    }
   }
   PairBytes gather(num_ranks_), scatter(num_ranks_);
   moved.add_to(rule_, gather, scatter);
@@ -239,6 +241,36 @@ StepTeam HomeStep::add_team(const HomeMatrix& of, MovedElements& moved) {
   return team;
 }
 
+// In a refresh members move their states to what the head has found.
+HomeStep::TeamRefresh HomeStep::refresh_of_team(const HomeMatrix& of) {
+  const Matrix& matrix = part_.matrices[index(of.matrix)];
+  const MatrixShape shape{matrix.rows, matrix.cols};
+  const TeamSize cost = costs_.refresh(shape, part_.costs[index(of.matrix)],
+                                       static_cast<int32_t>(of.owners.size()));
+  const StripFacts& facts = costs_.strips(shape);
+  const double segment =
+      part_.cost_basis.seconds_per_tick / std::max(facts.segments, 1);
+  return {part_.phase[index(of.matrix)],
+          static_cast<double>(cost.member) * segment,
+          static_cast<double>(cost.head) * segment, facts.factors_at_refresh};
+}
+
+StepTeam HomeStep::team_in_step(const RoundWork& work, size_t team,
+                                int32_t phase) {
+  StepTeam out = work.teams[team];
+  const TeamRefresh& refresh = work.team_refreshes[team];
+  if (phase == refresh.phase) {
+    out.multiply += refresh.multiply;
+    out.iterate += refresh.iterate;
+  } else if (refresh.factors_at_refresh) {
+    for (const Purpose purpose : {Purpose::kTeamFactors, Purpose::kTeamPasses})
+      out.exchanges[index(static_cast<int>(purpose) -
+                          static_cast<int>(Purpose::kTeamNorms))]
+          .clear();
+  }
+  return out;
+}
+
 void HomeStep::add_exchanges(const StripFacts& facts, StepTeam& team) {
   SharedMatrix shared;
   shared.members = team.members;
@@ -312,7 +344,8 @@ std::vector<StepStage> HomeStep::stages(int32_t phase) const {
     StepRound& round = rounds.emplace_back();
     round.gather = work.gather;
     round.scatter = work.scatter;
-    round.teams = work.teams;
+    for (size_t i = 0; i < work.teams.size(); ++i)
+      round.teams.push_back(team_in_step(work, i, phase));
     for (size_t at = 0; at < work.every_step.size(); ++at)
       round.transform.push_back(seconds_of(work, at, phase));
     for (const RoundWork::Strips& of : work.strips)

@@ -47,12 +47,21 @@ class HomeStep {
   class PairBytes;
   class MovedElements;
 
+  // What a team does in addition in the step of its matrix's refresh.
+  struct TeamRefresh {
+    int32_t phase = 0;
+    double multiply = 0;              // seconds of a member
+    double iterate = 0;               // seconds of the head
+    bool factors_at_refresh = false;  // in no other step
+  };
+
   // Ticks are at [segment · ranks + rank], those of refreshes at [(segment ·
   // ranks + rank) · phases + phase].
   struct RoundWork {
     std::vector<int64_t> every_step, refresh;
     std::vector<StepMessage> gather, scatter;
     std::vector<StepTeam> teams;
+    std::vector<TeamRefresh> team_refreshes;  // one per team
     // Matrices exchanged strip by strip: messages by exchange, ticks by rank.
     struct Strips {
       std::vector<int64_t> sum, multiply;
@@ -73,6 +82,9 @@ class HomeStep {
   void add_whole(const HomeMatrix& of, MovedElements& moved) const;
   void add_blocks(const HomeMatrix& of, MovedElements& moved);
   StepTeam add_team(const HomeMatrix& of, MovedElements& moved);
+  TeamRefresh refresh_of_team(const HomeMatrix& of);
+  static StepTeam team_in_step(const RoundWork& work, size_t team,
+                               int32_t phase);
   void add_exchanges(const StripFacts& facts, StepTeam& team);
   // Work that a rank does alone: whole matrices and blocks, spread over the
   // segments of teams.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <span>
 
 #include "canzona/base/error.h"
 #include "canzona/plan/plan.h"
@@ -243,12 +244,15 @@ struct StepMaxima {
   std::vector<int64_t> refresh;
 };
 
-// Every step takes at least `least`, the longest path of a team.
+// Steps take at least the paths of teams (longest_team_paths), if given.
 StepMaxima step_maxima(const std::vector<RankCost>& ranks, size_t phases,
-                       int64_t least = 0) {
+                       std::span<const int64_t> paths = {}) {
   StepMaxima maxima;
-  maxima.ordinary = least;
-  maxima.refresh.assign(phases, least);
+  maxima.refresh.assign(phases, 0);
+  if (!paths.empty()) {
+    maxima.ordinary = paths[0];
+    maxima.refresh.assign(paths.begin() + 1, paths.end());
+  }
   for (const RankCost& rank : ranks) {
     const int64_t every = rank.every_step.value();
     maxima.ordinary = std::max(maxima.ordinary, every);
@@ -270,15 +274,18 @@ int64_t sum_over_period(const StepMaxima& maxima, int64_t period) {
 
 Ticks makespan(const PlanPart& part, const std::vector<RankCost>& ranks) {
   const StepMaxima maxima =
-      step_maxima(ranks, index(part.phases), longest_team_path(part));
+      step_maxima(ranks, index(part.phases), longest_team_paths(part));
   return Ticks(sum_over_period(maxima, part.period));
 }
 
 Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks) {
-  int64_t path = 0;
-  for (const PlanPart& part : plan.parts)
-    path = std::max(path, longest_team_path(part));
-  const StepMaxima maxima = step_maxima(ranks, index(plan.phases), path);
+  std::vector<int64_t> paths(index(plan.phases) + 1, 0);
+  for (const PlanPart& part : plan.parts) {
+    const std::vector<int64_t> own = longest_team_paths(part);
+    std::ranges::transform(paths, own, paths.begin(),
+                           [](int64_t a, int64_t b) { return std::max(a, b); });
+  }
+  const StepMaxima maxima = step_maxima(ranks, index(plan.phases), paths);
   return Ticks(sum_over_period(maxima, plan.period));
 }
 

@@ -164,12 +164,19 @@ std::vector<int64_t> team_room_bytes(const PlanPart& part) {
 
 namespace {
 
-// Returns the bytes of states at the owner of a matrix, or of some of its
-// blocks.
-int64_t owner_bytes(StateBytesTable& table, MatrixShape shape,
-                    const MatrixShare& share) {
-  if (share.blocks.empty()) return table.of(shape).with_owner;
+// Returns the bytes of states at one of the ranks that share a matrix: the
+// owner of some of its blocks, or a member of its team.
+int64_t owner_bytes(StateBytesTable& table, const RuleFacts& rule,
+                    MatrixShape shape, std::span<const MatrixShare> shares,
+                    size_t member) {
+  const MatrixShare& share = shares[member];
   int64_t bytes = 0;
+  if (share.blocks.empty()) {
+    for (const TeamState& state : rule.team_states(
+             shape, static_cast<int>(shares.size()), static_cast<int>(member)))
+      bytes += state.own.bytes().value();
+    return bytes;
+  }
   for (const Rectangle& block : share.rectangles)
     bytes += table.of({block.num_rows, block.num_cols}).with_owner;
   return bytes;
@@ -203,10 +210,11 @@ void add_matrix_memory(const PlanPart& part, const RuleFacts& rule,
     if (teams.is_shared(m)) shares = teams.shares(m);
     size_t next = 0;
     each_computing_rank(part, m, [&](int32_t r) {
-      ranks[static_cast<size_t>(r)].memory.states += Bytes(
-          next < shares.size()
-              ? owner_bytes(table, {matrix.rows, matrix.cols}, shares[next++])
-              : bytes.with_owner);
+      int64_t own = bytes.with_owner;
+      if (next < shares.size())
+        own = owner_bytes(table, rule, {matrix.rows, matrix.cols}, shares,
+                          next++);
+      ranks[static_cast<size_t>(r)].memory.states += Bytes(own);
     });
   }
   const std::vector<int64_t> slots = exchange_slot_bytes(part, rule);

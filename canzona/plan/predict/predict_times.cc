@@ -161,8 +161,8 @@ class Exchange {
         send(rank, first + t, Collective::kScatter, own * scattered_);
       }
       if (is_team)
-        add_inside_team(rank,
-                        team_bytes(teams_.strips(m), teams_.size(m), member));
+        add_inside_team(rank, ordinary_team_bytes(teams_.strips(m),
+                                                  teams_.size(m), member));
       ++member;
     });
   }

@@ -186,11 +186,16 @@ Balance measure_balance(const Plan& plan) {
   return out;
 }
 
-int64_t longest_team_path(const PlanPart& part) {
+std::vector<int64_t> longest_team_paths(const PlanPart& part) {
   TeamTable teams(part);
-  int64_t longest = 0;
-  for (size_t m = 0; m < part.owners.size(); ++m)
-    if (teams.is_team(m)) longest = std::max(longest, teams.of(m).path);
+  std::vector<int64_t> longest(index(part.phases) + 1, 0);
+  for (size_t m = 0; m < part.owners.size(); ++m) {
+    if (!teams.is_team(m)) continue;
+    const int64_t path = teams.of(m).path;
+    for (int64_t& most : longest) most = std::max(most, path);
+    int64_t& refreshed = longest[index(part.phase[m]) + 1];
+    refreshed = std::max(refreshed, path + teams.refresh(m).path);
+  }
   return longest;
 }
 
@@ -398,12 +403,13 @@ Ticks longest_first(const WholeOrPart& plan, double mean) {
   return Ticks(static_cast<int64_t>(std::ceil(mean + largest)));
 }
 
-// False if the request rules out sharing: refreshes in strips are not modelled,
-// and other micro-group modes give each matrix one owner.
+// False if the request rules out sharing: other micro-group modes give each
+// matrix one owner.
 bool may_share(const SettledRequest& plan) {
   if (plan.options.micro_groups != "balanced") return false;
-  return plan.period == 1 ||
-         has_blocks(plan, *make_rule_facts(plan.rule, plan.rule_options));
+  if (plan.period == 1) return true;
+  const auto rule = make_rule_facts(plan.rule, plan.rule_options);
+  return has_blocks(plan, *rule) || has_strips(plan, *rule);
 }
 
 template <class WholeOrPart>

@@ -42,8 +42,9 @@ Balance measure_balance(const Plan& plan);
 
 // Figures of a plan that follow from its teams.
 
-// Returns the longest path of a team, 0 without teams.
-int64_t longest_team_path(const PlanPart& part);
+// Returns the longest path of a team in an ordinary step, then in the refresh
+// step of each phase; 0 without teams.
+std::vector<int64_t> longest_team_paths(const PlanPart& part);
 
 // Returns how many matrices are shared by teams of each size.
 std::map<int32_t, int64_t> teams_by_size(const Plan& plan);

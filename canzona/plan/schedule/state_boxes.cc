@@ -38,6 +38,8 @@ class StateLister {
     }
     for (const std::vector<UpdateBatch>& batches : books_.updates.batches)
       for (const UpdateBatch& batch : batches) add_owner_states(batch);
+    for (const std::vector<SharedStates>& round : books_.updates.shared)
+      for (const SharedStates& states : round) add_team_states(states);
     for (const KeptElements& elements : books_.kept.elements)
       add_elements(elements);
     return std::move(boxes_);
@@ -146,6 +148,23 @@ class StateLister {
         if (batch.blocks[i] >= 0) put_in_matrix(batch.in_matrix[i][s], box);
         if (box.elements > 0) boxes_.push_back(box);
       }
+    }
+  }
+
+  // Members keep parts of the matrix's states; of what all of them keep, one
+  // gives it.
+  void add_team_states(const SharedStates& states) {
+    const KeptMatrix& matrix = books_.kept.matrices[index(states.kept)];
+    for (size_t s = 0; s < states.own.size(); ++s) {
+      StateBox box;
+      box.owner = name_of(matrix);
+      box.buffer = StateBuffer::kStates;
+      box.given = gives_states(tensor_of(matrix)) && states.given[s];
+      box.count = states.own[s].fact->shape;
+      box.elements = states.own[s].fact->elements();
+      box.at = states.own[s].first;
+      put_in_matrix(states.in_matrix[s], box);
+      if (box.elements > 0) boxes_.push_back(box);
     }
   }
 

@@ -121,11 +121,12 @@ std::vector<MatrixShare> TeamTable::shares(size_t matrix) {
                             part_.owners[matrix]);
   std::vector<MatrixShare> out;
   const TeamSize team = of(matrix);
+  const TeamSize more = refresh(matrix);
   for (const int32_t t : part_.owners[matrix]) {
     const auto member = static_cast<int32_t>(out.size());
     out.push_back(
         {t,
-         {Ticks(team_ticks(team, member)), part_.costs[matrix].refresh},
+         {Ticks(team_ticks(team, member)), Ticks(team_ticks(more, member))},
          {rectangle(matrix, member)},
          {}});
   }

@@ -66,6 +66,14 @@ class TeamTable {
                            : 1;
   }
   TeamSize of(size_t matrix);
+  // What a refresh adds to it, and its cost over a period.
+  TeamSize refresh(size_t matrix) {
+    return costs().refresh(shape(matrix), part_.costs[matrix], size(matrix));
+  }
+  TeamSize over_period(size_t matrix) {
+    return costs().over_period(shape(matrix), part_.costs[matrix],
+                               size(matrix));
+  }
   const StripFacts& strips(size_t matrix);
   // Requires a matrix with strips.
   StripTicks strip_ticks(size_t matrix) {

@@ -39,6 +39,9 @@ class UpdatePlanner {
                             matrix.own.num_cols, matrix.segment});
       }
       out_.batches.push_back(batches_of(computed));
+      std::vector<SharedStates>& shared = out_.shared.emplace_back();
+      for (const SharedMatrix& matrix : round.shared)
+        shared.push_back(states_of(matrix));
     }
     return std::move(out_);
   }
@@ -83,6 +86,22 @@ class UpdatePlanner {
       places.push_back({fact, take(matrix.kept.count)});
     }
     out_.with_shard.push_back(std::move(places));
+  }
+
+  SharedStates states_of(const SharedMatrix& matrix) {
+    SharedStates out{matrix.kept, {}, {}, {}};
+    if (!matrix.is_member()) return out;
+    const std::vector<int64_t>& dims = kept_.matrices[index(matrix.kept)].dims;
+    for (TeamState& state :
+         rules_.of(tensor(matrix.kept))
+             .team_states({dims[0], dims[1]}, matrix.size(), matrix.place)) {
+      const int64_t first = take(state.own.elements());
+      out.own.push_back(
+          {std::make_shared<const StateFact>(std::move(state.own)), first});
+      out.in_matrix.push_back(std::move(state.in_matrix));
+      out.given.push_back(state.given);
+    }
+    return out;
   }
 
   // The last bucket of backward is the first of forward.

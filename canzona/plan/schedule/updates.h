@@ -38,10 +38,21 @@ struct UpdateBatch {
   std::vector<StatePlace> owned;
 };
 
+// The states that a rank keeps of a matrix that its team shares, in the order
+// of RuleFacts::team_states.
+struct SharedStates {
+  int32_t kept = 0;  // number of the matrix
+  std::vector<StatePlace> own;
+  std::vector<BlockState> in_matrix;
+  std::vector<bool> given;  // by this member
+};
+
 struct UpdatePlan {
   // tp = 1: one list, in the order of the next forward. Otherwise one per
   // round.
   std::vector<std::vector<UpdateBatch>> batches;
+  // By round and shared matrix of it; empty if the rank is not a member.
+  std::vector<std::vector<SharedStates>> shared;
   std::vector<std::vector<StatePlace>> with_shard;  // by kept matrix
   int64_t exp_avg = 0;  // AdamW's, `kept.num_elements` each
   int64_t exp_avg_sq = 0;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
+#include <tuple>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -121,14 +121,15 @@ class TeamSearch {
       const int32_t owner = a_.owner[index(m)];
       whole.owners.push_back({owner});
       whole.rounds.push_back(a_.micro_group[index(m)]);
-      loads[index(owner)] += p_.costs[index(m)].every_step.value();
+      loads[index(owner)] +=
+          costs_.over_period({}, p_.costs[index(m)], 1).member;
     }
     whole.makespan = *std::max_element(loads.begin(), loads.end());
     whole_.push_back(std::move(whole));
     return whole_.back();
   }
 
-  // The one place that predicts a home's step.
+  // The one place that predicts a home's step: the mean over a period.
   double predicted(size_t h, const HomeOption& option) {
     std::vector<HomeMatrix> matrices;
     for (size_t i = 0; i < homes_[h].size(); ++i)
@@ -138,7 +139,14 @@ class TeamSearch {
     });
     const HomeStep home(part_, p_.rule, costs_, matrices,
                         home_kinds_[h].second);
-    return std::ranges::max(home.times(0).rank_seconds);
+    const auto slowest = [&](int32_t phase) {
+      return std::ranges::max(home.times(phase).rank_seconds);
+    };
+    const int32_t period = part_.period, phases = part_.phases;
+    if (period == 1) return slowest(0);
+    double sum = period > phases ? slowest(-1) * (period - phases) : 0;
+    for (int32_t phase = 0; phase < phases; ++phase) sum += slowest(phase);
+    return sum / period;
   }
 
   const std::vector<HomeOption>& options_of(size_t h) {
@@ -236,14 +244,6 @@ class TeamSearch {
   std::map<HomeKind, std::vector<HomeOption>> solved_;
 };
 
-bool shares_some_matrix(const Plan& request, const RuleFacts& rule) {
-  std::set<MatrixShape> shapes;
-  for (const Matrix& m : request.matrices) shapes.insert({m.rows, m.cols});
-  return std::any_of(shapes.begin(), shapes.end(), [&](MatrixShape shape) {
-    return rule.strips(shape).strips > 1;
-  });
-}
-
 int32_t ranks_of_largest_home(const Plan& request) {
   int32_t most = 1;
   for (const PlanPart& part : request.parts)
@@ -268,7 +268,7 @@ std::string why_no_teams(const Plan& request, const RuleFacts& rule) {
   if (has_blocks(request, rule)) return "";  // whose owners may be anywhere
   if (options.ranks_per_node == 1)
     return "no two ranks share a node (ranks-per-node=1)";
-  if (rule.period() > 1 || !shares_some_matrix(request, rule))
+  if (!has_strips(request, rule))
     return cat("rule ", rule.name(),
                " cannot share any matrix of this model with these "
                "options (canzona rules ",
@@ -295,8 +295,9 @@ void check_teams(const Plan& request, const RuleFacts& rule) {
 }
 
 void share_matrices(const PlanPart& part, const Problem& p, Assignment& a) {
-  if (largest_team(p.options, p.grid.tp) == 1 || p.rule.period() > 1 ||
-      p.options.micro_groups != "balanced" || p.matrices.empty())
+  if (largest_team(p.options, p.grid.tp) == 1 ||
+      p.options.micro_groups != "balanced" || p.matrices.empty() ||
+      !has_strips(part, p.rule) || has_blocks(part, p.rule))
     return;
   TeamSearch(part, p, a).run();
 }

@@ -9,6 +9,15 @@ inline RuleChoice rule_with_strips(int strips = 8) {
   return {"muon", {{"strips", std::to_string(strips)}}};
 }
 
+// One factor for a side of up to 512 beside a longer one; a refresh every ten
+// steps.
+inline RuleChoice soap_with_strips(int strips = 8, int phases = 1) {
+  return {"soap",
+          {{"strips", std::to_string(strips)},
+           {"max_preconditioner_dim", "512"},
+           {"phases", std::to_string(phases)}}};
+}
+
 inline PlanOptions with_teams(int32_t teams = kTeamsAuto) {
   PlanOptions options;
   options.teams = teams;

@@ -26,9 +26,8 @@ Strips strips_of_seat(int64_t side, int strips, const TeamSeat& seat) {
 }
 
 int64_t width_of_seat(int64_t side, int strips, const TeamSeat& seat) {
-  const int each = strips / seat.members;
-  return strip_border(side, strips, each * (seat.place + 1)) -
-         strip_border(side, strips, each * seat.place);
+  return seat_border(side, strips, seat.members, seat.place + 1) -
+         seat_border(side, strips, seat.members, seat.place);
 }
 
 class SharedNewtonSchulz final : public SharedTransform {

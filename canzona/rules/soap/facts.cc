@@ -8,6 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/facts.h"
 #include "canzona/rules/options.h"
+#include "canzona/rules/strips.h"
 
 namespace canzona {
 namespace {
@@ -68,6 +69,9 @@ std::vector<OptionFact> soap_factor_facts() {
        "join adjacent dims up to max_preconditioner_dim"},
       {"ignored_dims", "none", "none|0..7,...",
        "dims, from 0, without a factor, as in 0 or 0,1; not for vectors"},
+      {"strips", "1", "auto|1|2|4|8",
+       "strips of the side without a factor, whose statistics are added by a "
+       "binary tree, so that ranks can share a matrix with one factor"},
   };
 }
 
@@ -170,6 +174,22 @@ std::vector<Preset> make_soap_presets() {
   throw UsageError(cat("rule soap: ", what, ": ", why));
 }
 
+// Strips are updated one by one, from one field. Returns why these options
+// forbid that; "" if they do not.
+std::string why_no_strips(const RuleOptions& options) {
+  if (word_option(options, "grafting") != "none" ||
+      switch_option(options, "normalize_grads") ||
+      real_option(options, "max_update_rms") > 0)
+    return "grafting, normalize_grads and max_update_rms need the length of a "
+           "whole update; expected strips=1 or strips=auto with them";
+  if (word_option(options, "decay_form") == "l2" &&
+      real_option(options, "weight_decay") != 0 &&
+      !switch_option(options, "l2_in_factors"))
+    return "decay_form=l2 with l2_in_factors=off gathers two fields; expected "
+           "strips=1 or strips=auto with it";
+  return "";
+}
+
 void require_consistent(const RuleOptions& options) {
   const bool own_beta3 = word_option(options, "beta3") != "auto";
   if (own_beta3 && switch_option(options, "nesterov"))
@@ -184,6 +204,10 @@ void require_consistent(const RuleOptions& options) {
   if (grafts && switch_option(options, "normalize_grads"))
     refuse_pair("normalize_grads=on and grafting",
                 "both set the length of the update; choose one");
+  const std::string& strips = word_option(options, "strips");
+  const std::string why = why_no_strips(options);
+  if (strips != "1" && strips != "auto" && !why.empty())
+    refuse_pair("strips=" + strips, why);
 }
 
 // Reads an option whose value "auto" stands for that of another option.
@@ -239,6 +263,10 @@ void read_factors(SoapOptions& soap, const RuleOptions& options) {
   if (word_option(options, "ignored_dims") != "none")
     for (double axis : reals_option(options, "ignored_dims"))
       soap.ignored_axes.set(static_cast<size_t>(axis));
+  if (word_option(options, "strips") != "auto")
+    soap.strips = static_cast<int>(integer_option(options, "strips"));
+  else
+    soap.strips = why_no_strips(options).empty() ? 0 : 1;
 }
 
 void read_bases(SoapOptions& soap, const RuleOptions& options) {
@@ -365,6 +393,37 @@ SoapLayout::SoapLayout(const SoapOptions& options,
 
 namespace {
 
+// With strips=auto, factors of at least this side get strips, none of them
+// narrower than the least width: what the sum over strips costs a single rank
+// is then lost among the products.
+constexpr int64_t kStripsFromSide = 1024;
+constexpr int64_t kLeastStripWidth = 2048;
+
+int strips_wanted(const SoapOptions& options, int64_t side, int64_t across) {
+  if (options.strips != 0) return options.strips;
+  if (side < kStripsFromSide) return 1;
+  return static_cast<int>(
+      std::clamp<int64_t>(across / kLeastStripWidth, 1, kMostStrips));
+}
+
+}  // namespace
+
+SoapCut SoapLayout::cut(const SoapOptions& options) const {
+  SoapCut cut;
+  if (blocking().order() != 2 || blocking().empty() ||
+      factors_.num_factors() != 1 || blocking().num_blocks() != 1)
+    return cut;
+  cut.axis = factors_.has_factor(0) ? 0 : 1;
+  const int64_t side = blocking().sizes()[cut.axis];
+  const int64_t across = blocking().sizes()[1 - cut.axis];
+  // The long side of a square is its columns, as in plans.
+  if (across > side || (across == side && cut.axis == 0))
+    cut.strips = strips_that_fit(across, strips_wanted(options, side, across));
+  return cut;
+}
+
+namespace {
+
 using Refresh = SoapOptions::Refresh;
 using Sort = SoapOptions::Sort;
 
@@ -391,15 +450,32 @@ int64_t refresh_thirds(const SoapOptions& soap) {
   return soap.power_steps * (6 + qr) + (estimates_after ? 6 : 0);
 }
 
-// A new basis, rounded to the nearest flop, plus moving the first moment to it:
-// out of the old basis and into the new one (4d²e), or by the product of both
-// (2d³ + 2d²e), whichever is less.
-Flops refresh_flops(const SoapOptions& soap, int64_t d, int64_t e) {
+// A new basis, rounded to the nearest flop.
+Flops basis_flops(const SoapOptions& soap, int64_t d) {
   const Flops thirds = refresh_thirds(soap) * cubic(d, d, d) + Flops(1);
-  Flops flops(thirds.value() / 3);
-  if (soap.has_first_moment() && soap.moment_in_basis)
-    flops += 2 * cubic(d, d, e) + 2 * cubic(d, d, std::min(d, e));
-  return flops;
+  return Flops(thirds.value() / 3);
+}
+
+// Moving the first moment to a new basis: out of the old one and into the new
+// one (4d²e), or by the product of both (2d³ + 2d²e), whichever is less.
+Flops move_flops(const SoapOptions& soap, int64_t d, int64_t e) {
+  if (!soap.has_first_moment() || !soap.moment_in_basis) return Flops(0);
+  return 2 * cubic(d, d, e) + 2 * cubic(d, d, std::min(d, e));
+}
+
+Flops refresh_flops(const SoapOptions& soap, int64_t d, int64_t e) {
+  return basis_flops(soap, d) + move_flops(soap, d, e);
+}
+
+// The work of a matrix in strips, each of which moves its own first moment.
+RuleWork strips_work(const SoapOptions& soap, const SoapCut& cut, int64_t d,
+                     int64_t e) {
+  RuleWork work{side_flops(soap, d, e), basis_flops(soap, d)};
+  for (int s = 0; s < cut.strips; ++s)
+    work.refresh += move_flops(
+        soap, d,
+        strip_border(e, cut.strips, s + 1) - strip_border(e, cut.strips, s));
+  return work;
 }
 
 // Counts the work of `count` blocks of these sides.
@@ -426,6 +502,9 @@ RuleWork layout_work(const SoapOptions& soap, const SoapLayout& layout) {
   const BlockedSide one(1, 1);
   const bool has_factor[] = {factors.has_factor(0),
                              is_matrix && factors.has_factor(1)};
+  if (const SoapCut cut = layout.cut(soap); cut.strips > 1)
+    return strips_work(soap, cut, blocking.sizes()[cut.axis],
+                       blocking.sizes()[1 - cut.axis]);
   RuleWork work;
   for (const auto& [num_rows, rows] : blocking.side(0).kinds()) {
     for (const auto& [num_cols, cols] :
@@ -532,6 +611,58 @@ std::vector<BlockState> SoapFacts::block_states(MatrixShape shape,
   return states_of_block(layout.factors(), number,
                          counts ? layout.refresh_failures() : -1,
                          layout_states(soap_, dims));
+}
+
+StripFacts SoapFacts::strips(MatrixShape shape) const {
+  return count_for("soap", shape, [&] {
+    const int64_t dims[] = {shape.rows, shape.cols};
+    const SoapCut cut = SoapLayout(soap_, dims).cut(soap_);
+    StripFacts facts;
+    facts.strips = cut.strips;
+    if (cut.strips == 1) return facts;
+    const int64_t d = dims[cut.axis];
+    const int64_t width = widest_strip(dims[1 - cut.axis], cut.strips);
+    facts.strip = side_flops(soap_, d, width);
+    facts.strip_sum = cubic(d, d, width);
+    facts.segments = 1;
+    facts.sum_elements = (Elements(d) * (d + 1)).value() / 2;
+    facts.rounded_bytes = kBytesPerFp32;
+    facts.factor_bytes =
+        soap_factor_basis_at(d) + (Bytes(d) * d * kBytesPerFp32).value();
+    facts.strip_refresh = move_flops(soap_, d, width);
+    facts.head_refresh = basis_flops(soap_, d);
+    facts.factors_at_refresh = soap_.period > 1;
+    return facts;
+  });
+}
+
+std::vector<TeamState> SoapFacts::team_states(MatrixShape shape, int members,
+                                              int place) const {
+  const std::vector<int64_t> dims = {shape.rows, shape.cols};
+  const SoapLayout layout(soap_, dims);
+  const SoapCut cut = layout.cut(soap_);
+  const auto across = static_cast<size_t>(1 - cut.axis);
+  const auto border = [&](int of) {
+    return seat_border(dims[across], cut.strips, members, of);
+  };
+  const int basis = layout.factors().begin_state() + 1;
+  std::vector<TeamState> states;
+  int number = 0;
+  for (StateFact& whole : layout_states(soap_, dims)) {
+    const bool is_moment = number < layout.factors().begin_state();
+    const bool is_basis = number == basis;
+    ++number;
+    if (place != 0 && !is_moment && !is_basis) continue;
+    TeamState& state = states.emplace_back();
+    state.in_matrix = {whole.name, whole.shape,
+                       std::vector<int64_t>(whole.shape.size(), 0)};
+    state.given = place == 0 || is_moment;
+    state.own = std::move(whole);
+    if (!is_moment) continue;
+    state.own.shape[across] = border(place + 1) - border(place);
+    state.in_matrix.first[across] = border(place);
+  }
+  return states;
 }
 
 std::string SoapFacts::algorithm(MatrixShape shape) const {

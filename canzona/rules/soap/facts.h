@@ -84,6 +84,7 @@ struct SoapOptions {
   bool precondition_1d = false;
   bool merges_dims = false;
   std::bitset<kMostAxes> ignored_axes;  // without factors; ignored for vectors
+  int strips = 1;                       // as requested; 0: auto
   // The length of the update.
   Grafting grafting = Grafting::kNone;
   double grafting_beta2 = 0;
@@ -106,6 +107,12 @@ struct SoapOptions {
 
 SoapOptions read_soap_options(const RuleOptions& in_force);
 
+// A matrix with one factor, cut into strips along the other side.
+struct SoapCut {
+  int axis = 0;  // of the factor
+  int strips = 1;
+};
+
 class SoapLayout {
  public:
   // Throws UsageError if the tensor has too many dims or counts overflow 64
@@ -114,6 +121,9 @@ class SoapLayout {
 
   const FactorLayout& factors() const { return factors_; }
   const Blocking& blocking() const { return factors_.blocking(); }
+  // One strip unless this is a matrix that is one block, has one factor and is
+  // at least as long along the other side.
+  SoapCut cut(const SoapOptions& options) const;
 
   // Indices in the list of states.
   int exp_avg_sq() const { return exp_avg_sq_; }
@@ -130,7 +140,10 @@ class SoapLayout {
 // the columns. All states live at the owner (SoapLayout lists them).
 //
 // A side longer than max_preconditioner_dim gets no factor and is not rotated;
-// with no factor at all the rule is Adam, run at the owner.
+// with no factor at all the rule is Adam, run at the owner. With one factor the
+// other side may be cut into strips (strips.h), which ranks can share: members
+// of a team keep the moments of their strips and the basis, the head keeps the
+// factor as well.
 //
 // Defaults are those of the original: weights move from the second step on,
 // because a gradient rotated into its own eigenbasis is diagonal, and Adam
@@ -152,6 +165,12 @@ class SoapFacts final : public RuleFacts {
   MatrixShape block(MatrixShape shape) const override;
   std::vector<BlockState> block_states(MatrixShape shape,
                                        int64_t number) const override;
+  StripFacts strips(MatrixShape shape) const override;
+  std::vector<TeamState> team_states(MatrixShape shape, int members,
+                                     int place) const override;
+  bool refreshes(int64_t step, int phase) const override {
+    return soap_.is_refresh(step, phase);
+  }
   // "qr", "cholesky_qr" or "eigh"; "adam" where no side has a factor.
   std::string algorithm(MatrixShape shape) const override;
   int period() const override { return soap_.period; }
@@ -165,6 +184,19 @@ class SoapFacts final : public RuleFacts {
   RuleOptions in_force_;
   SoapOptions soap_;
 };
+
+// The factor that a head sends at a refresh: whether a basis was found and
+// whether second moments are permuted, 8 bytes each, the order of the old
+// vectors, 8 bytes each, and the basis in fp32.
+inline constexpr int64_t kSoapFactorFlags = 2;
+inline int64_t soap_factor_order_at() {
+  return kSoapFactorFlags * static_cast<int64_t>(sizeof(int64_t));
+}
+// Aligned to 16 bytes.
+inline int64_t soap_factor_basis_at(int64_t side) {
+  return soap_factor_order_at() +
+         (side + side % 2) * static_cast<int64_t>(sizeof(int64_t));
+}
 
 RuleEntry soap_entry();
 

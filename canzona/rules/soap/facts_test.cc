@@ -272,5 +272,104 @@ TEST(SoapFacts, FollowTheDevice) {
             cpu.work({30, 30}).refresh);
 }
 
+// By hand: 5120 x 25600 has the factor L alone; eight strips of 3200 columns.
+// A strip: 5d²w per step, of which d²w for the sum; in a refresh 4d²w, because
+// a strip is narrower than the factor. The head: 14/3 d³ in a refresh.
+TEST(SoapFacts, CountsStripsOfTheSideWithoutAFactor) {
+  const StripFacts facts = soap({{"strips", "8"}}).strips({5120, 25600});
+  EXPECT_EQ(facts.strips, 8);
+  EXPECT_EQ(facts.strip.value(), 419'430'400'000);
+  EXPECT_EQ(facts.strip_sum.value(), 83'886'080'000);
+  EXPECT_EQ(facts.head.value(), 0);
+  EXPECT_EQ(facts.strip_refresh.value(), 335'544'320'000);
+  EXPECT_EQ(facts.head_refresh.value(), 626'349'397'333);
+  EXPECT_EQ(facts.segments, 1);
+  EXPECT_EQ(facts.sum_elements, 5120 * 5121 / 2);
+  EXPECT_EQ(facts.rounded_bytes, 4);
+  EXPECT_EQ(facts.factor_bytes, 16 + 8 * 5120 + 4 * 5120 * 5120);
+  EXPECT_EQ(facts.norm_bytes, 0);
+  EXPECT_TRUE(facts.factors_at_refresh);
+  EXPECT_FALSE(facts.one_by_one);
+  EXPECT_EQ(soap({{"strips", "8"}}).strips({25600, 5120}), facts);
+  const RuleWork work = soap({{"strips", "8"}}).work({5120, 25600});
+  EXPECT_EQ(work.every_step.value(), 8 * facts.strip.value());
+  EXPECT_EQ(work.refresh.value(),
+            8 * facts.strip_refresh.value() + facts.head_refresh.value());
+  EXPECT_FALSE(soap({{"strips", "8"}, {"precondition_frequency", "1"}})
+                   .strips({5120, 25600})
+                   .factors_at_refresh);
+}
+
+TEST(SoapFacts, ChoosesStripsByShapeAndOptions) {
+  const auto strips = [](const RuleOptions& options, MatrixShape shape) {
+    return soap(options).strips(shape).strips;
+  };
+  const RuleOptions four = {{"strips", "4"}}, automatic = {{"strips", "auto"}};
+  EXPECT_EQ(strips({}, {5120, 25600}), 1);
+  EXPECT_EQ(strips(four, {5120, 25600}), 4);
+  EXPECT_EQ(strips(automatic, {5120, 25600}), 8);
+  EXPECT_EQ(strips(automatic, {1024, 10001}), 4);
+  EXPECT_EQ(strips(automatic, {1023, 25600}), 1);
+  // Two factors, none, or blocks.
+  EXPECT_EQ(strips(four, {5120, 8192}), 1);
+  EXPECT_EQ(strips(four, {10240, 25600}), 1);
+  EXPECT_EQ(strips({{"strips", "4"}, {"long_sides", "cut"}}, {5120, 25600}), 1);
+  EXPECT_EQ(strips(four, {0, 25600}), 1);
+  EXPECT_EQ(strips(four, {1, 25600}), 4);
+  // The side without a factor is cut if it is the long one: the columns of a
+  // square.
+  const auto ignoring = [](const char* axis) {
+    return RuleOptions{{"strips", "4"}, {"ignored_dims", axis}};
+  };
+  EXPECT_EQ(strips(ignoring("0"), {512, 1024}), 1);
+  EXPECT_EQ(strips(ignoring("1"), {512, 1024}), 4);
+  EXPECT_EQ(strips(ignoring("0"), {1024, 512}), 4);
+  EXPECT_EQ(strips(ignoring("0"), {512, 512}), 1);
+  EXPECT_EQ(strips(ignoring("1"), {512, 512}), 4);
+}
+
+TEST(SoapFacts, RefusesStripsOfWholeUpdates) {
+  for (const RuleOptions& more : std::vector<RuleOptions>{
+           {{"normalize_grads", "on"}},
+           {{"max_update_rms", "1"}},
+           {{"grafting", "sgd"}, {"momentum_basis", "original"}},
+           {{"decay_form", "l2"}, {"l2_in_factors", "off"}}}) {
+    RuleOptions options = more;
+    options["strips"] = "2";
+    EXPECT_THAT([&] { soap(options); }, ThrowsMessage<UsageError>(AllOf(
+                                            HasSubstr("rule soap: strips=2"),
+                                            HasSubstr("expected strips=1"))));
+    options["strips"] = "auto";
+    EXPECT_EQ(soap(options).strips({5120, 25600}).strips, 1);
+  }
+  EXPECT_THAT(
+      [] {
+        soap({{"strips", "3"}});
+      },
+      ThrowsMessage<UsageError>(HasSubstr("strips")));
+}
+
+// Together members keep every element; the basis is with all of them.
+TEST(SoapFacts, SharesStatesBetweenMembers) {
+  const SoapFacts facts = soap({{"strips", "8"}, {"kl", "on"}});
+  const auto names_of = [](const std::vector<TeamState>& states) {
+    std::vector<std::string> names;
+    for (const TeamState& state : states)
+      names.push_back(state.in_matrix.name + (state.given ? "" : " copied"));
+    return names;
+  };
+  const auto head = facts.team_states({25600, 5120}, 4, 0);
+  EXPECT_THAT(names_of(head), ElementsAre("exp_avg", "exp_avg_sq", "R", "Q_R",
+                                          "eigenvalues_R", "refresh_failures"));
+  const auto last = facts.team_states({25600, 5120}, 4, 3);
+  EXPECT_THAT(names_of(last),
+              ElementsAre("exp_avg", "exp_avg_sq", "Q_R copied"));
+  EXPECT_EQ(last[1].own.shape, (Shape{6400, 5120}));
+  EXPECT_EQ(last[1].in_matrix.shape, (Shape{25600, 5120}));
+  EXPECT_EQ(last[1].in_matrix.first, (Shape{19200, 0}));
+  EXPECT_EQ(last[2].own.shape, (Shape{5120, 5120}));
+  EXPECT_EQ(last[2].own.initially, Initially::kIdentity);
+}
+
 }  // namespace
 }  // namespace canzona::soap_facts_test

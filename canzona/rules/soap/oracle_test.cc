@@ -65,13 +65,15 @@ PlainMatrix orthonormal_columns(PlainMatrix q) {
   return q;
 }
 
-// The original algorithm, literally, on a matrix with both factors.
+// The original algorithm, literally, on a matrix with both factors, or with
+// that of the rows alone.
 struct Oracle {
   PlainMatrix p, m, v, l, r, ql, qr;
   int calls = 0;
   int period;
+  bool has_right;
 
-  Oracle(PlainMatrix start, int frequency)
+  Oracle(PlainMatrix start, int frequency, bool both = true)
       : p(start),
         m(p.rows, p.cols),
         v(p.rows, p.cols),
@@ -79,7 +81,8 @@ struct Oracle {
         r(p.cols, p.cols),
         ql(identity(p.rows)),
         qr(identity(p.cols)),
-        period(frequency) {}
+        period(frequency),
+        has_right(both) {}
 
   static void average(PlainMatrix& f, const PlainMatrix& seen) {
     for (size_t i = 0; i < f.values.size(); ++i)
@@ -87,7 +90,7 @@ struct Oracle {
   }
   void see(const PlainMatrix& g) {
     average(l, g * transposed(g));
-    average(r, transposed(g) * g);
+    if (has_right) average(r, transposed(g) * g);
   }
 
   // The new basis of one side; permutes the second moment's rows accordingly.
@@ -113,7 +116,7 @@ struct Oracle {
     if (calls++ == 0) {
       see(g);
       ql = eigenvectors(l);
-      qr = eigenvectors(r);
+      if (has_right) qr = eigenvectors(r);
       return;
     }
     const int s = calls - 1;
@@ -136,9 +139,11 @@ struct Oracle {
     see(g);
     if (s % period == 0) {
       ql = renewed(l, ql, v);
-      PlainMatrix columns = transposed(v);
-      qr = renewed(r, qr, columns);
-      v = transposed(columns);
+      if (has_right) {
+        PlainMatrix columns = transposed(v);
+        qr = renewed(r, qr, columns);
+        v = transposed(columns);
+      }
     }
     m = transposed(ql) * original * qr;
   }
@@ -196,6 +201,40 @@ TEST(SoapOracle, AgreesAcrossRefreshes) {
       }
     }
   }
+}
+
+// The same with one factor, wide and tall, in strips of the other side.
+TEST(SoapOracle, AgreesAcrossRefreshesInStrips) {
+  const auto engine = make_cpu_engine();
+  constexpr int64_t kSide = 4, kAcross = 150;
+  for (const bool tall : {false, true})
+    for (const char* strips : {"1", "2"}) {
+      Stream stream(9);
+      PlainMatrix start = gaussian(kSide, kAcross, stream);
+      Oracle oracle(start, 3, false);
+      RuleOptions options = with_period(3);
+      options["max_preconditioner_dim"] = "100";
+      options["strips"] = strips;
+      if (tall) start = transposed(start);
+      TestTensor<double> soap = tensor_of(options, start);
+      for (int t = 1; t <= 10; ++t) {
+        PlainMatrix g = with_spectrum({1, 0.6, 0.3, 0.1}, kAcross, stream);
+        oracle.call(g);
+        PlainMatrix p = oracle.p, v = oracle.v;
+        if (tall) {
+          g = transposed(g);
+          p = transposed(p);
+          v = transposed(v);
+        }
+        soap.step(*engine, g.values, kRate);
+        EXPECT_LT(largest_difference(soap.weights, p.values), 1e-9)
+            << strips << (tall ? " tall" : " wide") << ", call " << t;
+        EXPECT_LT(largest_difference(soap.state("exp_avg_sq"), v.values), 1e-9);
+        EXPECT_LT(
+            largest_difference(soap.state(tall ? "R" : "L"), oracle.l.values),
+            1e-13);
+      }
+    }
 }
 
 // The algebra is the same, whichever space the first moment is kept in.

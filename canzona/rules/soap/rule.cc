@@ -8,6 +8,7 @@
 #include "canzona/rules/options.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/soap/facts.h"
+#include "canzona/rules/soap/strips.h"
 #include "canzona/rules/soap/update.h"
 #include "canzona/rules/together.h"
 
@@ -37,6 +38,8 @@ class PartCall {
         elements_(blocking_.elements()) {}
 
   void run() {
+    if (const SoapCut cut = layout_.cut(soap_); cut.strips > 1)
+      return run_strips(cut);
     const int64_t num_blocks = blocking_.num_blocks();
     for (int64_t number = 0; number < num_blocks; ++number) {
       const Arena::Scope scope(engine_.arena());
@@ -45,15 +48,8 @@ class PartCall {
       if (num_blocks > 1) runs = apart(runs, block);
       runs.dims = block.sizes.span();
       runs.count = count_;
-      for (int axis = 0; axis < blocking_.order(); ++axis)
-        if (layout_.factors().has_factor(axis))
-          runs.factors[static_cast<size_t>(axis)] =
-              factor(layout_.factors().place(block, axis));
-      const SoapCall call{.step = step_.step,
-                          .phase = batch_.phase,
-                          .part = {.tensor = begin_, .block = number},
-                          .hook = batch_.hook};
-      soap_update(engine_, soap_, call, runs);
+      add_factors(block, runs);
+      soap_update(engine_, soap_, call_of(number), runs);
       if (num_blocks > 1) put_back(runs, block);
     }
     const int64_t updates = soap_.updates(step_.step);
@@ -61,6 +57,31 @@ class PartCall {
   }
 
  private:
+  // A matrix in strips is one block.
+  void run_strips(const SoapCut& cut) {
+    const Arena::Scope scope(engine_.arena());
+    const AxisSizes& sizes = blocking_.sizes();
+    const SoapStrips strips = soap_strips({sizes[0], sizes[1]}, cut, {});
+    SoapBlockRuns runs = whole();
+    runs.dims = sizes.span();
+    runs.count = count_;
+    add_factors(blocking_.block(0), runs);
+    soap_update_by_strips(engine_, soap_, call_of(0), strips, runs);
+  }
+
+  SoapCall call_of(int64_t block) const {
+    return {.step = step_.step,
+            .phase = batch_.phase,
+            .part = {.tensor = begin_, .block = block},
+            .hook = batch_.hook};
+  }
+  void add_factors(const TensorBlock& block, SoapBlockRuns& runs) const {
+    for (int axis = 0; axis < blocking_.order(); ++axis)
+      if (layout_.factors().has_factor(axis))
+        runs.factors[static_cast<size_t>(axis)] =
+            factor(layout_.factors().place(block, axis));
+  }
+
   // Normalizes and bounds the length of whole tensors' updates, regardless of
   // blocks.
   void bound_update(int64_t updates) {
@@ -198,6 +219,15 @@ class SoapRule final : public RuleOf<SoapFacts> {
     if (soap_.updates(step.step) == 0) return;
     engine.apply(shard.weights, update, apply_coefficients(decay_, step, 1),
                  shard.count, shard.rounded);
+  }
+
+  std::unique_ptr<SharedTransform> share(Engine& engine, Arena&,
+                                         MatrixShape shape,
+                                         const TeamSeat& seat) const override {
+    const int64_t dims[] = {shape.rows, shape.cols};
+    const SoapCut cut = SoapLayout(soap_, dims).cut(soap_);
+    if (cut.strips == 1) return nullptr;
+    return share_soap(engine, soap_, shape, cut, seat, dtype_);
   }
 
   // The gradient itself is the field if nothing is added to it.

@@ -99,6 +99,72 @@ double soap_factor_scale(const SoapOptions& soap, int64_t step) {
   return 1 / seen(soap.shampoo_beta, step);
 }
 
+void soap_make_room(Engine& engine, const SoapOptions& soap,
+                    const SoapFactor& kept, SoapBasisChange& change) {
+  Arena& arena = engine.arena();
+  const DType dtype = kept.basis.dtype;
+  const int64_t n = kept.basis.rows, count = kept.basis.count;
+  NewBases& room = change.found;
+  room.basis = arena.matrices(dtype, n, n, count);
+  if (finds_eigenvalues(soap))
+    room.eigenvalues = arena.matrices(dtype, 1, n, count);
+  room.order = {arena.take_array<int64_t>(n * count), n, count};
+  room.moved = change.moved.span();
+}
+
+namespace {
+
+BasisTask basis_task(const SoapOptions& soap, const SoapCall& call,
+                     const SoapFactor& kept, const FactorId& part) {
+  BasisTask task;
+  task.factor = kept.factor;
+  task.basis = kept.basis;
+  task.factor_scale = soap_factor_scale(soap, call.step);
+  task.is_first = call.step == soap.start_step;
+  task.by_eigh = soap.refresh == SoapOptions::Refresh::kEigh ||
+                 (task.is_first && soap.first_by_eigh);
+  task.part = part;
+  task.hook = call.hook;
+  return task;
+}
+
+}  // namespace
+
+void soap_find_bases(Engine& engine, const SoapOptions& soap,
+                     const SoapCall& call, int axis, const SoapFactor& kept,
+                     SoapBasisChange& change) {
+  RefreshSite site{.rule = "soap", .result = "basis", .step = call.step};
+  site.part = call.part;
+  site.part.axis = axis;
+  site.failures = kept.failures;
+  const BasisTask task = basis_task(soap, call, kept, site.part);
+  const NewBases& found = change.found;
+  refresh(engine, site, kept.factor, found.basis, change.outcomes.span(),
+          [&](DType in, int64_t begin, std::span<Outcome> tried) {
+            const ProductsScope exact(engine,
+                                      exact_products_of(soap.splits_products),
+                                      products_of(soap.splits_products));
+            const int64_t size = std::ssize(tried);
+            find_bases(engine, soap, task.some(begin, size), in,
+                       found.some(begin, size), tried);
+          });
+}
+
+void soap_take_bases(Engine& engine, const SoapFactor& kept,
+                     const SoapBasisChange& change) {
+  const NewBases& found = change.found;
+  for_each_run(
+      found.basis.count,
+      [&](int64_t i) { return change.outcomes[i].succeeded; },
+      [&](int64_t begin, int64_t size) {
+        engine.copy(kept.basis.part(begin, size),
+                    found.basis.part(begin, size));
+        if (kept.eigenvalues.data != nullptr)
+          engine.copy(kept.eigenvalues.part(begin, size),
+                      found.eigenvalues.part(begin, size));
+      });
+}
+
 namespace {
 
 using Grafting = SoapOptions::Grafting;
@@ -119,14 +185,33 @@ class BlockStep {
 
   void run() {
     const Arena::Scope scope(engine_.arena());
-    if (updates_ == 0) {
-      learn_basis();
+    const bool learns_first = updates_ == 0 || soap_.basis_includes_gradient;
+    if (learns_first) learn_basis();
+    direction();
+    if (!learns_first) learn_basis();
+  }
+
+  void direction() {
+    if (updates_ == 0)
       engine_.set_zero(block_.out.data, all() * size_of(dtype()));
-      return;
-    }
-    if (soap_.basis_includes_gradient) learn_basis();
-    update();
-    if (!soap_.basis_includes_gradient) learn_basis();
+    else
+      update();
+  }
+
+  void move_moments(int axis, const SoapBasisChange& change) {
+    for_each_run(
+        count_,
+        [&](int64_t i) {
+          return change.outcomes[i].succeeded && change.moved[i];
+        },
+        [&](int64_t begin, int64_t size) {
+          move_second_moment(axis, begin, change.found.some(begin, size).order);
+        });
+    for_each_run(
+        count_, [&](int64_t i) { return change.outcomes[i].succeeded; },
+        [&](int64_t begin, int64_t size) {
+          move_first_moment(axis, begin, change.found.basis.part(begin, size));
+        });
   }
 
  private:
@@ -202,71 +287,11 @@ class BlockStep {
 
   void renew_bases(int axis) {
     const Arena::Scope scope(engine_.arena());
-    const SoapFactor& kept = factor(axis);
-    const RefreshSite site = site_of(axis);
-    const BasisTask task = task_of(kept, site.part);
-    PerTensor<bool> moved(count_);
-    PerTensor<Outcome> outcomes(count_);
-    const NewBases found = room_for(kept, moved.span());
-    refresh(engine_, site, kept.factor, found.basis, outcomes.span(),
-            [&](DType in, int64_t begin, std::span<Outcome> tried) {
-              const ProductsScope exact(
-                  engine_, exact_products_of(soap_.splits_products),
-                  products_of(soap_.splits_products));
-              const int64_t size = std::ssize(tried);
-              find_bases(engine_, soap_, task.some(begin, size), in,
-                         found.some(begin, size), tried);
-            });
-    for_each_run(
-        count_, [&](int64_t i) { return outcomes[i].succeeded && moved[i]; },
-        [&](int64_t begin, int64_t size) {
-          move_second_moment(axis, begin, found.some(begin, size).order);
-        });
-    for_each_success(outcomes.span(), [&](int64_t begin, int64_t size) {
-      take_bases(axis, begin, found.some(begin, size));
-    });
-  }
-
-  NewBases room_for(const SoapFactor& kept, std::span<bool> moved) {
-    Arena& arena = engine_.arena();
-    const int64_t n = kept.basis.rows;
-    NewBases room;
-    room.basis = arena.matrices(dtype(), n, n, count_);
-    if (finds_eigenvalues(soap_))
-      room.eigenvalues = arena.matrices(dtype(), 1, n, count_);
-    room.order = {arena.take_array<int64_t>(n * count_), n, count_};
-    room.moved = moved;
-    return room;
-  }
-
-  void take_bases(int axis, int64_t begin, const NewBases& found) {
-    const SoapFactor& kept = factor(axis);
-    const int64_t size = found.basis.count;
-    move_first_moment(axis, begin, found.basis);
-    engine_.copy(kept.basis.part(begin, size), found.basis);
-    if (kept.eigenvalues.data != nullptr)
-      engine_.copy(kept.eigenvalues.part(begin, size), found.eigenvalues);
-  }
-
-  RefreshSite site_of(int axis) const {
-    RefreshSite site{.rule = "soap", .result = "basis", .step = call_.step};
-    site.part = call_.part;
-    site.part.axis = axis;
-    site.failures = factor(axis).failures;
-    return site;
-  }
-
-  BasisTask task_of(const SoapFactor& kept, const FactorId& part) const {
-    BasisTask task;
-    task.factor = kept.factor;
-    task.basis = kept.basis;
-    task.factor_scale = soap_factor_scale(soap_, call_.step);
-    task.is_first = call_.step == soap_.start_step;
-    task.by_eigh = soap_.refresh == SoapOptions::Refresh::kEigh ||
-                   (task.is_first && soap_.first_by_eigh);
-    task.part = part;
-    task.hook = call_.hook;
-    return task;
+    SoapBasisChange change(count_);
+    soap_make_room(engine_, soap_, factor(axis), change);
+    soap_find_bases(engine_, soap_, call_, axis, factor(axis), change);
+    move_moments(axis, change);
+    soap_take_bases(engine_, factor(axis), change);
   }
 
   // Permutes the second moments of as many tensors as there are orders.
@@ -389,6 +414,17 @@ class BlockStep {
 void soap_update(Engine& engine, const SoapOptions& soap, const SoapCall& call,
                  const SoapBlockRuns& blocks) {
   BlockStep(engine, soap, call, blocks).run();
+}
+
+void soap_move_moments(Engine& engine, const SoapOptions& soap,
+                       const SoapCall& call, const SoapBlockRuns& blocks,
+                       int axis, const SoapBasisChange& change) {
+  BlockStep(engine, soap, call, blocks).move_moments(axis, change);
+}
+
+void soap_direction(Engine& engine, const SoapOptions& soap,
+                    const SoapCall& call, const SoapBlockRuns& blocks) {
+  BlockStep(engine, soap, call, blocks).direction();
 }
 
 }  // namespace canzona

@@ -9,6 +9,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/stages.h"
 #include "canzona/rules/rule.h"
+#include "canzona/rules/soap/basis.h"
 #include "canzona/rules/soap/facts.h"
 
 namespace canzona {
@@ -74,5 +75,35 @@ struct SoapCall {
 
 void soap_update(Engine& engine, const SoapOptions& soap, const SoapCall& call,
                  const SoapBlockRuns& blocks);
+
+// The parts of such a step, for callers that share a factor between blocks
+// (strips.h). All require an open scope of the engine's arena.
+
+// The new bases of one axis, one per tensor, in the engine's arena.
+struct SoapBasisChange {
+  explicit SoapBasisChange(int64_t count) : outcomes(count), moved(count) {}
+
+  NewBases found;
+  PerTensor<Outcome> outcomes;  // bases of failures stay as they are
+  PerTensor<bool> moved;
+};
+
+// Takes room for the bases of a factor.
+void soap_make_room(Engine& engine, const SoapOptions& soap,
+                    const SoapFactor& kept, SoapBasisChange& change);
+// Decomposes the factor of an axis into `change`, which has room.
+void soap_find_bases(Engine& engine, const SoapOptions& soap,
+                     const SoapCall& call, int axis, const SoapFactor& kept,
+                     SoapBasisChange& change);
+// Moves the moments of blocks, whose factors are the old ones, to new bases.
+void soap_move_moments(Engine& engine, const SoapOptions& soap,
+                       const SoapCall& call, const SoapBlockRuns& blocks,
+                       int axis, const SoapBasisChange& change);
+// Replaces bases and eigenvalues.
+void soap_take_bases(Engine& engine, const SoapFactor& kept,
+                     const SoapBasisChange& change);
+// Moments and direction in the blocks' bases; zeros in a step without update.
+void soap_direction(Engine& engine, const SoapOptions& soap,
+                    const SoapCall& call, const SoapBlockRuns& blocks);
 
 }  // namespace canzona

@@ -126,7 +126,7 @@ void ExchangedUpdate::begin(int64_t step, double learning_rate) {
   step_ = step;
   learning_rate_ = learning_rate;
   next_ = 0;
-  teams_.begin();
+  teams_.begin(step);
   while (entries_[next_].entry->kind != EntryKind::kUpdateElements)
     carry_out(entries_[next_++]);
 }

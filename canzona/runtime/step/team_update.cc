@@ -42,20 +42,38 @@ void TeamUpdate::add_round(size_t round) {
   for (const SharedMatrix& planned : rank_.rounds[round].shared) {
     Shared& shared = list.emplace_back();
     shared.planned = &planned;
+    shared.rule =
+        rank_.rules
+            .of(rank_.tensor_of(rank_.kept.matrices[index(planned.kept)]))
+            .rule.get();
+    shared.phase = rank_.part.phase[index(planned.matrix)];
+    for (const StatePlace& state :
+         rank_.updates.shared[round][list.size() - 1].own)
+      shared.states.push_back(run_of(rank_.store.states() + state.first));
     shared.room = team_room(planned);
     shared.memory = memory;
     memory += shared.room.bytes;
     for (const Purpose purpose : kPurposes)
       shared.exchanges[number_of(purpose)] =
           team_exchange(planned, rank_.part.grid.tp, purpose);
-    if (planned.is_member()) shared.transform = &transform_for(round, planned);
+    if (planned.is_member()) shared.transform = &transform_for(round, shared);
   }
 }
 
-SharedTransform& TeamUpdate::transform_for(size_t round,
-                                           const SharedMatrix& planned) {
+void TeamUpdate::begin(int64_t step) {
+  step_ = step;
+  room_of_ = -1;
+  for (std::vector<Shared>& round : rounds_)
+    for (Shared& shared : round)
+      shared.exchanges_factors =
+          !shared.planned->facts.factors_at_refresh ||
+          shared.rule->facts().refreshes(step, shared.phase);
+}
+
+SharedTransform& TeamUpdate::transform_for(size_t round, const Shared& shared) {
+  const SharedMatrix& planned = *shared.planned;
   const KeptMatrix& kept = rank_.kept.matrices[index(planned.kept)];
-  const Rule& rule = *rank_.rules.of(rank_.tensor_of(kept)).rule;
+  const Rule& rule = *shared.rule;
   const MatrixShape shape{kept.dims[0], kept.dims[1]};
   const TeamSeat seat{planned.size(), planned.place, planned.is_head()};
   for (Pooled& known : pool_)
@@ -137,6 +155,7 @@ void TeamUpdate::await(const ScheduleEntry& stage) {
 
 void TeamUpdate::load(size_t round, size_t number, float* slot) {
   Shared& shared = at(round, number);
+  shared.transform->begin({step_, shared.phase, shared.states});
   for (const SlotRectangle& r : shared.planned->rectangles)
     rank_.engine.copy(strips_view(shared, r),
                       matrices(slot + r.at, r.num_rows, r.num_cols));
@@ -201,6 +220,7 @@ void TeamUpdate::multiply(size_t round, size_t number, int segment,
 void TeamUpdate::exchange(const ShownEntry& shown, bool at_once) {
   const ScheduleEntry& e = *shown.entry;
   Shared& shared = at(index(e.round), index(e.shared));
+  if (!is_exchanged(shared, e.purpose)) return;
   const size_t number = number_of(e.purpose);
   Courier& courier = rank_.groups.teams();
   const auto body = [this, &shared, &courier, &shown, number](
@@ -223,8 +243,20 @@ void TeamUpdate::exchange(const ShownEntry& shown, bool at_once) {
   if (at_once) wait(last_);
 }
 
+bool TeamUpdate::is_exchanged(const Shared& shared, Purpose purpose) {
+  switch (purpose) {
+    case Purpose::kTeamNorms:
+      return shared.planned->facts.norm_bytes > 0;
+    case Purpose::kTeamFactors:
+    case Purpose::kTeamPasses:
+      return shared.exchanges_factors;
+    default:
+      return true;
+  }
+}
+
 void TeamUpdate::wait(Shared& shared, Purpose purpose) {
-  wait(shared.works[number_of(purpose)]);
+  if (is_exchanged(shared, purpose)) wait(shared.works[number_of(purpose)]);
 }
 
 void TeamUpdate::wait(Work& work) { wait_in_step(rank_, work); }

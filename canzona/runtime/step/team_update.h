@@ -9,7 +9,8 @@
 //   teams.sum(round, shared, segment);
 //
 // Every round uses the same memory: a round ends completely before the next one
-// is loaded.
+// is loaded. Where a rule makes factors only in refreshes, other steps exchange
+// none: all ranks of a home skip the same exchanges.
 #pragma once
 
 #include <array>
@@ -29,7 +30,7 @@ class TeamUpdate {
   explicit TeamUpdate(Rank& rank);
   ~TeamUpdate();
 
-  void begin() { room_of_ = -1; }  // starts a step
+  void begin(int64_t step);
 
   // Waits for the exchanges that the stage of an entry needs, because repeated
   // work cannot wait.
@@ -54,7 +55,11 @@ class TeamUpdate {
     SharedTransform* transform = nullptr;  // null if not a member
     std::array<TeamExchange, 5> exchanges;
     std::array<Work, 5> works;
-    bool is_scaled = false;  // by the norm, in this step
+    const Rule* rule = nullptr;
+    int phase = 0;
+    std::vector<Run> states;        // kept by this rank
+    bool is_scaled = false;         // by the norm, in this step
+    bool exchanges_factors = true;  // in this step
   };
   // Transforms that are never used in the same round are reused.
   struct Pooled {
@@ -66,7 +71,7 @@ class TeamUpdate {
   };
 
   void add_round(size_t round);
-  SharedTransform& transform_for(size_t round, const SharedMatrix& planned);
+  SharedTransform& transform_for(size_t round, const Shared& shared);
   void require_alike(const SharedMatrix& planned,
                      const SharedTransform& transform) const;
   Shared& at(size_t round, size_t shared) { return rounds_[round][shared]; }
@@ -75,6 +80,8 @@ class TeamUpdate {
   }
   Matrices strips_view(const Shared& shared, const SlotRectangle& r) const;
   bool normalize(Shared& shared);
+  // The same on all ranks of the home.
+  static bool is_exchanged(const Shared& shared, Purpose purpose);
   void wait(Shared& shared, Purpose purpose);
   void wait(Work& work);
 
@@ -83,6 +90,7 @@ class TeamUpdate {
   Arena::Scope scope_;
   std::vector<Pooled> pool_;
   std::vector<std::vector<Shared>> rounds_;
+  int64_t step_ = 0;
   int64_t room_of_ = -1;  // the round that uses the rooms
   Work last_;             // the last exchange; it ends after all earlier ones
 };

@@ -61,6 +61,14 @@ TEST(RuntimeAllocations, AreNoneWithTeams) {
   }
 }
 
+TEST(RuntimeAllocations, AreNoneWithTeamsThatKeepStates) {
+  for (const int32_t size : {1, 2, 4}) {
+    SCOPED_TRACE(size);
+    expect_no_allocations(
+        soap_team_plan("tp=4", one_factor(4), [&](size_t) { return size; }));
+  }
+}
+
 TEST(RuntimeAllocations, AreNoneWithStripsThatGoOneByOne) {
   for (const int64_t capacity : {60'000, 1'000'000}) {
     SCOPED_TRACE(capacity);

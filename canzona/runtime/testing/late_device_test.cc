@@ -203,6 +203,25 @@ TEST(LateTeams, GiveTheResultOfWholeOwnersOnTheCpu) {
   }
 }
 
+// Heads wait for decompositions, members for what was found.
+TEST(LateTeams, OfSoapGiveTheResultOfWholeOwnersOnTheCpu) {
+  for (const std::string mesh : {"dp=2,tp=4", "tp=2"}) {
+    const auto plan_of = [&](const TeamSizeOf& size) {
+      return soap_team_plan(mesh, one_factor(8), size);
+    };
+    LateTrial trial{.plan = plan_of([](size_t) { return 1; }), .steps = 5};
+    const std::string right = run_late_trial(trial);
+    for (const int32_t size : {2, 4})
+      for (const LateDevice::Options& device : kDevices) {
+        SCOPED_TRACE(
+            cat(mesh, " teams of ", size, " eagerness ", device.eagerness));
+        trial.plan = plan_of([&](size_t) { return size; });
+        trial.device = device;
+        ASSERT_EQ(run_late_trial(trial), right);
+      }
+  }
+}
+
 TEST(LateTeams, GiveTheResultOfTheCpuInHomesOfPlaces) {
   PlanWish wish{.mesh = "dp=4", .options = strips(8), .zero = "hier:4"};
   wish.capacity_bytes = 60'000;  // several rounds

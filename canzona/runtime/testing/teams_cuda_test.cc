@@ -67,6 +67,22 @@ TEST_F(TeamsOnGpu, OfAllSizesMayMix) {
   }
 }
 
+TEST_F(TeamsOnGpu, OfSoapGiveTheBitsOfWholeOwners) {
+  for (const std::string products : {"fp32", "bf16x3"}) {
+    std::set<std::string> seen;
+    for (const std::string mesh : {"tp=2", "tp=4"})
+      for (const int32_t size : {1, 2, 4}) {
+        SCOPED_TRACE(cat(products, " ", mesh, " ", size));
+        seen.insert(
+            digest_on_gpu(soap_team_plan(
+                              mesh, one_factor(8, {{"products", products}}),
+                              [&](size_t) { return size; }, "zero1", "cuda"),
+                          8, size != 4));
+        ASSERT_EQ(seen.size(), 1U);
+      }
+  }
+}
+
 TEST_F(TeamsOnGpu, SendAndReserveWhatThePlanSays) {
   const Plan plan = team_plan(
       "dp=2,tp=4", strips(8), [](size_t) { return 4; }, "cuda");

@@ -70,4 +70,24 @@ inline Plan team_plan(const std::string& mesh, const RuleOptions& options,
   return share_matrices(small_plan(shared_model(), wish), sizes);
 }
 
+// SOAP with one factor, except for the matrix `small`, which has two.
+inline RuleOptions one_factor(int strips, const RuleOptions& more = {}) {
+  RuleOptions options = {{"precondition_frequency", "3"},
+                         {"max_preconditioner_dim", "100"},
+                         {"strips", std::to_string(strips)}};
+  for (const auto& [name, value] : more) options[name] = value;
+  return options;
+}
+
+inline Plan soap_team_plan(const std::string& mesh, const RuleOptions& options,
+                           const TeamSizeOf& sizes,
+                           const std::string& zero = "zero1",
+                           const std::string& device = "cpu") {
+  PlanWish wish{
+      .mesh = mesh, .rule = "soap", .options = options, .device = device};
+  wish.zero = zero;
+  wish.capacity_bytes = 200'000;
+  return share_matrices(small_plan(shared_model(), wish), sizes);
+}
+
 }  // namespace canzona

@@ -229,6 +229,35 @@ void CudaAlgebra::take_factor(Operand& q, Operand&, const std::byte* factor,
 
 namespace {
 
+// Kernels of triangles take any square as tiles.
+template <class Views>
+Tiles tiles_of_square(const Views& square) {
+  return {const_cast<std::byte*>(square.data),
+          square.rows,
+          square.cols,
+          square.row_stride,
+          square.count,
+          square.matrix_stride};
+}
+
+}  // namespace
+
+void CudaEngine::take_triangle(Run triangle, ConstMatrices square) {
+  CANZONA_CHECK_EQ(square.count, 1, "squares");
+  if (!dry("take_triangle", triangle.data, square))
+    launch_take_triangle(square.dtype, triangle.data, tiles_of_square(square),
+                         stream());
+}
+
+void CudaEngine::put_triangle(Matrices square, ConstRun triangle) {
+  CANZONA_CHECK_EQ(square.count, 1, "squares");
+  if (!dry("put_triangle", square, triangle.data))
+    launch_put_triangle(square.dtype, tiles_of_square(square), triangle.data,
+                        stream());
+}
+
+namespace {
+
 // Newton–Schulz in fp32 and fp64 by the engine's own products.
 class PlainAlgebra final : public CudaAlgebra {
  public:

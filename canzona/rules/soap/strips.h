@@ -1,0 +1,50 @@
+// SOAP of a matrix with one factor, cut into strips along the other side
+// (rules/strips.h). The factor's statistics are the sum over strips by the
+// binary tree; everything else is done strip by strip, each copied to
+// contiguous memory. So ranks that have some strips each compute the bits of
+// one that has all of them.
+//
+//   const SoapStrips all = soap_strips(shape, layout.cut(soap), {});
+//   soap_update_by_strips(engine, soap, call, all, runs);
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "canzona/rules/soap/update.h"
+#include "canzona/rules/strips.h"
+
+namespace canzona {
+
+// Adjacent strips of a matrix, side by side in memory.
+struct SoapStrips {
+  std::array<int64_t, 2> dims{};  // of all of them together
+  int axis = 0;                   // of the factor
+  int count = 1;
+  std::array<int64_t, kMostStrips + 1> at{};  // borders along the other axis
+
+  int64_t side() const { return dims[static_cast<size_t>(axis)]; }
+};
+
+// Returns the strips of a member of a team, or all of them for a team of one.
+SoapStrips soap_strips(MatrixShape shape, const SoapCut& cut,
+                       const TeamSeat& seat);
+
+// One step at the owner, like soap_update: `tensors` are whole matrices with
+// all their strips.
+void soap_update_by_strips(Engine& engine, const SoapOptions& soap,
+                           const SoapCall& call, const SoapStrips& strips,
+                           const SoapBlockRuns& tensors);
+
+// A member's part of a step that a team shares. The head adds the sum to its
+// factor; in a refresh it decomposes that, and everyone gets the basis and
+// moves its own moments. Requires at least as many strips as members; the
+// engine and the options must outlive the transform.
+std::unique_ptr<SharedTransform> share_soap(Engine& engine,
+                                            const SoapOptions& soap,
+                                            MatrixShape shape,
+                                            const SoapCut& cut,
+                                            const TeamSeat& seat, DType dtype);
+
+}  // namespace canzona
