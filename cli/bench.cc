@@ -11,6 +11,7 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/report/bench/bench_text.h"
 #include "canzona/report/bench/machine_report.h"
+#include "canzona/rules/facts.h"
 #include "canzona/shapes/read_model.h"
 #include "cli/bench.h"
 #include "cli/options.h"
@@ -56,7 +57,7 @@ struct Arguments {
   int threads = 1;
   int rounds = 10;
   std::string model;
-  std::string rule = "muon";
+  std::string rule = kDefaultRule;
   int layers = 0;   // 0: all
   int engines = 0;  // 0: the device's default
   bool no_graph = false;
@@ -153,9 +154,11 @@ TransformReport measure_report(const TransformRequest& request,
   const MachineRates before = measured();
   report.rows = measure_transform(request, progress);
   report.rates = best_of(before, measured());
-  RuleOptions options = with_device("muon", request.options, request.device);
-  report.precision = settle_precision("muon", request.device, options);
-  report.algorithm = make_rule_facts("muon", options)->algorithm(request.shape);
+  RuleOptions options =
+      with_device(kTransformRule, request.options, request.device);
+  report.precision = settle_precision(kTransformRule, request.device, options);
+  report.algorithm =
+      make_rule_facts(kTransformRule, options)->algorithm(request.shape);
   return report;
 }
 

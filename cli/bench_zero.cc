@@ -13,6 +13,7 @@
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/zero.h"
 #include "canzona/report/bench/zero_report.h"
+#include "canzona/rules/facts.h"
 #include "canzona/train/config.h"
 #include "canzona/train/config_keys.h"
 #include "canzona/train/train_rank.h"
@@ -62,7 +63,7 @@ Exit status: 0 success, 1 cells that must have the same digest do not, 2 invalid
 struct ZeroArguments {
   std::string preset = "tiny";
   std::string mesh;
-  std::string rule = "muon";
+  std::string rule = kDefaultRule;
   std::string strategy;
   std::string teams;
   std::string exchange;

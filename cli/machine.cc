@@ -23,6 +23,7 @@
 #include "canzona/measure/calibrate.h"
 #include "canzona/plan/cost/cost_table.h"
 #include "canzona/report/bench/machine_report.h"
+#include "canzona/rules/facts.h"
 #include "cli/options.h"
 #include "cli/plan_input.h"
 #include "cli/precision.h"
@@ -77,7 +78,8 @@ CalibrateRequest request_for_device(const CalibrateFlags& a,
   std::string precision = a.precision;
   if (precision.empty()) {
     RuleOptions options;
-    const PrecisionChoice here = settle_precision("muon", device, options);
+    const PrecisionChoice here =
+        settle_precision(rules_with("precision").front(), device, options);
     precision = here.precision;
     out.note(cat("precision of Muon's products: ", here.text()));
   }

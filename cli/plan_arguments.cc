@@ -89,11 +89,13 @@ std::vector<SharedRow> rule_rows(PlanArguments& a) {
       {kEverywhere, option("--rule", a.rule, "RULE", "the matrix rule")},
       {kEverywhere, option("--rule-option", a.rule_options, "NAME=VALUE",
                            "an option of the rule (listed below); repeatable")},
-      {kEverywhere, option("--newton-schulz", a.newton_schulz, "FORM", "muon")
+      {kEverywhere, option("--newton-schulz", a.newton_schulz, "FORM",
+                           join(rules_with("newton_schulz"), ", "))
                         .one_of({"standard", "symmetric", "gram", "auto"})
                         .by_default("auto")},
       {kEverywhere, option("--phases", a.phases, "S",
-                           "shampoo, soap: spread refreshes over S steps")
+                           cat(join(rules_with("phases"), ", "),
+                               ": spread refreshes over S steps"))
                         .by_default("1")}};
 }
 

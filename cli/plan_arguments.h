@@ -27,7 +27,7 @@ struct PlanArguments {
   std::vector<std::string> matrix_rule;  // patterns
   std::vector<std::string> adamw;        // patterns
   std::string mesh;
-  std::string rule = "muon";
+  std::string rule = kDefaultRule;
   std::vector<std::string> rule_options;  // key=value
   std::string newton_schulz;
   std::string phases;

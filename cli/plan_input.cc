@@ -173,11 +173,6 @@ std::string one_of(const std::string& value, const char* option,
                        join(known, ", "), did_you_mean(value, known)));
 }
 
-bool has_option(const RuleEntry& rule, const std::string& name) {
-  return std::any_of(rule.options.begin(), rule.options.end(),
-                     [&](const OptionFact& fact) { return fact.name == name; });
-}
-
 const RuleEntry& find_rule(const std::string& name) {
   std::vector<std::string> names;
   for (const RuleEntry& entry : rule_table()) names.push_back(entry.name);
@@ -191,14 +186,10 @@ void add_shorthand(RuleOptions& options, const RuleEntry& rule,
                    const char* flag, const char* name,
                    const std::string& value) {
   if (value.empty()) return;
-  if (!has_option(rule, name)) {
-    std::vector<std::string> able;
-    for (const RuleEntry& entry : rule_table())
-      if (has_option(entry, name)) able.push_back(entry.name);
+  if (!has_option(rule, name))
     throw UsageError(cat(flag, " ", quoted(value), ": rule ", rule.name,
                          " has no such option; it belongs to ",
-                         join(able, " and ")));
-  }
+                         join(rules_with(name), " and ")));
   if (!options.try_emplace(name, value).second)
     throw UsageError(cat(flag, " and --rule-option ", name,
                          " set the same option; give only one"));

@@ -18,11 +18,8 @@ namespace {
 constexpr const char* kPrecision = "precision";
 
 bool has_precision(const std::string& rule) {
-  for (const RuleEntry& entry : rule_table())
-    if (entry.name == rule)
-      return std::ranges::find(entry.options, kPrecision, &OptionFact::name) !=
-             entry.options.end();
-  return false;
+  const std::vector<std::string> able = rules_with(kPrecision);
+  return std::ranges::find(able, rule) != able.end();
 }
 
 bool is_auto(const RuleOptions& options) {
@@ -35,7 +32,10 @@ std::string reason_on_cpu(const RuleOptions& in_force) {
   const std::string_view fast = fast_bf16(cpu_features());
   if (fast.empty()) return "auto: no fast bf16";
   if (in_force.at(kPrecision) == "bf16") return cat("auto: ", fast);
-  return cat("auto: ", in_force.at("coefficients"), " is not for bf16");
+  const auto found = in_force.find("coefficients");
+  return cat(
+      "auto: ", found == in_force.end() ? "the rule" : found->second.c_str(),
+      " is not for bf16");
 }
 
 std::string word_of(const SettingValue& value) {

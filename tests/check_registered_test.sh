@@ -26,6 +26,11 @@ expect 0 room/in/a_test.cc room/CMakeLists.txt '  in/a_test.cc'
 expect 0 build/a_test.cc CMakeLists.txt ''
 expect 0 room/a.cu room/CMakeLists.txt '  a.cu'
 
+expect 0 rules/new/rule_test.cc rules/rules.def 'CANZONA_RULE(new)'
+
+expect 1 rules/new/more_test.cc rules/rules.def 'CANZONA_RULE(new)'
+expect 1 rules/new/rule_test.cc rules/rules.def '// CANZONA_RULE(new)'
+expect 1 rules/new/rule_test.cc rules/rules.def 'CANZONA_RULE(newer)'
 expect 1 room/a.cu room/CMakeLists.txt 'a.cc'
 expect 1 room/a_test.cc room/CMakeLists.txt ''
 expect 1 room/a_test.cc other/CMakeLists.txt 'a_test.cc'

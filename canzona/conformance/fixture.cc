@@ -9,6 +9,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
+#include "canzona/rules/facts.h"
 #include "canzona/shapes/safetensors.h"
 
 namespace canzona {
@@ -104,8 +105,9 @@ class Reader {
   }
 
   void read_metadata() {
-    fixture_.rule =
-        word("rule", {"muon", "adamw", "soap", "shampoo", "ns", "root"});
+    std::vector<std::string> rules = {"ns", "root"};
+    for (const RuleEntry& entry : rule_table()) rules.push_back(entry.name);
+    fixture_.rule = word("rule", rules);
     fixture_.preset = printable(text("preset"), 40);
     fixture_.dtype = fixture_.is_pure()
                          ? printable(text("dtype"), 80)

@@ -48,7 +48,7 @@ std::string to_string(const TensorName& name);
 
 struct Fixture {
   std::string file;
-  std::string rule;  // muon, adamw, soap, shampoo; or pure: ns, root
+  std::string rule;  // a name of the rules' table; or pure: ns, root
   std::string preset;
   std::string dtype;  // f64, f32, bf16_ns; any text for pure functions
   bool injected = false;

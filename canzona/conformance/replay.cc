@@ -293,9 +293,10 @@ class Replay {
       return stages_.values(run, stages_.count());
     };
     if (name.what == "param") return flat(stages_.weights());
-    const bool is_muon = fixture_.rule == "muon";
-    if (is_muon && name.what == "ortho_in") return flat(stages_.fields()[0]);
-    if (is_muon && name.what == "ortho_out") return flat(stages_.update());
+    const bool is_one_field = stages_.fields().size() == 1;
+    if (is_one_field && name.what == "ortho_in")
+      return flat(stages_.fields()[0]);
+    if (is_one_field && name.what == "ortho_out") return flat(stages_.update());
     const int64_t block = std::max<int64_t>(name.block, 0);
     if (block >= names_->num_blocks()) return {};
     if (const auto view = names_->find(block, name.what))

@@ -22,6 +22,25 @@ TEST(Replay, AgreesWithAStepDoneByHand) {
   EXPECT_TRUE(findings.passed()) << findings.reason();
 }
 
+// A rule without a vocabulary of its own: the fixture has the option's name.
+// The momentum is half the gradient, of length 2, and is scaled to length 2.
+TEST(Replay, ReadsTheOwnWordsOfAnyRule) {
+  TestFixture f = adamw_fixture();
+  f.metadata["rule"] = "nsgd";
+  f.metadata["preset"] = "by hand";
+  f.metadata["tolerance"] = R"({"param": 1e-12, "momentum": 0})";
+  f.metadata["options"] =
+      R"({"lr": 0.5, "weight_decay": 0.25, "nsgd.momentum": 0.5})";
+  f.tensors = {{"param.0", f64({2, 2}, {8, -8, 8, 8})},
+               {"grad.1", f64({2, 2}, {2, -2, 2, -2})},
+               {"param.1", f64({2, 2}, {6.5, -6.5, 6.5, 7.5})},
+               {"momentum.1", f64({2, 2}, {1, -1, 1, -1})}};
+  EXPECT_TRUE(replayed(f).passed()) << replayed(f).reason();
+  f.metadata["options"] =
+      R"({"lr": 0.5, "weight_decay": 0.25, "nsgd.momentu": 0.5})";
+  EXPECT_THROW(replayed(f), Unsupported);
+}
+
 TEST(Replay, TellsWhichTensorIsWrong) {
   TestFixture f = adamw_fixture();
   f.tensors["exp_avg.1"] = f64({2}, {1, 2.5});
@@ -35,7 +54,7 @@ TEST(Replay, NothingIsComparedUnderANullTolerance) {
   f.metadata["tolerance"] =
       R"({"param": 1e-12, "exp_avg": null, "exp_avg_sq": 1e-12})";
   f.tensors["exp_avg.1"] = f64({2}, {100, 100});
-  EXPECT_TRUE(replayed(f).passed());
+  EXPECT_TRUE(replayed(f).passed()) << replayed(f).reason();
 }
 
 TEST(Replay, ATensorThatTheRuleDoesNotHaveIsAFailure) {

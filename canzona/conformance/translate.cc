@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"
@@ -237,6 +238,49 @@ void translate_adamw(OptionReader& from, RuleOptions& to) {
                 {{"corrected", "corrected"}, {"uncorrected", "uncorrected"}});
 }
 
+namespace {
+
+using Translate = void (*)(OptionReader&, const Fixture&,
+                           const std::string& form, RuleOptions&);
+
+// Rules whose references have other words than ours.
+const std::map<std::string, Translate>& foreign_words() {
+  static const std::map<std::string, Translate> words = {
+      {"muon", translate_muon},
+      {"adamw", [](OptionReader& from, const Fixture&, const std::string&,
+                   RuleOptions& to) { translate_adamw(from, to); }},
+      {"soap",
+       [](OptionReader& from, const Fixture& fixture, const std::string&,
+          RuleOptions& to) { translate_soap(from, fixture, to); }},
+      {"shampoo",
+       [](OptionReader& from, const Fixture& fixture, const std::string&,
+          RuleOptions& to) { translate_shampoo(from, fixture, to); }}};
+  return words;
+}
+
+// Fixtures of any other rule name its options: "nsgd.momentum".
+void translate_own_words(OptionReader& from, const RuleEntry& rule,
+                         RuleOptions& to) {
+  to["weight_decay"] = from.number("weight_decay");
+  for (const OptionFact& option : rule.options) {
+    const std::string key = cat(rule.name, ".", option.name);
+    if (!from.has(key)) continue;
+    const Json& value = from.value(key);
+    to[option.name] = value.is_boolean()  ? from.on_off(key)
+                      : value.is_string() ? from.word(key)
+                                          : from.number(key);
+  }
+}
+
+const RuleEntry& entry_of(const Fixture& fixture) {
+  const auto found =
+      std::ranges::find(rule_table(), fixture.rule, &RuleEntry::name);
+  CANZONA_CHECK(found != rule_table().end(), "a fixture of ", fixture.rule);
+  return *found;
+}
+
+}  // namespace
+
 Translation translate(const Fixture& fixture, const std::string& form,
                       const std::string& device) {
   OptionReader from(fixture);
@@ -246,19 +290,15 @@ Translation translate(const Fixture& fixture, const std::string& form,
   name_preset(fixture, to);
   ours.learning_rates = learning_rates(from, fixture);
   to["learning_rate"] = from.number(from.has("peak_lr") ? "peak_lr" : "lr");
-  if (fixture.rule != "adamw") to["device"] = device;
-  if (fixture.rule == "soap" || fixture.rule == "shampoo")
+  const RuleEntry& rule = entry_of(fixture);
+  to = with_device(rule.name, to, device);
+  if (has_option(rule, "products"))
     to["products"] = "fp32";  // as the references do, on any device
-  if (fixture.rule == "muon") {
-    translate_muon(from, fixture, form, to);
-  } else if (fixture.rule == "adamw") {
-    translate_adamw(from, to);
-  } else if (fixture.rule == "soap") {
-    translate_soap(from, fixture, to);
-  } else {
-    CANZONA_CHECK_EQ(fixture.rule, "shampoo", "a rule's fixture");
-    translate_shampoo(from, fixture, to);
-  }
+  const auto foreign = foreign_words().find(rule.name);
+  if (foreign != foreign_words().end())
+    foreign->second(from, fixture, form, to);
+  else
+    translate_own_words(from, rule, to);
   from.finish();
   return ours;
 }

@@ -140,28 +140,31 @@ struct Measured {
   std::vector<std::vector<MatrixSeconds>> seconds;  // by subject and shape
 };
 
+// Adds one measurement of a rule. Small shapes are measured only if they have
+// an algorithm of their own, as products in fp32 have in a table of bf16.
+void add_subject(CalibrateRequest& request, const RuleEntry& rule,
+                 RuleOptions options, const std::vector<MatrixShape>& shapes,
+                 const std::vector<MatrixShape>& refreshed) {
+  const std::vector<MatrixShape> small = {
+      {16, 64}, {32, 256}, {64, 64}, {64, 256}, {64, 1024}};
+  options = with_device(rule.name, options, request.device);
+  if (has_option(rule, "precision"))
+    options.try_emplace("precision", request.precision);
+  const auto facts = rule.make(options);
+  const auto& own = facts->period() > 1 ? refreshed : shapes;
+  request.subjects.push_back({rule.name, options, own});
+  if (facts->algorithm(small.front()) != facts->algorithm(own.front()))
+    request.subjects.push_back({rule.name, options, small});
+}
+
 CalibrateRequest every_rule(const std::string& device,
                             const std::string& precision,
                             const std::vector<MatrixShape>& shapes,
-                            const std::vector<MatrixShape>& factored) {
+                            const std::vector<MatrixShape>& refreshed) {
   CalibrateRequest request{.device = device, .precision = precision};
-  // Small shapes are for fp32 only, which has its own algorithms in such a
-  // table.
-  const std::vector<MatrixShape> small = {
-      {16, 64}, {32, 256}, {64, 64}, {64, 256}, {64, 1024}};
-  for (const char* form : {"standard", "symmetric", "gram"}) {
-    const RuleOptions options{
-        {"device", device}, {"precision", precision}, {"newton_schulz", form}};
-    request.subjects.push_back({"muon", options, shapes});
-    if (precision == "bf16")
-      request.subjects.push_back({"muon", options, small});
-  }
-  for (const char* rule : {"soap", "shampoo"})
-    request.subjects.push_back(
-        {rule,
-         {{"device", device}, {"precondition_frequency", "3"}},
-         factored});
-  request.subjects.push_back({"adamw", {}, shapes});
+  for (const RuleEntry& rule : rule_table())
+    for (const RuleOptions& options : rule.calibrated)
+      add_subject(request, rule, options, shapes, refreshed);
   return request;
 }
 
@@ -313,7 +316,7 @@ CalibrateRequest calibration_for(const Plan& plan) {
     request.subjects.push_back(
         {plan.rule, plan.rule_options, {own.begin(), own.end()}});
   if (request.subjects.empty())
-    request.subjects.push_back({"adamw", {}, {{1024, 1024}}});
+    request.subjects.push_back({kElementRule, {}, {{1024, 1024}}});
   return request;
 }
 

@@ -65,13 +65,14 @@ struct CalibrateRequest {
   std::string date = {};  // "2026-03-31"
 };
 
-// Return requests for all rules: Muon's forms and AdamW on many shapes, rules
-// with factors on a few. On a GPU these are shapes of language models, in
-// batches that fill it.
+// Return requests for all rules of the table, each with the options that its
+// entry names: on many shapes, or on a few if the rule refreshes. On a GPU
+// these are shapes of language models, in batches that fill it.
 CalibrateRequest cpu_calibration(const std::string& precision);
 CalibrateRequest gpu_calibration(const std::string& precision);
 // Returns a request for the rule of a plan, with its options, on the plan's
-// shapes; for AdamW if there are none, because a table must not be empty.
+// shapes; for kElementRule if there are none, because a table must not be
+// empty.
 CalibrateRequest calibration_for(const Plan& plan);
 
 // Returns the table as JSON. Throws UsageError if the BLAS runs kernels that do

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/error.h"
+#include "canzona/base/text.h"
 #include "canzona/measure/calibrate.h"
 #include "canzona/measure/machine.h"
 #include "canzona/measure/rule_step.h"
@@ -10,6 +11,7 @@ namespace canzona::measure_test {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -72,10 +74,32 @@ TEST(Calibrate, WritesATableOfEveryRuleWithWork) {
   MachineInfo machine = machine_info();
   machine.blas.fallback_core = false;
   const std::string table = calibrate(request, machine, kSilent);
-  for (const char* word : {"canzona.cost_table", "2026-01-31", "\"symmetric\"",
-                           "\"gram\"", "\"soap\"", "\"shampoo\"", "\"adamw\"",
-                           "refresh_seconds", "element_wise_bytes_per_second"})
+  for (const char* word :
+       {"canzona.cost_table", "2026-01-31", "\"standard\"", "\"symmetric\"",
+        "\"gram\"", "refresh_seconds", "element_wise_bytes_per_second"})
     EXPECT_THAT(table, HasSubstr(word));
+  for (const RuleEntry& rule : rule_table())
+    EXPECT_THAT(table, HasSubstr(cat("\"rule\": \"", rule.name, "\"")));
+}
+
+// Muon computes small matrices in fp32 where others are in bf16.
+TEST(Calibrate, MeasuresSmallShapesThatHaveTheirOwnAlgorithm) {
+  const auto algorithms = [](const char* precision) {
+    std::vector<std::string> all;
+    for (const CostSubject& subject : cpu_calibration(precision).subjects) {
+      const auto facts = make_rule_facts(subject.rule, subject.options);
+      for (const MatrixShape& shape : subject.shapes)
+        EXPECT_EQ(facts->algorithm(shape),
+                  facts->algorithm(subject.shapes.front()));
+      if (subject.rule == "muon")
+        all.push_back(facts->algorithm(subject.shapes.front()));
+    }
+    return all;
+  };
+  EXPECT_THAT(algorithms("fp32"), ElementsAre("standard", "symmetric", "gram"));
+  EXPECT_THAT(algorithms("bf16"),
+              ElementsAre("standard", "standard_fp32", "symmetric",
+                          "symmetric_fp32", "gram", "gram_fp32"));
 }
 
 // One small matrix is square, so it uses another form than the other two.

@@ -313,11 +313,12 @@ void count_work(const RuleStepRequest& request, const RuleFacts& facts,
     const auto elements = static_cast<double>(num_elements(dims));
     result.flops += facts.needs_whole_matrix() ? each * count : 0;
     // Gradient and weights are read and weights written; every state as large
-    // as the tensor is read and written; 16-bit operands go once each way.
+    // as the tensor is read and written; operands in a format of the rule's own
+    // go once each way.
     double per_element = 12 + (request.rounded ? 2 : 0);
     for (const StateFact& fact : facts.tensor_states(dims))
       if (fact.elements() == num_elements(dims)) per_element += 8;
-    if (request.rule == "muon") per_element += 4;
+    per_element += static_cast<double>(facts.operand_bytes_per_element());
     result.bytes += per_element * elements;
     algorithms[to_string(shape)] = facts.algorithm(shape);
   }

@@ -35,8 +35,10 @@ struct TransformRequest {
   std::string device = "cpu";
   int num_threads = 1;  // on the CPU
   int rounds = 10;
-  RuleOptions options;  // of muon
+  RuleOptions options;  // of kTransformRule
 };
+// The rule whose transform is Newton–Schulz.
+inline constexpr const char* kTransformRule = "muon";
 
 struct TransformRow {
   std::string algorithm;
@@ -58,7 +60,7 @@ double transform_floor(const TransformRequest& request, const TransformRow& row,
                        const MachineRates& rates);
 
 struct RuleStepRequest {
-  std::string rule = "muon";
+  std::string rule = kDefaultRule;
   RuleOptions options;
   std::string device = "cpu";
   std::vector<Dims> tensors;

@@ -17,6 +17,7 @@
 #include "canzona/measure/planned_exchange.h"
 #include "canzona/measure/rank_runner.h"
 #include "canzona/plan/schedule/modules.h"
+#include "canzona/rules/facts.h"
 #include "canzona/rules/options.h"
 #include "canzona/train/train_rank.h"
 
@@ -87,7 +88,7 @@ class StepRank {
         tensors_(static_cast<size_t>(num_modules(plan.model))) {
     settings_.learning_rate = learning_rate_of(plan.rule, plan.rule_options);
     settings_.adamw_learning_rate =
-        learning_rate_of("adamw", request.runtime.adamw);
+        learning_rate_of(kElementRule, request.runtime.adamw);
     settings_.gradient_factor = gradient_factor(request.gradients, plan.mesh);
     settings_.clip_norm = request.clip_norm;
     begin_phase("parameters");

@@ -13,6 +13,7 @@
 #include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
 #include "canzona/report/view_parts.h"
+#include "canzona/rules/facts.h"
 
 namespace canzona {
 namespace {
@@ -455,7 +456,8 @@ std::string explain_matrices_json(const ReportPlan& shown, const Found& found) {
   JsonWriter out(2);
   const auto at = static_cast<size_t>(found.tensor);
   out.begin_object().field("tensor", shown.plan.model.tensors[at].name);
-  out.field("rule", found.matrices.empty() ? "adamw" : shown.plan.rule.c_str());
+  out.field("rule",
+            found.matrices.empty() ? kElementRule : shown.plan.rule.c_str());
   out.member("matrices").begin_array();
   for (const int32_t matrix : found.matrices) write_matrix(out, shown, matrix);
   out.end_array().end_object();

@@ -14,6 +14,7 @@
 #include "canzona/report/terminal.h"
 #include "canzona/report/view_parts.h"
 #include "canzona/report/zero_view.h"
+#include "canzona/rules/facts.h"
 
 namespace canzona {
 namespace {
@@ -517,7 +518,7 @@ std::string tensors_text(const PlanPart& plan, const Bucket& bucket,
     const Tensor& tensor = tensor_of(plan, bucket.tensors[i]);
     const int64_t size = shard_elements(plan.mesh, tensor);
     table.row({printable(tensor.name), dims_text(tensor.shape),
-               tensor.matrix_rule ? plan.rule : "adamw",
+               tensor.matrix_rule ? plan.rule : kElementRule,
                home_text(plan, bucket.tensors[i]),
                human_count(static_cast<double>(size))});
   }
@@ -555,7 +556,7 @@ std::string explain_bucket_json(const Plan& whole, int32_t bucket) {
     const Tensor& tensor = tensor_of(plan, t);
     out.begin_object().field("name", tensor.name);
     out.member("shape").values(tensor.shape);
-    out.field("rule", tensor.matrix_rule ? plan.rule.c_str() : "adamw");
+    out.field("rule", tensor.matrix_rule ? plan.rule.c_str() : kElementRule);
     out.field("home", plan.home[static_cast<size_t>(t)]);
     out.field("elements", shard_elements(plan.mesh, tensor)).end_object();
   }

@@ -56,7 +56,7 @@ std::string matrices_text(const TensorGroup& group) {
 }
 
 std::string rule_of(const TensorGroup& group, std::string_view rule) {
-  return group.matrix_rule ? std::string(rule) : "adamw";
+  return group.matrix_rule ? std::string(rule) : kElementRule;
 }
 
 // "muon 448 matrices, 31.2B elements (95.3 %)".
@@ -72,7 +72,7 @@ std::string totals_text(const std::vector<TensorGroup>& groups,
     else
       num_adamw += group.num_tensors;
   }
-  if (rule == "adamw")
+  if (rule == kElementRule)
     return fmt::format("  adamw: {} tensors, {} elements\n", grouped(num_adamw),
                        human_count(all));
   const double percent = all > 0 ? 100 * by_rule / all : 0;
@@ -275,7 +275,7 @@ AuditRow row_of_matrix(const PlanPart& plan, int32_t m) {
 
 AuditRow row_of_elements(const Plan& plan, const Tensor& tensor) {
   return {.name = tensor.name,
-          .rule = "adamw",
+          .rule = kElementRule,
           .split = "elements",
           .owners = {},
           .bytes = parameter_bytes(plan, tensor.elements())};

@@ -8,6 +8,7 @@
 #include "canzona/report/explain.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/view_parts.h"
+#include "canzona/rules/facts.h"
 
 namespace canzona {
 namespace {
@@ -341,7 +342,7 @@ class TensorTable {
     for (int64_t dim : kind.shape) bytes *= dim;
     out_.begin_array().values(kind.shape);
     out_.value(to_string(kind.role)).value(to_string(kind.cut));
-    out_.value(kind.matrix_rule ? plan_.rule : "adamw");
+    out_.value(kind.matrix_rule ? plan_.rule : kElementRule);
     out_.value(kind.cost).value(bytes).end_array();
   }
 

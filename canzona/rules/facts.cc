@@ -59,13 +59,23 @@ const std::vector<RuleEntry>& rule_table() {
   return table;
 }
 
+bool has_option(const RuleEntry& rule, std::string_view option) {
+  return std::ranges::find(rule.options, option, &OptionFact::name) !=
+         rule.options.end();
+}
+
+std::vector<std::string> rules_with(std::string_view option) {
+  std::vector<std::string> names;
+  for (const RuleEntry& entry : rule_table())
+    if (has_option(entry, option)) names.push_back(entry.name);
+  return names;
+}
+
 RuleOptions with_device(std::string_view rule, RuleOptions options,
                         std::string_view device) {
-  for (const RuleEntry& entry : rule_table()) {
-    if (entry.name != rule) continue;
-    for (const OptionFact& fact : entry.options)
-      if (fact.name == "device") options.try_emplace("device", device);
-  }
+  for (const RuleEntry& entry : rule_table())
+    if (entry.name == rule && has_option(entry, "device"))
+      options.try_emplace("device", device);
   return options;
 }
 

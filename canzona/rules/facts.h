@@ -180,6 +180,15 @@ class RuleFacts {
     return gather_fields() * kBytesPerFp32;
   }
   virtual int64_t scatter_bytes_per_element() const { return kBytesPerFp32; }
+  // Bytes per element that transform moves at least for operands in a format of
+  // its own, once in and once out: 4 if they are 16-bit numbers.
+  virtual int64_t operand_bytes_per_element() const { return 0; }
+};
+
+// A learning rate that works well in a preset of `canzona train`.
+struct TunedRate {
+  std::string preset;  // "tiny"
+  std::string learning_rate;
 };
 
 // Describes one rule. rules.def, with one line per rule, is the only list of
@@ -190,8 +199,23 @@ struct RuleEntry {
   std::vector<OptionFact> options;
   std::vector<Preset> presets;  // the first is the default
   std::unique_ptr<RuleFacts> (*make)(const RuleOptions& options);
+  // In other presets the default of the option learning_rate holds.
+  std::vector<TunedRate> tuned = {};
+  // The options of each measurement that `canzona calibrate` makes of the rule;
+  // device and precision are added if the rule has them. Measurements must
+  // differ in what algorithm() returns.
+  std::vector<RuleOptions> calibrated = {RuleOptions{}};
 };
 const std::vector<RuleEntry>& rule_table();
+
+// The rule of matrices if none is named, and the rule of everything that is no
+// matrix.
+inline constexpr const char* kDefaultRule = "muon";
+inline constexpr const char* kElementRule = "adamw";
+
+bool has_option(const RuleEntry& rule, std::string_view option);
+// Returns the names of the rules that have an option, in the table's order.
+std::vector<std::string> rules_with(std::string_view option);
 
 // The `make` of a RuleEntry whose facts are constructed from options.
 template <class Facts>

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <limits>
@@ -66,10 +67,10 @@ struct Model {
 };
 
 struct Case {
-  const char* rule;
+  std::string rule;
   RuleOptions options;
 };
-const std::vector<Case> kCases = {
+const std::vector<Case> kNamedCases = {
     {"muon", {{"device", "cpu"}, {"precision", "fp32"}}},
     {"muon", {{"device", "cpu"}, {"precision", "bf16"}}},
     {"muon", {{"device", "cpu"}, {"precision", "bf16"}, {"unsafe", "on"}}},
@@ -94,9 +95,17 @@ const std::vector<Case> kCases = {
       {"exponent", "0.5,0"},
       {"drop_weighting", "on"}}},
     {"muon", {{"precision", "fp32"}, {"decay_form", "l2"}}},
-    {"adamw", {}},
-    {"nsgd", {}},
 };
+
+// Every rule that no case names is tested with its defaults.
+std::vector<Case> all_cases() {
+  std::vector<Case> cases = kNamedCases;
+  for (const RuleEntry& entry : rule_table())
+    if (std::ranges::find(cases, entry.name, &Case::rule) == cases.end())
+      cases.push_back({entry.name, {}});
+  return cases;
+}
+const std::vector<Case> kCases = all_cases();
 
 Values weights_after(const Case& c, int steps, int num_lanes) {
   Model model;

@@ -268,6 +268,8 @@ std::vector<OptionFact> refresh_option_facts(
            "steps over which refreshes are spread; at most the frequency"}};
 }
 
+RuleOptions short_period() { return {{kPeriod, "3"}}; }
+
 RefreshOptions read_refresh(std::string_view rule, const RuleOptions& options) {
   const int64_t period = integer_option(options, kPeriod);
   require_at_most(rule, options, kPhases, period, kPeriod);

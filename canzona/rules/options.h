@@ -69,6 +69,8 @@ struct RefreshOptions {
   int phases = 1;
 };
 std::vector<OptionFact> refresh_option_facts(const std::string& default_period);
+// A period that is short enough to be measured whole.
+RuleOptions short_period();
 RefreshOptions read_refresh(std::string_view rule, const RuleOptions& options);
 
 // Options of all rules whose products can be faster than plain fp32 on some

@@ -315,7 +315,7 @@ RuleOptions rule_options_of(const TrainConfig& c) {
   options["learning_rate"] = number_text(c.rule.learning_rate);
   options["weight_decay"] = number_text(c.rule.weight_decay);
   // A preset of the rule has its own values for these.
-  if (c.rule.name == "adamw" && !options.contains("preset"))
+  if (c.rule.name == kElementRule && !options.contains("preset"))
     options.merge(adamw_options_of(c));
   return with_device(c.rule.name, options, "cpu");
 }

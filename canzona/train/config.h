@@ -62,7 +62,7 @@ struct TrainConfig {
     int64_t micro = 0;
   } batch = {};
   struct {
-    std::string name = "muon";
+    std::string name = kDefaultRule;
     double learning_rate = 0;
     double weight_decay = 0.1;
     RuleOptions options = {};  // as given by rule.option.X

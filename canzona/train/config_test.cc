@@ -13,6 +13,7 @@ namespace canzona::train_config_test {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::HasSubstr;
 using testing::ThrowsMessage;
 
@@ -84,6 +85,28 @@ TEST(TrainConfig, EveryPresetAndRuleIsComplete) {
       EXPECT_FALSE(preset_summary(preset).empty());
     }
   EXPECT_EQ(with({"preset=moe-tiny"}).model.experts, 8);
+}
+
+// Rates are in the rules' entries; a misspelt preset would be ignored.
+TEST(TrainConfig, EveryTunedRateIsOfAPreset) {
+  const std::vector<std::string> names = preset_names();
+  for (const RuleEntry& rule : rule_table())
+    for (const TunedRate& tuned : rule.tuned) {
+      EXPECT_THAT(names, Contains(tuned.preset)) << rule.name;
+      const TrainConfig config =
+          with({"preset=" + tuned.preset, "rule.name=" + rule.name});
+      EXPECT_EQ(config.rule.learning_rate, std::stod(tuned.learning_rate));
+      EXPECT_EQ(config.origin("rule.learning_rate"),
+                cat("preset ", tuned.preset, ", ", rule.name));
+    }
+  EXPECT_EQ(with({"preset=tiny"}).rule.learning_rate, 0.01);
+  EXPECT_EQ(with({"preset=small"}).rule.learning_rate, 0.005);
+}
+
+TEST(TrainConfig, APresetTakesTheRateOfItsBase) {
+  const TrainConfig config = with({"preset=moe-tiny", "rule.name=soap"});
+  EXPECT_EQ(config.rule.learning_rate, 0.012);
+  EXPECT_EQ(config.origin("rule.learning_rate"), "preset moe-tiny, soap");
 }
 
 TEST(TrainConfig, SmallHasEightMillionParameters) {

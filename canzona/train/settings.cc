@@ -8,6 +8,7 @@
 #include "canzona/base/files.h"
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
+#include "canzona/rules/facts.h"
 #include "canzona/train/config_keys.h"
 
 namespace canzona {
@@ -116,17 +117,11 @@ namespace {
 
 using Values = std::vector<std::pair<const char*, const char*>>;
 
-struct RuleValues {
-  const char* rule;
-  Values values;
-};
-
 struct TrainPreset {
   const char* name;
   const char* summary;
   const char* base;  // "": none; its values are applied first
   Values values;
-  std::vector<RuleValues> rules;
 };
 
 // Heads and KV heads are divisible by 4, layers by 2, the batch by 8: meshes of
@@ -147,12 +142,7 @@ const std::vector<TrainPreset>& table() {
         {"batch.micro", "2"},
         {"steps", "200"},
         {"schedule.warmup", "10"},
-        {"adamw.learning_rate", "0.003"}},
-       {{"muon", {{"rule.learning_rate", "0.01"}}},
-        {"shampoo", {{"rule.learning_rate", "0.003"}}},
-        {"soap", {{"rule.learning_rate", "0.012"}}},
-        {"adamw", {{"rule.learning_rate", "0.0015"}}},
-        {"nsgd", {{"rule.learning_rate", "0.003"}}}}},
+        {"adamw.learning_rate", "0.003"}}},
       {"small",
        "9M parameters; for comparisons of rules",
        "",
@@ -167,19 +157,13 @@ const std::vector<TrainPreset>& table() {
         {"batch.micro", "8"},
         {"steps", "600"},
         {"schedule.warmup", "30"},
-        {"adamw.learning_rate", "0.004"}},
-       {{"muon", {{"rule.learning_rate", "0.005"}}},
-        {"shampoo", {{"rule.learning_rate", "0.00075"}}},
-        {"soap", {{"rule.learning_rate", "0.003"}}},
-        {"adamw", {{"rule.learning_rate", "0.0005"}}},
-        {"nsgd", {{"rule.learning_rate", "0.002"}}}}},
+        {"adamw.learning_rate", "0.004"}}},
       {"moe-tiny",
        "tiny with 8 experts of which a token takes 2",
        "tiny",
        {{"model.experts", "8"},
         {"model.experts_per_token", "2"},
-        {"model.expert_ffn", "128"}},
-       {}},
+        {"model.expert_ffn", "128"}}},
   };
   return presets;
 }
@@ -197,12 +181,26 @@ void append(const Values& values, const std::string& origin, Settings& out) {
     out.push_back({key, RawText{value}, origin});
 }
 
-void append_preset(const TrainPreset& preset, const std::string& rule,
-                   const std::string& origin, Settings& out) {
-  if (*preset.base != '\0') append_preset(find(preset.base), rule, origin, out);
+void append_preset(const TrainPreset& preset, const std::string& origin,
+                   Settings& out) {
+  if (*preset.base != '\0') append_preset(find(preset.base), origin, out);
   append(preset.values, origin, out);
-  for (const RuleValues& own : preset.rules)
-    if (own.rule == rule) append(own.values, cat(origin, ", ", rule), out);
+}
+
+const TunedRate* tuned_rate(const RuleEntry& rule, const TrainPreset& preset) {
+  for (const TunedRate& tuned : rule.tuned)
+    if (tuned.preset == preset.name) return &tuned;
+  return *preset.base == '\0' ? nullptr : tuned_rate(rule, find(preset.base));
+}
+
+// The learning rate that suits the rule in this preset, otherwise its default.
+Setting learning_rate(const RuleEntry& rule, const TrainPreset& preset,
+                      const std::string& origin) {
+  const char* key = "rule.learning_rate";
+  if (const TunedRate* tuned = tuned_rate(rule, preset))
+    return {key, RawText{tuned->learning_rate}, cat(origin, ", ", rule.name)};
+  return {key, RawText{rule.make({})->options().at("learning_rate")},
+          rule.name + "'s own"};
 }
 
 }  // namespace
@@ -218,8 +216,12 @@ std::string preset_summary(const std::string& preset) {
 }
 
 Settings preset_settings(const std::string& preset, const std::string& rule) {
+  const TrainPreset& found = find(preset);
+  const std::string origin = "preset " + preset;
   Settings out;
-  append_preset(find(preset), rule, "preset " + preset, out);
+  append_preset(found, origin, out);
+  for (const RuleEntry& entry : rule_table())
+    if (entry.name == rule) out.push_back(learning_rate(entry, found, origin));
   return out;
 }
 

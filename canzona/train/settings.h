@@ -54,8 +54,9 @@ std::string describe(const SettingValue& value);
 std::vector<std::string> preset_names();
 std::string preset_summary(const std::string& preset);
 
-// Returns the preset's values, then those it has for a rule, with origin
-// "preset tiny". UsageError names an unknown preset and the nearest one.
+// Returns the preset's values, with origin "preset tiny", then the rule's
+// learning rate: what it is tuned to in this preset, otherwise its default.
+// UsageError names an unknown preset and the nearest one.
 Settings preset_settings(const std::string& preset, const std::string& rule);
 
 }  // namespace canzona

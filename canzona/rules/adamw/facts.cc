@@ -69,8 +69,12 @@ RuleWork AdamWFacts::work(MatrixShape shape) const {
 }
 
 RuleEntry adamw_entry() {
-  return {"adamw", "element-wise; takes the tensors that no matrix rule takes",
-          option_facts(), presets(), make_facts<AdamWFacts>};
+  return {"adamw",
+          "element-wise; takes the tensors that no matrix rule takes",
+          option_facts(),
+          presets(),
+          make_facts<AdamWFacts>,
+          {{"tiny", "0.0015"}, {"small", "0.0005"}}};
 }
 
 }  // namespace canzona

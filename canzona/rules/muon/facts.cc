@@ -501,8 +501,15 @@ std::vector<int64_t> MuonFacts::restart_steps(bool small) const {
 }
 
 RuleEntry muon_entry() {
-  return {"muon", "orthogonal factor of the momentum, by Newton-Schulz",
-          muon_options(), muon_presets(), make_facts<MuonFacts>};
+  return {"muon",
+          "orthogonal factor of the momentum, by Newton-Schulz",
+          muon_options(),
+          muon_presets(),
+          make_facts<MuonFacts>,
+          {{"tiny", "0.01"}, {"small", "0.005"}},
+          {{{"newton_schulz", "standard"}},
+           {{"newton_schulz", "symmetric"}},
+           {{"newton_schulz", "gram"}}}};
 }
 
 }  // namespace canzona

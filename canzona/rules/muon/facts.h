@@ -53,6 +53,9 @@ class MuonFacts final : public RuleFacts {
   RuleWork work(MatrixShape shape) const override;
   StripFacts strips(MatrixShape shape) const override;
   std::string algorithm(MatrixShape shape) const override;
+  int64_t operand_bytes_per_element() const override {
+    return 2 * kBytesPerBf16;
+  }
 
   // Throws UsageError if the tensor has fewer than two axes.
   MuonStack stack_of(const std::vector<int64_t>& dims) const;

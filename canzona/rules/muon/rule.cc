@@ -27,7 +27,7 @@ Blend blend_of(const RuleOptions& options) {
   return blend;
 }
 
-DecayOptions decay_of(const RuleOptions& options) {
+DecayOptions muon_decay(const RuleOptions& options) {
   return {options.at("decay_form"), "before",
           real_option(options, "weight_decay"),
           real_option(options, "learning_rate")};
@@ -103,7 +103,7 @@ class MuonRule final : public RuleOf<MuonFacts> {
       : RuleOf(options, dtype),
         plan_(newton_schulz_plan(facts_, dtype)),
         blend_(blend_of(facts_.options())),
-        decay_(decay_of(facts_.options())),
+        decay_(muon_decay(facts_.options())),
         cautious_(switch_option(facts_.options(), "cautious_decay")),
         scale_(facts_.options().at("scale")),
         scales_by_last_two_(facts_.options().at("scale_shape") == "last_two"),

@@ -42,7 +42,8 @@ RuleEntry nsgd_entry() {
           "momentum, each matrix scaled to a root mean square of 1",
           nsgd_option_facts(),
           {},
-          make_facts<NsgdFacts>};
+          make_facts<NsgdFacts>,
+          {{"tiny", "0.003"}, {"small", "0.002"}}};
 }
 
 }  // namespace canzona

@@ -525,8 +525,13 @@ std::string ShampooFacts::algorithm(MatrixShape shape) const {
 }
 
 RuleEntry shampoo_entry() {
-  return {"shampoo", "inverse roots of the row and column statistics",
-          shampoo_option_facts(), shampoo_presets(), make_facts<ShampooFacts>};
+  return {"shampoo",
+          "inverse roots of the row and column statistics",
+          shampoo_option_facts(),
+          shampoo_presets(),
+          make_facts<ShampooFacts>,
+          {{"tiny", "0.003"}, {"small", "0.00075"}},
+          {short_period()}};
 }
 
 }  // namespace canzona

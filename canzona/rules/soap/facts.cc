@@ -672,8 +672,13 @@ std::string SoapFacts::algorithm(MatrixShape shape) const {
 }
 
 RuleEntry soap_entry() {
-  return {"soap", "Adam in the eigenbasis of the row and column statistics",
-          soap_option_facts(), soap_presets(), make_facts<SoapFacts>};
+  return {"soap",
+          "Adam in the eigenbasis of the row and column statistics",
+          soap_option_facts(),
+          soap_presets(),
+          make_facts<SoapFacts>,
+          {{"tiny", "0.012"}, {"small", "0.003"}},
+          {short_period()}};
 }
 
 }  // namespace canzona

@@ -15,7 +15,7 @@
 namespace canzona {
 namespace {
 
-DecayOptions decay_of(const RuleOptions& options) {
+DecayOptions soap_decay(const RuleOptions& options) {
   return {word_option(options, "decay_form"),
           word_option(options, "decay_order"),
           real_option(options, "weight_decay"),
@@ -193,7 +193,7 @@ class SoapRule final : public RuleOf<SoapFacts> {
   SoapRule(const RuleOptions& options, DType dtype)
       : RuleOf(options, dtype),
         soap_(facts_.read_options()),
-        decay_(decay_of(facts_.options())) {}
+        decay_(soap_decay(facts_.options())) {}
 
   void prepare(Engine& engine, const Step&, const Shard& shard,
                std::span<const Run> fields) const override {

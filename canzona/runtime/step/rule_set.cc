@@ -7,6 +7,7 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/rules/facts.h"
 
 namespace canzona {
 namespace {
@@ -84,7 +85,7 @@ RuleSet::RuleSet(const SettledRequest& plan, const RuleFacts& facts,
     const ParameterGroup own =
         group == kNoGroup ? ParameterGroup{} : settings.groups[group];
     const RuleOptions& base = of_matrices ? plan.rule_options : settings.adamw;
-    entries_.push_back({make_rule(of_matrices ? plan.rule : "adamw",
+    entries_.push_back({make_rule(of_matrices ? plan.rule : kElementRule,
                                   with_decay(base, own), DType::kFp32, device),
                         of_matrices, own.learning_rate_factor});
   }
