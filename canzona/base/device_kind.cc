@@ -28,9 +28,13 @@ std::vector<std::string> device_names() {
   return names;
 }
 
-const DeviceKind& device_kind(std::string_view name) {
+const DeviceKind* find_device_kind(std::string_view name) {
   const auto found = std::ranges::find(kKinds, name, &DeviceKind::name);
-  if (found != kKinds.end()) return *found;
+  return found == kKinds.end() ? nullptr : &*found;
+}
+
+const DeviceKind& device_kind(std::string_view name) {
+  if (const DeviceKind* kind = find_device_kind(name)) return *kind;
   const std::vector<std::string> names = device_names();
   throw UsageError(cat("device ", quoted(name), ": expected ",
                        join(names, " or "), did_you_mean(name, names)));

@@ -36,7 +36,8 @@ struct DeviceKind {
 std::span<const DeviceKind> device_kinds();
 std::vector<std::string> device_names();
 
-// Throws UsageError if there is no such kind.
+// Returns null, or throws UsageError, if there is no such kind.
+const DeviceKind* find_device_kind(std::string_view name);
 const DeviceKind& device_kind(std::string_view name);
 
 }  // namespace canzona

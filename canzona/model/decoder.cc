@@ -16,7 +16,8 @@ const DecoderConfig& checked(const DecoderConfig& config,
                              const Parallel& parallel, const Engine& engine,
                              const std::string& name) {
   check_decoder(config, name);
-  if (!device_kind(engine.kind()).trains_models)
+  const DeviceKind* kind = find_device_kind(engine.kind());
+  if (kind == nullptr || !kind->trains_models)
     throw UsageError(cat("decoder ", quoted(name),
                          ": computes on a CPU, the engine is of kind ",
                          quoted(engine.kind())));

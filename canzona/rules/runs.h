@@ -9,6 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <span>
 #include <vector>
 
 #include "canzona/linalg/engine.h"
@@ -97,5 +100,23 @@ class HostCopy {
   Matrices one_;
   std::vector<std::byte> bytes_;
 };
+
+// Does an element-wise stage of a rule's own, for which engines have no call.
+//
+//   on_host(engine, {momentum, update}, count, [&](std::span<float* const> x) {
+//     for (int64_t i = 0; i < count; ++i) x[1][i] = std::tanh(x[0][i]);
+//   });
+//
+// `work` gets the fp32 runs, `count` elements each, in this process's memory. A
+// CPU has them there; those of another device are copied here and back, and the
+// call waits. So a rule with a new stage runs on every device at once, and the
+// engines need not know of it until a kernel makes it fast.
+void on_host(Engine& engine, std::span<const Run> runs, int64_t count,
+             const std::function<void(std::span<float* const>)>& work);
+inline void on_host(Engine& engine, std::initializer_list<Run> runs,
+                    int64_t count,
+                    const std::function<void(std::span<float* const>)>& work) {
+  on_host(engine, std::span(runs.begin(), runs.size()), count, work);
+}
 
 }  // namespace canzona
