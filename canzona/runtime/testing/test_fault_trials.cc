@@ -112,6 +112,7 @@ class StumblingGate final : public Gate {
     if (rank != scene_.trial().victim ||
         (kind != Fault::kThrowInOperation && kind != Fault::kStallInOperation))
       return;
+    if (!group.starts_with(scene_.trial().group)) return;
     if (!moment_.comes()) return;
     scene_.begin_fault(
         cat(group.substr(0, group.find(' ')), " ", to_string(operation)));

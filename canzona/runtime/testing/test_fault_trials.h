@@ -39,6 +39,8 @@ struct FaultTrial {
   int victim = 0;
   // Modulo the number of calls, of collectives or of places between stages.
   uint64_t moment = 0;
+  // Counts only collectives of groups whose names begin so: "teams".
+  std::string group = {};
   RuntimeOptions runtime = {};
   std::chrono::milliseconds deadline{1000};  // a busy machine is not a fault
 };
