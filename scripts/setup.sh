@@ -123,6 +123,7 @@ check_build() {
 check_tests() {
   need_header gtest/gtest.h libgtest-dev
   need_header gmock/gmock.h libgmock-dev
+  has_program git || need_program patch patch
 }
 
 # Debian's own names, so that mpicxx and mpirun stay Open MPI's.
