@@ -140,8 +140,8 @@ std::vector<SharedRow> budget_rows(PlanArguments& a) {
               "how tp ranks exchange matrices: rounds; strips, which cuts the "
               "first and the last round into strips; or auto, strips if the "
               "predicted step is 1 % shorter")
-           .offering({"auto", "number of rounds", "strips"})
-           .by_default("number of rounds")},
+           .offering({"auto", "rounds", "strips"})
+           .by_default("rounds")},
       {kEverywhere, option("--teams", a.teams, "SIZE",
                            "let 2, 4 or 8 ranks of one home and node share a "
                            "matrix by strips if the step is predicted to be 3 "
