@@ -15,6 +15,7 @@
 #include "canzona/shapes/read_model.h"
 #include "cli/bench.h"
 #include "cli/options.h"
+#include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
 #include "cli/verbs.h"
@@ -107,18 +108,6 @@ double parse_compute_seconds(const std::string& compute) {
 
 namespace {
 
-RuleOptions parse_bench_options(const std::vector<std::string>& given) {
-  RuleOptions options;
-  for (const std::string& item : given) {
-    const size_t equals = item.find('=');
-    if (equals == std::string::npos)
-      throw UsageError(
-          cat("--rule-option ", quoted(item), ": expected NAME=VALUE"));
-    options[item.substr(0, equals)] = item.substr(equals + 1);
-  }
-  return options;
-}
-
 TransformRequest request_of(const Arguments& a) {
   if (a.shape.empty())
     throw UsageError("canzona bench transform: --shape is missing");
@@ -139,13 +128,14 @@ TransformRequest request_of(const Arguments& a) {
              "--precision");
   request.num_threads = a.threads;
   request.rounds = a.rounds;
-  request.options = parse_bench_options(a.options);
+  request.options = parse_rule_options(a.options);
   return request;
 }
 
 // Includes what the rule itself runs on this shape here.
 TransformReport measure_report(const TransformRequest& request,
                                const Progress& progress) {
+  check_transform(request);
   progress("measuring the machine");
   const auto measured = device_kind(request.device).has_own_memory
                             ? measure_gpu_rates
@@ -226,7 +216,7 @@ RuleStepRequest rule_request_of(const Arguments& a,
         cat("--engines ", a.engines, ": expected 1 to ", kMostEngines));
   RuleStepRequest request;
   request.rule = a.rule;
-  request.options = parse_bench_options(a.options);
+  request.options = parse_rule_options(a.options);
   put_precision(a, request.options);
   precision = settle_precision(a.rule, a.device, request.options);
   if (!a.precision.empty() && a.precision != "auto")
@@ -269,9 +259,10 @@ OptionRows rule_options(Arguments& a) {
 }
 
 OptionRows transform_options(Arguments& a) {
-  constexpr int kMostThreads = 1024;
+  constexpr int kMostThreads = 1024, kMostMatrices = 1'000'000;
   return {option("--shape", a.shape, "ROWSxCOLS", "shape of the matrices"),
-          option("--batch", a.batch, "COUNT", "number of matrices"),
+          option("--batch", a.batch, "COUNT", "number of matrices")
+              .between(1, kMostMatrices),
           option("--algorithm", a.algorithm, "FORM",
                  "standard, symmetric, gram or all")
               .offering({"standard", "symmetric", "gram", "all"}),

@@ -310,7 +310,8 @@ OptionRows run_options(BenchStepFlags& a) {
        number("--clip", a.clip, 0, 1e30, "NORM",
               "clip the gradient to this norm; 0: no clipping")
            .by_default("0"),
-       option("--wire", a.wire, "DTYPE", "dtype of gradients on the wire")
+       option("--wire", a.wire, "DTYPE",
+              "dtype of gradients on the wire: fp32 or bf16")
            .only({"fp32", "bf16"}),
        number("--comm-ratio", a.comm_ratio, 1e-6, 1e6, "X",
               "scale modelled links so that sending takes X times the "

@@ -22,6 +22,7 @@
 #include "cli/options.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
+#include "cli/run_folder.h"
 #include "cli/train_job.h"
 
 namespace canzona::cli {
@@ -90,6 +91,7 @@ struct ZeroArguments {
   int warmup = 1;
   int repeats = 5;
   bool json = false;
+  const CLI::App* app = nullptr;  // the verb, when it was declared
 };
 
 // Treats "a;b" and a repeated option alike.
@@ -99,6 +101,25 @@ std::vector<std::string> words_of(const std::vector<std::string>& given) {
     for (const std::string& word : split_text(text, ';'))
       if (!word.empty()) words.push_back(word);
   return words;
+}
+
+// Refuses keys that the bench sets itself, or does not use.
+void refuse_idle_key(const std::vector<ConfigKey>& keys, const CLI::App& app,
+                     const Setting& setting) {
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError(cat("--set ", setting.key, ": canzona bench zero ", why));
+  };
+  const auto key = std::ranges::find(keys, setting.key, &ConfigKey::name);
+  if (key == keys.end()) return;  // refused with all unknown keys
+  const std::string& option = key->option.name;
+  if (!option.empty() && app.get_option_no_throw(option) != nullptr)
+    refuse(cat("has an option for it, ", option));
+  if (key->name == "batch.global") refuse("sets it by --micro-batches");
+  if (key->name == "ranks") refuse("has as many ranks as --mesh");
+  const std::string section = key->name.substr(0, key->name.find('.'));
+  for (const char* idle : {"eval", "log", "run", "save", "transport"})
+    if (section == idle)
+      refuse("trains on threads, and neither evaluates nor saves anything");
 }
 
 Settings settings_of(const ZeroArguments& a) {
@@ -114,10 +135,12 @@ Settings settings_of(const ZeroArguments& a) {
   set("plan.strategy", a.strategy);
   set("plan.teams", a.teams);
   set("plan.exchange", a.exchange);
-  for (const std::string& text : a.set)
+  for (const std::string& text : a.set) {
     given.push_back(parse_setting(text, "--set"));
-  for (const std::string& text : a.rule_options)
-    given.push_back(rule_option_setting(text));
+    refuse_idle_key(keys, *a.app, given.back());
+  }
+  for (Setting& option : rule_option_settings(a.rule_options))
+    given.push_back(std::move(option));
   return given;
 }
 
@@ -135,19 +158,30 @@ std::vector<ZeroSizes> zero_sizes(const ZeroArguments& a, int32_t homes) {
   std::vector<ZeroSizes> sizes;
   for (const std::string& word : words_of(a.zero)) {
     if (word == "all") return all_zero_sizes(homes);
-    const ZeroSizes one = with_states(parse_zero(word, homes), homes);
+    const ZeroSizes one =
+        with_states(parse_zero(word, homes, "--zero", "all"), homes);
     check_zero(one, homes);
     sizes.push_back(one);
   }
   return sizes.empty() ? all_zero_sizes(homes) : sizes;
 }
 
+std::vector<std::string> overlap_words() {
+  std::vector<std::string> words = key_words("zero.overlap");
+  words.emplace_back("all");
+  return words;
+}
+
 std::vector<Overlap> zero_overlaps(const ZeroArguments& a) {
   const std::vector<Overlap> all = {Overlap::kNone, Overlap::kMain,
                                     Overlap::kBackground};
+  const std::vector<std::string> known = overlap_words();
   std::vector<Overlap> overlaps;
   for (const std::string& word : words_of(a.overlap)) {
     if (word == "all") return all;
+    if (std::ranges::find(known, word) == known.end())
+      throw UsageError(cat("--overlap ", quoted(word), ": expected ",
+                           alternatives(known), did_you_mean(word, known)));
     overlaps.push_back(parse_overlap(word));
   }
   return overlaps.empty() ? all : overlaps;
@@ -216,8 +250,6 @@ OptionRows trained_options(ZeroArguments& a) {
 // several.
 OptionRows cut_options(ZeroArguments& a) {
   const auto words = key_words;
-  std::vector<std::string> overlaps = words("zero.overlap");
-  overlaps.emplace_back("all");
   return in_group(
       "Sharding",
       {option("--zero", a.zero, "SIZES",
@@ -227,7 +259,7 @@ OptionRows cut_options(ZeroArguments& a) {
            .by_default("all"),
        option("--overlap", a.overlap, "MODES",
               "overlap: none, main, background or all; separate several by ';'")
-           .offering(overlaps)
+           .offering(overlap_words())
            .by_default("all"),
        option("--zero-experts", a.zero_experts, "SIZES",
               "sizes for experts, over their own data-parallel ranks")
@@ -387,6 +419,7 @@ struct TrainingInput {
 
 Outcome run(const ZeroArguments& a, const Output& out) {
   check_arguments(a);
+  if (!a.trace.empty()) check_late_file("--trace", a.trace, "");
   give_streams_connections(a.device);
   make_engine(a.device);  // throws if there is none
   const TrainConfig config = zero_config(a);
@@ -419,7 +452,7 @@ Outcome run(const ZeroArguments& a, const Output& out) {
 
 Verb add_bench_zero(CLI::App& bench) {
   auto a = std::make_shared<ZeroArguments>();
-  return add_verb(
+  const Verb verb = add_verb(
       bench, {.name = "zero",
               .description =
                   "train with every ZeRO size: time, overlap, traffic, memory",
@@ -427,6 +460,8 @@ Verb add_bench_zero(CLI::App& bench) {
                   {trained_options(*a), cut_options(*a), measured_options(*a)}),
               .footer = kBenchZeroExamples,
               .run = [a](const Output& out) { return run(*a, out); }});
+  a->app = verb.app;
+  return verb;
 }
 
 }  // namespace canzona::cli

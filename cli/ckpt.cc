@@ -64,7 +64,7 @@ constexpr const char* kVerifyExamples =
     R"(Reads every byte and compares its SHA-256 with the one recorded on saving; checks that every
 element of every tensor is present exactly once and that the files match the manifest. Without
 --step, all checkpoints of a folder are verified. Suitable for cron: the exit status is 0 if all
-are intact, 3 if a checkpoint is damaged, and every problem is reported.
+are intact, 2 if there are none, 3 if a checkpoint is damaged, and every problem is reported.
 
 Examples:
   canzona ckpt verify runs/one
@@ -160,6 +160,12 @@ struct Chosen {
   std::vector<ListedCheckpoint> list;
 };
 
+[[noreturn]] void refuse_empty(const Folder& folder) {
+  throw UsageError(cat(quoted(folder.path(), 300),
+                       " has no checkpoints; expected a run's folder, the "
+                       "folder of its checkpoints, or one checkpoint"));
+}
+
 Chosen chosen_in(const std::string& path, std::optional<int64_t> step) {
   Folder folder = Folder::open(store_path(path));
   std::vector<ListedCheckpoint> list = list_checkpoints(folder);
@@ -169,6 +175,10 @@ Chosen chosen_in(const std::string& path, std::optional<int64_t> step) {
     there.push_back(cat(c.step));
     if (c.step == *step) return {std::move(folder), {c}};
   }
+  if (is_one_checkpoint(path))
+    throw UsageError(
+        cat("--step ", *step, ": ", quoted(path, 300),
+            " is one checkpoint; leave --step out, or name the run's folder"));
   throw UsageError(cat("--step ", *step, ": ", quoted(folder.path(), 300),
                        there.empty() ? " has no checkpoints" : " has steps ",
                        join(there, ", ")));
@@ -182,10 +192,7 @@ CheckpointReader one_checkpoint(const std::string& path,
                            chosen_in(path, step).list.front().name);
   const Folder folder = Folder::open(store_path(path));
   const std::vector<ListedCheckpoint> order = resume_order(folder);
-  if (order.empty())
-    throw UsageError(cat(quoted(folder.path(), 300),
-                         " has no checkpoints; expected a run's folder, the "
-                         "folder of its checkpoints, or one checkpoint"));
+  if (order.empty()) refuse_empty(folder);
   return CheckpointReader(folder.open_folder(order.front().name));
 }
 
@@ -233,8 +240,9 @@ Outcome inspect(const CkptFlags& a, const Output& out) {
 Outcome verify(const CkptFlags& a, const Output& out) {
   const std::vector<CheckpointLine> lines = lines_of(a, true);
   const std::string path = store_path(a.path);
+  if (lines.empty()) refuse_empty(Folder::open(path));
   out.result(a.json ? ckpt_lines_json(path, {lines})
-                    : ckpt_verify_text(path, lines, out.ink()));
+                    : ckpt_verify_text(lines, out.ink()));
   size_t damaged = 0;
   for (const CheckpointLine& line : lines)
     damaged += line.problems.empty() ? 0 : 1;

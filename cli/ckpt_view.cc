@@ -154,10 +154,8 @@ std::string ckpt_lines_json(const std::string& path,
   return out.end_object().take() + "\n";
 }
 
-std::string ckpt_verify_text(const std::string& path,
-                             const std::vector<CheckpointLine>& lines,
+std::string ckpt_verify_text(const std::vector<CheckpointLine>& lines,
                              const Ink& ink) {
-  if (lines.empty()) return cat("no checkpoints in ", printable(path), "\n");
   std::string out;
   for (const CheckpointLine& line : lines)
     out += cat(line.name, ": ",

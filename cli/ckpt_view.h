@@ -41,8 +41,7 @@ std::string ckpt_ls_text(const std::string& path, const CheckpointLines& lines,
                          const Ink& ink);
 std::string ckpt_lines_json(const std::string& path,
                             const CheckpointLines& lines);
-std::string ckpt_verify_text(const std::string& path,
-                             const std::vector<CheckpointLine>& lines,
+std::string ckpt_verify_text(const std::vector<CheckpointLine>& lines,
                              const Ink& ink);
 
 // Shows tensors whose names match `pattern`.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -58,12 +57,20 @@ std::string see_help(const CLI::App& app) {
   return cat("; see canzona ", path, "--help");
 }
 
+// "canzona bench step"
+std::string full_name(const CLI::App& app) {
+  return app.get_parent() == nullptr
+             ? app.get_name()
+             : cat(full_name(*app.get_parent()), " ", app.get_name());
+}
+
 std::vector<std::string> long_options(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* at = &app; at != nullptr; at = at->get_parent())
     for (const CLI::Option* option : at->get_options())
-      for (const std::string& name : option->get_lnames())
-        names.push_back("--" + name);
+      if (!is_hidden(*option))
+        for (const std::string& name : option->get_lnames())
+          names.push_back("--" + name);
   return names;
 }
 
@@ -84,14 +91,27 @@ std::string file_advice(const CLI::App& app, const std::string& word) {
   return "";
 }
 
+[[noreturn]] void refuse_early_option(const CLI::App& verb,
+                                      const std::string& name) {
+  throw UsageError(cat(full_name(verb), " takes ", name,
+                       " only after the word ", verb.get_name(),
+                       see_help(verb)));
+}
+
 // Refuses a word that is neither a verb nor an option.
 [[noreturn]] void refuse_word(const CLI::App& root, const CLI::App& app,
                               const std::string& word) {
   if (word.starts_with("-")) {
     const std::string name = word.substr(0, word.find('='));
+    if (app.get_option_no_throw(name) != nullptr)
+      refuse_early_option(app, name);
     throw UsageError(cat("unknown option ", quoted(name),
                          did_you_mean(name, long_options(app)), see_help(app)));
   }
+  if (const std::vector<std::string> verbs = verb_names(app);
+      &app != &root && !verbs.empty())
+    throw UsageError(cat(full_name(app), " ", quoted(word), ": expected ",
+                         alternatives(verbs), did_you_mean(word, verbs)));
   if (&app != &root)
     throw UsageError(cat("unexpected word ", quoted(word),
                          file_advice(app, word), see_help(app)));
@@ -100,15 +120,39 @@ std::string file_advice(const CLI::App& app, const std::string& word) {
                        join(verb_names(root), ", ")));
 }
 
-// Returns the library's message about a value, and adds what was expected if it
-// does not say: numbers were checked before, so only their range is left.
-std::string words_of(const CLI::ParseError& error) {
-  constexpr std::string_view kNoSuchNumber = "Could not convert: ";
+// Finds the option that a message of the library begins with; it may lack the
+// dashes. Null if there is none.
+const CLI::Option* first_option(const CLI::App& app, const std::string& text) {
+  const std::string name = text.substr(0, text.find_first_of(": "));
+  for (const CLI::App* at = &app; at != nullptr; at = at->get_parent())
+    for (const std::string dashes : {"", "--", "-"})
+      if (const CLI::Option* found = at->get_option_no_throw(dashes + name))
+        return found;
+  return nullptr;
+}
+
+// Explains that an option has too few values, or too many.
+std::string count_of_values(const CLI::Option& option) {
+  const std::string name = option.get_name();
+  if (option.get_items_expected_max() == 0) return name + " takes no value";
+  if (option.count() > 1)
+    return cat(name, " is given ", option.count(), " times; expected once");
+  const std::vector<std::string> words = offer_of(option).words;
+  return cat(name, " needs a value",
+             words.empty() ? "" : ", such as " + alternatives(words));
+}
+
+// Returns the library's message in the words of this program.
+std::string words_of(const CLI::App& app, const CLI::ParseError& error) {
   const std::string text = printable(error.what());
-  if (!text.starts_with(kNoSuchNumber)) return text;
-  return cat(text.substr(kNoSuchNumber.size()), ": expected a whole number ",
-             "from ", std::numeric_limits<int>::min(), " to ",
-             std::numeric_limits<int>::max());
+  const CLI::Option* option = first_option(app, text);
+  if (error.get_name() == "ArgumentMismatch" && option != nullptr)
+    return count_of_values(*option);
+  const std::vector<std::string> verbs = verb_names(app);
+  if (error.get_name() == "RequiredError" && option == nullptr &&
+      !verbs.empty())
+    return cat(full_name(app), ": expected ", alternatives(verbs));
+  return text;
 }
 
 // No option has a meaning for an empty value, and many treat it as "not given",
@@ -129,6 +173,23 @@ const CLI::App& named(const CLI::App& app) {
   return verbs.empty() ? app : named(*verbs.back());
 }
 
+// Options and words of `above`, which takes what the verb below it does not
+// know: it does not run, so they would be lost.
+void refuse_lost_options(const CLI::App& above, const CLI::App& verb) {
+  for (const CLI::Option* option : above.get_options()) {
+    if (option->count() == 0) continue;
+    if (!option->nonpositional())
+      throw UsageError(cat("unexpected word ", quoted(option->results().back()),
+                           see_help(verb)));
+    const std::string name = option->get_name();
+    if (verb.get_option_no_throw(name) != nullptr)
+      refuse_early_option(verb, name);
+    throw UsageError(cat(full_name(verb), " has no ", name,
+                         ": it is an option of ", full_name(above),
+                         see_help(verb)));
+  }
+}
+
 }  // namespace
 
 Verb add_verb(CLI::App& above, const VerbDeclaration& verb) {
@@ -137,10 +198,13 @@ Verb add_verb(CLI::App& above, const VerbDeclaration& verb) {
   app->footer(verb.footer);
   std::vector<Verb> below;
   for (const auto& add : verb.below) below.push_back(add(*app));
-  return {app,
-          [below, options = verb.options, run = verb.run](const Output& out) {
-            for (const Verb& named : below)
-              if (named.app->parsed()) return named.run(out);
+  return {app, [app, below, options = verb.options,
+                run = verb.run](const Output& out) {
+            for (const Verb& named : below) {
+              if (!named.app->parsed()) continue;
+              refuse_lost_options(*app, *named.app);
+              return named.run(out);
+            }
             settle(options);
             return run(out);
           }};
@@ -164,7 +228,6 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
         add_config, add_models, add_rules, add_bench, add_calibrate, add_doctor,
         add_completion, add_man})
     verbs_.push_back(add(root_));
-  require_numbers(root_);
 }
 
 void CommandLine::parse(std::vector<std::string> arguments) {
@@ -181,7 +244,7 @@ void CommandLine::parse(std::vector<std::string> arguments) {
     // The library also keeps "--", which every verb accepts.
     for (const std::string& word : root_.remaining(true))
       if (word != "--") refuse_word(root_, app, word);
-    throw UsageError(cat(words_of(error), see_help(app)));
+    throw UsageError(cat(words_of(app, error), see_help(app)));
   }
   require_values(root_);
   if (page_.empty() && root_.get_subcommands().empty())

@@ -6,6 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/measure/train_plan.h"
 #include "canzona/plan/mesh.h"
 #include "canzona/report/terminal.h"
 #include "canzona/shapes/read_model.h"
@@ -14,6 +15,7 @@
 #include "canzona/train/model_source.h"
 #include "canzona/train/settings.h"
 #include "cli/options.h"
+#include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/run_model.h"
 #include "cli/verbs.h"
@@ -39,13 +41,21 @@ void refuse_model_as_preset(const std::string& name) {
                            "--model ", name));
 }
 
+// The words of a key, or some that a text may be.
+std::vector<std::string> offered_words(const ConfigKey& key) {
+  if (key.name == "zero.sizes" || key.name == "zero.experts")
+    return {"none", "zero1", "zero2", "zero3", "auto"};
+  if (key.name == "zero.prefetch") return {"auto"};
+  return key.words;
+}
+
 OptionRow key_option(const ConfigKey& key, std::string& value) {
   const KeyOption& by = key.option;
   const char* name = by.name.c_str();
   OptionRow row = by.label.empty()
                       ? flag(name, value, key.help)
                       : option(name, value, by.label.c_str(), description(key))
-                            .offering(key.words);
+                            .offering(offered_words(key));
   row.group = heading(by.group);
   return row;
 }
@@ -72,8 +82,8 @@ Settings command_line_settings(const ConfigArguments& arguments) {
     if (const std::string& text = arguments.flags.at(name); !text.empty())
       asked.push_back({key.name, RawText{text}, name});
   }
-  for (const std::string& text : arguments.rule_options)
-    asked.push_back(rule_option_setting(text));
+  for (Setting& option : rule_option_settings(arguments.rule_options))
+    asked.push_back(std::move(option));
   return asked;
 }
 
@@ -187,10 +197,11 @@ Settings under(const ConfigBase& base, const Settings& given) {
 
 }  // namespace
 
-Setting rule_option_setting(const std::string& text) {
-  Setting option = parse_setting(text, "--rule-option");
-  option.key = kRuleOption + option.key;
-  return option;
+Settings rule_option_settings(const std::vector<std::string>& given) {
+  Settings settings;
+  for (const auto& [name, value] : parse_rule_options(given))
+    settings.push_back({kRuleOption + name, RawText{value}, "--rule-option"});
+  return settings;
 }
 
 std::vector<std::string> key_words(const char* key) {
@@ -229,6 +240,7 @@ TrainConfig read_config(const ConfigArguments& arguments,
   all.insert(all.end(), given.begin(), given.end());
   TrainConfig config = make_settled_config(std::move(all));
   refuse_contradictions(config, initial);
+  link_of(config);  // throws
   return config;
 }
 
@@ -266,9 +278,9 @@ A file in TOML, and the same in JSON:
   steps = 400                         {"steps": 400,
   [model]                              "model": {"layers": 8},
   layers = 8                           "rule": {"name": "soap",
-  [rule]                                        "option": {"max_dim": 4096}}}
+  [rule]                                        "option": {"precondition_frequency": 5}}}
   name = "soap"
-  option.max_dim = 4096
+  option.precondition_frequency = 5
 
 Unknown keys are errors; the message names the nearest known key.
 )";

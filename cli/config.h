@@ -31,8 +31,8 @@ OptionRows config_options(ConfigArguments& arguments);
 // The words that a key allows, for options of other verbs that set it.
 std::vector<std::string> key_words(const char* key);
 
-// Parses the value of --rule-option, "name=value".
-Setting rule_option_setting(const std::string& text);
+// Parses the values of --rule-option, NAME=VALUE each.
+Settings rule_option_settings(const std::vector<std::string>& given);
 
 // What a resumed run begins with.
 struct ConfigBase {

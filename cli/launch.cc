@@ -15,6 +15,7 @@
 #include "canzona/checkpoint/store.h"
 #include "canzona/launch/rank_folder.h"
 #include "canzona/measure/machine.h"
+#include "canzona/report/train_lines.h"
 #include "canzona/trace/run_summary.h"
 #include "cli/config.h"
 #include "cli/launch_plan.h"
@@ -265,12 +266,13 @@ class Launcher {
 
 void Launcher::tell_begin() const {
   if (plan_.transport == "tcp")
-    out_.note(cat("launch: ", plan_.num_ranks, " ranks over sockets"));
+    out_.note(cat("launch: ", counted_text(plan_.num_ranks, "rank"),
+                  " over sockets"));
   if (plan_.transport != "mpi") return;
   const bool root = ::geteuid() == 0 && plan_.is_open_mpi;
   const bool many = plan_.num_ranks > usable_cpus() && plan_.is_open_mpi;
-  out_.note(cat("launch: ", plan_.num_ranks, " ranks by ", plan_.mpirun,
-                root ? ", allowed to run as root" : "",
+  out_.note(cat("launch: ", counted_text(plan_.num_ranks, "rank"), " by ",
+                plan_.mpirun, root ? ", allowed to run as root" : "",
                 many ? cat(root ? " and" : ", allowed to run",
                            " more ranks than the ", usable_cpus(), " cores")
                      : ""));
@@ -368,11 +370,12 @@ bool Launcher::goes_on() {
   std::string line = cat("launch: ", last.cause.words);
   if (last.step > 0) line += cat(" at step ", last.step);
   if (!last.operation.empty()) line += " in " + last.operation;
-  out_.note(cat(line, "; restart ", restart, " of ", flags_.max_restarts,
-                plan_.elastic ? cat(" on ", plan_.num_ranks, " ranks") : "",
-                resumes ? " with --resume auto in "
-                        : " as given, since nothing has been saved yet, in ",
-                human_seconds(1e-3 * static_cast<double>(pause.count()))));
+  out_.note(cat(
+      line, "; restart ", restart, " of ", flags_.max_restarts,
+      plan_.elastic ? cat(" on ", counted_text(plan_.num_ranks, "rank")) : "",
+      resumes ? " with --resume auto in "
+              : " as given, since nothing has been saved yet, in ",
+      human_seconds(1e-3 * static_cast<double>(pause.count()))));
   const int signal = signal_ != 0 ? signal_ : signals_.wait_for_end(pause);
   if (signal == 0) return true;
   end_as_asked(signal, report_.attempts.back().cause);

@@ -123,9 +123,14 @@ int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan,
 // Returns the transport of the command, if it says.
 std::string wanted_transport(const LaunchPlan& plan) {
   if (plan.config) return plan.config->transport;
+  constexpr std::string_view kFlag = "--transport";
   const auto& words = plan.command;
-  const auto flag = std::ranges::find(words, "--transport");
-  return flag == words.end() || flag + 1 == words.end() ? "auto" : flag[1];
+  const auto flag = std::ranges::find_if(words, [&](const std::string& word) {
+    return word.substr(0, word.find('=')) == kFlag;
+  });
+  if (flag == words.end()) return "auto";
+  if (flag->size() > kFlag.size()) return flag->substr(kFlag.size() + 1);
+  return flag + 1 == words.end() ? "auto" : flag[1];
 }
 
 // Returns mpirun of the library that this program was built with; "" if there

@@ -28,6 +28,7 @@
 #include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
+#include "cli/run_folder.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {
@@ -93,6 +94,7 @@ CalibrateRequest request_for_device(const CalibrateFlags& a,
 }
 
 Outcome run(const CalibrateFlags& arguments, const Output& out) {
+  if (!arguments.path.empty()) check_late_file("-o", arguments.path, "");
   CalibrateRequest request = arguments.plan.empty()
                                  ? request_for_device(arguments, out)
                                  : request_for_plan(arguments);

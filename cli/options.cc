@@ -25,10 +25,24 @@ void append_names(const Entries& entries, std::vector<std::string>& names) {
   for (const auto& entry : entries) names.push_back(entry.name);
 }
 
+// 2^63, the nearest to the largest integer, is not one itself.
+int64_t whole_bound(double bound) {
+  return bound >= 0x1p63 ? std::numeric_limits<int64_t>::max()
+                         : static_cast<int64_t>(bound);
+}
+
+// "1 or more", "1 to 1000"
+std::string range_text(const OptionRow& row) {
+  const auto [low, high] = *row.range;
+  return cat(whole_bound(low),
+             std::isinf(high) ? " or more" : cat(" to ", whole_bound(high)));
+}
+
 // Returns what is wrong with a text, or "" after replacing it by the same
 // number without a sign or leading zeros, which the library misreads.
 template <class Number>
-std::string settle_number(std::string& text, const char* kind) {
+std::string settle_number(std::string& text, const OptionRow& row) {
+  const char* kind = std::is_integral_v<Number> ? "a whole number" : "a number";
   std::string_view digits = text;
   if (digits.starts_with('+')) digits.remove_prefix(1);
   Number number{};
@@ -37,9 +51,12 @@ std::string settle_number(std::string& text, const char* kind) {
   if (stop != end || digits.empty() || error == std::errc::invalid_argument)
     return cat("expected ", kind, ", found ", quoted(text));
   if (error == std::errc::result_out_of_range)
-    return cat("expected ", kind, " from ",
-               std::numeric_limits<Number>::lowest(), " to ",
-               std::numeric_limits<Number>::max(), ", found ", quoted(text));
+    return cat("expected ",
+               row.range
+                   ? range_text(row)
+                   : cat(kind, " from ", std::numeric_limits<Number>::lowest(),
+                         " to ", std::numeric_limits<Number>::max()),
+               ", found ", quoted(text));
   if constexpr (std::is_integral_v<Number>)
     text = cat(number);
   else if (!std::isfinite(number))
@@ -47,34 +64,28 @@ std::string settle_number(std::string& text, const char* kind) {
   return "";
 }
 
-void require_number(CLI::Option& option) {
-  const std::string type = option.get_type_name();
-  if (type == "INT")
-    option.transform(CLI::Validator(
-        [](std::string& text) {
-          return settle_number<int64_t>(text, "a whole number");
-        },
-        ""));
-  if (type == "UINT")
-    option.transform(CLI::Validator(
-        [](std::string& text) {
-          return settle_number<uint64_t>(text, "a whole number");
-        },
-        ""));
-  if (type == "FLOAT")
-    option.transform(CLI::Validator(
-        [](std::string& text) {
-          return settle_number<double>(text, "a number");
-        },
-        ""));
-}
+// Makes a number refuse, by its option's name, text that is none or is beyond
+// its type. (The library itself takes the nearest number, and 010 as 8.)
+struct RequireNumber {
+  CLI::Option& option;
+  const OptionRow& row;
 
-// "fp32", "fp32 or bf16", "auto, always or never"
-std::string alternatives(const std::vector<std::string>& words) {
-  const std::vector<std::string> first(words.begin(), words.end() - 1);
-  return first.empty() ? words.back()
-                       : cat(join(first, ", "), " or ", words.back());
-}
+  template <class Number>
+  void require() const {
+    option.transform(CLI::Validator(
+        [row = row](std::string& text) {
+          return settle_number<Number>(text, row);
+        },
+        ""));
+  }
+  void operator()(const int*) const { require<int>(); }
+  void operator()(const int64_t*) const { require<int64_t>(); }
+  void operator()(const double*) const { require<double>(); }
+  void operator()(const std::optional<int64_t>*) const {
+    if (!row.text) require<int64_t>();
+  }
+  void operator()(const void*) const {}
+};
 
 struct DefaultText {
   std::string operator()(const int* number) const { return cat(*number); }
@@ -116,6 +127,9 @@ void declare_one(CLI::App& app, const OptionRow& row) {
   if (!row.label.empty()) option->option_text(row.label);
   // A list takes one word each time that the option is given.
   if (!row.is_argument() && !row.is_switch) option->allow_extra_args(false);
+  std::visit(RequireNumber{*option, row}, row.value);
+  if (row.is_switch && std::holds_alternative<bool*>(row.value))
+    option->disable_flag_override();
   if (!row.words.empty()) option->type_name(kOfferMark + join(row.words, " "));
 }
 
@@ -128,8 +142,7 @@ struct Settle {
     const int64_t high = whole_bound(row.range->second);
     if (number >= low && number <= high) return;
     throw UsageError(
-        cat(row.name, " ", number, ": expected ", low,
-            std::isinf(row.range->second) ? " or more" : cat(" to ", high)));
+        cat(row.name, " ", number, ": expected ", range_text(row)));
   }
   void operator()(const int* number) const {
     if (row.range) check_range(*number);
@@ -155,15 +168,15 @@ struct Settle {
                            did_you_mean(*word, row.words)));
   }
   void operator()(const void*) const {}
-
-  // 2^63, the nearest to the largest integer, is not one itself.
-  static int64_t whole_bound(double bound) {
-    return bound >= 0x1p63 ? std::numeric_limits<int64_t>::max()
-                           : static_cast<int64_t>(bound);
-  }
 };
 
 }  // namespace
+
+std::string alternatives(const std::vector<std::string>& words) {
+  const std::vector<std::string> first(words.begin(), words.end() - 1);
+  return first.empty() ? words.back()
+                       : cat(join(first, ", "), " or ", words.back());
+}
 
 OptionRow OptionRow::between(double low, double high) && {
   range = {low, high};
@@ -239,11 +252,6 @@ void settle(const OptionRows& rows) {
   for (const OptionRow& row : rows) std::visit(Settle{row}, row.value);
 }
 
-void require_numbers(CLI::App& app) {
-  for (CLI::Option* option : app.get_options()) require_number(*option);
-  for (CLI::App* verb : app.get_subcommands({})) require_numbers(*verb);
-}
-
 Offer offer_of(const CLI::Option& option) {
   Offer offer;
   const std::string type = option.get_type_name();
@@ -258,7 +266,8 @@ Offer offer_of(const CLI::Option& option) {
     append_names(rule_table(), offer.words);
   offer.files =
       label == "MODEL" || label == "FILE" || label == "PLAN" || label == "PATH";
-  offer.folders = label == "DIR" || label == "RUN";
+  offer.folders = label == "DIR" || label == "RUN" || label == "FOLDER" ||
+                  label == "SECOND";
   return offer;
 }
 

@@ -114,10 +114,13 @@ void declare(CLI::App& app, const OptionRows& rows);
 // it when the command line was parsed.
 void settle(const OptionRows& rows);
 
-// Makes every numeric option of this verb and its subcommands refuse, by name,
-// text that is not a number or is out of range. (The library itself takes the
-// nearest number, and 010 as 8.) Call it once, when all options are added.
-void require_numbers(CLI::App& app);
+// "fp32", "fp32 or bf16", "auto, always or never"; there must be one.
+std::string alternatives(const std::vector<std::string>& words);
+
+// True for options that only the program itself gives.
+inline bool is_hidden(const CLI::Option& option) {
+  return option.get_group().empty();
+}
 
 // An Offer has the shell completions of an option's value.
 struct Offer {
@@ -128,7 +131,8 @@ struct Offer {
 
 // Returns the words that the option was declared with, and those implied by the
 // label of its value: a MODEL is a preset or a file, a RULE one of the rules, a
-// DEVICE cpu or cuda, a FILE, PLAN or PATH a file, a DIR or RUN a folder.
+// DEVICE cpu or cuda, a FILE, PLAN or PATH a file, a DIR, FOLDER, RUN or SECOND
+// a folder.
 Offer offer_of(const CLI::Option& option);
 
 }  // namespace canzona::cli

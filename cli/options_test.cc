@@ -48,7 +48,6 @@ std::string read(std::vector<std::string> words, Flags& flags) {
   CLI::App app;
   const OptionRows rows = options_of(flags);
   declare(app, rows);
-  require_numbers(app);
   std::reverse(words.begin(), words.end());
   try {
     app.parse(words);
@@ -107,6 +106,20 @@ TEST(Options, BoundsAreAllowedAndNothingBeyond) {
   EXPECT_THAT(refusal({"--tokens", "4097"}), HasSubstr("from 0 to 4096"));
   EXPECT_THAT(refusal({"--tokens", "1.5"}), HasSubstr("an integer"));
   EXPECT_THAT(refusal({"--rounds", "x"}), HasSubstr("a whole number"));
+}
+
+TEST(Options, ANumberBeyondItsTypeIsToldItsRange) {
+  EXPECT_EQ(refusal({"--rounds", "3000000000"}),
+            "--rounds: expected 1 to 1000, found '3000000000'");
+  EXPECT_EQ(refusal({"--seed", "99999999999999999999"}),
+            "--seed: expected 0 or more, found '99999999999999999999'");
+  EXPECT_THAT(refusal({"--step", "99999999999999999999"}),
+              HasSubstr("to 9223372036854775807"));
+}
+
+TEST(Options, ASwitchTakesNoValue) {
+  EXPECT_EQ(refusal({"--audit=true"}), "");
+  EXPECT_NE(refusal({"--audit=x"}), "");
 }
 
 TEST(Options, StrictWordsAreTheOnlyOnes) {

@@ -206,7 +206,11 @@ bool Output::pass_on(std::string_view line, bool is_error) const {
 }
 
 void Output::note(std::string_view text) const {
-  if (!quiet_) write_all(STDERR_FILENO, cat(text, "\n"));
+  if (quiet_) return;
+  std::string safe;
+  for (const std::string& line : split_text(text, '\n'))
+    safe += printable(line, line.size()) + "\n";
+  write_all(STDERR_FILENO, safe);
 }
 
 void Output::progress(std::string_view text) const {
@@ -214,7 +218,7 @@ void Output::progress(std::string_view text) const {
   constexpr std::chrono::seconds kBetweenLines{5};
   if (quiet_) return;
   if (stderr_is_terminal_) {
-    write_all(STDERR_FILENO, cat(kClearLine, text));
+    write_all(STDERR_FILENO, cat(kClearLine, printable(text)));
     return;
   }
   const auto now = std::chrono::steady_clock::now();

@@ -98,7 +98,8 @@ class Output {
   // reads it; returns false if it was dropped.
   bool pass_on(std::string_view line, bool is_error) const;
 
-  // Writes a note to standard error; none with --quiet.
+  // Writes a note to standard error, made safe for the terminal; none with
+  // --quiet.
   void note(std::string_view text) const;
 
   // Shows what is being done: on a terminal one line, overwritten by the next;

@@ -1,6 +1,4 @@
 // `canzona plan` and `canzona compare`.
-#include <algorithm>
-#include <array>
 #include <chrono>
 
 #include "canzona/base/error.h"
@@ -28,21 +26,14 @@ namespace {
 constexpr int64_t kMaxPlacedFile = int64_t{1} << 29;
 constexpr int64_t kMaxPlacedFileValues = 30'000'000;
 
-// The options allowed beside the file, which says everything else.
-constexpr std::array<const char*, 5> kBesidePlaced = {
-    "--placed", "--cost", "--output", "--html", "--json"};
-
+// The file says everything that the other options would.
 void refuse_other_options(const PlanArguments& arguments) {
-  for (const CLI::Option* option : arguments.app->get_options()) {
-    const bool fits =
-        std::any_of(kBesidePlaced.begin(), kBesidePlaced.end(),
-                    [&](const char* name) { return option->check_name(name); });
-    if (option->count() > 0 && !fits)
-      throw UsageError(cat("--placed ", quoted(arguments.placed), ": ",
-                           option->get_name(),
-                           " cannot be combined with it: the file already "
-                           "gives the tensors, ranks and rules"));
-  }
+  const std::string other = arguments.option_beside(
+      {"--placed", "--cost", "--output", "--html", "--json"});
+  if (!other.empty())
+    throw UsageError(cat("--placed ", quoted(arguments.placed), ": ", other,
+                         " cannot be combined with it: the file already gives "
+                         "the tensors, ranks and rules"));
 }
 
 // True if the text says so itself, however broken it is.
@@ -170,10 +161,11 @@ void choose_zero(const PlanArguments& arguments, PlanInput& input,
   if (any && !searched) throw UsageError("--strategy any requires --zero auto");
   ZeroOptions& zero = input.options.zero;
   if (!searched.dense && !arguments.zero.empty())
-    zero.sizes = parse_zero(arguments.zero, input.mesh.homes());
+    zero.sizes =
+        parse_zero(arguments.zero, input.mesh.homes(), "--zero", "auto");
   if (!searched.experts && !arguments.zero_experts.empty())
     zero.experts = parse_zero(arguments.zero_experts, input.mesh.expert_homes(),
-                              "--zero-experts");
+                              "--zero-experts", "auto");
   if (!searched) return;
   const ZeroComparison all =
       search_sizes(input.request(), read_workload(arguments, input.model),
@@ -200,7 +192,8 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
   PlanInput input = read_plan_input(arguments);
   if (!input.note.empty()) out.note(input.note);
   if (arguments.strategy != kAnyStrategy)
-    input.options.strategy = known_strategy(arguments.strategy, "--strategy");
+    input.options.strategy =
+        known_strategy(arguments.strategy, "--strategy", kAnyStrategy);
   input.terms =
       read_memory_terms(arguments, input.model, input.mesh, input.options);
   choose_zero(arguments, input, out);

@@ -1,5 +1,6 @@
 #include "cli/plan_arguments.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "canzona/base/text.h"
@@ -88,7 +89,8 @@ std::vector<SharedRow> rule_rows(PlanArguments& a) {
   return {
       {kEverywhere, option("--rule", a.rule, "RULE", "the matrix rule")},
       {kEverywhere, option("--rule-option", a.rule_options, "NAME=VALUE",
-                           "an option of the rule (listed below); repeatable")},
+                           "an option of the rule (see canzona rules RULE); "
+                           "repeatable")},
       {kEverywhere, option("--newton-schulz", a.newton_schulz, "FORM",
                            join(rules_with("newton_schulz"), ", "))
                         .one_of({"standard", "symmetric", "gram", "auto"})
@@ -101,13 +103,15 @@ std::vector<SharedRow> rule_rows(PlanArguments& a) {
 
 std::vector<SharedRow> strategy_rows(PlanArguments& a) {
   const std::vector<std::string> names = strategy_words();
+  std::vector<std::string> with_any = names;
+  with_any.emplace_back("any");
   return {{kSimulate, option("--strategy", a.strategy, "NAME",
                              "how owners are chosen (listed below)")
                           .offering(names)},
           {kPlan, option("--strategy", a.strategy, "NAME",
                          "how owners are chosen (listed below); any: the best "
                          "of all, with --zero auto")
-                      .offering(names)},
+                      .offering(with_any)},
           {kCompare,
            option("--strategies", a.strategies, "NAMES",
                   "strategies to compare (listed below), joined by commas")
@@ -219,11 +223,12 @@ std::vector<SharedRow> size_rows(PlanArguments& a) {
                      cat(kCut, "auto, or z1=..,z2=..,z3=.."))
                   .offering(sizes)
                   .by_default("zero1")},
-      {kCompare, option("--zero-experts", a.zero_experts, "SIZES", kSame)
-                     .by_default(kDense)},
-      {kPlan | kSimulate, option("--zero-experts", a.zero_experts, "SIZES",
-                                 cat(kSame, ", or auto"))
-                              .by_default(kDense)}};
+      {kCompare | kSimulate,
+       option("--zero-experts", a.zero_experts, "SIZES", kSame)
+           .by_default(kDense)},
+      {kPlan, option("--zero-experts", a.zero_experts, "SIZES",
+                     cat(kSame, ", or auto"))
+                  .by_default(kDense)}};
 }
 
 std::vector<SharedRow> zero_rows(PlanArguments& a) {
@@ -236,6 +241,7 @@ std::vector<SharedRow> zero_rows(PlanArguments& a) {
        option(
            "--prefetch", a.prefetch, "K",
            "modules to gather ahead, or auto: as many as the memory cap allows")
+           .offering({"auto"})
            .by_default("auto")},
       {kPlansOnly, option("--replica-sum", a.replica_sum, "HOW",
                           "how gradients are summed over groups")
@@ -359,6 +365,16 @@ std::vector<RouteOverride> PlanArguments::overrides() const {
     if (option == adamw_option) out.push_back({adamw.at(next_adamw++), false});
   }
   return out;
+}
+
+std::string PlanArguments::option_beside(
+    std::initializer_list<const char*> allowed) const {
+  for (const CLI::Option* option : app->get_options()) {
+    const bool fits = std::ranges::any_of(
+        allowed, [&](const char* name) { return option->check_name(name); });
+    if (option->count() > 0 && !fits) return option->get_name();
+  }
+  return "";
 }
 
 std::string rules_help() {

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -78,6 +79,9 @@ struct PlanArguments {
   // The two lists of patterns in the order in which the user gave them: a later
   // one overrides an earlier one.
   std::vector<RouteOverride> overrides() const;
+  // Returns the name of an option that was given and is not one of these; ""
+  // if there is none.
+  std::string option_beside(std::initializer_list<const char*> allowed) const;
 };
 
 // The verb that the options are for: `plan`, `compare`, `bench step` or

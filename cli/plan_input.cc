@@ -86,7 +86,7 @@ std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes,
   if (text == "all") return all_zero_sizes(homes);
   std::vector<ZeroSizes> sizes;
   const auto add = [&](const std::string& word) {
-    const ZeroSizes one = parse_zero(word, homes, option);
+    const ZeroSizes one = parse_zero(word, homes, option, "all");
     check_zero(one, homes, option);
     if (std::ranges::find(sizes, one) == sizes.end()) sizes.push_back(one);
   };
@@ -196,16 +196,7 @@ void add_shorthand(RuleOptions& options, const RuleEntry& rule,
 }
 
 RuleOptions read_rule_options(const PlanArguments& a, const RuleEntry& rule) {
-  RuleOptions options;
-  for (const std::string& text : a.rule_options) {
-    const size_t equals = text.find('=');
-    if (equals == std::string::npos || equals == 0)
-      throw UsageError(cat("--rule-option ", quoted(text),
-                           ": expected name=value, such as steps=5"));
-    if (!options.try_emplace(text.substr(0, equals), text.substr(equals + 1))
-             .second)
-      throw UsageError(cat("--rule-option ", quoted(text), ": given twice"));
-  }
+  RuleOptions options = parse_rule_options(a.rule_options);
   add_shorthand(options, rule, "--newton-schulz", "newton_schulz",
                 a.newton_schulz);
   add_shorthand(options, rule, "--phases", "phases", a.phases);
@@ -327,6 +318,21 @@ std::vector<std::string> violations_but_cap(Plan& plan) {
 
 }  // namespace
 
+RuleOptions parse_rule_options(const std::vector<std::string>& given) {
+  RuleOptions options;
+  for (const std::string& text : given) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw UsageError(cat("--rule-option ", quoted(text),
+                           ": expected NAME=VALUE, such as steps=5"));
+    const std::string name = text.substr(0, equals);
+    if (!options.try_emplace(name, text.substr(equals + 1)).second)
+      throw UsageError(
+          cat("--rule-option ", quoted(text), ": ", name, " is given twice"));
+  }
+  return options;
+}
+
 CostTable read_cost_table(const std::string& path, const char* option) {
   return from_option(option, path, [&] {
     return CostTable::parse(read_file(path, kMaxCostTableBytes, "cost table"),
@@ -334,8 +340,11 @@ CostTable read_cost_table(const std::string& path, const char* option) {
   });
 }
 
-std::string known_strategy(const std::string& name, const char* option) {
-  return one_of(name, option, strategy_names());
+std::string known_strategy(const std::string& name, const char* option,
+                           const char* also) {
+  std::vector<std::string> names = strategy_names();
+  if (also != nullptr) names.emplace_back(also);
+  return one_of(name, option, names);
 }
 
 std::vector<std::string> known_strategies(const std::string& text,
@@ -369,6 +378,17 @@ PlanInput read_plan_input(const PlanArguments& arguments) {
   return input;
 }
 
+void require_cap(const MemoryTerms& terms, const std::vector<RankCost>& ranks,
+                 const std::string& strategy) {
+  std::vector<std::string> violations;
+  check_memory_cap(terms.cap_bytes, ranks, terms.activations, violations);
+  if (violations.empty()) return;
+  throw CapExceeded(
+      cat("--memory-cap ", human_bytes(terms.cap_bytes), ": the plan of ",
+          "strategy ", strategy, " needs more\n", join(violations, "\n")),
+      violations);
+}
+
 ReportPlan plan_once(const PlanInput& input, const std::string& strategy,
                      Model* may_take) {
   PlanRequest request = input.request();
@@ -388,12 +408,7 @@ ReportPlan plan_once(const PlanInput& input, const std::string& strategy,
     throw ViolationsFound(
         cat("the plan of strategy ", strategy, " fails validation"),
         std::move(violations));
-  check_memory_cap(terms.cap_bytes, shown.ranks, terms.activations, violations);
-  if (!violations.empty())
-    throw CapExceeded(
-        cat("--memory-cap ", human_bytes(terms.cap_bytes), ": the plan of ",
-            "strategy ", strategy, " needs more\n", join(violations, "\n")),
-        violations);
+  require_cap(terms, shown.ranks, strategy);
   shown.balance = measure_balance(shown.plan);
   shown.terms = input.terms;
   return shown;

@@ -98,11 +98,19 @@ CostTable read_cost_table(const std::string& path,
                           const char* option = "--cost");
 
 // Returns `name` if it is a strategy; UsageError names `option` and the nearest
-// one.
-std::string known_strategy(const std::string& name, const char* option);
+// one, and `also`, another word that the option takes.
+std::string known_strategy(const std::string& name, const char* option,
+                           const char* also = nullptr);
 // The same for names joined by commas; "" and "all" mean all of them.
 std::vector<std::string> known_strategies(const std::string& text,
                                           const char* option);
+
+// Reads the values of --rule-option, NAME=VALUE each; none may be given twice.
+RuleOptions parse_rule_options(const std::vector<std::string>& given);
+
+// Throws CapExceeded if a rank needs more memory than the terms allow.
+void require_cap(const MemoryTerms& terms, const std::vector<RankCost>& ranks,
+                 const std::string& strategy);
 
 // Plans, validates and measures. The time is from shapes to a validated plan
 // with its digest. Throws ViolationsFound if the plan is not valid, CapExceeded

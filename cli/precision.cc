@@ -101,7 +101,7 @@ PrecisionChoice settle_precision(const std::string& rule,
       make_rule_facts(rule, with_device(rule, options, device))->options();
   options[kPrecision] = in_force.at(kPrecision);
   return {options[kPrecision],
-          cpu ? reason_on_cpu(in_force) : cat("auto: ", device)};
+          host ? reason_on_cpu(in_force) : cat("auto: ", device)};
 }
 
 TrainConfig make_settled_config(Settings given) {

@@ -358,6 +358,7 @@ OptionRows meeting_options(RankOptions& a) {
        option("--nccl-memory", a.nccl_memory, "KIND",
               "nccl: memory that messages use: windows, registered, plain, or "
               "auto, the first available")
+           .offering({"windows", "registered", "plain", "auto"})
            .by_default("auto")});
 }
 
@@ -442,6 +443,22 @@ void give_streams_connections(const std::string& device) {
     set_environment_variable(kConnections, "32");
 }
 
+namespace {
+
+// Only sockets need a place to meet, and a token.
+void refuse_idle_meeting(const RankOptions& options,
+                         const std::string& transport) {
+  for (const auto& [name, value] :
+       {std::pair("--rendezvous", options.rendezvous),
+        std::pair("--job-token", options.job_token)})
+    if (!value.empty())
+      throw UsageError(cat(name, ": ranks that communicate by ", transport,
+                           " do not use it; leave it out, or use --transport "
+                           "tcp"));
+}
+
+}  // namespace
+
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
   RankOptions own = options;
   const std::optional<ProcessLaunch> launch = find_launch_for(options);
@@ -458,7 +475,10 @@ std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
   }
   const std::string control = nccl ? launch->transport : transport;
   std::optional<TcpLaunch> tcp;
-  if (control == "tcp") tcp = required_tcp_launch();
+  if (control == "tcp")
+    tcp = required_tcp_launch();
+  else
+    refuse_idle_meeting(options, control);
   std::string& flights = own.flight_record;
   if (transport != "thread" && !flights.empty() && (tcp || launch))
     flights += cat(".", tcp ? tcp->rank : launch->rank);

@@ -82,8 +82,14 @@ void find_weights(const RunModelRequest& request, RunModel& model) {
         open_step(path, checkpoint_store_in(path), *request.step), model);
   const ChosenWeights chosen = choose_weights(path);
   model.notes = chosen.notes;
-  if (chosen.is_checkpoint)
-    return take_checkpoint(open_checkpoint(chosen.path), model);
+  if (chosen.is_checkpoint) {
+    take_checkpoint(open_checkpoint(chosen.path), model);
+    if (request.step && model.step != request.step)
+      throw UsageError(cat("--step ", *request.step, ": --run ",
+                           quoted(path, 300), " is the checkpoint of step ",
+                           *model.step));
+    return;
+  }
   const bool has_weights = HfFolder::has_weights(path);
   const bool is_run = is_there(path + "/summary.json");
   if (is_run && has_weights) return take_run(path, model);
@@ -116,7 +122,7 @@ void find_tokenizer(const RunModelRequest& request, RunModel& model) {
     if (model.tokenizer->vocab() > model.vocab)
       throw UsageError(
           cat(quoted(path, 300), ": the tokenizer has ",
-              model.tokenizer->vocab(), " tokens, but the model has ",
+              model.tokenizer->vocab(), " tokens, but the model in ",
               quoted(model.path, 300), " has ", model.vocab,
               "; expected the tokenizer that the model was trained with"));
   } else if (model.vocab > kBytes) {

@@ -42,21 +42,6 @@ is predicted. `canzona plan --zero auto` and `compare` choose; `simulate` predic
 
 constexpr int64_t kMostClusterFileBytes = 1 << 20;
 
-void refuse_beside_published(const PlanArguments& a) {
-  const std::pair<const char*, const std::string*> others[] = {
-      {"--model", &a.model},
-      {"--mesh", &a.mesh},
-      {"--cluster", &a.cluster},
-      {"--zero", &a.zero},
-      {"--collectives", &a.collectives},
-      {"--html", &a.html}};
-  for (const auto& [option, value] : others)
-    if (!value->empty())
-      throw UsageError(
-          cat("--published uses its own models, meshes and clusters: leave ",
-              option, " out"));
-}
-
 // Files named in a description are relative to it.
 std::string beside(const std::string& path, const std::string& name) {
   return (std::filesystem::path(path).parent_path() / name).string();
@@ -109,7 +94,11 @@ void read_simulated_zero(const PlanArguments& a, PlanInput& input) {
 }
 
 Outcome tell_published(const PlanArguments& given, const Output& out) {
-  refuse_beside_published(given);
+  if (const std::string other = given.option_beside({"--published", "--json"});
+      !other.empty())
+    throw UsageError(
+        cat("--published uses its own models, meshes and clusters: leave ",
+            other, " out"));
   const std::vector<PredictedPaper> papers =
       predict_published(published_papers());
   out.result(given.json ? published_view_json(papers)
@@ -139,6 +128,9 @@ Outcome run_simulation(const PlanArguments& given, const Output& out) {
   input.terms =
       read_memory_terms(given, input.model, input.mesh, input.options);
   Plan plan = plan_in_terms(input.request(), *input.terms);
+  if (input.terms->cap_bytes > 0)
+    require_cap(*input.terms, predict_in_terms(plan, *input.terms),
+                plan.options.strategy);
   if (!input.cost_table)
     plan = at_rate(std::move(plan), cluster.card.flops_per_second);
   const ShownCluster shown{

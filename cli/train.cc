@@ -488,10 +488,13 @@ void require_cpu(const std::string& device) {
 
 Outcome run(const TrainFlags& a, const Output& out) {
   require_cpu(a.device);
+  if (!a.deadline.empty()) parse_deadline(a.deadline);
   const std::optional<ProcessLaunch> launch = find_process_launch();
   const bool is_rank_0 = !launch || launch->rank == 0;
   const Beginning beginning = find_beginning(a, is_rank_0, out);
   TrainConfig config = config_of(a, beginning, launch ? launch->num_ranks : 0);
+  if (a.overwrite && config.run.empty())
+    throw UsageError("--overwrite: expected --run with the folder of a run");
   if (!a.flight_record.empty() && !a.dry_run)
     check_late_file("--flight-record", a.flight_record, config.run);
   const Mesh mesh = settle_mesh(config, rank_counts(config, launch));

@@ -121,18 +121,24 @@ ResumePoint point_at(const std::string& path, const std::string& run) {
         return newest_point(
             folder,
             !run.empty() && is_same_folder(folder, checkpoint_folder(run)));
-    if (!fs::is_directory(path))
-      throw UsageError(cat("--resume ", quoted(path),
-                           ": no such folder; expected auto, a step, or a "
-                           "folder with a checkpoint"));
   }
   const fs::path whole = fs::path(path + "/").lexically_normal().parent_path();
+  const std::string name = whole.filename().string();
+  const bool is_there = fs::is_directory(path);
+  // A folder with the name of a checkpoint is one, however damaged.
+  if (!is_checkpoint &&
+      (!is_there || !step_of_name(name.substr(0, name.find('.')))))
+    throw UsageError(
+        cat("--resume ", quoted(path),
+            is_there ? ": the folder has no checkpoint" : ": no such folder",
+            "; expected auto, a step, or a folder with a "
+            "checkpoint"));
   const fs::path parent =
       whole.has_parent_path() ? whole.parent_path() : fs::path(".");
   // One that was set aside no longer belongs to the run.
   const bool is_of_run = !run.empty() &&
                          is_same_folder(parent, checkpoint_folder(run)) &&
-                         step_of_name(whole.filename().string());
+                         step_of_name(name);
   return point_of(open_checkpoint(path),
                   {.folder = parent.string(), .which = path}, is_of_run);
 }

@@ -285,13 +285,14 @@ std::string head_line(const TrainConfig& config, const TrainJob& job,
                       const std::string& data, const std::string& transport) {
   const std::string exchange = exchange_text(config, job.plan.options);
   return cat(
-      model_name(config), ": ", job.plan.model.num_layers, " layers, ",
+      model_name(config), ": ",
+      counted_text(job.plan.model.num_layers, "layer"), ", ",
       human_count(job.num_parameters()), " parameters, ", config.rule.name,
       in_precision(config), " (", config.plan.strategy, ") on ",
       to_string(job.plan.mesh), " (", config.origin("mesh"), "), ",
-      job.plan.mesh.world(), " ", transport,
-      job.plan.mesh.world() == 1 ? " rank" : " ranks", "\ndata: ", data, "; ",
-      config.steps, " steps of ", config.batch.global * config.model.length,
+      counted_text(job.plan.mesh.world(), transport + " rank"),
+      "\ndata: ", data, "; ", counted_text(config.steps, "step"), " of ",
+      config.batch.global * config.model.length,
       " tokens\nmemory: ", human_bytes(job.most_bytes()),
       " per rank, including ", human_bytes(job.activations), " activations",
       staging_text(job), job.is_plain() ? "" : "\n", zero_line(job),
@@ -461,9 +462,10 @@ void show_plan(const TrainConfig& config, const TrainJob& job,
   out.result(
       audit_text(job.speed ? priced(plan, *job.speed) : plan, out.ink()) +
       "\n" + memory_table(job, out.ink()) + "  mesh: " + to_string(plan.mesh) +
-      " (" + config.origin("mesh") + ")\n  data: " + tokens.describe() + " (" +
-      cat(tokens.size()) + "), tokens per step: " +
-      cat(config.batch.global * config.model.length) + "\n");
+      " (" + printable(config.origin("mesh")) +
+      ")\n  data: " + tokens.describe() + " (" + cat(tokens.size()) +
+      "), tokens per step: " + cat(config.batch.global * config.model.length) +
+      "\n");
   if (const std::string text = precision_of(config).text(); !text.empty())
     out.result(cat("  precision: ", text, "\n"));
   if (const std::string text = exchange_text(config, plan.options);

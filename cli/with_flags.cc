@@ -100,9 +100,10 @@ std::string with_flags(const CLI::App& app, const std::string& message) {
   std::vector<std::string> words = split_text(message, ' ');
   // "teams 3: …", "mesh: …", but not "mesh (--set): …"
   const std::string first = words[0].substr(0, words[0].find(':'));
+  const CLI::Option* option = option_of(app, first);
   const bool begins_with_option =
       words.size() > 1 && !stays[0] && !words[1].starts_with("(") &&
-      !first.starts_with("-") && option_of(app, first) != nullptr;
+      !first.starts_with("-") && option != nullptr && option->count() > 0;
   size_t at = 0;
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string word = words[i];

@@ -285,6 +285,8 @@ constexpr auto kBandwidthUnits = std::to_array<Unit>({
 
 // Durations are divided, because 1e-6 is not exact but 1e6 is.
 constexpr auto kDurationUnits = std::to_array<Unit>({
+    {"h", 1.0 / 3600},
+    {"min", 1.0 / 60},
     {"s", 1},
     {"ms", 1e3},
     {"us", 1e6},
@@ -394,8 +396,9 @@ double parse_bandwidth(std::string_view text, std::string_view what) {
 }
 
 double parse_duration(std::string_view text, std::string_view what) {
-  const auto [number, factor] = read_with_unit(
-      text, kDurationUnits, what, "a duration such as 20us, 1.5ms or 2s");
+  const auto [number, factor] =
+      read_with_unit(text, kDurationUnits, what,
+                     "a duration such as 20us, 1.5ms, 2s or 10min");
   return number / factor;
 }
 

@@ -92,7 +92,9 @@ TEST(ParseDuration, ReadsSecondsAndTheirParts) {
   EXPECT_EQ(parse_duration("2s", "latency"), 2);
   EXPECT_EQ(parse_duration("3ns", "latency"), 3e-9);
   EXPECT_EQ(parse_duration("0s", "latency"), 0);
-  for (const char* text : {"", "20", "-1s", "1h", "us", "nans"}) {
+  EXPECT_EQ(parse_duration("10min", "latency"), 600);
+  EXPECT_EQ(parse_duration("1.5h", "latency"), 5400);
+  for (const char* text : {"", "20", "-1s", "1d", "us", "nans"}) {
     EXPECT_THROW(parse_duration(text, "latency"), UsageError) << text;
   }
 }

@@ -113,7 +113,9 @@ void run_once(Lanes& lanes, const TransformRequest& request, ConstRun input,
   candidate.row.seconds = std::min(candidate.row.seconds, seconds);
 }
 
-void check(const TransformRequest& request) {
+}  // namespace
+
+void check_transform(const TransformRequest& request) {
   const auto [m, n] = request.shape;
   if (m < 1 || n < 1 || request.batch < 1)
     throw UsageError(cat("a transform of ", request.batch, " matrices of ",
@@ -130,8 +132,6 @@ void check(const TransformRequest& request) {
                          to_string(request.shape), " takes more than half of ",
                          "this machine's ", memory, " bytes"));
 }
-
-}  // namespace
 
 double transform_floor(const TransformRequest& request, const TransformRow& row,
                        const MachineRates& rates) {
@@ -152,7 +152,7 @@ double transform_floor(const TransformRequest& request, const TransformRow& row,
 std::vector<TransformRow> measure_transform(const TransformRequest& request,
                                             const Progress& progress) {
   Lanes lanes(request.num_threads, [&] { return make_engine(request.device); });
-  check(request);
+  check_transform(request);
   progress("making the input");
   const std::vector<float> values = make_input(request.shape, request.batch);
   EngineMemory memory(lanes.lane(0));

@@ -50,6 +50,9 @@ struct TransformRow {
 using Progress = std::function<void(const std::string& what)>;
 
 // Throws UsageError if the shape is empty or does not fit in memory.
+void check_transform(const TransformRequest& request);
+
+// Checks the request first.
 std::vector<TransformRow> measure_transform(const TransformRequest& request,
                                             const Progress& progress);
 

@@ -92,8 +92,15 @@ ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
 
 Link link_of(const TrainConfig& config) {
   if (config.links.model.empty()) return {};
-  return parse_link_model(config.links.model,
-                          static_cast<int>(config.links.ranks_per_node));
+  const int asked = static_cast<int>(config.links.ranks_per_node);
+  const Link link = parse_link_model(config.links.model, asked);
+  // A value that came with a checkpoint or a preset gives way.
+  if (config.origin("links.ranks_per_node").starts_with("--") &&
+      link->ranks_per_node != asked)
+    throw UsageError(cat("ranks-per-node ", asked, ": links.model (",
+                         config.origin("links.model"), ") has ranks_per_node=",
+                         link->ranks_per_node, "; give only one"));
+  return link;
 }
 
 int32_t ranks_per_node_of(const TrainConfig& config) {

@@ -235,10 +235,7 @@ void settle_exchange(Plan& plan) {
   const ExchangeBy asked = plan.options.exchange;
   const bool may = asked != ExchangeBy::kRounds && may_exchange_strips(plan);
   if (asked == ExchangeBy::kStrips && !may)
-    throw UsageError(
-        cat("exchange strips: rule ", plan.rule,
-            " has no matrix that can be exchanged strip by strip on ",
-            to_string(plan.mesh)));
+    throw UsageError(cat("exchange strips: ", why_no_strips(plan)));
   set_exchange(asked == ExchangeBy::kStrips ? asked : ExchangeBy::kRounds,
                plan);
   if (!may || asked == ExchangeBy::kStrips) return;

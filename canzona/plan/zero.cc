@@ -10,23 +10,29 @@ namespace {
 const std::vector<std::string> kNames = {
     "none", "zero1", "zero2", "zero3", "replica:Z", "hier:Z", "z1=,z2=,z3="};
 
-[[noreturn]] void unknown(std::string_view option, std::string_view text) {
+// `also` is a word that the caller knows; "" if there is none.
+[[noreturn]] void unknown(std::string_view option, std::string_view text,
+                          std::string_view also) {
+  std::vector<std::string> names = kNames;
+  if (!also.empty()) names.emplace_back(also);
   throw UsageError(cat(option, " ", quoted(text),
-                       ": expected none, zero1, zero2",
-                       ", zero3, replica:Z, hier:Z, auto or z1=..,z2=..,z3=..",
-                       did_you_mean(text, kNames)));
+                       ": expected none, zero1, zero2, zero3, replica:Z, "
+                       "hier:Z",
+                       also.empty() ? "" : ", ", also, " or z1=..,z2=..,z3=..",
+                       did_you_mean(text, names)));
 }
 
 int32_t parse_size(std::string_view text, const std::string& what) {
   return static_cast<int32_t>(parse_integer(text, 1, kMaxWorld, what));
 }
 
-ZeroSizes parse_triple(std::string_view option, std::string_view text) {
+ZeroSizes parse_triple(std::string_view option, std::string_view text,
+                       std::string_view also) {
   ZeroSizes sizes;
   std::vector<std::string> seen;
   for (const std::string& word : split_text(text, ',')) {
     const size_t equals = word.find('=');
-    if (equals == std::string::npos) unknown(option, text);
+    if (equals == std::string::npos) unknown(option, text, also);
     const std::string name = word.substr(0, equals);
     for (const std::string& other : seen)
       if (other == name)
@@ -127,14 +133,20 @@ Reach parse_reach(std::string_view text) {
                        did_you_mean(text, {"direct", "node", "auto"})));
 }
 
-int32_t parse_prefetch(std::string_view text) {
+int32_t parse_prefetch(std::string_view text, std::string_view option) {
   if (text == "auto") return kAutoPrefetch;
   constexpr int64_t kMost = 1 << 16;
-  return static_cast<int32_t>(parse_integer(text, 0, kMost, "prefetch"));
+  try {
+    return static_cast<int32_t>(parse_integer(text, 0, kMost, option));
+  } catch (const UsageError&) {
+    throw UsageError(cat(option, " ", quoted(text),
+                         ": expected auto or a whole number from 0 to ",
+                         kMost));
+  }
 }
 
 ZeroSizes parse_zero(std::string_view text, int32_t homes,
-                     std::string_view option) {
+                     std::string_view option, std::string_view also) {
   if (text == "none") return {1, 1, 1};
   if (text == "zero1") return {homes, 1, 1};
   if (text == "zero2") return {homes, homes, 1};
@@ -142,12 +154,12 @@ ZeroSizes parse_zero(std::string_view text, int32_t homes,
   const size_t colon = text.find(':');
   if (colon != std::string_view::npos) {
     const std::string_view name = text.substr(0, colon);
-    if (name != "replica" && name != "hier") unknown(option, text);
+    if (name != "replica" && name != "hier") unknown(option, text, also);
     const int32_t z =
         parse_size(text.substr(colon + 1), cat(option, " ", name));
     return {name == "hier" ? homes : z, z, z};
   }
-  return with_states(parse_triple(option, text), homes);
+  return with_states(parse_triple(option, text, also), homes);
 }
 
 std::string to_string(const ZeroSizes& sizes) {

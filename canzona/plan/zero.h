@@ -64,7 +64,8 @@ Reach parse_reach(std::string_view text);
 
 // "auto", or how many modules are gathered ahead of the one in use.
 inline constexpr int32_t kAutoPrefetch = -1;
-int32_t parse_prefetch(std::string_view text);
+int32_t parse_prefetch(std::string_view text,
+                       std::string_view option = "prefetch");
 
 struct ZeroOptions {
   ZeroSizes sizes = {};
@@ -81,10 +82,12 @@ struct ZeroOptions {
 
 // Parses "none", "zero1", "zero2", "zero3", "replica:Z", "hier:Z" or
 // "z1=16,z2=4,z3=4" (defaults: all homes for z1, 1 for the others). The
-// UsageError names what is wrong; sizes that do not divide are reported by
-// check_zero.
+// UsageError names what is wrong, and what was expected: `also` is a word that
+// the caller itself knows, such as "auto". Sizes that do not divide are
+// reported by check_zero.
 ZeroSizes parse_zero(std::string_view text, int32_t homes,
-                     std::string_view option = "zero");
+                     std::string_view option = "zero",
+                     std::string_view also = "");
 std::string to_string(const ZeroSizes& sizes);  // "z1=16,z2=4,z3=4"
 // Returns the sizes as a user types them: "none", "zero1", "zero2", "zero3",
 // "hier:8", "replica:4" or the triple; the first of these that applies.

@@ -222,7 +222,7 @@ std::string closing_lines(const RunSummary& summary,
           "\n");
   if (summary.state == "stopped") text = "ended early, as requested: " + text;
   if (summary.state == "diverged") text = "ended, diverged: " + text;
-  if (!report.empty()) text += cat("report: ", report, "\n");
+  if (!report.empty()) text += cat("report: ", printable(report), "\n");
   return text;
 }
 

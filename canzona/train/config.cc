@@ -27,10 +27,14 @@ struct OptionText {
   std::string operator()(const std::string& text) const { return text; }
 };
 
-// Refuses options that have keys of their own.
+// These options of rules have keys of their own.
+bool has_own_key(std::string_view option) {
+  return option == "learning_rate" || option == "weight_decay";
+}
+
 void refuse_own_keys(const Setting& setting) {
   const std::string name = option_name(setting.key);
-  if (name == "learning_rate" || name == "weight_decay")
+  if (has_own_key(name))
     throw UsageError(cat(setting.key, " (", setting.origin,
                          "): expected the key rule.", name));
 }
@@ -132,21 +136,46 @@ std::string origins_of_options(const TrainConfig& c) {
   return all.empty() ? "" : cat(" (", join(all, ", "), ")");
 }
 
+// Refuses unknown options here, because the rule's own message would list
+// those that have keys of their own.
+void require_known_options(const TrainConfig& c) {
+  std::vector<std::string> known;
+  for (const auto& [name, value] :
+       make_rule_facts(c.rule.name, with_device(c.rule.name, {}, "cpu"))
+           ->options())
+    if (!has_own_key(name)) known.push_back(name);
+  for (const auto& [name, value] : c.rule.options)
+    if (std::ranges::find(known, name) == known.end())
+      throw UsageError(
+          cat("rule ", c.rule.name, " has no option ", quoted(name),
+              did_you_mean(name, known),
+              known.empty() ? "; it has no options" : "; its options are ",
+              join(known, ", ")));
+}
+
 void check_rule(const TrainConfig& c) {
   try {
+    require_known_options(c);
     make_rule_facts(c.rule.name, rule_options_of(c));
   } catch (const UsageError& error) {
     throw UsageError(cat(error.what(), origins_of_options(c)));
   }
 }
 
-// Runs `read` and adds the key and its origin to an error.
-template <class Read>
-auto from_key(const TrainConfig& c, const std::string& key, const Read& read) {
+// "zero.sizes (--zero)"
+std::string named(const TrainConfig& config, const std::string& key) {
+  return cat(key, " (", config.origin(key), ")");
+}
+
+// An error has the key's origin in addition.
+Mesh read_mesh(const TrainConfig& c) {
   try {
-    return read();
+    return parse_mesh(c.mesh);
   } catch (const UsageError& error) {
-    throw UsageError(cat(key, " (", c.origin(key), "): ", error.what()));
+    std::string message = error.what();
+    for (const std::string_view own : {"mesh: ", "mesh "})
+      if (message.starts_with(own)) message.erase(0, own.size());
+    throw UsageError(cat(named(c, "mesh"), ": ", message));
   }
 }
 
@@ -237,7 +266,7 @@ Mesh find_mesh(TrainConfig& c, const RankCounts& counts) {
   if (c.mesh.empty())
     return ranks > 0 ? mesh_over_ranks(c, ranks)
                      : mesh_over_cores(c, counts.cores);
-  const Mesh mesh = from_key(c, "mesh", [&] { return parse_mesh(c.mesh); });
+  const Mesh mesh = read_mesh(c);
   require(ranks == 0 || mesh.world() == ranks,
           cat("mesh ", to_string(mesh), " (", c.origin("mesh"), ") has ",
               count_of_ranks(mesh.world(), "rank")),
@@ -273,33 +302,35 @@ bool chooses_zero(const TrainConfig& c) { return c.zero.sizes == "auto"; }
 
 bool chooses_experts(const TrainConfig& c) { return c.zero.experts == "auto"; }
 
-ZeroOptions zero_options_of(const TrainConfig& c, const Mesh& mesh) {
+namespace {
+
+// Reads the words; whether the sizes divide the mesh is not checked.
+ZeroOptions read_zero_options(const TrainConfig& c, const Mesh& mesh) {
   ZeroOptions zero;
-  zero.sizes = from_key(c, "zero.sizes", [&] {
-    const int32_t homes = mesh.homes();
-    const ZeroSizes sizes =
-        parse_zero(chooses_zero(c) ? "zero1" : c.zero.sizes, homes);
-    check_zero(sizes, homes);
-    return sizes;
-  });
+  zero.sizes = parse_zero(chooses_zero(c) ? "zero1" : c.zero.sizes,
+                          mesh.homes(), named(c, "zero.sizes"), "auto");
   if (!c.zero.experts.empty() && !chooses_experts(c))
-    zero.experts = from_key(c, "zero.experts", [&] {
-      const int32_t homes = mesh.expert_homes();
-      const ZeroSizes sizes = parse_zero(c.zero.experts, homes, "zero-experts");
-      check_zero(sizes, homes, "zero-experts");
-      return sizes;
-    });
+    zero.experts = parse_zero(c.zero.experts, mesh.expert_homes(),
+                              named(c, "zero.experts"), "auto");
   zero.message = parse_message_unit(c.zero.message);
-  zero.prefetch = from_key(c, "zero.prefetch",
-                           [&] { return parse_prefetch(c.zero.prefetch); });
+  zero.prefetch = parse_prefetch(c.zero.prefetch, named(c, "zero.prefetch"));
   zero.replica_sum = parse_replica_sum(c.zero.replica_sum);
   zero.reach = parse_reach(c.zero.collectives);
   return zero;
 }
 
+}  // namespace
+
+ZeroOptions zero_options_of(const TrainConfig& c, const Mesh& mesh) {
+  ZeroOptions zero = read_zero_options(c, mesh);
+  check_zero(zero.sizes, mesh.homes(), named(c, "zero.sizes"));
+  if (zero.experts.z1 > 0)
+    check_zero(zero.experts, mesh.expert_homes(), named(c, "zero.experts"));
+  return zero;
+}
+
 int64_t memory_cap_of(const TrainConfig& c) {
-  return from_key(c, "plan.memory_cap",
-                  [&] { return parse_bytes(c.plan.memory_cap, "memory-cap"); });
+  return parse_bytes(c.plan.memory_cap, named(c, "plan.memory_cap"));
 }
 
 RuleOptions adamw_options_of(const TrainConfig& c) {
@@ -325,7 +356,10 @@ void check_config(const TrainConfig& config) {
   check_rule(config);
   const Mesh mesh = mesh_of(config);
   // Otherwise only the launcher knows how many ranks there are.
-  if (config.ranks > 0 || !config.mesh.empty()) zero_options_of(config, mesh);
+  if (config.ranks > 0 || !config.mesh.empty())
+    zero_options_of(config, mesh);
+  else
+    read_zero_options(config, mesh);
   memory_cap_of(config);
   require(config.spike.factor == 0 || config.spike.factor > 1,
           cat("spike.factor ", number_text(config.spike.factor), " (",

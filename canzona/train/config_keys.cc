@@ -17,12 +17,16 @@
 namespace canzona {
 namespace {
 
+// Returns a word of the command line or a text of a file; nothing for numbers
+// and truths.
+std::optional<std::string> text_given(const Setting& setting) {
+  if (const auto* raw = std::get_if<RawText>(&setting.value)) return raw->text;
+  if (const auto* text = std::get_if<std::string>(&setting.value)) return *text;
+  return std::nullopt;
+}
+
 [[noreturn]] void refuse(const ConfigKey& key, const Setting& setting) {
-  const auto* word = std::get_if<std::string>(&setting.value);
-  const auto* raw = std::get_if<RawText>(&setting.value);
-  const std::string text = word != nullptr  ? *word
-                           : raw != nullptr ? raw->text
-                                            : std::string();
+  const std::string text = text_given(setting).value_or("");
   throw UsageError(cat(key.name, " (", setting.origin, "): expected ",
                        key.allowed(), ", found ", describe(setting.value),
                        did_you_mean(text, key.words)));
@@ -60,11 +64,7 @@ Number number_of(const ConfigKey& key, const Setting& setting) {
 // words.
 std::optional<int64_t> number_called(const ConfigKey& key,
                                      const Setting& setting) {
-  const auto* raw = std::get_if<RawText>(&setting.value);
-  const auto* text = std::get_if<std::string>(&setting.value);
-  const std::string word = raw != nullptr    ? raw->text
-                           : text != nullptr ? *text
-                                             : std::string();
+  const std::string word = text_given(setting).value_or("");
   const auto at = std::ranges::find(key.words, word);
   if (at == key.words.end()) return std::nullopt;
   return static_cast<int64_t>(key.low) + (at - key.words.begin());
@@ -89,17 +89,19 @@ void set_number(const ConfigKey& key, Number* to, const Setting& setting) {
 }
 
 bool truth_of(const ConfigKey& key, const Setting& setting) {
-  const auto* raw = std::get_if<RawText>(&setting.value);
-  if (raw == nullptr) return plain<bool>(key, setting);
-  if (raw->text == "on" || raw->text == "true") return true;
-  if (raw->text == "off" || raw->text == "false") return false;
+  const std::optional<std::string> text = text_given(setting);
+  if (!text) return plain<bool>(key, setting);
+  if (*text == "on" || *text == "true") return true;
+  if (*text == "off" || *text == "false") return false;
   refuse(key, setting);
 }
 
+// A file may have a number where a text may be one: prefetch = 2.
 std::string word_of(const ConfigKey& key, const Setting& setting) {
-  const auto* raw = std::get_if<RawText>(&setting.value);
-  std::string text =
-      raw != nullptr ? raw->text : plain<std::string>(key, setting);
+  const auto* number = std::get_if<int64_t>(&setting.value);
+  const std::string text =
+      number != nullptr ? cat(*number) : text_given(setting).value_or("");
+  if (number == nullptr && !text_given(setting)) refuse(key, setting);
   if (key.words.empty()) return text;
   for (const std::string& word : key.words)
     if (word == text) return text;
@@ -270,9 +272,9 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       stays(whole("seed", c.seed, 0, kMany, "seed of the initial weights and of the order of sequences"), by("--seed N", OptionGroup::kWhat, 8)),
       may(whole("steps", c.steps, 0, 1e9, "optimizer steps"), by("--steps N", OptionGroup::kWhat, 6)),
       may(text("data.path", c.data.path, "text file or folder, Megatron .bin/.idx, llm.c .bin, or synthetic"), by("--data PATH", OptionGroup::kWhat, 1)),
-      may(text("data.tokenizer", c.data.tokenizer, "tokenizer.json for text, or a folder with one; none: bytes"), by("--tokenizer FILE", OptionGroup::kWhat, 2)),
+      may(text("data.tokenizer", c.data.tokenizer, "tokenizer.json for text, or a folder with one; without it: bytes"), by("--tokenizer FILE", OptionGroup::kWhat, 2)),
       stays(real("data.held_out", c.data.held_out, 0.0001, 0.9, "share of the data, at its end, held out for evaluation")),
-      may(text("model.name", m.name, "name of the model; none: that of the preset")),
+      may(text("model.name", m.name, "name of the model; without it: that of the preset")),
       stays(whole("model.layers", m.layers, 1, 10000, "decoder layers")),
       stays(whole("model.hidden", m.hidden, 1, 1 << 20, "width of the residual stream")),
       stays(whole("model.ffn", m.ffn, 1, 1 << 24, "inner width of a dense mlp")),
@@ -306,7 +308,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(whole("schedule.warmup", c.schedule.warmup, 0, 1e9, "steps over which learning rates rise")),
       may(real("schedule.decay", c.schedule.decay, 0, 1e9, "wsd: how long learning rates fall; below 1: a share of all steps, else a number of steps")),
       may(real("schedule.final", c.schedule.final, 0, 1, "final learning rates, as a share of the peak")),
-      may(text("init", c.init, "weights to start from: a Hugging Face folder, a run or a checkpoint; none: random"), by("--init PATH", OptionGroup::kWhat, 4)),
+      may(text("init", c.init, "weights to start from: a Hugging Face folder, a run or a checkpoint; without it: random"), by("--init PATH", OptionGroup::kWhat, 4)),
       stays(text("freeze", c.freeze, "tensors that are not trained: patterns of names, separated by commas")),
       may(real("clip", c.clip, 0, kInf, "norm that gradients are clipped to; 0: no clipping")),
       may(whole("max_skipped", c.max_skipped, 0, 1e9, "the run ends after this many steps in a row with a non-finite gradient; 0: never"), by("--max-skipped N", OptionGroup::kWhat, 9)),
@@ -321,23 +323,23 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(text("plan.strategy", c.plan.strategy, "how owners of matrices are chosen", strategy_names()), by("--strategy NAME", OptionGroup::kRanks, 3)),
       may(whole("plan.bucket_elements", c.plan.bucket_elements, 1, kMany, "elements at which a bucket of gradients closes")),
       may(text("plan.memory_cap", c.plan.memory_cap, "most memory that a rank may need, such as 2GB; 0: no cap"), by("--memory-cap BYTES", OptionGroup::kMemory, 1)),
-      may(text("plan.teams", c.plan.teams, "ranks of one home and node that may share a matrix by strips, if the step is predicted to be 3 % faster; auto: up to 8", {"auto", "off", "2", "4", "8"}), by("--teams SIZE", OptionGroup::kRanks, 4)),
+      may(text("plan.teams", c.plan.teams, "ranks of one home and node that may share a matrix by strips, if the step is predicted to be 3 % faster; auto means up to 8", {"auto", "off", "2", "4", "8"}), by("--teams SIZE", OptionGroup::kRanks, 4)),
       may(text("plan.exchange", c.plan.exchange, "how tp ranks exchange matrices: by rounds; strip by strip in the first and the last round; auto: by strips if the step is predicted to be 1 % shorter", {"auto", "rounds", "strips"}), by("--exchange HOW", OptionGroup::kRanks, 5)),
       may(text("zero.sizes", c.zero.sizes, "how to shard states, gradients and parameters: none, zero1, zero2, zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=.."), by("--zero SIZES", OptionGroup::kMemory, 2)),
-      may(text("zero.experts", c.zero.experts, "the same for experts, over their own data-parallel ranks; empty: on the ranks of dense tensors"), by("--zero-experts SIZES", OptionGroup::kMemory, 3)),
+      may(text("zero.experts", c.zero.experts, "the same for experts, over their own data-parallel ranks; without it: on the ranks of dense tensors"), by("--zero-experts SIZES", OptionGroup::kMemory, 3)),
       may(text("zero.overlap", c.zero.overlap, "what compute waits for: everything; everything but the next gather; only what it needs", {"none", "main", "background"}), by("--overlap MODE", OptionGroup::kMemory, 4)),
       may(text("zero.message", c.zero.message, "what one message carries", {"module", "parameter"}), by("--message UNIT", OptionGroup::kMemory, 5)),
       may(text("zero.prefetch", c.zero.prefetch, "modules to gather ahead: a number, or auto"), by("--prefetch K", OptionGroup::kMemory, 6)),
       may(text("zero.replica_sum", c.zero.replica_sum, "how gradients are summed over groups", {"scatter", "allreduce"}), by("--replica-sum HOW", OptionGroup::kMemory, 7)),
       may(text("zero.collectives", c.zero.collectives, "how sums and gathers reach other nodes: every rank directly; one rank per node, which forwards; the latter if every group has a power of two of ranks on each node", {"direct", "node", "auto"}), by("--collectives HOW", OptionGroup::kMemory, 8)),
       may(yes("zero.reuse", c.zero.reuse, "neighbouring micro-batches of a pipeline stage share gathers and scatters"), by("--reuse", OptionGroup::kMemory, 9)),
-      may(text("links.model", c.links.model, "links to model between threads, such as intra=2GB/s,inter=0.2GB/s; none: plain memory copies"), by("--link SPEEDS", OptionGroup::kMemory, 11)),
+      may(text("links.model", c.links.model, "links to model between threads, such as intra=2GB/s,inter=0.2GB/s; without it: plain memory copies"), by("--link SPEEDS", OptionGroup::kMemory, 11)),
       may(whole("links.ranks_per_node", c.links.ranks_per_node, 1, static_cast<double>(kMaxWorld), "consecutive ranks that share a node"), by("--ranks-per-node N", OptionGroup::kMemory, 10)),
-      may(text("mesh", c.mesh, "sizes of the axes dp, tp, pp, ep, such as dp=2,tp=2; none: dp over all ranks or cores"), by("--mesh AXES", OptionGroup::kRanks, 1)),
+      may(text("mesh", c.mesh, "sizes of the axes dp, tp, pp, ep, such as dp=2,tp=2; without it: dp over all ranks or cores"), by("--mesh AXES", OptionGroup::kRanks, 1)),
       may(whole("ranks", c.ranks, 0, static_cast<double>(kMaxWorld), "number of ranks; 0: that of the mesh"), by("--ranks N", OptionGroup::kRanks, 2)),
       may(text("transport", c.transport, "ranks are threads, or processes that communicate by MPI or sockets; auto: as the launcher requires", {"auto", "thread", "mpi", "tcp"}), by("--transport KIND", OptionGroup::kRanks, 6)),
       may(text("wire", c.wire, "dtype of gradients between data-parallel ranks", {"fp32", "bf16"})),
-      may(text("run", c.run, "folder for metrics, report and weights; none: nothing is saved"), by("--run DIR", OptionGroup::kWhat, 10)),
+      may(text("run", c.run, "folder for metrics, report and weights; without it: nothing is saved"), by("--run DIR", OptionGroup::kWhat, 10)),
       may(whole("log.every", c.log.every, 1, 1e9, "steps between lines of the log")),
   };
   // clang-format on

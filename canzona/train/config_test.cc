@@ -62,6 +62,27 @@ TEST(TrainConfig, D8AFactorOfSpikesIsAboveOneOrNone) {
           "spike.factor above 1");
 }
 
+TEST(TrainConfig, ReadsWordsOfZeroWithoutAMesh) {
+  refused({"zero.prefetch=abc"}, "zero.prefetch (--set) 'abc'", "auto or");
+  refused({"zero.sizes=abc"}, "zero.sizes (--set) 'abc': expected none",
+          "auto");
+  refused({"zero.experts=abc"}, "zero.experts (--set) 'abc'");
+  // Whether sizes divide the mesh is known with the mesh.
+  EXPECT_EQ(with({"zero.sizes=hier:64"}).zero.sizes, "hier:64");
+  refused({"zero.sizes=hier:64", "mesh=dp=2"}, "zero.sizes (--set)",
+          "does not divide");
+  refused({"mesh=dq=2"}, "mesh (--set): unknown axis");
+  refused({"plan.memory_cap=x"}, "plan.memory_cap (--set) is 'x'");
+}
+
+TEST(TrainConfig, ListsOptionsOfTheRuleThatMayBeGiven) {
+  EXPECT_THAT(
+      [] { with({"rule.option.a=1"}); },
+      ThrowsMessage<UsageError>(
+          AllOf(HasSubstr("rule muon has no option 'a'"), HasSubstr("momentum"),
+                testing::Not(HasSubstr("learning_rate")))));
+}
+
 // The preset is overridden by everything else, wherever it is named.
 TEST(TrainConfig, TakesThePresetFromAnyLayer) {
   const TrainConfig config = with({"model.hidden=64", "preset=small"});

@@ -173,4 +173,149 @@ refuses 'nowhere/plan.json' -- plan --model small.json --mesh dp=2 \
   -o nowhere/plan.json
 refuses "'.'" -- plan --model small.json --mesh dp=2 --html .
 
+# What nobody would read is refused: what a verb below takes no part in, and
+# options beside one that says everything.
+refuses "--tokens" '--published' -- simulate --published --tokens 5
+refuses "--alpha" '--published' -- simulate --published --alpha 0.5
+refuses "--rule" '--published' -- simulate --published --rule soap
+refuses "--fused" '--published' -- simulate --published --fused
+cat >cluster.json <<'EOF'
+{"format": "canzona.cluster", "version": 1, "name": "one level",
+ "card": {"name": "x", "tflops": 400},
+ "levels": [{"name": "node", "ranks": 8, "bytes_per_second": 450e9,
+             "latency_seconds": 3e-6}]}
+EOF
+canzona simulate --model qwen3-0.6b --mesh dp=8 --cluster cluster.json
+exits 0
+refuses '--memory-cap 1.00 MiB' 'rank 0' -- simulate --model qwen3-0.6b \
+  --mesh dp=8 --cluster cluster.json --memory-cap 1MiB
+
+# Missing values, values of switches, options given twice, verbs of verbs.
+refuses '--strategy needs a value, such as ' 'balanced' -- \
+  plan --model small.json --mesh dp=2 --strategy
+refuses '--mesh needs a value; see' -- plan --model small.json --mesh
+refuses '--model is given 2 times; expected once' -- \
+  plan --model small.json --model small.json --mesh dp=2
+refuses '--json takes no value' -- models --json=x
+canzona models --json=true
+exits 0
+
+# Words that a verb takes are named where another is refused.
+refuses "'x'" ', any' -- plan --model small.json --mesh dp=2 --strategy x
+refuses '--prefetch' 'auto or a whole number from 0 to 65536' -- \
+  plan --model small.json --mesh dp=2 --zero zero3 --prefetch x
+refuses "--zero 'auto'" 'hier:Z, all or z1=' -- \
+  compare --model small.json --mesh dp=2 --zero auto
+refuses "--zero-experts 'auto'" 'hier:Z, all or z1=' -- \
+  compare --model small.json --mesh dp=2 --zero all --zero-experts auto
+refuses "--zero 'x'" 'hier:Z, auto or z1=' -- \
+  plan --model small.json --mesh dp=2 --zero x
+refuses "--zero 'x'" 'hier:Z or z1=' -- simulate --model qwen3-0.6b \
+  --mesh dp=8 --cluster cluster.json --zero x
+refuses '--exchange strips: rule muon with device=cuda needs all strips of a matrix at once' \
+  -- plan --model qwen3-32b --layers 2 --mesh tp=8 --exchange strips
+canzona plan --model qwen3-32b --layers 2 --mesh tp=8 --exchange strips \
+  --rule-option device=cpu
+exits 0
+refuses '--exchange strips: rule muon with device=cpu has no matrix' -- plan \
+  --model qwen3-32b --layers 2 --mesh dp=8 --exchange strips \
+  --rule-option device=cpu
+refuses "--rule-option 'steps=6': steps is given twice" -- plan \
+  --model small.json --mesh dp=2 --rule-option steps=5 --rule-option steps=6
+
+# Verbs that compute.
+canzona train --help
+if grep -q 'not in this build' out; then finish; fi
+
+refuses 'canzona bench step has no --precision: it is an option of canzona bench' \
+  -- bench step --model small.json --mesh dp=2 --precision bf16
+refuses 'canzona bench step has no --no-graph' -- \
+  bench step --model small.json --mesh dp=2 --no-graph
+refuses "unexpected word 'foo'" -- bench step --model small.json --mesh dp=2 foo
+refuses "unexpected word '-1'" -- bench step --model small.json --mesh dp=2 -- -1
+refuses 'canzona bench zero has no --model' -- \
+  bench zero --mesh dp=2 --model qwen3-0.6b
+refuses 'canzona bench collectives has no --layers' -- \
+  bench collectives --layers 3
+refuses 'canzona bench collectives takes --json only after the word collectives' \
+  -- bench --json collectives
+refuses "unexpected word 'b.so'" -- rules check a.so -- b.so
+refuses "unexpected word 'muon'" -- rules muon check a.so
+refuses 'canzona config show takes --json only after the word show' -- \
+  config --json show
+refuses "canzona config 'shwo': expected show or keys (did you mean 'show'?)" \
+  -- config shwo
+refuses "canzona ckpt 'lst'" "(did you mean 'ls'?)" -- ckpt lst
+refuses 'canzona ckpt: expected ls, ' -- ckpt
+refuses '--preset needs a value, such as tiny, small or moe-tiny' -- \
+  config show --preset
+refuses '--steps needs a value' -- train --steps
+
+# Keys of `bench zero --set` that it sets itself or does not use.
+for key in zero.sizes=zero2 mesh=dp=4 links.model=intra=1GB/s,inter=1GB/s \
+  rule.name=soap; do
+  refuses "--set ${key%%=*}: canzona bench zero has an option for it" -- \
+    bench zero --mesh dp=2 --set "$key"
+done
+refuses '--set batch.global: canzona bench zero sets it by --micro-batches' -- \
+  bench zero --mesh dp=2 --set batch.global=8
+for key in run=x save.every=2 eval.every=2 transport=mpi log.every=3; do
+  refuses "--set ${key%%=*}: canzona bench zero trains on threads" -- \
+    bench zero --mesh dp=2 --set "$key"
+done
+
+# What is wrong is said before anything is measured.
+refuses '-o: ' 'nodir/x' -- calibrate -o nodir/x
+refuses '--trace: ' 'nodir/x' -- bench zero --mesh dp=2 --trace nodir/x
+refuses '--batch 0: expected 1 to 1000000' -- \
+  bench transform --shape 16x32 --batch 0
+refuses '--batch 9000000000000000: expected 1 to 1000000' -- \
+  bench transform --shape 16x32 --batch 9000000000000000
+canzona bench transform --shape 16777216x16777216
+exits 2
+says 'more than half of'
+lacks err 'measuring'
+for value in abc nan -1; do
+  refuses '--deadline' "'$value'" -- train --dry-run --deadline $value
+done
+canzona train --dry-run --deadline 10min
+exits 0
+refuses 'zero.prefetch (--prefetch)' "'abc'" -- config show --prefetch abc
+refuses "zero.sizes (--zero) 'abc': expected none" ', auto or z1=' -- \
+  config show --zero abc
+refuses "--link 'abc'" -- config show --link abc
+refuses '--ranks-per-node 2' 'ranks_per_node=1' -- config show \
+  --link intra=1GB/s,inter=1GB/s,ranks_per_node=1 --ranks-per-node 2
+refuses 'mesh (--mesh): unknown axis' -- config show --mesh dq=2
+refuses "plan.memory_cap (--memory-cap) is 'x'" -- config show --memory-cap x
+refuses '--tokens: expected 1 to 1000000' "'$huge'" -- \
+  sample --run . --prompt x --tokens $huge
+refuses '--steps: expected 1 to 1000000' -- bench step --model small.json \
+  --mesh dp=2 --steps 3000000000
+
+# Flags that nobody gave are not named.
+canzona train --set model.experts=65536 --set model.expert_ffn=16777216 \
+  --set model.layers=10000 --dry-run
+exits 2
+lacks err '--model'
+refuses "rule muon has no option 'a'" 'momentum' -- \
+  config show --rule-option a=b
+lacks err 'learning_rate'
+lacks err '--rule muon'
+echo '{"mesh": "dp=2", "ranks": 3}' >c.json
+refuses 'error: mesh dp=2 (c.json) has 2 ranks' -- config show --config c.json
+refuses "--overlap 'x': expected none, main, background or all" -- \
+  bench zero --mesh dp=2 --overlap x
+refuses "--zero 'auto'" 'hier:Z, all or z1=' -- bench zero --mesh dp=2 --zero auto
+for verb in 'config show' 'bench rule --model small.json'; do
+  # shellcheck disable=SC2086
+  refuses 'steps is given twice' -- $verb --rule-option steps=5 \
+    --rule-option steps=6
+done
+refuses 'use bf16 or fp32' -- config show --rule-option precision=fp16
+refuses '--overwrite: expected --run' -- train --overwrite --dry-run
+refuses "--resume '.': the folder has no checkpoint" -- train --resume .
+refuses '--rendezvous: ranks that communicate by thread do not use it' -- \
+  bench collectives --ranks 2 --rendezvous host:1
+
 finish

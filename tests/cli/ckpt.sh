@@ -51,6 +51,9 @@ exits 0
 prints 'no tensor matches'
 refuses '--step 300' '100, 200' -- ckpt inspect runs/one --step 300
 refuses 'no checkpoints' -- ckpt inspect empty
+refuses 'no checkpoints' -- ckpt verify empty
+refuses '--step 300' 'is one checkpoint' -- \
+  ckpt inspect runs/one/ckpt/step_00000200 --step 300
 
 # verify: all, one, a damaged one.
 canzona ckpt verify runs/one

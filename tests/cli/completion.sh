@@ -115,6 +115,10 @@ if command -v bash >/dev/null; then
   offers_not auto simulate --zero ''
   offers none plan --activations ''
   offers bf16 plan --gradients ''
+  offers rounds plan --exchange ''
+  offers any plan --strategy ''
+  offers_not any simulate --strategy ''
+  offers auto plan --prefetch ''
   offers folder report ''
   offers_not 'a file.json' report ''
   canzona train --help
@@ -128,10 +132,17 @@ if command -v bash >/dev/null; then
     offers fp16 calibrate --precision ''
     offers cuda calibrate --device ''
     offers_not cuda train --device ''
-    # Planning and training take the same words.
+    offers auto train --zero ''
+    offers auto train --prefetch ''
+    offers windows bench collectives --nccl-memory ''
+    offers folder ckpt import-hf ''
+    # What only the program itself gives is not offered.
+    offers_not --as-rank launch --
+    offers_not --exchange doctor --
+    # Planning and training take the same words, but for --strategy any.
     for option in --strategy --teams --message --replica-sum --overlap \
       --collectives; do
-      offered plan $option '' >of_plan.list
+      offered plan $option '' | grep -vx any >of_plan.list
       offered train $option '' >of_train.list
       checks=$((checks + 1))
       last="complete: canzona plan and train $option"
@@ -162,4 +173,8 @@ for shell in zsh fish; do
     echo "skipped: no $shell here to check its syntax"
   fi
 done
+
+canzona man
+exits 0
+lacks out '\-\-as\-rank'
 finish

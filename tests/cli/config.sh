@@ -29,6 +29,34 @@ member_is 'origins model.hidden' 'preset tiny'
 member_is 'origins rule.option.momentum' run.json
 member_is 'origins model.tied' default
 
+# A file may have numbers and truths as texts, and texts that are numbers.
+echo '{"plan": {"teams": 2}, "model": {"tied": "on"}, "zero": {"prefetch": 2}}' \
+  >kinds.json
+canzona config show --config kinds.json --json
+exits 0
+member_is 'config plan teams' 2
+member_is 'config model tied' ON
+member_is 'config zero prefetch' 2
+echo '{"plan": {"teams": 3}}' >kinds.json
+refuses 'plan.teams (kinds.json)' 'auto, off, 2, 4, 8' 'found 3' -- \
+  config show --config kinds.json
+echo '{"model": {"tied": "yes"}}' >kinds.json
+refuses 'model.tied (kinds.json)' 'on or off' "'yes'" -- \
+  config show --config kinds.json
+
+# The file that help shows is one.
+canzona config --help
+exits 0
+sed -n 's/^  \(steps = 400\|\[model\]\|layers = 8\|\[rule\]\|name = "soap"\|option\..*\).*/\1/p' out \
+  >shown.toml
+checks=$((checks + 1))
+[ "$(wc -l <shown.toml)" -eq 6 ] || fail 'the example in the help is not found'
+canzona config show --config shown.toml --json
+grep -qF 'built without' err || {
+  exits 0
+  member_is 'config rule option precondition_frequency' 5
+}
+
 # precision=auto is settled for this machine, and says why; what was asked for
 # stays, and rules without such an option have none.
 canzona config show --json

@@ -373,4 +373,10 @@ lacks out --program
 checks=$((checks + 1))
 [ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 100 ] ||
   fail 'a line is wider than 100 columns'
+
+# --transport=KIND is the same as two words: one process runs all ranks.
+ends_by 0
+canzona launch --program ./program --ranks 2 -- bench step --transport=thread
+exits 0
+started 1
 finish

@@ -127,6 +127,12 @@ exits 0
 member_is step 0
 member_is weights two/ckpt/step_00000000
 refuses '--step 5' 'has steps 0' -- sample --run two --step 5 --prompt x
+refuses '--step 5' 'is the checkpoint of step 0' -- \
+  sample --run two/ckpt/step_00000000 --step 5 --prompt x
+refuses '--step 5' 'is the checkpoint of step 0' -- \
+  eval --run two/ckpt/step_00000000 --step 5 --data text.txt
+canzona sample --run two/ckpt/step_00000000 --step 0 --prompt 'line 1'
+exits 0
 refuses '--step 5' "'one' has no checkpoints" -- sample --run one --step 5 --prompt x
 # A damaged checkpoint is refused, not sampled.
 cp -r two three

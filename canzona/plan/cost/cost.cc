@@ -17,9 +17,9 @@ constexpr double kLongestSeconds = 1e6;
 
 Ticks picoseconds(double seconds, MatrixShape shape) {
   if (!(seconds >= 0 && seconds <= kLongestSeconds)) {
-    throw UsageError(cat("cost table: ", seconds, " seconds for a ", shape.rows,
-                         "×", shape.cols, " matrix, expected at most ",
-                         kLongestSeconds));
+    throw UsageError(cat("the cost table has ", seconds, " seconds for a ",
+                         shape.rows, "×", shape.cols,
+                         " matrix, expected at most ", kLongestSeconds));
   }
   return Ticks(std::llround(seconds * kPicosecondsPerSecond));
 }

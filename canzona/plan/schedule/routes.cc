@@ -188,12 +188,14 @@ namespace {
 
 // Returns the number of strips if those who compute a matrix get pieces of it
 // from others and its rule takes strips one by one; else 0.
+bool is_cut_by_tp(const PlanPart& part, const Matrix& matrix) {
+  return part.model.tensors[index(matrix.tensor)].cut != Cut::kNone &&
+         part.grid.tp_ranks() > 1;
+}
+
 int32_t strips_of(const PlanPart& part, TeamCosts& costs, int32_t m) {
   const Matrix& matrix = part.matrices[index(m)];
-  const bool is_cut =
-      part.model.tensors[index(matrix.tensor)].cut != Cut::kNone &&
-      part.grid.tp_ranks() > 1;
-  if (!is_cut) return 0;
+  if (!is_cut_by_tp(part, matrix)) return 0;
   const StripFacts& facts = costs.strips({matrix.rows, matrix.cols});
   return facts.strips > 1 && facts.one_by_one ? facts.strips : 0;
 }
@@ -269,6 +271,24 @@ bool may_exchange_strips(const Plan& plan) {
         return true;
   }
   return false;
+}
+
+std::string why_no_strips(const Plan& plan) {
+  const auto device = plan.rule_options.find("device");
+  const std::string rule =
+      cat("rule ", plan.rule,
+          device == plan.rule_options.end() ? "" : " with device=",
+          device == plan.rule_options.end() ? "" : device->second);
+  for (const PlanPart& part : plan.parts) {
+    TeamTable teams(part);
+    for (const Matrix& matrix : part.matrices)
+      if (is_cut_by_tp(part, matrix) &&
+          teams.costs().strips({matrix.rows, matrix.cols}).strips > 1)
+        return cat(rule, " needs all strips of a matrix at once");
+  }
+  return cat(rule,
+             " has no matrix that tp ranks exchange and that is cut into ",
+             "strips on ", to_string(plan.mesh));
 }
 
 }  // namespace canzona

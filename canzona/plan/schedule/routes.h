@@ -106,5 +106,7 @@ Rectangle strip_rectangle(const PlanPart& part, int32_t matrix, int32_t strips,
 // True if some matrix of the plan could move by strips if it had a single
 // owner.
 bool may_exchange_strips(const Plan& plan);
+// Says why not.
+std::string why_no_strips(const Plan& plan);
 
 }  // namespace canzona

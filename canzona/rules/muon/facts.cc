@@ -153,7 +153,7 @@ void resolve_precision(RuleOptions& options) {
                                        : "fp32";
   if (precision == "fp16" && !device.has_fp16)
     throw UsageError(cat("rule muon: precision=fp16 needs cuda; on ",
-                         device.name, " use bf16, fp32 or fp64"));
+                         device.name, " use bf16 or fp32"));
 }
 
 void resolve_norm_factor(RuleOptions& options) {
