@@ -152,9 +152,24 @@ int64_t TeamCosts::factor_ticks(const StripFacts& facts) const {
 
 namespace {
 
-// A team that is no power of two, as in a plan that is refused, is rounded up.
-int64_t strips_of_each(const StripFacts& facts, int32_t size) {
-  return (facts.strips + int64_t{size} - 1) / size;
+// Work of a matrix that a team shares: of the widest strip, of the head beyond
+// its strips, and of the whole.
+struct SharedFlops {
+  Flops strip, head, whole;
+};
+
+// Returns the ticks of a team whose matrix takes `ticks` alone; its path does
+// not include transfers. A size that is no power of two, as in a plan that is
+// refused, is rounded up.
+TeamSize team_of(Ticks ticks, const SharedFlops& flops, int strips,
+                 int32_t size) {
+  const int64_t each = (strips + int64_t{size} - 1) / size;
+  TeamSize team;
+  team.size = size;
+  team.member = ticks_of_part(ticks, each * flops.strip.value(), flops.whole);
+  team.head = ticks_of_part(ticks, flops.head.value(), flops.whole);
+  team.path = team.at_head();
+  return team;
 }
 
 }  // namespace
@@ -163,14 +178,10 @@ TeamSize TeamCosts::team(MatrixShape shape, const MatrixCost& cost,
                          int32_t size) {
   if (size <= 1) return whole_matrix(cost.every_step.value());
   const auto& [facts, work] = of(shape);
-  TeamSize team;
-  team.size = size;
-  team.member = ticks_of_part(cost.every_step,
-                              strips_of_each(facts, size) * facts.strip.value(),
-                              work.every_step);
-  team.head =
-      ticks_of_part(cost.every_step, facts.head.value(), work.every_step);
-  team.path = checked_add(team.at_head(), link_ticks(facts, size), "ticks");
+  TeamSize team =
+      team_of(cost.every_step, {facts.strip, facts.head, work.every_step},
+              facts.strips, size);
+  team.path = checked_add(team.path, link_ticks(facts, size), "ticks");
   return team;
 }
 
@@ -178,14 +189,10 @@ TeamSize TeamCosts::refresh(MatrixShape shape, const MatrixCost& cost,
                             int32_t size) {
   if (size <= 1) return whole_matrix(cost.refresh.value());
   const auto& [facts, work] = of(shape);
-  TeamSize team;
-  team.size = size;
-  team.member = ticks_of_part(
-      cost.refresh, strips_of_each(facts, size) * facts.strip_refresh.value(),
-      work.refresh);
-  team.head =
-      ticks_of_part(cost.refresh, facts.head_refresh.value(), work.refresh);
-  team.path = checked_add(team.at_head(), factor_ticks(facts), "ticks");
+  TeamSize team = team_of(
+      cost.refresh, {facts.strip_refresh, facts.head_refresh, work.refresh},
+      facts.strips, size);
+  team.path = checked_add(team.path, factor_ticks(facts), "ticks");
   return team;
 }
 
