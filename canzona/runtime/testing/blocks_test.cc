@@ -160,7 +160,7 @@ TEST_P(BlocksOfRule, GoOnFromWholeOwnersAndTheReverse) {
 }
 
 TEST(Blocks, EndTogetherWhenARankFails) {
-  expect_ranks_end_together(block_plan(block_wish("shampoo", "tp=4")), 5);
+  expect_ranks_end_together(block_plan(block_wish("shampoo", "tp=4")), 4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, BlocksOfRule,
