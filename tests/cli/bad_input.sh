@@ -187,8 +187,8 @@ cat >cluster.json <<'EOF'
 EOF
 canzona simulate --model qwen3-0.6b --mesh dp=8 --cluster cluster.json
 exits 0
-refuses '--memory-cap 1.00 MiB' 'rank 0' -- simulate --model qwen3-0.6b \
-  --mesh dp=8 --cluster cluster.json --memory-cap 1MiB
+refuses '--memory-cap 4.00 GiB' 'needs more' -- simulate --model qwen3-0.6b \
+  --mesh dp=8 --cluster cluster.json --memory-cap 4GiB
 
 # Missing values, values of switches, options given twice, verbs of verbs.
 refuses '--strategy needs a value, such as ' 'balanced' -- \

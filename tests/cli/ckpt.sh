@@ -29,7 +29,7 @@ prints 'no checkpoints in empty'
 refuses 'nowhere' -- ckpt ls nowhere
 refuses 'PATH' -- ckpt ls
 refuses 'ckpt' -- ckpt
-refuses 'unexpected word' -- ckpt look runs/one
+refuses "canzona ckpt 'look': expected ls, " -- ckpt look runs/one
 
 # inspect: the latest, a step, one folder.
 canzona ckpt inspect runs/one

@@ -100,4 +100,18 @@ if ! grep -q 'built to plan only' err && grep -q '^bench rule' commands; then
   exits 0
   is_empty err
 fi
+
+# Names of models and folders reach the terminal without their escapes.
+canzona train --set "model.name=${escape}[31mX" --mesh dp=1 --steps 1 \
+  --run "run${escape}[1m"
+if ! grep -q 'built to plan only' err; then
+  exits 0
+  says '?[31mX: 4 layers' '1 step of '
+  lacks err "$escape"
+  lacks out "$escape"
+  canzona sample --run "run${escape}[1m" --prompt x --tokens 1
+  exits 0
+  says 'run?[1m: '
+  lacks err "$escape"
+fi
 finish

@@ -339,6 +339,6 @@ canzona $(echo $strips | sed 's/--json//; s/balanced/contiguous,balanced/') --te
 exits 0
 prints '--teams 2: strategy contiguous'
 refuses "--exchange 'pieces': expected auto, rounds or strips" -- plan --model qwen3-0.6b --mesh tp=2 --exchange pieces
-refuses '--exchange strips: rule muon has no matrix that can be exchanged strip by strip' -- plan --model qwen3-0.6b --mesh dp=2 --exchange strips
+refuses '--exchange strips: rule muon with device=cuda has no matrix that tp ranks exchange' -- plan --model qwen3-0.6b --mesh dp=2 --exchange strips
 
 finish
