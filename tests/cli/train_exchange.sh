@@ -46,7 +46,7 @@ canzona train --resume kept/ckpt/step_00000002 --save-every 0 --steps 3 \
 exits 0
 says 'note: plan.exchange strips (checkpoint of step 2) became auto: mesh is' \
   'exchange: by rounds (auto)'
-refuses '--exchange strips: rule muon has no matrix' -- \
+refuses '--exchange strips: rule muon with device=cpu has no matrix' -- \
   train --resume kept --run kept --mesh dp=2 --exchange strips
 
 # It is a key like any other.
@@ -86,16 +86,16 @@ exits 0
 prints '--exchange HOW'
 refuses "plan.exchange" "'pieces'" '--exchange' 'auto, rounds, strips' -- \
   train --mesh tp=2 --exchange pieces
-refuses '--exchange strips: rule muon has no matrix that can be exchanged strip by strip on dp=2' -- \
+refuses '--exchange strips: rule muon with device=cpu has no matrix that tp ranks exchange and that is cut into strips on dp=2' -- \
   train --mesh dp=2 --exchange strips
 # Strips in other rounds alone would go unnoticed.
 # shellcheck disable=SC2086
 refuses '--exchange strips: no matrix of the first or the last round has strips' \
   'rule muon on tp=4' -- \
   train $quick --set model.head_dim=16 --mesh tp=4 --exchange strips
-refuses '--exchange strips: rule shampoo has no matrix' -- \
+refuses '--exchange strips: rule shampoo' -- \
   train --mesh tp=2 --rule shampoo --exchange strips
-refuses '--exchange strips: rule muon has no matrix' -- \
+refuses '--exchange strips: rule muon with device=cpu has no matrix' -- \
   bench zero --mesh dp=2 --exchange strips
 
 finish

@@ -207,7 +207,7 @@ canzona train --init broken --data text.txt --steps 1 --mesh dp=2 --run new/er/f
 exits 3
 not_there new
 canzona train --resume broken --run new/fresh
-exits 3
+exits 2
 not_there new
 
 # --- What a run begins with is read before what it replaces is removed.
