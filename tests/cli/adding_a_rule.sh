@@ -45,8 +45,8 @@ run "$cmake" --build "$build" --parallel 2 --target canzona \
   canzona_rule_facts_test canzona_rules_test
 run "$build/rooms/rules/canzona_rule_facts_test"
 run "$build/rooms/rules/canzona_rules_test" \
-  --gtest_filter="$title*:Optimizer.*"
-echo "$(sed -n 's/.*  PASSED  . \(.*\)/\1/p' "$log") of canzona_rules_test"
+  --gtest_filter="$title*:Optimizer*"
+echo "$(sed -n 's/.*  PASSED  . \(.*\)\./\1/p' "$log") of canzona_rules_test"
 run sh "$tree/tests/cli/config.sh" "$program" "$cmake"
 
 # --- Listed.
