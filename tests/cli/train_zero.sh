@@ -181,7 +181,7 @@ refuses 'neither of z2 = 2 and z3 = 3 divides the other' \
 refuses 'z3 = 8 does not divide z1 = 4' -- train --mesh dp=4 --zero z3=8
 refuses 'z1 = 2 does not divide the 1 data-parallel ranks' \
   -- train --mesh dp=1 --zero replica:2
-refuses 'zero-experts: z1 = 4 does not divide the 2 data-parallel ranks' \
+refuses '(--zero-experts): z1 = 4 does not divide the 2 data-parallel ranks' \
   -- train --preset moe-tiny --mesh dp=2,ep=2 --zero-experts replica:4
 refuses 'zero.experts (--zero-experts)' 'hier:Z' \
   -- train --preset moe-tiny --mesh dp=2,ep=2 --zero-experts her:2
