@@ -323,7 +323,7 @@ def _matrix_shape(
     if len(shape) < 2:
         raise UsageError(
             f"parameter {name}: has shape {list(shape)}, but "
-            f"{rule} needs a matrix; leave it to adamw"
+            f"{rule} needs a matrix; AdamW updates parameters like this one"
         )
     convolution = known is not None and isinstance(known.owner, _CONVOLUTIONS)
     if len(shape) > 2 and (convolution or flatten):

@@ -59,8 +59,8 @@ struct TeamBytes {
   int64_t factors_sent = 0;
   int64_t factors_received = 0;
 };
-// Of a step with factors. `member` is the position in the list of owners; 0 is
-// the head.
+// The bytes of a step with factors. `member` is the position in the list of
+// owners; 0 is the head.
 TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member);
 // The same of an ordinary step, which may have none.
 TeamBytes ordinary_team_bytes(const StripFacts& facts, int32_t size,

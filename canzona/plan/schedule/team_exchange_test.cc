@@ -42,7 +42,7 @@ TEST(TeamExchange, HomesOfPlaces) {
   check_plan(plan_of(wide_and_small(1), "dp=4", options, rule_with_strips()));
 }
 
-// Of a segment the head gets 3m²(k-1)/k bytes in sums, a member m² in factors,
+// In a segment the head gets 3m²(k-1)/k bytes in sums, a member m² in factors,
 // but for the triangle's diagonal and a few scalars.
 TEST(TeamExchange, BytesOfSumsAndFactors) {
   const auto rule = make_rule_facts("muon", {{"strips", "8"}});

@@ -333,7 +333,7 @@ class SharedSoap final : public SharedTransform {
   const SoapStrips strips_;
   const TeamSeat seat_;
   const DType dtype_;
-  // Of the current step.
+  // These belong to the current step.
   SoapCall call_;
   ConstRun piece_{};
   std::array<Run, 6> states_{};

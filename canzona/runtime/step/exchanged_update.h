@@ -70,7 +70,7 @@ class StripUpdate {
 
   Rank& rank_;
   std::vector<OfRound> rounds_;
-  // Of the current matrix.
+  // These belong to the current matrix.
   std::optional<Arena::Scope> scope_;
   Run matrix_{};         // assembled; later holds its update
   size_t num_left_ = 0;  // strips not multiplied yet

@@ -59,8 +59,8 @@ struct PlainCase {
   int32_t ranks;
   int32_t per_node;
 };
-// Of the rank counts {1, 2, 4, 7, 8} on nodes of {1, 2, 3, 4, 8}, those with
-// several ranks, a power of two, on each of several nodes.
+// The pairs of a rank count in {1, 2, 4, 7, 8} and a node size in {1, 2, 3, 4,
+// 8} that give several nodes with several ranks, a power of two, on each.
 const std::vector<PlainCase> kInLegs = {{4, 2}, {8, 2}, {8, 4}};
 
 PlanWish plain_wish(int32_t ranks, int32_t per_node, Reach reach) {

@@ -35,7 +35,7 @@ struct TileTask {
 // numbers of its own alone. Sum s is added to those that the tree has ready for
 // it, and what results is kept at `last`, or is the whole sum after the last.
 struct StripTree {
-  // Of all threads that a multiprocessor has at a time.
+  // Shared by all threads that a multiprocessor has at a time.
   static constexpr int64_t kFloatsPerProcessor = 32768;
 
   int32_t count;
