@@ -228,7 +228,8 @@ class BlockSearch {
     return cost.every_step.value() * p_.rule.period() + cost.refresh.value();
   }
 
-  // Looks at all ranks, or at the owners of a matrix that has as many as it may.
+  // Looks at all ranks, or at the owners of a matrix that has as many as it
+  // may.
   int32_t least_loaded(const HomeLoads& loads, int32_t phase,
                        const std::set<int32_t>& owners) const {
     const bool full = std::ssize(owners) >= most_;
