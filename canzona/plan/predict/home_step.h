@@ -47,7 +47,7 @@ class HomeStep {
   class PairBytes;
   class MovedElements;
 
-  // What a team does in addition in the step of its matrix's refresh.
+  // A refresh adds this to the step in which the team's matrix has it.
   struct TeamRefresh {
     int32_t phase = 0;
     double multiply = 0;              // seconds of a member

@@ -274,11 +274,10 @@ bool may_exchange_strips(const Plan& plan) {
 }
 
 std::string why_no_strips(const Plan& plan) {
+  std::string rule = cat("rule ", plan.rule);
   const auto device = plan.rule_options.find("device");
-  const std::string rule =
-      cat("rule ", plan.rule,
-          device == plan.rule_options.end() ? "" : " with device=",
-          device == plan.rule_options.end() ? "" : device->second);
+  if (device != plan.rule_options.end())
+    rule += cat(" with device=", device->second);
   for (const PlanPart& part : plan.parts) {
     TeamTable teams(part);
     for (const Matrix& matrix : part.matrices)

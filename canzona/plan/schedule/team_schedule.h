@@ -66,7 +66,7 @@ class TeamTable {
                            : 1;
   }
   TeamSize of(size_t matrix);
-  // What a refresh adds to it, and its cost over a period.
+  // Return the cost that a refresh adds, and the cost over a period.
   TeamSize refresh(size_t matrix) {
     return costs().refresh(shape(matrix), part_.costs[matrix], size(matrix));
   }

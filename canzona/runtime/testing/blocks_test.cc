@@ -8,25 +8,14 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/validate/validate.h"
+#include "canzona/runtime/testing/test_bits.h"
 #include "canzona/runtime/testing/test_block_plans.h"
 #include "canzona/runtime/testing/test_fault_trials.h"
-#include "canzona/runtime/testing/test_states.h"
-#include "canzona/runtime/testing/test_trial.h"
 
 namespace canzona::blocks_test {
 namespace {
 
 using ::testing::IsEmpty;
-
-struct Bits {
-  std::string parameters, states;
-  auto operator<=>(const Bits&) const = default;
-};
-
-Bits bits_of(const Trial& trial) {
-  const TrialResult result = run_trial(trial);
-  return {result.parameters, result.states};
-}
 
 size_t count_in_blocks(const Plan& plan) {
   size_t count = 0;
@@ -130,33 +119,12 @@ TEST_P(BlocksOfRule, SendKeepAndReserveWhatThePlanSays) {
   }
 }
 
-// States have the names and shapes of those of the matrices, each element once,
-// and steps continue from them with other owners, or with one, and vice versa.
 TEST_P(BlocksOfRule, GoOnFromWholeOwnersAndTheReverse) {
   const Plan whole =
       small_plan(blocked_model(), block_wish(GetParam(), "dp=2,tp=2"));
   const Plan apart = block_plan(block_wish(GetParam(), "tp=4"));
-  const Bits straight = bits_of({.plan = whole, .steps = 8});
-  std::map<std::string, std::vector<int64_t>> shapes;
-  for (const auto& [from, to] :
-       {std::pair{&whole, &apart}, {&apart, &whole}, {&apart, &apart}}) {
-    WholeStates states;
-    run_trial({.plan = *from, .steps = 4, .at_end = [&](Runtime& r) {
-                 states.collect(r);
-               }});
-    std::map<std::string, std::vector<int64_t>> found;
-    for (const auto& [name, tensor] : states.tensors()) {
-      found[name] = tensor.shape;
-      for (const int times : tensor.given) ASSERT_EQ(times, 1) << name;
-    }
-    if (shapes.empty()) shapes = found;
-    EXPECT_EQ(found, shapes);
-    EXPECT_EQ(bits_of({.plan = *to,
-                       .steps = 4,
-                       .set_parameters = [&](Runtime& r) { states.hand_to(r); },
-                       .number_of_step = [](int64_t s) { return s + 4; }}),
-              straight);
-  }
+  expect_states_go_on(whole,
+                      {{&whole, &apart}, {&apart, &whole}, {&apart, &apart}});
 }
 
 TEST(Blocks, EndTogetherWhenARankFails) {

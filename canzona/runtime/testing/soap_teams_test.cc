@@ -9,25 +9,14 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/validate/validate.h"
+#include "canzona/runtime/testing/test_bits.h"
 #include "canzona/runtime/testing/test_fault_trials.h"
-#include "canzona/runtime/testing/test_states.h"
 #include "canzona/runtime/testing/test_team_plans.h"
-#include "canzona/runtime/testing/test_trial.h"
 
 namespace canzona::soap_teams_test {
 namespace {
 
 using ::testing::IsEmpty;
-
-struct Bits {
-  std::string parameters, states;
-  auto operator<=>(const Bits&) const = default;
-};
-
-Bits bits_of(const Trial& trial) {
-  const TrialResult result = run_trial(trial);
-  return {result.parameters, result.states};
-}
 
 Plan soap_plan(const std::string& mesh, const RuleOptions& options,
                int32_t size) {
@@ -150,35 +139,14 @@ TEST(SoapTeams, SendAndReserveWhatThePlanSays) {
   }
 }
 
-// States have the names and shapes of those of whole owners, each element is
-// given once, and steps continue from them with teams, without, and back.
 TEST(SoapTeams, GoOnFromWholeOwnersAndTheReverse) {
   const Plan whole = soap_plan("dp=2,tp=2", one_factor(8), 1);
   const Plan shared = soap_plan("tp=4", one_factor(8), 4);
   const Plan pairs = soap_plan("dp=2,tp=4", one_factor(8), 2);
-  const Bits straight = bits_of({.plan = whole, .steps = 8});
-  std::map<std::string, std::vector<int64_t>> shapes;
-  for (const auto& [from, to] : {std::pair{&whole, &shared},
-                                 {&shared, &whole},
-                                 {&shared, &pairs},
-                                 {&pairs, &shared}}) {
-    WholeStates states;
-    run_trial({.plan = *from, .steps = 4, .at_end = [&](Runtime& r) {
-                 states.collect(r);
-               }});
-    std::map<std::string, std::vector<int64_t>> found;
-    for (const auto& [name, tensor] : states.tensors()) {
-      found[name] = tensor.shape;
-      for (const int times : tensor.given) ASSERT_EQ(times, 1) << name;
-    }
-    if (shapes.empty()) shapes = found;
-    EXPECT_EQ(found, shapes);
-    EXPECT_EQ(bits_of({.plan = *to,
-                       .steps = 4,
-                       .set_parameters = [&](Runtime& r) { states.hand_to(r); },
-                       .number_of_step = [](int64_t s) { return s + 4; }}),
-              straight);
-  }
+  expect_states_go_on(whole, {{&whole, &shared},
+                              {&shared, &whole},
+                              {&shared, &pairs},
+                              {&pairs, &shared}});
 }
 
 // A gradient that is not finite in one member's strip skips the step on all of

@@ -7,36 +7,26 @@
 #include "canzona/linalg/cpu/cpu_engine.h"
 #include "canzona/linalg/test_late_engine.h"
 #include "canzona/plan/predict/predict.h"
+#include "canzona/runtime/testing/test_bits.h"
 #include "canzona/runtime/testing/test_fault_trials.h"
 #include "canzona/runtime/testing/test_team_plans.h"
-#include "canzona/runtime/testing/test_trial.h"
 
 namespace canzona::teams_test {
 namespace {
 
 using ::testing::HasSubstr;
 
-struct TeamDigests {
-  std::string parameters, states;
-  auto operator<=>(const TeamDigests&) const = default;
-};
-
-TeamDigests digests_of_teams(const Trial& trial) {
-  const TrialResult result = run_trial(trial);
-  return {result.parameters, result.states};
-}
-
 TEST(Teams, GiveTheBitsOfWholeOwners) {
   for (const int count : {2, 8})
     for (const std::string form : {"gram", "symmetric", "standard"})
       for (const std::string precision : {"bf16", "fp32"}) {
         const RuleOptions options = strips(count, form, precision);
-        std::set<TeamDigests> seen;
+        std::set<Bits> seen;
         for (const std::string mesh : {"dp=1", "tp=2", "dp=2,tp=4", "tp=8"})
           for (const int32_t size : {1, 2, 4, 8}) {
             SCOPED_TRACE(
                 cat(count, " ", form, " ", precision, " ", mesh, " ", size));
-            seen.insert(digests_of_teams(
+            seen.insert(bits_of(
                 {.plan = team_plan(mesh, options, [&](size_t) { return size; }),
                  .clip_norm = 0.5}));
             ASSERT_EQ(seen.size(), 1U);
@@ -45,7 +35,7 @@ TEST(Teams, GiveTheBitsOfWholeOwners) {
 }
 
 TEST(Teams, OfAllSizesMayMix) {
-  std::set<TeamDigests> seen;
+  std::set<Bits> seen;
   const int32_t sizes[] = {1, 2, 4, 8, 4, 2, 1, 8};
   for (const size_t turn : {0, 1, 2, 3, 4})
     for (const bool pipelined : {true, false}) {
@@ -53,10 +43,10 @@ TEST(Teams, OfAllSizesMayMix) {
       const Plan plan = team_plan("tp=8", strips(8), [&](size_t m) {
         return turn == 0 ? 1 : sizes[(m + turn) % std::size(sizes)];
       });
-      seen.insert(digests_of_teams({.plan = plan,
-                                    .gradients = GradientKind::kRandom,
-                                    .steps = 20,
-                                    .options = {.pipelined = pipelined}}));
+      seen.insert(bits_of({.plan = plan,
+                           .gradients = GradientKind::kRandom,
+                           .steps = 20,
+                           .options = {.pipelined = pipelined}}));
       ASSERT_EQ(seen.size(), 1U);
     }
 }
@@ -65,14 +55,14 @@ TEST(Teams, OfAllSizesMayMix) {
 TEST(Teams, OfPlacesGiveTheBitsOfWholeOwners) {
   for (const auto& [mesh, zero] :
        {std::pair{"dp=4", "hier:4"}, {"dp=4,tp=2", "hier:2"}}) {
-    std::set<TeamDigests> seen;
+    std::set<Bits> seen;
     for (const int32_t size : {1, 2, 4}) {
       SCOPED_TRACE(cat(mesh, " ", zero, " ", size));
       PlanWish wish{.mesh = mesh, .options = strips(8), .zero = zero};
       wish.capacity_bytes = 60'000;  // several rounds
       const Plan plan = share_matrices(small_plan(shared_model(), wish),
                                        [&](size_t) { return size; });
-      seen.insert(digests_of_teams({.plan = plan}));
+      seen.insert(bits_of({.plan = plan}));
       ASSERT_EQ(seen.size(), 1U);
     }
   }
@@ -81,7 +71,7 @@ TEST(Teams, OfPlacesGiveTheBitsOfWholeOwners) {
 // Strips are reloaded where squares would overflow or underflow.
 TEST(Teams, GiveTheBitsOfWholeOwnersOfTinyAndHugeMatrices) {
   for (const float factor : {0.0F, 0x1p-100F, 0x1p90F}) {
-    std::set<TeamDigests> seen;
+    std::set<Bits> seen;
     for (const int32_t size : {1, 2, 4}) {
       SCOPED_TRACE(cat(factor, " ", size));
       Trial trial{
@@ -89,7 +79,7 @@ TEST(Teams, GiveTheBitsOfWholeOwnersOfTinyAndHugeMatrices) {
       trial.poison = [&](Runtime&, int64_t, int32_t, std::span<float> all) {
         for (float& x : all) x *= factor;
       };
-      seen.insert(digests_of_teams(trial));
+      seen.insert(bits_of(trial));
       ASSERT_EQ(seen.size(), 1U);
     }
   }
