@@ -153,10 +153,24 @@ void Engine::widen(std::span<const Widened> runs) {
 
 // For host memory; a device overrides this.
 
+namespace {
+
+void raise_largest(GradientNumbers* numbers, uint32_t bits) {
+  numbers->largest = std::max<int64_t>(numbers->largest, bits);
+  numbers->is_finite = numbers->largest < kInfinityBits ? 1 : 0;
+}
+
+}  // namespace
+
 void Engine::find_largest(GradientNumbers* numbers,
                           std::span<const Stretch> runs) {
-  numbers->largest = std::max<int64_t>(numbers->largest, largest_bits(runs));
-  numbers->is_finite = numbers->largest < kInfinityBits ? 1 : 0;
+  raise_largest(numbers, largest_bits(runs));
+}
+
+void Engine::scale_and_find_largest(GradientNumbers* numbers,
+                                    std::span<const ScaledStretch> runs,
+                                    double factor) {
+  raise_largest(numbers, scale_and_look(runs, factor));
 }
 
 void Engine::keep_first_code(int64_t* code, const int32_t* found,

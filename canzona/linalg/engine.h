@@ -217,6 +217,11 @@ class Engine {
   // engine's memory. Raises `largest` to the bits of the runs.
   virtual void find_largest(GradientNumbers* numbers,
                             std::span<const Stretch> runs);
+  // The same of x = factor·x, which replaces x: the bits of scale() and
+  // find_largest(), in one pass if the device can.
+  virtual void scale_and_find_largest(GradientNumbers* numbers,
+                                      std::span<const ScaledStretch> runs,
+                                      double factor);
   // Sets *code = codes[*found - 1] if it was 0 and *found is not; *found is as
   // find_nonfinite leaves it.
   virtual void keep_first_code(int64_t* code, const int32_t* found,

@@ -215,6 +215,13 @@ class LateEngine final : private LateMemoryHolder, public Engine {
     issue(
         [=, this, kept = kept_of(runs)] { cpu_->find_largest(numbers, kept); });
   }
+  void scale_and_find_largest(GradientNumbers* numbers,
+                              std::span<const ScaledStretch> runs,
+                              double factor) override {
+    issue([=, this, kept = kept_of(runs)] {
+      cpu_->scale_and_find_largest(numbers, kept, factor);
+    });
+  }
   void keep_first_code(int64_t* code, const int32_t* found,
                        std::span<const int64_t> codes) override {
     issue([=, this, kept = kept_of(codes)] {

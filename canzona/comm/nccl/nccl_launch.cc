@@ -44,6 +44,9 @@ std::vector<std::pair<std::string, std::string>> nccl_settings(
   set("NCCL_HOSTID", cat(surroundings.host, "-", surroundings.rank));
   set("NCCL_SOCKET_IFNAME", "lo");
   set("NCCL_NET", "Socket");
+  // Exchanges over sockets in NCCL's usual pieces of 128 KiB take up to 1.7
+  // times as long (bench/results/device_sums.md).
+  set("NCCL_P2P_NET_CHUNKSIZE", "524288");
   return settings;
 }
 

@@ -66,7 +66,8 @@ TEST(NcclLaunch, ProcessesThatShareAGpuLookLikeMachines) {
                                 {"CUDA_MODULE_LOADING", "EAGER"}})),
               UnorderedElementsAre(Pair("NCCL_LAUNCH_ORDER_IMPLICIT", "1"),
                                    Pair("NCCL_HOSTID", "node7-3"),
-                                   Pair("NCCL_NET", "Socket")));
+                                   Pair("NCCL_NET", "Socket"),
+                                   Pair("NCCL_P2P_NET_CHUNKSIZE", "524288")));
   EXPECT_THAT(nccl_settings({.host = "a", .share = true, .version = 23003},
                             variables_of({})),
               UnorderedElementsAre(Pair("NCCL_LAUNCH_ORDER_IMPLICIT", "1"),

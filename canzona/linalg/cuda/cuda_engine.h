@@ -196,6 +196,9 @@ class CudaEngine final : public Engine {
   WideSum sum_of_squares(std::span<const Stretch> runs, int exponent) override;
   void find_largest(GradientNumbers* numbers,
                     std::span<const Stretch> runs) override;
+  void scale_and_find_largest(GradientNumbers* numbers,
+                              std::span<const ScaledStretch> runs,
+                              double factor) override;
   void keep_first_code(int64_t* code, const int32_t* found,
                        std::span<const int64_t> codes) override;
   void raise(int64_t* number, const int64_t* other) override;

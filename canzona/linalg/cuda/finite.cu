@@ -238,6 +238,51 @@ __global__ void __launch_bounds__(kSumThreads)
   if constexpr (kSquares) squares.give(found);
 }
 
+struct ScaledEntry {
+  float* data = nullptr;
+  int64_t count = 0;
+  int64_t first_chunk = 0;
+  int64_t vectors = 0;
+};
+
+// Multiplies elements of a chunk in place; returns the largest of `largest` and
+// their magnitudes afterwards.
+__device__ uint64_t scale_chunk(const ScaledEntry& e, int64_t begin,
+                                int64_t end, float factor, uint64_t largest) {
+  constexpr int V = kVector<float>;
+  const int64_t whole = e.vectors != 0 ? begin + (end - begin) / V * V : begin;
+#pragma unroll 4
+  for (int64_t j = begin + V * threadIdx.x; j < whole; j += V * kSumThreads) {
+    auto values = load<V>(e.data + j);
+    for (int t = 0; t < V; ++t) {
+      values.x[t] = mul(factor, values.x[t]);
+      largest = max(largest, magnitude_bits(values.x[t]));
+    }
+    store<V>(e.data + j, values);
+  }
+  for (int64_t j = whole + threadIdx.x; j < end; j += kSumThreads) {
+    const float value = mul(factor, e.data[j]);
+    largest = max(largest, magnitude_bits(value));
+    e.data[j] = value;
+  }
+  return largest;
+}
+
+__global__ void __launch_bounds__(kSumThreads)
+    scale_and_measure_kernel(Found* found, const ScaledEntry* entries,
+                             int64_t num_entries, int64_t num_chunks,
+                             const float* factor) {
+  uint64_t largest = 0;
+  for (int64_t c = blockIdx.x; c < num_chunks; c += gridDim.x) {
+    const ScaledEntry e = entries[entry_of(entries, num_entries, c)];
+    const int64_t begin = (c - e.first_chunk) * kChunk;
+    const int64_t end = min(begin + kChunk, e.count);
+    largest = scale_chunk(e, begin, end, *factor, largest);
+  }
+  largest = over_block(largest, Largest{});
+  if (threadIdx.x == 0) atomicMax(&found->largest, largest);
+}
+
 // Adds to what is found, without waiting.
 template <bool kSquares>
 void measure_into(Found* found, CudaEngine& engine, const char* name,
@@ -366,6 +411,30 @@ void CudaEngine::find_largest(GradientNumbers* numbers,
   if (dry("note_finite", numbers)) return;
   note_finite_kernel<<<1, 1, 0, stream()>>>(numbers);
   check_cuda(cudaGetLastError(), "find_largest");
+}
+
+void CudaEngine::scale_and_find_largest(GradientNumbers* numbers,
+                                        std::span<const ScaledStretch> runs,
+                                        double factor) {
+  std::vector<ScaledEntry> entries;
+  for (const ScaledStretch& s : runs) {
+    CANZONA_CHECK(s.run.dtype == DType::kFp32, "not an operation of ",
+                  to_string(s.run.dtype));
+    entries.push_back({reinterpret_cast<float*>(s.run.data), s.count, 0,
+                       is_aligned(s.run.data, 16)});
+  }
+  const int64_t chunks = number_chunks(entries);
+  const ScaledEntry* table = this->table(entries);
+  const auto* by = push<float>(factor);
+  if (dry("scale_and_find_largest", numbers, chunks)) return;
+  const int64_t most = kBlocksPerMultiprocessor * num_multiprocessors();
+  if (chunks > 0)
+    scale_and_measure_kernel<<<static_cast<unsigned>(std::min(chunks, most)),
+                               kSumThreads, 0, stream()>>>(
+        found_in(numbers), table, static_cast<int64_t>(entries.size()), chunks,
+        by);
+  note_finite_kernel<<<1, 1, 0, stream()>>>(numbers);
+  check_cuda(cudaGetLastError(), "scale_and_find_largest");
 }
 
 void CudaEngine::keep_first_code(int64_t* code, const int32_t* found,

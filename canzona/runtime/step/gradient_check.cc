@@ -37,6 +37,15 @@ uint32_t GradientLook::scale_and_look(double factor) {
                      : rank_.engine.scale_and_look(counted_to_scale_, factor);
 }
 
+void GradientLook::scale_and_find_largest(GradientNumbers* numbers,
+                                          double factor) {
+  scale(planned_.uncounted, factor);
+  if (factor == 1)
+    rank_.engine.find_largest(numbers, counted_);
+  else
+    rank_.engine.scale_and_find_largest(numbers, counted_to_scale_, factor);
+}
+
 void GradientLook::scale_by(const double* factor) {
   for (const Extent& extent : planned_.scaled)
     rank_.engine.scale_by(run_of(rank_.store.gradients() + extent.first),
@@ -146,10 +155,7 @@ void OrderedCheck::look(double factor) {
   };
   clear(numbers_);
   clear(sum_code_);
-  for (Part& part : parts_) {
-    part.look.scale(factor);
-    engine.find_largest(numbers_, part.look.counted());
-  }
+  for (Part& part : parts_) part.look.scale_and_find_largest(numbers_, factor);
   engine.if_zero(&numbers_->is_finite, [&] {
     for (Part& part : parts_) {
       engine.find_nonfinite(found_, part.look.counted());

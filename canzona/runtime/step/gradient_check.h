@@ -32,6 +32,8 @@ class GradientLook {
   // largest magnitude among what it counts; they exceed those of every finite
   // number if one is not finite.
   uint32_t scale_and_look(double factor);
+  // The same without waiting: raises the largest of the numbers.
+  void scale_and_find_largest(GradientNumbers* numbers, double factor);
   // The first tensor with a value that is not finite; 0 if there is none.
   int32_t first_nonfinite_tensor();
   // The sum over what this rank counts, times 2 to the power of 2 · exponent.

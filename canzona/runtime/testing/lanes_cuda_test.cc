@@ -231,6 +231,36 @@ TEST_F(CudaLanes, LookAtGradientsAsTheCpuDoes) {
     }
 }
 
+// In runs of every alignment, between numbers that must stay as they are.
+TEST_F(CudaLanes, ScaleAndLookAtGradientsAsTheCpuDoes) {
+  const auto gpu = make_cuda_engine(), cpu = make_cpu_engine();
+  const auto look = [](Engine& engine, std::vector<float> values, double by) {
+    EngineMemory memory(engine);
+    auto* first = reinterpret_cast<float*>(memory.put(values).data);
+    const std::vector<Engine::ScaledStretch> runs = {
+        {run_of(first + 1), 1},         {run_of(first + 5), 0},
+        {run_of(first + 6), 7},         {run_of(first + 16), 8192},
+        {run_of(first + 8301), 16'400}, {run_of(first + 24'704), 5000}};
+    const auto bytes = static_cast<int64_t>(sizeof(GradientNumbers));
+    auto* numbers = reinterpret_cast<GradientNumbers*>(
+        memory.zeros(bytes, DType::kBf16).data);
+    engine.scale_and_find_largest(numbers, runs, by);
+    return std::pair(
+        memory.get<std::byte>(reinterpret_cast<std::byte*>(numbers), bytes),
+        memory.get<uint32_t>(reinterpret_cast<std::byte*>(first),
+                             std::ssize(values)));
+  };
+  std::vector<float> values;
+  for (uint64_t i = 0; i < 30'000; ++i) values.push_back(uniform_at(5, i));
+  for (const double by : {1.0 / 28, 3e9, 1e-42, 0.0})
+    EXPECT_EQ(look(*gpu, values, by), look(*cpu, values, by)) << by;
+  for (const float odd : {std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::max()}) {
+    values[8302] = odd;
+    EXPECT_EQ(look(*gpu, values, 2), look(*cpu, values, 2)) << odd;
+  }
+}
+
 TEST_F(CudaLanes, TakeAStreamOfTheCallers) {
   EXPECT_THROW(make_cuda_engine(-1, nullptr), UsageError);
   EXPECT_THROW(make_cuda_engine(1000, nullptr), UsageError);
