@@ -10,7 +10,8 @@ One rank: Muon on the 196 matrices of Qwen3-1.7B, SOAP on those of one of its
 layers, of which the runtime's step (gradients looked at, states and weights
 updated) is to take no more than 1.06 times what `bench rule` takes, and 1 ms of
 the host. SOAP's is a plain step, without a refresh. Eight ranks: Qwen3-1.7B at half its widths, whose
-step is to be 7.5 times as fast with `balanced` as with `replicated`.
+step is to be 7.5 times as fast with `balanced` as with `replicated`. Thread ranks
+have an equal share of the GPU's multiprocessors each (`--split-gpu`).
 """
 
 import argparse
@@ -81,7 +82,8 @@ def ranks(options, meshes, transport, prefix):
                          "--device", options.device, "--strategy",
                          "replicated,balanced", "--steps", steps, "--warmup",
                          "1", "--iterations", "0", "--compute", "0", "--json",
-                         "--quiet", "--transport", *transport], prefix)
+                         "--quiet", "--transport", *transport, *options.share],
+                        prefix)
             slow, fast = found["strategies"]
             print(f"{mesh:12}{rule:10}"
                   f"{1e3 * slow['step_seconds_mean']:10.3f} ms"
@@ -98,7 +100,13 @@ def main():
     parser.add_argument("--nccl", action="store_true")
     parser.add_argument("--quick", action="store_true",
                         help="small shapes, to try the commands")
+    parser.add_argument("--whole-gpu", action="store_true",
+                        help="thread ranks take turns on all of the GPU, "
+                        "instead of an equal share each")
     options = parser.parse_args()
+    split = (options.device == "cuda" and not options.nccl
+             and not options.whole_gpu)
+    options.share = ["--split-gpu"] if split else []
     options.program = os.path.abspath(options.program)
     if options.nccl:
         prefix = ["mpirun", "--allow-run-as-root", "--oversubscribe",

@@ -42,7 +42,16 @@ class ThreadRanks : public Ranks {
   std::string transport() const override { return "thread"; }
   int num_here() const override { return options_.num_ranks; }
   RankRunner runner() override {
-    return on_threads(options_.num_ranks, options_.communicator, options_.gate);
+    RankRunner threads =
+        on_threads(options_.num_ranks, options_.communicator, options_.gate);
+    if (!options_.split_gpu) return threads;
+    return [threads = std::move(threads)](const Link& link,
+                                          const RankFunction& function) {
+      threads(link, [&function](Communicator& world) {
+        const CudaShare share(world.rank(), world.size());
+        function(world);
+      });
+    };
   }
 
  private:
@@ -275,6 +284,16 @@ ProcessLaunch required_nccl_launch(const RankOptions& options,
   return *launch;
 }
 
+void refuse_idle_split(const RankOptions& options,
+                       const std::string& transport) {
+  if (options.split_gpu &&
+      (transport != "thread" || !device_kind(options.device).has_own_memory))
+    throw UsageError(cat(
+        "--split-gpu is only valid with --device cuda and --transport thread, "
+        "whose ranks share a GPU: found ",
+        options.device, " and ", transport));
+}
+
 void refuse_idle_nccl_options(const RankOptions& options) {
   if (options.share_gpu)
     throw UsageError("--share-gpu is only valid with --transport nccl");
@@ -352,6 +371,9 @@ OptionRows meeting_options(RankOptions& a) {
            .by_default("the launcher's"),
        flag("--share-gpu", a.share_gpu,
             "nccl: let ranks share a GPU, for tests"),
+       flag("--split-gpu", a.split_gpu,
+            "thread: give each rank an equal share of the GPU's "
+            "multiprocessors, as if it had a smaller GPU of its own"),
        option("--nccl-ctas", a.nccl_ctas, "N|zero",
               "nccl: thread blocks of its kernels; zero: use the copy engines")
            .by_default("as NCCL likes"),
@@ -467,6 +489,7 @@ std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
     throw UsageError(
         "--link and --comm-ratio are only valid with --transport thread: links "
         "are modelled between threads");
+  refuse_idle_split(options, transport);
   const bool nccl = transport == "nccl";
   if (nccl) {
     take_own_gpu(options);

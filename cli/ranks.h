@@ -30,6 +30,8 @@ struct RankOptions {
   // "".
   bool share_gpu = false;
   std::string nccl_ctas = {};
+  // For thread: whether each rank has its own share of the GPU.
+  bool split_gpu = false;
   std::string nccl_memory = {};  // the value of --nccl-memory, or ""
   // For tcp: where rank 0 listens, and what distinguishes jobs; "": from the
   // launcher.

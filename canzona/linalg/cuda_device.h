@@ -56,6 +56,23 @@ class CurrentCudaDevice {
   int before_ = -1;
 };
 
+// Confines the calling thread to one of `count` equal shares of its GPU's
+// multiprocessors while this object lives: engines, lanes and graphs made
+// meanwhile belong to the share and must be gone before it ends. Thread ranks
+// then have as little of each other as if each had a smaller GPU, except for
+// memory and caches, which they share. Throws UsageError if the driver has no
+// shares (CUDA 12.4 and newer do), or none as small.
+class CudaShare {
+ public:
+  CudaShare(int number, int count);
+  ~CudaShare();
+  CudaShare(const CudaShare&) = delete;
+  CudaShare& operator=(const CudaShare&) = delete;
+
+ private:
+  void* before_ = nullptr;  // the thread's context
+};
+
 // One of the GPUs visible to this process, and the other GPUs that it can
 // access directly.
 struct CudaPeers {

@@ -44,6 +44,11 @@ std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not) {
 CurrentCudaDevice::CurrentCudaDevice(int /*number*/) {}
 CurrentCudaDevice::~CurrentCudaDevice() = default;
 
+CudaShare::CudaShare(int /*number*/, int /*count*/) {
+  throw UsageError(kWhyNot);
+}
+CudaShare::~CudaShare() = default;
+
 int64_t cuda_free_bytes() { return 0; }
 std::vector<CudaPeers> cuda_peers() { return {}; }
 

@@ -231,6 +231,8 @@ refuses 'this process was not started as a rank' -- $small --mesh dp=1 \
 # shellcheck disable=SC2086
 refuses '--share-gpu is only valid with --transport nccl' -- $small --mesh dp=1 \
   --share-gpu
+refuses '--split-gpu is only valid with --device cuda and --transport thread' \
+  -- $small --mesh dp=1 --split-gpu
 # shellcheck disable=SC2086
 refuses '--nccl-ctas is only valid with --transport nccl' -- $small --mesh dp=1 \
   --nccl-ctas 4

@@ -22,11 +22,11 @@ uint64_t next_id() {
   return ++last;
 }
 
-int attribute(int device, cudaDeviceAttr which) {
-  int value = 0;
-  check_cuda(cudaDeviceGetAttribute(&value, which, device),
-             "cudaDeviceGetAttribute");
-  return value;
+// Setting the device that is current already would end a thread's share of it.
+void make_current(int device) {
+  int current = -1;
+  check_cuda(cudaGetDevice(&current), "cudaGetDevice");
+  if (current != device) check_cuda(cudaSetDevice(device), "cudaSetDevice");
 }
 
 // Without a driver this is the first call that fails.
@@ -53,9 +53,9 @@ CudaEngine::CudaEngine(int device, cudaStream_t stream, Memory& memory)
       libraries_(std::make_unique<Libraries>()),
       graphs_(std::make_unique<Graphs>()) {
   require_gpu(device);
-  check_cuda(cudaSetDevice(device), "cudaSetDevice");
+  make_current(device);
   connect_peers(device);
-  num_multiprocessors_ = attribute(device, cudaDevAttrMultiProcessorCount);
+  num_multiprocessors_ = usable_multiprocessors(device);
   if (owns_stream_)
     check_cuda(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking),
                "cudaStreamCreateWithFlags");

@@ -45,21 +45,12 @@ struct WordCalls {
   bool exist() const { return wait != nullptr && write != nullptr; }
 };
 
-void* driver_entry(const char* name) {
-  constexpr unsigned kVersion = 11070;
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  check_cuda(cudaGetDriverEntryPointByVersion(name, &entry, kVersion,
-                                              cudaEnableDefault, &found),
-             "cudaGetDriverEntryPointByVersion");
-  return found == cudaDriverEntryPointSuccess ? entry : nullptr;
-}
-
 WordCalls find_word_calls() {
+  constexpr unsigned kVersion = 11070;
   return {reinterpret_cast<PFN_cuStreamWaitValue32_v11070>(
-              driver_entry("cuStreamWaitValue32")),
+              driver_function("cuStreamWaitValue32", kVersion)),
           reinterpret_cast<PFN_cuStreamWriteValue32_v11070>(
-              driver_entry("cuStreamWriteValue32"))};
+              driver_function("cuStreamWriteValue32", kVersion))};
 }
 
 const WordCalls& word_calls() {

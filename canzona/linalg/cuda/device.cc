@@ -136,6 +136,15 @@ std::optional<CudaDeviceInfo> find_cuda_device(std::string* why_not) {
   }
 }
 
+void* driver_function(const char* name, unsigned version) {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  check_cuda(cudaGetDriverEntryPointByVersion(name, &entry, version,
+                                              cudaEnableDefault, &found),
+             "cudaGetDriverEntryPointByVersion");
+  return found == cudaDriverEntryPointSuccess ? entry : nullptr;
+}
+
 CurrentCudaDevice::CurrentCudaDevice(int number) {
   if (cudaGetDevice(&before_) != cudaSuccess) {
     cudaGetLastError();  // or the next launch would report it

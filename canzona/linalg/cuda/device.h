@@ -40,6 +40,14 @@ inline void check_cuda(cudaError_t status, std::string_view what) {
     throw_cuda_error(status, what);
 }
 
+// A function of the driver that was there in this version of CUDA (12040:
+// 12.4); null if the driver is older.
+void* driver_function(const char* name, unsigned version);
+
+// The multiprocessors that the calling thread's work may use: the GPU's, or
+// those of its share (CudaShare).
+int usable_multiprocessors(int device);
+
 // True if a status says that the machine has no GPU for us to use.
 bool means_no_gpu(cudaError_t status);
 

@@ -27,8 +27,8 @@ class UpdatePlanner {
   }
 
   UpdatePlan make(const std::vector<Round>& rounds) {
-    out_.exp_avg = take(kept_.num_elements);
-    out_.exp_avg_sq = take(kept_.num_elements);
+    out_.exp_avg = request(kept_.num_elements);
+    out_.exp_avg_sq = request(kept_.num_elements);
     for (const KeptMatrix& matrix : kept_.matrices) add_shard_states(matrix);
     if (rounds.empty())
       out_.batches.push_back(batches_by_stretch(in_forward_order()));
@@ -43,6 +43,7 @@ class UpdatePlanner {
       for (const SharedMatrix& matrix : round.shared)
         shared.push_back(states_of(matrix));
     }
+    lay_out_states();
     return std::move(out_);
   }
 
@@ -56,10 +57,43 @@ class UpdatePlanner {
     int32_t number = 0;
   };
 
-  int64_t take(int64_t elements) {
-    const int64_t first = out_.num_state_elements;
-    out_.num_state_elements += elements;
+  // Returns the number of a request for elements, which lay_out_states()
+  // replaces by the first of them.
+  int64_t request(int64_t elements) {
+    requested_.push_back(elements);
+    return std::ssize(requested_) - 1;
+  }
+
+  // Devices are fast where a matrix begins at the start of a cache line. States
+  // that fill whole lines come first, so that a few counters of one batch do
+  // not push all matrices after them off their lines.
+  std::vector<int64_t> first_elements() {
+    constexpr int64_t kLine = 32;  // elements
+    std::vector<int64_t> first(requested_.size());
+    for (const bool whole_lines : {true, false})
+      for (size_t i = 0; i < requested_.size(); ++i) {
+        if ((requested_[i] % kLine == 0) != whole_lines) continue;
+        first[i] = out_.num_state_elements;
+        out_.num_state_elements += requested_[i];
+      }
     return first;
+  }
+
+  void lay_out_states() {
+    const std::vector<int64_t> first = first_elements();
+    const auto place = [&](int64_t& request) {
+      request = first[index(request)];
+    };
+    const auto place_all = [&](std::vector<StatePlace>& states) {
+      for (StatePlace& state : states) place(state.first);
+    };
+    place(out_.exp_avg);
+    place(out_.exp_avg_sq);
+    for (auto& states : out_.with_shard) place_all(states);
+    for (auto& batches : out_.batches)
+      for (UpdateBatch& batch : batches) place_all(batch.owned);
+    for (auto& round : out_.shared)
+      for (SharedStates& matrix : round) place_all(matrix.own);
   }
 
   int32_t tensor(int32_t kept) const {
@@ -83,7 +117,7 @@ class UpdatePlanner {
     for (const auto& fact : facts(t, matrix.dims)) {
       if (fact->lives != Lives::kWithShard) continue;
       CANZONA_CHECK_EQ(fact->elements(), matrix.dims[0] * matrix.dims[1]);
-      places.push_back({fact, take(matrix.kept.count)});
+      places.push_back({fact, request(matrix.kept.count)});
     }
     out_.with_shard.push_back(std::move(places));
   }
@@ -95,7 +129,7 @@ class UpdatePlanner {
     for (TeamState& state :
          rules_.of(tensor(matrix.kept))
              .team_states({dims[0], dims[1]}, matrix.size(), matrix.place)) {
-      const int64_t first = take(state.own.elements());
+      const int64_t first = request(state.own.elements());
       out.own.push_back(
           {std::make_shared<const StateFact>(std::move(state.own)), first});
       out.in_matrix.push_back(std::move(state.in_matrix));
@@ -211,7 +245,7 @@ class UpdatePlanner {
     const auto count = static_cast<int64_t>(batch.members.size());
     for (const auto& fact : facts(tensor(batch.members[0]), batch.dims)) {
       if (fact->lives != Lives::kWithOwner) continue;
-      const int64_t first = take(count * fact->elements());
+      const int64_t first = request(count * fact->elements());
       batch.owned.push_back({fact, first});
     }
     for (size_t i = 0; i < batch.members.size(); ++i)
@@ -227,6 +261,7 @@ class UpdatePlanner {
   std::vector<int32_t> stretch_of_;  // by bucket
   // By the number of the rule and the matrix's shape.
   std::map<std::tuple<int32_t, int64_t, int64_t>, Facts> facts_;
+  std::vector<int64_t> requested_;  // elements of states, by request
   UpdatePlan out_;
 };
 

@@ -6,9 +6,10 @@
 //
 // The matrices of a batch (or blocks of matrices with separate owners) share
 // shape, phase and rule; their states at the owner lie one after another. All
-// states form one array of fp32 elements: AdamW's two, then those with the
-// shard, then those with the owner. Made from the plan alone; no memory is
-// touched.
+// states form one array of fp32 elements. First come those that fill whole
+// cache lines, so that they begin at one, then the others, both in this order:
+// AdamW's two, those with the shard, those with the owner. Made from the plan
+// alone; no memory is touched.
 #pragma once
 
 #include <cstdint>

@@ -89,5 +89,49 @@ TEST(Updates, KeepBucketsApartThatGiveItEnough) {
               ElementsAre(4, 2));
 }
 
+// Counters of a batch, or seven numbers of AdamW's, move no matrix off its
+// cache line. Together the states fill their array.
+TEST(Updates, BeginMatricesAtCacheLines) {
+  PlanOptions options;
+  options.strategy = "balanced";
+  const auto soap = make_rule_facts("soap", {});
+  const Plan plan =
+      make_plan({model_from_shapes(R"([{"name": "norm", "shape": [7]},
+                                       {"name": "a", "shape": [64, 96]},
+                                       {"name": "b", "shape": [32, 64]},
+                                       {"name": "c", "shape": [5, 3]},
+                                       {"name": "d", "shape": [64, 64]}])",
+                                   "shapes"),
+                 parse_mesh("dp=1"), *soap, options});
+  const PlanPart& part = plan.parts[0];
+  const Coordinates place = in_grid(part, 0);
+  const RankLayout layout = lay_out_rank(part, place);
+  const Kept kept = kept_by(part, place, layout);
+  const RulesOfTensors rules{std::vector<int32_t>(part.model.tensors.size(), 0),
+                             {soap.get()}};
+  const UpdatePlan updates = plan_updates(part, layout, kept, {}, rules, 64);
+  std::vector<std::pair<int64_t, int64_t>> runs = {
+      {updates.exp_avg, kept.num_elements},
+      {updates.exp_avg_sq, kept.num_elements}};
+  int aligned = 0;
+  for (const UpdateBatch& batch : updates.batches.at(0))
+    for (const StatePlace& state : batch.owned) {
+      const int64_t elements =
+          std::ssize(batch.members) * state.fact->elements();
+      runs.emplace_back(state.first, elements);
+      if (elements % 32 != 0) continue;
+      EXPECT_EQ(state.first % 32, 0) << state.fact->name;
+      ++aligned;
+    }
+  EXPECT_GT(aligned, 12);
+  std::ranges::sort(runs);
+  int64_t next = 0;
+  for (const auto& [first, elements] : runs) {
+    EXPECT_EQ(first, next);
+    next += elements;
+  }
+  EXPECT_EQ(next, updates.num_state_elements);
+}
+
 }  // namespace
 }  // namespace canzona::updates_test
