@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "canzona/base/error.h"
+#include "canzona/linalg/engine.h"
 
 namespace canzona::device_test {
 namespace {
@@ -28,6 +29,45 @@ TEST(CudaDevice, IsFoundAndDescribed) {
   EXPECT_GE(gpu->shared_memory_per_block, 48 << 10);
   EXPECT_THAT(gpu->driver, MatchesRegex("([0-9.]+, )?CUDA [0-9]+\\.[0-9]+"));
   EXPECT_THAT(gpu->runtime, MatchesRegex("[0-9]+\\.[0-9]+"));
+}
+
+TEST(CudaShare, IsAnEqualShareUntilItEnds) {
+  const int all = usable_multiprocessors(0);
+  for (const int count : {1, 2, 3, 4, 8}) {
+    for (const int number : {0, count - 1, 0}) {
+      const CudaShare share(number, count);
+      const int usable = usable_multiprocessors(0);
+      EXPECT_LE(usable * count, all);
+      EXPECT_GT(usable * count, all - 8 * count);
+    }
+    EXPECT_EQ(usable_multiprocessors(0), all);
+  }
+}
+
+// Conditional graphs, products and copies, in a share as outside.
+TEST(CudaShare, ChangesNoResult) {
+  const auto work = [] {
+    const auto engine = make_cuda_engine();
+    EngineMemory memory(*engine);
+    std::vector<float> values(10'000, 3);
+    const Run run = memory.put(values);
+    auto* flag = reinterpret_cast<int32_t*>(memory.zeros(4, DType::kFp32).data);
+    for (int step = 0; step < 3; ++step)
+      engine->repeat([&] {
+        engine->if_zero(flag,
+                        [&] { engine->scale(run, 0.1 * step + 1, 10'000); });
+      });
+    return memory.get<uint32_t>(run.data, 10'000);
+  };
+  const std::vector<uint32_t> expected = work();
+  const CudaShare share(1, 4);
+  EXPECT_EQ(work(), expected);
+}
+
+TEST(CudaShare, CannotBeTooSmall) {
+  EXPECT_THAT([] { const CudaShare share(0, 1000); },
+              ThrowsMessage<UsageError>(HasSubstr("into 1000 shares")));
+  EXPECT_THROW(CudaShare(2, 2), InternalError);
 }
 
 TEST(CheckCuda, LetsSuccessPass) {
