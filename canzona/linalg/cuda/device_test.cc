@@ -50,7 +50,7 @@ TEST(CudaShare, ChangesNoResult) {
     const auto engine = make_cuda_engine();
     EngineMemory memory(*engine);
     std::vector<float> values(10'000, 3);
-    const Run run = memory.put(values);
+    const auto run = memory.put(values);
     auto* flag = reinterpret_cast<int32_t*>(memory.zeros(4, DType::kFp32).data);
     for (int step = 0; step < 3; ++step)
       engine->repeat([&] {
