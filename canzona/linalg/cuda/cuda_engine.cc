@@ -41,11 +41,13 @@ void require_gpu(int device) {
 
 }  // namespace
 
-CudaEngine::CudaEngine(int device, cudaStream_t stream)
-    : CudaEngine(device, stream, cuda_memory()) {}
+void CudaScratch::release(std::byte* memory) {
+  if (stream_ != nullptr) cudaStreamSynchronize(stream_);
+  cuda_memory().release(memory);
+}
 
-CudaEngine::CudaEngine(int device, cudaStream_t stream, Memory& memory)
-    : Engine(memory),
+CudaEngine::CudaEngine(int device, cudaStream_t stream, Memory* memory)
+    : Engine(memory != nullptr ? *memory : scratch),
       id_(next_id()),
       device_(device),
       owns_stream_(stream == nullptr),
@@ -59,12 +61,14 @@ CudaEngine::CudaEngine(int device, cudaStream_t stream, Memory& memory)
   if (owns_stream_)
     check_cuda(cudaStreamCreateWithFlags(&own_stream_, cudaStreamNonBlocking),
                "cudaStreamCreateWithFlags");
+  scratch.set_stream(own_stream_);
   check_cuda(cudaEventCreateWithFlags(&edge_, cudaEventDisableTiming),
              "cudaEventCreateWithFlags");
 }
 
 CudaEngine::~CudaEngine() {
   cudaStreamSynchronize(own_stream_);
+  scratch.set_stream(nullptr);
   for (auto& algebra : algebras_) algebra.reset();
   graphs_.reset();
   libraries_.reset();
@@ -154,9 +158,8 @@ std::unique_ptr<Engine> make_cuda_engine() {
 }
 std::unique_ptr<Engine> make_cuda_engine(int device, void* stream,
                                          Memory* scratch) {
-  return std::make_unique<CudaEngine>(
-      device, static_cast<cudaStream_t>(stream),
-      scratch != nullptr ? *scratch : cuda_memory());
+  return std::make_unique<CudaEngine>(device, static_cast<cudaStream_t>(stream),
+                                      scratch);
 }
 
 namespace {

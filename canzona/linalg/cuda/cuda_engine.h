@@ -36,6 +36,7 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda/graph/graphs.h"
 #include "canzona/linalg/cuda/graph/recording.h"
 #include "canzona/linalg/engine.h"
@@ -47,12 +48,33 @@ class Graphs;
 class Libraries;
 class LtProducts;
 
-class CudaEngine final : public Engine {
+// The GPU's memory as scratch of one engine: released when the work on the
+// engine's stream has ended, which may still use it. cudaFree alone does not
+// promise to wait.
+class CudaScratch final : public Memory {
  public:
-  // With a null stream the engine makes its own. Scratch comes from `memory`,
-  // which must outlive the engine.
-  explicit CudaEngine(int device = 0, cudaStream_t stream = nullptr);
-  CudaEngine(int device, cudaStream_t stream, Memory& memory);
+  void set_stream(cudaStream_t stream) { stream_ = stream; }
+  std::byte* allocate(int64_t bytes) override {
+    return cuda_memory().allocate(bytes);
+  }
+  void release(std::byte* memory) override;
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+// A base of the engine, so that its scratch outlives its arena.
+struct OwnsCudaScratch {
+  CudaScratch scratch;
+};
+
+class CudaEngine final : private OwnsCudaScratch, public Engine {
+ public:
+  // With a null stream the engine makes its own. With a null memory scratch is
+  // the GPU's; otherwise the memory must outlive the engine, and may hand out
+  // what was released to later work on the stream alone.
+  explicit CudaEngine(int device = 0, cudaStream_t stream = nullptr,
+                      Memory* memory = nullptr);
   ~CudaEngine() override;
 
   std::string kind() const override { return "cuda"; }

@@ -53,8 +53,9 @@ Graph::Graph(int64_t scalar_bytes, std::span<const std::byte> tables)
 
 Graph::~Graph() { release(); }
 
-// Freeing device memory waits for launches that may still read it.
+// Launches may still read the memory, and freeing it does not promise to wait.
 void Graph::release() {
+  if (stream_ != nullptr) cudaStreamSynchronize(stream_);
   if (work_ != nullptr) cudaGraphExecDestroy(work_);
   cudaFree(scalars_);
   cudaFree(tables_);
@@ -66,6 +67,7 @@ void Graph::release() {
 void Graph::take(cudaGraph_t captured, cudaStream_t stream) {
   check_cuda(cudaGraphInstantiate(&work_, captured, 0), "cudaGraphInstantiate");
   check_cuda(cudaGraphUpload(work_, stream), "cudaGraphUpload");
+  stream_ = stream;
 }
 
 void Graph::launch(std::span<const std::byte> scalars, cudaStream_t stream) {

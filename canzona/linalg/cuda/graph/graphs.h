@@ -79,6 +79,7 @@ class Graph {
   std::array<cudaEvent_t, kRows> copied_ = {};
   size_t next_row_ = 0;
   cudaGraphExec_t work_ = nullptr;
+  cudaStream_t stream_ = nullptr;  // of all launches
 };
 
 // Keeps the most recently used graphs.

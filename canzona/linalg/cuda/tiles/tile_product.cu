@@ -4,6 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
 namespace canzona {
@@ -145,8 +146,7 @@ void run_halves(const TileProduct& product, const Tiles& d,
 int64_t tile_strip_floats(int strips) {
   int64_t places = 0;
   for (int s = strips; s > 1; s /= 2) ++places;
-  return places * StripTree::kFloatsPerProcessor *
-         tile_device_attribute(cudaDevAttrMultiProcessorCount);
+  return places * StripTree::kFloatsPerProcessor * tile_multiprocessors();
 }
 
 StripTree StripTree::make(const TileTask& task, int64_t step) {
@@ -163,6 +163,12 @@ void check_tile_call(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   cudaGetLastError();  // or the next launch would report it
   throw InternalError(cat(what, ": ", cudaGetErrorString(status)));
+}
+
+int tile_multiprocessors() {
+  int device = 0;
+  check_tile_call(cudaGetDevice(&device), "cudaGetDevice");
+  return usable_multiprocessors(device);
 }
 
 int tile_device_attribute(cudaDeviceAttr attribute) {

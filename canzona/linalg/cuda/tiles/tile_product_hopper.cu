@@ -161,8 +161,8 @@ __global__ void __cluster_dims__(kClusterBlocks, 1, 1)
 }
 
 KernelArgs kernel_args(const TileTask& task) {
-  const int32_t most = tile_device_attribute(cudaDevAttrMultiProcessorCount) /
-                       static_cast<int32_t>(kClusterBlocks);
+  const int32_t most =
+      tile_multiprocessors() / static_cast<int32_t>(kClusterBlocks);
   return {TileSchedule::make(task.m, task.n, task.count, kClusterSide,
                              kClusterSide, task.triangle)
               .shared_by(most),

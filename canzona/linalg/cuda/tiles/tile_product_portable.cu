@@ -183,9 +183,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 // For which StripTree has room.
 unsigned most_blocks() {
   constexpr int64_t kFloats = int64_t{kSide} * kSide;
-  return static_cast<unsigned>(
-      StripTree::kFloatsPerProcessor / kFloats *
-      tile_device_attribute(cudaDevAttrMultiProcessorCount));
+  return static_cast<unsigned>(StripTree::kFloatsPerProcessor / kFloats *
+                               tile_multiprocessors());
 }
 
 // Blocks stay and take one part of the result after the other, so that few

@@ -51,5 +51,7 @@ void run_tile_task_portable(const TileTask& task, cudaStream_t stream);
 // Throws InternalError naming `what` unless `status` is a success.
 void check_tile_call(cudaError_t status, const char* what);
 int tile_device_attribute(cudaDeviceAttr attribute);
+// The number that a kernel of the calling thread may run on.
+int tile_multiprocessors();
 
 }  // namespace canzona
