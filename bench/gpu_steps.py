@@ -10,8 +10,7 @@ One rank: Muon on the 196 matrices of Qwen3-1.7B, SOAP on those of one of its
 layers, of which the runtime's step (gradients looked at, states and weights
 updated) is to take no more than 1.06 times what `bench rule` takes, and 1 ms of
 the host. SOAP's is a plain step, without a refresh. Eight ranks: Qwen3-1.7B at half its widths, whose
-step is to be 7.5 times as fast with `balanced` as with `replicated`. Thread ranks
-have an equal share of the GPU's multiprocessors each (`--split-gpu`).
+step is to be 7.5 times as fast with `balanced` as with `replicated`.
 """
 
 import argparse
@@ -100,13 +99,11 @@ def main():
     parser.add_argument("--nccl", action="store_true")
     parser.add_argument("--quick", action="store_true",
                         help="small shapes, to try the commands")
-    parser.add_argument("--whole-gpu", action="store_true",
-                        help="thread ranks take turns on all of the GPU, "
-                        "instead of an equal share each")
+    parser.add_argument("--split-gpu", action="store_true",
+                        help="thread ranks have an equal share of the GPU's "
+                        "multiprocessors each")
     options = parser.parse_args()
-    split = (options.device == "cuda" and not options.nccl
-             and not options.whole_gpu)
-    options.share = ["--split-gpu"] if split else []
+    options.share = ["--split-gpu"] if options.split_gpu else []
     options.program = os.path.abspath(options.program)
     if options.nccl:
         prefix = ["mpirun", "--allow-run-as-root", "--oversubscribe",

@@ -5,8 +5,7 @@
 
 Links are as fast as makes communication half of compute (`--comm-ratio 0.5`) for
 every row by itself; forward and backward are bf16 products of the modules' own
-matrices. Every rank has an equal share of the GPU's multiprocessors, so that one
-which waits leaves nothing to the others. `none` waits for everything at once, `background` runs beside compute.
+matrices. `none` waits for everything at once, `background` runs beside compute.
 
     none : background   wanted 1.3 or more; 1.5 is the limit at this ratio
     hidden              1 - what compute's stream waited / what links were busy;
@@ -46,9 +45,10 @@ def parse_arguments():
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--rows", default="",
                         help="such as 2:zero1,4:zero3,tp [all]")
-    parser.add_argument("--whole-gpu", action="store_true",
-                        help="ranks take turns on all of the GPU, instead of "
-                        "an equal share each")
+    parser.add_argument("--split-gpu", action="store_true",
+                        help="each rank has an equal share of the GPU's "
+                        "multiprocessors, so that one which waits leaves "
+                        "nothing to the others")
     parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--markdown")
     parser.add_argument("--json")
@@ -59,7 +59,7 @@ def run(args, words):
     command = [args.canzona, "bench", *map(str, words), "--device",
                args.device, "--comm-ratio", str(args.ratio), "--quiet",
                "--json"]
-    if args.device == "cuda" and not args.whole_gpu:
+    if args.split_gpu:
         command.append("--split-gpu")
     begin = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)

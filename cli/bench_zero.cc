@@ -80,6 +80,7 @@ struct ZeroArguments {
   std::string link;
   std::optional<double> comm_ratio;
   std::string device = "cpu";
+  bool split_gpu = false;
   std::string compute;
   std::optional<int64_t> tokens;
   std::string limit;
@@ -152,6 +153,8 @@ void check_arguments(const ZeroArguments& a) {
     throw UsageError(
         "--compute is only valid with --device cuda: on a CPU, forward and "
         "backward are the model's own");
+  if (a.split_gpu && !device_kind(a.device).has_own_memory)
+    throw UsageError("--split-gpu is only valid with --device cuda");
 }
 
 std::vector<ZeroSizes> zero_sizes(const ZeroArguments& a, int32_t homes) {
@@ -292,6 +295,8 @@ OptionRows measured_options(ZeroArguments& a) {
       "Measurement",
       {device_option(a.device,
                      "cpu or cuda; ranks are threads, which share the GPU"),
+       flag("--split-gpu", a.split_gpu,
+            "give each rank an equal share of the GPU's multiprocessors"),
        option("--compute", a.compute, "SECONDS|products",
               "forward and backward of a micro-batch on a GPU: seconds to "
               "idle, or every module's bf16 products")
@@ -343,6 +348,7 @@ void put_on_gpu(const ZeroArguments& a, const TrainJob& job,
                 ZeroBenchRequest& request) {
   if (device_kind(a.device).trains_models) return;
   request.make_engine = [device = a.device] { return make_engine(device); };
+  request.split_gpu = a.split_gpu;
   request.wants_limits = false;
   if (a.compute.empty() || is_of_products(a.compute, a.device))
     request.compute.tokens = job.settings.decoder.tokens();

@@ -44,14 +44,7 @@ class ThreadRanks : public Ranks {
   RankRunner runner() override {
     RankRunner threads =
         on_threads(options_.num_ranks, options_.communicator, options_.gate);
-    if (!options_.split_gpu) return threads;
-    return [threads = std::move(threads)](const Link& link,
-                                          const RankFunction& function) {
-      threads(link, [&function](Communicator& world) {
-        const CudaShare share(world.rank(), world.size());
-        function(world);
-      });
-    };
+    return options_.split_gpu ? with_gpu_shares(std::move(threads)) : threads;
   }
 
  private:

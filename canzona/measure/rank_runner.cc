@@ -1,5 +1,7 @@
 #include "canzona/measure/rank_runner.h"
 
+#include "canzona/linalg/cuda_device.h"
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -44,6 +46,16 @@ LinkModel scaled_link(const Link& link, const Plan& plan, std::string_view name,
   scaled.intra_bytes_per_second *= factor;
   scaled.inter_bytes_per_second *= factor;
   return scaled;
+}
+
+RankRunner with_gpu_shares(RankRunner run) {
+  return
+      [run = std::move(run)](const Link& link, const RankFunction& function) {
+        run(link, [&function](Communicator& world) {
+          const CudaShare share(world.rank(), world.size());
+          function(world);
+        });
+      };
 }
 
 RankRunner on_threads(int num_ranks, const CommunicatorOptions& options,

@@ -42,6 +42,9 @@ using RankRunner =
 RankRunner on_threads(int num_ranks, const CommunicatorOptions& options,
                       Gate* gate = nullptr);
 
+// Returns the same ranks, each with an equal share of the GPU (CudaShare).
+RankRunner with_gpu_shares(RankRunner run);
+
 // Returns what `work` returned, which must be the same on all ranks.
 template <class Work>
 auto on_every_rank(const RankRunner& run, const Link& link, const Work& work) {

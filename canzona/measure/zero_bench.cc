@@ -142,7 +142,8 @@ constexpr IterationTrialRequest kFirstOfShort = {
     .warmup = 1, .steps = 3, .wants_digests = false};
 
 RankRunner ranks_of(const ZeroBenchRequest& request) {
-  return on_threads(request.mesh.world(), request.communicator);
+  RankRunner threads = on_threads(request.mesh.world(), request.communicator);
+  return request.split_gpu ? with_gpu_shares(std::move(threads)) : threads;
 }
 
 IterationTrial carry_out(const ZeroBenchRequest& request, const Plan& plan,

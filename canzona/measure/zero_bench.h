@@ -84,6 +84,7 @@ struct ZeroBenchRequest {
   // If set, ranks do not train: they run the work of modules on such engines
   // (iteration_trial.h), which share `device_bytes` (0: not known).
   std::function<std::unique_ptr<Engine>()> make_engine = {};
+  bool split_gpu = false;  // each rank has an equal share of it
   ModuleCompute compute = {};
   int64_t device_bytes = 0;
   CommunicatorOptions communicator = {};  // ranks_per_node is used

@@ -99,6 +99,7 @@ refuses "'blackground'" "'background'" -- bench zero --mesh dp=2 \
   --overlap blackground
 refuses 'z1 = 3' -- bench zero --mesh dp=4 --zero z1=3
 refuses '--steps 0' -- bench zero --mesh dp=2 --steps 0
+refuses '--split-gpu is only valid with --device cuda' -- bench zero --mesh dp=2 --split-gpu
 refuses '--tokens 5' '64' -- bench zero --mesh dp=2 --tokens 5
 refuses '--comm-ratio' -- bench zero --mesh dp=2 --comm-ratio x
 refuses 'sends nothing' -- bench zero --mesh dp=1 --comm-ratio 1 --steps 1
