@@ -50,7 +50,7 @@ int64_t elements_of(const SharedMatrix& shared, EntryKind kind) {
   const int64_t sum = shared.facts.sum_elements;
   if (kind == EntryKind::kIterate) return sum;
   if (kind == EntryKind::kRoundSum)
-    return even_extent(sum, shared.size(), shared.place).count;
+    return even_extent(sum, shared.size(), shared.member).count;
   return shared.own.elements();
 }
 

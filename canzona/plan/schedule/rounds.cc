@@ -231,8 +231,8 @@ class RoundMaker {
     out.facts = teams_.strips(index(m.matrix));
     const auto found = std::ranges::find(out.members, t_);
     if (found == out.members.end()) return out;
-    out.place = static_cast<int32_t>(found - out.members.begin());
-    out.own = strips_of(out, out.place);
+    out.member = static_cast<int32_t>(found - out.members.begin());
+    out.own = strips_of(out, out.member);
     return out;
   }
   Rectangle strips_of(const SharedMatrix& shared, int32_t member) const {
@@ -246,7 +246,7 @@ class RoundMaker {
     Blocks& shard = m.cut ? shard_cut_ : shard_uncut_;
     for (const Piece& piece : m.pieces)
       for (int32_t i = 0; i < shared.size(); ++i)
-        if (i != shared.place)
+        if (i != shared.member)
           shard.counts[index(shared.members[index(i)])] +=
               meet(piece, strips_of(shared, i)).elements();
     if (shared.is_member()) {
@@ -275,7 +275,7 @@ class RoundMaker {
       for (int32_t i = 0; i < shared.size(); ++i) {
         const Rectangle part = meet(m.pieces[p], strips_of(shared, i));
         if (part.elements() == 0) continue;
-        const Blocks& blocks = i == shared.place ? whole : shard;
+        const Blocks& blocks = i == shared.member ? whole : shard;
         const size_t to = index(shared.members[index(i)]);
         piece.parts.push_back(
             {part, blocks.firsts[to] + in_shards[to], blocks.counts[to]});

@@ -94,7 +94,7 @@ class UpdatePlanner {
     const std::vector<int64_t>& dims = kept_.matrices[index(matrix.kept)].dims;
     for (TeamState& state :
          rules_.of(tensor(matrix.kept))
-             .team_states({dims[0], dims[1]}, matrix.size(), matrix.place)) {
+             .team_states({dims[0], dims[1]}, matrix.size(), matrix.member)) {
       const int64_t first = take(state.own.elements());
       out.own.push_back(
           {std::make_shared<const StateFact>(std::move(state.own)), first});
