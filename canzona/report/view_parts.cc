@@ -255,9 +255,9 @@ std::vector<std::string> known_names(const Plan& plan) {
 std::string coordinates_text(const Mesh& mesh, int32_t rank) {
   const Coordinates at = coordinates_of(mesh, rank);
   std::string out;
-  const auto add = [&](const char* axis, int32_t size, int32_t place) {
+  const auto add = [&](const char* axis, int32_t size, int32_t coordinate) {
     if (size <= 1) return;
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", axis, place);
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", axis, coordinate);
   };
   add("dp", mesh.dp, at.dp);
   add("cp", mesh.cp, at.cp);
@@ -336,13 +336,13 @@ BucketRegion region_of(const PlanPart& plan, int32_t tensor) {
   const Bucket& bucket = plan.buckets[static_cast<size_t>(number)];
   const auto begin = bucket.tensors.begin();
   const auto split = begin + bucket.num_matrix_tensors;
-  const auto place = std::find(begin, bucket.tensors.end(), tensor);
+  const auto found = std::find(begin, bucket.tensors.end(), tensor);
   BucketRegion region;
-  for (auto at = place < split ? begin : split;
-       at != (place < split ? split : bucket.tensors.end()); ++at) {
+  for (auto at = found < split ? begin : split;
+       at != (found < split ? split : bucket.tensors.end()); ++at) {
     const Tensor& other = plan.model.tensors[static_cast<size_t>(*at)];
     const int64_t size = shard_elements(plan.mesh, other);
-    if (at == place) {
+    if (at == found) {
       region.offset = region.total;
       region.elements = size;
     }

@@ -325,8 +325,8 @@ std::vector<int64_t> BucketPieces::shares_of_all(const BucketCollective& c,
   return even_shares(even_shares(all, inside)[index(own)], count);
 }
 
-// Pieces of those at one place of their nodes travel across; inside a node each
-// has all that stands at its place of any node.
+// Across nodes, members with the same number inside their nodes exchange their
+// pieces; inside a node, a member has the pieces of its number from every node.
 std::vector<int64_t> BucketPieces::at_level(const BucketCollective& c,
                                             int32_t rank,
                                             std::vector<int64_t> all) const {

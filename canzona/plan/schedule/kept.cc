@@ -24,8 +24,8 @@ KeptMatrix kept_matrix(const PlanPart& part, int32_t m, int32_t t,
     // A shard has the columns of its routes and no others.
     const int64_t in_shard = r.shard_row * r.num_cols;
     out.pieces.push_back({r,
-                          layout.parameters.place_of(matrix.tensor, in_shard),
-                          layout.gradients.place_of(matrix.tensor, in_shard),
+                          layout.parameters.offset_of(matrix.tensor, in_shard),
+                          layout.gradients.offset_of(matrix.tensor, in_shard),
                           in_shard, out.kept.end()});
     out.kept.count += r.elements();
   }
@@ -44,8 +44,8 @@ void add_elements(const PlanPart& part, const RankLayout& layout,
       const Extent in_shard = piece.to_within(own).source();
       if (in_shard.count == 0) continue;
       kept.elements.push_back(
-          {t, in_shard, layout.parameters.place_of(t, in_shard.first),
-           layout.gradients.place_of(t, in_shard.first), kept.num_elements});
+          {t, in_shard, layout.parameters.offset_of(t, in_shard.first),
+           layout.gradients.offset_of(t, in_shard.first), kept.num_elements});
       kept.num_elements += in_shard.count;
     }
   }

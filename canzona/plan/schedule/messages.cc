@@ -101,7 +101,7 @@ Staging staging_of(const PlanPart& part, const FlatLayout& layout,
     // Nothing of a frozen tensor goes round.
     if (part.model.tensors[index(t)].frozen) continue;
     for (const ExtentCopy& piece : layout.pieces[index(t)]) {
-      out.all.push_back({layout.place_of(t, piece), piece.to, piece.count});
+      out.all.push_back({layout.offset_of(t, piece), piece.to, piece.count});
       for (const Region* region : {&bucket.matrices, &bucket.elements}) {
         const ExtentCopy own = out.all.back().to_within(region->own);
         if (own.count > 0) out.own.push_back(own);

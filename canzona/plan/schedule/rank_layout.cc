@@ -413,10 +413,10 @@ class FlatLayoutMaker {
 
 }  // namespace
 
-int64_t FlatLayout::place_of(int32_t tensor, int64_t in_shard) const {
+int64_t FlatLayout::offset_of(int32_t tensor, int64_t in_shard) const {
   for (const ExtentCopy& piece : pieces[index(tensor)])
     if (piece.source().contains(in_shard))
-      return place_of(tensor, piece) + in_shard - piece.from;
+      return offset_of(tensor, piece) + in_shard - piece.from;
   CANZONA_CHECK(false, "element ", in_shard, " of tensor ", tensor,
                 " is not kept");
   return -1;

@@ -87,7 +87,7 @@ class StateLister {
     StateBox box;
     box.given = keeps_first_copy(part_, rank_, t);
     for (const ExtentCopy& piece : layout.pieces[index(t)]) {
-      box.at = layout.place_of(t, piece);
+      box.at = layout.offset_of(t, piece);
       add_run(t, piece.source(), box);
     }
   }
@@ -117,7 +117,7 @@ class StateLister {
     box.shape = matrix.dims;
     box.buffer = StateBuffer::kStates;
     box.given = gives_shard(tensor_of(matrix));
-    for (const StatePlace& state : books_.updates.with_shard[k])
+    for (const KeptState& state : books_.updates.with_shard[k])
       for (const Piece& piece : matrix.pieces) {
         box.state = state.fact->name;
         box.first = {piece.first_row, piece.first_col};
@@ -139,7 +139,7 @@ class StateLister {
       box.given =
           gives_states(tensor_of(matrix)) && (!repeated || books_.at.t == 0);
       for (size_t s = 0; s < batch.owned.size(); ++s) {
-        const StatePlace& state = batch.owned[s];
+        const KeptState& state = batch.owned[s];
         box.state = state.fact->name;
         box.elements = state.fact->elements();
         box.shape = box.count = state.fact->shape;

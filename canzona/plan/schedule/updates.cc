@@ -78,14 +78,14 @@ class UpdatePlanner {
 
   // A state that lives with the shard has the rank's pieces of the matrix.
   void add_shard_states(const KeptMatrix& matrix) {
-    std::vector<StatePlace> places;
+    std::vector<KeptState> states;
     const int32_t t = part_.matrices[index(matrix.matrix)].tensor;
     for (const auto& fact : facts(t, matrix.dims)) {
       if (fact->lives != Lives::kWithShard) continue;
       CANZONA_CHECK_EQ(fact->elements(), matrix.dims[0] * matrix.dims[1]);
-      places.push_back({fact, take(matrix.kept.count)});
+      states.push_back({fact, take(matrix.kept.count)});
     }
-    out_.with_shard.push_back(std::move(places));
+    out_.with_shard.push_back(std::move(states));
   }
 
   SharedStates states_of(const SharedMatrix& matrix) {
@@ -183,13 +183,13 @@ class UpdatePlanner {
                          rules_.number[index(tensor(matrix.kept))]);
     }
     std::vector<UpdateBatch> batches;
-    for (const std::vector<size_t>& places :
+    for (const std::vector<size_t>& alike :
          equal_batches(kinds, [this](const Kind& kind) {
            return most_of(std::get<1>(kind), std::get<2>(kind));
          })) {
-      const auto& [number, rows, cols, phase, rule] = kinds[places[0]];
+      const auto& [number, rows, cols, phase, rule] = kinds[alike[0]];
       UpdateBatch batch{{rows, cols}, phase, rule, number, {}, {}, {}, {}};
-      for (size_t at : places) add_member(matrices[at], batch);
+      for (size_t at : alike) add_member(matrices[at], batch);
       add_owner_states(batch);
       batches.push_back(std::move(batch));
     }

@@ -47,7 +47,7 @@ void TeamUpdate::add_round(size_t round) {
             .of(rank_.tensor_of(rank_.kept.matrices[index(planned.kept)]))
             .rule.get();
     shared.phase = rank_.part.phase[index(planned.matrix)];
-    for (const StatePlace& state :
+    for (const KeptState& state :
          rank_.updates.shared[round][list.size() - 1].own)
       shared.states.push_back(run_of(rank_.store.states() + state.first));
     shared.room = team_room(planned);
