@@ -2,9 +2,9 @@
 # check_layers.sh <root>
 #
 # Fails if a room includes what lies to its right: an arrow may only point
-# left. Link targets catch a wrong arrow late or, for headers, never. Fails, too,
-# if a source of canzona/ or cli/ other than base/environment.h reads or changes
-# the environment.
+# left. Link targets catch a wrong arrow late or, for headers, never. The same
+# holds for the folders of canzona/plan. Fails, too, if a source of canzona/ or
+# cli/ other than base/environment.h reads or changes the environment.
 set -u
 root=${1:?usage: check_layers.sh <root>}
 cd "$root" || exit 2
@@ -98,6 +98,38 @@ check_include() {
   esac
 }
 
+# The folders of canzona/plan, each of which may include those before it.
+# "plan" stands for the files beside the folders, except make_plan.
+plan_folders="plan makespan cost schedule predict layout search micro_groups \
+strategies validate json placed make_plan"
+
+# plan_level <path in canzona/plan>: its number in that list; nothing for a
+# folder not known here.
+plan_level() {
+  case $1 in
+    make_plan.*) folder=make_plan ;;
+    */*) folder=${1%%/*} ;;
+    *) folder=plan ;;
+  esac
+  level=0
+  for known in $plan_folders; do
+    [ "$known" = "$folder" ] && echo $level
+    level=$((level + 1))
+  done
+}
+
+# check_plan_folders <file of canzona/plan> <path, with its quotes>
+check_plan_folders() {
+  from=$(plan_level "${1#canzona/plan/}")
+  to=${2#'"canzona/plan/'}
+  to=$(plan_level "${to%'"'}")
+  if [ -z "$from" ] || [ -z "$to" ]; then
+    complain "$1: $2: add the folder to plan_folders in tests/check_layers.sh"
+  elif [ "$to" -gt "$from" ]; then
+    complain "$1: may not include $2, which comes later in canzona/plan"
+  fi
+}
+
 # The paths that a file includes, with their quotes or brackets.
 includes() {
   tr -d ' \t' <"$1" | sed -n 's/^#include\(["<][^">]*[">]\).*/\1/p'
@@ -125,6 +157,10 @@ check_file() {
       */test_*.cc:'<atomic>') ;;
       *_cuda_test.cc:'<cuda'*) ;;
       *) check_include "$1" "$2" "$include" ;;
+    esac
+    case $2:$include in
+      *_test.cc:* | */test_*:*) ;;
+      canzona/plan/*:'"canzona/plan/'*) check_plan_folders "$2" "$include" ;;
     esac
   done
 }

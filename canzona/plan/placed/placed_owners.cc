@@ -6,11 +6,11 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/micro_groups/modes.h"
 #include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/search/joint.h"
 #include "canzona/plan/search/owners.h"
+#include "canzona/plan/search/round_deal.h"
 
 namespace canzona {
 namespace {

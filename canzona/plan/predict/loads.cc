@@ -4,9 +4,8 @@
 #include <map>
 #include <tuple>
 
-#include "canzona/plan/plan.h"
-#include "canzona/plan/schedule/rank_group.h"
-#include "canzona/plan/search/joint.h"
+#include "canzona/plan/coordinates.h"
+#include "canzona/plan/makespan/objective.h"
 
 namespace canzona {
 

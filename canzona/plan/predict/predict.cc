@@ -12,7 +12,6 @@
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/team_schedule.h"
-#include "canzona/plan/strategy.h"
 
 namespace canzona {
 

@@ -3,38 +3,21 @@
 // Items of one class are alike in every respect that matters (load, elements,
 // bytes), so a rank's bundle is a short list of (class, count), and 36,000
 // matrices on 1,024 ranks are a few thousand numbers.
-//
-// An item's load has P dimensions, one per kind of step in a refresh period:
-// [ordinary step, refresh step of phase 0, phase 1, …], or just one where
-// nothing is refreshed. The objective is the sum over the period's steps of the
-// largest load in each: Σ_p steps[p] · max_r load[r][p].
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "canzona/plan/makespan/objective.h"
+
 namespace canzona {
-
-inline constexpr int32_t kAnyBlock = -1;
-
-struct ItemClass {
-  std::vector<int64_t> load;  // P dimensions
-  int64_t count = 0;
-  int64_t elements = 0;       // of the TP shard; decides bytes on the wire
-  int64_t home_bytes = 0;     // master and shard-states, all ranks of the home
-  int64_t owner_bytes = 0;    // states at the owner
-  int32_t block = kAnyBlock;  // only ranks of this block may own it
-};
 
 struct ClassCount {
   int32_t item_class = 0;
   int32_t count = 0;
   friend bool operator==(const ClassCount&, const ClassCount&) = default;
 };
-
-// Sets of ranks that may own items, each ascending.
-using OwnerSets = std::vector<std::vector<int32_t>>;
 
 // The bundles of all ranks. `blocks[r]` is the block of rank r, and an item's
 // block is one of these. With `sets`, which may overlap, an item's block is

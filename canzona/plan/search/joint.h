@@ -36,18 +36,10 @@ Bundles search_bundles(const std::vector<ItemClass>& classes,
                        const std::vector<int32_t>& blocks, int32_t tp,
                        const Budgets& budgets);
 
-// Returns a lower bound on the objective of any assignment.
-int64_t objective_bound(const std::vector<ItemClass>& classes,
-                        const std::vector<int64_t>& steps,
-                        const std::vector<int32_t>& blocks, int64_t upper);
-
 // The same for items whose blocks are numbers of sets of owners, which may
 // overlap (bundles.h), without homes and budgets.
 Bundles search_bundles(const std::vector<ItemClass>& classes,
                        const std::vector<int64_t>& steps, size_t num_ranks,
                        const OwnerSets& sets);
-int64_t objective_bound(const std::vector<ItemClass>& classes,
-                        const std::vector<int64_t>& steps, size_t num_ranks,
-                        const OwnerSets& sets, int64_t upper);
 
 }  // namespace canzona

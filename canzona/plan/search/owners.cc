@@ -7,10 +7,10 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/cost/cost.h"
-#include "canzona/plan/micro_groups/modes.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/search/joint.h"
+#include "canzona/plan/search/round_deal.h"
 #include "canzona/plan/search/teams.h"
 
 namespace canzona {
