@@ -343,7 +343,7 @@ class TensorTable {
     out_.begin_array().values(kind.shape);
     out_.value(to_string(kind.role)).value(to_string(kind.cut));
     out_.value(kind.matrix_rule ? plan_.rule : kElementRule);
-    out_.value(kind.cost).value(bytes).end_array();
+    out_.value(kind.cost).value(bytes).value(kind.matrix_rule).end_array();
   }
 
   JsonWriter& out_;
