@@ -124,6 +124,8 @@ Verb add_rules(CLI::App& root) {
                out.result(arguments->json
                               ? rules_json(arguments->rule)
                               : rules_text(arguments->rule, out.ink()));
+               if (!arguments->rule.empty())
+                 out.note("options are set with --rule-option NAME=VALUE");
                return Outcome::kDone;
              }});
 }

@@ -118,10 +118,7 @@ std::string owned_text(const std::vector<OwnMatrix>& owned, double load,
   std::string out = title(ink, fmt::format("Computes {} matri{}", owned.size(),
                                            owned.size() == 1 ? "x" : "ces"));
   if (!owned.empty()) out += table.text(ink);
-  if (owned.size() > shown)
-    out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
-                                       owned.size() - shown));
-  return out;
+  return out + left_out_text(owned.size() - shown, ink);
 }
 
 // Returns the mean of this kind of memory over all ranks.
@@ -283,9 +280,7 @@ std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
   const OrderRows order = order_of(plan, rank);
   for (const auto& row : order.rows) table.row({row.begin(), row.end()});
   std::string out = title(ink, kOrderTitle) + table.text(ink);
-  if (order.left_out > 0)
-    out += fmt::format("  … and {} more; --json has all\n", order.left_out);
-  return out;
+  return out + left_out_text(order.left_out, ink);
 }
 
 // Returns what the rank stores in every part of the plan.
@@ -523,10 +518,7 @@ std::string tensors_text(const PlanPart& plan, const Bucket& bucket,
                human_count(static_cast<double>(size))});
   }
   std::string out = title(ink, "Tensors") + table.text(ink);
-  if (bucket.tensors.size() > shown)
-    out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
-                                       bucket.tensors.size() - shown));
-  return out;
+  return out + left_out_text(bucket.tensors.size() - shown, ink);
 }
 
 }  // namespace

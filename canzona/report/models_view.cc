@@ -439,8 +439,7 @@ std::string allowed_text(const OptionFact& option) {
 }
 
 std::string options_text(const RuleEntry& entry, const Ink& ink) {
-  std::string out =
-      "\n" + ink(Tone::kBold, "Options") + " (--rule-option NAME=VALUE)\n";
+  std::string out = "\n" + ink(Tone::kBold, "Options") + "\n";
   for (const OptionFact& option : entry.options)
     out +=
         fmt::format("  {} [{}] {}\n      {}\n", ink(Tone::kAccent, option.name),
@@ -452,7 +451,7 @@ std::string options_text(const RuleEntry& entry, const Ink& ink) {
 std::string rule_presets_text(const RuleEntry& entry, const Ink& ink) {
   if (entry.presets.empty()) return "";
   std::string out = "\n" + ink(Tone::kBold, "Presets") +
-                    " (--rule-option preset=NAME; the first is the default)\n";
+                    " (option preset; the first is the default)\n";
   for (const Preset& preset : entry.presets) {
     out += fmt::format("  {}: {}\n", ink(Tone::kAccent, preset.name),
                        preset.summary);

@@ -34,6 +34,11 @@ std::string counted(int64_t number, std::string_view thing) {
   return fmt::format("{} {}s", grouped(number), thing);
 }
 
+std::string left_out_text(size_t number, const Ink& ink) {
+  if (number == 0) return "";
+  return ink(Tone::kDim, fmt::format("  … and {} more, in JSON\n", number));
+}
+
 std::string dims_text(const std::vector<int64_t>& shape) {
   if (shape.empty()) return "scalar";
   std::string out;
@@ -362,7 +367,7 @@ Found find_by_name(const Plan& plan, std::string_view name) {
     if (name_of(plan, matrix) == name)
       return {plan.matrices[m].tensor, {matrix}};
   }
-  throw UsageError(cat("--matrix ", quoted(name),
+  throw UsageError(cat("matrix ", quoted(name),
                        ": the plan has no such matrix or tensor",
                        did_you_mean(name, known_names(plan))));
 }

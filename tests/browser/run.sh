@@ -203,7 +203,7 @@ has '<th>hier:8<small></small></th>'
 has 'cap 40.00 GiB'
 open zero_experts.html
 ran
-has '--zero-experts'
+has 'zero-experts'
 
 # A page in a frame as wide as asked. The page must not scroll sideways, no text
 # of a drawing may leave it, and what is wider scrolls in a box of its own.
