@@ -9,7 +9,8 @@
 namespace canzona {
 namespace {
 
-// Item sizes in dimension p of the classes that `counts` says yes to.
+// Returns the sizes, in dimension p, of the items of all classes c for which
+// counts(c) is true.
 template <class Counts>
 std::vector<SizeCount> sizes_in(const std::vector<ItemClass>& classes, size_t p,
                                 Counts counts) {
@@ -50,11 +51,12 @@ int64_t bound_in(const std::vector<ItemClass>& classes, size_t p,
   return bound;
 }
 
-// Sets of owners are compared by at most so many ranks; beyond that only all
-// items together are looked at.
+// Comparing sets of owners may visit at most this many ranks; beyond that only
+// the bound over all items is computed.
 constexpr size_t kMaxRanksCompared = size_t{1} << 27;
 
-// By set: the sets that are part of it.
+// Returns, for each set, which sets are subsets of it; nothing if there are too
+// many to compare.
 std::vector<std::vector<bool>> sets_within(const OwnerSets& sets) {
   std::vector<std::vector<bool>> within;
   size_t ranks = 0;
@@ -84,7 +86,8 @@ int64_t bound_in(const std::vector<ItemClass>& classes, size_t p,
   return bound;
 }
 
-// bound_in depends on these: phases whose matrices are alike share their bound.
+// Returns everything that bound_in depends on, so that phases whose matrices
+// are alike share their bound.
 std::vector<std::array<int64_t, 3>> dimension_key(
     const std::vector<ItemClass>& classes, size_t p, int64_t upper) {
   std::vector<std::array<int64_t, 3>> key;
@@ -96,9 +99,9 @@ std::vector<std::array<int64_t, 3>> dimension_key(
   return key;
 }
 
-// The sum over kinds of steps of bound(p, upper), which is asked once for kinds
-// that are alike. `upper` bounds the whole objective, hence every dimension's
-// share of it.
+// Returns the sum over kinds of steps of bound(p, upper), which is computed
+// once for kinds that are alike. `upper` bounds the whole objective, hence
+// every dimension's share of it.
 template <class BoundOf>
 int64_t sum_of_bounds(const std::vector<ItemClass>& classes,
                       const std::vector<int64_t>& steps, int64_t upper,

@@ -243,7 +243,8 @@ struct StepMaxima {
   std::vector<int64_t> refresh;
 };
 
-// Steps take at least the paths of teams (longest_team_paths), if given.
+// A step takes at least the longest path of its teams (longest_team_paths), if
+// these are given.
 StepMaxima step_maxima(const std::vector<RankCost>& ranks, size_t phases,
                        std::span<const int64_t> paths = {}) {
   StepMaxima maxima;
@@ -290,7 +291,8 @@ Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks) {
 
 namespace {
 
-// Indexed by rank of the world; `phase` is indexed by matrix of the whole plan.
+// Returns loads by rank of the world; `phase` is indexed by matrix of the whole
+// plan.
 std::vector<RankCost> loads_of(const Plan& plan, const PlanPart& part,
                                const std::vector<int32_t>& phase,
                                int32_t phases) {

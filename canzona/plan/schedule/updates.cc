@@ -65,7 +65,7 @@ class UpdatePlanner {
   int32_t tensor(int32_t kept) const {
     return part_.matrices[index(kept_.matrices[index(kept)].matrix)].tensor;
   }
-  // Matrices of one shape and rule have the same.
+  // Matrices of the same shape and rule share their facts.
   const Facts& facts(int32_t t, const std::vector<int64_t>& dims) {
     const auto [known, is_new] =
         facts_.try_emplace({rules_.number[index(t)], dims[0], dims[1]});
@@ -104,7 +104,8 @@ class UpdatePlanner {
     return out;
   }
 
-  // The last bucket of backward is the first of forward.
+  // Returns buckets in the order of forward, which is that of backward
+  // reversed.
   std::vector<int32_t> in_forward_order() const {
     std::vector<int32_t> order(kept_.matrices.size());
     std::vector<int32_t> buckets;
@@ -120,10 +121,10 @@ class UpdatePlanner {
     return layout_.gradients.tensors[index(tensor(kept))].bucket;
   }
 
-  // New parameters of a bucket leave when its last matrix is done, so that
-  // buckets are updated one after the other. Where an engine likes batches,
-  // neighbours are joined until they give it enough to do, and all are if none
-  // leave.
+  // A bucket is published when its last matrix is updated, so buckets are
+  // updated one after the other. If the engine prefers large batches,
+  // neighbouring buckets are joined until they have enough elements; if nothing
+  // is published, all buckets are joined.
   void join_buckets() {
     constexpr int64_t kEnough = int64_t{1} << 26;  // elements
     stretch_of_.resize(part_.buckets.size());
@@ -149,15 +150,16 @@ class UpdatePlanner {
     }
   }
 
-  // As many matrices as the engine takes at once, and as many elements as
-  // scratch may be made for.
+  // Returns how many matrices of a shape form a batch: limited by what the
+  // engine takes at once and by the elements that scratch may hold.
   int64_t most_of(int64_t rows, int64_t cols) const {
     constexpr int64_t kMostElements = int64_t{1} << 28;
     const int64_t elements = std::max<int64_t>(rows * cols, 1);  // may be none
     return std::clamp<int64_t>(kMostElements / elements, 1, width_);
   }
 
-  // Batches of a stretch of buckets are done before the next one's.
+  // Returns batches such that each stretch of buckets is finished before the
+  // next begins.
   std::vector<UpdateBatch> batches_by_stretch(
       const std::vector<int32_t>& matrices) {
     std::vector<Computed> computed;
@@ -171,9 +173,10 @@ class UpdatePlanner {
     return batches;
   }
 
-  // Batches of matrices that have the same number, in the order of these.
+  // Returns batches in the order of their matrices' numbers; a batch never
+  // mixes numbers.
   std::vector<UpdateBatch> batches_of(const std::vector<Computed>& matrices) {
-    // Number, rows, columns, phase and rule.
+    // A kind is (number, rows, columns, phase, rule).
     using Kind = std::tuple<int32_t, int64_t, int64_t, int32_t, int32_t>;
     std::vector<Kind> kinds;
     for (const Computed& matrix : matrices) {
@@ -225,7 +228,7 @@ class UpdatePlanner {
   const RulesOfTensors& rules_;
   int64_t width_;
   std::vector<int32_t> stretch_of_;  // by bucket
-  // By the number of the rule and the matrix's shape.
+  // Keyed by the number of the rule and the matrix's shape.
   std::map<std::tuple<int32_t, int64_t, int64_t>, Facts> facts_;
   UpdatePlan out_;
 };

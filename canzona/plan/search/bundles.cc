@@ -18,7 +18,8 @@ Bundles::Bundles(const std::vector<ItemClass>& classes,
 
 namespace {
 
-// Ranks that are in the same sets have the same number.
+// Returns a number for each rank that is the same for ranks that are in the
+// same sets.
 std::vector<int32_t> blocks_by_sets(size_t num_ranks, const OwnerSets& sets) {
   std::vector<int32_t> block(num_ranks, 0);
   int32_t num_blocks = 1;
@@ -115,8 +116,9 @@ std::vector<int32_t> classes_longest_first(const Bundles& bundles) {
   return order;
 }
 
-// Ranks of one block (or of all), the least loaded on top. Entries go stale
-// when another heap's item lands on their rank and are then pushed again.
+// A heap of the ranks of one block, or of all ranks, with the least loaded on
+// top. An entry becomes stale when an item of another heap goes to its rank; it
+// is then pushed again.
 class LeastLoaded {
  public:
   LeastLoaded(const Bundles& bundles, int32_t block) : bundles_(bundles) {
@@ -309,7 +311,7 @@ class Exchange {
     return true;
   }
 
-  // Ranks to exchange with, the least loaded first.
+  // Returns the ranks to exchange with, the least loaded first.
   std::vector<size_t> partners(size_t from) const {
     std::vector<size_t> order;
     std::vector<int64_t> loads(bundles_.num_ranks());

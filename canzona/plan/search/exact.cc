@@ -75,8 +75,9 @@ class BranchAndBound {
     }
   }
 
-  // Below the best objective, do the ranks that can still take the smallest
-  // item have room for all that is left?
+  // Returns false if the ranks that can still take the smallest item lack room
+  // for everything that is left, given that the objective must fall below the
+  // best one.
   bool room_left(size_t depth) const {
     if (dims_ != 1 || depth == order_.size()) return true;
     const int64_t smallest = c_.items[order_.back()].load[0];
@@ -91,8 +92,8 @@ class BranchAndBound {
 
   size_t home(size_t rank) const { return index(c_.homes[rank]); }
 
-  // Ranks that may take item i, least loaded first, one of each set of ranks
-  // that nothing tells apart.
+  // Returns the ranks that may take item i, least loaded first, and only one of
+  // several ranks that are interchangeable.
   std::vector<size_t> candidates(size_t i) const {
     std::vector<size_t> out;
     for (size_t r = 0; r < ranks_; ++r) {
@@ -104,7 +105,8 @@ class BranchAndBound {
     return out;
   }
 
-  // The home that already holds a matrix of this tensor, or none.
+  // Returns the home that already holds a matrix of this tensor; -1 if there is
+  // none.
   int64_t fixed_home(size_t i) const {
     for (size_t j = 0; j < c_.items.size(); ++j) {
       if (j != i && current_[j] >= 0 &&

@@ -151,7 +151,7 @@ namespace {
 
 constexpr int64_t kExchangeBudget = 4'000'000;
 constexpr int64_t kLevelBudget = 4'000'000;
-// A two-hundredth above the bound is nearly as good as the bound.
+// An objective within 1/200 of the bound counts as good enough.
 constexpr int64_t kNearly = 200;
 // Capacities tried above the bound: in steps of 1/2048, at most this many.
 constexpr int kMaxCapacities = 48;
@@ -177,7 +177,7 @@ class JointSearch {
     return grouped;
   }
 
-  // The best loads, homes not yet looked at.
+  // Returns the bundles with the best loads, regardless of homes.
   const Bundles& search_loads() {
     best_ = fresh();
     deal_longest_first(best_);
@@ -220,7 +220,7 @@ class JointSearch {
     }
   }
 
-  // Blocks solved one by one: each takes its own items and an equal share of
+  // Solves blocks one by one: each takes its own items and an equal share of
   // those that any rank may own.
   void try_blocks() {
     std::vector<int32_t> distinct = blocks_;

@@ -30,8 +30,8 @@ class SplitSearch {
   }
 
  private:
-  // The makespan of one home's tensors on its tp ranks; homes alike are dealt
-  // once.
+  // Returns the makespan of one home's tensors on its tp ranks; equal homes are
+  // dealt once.
   int64_t makespan(const Bundle& bundle) {
     std::vector<std::pair<int32_t, int32_t>> key;
     for (const ClassCount& c : bundle) key.emplace_back(c.item_class, c.count);
