@@ -55,7 +55,8 @@ allowed_rooms() {
   esac
 }
 
-# Libraries: who may include <library/...>.
+# allowed_library <folder> <header>: true if the folder may include the
+# library's header.
 allowed_library() {
   case $2 in
     nlohmann/*) [ "$1" = canzona/base ] || [ "$1" = canzona/shapes ] ;;
@@ -86,7 +87,7 @@ check_include() {
     '"cli/'*)
       [ "$1" = cli ] || complain "$2: only cli may include $3" ;;
     '"'*)
-      # Folders of helpers that belong to one room alone.
+      # These folders have helpers beside their sources.
       case $1 in
         bench | fuzz | tests) ;;
         *) complain "$2: write $3 as a path from the root" ;;
@@ -144,8 +145,8 @@ check_environment() {
   esac
 }
 
-# Tests may measure time and draw random numbers, those of a GPU be callers with
-# streams of their own.
+# Tests may measure time and draw random numbers; tests on a GPU may be callers
+# with streams of their own.
 check_file() {
   check_environment "$2"
   case $2 in canzona/report/bench/*) set -- canzona/report/bench "$2" ;; esac

@@ -38,7 +38,7 @@ Case random_case(Random& random, int64_t dims, int32_t num_blocks) {
   return c;
 }
 
-// Items of the case dealt one by one, as one would by hand.
+// The oracle deals the items of the case one by one.
 std::vector<Loads> counts_by_hand(const Case& c) {
   struct Item {
     size_t item_class;
@@ -105,8 +105,8 @@ int64_t objective_by_hand(const Case& c, const std::vector<Loads>& counts) {
   return sum;
 }
 
-// Every item is somewhere, nothing came out of nothing, blocks are kept, and
-// the loads are those of the items.
+// Checks that every item is dealt exactly once, to a rank of its block, and
+// that loads are the sums of the items.
 void expect_sound(const Case& c, const Bundles& bundles) {
   const std::vector<Loads> counts = counts_of(bundles);
   Loads total(c.classes.size(), 0);
@@ -192,7 +192,8 @@ TEST(Exchange, NeverRaisesTheObjectiveAndLosesNothing) {
     const Case c =
         random_case(random, random.between(1, 4), random.small(1, 2));
     Bundles bundles(c.classes, c.steps, c.blocks);
-    // A bad start: each item to the first rank that may have it.
+    // Creates a bad start by giving each item to the first rank that may own
+    // it.
     for (size_t k = 0; k < c.classes.size(); ++k) {
       const auto id = static_cast<int32_t>(k);
       const size_t rank = bundles.may_own(0, id) ? 0 : 1;

@@ -10,8 +10,8 @@ namespace {
 
 using Loads = std::vector<int64_t>;
 
-// All assignments, one after the other: the smallest objective within the caps,
-// or nothing.
+// Returns the smallest objective within the caps by trying all assignments;
+// nothing if there is none.
 class TriesAll {
  public:
   explicit TriesAll(const ExactCase& c) : c_(c), rank_(c.items.size(), 0) {}

@@ -13,7 +13,7 @@ struct Weights {
   int64_t cost, memory, elements;
 };
 
-// A rank for each item, in order.
+// Gives each item a rank of its own, in order.
 struct OneEach {
   std::vector<ItemClass> classes;
   std::optional<Bundles> bundles;
@@ -46,7 +46,7 @@ std::vector<HomeWeight> homes_of(const Bundles& bundles, size_t tp) {
   return homes;
 }
 
-// A budget on elements alone.
+// Returns limits that bound only elements.
 HomeLimits at_most(int64_t elements) {
   HomeLimits limits;
   limits.elements = elements;

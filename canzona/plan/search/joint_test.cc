@@ -74,8 +74,8 @@ TEST(JointSearch, DealsEveryItemOnce) {
   }
 }
 
-// On small cases the search finds the optimum nearly always, though nobody
-// promises it; the bound never exceeds it.
+// On small cases the search nearly always finds the optimum, although this is
+// not guaranteed; the bound never exceeds it.
 TEST(JointSearch, IsSeldomAboveTheOptimum) {
   Random random(101);
   int above = 0;

@@ -73,7 +73,7 @@ int64_t objective_of(const SetCase& c, const std::vector<int32_t>& rank_of) {
   return sum;
 }
 
-// Every way to give the items to their owners.
+// Returns the optimum by trying every assignment of items to their owners.
 int64_t best_of_all(const SetCase& c, std::vector<int32_t>& rank_of) {
   if (rank_of.size() == c.classes.size()) return objective_of(c, rank_of);
   int64_t best = INT64_MAX;
