@@ -238,6 +238,10 @@ void CommandLine::parse(std::vector<std::string> arguments) {
   } catch (const CLI::CallForVersion& version) {
     page_ = version.what();
   } catch (const CLI::CallForHelp&) {
+    const CLI::App& app = named(root_);
+    if (!verb_names(app).empty())
+      for (const std::string& word : root_.remaining(true))
+        if (!word.starts_with("-")) refuse_word(root_, app, word);
     page_ = root_.help();
   } catch (const CLI::ParseError& error) {
     const CLI::App& app = named(root_);

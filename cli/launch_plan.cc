@@ -101,7 +101,7 @@ void refuse_fixed_mesh(const LaunchPlan& plan, const std::string& elastic) {
 // the checkpoint that it resumes from, or one per core.
 int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan,
                  const Output& out) {
-  if (a.ranks > 0) return a.ranks;
+  if (a.ranks) return static_cast<int>(*a.ranks);
   if (plan.elastic) return plan.elastic->most;
   if (!plan.config)
     throw UsageError(

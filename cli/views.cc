@@ -162,9 +162,9 @@ struct ExplainFlags {
 };
 
 int32_t index_of(const std::string& text, size_t count, const char* option,
-                 const char* what) {
+                 const char* thing) {
   const int64_t value = parse_integer(text, 0, INT32_MAX, option);
-  check_number(value, static_cast<int64_t>(count), option, what);
+  check_number(value, static_cast<int64_t>(count), option, thing);
   return static_cast<int32_t>(value);
 }
 
@@ -190,15 +190,13 @@ std::string explanation(const ExplainFlags& a, const ReportPlan& shown,
                         const Ink& ink) {
   const Plan& plan = shown.plan;
   if (!a.rank.empty()) {
-    const int32_t rank =
-        index_of(a.rank, shown.ranks.size(), "--rank", "ranks");
+    const int32_t rank = index_of(a.rank, shown.ranks.size(), "--rank", "rank");
     return a.json ? explain_rank_json(shown, rank)
                   : explain_rank(shown, rank, ink);
   }
   if (!a.bucket.empty()) {
-    const int32_t bucket =
-        index_of(a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket",
-                 "buckets");
+    const int32_t bucket = index_of(
+        a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket", "bucket");
     return a.json ? explain_bucket_json(plan, bucket)
                   : explain_bucket(plan, bucket, ink);
   }
@@ -216,7 +214,7 @@ std::string explanation(const ExplainFlags& a, const PlacedPlan& plan,
                         const Ink& ink) {
   if (!a.rank.empty()) {
     const int32_t rank =
-        index_of(a.rank, static_cast<size_t>(plan.world), "--rank", "ranks");
+        index_of(a.rank, static_cast<size_t>(plan.world), "--rank", "rank");
     return a.json ? explain_placed_rank_json(plan, rank)
                   : explain_placed_rank(plan, rank, ink);
   }

@@ -92,9 +92,9 @@ TEST(FindByName, NamesTheNearest) {
 }
 
 TEST(CheckNumber, SaysHowManyThereAre) {
-  EXPECT_NO_THROW(check_number(3, 4, "--rank", "ranks"));
+  EXPECT_NO_THROW(check_number(3, 4, "--rank", "rank"));
   for (const int64_t bad : {-1, 4})
-    EXPECT_THAT([&] { check_number(bad, 4, "--rank", "ranks"); },
+    EXPECT_THAT([&] { check_number(bad, 4, "--rank", "rank"); },
                 ThrowsMessage<UsageError>(HasSubstr("4 ranks")));
 }
 

@@ -378,10 +378,10 @@ std::string name_of(const SettledRequest& plan, int32_t matrix) {
 }
 
 void check_number(int64_t number, int64_t count, const char* option,
-                  const char* what) {
+                  const char* thing) {
   if (number >= 0 && number < count) return;
-  throw UsageError(fmt::format("{} {}: the plan has {} {}, numbered from 0",
-                               option, number, count, what));
+  throw UsageError(fmt::format("{} {}: the plan has {}, numbered from 0",
+                               option, number, counted(count, thing)));
 }
 
 }  // namespace canzona

@@ -226,6 +226,6 @@ std::string name_of(const SettledRequest& plan, int32_t matrix);
 // Throws UsageError unless 0 ≤ number < count; `option` and `what` are for the
 // message.
 void check_number(int64_t number, int64_t count, const char* option,
-                  const char* what);
+                  const char* thing);
 
 }  // namespace canzona

@@ -10,6 +10,12 @@ printf '%s' "$small" >small.json
 # Verbs and options.
 refuses 'no verb' 'plan, compare' --
 refuses "unknown verb 'plam'" "'plan'" -- plam
+refuses "unknown verb 'plam'" "'plan'" -- plam --help
+refuses "'stpe'" "'step'" -- bench stpe --help
+canzona plan --model small.json --mesh dp=2 -o one.json
+exits 0
+refuses '--bucket 1: the plan has 1 bucket, numbered from 0' -- \
+  explain one.json --bucket 1
 refuses "unknown option '--modle'" "'--model'" -- plan --modle x
 refuses "unknown option '--modle'" "'--model'" -- plan --modle=x --mesh dp=2
 refuses "unknown option '--jsn'" "'--json'" -- validate plan.json --jsn

@@ -320,9 +320,11 @@ done
 
 # --- Mistakes.
 refuses 'nothing to start' -- launch --ranks 4
-refuses '--ranks 1000' -- launch --ranks 1000 -- train
+for ranks in 0 1000 -2; do
+  refuses '--ranks' 'from 1 to 256' "'$ranks'" -- launch --ranks $ranks -- train
+done
 refuses '--max-restarts' "'x'" -- launch --ranks 2 --max-restarts x -- train
-refuses '--ranks: expected 0 to 256' "'99999999999'" -- launch --ranks 99999999999 -- train
+refuses '--ranks' 'from 1 to 256' "'99999999999'" -- launch --ranks 99999999999 -- train
 refuses '--max-restarts' -- launch --ranks 2 --max-restarts -1 -- train
 refuses "unknown option '--rnks'" "'--ranks'" -- launch --rnks 2 -- train
 refuses 'give --ranks' -- launch -- bench step

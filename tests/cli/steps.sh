@@ -189,6 +189,9 @@ refuses "'exakt'" "'exact'" -- bench step --model small.json --mesh dp=2 \
   --gradients exakt
 refuses '--warmup 3' -- bench step --model small.json --mesh dp=2 --steps 3 \
   --warmup 3
+refuses --warmup "'-2'" -- bench step --model small.json --mesh dp=2 --warmup -2
+refuses --deadline "'1e300s'" 'up to 1e9s' -- bench step --model small.json \
+  --mesh dp=2 --deadline 1e300s
 refuses '--steps 0' -- bench step --model small.json --mesh dp=2 --steps 0
 refuses '--deadline' -- bench step --model small.json --mesh dp=2 --deadline 0s
 refuses 'one strategy' -- bench step --model small.json --mesh dp=2 \
