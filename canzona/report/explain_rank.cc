@@ -115,8 +115,8 @@ std::string owned_text(const std::vector<OwnMatrix>& owned, double load,
                fmt::format("{}", plan.micro_group[at]), human_seconds(seconds),
                fmt::format("{:.1f} %", load > 0 ? 100 * cost / load : 0)});
   }
-  std::string out = title(ink, fmt::format("Computes {} matri{}", owned.size(),
-                                           owned.size() == 1 ? "x" : "ces"));
+  std::string out = title(
+      ink, fmt::format("Computes {}", counted(std::ssize(owned), "matrix")));
   if (!owned.empty()) out += table.text(ink);
   return out + left_out_text(owned.size() - shown, ink);
 }

@@ -64,8 +64,8 @@ float from_bf16(uint16_t value) {
 // The values of a tensor, in its dtype.
 struct Values {
   bool wide = true;
-  std::vector<float> fp32;
-  std::vector<uint16_t> bf16;
+  std::vector<float> fp32 = {};
+  std::vector<uint16_t> bf16 = {};
 
   void set(std::vector<float> values) {
     fp32 = std::move(values);
