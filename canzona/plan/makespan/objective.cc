@@ -34,18 +34,18 @@ std::vector<SizeCount> sizes_in(const std::vector<ItemClass>& classes, size_t p,
 }
 
 int64_t bound_in(const std::vector<ItemClass>& classes, size_t p,
-                 const std::vector<int32_t>& blocks, int64_t upper) {
-  const auto ranks = static_cast<int64_t>(blocks.size());
+                 const std::vector<int32_t>& zones, int64_t upper) {
+  const auto ranks = static_cast<int64_t>(zones.size());
   int64_t bound =
       lower_bound(sizes_in(classes, p, [](const ItemClass&) { return true; }),
                   ranks, upper);
   std::map<int32_t, int64_t> ranks_of;
-  for (int32_t block : blocks) ++ranks_of[block];
-  for (const auto& [block, own] : ranks_of) {
-    if (block == kAnyBlock) continue;
+  for (int32_t zone : zones) ++ranks_of[zone];
+  for (const auto& [zone, own] : ranks_of) {
+    if (zone == kAnyZone) continue;
     const auto sizes = sizes_in(
         classes, p,
-        [wanted = block](const ItemClass& c) { return c.block == wanted; });
+        [wanted = zone](const ItemClass& c) { return c.zone == wanted; });
     bound = std::max(bound, simple_bound(sizes, own));
   }
   return bound;
@@ -79,7 +79,7 @@ int64_t bound_in(const std::vector<ItemClass>& classes, size_t p,
                   static_cast<int64_t>(num_ranks), upper);
   for (size_t s = 0; s < within.size(); ++s) {
     const auto sizes = sizes_in(classes, p, [&](const ItemClass& c) {
-      return within[s][static_cast<size_t>(c.block)];
+      return within[s][static_cast<size_t>(c.zone)];
     });
     bound = std::max(bound, simple_bound(sizes, std::ssize(sets[s])));
   }
@@ -92,7 +92,7 @@ std::vector<std::array<int64_t, 3>> dimension_key(
     const std::vector<ItemClass>& classes, size_t p, int64_t upper) {
   std::vector<std::array<int64_t, 3>> key;
   for (const ItemClass& c : classes) {
-    key.push_back({c.load[p], c.block, c.count});
+    key.push_back({c.load[p], c.zone, c.count});
   }
   std::sort(key.begin(), key.end());
   key.push_back({upper, 0, 0});
@@ -122,9 +122,9 @@ int64_t sum_of_bounds(const std::vector<ItemClass>& classes,
 
 int64_t objective_bound(const std::vector<ItemClass>& classes,
                         const std::vector<int64_t>& steps,
-                        const std::vector<int32_t>& blocks, int64_t upper) {
+                        const std::vector<int32_t>& zones, int64_t upper) {
   return sum_of_bounds(classes, steps, upper, [&](size_t p, int64_t share) {
-    return bound_in(classes, p, blocks, share);
+    return bound_in(classes, p, zones, share);
   });
 }
 

@@ -12,16 +12,16 @@
 
 namespace canzona {
 
-inline constexpr int32_t kAnyBlock = -1;
+inline constexpr int32_t kAnyZone = -1;
 
 // Items that are alike in every respect that matters.
 struct ItemClass {
   std::vector<int64_t> load;  // P dimensions
   int64_t count = 0;
-  int64_t elements = 0;       // of the TP shard; decides bytes on the wire
-  int64_t home_bytes = 0;     // master and shard-states, all ranks of the home
-  int64_t owner_bytes = 0;    // states at the owner
-  int32_t block = kAnyBlock;  // only ranks of this block may own it
+  int64_t elements = 0;     // of the TP shard; decides bytes on the wire
+  int64_t home_bytes = 0;   // master and shard-states, all ranks of the home
+  int64_t owner_bytes = 0;  // states at the owner
+  int32_t zone = kAnyZone;  // only ranks of this zone may own it
 };
 
 // Sets of ranks that may own items, each ascending.
@@ -30,9 +30,9 @@ using OwnerSets = std::vector<std::vector<int32_t>>;
 // Returns a lower bound on the objective of any assignment.
 int64_t objective_bound(const std::vector<ItemClass>& classes,
                         const std::vector<int64_t>& steps,
-                        const std::vector<int32_t>& blocks, int64_t upper);
+                        const std::vector<int32_t>& zones, int64_t upper);
 
-// The same for items whose blocks are numbers of sets of owners, which may
+// The same for items whose zones are numbers of sets of owners, which may
 // overlap.
 int64_t objective_bound(const std::vector<ItemClass>& classes,
                         const std::vector<int64_t>& steps, size_t num_ranks,

@@ -14,7 +14,7 @@ class BranchAndBound {
   explicit BranchAndBound(const ExactCase& c)
       : c_(c),
         dims_(c.steps.size()),
-        ranks_(c.blocks.size()),
+        ranks_(c.zones.size()),
         loads_(ranks_ * dims_, 0),
         current_(c.items.size(), -1),
         held_(c.caps.size(), std::vector<int64_t>(ranks_, 0)),
@@ -119,7 +119,7 @@ class BranchAndBound {
 
   bool allowed(size_t i, size_t r) const {
     const ExactItem& item = c_.items[i];
-    if (item.block >= 0 && item.block != c_.blocks[r]) return false;
+    if (item.zone >= 0 && item.zone != c_.zones[r]) return false;
     const int64_t fixed = fixed_home(i);
     if (fixed >= 0) return static_cast<int64_t>(home(r)) == fixed;
     const auto b = static_cast<size_t>(item.bucket);
@@ -133,10 +133,10 @@ class BranchAndBound {
   }
 
   // True if a lower rank offers the same: an equal load in the same home, or an
-  // empty home of the same block.
+  // empty home of the same zone.
   bool repeats(size_t i, size_t r) const {
     for (size_t lower = 0; lower < r; ++lower) {
-      if (!allowed(i, lower) || c_.blocks[lower] != c_.blocks[r]) continue;
+      if (!allowed(i, lower) || c_.zones[lower] != c_.zones[r]) continue;
       const bool same_load =
           std::equal(loads_.begin() + static_cast<int64_t>(r * dims_),
                      loads_.begin() + static_cast<int64_t>((r + 1) * dims_),

@@ -91,10 +91,10 @@ class Grouping {
     int64_t key = 0;
   };
 
-  int32_t block(size_t home) const { return bundles_.block(home * tp_); }
+  int32_t zone(size_t home) const { return bundles_.zone(home * tp_); }
 
   // Deals bundles, the most expensive first, each to the cheapest home of its
-  // block that has room for another bundle.
+  // zone that has room for another bundle.
   void deal() {
     std::vector<size_t> order(weights_.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -103,18 +103,18 @@ class Grouping {
              std::pair(weights_[b].cost, weights_[b].memory);
     });
     // Homes with room for another bundle, by cost, memory and number, for each
-    // block.
+    // zone.
     using OpenHome = std::tuple<int64_t, int64_t, size_t>;
     std::map<int32_t, std::set<OpenHome>> open;
-    for (size_t h = 0; h < homes_.size(); ++h) open[block(h)].insert({0, 0, h});
+    for (size_t h = 0; h < homes_.size(); ++h) open[zone(h)].insert({0, 0, h});
     for (size_t bundle : order) {
-      std::set<OpenHome>& of_block = open[bundles_.block(bundle)];
-      const size_t home = std::get<size_t>(*of_block.begin());
-      of_block.erase(of_block.begin());
+      std::set<OpenHome>& of_zone = open[bundles_.zone(bundle)];
+      const size_t home = std::get<size_t>(*of_zone.begin());
+      of_zone.erase(of_zone.begin());
       slots_[home].push_back(bundle);
       homes_[home] += weights_[bundle];
       if (slots_[home].size() < tp_)
-        of_block.insert({homes_[home].cost, homes_[home].memory, home});
+        of_zone.insert({homes_[home].cost, homes_[home].memory, home});
     }
   }
 
@@ -124,7 +124,7 @@ class Grouping {
     const size_t from = largest_home(homes_, key);
     Swap best{0, 0, 0, homes_[from].*key};
     for (size_t to = 0; to < homes_.size(); ++to) {
-      if (to == from || block(to) != block(from)) continue;
+      if (to == from || zone(to) != zone(from)) continue;
       for (size_t i = 0; i < tp_; ++i) {
         for (size_t j = 0; j < tp_; ++j) {
           consider(from, {to, i, j, 0}, key, limits, best);
@@ -174,12 +174,12 @@ std::vector<size_t> group_into_homes(const Bundles& bundles, int32_t tp,
 }
 
 Bundles permuted(const Bundles& bundles, const std::vector<size_t>& bundle_at) {
-  std::vector<int32_t> blocks;
+  std::vector<int32_t> zones;
   for (size_t r = 0; r < bundles.num_ranks(); ++r) {
-    blocks.push_back(bundles.block(r));
+    zones.push_back(bundles.zone(r));
   }
   Bundles out(bundles.classes(),
-              {bundles.steps().begin(), bundles.steps().end()}, blocks);
+              {bundles.steps().begin(), bundles.steps().end()}, zones);
   for (size_t r = 0; r < bundle_at.size(); ++r) {
     for (const ClassCount& c : bundles.bundle(bundle_at[r])) {
       out.add(r, c.item_class, c.count);

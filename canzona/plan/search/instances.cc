@@ -323,7 +323,7 @@ class TensorSwaps {
   TensorSwaps(DealtStage& stage, int64_t budget)
       : stage_(stage),
         budget_(budget),
-        loads_(stage.blocks.size(), 0),
+        loads_(stage.zones.size(), 0),
         held_(stage.caps.size(),
               std::vector<int64_t>(index(1 + std::ranges::max(stage.homes)))) {
     for (const DealtTensor& t : stage.tensors) {
@@ -348,7 +348,7 @@ class TensorSwaps {
   size_t home(size_t rank) const { return index(stage_.homes[rank]); }
 
   bool may_own(const DealtTensor& t, size_t rank) const {
-    return t.block < 0 || t.block == stage_.blocks[rank];
+    return t.zone < 0 || t.zone == stage_.zones[rank];
   }
 
   // True if home h has room for `in` once `out` has left.

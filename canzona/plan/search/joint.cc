@@ -125,7 +125,7 @@ class PatternDeal {
 bool applies(const Bundles& bundles) {
   if (bundles.dims() != 1) return false;
   for (const ItemClass& c : bundles.classes()) {
-    if (c.block != kAnyBlock) return false;
+    if (c.zone != kAnyZone) return false;
   }
   return distinct_loads(bundles.classes()).size() <= kMaxPatternSizes;
 }
@@ -160,14 +160,14 @@ class JointSearch {
  public:
   JointSearch(const std::vector<ItemClass>& classes,
               const std::vector<int64_t>& steps,
-              const std::vector<int32_t>& blocks, int32_t tp,
+              const std::vector<int32_t>& zones, int32_t tp,
               const Budgets& budgets)
       : classes_(classes),
         steps_(steps),
-        blocks_(blocks),
+        zones_(zones),
         tp_(tp),
         budgets_(budgets),
-        best_(classes, steps, blocks) {}
+        best_(classes, steps, zones) {}
 
   Bundles run() {
     search_loads();
@@ -182,17 +182,17 @@ class JointSearch {
     best_ = fresh();
     deal_longest_first(best_);
     exchange_items(best_, kExchangeBudget);
-    bound_ = objective_bound(classes_, steps_, blocks_, best_.objective());
+    bound_ = objective_bound(classes_, steps_, zones_, best_.objective());
     if (budgets_.mixed && best_.objective() <= bound_ + bound_ / kNearly) {
       return best_;
     }
     try_patterns();
-    try_blocks();
+    try_zones();
     return best_;
   }
 
  private:
-  Bundles fresh() const { return Bundles(classes_, steps_, blocks_); }
+  Bundles fresh() const { return Bundles(classes_, steps_, zones_); }
 
   int64_t element_limit() const {
     if (budgets_.share <= 0) return INT64_MAX;
@@ -202,7 +202,7 @@ class JointSearch {
       sum += static_cast<double>(c.elements) * static_cast<double>(c.count);
       largest = std::max(largest, c.elements);
     }
-    const double mean = sum * tp_ / static_cast<double>(blocks_.size());
+    const double mean = sum * tp_ / static_cast<double>(zones_.size());
     return std::max(largest, static_cast<int64_t>(mean * budgets_.share));
   }
 
@@ -220,40 +220,40 @@ class JointSearch {
     }
   }
 
-  // Solves blocks one by one: each takes its own items and an equal share of
+  // Solves zones one by one: each takes its own items and an equal share of
   // those that any rank may own.
-  void try_blocks() {
-    std::vector<int32_t> distinct = blocks_;
+  void try_zones() {
+    std::vector<int32_t> distinct = zones_;
     std::sort(distinct.begin(), distinct.end());
     distinct.erase(std::unique(distinct.begin(), distinct.end()),
                    distinct.end());
     if (distinct.size() < 2 || best_.objective() <= bound_) return;
     Bundles candidate = fresh();
     for (size_t i = 0; i < distinct.size(); ++i) {
-      deal_block(distinct[i], static_cast<int64_t>(i),
-                 static_cast<int64_t>(distinct.size()), candidate);
+      deal_zone(distinct[i], static_cast<int64_t>(i),
+                static_cast<int64_t>(distinct.size()), candidate);
     }
     exchange_items(candidate, kExchangeBudget);
     if (candidate.objective() < best_.objective()) best_ = std::move(candidate);
   }
 
-  void deal_block(int32_t block, int64_t number, int64_t num_blocks,
-                  Bundles& out) const {
+  void deal_zone(int32_t zone, int64_t number, int64_t num_zones,
+                 Bundles& out) const {
     std::vector<ItemClass> own = classes_;
     for (size_t c = 0; c < own.size(); ++c) {
-      if (own[c].block == kAnyBlock) {
-        // Classes begin their remainders at different blocks.
-        const int64_t turn = (number + static_cast<int64_t>(c)) % num_blocks;
-        own[c].count = own[c].count / num_blocks +
-                       (turn < own[c].count % num_blocks ? 1 : 0);
-      } else if (own[c].block != block) {
+      if (own[c].zone == kAnyZone) {
+        // Classes begin their remainders at different zones.
+        const int64_t turn = (number + static_cast<int64_t>(c)) % num_zones;
+        own[c].count = own[c].count / num_zones +
+                       (turn < own[c].count % num_zones ? 1 : 0);
+      } else if (own[c].zone != zone) {
         own[c].count = 0;
       }
-      own[c].block = kAnyBlock;
+      own[c].zone = kAnyZone;
     }
     std::vector<size_t> ranks;
-    for (size_t r = 0; r < blocks_.size(); ++r) {
-      if (blocks_[r] == block) ranks.push_back(r);
+    for (size_t r = 0; r < zones_.size(); ++r) {
+      if (zones_[r] == zone) ranks.push_back(r);
     }
     const std::vector<int32_t> same(ranks.size(), 0);
     JointSearch search(own, steps_, same, 1, Budgets{});
@@ -267,7 +267,7 @@ class JointSearch {
 
   const std::vector<ItemClass>& classes_;
   const std::vector<int64_t>& steps_;
-  const std::vector<int32_t>& blocks_;
+  const std::vector<int32_t>& zones_;
   int32_t tp_;
   Budgets budgets_;
   Bundles best_;
@@ -278,9 +278,9 @@ class JointSearch {
 
 Bundles search_bundles(const std::vector<ItemClass>& classes,
                        const std::vector<int64_t>& steps,
-                       const std::vector<int32_t>& blocks, int32_t tp,
+                       const std::vector<int32_t>& zones, int32_t tp,
                        const Budgets& budgets) {
-  return JointSearch(classes, steps, blocks, tp, budgets).run();
+  return JointSearch(classes, steps, zones, tp, budgets).run();
 }
 
 Bundles search_bundles(const std::vector<ItemClass>& classes,

@@ -20,7 +20,7 @@ AlikeItems::AlikeItems(const std::vector<ItemClass>& kinds) {
   for (size_t i = 0; i < kinds.size(); ++i) {
     std::vector<int64_t> key = kinds[i].load;
     key.push_back(kinds[i].owner_bytes);
-    key.push_back(kinds[i].block);
+    key.push_back(kinds[i].zone);
     alike[key].push_back(i);
   }
   for (auto& [key, list] : alike) {
@@ -56,9 +56,9 @@ void deal_owners(const Problem& p, std::span<const int32_t> matrices,
     kind.owner_bytes = p.owner_bytes[static_cast<size_t>(m)];
   }
   const AlikeItems alike(kinds);
-  const std::vector<int32_t> blocks(static_cast<size_t>(p.grid.tp), 0);
+  const std::vector<int32_t> zones(static_cast<size_t>(p.grid.tp), 0);
   const std::vector<int32_t> ranks =
-      alike.ranks(search_bundles(alike.classes(), p.steps(), blocks, 1, {}));
+      alike.ranks(search_bundles(alike.classes(), p.steps(), zones, 1, {}));
   for (size_t i = 0; i < matrices.size(); ++i)
     a.owner[static_cast<size_t>(matrices[i])] = ranks[i];
 }

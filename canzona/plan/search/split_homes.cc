@@ -134,7 +134,7 @@ class SplitSearch {
 
   Bundles& homes_;
   const MatrixLoads& loads_;
-  std::vector<int32_t> ranks_;  // blocks of the tp ranks: one
+  std::vector<int32_t> ranks_;  // zones of the tp ranks: one
   int64_t budget_;
   std::vector<int64_t> makespans_;
   std::map<std::vector<std::pair<int32_t, int32_t>>, int64_t> known_;

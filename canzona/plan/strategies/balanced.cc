@@ -72,17 +72,17 @@ class Stage {
   }
   size_t ranks() const { return homes_ * static_cast<size_t>(p_.grid.tp); }
 
-  // Homes of one ep coordinate form a block; without expert parallelism all
+  // Homes of one ep coordinate form a zone; without expert parallelism all
   // homes do.
-  int32_t block_of_home(size_t home) const {
+  int32_t zone_of_home(size_t home) const {
     const auto h = static_cast<int32_t>(home);
     return coordinates_of(p_.grid, p_.grid.rank(0, h, 0)).ep;
   }
-  std::vector<int32_t> blocks(int32_t ranks_per_home) const {
+  std::vector<int32_t> zones(int32_t ranks_per_home) const {
     std::vector<int32_t> out;
     for (size_t h = 0; h < homes_; ++h) {
       out.insert(out.end(), static_cast<size_t>(ranks_per_home),
-                 block_of_home(h));
+                 zone_of_home(h));
     }
     return out;
   }
@@ -105,7 +105,7 @@ class Stage {
   bool assign_exactly() {
     ExactCase c;
     c.steps = p_.steps();
-    c.blocks = blocks(p_.grid.tp);
+    c.zones = zones(p_.grid.tp);
     c.homes = homes_of_ranks();
     std::vector<int32_t> matrices;
     for (size_t i = 0; i < buckets_.size(); ++i) {
@@ -143,7 +143,7 @@ class Stage {
     a_.owner[static_cast<size_t>(matrix)] = at.t;
   }
 
-  // Tensors with equal loads, elements, bytes and block are one class.
+  // Tensors with equal loads, elements, bytes and zone are one class.
   void classify() {
     std::map<std::vector<int64_t>, int32_t> known;
     class_of_.assign(p_.model.tensors.size(), -1);
@@ -180,7 +180,7 @@ class Stage {
     c.load.assign(p_.steps().size(), 0);
     c.elements = p_.shard_elements[i];
     c.home_bytes = p_.home_bytes[i] * p_.grid.tp;
-    c.block = buffer_of(t).ep;
+    c.zone = buffer_of(t).ep;
     for (int32_t m = p_.first_matrix[i]; m < p_.first_matrix[i + 1]; ++m) {
       const std::vector<int64_t> load = p_.load_of(m);
       for (size_t d = 0; d < load.size(); ++d) c.load[d] += load[d];
@@ -225,7 +225,7 @@ class Stage {
   // Returns bundles per rank, or per home if tensors hold several matrices.
   Bundles search(int32_t ranks_per_home, const Budgets& budgets) {
     ranks_per_home_ = static_cast<size_t>(ranks_per_home);
-    return search_bundles(classes_, p_.steps(), blocks(ranks_per_home),
+    return search_bundles(classes_, p_.steps(), zones(ranks_per_home),
                           ranks_per_home, budgets);
   }
 
@@ -233,7 +233,7 @@ class Stage {
   // matrices dealt longest first.
   Bundles search_split(const Budgets& budgets) {
     Bundles level = search(1, budgets);
-    Bundles dealt(classes_, p_.steps(), blocks(1));
+    Bundles dealt(classes_, p_.steps(), zones(1));
     deal_split_longest_first(dealt, matrix_loads_, p_.grid.tp);
     const int64_t a =
         improve_split_homes(level, matrix_loads_, p_.grid.tp, kSplitBudget);
@@ -276,7 +276,7 @@ class Stage {
   void swap_placed() {
     if (p_.steps().size() != 1) return;
     DealtStage stage;
-    stage.blocks = blocks(p_.grid.tp);
+    stage.zones = zones(p_.grid.tp);
     stage.homes = homes_of_ranks();
     std::vector<int32_t> matrices;
     for (size_t i = 0; i < buckets_.size(); ++i) {
@@ -333,7 +333,7 @@ class Stage {
       for (size_t r = first; r < first + ranks_per_home_; ++r) {
         for (const ClassCount& c : bundles_->bundle(r)) {
           const auto i = static_cast<size_t>(c.item_class);
-          if (classes_[i].block != f.ep) continue;
+          if (classes_[i].zone != f.ep) continue;
           if (out[i].empty() || out[i].back().home != h)
             out[i].push_back({h, 0});
           out[i].back().count += c.count;
