@@ -10,7 +10,7 @@
 #include "canzona/report/placed_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/runs/run_report.h"
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/shapes/config.h"
 #include "canzona/shapes/read_model.h"
 #include "cli/options.h"

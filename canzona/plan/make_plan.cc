@@ -10,7 +10,7 @@
 #include "canzona/plan/layout/layout.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"

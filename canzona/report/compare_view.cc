@@ -9,9 +9,9 @@
 #include "canzona/report/page.h"
 #include "canzona/report/plan_figures.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 #include "canzona/report/zero_view.h"
 #include "canzona/sim/zero_search.h"
 

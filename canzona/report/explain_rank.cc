@@ -11,8 +11,8 @@
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/report/explain.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 #include "canzona/report/zero_view.h"
 #include "canzona/rules/facts.h"
 

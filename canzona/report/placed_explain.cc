@@ -8,7 +8,7 @@
 #include "canzona/plan/placed/placed_basis.h"
 #include "canzona/plan/placed/placed_schedule.h"
 #include "canzona/report/placed_view.h"
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 
 namespace canzona {
 namespace {

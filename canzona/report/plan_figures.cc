@@ -6,8 +6,8 @@
 
 #include "canzona/base/text.h"
 #include "canzona/report/explain.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
-#include "canzona/report/view_parts.h"
 #include "canzona/rules/facts.h"
 
 namespace canzona {

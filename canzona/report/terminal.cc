@@ -10,7 +10,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 
 namespace canzona {
 namespace {

@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/json/plan_json.h"
-#include "canzona/plan/json/read_plan_parts.h"
+#include "canzona/plan/json/plan_reader.h"
 #include "canzona/plan/layout/problem.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/loads.h"

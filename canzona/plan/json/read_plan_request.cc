@@ -5,7 +5,7 @@
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
 #include "canzona/plan/json/plan_json.h"
-#include "canzona/plan/json/read_plan_parts.h"
+#include "canzona/plan/json/plan_reader.h"
 #include "canzona/plan/strategies/strategy.h"
 #include "canzona/shapes/tensor.h"
 

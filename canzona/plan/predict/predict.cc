@@ -8,7 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/team_schedule.h"

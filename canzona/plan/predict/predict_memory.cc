@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/plan/schedule/routes.h"

@@ -7,7 +7,7 @@
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {

@@ -9,7 +9,7 @@
 #include "canzona/plan/layout/layout.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/team_schedule.h"

@@ -10,9 +10,9 @@
 #include "canzona/report/bench/bench_text.h"
 #include "canzona/report/models_view.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona {
 

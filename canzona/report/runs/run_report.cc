@@ -11,9 +11,9 @@
 #include "canzona/base/text.h"
 #include "canzona/report/page.h"
 #include "canzona/report/runs/run.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
 #include "canzona/report/train_lines.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {
