@@ -11,7 +11,6 @@ printf '%s' "$small" >small.json
 refuses 'no verb' 'plan, compare' --
 refuses "unknown verb 'plam'" "'plan'" -- plam
 refuses "unknown verb 'plam'" "'plan'" -- plam --help
-refuses "'stpe'" "'step'" -- bench stpe --help
 canzona plan --model small.json --mesh dp=2 -o one.json
 exits 0
 refuses '--bucket 1: the plan has 1 bucket, numbered from 0' -- \
