@@ -166,8 +166,10 @@ void settle_transport(const LaunchFlags& a, const Output& out,
   // NCCL needs a process for each GPU; they can meet over sockets.
   if (plan.transport == "thread" && wanted == "nccl") plan.transport = "tcp";
   if (plan.transport == "thread")
-    out.note(cat("launch: ", why, ": one process runs all ", plan.num_ranks,
-                 " ranks as threads"));
+    out.note(cat("launch: ", why, ": one process runs ",
+                 plan.num_ranks == 1
+                     ? "the only rank"
+                     : cat("all ", plan.num_ranks, " ranks as threads")));
 }
 
 std::string own_program() {

@@ -331,11 +331,12 @@ template <class File>
 std::string as_text(const std::string& path, const File& file, const Ink& ink) {
   if (file.violations.empty())
     return cat(printable(path), ": ", ink(Tone::kGood, "sound"), " (",
-               file.plan.matrices.size(), " matrices on ", world_of(file.plan),
-               " ranks, digest ", file.plan.digest, ")\n");
-  std::string out = cat(printable(path), ": ", ink(Tone::kPoor, "not sound"),
-                        ", ", file.violations.size(), " violation",
-                        file.violations.size() == 1 ? "" : "s", "\n");
+               counted(std::ssize(file.plan.matrices), "matrix"), " on ",
+               counted(world_of(file.plan), "rank"), ", digest ",
+               file.plan.digest, ")\n");
+  std::string out =
+      cat(printable(path), ": ", ink(Tone::kPoor, "not sound"), ", ",
+          counted(std::ssize(file.violations), "violation"), "\n");
   for (const std::string& violation : file.violations)
     out += cat("  ", printable(violation, 1000), "\n");
   return out;

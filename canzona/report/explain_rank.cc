@@ -443,12 +443,14 @@ std::string heading(const Plan& whole, int32_t number, const Ink& ink) {
   const auto [matrix_rule, adamw] = region_sizes(plan, bucket);
   return ink(Tone::kBold, fmt::format("Bucket {}", number)) +
          fmt::format(" of {}: {}\n", num_buckets(whole), where_text(at)) +
-         fmt::format("  {} tensors of {}, {} elements per tp rank\n",
-                     bucket.num_matrix_tensors, plan.rule,
+         fmt::format("  {} of {}, {} elements per tp rank\n",
+                     counted(bucket.num_matrix_tensors, "tensor"), plan.rule,
                      human_count(static_cast<double>(matrix_rule))) +
-         fmt::format("  {} tensors of adamw, {} elements per tp rank\n",
-                     std::ssize(bucket.tensors) - bucket.num_matrix_tensors,
-                     human_count(static_cast<double>(adamw)));
+         fmt::format(
+             "  {} of adamw, {} elements per tp rank\n",
+             counted(std::ssize(bucket.tensors) - bucket.num_matrix_tensors,
+                     "tensor"),
+             human_count(static_cast<double>(adamw)));
 }
 
 // The ranks of groups of experts are not consecutive, so each is named.

@@ -73,14 +73,13 @@ std::string totals_text(const std::vector<TensorGroup>& groups,
       num_adamw += group.num_tensors;
   }
   if (rule == kElementRule)
-    return fmt::format("  adamw: {} tensors, {} elements\n", grouped(num_adamw),
-                       human_count(all));
+    return fmt::format("  adamw: {}, {} elements\n",
+                       counted(num_adamw, "tensor"), human_count(all));
   const double percent = all > 0 ? 100 * by_rule / all : 0;
   return fmt::format(
-      "  {}: {} matrices, {} elements ({:.1f} %) · adamw: {} tensors, "
-      "{} elements\n",
-      rule, grouped(num_matrices), human_count(by_rule), percent,
-      grouped(num_adamw), human_count(all - by_rule));
+      "  {}: {}, {} elements ({:.1f} %) · adamw: {}, {} elements\n", rule,
+      counted(num_matrices, "matrix"), human_count(by_rule), percent,
+      counted(num_adamw, "tensor"), human_count(all - by_rule));
 }
 
 }  // namespace
