@@ -74,8 +74,8 @@ struct BenchStepFlags {
   std::string trace;
   std::string flight_record;
   int steps = 5;
-  int warmup = -1;      // 1, or 0 if there is only one step
-  int iterations = -1;  // -1: as many as timed steps
+  std::optional<int64_t> warmup;      // 1, or 0 if there is only one step
+  std::optional<int64_t> iterations;  // as many as timed steps
   bool serial = false;
   bool with_serial = false;
   bool scaling = false;
@@ -94,11 +94,10 @@ StepTrialRequest trial_of(const BenchStepFlags& a) {
   StepTrialRequest trial;
   trial.gradients = parse_gradient_kind(a.gradients);
   trial.steps = a.steps;
-  trial.warmup = a.warmup >= 0 ? a.warmup : a.steps > 1 ? 1 : 0;
+  trial.warmup = static_cast<int>(a.warmup.value_or(a.steps > 1 ? 1 : 0));
   check_range("--warmup", trial.warmup, 0, a.steps - 1);
   trial.iterations =
-      a.iterations >= 0 ? a.iterations : trial.steps - trial.warmup;
-  check_range("--iterations", trial.iterations, 0, kMostSteps);
+      static_cast<int>(a.iterations.value_or(trial.steps - trial.warmup));
   if (a.clip) trial.clip_norm = *a.clip;
   trial.runtime.wire =
       a.wire == "bf16" ? GradientWire::kBf16 : GradientWire::kFp32;
@@ -293,9 +292,10 @@ OptionRows run_options(BenchStepFlags& a) {
        option("--steps", a.steps, "N",
               "total number of steps; digests are taken after the last")
            .between(1, kMostSteps),
-       option("--warmup", a.warmup, "N", "first steps that are not timed")
+       number("--warmup", a.warmup, 0, kMostSteps, "N",
+              "first steps that are not timed")
            .by_default("1"),
-       option("--iterations", a.iterations, "N",
+       number("--iterations", a.iterations, 0, kMostSteps, "N",
               "iterations with forward and backward, run after the steps")
            .by_default("as many as timed steps"),
        option("--compute", a.compute, "SECONDS|products",

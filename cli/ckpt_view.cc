@@ -5,6 +5,7 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
 #include "canzona/shapes/records.h"
 
@@ -12,10 +13,6 @@ namespace canzona::cli {
 namespace {
 
 constexpr size_t kShownRows = 40;
-
-const char* or_plural(size_t count, const char* one, const char* many) {
-  return count == 1 ? one : many;
-}
 
 std::string state_text(const CheckpointLine& line, const Ink& ink) {
   return line.problems.empty() ? ink(Tone::kGood, "complete")
@@ -172,8 +169,7 @@ std::string ckpt_inspect_text(const CheckpointReader& reader,
   const Manifest& manifest = reader.manifest();
   std::string out =
       cat(ink(Tone::kBold, printable(reader.path())), ": step ", manifest.step,
-          ", saved by ", manifest.world,
-          or_plural(manifest.world, " rank", " ranks"), ", ",
+          ", saved by ", counted(manifest.world, "rank"), ", ",
           human_bytes(manifest.file_bytes()), ", format ", manifest.version,
           "\n  plan ",
           manifest.plan_digest.empty() ? "not recorded" : manifest.plan_digest,
@@ -304,8 +300,8 @@ std::string ckpt_export_text(const std::string& path, const std::string& folder,
   return cat(printable(path, 300), ", step ", done.step, ": ",
              human_count(done.parameters), " parameters of ", done.model_type,
              " in ", dtype, ", ", human_bytes(done.bytes), " in ",
-             done.files.size(), or_plural(done.files.size(), " file", " files"),
-             ": ", printable(folder, 300), "\n");
+             counted(std::ssize(done.files), "file"), ": ",
+             printable(folder, 300), "\n");
 }
 
 std::string ckpt_export_json(const std::string& path, const std::string& folder,

@@ -238,6 +238,9 @@ void CommandLine::parse(std::vector<std::string> arguments) {
   } catch (const CLI::CallForVersion& version) {
     page_ = version.what();
   } catch (const CLI::CallForHelp&) {
+    if (root_.get_subcommands().empty())
+      for (const std::string& word : root_.remaining())
+        if (!word.starts_with("-")) refuse_word(root_, root_, word);
     page_ = root_.help();
   } catch (const CLI::ParseError& error) {
     const CLI::App& app = named(root_);

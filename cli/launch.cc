@@ -402,10 +402,10 @@ Outcome run(const LaunchFlags& a, const Output& out) {
 
 OptionRows options_of(LaunchFlags& a) {
   return {
-      option("--ranks", a.ranks, "N", "number of ranks, one process each")
+      number("--ranks", a.ranks, 1, kMostRanks, "N",
+             "number of ranks, one process each")
           .by_default("what the command's mesh has, or the checkpoint that it "
-                      "resumes, else one per core")
-          .between(0, kMostRanks),
+                      "resumes, else one per core"),
       option("--max-restarts", a.max_restarts, "N",
              "how often to restart `train` from its last checkpoint")
           .between(0, 1'000'000),

@@ -101,7 +101,7 @@ void refuse_fixed_mesh(const LaunchPlan& plan, const std::string& elastic) {
 // the checkpoint that it resumes from, or one per core.
 int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan,
                  const Output& out) {
-  if (a.ranks > 0) return a.ranks;
+  if (a.ranks) return static_cast<int>(*a.ranks);
   if (plan.elastic) return plan.elastic->most;
   if (!plan.config)
     throw UsageError(
@@ -166,8 +166,10 @@ void settle_transport(const LaunchFlags& a, const Output& out,
   // NCCL needs a process for each GPU; they can meet over sockets.
   if (plan.transport == "thread" && wanted == "nccl") plan.transport = "tcp";
   if (plan.transport == "thread")
-    out.note(cat("launch: ", why, ": one process runs all ", plan.num_ranks,
-                 " ranks as threads"));
+    out.note(cat("launch: ", why, ": one process runs ",
+                 plan.num_ranks == 1
+                     ? "the only rank"
+                     : cat("all ", plan.num_ranks, " ranks as threads")));
 }
 
 std::string own_program() {

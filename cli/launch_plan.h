@@ -23,7 +23,7 @@ namespace canzona::cli {
 inline constexpr int kMostRanks = 256;
 
 struct LaunchFlags {
-  int ranks = 0;
+  std::optional<int64_t> ranks;  // as the command needs, if not given
   int max_restarts = 3;
   std::string elastic;
   std::string grace = "5s";

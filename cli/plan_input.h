@@ -11,7 +11,7 @@
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/plan.h"
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/sim/activations.h"
 #include "canzona/sim/workload.h"
 #include "cli/plan_arguments.h"

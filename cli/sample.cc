@@ -9,6 +9,7 @@
 #include "canzona/data/unicode.h"
 #include "canzona/measure/clock.h"
 #include "canzona/model/token_decoder.h"
+#include "canzona/report/shown_plan.h"
 #include "cli/options.h"
 #include "cli/run_model.h"
 #include "cli/verbs.h"
@@ -209,8 +210,9 @@ Outcome run(const SampleFlags& a, const Output& out) {
   else
     out.result("\n");
   out.note(cat(
-      sampled.tokens.size(), " tokens in ", human_seconds(sampled.seconds),
-      ", ", human_count(tokens_per_second(sampled)), " a second",
+      counted(std::ssize(sampled.tokens), "token"), " in ",
+      human_seconds(sampled.seconds), ", ",
+      human_count(tokens_per_second(sampled)), " a second",
       sampled.forgotten > 0 ? cat("; ", sampled.forgotten,
                                   " were dropped because the context was full")
                             : "",

@@ -13,7 +13,7 @@
 #include "canzona/measure/planned_exchange.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/plan_view.h"
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/sim/compute_seconds.h"
 #include "canzona/train/local_decoder.h"
 #include "canzona/train/model_source.h"

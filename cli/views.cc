@@ -10,7 +10,7 @@
 #include "canzona/report/placed_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/runs/run_report.h"
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/shapes/config.h"
 #include "canzona/shapes/read_model.h"
 #include "cli/options.h"
@@ -124,6 +124,8 @@ Verb add_rules(CLI::App& root) {
                out.result(arguments->json
                               ? rules_json(arguments->rule)
                               : rules_text(arguments->rule, out.ink()));
+               if (!arguments->rule.empty())
+                 out.note("options are set with --rule-option NAME=VALUE");
                return Outcome::kDone;
              }});
 }
@@ -160,9 +162,9 @@ struct ExplainFlags {
 };
 
 int32_t index_of(const std::string& text, size_t count, const char* option,
-                 const char* what) {
+                 const char* thing) {
   const int64_t value = parse_integer(text, 0, INT32_MAX, option);
-  check_number(value, static_cast<int64_t>(count), option, what);
+  check_number(value, static_cast<int64_t>(count), option, thing);
   return static_cast<int32_t>(value);
 }
 
@@ -188,15 +190,13 @@ std::string explanation(const ExplainFlags& a, const ReportPlan& shown,
                         const Ink& ink) {
   const Plan& plan = shown.plan;
   if (!a.rank.empty()) {
-    const int32_t rank =
-        index_of(a.rank, shown.ranks.size(), "--rank", "ranks");
+    const int32_t rank = index_of(a.rank, shown.ranks.size(), "--rank", "rank");
     return a.json ? explain_rank_json(shown, rank)
                   : explain_rank(shown, rank, ink);
   }
   if (!a.bucket.empty()) {
-    const int32_t bucket =
-        index_of(a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket",
-                 "buckets");
+    const int32_t bucket = index_of(
+        a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket", "bucket");
     return a.json ? explain_bucket_json(plan, bucket)
                   : explain_bucket(plan, bucket, ink);
   }
@@ -214,7 +214,7 @@ std::string explanation(const ExplainFlags& a, const PlacedPlan& plan,
                         const Ink& ink) {
   if (!a.rank.empty()) {
     const int32_t rank =
-        index_of(a.rank, static_cast<size_t>(plan.world), "--rank", "ranks");
+        index_of(a.rank, static_cast<size_t>(plan.world), "--rank", "rank");
     return a.json ? explain_placed_rank_json(plan, rank)
                   : explain_placed_rank(plan, rank, ink);
   }
@@ -331,11 +331,12 @@ template <class File>
 std::string as_text(const std::string& path, const File& file, const Ink& ink) {
   if (file.violations.empty())
     return cat(printable(path), ": ", ink(Tone::kGood, "sound"), " (",
-               file.plan.matrices.size(), " matrices on ", world_of(file.plan),
-               " ranks, digest ", file.plan.digest, ")\n");
-  std::string out = cat(printable(path), ": ", ink(Tone::kPoor, "not sound"),
-                        ", ", file.violations.size(), " violation",
-                        file.violations.size() == 1 ? "" : "s", "\n");
+               counted(std::ssize(file.plan.matrices), "matrix"), " on ",
+               counted(world_of(file.plan), "rank"), ", digest ",
+               file.plan.digest, ")\n");
+  std::string out =
+      cat(printable(path), ": ", ink(Tone::kPoor, "not sound"), ", ",
+          counted(std::ssize(file.violations), "violation"), "\n");
   for (const std::string& violation : file.violations)
     out += cat("  ", printable(violation, 1000), "\n");
   return out;

@@ -29,12 +29,13 @@ others=$(sed -n 's/^+++ b\///p' "$diff" | grep -v \
 removed=$(grep -c '^-[^-]' "$diff")
 [ "$removed" -eq 1 ] || fail "the diff changes $removed lines, expected one"
 
-# applies <folder>, or with a second argument only tries.
+# applies <folder> [--check]: applies the diff; with a second argument, only
+# tries.
 applies() {
   if command -v patch >/dev/null 2>&1; then
     patch --forward --fuzz=0 -p1 -d "$1" ${2:+--dry-run} -i "$diff"
   else
-    # A copy in a build folder is no part of the repository around it.
+    # git must not take the copy for part of the repository that surrounds it.
     cd "$1" && GIT_CEILING_DIRECTORIES=$(cd .. && pwd) \
       git apply ${2:+--check} "$diff"
   fi >"$diff.log" 2>&1

@@ -2,9 +2,9 @@
 # check_layers.sh <root>
 #
 # Fails if a room includes what lies to its right: an arrow may only point
-# left. Link targets catch a wrong arrow late or, for headers, never. Fails, too,
-# if a source of canzona/ or cli/ other than base/environment.h reads or changes
-# the environment.
+# left. Link targets catch a wrong arrow late or, for headers, never. The same
+# holds for the folders of canzona/plan. Fails, too, if a source of canzona/ or
+# cli/ other than base/environment.h reads or changes the environment.
 set -u
 root=${1:?usage: check_layers.sh <root>}
 cd "$root" || exit 2
@@ -55,7 +55,8 @@ allowed_rooms() {
   esac
 }
 
-# Libraries: who may include <library/...>.
+# allowed_library <folder> <header>: true if the folder may include the
+# library's header.
 allowed_library() {
   case $2 in
     nlohmann/*) [ "$1" = canzona/base ] || [ "$1" = canzona/shapes ] ;;
@@ -86,7 +87,7 @@ check_include() {
     '"cli/'*)
       [ "$1" = cli ] || complain "$2: only cli may include $3" ;;
     '"'*)
-      # Folders of helpers that belong to one room alone.
+      # These folders have helpers beside their sources.
       case $1 in
         bench | fuzz | tests) ;;
         *) complain "$2: write $3 as a path from the root" ;;
@@ -96,6 +97,38 @@ check_include() {
       allowed_library "$1" "${name%>}" ||
         complain "$2: $1 may not include $3" ;;
   esac
+}
+
+# The folders of canzona/plan, each of which may include those before it.
+# "plan" stands for the files beside the folders, except make_plan.
+plan_folders="plan makespan cost schedule predict layout search micro_groups \
+strategies validate json placed make_plan"
+
+# plan_level <path in canzona/plan>: its number in that list; nothing for a
+# folder not known here.
+plan_level() {
+  case $1 in
+    make_plan.*) folder=make_plan ;;
+    */*) folder=${1%%/*} ;;
+    *) folder=plan ;;
+  esac
+  level=0
+  for known in $plan_folders; do
+    [ "$known" = "$folder" ] && echo $level
+    level=$((level + 1))
+  done
+}
+
+# check_plan_folders <file of canzona/plan> <path, with its quotes>
+check_plan_folders() {
+  from=$(plan_level "${1#canzona/plan/}")
+  to=${2#'"canzona/plan/'}
+  to=$(plan_level "${to%'"'}")
+  if [ -z "$from" ] || [ -z "$to" ]; then
+    complain "$1: $2: add the folder to plan_folders in tests/check_layers.sh"
+  elif [ "$to" -gt "$from" ]; then
+    complain "$1: may not include $2, which comes later in canzona/plan"
+  fi
 }
 
 # The paths that a file includes, with their quotes or brackets.
@@ -112,8 +145,8 @@ check_environment() {
   esac
 }
 
-# Tests may measure time and draw random numbers, those of a GPU be callers with
-# streams of their own.
+# Tests may measure time and draw random numbers; tests on a GPU may be callers
+# with streams of their own.
 check_file() {
   check_environment "$2"
   case $2 in canzona/report/bench/*) set -- canzona/report/bench "$2" ;; esac
@@ -125,6 +158,10 @@ check_file() {
       */test_*.cc:'<atomic>') ;;
       *_cuda_test.cc:'<cuda'*) ;;
       *) check_include "$1" "$2" "$include" ;;
+    esac
+    case $2:$include in
+      *_test.cc:* | */test_*:*) ;;
+      canzona/plan/*:'"canzona/plan/'*) check_plan_folders "$2" "$include" ;;
     esac
   done
 }

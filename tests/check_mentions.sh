@@ -9,14 +9,14 @@ set -u
 root=${1:?usage: check_mentions.sh <root>}
 cd "$root" || exit 2
 
-# Names of libraries' headers.
+# Headers of libraries that are mentioned without brackets.
 others='^(nccl|mpi|cuda)\.h$'
 
 there=$(mktemp)
 named=$(mktemp)
 trap 'rm -f "$there" "$named"' EXIT
 
-# Every source with each of its tails: a/b/c.h, b/c.h, c.h.
+# Lists every source with each suffix of its path: a/b/c.h, b/c.h, c.h.
 find . \( -name '.?*' -o -path './build*' \) -prune -o \
   \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' -o \
   -name '*.cc.in' \) -print | sed 's|^\./||; s|\.in$||' | awk '{
@@ -24,14 +24,15 @@ find . \( -name '.?*' -o -path './build*' \) -prune -o \
     while (sub(/^[^\/]*\//, "")) print
   }' | sort -u >"$there"
 
-# "file name" lines: comments of sources, and all of docs but blocks of code.
+# Prints "file name" lines from the comments of sources and from all of docs
+# except blocks of code.
 {
   find canzona cli bench fuzz -name '*.h' -o -name '*.cc' -o -name '*.cu' -o \
     -name '*.cuh' | sort | xargs awk '
     match($0, /^[ \t]*\/\//) || match($0, /[ \t]\/\/ /) {
       print FILENAME "\t" substr($0, RSTART)
     }'
-  # CHANGELOG.md tells of files as they were.
+  # CHANGELOG.md is left out because it names files as they were.
   find docs README.md -name '*.md' | sort | xargs awk '
     FNR == 1 { code = 0 }
     /^```/ { code = !code; next }

@@ -8,7 +8,7 @@ set -u
 root=${1:?usage: check_registered.sh <root>}
 cd "$root" || exit 2
 
-# The words of a CMakeLists.txt, one per line, without comments.
+# Prints the words of a CMakeLists.txt, one per line, without comments.
 words() {
   sed 's/#.*//' "$1" | tr '()"[:space:]' '\n'
 }

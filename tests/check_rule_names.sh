@@ -23,7 +23,7 @@ found=$(find canzona cli -type f \( -name '*.cc' -o -name '*.h' -o -name '*.cu' 
   ! -path 'canzona/rules/*/*' ! -path 'canzona/conformance/*' \
   ! -path canzona/rules/facts.h ! -path canzona/measure/rule_step.h \
   -exec awk '{ line = $0; sub(/\/\/.*/, "", line)
-               # Examples in help texts: JSON and TOML.
+               # Removes examples in JSON and TOML, which help texts show.
                gsub(/": "[^"]*"/, "", line); sub(/ = "[^"]*"$/, "", line) }
              line ~ words { print FILENAME ":" FNR ":" $0 }' \
   words="${words%|}" {} + | sort)

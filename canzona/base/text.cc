@@ -396,10 +396,15 @@ double parse_bandwidth(std::string_view text, std::string_view what) {
 }
 
 double parse_duration(std::string_view text, std::string_view what) {
+  static const std::string expected =
+      "a duration such as 20us, 1.5ms, 2s or 10min";
+  // Thirty years, which fit 64 bits as nanoseconds.
+  constexpr double kMostSeconds = 1e9;
   const auto [number, factor] =
-      read_with_unit(text, kDurationUnits, what,
-                     "a duration such as 20us, 1.5ms, 2s or 10min");
-  return number / factor;
+      read_with_unit(text, kDurationUnits, what, expected);
+  const double seconds = number / factor;
+  if (!(seconds <= kMostSeconds)) refuse(what, text, expected + ", up to 1e9s");
+  return seconds;
 }
 
 std::string human_bytes(int64_t bytes) {

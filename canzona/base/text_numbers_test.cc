@@ -94,7 +94,8 @@ TEST(ParseDuration, ReadsSecondsAndTheirParts) {
   EXPECT_EQ(parse_duration("0s", "latency"), 0);
   EXPECT_EQ(parse_duration("10min", "latency"), 600);
   EXPECT_EQ(parse_duration("1.5h", "latency"), 5400);
-  for (const char* text : {"", "20", "-1s", "1d", "us", "nans"}) {
+  for (const char* text :
+       {"", "20", "-1s", "1d", "us", "nans", "1e300s", "1e9h"}) {
     EXPECT_THROW(parse_duration(text, "latency"), UsageError) << text;
   }
 }

@@ -371,15 +371,15 @@ int64_t shard_bytes(const std::vector<BoxSource>& sources) {
   return layout_of(sources).start.file_bytes;
 }
 
-std::string write_shard(const Folder& folder, const ShardPlace& place,
+std::string write_shard(const Folder& folder, const ShardOrigin& origin,
                         const std::vector<BoxSource>& sources,
                         Hashing hashing) {
   const ShardLayout layout = layout_of(sources);
   Manifest record;
-  record.step = place.step;
-  record.world = place.world;
+  record.step = origin.step;
+  record.world = origin.world;
   record.tensors = saved_tensors(sources, layout);
-  const std::string name = shard_name(place.rank);
+  const std::string name = shard_name(origin.rank);
   HashedFile file(folder.create(name), name, layout.start.file_bytes, hashing);
   file.add(layout.start.bytes);
   for (const size_t i : layout.stored) add_source(file, sources[i]);

@@ -3,8 +3,8 @@
 //
 //   std::vector<BoxSource> sources = {{{"model/w", StoredType::kF32, {4, 6}},
 //                                      {{0, 0}, {2, 6}}, as_bytes(part)}, …};
-//   const ShardPlace place{.step = 100, .rank = 1};
-//   std::string record = write_shard(folder, place, sources);
+//   const ShardOrigin origin{.step = 100, .rank = 1};
+//   std::string record = write_shard(folder, origin, sources);
 //
 // Each tensor in the file has the name of its logical tensor; the second box of
 // the same tensor is called "name#2". Needs memory for two chunks. The shard is
@@ -93,7 +93,8 @@ struct BoxSource {
   std::function<void(int64_t offset, std::span<std::byte> to)> fill = {};
 };
 
-struct ShardPlace {
+// The step at which a shard was saved, by which rank of how many.
+struct ShardOrigin {
   int64_t step = 0;
   int64_t rank = 0;
   int64_t world = 1;
@@ -107,7 +108,7 @@ enum class Hashing { kBeside, kInTurn };
 // for parse_record(). Boxes without elements are left out, but their tensors
 // are in the record. Throws UsageError if a tensor or box is invalid,
 // StorageError if the disk fails.
-std::string write_shard(const Folder& folder, const ShardPlace& place,
+std::string write_shard(const Folder& folder, const ShardOrigin& origin,
                         const std::vector<BoxSource>& sources,
                         Hashing hashing = Hashing::kBeside);
 

@@ -220,7 +220,7 @@ class RankExchange {
       if (shared.is_member())
         ticks += static_cast<double>(team_ticks(
                      teams.over_period(static_cast<size_t>(shared.matrix)),
-                     shared.place)) /
+                     shared.member)) /
                  static_cast<double>(part_.period);
     return ticks * part_.cost_basis.seconds_per_tick;
   }

@@ -253,18 +253,18 @@ template class Experts<double>;
 
 namespace {
 
-// Uses lanes, which is fast and makes the order of the sum explicit.
+// Sixteen partial sums are fast, and make the order of additions explicit.
 template <class Real>
 Real dot(const Real* a, const Real* b, int64_t count) {
-  constexpr int64_t kLanes = 16;
-  std::array<Real, kLanes> sums{};
-  const int64_t whole = count / kLanes * kLanes;
-  for (int64_t i = 0; i < whole; i += kLanes)
-    for (int64_t l = 0; l < kLanes; ++l)
-      sums[static_cast<size_t>(l)] += a[i + l] * b[i + l];
+  constexpr int64_t kSums = 16;
+  std::array<Real, kSums> sums{};
+  const int64_t whole = count / kSums * kSums;
+  for (int64_t i = 0; i < whole; i += kSums)
+    for (int64_t s = 0; s < kSums; ++s)
+      sums[static_cast<size_t>(s)] += a[i + s] * b[i + s];
   Real sum = 0;
   for (int64_t i = whole; i < count; ++i) sum += a[i] * b[i];
-  for (const Real lane : sums) sum += lane;
+  for (const Real partial : sums) sum += partial;
   return sum;
 }
 

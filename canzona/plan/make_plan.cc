@@ -10,7 +10,7 @@
 #include "canzona/plan/layout/layout.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/pools.h"
@@ -19,7 +19,7 @@
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/search/owners.h"
 #include "canzona/plan/search/teams.h"
-#include "canzona/plan/strategy.h"
+#include "canzona/plan/strategies/strategy.h"
 
 namespace canzona {
 namespace {
@@ -42,7 +42,7 @@ PlanOptions filled_in(PlanOptions options, const Strategy& strategy) {
 }
 
 void check_zero_of(const ZeroOptions& zero, const Strategy& strategy) {
-  if (is_scattered(strategy.traffic)) return;
+  if (is_scattered(strategy.layout.traffic)) return;
   for (const ZeroSizes& sizes : {zero.sizes, zero.experts})
     if (sizes.z2 != sizes.z3)
       throw UsageError(cat("zero ", to_string(sizes), ": strategy ",
@@ -168,7 +168,7 @@ Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   plan.rule = request.rule.name();
   plan.rule_options = request.rule.options();
   plan.options = request.options;
-  plan.traffic = strategy.traffic;
+  plan.traffic = strategy.layout.traffic;
   plan.matrices = split_into_matrices(plan.model, plan.options.splits);
   const CostModel cost(request.rule, request.cost_table);
   plan.cost_basis = cost.basis();
@@ -200,14 +200,14 @@ enum class Sharing { kNone, kWhereItPays };
 void decide(const PlanRequest& request, const Strategy& strategy,
             int64_t memory_cap, Sharing sharing, PlanPart& part) {
   Problem p = make_problem(part, request.rule, request.cost_table,
-                           strategy.join_small_tail);
+                           strategy.layout.join_small_tail);
   p.options.memory_cap_bytes = memory_cap;
   Assignment a = decide(p, strategy);
   if (sharing == Sharing::kWhereItPays) {
     share_matrices(part, p, a);
     own_blocks(part, p, a);
   }
-  part.buckets = lay_out(p, strategy, a);
+  part.buckets = lay_out(p, strategy.layout, a);
   part.buffers = std::move(p.buffers);
   part.home = a.home;
   push_owners(a, part.owners);

@@ -15,7 +15,7 @@
 #include <string>
 #include <string_view>
 
-#include "canzona/plan/schedule/ranges.h"
+#include "canzona/plan/ranges.h"
 #include "canzona/shapes/tensor.h"
 
 namespace canzona {

@@ -131,7 +131,7 @@ TEST(Mesh, GivesEveryExpertHomesOfItsOwn) {
   }
 }
 
-// Returns what check_mesh says of a model, or nothing.
+// Returns the error of check_mesh for a model; "" if there is none.
 std::string complaint(const std::string& mesh, const Model& model) {
   try {
     check_mesh(parse_mesh(mesh), model);

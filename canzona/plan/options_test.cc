@@ -136,7 +136,7 @@ TEST(PlanOptions, AlphaIsAShare) {
   }
 }
 
-// The message of the one option that is out of its range.
+// Returns the error for options of which one is out of range.
 template <class Value>
 std::string refusal(Value PlanOptions::*member, Value value) {
   PlanOptions options;

@@ -176,7 +176,7 @@ TEST(PlanInParts, IsBoundByTheWorkOfAllParts) {
   }
 }
 
-// Owners are as many as before, but one is in another part.
+// The number of owners is unchanged, but one is in another part.
 TEST(PlanInParts, WantsTheOwnersOfEachPart) {
   const Plan plan = plan_of(toy_moe(), "dp=2,ep=2", sizes({4, 2, 2}));
   std::string text = plan_to_json(plan);
@@ -252,7 +252,7 @@ TEST(PlanInParts, IsRefusedWherePartsAreMissing) {
   Plan other = plan;
   std::swap(other.parts[1], other.parts[2]);
   EXPECT_FALSE(validate(other).empty());
-  // A plan of slices over ep that knows of no parts.
+  // A plan file with slices over ep but without parts is refused.
   std::string text = plan_to_json(plan);
   const size_t at = text.find(",\"experts\":[2,1,1]");
   ASSERT_NE(at, std::string::npos);

@@ -6,8 +6,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/schedule/rank_group.h"
-#include "canzona/plan/strategy.h"
+#include "canzona/plan/coordinates.h"
 
 namespace canzona {
 
@@ -35,6 +34,36 @@ int32_t PlanPart::rank_in_whole(int32_t world_rank) const {
 
 int32_t PlanPart::node_of(int32_t world_rank) const {
   return canzona::node_of(options, rank_in_whole(world_rank));
+}
+
+namespace {
+
+// Returns the first matrix of each tensor, and one past the end.
+std::vector<int32_t> index_matrices(size_t num_tensors,
+                                    const std::vector<Matrix>& matrices) {
+  std::vector<int32_t> first(num_tensors + 1, 0);
+  for (const Matrix& m : matrices) ++first[static_cast<size_t>(m.tensor) + 1];
+  std::partial_sum(first.begin(), first.end(), first.begin());
+  return first;
+}
+
+}  // namespace
+
+std::vector<int32_t> phases_by_name(const Model& model,
+                                    const std::vector<Matrix>& matrices,
+                                    const Splits& splits, int32_t phases) {
+  std::vector<int32_t> phase(matrices.size(), 0);
+  if (phases <= 1) return phase;
+  std::vector<std::pair<std::string, size_t>> names;
+  for (size_t m = 0; m < matrices.size(); ++m) {
+    names.emplace_back(matrix_name(model, matrices[m], splits), m);
+  }
+  std::sort(names.begin(), names.end());
+  for (size_t i = 0; i < names.size(); ++i) {
+    phase[names[i].second] =
+        static_cast<int32_t>(i % static_cast<size_t>(phases));
+  }
+  return phase;
 }
 
 void derive_request(SettledRequest& request) {

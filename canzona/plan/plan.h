@@ -195,6 +195,11 @@ struct Plan : SettledRequest {
   std::vector<TensorInPart> in_part;  // per tensor
 };
 
+// Returns the phase of each matrix: its number in name order modulo `phases`.
+std::vector<int32_t> phases_by_name(const Model& model,
+                                    const std::vector<Matrix>& matrices,
+                                    const Splits& splits, int32_t phases);
+
 // Fill in the fields that are derived from stored ones: first those of the
 // request, then those of the parts.
 void derive(Plan& plan);

@@ -10,7 +10,7 @@ namespace {
 const std::vector<std::string> kNames = {
     "none", "zero1", "zero2", "zero3", "replica:Z", "hier:Z", "z1=,z2=,z3="};
 
-// `also` is a word that the caller knows; "" if there is none.
+// `also` is a word that the caller accepts in addition; "" if there is none.
 [[noreturn]] void unknown(std::string_view option, std::string_view text,
                           std::string_view also) {
   std::vector<std::string> names = kNames;

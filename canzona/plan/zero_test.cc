@@ -76,7 +76,8 @@ TEST(ZeroSizes, AreRefusedByTheDivisionThatFails) {
   EXPECT_EQ(refusal("hier:4", 8), "");
 }
 
-// Counted by hand: 4 choices of z1, of z2 and z3 any two powers of two below.
+// Counted by hand: there are 4 choices of z1, and z2 and z3 are any powers of
+// two up to it.
 TEST(ZeroSizes, AreThirtyForEightRanks) {
   EXPECT_EQ(all_zero_sizes(8).size(), 30U);
   EXPECT_EQ(all_zero_sizes(1).size(), 1U);
@@ -144,7 +145,7 @@ TEST(ZeroPlans, AreSoundAndAreReadBack) {
   }
 }
 
-// Everything is cut as the formula says; pools apart.
+// Memory follows the formula of the sizes, apart from pools.
 TEST(ZeroPlans, TakeTheMemoryOfTheFormula) {
   const Model model = equal_layers(2, 8, 32);
   const int64_t n = 2 * 8 * 32 * 16;

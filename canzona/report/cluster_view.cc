@@ -10,8 +10,8 @@
 #include "canzona/plan/zero.h"
 #include "canzona/report/page.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {

@@ -9,9 +9,9 @@
 #include "canzona/report/page.h"
 #include "canzona/report/plan_figures.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 #include "canzona/report/zero_view.h"
 #include "canzona/sim/zero_search.h"
 
@@ -46,11 +46,11 @@ std::string terms_lines(const Comparison& comparison, const Ink& ink) {
 std::string heading(const Comparison& comparison, const Ink& ink) {
   const Plan& plan = comparison.first()->plan;
   return ink(Tone::kBold, "Strategies") +
-         fmt::format(" for {} ({}), {} on {}: {} ranks, {} matrices\n",
+         fmt::format(" for {} ({}), {} on {}: {}, {}\n",
                      printable(plan.model.name),
                      plan.model.fused ? "fused" : "separate", plan.rule,
-                     to_string(plan.mesh), grouped(plan.mesh.world()),
-                     grouped(std::ssize(plan.matrices))) +
+                     to_string(plan.mesh), counted(plan.mesh.world(), "rank"),
+                     counted(std::ssize(plan.matrices), "matrix")) +
          ink(Tone::kDim, "  cost: ") + cost_source_text(plan.cost_basis) +
          "\n" + ink(Tone::kDim, "  links: ") + links_text(plan.options) + "\n" +
          terms_lines(comparison, ink);
@@ -344,11 +344,11 @@ void append(std::vector<std::string>& cells,
 std::string heading(const ZeroComparison& all, const Ink& ink) {
   std::string out =
       ink(Tone::kBold, "Hierarchical ZeRO") +
-      fmt::format(
-          " for {}, {} ({}) on {}: {} ranks, {} per node, {} parameters\n",
-          printable(all.model), all.rule, all.strategy, to_string(all.mesh),
-          grouped(all.mesh.world()), all.options.ranks_per_node,
-          to_string(all.options.parameters));
+      fmt::format(" for {}, {} ({}) on {}: {}, {} per node, {} parameters\n",
+                  printable(all.model), all.rule, all.strategy,
+                  to_string(all.mesh), counted(all.mesh.world(), "rank"),
+                  all.options.ranks_per_node,
+                  to_string(all.options.parameters));
   const auto line = [&](const char* name, const std::string& text) {
     out += "  " + ink(Tone::kDim, name) + " " + wrap(text, kPageWidth - 14, 4) +
            "\n";

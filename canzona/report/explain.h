@@ -8,8 +8,8 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/routes.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona {
 
@@ -69,8 +69,8 @@ void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix);
 //   std::cout << explain_rank_json(shown, 139);
 //
 // Text and JSON say the same; JSON leaves nothing out. Numbers were checked by
-// the caller (view_parts.h). Buckets are counted over all parts of a plan
-// (view_parts.h), matrices and ranks are those of the whole.
+// the caller (shown_plan.h). Buckets are counted over all parts of a plan
+// (shown_plan.h), matrices and ranks are those of the whole.
 
 std::string explain_matrices(const ReportPlan& shown, const Found& found,
                              const Ink& ink);

@@ -8,9 +8,9 @@
 #include "canzona/plan/schedule/sum_order.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/report/explain.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {

@@ -11,8 +11,8 @@
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/report/explain.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 #include "canzona/report/zero_view.h"
 #include "canzona/rules/facts.h"
 
@@ -115,13 +115,10 @@ std::string owned_text(const std::vector<OwnMatrix>& owned, double load,
                fmt::format("{}", plan.micro_group[at]), human_seconds(seconds),
                fmt::format("{:.1f} %", load > 0 ? 100 * cost / load : 0)});
   }
-  std::string out = title(ink, fmt::format("Computes {} matri{}", owned.size(),
-                                           owned.size() == 1 ? "x" : "ces"));
+  std::string out = title(
+      ink, fmt::format("Computes {}", counted(std::ssize(owned), "matrix")));
   if (!owned.empty()) out += table.text(ink);
-  if (owned.size() > shown)
-    out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
-                                       owned.size() - shown));
-  return out;
+  return out + left_out_text(owned.size() - shown, ink);
 }
 
 // Returns the mean of this kind of memory over all ranks.
@@ -283,9 +280,7 @@ std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
   const OrderRows order = order_of(plan, rank);
   for (const auto& row : order.rows) table.row({row.begin(), row.end()});
   std::string out = title(ink, kOrderTitle) + table.text(ink);
-  if (order.left_out > 0)
-    out += fmt::format("  … and {} more; --json has all\n", order.left_out);
-  return out;
+  return out + left_out_text(order.left_out, ink);
 }
 
 // Returns what the rank stores in every part of the plan.
@@ -448,12 +443,14 @@ std::string heading(const Plan& whole, int32_t number, const Ink& ink) {
   const auto [matrix_rule, adamw] = region_sizes(plan, bucket);
   return ink(Tone::kBold, fmt::format("Bucket {}", number)) +
          fmt::format(" of {}: {}\n", num_buckets(whole), where_text(at)) +
-         fmt::format("  {} tensors of {}, {} elements per tp rank\n",
-                     bucket.num_matrix_tensors, plan.rule,
+         fmt::format("  {} of {}, {} elements per tp rank\n",
+                     counted(bucket.num_matrix_tensors, "tensor"), plan.rule,
                      human_count(static_cast<double>(matrix_rule))) +
-         fmt::format("  {} tensors of adamw, {} elements per tp rank\n",
-                     std::ssize(bucket.tensors) - bucket.num_matrix_tensors,
-                     human_count(static_cast<double>(adamw)));
+         fmt::format(
+             "  {} of adamw, {} elements per tp rank\n",
+             counted(std::ssize(bucket.tensors) - bucket.num_matrix_tensors,
+                     "tensor"),
+             human_count(static_cast<double>(adamw)));
 }
 
 // The ranks of groups of experts are not consecutive, so each is named.
@@ -523,10 +520,7 @@ std::string tensors_text(const PlanPart& plan, const Bucket& bucket,
                human_count(static_cast<double>(size))});
   }
   std::string out = title(ink, "Tensors") + table.text(ink);
-  if (bucket.tensors.size() > shown)
-    out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
-                                       bucket.tensors.size() - shown));
-  return out;
+  return out + left_out_text(bucket.tensors.size() - shown, ink);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 
 #include <gmock/gmock.h>
 

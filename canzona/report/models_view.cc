@@ -9,8 +9,8 @@
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 #include "canzona/rules/facts.h"
 
 namespace canzona {
@@ -73,14 +73,13 @@ std::string totals_text(const std::vector<TensorGroup>& groups,
       num_adamw += group.num_tensors;
   }
   if (rule == kElementRule)
-    return fmt::format("  adamw: {} tensors, {} elements\n", grouped(num_adamw),
-                       human_count(all));
+    return fmt::format("  adamw: {}, {} elements\n",
+                       counted(num_adamw, "tensor"), human_count(all));
   const double percent = all > 0 ? 100 * by_rule / all : 0;
   return fmt::format(
-      "  {}: {} matrices, {} elements ({:.1f} %) · adamw: {} tensors, "
-      "{} elements\n",
-      rule, grouped(num_matrices), human_count(by_rule), percent,
-      grouped(num_adamw), human_count(all - by_rule));
+      "  {}: {}, {} elements ({:.1f} %) · adamw: {}, {} elements\n", rule,
+      counted(num_matrices, "matrix"), human_count(by_rule), percent,
+      counted(num_adamw, "tensor"), human_count(all - by_rule));
 }
 
 }  // namespace
@@ -439,8 +438,7 @@ std::string allowed_text(const OptionFact& option) {
 }
 
 std::string options_text(const RuleEntry& entry, const Ink& ink) {
-  std::string out =
-      "\n" + ink(Tone::kBold, "Options") + " (--rule-option NAME=VALUE)\n";
+  std::string out = "\n" + ink(Tone::kBold, "Options") + "\n";
   for (const OptionFact& option : entry.options)
     out +=
         fmt::format("  {} [{}] {}\n      {}\n", ink(Tone::kAccent, option.name),
@@ -452,7 +450,7 @@ std::string options_text(const RuleEntry& entry, const Ink& ink) {
 std::string rule_presets_text(const RuleEntry& entry, const Ink& ink) {
   if (entry.presets.empty()) return "";
   std::string out = "\n" + ink(Tone::kBold, "Presets") +
-                    " (--rule-option preset=NAME; the first is the default)\n";
+                    " (option preset; the first is the default)\n";
   for (const Preset& preset : entry.presets) {
     out += fmt::format("  {}: {}\n", ink(Tone::kAccent, preset.name),
                        preset.summary);

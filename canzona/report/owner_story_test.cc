@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/test_plans.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona::owner_story_test {
 namespace {

@@ -5,8 +5,8 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/test_plans.h"
-#include "canzona/report/view_parts.h"
 #include "canzona/report/zero_view.h"
 
 namespace canzona::parts_view_test {

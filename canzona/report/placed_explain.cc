@@ -8,7 +8,7 @@
 #include "canzona/plan/placed/placed_basis.h"
 #include "canzona/plan/placed/placed_schedule.h"
 #include "canzona/report/placed_view.h"
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 
 namespace canzona {
 namespace {
@@ -54,10 +54,7 @@ std::string owned_table(const PlacedPlan& plan, const PlacedFigures& figures,
   std::string out = title(
       ink, fmt::format("Computes {}", counted(std::ssize(owned), "matrix")));
   if (!owned.empty()) out += table.text(ink);
-  if (owned.size() > shown)
-    out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
-                                       owned.size() - shown));
-  return out;
+  return out + left_out_text(owned.size() - shown, ink);
 }
 
 // Returns the number of elements that a rank stores of all tensors.
@@ -154,10 +151,7 @@ std::string actions_text(const PlacedPlan& plan, int32_t rank, const Ink& ink) {
   for (const auto& row : order.rows) table.row({row.begin(), row.end()});
   std::string out = title(ink, "A step");
   out += table.empty() ? "  nothing\n" : table.text(ink);
-  if (order.left_out > 0)
-    out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
-                                       order.left_out));
-  return out;
+  return out + left_out_text(order.left_out, ink);
 }
 
 void write_actions(JsonWriter& out, const PlacedPlan& plan, int32_t rank) {
@@ -201,10 +195,10 @@ std::vector<size_t> placed_matrices_named(const PlacedPlan& plan,
   for (const PlacedTensor& tensor : plan.tensors)
     if (tensor.name == name)
       throw UsageError(
-          cat("--matrix ", quoted(name), ": rule ",
+          cat("matrix ", quoted(name), ": rule ",
               plan.groups[index(tensor.group)].rule,
               " updates it element by element where it is stored"));
-  throw UsageError(cat("--matrix ", quoted(name), ": no such matrix",
+  throw UsageError(cat("matrix ", quoted(name), ": no such matrix",
                        did_you_mean(name, known)));
 }
 
@@ -217,10 +211,7 @@ std::string holders_text(const PlacedBasis& basis, size_t matrix,
   for (size_t i = 0; i < shown; ++i)
     table.row({fmt::to_string(holders[i].rank), grouped(holders[i].elements)});
   std::string out = table.text(ink);
-  if (holders.size() > shown)
-    out += ink(Tone::kDim, fmt::format("  … and {} more; --json lists all\n",
-                                       holders.size() - shown));
-  return out;
+  return out + left_out_text(holders.size() - shown, ink);
 }
 
 std::string matrix_text(const PlacedPlan& plan, const PlacedFigures& figures,

@@ -12,7 +12,7 @@
 #include "canzona/plan/placed/placed_basis.h"
 #include "canzona/report/page.h"
 #include "canzona/report/plan_view.h"
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 
 namespace canzona {
 namespace {

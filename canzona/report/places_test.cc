@@ -1,4 +1,4 @@
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 
 #include <gmock/gmock.h>
 
@@ -92,9 +92,9 @@ TEST(FindByName, NamesTheNearest) {
 }
 
 TEST(CheckNumber, SaysHowManyThereAre) {
-  EXPECT_NO_THROW(check_number(3, 4, "--rank", "ranks"));
+  EXPECT_NO_THROW(check_number(3, 4, "--rank", "rank"));
   for (const int64_t bad : {-1, 4})
-    EXPECT_THAT([&] { check_number(bad, 4, "--rank", "ranks"); },
+    EXPECT_THAT([&] { check_number(bad, 4, "--rank", "rank"); },
                 ThrowsMessage<UsageError>(HasSubstr("4 ranks")));
 }
 

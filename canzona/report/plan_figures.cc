@@ -6,8 +6,8 @@
 
 #include "canzona/base/text.h"
 #include "canzona/report/explain.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
-#include "canzona/report/view_parts.h"
 #include "canzona/rules/facts.h"
 
 namespace canzona {
@@ -343,7 +343,7 @@ class TensorTable {
     out_.begin_array().values(kind.shape);
     out_.value(to_string(kind.role)).value(to_string(kind.cut));
     out_.value(kind.matrix_rule ? plan_.rule : kElementRule);
-    out_.value(kind.cost).value(bytes).end_array();
+    out_.value(kind.cost).value(bytes).value(kind.matrix_rule).end_array();
   }
 
   JsonWriter& out_;

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "canzona/base/json_writer.h"
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 
 namespace canzona {
 

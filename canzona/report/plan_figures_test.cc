@@ -231,6 +231,9 @@ TEST(TensorTable, RowsNameTheirParts) {
   const Json& kind = data["kinds"][row[1].get<size_t>()];
   EXPECT_EQ(kind[0], Json::array({1024, 2048}));
   EXPECT_EQ(kind[3], "muon");
+  EXPECT_EQ(kind[6], true);  // a matrix, whatever the rule is called
+  const Json& embedding = data["kinds"][data["rows"][0][1].get<size_t>()];
+  EXPECT_EQ(embedding[6], false);
 }
 
 TEST(TensorTable, EqualTensorsShareOneKind) {

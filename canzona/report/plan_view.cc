@@ -6,9 +6,9 @@
 #include "canzona/report/models_view.h"
 #include "canzona/report/page.h"
 #include "canzona/report/plan_figures.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 #include "canzona/report/zero_view.h"
 
 namespace canzona {
@@ -20,17 +20,17 @@ std::string model_line(const Plan& plan) {
   double elements = 0;
   for (const Tensor& tensor : plan.model.tensors)
     elements += static_cast<double>(tensor.elements());
-  return fmt::format("{}, {}, split {}: {} parameters, {} tensors, {} matrices",
-                     printable(plan.model.name),
-                     plan.model.fused ? "fused" : "separate",
-                     to_string(plan.options.splits), human_count(elements),
-                     grouped(std::ssize(plan.model.tensors)),
-                     grouped(std::ssize(plan.matrices)));
+  return fmt::format(
+      "{}, {}, split {}: {} parameters, {}, {}", printable(plan.model.name),
+      plan.model.fused ? "fused" : "separate", to_string(plan.options.splits),
+      human_count(elements), counted(std::ssize(plan.model.tensors), "tensor"),
+      counted(std::ssize(plan.matrices), "matrix"));
 }
 
 std::string mesh_line(const Plan& plan) {
-  return fmt::format("{}: {} ranks, {} per node", to_string(plan.mesh),
-                     grouped(plan.mesh.world()), plan.options.ranks_per_node);
+  return fmt::format("{}: {}, {} per node", to_string(plan.mesh),
+                     counted(plan.mesh.world(), "rank"),
+                     plan.options.ranks_per_node);
 }
 
 std::string strategy_line(const PlanOptions& options) {
@@ -95,12 +95,11 @@ std::string bounds_line(const Balance& b) {
 }
 
 std::string makespan_line(const Balance& b, const Ink& ink) {
-  return fmt::format(
-      "  makespan {} × bound, {} × mean · bound {} · {} idle\n",
-      ink(tone_of_ratio(b.makespan_over_bound),
-          ratio_text(b.makespan_over_bound)),
-      ratio_text(b.makespan_over_mean), bounds_line(b),
-      b.idle_ranks == 1 ? "1 rank" : fmt::format("{} ranks", b.idle_ranks));
+  return fmt::format("  makespan {} × bound, {} × mean · bound {} · {} idle\n",
+                     ink(tone_of_ratio(b.makespan_over_bound),
+                         ratio_text(b.makespan_over_bound)),
+                     ratio_text(b.makespan_over_mean), bounds_line(b),
+                     counted(b.idle_ranks, "rank"));
 }
 
 }  // namespace

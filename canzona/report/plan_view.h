@@ -4,8 +4,8 @@
 #include <string>
 
 #include "canzona/base/json_writer.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona {
 

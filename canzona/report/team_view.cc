@@ -13,7 +13,7 @@
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/search/teams.h"
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 
 namespace canzona {
 namespace {

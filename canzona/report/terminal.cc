@@ -10,7 +10,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 
 namespace canzona {
 namespace {
@@ -245,7 +245,7 @@ size_t row_length(size_t unit) {
   return unit > kRowWidth ? kRowWidth : kRowWidth / unit * unit;
 }
 
-std::string strips(const LoadPicture& p, double full, const Ink& ink) {
+std::string rows_of_bars(const LoadPicture& p, double full, const Ink& ink) {
   const size_t row = row_length(static_cast<size_t>(std::max(1, p.row_unit)));
   const size_t room = row * kMaxRows;
   const size_t share = (p.loads.size() + room - 1) / room;
@@ -256,7 +256,7 @@ std::string strips(const LoadPicture& p, double full, const Ink& ink) {
     const auto run =
         std::span(cells).subspan(at, std::min(row, cells.size() - at));
     out += fmt::format("  {} {:>{}}  ", p.what, at * share, digits);
-    out += ink(Tone::kAccent, strip(run, full)) + "\n";
+    out += ink(Tone::kAccent, upright_bars(run, full)) + "\n";
   }
   if (share > 1) {
     out += ink(Tone::kDim, fmt::format("  one block is the largest of {} {}s\n",
@@ -278,7 +278,7 @@ std::string bar(double value, double full, size_t width) {
   return cut_off ? out + "»" : out;
 }
 
-std::string strip(std::span<const double> values, double full) {
+std::string upright_bars(std::span<const double> values, double full) {
   std::string out;
   for (const double value : values) {
     const int64_t level = std::min<int64_t>(8, eighths(value, full, 1));
@@ -292,7 +292,7 @@ std::string load_picture(const LoadPicture& picture, const Ink& ink) {
   const auto loads = picture.loads;
   const double full = *std::max_element(loads.begin(), loads.end());
   return loads.size() <= kMaxSingleBars ? single_bars(picture, full, ink)
-                                        : strips(picture, full, ink);
+                                        : rows_of_bars(picture, full, ink);
 }
 
 Tone tone_of_ratio(double ratio) {

@@ -95,10 +95,10 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-// Bars and strips made of Unicode blocks.
+// Bars made of Unicode blocks.
 //
 //   bar(0.5, 1.0, 8)           "████"
-//   strip({1, 2, 4}, 4)        "▂▄█"
+//   upright_bars({1, 2, 4}, 4) "▂▄█"
 
 // Returns a bar of value/full × width columns, in eighths of a column. A value
 // above zero shows at least an eighth; one above `full` fills the width and
@@ -106,10 +106,10 @@ class Table {
 std::string bar(double value, double full, size_t width);
 
 // One character per value, in eighths of a line; '·' stands for zero.
-std::string strip(std::span<const double> values, double full);
+std::string upright_bars(std::span<const double> values, double full);
 
 // Draws the load of every rank. Up to 16 ranks get a bar each; more become
-// strips, one character per rank, in rows that start at a multiple of
+// upright bars, one character per rank, in rows that start at a multiple of
 // `row_unit`. Many thousands of ranks share characters, each of which shows the
 // largest of its ranks.
 struct LoadPicture {

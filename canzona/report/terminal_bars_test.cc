@@ -26,7 +26,7 @@ TEST(Bar, MarksWhatDoesNotFit) {
 TEST(Bar, SurvivesAnEmptyScale) { EXPECT_EQ(bar(1, 0, 4), ""); }
 
 TEST(Strip, HasOneCharacterPerValue) {
-  EXPECT_EQ(strip(std::vector<double>{0, 1, 2, 4, 8}, 8), "·▁▂▄█");
+  EXPECT_EQ(upright_bars(std::vector<double>{0, 1, 2, 4, 8}, 8), "·▁▂▄█");
 }
 
 std::string picture(const std::vector<double>& loads, int32_t row_unit = 1) {

@@ -7,7 +7,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/testing/test_toy_model.h"  // strategy_names
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/shapes/read_model.h"
 
 namespace canzona {

@@ -4,7 +4,7 @@
 
 #include "canzona/base/digest.h"
 #include "canzona/base/text.h"
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 
 namespace canzona {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 
 namespace canzona {
 

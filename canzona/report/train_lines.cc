@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "canzona/base/text.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {

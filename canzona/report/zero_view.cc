@@ -10,8 +10,8 @@
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/sum_order.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {

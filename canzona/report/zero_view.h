@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "canzona/base/json_writer.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 #include "canzona/sim/zero_search.h"
 
 namespace canzona {

@@ -6,8 +6,8 @@
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/test_plans.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona::zero_view_test {
 namespace {

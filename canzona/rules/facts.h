@@ -147,14 +147,14 @@ class RuleFacts {
     static_cast<void>(number);
     return {};
   }
-  // The states kept at the owner that member `place` of a team keeps of a
-  // matrix that strips() lets `members` ranks share; place 0 is the head.
+  // The states kept at the owner that one member of a team keeps of a matrix
+  // that strips() lets `members` ranks share; member 0 is the head.
   // Needed only by a rule that keeps states there.
   virtual std::vector<TeamState> team_states(MatrixShape shape, int members,
-                                             int place) const {
+                                             int member) const {
     static_cast<void>(shape);
     static_cast<void>(members);
-    static_cast<void>(place);
+    static_cast<void>(member);
     return {};
   }
   // The algorithm that will run on this shape: "gram", "symmetric", "qr", …

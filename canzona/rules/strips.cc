@@ -16,8 +16,8 @@ int64_t strip_border(int64_t side, int strips, int i) {
   return std::min(nearest, side);
 }
 
-int64_t seat_border(int64_t side, int strips, int members, int place) {
-  return strip_border(side, strips, strips / members * place);
+int64_t seat_border(int64_t side, int strips, int members, int member) {
+  return strip_border(side, strips, strips / members * member);
 }
 
 std::vector<int64_t> strip_borders(int64_t side, int strips) {

@@ -33,9 +33,9 @@ std::vector<int64_t> strip_borders(int64_t side, int strips);
 // Returns border i.
 int64_t strip_border(int64_t side, int strips, int i);
 
-// Returns the border at which the strips of member `place` of a team begin; for
-// place = members, where those of the last one end.
-int64_t seat_border(int64_t side, int strips, int members, int place);
+// Returns the border at which the strips of a member of a team begin; for
+// member = members, where those of the last one end.
+int64_t seat_border(int64_t side, int strips, int members, int member);
 
 // Returns the largest of 1, 2, 4 and 8 that is not above `wanted` and has
 // side >= 64·strips; at least 1.
@@ -77,7 +77,7 @@ class StripTransform {
 // matrix. The caller carries data between members.
 //
 //   auto own = rule.share(engine, arena, {5120, 25600}, {.members = 4,
-//                                                        .place = 1});
+//                                                        .member = 1});
 //   own->begin({step, phase, states});     // if the rule keeps states
 //   own->load(piece, parts);               // then all-gather the parts
 //   if (!own->normalize(all, parts))       // all members agree
@@ -97,11 +97,11 @@ class StripTransform {
 // transform is used by one thread at a time; it can be reused for every step
 // without allocating.
 
-// A member's place in a team of 1, 2, 4 or 8. Places follow the order of the
-// strips.
+// A member of a team of 1, 2, 4 or 8. Members are numbered in the order of
+// their strips.
 struct TeamSeat {
   int members = 1;
-  int place = 0;
+  int member = 0;
   bool head = false;
 };
 

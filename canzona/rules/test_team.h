@@ -24,9 +24,9 @@ class TestTeam {
   TestTeam(const Rule& rule, MatrixShape shape, int members, int head,
            const std::function<std::unique_ptr<Engine>()>& make_one)
       : shape_(shape), head_(static_cast<size_t>(head)) {
-    for (int place = 0; place < members; ++place)
+    for (int member = 0; member < members; ++member)
       members_.push_back(std::make_unique<Member>(
-          rule, shape, TeamSeat{members, place, place == head}, make_one()));
+          rule, shape, TeamSeat{members, member, member == head}, make_one()));
   }
 
   std::vector<Real> transform(const std::vector<Real>& in, int64_t step = 1,
@@ -81,7 +81,7 @@ class TestTeam {
       sums = arena.take(elements * transform->bytes_per_sum());
       rounded = arena.take(elements * transform->bytes_per_rounded());
       factor = arena.take(transform->factor_bytes());
-      facts = rule.facts().team_states(shape, seat.members, seat.place);
+      facts = rule.facts().team_states(shape, seat.members, seat.member);
       for (const TeamState& kept : facts) {
         states.push_back(memory.take(kept.own.elements(), dtype));
         fill_initially(*engine, kept.own, states.back(), 1);

@@ -23,10 +23,10 @@ Reducer::Reducer(Rank& rank)
     pending.tensors =
         rank.part.buckets[index(layout.buckets[b].bucket)].tensors;
     for (int32_t t : pending.tensors) {
-      const FlatLayout::Shard& place = layout.tensors[index(t)];
-      const float* first = rank.store.gradients() + place.first;
+      const FlatLayout::Shard& stored = layout.tensors[index(t)];
+      const float* first = rank.store.gradients() + stored.first;
       // Unused when only slices are stored.
-      const int64_t count = layout.whole ? place.count : 0;
+      const int64_t count = layout.whole ? stored.count : 0;
       pending.gradients.push_back({const_run(first), count});
       pending.num_announced += rank.tensor(t).frozen ? 0 : 1;
     }

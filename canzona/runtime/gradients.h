@@ -2,9 +2,9 @@
 // every mesh, strategy and transport sees the same ones. For benchmarks and
 // tests.
 //
-//   make_parameter(tensor, mesh.tp, place.t, shard);
+//   make_parameter(tensor, mesh.tp, at.t, shard);
 //   make_gradient({GradientKind::kExact, home, num_homes, step}, tensor,
-//                 mesh.tp, place.t, shard);
+//                 mesh.tp, at.t, shard);
 //   settings.gradient_factor = gradient_factor(GradientKind::kExact, mesh);
 //
 // Exact: 28 slices of small integers times 2^-20, dealt round-robin to the
@@ -31,7 +31,7 @@ namespace canzona {
 // Fills a tp shard of a tensor with numbers that depend on the logical position
 // alone, so that every mesh gets the same tensor.
 //
-//   fill_shard(tensor, mesh.tp, place.t, shard,
+//   fill_shard(tensor, mesh.tp, at.t, shard,
 //              [&](uint64_t i) { return uniform_at(seed, i); });
 
 // Calls `number(i)` for every logical element i of the shard.

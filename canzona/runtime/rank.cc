@@ -232,8 +232,8 @@ void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch) {
   std::vector<Run> states;
   for (const Piece& piece : matrix.pieces) {
     states.clear();
-    for (const StatePlace& place : rank.updates.with_shard[kept])
-      states.push_back(run_of(rank.store.states() + place.first + piece.kept -
+    for (const KeptState& state : rank.updates.with_shard[kept])
+      states.push_back(run_of(rank.store.states() + state.first + piece.kept -
                               matrix.kept.first));
     batch.add({.whole = matrix.dims,
                .count = piece.elements(),
@@ -248,7 +248,7 @@ namespace {
 
 void set_piece(Rank& rank, int32_t tensor, const ExtentCopy& piece,
                const float* shard) {
-  const int64_t first = rank.layout.parameters.place_of(tensor, piece);
+  const int64_t first = rank.layout.parameters.offset_of(tensor, piece);
   const float* from = shard + piece.from;
   if (rank.store.rounded())
     rank.engine.round_to_bf16(rank.store.rounded_copy(first), from,
@@ -292,19 +292,19 @@ void get_run(Rank& rank, int64_t first, std::span<float> values) {
 
 }  // namespace
 
-const FlatLayout::Shard& place_of_shard(const Rank& rank,
-                                        const FlatLayout& layout,
-                                        int32_t tensor) {
-  const FlatLayout::Shard& place = layout.tensors.at(index(tensor));
-  if (place.bucket < 0)
+const FlatLayout::Shard& stored_shard(const Rank& rank,
+                                      const FlatLayout& layout,
+                                      int32_t tensor) {
+  const FlatLayout::Shard& stored = layout.tensors.at(index(tensor));
+  if (stored.bucket < 0)
     throw UsageError(cat("tensor ", quoted(rank.tensor(tensor).name),
                          " has no shard on rank ", rank.known_as));
-  return place;
+  return stored;
 }
 
 void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard) {
   const int64_t count =
-      place_of_shard(rank, rank.layout.parameters, tensor).count;
+      stored_shard(rank, rank.layout.parameters, tensor).count;
   if (!std::cmp_equal(shard.size(), count))
     throw UsageError(cat("set_parameter: ", shard.size(), " values for ",
                          quoted(rank.tensor(tensor).name), ", whose shard has ",
@@ -321,7 +321,7 @@ void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard) {
 }
 
 void set_parameter_there(Rank& rank, int32_t tensor, const float* shard) {
-  place_of_shard(rank, rank.layout.parameters, tensor);
+  stored_shard(rank, rank.layout.parameters, tensor);
   for (const ExtentCopy& piece : rank.layout.parameters.pieces[index(tensor)])
     set_piece(rank, tensor, piece, shard);
   if (rank.store.rounded()) copy_to_masters(rank, tensor, shard);
@@ -329,7 +329,7 @@ void set_parameter_there(Rank& rank, int32_t tensor, const float* shard) {
 
 void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values) {
   const FlatLayout& layout = rank.layout.parameters;
-  place_of_shard(rank, layout, tensor);
+  stored_shard(rank, layout, tensor);
   int64_t kept = 0;
   for (const ExtentCopy& piece : layout.pieces[index(tensor)])
     kept += piece.count;
@@ -339,7 +339,7 @@ void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values) {
                          ", of which this rank keeps ", kept));
   int64_t done = 0;
   for (const ExtentCopy& piece : layout.pieces[index(tensor)]) {
-    get_run(rank, layout.place_of(tensor, piece),
+    get_run(rank, layout.offset_of(tensor, piece),
             values.subspan(index(done), index(piece.count)));
     done += piece.count;
   }
@@ -347,13 +347,13 @@ void get_kept_parameter(Rank& rank, int32_t tensor, std::span<float> values) {
 
 void get_whole_parameter(Rank& rank, int32_t tensor, std::span<float> shard) {
   const FlatLayout& layout = rank.layout.parameters;
-  const FlatLayout::Shard& place = place_of_shard(rank, layout, tensor);
-  if (!layout.whole || !std::cmp_equal(shard.size(), place.count))
+  const FlatLayout::Shard& stored = stored_shard(rank, layout, tensor);
+  if (!layout.whole || !std::cmp_equal(shard.size(), stored.count))
     throw UsageError(cat("get_parameter: room for ", shard.size(),
                          " values of ", quoted(rank.tensor(tensor).name),
-                         ", whose shard has ", place.count,
+                         ", whose shard has ", stored.count,
                          layout.whole ? "" : " and is cut over several ranks"));
-  if (place.count > 0) get_run(rank, place.first, shard);
+  if (stored.count > 0) get_run(rank, stored.first, shard);
 }
 
 }  // namespace canzona

@@ -199,9 +199,8 @@ inline void copy_back(const WireOps& ops, std::byte* from, const std::byte* to,
 void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch);
 
 // Throws UsageError if the tensor has no shard on this rank.
-const FlatLayout::Shard& place_of_shard(const Rank& rank,
-                                        const FlatLayout& layout,
-                                        int32_t tensor);
+const FlatLayout::Shard& stored_shard(const Rank& rank,
+                                      const FlatLayout& layout, int32_t tensor);
 
 // Sets the copy that forward uses, rounded if that is bf16, and the masters.
 void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard);

@@ -108,13 +108,13 @@ namespace {
 void fill_states(Rank& rank) {
   for (const std::vector<UpdateBatch>& batches : rank.updates.batches)
     for (const UpdateBatch& batch : batches)
-      for (const StatePlace& state : batch.owned)
+      for (const KeptState& state : batch.owned)
         fill_initially(rank.engine, *state.fact,
                        run_of(rank.store.states() + state.first),
                        static_cast<int64_t>(batch.members.size()));
   for (const std::vector<SharedStates>& round : rank.updates.shared)
     for (const SharedStates& states : round)
-      for (const StatePlace& state : states.own)
+      for (const KeptState& state : states.own)
         fill_initially(rank.engine, *state.fact,
                        run_of(rank.store.states() + state.first), 1);
   rank.settle();
@@ -156,7 +156,7 @@ bool RankPart::holds(int32_t tensor) const {
 std::byte* RankPart::parameter(int32_t tensor) const {
   if (gatherer != nullptr) return gatherer->parameter(tensor);
   return rank.store.parameter(
-      place_of_shard(rank, rank.layout.parameters, tensor).first);
+      stored_shard(rank, rank.layout.parameters, tensor).first);
 }
 
 float* RankPart::gradient(int32_t tensor) {
@@ -164,7 +164,7 @@ float* RankPart::gradient(int32_t tensor) {
     return rank.store.gradients() + rank.layout.gradients.forgotten;
   if (scatterer != nullptr) return scatterer->gradient(tensor);
   return rank.store.gradients() +
-         place_of_shard(rank, rank.layout.gradients, tensor).first;
+         stored_shard(rank, rank.layout.gradients, tensor).first;
 }
 
 void RankPart::begin_iteration(std::span<const int32_t> uses,

@@ -27,7 +27,7 @@ struct Runtime::Parts : RankParts {
   int64_t shard_elements(int32_t tensor) const {
     const LocalTensor& local = get(tensor);
     const Rank& rank = local.part->rank;
-    return place_of_shard(rank, rank.layout.parameters, local.number).count;
+    return stored_shard(rank, rank.layout.parameters, local.number).count;
   }
 
   template <class Number>

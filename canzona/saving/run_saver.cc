@@ -360,12 +360,12 @@ void RunSaver::State::start_writing() {
 }
 
 RankOutcome RunSaver::State::write() {
-  const ShardPlace place{
+  const ShardOrigin origin{
       .step = flight->saved.step, .rank = world.rank(), .world = world.size()};
   const auto work = [&] {
     require_finite();
     flight->record = write_shard(
-        open_pending(settings.folder, flight->folder_name), place, sources(),
+        open_pending(settings.folder, flight->folder_name), origin, sources(),
         settings.background ? Hashing::kInTurn : Hashing::kBeside);
   };
   return settings.background ? outcome_beside_steps(work) : outcome_of(work);

@@ -25,8 +25,8 @@
 namespace canzona {
 namespace {
 
-// Ends a script, opens a picture, leaves an attribute, turns the direction of
-// text round, and rings.
+// This name tries to end a script, to insert an image, to escape from an
+// attribute, to reverse the direction of text, and to ring the bell.
 constexpr const char* kHostile =
     "</script><img src=x onerror=alert(1)>'\"\xE2\x80\xAE\a--><!--";
 
@@ -66,7 +66,7 @@ void write_runs(const std::string& folder) {
   write("hostile_run.html", {make_run({.name = kHostile}), adamw});
 }
 
-// Many sizes, some with long names.
+// Returns a comparison of many sizes, some of them with long names.
 ZeroComparison zero_sample(bool experts) {
   ZeroComparison all;
   all.model = "by hand, with a name that is longer than a narrow screen";
@@ -97,7 +97,7 @@ ZeroComparison zero_sample(bool experts) {
   return all;
 }
 
-// FSDP over 100 ranks, which are more than have a bar each.
+// Writes a plan of FSDP over 100 ranks, which is more than get a bar each.
 void write_placed(const std::string& folder) {
   std::vector<PlacedTensor> tensors;
   for (const char* name : {"up", "down", kHostile})

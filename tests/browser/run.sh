@@ -71,7 +71,7 @@ has() {
 has_not() {
   if grep -qF -e "$1" "$dom"; then fail "$page$fragment: unexpected $1"; fi
 }
-# The script ran to its end, and no error came up.
+# Checks that the page's script ran to its end without an error.
 ran() {
   has 'data-ready="1"'
   has_not 'data-error'
@@ -80,7 +80,7 @@ rows() {
   count=$(grep -o '<td class="name">' "$dom" | wc -l)
   [ "$count" -eq "$1" ] || fail "$page$fragment: $count rows, expected $1"
 }
-# count <number> <text>: as often in the document.
+# count <number> <text>: checks how often the text occurs in the document.
 count() {
   found=$(grep -oF -e "$2" "$dom" | wc -l)
   [ "$found" -eq "$1" ] || fail "$page$fragment: $found of $2, expected $1"
@@ -90,8 +90,9 @@ open small.html
 ran
 rows 42
 has '>42 tensors</output>'
-# Every drawing is there for a page and for a narrow screen: eight ranks have a
-# bar of load and five kinds of memory, two buckets the runs of four homes.
+# Every drawing exists for a wide and for a narrow screen. Eight ranks have a
+# bar of load and five kinds of memory each; two buckets have the runs of four
+# homes each.
 count 2 '<title>Load per rank, as a multiple of the mean</title>'
 count 96 'data-q="rank:'
 count 8 'data-q="bucket:1 home:'
@@ -121,7 +122,7 @@ ran
 rows 0
 has '>0 matches among 42 tensors</output>'
 
-# Names are text, without control characters, wherever they stand.
+# Names appear as text, without control characters, everywhere.
 hostile='&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;'"'"'"��--&gt;&lt;!--'
 open hostile.html
 ran
@@ -140,7 +141,7 @@ open large.html
 ran
 rows 500
 has 'first 500 of 36,'
-# Two strategies, each drawn twice.
+# Two strategies are drawn twice each.
 count 4096 'class="cell heat'
 has 'rank 1023 (home 127, t 7)'
 has_not 'NaN'
@@ -148,7 +149,7 @@ open large.html '#q=experts.127.down_proj%20bucket:5'
 ran
 rows 4
 
-# 128 ranks: homes are counted over dp, cp and ep.
+# With 128 ranks, homes are counted over dp, cp and ep.
 open meshed.html
 ran
 has 'rank 127 (stage 1, home 15, t 3)'
@@ -163,7 +164,7 @@ has 'there is no matrix to own'
 has 'No matrices, no load to balance.'
 has_not 'NaN'
 
-# Runs: the loss, and six figures of every step.
+# A report on runs has the loss and six figures for every step.
 open run.html
 ran
 has 'Loss over steps'
@@ -194,7 +195,7 @@ has_not '<img'
 has "<h1>$hostile</h1>"
 has 'first stage, compute: '
 
-# Sizes of ZeRO: ten rows, the rest folded.
+# A ranking of ZeRO sizes shows ten rows; the others are folded.
 open zero.html
 ran
 count 3 '<details class="rest">'
@@ -203,10 +204,11 @@ has '<th>hier:8<small></small></th>'
 has 'cap 40.00 GiB'
 open zero_experts.html
 ran
-has '--zero-experts'
+has 'zero-experts'
 
-# A page in a frame as wide as asked. The page must not scroll sideways, no text
-# of a drawing may leave it, and what is wider scrolls in a box of its own.
+# Opens a page in a frame of a given width. The page must not scroll sideways,
+# no text may leave its drawing, and wider content must scroll in a box of its
+# own.
 cat >"$folder/frame.html" <<'PAGE'
 <!doctype html><html><body style="margin:0"><script>
 const [page, width] = location.hash.slice(1).split(",");
@@ -257,8 +259,8 @@ for page in small hostile large run runs hostile_run placed zero zero_experts \
   done
 done
 
-# A script that the page's policy does not name is refused, and without its
-# script the page says what it is.
+# The browser refuses a script that the page's policy does not name, and without
+# its script the page explains itself.
 sed "s/sha256-[^']*/sha256-AAAA/" "$folder/large.html" >"$folder/refused.html"
 open refused.html
 has_not 'data-ready'
@@ -276,7 +278,7 @@ PAGE
 open silent.html '' --allow-file-access-from-files
 has 'and scripts are switched off here'
 
-# 0: dark, 1: light.
+# The scheme is 0 for dark and 1 for light.
 for page in small run; do
   for scheme in 0 1; do
     picture=$folder/${page}_$scheme.png

@@ -40,7 +40,7 @@ uint64_t hash_of(const std::string& name) {
   return hash;
 }
 
-// From -2 to 2, of 24 bits.
+// Returns numbers between -2 and 2 with 24 bits.
 std::vector<float> numbers(const std::string& name, uint64_t step, size_t n) {
   std::vector<float> values(n);
   const uint64_t seed = mixed(hash_of(name) + step);
@@ -61,11 +61,11 @@ float from_bf16(uint16_t value) {
   return result;
 }
 
-// Values in the dtype of a tensor.
+// The values of a tensor, in its dtype.
 struct Values {
   bool wide = true;
-  std::vector<float> fp32;
-  std::vector<uint16_t> bf16;
+  std::vector<float> fp32 = {};
+  std::vector<uint16_t> bf16 = {};
 
   void set(std::vector<float> values) {
     fp32 = std::move(values);

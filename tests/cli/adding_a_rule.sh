@@ -25,7 +25,8 @@ run() {
   exit 1
 }
 
-# --- The tree, with the times of its files, and the diff. Neither needs git.
+# --- Copies the tree, keeping file times, and applies the diff; neither needs
+# git.
 rm -rf "$tree"
 mkdir -p "$tree" "$build"
 (cd "$root" && tar -cf - --exclude='./build*' --exclude='./.?*' .) |
@@ -36,7 +37,7 @@ title=$(printf %s "$rule" | cut -c1 | tr '[:lower:]' '[:upper:]')${rule#?}
 run sh "$tree/tests/check_registered.sh" "$tree"
 run sh "$tree/tests/check_rule_names.sh" "$tree"
 
-# --- The program, and the tests that know every rule.
+# --- Builds the program and the tests that cover every rule.
 run "$cmake" -S "$tree" -B "$build" -G "$generator" \
   -DCMAKE_CXX_COMPILER="$compiler" -DCMAKE_CXX_COMPILER_LAUNCHER="$launcher" \
   -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
@@ -49,7 +50,7 @@ run "$build/rooms/rules/canzona_rules_test" \
 echo "$(sed -n 's/.*  PASSED  . \(.*\)\./\1/p' "$log") of canzona_rules_test"
 run sh "$tree/tests/cli/config.sh" "$program" "$cmake"
 
-# --- Listed.
+# --- The new rule is listed.
 canzona rules
 exits 0
 prints "$rule"
@@ -60,7 +61,7 @@ canzona config show --rule "$rule"
 exits 0
 prints "$rule"
 
-# --- Measured: alone, and for a plan, which then counts measured seconds. If
+# --- It is measured alone and for a plan, which then uses measured seconds. If
 # OpenBLAS does not fit the CPU, nothing is measured for plans.
 canzona bench rule --model qwen3-0.6b --layers 1 --rule "$rule" --rounds 1 \
   --json
@@ -88,8 +89,8 @@ else
   says 'nothing is measured'
 fi
 
-# --- A step: one digest for every strategy, and with exact gradients for every
-# mesh.
+# --- A step has the same digest under every strategy and, with exact gradients,
+# on every mesh.
 digest=
 for mesh in dp=1 dp=2,tp=2; do
   # shellcheck disable=SC2086
@@ -100,8 +101,8 @@ for mesh in dp=1 dp=2,tp=2; do
   member_is 'strategies 0 digest' "${digest:=$(member 'strategies 0 digest')}"
 done
 
-# --- Trained: on one mesh every strategy gives the same bits, and so does a run
-# that stops and goes on.
+# --- Training on one mesh gives the same bits under every strategy, and so does
+# a run that stops and resumes.
 small=$(small_model)
 digests_of() {
   sed -n 's/^ *"\(state_\)*digest": "\([0-9a-f]*\)",*$/\2/p' "$1/summary.json"

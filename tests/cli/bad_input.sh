@@ -1,5 +1,5 @@
-# The program answers mistakes with the option, the value, what is allowed, the
-# nearest known name; exit status 2.
+# A mistake is answered with the option, the value, what is allowed and the
+# nearest known name; the exit status is 2.
 . "$(dirname "$0")/words.sh"
 
 small='[{"name": "layers.0.up", "shape": [64, 32], "tp": "rows"},
@@ -10,6 +10,11 @@ printf '%s' "$small" >small.json
 # Verbs and options.
 refuses 'no verb' 'plan, compare' --
 refuses "unknown verb 'plam'" "'plan'" -- plam
+refuses "unknown verb 'plam'" "'plan'" -- plam --help
+canzona plan --model small.json --mesh dp=2 -o one.json
+exits 0
+refuses '--bucket 1: the plan has 1 bucket, numbered from 0' -- \
+  explain one.json --bucket 1
 refuses "unknown option '--modle'" "'--model'" -- plan --modle x
 refuses "unknown option '--modle'" "'--model'" -- plan --modle=x --mesh dp=2
 refuses "unknown option '--jsn'" "'--json'" -- validate plan.json --jsn
@@ -96,8 +101,8 @@ refuses '--link inter' -- plan --model small.json --mesh dp=2 --link inter=0
 refuses '--alpha' 'empty' -- plan --model small.json --mesh dp=2 --alpha= --json
 refuses '--model' 'empty' -- plan --model '' --mesh dp=2
 
-# A number beyond its type is refused by its option's name, not taken for the
-# largest there is; 010 is ten.
+# A number beyond the range of its type is refused by its option's name, not
+# clamped; 010 is ten.
 huge=99999999999999999999
 refuses_huge() { # option verb…
   option=$1
@@ -133,14 +138,15 @@ for value in 1e999 -1e999 inf nan x; do
 done
 refuses "--step: expected a whole number from -9223372036854775808 to 9223372036854775807, found '$huge'" \
   -- ckpt inspect . --step $huge
-# The first that is wrong is named, with its own value.
+# If several options are wrong, the first one is named, with its value.
 refuses '--top-k -1: expected 0 or more' -- sample --run . --prompt x --top-k -1 --seed -9
 refuses '--seed -9: expected 0 or more' -- sample --run . --prompt x --seed -9
 refuses '--keep-last 0: expected 1 or more' -- ckpt prune . --keep-last 0
 refuses "'small.json': it is not a folder" -- sample --run small.json --prompt x
 refuses '--step 10:' -- sample --run . --prompt x --step 010
 
-# Replicas count, too: what is written must be readable.
+# Replicas are included in the limits, because a plan that is written must be
+# readable.
 model '[{"name": "layers.0.up", "shape": [1099511627776, 1024]}]'
 refuses '64-bit counts' '65536 ranks' -- plan --model model.json \
   --mesh dp=65536 --rule adamw --tokens 0 --zero z1=2,z2=1,z3=1
@@ -153,8 +159,8 @@ refuses '--newton-schulz' 'soap' 'muon' -- plan --model small.json \
 refuses '--phases' -- plan --model small.json --mesh dp=2 --rule soap \
   --phases 4 --rule-option phases=4
 
-# Names of files and tensors are told as they are, even where they look like
-# options; options of the library are told as flags.
+# Messages show names of files and tensors unchanged even if they look like
+# options, and options of the library as flags.
 refuses "cannot read plan 'json=on'" -- validate json=on
 for file in color json=on; do
   echo '{' >"$file"
@@ -168,13 +174,13 @@ refuses '--teams 2: homes' '; --teams auto plans without teams' -- \
   plan --model small.json --mesh dp=2 --teams 2
 refuses "--exchange 'x'" -- plan --model small.json --mesh dp=2 --exchange x
 
-# Files that cannot be.
+# Files that cannot be written or read.
 refuses 'nowhere/plan.json' -- plan --model small.json --mesh dp=2 \
   -o nowhere/plan.json
 refuses "'.'" -- plan --model small.json --mesh dp=2 --html .
 
-# What nobody would read is refused: what a verb below takes no part in, and
-# options beside one that says everything.
+# Options that would be ignored are refused: those that a subverb does not use,
+# and those beside an option that determines everything.
 refuses "--tokens" '--published' -- simulate --published --tokens 5
 refuses "--alpha" '--published' -- simulate --published --alpha 0.5
 refuses "--rule" '--published' -- simulate --published --rule soap
@@ -200,7 +206,7 @@ refuses '--json takes no value' -- models --json=x
 canzona models --json=true
 exits 0
 
-# Words that a verb takes are named where another is refused.
+# A message about a wrong word lists those that the verb takes.
 refuses "'x'" ', any' -- plan --model small.json --mesh dp=2 --strategy x
 refuses '--prefetch' 'auto or a whole number from 0 to 65536' -- \
   plan --model small.json --mesh dp=2 --zero zero3 --prefetch x
@@ -264,7 +270,7 @@ for key in run=x save.every=2 eval.every=2 transport=mpi log.every=3; do
     bench zero --mesh dp=2 --set "$key"
 done
 
-# What is wrong is said before anything is measured.
+# Mistakes are reported before anything is measured.
 refuses '-o: ' 'nodir/x' -- calibrate -o nodir/x
 refuses '--trace: ' 'nodir/x' -- bench zero --mesh dp=2 --trace nodir/x
 refuses '--batch 0: expected 1 to 1000000' -- \
@@ -293,7 +299,7 @@ refuses '--tokens: expected 1 to 1000000' "'$huge'" -- \
 refuses '--steps: expected 1 to 1000000' -- bench step --model small.json \
   --mesh dp=2 --steps 3000000000
 
-# Flags that nobody gave are not named.
+# Messages do not name flags that were not given.
 canzona train --set model.experts=65536 --set model.expert_ffn=16777216 \
   --set model.layers=10000 --dry-run
 exits 2

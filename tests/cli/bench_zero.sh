@@ -1,4 +1,4 @@
-# Iterations of training with every size of ZeRO: canzona bench zero.
+# canzona bench zero measures iterations of training with every size of ZeRO.
 . "$(dirname "$0")/words.sh"
 
 computes bench zero
@@ -9,7 +9,7 @@ quick="bench zero --set model.layers=2 --set model.hidden=32 --set model.ffn=48
   --set model.head_dim=8 --set model.heads=4 --set model.kv_heads=4
   --set model.length=16 --steps 1 --repeat 1"
 
-# The JSON keeps its promises for every cell: dp=4 has 12 triples.
+# The JSON has all figures for every cell; dp=4 has 12 triples.
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=4 --ranks-per-node 2 --zero all --json --quiet
 exits 0
@@ -50,7 +50,8 @@ for name in 'zero z1' 'zero z2' 'zero z3' overlap iteration_seconds \
 done
 member_is "cells $((cells - 1)) overlap" background
 
-# Lists by ';' or one by one; micro-batches, tensor parallelism, other rules.
+# Sizes may be separated by ';' or given one by one; micro-batches, tensor
+# parallelism and other rules work.
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=2,tp=2 --zero 'zero3;z1=2,z2=1,z3=2' --zero none \
   --overlap 'none;background' --micro-batches 3 --tokens 32 --rule soap \
@@ -67,8 +68,8 @@ member_is 'cells 4 zero z1' 1
 member_is 'cells 5 bytes_per_rank' "$(member 'cells 5 bytes_predicted')"
 member_is 'cells 0 memory_bytes_max' "$(member 'cells 0 memory_predicted_max')"
 
-# More ranks than the preset's batch has micro-batches: 24 times the slow
-# bytes where 16 divides all rows.
+# With more ranks than the preset's batch has micro-batches, 24 times the bytes
+# cross slow links if 16 divides all rows.
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=16 --ranks-per-node 4 --zero 'zero3;hier:4' \
   --overlap background --micro-batches 4 --rule adamw --set model.hidden=64 \

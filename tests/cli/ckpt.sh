@@ -1,5 +1,6 @@
-# Checkpoints looked at, verified, compared, pruned. Those of tests/data are
-# copied: two ranks saved step 100, three saved step 200, which is the latest.
+# canzona ckpt lists, verifies, compares and prunes checkpoints. The test copies
+# those of tests/data: two ranks saved step 100, three saved step 200, which is
+# the latest.
 . "$(dirname "$0")/words.sh"
 
 canzona ckpt --help
@@ -95,8 +96,8 @@ exits 3
 says 'damaged'
 is_empty out
 
-# A run that was killed before `latest` could name what it had saved: the newest
-# is the newest, and stays.
+# If a run was killed before it updated `latest`, its newest checkpoint still
+# counts as the newest and is kept.
 mkdir runs/unnamed
 cp -r "$here/../data/checkpoints/v1" runs/unnamed/ckpt
 echo step_00000100 >runs/unnamed/ckpt/latest
@@ -110,8 +111,8 @@ member_is 'removed 0' step_00000100
 checks=$((checks + 1))
 [ "$(cat runs/unnamed/ckpt/latest)" = step_00000200 ] ||
   fail "latest is $(cat runs/unnamed/ckpt/latest)"
-# ... A run that went back and was killed before later ones were aside has left
-# them.
+# ... A run that resumed from an earlier checkpoint and was killed before it set
+# the later ones aside has left them in place.
 rm -r runs/unnamed/ckpt
 cp -r "$here/../data/checkpoints/v1" runs/unnamed/ckpt
 printf 'step_00000100\nlater steps are left\n' >runs/unnamed/ckpt/latest
@@ -119,7 +120,8 @@ canzona ckpt inspect runs/unnamed
 exits 0
 prints 'step 100'
 
-# prune: nothing without enough that verify; never the last good one.
+# prune removes nothing unless enough checkpoints verify, and never the last
+# good one.
 canzona ckpt prune runs/two --keep-last 2
 exits 0
 prints 'step_00000200: damaged'
@@ -141,8 +143,8 @@ refuses 'keep-last' -- ckpt prune runs/one --keep-last 0
 refuses 'keep-last' -- ckpt prune runs/one
 refuses 'one checkpoint' -- ckpt prune runs/one/ckpt/step_00000200 --keep-last 1
 
-# Folders that are no checkpoint, or newer; names that a terminal would take for
-# a command.
+# Folders that are not checkpoints, or of a newer version, and names that a
+# terminal would take for a command.
 mkdir -p none/step_00000100
 canzona ckpt inspect none
 exits 3

@@ -1,4 +1,5 @@
-# canzona simulate: an iteration on a described cluster, and published times.
+# canzona simulate predicts an iteration on a described cluster, and published
+# times.
 . "$(dirname "$0")/words.sh"
 
 model="--model qwen3-0.6b --layers 4"
@@ -81,7 +82,7 @@ printf '{"format": "canzona.cluster", "version": 1, "name": "x", "card":
   "$node, $all" >c.json
 bad 'gone.json'
 
-# Teams shorten the step of matrices that one rank has to do alone.
+# Teams shorten a step in which one rank would compute large matrices alone.
 shared="--model qwen3-32b --layers 4 --fused --mesh dp=2,tp=8 --cluster c.json
   --rule-option device=cpu --rule-option strips=8"
 cluster '{"name": "node", "ranks": 8, "bytes_per_second": 4.5e11},
@@ -111,7 +112,8 @@ prints 'teams' 'none: homes on'
 refuses '--teams 2' 'have a single rank' -- \
   simulate $model --mesh dp=8 --cluster c.json --teams 2
 
-# Published times: what is fitted, what is held back, and the order.
+# The comparison with published times says which are fitted, which are held out,
+# and keeps their order.
 canzona simulate --published
 exits 0
 prints 'Canzona' 'AsyncHZP' 'fitted' 'held back' 'order right'

@@ -10,7 +10,8 @@ for shell in bash zsh fish; do
 done
 refuses "'zhs'" "'zsh'" -- completion zhs
 
-# The tree, as the help pages tell it: the verbs below a path, and its options.
+# These print the verbs below a path, and the options of a path, as the help
+# pages list them.
 verbs_below() {
   # shellcheck disable=SC2086
   "$program" $1 --help 2>/dev/null </dev/null |
@@ -32,8 +33,8 @@ checks=$((checks + 1))
 last='canzona --help'
 [ "$(wc -l <paths)" -ge 15 ] || fail 'help names too few verbs'
 
-# A verb of verbs prints nothing itself; in a build that only plans, verbs that
-# compute have no options.
+# A verb that has subverbs prints nothing itself; in a build that only plans,
+# verbs that compute have no options.
 while IFS= read -r path; do
   case $path in completion | man | config | ckpt) continue ;; esac
   # shellcheck disable=SC2086
@@ -43,7 +44,8 @@ while IFS= read -r path; do
   grep -q '^ *--json' out || fail 'there is no --json'
 done <paths
 
-# Prints what bash would offer after these words; the last one is being written.
+# Prints what bash would offer after these words, of which the last is
+# incomplete.
 offered() {
   bash -c '. ./completion.bash
     COMP_WORDS=(canzona "$@")
@@ -107,7 +109,7 @@ if command -v bash >/dev/null; then
   offers_not 'a file.json' plan --rule ''
   offers_not --rule plan --rule ''
   offers_not muon plan --mesh ''
-  # What is offered is what the verb takes.
+  # Completion offers exactly the words that the verb accepts.
   offers all compare --zero ''
   offers_not auto compare --zero ''
   offers auto plan --zero ''
@@ -136,7 +138,7 @@ if command -v bash >/dev/null; then
     offers auto train --prefetch ''
     offers windows bench collectives --nccl-memory ''
     offers folder ckpt import-hf ''
-    # What only the program itself gives is not offered.
+    # Options that only the program passes to itself are not offered.
     offers_not --as-rank launch --
     offers_not --exchange doctor --
     # Planning and training take the same words, but for --strategy any.

@@ -10,7 +10,7 @@ checks=$((checks + 1))
 [ "$(LC_ALL=C.UTF-8 wc -L <out)" -le 100 ] ||
   fail 'a line is wider than 100 columns'
 
-# Layers: a later one overrides an earlier one, and every value says which.
+# Later layers override earlier ones, and every value names its origin.
 printf '%s' '{"steps": 5, "seed": 5, "clip": 0.5, "model": {"layers": 2},
   "rule": {"option": {"momentum": 0.9}}}' >run.json
 canzona config show --config run.json --set steps=6 --set seed=6 --seed 7 --json
@@ -29,7 +29,8 @@ member_is 'origins model.hidden' 'preset tiny'
 member_is 'origins rule.option.momentum' run.json
 member_is 'origins model.tied' default
 
-# A file may have numbers and truths as texts, and texts that are numbers.
+# A file may hold numbers and booleans as strings, and strings that look like
+# numbers.
 echo '{"plan": {"teams": 2}, "model": {"tied": "on"}, "zero": {"prefetch": 2}}' \
   >kinds.json
 canzona config show --config kinds.json --json
@@ -44,7 +45,7 @@ echo '{"model": {"tied": "yes"}}' >kinds.json
 refuses 'model.tied (kinds.json)' 'on or off' "'yes'" -- \
   config show --config kinds.json
 
-# The file that help shows is one.
+# The example in the help text is a valid file.
 canzona config --help
 exits 0
 sed -n 's/^  \(steps = 400\|\[model\]\|layers = 8\|\[rule\]\|name = "soap"\|option\..*\).*/\1/p' out \
@@ -57,8 +58,8 @@ grep -qF 'built without' err || {
   member_is 'config rule option precondition_frequency' 5
 }
 
-# precision=auto is settled for this machine, and says why; what was asked for
-# stays, and rules without such an option have none.
+# precision=auto is resolved for this machine with a reason; an explicit
+# precision stays, and rules without this option have none.
 canzona config show --json
 exits 0
 member_is 'origins rule.option.steps' "muon's own"
@@ -106,7 +107,7 @@ member_is 'config run' folder
 member_is 'config rule option precondition_frequency' 5
 member_is 'origins rule.option.precondition_frequency' --rule-option
 
-# A preset's micro-batch follows the mesh; whose it is stays told.
+# A preset's micro-batch follows the mesh, and the preset stays its origin.
 canzona config show --preset small --mesh dp=4 --json
 exits 0
 member_is 'config batch micro' 2
@@ -171,7 +172,7 @@ canzona config show --help
 exits 0
 prints 'Examples:' 'TOML' '--set' 'Presets:' moe-tiny
 
-# The documentation lists the keys that there are.
+# The documentation lists exactly the existing keys.
 canzona config keys
 exits 0
 checks=$((checks + 1))

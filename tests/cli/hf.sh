@@ -1,4 +1,5 @@
-# Weights of Hugging Face: a run's folder is one, exported again, started from.
+# A run's folder is a Hugging Face folder, which can be exported again and
+# started from.
 . "$(dirname "$0")/words.sh"
 
 computes train --dry-run
@@ -27,7 +28,7 @@ shape='--set model.length=16 --set batch.global=4 --set batch.micro=1 --set eval
 canzona train $small --set model.qk_norm=off --steps 3 --mesh dp=2 --run llama
 exits 0
 grep -q '"model_type": "llama"' llama/config.json || fail 'config.json is not of llama'
-# Its weights are those of a run that starts from it and does no step, on any mesh.
+# A run that starts from it and takes no step has the same weights, on any mesh.
 for mesh in 'dp=1' 'dp=2,tp=2 --zero zero3' 'dp=2,pp=2'; do
   rm -rf again
   # shellcheck disable=SC2086
@@ -38,7 +39,7 @@ for mesh in 'dp=1' 'dp=2,tp=2 --zero zero3' 'dp=2,pp=2'; do
 done
 grep -q '"init": "llama"' again/summary.json || fail 'the summary does not say what it began with'
 
-# A checkpoint of it, and back: the very files.
+# Importing it as a checkpoint and exporting that gives identical files.
 canzona ckpt import-hf llama --out made --json
 exits 0
 is_json
@@ -92,13 +93,13 @@ rm -rf again
 canzona train $shape --init saved/ckpt/step_00000002 --steps 0 --mesh dp=2 --run again
 exits 0
 same again/model.safetensors exported-2/model.safetensors
-# It is no checkpoint of a run: there are no states to go on from.
+# It cannot be resumed, because it has no states.
 canzona ckpt import-hf saved --out only/ckpt
 exits 0
 refuses 'holds only weights' 'canzona train --init only/ckpt' -- \
   train --steps 6 --mesh dp=2,tp=2 --run only --resume auto
 
-# Experts, tied, learn on from what they were.
+# A model with experts and tied embeddings continues to learn from its weights.
 # shellcheck disable=SC2086
 canzona train $small --set model.experts=4 --set model.expert_ffn=24 --set model.tied=on --steps 2 \
   --mesh dp=2 --run experts
@@ -136,13 +137,13 @@ canzona train $shape --init longer --set model.balance_coefficient=0.5 --set mod
   --steps 0 --mesh dp=1 --run chosen
 exits 0
 holds chosen/config.json '"router_aux_loss_coef": 0.5'
-# ... An import is no run: its data and its batches are nobody's.
+# ... An import is not a run, so it has no data and batches.
 refuses '--data is missing' -- eval --run deep/er
 canzona sample --run deep/er --prompt 'a longer text than is trained with' --tokens 1 --json
 exits 0
 member_is context 40960
 
-# A tokenizer that cannot be used does not keep anybody from the weights.
+# An unusable tokenizer does not prevent the import of the weights.
 cp -r llama odd_words
 echo '{"version": "1.0"}' >odd_words/tokenizer.json
 canzona ckpt import-hf odd_words --out odd/ckpt
@@ -248,7 +249,7 @@ mv scaled.json scaled/config.json
 refuses 'rope_scaling' 'yarn' 'cannot be trained' -- train --init scaled --dry-run
 refuses 'rope_scaling' -- ckpt import-hf scaled --out new
 
-# Weights that cannot be right.
+# Weights that are malformed.
 cp -r several short
 rm short/model-00003-of-00012.safetensors
 canzona train --init short --dry-run

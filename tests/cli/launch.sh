@@ -1,6 +1,6 @@
-# canzona launch: what it starts again and what not, on how many ranks, what it
-# says and exits with. The program that it starts here is a script; runs of
-# `train` are in launch_faults.sh.
+# Checks what canzona launch restarts, on how many ranks, what it says and its
+# exit status. The program that it starts here is a script; runs of `train` are
+# in tests/reliability.
 . "$(dirname "$0")/words.sh"
 unset OMPI_COMM_WORLD_RANK PMI_RANK PMI_SIZE SLURM_STEP_ID TORCHELASTIC_RUN_ID
 
@@ -82,8 +82,8 @@ for end in 4 KILL SEGV ABRT; do
 done
 says 'one process runs all 2 ranks as threads'
 
-# --- Only what this job has saved is resumed with --resume auto in place of what
-# was said of it; before that the command is repeated.
+# --- Once this job has saved a checkpoint, a restart uses --resume auto instead
+# of the given resume options; before that the command is repeated unchanged.
 canzona train --run saved --mesh dp=2,tp=2 --steps 4 --save-every 2 --quiet
 exits 0
 ends_by KILL 0
@@ -111,8 +111,7 @@ for words in '--resume 2' --overwrite ''; do
   not_called auto
   called "--run run${words:+ $words} --transport"
 done
-# A checkpoint that --overwrite has not removed yet is not one that this job has
-# saved.
+# A checkpoint that --overwrite has not removed yet was not saved by this job.
 ends_by CLEAR KILL 0
 launches --ranks 2 -- train --run run --overwrite
 exits 0
@@ -121,7 +120,8 @@ called --overwrite
 not_called auto
 rm -r run
 
-# --- As many ranks as the checkpoint was saved on, unless others are asked for.
+# --- A restart uses as many ranks as saved the checkpoint unless another number
+# is requested.
 ends_by 0
 launches -- train --run saved --resume auto
 exits 0
@@ -138,7 +138,7 @@ ends_by 0
 launches --ranks 2 -- train --run saved --resume auto
 called '--ranks 2'
 
-# --- A program that is built anew meanwhile is found again.
+# --- A program that is rebuilt meanwhile is found again.
 cp "$program" mine
 ends_by REBUILD 0
 last='canzona launch of a program that is replaced'
@@ -148,7 +148,7 @@ status=$?
 exits 0
 started 2
 
-# --- Nobody reads what it passes on: signals still end it.
+# --- Signals end the launcher even if nobody reads its output.
 mkfifo unread
 exec 7<>unread
 last='canzona launch, whose output nobody reads'
@@ -169,8 +169,8 @@ status=$?
 exec 7<&-
 exits 143
 
-# --- The folder of a launcher that was killed goes with the next start; that of
-# one that is there stays.
+# --- The next start removes the folder of a launcher that was killed, but not
+# that of one that is still running.
 mkdir temporary
 TMPDIR=$PWD/temporary
 export TMPDIR
@@ -200,7 +200,7 @@ checks=$((checks + 1))
 [ "$(ls temporary)" = "$there" ] || fail "left: $(ls temporary), not $there"
 unset TMPDIR
 
-# --- What would come again is not tried again.
+# --- Failures that would recur are not retried.
 for end in 1 2 3 5 6 130 143; do
   ends_by $end 0
   launches --ranks 2 -- train --run run
@@ -209,7 +209,7 @@ for end in 1 2 3 5 6 130 143; do
   says "exit $end"
 done
 
-# --- At most so many restarts.
+# --- The number of restarts is limited.
 ends_by 4 4 4 0
 launches --ranks 2 --max-restarts 2 -- train --run run
 exits 4
@@ -221,14 +221,15 @@ exits 4
 started 1
 says 'run it again with --resume auto'
 
-# --- Nothing to resume from, or no run at all: nothing is started again.
+# --- Nothing is restarted if there is nothing to resume from or no run at all.
 ends_by 4 0
 launches --ranks 2 -- train
 exits 4
 started 1
 says 'without --run there is nothing to resume from'
 
-# --- One JSON object on standard output, what ranks print elsewhere.
+# --- With --json, standard output is one JSON object; output of ranks goes
+# elsewhere.
 ends_by KILL 0
 launches --ranks 2 --json -- train --run run
 exits 0
@@ -282,7 +283,7 @@ exits 143
 started 1
 says "lost another (exit status 4) in all_reduce" '· after SIGTERM ·'
 
-# --- --elastic: the mesh has to follow, the numbers have to make sense.
+# --- With --elastic the mesh must be adaptable and the numbers consistent.
 refuses '--elastic 2:4' 'dp=2,tp=2' '--mesh' -- launch --elastic 2:4 -- train \
   --run run --mesh dp=2,tp=2
 echo '{"mesh": "dp=4"}' >fixed.json
@@ -293,7 +294,7 @@ refuses "--elastic '4'" 'MIN:MAX' -- launch --elastic 4 -- train --run run
 refuses '--ranks 8' '2:4' -- launch --ranks 8 --elastic 2:4 -- train --run run
 refuses 'only train' -- launch --elastic 2:4 -- bench step
 
-# --- Under other launchers it has no part.
+# --- It refuses to run under other launchers.
 last='canzona launch under other launchers'
 for variables in 'TORCHELASTIC_RUN_ID=none torchrun' \
   'OMPI_COMM_WORLD_RANK=0 mpirun'; do
@@ -319,9 +320,11 @@ done
 
 # --- Mistakes.
 refuses 'nothing to start' -- launch --ranks 4
-refuses '--ranks 1000' -- launch --ranks 1000 -- train
+for ranks in 0 1000 -2; do
+  refuses '--ranks' 'from 1 to 256' "'$ranks'" -- launch --ranks $ranks -- train
+done
 refuses '--max-restarts' "'x'" -- launch --ranks 2 --max-restarts x -- train
-refuses '--ranks: expected 0 to 256' "'99999999999'" -- launch --ranks 99999999999 -- train
+refuses '--ranks' 'from 1 to 256' "'99999999999'" -- launch --ranks 99999999999 -- train
 refuses '--max-restarts' -- launch --ranks 2 --max-restarts -1 -- train
 refuses "unknown option '--rnks'" "'--ranks'" -- launch --rnks 2 -- train
 refuses 'give --ranks' -- launch -- bench step
@@ -330,7 +333,7 @@ refuses "'/no/such'" -- launch --ranks 2 --program /no/such -- train --run run \
   --transport thread
 refuses "'no'" tiny -- launch --ranks 2 -- train --preset no
 
-# --- A fault that no test can mean is refused.
+# --- An injected fault that makes no sense is refused.
 last='CANZONA_TEST_FAULT'
 for fault in rank=x,at=forward,kind=kill at=lunch,kind=kill at=forward,kind=no \
   rank=1,where=forward; do

@@ -38,14 +38,14 @@ says 'digest'
 sed 's/"tp": *2/"tp": 4/' plan.json >broken.json
 canzona validate broken.json
 exits 1
-# So broken that it cannot be read to its end, yet a plan by its own words.
+# A file that claims to be a plan but is too broken to be read to its end.
 sed 's/"dp": *4/"dp": 0/' plan.json >broken.json
 canzona validate broken.json
 exits 1
 prints 'not sound' 'dp'
 
-# Written anew by another program: spaces, order and spelling of numbers differ,
-# values do not.
+# A plan rewritten by another program: spaces, order and spelling of numbers
+# differ, values do not.
 cat >again.cmake <<'END'
 file(READ plan.json text)
 string(JSON text SET "${text}" version 1)
@@ -59,7 +59,7 @@ exits 0
 prints 'sound'
 canzona explain again.json --rank 5
 exits 0
-# A changed value is told by two digests that differ.
+# A changed value is reported as two different digests.
 sed 's/"bucket_elements" *: *400000000/"bucket_elements": 400000001/' again.json \
   >broken.json
 canzona validate broken.json
@@ -101,7 +101,7 @@ for file in empty other half bytes; do
   refuses "$file.json" -- validate "$file.json"
   refuses "$file.json" -- explain "$file.json"
 done
-# One that says it is a plan, and is none, is not sound.
+# A file that claims to be a plan and is not one is unsound.
 echo '{"format": "canzona.plan"}' >claims.json
 canzona validate claims.json
 exits 1
@@ -197,7 +197,7 @@ prints '"error"' "'w'" '"makespan_over_bound"'
 refuses "'w'" -- plan --model huge.json --mesh dp=2,tp=2 --strategy contiguous
 refuses "'w'" -- compare --model huge.json --mesh dp=2,tp=2 \
   --strategies contiguous
-# Square, its flops are more than we count.
+# As a square matrix it has more flops than fit 64 bits.
 echo '[{"name": "w", "shape": [1048576, 1048576]}]' >huge.json
 refuses '1048576' -- plan --model huge.json --mesh dp=2
 
@@ -221,7 +221,7 @@ checks=$((checks + 1))
 checks=$((checks + 1))
 [ ! -e capped.json ] || fail 'a plan above its cap was written'
 
-# Whoever asks gets the same exit status.
+# All verbs give the same exit status.
 canzona compare --model qwen3-0.6b --mesh dp=2 --memory-cap 1MiB \
   --activations none
 exits 2
@@ -289,7 +289,7 @@ echo '[{"name": "layers.0.mlp.experts.0.up_proj.weight", "shape": [8, 8]},
 canzona plan --model experts.json --mesh dp=1
 exits 0
 prints 'assumed'
-# Activations are part of no plan.
+# Activations are not stored in plans.
 canzona plan --model qwen3-0.6b --mesh dp=2 -o with.json --quiet
 canzona plan --model qwen3-0.6b --mesh dp=2 -o without.json --activations none \
   --quiet

@@ -1,4 +1,4 @@
-# The rules tell of themselves, and compute what references computed.
+# canzona rules describes the rules, and checks them against reference results.
 . "$(dirname "$0")/words.sh"
 
 golden=$here/../data/golden
@@ -60,8 +60,8 @@ member_is 'failed' 0
 member_is 'unsupported' 0
 prints '"worst"' '"tensor"' '"deviation"' '"tolerance"'
 
-# One of which an expectation was damaged: the last byte of a number is that of
-# its sign and exponent.
+# A fixture with a damaged expectation: the last byte of a number holds its sign
+# and exponent.
 {
   head -c -1 "$adamw"
   printf '\100'
@@ -82,7 +82,7 @@ prints 'on cpu, tolerances of fp32 results widened by 4'
 canzona rules check "$adamw" --slack 2 --json
 member_is 'device' cpu
 member_is 'slack' 2
-# Without a GPU that is said first, even where nothing else is right.
+# A missing GPU is reported first, even if everything else is wrong, too.
 case $("$program" doctor --json) in
   *'"device": null'*)
     canzona rules check nowhere.safetensors --device cuda
@@ -91,7 +91,7 @@ case $("$program" doctor --json) in
     lacks err nowhere ;;
 esac
 
-# One that asks for what no rule does.
+# A fixture that requires something that no rule does.
 LC_ALL=C sed 's/\(adam\.amsgrad[^,]*\)false/\1true /' "$adamw" \
   >unsupported.safetensors
 canzona rules check unsupported.safetensors

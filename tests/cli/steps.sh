@@ -1,4 +1,4 @@
-# Plans carried out by real ranks: canzona bench step.
+# canzona bench step carries plans out on real ranks.
 . "$(dirname "$0")/words.sh"
 
 computes bench step
@@ -11,7 +11,7 @@ printf '%s' '[{"name": "layers.0.up", "shape": [64, 32], "tp": "rows"},
   {"name": "norm", "shape": [32]}]' >small.json
 small="bench step --model small.json --compute 0.001"
 
-# The JSON keeps its promises for all strategies.
+# The JSON has all figures for every strategy.
 # shellcheck disable=SC2086
 canzona $small --mesh dp=2,tp=2 --strategy all --steps 3 --json --quiet
 exits 0
@@ -49,7 +49,8 @@ done
 member_is 'strategies 0 name' replicated
 member_is 'strategies 0 speedup_over_replicated' 1
 
-# The planner gets the word: `auto` and what it stands for make one plan.
+# `auto` is resolved before planning, so it gives the same plan as the precision
+# that it stands for.
 # shellcheck disable=SC2086
 canzona $small --mesh dp=2,tp=2 --strategy replicated --steps 3 --json --quiet \
   --rule-option precision=$precision
@@ -86,7 +87,8 @@ same --mesh dp=2 --gradients random --serial --check-collectives \
   --bucket-elements 1000
 differs --mesh dp=4 --gradients random
 
-# Once per node: the same bits, fewer bytes between nodes, as predicted.
+# Sending once per node gives the same bits with fewer bytes between nodes, as
+# predicted.
 for wire in fp32 bf16; do
   run --mesh dp=4 --gradients random --ranks-per-node 2 --wire $wire
   wanted=$found
@@ -140,7 +142,7 @@ canzona $small --mesh dp=2 --strategy balanced \
 exits 0
 says 'faster than a quarter'
 
-# Beside it: serial steps, and one rank alone.
+# The comparison runs: serial steps, and a single rank.
 # shellcheck disable=SC2086
 canzona $small --mesh tp=2 --strategy balanced --with-serial --scaling --json
 exits 0
@@ -187,6 +189,9 @@ refuses "'exakt'" "'exact'" -- bench step --model small.json --mesh dp=2 \
   --gradients exakt
 refuses '--warmup 3' -- bench step --model small.json --mesh dp=2 --steps 3 \
   --warmup 3
+refuses --warmup "'-2'" -- bench step --model small.json --mesh dp=2 --warmup -2
+refuses --deadline "'1e300s'" 'up to 1e9s' -- bench step --model small.json \
+  --mesh dp=2 --deadline 1e300s
 refuses '--steps 0' -- bench step --model small.json --mesh dp=2 --steps 0
 refuses '--deadline' -- bench step --model small.json --mesh dp=2 --deadline 0s
 refuses 'one strategy' -- bench step --model small.json --mesh dp=2 \
@@ -202,7 +207,8 @@ refuses '--tokens is only valid with' -- bench step --model small.json --mesh dp
 refuses '--compute' 'products' -- bench step --model small.json --mesh dp=2 \
   --compute product
 
-# A link so slow that a deadline passes: the error says who did not come.
+# If a link is so slow that a deadline passes, the error names the missing
+# ranks.
 canzona bench step --model small.json --mesh dp=2 --strategy balanced \
   --compute 0 --link intra=1KB/s,inter=1KB/s --deadline 300ms \
   --flight-record flights.jsonl

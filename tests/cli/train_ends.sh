@@ -32,7 +32,7 @@ canzona $small --steps 2 --run traced --trace traced/trace.json
 exits 0
 there traced/trace.json
 there traced/model.safetensors
-# The run's own files are no place for it.
+# A trace must not overwrite the run's own files.
 for file in own own/model.safetensors own/metrics.jsonl; do
   # shellcheck disable=SC2086
   canzona $small --steps 2 --run own --trace $file
@@ -41,7 +41,8 @@ for file in own own/model.safetensors own/metrics.jsonl; do
   not_there own
 done
 
-# --- Who reads the lines may stop: the run goes on into its folder.
+# --- If the reader of its output closes the pipe, the run continues and writes
+# its folder.
 last='canzona train … | head'
 # shellcheck disable=SC2086
 {
@@ -53,7 +54,7 @@ exits 0
 there heard/model.safetensors
 holds heard/summary.json '"state": "finished"'
 
-# ... or only wait: a signal still ends it.
+# ... If the reader only stalls, a signal still ends the run.
 mkfifo pipe
 sleep 60 <pipe &
 reader=$!
@@ -71,7 +72,7 @@ kill "$reader" 2>/dev/null
 exits 143
 there stalled/model.safetensors
 
-# --- Only a run is replaced.
+# --- --overwrite replaces only folders that hold a run.
 mkdir mine
 echo precious >mine/model.safetensors
 # shellcheck disable=SC2086
@@ -233,8 +234,8 @@ prints '13 of 14 steps were skipped'
 canzona report wild
 prints 'diverged' '10 of 11 steps were skipped'
 
-# --- D8: a loss that stands out is told. Step 74 meets the only line that is
-# not like the others.
+# --- D8: a loss spike is reported. Step 74 meets the only line that is not like
+# the others.
 {
   line=0
   while [ "$line" -lt 240 ]; do
@@ -335,7 +336,7 @@ ends
 exits 3
 says 'cut.txt' "expected $size bytes" 'found 1000'
 
-# --- Weights without config.json are not so in silence.
+# --- A warning says if weights are written without config.json.
 # shellcheck disable=SC2086
 canzona $small --steps 1 --set model.experts=4 --set model.expert_ffn=16 \
   --set model.shared_experts=1 --run shared

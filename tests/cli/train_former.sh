@@ -123,7 +123,7 @@ refuses "--resume 'store/step_00000004.left-1-2-3-0' lies in" -- \
   train --resume store/step_00000004.left-1-2-3-0 --run linked --overwrite
 unchanged '--resume of what was set aside' linked store
 
-# --- Going back that is refused has moved nothing.
+# --- A refused resume from an earlier step has moved nothing.
 for file in metrics.jsonl summary.json report.html model.safetensors; do
   base blocked
   rm -f blocked/$file

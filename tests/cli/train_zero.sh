@@ -1,5 +1,5 @@
-# canzona train --zero: the same bits however states, gradients and parameters
-# are cut, what is counted is what was predicted, and what is refused.
+# canzona train --zero gives the same bits however states, gradients and
+# parameters are cut, and measures the bytes and memory that were predicted.
 . "$(dirname "$0")/words.sh"
 
 computes train --dry-run
@@ -113,7 +113,7 @@ for way in '' '--reuse'; do
   counts $two --zero zero3 --set model.tied=on $way
 done
 
-# The fastest that fits, or what the nearest lacks.
+# auto chooses the fastest sizes that fit, or says what the nearest ones lack.
 trains "$digest" --mesh dp=4 --zero auto --memory-cap 1GB
 # shellcheck disable=SC2086
 canzona $quick --mesh dp=4 --zero auto --memory-cap 1GB --dry-run

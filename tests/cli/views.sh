@@ -1,4 +1,5 @@
-# Results on standard output and nothing else there, the rest on standard error.
+# Standard output has the results and nothing else; all other output goes to
+# standard error.
 . "$(dirname "$0")/words.sh"
 
 escape=$(printf '\033')
@@ -48,7 +49,7 @@ for arguments in \
   lacks out "$escape"
 done
 
-# compare keeps its promises.
+# compare lists every strategy with its figures.
 canzona compare --model qwen3-0.6b --fused --mesh dp=4,tp=2 --json --quiet
 exits 0
 member_is 'model' qwen3-0.6b
@@ -133,7 +134,7 @@ status=$(cat code)
 exits 0
 is_empty err
 
-# Words of files and users reach the terminal harmless.
+# Escape codes in files and arguments do not reach the terminal.
 printf '[{"name": "a%sb", "shape": [4, 4]}]' '\u001b[31m' >foreign.json
 canzona plan --model foreign.json --mesh dp=1
 lacks out "$escape"
@@ -142,7 +143,7 @@ canzona plan --model "x${escape}[31m" --mesh dp=1
 exits 2
 lacks err "$escape"
 
-# The manual page is made of the same words.
+# The manual page has the texts of the help pages.
 canzona man
 exits 0
 prints '.TH CANZONA 1' '.SH NAME' 'micro\-groups'

@@ -55,8 +55,8 @@ is_empty() {
   [ ! -s "$1" ] || fail "$1 is not empty"
 }
 
-# One mistake: exit status 2, nothing on standard output, a message with the
-# texts that stand before "--".
+# refuses <text>... -- <arguments>: the program must exit with status 2, print
+# nothing on standard output, and give a message with these texts.
 refuses() {
   texts=$scratch/texts
   : >"$texts"
@@ -129,7 +129,8 @@ computes() {
   fi
 }
 
-# Settings of a model that learns text.txt in no time; writes that file.
+# Prints the settings of a tiny model that learns text.txt quickly; writes that
+# file.
 small_model() {
   numbered_lines 2000 >text.txt
   echo "--set data.path=text.txt --set model.layers=2 --set model.hidden=32

@@ -33,7 +33,7 @@ void take_step(Runtime& runtime) {
   runtime.wait_all_params();
 }
 
-// The digest after two steps, of which the second may follow a resumption.
+// Returns the digest after two steps; the second may follow a resume.
 std::string train(const Plan& plan, const std::string& folder, bool resumes) {
   std::string digest;
   run_ranks(plan.mesh.world(), [&](Communicator& world) {

@@ -27,8 +27,8 @@ except ImportError:
 sys.path.insert(0, str(ROOT / "bench"))
 from torch_model import decoder_loss  # noqa: E402
 
-# fp64: far above what rounding leaves, far below any wrong formula. fp32: a few
-# hundred roundings of 6e-8.
+# In fp64 the tolerance is far above rounding errors and far below any wrong
+# formula; in fp32 it allows a few hundred roundings of 6e-8.
 TOLERANCES = {"fp64": 1e-10, "fp32": 1e-5}
 
 

@@ -20,7 +20,7 @@ using Clock = std::chrono::steady_clock;
 
 std::atomic<Clock::time_point> began;
 
-// Somebody else must wake a process that has stopped.
+// A stopped process cannot wake itself, so a child does.
 void stop_for(milliseconds time) {
   if (fork() == 0) {
     std::this_thread::sleep_for(time);
@@ -64,7 +64,8 @@ void fail(const std::string& fault) {
   if (fault == "exit") std::exit(0);
   if (fault == "_exit") _exit(0);
   if (fault == "abort") std::abort();
-  // To this thread, which goes no further; the others end with it.
+  // raise() signals this thread, which stops here; the other threads die with
+  // the process.
   if (fault == "kill") raise(SIGKILL);
   if (fault == "stop") raise(SIGSTOP);
   if (fault == "pause") stop_for(milliseconds(300));

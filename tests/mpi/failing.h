@@ -19,7 +19,8 @@ namespace canzona {
 // Returns if the fault is none of these, or a pause.
 void fail(const std::string& fault);
 
-// Something begins of which it is said later how long it took. Any thread.
+// Records the beginning of an operation whose duration is reported later. Any
+// thread may call it.
 void note_beginning();
 
 // Runs the function in a session and says how it ended: the exit status is 0, 4

@@ -34,9 +34,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// The fault of this rank in MPI_Finalize.
+// The fault that this rank injects in MPI_Finalize.
 std::string fault_at_end;
-// From then on MPI's calls of this rank return no more.
+// Once this is set, MPI calls of this rank never return.
 std::atomic<bool> is_stuck = false;
 
 // Large enough that messages wait for their receiver.
@@ -92,7 +92,7 @@ class Groups {
     data_.resize(kCount);
     world_.all_reduce(Reduction::kFp32Sum, bytes(), call());
   }
-  // From each in turn; the victim is a root, too.
+  // Every rank is the root once, and so is the victim.
   void broadcast() {
     data_.resize(kCount);
     for (int root = 0; root < world_.size(); ++root)

@@ -18,10 +18,11 @@ deadline_ms=$3
 grace_ms=$4
 shift 4
 
-# MPICH's launcher kills the others at once, whatever they have to say.
+# MPICH's launcher kills the other ranks at once, before they can report.
 num_heard=3
 "$mpirun" --version 2>&1 | grep -q HYDRA && num_heard=0
-# The start and mpirun's own two pauses of a second, on a busy machine.
+# The limit covers the start and two pauses of a second in mpirun, on a busy
+# machine.
 limit_s=$((20 + (deadline_ms + grace_ms) / 1000))
 PATIENCE=$((1 + (deadline_ms + grace_ms) / 1000))
 export PATIENCE
@@ -90,7 +91,7 @@ run_trial() {  # <script that runs a rank>
   complain "not over after $limit_s s"
 }
 
-# expect <rank> <statuses> <words>: that it was said.
+# expect <rank> <statuses> <words>: checks how the rank ended and what it said.
 expect() {
   status=$(cat "$OUT/$1.status" 2>/dev/null || echo none)
   case " $2 " in

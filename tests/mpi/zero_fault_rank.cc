@@ -57,7 +57,7 @@ class FailingGate final : public Gate {
     if (rank != wish_.victim || !wish_.stage.is(group, operation, label))
       return;
     if (++num_passed_ != 2) return;
-    // So that others wait in this operation, not on their way to it.
+    // The pause lets the others reach this operation before the fault.
     std::this_thread::sleep_for(milliseconds(200));
     fail(wish_.fault);
   }

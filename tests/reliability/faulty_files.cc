@@ -47,7 +47,7 @@ constexpr FaultyError kErrors[] = {{"ENOSPC", ENOSPC}, {"EIO", EIO},
                                    {"EDQUOT", EDQUOT}, {"EACCES", EACCES},
                                    {"EINTR", EINTR},   {"EROFS", EROFS}};
 
-// The number of a process that is a rank; else "".
+// Returns the rank of this process; "" if it is not a rank.
 const char* own_faulty_rank() {
   for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "CANZONA_RANK"})
     if (*faulty_setting(name) != '\0') return faulty_setting(name);
@@ -59,7 +59,7 @@ bool is_faulty_rank() {
   return *wanted == '\0' || strcmp(own_faulty_rank(), wanted) == 0;
 }
 
-// The environment asks for these; they are read at the first call.
+// Settings from the environment, read at the first call.
 struct FaultySettings {
   const char* folder = faulty_setting("CANZONA_FAULTY_FILES");
   size_t length = strlen(folder);
@@ -88,7 +88,7 @@ bool starts_below(const char* path) {
          (path[all.length] == '/' || path[all.length] == '\0');
 }
 
-// By the system directly: none of these is counted.
+// Uses system calls directly, so that none of these calls is counted.
 void path_of_file(int file, char* path) {
   char link[64];
   snprintf(link, sizeof link, "/proc/self/fd/%d", file);

@@ -124,7 +124,8 @@ class SavedRun:
         require(digest_of(run) == self.whole, what,
                 "another digest than without the fault\n", done.text)
         left = names_in(run)
-        # Killed between its save and pruning, it has nothing left to do.
+        # A run that is killed between its last save and pruning has nothing
+        # left to do.
         require(left in (["latest", "step_00000004"],
                          ["latest", "step_00000002", "step_00000004"]), what,
                 "left over:", left)

@@ -92,7 +92,7 @@ def r6(bench):
                     bar=2)
     if bench.tier == "A":
         return row
-    # Out of threads that send in the background.
+    # The fault occurs in threads that send in the background.
     for zero in ("zero1", "zero2", "zero3", "hier:2"):
         for overlap in ("main", "background"):
             row.add(f"throw, {zero}, {overlap}", partial(

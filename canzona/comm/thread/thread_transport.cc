@@ -125,7 +125,7 @@ class ThreadTransport final : public Transport {
   void wait_for_taking(Inbox::Receipt& receipt) noexcept;
   // Counts the messages that poll() does not wait for yet: those that are
   // shown.
-  int num_awaited() const {
+  int num_shown() const {
     return static_cast<int>(
         std::ranges::count_if(pending_, [&](const Pending& with) {
           return with.sending && !wants_receipt(with);
@@ -298,7 +298,7 @@ bool ThreadTransport::poll() {
       --num_pending_;
     }
   }
-  if (num_pending_ > num_awaited()) return false;
+  if (num_pending_ > num_shown()) return false;
   if (world_->schedule() != nullptr && link_time() < last_arrival_)
     return false;
   passed_ = std::max(last_arrival_, *waiting_since_);

@@ -10,23 +10,23 @@ namespace canzona {
 namespace {
 
 // Sixteen independent sums keep the adders of any CPU busy.
-constexpr int64_t kLanes = 16;
+constexpr int64_t kSums = 16;
 
-double add_lanes(double (&lanes)[kLanes]) {
-  for (int64_t half = kLanes / 2; half > 0; half /= 2)
-    for (int64_t i = 0; i < half; ++i) lanes[i] += lanes[i + half];
-  return lanes[0];
+double add_partial_sums(double (&sums)[kSums]) {
+  for (int64_t half = kSums / 2; half > 0; half /= 2)
+    for (int64_t i = 0; i < half; ++i) sums[i] += sums[i + half];
+  return sums[0];
 }
 
 // Σ term(i) for i < count.
 template <class Term>
 double add_all(int64_t count, const Term& term) {
-  double lanes[kLanes] = {};
-  const int64_t whole = count / kLanes * kLanes;
-  for (int64_t i = 0; i < whole; i += kLanes)
-    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += term(i + lane);
-  for (int64_t i = whole; i < count; ++i) lanes[i - whole] += term(i);
-  return add_lanes(lanes);
+  double sums[kSums] = {};
+  const int64_t whole = count / kSums * kSums;
+  for (int64_t i = 0; i < whole; i += kSums)
+    for (int64_t s = 0; s < kSums; ++s) sums[s] += term(i + s);
+  for (int64_t i = whole; i < count; ++i) sums[i - whole] += term(i);
+  return add_partial_sums(sums);
 }
 
 }  // namespace

@@ -186,7 +186,7 @@ void launch_bring_into_range(CudaEngine& engine, const CholeskyQrState& state,
   if (a.dtype != DType::kFp64) return;
   Arena::Scope scope(engine.arena());
   auto* partial =
-      engine.arena().take_array<uint64_t>(num_slots(extent_of(a)) * a.count);
+      engine.arena().take_array<uint64_t>(num_chunks(extent_of(a)) * a.count);
   auto* exponents = engine.arena().take_array<int32_t>(a.count);
   reduce<uint64_t, double>(engine, partial, a, Magnitudes{},
                            StoreExponent{exponents, state.hopeless});

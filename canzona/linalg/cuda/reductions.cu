@@ -153,9 +153,9 @@ struct LimitNorm {
 
 void norms_on_device(CudaEngine& engine, double* norms, ConstMatrices a) {
   Arena::Scope scope(engine.arena());
-  const int64_t slots = num_slots(extent_of(a)) * a.count;
-  auto* partial = engine.arena().take_array<double>(slots);
-  auto* bits = engine.arena().take_array<uint64_t>(slots);
+  const int64_t chunks = num_chunks(extent_of(a)) * a.count;
+  auto* partial = engine.arena().take_array<double>(chunks);
+  auto* bits = engine.arena().take_array<uint64_t>(chunks);
   auto* largest = engine.arena().take_array<double>(a.count);
   if (engine.dry("norms", a, norms, partial)) return;
   if (a.dtype == DType::kFp32) {
@@ -323,7 +323,7 @@ void CudaEngine::max_abs(ConstMatrices a, std::span<double> results) {
   Arena::Scope scope(arena());
   auto* found = arena().take_array<double>(a.count);
   auto* partial =
-      arena().take_array<uint64_t>(num_slots(extent_of(a)) * a.count);
+      arena().take_array<uint64_t>(num_chunks(extent_of(a)) * a.count);
   with_real_type(a.dtype, [&]<class Real>(Real) {
     reduce<uint64_t, Real>(*this, partial, a, Magnitudes{},
                            StoreMagnitude<Real>{found});

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "canzona/model/ops/lanes.h"
+#include "canzona/model/ops/packet.h"
 #include "canzona/model/ops/table.h"
 
 namespace canzona {
@@ -21,7 +21,7 @@ void add_kernel(Real* sum, const Real* x, const Real* y, int64_t count) {
 }
 
 template <class Real>
-CANZONA_INLINE inline Real inverse_root(Lanes<Real> squares, int64_t count,
+CANZONA_INLINE inline Real inverse_root(Packet<Real> squares, int64_t count,
                                         Real epsilon) {
   const Real mean = total<Real>(squares) / static_cast<Real>(count);
   return 1 / static_cast<Real>(::sqrt(static_cast<double>(mean + epsilon)));
@@ -41,9 +41,9 @@ template <class Real>
 void norm_kernel(Real* out, const Real* x, const Real* weight, int64_t rows,
                  int64_t cols, Real epsilon) {
   for (int64_t row = 0; row < rows; ++row, x += cols, out += cols) {
-    Lanes<Real> squares = {};
+    Packet<Real> squares = {};
     each_part<Real>(cols, [&](int64_t i, auto part) CANZONA_INLINE {
-      const Lanes<Real> v = load(x + i, part);
+      const Packet<Real> v = load(x + i, part);
       squares += v * v;
     });
     scale_row(out, x, weight, inverse_root<Real>(squares, cols, epsilon), cols);
@@ -55,9 +55,9 @@ void add_norm_kernel(Real* out, Real* sum, const Real* x, const Real* y,
                      const Real* weight, int64_t rows, int64_t cols,
                      Real epsilon) {
   for (int64_t row = 0; row < rows; ++row) {
-    Lanes<Real> squares = {};
+    Packet<Real> squares = {};
     each_part<Real>(cols, [&](int64_t i, auto part) CANZONA_INLINE {
-      const Lanes<Real> v = load(x + i, part) + load(y + i, part);
+      const Packet<Real> v = load(x + i, part) + load(y + i, part);
       store<Real>(sum + i, v, part);
       squares += v * v;
     });
@@ -75,19 +75,19 @@ CANZONA_INLINE inline void norm_row_backward(Real* x_gradient,
                                              const Real* x, const Real* weight,
                                              const Real* gradient, int64_t cols,
                                              Real epsilon) {
-  Lanes<Real> squares = {};
-  Lanes<Real> dots = {};
+  Packet<Real> squares = {};
+  Packet<Real> dots = {};
   each_part<Real>(cols, [&](int64_t i, auto part) CANZONA_INLINE {
-    const Lanes<Real> v = load(x + i, part);
+    const Packet<Real> v = load(x + i, part);
     squares += v * v;
     dots += load(gradient + i, part) * load(weight + i, part) * v;
   });
   const Real r = inverse_root<Real>(squares, cols, epsilon);
   const Real k = r * r * r * (total<Real>(dots) / static_cast<Real>(cols));
   each_part<Real>(cols, [&](int64_t i, auto part) CANZONA_INLINE {
-    const Lanes<Real> v = load(x + i, part);
-    const Lanes<Real> g = load(gradient + i, part) * r;
-    Lanes<Real> result = g * load(weight + i, part) - v * k;
+    const Packet<Real> v = load(x + i, part);
+    const Packet<Real> g = load(gradient + i, part) * r;
+    Packet<Real> result = g * load(weight + i, part) - v * k;
     if constexpr (kAdd) result += load(x_gradient + i, part);
     store<Real>(x_gradient + i, result, part);
     store<Real>(weight_gradient + i, load(weight_gradient + i, part) + g * v,
@@ -114,18 +114,18 @@ CANZONA_INLINE inline void turn_head(const TurnedHeads<Real>& h,
   const int64_t half = h.head_dim / 2;
   const Real* cosines = h.cosines + t * half;
   const Real* sines = h.sines + t * half;
-  Lanes<Real> squares = {};
+  Packet<Real> squares = {};
   each_part<Real>(h.head_dim, [&](int64_t i, auto part) CANZONA_INLINE {
-    const Lanes<Real> v = load(raw + i, part);
+    const Packet<Real> v = load(raw + i, part);
     squares += v * v;
   });
   const Real r = inverse_root<Real>(squares, h.head_dim, h.epsilon);
   each_part<Real>(half, [&](int64_t i, auto part) CANZONA_INLINE {
-    const Lanes<Real> a = load(raw + i, part) * r * load(h.weight + i, part);
-    const Lanes<Real> b =
+    const Packet<Real> a = load(raw + i, part) * r * load(h.weight + i, part);
+    const Packet<Real> b =
         load(raw + half + i, part) * r * load(h.weight + half + i, part);
-    const Lanes<Real> c = load(cosines + i, part);
-    const Lanes<Real> s = load(sines + i, part);
+    const Packet<Real> c = load(cosines + i, part);
+    const Packet<Real> s = load(sines + i, part);
     store<Real>(out + i, a * c - b * s, part);
     store<Real>(out + half + i, b * c + a * s, part);
   });
@@ -140,10 +140,10 @@ CANZONA_INLINE inline void turn_plain_head(const TurnedHeads<Real>& h,
   const Real* cosines = h.cosines + t * half;
   const Real* sines = h.sines + t * half;
   each_part<Real>(half, [&](int64_t i, auto part) CANZONA_INLINE {
-    const Lanes<Real> a = load(raw + i, part);
-    const Lanes<Real> b = load(raw + half + i, part);
-    const Lanes<Real> c = load(cosines + i, part);
-    const Lanes<Real> s = load(sines + i, part);
+    const Packet<Real> a = load(raw + i, part);
+    const Packet<Real> b = load(raw + half + i, part);
+    const Packet<Real> c = load(cosines + i, part);
+    const Packet<Real> s = load(sines + i, part);
     store<Real>(out + i, a * c - b * s, part);
     store<Real>(out + half + i, b * c + a * s, part);
   });
@@ -168,10 +168,10 @@ template <class Real>
 CANZONA_INLINE inline void turn_back(Real* gradient, const Real* cosines,
                                      const Real* sines, int64_t half) {
   each_part<Real>(half, [&](int64_t i, auto part) CANZONA_INLINE {
-    const Lanes<Real> a = load(gradient + i, part);
-    const Lanes<Real> b = load(gradient + half + i, part);
-    const Lanes<Real> c = load(cosines + i, part);
-    const Lanes<Real> s = load(sines + i, part);
+    const Packet<Real> a = load(gradient + i, part);
+    const Packet<Real> b = load(gradient + half + i, part);
+    const Packet<Real> c = load(cosines + i, part);
+    const Packet<Real> s = load(sines + i, part);
     store<Real>(gradient + i, a * c + b * s, part);
     store<Real>(gradient + half + i, b * c - a * s, part);
   });
@@ -206,9 +206,9 @@ CANZONA_INLINE inline int64_t visible_keys(const ScoreBlock<Real>& block,
 
 template <class Real>
 CANZONA_INLINE inline Real row_maximum(const Real* row, int64_t count) {
-  Lanes<Real> most = broadcast<Real>(row[0]);
+  Packet<Real> most = broadcast<Real>(row[0]);
   int64_t i = 0;
-  for (; i + kLanes<Real> <= count; i += kLanes<Real>)
+  for (; i + kPacketSize<Real> <= count; i += kPacketSize<Real>)
     most = larger(most, load(row + i, Whole{}));
   Real result = largest<Real>(most);
   for (; i < count; ++i) result = row[i] > result ? row[i] : result;
@@ -221,16 +221,16 @@ CANZONA_INLINE inline Real row_maximum(const Real* row, int64_t count) {
 template <class Real>
 CANZONA_INLINE inline Real row_exponentials(Real* row, int64_t count,
                                             Real scale, Real shift) {
-  Lanes<Real> sum = {};
+  Packet<Real> sum = {};
   int64_t i = 0;
-  for (; i + kLanes<Real> <= count; i += kLanes<Real>) {
-    const Lanes<Real> e = exp_lanes(load(row + i, Whole{}) * scale - shift);
+  for (; i + kPacketSize<Real> <= count; i += kPacketSize<Real>) {
+    const Packet<Real> e = exp_packet(load(row + i, Whole{}) * scale - shift);
     store<Real>(row + i, e, Whole{});
     sum += e;
   }
   if (i < count) {
     const Some rest{count - i};
-    store<Real>(row + i, exp_lanes(load(row + i, rest) * scale - shift), rest);
+    store<Real>(row + i, exp_packet(load(row + i, rest) * scale - shift), rest);
     sum += load(row + i, rest);
   }
   return total<Real>(sum);
@@ -277,8 +277,8 @@ void soften_backward_kernel(const ScoreBlock<Real>& given, Real* gradients,
     const Real shift = log_sums[i];
     const Real delta = deltas[i];
     each_part<Real>(seen, [&](int64_t j, auto part) CANZONA_INLINE {
-      const Lanes<Real> p =
-          exp_lanes(load(row + j, part) * block.scale - shift);
+      const Packet<Real> p =
+          exp_packet(load(row + j, part) * block.scale - shift);
       store<Real>(row + j, p, part);
       store<Real>(gradient + j,
                   p * (load(gradient + j, part) - delta) * block.scale, part);
@@ -316,9 +316,9 @@ void gather_heads_kernel(Real* dense, Real* deltas, const Real* gradient,
     for (int64_t h = 0; h < heads; ++h) {
       const int64_t row = t * heads + h;
       const int64_t from = t * stride + h * head_dim;
-      Lanes<Real> dots = {};
+      Packet<Real> dots = {};
       each_part<Real>(head_dim, [&](int64_t i, auto part) CANZONA_INLINE {
-        const Lanes<Real> g = load(gradient + from + i, part);
+        const Packet<Real> g = load(gradient + from + i, part);
         store<Real>(dense + row * head_dim + i, g, part);
         dots += g * load(out + from + i, part);
       });
@@ -330,16 +330,16 @@ void gather_heads_kernel(Real* dense, Real* deltas, const Real* gradient,
 // Loops of SwiGLU (table.h).
 
 template <class Real>
-CANZONA_INLINE inline Lanes<Real> sigmoid(Lanes<Real> x) {
-  return broadcast(Real{1}) / (exp_lanes(-x) + Real{1});
+CANZONA_INLINE inline Packet<Real> sigmoid(Packet<Real> x) {
+  return broadcast(Real{1}) / (exp_packet(-x) + Real{1});
 }
 
 template <class Real>
 void swiglu_kernel(Real* act, const Real* gate_up, int64_t rows, int64_t ffn) {
   for (int64_t row = 0; row < rows; ++row, act += ffn, gate_up += 2 * ffn) {
     each_part<Real>(ffn, [&](int64_t i, auto part) CANZONA_INLINE {
-      const Lanes<Real> gate = load(gate_up + i, part);
-      const Lanes<Real> up = load(gate_up + ffn + i, part);
+      const Packet<Real> gate = load(gate_up + i, part);
+      const Packet<Real> up = load(gate_up + ffn + i, part);
       store<Real>(act + i, gate * sigmoid<Real>(gate) * up, part);
     });
   }
@@ -351,11 +351,11 @@ void swiglu_backward_kernel(Real* act, Real* gate_up, int64_t rows,
                             int64_t ffn) {
   for (int64_t row = 0; row < rows; ++row, act += ffn, gate_up += 2 * ffn) {
     each_part<Real>(ffn, [&](int64_t i, auto part) CANZONA_INLINE {
-      const Lanes<Real> gate = load(gate_up + i, part);
-      const Lanes<Real> up = load(gate_up + ffn + i, part);
-      const Lanes<Real> gradient = load(act + i, part);
-      const Lanes<Real> s = sigmoid<Real>(gate);
-      const Lanes<Real> silu = gate * s;
+      const Packet<Real> gate = load(gate_up + i, part);
+      const Packet<Real> up = load(gate_up + ffn + i, part);
+      const Packet<Real> gradient = load(act + i, part);
+      const Packet<Real> s = sigmoid<Real>(gate);
+      const Packet<Real> silu = gate * s;
       store<Real>(act + i, silu * up, part);
       store<Real>(gate_up + i,
                   gradient * up * (s + silu * (broadcast(Real{1}) - s)), part);

@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
-#include "canzona/plan/schedule/ranges.h"
+#include "canzona/plan/ranges.h"
 
 namespace canzona {
 namespace {

@@ -8,7 +8,7 @@
 #include "canzona/plan/makespan/bound.h"
 #include "canzona/plan/options.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/schedule/ranges.h"
+#include "canzona/plan/ranges.h"
 
 namespace canzona {
 

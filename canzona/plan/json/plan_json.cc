@@ -59,7 +59,7 @@ void require_canonical(const Json& root, std::string_view text,
   if (!at) return;
   throw UsageError(cat(limits.what, ": ", *at,
                        " differs from the plan that the digest describes; "
-                       "make the plan again with `canzona plan -o`"));
+                       "make the plan again"));
 }
 
 namespace {

@@ -1,5 +1,5 @@
-// Small files that ask for much. Every one of them is refused at once, or small
-// enough to be looked at.
+// Small files that describe huge plans. Every one of them is refused at once,
+// or small enough to be predicted.
 #include <gmock/gmock.h>
 
 #include "canzona/base/error.h"
@@ -93,7 +93,7 @@ TEST(HostilePlan, RoundsWithoutNumber) {
   expect_refused(plan, "micro_group");
 }
 
-// tp ranks that all take a piece from all others.
+// Every tp rank takes a piece from every other.
 TEST(HostilePlan, MessagesWithoutNumber) {
   Json plan = repeated_plan();
   plan["mesh"]["tp"] = 1 << 20;
@@ -110,7 +110,8 @@ TEST(HostilePlan, PhasesOfAMillionRanks) {
   expect_refused(plan, "too large to predict");
 }
 
-// One rank, but a number for every phase of every matrix and round.
+// There is one rank, but a number is stored for every phase of every matrix and
+// round.
 TEST(HostilePlan, PhasesOfManyMatrices) {
   Json plan = Json::parse(
       plan_to_json(plan_of(squares(std::vector<int64_t>(3500, 1)), "dp=1",
@@ -167,7 +168,7 @@ TEST(HostilePlan, ElementsBeyondCounting) {
   expect_refused(plan, "64-bit");
 }
 
-// A home's run would be longer than anything: found by fuzzing.
+// A home's run would overflow; found by fuzzing.
 TEST(HostilePlan, CutsBeyondTheBucket) {
   Json plan = Json::parse(plan_to_json(plan_of(squares({4, 4}), "dp=2")));
   for (const char* cuts : {"cuts", "adamw_cuts"}) {
@@ -177,7 +178,7 @@ TEST(HostilePlan, CutsBeyondTheBucket) {
   }
 }
 
-// A matrix that lies nowhere and is broadcast from there: found by fuzzing.
+// A matrix without a home is broadcast; found by fuzzing.
 TEST(HostilePlan, MatricesWithoutHome) {
   Json plan = Json::parse(plan_to_json(
       plan_of(squares({4, 4}), "dp=2", with_strategy("layerwise"))));

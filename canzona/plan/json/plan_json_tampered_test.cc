@@ -28,7 +28,8 @@ Model small_model() {
   return model;
 }
 
-// Everything a plan can have, in a few tensors: parts, experts, two stages.
+// Returns a small plan with everything that a plan can have: parts, experts,
+// two stages.
 std::string plan_with_all() {
   PlanOptions options;
   options.splits = parse_splits("head");
@@ -37,7 +38,8 @@ std::string plan_with_all() {
               {"soap", {{"precondition_frequency", "3"}, {"phases", "2"}}}));
 }
 
-// Hierarchical ZeRO: slices, replicas, pools of modules, nodes of two.
+// Returns a plan of hierarchical ZeRO: slices, replicas, pools of modules,
+// nodes of two ranks.
 std::string plan_with_slices() {
   PlanOptions options;
   options.zero.sizes = {4, 2, 2};
@@ -46,7 +48,7 @@ std::string plan_with_slices() {
   return plan_to_json(plan_of(small_model(), "dp=8", options));
 }
 
-// Experts cut over other ranks than the dense tensors.
+// Returns a plan whose experts are cut over other ranks than the dense tensors.
 std::string plan_in_parts() {
   PlanOptions options;
   options.zero.sizes = {4, 2, 2};
@@ -56,8 +58,8 @@ std::string plan_in_parts() {
 
 enum class Outcome { kRefused, kNoticed, kAccepted };
 
-// Reads a text and, if it is a plan, looks at all of it. Only a UsageError may
-// come out.
+// Reads a text and, if it is a plan, validates and predicts it. Only a
+// UsageError may be thrown.
 Outcome outcome_of(const std::string& text) {
   try {
     const ReadPlan read = plan_from_json(text, "plan.json");
@@ -86,7 +88,7 @@ class TamperedPlan : public ::testing::TestWithParam<NamedPlan> {
     values_ = nlohmann::json::parse(text_);
   }
   const std::string& small_plan() const { return text_; }
-  // Accepted is what has the same values, however they are written.
+  // A file is accepted if it has the same values, however they are written.
   void expect_noticed(const std::string& text, const std::string& what) const {
     const auto values = nlohmann::json::parse(text, nullptr, false);
     const bool same = !values.is_discarded() && values == values_;
@@ -138,7 +140,7 @@ TEST_P(TamperedPlan, EveryChangedByteIsNoticed) {
   }
 }
 
-// Without its last byte, the end of the line, it is still whole.
+// The file is complete without its last byte, which ends the line.
 TEST_P(TamperedPlan, EveryTruncationIsRefused) {
   const std::string& text = small_plan();
   for (size_t length = 0; length + 1 < text.size(); ++length) {
@@ -164,7 +166,7 @@ TEST_P(TamperedPlan, UnknownKeysAreRefused) {
   EXPECT_GE(objects, 11);
 }
 
-// Members stay in the order of the file.
+// Keeps members in the order of the file.
 using Tree = nlohmann::ordered_json;
 using Place = Tree::json_pointer;
 
@@ -199,7 +201,7 @@ std::string text_of(const Tree& tree) {
   return text;
 }
 
-// Calls visit(its place) for every value of a tree but the root.
+// Calls visit(its JSON pointer) for every value of a tree except the root.
 template <class Visit>
 void each_value(const Tree& tree, const Place& at, Visit visit) {
   if (!at.empty()) visit(at);
@@ -246,7 +248,8 @@ TEST_P(TamperedPlan, EveryMissingOrRepeatedEntryIsNoticed) {
   });
 }
 
-// Whatever stands in place of a value is refused or noticed, and does no harm.
+// Any replacement of a value is refused or changes the digest, and never
+// crashes.
 TEST_P(TamperedPlan, EveryValueMayBeAnything) {
   const Tree tree = tree_of(small_plan());
   const std::vector<Tree> values{nullptr,
@@ -297,7 +300,7 @@ TEST_P(TamperedPlan, AnotherTextOfTheSameValuesIsAccepted) {
   EXPECT_NE(read.plan.digest, digest_of(read.plan));
 }
 
-// Ticks of a shape that no matrix has are no part of the plan.
+// Costs of a shape that no matrix has do not belong to the plan.
 TEST_P(TamperedPlan, WhatIsSaidBesideThePlanIsRefusedByItsPlace) {
   auto tree = nlohmann::json::parse(small_plan());
   const size_t shapes = tree["cost"]["ticks"].size();

@@ -6,11 +6,11 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/json/plan_json.h"
-#include "canzona/plan/json/read_plan_parts.h"
+#include "canzona/plan/json/plan_reader.h"
+#include "canzona/plan/layout/problem.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/plan/strategy.h"
 
 namespace canzona {
 

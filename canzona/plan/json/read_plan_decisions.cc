@@ -1,7 +1,7 @@
 // Reads the planner's decisions (who keeps and computes what) and their
 // figures.
 #include "canzona/base/text.h"
-#include "canzona/plan/json/read_plan_parts.h"
+#include "canzona/plan/json/plan_reader.h"
 
 namespace canzona {
 namespace {

@@ -5,8 +5,8 @@
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
 #include "canzona/plan/json/plan_json.h"
-#include "canzona/plan/json/read_plan_parts.h"
-#include "canzona/plan/strategy.h"
+#include "canzona/plan/json/plan_reader.h"
+#include "canzona/plan/strategies/strategy.h"
 #include "canzona/shapes/tensor.h"
 
 namespace canzona {
@@ -157,7 +157,7 @@ class RequestReader {
   // Traffic follows from the strategy; any other value in the file is an error.
   void read_traffic() {
     const std::string name = get_string(root_, "traffic", where_);
-    plan_.traffic = find_strategy(plan_.options.strategy).traffic;
+    plan_.traffic = find_strategy(plan_.options.strategy).layout.traffic;
     if (name != traffic_name(plan_.traffic)) {
       in_.fail(cat("traffic: ", quoted(name), ", but strategy ",
                    plan_.options.strategy, " means ",

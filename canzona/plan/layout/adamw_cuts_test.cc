@@ -18,7 +18,7 @@ using Bytes64 = std::vector<int64_t>;
 constexpr int64_t kAdamWBytes = 12;
 constexpr int64_t kMuonBytes = 8;
 
-// A problem, and buckets that are laid out but for the AdamW cuts.
+// A problem with buckets that lack only their AdamW cuts.
 class Case {
  public:
   Case(Model model, const std::string& mesh, int64_t bucket_elements,
@@ -48,7 +48,7 @@ class Case {
   void cut_level() { cut_adamw_level(problem_, a_, buckets); }
   void cut_evenly() { cut_adamw_evenly(problem_, buckets); }
 
-  // AdamW elements of all buckets that home h of buffer 0 keeps.
+  // Returns the AdamW elements of all buckets that home h of buffer 0 keeps.
   int64_t kept(size_t h) const {
     int64_t sum = 0;
     for (const Bucket& b : buckets) {
@@ -112,7 +112,7 @@ TEST(AdamWCuts, EvenSharesDifferByAtMostOne) {
   EXPECT_THAT(c->buckets[0].adamw_cuts, ElementsAre(0, 11, 23, 35));
 }
 
-// Elements poured one by one, each on the home that keeps least.
+// The oracle gives elements one by one to the home that keeps least.
 int64_t poured_level(Bytes64 bytes, int64_t elements) {
   for (; elements > 0; --elements) {
     *std::min_element(bytes.begin(), bytes.end()) += kAdamWBytes;
@@ -139,7 +139,7 @@ class AdamWCutsOverHomes : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Homes, AdamWCutsOverHomes,
                          ::testing::Values(1, 2, 4, 7, 8));
 
-// In one bucket the level is the best there is, to one element.
+// In one bucket the result is optimal to within one element.
 TEST_P(AdamWCutsOverHomes, OneBucketReachesTheWaterLevel) {
   Random random(static_cast<uint64_t>(GetParam()));
   for (int64_t elements : {0, 1, 2, 3, 17, 500}) {

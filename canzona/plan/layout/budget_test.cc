@@ -71,7 +71,8 @@ TEST(Budget, IsRaisedWhereWholeTensorsCannotMeetIt) {
   EXPECT_EQ(reachable_bucket_cap(nine, 8, 0.9), bucket_cap(nine, 8, 0.9));
 }
 
-// The smallest largest home over all ways to deal the shards.
+// Returns the smallest possible size of the largest home, over all assignments
+// of shards.
 int64_t best_dealing(const Shards& shards, size_t next, Shards& homes) {
   if (next == shards.size()) {
     return *std::max_element(homes.begin(), homes.end());

@@ -390,7 +390,7 @@ std::vector<int64_t> cuts_by_home(const Problem& p, const Assignment& a,
 
 }  // namespace
 
-std::vector<Bucket> lay_out(const Problem& p, const Strategy& strategy,
+std::vector<Bucket> lay_out(const Problem& p, const LayoutStyle& style,
                             const Assignment& a) {
   std::vector<Bucket> out;
   for (const OpenBucket& open : p.buckets) {
@@ -398,14 +398,14 @@ std::vector<Bucket> lay_out(const Problem& p, const Strategy& strategy,
     bucket.buffer = open.buffer;
     bucket.tensors = open.matrix_tensors;
     bucket.num_matrix_tensors = static_cast<int32_t>(bucket.tensors.size());
-    if (strategy.free_order) {
+    if (style.free_order) {
       std::stable_sort(bucket.tensors.begin(), bucket.tensors.end(),
                        [&](int32_t x, int32_t y) {
                          return a.home[static_cast<size_t>(x)] <
                                 a.home[static_cast<size_t>(y)];
                        });
     }
-    if (is_scattered(strategy.traffic)) {
+    if (is_scattered(style.traffic)) {
       bucket.cuts =
           cuts_by_home(p, a, bucket.tensors,
                        p.buffers[static_cast<size_t>(open.buffer)].num_homes);
@@ -414,8 +414,8 @@ std::vector<Bucket> lay_out(const Problem& p, const Strategy& strategy,
                           open.adamw_tensors.end());
     out.push_back(std::move(bucket));
   }
-  if (strategy.traffic == Traffic::kAllReduce) return out;
-  if (strategy.level_adamw) {
+  if (style.traffic == Traffic::kAllReduce) return out;
+  if (style.level_adamw) {
     cut_adamw_level(p, a, out);
   } else {
     cut_adamw_evenly(p, out);

@@ -5,7 +5,7 @@
 #include <limits>
 #include <span>
 
-#include "canzona/plan/strategy.h"
+#include "canzona/plan/layout/problem.h"
 
 namespace canzona {
 
@@ -47,10 +47,18 @@ std::vector<OpenBucket> make_module_buckets(
     const Model& model, const std::vector<int32_t>& buffer_of,
     const std::vector<int64_t>& shard_elements, MessageUnit unit);
 
+// How a strategy lays its buckets out.
+struct LayoutStyle {
+  Traffic traffic;
+  bool free_order;       // tensors may be re-ordered inside a bucket
+  bool join_small_tail;  // a last bucket below half size joins its neighbour
+  bool level_adamw;      // AdamW cuts level memory; otherwise even shares
+};
+
 // Returns the buckets of a finished assignment. If the order is free, tensors
 // of one home lie side by side. AdamW tensors come last and are cut evenly, or
 // so that state bytes are level over homes.
-std::vector<Bucket> lay_out(const Problem& p, const Strategy& strategy,
+std::vector<Bucket> lay_out(const Problem& p, const LayoutStyle& style,
                             const Assignment& a);
 
 // Cuts AdamW tensors. They have no owner and may be cut anywhere, so their cuts

@@ -238,7 +238,7 @@ PatternSolution relax_patterns(std::span<const SizeCount> items, int64_t ranks,
 
 namespace {
 
-// The k-th largest size, counted from 1; 0 if there are fewer.
+// Returns the k-th largest size, counted from 1; 0 if there are fewer.
 int64_t kth_largest(std::span<const SizeCount> items, int64_t k) {
   for (const SizeCount& item : items) {
     if (k <= item.count) return item.size;
@@ -336,7 +336,7 @@ const TeamSize* smallest_that_fits(const TeamSizes& sizes, int64_t target) {
 }
 
 int64_t team_bound(std::span<const TeamItem> items, int64_t ranks) {
-  // Monotone: what a target allows, any larger one allows.
+  // Bisection works because whatever a target allows, a larger one allows, too.
   int64_t low = -1, high = reachable_target(items);
   while (high - low > 1) {
     const int64_t middle = low + (high - low) / 2;

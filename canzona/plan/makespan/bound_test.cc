@@ -17,7 +17,8 @@ int64_t sum_of(const Items& items) {
   return sum;
 }
 
-// The smallest largest load over all ways to deal, ranks alike.
+// Returns the optimal makespan by trying all assignments to interchangeable
+// ranks.
 int64_t best_of_all(const Sizes& sizes, size_t i, Sizes& loads) {
   if (i == sizes.size()) return *std::max_element(loads.begin(), loads.end());
   int64_t best = INT64_MAX;
@@ -36,7 +37,7 @@ int64_t optimum(const Sizes& sizes, int64_t ranks) {
   return best_of_all(sizes, 0, loads);
 }
 
-// Nine items of sizes that are drawn from so many.
+// Returns `count` items whose sizes are drawn from `distinct` different ones.
 Sizes random_sizes(Random& random, int64_t count, int64_t distinct) {
   Sizes known;
   while (static_cast<int64_t>(known.size()) < distinct) {
@@ -90,7 +91,7 @@ TEST(LowerBound, IsNeverAboveTheOptimumOfFewSizes) {
     const int64_t bound = lower_bound(items, ranks, best);
     ASSERT_LE(bound, best) << "trial " << trial;
     ASSERT_GE(bound, simple_bound(items, ranks)) << "trial " << trial;
-    // A worse known makespan changes nothing.
+    // A larger `upper` does not change the bound.
     ASSERT_EQ(lower_bound(items, ranks, 2 * best), bound) << "trial " << trial;
   }
 }
@@ -107,7 +108,8 @@ TEST(LowerBound, IsNeverAboveTheOptimumOfManySizes) {
   }
 }
 
-// The smallest capacity that passes, found by trying all from below.
+// Returns the smallest feasible capacity by trying all of them in ascending
+// order.
 TEST(LowerBound, IsTheSmallestCapacityOfTheRelaxation) {
   Random random(6);
   int above_simple = 0;

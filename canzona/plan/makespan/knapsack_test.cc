@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// The largest value over all patterns, tried one after the other.
+// Returns the largest value by trying all patterns.
 double dearest_of_all(const std::vector<SizeCount>& items,
                       const std::vector<double>& values, int64_t room,
                       size_t i = 0) {
@@ -83,7 +83,7 @@ TEST(Knapsack, TakesNothingWithoutRoom) {
   EXPECT_EQ(best->value, 0);
 }
 
-// Even sizes never fill an odd room, so that no bound ever cuts the search.
+// Even sizes never fill an odd capacity, so the bound never prunes the search.
 TEST(Knapsack, SaysWhenItGivesUp) {
   std::vector<SizeCount> items;
   std::vector<double> values;

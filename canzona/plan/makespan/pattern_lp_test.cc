@@ -23,7 +23,7 @@ Items random_items(Random& random, int64_t sizes, int64_t most_of_each) {
   return count_sizes(all);
 }
 
-// The fractions deal every item, on no more ranks than there are.
+// Checks that the fractions cover every item on at most `ranks` ranks.
 void expect_covers(const Items& items, int64_t ranks, int64_t capacity,
                    const PatternSolution& s) {
   ASSERT_EQ(s.patterns.size(), s.fractions.size());

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "canzona/plan/search/round_deal.h"
 #include "canzona/plan/testing/test_support.h"
 
 namespace canzona::micro_groups_balanced_test {
@@ -81,8 +82,8 @@ struct Round {
   int64_t largest = 0;
 };
 
-// Rounds of every home: numbered without gaps; no owner above the capacity
-// unless the matrix is alone in the round.
+// Checks for every home that rounds are numbered without gaps and that no owner
+// exceeds the capacity unless a matrix is alone in its round.
 void expect_within_capacity(const Plan& plan) {
   std::map<int32_t, std::map<int32_t, Round>> homes;
   for (size_t m = 0; m < plan.matrices.size(); ++m) {

@@ -52,7 +52,7 @@ TEST(CapacityGroups, RefuseAMatrixAboveTheCapacityByName) {
   EXPECT_NO_THROW(plan_of(squares({2, 3, 4, 5}), "tp=2", with_capacity(100)));
 }
 
-// As many bytes of shard as the whole has, less by tp.
+// The shard has 1/tp of the bytes of the whole matrix.
 TEST(CapacityGroups, CountTheShardOfWhatTpCuts) {
   const Model model = model_of({matrix_tensor("cut", 4, 5, Cut::kRows)});
   EXPECT_NO_THROW(plan_of(model, "tp=4", with_capacity(20)));
@@ -65,7 +65,8 @@ TEST(CapacityGroups, WithoutCapacityEveryMatrixIsItsOwn) {
   EXPECT_THAT(plan.parts[0].micro_group, ElementsAre(3, 0, 2, 1));
 }
 
-// The published greedy in full: every trial deals all items of the group anew.
+// The oracle is the published greedy algorithm without shortcuts: every trial
+// deals all items of the group again.
 struct Dealt {
   std::vector<int32_t> owner;  // per item
   int64_t most_bytes = 0;

@@ -153,7 +153,7 @@ class ElementOracle {
  public:
   explicit ElementOracle(const PlacedPlan& plan) : plan_(plan) {}
 
-  // Ranks that store an element of a tensor.
+  // Returns the ranks that store an element of a tensor.
   std::vector<int32_t> holders(int32_t t,
                                const std::vector<int64_t>& element) const {
     std::vector<int32_t> out;
@@ -170,7 +170,7 @@ class ElementOracle {
     return out;
   }
 
-  // The elements of a matrix, as places in its tensor.
+  // Returns the elements of a matrix as offsets in its tensor.
   std::vector<std::vector<int64_t>> elements(const PlacedMatrix& m) const {
     const PlacedTensor& tensor = plan_.tensors[index(m.tensor)];
     std::vector<std::vector<int64_t>> out;
@@ -185,7 +185,7 @@ class ElementOracle {
     return out;
   }
 
-  // Whose line a rank is in: its place among the holders of any element.
+  // Returns a rank's line, which is its index among the holders of any element.
   static size_t place(const std::vector<int32_t>& holders, int32_t rank) {
     return static_cast<size_t>(std::find(holders.begin(), holders.end(), rank) -
                                holders.begin());
@@ -261,7 +261,7 @@ TEST(MakePlacedPlan, OwnersFillRoundsInOneOrder) {
   for (const auto& [round, owners] : owners_of) EXPECT_EQ(owners.size(), 4u);
 }
 
-// Bytes that a rank's actions send.
+// Returns the bytes that a rank's actions send.
 int64_t sent_by_actions(const PlacedPlan& plan, int32_t rank) {
   const PlacedSchedule schedule = make_placed_schedule(plan, rank, 4);
   int64_t elements = 0;

@@ -163,7 +163,7 @@ class PlacedActionsMaker {
 
   // Adds this rank's part of the stages of all rounds.
   void add_actions() {
-    const size_t num_rounds = exchange_.place_of_round.size();
+    const size_t num_rounds = exchange_.position_of_round.size();
     moving_.resize(out_.rounds.size());
     if (num_rounds == 0) add_elements_and_local();
     for (const ExchangeStage& stage : exchange_order(
@@ -181,15 +181,15 @@ class PlacedActionsMaker {
     out_.actions.push_back(std::move(action));
     return static_cast<int32_t>(out_.actions.size()) - 1;
   }
-  void add_compute(Kind kind, int32_t place, std::string label,
+  void add_compute(Kind kind, int32_t position, std::string label,
                    std::vector<int32_t> tensors) {
     add({.kind = kind,
-         .item = place,
+         .item = position,
          .label = std::move(label),
          .tensors = std::move(tensors)});
   }
-  std::string label(std::string_view what, size_t place) const {
-    return cat(what, " round ", out_.rounds[place].number);
+  std::string label(std::string_view what, size_t position) const {
+    return cat(what, " round ", out_.rounds[position].number);
   }
 
   void add_wait(int32_t& action) {
@@ -199,13 +199,13 @@ class PlacedActionsMaker {
          .label = cat("wait for ", out_.actions[index(action)].label)});
     action = -1;
   }
-  int32_t add_all_to_all(size_t place, const PlacedTables& tables,
+  int32_t add_all_to_all(size_t position, const PlacedTables& tables,
                          std::string_view what) {
     if (tables.is_empty) return -1;
     return add({.kind = Kind::kAllToAll,
-                .label = label(what, place),
-                .tensors = exchange_.tensors_in[place],
-                .group = exchange_.moves[place].line_group,
+                .label = label(what, position),
+                .tensors = exchange_.tensors_in[position],
+                .group = exchange_.moves[position].line_group,
                 .send_at = tables.sent_at,
                 .send = tables.sent,
                 .receive_at = tables.received_at,
@@ -219,21 +219,22 @@ class PlacedActionsMaker {
     bool is_broadcast = false;
   };
 
-  void broadcast(size_t place, OnTheWay& moving) {
+  void broadcast(size_t position, OnTheWay& moving) {
     if (std::exchange(moving.is_broadcast, true)) return;
-    const PlacedMoves& moves = exchange_.moves[place];
+    const PlacedMoves& moves = exchange_.moves[position];
     if (moves.set_group < 0) return;
     add_wait(moving.scatter);
     for (const PlacedBlock& block : moves.blocks)
       if (block.count > 0)
-        moving.broadcasts.push_back(add(
-            {.kind = Kind::kBroadcast,
-             .label = label(cat("updates of rank ", block.root, " in"), place),
-             .tensors = exchange_.tensors_in[place],
-             .group = moves.set_group,
-             .receive_at = block.at,
-             .root = block.root,
-             .count = block.count}));
+        moving.broadcasts.push_back(
+            add({.kind = Kind::kBroadcast,
+                 .label = label(cat("updates of rank ", block.root, " in"),
+                                position),
+                 .tensors = exchange_.tensors_in[position],
+                 .group = moves.set_group,
+                 .receive_at = block.at,
+                 .root = block.root,
+                 .count = block.count}));
   }
 
   void add_elements_and_local() {
@@ -255,9 +256,9 @@ class PlacedActionsMaker {
     // A round's updates are broadcast to replicas one transform after they
     // arrived.
     if (scatters && stage.round > 0 && here(stage.round - 1))
-      broadcast(place(stage.round - 1), moving_[place(stage.round - 1)]);
+      broadcast(position(stage.round - 1), moving_[position(stage.round - 1)]);
     if (!here(stage.round)) return;
-    const size_t p = place(stage.round);
+    const size_t p = position(stage.round);
     OnTheWay& moving = moving_[p];
     if (stage.kind == EntryKind::kPrepare)
       return add_compute(Kind::kPrepare, static_cast<int32_t>(p),
@@ -284,10 +285,10 @@ class PlacedActionsMaker {
   }
 
   bool here(int32_t round) const {
-    return exchange_.place_of_round[index(round)] >= 0;
+    return exchange_.position_of_round[index(round)] >= 0;
   }
-  size_t place(int32_t round) const {
-    return index(exchange_.place_of_round[index(round)]);
+  size_t position(int32_t round) const {
+    return index(exchange_.position_of_round[index(round)]);
   }
   // True if the line is a single rank; follows from the class alone, as does
   // whether a broadcast is issued at once.

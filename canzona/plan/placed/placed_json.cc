@@ -8,7 +8,7 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/json/plan_json.h"
-#include "canzona/plan/json/read_plan_parts.h"
+#include "canzona/plan/json/plan_reader.h"
 #include "canzona/plan/mesh.h"
 #include "canzona/plan/placed/placed_plan.h"
 

@@ -134,7 +134,7 @@ class PlacedRoundsMaker {
   PlacedExchange make() {
     const std::vector<RoundMembers> rounds = all_rounds(plan_);
     find_num_slots();
-    exchange_.place_of_round.assign(rounds.size(), -1);
+    exchange_.position_of_round.assign(rounds.size(), -1);
     std::vector<int64_t> sizes(index(exchange_.num_slots), 0);
     for (size_t g = 0; g < rounds.size(); ++g) add_round(g, rounds[g], sizes);
     place_slots(sizes);
@@ -163,7 +163,7 @@ class PlacedRoundsMaker {
     moves.slot = slot;
     sizes[index(slot)] =
         std::max(sizes[index(slot)], lay_out(c, *set, members, round, moves));
-    exchange_.place_of_round[g] = static_cast<int32_t>(out_.rounds.size());
+    exchange_.position_of_round[g] = static_cast<int32_t>(out_.rounds.size());
     out_.rounds.push_back(std::move(round));
     exchange_.moves.push_back(std::move(moves));
     exchange_.tensors_in.push_back(tensors_in(members));

@@ -96,8 +96,9 @@ struct PlacedMoves {
 // The rounds of all ranks, and this rank's share of them.
 struct PlacedExchange {
   int32_t num_slots = 0;
-  std::vector<int32_t> place_of_round;  // in the schedule; -1: not this rank's
-  std::vector<PlacedMoves> moves;       // parallel to the schedule's rounds
+  std::vector<int32_t>
+      position_of_round;           // in the schedule; -1: not this rank's
+  std::vector<PlacedMoves> moves;  // parallel to the schedule's rounds
   std::vector<std::vector<int32_t>> tensors_in;
 };
 

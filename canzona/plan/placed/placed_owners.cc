@@ -6,11 +6,11 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/micro_groups/modes.h"
 #include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/search/joint.h"
 #include "canzona/plan/search/owners.h"
+#include "canzona/plan/search/round_deal.h"
 
 namespace canzona {
 namespace {
@@ -29,26 +29,26 @@ class OwnerSearch {
  public:
   OwnerSearch(const PlacedBasis& basis, const PlacedPlan& plan)
       : basis_(basis), plan_(plan), sets_(owner_sets()), alike_(kinds()) {
-    find_blocks();
+    find_zones();
   }
 
   std::vector<int32_t> run() const {
     const auto& steps = basis_.kinds().steps();
     if (plan_.matrices.empty()) return {};
-    if (blocks_.empty())
+    if (zones_.empty())
       return alike_.ranks(
           search_bundles(alike_.classes(), steps, index(plan_.world), sets_));
-    const std::vector<ItemClass> classes = classes_in_blocks();
-    return alike_.ranks(search_bundles(classes, steps, blocks_, 1, {}));
+    const std::vector<ItemClass> classes = classes_in_zones();
+    return alike_.ranks(search_bundles(classes, steps, zones_, 1, {}));
   }
 
   int64_t bound(int64_t upper) const {
     const auto& steps = basis_.kinds().steps();
     if (plan_.matrices.empty()) return 0;
-    if (blocks_.empty())
+    if (zones_.empty())
       return objective_bound(alike_.classes(), steps, index(plan_.world), sets_,
                              upper);
-    return objective_bound(classes_in_blocks(), steps, blocks_, upper);
+    return objective_bound(classes_in_zones(), steps, zones_, upper);
   }
 
  private:
@@ -79,34 +79,34 @@ class OwnerSearch {
       ItemClass& kind = out.emplace_back();
       kind.load = basis_.kinds().load(m.cost, group, m.phase);
       kind.owner_bytes = states[index(group)].of({m.rows, m.cols}).with_owner;
-      kind.block = set_of_[i];
+      kind.zone = set_of_[i];
     }
     return out;
   }
 
-  // If no two sets overlap, apart from the set of all ranks, they are blocks of
-  // ranks. A rank that stores no matrix is in a block without items.
-  void find_blocks() {
+  // If no two sets overlap, apart from the set of all ranks, they are zones of
+  // ranks. A rank that stores no matrix is in a zone without items.
+  void find_zones() {
     const auto none = static_cast<int32_t>(sets_.size());
-    std::vector<int32_t> blocks(index(plan_.world), none);
+    std::vector<int32_t> zones(index(plan_.world), none);
     for (size_t s = 0; s < sets_.size(); ++s) {
       if (is_any(s)) continue;
       for (const int32_t rank : sets_[s]) {
-        if (blocks[index(rank)] != none) return;
-        blocks[index(rank)] = static_cast<int32_t>(s);
+        if (zones[index(rank)] != none) return;
+        zones[index(rank)] = static_cast<int32_t>(s);
       }
     }
-    blocks_ = std::move(blocks);
+    zones_ = std::move(zones);
   }
 
   bool is_any(size_t set) const {
     return std::ssize(sets_[set]) == plan_.world;
   }
 
-  std::vector<ItemClass> classes_in_blocks() const {
+  std::vector<ItemClass> classes_in_zones() const {
     std::vector<ItemClass> classes = alike_.classes();
     for (ItemClass& c : classes)
-      if (is_any(index(c.block))) c.block = kAnyBlock;
+      if (is_any(index(c.zone))) c.zone = kAnyZone;
     return classes;
   }
 
@@ -115,7 +115,7 @@ class OwnerSearch {
   std::vector<int32_t> set_of_;  // by matrix
   OwnerSets sets_;
   AlikeItems alike_;
-  std::vector<int32_t> blocks_;  // by rank; empty: sets overlap
+  std::vector<int32_t> zones_;  // by rank; empty: sets overlap
 };
 
 // Moves matrices to owners that store more of them, so that less data moves,

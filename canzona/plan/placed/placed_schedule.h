@@ -44,7 +44,7 @@
 #include <vector>
 
 #include "canzona/plan/placed/placed_plan.h"
-#include "canzona/plan/schedule/ranges.h"
+#include "canzona/plan/ranges.h"
 #include "canzona/plan/schedule/rounds.h"
 
 namespace canzona {

@@ -370,19 +370,19 @@ const std::vector<NamedShape>& shapes() {
 
 std::vector<MeshAxes> meshes() {
   return {{},
-          {{kReplicas, 2}},
-          {{kReplicas, 3}},
-          {{kReplicas, 4}},
+          {{kReplicated, 2}},
+          {{kReplicated, 3}},
+          {{kReplicated, 4}},
           {{0, 2}},
           {{0, 3}},
           {{0, 4}},
           {{-1, 3}},
           {{-2, 2}},
-          {{kReplicas, 2}, {0, 2}},
-          {{0, 2}, {kReplicas, 2}},
+          {{kReplicated, 2}, {0, 2}},
+          {{0, 2}, {kReplicated, 2}},
           {{0, 2}, {-1, 2}},
           {{0, 2}, {0, 2}},
-          {{kReplicas, 2}, {0, 2}, {-1, 2}},
+          {{kReplicated, 2}, {0, 2}, {-1, 2}},
           {{-1, 5}}};
 }
 
@@ -407,14 +407,15 @@ TEST(PlacedSchedule, ServesClassesOfDifferentRanks) {
     const auto lot = [&](uint64_t i, uint64_t below) {
       return bits_at(seed, i) % below;
     };
-    PlacedRequest request = placed_request("muon", shapes(), {{kReplicas, 6}});
+    PlacedRequest request =
+        placed_request("muon", shapes(), {{kReplicated, 6}});
     if (lot(0, 2) == 1)
       request.groups[0] = placed_request("soap", {}, {}).groups[0];
     request.options.share_states = lot(1, 2) == 1;
     const std::vector<MeshAxes> few = {{{0, 6}},
-                                       {{kReplicas, 2}, {0, 3}},
-                                       {{0, 2}, {kReplicas, 3}},
-                                       {{kReplicas, 6}},
+                                       {{kReplicated, 2}, {0, 3}},
+                                       {{0, 2}, {kReplicated, 3}},
+                                       {{kReplicated, 6}},
                                        {{-1, 2}, {0, 3}},
                                        {{0, 3}},
                                        {}};
@@ -445,7 +446,8 @@ TEST(PlacedSchedule, ServesRanksWithSeveralBoxes) {
 
 TEST(PlacedSchedule, KeepsSharedStatesAtOneLine) {
   for (uint64_t seed = 0; seed < 8; ++seed) {
-    PlacedRequest request = placed_request("muon", shapes(), {{kReplicas, 3}});
+    PlacedRequest request =
+        placed_request("muon", shapes(), {{kReplicated, 3}});
     request.options.share_states = true;
     const PlacedPlan plan = plan_by_lot(request, seed);
     std::vector<int64_t> kept(plan.tensors.size());

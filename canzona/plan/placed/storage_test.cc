@@ -84,7 +84,8 @@ TEST(Storage, ARankOfTwoSetsIsRefused) {
               ThrowsMessage<UsageError>(HasSubstr("in all their boxes")));
 }
 
-// Element by element: which boxes hold it. Shares nothing with the checks.
+// The oracle counts for every element how many boxes hold it; it shares no code
+// with the checks.
 using Elements = std::set<std::vector<int64_t>>;
 
 Elements elements_of(const Box& box) {

@@ -2,7 +2,7 @@
 // lot: any that ranks can carry out, not good ones.
 //
 //   PlacedRequest request = placed_request("muon", {{"w", {64, 32}}},
-//                                          {{kReplicas, 2}, {0, 2}});
+//                                          {{kReplicated, 2}, {0, 2}});
 //   PlacedPlan plan = plan_by_lot(request, 1);
 #pragma once
 
@@ -21,7 +21,7 @@ namespace canzona {
 // that it cuts into chunks of equal size, of which the last are smaller or
 // empty. A dimension may be cut by several axes; negative ones count from the
 // end.
-inline constexpr int kReplicas = 1000;
+inline constexpr int kReplicated = 1000;
 struct MeshAxis {
   int dim = 0;
   int32_t size = 1;
@@ -46,7 +46,7 @@ inline std::vector<std::vector<Box>> boxes_on(const MeshAxes& axes,
       below /= axis.size;
       const int64_t at = rest / below;
       rest %= below;
-      if (axis.dim == kReplicas) continue;
+      if (axis.dim == kReplicated) continue;
       const int dims = static_cast<int>(shape.size());
       const int dim = axis.dim < 0 ? axis.dim + dims : axis.dim;
       const auto d = static_cast<size_t>(std::clamp(dim, 0, dims - 1));

@@ -276,7 +276,7 @@ void HomeStep::add_exchanges(const StripFacts& facts, StepTeam& team) {
   shared.members = team.members;
   shared.facts = facts;
   for (int32_t i = 0; i < shared.size(); ++i) {
-    shared.place = i;
+    shared.member = i;
     const int32_t from = shared.members[index(i)];
     for (int p = 0; p < kNumTeamPurposes; ++p) {
       const auto purpose =

@@ -1,5 +1,5 @@
-// The step that is predicted of a home has the stages that its ranks carry out,
-// in their order, and their bytes.
+// The predicted step of a home has the stages and bytes that its ranks carry
+// out, in the same order.
 #include "canzona/plan/predict/home_step.h"
 
 #include <gmock/gmock.h>

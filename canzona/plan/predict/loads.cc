@@ -4,9 +4,8 @@
 #include <map>
 #include <tuple>
 
-#include "canzona/plan/plan.h"
-#include "canzona/plan/schedule/rank_group.h"
-#include "canzona/plan/search/joint.h"
+#include "canzona/plan/coordinates.h"
+#include "canzona/plan/makespan/objective.h"
 
 namespace canzona {
 
@@ -66,7 +65,7 @@ std::vector<ItemClass> classes_of_stage(const PlanPart& part, int32_t stage) {
   for (const auto& [key, count] : counts) {
     ItemClass c;
     c.load.assign(key.begin(), key.end() - 1);
-    c.block = static_cast<int32_t>(key.back());
+    c.zone = static_cast<int32_t>(key.back());
     c.count = count;
     classes.push_back(std::move(c));
   }
@@ -74,13 +73,13 @@ std::vector<ItemClass> classes_of_stage(const PlanPart& part, int32_t stage) {
 }
 
 // Returns the ep coordinate of each rank of a stage.
-std::vector<int32_t> blocks_of(const Mesh& mesh) {
-  std::vector<int32_t> blocks;
+std::vector<int32_t> zones_of(const Mesh& mesh) {
+  std::vector<int32_t> zones;
   for (int32_t h = 0; h < mesh.homes(); ++h) {
-    blocks.insert(blocks.end(), static_cast<size_t>(mesh.tp),
-                  coordinates_of(mesh, mesh.rank(0, h, 0)).ep);
+    zones.insert(zones.end(), static_cast<size_t>(mesh.tp),
+                 coordinates_of(mesh, mesh.rank(0, h, 0)).ep);
   }
-  return blocks;
+  return zones;
 }
 
 // Returns the matrices of all parts on the ranks of the whole plan. A replica's
@@ -90,7 +89,7 @@ std::vector<ItemClass> classes_of_parts(const Plan& whole, int32_t stage) {
   for (size_t i = 0; i < whole.parts.size(); ++i) {
     const PlanPart& part = whole.parts[i];
     for (ItemClass& c : classes_of_stage(part, stage)) {
-      c.block = i == 0 ? kAnyBlock : static_cast<int32_t>(i) - 1;
+      c.zone = i == 0 ? kAnyZone : static_cast<int32_t>(i) - 1;
       c.count *= part.num_replicas();
       all.push_back(std::move(c));
     }
@@ -103,10 +102,10 @@ template <class ClassesOf>
 Ticks bound_over_stages(const SettledRequest& plan, const Mesh& grid,
                         Ticks upper, ClassesOf classes) {
   const std::vector<int64_t> steps = steps_of(plan.period, plan.phases);
-  const std::vector<int32_t> blocks = blocks_of(grid);
+  const std::vector<int32_t> zones = zones_of(grid);
   Ticks bound;
   for (int32_t stage = 0; stage < grid.pp; ++stage)
-    bound = std::max(bound, Ticks(objective_bound(classes(stage), steps, blocks,
+    bound = std::max(bound, Ticks(objective_bound(classes(stage), steps, zones,
                                                   upper.value())));
   return bound;
 }

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "canzona/plan/plan.h"
-#include "canzona/plan/search/bundles.h"
 #include "canzona/rules/facts.h"
 
 namespace canzona {

@@ -8,11 +8,10 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/team_schedule.h"
-#include "canzona/plan/strategy.h"
 
 namespace canzona {
 
@@ -244,7 +243,8 @@ struct StepMaxima {
   std::vector<int64_t> refresh;
 };
 
-// Steps take at least the paths of teams (longest_team_paths), if given.
+// A step takes at least the longest path of its teams (longest_team_paths), if
+// these are given.
 StepMaxima step_maxima(const std::vector<RankCost>& ranks, size_t phases,
                        std::span<const int64_t> paths = {}) {
   StepMaxima maxima;
@@ -291,7 +291,8 @@ Ticks makespan(const Plan& plan, const std::vector<RankCost>& ranks) {
 
 namespace {
 
-// Indexed by rank of the world; `phase` is indexed by matrix of the whole plan.
+// Returns loads by rank of the world; `phase` is indexed by matrix of the whole
+// plan.
 std::vector<RankCost> loads_of(const Plan& plan, const PlanPart& part,
                                const std::vector<int32_t>& phase,
                                int32_t phases) {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/plan/schedule/routes.h"
@@ -151,8 +151,8 @@ std::vector<int64_t> team_room_bytes(const PlanPart& part) {
     shared.members.assign(part.owners[m].begin(), part.owners[m].end());
     shared.facts = teams.strips(m);
     each_computing_rank(part, m, [&](int32_t rank) {
-      shared.place = (shared.place + 1) % shared.size();
-      shared.own = teams.rectangle(m, shared.place);
+      shared.member = (shared.member + 1) % shared.size();
+      shared.own = teams.rectangle(m, shared.member);
       const auto r = static_cast<size_t>(rank);
       int64_t& bytes = rounds[{r, part.micro_group[m]}];
       bytes += team_room(shared).bytes;

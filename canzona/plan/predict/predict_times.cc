@@ -6,7 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/plan/predict/home_step.h"
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
@@ -140,8 +140,8 @@ class Exchange {
   }
 
  private:
-  // The same for ranks with strips or blocks of it; members of a team also
-  // exchange sums and factors.
+  // Does the same for ranks that compute strips or blocks of the matrix;
+  // members of a team also exchange sums and factors.
   void add_shares(size_t m) {
     const Matrix& matrix = part_.matrices[m];
     const Tensor& tensor =
@@ -167,7 +167,7 @@ class Exchange {
     });
   }
 
-  // A team is on one node.
+  // Links inside a node suffice, because a team never spans nodes.
   void add_inside_team(int32_t rank, const TeamBytes& bytes) {
     auto& wire = ranks_[static_cast<size_t>(rank)].wire;
     WireBytes& sums = wire[static_cast<size_t>(Collective::kTeamSums)];

@@ -134,10 +134,12 @@ class StepClock {
 
   const std::vector<StepStage>& stages_;
   int32_t num_ranks_;
-  // By stage and rank: when its thread reached it, and when it ended.
+  // The times, by stage and rank, at which the rank's thread reached the stage
+  // and at which the stage ended.
   std::vector<double> posted_, ended_;
   std::vector<int32_t> before_;  // the stage before it in its thread, or -1
-  // Sending and receiving inside the node, sending and receiving between nodes.
+  // The times from which each rank's ports are free: sending and receiving
+  // inside the node, then sending and receiving between nodes.
   std::array<std::vector<double>, 4> free_;
 };
 

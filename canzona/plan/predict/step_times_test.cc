@@ -141,7 +141,8 @@ TEST(StepTimes, HideOtherMatricesBehindStrips) {
   EXPECT_THAT(seconds_of({round}), ElementsAre(19, 19));
 }
 
-// Further stages fit in: a sum of a third rank for which a transform waits.
+// Other stages can be added, such as a sum on a third rank that a transform
+// waits for.
 TEST(StepTimes, TakeAnyListOfStages) {
   const std::vector<StepStage> stages{
       {.kind = EntryKind::kAllToAll,
@@ -230,7 +231,7 @@ TEST(StepTimesDeathTest, WaitsPointBack) {
   EXPECT_ANY_THROW(step_times(stages, 1));
 }
 
-// Random homes, and what holds for all of them.
+// Draws random homes and checks properties that hold for all of them.
 
 std::vector<StepMessage> random_messages(Random& random, int32_t num_ranks) {
   std::vector<StepMessage> out;
@@ -393,7 +394,7 @@ TEST(StepTimes, FasterLinksAreNeverSlower) {
   }
 }
 
-// Everything one after the other is the longest that it can take.
+// A step never takes longer than all its stages executed one after the other.
 TEST(StepTimes, AreNeverLongerThanEverythingInTurn) {
   Random random(4);
   for (int trial = 0; trial < 200; ++trial) {

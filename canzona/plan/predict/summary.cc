@@ -7,7 +7,7 @@
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {
@@ -43,7 +43,8 @@ void raise(AxisBalance& worst, const AxisBalance& b) {
       std::max(worst.cost_max_over_mean, b.cost_max_over_mean);
 }
 
-// 20·max·min² of the TP-shard shape, as the published logs count.
+// Returns 20·max·min² of the TP-shard shape, which is what the published logs
+// count.
 double shard_flops(const PlanPart& part, const Matrix& matrix) {
   const Tensor& tensor = part.model.tensors[static_cast<size_t>(matrix.tensor)];
   auto rows = static_cast<double>(matrix.rows);

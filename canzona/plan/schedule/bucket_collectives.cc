@@ -63,7 +63,8 @@ GroupKind sum_group(const Buffer& buffer) {
   return buffer.ep >= 0 ? GroupKind::kExperts : GroupKind::kSums;
 }
 
-// A collective of a module, over neighbours.
+// Returns a collective over the neighbouring homes that share a module's
+// slices.
 BucketCollective module_collective(EntryKind kind, Level level) {
   const bool gather = kind == EntryKind::kAllGather;
   return {.kind = kind,
@@ -77,8 +78,8 @@ bool has_two_levels(const PlanPart& part, GroupKind group, int32_t rank) {
   return levels_of(part, rank, group).across > 1;
 }
 
-// The collective, or its legs: sums begin inside a node, what is gathered or
-// broadcast across them.
+// Adds the collective, or its legs if the group sends once per node: a sum
+// begins inside the node, a gather or broadcast across nodes.
 void add_legs(const PlanPart& part, int32_t rank, BucketCollective c,
               BucketCollectives& out) {
   if (!has_two_levels(part, c.group, rank)) {
@@ -104,9 +105,10 @@ void add_legs(const PlanPart& part, int32_t rank, BucketCollective c,
   }
 }
 
-// Over a replica's own ranks first, then over replicas; or over all of them at
-// once (sum_order.h): every run in even shares, one for each replica, and those
-// that keep the same hand their shares round.
+// Adds sums over a replica's own ranks and then over replicas, or over all of
+// them at once (sum_order.h). In the latter case each run is summed in even
+// shares, one per replica, and ranks that keep the same run all-gather the
+// shares.
 void add_sums_of(const PlanPart& part, const Buffer& buffer, int32_t rank,
                  Tensors tensors, BucketCollectives& out) {
   const bool spreads = is_scattered(part.traffic);
@@ -242,7 +244,8 @@ const std::vector<int64_t>& BucketPieces::runs(Tensors tensors, int32_t slice) {
   return own;
 }
 
-// In the order of the group: home by home, in each slice by slice.
+// Returns runs in the order of the group: home by home, and slice by slice
+// inside a home.
 std::vector<int64_t> BucketPieces::runs_of_group(const BucketCollective& c,
                                                  int32_t rank) {
   const ZeroSizes& zero = part_.options.zero.sizes;
@@ -292,7 +295,8 @@ bool BucketPieces::has_frozen() {
 }
 
 int64_t BucketPieces::kept_at(int32_t place, Resting what) {
-  // The same unless a frozen tensor has no gradient.
+  // Gradients and parameters have the same counts unless a frozen tensor, which
+  // has no gradient, lies in the bucket.
   const ZeroSizes& zero = part_.options.zero.sizes;
   if (what == Resting::kGradients && zero.z2 == zero.z3 && !has_frozen())
     what = Resting::kParameters;
@@ -313,7 +317,7 @@ std::vector<int64_t> BucketPieces::kept(const BucketCollective& c,
   return all;
 }
 
-// Across nodes goes this rank's share of what a node has.
+// Across nodes a rank exchanges only its own share of the node's elements.
 std::vector<int64_t> BucketPieces::shares_of_all(const BucketCollective& c,
                                                  int32_t rank) {
   const int64_t all = all_of(c.tensors, rank);
@@ -325,8 +329,8 @@ std::vector<int64_t> BucketPieces::shares_of_all(const BucketCollective& c,
   return even_shares(even_shares(all, inside)[index(own)], count);
 }
 
-// Pieces of those at one place of their nodes travel across; inside a node each
-// has all that stands at its place of any node.
+// Across nodes, members with the same number inside their nodes exchange their
+// pieces; inside a node, a member has the pieces of its number from every node.
 std::vector<int64_t> BucketPieces::at_level(const BucketCollective& c,
                                             int32_t rank,
                                             std::vector<int64_t> all) const {

@@ -6,7 +6,7 @@
 
 namespace canzona {
 
-// Entries of the schedule in words: for people, and as threads are called.
+// The names of entries, as reports, traces and threads show them.
 
 namespace {
 

@@ -16,10 +16,10 @@
 namespace canzona {
 namespace {
 
-// One part of the plan on one rank.
+// The iteration of one part of the plan on one rank.
 class PartIteration {
  public:
-  // `before`: the rank's part before this one, or none.
+  // `before` is the rank's previous part; null if this is the first.
   PartIteration(const Plan& plan, const RankInPart& at,
                 const PartIteration* before, std::vector<ScheduleEntry>& out)
       : part_(plan.parts[index(at.part)]),
@@ -48,7 +48,8 @@ class PartIteration {
            !modules_.buckets[index(module)].empty();
   }
 
-  // Uses of modules that this part gathers, in order, before the first call.
+  // Must be called first, with the modules that this part gathers, in order of
+  // use.
   void begin(std::span<const int32_t> uses) {
     uses_.begin(uses, modules_.large);
     gather_ahead();
@@ -62,7 +63,7 @@ class PartIteration {
     gather_ahead();
   }
 
-  // A module's gradients of one micro-batch are complete.
+  // Records that a module's gradients of one micro-batch are complete.
   void grad_ready(int32_t module, int64_t micro_batch, bool is_last) {
     for (int32_t b : modules_.buckets[index(module)])
       for (const ScheduleEntry& entry : entries_.of_bucket(index(b)).scatters) {
@@ -75,13 +76,14 @@ class PartIteration {
     sum_complete();
   }
 
-  // Buckets of which the trainer announced not everything.
+  // Sums the buckets whose gradients the trainer has not announced completely.
   void finish_gradients() {
     std::ranges::fill(missing_, 0);
     sum_complete();
   }
 
-  // The step, up to AdamW's elements, these, and the rest.
+  // These add the entries of a step in three parts: up to AdamW's elements,
+  // those elements, and the rest.
   void begin_step() {
     unpublished_.assign(layout_.parameters.buckets.size(), 1);
     for (size_t b : of_matrix_) ++unpublished_[b];
@@ -120,7 +122,8 @@ class PartIteration {
     }
   }
 
-  // In the order of buckets, whichever is complete first.
+  // Sums complete buckets, always in the order of buckets, whichever is
+  // complete first.
   void sum_complete() {
     for (; next_sum_ < missing_.size() && missing_[next_sum_] == 0; ++next_sum_)
       for (const ScheduleEntry& entry : entries_.of_bucket(next_sum_).sums)
@@ -144,10 +147,10 @@ class PartIteration {
     publish_updated();
   }
 
-  // The last bucket first: forward needs it first. A bucket is complete at a
-  // time that depends on what a home keeps of it, so the parts of a plan
-  // publish one after the other: ranks that share groups of both would disagree
-  // otherwise.
+  // Publishes the last bucket first, because forward needs it first. When a
+  // bucket is complete depends on what a home keeps of it, so the parts of a
+  // plan publish one after the other; otherwise ranks that share groups of both
+  // parts would disagree on the order.
   void publish_updated() {
     if (before_ != nullptr && before_->next_publish_ > 0) return;
     for (; next_publish_ > 0 && unpublished_[next_publish_ - 1] == 0;
@@ -231,7 +234,7 @@ class RankIteration {
     }
   }
 
-  // AdamW has work while the first gather is on its way.
+  // AdamW runs while the first gather is in transit.
   void step() {
     for (PartIteration& part : parts_) part.finish_gradients();
     ScheduleEntry& check = out_.emplace_back();

@@ -65,7 +65,7 @@ std::vector<Wish> wishes() {
   return all;
 }
 
-// A collective as every member knows it.
+// The properties of a collective on which all its members must agree.
 using Shared = std::tuple<int, int, int32_t, int32_t, int32_t, int64_t, int32_t,
                           std::vector<int64_t>>;
 Shared shared(const ScheduleEntry& e) {
@@ -84,7 +84,7 @@ TEST(Iteration, HasOneOrderForAllMembersOfAGroup) {
   for (const Wish& wish : wishes()) {
     SCOPED_TRACE(cat(wish.mesh, " ", wish.zero, " ", wish.strategy));
     const Plan plan = plan_for(wish);
-    // By part and ranks, what each member does in the group.
+    // Collects, by part and group, the collectives of each member.
     std::map<std::array<int32_t, 6>, std::map<int32_t, std::vector<Shared>>>
         groups;
     for (int32_t r = 0; r < plan.mesh.world(); ++r)
@@ -102,7 +102,8 @@ TEST(Iteration, HasOneOrderForAllMembersOfAGroup) {
   }
 }
 
-// Two ranks that share several groups issue what they share in one order.
+// Checks that two ranks that share several groups issue their common
+// collectives in the same order.
 void expect_one_order(const Plan& plan, int64_t micro_batches) {
   std::map<std::pair<int32_t, int32_t>, std::vector<Shared>> of_pair;
   for (int32_t r = 0; r < plan.mesh.world(); ++r)
@@ -117,8 +118,9 @@ void expect_one_order(const Plan& plan, int64_t micro_batches) {
         << pair.first << " and " << pair.second;
 }
 
-// Every rank issues one entry after the other, and each collective waits until
-// all members have come to it, as one thread with one stream would.
+// Simulates ranks that issue one entry after the other and wait in each
+// collective for all members, as one thread with one stream would; checks that
+// all of them finish.
 void expect_to_end(const Plan& plan, int64_t micro_batches) {
   const auto world = static_cast<size_t>(plan.mesh.world());
   std::vector<std::vector<ScheduleEntry>> entries(world);
@@ -200,7 +202,7 @@ TEST(Iteration, OfRandomPlansHasOneOrderAndEnds) {
   }
 }
 
-// One rank receives what another sends it.
+// Returns the bytes of all entries with one of these purposes.
 WireBytes sum_of(const std::vector<ScheduleEntry>& entries,
                  std::initializer_list<Purpose> purposes) {
   WireBytes sum;
@@ -284,7 +286,7 @@ TEST(Iteration, TakesNoSlotTwice) {
   EXPECT_GT(num_taken, 1000);
 }
 
-// No planner makes one, but a file may hold it.
+// No strategy produces an empty bucket, but a file may contain one.
 TEST(Iteration, PassesOverAnEmptyBucket) {
   for (const char* zero : {"zero1", "zero3", "replica:2"})
     for (const char* strategy : {"balanced", "layerwise", "replicated"}) {

@@ -24,15 +24,15 @@ KeptMatrix kept_matrix(const PlanPart& part, int32_t m, int32_t t,
     // A shard has the columns of its routes and no others.
     const int64_t in_shard = r.shard_row * r.num_cols;
     out.pieces.push_back({r,
-                          layout.parameters.place_of(matrix.tensor, in_shard),
-                          layout.gradients.place_of(matrix.tensor, in_shard),
+                          layout.parameters.offset_of(matrix.tensor, in_shard),
+                          layout.gradients.offset_of(matrix.tensor, in_shard),
                           in_shard, out.kept.end()});
     out.kept.count += r.elements();
   }
   return out;
 }
 
-// AdamW's elements in this rank's part of a bucket.
+// Adds the elements of AdamW tensors that this rank keeps of a bucket.
 void add_elements(const PlanPart& part, const RankLayout& layout,
                   const RankBucket& bucket, Kept& kept) {
   const Bucket& planned = part.buckets[index(bucket.bucket)];
@@ -44,15 +44,16 @@ void add_elements(const PlanPart& part, const RankLayout& layout,
       const Extent in_shard = piece.to_within(own).source();
       if (in_shard.count == 0) continue;
       kept.elements.push_back(
-          {t, in_shard, layout.parameters.place_of(t, in_shard.first),
-           layout.gradients.place_of(t, in_shard.first), kept.num_elements});
+          {t, in_shard, layout.parameters.offset_of(t, in_shard.first),
+           layout.gradients.offset_of(t, in_shard.first), kept.num_elements});
       kept.num_elements += in_shard.count;
     }
   }
 }
 
-// Tensors that every home keeps are counted in even slices, those that every tp
-// rank keeps by the first of them.
+// Returns what this rank counts of a shard, so that each element is counted
+// once: homes that keep a whole tensor count even slices of it, and of tp ranks
+// that store the same data the first counts.
 Extent counted_of(const PlanPart& part, const Coordinates& at,
                   const FlatLayout& gradients, int32_t tensor,
                   const Extent& extent) {
@@ -66,7 +67,8 @@ Extent counted_of(const PlanPart& part, const Coordinates& at,
   return extent.meet({bucket.all.first + begin, end - begin});
 }
 
-// All that is counted is scaled; of the rest, what lies between.
+// Everything that is counted is scaled, too; this finds the gaps, which are
+// only scaled.
 void find_uncounted(CheckedGradients& out) {
   std::vector<Extent> counted = out.counted;
   std::ranges::sort(counted, {}, &Extent::first);
@@ -143,8 +145,8 @@ bool keeps_first_copy(const PlanPart& part, int32_t rank, int32_t tensor) {
 CheckedGradients checked_gradients(const PlanPart& part, const Coordinates& at,
                                    const RankLayout& layout, const Kept& kept) {
   CheckedGradients out;
-  // A rank's parts of buckets are one run each, padding included, unless
-  // tensors lie whole.
+  // A rank keeps one run of each bucket, padding included, unless it stores
+  // whole tensors.
   const bool in_runs =
       part.traffic != Traffic::kBroadcast && !layout.gradients.staged;
   const auto add = [&](int32_t tensor, const Extent& extent) {

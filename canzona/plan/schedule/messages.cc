@@ -98,10 +98,10 @@ Staging staging_of(const PlanPart& part, const FlatLayout& layout,
   Staging out;
   if (!layout.staged) return out;
   for (int32_t t : part.buckets[index(bucket.bucket)].tensors) {
-    // Nothing of a frozen tensor goes round.
+    // Frozen tensors have no gradients to exchange.
     if (part.model.tensors[index(t)].frozen) continue;
     for (const ExtentCopy& piece : layout.pieces[index(t)]) {
-      out.all.push_back({layout.place_of(t, piece), piece.to, piece.count});
+      out.all.push_back({layout.offset_of(t, piece), piece.to, piece.count});
       for (const Region* region : {&bucket.matrices, &bucket.elements}) {
         const ExtentCopy own = out.all.back().to_within(region->own);
         if (own.count > 0) out.own.push_back(own);

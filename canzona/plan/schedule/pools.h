@@ -14,7 +14,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/schedule/ranges.h"
+#include "canzona/plan/ranges.h"
 
 namespace canzona {
 

@@ -13,7 +13,8 @@ namespace {
 using Level = BucketCollective::Level;
 
 constexpr int32_t kSlots = kExchangeSlots;
-// Beside the round that is transformed, and the one that is scattered.
+// One slot holds the round that is transformed and one the round that is
+// scattered; the others hold gathers.
 constexpr int32_t kGathersAhead = kSlots - 2;
 
 std::vector<int64_t> counts_in_bytes(std::vector<int64_t> elements,
@@ -36,7 +37,7 @@ WireBytes exchanged_bytes(const PlanPart& part, const RankGroup& ranks,
   return bytes;
 }
 
-// Strips as they come and leave.
+// Returns the strips in the order in which they are exchanged.
 std::vector<int32_t> in_order_of_tables(const StripMatrix& matrix) {
   std::vector<int32_t> order(matrix.strips.size());
   std::iota(order.begin(), order.end(), 0);
@@ -50,7 +51,7 @@ int64_t elements_of(const SharedMatrix& shared, EntryKind kind) {
   const int64_t sum = shared.facts.sum_elements;
   if (kind == EntryKind::kIterate) return sum;
   if (kind == EntryKind::kRoundSum)
-    return even_extent(sum, shared.size(), shared.place).count;
+    return even_extent(sum, shared.size(), shared.member).count;
   return shared.own.elements();
 }
 
@@ -96,7 +97,7 @@ void RankEntries::add_bucket(size_t b) {
       add(c, b, pieces, out.publishes);
 }
 
-// One collective of a bucket, unless nobody has anything.
+// Adds one collective of a bucket unless all members' pieces are empty.
 void RankEntries::add(const BucketCollective& c, size_t b, BucketPieces& pieces,
                       std::vector<ScheduleEntry>& out) const {
   using Tensors = BucketCollective::Tensors;
@@ -165,7 +166,7 @@ void RankEntries::add_compute(EntryKind kind, int64_t elements, int32_t round) {
 }
 
 void RankEntries::add_exchanges(Purpose purpose, int32_t round) {
-  // Strips come before the other matrices, and leave after them.
+  // Strips are gathered before the other matrices, and scattered after them.
   const int32_t num_tables = rounds_[index(round)].num_tables();
   if (purpose == Purpose::kGatherMatrices)
     for (int32_t i = Round::kFirstStripTable; i < num_tables; ++i)
@@ -260,8 +261,8 @@ void RankEntries::add_sums_of_strips(int32_t round) {
   step_.back().strip = -1;
 }
 
-// Exchanges are the same on all ranks of the home, which owns a matrix by
-// strips or not.
+// All ranks of the home take part in the same exchanges, whether or not they
+// own a matrix that moves by strips.
 void RankEntries::add_strips_that_leave(int32_t round) {
   const Round& of = rounds_[index(round)];
   const int32_t num_strips =
@@ -282,7 +283,7 @@ void RankEntries::add_strip(EntryKind kind, int32_t round, int32_t strip,
   step_.back().strip = strip;
 }
 
-// Ranks that are no members only take part in exchanges, with nothing.
+// Ranks that are not members take part in exchanges with empty messages.
 void RankEntries::add_shared(int32_t round, const TransformStage& stage) {
   const SharedMatrix& of = rounds_[index(round)].shared[index(stage.shared)];
   if (stage.kind == EntryKind::kAllToAll)

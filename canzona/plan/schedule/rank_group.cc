@@ -16,22 +16,22 @@ RankGroup run_of_ranks(int32_t first, int32_t step, int32_t count) {
   return {first, step, count, count, 0};
 }
 
-// `count` homes from `first` on, each `step` after the last, with one rank
-// each.
+// Returns one rank in each of `count` homes that begin at `first` and are
+// `step` apart.
 RankGroup run_of_homes(const PlanPart& part, const Coordinates& at,
                        int32_t first, int32_t step, int32_t count) {
   return run_of_ranks(part.mesh.rank(at.stage, first, at.t),
                       step * part.mesh.tp, count);
 }
 
-// Every z-th home of a replica, or of the whole stage.
+// Returns every z-th home of a replica, or of the whole stage.
 RankGroup every(int32_t z, const PlanPart& part, const Coordinates& at,
                 int32_t homes) {
   return run_of_homes(part, at, at.home / homes * homes + at.home % z, z,
                       homes / z);
 }
 
-// z homes in a row.
+// Returns z consecutive homes.
 RankGroup neighbours(int32_t z, const PlanPart& part, const Coordinates& at) {
   return run_of_homes(part, at, at.home / z * z, 1, z);
 }
@@ -45,7 +45,7 @@ RankGroup of_experts(const PlanPart& part, const Coordinates& at) {
           .stride = mesh.cp * mesh.ep * mesh.tp};
 }
 
-// Ranks on the node of the first.
+// Returns the number of leading ranks that are on the first rank's node.
 int32_t first_run(const PlanPart& part, const RankGroup& group) {
   const int32_t node = part.node_of(group.first);
   int32_t run = 1;
@@ -53,7 +53,7 @@ int32_t first_run(const PlanPart& part, const RankGroup& group) {
   return run;
 }
 
-// True if all nodes have so many, one after the other.
+// True if every node holds `run` consecutive ranks of the group.
 bool is_even(const PlanPart& part, const RankGroup& group, int32_t run) {
   if (group.count % run != 0) return false;
   for (int32_t i = 1; i < group.count; ++i) {
@@ -95,7 +95,8 @@ std::string counts_by_node(const PlanPart& part, const RankGroup& group) {
   return text;
 }
 
-// True if two levels add as one does, and both are runs of runs, too.
+// True if sums in two levels have the bits of a single one, and both levels are
+// runs of runs.
 bool allows_levels(const PlanPart& part, const RankGroup& group) {
   const int32_t run = first_run(part, group);
   return is_even(part, group, run) && is_subtree(run, group.count) &&
@@ -211,7 +212,8 @@ bool has_groups(const PlanPart& part, GroupKind kind) {
   return false;
 }
 
-// Looks at what can be cut alone; settled_reach() settles `auto` by it.
+// Depends only on the kind and on how the part is cut, because settled_reach()
+// uses it to settle kAuto.
 bool has_levels(const PlanPart& part, GroupKind kind) {
   const ZeroSizes& zero = part.options.zero.sizes;
   switch (kind) {
@@ -315,7 +317,7 @@ Reach settled_reach(const Plan& plan) {
 
 std::string why_direct(const Plan& plan) {
   for (const PlanPart& part : plan.parts) {
-    // Direct anyway (plan.h).
+    // Plain parts beside separate experts are always sent directly (plan.h).
     if (cuts_experts_apart(plan) && is_plain_part(part)) continue;
     std::string obstacle = first_obstacle(part);
     if (!obstacle.empty()) return obstacle;

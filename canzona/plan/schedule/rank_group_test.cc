@@ -34,7 +34,7 @@ Levels levels_at(PlanPart part, int32_t rank, int32_t z) {
   return levels_of(part, group_of(part, rank, GroupKind::kParameters));
 }
 
-// A rank's coordinates by counting ranks up: no division.
+// The oracle computes coordinates by counting, without divisions.
 struct Counted {
   int32_t stage, dp, ep, cp, t, home;
 };
@@ -109,8 +109,7 @@ TEST(Coordinates, OfNodesAreCountedUp) {
   }
 }
 
-// The ranks of one group have these in common; they differ in every other
-// group.
+// The numbers that ranks of one group share, and that differ between groups.
 using Common = std::array<int32_t, 5>;
 Common in_common(const PlanPart& part, GroupKind kind, const Counted& at) {
   const auto [z1, z2, z3] = part.options.zero.sizes;
@@ -168,7 +167,7 @@ void expect_groups(const PlanPart& part) {
 
 TEST(RankGroups, HaveThoseWithSomethingInCommon) {
   each_mesh(64, [](const Mesh& mesh) {
-    // Slices know no ep, and cp only as more homes.
+    // Meshes with slices have no ep, and treat cp as additional homes.
     if (mesh.ep == 1 && mesh.cp > 1) return;
     PlanPart part = part_on(mesh, {});
     part.grid = mesh;
@@ -206,7 +205,8 @@ TEST(RankGroups, OfExpertsAreThoseOfOneCoordinate) {
   });
 }
 
-// A node's members of a group, and those at one place of their nodes.
+// Levels are the members on one node, and the members with the same number
+// inside their nodes.
 TEST(GroupLevels, AreTheNodesAndThePlacesInThem) {
   int num_in_two = 0;
   each_mesh(64, [&](const Mesh& mesh) {

@@ -94,7 +94,8 @@ Extent kept_slices(const Mesh& grid, int32_t place, int32_t z) {
 
 namespace {
 
-// All slices of a tensor at once, as slice_elements() counts them.
+// Adds the elements of all slices of a tensor at once; must agree with
+// slice_elements().
 void add_slices(const Mesh& grid, const Tensor& tensor,
                 std::vector<int64_t>& sums) {
   const int64_t rows = shard_rows(grid, tensor);
@@ -185,8 +186,8 @@ struct BucketPlacer::Runs {
   }
 };
 
-// A Walk says how far a slice of AdamW's tensors, one after another, has been
-// put.
+// The position up to which a slice of the concatenated AdamW tensors has been
+// placed.
 struct BucketPlacer::Walk {
   size_t number;      // of the tensor in the bucket
   int64_t begin = 0;  // of that tensor in the slice
@@ -222,14 +223,14 @@ const Tensor& BucketPlacer::tensor(int32_t number) const {
   return plan_.model.tensors[index(bucket_->tensors[index(number)])];
 }
 
-// Slice `i` of a tensor.
+// Returns slice `i` of a tensor as an extent of its shard.
 Extent BucketPlacer::in_shard(int32_t number, int32_t i) const {
   const Extent rows = slice_rows(plan_.grid, tensor(number), slice(i));
   const int64_t cols = shard_cols(plan_.grid, tensor(number));
   return {rows.first * cols, rows.count * cols};
 }
 
-// `of_homes(i)`: the homes' counts of slice `i`.
+// `of_homes(i)` returns each home's count of slice `i`.
 template <class OfHomes>
 BucketPlacer::Runs BucketPlacer::runs_of(const OfHomes& of_homes) const {
   std::vector<std::vector<int64_t>> by_slice;
@@ -249,7 +250,8 @@ Region BucketPlacer::region_of(int64_t first, const Runs& runs, bool shared,
   return region;
 }
 
-// All slices of all tensors one after another where nobody is given a part.
+// If the bucket is not divided among homes, all slices of all tensors lie one
+// after another.
 Region BucketPlacer::place_matrices(int64_t first, int32_t home) {
   const bool shared = bucket_->cuts.empty();
   const Runs runs = runs_of([&](int32_t i) {
@@ -262,7 +264,7 @@ Region BucketPlacer::place_matrices(int64_t first, int32_t home) {
   return region_of(first, runs, shared, home);
 }
 
-// Slice `i` of every tensor into the run of its home.
+// Places slice `i` of every tensor in the run of its home.
 void BucketPlacer::put_matrices(int32_t i, int64_t first, bool shared,
                                 const Runs& runs) {
   std::vector<int64_t> next;  // by home
@@ -295,7 +297,7 @@ Region BucketPlacer::place_elements(int64_t first, int32_t home) {
   return region_of(first, runs, shared, home);
 }
 
-// The next `count` elements of slice `i`.
+// Places the next `count` elements of slice `i`.
 void BucketPlacer::put_elements(int32_t i, Walk& walk, int64_t at,
                                 int64_t count) {
   const Extent cut{walk.done, count};
@@ -313,7 +315,7 @@ void BucketPlacer::put_elements(int32_t i, Walk& walk, int64_t at,
   walk.done = cut.end();
 }
 
-// Returns the end.
+// Places frozen tensors from `at` on; returns the end.
 int64_t BucketPlacer::place_frozen(int64_t at) {
   if (what_ == Resting::kGradients) return at;
   for (int32_t i = 0; i < slices_.count; ++i)
@@ -413,10 +415,10 @@ class FlatLayoutMaker {
 
 }  // namespace
 
-int64_t FlatLayout::place_of(int32_t tensor, int64_t in_shard) const {
+int64_t FlatLayout::offset_of(int32_t tensor, int64_t in_shard) const {
   for (const ExtentCopy& piece : pieces[index(tensor)])
     if (piece.source().contains(in_shard))
-      return place_of(tensor, piece) + in_shard - piece.from;
+      return offset_of(tensor, piece) + in_shard - piece.from;
   CANZONA_CHECK(false, "element ", in_shard, " of tensor ", tensor,
                 " is not kept");
   return -1;

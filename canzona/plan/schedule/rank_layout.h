@@ -121,8 +121,8 @@ struct FlatLayout {
 
   // Returns the position of an element of a shard in the flat buffer. Requires
   // its slice to be kept.
-  int64_t place_of(int32_t tensor, int64_t in_shard) const;
-  int64_t place_of(int32_t tensor, const ExtentCopy& piece) const {
+  int64_t offset_of(int32_t tensor, int64_t in_shard) const;
+  int64_t offset_of(int32_t tensor, const ExtentCopy& piece) const {
     return staged ? tensors[static_cast<size_t>(tensor)].first + piece.from
                   : piece.to;
   }

@@ -93,7 +93,7 @@ class RoundMaker {
   }
 
   bool repeated(int32_t k) const { return owners(k).empty(); }
-  // 0 of a matrix that goes as a whole.
+  // Returns 0 for a matrix that is exchanged as a whole.
   int32_t num_strips(int32_t k) const {
     return strips_.strips(matrix(k).matrix);
   }
@@ -105,17 +105,21 @@ class RoundMaker {
     return plan_.owners[index(matrix(k).matrix)];
   }
   const KeptMatrix& matrix(int32_t k) const { return kept_.matrices[index(k)]; }
-  // Blocks of S are by owner; what everybody computes is one block.
+  // S has one block per owner; matrices that every rank computes share the
+  // first.
   int32_t owner(int32_t k) const { return repeated(k) ? 0 : owners(k)[0]; }
   bool computes(int32_t k) const { return repeated(k) || owners(k)[0] == t_; }
-  // Its pieces here lie where the owner, this rank, puts the matrix together.
+  // True if this rank's pieces lie where it assembles the matrix, because it is
+  // the owner.
   bool in_place(int32_t k) const { return !repeated(k) && computes(k); }
-  // Everybody has all of it and computes it: nothing moves.
+  // True if every rank stores and computes the whole matrix, so that nothing
+  // moves.
   bool is_here(int32_t k) const {
     return repeated(k) && !matrix(k).cut && plan_.grid.places == 1;
   }
 
-  // The routes of what this rank puts together of a matrix, or hands out again.
+  // Returns the routes into the part of a matrix that this rank assembles,
+  // which are also those of its updates.
   std::vector<Route> arriving(int32_t k) const {
     const int32_t m = matrix(k).matrix;
     const Tensor& tensor =
@@ -145,7 +149,7 @@ class RoundMaker {
       whole.counts[index(r.t)] += r.elements();
   }
 
-  // visit(exchange, rectangle) for every strip of matrix `k`.
+  // Calls visit(exchange, rectangle) for every strip of matrix `k`.
   template <class Visit>
   void each_strip(int32_t k, const Visit& visit) const {
     const int32_t count = num_strips(k);
@@ -154,7 +158,7 @@ class RoundMaker {
             strip_rectangle(plan_, matrix(k).matrix, count, s));
   }
 
-  // Every owner has one such matrix, so that a block has nothing else.
+  // Every owner has at most one such matrix, so its block holds nothing else.
   void count_strips(int32_t k) {
     const size_t o = index(owner(k));
     each_strip(k, [&](int32_t exchange, const Rectangle& strip) {
@@ -173,8 +177,8 @@ class RoundMaker {
       for (const Route& r : routes) {
         const Rectangle met = meet(r, strip);
         if (met.elements() == 0) continue;
-        // The plane and what lies before it there, until it is known where its
-        // block begins.
+        // The rectangle holds the plane and the offset in its block until the
+        // beginning of the block is known.
         int64_t& used = whole_strips_[index(exchange)].counts[index(r.t)];
         of.rectangles.push_back({met, r.t, used});
         used += met.elements();
@@ -183,8 +187,8 @@ class RoundMaker {
     round_.by_strips = std::move(out);
   }
 
-  // Says where the owner gets this rank's pieces, and where this one, if it is
-  // the owner, gets its strips.
+  // Determines from where this rank sends its pieces to the owner and, if it is
+  // the owner, where it receives its strips.
   void place_strips(int32_t k) {
     const size_t o = index(owner(k));
     const std::vector<Blocks>& blocks =
@@ -201,7 +205,7 @@ class RoundMaker {
             {part, of.firsts[o] + used[index(exchange)], of.counts[o]});
         used[index(exchange)] += part.elements();
       });
-      // A piece of one strip needs no cutting.
+      // A piece that lies in one strip need not be cut.
       if (piece.parts.size() == 1) {
         piece.at = piece.parts[0].at;
         piece.field_stride = piece.parts[0].field_stride;
@@ -231,8 +235,8 @@ class RoundMaker {
     out.facts = teams_.strips(index(m.matrix));
     const auto found = std::ranges::find(out.members, t_);
     if (found == out.members.end()) return out;
-    out.place = static_cast<int32_t>(found - out.members.begin());
-    out.own = strips_of(out, out.place);
+    out.member = static_cast<int32_t>(found - out.members.begin());
+    out.own = strips_of(out, out.member);
     return out;
   }
   Rectangle strips_of(const SharedMatrix& shared, int32_t member) const {
@@ -246,7 +250,7 @@ class RoundMaker {
     Blocks& shard = m.cut ? shard_cut_ : shard_uncut_;
     for (const Piece& piece : m.pieces)
       for (int32_t i = 0; i < shared.size(); ++i)
-        if (i != shared.place)
+        if (i != shared.member)
           shard.counts[index(shared.members[index(i)])] +=
               meet(piece, strips_of(shared, i)).elements();
     if (shared.is_member()) {
@@ -255,15 +259,16 @@ class RoundMaker {
         const Rectangle own = meet(r, shared.own);
         if (own.elements() == 0) continue;
         whole.counts[index(r.t)] += own.elements();
-        // The plane, until it is known where its block begins.
+        // The rectangle holds the plane until the beginning of its block is
+        // known.
         shared.rectangles.push_back({own, r.t, 0});
       }
     }
     round_.shared.push_back(std::move(shared));
   }
 
-  // Says where members get this rank's pieces, and where this one gets its
-  // strips.
+  // Determines from where this rank sends its pieces to members and where it
+  // receives its own strips.
   void place_shared(int32_t k, SharedMatrix& shared,
                     std::vector<int64_t>& in_shards,
                     std::vector<int64_t>& in_wholes) {
@@ -275,7 +280,7 @@ class RoundMaker {
       for (int32_t i = 0; i < shared.size(); ++i) {
         const Rectangle part = meet(m.pieces[p], strips_of(shared, i));
         if (part.elements() == 0) continue;
-        const Blocks& blocks = i == shared.place ? whole : shard;
+        const Blocks& blocks = i == shared.member ? whole : shard;
         const size_t to = index(shared.members[index(i)]);
         piece.parts.push_back(
             {part, blocks.firsts[to] + in_shards[to], blocks.counts[to]});
@@ -318,9 +323,9 @@ class RoundMaker {
       });
   }
 
-  // Says where owners get this rank's pieces, and where this one gets its
-  // blocks. Both sides go through pieces, and blocks of each, in the same
-  // order.
+  // Determines from where this rank sends its pieces to owners and where it
+  // receives its own blocks. Sender and receiver visit pieces, and the blocks
+  // of each, in the same order.
   void place_blocks(int32_t k, std::vector<int64_t>& in_shards,
                     std::vector<int64_t>& in_wholes) {
     const KeptMatrix& m = matrix(k);
@@ -382,7 +387,7 @@ class RoundMaker {
     }
   }
 
-  // Routes come by plane, as blocks do.
+  // Routes are sorted by plane, and so are blocks.
   void place_whole(int32_t k, std::vector<int64_t>& used) {
     const KeptMatrix& m = matrix(k);
     const Blocks& blocks = m.cut ? whole_cut_ : whole_uncut_;
@@ -400,7 +405,7 @@ class RoundMaker {
     round_.computed.push_back(std::move(out));
   }
 
-  // The pieces of matrix `k` in S, just placed.
+  // Returns the pieces of matrix `k` in S, which were placed last.
   std::vector<SlotRectangle> own_rectangles(int32_t k) const {
     std::vector<SlotRectangle> out;
     for (const SlotPiece& piece : round_.pieces)
@@ -449,14 +454,15 @@ class RoundMaker {
     }
   }
 
-  // Repeated updates send the same pieces to everybody.
+  // If every rank repeats the update, each receives the same pieces.
   Blocks sent_pieces(Blocks shard) const {
     if (!repeats_) return shard;
     std::fill(shard.counts.begin(), shard.counts.end(), shard.counts[0]);
     std::fill(shard.firsts.begin(), shard.firsts.end(), shard.firsts[0]);
     return shard;
   }
-  // The blocks that arrive: all but this rank's own, which is in place.
+  // Returns the blocks that are received: all but this rank's own, which is
+  // already in place.
   Blocks moved(Blocks whole) const {
     if (!repeats_) whole.counts[index(t_)] = 0;
     return whole;
@@ -471,8 +477,8 @@ class RoundMaker {
     round_.scatter[0].empty = !any_cut_ || repeats_;
   }
 
-  // Planes of the owner's tp rank send; those of all tp ranks get their part
-  // of the update.
+  // For gradients the planes of the owner's tp rank send; updates go to the
+  // planes of all tp ranks.
   void make_uncut_tables() {
     const int64_t s = round_.shards_at;
     Blocks sent = sent_pieces(shard_uncut_);
@@ -492,7 +498,7 @@ class RoundMaker {
     round_.scatter[1].empty = !any_uncut_ || repeats_;
   }
 
-  // `send_at` and `receive_at`: where the areas begin in the slot.
+  // `send_at` and `receive_at` are the offsets of the two areas in the slot.
   static ExchangeTable table(const Blocks& send, int64_t send_at,
                              const Blocks& receive, int64_t receive_at,
                              int fields) {

@@ -67,15 +67,14 @@ struct SharedMatrix {
   int32_t kept = 0;
   int32_t matrix = 0;            // number in the plan
   std::vector<int32_t> members;  // planes, the head first
-  int32_t place = -1;            // this rank's index among them; -1: not a
-                                 // member
+  int32_t member = -1;  // this rank's index among them; -1: not a member
   StripFacts facts;
   Rectangle own;  // this rank's strips, and where they are in W
   std::vector<SlotRectangle> rectangles;
 
   int32_t size() const { return static_cast<int32_t>(members.size()); }
-  bool is_member() const { return place >= 0; }
-  bool is_head() const { return place == 0; }
+  bool is_member() const { return member >= 0; }
+  bool is_head() const { return member == 0; }
 };
 
 // A matrix that this rank owns and exchanges strip by strip.

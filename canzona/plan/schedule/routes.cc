@@ -8,13 +8,13 @@
 namespace canzona {
 namespace {
 
-// Rows of a section, or columns, that tp rank t stores.
+// Returns the rows of a section, or the columns, that tp rank t stores.
 Extent share_of(int64_t rows, int32_t tp, int32_t t) {
   const int64_t first = rows * t / tp;
   return {first, rows * (t + 1) / tp - first};
 }
 
-// Rows of a section of the tensor that one tp rank has in its shard.
+// Rows of one section in the shard of one tp rank.
 struct ShardRows {
   ExtentCopy rows;  // from the tensor to the shard
   int32_t section = 0;
@@ -36,7 +36,7 @@ void append_runs(const Section& section, int32_t number, const Extent& rows,
   }
 }
 
-// The rows of the shard on tp rank t, in the tensor's order.
+// Returns the rows of the shard on tp rank t, in the tensor's order.
 std::vector<ShardRows> shard_rows_of(const Tensor& tensor, int32_t tp,
                                      int32_t t) {
   std::vector<ShardRows> runs;
@@ -61,7 +61,8 @@ std::vector<ShardRows> shard_rows_of(const Tensor& tensor, int32_t tp,
   return runs;
 }
 
-// Appends a route, joined to the one before where both continue it.
+// Appends a route, or extends the last one if the new route continues it in
+// matrix and shard.
 void append(std::vector<Route>& routes, const Route& next) {
   if (next.elements() == 0) return;
   if (!routes.empty()) {
@@ -174,7 +175,7 @@ int64_t elements_on(const PlanPart& plan, int32_t matrix, int32_t t) {
 std::vector<int64_t> elements_by_rank(const PlanPart& plan, int32_t matrix) {
   const auto tp = static_cast<size_t>(plan.grid.tp);
   std::vector<int64_t> out(tp, elements_on(plan, matrix, 0));
-  // Whole tensors are cut evenly; heads and other pieces need not be.
+  // Whole tensors are cut evenly; heads and other sections may not be.
   const bool even = plan.grid.places == 1 &&
                     plan.matrices[static_cast<size_t>(matrix)].section < 0;
   if (even) return out;

@@ -39,8 +39,8 @@ TEST(Routes, OfColumnsAndOfUncutTensors) {
               ElementsAre(Route{{0, 4, 0, 6}, 0, 0}));
 }
 
-// The oracle knows of a tensor's row the section it belongs to, and its number
-// there. Filled in by loops over groups and heads, not from Section.
+// The oracle labels each row of a tensor with its section and its number there,
+// by loops over groups and heads, without using Section.
 struct RowLabel {
   int32_t section;
   int64_t number;
@@ -77,7 +77,7 @@ Labels gate_up_labels(int64_t ffn) {
   return labels;
 }
 
-// An element's place in a shard and in the matrix: t, shard row and column,
+// An element's position in a shard and in the matrix: t, shard row and column,
 // matrix row and column.
 using Element = std::tuple<int32_t, int64_t, int64_t, int64_t, int64_t>;
 using Elements = std::vector<Element>;

@@ -7,8 +7,8 @@
 namespace canzona {
 namespace {
 
-// A run of a rectangle's elements: the rest of a row, whole rows, and the
-// beginning of a row.
+// Splits a run of a rectangle's elements into up to three rectangles: the rest
+// of a row, whole rows, and the beginning of a row.
 void append_run(const Rectangle& all, Extent run, std::vector<Rectangle>& out) {
   const auto add = [&](int64_t rows, int64_t cols) {
     if (rows == 0 || cols == 0) return;
@@ -64,7 +64,8 @@ class StateLister {
                        part_.options.splits);
   }
 
-  // A run of a tensor's shard that lies in a buffer from element `box.at` on.
+  // Adds a run of a tensor's shard that lies in a buffer from element `box.at`
+  // on.
   void add_run(int32_t t, const Extent& in_shard, StateBox box) {
     const Tensor& what = tensor(t);
     box.owner = what.name;
@@ -81,19 +82,20 @@ class StateLister {
     }
   }
 
-  // Nobody updates it, so that what forward and backward use is all there is.
+  // A frozen tensor has no masters and states; the copy that forward and
+  // backward use is all there is.
   void add_frozen(int32_t t) {
     const FlatLayout& layout = books_.layout.parameters;
     StateBox box;
     box.given = keeps_first_copy(part_, rank_, t);
     for (const ExtentCopy& piece : layout.pieces[index(t)]) {
-      box.at = layout.place_of(t, piece);
+      box.at = layout.offset_of(t, piece);
       add_run(t, piece.source(), box);
     }
   }
 
-  // Those that the rule updates here: a part of the parameters if they are
-  // fp32.
+  // Returns the weights that the rule updates: the parameters themselves if
+  // they are fp32, otherwise the masters.
   StateBox weights_at(int32_t t, int64_t parameter, int64_t master) const {
     StateBox box;
     box.buffer =
@@ -117,7 +119,7 @@ class StateLister {
     box.shape = matrix.dims;
     box.buffer = StateBuffer::kStates;
     box.given = gives_shard(tensor_of(matrix));
-    for (const StatePlace& state : books_.updates.with_shard[k])
+    for (const KeptState& state : books_.updates.with_shard[k])
       for (const Piece& piece : matrix.pieces) {
         box.state = state.fact->name;
         box.first = {piece.first_row, piece.first_col};
@@ -128,7 +130,7 @@ class StateLister {
       }
   }
 
-  // If every plane repeats an update, the first one's states are given.
+  // If every plane repeats an update, the first plane provides the states.
   void add_owner_states(const UpdateBatch& batch) {
     for (size_t i = 0; i < batch.members.size(); ++i) {
       const KeptMatrix& matrix = books_.kept.matrices[index(batch.members[i])];
@@ -139,7 +141,7 @@ class StateLister {
       box.given =
           gives_states(tensor_of(matrix)) && (!repeated || books_.at.t == 0);
       for (size_t s = 0; s < batch.owned.size(); ++s) {
-        const StatePlace& state = batch.owned[s];
+        const KeptState& state = batch.owned[s];
         box.state = state.fact->name;
         box.elements = state.fact->elements();
         box.shape = box.count = state.fact->shape;
@@ -151,8 +153,8 @@ class StateLister {
     }
   }
 
-  // Members keep parts of the matrix's states; of what all of them keep, one
-  // gives it.
+  // Each member provides its part of the matrix's states; a state that all
+  // members keep is provided by one of them.
   void add_team_states(const SharedStates& states) {
     const KeptMatrix& matrix = books_.kept.matrices[index(states.kept)];
     for (size_t s = 0; s < states.own.size(); ++s) {

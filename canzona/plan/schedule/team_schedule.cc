@@ -78,9 +78,10 @@ std::vector<MatrixShare> shares_of_blocks(const MatrixBlocks& blocks,
                                           std::span<const int32_t> owners) {
   const auto count = std::min<int64_t>(std::ssize(owners), blocks.count());
   std::vector<MatrixShare> out;
-  std::map<int32_t, size_t> place;  // of a rank
+  std::map<int32_t, size_t> number_of;  // a rank
   for (int32_t b = 0; b < count; ++b) {
-    const auto [at, is_new] = place.try_emplace(owners[index(b)], out.size());
+    const auto [at, is_new] =
+        number_of.try_emplace(owners[index(b)], out.size());
     if (is_new) out.emplace_back().t = owners[index(b)];
     MatrixShare& share = out[at->second];
     const MatrixCost more = blocks.cost(whole, b);
@@ -199,7 +200,7 @@ struct TeamPieces {
 class TableMaker {
  public:
   TableMaker(const SharedMatrix& shared, int32_t num_planes)
-      : shared_(shared), own_(shared.place) {
+      : shared_(shared), own_(shared.member) {
     for (auto* list : {&out_.table.send_bytes, &out_.table.send_offsets,
                        &out_.table.receive_bytes, &out_.table.receive_offsets})
       list->assign(index(num_planes), 0);
@@ -271,11 +272,11 @@ TeamRoom team_room(const SharedMatrix& shared) {
   room.own_norms = take(pieces.norms());
   room.norms = take(pieces.norms() * shared.size());
   room.sums = take(facts.sum_elements * kBytesPerFp32);
-  room.pieces = take(pieces.sum(shared.place).count * shared.size());
-  room.own_total = take(pieces.total(shared.place).count);
+  room.pieces = take(pieces.sum(shared.member).count * shared.size());
+  room.own_total = take(pieces.total(shared.member).count);
   room.total =
       take(shared.is_head() ? facts.sum_elements * facts.rounded_bytes : 0);
-  room.passed = take(pieces.factor(shared.place).count);
+  room.passed = take(pieces.factor(shared.member).count);
   room.factor = take(facts.factor_bytes);
   room.strips = take(shared.own.elements() * kBytesPerFp32);
   return room;

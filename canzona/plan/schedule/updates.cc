@@ -81,25 +81,25 @@ class UpdatePlanner {
 
   void lay_out_states() {
     const std::vector<int64_t> first = first_elements();
-    const auto place = [&](int64_t& request) {
+    const auto settle = [&](int64_t& request) {
       request = first[index(request)];
     };
-    const auto place_all = [&](std::vector<StatePlace>& states) {
-      for (StatePlace& state : states) place(state.first);
+    const auto settle_all = [&](std::vector<KeptState>& states) {
+      for (KeptState& state : states) settle(state.first);
     };
-    place(out_.exp_avg);
-    place(out_.exp_avg_sq);
-    for (auto& states : out_.with_shard) place_all(states);
+    settle(out_.exp_avg);
+    settle(out_.exp_avg_sq);
+    for (auto& states : out_.with_shard) settle_all(states);
     for (auto& batches : out_.batches)
-      for (UpdateBatch& batch : batches) place_all(batch.owned);
+      for (UpdateBatch& batch : batches) settle_all(batch.owned);
     for (auto& round : out_.shared)
-      for (SharedStates& matrix : round) place_all(matrix.own);
+      for (SharedStates& matrix : round) settle_all(matrix.own);
   }
 
   int32_t tensor(int32_t kept) const {
     return part_.matrices[index(kept_.matrices[index(kept)].matrix)].tensor;
   }
-  // Matrices of one shape and rule have the same.
+  // Matrices of the same shape and rule share their facts.
   const Facts& facts(int32_t t, const std::vector<int64_t>& dims) {
     const auto [known, is_new] =
         facts_.try_emplace({rules_.number[index(t)], dims[0], dims[1]});
@@ -112,14 +112,14 @@ class UpdatePlanner {
 
   // A state that lives with the shard has the rank's pieces of the matrix.
   void add_shard_states(const KeptMatrix& matrix) {
-    std::vector<StatePlace> places;
+    std::vector<KeptState> states;
     const int32_t t = part_.matrices[index(matrix.matrix)].tensor;
     for (const auto& fact : facts(t, matrix.dims)) {
       if (fact->lives != Lives::kWithShard) continue;
       CANZONA_CHECK_EQ(fact->elements(), matrix.dims[0] * matrix.dims[1]);
-      places.push_back({fact, request(matrix.kept.count)});
+      states.push_back({fact, request(matrix.kept.count)});
     }
-    out_.with_shard.push_back(std::move(places));
+    out_.with_shard.push_back(std::move(states));
   }
 
   SharedStates states_of(const SharedMatrix& matrix) {
@@ -128,7 +128,7 @@ class UpdatePlanner {
     const std::vector<int64_t>& dims = kept_.matrices[index(matrix.kept)].dims;
     for (TeamState& state :
          rules_.of(tensor(matrix.kept))
-             .team_states({dims[0], dims[1]}, matrix.size(), matrix.place)) {
+             .team_states({dims[0], dims[1]}, matrix.size(), matrix.member)) {
       const int64_t first = request(state.own.elements());
       out.own.push_back(
           {std::make_shared<const StateFact>(std::move(state.own)), first});
@@ -138,7 +138,8 @@ class UpdatePlanner {
     return out;
   }
 
-  // The last bucket of backward is the first of forward.
+  // Returns buckets in the order of forward, which is that of backward
+  // reversed.
   std::vector<int32_t> in_forward_order() const {
     std::vector<int32_t> order(kept_.matrices.size());
     std::vector<int32_t> buckets;
@@ -154,10 +155,10 @@ class UpdatePlanner {
     return layout_.gradients.tensors[index(tensor(kept))].bucket;
   }
 
-  // New parameters of a bucket leave when its last matrix is done, so that
-  // buckets are updated one after the other. Where an engine likes batches,
-  // neighbours are joined until they give it enough to do, and all are if none
-  // leave.
+  // A bucket is published when its last matrix is updated, so buckets are
+  // updated one after the other. If the engine prefers large batches,
+  // neighbouring buckets are joined until they have enough elements; if nothing
+  // is published, all buckets are joined.
   void join_buckets() {
     constexpr int64_t kEnough = int64_t{1} << 26;  // elements
     stretch_of_.resize(part_.buckets.size());
@@ -183,15 +184,16 @@ class UpdatePlanner {
     }
   }
 
-  // As many matrices as the engine takes at once, and as many elements as
-  // scratch may be made for.
+  // Returns how many matrices of a shape form a batch: limited by what the
+  // engine takes at once and by the elements that scratch may hold.
   int64_t most_of(int64_t rows, int64_t cols) const {
     constexpr int64_t kMostElements = int64_t{1} << 28;
     const int64_t elements = std::max<int64_t>(rows * cols, 1);  // may be none
     return std::clamp<int64_t>(kMostElements / elements, 1, width_);
   }
 
-  // Batches of a stretch of buckets are done before the next one's.
+  // Returns batches such that each stretch of buckets is finished before the
+  // next begins.
   std::vector<UpdateBatch> batches_by_stretch(
       const std::vector<int32_t>& matrices) {
     std::vector<Computed> computed;
@@ -205,9 +207,10 @@ class UpdatePlanner {
     return batches;
   }
 
-  // Batches of matrices that have the same number, in the order of these.
+  // Returns batches in the order of their matrices' numbers; a batch never
+  // mixes numbers.
   std::vector<UpdateBatch> batches_of(const std::vector<Computed>& matrices) {
-    // Number, rows, columns, phase and rule.
+    // A kind is (number, rows, columns, phase, rule).
     using Kind = std::tuple<int32_t, int64_t, int64_t, int32_t, int32_t>;
     std::vector<Kind> kinds;
     for (const Computed& matrix : matrices) {
@@ -217,13 +220,13 @@ class UpdatePlanner {
                          rules_.number[index(tensor(matrix.kept))]);
     }
     std::vector<UpdateBatch> batches;
-    for (const std::vector<size_t>& places :
+    for (const std::vector<size_t>& alike :
          equal_batches(kinds, [this](const Kind& kind) {
            return most_of(std::get<1>(kind), std::get<2>(kind));
          })) {
-      const auto& [number, rows, cols, phase, rule] = kinds[places[0]];
+      const auto& [number, rows, cols, phase, rule] = kinds[alike[0]];
       UpdateBatch batch{{rows, cols}, phase, rule, number, {}, {}, {}, {}};
-      for (size_t at : places) add_member(matrices[at], batch);
+      for (size_t at : alike) add_member(matrices[at], batch);
       add_owner_states(batch);
       batches.push_back(std::move(batch));
     }
@@ -259,7 +262,7 @@ class UpdatePlanner {
   const RulesOfTensors& rules_;
   int64_t width_;
   std::vector<int32_t> stretch_of_;  // by bucket
-  // By the number of the rule and the matrix's shape.
+  // Keyed by the number of the rule and the matrix's shape.
   std::map<std::tuple<int32_t, int64_t, int64_t>, Facts> facts_;
   std::vector<int64_t> requested_;  // elements of states, by request
   UpdatePlan out_;

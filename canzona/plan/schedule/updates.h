@@ -21,7 +21,7 @@
 namespace canzona {
 
 // One state of one matrix, or of a batch of them.
-struct StatePlace {
+struct KeptState {
   std::shared_ptr<const StateFact> fact;
   int64_t first = 0;  // element of the states
 };
@@ -36,14 +36,14 @@ struct UpdateBatch {
   // states of a block lie in those of the matrix, in the order of `owned`.
   std::vector<int32_t> blocks;
   std::vector<std::vector<BlockState>> in_matrix;
-  std::vector<StatePlace> owned;
+  std::vector<KeptState> owned;
 };
 
 // The states that a rank keeps of a matrix that its team shares, in the order
 // of RuleFacts::team_states.
 struct SharedStates {
   int32_t kept = 0;  // number of the matrix
-  std::vector<StatePlace> own;
+  std::vector<KeptState> own;
   std::vector<BlockState> in_matrix;
   std::vector<bool> given;  // by this member
 };
@@ -54,7 +54,7 @@ struct UpdatePlan {
   std::vector<std::vector<UpdateBatch>> batches;
   // By round and shared matrix of it; empty if the rank is not a member.
   std::vector<std::vector<SharedStates>> shared;
-  std::vector<std::vector<StatePlace>> with_shard;  // by kept matrix
+  std::vector<std::vector<KeptState>> with_shard;  // by kept matrix
   int64_t exp_avg = 0;  // AdamW's, `kept.num_elements` each
   int64_t exp_avg_sq = 0;
   int64_t num_state_elements = 0;

@@ -37,9 +37,9 @@ Plan plan_of(int layers, int64_t size, const std::string& mesh,
 std::vector<size_t> batches_of(const Plan& plan, int64_t width,
                                int64_t most_rows = 1 << 20) {
   const PlanPart& part = plan.parts[0];
-  const Coordinates place = in_grid(part, 0);
-  const RankLayout layout = lay_out_rank(part, place);
-  Kept kept = kept_by(part, place, layout);
+  const Coordinates at = in_grid(part, 0);
+  const RankLayout layout = lay_out_rank(part, at);
+  Kept kept = kept_by(part, at, layout);
   for (KeptMatrix& matrix : kept.matrices)
     matrix.dims[0] = std::min(matrix.dims[0], most_rows);
   const auto facts = make_rule_facts(part.rule, part.rule_options);
@@ -115,7 +115,7 @@ TEST(Updates, BeginMatricesAtCacheLines) {
       {updates.exp_avg_sq, kept.num_elements}};
   int aligned = 0;
   for (const UpdateBatch& batch : updates.batches.at(0))
-    for (const StatePlace& state : batch.owned) {
+    for (const KeptState& state : batch.owned) {
       const int64_t elements =
           std::ssize(batch.members) * state.fact->elements();
       runs.emplace_back(state.first, elements);

@@ -9,29 +9,30 @@
 namespace canzona {
 
 Bundles::Bundles(const std::vector<ItemClass>& classes,
-                 std::vector<int64_t> steps, std::vector<int32_t> blocks)
+                 std::vector<int64_t> steps, std::vector<int32_t> zones)
     : classes_(&classes),
       steps_(std::move(steps)),
-      blocks_(std::move(blocks)),
-      bundles_(blocks_.size()),
-      loads_(blocks_.size() * steps_.size(), 0) {}
+      zones_(std::move(zones)),
+      bundles_(zones_.size()),
+      loads_(zones_.size() * steps_.size(), 0) {}
 
 namespace {
 
-// Ranks that are in the same sets have the same number.
-std::vector<int32_t> blocks_by_sets(size_t num_ranks, const OwnerSets& sets) {
-  std::vector<int32_t> block(num_ranks, 0);
-  int32_t num_blocks = 1;
+// Returns a number for each rank that is the same for ranks that are in the
+// same sets.
+std::vector<int32_t> zones_by_sets(size_t num_ranks, const OwnerSets& sets) {
+  std::vector<int32_t> zone(num_ranks, 0);
+  int32_t num_zones = 1;
   for (const auto& set : sets) {
     std::map<int32_t, int32_t> renamed;
     for (const int32_t rank : set) {
-      int32_t& own = block[static_cast<size_t>(rank)];
-      const auto [it, fresh] = renamed.emplace(own, num_blocks);
-      if (fresh) ++num_blocks;
+      int32_t& own = zone[static_cast<size_t>(rank)];
+      const auto [it, fresh] = renamed.emplace(own, num_zones);
+      if (fresh) ++num_zones;
       own = it->second;
     }
   }
-  return block;
+  return zone;
 }
 
 }  // namespace
@@ -39,7 +40,7 @@ std::vector<int32_t> blocks_by_sets(size_t num_ranks, const OwnerSets& sets) {
 Bundles::Bundles(const std::vector<ItemClass>& classes,
                  std::vector<int64_t> steps, size_t num_ranks,
                  const OwnerSets& sets)
-    : Bundles(classes, std::move(steps), blocks_by_sets(num_ranks, sets)) {
+    : Bundles(classes, std::move(steps), zones_by_sets(num_ranks, sets)) {
   sets_ = &sets;
 }
 
@@ -49,15 +50,15 @@ bool Bundles::is_in_set(size_t rank, int32_t set) const {
                             static_cast<int32_t>(rank));
 }
 
-std::vector<size_t> Bundles::owners(int32_t block) const {
+std::vector<size_t> Bundles::owners(int32_t zone) const {
   std::vector<size_t> out;
   if (sets_ != nullptr) {
-    const auto& ranks = (*sets_)[static_cast<size_t>(block)];
+    const auto& ranks = (*sets_)[static_cast<size_t>(zone)];
     out.assign(ranks.begin(), ranks.end());
     return out;
   }
   for (size_t r = 0; r < num_ranks(); ++r)
-    if (block == kAnyBlock || block == blocks_[r]) out.push_back(r);
+    if (zone == kAnyZone || zone == zones_[r]) out.push_back(r);
   return out;
 }
 
@@ -115,12 +116,13 @@ std::vector<int32_t> classes_longest_first(const Bundles& bundles) {
   return order;
 }
 
-// Ranks of one block (or of all), the least loaded on top. Entries go stale
-// when another heap's item lands on their rank and are then pushed again.
+// A heap of the ranks of one zone, or of all ranks, with the least loaded on
+// top. An entry becomes stale when an item of another heap goes to its rank; it
+// is then pushed again.
 class LeastLoaded {
  public:
-  LeastLoaded(const Bundles& bundles, int32_t block) : bundles_(bundles) {
-    for (const size_t rank : bundles.owners(block)) push(rank);
+  LeastLoaded(const Bundles& bundles, int32_t zone) : bundles_(bundles) {
+    for (const size_t rank : bundles.owners(zone)) push(rank);
   }
   size_t take() {
     while (true) {
@@ -139,11 +141,11 @@ class LeastLoaded {
 };
 
 void deal_in_order(Bundles& bundles, const std::vector<int32_t>& order) {
-  std::map<int32_t, LeastLoaded> heaps;  // by block
+  std::map<int32_t, LeastLoaded> heaps;  // by zone
   for (const int32_t c : order) {
     const ItemClass& item = bundles.classes()[static_cast<size_t>(c)];
     LeastLoaded& heap =
-        heaps.try_emplace(item.block, bundles, item.block).first->second;
+        heaps.try_emplace(item.zone, bundles, item.zone).first->second;
     for (int64_t i = 0; i < item.count; ++i) {
       const size_t rank = heap.take();
       bundles.add(rank, c, 1);
@@ -159,13 +161,13 @@ void deal_longest_first(Bundles& bundles) {
 }
 
 void deal_narrowest_first(Bundles& bundles) {
-  std::map<int32_t, size_t> num_owners;  // by block
+  std::map<int32_t, size_t> num_owners;  // by zone
   for (const ItemClass& c : bundles.classes())
-    if (!num_owners.contains(c.block))
-      num_owners[c.block] = bundles.owners(c.block).size();
+    if (!num_owners.contains(c.zone))
+      num_owners[c.zone] = bundles.owners(c.zone).size();
   std::vector<int32_t> order = classes_longest_first(bundles);
   const auto owners = [&](int32_t c) {
-    return num_owners[bundles.classes()[static_cast<size_t>(c)].block];
+    return num_owners[bundles.classes()[static_cast<size_t>(c)].zone];
   };
   std::stable_sort(order.begin(), order.end(),
                    [&](int32_t a, int32_t b) { return owners(a) < owners(b); });
@@ -309,7 +311,7 @@ class Exchange {
     return true;
   }
 
-  // Ranks to exchange with, the least loaded first.
+  // Returns the ranks to exchange with, the least loaded first.
   std::vector<size_t> partners(size_t from) const {
     std::vector<size_t> order;
     std::vector<int64_t> loads(bundles_.num_ranks());
@@ -330,10 +332,10 @@ class Exchange {
     return false;
   }
 
-  // Ranks with equal bundles and blocks offer the same exchanges; one of each
+  // Ranks with equal bundles and zones offer the same exchanges; one of each
   // run of equals is enough.
   bool same_offer(size_t a, size_t b) const {
-    return bundles_.block(a) == bundles_.block(b) &&
+    return bundles_.zone(a) == bundles_.zone(b) &&
            bundles_.bundle(a) == bundles_.bundle(b);
   }
 

@@ -3,29 +3,15 @@
 // Items of one class are alike in every respect that matters (load, elements,
 // bytes), so a rank's bundle is a short list of (class, count), and 36,000
 // matrices on 1,024 ranks are a few thousand numbers.
-//
-// An item's load has P dimensions, one per kind of step in a refresh period:
-// [ordinary step, refresh step of phase 0, phase 1, …], or just one where
-// nothing is refreshed. The objective is the sum over the period's steps of the
-// largest load in each: Σ_p steps[p] · max_r load[r][p].
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "canzona/plan/makespan/objective.h"
+
 namespace canzona {
-
-inline constexpr int32_t kAnyBlock = -1;
-
-struct ItemClass {
-  std::vector<int64_t> load;  // P dimensions
-  int64_t count = 0;
-  int64_t elements = 0;       // of the TP shard; decides bytes on the wire
-  int64_t home_bytes = 0;     // master and shard-states, all ranks of the home
-  int64_t owner_bytes = 0;    // states at the owner
-  int32_t block = kAnyBlock;  // only ranks of this block may own it
-};
 
 struct ClassCount {
   int32_t item_class = 0;
@@ -33,23 +19,20 @@ struct ClassCount {
   friend bool operator==(const ClassCount&, const ClassCount&) = default;
 };
 
-// Sets of ranks that may own items, each ascending.
-using OwnerSets = std::vector<std::vector<int32_t>>;
-
-// The bundles of all ranks. `blocks[r]` is the block of rank r, and an item's
-// block is one of these. With `sets`, which may overlap, an item's block is
+// The bundles of all ranks. `zones[r]` is the zone of rank r, and an item's
+// zone is one of these. With `sets`, which may overlap, an item's zone is
 // instead the number of its set of owners, and ranks that are in the same sets
-// have the same block. Classes and sets must outlive the bundles.
+// have the same zone. Classes and sets must outlive the bundles.
 class Bundles {
  public:
   Bundles(const std::vector<ItemClass>& classes, std::vector<int64_t> steps,
-          std::vector<int32_t> blocks);
+          std::vector<int32_t> zones);
   Bundles(const std::vector<ItemClass>& classes, std::vector<int64_t> steps,
           size_t num_ranks, const OwnerSets& sets);
 
   size_t num_ranks() const { return bundles_.size(); }
   size_t dims() const { return steps_.size(); }
-  int32_t block(size_t rank) const { return blocks_[rank]; }
+  int32_t zone(size_t rank) const { return zones_[rank]; }
   const std::vector<ItemClass>& classes() const { return *classes_; }
   const std::vector<ClassCount>& bundle(size_t rank) const {
     return bundles_[rank];
@@ -61,12 +44,12 @@ class Bundles {
 
   void add(size_t rank, int32_t item_class, int32_t count);
   bool may_own(size_t rank, int32_t item_class) const {
-    const int32_t block = (*classes_)[static_cast<size_t>(item_class)].block;
-    if (sets_ != nullptr) return is_in_set(rank, block);
-    return block == kAnyBlock || block == blocks_[rank];
+    const int32_t zone = (*classes_)[static_cast<size_t>(item_class)].zone;
+    if (sets_ != nullptr) return is_in_set(rank, zone);
+    return zone == kAnyZone || zone == zones_[rank];
   }
-  // Returns the ranks that may own items of a block, ascending.
-  std::vector<size_t> owners(int32_t block) const;
+  // Returns the ranks that may own items of a zone, ascending.
+  std::vector<size_t> owners(int32_t zone) const;
 
   // Return the load of a rank over a whole period, and the objective.
   int64_t period_load(size_t rank) const;
@@ -78,13 +61,13 @@ class Bundles {
   const std::vector<ItemClass>* classes_;
   const OwnerSets* sets_ = nullptr;
   std::vector<int64_t> steps_;
-  std::vector<int32_t> blocks_;
+  std::vector<int32_t> zones_;
   std::vector<std::vector<ClassCount>> bundles_;
   std::vector<int64_t> loads_;
 };
 
 // Deals by longest processing time: the largest class first, each item to the
-// least loaded rank of its block; ties go to the lowest rank.
+// least loaded rank of its zone; ties go to the lowest rank.
 void deal_longest_first(Bundles& bundles);
 // The same, but starts with the classes that the fewest ranks may own.
 void deal_narrowest_first(Bundles& bundles);

@@ -11,20 +11,20 @@ using ::testing::ElementsAre;
 
 using Loads = std::vector<int64_t>;
 
-// A random case: classes of up to four dimensions, ranks of up to three blocks.
+// A random case: classes of up to four dimensions, ranks of up to three zones.
 struct Case {
   std::vector<ItemClass> classes;
   Loads steps;
-  std::vector<int32_t> blocks;
+  std::vector<int32_t> zones;
 };
 
-Case random_case(Random& random, int64_t dims, int32_t num_blocks) {
+Case random_case(Random& random, int64_t dims, int32_t num_zones) {
   Case c;
   for (int64_t p = 0; p < dims; ++p) c.steps.push_back(random.between(0, 5));
   c.steps[0] += 1;
   const int64_t ranks = random.between(2, 7);
   for (int64_t r = 0; r < ranks; ++r) {
-    c.blocks.push_back(static_cast<int32_t>(r) % num_blocks);
+    c.zones.push_back(static_cast<int32_t>(r) % num_zones);
   }
   for (int64_t i = random.between(1, 6); i > 0; --i) {
     ItemClass item;
@@ -32,13 +32,13 @@ Case random_case(Random& random, int64_t dims, int32_t num_blocks) {
       item.load.push_back(random.between(0, 50));
     }
     item.count = random.between(1, 6);
-    item.block = random.coin() ? kAnyBlock : c.blocks[random.next() % 2];
+    item.zone = random.coin() ? kAnyZone : c.zones[random.next() % 2];
     c.classes.push_back(item);
   }
   return c;
 }
 
-// Items of the case dealt one by one, as one would by hand.
+// The oracle deals the items of the case one by one.
 std::vector<Loads> counts_by_hand(const Case& c) {
   struct Item {
     size_t item_class;
@@ -57,14 +57,14 @@ std::vector<Loads> counts_by_hand(const Case& c) {
   std::stable_sort(
       items.begin(), items.end(),
       [](const Item& a, const Item& b) { return a.period > b.period; });
-  std::vector<Loads> counts(c.blocks.size(), Loads(c.classes.size(), 0));
-  Loads load(c.blocks.size(), 0);
+  std::vector<Loads> counts(c.zones.size(), Loads(c.classes.size(), 0));
+  Loads load(c.zones.size(), 0);
   for (const Item& item : items) {
-    const int32_t block = c.classes[item.item_class].block;
-    size_t least = c.blocks.size();
-    for (size_t r = 0; r < c.blocks.size(); ++r) {
-      if (block != kAnyBlock && block != c.blocks[r]) continue;
-      if (least == c.blocks.size() || load[r] < load[least]) least = r;
+    const int32_t zone = c.classes[item.item_class].zone;
+    size_t least = c.zones.size();
+    for (size_t r = 0; r < c.zones.size(); ++r) {
+      if (zone != kAnyZone && zone != c.zones[r]) continue;
+      if (least == c.zones.size() || load[r] < load[least]) least = r;
     }
     ++counts[least][item.item_class];
     load[least] += item.period;
@@ -105,8 +105,8 @@ int64_t objective_by_hand(const Case& c, const std::vector<Loads>& counts) {
   return sum;
 }
 
-// Every item is somewhere, nothing came out of nothing, blocks are kept, and
-// the loads are those of the items.
+// Checks that every item is dealt exactly once, to a rank of its zone, and
+// that loads are the sums of the items.
 void expect_sound(const Case& c, const Bundles& bundles) {
   const std::vector<Loads> counts = counts_of(bundles);
   Loads total(c.classes.size(), 0);
@@ -114,8 +114,8 @@ void expect_sound(const Case& c, const Bundles& bundles) {
     for (size_t k = 0; k < total.size(); ++k) {
       EXPECT_GE(counts[r][k], 0);
       total[k] += counts[r][k];
-      const int32_t block = c.classes[k].block;
-      if (block != kAnyBlock && block != c.blocks[r]) {
+      const int32_t zone = c.classes[k].zone;
+      if (zone != kAnyZone && zone != c.zones[r]) {
         EXPECT_EQ(counts[r][k], 0) << "class " << k << " on rank " << r;
       }
     }
@@ -130,7 +130,7 @@ void expect_sound(const Case& c, const Bundles& bundles) {
 
 std::vector<ItemClass> one_of_each(const Loads& sizes) {
   std::vector<ItemClass> classes;
-  for (int64_t size : sizes) classes.push_back({{size}, 1, 0, 0, 0, kAnyBlock});
+  for (int64_t size : sizes) classes.push_back({{size}, 1, 0, 0, 0, kAnyZone});
   return classes;
 }
 
@@ -177,7 +177,7 @@ TEST(Bundles, DealAsOneWouldByHand) {
   for (int trial = 0; trial < 300; ++trial) {
     const Case c =
         random_case(random, random.between(1, 4), random.small(1, 2));
-    Bundles bundles(c.classes, c.steps, c.blocks);
+    Bundles bundles(c.classes, c.steps, c.zones);
     deal_longest_first(bundles);
     SCOPED_TRACE(cat("trial ", trial));
     ASSERT_EQ(counts_of(bundles), counts_by_hand(c));
@@ -191,8 +191,9 @@ TEST(Exchange, NeverRaisesTheObjectiveAndLosesNothing) {
   for (int trial = 0; trial < 300; ++trial) {
     const Case c =
         random_case(random, random.between(1, 4), random.small(1, 2));
-    Bundles bundles(c.classes, c.steps, c.blocks);
-    // A bad start: each item to the first rank that may have it.
+    Bundles bundles(c.classes, c.steps, c.zones);
+    // Creates a bad start by giving each item to the first rank that may own
+    // it.
     for (size_t k = 0; k < c.classes.size(); ++k) {
       const auto id = static_cast<int32_t>(k);
       const size_t rank = bundles.may_own(0, id) ? 0 : 1;
@@ -251,7 +252,7 @@ TEST(Exchange, StopsOnlyWhereNoExchangeOfTwoForTwoHelps) {
   for (int trial = 0; trial < 150; ++trial) {
     Case c = random_case(random, 1, 1);
     c.classes.resize(std::min<size_t>(c.classes.size(), 4));
-    Bundles bundles(c.classes, c.steps, c.blocks);
+    Bundles bundles(c.classes, c.steps, c.zones);
     deal_longest_first(bundles);
     exchange_items(bundles, INT64_MAX);
     std::vector<size_t> critical;

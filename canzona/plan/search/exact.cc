@@ -14,7 +14,7 @@ class BranchAndBound {
   explicit BranchAndBound(const ExactCase& c)
       : c_(c),
         dims_(c.steps.size()),
-        ranks_(c.blocks.size()),
+        ranks_(c.zones.size()),
         loads_(ranks_ * dims_, 0),
         current_(c.items.size(), -1),
         held_(c.caps.size(), std::vector<int64_t>(ranks_, 0)),
@@ -75,8 +75,9 @@ class BranchAndBound {
     }
   }
 
-  // Below the best objective, do the ranks that can still take the smallest
-  // item have room for all that is left?
+  // Returns false if the ranks that can still take the smallest item lack room
+  // for everything that is left, given that the objective must fall below the
+  // best one.
   bool room_left(size_t depth) const {
     if (dims_ != 1 || depth == order_.size()) return true;
     const int64_t smallest = c_.items[order_.back()].load[0];
@@ -91,8 +92,8 @@ class BranchAndBound {
 
   size_t home(size_t rank) const { return index(c_.homes[rank]); }
 
-  // Ranks that may take item i, least loaded first, one of each set of ranks
-  // that nothing tells apart.
+  // Returns the ranks that may take item i, least loaded first, and only one of
+  // several ranks that are interchangeable.
   std::vector<size_t> candidates(size_t i) const {
     std::vector<size_t> out;
     for (size_t r = 0; r < ranks_; ++r) {
@@ -104,7 +105,8 @@ class BranchAndBound {
     return out;
   }
 
-  // The home that already holds a matrix of this tensor, or none.
+  // Returns the home that already holds a matrix of this tensor; -1 if there is
+  // none.
   int64_t fixed_home(size_t i) const {
     for (size_t j = 0; j < c_.items.size(); ++j) {
       if (j != i && current_[j] >= 0 &&
@@ -117,7 +119,7 @@ class BranchAndBound {
 
   bool allowed(size_t i, size_t r) const {
     const ExactItem& item = c_.items[i];
-    if (item.block >= 0 && item.block != c_.blocks[r]) return false;
+    if (item.zone >= 0 && item.zone != c_.zones[r]) return false;
     const int64_t fixed = fixed_home(i);
     if (fixed >= 0) return static_cast<int64_t>(home(r)) == fixed;
     const auto b = static_cast<size_t>(item.bucket);
@@ -131,10 +133,10 @@ class BranchAndBound {
   }
 
   // True if a lower rank offers the same: an equal load in the same home, or an
-  // empty home of the same block.
+  // empty home of the same zone.
   bool repeats(size_t i, size_t r) const {
     for (size_t lower = 0; lower < r; ++lower) {
-      if (!allowed(i, lower) || c_.blocks[lower] != c_.blocks[r]) continue;
+      if (!allowed(i, lower) || c_.zones[lower] != c_.zones[r]) continue;
       const bool same_load =
           std::equal(loads_.begin() + static_cast<int64_t>(r * dims_),
                      loads_.begin() + static_cast<int64_t>((r + 1) * dims_),

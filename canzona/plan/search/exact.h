@@ -18,15 +18,15 @@ struct ExactItem {
   int32_t tensor = 0;  // items with the same number share a home
   int32_t bucket = 0;
   int64_t elements = 0;  // of the tensor's shard, counted once per tensor
-  int32_t block = -1;    // ranks that may own it; -1: all
+  int32_t zone = -1;     // ranks that may own it; -1: all
 };
 
 struct ExactCase {
   std::vector<ExactItem> items;
   std::vector<int64_t> steps;
-  std::vector<int32_t> blocks;  // per rank
-  std::vector<int32_t> homes;   // per rank
-  std::vector<int64_t> caps;    // per bucket
+  std::vector<int32_t> zones;  // per rank
+  std::vector<int32_t> homes;  // per rank
+  std::vector<int64_t> caps;   // per bucket
 };
 
 // Returns the rank of each item; nullopt if no assignment respects the caps.

@@ -10,8 +10,8 @@ namespace {
 
 using Loads = std::vector<int64_t>;
 
-// All assignments, one after the other: the smallest objective within the caps,
-// or nothing.
+// Returns the smallest objective within the caps by trying all assignments;
+// nothing if there is none.
 class TriesAll {
  public:
   explicit TriesAll(const ExactCase& c) : c_(c), rank_(c.items.size(), 0) {}
@@ -29,7 +29,7 @@ class TriesAll {
                               const std::vector<int32_t>& rank) {
     int64_t sum = 0;
     for (size_t p = 0; p < c.steps.size(); ++p) {
-      Loads loads(c.blocks.size(), 0);
+      Loads loads(c.zones.size(), 0);
       for (size_t i = 0; i < rank.size(); ++i) {
         loads[static_cast<size_t>(rank[i])] += c.items[i].load[p];
       }
@@ -45,8 +45,8 @@ class TriesAll {
     };
     for (size_t i = 0; i < rank.size(); ++i) {
       const ExactItem& item = c.items[i];
-      if (item.block >= 0 &&
-          item.block != c.blocks[static_cast<size_t>(rank[i])]) {
+      if (item.zone >= 0 &&
+          item.zone != c.zones[static_cast<size_t>(rank[i])]) {
         return false;
       }
       bool first_of_tensor = true;
@@ -69,7 +69,7 @@ class TriesAll {
 
   bool advance() {
     for (int32_t& r : rank_) {
-      if (++r < static_cast<int32_t>(c_.blocks.size())) return true;
+      if (++r < static_cast<int32_t>(c_.zones.size())) return true;
       r = 0;
     }
     return false;
@@ -83,7 +83,7 @@ class TriesAll {
 ExactCase simple_case(const Loads& sizes, int32_t ranks) {
   ExactCase c;
   c.steps = {1};
-  c.blocks.assign(static_cast<size_t>(ranks), 0);
+  c.zones.assign(static_cast<size_t>(ranks), 0);
   for (int32_t r = 0; r < ranks; ++r) c.homes.push_back(r);
   c.caps = {INT64_MAX};
   for (int64_t size : sizes) {
@@ -146,15 +146,15 @@ TEST(ExactSearch, IsOptimalForCostsOfShapes) {
 }
 
 // Up to seven items with everything that restricts them: tensors of several
-// items, homes of several ranks, blocks, buckets with caps, refresh steps.
+// items, homes of several ranks, zones, buckets with caps, refresh steps.
 ExactCase restricted_case(Random& random) {
   ExactCase c;
   const auto tp = random.pick<int32_t>({1, 2, 4});
   const int32_t homes = 4 / tp;
-  const bool with_blocks = homes > 1 && random.coin();
+  const bool with_zones = homes > 1 && random.coin();
   for (int32_t r = 0; r < homes * tp; ++r) {
     c.homes.push_back(r / tp);
-    c.blocks.push_back(with_blocks ? r / tp % 2 : 0);
+    c.zones.push_back(with_zones ? r / tp % 2 : 0);
   }
   const int64_t dims = random.between(1, 3);
   for (int64_t p = 0; p < dims; ++p) {
@@ -170,7 +170,7 @@ ExactCase restricted_case(Random& random) {
     item.tensor = tensor;
     item.bucket = random.small(0, static_cast<int32_t>(c.caps.size()) - 1);
     item.elements = random.between(1, 12);
-    item.block = with_blocks ? random.pick<int32_t>({-1, 0, 1}) : -1;
+    item.zone = with_zones ? random.pick<int32_t>({-1, 0, 1}) : -1;
     for (int64_t n = random.between(1, 3);
          n > 0 && static_cast<int64_t>(c.items.size()) < count; --n) {
       item.load.clear();

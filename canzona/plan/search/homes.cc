@@ -50,9 +50,9 @@ HomeLimits limits_for_memory(const std::vector<HomeWeight>& homes,
 
 namespace {
 
-// Bounds the time where homes are hundreds of thousands. A stage of up to
-// 65,536 ranks has all its rounds, 12 for each home; real models take a few
-// hundred.
+// Bounds the time for hundreds of thousands of homes. Stages of up to 65,536
+// ranks never reach it; they stop after 12 rounds per home, and real models
+// take a few hundred rounds.
 constexpr int64_t kMostSwapsLookedAt = int64_t{1} << 36;
 
 class Grouping {
@@ -91,9 +91,10 @@ class Grouping {
     int64_t key = 0;
   };
 
-  int32_t block(size_t home) const { return bundles_.block(home * tp_); }
+  int32_t zone(size_t home) const { return bundles_.zone(home * tp_); }
 
-  // Dearest bundle first to the cheapest home of its block with a free slot.
+  // Deals bundles, the most expensive first, each to the cheapest home of its
+  // zone that has room for another bundle.
   void deal() {
     std::vector<size_t> order(weights_.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -101,27 +102,29 @@ class Grouping {
       return std::pair(weights_[a].cost, weights_[a].memory) >
              std::pair(weights_[b].cost, weights_[b].memory);
     });
-    // Homes with a free slot by cost, memory and number, for each block.
+    // Homes with room for another bundle, by cost, memory and number, for each
+    // zone.
     using OpenHome = std::tuple<int64_t, int64_t, size_t>;
     std::map<int32_t, std::set<OpenHome>> open;
-    for (size_t h = 0; h < homes_.size(); ++h) open[block(h)].insert({0, 0, h});
+    for (size_t h = 0; h < homes_.size(); ++h) open[zone(h)].insert({0, 0, h});
     for (size_t bundle : order) {
-      std::set<OpenHome>& of_block = open[bundles_.block(bundle)];
-      const size_t home = std::get<size_t>(*of_block.begin());
-      of_block.erase(of_block.begin());
+      std::set<OpenHome>& of_zone = open[bundles_.zone(bundle)];
+      const size_t home = std::get<size_t>(*of_zone.begin());
+      of_zone.erase(of_zone.begin());
       slots_[home].push_back(bundle);
       homes_[home] += weights_[bundle];
       if (slots_[home].size() < tp_)
-        of_block.insert({homes_[home].cost, homes_[home].memory, home});
+        of_zone.insert({homes_[home].cost, homes_[home].memory, home});
     }
   }
 
-  // The swap that lowers the largest `key` most, within the limits.
+  // Makes the swap that lowers the largest `key` most within the limits;
+  // returns false if there is none.
   bool relieve(Key key, const HomeLimits& limits) {
     const size_t from = largest_home(homes_, key);
     Swap best{0, 0, 0, homes_[from].*key};
     for (size_t to = 0; to < homes_.size(); ++to) {
-      if (to == from || block(to) != block(from)) continue;
+      if (to == from || zone(to) != zone(from)) continue;
       for (size_t i = 0; i < tp_; ++i) {
         for (size_t j = 0; j < tp_; ++j) {
           consider(from, {to, i, j, 0}, key, limits, best);
@@ -171,12 +174,12 @@ std::vector<size_t> group_into_homes(const Bundles& bundles, int32_t tp,
 }
 
 Bundles permuted(const Bundles& bundles, const std::vector<size_t>& bundle_at) {
-  std::vector<int32_t> blocks;
+  std::vector<int32_t> zones;
   for (size_t r = 0; r < bundles.num_ranks(); ++r) {
-    blocks.push_back(bundles.block(r));
+    zones.push_back(bundles.zone(r));
   }
   Bundles out(bundles.classes(),
-              {bundles.steps().begin(), bundles.steps().end()}, blocks);
+              {bundles.steps().begin(), bundles.steps().end()}, zones);
   for (size_t r = 0; r < bundle_at.size(); ++r) {
     for (const ClassCount& c : bundles.bundle(bundle_at[r])) {
       out.add(r, c.item_class, c.count);
@@ -187,9 +190,9 @@ Bundles permuted(const Bundles& bundles, const std::vector<size_t>& bundle_at) {
 
 namespace {
 
-// Items of one class that an exchange may move one way (the other way as many
-// as cost the same), and the homes it is tried with, once single items no
-// longer help.
+// Once exchanges of single items no longer help, an exchange may move this many
+// items of one class, for as many of another class as cost the same, and is
+// tried with this many homes.
 constexpr int32_t kFewItems = 6;
 constexpr int64_t kFewHomes = 8;
 // While a budget is exceeded, loads this far above the mean may be reached.
@@ -197,7 +200,8 @@ constexpr double kLooseLoad = 1.005;
 // Memory this close to the mean needs no more leveling.
 constexpr double kLevelMemory = 1.0005;
 
-// Item-level exchanges between homes under the load limits of the start.
+// Levels homes by exchanging items. Loads stay within the largest one at the
+// start, or within kLooseLoad while a budget is exceeded.
 class Leveling {
  public:
   using Key = int64_t HomeWeight::*;
@@ -220,7 +224,8 @@ class Leveling {
   }
 
   void run(const HomeLimits& budgets) {
-    // Budgets come first; for them a load a hair above the mean is still level.
+    // Budgets take precedence: while one is exceeded, loads slightly above the
+    // mean count as level.
     if (largest(homes_, &HomeWeight::elements) > budgets.elements ||
         largest(homes_, &HomeWeight::memory) > budgets.memory) {
       loosen_loads();
@@ -269,8 +274,9 @@ class Leveling {
     return w;
   }
 
-  // One exchange that lowers the home with the largest `key`: of single items
-  // with any rank, else of a few items with the homes that have least of it.
+  // Makes one exchange that lowers the home with the largest `key`: of single
+  // items with any rank, otherwise of a few items with the homes where `key` is
+  // smallest.
   bool relieve(Key key, const HomeLimits& limits) {
     const size_t home = largest_home(homes_, key);
     const std::vector<size_t> others = smallest_first(key);
@@ -348,7 +354,8 @@ class Leveling {
                : static_cast<int32_t>(std::min<int64_t>(cost / one, 1 << 20));
   }
 
-  // `given` against as many of the other class as cost the same, or one more.
+  // Tries to exchange `given` for as many items of the other class as cost the
+  // same, or one more.
   void try_matched(size_t from, size_t to, const ClassCount& given,
                    const ClassCount& in, Key key, const HomeLimits& limits,
                    Move& best) {

@@ -1,5 +1,5 @@
 // Groups bundles into homes: which tp bundles are placed at one home. Any rank
-// may carry any bundle of its block, so this changes no load, only the cost and
+// may carry any bundle of its zone, so this changes no load, only the cost and
 // memory of each home.
 //
 // Rank r belongs to home r / tp. First, elements and memory per home are

@@ -13,16 +13,16 @@ struct Weights {
   int64_t cost, memory, elements;
 };
 
-// A rank for each item, in order.
+// Gives each item a rank of its own, in order.
 struct OneEach {
   std::vector<ItemClass> classes;
   std::optional<Bundles> bundles;
 
-  OneEach(const std::vector<Weights>& items, std::vector<int32_t> blocks) {
+  OneEach(const std::vector<Weights>& items, std::vector<int32_t> zones) {
     for (const Weights& w : items) {
-      classes.push_back({{w.cost}, 1, w.elements, w.memory, 0, kAnyBlock});
+      classes.push_back({{w.cost}, 1, w.elements, w.memory, 0, kAnyZone});
     }
-    bundles.emplace(classes, std::vector<int64_t>{1}, std::move(blocks));
+    bundles.emplace(classes, std::vector<int64_t>{1}, std::move(zones));
     for (size_t r = 0; r < items.size(); ++r) {
       bundles->add(r, static_cast<int32_t>(r), 1);
     }
@@ -46,7 +46,7 @@ std::vector<HomeWeight> homes_of(const Bundles& bundles, size_t tp) {
   return homes;
 }
 
-// A budget on elements alone.
+// Returns limits that bound only elements.
 HomeLimits at_most(int64_t elements) {
   HomeLimits limits;
   limits.elements = elements;
@@ -80,7 +80,7 @@ TEST(Homes, AreDealtBundlesInHundredsOfThousands) {
 }
 
 TEST(Homes, WeighItemsOverAPeriod) {
-  const std::vector<ItemClass> classes{{{3, 40}, 5, 7, 11, 13, kAnyBlock}};
+  const std::vector<ItemClass> classes{{{3, 40}, 5, 7, 11, 13, kAnyZone}};
   Bundles bundles(classes, {9, 1}, {0, 0});
   bundles.add(1, 0, 2);
   const HomeWeight item = weigh_item(bundles, 0);
@@ -123,29 +123,29 @@ TEST(Homes, LevelMemoryAtEqualCost) {
   EXPECT_EQ(most(homes, &HomeWeight::memory), 10);
 }
 
-TEST(Homes, KeepBundlesInTheirBlock) {
+TEST(Homes, KeepBundlesInTheirZone) {
   Random random(20);
   for (int trial = 0; trial < 100; ++trial) {
     const size_t tp = random.pick<size_t>({1, 2, 3});
     const size_t num_homes = random.pick<size_t>({2, 4, 7});
-    std::vector<int32_t> blocks;
+    std::vector<int32_t> zones;
     std::vector<Weights> items;
     for (size_t r = 0; r < num_homes * tp; ++r) {
-      blocks.push_back(static_cast<int32_t>(r / tp % 2));
+      zones.push_back(static_cast<int32_t>(r / tp % 2));
       items.push_back({random.between(0, 99), random.between(0, 99),
                        random.between(0, 99)});
     }
-    const OneEach c(items, blocks);
+    const OneEach c(items, zones);
     const auto bundle_at = group_into_homes(
         *c.bundles, static_cast<int32_t>(tp), at_most(random.between(9, 300)));
     std::vector<size_t> sorted = bundle_at;
     std::sort(sorted.begin(), sorted.end());
-    std::vector<size_t> all(blocks.size());
+    std::vector<size_t> all(zones.size());
     std::iota(all.begin(), all.end(), size_t{0});
     ASSERT_EQ(sorted, all) << "trial " << trial;
     const Bundles grouped = permuted(*c.bundles, bundle_at);
-    for (size_t r = 0; r < blocks.size(); ++r) {
-      ASSERT_EQ(blocks[bundle_at[r]], blocks[r]) << "trial " << trial;
+    for (size_t r = 0; r < zones.size(); ++r) {
+      ASSERT_EQ(zones[bundle_at[r]], zones[r]) << "trial " << trial;
       ASSERT_EQ(grouped.load(r)[0], items[bundle_at[r]].cost);
     }
   }
@@ -206,9 +206,9 @@ struct RandomBundles {
   std::optional<Bundles> bundles;
 
   RandomBundles(Random& random, size_t homes, size_t tp, int64_t dims) {
-    std::vector<int32_t> blocks;
+    std::vector<int32_t> zones;
     for (size_t r = 0; r < homes * tp; ++r) {
-      blocks.push_back(static_cast<int32_t>(r / tp % 2));
+      zones.push_back(static_cast<int32_t>(r / tp % 2));
     }
     for (int64_t i = random.between(2, 6); i > 0; --i) {
       ItemClass c;
@@ -218,12 +218,12 @@ struct RandomBundles {
       c.elements = random.between(1, 50);
       c.home_bytes = random.between(1, 50);
       c.owner_bytes = random.between(0, 50);
-      c.block = random.pick<int32_t>({kAnyBlock, 0, 1});
+      c.zone = random.pick<int32_t>({kAnyZone, 0, 1});
       classes.push_back(c);
     }
     std::vector<int64_t> steps{9};
     steps.resize(static_cast<size_t>(dims), 1);
-    bundles.emplace(classes, steps, blocks);
+    bundles.emplace(classes, steps, zones);
     deal_longest_first(*bundles);
   }
 };

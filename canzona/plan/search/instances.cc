@@ -9,8 +9,9 @@
 namespace canzona {
 namespace {
 
-// Tensors looked at to mend overfull places, which bounds the number of swaps;
-// and rounds that a swapped tensor rests, at least.
+// The number of tensors that mend() may visit, which bounds the number of
+// swaps; and the least number of rounds for which a swapped tensor is not
+// swapped again.
 constexpr int64_t kMendBudget = 30'000'000;
 constexpr int64_t kMaxMendRounds = 20'000;
 constexpr int64_t kRest = 8;
@@ -107,9 +108,9 @@ class Placing {
     return best;
   }
 
-  // Swaps until no place is overfull. If a bucket's cap proves out of reach,
-  // the reachable one takes its place; tensors that still resist are dealt by
-  // bytes.
+  // Swaps tensors until no cell is overfull. If a bucket's cap proves out of
+  // reach, the reachable cap replaces it; tensors that still do not fit are
+  // dealt by bytes.
   void mend() {
     index_classes();
     swap_until_level();
@@ -197,7 +198,7 @@ class Placing {
     }
   }
 
-  // Elements above the cap if `change` were added to a cell.
+  // Returns the elements above the cap if `change` were added to a cell.
   int64_t overflow(const Cell& cell, int64_t change) const {
     return std::max<int64_t>(
         held_[cell.bucket][cell.home] + change - caps_[cell.bucket], 0);
@@ -234,9 +235,9 @@ class Placing {
            overflow(fro, 0) - overflow(fro, e);
   }
 
-  // The best swap out of an overfull cell, even if it saves nothing: the way
-  // out of a dead end may lead over a swap that only moves the trouble. Tensors
-  // that moved rest for a while, so that it does not move in circles.
+  // Makes the best swap out of an overfull cell, even if it saves nothing,
+  // because only that may lead out of a local minimum. Tensors that moved are
+  // not moved again for a while, so that the search does not cycle.
   int64_t relieve(const Cell& cell, int64_t now) {
     int64_t best = INT64_MIN;
     Place best_x{}, best_y{};
@@ -267,7 +268,7 @@ class Placing {
   }
 
   bool resting(const Place& p, int64_t now) const {
-    // A changing rest keeps the search from moving in circles.
+    // A varying rest keeps the search from cycling.
     return now - moved_[p.bucket][p.instance] < kRest + now % 7;
   }
 
@@ -322,7 +323,7 @@ class TensorSwaps {
   TensorSwaps(DealtStage& stage, int64_t budget)
       : stage_(stage),
         budget_(budget),
-        loads_(stage.blocks.size(), 0),
+        loads_(stage.zones.size(), 0),
         held_(stage.caps.size(),
               std::vector<int64_t>(index(1 + std::ranges::max(stage.homes)))) {
     for (const DealtTensor& t : stage.tensors) {
@@ -347,10 +348,10 @@ class TensorSwaps {
   size_t home(size_t rank) const { return index(stage_.homes[rank]); }
 
   bool may_own(const DealtTensor& t, size_t rank) const {
-    return t.block < 0 || t.block == stage_.blocks[rank];
+    return t.zone < 0 || t.zone == stage_.zones[rank];
   }
 
-  // Room for `in` at home h once `out` has left it.
+  // True if home h has room for `in` once `out` has left.
   bool has_room(size_t h, const DealtTensor& in, const DealtTensor* out) const {
     int64_t held = held_[in.bucket][h] + in.elements;
     if (out && out->bucket == in.bucket) held -= out->elements;

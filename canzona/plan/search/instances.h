@@ -53,15 +53,15 @@ struct DealtTensor {
   int64_t load = 0;
   int64_t elements = 0;
   size_t bucket = 0;
-  int32_t block = -1;  // ranks that may own it; -1: all
+  int32_t zone = -1;  // ranks that may own it; -1: all
   size_t rank = 0;
 };
 
 struct DealtStage {
   std::vector<DealtTensor> tensors;
-  std::vector<int64_t> caps;    // elements per bucket that one home may keep
-  std::vector<int32_t> blocks;  // per rank
-  std::vector<int32_t> homes;   // per rank
+  std::vector<int64_t> caps;   // elements per bucket that one home may keep
+  std::vector<int32_t> zones;  // per rank
+  std::vector<int32_t> homes;  // per rank
 };
 
 // Changes the ranks of `stage.tensors`; no home exceeds the larger of its cap

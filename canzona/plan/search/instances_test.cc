@@ -12,7 +12,7 @@ namespace {
 using ::testing::Each;
 using ::testing::UnorderedElementsAre;
 
-// Counts of each class by home.
+// Returns the number of tensors of each class by home.
 using Counts = std::map<std::pair<int32_t, int32_t>, int32_t>;
 
 struct Case {
@@ -51,7 +51,8 @@ int64_t fullest(const Case& c, size_t b, const std::vector<int32_t>& home) {
   return *std::max_element(held.begin(), held.end());
 }
 
-// Longest first by elements: what every bucket can reach.
+// Returns the cap that longest-first dealing by elements reaches in every
+// bucket.
 int64_t longest_first(const InstanceBucket& bucket, size_t homes) {
   std::vector<int64_t> sizes;
   for (const Instance& i : bucket.instances) sizes.push_back(i.elements);
@@ -171,7 +172,8 @@ TEST(PlaceInstances, SpreadsAClassOverTheBuckets) {
   }
 }
 
-// One bucket, and home 0 wants all of it: the budget on bytes overrules that.
+// Home 0 demands all tensors of the only bucket, but the byte budget overrules
+// it.
 TEST(PlaceInstances, OverrulesDemandsThatNoPlacementMeets) {
   Case c;
   c.buckets.push_back({{{0, 0, 10, 5}, {1, 0, 10, 5}}, 10, 10});

@@ -125,7 +125,7 @@ class PatternDeal {
 bool applies(const Bundles& bundles) {
   if (bundles.dims() != 1) return false;
   for (const ItemClass& c : bundles.classes()) {
-    if (c.block != kAnyBlock) return false;
+    if (c.zone != kAnyZone) return false;
   }
   return distinct_loads(bundles.classes()).size() <= kMaxPatternSizes;
 }
@@ -151,110 +151,23 @@ namespace {
 
 constexpr int64_t kExchangeBudget = 4'000'000;
 constexpr int64_t kLevelBudget = 4'000'000;
-// A two-hundredth above the bound is nearly as good as the bound.
+// An objective within 1/200 of the bound counts as good enough.
 constexpr int64_t kNearly = 200;
 // Capacities tried above the bound: in steps of 1/2048, at most this many.
 constexpr int kMaxCapacities = 48;
-
-// Item sizes in dimension p of the classes that `counts` says yes to.
-template <class Counts>
-std::vector<SizeCount> sizes_in(const std::vector<ItemClass>& classes, size_t p,
-                                Counts counts) {
-  std::vector<SizeCount> out;
-  for (const ItemClass& c : classes) {
-    if (c.load[p] <= 0 || c.count == 0 || !counts(c)) continue;
-    out.push_back({c.load[p], c.count});
-  }
-  std::sort(out.begin(), out.end(), [](const SizeCount& a, const SizeCount& b) {
-    return a.size > b.size;
-  });
-  std::vector<SizeCount> merged;
-  for (const SizeCount& s : out) {
-    if (!merged.empty() && merged.back().size == s.size) {
-      merged.back().count += s.count;
-    } else {
-      merged.push_back(s);
-    }
-  }
-  return merged;
-}
-
-int64_t bound_in(const std::vector<ItemClass>& classes, size_t p,
-                 const std::vector<int32_t>& blocks, int64_t upper) {
-  const auto ranks = static_cast<int64_t>(blocks.size());
-  int64_t bound =
-      lower_bound(sizes_in(classes, p, [](const ItemClass&) { return true; }),
-                  ranks, upper);
-  std::map<int32_t, int64_t> ranks_of;
-  for (int32_t block : blocks) ++ranks_of[block];
-  for (const auto& [block, own] : ranks_of) {
-    if (block == kAnyBlock) continue;
-    const auto sizes = sizes_in(
-        classes, p,
-        [wanted = block](const ItemClass& c) { return c.block == wanted; });
-    bound = std::max(bound, simple_bound(sizes, own));
-  }
-  return bound;
-}
-
-// Sets of owners are compared by at most so many ranks; beyond that only all
-// items together are looked at.
-constexpr size_t kMaxRanksCompared = size_t{1} << 27;
-
-// By set: the sets that are part of it.
-std::vector<std::vector<bool>> sets_within(const OwnerSets& sets) {
-  std::vector<std::vector<bool>> within;
-  size_t ranks = 0;
-  for (const auto& set : sets) ranks += set.size();
-  if (ranks * sets.size() > kMaxRanksCompared) return within;
-  for (const auto& outer : sets) {
-    within.emplace_back();
-    for (const auto& inner : sets)
-      within.back().push_back(std::includes(outer.begin(), outer.end(),
-                                            inner.begin(), inner.end()));
-  }
-  return within;
-}
-
-int64_t bound_in(const std::vector<ItemClass>& classes, size_t p,
-                 size_t num_ranks, const OwnerSets& sets,
-                 const std::vector<std::vector<bool>>& within, int64_t upper) {
-  int64_t bound =
-      lower_bound(sizes_in(classes, p, [](const ItemClass&) { return true; }),
-                  static_cast<int64_t>(num_ranks), upper);
-  for (size_t s = 0; s < within.size(); ++s) {
-    const auto sizes = sizes_in(classes, p, [&](const ItemClass& c) {
-      return within[s][static_cast<size_t>(c.block)];
-    });
-    bound = std::max(bound, simple_bound(sizes, std::ssize(sets[s])));
-  }
-  return bound;
-}
-
-// bound_in depends on these: phases whose matrices are alike share their bound.
-std::vector<std::array<int64_t, 3>> dimension_key(
-    const std::vector<ItemClass>& classes, size_t p, int64_t upper) {
-  std::vector<std::array<int64_t, 3>> key;
-  for (const ItemClass& c : classes) {
-    key.push_back({c.load[p], c.block, c.count});
-  }
-  std::sort(key.begin(), key.end());
-  key.push_back({upper, 0, 0});
-  return key;
-}
 
 class JointSearch {
  public:
   JointSearch(const std::vector<ItemClass>& classes,
               const std::vector<int64_t>& steps,
-              const std::vector<int32_t>& blocks, int32_t tp,
+              const std::vector<int32_t>& zones, int32_t tp,
               const Budgets& budgets)
       : classes_(classes),
         steps_(steps),
-        blocks_(blocks),
+        zones_(zones),
         tp_(tp),
         budgets_(budgets),
-        best_(classes, steps, blocks) {}
+        best_(classes, steps, zones) {}
 
   Bundles run() {
     search_loads();
@@ -264,22 +177,22 @@ class JointSearch {
     return grouped;
   }
 
-  // The best loads, homes not yet looked at.
+  // Returns the bundles with the best loads, regardless of homes.
   const Bundles& search_loads() {
     best_ = fresh();
     deal_longest_first(best_);
     exchange_items(best_, kExchangeBudget);
-    bound_ = objective_bound(classes_, steps_, blocks_, best_.objective());
+    bound_ = objective_bound(classes_, steps_, zones_, best_.objective());
     if (budgets_.mixed && best_.objective() <= bound_ + bound_ / kNearly) {
       return best_;
     }
     try_patterns();
-    try_blocks();
+    try_zones();
     return best_;
   }
 
  private:
-  Bundles fresh() const { return Bundles(classes_, steps_, blocks_); }
+  Bundles fresh() const { return Bundles(classes_, steps_, zones_); }
 
   int64_t element_limit() const {
     if (budgets_.share <= 0) return INT64_MAX;
@@ -289,7 +202,7 @@ class JointSearch {
       sum += static_cast<double>(c.elements) * static_cast<double>(c.count);
       largest = std::max(largest, c.elements);
     }
-    const double mean = sum * tp_ / static_cast<double>(blocks_.size());
+    const double mean = sum * tp_ / static_cast<double>(zones_.size());
     return std::max(largest, static_cast<int64_t>(mean * budgets_.share));
   }
 
@@ -307,40 +220,40 @@ class JointSearch {
     }
   }
 
-  // Blocks solved one by one: each takes its own items and an equal share of
+  // Solves zones one by one: each takes its own items and an equal share of
   // those that any rank may own.
-  void try_blocks() {
-    std::vector<int32_t> distinct = blocks_;
+  void try_zones() {
+    std::vector<int32_t> distinct = zones_;
     std::sort(distinct.begin(), distinct.end());
     distinct.erase(std::unique(distinct.begin(), distinct.end()),
                    distinct.end());
     if (distinct.size() < 2 || best_.objective() <= bound_) return;
     Bundles candidate = fresh();
     for (size_t i = 0; i < distinct.size(); ++i) {
-      deal_block(distinct[i], static_cast<int64_t>(i),
-                 static_cast<int64_t>(distinct.size()), candidate);
+      deal_zone(distinct[i], static_cast<int64_t>(i),
+                static_cast<int64_t>(distinct.size()), candidate);
     }
     exchange_items(candidate, kExchangeBudget);
     if (candidate.objective() < best_.objective()) best_ = std::move(candidate);
   }
 
-  void deal_block(int32_t block, int64_t number, int64_t num_blocks,
-                  Bundles& out) const {
+  void deal_zone(int32_t zone, int64_t number, int64_t num_zones,
+                 Bundles& out) const {
     std::vector<ItemClass> own = classes_;
     for (size_t c = 0; c < own.size(); ++c) {
-      if (own[c].block == kAnyBlock) {
-        // Classes begin their remainders at different blocks.
-        const int64_t turn = (number + static_cast<int64_t>(c)) % num_blocks;
-        own[c].count = own[c].count / num_blocks +
-                       (turn < own[c].count % num_blocks ? 1 : 0);
-      } else if (own[c].block != block) {
+      if (own[c].zone == kAnyZone) {
+        // Classes begin their remainders at different zones.
+        const int64_t turn = (number + static_cast<int64_t>(c)) % num_zones;
+        own[c].count = own[c].count / num_zones +
+                       (turn < own[c].count % num_zones ? 1 : 0);
+      } else if (own[c].zone != zone) {
         own[c].count = 0;
       }
-      own[c].block = kAnyBlock;
+      own[c].zone = kAnyZone;
     }
     std::vector<size_t> ranks;
-    for (size_t r = 0; r < blocks_.size(); ++r) {
-      if (blocks_[r] == block) ranks.push_back(r);
+    for (size_t r = 0; r < zones_.size(); ++r) {
+      if (zones_[r] == zone) ranks.push_back(r);
     }
     const std::vector<int32_t> same(ranks.size(), 0);
     JointSearch search(own, steps_, same, 1, Budgets{});
@@ -354,56 +267,20 @@ class JointSearch {
 
   const std::vector<ItemClass>& classes_;
   const std::vector<int64_t>& steps_;
-  const std::vector<int32_t>& blocks_;
+  const std::vector<int32_t>& zones_;
   int32_t tp_;
   Budgets budgets_;
   Bundles best_;
   int64_t bound_ = 0;
 };
 
-// The sum over kinds of steps of bound(p, upper), which is asked once for kinds
-// that are alike. `upper` bounds the whole objective, hence every dimension's
-// share of it.
-template <class BoundOf>
-int64_t sum_of_bounds(const std::vector<ItemClass>& classes,
-                      const std::vector<int64_t>& steps, int64_t upper,
-                      BoundOf bound) {
-  int64_t sum = 0;
-  std::map<std::vector<std::array<int64_t, 3>>, int64_t> known;
-  for (size_t p = 0; p < steps.size(); ++p) {
-    if (steps[p] == 0) continue;
-    const int64_t share = upper / steps[p];
-    const auto [it, fresh] = known.emplace(dimension_key(classes, p, share), 0);
-    if (fresh) it->second = bound(p, share);
-    sum += steps[p] * it->second;
-  }
-  return sum;
-}
-
 }  // namespace
-
-int64_t objective_bound(const std::vector<ItemClass>& classes,
-                        const std::vector<int64_t>& steps,
-                        const std::vector<int32_t>& blocks, int64_t upper) {
-  return sum_of_bounds(classes, steps, upper, [&](size_t p, int64_t share) {
-    return bound_in(classes, p, blocks, share);
-  });
-}
-
-int64_t objective_bound(const std::vector<ItemClass>& classes,
-                        const std::vector<int64_t>& steps, size_t num_ranks,
-                        const OwnerSets& sets, int64_t upper) {
-  const auto within = sets_within(sets);
-  return sum_of_bounds(classes, steps, upper, [&](size_t p, int64_t share) {
-    return bound_in(classes, p, num_ranks, sets, within, share);
-  });
-}
 
 Bundles search_bundles(const std::vector<ItemClass>& classes,
                        const std::vector<int64_t>& steps,
-                       const std::vector<int32_t>& blocks, int32_t tp,
+                       const std::vector<int32_t>& zones, int32_t tp,
                        const Budgets& budgets) {
-  return JointSearch(classes, steps, blocks, tp, budgets).run();
+  return JointSearch(classes, steps, zones, tp, budgets).run();
 }
 
 Bundles search_bundles(const std::vector<ItemClass>& classes,

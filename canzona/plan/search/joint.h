@@ -13,7 +13,7 @@ namespace canzona {
 
 // Deals all items to the empty `bundles`, aiming at loads ≤ `capacity`. Returns
 // false, dealing nothing, if the relaxation does not apply: several dimensions,
-// blocks, or too many sizes.
+// zones, or too many sizes.
 bool deal_by_patterns(Bundles& bundles, int64_t capacity);
 
 // Returns the distinct loads of all items in the only dimension.
@@ -30,24 +30,16 @@ struct Budgets {
   bool mixed = false;
 };
 
-// `blocks` has one entry per rank; home h is ranks [h·tp, (h+1)·tp).
+// `zones` has one entry per rank; home h is ranks [h·tp, (h+1)·tp).
 Bundles search_bundles(const std::vector<ItemClass>& classes,
                        const std::vector<int64_t>& steps,
-                       const std::vector<int32_t>& blocks, int32_t tp,
+                       const std::vector<int32_t>& zones, int32_t tp,
                        const Budgets& budgets);
 
-// Returns a lower bound on the objective of any assignment.
-int64_t objective_bound(const std::vector<ItemClass>& classes,
-                        const std::vector<int64_t>& steps,
-                        const std::vector<int32_t>& blocks, int64_t upper);
-
-// The same for items whose blocks are numbers of sets of owners, which may
+// The same for items whose zones are numbers of sets of owners, which may
 // overlap (bundles.h), without homes and budgets.
 Bundles search_bundles(const std::vector<ItemClass>& classes,
                        const std::vector<int64_t>& steps, size_t num_ranks,
                        const OwnerSets& sets);
-int64_t objective_bound(const std::vector<ItemClass>& classes,
-                        const std::vector<int64_t>& steps, size_t num_ranks,
-                        const OwnerSets& sets, int64_t upper);
 
 }  // namespace canzona

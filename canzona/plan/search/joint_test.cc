@@ -36,11 +36,11 @@ TEST(JointSearch, DealsEveryItemOnce) {
   for (int trial = 0; trial < 60; ++trial) {
     const size_t homes = random.pick<size_t>({1, 2, 4, 7, 8});
     const int32_t tp = random.pick<int32_t>({1, 2, 4});
-    const bool with_blocks = homes > 1 && random.coin();
-    std::vector<int32_t> blocks;
+    const bool with_zones = homes > 1 && random.coin();
+    std::vector<int32_t> zones;
     for (size_t h = 0; h < homes; ++h) {
-      blocks.insert(blocks.end(), static_cast<size_t>(tp),
-                    with_blocks ? static_cast<int32_t>(h % 2) : 0);
+      zones.insert(zones.end(), static_cast<size_t>(tp),
+                   with_zones ? static_cast<int32_t>(h % 2) : 0);
     }
     const int64_t dims = random.between(1, 3);
     std::vector<int64_t> steps(static_cast<size_t>(dims), 1);
@@ -53,11 +53,11 @@ TEST(JointSearch, DealsEveryItemOnce) {
       c.count = random.between(1, 30);
       c.elements = random.between(1, 50);
       c.home_bytes = random.between(1, 50);
-      if (with_blocks) c.block = random.pick<int32_t>({kAnyBlock, 0, 1});
+      if (with_zones) c.zone = random.pick<int32_t>({kAnyZone, 0, 1});
       classes.push_back(c);
     }
     const Budgets budgets{random.pick<double>({0.1, 0.5, 1}), INT64_MAX};
-    const Bundles bundles = search_bundles(classes, steps, blocks, tp, budgets);
+    const Bundles bundles = search_bundles(classes, steps, zones, tp, budgets);
     std::vector<int64_t> dealt(classes.size(), 0);
     for (size_t r = 0; r < bundles.num_ranks(); ++r) {
       for (const ClassCount& c : bundles.bundle(r)) {
@@ -70,12 +70,12 @@ TEST(JointSearch, DealsEveryItemOnce) {
       ASSERT_EQ(dealt[k], classes[k].count) << "trial " << trial;
     }
     ASSERT_GE(bundles.objective(),
-              objective_bound(classes, steps, blocks, bundles.objective()));
+              objective_bound(classes, steps, zones, bundles.objective()));
   }
 }
 
-// On small cases the search finds the optimum nearly always, though nobody
-// promises it; the bound never exceeds it.
+// On small cases the search nearly always finds the optimum, although this is
+// not guaranteed; the bound never exceeds it.
 TEST(JointSearch, IsSeldomAboveTheOptimum) {
   Random random(101);
   int above = 0;
@@ -89,34 +89,34 @@ TEST(JointSearch, IsSeldomAboveTheOptimum) {
                    counted.back().first);
     }
     const std::vector<ItemClass> classes = classes_of(counted);
-    const std::vector<int32_t> blocks(static_cast<size_t>(ranks), 0);
+    const std::vector<int32_t> zones(static_cast<size_t>(ranks), 0);
     const int64_t best = optimum_by_subsets(sizes, ranks);
-    const Bundles bundles = search_bundles(classes, {1}, blocks, 1, {});
+    const Bundles bundles = search_bundles(classes, {1}, zones, 1, {});
     ASSERT_GE(bundles.objective(), best) << "trial " << trial;
-    ASSERT_LE(objective_bound(classes, {1}, blocks, bundles.objective()), best)
+    ASSERT_LE(objective_bound(classes, {1}, zones, bundles.objective()), best)
         << "trial " << trial;
     above += bundles.objective() > best;
   }
   EXPECT_LE(above, 5);
 }
 
-// Eight items that only block 0 may own: its two ranks need four each, although
+// Eight items that only zone 0 may own: its two ranks need four each, although
 // the mean over all four ranks is two.
-TEST(JointSearch, BoundsKnowBlocks) {
+TEST(JointSearch, BoundsKnowZones) {
   std::vector<ItemClass> classes = classes_of({{1, 8}});
-  classes[0].block = 0;
+  classes[0].zone = 0;
   EXPECT_EQ(objective_bound(classes, {1}, {0, 0, 1, 1}, 8), 4);
   EXPECT_EQ(search_bundles(classes, {1}, {0, 0, 1, 1}, 1, {}).objective(), 4);
 }
 
-// Blocks are also solved one by one, where each has none of the other's items.
-TEST(JointSearch, TakesClassesOfWhichABlockHasNone) {
+// Zones are also solved one by one, where each has none of the other's items.
+TEST(JointSearch, TakesClassesOfWhichAZoneHasNone) {
   std::vector<ItemClass> classes =
       classes_of({{5, 8}, {32, 8}, {13, 7}, {26, 1}});
-  for (ItemClass& c : classes) c.block = 0;
-  classes[1].block = 1;
-  const std::vector<int32_t> blocks{0, 0, 0, 1, 1, 1};
-  EXPECT_EQ(search_bundles(classes, {1}, blocks, 1, {}).objective(), 96);
+  for (ItemClass& c : classes) c.zone = 0;
+  classes[1].zone = 1;
+  const std::vector<int32_t> zones{0, 0, 0, 1, 1, 1};
+  EXPECT_EQ(search_bundles(classes, {1}, zones, 1, {}).objective(), 96);
 }
 
 // Nine ordinary steps and one refresh: 9·3 + 4, each its own bound.

@@ -24,14 +24,14 @@ TEST(OwnerSets, ItemsStayWithTheirOwners) {
   EXPECT_EQ(objective_bound(classes, {1}, 3, sets, 10), 9);
 }
 
-TEST(OwnerSets, RanksOfTheSameSetsHaveTheSameBlock) {
+TEST(OwnerSets, RanksOfTheSameSetsHaveTheSameZone) {
   const OwnerSets sets{{0, 1}, {1, 2, 3}};
   const std::vector<ItemClass> classes;
   const Bundles bundles(classes, {1}, 5, sets);
-  EXPECT_EQ(bundles.block(2), bundles.block(3));
+  EXPECT_EQ(bundles.zone(2), bundles.zone(3));
   for (size_t a : {0u, 1u, 2u, 4u})
     for (size_t b : {0u, 1u, 2u, 4u})
-      EXPECT_EQ(bundles.block(a) == bundles.block(b), a == b);
+      EXPECT_EQ(bundles.zone(a) == bundles.zone(b), a == b);
 }
 
 struct SetCase {
@@ -51,7 +51,7 @@ SetCase random_set_case(Random& random) {
     for (int64_t p = 0; p < dims; ++p)
       item.load.push_back(random.between(0, 9));
     item.count = 1;
-    item.block = static_cast<int32_t>(c.sets.size());
+    item.zone = static_cast<int32_t>(c.sets.size());
     std::vector<int32_t> set;
     for (size_t r = 0; r < c.ranks; ++r)
       if (random.coin()) set.push_back(static_cast<int32_t>(r));
@@ -73,7 +73,7 @@ int64_t objective_of(const SetCase& c, const std::vector<int32_t>& rank_of) {
   return sum;
 }
 
-// Every way to give the items to their owners.
+// Returns the optimum by trying every assignment of items to their owners.
 int64_t best_of_all(const SetCase& c, std::vector<int32_t>& rank_of) {
   if (rank_of.size() == c.classes.size()) return objective_of(c, rank_of);
   int64_t best = INT64_MAX;

@@ -7,10 +7,10 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/cost/cost.h"
-#include "canzona/plan/micro_groups/modes.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/search/joint.h"
+#include "canzona/plan/search/round_deal.h"
 #include "canzona/plan/search/teams.h"
 
 namespace canzona {
@@ -20,7 +20,7 @@ AlikeItems::AlikeItems(const std::vector<ItemClass>& kinds) {
   for (size_t i = 0; i < kinds.size(); ++i) {
     std::vector<int64_t> key = kinds[i].load;
     key.push_back(kinds[i].owner_bytes);
-    key.push_back(kinds[i].block);
+    key.push_back(kinds[i].zone);
     alike[key].push_back(i);
   }
   for (auto& [key, list] : alike) {
@@ -56,16 +56,16 @@ void deal_owners(const Problem& p, std::span<const int32_t> matrices,
     kind.owner_bytes = p.owner_bytes[static_cast<size_t>(m)];
   }
   const AlikeItems alike(kinds);
-  const std::vector<int32_t> blocks(static_cast<size_t>(p.grid.tp), 0);
+  const std::vector<int32_t> zones(static_cast<size_t>(p.grid.tp), 0);
   const std::vector<int32_t> ranks =
-      alike.ranks(search_bundles(alike.classes(), p.steps(), blocks, 1, {}));
+      alike.ranks(search_bundles(alike.classes(), p.steps(), zones, 1, {}));
   for (size_t i = 0; i < matrices.size(); ++i)
     a.owner[static_cast<size_t>(matrices[i])] = ranks[i];
 }
 
 namespace {
 
-// The work of the ranks of a home, in ordinary steps and in refreshes.
+// The loads of a home's ranks, in ordinary steps and in refreshes.
 class HomeLoads {
  public:
   explicit HomeLoads(const Problem& p)
@@ -83,7 +83,7 @@ class HomeLoads {
     const int64_t every_step = every_step_[index(t)];
     return std::pair(every_step + refresh_[index(t)][index(phase)], every_step);
   }
-  // Over a period: the sum of the largest load of each step.
+  // Returns the sum over a period of the largest load of each step.
   int64_t makespan() const {
     const int64_t every_step = std::ranges::max(every_step_);
     if (p_.rule.period() == 1) return of_slowest(0);
@@ -113,8 +113,8 @@ struct BlockDeal {
   int64_t makespan = 0;
 };
 
-// Homes with such matrices on such nodes are alike: kinds and phases of the
-// matrices, then numbers of the nodes.
+// What tells homes apart: the kinds and phases of their matrices, then the
+// numbers of their nodes.
 using BlockHomeKind =
     std::pair<std::vector<std::pair<int32_t, int32_t>>, std::vector<int32_t>>;
 
@@ -154,7 +154,8 @@ class BlockSearch {
   }
   int32_t phase(int32_t m) const { return p_.phase[index(m)]; }
 
-  // Alike matrices together, in plan order.
+  // Sorts a home's matrices so that matrices of one kind are adjacent, in plan
+  // order.
   void sort_home(size_t h) {
     std::vector<int32_t>& matrices = homes_[h];
     const auto kind = [&](int32_t m) {
@@ -167,8 +168,8 @@ class BlockSearch {
     for (size_t t = 0; t < index(p_.grid.tp); ++t)
       home.second.push_back(nodes_[first + t] - nodes_[first]);
   }
-  // Matrices of a kind have the same shape and lie alike on the ranks of a
-  // home.
+  // Returns the number of a matrix's kind: matrices of one kind have the same
+  // shape and the same layout on the ranks of a home.
   int32_t kind_of(int32_t m) {
     const Matrix& of = matrix(m);
     std::vector<int64_t> key = {of.rows, of.cols,
@@ -196,8 +197,8 @@ class BlockSearch {
     return found->second;
   }
 
-  // The longest blocks first, each to the rank with the least work in the step
-  // of its refresh.
+  // Deals blocks, the longest first, each to the rank with the least work in
+  // the step of its refresh.
   BlockDeal deal(const std::vector<int32_t>& matrices) {
     using Item = std::tuple<int64_t, size_t, int32_t>;  // work, matrix, block
     std::vector<Item> items;
@@ -228,8 +229,8 @@ class BlockSearch {
     return cost.every_step.value() * p_.rule.period() + cost.refresh.value();
   }
 
-  // Looks at all ranks, or at the owners of a matrix that has as many as it
-  // may.
+  // Considers all ranks or, if the matrix already has as many owners as it may,
+  // only those.
   int32_t least_loaded(const HomeLoads& loads, int32_t phase,
                        const std::set<int32_t>& owners) const {
     const bool full = std::ssize(owners) >= most_;
@@ -241,8 +242,8 @@ class BlockSearch {
     return best;
   }
 
-  // Blocks of one shape are alike: those that the first rank stores go to it,
-  // as many as it has, the next ones to the next.
+  // Permutes blocks of the same shape among their owners, keeping each owner's
+  // number of blocks, so that ranks own blocks that they store.
   void put_side_by_side(int32_t m, std::vector<int32_t>& owners) {
     std::map<MatrixShape, std::vector<int32_t>> alike;
     for (const int32_t b : by_storage(m))
@@ -256,7 +257,8 @@ class BlockSearch {
     }
   }
 
-  // The blocks of a matrix, by the rank that stores most of each.
+  // Returns the blocks of a matrix, sorted by the rank that stores most of
+  // each.
   const std::vector<int32_t>& by_storage(int32_t m) {
     const auto [found, is_new] = by_storage_.try_emplace(kind_of(m));
     if (!is_new) return found->second;
@@ -272,8 +274,8 @@ class BlockSearch {
     return found->second;
   }
 
-  // Rounds as level as can be, so that matrices are on their way while others
-  // are computed.
+  // Returns rounds with work as even as possible, so that some matrices are in
+  // transit while others are computed.
   std::vector<int32_t> rounds_of(size_t h, const BlockDeal& deal) const {
     std::vector<std::vector<int32_t>> ranks;
     for (const std::vector<int32_t>& owners : deal.owners)

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "canzona/plan/layout/problem.h"
 #include "canzona/plan/search/bundles.h"
-#include "canzona/plan/strategy.h"
 
 namespace canzona {
 

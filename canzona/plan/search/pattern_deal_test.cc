@@ -76,10 +76,10 @@ TEST(PatternDeal, DealsEveryItemOnce) {
   EXPECT_GT(dealt, 100);
 }
 
-TEST(PatternDeal, DoesNotApplyToBlocksPeriodsOrManySizes) {
-  std::vector<ItemClass> blocked = classes_of({{3, 2}});
-  blocked[0].block = 0;
-  Bundles a(blocked, {1}, {0, 1});
+TEST(PatternDeal, DoesNotApplyToZonesPeriodsOrManySizes) {
+  std::vector<ItemClass> zoneed = classes_of({{3, 2}});
+  zoneed[0].zone = 0;
+  Bundles a(zoneed, {1}, {0, 1});
   EXPECT_FALSE(deal_by_patterns(a, 100));
 
   std::vector<ItemClass> refreshed = classes_of({{3, 2}});

@@ -30,8 +30,8 @@ class SplitSearch {
   }
 
  private:
-  // The makespan of one home's tensors on its tp ranks; homes alike are dealt
-  // once.
+  // Returns the makespan of one home's tensors on its tp ranks; equal homes are
+  // dealt once.
   int64_t makespan(const Bundle& bundle) {
     std::vector<std::pair<int32_t, int32_t>> key;
     for (const ClassCount& c : bundle) key.emplace_back(c.item_class, c.count);
@@ -134,7 +134,7 @@ class SplitSearch {
 
   Bundles& homes_;
   const MatrixLoads& loads_;
-  std::vector<int32_t> ranks_;  // blocks of the tp ranks: one
+  std::vector<int32_t> ranks_;  // zones of the tp ranks: one
   int64_t budget_;
   std::vector<int64_t> makespans_;
   std::map<std::vector<std::pair<int32_t, int32_t>>, int64_t> known_;

@@ -56,9 +56,9 @@ TEST(SplitHomes, LongestFirstKeepsTensorsWhole) {
   EXPECT_EQ(improve_split_homes(homes, matrices, 2, 1000), 6);
 }
 
-TEST(SplitHomes, BlocksAreRespected) {
+TEST(SplitHomes, ZonesAreRespected) {
   std::vector<ItemClass> classes{tensor_of({4, 4}, 2)};
-  classes[0].block = 1;
+  classes[0].zone = 1;
   Bundles homes(classes, {1}, {0, 1});
   deal_split_longest_first(homes, {loads({4, 4})}, 2);
   EXPECT_TRUE(homes.bundle(0).empty());

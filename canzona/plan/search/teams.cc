@@ -8,10 +8,10 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/cost/cost.h"
-#include "canzona/plan/micro_groups/modes.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/home_step.h"
 #include "canzona/plan/schedule/team_schedule.h"
+#include "canzona/plan/search/round_deal.h"
 #include "canzona/plan/search/team_deal.h"
 
 namespace canzona {

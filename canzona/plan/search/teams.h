@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "canzona/plan/strategy.h"
+#include "canzona/plan/layout/problem.h"
 
 namespace canzona {
 

@@ -9,7 +9,7 @@ namespace canzona::tensor_swaps_test {
 namespace {
 
 std::vector<int64_t> loads_of(const DealtStage& stage) {
-  std::vector<int64_t> loads(stage.blocks.size(), 0);
+  std::vector<int64_t> loads(stage.zones.size(), 0);
   for (const DealtTensor& t : stage.tensors) loads[t.rank] += t.load;
   return loads;
 }
@@ -35,7 +35,7 @@ int64_t overflow(const DealtStage& stage) {
 
 TEST(TensorSwaps, LevelsLoadsWhereBytesAllow) {
   DealtStage stage;
-  stage.blocks = {0, 0};
+  stage.zones = {0, 0};
   stage.homes = {0, 1};
   stage.caps = {10};
   stage.tensors = {{6, 4, 0, -1, 0}, {4, 4, 0, -1, 0}, {2, 4, 0, -1, 1}};
@@ -45,7 +45,7 @@ TEST(TensorSwaps, LevelsLoadsWhereBytesAllow) {
 
 TEST(TensorSwaps, KeepsTheCapEvenIfLoadsStayUneven) {
   DealtStage stage;
-  stage.blocks = {0, 0};
+  stage.zones = {0, 0};
   stage.homes = {0, 1};
   stage.caps = {8, 8};
   // Rank 1 is full in bucket 0, so nothing of it may come over.
@@ -59,7 +59,7 @@ TEST(TensorSwaps, KeepsTheCapEvenIfLoadsStayUneven) {
 
 TEST(TensorSwaps, MovesFreelyInsideAHome) {
   DealtStage stage;
-  stage.blocks = {0, 0};
+  stage.zones = {0, 0};
   stage.homes = {0, 0};
   stage.caps = {8};
   stage.tensors = {{5, 4, 0, -1, 0}, {5, 4, 0, -1, 0}};
@@ -67,9 +67,9 @@ TEST(TensorSwaps, MovesFreelyInsideAHome) {
   EXPECT_EQ(largest_load(stage), 5);
 }
 
-TEST(TensorSwaps, ExpertsStayInTheirBlock) {
+TEST(TensorSwaps, ExpertsStayInTheirZone) {
   DealtStage stage;
-  stage.blocks = {0, 1};
+  stage.zones = {0, 1};
   stage.homes = {0, 1};
   stage.caps = {100};
   stage.tensors = {{5, 1, 0, 0, 0}, {5, 1, 0, 0, 0}};
@@ -82,15 +82,15 @@ TEST(TensorSwaps, NeverRaisesLoadsOrOverflow) {
   for (int round = 0; round < 200; ++round) {
     DealtStage stage;
     const size_t tp = 1 + random() % 2;
-    stage.blocks.assign(tp * (1 + random() % 4), 0);
-    for (size_t r = 0; r < stage.blocks.size(); ++r)
+    stage.zones.assign(tp * (1 + random() % 4), 0);
+    for (size_t r = 0; r < stage.zones.size(); ++r)
       stage.homes.push_back(static_cast<int32_t>(r / tp));
     stage.caps = {static_cast<int64_t>(random() % 40),
                   static_cast<int64_t>(random() % 40)};
     for (size_t i = 0; i < random() % 20; ++i) {
       stage.tensors.push_back({static_cast<int64_t>(random() % 30),
                                static_cast<int64_t>(random() % 9), random() % 2,
-                               -1, random() % stage.blocks.size()});
+                               -1, random() % stage.zones.size()});
     }
     const int64_t load = largest_load(stage), over = overflow(stage);
     const size_t count = stage.tensors.size();

@@ -16,9 +16,11 @@
 namespace canzona {
 namespace {
 
-// Homes dealt on trial where tensors hold several matrices.
+// The number of homes that may be dealt on trial if tensors hold several
+// matrices.
 constexpr int64_t kSplitBudget = 3000;
-// Pairs of tensors looked at where bytes overruled the search.
+// The number of pairs of tensors that may be compared if byte limits overruled
+// the search.
 constexpr int64_t kSwapBudget = 50'000'000;
 
 // One pipeline stage: all its buffers share the same ranks and loads.
@@ -44,8 +46,8 @@ class Stage {
     }
     classify();
     whole_ = num_matrices_ == tensors_.size();
-    // With bytes bounded, the first attempt whose tensors can be placed as the
-    // search dealt them is taken; if bytes overrule all, the best.
+    // If bytes are bounded, takes the first attempt whose tensors can be placed
+    // as the search dealt them; if there is none, takes the best attempt.
     std::optional<Assignment> best;
     int64_t least = INT64_MAX;
     for (const Budgets& budgets : attempts()) {
@@ -70,16 +72,17 @@ class Stage {
   }
   size_t ranks() const { return homes_ * static_cast<size_t>(p_.grid.tp); }
 
-  // Homes of one ep coordinate form a block; without ep all are one.
-  int32_t block_of_home(size_t home) const {
+  // Homes of one ep coordinate form a zone; without expert parallelism all
+  // homes do.
+  int32_t zone_of_home(size_t home) const {
     const auto h = static_cast<int32_t>(home);
     return coordinates_of(p_.grid, p_.grid.rank(0, h, 0)).ep;
   }
-  std::vector<int32_t> blocks(int32_t ranks_per_home) const {
+  std::vector<int32_t> zones(int32_t ranks_per_home) const {
     std::vector<int32_t> out;
     for (size_t h = 0; h < homes_; ++h) {
       out.insert(out.end(), static_cast<size_t>(ranks_per_home),
-                 block_of_home(h));
+                 zone_of_home(h));
     }
     return out;
   }
@@ -102,7 +105,7 @@ class Stage {
   bool assign_exactly() {
     ExactCase c;
     c.steps = p_.steps();
-    c.blocks = blocks(p_.grid.tp);
+    c.zones = zones(p_.grid.tp);
     c.homes = homes_of_ranks();
     std::vector<int32_t> matrices;
     for (size_t i = 0; i < buckets_.size(); ++i) {
@@ -132,7 +135,7 @@ class Stage {
     }
   }
 
-  // `rank`: of the stage.
+  // `rank` counts the ranks of the stage.
   void set_owner(int32_t matrix, int32_t rank) {
     const int32_t t = p_.matrices[static_cast<size_t>(matrix)].tensor;
     const Coordinates at = coordinates_of(p_.grid, rank);
@@ -140,7 +143,7 @@ class Stage {
     a_.owner[static_cast<size_t>(matrix)] = at.t;
   }
 
-  // Tensors with equal loads, elements, bytes and block are one class.
+  // Tensors with equal loads, elements, bytes and zone are one class.
   void classify() {
     std::map<std::vector<int64_t>, int32_t> known;
     class_of_.assign(p_.model.tensors.size(), -1);
@@ -177,7 +180,7 @@ class Stage {
     c.load.assign(p_.steps().size(), 0);
     c.elements = p_.shard_elements[i];
     c.home_bytes = p_.home_bytes[i] * p_.grid.tp;
-    c.block = buffer_of(t).ep;
+    c.zone = buffer_of(t).ep;
     for (int32_t m = p_.first_matrix[i]; m < p_.first_matrix[i + 1]; ++m) {
       const std::vector<int64_t> load = p_.load_of(m);
       for (size_t d = 0; d < load.size(); ++d) c.load[d] += load[d];
@@ -219,18 +222,18 @@ class Stage {
     return std::find(changed_.begin(), changed_.end(), true) != changed_.end();
   }
 
-  // Bundles per rank, or per home where tensors hold several matrices.
+  // Returns bundles per rank, or per home if tensors hold several matrices.
   Bundles search(int32_t ranks_per_home, const Budgets& budgets) {
     ranks_per_home_ = static_cast<size_t>(ranks_per_home);
-    return search_bundles(classes_, p_.steps(), blocks(ranks_per_home),
+    return search_bundles(classes_, p_.steps(), zones(ranks_per_home),
                           ranks_per_home, budgets);
   }
 
-  // The better of two starts: homes level in total load, or matrices dealt
-  // longest first.
+  // Returns the better result of two starts: homes level in total load, or
+  // matrices dealt longest first.
   Bundles search_split(const Budgets& budgets) {
     Bundles level = search(1, budgets);
-    Bundles dealt(classes_, p_.steps(), blocks(1));
+    Bundles dealt(classes_, p_.steps(), zones(1));
     deal_split_longest_first(dealt, matrix_loads_, p_.grid.tp);
     const int64_t a =
         improve_split_homes(level, matrix_loads_, p_.grid.tp, kSplitBudget);
@@ -239,7 +242,7 @@ class Stage {
     return b < a ? dealt : level;
   }
 
-  // The largest load of each kind of step, summed over a period.
+  // Returns the sum over a period of the largest load of each step.
   int64_t objective() const {
     const std::vector<int64_t> steps = p_.steps();
     std::vector<int64_t> loads(ranks() * steps.size(), 0);
@@ -269,11 +272,11 @@ class Stage {
         p_.grid.rank(0, home, a_.owner[static_cast<size_t>(m)]));
   }
 
-  // Swaps tensors one by one where bytes overruled the bundles.
+  // Swaps single tensors in homes where byte limits overruled the bundles.
   void swap_placed() {
     if (p_.steps().size() != 1) return;
     DealtStage stage;
-    stage.blocks = blocks(p_.grid.tp);
+    stage.zones = zones(p_.grid.tp);
     stage.homes = homes_of_ranks();
     std::vector<int32_t> matrices;
     for (size_t i = 0; i < buckets_.size(); ++i) {
@@ -330,7 +333,7 @@ class Stage {
       for (size_t r = first; r < first + ranks_per_home_; ++r) {
         for (const ClassCount& c : bundles_->bundle(r)) {
           const auto i = static_cast<size_t>(c.item_class);
-          if (classes_[i].block != f.ep) continue;
+          if (classes_[i].zone != f.ep) continue;
           if (out[i].empty() || out[i].back().home != h)
             out[i].push_back({h, 0});
           out[i].back().count += c.count;
@@ -396,8 +399,8 @@ class Stage {
     return out;
   }
 
-  // Owners inside each home: as the bundles say, or dealt anew where tensors
-  // hold several matrices or bytes overruled the bundles.
+  // Assigns owners inside each home: those of the bundles, or new ones if
+  // tensors hold several matrices or byte limits overruled the bundles.
   void deal_tp_ranks() {
     std::vector<std::vector<int32_t>> by_home(homes_);
     for (int32_t t : tensors_) {

@@ -4,7 +4,7 @@
 // in any bucket.
 #pragma once
 
-#include "canzona/plan/strategy.h"
+#include "canzona/plan/layout/problem.h"
 
 namespace canzona {
 

@@ -67,8 +67,9 @@ TEST(Balanced, IsOptimalUpToFourteenMatricesOnFourRanks) {
   }
 }
 
-// Every way to give tensors (of one matrix each) to ranks, with a budget on the
-// bytes of each bucket: the smallest sum over steps of the largest load.
+// Returns the smallest sum over steps of the largest load, by trying every
+// assignment of tensors (of one matrix each) to ranks within the byte budget of
+// each bucket.
 class TriesAll {
  public:
   TriesAll(const Plan& plan, double share)
@@ -112,7 +113,8 @@ class TriesAll {
     return tensor.elements() / (tensor.cut == Cut::kNone ? 1 : plan_.mesh.tp);
   }
 
-  // The larger of the largest shard, the share, and what longest first needs.
+  // Returns the largest of the largest shard, the share, and what longest-first
+  // dealing needs.
   double budget(const Bucket& bucket) const {
     Loads sizes;
     for (int32_t t : bucket.tensors) sizes.push_back(elements(t));

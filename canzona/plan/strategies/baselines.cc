@@ -14,7 +14,8 @@ void assign_start_offset(const Problem& p, Assignment& a) {
         p.buffers[static_cast<size_t>(bucket.buffer)].num_homes;
     int64_t offset = 0;
     for (int32_t t : bucket.matrix_tensors) {
-      // floor(offset / (elements / homes)) without rounding.
+      // Computes floor(offset / (elements / homes)) in integers, without
+      // rounding errors.
       const auto slice =
           static_cast<int64_t>(static_cast<Int128>(offset) * homes /
                                std::max<int64_t>(bucket.elements, 1));
@@ -27,8 +28,8 @@ void assign_start_offset(const Problem& p, Assignment& a) {
 
 namespace {
 
-// The words follow the published listing: every rank r wants a share of the
-// bucket, blended of an even part and of what it lacks to the mean load.
+// The names follow the published listing: the target of every rank is a blend
+// of an even share of the bucket and of what the rank lacks to the mean load.
 class BufferPartition {
  public:
   BufferPartition(const Problem& p, int32_t buffer, double alpha)
@@ -97,7 +98,8 @@ class BufferPartition {
     }
   }
 
-  // The first border at or after `begin` that is nearest to `target`.
+  // Returns the border at or after `begin` that is nearest to `target`; the
+  // first one on a tie.
   static size_t nearest(const std::vector<double>& border, size_t begin,
                         double target) {
     size_t best = begin;
@@ -168,7 +170,7 @@ void assign_layerwise(const Problem& p, Assignment& a) {
 
 namespace {
 
-// max·min² of the whole matrices: what Megatron-Core ranks them by.
+// Returns max·min² of the whole matrices, by which Megatron-Core sorts them.
 double megatron_cost(const Problem& p, int32_t tensor) {
   const auto t = static_cast<size_t>(tensor);
   double sum = 0;
@@ -197,7 +199,7 @@ std::vector<Ranked> dearest_first(const Problem& p, const OpenBucket& bucket) {
   return order;
 }
 
-// The least loaded home with room; without room anywhere, the emptiest.
+// Returns the least loaded home with room; if no home has room, the emptiest.
 size_t choose(const std::vector<double>& load, const std::vector<int64_t>& held,
               int64_t elements, int64_t limit) {
   size_t best = load.size();

@@ -2,7 +2,7 @@
 // shipped elsewhere.
 #pragma once
 
-#include "canzona/plan/strategy.h"
+#include "canzona/plan/layout/problem.h"
 
 namespace canzona {
 

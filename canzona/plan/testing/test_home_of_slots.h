@@ -171,14 +171,14 @@ class HomeOfSlots {
           << "of rank " << t;
       const int64_t side = std::max(m.rows, m.cols);
       const auto owners = part_.owners[static_cast<size_t>(matrix)];
-      const auto place =
+      const auto member =
           std::find(owners.begin(), owners.end(), static_cast<int32_t>(t)) -
           owners.begin();
       for (const auto& [element, times] : seen) {
         EXPECT_EQ(times, 1);
         const int64_t in = element & ((1 << 24) - 1);
         const int64_t along = m.rows > m.cols ? in / m.cols : in % m.cols;
-        EXPECT_EQ(along * members(matrix) / side, place);
+        EXPECT_EQ(along * members(matrix) / side, member);
       }
     }
   }

@@ -9,7 +9,7 @@
 #include "canzona/plan/layout/layout.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/predict/predict_parts.h"
+#include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/team_schedule.h"
@@ -56,7 +56,8 @@ class TensorRoutes {
       const Matrix& matrix = part_.matrices[static_cast<size_t>(m)];
       std::vector<Rectangle> boxes;
       for (const Route& r : routes_of(part_, m)) {
-        // Every tp rank stores the same of what is not cut.
+        // All tp ranks store the same data of a tensor that is not cut; one of
+        // them is counted.
         if (!sends_to(part_.grid, tensor_, r.t, 0)) continue;
         boxes.push_back(r);
       }
@@ -93,8 +94,8 @@ class TensorRoutes {
   int32_t last_;
 };
 
-// Tensors of equal shape, cut and sections have equal routes; one of each is
-// checked.
+// Tensors of equal shape, cut and sections have equal routes, so one of each
+// kind is checked.
 struct Kind {
   std::vector<int64_t> shape;
   Cut cut = Cut::kNone;
@@ -144,7 +145,7 @@ class Validation {
  public:
   explicit Validation(const PlanPart& part) : part_(part), teams_(part) {}
 
-  // False: the part cannot be predicted.
+  // Returns false if the part is too broken to be predicted.
   bool run() {
     check_matrices();
     check_places();
@@ -172,7 +173,8 @@ class Validation {
     return part_.model.tensors[static_cast<size_t>(t)];
   }
 
-  // Every tensor lies in one bucket, once, on the ranks that hold it.
+  // Checks that every tensor lies in exactly one bucket, on the ranks that hold
+  // it.
   void check_places() {
     std::vector<int32_t> places(part_.model.tensors.size(), 0);
     for (size_t b = 0; b < part_.buckets.size(); ++b) {
@@ -243,7 +245,8 @@ class Validation {
     }
   }
 
-  // Each tensor lies inside its home's run, so each element has one place.
+  // Checks that each tensor lies inside its home's run, so that each element is
+  // kept once.
   void check_runs(size_t b) {
     const Bucket& bucket = part_.buckets[b];
     int64_t offset = 0;
@@ -261,7 +264,7 @@ class Validation {
     }
   }
 
-  // The matrices are those that the split makes of each tensor.
+  // Checks that the matrices are those into which the split cuts each tensor.
   void check_matrices() {
     const std::vector<Matrix> expected =
         split_into_matrices(part_.model, part_.options.splits);
@@ -323,8 +326,8 @@ class Validation {
     }
   }
 
-  // A team has 2, 4 or 8 ranks of one home and node, as many at most as the
-  // matrix has strips and the plan allows.
+  // Checks that a team has 2, 4 or 8 ranks of one home and node, and no more
+  // than the matrix has strips or the plan allows.
   void check_team(size_t m, bool inside) {
     const auto owners = part_.owners[m];
     const auto size = std::ssize(owners);
@@ -355,8 +358,8 @@ class Validation {
                part_.options.ranks_per_node, " ranks");
   }
 
-  // Every block of a matrix that falls apart has one owner, of as many ranks of
-  // the home at most as the plan allows.
+  // Checks that every block of a matrix with independent blocks has one owner,
+  // and that no more ranks of the home own blocks than the plan allows.
   void check_blocks(size_t m) {
     const auto owners = part_.owners[m];
     const std::string blocks =
@@ -406,7 +409,7 @@ class Validation {
     });
   }
 
-  // Rounds of a home are numbered without gaps.
+  // Checks that the rounds of a home are numbered without gaps.
   void check_micro_groups() {
     const int32_t num_homes = part_.grid.pp * part_.grid.homes();
     std::vector<std::set<int32_t>> rounds(static_cast<size_t>(num_homes));
@@ -453,7 +456,8 @@ class Validation {
   std::vector<std::string> violations_;
 };
 
-// True if a part has from the whole what `expected` has, and its tensors.
+// True if a part has the tensors of `expected` and the same fields derived from
+// the whole plan.
 bool belongs(const PlanPart& part, const PlanPart& expected,
              const std::vector<Tensor>& tensors) {
   const auto given = [](const PlanPart& p) {
@@ -470,8 +474,9 @@ bool belongs(const PlanPart& part, const PlanPart& expected,
                             });
 }
 
-// Seconds are no part of what a plan promises: another program may predict
-// others from the same decisions. The digest vouches for them.
+// Predicted seconds are not part of what a plan promises, because another
+// version may predict others from the same decisions; only the digest covers
+// them.
 PlanSummary with_seconds_of(PlanSummary summary, const PlanSummary& stored) {
   summary.step_seconds_mean = stored.step_seconds_mean;
   summary.step_seconds_worst = stored.step_seconds_worst;
@@ -482,7 +487,8 @@ bool are_times(const PlanSummary& s) {
   return s.step_seconds_mean >= 0 && s.step_seconds_worst >= 0;
 }
 
-// The predictions stored are those of the plan: its parts' and its own.
+// Checks that the stored predictions of the plan and of its parts are those
+// that follow from its decisions.
 void check_predictions(const Plan& plan, std::vector<std::string>& violations) {
   constexpr const char* kOthers =
       "the stored predictions are not those of this plan";

@@ -25,7 +25,8 @@ TEST(Validate, FindsRanksAboveTheMemoryCap) {
   EXPECT_THAT(validate(plan), ElementsAre(HasSubstr("4 of 4 ranks")));
 }
 
-// All tensors of a bucket on one home, laid out and predicted as such.
+// Returns a plan with all tensors of a bucket on one home, laid out and
+// predicted accordingly.
 TEST(Validate, FindsAHomeAboveItsShareOfBytes) {
   Plan plan = plan_of(squares({4, 4, 4, 4}), "dp=4");
   plan.parts[0].home = {0, 0, 0, 0};
@@ -59,7 +60,7 @@ TEST(Validate, TakesThePredictedSecondsOfOtherPrograms) {
   EXPECT_THAT(validate(plan), IsEmpty());
 }
 
-// Budgets are checked together, too.
+// Several exceeded budgets are all reported.
 TEST(Validate, ListsAllBudgets) {
   Plan plan = plan_of(squares({4, 4, 4, 4}), "dp=4");
   plan.parts[0].home = {0, 0, 0, 0};

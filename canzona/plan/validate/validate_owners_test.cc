@@ -97,8 +97,8 @@ TEST(Validate, FindsMatricesThatDoNotTile) {
   }
 }
 
-// Rows of q that nobody has, or that k has as well: not even whole tensors can
-// be put together from such shards.
+// Some rows of q are in no section, or in k as well, so that whole tensors
+// cannot be assembled from such shards.
 TEST(Validate, FindsSectionsThatDoNotTile) {
   for (const char* tensor : {"layers.0.qkv", "layers.1.qkv"}) {
     Plan plan = sound_plan();
@@ -112,7 +112,7 @@ TEST(Validate, FindsSectionsThatDoNotTile) {
   }
 }
 
-// The matrices are not those that the options ask for.
+// The matrices are not those that the split requires.
 TEST(Validate, FindsMatricesOfAnotherSplit) {
   PlanOptions options;
   options.splits = parse_splits("qkv");

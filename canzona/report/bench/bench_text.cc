@@ -6,8 +6,8 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona {
 

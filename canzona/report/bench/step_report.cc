@@ -10,9 +10,9 @@
 #include "canzona/report/bench/bench_text.h"
 #include "canzona/report/models_view.h"
 #include "canzona/report/plan_view.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona {
 
@@ -49,9 +49,9 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
   const StepBench& bench = report.bench;
   std::string out =
       ink(Tone::kBold, "Steps") +
-      fmt::format(" of {} with {} on {}: {} ranks, {}\n",
-                  printable(report.model), report.rule, to_string(report.mesh),
-                  report.mesh.world(),
+      fmt::format(" of {} with {} on {}: {}, {}\n", printable(report.model),
+                  report.rule, to_string(report.mesh),
+                  counted(report.mesh.world(), "rank"),
                   report.transport == "thread" ? "threads"
                   : report.transport == "mpi"  ? "MPI processes"
                   : report.transport == "nccl" ? "NCCL processes"
@@ -61,9 +61,9 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
   };
   if (const std::string text = report.precision.text(); !text.empty())
     line("precision: " + text);
-  line(fmt::format("{} gradients, {} steps, the first {} not timed",
-                   to_string(report.trial.gradients), report.trial.steps,
-                   report.trial.warmup));
+  line(fmt::format("{} gradients, {}, the first {} not timed",
+                   to_string(report.trial.gradients),
+                   counted(report.trial.steps, "step"), report.trial.warmup));
   const int64_t tokens = report.trial.product_tokens;
   line(fmt::format("forward and backward {} {}{}",
                    tokens > 0 ? fmt::format("are bf16 products of every "

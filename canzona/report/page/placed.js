@@ -64,8 +64,8 @@ const placedRounds = plan => section("rounds", "Rounds", "Rounds",
   plan.classes.map((own, number) => classRounds(plan, own, number)));
 
 const placedOrder = ({order}) => section("schedule", "Order", "What a rank does, in order",
-  el("p", `A step on rank ${order.rank}, the busiest: `, el("code", "canzona explain plan.json --rank N"),
-     " tells it of any other."), orderTable(order));
+  el("p", `A step on rank ${order.rank}, the busiest: `, el("code", "canzona explain"),
+     " tells it of any rank of a plan."), orderTable(order));
 
 const placedMatrices = plan => section("matrices", "Matrices", "Matrices and their owners",
   table(["matrix", ">shape", "rule", ">owner", ">class", ">round", ">cost"],

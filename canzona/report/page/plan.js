@@ -152,8 +152,8 @@ function planWords() {
 }
 
 const orderSection = ({plan: {order}}) => section("schedule", "Order", "What a rank does, in order",
-  el("p", `${order.title} on rank ${order.rank}, the busiest: `, el("code", "canzona explain plan.json --rank N"),
-     " tells it of any other."), orderTable(order));
+  el("p", `${order.title} on rank ${order.rank}, the busiest: `, el("code", "canzona explain"),
+     " tells it of any rank of a plan."), orderTable(order));
 
 function zeroSection({plan: {zero}}) {
   if (!zero) return null;

@@ -19,11 +19,10 @@ function worldRank([wholeTp, cp, ep], stage, home, t, [tp, homes, e]) {
 // A row of the data as the table shows it, with what it is searched and sorted by.
 function tensorRow(plan, row) {
   const data = plan.tensors, pieces = data.patterns[row[0]];
-  const [shape, role, cut, rule, cost, size] = data.kinds[row[1]];
+  const [shape, role, cut, rule, cost, size, isMatrix] = data.kinds[row[1]];
   const [stage, at] = data.buckets[row[2]], home = row[3];
   const part = data.parts[at], tp = part[0], label = part[3];
   const name = pieces.reduce((text, piece, i) => text + row[4 + i] + piece);
-  const isMatrix = rule !== "adamw" || home >= 0;
   const rankOf = t => worldRank(data.mesh, stage, home, t, part);
   const all = row[4] === -1, ts = all ? Array.from({length: tp}, (_, t) => t) : [row[4]].flat();
   let owner = "–";
@@ -58,8 +57,9 @@ class TensorTable {
     this.limit = TENSOR_PAGE;
     this.sortBy = -1;
     this.down = false;
+    const example = `search: down_proj home:3 bucket:0 rank:12 rule:${plan.rule.name}`;
     this.query = el("input", {type: "search", id: "query", "aria-label": "Search tensors", autocomplete: "off",
-                              spellcheck: "false", placeholder: "search: down_proj home:3 bucket:0 rank:12 adamw"});
+                              spellcheck: "false", placeholder: example});
     this.count = el("output", {id: "count"});
     this.more = el("button", {type: "button", id: "more"}, `Show ${TENSOR_PAGE} more`);
     this.heads = HEADS.map(([name, css], i) => {

@@ -27,8 +27,8 @@ function zeroMemory(report, rows) {
       parts: kinds.map((name, i) =>
         [row.memory[name], kindCss(i), `${choiceText(row)}: ${name}: ${bytes(row.memory[name])}`])})};
   return section("memory", "Memory", "Memory of the fullest rank",
-    bars(picture, rows, (rows.some(row => row.experts) ? "Choices as --zero / --zero-experts take them"
-      : "Choices as --zero takes them") + ", in the order of the ranking."), legend(used));
+    bars(picture, rows, (rows.some(row => row.experts) ? "Choices as the options zero / zero-experts take them"
+      : "Choices as the option zero takes them") + ", in the order of the ranking."), legend(used));
 }
 
 function zeroBytes(report, rows) {
@@ -64,7 +64,7 @@ function rankedRow(report, row, hasExperts) {
 
 function zeroRanking(report) {
   const hasExperts = report.sizes.some(row => row.experts);
-  const columns = ["--zero", ...(hasExperts ? ["--zero-experts"] : []), ">z1, z2, z3", ">memory", ">within a node",
+  const columns = ["zero", ...(hasExperts ? ["zero-experts"] : []), ">z1, z2, z3", ">memory", ">within a node",
                    ">between nodes", ">step", ">iteration", "why"];
   return section("ranking", "Ranking", "Ranking",
     folded(report.sizes, SHOWN, "choice", some =>

@@ -11,9 +11,9 @@
 #include "canzona/base/text.h"
 #include "canzona/report/page.h"
 #include "canzona/report/runs/run.h"
+#include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
 #include "canzona/report/train_lines.h"
-#include "canzona/report/view_parts.h"
 
 namespace canzona {
 namespace {
@@ -429,7 +429,7 @@ std::string sparkline(std::span<const double> values, size_t width) {
   // The lowest value is drawn as an eighth: 0 would be a dot.
   for (double& cell : cells)
     cell = span > 0 ? 0.125 + 0.875 * (cell - from) / span : 0.125;
-  return strip(cells, 1);
+  return upright_bars(cells, 1);
 }
 
 std::string runs_text(const ComparedRuns& all, const Ink& ink) {

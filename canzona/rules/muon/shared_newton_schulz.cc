@@ -16,7 +16,7 @@ static_assert(kNormPartBytes == sizeof(NormPart));
 // The strips of a member; columns are counted from the member's first.
 Strips strips_of_seat(int64_t side, int strips, const TeamSeat& seat) {
   const int each = strips / seat.members;
-  const int first = each * seat.place;
+  const int first = each * seat.member;
   Strips own;
   own.count = each;
   for (int s = 0; s < each; ++s)
@@ -26,8 +26,8 @@ Strips strips_of_seat(int64_t side, int strips, const TeamSeat& seat) {
 }
 
 int64_t width_of_seat(int64_t side, int strips, const TeamSeat& seat) {
-  return seat_border(side, strips, seat.members, seat.place + 1) -
-         seat_border(side, strips, seat.members, seat.place);
+  return seat_border(side, strips, seat.members, seat.member + 1) -
+         seat_border(side, strips, seat.members, seat.member);
 }
 
 class SharedNewtonSchulz final : public SharedTransform {
@@ -96,7 +96,7 @@ class SharedNewtonSchulz final : public SharedTransform {
 
   void iterate(int segment, const std::byte* rounded,
                std::byte* factor) override {
-    CANZONA_CHECK(seat_.head, "iterate on member ", seat_.place);
+    CANZONA_CHECK(seat_.head, "iterate on member ", seat_.member);
     GramSpace g = gram_space_;
     shared_.take_gram(g.r, rounded);
     if (segment == 0 && plan_.schatten4)
@@ -149,8 +149,8 @@ std::unique_ptr<SharedTransform> share_newton_schulz(
     Engine& engine, Arena& arena, const NewtonSchulzPlan& plan, MuonWay way,
     MatrixShape shape, const TeamSeat& seat) {
   CANZONA_CHECK(seat.members >= 1 && way.strips % seat.members == 0 &&
-                    seat.place >= 0 && seat.place < seat.members,
-                "member ", seat.place, " of ", seat.members, " with ",
+                    seat.member >= 0 && seat.member < seat.members,
+                "member ", seat.member, " of ", seat.members, " with ",
                 way.strips, " strips");
   Algebra& algebra = engine.algebra(plan.numbers(way).precision);
   SharedAlgebra* shared = algebra.shared();

@@ -318,7 +318,7 @@ StripFacts SoapFacts::strips(MatrixShape shape) const {
 }
 
 std::vector<TeamState> SoapFacts::team_states(MatrixShape shape, int members,
-                                              int place) const {
+                                              int member) const {
   const std::vector<int64_t> dims = {shape.rows, shape.cols};
   const SoapLayout layout(soap_, dims);
   const SoapCut cut = layout.cut(soap_);
@@ -333,15 +333,15 @@ std::vector<TeamState> SoapFacts::team_states(MatrixShape shape, int members,
     const bool is_moment = number < layout.factors().begin_state();
     const bool is_basis = number == basis;
     ++number;
-    if (place != 0 && !is_moment && !is_basis) continue;
+    if (member != 0 && !is_moment && !is_basis) continue;
     TeamState& state = states.emplace_back();
     state.in_matrix = {whole.name, whole.shape,
                        std::vector<int64_t>(whole.shape.size(), 0)};
-    state.given = place == 0 || is_moment;
+    state.given = member == 0 || is_moment;
     state.own = std::move(whole);
     if (!is_moment) continue;
-    state.own.shape[across] = border(place + 1) - border(place);
-    state.in_matrix.first[across] = border(place);
+    state.own.shape[across] = border(member + 1) - border(member);
+    state.in_matrix.first[across] = border(member);
   }
   return states;
 }

@@ -167,7 +167,7 @@ class SoapFacts final : public RuleFacts {
                                        int64_t number) const override;
   StripFacts strips(MatrixShape shape) const override;
   std::vector<TeamState> team_states(MatrixShape shape, int members,
-                                     int place) const override;
+                                     int member) const override;
   bool refreshes(int64_t step, int phase) const override {
     return soap_.is_refresh(step, phase);
   }

@@ -12,8 +12,8 @@ namespace canzona {
 SoapStrips soap_strips(MatrixShape shape, const SoapCut& cut,
                        const TeamSeat& seat) {
   CANZONA_CHECK(seat.members >= 1 && cut.strips % seat.members == 0 &&
-                    seat.place >= 0 && seat.place < seat.members,
-                "member ", seat.place, " of ", seat.members, " with ",
+                    seat.member >= 0 && seat.member < seat.members,
+                "member ", seat.member, " of ", seat.members, " with ",
                 cut.strips, " strips");
   SoapStrips own;
   own.dims = {shape.rows, shape.cols};
@@ -22,8 +22,8 @@ SoapStrips soap_strips(MatrixShape shape, const SoapCut& cut,
   int64_t& across = own.dims[static_cast<size_t>(1 - cut.axis)];
   for (int s = 0; s <= own.count; ++s)
     own.at[static_cast<size_t>(s)] =
-        strip_border(across, cut.strips, own.count * seat.place + s) -
-        strip_border(across, cut.strips, own.count * seat.place);
+        strip_border(across, cut.strips, own.count * seat.member + s) -
+        strip_border(across, cut.strips, own.count * seat.member);
   across = own.at[static_cast<size_t>(own.count)];
   return own;
 }
@@ -208,7 +208,7 @@ class SharedSoap final : public SharedTransform {
 
   void begin(const SharedStep& step) override {
     CANZONA_CHECK_EQ(step.states.size(), num_states(), "states of member ",
-                     seat_.place);
+                     seat_.member);
     call_ = {.step = step.step, .phase = step.phase, .part = {}};
     std::ranges::copy(step.states, states_.begin());
   }
@@ -233,7 +233,7 @@ class SharedSoap final : public SharedTransform {
 
   // New bases are found where they are sent from.
   void iterate(int, const std::byte* rounded, std::byte* factor) override {
-    CANZONA_CHECK(seat_.head, "iterate on member ", seat_.place);
+    CANZONA_CHECK(seat_.head, "iterate on member ", seat_.member);
     const ProductsScope products(engine_, products_of(soap_.splits_products));
     const Arena::Scope scope(engine_.arena());
     const SoapFactor kept = heads_factor();

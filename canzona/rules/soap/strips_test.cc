@@ -181,13 +181,13 @@ Values box_of(const Values& whole, const TeamState& state) {
 
 void expect_states(const TestTeam<float>& team, const TestTensor<float>& whole,
                    MatrixShape shape, int members) {
-  for (int place = 0; place < members; ++place) {
+  for (int member = 0; member < members; ++member) {
     const std::vector<TeamState> kept =
-        whole.rule().facts().team_states(shape, members, place);
+        whole.rule().facts().team_states(shape, members, member);
     for (size_t i = 0; i < kept.size(); ++i)
-      ASSERT_EQ(team.state(static_cast<size_t>(place), i),
+      ASSERT_EQ(team.state(static_cast<size_t>(member), i),
                 box_of(whole.state(kept[i].in_matrix.name), kept[i]))
-          << kept[i].in_matrix.name << " of member " << place;
+          << kept[i].in_matrix.name << " of member " << member;
   }
 }
 

@@ -139,7 +139,7 @@ LogicalDigest piece_digest(Rank& rank, Hasher& hasher, int32_t t,
                            const ExtentCopy& piece) {
   const Tensor& tensor = rank.tensor(t);
   const std::byte* memory =
-      rank.store.parameter(rank.layout.parameters.place_of(t, piece));
+      rank.store.parameter(rank.layout.parameters.offset_of(t, piece));
   const int64_t each = rank.store.parameter_bytes();
   std::vector<ExtentCopy> runs;
   for (const ExtentCopy& whole :

@@ -54,12 +54,12 @@ class CudaLentStep : public testing::Test {
 TEST_F(CudaLentStep, HasOneResultPerWireOnEveryLayout) {
   const std::vector<std::pair<MeshAxes, bool>> layouts = {
       {{}, false},
-      {{{kReplicas, 2}}, false},
-      {{{kReplicas, 3}}, true},
+      {{{kReplicated, 2}}, false},
+      {{{kReplicated, 3}}, true},
       {{{0, 2}}, false},
       {{{0, 4}}, false},
       {{{-1, 3}}, false},
-      {{{kReplicas, 2}, {0, 2}}, false},
+      {{{kReplicated, 2}, {0, 2}}, false},
       {{{0, 2}, {-1, 2}}, false}};
   for (const std::string rule : {"muon", "soap", "shampoo", "adamw"})
     for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16})

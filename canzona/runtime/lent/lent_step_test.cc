@@ -36,17 +36,17 @@ struct Layout {
 };
 std::vector<Layout> layouts() {
   return {{"one rank", {}},
-          {"ddp 2", {{kReplicas, 2}}},
-          {"ddp 3", {{kReplicas, 3}}},
-          {"ddp 4", {{kReplicas, 4}}},
-          {"ddp 3, shared", {{kReplicas, 3}}, true},
+          {"ddp 2", {{kReplicated, 2}}},
+          {"ddp 3", {{kReplicated, 3}}},
+          {"ddp 4", {{kReplicated, 4}}},
+          {"ddp 3, shared", {{kReplicated, 3}}, true},
           {"fsdp 2", {{0, 2}}},
           {"fsdp 3", {{0, 3}}},
           {"fsdp 4", {{0, 4}}},
           {"columns 3", {{-1, 3}}},
           {"tp rows 2", {{-2, 2}}},
-          {"hsdp 2x2", {{kReplicas, 2}, {0, 2}}},
-          {"hsdp 2x2, shared", {{kReplicas, 2}, {0, 2}}, true},
+          {"hsdp 2x2", {{kReplicated, 2}, {0, 2}}},
+          {"hsdp 2x2, shared", {{kReplicated, 2}, {0, 2}}, true},
           {"fsdp x tp 2x2, two dims", {{0, 2}, {-1, 2}}},
           {"fsdp x tp 2x2, one dim", {{0, 2}, {0, 2}}}};
 }
@@ -117,7 +117,7 @@ LentTrial muon_trial(const MeshAxes& axes, WireDtype wire = WireDtype::kFp32) {
 
 const std::vector<MeshAxes>& few_meshes() {
   static const std::vector<MeshAxes> all = {
-      {}, {{kReplicas, 3}}, {{0, 3}}, {{kReplicas, 2}, {-1, 2}}};
+      {}, {{kReplicated, 3}}, {{0, 3}}, {{kReplicated, 2}, {-1, 2}}};
   return all;
 }
 

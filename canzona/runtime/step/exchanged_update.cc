@@ -100,8 +100,8 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
             {}, [](const SlotMatrix& computed) {
               return std::pair(computed.kept, computed.block);
             }));
-      for (const StatePlace& place : planned.owned)
-        batch.owned.push_back(run_of(rank.store.states() + place.first));
+      for (const KeptState& state : planned.owned)
+        batch.owned.push_back(run_of(rank.store.states() + state.first));
     }
   }
 }

@@ -23,8 +23,8 @@ LocalUpdate::Batch::Batch(Rank& rank, const UpdateBatch& of)
       label(rank.label(cat(of.members.size(), " x ", to_string(of.dims)))) {
   // A matrix may be stored in pieces, such as the q of an interleaved qkv.
   for (int32_t k : of.members) add_pieces(rank, index(k), tensors);
-  for (const StatePlace& place : of.owned)
-    tensors.add_owned(run_of(rank.store.states() + place.first));
+  for (const KeptState& state : of.owned)
+    tensors.add_owned(run_of(rank.store.states() + state.first));
 }
 
 LocalUpdate::LocalUpdate(Rank& rank, Publisher& publisher)

@@ -20,7 +20,7 @@ size_t number_of(Purpose purpose) {
 }
 
 bool is_same(const TeamSeat& a, const TeamSeat& b) {
-  return a.members == b.members && a.place == b.place && a.head == b.head;
+  return a.members == b.members && a.member == b.member && a.head == b.head;
 }
 
 Matrices row_of(std::byte* data, int64_t count) {
@@ -47,7 +47,7 @@ void TeamUpdate::add_round(size_t round) {
             .of(rank_.tensor_of(rank_.kept.matrices[index(planned.kept)]))
             .rule.get();
     shared.phase = rank_.part.phase[index(planned.matrix)];
-    for (const StatePlace& state :
+    for (const KeptState& state :
          rank_.updates.shared[round][list.size() - 1].own)
       shared.states.push_back(run_of(rank_.store.states() + state.first));
     shared.room = team_room(planned);
@@ -75,7 +75,7 @@ SharedTransform& TeamUpdate::transform_for(size_t round, const Shared& shared) {
   const KeptMatrix& kept = rank_.kept.matrices[index(planned.kept)];
   const Rule& rule = *shared.rule;
   const MatrixShape shape{kept.dims[0], kept.dims[1]};
-  const TeamSeat seat{planned.size(), planned.place, planned.is_head()};
+  const TeamSeat seat{planned.size(), planned.member, planned.is_head()};
   for (Pooled& known : pool_)
     if (known.last_round != round && known.shape == shape &&
         known.rule == &rule && is_same(known.seat, seat)) {
@@ -186,7 +186,7 @@ void TeamUpdate::round_sum(size_t round, size_t number, int segment) {
   Shared& shared = at(round, number);
   const SharedMatrix& planned = *shared.planned;
   const int64_t count =
-      even_extent(planned.facts.sum_elements, planned.size(), planned.place)
+      even_extent(planned.facts.sum_elements, planned.size(), planned.member)
           .count;
   const auto piece = [&](int i) {
     return row_of(

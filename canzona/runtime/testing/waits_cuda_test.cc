@@ -15,7 +15,7 @@ namespace {
 // One step, in which the test itself does not wait either.
 void issue(Runtime& runtime, Engine& engine, int64_t step) {
   const Plan& plan = runtime.plan();
-  const Coordinates& place = runtime.coordinates();
+  const Coordinates& at = runtime.coordinates();
   const std::vector<int32_t> modules = modules_of(runtime);
   runtime.begin_iteration(uses_of(runtime, 1), 1);
   for (const int32_t module : modules) {
@@ -28,9 +28,9 @@ void issue(Runtime& runtime, Engine& engine, int64_t step) {
       const Tensor& tensor = plan.model.tensors[static_cast<size_t>(t)];
       if (!runtime.holds(t) || module_of(plan.model, tensor) != *module)
         continue;
-      const auto [home, num_homes] = home_of(plan, place, tensor);
+      const auto [home, num_homes] = home_of(plan, at, tensor);
       make_gradient(engine, {GradientKind::kExact, home, num_homes, step},
-                    tensor, plan.mesh.tp, place.t, runtime.gradient(t).data());
+                    tensor, plan.mesh.tp, at.t, runtime.gradient(t).data());
       runtime.grad_ready(t);
     }
     runtime.release_params(*module);

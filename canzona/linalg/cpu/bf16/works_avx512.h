@@ -5,8 +5,9 @@
 // A core looks only some twenty instructions past a stalled tile instruction,
 // so a long sequence of vector instructions between two of them idles the tile
 // unit, while the same instructions spread evenly cost almost nothing. A work
-// has eight slots, work.at<0>() to work.at<7>(), one for each tile instruction
-// of a step; what a slot computes stays in registers for the next.
+// fills eight gaps, work.at<0>() to work.at<7>(), one after each tile
+// instruction of a step; what it computes in one gap stays in registers for the
+// next.
 #pragma once
 
 #include <immintrin.h>
@@ -18,7 +19,7 @@ namespace {
 
 #define CANZONA_INLINE inline __attribute__((always_inline))
 
-// Keeps the compiler from moving the computation of a value out of its slot.
+// Keeps the compiler from moving the computation of a value out of its gap.
 CANZONA_INLINE void pin(__m512& value) { asm volatile("" : "+v"(value)); }
 CANZONA_INLINE void pin(__m512i& value) { asm volatile("" : "+v"(value)); }
 
@@ -96,20 +97,20 @@ struct PackRows {
   PackRows(const Epilogue& e, int p)
       : rows(e.rows + p * 2 * kBlock), pairs(e.pairs + p * kBlock) {}
 
-  template <int kSlot>
+  template <int kGap>
   CANZONA_INLINE void at(RowPair& v) {
-    if constexpr (kSlot == 0) {
+    if constexpr (kGap == 0) {
       even = round_row(v.even[0], v.even[1]);
       store_line(rows, even);
       pin(even);
-    } else if constexpr (kSlot == 1) {
+    } else if constexpr (kGap == 1) {
       odd = round_row(v.odd[0], v.odd[1]);
       store_line(rows + kBlock, odd);
       pin(odd);
     } else {
-      __m512i mixed = interleave(even, odd, kSlot - 2);
+      __m512i mixed = interleave(even, odd, kGap - 2);
       pin(mixed);
-      store_line(pairs + (kSlot - 2) * kTileElements, mixed);
+      store_line(pairs + (kGap - 2) * kTileElements, mixed);
     }
   }
 };
@@ -127,14 +128,14 @@ struct StoreRows {
 
   StoreRows(const Epilogue& epilogue, int p) : e(epilogue), first(2 * p) {}
 
-  template <int kSlot>
+  template <int kGap>
   CANZONA_INLINE void at(RowPair& v) {
-    constexpr int kHalf = kSlot % 2;
-    const int row = first + kSlot / 2;
+    constexpr int kHalf = kGap % 2;
+    const int row = first + kGap / 2;
     if (row >= e.height) return;
     const __mmask16 lanes = first_lanes(e.width - kHalf * kTile);
     float* out = e.out + row * e.stride + kHalf * kTile;
-    __m512 o = kSlot < 2 ? v.even[kHalf] : v.odd[kHalf];
+    __m512 o = kGap < 2 ? v.even[kHalf] : v.odd[kHalf];
     if (e.apply) {
       const ApplyCoefficients& c = e.coefficients;
       const __m512 p = _mm512_maskz_loadu_ps(lanes, out);
@@ -155,16 +156,16 @@ class RowPairWork {
   RowPairWork(const Epilogue& epilogue, const float* acc, int p)
       : e_(epilogue), acc_(acc + p * 2 * kBlock), p_(p), sink_(epilogue, p) {}
 
-  template <int kSlot>
+  template <int kGap>
   CANZONA_INLINE void at() {
-    if constexpr (kSlot == 0) {
+    if constexpr (kGap == 0) {
       scale(v_.even, acc_);
-    } else if constexpr (kSlot == 1) {
+    } else if constexpr (kGap == 1) {
       scale(v_.odd, acc_ + kBlock);
-    } else if constexpr (kSlot < 4) {
-      for (int n = 0; n < kAddends; ++n) add<kSlot - 2>(n);
+    } else if constexpr (kGap < 4) {
+      for (int n = 0; n < kAddends; ++n) add<kGap - 2>(n);
     } else {
-      sink_.template at<kSlot - 4>(v_);
+      sink_.template at<kGap - 4>(v_);
     }
   }
 
@@ -207,16 +208,16 @@ class TransposeWork {
         to_stride_(to_stride),
         from_stride_(from_stride) {}
 
-  template <int kSlot>
+  template <int kGap>
   CANZONA_INLINE void at() {
-    if constexpr (kSlot < 2) {
-      for (int i = 8 * kSlot; i < 8 * kSlot + 8; i += 2) load_two(i);
-    } else if constexpr (kSlot < 4) {
-      for (int i = 8 * kSlot - 16; i < 8 * kSlot - 8; i += 4) join_four(i);
-    } else if constexpr (kSlot < 6) {
-      for (int c = 2 * kSlot - 8; c < 2 * kSlot - 6; ++c) exchange_lanes(c);
+    if constexpr (kGap < 2) {
+      for (int i = 8 * kGap; i < 8 * kGap + 8; i += 2) load_two(i);
+    } else if constexpr (kGap < 4) {
+      for (int i = 8 * kGap - 16; i < 8 * kGap - 8; i += 4) join_four(i);
+    } else if constexpr (kGap < 6) {
+      for (int c = 2 * kGap - 8; c < 2 * kGap - 6; ++c) exchange_lanes(c);
     } else {
-      for (int i = 8 * kSlot - 48; i < 8 * kSlot - 40; ++i)
+      for (int i = 8 * kGap - 48; i < 8 * kGap - 40; ++i)
         _mm512_store_si512(to_ + i * to_stride_, lines_[i]);
     }
   }
@@ -266,15 +267,15 @@ template <class Work>
 struct TwoWorks {
   Work first, second;
 
-  template <int kSlot>
+  template <int kGap>
   CANZONA_INLINE void at() {
-    first.template at<kSlot>();
-    second.template at<kSlot>();
+    first.template at<kGap>();
+    second.template at<kGap>();
   }
 };
 
 struct NoWork {
-  template <int kSlot>
+  template <int kGap>
   CANZONA_INLINE void at() {}
 };
 

@@ -44,10 +44,11 @@ struct ScaleRule {
   bool add_epsilon = false;
 };
 
-// Scratch: `slots` numbers per matrix, and what comes out, one per matrix.
-int64_t scale_slots(int64_t elements);
+// Scratch: partial sums or maxima, num_scale_partials() per matrix, and what
+// comes out, one per matrix.
+int64_t num_scale_partials(int64_t elements);
 struct ScaleWork {
-  double* slots = nullptr;
+  double* partials = nullptr;
   double* peaks = nullptr;   // powers of two; one per matrix
   double* scales = nullptr;  // one over the enlarged norm; 0 for zeros
 };
@@ -65,15 +66,15 @@ struct StripCuts {
   bool tall = false;
   int64_t rows = 0;                       // of the short side
   int64_t begin[Strips::kMost + 1] = {};  // on the long side
-  int64_t first_slot[Strips::kMost + 1] = {};
+  int64_t first_partial[Strips::kMost + 1] = {};
 
-  int64_t num_slots() const { return first_slot[count]; }
+  int64_t num_partials() const { return first_partial[count]; }
   static StripCuts of(const Operand& x);
 };
 struct PartWork {
-  double* slots = nullptr;    // num_slots() per matrix
-  double* peaks = nullptr;    // one per strip
-  NormPart* parts = nullptr;  // the result, strip by strip of each matrix
+  double* partials = nullptr;  // num_partials() per matrix
+  double* peaks = nullptr;     // one per strip
+  NormPart* parts = nullptr;   // the result, strip by strip of each matrix
 };
 template <class Real>
 void launch_parts(const BlendSource<Real>& source, const StripCuts& cuts,
@@ -155,9 +156,9 @@ void launch_tile_line(TileType type, const Tiles& d, const TileAddend& addend,
 void launch_tile_store(TileType type, const Tiles& x,
                        const TileWeights& weights, cudaStream_t stream);
 
-int64_t tile_norm_slots(const Tiles& r);  // per matrix
+int64_t num_norm_partials(const Tiles& r);  // per matrix
 struct TileScaleWork {
-  double* slots = nullptr;
+  double* partials = nullptr;
   double* scales = nullptr;  // one per matrix
 };
 // With s = factor·sqrt(|R|_F): X = X/s and R = R/s²; zeros stay. It takes any

@@ -29,22 +29,22 @@ void load_typed(CudaEngine& engine, const Operand& x, const StoredShape& shape,
   const bool in_strips = x.strips.count > 1;
   const StripCuts cuts = StripCuts::of(x);
   ScaleWork work;
-  work.slots = arena.take_array<double>(
+  work.partials = arena.take_array<double>(
       source.count *
-      (in_strips ? cuts.num_slots() : scale_slots(source.elements)));
+      (in_strips ? cuts.num_partials() : num_scale_partials(source.elements)));
   work.peaks = arena.take_array<double>(source.count * cuts.count);
   work.scales = arena.take_array<double>(source.count);
   NormPart* parts = in_strips
                         ? arena.take_array<NormPart>(source.count * cuts.count)
                         : nullptr;
-  if (engine.dry("load", load.source.dtype, x.storage, work.slots, shape.cols,
-                 shape.row_stride, source.elements, source.count,
+  if (engine.dry("load", load.source.dtype, x.storage, work.partials,
+                 shape.cols, shape.row_stride, source.elements, source.count,
                  source.momenta != nullptr, static_cast<int>(dtype), by.factor,
                  by.epsilon, by.add_epsilon, key_of(x)))
     return;
   const ScaleRule rule{by.factor, by.epsilon, by.add_epsilon};
   if (in_strips) {
-    launch_parts(source, cuts, {work.slots, work.peaks, parts},
+    launch_parts(source, cuts, {work.partials, work.peaks, parts},
                  engine.stream());
     launch_scales_of_parts(parts, cuts.count, source.count, rule, work.scales,
                            engine.stream());
@@ -80,10 +80,10 @@ void tell_parts(CudaEngine& engine, const Operand& x, const Load& load,
   const BlendSource<Real> source = source_of<Real>(engine, load);
   const StripCuts cuts = StripCuts::of(x);
   PartWork work;
-  work.slots = arena.take_array<double>(cuts.num_slots());
+  work.partials = arena.take_array<double>(cuts.num_partials());
   work.peaks = arena.take_array<double>(cuts.count);
   work.parts = parts;
-  if (engine.dry("load_parts", load.source.dtype, work.slots, parts, x.rows,
+  if (engine.dry("load_parts", load.source.dtype, work.partials, parts, x.rows,
                  x.cols, key_of(x)))
     return;
   launch_parts(source, cuts, work, engine.stream());
@@ -138,11 +138,11 @@ void normalize_operand(CudaEngine& engine, const Operand& x,
   gram.folded = r_folded;
   const Arena::Scope scope(engine.arena());
   TileScaleWork work;
-  work.slots =
-      engine.arena().take_array<double>(gram.count * tile_norm_slots(gram));
+  work.partials =
+      engine.arena().take_array<double>(gram.count * num_norm_partials(gram));
   work.scales = engine.arena().take_array<double>(gram.count);
   if (engine.dry("normalize_by_gram", dtype, x.tall, r.storage, x.storage,
-                 work.slots, gram.rows, x.cols, gram.count, factor))
+                 work.partials, gram.rows, x.cols, gram.count, factor))
     return;
   scale_by_norm(dtype, tiles(x, x_shape), gram, factor, work, engine.stream());
 }

@@ -12,7 +12,7 @@ constexpr int kThreads = kSumThreads;
 constexpr int kGroup = 4;   // neighbours that a thread takes at once
 constexpr int kRounds = 4;  // groups that are under way together
 constexpr int kPerBlock = kThreads * kGroup * kRounds;
-constexpr int kLoadChunk = 8 * kPerBlock;  // one slot of a sum
+constexpr int kLoadChunk = 8 * kPerBlock;  // summed by one block
 
 // The larger magnitude; a NaN stays.
 struct Larger {
@@ -138,8 +138,8 @@ __device__ double add_groups(double total, const Group<Real> (&u)[kRounds],
 // Largest magnitudes (kPeak), or sums of squares of peak·u.
 template <class Real, bool kPeak>
 __global__ void __launch_bounds__(kThreads)
-    reduce_kernel(BlendSource<Real> source, int64_t slots, const double* peaks,
-                  double* out) {
+    reduce_kernel(BlendSource<Real> source, int64_t partials,
+                  const double* peaks, double* out) {
   const int64_t matrix = blockIdx.y;
   const Places<Real> at(source, matrix);
   const double peak = peaks == nullptr ? 1.0 : peaks[matrix];
@@ -153,10 +153,10 @@ __global__ void __launch_bounds__(kThreads)
     total = add_groups<kPeak>(total, u, peak);
   }
   total = kPeak ? over_block(total, Larger()) : over_block(total, Add());
-  if (threadIdx.x == 0) out[matrix * slots + blockIdx.x] = total;
+  if (threadIdx.x == 0) out[matrix * partials + blockIdx.x] = total;
 }
 
-// Some of a strip, from the first element of a slot on. Elements are counted
+// Some of a strip, from the first element of a chunk on. Elements are counted
 // row by row, whatever lies between the rows of the matrix.
 struct StripChunk {
   int64_t origin;  // of the first element's row in the strip
@@ -165,12 +165,12 @@ struct StripChunk {
   uint32_t cols;
   uint32_t col;  // of the first element
 
-  __device__ StripChunk(const StripCuts& cuts, int strip, int64_t slot) {
+  __device__ StripChunk(const StripCuts& cuts, int strip, int64_t partial) {
     const int64_t width = cuts.begin[strip + 1] - cuts.begin[strip];
     const int64_t elements = width * cuts.rows;
     // Strips of a matrix that came tall are one row each.
     const int64_t row_cols = cuts.tall ? elements : width;
-    const int64_t first = (slot - cuts.first_slot[strip]) * kLoadChunk;
+    const int64_t first = (partial - cuts.first_partial[strip]) * kLoadChunk;
     const int64_t row = first / row_cols;
     stride = cuts.tall ? elements : cuts.begin[cuts.count];
     origin = cuts.begin[strip] * (cuts.tall ? cuts.rows : 1) + row * stride;
@@ -200,9 +200,9 @@ struct StripChunk {
   }
 };
 
-__device__ int strip_of_slot(const StripCuts& cuts, int64_t slot) {
+__device__ int strip_of_partial(const StripCuts& cuts, int64_t partial) {
   int strip = 0;
-  while (slot >= cuts.first_slot[strip + 1]) ++strip;
+  while (partial >= cuts.first_partial[strip + 1]) ++strip;
   return strip;
 }
 
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kThreads)
     reduce_strips_kernel(BlendSource<Real> source, StripCuts cuts,
                          const double* peaks, double* out) {
   const int64_t matrix = blockIdx.y;
-  const int strip = strip_of_slot(cuts, blockIdx.x);
+  const int strip = strip_of_partial(cuts, blockIdx.x);
   const StripChunk chunk(cuts, strip, blockIdx.x);
   const Places<Real> at(source, matrix);
   const bool vector = at.vector && chunk.allows_vectors();
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   total = kPeak ? over_block(total, Larger()) : over_block(total, Add());
   if (threadIdx.x == 0)
-    out[matrix * cuts.first_slot[cuts.count] + blockIdx.x] = total;
+    out[matrix * cuts.first_partial[cuts.count] + blockIdx.x] = total;
 }
 
 // The power of two that brings the largest number near 1.
@@ -243,16 +243,16 @@ __device__ double peak_of(double largest) {
   return plain ? ldexp(1.0, max(-1000, min(1000, -ilogb(largest)))) : 1.0;
 }
 
-// A block for a strip of a matrix: the slots become its peak, or what it tells
+// A block for a strip of a matrix: partials become its peak, or what it tells
 // of the norm.
 template <bool kPeak>
 __global__ void __launch_bounds__(kThreads)
-    finish_strips_kernel(const double* slots, StripCuts cuts, double* peaks,
+    finish_strips_kernel(const double* partials, StripCuts cuts, double* peaks,
                          NormPart* parts) {
   const int strip = static_cast<int>(blockIdx.x);
-  const double* own =
-      slots + blockIdx.y * cuts.first_slot[cuts.count] + cuts.first_slot[strip];
-  const int64_t num = cuts.first_slot[strip + 1] - cuts.first_slot[strip];
+  const double* own = partials + blockIdx.y * cuts.first_partial[cuts.count] +
+                      cuts.first_partial[strip];
+  const int64_t num = cuts.first_partial[strip + 1] - cuts.first_partial[strip];
   double total = 0;
   for (int64_t i = threadIdx.x; i < num; i += kThreads) {
     if constexpr (kPeak)
@@ -270,10 +270,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 __global__ void __launch_bounds__(kThreads)
-    peak_kernel(const double* slots, int64_t num_slots, double* peaks) {
+    peak_kernel(const double* partials, int64_t num_partials, double* peaks) {
   double largest = 0;
-  for (int64_t i = threadIdx.x; i < num_slots; i += kThreads)
-    largest = Larger()(largest, slots[blockIdx.x * num_slots + i]);
+  for (int64_t i = threadIdx.x; i < num_partials; i += kThreads)
+    largest = Larger()(largest, partials[blockIdx.x * num_partials + i]);
   largest = over_block(largest, Larger());
   if (threadIdx.x != 0) return;
   peaks[blockIdx.x] = peak_of(largest);
@@ -291,11 +291,11 @@ __device__ double scale_of(double sum, double peak, const ScaleRule& rule) {
 }
 
 __global__ void __launch_bounds__(kThreads)
-    scale_kernel(const double* slots, int64_t num_slots, const double* peaks,
-                 ScaleRule rule, double* scales) {
+    scale_kernel(const double* partials, int64_t num_partials,
+                 const double* peaks, ScaleRule rule, double* scales) {
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < num_slots; i += kThreads)
-    sum += slots[blockIdx.x * num_slots + i];
+  for (int64_t i = threadIdx.x; i < num_partials; i += kThreads)
+    sum += partials[blockIdx.x * num_partials + i];
   sum = over_block(sum, Add());
   if (threadIdx.x != 0) return;
   const double peak = peaks == nullptr ? 1.0 : peaks[blockIdx.x];
@@ -398,29 +398,30 @@ void launch_load_to(const BlendSource<Real>& source, const double* scales,
 
 }  // namespace
 
-int64_t scale_slots(int64_t elements) {
+int64_t num_scale_partials(int64_t elements) {
   return (elements + kLoadChunk - 1) / kLoadChunk;
 }
 
 template <class Real>
 void launch_scales(const BlendSource<Real>& source, const ScaleRule& rule,
                    const ScaleWork& work, cudaStream_t stream) {
-  const int64_t slots = scale_slots(source.elements);
-  const dim3 grid(static_cast<unsigned>(slots),
+  const int64_t partials = num_scale_partials(source.elements);
+  const dim3 grid(static_cast<unsigned>(partials),
                   static_cast<unsigned>(source.count));
   const auto count = static_cast<unsigned>(source.count);
   const double* peaks = nullptr;
   // Squares of fp32 never leave the range of fp64; those of fp64 may.
   if constexpr (sizeof(Real) == 8) {
-    reduce_kernel<Real, true>
-        <<<grid, kThreads, 0, stream>>>(source, slots, nullptr, work.slots);
-    peak_kernel<<<count, kThreads, 0, stream>>>(work.slots, slots, work.peaks);
+    reduce_kernel<Real, true><<<grid, kThreads, 0, stream>>>(
+        source, partials, nullptr, work.partials);
+    peak_kernel<<<count, kThreads, 0, stream>>>(work.partials, partials,
+                                                work.peaks);
     peaks = work.peaks;
   }
   reduce_kernel<Real, false>
-      <<<grid, kThreads, 0, stream>>>(source, slots, peaks, work.slots);
-  scale_kernel<<<count, kThreads, 0, stream>>>(work.slots, slots, peaks, rule,
-                                               work.scales);
+      <<<grid, kThreads, 0, stream>>>(source, partials, peaks, work.partials);
+  scale_kernel<<<count, kThreads, 0, stream>>>(work.partials, partials, peaks,
+                                               rule, work.scales);
   check_launch("the norms of a batch");
 }
 
@@ -432,9 +433,9 @@ StripCuts StripCuts::of(const Operand& x) {
   for (int s = 0; s < cuts.count; ++s) {
     cuts.begin[s] = x.strips.begin(s);
     cuts.begin[s + 1] = x.strips.end(s, x.cols);
-    cuts.first_slot[s + 1] =
-        cuts.first_slot[s] +
-        scale_slots((cuts.begin[s + 1] - cuts.begin[s]) * cuts.rows);
+    cuts.first_partial[s + 1] =
+        cuts.first_partial[s] +
+        num_scale_partials((cuts.begin[s + 1] - cuts.begin[s]) * cuts.rows);
   }
   return cuts;
 }
@@ -442,22 +443,22 @@ StripCuts StripCuts::of(const Operand& x) {
 template <class Real>
 void launch_parts(const BlendSource<Real>& source, const StripCuts& cuts,
                   const PartWork& work, cudaStream_t stream) {
-  const dim3 slots(static_cast<unsigned>(cuts.num_slots()),
-                   static_cast<unsigned>(source.count));
+  const dim3 chunks(static_cast<unsigned>(cuts.num_partials()),
+                    static_cast<unsigned>(source.count));
   const dim3 strips(static_cast<unsigned>(cuts.count),
                     static_cast<unsigned>(source.count));
   double* peaks = nullptr;
   if constexpr (sizeof(Real) == 8) {
     peaks = work.peaks;
     reduce_strips_kernel<Real, true>
-        <<<slots, kThreads, 0, stream>>>(source, cuts, nullptr, work.slots);
+        <<<chunks, kThreads, 0, stream>>>(source, cuts, nullptr, work.partials);
     finish_strips_kernel<true>
-        <<<strips, kThreads, 0, stream>>>(work.slots, cuts, peaks, nullptr);
+        <<<strips, kThreads, 0, stream>>>(work.partials, cuts, peaks, nullptr);
   }
   reduce_strips_kernel<Real, false>
-      <<<slots, kThreads, 0, stream>>>(source, cuts, peaks, work.slots);
+      <<<chunks, kThreads, 0, stream>>>(source, cuts, peaks, work.partials);
   finish_strips_kernel<false>
-      <<<strips, kThreads, 0, stream>>>(work.slots, cuts, peaks, work.parts);
+      <<<strips, kThreads, 0, stream>>>(work.partials, cuts, peaks, work.parts);
   check_launch("the norms of strips");
 }
 

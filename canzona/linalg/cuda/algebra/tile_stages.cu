@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    squares_kernel(Elements<T> r, int64_t num_slots, double* slots) {
+    squares_kernel(Elements<T> r, int64_t num_partials, double* partials) {
   double sum = 0;
   const int64_t begin = int64_t{blockIdx.x} * kStageChunk;
   const int64_t end =
@@ -85,15 +85,15 @@ __global__ void __launch_bounds__(kThreads)
     sum += value * value;
   }
   sum = over_block(sum, Add());
-  if (threadIdx.x == 0) slots[blockIdx.y * num_slots + blockIdx.x] = sum;
+  if (threadIdx.x == 0) partials[blockIdx.y * num_partials + blockIdx.x] = sum;
 }
 
 __global__ void __launch_bounds__(kThreads)
-    gram_scale_kernel(const double* slots, int64_t num_slots, double factor,
-                      double* scales) {
+    gram_scale_kernel(const double* partials, int64_t num_partials,
+                      double factor, double* scales) {
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < num_slots; i += kThreads)
-    sum += slots[blockIdx.x * num_slots + i];
+  for (int64_t i = threadIdx.x; i < num_partials; i += kThreads)
+    sum += partials[blockIdx.x * num_partials + i];
   sum = over_block(sum, Add());
   if (threadIdx.x != 0) return;
   const double square = sqrt(sum) * factor * factor;
@@ -120,11 +120,11 @@ dim3 grid_of(const Tiles& t, int64_t per_block) {
 template <class T>
 void scale_typed(const Tiles& x, const Tiles& r, double factor,
                  const TileScaleWork& work, cudaStream_t stream) {
-  const int64_t slots = tile_norm_slots(r);
+  const int64_t partials = num_norm_partials(r);
   squares_kernel<T><<<grid_of(r, kStageChunk), kThreads, 0, stream>>>(
-      Elements<T>(r), slots, work.slots);
+      Elements<T>(r), partials, work.partials);
   gram_scale_kernel<<<static_cast<unsigned>(r.count), kThreads, 0, stream>>>(
-      work.slots, slots, factor, work.scales);
+      work.partials, partials, factor, work.scales);
   rescale_kernel<T, true><<<grid_of(r, kThreads), kThreads, 0, stream>>>(
       Elements<T>(r), work.scales);
   rescale_kernel<T, false><<<grid_of(x, kThreads), kThreads, 0, stream>>>(
@@ -158,7 +158,7 @@ void launch_tile_store(TileType type, const Tiles& x,
   check_launch("results of 16 bits");
 }
 
-int64_t tile_norm_slots(const Tiles& r) {
+int64_t num_norm_partials(const Tiles& r) {
   return (r.rows * r.cols + kStageChunk - 1) / kStageChunk;
 }
 
@@ -284,8 +284,8 @@ void launch_round_sum(TileType type, std::byte* rounded, const float* sum,
   const auto kernel =
       type == TileType::kBf16 ? round_kernel<true> : round_kernel<false>;
   if (count > 0)
-    kernel<<<blocks_for(count, kTriangleThreads), kTriangleThreads, 0, stream>>>(
-        reinterpret_cast<uint16_t*>(rounded), sum, count);
+    kernel<<<blocks_for(count, kTriangleThreads), kTriangleThreads, 0,
+             stream>>>(reinterpret_cast<uint16_t*>(rounded), sum, count);
   check_launch("rounded sums");
 }
 

@@ -24,7 +24,7 @@ constexpr cudaStreamCaptureMode kMode = cudaStreamCaptureModeRelaxed;
 
 }  // namespace
 
-int64_t Slots::append(std::span<const std::byte> bytes) {
+int64_t PushedBytes::append(std::span<const std::byte> bytes) {
   const auto offset = static_cast<int64_t>(bytes_.size());
   bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
   const auto end = static_cast<int64_t>(bytes_.size());

@@ -94,7 +94,7 @@ class CudaEngine;
 struct NeedsResults {};
 
 // Bytes in the order pushed, each push 16-byte aligned.
-class Slots {
+class PushedBytes {
  public:
   int64_t append(std::span<const std::byte> bytes);  // returns their offset
   std::span<const std::byte> bytes() const { return bytes_; }
@@ -114,8 +114,8 @@ class Recording {
 
   bool is_dry() const { return scalar_memory_ == nullptr; }
   Signature& signature() { return signature_; }
-  const Slots& scalars() const { return scalars_; }
-  const Slots& tables() const { return tables_; }
+  const PushedBytes& scalars() const { return scalars_; }
+  const PushedBytes& tables() const { return tables_; }
 
   // Returns the address that kernels will read; meaningless in a dry run.
   const std::byte* push_scalars(std::span<const std::byte> bytes);
@@ -162,8 +162,8 @@ class Recording {
   std::byte* scalar_memory_ = nullptr;
   std::byte* table_memory_ = nullptr;
   Signature signature_;
-  Slots scalars_;
-  Slots tables_;
+  PushedBytes scalars_;
+  PushedBytes tables_;
   std::vector<CudaEngine*> engines_;
   std::vector<int64_t> reserved_;  // by the arenas when the engines joined
   std::vector<Body> bodies_;       // innermost last

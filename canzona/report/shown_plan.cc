@@ -1,4 +1,4 @@
-#include "canzona/report/view_parts.h"
+#include "canzona/report/shown_plan.h"
 
 #include <fmt/format.h>
 
@@ -32,6 +32,11 @@ std::string counted(int64_t number, std::string_view thing) {
   if (number == 1) return fmt::format("1 {}", thing);
   if (thing == "matrix") return grouped(number) + " matrices";
   return fmt::format("{} {}s", grouped(number), thing);
+}
+
+std::string left_out_text(size_t number, const Ink& ink) {
+  if (number == 0) return "";
+  return ink(Tone::kDim, fmt::format("  … and {} more, in JSON\n", number));
 }
 
 std::string dims_text(const std::vector<int64_t>& shape) {
@@ -255,9 +260,9 @@ std::vector<std::string> known_names(const Plan& plan) {
 std::string coordinates_text(const Mesh& mesh, int32_t rank) {
   const Coordinates at = coordinates_of(mesh, rank);
   std::string out;
-  const auto add = [&](const char* axis, int32_t size, int32_t place) {
+  const auto add = [&](const char* axis, int32_t size, int32_t coordinate) {
     if (size <= 1) return;
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", axis, place);
+    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", axis, coordinate);
   };
   add("dp", mesh.dp, at.dp);
   add("cp", mesh.cp, at.cp);
@@ -336,13 +341,13 @@ BucketRegion region_of(const PlanPart& plan, int32_t tensor) {
   const Bucket& bucket = plan.buckets[static_cast<size_t>(number)];
   const auto begin = bucket.tensors.begin();
   const auto split = begin + bucket.num_matrix_tensors;
-  const auto place = std::find(begin, bucket.tensors.end(), tensor);
+  const auto found = std::find(begin, bucket.tensors.end(), tensor);
   BucketRegion region;
-  for (auto at = place < split ? begin : split;
-       at != (place < split ? split : bucket.tensors.end()); ++at) {
+  for (auto at = found < split ? begin : split;
+       at != (found < split ? split : bucket.tensors.end()); ++at) {
     const Tensor& other = plan.model.tensors[static_cast<size_t>(*at)];
     const int64_t size = shard_elements(plan.mesh, other);
-    if (at == place) {
+    if (at == found) {
       region.offset = region.total;
       region.elements = size;
     }
@@ -362,7 +367,7 @@ Found find_by_name(const Plan& plan, std::string_view name) {
     if (name_of(plan, matrix) == name)
       return {plan.matrices[m].tensor, {matrix}};
   }
-  throw UsageError(cat("--matrix ", quoted(name),
+  throw UsageError(cat("matrix ", quoted(name),
                        ": the plan has no such matrix or tensor",
                        did_you_mean(name, known_names(plan))));
 }
@@ -373,10 +378,10 @@ std::string name_of(const SettledRequest& plan, int32_t matrix) {
 }
 
 void check_number(int64_t number, int64_t count, const char* option,
-                  const char* what) {
+                  const char* thing) {
   if (number >= 0 && number < count) return;
-  throw UsageError(fmt::format("{} {}: the plan has {} {}, numbered from 0",
-                               option, number, count, what));
+  throw UsageError(fmt::format("{} {}: the plan has {}, numbered from 0",
+                               option, number, counted(count, thing)));
 }
 
 }  // namespace canzona

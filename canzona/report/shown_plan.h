@@ -13,6 +13,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/rank_group.h"
+#include "canzona/report/terminal.h"
 #include "canzona/sim/activations.h"
 
 namespace canzona {
@@ -44,6 +45,10 @@ std::string grouped(int64_t number);
 
 // "3 tensors", "1 tensor", "2 matrices".
 std::string counted(int64_t number, std::string_view thing);
+
+// The last line of a list that shows only its beginning; "" if nothing is left
+// out: "  … and 12 more, in JSON\n".
+std::string left_out_text(size_t number, const Ink& ink);
 
 // "5120 × 25600", "5120", "scalar".
 std::string dims_text(const std::vector<int64_t>& shape);
@@ -221,6 +226,6 @@ std::string name_of(const SettledRequest& plan, int32_t matrix);
 // Throws UsageError unless 0 ≤ number < count; `option` and `what` are for the
 // message.
 void check_number(int64_t number, int64_t count, const char* option,
-                  const char* what);
+                  const char* thing);
 
 }  // namespace canzona

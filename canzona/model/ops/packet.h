@@ -1,10 +1,11 @@
-// 64-byte vectors in plain C++, for loops that are compiled for several
-// instruction sets: one, two or four vectors of the CPU. Sums over a row have
-// one partial sum per lane, whatever the CPU, so that all give the same bits.
+// Packets of 64 bytes in plain C++, for loops that are compiled for several
+// instruction sets: a packet is one, two or four vectors of the CPU. Sums over
+// a row have one partial sum per element of a packet, whatever the CPU, so that
+// all give the same bits.
 //
-//   Lanes<Real> sum = {};
+//   Packet<Real> sum = {};
 //   each_part<Real>(count, [&](int64_t i, auto part) CANZONA_INLINE {
-//     const Lanes<Real> x = load(row + i, part);  // zeros beyond the end
+//     const Packet<Real> x = load(row + i, part);  // zeros beyond the end
 //     sum += x * x;
 //   });
 //   total(sum);
@@ -40,44 +41,44 @@ template <class Real>
 using Vector = typename VectorOf<Real>::Type;
 
 template <class Real>
-constexpr int64_t kLanes = 64 / static_cast<int64_t>(sizeof(Real));
+constexpr int64_t kPacketSize = 64 / static_cast<int64_t>(sizeof(Real));
 
 template <class Real>
-struct Lanes {
+struct Packet {
   Vector<Real> v[kVectors];
 };
 
 template <class Real>
-CANZONA_INLINE inline Lanes<Real> broadcast(Real x) {
-  Lanes<Real> all;
+CANZONA_INLINE inline Packet<Real> broadcast(Real x) {
+  Packet<Real> all;
   for (int k = 0; k < kVectors; ++k) all.v[k] = Vector<Real>{} + x;
   return all;
 }
 
 // Applies `work` to each vector separately.
 template <class Real, class Work>
-CANZONA_INLINE inline Lanes<Real> map(Lanes<Real> a, const Work& work) {
+CANZONA_INLINE inline Packet<Real> map(Packet<Real> a, const Work& work) {
   for (int k = 0; k < kVectors; ++k) a.v[k] = work(a.v[k]);
   return a;
 }
 template <class Real, class Work>
-CANZONA_INLINE inline Lanes<Real> map(Lanes<Real> a, const Lanes<Real>& b,
-                                      const Work& work) {
+CANZONA_INLINE inline Packet<Real> map(Packet<Real> a, const Packet<Real>& b,
+                                       const Work& work) {
   for (int k = 0; k < kVectors; ++k) a.v[k] = work(a.v[k], b.v[k]);
   return a;
 }
 
-#define CANZONA_LANES_OPERATOR(op)                                       \
-  template <class Real>                                                  \
-  CANZONA_INLINE inline Lanes<Real> operator op(Lanes<Real> a,           \
-                                                const Lanes<Real>& b) {  \
-    for (int k = 0; k < kVectors; ++k) a.v[k] = a.v[k] op b.v[k];        \
-    return a;                                                            \
-  }                                                                      \
-  template <class Real>                                                  \
-  CANZONA_INLINE inline Lanes<Real> operator op(Lanes<Real> a, Real b) { \
-    for (int k = 0; k < kVectors; ++k) a.v[k] = a.v[k] op b;             \
-    return a;                                                            \
+#define CANZONA_LANES_OPERATOR(op)                                         \
+  template <class Real>                                                    \
+  CANZONA_INLINE inline Packet<Real> operator op(Packet<Real> a,           \
+                                                 const Packet<Real>& b) {  \
+    for (int k = 0; k < kVectors; ++k) a.v[k] = a.v[k] op b.v[k];          \
+    return a;                                                              \
+  }                                                                        \
+  template <class Real>                                                    \
+  CANZONA_INLINE inline Packet<Real> operator op(Packet<Real> a, Real b) { \
+    for (int k = 0; k < kVectors; ++k) a.v[k] = a.v[k] op b;               \
+    return a;                                                              \
   }
 CANZONA_LANES_OPERATOR(+)
 CANZONA_LANES_OPERATOR(-)
@@ -86,11 +87,11 @@ CANZONA_LANES_OPERATOR(/)
 #undef CANZONA_LANES_OPERATOR
 
 template <class Real>
-CANZONA_INLINE inline void operator+=(Lanes<Real>& a, const Lanes<Real>& b) {
+CANZONA_INLINE inline void operator+=(Packet<Real>& a, const Packet<Real>& b) {
   a = a + b;
 }
 template <class Real>
-CANZONA_INLINE inline Lanes<Real> operator-(Lanes<Real> a) {
+CANZONA_INLINE inline Packet<Real> operator-(Packet<Real> a) {
   for (int k = 0; k < kVectors; ++k) a.v[k] = -a.v[k];
   return a;
 }
@@ -102,27 +103,29 @@ struct Some {
 };
 
 template <class Real>
-CANZONA_INLINE inline Lanes<Real> load(const Real* from, Whole) {
-  Lanes<Real> all;
+CANZONA_INLINE inline Packet<Real> load(const Real* from, Whole) {
+  Packet<Real> all;
   for (int k = 0; k < kVectors; ++k)
-    std::memcpy(&all.v[k], from + k * (kLanes<Real> / kVectors), kVectorBytes);
+    std::memcpy(&all.v[k], from + k * (kPacketSize<Real> / kVectors),
+                kVectorBytes);
   return all;
 }
 template <class Real>
-CANZONA_INLINE inline Lanes<Real> load(const Real* from, Some part) {
-  Real padded[kLanes<Real>] = {};
+CANZONA_INLINE inline Packet<Real> load(const Real* from, Some part) {
+  Real padded[kPacketSize<Real>] = {};
   for (int64_t i = 0; i < part.count; ++i) padded[i] = from[i];
   return load(static_cast<const Real*>(padded), Whole{});
 }
 
 template <class Real>
-CANZONA_INLINE inline void store(Real* to, const Lanes<Real>& all, Whole) {
+CANZONA_INLINE inline void store(Real* to, const Packet<Real>& all, Whole) {
   for (int k = 0; k < kVectors; ++k)
-    std::memcpy(to + k * (kLanes<Real> / kVectors), &all.v[k], kVectorBytes);
+    std::memcpy(to + k * (kPacketSize<Real> / kVectors), &all.v[k],
+                kVectorBytes);
 }
 template <class Real>
-CANZONA_INLINE inline void store(Real* to, const Lanes<Real>& all, Some part) {
-  Real padded[kLanes<Real>];
+CANZONA_INLINE inline void store(Real* to, const Packet<Real>& all, Some part) {
+  Real padded[kPacketSize<Real>];
   store(padded, all, Whole{});
   for (int64_t i = 0; i < part.count; ++i) to[i] = padded[i];
 }
@@ -130,33 +133,34 @@ CANZONA_INLINE inline void store(Real* to, const Lanes<Real>& all, Some part) {
 template <class Real, class Work>
 CANZONA_INLINE inline void each_part(int64_t count, const Work& work) {
   int64_t i = 0;
-  for (; i + kLanes<Real> <= count; i += kLanes<Real>) work(i, Whole{});
+  for (; i + kPacketSize<Real> <= count; i += kPacketSize<Real>)
+    work(i, Whole{});
   if (i < count) work(i, Some{count - i});
 }
 
 // Adds halves to each other until one number is left.
 template <class Real>
-CANZONA_INLINE inline Real total(const Lanes<Real>& all) {
-  Real sums[kLanes<Real>];
+CANZONA_INLINE inline Real total(const Packet<Real>& all) {
+  Real sums[kPacketSize<Real>];
   store(sums, all, Whole{});
-  for (int64_t half = kLanes<Real> / 2; half > 0; half /= 2)
+  for (int64_t half = kPacketSize<Real> / 2; half > 0; half /= 2)
     for (int64_t i = 0; i < half; ++i) sums[i] += sums[i + half];
   return sums[0];
 }
 
 template <class Real>
-CANZONA_INLINE inline Lanes<Real> larger(const Lanes<Real>& a,
-                                         const Lanes<Real>& b) {
+CANZONA_INLINE inline Packet<Real> larger(const Packet<Real>& a,
+                                          const Packet<Real>& b) {
   return map(a, b, [](Vector<Real> x, Vector<Real> y) CANZONA_INLINE {
     return y > x ? y : x;
   });
 }
 
 template <class Real>
-CANZONA_INLINE inline Real largest(const Lanes<Real>& all) {
-  Real most[kLanes<Real>];
+CANZONA_INLINE inline Real largest(const Packet<Real>& all) {
+  Real most[kPacketSize<Real>];
   store(most, all, Whole{});
-  for (int64_t i = 1; i < kLanes<Real>; ++i)
+  for (int64_t i = 1; i < kPacketSize<Real>; ++i)
     most[0] = most[i] > most[0] ? most[i] : most[0];
   return most[0];
 }
@@ -200,12 +204,13 @@ CANZONA_INLINE inline Vector<float> exp_vector(Vector<float> given) {
 }
 
 CANZONA_INLINE inline Vector<double> exp_vector(Vector<double> x) {
-  for (int64_t i = 0; i < kLanes<double> / kVectors; ++i) x[i] = ::exp(x[i]);
+  for (int64_t i = 0; i < kPacketSize<double> / kVectors; ++i)
+    x[i] = ::exp(x[i]);
   return x;
 }
 
 template <class Real>
-CANZONA_INLINE inline Lanes<Real> exp_lanes(const Lanes<Real>& x) {
+CANZONA_INLINE inline Packet<Real> exp_packet(const Packet<Real>& x) {
   return map(x, [](Vector<Real> v) CANZONA_INLINE { return exp_vector(v); });
 }
 

@@ -1,19 +1,13 @@
-#include "canzona/plan/strategy.h"
+#include "canzona/plan/layout/problem.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/layout/layout.h"
-#include "canzona/plan/micro_groups/modes.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/pools.h"
-#include "canzona/plan/strategies/balanced.h"
-#include "canzona/plan/strategies/baselines.h"
 
 namespace canzona {
 namespace {
@@ -67,14 +61,6 @@ void weigh_memory(Problem& p) {
 
 }  // namespace
 
-std::vector<int32_t> index_matrices(size_t num_tensors,
-                                    const std::vector<Matrix>& matrices) {
-  std::vector<int32_t> first(num_tensors + 1, 0);
-  for (const Matrix& m : matrices) ++first[static_cast<size_t>(m.tensor) + 1];
-  std::partial_sum(first.begin(), first.end(), first.begin());
-  return first;
-}
-
 double most_bytes(const PlanPart& part) {
   constexpr double kBytesPerElement = 16;
   constexpr double kSlotsAtOnce = 8;  // of both pools, and staging
@@ -90,23 +76,6 @@ double most_bytes(const PlanPart& part) {
 
 int64_t adamw_bytes_per_element(ParameterDtype parameters) {
   return master_bytes_per_element(parameters) + 2 * kBytesPerFp32;
-}
-
-std::vector<int32_t> phases_by_name(const Model& model,
-                                    const std::vector<Matrix>& matrices,
-                                    const Splits& splits, int32_t phases) {
-  std::vector<int32_t> phase(matrices.size(), 0);
-  if (phases <= 1) return phase;
-  std::vector<std::pair<std::string, size_t>> names;
-  for (size_t m = 0; m < matrices.size(); ++m) {
-    names.emplace_back(matrix_name(model, matrices[m], splits), m);
-  }
-  std::sort(names.begin(), names.end());
-  for (size_t i = 0; i < names.size(); ++i) {
-    phase[names[i].second] =
-        static_cast<int32_t>(i % static_cast<size_t>(phases));
-  }
-  return phase;
 }
 
 std::vector<int64_t> Problem::steps() const {
@@ -161,66 +130,6 @@ Problem make_problem(const PlanPart& part, const RuleFacts& rule,
                          p.options.bucket_elements, join_small_tail);
   weigh_memory(p);
   return p;
-}
-
-const std::vector<Strategy>& strategy_table() {
-  static const std::vector<Strategy> table{
-      {"replicated", "every rank repeats every update", "", Weight::kCost, 1,
-       Traffic::kAllReduce, false, false, false, true, assign_replicated},
-      {"layerwise",
-       "whole matrices to dp ranks by global LPT, weights broadcast", "",
-       Weight::kNumel, 1, Traffic::kBroadcast, false, false, false, true,
-       assign_layerwise},
-      {"start_offset", "owner: the rank whose even slice has the first element",
-       "none", Weight::kNumel, 1, Traffic::kReduceScatter, false, false, false,
-       false, assign_start_offset},
-      {"contiguous", "cut points moved inside each bucket, order kept",
-       "capacity", Weight::kNumel, 1, Traffic::kReduceScatter, false, false,
-       false, false, assign_contiguous},
-      {"megatron", "order free, LPT by max·min², shards padded to the largest",
-       "sorted", Weight::kFlops, kDefaultAlpha, Traffic::kPadded, true, false,
-       false, false, assign_megatron},
-      {"balanced", "dp × tp × ep owners planned jointly", "balanced",
-       Weight::kCost, kDefaultAlpha, Traffic::kReduceScatter, true, true, true,
-       true, assign_balanced},
-  };
-  return table;
-}
-
-const std::vector<MicroGroupMode>& micro_group_table() {
-  static const std::vector<MicroGroupMode> table{
-      {"none", "each matrix a round of its own, owners round-robin",
-       assign_rounds_in_order},
-      {"sorted", "the same, largest first", assign_rounds_sorted},
-      {"capacity", "greedy with rollback under the capacity", assign_capacity},
-      {"balanced", "loads kept over rounds, equal shapes together",
-       assign_balanced_rounds},
-  };
-  return table;
-}
-
-namespace {
-
-template <class Entry>
-const Entry& find(const std::vector<Entry>& table, const std::string& name,
-                  const char* option) {
-  std::vector<std::string> names;
-  for (const Entry& entry : table) {
-    if (name == entry.name) return entry;
-    names.emplace_back(entry.name);
-  }
-  throw UsageError(cat(option, ": unknown value ", quoted(name), ", expected ",
-                       join(names, ", "), did_you_mean(name, names)));
-}
-
-}  // namespace
-
-const Strategy& find_strategy(const std::string& name) {
-  return find(strategy_table(), name, "strategy");
-}
-
-const MicroGroupMode& find_micro_group_mode(const std::string& name) {
-  return find(micro_group_table(), name, "micro-groups");
 }
 
 int32_t stage_home(const Problem& p, int32_t tensor, int32_t home) {

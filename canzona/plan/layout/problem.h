@@ -1,18 +1,16 @@
-// Strategies and micro-group modes: how homes, owners and rounds are decided.
-// Each is a function in strategies/ or micro_groups/ and one line in
-// strategy.cc; nothing else lists them.
+// The input of every strategy, and what it decides.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "canzona/plan/make_plan.h"
 #include "canzona/plan/plan.h"
 
 namespace canzona {
+
+class CostTable;
 
 // The input of every strategy: the request, cut into matrices, weighed, and
 // sorted into stages, buffers and buckets. Made once, never changed.
@@ -70,15 +68,6 @@ double most_bytes(const PlanPart& part);
 // Bytes per element that every rank of a home keeps for one tensor.
 int64_t adamw_bytes_per_element(ParameterDtype parameters);
 
-// The first matrix of each tensor, and one past the end.
-std::vector<int32_t> index_matrices(size_t num_tensors,
-                                    const std::vector<Matrix>& matrices);
-
-// The phase of each matrix: its place in name order modulo `phases`.
-std::vector<int32_t> phases_by_name(const Model& model,
-                                    const std::vector<Matrix>& matrices,
-                                    const Splits& splits, int32_t phases);
-
 inline constexpr int32_t kEveryTpRank = -1;
 
 // The decisions of strategies and modes.
@@ -91,36 +80,6 @@ struct Assignment {
   std::map<int32_t, std::vector<int32_t>> teams = {};
 };
 
-struct Strategy {
-  const char* name;
-  const char* summary;
-  const char* micro_groups;  // default mode; "" where tp ranks repeat updates
-  Weight weight;             // default
-  double alpha;              // default
-  Traffic traffic;
-  bool free_order;  // tensors may be re-ordered inside a bucket
-  bool join_small_tail;
-  bool level_adamw;     // AdamW cuts level memory; otherwise even shares
-  bool chooses_owners;  // sets Assignment::owner itself
-  void (*assign)(const Problem&, Assignment&);
-};
-
-// Assigns owners (unless `owners_known`) and rounds to all matrices of one
-// home, which come in plan order.
-struct MicroGroupMode {
-  const char* name;
-  const char* summary;
-  void (*assign)(const Problem&, std::span<const int32_t> matrices,
-                 bool owners_known, Assignment&);
-};
-
-const std::vector<Strategy>& strategy_table();
-const std::vector<MicroGroupMode>& micro_group_table();
-
-// The UsageError lists the known names and the nearest one.
-const Strategy& find_strategy(const std::string& name);
-const MicroGroupMode& find_micro_group_mode(const std::string& name);
-
 // Homes are numbered per buffer; returns the number among all homes of the
 // stage.
 int32_t stage_home(const Problem& p, int32_t tensor, int32_t home);
@@ -130,8 +89,8 @@ int32_t stage_home(const Problem& p, int32_t tensor, int32_t home);
 std::vector<std::vector<int32_t>> matrices_by_home(const Problem& p,
                                                    const Assignment& a);
 
-// Returns the fp32 bytes of the TP shard of one matrix, as --capacity counts
-// them.
+// Returns the fp32 bytes of the TP shard of one matrix, as the option
+// `capacity` counts them.
 int64_t exchange_bytes(const Problem& p, int32_t matrix);
 
 // Returns a matrix's weight over a period.
