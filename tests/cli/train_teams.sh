@@ -86,6 +86,13 @@ for every in 3 1; do
   states=$(member state_digest)
   go_on "soap_$every"
 done
+# With two factors, whose owners have helpers.
+quick="$model --set model.ffn=128 --rule soap
+  --rule-option precondition_frequency=1"
+trains '' --steps 4
+digest=$(member digest)
+states=$(member state_digest)
+go_on helped
 quick="$model --rule-option strips=8 --rule-option precision=fp32"
 
 # shellcheck disable=SC2086
