@@ -2,21 +2,16 @@
 // bits of whole owners, with states that go on with helpers and without.
 #include <gmock/gmock.h>
 
-#include <limits>
 #include <set>
 
-#include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/team_schedule.h"
-#include "canzona/plan/validate/validate.h"
-#include "canzona/runtime/testing/test_bits.h"
 #include "canzona/runtime/testing/test_fault_trials.h"
+#include "canzona/runtime/testing/test_shared_plans.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 
 namespace canzona::helpers_test {
 namespace {
-
-using ::testing::IsEmpty;
 
 TEST(Helpers, GiveTheBitsOfWholeOwners) {
   std::set<Bits> seen;
@@ -89,28 +84,12 @@ TEST(Helpers, OfPlacesGiveTheBitsOfWholeOwners) {
   }
 }
 
-// The planner's own plan, read back from its file.
 TEST(Helpers, OfAPlanOfOnesOwnAreReadBackAndRun) {
-  std::set<Bits> seen;
-  for (const int32_t teams : {kTeamsOff, 2, kTeamsAuto}) {
-    SCOPED_TRACE(teams);
-    PlanOptions options;
-    options.teams = teams;
-    options.parameters = ParameterDtype::kFp32;
-    options.links.intra_bytes_per_second = 1e18;
-    options.links.latency_seconds = 0;
-    const auto facts = make_rule_facts(
-        "soap", {{"precondition_frequency", "3"}, {"device", "cpu"}});
-    const Model model = model_of({matrix_tensor("a", 32, 32, Cut::kRows),
-                                  matrix_tensor("b", 32, 24, Cut::kColumns)});
-    const Plan plan = make_plan({model, parse_mesh("tp=4"), *facts, options});
-    EXPECT_EQ(has_teams(plan), teams != kTeamsOff);
-    const Plan read = plan_from_json(plan_to_json(plan), "test").plan;
-    EXPECT_EQ(read.parts[0].owners, plan.parts[0].owners);
-    EXPECT_THAT(validate(read), IsEmpty());
-    seen.insert(bits_of({.plan = read, .steps = 7}));
-    ASSERT_EQ(seen.size(), 1U);
-  }
+  const Model model = model_of({matrix_tensor("a", 32, 32, Cut::kRows),
+                                matrix_tensor("b", 32, 24, Cut::kColumns)});
+  for (const std::string rule : {"soap", "shampoo"})
+    expect_own_plans_run(model, rule, quick(rule),
+                         [](const Plan& plan) { return has_teams(plan); });
 }
 
 // Every step has a refresh.
@@ -183,23 +162,10 @@ TEST(Helpers, GoOnFromWholeOwnersAndTheReverse) {
                               {&other, &helped}});
 }
 
-// A step that is skipped where it would have been a refresh.
+// The step would have been a refresh.
 TEST(Helpers, SkipAStepWithANonfiniteGradientOnAllRanks) {
-  std::set<Bits> seen;
-  for (const bool helped : {false, true}) {
-    SCOPED_TRACE(helped);
-    Trial trial{.plan = helper_plan("tp=4", helped), .steps = 8};
-    trial.poison = [](Runtime& runtime, int64_t step, int32_t tensor,
-                      std::span<float> gradient) {
-      if (step == 4 && tensor == 1 && runtime.coordinates().t == 2)
-        gradient[gradient.size() / 2] = std::numeric_limits<float>::quiet_NaN();
-    };
-    const TrialResult result = run_trial(trial);
-    EXPECT_TRUE(result.outcomes[3].skipped);
-    EXPECT_FALSE(result.outcomes[4].skipped);
-    seen.insert({result.parameters, result.states});
-    ASSERT_EQ(seen.size(), 1U);
-  }
+  expect_steps_skipped_alike(
+      {helper_plan("tp=4", false), helper_plan("tp=4", true)});
 }
 
 TEST(Helpers, EndTogetherWhenARankFails) {

@@ -110,8 +110,10 @@ inline Model square_model() {
 inline Plan helper_plan(const std::string& mesh, bool helped,
                         const RuleOptions& more = {},
                         const std::string& zero = "zero1",
-                        const std::string& rule = "soap") {
-  PlanWish wish{.mesh = mesh, .rule = rule, .options = quick(rule)};
+                        const std::string& rule = "soap",
+                        const std::string& device = "cpu") {
+  PlanWish wish{
+      .mesh = mesh, .rule = rule, .options = quick(rule), .device = device};
   for (const auto& [name, value] : more) wish.options[name] = value;
   wish.zero = zero;
   wish.capacity_bytes = 200'000;
