@@ -109,8 +109,7 @@ TEST(HomeStep, HasTheStagesThatRanksCarryOut) {
 // The same of owners with helpers, in the step of a refresh.
 TEST(HomeStep, HasTheStagesOfHelpers) {
   for (const char* mesh : {"tp=4", "dp=2,tp=4"}) {
-    Plan plan =
-        plan_of(two_squares(), mesh, with_teams(), soap_with_helpers());
+    Plan plan = plan_of(two_squares(), mesh, with_teams(), soap_with_helpers());
     EXPECT_GT(count_teams(plan), 0u) << mesh;
     PlanPart& part = plan.parts[0];
     part.options.links = {1, 1, 0, false};

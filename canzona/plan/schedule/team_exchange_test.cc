@@ -45,8 +45,7 @@ TEST(TeamExchange, HomesOfPlaces) {
 // An owner assembles all of its matrix, a helper nothing.
 TEST(TeamExchange, MatricesReachOwnersWithHelpers) {
   for (const char* mesh : {"tp=4", "dp=2,tp=4"})
-    check_plan(
-        plan_of(two_squares(), mesh, with_teams(), soap_with_helpers()));
+    check_plan(plan_of(two_squares(), mesh, with_teams(), soap_with_helpers()));
 }
 
 // A triangle of 128 · 129 / 2 numbers there, a basis with the order of its

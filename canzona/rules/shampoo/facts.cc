@@ -546,13 +546,14 @@ StripFacts ShampooFacts::strips(MatrixShape shape) const {
 std::vector<TeamState> ShampooFacts::team_states(MatrixShape shape, int,
                                                  int place) const {
   const ShampooLayout layout(options_, sides_of(shape));
+  const int helped = helped_axis(layout.factors());
+  if (helped < 0) return {};
   std::vector<StateFact> owned = layout.states(sides_of(shape));
   std::erase_if(owned, [](const StateFact& state) {
     return state.lives != Lives::kWithOwner;
   });
-  return states_with_helper(layout.factors(), helped_axis(layout.factors()),
-                            std::move(owned), layout.refresh_failures(), -1,
-                            place != 0);
+  return states_with_helper(layout.factors(), helped, std::move(owned),
+                            layout.refresh_failures(), -1, place != 0);
 }
 
 std::string ShampooFacts::algorithm(MatrixShape shape) const {

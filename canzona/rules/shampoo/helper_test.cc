@@ -64,6 +64,8 @@ TEST(ShampooHelper, IsForMatricesOfOneBlockWithTwoFactors) {
   EXPECT_FALSE(helped({{"exponent", "0,0.5"}}, {32, 16}));
   EXPECT_FALSE(helped({{"start_step", "never"}}, {32, 16}));
   EXPECT_FALSE(helped({}, {0, 16}));
+  const auto cut = make_rule_facts("shampoo", {{"merge", "1"}});
+  EXPECT_TRUE(cut->team_states({8, 16}, 2, 1).empty());
 }
 
 }  // namespace
