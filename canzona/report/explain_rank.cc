@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <map>
+#include <span>
 
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
@@ -12,6 +14,7 @@
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/shown_plan.h"
+#include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
 #include "canzona/report/zero_view.h"
 #include "canzona/rules/facts.h"
@@ -25,9 +28,23 @@ constexpr size_t kMaxEntries = 60;
 // A matrix that a world rank computes.
 struct OwnMatrix : MatrixInPart {
   double load = 0;  // over a period
-  // "head of 4", "1 of 4", "22 of 85 blocks"; empty: the whole matrix
+  // "head of 4", "1 of 4", "22 of 85 blocks", "owner, with a helper", "helper
+  // in refreshes"; empty: the whole matrix
   std::string team;
 };
+
+std::string place_text(TeamTable& teams, size_t matrix,
+                       std::span<const MatrixShare> shares,
+                       std::ptrdiff_t member) {
+  const size_t count = shares.size();
+  if (teams.is_in_blocks(matrix))
+    return fmt::format("{} of {} blocks",
+                       shares[static_cast<size_t>(member)].blocks.size(),
+                       teams.blocks(matrix).count());
+  if (teams.strips(matrix).has_helper()) return helper_place_text(member == 0);
+  return member == 0 ? fmt::format("head of {}", count)
+                     : fmt::format("{} of {}", member, count);
+}
 
 OwnMatrix owned_matrix(const PlannedRank& at, int32_t m, TeamTable& teams) {
   const PlanPart& part = *at.part;
@@ -37,13 +54,9 @@ OwnMatrix owned_matrix(const PlannedRank& at, int32_t m, TeamTable& teams) {
   const std::vector<MatrixShare> shares = teams.shares(i);
   const auto own =
       std::ranges::find(shares, in_grid(part, at.rank).t, &MatrixShare::t);
-  const auto member = own - shares.begin();
-  const std::string team =
-      teams.is_in_blocks(i) ? fmt::format("{} of {} blocks", own->blocks.size(),
-                                          teams.blocks(i).count())
-      : member == 0         ? fmt::format("head of {}", shares.size())
-                            : fmt::format("{} of {}", member, shares.size());
-  return {{&part, m}, period_load(part, own->cost), team};
+  return {{&part, m},
+          period_load(part, own->cost),
+          place_text(teams, i, shares, own - shares.begin())};
 }
 
 // Returns the matrices that `rank` computes: the most expensive first, then in

@@ -290,9 +290,12 @@ std::string block_owner_text(const TeamStory& team) {
   return join(ranks, " ") + ": " + join(counts, " ") + " blocks";
 }
 
-// "head 3, 0 1 2: 2 strips each"
+// "head 3, 0 1 2: 2 strips each", "3, helper 0"
 std::string team_owner_text(const TeamStory& team) {
   if (!team.has_head()) return block_owner_text(team);
+  if (team.has_helper)
+    return fmt::format("{}, helper {}", team.members[0].rank,
+                       team.members[1].rank);
   std::string out = fmt::format("head {},", team.members.front().rank);
   for (size_t i = 1; i < team.members.size(); ++i)
     out += fmt::format(" {}", team.members[i].rank);

@@ -55,11 +55,13 @@ void add_strips(TeamTable& teams, size_t m, TeamStory& story) {
   const StripFacts& facts = teams.strips(m);
   const TeamSize cost = teams.of(m);
   story.strips = facts.strips;
+  story.has_helper = facts.has_helper();
   story.segments = facts.segments;
   story.path = Ticks(cost.path);
   for (int32_t i = 0; i < cost.size; ++i) {
     TeamMember& member = story.members[index(i)];
     member.num_strips = facts.strips / cost.size;
+    if (facts.has_helper()) member.num_strips = i == 0 ? 1 : 0;
     member.first_strip = i * member.num_strips;
     member.inside = team_bytes(facts, cost.size, i);
   }
@@ -89,9 +91,14 @@ std::optional<TeamStory> team_of(const PlanPart& part, int32_t matrix) {
   return story;
 }
 
+std::string helper_place_text(bool is_owner) {
+  return is_owner ? "owner, with a helper" : "helper in refreshes";
+}
+
 std::string share_text(const TeamStory& team, const TeamMember& member) {
   if (!team.has_head())
     return fmt::format("{} of {} blocks", member.blocks.size(), team.blocks);
+  if (team.has_helper) return helper_place_text(member.num_strips > 0);
   return fmt::format("{} of {} strips", member.num_strips, team.strips);
 }
 
@@ -124,13 +131,19 @@ std::string TeamReasons::of(int32_t matrix) {
         "take {}, each of them takes at most {}.",
         teams.blocks(m).count(), shares.size(), ticks(alone), ticks(most));
   }
+  if (teams.size(m) > 1 && teams.strips(m).has_helper())
+    return fmt::format(
+        "A helper: in a refresh one rank would take {} more; with the helper, "
+        "the owner is done after {}, including the transfer of the statistics "
+        "and of what the helper finds.",
+        ticks(part->costs[m].refresh.value()), ticks(teams.refresh(m).path));
   if (const int32_t size = teams.size(m); size > 1)
     return fmt::format(
         "A team of {}: one rank would take {}; with the team, the head is done "
         "after {}, including the transfer of sums and factors.",
         size, ticks(alone), ticks(teams.of(m).path));
   const bool in_blocks = teams.blocks(m).fall_apart();
-  if (!in_blocks && teams.strips(m).strips == 1)
+  if (!in_blocks && teams.strips(m).most_ranks() == 1)
     return "No team: this shape has one strip.";
   return fmt::format(
       "No team: one rank takes {}, which fits within the makespan of {}.",
@@ -176,11 +189,29 @@ std::string block_owners_text(const PlanPart& part, const TeamStory& team,
   return table.text(ink, indent);
 }
 
+std::string helper_text(const PlanPart& part, const TeamStory& team,
+                        const Ink& ink, size_t indent) {
+  Table table("<>>>>>>");
+  table.header({"team", "work", "refresh", "gather", "scatter", "triangle in",
+                "factor in"});
+  for (size_t i = 0; i < team.members.size(); ++i) {
+    const TeamMember& m = team.members[i];
+    table.row({fmt::format("rank {}{}", m.rank, i == 0 ? "" : ", helper"),
+               seconds_text(part, m.work), seconds_text(part, m.refresh),
+               human_bytes(m.gathered.value()),
+               human_bytes(m.scattered.value()),
+               human_bytes(m.inside.sums_received),
+               human_bytes(m.inside.factors_received)});
+  }
+  return table.text(ink, indent);
+}
+
 }  // namespace
 
 std::string team_text(const PlanPart& part, const TeamStory& team,
                       const Ink& ink, size_t indent) {
   if (!team.has_head()) return block_owners_text(part, team, ink, indent);
+  if (team.has_helper) return helper_text(part, team, ink, indent);
   Table table("<<>>>>>");
   table.header(
       {"team", "strips", "work", "gather", "scatter", "sums in", "factors in"});
@@ -220,6 +251,7 @@ void write_block_owners(JsonWriter& out, const TeamStory& team) {
 void write_team(JsonWriter& out, const TeamStory& team) {
   if (!team.has_head()) return write_block_owners(out, team);
   out.begin_object().field("strips", team.strips);
+  if (team.has_helper) out.field("helper", true);
   out.field("segments", team.segments);
   out.field("path", team.path.value());
   out.member("members").begin_array();
@@ -230,6 +262,7 @@ void write_team(JsonWriter& out, const TeamStory& team) {
     out.field("first_row", own.first_row).field("num_rows", own.num_rows);
     out.field("first_col", own.first_col).field("num_cols", own.num_cols);
     out.field("work", m.work.value());
+    if (team.has_helper) out.field("refresh", m.refresh.value());
     out.field("gather_bytes", m.gathered.value());
     out.field("scatter_bytes", m.scattered.value());
     out.field("sum_bytes_sent", m.inside.sums_sent);

@@ -27,7 +27,7 @@ struct TeamMember {
   int32_t first_strip = 0;
   int32_t num_strips = 0;
   std::vector<int32_t> blocks;        // owned by this rank
-  std::vector<Rectangle> rectangles;  // its strips or blocks of the matrix
+  std::vector<Rectangle> rectangles;  // of the matrix, that it computes
   Ticks work;                         // per step
   Ticks refresh;                      // in addition, once per period
   Bytes gathered;  // parts of its strips received, and updates sent back
@@ -36,8 +36,9 @@ struct TeamMember {
 };
 
 struct TeamStory {
-  int32_t blocks = 0;  // blocks with owners; 0: the team has strips
-  int32_t strips = 1;  // of the matrix
+  int32_t blocks = 0;       // blocks with owners; 0: the team has strips
+  int32_t strips = 1;       // of the matrix
+  bool has_helper = false;  // the second of two members
   int32_t segments = 0;
   Ticks path;                       // of the head, sums and factors included
   std::vector<TeamMember> members;  // the head first
@@ -69,8 +70,10 @@ std::string describe_teams(const Plan& plan);
 std::string team_text(const PlanPart& part, const TeamStory& team,
                       const Ink& ink, size_t indent);
 void write_team(JsonWriter& out, const TeamStory& team);
-// "2 of 8 strips", "22 of 85 blocks".
+// "2 of 8 strips", "22 of 85 blocks", "helper in refreshes".
 std::string share_text(const TeamStory& team, const TeamMember& member);
+// "owner, with a helper" or "helper in refreshes".
+std::string helper_place_text(bool is_owner);
 // Writes an object with the number of teams of each size.
 void write_teams_by_size(JsonWriter& out, const Plan& plan);
 

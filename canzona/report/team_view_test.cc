@@ -17,9 +17,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-ReportPlan shown(int32_t teams, const RuleChoice& rule = rule_with_strips()) {
+ReportPlan shown(int32_t teams, const RuleChoice& rule = rule_with_strips(),
+                 const Model& model = wide_and_small(1)) {
   ReportPlan out;
-  out.plan = plan_of(wide_and_small(1), "tp=4", with_teams(teams), rule);
+  out.plan = plan_of(model, "tp=4", with_teams(teams), rule);
   out.ranks = predict(out.plan);
   out.balance = measure_balance(out.plan);
   return out;
@@ -88,6 +89,35 @@ TEST(TeamView, OwnersOfBlocksAreTold) {
   EXPECT_THAT(explain_rank(plan, 0, Ink()), HasSubstr("of 32 blocks"));
   EXPECT_THAT(audit_text(plan.plan, Ink()), HasSubstr("blocks"));
   EXPECT_THAT(plan_html(plan), HasSubstr("of 32 blocks"));
+}
+
+// Two matrices with an owner and a helper each.
+TEST(TeamView, HelpersAreTold) {
+  const ReportPlan plan = shown(kTeamsAuto, soap_with_helpers(), two_squares());
+  EXPECT_EQ(describe_teams(plan.plan),
+            "2 of 2 matrices are shared: 2 by 2 ranks");
+  const Found found = find_by_name(plan.plan, "square0");
+  EXPECT_THAT(explain_matrices(plan, found, Ink()),
+              AllOf(HasSubstr(", helper"), HasSubstr("triangle in"),
+                    HasSubstr("A helper: in a refresh one rank")));
+  const Json json = parsed(explain_matrices_json(plan, found))["matrices"][0];
+  EXPECT_EQ(json["team"]["helper"], true);
+  const Json& owner = json["team"]["members"][0];
+  const Json& helper = json["team"]["members"][1];
+  EXPECT_EQ(owner["rank"], json["head"]);
+  EXPECT_EQ(owner["num_rows"], 128);
+  EXPECT_EQ(helper["num_rows"], 0);
+  EXPECT_EQ(helper["work"], 0);
+  EXPECT_GT(helper["refresh"].get<int64_t>(), 0);
+  EXPECT_EQ(owner["sum_bytes_sent"], helper["sum_bytes_received"]);
+  EXPECT_EQ(owner["factor_bytes_received"], helper["factor_bytes_sent"]);
+  EXPECT_EQ(json["moves"]["gather_bytes"], owner["gather_bytes"]);
+  std::string all;
+  for (int32_t r = 0; r < 4; ++r) all += explain_rank(plan, r, Ink());
+  EXPECT_THAT(all, AllOf(HasSubstr("owner, with a helper"),
+                         HasSubstr("helper in refreshes")));
+  EXPECT_THAT(audit_text(plan.plan, Ink()), HasSubstr(", helper "));
+  EXPECT_THAT(plan_html(plan), HasSubstr("owner, with a helper"));
 }
 
 TEST(TeamView, ARankSaysWhatItHasOfATeam) {

@@ -228,4 +228,55 @@ StateFact owned_state(std::string name, std::vector<int64_t> shape,
           initially};
 }
 
+int helped_axis(const FactorLayout& factors) {
+  const Blocking& blocking = factors.blocking();
+  if (blocking.order() != 2 || blocking.empty() || factors.num_factors() != 2 ||
+      blocking.num_blocks() != 1)
+    return -1;
+  return blocking.sizes()[0] > blocking.sizes()[1] ? 0 : 1;
+}
+
+StripFacts facts_of_helper(const FactorLayout& factors, int axis, int period) {
+  const int64_t d = factors.blocking().sizes()[axis];
+  const int64_t e = factors.blocking().sizes()[1 - axis];
+  StripFacts facts;
+  facts.strip_sum = cubic(d, d, e) + cubic(e, e, d);
+  facts.segments = 1;
+  facts.sum_elements = (Elements(d) * (d + 1)).value() / 2;
+  facts.rounded_bytes = kBytesPerFp32;
+  facts.factors_at_refresh = period > 1;
+  return facts;
+}
+
+TeamState whole_state(StateFact whole, bool given) {
+  TeamState state;
+  state.in_matrix = {whole.name, whole.shape,
+                     std::vector<int64_t>(whole.shape.size(), 0)};
+  state.given = given;
+  state.own = std::move(whole);
+  return state;
+}
+
+std::vector<TeamState> states_with_helper(const FactorLayout& factors, int axis,
+                                          std::vector<StateFact> owned,
+                                          int counters, int result,
+                                          bool is_helper) {
+  std::vector<TeamState> states;
+  if (!is_helper) {
+    for (StateFact& whole : owned)
+      states.push_back(whole_state(std::move(whole), true));
+    return states;
+  }
+  const FactorPlace at = factors.place(factors.blocking().block(0), axis);
+  const auto copy_of = [&](int number) {
+    states.push_back(
+        whole_state(std::move(owned[static_cast<size_t>(number)]), false));
+  };
+  copy_of(counters);
+  states.back().own.shape = {1};
+  states.back().in_matrix.first = {at.failures};
+  if (result >= 0) copy_of(result);
+  return states;
+}
+
 }  // namespace canzona

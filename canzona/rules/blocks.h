@@ -215,4 +215,26 @@ MatrixShape independent_block(MatrixShape shape, const LayoutOf& layout_of) {
   return {first.sizes[0], first.sizes[1]};
 }
 
+// Facts about a matrix with two factors whose owner may have a helper
+// (facts.h).
+
+// Returns the axis of the factor that a helper takes: that of the longer side,
+// of a square the columns'; -1 unless this is a matrix of one block with two
+// factors.
+int helped_axis(const FactorLayout& factors);
+
+// Returns what follows from the axis: the triangle that the helper gets.
+StripFacts facts_of_helper(const FactorLayout& factors, int axis, int period);
+
+// A state of which a rank keeps all.
+TeamState whole_state(StateFact whole, bool given);
+
+// Returns the states that an owner keeps, all of `owned`, or that its helper
+// does: copies of its count of failures, in state `counters`, and, unless
+// `result` is negative, of state `result`.
+std::vector<TeamState> states_with_helper(const FactorLayout& factors, int axis,
+                                          std::vector<StateFact> owned,
+                                          int counters, int result,
+                                          bool is_helper);
+
 }  // namespace canzona

@@ -55,7 +55,10 @@ struct RuleWork {
 
 // StripFacts say how ranks may share a matrix: its long side is cut into strips
 // (strips.h), and each rank of a team takes equally many. One rank, the head,
-// does the work that cannot be shared. With one strip the matrix is not shared.
+// does the work that cannot be shared. A matrix with one strip may still have a
+// helper: a second rank that takes part in refreshes alone. It gets a triangle
+// of statistics from the head, which does everything else, and sends back the
+// factor that it computes. Without either the matrix is not shared.
 struct StripFacts {
   int strips = 1;
   Flops strip;                // of the widest strip, per step
@@ -70,10 +73,17 @@ struct StripFacts {
   Flops strip_refresh;
   Flops head_refresh;
   bool factors_at_refresh = false;  // in no other step there is a factor
+  // In a refresh, of the helper, while the head does head_refresh; both of that
+  // precede the head's strip_refresh. The triangle has sum_elements.
+  Flops helper_refresh;
   // Strips may come and go one by one (strips.h): what a strip adds to
   // the first sum does not wait for the others' norms. Requires one field and
   // no states with the owner.
   bool one_by_one = false;
+
+  bool has_helper() const { return helper_refresh > Flops(0); }
+  // The size of the largest team; 1 if the matrix is not shared.
+  int most_ranks() const { return has_helper() ? 2 : strips; }
 
   friend bool operator==(const StripFacts&, const StripFacts&) = default;
 };

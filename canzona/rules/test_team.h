@@ -1,6 +1,7 @@
 // A team in one process, on any device: copies and plain loops take the place
 // of the links between members. Sums are added by the tree, each member rounds
-// a part of them, and everything else is distributed to all.
+// a part of them, and everything else is distributed to all. An owner and its
+// helper exchange a triangle and a factor.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +24,9 @@ class TestTeam {
  public:
   TestTeam(const Rule& rule, MatrixShape shape, int members, int head,
            const std::function<std::unique_ptr<Engine>()>& make_one)
-      : shape_(shape), head_(static_cast<size_t>(head)) {
+      : shape_(shape),
+        head_(static_cast<size_t>(head)),
+        has_helper_(rule.facts().strips(shape).has_helper()) {
     for (int member = 0; member < members; ++member)
       members_.push_back(std::make_unique<Member>(
           rule, shape, TeamSeat{members, member, member == head}, make_one()));
@@ -36,6 +39,10 @@ class TestTeam {
     normalize();
     const int segments = members_[0]->transform->segments();
     for (int s = 0; s < segments; ++s) {
+      if (has_helper_) {
+        with_helper(s);
+        continue;
+      }
       for (auto& m : members_) m->transform->sum(s, m->sums);
       round(s);
       Member& head = *members_[head_];
@@ -103,6 +110,21 @@ class TestTeam {
     std::vector<TeamState> facts;
     std::vector<Run> states;
   };
+
+  // A helper that gets nothing new, in a step without a refresh, has the old.
+  void with_helper(int segment) {
+    Member& owner = *members_[0];
+    Member& helper = *members_[1];
+    owner.transform->sum(segment, owner.sums);
+    helper.write(helper.rounded,
+                 owner.read(owner.sums, owner.transform->sum_elements() *
+                                            owner.transform->bytes_per_sum()));
+    for (auto& m : members_)
+      m->transform->iterate(segment, m->rounded, m->factor);
+    owner.write(owner.factor,
+                helper.read(helper.factor, helper.transform->factor_bytes()));
+    owner.transform->multiply(segment, owner.factor, owner.out);
+  }
 
   bool tall() const { return shape_.rows > shape_.cols; }
 
@@ -199,6 +221,7 @@ class TestTeam {
 
   MatrixShape shape_;
   size_t head_;
+  bool has_helper_;
   std::vector<std::unique_ptr<Member>> members_;
   int rounds_of_norms_ = 0;
 };

@@ -81,8 +81,8 @@ refuses '--teams 4' 'have 2' -- \
   plan --model qwen3-0.6b --mesh dp=2,tp=2 $strips --teams 4
 refuses '--teams 2' 'have a single rank' -- \
   plan --model qwen3-0.6b --mesh dp=4 $strips --teams 2
-refuses '--teams 2' 'rule soap cannot share any matrix' -- \
-  plan --model qwen3-0.6b --mesh dp=2,tp=2 --rule soap --teams 2
+refuses '--teams 2' 'rule nsgd cannot share any matrix' -- \
+  plan --model qwen3-0.6b --mesh dp=2,tp=2 --rule nsgd --teams 2
 refuses '--teams 2' 'rule muon cannot share any matrix' -- \
   plan $request --rule-option strips=1 --teams 2
 refuses '--teams 2' '--micro-groups balanced' -- \
@@ -94,7 +94,7 @@ prints '--teams 2: strategy contiguous'
 canzona compare $request $strips --strategies contiguous,balanced --teams 2 --json
 exits 0
 prints '--teams 2: strategy contiguous' 'try --micro-groups balanced' '--teams auto plans without teams'
-for cannot in '--mesh dp=4' '--mesh dp=2,tp=2 --rule soap'; do
+for cannot in '--mesh dp=4' '--mesh dp=2,tp=2 --rule nsgd'; do
   canzona plan --model qwen3-0.6b $cannot --teams auto
   exits 0
   says 'teams: none: '

@@ -5,11 +5,11 @@
 computes train --dry-run
 
 # Links that take no time: sharing pays although matrices are small.
-quick="$(small_model) --set model.layers=1 --set model.hidden=64
+model="$(small_model) --set model.layers=1 --set model.hidden=64
   --set model.ffn=1024 --set model.head_dim=16 --set eval.sequences=4
-  --set batch.global=4 --set batch.micro=2 --rule-option strips=8
-  --rule-option precision=fp32 --set schedule.kind=constant
+  --set batch.global=4 --set batch.micro=2 --set schedule.kind=constant
   --link intra=9000TB/s,inter=9000TB/s,latency=0us"
+quick="$model --rule-option strips=8 --rule-option precision=fp32"
 
 # trains <digest, or "" for the first> <arguments>
 trains() {
@@ -38,20 +38,25 @@ trains "$digest" --steps 4 --set plan.teams=4 --strategy contiguous \
   --set plan.teams=auto
 says 'teams: none: strategy contiguous'
 
-# Saved with teams and without; states are the same, and so is the end.
-for from in off 4; do
-  [ $from = off ] && to=4 || to=off
-  trains '' --steps 2 --teams $from --run "run_$from" --save-every 2
-  middle=$(member digest)
-  middle_states=$(member state_digest)
-  trains '' --resume "run_$from/ckpt/step_00000002" --save-every 0 --steps 2 \
-    --teams $to
-  member_is digest "$middle"
-  member_is state_digest "$middle_states"
-  trains "$digest" --resume "run_$from" --run "run_$from" --steps 4 --teams $to
-  says 'resumed from'
-  [ $to = off ] || says 'matrices are shared'
-done
+# go_on <name>: saved with teams and without; states are the same, and so is the
+# end.
+go_on() {
+  for from in off 4; do
+    [ $from = off ] && to=4 || to=off
+    run=$1_$from
+    trains '' --steps 2 --teams $from --run "$run" --save-every 2
+    middle=$(member digest)
+    middle_states=$(member state_digest)
+    trains '' --resume "$run/ckpt/step_00000002" --save-every 0 --steps 2 \
+      --teams $to
+    member_is digest "$middle"
+    member_is state_digest "$middle_states"
+    trains "$digest" --resume "$run" --run "$run" --steps 4 --teams $to
+    says 'resumed from'
+    [ $to = off ] || says 'matrices are shared'
+  done
+}
+go_on run
 # What a run was asked for is kept.
 trains '' --steps 2 --teams 4 --run kept --save-every 2
 trains "$digest" --resume kept --run kept --steps 4
@@ -69,6 +74,26 @@ refuses '--teams 4' 'have a single rank' -- \
 canzona config show --set plan.teams=4
 exits 0
 prints plan.teams
+
+# SOAP with one factor, whose members keep states: checkpoints lie between
+# refreshes, in steps 1 and 4, and at one.
+for every in 3 1; do
+  quick="$model --rule soap --rule-option strips=8
+    --rule-option max_preconditioner_dim=100
+    --rule-option precondition_frequency=$every"
+  trains '' --steps 4
+  digest=$(member digest)
+  states=$(member state_digest)
+  go_on "soap_$every"
+done
+# With two factors, whose owners have helpers.
+quick="$model --set model.ffn=128 --rule soap
+  --rule-option precondition_frequency=1"
+trains '' --steps 4
+digest=$(member digest)
+states=$(member state_digest)
+go_on helped
+quick="$model --rule-option strips=8 --rule-option precision=fp32"
 
 # shellcheck disable=SC2086
 canzona train $quick --mesh tp=4 --teams 4 --dry-run --json

@@ -1,5 +1,9 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
+#include <vector>
+
 #include "canzona/base/error.h"
 #include "canzona/linalg/cpu/test_support.h"
 #include "canzona/linalg/engine.h"
@@ -160,6 +164,79 @@ TYPED_TEST(Elementwise, LimitsNormsThatAreAboveTheBoundAlone) {
   EXPECT_EQ(two.at(0, 0, 1), -2);
   EXPECT_EQ(two.at(1, 0, 0), static_cast<TypeParam>(0.3));
   EXPECT_EQ(two.at(1, 0, 1), static_cast<TypeParam>(0.4));
+}
+
+// Sides of one tile or less, of whole tiles, and of one more.
+constexpr int64_t kTriangleSides[] = {0, 1, 7, 64, 65};
+
+// A square whose upper part, which triangles do not have, is not a number.
+template <class Real>
+Batch<Real> lower_part(int64_t side) {
+  Batch<Real> square(side, side, 1, 3);
+  return square.randomise(4).fill([](Real& x, int64_t, int64_t i, int64_t j) {
+    if (i < j) x = std::numeric_limits<Real>::quiet_NaN();
+  });
+}
+
+// Both the engine's own triangles and those of any engine.
+template <class Real>
+class Triangles : public testing::Test {
+ protected:
+  std::vector<Real> taken(const Batch<Real>& square, bool own) {
+    const int64_t side = square.rows();
+    std::vector<Real> triangle(static_cast<size_t>(side * (side + 1) / 2 + 1),
+                               kBehind);
+    if (own)
+      engine_->take_triangle(run_of(triangle.data()), square);
+    else
+      engine_->Engine::take_triangle(run_of(triangle.data()), square);
+    return triangle;
+  }
+  void put(Batch<Real>& square, const std::vector<Real>& triangle, bool own) {
+    const ConstRun from = run_of(triangle.data());
+    if (own)
+      engine_->put_triangle(square, from);
+    else
+      engine_->Engine::put_triangle(square, from);
+  }
+
+  static constexpr Real kBehind = Real{-777};
+  std::unique_ptr<Engine> engine_ = make_cpu_engine();
+};
+TYPED_TEST_SUITE(Triangles, RealTypes);
+
+TYPED_TEST(Triangles, AreTakenRowByRowWithoutTheUpperPart) {
+  for (const int64_t side : kTriangleSides)
+    for (const bool own : {true, false}) {
+      SCOPED_TRACE(side);
+      const Batch<TypeParam> square = lower_part<TypeParam>(side);
+      const std::vector<TypeParam> before = square.storage();
+      const std::vector<TypeParam> triangle = this->taken(square, own);
+      size_t next = 0;
+      for (int64_t i = 0; i < side; ++i)
+        for (int64_t j = 0; j <= i; ++j)
+          EXPECT_EQ(triangle[next++], square.at(0, i, j)) << i << "," << j;
+      EXPECT_EQ(triangle[next], this->kBehind);
+      EXPECT_TRUE(same_bits(square.storage(), before));
+    }
+}
+
+TYPED_TEST(Triangles, ComeBackAsSymmetricSquares) {
+  for (const int64_t side : kTriangleSides)
+    for (const bool own : {true, false}) {
+      SCOPED_TRACE(side);
+      const Batch<TypeParam> lower = lower_part<TypeParam>(side);
+      const std::vector<TypeParam> triangle = this->taken(lower, own);
+      Batch<TypeParam> square = lower_part<TypeParam>(side);
+      this->put(square, triangle, own);
+      for (int64_t i = 0; i < side; ++i)
+        for (int64_t j = 0; j < side; ++j)
+          EXPECT_EQ(square.at(0, i, j),
+                    lower.at(0, std::max(i, j), std::min(i, j)))
+              << i << "," << j;
+      EXPECT_TRUE(square.marks_untouched());
+      EXPECT_TRUE(same_bits(this->taken(square, own), triangle));
+    }
 }
 
 // Rows of a wider matrix; ties are rounded to even.

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "canzona/linalg/cuda/test_support.h"
 
@@ -151,6 +152,30 @@ TYPED_TEST(CudaElementwise, RaisesValues) {
           EXPECT_NEAR(found[0].at(k, 0, j), right,
                       2 * std::numeric_limits<TypeParam>::epsilon() * right);
         }
+    }
+}
+
+// With what lies behind triangles and around squares.
+TYPED_TEST(CudaElementwise, TrianglesHaveTheBitsOfTheCpu) {
+  for (const int64_t side : {0, 1, 7, 64, 65})
+    for (const int64_t gap : {0, 3}) {
+      Batches<TypeParam> batches(2, Batch<TypeParam>(side, side, 1, gap));
+      batches[0].randomise(1).fill(
+          [](TypeParam& x, int64_t, int64_t i, int64_t j) {
+            if (i < j) x = std::numeric_limits<TypeParam>::quiet_NaN();
+          });
+      batches[1].randomise(2);
+      batches.emplace_back(1, side * (side + 1) / 2 + 1);
+      const auto work = [](Engine& e, std::span<const Matrices> v) {
+        const Run triangle{v[2].data, v[2].dtype};
+        e.take_triangle(triangle, v[0]);
+        e.put_triangle(v[1], {triangle.data, triangle.dtype});
+      };
+      const auto expected = on_cpu(this->cpu(), batches, work);
+      const auto found = on_gpu(this->gpu(), batches, work);
+      for (size_t i = 0; i < batches.size(); ++i)
+        EXPECT_TRUE(same_bits(found[i].storage(), expected[i].storage()))
+            << side << " gap " << gap << " batch " << i;
     }
 }
 

@@ -88,7 +88,22 @@ int64_t ticks_of_part(Ticks whole, int64_t part, Flops flops) {
   return static_cast<int64_t>((product + flops.value() - 1) / flops.value());
 }
 
+namespace {
+
+// The owner sends a triangle and gets a factor.
+TeamBytes helped_bytes(const StripFacts& facts, int32_t member) {
+  const int64_t triangle = times(facts.sum_elements, kBytesPerFp32);
+  TeamBytes bytes;
+  (member == 0 ? bytes.sums_sent : bytes.sums_received) = triangle;
+  (member == 0 ? bytes.factors_received : bytes.factors_sent) =
+      facts.factor_bytes;
+  return bytes;
+}
+
+}  // namespace
+
 TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member) {
+  if (facts.has_helper()) return helped_bytes(facts, member);
   const int64_t all = facts.sum_elements;
   const int64_t sum = even_extent(all, size, member).count;
   TeamBytes bytes;
@@ -114,6 +129,7 @@ TeamBytes team_bytes(const StripFacts& facts, int32_t size, int32_t member) {
 
 TeamBytes ordinary_team_bytes(const StripFacts& facts, int32_t size,
                               int32_t member) {
+  if (facts.has_helper() && facts.factors_at_refresh) return {};
   TeamBytes bytes = team_bytes(facts, size, member);
   if (facts.factors_at_refresh) bytes.factors_sent = bytes.factors_received = 0;
   return bytes;
@@ -176,8 +192,10 @@ TeamSize team_of(Ticks ticks, const SharedFlops& flops, int strips,
 
 TeamSize TeamCosts::team(MatrixShape shape, const MatrixCost& cost,
                          int32_t size) {
-  if (size <= 1) return whole_matrix(cost.every_step.value());
+  const int64_t whole = cost.every_step.value();
+  if (size <= 1) return whole_matrix(whole);
   const auto& [facts, work] = of(shape);
+  if (facts.has_helper()) return {size, 0, whole, whole};
   TeamSize team =
       team_of(cost.every_step, {facts.strip, facts.head, work.every_step},
               facts.strips, size);
@@ -188,11 +206,34 @@ TeamSize TeamCosts::team(MatrixShape shape, const MatrixCost& cost,
 TeamSize TeamCosts::refresh(MatrixShape shape, const MatrixCost& cost,
                             int32_t size) {
   if (size <= 1) return whole_matrix(cost.refresh.value());
+  if (of(shape).strips.has_helper()) return helped_refresh(of(shape), cost);
   const auto& [facts, work] = of(shape);
   TeamSize team = team_of(
       cost.refresh, {facts.strip_refresh, facts.head_refresh, work.refresh},
       facts.strips, size);
   team.path = checked_add(team.path, factor_ticks(facts), "ticks");
+  return team;
+}
+
+// The owner moves its states when both factors are there. It may have less to
+// do than the helper.
+TeamSize TeamCosts::helped_refresh(const OfShape& of,
+                                   const MatrixCost& cost) const {
+  const auto& [facts, work] = of;
+  const auto ticks_of = [&, &whole = work.refresh](Flops part) {
+    return ticks_of_part(cost.refresh, part.value(), whole);
+  };
+  const int64_t in_transit = ticks_in_transit(
+      times(facts.sum_elements, kBytesPerFp32) + facts.factor_bytes, 2);
+  const int64_t own = ticks_of(facts.head_refresh);
+  const int64_t after = ticks_of(facts.strip_refresh);
+  TeamSize team;
+  team.size = 2;
+  team.member = ticks_of(facts.helper_refresh);
+  team.head = own + after - team.member;
+  team.path = checked_add(
+      after, std::max(own, checked_add(team.member, in_transit, "ticks")),
+      "ticks");
   return team;
 }
 
@@ -231,7 +272,7 @@ StripTicks TeamCosts::strip_ticks(MatrixShape shape, const MatrixCost& cost) {
 
 TeamSizes TeamCosts::sizes(MatrixShape shape, const MatrixCost& cost,
                            int32_t most) {
-  most = std::min<int32_t>(most, of(shape).strips.strips);
+  most = std::min<int32_t>(most, of(shape).strips.most_ranks());
   TeamSizes sizes;
   for (int32_t size = 1; size <= std::max(most, 1); size *= 2)
     sizes.push_back(over_period(shape, cost, size));
@@ -310,9 +351,9 @@ bool is_any_shape(const SettledRequest& request, const Is& is) {
 
 }  // namespace
 
-bool has_strips(const SettledRequest& request, const RuleFacts& rule) {
+bool can_share_any(const SettledRequest& request, const RuleFacts& rule) {
   return is_any_shape(request, [&](MatrixShape shape) {
-    return rule.strips(shape).strips > 1;
+    return rule.strips(shape).most_ranks() > 1;
   });
 }
 

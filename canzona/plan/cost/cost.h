@@ -49,7 +49,9 @@ class CostModel {
 // segment of it is a sum, which the members add by a reduce-scatter and hand to
 // the head in rounded pieces, and a factor, of which the head hands an even
 // piece to each of the others, who pass theirs on to each other
-// (schedule/team_schedule.h). Not for several threads.
+// (schedule/team_schedule.h). A helper (rules/facts.h) is the second member of
+// a team of two, which exchanges a triangle and a factor in refreshes alone.
+// Not for several threads.
 
 // The bytes that one member of a team sends and receives in a step, beside the
 // routes of its strips.
@@ -102,6 +104,7 @@ class TeamCosts {
     RuleWork work;
   };
   const OfShape& of(MatrixShape shape);
+  TeamSize helped_refresh(const OfShape& of, const MatrixCost& cost) const;
   // Returns the ticks for which sums and factors are in transit, in an ordinary
   // step, and for which factors are, if they are exchanged in refreshes alone.
   int64_t link_ticks(const StripFacts& facts, int32_t size) const;
@@ -154,8 +157,9 @@ class MatrixBlocks {
   std::map<MatrixShape, RuleWork> of_block_;
 };
 
-// True if the rule cuts some matrix of the request into strips.
-bool has_strips(const SettledRequest& request, const RuleFacts& rule);
+// True if the rule lets a team share some matrix of the request: by strips, or
+// with a helper.
+bool can_share_any(const SettledRequest& request, const RuleFacts& rule);
 
 // True if some matrix of the request consists of several blocks.
 bool has_blocks(const SettledRequest& request, const RuleFacts& rule);

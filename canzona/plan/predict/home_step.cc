@@ -219,10 +219,9 @@ StepTeam HomeStep::add_team(const HomeMatrix& of, MovedElements& moved) {
   const StripFacts& facts = costs_.strips(shape);
   const auto num_members = static_cast<int32_t>(of.owners.size());
   for (int32_t i = 0; i < num_members; ++i)
-    moved.add(
-        tensor, of.owners[index(i)], false,
-        elements_within(part_, of.matrix,
-                        strips_of_member(shape, facts.strips, num_members, i)));
+    moved.add(tensor, of.owners[index(i)], false,
+              elements_within(part_, of.matrix,
+                              assembled_by(shape, facts, num_members, i)));
   const TeamSize cost =
       costs_.team(shape, part_.costs[index(of.matrix)], num_members);
   StepTeam team;
@@ -234,14 +233,29 @@ StepTeam HomeStep::add_team(const HomeMatrix& of, MovedElements& moved) {
                                    team.segments /
                                    static_cast<double>(facts.strip.value())
                              : 0;
-  team.sum = static_cast<double>(cost.member) * in_sums * segment;
-  team.multiply = static_cast<double>(cost.member) * (1 - in_sums) * segment;
-  team.iterate = static_cast<double>(cost.head) * segment;
+  // An owner with a helper does an ordinary step alone.
+  team.has_helper = facts.has_helper();
+  const auto own =
+      static_cast<double>(team.has_helper ? cost.at_head() : cost.member);
+  team.sum = own * in_sums * segment;
+  team.multiply = own * (1 - in_sums) * segment;
+  if (!team.has_helper) team.iterate = static_cast<double>(cost.head) * segment;
   add_exchanges(facts, team);
   return team;
 }
 
-// In a refresh members move their states to what the head has found.
+namespace {
+
+// Returns the share of `part` in itself and `rest`.
+double share_of(Flops part, Flops rest) {
+  const auto all = static_cast<double>((part + rest).value());
+  return all > 0 ? static_cast<double>(part.value()) / all : 0;
+}
+
+}  // namespace
+
+// In a refresh members move their states to what the head has found, or an
+// owner to what it has and its helper.
 HomeStep::TeamRefresh HomeStep::refresh_of_team(const HomeMatrix& of) {
   const Matrix& matrix = part_.matrices[index(of.matrix)];
   const MatrixShape shape{matrix.rows, matrix.cols};
@@ -250,9 +264,21 @@ HomeStep::TeamRefresh HomeStep::refresh_of_team(const HomeMatrix& of) {
   const StripFacts& facts = costs_.strips(shape);
   const double segment =
       part_.cost_basis.seconds_per_tick / std::max(facts.segments, 1);
-  return {part_.phase[index(of.matrix)],
-          static_cast<double>(cost.member) * segment,
-          static_cast<double>(cost.head) * segment, facts.factors_at_refresh};
+  TeamRefresh out;
+  out.phase = part_.phase[index(of.matrix)];
+  out.factors_at_refresh = facts.factors_at_refresh;
+  out.has_helper = facts.has_helper();
+  if (out.has_helper) {
+    const double after = share_of(facts.strip_refresh, facts.head_refresh);
+    const double own = static_cast<double>(cost.at_head()) * segment;
+    out.multiply = own * after;
+    out.iterate = own * (1 - after);
+    out.help = static_cast<double>(cost.member) * segment;
+  } else {
+    out.multiply = static_cast<double>(cost.member) * segment;
+    out.iterate = static_cast<double>(cost.head) * segment;
+  }
+  return out;
 }
 
 StepTeam HomeStep::team_in_step(const RoundWork& work, size_t team,
@@ -262,11 +288,16 @@ StepTeam HomeStep::team_in_step(const RoundWork& work, size_t team,
   if (phase == refresh.phase) {
     out.multiply += refresh.multiply;
     out.iterate += refresh.iterate;
+    out.help += refresh.help;
   } else if (refresh.factors_at_refresh) {
-    for (const Purpose purpose : {Purpose::kTeamFactors, Purpose::kTeamPasses})
+    const auto clear = [&](Purpose purpose) {
       out.exchanges[index(static_cast<int>(purpose) -
                           static_cast<int>(Purpose::kTeamNorms))]
           .clear();
+    };
+    clear(Purpose::kTeamFactors);
+    clear(Purpose::kTeamPasses);
+    if (refresh.has_helper) clear(Purpose::kTeamSums);
   }
   return out;
 }

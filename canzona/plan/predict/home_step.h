@@ -50,8 +50,10 @@ class HomeStep {
   // A refresh adds this to the step in which the team's matrix has it.
   struct TeamRefresh {
     int32_t phase = 0;
-    double multiply = 0;              // seconds of a member
-    double iterate = 0;               // seconds of the head
+    double multiply = 0;  // seconds of a member
+    double iterate = 0;   // seconds of the head
+    double help = 0;      // seconds of a helper
+    bool has_helper = false;
     bool factors_at_refresh = false;  // in no other step
   };
 

@@ -106,6 +106,19 @@ TEST(HomeStep, HasTheStagesThatRanksCarryOut) {
     }
 }
 
+// The same of owners with helpers, in the step of a refresh.
+TEST(HomeStep, HasTheStagesOfHelpers) {
+  for (const char* mesh : {"tp=4", "dp=2,tp=4"}) {
+    Plan plan = plan_of(two_squares(), mesh, with_teams(), soap_with_helpers());
+    EXPECT_GT(count_teams(plan), 0u) << mesh;
+    PlanPart& part = plan.parts[0];
+    part.options.links = {1, 1, 0, false};
+    for (int32_t rank = 0; rank < part.grid.world(); ++rank)
+      EXPECT_EQ(predicted(part, rank), carried_out(part, rank))
+          << mesh << ", rank " << rank;
+  }
+}
+
 // The same where whole owners take their matrices strip by strip, in the first
 // and the last of several rounds or in the only one, beside matrices that do
 // not go so, and with owners that have fewer strips than others.
@@ -182,6 +195,38 @@ TEST(HomeStep, HasTheWorkOfTeams) {
     EXPECT_NEAR(seconds[r] / part.cost_basis.seconds_per_tick,
                 static_cast<double>(r == 2 ? team.at_head() : team.member),
                 1e-6 * static_cast<double>(team.member));
+}
+
+// A helper takes its factor's decomposition off a refresh, and nothing off
+// other steps.
+TEST(HomeStep, HasTheWorkOfHelpers) {
+  const Plan plan =
+      plan_of(two_squares(), "tp=4", with_teams(), soap_with_helpers());
+  const PlanPart& part = plan.parts[0];
+  const auto rule = make_rule_facts(part.rule, part.rule_options);
+  TeamCosts costs(*rule, part.cost_basis, part.options.links);
+  const std::vector<int32_t> nodes(4, 0);
+  const std::vector<int32_t> owners{2, 0};
+  const HomeMatrix shared{0, 0, owners};
+  const StripFacts& facts = costs.strips({128, 128});
+  const auto every = static_cast<double>(part.costs[0].every_step.value());
+  const auto refresh = static_cast<double>(part.costs[0].refresh.value());
+  const auto help = static_cast<double>(facts.helper_refresh.value());
+  EXPECT_GT(help, 0.3 * refresh);
+  for (const int32_t phase : {-1, 0}) {
+    std::vector<double> seconds(4, 0);
+    for (const StepStage& stage :
+         HomeStep(part, *rule, costs, {&shared, 1}, nodes).stages(phase))
+      for (const int32_t r : stage.ranks)
+        if (!stage.seconds.empty())
+          seconds[static_cast<size_t>(r)] +=
+              stage.seconds[static_cast<size_t>(r)];
+    for (double& each : seconds) each /= part.cost_basis.seconds_per_tick;
+    const bool refreshes = phase == 0;
+    EXPECT_NEAR(seconds[2], every + (refreshes ? refresh - help : 0), 2);
+    EXPECT_NEAR(seconds[0], refreshes ? help : 0, 2);
+    EXPECT_EQ(seconds[1] + seconds[3], 0);
+  }
 }
 
 }  // namespace

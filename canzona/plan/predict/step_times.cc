@@ -272,7 +272,7 @@ class StageMaker {
   }
 
   // The head already has the factor and multiplies by it; the others wait for
-  // it.
+  // it. An owner waits for its helper's.
   void add_stages(int32_t round, const StepTeam& team,
                   const TransformStage& planned, size_t num_ranks,
                   int32_t moved_before) {
@@ -292,20 +292,29 @@ class StageMaker {
     const auto moved = [&](Purpose purpose) {
       return moved_of(planned.shared, purpose);
     };
+    // Those that have strips, or all of the matrix.
+    const std::vector<int32_t>& computing =
+        team.has_helper ? head : team.members;
     switch (planned.kind) {
       case EntryKind::kLoadStrips:
         return add_of(team.members, 0, {gathered_[index(round)], moved_before});
       case EntryKind::kScaleStrips:
-        return add_of(team.members, 0, {moved(Purpose::kTeamNorms)});
+        return add_of(computing, 0, {moved(Purpose::kTeamNorms)});
       case EntryKind::kSumStrips:
-        return add_of(team.members, team.sum, {});
+        return add_of(computing, team.sum, {});
       case EntryKind::kRoundSum:
-        return add_of(team.members, 0, {moved(Purpose::kTeamSums)});
+        if (!team.has_helper)
+          add_of(team.members, 0, {moved(Purpose::kTeamSums)});
+        return;
       case EntryKind::kIterate:
-        return add_of(
-            head, team.iterate,
-            {moved(Purpose::kTeamTotals), moved(Purpose::kTeamFactors)});
+        add_of(head, team.iterate,
+               {moved(Purpose::kTeamTotals), moved(Purpose::kTeamFactors)});
+        if (team.has_helper)
+          add_of(others, team.help, {moved(Purpose::kTeamSums)});
+        return;
       default:
+        if (team.has_helper)
+          return add_of(head, team.multiply, {moved(Purpose::kTeamFactors)});
         add_of(head, team.multiply, {});
         if (!others.empty())
           add_of(others, team.multiply, {moved(Purpose::kTeamPasses)});

@@ -60,6 +60,9 @@ struct StepTeam {
   int32_t segments = 1;
   double sum = 0, multiply = 0;  // of a member
   double iterate = 0;            // of the head
+  // The second member is a helper, with this to iterate and nothing else.
+  bool has_helper = false;
+  double help = 0;
   std::array<std::vector<StepMessage>, kNumTeamPurposes> exchanges = {};
 };
 

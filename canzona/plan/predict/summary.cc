@@ -410,7 +410,7 @@ bool may_share(const SettledRequest& plan) {
   if (plan.options.micro_groups != "balanced") return false;
   if (plan.period == 1) return true;
   const auto rule = make_rule_facts(plan.rule, plan.rule_options);
-  return has_blocks(plan, *rule) || has_strips(plan, *rule);
+  return has_blocks(plan, *rule) || can_share_any(plan, *rule);
 }
 
 template <class WholeOrPart>

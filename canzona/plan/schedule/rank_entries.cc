@@ -289,8 +289,7 @@ void RankEntries::add_shared(int32_t round, const TransformStage& stage) {
   if (stage.kind == EntryKind::kAllToAll)
     add_exchange(stage.purpose, round,
                  team_exchange(of, part_.grid.tp, stage.purpose).table);
-  else if (of.is_head() ||
-           (of.is_member() && stage.kind != EntryKind::kIterate))
+  else if (takes_part(of, stage.kind))
     add_compute(stage.kind, elements_of(of, stage.kind), round);
   else
     return;

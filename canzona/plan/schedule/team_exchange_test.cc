@@ -42,6 +42,34 @@ TEST(TeamExchange, HomesOfPlaces) {
   check_plan(plan_of(wide_and_small(1), "dp=4", options, rule_with_strips()));
 }
 
+// An owner assembles all of its matrix, a helper nothing.
+TEST(TeamExchange, MatricesReachOwnersWithHelpers) {
+  for (const char* mesh : {"tp=4", "dp=2,tp=4"})
+    check_plan(plan_of(two_squares(), mesh, with_teams(), soap_with_helpers()));
+}
+
+// A triangle of 128 · 129 / 2 numbers there, a basis with the order of its
+// vectors and two flags back, in refreshes alone.
+TEST(TeamExchange, BytesOfHelpers) {
+  const RuleChoice rule = soap_with_helpers();
+  const StripFacts facts =
+      make_rule_facts(rule.name, rule.options)->strips({128, 128});
+  const TeamBytes owner = team_bytes(facts, 2, 0);
+  const TeamBytes helper = team_bytes(facts, 2, 1);
+  EXPECT_EQ(owner.sums_sent, 4 * 128 * 129 / 2);
+  EXPECT_EQ(owner.factors_sent, 0);
+  EXPECT_EQ(helper.factors_sent, 16 + 8 * 128 + 4 * 128 * 128);
+  EXPECT_EQ(helper.sums_sent, 0);
+  EXPECT_EQ(helper.sums_received, owner.sums_sent);
+  EXPECT_EQ(owner.factors_received, helper.factors_sent);
+  for (const int32_t member : {0, 1}) {
+    const TeamBytes ordinary = ordinary_team_bytes(facts, 2, member);
+    EXPECT_EQ(ordinary.sums_sent + ordinary.sums_received +
+                  ordinary.factors_sent + ordinary.factors_received,
+              0);
+  }
+}
+
 // In a segment the head gets 3m²(k-1)/k bytes in sums, a member m² in factors,
 // but for the triangle's diagonal and a few scalars.
 TEST(TeamExchange, BytesOfSumsAndFactors) {

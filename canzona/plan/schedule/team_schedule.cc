@@ -32,6 +32,13 @@ Rectangle strips_of_member(MatrixShape shape, int strips, int32_t size,
   return {0, rows, first, end - first};
 }
 
+Rectangle assembled_by(MatrixShape shape, const StripFacts& facts, int32_t size,
+                       int32_t member) {
+  if (!facts.has_helper())
+    return strips_of_member(shape, facts.strips, size, member);
+  return member == 0 ? Rectangle{0, shape.rows, 0, shape.cols} : Rectangle{};
+}
+
 Rectangle meet(const Rectangle& a, const Rectangle& b) {
   const Extent rows =
       Extent{a.first_row, a.num_rows}.meet({b.first_row, b.num_rows});
@@ -165,7 +172,7 @@ const StripFacts& TeamTable::strips(size_t matrix) {
 Rectangle TeamTable::rectangle(size_t matrix, int32_t member) {
   const int32_t ranks = size(matrix);
   if (ranks == 1) return {0, shape(matrix).rows, 0, shape(matrix).cols};
-  return strips_of_member(shape(matrix), strips(matrix).strips, ranks, member);
+  return assembled_by(shape(matrix), strips(matrix), ranks, member);
 }
 
 namespace {
@@ -219,6 +226,17 @@ class TableMaker {
     return std::move(out_);
   }
 
+  void triangle(const TeamPieces& pieces, int32_t i) {
+    const Extent all{0, pieces.facts.sum_elements * kBytesPerFp32};
+    if (shared_.is_head() && i > 0) send(i, all);
+    if (!shared_.is_head() && i == 0) receive(i, all);
+  }
+  void found(const TeamPieces& pieces, int32_t i) {
+    const Extent all{0, pieces.facts.factor_bytes};
+    if (!shared_.is_head() && i == 0) send(i, all);
+    if (shared_.is_head() && i > 0) receive(i, all);
+  }
+  void nothing(const TeamPieces&, int32_t) {}
   void norms(const TeamPieces& pieces, int32_t i) {
     const int64_t each = pieces.norms();
     send(i, {0, each});
@@ -261,7 +279,6 @@ class TableMaker {
 TeamRoom team_room(const SharedMatrix& shared) {
   TeamRoom room;
   if (!shared.is_member()) return room;
-  const TeamPieces pieces(shared);
   const auto take = [&](int64_t bytes) {
     constexpr int64_t kBorder = 64;
     const int64_t first = room.bytes;
@@ -269,6 +286,16 @@ TeamRoom team_room(const SharedMatrix& shared) {
     return first;
   };
   const StripFacts& facts = shared.facts;
+  if (facts.has_helper()) {
+    const int64_t triangle = facts.sum_elements * kBytesPerFp32;
+    room.sums = take(shared.is_head() ? triangle : 0);
+    room.pieces = take(shared.is_head() ? 0 : triangle);
+    room.own_total = room.total = room.passed = room.bytes;
+    room.factor = take(facts.factor_bytes);
+    room.strips = take(shared.own.elements() * kBytesPerFp32);
+    return room;
+  }
+  const TeamPieces pieces(shared);
   room.own_norms = take(pieces.norms());
   room.norms = take(pieces.norms() * shared.size());
   room.sums = take(facts.sum_elements * kBytesPerFp32);
@@ -295,24 +322,55 @@ TeamExchange team_exchange(const SharedMatrix& shared, int32_t num_planes,
     for (int32_t i = 0; i < shared.size(); ++i) (maker.*exchange)(pieces, i);
     return maker.make(from, to);
   };
+  const bool helped = shared.facts.has_helper();
+  const Extent factor = between(room.factor, room.strips);
+  if (helped && purpose == Purpose::kTeamFactors)
+    return fill(&TableMaker::found, shared.is_head() ? Extent{} : factor,
+                shared.is_head() ? factor : Extent{});
+  if (helped && purpose != Purpose::kTeamSums)
+    return fill(&TableMaker::nothing, {}, {});
   switch (purpose) {
     case Purpose::kTeamNorms:
       return fill(&TableMaker::norms, between(room.own_norms, room.norms),
                   between(room.norms, room.sums));
     case Purpose::kTeamSums:
-      return fill(&TableMaker::sums, between(room.sums, room.pieces),
+      return fill(helped ? &TableMaker::triangle : &TableMaker::sums,
+                  between(room.sums, room.pieces),
                   between(room.pieces, room.own_total));
     case Purpose::kTeamTotals:
       return fill(&TableMaker::totals, between(room.own_total, room.total),
                   between(room.total, room.passed));
     case Purpose::kTeamFactors:
-      return fill(&TableMaker::factors, between(room.factor, room.strips),
+      return fill(&TableMaker::factors, factor,
                   between(room.passed, room.factor));
     case Purpose::kTeamPasses:
       return fill(&TableMaker::passes, between(room.passed, room.factor),
-                  between(room.factor, room.strips));
+                  factor);
     default:
       CANZONA_CHECK(false, "no exchange of a team");
+  }
+}
+
+bool takes_part(const SharedMatrix& shared, EntryKind stage) {
+  if (!shared.is_member()) return false;
+  if (!shared.facts.has_helper())
+    return shared.is_head() || stage != EntryKind::kIterate;
+  if (shared.is_head()) return stage != EntryKind::kRoundSum;
+  return stage == EntryKind::kLoadStrips || stage == EntryKind::kIterate;
+}
+
+bool is_exchanged(const StripFacts& facts, Purpose purpose, bool with_factors) {
+  switch (purpose) {
+    case Purpose::kTeamNorms:
+      return facts.norm_bytes > 0;
+    case Purpose::kTeamSums:
+      return !facts.has_helper() || with_factors;
+    case Purpose::kTeamTotals:
+      return !facts.has_helper();
+    case Purpose::kTeamFactors:
+      return with_factors;
+    default:
+      return with_factors && !facts.has_helper();
   }
 }
 

@@ -121,6 +121,10 @@ bool has_teams(const Plan& plan);
 
 Rectangle strips_of_member(MatrixShape shape, int strips, int32_t size,
                            int32_t member);
+// Returns what a member of a team assembles: its strips, or, where there is a
+// helper, the owner everything and the helper nothing.
+Rectangle assembled_by(MatrixShape shape, const StripFacts& facts, int32_t size,
+                       int32_t member);
 
 // Returns the intersection.
 Rectangle meet(const Rectangle& a, const Rectangle& b);
@@ -150,6 +154,11 @@ std::vector<int32_t> nodes_for_teams(const PlanPart& part);
 //   factors  the head's factor, an even piece to each of the others
 //   passes   these pieces, from each of them to the others
 //
+// Where the team is an owner and its helper, these are
+//
+//   sums     the triangle of the helper's factor, to the helper
+//   factors  what the helper finds, to the owner
+//
 // Norms are exchanged twice per step, because strips are reloaded if their
 // squares overflow or underflow; the others in every segment. Made from the
 // plan alone; no memory is touched.
@@ -157,7 +166,9 @@ std::vector<int32_t> nodes_for_teams(const PlanPart& part);
 // Byte offsets from the beginning of the room; multiples of 64.
 struct TeamRoom {
   int64_t own_norms = 0, norms = 0;
-  int64_t sums = 0, pieces = 0;      // of the sum: this member's, from all
+  int64_t sums = 0, pieces = 0;      // of the sum: this member's, from all;
+                                     // where there is a helper: the owner's,
+                                     // the helper's
   int64_t own_total = 0, total = 0;  // rounded; the latter at the head
   int64_t passed = 0, factor = 0;    // the piece that arrived first, and the
                                      // whole
@@ -175,6 +186,11 @@ struct TeamExchange {
 };
 TeamExchange team_exchange(const SharedMatrix& shared, int32_t num_planes,
                            Purpose purpose);
+// True if this rank takes part in a stage of the team.
+bool takes_part(const SharedMatrix& shared, EntryKind stage);
+// True if members exchange anything for this purpose; `with_factors` says
+// whether this step has factors. The same on all ranks of the home.
+bool is_exchanged(const StripFacts& facts, Purpose purpose, bool with_factors);
 
 // The stages of a home's ranks in a round between gather and scatter: the same
 // list on all of them, whether or not they take part in a stage.

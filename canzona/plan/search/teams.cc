@@ -268,7 +268,7 @@ std::string why_no_teams(const Plan& request, const RuleFacts& rule) {
   if (has_blocks(request, rule)) return "";  // whose owners may be anywhere
   if (options.ranks_per_node == 1)
     return "no two ranks share a node (ranks-per-node=1)";
-  if (!has_strips(request, rule))
+  if (!can_share_any(request, rule))
     return cat("rule ", rule.name(),
                " cannot share any matrix of this model with these "
                "options (canzona rules ",
@@ -297,7 +297,7 @@ void check_teams(const Plan& request, const RuleFacts& rule) {
 void share_matrices(const PlanPart& part, const Problem& p, Assignment& a) {
   if (largest_team(p.options, p.grid.tp) == 1 ||
       p.options.micro_groups != "balanced" || p.matrices.empty() ||
-      !has_strips(part, p.rule) || has_blocks(part, p.rule))
+      !can_share_any(part, p.rule) || has_blocks(part, p.rule))
     return;
   TeamSearch(part, p, a).run();
 }

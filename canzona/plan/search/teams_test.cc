@@ -59,6 +59,44 @@ TEST(Teams, ShareMatricesThatAreRefreshed) {
   }
 }
 
+// A rank without matrices helps the others in their refreshes.
+TEST(Teams, HelpInRefreshes) {
+  const Model model = two_squares();
+  const RuleChoice shampoo{"shampoo", {{"precondition_frequency", "2"}}};
+  for (const RuleChoice& rule :
+       {soap_with_helpers(1), soap_with_helpers(2), shampoo}) {
+    SCOPED_TRACE(rule.name);
+    const Plan whole = plan_of(model, "tp=4", {}, rule);
+    const Plan helped = plan_of(model, "tp=4", with_teams(), rule);
+    EXPECT_GT(count_teams(helped), 0u);
+    for (size_t m = 0; m < helped.parts[0].owners.size(); ++m)
+      EXPECT_LE(helped.parts[0].owners[m].size(), 2u);
+    EXPECT_THAT(validate(helped), IsEmpty());
+    EXPECT_LE(helped.summary.makespan, whole.summary.makespan);
+    EXPECT_GE(helped.summary.makespan, helped.summary.team_bound);
+    EXPECT_LE(helped.summary.step_seconds_mean,
+              kWorthTeams * whole.summary.step_seconds_mean);
+    EXPECT_EQ(helped.parts[0].home, whole.parts[0].home);
+    EXPECT_EQ(helped.parts[0].buckets, whole.parts[0].buckets);
+    const std::string text = plan_to_json(helped);
+    EXPECT_EQ(plan_to_json(plan_from_json(text, "plan").plan), text);
+  }
+}
+
+// Where a refresh is rare, a helper saves too little; where links are slow, it
+// saves nothing.
+TEST(Teams, DoNotHelpWhereItDoesNotPay) {
+  RuleChoice rare = soap_with_helpers();
+  rare.options["precondition_frequency"] = "1000";
+  EXPECT_EQ(count_teams(plan_of(two_squares(), "tp=4", with_teams(), rare)),
+            0u);
+  PlanOptions slow = with_teams();
+  slow.links.intra_bytes_per_second = 1e3;
+  EXPECT_EQ(
+      count_teams(plan_of(two_squares(), "tp=4", slow, soap_with_helpers())),
+      0u);
+}
+
 TEST(Teams, AreNoLargerThanAsked) {
   const Model model = wide_and_small(1);
   for (const int32_t most : {2, 4, 8}) {
@@ -106,7 +144,7 @@ TEST(Teams, GoOnWithoutWhereTheyCannotBe) {
        std::vector<std::pair<std::string, RuleChoice>>{
            {"dp=4", rule_with_strips()},
            {"tp=4", rule_with_strips(1)},
-           {"tp=4", {"shampoo", {{"max_preconditioner_dim", "2048"}}}},
+           {"tp=4", {"nsgd", {}}},
            {"tp=4", {"adamw", {}}}}) {
     const Plan plan = plan_of(model, mesh, with_teams(), rule);
     EXPECT_EQ(count_teams(plan), 0u) << mesh << rule.name;
@@ -132,9 +170,8 @@ TEST(Teams, ASizeThatCannotBeIsRefusedByName) {
   EXPECT_THAT(refused("dp=4", with_teams(2), rule_with_strips()),
               ThrowsMessage<UsageError>(HasSubstr("have a single rank")));
   EXPECT_THAT(
-      refused("tp=4", with_teams(2),
-              {"shampoo", {{"max_preconditioner_dim", "2048"}}}),
-      ThrowsMessage<UsageError>(HasSubstr("rule shampoo cannot share any")));
+      refused("tp=4", with_teams(2), {"nsgd", {}}),
+      ThrowsMessage<UsageError>(HasSubstr("rule nsgd cannot share any")));
   EXPECT_THAT(
       refused("tp=4", with_teams(2), rule_with_strips(1)),
       ThrowsMessage<UsageError>(HasSubstr("rule muon cannot share any")));

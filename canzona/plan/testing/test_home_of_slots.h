@@ -166,8 +166,9 @@ class HomeOfSlots {
           ++seen[element];
           rank.slot.at(at) += kUpdated;
         });
+      const int64_t num_members = members(matrix);
       EXPECT_EQ(static_cast<int64_t>(seen.size()),
-                m.rows * m.cols / members(matrix))
+                m.rows * m.cols / num_members)
           << "of rank " << t;
       const int64_t side = std::max(m.rows, m.cols);
       const auto owners = part_.owners[static_cast<size_t>(matrix)];
@@ -178,7 +179,7 @@ class HomeOfSlots {
         EXPECT_EQ(times, 1);
         const int64_t in = element & ((1 << 24) - 1);
         const int64_t along = m.rows > m.cols ? in / m.cols : in % m.cols;
-        EXPECT_EQ(along * members(matrix) / side, member);
+        EXPECT_EQ(along * num_members / side, member);
       }
     }
   }
@@ -190,7 +191,10 @@ class HomeOfSlots {
     for (const SlotMatrix& alone : rank.rounds[r].computed)
       all[matrix_of(rank, alone.kept)] = alone.rectangles;
     for (const SharedMatrix& shared : rank.rounds[r].shared)
-      if (shared.is_member()) all[shared.matrix] = shared.rectangles;
+      if (shared.facts.has_helper() && !shared.is_head())
+        EXPECT_TRUE(shared.rectangles.empty());
+      else if (shared.is_member())
+        all[shared.matrix] = shared.rectangles;
     if (const auto& by_strips = rank.rounds[r].by_strips)
       for (const StripMatrix::Strip& strip : by_strips->strips)
         for (const SlotRectangle& rectangle : strip.rectangles)
@@ -198,7 +202,11 @@ class HomeOfSlots {
     return all;
   }
 
+  // Those that have something of a matrix; a helper has not.
   int64_t members(int32_t matrix) const {
+    const Matrix& m = part_.matrices[static_cast<size_t>(matrix)];
+    const auto rule = make_rule_facts(part_.rule, part_.rule_options);
+    if (rule->strips({m.rows, m.cols}).has_helper()) return 1;
     return std::ssize(part_.owners[static_cast<size_t>(matrix)]);
   }
 

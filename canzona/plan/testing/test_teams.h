@@ -18,6 +18,14 @@ inline RuleChoice soap_with_strips(int strips = 8, int phases = 1) {
            {"phases", std::to_string(phases)}}};
 }
 
+// Two factors, refreshed in every second step by a full decomposition.
+inline RuleChoice soap_with_helpers(int phases = 1) {
+  return {"soap",
+          {{"refresh", "eigh"},
+           {"precondition_frequency", "2"},
+           {"phases", std::to_string(phases)}}};
+}
+
 inline PlanOptions with_teams(int32_t teams = kTeamsAuto) {
   PlanOptions options;
   options.teams = teams;
@@ -36,6 +44,14 @@ inline Model wide_and_small(int32_t layers) {
     tensors.push_back(matrix_tensor(at + "tall", 2048, 64, Cut::kRows, l));
     tensors.push_back(matrix_tensor(at + "small", 64, 64, Cut::kNone, l));
   }
+  return model_of(std::move(tensors));
+}
+
+// Two square matrices on four ranks leave two ranks without.
+inline Model two_squares() {
+  std::vector<Tensor> tensors;
+  for (int32_t i = 0; i < 2; ++i)
+    tensors.push_back(matrix_tensor(cat("square", i), 128, 128, Cut::kRows));
   return model_of(std::move(tensors));
 }
 

@@ -327,7 +327,8 @@ class Validation {
   }
 
   // Checks that a team has 2, 4 or 8 ranks of one home and node, and no more
-  // than the matrix has strips or the plan allows.
+  // than the matrix has strips or the plan allows, or is an owner and its
+  // helper.
   void check_team(size_t m, bool inside) {
     const auto owners = part_.owners[m];
     const auto size = std::ssize(owners);
@@ -348,10 +349,12 @@ class Validation {
     if (size > most)
       violated(team, " is larger than teams=", teams_text(part_.options.teams),
                " allows: at most ", most);
-    const int strips = teams_.strips(m).strips;
-    if (size > strips)
+    const StripFacts& facts = teams_.strips(m);
+    if (facts.has_helper() && size > facts.most_ranks())
+      violated(team, " has ", size, " ranks, expected an owner and one helper");
+    else if (size > facts.most_ranks())
       violated(team, " is larger than the ",
-               strips == 1 ? "one strip" : cat(strips, " strips"),
+               facts.strips == 1 ? "one strip" : cat(facts.strips, " strips"),
                " of the matrix");
     if (inside && !is_on_one_node(m))
       violated(team, " has ranks of several nodes of ",

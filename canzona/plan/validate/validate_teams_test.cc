@@ -80,6 +80,23 @@ TEST(ValidateTeams, EachViolationIsFound) {
               Contains(HasSubstr("than teams=off allows: at most 1")));
 }
 
+TEST(ValidateTeams, AMatrixHasOneHelper) {
+  const auto violations = [](const std::vector<int32_t>& owners) {
+    Plan plan =
+        plan_of(two_squares(), "tp=8", with_teams(), soap_with_helpers());
+    replace_owners(plan, matrix_of(plan, "square1"), owners);
+    summarize(plan);
+    return validate(plan);
+  };
+  EXPECT_THAT(violations({3, 1}), IsEmpty());
+  EXPECT_THAT(violations({3}), IsEmpty());
+  EXPECT_THAT(violations({3, 3}), Contains(HasSubstr("tp rank 3 twice")));
+  EXPECT_THAT(
+      violations({0, 1, 2, 3}),
+      ElementsAre("matrix 'square1': its team (0, 1, 2, 3) has 4 ranks, "
+                  "expected an owner and one helper"));
+}
+
 TEST(ValidateTeams, TheBoundIsCheckedToo) {
   Plan plan = team_plan();
   plan.summary.team_bound += Ticks(1);

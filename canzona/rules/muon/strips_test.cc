@@ -175,9 +175,9 @@ TEST(MuonTeams, NoneWithOneStripAndNoneOfARuleThatSaysNothing) {
       make_rule("muon", on_cpu("gram", "bf16", 8), DType::kFp32);
   EXPECT_EQ(short_side->share(*engine, arena, {40, 127}, {2, 0, true}),
             nullptr);
-  const auto soap = make_rule("soap", {}, DType::kFp32);
-  EXPECT_EQ(soap->share(*engine, arena, {40, 512}, {2, 0, true}), nullptr);
-  EXPECT_EQ(soap->facts().strips({40, 512}), StripFacts{});
+  const auto nsgd = make_rule("nsgd", {}, DType::kFp32);
+  EXPECT_EQ(nsgd->share(*engine, arena, {40, 512}, {2, 0, true}), nullptr);
+  EXPECT_EQ(nsgd->facts().strips({40, 512}), StripFacts{});
 }
 
 }  // namespace

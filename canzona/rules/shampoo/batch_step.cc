@@ -53,6 +53,11 @@ Average average(double beta, int64_t t) {
   return {beta, 1 - beta, 1 - std::pow(beta, static_cast<double>(t))};
 }
 
+Average factor_average(const ShampooOptions& options, int64_t step) {
+  if (options.drop_weighting) return {options.beta2, 1, 1};
+  return average(options.beta2, step);
+}
+
 BatchStep::BatchStep(Engine& engine, const ShampooOptions& options,
                      const ShampooLayout& layout, int64_t step,
                      const Batch& batch, BatchPart part)
@@ -72,9 +77,18 @@ BatchStep::BatchStep(Engine& engine, const ShampooOptions& options,
 void BatchStep::run() {
   const Arena::Scope scope(engine_.arena());
   if (layout_.num_factors() > 0) {
-    for (int64_t b = 0; b < num_blocks_; ++b) accumulate(blocking_.block(b));
-    if (refreshes()) refresh();
+    add_statistics_of_blocks();
+    if (options_.is_refresh(step_, batch_.phase))
+      for (int axis = 0; axis < blocking_.order(); ++axis) refresh(axis);
   }
+  direction();
+}
+
+void BatchStep::add_statistics_of_blocks() {
+  for (int64_t b = 0; b < num_blocks_; ++b) accumulate(blocking_.block(b));
+}
+
+void BatchStep::direction() {
   const ConstRun filtered = filter();
   if (options_.grafting != Grafting::kNone && warms_up()) {
     const ConstRun grafted = graft(filtered, out_);
@@ -89,19 +103,9 @@ void BatchStep::run() {
     precondition(blocking_.block(b), filtered, grafted);
 }
 
-int64_t BatchStep::scheduled_step() const {
-  const int period = options_.refresh.period;
-  return step_ - (period - batch_.phase % period) % period;
-}
-
-bool BatchStep::refreshes() const {
-  const int64_t t = scheduled_step();
-  const int64_t start = options_.start_step.value();
-  return t == start || (t > start && t % options_.refresh.period == 0);
-}
-
 bool BatchStep::warms_up() const {
-  return !options_.start_step || scheduled_step() < *options_.start_step;
+  return !options_.start_step ||
+         options_.scheduled_step(step_, batch_.phase) < *options_.start_step;
 }
 
 Run BatchStep::take(int64_t elements) {
@@ -143,15 +147,10 @@ ConstRun BatchStep::packed(const TensorBlock& block, ConstRun tensor) {
   return room;
 }
 
-Average BatchStep::statistics() const {
-  if (options_.drop_weighting) return {options_.beta2, 1, 1};
-  return average(options_.beta2, step_);
-}
-
 void BatchStep::accumulate(const TensorBlock& block) {
   const Arena::Scope scope(engine_.arena());
   const ConstRun g = packed(block, grad_);
-  const Average moment = statistics();
+  const Average moment = factor_average(options_, step_);
   for (int axis = 0; axis < blocking_.order(); ++axis) {
     if (!layout_.has_factor(axis)) continue;
     const Arena::Scope inner(engine_.arena());
@@ -278,8 +277,9 @@ void find_roots(Engine& engine, Matrices roots, ConstMatrices factors,
 
 }  // namespace
 
-void refresh_roots(Engine& engine, const RootRefresh& task,
-                   const RootOptions& options, DecompositionHook* hook) {
+PerTensor<Outcome> refresh_roots(Engine& engine, const RootRefresh& task,
+                                 const RootOptions& options,
+                                 DecompositionHook* hook) {
   Arena& arena = engine.arena();
   const Arena::Scope scope(arena);
   const int64_t d = task.factor.rows;
@@ -302,6 +302,7 @@ void refresh_roots(Engine& engine, const RootRefresh& task,
   for_each_success(outcomes.span(), [&](int64_t begin, int64_t size) {
     engine.copy(task.root.part(begin, size), roots.part(begin, size));
   });
+  return outcomes;
 }
 
 namespace {
@@ -331,10 +332,9 @@ struct BatchStep::Chunk {
   int64_t count() const { return tensors * places; }
 };
 
-void BatchStep::refresh() {
-  for (int axis = 0; axis < blocking_.order(); ++axis)
-    for (size_t kind = 0; kind < blocking_.side(axis).kinds().size(); ++kind)
-      if (layout_.has_factor(axis)) refresh_kind(axis, kind);
+void BatchStep::refresh(int axis) {
+  for (size_t kind = 0; kind < blocking_.side(axis).kinds().size(); ++kind)
+    if (layout_.has_factor(axis)) refresh_kind(axis, kind);
 }
 
 void BatchStep::refresh_kind(int axis, size_t kind) {
@@ -366,7 +366,7 @@ void BatchStep::refresh_chunk(const Chunk& chunk) {
                                exact_products_of(options_.splits_products),
                                products_of(options_.splits_products));
   const Arena::Scope scope(engine_.arena());
-  const Average moment = statistics();
+  const Average moment = factor_average(options_, step_);
   const FactorPlace& at = chunk.first;
   const int64_t each = at.side * at.side;
   const auto matrices = [&](int number) {

@@ -26,8 +26,9 @@ struct RootRefresh {
   Matrices root;
 };
 
-void refresh_roots(Engine& engine, const RootRefresh& task,
-                   const RootOptions& options, DecompositionHook* hook);
+PerTensor<Outcome> refresh_roots(Engine& engine, const RootRefresh& task,
+                                 const RootOptions& options,
+                                 DecompositionHook* hook);
 
 // The tensors [begin, begin + count) of a batch; at most kMostTogether.
 struct BatchPart {
@@ -42,6 +43,8 @@ struct Average {
   double correction;  // the sum of its weights after t steps
 };
 Average average(double beta, int64_t t);
+// The average that factors keep.
+Average factor_average(const ShampooOptions& options, int64_t step);
 
 class BatchStep {
  public:
@@ -51,15 +54,17 @@ class BatchStep {
 
   void run();
 
+  // The parts of a step; each requires an open scope of the engine's arena.
+  void add_statistics_of_blocks();
+  // Refreshes the factors of an axis.
+  void refresh(int axis);
+  void direction();
+
  private:
   // Factors of one length along an axis that are refreshed together: a range of
   // stack places, for a range of tensors.
   struct Chunk;
 
-  // The step, delayed by the tensor's phase, so that none of its refreshes
-  // precedes the first step intended for one.
-  int64_t scheduled_step() const;
-  bool refreshes() const;
   bool warms_up() const;
 
   // Scratch for `elements` elements of each tensor.
@@ -76,12 +81,9 @@ class BatchStep {
   // The block's elements, contiguous: in place, or copied to scratch memory.
   ConstRun packed(const TensorBlock& block, ConstRun tensor);
 
-  // The average that the factors keep.
-  Average statistics() const;
   void accumulate(const TensorBlock& block);
   // The block's gradient times the roots of all other axes.
   ConstRun kl_grad(const TensorBlock& block, int axis, ConstRun grad);
-  void refresh();
   // batch_step.cc
   void refresh_kind(int axis, size_t kind);
   void refresh_chunk(const Chunk& chunk);

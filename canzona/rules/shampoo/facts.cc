@@ -325,6 +325,12 @@ InversePower ShampooOptions::power(int order, int axis) const {
   return power;
 }
 
+bool ShampooOptions::is_refresh(int64_t step, int phase) const {
+  if (!start_step) return false;
+  const int64_t t = scheduled_step(step, phase);
+  return t == *start_step || (t > *start_step && t % refresh.period == 0);
+}
+
 AxisSizes merge_sizes(std::span<const int64_t> dims,
                       const BlockingOptions& options) {
   static constexpr int64_t kEmpty[] = {0};
@@ -516,6 +522,38 @@ std::vector<BlockState> ShampooFacts::block_states(MatrixShape shape,
   const ShampooLayout layout(options_, sides_of(shape));
   return states_of_block(layout.factors(), number, layout.refresh_failures(),
                          layout.states(sides_of(shape)));
+}
+
+StripFacts ShampooFacts::strips(MatrixShape shape) const {
+  return count_for("shampoo", shape, [&] {
+    const ShampooLayout layout(options_, sides_of(shape));
+    const int helped = helped_axis(layout.factors());
+    if (helped < 0) return StripFacts{};
+    const auto root_flops = [&](int axis) {
+      const int64_t d = layout.blocking().sizes()[axis];
+      return root_work(options_.root, options_.power(2, axis)) * cubic(d, d, d);
+    };
+    const int64_t d = layout.blocking().sizes()[helped];
+    StripFacts facts = facts_of_helper(layout.factors(), helped, period());
+    facts.strip = tensor_work(options_, layout).every_step;
+    facts.factor_bytes = kRootSentAt + (Bytes(d) * d * kBytesPerFp32).value();
+    facts.head_refresh = root_flops(1 - helped);
+    facts.helper_refresh = root_flops(helped);
+    return facts;
+  });
+}
+
+std::vector<TeamState> ShampooFacts::team_states(MatrixShape shape, int,
+                                                 int member) const {
+  const ShampooLayout layout(options_, sides_of(shape));
+  const int helped = helped_axis(layout.factors());
+  if (helped < 0) return {};
+  std::vector<StateFact> owned = layout.states(sides_of(shape));
+  std::erase_if(owned, [](const StateFact& state) {
+    return state.lives != Lives::kWithOwner;
+  });
+  return states_with_helper(layout.factors(), helped, std::move(owned),
+                            layout.refresh_failures(), -1, member != 0);
 }
 
 std::string ShampooFacts::algorithm(MatrixShape shape) const {

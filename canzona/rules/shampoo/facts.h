@@ -154,6 +154,12 @@ struct ShampooOptions {
   bool has_factor(int order, int axis) const {
     return start_step.has_value() && power(order, axis).q != 0;
   }
+  // The step, delayed by a tensor's phase, so that none of its refreshes
+  // precedes the first step intended for one.
+  int64_t scheduled_step(int64_t step, int phase) const {
+    return step - (refresh.period - phase % refresh.period) % refresh.period;
+  }
+  bool is_refresh(int64_t step, int phase) const;
   bool filters() const { return beta1 != 0; }
   bool has_momentum() const { return classic_momentum != 0; }
   // True if the grafting method has a second moment.
@@ -204,6 +210,10 @@ class ShampooLayout {
   bool has_momentum_;
 };
 
+// What a helper sends: whether a root was found, 8 bytes, at a border of 16,
+// and the root.
+inline constexpr int64_t kRootSentAt = 16;
+
 class ShampooFacts final : public RuleFacts {
  public:
   explicit ShampooFacts(const RuleOptions& given) : options_(given) {}
@@ -219,8 +229,15 @@ class ShampooFacts final : public RuleFacts {
   MatrixShape block(MatrixShape shape) const override;
   std::vector<BlockState> block_states(MatrixShape shape,
                                        int64_t number) const override;
+  // A helper may take the root of one factor of a matrix that is one block.
+  StripFacts strips(MatrixShape shape) const override;
+  std::vector<TeamState> team_states(MatrixShape shape, int members,
+                                     int member) const override;
   std::string algorithm(MatrixShape shape) const override;
   bool applies_to_states() const override { return true; }
+  bool refreshes(int64_t step, int phase) const override {
+    return options_.is_refresh(step, phase);
+  }
   int period() const override { return options_.refresh.period; }
   int phases() const override { return options_.refresh.phases; }
 

@@ -5,6 +5,7 @@
 #include "canzona/base/check.h"
 #include "canzona/rules/shampoo/batch_step.h"
 #include "canzona/rules/shampoo/facts.h"
+#include "canzona/rules/shampoo/helper.h"
 #include "canzona/rules/together.h"
 
 namespace canzona {
@@ -53,6 +54,13 @@ class ShampooRule final : public RuleOf<ShampooFacts> {
                 {begin, count})
           .run();
     });
+  }
+
+  std::unique_ptr<SharedTransform> share(Engine& engine, Arena&,
+                                         MatrixShape shape,
+                                         const TeamSeat& seat) const override {
+    if (!facts_.strips(shape).has_helper()) return nullptr;
+    return help_shampoo(engine, facts_.parsed(), shape, seat, dtype_);
   }
 
   void apply(Engine& engine, const Step& step, const Shard& shard,

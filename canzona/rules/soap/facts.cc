@@ -103,6 +103,13 @@ SoapCut SoapLayout::cut(const SoapOptions& options) const {
   return cut;
 }
 
+int SoapLayout::helped_axis(const SoapOptions& options) const {
+  const bool looks_at_update =
+      options.normalizes_update || options.max_update_rms > 0;
+  if (looks_at_update || options.gather_fields() > 1) return -1;
+  return canzona::helped_axis(factors_);
+}
+
 namespace {
 
 using Refresh = SoapOptions::Refresh;
@@ -294,12 +301,33 @@ std::vector<BlockState> SoapFacts::block_states(MatrixShape shape,
                          layout_states(soap_, dims));
 }
 
+namespace {
+
+// A helper decomposes the factor of axis `helped`.
+StripFacts helper_facts(const SoapOptions& soap, const FactorLayout& factors,
+                        int helped) {
+  const int64_t d = factors.blocking().sizes()[helped];
+  const int64_t e = factors.blocking().sizes()[1 - helped];
+  StripFacts facts = facts_of_helper(factors, helped, soap.period);
+  facts.strip = side_flops(soap, d, e) + side_flops(soap, e, d);
+  facts.factor_bytes = soap_helper_factor_bytes(soap, d, kBytesPerFp32);
+  facts.strip_refresh = move_flops(soap, d, e) + move_flops(soap, e, d);
+  facts.head_refresh = basis_flops(soap, e);
+  facts.helper_refresh = basis_flops(soap, d);
+  return facts;
+}
+
+}  // namespace
+
 StripFacts SoapFacts::strips(MatrixShape shape) const {
   return count_for("soap", shape, [&] {
     const int64_t dims[] = {shape.rows, shape.cols};
-    const SoapCut cut = SoapLayout(soap_, dims).cut(soap_);
+    const SoapLayout layout(soap_, dims);
+    const SoapCut cut = layout.cut(soap_);
     StripFacts facts;
     facts.strips = cut.strips;
+    if (const int helped = layout.helped_axis(soap_); helped >= 0)
+      return helper_facts(soap_, layout.factors(), helped);
     if (cut.strips == 1) return facts;
     const int64_t d = dims[cut.axis];
     const int64_t width = widest_strip(dims[1 - cut.axis], cut.strips);
@@ -308,8 +336,7 @@ StripFacts SoapFacts::strips(MatrixShape shape) const {
     facts.segments = 1;
     facts.sum_elements = (Elements(d) * (d + 1)).value() / 2;
     facts.rounded_bytes = kBytesPerFp32;
-    facts.factor_bytes =
-        soap_factor_basis_at(d) + (Bytes(d) * d * kBytesPerFp32).value();
+    facts.factor_bytes = soap_factor_bytes(d, kBytesPerFp32);
     facts.strip_refresh = move_flops(soap_, d, width);
     facts.head_refresh = basis_flops(soap_, d);
     facts.factors_at_refresh = soap_.period > 1;
@@ -321,6 +348,13 @@ std::vector<TeamState> SoapFacts::team_states(MatrixShape shape, int members,
                                               int member) const {
   const std::vector<int64_t> dims = {shape.rows, shape.cols};
   const SoapLayout layout(soap_, dims);
+  if (const int axis = layout.helped_axis(soap_); axis >= 0) {
+    const FactorLayout& factors = layout.factors();
+    const int basis =
+        factors.place(layout.blocking().block(0), axis).first_state + 1;
+    return states_with_helper(factors, axis, layout_states(soap_, dims),
+                              layout.refresh_failures(), basis, member != 0);
+  }
   const SoapCut cut = layout.cut(soap_);
   const auto across = static_cast<size_t>(1 - cut.axis);
   const auto border = [&](int of) {
@@ -334,11 +368,8 @@ std::vector<TeamState> SoapFacts::team_states(MatrixShape shape, int members,
     const bool is_basis = number == basis;
     ++number;
     if (member != 0 && !is_moment && !is_basis) continue;
-    TeamState& state = states.emplace_back();
-    state.in_matrix = {whole.name, whole.shape,
-                       std::vector<int64_t>(whole.shape.size(), 0)};
-    state.given = member == 0 || is_moment;
-    state.own = std::move(whole);
+    TeamState& state = states.emplace_back(
+        whole_state(std::move(whole), member == 0 || is_moment));
     if (!is_moment) continue;
     state.own.shape[across] = border(member + 1) - border(member);
     state.in_matrix.first[across] = border(member);

@@ -124,6 +124,10 @@ class SoapLayout {
   // One strip unless this is a matrix that is one block, has one factor and is
   // at least as long along the other side.
   SoapCut cut(const SoapOptions& options) const;
+  // The axis of the factor that a helper may decompose in refreshes: that of
+  // the longer side, of a square the columns'. -1 unless this is a matrix that
+  // is one block and has two factors.
+  int helped_axis(const SoapOptions& options) const;
 
   // Indices in the list of states.
   int exp_avg_sq() const { return exp_avg_sq_; }
@@ -185,9 +189,10 @@ class SoapFacts final : public RuleFacts {
   SoapOptions soap_;
 };
 
-// The factor that a head sends at a refresh: whether a basis was found and
-// whether second moments are permuted, 8 bytes each, the order of the old
-// vectors, 8 bytes each, and the basis in fp32.
+// The factor that is sent at a refresh: whether a basis was found and whether
+// second moments are permuted, 8 bytes each, the order of the old vectors, 8
+// bytes each, the basis in fp32, and, by a helper, eigenvalues if they are
+// kept.
 inline constexpr int64_t kSoapFactorFlags = 2;
 inline int64_t soap_factor_order_at() {
   return kSoapFactorFlags * static_cast<int64_t>(sizeof(int64_t));
@@ -196,6 +201,15 @@ inline int64_t soap_factor_order_at() {
 inline int64_t soap_factor_basis_at(int64_t side) {
   return soap_factor_order_at() +
          (side + side % 2) * static_cast<int64_t>(sizeof(int64_t));
+}
+// `element` is the size of an element of the basis.
+inline int64_t soap_factor_bytes(int64_t side, int64_t element) {
+  return soap_factor_basis_at(side) + (Bytes(side) * side * element).value();
+}
+inline int64_t soap_helper_factor_bytes(const SoapOptions& soap, int64_t side,
+                                        int64_t element) {
+  return soap_factor_bytes(side, element) +
+         (soap.keeps_eigenvalues() ? side * element : 0);
 }
 
 RuleEntry soap_entry();

@@ -8,6 +8,7 @@
 #include "canzona/rules/options.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/soap/facts.h"
+#include "canzona/rules/soap/helper.h"
 #include "canzona/rules/soap/strips.h"
 #include "canzona/rules/soap/update.h"
 #include "canzona/rules/together.h"
@@ -221,11 +222,14 @@ class SoapRule final : public RuleOf<SoapFacts> {
                  shard.count, shard.rounded);
   }
 
-  std::unique_ptr<SharedTransform> share(Engine& engine, Arena&,
+  std::unique_ptr<SharedTransform> share(Engine& engine, Arena& arena,
                                          MatrixShape shape,
                                          const TeamSeat& seat) const override {
     const int64_t dims[] = {shape.rows, shape.cols};
-    const SoapCut cut = SoapLayout(soap_, dims).cut(soap_);
+    const SoapLayout layout(soap_, dims);
+    if (layout.helped_axis(soap_) >= 0)
+      return help_soap(engine, arena, soap_, layout, seat, dtype_);
+    const SoapCut cut = layout.cut(soap_);
     if (cut.strips == 1) return nullptr;
     return share_soap(engine, soap_, shape, cut, seat, dtype_);
   }

@@ -151,11 +151,6 @@ void add_sum(Engine& engine, const SoapOptions& soap, int64_t step,
   engine.axpby(factor, weights.add, sum, weights.keep);
 }
 
-// True if a step finds its basis before it uses one.
-bool learns_first(const SoapOptions& soap, int64_t step) {
-  return soap.updates(step) == 0 || soap.basis_includes_gradient;
-}
-
 }  // namespace
 
 void soap_update_by_strips(Engine& engine, const SoapOptions& soap,
@@ -176,10 +171,35 @@ void soap_update_by_strips(Engine& engine, const SoapOptions& soap,
     step.move_moments(change);
     soap_take_bases(engine, kept, change);
   };
-  const bool first = learns_first(soap, call.step);
+  const bool first = soap_learns_first(soap, call.step);
   if (first) learn_basis();
   step.move();
   if (!first) learn_basis();
+}
+
+void soap_put_in(SoapBasisChange& change, Run factor, int64_t side) {
+  change.found.basis = as_matrices(
+      Run{factor.data + soap_factor_basis_at(side), factor.dtype}, side, side);
+  change.found.order = {
+      reinterpret_cast<int64_t*>(factor.data + soap_factor_order_at()), side,
+      1};
+  change.found.moved = change.moved.span();
+}
+
+void soap_send_flags(Engine& engine, const SoapBasisChange& change,
+                     std::byte* factor) {
+  const int64_t flags[kSoapFactorFlags] = {change.outcomes[0].succeeded,
+                                           change.moved[0]};
+  engine.upload(factor, reinterpret_cast<const std::byte*>(flags),
+                sizeof(flags));
+}
+
+void soap_get_flags(Engine& engine, SoapBasisChange& change,
+                    const std::byte* factor) {
+  int64_t flags[kSoapFactorFlags];
+  engine.download(reinterpret_cast<std::byte*>(flags), factor, sizeof(flags));
+  change.outcomes[0].succeeded = flags[0] != 0;
+  change.moved[0] = flags[1] != 0;
 }
 
 namespace {
@@ -203,7 +223,7 @@ class SharedSoap final : public SharedTransform {
   int64_t bytes_per_sum() const override { return size_of(dtype_); }
   int64_t bytes_per_rounded() const override { return size_of(dtype_); }
   int64_t factor_bytes() const override {
-    return soap_factor_basis_at(side()) + side() * side() * size_of(dtype_);
+    return soap_factor_bytes(side(), size_of(dtype_));
   }
 
   void begin(const SharedStep& step) override {
@@ -243,14 +263,11 @@ class SharedSoap final : public SharedTransform {
     if (!refreshes()) return;
     SoapBasisChange change(1);
     soap_make_room(engine_, soap_, kept, change);
-    put_in(factor, change);
+    soap_put_in(change, {factor, dtype_}, side());
     soap_find_bases(engine_, soap_, call_, strips_.axis, kept, change);
     if (kept.eigenvalues.data != nullptr && change.outcomes[0].succeeded)
       engine_.copy(kept.eigenvalues, change.found.eigenvalues);
-    const int64_t flags[kSoapFactorFlags] = {change.outcomes[0].succeeded,
-                                             change.moved[0]};
-    engine_.upload(factor, reinterpret_cast<const std::byte*>(flags),
-                   sizeof(flags));
+    soap_send_flags(engine_, change, factor);
   }
 
   void multiply(int, const std::byte* factor, Run out) override {
@@ -258,7 +275,7 @@ class SharedSoap final : public SharedTransform {
     const Arena::Scope scope(engine_.arena());
     const SoapBlockRuns runs = piece_runs(out);
     StripStep step(engine_, soap_, call_, strips_, runs);
-    const bool first = learns_first(soap_, call_.step);
+    const bool first = soap_learns_first(soap_, call_.step);
     if (!first) step.move();
     if (refreshes()) take_basis(const_cast<std::byte*>(factor), step);
     if (first) step.move();
@@ -306,22 +323,10 @@ class SharedSoap final : public SharedTransform {
     return runs;
   }
 
-  void put_in(std::byte* factor, SoapBasisChange& change) const {
-    change.found.basis = as_matrices(
-        Run{factor + soap_factor_basis_at(side()), dtype_}, side(), side());
-    change.found.order = {
-        reinterpret_cast<int64_t*>(factor + soap_factor_order_at()), side(), 1};
-    change.found.moved = change.moved.span();
-  }
-
   void take_basis(std::byte* factor, StripStep& step) {
-    int64_t flags[kSoapFactorFlags];
-    engine_.download(reinterpret_cast<std::byte*>(flags), factor,
-                     sizeof(flags));
     SoapBasisChange change(1);
-    put_in(factor, change);
-    change.outcomes[0].succeeded = flags[0] != 0;
-    change.moved[0] = flags[1] != 0;
+    soap_put_in(change, {factor, dtype_}, side());
+    soap_get_flags(engine_, change, factor);
     step.move_moments(change);
     SoapFactor kept;
     kept.basis = basis();

@@ -37,6 +37,14 @@ void soap_update_by_strips(Engine& engine, const SoapOptions& soap,
                            const SoapCall& call, const SoapStrips& strips,
                            const SoapBlockRuns& tensors);
 
+// The bases of one tensor, found where they are sent from or to (facts.h): in
+// memory of the engine. Flags say what the host knows of them.
+void soap_put_in(SoapBasisChange& change, Run factor, int64_t side);
+void soap_send_flags(Engine& engine, const SoapBasisChange& change,
+                     std::byte* factor);
+void soap_get_flags(Engine& engine, SoapBasisChange& change,
+                    const std::byte* factor);
+
 // A member's part of a step that a team shares. The head adds the sum to its
 // factor; in a refresh it decomposes that, and everyone gets the basis and
 // moves its own moments. Requires at least as many strips as members; the

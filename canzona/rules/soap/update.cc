@@ -128,15 +128,29 @@ BasisTask basis_task(const SoapOptions& soap, const SoapCall& call,
   return task;
 }
 
-}  // namespace
-
-void soap_find_bases(Engine& engine, const SoapOptions& soap,
-                     const SoapCall& call, int axis, const SoapFactor& kept,
-                     SoapBasisChange& change) {
+RefreshSite site_of(const SoapCall& call, int axis, const SoapFactor& kept) {
   RefreshSite site{.rule = "soap", .result = "basis", .step = call.step};
   site.part = call.part;
   site.part.axis = axis;
   site.failures = kept.failures;
+  return site;
+}
+
+}  // namespace
+
+bool soap_learns_first(const SoapOptions& soap, int64_t step) {
+  return soap.updates(step) == 0 || soap.basis_includes_gradient;
+}
+
+void soap_count_failures(Engine& engine, const SoapCall& call, int axis,
+                         const SoapFactor& kept, SoapBasisChange& change) {
+  count_failures(engine, site_of(call, axis, kept), change.outcomes.span());
+}
+
+void soap_find_bases(Engine& engine, const SoapOptions& soap,
+                     const SoapCall& call, int axis, const SoapFactor& kept,
+                     SoapBasisChange& change) {
+  const RefreshSite site = site_of(call, axis, kept);
   const BasisTask task = basis_task(soap, call, kept, site.part);
   const NewBases& found = change.found;
   refresh(engine, site, kept.factor, found.basis, change.outcomes.span(),
@@ -185,10 +199,10 @@ class BlockStep {
 
   void run() {
     const Arena::Scope scope(engine_.arena());
-    const bool learns_first = updates_ == 0 || soap_.basis_includes_gradient;
-    if (learns_first) learn_basis();
+    const bool first = soap_learns_first(soap_, call_.step);
+    if (first) learn_basis();
     direction();
-    if (!learns_first) learn_basis();
+    if (!first) learn_basis();
   }
 
   void direction() {
@@ -196,6 +210,17 @@ class BlockStep {
       engine_.set_zero(block_.out.data, all() * size_of(dtype()));
     else
       update();
+  }
+
+  void add_to_factors() {
+    const FactorWeights weights = soap_factor_weights(soap_, call_.step);
+    for (int axis = 0; axis < order(); ++axis) {
+      if (!factor(axis).exists()) continue;
+      const Arena::Scope scope(engine_.arena());
+      const ConstRun seen = soap_.kl ? kl_grad(axis) : block_.factor_grad;
+      add_statistics(engine_, factor(axis).factor, weights.keep, weights.add,
+                     seen, block_.dims, axis);
+    }
   }
 
   void move_moments(int axis, const SoapBasisChange& change) {
@@ -246,17 +271,6 @@ class BlockStep {
     if (!soap_.is_refresh(call_.step, call_.phase)) return;
     for (int axis = 0; axis < order(); ++axis)
       if (factor(axis).exists()) renew_bases(axis);
-  }
-
-  void add_to_factors() {
-    const FactorWeights weights = soap_factor_weights(soap_, call_.step);
-    for (int axis = 0; axis < order(); ++axis) {
-      if (!factor(axis).exists()) continue;
-      const Arena::Scope scope(engine_.arena());
-      const ConstRun seen = soap_.kl ? kl_grad(axis) : block_.factor_grad;
-      add_statistics(engine_, factor(axis).factor, weights.keep, weights.add,
-                     seen, block_.dims, axis);
-    }
   }
 
   // The gradient times the inverse root of every other factor, up to a rotation
@@ -414,6 +428,11 @@ class BlockStep {
 void soap_update(Engine& engine, const SoapOptions& soap, const SoapCall& call,
                  const SoapBlockRuns& blocks) {
   BlockStep(engine, soap, call, blocks).run();
+}
+
+void soap_add_statistics(Engine& engine, const SoapOptions& soap,
+                         const SoapCall& call, const SoapBlockRuns& blocks) {
+  BlockStep(engine, soap, call, blocks).add_to_factors();
 }
 
 void soap_move_moments(Engine& engine, const SoapOptions& soap,

@@ -88,6 +88,11 @@ struct SoapBasisChange {
   PerTensor<bool> moved;
 };
 
+// True if a step finds its bases before it uses them.
+bool soap_learns_first(const SoapOptions& soap, int64_t step);
+// Adds the gradients' statistics to all factors.
+void soap_add_statistics(Engine& engine, const SoapOptions& soap,
+                         const SoapCall& call, const SoapBlockRuns& blocks);
 // Takes room for the bases of a factor.
 void soap_make_room(Engine& engine, const SoapOptions& soap,
                     const SoapFactor& kept, SoapBasisChange& change);
@@ -95,6 +100,9 @@ void soap_make_room(Engine& engine, const SoapOptions& soap,
 void soap_find_bases(Engine& engine, const SoapOptions& soap,
                      const SoapCall& call, int axis, const SoapFactor& kept,
                      SoapBasisChange& change);
+// Counts failures, as soap_find_bases does, of bases found elsewhere.
+void soap_count_failures(Engine& engine, const SoapCall& call, int axis,
+                         const SoapFactor& kept, SoapBasisChange& change);
 // Moves the moments of blocks, whose factors are the old ones, to new bases.
 void soap_move_moments(Engine& engine, const SoapOptions& soap,
                        const SoapCall& call, const SoapBlockRuns& blocks,

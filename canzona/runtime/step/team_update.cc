@@ -144,12 +144,16 @@ void TeamUpdate::await(const ScheduleEntry& stage) {
     case EntryKind::kRoundSum:
       return wait(shared, Purpose::kTeamSums);
     case EntryKind::kIterate:
+      if (!shared.planned->is_head())  // a helper
+        return wait(shared, Purpose::kTeamSums);
       wait(shared, Purpose::kTeamTotals);
       if (stage.segment > 0)  // its previous factor is in transit
         wait(shared, Purpose::kTeamFactors);
       return;
     default:
       if (!shared.planned->is_head()) wait(shared, Purpose::kTeamPasses);
+      if (shared.planned->facts.has_helper())
+        wait(shared, Purpose::kTeamFactors);
   }
 }
 
@@ -201,8 +205,11 @@ void TeamUpdate::round_sum(size_t round, size_t number, int segment) {
 
 void TeamUpdate::iterate(size_t round, size_t number, int segment) {
   Shared& shared = at(round, number);
-  shared.transform->iterate(segment, in_room(shared, shared.room.total),
-                            in_room(shared, shared.room.factor));
+  const TeamRoom& room = shared.room;
+  const bool is_head = shared.planned->is_head();
+  shared.transform->iterate(segment,
+                            in_room(shared, is_head ? room.total : room.pieces),
+                            in_room(shared, room.factor));
 }
 
 void TeamUpdate::multiply(size_t round, size_t number, int segment,
@@ -244,15 +251,8 @@ void TeamUpdate::exchange(const ShownEntry& shown, bool at_once) {
 }
 
 bool TeamUpdate::is_exchanged(const Shared& shared, Purpose purpose) {
-  switch (purpose) {
-    case Purpose::kTeamNorms:
-      return shared.planned->facts.norm_bytes > 0;
-    case Purpose::kTeamFactors:
-    case Purpose::kTeamPasses:
-      return shared.exchanges_factors;
-    default:
-      return true;
-  }
+  return canzona::is_exchanged(shared.planned->facts, purpose,
+                               shared.exchanges_factors);
 }
 
 void TeamUpdate::wait(Shared& shared, Purpose purpose) {

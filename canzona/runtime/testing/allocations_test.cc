@@ -69,6 +69,13 @@ TEST(RuntimeAllocations, AreNoneWithTeamsThatKeepStates) {
   }
 }
 
+TEST(RuntimeAllocations, AreNoneWithHelpers) {
+  for (const std::string rule : {"soap", "shampoo"}) {
+    SCOPED_TRACE(rule);
+    expect_no_allocations(helper_plan("tp=4", true, {}, "zero1", rule));
+  }
+}
+
 TEST(RuntimeAllocations, AreNoneWithStripsThatGoOneByOne) {
   for (const int64_t capacity : {60'000, 1'000'000}) {
     SCOPED_TRACE(capacity);

@@ -5,12 +5,11 @@
 
 #include <set>
 
-#include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/validate/validate.h"
-#include "canzona/runtime/testing/test_bits.h"
 #include "canzona/runtime/testing/test_block_plans.h"
 #include "canzona/runtime/testing/test_fault_trials.h"
+#include "canzona/runtime/testing/test_shared_plans.h"
 
 namespace canzona::blocks_test {
 namespace {
@@ -70,27 +69,10 @@ TEST_P(BlocksOfRule, GiveThemWithEveryStrategyAndSlicesOfZero) {
       }
 }
 
-// The planner's own plan, read back from its file.
 TEST_P(BlocksOfRule, OfAPlanOfOnesOwnAreReadBackAndRun) {
-  std::set<Bits> seen;
-  for (const int32_t teams : {kTeamsOff, 2, kTeamsAuto}) {
-    SCOPED_TRACE(teams);
-    PlanOptions options;
-    options.teams = teams;
-    options.parameters = ParameterDtype::kFp32;
-    options.links.intra_bytes_per_second = 1e18;
-    options.links.latency_seconds = 0;
-    const auto facts = make_rule_facts(
-        GetParam(), with_device(GetParam(), in_blocks(GetParam()), "cpu"));
-    const Plan plan =
-        make_plan({blocked_model(), parse_mesh("tp=4"), *facts, options});
-    EXPECT_EQ(count_in_blocks(plan) > 0, teams != kTeamsOff);
-    const Plan read = plan_from_json(plan_to_json(plan), "test").plan;
-    EXPECT_EQ(read.parts[0].owners, plan.parts[0].owners);
-    EXPECT_THAT(validate(read), IsEmpty());
-    seen.insert(bits_of({.plan = read, .steps = 7}));
-    ASSERT_EQ(seen.size(), 1U);
-  }
+  expect_own_plans_run(
+      blocked_model(), GetParam(), in_blocks(GetParam()),
+      [](const Plan& plan) { return count_in_blocks(plan) > 0; });
 }
 
 TEST_P(BlocksOfRule, SendKeepAndReserveWhatThePlanSays) {

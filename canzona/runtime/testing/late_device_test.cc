@@ -222,6 +222,23 @@ TEST(LateTeams, OfSoapGiveTheResultOfWholeOwnersOnTheCpu) {
   }
 }
 
+// Owners wait for their helpers.
+TEST(LateTeams, WithHelpersGiveTheResultOfWholeOwnersOnTheCpu) {
+  for (const std::string rule : {"soap", "shampoo"}) {
+    const auto plan_of = [&](bool helped) {
+      return helper_plan("dp=2,tp=2", helped, {}, "zero1", rule);
+    };
+    LateTrial trial{.plan = plan_of(false), .steps = 7};
+    const std::string right = run_late_trial(trial);
+    trial.plan = plan_of(true);
+    for (const LateDevice::Options& device : kDevices) {
+      SCOPED_TRACE(cat(rule, " eagerness ", device.eagerness));
+      trial.device = device;
+      ASSERT_EQ(run_late_trial(trial), right);
+    }
+  }
+}
+
 TEST(LateTeams, GiveTheResultOfTheCpuInHomesOfPlaces) {
   PlanWish wish{.mesh = "dp=4", .options = strips(8), .zero = "hier:4"};
   wish.capacity_bytes = 60'000;  // several rounds

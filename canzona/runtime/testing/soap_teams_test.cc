@@ -2,21 +2,16 @@
 // states that go on with teams and without.
 #include <gmock/gmock.h>
 
-#include <limits>
 #include <set>
 
-#include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/team_schedule.h"
-#include "canzona/plan/validate/validate.h"
-#include "canzona/runtime/testing/test_bits.h"
 #include "canzona/runtime/testing/test_fault_trials.h"
+#include "canzona/runtime/testing/test_shared_plans.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 
 namespace canzona::soap_teams_test {
 namespace {
-
-using ::testing::IsEmpty;
 
 Plan soap_plan(const std::string& mesh, const RuleOptions& options,
                int32_t size) {
@@ -86,27 +81,9 @@ TEST(SoapTeams, OfPlacesGiveTheBitsOfWholeOwners) {
   }
 }
 
-// The planner's own plan, read back from its file.
 TEST(SoapTeams, OfAPlanOfOnesOwnAreReadBackAndRun) {
-  std::set<Bits> seen;
-  for (const int32_t teams : {kTeamsOff, 2, kTeamsAuto}) {
-    SCOPED_TRACE(teams);
-    PlanOptions options;
-    options.teams = teams;
-    options.parameters = ParameterDtype::kFp32;
-    options.links.intra_bytes_per_second = 1e18;
-    options.links.latency_seconds = 0;
-    const auto facts =
-        make_rule_facts("soap", with_device("soap", one_factor(8), "cpu"));
-    const Plan plan =
-        make_plan({shared_model(), parse_mesh("tp=4"), *facts, options});
-    EXPECT_EQ(has_teams(plan), teams != kTeamsOff);
-    const Plan read = plan_from_json(plan_to_json(plan), "test").plan;
-    EXPECT_EQ(read.parts[0].owners, plan.parts[0].owners);
-    EXPECT_THAT(validate(read), IsEmpty());
-    seen.insert(bits_of({.plan = read, .steps = 7}));
-    ASSERT_EQ(seen.size(), 1U);
-  }
+  expect_own_plans_run(shared_model(), "soap", one_factor(8),
+                       [](const Plan& plan) { return has_teams(plan); });
 }
 
 // Steps without a refresh exchange sums alone.
@@ -149,25 +126,12 @@ TEST(SoapTeams, GoOnFromWholeOwnersAndTheReverse) {
                               {&pairs, &shared}});
 }
 
-// A gradient that is not finite in one member's strip skips the step on all of
-// them, also where it would have been a refresh; everything goes on as if it
-// had not been.
+// Also where the step would have been a refresh.
 TEST(SoapTeams, SkipAStepWithANonfiniteStripOnAllRanks) {
-  std::set<Bits> seen;
-  for (const int32_t size : {1, 2, 4}) {
-    SCOPED_TRACE(size);
-    Trial trial{.plan = soap_plan("tp=4", one_factor(4), size), .steps = 8};
-    trial.poison = [](Runtime& runtime, int64_t step, int32_t tensor,
-                      std::span<float> gradient) {
-      if (step == 4 && tensor == 1 && runtime.coordinates().t == 2)
-        gradient[gradient.size() / 2] = std::numeric_limits<float>::quiet_NaN();
-    };
-    const TrialResult result = run_trial(trial);
-    EXPECT_TRUE(result.outcomes[3].skipped);
-    EXPECT_FALSE(result.outcomes[4].skipped);
-    seen.insert({result.parameters, result.states});
-    ASSERT_EQ(seen.size(), 1U);
-  }
+  std::vector<Plan> plans;
+  for (const int32_t size : {1, 2, 4})
+    plans.push_back(soap_plan("tp=4", one_factor(4), size));
+  expect_steps_skipped_alike(plans);
 }
 
 TEST(SoapTeams, EndTogetherWhenARankFails) {

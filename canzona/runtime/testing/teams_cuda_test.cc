@@ -83,6 +83,22 @@ TEST_F(TeamsOnGpu, OfSoapGiveTheBitsOfWholeOwners) {
   }
 }
 
+TEST_F(TeamsOnGpu, WithHelpersGiveTheBitsOfWholeOwners) {
+  for (const std::string rule : {"soap", "shampoo"})
+    for (const std::string products : {"fp32", "bf16x3"}) {
+      std::set<std::string> seen;
+      for (const bool helped : {false, true})
+        for (const bool pipelined : {true, false}) {
+          SCOPED_TRACE(cat(rule, " ", products, " ", helped, " ", pipelined));
+          seen.insert(digest_on_gpu(
+              helper_plan("tp=4", helped, {{"products", products}}, "zero1",
+                          rule, "cuda"),
+              8, pipelined));
+          ASSERT_EQ(seen.size(), 1U);
+        }
+    }
+}
+
 TEST_F(TeamsOnGpu, SendAndReserveWhatThePlanSays) {
   const Plan plan = team_plan(
       "dp=2,tp=4", strips(8), [](size_t) { return 4; }, "cuda");

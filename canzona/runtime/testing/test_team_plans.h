@@ -37,9 +37,9 @@ inline Plan share_matrices(Plan plan, const TeamSizeOf& size_of) {
     OwnerLists owners;
     for (size_t m = 0; m < part.matrices.size(); ++m) {
       const Matrix& matrix = part.matrices[m];
-      const int strips = facts->strips({matrix.rows, matrix.cols}).strips;
+      const int most = facts->strips({matrix.rows, matrix.cols}).most_ranks();
       const int32_t size =
-          std::min({size_of(m), part.grid.tp, static_cast<int32_t>(strips)});
+          std::min({size_of(m), part.grid.tp, static_cast<int32_t>(most)});
       std::vector<int32_t> team;
       for (int32_t i = 0; i < size; ++i)
         team.push_back(
@@ -70,7 +70,8 @@ inline Plan team_plan(const std::string& mesh, const RuleOptions& options,
   return share_matrices(small_plan(shared_model(), wish), sizes);
 }
 
-// SOAP with one factor, except for the matrix `small`, which has two.
+// SOAP with one factor, except for the matrix `small`, which has two and may
+// have a helper.
 inline RuleOptions one_factor(int strips, const RuleOptions& more = {}) {
   RuleOptions options = {{"precondition_frequency", "3"},
                          {"max_preconditioner_dim", "100"},
@@ -88,6 +89,36 @@ inline Plan soap_team_plan(const std::string& mesh, const RuleOptions& options,
   wish.zero = zero;
   wish.capacity_bytes = 200'000;
   return share_matrices(small_plan(shared_model(), wish), sizes);
+}
+
+// Matrices with two factors, cut along rows and columns or not at all, some
+// with sides of one.
+inline Model square_model() {
+  std::vector<Tensor> tensors;
+  tensors.push_back(matrix_tensor("square", 32, 32, Cut::kRows));
+  tensors.push_back(matrix_tensor("wide", 16, 48, Cut::kColumns));
+  tensors.push_back(matrix_tensor("tall", 40, 24, Cut::kRows));
+  tensors.push_back(matrix_tensor("everywhere", 12, 21, Cut::kNone));
+  tensors.push_back(matrix_tensor("row", 1, 24, Cut::kColumns));
+  tensors.push_back(matrix_tensor("column", 24, 1, Cut::kRows));
+  tensors.push_back(matrix_tensor("number", 1, 1, Cut::kNone));
+  tensors.push_back(adamw_tensor("norm", 48));
+  return model_of(std::move(tensors));
+}
+
+// Such matrices, each with a helper or each without one.
+inline Plan helper_plan(const std::string& mesh, bool helped,
+                        const RuleOptions& more = {},
+                        const std::string& zero = "zero1",
+                        const std::string& rule = "soap",
+                        const std::string& device = "cpu") {
+  PlanWish wish{
+      .mesh = mesh, .rule = rule, .options = quick(rule), .device = device};
+  for (const auto& [name, value] : more) wish.options[name] = value;
+  wish.zero = zero;
+  wish.capacity_bytes = 200'000;
+  return share_matrices(small_plan(square_model(), wish),
+                        [=](size_t) { return helped ? 2 : 1; });
 }
 
 }  // namespace canzona

@@ -58,6 +58,11 @@ TEST_P(SharedOver, TeamsHaveTheBitsOfWholeOwners) {
   expect_one_digest(plan_of(false), plan_of(true));
 }
 
+TEST_P(SharedOver, HelpersHaveTheBitsOfWholeOwners) {
+  expect_one_digest(helper_plan(GetParam(), false),
+                    helper_plan(GetParam(), true));
+}
+
 TEST_P(SharedOver, BlocksHaveTheBitsOfWholeOwners) {
   for (const std::string rule : {"shampoo", "soap"}) {
     SCOPED_TRACE(rule);

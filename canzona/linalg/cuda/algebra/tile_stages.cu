@@ -261,6 +261,7 @@ void with_size(DType dtype, const Act& act) {
 
 void launch_take_triangle(DType dtype, std::byte* triangle, const Tiles& square,
                           cudaStream_t stream) {
+  if (square.rows == 0) return;
   with_size(dtype, [&]<class T>(T) {
     take_kernel<T>
         <<<tiles_of_side(square.rows), dim3(kTile, kTileRows), 0, stream>>>(
@@ -271,6 +272,7 @@ void launch_take_triangle(DType dtype, std::byte* triangle, const Tiles& square,
 
 void launch_put_triangle(DType dtype, const Tiles& square,
                          const std::byte* triangle, cudaStream_t stream) {
+  if (square.rows == 0) return;
   with_size(dtype, [&]<class T>(T) {
     put_kernel<T>
         <<<tiles_of_side(square.rows), dim3(kTile, kTileRows), 0, stream>>>(
