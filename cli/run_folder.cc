@@ -10,6 +10,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
+#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/hf_folder.h"
 #include "canzona/checkpoint/store.h"
@@ -101,7 +102,7 @@ void check_late_file(const std::string& flag, const std::string& file,
     throw UsageError(cat(flag, " ", quoted(file),
                          " is a file that the run itself writes; choose "
                          "another name"));
-  if (inside && !fs::exists(run_folder)) return;
+  if (inside && !is_there(run_folder)) return;
   try {
     check_writable(file);
   } catch (const UsageError& error) {
@@ -184,7 +185,7 @@ void RunFolder::open_records(bool keep) {
 void RunFolder::open_board() {
   const double now = seconds_since_1970();
   auto second = static_cast<int64_t>(now);
-  while (fs::exists(events_path(path_, second, host_name()))) ++second;
+  while (is_there(events_path(path_, second, host_name()))) ++second;
   board_path_ = events_path(path_, second, host_name());
   board_ = std::make_unique<TensorBoardWriter>(board_path_, now);
 }
@@ -215,7 +216,7 @@ std::vector<std::string> RunFolder::go_on_after(int64_t step) {
   const std::string file = path_ + "/metrics.jsonl";
   constexpr int64_t kMostBytes = int64_t{4} << 30;
   KeptMetrics kept;
-  if (fs::exists(file))
+  if (is_there(file))
     kept = metrics_until(read_file(file, kMostBytes, "the metrics"), step);
   check_writable(path_ + "/summary.json");
   FileWriter metrics(file);
@@ -257,7 +258,7 @@ void RunFolder::write_summary(const RunSummary& summary) const {
 
 void RunFolder::write_tokenizer(std::string_view json) const {
   const std::string file = path_ + "/tokenizer.json";
-  if (!json.empty() && !fs::exists(file)) write_file(file, json);
+  if (!json.empty() && !is_there(file)) write_file(file, json);
 }
 
 void RunFolder::add_step(const StepMetrics& metrics) {

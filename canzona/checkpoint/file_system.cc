@@ -334,11 +334,16 @@ MissingFolders::MissingFolders(const std::string& path) : MissingFolders() {
   for (const std::filesystem::path& name : without_last_slash(path)) {
     folder /= name;
     const int code = ::mkdir(folder.c_str(), 0777) == 0 ? 0 : errno;
-    if (code == 0)
+    if (code == 0) {
       made_.push_back(folder.string());
-    else if (!std::filesystem::is_directory(folder))
+      continue;
+    }
+    // A link that leads nowhere exists; why it is no folder says more.
+    std::error_code reason;
+    if (!std::filesystem::is_directory(folder, reason))
       throw_write_error(
-          cat("cannot make the folder ", quoted(folder.string(), 300)), code);
+          cat("cannot make the folder ", quoted(folder.string(), 300)),
+          code == EEXIST && reason ? reason.value() : code);
   }
 }
 
