@@ -1,6 +1,6 @@
 // Says what is at a path.
 //
-//   if (!is_folder(run)) throw UsageError(cat(quoted(run), ": no such folder"));
+//   if (!is_folder(run)) throw UsageError(cat("no folder ", quoted(run)));
 //
 // Links are followed. What the system does not tell is not taken for absence:
 // these throw UsageError with path and reason if a folder on the way may not be

@@ -30,15 +30,15 @@ TEST(Paths, FoldersFilesAndNothingAreToldApart) {
 
 TEST(Paths, WhatTheSystemDoesNotTellIsNoAbsence) {
   EXPECT_THAT([] { is_there(std::string(300, 'x')); },
-              testing::ThrowsMessage<UsageError>(testing::AllOf(
-                  testing::StartsWith("cannot access 'xxx"),
-                  testing::EndsWith(": File name too long"))));
+              testing::ThrowsMessage<UsageError>(
+                  testing::AllOf(testing::StartsWith("cannot access 'xxx"),
+                                 testing::EndsWith(": File name too long"))));
   const fs::path link = fs::path(testing::TempDir()) / "paths_test_link";
   fs::remove(link);
   fs::create_symlink(link, link);
-  EXPECT_THAT([&] { is_folder(link); },
-              testing::ThrowsMessage<UsageError>(
-                  testing::HasSubstr("symbolic links")));
+  EXPECT_THAT(
+      [&] { is_folder(link); },
+      testing::ThrowsMessage<UsageError>(testing::HasSubstr("symbolic links")));
   fs::remove(link);
 }
 
