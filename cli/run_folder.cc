@@ -156,7 +156,17 @@ RunFolder::RunFolder(const std::string& path, FolderUse use)
     return;
   }
   holds_former_ = check_former(path_, use_);
-  if (!holds_former_) open_records(false);
+  if (!holds_former_) or_forget([&] { open_records(false); });
+}
+
+template <class Work>
+void RunFolder::or_forget(const Work& work) {
+  try {
+    work();
+  } catch (const Error&) {
+    forget_unless_begun();
+    throw;
+  }
 }
 
 void RunFolder::replace_former(int64_t bytes_to_save) {
@@ -250,6 +260,14 @@ void RunFolder::forget_unless_begun() {
   std::error_code error;
   if (!fs::is_symlink(store, error) && is_empty_store(store.string()))
     fs::remove(store, error);
+}
+
+void RunFolder::write_begin(std::string_view tokenizer,
+                            const RunSummary& summary) {
+  or_forget([&] {
+    write_tokenizer(tokenizer);
+    write_summary(summary);
+  });
 }
 
 void RunFolder::write_summary(const RunSummary& summary) const {

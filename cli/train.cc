@@ -361,10 +361,8 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
     begun = describe_run(config, job, *data.tokens, ranks.transport());
   const Telling telling{config,         job, begun, a.json, folder.get(),
                         data.tokenizer, out};
-  if (folder != nullptr && !resume && !folder->holds_former()) {
-    folder->write_tokenizer(data.tokenizer);
-    folder->write_summary(begun);
-  }
+  if (folder != nullptr && !resume && !folder->holds_former())
+    folder->write_begin(data.tokenizer, begun);
   if (ranks.speaks())
     tell_begin(telling, data.tokens->describe(), ranks.transport());
   Narrator narrator(telling);
