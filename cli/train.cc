@@ -477,7 +477,8 @@ void require_cpu(const std::string& device) {
   const std::vector<std::string> names = device_names();
   if (std::ranges::find(names, device) == names.end())
     throw UsageError(cat("--device ", quoted(device), ": expected cpu",
-                         did_you_mean(device, names)));
+                         did_you_mean(device, {"cpu"}),
+                         "; training does not support GPUs yet"));
   if (!device_kind(device).trains_models)
     throw UsageError(cat("--device ", device,
                          ": training does not support GPUs yet; canzona bench "
