@@ -158,7 +158,7 @@ Folder Folder::open(const std::string& path, FileSystem& system) {
   const int folder = restarted(
       [&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (folder < 0)
-    throw UsageError(cat("no folder ", quoted(path, 300), ": ",
+    throw UsageError(cat("cannot open the folder ", quoted(path, 300), ": ",
                          std::generic_category().message(errno)));
   return {system, path, folder};
 }
