@@ -96,11 +96,16 @@ struct ZeroArguments {
 };
 
 // Treats "a;b" and a repeated option alike.
-std::vector<std::string> words_of(const std::vector<std::string>& given) {
+std::vector<std::string> words_of(const char* option,
+                                  const std::vector<std::string>& given) {
   std::vector<std::string> words;
   for (const std::string& text : given)
-    for (const std::string& word : split_text(text, ';'))
-      if (!word.empty()) words.push_back(word);
+    for (const std::string& word : split_text(text, ';')) {
+      if (word.empty())
+        throw UsageError(cat(option, " ", quoted(text),
+                             ": expected a value on each side of ';'"));
+      words.push_back(word);
+    }
   return words;
 }
 
@@ -159,7 +164,7 @@ void check_arguments(const ZeroArguments& a) {
 
 std::vector<ZeroSizes> zero_sizes(const ZeroArguments& a, int32_t homes) {
   std::vector<ZeroSizes> sizes;
-  for (const std::string& word : words_of(a.zero)) {
+  for (const std::string& word : words_of("--zero", a.zero)) {
     if (word == "all") return all_zero_sizes(homes);
     const ZeroSizes one =
         with_states(parse_zero(word, homes, "--zero", "all"), homes);
@@ -180,7 +185,7 @@ std::vector<Overlap> zero_overlaps(const ZeroArguments& a) {
                                     Overlap::kBackground};
   const std::vector<std::string> known = overlap_words();
   std::vector<Overlap> overlaps;
-  for (const std::string& word : words_of(a.overlap)) {
+  for (const std::string& word : words_of("--overlap", a.overlap)) {
     if (word == "all") return all;
     if (std::ranges::find(known, word) == known.end())
       throw UsageError(cat("--overlap ", quoted(word), ": expected ",
@@ -329,15 +334,21 @@ PrecisionChoice move_to_gpu(const ZeroArguments& a, const Plan& plan,
   return settle_precision(plan.rule, a.device, options);
 }
 
-// Returns the plan of a training run with other sizes and links. `plan` has
-// settled on an exchange, which these may change.
+// What is planned anew for every cell.
+struct CellOptions {
+  ZeroOptions zero = {};
+  int32_t teams = kTeamsOff;
+  ExchangeBy exchange = ExchangeBy::kRounds;
+};
+
+// Returns the plan of a training run with other options and links.
 Plan plan_with(const Plan& plan, const RuleOptions& rule_options,
-               const ZeroOptions& zero, ExchangeBy exchange, const Link& link,
-               int ranks_per_node) {
+               const CellOptions& cell, const Link& link, int ranks_per_node) {
   const auto rule = make_rule_facts(plan.rule, rule_options);
   PlanOptions options = plan.options;
-  options.exchange = exchange;
-  options.zero = zero;
+  options.teams = cell.teams;
+  options.exchange = cell.exchange;
+  options.zero = cell.zero;
   options.ranks_per_node = ranks_per_node;
   put_link(link, options);
   return make_plan({plan.model, plan.mesh, *rule, options});
@@ -359,8 +370,8 @@ void put_on_gpu(const ZeroArguments& a, const TrainJob& job,
 }
 
 ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
-                            const RuleOptions& rule_options,
-                            ExchangeBy exchange, const Output& out) {
+                            const RuleOptions& rule_options, CellOptions cell,
+                            const Output& out) {
   const Mesh& mesh = job.plan.mesh;
   const int ranks_per_node =
       a.ranks_per_node > 0 ? a.ranks_per_node : mesh.world();
@@ -375,7 +386,7 @@ ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
   if (!a.deadline.empty())
     request.communicator.deadline = parse_deadline(a.deadline);
   if (a.comm_ratio) request.comm_ratio = *a.comm_ratio;
-  ZeroOptions zero;
+  ZeroOptions& zero = cell.zero;
   zero.message = parse_message_unit(a.message);
   zero.prefetch = parse_prefetch(a.prefetch);
   zero.replica_sum = parse_replica_sum(a.replica_sum);
@@ -383,11 +394,10 @@ ZeroBenchRequest request_of(const ZeroArguments& a, const TrainJob& job,
     zero.experts =
         parse_zero(a.zero_experts, mesh.expert_homes(), "--zero-experts");
   zero.reach = parse_reach(a.collectives);
-  request.plan = [&job, rule_options, zero, exchange, ranks_per_node](
+  request.plan = [&job, rule_options, cell, ranks_per_node](
                      const ZeroSizes& sizes, const Link& link) mutable {
-    zero.sizes = sizes;
-    return plan_with(job.plan, rule_options, zero, exchange, link,
-                     ranks_per_node);
+    cell.zero.sizes = sizes;
+    return plan_with(job.plan, rule_options, cell, link, ranks_per_node);
   };
   put_on_gpu(a, job, request);
   request.trial = {.warmup = a.warmup, .steps = a.steps};
@@ -423,19 +433,31 @@ struct TrainingInput {
   Batches batches;
 };
 
+// What all cells have in common. It is planned without sizes, with which homes
+// may be a single rank: who shares a matrix and how matrices are exchanged is
+// decided in each cell.
+TrainJob common_job(TrainConfig config) {
+  config.plan.teams = "off";
+  config.plan.exchange = "rounds";
+  return make_job(config, mesh_of(config));
+}
+
 Outcome run(const ZeroArguments& a, const Output& out) {
   check_arguments(a);
   if (!a.trace.empty()) check_late_file("--trace", a.trace, "");
   give_streams_connections(a.device);
   make_engine(a.device);  // throws if there is none
   const TrainConfig config = zero_config(a);
-  const TrainJob job = make_job(config, mesh_of(config));
+  const TrainJob job = common_job(config);
   RuleOptions rule_options = job.plan.rule_options;
   const bool trains = device_kind(a.device).trains_models;
   const PrecisionChoice precision =
       trains ? precision_of(config) : move_to_gpu(a, job.plan, rule_options);
-  ZeroBenchRequest request = request_of(
-      a, job, rule_options, parse_exchange(config.plan.exchange), out);
+  ZeroBenchRequest request =
+      request_of(a, job, rule_options,
+                 {.teams = parse_teams(config.plan.teams),
+                  .exchange = parse_exchange(config.plan.exchange)},
+                 out);
   std::optional<TrainingInput> training;
   if (trains) {
     require_memory(job, job.plan.mesh.world());

@@ -232,6 +232,11 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
 
 void CommandLine::parse(std::vector<std::string> arguments) {
   arguments = with_empty_values(arguments);
+  // "help bench step" is "bench step --help".
+  if (!arguments.empty() && arguments.front() == "help") {
+    arguments.erase(arguments.begin());
+    arguments.emplace_back("--help");
+  }
   std::reverse(arguments.begin(), arguments.end());  // as the library requires
   try {
     root_.parse(arguments);

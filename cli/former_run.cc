@@ -11,6 +11,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
+#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/saving/load_state.h"
@@ -63,8 +64,18 @@ bool is_event_file(std::string_view name) {
   return numbers != 2;
 }
 
+// Throws UsageError if the folder may not be read.
+fs::directory_iterator entries_of(const fs::path& folder) {
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  if (error)
+    throw UsageError(cat("cannot read the folder ",
+                         quoted(folder.string(), 300), ": ", error.message()));
+  return entries;
+}
+
 void refuse_what_is_there(const std::string& path) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+  for (const fs::directory_entry& entry : entries_of(path)) {
     const std::string name = entry.path().filename().string();
     if (name == kRunLock) continue;
     if (entry.path() == fs::path(checkpoint_folder(path)) &&
@@ -112,7 +123,7 @@ std::string renamed_checkpoint(const fs::path& folder) {
   std::string last;
   std::error_code error;
   if (!fs::is_directory(folder, error)) return last;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+  for (const fs::directory_entry& entry : entries_of(folder)) {
     const std::string name = entry.path().filename().string();
     const size_t end = std::min(name.find('.'), name.size());
     if (end < name.size() && step_of_name(name.substr(0, end)) &&
@@ -162,7 +173,7 @@ FileLock lock_store(const std::string& folder) {
 // The caller must hold the lock.
 void remove_what_is_of_checkpoints(const std::string& folder) {
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+  for (const fs::directory_entry& entry : entries_of(folder)) {
     if (!is_name_of_store(entry.path().filename().string())) continue;
     fs::remove_all(entry.path(), error);
     if (error)
@@ -195,7 +206,7 @@ std::vector<fs::path> files_of_former_run(const std::string& path) {
   std::vector<fs::path> former;
   bool is_run = false;
   std::string whole;  // a file that may not be a run's
-  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
+  for (const fs::directory_entry& entry : entries_of(path)) {
     const std::string name = entry.path().filename().string();
     if (!is_of_a_run(name)) continue;
     require_no_folder(entry.path());
@@ -241,7 +252,7 @@ bool is_of_a_run(std::string_view name) {
 bool is_empty_store(const std::string& folder) {
   std::error_code error;
   if (!fs::is_directory(folder, error)) return false;
-  return std::ranges::all_of(fs::directory_iterator(folder),
+  return std::ranges::all_of(entries_of(folder),
                              [](const fs::directory_entry& entry) {
                                return entry.path().filename() == kStoreLock;
                              });
@@ -267,7 +278,7 @@ void refuse_what_is_left(const std::string& run) {
 std::optional<RunSummary> summary_in(const std::string& run) {
   const std::string file = run + "/summary.json";
   constexpr int64_t kMostBytes = 256 << 20;
-  if (!fs::exists(file)) return std::nullopt;
+  if (!is_there(file)) return std::nullopt;
   return read_summary(read_file(file, kMostBytes, "the run's summary"), file);
 }
 
@@ -324,7 +335,7 @@ int64_t room_without_former(const std::string& folder) {
       Folder::open(is_there ? folder : fs::path(folder).parent_path().string())
           .free_bytes();
   if (!is_there) return room;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+  for (const fs::directory_entry& entry : entries_of(folder)) {
     if (!is_name_of_store(entry.path().filename().string())) continue;
     for (const fs::directory_entry& file :
          fs::recursive_directory_iterator(entry.path(), error))

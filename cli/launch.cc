@@ -348,14 +348,14 @@ bool Launcher::shrink(const LaunchedAttempt& last) {
                             ? plan_.num_ranks
                             : num_remaining(last.result);
   for (int ranks = remaining; ranks >= plan_.elastic->least; --ranks)
-    if (fits_ranks(plan_.config, ranks)) {
+    if (why_not_on(plan_, ranks).empty()) {
       plan_.num_ranks = ranks;
       return true;
     }
   report_.why_not_again =
       cat(remaining, " of ", last.num_ranks, " ranks remain, and --elastic ",
           flags_.elastic,
-          " allows no smaller number of ranks that divides the batch");
+          " allows no smaller number of ranks that the run fits on");
   return false;
 }
 

@@ -19,9 +19,13 @@
 #include "canzona/comm/mpi/mpi_session.h"
 #include "canzona/launch/rank_folder.h"
 #include "canzona/measure/machine.h"
+#include "canzona/report/train_lines.h"
+#include "canzona/train/resume.h"
 #include "cli/options.h"
+#include "cli/precision.h"
 #include "cli/ranks.h"
 #include "cli/train_job.h"
+#include "cli/with_flags.h"
 
 namespace canzona::cli {
 namespace {
@@ -44,35 +48,55 @@ ElasticRange parse_elastic(const std::string& text) {
   return range;
 }
 
-// Returns the configuration that `train` would run with; nothing if its
-// arguments cannot be understood, which train itself reports.
-std::optional<TrainConfig> config_of(const std::vector<std::string>& command,
-                                     const Settings& saved = {}) {
+// The words of a command as `train` reads them.
+struct TrainWords {
   CLI::App app;
   ConfigArguments arguments;
-  declare(app, config_options(arguments));
-  app.allow_extras();
-  std::vector<std::string> words(command.rbegin(), command.rend() - 1);
-  try {
-    app.parse(words);
-  } catch (const CLI::ParseError&) {
-    return std::nullopt;
+  bool understood = false;  // if not, train itself reports it
+
+  explicit TrainWords(const std::vector<std::string>& command) {
+    declare(app, config_options(arguments));
+    app.allow_extras();
+    std::vector<std::string> words(command.rbegin(), command.rend() - 1);
+    try {
+      app.parse(words);
+      understood = true;
+    } catch (const CLI::ParseError&) {
+    }
   }
-  return read_config(arguments, {.saved = saved});
+};
+
+// Returns the configuration that `train` would run with; nothing if its
+// arguments cannot be understood.
+std::optional<TrainConfig> config_of(const std::vector<std::string>& command,
+                                     const ConfigBase& base = {}) {
+  const TrainWords words(command);
+  if (!words.understood) return std::nullopt;
+  return read_config(words.arguments, base);
+}
+
+// Returns the settings of the checkpoint that the command resumes from; nothing
+// if there is none or it cannot be read, which train itself reports.
+Settings settings_to_resume(const LaunchPlan& plan) {
+  const std::string wish = resume_wish(plan.command);
+  if (wish.empty() || !plan.config) return {};
+  try {
+    const auto point = find_resume_point(wish, plan.config->run);
+    return point ? point->saved : Settings();
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 // Returns the mesh of the checkpoint that the command resumes from, unless the
-// command specifies another; "" if there is none or it cannot be read, which
-// train itself reports.
+// command specifies another; "" if there is none or it does not agree with the
+// command, which train itself reports.
 std::string saved_mesh(const LaunchPlan& plan) {
-  const std::string wish = resume_wish(plan.command);
-  if (wish.empty() || !plan.config || !plan.config->mesh.empty() ||
+  if (plan.saved.empty() || !plan.config->mesh.empty() ||
       plan.config->ranks > 0)
     return "";
   try {
-    const auto point = find_resume_point(wish, plan.config->run);
-    if (!point) return "";
-    const auto config = config_of(plan.command, point->saved);
+    const auto config = config_of(plan.command, {.saved = plan.saved});
     return config ? config->mesh : "";
   } catch (const Error&) {
     return "";
@@ -95,6 +119,15 @@ void refuse_fixed_mesh(const LaunchPlan& plan, const std::string& elastic) {
                        plan.config->mesh, " (", plan.config->origin("mesh"),
                        ") and cannot follow the number of ranks; leave it out "
                        "to make every rank a data-parallel rank"));
+}
+
+// Otherwise a run that loses ranks would only then be refused.
+void require_fewest_fits(const LaunchPlan& plan, const std::string& elastic) {
+  const std::string why = why_not_on(plan, plan.elastic->least);
+  if (why.empty()) return;
+  throw UsageError(cat("--elastic ", elastic,
+                       ": the run could not continue on ",
+                       counted_text(plan.elastic->least, "rank"), ": ", why));
 }
 
 // Returns how many ranks are requested: by launch, otherwise by the command, by
@@ -208,6 +241,7 @@ LaunchPlan settle_launch(const LaunchFlags& a, const Output& out) {
   plan.grace = std::chrono::milliseconds(
       static_cast<int64_t>(1e3 * parse_duration(a.grace, "--grace")));
   if (plan.is_train) plan.config = config_of(a.command);
+  plan.saved = settings_to_resume(plan);
   if (!a.elastic.empty()) {
     plan.elastic = parse_elastic(a.elastic);
     if (!plan.is_train)
@@ -224,19 +258,25 @@ LaunchPlan settle_launch(const LaunchFlags& a, const Output& out) {
     throw UsageError(cat("launch starts ", plan.num_ranks,
                          " ranks, but train has --ranks ", plan.config->ranks,
                          "; leave out the latter"));
+  if (plan.elastic) require_fewest_fits(plan, a.elastic);
   settle_transport(a, out, plan);
   return plan;
 }
 
-bool fits_ranks(const std::optional<TrainConfig>& config, int num_ranks) {
-  if (!config) return true;
-  TrainConfig copy = *config;
-  copy.ranks = 0;
+std::string why_not_on(const LaunchPlan& plan, int num_ranks) {
+  if (!plan.config) return "";
+  const TrainWords words(plan.command);
+  const bool resumes = !plan.saved.empty();
   try {
-    settle_mesh(copy, {.launched = num_ranks});
-    return true;
-  } catch (const UsageError&) {
-    return false;
+    TrainConfig config = read_config(
+        words.arguments,
+        {.saved = plan.saved, .has_weights = resumes, .launched = num_ranks});
+    const Mesh mesh = settle_mesh(config, {.launched = num_ranks});
+    if (resumes) free_saved_choices(make_settled_config(plan.saved), config);
+    require_plan(config, mesh);
+    return "";
+  } catch (const UsageError& error) {
+    return with_flags(words.app, error.what());
   }
 }
 

@@ -48,6 +48,7 @@ struct LaunchPlan {
   std::vector<std::string> command;
   bool is_train = false;
   std::optional<TrainConfig> config;  // for train, as far as known here
+  Settings saved;  // of the checkpoint that it resumes from; empty: none
   std::optional<ElasticRange> elastic;
   int num_ranks = 0;
   // "mpi"; "tcp" for processes that meet over sockets; "thread" for one
@@ -61,9 +62,10 @@ struct LaunchPlan {
 // Prints notes on what the user may not expect, such as ranks that are threads.
 LaunchPlan settle_launch(const LaunchFlags& a, const Output& out);
 
-// True if the run can be divided over this many ranks; without a configuration
-// this is unknown, and train itself checks.
-bool fits_ranks(const std::optional<TrainConfig>& config, int num_ranks);
+// Returns why `train` would refuse to run the command on this many ranks: its
+// batch, ZeRO sizes, teams or exchange do not fit them. Returns "" if it would
+// not, and without a configuration, where train itself checks.
+std::string why_not_on(const LaunchPlan& plan, int num_ranks);
 
 // Returns the command of one attempt, with what its processes are told.
 std::vector<std::string> attempt_words(const LaunchPlan& plan,

@@ -1,5 +1,6 @@
 // The program. Only this file turns outcomes and errors into exit codes.
 #include <csignal>
+#include <filesystem>
 #include <new>
 
 #include "canzona/base/error.h"
@@ -74,6 +75,10 @@ int guarded(const Output& out, const Work& work) {
   } catch (const PeerLost& error) {
     report(out, error.what());
     return ExitStatus::kPeerLost;
+  } catch (const std::filesystem::filesystem_error& error) {
+    report(out, cat("cannot access ", quoted(error.path1().string(), 300), ": ",
+                    error.code().message()));
+    return ExitStatus::kUsage;
   } catch (const std::bad_alloc&) {
     report(out, "out of memory");
   } catch (const std::exception& error) {

@@ -232,19 +232,21 @@ void write_flights_to(const std::string& path, CommunicatorOptions& options) {
 }
 
 const std::vector<std::string>& transports() {
-  static const std::vector<std::string> all = {"thread", "mpi", "tcp", "nccl"};
+  static const std::vector<std::string> all = {"auto", "thread", "mpi", "tcp",
+                                               "nccl"};
   return all;
 }
 
 std::string transport_of(const RankOptions& options,
                          const std::optional<ProcessLaunch>& launch) {
-  const std::string& wanted = options.transport;
+  const std::string wanted =
+      options.transport == "auto" ? "" : options.transport;
   if (wanted.empty() && launch && device_kind(options.device).has_own_memory)
     return "nccl";
   if (wanted.empty()) return launch ? launch->transport : "thread";
   if (std::ranges::find(transports(), wanted) == transports().end())
     throw UsageError(cat("--transport ", quoted(wanted),
-                         ": expected thread, mpi, tcp or nccl",
+                         ": expected auto, thread, mpi, tcp or nccl",
                          did_you_mean(wanted, transports())));
   if (wanted == "thread" && launch && launch->num_ranks != 1)
     throw UsageError(cat("--transport thread: ", launch->launcher,
@@ -342,7 +344,7 @@ std::optional<OtherWords> find_other_words(Ranks& ranks,
 
 OptionRow transport_option(std::string& transport, const std::string& what) {
   return option("--transport", transport, "KIND",
-                cat("thread, mpi, tcp or nccl", what))
+                cat("auto, thread, mpi, tcp or nccl", what))
       .offering(transports())
       .by_default("the launcher's; else nccl on cuda, thread on cpu");
 }

@@ -10,6 +10,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
+#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/hf_folder.h"
 #include "canzona/checkpoint/store.h"
@@ -101,7 +102,7 @@ void check_late_file(const std::string& flag, const std::string& file,
     throw UsageError(cat(flag, " ", quoted(file),
                          " is a file that the run itself writes; choose "
                          "another name"));
-  if (inside && !fs::exists(run_folder)) return;
+  if (inside && !is_there(run_folder)) return;
   try {
     check_writable(file);
   } catch (const UsageError& error) {
@@ -155,7 +156,17 @@ RunFolder::RunFolder(const std::string& path, FolderUse use)
     return;
   }
   holds_former_ = check_former(path_, use_);
-  if (!holds_former_) open_records(false);
+  if (!holds_former_) or_forget([&] { open_records(false); });
+}
+
+template <class Work>
+void RunFolder::or_forget(const Work& work) {
+  try {
+    work();
+  } catch (const Error&) {
+    forget_unless_begun();
+    throw;
+  }
 }
 
 void RunFolder::replace_former(int64_t bytes_to_save) {
@@ -184,7 +195,7 @@ void RunFolder::open_records(bool keep) {
 void RunFolder::open_board() {
   const double now = seconds_since_1970();
   auto second = static_cast<int64_t>(now);
-  while (fs::exists(events_path(path_, second, host_name()))) ++second;
+  while (is_there(events_path(path_, second, host_name()))) ++second;
   board_path_ = events_path(path_, second, host_name());
   board_ = std::make_unique<TensorBoardWriter>(board_path_, now);
 }
@@ -215,7 +226,7 @@ std::vector<std::string> RunFolder::go_on_after(int64_t step) {
   const std::string file = path_ + "/metrics.jsonl";
   constexpr int64_t kMostBytes = int64_t{4} << 30;
   KeptMetrics kept;
-  if (fs::exists(file))
+  if (is_there(file))
     kept = metrics_until(read_file(file, kMostBytes, "the metrics"), step);
   check_writable(path_ + "/summary.json");
   FileWriter metrics(file);
@@ -251,13 +262,21 @@ void RunFolder::forget_unless_begun() {
     fs::remove(store, error);
 }
 
+void RunFolder::write_begin(std::string_view tokenizer,
+                            const RunSummary& summary) {
+  or_forget([&] {
+    write_tokenizer(tokenizer);
+    write_summary(summary);
+  });
+}
+
 void RunFolder::write_summary(const RunSummary& summary) const {
   write_file(path_ + "/summary.json", to_json(summary));
 }
 
 void RunFolder::write_tokenizer(std::string_view json) const {
   const std::string file = path_ + "/tokenizer.json";
-  if (!json.empty() && !fs::exists(file)) write_file(file, json);
+  if (!json.empty() && !is_there(file)) write_file(file, json);
 }
 
 void RunFolder::add_step(const StepMetrics& metrics) {

@@ -80,6 +80,9 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string report_path() const { return path_ + "/report.html"; }
 
+  // Writes what a new run has before its first step; if that fails, nothing of
+  // the run is left.
+  void write_begin(std::string_view tokenizer, const RunSummary& summary);
   void write_summary(const RunSummary& summary) const;
   // Writes the run's tokenizer, for readers of its weights; nothing if the text
   // is empty. An existing one is kept.
@@ -102,6 +105,9 @@ class RunFolder {
   void finish(const RunSummary& summary);
 
  private:
+  // Forgets the run if the work fails.
+  template <class Work>
+  void or_forget(const Work& work);
   void open_records(bool keep);
   void open_board();
   void add_scalars(int64_t step, const std::vector<Scalar>& scalars);

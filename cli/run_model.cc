@@ -4,6 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
+#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/trace/run_summary.h"
@@ -17,11 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kMaxSummaryBytes = 16 << 20;
-
-bool is_there(const std::string& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
 
 std::string parent_of(const std::string& path) {
   const std::string parent = fs::path(path).parent_path().string();
@@ -71,8 +67,7 @@ void take_run(const std::string& path, RunModel& model) {
 
 void find_weights(const RunModelRequest& request, RunModel& model) {
   const std::string& path = model.path;
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored))
+  if (!is_folder(path))
     throw UsageError(
         cat("--run ", quoted(path, 300),
             is_there(path) ? ": it is not a folder" : ": no such folder",

@@ -42,9 +42,19 @@ is predicted. `canzona plan --zero auto` and `compare` choose; `simulate` predic
 
 constexpr int64_t kMostClusterFileBytes = 1 << 20;
 
-// Files named in a description are relative to it.
-std::string beside(const std::string& path, const std::string& name) {
-  return (std::filesystem::path(path).parent_path() / name).string();
+// Files named in a description are relative to it; an error shows the name as
+// it is given there.
+CostTable read_cost_table_of(const Cluster& cluster, const std::string& file) {
+  const std::string& name = cluster.card.cost_table;
+  try {
+    return read_cost_table(
+        (std::filesystem::path(file).parent_path() / name).string(),
+        "cost table");
+  } catch (const UsageError& error) {
+    throw UsageError(cat("--cluster ", quoted(file, 300), ": card.cost_table ",
+                         quoted(name, 300),
+                         " (relative to this file): ", error.what()));
+  }
 }
 
 Cluster read_cluster_file(const std::string& path) {
@@ -113,8 +123,7 @@ Outcome run_simulation(const PlanArguments& given, const Output& out) {
   arguments.collectives.clear();
   std::optional<CostTable> table;
   if (!cluster.card.cost_table.empty())
-    table = read_cost_table(beside(given.cluster, cluster.card.cost_table),
-                            "--cluster");
+    table = read_cost_table_of(cluster, given.cluster);
   settle_device(table ? &*table : nullptr, arguments);
   PlanInput input = read_plan_input(arguments);
   input.cost_table = std::move(table);

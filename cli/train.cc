@@ -361,10 +361,8 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
     begun = describe_run(config, job, *data.tokens, ranks.transport());
   const Telling telling{config,         job, begun, a.json, folder.get(),
                         data.tokenizer, out};
-  if (folder != nullptr && !resume && !folder->holds_former()) {
-    folder->write_tokenizer(data.tokenizer);
-    folder->write_summary(begun);
-  }
+  if (folder != nullptr && !resume && !folder->holds_former())
+    folder->write_begin(data.tokenizer, begun);
   if (ranks.speaks())
     tell_begin(telling, data.tokens->describe(), ranks.transport());
   Narrator narrator(telling);
@@ -479,7 +477,8 @@ void require_cpu(const std::string& device) {
   const std::vector<std::string> names = device_names();
   if (std::ranges::find(names, device) == names.end())
     throw UsageError(cat("--device ", quoted(device), ": expected cpu",
-                         did_you_mean(device, names)));
+                         did_you_mean(device, {"cpu"}),
+                         "; training does not support GPUs yet"));
   if (!device_kind(device).trains_models)
     throw UsageError(cat("--device ", device,
                          ": training does not support GPUs yet; canzona bench "

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "canzona/base/error.h"
+#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
@@ -101,7 +102,7 @@ ResumePoint newest_point(const std::string& folder, bool is_of_run) {
 ResumePoint point_of_step(const std::string& folder, int64_t step) {
   if (step > kMaxStep) refuse_large_step(cat(step));
   const std::string path = cat(folder, "/", checkpoint_name(step));
-  if (!fs::exists(path)) refuse_step(folder, step);
+  if (!is_there(path)) refuse_step(folder, step);
   return point_of(open_checkpoint(path), {.folder = folder, .which = cat(step)},
                   true);
 }
@@ -113,7 +114,7 @@ bool is_same_folder(const fs::path& a, const fs::path& b) {
 
 // Accepts a checkpoint's own folder, or one that contains checkpoints.
 ResumePoint point_at(const std::string& path, const std::string& run) {
-  const bool is_checkpoint = fs::exists(path + "/manifest.json");
+  const bool is_checkpoint = is_there(path + "/manifest.json");
   if (!is_checkpoint) {
     require_reachable(checkpoint_folder(path));
     for (const std::string& folder : {checkpoint_folder(path), path})
@@ -124,13 +125,13 @@ ResumePoint point_at(const std::string& path, const std::string& run) {
   }
   const fs::path whole = fs::path(path + "/").lexically_normal().parent_path();
   const std::string name = whole.filename().string();
-  const bool is_there = fs::is_directory(path);
+  const bool has_folder = is_folder(path);
   // A folder with the name of a checkpoint is one, however damaged.
   if (!is_checkpoint &&
-      (!is_there || !step_of_name(name.substr(0, name.find('.')))))
+      (!has_folder || !step_of_name(name.substr(0, name.find('.')))))
     throw UsageError(
         cat("--resume ", quoted(path),
-            is_there ? ": the folder has no checkpoint" : ": no such folder",
+            has_folder ? ": the folder has no checkpoint" : ": no such folder",
             "; expected auto, a step, or a folder with a "
             "checkpoint"));
   const fs::path parent =
@@ -358,6 +359,13 @@ WireBytes TrainJob::bytes_per_step() const {
 bool TrainJob::is_plain() const {
   return canzona::is_plain(plan.options.zero, plan.mesh.homes()) &&
          plan.options.zero.reach == Reach::kDirect && !chose_collectives;
+}
+
+void require_plan(const TrainConfig& config, const Mesh& mesh) {
+  const TrainSettings settings = settings_of(config);
+  check_training(settings, mesh);
+  if (!chooses_zero(config) && !chooses_experts(config))
+    plan_training(config, settings, mesh, {});
 }
 
 TrainJob make_job(const TrainConfig& config, const Mesh& mesh,

@@ -158,7 +158,7 @@ Folder Folder::open(const std::string& path, FileSystem& system) {
   const int folder = restarted(
       [&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (folder < 0)
-    throw UsageError(cat("no folder ", quoted(path, 300), ": ",
+    throw UsageError(cat("cannot open the folder ", quoted(path, 300), ": ",
                          std::generic_category().message(errno)));
   return {system, path, folder};
 }
@@ -334,11 +334,16 @@ MissingFolders::MissingFolders(const std::string& path) : MissingFolders() {
   for (const std::filesystem::path& name : without_last_slash(path)) {
     folder /= name;
     const int code = ::mkdir(folder.c_str(), 0777) == 0 ? 0 : errno;
-    if (code == 0)
+    if (code == 0) {
       made_.push_back(folder.string());
-    else if (!std::filesystem::is_directory(folder))
+      continue;
+    }
+    // A link that leads nowhere exists; why it is no folder says more.
+    std::error_code reason;
+    if (!std::filesystem::is_directory(folder, reason))
       throw_write_error(
-          cat("cannot make the folder ", quoted(folder.string(), 300)), code);
+          cat("cannot make the folder ", quoted(folder.string(), 300)),
+          code == EEXIST && reason ? reason.value() : code);
   }
 }
 

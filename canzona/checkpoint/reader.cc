@@ -229,9 +229,12 @@ std::string CheckpointReader::tensors_in(int64_t file, int64_t begin,
   for (const Place& place : boxes_of_[index(file)]) {
     const SavedTensor& saved = manifest_.tensors[place.tensor];
     const SavedBox& box = saved.boxes[place.box];
-    if (box.offset < end &&
-        box.offset + bytes_of(saved.tensor, box.box) > begin)
-      names.push_back(cat("tensor ", quoted(saved.tensor.name)));
+    const bool is_inside = box.offset < end &&
+                           box.offset + bytes_of(saved.tensor, box.box) > begin;
+    std::string name = cat("tensor ", quoted(saved.tensor.name));
+    // A tensor may have several boxes in a file.
+    if (is_inside && std::ranges::find(names, name) == names.end())
+      names.push_back(std::move(name));
   }
   if (names.empty())
     return is_shard_name(manifest_.files[index(file)].name) ? " (its header)"

@@ -132,6 +132,27 @@ TEST_F(Damage, C5_RandomBytesOfDataAreRefusedWithFileAndTensor) {
   EXPECT_EQ(found.size(), 3u);
 }
 
+// One rank saves the boxes of two.
+TEST_F(Damage, ATensorOfSeveralBoxesIsNamedOnce) {
+  {
+    CheckpointStore store(path("ckpt"), "test");
+    PendingCheckpoint pending = store.begin(300);
+    const SampleShard first = sample_shard(300, 0, 2);
+    const SampleShard second = sample_shard(300, 1, 2);
+    std::vector<BoxSource> both = first.sources;
+    both.insert(both.end(), second.sources.begin(), second.sources.end());
+    const std::string record = write_shard(pending.folder(), {300, 0, 1}, both);
+    pending.commit({record}, std::string(64, 'a'));
+  }
+  const std::string shard = "ckpt/step_00000300/rank_00000.safetensors";
+  flip(shard, bytes_of(shard).size() - 1, 0);
+  const auto problems = open_checkpoint(path("ckpt/step_00000300")).verify();
+  ASSERT_THAT(problems, SizeIs(1));
+  const std::string name = "tensor 'model/layers.0.w'";
+  EXPECT_THAT(problems[0], HasSubstr(name));
+  EXPECT_EQ(problems[0].find(name), problems[0].rfind(name));
+}
+
 TEST_F(Damage, C6_TruncationsAndAdditionsAreRefused) {
   for (const char* name :
        {"rank_00000.safetensors", "rank_00001.safetensors", "manifest.json"}) {

@@ -213,12 +213,18 @@ void CheckpointStore::clean() const {
   if (!has_later(*folder_, step)) replace_latest(step);
 }
 
-void CheckpointStore::require_space(int64_t bytes) const {
-  const int64_t free = folder_->free_bytes();
-  if (free >= bytes) return;
-  throw StorageError(cat("a checkpoint needs ", human_bytes(bytes), " (", bytes,
-                         " bytes) in ", quoted(folder_->path(), 300), ", ",
-                         human_bytes(free), " (", free,
+void CheckpointStore::require_space(int64_t bytes, int64_t count) const {
+  const int64_t free = folder_->free_bytes(), all = bytes * count;
+  if (free >= all) return;
+  const std::string what =
+      count == 1
+          ? "a checkpoint needs "
+          : cat(count, " checkpoints (those to be kept, and one that is ",
+                "written before the oldest is removed) of ", human_bytes(bytes),
+                " each need ");
+  throw StorageError(cat(what, human_bytes(all), " (", all, " bytes) in ",
+                         quoted(folder_->path(), 300), ", ", human_bytes(free),
+                         " (", free,
                          " bytes) are free; free some, keep fewer "
                          "checkpoints, or choose another disk"));
 }

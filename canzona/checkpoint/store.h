@@ -92,8 +92,9 @@ class CheckpointStore {
   CheckpointStore& operator=(const CheckpointStore&) = delete;
 
   const Folder& folder() const { return *folder_; }
-  // Throws StorageError, with both numbers, if less than `bytes` are free.
-  void require_space(int64_t bytes) const;
+  // Throws StorageError, with both numbers, if there is not enough space for
+  // `count` checkpoints of this many bytes.
+  void require_space(int64_t bytes, int64_t count = 1) const;
 
   // One at a time. The store must outlive it.
   PendingCheckpoint begin(int64_t step);

@@ -275,6 +275,14 @@ TEST_F(Store, C3_SpaceIsAskedForBefore) {
     EXPECT_THAT(error.what(), HasSubstr("1001 bytes"));
     EXPECT_THAT(error.what(), HasSubstr("1000 bytes"));
   }
+  store.require_space(333, 3);
+  try {
+    store.require_space(334, 3);
+    FAIL();
+  } catch (const StorageError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("3 checkpoints (those to be kept"));
+    EXPECT_THAT(error.what(), HasSubstr("of 334 B each need 1002 B"));
+  }
   const SampleShard shard = sample_shard(1, 0, 1);
   PendingCheckpoint pending = store.begin(1);
   write_shard(pending.folder(), {1, 0, 1}, shard.sources);

@@ -90,10 +90,24 @@ ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
 
 }  // namespace
 
+namespace {
+
+// An error has the key and its origin in addition.
+LinkModel read_link_model(const TrainConfig& config, int ranks_per_node) {
+  try {
+    return parse_link_model(config.links.model, ranks_per_node);
+  } catch (const UsageError& error) {
+    throw UsageError(cat("links.model (", config.origin("links.model"),
+                         "): ", error.what()));
+  }
+}
+
+}  // namespace
+
 Link link_of(const TrainConfig& config) {
   if (config.links.model.empty()) return {};
   const int asked = static_cast<int>(config.links.ranks_per_node);
-  const Link link = parse_link_model(config.links.model, asked);
+  const Link link = read_link_model(config, asked);
   // A value that came with a checkpoint or a preset gives way.
   if (config.origin("links.ranks_per_node").starts_with("--") &&
       link->ranks_per_node != asked)

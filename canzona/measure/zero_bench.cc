@@ -158,11 +158,36 @@ IterationTrial carry_out(const ZeroBenchRequest& request, const Plan& plan,
   });
 }
 
+// Returns why cells of these sizes cannot be planned; "" if they can.
+std::string why_no_plan(const ZeroBenchRequest& request,
+                        const ZeroSizes& sizes) {
+  try {
+    request.plan(sizes, {});
+    if (request.link) request.plan(sizes, request.link);
+    return "";
+  } catch (const UsageError& error) {
+    return cat(error.what(),
+               " (cell zero=", zero_name(sizes, request.mesh.homes()), ")");
+  }
+}
+
+// Plans all cells, which takes less time than measuring anything. Throws
+// UsageError if none can be planned.
 ZeroSizes first_to_measure(const ZeroBenchRequest& request) {
   const int32_t homes = request.mesh.homes();
   const ZeroSizes zero3{homes, homes, homes};
-  const auto& sizes = request.sizes;
-  return std::ranges::find(sizes, zero3) != sizes.end() ? zero3 : sizes.front();
+  std::vector<ZeroSizes> possible;
+  std::string why;
+  for (const ZeroSizes& sizes : request.sizes) {
+    const std::string problem = why_no_plan(request, sizes);
+    if (problem.empty())
+      possible.push_back(sizes);
+    else if (why.empty())
+      why = problem;
+  }
+  if (possible.empty()) throw UsageError(why);
+  const auto found = std::ranges::find(possible, zero3);
+  return found != possible.end() ? zero3 : possible.front();
 }
 
 int64_t most_memory(const Plan& plan) {
@@ -181,6 +206,7 @@ void require_device_memory(const ZeroBenchRequest& request, const Plan& plan) {
 // Runs without overlap, so that copying threads take no time from the computing
 // one.
 void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
+  bench.measured_first = first_to_measure(request);
   if (request.wants_limits && !request.make_engine) {
     request.progress("measuring what the machine can do");
     bench.limits =
@@ -188,7 +214,6 @@ void measure_first(const ZeroBenchRequest& request, ZeroBench& bench) {
           return measure_limits(world, *make_cpu_engine());
         });
   }
-  bench.measured_first = first_to_measure(request);
   request.progress(
       cat("measuring ", to_string(bench.measured_first), " without links"));
   const Plan plan = request.plan(bench.measured_first, {});

@@ -13,8 +13,8 @@
 // The cells are run in rounds, every other one in reverse order, so that a
 // machine whose speed drifts favours none. Before that, without links, the
 // machine's limits are measured and one cell is run (zero3 if it is among them,
-// otherwise the first); its compute times scale the links, if requested, and
-// feed the predictions.
+// otherwise the first that can be planned); its compute times scale the links,
+// if requested, and feed the predictions.
 #pragma once
 
 #include <functional>
@@ -154,6 +154,7 @@ struct ZeroBench {
                            GradientWire wire) const;
 };
 
+// Throws UsageError, before anything is measured, if no cell can be planned.
 ZeroBench run_zero_bench(const ZeroBenchRequest& request);
 
 }  // namespace canzona

@@ -11,6 +11,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/iteration.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/shown_plan.h"
@@ -260,18 +261,30 @@ constexpr std::array<const char*, 6> kOrderColumns = {
     "in order", "with", "sent in node", "sent outside", "works on", "slot"};
 
 // The operations of the rank in an iteration, row by row, without the calls by
-// which the trainer releases a module.
+// which the trainer releases a module. Modules that it uses one after the other
+// share a row, so that many layers do not hide the collectives.
 struct OrderRows {
   std::vector<std::array<std::string, kOrderColumns.size()>> rows;
   size_t left_out = 0;
 };
 
+bool is_call(const ScheduleEntry& entry, TrainerCall::Kind kind) {
+  return entry.kind == EntryKind::kCall && entry.call.kind == kind;
+}
+
 OrderRows order_of(const Plan& plan, int32_t rank) {
   OrderRows out;
+  std::string uses;  // the row of the modules used just before
   for (const ScheduleEntry& entry : entries_of(plan, rank)) {
-    if (entry.kind == EntryKind::kCall &&
-        entry.call.kind == TrainerCall::Kind::kReleaseParams)
+    if (is_call(entry, TrainerCall::Kind::kReleaseParams)) continue;
+    const bool is_use = is_call(entry, TrainerCall::Kind::kWaitParams);
+    if (is_use && !uses.empty()) {
+      if (out.left_out == 0)
+        out.rows.back()[0] =
+            cat(uses, " … ", module_name(plan.model, entry.call.module));
       continue;
+    }
+    uses = is_use ? describe(plan, entry) : "";
     if (out.rows.size() == kMaxEntries) {
       ++out.left_out;
       continue;

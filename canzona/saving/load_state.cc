@@ -8,6 +8,7 @@
 #include <set>
 
 #include "canzona/base/error.h"
+#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
@@ -45,7 +46,7 @@ std::vector<std::string> candidates_of(const LoadRequest& request) {
       throw UsageError(cat("no checkpoint in ", quoted(request.folder)));
   } else if (const std::optional<int64_t> step = whole_number(request.which)) {
     paths.push_back(join_path(request.folder, checkpoint_name(*step)));
-    if (!std::filesystem::is_directory(paths[0])) {
+    if (!is_folder(paths[0])) {
       std::string steps;
       for (const ListedCheckpoint& found :
            list_checkpoints(Folder::open(request.folder)))
@@ -261,8 +262,7 @@ std::vector<std::string> texts_from_first(Communicator& world,
 }  // namespace
 
 bool has_checkpoint(const std::string& folder) {
-  return std::filesystem::is_directory(folder) &&
-         !list_checkpoints(Folder::open(folder)).empty();
+  return is_folder(folder) && !list_checkpoints(Folder::open(folder)).empty();
 }
 
 LoadedState load_state(Runtime& runtime, Communicator& world,

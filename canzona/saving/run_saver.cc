@@ -264,7 +264,7 @@ void RunSaver::State::open_store() {
   const int64_t present = std::ssize(list_checkpoints(store->folder()));
   const int64_t wanted =
       settings.keep_last == 0 ? 1 : settings.keep_last + 1 - present;
-  store->require_space(all_bytes * std::max<int64_t>(wanted, 1));
+  store->require_space(all_bytes, std::max<int64_t>(wanted, 1));
 }
 
 std::span<const float> RunSaver::State::values_of(const GivenBox& box) const {

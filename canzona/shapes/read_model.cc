@@ -5,6 +5,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
+#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/shapes/architecture.h"
 #include "canzona/shapes/config.h"
@@ -22,11 +23,6 @@ constexpr int64_t kMaxJsonFile = 256 << 20;
 // In the order in which a folder is searched.
 constexpr const char* kFilesOfFolder[] = {"model.safetensors.index.json",
                                           "model.safetensors", "config.json"};
-
-bool is_there(const Path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
 
 [[noreturn]] void refuse_source(const std::string& source) {
   std::vector<std::string> known;
@@ -155,9 +151,8 @@ Model read_whole(const std::string& source, const ReadOptions& options) {
     return generate(*preset, source, options);
   const Path path = source;
   if (source.empty() || !is_there(path)) refuse_source(source);
-  std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(path, ignored);
-  return model_from_file(is_folder ? file_of_folder(path) : path, options);
+  return model_from_file(is_folder(path) ? file_of_folder(path) : path,
+                         options);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
 #include "canzona/base/files.h"
@@ -155,11 +156,14 @@ void TensorBoardWriter::write_record(std::string_view event) {
   append_fixed(record, masked_crc(record));
   record += event;
   append_fixed(record, masked_crc(event));
+  errno = 0;
   file_.write(record.data(), static_cast<std::streamsize>(record.size()));
   file_.flush();
+  const int code = errno;
   if (!file_)
-    throw StorageError(
-        cat("cannot write TensorBoard's events ", quoted(path_)));
+    throw StorageError(cat(
+        "cannot write TensorBoard's events ", quoted(path_, 300), ": ",
+        code == 0 ? "unknown reason" : std::generic_category().message(code)));
 }
 
 }  // namespace canzona

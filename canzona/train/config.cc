@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <string_view>
+#include <tuple>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -186,12 +187,17 @@ int64_t divisor_up_to(int64_t number, int64_t most) {
   return 1;
 }
 
+// A run may resume on another mesh than that of its checkpoint.
+bool is_of_former_run(const std::string& origin) {
+  return origin.starts_with("checkpoint ") ||
+         origin.starts_with("unfinished run ");
+}
+
 // A preset's micro-batch may be lowered for any mesh, and so may that of a
-// checkpoint, which may resume on another mesh.
+// checkpoint.
 bool may_lower_micro_batch(const TrainConfig& c) {
   const std::string& origin = c.origin("batch.micro");
-  return origin.starts_with("preset ") || origin.starts_with("checkpoint ") ||
-         origin.starts_with("unfinished run ");
+  return origin.starts_with("preset ") || is_of_former_run(origin);
 }
 
 // The number of sequences that a rank must take at once, after lowering it if
@@ -234,6 +240,33 @@ void fit_micro_batch(TrainConfig& c, const Mesh& mesh) {
   if (fits == c.batch.micro) return;
   c.batch.micro = fits;
   c.origins["batch.micro"] += cat(", for ", to_string(mesh));
+}
+
+// Returns the sizes themselves if they divide `homes`; otherwise the largest
+// that do and are not larger: first z1, then z3, then z2.
+ZeroSizes nearest_sizes(const ZeroSizes& asked, int32_t homes) {
+  const auto order = [](const ZeroSizes& z) {
+    return std::tuple(z.z1, z.z3, z.z2);
+  };
+  ZeroSizes nearest{1, 1, 1};
+  for (const ZeroSizes& z : all_zero_sizes(homes))
+    if (z.z1 <= asked.z1 && z.z2 <= asked.z2 && z.z3 <= asked.z3 &&
+        order(z) > order(nearest))
+      nearest = z;
+  return nearest;
+}
+
+// Replaces sizes of a former run that do not divide `homes`.
+void fit_zero_sizes(TrainConfig& c, const char* key, int32_t homes,
+                    std::string& sizes) {
+  const std::string was = sizes, origin = c.origin(key);
+  if (was.empty() || was == "auto" || !is_of_former_run(origin)) return;
+  const ZeroSizes saved =
+      with_states(parse_zero(was, homes, named(c, key), "auto"), homes);
+  const ZeroSizes fits = nearest_sizes(saved, homes);
+  if (fits == saved) return;
+  sizes = zero_name(fits, homes);
+  c.origins[key] = cat(origin, ", where it is ", was);
 }
 
 // One data-parallel rank per core, or fewer if the batch cannot be divided
@@ -281,6 +314,8 @@ Mesh settle_mesh(TrainConfig& c, const RankCounts& counts) {
   const Mesh mesh = find_mesh(c, counts);
   if (c.mesh.empty()) c.mesh = to_string(mesh);
   fit_micro_batch(c, mesh);
+  fit_zero_sizes(c, "zero.sizes", mesh.homes(), c.zero.sizes);
+  fit_zero_sizes(c, "zero.experts", mesh.expert_homes(), c.zero.experts);
   check_batch(c, mesh);
   return mesh;
 }
@@ -354,10 +389,11 @@ RuleOptions rule_options_of(const TrainConfig& c) {
 void check_config(const TrainConfig& config) {
   check_model(config);
   check_rule(config);
-  const Mesh mesh = mesh_of(config);
+  TrainConfig settled = config;
+  const Mesh mesh = settle_mesh(settled, {});
   // Otherwise only the launcher knows how many ranks there are.
   if (config.ranks > 0 || !config.mesh.empty())
-    zero_options_of(config, mesh);
+    zero_options_of(settled, mesh);
   else
     read_zero_options(config, mesh);
   memory_cap_of(config);

@@ -145,8 +145,9 @@ struct RankCounts {
 
 // Determines the mesh: as given, or dp over `ranks`, over the launcher's ranks,
 // or over as many cores as the batch can be divided among. The mesh becomes
-// part of the configuration, with its origin, and a preset's batch.micro is
-// lowered to what a data-parallel rank has. Throws UsageError if counts
+// part of the configuration, with its origin. A preset's batch.micro is lowered
+// to what a data-parallel rank has, and so is that of a checkpoint, whose ZeRO
+// sizes become the nearest that the mesh allows. Throws UsageError if counts
 // contradict each other or the batch cannot be divided over the mesh.
 Mesh settle_mesh(TrainConfig& config, const RankCounts& counts);
 

@@ -6,6 +6,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/json_reader.h"
+#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/shapes/architecture.h"
 #include "canzona/shapes/config.h"
@@ -256,11 +257,9 @@ Settings as_settings(const Architecture& a, const BesideShapes& beside,
 
 // Returns the config.json of a folder, or the file itself.
 std::filesystem::path config_path(const std::string& source) {
-  std::error_code ignored;
   std::filesystem::path path = source;
-  if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
-  if (source.empty() || !std::filesystem::exists(path, ignored))
-    refuse_model(path.string());
+  if (is_folder(path)) path /= "config.json";
+  if (source.empty() || !is_there(path)) refuse_model(path.string());
   return path;
 }
 

@@ -13,6 +13,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/json_writer.h"
+#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/file_system.h"
 #include "canzona/checkpoint/shard_writer.h"
@@ -56,10 +57,8 @@ bool has_run_state(const CheckpointReader& reader) {
 }
 
 std::string checkpoint_store_in(const std::string& path) {
-  std::error_code ignored;
   for (const std::string& store : {path + "/ckpt", path})
-    if (fs::is_directory(store, ignored) &&
-        !list_checkpoints(Folder::open(store)).empty())
+    if (is_folder(store) && !list_checkpoints(Folder::open(store)).empty())
       return store;
   return "";
 }
@@ -70,8 +69,7 @@ namespace {
 std::optional<RunSummary> summary_of_weights(const std::string& run) {
   const std::string file = run + "/summary.json";
   constexpr int64_t kMostBytes = 256 << 20;
-  std::error_code ignored;
-  if (!HfFolder::has_weights(run) || !fs::exists(file, ignored)) return {};
+  if (!HfFolder::has_weights(run) || !is_there(file)) return {};
   try {
     return read_summary(read_file(file, kMostBytes, "the run's summary"), file);
   } catch (const Error&) {
@@ -152,8 +150,7 @@ std::optional<ListedCheckpoint> newest_sound(const std::string& store,
 
 ChosenWeights choose_weights(const std::string& folder, WeightCheck check) {
   ChosenWeights chosen{.path = folder};
-  std::error_code ignored;
-  chosen.is_checkpoint = fs::exists(cat(folder, "/", kManifestFile), ignored);
+  chosen.is_checkpoint = is_there(cat(folder, "/", kManifestFile));
   if (chosen.is_checkpoint) return chosen;
   const std::string store = checkpoint_store_in(folder);
   const auto sound = newest_sound(store, check, chosen.notes);
@@ -179,8 +176,7 @@ ChosenWeights choose_weights(const std::string& folder, WeightCheck check) {
 FoundModel find_model(const std::string& path, WeightCheck check) {
   std::string plain = path;
   while (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
-  std::error_code ignored;
-  if (!fs::is_directory(plain, ignored))
+  if (!is_folder(plain))
     throw UsageError(cat("no folder ", quoted(path, 300),
                          "; expected a Hugging Face folder (config.json and "
                          "model.safetensors), a run or a checkpoint"));
@@ -354,10 +350,10 @@ HfImported import_hf(const std::string& folder, const std::string& store,
   if (!HfFolder::has_weights(folder))
     HfFolder::open(folder);  // throws the
                              // reason
-  std::error_code ignored;
-  if (std::filesystem::exists(cat(folder, "/", kManifestFile), ignored))
+  if (is_there(cat(folder, "/", kManifestFile)))
     throw UsageError(cat(quoted(folder, 300), " is already a checkpoint"));
   const FoundModel found = find_model(folder);
+  std::error_code ignored;
   if (std::filesystem::equivalent(folder, store, ignored))
     throw UsageError(cat("out ", quoted(store, 300),
                          " is the folder to import from; choose another"));

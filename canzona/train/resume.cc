@@ -301,13 +301,27 @@ std::string free_choice(const char* key, const std::string& change,
   return cat(key, " ", was, " (", origin, ") became auto: ", change);
 }
 
+// Says what settle_mesh() has made of ZeRO sizes of the checkpoint; "" if it
+// has changed nothing.
+std::string note_on_sizes(const std::string& key, const TrainConfig& saved,
+                          const TrainConfig& now, const std::string& was,
+                          const std::string& is) {
+  const std::string& origin = saved.origin(key);
+  if (now.origin(key) != cat(origin, ", where it is ", was)) return "";
+  return cat(key, " ", was, " (", origin, ") became ", is,
+             ", the nearest sizes on ", now.mesh);
+}
+
 }  // namespace
 
 std::vector<std::string> free_saved_choices(const TrainConfig& saved,
                                             TrainConfig& now) {
   const std::string change = change_for_matrices(saved, now);
   if (change.empty()) return {};
-  std::vector<std::string> notes;
+  std::vector<std::string> notes = {
+      note_on_sizes("zero.sizes", saved, now, saved.zero.sizes, now.zero.sizes),
+      note_on_sizes("zero.experts", saved, now, saved.zero.experts,
+                    now.zero.experts)};
   if (now.plan.teams != "auto" && now.plan.teams != "off")
     notes.push_back(
         free_choice("plan.teams", change, saved, now, now.plan.teams));

@@ -3,9 +3,11 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <set>
 
 #include "canzona/base/error.h"
+#include "canzona/base/text.h"
 #include "canzona/train/config_keys.h"
 
 namespace canzona::resume_test {
@@ -156,6 +158,33 @@ TEST(Resume, AMicroBatchOfTheCheckpointFitsAnotherMesh) {
       },
       testing::ThrowsMessage<UsageError>(
           testing::HasSubstr("batch.micro 8 (--set)")));
+}
+
+TEST(Resume, SavedZeroSizesBecomeTheNearestOfAnotherMesh) {
+  for (const auto& [was, mesh, is] : std::vector<std::array<std::string, 3>>{
+           {"hier:4", "dp=2", "zero3"},
+           {"replica:4", "dp=2", "zero3"},
+           {"z1=4,z2=2,z3=4", "dp=2", "zero3"},
+           {"z1=4,z2=4,z3=2", "dp=1", "none"}}) {
+    const TrainConfig former = configured({"mesh=dp=4", "zero.sizes=" + was});
+    const TrainConfig saved = resumed(former, {});
+    TrainConfig now = resumed(former, {"mesh=" + mesh});
+    EXPECT_EQ(now.zero.sizes, is) << was << " on " << mesh;
+    EXPECT_THAT(free_saved_choices(saved, now),
+                testing::ElementsAre(cat("zero.sizes ", was,
+                                         " (checkpoint of step 100) became ",
+                                         is, ", the nearest sizes on ", mesh)));
+  }
+  const TrainConfig former = configured({"mesh=dp=4", "zero.sizes=hier:4"});
+  TrainConfig now = resumed(former, {"mesh=dp=8"});
+  EXPECT_EQ(now.zero.sizes, "hier:4");
+  EXPECT_THAT(free_saved_choices(resumed(former, {}), now), testing::IsEmpty());
+  EXPECT_THAT(
+      [&] {
+        resumed(former, {"mesh=dp=2", "zero.sizes=hier:4"});
+      },
+      testing::ThrowsMessage<UsageError>(
+          testing::HasSubstr("zero.sizes (--set): z2 = 4 does not divide")));
 }
 
 TEST(Resume, ASizeOfTeamsGivesWayWhereRanksOrMatricesAreOthers) {

@@ -289,7 +289,7 @@ exits 0
 refuses 'zero.prefetch (--prefetch)' "'abc'" -- config show --prefetch abc
 refuses "zero.sizes (--zero) 'abc': expected none" ', auto or z1=' -- \
   config show --zero abc
-refuses "--link 'abc'" -- config show --link abc
+refuses 'links.model (--link)' "'abc'" -- config show --link abc
 refuses '--ranks-per-node 2' 'ranks_per_node=1' -- config show \
   --link intra=1GB/s,inter=1GB/s,ranks_per_node=1 --ranks-per-node 2
 refuses 'mesh (--mesh): unknown axis' -- config show --mesh dq=2
@@ -323,5 +323,28 @@ refuses '--overwrite: expected --run' -- train --overwrite --dry-run
 refuses "--resume '.': the folder has no checkpoint" -- train --resume .
 refuses '--rendezvous: ranks that communicate by thread do not use it' -- \
   bench collectives --ranks 2 --rendezvous host:1
+
+# --- `help VERB` is the verb's help.
+canzona help bench step
+exits 0
+prints 'Usage: canzona bench step' '--transport'
+canzona help
+exits 0
+prints 'Usage: canzona VERB'
+
+# --- Words of a device, of a key and of a file as they are given.
+refuses "--device 'CUDA'" 'expected cpu;' 'does not support GPUs' -- \
+  train --device CUDA --dry-run
+lacks err 'did you mean'
+refuses 'links.model (--set)' "'garbage'" -- \
+  train --set links.model=garbage --dry-run
+mkdir -p described
+sed 's|"cost_table": *"[^"]*"|"cost_table": "none/there.json"|' \
+  "$here/../../examples/clusters/h200_nvlink.json" >described/cluster.json
+if grep -q 'none/there.json' described/cluster.json; then
+  refuses "--cluster 'described/cluster.json'" "'none/there.json'" \
+    'No such file' -- simulate --cluster described/cluster.json \
+    --model qwen3-0.6b --mesh dp=8
+fi
 
 finish

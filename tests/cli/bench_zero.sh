@@ -95,7 +95,36 @@ for text in '"gather modules"' '"scatter modules"' '"compute"' \
   grep -qF "$text" trace.json || fail "the trace lacks $text"
 done
 
+# Slices of ZeRO give homes several ranks: who shares a matrix is decided in
+# each cell. Cells without such homes say why they are not run.
+shared="bench zero --mesh dp=4 --rule soap --rule-option strips=8
+  --rule-option max_preconditioner_dim=64 --set model.layers=1
+  --set model.hidden=64 --set model.ffn=1024 --set model.head_dim=16
+  --set model.length=16 --steps 1 --warmup 0 --repeat 1 --overlap background
+  --link intra=9000TB/s,inter=9000TB/s,latency=0us --json --quiet"
+# shellcheck disable=SC2086
+canzona $shared --zero 'zero1;zero3' --teams 4
+exits 0
+is_json
+member_is 'cells 0 zero z3' 1
+checks=$((checks + 1))
+member 'cells 0 error' | grep -q 'have a single rank' ||
+  fail 'zero1 does not say that homes have a single rank'
+member_is 'measured_first zero z3' 4
+member_is 'cells 1 exchange' rounds
+checks=$((checks + 1))
+[ "$(member 'cells 1 teams 4')" -gt 0 ] || fail 'zero3 has no teams of 4'
+# If no cell can be planned, nothing is measured, and the message names one.
+refuses '--exchange strips' '(cell --zero zero1)' -- bench zero --mesh dp=2 \
+  --zero 'zero1;zero3' --rule shampoo --exchange strips --steps 1000000
+
 # Mistakes.
+for list in ';' ';;' 'zero3;' ';zero3'; do
+  refuses "--zero '$list'" "each side of ';'" -- bench zero --mesh dp=2 \
+    --zero "$list"
+done
+refuses "--overlap ';'" "each side of ';'" -- bench zero --mesh dp=2 \
+  --overlap ';'
 refuses "'blackground'" "'background'" -- bench zero --mesh dp=2 \
   --overlap blackground
 refuses 'z1 = 3' -- bench zero --mesh dp=4 --zero z1=3

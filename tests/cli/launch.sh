@@ -293,6 +293,25 @@ refuses "--elastic '4:2'" -- launch --elastic 4:2 -- train --run run
 refuses "--elastic '4'" 'MIN:MAX' -- launch --elastic 4 -- train --run run
 refuses '--ranks 8' '2:4' -- launch --ranks 8 --elastic 2:4 -- train --run run
 refuses 'only train' -- launch --elastic 2:4 -- bench step
+# The fewest ranks have to suit the batch, ZeRO sizes and teams: launch would
+# learn otherwise only when a rank is lost.
+for sizes in hier:4 replica:4 z1=4,z2=2,z3=4; do
+  refuses '--elastic 2:4' 'continue on 2 ranks' 'zero.sizes (--zero)' \
+    'does not divide' -- launch --elastic 2:4 -- train --run run --zero $sizes
+done
+refuses '--elastic 2:4' 'continue on 2 ranks' '--teams 4' -- launch \
+  --elastic 2:4 -- train --run run --zero zero3 --teams 4
+refuses '--elastic 3:4' 'continue on 3 ranks' 'batch.global 16' -- launch \
+  --elastic 3:4 -- train --run run
+# Sizes of the command that suit them, and what a checkpoint says of the batch.
+ends_by 0
+launches --elastic 2:4 -- train --run other --zero hier:2
+exits 0
+canzona train --run twelve --mesh dp=4 --steps 2 --save-every 2 --quiet \
+  --set batch.global=12
+ends_by 0
+launches --elastic 3:4 -- train --run twelve --resume auto
+exits 0
 
 # --- It refuses to run under other launchers.
 last='canzona launch under other launchers'

@@ -179,6 +179,12 @@ refuses '1/3' '1024' -- plan --model qwen3-0.6b --scale 1/3 --mesh dp=2
 refuses '28 layers' -- plan --model qwen3-0.6b --layers 29 --mesh dp=2
 refuses '--scale' -- plan --model qwen3-0.6b --scale 8 --mesh dp=2
 
+# `auto` is the default, as for train.
+canzona $small --mesh dp=2 --steps 3 --json \
+  --quiet --transport auto
+exits 0
+member_is transport thread
+
 # Mistakes.
 refuses '--mesh' -- bench step --model small.json
 refuses "'blanced'" "'balanced'" -- bench step --model small.json --mesh dp=2 \
@@ -246,7 +252,7 @@ refuses '--nccl-ctas is only valid with --transport nccl' -- $small --mesh dp=1 
 refuses '--nccl-memory is only valid with --transport nccl' -- $small --mesh dp=1 \
   --nccl-memory plain
 # shellcheck disable=SC2086
-refuses 'expected thread, mpi, tcp or nccl' -- $small --mesh dp=1 \
+refuses 'expected auto, thread, mpi, tcp or nccl' -- $small --mesh dp=1 \
   --transport ncl
 export CANZONA_RANK=0 CANZONA_NUM_RANKS=1 CANZONA_RENDEZVOUS=127.0.0.1:1
 # shellcheck disable=SC2086

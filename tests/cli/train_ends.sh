@@ -324,6 +324,32 @@ else
   there full/metrics.jsonl
 fi
 
+# --- A disk that is full at the start: nothing of the run is left, so that the
+# same command works once there is room.
+mkdir disk
+cat >on_full_disk <<'SCRIPT'
+mount -t tmpfs -o size=16k none disk || exit 99
+head -c 1000000 /dev/zero >disk/filler 2>/dev/null
+"$@" --run disk/run
+status=$?
+[ "$(ls disk)" = filler ] || { echo left: && ls -R disk; exit 98; }
+rm disk/filler
+exit $status
+SCRIPT
+# shellcheck disable=SC2086
+unshare -m sh on_full_disk "$program" $small --steps 2 --mesh dp=2 \
+  >out 2>err </dev/null
+status=$?
+last='canzona train on a disk that is full at the start'
+if grep -q 'mount:\|unshare:' err || [ $status -eq 99 ]; then
+  echo 'skipped: no small disk can be mounted here'
+else
+  exits 6
+  says 'No space left on device' 'disk/run'
+  lacks err 'left:'
+  lacks out 'left:'
+fi
+
 # --- Data that is cut short during the run.
 cp text.txt cut.txt
 size=$(wc -c <cut.txt)

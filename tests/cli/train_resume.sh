@@ -525,4 +525,15 @@ holds late/report.html 'rank 1 was late by'
 canzona $small --mesh dp=2 --steps 4 --check-replicas 1
 exits 0
 
+# --- ZeRO sizes of a checkpoint follow another mesh, with a note.
+# shellcheck disable=SC2086
+canzona $small --set batch.micro=4 --mesh dp=4 --zero hier:4 --steps 2 --save-every 2 \
+  --run sliced --quiet
+exits 0
+canzona train --run sliced --resume auto --mesh dp=2 --steps 3
+exits 0
+says 'zero.sizes hier:4 (checkpoint of step 2) became zero3' 'on dp=2'
+refuses 'zero.sizes (--zero)' 'does not divide' -- train --run sliced \
+  --resume auto --mesh dp=2 --steps 4 --zero hier:4
+
 finish

@@ -28,6 +28,11 @@ for fused in '' --fused; do
   canzona explain whole.json --matrix "$matrix"
   exits 0
 done
+# ... Layers that the trainer uses one after the other do not hide what follows.
+canzona explain whole.json --rank 1
+exits 0
+prints 'the trainer uses embedding … ' 'reduce-scatter'
+lacks out 'the trainer uses layer 1 '
 canzona plan --help
 prints 'muon' 'shampoo' 'start_offset' '--newton-schulz'
 canzona --version

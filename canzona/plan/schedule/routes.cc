@@ -279,12 +279,23 @@ std::string why_no_strips(const Plan& plan) {
   const auto device = plan.rule_options.find("device");
   if (device != plan.rule_options.end())
     rule += cat(" with device=", device->second);
+  const auto has_owners = [](const PlanPart& part) {
+    for (size_t m = 0; m < part.owners.size(); ++m)
+      if (!part.owners[m].empty()) return true;
+    return false;
+  };
+  if (std::ranges::none_of(plan.parts, has_owners))
+    return cat("strategy ", plan.options.strategy,
+               " gives matrices no owners that they are sent to: every tp rank "
+               "computes their updates");
   for (const PlanPart& part : plan.parts) {
     TeamTable teams(part);
-    for (const Matrix& matrix : part.matrices)
-      if (is_cut_by_tp(part, matrix) &&
+    for (int32_t m = 0; m < std::ssize(part.matrices); ++m) {
+      const Matrix& matrix = part.matrices[index(m)];
+      if (!part.owners[index(m)].empty() && is_cut_by_tp(part, matrix) &&
           teams.costs().strips({matrix.rows, matrix.cols}).strips > 1)
         return cat(rule, " needs all strips of a matrix at once");
+    }
   }
   return cat(rule,
              " has no matrix that tp ranks exchange and that is cut into ",

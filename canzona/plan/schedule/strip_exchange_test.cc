@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "canzona/base/text.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/rank_entries.h"
@@ -180,10 +181,29 @@ TEST(StripExchange, IsRefusedWhereNothingHasStrips) {
   RuleChoice gpu = on_cpu(8);
   gpu.options["device"] = "cuda";
   refused("tp=2", gpu);
+  for (const char* strategy : {"replicated", "layerwise"}) {
+    PlanOptions repeated = options;
+    repeated.strategy = strategy;
+    EXPECT_THAT(
+        [&] { plan_of(wide_and_small(1), "dp=2,tp=2", repeated, on_cpu(8)); },
+        testing::ThrowsMessage<UsageError>(HasSubstr(cat(
+            "exchange strips: strategy ", strategy, " gives matrices no"))));
+  }
   EXPECT_EQ(
       plan_of(wide_and_small(1), "tp=2", exchanged_by(ExchangeBy::kAuto), gpu)
           .options.exchange,
       ExchangeBy::kRounds);
+}
+
+// What plan refuses, validate finds in a file.
+TEST(StripExchange, OfAPlanWithoutStripsIsNotSound) {
+  Plan plan = plan_of(wide_and_small(1), "tp=2",
+                      exchanged_by(ExchangeBy::kRounds), on_cpu(1));
+  ASSERT_THAT(validate(plan), testing::IsEmpty());
+  plan.options.exchange = ExchangeBy::kStrips;
+  plan.parts[0].options.exchange = ExchangeBy::kStrips;
+  EXPECT_THAT(validate(plan),
+              testing::Contains(HasSubstr("exchange strips: rule muon")));
 }
 
 // The first and the last round have the small matrices.

@@ -1,6 +1,10 @@
 #include "canzona/plan/validate/validate.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -156,6 +160,9 @@ class Validation {
     if (!violations_.empty()) return false;
     check_routes(part_, violations_);
     if (part_.options.strategy == "balanced") check_bytes();
+    if (part_.grid.tp > 1) check_capacity();
+    if (part_.grid.places == 1)
+      for (size_t b = 0; b < part_.buckets.size(); ++b) check_size(b);
     return true;
   }
 
@@ -453,6 +460,53 @@ class Validation {
     }
   }
 
+  // In one round an owner receives several matrices only within the capacity.
+  // Matrices of several owners, which get a part of them, are not counted.
+  void check_capacity() {
+    struct Load {
+      int64_t bytes = 0, matrices = 0;
+    };
+    std::map<std::array<int32_t, 4>, Load> loads;
+    for (size_t m = 0; m < part_.matrices.size(); ++m) {
+      const Matrix& matrix = part_.matrices[m];
+      const auto t = static_cast<size_t>(matrix.tensor);
+      if (part_.owners[m].size() != 1) continue;
+      const int32_t ranks = tensor(matrix.tensor).cut == Cut::kNone
+                                ? part_.grid.places
+                                : part_.grid.tp;
+      Load& load = loads[{
+          part_.buffer_of(matrix.tensor).stage,
+          part_.stage_home(part_.buffer_of(matrix.tensor), part_.home[t]),
+          part_.micro_group[m], part_.owners[m][0]}];
+      load.bytes += matrix.rows * matrix.cols * kBytesPerFp32 / ranks;
+      ++load.matrices;
+    }
+    for (const auto& [at, load] : loads)
+      if (load.matrices > 1 && load.bytes > part_.options.capacity_bytes)
+        violated("home ", at[1], ": owner ", at[3], " receives ", load.matrices,
+                 " matrices of ", load.bytes, " bytes in micro-group ", at[2],
+                 ", above the capacity of ", part_.options.capacity_bytes);
+  }
+
+  // Matrices fill a bucket from the last tensor to the first, until it has
+  // bucket_elements; less than half as many may remain for it at the end.
+  void check_size(size_t b) {
+    const Bucket& bucket = part_.buckets[b];
+    std::vector<int32_t> matrices(
+        bucket.tensors.begin(),
+        bucket.tensors.begin() + bucket.num_matrix_tensors);
+    std::ranges::sort(matrices, std::greater());
+    const int64_t limit = part_.options.bucket_elements;
+    int64_t elements = 0, rest = 0;
+    for (const int32_t t : matrices)
+      (elements < limit ? elements : rest) +=
+          shard_elements(part_.grid, tensor(t));
+    if (rest >= limit - rest)
+      violated("bucket ", b, " has ", elements + rest,
+               " elements of matrices, but is full with ", elements,
+               " (bucket_elements=", limit, ")");
+  }
+
   const PlanPart& part_;
   TeamTable teams_;
   std::vector<int32_t> nodes_;  // for teams, of the grid's ranks
@@ -486,8 +540,11 @@ PlanSummary with_seconds_of(PlanSummary summary, const PlanSummary& stored) {
   return summary;
 }
 
+// A mean of equal times may be rounded up.
 bool are_times(const PlanSummary& s) {
-  return s.step_seconds_mean >= 0 && s.step_seconds_worst >= 0;
+  constexpr double kRounded = 1 - 1e-9;
+  return s.step_seconds_mean >= 0 && std::isfinite(s.step_seconds_worst) &&
+         s.step_seconds_worst >= kRounded * s.step_seconds_mean;
 }
 
 // Checks that the stored predictions of the plan and of its parts are those
@@ -531,7 +588,11 @@ std::vector<std::string> validate(const Plan& plan) {
     for (const std::string& violation : validation.violations())
       violations.push_back(where + violation);
   }
-  if (countable) check_predictions(plan, violations);
+  if (!countable) return violations;
+  if (plan.options.exchange == ExchangeBy::kStrips &&
+      !may_exchange_strips(plan))
+    violations.push_back(cat("exchange strips: ", why_no_strips(plan)));
+  check_predictions(plan, violations);
   return violations;
 }
 

@@ -9,6 +9,7 @@
 #include "canzona/base/text.h"
 #include "canzona/report/bench/bench_text.h"
 #include "canzona/report/shown_plan.h"
+#include "canzona/report/team_view.h"
 #include "canzona/report/terminal.h"
 #include "canzona/report/zero_view.h"
 
@@ -286,6 +287,8 @@ void write_sizes_of(JsonWriter& out, const ZeroCell& cell) {
   out.field("gather_slots", trial.pools.gather_slots);
   out.field("scatter_slots", trial.pools.scatter_slots).end_object();
   out.field("loss", trial.loss);
+  out.field("exchange", to_string(cell.plan->options.exchange));
+  write_teams_by_size(out.member("teams"), *cell.plan);
   out.field("period", cell.plan->period);
   out.field("plan_digest", cell.plan->digest);
 }

@@ -8,6 +8,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
+#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/report/train_lines.h"
 
@@ -20,15 +21,9 @@ constexpr int64_t kMaxMetricsBytes = int64_t{1} << 30;
 constexpr int64_t kMaxSummaryBytes = int64_t{256} << 20;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-bool is_there(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path, ignored);
-}
-
 TrainingRun read_run(const std::string& folder) {
-  std::error_code ignored;
   const fs::path root(folder);
-  if (!fs::is_directory(root, ignored))
+  if (!is_folder(root))
     throw UsageError(cat("run ", quoted(folder), ": no such folder"));
   TrainingRun run;
   run.folder = folder;
