@@ -189,12 +189,16 @@ std::optional<Settings> unfinished_settings(const std::string& run) {
   return saved_settings(summary->config.dump(), cat("unfinished run ", run));
 }
 
-std::string resume_hint(const std::string& run) {
+// It follows another error, which a folder that is gone must not hide.
+std::string resume_hint(const std::string& run) try {
   if (run.empty() || !has_checkpoint(checkpoint_folder(run))) return "";
   const auto newest = resume_order(Folder::open(checkpoint_folder(run)));
+  if (newest.empty()) return "";
   return cat("the newest checkpoint is of step ", newest.front().step,
              "; canzona train --run ", printable(run),
              " --resume auto resumes from it");
+} catch (const std::exception&) {
+  return "";
 }
 
 TrainConfig resumed_config(const ConfigArguments& arguments,
