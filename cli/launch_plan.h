@@ -87,7 +87,7 @@ struct LaunchedAttempt {
 };
 
 struct LaunchReport {
-  std::string transport;  // "mpi" or "thread"
+  std::string transport;  // "mpi", "tcp" or "thread"
   std::string run;        // its folder; "": none
   int max_restarts = 0;
   std::vector<LaunchedAttempt> attempts;

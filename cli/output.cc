@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "canzona/base/environment.h"
+#include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 
@@ -236,6 +237,10 @@ void Output::error(std::string_view text,
 
 void Output::save(const std::string& path, std::string_view contents,
                   std::string_view what) const {
+  if (path == "-")
+    throw UsageError(cat("cannot write ", what,
+                         " to '-': expected the name of a file; --json prints "
+                         "to standard output"));
   write_file(path, contents);
   note(cat("wrote ", what, " ", printable(path), " (",
            human_bytes(static_cast<int64_t>(contents.size())), ")"));

@@ -88,6 +88,8 @@ constexpr std::string_view kEndOfLine = "}\n";
 
 void check_late_file(const std::string& flag, const std::string& file,
                      const std::string& run_folder) {
+  if (file == "-")
+    throw UsageError(cat(flag, " '-': expected the name of a file"));
   const auto folder = [](const fs::path& path) {
     return (path / "").lexically_normal();
   };

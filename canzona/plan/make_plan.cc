@@ -123,7 +123,7 @@ void assign_micro_groups(const Problem& p, const Strategy& strategy,
   }
 }
 
-Assignment decide(const Problem& p, const Strategy& strategy) {
+Assignment assign_all(const Problem& p, const Strategy& strategy) {
   Assignment a;
   a.home.assign(p.model.tensors.size(), kEveryHome);
   a.owner.assign(p.matrices.size(), 0);
@@ -202,7 +202,7 @@ void decide(const PlanRequest& request, const Strategy& strategy,
   Problem p = make_problem(part, request.rule, request.cost_table,
                            strategy.layout.join_small_tail);
   p.options.memory_cap_bytes = memory_cap;
-  Assignment a = decide(p, strategy);
+  Assignment a = assign_all(p, strategy);
   if (sharing == Sharing::kWhereItPays) {
     share_matrices(part, p, a);
     own_blocks(part, p, a);

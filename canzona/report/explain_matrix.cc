@@ -9,6 +9,7 @@
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/sum_order.h"
 #include "canzona/plan/schedule/team_schedule.h"
+#include "canzona/plan/strategies/strategy.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
@@ -63,32 +64,8 @@ std::string run_sentence(const Subject& s) {
       human_count(even_share(s)));
 }
 
-std::string start_sentence(const Subject& s) {
-  return fmt::format(
-      "Its first element is number {} of the {} of bucket {}; even slices have "
-      "{}, and slice {} holds it.",
-      grouped(s.region.offset), grouped(s.region.total), s.bucket,
-      human_count(even_share(s)), s.home);
-}
-
 std::string home_sentence(const Subject& s) {
-  const std::string& strategy = s.plan.options.strategy;
-  if (strategy == "start_offset") return start_sentence(s);
-  if (strategy == "contiguous")
-    return fmt::format(
-        "The order of bucket {} is kept; the cut points around it were moved "
-        "to level the homes.",
-        s.bucket);
-  if (strategy == "megatron")
-    return "Tensors go, largest max·min² first, to the least loaded home with "
-           "room below 1.3 × the even share.";
-  if (strategy == "layerwise")
-    return "Whole matrices go, largest first, to the least loaded home.";
-  if (strategy == "balanced")
-    return "Home and tp coordinate were chosen together over all ranks: the "
-           "largest cost first, to the least loaded rank, then by moves and "
-           "swaps.";
-  return "";
+  return find_strategy(s.plan.options.strategy).why;
 }
 
 std::string group_sentence(const Subject& s) {

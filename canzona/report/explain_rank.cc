@@ -261,8 +261,8 @@ constexpr std::array<const char*, 6> kOrderColumns = {
     "in order", "with", "sent in node", "sent outside", "works on", "slot"};
 
 // The operations of the rank in an iteration, row by row, without the calls by
-// which the trainer releases a module. Modules that it uses one after the other
-// share a row, so that many layers do not hide the collectives.
+// which the trainer releases a module. Calls of the trainer that follow each
+// other share a row, so that many layers do not hide the collectives.
 struct OrderRows {
   std::vector<std::array<std::string, kOrderColumns.size()>> rows;
   size_t left_out = 0;
@@ -272,19 +272,33 @@ bool is_call(const ScheduleEntry& entry, TrainerCall::Kind kind) {
   return entry.kind == EntryKind::kCall && entry.call.kind == kind;
 }
 
+// Calls of the trainer that follow each other.
+struct Calls {
+  std::string first;  // "": there are none
+  bool all_are_uses = true;
+
+  std::string text(const Plan& plan, const ScheduleEntry& last) const {
+    return cat(first, " … ",
+               all_are_uses ? module_name(plan.model, last.call.module)
+                            : describe(plan, last));
+  }
+};
+
 OrderRows order_of(const Plan& plan, int32_t rank) {
   OrderRows out;
-  std::string uses;  // the row of the modules used just before
+  Calls calls;
   for (const ScheduleEntry& entry : entries_of(plan, rank)) {
     if (is_call(entry, TrainerCall::Kind::kReleaseParams)) continue;
-    const bool is_use = is_call(entry, TrainerCall::Kind::kWaitParams);
-    if (is_use && !uses.empty()) {
-      if (out.left_out == 0)
-        out.rows.back()[0] =
-            cat(uses, " … ", module_name(plan.model, entry.call.module));
+    const bool follows = entry.kind == EntryKind::kCall && !calls.first.empty();
+    if (entry.kind != EntryKind::kCall) calls = {};
+    if (entry.kind == EntryKind::kCall && !follows)
+      calls = {.first = describe(plan, entry), .all_are_uses = true};
+    if (!is_call(entry, TrainerCall::Kind::kWaitParams))
+      calls.all_are_uses = false;
+    if (follows) {
+      if (out.left_out == 0) out.rows.back()[0] = calls.text(plan, entry);
       continue;
     }
-    uses = is_use ? describe(plan, entry) : "";
     if (out.rows.size() == kMaxEntries) {
       ++out.left_out;
       continue;

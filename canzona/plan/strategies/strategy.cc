@@ -13,6 +13,7 @@ const std::vector<Strategy>& strategy_table() {
       {"replicated",
        "every rank repeats every update",
        "",
+       "",
        Weight::kCost,
        1,
        {Traffic::kAllReduce, false, false, false},
@@ -20,6 +21,7 @@ const std::vector<Strategy>& strategy_table() {
        assign_replicated},
       {"layerwise",
        "whole matrices to dp ranks by global LPT, weights broadcast",
+       "Whole matrices go, largest first, to the least loaded home.",
        "",
        Weight::kNumel,
        1,
@@ -27,7 +29,9 @@ const std::vector<Strategy>& strategy_table() {
        true,
        assign_layerwise},
       {"start_offset",
-       "owner: the rank whose even slice has the first element",
+       "home: the rank whose even slice has the first element",
+       "Every home has an even slice of the bucket; a tensor belongs to the "
+       "slice that holds its first element.",
        "none",
        Weight::kNumel,
        1,
@@ -36,6 +40,8 @@ const std::vector<Strategy>& strategy_table() {
        assign_start_offset},
       {"contiguous",
        "cut points moved inside each bucket, order kept",
+       "The order of the bucket is kept; the cut points around it were moved "
+       "to level the homes.",
        "capacity",
        Weight::kNumel,
        1,
@@ -44,6 +50,8 @@ const std::vector<Strategy>& strategy_table() {
        assign_contiguous},
       {"megatron",
        "order free, LPT by max·min², shards padded to the largest",
+       "Tensors go, largest max·min² first, to the least loaded home with "
+       "room below 1.3 × the even share.",
        "sorted",
        Weight::kFlops,
        kDefaultAlpha,
@@ -52,6 +60,9 @@ const std::vector<Strategy>& strategy_table() {
        assign_megatron},
       {"balanced",
        "dp × tp × ep owners planned jointly",
+       "Home and tp coordinate were chosen together over all ranks: the "
+       "largest cost first, to the least loaded rank, then by moves and "
+       "swaps.",
        "balanced",
        Weight::kCost,
        kDefaultAlpha,

@@ -1,6 +1,6 @@
 // Strategies and micro-group modes: how homes, owners and rounds are decided.
 // Each is a function in this folder or in micro_groups/ and one line in
-// strategy.cc; nothing else lists them.
+// strategy.cc; no other code lists them.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ namespace canzona {
 struct Strategy {
   const char* name;
   const char* summary;
+  const char* why;           // a matrix has its home, for `explain`; "": none
   const char* micro_groups;  // default mode; "" where tp ranks repeat updates
   Weight weight;             // default
   double alpha;              // default
