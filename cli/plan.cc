@@ -114,8 +114,9 @@ constexpr const char* kPlanExamples =
 
 With --teams, ranks of a home may share a matrix: its long side is cut into strips, divided evenly
 among 2, 4 or 8 ranks; one of them, the head, does the work that cannot be shared. For 32B on 256
-ranks, the busiest rank does 1.77 × the mean work with whole owners, 1.05 × with teams. Of a matrix
-with two factors (SOAP, Shampoo) a helper decomposes one in refreshes. Teams do not change a bit of the result.
+ranks, the busiest rank does 1.77 × the mean work with whole owners, 1.05 × with teams. If a
+rule keeps two factors of a matrix (SOAP, Shampoo), a helper decomposes one of them in refreshes.
+No bit of the result depends on teams.
 
 With --placed, the planner cuts nothing: ranks store what the file says, as DDP, FSDP2, HSDP or TP
 left it; only owners and rounds are chosen. Two ranks with half of a matrix each:
