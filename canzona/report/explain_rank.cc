@@ -272,15 +272,28 @@ bool is_call(const ScheduleEntry& entry, TrainerCall::Kind kind) {
   return entry.kind == EntryKind::kCall && entry.call.kind == kind;
 }
 
-// Calls of the trainer that follow each other.
+// Calls of the trainer that follow each other: uses of modules, or gradients
+// that are complete, between which modules are used for backward.
 struct Calls {
-  std::string first;  // "": there are none
-  bool all_are_uses = true;
+  TrainerCall::Kind kind = TrainerCall::Kind::kStep;
+  int32_t first = 0, last = 0;  // modules
 
-  std::string text(const Plan& plan, const ScheduleEntry& last) const {
-    return cat(first, " … ",
-               all_are_uses ? module_name(plan.model, last.call.module)
-                            : describe(plan, last));
+  bool includes(const ScheduleEntry& entry) const {
+    return kind == TrainerCall::Kind::kGradReady
+               ? is_call(entry, TrainerCall::Kind::kGradReady) ||
+                     is_call(entry, TrainerCall::Kind::kWaitParams)
+               : kind == TrainerCall::Kind::kWaitParams &&
+                     is_call(entry, TrainerCall::Kind::kWaitParams);
+  }
+  void add(const ScheduleEntry& entry) {
+    if (entry.call.kind == kind) last = entry.call.module;
+  }
+  std::string text(const Model& model) const {
+    const std::string modules =
+        cat(module_name(model, first), " … ", module_name(model, last));
+    return kind == TrainerCall::Kind::kWaitParams
+               ? cat("the trainer uses ", modules)
+               : cat("gradients of ", modules, " are complete");
   }
 };
 
@@ -289,16 +302,15 @@ OrderRows order_of(const Plan& plan, int32_t rank) {
   Calls calls;
   for (const ScheduleEntry& entry : entries_of(plan, rank)) {
     if (is_call(entry, TrainerCall::Kind::kReleaseParams)) continue;
-    const bool follows = entry.kind == EntryKind::kCall && !calls.first.empty();
-    if (entry.kind != EntryKind::kCall) calls = {};
-    if (entry.kind == EntryKind::kCall && !follows)
-      calls = {.first = describe(plan, entry), .all_are_uses = true};
-    if (!is_call(entry, TrainerCall::Kind::kWaitParams))
-      calls.all_are_uses = false;
-    if (follows) {
-      if (out.left_out == 0) out.rows.back()[0] = calls.text(plan, entry);
+    if (calls.includes(entry)) {
+      calls.add(entry);
+      if (out.left_out == 0 && calls.first != calls.last)
+        out.rows.back()[0] = calls.text(plan.model);
       continue;
     }
+    calls = {};
+    if (entry.kind == EntryKind::kCall)
+      calls = {entry.call.kind, entry.call.module, entry.call.module};
     if (out.rows.size() == kMaxEntries) {
       ++out.left_out;
       continue;

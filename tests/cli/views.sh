@@ -31,7 +31,7 @@ done
 # ... Layers that the trainer uses one after the other do not hide what follows.
 canzona explain whole.json --rank 1
 exits 0
-prints 'the trainer uses embedding … ' 'reduce-scatter'
+prints 'the trainer uses embedding … ' 'reduce-scatter' 'gradients of'
 lacks out 'the trainer uses layer 1 '
 canzona plan --help
 prints 'muon' 'shampoo' 'start_offset' '--newton-schulz'
