@@ -293,7 +293,7 @@ struct Calls {
         cat(module_name(model, first), " … ", module_name(model, last));
     return kind == TrainerCall::Kind::kWaitParams
                ? cat("the trainer uses ", modules)
-               : cat("gradients of ", modules, " are complete");
+               : cat("gradients of ", modules);
   }
 };
 
