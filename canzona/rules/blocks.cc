@@ -272,9 +272,14 @@ std::vector<TeamState> states_with_helper(const FactorLayout& factors, int axis,
     states.push_back(
         whole_state(std::move(owned[static_cast<size_t>(number)]), false));
   };
+  // The helper counts the failures of its own factor. A matrix of one block has
+  // its counters along the last dimension, however many there are before it.
   copy_of(counters);
-  states.back().own.shape = {1};
-  states.back().in_matrix.first = {at.failures};
+  TeamState& counter = states.back();
+  CANZONA_CHECK(at.failures < counter.in_matrix.shape.back(), "counter ",
+                at.failures, " of ", counter.in_matrix.shape.back());
+  std::ranges::fill(counter.own.shape, 1);
+  counter.in_matrix.first.back() = at.failures;
   if (result >= 0) copy_of(result);
   return states;
 }

@@ -87,12 +87,14 @@ for every in 3 1; do
   go_on "soap_$every"
 done
 # With two factors, whose owners have helpers.
-quick="$model --set model.ffn=128 --rule soap
-  --rule-option precondition_frequency=1"
-trains '' --steps 4
-digest=$(member digest)
-states=$(member state_digest)
-go_on helped
+for rule in soap shampoo; do
+  quick="$model --set model.ffn=128 --rule $rule
+    --rule-option precondition_frequency=1"
+  trains '' --steps 4
+  digest=$(member digest)
+  states=$(member state_digest)
+  go_on "helped_$rule"
+done
 quick="$model --rule-option strips=8 --rule-option precision=fp32"
 
 # shellcheck disable=SC2086

@@ -1,5 +1,6 @@
 #include "canzona/plan/schedule/state_boxes.h"
 
+#include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/routes.h"
@@ -175,6 +176,16 @@ class StateLister {
     box.state = state.name;
     box.shape = state.shape;
     box.first = state.first;
+    CANZONA_CHECK(box.count.size() == box.shape.size() &&
+                      box.first.size() == box.shape.size(),
+                  "a box of ", box.state, " of ", box.owner, " has ",
+                  box.count.size(), " numbers from ", box.first.size(), ", of ",
+                  box.shape.size());
+    for (size_t d = 0; d < box.shape.size(); ++d)
+      CANZONA_CHECK(
+          box.first[d] >= 0 && box.first[d] + box.count[d] <= box.shape[d],
+          "a box of ", box.state, " of ", box.owner, " leaves its dimension ",
+          d);
   }
 
   void add_elements(const KeptElements& elements) {
