@@ -88,7 +88,8 @@ for every in 3 1; do
 done
 # With two factors, whose owners have helpers.
 for rule in soap shampoo; do
-  quick="$model --set model.ffn=128 --rule $rule
+  [ $rule = soap ] && ffn=128 || ffn=96  # sizes with which helpers pay
+  quick="$model --set model.ffn=$ffn --rule $rule
     --rule-option precondition_frequency=1"
   trains '' --steps 4
   digest=$(member digest)
