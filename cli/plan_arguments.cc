@@ -355,6 +355,7 @@ Verb add_planning_verb(CLI::App& root, Planning planning, VerbDeclaration verb,
 }
 
 std::vector<RouteOverride> PlanArguments::overrides() const {
+  if (app == nullptr) return {};  // the user gave neither list
   const CLI::Option* matrix_rule_option = app->get_option("--matrix-rule");
   const CLI::Option* adamw_option = app->get_option("--adamw");
   std::vector<RouteOverride> out;

@@ -42,15 +42,36 @@ class TrialMemory {
   std::byte* memory_;
 };
 
-// Returns the number of elements by rank: all equal, or growing from zero.
-std::vector<int64_t> counts_of(int num_ranks, int64_t elements, bool equal) {
-  std::vector<int64_t> counts(static_cast<size_t>(num_ranks),
-                              elements / num_ranks);
-  if (equal || num_ranks == 1) return counts;
-  const int64_t sum = int64_t{num_ranks} * (num_ranks - 1) / 2;
-  for (size_t i = 0; i < counts.size(); ++i)
-    counts[i] = elements * static_cast<int64_t>(i) / sum;
+// The sizes of the ranks' pieces in a series of trials.
+struct Pieces {
+  std::string name;
+  std::vector<int64_t> counts;  // elements by rank
+};
+
+// Divides the elements among the ranks in proportion to their shares.
+std::vector<int64_t> divide(int64_t elements,
+                            const std::vector<int64_t>& shares) {
+  double all = 0;
+  for (const int64_t share : shares) all += static_cast<double>(share);
+  std::vector<int64_t> counts;
+  for (const int64_t share : shares)
+    counts.push_back(static_cast<int64_t>(static_cast<double>(elements) *
+                                          static_cast<double>(share) / all));
   return counts;
+}
+
+// Returns equal pieces, pieces that grow from zero, and the requested ones.
+std::vector<Pieces> pieces_of(const CollectivesRequest& request) {
+  const int64_t elements = request.bytes / 4;
+  const std::vector<int64_t> equal(static_cast<size_t>(request.num_ranks), 1);
+  std::vector<int64_t> growing = equal;
+  if (request.num_ranks > 1)
+    std::iota(growing.begin(), growing.end(), int64_t{0});
+  std::vector<Pieces> pieces = {{"equal", divide(elements, equal)},
+                                {"unequal", divide(elements, growing)}};
+  if (!request.shares.empty())
+    pieces.push_back({request.shares_name, divide(elements, request.shares)});
+  return pieces;
 }
 
 // One rank's share in all trials.
@@ -75,10 +96,7 @@ class CollectiveTrials {
 
   Collectives run() {
     const int64_t elements = request_.bytes / 4;
-    for (const bool equal : {true, false}) {
-      const char* kind = equal ? "equal" : "unequal";
-      const std::vector<int64_t> counts =
-          counts_of(world_.size(), elements, equal);
+    for (const auto& [kind, counts] : pieces_of(request_)) {
       gather(counts, kind);
       exchange(counts, kind);
       add(counts, Reduction::kFp32Sum, kind, true);
@@ -265,6 +283,13 @@ Collectives measure_collectives(const CollectivesRequest& request) {
     throw UsageError(cat("bytes ", request.bytes, ": expected at least ",
                          int64_t{4} * request.num_ranks * request.num_ranks,
                          " for ", request.num_ranks, " ranks"));
+  if (!request.shares.empty() &&
+      (std::ssize(request.shares) != request.num_ranks ||
+       std::ranges::min(request.shares) < 0 ||
+       std::ranges::max(request.shares) == 0))
+    throw UsageError(cat("shares of ", std::ssize(request.shares),
+                         " ranks: expected ", request.num_ranks,
+                         ", none negative and not all zero"));
   return on_every_rank(request.run, {}, [&](Communicator& world) {
     const bool own_memory = device_kind(request.device).has_own_memory;
     const int64_t free = own_memory ? cuda_free_bytes() : 0;

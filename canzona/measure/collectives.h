@@ -23,6 +23,10 @@ struct CollectivesRequest {
   int num_ranks = 1;
   std::string device = "cpu";
   int64_t bytes = int64_t{64} << 20;  // of a whole fp32 buffer
+  // The relative sizes of the ranks' pieces in further trials, such as those of
+  // a plan's bucket, and the name of these trials; no such trials if empty.
+  std::vector<int64_t> shares = {};
+  std::string shares_name = {};
   int rounds = 5;
   bool fast = false;  // the groups have fast_reduce
   // Makes a lane of the device on a rank's thread; if empty, operations are

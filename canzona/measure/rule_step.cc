@@ -296,6 +296,7 @@ void measure_steps(Optimizer& optimizer, Engine& engine, Tensors& tensors,
   const StepTimes times = summarize_steps(whole, 0, period);
   result.seconds = times.mean;
   result.least_seconds = *std::min_element(whole.begin(), whole.end());
+  result.median_seconds = median_of(whole);
   result.refresh_seconds = times.worst;
   result.host_seconds = median_of(host);
 }

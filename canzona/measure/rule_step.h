@@ -78,6 +78,7 @@ struct RuleStep {
   // each kind of step.
   double seconds = 0;
   double least_seconds = 0;    // the quickest step
+  double median_seconds = 0;   // of all steps
   double refresh_seconds = 0;  // the slowest kind; the same without refreshes
   double host_seconds = 0;     // until the call returns, on an idle device
   std::vector<Engine::StageTime> stages;          // of one ordinary step

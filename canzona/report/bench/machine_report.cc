@@ -287,6 +287,7 @@ std::string rule_step_json(const RuleStepReport& report) {
   out.field("rounds", request.rounds).field("graph", request.graph);
   out.field("seconds", step.seconds);
   out.field("least_seconds", step.least_seconds);
+  out.field("median_seconds", step.median_seconds);
   out.field("refresh_seconds", step.refresh_seconds);
   out.field("host_seconds", step.host_seconds);
   write_stages(out, "seconds_by_stage", step.stages);
