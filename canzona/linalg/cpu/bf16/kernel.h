@@ -79,6 +79,7 @@ struct ApplyCoefficients {
 };
 
 enum class Target {
+  kNothing,   // the sum of one strip, which others will join
   kPacked,    // bf16 blocks
   kDiagonal,  // the same, with the upper triangle mirrored from the lower
   kPlain,     // fp32 in rows
@@ -91,6 +92,12 @@ struct Epilogue {
   Target target = Target::kPacked;
   float* acc = nullptr;
   float* spare = nullptr;
+  // First the sums in places from_place to to_place (operand.h: TreeOrder) are
+  // added, the higher one to the lower one. Place 0 is acc, and each is
+  // `place_stride` elements after the one before it.
+  int from_place = 0;
+  int to_place = 0;
+  int64_t place_stride = 0;
   float alpha = 1;
   int num_addends = 0;
   float weight[2] = {};

@@ -90,12 +90,14 @@ float* BlockProducts::spare_slot() {
   return slots_.get() + TreeOrder::kPlaces * kPlaceElements;
 }
 
-void BlockProducts::add_by_tree(float* slot, int strip) {
-  for (int p = TreeOrder::place(strip); p > TreeOrder::last(strip); --p) {
-    const float* right = slot + p * kPlaceElements;
-    float* left = slot + (p - 1) * kPlaceElements;
-    for (int64_t i = 0; i < kBlockElements; ++i) left[i] += right[i];
-  }
+Epilogue BlockProducts::additions_after(float* slot, int strip) {
+  Epilogue additions;
+  additions.target = Target::kNothing;
+  additions.acc = slot;
+  additions.from_place = TreeOrder::place(strip);
+  additions.to_place = TreeOrder::last(strip);
+  additions.place_stride = kPlaceElements;
+  return additions;
 }
 
 }  // namespace canzona

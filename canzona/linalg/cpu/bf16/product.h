@@ -10,7 +10,8 @@
 // so that each finds the end of the column still in the L1 cache. The epilogue
 // of a block runs during the next block. The depth may be cut into strips: each
 // is summed separately, as if there were no others, and the sums are added by
-// the tree (operand.h) while they are in cache. All orders depend on the shape
+// the tree (operand.h) while they are in cache, also during the next block. All
+// orders depend on the shape
 // and its strips alone.
 #pragma once
 
@@ -55,21 +56,27 @@ class BlockProducts {
   template <class MakeEpilogue>
   void run(const Factors& factors, Half half,
            const MakeEpilogue& make_epilogue) {
-    run_groups(factors, half, [&](int64_t i, int64_t j, float* acc) {
-      epilogue_ = make_epilogue(i, j);
-      epilogue_.acc = acc;
-      epilogue_.spare = spare_slot();
-      return true;
-    });
+    run_groups(factors, half,
+               [&](int64_t i, int64_t j, const Epilogue& additions) {
+                 epilogue_ = make_epilogue(i, j);
+                 epilogue_.acc = additions.acc;
+                 epilogue_.spare = spare_slot();
+                 epilogue_.from_place = additions.from_place;
+                 epilogue_.to_place = additions.to_place;
+                 epilogue_.place_stride = additions.place_stride;
+                 return true;
+               });
   }
 
   // take(i, j, sum) gets block (i, j) of the plain sums, 32 x 32.
   template <class Take>
   void sum(const Factors& factors, Half half, const Take& take) {
-    run_groups(factors, half, [&](int64_t i, int64_t j, const float* acc) {
-      take(i, j, acc);
-      return false;
-    });
+    run_groups(factors, half,
+               [&](int64_t i, int64_t j, const Epilogue& additions) {
+                 kernel_.finish(additions);
+                 take(i, j, static_cast<const float*>(additions.acc));
+                 return false;
+               });
   }
 
  private:
@@ -81,7 +88,8 @@ class BlockProducts {
     void operator()(float* memory) const;
   };
 
-  // finish(i, j, acc) returns whether an epilogue is left to run.
+  // finish(i, j, additions) gets what is left to add to the sum, and returns
+  // whether an epilogue is left to run.
   template <class Finish>
   void run_groups(const Factors& factors, Half half, const Finish& finish) {
     const ProductPlan plan = plan_product(factors);
@@ -144,8 +152,14 @@ class BlockProducts {
                           factors.depth * kBlockElements);
         kernel_.multiply(product, pending_ ? &epilogue_ : nullptr);
         pending_ = false;
-        if (chunk.ends_strip) add_by_tree(slot, chunk.strip);
-        if (chunk.ends_sum) pending_ = finish(i, j, slot);
+        if (!chunk.ends_strip) continue;
+        const Epilogue additions = additions_after(slot, chunk.strip);
+        if (chunk.ends_sum) {
+          pending_ = finish(i, j, additions);
+        } else if (additions.from_place > additions.to_place) {
+          epilogue_ = additions;
+          pending_ = true;
+        }
       }
     }
   }
@@ -159,8 +173,9 @@ class BlockProducts {
   // alternate, one being summed while the other is finished.
   float* next_slot(bool whole);
   float* spare_slot();
-  // Adds the sum of a strip to those before it; the first place is the slot.
-  static void add_by_tree(float* slot, int strip);
+  // Returns the additions that join the sum of a strip to those before it; the
+  // first place is the slot.
+  static Epilogue additions_after(float* slot, int strip);
 
   static constexpr int64_t kSlots = 64;
   static constexpr int64_t kPlaceElements = kSlots * kBlockElements;

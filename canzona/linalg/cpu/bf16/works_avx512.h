@@ -292,6 +292,31 @@ CANZONA_INLINE void run_alone(Work& work) {
   work.template at<7>();
 }
 
+// Adds eight rows of sums of strips, a row in each gap.
+class AddPlacesWork {
+ public:
+  AddPlacesWork(const Epilogue& epilogue, int first_row)
+      : e_(epilogue), rows_(epilogue.acc + int64_t{first_row} * kBlock) {}
+
+  template <int kGap>
+  CANZONA_INLINE void at() {
+    add(rows_ + kGap * kBlock);
+    add(rows_ + kGap * kBlock + kTile);
+  }
+
+ private:
+  CANZONA_INLINE void add(float* values) {
+    __m512 sum = _mm512_load_ps(values + e_.from_place * e_.place_stride);
+    for (int p = e_.from_place - 1; p >= e_.to_place; --p)
+      sum = _mm512_add_ps(_mm512_load_ps(values + p * e_.place_stride), sum);
+    pin(sum);
+    _mm512_store_ps(values + e_.to_place * e_.place_stride, sum);
+  }
+
+  const Epilogue& e_;
+  float* rows_;
+};
+
 // Epilogues as sequences of works, for the AVX-512 and AMX
 // kernels.
 
@@ -382,10 +407,18 @@ CANZONA_INLINE void run_plain(Tiles& tiles, const Epilogue& e) {
 }
 
 template <class Tiles>
+CANZONA_INLINE void add_places(Tiles& tiles, const Epilogue& e) {
+  constexpr int kRowsOfWork = 8;
+  for (int row = 0; row < kBlock; row += kRowsOfWork)
+    run_work(tiles, AddPlacesWork(e, row));
+}
+
+template <class Tiles>
 CANZONA_INLINE void run_epilogue(Tiles& tiles, const Epilogue& e) {
+  if (e.from_place > e.to_place) add_places(tiles, e);
   if (e.target == Target::kPlain)
     run_plain(tiles, e);
-  else
+  else if (e.target != Target::kNothing)
     run_packed(tiles, e);
 }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "canzona/base/check.h"
+#include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/linalg/cuda/device.h"
@@ -211,6 +213,16 @@ struct DestroyGraph {
 using CapturedGraph =
     std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
 
+// Tools that look at kernels, debuggers and sanitizers, follow plain launches
+// better than graphs (docs/gpu.md).
+bool graphs_are_wanted() {
+  static const bool wanted = [] {
+    const char* value = environment_variable("CANZONA_CUDA_GRAPHS");
+    return value == nullptr || std::string_view(value) != "0";
+  }();
+  return wanted;
+}
+
 }  // namespace
 
 void CudaEngine::refuse_results() const {
@@ -221,7 +233,7 @@ void CudaEngine::refuse_results() const {
 }
 
 void CudaEngine::repeat(const std::function<void()>& work) {
-  if (recording_ != nullptr) {
+  if (recording_ != nullptr || !graphs_are_wanted()) {
     work();
     return;
   }
