@@ -7,6 +7,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/test_allocations.h"
+#include "canzona/linalg/number_stream.h"
 #include "canzona/linalg/test_both_engines.h"
 
 namespace canzona::host_defaults_test {
@@ -359,6 +360,20 @@ TEST(HostDefaultsOfOrder, WaitForTheDevice) {
     engine.guard(there, [&] { ++calls; });
     EXPECT_EQ(calls, flag == 0 ? 2 : 0);
   }
+}
+
+TEST(HostDefaultsOfNumbers, AreGenerated) {
+  for (const int64_t count : {0, 1, 5000})
+    expect_cpu_bits([&](Bench& bench) {
+      const NumberRows rows = {.first = 3,
+                               .count = count,
+                               .rows = 2,
+                               .stream_stride = 7,
+                               .row_stride = count + 1};
+      float* const to = bench.put(
+          std::vector<float>(static_cast<size_t>(2 * (count + 1)), -1));
+      fill_numbers(bench.engine(), to, {.seed = 5}, rows);
+    });
 }
 
 // Columns beside the view may be another engine's, which is writing them now.
