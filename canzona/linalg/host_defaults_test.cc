@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <limits>
 #include <vector>
 
@@ -303,33 +304,87 @@ TEST(HostDefaultsOfGradients, LookAtRuns) {
     });
 }
 
-TEST(HostDefaultsOfGradients, ChangeTheirNumbers) {
-  for (const float last : {2.5F, std::numeric_limits<float>::infinity()})
-    for (const double limit : {0.0, 1.0})
-      expect_cpu_bits([&](Bench& bench) {
-        Engine& engine = bench.engine();
-        const auto runs = gradients(bench, last);
-        auto* const numbers = bench.put(std::vector<GradientNumbers>(1));
-        engine.find_largest(numbers, runs);
-        const std::vector<Engine::ScaledStretch> scaled = {
-            {bench.run(random_run<float>(100, 3)), 100}};
-        engine.scale_and_find_largest(numbers, scaled, 20);
-        engine.judge(numbers);
-        engine.add_squares(numbers, runs);
-        auto* const limbs = bench.put(std::vector<int64_t>(4, 9));
-        engine.split_squares(limbs, numbers);
-        engine.raise(limbs, limbs + 1);
-        engine.join_squares(numbers, limbs);
-        engine.clip(numbers, limit);
-        auto* const others = bench.put(std::vector<GradientNumbers>(1));
-        auto* const shared = bench.put(std::vector<int64_t>(3));
-        engine.put_numbers(shared, std::vector<int64_t>{1234, 5, -5});
-        engine.judge_shared(others, shared, 1000);
-        auto* const code = bench.put(std::vector<int64_t>{0});
-        for (const int32_t found : {0, 2, 1})
-          engine.keep_first_code(code, bench.put(std::vector<int32_t>{found}),
-                                 std::vector<int64_t>{70, 80});
-      });
+TEST(HostDefaultsOfGradients, ScaleAndLook) {
+  expect_cpu_bits([](Bench& bench) {
+    const std::vector<Engine::ScaledStretch> scaled = {
+        {bench.run(random_run<float>(100, 3)), 100}};
+    bench.engine().scale_and_find_largest(
+        bench.put(std::vector<GradientNumbers>(1)), scaled, 20);
+  });
+}
+
+// The CPU has these defaults, too, so its bits alone prove nothing.
+TEST(HostDefaultsOfGradients, FindNormAndFactor) {
+  const auto numbers_of = [](Bench& bench, const std::vector<float>& values) {
+    Engine& engine = bench.engine();
+    const Engine::Stretch run = {bench.run(values), std::ssize(values)};
+    auto* const there = bench.put(std::vector<GradientNumbers>(1));
+    engine.find_largest(there, {&run, 1});
+    engine.judge(there);
+    engine.add_squares(there, {&run, 1});
+    engine.clip(there, 2.5);
+    return EngineMemory(engine).get<GradientNumbers>(
+        reinterpret_cast<const std::byte*>(there), 1)[0];
+  };
+  expect_cpu_bits([&](Bench& bench) {
+    const GradientNumbers clipped = numbers_of(bench, {3, -4});
+    EXPECT_EQ(clipped.largest, std::bit_cast<uint32_t>(4.0F));
+    EXPECT_EQ(clipped.norm, 5);
+    EXPECT_NEAR(clipped.factor, 0.5, 1e-6);
+    EXPECT_EQ(clipped.is_whole, 0);
+    EXPECT_EQ(clipped.skip, 0);
+    const GradientNumbers whole = numbers_of(bench, {0.5, 0});
+    EXPECT_EQ(whole.norm, 0.5);
+    EXPECT_EQ(whole.factor, 1);
+    EXPECT_EQ(whole.is_whole, 1);
+    const GradientNumbers skipped =
+        numbers_of(bench, {1, std::numeric_limits<float>::infinity()});
+    EXPECT_EQ(skipped.is_finite, 0);
+    EXPECT_EQ(skipped.skip, 1);
+    EXPECT_EQ(skipped.norm, 0);
+    EXPECT_EQ(skipped.factor, 1);
+    EXPECT_EQ(numbers_of(bench, {}).norm, 0);
+  });
+}
+
+TEST(HostDefaultsOfGradients, ShareNumbersAndCodes) {
+  expect_cpu_bits([](Bench& bench) {
+    Engine& engine = bench.engine();
+    EngineMemory memory(engine);
+    const auto words = [&](const int64_t* there, int64_t count) {
+      return memory.get<int64_t>(reinterpret_cast<const std::byte*>(there),
+                                 count);
+    };
+    GradientNumbers number;
+    number.squares[0] = 0x500000006;
+    number.squares[1] = 0x700000008;
+    auto* const numbers = bench.put(std::vector<GradientNumbers>{number});
+    auto* const limbs = bench.put(std::vector<int64_t>(4));
+    engine.split_squares(limbs, numbers);
+    EXPECT_THAT(words(limbs, 4), ElementsAre(6, 5, 8, 7));
+    engine.put_numbers(limbs, std::vector<int64_t>{int64_t{1} << 32, 5, 8, 7});
+    engine.join_squares(numbers, limbs);
+    engine.split_squares(limbs, numbers);
+    EXPECT_THAT(words(limbs, 4), ElementsAre(0, 6, 8, 7));
+    engine.raise(limbs, limbs + 1);
+    engine.raise(limbs + 3, limbs);
+    EXPECT_THAT(words(limbs, 4), ElementsAre(6, 6, 8, 7));
+    auto* const code = bench.put(std::vector<int64_t>{0});
+    for (const int32_t found : {0, 2, 1})
+      engine.keep_first_code(code, bench.put(std::vector<int32_t>{found}),
+                             std::vector<int64_t>{70, 80});
+    EXPECT_THAT(words(code, 1), ElementsAre(80));
+    const auto skips = [&](const std::vector<int64_t>& shared, int64_t least) {
+      engine.judge_shared(numbers, bench.put(shared), least);
+      return memory
+          .get<GradientNumbers>(reinterpret_cast<const std::byte*>(numbers), 1)
+          .front()
+          .skip;
+    };
+    EXPECT_EQ(skips({99, 5, -5}, 100), 0);
+    EXPECT_EQ(skips({100, 5, -5}, 100), 1);
+    EXPECT_EQ(skips({1, 5, -4}, 100), 1);
+  });
 }
 
 TEST(HostDefaultsOfOrder, WaitForTheDevice) {
