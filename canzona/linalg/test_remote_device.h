@@ -159,22 +159,30 @@ class RemoteAlgebra final : public Algebra {
 //   rule->transform(engine, step, batch);   // crashes if it reads directly
 //
 // Its bits are those of a CPU engine. Algebras take one matrix at a time, so a
-// rule that uses them needs a width of 1.
+// rule that uses them needs a width of 1. For programs that reach into memory
+// themselves, as collectives do, it can be a device with host memory.
 struct RemoteMemoryHolder {
   RemoteMemory remote_;
 };
 
 class MinimalEngine : private RemoteMemoryHolder, public Engine {
  public:
-  explicit MinimalEngine(int64_t width) : Engine(remote_), width_(width) {}
+  enum class Reach { kEngine, kAnybody };
+  explicit MinimalEngine(int64_t width, Reach reach = Reach::kEngine)
+      : Engine(reach == Reach::kEngine ? remote_ : host_memory()),
+        width_(width),
+        reach_(reach) {}
 
   int64_t waits() const { return waits_; }
 
-  std::string kind() const override { return "remote"; }
+  std::string kind() const override {
+    return reach_ == Reach::kEngine ? "remote" : "cpu";
+  }
   const MemoryOps& memory_ops() const override { return cpu_memory_ops(); }
   std::string describe() const override { return cpu_->describe(); }
   int64_t batch_width() const override { return width_; }
   Algebra& algebra(DType dtype) override {
+    if (reach_ == Reach::kAnybody) return cpu_->algebra(dtype);
     auto& own = algebras_[static_cast<size_t>(dtype)];
     if (!own)
       own = std::make_unique<RemoteAlgebra>(remote_, cpu_->algebra(dtype));
@@ -231,6 +239,7 @@ class MinimalEngine : private RemoteMemoryHolder, public Engine {
   // A view, or an address.
   template <class View>
   void check(const View& view) const {
+    if (reach_ == Reach::kAnybody) return;
     const std::byte* place = nullptr;
     if constexpr (std::is_pointer_v<View>)
       place = reinterpret_cast<const std::byte*>(view);
@@ -244,6 +253,7 @@ class MinimalEngine : private RemoteMemoryHolder, public Engine {
 
  private:
   int64_t width_;
+  Reach reach_;
   int64_t waits_ = 0;
   std::unique_ptr<Engine> cpu_ = make_cpu_engine();
   std::unique_ptr<Algebra> algebras_[4];
