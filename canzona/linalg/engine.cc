@@ -1,3 +1,5 @@
+// The defaults of an engine that are made of its other calls; host_defaults.cc
+// has the rest.
 #include "canzona/linalg/engine.h"
 
 #include <algorithm>
@@ -7,6 +9,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
+#include "canzona/linalg/host_side.h"
 
 namespace canzona {
 namespace {
@@ -32,16 +35,85 @@ class Repeated {
   size_t size_;
 };
 
+// A few numbers in the engine's memory, whatever memory that is.
+
+template <class T>
+void fetch(Engine& engine, T* here, const T* there, int64_t count = 1) {
+  engine.download(reinterpret_cast<std::byte*>(here),
+                  reinterpret_cast<const std::byte*>(there),
+                  count * static_cast<int64_t>(sizeof(T)));
+}
+
+template <class T>
+T fetched(Engine& engine, const T* there) {
+  T here{};
+  fetch(engine, &here, there);
+  return here;
+}
+
+template <class T>
+void put(Engine& engine, T* there, const T* here, int64_t count = 1) {
+  engine.upload(reinterpret_cast<std::byte*>(there),
+                reinterpret_cast<const std::byte*>(here),
+                count * static_cast<int64_t>(sizeof(T)));
+}
+
+template <class Change>
+void change_numbers(Engine& engine, GradientNumbers* numbers,
+                    const Change& change) {
+  GradientNumbers here = fetched(engine, numbers);
+  change(here);
+  put(engine, numbers, &here);
+}
+
 class ReachedEvent final : public Event {
  public:
   bool reached() override { return true; }
   void wait() override {}
 };
 
+class FetchedNotice final : public Notice {
+ public:
+  void post(Engine& engine, const int32_t* number) override {
+    number_ = fetched(engine, number);
+  }
+  int32_t wait() override { return number_; }
+
+ private:
+  int32_t number_ = 0;
+};
+
 }  // namespace
+
+Engine::Engine(Memory& memory) : memory_(memory), arena_(memory) {}
+
+Engine::~Engine() = default;
+
+HostSide& Engine::host_side() {
+  if (!host_side_) host_side_ = std::make_unique<HostSide>(*this);
+  return *host_side_;
+}
+
+void Engine::wait_for(Engine& other) { other.synchronize(); }
+
+std::unique_ptr<Event> Engine::record() {
+  auto event = make_event();
+  record_in(*event);
+  return event;
+}
 
 std::unique_ptr<Event> Engine::make_event() {
   return std::make_unique<ReachedEvent>();
+}
+
+void Engine::record_in(Event& /*event*/) { synchronize(); }
+
+std::unique_ptr<Notice> Engine::make_notice() {
+  return std::make_unique<FetchedNotice>();
+}
+
+void Engine::if_zero(const int32_t* flag, const std::function<void()>& work) {
+  if (fetched(*this, flag) == 0) work();
 }
 
 void Engine::idle(double seconds) {
@@ -151,80 +223,99 @@ void Engine::widen(std::span<const Widened> runs) {
   }
 }
 
-// For host memory; a device overrides this.
+// What a step knows about its gradients. This process computes it from a copy,
+// which costs a CPU next to nothing; a device that must not wait overrides it.
 
 namespace {
 
-void raise_largest(GradientNumbers* numbers, uint32_t bits) {
-  numbers->largest = std::max<int64_t>(numbers->largest, bits);
-  numbers->is_finite = numbers->largest < kInfinityBits ? 1 : 0;
+void raise_largest(GradientNumbers& numbers, uint32_t bits) {
+  numbers.largest = std::max<int64_t>(numbers.largest, bits);
+  numbers.is_finite = numbers.largest < kInfinityBits ? 1 : 0;
 }
 
 }  // namespace
 
 void Engine::find_largest(GradientNumbers* numbers,
                           std::span<const Stretch> runs) {
-  raise_largest(numbers, largest_bits(runs));
+  const uint32_t bits = largest_bits(runs);
+  change_numbers(*this, numbers,
+                 [bits](GradientNumbers& n) { raise_largest(n, bits); });
 }
 
 void Engine::scale_and_find_largest(GradientNumbers* numbers,
                                     std::span<const ScaledStretch> runs,
                                     double factor) {
-  raise_largest(numbers, scale_and_look(runs, factor));
+  const uint32_t bits = scale_and_look(runs, factor);
+  change_numbers(*this, numbers,
+                 [bits](GradientNumbers& n) { raise_largest(n, bits); });
 }
 
 void Engine::keep_first_code(int64_t* code, const int32_t* found,
                              std::span<const int64_t> codes) {
-  if (*code == 0 && *found > 0) *code = codes[static_cast<size_t>(*found) - 1];
+  const int32_t number = fetched(*this, found);
+  if (number > 0 && fetched(*this, code) == 0)
+    put(*this, code, &codes[static_cast<size_t>(number) - 1]);
 }
 
 void Engine::raise(int64_t* number, const int64_t* other) {
-  *number = std::max(*number, *other);
+  const int64_t larger =
+      std::max(fetched(*this, number), fetched(*this, other));
+  put(*this, number, &larger);
 }
 
 void Engine::judge(GradientNumbers* numbers) {
-  numbers->skip = numbers->largest >= kInfinityBits ? 1 : 0;
+  change_numbers(*this, numbers, [](GradientNumbers& n) {
+    n.skip = n.largest >= kInfinityBits ? 1 : 0;
+  });
 }
 
 void Engine::judge_shared(GradientNumbers* numbers, const int64_t* shared,
                           int64_t least) {
-  judge_by_shared(*numbers, shared, least);
+  int64_t here[3] = {};
+  fetch(*this, here, shared, std::ssize(here));
+  change_numbers(*this, numbers,
+                 [&](GradientNumbers& n) { judge_by_shared(n, here, least); });
 }
 
 void Engine::split_squares(int64_t* limbs, const GradientNumbers* numbers) {
-  split_into_limbs(limbs, numbers->squares);
+  int64_t here[4] = {};
+  split_into_limbs(here, fetched(*this, numbers).squares);
+  put(*this, limbs, here, std::ssize(here));
 }
 
 void Engine::join_squares(GradientNumbers* numbers, const int64_t* limbs) {
-  join_limbs(numbers->squares, limbs);
+  int64_t here[4] = {};
+  fetch(*this, here, limbs, std::ssize(here));
+  change_numbers(*this, numbers,
+                 [&](GradientNumbers& n) { join_limbs(n.squares, here); });
 }
 
 void Engine::put_numbers(int64_t* to, std::span<const int64_t> numbers) {
-  std::ranges::copy(numbers, to);
+  put(*this, to, numbers.data(), std::ssize(numbers));
 }
 
 void Engine::add_squares(GradientNumbers* numbers,
                          std::span<const Stretch> runs) {
-  if (numbers->largest == 0 || numbers->largest >= kInfinityBits) return;
-  WideSum sum{numbers->squares[0], numbers->squares[1]};
-  sum.add(sum_of_squares(
-      runs, squares_exponent(static_cast<uint32_t>(numbers->largest))));
-  numbers->squares[0] = sum.low;
-  numbers->squares[1] = sum.high;
+  change_numbers(*this, numbers, [&](GradientNumbers& n) {
+    if (n.largest == 0 || n.largest >= kInfinityBits) return;
+    WideSum sum{n.squares[0], n.squares[1]};
+    sum.add(sum_of_squares(runs,
+                           squares_exponent(static_cast<uint32_t>(n.largest))));
+    n.squares[0] = sum.low;
+    n.squares[1] = sum.high;
+  });
 }
 
 void Engine::clip(GradientNumbers* numbers, double limit) {
-  numbers->norm = 0;
-  if (numbers->skip == 0 && numbers->largest > 0)
-    numbers->norm = norm_of_squares(
-        {numbers->squares[0], numbers->squares[1]},
-        squares_exponent(static_cast<uint32_t>(numbers->largest)));
-  numbers->factor = clip_factor(numbers->norm, limit);
-  numbers->is_whole = numbers->factor == 1 ? 1 : 0;
-}
-
-void Engine::scale_by(Run run, const double* factor, int64_t count) {
-  scale(run, *factor, count);
+  change_numbers(*this, numbers, [limit](GradientNumbers& n) {
+    n.norm = 0;
+    if (n.skip == 0 && n.largest > 0)
+      n.norm =
+          norm_of_squares({n.squares[0], n.squares[1]},
+                          squares_exponent(static_cast<uint32_t>(n.largest)));
+    n.factor = clip_factor(n.norm, limit);
+    n.is_whole = n.factor == 1 ? 1 : 0;
+  });
 }
 
 }  // namespace canzona

@@ -13,6 +13,13 @@
 // A device may still be working when a call returns. Results that come back to
 // this process (a span of results, a download) are available when the call
 // returns; such calls wait, and are not allowed in repeated work.
+//
+// A new device must implement the pure functions alone: its name, its memory,
+// waiting, and its products. Every other call has a default that is right on
+// every device: it is made of other calls (engine.cc), or a CPU engine does the
+// work on copies in host memory (host_defaults.cc), with the CPU's bits. Such
+// copies wait, so a device overrides whatever each of its steps calls. A call
+// that a new rule needs is added with a default, and obliges no device.
 #pragma once
 
 #include <cstdint>
@@ -59,6 +66,7 @@ struct ConstOrders {
 };
 
 class Engine;
+class HostSide;
 
 // A number that device work reports to this process: each wait is for one post.
 class Notice {
@@ -71,41 +79,60 @@ class Notice {
 
 class Engine {
  public:
-  explicit Engine(Memory& memory) : memory_(memory), arena_(memory) {}
-  virtual ~Engine() = default;
+  explicit Engine(Memory& memory);
+  virtual ~Engine();
+
+  Memory& memory() { return memory_; }
+  Arena& arena() { return arena_; }
+
+  // What every device must implement.
 
   // "cpu", and a description: "OpenBLAS 0.3.21 SkylakeX, bf16 by amx".
   virtual std::string kind() const = 0;
   virtual std::string describe() const = 0;
-  Memory& memory() { return memory_; }
-  Arena& arena() { return arena_; }
-  // The memory operations of collectives for this engine's memory.
-  virtual const MemoryOps& memory_ops() const = 0;
-
   // The number of matrices of equal shape that an algebra accepts at once, and
   // that is best for everything else.
   virtual int64_t batch_width() const = 0;
+  // The memory operations of collectives for this engine's memory.
+  virtual const MemoryOps& memory_ops() const = 0;
 
   // Copy between host memory and the engine's; they wait.
   virtual void upload(std::byte* to, const std::byte* from, int64_t bytes) = 0;
   virtual void download(std::byte* to, const std::byte* from,
                         int64_t bytes) = 0;
   virtual void set_zero(std::byte* to, int64_t bytes) = 0;
+  virtual void copy(Matrices to, ConstMatrices from) = 0;
+  // Waits until everything issued here is done.
+  virtual void synchronize() = 0;
+
+  // Returns Newton–Schulz in fp64, fp32, or 16 bits with fp32 sums. Throws
+  // UsageError if the device does not have it.
+  virtual Algebra& algebra(DType dtype) = 0;
+  // C = alpha·op(A)·op(B) + beta·C.
+  virtual void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
+                       ConstMatrices b, Op op_b, double beta) = 0;
+  // C = alpha·op(A)·op(A)ᵀ + beta·C with C symmetric: one triangle is
+  // computed, then mirrored, so C is exactly symmetric.
+  virtual void symmetric_product(Matrices c, double alpha, ConstMatrices a,
+                                 Op op_a, double beta) = 0;
+
+  // The order of work. The defaults are those of a device without lanes: they
+  // wait where another device would only issue.
 
   // Makes work that is issued here from now on happen after work that was
   // issued to `other` before.
-  virtual void wait_for(Engine& other) = 0;
-  virtual std::unique_ptr<Event> record() = 0;
+  virtual void wait_for(Engine& other);
+  virtual std::unique_ptr<Event> record();
   // The same with events that are made once, and with lanes beside this engine.
-  // A synchronous engine has no lanes, and its events are always reached.
+  // By default there are no lanes, and record_in() waits, so that events are
+  // always reached.
   virtual std::unique_ptr<Event> make_event();
   // Makes an event that records when it was reached (Event::seconds_after).
   virtual std::unique_ptr<Event> make_timed_event() { return make_event(); }
-  virtual void record_in(Event&) {}
+  virtual void record_in(Event& event);
   virtual void wait_until(const Event&) {}
   virtual std::unique_ptr<MemoryLane> make_lane() { return nullptr; }
-  virtual std::unique_ptr<Notice> make_notice() = 0;
-  virtual void synchronize() = 0;
+  virtual std::unique_ptr<Notice> make_notice();
   // Idles for this long, in place of a trainer's work.
   virtual void idle(double seconds);
 
@@ -118,12 +145,11 @@ class Engine {
   virtual void repeat(const std::function<void()>& work) { work(); }
   // Does the work if the number is 0. `flag` is in the engine's memory, and
   // nothing waits for it while work is being repeated.
-  virtual void if_zero(const int32_t* flag,
-                       const std::function<void()>& work) = 0;
+  virtual void if_zero(const int32_t* flag, const std::function<void()>& work);
   // The same for element-wise calls (copies, conversions, stages, scale_by) and
   // find_nonfinite, each of which checks the number itself; other calls are
   // simply done. Nothing waits, nothing is captured, and the memory may be
-  // different each time.
+  // different each time. A device that overrides it overrides these calls, too.
   virtual void guard(const int32_t* flag, const std::function<void()>& work) {
     if_zero(flag, work);
   }
@@ -140,66 +166,52 @@ class Engine {
     return {};
   }
 
-  // Returns Newton–Schulz in fp64, fp32, or 16 bits with fp32 sums. Throws
-  // UsageError if the device does not have it.
-  virtual Algebra& algebra(DType dtype) = 0;
-
-  // Chooses the products below until called again; initially kPlain. It is a
-  // hint: an engine without faster ones ignores it.
+  // Chooses how products are computed until called again; initially kPlain. It
+  // is a hint: an engine without faster ones ignores it.
   virtual void set_products(Products) {}
-
-  // C = alpha·op(A)·op(B) + beta·C.
-  virtual void product(Matrices c, double alpha, ConstMatrices a, Op op_a,
-                       ConstMatrices b, Op op_b, double beta) = 0;
   // C = op(A)·op(B) of bf16 matrices, with C in fp32: the work of a trainer's
   // forward and backward. Throws UsageError if the device has no such products.
   virtual void bf16_product(Matrices c, ConstMatrices a, Op op_a,
                             ConstMatrices b, Op op_b);
-  // C = alpha·op(A)·op(A)ᵀ + beta·C with C symmetric: one triangle is
-  // computed, then mirrored, so C is exactly symmetric.
-  virtual void symmetric_product(Matrices c, double alpha, ConstMatrices a,
-                                 Op op_a, double beta) = 0;
   // C = A·B where A and B are symmetric and commute: one triangle, mirrored.
-  virtual void commuting_product(Matrices c, ConstMatrices a,
-                                 ConstMatrices b) = 0;
+  virtual void commuting_product(Matrices c, ConstMatrices a, ConstMatrices b);
 
   // Decompositions. `succeeded` has one entry per matrix; if one failed, the
   // matrix is undefined. Inputs must be finite. eigh() replaces A (symmetric)
   // by its eigenvectors, one per column, by ascending eigenvalue; values is
   // count x 1 x n.
-  virtual void eigh(Matrices a, Matrices values, std::span<bool> succeeded) = 0;
+  virtual void eigh(Matrices a, Matrices values, std::span<bool> succeeded);
   // Replaces A (rows >= cols) by the orthogonal factor of its Householder QR.
-  virtual void qr(Matrices a, std::span<bool> succeeded) = 0;
+  virtual void qr(Matrices a, std::span<bool> succeeded);
   // The same by shifted Cholesky QR, three rounds of products: for devices on
   // which products are cheap (on a CPU it takes twice as long as qr). Fails if
   // the columns are nearly dependent. R's diagonal is positive.
-  virtual void cholesky_qr(Matrices a, std::span<bool> succeeded) = 0;
+  virtual void cholesky_qr(Matrices a, std::span<bool> succeeded);
   // Replaces A (symmetric, positive definite) by its lower Cholesky factor,
   // with zeros above the diagonal.
-  virtual void cholesky(Matrices a, std::span<bool> succeeded) = 0;
+  virtual void cholesky(Matrices a, std::span<bool> succeeded);
   // B = B·L⁻ᵀ for a lower triangular L.
-  virtual void solve_right_transposed(Matrices b, ConstMatrices l) = 0;
+  virtual void solve_right_transposed(Matrices b, ConstMatrices l);
 
   // Reductions, one result per matrix; intermediate values overflow or
   // underflow only if the result does. The order of additions depends on the
   // shape alone.
-  virtual void norms(ConstMatrices a, std::span<double> results) = 0;
-  virtual void max_abs(ConstMatrices a, std::span<double> results) = 0;
-  virtual void traces(ConstMatrices a, std::span<double> results) = 0;
-  virtual bool all_finite(ConstRun run, int64_t count) = 0;
-  virtual void finite(ConstMatrices a, std::span<bool> results) = 0;
+  virtual void norms(ConstMatrices a, std::span<double> results);
+  virtual void max_abs(ConstMatrices a, std::span<double> results);
+  virtual void traces(ConstMatrices a, std::span<double> results);
+  virtual bool all_finite(ConstRun run, int64_t count);
+  virtual void finite(ConstMatrices a, std::span<bool> results);
   // Sets *first, in the engine's memory, to 1 + the number of the first run
   // with a value that is not finite; 0 if there is none. Runs may be bf16.
   struct Stretch {
     ConstRun run{};
     int64_t count = 0;
   };
-  virtual void find_nonfinite(int32_t* first,
-                              std::span<const Stretch> runs) = 0;
+  virtual void find_nonfinite(int32_t* first, std::span<const Stretch> runs);
   // For runs of fp32 or bf16; the result does not depend on order or cuts.
   // Returns the bits of the largest |x| as an unsigned number, so that a NaN is
   // above infinity and infinity above all others; 0 for no elements.
-  virtual uint32_t largest_bits(std::span<const Stretch> runs) = 0;
+  virtual uint32_t largest_bits(std::span<const Stretch> runs);
   // Sets x = factor·x over the runs and returns their largest_bits afterwards;
   // the same bits as scale() and largest_bits(), in one pass if the device can.
   struct ScaledStretch {
@@ -210,8 +222,7 @@ class Engine {
                                   double factor);
   // Σ trunc((x·2^exponent)²); the truncation is the only loss. The caller must
   // ensure that |x|·2^exponent is at most 2^31 (wide_sum.h).
-  virtual WideSum sum_of_squares(std::span<const Stretch> runs,
-                                 int exponent) = 0;
+  virtual WideSum sum_of_squares(std::span<const Stretch> runs, int exponent);
 
   // The same without waiting (gradient_numbers.h): everything is in the
   // engine's memory. Raises `largest` to the bits of the runs.
@@ -250,29 +261,27 @@ class Engine {
   virtual void scale_by(Run run, const double* factor, int64_t count);
 
   // values[j] = Σ_i a[i,j]·b[i,j]; values is count x 1 x cols.
-  virtual void column_dots(Matrices values, ConstMatrices a,
-                           ConstMatrices b) = 0;
+  virtual void column_dots(Matrices values, ConstMatrices a, ConstMatrices b);
 
   // Element-wise work on whole matrices. A span has one scalar per matrix.
-  virtual void copy(Matrices to, ConstMatrices from) = 0;
-  // The same between fp32 and fp64, or fp32 and bf16, rounded to nearest.
-  virtual void convert(Matrices to, ConstMatrices from) = 0;
-  virtual void set_identity(Matrices a, std::span<const double> diagonals) = 0;
+
+  // Copies between fp32 and fp64, or fp32 and bf16, rounded to nearest.
+  virtual void convert(Matrices to, ConstMatrices from);
+  virtual void set_identity(Matrices a, std::span<const double> diagonals);
   void set_identity(Matrices a, double diagonal);  // rest is 0
-  virtual void add_diagonal(Matrices a, std::span<const double> values) = 0;
+  virtual void add_diagonal(Matrices a, std::span<const double> values);
   void add_diagonal(Matrices a, double value);
   // y = alpha·x + beta·y; with beta 0 the old y is ignored.
   virtual void axpby(Matrices y, std::span<const double> alphas,
-                     ConstMatrices x, double beta) = 0;
+                     ConstMatrices x, double beta);
   void axpby(Matrices y, double alpha, ConstMatrices x, double beta);
   // Sorts indices by rising or falling values (count x 1 x n); equal values
   // keep their order.
-  virtual void sort(Orders orders, ConstMatrices values, bool falling) = 0;
+  virtual void sort(Orders orders, ConstMatrices values, bool falling);
   // Copies columns (rows) of `from` in the given order.
   virtual void permute_columns(Matrices to, ConstMatrices from,
-                               ConstOrders order) = 0;
-  virtual void permute_rows(Matrices to, ConstMatrices from,
-                            ConstOrders order) = 0;
+                               ConstOrders order);
+  virtual void permute_rows(Matrices to, ConstMatrices from, ConstOrders order);
   // The lower triangle of one square matrix, row after row without gaps, and
   // the symmetric matrix that has this lower triangle.
   virtual void take_triangle(Run triangle, ConstMatrices square);
@@ -282,18 +291,18 @@ class Engine {
   // value if that is below the floor, otherwise 0; or, with `shift`, the floor
   // minus the smallest value if that is negative, otherwise the floor itself.
   virtual void raise_values(Matrices values, std::span<const double> floors,
-                            bool shift, double exponent) = 0;
+                            bool shift, double exponent);
   // to = 1/sqrt(scale·max(from, floor)), in fp64.
   virtual void inverse_roots(Matrices to, ConstMatrices from, double scale,
-                             double floor) = 0;
+                             double floor);
   // to[i,j] = from[i,j]·factors[j]; factors is 1 x cols, one per matrix.
   virtual void scale_columns(Matrices to, ConstMatrices from,
-                             ConstMatrices factors) = 0;
+                             ConstMatrices factors);
   // a *= |reference|_F / (|a|_F + epsilon)
   virtual void scale_to_norm(Matrices a, ConstMatrices reference,
-                             double epsilon) = 0;
+                             double epsilon);
   // a *= min(1, norm / (|a|_F + epsilon))
-  virtual void limit_norms(Matrices a, double norm, double epsilon) = 0;
+  virtual void limit_norms(Matrices a, double norm, double epsilon);
 
   // Stages on flat runs of `count` elements (stages.h). `l2` adds l2·p to the
   // gradient as it is read.
@@ -305,14 +314,14 @@ class Engine {
     Run out{};
     Blend blend{};
   };
-  virtual void momentum(const MomentumStage& stage, int64_t count) = 0;
+  virtual void momentum(const MomentumStage& stage, int64_t count);
   // `rounded`, if not null, receives the new weights in bf16.
   virtual void apply(Run weights, ConstRun update, const Apply& apply,
-                     int64_t count, uint16_t* rounded = nullptr) = 0;
+                     int64_t count, uint16_t* rounded = nullptr);
   // out = the quotient; m may be null (then from_moment is 0). out may be the
   // gradient's own run.
   virtual void adam(ConstRun grad, Run m, Run v, Run out,
-                    const AdamCoefficients& adam, int64_t count) = 0;
+                    const AdamCoefficients& adam, int64_t count);
   // The same, applied to the weights directly, with the same bits; for many
   // tensors.
   struct AdamRuns {
@@ -322,9 +331,8 @@ class Engine {
     uint16_t* rounded = nullptr;
   };
   virtual void adam_apply(std::span<const AdamRuns> tensors,
-                          const AdamCoefficients& adam, const Apply& apply) = 0;
-  virtual void round_to_bf16(uint16_t* to, const float* from,
-                             int64_t count) = 0;
+                          const AdamCoefficients& adam, const Apply& apply);
+  virtual void round_to_bf16(uint16_t* to, const float* from, int64_t count);
   // The opposite conversion, for many runs; addresses may differ at each
   // repetition.
   struct Widened {
@@ -337,9 +345,12 @@ class Engine {
   void scale(Run run, double factor, int64_t count);
 
  private:
+  HostSide& host_side();
+
   Memory& memory_;
   Arena arena_;
   std::vector<Stretch> looked_at_;
+  std::unique_ptr<HostSide> host_side_;  // made by the first call that needs it
 };
 
 // Kernels for bf16 that this machine supports, best first; for tests and

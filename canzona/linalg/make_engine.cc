@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
@@ -26,13 +28,20 @@ void fill_numbers(Engine& engine, float* to, const NumberStream& stream,
                   const NumberRows& rows) {
   if (engine.kind() == "cuda")
     return fill_cuda_numbers(engine, to, stream, rows);
-  engine.synchronize();  // it may still be using this memory
+  constexpr int64_t kAtOnce = 4096;
+  float numbers[kAtOnce];
   for (int64_t r = 0; r < rows.rows; ++r) {
     const uint64_t first =
         rows.first + static_cast<uint64_t>(r * rows.stream_stride);
-    for (int64_t j = 0; j < rows.count; ++j)
-      to[r * rows.row_stride + j] =
-          stream.number(bits_at(stream.seed, first + static_cast<uint64_t>(j)));
+    for (int64_t j = 0; j < rows.count; j += kAtOnce) {
+      const int64_t count = std::min(kAtOnce, rows.count - j);
+      for (int64_t i = 0; i < count; ++i)
+        numbers[i] = stream.number(
+            bits_at(stream.seed, first + static_cast<uint64_t>(j + i)));
+      engine.upload(reinterpret_cast<std::byte*>(to + r * rows.row_stride + j),
+                    reinterpret_cast<const std::byte*>(numbers),
+                    count * static_cast<int64_t>(sizeof(float)));
+    }
   }
 }
 

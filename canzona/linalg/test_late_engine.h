@@ -64,11 +64,6 @@ class LateEngine final : private LateMemoryHolder, public Engine {
     if (late.leads_) late.take_in(*this);
     if (!dry_) device_.issue_wait(line_, device_.here(late.line_));
   }
-  std::unique_ptr<Event> record() override {
-    auto event = make_event();
-    record_in(*event);
-    return event;
-  }
   std::unique_ptr<Event> make_event() override {
     return std::make_unique<LateEvent>(device_);
   }

@@ -340,10 +340,11 @@ TEST_F(OnEngines, UncheckedGradientsGoThrough) {
 }
 
 // On a device that processes several tensors at once.
-TEST(OptimizerBatches, HaveTheBitsOfTensorsDoneOneByOne) {
+template <class RemoteDevice>
+void expect_bits_of_tensors_done_one_by_one() {
   for (const Case& c : kCases) {
     // CPU algebras take one matrix at a time.
-    RemoteEngine engine(std::string(c.rule) == "muon" ? 1 : 3);
+    RemoteDevice engine(std::string(c.rule) == "muon" ? 1 : 3);
     EngineMemory device(engine);
     Model model;
     std::deque<TestTensor<float>> alone;
@@ -375,6 +376,14 @@ TEST(OptimizerBatches, HaveTheBitsOfTensorsDoneOneByOne) {
                 alone[i].weights)
           << c.rule << " " << i;
   }
+}
+
+TEST(OptimizerBatches, HaveTheBitsOfTensorsDoneOneByOne) {
+  expect_bits_of_tensors_done_one_by_one<RemoteEngine>();
+}
+
+TEST(OptimizerBatches, HaveThemOnADeviceWithTheDefaultsAlone) {
+  expect_bits_of_tensors_done_one_by_one<MinimalEngine>();
 }
 
 // Tensors stored in pieces: the first in three, the second in one.

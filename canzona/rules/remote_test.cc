@@ -182,16 +182,8 @@ class Alone {
   TestBatch batch_;
 };
 
-class Remote : public ::testing::TestWithParam<Case> {
- protected:
-  // CPU algebras take one matrix at a time.
-  static int64_t width() { return GetParam().rule == "muon" ? 1 : 3; }
-};
-
-TEST_P(Remote, BitsAreThoseOfEachTensorAlone) {
-  const Case& c = GetParam();
+void expect_bits_of_each_alone(const Case& c, Engine& engine) {
   const auto rule = rule_of(c);
-  RemoteEngine engine(width());
   TestBatch stages(engine, *rule, c.dims, kCount);
   TestBatch whole(engine, *rule, c.dims, kCount);
   std::vector<std::unique_ptr<Alone>> alone;
@@ -211,6 +203,23 @@ TEST_P(Remote, BitsAreThoseOfEachTensorAlone) {
       ASSERT_EQ(whole.states(i), states) << "tensor " << i << " step " << t;
     }
   }
+}
+
+class Remote : public ::testing::TestWithParam<Case> {
+ protected:
+  // CPU algebras take one matrix at a time.
+  static int64_t width() { return GetParam().rule == "muon" ? 1 : 3; }
+};
+
+TEST_P(Remote, BitsAreThoseOfEachTensorAlone) {
+  RemoteEngine engine(width());
+  expect_bits_of_each_alone(GetParam(), engine);
+}
+
+// Not even a rule obliges a device to implement more than it must.
+TEST_P(Remote, BitsAreTheSameOnADeviceWithTheDefaultsAlone) {
+  MinimalEngine engine(width());
+  expect_bits_of_each_alone(GetParam(), engine);
 }
 
 INSTANTIATE_TEST_SUITE_P(Soap, Remote, ::testing::ValuesIn(soap_cases()));

@@ -208,21 +208,7 @@ std::unique_ptr<Engine> make_cpu_engine(Bf16Kernel kernel) {
   return std::make_unique<CpuEngine>(kernel);
 }
 
-namespace {
-
-// Copies and order of work on a CPU, where everything is complete when a call
-// returns.
-
-class KeptNotice final : public Notice {
- public:
-  void post(Engine&, const int32_t* number) override { number_ = *number; }
-  int32_t wait() override { return number_; }
-
- private:
-  int32_t number_ = 0;
-};
-
-}  // namespace
+// Copies on a CPU, where everything is complete when a call returns.
 
 void CpuEngine::upload(std::byte* to, const std::byte* from, int64_t bytes) {
   if (bytes > 0) std::memcpy(to, from, static_cast<size_t>(bytes));
@@ -234,19 +220,6 @@ void CpuEngine::download(std::byte* to, const std::byte* from, int64_t bytes) {
 
 void CpuEngine::set_zero(std::byte* to, int64_t bytes) {
   if (bytes > 0) std::memset(to, 0, static_cast<size_t>(bytes));
-}
-
-void CpuEngine::wait_for(Engine&) {}
-
-std::unique_ptr<Event> CpuEngine::record() { return make_event(); }
-
-std::unique_ptr<Notice> CpuEngine::make_notice() {
-  return std::make_unique<KeptNotice>();
-}
-
-void CpuEngine::if_zero(const int32_t* flag,
-                        const std::function<void()>& work) {
-  if (*flag == 0) work();
 }
 
 // Products and solves of the CPU engine.

@@ -2,7 +2,8 @@
 // kernels for bf16 (bf16/) and for element-wise work (stages/).
 //
 // A batch is processed matrix by matrix, since a library's batched forms may
-// give other bits. make_cpu_engine() makes it; one thread at a time.
+// give other bits. It must override whatever host_defaults.cc leaves to a CPU
+// engine. make_cpu_engine() makes it; one thread at a time.
 #pragma once
 
 #include <memory>
@@ -27,11 +28,7 @@ class CpuEngine : public Engine {
   void upload(std::byte* to, const std::byte* from, int64_t bytes) override;
   void download(std::byte* to, const std::byte* from, int64_t bytes) override;
   void set_zero(std::byte* to, int64_t bytes) override;
-  void wait_for(Engine& other) override;
-  std::unique_ptr<Event> record() override;
-  std::unique_ptr<Notice> make_notice() override;
   void synchronize() override {}
-  void if_zero(const int32_t* flag, const std::function<void()>& work) override;
 
   // Products and decompositions.
   void product(Matrices c, double alpha, ConstMatrices a, Op op_a,

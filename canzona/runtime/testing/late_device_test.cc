@@ -129,6 +129,26 @@ INSTANTIATE_TEST_SUITE_P(Runtime, LateRule,
                          testing::Values("muon", "adamw", "shampoo", "soap"),
                          [](const auto& of) { return of.param; });
 
+TEST_P(LateRule, GivesTheResultOfTheCpuOnADeviceWithTheDefaultsAlone) {
+  for (const std::string mesh : {"dp=1", "dp=2,tp=2"})
+    for (const double clip_norm : {0.0, 0.5}) {
+      LateTrial trial{
+          .plan = small_plan(
+              toy_moe(),
+              {.mesh = mesh, .rule = GetParam(), .options = quick(GetParam())}),
+          .steps = 4,
+          .clip_norm = clip_norm};
+      trial.poison = [](const Coordinates&, int64_t step, int32_t tensor,
+                        std::span<float> gradient) {
+        if (step == 3 && tensor == 1 && !gradient.empty())
+          gradient[0] = std::numeric_limits<float>::infinity();
+      };
+      const std::string right = run_late_trial(trial);
+      trial.defaults_alone = true;
+      EXPECT_EQ(run_late_trial(trial), right) << mesh << " " << clip_norm;
+    }
+}
+
 // All sizes, rules and routes, in the smallest possible pools and in larger
 // ones.
 void expect_random_variants(uint64_t seed, const Model& model, int32_t dp,

@@ -24,6 +24,7 @@
 #include "canzona/comm/thread/test_clock.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/linalg/test_late_engine.h"
+#include "canzona/linalg/test_remote_device.h"
 #include "canzona/runtime/testing/test_trial.h"
 
 namespace canzona {
@@ -36,6 +37,8 @@ struct LateTrial {
   double clip_norm = 0.5;
   std::optional<LateDevice::Options> device = {};
   std::string engine = "cpu";  // if there is no late device
+  // Instead of both: an engine that implements nothing but what it must.
+  bool defaults_alone = false;
   // Called before a gradient is written to the engine's memory.
   std::function<void(const Coordinates& at, int64_t step, int32_t tensor,
                      std::span<float> gradient)>
@@ -195,6 +198,14 @@ inline int64_t waits_of(const Engine& engine) {
   return late == nullptr ? 0 : late->waits();
 }
 
+inline std::unique_ptr<Engine> make_trial_engine(
+    const LateTrial& trial, std::optional<LateDevice>& device) {
+  if (trial.defaults_alone)
+    return std::make_unique<MinimalEngine>(1, MinimalEngine::Reach::kAnybody);
+  if (device) return std::make_unique<LateEngine>(*device);
+  return make_engine(trial.engine);
+}
+
 // Digests of parameters and states, and of what every rank has seen.
 inline std::string run_late_trial(const LateTrial& trial) {
   const int world = trial.plan.mesh.world();
@@ -203,9 +214,7 @@ inline std::string run_late_trial(const LateTrial& trial) {
   std::vector<uint64_t> seen(static_cast<size_t>(world));
   std::string digests;
   run_ranks(world, clock.ranks, [&](Communicator& group) {
-    const std::unique_ptr<Engine> engine =
-        device ? std::make_unique<LateEngine>(*device)
-               : make_engine(trial.engine);
+    const std::unique_ptr<Engine> engine = make_trial_engine(trial, device);
     Runtime runtime(trial.plan, group, *engine, trial.options);
     LateTrainer trainer(trial, runtime, *engine);
     const int64_t waits = waits_of(*engine);
