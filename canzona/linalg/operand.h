@@ -50,21 +50,21 @@ struct Strips {
 // first, keeping only as many sums as there are bits set in their number:
 //
 //   for (int s = 0; s < count; ++s) {
-//     form(term s in place TreeOrder::place(s));
-//     for (int p = TreeOrder::place(s); p > TreeOrder::last(s); --p)
-//       add(place p to place p - 1);
+//     form(term s as sum TreeOrder::index(s));
+//     for (int p = TreeOrder::index(s); p > TreeOrder::last(s); --p)
+//       add(sum p to sum p - 1);
 //   }
 //
-// A count that is a power of two leaves the sum in place 0.
+// A count that is a power of two leaves the whole in sum 0.
 struct TreeOrder {
-  static constexpr int kPlaces = 4;  // for Strips::kMost terms
-  static constexpr int place(int term) {
+  static constexpr int kSums = 4;  // for Strips::kMost terms
+  static constexpr int index(int term) {
     int bits = 0;
     for (; term != 0; term &= term - 1) ++bits;
     return bits;
   }
   // Returns where the sum that ends with this term is left.
-  static constexpr int last(int term) { return place(term + 1) - 1; }
+  static constexpr int last(int term) { return index(term + 1) - 1; }
 };
 
 struct Operand {

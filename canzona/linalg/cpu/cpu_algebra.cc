@@ -35,18 +35,18 @@ Load once_more(const Load& load, double factor) {
 // result is the largest norm of a strip, which is close enough to shift by;
 // with one strip it is the norm.
 double norm_of(std::span<const NormPart> parts) {
-  double places[TreeOrder::kPlaces] = {};
+  double sums[TreeOrder::kSums] = {};
   double largest = 0;
   for (int s = 0; s < static_cast<int>(parts.size()); ++s) {
     const NormPart& part = parts[static_cast<size_t>(s)];
-    int p = TreeOrder::place(s);
-    places[p] = part.squares;
-    for (; p > TreeOrder::last(s); --p) places[p - 1] += places[p];
+    int p = TreeOrder::index(s);
+    sums[p] = part.squares;
+    for (; p > TreeOrder::last(s); --p) sums[p - 1] += sums[p];
     if (!(part.norm <= largest)) largest = part.norm;
     if (std::isnan(part.norm)) return part.norm;
   }
-  const bool safe = places[0] > 1e-200 && places[0] < 1e200;
-  return safe ? std::sqrt(places[0]) : largest;
+  const bool safe = sums[0] > 1e-200 && sums[0] < 1e200;
+  return safe ? std::sqrt(sums[0]) : largest;
 }
 
 // Returns the power of two that brings a norm near 1 if it is so far from it

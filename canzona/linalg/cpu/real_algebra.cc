@@ -207,16 +207,16 @@ class RealAlgebra final : public CpuAlgebra {
   static void add_strips(View<Real> r, const Operand& x, Half half) {
     Arena& arena = *header_of(x).arena;
     const Arena::Scope scope(arena);
-    View<Real> places[TreeOrder::kPlaces] = {r};
-    for (int p = 1; p <= TreeOrder::place(x.strips.count - 1); ++p)
-      places[p] = scratch(arena, x.rows);
+    View<Real> sums[TreeOrder::kSums] = {r};
+    for (int p = 1; p <= TreeOrder::index(x.strips.count - 1); ++p)
+      sums[p] = scratch(arena, x.rows);
     for (int s = 0; s < x.strips.count; ++s) {
-      int p = TreeOrder::place(s);
-      strip_gram(places[p], 1, x, s, half);
+      int p = TreeOrder::index(s);
+      strip_gram(sums[p], 1, x, s, half);
       for (; p > TreeOrder::last(s); --p)
         for (int64_t i = 0; i < x.rows; ++i) {
-          Real* left = places[p - 1].row(i);
-          const Real* right = places[p].row(i);
+          Real* left = sums[p - 1].row(i);
+          const Real* right = sums[p].row(i);
           for (int64_t j = 0; j <= i; ++j) left[j] += right[j];
         }
     }

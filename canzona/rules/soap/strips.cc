@@ -46,15 +46,15 @@ class StripStep {
   void sum(Matrices total) {
     Arena& arena = engine_.arena();
     const Arena::Scope scope(arena);
-    Matrices places[TreeOrder::kPlaces] = {total};
-    for (int p = 1; p <= TreeOrder::place(strips_.count - 1); ++p)
-      places[p] =
+    Matrices sums[TreeOrder::kSums] = {total};
+    for (int p = 1; p <= TreeOrder::index(strips_.count - 1); ++p)
+      sums[p] =
           arena.matrices(total.dtype, total.rows, total.cols, total.count);
     for (int s = 0; s < strips_.count; ++s) {
-      int p = TreeOrder::place(s);
-      add_strip(places[p], s);
+      int p = TreeOrder::index(s);
+      add_strip(sums[p], s);
       for (; p > TreeOrder::last(s); --p)
-        engine_.axpby(places[p - 1], 1.0, places[p], 1.0);
+        engine_.axpby(sums[p - 1], 1.0, sums[p], 1.0);
     }
   }
 

@@ -92,12 +92,12 @@ struct Epilogue {
   Target target = Target::kPacked;
   float* acc = nullptr;
   float* spare = nullptr;
-  // First the sums in places from_place to to_place (operand.h: TreeOrder) are
-  // added, the higher one to the lower one. Place 0 is acc, and each is
-  // `place_stride` elements after the one before it.
-  int from_place = 0;
-  int to_place = 0;
-  int64_t place_stride = 0;
+  // First the sums from_sum to to_sum (operand.h: TreeOrder) are added, the
+  // higher one to the lower one. Sum 0 is acc, and each is `sum_stride`
+  // elements after the one before it.
+  int from_sum = 0;
+  int to_sum = 0;
+  int64_t sum_stride = 0;
   float alpha = 1;
   int num_addends = 0;
   float weight[2] = {};

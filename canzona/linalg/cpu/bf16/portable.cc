@@ -73,16 +73,16 @@ void write_formats(const PackedBlock& to, const Bf16* rows) {
     }
 }
 
-void add_places(const Epilogue& e) {
-  for (int p = e.from_place; p > e.to_place; --p) {
-    const float* right = e.acc + p * e.place_stride;
-    float* left = e.acc + (p - 1) * e.place_stride;
+void add_sums(const Epilogue& e) {
+  for (int p = e.from_sum; p > e.to_sum; --p) {
+    const float* right = e.acc + p * e.sum_stride;
+    float* left = e.acc + (p - 1) * e.sum_stride;
     for (int64_t i = 0; i < kBlockElements; ++i) left[i] += right[i];
   }
 }
 
 void finish(const Epilogue& e) {
-  add_places(e);
+  add_sums(e);
   if (e.target == Target::kNothing) return;
   if (e.transpose) transpose_values(e.acc);
   scale_and_add(e);

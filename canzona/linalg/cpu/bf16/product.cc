@@ -54,7 +54,7 @@ void BlockProducts::Free::operator()(float* memory) const {
 BlockProducts::BlockProducts(const BlockKernel& kernel)
     : kernel_(kernel),
       slots_(static_cast<float*>(::operator new(
-          (TreeOrder::kPlaces * kSlots + 1) * kBlockElements * sizeof(float),
+          (TreeOrder::kSums * kSlots + 1) * kBlockElements * sizeof(float),
           kPackedAlignment))) {}
 
 BlockProduct BlockProducts::block(const Factors& factors, int64_t i, int64_t j,
@@ -87,16 +87,16 @@ float* BlockProducts::next_slot(bool whole) {
 }
 
 float* BlockProducts::spare_slot() {
-  return slots_.get() + TreeOrder::kPlaces * kPlaceElements;
+  return slots_.get() + TreeOrder::kSums * kSumStride;
 }
 
 Epilogue BlockProducts::additions_after(float* slot, int strip) {
   Epilogue additions;
   additions.target = Target::kNothing;
   additions.acc = slot;
-  additions.from_place = TreeOrder::place(strip);
-  additions.to_place = TreeOrder::last(strip);
-  additions.place_stride = kPlaceElements;
+  additions.from_sum = TreeOrder::index(strip);
+  additions.to_sum = TreeOrder::last(strip);
+  additions.sum_stride = kSumStride;
   return additions;
 }
 

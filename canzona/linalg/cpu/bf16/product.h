@@ -61,9 +61,9 @@ class BlockProducts {
                  epilogue_ = make_epilogue(i, j);
                  epilogue_.acc = additions.acc;
                  epilogue_.spare = spare_slot();
-                 epilogue_.from_place = additions.from_place;
-                 epilogue_.to_place = additions.to_place;
-                 epilogue_.place_stride = additions.place_stride;
+                 epilogue_.from_sum = additions.from_sum;
+                 epilogue_.to_sum = additions.to_sum;
+                 epilogue_.sum_stride = additions.sum_stride;
                  return true;
                });
   }
@@ -146,7 +146,7 @@ class BlockProducts {
         BlockProduct product = block(factors, i, j, chunk.k, chunk.depth);
         product.resume = chunk.resume;
         float* slot = next_slot(whole);
-        product.acc = slot + TreeOrder::place(chunk.strip) * kPlaceElements;
+        product.acc = slot + TreeOrder::index(chunk.strip) * kSumStride;
         if (j + 1 < group.j_end)
           prefetch_column(product, i - start, group.i_end - start,
                           factors.depth * kBlockElements);
@@ -156,7 +156,7 @@ class BlockProducts {
         const Epilogue additions = additions_after(slot, chunk.strip);
         if (chunk.ends_sum) {
           pending_ = finish(i, j, additions);
-        } else if (additions.from_place > additions.to_place) {
+        } else if (additions.from_sum > additions.to_sum) {
           epilogue_ = additions;
           pending_ = true;
         }
@@ -174,11 +174,11 @@ class BlockProducts {
   float* next_slot(bool whole);
   float* spare_slot();
   // Returns the additions that join the sum of a strip to those before it; the
-  // first place is the slot.
+  // first sum is the slot.
   static Epilogue additions_after(float* slot, int strip);
 
   static constexpr int64_t kSlots = 64;
-  static constexpr int64_t kPlaceElements = kSlots * kBlockElements;
+  static constexpr int64_t kSumStride = kSlots * kBlockElements;
 
   const BlockKernel& kernel_;
   std::unique_ptr<float, Free> slots_;

@@ -293,9 +293,9 @@ CANZONA_INLINE void run_alone(Work& work) {
 }
 
 // Adds eight rows of sums of strips, a row in each gap.
-class AddPlacesWork {
+class AddSumsWork {
  public:
-  AddPlacesWork(const Epilogue& epilogue, int first_row)
+  AddSumsWork(const Epilogue& epilogue, int first_row)
       : e_(epilogue), rows_(epilogue.acc + int64_t{first_row} * kBlock) {}
 
   template <int kGap>
@@ -306,11 +306,11 @@ class AddPlacesWork {
 
  private:
   CANZONA_INLINE void add(float* values) {
-    __m512 sum = _mm512_load_ps(values + e_.from_place * e_.place_stride);
-    for (int p = e_.from_place - 1; p >= e_.to_place; --p)
-      sum = _mm512_add_ps(_mm512_load_ps(values + p * e_.place_stride), sum);
+    __m512 sum = _mm512_load_ps(values + e_.from_sum * e_.sum_stride);
+    for (int p = e_.from_sum - 1; p >= e_.to_sum; --p)
+      sum = _mm512_add_ps(_mm512_load_ps(values + p * e_.sum_stride), sum);
     pin(sum);
-    _mm512_store_ps(values + e_.to_place * e_.place_stride, sum);
+    _mm512_store_ps(values + e_.to_sum * e_.sum_stride, sum);
   }
 
   const Epilogue& e_;
@@ -407,15 +407,15 @@ CANZONA_INLINE void run_plain(Tiles& tiles, const Epilogue& e) {
 }
 
 template <class Tiles>
-CANZONA_INLINE void add_places(Tiles& tiles, const Epilogue& e) {
+CANZONA_INLINE void add_sums(Tiles& tiles, const Epilogue& e) {
   constexpr int kRowsOfWork = 8;
   for (int row = 0; row < kBlock; row += kRowsOfWork)
-    run_work(tiles, AddPlacesWork(e, row));
+    run_work(tiles, AddSumsWork(e, row));
 }
 
 template <class Tiles>
 CANZONA_INLINE void run_epilogue(Tiles& tiles, const Epilogue& e) {
-  if (e.from_place > e.to_place) add_places(tiles, e);
+  if (e.from_sum > e.to_sum) add_sums(tiles, e);
   if (e.target == Target::kPlain)
     run_plain(tiles, e);
   else if (e.target != Target::kNothing)

@@ -378,18 +378,18 @@ class PlainAlgebra final : public CudaAlgebra {
     const Op op = x.tall ? Op::kTranspose : Op::kNone;
     const Op other = x.tall ? Op::kNone : Op::kTranspose;
     const Arena::Scope scope(engine_.arena());
-    Matrices places[TreeOrder::kPlaces] = {r};
-    for (int p = 1; p <= TreeOrder::place(x.strips.count - 1); ++p)
-      places[p] = engine_.arena().matrices(dtype_, r.rows, r.cols, r.count);
+    Matrices sums[TreeOrder::kSums] = {r};
+    for (int p = 1; p <= TreeOrder::index(x.strips.count - 1); ++p)
+      sums[p] = engine_.arena().matrices(dtype_, r.rows, r.cols, r.count);
     for (int s = 0; s < x.strips.count; ++s) {
       const Matrices strip = strip_of(view(x), x, s);
-      int p = TreeOrder::place(s);
+      int p = TreeOrder::index(s);
       if (half == Half::kTriangle)
-        engine_.lower_product(places[p], 1, strip, op, 0);
+        engine_.lower_product(sums[p], 1, strip, op, 0);
       else
-        engine_.product(places[p], 1, strip, op, strip, other, 0);
+        engine_.product(sums[p], 1, strip, op, strip, other, 0);
       for (; p > TreeOrder::last(s); --p)
-        engine_.axpby(places[p - 1], 1, places[p], 1);
+        engine_.axpby(sums[p - 1], 1, sums[p], 1);
     }
   }
 

@@ -314,15 +314,15 @@ __global__ void __launch_bounds__(kThreads)
   for (int s = 0; s < strips; ++s)
     if (parts[s].squares != 0) peak = fmin(peak, parts[s].norm);
   if (peak == INFINITY) peak = 1;
-  double places[TreeOrder::kPlaces];
+  double sums[TreeOrder::kSums];
   for (int s = 0; s < strips; ++s) {
     const double ratio = peak / parts[s].norm;
     int p = __popc(s);
-    places[p] = parts[s].squares * ratio * ratio;
+    sums[p] = parts[s].squares * ratio * ratio;
     for (; p > __popc(s + 1) - 1; --p)
-      places[p - 1] = __dadd_rn(places[p - 1], places[p]);
+      sums[p - 1] = __dadd_rn(sums[p - 1], sums[p]);
   }
-  scales[matrix] = scale_of(places[0], peak, rule);
+  scales[matrix] = scale_of(sums[0], peak, rule);
 }
 
 template <class To, class Real>
