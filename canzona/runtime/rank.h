@@ -14,8 +14,8 @@
 
 #include "canzona/comm/transport.h"
 #include "canzona/comm/wire_ops.h"
-#include "canzona/plan/schedule/messages.h"
-#include "canzona/plan/schedule/rank_entries.h"
+#include "canzona/plan/schedule/entries.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/rules/optimizer.h"
 #include "canzona/runtime/engine_wire_ops.h"
 #include "canzona/runtime/groups.h"

@@ -17,7 +17,7 @@
 
 #include "canzona/linalg/engine.h"
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/updates.h"
 #include "canzona/runtime/groups.h"
 

@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/schedule/iteration.h"
-#include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/sim/rank_transfers.h"

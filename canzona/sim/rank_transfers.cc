@@ -6,7 +6,6 @@
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/rank_layout.h"
 

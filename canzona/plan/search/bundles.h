@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-#include "canzona/plan/makespan/objective.h"
+#include "canzona/plan/makespan/bound.h"
 
 namespace canzona {
 

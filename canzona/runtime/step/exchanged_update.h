@@ -5,7 +5,7 @@
 // Each round has a slot of its own until its updates are applied; with four
 // slots that is the whole pipeline. Of the first and the last round a matrix
 // may come and leave strip by strip (StripUpdate). The entries of the
-// schedule (plan/schedule/rank_entries.h) say in which order: this thread walks
+// schedule (plan/schedule/entries.h) say in which order: this thread walks
 // them, computes, and has the couriers move.
 #pragma once
 

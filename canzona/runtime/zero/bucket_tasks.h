@@ -1,6 +1,6 @@
 // A task is one courier operation on a bucket: it sums the gradients into the
 // part that this rank stores, or publishes new parameters to all ranks that
-// store them whole. The schedule's entries (plan/schedule/rank_entries.h) give
+// store them whole. The schedule's entries (plan/schedule/entries.h) give
 // the collectives, their groups, counts and memory. If tensors are stored whole
 // although several ranks share their slices (plan/zero.h), messages are
 // assembled in a staging area; otherwise a bucket is sent as it lies.

@@ -8,8 +8,8 @@
 //   gatherer.release(module);             // frees its slot
 //
 // Each gather is the schedule's entries of the module's buckets
-// (plan/schedule/rank_entries.h), and which use gets which slot is decided
-// there, too (pools.h). Gathers are posted as far ahead as there are free
+// (plan/schedule/entries.h), and which use gets which slot is decided
+// there, too (modules.h). Gathers are posted as far ahead as there are free
 // slots (background), one use ahead of compute (main), or not at all (none).
 // Compute waits for uses in order, and a gather is posted when its slot is
 // free: no circle of waits. On a lane a slot is free at once, and the next
@@ -22,7 +22,7 @@
 #include <span>
 #include <vector>
 
-#include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/runtime/bucket_traffic.h"
 
 namespace canzona {

@@ -4,7 +4,7 @@
 // and the slot is freed. The first slice of an iteration replaces that of the
 // previous iteration, later ones are added to it. After the last micro-batch
 // the bucket is complete. The collectives are the schedule's entries
-// (plan/schedule/rank_entries.h).
+// (plan/schedule/entries.h).
 //
 //   float* g = scatterer.gradient(tensor);   // waits while no slot is free
 //   scatterer.ready(tensor);
@@ -27,7 +27,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/runtime/bucket_traffic.h"
 
 namespace canzona {
