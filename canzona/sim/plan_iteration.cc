@@ -16,7 +16,6 @@
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/sim/ports.h"
 #include "canzona/sim/rank_threads.h"
-#include "canzona/sim/rank_transfers.h"
 #include "canzona/sim/workload.h"
 
 namespace canzona {

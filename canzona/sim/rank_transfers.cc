@@ -1,4 +1,4 @@
-#include "canzona/sim/rank_transfers.h"
+#include "canzona/sim/plan_iteration.h"
 
 #include <algorithm>
 #include <map>

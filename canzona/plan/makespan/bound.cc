@@ -1,3 +1,5 @@
+#include "canzona/plan/makespan/bound.h"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -5,7 +7,6 @@
 #include <numeric>
 
 #include "canzona/base/units.h"
-#include "canzona/plan/makespan/bound.h"
 
 namespace canzona {
 namespace {

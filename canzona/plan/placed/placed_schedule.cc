@@ -1,3 +1,5 @@
+#include "canzona/plan/placed/placed_schedule.h"
+
 #include <algorithm>
 #include <set>
 #include <string>
@@ -8,7 +10,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/placed/placed_moves.h"
-#include "canzona/plan/placed/placed_schedule.h"
 #include "canzona/plan/schedule/entries.h"
 
 namespace canzona {

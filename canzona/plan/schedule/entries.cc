@@ -1,10 +1,11 @@
+#include "canzona/plan/schedule/entries.h"
+
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/schedule/entries.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/team_schedule.h"
 

@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "canzona/plan/schedule/bucket_collectives.h"
-#include "canzona/plan/schedule/kept.h"
 #include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/plan/schedule/rounds.h"
 
 namespace canzona {

@@ -1,10 +1,11 @@
+#include "canzona/plan/schedule/modules.h"
+
 #include <algorithm>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
-#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/rank_layout.h"
 

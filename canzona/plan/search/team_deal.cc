@@ -1,3 +1,5 @@
+#include "canzona/plan/search/teams.h"
+
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -6,7 +8,6 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/plan/search/teams.h"
 
 namespace canzona {
 namespace {
