@@ -20,7 +20,7 @@
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/memory.h"
 #include "canzona/measure/clock.h"
-#include "canzona/runtime/engine_wire_ops.h"
+#include "canzona/runtime/engine_lanes.h"
 
 namespace canzona::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include "canzona/data/batches.h"
 #include "canzona/measure/clock.h"
 #include "canzona/report/train_lines.h"
-#include "canzona/train/local_decoder.h"
+#include "canzona/train/model_source.h"
 #include "cli/options.h"
 #include "cli/run_model.h"
 #include "cli/verbs.h"

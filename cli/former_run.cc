@@ -11,7 +11,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
-#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/saving/load_state.h"

@@ -16,7 +16,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/mpi/mpi_session.h"
-#include "canzona/comm/nccl/nccl_alone.h"
+#include "canzona/comm/nccl/nccl_launch.h"
 #include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/launch/child.h"
 #include "canzona/linalg/cuda_device.h"

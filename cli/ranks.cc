@@ -24,7 +24,7 @@
 #include "canzona/linalg/cpu/blas_environment.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"
-#include "canzona/runtime/engine_wire_ops.h"
+#include "canzona/runtime/engine_lanes.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 

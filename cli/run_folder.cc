@@ -10,7 +10,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
-#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/hf_folder.h"
 #include "canzona/checkpoint/store.h"

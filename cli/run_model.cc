@@ -4,7 +4,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
-#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/trace/run_summary.h"

@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "canzona/base/error.h"
-#include "canzona/base/paths.h"
+#include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
@@ -15,11 +15,10 @@
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/sim/compute_seconds.h"
-#include "canzona/train/local_decoder.h"
+#include "canzona/sim/workload.h"
+#include "canzona/train/config.h"
 #include "canzona/train/model_source.h"
 #include "canzona/train/resume.h"
-#include "canzona/train/schedule.h"
 #include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/run_folder.h"

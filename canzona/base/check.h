@@ -12,12 +12,17 @@
 #include <string>
 #include <utility>
 
+#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
 
-[[noreturn]] void check_failed(const char* file, int line, const char* what,
-                               const std::string& detail);
+[[noreturn]] inline void check_failed(const char* file, int line,
+                                      const char* what,
+                                      const std::string& detail) {
+  throw InternalError(
+      cat(file, ":", line, ": check failed: ", what, ": ", detail));
+}
 
 // Returns left == right, comparing integers by value whatever their signedness
 // and width.

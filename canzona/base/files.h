@@ -1,6 +1,7 @@
-// Reads files up to a size limit, writes them whole or not at all, and locks
-// them.
+// Says what is at a path, reads files up to a size limit, writes them whole or
+// not at all, and locks them.
 //
+//   if (!is_folder(run)) throw UsageError(cat("no folder ", quoted(run)));
 //   std::string text = read_file("config.json", 64 << 20, "the configuration");
 //   write_file("plan.json", text);
 //
@@ -11,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -147,5 +149,13 @@ class FileLock {
   std::string path_;
   int fd_;
 };
+
+// Says what is at a path. Links are followed. What the system does not tell is
+// not taken for absence: these throw UsageError with path and reason if a
+// folder on the way may not be entered, a name is too long or links lead in a
+// circle.
+
+bool is_there(const std::filesystem::path& path);
+bool is_folder(const std::filesystem::path& path);
 
 }  // namespace canzona

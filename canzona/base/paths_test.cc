@@ -1,4 +1,4 @@
-#include "canzona/base/paths.h"
+#include "canzona/base/files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

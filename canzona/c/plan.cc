@@ -3,7 +3,7 @@
 #include "canzona/base/text.h"
 #include "canzona/c/calls.h"
 #include "canzona/c/canzona.h"
-#include "canzona/c/plan_handle.h"
+#include "canzona/c/handles.h"
 #include "canzona/plan/placed/placed_json.h"
 #include "canzona/plan/placed/placed_plan.h"
 #include "canzona/report/placed_view.h"

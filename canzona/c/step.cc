@@ -7,7 +7,7 @@
 #include "canzona/base/text.h"
 #include "canzona/c/calls.h"
 #include "canzona/c/canzona.h"
-#include "canzona/c/step_handle.h"
+#include "canzona/c/handles.h"
 
 namespace canzona {
 namespace {

@@ -11,7 +11,6 @@
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
-#include "canzona/checkpoint/manifest_reader.h"
 
 namespace canzona {
 namespace {

@@ -22,6 +22,7 @@
 
 namespace canzona {
 
+inline constexpr const char* kManifestFormat = "canzona-checkpoint";
 // A reader of version r reads manifests with min_reader_version ≤ r. In
 // manifests newer than itself it ignores unknown members.
 inline constexpr int64_t kCheckpointVersion = 1;
@@ -92,5 +93,10 @@ Manifest parse_record(std::string_view text, const std::string& file);
 Manifest merged(const std::vector<Manifest>& records);
 // Makes the checks of parse_manifest().
 void check_manifest(const Manifest& manifest, const std::string& file);
+
+// Parses the JSON of a manifest into the struct: bounded and type-checked, but
+// without checking what it means. Only parse_manifest() and parse_record() call
+// it.
+Manifest read_manifest_json(std::string_view text, const std::string& file);
 
 }  // namespace canzona

@@ -1,12 +1,12 @@
-#include "canzona/checkpoint/manifest_reader.h"
+#include "canzona/checkpoint/manifest.h"
 
 #include <algorithm>
 #include <array>
 #include <optional>
 #include <utility>
 
+#include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
-#include "canzona/shapes/json_events.h"
 #include "canzona/shapes/tensor.h"
 
 namespace canzona {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "canzona/conformance/compare.h"
+#include "canzona/conformance/fixture.h"
 #include "canzona/conformance/replay.h"
 #include "canzona/linalg/lanes.h"
 

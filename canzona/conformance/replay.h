@@ -5,7 +5,6 @@
 #include <set>
 #include <string>
 
-#include "canzona/conformance/compare.h"
 #include "canzona/conformance/fixture.h"
 #include "canzona/conformance/tensor_memory.h"
 #include "canzona/linalg/engine.h"

@@ -1,4 +1,4 @@
-#include "canzona/data/sources.h"
+#include "canzona/data/token_source.h"
 
 #include <algorithm>
 #include <array>
@@ -16,7 +16,6 @@
 #include "canzona/base/files.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
-#include "canzona/data/token_source.h"
 
 namespace canzona {
 namespace {

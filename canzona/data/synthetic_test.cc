@@ -1,4 +1,4 @@
-#include "canzona/data/sources.h"
+#include "canzona/data/token_source.h"
 
 #include <gmock/gmock.h>
 
@@ -8,7 +8,6 @@
 
 #include "canzona/base/digest.h"
 #include "canzona/base/text.h"
-#include "canzona/data/token_source.h"
 
 namespace canzona::synthetic_test {
 namespace {

@@ -18,7 +18,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
-#include "canzona/data/sources.h"
 
 namespace canzona {
 namespace {

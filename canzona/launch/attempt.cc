@@ -11,8 +11,8 @@
 #include <memory>
 #include <optional>
 
+#include "canzona/base/environment.h"
 #include "canzona/base/error.h"
-#include "canzona/base/processes.h"
 #include "canzona/base/text.h"
 #include "canzona/launch/child.h"
 #include "canzona/launch/rank_folder.h"

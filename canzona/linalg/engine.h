@@ -34,7 +34,6 @@
 #include "canzona/linalg/memory.h"
 #include "canzona/linalg/operand.h"
 #include "canzona/linalg/stages.h"
-#include "canzona/linalg/wide_sum.h"
 
 namespace canzona {
 
@@ -221,7 +220,7 @@ class Engine {
   virtual uint32_t scale_and_look(std::span<const ScaledStretch> runs,
                                   double factor);
   // Σ trunc((x·2^exponent)²); the truncation is the only loss. The caller must
-  // ensure that |x|·2^exponent is at most 2^31 (wide_sum.h).
+  // ensure that |x|·2^exponent is at most 2^31 (gradient_numbers.h).
   virtual WideSum sum_of_squares(std::span<const Stretch> runs, int exponent);
 
   // The same without waiting (gradient_numbers.h): everything is in the

@@ -17,13 +17,47 @@
 #define CANZONA_EVERYWHERE
 #endif
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
-#include "canzona/linalg/wide_sum.h"
+#include "canzona/base/check.h"
 
 namespace canzona {
+
+// Sums of squares are integers, so that no order and no cut can change them.
+//
+//   const uint32_t largest = engine.largest_bits(runs);
+//   const int exponent = …;   // brings the largest to at most 2^31
+//   const WideSum sum = engine.sum_of_squares(runs, exponent);
+
+// An unsigned 128-bit integer; sums are modulo 2^128.
+struct WideSum {
+  uint64_t low = 0;
+  uint64_t high = 0;
+
+  void add(const WideSum& other) {
+    low += other.low;
+    high += other.high + (low < other.low ? 1 : 0);
+  }
+  bool operator==(const WideSum&) const = default;
+};
+
+// sum_of_squares does not underflow within ±kMostExponent.
+inline constexpr int kMostExponent = 256;
+
+// Throws InternalError unless the exponent is within bounds and |x|·2^exponent
+// at most 2^31, where |x| has the given bits.
+inline void check_squares_fit(uint32_t largest_bits, int exponent) {
+  CANZONA_CHECK(std::abs(exponent) <= kMostExponent, "exponent ", exponent);
+  const float most = std::min(std::ldexp(1.0F, 31 - exponent),
+                              std::numeric_limits<float>::max());
+  CANZONA_CHECK(largest_bits <= std::bit_cast<uint32_t>(most), "a number of ",
+                std::bit_cast<float>(largest_bits), " times 2^", exponent,
+                " is above 2^31");
+}
 
 // The bits of |g| as an integer are at least this if g is not finite.
 inline constexpr uint32_t kInfinityBits = 0x7F800000;

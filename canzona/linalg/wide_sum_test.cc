@@ -1,4 +1,4 @@
-#include "canzona/linalg/wide_sum.h"
+#include "canzona/linalg/gradient_numbers.h"
 
 #include <gtest/gtest.h>
 

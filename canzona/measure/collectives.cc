@@ -14,7 +14,7 @@
 #include "canzona/comm/from_all.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/memory.h"
-#include "canzona/runtime/engine_wire_ops.h"
+#include "canzona/runtime/engine_lanes.h"
 
 namespace canzona {
 namespace {

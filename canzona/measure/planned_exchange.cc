@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "canzona/plan/plan.h"
+#include "canzona/plan/schedule/entries.h"
 #include "canzona/plan/schedule/iteration.h"
-#include "canzona/plan/schedule/rank_entries.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/train/stage.h"

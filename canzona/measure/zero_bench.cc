@@ -11,7 +11,7 @@
 #include "canzona/measure/rank_runner.h"
 #include "canzona/measure/step_bench.h"
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/schedule/sum_order.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/sim/plan_iteration.h"
 #include "canzona/train/train_rank.h"
 

@@ -26,9 +26,7 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/model/decoder_config.h"
 #include "canzona/model/decoder_memory.h"
-#include "canzona/model/head.h"
-#include "canzona/model/layer.h"
-#include "canzona/model/parallel.h"
+#include "canzona/model/layers.h"
 #include "canzona/model/weights.h"
 
 namespace canzona {

@@ -4,7 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/model/layer.h"
+#include "canzona/model/layers.h"
 
 namespace canzona {
 namespace {

@@ -14,7 +14,6 @@
 #include "canzona/linalg/engine.h"
 #include "canzona/model/attention.h"
 #include "canzona/model/decoder_config.h"
-#include "canzona/model/parallel.h"
 #include "canzona/model/weights.h"
 
 namespace canzona {

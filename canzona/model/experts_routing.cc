@@ -1,4 +1,4 @@
-#include "canzona/model/experts_routing.h"
+#include "canzona/model/experts.h"
 
 #include <algorithm>
 #include <chrono>

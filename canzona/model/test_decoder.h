@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "canzona/model/decoder_config.h"
-#include "canzona/model/parallel.h"
 #include "canzona/model/weights.h"
 
 namespace canzona {

@@ -10,7 +10,6 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/plan/testing/test_support.h"

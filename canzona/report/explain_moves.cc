@@ -5,7 +5,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/schedule/sum_order.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/shown_plan.h"

@@ -8,8 +8,8 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
-#include "canzona/plan/schedule/pools.h"
-#include "canzona/plan/schedule/sum_order.h"
+#include "canzona/plan/schedule/modules.h"
+#include "canzona/plan/schedule/rank_group.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/terminal.h"
 

@@ -1,4 +1,4 @@
-#include "canzona/rules/axes.h"
+#include "canzona/rules/runs.h"
 
 #include <gmock/gmock.h>
 

@@ -7,7 +7,7 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/test_memory_ops.h"
-#include "canzona/runtime/engine_wire_ops.h"
+#include "canzona/runtime/engine_lanes.h"
 
 namespace canzona::engine_wire_ops_cuda_test {
 namespace {

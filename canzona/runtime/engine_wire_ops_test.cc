@@ -1,4 +1,4 @@
-#include "canzona/runtime/engine_wire_ops.h"
+#include "canzona/runtime/engine_lanes.h"
 
 #include <gtest/gtest.h>
 

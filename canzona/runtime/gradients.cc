@@ -3,7 +3,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/schedule/kept.h"
+#include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/runtime/digest/rank_digest.h"
 
 namespace canzona {

@@ -24,7 +24,7 @@
 #include "canzona/base/check.h"
 #include "canzona/linalg/number_stream.h"
 #include "canzona/plan/mesh.h"
-#include "canzona/plan/schedule/kept.h"
+#include "canzona/plan/schedule/rank_layout.h"
 
 namespace canzona {
 

@@ -10,7 +10,7 @@
 #include "canzona/base/error.h"
 #include "canzona/comm/wire_ops.h"
 #include "canzona/linalg/engine.h"
-#include "canzona/plan/schedule/kept.h"
+#include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/shapes/architecture.h"
 
 namespace canzona::gradients_test {

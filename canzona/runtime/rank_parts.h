@@ -17,14 +17,12 @@
 #include <vector>
 
 #include "canzona/plan/schedule/state_boxes.h"
-#include "canzona/runtime/bucket_traffic.h"
 #include "canzona/runtime/digest/rank_digest.h"
 #include "canzona/runtime/rank.h"
-#include "canzona/runtime/step/exchanged_update.h"
 #include "canzona/runtime/step/gradient_check.h"
-#include "canzona/runtime/step/local_update.h"
-#include "canzona/runtime/zero/gatherer.h"
-#include "canzona/runtime/zero/scatterer.h"
+#include "canzona/runtime/step/updates.h"
+#include "canzona/runtime/zero/bucket_traffic.h"
+#include "canzona/runtime/zero/module_traffic.h"
 
 namespace canzona {
 

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "canzona/base/error.h"
-#include "canzona/base/paths.h"
+#include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"

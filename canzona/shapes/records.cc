@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "canzona/base/error.h"
+#include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
-#include "canzona/shapes/json_events.h"
 #include "canzona/shapes/names.h"
 #include "canzona/shapes/read_model.h"
 

@@ -11,9 +11,9 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
+#include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
-#include "canzona/shapes/json_events.h"
 #include "canzona/shapes/read_model.h"
 
 namespace canzona {

@@ -5,7 +5,6 @@
 #include <limits>
 
 #include "canzona/plan/testing/test_toy_model.h"
-#include "canzona/sim/rank_transfers.h"
 #include "canzona/sim/test_work.h"
 
 namespace canzona::cluster_prediction_test {

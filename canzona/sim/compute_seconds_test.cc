@@ -1,4 +1,4 @@
-#include "canzona/sim/compute_seconds.h"
+#include "canzona/sim/workload.h"
 
 #include <gtest/gtest.h>
 

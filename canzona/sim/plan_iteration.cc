@@ -13,11 +13,9 @@
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/sim/ports.h"
 #include "canzona/sim/rank_threads.h"
-#include "canzona/sim/rank_transfers.h"
 #include "canzona/sim/workload.h"
 
 namespace canzona {

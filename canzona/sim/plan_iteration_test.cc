@@ -4,10 +4,9 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/schedule/iteration.h"
-#include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/testing/test_toy_model.h"
-#include "canzona/sim/rank_transfers.h"
 #include "canzona/sim/test_work.h"
 #include "canzona/sim/workload.h"
 

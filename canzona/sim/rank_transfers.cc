@@ -1,4 +1,4 @@
-#include "canzona/sim/rank_transfers.h"
+#include "canzona/sim/plan_iteration.h"
 
 #include <algorithm>
 #include <map>
@@ -6,7 +6,6 @@
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/rank_layout.h"
 

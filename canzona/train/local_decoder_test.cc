@@ -1,4 +1,4 @@
-#include "canzona/train/local_decoder.h"
+#include "canzona/train/model_source.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/json_reader.h"
-#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/shapes/architecture.h"
 #include "canzona/shapes/config.h"

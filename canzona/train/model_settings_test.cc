@@ -7,7 +7,7 @@
 #include "canzona/shapes/architecture.h"
 #include "canzona/shapes/read_model.h"
 #include "canzona/train/config.h"
-#include "canzona/train/local_decoder.h"
+#include "canzona/train/model_source.h"
 
 namespace canzona::model_settings_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "canzona/train/schedule.h"
+#include "canzona/train/config.h"
 
 #include <gmock/gmock.h>
 

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "canzona/comm/courier.h"
-#include "canzona/model/parallel.h"
+#include "canzona/model/decoder_config.h"
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/rank_group.h"
 

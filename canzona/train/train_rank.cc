@@ -8,7 +8,7 @@
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
-#include "canzona/plan/schedule/kept.h"
+#include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/runtime/digest/rank_digest.h"
 #include "canzona/runtime/gradients.h"
 #include "canzona/saving/run_saver.h"

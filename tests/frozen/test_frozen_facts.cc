@@ -8,7 +8,6 @@
 #include "canzona/base/files.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/testing/test_toy_model.h"
 #include "canzona/runtime/testing/test_trial.h"
 #include "canzona/sim/plan_iteration.h"

@@ -8,7 +8,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/communicator.h"
-#include "canzona/comm/mpi/mpi_transport.h"
 #include "canzona/comm/mpi/mpi_world.h"
 #include "canzona/comm/mpi/process_watch.h"
 

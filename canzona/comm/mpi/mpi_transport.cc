@@ -1,4 +1,4 @@
-#include "canzona/comm/mpi/mpi_transport.h"
+#include "canzona/comm/mpi/mpi_world.h"
 
 #include <algorithm>
 #include <chrono>

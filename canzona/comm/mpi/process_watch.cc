@@ -10,8 +10,8 @@
 #include <string>
 #include <utility>
 
+#include "canzona/base/environment.h"
 #include "canzona/base/error.h"
-#include "canzona/base/processes.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/mpi/mpi_session.h"
 #include "canzona/comm/transport.h"

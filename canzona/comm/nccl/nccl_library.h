@@ -22,7 +22,7 @@ namespace canzona {
 //   nccl.all_gather(from, to, count, NcclType::kUint8, group, stream);
 //
 // The declarations are repeated here because tests run the same code without
-// NCCL and without CUDA; nccl_layout.cc checks them against nccl.h in builds
+// NCCL and without CUDA; nccl_library.cc checks them against nccl.h in builds
 // that have it. Names and meanings are NCCL's.
 
 struct NcclComm;

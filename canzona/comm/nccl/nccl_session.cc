@@ -11,8 +11,8 @@
 #include "canzona/comm/communicator.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/comm/nccl/nccl_library.h"
-#include "canzona/comm/nccl/nccl_transport.h"
 #include "canzona/comm/nccl/nccl_watch.h"
+#include "canzona/comm/nccl/nccl_world.h"
 
 namespace canzona {
 namespace {

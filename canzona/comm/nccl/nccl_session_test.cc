@@ -12,7 +12,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/units.h"
-#include "canzona/comm/nccl/nccl_alone.h"
+#include "canzona/comm/nccl/nccl_launch.h"
 #include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/comm/nccl/test_ranks_nccl.h"
 #include "canzona/comm/test_pieces.h"

@@ -1,4 +1,4 @@
-#include "canzona/comm/nccl/nccl_transport.h"
+#include "canzona/comm/nccl/nccl_world.h"
 
 #include <algorithm>
 #include <thread>

@@ -5,7 +5,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/communicator.h"
-#include "canzona/comm/tcp/tcp_transport.h"
 #include "canzona/comm/tcp/tcp_world.h"
 
 namespace canzona {

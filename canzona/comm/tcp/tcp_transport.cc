@@ -1,4 +1,4 @@
-#include "canzona/comm/tcp/tcp_transport.h"
+#include "canzona/comm/tcp/tcp_world.h"
 
 #include <poll.h>
 

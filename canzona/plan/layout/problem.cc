@@ -7,7 +7,7 @@
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/layout/layout.h"
 #include "canzona/plan/predict/loads.h"
-#include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/modules.h"
 
 namespace canzona {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 #include <set>
 
-#include "canzona/plan/search/round_deal.h"
+#include "canzona/plan/search/teams.h"
 #include "canzona/plan/testing/test_support.h"
 
 namespace canzona::micro_groups_balanced_test {

@@ -7,7 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/search/owners.h"
-#include "canzona/plan/search/round_deal.h"
+#include "canzona/plan/search/teams.h"
 
 namespace canzona {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "canzona/base/equal_batches.h"
-#include "canzona/plan/schedule/rank_entries.h"
+#include "canzona/plan/schedule/entries.h"
 
 namespace canzona {
 

@@ -14,9 +14,8 @@
 
 namespace canzona {
 
-// A schedule while it is being made: what its makers (here and in
-// placed_actions.h) know of plan and rank, and what they add
-// to. For the sources of placed_schedule.h; one thread.
+// A schedule while it is being made: what its makers know of plan and rank, and
+// what they add to. For the sources of placed_schedule.h; one thread.
 class PlacedDraft {
  public:
   // The plan must outlive the draft.

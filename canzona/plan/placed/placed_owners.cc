@@ -10,7 +10,7 @@
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/search/joint.h"
 #include "canzona/plan/search/owners.h"
-#include "canzona/plan/search/round_deal.h"
+#include "canzona/plan/search/teams.h"
 
 namespace canzona {
 namespace {

@@ -1,15 +1,310 @@
 #include "canzona/plan/placed/placed_schedule.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
+#include <string_view>
 #include <utility>
 
+#include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/placed/placed_actions.h"
 #include "canzona/plan/placed/placed_moves.h"
+#include "canzona/plan/schedule/entries.h"
 
 namespace canzona {
 namespace {
+
+class PlacedStatesMaker {
+ public:
+  explicit PlacedStatesMaker(PlacedDraft& draft)
+      : draft_(draft), plan_(draft.plan), rank_(draft.rank), out_(draft.out) {}
+
+  void make() {
+    count_storage();
+    find_kept_states();
+    add_shard_states();
+    add_elements();
+    add_local();
+  }
+
+ private:
+  void count_storage() {
+    out_.counted.resize(plan_.tensors.size());
+    for (size_t t = 0; t < plan_.tensors.size(); ++t) {
+      const auto& stored = plan_.tensors[t].stored;
+      int64_t at = 0;
+      for (const Box& box : stored[index(rank_)]) {
+        bool first = true;
+        for (size_t r = 0; first && r < index(rank_); ++r)
+          first = std::ranges::find(stored[r], box) == stored[r].end();
+        if (first) out_.counted[t].push_back({at, box.elements()});
+        at += box.elements();
+      }
+    }
+  }
+
+  // True if this rank updates a matrix's states that live with the shard.
+  bool keeps_states_of(int32_t m) const {
+    const PlacedMatrix& it = draft_.matrix(m);
+    if (!plan_.options.share_states ||
+        draft_.facts_of_matrix(m).applies_to_states())
+      return true;
+    const PlacedClass& c =
+        plan_.classes[index(plan_.class_of[index(it.tensor)])];
+    return PlacedDraft::line_of(c, it.owner) == PlacedDraft::line_of(c, rank_);
+  }
+  bool keeps_states_of_elements(const PlacedElements& it) const {
+    const PlacedClass& c =
+        plan_.classes[index(plan_.class_of[index(it.tensor)])];
+    return PlacedDraft::line_of(c, rank_) == it.line;
+  }
+
+  // Finds, by tensor, the extents of storage whose states this rank keeps.
+  void find_kept_states() {
+    kept_.resize(plan_.tensors.size());
+    std::vector<bool> done(plan_.tensors.size());
+    for (const PlacedElements& it : plan_.elements) {
+      done[index(it.tensor)] = true;
+      if (keeps_states_of_elements(it))
+        kept_[index(it.tensor)] = {
+            {0, stored_elements(plan_, it.tensor, rank_)}};
+    }
+    for (int32_t t = 0; t < std::ssize(plan_.tensors); ++t)
+      if (!done[index(t)] && draft_.is_element_wise(t))
+        kept_[index(t)] = {{0, stored_elements(plan_, t, rank_)}};
+    for (int32_t m = 0; m < std::ssize(plan_.matrices); ++m) {
+      if (!keeps_states_of(m)) continue;
+      for (const PlacedPiece& piece : placed_pieces(plan_, m, rank_))
+        add_kept(kept_[index(draft_.matrix(m).tensor)],
+                 {piece.at, piece.elements()});
+    }
+  }
+  static void add_kept(std::vector<Extent>& kept, Extent next) {
+    if (!kept.empty() && kept.back().end() == next.first)
+      kept.back().count += next.count;
+    else if (next.count > 0)
+      kept.push_back(next);
+  }
+
+  // Returns the shape of the rank's box; flat if it has several.
+  std::vector<int64_t> stored_shape(int32_t t) const {
+    const std::vector<Box>& boxes = draft_.tensor(t).stored[index(rank_)];
+    if (boxes.size() == 1) return boxes[0].count;
+    return {stored_elements(plan_, t, rank_)};
+  }
+
+  // Returns a matrix's states or, for an element-wise rule, those of one
+  // element.
+  std::vector<StateFact> state_facts(int32_t t) const {
+    if (draft_.is_element_wise(t)) return draft_.facts_of(t).states({1, 1});
+    const int32_t m = plan_.first_matrix[index(t)];
+    if (m == plan_.first_matrix[index(t) + 1]) return {};
+    return draft_.facts_of(t).tensor_states(
+        {draft_.matrix(m).rows, draft_.matrix(m).cols});
+  }
+
+  void add_shard_states() {
+    for (int32_t t = 0; t < std::ssize(plan_.tensors); ++t) {
+      const int64_t elements = stored_elements(plan_, t, rank_);
+      if (elements == 0 || kept_[index(t)].empty()) continue;
+      for (const StateFact& fact : state_facts(t)) {
+        if (fact.lives != Lives::kWithShard) continue;
+        CANZONA_CHECK(fact.initially == Initially::kZero, "state ", fact.name);
+        out_.states_of[index(t)].push_back(
+            static_cast<int32_t>(out_.states.size()));
+        out_.states.push_back({.name = fact.name,
+                               .tensor = t,
+                               .shape = stored_shape(t),
+                               .memory = draft_.add_memory(elements),
+                               .kept = kept_[index(t)]});
+      }
+    }
+  }
+
+  void add_elements() {
+    std::vector<bool> shared(plan_.tensors.size());
+    for (const PlacedElements& it : plan_.elements)
+      shared[index(it.tensor)] = true;
+    for (int32_t t = 0; t < std::ssize(plan_.tensors); ++t) {
+      const int64_t count = stored_elements(plan_, t, rank_);
+      if (draft_.is_element_wise(t) && !shared[index(t)] && count > 0)
+        out_.elements.push_back({t, count});
+    }
+  }
+
+  void add_local() {
+    std::vector<OwnedMatrix> owned;
+    for (int32_t m = 0; m < std::ssize(plan_.matrices); ++m) {
+      if (draft_.matrix(m).round >= 0 || draft_.matrix(m).owner != rank_)
+        continue;
+      OwnedMatrix& one = owned.emplace_back();
+      one.matrix = m;
+      one.pieces = placed_pieces(plan_, m, rank_);
+    }
+    out_.local = draft_.batches_of(std::move(owned));
+  }
+
+  PlacedDraft& draft_;
+  const PlacedPlan& plan_;
+  const int32_t rank_;
+  PlacedSchedule& out_;
+  std::vector<std::vector<Extent>> kept_;  // by tensor
+};
+
+// Adds what a rank does in every step regardless of rounds: the storage that it
+// counts, states with the shard, element-wise tensors and matrices whose pieces
+// never move.
+void add_placed_states(PlacedDraft& draft) { PlacedStatesMaker(draft).make(); }
+
+class PlacedActionsMaker {
+ public:
+  PlacedActionsMaker(PlacedDraft& draft, const PlacedExchange& exchange)
+      : draft_(draft), out_(draft.out), exchange_(exchange) {}
+
+  // Adds this rank's part of the stages of all rounds.
+  void add_actions() {
+    const size_t num_rounds = exchange_.position_of_round.size();
+    moving_.resize(out_.rounds.size());
+    if (num_rounds == 0) add_elements_and_local();
+    for (const ExchangeStage& stage : exchange_order(
+             static_cast<int32_t>(num_rounds), exchange_.num_slots)) {
+      add_stage(stage);
+      if (stage.round == 0 && stage.purpose == Purpose::kGatherMatrices)
+        add_elements_and_local();
+    }
+  }
+
+ private:
+  using Kind = PlacedAction::Kind;
+
+  int32_t add(PlacedAction action) {
+    out_.actions.push_back(std::move(action));
+    return static_cast<int32_t>(out_.actions.size()) - 1;
+  }
+  void add_compute(Kind kind, int32_t position, std::string label,
+                   std::vector<int32_t> tensors) {
+    add({.kind = kind,
+         .item = position,
+         .label = std::move(label),
+         .tensors = std::move(tensors)});
+  }
+  std::string label(std::string_view what, size_t position) const {
+    return cat(what, " round ", out_.rounds[position].number);
+  }
+
+  void add_wait(int32_t& action) {
+    if (action < 0) return;
+    add({.kind = Kind::kWait,
+         .item = action,
+         .label = cat("wait for ", out_.actions[index(action)].label)});
+    action = -1;
+  }
+  int32_t add_all_to_all(size_t position, const PlacedTables& tables,
+                         std::string_view what) {
+    if (tables.is_empty) return -1;
+    return add({.kind = Kind::kAllToAll,
+                .label = label(what, position),
+                .tensors = exchange_.tensors_in[position],
+                .group = exchange_.moves[position].line_group,
+                .send_at = tables.sent_at,
+                .send = tables.sent,
+                .receive_at = tables.received_at,
+                .receive = tables.received});
+  }
+
+  // The numbers of the actions that a round waits for.
+  struct OnTheWay {
+    int32_t gather = -1, scatter = -1;
+    std::vector<int32_t> broadcasts;
+    bool is_broadcast = false;
+  };
+
+  void broadcast(size_t position, OnTheWay& moving) {
+    if (std::exchange(moving.is_broadcast, true)) return;
+    const PlacedMoves& moves = exchange_.moves[position];
+    if (moves.set_group < 0) return;
+    add_wait(moving.scatter);
+    for (const PlacedBlock& block : moves.blocks)
+      if (block.count > 0)
+        moving.broadcasts.push_back(
+            add({.kind = Kind::kBroadcast,
+                 .label = label(cat("updates of rank ", block.root, " in"),
+                                position),
+                 .tensors = exchange_.tensors_in[position],
+                 .group = moves.set_group,
+                 .receive_at = block.at,
+                 .root = block.root,
+                 .count = block.count}));
+  }
+
+  void add_elements_and_local() {
+    std::vector<int32_t> tensors;
+    for (const ElementTensor& it : out_.elements) tensors.push_back(it.tensor);
+    if (!tensors.empty())
+      add_compute(Kind::kElements, -1, "elements", std::move(tensors));
+    std::set<int32_t> found;
+    for (const PlacedBatch& batch : out_.local)
+      for (const OwnedMatrix& one : batch.members)
+        found.insert(draft_.matrix(one.matrix).tensor);
+    if (!found.empty())
+      add_compute(Kind::kLocal, -1, "local matrices",
+                  {found.begin(), found.end()});
+  }
+
+  void add_stage(const ExchangeStage& stage) {
+    const bool scatters = stage.purpose == Purpose::kScatterMatrices;
+    // A round's updates are broadcast to replicas one transform after they
+    // arrived.
+    if (scatters && stage.round > 0 && here(stage.round - 1))
+      broadcast(position(stage.round - 1), moving_[position(stage.round - 1)]);
+    if (!here(stage.round)) return;
+    const size_t p = position(stage.round);
+    OnTheWay& moving = moving_[p];
+    if (stage.kind == EntryKind::kPrepare)
+      return add_compute(Kind::kPrepare, static_cast<int32_t>(p),
+                         label("prepare", p), exchange_.tensors_in[p]);
+    if (stage.purpose == Purpose::kGatherMatrices) {
+      moving.gather = add_all_to_all(p, exchange_.moves[p].gather, "gather");
+      return;
+    }
+    if (stage.kind == EntryKind::kTransform) {
+      add_wait(moving.gather);
+      return add_compute(Kind::kTransform, static_cast<int32_t>(p),
+                         label("transform", p), exchange_.tensors_in[p]);
+    }
+    if (scatters) {
+      moving.scatter = add_all_to_all(p, exchange_.moves[p].scatter, "scatter");
+      if (line_is_one(p)) broadcast(p, moving);
+      return;
+    }
+    broadcast(p, moving);
+    add_wait(moving.scatter);
+    for (int32_t& action : moving.broadcasts) add_wait(action);
+    add_compute(Kind::kApply, static_cast<int32_t>(p), label("apply", p),
+                exchange_.tensors_in[p]);
+  }
+
+  bool here(int32_t round) const {
+    return exchange_.position_of_round[index(round)] >= 0;
+  }
+  size_t position(int32_t round) const {
+    return index(exchange_.position_of_round[index(round)]);
+  }
+  // True if the line is a single rank; follows from the class alone, as does
+  // whether a broadcast is issued at once.
+  bool line_is_one(size_t p) const { return exchange_.moves[p].line_group < 0; }
+
+  PlacedDraft& draft_;
+  PlacedSchedule& out_;
+  const PlacedExchange& exchange_;
+  std::vector<OnTheWay> moving_;
+};
+
+// Adds the actions of the rank in order, once its rounds are known.
+void add_placed_actions(PlacedDraft& draft, const PlacedExchange& exchange) {
+  PlacedActionsMaker(draft, exchange).add_actions();
+}
 
 // Returns the position of a matrix in a box's own stack; -1 if it is not there.
 int64_t stack_place(const PlacedTensor& tensor, const Box& box,

@@ -24,7 +24,7 @@
 // of U per line.
 //
 // *Order.* gather(k+2), gather(k+1) ‖ transform(k) ‖ scatter(k−1), as in the
-// runtime's own steps (schedule/rank_entries.h). Updates for replicas are
+// runtime's own steps (schedule/entries.h). Updates for replicas are
 // broadcast one transform after they were scattered, which needs one more slot.
 // Elements and matrices whose pieces never move are updated while the first
 // round is gathered. All ranks follow one global list, of which each executes

@@ -1,4 +1,4 @@
-#include "canzona/plan/predict/home_step.h"
+#include "canzona/plan/predict/step_times.h"
 
 #include <algorithm>
 #include <array>

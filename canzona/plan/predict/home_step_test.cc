@@ -1,12 +1,12 @@
 // The predicted step of a home has the stages and bytes that its ranks carry
 // out, in the same order.
-#include "canzona/plan/predict/home_step.h"
+#include "canzona/plan/predict/step_times.h"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
 
-#include "canzona/plan/schedule/rank_entries.h"
+#include "canzona/plan/schedule/entries.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/testing/test_teams.h"
 

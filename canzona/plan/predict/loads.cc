@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "canzona/plan/coordinates.h"
-#include "canzona/plan/makespan/objective.h"
+#include "canzona/plan/makespan/bound.h"
 
 namespace canzona {
 

@@ -5,7 +5,7 @@
 
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/rank_costs.h"
-#include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/team_schedule.h"

@@ -4,9 +4,9 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/plan/predict/home_step.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/rank_costs.h"
+#include "canzona/plan/predict/step_times.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"

@@ -7,7 +7,7 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/plan/schedule/rank_entries.h"
+#include "canzona/plan/schedule/entries.h"
 #include "canzona/plan/schedule/team_schedule.h"
 
 namespace canzona {

@@ -6,7 +6,6 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/plan/schedule/sum_order.h"
 
 namespace canzona {
 
@@ -106,7 +105,7 @@ void add_legs(const PlanPart& part, int32_t rank, BucketCollective c,
 }
 
 // Adds sums over a replica's own ranks and then over replicas, or over all of
-// them at once (sum_order.h). In the latter case each run is summed in even
+// them at once (rank_group.h). In the latter case each run is summed in even
 // shares, one per replica, and ranks that keep the same run all-gather the
 // shares.
 void add_sums_of(const PlanPart& part, const Buffer& buffer, int32_t rank,

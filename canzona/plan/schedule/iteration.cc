@@ -7,10 +7,8 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/schedule/messages.h"
+#include "canzona/plan/schedule/entries.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/plan/schedule/pools.h"
-#include "canzona/plan/schedule/rank_entries.h"
 #include "canzona/plan/schedule/rank_group.h"
 
 namespace canzona {

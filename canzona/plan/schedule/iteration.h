@@ -12,7 +12,7 @@
 // and backward appear as the points at which the trainer calls. Whoever issues
 // from one thread takes the list as it stands; whoever has a thread for each
 // kind of work (issuer_of) takes its own entries of it. The runtime makes the
-// same entries (rank_entries.h) and gives out the same slots (pools.h) as
+// same entries (entries.h) and gives out the same slots (modules.h) as
 // the calls come. Pure; any thread.
 #pragma once
 
@@ -20,7 +20,7 @@
 #include <span>
 #include <vector>
 
-#include "canzona/plan/schedule/entry.h"
+#include "canzona/plan/schedule/entries.h"
 
 namespace canzona {
 

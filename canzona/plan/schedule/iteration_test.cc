@@ -12,7 +12,6 @@
 #include "canzona/plan/plan.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/plan/schedule/pools.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/testing/test_toy_model.h"
 

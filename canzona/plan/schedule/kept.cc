@@ -1,4 +1,4 @@
-#include "canzona/plan/schedule/kept.h"
+#include "canzona/plan/schedule/rank_layout.h"
 
 #include <algorithm>
 

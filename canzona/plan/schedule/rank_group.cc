@@ -7,7 +7,6 @@
 #include "canzona/base/sum_staging.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/schedule/sum_order.h"
 
 namespace canzona {
 namespace {

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "canzona/plan/schedule/bucket_collectives.h"
-#include "canzona/plan/schedule/kept.h"
+#include "canzona/plan/schedule/rank_layout.h"
 
 namespace canzona {
 

@@ -1,4 +1,4 @@
-#include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/modules.h"
 
 #include <gtest/gtest.h>
 

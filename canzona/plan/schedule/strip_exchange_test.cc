@@ -8,7 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/schedule/rank_entries.h"
+#include "canzona/plan/schedule/entries.h"
 #include "canzona/plan/testing/test_home_of_slots.h"
 #include "canzona/plan/testing/test_teams.h"
 #include "canzona/plan/validate/validate.h"

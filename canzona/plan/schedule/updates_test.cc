@@ -6,7 +6,6 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/schedule/kept.h"
 #include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/shapes/read_model.h"
 

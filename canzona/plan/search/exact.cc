@@ -1,4 +1,4 @@
-#include "canzona/plan/search/exact.h"
+#include "canzona/plan/search/joint.h"
 
 #include <algorithm>
 #include <limits>

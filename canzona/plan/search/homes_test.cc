@@ -1,4 +1,4 @@
-#include "canzona/plan/search/homes.h"
+#include "canzona/plan/search/bundles.h"
 
 #include <gmock/gmock.h>
 

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "canzona/plan/makespan/bound.h"
-#include "canzona/plan/search/homes.h"
+#include "canzona/plan/search/bundles.h"
 
 namespace canzona {
 namespace {

@@ -10,7 +10,6 @@
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/search/joint.h"
-#include "canzona/plan/search/round_deal.h"
 #include "canzona/plan/search/teams.h"
 
 namespace canzona {

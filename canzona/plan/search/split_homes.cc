@@ -1,4 +1,4 @@
-#include "canzona/plan/search/split_homes.h"
+#include "canzona/plan/search/joint.h"
 
 #include <algorithm>
 #include <map>

@@ -1,5 +1,5 @@
 // Teams inside one home, against all that there are.
-#include "canzona/plan/search/team_deal.h"
+#include "canzona/plan/search/teams.h"
 
 #include <gtest/gtest.h>
 

@@ -9,10 +9,8 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/predict/home_step.h"
+#include "canzona/plan/predict/step_times.h"
 #include "canzona/plan/schedule/team_schedule.h"
-#include "canzona/plan/search/round_deal.h"
-#include "canzona/plan/search/team_deal.h"
 
 namespace canzona {
 namespace {

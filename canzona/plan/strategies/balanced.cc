@@ -1,17 +1,15 @@
-#include "canzona/plan/strategies/balanced.h"
+#include "canzona/plan/strategies/strategy.h"
 
 #include <algorithm>
 #include <map>
 
 #include "canzona/plan/layout/layout.h"
 #include "canzona/plan/predict/predict.h"
-#include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/plan/search/exact.h"
 #include "canzona/plan/search/instances.h"
 #include "canzona/plan/search/joint.h"
 #include "canzona/plan/search/owners.h"
-#include "canzona/plan/search/split_homes.h"
 
 namespace canzona {
 namespace {

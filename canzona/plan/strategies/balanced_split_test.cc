@@ -1,7 +1,7 @@
 // `balanced` where tensors hold several matrices, which share a home.
 #include <gmock/gmock.h>
 
-#include "canzona/plan/strategies/balanced.h"
+#include "canzona/plan/strategies/strategy.h"
 #include "canzona/plan/testing/test_support.h"
 #include "canzona/plan/validate/validate.h"
 

@@ -1,4 +1,4 @@
-#include "canzona/plan/strategies/balanced.h"
+#include "canzona/plan/strategies/strategy.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "canzona/plan/strategies/baselines.h"
+#include "canzona/plan/strategies/strategy.h"
 
 #include <gmock/gmock.h>
 

@@ -3,8 +3,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/micro_groups/modes.h"
-#include "canzona/plan/strategies/balanced.h"
-#include "canzona/plan/strategies/baselines.h"
 
 namespace canzona {
 

@@ -8,7 +8,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
-#include "canzona/base/paths.h"
 #include "canzona/base/text.h"
 #include "canzona/report/train_lines.h"
 

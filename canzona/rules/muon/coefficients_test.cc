@@ -1,4 +1,4 @@
-#include "canzona/rules/muon/coefficients.h"
+#include "canzona/rules/muon/facts.h"
 
 #include <gmock/gmock.h>
 

@@ -1,13 +1,16 @@
 #include "canzona/rules/muon/newton_schulz.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
+#include "canzona/base/check.h"
 #include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/options.h"
+#include "canzona/rules/runs.h"
 #include "canzona/rules/strips.h"
 
 namespace canzona {
@@ -156,6 +159,274 @@ void orthogonalize(Engine& engine, const MuonFacts& facts, ConstMatrices in,
   const bool tall = in.rows > in.cols;
   orthogonalize(engine, plan, way, {.source = in, .transpose = tall},
                 {.out = out, .transpose = tall});
+}
+
+namespace {
+
+static_assert(kFactorScalarBytes == SharedAlgebra::kFactorScalars * 8);
+static_assert(kNormPartBytes == sizeof(NormPart));
+
+// The strips of a member; columns are counted from the member's first.
+Strips strips_of_seat(int64_t side, int strips, const TeamSeat& seat) {
+  const int each = strips / seat.members;
+  const int first = each * seat.member;
+  Strips own;
+  own.count = each;
+  for (int s = 0; s < each; ++s)
+    own.at[static_cast<size_t>(s)] = strip_border(side, strips, first + s) -
+                                     strip_border(side, strips, first);
+  return own;
+}
+
+int64_t width_of_seat(int64_t side, int strips, const TeamSeat& seat) {
+  return seat_border(side, strips, seat.members, seat.member + 1) -
+         seat_border(side, strips, seat.members, seat.member);
+}
+
+class SharedNewtonSchulz final : public SharedTransform {
+ public:
+  SharedNewtonSchulz(Arena& arena, Algebra& algebra, SharedAlgebra& shared,
+                     const NewtonSchulzPlan& plan, MuonWay way,
+                     MatrixShape shape, const TeamSeat& seat)
+      : algebra_(algebra),
+        shared_(shared),
+        plan_(plan),
+        way_(way),
+        seat_(seat),
+        tall_(shape.rows > shape.cols) {
+    const auto [m, n] = std::minmax(shape.rows, shape.cols);
+    const int64_t width = width_of_seat(n, way.strips, seat);
+    const Strips strips = strips_of_seat(n, way.strips, seat);
+    piece_ = tall_ ? MatrixShape{width, m} : MatrixShape{m, width};
+    for (Operand& wide : wide_)
+      wide = shared.part(arena, m, width, tall_, strips);
+    if (seat.head)
+      gram_space_ = make_gram_space(arena, algebra, plan, way, m, 1);
+    else
+      factor_ = algebra.symmetric(arena, m);
+  }
+
+  MatrixShape piece() const override { return piece_; }
+  int segments() const override {
+    return static_cast<int>(num_segments(plan_, way_));
+  }
+  int64_t part_bytes() const override {
+    return wide_[0].strips.count * static_cast<int64_t>(sizeof(NormPart));
+  }
+  int64_t sum_elements() const override {
+    return wide_[0].rows * (wide_[0].rows + 1) / 2;
+  }
+  int64_t bytes_per_sum() const override { return shared_.sum_bytes(); }
+  int64_t bytes_per_rounded() const override { return shared_.rounded_bytes(); }
+  int64_t factor_bytes() const override {
+    return kFactorScalarBytes + sum_elements() * shared_.rounded_bytes();
+  }
+
+  // A stage may be called more often than it runs (Engine::repeat), so the
+  // operands it uses depend on the segment alone.
+  void load(ConstRun piece, std::byte* parts) override {
+    load_ = {.source = as_matrices(piece, piece_.rows, piece_.cols),
+             .transpose = tall_};
+    shared_.load_parts(wide_[0], load_, parts_of(parts));
+  }
+
+  bool normalize(const std::byte* all, std::byte* parts) override {
+    return shared_.normalize(
+        wide_[0], load_,
+        {reinterpret_cast<const NormPart*>(all),
+         static_cast<size_t>(wide_[0].strips.count * seat_.members)},
+        plan_.normalization, parts_of(parts));
+  }
+
+  void sum(int segment, std::byte* sums) override {
+    shared_.gram_sum(sums, x_of(segment), half_of(way_));
+  }
+
+  void round(int segment, const std::byte* sums, int64_t count,
+             std::byte* rounded) override {
+    shared_.round_sum(rounded, sums, count, x_of(segment));
+  }
+
+  void iterate(int segment, const std::byte* rounded,
+               std::byte* factor) override {
+    CANZONA_CHECK(seat_.head, "iterate on member ", seat_.member);
+    GramSpace g = gram_space_;
+    shared_.take_gram(g.r, rounded);
+    if (segment == 0 && plan_.schatten4)
+      algebra_.normalize_by_gram(x_of(segment), g.r,
+                                 plan_.normalization.factor);
+    collect(algebra_, plan_, way_, static_cast<size_t>(segment), g);
+    shared_.put_factor(factor, g.q, x_of(segment));
+    factor_ = g.q;
+  }
+
+  void multiply(int segment, const std::byte* factor, Run out) override {
+    Operand& x = x_of(segment);
+    if (!seat_.head) shared_.take_factor(factor_, x, factor, only_a(segment));
+    if (segment + 1 < segments())
+      return algebra_.multiply(x_of(segment + 1), factor_, x);
+    algebra_.multiply_into(
+        {.out = as_matrices(out, piece_.rows, piece_.cols), .transpose = tall_},
+        factor_, x);
+  }
+
+ private:
+  double only_a(int segment) const {
+    const auto [begin, end] =
+        segment_steps(plan_, way_, static_cast<size_t>(segment));
+    return end - begin == 1 ? plan_.steps[begin].a : 0;
+  }
+
+  std::span<NormPart> parts_of(std::byte* parts) const {
+    return {reinterpret_cast<NormPart*>(parts),
+            static_cast<size_t>(wide_[0].strips.count)};
+  }
+  Operand& x_of(int segment) { return wide_[segment % 2]; }
+
+  Algebra& algebra_;
+  SharedAlgebra& shared_;
+  const NewtonSchulzPlan& plan_;
+  const MuonWay way_;
+  const TeamSeat seat_;
+  const bool tall_;
+  MatrixShape piece_;
+  Operand wide_[2];
+  GramSpace gram_space_;  // used by the head
+  Operand factor_;        // of the current segment
+  Load load_;
+};
+
+}  // namespace
+
+std::unique_ptr<SharedTransform> share_newton_schulz(
+    Engine& engine, Arena& arena, const NewtonSchulzPlan& plan, MuonWay way,
+    MatrixShape shape, const TeamSeat& seat) {
+  CANZONA_CHECK(seat.members >= 1 && way.strips % seat.members == 0 &&
+                    seat.member >= 0 && seat.member < seat.members,
+                "member ", seat.member, " of ", seat.members, " with ",
+                way.strips, " strips");
+  Algebra& algebra = engine.algebra(plan.numbers(way).precision);
+  SharedAlgebra* shared = algebra.shared();
+  if (shared == nullptr) return nullptr;
+  if (plan.schatten4 && !shared->shares_gram_norm()) return nullptr;
+  return std::make_unique<SharedNewtonSchulz>(arena, algebra, *shared, plan,
+                                              way, shape, seat);
+}
+
+namespace {
+
+class StripNewtonSchulz final : public StripTransform {
+ public:
+  StripNewtonSchulz(Engine& engine, Algebra& algebra,
+                    const NewtonSchulzPlan& plan, MuonWay way,
+                    MatrixShape shape, DType dtype)
+      : engine_(engine),
+        algebra_(algebra),
+        shared_(*algebra.shared()),
+        strips_(*algebra.strip_by_strip()),
+        plan_(plan),
+        way_(way),
+        shape_(shape),
+        sum_dtype_(dtype == DType::kFp64 ? dtype : DType::kFp32),
+        tall_(shape.rows > shape.cols) {}
+
+  void begin(Arena& arena) override {
+    const auto [m, n] = std::minmax(shape_.rows, shape_.cols);
+    for (Operand* wide : {&x_, &y_})
+      *wide = algebra_.wide(arena, m, n, 1, tall_, cuts_of(n, way_.strips));
+    g_ = make_gram_space(arena, algebra_, plan_, way_, m, 1);
+    for (int s = 0; s < way_.strips; ++s)
+      sums_[static_cast<size_t>(s)] =
+          arena.take(num_summed() * shared_.sum_bytes());
+    added_ = {};
+    rounded_ = arena.take(num_summed() * shared_.rounded_bytes());
+  }
+
+  void sum(int strip, ConstRun matrix) override {
+    load_ = {.source = as_matrices(matrix, shape_.rows, shape_.cols),
+             .transpose = tall_};
+    parts_[static_cast<size_t>(strip)] = strips_.load_strip(x_, load_, strip);
+    add(strip);
+  }
+
+  void iterate() override {
+    const std::span<NormPart> parts(parts_.data(),
+                                    static_cast<size_t>(way_.strips));
+    if (!shared_.normalize(x_, load_, parts, plan_.normalization, parts)) {
+      // All strips have been loaded again, scaled by a power of two.
+      added_ = {};
+      for (int s = 0; s < way_.strips; ++s) add(s);
+      const bool done =
+          shared_.normalize(x_, load_, parts, plan_.normalization, parts);
+      CANZONA_CHECK(done, "norms of strips that stay far from 1");
+    }
+    CANZONA_CHECK_EQ(added_[0], way_.strips, "strips summed");
+    shared_.round_sum(rounded_, sums_[0], num_summed(), x_);
+    shared_.take_gram(g_.r, rounded_);
+    iterate_segments(algebra_, plan_, way_, x_, y_, g_);
+  }
+
+  void multiply(int strip, Run update) override {
+    strips_.multiply_strip_into(
+        {.out = as_matrices(update, shape_.rows, shape_.cols),
+         .transpose = tall_},
+        g_.q, x_, strip);
+  }
+
+ private:
+  int64_t num_summed() const { return x_.rows * (x_.rows + 1) / 2; }
+
+  // Adds a strip's term to the sum: halves of the tree are added as soon as
+  // both are complete.
+  void add(int strip) {
+    const auto triangle = [&](int of) {
+      return as_matrices(Run{sums_[static_cast<size_t>(of)], sum_dtype_}, 1,
+                         num_summed());
+    };
+    strips_.strip_sum(sums_[static_cast<size_t>(strip)], x_, strip,
+                      half_of(way_));
+    int left = strip, width = 1;
+    while (width < way_.strips) {
+      const int other = left ^ width;
+      if (added_[static_cast<size_t>(other)] != width) break;
+      engine_.axpby(triangle(std::min(left, other)), 1.0,
+                    triangle(std::max(left, other)), 1.0);
+      left = std::min(left, other);
+      width *= 2;
+    }
+    added_[static_cast<size_t>(left)] = width;
+  }
+
+  Engine& engine_;
+  Algebra& algebra_;
+  SharedAlgebra& shared_;
+  StripAlgebra& strips_;
+  const NewtonSchulzPlan& plan_;
+  const MuonWay way_;
+  const MatrixShape shape_;
+  const DType sum_dtype_;
+  const bool tall_;
+  // For one matrix.
+  Operand x_, y_;
+  GramSpace g_;
+  Load load_;
+  // By strip: the sum of the adjacent strips that start here, and their number.
+  std::array<std::byte*, Strips::kMost> sums_{};
+  std::array<int, Strips::kMost> added_{};
+  std::byte* rounded_ = nullptr;
+  std::array<NormPart, Strips::kMost> parts_{};
+};
+
+}  // namespace
+
+std::unique_ptr<StripTransform> newton_schulz_by_strips(
+    Engine& engine, const NewtonSchulzPlan& plan, MuonWay way,
+    MatrixShape shape, DType dtype) {
+  Algebra& algebra = engine.algebra(plan.numbers(way).precision);
+  if (algebra.shared() == nullptr || algebra.strip_by_strip() == nullptr)
+    return nullptr;
+  return std::make_unique<StripNewtonSchulz>(engine, algebra, plan, way, shape,
+                                             dtype);
 }
 
 }  // namespace canzona

@@ -7,7 +7,6 @@
 #include "canzona/base/check.h"
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/muon/newton_schulz.h"
-#include "canzona/rules/muon/shared_newton_schulz.h"
 #include "canzona/rules/options.h"
 #include "canzona/rules/runs.h"
 

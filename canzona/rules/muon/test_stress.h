@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "canzona/rules/muon/coefficients.h"
+#include "canzona/rules/muon/facts.h"
 #include "canzona/rules/test_matrices.h"
 
 namespace canzona {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "canzona/linalg/matrix.h"
-#include "canzona/rules/muon/coefficients.h"
+#include "canzona/rules/muon/facts.h"
 #include "canzona/rules/test_matrices.h"
 
 namespace canzona {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "canzona/rules/axes.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/shampoo/roots.h"
 #include "canzona/rules/together.h"

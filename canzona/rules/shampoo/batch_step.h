@@ -8,14 +8,14 @@
 #pragma once
 
 #include "canzona/linalg/engine.h"
-#include "canzona/rules/refresh_policy.h"
+#include "canzona/rules/refresh.h"
 #include "canzona/rules/rule.h"
 #include "canzona/rules/shampoo/facts.h"
 
 namespace canzona {
 
 // Computes new inverse roots for factors of one axis; on failure keeps the old
-// root and counts the failure (refresh_policy.h). At most kMostTogether.
+// root and counts the failure (refresh.h). At most kMostTogether.
 struct RootRefresh {
   RefreshSite site;
   ConstMatrices factor;

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "canzona/rules/helped_transform.h"
+#include "canzona/rules/refresh.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/shampoo/batch_step.h"
 #include "canzona/rules/together.h"

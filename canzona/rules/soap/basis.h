@@ -11,7 +11,7 @@
 #include <span>
 
 #include "canzona/linalg/engine.h"
-#include "canzona/rules/refresh_policy.h"
+#include "canzona/rules/refresh.h"
 #include "canzona/rules/rule.h"
 #include "canzona/rules/soap/facts.h"
 #include "canzona/rules/together.h"

@@ -1,6 +1,6 @@
 // SOAP with two factors and a helper: owner and helper have the bits of one
 // rank, update and states.
-#include "canzona/rules/soap/helper.h"
+#include "canzona/rules/soap/shared.h"
 
 #include <gmock/gmock.h>
 

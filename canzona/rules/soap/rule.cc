@@ -4,12 +4,10 @@
 
 #include <cmath>
 
-#include "canzona/rules/axes.h"
 #include "canzona/rules/options.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/soap/facts.h"
-#include "canzona/rules/soap/helper.h"
-#include "canzona/rules/soap/strips.h"
+#include "canzona/rules/soap/shared.h"
 #include "canzona/rules/soap/update.h"
 #include "canzona/rules/together.h"
 

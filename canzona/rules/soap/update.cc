@@ -2,8 +2,7 @@
 
 #include <cmath>
 
-#include "canzona/rules/axes.h"
-#include "canzona/rules/refresh_policy.h"
+#include "canzona/rules/refresh.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/soap/basis.h"
 #include "canzona/rules/together.h"

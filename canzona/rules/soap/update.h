@@ -40,9 +40,9 @@ double soap_factor_scale(const SoapOptions& soap, int64_t step);
 //   soap_update(engine, soap, {.step = 11, .phase = 0, .part = {}}, blocks);
 //
 // Runs hold the blocks of all tensors, concatenated, each contiguous and of the
-// dims given; each tensor has its own factors and bases. refresh_policy.h
-// defines what happens if a basis cannot be found. Without a refresh nothing is
-// read back from the engine, so the host does not wait for a device.
+// dims given; each tensor has its own factors and bases. refresh.h defines what
+// happens if a basis cannot be found. Without a refresh nothing is read back
+// from the engine, so the host does not wait for a device.
 
 // The factors of one axis, one per tensor; no data if the axis has none.
 struct SoapFactor {

@@ -6,7 +6,7 @@
 #include "canzona/linalg/cuda/test_cuda_calls.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/plan/placed/test_placed.h"
-#include "canzona/runtime/engine_wire_ops.h"
+#include "canzona/runtime/engine_lanes.h"
 #include "canzona/runtime/lent/lent_step.h"
 #include "canzona/runtime/lent/test_lent.h"
 

@@ -16,7 +16,7 @@
 #include "canzona/comm/test_pieces.h"
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/linalg/engine.h"
-#include "canzona/runtime/engine_wire_ops.h"
+#include "canzona/runtime/engine_lanes.h"
 
 namespace canzona {
 

@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_trial.h"
 

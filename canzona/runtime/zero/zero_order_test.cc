@@ -8,7 +8,6 @@
 
 #include "canzona/comm/thread/test_gate.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/plan/schedule/pools.h"
 #include "canzona/runtime/zero/test_zero.h"
 
 namespace canzona::zero_order_test {

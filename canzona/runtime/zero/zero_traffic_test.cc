@@ -4,9 +4,8 @@
 
 #include <map>
 
-#include "canzona/plan/schedule/pools.h"
+#include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/plan/schedule/sum_order.h"
 #include "canzona/runtime/zero/test_zero.h"
 #include "canzona/runtime/zero/test_zero_traffic.h"
 

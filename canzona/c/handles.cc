@@ -1,0 +1,188 @@
+#include "canzona/c/handles.h"
+
+#include <new>
+
+#include "canzona/base/error.h"
+#include "canzona/base/json_writer.h"
+#include "canzona/base/text.h"
+
+namespace canzona {
+namespace {
+
+using Kind = PlacedAction::Kind;
+
+// Writes where a state lies and its initial value.
+void write_state_memory(JsonWriter& out, const PlacedState& state) {
+  out.field("memory", state.memory).field("at", state.at);
+  out.member("shape").values(state.shape);
+  out.field("initially",
+            state.initially == Initially::kIdentity ? "identity" : "zero");
+}
+
+// Writes the elements that this rank updates, as first and count.
+void write_kept(JsonWriter& out, const PlacedState& state) {
+  out.member("kept").begin_array();
+  for (const Extent& extent : state.kept)
+    out.begin_array().value(extent.first).value(extent.count).end_array();
+  out.end_array();
+}
+
+void write_states(JsonWriter& out, const PlacedSchedule& schedule,
+                  int32_t tensor) {
+  out.member("states").begin_array();
+  for (const PlacedState& state : schedule.states) {
+    if (state.tensor != tensor || state.matrix >= 0) continue;
+    out.begin_object().field("name", state.name);
+    write_state_memory(out, state);
+    write_kept(out, state);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+void write_owned(JsonWriter& out, const PlacedPlan& plan,
+                 const PlacedSchedule& schedule, int32_t tensor) {
+  out.member("owned").begin_array();
+  for (const PlacedState& state : schedule.states) {
+    if (state.tensor != tensor || state.matrix < 0) continue;
+    const PlacedMatrix& matrix = plan.matrices[index(state.matrix)];
+    out.begin_object().field("name", state.name);
+    out.field("matrix", placed_matrix_name(plan.tensors[index(tensor)], matrix))
+        .field("number", matrix.number)
+        .field("first_row", matrix.first_row)
+        .field("rows", matrix.rows)
+        .field("cols", matrix.cols);
+    write_state_memory(out, state);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+void write_tensors(JsonWriter& out, const PlacedPlan& plan,
+                   const PlacedSchedule& schedule) {
+  out.member("tensors").begin_array();
+  for (int32_t t = 0; t < static_cast<int32_t>(plan.tensors.size()); ++t) {
+    const PlacedTensor& tensor = plan.tensors[index(t)];
+    out.begin_object().field("name", tensor.name);
+    out.field("dtype", to_string(tensor.dtype)).field("group", tensor.group);
+    out.field("stored", stored_elements(plan, t, schedule.rank));
+    write_states(out, schedule, t);
+    write_owned(out, plan, schedule, t);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+void write_all_to_all(JsonWriter& out, const PlacedAction& action) {
+  out.field("group", action.group).field("send_at", action.send_at);
+  out.member("send").values(action.send);
+  out.field("receive_at", action.receive_at);
+  out.member("receive").values(action.receive);
+}
+
+void write_broadcast(JsonWriter& out, const PlacedAction& action) {
+  out.field("group", action.group).field("root", action.root);
+  out.field("at", action.receive_at).field("count", action.count);
+}
+
+void write_actions(JsonWriter& out, const PlacedSchedule& schedule) {
+  out.member("actions").begin_array();
+  for (const PlacedAction& action : schedule.actions) {
+    out.begin_object().field("kind", to_string(action.kind));
+    out.field("label", action.label).member("tensors").values(action.tensors);
+    if (action.kind == Kind::kAllToAll) write_all_to_all(out, action);
+    if (action.kind == Kind::kBroadcast) write_broadcast(out, action);
+    if (action.kind == Kind::kWait) out.field("for", action.item);
+    out.end_object();
+  }
+  out.end_array();
+}
+
+}  // namespace
+
+std::string layout_json(const PlacedPlan& plan,
+                        const PlacedSchedule& schedule) {
+  JsonWriter out;
+  out.begin_object().field("rank", schedule.rank).field("world", plan.world);
+  out.field("wire", name_of(kWireNames, plan.options.wire));
+  out.field("num_groups", plan.groups.size());
+  out.field("slot_elements", schedule.slot_elements);
+  out.member("memories").values(schedule.memories);
+  write_tensors(out, plan, schedule);
+  out.member("groups").begin_array();
+  for (const std::vector<int32_t>& group : schedule.groups) out.values(group);
+  out.end_array();
+  write_actions(out, schedule);
+  return out.end_object().take();
+}
+
+namespace {
+
+constexpr int32_t kMostThreads = 1024;
+
+void check_request(const PlacedPlan& plan, const StepRequest& request) {
+  if (request.rank < 0 || request.rank >= plan.world)
+    throw UsageError(cat("canzona_step_new: rank ", request.rank,
+                         ", expected 0 to ", plan.world - 1));
+  if (request.threads < 1 || request.threads > kMostThreads)
+    throw UsageError(cat("canzona_step_new: ", request.threads,
+                         " threads, expected 1 to ", kMostThreads));
+  const canzona_allocator* scratch = request.scratch;
+  if (scratch != nullptr &&
+      (scratch->allocate == nullptr || scratch->release == nullptr))
+    throw UsageError("canzona_step_new: a function of scratch is NULL");
+}
+
+}  // namespace
+
+std::byte* LentScratch::allocate(int64_t bytes) {
+  void* memory = allocator_.allocate(allocator_.context, bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return static_cast<std::byte*>(memory);
+}
+
+void LentScratch::release(std::byte* memory) {
+  allocator_.release(allocator_.context, memory);
+}
+
+StepHandle::StepHandle(std::shared_ptr<const PlanHandle> plan,
+                       const StepRequest& request)
+    : plan_(std::move(plan)), device_(read_device(request.device)) {
+  check_request(plan_->plan(), request);
+  const CurrentCudaDevice before(-1);
+  if (device_.is_cuda) {
+    if (request.scratch != nullptr) scratch_.emplace(*request.scratch);
+    Memory* scratch = scratch_ ? &*scratch_ : nullptr;
+    engine_ = cuda_engine_of(device_, request.stream, scratch);
+    // The second engine's shapes run beside those of the first; all its work
+    // lies between two points in the first one's order.
+    beside_ = make_cuda_engine(device_.number, nullptr, scratch);
+    step_ = std::make_unique<LentStep>(
+        plan_->plan(), request.rank,
+        std::vector<Engine*>{engine_.get(), beside_.get()});
+  } else {
+    lanes_ = std::make_unique<Lanes>(request.threads,
+                                     [] { return make_cpu_engine(); });
+    step_ = std::make_unique<LentStep>(plan_->plan(), request.rank, *lanes_);
+  }
+}
+
+StepHandle::~StepHandle() {
+  const CurrentCudaDevice current(device_.gpu());
+  step_.reset();
+  beside_.reset();
+  engine_.reset();
+}
+
+const std::string& StepHandle::layout() {
+  if (layout_.empty()) layout_ = layout_json(plan(), step_->schedule());
+  return layout_;
+}
+
+StepUse::StepUse(std::shared_ptr<StepHandle> handle, const char* function)
+    : handle_(std::move(handle)), current_(handle_->device().gpu()) {
+  if (handle_->in_use.test_and_set(std::memory_order_acquire))
+    throw UsageError(cat(function, ": another thread is using this step"));
+}
+
+}  // namespace canzona
