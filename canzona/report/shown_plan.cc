@@ -30,8 +30,7 @@ std::string grouped(int64_t number) {
 
 std::string counted(int64_t number, std::string_view thing) {
   if (number == 1) return fmt::format("1 {}", thing);
-  if (thing == "matrix") return grouped(number) + " matrices";
-  return fmt::format("{} {}s", grouped(number), thing);
+  return fmt::format("{} {}", grouped(number), plural_of(thing));
 }
 
 std::string left_out_text(size_t number, const Ink& ink) {

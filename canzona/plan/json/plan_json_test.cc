@@ -69,7 +69,8 @@ TEST_P(PlanJsonOf, KeepsEveryField) {
   options.capacity_bytes = 4096;
   options.ranks_per_node = 3;
   options.parameters = ParameterDtype::kFp32;
-  options.links = parse_links("intra=1.1GB/s,inter=0.3GB/s,latency=7us,intra_latency=3us");
+  options.links =
+      parse_links("intra=1.1GB/s,inter=0.3GB/s,latency=7us,intra_latency=3us");
   const RuleChoice soap{"soap",
                         {{"precondition_frequency", "7"}, {"phases", "3"}}};
   const Plan plan = plan_of(toy_moe(), "dp=2,tp=2,pp=2,ep=2", options, soap);

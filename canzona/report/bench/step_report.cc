@@ -77,8 +77,8 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
   if (!bench.beginning.empty())
     line("first step: " + beginning_text(bench.beginning));
   if (bench.link)
-    line(cat(link_text(*bench.link), ", ", bench.link->ranks_per_node,
-             " ranks per node"));
+    line(cat(link_text(*bench.link), ", ",
+             counted_text(bench.link->ranks_per_node, "rank"), " per node"));
   const auto strategies = ran(report);
   if (!strategies.empty())
     line("predictions: " +
