@@ -1,7 +1,6 @@
 #include "canzona/plan/make_plan.h"
 
 #include <algorithm>
-#include <map>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -9,7 +8,6 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/layout/layout.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/modules.h"
