@@ -138,18 +138,14 @@ Plan plan_alone(const PlanInput& input) {
   return plan_once(own, "balanced").plan;
 }
 
-StepBenchRequest request_of(const BenchStepFlags& a, const PlanInput& input,
-                            const Output& out) {
+// Returns what the options ask for without the model, so that a contradiction
+// is refused before anything begins.
+StepBenchRequest request_of(const BenchStepFlags& a, const Output& out) {
   StepBenchRequest request;
   request.strategies = known_strategies(a.plan.strategies, "--strategy");
-  request.plan = [&input](const std::string& strategy, const Link& link) {
-    return plan_on_link(input, strategy, link);
-  };
   request.device = a.device;
   request.with_serial = a.with_serial;
-  if (a.scaling) request.one_rank = [&input] { return plan_alone(input); };
   request.trial = trial_of(a);
-  request.link = modelled_link(a, input.options);
   if (a.comm_ratio) request.comm_ratio = *a.comm_ratio;
   if (!a.compute.empty() && request.trial.product_tokens == 0)
     request.compute_seconds = parse_compute_seconds(a.compute);
@@ -159,6 +155,16 @@ StepBenchRequest request_of(const BenchStepFlags& a, const PlanInput& input,
                          request.strategies.size(),
                          "; choose one, such as --strategy balanced"));
   return request;
+}
+
+// The input must outlive the request.
+void add_plans(const BenchStepFlags& a, const PlanInput& input,
+               StepBenchRequest& request) {
+  request.plan = [&input](const std::string& strategy, const Link& link) {
+    return plan_on_link(input, strategy, link);
+  };
+  if (a.scaling) request.one_rank = [&input] { return plan_alone(input); };
+  request.link = modelled_link(a, input.options);
 }
 
 RankOptions rank_options(const BenchStepFlags& a, int num_ranks, bool links) {
@@ -221,8 +227,11 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   if (!a.trace.empty()) check_late_file("--trace", a.trace, "");
   if (!a.flight_record.empty())
     check_late_file("--flight-record", a.flight_record, "");
+  requested_mesh(plan);  // refuses it before anything begins
+  StepBenchRequest request = request_of(a, out);
+  const RankOptions alone = rank_options(a, 0, false);
   phases.begin("device");
-  take_own_gpu(rank_options(a, 0, false));
+  take_own_gpu(alone);
   give_streams_connections(a.device);
   make_engine(a.device);  // throws if there is none
   PrecisionChoice precision;
@@ -231,7 +240,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   };
   phases.begin("model and ranks");
   const PlanInput input = read_plan_input(plan);
-  StepBenchRequest request = request_of(a, input, out);
+  add_plans(a, input, request);
   const bool links = request.link.has_value() || request.comm_ratio > 0;
   RankOptions meeting = rank_options(a, input.mesh.world(), links);
   meeting.communicator.ranks_per_node = input.options.ranks_per_node;

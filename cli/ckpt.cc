@@ -278,9 +278,9 @@ Outcome prune(const CkptFlags& a, const Output& out) {
   out.result(a.json ? ckpt_prune_json(report, a.dry_run)
                     : ckpt_prune_text(report, a.dry_run, out.ink()));
   if (std::ssize(report.kept) < a.keep_last)
-    out.note(cat("nothing was removed: ", report.kept.size(),
-                 " checkpoints passed verification, fewer than --keep-last ",
-                 a.keep_last));
+    out.note(cat("nothing was removed: ",
+                 counted_text(std::ssize(report.kept), "checkpoint"),
+                 " passed verification, fewer than --keep-last ", a.keep_last));
   return Outcome::kDone;
 }
 

@@ -156,10 +156,10 @@ std::string ckpt_verify_text(const std::vector<CheckpointLine>& lines,
   std::string out;
   for (const CheckpointLine& line : lines)
     out += cat(line.name, ": ",
-               line.problems.empty()
-                   ? cat(ink(Tone::kGood, "verified"), ", ", line.num_files,
-                         " files, ", human_bytes(line.bytes))
-                   : ink(Tone::kPoor, "damaged"),
+               line.problems.empty() ? cat(ink(Tone::kGood, "verified"), ", ",
+                                           counted_text(line.num_files, "file"),
+                                           ", ", human_bytes(line.bytes))
+                                     : ink(Tone::kPoor, "damaged"),
                "\n", problems_text({line}));
   return out;
 }
@@ -235,8 +235,8 @@ std::string ckpt_inspect_json(const CheckpointReader& reader,
 std::string ckpt_diff_text(const CheckpointDifference& difference,
                            const Ink& ink) {
   if (difference.equal())
-    return cat(ink(Tone::kGood, "equal"), ": ", difference.num_equal,
-               " tensors, bit by bit\n");
+    return cat(ink(Tone::kGood, "equal"), ": ",
+               counted_text(difference.num_equal, "tensor"), ", bit by bit\n");
   std::string out =
       cat(ink(Tone::kPoor, "different"), ": ", difference.num_equal,
           " tensors are equal, ", difference.different.size(), " differ\n");
@@ -326,9 +326,9 @@ std::string ckpt_import_text(const std::string& folder,
   return cat(
       printable(folder, 300),
       made.source == folder ? "" : cat(" (", printable(made.source, 300), ")"),
-      ": ", human_count(made.parameters), " parameters in ", made.tensors,
-      " tensors, ", human_bytes(made.bytes), ": ", printable(made.path, 300),
-      "\n");
+      ": ", human_count(made.parameters), " parameters in ",
+      counted_text(made.tensors, "tensor"), ", ", human_bytes(made.bytes), ": ",
+      printable(made.path, 300), "\n");
 }
 
 std::string ckpt_import_json(const std::string& folder,

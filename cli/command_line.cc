@@ -27,9 +27,9 @@ constexpr const char* kCommandLineExamples =
   canzona explain plan.json --rank 17
   canzona VERB --help
 
-Exit status: 0 success, 1 failed or invalid, 2 invalid request, 3 data was lost during the run,
-4 a rank was lost, 5 the run diverged (non-finite numbers or a spike), 6 output could not be
-written, 130 or 143 interrupted by SIGINT or SIGTERM.)";
+Exit status: 0 success, 1 failed or invalid, 2 invalid request, 3 a checkpoint or data was
+refused or lost, 4 a rank was lost, 5 the run diverged (non-finite numbers or a spike), 6 output
+could not be written, 130 or 143 interrupted by SIGINT or SIGTERM.)";
 
 std::string version_text() {
   return cat("canzona ", kVersion, "\ncommit ", kCommit, "\nbuild ", kBuildType,
@@ -173,14 +173,60 @@ const CLI::App& named(const CLI::App& app) {
   return verbs.empty() ? app : named(*verbs.back());
 }
 
+// Refuses plain words that `above` took because the verb below it does not.
+void refuse_lost_words(const CLI::App& above, const CLI::App& verb) {
+  for (const CLI::Option* option : above.get_options())
+    if (option->count() > 0 && !option->nonpositional())
+      throw UsageError(cat("unexpected word ", quoted(option->results().back()),
+                           see_help(verb)));
+}
+
+// Returns the position of the first word that is neither an option of the root
+// nor its value: that of the verb.
+std::ptrdiff_t first_word(const CLI::App& root,
+                          const std::vector<std::string>& arguments) {
+  size_t at = 0;
+  while (at < arguments.size() && arguments[at].starts_with("-")) {
+    const CLI::Option* option = root.get_option_no_throw(arguments[at]);
+    at += option != nullptr && option->get_items_expected_max() > 0 ? 2 : 1;
+  }
+  return static_cast<std::ptrdiff_t>(std::min(at, arguments.size()));
+}
+
+// Refuses a word in the place of one of a few that the verb knows.
+void refuse_unknown_argument(const CLI::App& app, const CLI::Option& argument) {
+  const Offer offer = offer_of(argument);
+  if (offer.words.empty() || offer.files || offer.folders) return;
+  std::vector<std::string> known = offer.words;
+  for (const std::string& verb : verb_names(app))
+    if (std::ranges::find(known, verb) == known.end()) known.push_back(verb);
+  for (const std::string& word : argument.results())
+    if (std::ranges::find(known, word) == known.end())
+      throw UsageError(cat(full_name(app), " ", quoted(word), ": expected ",
+                           alternatives(known), did_you_mean(word, known)));
+}
+
+// Help is for verbs that exist: words that name none are refused. An unknown
+// option is not, because help lists the known ones.
+void refuse_unknown_words(const CLI::App& root) {
+  const CLI::App& app = named(root);
+  for (const CLI::App* above = app.get_parent(); above != nullptr;
+       above = above->get_parent())
+    refuse_lost_words(*above, app);
+  for (const CLI::Option* option : app.get_options())
+    if (!option->nonpositional()) refuse_unknown_argument(app, *option);
+  for (const std::string& word : root.remaining(true)) {
+    if (word.starts_with("-")) return;  // what follows may be its value
+    refuse_word(root, app, word);
+  }
+}
+
 // Options and words of `above`, which takes what the verb below it does not
 // know: it does not run, so they would be lost.
 void refuse_lost_options(const CLI::App& above, const CLI::App& verb) {
+  refuse_lost_words(above, verb);
   for (const CLI::Option* option : above.get_options()) {
     if (option->count() == 0) continue;
-    if (!option->nonpositional())
-      throw UsageError(cat("unexpected word ", quoted(option->results().back()),
-                           see_help(verb)));
     const std::string name = option->get_name();
     if (verb.get_option_no_throw(name) != nullptr)
       refuse_early_option(verb, name);
@@ -233,8 +279,9 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
 void CommandLine::parse(std::vector<std::string> arguments) {
   arguments = with_empty_values(arguments);
   // "help bench step" is "bench step --help".
-  if (!arguments.empty() && arguments.front() == "help") {
-    arguments.erase(arguments.begin());
+  const auto verb = arguments.begin() + first_word(root_, arguments);
+  if (verb != arguments.end() && *verb == "help") {
+    arguments.erase(verb);
     arguments.emplace_back("--help");
   }
   std::reverse(arguments.begin(), arguments.end());  // as the library requires
@@ -243,9 +290,7 @@ void CommandLine::parse(std::vector<std::string> arguments) {
   } catch (const CLI::CallForVersion& version) {
     page_ = version.what();
   } catch (const CLI::CallForHelp&) {
-    if (root_.get_subcommands().empty())
-      for (const std::string& word : root_.remaining())
-        if (!word.starts_with("-")) refuse_word(root_, root_, word);
+    refuse_unknown_words(root_);
     page_ = root_.help();
   } catch (const CLI::ParseError& error) {
     const CLI::App& app = named(root_);

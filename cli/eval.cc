@@ -228,18 +228,20 @@ Outcome run(const EvalFlags& a, const Output& out) {
 }
 
 OptionRows options_of(EvalFlags& a) {
-  return joined({run_model_options(a.model),
-                 {option("--data", a.data, "PATH", "data, as for canzona train")
-                      .by_default("what the run was trained on"),
-                  option("--sequences", a.sequences, "N",
-                         "number of sequences, from the first; 0: all")
-                      .by_default("of the run's data as many as it evaluated"),
-                  option("--length", a.length, "N", "tokens per sequence")
-                      .by_default(cat("as in training; at most ", kLongest,
-                                      " without it")),
-                  flag("--all", a.all,
-                       "use all of the run's data, not only its held-out end"),
-                  json_flag(a.json)}});
+  return joined(
+      {run_model_options(a.model),
+       {option("--data", a.data, "PATH", "data, as for canzona train")
+            .by_default("what the run was trained on"),
+        option("--sequences", a.sequences, "N",
+               "number of sequences, from the first; 0: all")
+            .by_default("as many as the run evaluated; of other data, all"),
+        option("--length", a.length, "N", "tokens per sequence")
+            .by_default(
+                cat("as in training; of a Hugging Face folder, at most ",
+                    kLongest)),
+        flag("--all", a.all,
+             "use all of the run's data, not only its held-out end"),
+        json_flag(a.json)}});
 }
 
 }  // namespace

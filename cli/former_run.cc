@@ -153,8 +153,8 @@ void refuse_what_has_ended(const std::string& path) {
   if (!summary->has_ended()) return;
   throw UsageError(cat("--resume auto: --run ", quoted(path),
                        " holds a finished run (", printable(summary->state),
-                       " after ", summary->steps,
-                       " steps) and no checkpoint to resume from; choose "
+                       " after ", counted_text(summary->steps, "step"),
+                       ") and no checkpoint to resume from; choose "
                        "another folder, or replace the run with --overwrite"));
 }
 

@@ -142,8 +142,8 @@ int ranks_wanted(const LaunchFlags& a, const LaunchPlan& plan,
   if (const std::string mesh = saved_mesh(plan); !mesh.empty()) {
     const int64_t ranks = parse_mesh(mesh).world();
     if (ranks <= kMostRanks) {
-      out.note(cat("launch: ", ranks,
-                   " ranks, as in the checkpoint that --resume ",
+      out.note(cat("launch: ", counted_text(ranks, "rank"),
+                   ", as in the checkpoint that --resume ",
                    printable(resume_wish(plan.command)), " uses (", mesh,
                    "); --ranks N overrides it"));
       return static_cast<int>(ranks);
@@ -255,8 +255,8 @@ LaunchPlan settle_launch(const LaunchFlags& a, const Output& out) {
         cat("--ranks ", plan.num_ranks, ": not within --elastic ", a.elastic));
   if (plan.config && plan.config->ranks > 0 &&
       plan.config->ranks != plan.num_ranks)
-    throw UsageError(cat("launch starts ", plan.num_ranks,
-                         " ranks, but train has --ranks ", plan.config->ranks,
+    throw UsageError(cat("launch starts ", counted_text(plan.num_ranks, "rank"),
+                         ", but train has --ranks ", plan.config->ranks,
                          "; leave out the latter"));
   if (plan.elastic) require_fewest_fits(plan, a.elastic);
   settle_transport(a, out, plan);
@@ -355,10 +355,6 @@ std::string what_to_do(const LaunchReport& report) {
   }
 }
 
-std::string restarts_word(int count) {
-  return count == 1 ? "1 restart" : cat(count, " restarts");
-}
-
 void write_end(JsonWriter& out, const ProcessEnd& end) {
   out.member("exit");
   if (end.exit_status >= 0)
@@ -411,7 +407,7 @@ void write_attempt(JsonWriter& out, const LaunchedAttempt& attempt) {
 std::string launch_line(const LaunchReport& report) {
   std::vector<std::string> parts{what_happened(report.last())};
   if (report.exit_status() == ExitStatus::kDone) {
-    parts.push_back(restarts_word(report.num_restarts()));
+    parts.push_back(counted_text(report.num_restarts(), "restart"));
     return join(parts, kBetween);
   }
   if (const int asked = report.last().cause.asked; asked != 0)
@@ -419,7 +415,8 @@ std::string launch_line(const LaunchReport& report) {
   parts.push_back(checkpoint_words(report));
   if (!report.why_not_again.empty()) parts.push_back(report.why_not_again);
   if (report.num_restarts() > 0)
-    parts.push_back(cat("after ", restarts_word(report.num_restarts())));
+    parts.push_back(
+        cat("after ", counted_text(report.num_restarts(), "restart")));
   parts.push_back(what_to_do(report));
   parts.push_back(cat("exit ", report.exit_status()));
   return join(parts, kBetween);

@@ -122,7 +122,7 @@ OptionRows options_of(CalibrateFlags& a) {
       option("--precision", a.precision, "TYPE",
              "precision of Muon's products: fp32 or bf16, on cuda also fp16")
           .offering({"fp32", "bf16", "fp16"})
-          .by_default("what precision=auto is here"),
+          .by_default("what precision=auto chooses here"),
       option("--ranks", a.ranks, "COUNT",
              "cores to measure at once, as many as ranks will run")
           .between(1, 1024),

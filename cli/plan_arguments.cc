@@ -61,8 +61,9 @@ std::vector<SharedRow> input_rows(PlanArguments& a) {
                            "use only the first N layers")
                         .by_default("all")},
       {kEverywhere,
-       option("--scale", a.scale, "1/N",
-              "divide every width by N; heads and experts stay as many")
+       option(
+           "--scale", a.scale, "1/N",
+           "divide every width by N, but keep the number of heads and experts")
            .by_default("1")},
       {kEverywhere,
        option("--split", a.split, "HOW",

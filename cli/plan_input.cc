@@ -356,13 +356,17 @@ std::vector<std::string> known_strategies(const std::string& text,
   return names;
 }
 
-PlanInput read_plan_input(const PlanArguments& arguments) {
+Mesh requested_mesh(const PlanArguments& arguments) {
   require(arguments.model, "--model", "--model qwen3-32b");
   require(arguments.mesh, "--mesh", "--mesh dp=32,tp=8");
+  return from_option("--mesh", arguments.mesh,
+                     [&] { return parse_mesh(arguments.mesh); });
+}
+
+PlanInput read_plan_input(const PlanArguments& arguments) {
   PlanInput input;
   // Checks cheap arguments first; a large file is read last.
-  input.mesh = from_option("--mesh", arguments.mesh,
-                           [&] { return parse_mesh(arguments.mesh); });
+  input.mesh = requested_mesh(arguments);
   input.rule = read_rule(arguments, input.note);
   read_budgets(arguments, input.options);
   read_zero(arguments, input.options.zero);

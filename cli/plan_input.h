@@ -90,6 +90,8 @@ struct PlanInput {
   }
 };
 
+// Returns --mesh after checking that --model is given, too; reads no file.
+Mesh requested_mesh(const PlanArguments& arguments);
 // UsageError names the option, its value and what is allowed.
 PlanInput read_plan_input(const PlanArguments& arguments);
 

@@ -127,8 +127,9 @@ class MpiRanks : public ProcessRanks<MpiSession> {
       open(std::make_unique<MpiSession>(MpiOptions{.gate = options.gate}));
     }
     if (session().size() != options.num_ranks)
-      throw UsageError(cat("the mesh has ", options.num_ranks,
-                           " ranks, but MPI started ", session().size(),
+      throw UsageError(cat("the mesh has ",
+                           counted_text(options.num_ranks, "rank"),
+                           ", but MPI started ", session().size(),
                            "; start it with mpirun -n ", options.num_ranks));
   }
 };
@@ -138,7 +139,8 @@ class TcpRanks : public ProcessRanks<TcpSession> {
   TcpRanks(const RankOptions& options, const TcpLaunch& launch)
       : ProcessRanks(options, "tcp", launch.num_local) {
     if (launch.num_ranks != options.num_ranks)
-      throw UsageError(cat("the mesh has ", options.num_ranks, " ranks, but ",
+      throw UsageError(cat("the mesh has ",
+                           counted_text(options.num_ranks, "rank"), ", but ",
                            launch.launcher, " started ", launch.num_ranks));
     open(std::make_unique<TcpSession>(TcpOptions{
         .meeting = meeting_of(options, launch),
@@ -371,7 +373,7 @@ OptionRows meeting_options(RankOptions& a) {
             "multiprocessors, as if it had a smaller GPU of its own"),
        option("--nccl-ctas", a.nccl_ctas, "N|zero",
               "nccl: thread blocks of its kernels; zero: use the copy engines")
-           .by_default("as NCCL likes"),
+           .by_default("NCCL's choice"),
        option("--nccl-memory", a.nccl_memory, "KIND",
               "nccl: memory that messages use: windows, registered, plain, or "
               "auto, the first available")

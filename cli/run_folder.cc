@@ -25,9 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 
 MissingFolders make_run_folder(const std::string& path) {
+  require_run_folder(path);
   std::error_code error;
-  if (fs::exists(path, error) && !fs::is_directory(path, error))
-    throw UsageError(cat("--run ", quoted(path), ": it is not a folder"));
   if (fs::is_directory(path, error) && ::access(path.c_str(), W_OK) != 0)
     throw UsageError(
         cat("--run ", quoted(path), ": the folder is not writable"));
@@ -84,6 +83,14 @@ int write_at(int fd, int64_t offset, std::string_view text) {
 constexpr std::string_view kEndOfLine = "}\n";
 
 }  // namespace
+
+void require_run_folder(const std::string& path) {
+  std::error_code error;
+  if (fs::exists(path, error) && !fs::is_directory(path, error))
+    throw UsageError(cat("--run ", quoted(path),
+                         ": it is a file; expected a folder, which need "
+                         "not exist yet"));
+}
 
 void check_late_file(const std::string& flag, const std::string& file,
                      const std::string& run_folder) {

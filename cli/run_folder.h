@@ -126,6 +126,9 @@ class RunFolder {
   std::string weights_sha256_;
 };
 
+// Throws UsageError if the folder of a run is a file. Nothing is changed.
+void require_run_folder(const std::string& path);
+
 // Throws UsageError if a file that is written at the end, outside the run's
 // folder or in it, could not be written: before a former run is touched. `flag`
 // is the option that named the file. An empty `run_folder` means that the run

@@ -405,23 +405,28 @@ Outcome dry_run(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
   return Outcome::kDone;
 }
 
-// Returns the requested checkpoint; if `auto` finds none, which is reported,
-// the settings of the run that was killed.
-Beginning find_beginning(const TrainFlags& a, bool speaks, const Output& out) {
+// Returns the requested checkpoint; if `auto` finds none, the settings of the
+// run that was killed.
+Beginning find_beginning(const TrainFlags& a) {
   Beginning beginning;
   if (a.resume.empty()) return beginning;
   const std::string run = asked_run_folder(a.config);
   beginning.point = find_resume_point(a.resume, run);
   if (beginning.point) return beginning;
   if (!a.overwrite) beginning.unfinished = unfinished_settings(run);
-  if (speaks)
-    out.note(cat("nothing to resume from in ", checkpoint_folder(run),
-                 ": the run starts from the beginning",
-                 beginning.unfinished
-                     ? cat(", with the settings of the unfinished run in ", run,
-                           "/summary.json; given settings override them")
-                     : ""));
   return beginning;
+}
+
+// Reports that `--resume auto` has found no checkpoint.
+void report_beginning(const TrainFlags& a, const Beginning& beginning,
+                      const std::string& run, const Output& out) {
+  if (a.resume.empty() || beginning.point) return;
+  out.note(cat("nothing to resume from in ", checkpoint_folder(run),
+               ": the run starts from the beginning",
+               beginning.unfinished
+                   ? cat(", with the settings of the unfinished run in ", run,
+                         "/summary.json; given settings override them")
+                   : ""));
 }
 
 // The setting of a checkpoint counts as requested.
@@ -490,13 +495,16 @@ Outcome run(const TrainFlags& a, const Output& out) {
   if (!a.deadline.empty()) parse_deadline(a.deadline);
   const std::optional<ProcessLaunch> launch = find_process_launch();
   const bool is_rank_0 = !launch || launch->rank == 0;
-  const Beginning beginning = find_beginning(a, is_rank_0, out);
+  const Beginning beginning = find_beginning(a);
   TrainConfig config = config_of(a, beginning, launch ? launch->num_ranks : 0);
+  require_run_folder(config.run);
   if (a.overwrite && config.run.empty())
     throw UsageError("--overwrite: expected --run with the folder of a run");
   if (!a.flight_record.empty() && !a.dry_run)
     check_late_file("--flight-record", a.flight_record, config.run);
   const Mesh mesh = settle_mesh(config, rank_counts(config, launch));
+  if (is_rank_0)
+    report_beginning(a, beginning, asked_run_folder(a.config), out);
   free_former_choices(beginning, config, is_rank_0, out);
   std::unique_ptr<Ranks> ranks;
   std::optional<MachineLimits> limits;

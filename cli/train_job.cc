@@ -128,11 +128,12 @@ ResumePoint point_at(const std::string& path, const std::string& run) {
   // A folder with the name of a checkpoint is one, however damaged.
   if (!is_checkpoint &&
       (!has_folder || !step_of_name(name.substr(0, name.find('.')))))
-    throw UsageError(
-        cat("--resume ", quoted(path),
-            has_folder ? ": the folder has no checkpoint" : ": no such folder",
-            "; expected auto, a step, or a folder with a "
-            "checkpoint"));
+    throw UsageError(cat("--resume ", quoted(path),
+                         has_folder       ? ": the folder has no checkpoint"
+                         : is_there(path) ? ": it is a file"
+                                          : ": no such folder",
+                         "; expected auto, a step, or a folder with a "
+                         "checkpoint"));
   const fs::path parent =
       whole.has_parent_path() ? whole.parent_path() : fs::path(".");
   // One that was set aside no longer belongs to the run.

@@ -108,6 +108,15 @@ std::vector<std::string> split_text(std::string_view text, char separator) {
   return words;
 }
 
+std::string plural_of(std::string_view thing) {
+  if (thing == "matrix") return "matrices";
+  return cat(thing, thing.ends_with("ch") ? "es" : "s");
+}
+
+std::string counted_text(int64_t count, std::string_view thing) {
+  return cat(count, " ", count == 1 ? std::string(thing) : plural_of(thing));
+}
+
 std::string join(const std::vector<std::string>& words,
                  std::string_view separator) {
   std::string text;
@@ -385,11 +394,11 @@ int64_t parse_bytes(std::string_view text, std::string_view what) {
 
 double parse_bandwidth(std::string_view text, std::string_view what) {
   static const std::string expected =
-      "a bandwidth above 0 such as 400GB/s (bytes) or 400Gb/s (bits)";
+      "a bandwidth of 1B/s or more, such as 400GB/s (bytes) or 400Gb/s (bits)";
   const auto [number, factor] =
       read_with_unit(text, kBandwidthUnits, what, expected);
   const double bandwidth = number * factor;
-  if (!(bandwidth > 0) || !std::isfinite(bandwidth)) {
+  if (!(bandwidth >= 1) || !std::isfinite(bandwidth)) {
     refuse(what, text, expected);
   }
   return bandwidth;

@@ -77,6 +77,11 @@ std::vector<std::string> split_text(std::string_view text, char separator);
 std::string join(const std::vector<std::string>& words,
                  std::string_view separator);
 
+// "1 step", "2 steps", "3 matrices", "4 micro-batches".
+std::string counted_text(int64_t count, std::string_view thing);
+// "matrix" → "matrices".
+std::string plural_of(std::string_view thing);
+
 // `text` in single quotes, control characters and broken UTF-8 replaced by '?',
 // cut to `limit` characters: safe to print on a terminal wherever it came from.
 //

@@ -15,6 +15,14 @@ namespace {
 
 using testing::ElementsAre;
 
+TEST(Text, CountsThings) {
+  EXPECT_EQ(counted_text(1, "step"), "1 step");
+  EXPECT_EQ(counted_text(0, "step"), "0 steps");
+  EXPECT_EQ(counted_text(2, "matrix"), "2 matrices");
+  EXPECT_EQ(counted_text(1, "matrix"), "1 matrix");
+  EXPECT_EQ(counted_text(3, "micro-batch"), "3 micro-batches");
+}
+
 TEST(Text, CatJoinsAnything) {
   EXPECT_EQ(cat("tp=", 8, ' ', 1.5, std::string("!")), "tp=8 1.5!");
   EXPECT_EQ(cat(), "");

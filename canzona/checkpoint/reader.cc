@@ -150,7 +150,7 @@ void add_listed(std::string& text, const std::vector<std::string>& names,
                 std::string_view what) {
   constexpr size_t kShown = 10;
   if (names.empty()) return;
-  text += cat("\n", names.size(), " ", what, ":");
+  text += cat("\n", counted_text(std::ssize(names), "tensor"), " ", what, ":");
   for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
     text += cat("\n  ", names[i]);
   if (names.size() > kShown)
@@ -442,11 +442,13 @@ std::vector<std::string> match_tensors(const SavedTensors& saved,
   for (const LogicalTensor& tensor : saved.tensors)
     if (!names.contains(tensor.name)) extra.push_back(quoted(tensor.name));
   std::string refused;
-  add_listed(refused, other, "tensors of another type or shape");
+  add_listed(refused, other, "of another type or shape");
   if (strictness != Strictness::kWarn)
-    add_listed(refused, missing, cat("tensors are missing in ", saved.noun));
+    add_listed(
+        refused, missing,
+        cat(missing.size() == 1 ? "is" : "are", " missing in ", saved.noun));
   if (strictness == Strictness::kExact)
-    add_listed(refused, extra, cat("tensors that only ", saved.noun, " has"));
+    add_listed(refused, extra, cat("that only ", saved.noun, " has"));
   if (!refused.empty())
     throw CheckpointRefused(cat(saved.whole, " does not fit:", refused));
   std::vector<std::string> notes;

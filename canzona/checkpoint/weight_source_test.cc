@@ -210,11 +210,11 @@ TEST_F(WeightSources, ListWhatIsMissingBesidesOrOfAnotherShape) {
   EXPECT_THAT(
       [&] { source_of(tensors, small()); },
       ThrowsMessage<CheckpointRefused>(AllOf(
-          HasSubstr("1 tensors of another type or shape:\n  'lm_head.weight': "
+          HasSubstr("1 tensor of another type or shape:\n  'lm_head.weight': "
                     "saved F32 [6, 4], expected F32 [6, 5]"),
-          HasSubstr("1 tensors are missing in the folder:\n"
+          HasSubstr("1 tensor is missing in the folder:\n"
                     "  'model.norm.weight'"),
-          HasSubstr("1 tensors that only the folder has:\n"
+          HasSubstr("1 tensor that only the folder has:\n"
                     "  'model.layers.0.self_attn.q_proj.bias'"),
           HasSubstr(path("")))));
 }

@@ -138,8 +138,8 @@ class Reader {
     const auto name = parse_tensor_name(stored.name);
     if (!name || (!fixture_.is_pure() && name->step > fixture_.steps))
       fixture_.refuse(cat("tensor ", quoted(stored.name),
-                          ": no name of a fixture of ", fixture_.steps,
-                          " steps"));
+                          ": no name of a fixture of ",
+                          counted_text(fixture_.steps, "step")));
     const std::string_view data =
         bytes_.substr(static_cast<size_t>(stored.begin),
                       static_cast<size_t>(stored.end - stored.begin));

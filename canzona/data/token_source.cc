@@ -361,8 +361,8 @@ class MegatronSource : public TokenSource {
   int64_t size() const override { return index_.num_tokens; }
   void read(int64_t first, std::span<int32_t> to) const override;
   std::string describe() const override {
-    return cat("Megatron, ", index_.num_sequences, " sequences, ",
-               human_count(static_cast<double>(size())), " tokens");
+    return cat("Megatron, ", counted_text(index_.num_sequences, "sequence"),
+               ", ", human_count(static_cast<double>(size())), " tokens");
   }
   std::string digest() const override { return digest_of(*this); }
 

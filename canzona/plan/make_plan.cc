@@ -1,7 +1,6 @@
 #include "canzona/plan/make_plan.h"
 
 #include <algorithm>
-#include <map>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -9,7 +8,6 @@
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/layout/layout.h"
 #include "canzona/plan/plan.h"
-#include "canzona/plan/predict/loads.h"
 #include "canzona/plan/predict/rank_costs.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/modules.h"
@@ -19,6 +17,7 @@
 #include "canzona/plan/search/owners.h"
 #include "canzona/plan/search/teams.h"
 #include "canzona/plan/strategies/strategy.h"
+#include "canzona/plan/validate/validate.h"
 
 namespace canzona {
 namespace {
@@ -274,36 +273,10 @@ bool is_worth_it(const Plan& shared, const Plan& whole) {
          (fits(shared) || !fits(whole));
 }
 
-// True if a matrix of the first or the last round of some home moves by strips.
-bool exchanges_strips(const PlanPart& part) {
-  if (part.grid.tp == 1) return false;
-  using Rounds = std::vector<std::vector<int32_t>>;
-  std::map<std::pair<int32_t, int32_t>, Rounds> homes;
-  for (size_t m = 0; m < part.matrices.size(); ++m)
-    each_home(part, part.matrices[m].tensor, [&](int32_t stage, int32_t home) {
-      Rounds& rounds = homes[{stage, home}];
-      const size_t round = index(part.micro_group[m]);
-      if (rounds.size() <= round) rounds.resize(round + 1);
-      rounds[round].push_back(static_cast<int32_t>(m));
-    });
-  TeamTable teams(part);
-  return std::ranges::any_of(homes, [&](const auto& home) {
-    const Rounds& rounds = home.second;
-    return StripExchange(part, teams, rounds.front()).size() > 0 ||
-           StripExchange(part, teams, rounds.back()).size() > 0;
-  });
-}
-
 // Strips that were asked for and that no round has would go unnoticed.
 void require_strips(const Plan& plan) {
-  if (plan.options.exchange != ExchangeBy::kStrips ||
-      std::ranges::any_of(plan.parts, exchanges_strips))
-    return;
-  throw UsageError(
-      cat("exchange strips: no matrix of the first or the last round has "
-          "strips and one owner (rule ",
-          plan.rule, " on ", to_string(plan.mesh),
-          "); these rounds alone are cut, and exchange=auto goes by rounds"));
+  if (const std::string why = why_rounds_lack_strips(plan); !why.empty())
+    throw UsageError(why);
 }
 
 }  // namespace

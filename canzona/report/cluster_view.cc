@@ -129,9 +129,9 @@ std::string cluster_text(const ShownCluster& shown, const Ink& ink) {
   const Plan& plan = shown.plan;
   std::string out =
       ink(Tone::kBold, printable(shown.cluster.name)) +
-      fmt::format(": {}, {} ({}) on {}, {} ranks, {}\n",
-                  printable(plan.model.name), plan.rule, plan.options.strategy,
-                  to_string(plan.mesh), grouped(plan.mesh.world()),
+      fmt::format(": {}, {} ({}) on {}, {}, {}\n", printable(plan.model.name),
+                  plan.rule, plan.options.strategy, to_string(plan.mesh),
+                  counted(plan.mesh.world(), "rank"),
                   zero_name(plan.options.zero.sizes, plan.mesh.homes()));
   constexpr size_t kColumn = 14;
   out += labelled(ink, "iteration", work_line(shown), kColumn);

@@ -121,8 +121,8 @@ std::string cost_table_text(const Comparison& comparison, const Ink& ink) {
                human_seconds(strategy.shown->plan_seconds)});
   }
   return title(ink,
-               "Worst rank: makespan over the lower bound, bytes, memory, "
-               "time") +
+               "Worst rank: makespan over the lower bound, bytes, memory "
+               "without activations, time") +
          table.text(ink);
 }
 
@@ -188,7 +188,7 @@ std::string pictures(const Comparison& comparison, const Ink& ink) {
          bars_of(comparison, transform, human_seconds, ink) +
          title(ink, "Predicted step with its exchange, slowest rank") +
          bars_of(comparison, step, human_seconds, ink) +
-         title(ink, "Memory, largest rank") +
+         title(ink, "Memory without activations, largest rank") +
          bars_of(comparison, memory, bytes_text, ink);
 }
 

@@ -18,7 +18,8 @@ namespace canzona {
 
 // Loads are in ticks over a period.
 struct OwnerStory {
-  std::vector<int32_t> owners;  // world ranks
+  std::vector<int32_t> owners;  // world ranks; helpers come last
+  size_t num_helpers = 0;       // among them, of an owner
   bool is_team = false;         // the owners share the update
   bool has_blocks = false;      // every block has one of the owners
   int32_t head = -1;            // of a team; else the first owner

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <span>
 
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
@@ -146,6 +149,29 @@ void find_other(const Subject& s, const std::vector<double>& loads, double cost,
 
 }  // namespace
 
+namespace {
+
+// An owner comes before its helper, whatever their ranks.
+void name_ranks(const MatrixInPart& at, const std::optional<TeamStory>& team,
+                OwnerStory& story) {
+  const auto owners = at.part->owners[static_cast<size_t>(at.matrix)];
+  story.repeated = owners.empty();
+  story.is_team = team && team->has_head();
+  story.has_blocks = team && !team->has_head();
+  if (!team || !team->has_helper) {
+    story.owners = owner_ranks(*at.part, at.matrix);
+  } else {
+    story.owners = ranks_at(*at.part, at.matrix, owners[0]);
+    const std::vector<int32_t> helpers =
+        ranks_at(*at.part, at.matrix, owners[1]);
+    story.num_helpers = helpers.size();
+    story.owners.insert(story.owners.end(), helpers.begin(), helpers.end());
+  }
+  story.head = team ? team->members.front().rank : story.owners.front();
+}
+
+}  // namespace
+
 OwnerStory tell_owner(const ReportPlan& shown, int32_t matrix) {
   const Plan& plan = shown.plan;
   const MatrixInPart at = matrix_in_part(plan, matrix);
@@ -154,12 +180,8 @@ OwnerStory tell_owner(const ReportPlan& shown, int32_t matrix) {
   const double cost =
       period_load(plan, plan.costs[static_cast<size_t>(matrix)]);
   OwnerStory story;
-  story.owners = owner_ranks(*at.part, at.matrix);
-  story.repeated = at.part->owners[static_cast<size_t>(at.matrix)].empty();
   const auto team = team_of(*at.part, at.matrix);
-  story.is_team = team && team->has_head();
-  story.has_blocks = team && !team->has_head();
-  story.head = team ? team->members.front().rank : story.owners.front();
+  name_ranks(at, team, story);
   story.load_with = loads[static_cast<size_t>(story.head)];
   const double own = team ? period_load(plan, {team->members.front().work,
                                                team->members.front().refresh})
@@ -184,14 +206,31 @@ constexpr size_t kLabel = 12;
 // A tensor split by head has hundreds of matrices that hardly differ.
 constexpr size_t kMaxExplained = 8;
 
-std::string owner_text(const SettledRequest& plan, const OwnerStory& story) {
-  if (story.repeated && story.owners.size() > 1)
-    return fmt::format("none: {} ranks repeat the update", story.owners.size());
+std::string placed_ranks(const SettledRequest& plan,
+                         std::span<const int32_t> ranks) {
   std::string out;
-  for (const int32_t rank : story.owners)
+  for (const int32_t rank : ranks)
     out += fmt::format("{}rank {} ({})", out.empty() ? "" : ", ", rank,
                        coordinates_text(plan.mesh, rank));
   return out;
+}
+
+// The lines that say which ranks compute the matrix, each with its label.
+using LabelledLines = std::vector<std::pair<const char*, std::string>>;
+
+LabelledLines owner_lines(const SettledRequest& plan, const OwnerStory& story) {
+  const std::span<const int32_t> all(story.owners);
+  const std::string ranks =
+      story.repeated && all.size() > 1
+          ? fmt::format("none: {} ranks repeat the update", all.size())
+          : placed_ranks(plan, all);
+  if (story.num_helpers > 0)
+    return {{"owner",
+             placed_ranks(plan, all.first(all.size() - story.num_helpers))},
+            {"helper", placed_ranks(plan, all.last(story.num_helpers))}};
+  if (story.is_team)
+    return {{"team", ranks}, {"head", placed_ranks(plan, {&story.head, 1})}};
+  return {{story.has_blocks ? "owners" : "owner", ranks}};
 }
 
 std::string cost_line(const PlanPart& plan, int32_t matrix) {
@@ -201,9 +240,10 @@ std::string cost_line(const PlanPart& plan, int32_t matrix) {
   };
   std::string out = ticks(cost.every_step) + " predicted per step";
   if (cost.refresh.value() > 0)
-    out += fmt::format("; refresh {} every {} steps, phase {} of {}",
-                       ticks(cost.refresh), plan.period,
-                       plan.phase[static_cast<size_t>(matrix)], plan.phases);
+    out += fmt::format(
+        "; refresh {} every {}, phase {} of {}", ticks(cost.refresh),
+        plan.period == 1 ? "step" : fmt::format("{} steps", plan.period),
+        plan.phase[static_cast<size_t>(matrix)], plan.phases);
   return out;
 }
 
@@ -266,13 +306,7 @@ std::string facts_text(const Plan& whole, int32_t number,
   };
   line("shape", fmt::format("{} × {}, tp cut: {}", m.rows, m.cols,
                             to_string(tensor.cut)));
-  line(story.is_team      ? "team"
-       : story.has_blocks ? "owners"
-                          : "owner",
-       owner_text(whole, story));
-  if (story.is_team)
-    line("head", fmt::format("rank {} ({})", story.head,
-                             coordinates_text(whole.mesh, story.head)));
+  for (const auto& [name, ranks] : owner_lines(whole, story)) line(name, ranks);
   if (plan.home[t] != kEveryHome)
     line(plan.grid.places > 1 ? "home group" : "home", home_text(plan, m));
   line("bucket", bucket_text(whole, bucket_number(plan, m.tensor)));
@@ -377,6 +411,10 @@ void write_story(JsonWriter& out, const OwnerStory& story) {
   out.member("owners").values(story.owners);
   out.field("repeated", story.repeated);
   if (story.is_team) out.field("head", story.head);
+  if (story.num_helpers > 0)
+    out.member("helpers").values(std::vector<int32_t>(
+        story.owners.end() - static_cast<std::ptrdiff_t>(story.num_helpers),
+        story.owners.end()));
   out.member("load").begin_object();
   out.field("with", story.load_with).field("without", story.load_without);
   out.field("mean", story.mean).field("makespan", story.makespan);

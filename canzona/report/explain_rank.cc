@@ -105,8 +105,12 @@ std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   if (plan.period > 1)
     out += fmt::format("  worst step  {} predicted\n",
                        human_seconds(own.transform_seconds_worst));
-  return out + fmt::format("  step        {} predicted with the exchange\n",
-                           human_seconds(own.step_seconds));
+  out += fmt::format("  step        {} predicted with the exchange",
+                     human_seconds(own.step_seconds_mean));
+  if (plan.period > 1)
+    out +=
+        fmt::format(", {} without a refresh", human_seconds(own.step_seconds));
+  return out + "\n";
 }
 
 std::string owned_text(const std::vector<OwnMatrix>& owned, double load,
@@ -261,11 +265,13 @@ constexpr std::array<const char*, 6> kOrderColumns = {
     "in order", "with", "sent in node", "sent outside", "works on", "slot"};
 
 // The operations of the rank in an iteration, row by row, without the calls by
-// which the trainer releases a module. Calls of the trainer that follow each
-// other share a row, so that many layers do not hide the collectives.
+// which the trainer releases a module and without stages that do nothing. Calls
+// of the trainer that follow each other share a row, so that many layers do not
+// hide the collectives.
 struct OrderRows {
   std::vector<std::array<std::string, kOrderColumns.size()>> rows;
   size_t left_out = 0;
+  bool has_helpers = false;
 };
 
 bool is_call(const ScheduleEntry& entry, TrainerCall::Kind kind) {
@@ -297,11 +303,37 @@ struct Calls {
   }
 };
 
+// Knows which stages of teams do nothing, and which have a helper.
+class TeamStages {
+ public:
+  explicit TeamStages(const Plan& plan) {
+    for (const PlanPart& part : plan.parts) teams_.emplace_back(part);
+  }
+  bool does_nothing(const ScheduleEntry& entry) {
+    return entry.shared >= 0 &&
+           is_idle(facts_of(entry), entry.kind, entry.purpose, entry.worked_on);
+  }
+  bool has_helper(const ScheduleEntry& entry) {
+    return entry.shared >= 0 && facts_of(entry).has_helper();
+  }
+
+ private:
+  const StripFacts& facts_of(const ScheduleEntry& entry) {
+    return teams_[static_cast<size_t>(entry.part)].strips(
+        static_cast<size_t>(entry.matrix));
+  }
+
+  std::vector<TeamTable> teams_;
+};
+
 OrderRows order_of(const Plan& plan, int32_t rank) {
   OrderRows out;
   Calls calls;
+  TeamStages teams(plan);
   for (const ScheduleEntry& entry : entries_of(plan, rank)) {
     if (is_call(entry, TrainerCall::Kind::kReleaseParams)) continue;
+    if (teams.does_nothing(entry)) continue;
+    if (teams.has_helper(entry)) out.has_helpers = true;
     if (calls.includes(entry)) {
       calls.add(entry);
       if (out.left_out == 0 && calls.first != calls.last)
@@ -332,7 +364,14 @@ std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
   const OrderRows order = order_of(plan, rank);
   for (const auto& row : order.rows) table.row({row.begin(), row.end()});
   std::string out = title(ink, kOrderTitle) + table.text(ink);
-  return out + left_out_text(order.left_out, ink);
+  out += left_out_text(order.left_out, ink);
+  if (order.has_helpers)
+    out += "  " +
+           ink(Tone::kDim,
+               "a step with a refresh; in other steps owners and helpers "
+               "exchange nothing") +
+           "\n";
+  return out;
 }
 
 // Returns what the rank stores in every part of the plan.
@@ -351,6 +390,7 @@ void write_order(JsonWriter& out, const Plan& plan, int32_t rank) {
   std::map<int32_t, int32_t> rank_in;  // by part
   for (const RankInPart& in : parts_of_rank(plan, rank))
     rank_in[in.part] = in.rank;
+  TeamStages teams(plan);
   out.member("iteration").begin_array();
   for (const ScheduleEntry& entry : entries_of(plan, rank)) {
     out.begin_object().field("what", describe(plan, entry));
@@ -372,6 +412,7 @@ void write_order(JsonWriter& out, const Plan& plan, int32_t rank) {
                                : "across");
       write_wire_members(out, entry.bytes);
     }
+    if (teams.does_nothing(entry)) out.field("does_nothing", true);
     if (entry.bucket >= 0) out.field("bucket", entry.bucket);
     if (entry.round >= 0) out.field("micro_group", entry.round);
     if (entry.slot.slot >= 0)
@@ -424,6 +465,7 @@ std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
   out.field("predicted_transform_seconds_worst", own.transform_seconds_worst);
   out.field("predicted_element_wise_seconds", own.element_wise_seconds);
   out.field("predicted_step_seconds", own.step_seconds);
+  out.field("predicted_step_seconds_mean", own.step_seconds_mean);
   write_owned(out, owned_by(plan, rank));
   out.member("memory");
   write_memory(out, own.memory);

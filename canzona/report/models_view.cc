@@ -158,13 +158,13 @@ namespace {
 constexpr const char* kRule = "matrix";
 
 std::string structure_text(const Model& model) {
-  std::string out = fmt::format(
-      "{}, {} layers", model.fused ? "fused" : "separate", model.num_layers);
+  std::string out = fmt::format("{}, {}", model.fused ? "fused" : "separate",
+                                counted(model.num_layers, "layer"));
   if (model.query_heads > 0)
-    out += fmt::format(", {} query heads, {} kv heads", model.query_heads,
-                       model.kv_heads);
+    out += fmt::format(", {}, {}", counted(model.query_heads, "query head"),
+                       counted(model.kv_heads, "kv head"));
   if (model.num_experts > 0)
-    out += fmt::format(", {} experts", model.num_experts);
+    out += fmt::format(", {}", counted(model.num_experts, "expert"));
   return out;
 }
 

@@ -71,12 +71,13 @@ std::string rank_heading(const PlacedPlan& plan, const PlacedFigures& figures,
   const double mean = plan.summary.mean;
   return ink(Tone::kBold, fmt::format("Rank {}", rank)) +
          fmt::format(
-             " of {}, node {}\n  stores      {} of {} tensors\n  load        "
+             " of {}, node {}\n  stores      {} of {}\n  load        "
              "{} × mean, {} predicted per step\n",
              plan.world, rank / plan.options.ranks_per_node,
              human_count(static_cast<double>(stored_on(plan, rank))) +
                  " elements",
-             plan.tensors.size(), ratio_text(mean > 0 ? load / mean : 0),
+             counted(std::ssize(plan.tensors), "tensor"),
+             ratio_text(mean > 0 ? load / mean : 0),
              cost_text(plan.cost_basis,
                        load / static_cast<double>(figures.period)));
 }

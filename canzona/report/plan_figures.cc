@@ -177,7 +177,8 @@ class Numbered {
 };
 
 // [name, tensor, rows, cols, tp coordinates of the ranks that share it, a
-// team's head first, whether its blocks have owners].
+// team's head first, whether its blocks have owners, whether the second of the
+// ranks is a helper].
 void write_matrix(JsonWriter& out, const PlanPart& plan, size_t m) {
   const Matrix& matrix = plan.matrices[m];
   out.begin_array();
@@ -187,7 +188,8 @@ void write_matrix(JsonWriter& out, const PlanPart& plan, size_t m) {
   TeamTable teams(plan);
   if (teams.is_shared(m))
     for (const int32_t t : distinct(plan.owners[m])) out.value(t);
-  out.end_array().value(teams.is_in_blocks(m)).end_array();
+  out.end_array().value(teams.is_in_blocks(m));
+  out.value(teams.is_team(m) && teams.strips(m).has_helper()).end_array();
 }
 
 // Writes blocks as [number in `matrices`, ticks], by whole rounds, until there
@@ -222,6 +224,17 @@ void write_rounds(JsonWriter& out, const PlannedRank& at) {
   out.end_array().end_object();
 }
 
+// Writes what an owner and its helper do in a refresh.
+void write_help(JsonWriter& out, const TeamStory& story) {
+  const TeamMember& owner = story.members.front();
+  const TeamMember& helper = story.members.back();
+  out.field("helper", true).field("helped_side", story.helped_side);
+  out.field("owner_refresh_ticks", owner.refresh.value());
+  out.field("helper_refresh_ticks", helper.refresh.value());
+  out.field("helper_receives_triangle", helper.inside.sums_received);
+  out.field("owner_receives_factor", owner.inside.factors_received);
+}
+
 // Writes teams by shape and size: how many there are, and what the head and a
 // member do in one.
 void write_team_shapes(JsonWriter& out, const Plan& plan) {
@@ -249,6 +262,7 @@ void write_team_shapes(JsonWriter& out, const Plan& plan) {
     out.field("member_ticks", member.work.value());
     out.field("head_receives_sums", head.inside.sums_received);
     out.field("member_receives_factors", member.inside.factors_received);
+    if (story.has_helper) write_help(out, story);
     out.end_object();
   }
   out.end_array();

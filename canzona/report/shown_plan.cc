@@ -30,8 +30,7 @@ std::string grouped(int64_t number) {
 
 std::string counted(int64_t number, std::string_view thing) {
   if (number == 1) return fmt::format("1 {}", thing);
-  if (thing == "matrix") return grouped(number) + " matrices";
-  return fmt::format("{} {}s", grouped(number), thing);
+  return fmt::format("{} {}", grouped(number), plural_of(thing));
 }
 
 std::string left_out_text(size_t number, const Ink& ink) {
@@ -299,6 +298,19 @@ std::vector<int32_t> ranks_of_home(const PlanPart& plan, int32_t tensor,
   return ranks;
 }
 
+namespace {
+
+// Adds a rank of one home of a tensor's buffer, in every replica.
+void add_replicas(const PlanPart& plan, const Buffer& buffer, int32_t home,
+                  int32_t t, std::vector<int32_t>& ranks) {
+  const int32_t rank =
+      plan.grid.rank(buffer.stage, plan.stage_home(buffer, home), t);
+  for (int32_t i = 0; i < plan.num_replicas(); ++i)
+    ranks.push_back(plan.rank_in_whole(rank_in_part(plan, rank, i)));
+}
+
+}  // namespace
+
 std::vector<int32_t> owner_ranks(const PlanPart& plan, int32_t matrix) {
   const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
   const int32_t home = plan.home[static_cast<size_t>(tensor)];
@@ -308,16 +320,20 @@ std::vector<int32_t> owner_ranks(const PlanPart& plan, int32_t matrix) {
   const int32_t first = home == kEveryHome ? 0 : home;
   const int32_t last = home == kEveryHome ? buffer.num_homes : home + 1;
   std::vector<int32_t> ranks;
-  const auto add = [&](int32_t h, int32_t t) {
-    const int32_t rank =
-        plan.grid.rank(buffer.stage, plan.stage_home(buffer, h), t);
-    for (int32_t i = 0; i < plan.num_replicas(); ++i)
-      ranks.push_back(plan.rank_in_whole(rank_in_part(plan, rank, i)));
-  };
   for (int32_t h = first; h < last; ++h) {
-    for (const int32_t t : owners) add(h, t);
-    for (int32_t t = 0; owners.empty() && t < plan.grid.tp; ++t) add(h, t);
+    for (const int32_t t : owners) add_replicas(plan, buffer, h, t, ranks);
+    for (int32_t t = 0; owners.empty() && t < plan.grid.tp; ++t)
+      add_replicas(plan, buffer, h, t, ranks);
   }
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+std::vector<int32_t> ranks_at(const PlanPart& plan, int32_t matrix, int32_t t) {
+  const int32_t tensor = plan.matrices[static_cast<size_t>(matrix)].tensor;
+  std::vector<int32_t> ranks;
+  add_replicas(plan, plan.buffer_of(tensor),
+               plan.home[static_cast<size_t>(tensor)], t, ranks);
   std::ranges::sort(ranks);
   return ranks;
 }

@@ -200,6 +200,10 @@ std::vector<int32_t> ranks_of_home(const PlanPart& plan, int32_t tensor,
 // team, or all ranks that repeat the update; over all replicas.
 std::vector<int32_t> owner_ranks(const PlanPart& plan, int32_t matrix);
 
+// Returns the ranks at tp coordinate `t` of a matrix's home, in order: one per
+// replica. The matrix must have a home.
+std::vector<int32_t> ranks_at(const PlanPart& plan, int32_t matrix, int32_t t);
+
 // True if `rank`, as this part numbers it, is one of owner_ranks().
 bool computes(const PlanPart& plan, int32_t rank, int32_t matrix);
 

@@ -25,6 +25,13 @@ std::string not_worth_it(const PlanOptions& options) {
       options.memory_cap_bytes > 0 ? ", or would not fit the memory cap" : "");
 }
 
+// Says that a time is one of a whole period, where there are refreshes.
+std::string per_period(const SettledRequest& plan) {
+  return plan.period == 1
+             ? ""
+             : fmt::format(" in a period of {} steps", plan.period);
+}
+
 // Counts the bytes of a member's strips that other ranks store, and of the
 // updates it returns.
 void count_routes(const PlanPart& part, int32_t matrix, int32_t t,
@@ -51,13 +58,25 @@ bool may_have_teams(const SettledRequest& plan) {
 
 namespace {
 
-void add_strips(TeamTable& teams, size_t m, TeamStory& story) {
+// Returns the side of a matrix whose triangle has this many elements; 0 if
+// neither has.
+int64_t side_of_triangle(const Matrix& matrix, int64_t elements) {
+  for (const int64_t side : {matrix.rows, matrix.cols})
+    if (side * (side + 1) / 2 == elements) return side;
+  return 0;
+}
+
+void add_strips(TeamTable& teams, const PlanPart& part, size_t m,
+                TeamStory& story) {
   const StripFacts& facts = teams.strips(m);
   const TeamSize cost = teams.of(m);
   story.strips = facts.strips;
   story.has_helper = facts.has_helper();
   story.segments = facts.segments;
+  if (story.has_helper)
+    story.helped_side = side_of_triangle(part.matrices[m], facts.sum_elements);
   story.path = Ticks(cost.path);
+  story.refresh_path = Ticks(teams.refresh(m).path);
   for (int32_t i = 0; i < cost.size; ++i) {
     TeamMember& member = story.members[index(i)];
     member.num_strips = facts.strips / cost.size;
@@ -85,7 +104,7 @@ std::optional<TeamStory> team_of(const PlanPart& part, int32_t matrix) {
     count_routes(part, matrix, share.t, member);
   }
   if (teams.is_team(m))
-    add_strips(teams, m, story);
+    add_strips(teams, part, m, story);
   else
     story.blocks = teams.blocks(m).count();
   return story;
@@ -116,38 +135,43 @@ std::string TeamReasons::of(int32_t matrix) {
   if (!none_.empty()) return "No team: " + none_ + ".";
   const auto [part, number] = matrix_in_part(plan_, matrix);
   const size_t m = index(number);
-  const auto ticks = [&](int64_t count) {
-    return cost_text(plan_.cost_basis, static_cast<double>(count));
+  const auto ticks = [&](double count) {
+    return cost_text(plan_.cost_basis, count);
+  };
+  const auto whole = [&](int64_t count) {
+    return ticks(static_cast<double>(count));
   };
   TeamTable& teams = tables_[static_cast<size_t>(part - plan_.parts.data())];
-  const int64_t alone = part->costs[m].every_step.value();
+  const double alone = period_load(plan_, part->costs[m]);
   if (teams.is_in_blocks(m)) {
-    int64_t most = 0;
+    double most = 0;
     const std::vector<MatrixShare> shares = teams.shares(m);
     for (const MatrixShare& share : shares)
-      most = std::max(most, share.cost.every_step.value());
+      most = std::max(most, period_load(plan_, share.cost));
     return fmt::format(
         "Its {} blocks are independent and owned by {} ranks: one rank would "
-        "take {}, each of them takes at most {}.",
-        teams.blocks(m).count(), shares.size(), ticks(alone), ticks(most));
+        "take {}{}, each of them takes at most {}.",
+        teams.blocks(m).count(), shares.size(), ticks(alone), per_period(plan_),
+        ticks(most));
   }
   if (teams.size(m) > 1 && teams.strips(m).has_helper())
     return fmt::format(
         "A helper: in a refresh one rank would take {} more; with the helper, "
         "the owner is done after {}, including the transfer of the statistics "
         "and of what the helper finds.",
-        ticks(part->costs[m].refresh.value()), ticks(teams.refresh(m).path));
+        whole(part->costs[m].refresh.value()), whole(teams.refresh(m).path));
   if (const int32_t size = teams.size(m); size > 1)
     return fmt::format(
-        "A team of {}: one rank would take {}; with the team, the head is done "
-        "after {}, including the transfer of sums and factors.",
-        size, ticks(alone), ticks(teams.of(m).path));
+        "A team of {}: one rank would take {}{}; with the team, the head is "
+        "done after {}, including the transfer of sums and factors.",
+        size, ticks(alone), per_period(plan_),
+        whole(teams.over_period(m).path));
   const bool in_blocks = teams.blocks(m).fall_apart();
   if (!in_blocks && teams.strips(m).most_ranks() == 1)
     return "No team: this shape has one strip.";
   return fmt::format(
-      "No team: one rank takes {}, which fits within the makespan of {}.",
-      ticks(alone), ticks(plan_.summary.makespan.value()));
+      "No team: one rank takes {}{}, which fits within the makespan of {}.",
+      ticks(alone), per_period(plan_), whole(plan_.summary.makespan.value()));
 }
 
 std::string describe_teams(const Plan& plan) {
@@ -196,12 +220,12 @@ std::string helper_text(const PlanPart& part, const TeamStory& team,
                 "factor in"});
   for (size_t i = 0; i < team.members.size(); ++i) {
     const TeamMember& m = team.members[i];
-    table.row({fmt::format("rank {}{}", m.rank, i == 0 ? "" : ", helper"),
-               seconds_text(part, m.work), seconds_text(part, m.refresh),
-               human_bytes(m.gathered.value()),
-               human_bytes(m.scattered.value()),
-               human_bytes(m.inside.sums_received),
-               human_bytes(m.inside.factors_received)});
+    table.row(
+        {fmt::format("rank {}{}", m.rank, i == 0 ? ", owner" : ", helper"),
+         seconds_text(part, m.work), seconds_text(part, m.refresh),
+         human_bytes(m.gathered.value()), human_bytes(m.scattered.value()),
+         human_bytes(m.inside.sums_received),
+         human_bytes(m.inside.factors_received)});
   }
   return table.text(ink, indent);
 }
@@ -251,9 +275,12 @@ void write_block_owners(JsonWriter& out, const TeamStory& team) {
 void write_team(JsonWriter& out, const TeamStory& team) {
   if (!team.has_head()) return write_block_owners(out, team);
   out.begin_object().field("strips", team.strips);
-  if (team.has_helper) out.field("helper", true);
+  if (team.has_helper)
+    out.field("helper", true).field("helped_side", team.helped_side);
   out.field("segments", team.segments);
   out.field("path", team.path.value());
+  const bool refreshes = team.refresh_path > Ticks(0);
+  if (refreshes) out.field("refresh_path", team.refresh_path.value());
   out.member("members").begin_array();
   for (const TeamMember& m : team.members) {
     out.begin_object().field("rank", m.rank);
@@ -262,7 +289,7 @@ void write_team(JsonWriter& out, const TeamStory& team) {
     out.field("first_row", own.first_row).field("num_rows", own.num_rows);
     out.field("first_col", own.first_col).field("num_cols", own.num_cols);
     out.field("work", m.work.value());
-    if (team.has_helper) out.field("refresh", m.refresh.value());
+    if (refreshes) out.field("refresh", m.refresh.value());
     out.field("gather_bytes", m.gathered.value());
     out.field("scatter_bytes", m.scattered.value());
     out.field("sum_bytes_sent", m.inside.sums_sent);

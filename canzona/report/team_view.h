@@ -39,8 +39,10 @@ struct TeamStory {
   int32_t blocks = 0;       // blocks with owners; 0: the team has strips
   int32_t strips = 1;       // of the matrix
   bool has_helper = false;  // the second of two members
+  int64_t helped_side = 0;  // of the factor that the helper decomposes
   int32_t segments = 0;
   Ticks path;                       // of the head, sums and factors included
+  Ticks refresh_path;               // the same, what a refresh adds
   std::vector<TeamMember> members;  // the head first
 
   bool has_head() const { return blocks == 0; }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "canzona/base/json_reader.h"
+#include "canzona/plan/testing/test_tampering.h"
 #include "canzona/plan/testing/test_teams.h"
 #include "canzona/report/compare_view.h"
 #include "canzona/report/explain.h"
@@ -97,14 +98,23 @@ TEST(TeamView, HelpersAreTold) {
   EXPECT_EQ(describe_teams(plan.plan),
             "2 of 2 matrices are shared: 2 by 2 ranks");
   const Found found = find_by_name(plan.plan, "square0");
-  EXPECT_THAT(explain_matrices(plan, found, Ink()),
-              AllOf(HasSubstr(", helper"), HasSubstr("triangle in"),
-                    HasSubstr("A helper: in a refresh one rank")));
+  EXPECT_THAT(
+      explain_matrices(plan, found, Ink()),
+      AllOf(HasSubstr(", helper"), HasSubstr("triangle in"),
+            HasSubstr("A helper: in a refresh one rank"),
+            HasSubstr("\n  owner       rank "),
+            HasSubstr("\n  helper      rank "), Not(HasSubstr("head"))));
   const Json json = parsed(explain_matrices_json(plan, found))["matrices"][0];
   EXPECT_EQ(json["team"]["helper"], true);
+  EXPECT_EQ(json["team"]["helped_side"], 128);
   const Json& owner = json["team"]["members"][0];
   const Json& helper = json["team"]["members"][1];
   EXPECT_EQ(owner["rank"], json["head"]);
+  EXPECT_EQ(json["owners"], Json({owner["rank"], helper["rank"]}));
+  EXPECT_EQ(json["helpers"], Json::array({helper["rank"]}));
+  EXPECT_EQ(json["team"]["path"], owner["work"]);
+  EXPECT_GE(json["team"]["refresh_path"], owner["refresh"]);
+  EXPECT_LT(json["team"]["refresh_path"], json["cost_refresh"]);
   EXPECT_EQ(owner["num_rows"], 128);
   EXPECT_EQ(helper["num_rows"], 0);
   EXPECT_EQ(helper["work"], 0);
@@ -118,6 +128,49 @@ TEST(TeamView, HelpersAreTold) {
                          HasSubstr("helper in refreshes")));
   EXPECT_THAT(audit_text(plan.plan, Ink()), HasSubstr(", helper "));
   EXPECT_THAT(plan_html(plan), HasSubstr("owner, with a helper"));
+}
+
+// The owner of an owner and its helper is named first, though its rank is the
+// larger one.
+TEST(TeamView, AnOwnerComesBeforeItsHelper) {
+  ReportPlan plan = shown(kTeamsAuto, soap_with_helpers(), two_squares());
+  replace_owners(plan.plan, 0, {2, 1});
+  replace_owners(plan.plan, 1, {3, 0});
+  plan.ranks = predict(plan.plan);
+  const OwnerStory story = tell_owner(plan, 0);
+  EXPECT_EQ(story.owners, (std::vector<int32_t>{2, 1}));
+  EXPECT_EQ(story.num_helpers, 1u);
+  EXPECT_EQ(story.head, 2);
+  EXPECT_THAT(explain_matrices(plan, find_by_name(plan.plan, "square0"), Ink()),
+              AllOf(HasSubstr("\n  owner       rank 2 (tp 2)\n"),
+                    HasSubstr("\n  helper      rank 1 (tp 1)\n")));
+}
+
+// An owner and its helper have no norms, no totals and no pieces to pass on.
+TEST(TeamView, ARankLeavesOutStagesThatDoNothing) {
+  const ReportPlan plan = shown(kTeamsAuto, soap_with_helpers(), two_squares());
+  for (int32_t r = 0; r < 4; ++r) {
+    const std::string text = explain_rank(plan, r, Ink());
+    EXPECT_THAT(
+        text,
+        AllOf(HasSubstr("iterate"), HasSubstr("a step with a refresh"),
+              HasSubstr("without a refresh"), Not(HasSubstr("scale strips"))));
+    const Json json = parsed(explain_rank_json(plan, r));
+    size_t exchanges = 0, all = 0;
+    for (const Json& entry : json["iteration"]) {
+      const bool in_team =
+          entry["what"].get<std::string>().find("team (") != std::string::npos;
+      if (!in_team || entry["operation"] != "all-to-all") continue;
+      ++all;
+      exchanges += !entry.contains("does_nothing");
+    }
+    EXPECT_EQ(exchanges, 4u);  // of two matrices: a triangle and a factor each
+    EXPECT_GT(all, exchanges);
+    size_t rows = 0, at = 0;
+    for (; (at = text.find("all-to-all square", at)) != std::string::npos; ++at)
+      ++rows;
+    EXPECT_EQ(rows, exchanges);
+  }
 }
 
 TEST(TeamView, ARankSaysWhatItHasOfATeam) {
@@ -142,6 +195,23 @@ TEST(TeamView, TheAuditSaysWhyOrWhyNot) {
   EXPECT_EQ(rows[2]["team_reason"], "No team: this shape has one strip.");
 }
 
+// What a matrix costs alone is comparable to the makespan, which includes
+// refreshes, over a period.
+TEST(TeamView, TheAuditCountsRefreshes) {
+  std::vector<Tensor> tensors = two_squares().tensors;
+  tensors.push_back(matrix_tensor("small", 16, 16, Cut::kNone));
+  const ReportPlan plan =
+      shown(kTeamsAuto, soap_with_helpers(), model_of(std::move(tensors)));
+  const MatrixCost& cost = plan.plan.costs[2];
+  ASSERT_GT(cost.refresh, Ticks(0));
+  const auto whole =
+      static_cast<double>(2 * cost.every_step.value() + cost.refresh.value());
+  EXPECT_THAT(TeamReasons(plan.plan).of(2),
+              HasSubstr(cat("No team: one rank takes ",
+                            cost_text(plan.plan.cost_basis, whole),
+                            " in a period of 2 steps, ")));
+}
+
 // Plans without teams say why, and do not blame a cap that is not there.
 TEST(TeamView, AMemoryCapMayBeTheReason) {
   Plan plan = shown(kTeamsOff).plan;
@@ -164,6 +234,20 @@ TEST(TeamView, ComparisonsCountTeamsBySize) {
   EXPECT_GE(bound, 1);
   EXPECT_LE(bound, json["all_ranks"]["makespan_over_mean"].get<double>());
   EXPECT_LT(bound, json["all_ranks"]["bound_over_mean"].get<double>());
+}
+
+TEST(TeamView, TheReportHasATableOfHelpers) {
+  const ReportPlan plan = shown(kTeamsAuto, soap_with_helpers(), two_squares());
+  const Json row = parsed(plan_view_json(plan))["team_shapes"][0];
+  const TeamStory team = *team_of(plan.plan.parts.front(), 0);
+  EXPECT_EQ(row["helper"], true);
+  EXPECT_EQ(row["helped_side"], 128);
+  EXPECT_EQ(row["owner_refresh_ticks"], team.members[0].refresh.value());
+  EXPECT_EQ(row["helper_refresh_ticks"], team.members[1].refresh.value());
+  EXPECT_GT(row["helper_refresh_ticks"].get<int64_t>(), 0);
+  EXPECT_EQ(row["helper_receives_triangle"], 4 * 128 * 129 / 2);
+  EXPECT_GT(row["owner_receives_factor"].get<int64_t>(), 4 * 128 * 128);
+  EXPECT_THAT(plan_html(plan), HasSubstr("helper decomposes"));
 }
 
 TEST(TeamView, TheReportHasATableOfTeams) {

@@ -132,10 +132,6 @@ std::string progress_line(const TrainProgress& p, size_t width) {
          "]" + words;
 }
 
-std::string counted_text(int64_t count, std::string_view thing) {
-  return cat(count, " ", thing, count == 1 ? "" : "s");
-}
-
 namespace {
 
 std::string finite_text(double loss) {

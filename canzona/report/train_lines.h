@@ -69,9 +69,6 @@ std::string progress_line(const TrainProgress& progress, size_t width = 79);
 // none.
 std::string closing_lines(const RunSummary& summary, const std::string& report);
 
-// "1 step", "2 steps"
-std::string counted_text(int64_t count, std::string_view thing);
-
 // 75 → "1:15"; 4000 → "1:06:40".
 std::string clock_text(double seconds);
 

@@ -207,8 +207,8 @@ bool has_zero(const Plan& plan) {
 
 std::string collectives_text(const Plan& plan) {
   if (plan.options.zero.reach == Reach::kPerNode)
-    return fmt::format("once per node, on nodes of {} ranks",
-                       plan.options.ranks_per_node);
+    return fmt::format("once per node, on nodes of {}",
+                       counted(plan.options.ranks_per_node, "rank"));
   const std::string why = why_direct(plan);
   return "direct: " + (why.empty() ? "no group has several ranks on each of "
                                      "several nodes"

@@ -261,9 +261,9 @@ namespace {
 // Ranks with different plans would deadlock.
 void require_same_plan(const Plan& plan, Communicator& world) {
   if (world.size() != plan.mesh.world())
-    throw UsageError(cat("the plan is for ", plan.mesh.world(), " ranks (",
-                         to_string(plan.mesh), "), but there are ",
-                         world.size()));
+    throw UsageError(
+        cat("the plan is for ", counted_text(plan.mesh.world(), "rank"), " (",
+            to_string(plan.mesh), "), but there are ", world.size()));
   const std::string& own = plan.digest;
   const auto size = static_cast<int64_t>(own.size());
   const std::vector<int64_t> bytes(index(world.size()), size);

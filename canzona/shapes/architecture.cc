@@ -173,8 +173,8 @@ Architecture scaled_down(const Architecture& architecture, int64_t divisor,
 void keep_layers(Model& model, int64_t count) {
   if (count < 1 || count > model.num_layers)
     throw UsageError(cat("model ", quoted(model.name), " has ",
-                         model.num_layers, " layers, so it cannot keep ",
-                         count));
+                         counted_text(model.num_layers, "layer"),
+                         ", so it cannot keep ", count));
   std::erase_if(model.tensors,
                 [&](const Tensor& tensor) { return tensor.layer >= count; });
   model.num_layers = static_cast<int32_t>(count);

@@ -164,7 +164,7 @@ Model read_model(const std::string& source, const ReadOptions& options) {
   Model model = read_whole(source, options);
   if (options.layers == 0 || options.layers == model.num_layers) return model;
   keep_layers(model, options.layers);
-  model.name += cat(", ", options.layers, " layers");
+  model.name += cat(", ", counted_text(options.layers, "layer"));
   return model;
 }
 
@@ -358,14 +358,16 @@ const std::vector<Preset>& table() {
 }
 
 std::string describe(const Architecture& a) {
-  std::string text = cat(a.layers, " layers, hidden ", a.hidden, ", ");
+  std::string text =
+      cat(counted_text(a.layers, "layer"), ", hidden ", a.hidden, ", ");
   if (a.latent.kv_rank > 0) {
     text += cat(a.heads, " heads of latent attention, ");
   } else {
     text += cat(a.heads, "/", a.kv_heads, " heads, ");
   }
   if (!a.linear.layers.empty()) {
-    text += cat("linear attention in ", a.linear.layers.size(), " layers, ");
+    text += cat("linear attention in ",
+                counted_text(std::ssize(a.linear.layers), "layer"), ", ");
   }
   if (a.experts.count == 0) return text + cat("ffn ", a.ffn);
   text += cat(a.experts.count, " experts of ffn ", a.experts.ffn);

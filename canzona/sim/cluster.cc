@@ -161,9 +161,9 @@ Cluster Cluster::parse(std::string_view json, const std::string& where) {
 void check_cluster(const Cluster& cluster, const Mesh& mesh) {
   const int32_t world = mesh.world();
   if (world < kFewestClusterRanks || world > kMostClusterRanks)
-    throw UsageError(cat("mesh ", to_string(mesh), ": ", world,
-                         " ranks, clusters of ", kFewestClusterRanks, " to ",
-                         kMostClusterRanks, " are simulated"));
+    throw UsageError(cat("mesh ", to_string(mesh), " has ",
+                         counted_text(world, "rank"), "; simulate expects ",
+                         kFewestClusterRanks, " to ", kMostClusterRanks));
   if (world > cluster.most_ranks())
     throw UsageError(cat("mesh ", to_string(mesh), ": ", world,
                          " ranks, cluster ", quoted(cluster.name), " has ",

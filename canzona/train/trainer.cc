@@ -128,8 +128,8 @@ RunState RankTrainer::resumed() {
                        " of a checkpoint of step ", loaded.step));
   if (state.step > settings_.steps)
     throw UsageError(cat("resume: ", printable(loaded.path), " has done ",
-                         state.step, " steps, but the run should have ",
-                         settings_.steps));
+                         counted_text(state.step, "step"),
+                         ", but the run should have ", settings_.steps));
   state.starts = std::max(state.starts, settings_.starts_before) + 1;
   if (observer_ != nullptr) observer_->on_resumed(loaded, state);
   return state;

@@ -332,6 +332,50 @@ prints 'Usage: canzona bench step' '--transport'
 canzona help
 exits 0
 prints 'Usage: canzona VERB'
+prints '3 a checkpoint or data was'
+for early in '--color never' --color=never --quiet; do
+  # shellcheck disable=SC2086
+  canzona $early help train
+  exits 0
+  prints 'Usage: canzona train'
+done
+# Words that no verb knows are refused, beside --help too; an unknown option is
+# not, because help lists the known ones.
+refuses "canzona bench 'foo': expected transform, rule, step, zero or" -- \
+  bench foo --help
+refuses "canzona ckpt 'foo': expected ls, inspect, verify, diff" -- \
+  ckpt foo --help
+refuses "canzona rules 'foo': expected muon, " -- rules foo --help
+refuses "canzona completion 'foo': expected bash, zsh or fish" -- \
+  completion foo --help
+refuses "unexpected word 'extra'" 'canzona plan --help' -- help plan extra
+refuses "unexpected word 'extra'" 'canzona bench step --help' -- \
+  bench step extra --help
+canzona plan --modle x --help
+exits 0
+canzona rules muon --help
+exits 0
+canzona models config.json --help
+exits 0
+
+# --- What is a file cannot be the folder of a run, which is said before
+# anything else.
+echo text >afile
+refuses "run 'afile': it is a file; expected the folder of a run" -- report afile
+for wish in '' '--resume auto' --dry-run '--resume auto --dry-run'; do
+  # shellcheck disable=SC2086
+  refuses "--run 'afile': it is a file; expected a folder" -- \
+    train --run afile $wish
+  lacks err 'nothing to resume'
+done
+refuses 'axis dp' -- train --run new --resume auto --mesh dp=0
+lacks err 'nothing to resume'
+refuses "--resume 'afile': it is a file" -- train --resume afile --run new
+refuses '--warmup 5: expected 0 to 4' -- bench step --model small.json \
+  --mesh dp=2 --warmup 5 --steps 5
+lacks err 'beginning'
+refuses '--model is required' -- bench step --mesh dp=2
+lacks err 'beginning'
 
 # --- Words of a device, of a key and of a file as they are given.
 refuses "--device 'CUDA'" 'expected cpu;' 'does not support GPUs' -- \

@@ -302,4 +302,13 @@ member_is num_matrices 1
 canzona plan --model one.json --mesh dp=1 --matrix-rule 'w' --adamw 'w' --json
 member_is num_matrices 0
 
+# One thing is singular.
+canzona plan --model qwen3-0.6b --layers 1 --mesh dp=2 --rule soap \
+  --rule-option precondition_frequency=1 -o one.json
+exits 0
+prints 'qwen3-0.6b, 1 layer, '
+canzona explain one.json --matrix model.layers.0.mlp.up_proj.weight
+exits 0
+prints 'every step, phase 0'
+
 finish

@@ -94,7 +94,7 @@ prints 'a/run' 'b/run'
 mkdir empty
 refuses 'empty' 'metrics.jsonl' -- report empty
 refuses 'no such folder' 'nowhere' -- report nowhere
-refuses 'no such folder' -- report base/summary.json
+refuses 'it is a file' -- report base/summary.json
 refuses 'not one of the given runs' 'base' -- report base --baseline bose
 refuses 'RUN' -- report
 mkdir broken

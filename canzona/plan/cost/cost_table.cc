@@ -20,6 +20,7 @@ constexpr int64_t kVersion = 1;
 constexpr size_t kMaxEntries = 100'000;
 constexpr int64_t kMaxBatch = 1'000'000;
 constexpr double kMaxSeconds = 1e6;
+constexpr double kMinBytesPerSecond = 1;
 constexpr double kMaxBytesPerSecond = 1e18;
 
 double as_double(Flops flops) { return static_cast<double>(flops.value()); }
@@ -33,13 +34,15 @@ std::string read_word(const Json& object, const char* key,
                        join(words, " or "), did_you_mean(word, words)));
 }
 
-// Returns a member that must be above zero and below `limit`.
-double read_positive(const Json& object, const char* key, double limit,
-                     const std::string& where) {
+// Returns a member that must be above zero, at least `least`, and below
+// `limit`.
+double read_amount(const Json& object, const char* key, double least,
+                   double limit, const std::string& where) {
   const double number = get_number(object, key, where);
-  if (number > 0 && number < limit) return number;
-  throw UsageError(cat(where, ": ", key, " is ", number,
-                       ", expected more than 0 and less than ", limit));
+  if (number > 0 && number >= least && number < limit) return number;
+  throw UsageError(cat(where, ": ", key, " is ", number, ", expected ",
+                       least > 0 ? cat("at least ", least) : "more than 0",
+                       " and less than ", limit));
 }
 
 std::string read_device(const Json& root, const std::string& where) {
@@ -120,7 +123,7 @@ double read_seconds(const Json& json, const char* key, Flops flops,
   const int64_t batch = json.contains("batch")
                             ? get_integer(json, "batch", 1, kMaxBatch, where)
                             : 1;
-  return read_positive(json, key, kMaxSeconds, where) /
+  return read_amount(json, key, 0, kMaxSeconds, where) /
          static_cast<double>(batch);
 }
 
@@ -284,8 +287,9 @@ CostTable CostTable::parse(std::string_view json, const std::string& where) {
       read_word(root, "precision", {"fp16", "bf16", "tf32", "fp32"}, where);
   table.date_ = read_date(root, where);
   if (root.contains("element_wise_bytes_per_second")) {
-    table.element_wise_bytes_per_second_ = read_positive(
-        root, "element_wise_bytes_per_second", kMaxBytesPerSecond, where);
+    table.element_wise_bytes_per_second_ =
+        read_amount(root, "element_wise_bytes_per_second", kMinBytesPerSecond,
+                    kMaxBytesPerSecond, where);
   }
   table.measurements_ = read_measurements(root, where);
   return table;

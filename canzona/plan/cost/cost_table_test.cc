@@ -169,6 +169,12 @@ TEST(CostTable, ReadsTheRateOfElementWiseWork) {
   std::string text = gram_of(kTwoEntries);
   text.insert(1, R"("element_wise_bytes_per_second": 4.3e12, )");
   EXPECT_EQ(parse(text).element_wise_bytes_per_second(), 4.3e12);
+  std::string slow = gram_of(kTwoEntries);
+  slow.insert(1, R"("element_wise_bytes_per_second": 1e-300, )");
+  EXPECT_THAT([&] { parse(slow); },
+              ThrowsMessage<UsageError>(HasSubstr(
+                  "element_wise_bytes_per_second is 1e-300, expected at least "
+                  "1")));
 }
 
 struct Refused {

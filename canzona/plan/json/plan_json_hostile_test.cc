@@ -4,6 +4,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/json_reader.h"
+#include "canzona/base/text.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/testing/test_support.h"
@@ -35,6 +36,28 @@ void expect_refused(const Json& plan, const std::string& says) {
 
 TEST(HostilePlan, TheOriginalIsRead) {
   EXPECT_NO_THROW(plan_from_json(repeated_plan().dump(), "plan.json"));
+}
+
+TEST(HostilePlan, TimesBeyondAllMeasure) {
+  const std::vector<std::vector<const char*>> members = {
+      {"predicted", "step_seconds_mean"},
+      {"predicted", "step_seconds_worst"},
+      {"cost", "seconds_per_tick"},
+      {"options", "links", "latency_seconds"},
+      {"options", "links", "intra_latency_seconds"}};
+  for (const std::vector<const char*>& path : members)
+    for (const double seconds : {1e308, -1.0}) {
+      Json plan = repeated_plan();
+      Json* at = &plan;
+      for (const char* key : path) at = &(*at)[key];
+      *at = seconds;
+      expect_refused(plan, cat(path.back(), ": ", seconds, ", expected "));
+    }
+  for (const char* key : {"intra_bytes_per_second", "inter_bytes_per_second"}) {
+    Json plan = repeated_plan();
+    plan["options"]["links"][key] = 1e-300;
+    expect_refused(plan, cat(key, ": 1e-300, expected 1 to "));
+  }
 }
 
 TEST(HostilePlan, HeadsWithoutNumber) {

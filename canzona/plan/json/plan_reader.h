@@ -13,6 +13,14 @@
 
 namespace canzona {
 
+// Limits of times, in seconds, and of rates, in bytes per second: those of the
+// command line, and what can follow from them.
+inline constexpr double kMostSecondsPerTick = 1;
+inline constexpr double kMostLatency = 1e9;
+inline constexpr double kMostPredictedSeconds = 1e24;
+inline constexpr double kLeastRate = 1;
+inline constexpr double kMostRate = 1e30;
+
 // Checked values of one file. The UsageError names the file and the value.
 class PlanValues {
  public:
@@ -25,8 +33,10 @@ class PlanValues {
                   const char* what) const;
   int32_t index(const Json& value, int64_t low, int64_t high,
                 const char* what) const;
-  // Returns a member of `object`, which must be above 0.
-  double positive(const Json& object, const char* key) const;
+  // Return a member of `object`, which must be within these limits.
+  double positive(const Json& object, const char* key, double most) const;
+  double number(const Json& object, const char* key, double least,
+                double most) const;
   std::string text(const Json& value, const char* what) const;
   bool truth(const Json& value, const char* what) const;
   const Json& array(const Json& value, const char* what) const;

@@ -39,9 +39,19 @@ int32_t PlanValues::index(const Json& value, int64_t low, int64_t high,
       integer(value, low, std::min(high, kLargest), what));
 }
 
-double PlanValues::positive(const Json& object, const char* key) const {
+double PlanValues::positive(const Json& object, const char* key,
+                            double most) const {
   const double number = get_number(object, key, where_);
-  if (!(number > 0)) fail(cat(key, ": expected more than 0"));
+  if (!(number > 0 && number <= most))
+    fail(cat(key, ": ", number, ", expected more than 0 and at most ", most));
+  return number;
+}
+
+double PlanValues::number(const Json& object, const char* key, double least,
+                          double most) const {
+  const double number = get_number(object, key, where_);
+  if (!(number >= least && number <= most))
+    fail(cat(key, ": ", number, ", expected ", least, " to ", most));
   return number;
 }
 
@@ -294,9 +304,11 @@ class PlanReader {
     require_known_keys(c, {"source", "seconds_per_tick", kRate, "ticks"},
                        where_);
     plan_.cost_basis.source = get_string(c, "source", where_);
-    plan_.cost_basis.seconds_per_tick = in_.positive(c, "seconds_per_tick");
+    plan_.cost_basis.seconds_per_tick =
+        in_.positive(c, "seconds_per_tick", kMostSecondsPerTick);
     if (c.contains(kRate))
-      plan_.cost_basis.element_wise_bytes_per_second = in_.positive(c, kRate);
+      plan_.cost_basis.element_wise_bytes_per_second =
+          in_.number(c, kRate, kLeastRate, kMostRate);
     std::map<MatrixShape, MatrixCost> by_shape;
     for (const Json& e : in_.array(get_member(c, "ticks", where_), "ticks")) {
       in_.row(e, 4, "ticks");

@@ -198,8 +198,11 @@ void read_plan_summary(const Json& s, const PlanValues& in,
   out.bytes_per_rank_max = Bytes(count("bytes_per_rank_max"));
   out.memory_per_rank_max = Bytes(count("memory_per_rank_max"));
   out.memory_per_rank_mean = get_number(s, "memory_per_rank_mean", where);
-  out.step_seconds_mean = get_number(s, "step_seconds_mean", where);
-  out.step_seconds_worst = get_number(s, "step_seconds_worst", where);
+  const auto seconds = [&](const char* key) {
+    return in.number(s, key, 0, kMostPredictedSeconds);
+  };
+  out.step_seconds_mean = seconds("step_seconds_mean");
+  out.step_seconds_worst = seconds("step_seconds_worst");
 }
 
 void read_plan_decisions(const Json& object, const PlanValues& values,

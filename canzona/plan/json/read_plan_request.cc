@@ -142,15 +142,18 @@ class RequestReader {
                         "latency_seconds", "intra_latency_seconds", "nominal"},
                        where_);
     Links links;
-    links.intra_bytes_per_second = in_.positive(l, "intra_bytes_per_second");
-    links.inter_bytes_per_second = in_.positive(l, "inter_bytes_per_second");
-    links.latency_seconds = get_number(l, "latency_seconds", where_);
+    const auto rate = [&](const char* key) {
+      return in_.number(l, key, kLeastRate, kMostRate);
+    };
+    const auto latency = [&](const char* key) {
+      return in_.number(l, key, 0, kMostLatency);
+    };
+    links.intra_bytes_per_second = rate("intra_bytes_per_second");
+    links.inter_bytes_per_second = rate("inter_bytes_per_second");
+    links.latency_seconds = latency("latency_seconds");
     links.nominal = get_bool(l, "nominal", where_);
     if (l.contains("intra_latency_seconds"))
-      links.intra_latency_seconds =
-          get_number(l, "intra_latency_seconds", where_);
-    if (links.latency(true) < 0 || links.latency(false) < 0)
-      in_.fail("links: negative latency");
+      links.intra_latency_seconds = latency("intra_latency_seconds");
     return links;
   }
 

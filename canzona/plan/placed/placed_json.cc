@@ -395,9 +395,10 @@ class PlacedPlanReader : PlacedValues {
                        where_);
     CostBasis& basis = plan_.cost_basis;
     basis.source = get_string(c, "source", where_);
-    basis.seconds_per_tick = in_.positive(c, "seconds_per_tick");
+    basis.seconds_per_tick =
+        in_.positive(c, "seconds_per_tick", kMostSecondsPerTick);
     basis.element_wise_bytes_per_second =
-        c.contains(kRate) ? in_.positive(c, kRate) : 0;
+        c.contains(kRate) ? in_.number(c, kRate, kLeastRate, kMostRate) : 0;
     std::map<std::pair<int32_t, MatrixShape>, MatrixCost> known;
     for (const Json& row : in_.array(get_member(c, "ticks", where_), "ticks")) {
       in_.row(row, 5, "ticks");

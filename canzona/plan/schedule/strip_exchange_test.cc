@@ -8,6 +8,7 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/predict/predict.h"
+#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/entries.h"
 #include "canzona/plan/testing/test_home_of_slots.h"
 #include "canzona/plan/testing/test_teams.h"
@@ -16,7 +17,9 @@
 namespace canzona::strip_exchange_test {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 PlanOptions exchanged_by(ExchangeBy how, int64_t capacity = 1'000'000) {
   PlanOptions options;
@@ -193,6 +196,23 @@ TEST(StripExchange, IsRefusedWhereNothingHasStrips) {
       plan_of(wide_and_small(1), "tp=2", exchanged_by(ExchangeBy::kAuto), gpu)
           .options.exchange,
       ExchangeBy::kRounds);
+}
+
+// Matrices with strips are in the middle, where rounds are not cut.
+TEST(StripExchange, OfRoundsWithoutStripsIsNotSound) {
+  Plan plan = strip_plan(wide_and_small(2), "tp=2", 8,
+                         exchanged_by(ExchangeBy::kStrips));
+  EXPECT_THAT(validate(plan), IsEmpty());
+  PlanPart& part = plan.parts[0];
+  // wide, tall, small; wide, tall, small.
+  part.micro_group = {1, 1, 0, 1, 1, 2};
+  summarize(plan);
+  EXPECT_THAT(validate(plan),
+              ElementsAre(HasSubstr("exchange strips: no matrix of the first "
+                                    "or the last round has strips")));
+  part.micro_group = {1, 1, 0, 1, 2, 1};
+  summarize(plan);
+  EXPECT_THAT(validate(plan), IsEmpty());
 }
 
 // What plan refuses, validate finds in a file.

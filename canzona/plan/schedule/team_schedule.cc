@@ -374,6 +374,18 @@ bool is_exchanged(const StripFacts& facts, Purpose purpose, bool with_factors) {
   }
 }
 
+bool is_idle(const StripFacts& facts, EntryKind stage, Purpose purpose,
+             int64_t elements) {
+  switch (stage) {
+    case EntryKind::kAllToAll:
+      return !is_exchanged(facts, purpose, true);
+    case EntryKind::kScaleStrips:
+      return facts.norm_bytes == 0;
+    default:
+      return elements == 0;
+  }
+}
+
 namespace {
 
 class OrderMaker {

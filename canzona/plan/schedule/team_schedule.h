@@ -192,6 +192,12 @@ bool takes_part(const SharedMatrix& shared, EntryKind stage);
 // whether this step has factors. The same on all ranks of the home.
 bool is_exchanged(const StripFacts& facts, Purpose purpose, bool with_factors);
 
+// True if a stage of a team does nothing on a member in any step, though it is
+// in the list below: an exchange that never happens, strips that are not
+// scaled, or a helper that loads nothing. `elements` are those it works on.
+bool is_idle(const StripFacts& facts, EntryKind stage, Purpose purpose,
+             int64_t elements);
+
 // The stages of a home's ranks in a round between gather and scatter: the same
 // list on all of them, whether or not they take part in a stage.
 //

@@ -118,11 +118,12 @@ std::string collectives_text(const CollectivesReport& report, const Ink& ink) {
   std::string out =
       ink(Tone::kBold, "Collectives") +
       fmt::format(
-          " of {} between {} ranks ({}{}{}) on {}; a copy of that size takes "
+          " of {} between {} ({}{}{}) on {}; a copy of that size takes "
           "{}, {:.1f} GB/s\n\n",
-          human_bytes(report.bytes), report.num_ranks, report.transport,
-          report.library.empty() ? "" : ", ", report.library, report.device,
-          human_seconds(report.measured.copy_seconds), copy_rate(report) / 1e9);
+          human_bytes(report.bytes), counted_text(report.num_ranks, "rank"),
+          report.transport, report.library.empty() ? "" : ", ", report.library,
+          report.device, human_seconds(report.measured.copy_seconds),
+          copy_rate(report) / 1e9);
   out += fmt::format("{:18}{:28}{:9}{:>12}{:>12}{:>10}{:>11}\n", "operation",
                      "of", "sums", "sent", "time", "GB/s", "of a copy");
   for (const CollectiveTime& row : report.measured.rows)

@@ -247,8 +247,8 @@ std::string rule_step_text(const RuleStepReport& report) {
   const RuleStepRequest& request = report.request;
   const RuleStep& step = report.step;
   std::string out =
-      fmt::format("{} in {} on {} tensors of {}, {}\n", request.rule,
-                  step.precision, request.tensors.size(),
+      fmt::format("{} in {} on {} of {}, {}\n", request.rule, step.precision,
+                  counted_text(std::ssize(request.tensors), "tensor"),
                   printable(report.model), hardware_text(request, step));
   if (!report.precision.precision.empty())
     out += "precision: " + report.precision.text() + "\n";

@@ -41,8 +41,14 @@ std::string beginning_text(const std::vector<Phase>& phases) {
   for (size_t i = 0; i + 1 < phases.size(); ++i)
     parts += cat(i > 0 ? ", " : "", phases[i].name, " ",
                  human_seconds(phases[i].seconds));
-  return cat("after ", human_seconds(total_seconds(phases) - step), " (", parts,
-             "), ", human_seconds(step));
+  return cat("began after ", human_seconds(total_seconds(phases) - step), " (",
+             parts, "), took ", human_seconds(step));
+}
+
+// ", the first not timed", ", the first 3 not timed"
+std::string untimed_text(int warmup) {
+  if (warmup == 0) return "";
+  return cat(", the first ", warmup == 1 ? "" : cat(warmup, " "), "not timed");
 }
 
 std::string step_heading(const StepReport& report, const Ink& ink) {
@@ -61,9 +67,9 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
   };
   if (const std::string text = report.precision.text(); !text.empty())
     line("precision: " + text);
-  line(fmt::format("{} gradients, {}, the first {} not timed",
-                   to_string(report.trial.gradients),
-                   counted(report.trial.steps, "step"), report.trial.warmup));
+  line(fmt::format("{} gradients, {}{}", to_string(report.trial.gradients),
+                   counted(report.trial.steps, "step"),
+                   untimed_text(report.trial.warmup)));
   const int64_t tokens = report.trial.product_tokens;
   line(fmt::format("forward and backward {} {}{}",
                    tokens > 0 ? fmt::format("are bf16 products of every "
@@ -77,8 +83,8 @@ std::string step_heading(const StepReport& report, const Ink& ink) {
   if (!bench.beginning.empty())
     line("first step: " + beginning_text(bench.beginning));
   if (bench.link)
-    line(cat(link_text(*bench.link), ", ", bench.link->ranks_per_node,
-             " ranks per node"));
+    line(cat(link_text(*bench.link), ", ",
+             counted_text(bench.link->ranks_per_node, "rank"), " per node"));
   const auto strategies = ran(report);
   if (!strategies.empty())
     line("predictions: " +

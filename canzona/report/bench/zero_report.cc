@@ -45,22 +45,23 @@ std::string zero_heading(const ZeroReport& report, const Ink& ink) {
   const ZeroBench& bench = report.bench;
   std::string out =
       ink(Tone::kBold, "Iterations") +
-      fmt::format(" of {} ({} parameters) with {} on {}: {} threads\n",
+      fmt::format(" of {} ({} parameters) with {} on {}: {}\n",
                   printable(report.model),
                   human_count(static_cast<double>(report.num_parameters)),
                   report.rule, to_string(report.request.mesh),
-                  report.request.mesh.world());
+                  counted_text(report.request.mesh.world(), "thread"));
   const auto line = [&](const std::string& text) {
     out += "  " + wrap(text, kPageWidth - 2, 2) + "\n";
   };
   if (const std::string text = report.precision.text(); !text.empty())
     line("precision: " + text);
   line(fmt::format(
-      "{} micro-batches of {} tokens on each data-parallel rank; {} rounds of "
-      "{} timed iterations; nodes of {} ranks{}",
-      report.num_micro_batches(), report.request.settings.decoder.tokens(),
-      report.request.repeats, report.request.trial.steps,
-      report.request.communicator.ranks_per_node,
+      "{} of {} on each data-parallel rank; {} of {}; nodes of {}{}",
+      counted_text(report.num_micro_batches(), "micro-batch"),
+      counted_text(report.request.settings.decoder.tokens(), "token"),
+      counted_text(report.request.repeats, "round"),
+      counted_text(report.request.trial.steps, "timed iteration"),
+      counted_text(report.request.communicator.ranks_per_node, "rank"),
       report.reach == Reach::kDirect ? ""
       : report.reach == Reach::kAuto
           ? ", each sent to once if that changes no bit"

@@ -12,7 +12,7 @@ function fixed(value, digits) {
 
 const grouped = number => Math.round(number).toLocaleString("en");
 
-const plural = {matrix: "matrices"};
+const plural = {matrix: "matrices", "micro-batch": "micro-batches"};
 
 // "3 tensors", "1 tensor", "2 matrices".
 function counted(number, thing) {

@@ -315,11 +315,12 @@ function drawRounds(plan, home, shapes, drawingWidth) {
   return drawing;
 }
 
-function drawBlock(drawing, plan, [name, tensor, rows, cols, team, inBlocks], shapes, ticks, x, y, width) {
+function drawBlock(drawing, plan, [name, tensor, rows, cols, team, inBlocks, helped], shapes, ticks, x, y, width) {
   const shape = dims([rows, cols]);
   drawing.rect(x, y, width, 20, (width < 4 ? "area s" : "run s") + shapes.indexOf(shape) % 6,
     `${name}, ${shape}, ${fp32(rows * cols)}, ${ticksText(plan, ticks)} predicted` +
       (inBlocks ? `, by blocks with ${team.length} owners`
+        : helped ? `, owner t ${team[0]} with helper t ${team[1]}`
         : team.length ? `, of a team of ${team.length} with head t ${team[0]}` : ""), tensor);
   if (width > 7 * shape.length) drawing.text(x + width / 2, y + 14, "middle on", shape);
 }
@@ -356,13 +357,26 @@ function microGroups(plan, home) {
           ? el("p.note", `The first ${listed.length} of ${home.num_rounds} rounds are listed.`) : null)]];
 }
 
+const teamTable = (plan, shapes) => !shapes.length ? null : table(
+  ["matrix", ">teams", ">ranks", ">of each", ">head", ">member", ">head receives in sums",
+   ">member receives in factors"],
+  shapes.map(one => [dims([one.rows, one.cols]), grouped(one.teams), one.ranks,
+    one.of_each, ticksText(plan, one.head_ticks), ticksText(plan, one.member_ticks),
+    bytes(one.head_receives_sums), bytes(one.member_receives_factors)]));
+
+// What owners and their helpers do: in a refresh, the helper decomposes one factor.
+const helperTable = (plan, shapes) => !shapes.length ? null : table(
+  ["matrix", ">helpers", ">owner, per step", ">owner, in a refresh", ">helper, in a refresh",
+   ">helper decomposes", ">helper receives", ">owner receives"],
+  shapes.map(one => [dims([one.rows, one.cols]), grouped(one.teams), ticksText(plan, one.head_ticks),
+    ticksText(plan, one.owner_refresh_ticks), ticksText(plan, one.helper_refresh_ticks),
+    dims([one.helped_side, one.helped_side]), bytes(one.helper_receives_triangle),
+    bytes(one.owner_receives_factor)]));
+
 const teamsPart = plan => plan.teams_text === undefined ? null : [
-  el("h3", "Teams"), el("p", plan.teams_text + "."), !plan.team_shapes.length ? null : table(
-    ["matrix", ">teams", ">ranks", ">of each", ">head", ">member", ">head receives in sums",
-     ">member receives in factors"],
-    plan.team_shapes.map(one => [dims([one.rows, one.cols]), grouped(one.teams), one.ranks,
-      one.of_each, ticksText(plan, one.head_ticks), ticksText(plan, one.member_ticks),
-      bytes(one.head_receives_sums), bytes(one.member_receives_factors)]))];
+  el("h3", "Teams"), el("p", plan.teams_text + "."),
+  teamTable(plan, plan.team_shapes.filter(one => !one.helper)),
+  helperTable(plan, plan.team_shapes.filter(one => one.helper))];
 
 function microGroupsSection({plan}) {
   const homes = plan.micro_groups;

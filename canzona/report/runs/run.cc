@@ -23,7 +23,10 @@ constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 TrainingRun read_run(const std::string& folder) {
   const fs::path root(folder);
   if (!is_folder(root))
-    throw UsageError(cat("run ", quoted(folder), ": no such folder"));
+    throw UsageError(cat("run ", quoted(folder),
+                         is_there(root)
+                             ? ": it is a file; expected the folder of a run"
+                             : ": no such folder"));
   TrainingRun run;
   run.folder = folder;
   const fs::path metrics = root / "metrics.jsonl";
