@@ -105,10 +105,10 @@ std::byte* CudaEngine::workspace() {
 // A library forgets its workspace when its stream is set.
 cublasHandle_t CudaEngine::cublas() {
   const cublasHandle_t handle = libraries_->cublas();
-  std::byte* scratch = workspace();
+  std::byte* given = workspace();
   if (is_dry()) return handle;
   check_cublas(cublasSetStream(handle, stream()), "cublasSetStream");
-  check_cublas(cublasSetWorkspace(handle, scratch, kWorkspaceBytes),
+  check_cublas(cublasSetWorkspace(handle, given, kWorkspaceBytes),
                "cublasSetWorkspace");
   return handle;
 }
