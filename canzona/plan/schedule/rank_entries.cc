@@ -297,6 +297,9 @@ void RankEntries::add_shared(int32_t round, const TransformStage& stage) {
   entry.shared = stage.shared;
   entry.matrix = of.matrix;
   entry.segment = stage.segment;
+  entry.has_helper = of.facts.has_helper();
+  const RankGroup home = group_of(part_, rank_, GroupKind::kExchange);
+  for (const int32_t plane : of.members) entry.team.push_back(home.rank(plane));
 }
 
 std::vector<ExchangeStage> exchange_order(int32_t num_rounds,

@@ -125,7 +125,7 @@ TEST(Teams, NameTheRankTheMatrixAndTheTeamInEveryExchange) {
   FaultTrial trial;
   trial.plan = team_plan("tp=4", strips(8), [](size_t) { return 4; });
   trial.kind = Fault::kThrowInOperation;
-  trial.group = "teams";
+  trial.at = "teams";
   std::set<std::string> matrices;
   for (trial.victim = 0; trial.victim < 4; trial.victim += 3)
     for (trial.moment = 0; trial.moment < 24; ++trial.moment) {
