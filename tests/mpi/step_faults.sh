@@ -160,8 +160,8 @@ shared_arguments() {  # <model> <costs>
     --teams auto $options --warmup 0 --iterations 0 --compute 0 --audit
 }
 # Matrices with two factors, and a table with which helpers pay.
-printf '%s' '[{"name": "layers.0.large", "shape": [384, 256], "tp": "rows"},
-  {"name": "layers.0.q", "shape": [256, 256], "tp": "rows"},
+printf '%s' '[{"name": "layers.0.large", "shape": [224, 160], "tp": "rows"},
+  {"name": "layers.0.q", "shape": [160, 160], "tp": "rows"},
   {"name": "layers.0.k", "shape": [64, 32], "tp": "columns"},
   {"name": "norm", "shape": [32]}]' >"$folder/helped.json"
 printf '%s' '{"format": "canzona.cost_table", "version": 1, "kind": "cpu",
