@@ -190,7 +190,7 @@ run_trial() {
   case $signal in
     [a-z]*)
       FAULT="rank=$victim,at=collective,number=$number,kind=$signal"
-      FAULT="$FAULT,once=$OUT/happened"
+      FAULT="$FAULT,group=$group,once=$OUT/happened"
       ;;
   esac
   export OUT VICTIM FAULT
@@ -235,7 +235,7 @@ pick_plain() {
 pick_shared() {
   pick KILL STOP TERM kill stop throw && signal=$picked
   pick tp=4 dp=2,tp=2 && mesh=$picked
-  draw 200 && number=$((drawn + 60))
+  draw 200 && number=$((drawn + 60)) group=''
   strategy=balanced
 }
 # Muon's teams share strips; blocks of the others have owners of their own.
@@ -257,7 +257,11 @@ pick_helpers() {
   pick soap shampoo && rule=$picked
   pick 1 3 && every=$picked
   options="--rule-option precondition_frequency=$every"
-  what="$mesh $rule, refresh every $every, collective $number"
+  # Half of the faults in collectives are in exchanges with helpers; with dp=2 a
+  # home may have none.
+  [ $mesh = tp=4 ] && pick '' teams && group=$picked
+  [ -z "$group" ] || number=$((number / 10))
+  what="$mesh $rule, refresh every $every, collective $number${group:+ of $group}"
 }
 # Training heeds TERM: all ranks end in good order.
 pick_zero() {
