@@ -93,6 +93,8 @@ TestFaults::Fault TestFaults::parse(const std::string& text) {
     else if (key == "number")
       fault.number = parse_integer(
           value, 1, std::numeric_limits<int64_t>::max(), "number of a fault");
+    else if (key == "group")
+      fault.group = value;
     else if (key == "at")
       fault.at = value;
     else if (key == "kind")
@@ -102,7 +104,8 @@ TestFaults::Fault TestFaults::parse(const std::string& text) {
     else
       throw UsageError(
           cat(kFaultVariable, ": ", quoted(word),
-              ": expected rank=, step=, number=, at=, kind= or once="));
+              ": expected rank=, step=, number=, group=, at=, kind= or "
+              "once="));
   }
   require_word(fault.at, "at", fault_places());
   require_word(fault.kind, "kind", fault_kinds());
@@ -119,9 +122,10 @@ void TestFaults::at(const TrainMoment& moment) {
   fail(train_point_name(moment.point), moment.step, moment.rank);
 }
 
-void TestFaults::pass(std::string_view, Operation, std::string_view,
+void TestFaults::pass(std::string_view group, Operation, std::string_view,
                       int world_rank) {
-  const bool counts = !faults_.empty() && faults_[0].rank == world_rank;
+  const bool counts = !faults_.empty() && faults_[0].rank == world_rank &&
+                      group.starts_with(faults_[0].group);
   fail("collective", step_, world_rank, counts ? ++num_passed_ : 0);
 }
 

@@ -7,6 +7,7 @@
 //           the step, in whichever thread issues it
 //   number  instead of a step: the number of a collective of the rank, which
 //           may be one of a bench
+//   group   counts only collectives of groups whose names begin so: teams
 //   kind    kill, segv, abort (signals to itself), exit0 (exits too early),
 //           throw (out of the stage), stop (SIGSTOP), cuda (a kernel that reads
 //           out of bounds, after which the GPU refuses this process)
@@ -45,7 +46,7 @@ class TestFaults final : public Gate {
     int rank = 0;
     int64_t step = 0;
     int64_t number = 0;  // above 0: instead of the step
-    std::string at, kind, once;
+    std::string group, at, kind, once;
   };
   static Fault parse(const std::string& text);
   void fail(std::string_view at, int64_t step, int rank, int64_t number = 0);

@@ -1,13 +1,14 @@
 #!/bin/sh
 # step_faults.sh <mpirun> <canzona> <deadline in ms> <grace in ms>
-#                plain|zero|teams <seed> <trials>
+#                plain|zero|teams|helpers <seed> <trials>
 #
 # Runs steps of a plan (zero: training with slices; teams: of a plan whose
-# matrices are shared) on four processes and, at a random moment, kills, stops or
-# ends one of them from outside. With teams a rank may also throw, stop or be
-# killed in one of its collectives. The others have to end by themselves, with
-# exit status 4 and words that name it, and the matrix and the team if they wait
-# for one, within the deadline and the grace.
+# matrices are shared; helpers: of one whose owners have helpers) on four
+# processes and, at a random moment, kills, stops or ends one of them from
+# outside. Where matrices are shared, a rank may also throw, stop or be killed in
+# one of its collectives. The others have to end by themselves, with exit status
+# 4 and words that name it, and the matrix and who shares it if they wait for
+# such a rank, within the deadline and the grace.
 # Prints how many trials there were and how long the slowest rank took.
 set -u
 mpirun=$1
@@ -23,6 +24,12 @@ trap 'rm -rf "$folder"' EXIT
 failures=0
 slowest=0
 num_with_teams=0  # trials in which a rank waited for a team
+# What errors say of a shared matrix; empty where none is.
+case $kind in
+  teams) sharers='team ([0-9, ]*)' ;;
+  helpers) sharers='owner [0-9]*, helper [0-9]*' ;;
+  *) sharers='' ;;
+esac
 
 complain() {
   echo "trial $trial ($what): $1" >&2
@@ -108,6 +115,7 @@ check_rank() {  # <rank>
     complain "rank $1: status $status, expected 4: $(cat "$OUT/$1.err")"
   case "$kind $signal" in
     'zero STOP' | 'teams STOP' | 'teams stop') ;;
+    'helpers STOP' | 'helpers stop') ;;
     *)
       names_victim "$OUT/$1.err" ||
         complain "rank $1: no word of rank $victim: $(cat "$OUT/$1.err")"
@@ -121,13 +129,13 @@ check_rank() {  # <rank>
   [ "$took" -le $slowest ] || slowest=$took
 }
 
-# Whoever waits for members of a team says which, and for which matrix.
+# Whoever waits for ranks that share a matrix says for whom and which it is.
 check_teams() {
   # shellcheck disable=SC2086
   grep -h 'of teams [0-9]*: .*#[0-9]* ' $others >"$folder/told" || return
   num_with_teams=$((num_with_teams + 1))
-  unnamed=$(grep -v "#[0-9]* 'layers\.0\.[a-z]*, team ([0-9, ]*)'" \
-    "$folder/told") && complain "no matrix and team: $unnamed"
+  unnamed=$(grep -v "#[0-9]* 'layers\.0\.[a-z]*, $sharers'" \
+    "$folder/told") && complain "no matrix and who shares it: $unnamed"
 }
 
 plain_arguments() {
@@ -147,9 +155,28 @@ printf '%s' '{"format": "canzona.cost_table", "version": 1, "kind": "cpu",
     "options": {"newton_schulz": "gram"},
     "entries": [{"rows": 64, "cols": 256, "seconds": 1}]}]}' \
   >"$folder/slow.json"
-teams_arguments() {
-  echo bench step --model "$folder/shared.json" --cost "$folder/slow.json" \
+shared_arguments() {  # <model> <costs>
+  echo bench step --model "$folder/$1.json" --cost "$folder/$2.json" \
     --teams auto $options --warmup 0 --iterations 0 --compute 0 --audit
+}
+# Matrices with two factors, and a table with which helpers pay.
+printf '%s' '[{"name": "layers.0.large", "shape": [224, 160], "tp": "rows"},
+  {"name": "layers.0.q", "shape": [160, 160], "tp": "rows"},
+  {"name": "layers.0.k", "shape": [64, 32], "tp": "columns"},
+  {"name": "norm", "shape": [32]}]' >"$folder/helped.json"
+printf '%s' '{"format": "canzona.cost_table", "version": 1, "kind": "cpu",
+  "device": "a slow one", "precision": "fp32", "date": "2026-01-01",
+  "measurements": [
+    {"rule": "soap", "algorithm": "cholesky_qr", "entries": [
+      {"rows": 64, "cols": 64, "seconds": 0.001, "refresh_seconds": 10}]},
+    {"rule": "shampoo", "algorithm": "newton", "entries": [
+      {"rows": 64, "cols": 64, "seconds": 0.001, "refresh_seconds": 10}]}]}' \
+  >"$folder/slow_refreshes.json"
+teams_arguments() {
+  shared_arguments shared slow
+}
+helpers_arguments() {
+  shared_arguments helped slow_refreshes
 }
 zero_arguments() {
   echo train --set model.hidden=32 --set model.ffn=48 --set model.heads=4 \
@@ -163,7 +190,7 @@ run_trial() {
   case $signal in
     [a-z]*)
       FAULT="rank=$victim,at=collective,number=$number,kind=$signal"
-      FAULT="$FAULT,once=$OUT/happened"
+      FAULT="$FAULT,group=$group,once=$OUT/happened"
       ;;
   esac
   export OUT VICTIM FAULT
@@ -185,7 +212,7 @@ run_trial() {
   [ $? -ne 124 ] || complain "not over after 120 s"
   [ -z "${fault:-}" ] && return
   check_words
-  [ "$kind" = teams ] && check_teams
+  [ -z "$sharers" ] || check_teams
   for rank in 0 1 2 3; do
     [ $rank = "$victim" ] || check_rank $rank
   done
@@ -204,13 +231,17 @@ pick_plain() {
   pick balanced layerwise replicated && strategy=$picked
   what="$mesh $rule $strategy"
 }
-# Muon's teams share strips; blocks of the others have owners of their own. A
-# step has about twenty collectives.
-pick_teams() {
+# A step has about twenty collectives.
+pick_shared() {
   pick KILL STOP TERM kill stop throw && signal=$picked
   pick tp=4 dp=2,tp=2 && mesh=$picked
+  draw 200 && number=$((drawn + 60)) group=''
+  strategy=balanced
+}
+# Muon's teams share strips; blocks of the others have owners of their own.
+pick_teams() {
+  pick_shared
   pick muon muon shampoo soap && rule=$picked
-  draw 200 && number=$((drawn + 60))
   case $rule in
     muon) options='--rule-option strips=8 --rule-option newton_schulz=gram' ;;
     soap) options='--rule-option long_sides=cut' ;;
@@ -218,8 +249,19 @@ pick_teams() {
   esac
   [ $rule = muon ] ||
     options="$options --rule-option max_preconditioner_dim=64"
-  strategy=balanced
   what="$mesh $rule, collective $number"
+}
+# Helpers have something to do in refreshes alone.
+pick_helpers() {
+  pick_shared
+  pick soap shampoo && rule=$picked
+  pick 1 3 && every=$picked
+  options="--rule-option precondition_frequency=$every"
+  # Half of the faults in collectives are in exchanges with helpers; with dp=2 a
+  # home may have none.
+  [ $mesh = tp=4 ] && pick '' teams && group=$picked
+  [ -z "$group" ] || number=$((number / 10))
+  what="$mesh $rule, refresh every $every, collective $number${group:+ of $group}"
 }
 # Training heeds TERM: all ranks end in good order.
 pick_zero() {
@@ -242,8 +284,8 @@ for trial in $(seq "$trials"); do
   run_trial
 done
 echo "$trials trials, the last rank ended $slowest ms after a fault"
-if [ "$kind" = teams ]; then
-  echo "in $num_with_teams of them ranks waited for a team"
+if [ -n "$sharers" ]; then
+  echo "in $num_with_teams of them ranks waited for one that shares a matrix"
   [ "$trials" -lt 50 ] || [ $num_with_teams -gt 0 ] || complain 'no team'
 fi
 [ $failures -eq 0 ]

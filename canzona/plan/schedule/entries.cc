@@ -35,17 +35,19 @@ std::string name_in(const PlanPart& part, int32_t matrix) {
                      part.options.splits);
 }
 
-// "layers.3.mlp.down_proj.weight, team (3, 0, 1, 2)"
-std::string shared_name(const PlanPart& part, int32_t matrix) {
+// "layers.3.mlp.down_proj.weight, team (3, 0, 1, 2)" or "…, owner 3, helper 0"
+std::string shared_name(const PlanPart& part, const ScheduleEntry& e) {
   std::vector<std::string> team;
-  for (const int32_t t : part.owners[index(matrix)])
-    team.push_back(std::to_string(t));
-  return cat(name_in(part, matrix), ", team (", join(team, ", "), ")");
+  for (const int32_t rank : e.team)
+    team.push_back(std::to_string(part.rank_in_whole(rank)));
+  const std::string name = name_in(part, e.matrix);
+  if (e.has_helper) return cat(name, ", owner ", team[0], ", helper ", team[1]);
+  return cat(name, ", team (", join(team, ", "), ")");
 }
 
 std::string whole_subject_of(const PlanPart& part, const ScheduleEntry& e) {
   if (e.purpose == Purpose::kCheck) return "largest gradient";
-  if (e.shared >= 0) return shared_name(part, e.matrix);
+  if (e.shared >= 0) return shared_name(part, e);
   if (e.matrix >= 0) return name_in(part, e.matrix);
   if (e.round >= 0) return cat("micro-group ", e.round);
   if (e.bucket >= 0) return bucket_name(part, e.bucket);
@@ -490,6 +492,9 @@ void RankEntries::add_shared(int32_t round, const TransformStage& stage) {
   entry.shared = stage.shared;
   entry.matrix = of.matrix;
   entry.segment = stage.segment;
+  entry.has_helper = of.facts.has_helper();
+  const RankGroup home = group_of(part_, rank_, GroupKind::kExchange);
+  for (const int32_t plane : of.members) entry.team.push_back(home.rank(plane));
 }
 
 std::vector<ExchangeStage> exchange_order(int32_t num_rounds,

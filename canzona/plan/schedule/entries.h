@@ -53,6 +53,10 @@ struct ScheduleEntry : BucketCollective {
   int32_t matrix = -1;  // of the part: the shared matrix, or the one moved by
                         // strips
   int32_t segment = 0;  // of its transform
+  // The ranks of the part that share the matrix, the head first, and whether
+  // the second of two is a helper.
+  std::vector<int32_t> team = {};
+  bool has_helper = false;
   // For strip-by-strip exchanges: the strip, or, for an exchange, its number
   // among those of the round.
   int32_t strip = -1;
@@ -74,7 +78,8 @@ struct ScheduleEntry : BucketCollective {
 // Returns e.g. "all-gather".
 std::string_view word_of(EntryKind kind);
 // Returns the name used by errors, traces and flight records: "layer 3",
-// "micro-group 0", "bucket 7, experts 0".
+// "micro-group 0", "bucket 7, experts 0". Ranks in it are those of the whole
+// plan, as errors number them: "q, team (6, 4, 5, 7)", "q, owner 6, helper 4".
 std::string label_of(const PlanPart& part, const ScheduleEntry& entry);
 // Returns both: "all-gather layer 3".
 std::string describe(const Plan& plan, const ScheduleEntry& entry);

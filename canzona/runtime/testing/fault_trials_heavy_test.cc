@@ -1,6 +1,7 @@
 // A hundred faults of random kind, rank, stage, mesh, rule and strategy, a
-// hundred on ranks that share matrices, and a hundred where blocks have owners
-// of their own: all other ranks end in time and name the culprit.
+// hundred on ranks that share matrices in teams, a hundred on owners, their
+// helpers and ranks beside them, and a hundred where blocks have owners of
+// their own: all other ranks end in time and name the culprit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "canzona/base/text.h"
 #include "canzona/runtime/testing/test_block_plans.h"
 #include "canzona/runtime/testing/test_fault_trials.h"
+#include "canzona/runtime/testing/test_helper_faults.h"
 #include "canzona/runtime/testing/test_plans.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 
@@ -44,9 +46,7 @@ FaultTrial random_trial(uint64_t seed, std::string& words) {
 // Draws the kind of a fault, where collectives count as places, too, its rank
 // and its moment.
 void draw_any_fault(Random& dice, FaultTrial& trial) {
-  trial.kind =
-      dice.pick<Fault>({Fault::kThrow, Fault::kStall, Fault::kLeave,
-                        Fault::kThrowInOperation, Fault::kStallInOperation});
+  trial.kind = dice.pick(kAllFaults);
   trial.victim = static_cast<int>(
       dice.next() % static_cast<uint64_t>(trial.plan.mesh.world()));
   trial.moment = dice.next();
@@ -83,13 +83,12 @@ FaultTrial random_block_trial(uint64_t seed, std::string& words) {
   return trial;
 }
 
-// A member that is lost during a team's exchange is reported with the names of
-// matrix and team.
-void expect_team_is_named(const FaultOutcome& outcome) {
-  if (!outcome.stage.starts_with("teams")) return;
-  EXPECT_TRUE(std::ranges::any_of(outcome.words, [](const std::string& said) {
-    return said.find(", team (") != std::string::npos;
-  })) << join(outcome.words, "\n");
+// "teams all_to_all_v in a refresh"
+std::string place_of(const FaultTrial& trial, const FaultOutcome& outcome) {
+  const PlanPart& part = trial.plan.parts.front();
+  const auto facts = make_rule_facts(part.rule, part.rule_options);
+  return cat(outcome.stage,
+             facts->refreshes(outcome.step, 0) ? " in a refresh" : "");
 }
 
 template <class MakeTrial>
@@ -102,11 +101,11 @@ void expect_faults_end_in_time(const MakeTrial& make_trial) {
     const FaultOutcome outcome = run_fault(trial);
     SCOPED_TRACE(cat(words, ", ", outcome.stage));
     ASSERT_TRUE(outcome.happened);
-    ++stages[outcome.stage];
+    ++stages[place_of(trial, outcome)];
     const double limit =
         std::chrono::duration<double>(trial.deadline).count() + kGrace;
     expect_fault_words(trial, outcome);
-    expect_team_is_named(outcome);
+    expect_team_is_named(trial, outcome);
     for (const double seconds : outcome.seconds) {
       EXPECT_LE(seconds, limit);
       slowest = std::max(slowest, seconds);
@@ -125,6 +124,10 @@ TEST(Faults, AtRandomMomentsEndEveryRankInTime) {
 
 TEST(Faults, AtRandomMomentsOfTeamsEndEveryRankInTime) {
   expect_faults_end_in_time(random_team_trial);
+}
+
+TEST(Faults, AtRandomMomentsOfOwnersAndHelpersEndEveryRankInTime) {
+  expect_faults_end_in_time(random_helper_fault);
 }
 
 TEST(Faults, AtRandomMomentsOfBlocksEndEveryRankInTime) {

@@ -2,11 +2,13 @@
 // bits of whole owners, with states that go on with helpers and without.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <set>
 
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/runtime/testing/test_fault_trials.h"
+#include "canzona/runtime/testing/test_helper_faults.h"
 #include "canzona/runtime/testing/test_shared_plans.h"
 #include "canzona/runtime/testing/test_team_plans.h"
 
@@ -168,27 +170,71 @@ TEST(Helpers, SkipAStepWithANonfiniteGradientOnAllRanks) {
       {helper_plan("tp=4", false), helper_plan("tp=4", true)});
 }
 
+// A few of the random faults of fault_trials_heavy_test.cc.
 TEST(Helpers, EndTogetherWhenARankFails) {
-  expect_ranks_end_together(always_helped(), 10);
+  for (uint64_t seed = 1001; seed <= 1006; ++seed) {
+    std::string words;
+    const FaultTrial trial = random_helper_fault(seed, words);
+    const FaultOutcome outcome = run_fault(trial);
+    SCOPED_TRACE(cat(words, ", ", outcome.stage));
+    ASSERT_TRUE(outcome.happened);
+    expect_fault_words(trial, outcome);
+    expect_team_is_named(trial, outcome);
+  }
 }
 
-// A rank that fails in an exchange with its helper, or its owner.
-TEST(Helpers, AreNamedWithTheirMatrixWhenTheyAreLost) {
-  FaultTrial trial;
-  trial.plan = always_helped();
-  trial.group = "teams";
-  for (const Fault kind : {Fault::kThrowInOperation, Fault::kStallInOperation})
-    for (trial.moment = 0; trial.moment < 16; trial.moment += 5) {
+// In both exchanges of a matrix: that of the triangle and that of the factor.
+// Numbers are those of all ranks, not of the home's.
+TEST(Helpers, AreNamedWithTheirOwnerAndTheirMatrix) {
+  for (const std::string rule : {"soap", "shampoo"}) {
+    FaultTrial trial;
+    trial.plan = helper_plan("dp=2,tp=4", true,
+                             {{"precondition_frequency", "1"}}, "zero1", rule);
+    const HelpedMatrix matrix =
+        std::ranges::max(helped_matrices(trial.plan), {}, &HelpedMatrix::owner);
+    ASSERT_GE(matrix.owner, 4);  // in the second home
+    trial.kind = Fault::kThrowInOperation;
+    trial.label = matrix.name + ", ";
+    const int32_t bystander = 4 + (matrix.owner == 4 || matrix.helper == 4);
+    for (const int32_t victim : {matrix.owner, matrix.helper, bystander})
+      for (trial.moment = 0; trial.moment < 2; ++trial.moment) {
+        trial.victim = victim;
+        SCOPED_TRACE(cat(rule, ", rank ", victim, ", exchange ", trial.moment,
+                         " of ", matrix.label()));
+        const FaultOutcome outcome = run_fault(trial);
+        ASSERT_TRUE(outcome.happened);
+        EXPECT_THAT(outcome.stage, testing::StartsWith("teams"));
+        EXPECT_EQ(outcome.label, matrix.label());
+        expect_fault_words(trial, outcome);
+        expect_team_is_named(trial, outcome);
+      }
+  }
+}
+
+// While one of the two decomposes its factor, the other waits for it.
+TEST(Helpers, AreNamedIfTheyFailWhileTheyDecompose) {
+  for (const std::string rule : {"soap", "shampoo"}) {
+    const PlanWish wish{.mesh = "tp=2",
+                        .rule = rule,
+                        .options = {{"precondition_frequency", "1"}}};
+    FaultTrial trial;
+    trial.plan = share_matrices(
+        small_plan(model_of({matrix_tensor("square", 32, 32, Cut::kRows)}),
+                   wish),
+        [](size_t) { return 2; });
+    const HelpedMatrix matrix = helped_matrices(trial.plan).front();
+    trial.at = "decompose";
+    trial.victim = matrix.helper;
+    for (const Fault kind : {Fault::kThrow, Fault::kStall}) {
       trial.kind = kind;
-      trial.victim = static_cast<int>(trial.moment % 4);
       const FaultOutcome outcome = run_fault(trial);
-      SCOPED_TRACE(cat("rank ", trial.victim, ", exchange ", trial.moment));
+      SCOPED_TRACE(cat(rule, " ", outcome.stage));
       ASSERT_TRUE(outcome.happened);
-      EXPECT_THAT(outcome.stage, testing::StartsWith("teams"));
       expect_fault_words(trial, outcome);
-      EXPECT_THAT(join(outcome.words, "\n"),
-                  testing::ContainsRegex("team \\([0-3], [0-3]\\)"));
+      EXPECT_THAT(words_of_others(trial, outcome),
+                  testing::HasSubstr(quoted(matrix.label())));
     }
+  }
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 #include "canzona/runtime/testing/test_fault_trials.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 
 #include "canzona/base/error.h"
@@ -14,7 +16,9 @@ namespace canzona {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int64_t kFaultyStep = 2;
+// Steps in which a fault that waits for a refresh comes, and those until the
+// next one, in which a rank is missed that had no part in an exchange.
+constexpr int64_t kStepsBeyond = 6;
 constexpr int kPlaces = 3;  // between the stages of a step
 
 // Shared by the ranks: the fault, and which ranks have ended.
@@ -28,10 +32,13 @@ class Scene {
   const FaultTrial& trial() const { return trial_; }
   const FaultOutcome& outcome() const { return outcome_; }
 
-  void begin_fault(const std::string& stage) {
+  void begin_fault(int64_t step, const std::string& stage,
+                   std::string_view label = {}) {
     const std::lock_guard lock(mutex_);
     outcome_.happened = true;
     outcome_.stage = stage;
+    outcome_.label = label;
+    outcome_.step = step;
     fault_ = Clock::now();
   }
   void lost(int rank, const std::string& words) {
@@ -62,62 +69,65 @@ class Scene {
   int num_ended_ = 0;
 };
 
-// Counts calls in the first step, in which every rank has some, and triggers at
-// one of those numbers in the second. Any thread.
+// Counts calls in the steps before the trial's, the first of which has some on
+// every rank, and triggers at one of those numbers in the trial's step. Any
+// thread.
 class Moment {
  public:
-  explicit Moment(uint64_t moment) : moment_(moment) {}
+  explicit Moment(const FaultTrial& trial)
+      : faulty_step_(trial.step), moment_(trial.moment) {}
 
   void begin_step(int64_t step) {
     const std::lock_guard lock(mutex_);
+    if (step_ > 0) most_in_step_ = std::max(most_in_step_, num_);
     step_ = step;
-    num_in_last_ = num_;
     num_ = 0;
   }
-  // True once.
-  bool comes() {
+  // Returns the step if this is the moment, once.
+  std::optional<int64_t> comes() {
     const std::lock_guard lock(mutex_);
     const uint64_t number = num_++;
-    if (over_ || !is_time(number)) return false;
+    if (over_ || !is_time(number)) return std::nullopt;
     over_ = true;
-    return true;
+    return step_;
   }
 
  private:
   // Steps differ in their refreshes: a moment past the end of one step falls
   // into the next.
   bool is_time(uint64_t number) const {
-    if (step_ != kFaultyStep) return step_ > kFaultyStep;
-    return number >= moment_ % num_in_last_;
+    if (step_ != faulty_step_) return step_ > faulty_step_;
+    return number >= moment_ % std::max<uint64_t>(most_in_step_, 1);
   }
 
+  const int64_t faulty_step_;
   const uint64_t moment_;
   std::mutex mutex_;
   bool over_ = false;
   int64_t step_ = 0;
-  uint64_t num_ = 0, num_in_last_ = 0;
+  uint64_t num_ = 0, most_in_step_ = 0;
 };
 
 // Triggers before the victim's collectives.
 class StumblingGate final : public Gate {
  public:
   explicit StumblingGate(Scene& scene)
-      : scene_(scene), moment_(scene.trial().moment) {}
+      : scene_(scene), moment_(scene.trial()) {}
 
   void begin_step(int64_t step) { moment_.begin_step(step); }
 
   void pass(std::string_view group, Operation operation, std::string_view label,
             int rank) override {
-    const Fault kind = scene_.trial().kind;
-    if (rank != scene_.trial().victim ||
-        (kind != Fault::kThrowInOperation && kind != Fault::kStallInOperation))
-      return;
-    if (!group.starts_with(scene_.trial().group)) return;
-    if (!moment_.comes()) return;
+    const FaultTrial& trial = scene_.trial();
+    if (rank != trial.victim || !is_in_operation(trial.kind)) return;
+    if (!group.starts_with(trial.at) || !label.starts_with(trial.label)) return;
+    const std::optional<int64_t> step = moment_.comes();
+    if (!step) return;
     scene_.begin_fault(
-        cat(group.substr(0, group.find(' ')), " ", to_string(operation)));
-    if (kind == Fault::kThrowInOperation)
-      throw std::runtime_error(cat("no more paper for ", quoted(label)));
+        *step, cat(group.substr(0, group.find(' ')), " ", to_string(operation)),
+        label);
+    if (trial.kind == Fault::kThrowInOperation)
+      throw std::runtime_error("no more paper");
     scene_.wait_for_others();
   }
   void open_for_good() noexcept override {}
@@ -133,9 +143,8 @@ class StumblingEngine final : public CpuEngine {
   StumblingEngine(Scene& scene, bool stumbles)
       : CpuEngine(usable_bf16_kernels().front()),
         scene_(scene),
-        stumbles_(stumbles && (scene.trial().kind == Fault::kThrow ||
-                               scene.trial().kind == Fault::kStall)),
-        moment_(scene.trial().moment) {}
+        stumbles_(stumbles && is_in_stage(scene.trial().kind)),
+        moment_(scene.trial()) {}
 
   void begin_step(int64_t step) { moment_.begin_step(step); }
 
@@ -155,6 +164,14 @@ class StumblingEngine final : public CpuEngine {
     call("transform");
     return CpuEngine::algebra(dtype);
   }
+  void eigh(Matrices a, Matrices values, std::span<bool> succeeded) override {
+    call("decompose");
+    CpuEngine::eigh(a, values, succeeded);
+  }
+  void qr(Matrices a, std::span<bool> succeeded) override {
+    call("decompose");
+    CpuEngine::qr(a, succeeded);
+  }
   void copy(Matrices to, ConstMatrices from) override {
     call("slots");
     CpuEngine::copy(to, from);
@@ -170,10 +187,11 @@ class StumblingEngine final : public CpuEngine {
   }
 
  private:
-  void call(const char* stage) {
-    if (!stumbles_) return;
-    if (!moment_.comes()) return;
-    scene_.begin_fault(stage);
+  void call(std::string_view stage) {
+    if (!stumbles_ || !stage.starts_with(scene_.trial().at)) return;
+    const std::optional<int64_t> step = moment_.comes();
+    if (!step) return;
+    scene_.begin_fault(*step, std::string(stage));
     if (scene_.trial().kind == Fault::kThrow)
       throw std::runtime_error("no more paper");
     scene_.wait_for_others();
@@ -196,7 +214,7 @@ class FaultRank {
   }
 
   void run() {
-    for (int64_t step = 1; step <= 3; ++step) {
+    for (int64_t step = 1; step <= scene_.trial().step + kStepsBeyond; ++step) {
       engine_.begin_step(step);
       if (is_victim_) gate_.begin_step(step);
       if (leaves(step, 0, "before gradients")) return;
@@ -213,8 +231,8 @@ class FaultRank {
   bool leaves(int64_t step, uint64_t place, const char* stage) {
     const FaultTrial& trial = scene_.trial();
     const bool now = is_victim_ && trial.kind == Fault::kLeave &&
-                     step == kFaultyStep && place == trial.moment % kPlaces;
-    if (now) scene_.begin_fault(stage);
+                     step == trial.step && place == trial.moment % kPlaces;
+    if (now) scene_.begin_fault(step, stage);
     return now;
   }
 

@@ -106,19 +106,27 @@ inline Model square_model() {
   return model_of(std::move(tensors));
 }
 
-// Such matrices, each with a helper or each without one.
-inline Plan helper_plan(const std::string& mesh, bool helped,
-                        const RuleOptions& more = {},
-                        const std::string& zero = "zero1",
-                        const std::string& rule = "soap",
-                        const std::string& device = "cpu") {
+// Such matrices, with a helper where `sizes` says 2.
+inline Plan partly_helped_plan(const std::string& mesh, const TeamSizeOf& sizes,
+                               const RuleOptions& more = {},
+                               const std::string& zero = "zero1",
+                               const std::string& rule = "soap",
+                               const std::string& device = "cpu") {
   PlanWish wish{
       .mesh = mesh, .rule = rule, .options = quick(rule), .device = device};
   for (const auto& [name, value] : more) wish.options[name] = value;
   wish.zero = zero;
   wish.capacity_bytes = 200'000;
-  return share_matrices(small_plan(square_model(), wish),
-                        [=](size_t) { return helped ? 2 : 1; });
+  return share_matrices(small_plan(square_model(), wish), sizes);
+}
+// Each with a helper or each without one.
+inline Plan helper_plan(const std::string& mesh, bool helped,
+                        const RuleOptions& more = {},
+                        const std::string& zero = "zero1",
+                        const std::string& rule = "soap",
+                        const std::string& device = "cpu") {
+  return partly_helped_plan(
+      mesh, [=](size_t) { return helped ? 2 : 1; }, more, zero, rule, device);
 }
 
 }  // namespace canzona
