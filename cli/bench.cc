@@ -345,6 +345,10 @@ std::vector<int64_t> shares_of_largest_bucket(const std::string& model,
   const Bucket& largest = *std::ranges::max_element(
       plan.parts.front().buckets, {},
       [](const Bucket& bucket) { return bucket.cuts.back(); });
+  if (largest.cuts.back() == 0)
+    throw UsageError(cat("--model ", quoted(model),
+                         ": expected a model with matrices of the rule ",
+                         input.rule->name(), ", but it has none"));
   std::vector<int64_t> shares;
   for (size_t home = 0; home + 1 < largest.cuts.size(); ++home)
     shares.push_back(largest.cuts[home + 1] - largest.cuts[home] +
@@ -366,6 +370,7 @@ Outcome run(const BenchCollectivesFlags& a, const Output& out) {
                              .rounds = a.rounds,
                              .fast = library,
                              .make_lane = lanes_of(options.device)};
+  check_request(request);  // before a plan is made for it
   if (!a.model.empty()) {
     request.shares = shares_of_largest_bucket(a.model, options.num_ranks);
     request.shares_name = "planned";
@@ -374,6 +379,7 @@ Outcome run(const BenchCollectivesFlags& a, const Output& out) {
     request.progress = [&out](const std::string& what) { out.progress(what); };
   CollectivesReport report{.transport = ranks->transport(),
                            .device = options.device,
+                           .model = a.model,
                            .num_ranks = options.num_ranks,
                            .bytes = request.bytes,
                            .rounds = a.rounds,

@@ -394,11 +394,12 @@ int64_t parse_bytes(std::string_view text, std::string_view what) {
 
 double parse_bandwidth(std::string_view text, std::string_view what) {
   static const std::string expected =
-      "a bandwidth of 1B/s or more, such as 400GB/s (bytes) or 400Gb/s (bits)";
+      "a bandwidth of 1B/s to 1e30B/s, such as 400GB/s (bytes) or 400Gb/s "
+      "(bits)";
   const auto [number, factor] =
       read_with_unit(text, kBandwidthUnits, what, expected);
   const double bandwidth = number * factor;
-  if (!(bandwidth >= 1) || !std::isfinite(bandwidth)) {
+  if (!(bandwidth >= 1 && bandwidth <= kMostBandwidth)) {
     refuse(what, text, expected);
   }
   return bandwidth;

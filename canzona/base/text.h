@@ -118,7 +118,9 @@ double parse_number(std::string_view text, double low, double high,
 // `what`.
 int64_t parse_bytes(std::string_view text, std::string_view what);
 
-// "400GB/s", "1.5GiB/s", "400Gb/s" (bits) → bytes per second, above 0.
+// "400GB/s", "1.5GiB/s", "400Gb/s" (bits) → bytes per second, from 1 to
+// kMostBandwidth.
+inline constexpr double kMostBandwidth = 1e30;
 double parse_bandwidth(std::string_view text, std::string_view what);
 
 // "20us", "1.5ms", "2s", "3ns" → seconds, not negative.

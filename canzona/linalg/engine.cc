@@ -197,7 +197,8 @@ uint32_t Engine::scale_and_look(std::span<const ScaledStretch> runs,
   ScaledStretch open;
   for (const ScaledStretch& s : runs) {
     const int64_t bytes = open.count * size_of(open.run.dtype);
-    if (open.run.data != nullptr && open.run.data + bytes == s.run.data) {
+    if (open.run.data != nullptr && open.run.dtype == s.run.dtype &&
+        open.run.data + bytes == s.run.data) {
       open.count += s.count;
     } else {
       if (open.count > 0) scale(open.run, factor, open.count);

@@ -124,7 +124,7 @@ class Engine {
   virtual std::unique_ptr<Event> record();
   // The same with events that are made once, and with lanes beside this engine.
   // By default there are no lanes, and record_in() waits, so that events are
-  // always reached.
+  // always reached; a device that overrides record_in() overrides wait_until().
   virtual std::unique_ptr<Event> make_event();
   // Makes an event that records when it was reached (Event::seconds_after).
   virtual std::unique_ptr<Event> make_timed_event() { return make_event(); }
@@ -148,7 +148,8 @@ class Engine {
   // The same for element-wise calls (copies, conversions, stages, scale_by) and
   // find_nonfinite, each of which checks the number itself; other calls are
   // simply done. Nothing waits, nothing is captured, and the memory may be
-  // different each time. A device that overrides it overrides these calls, too.
+  // different each time. By default the number is waited for and all calls are
+  // left out. A device that overrides it overrides these calls, too.
   virtual void guard(const int32_t* flag, const std::function<void()>& work) {
     if_zero(flag, work);
   }

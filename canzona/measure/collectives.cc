@@ -278,7 +278,7 @@ class CollectiveTrials {
 
 }  // namespace
 
-Collectives measure_collectives(const CollectivesRequest& request) {
+void check_request(const CollectivesRequest& request) {
   if (request.bytes < int64_t{4} * request.num_ranks * request.num_ranks)
     throw UsageError(cat("bytes ", request.bytes, ": expected at least ",
                          int64_t{4} * request.num_ranks * request.num_ranks,
@@ -290,6 +290,10 @@ Collectives measure_collectives(const CollectivesRequest& request) {
     throw UsageError(cat("shares of ", std::ssize(request.shares),
                          " ranks: expected ", request.num_ranks,
                          ", none negative and not all zero"));
+}
+
+Collectives measure_collectives(const CollectivesRequest& request) {
+  check_request(request);
   return on_every_rank(request.run, {}, [&](Communicator& world) {
     const bool own_memory = device_kind(request.device).has_own_memory;
     const int64_t free = own_memory ? cuda_free_bytes() : 0;

@@ -52,6 +52,9 @@ struct Collectives {
   double copy_seconds = 0;  // for a copy of a whole buffer
 };
 
+// Throws UsageError if the buffer does not have something for every pair of
+// ranks, or if shares are not those of the ranks.
+void check_request(const CollectivesRequest& request);
 Collectives measure_collectives(const CollectivesRequest& request);
 
 // The time of exact sums relative to the library's; 0 if one is missing.

@@ -103,7 +103,7 @@ std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
                      ratio_text(mean > 0 ? load / mean : 0),
                      cost_text(plan.cost_basis, load / plan.period));
   if (plan.period > 1)
-    out += fmt::format("  worst step  {} predicted\n",
+    out += fmt::format("  worst step  {} predicted for transforms alone\n",
                        human_seconds(own.transform_seconds_worst));
   out += fmt::format("  step        {} predicted with the exchange",
                      human_seconds(own.step_seconds_mean));
@@ -365,7 +365,7 @@ std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
   for (const auto& row : order.rows) table.row({row.begin(), row.end()});
   std::string out = title(ink, kOrderTitle) + table.text(ink);
   out += left_out_text(order.left_out, ink);
-  if (order.has_helpers)
+  if (order.has_helpers && plan.period > 1)
     out += "  " +
            ink(Tone::kDim,
                "a step with a refresh; in other steps owners and helpers "

@@ -187,8 +187,9 @@ std::string describe_teams(const Plan& plan) {
     shared += count;
     words.push_back(fmt::format("{} by {} ranks", grouped(count), size));
   }
-  return fmt::format("{} of {} matrices are shared{}: {}", grouped(shared),
+  return fmt::format("{} of {} {} shared{}: {}", grouped(shared),
                      grouped(std::ssize(plan.matrices)),
+                     plan.matrices.size() == 1 ? "matrix is" : "matrices are",
                      has_blocks(plan, *rule) ? ", block by block" : "",
                      join(words, ", "));
 }

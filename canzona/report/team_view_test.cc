@@ -158,8 +158,8 @@ TEST(TeamView, ARankLeavesOutStagesThatDoNothing) {
     const Json json = parsed(explain_rank_json(plan, r));
     size_t exchanges = 0, all = 0;
     for (const Json& entry : json["iteration"]) {
-      const bool in_team =
-          entry["what"].get<std::string>().find("team (") != std::string::npos;
+      const bool in_team = entry["what"].get<std::string>().find(", helper ") !=
+                           std::string::npos;
       if (!in_team || entry["operation"] != "all-to-all") continue;
       ++all;
       exchanges += !entry.contains("does_nothing");

@@ -164,7 +164,8 @@ Model read_model(const std::string& source, const ReadOptions& options) {
   Model model = read_whole(source, options);
   if (options.layers == 0 || options.layers == model.num_layers) return model;
   keep_layers(model, options.layers);
-  model.name += cat(", ", counted_text(options.layers, "layer"));
+  // The name is part of a plan's digest, so one layer keeps its plural.
+  model.name += cat(", ", options.layers, " layers");
   return model;
 }
 

@@ -249,8 +249,8 @@ std::string describe_activations(const MemoryTerms& terms, const Mesh& mesh) {
   const ActivationLoad& load = terms.load;
   if (load.tokens == 0) return "not counted";
   const int64_t in_flight = std::min<int64_t>(mesh.pp, load.num_micro_batches);
-  return cat("estimated for ", load.tokens, " tokens per micro-batch in ",
-             to_string(load.dtype), ", ", in_flight,
+  return cat("estimated for ", counted_text(load.tokens, "token"),
+             " per micro-batch in ", to_string(load.dtype), ", ", in_flight,
              in_flight == 1 ? " micro-batch" : " micro-batches", " in flight",
              load.recompute ? ", layers recomputed" : "",
              load.experts_assumed

@@ -306,7 +306,6 @@ member_is num_matrices 0
 canzona plan --model qwen3-0.6b --layers 1 --mesh dp=2 --rule soap \
   --rule-option precondition_frequency=1 -o one.json
 exits 0
-prints 'qwen3-0.6b, 1 layer, '
 canzona explain one.json --matrix model.layers.0.mlp.up_proj.weight
 exits 0
 prints 'every step, phase 0'

@@ -291,7 +291,7 @@ prints reduce_scatter_v 'bf16 on the wire' exact 'of a copy'
 canzona bench collectives --ranks 4 --model qwen3-0.6b --bytes 1MB --rounds 1
 exits 0
 prints 'planned, bf16 on the wire'
-refuses 'model "nope"' -- bench collectives --model nope
+refuses "--model 'nope' is neither a preset nor a file" -- bench collectives --model nope
 refuses '--bytes 60: expected at least 64' -- bench collectives --ranks 4 \
   --bytes 60
 refuses '--ranks 0' -- bench collectives --ranks 0

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "canzona/base/json_reader.h"
+#include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
 
 namespace canzona {
@@ -19,7 +20,7 @@ inline constexpr double kMostSecondsPerTick = 1;
 inline constexpr double kMostLatency = 1e9;
 inline constexpr double kMostPredictedSeconds = 1e24;
 inline constexpr double kLeastRate = 1;
-inline constexpr double kMostRate = 1e30;
+inline constexpr double kMostRate = kMostBandwidth;
 
 // Checked values of one file. The UsageError names the file and the value.
 class PlanValues {

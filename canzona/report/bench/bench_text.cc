@@ -133,6 +133,9 @@ std::string collectives_text(const CollectivesReport& report, const Ink& ink) {
         human_seconds(row.seconds), row.bytes_per_second() / 1e9,
         copy_rate(report) > 0 ? 100 * row.bytes_per_second() / copy_rate(report)
                               : 0);
+  if (!report.model.empty())
+    out += fmt::format("\nplanned: pieces of the largest bucket of {}\n",
+                       report.model);
   for (const std::string& lines :
        {ratio_lines(report), library_memory_text(report.library_memory,
                                                  report.largest_library_bytes)})
@@ -150,6 +153,7 @@ std::string collectives_json(const CollectivesReport& report) {
       .field("bytes", report.bytes)
       .field("rounds", report.rounds)
       .field("copy_seconds", report.measured.copy_seconds);
+  if (!report.model.empty()) out.field("model", report.model);
   if (!report.library_memory.empty())
     write_library_memory(out, report.library_memory,
                          report.largest_library_bytes);

@@ -150,8 +150,8 @@ struct BlockKernel {
   // Called before and after every product of matrices.
   void (*begin)();
   void (*end)();
-  // Computes the product and, interleaved with its instructions, the previous
-  // block's epilogue, which may be null.
+  // Computes the product and the previous block's epilogue, which may be null:
+  // first, or interleaved with its instructions.
   void (*multiply)(const BlockProduct& product, const Epilogue* previous);
   void (*finish)(const Epilogue& epilogue);
 

@@ -10,9 +10,8 @@
 // so that each finds the end of the column still in the L1 cache. The epilogue
 // of a block runs during the next block. The depth may be cut into strips: each
 // is summed separately, as if there were no others, and the sums are added by
-// the tree (operand.h) while they are in cache, also during the next block. All
-// orders depend on the shape
-// and its strips alone.
+// the tree (operand.h) while they are in cache, as part of the epilogue. All
+// orders depend on the shape and its strips alone.
 #pragma once
 
 #include <algorithm>
