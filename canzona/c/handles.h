@@ -1,4 +1,4 @@
-// What the handles of canzona.h stand for: plans, and steps on lent memory.
+// The handles of canzona.h stand for plans, and for steps on lent memory.
 #pragma once
 
 #include <atomic>

@@ -224,8 +224,8 @@ void Engine::widen(std::span<const Widened> runs) {
   }
 }
 
-// What a step knows about its gradients. This process computes it from a copy,
-// which costs a CPU next to nothing; a device that must not wait overrides it.
+// This process computes the numbers of gradients from a copy, which costs a CPU
+// next to nothing; a device that must not wait overrides these calls.
 
 namespace {
 

@@ -84,7 +84,7 @@ class Engine {
   Memory& memory() { return memory_; }
   Arena& arena() { return arena_; }
 
-  // What every device must implement.
+  // Every device must implement these calls.
 
   // "cpu", and a description: "OpenBLAS 0.3.21 SkylakeX, bf16 by amx".
   virtual std::string kind() const = 0;

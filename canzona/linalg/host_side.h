@@ -60,7 +60,7 @@ class HostSide {
     int64_t matrix_stride = 0;
 
     bool operator==(const Layout&) const = default;
-    // Of the copy, whose rows have no gaps.
+    // Returns the distance of matrices in the copy, whose rows have no gaps.
     int64_t matrix_stride_here() const;
   };
   struct Copy {

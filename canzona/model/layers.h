@@ -1,6 +1,6 @@
-// What a micro-batch passes through: the embedding, the layers, and the head
-// with its loss. The caller keeps what backward needs; one thread at a time;
-// nothing is allocated after construction.
+// A micro-batch passes through the embedding, the layers, and the head with its
+// loss. The caller keeps what backward needs; one thread at a time; nothing is
+// allocated after construction.
 #pragma once
 
 #include <cstddef>

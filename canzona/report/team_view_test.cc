@@ -197,8 +197,8 @@ TEST(TeamView, TheAuditSaysWhyOrWhyNot) {
   EXPECT_EQ(rows[2]["team_reason"], "No team: this shape has one strip.");
 }
 
-// What a matrix costs alone is comparable to the makespan, which includes
-// refreshes, over a period.
+// The cost of a matrix alone covers a period, as the makespan does, which
+// includes refreshes.
 TEST(TeamView, TheAuditCountsRefreshes) {
   std::vector<Tensor> tensors = two_squares().tensors;
   tensors.push_back(matrix_tensor("small", 16, 16, Cut::kNone));

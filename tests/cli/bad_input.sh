@@ -242,6 +242,8 @@ refuses "unexpected word 'foo'" -- bench step --model small.json --mesh dp=2 foo
 refuses "unexpected word '-1'" -- bench step --model small.json --mesh dp=2 -- -1
 refuses 'canzona bench zero has no --model' -- \
   bench zero --mesh dp=2 --model qwen3-0.6b
+refuses 'expected a bandwidth of 1B/s to 1e30B/s' -- plan --model qwen3-0.6b \
+  --mesh tp=2 --link intra=1e31B/s,inter=1GB/s,latency=1us
 refuses 'canzona bench collectives has no --layers' -- \
   bench collectives --layers 3
 refuses 'canzona bench collectives takes --json only after the word collectives' \
