@@ -6,12 +6,16 @@
   pytorch_steps.py --layout fsdp2 --ranks 4         fully_shard
   pytorch_steps.py --device cuda --layers 28 --model 1.7b
   pytorch_steps.py --peers FOLDER                   dion, from FOLDER/dion's sources
+  pytorch_steps.py --model gpt-768 --threads 2 --precision fp32
+                                                    Muon's products in fp32, beside
+                                                    torch's in bf16 and in fp32, and
+                                                    the floor that sgemm sets
   pytorch_steps.py --rule adamw                     torch's fused AdamW
   pytorch_steps.py --rule soap --peers FOLDER       Meta's Distributed Shampoo, from
                                                     FOLDER/distributed_shampoo
 
-The matrices of some layers of a Qwen3 model; gradients are new tensors in every
-step, as zero_grad(set_to_none=True) leaves them. Needs torch and the package
+The matrices of some layers of a Qwen3 model, or of a GPT; gradients are new tensors
+in every step, as zero_grad(set_to_none=True) leaves them. Needs torch and the package
 (`make python`). Ranks are processes of this machine: gloo with one thread each on
 CPUs, NCCL over sockets where they share a GPU. Times are medians of the slowest
 rank; where a rule refreshes factors, they are means over whole periods of refreshes.
@@ -30,40 +34,46 @@ import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
 from torch import nn
 
-SIZES = {  # hidden, query rows, key rows, inner
-    "0.6b": (1024, 2048, 1024, 3072),
-    "1.7b": (2048, 2048, 1024, 6144),
-    "8b": (4096, 4096, 1024, 12288),
-}
+def qwen3_layer(hidden, queries, keys, inner):
+    """Rows and columns of q, k, v, o, gate, up and down."""
+    return [(queries, hidden), (keys, hidden), (keys, hidden),
+            (hidden, queries), (inner, hidden), (inner, hidden),
+            (hidden, inner)]
 
+
+LAYERS = {
+    "0.6b": qwen3_layer(1024, 2048, 1024, 3072),
+    "1.7b": qwen3_layer(2048, 2048, 1024, 6144),
+    "8b": qwen3_layer(4096, 4096, 1024, 12288),
+    # qkv, out, up and down.
+    "gpt-768": [(2304, 768), (768, 768), (3072, 768), (768, 3072)],
+}
 
 BLOCK = 1024  # longest side of a factor, of Shampoo and SOAP
 PERIOD = 10  # steps from refresh to refresh
 
 
 class Layer(nn.Module):
-    def __init__(self, hidden, queries, keys, inner, device):
+    def __init__(self, shapes, device):
         super().__init__()
-
-        def linear(columns, rows):
-            return nn.Linear(columns, rows, bias=False, device=device)
-
-        self.q = linear(hidden, queries)
-        self.k = linear(hidden, keys)
-        self.v = linear(hidden, keys)
-        self.o = linear(queries, hidden)
-        self.gate = linear(hidden, inner)
-        self.up = linear(hidden, inner)
-        self.down = linear(inner, hidden)
+        for number, (rows, columns) in enumerate(shapes):
+            self.add_module(f"linear_{number}", nn.Linear(
+                columns, rows, bias=False, device=device))
 
     def forward(self, x):
         return x
 
 
+def shapes_of(options):
+    """The matrices of a layer."""
+    return [(rows // options.shrink, columns // options.shrink)
+            for rows, columns in LAYERS[options.model]]
+
+
 def make_model(options, device):
     torch.manual_seed(0)
-    sizes = [size // options.shrink for size in SIZES[options.model]]
-    return nn.ModuleList(Layer(*sizes, device) for _ in range(options.layers))
+    return nn.ModuleList(Layer(shapes_of(options), device)
+                         for _ in range(options.layers))
 
 
 def laid_out(options, device):
@@ -112,6 +122,52 @@ class Contender:
 
 def torch_muon(model):
     return torch.optim.Muon(model.parameters(), lr=1e-3)
+
+
+class Fp32Muon(torch.optim.Muon):
+    """torch's, without its rounding to bf16."""
+
+    def step(self, closure=None):
+        shorten = torch.Tensor.bfloat16
+        torch.Tensor.bfloat16 = lambda tensor: tensor.clone()
+        try:
+            return super().step(closure)
+        finally:
+            torch.Tensor.bfloat16 = shorten
+
+
+def torch_fp32_muon(model):
+    return Fp32Muon(model.parameters(), lr=1e-3)
+
+
+class Sgemm:
+    """Products of 1024³ with as many flops as a step of ours: its floor."""
+
+    name = "sgemm, as many flops"
+
+    def __init__(self, options):
+        side = 1024
+        self.factors = torch.randn(options.threads, side, side)
+        self.products = torch.empty_like(self.factors)
+        self.turns = fp32_flops(options) / (2 * side**3 * options.threads)
+
+    def new_gradients(self):
+        pass
+
+    def step(self):
+        for _ in range(round(self.turns)):
+            torch.bmm(self.factors, self.factors, out=self.products)
+
+
+def fp32_flops(options):
+    """Counts the flops of a step in the forms that ours chooses: with the Gram matrix or, near
+    squares, the symmetric one (canzona/rules/muon/facts.cc)."""
+    flops = 0
+    for shape in shapes_of(options):
+        m, n = min(shape), max(shape)
+        gram = m >= 64 and n >= 1.5 * m
+        flops += 6 * m * m * n + 14 * m**3 if gram else 15 * m * m * n + 5 * m**3
+    return flops * options.layers
 
 
 def ours(options, **arguments):
@@ -179,6 +235,10 @@ def dion_muon(options):
 def chosen_contenders(options):
     if options.rule == "adamw":
         return [("ours", ours(options)), ("torch AdamW, fused", torch_adamw)]
+    if options.precision:
+        return [("ours", ours(options, precision=options.precision)),
+                ("torch.optim.Muon", torch_muon),
+                ("torch's in fp32", torch_fp32_muon)]
     if options.rule == "muon":
         chosen = [("ours", ours(options)),
                   ("ours, bf16 wire", ours(options, wire="bf16")),
@@ -197,8 +257,9 @@ def chosen_contenders(options):
 
 
 def contenders(options, device):
-    return [Contender(name, options, device, make)
-            for name, make in chosen_contenders(options)]
+    sides = [Contender(name, options, device, make)
+             for name, make in chosen_contenders(options)]
+    return sides + [Sgemm(options)] if options.precision else sides
 
 
 def synchronize(device):
@@ -286,6 +347,7 @@ def tell(options, times, hosts, exchange):
         "shrink": options.shrink, "exchange_seconds": exchange,
         "contenders": [
             {"name": name, "seconds": medians[name],
+             "least": min(times[name]), "most": max(times[name]),
              "host_seconds": typical(hosts[name]),
              "to_ours": medians[name] / medians["ours"]}
             for name in medians]}
@@ -293,12 +355,13 @@ def tell(options, times, hosts, exchange):
         print(json.dumps(report))
         return
     print(f"{options.rule}, {options.layout}, {options.ranks} rank(s), {options.device}, "
-          f"torch {torch.__version__}, {options.layers} layers of Qwen3-"
-          f"{options.model} / {options.shrink}")
-    print(f"{'':22}{'step':>12}{'host':>12}{': ours':>9}")
+          f"torch {torch.__version__}, {options.threads} thread(s), "
+          f"{options.layers} layers of {options.model} / {options.shrink}")
+    print(f"{'':22}{'step':>12}{'host':>12}{': ours':>9}{'from - to':>18}")
     for side in report["contenders"]:
         print(f"{side['name']:22}{1e3 * side['seconds']:9.1f} ms"
-              f"{1e3 * side['host_seconds']:9.1f} ms{side['to_ours']:9.2f}")
+              f"{1e3 * side['host_seconds']:9.1f} ms{side['to_ours']:9.2f}"
+              f"{1e3 * side['least']:9.1f} -{1e3 * side['most']:7.1f}")
     if exchange is not None:
         print(f"{'all_to_all, both ways':22}{1e3 * exchange:9.1f} ms")
 
@@ -313,13 +376,17 @@ def parse_arguments():
                         default="one")
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--model", choices=list(SIZES), default="0.6b")
+    parser.add_argument("--model", choices=list(LAYERS), default="0.6b",
+                        help="Qwen3 of that size, or a GPT of that width")
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--shrink", type=int, default=1,
                         help="divide all sizes by this")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--precision", choices=["fp32"],
+                        help="compute Muon's products in it, on CPUs with "
+                        "faster bf16 as well")
     parser.add_argument("--port", type=int, default=29571)
     parser.add_argument("--peers", default="",
                         help="a folder with the sources of dion in dion/ and of "
@@ -328,6 +395,9 @@ def parse_arguments():
     options = parser.parse_args()
     if options.layout == "one" and options.ranks != 1:
         parser.error("--layout one has one rank")
+    if options.precision and (options.rule, options.layout, options.device) != (
+            "muon", "one", "cpu"):
+        parser.error("--precision is of Muon in one process on a CPU")
     if options.rule in ("shampoo", "soap") and options.steps % PERIOD != 0:
         parser.error(f"--steps {options.steps}: {options.rule} is measured "
                      f"over whole periods of {PERIOD} steps")

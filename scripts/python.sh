@@ -1,17 +1,20 @@
 #!/bin/sh
-# python.sh environment | tests | wheel
+# python.sh environment | tests | quick | wheel
 #
 #   environment  an environment in build/python with PyTorch and the package; if
 #                PYTHON names an interpreter, which has PyTorch, that one gets
 #                the package and nothing else
 #   tests        what the tests in python/tests need, there, and runs them
+#   quick        PyTorch and pytest, there, and runs the tests that take minutes
+#                on two cores, on the library of build/; without PyTorch it says
+#                why and passes
 #   wheel        build/wheels/canzona-*.whl
 #
 # All that is compiled is compiled in build/, by `make` or by this. Further
 # words go to pytest.
 set -eu
 cd "$(dirname "$0")/.."
-what=${1:?usage: python.sh environment | tests | wheel}
+what=${1:?usage: python.sh environment | tests | quick | wheel}
 shift
 own=build/python
 cpu_index=https://download.pytorch.org/whl/cpu
@@ -42,7 +45,7 @@ install_torch() {
   say "PyTorch into $own"
   pip install --timeout 20 --retries 0 "$torch" numpy --index-url "$cpu_index" \
     2>/dev/null && return 0
-  pip install "$torch" numpy || fail "PyTorch cannot be installed"
+  pip install "$torch" numpy
 }
 
 choose_python() {
@@ -66,10 +69,10 @@ install_package() {
 
 make_environment() {
   choose_python
-  [ -n "${PYTHON:-}" ] || install_torch
+  [ -n "${PYTHON:-}" ] || install_torch || fail "PyTorch cannot be installed"
   install_package
   interpreter=$(absolute "$python")
-  (cd build && "$interpreter" -c 'import canzona; print(canzona.doctor())')
+  (cd build && "$interpreter" -c 'import canzona; print(canzona.doctor(machine=False))')
 }
 
 absolute() {
@@ -96,6 +99,17 @@ run_tests() {
   "$python" -m pytest python/tests "$@"
 }
 
+# Bits on one rank, under DDP and FSDP2 of two, routing, state dicts, what
+# scripts do to an optimizer, and mistakes of one rank.
+run_quick_tests() {
+  choose_python
+  if [ -z "${PYTHON:-}" ] && ! { install_torch && pip install pytest; }; then
+    say "skipped: PyTorch or pytest cannot be installed into $own"
+    return 0
+  fi
+  PYTHONPATH=python "$python" -m pytest -q --quick python/tests "$@"
+}
+
 make_wheel() {
   python=python3
   if ! has python3 pip || ! has python3 scikit_build_core; then
@@ -112,6 +126,7 @@ make_wheel() {
 case $what in
   environment) make_environment ;;
   tests) run_tests "$@" ;;
+  quick) run_quick_tests "$@" ;;
   wheel) make_wheel ;;
-  *) fail "unknown argument '$what'; expected environment, tests or wheel" ;;
+  *) fail "unknown argument '$what'; expected environment, tests, quick or wheel" ;;
 esac

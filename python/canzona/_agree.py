@@ -1,25 +1,36 @@
 """What all ranks know of their parameters becomes one layout.
 
     layout = agree(described, about)        # a collective, unless all is ours
+    layout = agree(more, about, within=Among(ranks, group))   # of that world
     layout.tensors[i].stored[rank]          # [(first, count), ...]
 
 Ranks that are tied to each other by any parameter form a *world*, which is
 planned together; its ranks are numbered from 0 in the ascending order of their
 global ranks. A parameter that several meshes of one world hold, untied, is as
-many tensors.
+many tensors; so is one that several ranks call their own (replicas=[rank]).
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Iterable, Mapping, Sequence
 
 import torch.distributed as dist
 
 from ._errors import UsageError
-from ._layout import Box, Cut, Described, Layout, PlacedTensor, boxes_of
+from ._layout import (
+    Box,
+    Cut,
+    Described,
+    Layout,
+    PlacedTensor,
+    boxes_of,
+    own_name,
+)
 from ._meeting import identity_of, meet, spread
+from ._together import rebuilt, told
 
 
 class _Sets:
@@ -43,42 +54,82 @@ class _Sets:
             self.parent[max(a, b)] = min(a, b)
 
 
+@dataclass(frozen=True)
+class Among:
+    """Ranks that agree with each other, ascending, and their process group."""
+
+    ranks: tuple[int, ...]
+    group: Any = None  # None: the default one
+
+
 def agree(
-    described: list[Described] | UsageError,
+    described: list[Described] | Exception,
     about: Any,
     repeated: Sequence[bool] = (),
+    within: Among | None = None,
 ) -> Layout:
     """The layout of this rank's world.
 
     A collective of all ranks if any parameter is tied to another rank; a rank
     with none such does not come (_meeting.py). `about` is what ranks of one
-    world must have alike besides (rules, options). A UsageError in place of
+    world must have alike besides (rules, options). An error in place of
     descriptions is raised on every rank. `repeated`, by parameter: copies of it
     that are cut alike are one tensor, which the ranks update without a word to
-    each other.
+    each other. `within`: the world of an earlier layout, all of whose ranks
+    call this; other ranks take part only if a parameter is tied to them now.
     """
-    if isinstance(described, UsageError):
-        if spread():
-            meet("", "")
-            _exchange({"error": str(described)}, "")
-        raise described
     me = dist.get_rank() if spread() else 0
-    if not takes_part(described, me):
-        return _layout({me: described}, me, repeated)
-    meet(identity_of((d.name, d.shape) for d in described), described[0].name)
-    text = json.dumps([_to_json(described), about], sort_keys=True)
-    views, serial = _exchange(
-        {"digest": hashlib.sha256(text.encode()).hexdigest()}, text
-    )
-    by_text = {t: json.loads(t) for t in set(views)}
-    parsed = {t: _from_json(v[0]) for t, v in by_text.items()}
-    world = _world_of(me, [parsed[t] for t in views])
-    _check_alike(
-        world, {r: (parsed[views[r]], by_text[views[r]][1]) for r in world}
-    )
-    layout = _layout({r: parsed[views[r]] for r in world}, me, repeated)
+    among = within or _who_comes(described, me)
+    if isinstance(described, Exception):
+        if len(among.ranks) > 1:
+            meet("", "", among.ranks)
+            _exchange({"error": told(described)}, "", among)
+        raise described
+    views: dict[int, _View] = {me: (described, about)}
+    serial = 0
+    if len(among.ranks) > 1:
+        views, serial = _everyones_views(described, about, among)
+    if within is not None and _reaches_beyond(views):
+        return agree(described, about, repeated)
+    world = _world_of(me, {r: view for r, (view, _) in views.items()})
+    _check_alike(world, views)
+    layout = _layout({r: views[r][0] for r in world}, me, repeated)
     layout.serial = serial
     return layout
+
+
+# What a rank knows of its parameters, and what must be alike besides.
+_View = tuple[list[Described], Any]
+
+
+def _who_comes(described: list[Described] | Exception, me: int) -> Among:
+    comes = spread() and (
+        isinstance(described, Exception) or takes_part(described, me)
+    )
+    return Among(tuple(range(dist.get_world_size())) if comes else (me,))
+
+
+def _everyones_views(
+    described: list[Described], about: Any, among: Among
+) -> tuple[dict[int, _View], int]:
+    """By rank; equal ones are the same object."""
+    identity = identity_of((d.name, d.shape) for d in described)
+    meet(identity, described[0].name, among.ranks)
+    text = json.dumps([_to_json(described), about], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    texts, serial = _exchange({"digest": digest}, text, among)
+    read = {t: json.loads(t) for t in set(texts)}
+    known = {t: (_from_json(v[0]), v[1]) for t, v in read.items()}
+    return {r: known[t] for r, t in zip(among.ranks, texts)}, serial
+
+
+def _reaches_beyond(views: Mapping[int, _View]) -> bool:
+    """True if a parameter is tied to a rank that is not among these."""
+    return any(
+        not d.tied_to(rank) <= views.keys()
+        for rank, (view, _) in views.items()
+        for d in view
+    )
 
 
 def takes_part(described: Sequence[Described], me: int) -> bool:
@@ -93,25 +144,30 @@ def takes_part(described: Sequence[Described], me: int) -> bool:
 _agreements = 0
 
 
-def _exchange(mine: dict[str, Any], text: str) -> tuple[list[str], int]:
+def _exchange(
+    mine: dict[str, Any], text: str, among: Among
+) -> tuple[list[str], int]:
     """Everybody's text, of which equal ones travel once, and a number that no
     agreement between any of these ranks had before."""
     global _agreements
-    heads: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(heads, {**mine, "agreements": _agreements})
+    heads: list[Any] = [None] * len(among.ranks)
+    dist.all_gather_object(
+        heads, {**mine, "agreements": _agreements}, group=among.group
+    )
     _agreements = 1 + max(head["agreements"] for head in heads)
     if "error" in mine:
         return [], _agreements
-    for rank, head in enumerate(heads):
+    for rank, head in zip(among.ranks, heads):
         if "error" in head:
-            raise UsageError(f"rank {rank}: {head['error']}")
+            kind, text = head["error"]
+            raise rebuilt(kind, f"rank {rank}: {text}")
     digests = [h["digest"] for h in heads]
     texts = {mine["digest"]: text}
     if len(set(digests)) > 1:
         for digest in dict.fromkeys(digests):
-            source = digests.index(digest)
+            source = among.ranks[digests.index(digest)]
             box: list[Any] = [text if source == dist.get_rank() else None]
-            dist.broadcast_object_list(box, src=source)
+            dist.broadcast_object_list(box, src=source, group=among.group)
             texts[digest] = box[0]
     return [texts[d] for d in digests], _agreements
 
@@ -147,17 +203,15 @@ def _from_json(value: list[Any]) -> list[Described]:
     ]
 
 
-def _world_of(me: int, views: list[list[Described]]) -> list[int]:
+def _world_of(me: int, views: Mapping[int, list[Described]]) -> list[int]:
     sets = _Sets()
-    for rank, view in enumerate(views):
+    for rank, view in views.items():
         for tied in {frozenset(d.tied_to(rank)) for d in view}:
             sets.join(sorted(tied))
-    return [r for r in range(len(views)) if sets.find(r) == sets.find(me)]
+    return [r for r in views if sets.find(r) == sets.find(me)]
 
 
-def _check_alike(
-    world: list[int], seen: dict[int, tuple[list[Described], Any]]
-) -> None:
+def _check_alike(world: list[int], seen: Mapping[int, _View]) -> None:
     first = world[0]
     ours, ours_about = seen[first]
     for rank in world[1:]:
@@ -205,7 +259,7 @@ def _layout(
     """From what each rank of a world knows to what each rank stores."""
     ranks = sorted(views)
     layout = Layout(ranks, ranks.index(me), [], [], described=views[me])
-    ties: dict[Any, list[list[int]]] = {}
+    ties: dict[Any, tuple[list[list[int]], bool]] = {}
     boxes: dict[Any, list[list[Box]]] = {}
     for p, own in enumerate(views[me]):
         seen = [views[r][p] for r in ranks]
@@ -215,9 +269,11 @@ def _layout(
         group = (way, alike, own.shape if alike else ())
         if group not in ties:
             ties[group] = _copies(ranks, seen, alike)
-        copies = ties[group]
-        layout.untied |= len(copies) > 1
-        for holders in copies:
+        copies, unclear = ties[group]
+        if unclear and not layout.unclear:
+            layout.unclear = own.name
+        names = _names_of(own.name, copies, dict(zip(ranks, seen)))
+        for holders, name in zip(copies, names):
             if me in holders:
                 layout.mine.append(len(layout.tensors))
             key = (way, own.shape, holders[0])
@@ -226,34 +282,49 @@ def _layout(
                     boxes_of(d, r) if r in holders else []
                     for r, d in zip(ranks, seen)
                 ]
-            name = (
-                own.name
-                if holders is copies[0]
-                else f"{own.name}@rank{holders[0]}"
-            )
+            numbers = [ranks.index(r) for r in holders]
             layout.tensors.append(
-                PlacedTensor(name, p, own.shape, own.dtype, boxes[key])
+                PlacedTensor(name, p, own.shape, own.dtype, boxes[key], numbers)
             )
     return layout
 
 
+def _names_of(
+    name: str, copies: list[list[int]], seen: Mapping[int, Described]
+) -> list[str]:
+    """Of a parameter's copies: the first that is nobody's own has its name."""
+    names, is_free = [], True
+    for first, *_ in copies:
+        named = is_free and not seen[first].is_own_of(first)
+        names.append(name if named else own_name(name, first))
+        is_free = is_free and not named
+    return names
+
+
 def _copies(
     ranks: list[int], seen: list[Described], alike: bool
-) -> list[list[int]]:
-    """The ranks of each untied copy of a parameter."""
+) -> tuple[list[list[int]], bool]:
+    """The ranks of each untied copy of a parameter, and whether some copies,
+    which no rank calls its own, may be one tensor."""
     sets = _Sets()
     for tied in {frozenset(d.tied_to(r)) for r, d in zip(ranks, seen)}:
         sets.join(sorted(tied))
     copies: dict[int, list[int]] = {}
     for r in ranks:
         copies.setdefault(sets.find(r), []).append(r)
+    of = dict(zip(ranks, seen))
     found = [copies[leader] for leader in sorted(copies)]
-    if alike and len(found) > 1:
-        of = dict(zip(ranks, seen))
-        pieces = [
-            sorted({tuple(boxes_of(of[r], r)) for r in holders})
-            for holders in found
-        ]
-        if all(p == pieces[0] for p in pieces):
-            return [ranks]
-    return found
+    own = [c for c in found if len(c) == 1 and of[c[0]].is_own_of(c[0])]
+    others = [c for c in found if c not in own]
+    if not alike or len(others) < 2:
+        return found, len(others) > 1
+    pieces = [
+        sorted({tuple(boxes_of(of[r], r)) for r in holders})
+        for holders in others
+    ]
+    if any(p != pieces[0] for p in pieces):
+        return found, True
+    # A DTensor on one axis of a larger mesh is the same on the others; of plain
+    # tensors nobody knows.
+    unclear = any(not of[holders[0]].mesh for holders in others)
+    return sorted([*own, sorted(sum(others, []))]), unclear

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch.distributed as dist
 
 from ._errors import UsageError
-from ._routing import nearest
+from ._routing import fitting, nearest
 
 _NONFINITE = ("skip", "raise", "propagate")
 _WIRES = ("fp32", "bf16")
@@ -49,9 +49,22 @@ def _one_of(name: str, value: Any, words: Sequence[str]) -> None:
         )
 
 
+def replicas_by_name(
+    replicas: Any, names: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    """Of parameters that patterns name; the last one that fits counts."""
+    if not isinstance(replicas, Mapping):
+        return {}
+    return {
+        name: ranks_of(ranks)
+        for pattern, ranks in replicas.items()
+        for name in fitting(pattern, names, "replicas")
+    }
+
+
 def ranks_of(replicas: Any) -> tuple[int, ...]:
     """Global ranks of a process group or mesh, or as they are given."""
-    if replicas is None:
+    if replicas is None or isinstance(replicas, Mapping):
         return ()
     if hasattr(replicas, "get_group"):
         replicas = replicas.mesh.flatten().tolist()

@@ -10,6 +10,7 @@ then. _load.py takes them back.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,15 +19,15 @@ import torch.distributed as dist
 
 from ._errors import UsageError
 from ._layout import is_dtensor, local
+from ._own import others_states, saved_names
 from ._run import Run
+from ._state_edits import MASTER, STEP, absorb, like, remember
 
 if TYPE_CHECKING:
     from ._optimizer import MatrixOptimizer
 
 # Names that torch.optim has for states of ours.
 _TORCH = {"momentum": "momentum_buffer"}
-MASTER = "master"
-STEP = "step"
 
 # The most bytes that a rank sends at once while states are handed out.
 _BATCH = 64 << 20
@@ -57,6 +58,7 @@ def keys_of(run: Run) -> dict[int, str]:
     return keys
 
 
+@torch.no_grad()
 def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
     """Fills optimizer.state; `kept` are states of another run, same layout.
 
@@ -67,34 +69,44 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
         state: dict[str, Any] = {STEP: run.counted[i]}
         master = run.masters[i]
         if master is not None:
-            state[MASTER] = _like(p, master)
+            state[MASTER] = like(p, master)
         optimizer._state[p] = state
     for number, s in enumerate(run.states):
         p = optimizer._bound[run.parameter_of(s.tensor)]
-        value = s.value if s.matrix >= 0 else _like(p, s.value)
+        value = s.value if s.matrix >= 0 else like(p, s.value)
         optimizer._state[p][run.keys[number]] = value
     run.shared = {}
     for i, key in of_shards:
         p = optimizer._bound[i]
+        if run.has_alone(i):
+            continue
         if optimizer._config["share_states"] and run.world > 1:
             run.shared.setdefault(i, []).append(key)
         elif key not in optimizer._state[p]:  # no element of it is here
-            optimizer._state[p][key] = _like(
-                p, torch.empty(local(p).shape, device=run.device)
-            )
+            optimizer._state[p][key] = like(p, _fp32(local(p).shape, run))
     for owned in run.owned:
         of = optimizer._state[optimizer._bound[owned.parameter]]
-        if run.layout.rank not in owned.owners:
-            of[owned.key] = torch.empty(0, device=run.device)
+        if run.layout.rank not in owned.owners and not run.has_alone(
+            owned.parameter
+        ):
+            of[owned.key] = _fp32((0,), run)
     # torch's collectives on state dicts go by the order of keys.
     for p, state in optimizer._state.items():
         optimizer._state[p] = {
             k: state[k] for k in sorted(state, key=lambda k: (k != STEP, k))
         }
-    for p, values in kept.items():
-        _take_over(optimizer._state.get(p), values)
-    for i, p in enumerate(optimizer._bound):
-        run.set_count(i, int(optimizer._state[p][STEP]))
+    if kept:
+        with optimizer._together():
+            for p, values in kept.items():
+                _take_over(optimizer._state.get(p), values)
+        run.loaded = True
+    run.take_counts()
+    run.exposed = [dict(optimizer._state[p]) for p in optimizer._bound]
+    run.memory = [
+        {key: local(value).detach() for key, value in of.items()}
+        for of in run.exposed
+    ]
+    remember(run)
 
 
 def _take_over(mine: dict[str, Any] | None, values: dict[str, Any]) -> None:
@@ -106,23 +118,16 @@ def _take_over(mine: dict[str, Any] | None, values: dict[str, Any]) -> None:
 
 def keep(optimizer: MatrixOptimizer) -> dict[Any, Any]:
     """States for a copy of the optimizer on the same layout."""
+    optimizer._require_open()
+    if optimizer._run is not None:
+        optimizer._run.synchronize()
+        absorb(optimizer, optimizer._run)
     return {p: dict(values) for p, values in optimizer._state.items()}
 
 
-def _like(p: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    value = value.view(local(p).shape)
-    if is_dtensor(p):
-        from torch.distributed.tensor import DTensor
-
-        return DTensor.from_local(
-            value,
-            p.device_mesh,
-            p.placements,
-            run_check=False,
-            shape=p.shape,
-            stride=p.stride(),
-        )
-    return value
+def _fp32(shape: Sequence[int], run: Run) -> torch.Tensor:
+    """Memory for states, whatever torch's default dtype is."""
+    return torch.empty(tuple(shape), dtype=torch.float32, device=run.device)
 
 
 def _everyones_states(run: Run) -> tuple[list[tuple[int, str]], list[Owned]]:
@@ -135,6 +140,7 @@ def _everyones_states(run: Run) -> tuple[list[tuple[int, str]], list[Owned]]:
             tuple(s.value.shape) if s.matrix >= 0 else None,
         )
         for n, s in enumerate(run.states)
+        if s.matrix < 0 or not run.has_alone(run.parameter_of(s.tensor))
     ]
     everyones: list[Any] = [mine]
     if run.everyone is not None:
@@ -158,13 +164,32 @@ def _everyones_states(run: Run) -> tuple[list[tuple[int, str]], list[Owned]]:
 
 
 def save(optimizer: MatrixOptimizer) -> dict[str, Any]:
-    groups = _packed_groups(optimizer)
+    optimizer._require_open()
     if optimizer._run is None and not optimizer._state:
-        return {"state": {}, "param_groups": groups}
+        return {"state": {}, "param_groups": _packed_groups(optimizer)}
     run = optimizer._built()
-    run.synchronize()
+    states = states_of(optimizer, run)
+    number = {name: i for i, (name, _) in enumerate(optimizer._members())}
+    # Those of other ranks' own tensors, if any, come after all members.
+    more = len(number) - len(run.names)
+    return {
+        "state": {
+            number[run.names[i]] if i < len(run.names) else i + more: values
+            for i, values in states.items()
+        },
+        "param_groups": _packed_groups(optimizer),
+    }
+
+
+def states_of(optimizer: MatrixOptimizer, run: Run) -> dict[int, Any]:
+    """All states by number of the parameter in the plan."""
+    # Where only owners have a state, all ranks take part, unless it is here.
+    alone = not run.owned or optimizer._gathered is not None
+    with nullcontext() if alone else optimizer._together():
+        run.synchronize()
+        absorb(optimizer, run)
     if optimizer._gathered is not None:
-        return {"state": _gathered(optimizer, run), "param_groups": groups}
+        return _gathered(optimizer, run)
     if optimizer._config["share_states"] and run.world > 1:
         raise UsageError(
             "state_dict(): with share_states=True every rank has a part of "
@@ -175,18 +200,24 @@ def save(optimizer: MatrixOptimizer) -> dict[str, Any]:
         i: dict(optimizer._state[p]) for i, p in enumerate(optimizer._bound)
     }
     for owned, value in _handed_out(optimizer, run):
-        state[owned.parameter][owned.key] = value
-    return {"state": state, "param_groups": groups}
+        if not run.has_alone(owned.parameter):
+            state[owned.parameter][owned.key] = value
+    return state
 
 
 def _packed_groups(optimizer: MatrixOptimizer) -> list[dict[str, Any]]:
     packed, at = [], 0
+    names = saved_names(optimizer)
     for group in optimizer.param_groups:
         values = {k: v for k, v in group.items() if k != "params"}
         values["params"] = list(range(at, at + len(group["params"])))
-        values["param_names"] = list(group["param_names"])
+        values["param_names"] = names[at : at + len(group["params"])]
         at += len(group["params"])
         packed.append(values)
+    others = (optimizer._gathered or {}).get("others", ())
+    for key, (number, name, _) in enumerate(others, at):
+        packed[number]["params"].append(key)
+        packed[number]["param_names"].append(name)
     return packed
 
 
@@ -199,7 +230,9 @@ def _gathered(optimizer: MatrixOptimizer, run: Run) -> dict[int, Any]:
             f"state_dict(): states were consolidated to rank {to}, "
             f"this is rank {me}"
         )
-    return {i: dict(values) for i, values in state.items()}
+    others = [values for _, _, values in gathered["others"]]
+    everyones = [*state.items(), *enumerate(others, len(run.names))]
+    return {i: dict(values) for i, values in everyones}
 
 
 def _bounds(size: int, pieces: int, number: int) -> tuple[int, int]:
@@ -288,7 +321,7 @@ def _scatter(
         (
             torch.cat([_piece(v, world, r).reshape(-1) for v in mine])
             if mine
-            else torch.empty(0, device=run.device)
+            else _fp32((0,), run)
         )
         for r in range(world)
     ]
@@ -300,7 +333,7 @@ def _scatter(
         sum(_elements(s) for s, o in zip(shapes, batch) if o.owner == r)
         for r in range(world)
     ]
-    got = torch.empty(sum(counts), device=run.device)
+    got = _fp32((sum(counts),), run)
     dist.all_to_all_single(
         got,
         torch.cat(sent),
@@ -322,12 +355,14 @@ def _scatter(
 
 def consolidate(optimizer: MatrixOptimizer, to: int | None) -> None:
     run = optimizer._built()
-    run.synchronize()
-    if to is not None and to not in run.layout.ranks:
-        raise UsageError(
-            f"consolidate(to={to}): expected one of the ranks "
-            f"{run.layout.ranks}"
-        )
+    with optimizer._together():
+        run.synchronize()
+        absorb(optimizer, run)
+        if to is not None and to not in run.layout.ranks:
+            raise UsageError(
+                f"consolidate(to={to}): expected one of the ranks "
+                f"{run.layout.ranks}"
+            )
     keeps = to is None or to == run.layout.ranks[run.layout.rank]
     state: dict[int, dict[str, Any]] = {
         i: {STEP: run.counted[i].clone()} for i in range(len(run.names))
@@ -337,16 +372,24 @@ def consolidate(optimizer: MatrixOptimizer, to: int | None) -> None:
             state[parameter][key] = value
     for owned in run.owned:
         value = _from_owner(optimizer, run, owned)
-        if keeps:
+        if keeps and not run.has_alone(owned.parameter):
             state[owned.parameter][owned.key] = value
-    optimizer._gathered = {"to": to, "state": state if keeps else {}}
+    optimizer._gathered = {
+        "to": to,
+        "state": state if keeps else {},
+        "others": others_states(optimizer, run, to),
+    }
 
 
 def _whole_states(
     optimizer: MatrixOptimizer,
     run: Run,
 ) -> Iterator[tuple[int, str, torch.Tensor]]:
-    owned = {(o.parameter, o.key) for o in run.owned}
+    owned = {
+        (o.parameter, o.key)
+        for o in run.owned
+        if not run.has_alone(o.parameter)
+    }
     for i, p in enumerate(optimizer._bound):
         shared = run.shared.get(i, [])
         of = optimizer._state[p]
@@ -375,7 +418,7 @@ def _summed(
             or run.parameter_of(s.tensor) != parameter
         ):
             continue
-        kept = torch.zeros(s.value.numel(), device=run.device)
+        kept = _fp32((s.value.numel(),), run).zero_()
         flat = s.value.reshape(-1)
         for first, count in s.kept:
             kept[first : first + count] = flat[first : first + count]
@@ -408,7 +451,7 @@ def _from_owner(
     if run.everyone is None:
         return value.clone()
     if owned.owner != run.layout.rank:
-        value = torch.empty(owned.shape, device=run.device)
+        value = _fp32(owned.shape, run)
     whole = value.clone()
     dist.broadcast(whole, run.layout.ranks[owned.owner], group=run.everyone)
     return whole

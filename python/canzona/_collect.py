@@ -5,13 +5,18 @@ named, groups, known, replicas = collect(model)
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from ._errors import UsageError
-from ._routing import Known, clean, know
+from ._modules import Known, know
+from ._routing import clean
+
+_MODULES = '. Several modules are groups: [{"params": module}, …]'
 
 
 def collect(
@@ -30,22 +35,9 @@ def collect(
     """
     known: dict[int, Known] = {}
     replicas: dict[int, tuple[int, ...]] = {}
-    if isinstance(params, nn.Module):
-        return _of_module(params, 0, known, replicas), [{}], known, replicas
-    if isinstance(params, torch.Tensor):
-        raise UsageError(
-            "params is a tensor; expected a module, named "
-            "parameters, or a list of parameters"
-        )
-    try:
-        entries = list(params)
-    except TypeError:
-        raise UsageError(
-            f"params is {type(params).__name__}; expected a "
-            "module, named parameters, or a list of parameters"
-        ) from None
-    if not entries:
-        raise UsageError("params is empty; expected a module or parameters")
+    if isinstance(params, (nn.Module, set)):
+        params = [{"params": params}]
+    entries = _entries(params)
     if not any(isinstance(e, dict) for e in entries):
         entries = [{"params": entries}]
     named: list[tuple[str, torch.Tensor, int]] = []
@@ -63,6 +55,30 @@ def collect(
         named += _of_group(entry, number, len(named), known, replicas)
     _check_unlike(named)
     return named, groups, known, replicas
+
+
+def _entries(params: Any) -> list[Any]:
+    """The items of a list of parameters or groups; UsageError for others."""
+    expected = "expected a module, named parameters, or a list of parameters"
+    what = f"params is {type(params).__name__}"
+    if isinstance(params, Mapping):
+        raise UsageError(
+            f"{what}; {expected}. Groups go into a list: "
+            '[{"params": …, "lr": …}]'
+        )
+    if callable(params):
+        raise UsageError(f"{what}; {expected}. Call it: model.parameters()")
+    if isinstance(params, (torch.Tensor, str)) or not isinstance(
+        params, Iterable
+    ):
+        raise UsageError(f"{what}; {expected}")
+    entries = list(params)
+    if not entries:
+        raise UsageError(
+            "params is empty; expected a module or parameters (a generator "
+            "gives them only once)"
+        )
+    return entries
 
 
 def _of_module(
@@ -110,6 +126,7 @@ def _of_group(
             raise UsageError(
                 f"group {number}: {name} is "
                 f"{type(parameter).__name__}; expected a tensor"
+                + _MODULES * isinstance(parameter, nn.Module)
             )
         found.append((clean(name), parameter, number))
     return found
@@ -125,6 +142,11 @@ def _check_unlike(named: Sequence[tuple[str, torch.Tensor, int]]) -> None:
             raise UsageError(f"parameter {name}: is given twice{also}")
         if name in names:
             raise UsageError(f"parameter {name}: two parameters have this name")
+        if is_lazy(parameter):
+            raise UsageError(
+                f"parameter {name}: has no shape yet, since its module is "
+                "lazy; run the model once before making the optimizer"
+            )
         seen[id(parameter)] = name
         names[name] = 1
 

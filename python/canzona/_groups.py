@@ -5,8 +5,9 @@ For _optimizer.py, whose MatrixOptimizer is one of these.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -15,18 +16,33 @@ import torch
 from torch import nn
 
 from . import _options, _routing
-from ._asleep import Asleep, asleep_of
 from ._collect import collect
 from ._errors import UsageError
 from ._layout import check_kind
+from ._modules import Home, homes_of
+from ._request import check_ranges
 from ._routing import ELEMENTS, FROZEN, Route
+from ._together import Pause
 
 _log = logging.getLogger("canzona")
 
-_PARAMS = ("params", "param_names")
+_LISTS = ("params", "param_names")
 
 # In the place of a parameter that may be swapped.
 _NOWHERE = torch.empty(0)
+
+
+class Woken(Pause):
+    """Parameters that were frozen have gradients now, and join the plan.
+
+    At construction they get no states and no part in it, which would cost
+    memory for nothing where a small part of a large model is tuned. As torch's
+    optimizers train whatever has a gradient, all ranks make a new plan then."""
+
+    unlike = (
+        "parameter {}: required no gradient at first, and has one now on ranks "
+        "{}, but not on ranks {}; unfreeze it on all ranks"
+    )
 
 
 class GroupedOptimizer(torch.optim.Optimizer):
@@ -38,14 +54,22 @@ class GroupedOptimizer(torch.optim.Optimizer):
     _given: dict[str, Any]
     _replicas: dict[str, tuple[int, ...]]
     _routes: dict[str, Route]
-    _asleep: dict[str, Asleep]
+    _asleep: set[str]  # members of groups that were frozen at construction
+    _joined: set[str]  # those that have had a gradient since
+    _constructed: bool
+    _homes: Mapping[str, Home] = {}  # where the model has its parameters
 
-    def _kept_states(self) -> dict[str, Any] | None:
-        """States for a plan of other parameters; a collective."""
+    def _together(self) -> contextlib.AbstractContextManager[None]:
+        """Raises on every rank what fails on one (_together.py)."""
         raise NotImplementedError
 
-    def _begin_anew(self, before: dict[str, Any] | None) -> None:
-        """Plans once more, since there are more parameters now."""
+    def _settle(self) -> None:
+        """Makes the plan that states lie by, if there are some. A collective."""
+        raise NotImplementedError
+
+    def _planned_anew(self) -> None:
+        """Makes a plan for the groups as they are now, if there was one for
+        fewer parameters; states stay. A collective."""
         raise NotImplementedError
 
     def _check_options(self) -> None:
@@ -105,6 +129,9 @@ class GroupedOptimizer(torch.optim.Optimizer):
         for name, _, group in named:
             if "rule" in given[group]:
                 rules.setdefault(name, str(given[group]["rule"]))
+        before = 1 + max((r.group for r in self._routes.values()), default=-1)
+        named = [(name, p, before + group) for name, p, group in named]
+        given = [{}] * before + given
         routes = _routing.route(
             named,
             known,
@@ -118,9 +145,15 @@ class GroupedOptimizer(torch.optim.Optimizer):
         for r in routes:
             if id(r.parameter) in replicas:
                 self._replicas[r.name] = replicas[id(r.parameter)]
-        made = self._group_routes(routes, given, patterns, known)
+        homes = homes_of(((r.name, r.parameter) for r in routes), known)
+        self._homes = {**self._homes, **homes}
+        made = self._group_routes(routes, given, patterns, before)
+        check_ranges(made, routes[0].parameter.device.type if routes else "cpu")
         for r in routes:  # parameters may be swapped: names remain
-            self._routes[r.name] = replace(r, parameter=_NOWHERE)
+            awake = r.awake and replace(r.awake, parameter=_NOWHERE)
+            self._routes[r.name] = replace(r, parameter=_NOWHERE, awake=awake)
+            if awake:
+                self._asleep.add(r.name)
         return made
 
     def _group_routes(
@@ -128,122 +161,178 @@ class GroupedOptimizer(torch.optim.Optimizer):
         routes: Sequence[Route],
         given: Sequence[Mapping[str, Any]],
         patterns: Mapping[str, Mapping[str, Any]],
-        known: Mapping[int, _routing.Known],
+        first: int,
     ) -> list[dict[str, Any]]:
+        """`given`: the caller's groups, of which those from `first` on are
+        new."""
         names = [r.name for r in routes]
         chosen: dict[str, str] = {}
         for each in patterns:
             for name in _routing.fitting(each, names, "groups"):
                 chosen[name] = each
         made: dict[Any, dict[str, Any]] = {}
-
-        def group_of(r: Route, rule: str) -> tuple[Any, dict[str, Any]]:
+        for r in routes:
+            rule = (r.awake or r).rule
+            if rule == FROZEN:
+                continue
             pattern = chosen.get(r.name)
             key = (r.group, pattern, rule)
-            if key in made:
-                return key, made[key]
-            values = {**given[r.group], **patterns.get(pattern or "", {})}
-            group = self._values(rule, values)
-            return key, dict(params=[], param_names=[], **group)
-
-        for r in routes:
-            if r.rule == FROZEN:
-                continue
-            key, group = group_of(r, r.rule)
-            made[key] = group
-            group["params"].append(r.parameter)
-            group["param_names"].append(r.name)
-        for r in routes:
-            if r.awake is not None:
-                _, group = group_of(r, r.awake.rule)
-                beside = next(iter(group["param_names"]), "")
-                values = {k: v for k, v in group.items() if k not in _PARAMS}
-                self._asleep[r.name] = asleep_of(
-                    r, known, values, beside, _NOWHERE
-                )
+            if key not in made:
+                values = {**given[r.group], **patterns.get(pattern or "", {})}
+                group = self._values(rule, values)
+                if isinstance(group["lr"], torch.Tensor):
+                    group["lr"] = group["lr"].clone()  # each has its own
+                made[key] = dict(params=[], param_names=[], **group)
+            made[key]["params"].append(r.parameter)
+            made[key]["param_names"].append(r.name)
+        for number in range(first, len(given)):  # as empty as in torch
+            if all(key[0] != number for key in made):
+                rule = str(given[number].get("rule", self.rule))
+                if rule != FROZEN:
+                    group = self._values(rule, given[number])
+                    made[number, None, rule] = dict(
+                        params=[], param_names=[], **group
+                    )
         order: dict[str | None, int] = {None: -1}
         order.update((p, i) for i, p in enumerate(patterns))
-        return [
-            made[k]
-            for k in sorted(
-                made, key=lambda k: (k[0], order[k[1]], k[2] == ELEMENTS)
-            )
-        ]
+        keys = sorted(made, key=lambda k: (k[0], order[k[1]], k[2] == ELEMENTS))
+        return [made[k] for k in keys]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        if (
-            "rule" in param_group
-            and "param_names" in param_group
-            and "lr" in param_group
-        ):
+        if not self._constructed:  # torch adds the groups of the constructor
             super().add_param_group(param_group)
             return
-        entry = self._named_group(param_group)
-        before = self._kept_states()
-        for group in self._route([entry], first=False):
-            super().add_param_group(group)
-        here = {id(p) for p in self._parameters()}
-        for name, of in list(self._asleep.items()):
-            if id(of.find()) in here:  # by whichever name
-                del self._asleep[name]
-        self._begin_anew(before)
+        with self._restored_on_error():
+            self._settle()
+            with self._together():
+                entry = self._named_group(param_group)
+                for group in self._route([entry], first=False):
+                    super().add_param_group(group)
+            self._planned_anew()
 
-    def _wake(self, names: Sequence[str]) -> None:
-        """Parameters that required no gradient at first join the others."""
-        before = self._kept_states()
+    def _woken(self) -> list[str]:
+        """Names of those that were frozen and have a gradient now."""
+        return [
+            name
+            for name, p in self._members()
+            if p.grad is not None and name in self._asleep
+        ]
+
+    def _join(self, names: Sequence[str]) -> None:
+        """From now on these have a part in the plan."""
         for name in names:
-            of = self._asleep.pop(name)
-            p = of.find()
-            assert p is not None
-            self._routes[name] = of.route
-            group = next(
-                (g for g in self.param_groups if of.beside in g["param_names"]),
-                None,
-            )
-            if group is None:
-                super().add_param_group(
-                    dict(params=[p], param_names=[name], **of.values)
-                )
-                for other in self._asleep.values():
-                    if not other.beside and other.values == of.values:
-                        other.beside = name
-            else:
-                group["params"].append(p)
-                group["param_names"].append(name)
-            _log.info(
-                "parameter %s has a gradient now: %s", name, of.route.rule
-            )
-        self._begin_anew(before)
+            route = self._routes[name].awake
+            assert route is not None
+            self._asleep.remove(name)
+            self._joined.add(name)
+            self._routes[name] = route
+            _log.info("parameter %s has a gradient now: %s", name, route.rule)
+
+    def _kept(self) -> dict[str, Any]:
+        """What _restored_on_error() brings back."""
+        return dict(
+            _routes=dict(self._routes),
+            _asleep=set(self._asleep),
+            _replicas=dict(self._replicas),
+            _joined=set(self._joined),
+        )
+
+    @contextlib.contextmanager
+    def _restored_on_error(self) -> Iterator[None]:
+        """Leaves groups and everything about them as they were if the block
+        raises."""
+        kept = self._kept()
+        groups = list(self.param_groups)
+        contents = [
+            {k: list(v) if k in _LISTS else v for k, v in g.items()}
+            for g in groups
+        ]
+        try:
+            yield
+        except BaseException:
+            self.__dict__.update(kept)
+            self.param_groups[:] = groups
+            for group, content in zip(groups, contents):
+                group.clear()
+                group.update(content)
+            raise
 
     def _named_group(self, group: Mapping[str, Any]) -> dict[str, Any]:
         """A group whose parameters have names that nobody else has; UsageError
-        before anything changes."""
+        before anything changes. A frozen parameter leaves its group for it."""
         known = set(self._routes)
         free = (n for n in map("parameter{}".format, count()) if n not in known)
-        of = group["params"]
+        of = group.get("params")
+        if of is None or isinstance(of, (set, frozenset)):
+            raise UsageError(
+                "add_param_group(): params is "
+                f"{'missing' if of is None else 'a set'}; expected a module, "
+                "parameters or a list of them"
+            )
+        frozen = {id(p): n for n, p in self._members() if n in self._asleep}
         if isinstance(of, nn.Module):
             named = [(_routing.clean(n), p) for n, p in of.named_parameters()]
         else:
-            of = [of] if isinstance(of, torch.Tensor) else list(of)
-            named = [p if isinstance(p, tuple) else (next(free), p) for p in of]
+            named = [
+                (
+                    p
+                    if isinstance(p, tuple)
+                    else (frozen.get(id(p)) or next(free), p)
+                )
+                for p in ([of] if isinstance(of, torch.Tensor) else of)
+            ]
         here = {id(p) for p in self._parameters()}
         for name, p in named:
             if id(p) in here:
                 raise UsageError(
-                    f"parameter {name}: is in this optimizer " "already"
+                    f"parameter {name}: is in this optimizer already"
                 )
-            of = self._asleep.get(name)
-            if name in known and (of is None or of.find() is not p):
+            if name in known and frozen.get(id(p)) != name:
                 raise UsageError(
                     f"parameter {name}: another one has this name "
                     "already; give others as (name, parameter)"
                 )
             if isinstance(p, torch.Tensor):
                 check_kind(name, p)
+        self._leave({id(p) for _, p in named} & frozen.keys())
         return {**group, "params": of if isinstance(of, nn.Module) else named}
 
+    def _leave(self, frozen: Set[int]) -> None:
+        """Takes frozen parameters, by identity, out of their groups."""
+        for group in self.param_groups:
+            stay = [
+                (n, p)
+                for n, p in zip(group["param_names"], group["params"])
+                if id(p) not in frozen
+            ]
+            if len(stay) < len(group["params"]):
+                gone = {*group["param_names"]} - {n for n, _ in stay}
+                self._asleep -= gone
+                for name in gone:
+                    del self._routes[name]
+                group["param_names"] = [n for n, _ in stay]
+                group["params"] = [p for _, p in stay]
+
+    def _members(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """All parameters of the groups, frozen ones included."""
+        for group in self.param_groups:
+            yield from zip(group["param_names"], group["params"])
+
     def _parameters(self) -> list[torch.Tensor]:
+        """Those of the plan, in its order."""
+        if self._asleep:
+            return [p for n, p in self._members() if n not in self._asleep]
         return [p for g in self.param_groups for p in g["params"]]
 
     def _names(self) -> list[str]:
-        return [n for g in self.param_groups for n in g["param_names"]]
+        """The names of _parameters()."""
+        return [n for n, _ in self._members() if n not in self._asleep]
+
+    def _group_numbers(self) -> list[int]:
+        """The groups of _parameters()."""
+        return [
+            i
+            for i, group in enumerate(self.param_groups)
+            for name in group["param_names"]
+            if name not in self._asleep
+        ]

@@ -5,7 +5,9 @@
 
 A DTensor says by mesh and placements what each rank of its mesh stores. A plain
 tensor is stored whole by this rank, and by the ranks of `replicas` if they are
-named (a DDP module names them). _agree.py puts together what all ranks know.
+named (a DDP module names them); a rank that names itself alone has a tensor of
+its own, whatever others call theirs. _agree.py puts together what all ranks
+know.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import torch
 import torch.distributed as dist
 
 from ._errors import UsageError
+from ._meeting import spread
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
@@ -50,6 +53,10 @@ class Described:
     def tied_to(self, rank: int) -> set[int]:
         return {rank, *self.ranks, *self.replicas}
 
+    def is_own_of(self, rank: int) -> bool:
+        """True if a rank has said that nobody else has this tensor."""
+        return not self.mesh and self.replicas == (rank,)
+
 
 @dataclass
 class PlacedTensor:
@@ -60,6 +67,7 @@ class PlacedTensor:
     shape: tuple[int, ...]
     dtype: str
     stored: list[list[Box]]  # by rank of the world
+    holders: list[int]  # ranks of the world that have it as a parameter
 
 
 @dataclass
@@ -68,13 +76,18 @@ class Layout:
     rank: int  # this one's number in it
     tensors: list[PlacedTensor]
     mine: list[int]  # by parameter: its tensor on this rank
-    untied: bool = False  # several copies of a parameter, each its rank's own
+    unclear: str = ""  # a parameter whose copies may be one tensor or several
     serial: int = 0  # of this agreement; all its ranks have the same
     described: list[Described] = field(default_factory=list)
 
     @property
     def world(self) -> int:
         return len(self.ranks)
+
+
+def own_name(name: str, rank: int) -> str:
+    """Of a tensor that one rank alone has, among all ranks' tensors."""
+    return f"{name}@rank{rank}"
 
 
 def is_dtensor(tensor: Any) -> TypeGuard[DTensor]:
@@ -100,6 +113,8 @@ def describe(
 ) -> Described:
     """Checks a parameter and says how it lies; throws UsageError."""
     check_kind(name, parameter)
+    if not spread():
+        replicas = ()
     if replicas and dist.get_rank() not in replicas:
         raise UsageError(
             f"parameter {name}: replicas= names the ranks "

@@ -11,68 +11,170 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
 from . import _options
-from ._checkpoint import MASTER, STEP, mesh_of, places_of
+from ._checkpoint import mesh_of, places_of
 from ._errors import UsageError
 from ._layout import is_dtensor, local
-from ._routing import ELEMENTS
+from ._matching import match, saved_names
+from ._own import named_here
+from ._routing import FROZEN, Route
 from ._run import Run
+from ._state_edits import (
+    MASTER,
+    STEP,
+    absorb,
+    check_step,
+    discard,
+    kind_of,
+)
 
 if TYPE_CHECKING:
     from ._optimizer import MatrixOptimizer
 
 _WHO = "load_state_dict()"
 
+# What of a group stays as it is.
+_NOT_LOADED = ("params", "param_names", "rule")
 
-def load(
-    optimizer: MatrixOptimizer, state_dict: dict[str, Any], partly: bool = False
-) -> None:
-    """`partly`: parameters without saved states keep theirs."""
-    groups, states = _parts(state_dict)
-    places = _match(optimizer, groups, partly)
-    _check_rules(optimizer, groups, places)
-    _check_groups(optimizer, groups, places)
-    names = optimizer._names()
-    given = {
-        i: _values(names[i], states[saved])
-        for i, saved in places.items()
-        if saved in states
-    }
-    wanted = {i: values for i, values in given.items() if values}
+
+@dataclass
+class _Saved:
+    """A state dict, by names of this optimizer's parameters."""
+
+    groups: Sequence[Mapping[str, Any]]
+    group_of: dict[str, Mapping[str, Any]]
+    states: dict[str, dict[str, Any]]  # of parameters that have some
+
+
+def load(optimizer: MatrixOptimizer, state_dict: Any) -> None:
+    with optimizer._together(plans=_may_have_states(state_dict)):
+        require_parts(state_dict)
+        state_dict = dict(state_dict)
+        for before in optimizer._optimizer_load_state_dict_pre_hooks.values():
+            changed = before(optimizer, state_dict)
+            state_dict = state_dict if changed is None else changed
+        saved = _read(optimizer, state_dict)
+    sleeping = [n for n in saved.states if n in optimizer._asleep]
+    _agree_on_sleeping(optimizer, sleeping)
+    if sleeping:
+        optimizer._settle()
+        optimizer._join(sleeping)
+        optimizer._planned_anew()
     # torch forgets states that are not saved: so does who loads a fresh one's.
     begun = optimizer._run is not None or bool(optimizer._state)
-    fresh = set() if partly else set(places) - set(wanted)
-    if wanted or fresh and begun:
-        run = optimizer._built()
-        _check_alike(optimizer, run, wanted)
-        run.reset(fresh)
-        for i in sorted(wanted):
-            _load_one(optimizer, run, i, wanted[i])
-        run.refresh_masters(optimizer._bound)
-    _load_groups(optimizer, groups, places)
+    if saved.states or begun:
+        _load_saved(optimizer, saved)
+    _load_groups(optimizer, saved)
     optimizer._gathered = None
 
 
+def load_states(
+    optimizer: MatrixOptimizer, states: dict[str, dict[str, Any]]
+) -> None:
+    """Takes back states that save() gave, by name; those of other parameters
+    stay."""
+    _load_saved(optimizer, _Saved((), {}, states))
+
+
+def _may_have_states(state_dict: Any) -> bool:
+    """False if ranks that load one like this make no plan."""
+    if not isinstance(state_dict, Mapping):
+        return True
+    states = state_dict.get("state", True)
+    return bool(states) if isinstance(states, Mapping) else True
+
+
+def _read(
+    optimizer: MatrixOptimizer,
+    state_dict: Mapping[str, Any],
+) -> _Saved:
+    """Checks all that can be checked without a plan."""
+    groups, states = _parts(state_dict)
+    groups = named_here(optimizer, groups)
+    keys = {
+        name: key
+        for name, key in match(optimizer, groups).items()
+        if rule_of(optimizer, name) != FROZEN
+    }
+    by_key = {key: g for g in groups for key in g["params"]}
+    saved = _Saved(
+        groups,
+        {name: by_key[key] for name, key in keys.items()},
+        {
+            name: _values(name, states[key])
+            for name, key in keys.items()
+            if key in states
+        },
+    )
+    saved.states = {n: values for n, values in saved.states.items() if values}
+    _check_rules(optimizer, saved)
+    _check_groups(optimizer, saved)
+    return saved
+
+
+def _agree_on_sleeping(
+    optimizer: MatrixOptimizer, sleeping: Sequence[str]
+) -> None:
+    """UsageError on all ranks unless all of them wake the same parameters."""
+    run = optimizer._run
+    if run is None or run.everyone is None or not optimizer._asleep:
+        return
+    everyones: list[Any] = [None] * run.world
+    dist.all_gather_object(everyones, sorted(sleeping), group=run.everyone)
+    for rank, names in zip(run.layout.ranks, everyones):
+        if names != everyones[0]:
+            name = sorted({*names} ^ {*everyones[0]})[0]
+            raise UsageError(
+                f"{_WHO}: parameter {name} has states on some ranks, but not "
+                f"on all (rank {run.layout.ranks[0]} and rank {rank}); load "
+                "the same state dict on every rank"
+            )
+
+
+def _load_saved(optimizer: MatrixOptimizer, saved: _Saved) -> None:
+    run = optimizer._built()
+    number = {name: i for i, name in enumerate(run.names)}
+    wanted = {number[n]: values for n, values in saved.states.items()}
+    fresh = {number[n] for n in _fresh(optimizer, saved)} - {*wanted}
+    with optimizer._together():
+        for i in sorted(wanted):
+            _check(optimizer, run, i, wanted[i])
+        discard(optimizer, run, fresh | {*wanted})
+        absorb(optimizer, run)
+    run.synchronize()
+    # A state dict may hold this run's own tensors, filled by somebody else.
+    counts = {i: int(of[STEP]) for i, of in wanted.items() if STEP in of}
+    run.reset(fresh, optimizer._bound)
+    for i in sorted(wanted):
+        _load_one(optimizer, run, i, wanted[i])
+    run.set_counts(counts)
+    run.forget_versions()
+    run.loaded = True
+
+
+def _fresh(optimizer: MatrixOptimizer, saved: _Saved) -> set[str]:
+    """Parameters that have no states once a state dict is loaded, but for those
+    that it has: what it knows, and what joined after it was saved."""
+    rules = {rule_of(optimizer, n) for n in saved.group_of}
+    joined = {n for n in optimizer._joined if rule_of(optimizer, n) in rules}
+    here = set(optimizer._names())
+    return here & (saved.group_of.keys() | joined)
+
+
 # What a state dict must be.
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        dtype = str(value.dtype).removeprefix("torch.")
-        return f"a tensor {list(value.shape)} of {dtype}"
-    return f"{type(value).__name__} {str(value)[:40]!r}"
 
 
 def require_parts(state_dict: Any) -> None:
     """UsageError for what is no state dict at all."""
     if not isinstance(state_dict, Mapping):
         raise UsageError(
-            f"{_WHO}: is {_kind(state_dict)}; expected a dict with 'state' "
+            f"{_WHO}: is {kind_of(state_dict)}; expected a dict with 'state' "
             "and 'param_groups'"
         )
 
@@ -91,7 +193,7 @@ def _parts(
             )
         if not isinstance(state_dict[key], kind):
             raise UsageError(
-                f"{_WHO}: '{key}' is {_kind(state_dict[key])}; expected a "
+                f"{_WHO}: '{key}' is {kind_of(state_dict[key])}; expected a "
                 f"{'list of groups' if key == 'param_groups' else 'dict'}"
             )
     groups = list(state_dict["param_groups"])
@@ -104,29 +206,29 @@ def _parts(
 def _check_group(number: int, group: Any, seen: set[Any]) -> None:
     if not isinstance(group, Mapping):
         raise UsageError(
-            f"{_WHO}: group {number} is {_kind(group)}; expected a dict"
+            f"{_WHO}: group {number} is {kind_of(group)}; expected a dict"
         )
-    params, names = group.get("params"), group.get("param_names")
+    params = group.get("params")
     if not isinstance(params, (list, tuple)):
         raise UsageError(
             f"{_WHO}: group {number} has "
-            + ("no 'params'" if params is None else f"params {_kind(params)}")
+            + ("no 'params'" if params is None else f"params {kind_of(params)}")
             + "; expected a list of numbers or names"
         )
-    if names is not None and (
-        not isinstance(names, (list, tuple)) or len(names) != len(params)
-    ):
-        raise UsageError(
-            f"{_WHO}: group {number} has {len(params)} params, but param_names "
-            f"{_kind(names)}; expected as many names"
-        )
     for i, key in enumerate(params):
-        name = names[i] if names is not None else key
         if isinstance(key, (torch.Tensor, list, dict, set)):
             raise UsageError(
-                f"{_WHO}: parameter {i} of group {number} is {_kind(key)}; "
+                f"{_WHO}: parameter {i} of group {number} is {kind_of(key)}; "
                 "expected its number or name"
             )
+    names = saved_names(group)
+    given = group.get("param_names")
+    if names is None and given is not None:
+        raise UsageError(
+            f"{_WHO}: group {number} has {len(params)} params, but param_names "
+            f"{kind_of(given)}; expected as many names"
+        )
+    for key, name in zip(params, names or params):
         if key in seen:
             raise UsageError(
                 f"{_WHO}: parameter {name} (number {key}) is in it twice"
@@ -138,30 +240,28 @@ def _values(name: str, values: Any) -> dict[str, Any]:
     """A parameter's saved states."""
     if not isinstance(values, Mapping):
         raise UsageError(
-            f"{_WHO}: the state of parameter {name} is {_kind(values)}; "
+            f"{_WHO}: the state of parameter {name} is {kind_of(values)}; "
             "expected a dict of states"
         )
     for key in values:
         if not isinstance(key, str):
             raise UsageError(
-                f"{_WHO}: parameter {name} has a state named {_kind(key)}; "
+                f"{_WHO}: parameter {name} has a state named {kind_of(key)}; "
                 "expected a text"
             )
     return dict(values)
 
 
-def _check_groups(
-    optimizer: MatrixOptimizer,
-    groups: Sequence[dict[str, Any]],
-    places: dict[int, Any],
-) -> None:
+def _check_groups(optimizer: MatrixOptimizer, saved: _Saved) -> None:
     """Options that would be loaded: the library must be able to read them."""
-    for group, saved in _saved_groups(optimizer, groups, places):
-        if saved is None:
+    for number, (group, given) in enumerate(_saved_groups(optimizer, saved)):
+        if given is None:
             continue
-        what = f"{_WHO}: the group of {group['param_names'][0]}"
-        _options.refuse_switches(saved, what)
-        merged = {**group, **_loadable(saved)}
+        names = group["param_names"]
+        of = f"of {names[0]}" if names else f"number {number}"
+        what = f"{_WHO}: the group {of}"
+        _options.refuse_switches(given, what)
+        merged = {**group, **_loadable(given)}
         try:
             _options.check_numbers(merged)
             _options.to_rule(merged, "cpu")
@@ -170,136 +270,63 @@ def _check_groups(
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(
                 f"{what}: an option cannot be read ({error}); its values are "
-                f"{_loadable(saved)}"
+                f"{_loadable(given)}"
             ) from None
 
 
 def _loadable(saved: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        k: v
-        for k, v in saved.items()
-        if k not in ("params", "param_names", "rule")
-    }
+    return {k: v for k, v in saved.items() if k not in _NOT_LOADED}
 
 
 def _saved_groups(
-    optimizer: MatrixOptimizer,
-    groups: Sequence[dict[str, Any]],
-    places: dict[int, Any],
-) -> list[tuple[dict[str, Any], dict[str, Any] | None]]:
-    """Each group of the optimizer, with the saved one that it takes over."""
-    group_of = {key: g for g in groups for key in g["params"]}
-    found, at = [], 0
-    for group in optimizer.param_groups:
-        found.append((group, group_of.get(places.get(at))))
-        at += len(group["params"])
+    optimizer: MatrixOptimizer, saved: _Saved
+) -> list[tuple[dict[str, Any], Mapping[str, Any] | None]]:
+    """Each group of the optimizer, with the saved one that it takes over: that
+    of its first parameter; without parameters, an empty one at its place."""
+    alike = len(saved.groups) == len(optimizer.param_groups)
+    found = []
+    for i, group in enumerate(optimizer.param_groups):
+        names = group["param_names"]
+        given = next(
+            (saved.group_of[n] for n in names if n in saved.group_of), None
+        )
+        if not names and alike and not saved.groups[i]["params"]:
+            given = saved.groups[i]
+            given = given if given.get("rule") == group["rule"] else None
+        found.append((group, given))
     return found
-
-
-def _check_alike(
-    optimizer: MatrixOptimizer, run: Run, wanted: dict[int, dict[str, Any]]
-) -> None:
-    """Checks all states; raises on every rank what is wrong on one."""
-    error: UsageError | None = None
-    try:
-        for i in sorted(wanted):
-            _check(optimizer, run, i, wanted[i])
-    except UsageError as wrong:
-        error = wrong
-    if run.everyone is not None:
-        told: list[Any] = [None] * run.world
-        text = None if error is None else str(error)
-        dist.all_gather_object(told, text, group=run.everyone)
-        for rank, said in zip(run.layout.ranks, told):
-            if error is None and said is not None:
-                error = UsageError(f"rank {rank}: {said}")
-    if error is not None:
-        raise error
 
 
 # What of it goes where.
 
 
-def _match(
-    optimizer: MatrixOptimizer, groups: Sequence[dict[str, Any]], partly: bool
-) -> dict[int, Any]:
-    """By this optimizer's parameter: the key of its saved state."""
-    names = optimizer._names()
-    saved = [key for g in groups for key in g["params"]]
-    if groups and all("param_names" in g for g in groups):
-        by_name = {
-            n: key
-            for g in groups
-            for n, key in zip(g["param_names"], g["params"])
-        }
-        if set(by_name) <= set(names) or partly:
-            _require_all(optimizer, names, by_name, partly)
-            return {i: by_name[n] for i, n in enumerate(names) if n in by_name}
-    ours = [len(g["params"]) for g in optimizer.param_groups]
-    if (
-        [len(g["params"]) for g in groups] == ours
-        or len(saved) == len(names)
-        and len(groups) == 1
-    ):
-        return dict(enumerate(saved))
-    for rule in (optimizer.rule, ELEMENTS):
-        of = [
-            i for i, n in enumerate(names) if optimizer._routes[n].rule == rule
-        ]
-        if len(of) == len(saved) and of:
-            return dict(zip(of, saved))
-    raise UsageError(
-        f"{_WHO}: it has groups of "
-        f"{[len(g['params']) for g in groups]} parameters and no names, this "
-        f"optimizer has groups of {ours}; save it from an optimizer made from "
-        "named parameters, or give the same groups"
-    )
-
-
-def _require_all(
-    optimizer: MatrixOptimizer,
-    names: Sequence[str],
-    by_name: dict[str, Any],
-    partly: bool,
-) -> None:
-    """A state dict of one of our rules alone is welcome: torch's is such."""
-    missing = [n for n in names if n not in by_name]
-    rules = {
-        optimizer._routes[n].rule for n in by_name if n in optimizer._routes
-    }
-    alone = len(rules) == 1 and all(
-        optimizer._routes[n].rule not in rules for n in missing
-    )
-    if missing and not partly and not alone:
-        raise UsageError(
-            f"{_WHO}: parameter {missing[0]} has no "
-            f"saved state ({len(missing)} have none)"
-        )
-
-
-def _check_rules(
-    optimizer: MatrixOptimizer,
-    groups: Sequence[dict[str, Any]],
-    places: dict[int, Any],
-) -> None:
-    rule_of = {key: g.get("rule") for g in groups for key in g["params"]}
-    names = optimizer._names()
-    for i, saved in places.items():
-        rule, ours = rule_of.get(saved), optimizer._routes[names[i]].rule
+def _check_rules(optimizer: MatrixOptimizer, saved: _Saved) -> None:
+    for name, group in saved.group_of.items():
+        rule, ours = group.get("rule"), rule_of(optimizer, name)
         if rule is not None and rule != ours:
             raise UsageError(
-                f"{_WHO}: parameter {names[i]} was "
-                f"saved with rule {rule}, but goes to {ours} here"
+                f"{_WHO}: parameter {name} was saved with rule {rule}, but "
+                f"goes to {ours} here"
             )
 
 
-def _load_groups(
-    optimizer: MatrixOptimizer,
-    groups: Sequence[dict[str, Any]],
-    places: dict[int, Any],
-) -> None:
-    for group, saved in _saved_groups(optimizer, groups, places):
-        for key, value in _loadable(saved or {}).items():
+def rule_of(optimizer: MatrixOptimizer, name: str) -> str:
+    """The rule of a parameter, of a frozen one once it is trained."""
+    route: Route = optimizer._routes[name]
+    return (route.awake or route).rule
+
+
+def _load_groups(optimizer: MatrixOptimizer, saved: _Saved) -> None:
+    """A saved group takes the place of ours, but for options that it lacks,
+    since torch's has not all of them."""
+    for group, given in _saved_groups(optimizer, saved):
+        if given is None:
+            continue
+        values = _loadable(given)
+        options = _options.known(group["rule"]) | {"lr", "preset", *_NOT_LOADED}
+        for key in [k for k in group if k not in options and k not in values]:
+            del group[key]
+        for key, value in values.items():
             group[key] = deepcopy(value)  # a rate may be a tensor
 
 
@@ -308,8 +335,8 @@ def _check(
 ) -> None:
     """UsageError before anything changes."""
     name, p = run.names[i], optimizer._bound[i]
-    mine = optimizer._state[p]
-    shapes = {o.key: o.shape for o in run.owned if o.parameter == i}
+    mine = run.exposed[i]
+    shapes = {o.key: o.shape for o in run.owned_of(i)}
     for key in mine:
         if key not in values and key not in (STEP, MASTER):
             raise UsageError(
@@ -318,7 +345,7 @@ def _check(
             )
     for key, value in values.items():
         if key == STEP:
-            _check_step(name, value)
+            check_step(f"{_WHO}: state 'step' of parameter {name}", value)
             continue
         if key not in mine and not optimizer._config["share_states"]:
             if key == MASTER:
@@ -327,19 +354,8 @@ def _check(
                 f"{_WHO}: parameter {name} has no state '{key}'; it has "
                 f"{', '.join(mine)}"
             )
-        _check_tensor(name, key, value, shapes.get(key, tuple(p.shape)))
-
-
-def _check_step(name: str, value: Any) -> None:
-    try:
-        number = float(value)
-    except (RuntimeError, TypeError, ValueError):
-        number = -1.0
-    if not (number >= 0 and number.is_integer()):
-        raise UsageError(
-            f"{_WHO}: state 'step' of parameter {name} is {_kind(value)}; "
-            "expected a number of steps, from 0 on"
-        )
+        whole = mine[key] if run.has_alone(i) else p
+        _check_tensor(name, key, value, shapes.get(key, tuple(whole.shape)))
 
 
 def _check_tensor(
@@ -348,7 +364,7 @@ def _check_tensor(
     what = f"{_WHO}: state '{key}' of parameter {name}"
     wanted = f"expected a tensor {list(expected)} of floating-point numbers"
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
-        raise UsageError(f"{what} is {_kind(value)}; {wanted}")
+        raise UsageError(f"{what} is {kind_of(value)}; {wanted}")
     here = local(value)
     if here.layout != torch.strided or here.is_meta:
         how = "on the meta device" if here.is_meta else "sparse"
@@ -384,12 +400,12 @@ def _load_one(
 ) -> None:
     p = optimizer._bound[i]
     mine = optimizer._state[p]
-    owners = {o.key: o.owners for o in run.owned if o.parameter == i}
+    owners = {o.key: o.owners for o in run.owned_of(i)}
     for key in sorted(values):
         value = values[key]
         if key == STEP:
-            run.set_count(i, int(value))
-        elif key in owners:
+            continue
+        if key in owners:
             whole = _whole(run, value)
             if run.layout.rank in owners[key]:
                 mine[key].copy_(whole)

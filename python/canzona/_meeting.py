@@ -1,8 +1,9 @@
-"""Ranks meet before they agree, so that nobody waits for one that never comes.
+"""Rendezvous before the first collective, so that a missing rank raises an
+error instead of hanging the others.
 
     watch = announce(identity)     # a rank whose parameters are its own alone
     watch.check()                  # UsageError: others waited for this rank
-    meet(identity)                 # ranks whose parameters are tied to others'
+    meet(identity, name)           # ranks whose parameters are tied to others'
 
 An optimizer of plain tensors alone is its rank's matter and never waits for
 another rank, so it may be the only one that steps. It leaves a note in the
@@ -11,6 +12,11 @@ and shapes of its parameters. Ranks for which the same parameters are tied to
 others' find the note of a rank that does not come; they raise, and tell it.
 Notes are no proof at once: a rank may update a copy of its model for itself
 first, and come later. So it has `PATIENCE` seconds to do so.
+
+A meeting costs a rank at most four requests to the store: it counts itself
+twice, waits for one key, which the last rank sets, and reads it. If somebody is
+late, the rank that came first looks for the missing ones; no other does, unless
+its parameters are others.
 """
 
 from __future__ import annotations
@@ -18,8 +24,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
+from datetime import timedelta
 from typing import Any, Iterable, Sequence
 
+import torch
 import torch.distributed as dist
 
 from ._errors import UsageError
@@ -28,10 +36,15 @@ _log = logging.getLogger("canzona")
 
 # Seconds that others wait for a rank whose parameters seem to be its own.
 PATIENCE = 20.0
-# Seconds between two looks: at most, of ranks that wait, and at least, of a
-# rank that steps for itself.
-_LONGEST_PAUSE = 0.1
+# The longest wait in one request: a client of a TCPStore does nothing else
+# meanwhile, though other threads may need it.
+_LONGEST_WAIT = 30.0
+# Seconds between two looks of a rank that steps for itself.
 _CHECK_EVERY = 1.0
+# Clocks differ by less; seconds.
+_INSTANT = 0.05
+# Added to the number of arrivals when a meeting ends without some rank.
+_REFUSED = 1 << 40
 
 
 def spread() -> bool:
@@ -58,8 +71,23 @@ def _store() -> Any:
     return None if store is None else dist.PrefixStore("canzona", store)
 
 
+def default_timeout(device: str | None = None) -> timedelta:
+    """How long the default process group waits for anything, by its backend
+    for tensors of `device` (None: the first one that it has)."""
+    everyone: Any = dist.group.WORLD
+    try:
+        kind = everyone._device_types[0] if device is None else device
+        return everyone._get_backend(torch.device(kind)).options._timeout
+    except (AttributeError, IndexError, RuntimeError):
+        return dist.distributed_c10d.default_pg_timeout
+
+
 def _noted(identity: str, rank: int) -> str:
     return f"plain/{identity}/{rank}"
+
+
+def _arrivals(rank: int) -> str:
+    return f"arrivals/{rank}"
 
 
 def _refused(identity: str, rank: int, number: int) -> str:
@@ -91,7 +119,7 @@ class Watch:
             if not self._store.check([self._answer]):
                 return ""
             # Others have met without this rank: their next time is its next.
-            self._store.add(f"arrivals/{dist.get_rank()}", 1)
+            self._store.add(_arrivals(dist.get_rank()), 1)
             return self._store.get(self._answer).decode()
         except RuntimeError:  # the process that keeps the store has ended
             self._next = float("inf")
@@ -104,102 +132,145 @@ def announce(identity: str) -> Watch | None:
     return None if store is None else Watch(store, identity)
 
 
-def meet(identity: str, example: str) -> None:
-    """Returns when all ranks are here; UsageError, on all that are, if one
-    updates the same parameters for itself. `example` is one of their names."""
+def meet(
+    identity: str, example: str, ranks: Sequence[int] | None = None
+) -> None:
+    """Returns when all of `ranks` are here (None: all that there are).
+
+    UsageError, on all that are, if one does not come within the timeout of the
+    process group, or updates the same parameters for itself. `example` is the
+    name of one of these parameters."""
     store = _store()
     if store is None:
         return
-    rank, world = dist.get_rank(), dist.get_world_size()
-    number = store.add(f"arrivals/{rank}", 1)
-    store.set(f"here/{number}/{rank}", "")
-    if store.add(f"count/{number}", 1) == world:
-        _decide(store, number, "")
-    _Waiting(store, number, identity, example).wait()
-    text = store.get(f"end/{number}").decode()
+    limit = default_timeout().total_seconds()
+    everyone = range(dist.get_world_size())
+    among = everyone if ranks is None else ranks
+    if list(among) != list(everyone):  # they meet as often as they do
+        text = ",".join(map(str, among))
+        name = hashlib.sha256(text.encode()).hexdigest()[:32]
+        store = dist.PrefixStore(f"among/{name}", store)
+    meeting = Meeting(store, dist.get_rank(), among, limit)
+    text = meeting.come(identity, example)
     if text:
         raise UsageError(text)
 
 
-def _decide(store: Any, number: int, text: str) -> bool:
-    """Ends a meeting; one rank does, for all."""
-    first = store.add(f"decided/{number}", 1) == 1
-    if first:
-        store.set(f"end/{number}", text)
-    return first
+class Meeting:
+    """One meeting of `ranks`, each of which makes its own object of it."""
 
-
-def _timeout() -> float:
-    """Seconds that the process group waits for anything."""
-    everyone: Any = dist.group.WORLD
-    try:
-        backend = everyone._get_backend(everyone._device_types[0])
-        return backend.options._timeout.total_seconds()
-    except (AttributeError, IndexError, RuntimeError):
-        return dist.distributed_c10d.default_pg_timeout.total_seconds()
-
-
-class _Waiting:
-    def __init__(self, store: Any, number: int, identity: str, example: str):
+    def __init__(
+        self, store: Any, rank: int, ranks: Sequence[int], limit: float
+    ):
         self._store = store
-        self._number = number
-        self._identity = identity
-        self._example = example
-        self._seen: dict[int, float] = {}  # notes of ranks that are not here
+        self._rank = rank
+        self._ranks = ranks
+        self._limit = limit  # seconds
+        self._seen: set[int] = set()  # notes of ranks that are not here
         self._told = False
+        self._number = store.add(_arrivals(rank), 1)
+        self._end = f"end/{self._number}"
 
-    def wait(self) -> None:
+    def come(self, identity: str, example: str) -> str:
+        """Waits for the others; returns why they cannot go on, or ""."""
+        self._identity, self._example = identity, example
+        arrived = self._store.add(f"count/{self._number}", 1)
+        if arrived == len(self._ranks):
+            self._store.set(self._end, "")
+            return ""
+        self._wait(is_first=arrived == 1)
+        return self._store.get(self._end).decode()
+
+    def _wait(self, is_first: bool) -> None:
         began = time.monotonic()
-        limit = _timeout()
-        pause = 0.001
-        while not self._store.check([f"end/{self._number}"]):
+        patience = min(PATIENCE, self._limit)
+        limit = self._limit if is_first else self._limit + PATIENCE
+        pause = patience / 2 if is_first else _LONGEST_WAIT
+        waited, looks = 0.0, None
+        while not self._ended(min(pause, limit - waited)):
             waited = time.monotonic() - began
-            if waited > PATIENCE:
-                self._look_for_notes()
-            if waited > limit:
-                raise UsageError(
-                    f"ranks {self._missing()} did not come to read layouts "
-                    f"within {limit:.0f} s; the first use of an optimizer "
-                    "whose parameters are tied to other ranks' is for all "
+            late = waited > limit - _INSTANT
+            if looks is None:  # notes are of one identity
+                key = f"looks/{self._number}/{self._identity}"
+                looks = self._store.add(key, 1) == 1
+                pause = patience / 2 if looks else _LONGEST_WAIT
+            if looks:
+                self._look(waited > patience - _INSTANT, late)
+            elif late:
+                self._decide(
+                    "not all ranks came to read layouts within "
+                    f"{limit:.0f} s; the first use of an optimizer is for all "
                     "ranks"
                 )
-            time.sleep(pause)
-            pause = min(_LONGEST_PAUSE, 2 * pause)
 
-    def _missing(self) -> list[int]:
-        return [
-            r
-            for r in range(dist.get_world_size())
-            if not self._store.check([f"here/{self._number}/{r}"])
-        ]
+    def _ended(self, seconds: float) -> bool:
+        """Waits for the end of the meeting; False if it takes longer."""
+        began = time.monotonic()
+        seconds = max(seconds, _INSTANT)
+        try:
+            self._store.wait([self._end], timedelta(seconds=seconds))
+        except RuntimeError:
+            if time.monotonic() - began < seconds / 2:
+                raise  # the process that keeps the store has ended
+            return False
+        return True
 
-    def _look_for_notes(self) -> None:
-        now = time.monotonic()
+    def _look(self, impatient: bool, late: bool) -> None:
+        """Ends the meeting if it is time to. A note that was seen for the first
+        time gets until the next look."""
         missing = self._missing()
-        for rank in missing:
-            if not self._store.check([_noted(self._identity, rank)]):
-                continue
-            # One that has just begun gets its time, too.
-            if now - self._seen.setdefault(rank, now) >= PATIENCE / 2:
-                self._refuse(rank)
-                return
-        if missing and not self._told:
+        noted = [
+            r for r in missing if self._store.add(_noted(self._identity, r), 0)
+        ]
+        known, self._seen = self._seen, {*self._seen, *noted}
+        if noted and (late or impatient and not known.isdisjoint(noted)):
+            self._refuse(missing if late else noted, self._unlike(noted[0]))
+        elif missing and late:
+            self._refuse(
+                missing,
+                f"ranks {missing[:8]} did not come to read layouts within "
+                f"{self._limit:.0f} s; the first use of an optimizer whose "
+                "parameters are tied to other ranks' is for all ranks",
+            )
+        elif missing and impatient and not self._told:
             self._told = True
             _log.warning(
                 "rank %d waits for ranks %s to read layouts; an optimizer's "
                 "first use is for all ranks. A rank whose parameters are its "
                 "own takes part if it is given replicas=[its number].",
-                dist.get_rank(),
+                self._rank,
                 missing[:8],
             )
 
-    def _refuse(self, rank: int) -> None:
-        text = (
+    def _missing(self) -> list[int]:
+        """Asks for one rank after another, so only one rank does."""
+        return [
+            r
+            for r in self._ranks
+            if self._store.add(_arrivals(r), 0) < self._number
+        ]
+
+    def _unlike(self, rank: int) -> str:
+        return (
             f"parameter {self._example}: is a plain tensor on rank {rank}, "
             f"which updates it for itself, but tied to other ranks on rank "
-            f"{dist.get_rank()} (a DTensor, or replicas=); lay the model out "
+            f"{self._rank} (a DTensor, or replicas=); lay the model out "
             "alike on every rank"
         )
-        if _decide(self._store, self._number, text):
-            number = self._store.add(_noted(self._identity, rank), 0)
-            self._store.set(_refused(self._identity, rank, number), text)
+
+    def _refuse(self, missing: Sequence[int], text: str) -> None:
+        """Ends the meeting, and tells ranks that step for themselves, or begin
+        to do so only now."""
+        if self._decide(text):
+            for rank in missing:
+                number = self._store.add(_noted(self._identity, rank), 0)
+                key = _refused(self._identity, rank, max(1, number))
+                self._store.set(key, text)
+
+    def _decide(self, text: str) -> bool:
+        """Ends the meeting with an error unless the last rank has come."""
+        count = self._store.add(f"count/{self._number}", _REFUSED)
+        if count - _REFUSED >= len(self._ranks):
+            return False
+        self._store.set(self._end, text)
+        return True

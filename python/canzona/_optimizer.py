@@ -8,35 +8,40 @@ plans and takes memory: on every rank alike, for it is a collective.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import warnings
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
 
 from . import _checkpoint, _load, _options, _routing
-from ._agree import agree, takes_part
-from ._arguments import make_config, ranks_of
-from ._asleep import Asleep, Woken, woken
+from ._agree import Among, agree, takes_part
+from ._arguments import make_config, ranks_of, replicas_by_name
 from ._errors import UsageError
-from ._groups import GroupedOptimizer
+from ._groups import GroupedOptimizer, Woken
 from ._layout import Layout, describe, is_dtensor, local
 from ._library import load
+from ._modules import refuse_replaced
 from ._meeting import Watch, announce, identity_of, spread
 from ._placed import PlacedPlan
 from ._request import make_request, settled_precision
 from ._routing import ELEMENTS, Route
-from ._run import Run
+from ._run import Run, Swapped
 from ._run_memory import Setup
+from ._state_edits import absorb
+from ._together import together
+from ._warn import warn
 
 _log = logging.getLogger("canzona")
 
 
 class MatrixOptimizer(GroupedOptimizer):
     """What the optimizers of canzona.optim have in common."""
+
+    _fed = False  # a step has found a gradient
 
     def __init__(
         self,
@@ -71,7 +76,6 @@ class MatrixOptimizer(GroupedOptimizer):
             rules=rules,
             splits=splits,
         )
-        options = {k: v for k, v in options.items() if v is not _UNSET}
         if lr is not None:
             options["lr"] = lr
         self._given: dict[str, Any] = dict(
@@ -84,15 +88,20 @@ class MatrixOptimizer(GroupedOptimizer):
         self._replicated = ranks_of(replicas)
         self._replicas: dict[str, tuple[int, ...]] = {}
         self._routes: dict[str, Route] = {}
-        self._asleep: dict[str, Asleep] = {}
+        self._asleep: set[str] = set()
+        self._joined: set[str] = set()
         self._run: Run | None = None
         self._state: dict[Any, Any] = defaultdict(dict)
         self._groups: dict[tuple[int, ...], Any] = {}
+        self._planned: tuple[int, ...] | None = None  # the last plan's ranks
         self._closed = False
         self._watch: Watch | None = None  # while all parameters are this rank's
         self._gathered: dict[str, Any] | None = None
         self._warned = False
+        self._constructed = False
         super().__init__(self._route(params), {})
+        self._replicas.update(replicas_by_name(replicas, list(self._routes)))
+        self._constructed = True
         self.defaults = {
             k: v
             for k, v in self._values(self.rule, {}).items()
@@ -109,77 +118,94 @@ class MatrixOptimizer(GroupedOptimizer):
             and self._run is None
             and getattr(self, "param_groups", None)
         ):
-            self._built()
+            # torch.distributed.checkpoint looks here for what it is to load.
+            with self._restored_on_error():
+                self._join(
+                    [
+                        n
+                        for n, p in self._members()
+                        if n in self._asleep and p.requires_grad
+                    ]
+                )
+                if self._parameters():
+                    self._built()
         return self._state
 
     @state.setter
     def state(self, value: dict[Any, Any]) -> None:
         self._state = value
 
+    @torch.no_grad()
     def _built(self) -> Run:
-        if self._closed:
-            raise UsageError("this optimizer was closed; make a new one")
-        if self._run is not None and not self._state:
-            self._forget()  # somebody has cleared `state`, to begin anew
+        self._require_open()
         if self._run is None:
+            if not self._parameters():
+                raise UsageError(
+                    "there is no plan: no parameter has required a gradient yet"
+                )
             kept, self._state = self._state, defaultdict(dict)
             try:
                 self._run = self._build()
+                self._bound = self._parameters()
+                _checkpoint.expose(self, self._run, kept)
             except BaseException:
-                self._state = kept
+                self._run, self._state = None, kept
                 raise
-            self._bound = self._parameters()
-            _checkpoint.expose(self, self._run, kept)
+            self._planned = tuple(self._run.layout.ranks)
             self._tell()
         return self._run
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise UsageError("this optimizer was closed; make a new one")
+
+    @contextlib.contextmanager
+    def _restored_on_error(self) -> Iterator[None]:
+        old = self._run
+        with super()._restored_on_error():
+            yield
+        if old is not None and old is not self._run:
+            old.close()
+
+    @contextlib.contextmanager
+    def _together(self, plans: bool = False) -> Iterator[None]:
+        """Raises on every rank what the block raises on one.
+
+        `plans`: without a plan the call makes one, so that other ranks hear of
+        an error where they read layouts; otherwise nobody else waits."""
+        if self._run is not None:
+            with together(self._run.everyone, self._run.layout.ranks):
+                yield
+            return
+        try:
+            yield
+        except Exception as error:
+            if plans and self._is_tied():
+                agree(error, {}, within=self._world())
+            raise
+
+    def _is_tied(self) -> bool:
+        """True if parameters may be tied to other ranks'."""
+        return spread() and bool(
+            self._replicated
+            or self._replicas
+            or any(is_dtensor(p) for p in self._parameters())
+        )
 
     def _build(self) -> Run:
         parameters = self._parameters()
         names = self._names()
-        tied = spread() and bool(
-            self._replicated
-            or self._replicas
-            or any(is_dtensor(p) for p in parameters)
-        )
-        try:
-            described: Any = [
+        kinds = {local(p).device.type for p in parameters[:1]} & {"cpu", "cuda"}
+        if kinds and self._is_tied():  # other kinds are refused on all ranks
+            self._check_backend(kinds.pop())
+        with self._together(plans=True):
+            described = [
                 describe(n, p, self._replicas.get(n) or self._replicated)
                 for n, p in zip(names, parameters)
             ]
             device = self._device(names, parameters)
-        except UsageError as error:
-            if tied:
-                agree(error, {})
-            raise
-        kind = device.type
-        if tied:
-            self._check_backend(kind)
-        groups = [
-            {
-                "rule": g["rule"],
-                "options": _options.to_rule(g, kind, settled_precision(kind)),
-            }
-            for g in self.param_groups
-        ]
-        about = dict(
-            groups=groups,
-            **{
-                k: self._config[k]
-                for k in (
-                    "wire",
-                    "share_states",
-                    "clip_norm",
-                    "nonfinite",
-                    "capacity_bytes",
-                    "ranks_per_node",
-                    "flatten",
-                )
-            },
-        )
-        about["version"] = load("cpu").version()
-        about["rates"] = [float(g["lr"]) for g in self.param_groups]
-        about["splits"] = [self._routes[n].splits for n in names]
-        about["in_group"] = [len(g["params"]) for g in self.param_groups]
+            groups = self._rule_groups(device.type)
+            about = self._common(names, groups)
         repeated = [
             self._routes[n].rule == ELEMENTS
             and not self._config["share_states"]
@@ -189,14 +215,16 @@ class MatrixOptimizer(GroupedOptimizer):
             self._watch = announce(
                 identity_of((d.name, d.shape) for d in described)
             )
-        layout = agree(described, about, repeated)
+        layout = agree(described, about, repeated, self._world())
         self._check_layout(layout)
-        self._groups_given = [g["options"] for g in groups]
-        in_group = [
-            i for i, g in enumerate(self.param_groups) for _ in g["params"]
-        ]
         plan = PlacedPlan(
-            make_request(layout, self._routes, groups, in_group, self._config)
+            make_request(
+                layout,
+                self._routes,
+                groups,
+                self._group_numbers(),
+                self._config,
+            )
         )
         return Run(
             Setup(
@@ -208,6 +236,7 @@ class MatrixOptimizer(GroupedOptimizer):
                 self._config["nonfinite"],
                 self._config["clip_norm"],
                 self._config["threads"] or torch.get_num_threads(),
+                [g["options"] for g in groups],
                 [
                     self._routes[names[t.parameter]].splits
                     for t in layout.tensors
@@ -221,6 +250,46 @@ class MatrixOptimizer(GroupedOptimizer):
             ),
             parameters,
         )
+
+    def _rule_groups(self, kind: str) -> list[dict[str, Any]]:
+        """Rules and options of the groups, as the library reads them."""
+        return [
+            {
+                "rule": g["rule"],
+                "options": _options.to_rule(g, kind, settled_precision(kind)),
+            }
+            for g in self.param_groups
+        ]
+
+    def _common(
+        self, names: Sequence[str], groups: list[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """What all ranks of a plan must have alike beside their parameters."""
+        about = {
+            k: self._config[k]
+            for k in (
+                "wire",
+                "share_states",
+                "clip_norm",
+                "nonfinite",
+                "capacity_bytes",
+                "ranks_per_node",
+                "flatten",
+            )
+        }
+        about.update(
+            groups=groups,
+            version=load("cpu").version(),
+            rates=_options.rates(self.param_groups),
+            splits=[self._routes[n].splits for n in names],
+            in_group=self._group_numbers(),
+        )
+        return about
+
+    def _world(self) -> Among | None:
+        """Who plans anew: the ranks of the last plan, if there was one."""
+        ranks = self._planned
+        return None if ranks is None else Among(ranks, self._groups.get(ranks))
 
     def _device(
         self, names: Sequence[str], parameters: Sequence[torch.Tensor]
@@ -237,25 +306,23 @@ class MatrixOptimizer(GroupedOptimizer):
 
     def _check_layout(self, layout: Layout) -> None:
         alone = [
-            d.name
-            for d in layout.described
-            if len(d.tied_to(layout.ranks[layout.rank])) == 1
+            d.name for d in layout.described if not d.mesh and not d.replicas
         ]
-        if layout.untied and self._config["clip_norm"] is not None:
+        if layout.unclear and self._config["clip_norm"] is not None:
             raise UsageError(
-                f"clip_norm: parameter {alone[0]} is stored by every rank, and "
-                "it is not known whether as one tensor or several; name the "
-                "ranks that have it alike: replicas=group"
+                f"clip_norm: several ranks have parameter {layout.unclear}, "
+                "and it is not known whether as one tensor, whose norm counts "
+                "once; name the ranks that have it alike (replicas=group), or "
+                "each rank itself if the tensor is its own (replicas=[rank])"
             )
         matrices = [n for n in alone if self._routes[n].rule != ELEMENTS]
         if spread() and matrices and not self._warned:
             self._warned = True
-            warnings.warn(
-                f"canzona: {len(matrices)} matrices ({matrices[0]}, …) are "
-                "plain tensors: every rank updates its own, and repeats the "
-                "work where they are alike. Give the DDP module, or "
-                "replicas=group, and ranks share it.",
-                stacklevel=6,
+            warn(
+                f"{len(matrices)} matrices ({matrices[0]}, …) are plain "
+                "tensors: every rank updates its own, and repeats the work "
+                "where they are equal; to share it, pass the DDP module, or "
+                "replicas=group"
             )
 
     def _check_backend(self, device: str) -> None:
@@ -302,74 +369,123 @@ class MatrixOptimizer(GroupedOptimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        run = self._built()
+        run = self._begun()
+        if run is None:
+            return loss
         if self._watch is not None:
             self._watch.check()
-        parameters = self._parameters()
-        if len(parameters) != len(run.names) or any(
-            a is not b for a, b in zip(parameters, self._bound)
-        ):
-            run = self._rebuilt()
         self._gathered = None
         try:
-            self._update(run, parameters)
-        except Woken as found:  # on all ranks; nothing was done yet
-            self._wake(found.names)
-            self._update(self._built(), self._parameters())
+            self._update(run)
+        except (Swapped, Woken) as found:  # on all ranks; nothing was done yet
+            with self._restored_on_error():
+                if isinstance(found, Woken):
+                    self._join(found.names)
+                self._planned_anew()
+            self._update(self._built())
         return loss
 
-    def _update(self, run: Run, parameters: Sequence[torch.Tensor]) -> None:
-        self._tell_options(run)
-        rates = [float(g["lr"]) for g in self.param_groups]
-        names = woken(self._asleep) if self._asleep else []
-        run.step(parameters, rates, Woken(names) if names else None)
+    def _begun(self) -> Run | None:
+        """The run, which the first step makes; None if all is frozen."""
+        if self._run is None:
+            with self._restored_on_error():
+                with self._together(plans=True):
+                    if not self._state:
+                        self._join(self._woken())
+                    self._check_replaced()
+                self._require_open()
+                if self._parameters():
+                    self._built()
+        return self._run
 
-    def _rebuilt(self) -> Run:
-        """Parameters were swapped: layouts are read again."""
-        assert self._run is not None
-        if any(self._run.counts):
+    def _check_replaced(self) -> None:
+        """Until a step finds gradients, looks whether others have them."""
+        if not self._fed:
+            members = list(self._members())
+            refuse_replaced(self._homes, members)
+            self._fed = any(p.grad is not None for _, p in members)
+
+    def _update(self, run: Run) -> None:
+        parameters = self._parameters()
+        rates: Sequence[float] = ()
+        trouble: Exception | None = None
+        try:
+            self._check_replaced()
+            self._check_swapped(run, parameters)
+            absorb(self, run)
+            self._tell_options(run)
+            rates = _options.rates(self.param_groups)
+            names = self._woken() if self._asleep else []
+            trouble = Woken(names) if names else None
+        except Exception as error:
+            trouble = error
+        run.step(parameters, rates, trouble)
+
+    def _check_swapped(
+        self, run: Run, parameters: Sequence[torch.Tensor]
+    ) -> None:
+        if len(parameters) == len(run.names) and all(
+            a is b for a, b in zip(parameters, self._bound)
+        ):
+            return
+        if any(run.counts):
             raise UsageError(
                 "the optimizer's parameters were swapped after its first step; "
                 "make it anew and load the old one's state_dict()"
             )
-        self._forget()
-        return self._built()
+        raise Swapped()
 
-    def _kept_states(self) -> dict[str, Any] | None:
-        """States for a plan of other parameters; a collective."""
-        if self._run is None:
-            return None
-        if self._config["share_states"] and self._run.world > 1:
-            _checkpoint.consolidate(self, None)
-        return self.state_dict()
+    def _settle(self) -> None:
+        """Makes the plan of a copy before it has other parameters than the
+        optimizer that it was copied from: its states lie by that plan."""
+        if self._run is None and self._state:
+            self._built()
 
-    def _begin_anew(self, before: dict[str, Any] | None) -> None:
-        """Plans once more, since there are more parameters now."""
-        if before is None or self._run is None:
+    @torch.no_grad()
+    def _planned_anew(self) -> None:
+        old = self._run
+        if old is None:
             return
-        skipped = self._run.skipped
-        self._forget()
-        _load.load(self, before, partly=True)
-        self._built().skipped = skipped
-
-    def _forget(self) -> None:
-        if self._run is not None:
-            self._run.close()
-        self._run = self._watch = None
+        states: dict[int, Any] = {}
+        self._gathered = None
+        if old.loaded or any(old.counts):
+            if self._config["share_states"] and old.world > 1:
+                _checkpoint.consolidate(self, None)
+            states = _checkpoint.states_of(self, old)
+        # Without what other ranks alone have, which comes last.
+        by_name = {
+            name: states[i] for i, name in enumerate(old.names) if i in states
+        }
+        for name, p in zip(self._names(), self._parameters()):
+            if name not in old.names and self._state.get(p):
+                by_name[name] = dict(self._state[p])  # a script gave it some
+        self._run = self._watch = self._gathered = None
         self._state = defaultdict(dict)
+        run = self._built()
+        if by_name:
+            _load.load_states(self, by_name)
+        run.skipped = old.skipped
+
+    def _kept(self) -> dict[str, Any]:
+        names = ("_run", "_state", "_watch", "_gathered")
+        kept = {k: self.__dict__.get(k) for k in (*names, "_bound")}
+        return {**super()._kept(), **kept}
 
     def _tell_options(self, run: Run) -> None:
         kind = run.device.type
         for i, group in enumerate(self.param_groups):
+            _options.refuse_switches(group, f"group {i}")
             options = _options.to_rule(group, kind, settled_precision(kind))
-            if options != self._groups_given[i]:
+            if options != run.options[i]:
                 run.set_options(i, options)
-                self._groups_given[i] = options
 
     def close(self) -> None:
         """Gives memory and process groups back; on all ranks. For those who
         make many optimizers: the end of a process does it, too."""
-        self._forget()
+        if self._run is not None:
+            self._run.close()
+        self._run = self._watch = None
+        self._state = defaultdict(dict)
         for group in self._groups.values():
             dist.destroy_process_group(group)
         self._groups.clear()
@@ -390,17 +506,20 @@ class MatrixOptimizer(GroupedOptimizer):
     @property
     def skipped_steps(self) -> int:
         """Steps left out because of gradients that were not finite."""
-        run = self._built()
-        run.synchronize()
-        return run.skipped
+        if self._run is None:
+            return 0
+        self._run.synchronize()
+        return self._run.skipped
 
     @property
     def grad_norm(self) -> float:
-        """Of the last step's gradients, before they were clipped."""
-        return self._built().norm
+        """The norm of the last step's gradients, before they were clipped, if
+        clip_norm is given; otherwise nan. Infinite if one was not finite."""
+        return float("nan") if self._run is None else self._run.norm
 
     # State dicts.
 
+    @torch.no_grad()
     def state_dict(self) -> dict[str, Any]:
         for before in self._optimizer_state_dict_pre_hooks.values():
             before(self)
@@ -413,19 +532,17 @@ class MatrixOptimizer(GroupedOptimizer):
     @torch._disable_dynamo
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        _load.require_parts(state_dict)
-        state_dict = dict(state_dict)
-        for before in self._optimizer_load_state_dict_pre_hooks.values():
-            changed = before(self, state_dict)
-            state_dict = state_dict if changed is None else changed
-        _load.load(self, state_dict)
+        with self._restored_on_error():
+            _load.load(self, state_dict)
         for after in self._optimizer_load_state_dict_post_hooks.values():
             after(self)
 
+    @torch.no_grad()
     def consolidate(self, to: int | None = 0) -> None:
         """Brings all states to rank `to`, None: to every rank. A collective;
         state_dict() there is whole, and nobody's matter but that rank's, until
         the next step."""
+        self._built()
         _checkpoint.consolidate(self, to)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -435,6 +552,8 @@ class MatrixOptimizer(GroupedOptimizer):
             "_replicated",
             "_replicas",
             "_routes",
+            "_asleep",
+            "_joined",
             "_warned",
             "defaults",
             "param_groups",
@@ -446,7 +565,8 @@ class MatrixOptimizer(GroupedOptimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         saved = state.pop("_saved", None)
         self._run, self._groups, self._gathered = None, {}, None
-        self._closed, self._watch, self._asleep = False, None, {}
+        self._closed, self._watch, self._constructed = False, None, True
+        self._planned = None
         self._state = defaultdict(dict)
         super().__setstate__(state)
         self.defaults.pop("differentiable", None)
@@ -466,6 +586,3 @@ class MatrixOptimizer(GroupedOptimizer):
                 f"{values}"
             )
         return "\n".join(lines + [")"])
-
-
-_UNSET = object()

@@ -9,9 +9,10 @@ text by the rule's own names (docs/rules.md).
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from ._errors import UsageError
+from ._hints import unknown
 from ._routing import nearest
 
 # torch.optim.Muon's, the set "simple".
@@ -83,6 +84,19 @@ def known(rule: str) -> frozenset[str]:
     return names | {"betas"} if own.issuperset(_BETAS) else names
 
 
+def own_name(rule: str, name: str) -> str:
+    """A rule's own name of an option of torch's."""
+    return _NAMES[rule].get(name, name)
+
+
+def torch_names(rule: str) -> dict[str, str]:
+    """torch's names by the rule's own, where they differ."""
+    names = {own: name for name, own in _NAMES[rule].items()}
+    if own_names(rule).issuperset(_BETAS):
+        names.update(beta1="betas[0]", beta2="betas[1]")
+    return names
+
+
 def check_names(
     given: Mapping[str, Any], rules: tuple[str, ...], what: str
 ) -> None:
@@ -90,11 +104,7 @@ def check_names(
     names = set().union(*(known(r) for r in rules)) | {"lr"}
     for name in given:
         if name not in names and name not in OTHERS:
-            raise UsageError(
-                f"{what}: {' and '.join(rules)} "
-                f"{'has' if len(rules) == 1 else 'have'} no option "
-                f"'{name}'{nearest(name, sorted(names))}"
-            )
+            raise unknown(name, names, rules, what)
 
 
 def preset_values(rule: str, preset: str | None) -> dict[str, str]:
@@ -195,6 +205,19 @@ def check_numbers(group: Mapping[str, Any]) -> None:
             raise UsageError(
                 f"{name}={number}: expected at least 0, and finite"
             )
+
+
+def rates(groups: Sequence[Mapping[str, Any]]) -> list[float]:
+    """Learning rates of parameter groups; UsageError for what is none."""
+    found = []
+    for i, group in enumerate(groups):
+        try:
+            found.append(float(group["lr"]))
+        except (KeyError, TypeError, ValueError, RuntimeError):
+            raise UsageError(
+                f"group {i}: lr={group.get('lr')!r}; expected a number"
+            ) from None
+    return found
 
 
 def text(value: Any) -> str:

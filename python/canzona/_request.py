@@ -6,10 +6,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Mapping, Sequence
 
-from . import _routing
+from . import _options, _routing
 from ._errors import UsageError
 from ._layout import Box, Layout, PlacedTensor
 from ._library import load
+from ._placed import PlacedPlan
 from ._routing import ELEMENTS, Route
 
 
@@ -95,3 +96,36 @@ def settled_precision(device: str) -> str | None:
         except OSError:
             return "fp32"
     return "bf16" if kernel == "amx" else "fp32"
+
+
+def check_ranges(groups: Sequence[Mapping[str, Any]], device: str) -> None:
+    """UsageError if a rule refuses the options of a parameter group."""
+    kind = "cuda" if device == "cuda" else "cpu"
+    options = [
+        {
+            "rule": g["rule"],
+            "options": _options.to_rule(g, kind, settled_precision(kind)),
+        }
+        for g in groups
+    ]
+    tensors = [
+        {
+            "name": f"group {i}",
+            "shape": (2, 2),
+            "dtype": "fp32",
+            "group": i,
+            "stored": [[((0, 0), (2, 2))]],
+        }
+        for i in range(len(groups))
+    ]
+    if tensors:
+        PlacedPlan(
+            {
+                "canzona_placed": 1,
+                "world": 1,
+                "wire": "fp32",
+                "share_states": False,
+                "groups": options,
+                "tensors": tensors,
+            }
+        ).digest

@@ -1,11 +1,13 @@
 """Which parameter goes to which rule, and why.
 
-    routes = route(model_or_parameters, rule="muon", rules={"*.gate": "adamw"})
-    for r in routes: print(r.name, r.rule, r.reason)
+    named, _, known, _ = collect(model)
+    for r in route(named, known, "muon", rules={"*.gate.weight": "adamw"}):
+        print(r.name, r.rule, r.reason)
 
 Weights of Linear layers and stacks of experts' matrices go to the matrix rule;
-embeddings, heads, routers, LoRA's factors, vectors and all else go to AdamW.
-`rules` overrules that by pattern (fnmatch; the last one that fits counts).
+embeddings, heads, routers, LoRA factors, vectors and everything else go to
+AdamW. `rules` overrides this by pattern (fnmatch; the last match wins).
+_modules.py finds out what modules say about their parameters.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Iterable, Mapping, Sequence
 
 import torch
-from torch import nn
 
 from ._errors import UsageError
+from ._modules import Known
+from ._warn import warn
 
 FROZEN = "frozen"
 ELEMENTS = "adamw"
@@ -44,6 +47,9 @@ _ROUTER = re.compile(
     r"(^|\.)(router|gate|gating|wg|switch)\.(weight|wg\.weight)$", re.I
 )
 _LORA = re.compile(r"(^|[._])lora_", re.I)
+# A name that _collect.py has made for a parameter without one.
+_NAMELESS = re.compile(r"parameter\d+")
+_BY_SHAPE = "a matrix, by its shape"
 _EXPERTS = re.compile(r"(^|\.)\w*experts?\w*(\.|$)", re.I)
 
 
@@ -61,17 +67,6 @@ class Route:
     awake: Route | None = None  # where it goes once it requires a gradient
 
 
-@dataclass
-class Known:
-    """What a model tells of one of its parameters."""
-
-    owner: nn.Module | None = None  # the module it belongs to
-    head: bool = False  # the output layer, or tied to an embedding
-    embedding: bool = False
-    siblings: frozenset[str] = frozenset()  # modules beside the owner
-    vocabulary: int = 0  # of the model's largest embedding
-
-
 def clean(name: str) -> str:
     """A parameter's name without the words of wrappers."""
     while True:
@@ -80,58 +75,6 @@ def clean(name: str) -> str:
         if shorter == name:
             return name
         name = shorter
-
-
-def know(model: nn.Module) -> dict[int, Known]:
-    """By id of the parameter."""
-    known: dict[int, Known] = {}
-    outputs = _output_layers(model)
-    vocabulary = max(
-        (
-            m.num_embeddings
-            for m in model.modules()
-            if isinstance(m, nn.Embedding)
-        ),
-        default=0,
-    )
-    for parent in model.modules():
-        names = frozenset(n for n, _ in parent.named_children())
-        for child in parent.children():
-            _know_module(known, child, names, child in outputs, vocabulary)
-    _know_module(known, model, frozenset(), False, vocabulary)
-    return known
-
-
-def _output_layers(model: nn.Module) -> list[nn.Module]:
-    found = []
-    for module in model.modules():
-        ask = getattr(module, "get_output_embeddings", None)
-        if callable(ask):
-            try:
-                found.append(ask())
-            except Exception:  # a model that has none may refuse to answer
-                continue
-    return [m for m in found if m is not None]
-
-
-def _know_module(
-    known: dict[int, Known],
-    module: nn.Module,
-    siblings: frozenset[str],
-    head: bool,
-    vocabulary: int,
-) -> None:
-    embedding = isinstance(module, (nn.Embedding, nn.EmbeddingBag))
-    for p in module.parameters(recurse=False):
-        of = known.setdefault(id(p), Known(vocabulary=vocabulary))
-        if of.owner is None or not embedding:
-            of.owner = module
-            of.siblings |= siblings
-        of.embedding |= embedding
-        of.head |= head
-
-
-_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 def usual(
@@ -144,26 +87,25 @@ def usual(
     if dims < 2:
         return ELEMENTS, "a vector" if dims else "a scalar"
     if known is not None and known.embedding:
-        linear = isinstance(known.owner, nn.Linear)
         return ELEMENTS, (
-            "a head tied to an embedding" if linear else "an embedding"
+            "a head tied to an embedding" if known.tied else "an embedding"
         )
     if _LORA.search(name):
         return ELEMENTS, "a low-rank factor of LoRA"
     if known is not None and known.head:
         return ELEMENTS, "the model's head"
-    if _EMBEDDING.search(name) and not (
-        known and isinstance(known.owner, nn.Linear)
-    ):
+    if _EMBEDDING.search(name) and not (known and known.linear):
         return ELEMENTS, "an embedding, by its name"
-    inside = any(part.isdigit() for part in name.split("."))
-    if _HEAD.search(name) or _OUTER_HEAD.search(name) and not inside:
+    if _names_head(name):
         return ELEMENTS, "a head, by its name"
-    if known is not None and dims == 2 and shape[0] == known.vocabulary > 0:
-        return ELEMENTS, f"a head: as wide as the vocabulary ({shape[0]})"
     if _is_router(name, shape, known):
         return ELEMENTS, "a router"
     return _by_owner(name, shape, known, matrix_rule)
+
+
+def _names_head(name: str) -> bool:
+    inside = any(part.isdigit() for part in name.split("."))
+    return bool(_HEAD.search(name) or _OUTER_HEAD.search(name) and not inside)
 
 
 def _is_router(name: str, shape: Sequence[int], known: Known | None) -> bool:
@@ -177,32 +119,79 @@ def _is_router(name: str, shape: Sequence[int], known: Known | None) -> bool:
     return known is None and shape[0] * 4 <= shape[1]
 
 
+def _is_stack(name: str, dims: int, known: Known | None) -> bool:
+    """True for a 3-D tensor of experts' matrices."""
+    kind = type(known.owner).__name__ if known is not None else ""
+    return dims == 3 and bool(_EXPERTS.search(name) or "expert" in kind.lower())
+
+
 def _by_owner(
     name: str, shape: Sequence[int], known: Known | None, matrix_rule: str
 ) -> tuple[str, str]:
     dims = len(shape)
-    owner = known.owner if known is not None else None
-    kind = type(owner).__name__
-    if isinstance(owner, _CONVOLUTIONS):
+    if known is not None and known.convolution:
         return ELEMENTS, (
-            'a convolution; rules={"'
-            + name
-            + '": "'
-            + matrix_rule
-            + '"} flattens it'
+            f'a convolution; rules={{"{name}": "{matrix_rule}"}} flattens it'
         )
-    if dims == 3 and (_EXPERTS.search(name) or "expert" in kind.lower()):
+    if _is_stack(name, dims, known):
         return matrix_rule, f"{shape[0]} experts' matrices"
     if dims != 2:
         return ELEMENTS, f"has {dims} dimensions and is no stack of experts"
-    if owner is None:
-        return matrix_rule, "a matrix, by its shape"
-    if isinstance(owner, nn.Linear) or kind in ("Conv1D", "LinearLayer"):
-        return matrix_rule, f"weight of {kind}"
-    if "linear" in kind.lower():
+    if known is None or known.owner is None:
+        return matrix_rule, _BY_SHAPE
+    kind = type(known.owner).__name__
+    if known.linear:
         return matrix_rule, f"weight of {kind}"
     return ELEMENTS, (
-        f"a parameter of {kind}, which is no Linear; rules= " "takes it"
+        f"a parameter of {kind}, which is no Linear; rules= takes it"
+    )
+
+
+def _head_by_width(
+    named: Sequence[tuple[str, torch.Tensor, int]],
+    known: Mapping[int, Known],
+    given: Mapping[str, tuple[str, str]],
+    matrix_rule: str,
+) -> str | None:
+    """The head of a model that does not name one: its last layer with as many
+    rows as an embedding, outside of blocks that recur."""
+    if matrix_rule == ELEMENTS:
+        return None
+    of = {name: known.get(id(p), Known()) for name, p, _ in named}
+    wide = [
+        name
+        for name, p, _ in named
+        if p.dim() == 2 and p.shape[0] in of[name].vocabularies
+        if _names_head(name)
+        or usual(name, p.shape, of[name], matrix_rule)[0] == matrix_rule
+    ]
+    outer = [name for name in wide if not of[name].repeated]
+    if any(k.tied or k.head for k in of.values()) or any(
+        _names_head(name) or given.get(name, ("", ""))[1] == ELEMENTS
+        for name in outer
+    ):
+        return None  # the model or the caller names it
+    open_ones = [name for name in outer if name not in given]
+    inner = [name for name in wide if name not in given]
+    if len(open_ones) > 1:
+        warn(_several_heads(open_ones, matrix_rule))
+    elif inner and not outer and not any(map(_names_head, of)):
+        warn(
+            f"{len(inner)} layers have as many rows as an embedding "
+            f"({inner[0]}, …), all inside blocks that recur, so none is taken "
+            f'for the model\'s head; if one is: rules={{"{inner[-1]}": "adamw"}}'
+        )
+    return open_ones[-1] if open_ones else None
+
+
+def _several_heads(names: Sequence[str], matrix_rule: str) -> str:
+    *others, last = names
+    return (
+        f"{len(names)} layers have as many rows as an embedding "
+        f"({', '.join(names[:3])}{', …' if len(names) > 3 else ''}); the last "
+        f"one, {last}, is taken for the model's head and goes to AdamW, the "
+        f'others go to {matrix_rule}; to decide otherwise: rules={{"{last}": '
+        f'"{matrix_rule}", "{others[-1]}": "adamw"}}'
     )
 
 
@@ -257,10 +246,11 @@ def route(
 ) -> list[Route]:
     """Routes (name, parameter, group) in their order.
 
-    `flatten`: convolutions go to the matrix rule, too, as one matrix each.
+    `flatten`: convolutions go to the matrix rule too, as one matrix each.
     """
     names = [n for n, _, _ in named]
     given = _given_rules(rules or {}, names, matrix_rule)
+    head = _head_by_width(named, known, given, matrix_rule)
     routes = []
     for name, parameter, group in named:
         shape = tuple(parameter.shape)
@@ -268,32 +258,56 @@ def route(
         if name in given:
             pattern, rule = given[name]
             reason = f"rules= says so ('{pattern}')"
+        elif name == head:
+            rule = ELEMENTS
+            reason = f"a head: as wide as the vocabulary ({shape[0]})"
+        elif flatten and of and of.convolution and len(shape) > 2:
+            rule, reason = matrix_rule, "a convolution"
         else:
             rule, reason = usual(name, shape, of, matrix_rule)
-            if (
-                flatten
-                and of
-                and isinstance(of.owner, _CONVOLUTIONS)
-                and len(shape) > 2
-            ):
-                rule, reason = matrix_rule, "a convolution, flattened"
         if rule not in (ELEMENTS, FROZEN):
             shape = _matrix_shape(name, shape, of, matrix_rule, flatten)
+            if len(shape) < parameter.dim():
+                reason += f", flattened to {shape[0]} x {shape[1]}"
         found = Route(name, parameter, rule, reason, shape, group=group)
         waits = not parameter.requires_grad and parameter.grad is None
         if waits and name not in given and rule != FROZEN:
-            found = Route(
-                name,
-                parameter,
-                FROZEN,
-                f"requires no gradient yet; {rule} then",
-                tuple(parameter.shape),
-                group=group,
-                awake=found,
-            )
+            found = _asleep(found)
         routes.append(found)
     _put_splits(routes, splits or {})
+    _tell_nameless(routes, matrix_rule)
     return routes
+
+
+def _tell_nameless(routes: Sequence[Route], rule: str) -> None:
+    """Warns about matrices that might be embeddings or heads."""
+    found = [
+        r
+        for r in routes
+        if (r.awake or r).reason == _BY_SHAPE and _NAMELESS.fullmatch(r.name)
+    ]
+    if found and rule != ELEMENTS:
+        shape = " x ".join(map(str, found[0].parameter.shape))
+        what = f"{found[0].name}, {shape}"
+        many = f"{len(found)} matrices ({what}, …) have no names"
+        warn(
+            f"{many if len(found) > 1 else f'a matrix ({what}) has no name'}, "
+            "so embeddings and heads are not recognized and "
+            f"go to {rule} as well; pass the model itself, or its "
+            "named_parameters(). If all of them are meant: "
+            f'[{{"params": …, "rule": "{rule}"}}]'
+        )
+
+
+def _asleep(found: Route) -> Route:
+    """The route of a parameter that requires no gradient yet."""
+    return replace(
+        found,
+        rule=FROZEN,
+        reason=f"requires no gradient yet; {found.rule} then",
+        shape=tuple(found.parameter.shape),
+        awake=found,
+    )
 
 
 def _given_rules(
@@ -325,10 +339,11 @@ def _matrix_shape(
             f"parameter {name}: has shape {list(shape)}, but "
             f"{rule} needs a matrix; AdamW updates parameters like this one"
         )
-    convolution = known is not None and isinstance(known.owner, _CONVOLUTIONS)
-    if len(shape) > 2 and (convolution or flatten):
-        return flattened(shape)
-    return shape
+    if known is not None and known.owner is not None:
+        flatten = known.convolution
+    elif _is_stack(name, len(shape), known):
+        flatten = False
+    return flattened(shape) if flatten and len(shape) > 2 else shape
 
 
 def _put_splits(

@@ -11,18 +11,20 @@ slots (_run_exchange.py). Whatever is wrong on one rank is raised on all.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from typing import Any, Callable, Sequence
 
 import torch
 import torch.distributed as dist
 
-from ._asleep import Woken, unlike_woken
 from ._errors import Error, NumericalError, UsageError
-from ._gradients import Found, Gradients, unlike
+from ._gradients import Found, Gradients, Redistributed, unlike, unlike_options
 from ._run_exchange import RunExchange
 from ._run_memory import Setup
 from ._step import NUMBERS
+from ._together import Pause, rebuilt, told
+from ._warn import warn
 
 # Places of the step's numbers: what look() found, reduced by MAX (the last one
 # is ours: a rank's gradients are of the wrong kind), and the sums of squares.
@@ -37,15 +39,14 @@ _HUGE = 2**62
 _INFINITY = 0x7F800000
 
 
-def _told(error: Exception) -> tuple[str, str]:
-    """An error as other ranks hear of it."""
-    return type(error).__name__, str(error)
+class Swapped(Pause):
+    """Frameworks have put other parameters into the groups before the first
+    step; layouts are read again."""
 
-
-def _error_of(kind: str, text: str) -> Exception:
-    """An error that another rank has told of."""
-    known = {e.__name__: e for e in (UsageError, NumericalError, MemoryError)}
-    return known.get(kind, Error)(text)
+    unlike = (
+        "{}: were swapped before the first step on ranks {}, but not on ranks "
+        "{}; do it on all ranks"
+    )
 
 
 class Run(RunExchange):
@@ -56,6 +57,8 @@ class Run(RunExchange):
         self.skipped = 0  # steps that were left out
         self._pid = os.getpid()
         self._failure: tuple[str, Exception] | None = None  # of this step
+        self._rates: Sequence[float] = ()  # of this step
+        self.options = list(setup.options)  # by group
         self._gradients = Gradients(self.names, self.layout, self.device)
         self._gradients.expect(parameters)
         self.keys: dict[int, str] = {}  # of states, by number
@@ -70,15 +73,23 @@ class Run(RunExchange):
         self,
         parameters: Sequence[torch.Tensor],
         rates: Sequence[float],
-        woken: Woken | None = None,
+        trouble: Exception | None = None,
     ) -> None:
-        """`woken`: raised on all ranks, before anything changes, if all have
-        it; UsageError if only some do."""
+        """`trouble`: what keeps this rank from a step. It is raised on all
+        ranks before anything changes; a Pause that all ranks have, as it is."""
         self._check_usable()
         self._tell_of_last()
         self._failure = None
+        self._rates = rates
         with self._on_stream():
-            found = woken or self._begun(self._prepared(parameters), rates)
+            found = self._found(parameters, rates, trouble)
+            if isinstance(found, Redistributed):
+                self._pause(found)
+                self._gradients.agree_on(found, parameters)
+                found = self._found(parameters, rates)
+            if isinstance(found, Pause):
+                self._pause(found)
+                raise found
             if isinstance(found, Exception):
                 self._refuse(found)
             goes_on = self._start(found)
@@ -90,18 +101,27 @@ class Run(RunExchange):
             elif not isinstance(found, Exception):
                 self._finish(parameters, found)
 
-    def _prepared(
+    def _found(
         self,
         parameters: Sequence[torch.Tensor],
+        rates: Sequence[float],
+        trouble: Exception | None = None,
     ) -> Found | Exception:
-        """This rank's gradients, once weights are bound; or what is wrong."""
+        """This rank's gradients, looked at; or what is wrong. Ranks bring
+        gradients into the layout of their parameters together, so a rank that
+        has an error takes part."""
+        if trouble is not None:
+            self._gradients.take_part()
+            return trouble
+        error: Exception | None = None
         try:
             if self.bind(parameters):
                 self._gradients.expect(parameters)
             self.refresh_masters(parameters)
-        except Exception as error:
-            return error
-        return self._gradients.collect(parameters)
+        except Exception as wrong:
+            error = wrong
+        found = self._gradients.collect(parameters)
+        return self._begun(error or found, rates)
 
     def _check_usable(self) -> None:
         if self._broken:
@@ -135,9 +155,11 @@ class Run(RunExchange):
             yield
             return
         self._stream.wait_stream(current)
-        with torch.cuda.stream(self._stream):
-            yield
-        current.wait_stream(self._stream)
+        try:
+            with torch.cuda.stream(self._stream):
+                yield
+        finally:
+            current.wait_stream(self._stream)
 
     def _begun(
         self, found: Found | Exception, rates: Sequence[float]
@@ -152,6 +174,9 @@ class Run(RunExchange):
                 )
             )
             self._step.look()
+            self._likeness.put(
+                found, self._told_numbers, (list(rates), list(self.options))
+            )
         except Exception as error:
             self._step.abandon()
             return error
@@ -161,6 +186,7 @@ class Run(RunExchange):
         """Looks at all gradients; False if the step is left out."""
         step = self._step
         self._reduce(_LOOK, dist.ReduceOp.MAX, "look at gradients")
+        self._likeness.judge(self._told_numbers)
         if self._stream is None:
             self._check_alike(found)
         clip = self.setup.clip_norm
@@ -190,19 +216,40 @@ class Run(RunExchange):
         self._pending = (numbers, seen, there)
 
     def _refuse(self, error: Exception) -> None:
-        """Tells the other ranks of an error of this one's gradients."""
+        """Tells the other ranks of an error of this one's."""
         if self.world == 1:
             raise error
         if self._stream is not None:
+            self._numbers[_LOOK] = _HUGE  # unlike anybody's
+            self._reduce(_LOOK, dist.ReduceOp.MAX, "look at gradients")
             self._take_part_and_raise(error)
         self._numbers[_LOOK] = _NONE
         self._numbers[_FAULT] = 1
 
+    def _pause(self, pause: Pause) -> None:
+        """Returns on all ranks if all of them pause for the same; otherwise
+        every rank raises."""
+        if self.world == 1:
+            return
+        self._numbers[_LOOK] = _HUGE  # unlike anybody's who does not pause
+        self._numbers[0] = _NONE
+        self._numbers[_FAULT] = 1
+        self._reduce(_LOOK, dist.ReduceOp.MAX, "look at gradients")
+        # On a GPU the others would not wait to hear of this: they go on, and
+        # change nothing.
+        if self._stream is not None and int(self._numbers[0]) != _NONE:
+            names = ", ".join(pause.names[:3])
+            self._take_part_and_raise(
+                UsageError(
+                    f"{type(pause).__name__.lower()}: {names or 'parameters'} "
+                    "on this rank, but not on all; do it on all ranks"
+                )
+            )
+        self._raise_fault(pause)
+
     def _take_part_and_raise(self, error: Exception) -> None:
         """Other ranks of GPUs do not wait to hear of this one's error: they
-        are told to change nothing, and find it in their collectives."""
-        self._numbers[_LOOK] = _HUGE  # unlike anybody's
-        self._reduce(_LOOK, dist.ReduceOp.MAX, "look at gradients")
+        were told to change nothing, and find it in their collectives."""
         self._numbers[_SUMS] = 0
         if self.setup.clip_norm is not None:
             self._reduce(_SUMS, dist.ReduceOp.SUM, "norm of gradients")
@@ -221,23 +268,31 @@ class Run(RunExchange):
             self._raise_unlike(found)
 
     def _raise_fault(self, found: Any) -> None:
-        told: list[Any] = [None] * self.world
-        mine = _told(found) if isinstance(found, Exception) else None
-        dist.all_gather_object(told, mine, group=self.everyone)
+        """Raises what one rank has told, on all; returns only if all ranks
+        pause for the same."""
+        reports: list[Any] = [None] * self.world
+        mine: Any = told(found) if isinstance(found, Exception) else None
+        if isinstance(found, Pause):
+            mine = "", (type(found).__name__, found.names)
+        dist.all_gather_object(reports, mine, group=self.everyone)
         self._step.abandon()
-        if any(t and t[0] == Woken.__name__ for t in told):
-            raise unlike_woken(told, self.layout.ranks) or found
-        if isinstance(found, Exception):
+        ranks = self.layout.ranks
+        if isinstance(found, Exception) and not isinstance(found, Pause):
             raise found
-        rank, of = next((r, t) for r, t in enumerate(told) if t)
-        raise _error_of(of[0], f"rank {self.layout.ranks[rank]}: {of[1]}")
+        for rank, report in zip(ranks, reports):
+            if report and report[0]:
+                raise rebuilt(report[0], f"rank {rank}: {report[1]}")
+        Pause.check_alike([t[1] if t else None for t in reports], ranks)
 
     def _raise_unlike(self, found: Any) -> None:
-        mine = [g is not None for g in found]
-        there: list[Any] = [None] * self.world
-        dist.all_gather_object(there, mine, group=self.everyone)
+        mine = ([g is not None for g in found], self._rates, self.options)
+        reports: list[Any] = [None] * self.world
+        dist.all_gather_object(reports, mine, group=self.everyone)
         self._step.abandon()
-        raise unlike(self.names, self.layout.ranks, there)
+        there, rates, options = zip(*reports)
+        ranks = self.layout.ranks
+        missing = unlike(self.layout, there)
+        raise missing or unlike_options(ranks, rates, options)
 
     def _skips(self) -> bool:
         """True if all ranks leave this step out; this one may have failed."""
@@ -251,16 +306,22 @@ class Run(RunExchange):
         tensor = self._step.outcome().nonfinite_tensor
         self._step.abandon()
         self.skipped += 1
-        if self.setup.nonfinite == "raise":
-            self._raise_nonfinite(tensor)
+        self._tell_nonfinite(tensor)
 
-    def _raise_nonfinite(self, tensor: int) -> None:
+    def _tell_nonfinite(self, tensor: int) -> None:
+        """Raises, or warns of the first step that was skipped."""
         name = (
             self.layout.tensors[tensor].name if tensor >= 0 else "a parameter"
         )
-        raise NumericalError(
-            f"gradient of {name}: is not finite; nothing was " "changed"
-        )
+        text = f"gradient of {name}: is not finite; nothing was changed"
+        if self.setup.nonfinite == "raise":
+            raise NumericalError(text)
+        if self.skipped == 1:
+            warn(
+                f"{text}, the step was skipped. Further skips are only counted "
+                'in optimizer.skipped_steps; nonfinite="raise" makes them '
+                "errors"
+            )
 
     def _carry_out(self) -> None:
         works: dict[int, Any] = {}
@@ -314,16 +375,16 @@ class Run(RunExchange):
 
     def _raise_failure(self) -> None:
         failure = self._failure
-        mine = None if failure is None else (failure[0], *_told(failure[1]))
-        told: list[Any] = [None] * self.world
-        dist.all_gather_object(told, mine, group=self.everyone)
+        mine = None if failure is None else (failure[0], *told(failure[1]))
+        reports: list[Any] = [None] * self.world
+        dist.all_gather_object(reports, mine, group=self.everyone)
         rank, (label, kind, text) = next(
-            (r, t) for r, t in enumerate(told) if t is not None
+            (r, t) for r, t in enumerate(reports) if t is not None
         )
         self._broken = label
         if failure is not None:
             raise failure[1]
-        raise _error_of(
+        raise rebuilt(
             kind,
             f"rank {self.layout.ranks[rank]} failed in the middle of this "
             f"step, {label}: {text}",
@@ -369,10 +430,10 @@ class Run(RunExchange):
             there = [g is not None for g in found]
             parameters = [p for p, had in zip(parameters, there) if had]
             self.counts = [n + had for n, had in zip(self.counts, there)]
-            self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
+            self.put_counts()
         else:
             self.counts = [n + 1 for n in self.counts]
-            self.counted += 1
+            self.count_shown()
         torch.autograd.graph.increment_version(parameters)
         self._remember_versions()
 
@@ -392,25 +453,30 @@ class Run(RunExchange):
         if outcome.skipped:
             self.skipped += 1
             self.counts = [n - had for n, had in zip(self.counts, there)]
-            self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
+            self.put_counts()
         if fault > 0 or outcome.unlike:
             self._raise_unlike_later(there, fault > 0)
-        if self.setup.nonfinite == "raise":
-            self._raise_nonfinite(outcome.nonfinite_tensor)
+        if self.setup.nonfinite != "propagate":
+            self._tell_nonfinite(outcome.nonfinite_tensor)
 
     def _raise_unlike_later(self, there: list[bool], fault: bool) -> None:
         if fault:
             raise UsageError(
-                "in the last step a gradient on another rank was "
-                "of the wrong kind, which that rank has told; "
-                "nothing was changed"
+                "another rank could not begin the last step; its own log has "
+                "the reason. Nothing was changed"
             )
         missing = [n for n, had in zip(self.names, there) if not had]
         raise UsageError(
-            "in the last step ranks had gradients of different parameters; "
-            f"this rank had none of {missing[:3] or 'no parameter'}; nothing "
-            "was changed"
+            "in the last step ranks had gradients of different parameters, or "
+            "other learning rates or options; this rank had no gradient of "
+            f"{missing[:3] or 'no parameter'}. Nothing was changed"
         )
+
+    def owned_of(self, parameter: int) -> list[Any]:
+        """States of a parameter that owners have for other ranks, too."""
+        if self.has_alone(parameter):
+            return []
+        return [o for o in self.owned if o.parameter == parameter]
 
     def synchronize(self) -> None:
         """Raises what the last step has to tell, waiting for the device."""
@@ -419,8 +485,22 @@ class Run(RunExchange):
 
     @property
     def norm(self) -> float:
-        """Of the last step's gradients, if clip_norm is set."""
-        return self._step.outcome().norm
+        """Of the last step's gradients, if clip_norm is set; else nan. Infinite
+        if one was not finite."""
+        outcome = self._step.outcome()
+        if self.setup.clip_norm is None:
+            return math.inf if outcome.nonfinite_tensor >= 0 else math.nan
+        return outcome.norm
+
+    def reset_state(self, parameter: int, key: str) -> None:
+        """One state of a parameter, as before the first step."""
+        for number, state in enumerate(self.states):
+            if (
+                self.keys[number] == key
+                and self.parameter_of(state.tensor) == parameter
+            ):
+                state.reset()
 
     def set_options(self, group: int, options: dict[str, str]) -> None:
         self._step.set_options(group, options)
+        self.options[group] = options

@@ -14,60 +14,74 @@ from typing import Any, Callable, Sequence
 import torch
 import torch.distributed as dist
 
+from ._meeting import default_timeout
 from ._run_memory import RunMemory, Setup
+from ._together import together
 
 _naming = threading.Lock()
 
 
 @contextlib.contextmanager
 def _named_group(name: str) -> Iterator[None]:
-    """Gives a name to the process group that is made meanwhile.
+    """Gives a name to the process group that this thread makes meanwhile.
 
     torch names a group of some ranks after the number of groups that the
-    process is in; ranks for which that differs would wait for each other."""
+    process is in; ranks for which that differs would wait for each other. No
+    public call of torch 2.9 to 2.13 takes a name. A torch without the function
+    that is replaced here names groups itself."""
     c10d: Any = dist.distributed_c10d
+    me = threading.get_ident()
     with _naming:
-        usual = c10d._process_group_name
-        c10d._process_group_name = lambda *_, **__: name
+        usual: Any = getattr(c10d, "_process_group_name", None)
+
+        def named(*arguments: Any, **options: Any) -> Any:
+            mine = threading.get_ident() == me
+            return name if mine else usual(*arguments, **options)
+
+        if usual is None:
+            yield
+            return
+        c10d._process_group_name = named
         try:
             yield
         finally:
             c10d._process_group_name = usual
 
 
+def _group(setup: Setup, ranks: Sequence[int]) -> Any:
+    """A group of the world's ranks; None if this rank is not in it."""
+    layout, made = setup.layout, setup.groups
+    if layout.rank not in ranks:
+        return None
+    members = tuple(layout.ranks[r] for r in ranks)
+    if members not in made:
+        with _named_group(f"canzona{layout.serial}_{members}"):
+            made[members] = dist.new_group(
+                list(members),
+                timeout=default_timeout(setup.device.type),
+                use_local_synchronization=True,
+                group_desc="canzona",
+            )
+    return made[members]
+
+
 class RunExchange(RunMemory):
     """Memory of a rank's steps, and its way to other ranks."""
 
     def __init__(self, setup: Setup, parameters: Sequence[torch.Tensor]):
-        super().__init__(setup, parameters)
+        self.everyone = None
+        if setup.layout.world > 1:
+            self.everyone = _group(setup, range(setup.layout.world))
+        with together(self.everyone, setup.layout.ranks):
+            super().__init__(setup, parameters)
         self._broken = ""  # where a step was that did not end
-        self._make_groups()
+        self._groups = [
+            _group(setup, ranks) for ranks in self._step.layout["groups"]
+        ]
         self._actions = [
             self._compile(i, a)
             for i, a in enumerate(self._step.layout["actions"])
         ]
-
-    def _make_groups(self) -> None:
-        self._groups = [
-            self._group(ranks) for ranks in self._step.layout["groups"]
-        ]
-        everyone = list(range(self.world))
-        self.everyone = self._group(everyone) if self.world > 1 else None
-
-    def _group(self, ranks: Sequence[int]) -> Any:
-        """A group of the world's ranks; None if this rank is not in it."""
-        if self.layout.rank not in ranks:
-            return None
-        members = tuple(self.layout.ranks[r] for r in ranks)
-        made = self.setup.groups
-        if members not in made:
-            with _named_group(f"canzona{self.layout.serial}_{members}"):
-                made[members] = dist.new_group(
-                    list(members),
-                    use_local_synchronization=True,
-                    group_desc="canzona",
-                )
-        return made[members]
 
     def _compile(
         self,
@@ -75,8 +89,9 @@ class RunExchange(RunMemory):
         action: dict[str, Any],
     ) -> tuple[str, str, Callable[[dict[int, Any]], None]]:
         kind, label = action["kind"], action.get("label", "")
+        step = self._step  # not this object, which would hold itself
         if kind == "compute":
-            return kind, label, lambda _: self._step.run(number)
+            return kind, label, lambda _: step.run(number)
         if kind == "wait":
             of = action["for"]
             label = self._step.layout["actions"][of].get("label", "")
@@ -110,11 +125,16 @@ class RunExchange(RunMemory):
         return kind, label, all_to_all
 
     def _reduce(self, place: slice, operation: Any, label: str) -> None:
+        """Of the step's numbers; the first go with those before them."""
         if self.everyone is not None:
+            before = self._likeness.num_numbers
+            numbers = self._told_numbers[
+                place.start and before + place.start : before + place.stop
+            ]
             self._communicate(
                 label,
                 lambda: dist.all_reduce(
-                    self._numbers[place], operation, group=self.everyone
+                    numbers, operation, group=self.everyone
                 ),
             )
 

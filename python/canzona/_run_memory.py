@@ -6,12 +6,15 @@ For _run.py, whose Run is one of these.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Sequence
+from operator import attrgetter
+from typing import Any
 
 import torch
 
 from ._errors import UsageError
+from ._gradients import Likeness
 from ._layout import Layout, is_dtensor, local
 from ._placed import PlacedPlan
 from ._step import NUMBERS, Step
@@ -67,6 +70,7 @@ class Setup:
     nonfinite: str
     clip_norm: float | None
     threads: int
+    options: list[dict[str, str]]  # of the rules, by group
     splits: list[list[int]]  # rows, by tensor
     flattened: set[str]  # parameters that are seen as one matrix
     groups: dict[tuple[int, ...], Any] = field(default_factory=dict)
@@ -89,12 +93,23 @@ class RunMemory:
             self._stream = torch.cuda.current_stream(self.device)
             if self._stream.cuda_stream == 0:
                 self._stream = torch.cuda.Stream(self.device)
+        self._likeness = Likeness(self.layout)
         self._kinds = [_kind(local(p)) for p in parameters]
         self._step = self._new_step()
         self._make_memory(parameters)
         self.counts = [0] * len(parameters)  # updates of each parameter
-        self.counted = torch.zeros(len(parameters))
-        self._addresses: list[int] = []
+        # The same, for scripts.
+        self.counted = torch.zeros(len(parameters), dtype=torch.float32)
+        self._counted_version = self.counted._version
+        self.loaded = False  # states are not those of a new optimizer
+        self.exposed: list[dict[str, Any]] = (
+            []
+        )  # optimizer.state, as we gave it
+        self.memory: list[dict[str, torch.Tensor]] = []  # where that lies
+        self.seen: list[int] = []  # identities of its values
+        self.watched: list[torch.Tensor] = []  # one of each parameter's
+        self.addresses: list[int] = []  # where these lie
+        self._lie: Any = None  # where weights are, and how
         self._rounded: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._versions: list[int] = []  # of weights that have masters
         self.bind(parameters)
@@ -104,10 +119,11 @@ class RunMemory:
             return Step(self.plan, self.layout.rank, threads=self.setup.threads)
         number = self.device.index or 0
         held: dict[int, torch.Tensor] = {}
+        device = self.device  # not this object, which would hold itself
 
         def allocate(num_bytes: int) -> int:
             memory = torch.empty(
-                max(num_bytes, 1), dtype=torch.uint8, device=self.device
+                max(num_bytes, 1), dtype=torch.uint8, device=device
             )
             held[memory.data_ptr()] = memory
             return memory.data_ptr()
@@ -127,7 +143,8 @@ class RunMemory:
         layout = self._step.layout
         device = self.device
         self._memories = [
-            torch.zeros(n, device=device) for n in layout["memories"]
+            torch.zeros(n, dtype=torch.float32, device=device)
+            for n in layout["memories"]
         ]
         self.states = [
             self._view(t, s)
@@ -139,7 +156,11 @@ class RunMemory:
             dtype=_WIRES[layout["wire"]],
             device=device,
         )
-        self._numbers = torch.zeros(NUMBERS, dtype=torch.int64, device=device)
+        before = self._likeness.num_numbers
+        self._told_numbers = torch.zeros(
+            before + NUMBERS, dtype=torch.int64, device=device
+        )
+        self._numbers = self._told_numbers[before:]
         self.masters: list[torch.Tensor | None] = [
             local(p).detach().float() if p.dtype == torch.bfloat16 else None
             for p in parameters
@@ -185,23 +206,29 @@ class RunMemory:
     def parameter_of(self, tensor: int) -> int:
         return self.layout.tensors[tensor].parameter
 
+    def has_alone(self, parameter: int) -> bool:
+        """True if other ranks of this world have no part in it."""
+        tensor = self.layout.tensors[self.layout.mine[parameter]]
+        return len(tensor.holders) == 1 < self.world
+
     # Memory that is bound.
 
     def bind(self, parameters: Sequence[torch.Tensor]) -> bool:
         """Tells the library where weights are; True if they are elsewhere
         now."""
-        addresses = [
-            (p._local_tensor if is_dtensor(p) else p).data_ptr()
-            for p in parameters
-        ]
-        if addresses == self._addresses:
+        parts = [p._local_tensor if is_dtensor(p) else p for p in parameters]
+        # Whoever assigns p.data may leave it where it is, transposed.
+        lie = (
+            list(map(torch.Tensor.data_ptr, parts)),
+            list(map(torch.Tensor.is_contiguous, parts)),
+            list(map(attrgetter("shape"), parts)),
+        )
+        if lie == self._lie:
             return False
         self._check_kinds(parameters)
         weights = [0] * len(self.layout.tensors)
         masters = [0] * len(self.layout.tensors)
-        for tensor, address, master in zip(
-            self._tensors, addresses, self.masters
-        ):
+        for tensor, address, master in zip(self._tensors, lie[0], self.masters):
             weights[tensor] = address
             masters[tensor] = 0 if master is None else master.data_ptr()
         self._step.bind(
@@ -211,7 +238,7 @@ class RunMemory:
             self._slots.data_ptr(),
             self._numbers.data_ptr(),
         )
-        self._addresses = addresses
+        self._lie = lie
         self._versions = []  # whoever moved weights may have changed them
         return True
 
@@ -244,17 +271,54 @@ class RunMemory:
     def _remember_versions(self) -> None:
         self._versions = [_version(p) for p, _ in self._rounded]
 
-    def reset(self, parameters: set[int]) -> None:
+    def forget_versions(self) -> None:
+        """Masters were written: the next step compares them with the weights,
+        which may be loaded later."""
+        self._versions = []
+
+    def reset(
+        self, parameters: set[int], weights: Sequence[torch.Tensor]
+    ) -> None:
         """States of these parameters, as before the first step."""
+        for i in parameters:
+            master = self.masters[i]
+            if master is not None:
+                master.copy_(local(weights[i]).detach().view(master.shape))
         for state in self.states:
             if self.parameter_of(state.tensor) in parameters:
                 state.reset()
-        for i in parameters:
-            self.set_count(i, 0)
+        self.set_counts({i: 0 for i in parameters})
 
-    def set_count(self, parameter: int, count: int) -> None:
-        self.counts[parameter] = count
-        self.counted[parameter] = count
+    def set_counts(self, counts: Mapping[int, int]) -> None:
+        """Of these parameters."""
+        for parameter, count in counts.items():
+            self.counts[parameter] = count
+        self.put_counts()
+
+    def put_counts(self) -> None:
+        """Shows the counts to scripts."""
+        self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
+        self._counted_version = self.counted._version
+
+    def count_shown(self) -> None:
+        """Shows one step more of every parameter."""
+        self.counted += 1
+        self._counted_version = self.counted._version
+
+    def take_counts(self) -> None:
+        """Takes over counts that a script has written in place; UsageError for
+        what is no number of steps."""
+        if self.counted._version == self._counted_version:
+            return
+        written = self.counted.tolist()
+        for name, count in zip(self.names, written):
+            if not (count >= 0 and count.is_integer()):
+                raise UsageError(
+                    f"optimizer.state: state 'step' of parameter {name} is "
+                    f"{count}; expected a number of steps, from 0 on"
+                )
+        self.counts = [int(count) for count in written]
+        self._counted_version = self.counted._version
 
     def close(self) -> None:
         self._step.close()

@@ -120,7 +120,9 @@ def run_ranks(
     given = env or {}
     while len(_WORKERS) < world:
         _WORKERS.append(_Worker())
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(
+        ignore_cleanup_errors=True  # a rank may still be closing its store
+    ) as folder:
         for r in range(world):
             _WORKERS[r].send(
                 dict(
@@ -167,6 +169,39 @@ def errors(world, function, *arguments, **options):
     answers = run_ranks(world, function, *arguments, **options)
     assert all(a[0] == "error" for a in answers), answers
     return [(a[1], a[2]) for a in answers]
+
+
+# By file, a word in the names of the tests that --quick runs; "": all of them.
+_QUICK = {
+    "test_bits.py": ("ddp2", "fsdp2", "cpp"),
+    "test_life.py": ("quick",),
+    "test_routing.py": ("",),
+    "test_script_states.py": ("",),
+    "test_scripts.py": ("",),
+    "test_state_dicts.py": ("",),
+    "test_together.py": ("",),
+}
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--quick", action="store_true", help="what takes minutes on two cores"
+    )
+    parser.addoption(
+        "--life", type=int, help="sequences of each family in test_life.py"
+    )
+    parser.addoption(
+        "--life-one", help="one sequence of test_life.py: FAMILY:SEED[:ACTIONS]"
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--quick"):
+        items[:] = [
+            item
+            for item in items
+            if any(w in item.name for w in _QUICK.get(item.path.name, ()))
+        ]
 
 
 def pytest_sessionfinish(session):

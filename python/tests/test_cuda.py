@@ -1,10 +1,13 @@
 """On a GPU: ranks that share it, by NCCL over sockets."""
 
+import copy
+
 import pytest
 import torch
 
 import canzona
 import layouts
+import test_together
 from conftest import spawn
 
 pytestmark = pytest.mark.skipif(
@@ -150,6 +153,55 @@ def test_a_rank_that_fails_is_told_to_the_others():
     assert first[1].startswith("rank 1 failed in the middle of the last step")
     assert "start again from a checkpoint" in first[2]
     assert "start again from a checkpoint" in second[2]
+
+
+def test_mistakes_of_one_rank_change_nothing_on_any(alone):
+    good = on_gpu(1, layouts.train_all, "one", {"muon": RUNS["muon fp32"]}, 4)
+    for answers in on_gpu(2, test_together.refused_steps, "fsdp2"):
+        for what, (text, digest) in answers.items():
+            assert text, what
+            assert digest == good[0]["muon"], what
+
+
+@pytest.mark.parametrize("missing_at", [0, 1, 2])
+def test_a_missing_gradient_beside_partial_ones(missing_at):
+    a, b = on_gpu(2, test_together.partial, missing_at)
+    for caught, _, counts in (a, b):
+        assert len(caught) == (missing_at > 0)
+        assert counts == ([2, 2] if missing_at else [3, 3])
+    assert a[1] == b[1]
+
+
+def test_parameters_unfrozen_on_some_ranks_are_an_error_on_all():
+    for text in on_gpu(2, unfrozen_on_one):
+        assert text
+
+
+def unfrozen_on_one():
+    model, told = layouts.build("fsdp2")
+    model.up.weight.requires_grad_(False)
+    optimizer = layouts.optimizer_of(model, told, "muon")
+    layouts.steps(model, optimizer, 1, 2, leave_out=("up.weight",))
+    leave_out = () if torch.distributed.get_rank() else ("up.weight",)
+    layouts.set_gradients(model, 3, leave_out=leave_out)
+    try:
+        optimizer.step()
+        optimizer.skipped_steps
+    except canzona.UsageError as error:
+        return str(error)
+
+
+def test_copies_wait_for_the_step(gpu):
+    model, optimizer = model_and()
+    layouts.steps(model, optimizer, 1, 5)
+    pair = copy.deepcopy((model, optimizer))
+    for m, o in ((model, optimizer), pair):
+        layouts.steps(m, o, 6, 8)
+    torch.cuda.synchronize()
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(model.parameters(), pair[0].parameters())
+    )
 
 
 def test_infinities_show_where_they_propagate(gpu):

@@ -341,6 +341,59 @@ def test_a_rank_may_be_in_more_groups_than_others():
     assert len(set(f[0] for f in spawn(2, in_groups_of_its_own, 3))) == 1
 
 
+def groups_of_one():
+    """Names and timeouts of an optimizer's groups, by their ranks."""
+    from datetime import timedelta
+
+    dist.distributed_c10d._set_pg_timeout(timedelta(seconds=77))
+    model, told = layouts.build("hsdp")
+    optimizer = layouts.optimizer_of(model, told, "muon")
+    assert optimizer.plan
+    cpu = torch.device("cpu")
+    return {
+        members: (
+            group.group_name,
+            group._get_backend(cpu).options._timeout.total_seconds(),
+        )
+        for members, group in optimizer._groups.items()
+    }
+
+
+def test_groups_have_our_names_and_the_timeout_of_the_default_group():
+    """torch has no public way to name a group (_run_exchange.py)."""
+    everyones = spawn(4, groups_of_one)
+    assert all(len(groups) > 1 for groups in everyones)
+    for groups in everyones:
+        for members, (name, seconds) in groups.items():
+            assert name.startswith("canzona"), torch.__version__
+            assert name.endswith(f"_{members}"), torch.__version__
+            assert seconds == 77
+
+
+def named_beside_another():
+    """Another thread's group keeps the name that torch gives it."""
+    import threading
+
+    from canzona._run_exchange import _named_group
+
+    names = []
+
+    def make():
+        names.append(dist.new_group([0]).group_name)
+
+    with _named_group("ours"):
+        thread = threading.Thread(target=make)
+        thread.start()
+        thread.join()
+        names.append(dist.new_group([0]).group_name)
+    return names
+
+
+def test_groups_of_other_threads_keep_their_names():
+    (other, ours), *_ = spawn(1, named_beside_another)
+    assert ours == "ours" and other != "ours"
+
+
 def test_two_optimizers_at_once():
     assert spawn(2, two_optimizers) == [True, True]
 
@@ -400,3 +453,33 @@ def bytes_sent(layout, wire):
 def test_bytes_are_the_plans(layout, wire):
     answers = spawn(layouts.LAYOUTS[layout], bytes_sent, layout, wire)
     assert max(a[0] for a in answers) == answers[0][1]
+
+
+# Copies of optimizers whose plan changes.
+
+
+def copied_and_unfrozen(layout, way):
+    """A copy that gets more parameters goes on as the optimizer itself does."""
+    import copy
+
+    model, told = layouts.build(layout)
+    names = ("up.weight", "qkv.weight")
+    by_name = dict(layouts.named(model))
+    for name in names:
+        by_name[name].requires_grad_(False)
+    optimizer = layouts.optimizer_of(model, told, "soap")
+    layouts.steps(model, optimizer, 1, 3, leave_out=names)
+    if way == "copied":
+        model, optimizer = copy.deepcopy((model, optimizer))
+        by_name = dict(layouts.named(model))
+    for name in names:
+        by_name[name].requires_grad_(True)
+    layouts.steps(model, optimizer, 4, 6)
+    return layouts.digest(model, optimizer)
+
+
+@pytest.mark.parametrize("layout", ["ddp2", "ddp3"])
+def test_copies_may_unfreeze_parameters(layout):
+    world = layouts.LAYOUTS[layout]
+    own = spawn(world, copied_and_unfrozen, layout, "own")
+    assert spawn(world, copied_and_unfrozen, layout, "copied") == own

@@ -2,8 +2,10 @@
 
 import os
 import time
+import warnings
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch import nn
 
@@ -30,6 +32,29 @@ def not_in_replicas():
 def test_replicas_without_this_rank():
     for kind, text in errors(2, not_in_replicas):
         assert kind == "UsageError" and "but not this one" in text
+
+
+def made_before_sharding(looked):
+    from torch.distributed.fsdp import fully_shard
+
+    model = layouts.fresh()
+    optimizer = canzona.Muon(model)
+    if looked:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of plain tensors
+            optimizer.plan
+    fully_shard(model, mesh=layouts.mesh(2))
+    layouts.set_gradients(model, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        optimizer.step()
+
+
+@pytest.mark.parametrize("looked", [False, True])
+def test_an_optimizer_made_before_sharding_is_refused(looked):
+    for kind, text in errors(2, made_before_sharding, looked):
+        assert kind == "UsageError" and "parameter up.weight: " in text
+        assert "make the optimizer after fully_shard" in text
 
 
 def broken(when):
@@ -166,6 +191,45 @@ def test_failures_before_anything_changes_leave_the_optimizer_usable(call):
     assert [a[1] for a in answers] == good
 
 
+def out_of_memory():
+    """Rank 1 has no memory for a plan's states, then for one more group."""
+    model = sharded()
+    optimizer = canzona.Muon(model)
+    caught = []
+
+    def tried(call):
+        usual = canzona._run_memory.RunMemory._make_memory
+
+        def fails(*_):
+            raise MemoryError("as asked for")
+
+        if dist.get_rank() == 1:
+            canzona._run_memory.RunMemory._make_memory = fails
+        try:
+            call()
+        except MemoryError as error:
+            caught.append(str(error))
+        finally:
+            canzona._run_memory.RunMemory._make_memory = usual
+
+    layouts.set_gradients(model, 1)
+    tried(optimizer.step)
+    layouts.steps(model, optimizer, 1, 2)
+    more = nn.Parameter(layouts.numbers("more", 0, (4, 4)))
+    group = {"params": [("more", more)], "lr": 0.0}
+    tried(lambda: optimizer.add_param_group(group))
+    layouts.steps(model, optimizer, 3, 3)
+    return caught, layouts.digest(model, optimizer)
+
+
+def test_a_rank_without_memory_for_a_plan_ends_nothing():
+    good = spawn(2, muon_steps, 3)
+    answers = spawn(2, out_of_memory, timeout=300)
+    for rank, (caught, digest) in enumerate(answers):
+        said = "as asked for" if rank == 1 else "rank 1: as asked for"
+        assert caught == [said, said] and digest == good[rank]
+
+
 def muon_steps(count):
     model = sharded()
     optimizer = canzona.Muon(model)
@@ -264,3 +328,40 @@ def test_parameters_unfrozen_on_some_ranks_are_an_error_on_all():
         assert kind == "UsageError", text
         assert "parameter qkv.weight: required no gradient at first" in text
         assert "now on ranks [1], but not on ranks [0]" in text
+
+
+def unfrozen_in_one_stage():
+    """A pipeline of two ranks and of one, whose first stage alone unfreezes
+    parameters; the last rank has left meanwhile."""
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.fsdp import fully_shard
+
+    last = dist.get_rank() == 2
+    model, told = layouts.fresh(), {"replicas": [2]} if last else {}
+    if not last:
+        fully_shard(model, mesh=DeviceMesh("cpu", [0, 1]))
+    by_name = dict(layouts.named(model))
+    names = ("up.weight", "up.bias", "qkv.weight")
+    for name in names:
+        by_name[name].requires_grad_(False)
+    optimizer = layouts.optimizer_of(model, told, "soap")
+    layouts.steps(model, optimizer, 1, 2, leave_out=names)
+    if last:
+        return None
+    for name in names:
+        by_name[name].requires_grad_(True)
+    layouts.steps(model, optimizer, 3, 4)
+    return {n: p.to_local().detach() for n, p in by_name.items()}
+
+
+def test_a_stage_that_unfreezes_parameters_waits_for_no_other():
+    found = spawn(3, unfrozen_in_one_stage, timeout=300)
+    assert found[2] is None
+    model, told = layouts.build("one")
+    optimizer = layouts.optimizer_of(model, told, "soap")
+    names = ("up.weight", "up.bias", "qkv.weight")
+    layouts.steps(model, optimizer, 1, 2, leave_out=names)
+    layouts.steps(model, optimizer, 3, 4)
+    for name, p in layouts.named(model):
+        parts = [part for part in (found[0][name], found[1][name]) if len(part)]
+        assert torch.cat(parts).equal(p), name

@@ -174,17 +174,17 @@ def mixed(alike):
     layout = _agree.agree(
         [_layout.describe(n, p) for n, p in named], {}, [alike] * len(named)
     )
-    return [t.name for t in layout.tensors], layout.untied
+    return [t.name for t in layout.tensors], layout.unclear
 
 
 def test_plain_tensors_beside_others():
     assert (
         spawn(2, mixed, True)
-        == [(["0.weight", "1.weight", "1.bias"], False)] * 2
+        == [(["0.weight", "1.weight", "1.bias"], "1.weight")] * 2
     )
     assert spawn(2, mixed, False)[0] == (
         ["0.weight", "1.weight", "1.weight@rank1", "1.bias", "1.bias@rank1"],
-        True,
+        "1.weight",
     )
 
 

@@ -1,6 +1,8 @@
 """The optimizers in one process: torch's interface."""
 
 import contextlib
+import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -33,6 +35,23 @@ def test_a_preset_gives_what_is_not_given():
         net(), lr=1e-3, weight_decay=0.3, preset="keller"
     ).param_groups
     assert muon["lr"] == 1e-3 and adamw["weight_decay"] == 0.3
+
+
+def test_adamw_shares_rates_and_given_decays_but_not_default_ones():
+    for kind, rate, decay in (
+        (canzona.Muon, 1e-3, 0.1),
+        (canzona.SOAP, 3e-3, 0.01),
+        (canzona.Shampoo, 1e-3, 0.1),
+    ):
+        matrices, others = kind(net()).param_groups
+        assert matrices["lr"] == others["lr"] == rate
+        assert (matrices["weight_decay"], others["weight_decay"]) == (
+            decay,
+            0.01,
+        )
+        groups = kind(net(), lr=0.5, weight_decay=0.2).param_groups
+        assert all(g["lr"] == 0.5 for g in groups)
+        assert all(g["weight_decay"] == 0.2 for g in groups)
 
 
 def test_groups_by_pattern_and_by_list():
@@ -118,10 +137,14 @@ def test_bad_options(options, words):
         assert word in str(e.value)
 
 
-def test_options_that_a_rule_refuses_are_refused_at_first_use():
-    optimizer = canzona.Muon(net(), momentum=1.5)
+def test_options_that_a_rule_refuses_are_refused_at_once():
     with pytest.raises(canzona.UsageError, match="momentum"):
-        optimizer.plan
+        canzona.Muon(net(), momentum=1.5)
+    optimizer = canzona.Muon(net())
+    more = {"params": [nn.Parameter(torch.ones(4, 4))], "momentum": 1.5}
+    with pytest.raises(canzona.UsageError, match="momentum"):
+        optimizer.add_param_group(more)
+    assert len(optimizer.param_groups) == 2
 
 
 def test_two_devices_and_no_matrices():
@@ -325,6 +348,20 @@ def test_nonfinite(bad):
         assert optimizer.state[model[0].weight]["step"] == 2
 
 
+def test_the_first_skipped_step_is_warned_of():
+    model = net()
+    optimizer = canzona.Muon(model)
+    backward(model)
+    model[0].bias.grad[2] = float("nan")
+    with pytest.warns(UserWarning) as told:
+        optimizer.step()
+        optimizer.step()
+    (found,) = told
+    assert "gradient of 0.bias: is not finite; nothing" in str(found.message)
+    assert found.filename == __file__
+    assert optimizer.skipped_steps == 2
+
+
 @pytest.mark.parametrize("wire", ["fp32", "bf16"])
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
 def test_what_is_not_finite_shows_where_it_propagates(bad, wire):
@@ -421,6 +458,59 @@ def test_a_convolution_is_flattened_on_request():
     assert "0.weight" in optimizer.routing and flat.ndim == 2
 
 
+def test_flattening_convolutions_changes_no_experts():
+    results = []
+    for flatten in ("none", "first_dim"):
+        torch.manual_seed(0)
+        model = nn.Module()
+        model.experts = nn.Parameter(torch.randn(4, 16, 8))
+        optimizer = canzona.Muon(model, flatten=flatten, lr=0.1)
+        model.experts.square().sum().backward()
+        optimizer.step()
+        results.append(values(model))
+        assert "4 experts' matrices" in optimizer.routing
+    assert same(*results)
+
+
 def test_replicas_are_ranks_of_the_world():
     with pytest.raises(canzona.UsageError, match="no rank 5 among the 1"):
         canzona.Muon(nn.Linear(4, 4), replicas=[0, 5])
+
+
+def test_a_step_that_fails_leaves_streams_in_order(monkeypatch):
+    """The caller's stream waits for ours, though an error has come between."""
+    from canzona._run import Run
+
+    waits = []
+
+    class Stream:
+        def wait_stream(self, other):
+            waits.append((self, other))
+
+    ours, callers = Stream(), Stream()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _: callers)
+    monkeypatch.setattr(
+        torch.cuda, "stream", lambda _: contextlib.nullcontext()
+    )
+    run = SimpleNamespace(_stream=ours, device=torch.device("cuda"))
+    with pytest.raises(KeyError):
+        with Run._on_stream(run):
+            raise KeyError
+    assert waits == [(ours, callers), (callers, ours)]
+
+
+def test_copies_wait_for_the_last_step(monkeypatch):
+    optimizer = canzona.Muon(net())
+    assert optimizer.plan
+    waits = []
+    monkeypatch.setattr(optimizer._run, "synchronize", lambda: waits.append(1))
+    copy.deepcopy(optimizer)
+    assert waits
+
+
+def test_groups_have_rates_of_their_own():
+    rate = torch.tensor(0.5)
+    optimizer = canzona.Muon(net(), lr=rate)
+    for group in optimizer.param_groups:
+        group["lr"].mul_(0.5)
+    assert [float(g["lr"]) for g in optimizer.param_groups] == [0.25, 0.25]

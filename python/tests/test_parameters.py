@@ -96,6 +96,36 @@ def test_parameters_that_became_others_are_refused(change, words):
     optimizer.step()
 
 
+def test_an_optimizer_made_before_parameters_were_replaced_is_refused():
+    with torch.device("meta"):
+        model = net()
+    optimizer = canzona.Muon(model)
+    model.to_empty(device="cpu")
+    for p in model.parameters():
+        nn.init.ones_(p)
+    backward(model)
+    with pytest.raises(canzona.UsageError, match="parameter 0.weight: .*to_em"):
+        optimizer.step()
+    for group in optimizer.param_groups:  # as accelerate does
+        group["params"] = [model.get_parameter(n) for n in group["param_names"]]
+    before = values(model)
+    optimizer.step()
+    assert not same(before, values(model))
+
+
+def test_a_part_that_others_took_from_the_model_is_trained():
+    """Whoever keeps a parameter and gives it gradients knows what they do."""
+    model = net()
+    optimizer = canzona.Muon(model)
+    own = model[0].weight
+    model[0].weight = nn.Parameter(torch.ones(16, 8))
+    backward(model)
+    own.grad = torch.ones_like(own)
+    before = own.detach().clone()
+    optimizer.step()
+    assert not torch.equal(before, own)
+
+
 def test_gradients_are_not_kept_for_a_look_at_the_last_step():
     model = net()
     run = canzona.Muon(model)._built()
@@ -201,7 +231,10 @@ def test_unfrozen_parameters_keep_their_options():
     assert [g["param_names"] for g in optimizer.param_groups] == [
         ["2.weight"],
         ["2.bias"],
+        ["0.weight"],
+        ["0.bias"],
     ]
+    assert "0.weight" not in str(optimizer.plan.audit)
     model[0].requires_grad_(True)
     backward(model)
     optimizer.step()

@@ -1,5 +1,7 @@
 """Which parameter goes to which rule."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -81,6 +83,113 @@ def test_tied_heads_are_no_matrices():
     assert "tied" in routes["embed.weight"].reason
 
 
+class Small(nn.Module):
+    """A vocabulary as large as the model is wide, so that widths tell little."""
+
+    def __init__(self, width=8, positions=32, tied=False, proj=False):
+        super().__init__()
+        self.embed = nn.Embedding(width, width)
+        self.places = nn.Embedding(positions, width)
+        if proj:
+            self.proj = nn.Linear(width, width)
+        self.blocks = nn.Sequential(*(Attention(width) for _ in range(2)))
+        self.ups = nn.ModuleList([nn.Linear(width, positions)])
+        self.tail = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width))
+        if tied:
+            self.tail[1].weight = self.embed.weight
+
+
+def matrices(model, **options):
+    routes = routed(model, **options).values()
+    return {r.name for r in routes if r.rule == "muon"}
+
+
+INNER = {"ups.0.weight"} | {
+    f"blocks.{i}.{n}.weight" for i in range(2) for n in ("qkv", "o_proj")
+}
+
+
+def test_one_layer_is_the_head_where_all_are_as_wide_as_the_vocabulary(recwarn):
+    assert matrices(Small()) == INNER
+    assert routed(Small())["tail.1.weight"].reason.startswith("a head: as wide")
+    assert matrices(Small(tied=True, proj=True)) == INNER | {"proj.weight"}
+    assert not recwarn.list
+
+
+def test_a_head_that_the_model_tells_of_is_the_only_one(recwarn):
+    model = Small(proj=True)
+    model.get_output_embeddings = lambda: model.tail[1]
+    assert matrices(model) == INNER | {"proj.weight"}
+    model = Small(proj=True)
+    del model.tail
+    model.lm_head = nn.Linear(8, 8)
+    model.after = nn.Linear(8, 8)
+    assert matrices(model) == INNER | {"proj.weight", "after.weight"}
+    rules = {"proj.weight": "adamw"}
+    told = matrices(Small(proj=True), rules=rules)
+    assert told == INNER | {"tail.1.weight"}
+    assert not recwarn.list
+
+
+def test_a_head_chosen_among_several_is_told_of():
+    with pytest.warns(UserWarning) as told:
+        assert matrices(Small(proj=True)) == INNER | {"proj.weight"}
+    (text,) = [str(w.message) for w in told]
+    assert "2 layers have as many rows as an embedding" in text
+    assert "(proj.weight, tail.1.weight)" in text
+    assert 'rules={"tail.1.weight": "muon", "proj.weight": "adamw"}' in text
+    assert told[0].filename == __file__
+    model = Small()
+    del model.tail
+    with pytest.warns(UserWarning, match="none is taken for the model's head"):
+        assert matrices(model) == INNER
+    model.classifier = nn.Linear(8, 3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert matrices(model) == INNER
+
+
+class Kernels(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(3, 4, 5)
+        self.back = nn.ConvTranspose2d(6, 4, 3, groups=2)
+        self.lazy = nn.LazyConv2d(7, 2)
+        self.lazy_back = nn.LazyConvTranspose1d(3, 2)
+        self.experts = Experts(8)
+        self.stack = nn.Parameter(torch.zeros(3, 4, 5))
+
+
+def test_convolutions_are_flattened_and_stacks_of_experts_are_not():
+    model = Kernels()
+    with pytest.raises(UsageError, match="lazy.weight: has no shape yet"):
+        canzona.Muon(model)
+    model.lazy(torch.zeros(1, 2, 4, 4))
+    model.lazy_back(torch.zeros(1, 2, 4))
+    routes = routed(model, flatten=True, rules={"stack": "muon"})
+    shapes = {n: r.shape for n, r in routes.items() if r.rule == "muon"}
+    assert shapes == {
+        "conv.weight": (4, 15),
+        "back.weight": (6, 18),
+        "lazy.weight": (7, 8),
+        "lazy_back.weight": (2, 6),
+        "experts.w1": (4, 6, 8),
+        "stack": (3, 4, 5),
+    }
+    reason = routes["back.weight"].reason
+    assert reason == "a convolution, flattened to 6 x 18"
+    assert routes["experts.w1"].reason == "4 experts' matrices"
+
+
+def test_flattening_without_a_model_leaves_stacks_of_experts():
+    named = [
+        ("experts.w1", nn.Parameter(torch.zeros(4, 16, 8)), 0),
+        ("conv.weight", nn.Parameter(torch.zeros(4, 3, 2, 2)), 0),
+    ]
+    routes = _routing.route(named, {}, "muon", {"*": "muon"}, flatten=True)
+    assert [r.shape for r in routes] == [(4, 16, 8), (4, 12)]
+
+
 def test_names_alone():
     named = [(n, p) for n, p in Model().named_parameters()]
     named, _, known, _ = _collect.collect(named)
@@ -89,6 +198,39 @@ def test_names_alone():
     assert rules["blocks.0.attention.o_proj.weight"] == "muon"
     assert rules["embed.weight"] == "adamw"
     assert rules["blocks.0.mlp.experts.w1"] == "muon"
+
+
+def test_matrices_without_names_are_told_of_once():
+    model = Model()
+    with pytest.warns(UserWarning) as told:
+        optimizer = canzona.Muon(model.parameters())
+    (text,) = [str(w.message) for w in told]
+    assert "(parameter0, 5 x 8, …) have no names" in text
+    assert "go to muon as well; pass the model itself" in text
+    assert told[0].filename == __file__
+    assert "parameter0   muon" in optimizer.routing
+
+
+def test_names_that_are_given_are_used(recwarn):
+    model = Model()
+    for given in (
+        model.named_parameters(),
+        [{"params": model.named_parameters()}],
+        [
+            {
+                "params": list(model.parameters()),
+                "param_names": [n for n, _ in model.named_parameters()],
+            }
+        ],
+    ):
+        groups = canzona.Muon(given).param_groups
+        rules = {n: g["rule"] for g in groups for n in g["param_names"]}
+        assert rules["embed.weight"] == rules["lora_A.weight"] == "adamw"
+        assert rules["blocks.0.attention.o_proj.weight"] == "muon"
+    matrix = [nn.Parameter(torch.zeros(4, 4))]
+    canzona.Muon([{"params": matrix, "rule": "muon"}])
+    canzona.AdamW(matrix)
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize(
