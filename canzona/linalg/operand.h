@@ -125,7 +125,6 @@ struct NormPart {
 };
 
 class SharedAlgebra;
-class StripAlgebra;
 
 // One thread at a time. No function allocates beyond the arena. Symmetric
 // results are exactly symmetric. Operands of a call must have the same count,
@@ -171,8 +170,6 @@ class Algebra {
   // The interface by which several engines compute a matrix together; null if
   // they cannot.
   virtual SharedAlgebra* shared() { return nullptr; }
-  // How strips that come one after another are computed; null: not at all.
-  virtual StripAlgebra* strip_by_strip() { return nullptr; }
 };
 
 // Newton–Schulz of one matrix by the members of a team, each with its own
@@ -232,31 +229,6 @@ class SharedAlgebra {
                           const Operand& x) = 0;
   virtual void take_factor(Operand& q, Operand& x, const std::byte* factor,
                            double only_a) = 0;
-};
-
-// Newton–Schulz of one matrix whose strips come one after another, and whose
-// product leaves so. A strip is summed before the norm is known, so this is for
-// algebras whose sums do not depend on it.
-//
-//   parts[s] = strips.load_strip(x, load, s);   // as the strips come
-//   strips.strip_sum(sum, x, s, half);
-//   shared.normalize(x, load, parts, by, parts);   // then R and Q, as ever
-//   strips.multiply_strip_into(store, q, x, s);    // each may leave at once
-//
-// Loads and stores are of the whole matrix, of which one strip is looked at. An
-// algebra that has this has a SharedAlgebra, too. The bits are those of
-// load_normalized, gram and multiply_into.
-class StripAlgebra {
- public:
-  virtual ~StripAlgebra() = default;
-
-  // Fills a strip of x with the source as it is. No momentum.
-  virtual NormPart load_strip(Operand& x, const Load& load, int strip) = 0;
-  // SharedAlgebra::gram_sum of one strip alone.
-  virtual void strip_sum(std::byte* sum, const Operand& x, int strip,
-                         Half half) = 0;
-  virtual void multiply_strip_into(const Store& store, const Operand& q,
-                                   const Operand& x, int strip) = 0;
 };
 
 }  // namespace canzona

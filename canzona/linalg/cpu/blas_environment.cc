@@ -94,6 +94,12 @@ bool is_fallback_core(std::string_view core) {
                    lower_case(core)) != kWithoutAvx2.end();
 }
 
+bool blas_has_avx512() {
+  const std::string core = lower_case(openblas_get_corename());
+  return cpu_features().avx512 && (core == "skylakex" || core == "cooperlake" ||
+                                   core == "sapphirerapids");
+}
+
 void restart_with_blas_core(char** argv) {
   if constexpr (kBlasShared) {
     if (second_life() || user_chose_blas_core() ||

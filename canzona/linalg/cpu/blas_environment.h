@@ -25,6 +25,10 @@ bool user_chose_blas_core();
 // True if a core's kernels are older than AVX2 and this CPU is not.
 bool is_fallback_core(std::string_view core);
 
+// True if OpenBLAS runs kernels for AVX-512. Products of our own do so if it
+// does: then bits follow from the core's name, which ranks compare.
+bool blas_has_avx512();
+
 // If a shared OpenBLAS took kernels that do not fit, re-executes the process
 // with the variables set, at most once. Call it first in main, with main's
 // argv; it returns if there is nothing to do.

@@ -11,7 +11,7 @@
 
 namespace canzona {
 
-class CpuAlgebra : public Algebra, public SharedAlgebra, public StripAlgebra {
+class CpuAlgebra : public Algebra, public SharedAlgebra {
  public:
   void load_normalized(Operand& x, const Load& load,
                        const Normalization& normalization) final;
@@ -20,7 +20,6 @@ class CpuAlgebra : public Algebra, public SharedAlgebra, public StripAlgebra {
                      const Operand& x) final;
 
   SharedAlgebra* shared() final { return this; }
-  StripAlgebra* strip_by_strip() final { return this; }
   bool shares_gram_norm() const final { return true; }
   void load_parts(Operand& x, const Load& load,
                   std::span<NormPart> parts) final;
@@ -31,6 +30,8 @@ class CpuAlgebra : public Algebra, public SharedAlgebra, public StripAlgebra {
   // Fills x with the source, scale 1, and returns the Frobenius norm of the
   // values as stored; not finite if a value is not.
   double load(Operand& x, const Load& load);
+  // Fills one strip of x, and sets the scale to 1.
+  virtual NormPart load_strip(Operand& x, const Load& load, int strip) = 0;
   // norm() returns |R|_F for an R without identity; rescale() sets R =
   // factor·R.
   virtual double norm(const Operand& r) = 0;

@@ -5,6 +5,8 @@
 
 #include "canzona/base/check.h"
 #include "canzona/linalg/cpu/blas.h"
+#include "canzona/linalg/cpu/blas_environment.h"
+#include "canzona/linalg/cpu/lower_avx512.h"
 
 namespace canzona {
 namespace {
@@ -85,28 +87,75 @@ void square_lower(View<Real> c, Same<Real> alpha, Same<ConstView<Real>> a,
        blas_stride(c.stride));
 }
 
+namespace {
+
+// Computes the lower triangle of C = alpha·A·B + beta·C for symmetric A and B
+// by a kernel of our own; returns false if this CPU has none.
+template <class Real>
+bool own_lower(View<Real>, Same<Real>, ConstView<Real>, ConstView<Real>,
+               Same<Real>) {
+  return false;
+}
+#if defined(__x86_64__)
+bool own_lower(View<float> c, float alpha, ConstView<float> a,
+               ConstView<float> b, float beta) {
+  static const bool has_avx512 = blas_has_avx512();
+  if (!has_avx512) return false;
+  alignas(64) thread_local float scratch[kLowerScratch];
+  product_lower_avx512(c.data, c.stride, c.rows, alpha, {a.data, a.stride},
+                       {b.data, b.stride}, beta, scratch);
+  return true;
+}
+#endif
+
 // Halves recursively until a diagonal block is small. Squares are cheaper than
 // strips of the same area, since both operands are packed for every call.
 template <class Real>
-void product_lower(View<Real> c, Same<ConstView<Real>> a,
-                   Same<ConstView<Real>> b) {
+void lower_by_blocks(View<Real> c, ConstView<Real> a, ConstView<Real> b) {
   constexpr int64_t kSmall = 96;
   constexpr int64_t kStep = 16;
   const int64_t n = c.rows;
-  CANZONA_CHECK_EQ(c.rows, c.cols, "square");
   if (n <= kSmall) {
-    product(c, 1, a, Op::kNone, b, Op::kNone, 0);
+    product<Real>(c, 1, a, Op::kNone, b, Op::kNone, 0);
     return;
   }
   const int64_t inner = a.cols;
   const int64_t half = (n / 2 + kStep - 1) / kStep * kStep;
   const ConstView<Real> low_a = a.block(half, 0, n - half, inner);
   const ConstView<Real> left_b = b.block(0, 0, inner, half);
-  product_lower(c.block(0, 0, half, half), a.block(0, 0, half, inner), left_b);
-  product(c.block(half, 0, n - half, half), 1, low_a, Op::kNone, left_b,
-          Op::kNone, 0);
-  product_lower(c.block(half, half, n - half, n - half), low_a,
-                b.block(0, half, inner, n - half));
+  lower_by_blocks(c.block(0, 0, half, half), a.block(0, 0, half, inner),
+                  left_b);
+  product<Real>(c.block(half, 0, n - half, half), 1, low_a, Op::kNone, left_b,
+                Op::kNone, 0);
+  lower_by_blocks(c.block(half, half, n - half, n - half), low_a,
+                  b.block(0, half, inner, n - half));
+}
+
+template <class Real>
+void check_square(View<Real> c, ConstView<Real> a) {
+  CANZONA_CHECK_EQ(c.rows, c.cols, "square");
+  CANZONA_CHECK_EQ(a.rows, c.rows, "rows");
+  CANZONA_CHECK_EQ(a.cols, c.cols, "columns");
+}
+
+}  // namespace
+
+template <class Real>
+void square_symmetric_lower(View<Real> c, Same<Real> alpha,
+                            Same<ConstView<Real>> a, Same<Real> beta) {
+  // Above this side the library's own kernel reaches the rate of its products.
+  constexpr int64_t kMostSide = 1024;
+  check_square(c, a);
+  if (c.rows > kMostSide || !own_lower(c, alpha, a, a, beta))
+    square_lower(c, alpha, a, Op::kNone, beta);
+}
+
+template <class Real>
+void product_lower(View<Real> c, Same<ConstView<Real>> a,
+                   Same<ConstView<Real>> b) {
+  check_square(c, a);
+  check_square(c, b);
+  if (!own_lower(c, 1, a, b, 0)) lower_by_blocks<Real>(c, a, b);
 }
 
 template <class Real>
@@ -124,6 +173,10 @@ template void product(View<double>, double, ConstView<double>, Op,
                       ConstView<double>, Op, double);
 template void square_lower(View<float>, float, ConstView<float>, Op, float);
 template void square_lower(View<double>, double, ConstView<double>, Op, double);
+template void square_symmetric_lower(View<float>, float, ConstView<float>,
+                                     float);
+template void square_symmetric_lower(View<double>, double, ConstView<double>,
+                                     double);
 template void product_lower(View<float>, ConstView<float>, ConstView<float>);
 template void product_lower(View<double>, ConstView<double>, ConstView<double>);
 template void solve_lower_transposed(View<float>, ConstView<float>);

@@ -55,7 +55,13 @@ template <class Real>
 void square_lower(View<Real> c, Same<Real> alpha, Same<ConstView<Real>> a,
                   Op op_a, Same<Real> beta);
 
-// The lower triangle of C = A·B, and possibly more above it.
+// The lower triangle of C = alpha·A² + beta·C for a symmetric A.
+template <class Real>
+void square_symmetric_lower(View<Real> c, Same<Real> alpha,
+                            Same<ConstView<Real>> a, Same<Real> beta);
+
+// The lower triangle of C = A·B for symmetric A and B, and possibly more above
+// it.
 template <class Real>
 void product_lower(View<Real> c, Same<ConstView<Real>> a,
                    Same<ConstView<Real>> b);

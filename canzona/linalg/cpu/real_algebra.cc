@@ -82,7 +82,7 @@ class RealAlgebra final : public CpuAlgebra {
 
   void sandwich(Operand& u, const Operand& p, const Operand& r,
                 Operand& scratch) override {
-    square_lower(square(scratch), 1, square(p), Op::kNone, 0);
+    square_symmetric_lower(square(scratch), 1, square(p), 0);
     finish(scratch);
     commuting_product(u, r, scratch);
   }
@@ -115,19 +115,6 @@ class RealAlgebra final : public CpuAlgebra {
     const View<Real> r = scratch(arena, x.rows);
     add_strips(r, x, half);
     put_triangle(reinterpret_cast<Real*>(sum), r);
-  }
-  void strip_sum(std::byte* sum, const Operand& x, int strip,
-                 Half half) override {
-    Arena& arena = *header_of(x).arena;
-    const Arena::Scope scope(arena);
-    const View<Real> r = scratch(arena, x.rows);
-    strip_gram(r, 1, x, strip, half);
-    put_triangle(reinterpret_cast<Real*>(sum), r);
-  }
-  void multiply_strip_into(const Store& store, const Operand& q,
-                           const Operand& x, int strip) override {
-    multiply_view(part_of(view_of<Real>(store.out), store.transpose, x, strip),
-                  store.transpose, q, x, strip);
   }
   void round_sum(std::byte* rounded, const std::byte* sum, int64_t count,
                  const Operand& x) override {
@@ -333,7 +320,7 @@ void RealAlgebra<Real>::polynomial(Operand& p, const Operand& r, double a,
     // Copying b·R saves the library a pass of its own.
     for (int64_t i = 0; i < to.rows; ++i)
       cpu_axpby(run_of(to.row(i)), b, run_of(from.row(i)), 0, i + 1);
-    square_lower(to, gamma, from, Op::kNone, 1);
+    square_symmetric_lower(to, gamma, from, 1);
   }
   for (int64_t i = 0; i < to.rows; ++i) to.row(i)[i] += static_cast<Real>(a);
   finish(p);

@@ -109,8 +109,6 @@ int piece(int64_t size, int64_t block) {
   return static_cast<int>(std::min<int64_t>(size - block * kBlock, kBlock));
 }
 
-Factors gram_factors(const Operand& x);
-
 class Bf16Algebra final : public CpuAlgebra {
  public:
   explicit Bf16Algebra(const BlockKernel& kernel)
@@ -147,13 +145,7 @@ class Bf16Algebra final : public CpuAlgebra {
 
   int64_t sum_bytes() const override { return sizeof(float); }
   int64_t rounded_bytes() const override { return sizeof(Bf16); }
-  void gram_sum(std::byte* sum, const Operand& x, Half half) override {
-    put_sum(sum, gram_factors(x), x.rows, half);
-  }
-  void strip_sum(std::byte* sum, const Operand& x, int strip,
-                 Half half) override;
-  void multiply_strip_into(const Store& store, const Operand& q,
-                           const Operand& x, int strip) override;
+  void gram_sum(std::byte* sum, const Operand& x, Half half) override;
   void round_sum(std::byte* rounded, const std::byte* sum, int64_t count,
                  const Operand& x) override;
   void take_gram(Operand& r, const std::byte* rounded) override;
@@ -167,11 +159,6 @@ class Bf16Algebra final : public CpuAlgebra {
   // filled.
   double load_blocks(const Blocks& to, double* sums, const Load& load,
                      int64_t begin, int64_t end);
-  // Stores the blocks [begin, end) of the columns of Q·X.
-  void store_blocks(const Store& store, const Operand& q, const Operand& x,
-                    int64_t begin, int64_t end);
-  // Writes the lower triangle of a product of so many rows.
-  void put_sum(std::byte* sum, const Factors& factors, int64_t rows, Half half);
   // Returns the epilogue of block (i, j) of a symmetric result.
   Epilogue symmetric_epilogue(const Blocks& to, int64_t i, int64_t j,
                               bool triangle);
@@ -397,19 +384,6 @@ void Bf16Algebra::multiply(Operand& y, const Operand& q, const Operand& x) {
 
 void Bf16Algebra::store_product(const Store& store, const Operand& q,
                                 const Operand& x) {
-  store_blocks(store, q, x, 0, num_blocks(x.cols));
-}
-
-void Bf16Algebra::multiply_strip_into(const Store& store, const Operand& q,
-                                      const Operand& x, int strip) {
-  store_blocks(store, q, x, x.strips.begin(strip) / kBlock,
-               num_blocks(x.strips.end(strip, x.cols)));
-}
-
-// Strips begin at even blocks, so that every sum is walked in the direction
-// that it has in the whole product.
-void Bf16Algebra::store_blocks(const Store& store, const Operand& q,
-                               const Operand& x, int64_t begin, int64_t end) {
   const Matrices& out = store.out;
   CANZONA_CHECK_EQ(out.rows, store.transpose ? x.cols : x.rows);
   CANZONA_CHECK_EQ(out.cols, store.transpose ? x.rows : x.cols);
@@ -426,11 +400,7 @@ void Bf16Algebra::store_blocks(const Store& store, const Operand& q,
                            static_cast<float>(store.apply->step),
                            static_cast<float>(store.apply->keep_after)};
   }
-  Factors factors = wide_factors(q, x);
-  factors.right += begin * factors.depth * kBlockElements;
-  factors.cols = end - begin;
-  products_.run(factors, Half::kFull, [&](int64_t i, int64_t of_these) {
-    const int64_t j = begin + of_these;
+  products_.run(wide_factors(q, x), Half::kFull, [&](int64_t i, int64_t j) {
     const int64_t r = store.transpose ? j : i;
     const int64_t c = store.transpose ? i : j;
     Epilogue e = common;
@@ -470,22 +440,16 @@ void for_triangle_rows(int64_t size, int64_t i, int64_t j, const Work& work) {
   }
 }
 
-void Bf16Algebra::strip_sum(std::byte* sum, const Operand& x, int strip,
-                            Half half) {
-  Factors factors = gram_factors(x);
-  factors.only = strip;
-  put_sum(sum, factors, x.rows, half);
-}
-
-void Bf16Algebra::put_sum(std::byte* sum, const Factors& factors, int64_t rows,
-                          Half half) {
+void Bf16Algebra::gram_sum(std::byte* sum, const Operand& x, Half half) {
   auto* triangle = reinterpret_cast<float*>(sum);
-  products_.sum(factors, half, [&](int64_t i, int64_t j, const float* acc) {
-    if (j > i) return;
-    for_triangle_rows(rows, i, j, [&](int64_t r, int64_t at, int64_t count) {
-      std::copy_n(acc + r * kBlock, count, triangle + at);
-    });
-  });
+  products_.sum(gram_factors(x), half,
+                [&](int64_t i, int64_t j, const float* acc) {
+                  if (j > i) return;
+                  for_triangle_rows(
+                      x.rows, i, j, [&](int64_t r, int64_t at, int64_t count) {
+                        std::copy_n(acc + r * kBlock, count, triangle + at);
+                      });
+                });
 }
 
 void Bf16Algebra::round_sum(std::byte* rounded, const std::byte* sum,

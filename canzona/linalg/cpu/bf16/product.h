@@ -32,7 +32,6 @@ struct Factors {
   int64_t cols = 0;
   int64_t depth = 0;
   Strips strips{};  // of the depth
-  int only = -1;    // the strip that is summed; -1: all are
 };
 
 // A ProductPlan says how a product is cut, in blocks.
@@ -119,9 +118,7 @@ class BlockProducts {
   void run_group(const Group& group, const Factors& factors, bool whole,
                  const Finish& finish) {
     const int64_t first_slot = slot_ + 1;
-    const int first = std::max(factors.only, 0);
-    const int last = factors.only < 0 ? factors.strips.count - 1 : factors.only;
-    for (int s = first; s <= last; ++s) {
+    for (int s = 0; s < factors.strips.count; ++s) {
       const int64_t begin = factors.strips.begin(s);
       const int64_t end = factors.strips.end(s, factors.depth);
       const int64_t most = product_chunk(end - begin);
@@ -130,7 +127,8 @@ class BlockProducts {
         const bool ends = k + depth == end;
         slot_ = whole ? slot_ : first_slot - 1;
         run_chunk(group, factors, whole,
-                  {s - first, k, depth, k > begin, ends, ends && s == last},
+                  {s, k, depth, k > begin, ends,
+                   ends && s + 1 == factors.strips.count},
                   finish);
       }
     }
