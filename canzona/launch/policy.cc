@@ -212,7 +212,7 @@ std::vector<std::string> restart_words(const std::vector<std::string>& words,
   const std::string wish = resume_wish(words);
   const bool overwrites =
       std::ranges::find(words, kOverwriteFlag) != words.end();
-  if (wish.empty() && !overwrites && !state.had_checkpoint)
+  if (wish.empty() && !overwrites && !state.had_checkpoint && !state.is_empty)
     return resuming(words);
   std::vector<std::string> out = words;
   if (state.has_remains && !overwrites && wish != "auto")

@@ -62,11 +62,13 @@ struct RestartState {
   // The folder was empty before the first attempt and is not now, so its
   // contents were left by this job.
   bool has_remains = false;
+  bool is_empty = false;  // or not there
 };
 // Returns the words of the next attempt. A job that has saved resumes from its
 // checkpoint. Otherwise the words stay unchanged if they, or an older
 // checkpoint in the folder, determine how the run begins; only what this job
-// left is overwritten. A run without either gets `--resume auto`.
+// left is overwritten. A run without either gets `--resume auto`, unless it has
+// left nothing to resume.
 std::vector<std::string> restart_words(const std::vector<std::string>& words,
                                        const RestartState& state);
 

@@ -180,6 +180,7 @@ TEST(Restart, ResumesOnlyWhatTheJobHasSaved) {
   // A run that was refused because of another one stays refused.
   EXPECT_EQ(restart_words(fresh, {.had_checkpoint = true}), fresh);
   EXPECT_EQ(restart_words(fresh, {}), resumed);
+  EXPECT_EQ(restart_words(fresh, {.is_empty = true}), fresh);
 }
 
 TEST(Restart, OverwritesWhatTheJobItselfHasLeft) {

@@ -1,8 +1,11 @@
 #include "canzona/trace/tensorboard.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <charconv>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -77,8 +80,16 @@ void append_run(std::string& out, uint64_t field, std::string_view bytes) {
   out += bytes;
 }
 
-// Fields of tensorflow's Event, Summary and Summary.Value.
-enum EventField { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5 };
+// Fields of tensorflow's Event, SessionLog, Summary and Summary.Value.
+enum EventField {
+  kWallTime = 1,
+  kStep = 2,
+  kFileVersion = 3,
+  kSummary = 5,
+  kSessionLog = 7
+};
+enum SessionLogField { kStatus = 1 };
+constexpr int64_t kStart = 1;  // of a status
 enum SummaryField { kValue = 1 };
 enum ValueField { kTag = 1, kSimpleValue = 2 };
 
@@ -91,6 +102,20 @@ std::string summary_of(const std::vector<Scalar>& scalars) {
     append_run(summary, kValue, value);
   }
   return summary;
+}
+
+constexpr std::string_view kEventsName = "events.out.tfevents.";
+
+// Returns the second in the name of an event file; -1 for other names.
+int64_t second_of_name(std::string_view name) {
+  if (!name.starts_with(kEventsName)) return -1;
+  name.remove_prefix(kEventsName.size());
+  int64_t second = -1;
+  const auto [end, error] =
+      std::from_chars(name.data(), name.data() + name.size(), second);
+  const bool is_whole =
+      error == std::errc() && end != name.data() + name.size() && *end == '.';
+  return is_whole ? second : -1;
 }
 
 }  // namespace
@@ -127,10 +152,23 @@ std::string events_path(const std::string& folder, int64_t seconds_since_1970,
     if (!plain) c = '_';
   }
   if (name.empty()) name = "host";
-  return cat(folder, "/events.out.tfevents.", seconds_since_1970, ".", name);
+  return cat(folder, "/", kEventsName, seconds_since_1970, ".", name);
 }
 
-TensorBoardWriter::TensorBoardWriter(const std::string& path, double wall_time)
+std::string next_events_path(const std::string& folder,
+                             int64_t seconds_since_1970,
+                             std::string_view host) {
+  constexpr int64_t kMostSeconds = 9'999'999'999;  // names keep their length
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+    if (const int64_t second = second_of_name(entry.path().filename().string());
+        second < kMostSeconds)
+      seconds_since_1970 = std::max(seconds_since_1970, second + 1);
+  return events_path(folder, seconds_since_1970, host);
+}
+
+TensorBoardWriter::TensorBoardWriter(const std::string& path, double wall_time,
+                                     int64_t first_step)
     : path_(path), file_(path, std::ios::binary | std::ios::trunc) {
   if (!file_)
     throw_write_error(cat("cannot write TensorBoard's events ", quoted(path_)),
@@ -138,6 +176,19 @@ TensorBoardWriter::TensorBoardWriter(const std::string& path, double wall_time)
   std::string event;
   append_double(event, kWallTime, wall_time);
   append_run(event, kFileVersion, "brain.Event:2");
+  write_record(event);
+  write_start(first_step, wall_time);
+}
+
+// The first start in a folder is that of the run; each later one removes what
+// earlier files tell of its step and those after it.
+void TensorBoardWriter::write_start(int64_t first_step, double wall_time) {
+  std::string status;
+  append_integer(status, kStatus, kStart);
+  std::string event;
+  append_double(event, kWallTime, wall_time);
+  append_integer(event, kStep, first_step);
+  append_run(event, kSessionLog, status);
   write_record(event);
 }
 

@@ -1,8 +1,8 @@
 // Writes a run's scalars for TensorBoard: a file of records, each an event of a
 // step.
 //
-//   TensorBoardWriter board(events_path(folder, seconds, "host"));
-//   board.add(step, seconds_since_1970, scalars_of(metrics));
+//   TensorBoardWriter board(next_events_path(folder, seconds, "host"),
+//   seconds); board.add(step, seconds_since_1970, scalars_of(metrics));
 //
 //   $ tensorboard --logdir FOLDER
 //
@@ -35,17 +35,25 @@ std::vector<Scalar> evaluation_scalars(double eval_loss);
 std::string events_path(const std::string& folder, int64_t seconds_since_1970,
                         std::string_view host);
 
+// The same with the next later second after which it sorts behind all event
+// files in the folder: TensorBoard reads them in the order of their names.
+std::string next_events_path(const std::string& folder,
+                             int64_t seconds_since_1970, std::string_view host);
+
 class TensorBoardWriter {
  public:
-  // Truncates the file. Here and in add(), throws UsageError if the file cannot
-  // be opened, StorageError if it cannot be written.
-  explicit TensorBoardWriter(const std::string& path, double wall_time = 0);
+  // Truncates the file. What earlier files of the folder tell of `first_step`
+  // and later steps is superseded. Here and in add(), throws UsageError if the
+  // file cannot be opened, StorageError if it cannot be written.
+  explicit TensorBoardWriter(const std::string& path, double wall_time = 0,
+                             int64_t first_step = 0);
 
   // `wall_time` is in seconds since 1970, with fractions; TensorBoard orders by
   // it.
   void add(int64_t step, double wall_time, const std::vector<Scalar>& scalars);
 
  private:
+  void write_start(int64_t first_step, double wall_time);
   void write_record(std::string_view event);
 
   std::string path_;

@@ -43,17 +43,20 @@ std::string message_of(const std::string& bytes) {
 
 TEST_F(TensorBoard, AnotherReaderFindsWhatWasWritten) {
   const auto events = read_events(sample(), "events");
-  ASSERT_THAT(events, SizeIs(3));
+  ASSERT_THAT(events, SizeIs(4));
   EXPECT_EQ(events[0].file_version, "brain.Event:2");
   EXPECT_EQ(events[0].wall_time, 1000.5);
-  EXPECT_EQ(events[1].step, 1);
-  EXPECT_EQ(events[1].wall_time, 1001.5);
-  EXPECT_EQ(events[1].scalars.at("loss/train"), 5.5F);
-  EXPECT_FALSE(events[1].scalars.contains("loss/eval"));
-  EXPECT_EQ(events[2].step, 2);
-  EXPECT_EQ(events[2].scalars.at("loss/train"), 2.75F);
-  EXPECT_EQ(events[2].scalars.at("loss/eval"), 2.875F);
-  EXPECT_EQ(events[2].scalars.at("speed/hidden_fraction"), 1.0F);
+  EXPECT_TRUE(events[1].is_start);
+  EXPECT_EQ(events[1].step, 0);
+  EXPECT_EQ(events[2].step, 1);
+  EXPECT_EQ(events[2].wall_time, 1001.5);
+  EXPECT_EQ(events[2].scalars.at("loss/train"), 5.5F);
+  EXPECT_FALSE(events[2].is_start);
+  EXPECT_FALSE(events[2].scalars.contains("loss/eval"));
+  EXPECT_EQ(events[3].step, 2);
+  EXPECT_EQ(events[3].scalars.at("loss/train"), 2.75F);
+  EXPECT_EQ(events[3].scalars.at("loss/eval"), 2.875F);
+  EXPECT_EQ(events[3].scalars.at("speed/hidden_fraction"), 1.0F);
 }
 
 // The first record, written by hand: length 24, its checksum, a double, the
@@ -68,7 +71,29 @@ TEST_F(TensorBoard, TheFirstRecordIsAsTensorBoardWritesIt) {
   // The masked CRC-32C of those eight bytes, as every event file begins.
   EXPECT_EQ(bytes.substr(8, 4), "\xA3\x7F\x4B\x22");
   EXPECT_EQ(bytes.substr(12, 24), event);
-  EXPECT_EQ(bytes.size(), 40u);
+  // The second one, of 15 bytes: time, step 0, a session log with START.
+  EXPECT_EQ(bytes.size(), 40u + 12 + 15 + 4);
+  EXPECT_EQ(bytes.substr(52 + 9, 6), std::string("\x10\0\x3A\2\x08\1", 6));
+}
+
+// A run that is resumed at step 8 after a kill in step 12.
+TEST_F(TensorBoard, AResumedRunSupersedesItsLaterSteps) {
+  const std::string first = next_events_path(folder_.path(), 1000, "node2");
+  EXPECT_EQ(first, events_path(folder_.path(), 1000, "node2"));
+  const TensorBoardWriter killed(first, 1000);
+  // Another machine's clock is behind; names of others do not matter.
+  for (const char* other : {"events.out.tfevents.mine", "events.out.tfevents.",
+                            "events.out.tfevents.99999999999999999999.x",
+                            "events.out.tfevents.99999999999.x", "metrics"})
+    write_file(path(other), "");
+  const std::string second = next_events_path(folder_.path(), 900, "node1");
+  EXPECT_EQ(second, events_path(folder_.path(), 1001, "node1"));
+  const TensorBoardWriter resumed(second, 900, 9);
+  const auto events = read_events(read_file(second, 1 << 20, "e"), "e");
+  ASSERT_THAT(events, SizeIs(2));
+  EXPECT_EQ(events[0].file_version, "brain.Event:2");
+  EXPECT_TRUE(events[1].is_start);
+  EXPECT_EQ(events[1].step, 9);
 }
 
 TEST_F(TensorBoard, LargeStepsAndTagsComeBack) {
@@ -77,10 +102,10 @@ TEST_F(TensorBoard, LargeStepsAndTagsComeBack) {
   TensorBoardWriter board(file);
   board.add(int64_t{1} << 40, 1.7e9, {{tag, 1e-30}, {"", -1}});
   const auto events = read_events(read_file(file, 1 << 20, "e"), "e");
-  ASSERT_THAT(events, SizeIs(2));
-  EXPECT_EQ(events[1].step, int64_t{1} << 40);
-  EXPECT_EQ(events[1].scalars.at(tag), 1e-30F);
-  EXPECT_EQ(events[1].scalars.at(""), -1.0F);
+  ASSERT_THAT(events, SizeIs(3));
+  EXPECT_EQ(events[2].step, int64_t{1} << 40);
+  EXPECT_EQ(events[2].scalars.at(tag), 1e-30F);
+  EXPECT_EQ(events[2].scalars.at(""), -1.0F);
 }
 
 TEST_F(TensorBoard, AnyChangedByteIsNoticed) {
@@ -98,7 +123,7 @@ TEST_F(TensorBoard, AFileThatWasCutInsideARecordIsNoticed) {
   for (size_t length = 0; length <= bytes.size(); ++length)
     if (message_of(bytes.substr(0, length)) == "nothing was refused")
       ++accepted;
-  EXPECT_EQ(accepted, 4);  // before, and after each of three records
+  EXPECT_EQ(accepted, 5);  // before, and after each of four records
 }
 
 TEST_F(TensorBoard, NamesAFileThatCannotBeWritten) {

@@ -126,6 +126,10 @@ BoardEvent read_event(std::string_view bytes, const std::string& where) {
                          double, std::string_view run) {
     if (field == 1 && kind == "bytes") read_value(run, where, event);
   };
+  const auto session = [&](uint64_t field, std::string_view kind,
+                           uint64_t whole, double, std::string_view) {
+    event.is_start = field == 1 && kind == "integer" && whole == 1;
+  };
   for_each_field(Bytes(bytes, where),
                  [&](uint64_t field, std::string_view kind, uint64_t whole,
                      double number, std::string_view run) {
@@ -135,6 +139,8 @@ BoardEvent read_event(std::string_view bytes, const std::string& where) {
                    if (field == 3 && kind == "bytes") event.file_version = run;
                    if (field == 5 && kind == "bytes")
                      for_each_field(Bytes(run, where), value);
+                   if (field == 7 && kind == "bytes")
+                     for_each_field(Bytes(run, where), session);
                  });
   return event;
 }

@@ -16,6 +16,7 @@ struct BoardEvent {
   double wall_time = 0;
   int64_t step = 0;
   std::string file_version;
+  bool is_start = false;  // it supersedes its step and later ones
   std::map<std::string, float> scalars;  // by tag
 };
 

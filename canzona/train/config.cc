@@ -97,6 +97,16 @@ void refuse_own_keys(const Setting& setting) {
                        "; canzona config show lists the keys"));
 }
 
+// A key in files of older programs, which could exchange matrices strip by
+// strip. Now all go by rounds, as `rounds` said and `auto` allowed.
+constexpr const char* kFormerExchange = "plan.exchange";
+
+bool is_former_exchange(const Setting& setting) {
+  const auto* word = std::get_if<std::string>(&setting.value);
+  return setting.key == kFormerExchange && word != nullptr &&
+         (*word == "auto" || *word == "rounds" || *word == "strips");
+}
+
 void apply(const Settings& settings, const std::vector<ConfigKey>& keys,
            TrainConfig& config) {
   for (const Setting& setting : settings) {
@@ -107,6 +117,8 @@ void apply(const Settings& settings, const std::vector<ConfigKey>& keys,
       refuse_own_keys(setting);
       config.rule.options[option_name(setting.key)] =
           std::visit(OptionText{}, setting.value);
+    } else if (is_former_exchange(setting)) {
+      if (std::get<std::string>(setting.value) != "strips") continue;
     } else {
       refuse_unknown(setting, keys, config.rule.name);
     }
@@ -135,6 +147,14 @@ TrainConfig make_config(const Settings& given) {
   check_config(config);
   if (config.ranks > 0 || !config.mesh.empty()) settle_mesh(config, {});
   return config;
+}
+
+std::string note_on_strips(const TrainConfig& config) {
+  const auto origin = config.origins.find(kFormerExchange);
+  if (origin == config.origins.end()) return "";
+  return cat(kFormerExchange, " strips (", origin->second,
+             ") is no longer supported: matrices are exchanged by rounds, with "
+             "the same bits");
 }
 
 namespace {

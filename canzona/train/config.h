@@ -126,7 +126,6 @@ struct TrainConfig {
     int64_t bucket_elements = 400'000'000;
     std::string memory_cap = "0";  // "2GB"
     std::string teams = "off";     // "auto", or the largest one
-    std::string exchange = "rounds";
   } plan = {};
   struct {
     std::string sizes = "zero1";  // or "auto"
@@ -161,6 +160,10 @@ struct TrainConfig {
 // Applies defaults, the preset's values, then `given` in order. UsageError
 // names the key, its origin, what was expected and what came.
 TrainConfig make_config(const Settings& given);
+
+// Returns a note if a file of an older program says that matrices are exchanged
+// strip by strip, which this one does not do; "" otherwise.
+std::string note_on_strips(const TrainConfig& config);
 
 // Checks constraints between keys; make_config() calls it.
 void check_config(const TrainConfig& config);

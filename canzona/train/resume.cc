@@ -266,10 +266,9 @@ void require_resumable(const TrainConfig& saved, const TrainConfig& now,
 
 namespace {
 
-// Returns the first key that decides which ranks can share a matrix or exchange
-// its strips and that has changed, with both values; "" if none has.
-std::string change_for_matrices(const TrainConfig& saved,
-                                const TrainConfig& now) {
+// Returns the first key that decides which ranks can share a matrix and that
+// has changed, with both values; "" if none has.
+std::string change_for_teams(const TrainConfig& saved, const TrainConfig& now) {
   const auto strips = [](const TrainConfig& config) {
     const auto found = config.rule.options.find("strips");
     return found == config.rule.options.end() ? "auto" : found->second;
@@ -290,15 +289,16 @@ std::string change_for_matrices(const TrainConfig& saved,
   return "";
 }
 
-// Sets a choice that `now` took from the checkpoint to auto; returns a note.
-std::string free_choice(const char* key, const std::string& change,
-                        const TrainConfig& saved, TrainConfig& now,
-                        std::string& choice) {
-  const std::string was = choice, origin = now.origin(key);
-  if (origin != saved.origin(key)) return "";
-  choice = "auto";
-  now.origins[key] = cat(origin, ", where it is ", was);
-  return cat(key, " ", was, " (", origin, ") became auto: ", change);
+// Sets a size of teams that `now` took from the checkpoint to auto; returns a
+// note, "" if there is none.
+std::string free_teams(const std::string& change, const TrainConfig& saved,
+                       TrainConfig& now) {
+  constexpr const char* kKey = "plan.teams";
+  const std::string was = now.plan.teams, origin = now.origin(kKey);
+  if (was == "auto" || was == "off" || origin != saved.origin(kKey)) return "";
+  now.plan.teams = "auto";
+  now.origins[kKey] = cat(origin, ", where it is ", was);
+  return cat(kKey, " ", was, " (", origin, ") became auto: ", change);
 }
 
 // Says what settle_mesh() has made of ZeRO sizes of the checkpoint; "" if it
@@ -316,18 +316,13 @@ std::string note_on_sizes(const std::string& key, const TrainConfig& saved,
 
 std::vector<std::string> free_saved_choices(const TrainConfig& saved,
                                             TrainConfig& now) {
-  const std::string change = change_for_matrices(saved, now);
+  const std::string change = change_for_teams(saved, now);
   if (change.empty()) return {};
   std::vector<std::string> notes = {
       note_on_sizes("zero.sizes", saved, now, saved.zero.sizes, now.zero.sizes),
       note_on_sizes("zero.experts", saved, now, saved.zero.experts,
-                    now.zero.experts)};
-  if (now.plan.teams != "auto" && now.plan.teams != "off")
-    notes.push_back(
-        free_choice("plan.teams", change, saved, now, now.plan.teams));
-  if (now.plan.exchange == "strips")
-    notes.push_back(
-        free_choice("plan.exchange", change, saved, now, now.plan.exchange));
+                    now.zero.experts),
+      free_teams(change, saved, now)};
   std::erase(notes, "");
   return notes;
 }

@@ -90,10 +90,10 @@ bool may_change_option(const std::string& option);
 void require_resumable(const TrainConfig& saved, const TrainConfig& now,
                        const std::string& origin);
 
-// A size of teams, or an exchange by strips, that `now` took from the
-// checkpoint was chosen for the ranks and matrices that the run had; with
-// another mesh, strategy, ZeRO, node or number of strips it may be impossible,
-// so it becomes `auto`. Returns a note for each that did.
+// A size of teams that `now` took from the checkpoint was chosen for the ranks
+// and matrices that the run had; with another mesh, strategy, ZeRO, node or
+// number of strips it may be impossible, so it becomes `auto`. Returns notes on
+// what gave way: teams, and ZeRO sizes (settle_mesh).
 std::vector<std::string> free_saved_choices(const TrainConfig& saved,
                                             TrainConfig& now);
 

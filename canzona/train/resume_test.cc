@@ -225,28 +225,22 @@ TEST(Resume, TeamsStayWhereNothingChangedOrTheyAreGivenAnew) {
   EXPECT_EQ(teams_after("plan.teams=auto", {"mesh=tp=2"}), "auto");
 }
 
-TEST(Resume, AnExchangeByStripsGivesWayLikeTeams) {
-  const TrainConfig former =
-      configured({"mesh=tp=4", "plan.teams=2", "plan.exchange=strips"});
-  const TrainConfig saved = resumed(former, {});
-  TrainConfig now = resumed(former, {"mesh=dp=2"});
-  EXPECT_THAT(free_saved_choices(saved, now),
-              testing::ElementsAre(
-                  testing::StartsWith("plan.teams 2 "),
-                  testing::StartsWith("plan.exchange strips (checkpoint of "
-                                      "step 100) became auto: mesh")));
-  EXPECT_EQ(now.plan.exchange, "auto");
-  now = resumed(former, {"mesh=tp=2", "plan.exchange=strips"});
-  EXPECT_THAT(free_saved_choices(saved, now), testing::SizeIs(1));
-  EXPECT_EQ(now.plan.exchange, "strips");
-  now = resumed(former, {});
-  EXPECT_THAT(free_saved_choices(saved, now), testing::IsEmpty());
-  EXPECT_EQ(now.plan.exchange, "strips");
-  const TrainConfig by_rounds = configured({"mesh=tp=4"});
-  now = resumed(by_rounds, {"mesh=dp=2"});
-  EXPECT_THAT(free_saved_choices(resumed(by_rounds, {}), now),
-              testing::IsEmpty());
-  EXPECT_EQ(now.plan.exchange, "rounds");
+// Older programs saved how matrices are exchanged.
+TEST(Resume, ARunThatExchangedStripsGoesOnWithout) {
+  const auto note_on = [](const std::string& exchange) {
+    return note_on_strips(make_config(saved_settings(
+        R"({"steps": 7, "plan": {"exchange": ")" + exchange + "\"}}",
+        kOrigin)));
+  };
+  EXPECT_EQ(note_on("rounds"), "");
+  EXPECT_EQ(note_on("auto"), "");
+  EXPECT_THAT(note_on("strips"),
+              testing::StartsWith("plan.exchange strips (checkpoint of step "
+                                  "100) is no longer supported"));
+  const auto unknown = testing::ThrowsMessage<UsageError>(
+      testing::HasSubstr("unknown key 'plan.exchange'"));
+  EXPECT_THAT([&] { note_on("pieces"); }, unknown);
+  EXPECT_THAT([] { configured({"plan.exchange=strips"}); }, unknown);
 }
 
 TEST(Resume, SavingNeedsAFolder) {

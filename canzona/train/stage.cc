@@ -36,7 +36,7 @@ int64_t RuntimeWeights::extra_elements(const Plan& plan,
 
 RuntimeWeights::RuntimeWeights(Communicator& world, Runtime& runtime,
                                Trace* trace)
-    : runtime_(runtime), clock_(runtime.plan().model, trace, world.rank()) {
+    : runtime_(runtime), spans_(runtime.plan().model, trace, world.rank()) {
   const Mesh& mesh = runtime.plan().mesh;
   const Coordinates& at = runtime.coordinates();
   const int32_t tied = tied_embedding(runtime.plan().model);
@@ -79,7 +79,7 @@ const float* RuntimeWeights::parameter(int32_t tensor) {
 }
 
 float* RuntimeWeights::gradient(int32_t tensor) {
-  clock_.gradient_asked();
+  spans_.gradient_asked();
   if (shares(tensor) && borrows_) return gradient_.data();
   return runtime_.gradient(tensor).data();
 }

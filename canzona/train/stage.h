@@ -21,75 +21,47 @@
 
 namespace canzona {
 
-// A ModuleClock measures how long each module computes, forward and backward,
-// without the time that it waited.
+// Spans of a trace in which modules are in use, forward and backward, waits
+// included.
 //
-//   ModuleClock clock(model, trace, rank);
-//   clock.begin(module, waited);      // its parameters are there
-//   clock.gradient_asked();           // so it is a backward
-//   clock.end(module, waited);
+//   ModuleSpans spans(model, trace, rank);
+//   spans.begin(module);         // its parameters are there
+//   spans.gradient_asked();      // so it is a backward
+//   spans.end(module);
 //
-// A trace gets a span for each, including waits. If modules are in use at the
-// same time (a tied head and the embedding), the time counts for the one that
-// began last. One thread at a time.
-class ModuleClock {
+// If modules are in use at the same time (a tied head and the embedding), the
+// span is of the one that began last. One thread at a time.
+class ModuleSpans {
  public:
-  struct Pass {
-    double seconds = 0;
-    int64_t count = 0;
-    double mean() const {
-      return count > 0 ? seconds / static_cast<double>(count) : 0;
-    }
-  };
-  struct Passes {
-    Pass forward;
-    Pass backward;
-  };
-
   // `trace` may be null; otherwise it must outlive this.
-  ModuleClock(const Model& model, Trace* trace, int rank)
-      : modules_(static_cast<size_t>(num_modules(model))) {
+  ModuleSpans(const Model& model, Trace* trace, int rank) {
     if (trace == nullptr) return;
     track_ = trace->add_track(rank, "modules");
     for (int32_t m = 0; m < num_modules(model); ++m)
       labels_.push_back(trace->keep(module_name(model, m)));
   }
 
-  // `waited` is in seconds since the beginning of the run.
-  void begin(int32_t module, double waited) {
+  void begin(int32_t module) {
     current_ = module;
     is_backward_ = false;
     begin_ = steady_nanoseconds();
-    waited_ = waited;
   }
   void gradient_asked() { is_backward_ = true; }
-  void end(int32_t module, double waited) {
+  void end(int32_t module) {
     if (module != current_) return;
-    Passes& passes = modules_[static_cast<size_t>(module)];
-    Pass& pass = is_backward_ ? passes.backward : passes.forward;
-    const int64_t end = steady_nanoseconds();
-    pass.seconds +=
-        1e-9 * static_cast<double>(end - begin_) - (waited - waited_);
-    ++pass.count;
     if (track_ != nullptr)
       track_->add_span({is_backward_ ? "backward" : "forward",
                         labels_[static_cast<size_t>(module)]},
-                       begin_, end);
+                       begin_, steady_nanoseconds());
     current_ = -1;
   }
 
-  // Discards all measurements.
-  void reset() { modules_.assign(modules_.size(), {}); }
-  const std::vector<Passes>& modules() const { return modules_; }
-
  private:
-  std::vector<Passes> modules_;
   Track* track_ = nullptr;
   std::vector<std::string_view> labels_;  // by module, if there is a track
   int32_t current_ = -1;
   bool is_backward_ = false;
   int64_t begin_ = 0;
-  double waited_ = 0;
 };
 
 // The decoder's parameters and gradients as a runtime holds them.
@@ -116,16 +88,15 @@ class RuntimeWeights : public Weights<float> {
   static int64_t extra_elements(const Plan& plan, const Coordinates& at);
   double waited() const;
   double busy() const;
-  ModuleClock& clock() { return clock_; }
 
   void wait(int32_t module) override {
     runtime_.wait_params(module);
-    clock_.begin(module, runtime_.times().waited());
+    spans_.begin(module);
   }
   const float* parameter(int32_t tensor) override;
   float* gradient(int32_t tensor) override;
   void release(int32_t module) override {
-    clock_.end(module, runtime_.times().waited());
+    spans_.end(module);
     runtime_.release_params(module);
   }
   void ready(int32_t tensor, bool last) override;
@@ -135,7 +106,7 @@ class RuntimeWeights : public Weights<float> {
   void add_head_gradient();
 
   Runtime& runtime_;
-  ModuleClock clock_;
+  ModuleSpans spans_;
   int32_t shared_ = -1;  // the embedding, if two stages use it
   bool borrows_ = false;
   std::unique_ptr<OneWay> weights_, gradients_;
@@ -267,8 +238,6 @@ class Stage {
 
   double waited() const;
   double busy() const;
-  // The clock of this stage's modules.
-  ModuleClock& clock() { return weights_.clock(); }
   int64_t reserved() const;  // bytes
 
   // Returns the bytes that a stage would reserve.

@@ -186,8 +186,7 @@ StepOutcome TrainRank::update(int64_t step) {
 TrainRank::Times TrainRank::times() const {
   const RuntimeTimes times = runtime_.times();
   return {times.waited() + stage_.waited(),
-          times.links_busy + (times.links_modelled ? 0 : stage_.busy()),
-          times.links_exposed + stage_.waited(), times};
+          times.links_busy + (times.links_modelled ? 0 : stage_.busy())};
 }
 
 SentBytes TrainRank::sent() {

@@ -97,11 +97,10 @@ class TrainRank {
   // Runs the optimizer's step; gradients are zero afterwards.
   StepOutcome update(int64_t step);
 
-  // Seconds so far: that compute waited for other ranks, that links were busy,
-  // and that compute waited while they were.
+  // Seconds so far: that compute waited for other ranks, and that links were
+  // busy.
   struct Times {
-    double waited = 0, busy = 0, exposed = 0;
-    RuntimeTimes runtime = {};
+    double waited = 0, busy = 0;
   };
   Times times() const;
   SentBytes sent();

@@ -1,6 +1,7 @@
 // make_events <folder>
 //
-// Writes the events that the test reads with the tensorboard package.
+// Writes the events that the test reads with the tensorboard package: a run of
+// 300 steps that was killed in step 250 and resumed from step 200.
 
 #include <exception>
 #include <iostream>
@@ -9,13 +10,14 @@
 
 namespace {
 
-void write_events(const std::string& folder) {
+void write_steps(const std::string& folder, int64_t first, int64_t last,
+                 double loss) {
   using namespace canzona;
-  TensorBoardWriter board(events_path(folder, 1'700'000'000, "test"),
-                          1'700'000'000);
+  TensorBoardWriter board(next_events_path(folder, 1'700'000'000, "test"),
+                          1'700'000'000, first);
   StepMetrics m;
-  for (m.step = 1; m.step <= 300; ++m.step) {
-    m.loss = 4.0 / static_cast<double>(m.step);
+  for (m.step = first; m.step <= last; ++m.step) {
+    m.loss = loss / static_cast<double>(m.step);
     m.memory_bytes = 1 << 20;
     if (m.step % 100 == 0) m.eval_loss = m.loss * 2;
     board.add(m.step, 1.7e9 + static_cast<double>(m.step) / 2, scalars_of(m));
@@ -31,7 +33,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    write_events(argv[1]);
+    write_steps(argv[1], 1, 250, 5.0);
+    write_steps(argv[1], 201, 300, 4.0);
   } catch (const std::exception& error) {
     std::cerr << "make_events: " << error.what() << "\n";
     return 1;

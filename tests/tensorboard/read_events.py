@@ -25,8 +25,10 @@ def main(folder):
     check("version", board.file_version, 2.0)
     loss = board.Scalars("loss/train")
     check("steps", [e.step for e in loss], list(range(1, 301)))
-    check("first loss", loss[0].value, 4.0)
+    check("first loss", loss[0].value, 5.0)
     check("wall time", loss[3].wall_time, 1.7e9 + 2)
+    check("last loss before", round(loss[199].value, 6), 5.0 / 200)
+    check("first loss after", round(loss[200].value, 6), round(4.0 / 201, 6))
     check("loss of step 256", loss[255].value, 4.0 / 256)
     check("steps of evaluations",
           [e.step for e in board.Scalars("loss/eval")], [100, 200, 300])

@@ -61,14 +61,25 @@ Socket open_socket(const addrinfo& address) {
   return socket;
 }
 
-Endpoint endpoint_of(const sockaddr_storage& address, socklen_t size) {
+Endpoint endpoint_of(const sockaddr& address, socklen_t size) {
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> port{};
-  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size,
-                    host.data(), host.size(), port.data(), port.size(),
-                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+  if (::getnameinfo(&address, size, host.data(), host.size(), port.data(),
+                    port.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0)
     throw Error("an address of a connection cannot be read");
   return {host.data(), std::atoi(port.data())};
+}
+
+Endpoint endpoint_of(const sockaddr_storage& address, socklen_t size) {
+  return endpoint_of(reinterpret_cast<const sockaddr&>(address), size);
+}
+
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(
+        &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  const auto& four = reinterpret_cast<const sockaddr_in&>(address);
+  return ntohl(four.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
 bool would_block(int code) {
@@ -127,6 +138,20 @@ Endpoint parse_endpoint(std::string_view text) {
 std::string to_string(const Endpoint& endpoint) {
   const bool six = endpoint.host.find(':') != std::string::npos;
   return cat(six ? "[" : "", endpoint.host, six ? "]:" : ":", endpoint.port);
+}
+
+bool resolves_to_loopback(const std::string& host) {
+  const Addresses addresses = addresses_of({host, 0}, 0);
+  for (const addrinfo* a = addresses.get(); a != nullptr; a = a->ai_next)
+    if (!is_loopback(*a->ai_addr)) return false;
+  return true;
+}
+
+std::string numeric_host(const sockaddr& address) {
+  return endpoint_of(address, address.sa_family == AF_INET6
+                                  ? sizeof(sockaddr_in6)
+                                  : sizeof(sockaddr_in))
+      .host;
 }
 
 Socket listen_on(const Endpoint& endpoint) {
@@ -202,7 +227,8 @@ Socket connect_to(const Endpoint& endpoint, Deadline until) {
                                                   : ETIMEDOUT;
       }
       if (code == 0) return socket;
-      why = words_of(code);
+      const std::string at = numeric_host(*a->ai_addr);
+      why = cat(at == endpoint.host ? "" : at + ": ", words_of(code));
     }
     std::this_thread::sleep_for(kRetryEvery);
   } while (SocketClock::now() < until);

@@ -16,6 +16,8 @@
 
 #include "canzona/comm/transport.h"
 
+struct sockaddr;
+
 namespace canzona {
 
 class Socket {
@@ -47,6 +49,11 @@ struct Endpoint {
 // form.
 Endpoint parse_endpoint(std::string_view text);
 std::string to_string(const Endpoint& endpoint);
+// True if every address of a host is loopback. Throws UsageError if there is no
+// such host.
+bool resolves_to_loopback(const std::string& host);
+// An address as text, without its port.
+std::string numeric_host(const sockaddr& address);
 
 // Throws UsageError, with the address, if it is not this machine's or is taken.
 // Port 0 selects any free port.

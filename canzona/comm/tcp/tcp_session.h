@@ -8,6 +8,8 @@
 //   session.finish();
 //
 // Rank 0 listens at the meeting point, which must be an address of its machine.
+// The machine's own name means its network address even where /etc/hosts calls
+// it loopback, unless all ranks are known to be there.
 // The token keeps apart jobs that were given the same meeting point by mistake;
 // it is not a secret and nothing is encrypted, so use it only on a trusted
 // network. finish() waits for all ranks; call it after the last operation. A
@@ -65,6 +67,7 @@ struct TcpOptions {
   Endpoint meeting = {};
   int rank = 0;
   int num_ranks = 1;
+  int num_local = 0;  // ranks on this machine; 0: unknown
   std::string token = {};
   std::chrono::nanoseconds time = std::chrono::minutes(1);  // to come together
   // Rank 0 may pass a socket that already listens at the meeting point.

@@ -1,8 +1,10 @@
 #include "canzona/comm/tcp/tcp_session.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -102,15 +104,19 @@ TEST(TcpSession, R10NamesRanksThatNeverCome) {
   const Meeting meeting;
   auto one = come(meeting.options(1, 4, "job"));
   auto zero = come(meeting.options(0, 4, "job", 300ms));
-  EXPECT_THAT(zero.get(), HasSubstr("lost: ranks 2, 3 did not connect"));
+  const std::string lost = zero.get();
+  EXPECT_THAT(lost, HasSubstr("lost: ranks 2, 3 did not connect"));
+  EXPECT_THAT(lost, HasSubstr("reached from its own machine only"));
   EXPECT_THAT(one.get(), HasSubstr("lost: rank 0 at 127.0.0.1"));
 }
 
 TEST(TcpSession, R10NamesRankZeroIfItNeverComes) {
   Meeting meeting;
   meeting.listener.reset();
-  EXPECT_THAT(error_of(meeting.options(1, 2, "job", 200ms)),
+  const std::string lost = error_of(meeting.options(1, 2, "job", 200ms));
+  EXPECT_THAT(lost,
               HasSubstr("lost: rank 0 cannot be reached: no connection with"));
+  EXPECT_THAT(lost, HasSubstr("listens at another address of its machine"));
 }
 
 TEST(TcpSession, R10TurnsASecondRankOfTheSameNumberAway) {
@@ -173,6 +179,80 @@ TEST(TcpSession, IsNotDisturbedByGarbage) {
   auto zero = come(meeting.options(0, 2, "job"));
   EXPECT_EQ(error_of(meeting.options(1, 2, "job")), "");
   EXPECT_EQ(zero.get(), "");
+}
+
+// A process that opens connections, says nothing and stays.
+class Strangers {
+ public:
+  Strangers(const Endpoint& endpoint, int number) {
+    std::array<int, 2> ready{};
+    if (::pipe(ready.data()) != 0) return;
+    child_ = ::fork();
+    if (child_ == 0) {
+      std::vector<Socket> sockets;
+      for (int i = 0; i < number; ++i)
+        sockets.push_back(connect_to(endpoint, deadline_after(20s)));
+      if (::write(ready[1], "x", 1) == 1) ::pause();
+      ::_exit(1);
+    }
+    ::close(ready[1]);
+    char told = 0;
+    are_there_ = ::read(ready[0], &told, 1) == 1;
+    ::close(ready[0]);
+  }
+  ~Strangers() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+  Strangers(const Strangers&) = delete;
+  Strangers& operator=(const Strangers&) = delete;
+  bool are_there() const { return are_there_; }
+
+ private:
+  pid_t child_ = -1;
+  bool are_there_ = false;
+};
+
+// Lowers the limit of open files while it lives.
+class FewFiles {
+ public:
+  explicit FewFiles(rlim_t number) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit few{number, before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FewFiles(const FewFiles&) = delete;
+  FewFiles& operator=(const FewFiles&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+bool can_open_files(int number) {
+  std::vector<Socket> files;  // any descriptor will do
+  for (int i = 0; i < number; ++i) {
+    files.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!files.back().is_open()) return false;
+  }
+  return true;
+}
+
+TEST(TcpSession, IdleConnectionsLeaveFilesForTheJob) {
+  constexpr int kFiles = 256;
+  const Meeting meeting;
+  const Strangers strangers(meeting.endpoint, kFiles + 50);
+  ASSERT_TRUE(strangers.are_there());
+  const FewFiles few(kFiles);
+  auto zero = come(meeting.options(0, 2, "job"));
+  auto one = come(meeting.options(1, 2, "job"));
+  bool could_open = true;
+  do {
+    could_open = can_open_files(kFiles / 4) && could_open;
+  } while (zero.wait_for(1ms) != std::future_status::ready);
+  EXPECT_TRUE(could_open);
+  EXPECT_EQ(zero.get(), "");
+  EXPECT_EQ(one.get(), "");
 }
 
 TEST(TcpSession, AnErrorOfOneRankReachesAllWithItsReason) {

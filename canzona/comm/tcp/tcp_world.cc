@@ -1,16 +1,17 @@
 #include "canzona/comm/tcp/tcp_world.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <random>
 
 #include "canzona/base/check.h"
 #include "canzona/base/digest.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
+#include "canzona/comm/tcp/meeting_point.h"
 
 namespace canzona {
 namespace {
@@ -27,10 +28,23 @@ constexpr uint64_t kNoteMagic = 0x3165746f6e5a4e43;     // "CNZnote1"
 constexpr auto kTimeToTell = 200ms;
 // The reason of a rank that is gone may arrive this much later.
 constexpr auto kTimeToHear = 100ms;
-// A connection that does not state its purpose in this time is closed.
+// A connection that does not state its purpose in this time is closed; sooner
+// if others wait for its place.
 constexpr auto kTimeToOpen = 10s;
+constexpr auto kTimeToOpenIfFull = 500ms;
+constexpr size_t kFewestGuests = 16;
 constexpr size_t kMostGuests = 4096;
-constexpr int kMostWorldSleep = 1000;  // milliseconds
+constexpr auto kMostWorldSleep = 1000ms;
+
+// Guests may be anybody: most of the process's files stay free for the job's
+// own connections and checkpoints.
+size_t most_guests() {
+  constexpr size_t kShare = 8;
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return kFewestGuests;
+  return std::clamp<size_t>(files.rlim_cur / kShare, kFewestGuests,
+                            kMostGuests);
+}
 
 using Name = std::array<char, 72>;
 
@@ -44,12 +58,6 @@ Name name_of(std::string_view text) {
 std::string text_of(std::span<const char> name) {
   const auto end = std::find(name.begin(), name.end(), '\0');
   return printable(std::string(name.begin(), end));
-}
-
-std::string node_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 // Returns a random number that distinguishes this job from an earlier one at
@@ -111,7 +119,7 @@ struct TcpWorld::Line {
 
 struct TcpWorld::Guest {
   Socket socket;
-  Deadline until;
+  Deadline since = WorldClock::now();
   Card card;  // an opening is shorter and has another magic number
   size_t got = 0;
 
@@ -151,10 +159,13 @@ struct TcpWorld::Guest {
   }
 };
 
-TcpWorld::TcpWorld(TcpOptions options) : options_(std::move(options)) {
+TcpWorld::TcpWorld(TcpOptions options)
+    : options_(std::move(options)), most_guests_(most_guests()) {
   if (rank() < 0 || rank() >= size())
     throw UsageError(cat("rank ", rank(), " of ", size(),
                          " ranks; expected 0 to ", size() - 1));
+  if (options_.num_local != size())
+    options_.meeting = network_endpoint(options_.meeting);
   rank() == 0 ? gather() : come();
   thread_ = std::thread([this] { run(); });
 }
@@ -240,15 +251,15 @@ void TcpWorld::gather() {
           ranks_list(absent), " did not connect to ",
           to_string(own_endpoint(listener_)), " within ",
           human_seconds(std::chrono::duration<double>(options_.time).count()),
-          refused.empty() ? "" : cat("; turned away: ", refused)));
-    std::vector<pollfd> files = {{listener_.file(), POLLIN, 0}};
-    for (const Guest& guest : guests_)
-      files.push_back({guest.socket.file(), POLLIN, 0});
-    ::poll(files.data(), files.size(), poll_time(until, kMostWorldSleep));
+          refused.empty() ? "" : cat("; turned away: ", refused),
+          options_.num_local == size()
+              ? ""
+              : loopback_hint(own_endpoint(listener_).host)));
+    wait_for_guests({}, until);
     accept_guests();
     std::erase_if(guests_, [&](Guest& guest) {
-      if (!guest.read() || WorldClock::now() >= guest.until) return true;
-      if (!guest.is_complete()) return false;
+      if (!guest.read()) return true;
+      if (!guest.is_complete()) return is_late(guest);
       if (guest.is_opening()) return true;
       Card& card = guest.card;
       const Endpoint from = peer_endpoint(guest.socket);
@@ -287,7 +298,9 @@ void TcpWorld::come() {
   try {
     line.socket = connect_to(options_.meeting, until);
   } catch (const PeerLost& error) {
-    throw PeerLost(cat("rank 0 cannot be reached: ", error.what()));
+    throw PeerLost(cat("rank 0 cannot be reached: ", error.what(),
+                       "; if it listens at another address of its machine, its "
+                       "own error names that address"));
   }
   listener_ = listen_on({own_endpoint(line.socket).host, 0});
   Card card;
@@ -323,13 +336,11 @@ void TcpWorld::come() {
 void TcpWorld::run() {
   std::vector<pollfd> files;
   while (!finished_) {
-    files = {{wake_up_.file(), POLLIN, 0}, {listener_.file(), POLLIN, 0}};
-    for (const Guest& guest : guests_)
-      files.push_back({guest.socket.file(), POLLIN, 0});
+    files = {{wake_up_.file(), POLLIN, 0}};
     for (const Line& line : lines_)
       if (line.socket.is_open())
         files.push_back({line.socket.file(), POLLIN, 0});
-    ::poll(files.data(), files.size(), kMostWorldSleep);
+    wait_for_guests(files, WorldClock::now() + kMostWorldSleep);
     wake_up_.clear();
     for (Line& line : lines_)
       if (line.socket.is_open()) read_line(line);
@@ -338,13 +349,28 @@ void TcpWorld::run() {
   }
 }
 
+bool TcpWorld::is_late(const Guest& guest) const {
+  return WorldClock::now() >=
+         guest.since + (is_full() ? kTimeToOpenIfFull : kTimeToOpen);
+}
+
+// Sleeps until a guest comes or says something, or one of `files` is readable.
+// With all places taken, new guests wait in the listener's queue.
+void TcpWorld::wait_for_guests(std::vector<pollfd> files, Deadline until) {
+  if (!is_full()) files.push_back({listener_.file(), POLLIN, 0});
+  for (const Guest& guest : guests_)
+    files.push_back({guest.socket.file(), POLLIN, 0});
+  const auto most = is_full() ? kTimeToOpenIfFull : kMostWorldSleep;
+  ::poll(files.data(), files.size(),
+         poll_time(until, static_cast<int>(most.count())));
+}
+
 void TcpWorld::accept_guests() {
-  while (guests_.size() < kMostGuests) {
+  while (!is_full()) {
     Socket socket = accept_from(listener_);
     if (!socket.is_open()) return;
     Guest& guest = guests_.emplace_back();
     guest.socket = std::move(socket);
-    guest.until = WorldClock::now() + kTimeToOpen;
   }
 }
 
@@ -354,8 +380,8 @@ void TcpWorld::read_guests() {
 
 // Returns true if the guest can be dropped.
 bool TcpWorld::read_guest(Guest& guest) {
-  if (!guest.read() || WorldClock::now() >= guest.until) return true;
-  if (!guest.is_complete()) return false;
+  if (!guest.read()) return true;
+  if (!guest.is_complete()) return is_late(guest);
   if (!guest.is_opening()) {
     turn_away(guest.socket, "all ranks of the job are already connected");
     return true;

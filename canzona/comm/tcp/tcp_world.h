@@ -94,6 +94,9 @@ class TcpWorld {
   void come();
   void set_cards(const std::vector<Card>& cards);
   void run();
+  bool is_full() const { return guests_.size() >= most_guests_; }
+  bool is_late(const Guest& guest) const;
+  void wait_for_guests(std::vector<struct pollfd> files, Deadline until);
   void accept_guests();
   void read_guests();
   bool read_guest(Guest& guest);
@@ -113,6 +116,7 @@ class TcpWorld {
   mutable std::mutex lines_mutex_;  // for writing to them
   std::vector<Line> lines_;         // rank 0: one per other rank; others: one
   std::vector<Guest> guests_;       // whose opening is incomplete
+  size_t most_guests_;
 
   std::mutex groups_mutex_;
   std::map<uint64_t, WakeUp*> groups_;

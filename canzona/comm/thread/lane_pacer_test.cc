@@ -184,18 +184,23 @@ TEST(LanePacer, WhoIssuesDoesNotWait) {
   });
 }
 
-TEST(LanePacer, AnExchangeBeginsWithTheLastOfItsRanks) {
+// The messages between the other two may have passed before it came, so these
+// wait for one message each or for both.
+TEST(LanePacer, AnExchangeWaitsForTheLastOfItsRanks) {
   constexpr int64_t kLate = 5000;
+  constexpr int kLast = 1;
   PacedRanks paced(3);
   paced.run([&](PacedRanks::Rank& rank) {
-    if (rank.world.rank() == 1)
+    if (rank.world.rank() == kLast)
       rank.lane->issue([&clock = paced.clock, begin = rank.begin] {
         clock.sleep_until(nanoseconds(begin + kLate));
       });
     Bytes small(480), large(480 * 3);
     rank.group->all_gather_v(small, each(rank, 480), large);
-    const int64_t end = paced.pass_time(rank);
-    EXPECT_EQ(end - rank.begin, kLate + messages(3, 480));
+    const int64_t took = paced.pass_time(rank) - rank.begin;
+    const int64_t least = rank.world.rank() == kLast ? 3 : 2;
+    EXPECT_GE(took, kLate + messages(least, 480));
+    EXPECT_LE(took, kLate + messages(3, 480));
     paced.meeting.arrive_and_wait();
   });
 }
