@@ -47,6 +47,9 @@ test: build  ## build and run all tests but the heavy ones
 	$(call compile,release)
 	$(call say,5. the tests)
 	$(call run_tests,build) -LE heavy
+	$(call say,6. the tests of the PyTorch package)
+	sh scripts/setup.sh --python
+	sh scripts/python.sh quick
 
 .PHONY: test-all
 test-all: build  ## build and run all tests, those of MPI with MPICH, too
@@ -147,7 +150,7 @@ python: build  ## PyTorch and the package canzona in build/python, or in PYTHON
 	sh scripts/python.sh environment
 
 .PHONY: test-python
-test-python: python  ## run the tests that need PyTorch
+test-python: python  ## run all tests that need PyTorch
 	sh scripts/python.sh tests $(TEST_PYTHON_ARGS)
 
 .PHONY: wheel

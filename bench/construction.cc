@@ -42,7 +42,7 @@ Plan plan_for(const ModelCase& model_case, const MeshCase& mesh_case) {
   const auto rule = make_rule_facts("muon", {{"device", "cpu"}});
   PlanOptions options;
   const int64_t smaller = model_case.divisor * model_case.divisor;
-  options.bucket_elements /= smaller;
+  options.bucket_elements = kUsualBucketElements / smaller;
   options.capacity_bytes /= smaller;
   options.zero.sizes = parse_zero(mesh_case.zero, mesh.homes());
   return make_plan({model, mesh, *rule, options});

@@ -24,11 +24,12 @@ import argparse
 import json
 import subprocess
 import sys
+import tempfile
 import time
 
-MODEL = {"model.layers": 16, "model.hidden": 2048, "model.ffn": 6144,
-         "model.heads": 16, "model.kv_heads": 8, "model.head_dim": 128,
-         "model.length": 4096, "plan.bucket_elements": 50_000_000}
+from own_model import model_flags
+
+MODEL = (16, 2048, 6144, 16, 8, 128)
 ROWS = [(2, "zero1"), (2, "zero3"), (4, "zero1"), (4, "hier:2"), (4, "zero3")]
 LEAST_RATIO, LEAST_HIDDEN, MOST_EXPOSED = 1.3, 0.85, 0.15
 
@@ -49,14 +50,13 @@ def parse_arguments():
                         help="each rank has an equal share of the GPU's "
                         "multiprocessors, so that one which waits leaves "
                         "nothing to the others")
-    parser.add_argument("--set", action="append", default=[])
     parser.add_argument("--markdown")
     parser.add_argument("--json")
     return parser.parse_args()
 
 
 def run(args, words):
-    command = [args.canzona, "bench", *map(str, words), "--device",
+    command = [args.canzona, "bench", "step", *map(str, words), "--device",
                args.device, "--comm-ratio", str(args.ratio), "--quiet",
                "--json"]
     if args.split_gpu:
@@ -71,22 +71,18 @@ def run(args, words):
             "answer": json.loads(done.stdout)}
 
 
-def run_zero(args, ranks, sizes):
-    words = ["zero", "--mesh", f"dp={ranks}", "--zero", sizes, "--overlap",
-             "none;background", "--tokens", args.tokens, "--steps", args.steps,
-             "--repeat", 1]
-    for key, value in MODEL.items():
-        words += ["--set", f"{key}={value}"]
-    for text in args.set:
-        words += ["--set", text]
-    return run(args, words)
+def run_zero(args, folder, ranks, sizes):
+    return run(args, [*model_flags(folder, *MODEL), "--bucket-elements",
+                      50_000_000, "--mesh", f"dp={ranks}", "--strategy",
+                      "balanced", "--zero", sizes, "--overlap",
+                      "none,background", "--compute", "products", "--tokens",
+                      args.tokens, "--steps", 2, "--iterations", args.steps])
 
 
 def run_exchange(args):
-    return run(args, ["step", "--model", "qwen3-1.7b", "--mesh", "tp=4",
-                      "--strategy", "balanced", "--capacity", "64MiB",
-                      "--compute", "0", "--steps", args.steps + 1,
-                      "--iterations", 0])
+    return run(args, ["--model", "qwen3-1.7b", "--mesh", "tp=4", "--strategy",
+                      "balanced", "--capacity", "64MiB", "--compute", "0",
+                      "--steps", args.steps + 1, "--iterations", 0])
 
 
 def milliseconds(seconds):
@@ -94,24 +90,24 @@ def milliseconds(seconds):
 
 
 def zero_row(ranks, sizes, answer):
-    cells = {cell["overlap"]: cell for cell in answer["cells"]}
-    for cell in cells.values():
-        if "error" in cell:
-            sys.exit(f"{sizes} on {ranks} ranks: {cell['error']}")
-    none, background = cells["none"], cells["background"]
+    plans = {plan["overlap"]: plan for plan in answer["strategies"]}
+    for plan in plans.values():
+        if "error" in plan:
+            sys.exit(f"{sizes} on {ranks} ranks: {plan['error']}")
+    none, background = plans["none"], plans["background"]
     ratio = none["iteration_seconds"] / background["iteration_seconds"]
     hidden = background["hidden_fraction"]
-    longer = (background["iteration_seconds"]
-              - answer["measured_first"]["compute_seconds"])
-    by_time = 1 - max(0, longer) / background["busy_seconds"]
+    longer = (background["iteration_seconds"] - answer["compute_seconds"]
+              - background["step_compute_seconds"])
+    by_time = 1 - max(0, longer) / background["links_busy_seconds"]
     good = (ratio >= LEAST_RATIO and hidden >= LEAST_HIDDEN
             and answer["digests_agree"])
     return good, [ranks, f"`{sizes}`", milliseconds(none["iteration_seconds"]),
                   milliseconds(background["iteration_seconds"]),
                   f"{ratio:.2f}x", f"{hidden:.2f}", f"{by_time:.2f}",
-                  milliseconds(background["busy_seconds"]),
+                  milliseconds(background["links_busy_seconds"]),
                   milliseconds(background["compute_seconds"]),
-                  milliseconds(background["predicted_seconds"]),
+                  milliseconds(background["predicted_iteration_seconds"]),
                   "yes" if good else "**no**"]
 
 
@@ -124,14 +120,15 @@ def main():
     args = parse_arguments()
     wanted = [word for word in args.rows.split(",") if word]
     results, rows, text, all_good = [], [], [], True
-    for ranks, sizes in ROWS:
-        if wanted and f"{ranks}:{sizes}" not in wanted:
-            continue
-        result = run_zero(args, ranks, sizes)
-        results.append(result)
-        good, row = zero_row(ranks, sizes, result["answer"])
-        rows.append(row)
-        all_good = all_good and good
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks, sizes in ROWS:
+            if wanted and f"{ranks}:{sizes}" not in wanted:
+                continue
+            result = run_zero(args, folder, ranks, sizes)
+            results.append(result)
+            good, row = zero_row(ranks, sizes, result["answer"])
+            rows.append(row)
+            all_good = all_good and good
     if rows:
         text += table(["ranks", "sizes", "`none`", "`background`", "ratio",
                        "hidden", "by time", "links busy", "computes", "predicted",

@@ -1,6 +1,6 @@
 // `canzona bench`: Newton–Schulz in all its forms on one shape (transform), a
 // whole step of a rule (rule), operations between ranks (collectives).
-// bench_step.cc and bench_zero.cc have the other two.
+// bench_step.cc has the other one.
 #include <algorithm>
 #include <memory>
 
@@ -90,23 +90,6 @@ std::vector<std::string> choose(const std::string& wanted,
                        join(words, ", "), " or all",
                        did_you_mean(wanted, words)));
 }
-
-}  // namespace
-
-bool is_of_products(const std::string& compute, const std::string& device) {
-  if (compute != "products") return false;
-  if (device_kind(device).trains_models)
-    throw UsageError(
-        "--compute products: simulated forward and backward products need a "
-        "GPU; add --device cuda, or give seconds");
-  return true;
-}
-
-double parse_compute_seconds(const std::string& compute) {
-  return parse_number(compute, 0, 1e6, "--compute (seconds, or products)");
-}
-
-namespace {
 
 TransformRequest request_of(const Arguments& a) {
   if (a.shape.empty())
@@ -295,12 +278,11 @@ Outcome run(const Arguments& arguments, const CLI::App& app,
   if (arguments.what == "rule") return bench_rule(arguments, out);
   if (arguments.what.empty())
     throw UsageError(
-        "canzona bench: expected transform, rule, step, zero or collectives");
-  throw UsageError(
-      cat("canzona bench ", quoted(arguments.what),
-          ": expected transform, rule, step, zero or collectives",
-          did_you_mean(arguments.what,
-                       {"transform", "rule", "step", "zero", "collectives"})));
+        "canzona bench: expected transform, rule, step or collectives");
+  throw UsageError(cat("canzona bench ", quoted(arguments.what),
+                       ": expected transform, rule, step or collectives",
+                       did_you_mean(arguments.what, {"transform", "rule",
+                                                     "step", "collectives"})));
 }
 
 // `canzona bench collectives`: how long operations between ranks take.
@@ -465,7 +447,7 @@ Verb add_bench(CLI::App& root) {
              .description = "time rules, steps and collectives on this machine",
              .options = options_of(*a),
              .footer = kBenchExamples,
-             .below = {add_bench_step, add_bench_zero, add_bench_collectives},
+             .below = {add_bench_step, add_bench_collectives},
              .run = [a, &root](const Output& out) {
                return run(*a, *root.get_subcommand("bench"), out);
              }});

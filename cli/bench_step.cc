@@ -1,6 +1,5 @@
 // `canzona bench step`: plans executed by real ranks, and timed.
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <memory>
 
 #include "canzona/base/device_kind.h"
@@ -27,20 +26,23 @@ constexpr const char* kBenchStepExamples =
   canzona bench step --model qwen3-0.6b --layers 2 --mesh dp=4 --rule soap --steps 21 --json
   canzona bench step --model qwen3-0.6b --scale 1/4 --mesh tp=4 --strategy balanced \
     --comm-ratio 0.5 --compute 0 --trace step.json
+  canzona bench step --model qwen3-0.6b --scale 1/8 --mesh dp=8 --zero 'zero1;hier:4;zero3' \
+    --overlap all --ranks-per-node 4 --link intra=10GB/s,inter=1GB/s --comm-ratio 0.5
   mpirun -n 4 canzona bench step --model qwen3-0.6b --scale 1/8 --mesh dp=4
   mpirun -n 8 canzona bench step --model qwen3-1.7b --mesh dp=8 --device cuda
-  canzona bench step --model qwen3-1.7b --layers 8 --mesh tp=4 --strategy balanced \
+  canzona bench step --model qwen3-1.7b --layers 8 --mesh dp=4 --zero zero3 --overlap all \
     --device cuda --compute products --tokens 4096 --comm-ratio 0.5
 
-What is measured: `step` runs from the last reduced gradient to the last applied
-parameter; `with gather` also includes a gather of all parameters that nothing hides; both
-are times of the slowest rank. `iteration` simulates forward and backward by timed work:
-module by module, ranks sleep, as a host does while its accelerator computes; forward gets
-a third of the time. On a GPU, the GPU idles for --compute SECONDS, or, with --compute
-products, multiplies every matrix of a module in bf16 with --tokens tokens, once forward
-and twice backward; ranks do not wait between iterations. `hidden` is 1 - (time compute
-waited / time links were busy) in iterations; on a GPU, by the GPU's clock.
-`mean` and `worst` are over a period of refreshes; use enough --steps to cover one.
+Every strategy is run with all sizes of --zero and every --overlap. `step` runs from the last
+reduced gradient to the last applied parameter; `with gather` also includes a gather of all
+parameters that nothing hides; both are times of the slowest rank. `iteration` simulates
+forward and backward by timed work: module by module, ranks sleep, as a host does while its
+accelerator computes; forward gets a third of the time. On a GPU, the GPU idles for --compute
+SECONDS, or, with --compute products, multiplies every matrix of a module in bf16 with
+--tokens tokens, once forward and twice backward; ranks do not wait between iterations.
+`hidden` is 1 - (time compute waited / time links were busy) in iterations; on a GPU, by the
+GPU's clock. `covered` is the share of the links' time during which compute went on. `mean`
+and `worst` are over a period of refreshes; use enough --steps to cover one.
 
 Gradients are derived from names and positions. `exact`: 28 slices of small integers
 x 2^-20, distributed over the data-parallel ranks; sums are exact, so every mesh gives the
@@ -48,12 +50,12 @@ same digest. `random`: different values on each rank; the digest depends on the 
 data-parallel ranks.
 
 With --link or --comm-ratio, times are those of a modelled link: data is copied and added
-at once, only its arrival is delayed. --comm-ratio X: links are scaled so that a rank
-sends for X times as long as it computes in an iteration, including the step, with the
-strategy that is measured first.
+at once, only its arrival is delayed. --comm-ratio X: links are scaled so that the busiest
+port of the plan that is measured first, balanced with zero3 if it is among them, is busy for
+X times as long as a rank computes in an iteration, including the step.
 
-Exit status: 0 success, 1 strategies give different digests, 2 invalid request, 4 a rank
-was lost or late.
+Exit status: 0 success, 1 plans give different digests that must give the same, 2 invalid
+request, 4 a rank was lost or late.
 )";
 
 constexpr int kMostSteps = 1'000'000;
@@ -84,6 +86,20 @@ struct BenchStepFlags {
   bool audit = false;
 };
 
+// True if forward and backward are products, which a CPU does not support.
+bool is_of_products(const std::string& compute, const std::string& device) {
+  if (compute != "products") return false;
+  if (device_kind(device).trains_models)
+    throw UsageError(
+        "--compute products: simulated forward and backward products need a "
+        "GPU; add --device cuda, or give seconds");
+  return true;
+}
+
+double parse_compute_seconds(const std::string& compute) {
+  return parse_number(compute, 0, 1e6, "--compute (seconds, or products)");
+}
+
 // For a count that depends on another option.
 void check_range(const char* option, int value, int low, int high) {
   if (value < low || value > high)
@@ -98,6 +114,7 @@ StepTrialRequest trial_of(const BenchStepFlags& a) {
   check_range("--warmup", trial.warmup, 0, a.steps - 1);
   trial.iterations =
       static_cast<int>(a.iterations.value_or(trial.steps - trial.warmup));
+  trial.micro_batches = a.plan.micro_batches.value_or(1);
   if (a.clip) trial.clip_norm = *a.clip;
   trial.runtime.wire =
       a.wire == "bf16" ? GradientWire::kBf16 : GradientWire::kFp32;
@@ -122,27 +139,57 @@ PlanInput copy_of(const PlanInput& input) {
   return own;
 }
 
-Plan plan_on_link(const PlanInput& input, const std::string& strategy,
+Plan plan_on_link(const PlanInput& input, const StepChoice& choice,
                   const Link& link) {
   PlanInput own = copy_of(input);
+  own.options.zero.sizes = choice.sizes;
   put_link(link, own.options);
-  return plan_once(own, strategy).plan;
+  return plan_once(own, choice.strategy).plan;
 }
 
-// One rank has nobody to share matrices with, nor to exchange them with.
+// One rank has nobody to share matrices with.
 Plan plan_alone(const PlanInput& input) {
   PlanInput own = copy_of(input);
   own.mesh = Mesh{};
   own.options.teams = kTeamsOff;
-  own.options.exchange = ExchangeBy::kRounds;
+  own.options.zero = {};
   return plan_once(own, "balanced").plan;
+}
+
+std::vector<Overlap> overlaps_of(const std::string& text) {
+  const std::vector<Overlap> all = {Overlap::kNone, Overlap::kMain,
+                                    Overlap::kBackground};
+  const std::vector<std::string> known = {"none", "main", "background", "all"};
+  if (text.empty()) return {Overlap::kBackground};
+  std::vector<Overlap> overlaps;
+  for (const std::string& word : split_text(text, ',')) {
+    if (word == "all") return all;
+    if (std::ranges::find(known, word) == known.end())
+      throw UsageError(cat("--overlap ", quoted(word), ": expected ",
+                           alternatives(known), did_you_mean(word, known)));
+    overlaps.push_back(parse_overlap(word));
+  }
+  return overlaps;
+}
+
+// Every strategy with all sizes and every overlap.
+std::vector<StepChoice> choices_of(const PlanArguments& a, const Mesh& mesh) {
+  std::vector<ZeroSizes> sizes = {{}};
+  if (!a.zero.empty()) sizes = read_sizes(a.zero, mesh.homes());
+  std::vector<StepChoice> choices;
+  for (const std::string& name : known_strategies(a.strategies, "--strategy"))
+    for (const ZeroSizes& one : sizes)
+      for (const Overlap overlap : overlaps_of(a.overlap))
+        choices.push_back({name, one, overlap});
+  return choices;
 }
 
 // Returns what the options ask for without the model, so that a contradiction
 // is refused before anything begins.
-StepBenchRequest request_of(const BenchStepFlags& a, const Output& out) {
+StepBenchRequest request_of(const BenchStepFlags& a, const Mesh& mesh,
+                            const Output& out) {
   StepBenchRequest request;
-  request.strategies = known_strategies(a.plan.strategies, "--strategy");
+  request.choices = choices_of(a.plan, mesh);
   request.device = a.device;
   request.with_serial = a.with_serial;
   request.trial = trial_of(a);
@@ -150,18 +197,19 @@ StepBenchRequest request_of(const BenchStepFlags& a, const Output& out) {
   if (!a.compute.empty() && request.trial.product_tokens == 0)
     request.compute_seconds = parse_compute_seconds(a.compute);
   request.progress = [&out](const std::string& what) { out.progress(what); };
-  if (!a.trace.empty() && request.strategies.size() > 1)
-    throw UsageError(cat("--trace records one strategy, not ",
-                         request.strategies.size(),
-                         "; choose one, such as --strategy balanced"));
+  if (!a.trace.empty() && request.choices.size() > 1)
+    throw UsageError(cat("--trace records one plan, not ",
+                         request.choices.size(),
+                         "; choose one strategy, such as --strategy balanced, "
+                         "one of --zero and one --overlap"));
   return request;
 }
 
 // The input must outlive the request.
 void add_plans(const BenchStepFlags& a, const PlanInput& input,
                StepBenchRequest& request) {
-  request.plan = [&input](const std::string& strategy, const Link& link) {
-    return plan_on_link(input, strategy, link);
+  request.plan = [&input](const StepChoice& choice, const Link& link) {
+    return plan_on_link(input, choice, link);
   };
   if (a.scaling) request.one_rank = [&input] { return plan_alone(input); };
   request.link = modelled_link(a, input.options);
@@ -181,22 +229,23 @@ RankOptions rank_options(const BenchStepFlags& a, int num_ranks, bool links) {
   return options;
 }
 
-// Throws UsageError, with the first reason, if no strategy could be run.
-void require_some(const StepBench& bench) {
+// Throws UsageError, with the first reason, if no plan could be run.
+void require_some(const StepBench& bench, const Mesh& mesh) {
   const bool any = std::ranges::any_of(
-      bench.strategies, [](const StrategyBench& s) { return s.error.empty(); });
-  if (any || bench.strategies.empty()) return;
-  const StrategyBench& first = bench.strategies.front();
-  throw UsageError(
-      cat("no strategy could be run; ", first.name, ": ", first.error));
+      bench.plans, [](const PlanBench& one) { return one.error.empty(); });
+  if (any || bench.plans.empty()) return;
+  const PlanBench& first = bench.plans.front();
+  throw UsageError(cat("no strategy could be run; ",
+                       name_of(first.choice, mesh.homes()), ": ", first.error));
 }
 
 // Shows every tensor of every plan before anything runs. With --json this is
 // part of the object at the end.
 void show_audit(const StepBenchRequest& request, const Output& out) {
-  for (const std::string& strategy : request.strategies) {
+  for (const StepChoice& choice : request.choices) {
+    if (choice.overlap != request.choices.front().overlap) continue;
     try {
-      out.result(audit_text(request.plan(strategy, request.link), out.ink()) +
+      out.result(audit_text(request.plan(choice, request.link), out.ink()) +
                  "\n");
     } catch (const UsageError&) {
       continue;  // the results say why it was not run
@@ -227,8 +276,8 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   if (!a.trace.empty()) check_late_file("--trace", a.trace, "");
   if (!a.flight_record.empty())
     check_late_file("--flight-record", a.flight_record, "");
-  requested_mesh(plan);  // refuses it before anything begins
-  StepBenchRequest request = request_of(a, out);
+  // Refused before anything begins.
+  StepBenchRequest request = request_of(a, requested_mesh(plan), out);
   const RankOptions alone = rank_options(a, 0, false);
   phases.begin("device");
   take_own_gpu(alone);
@@ -239,7 +288,10 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
     precision = settle_precision(rule, a.device, options);
   };
   phases.begin("model and ranks");
-  const PlanInput input = read_plan_input(plan);
+  PlanInput input = read_plan_input(plan);
+  if (!plan.zero_experts.empty())
+    input.options.zero.experts = parse_zero(
+        plan.zero_experts, input.mesh.expert_homes(), "--zero-experts");
   add_plans(a, input, request);
   const bool links = request.link.has_value() || request.comm_ratio > 0;
   RankOptions meeting = rank_options(a, input.mesh.world(), links);
@@ -267,27 +319,28 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
                     .precision = precision,
                     .transport = ranks->transport(),
                     .trial = request.trial,
+                    .comm_ratio = request.comm_ratio,
                     .bench = run_step_bench(request),
                     .audited = a.audit};
-  for (StrategyBench& s : report.bench.strategies)
-    s.error = with_flags(*a.plan.app, s.error);
+  for (PlanBench& one : report.bench.plans)
+    one.error = with_flags(*a.plan.app, one.error);
   report.library_memory = ranks->library_memory();
   report.largest_library_bytes = largest_library_bytes(*ranks);
   out.progress("");
   if (trace != nullptr) out.save_trace(ranks->file_name(a.trace), *trace);
   ranks->finish();
-  require_some(report.bench);
+  require_some(report.bench, report.mesh);
   if (!ranks->speaks()) return Outcome::kDone;
-  for (const StrategyBench& s : report.bench.strategies)
-    if (s.plan && input.options.zero.reach == Reach::kAuto) {
-      out.note("collectives: " + collectives_text(*s.plan));
+  for (const PlanBench& one : report.bench.plans)
+    if (one.plan && input.options.zero.reach == Reach::kAuto) {
+      out.note("collectives: " + collectives_text(*one.plan));
       break;
     }
   for (const std::string& warning : warnings_of(report))
     out.note("warning: " + warning);
   out.result(a.plan.json ? step_json(report) : step_text(report, out.ink()));
-  return a.fast_reduce || digests_agree(report) ? Outcome::kDone
-                                                : Outcome::kFailed;
+  return a.fast_reduce || report.disagreement().empty() ? Outcome::kDone
+                                                        : Outcome::kFailed;
 }
 
 OptionRows run_options(BenchStepFlags& a) {
@@ -307,12 +360,13 @@ OptionRows run_options(BenchStepFlags& a) {
        number("--iterations", a.iterations, 0, kMostSteps, "N",
               "iterations with forward and backward, run after the steps")
            .by_default("as many as timed steps"),
-       option("--compute", a.compute, "SECONDS|products",
-              "time of forward and backward, or products: their bf16 products, "
-              "on a GPU")
+       option(
+           "--compute", a.compute, "SECONDS|products",
+           "time of forward and backward of an iteration, or products: their "
+           "bf16 products, on a GPU")
            .by_default("twice a step"),
        number("--tokens", a.tokens, 1, 1 << 30, "N",
-              "tokens per rank, with --compute products")
+              "tokens per rank and micro-batch, with --compute products")
            .by_default(cat(kTokensOfProducts)),
        option("--gradients", a.gradients, "KIND", "exact or random")
            .offering({"exact", "random"}),

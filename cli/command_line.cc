@@ -98,6 +98,58 @@ std::string file_advice(const CLI::App& app, const std::string& word) {
                        see_help(verb)));
 }
 
+// Words for options that other programs have under other names, where the verb
+// has the option that is needed instead.
+struct UsualName {
+  std::vector<const char*> names;
+  const char* needed;
+  const char* advice;
+};
+const std::vector<UsualName>& usual_names() {
+  static const std::vector<UsualName> names = {
+      {{"--lr"},
+       "--learning-rate",
+       "--learning-rate RATE is that of the matrices (rule.learning_rate), "
+       "--set adamw.learning_rate=RATE that of all other tensors"},
+      {{"--batch-size", "--batch", "--global-batch-size"},
+       "--set",
+       "--set batch.global=N sets the sequences of a step, over all ranks, "
+       "--set batch.micro=N those of one forward and backward"},
+      {{"--epochs", "--num-epochs", "--max-steps", "--iters", "--iterations"},
+       "--steps",
+       "--steps N sets the length of a run in optimizer steps"},
+      {{"--optimizer", "--optim"},
+       "--rule",
+       "--rule RULE chooses the optimizer of the matrices"},
+      {{"--weight-decay", "--wd"},
+       "--set",
+       "--set rule.weight_decay=X is that of the matrices, --set "
+       "adamw.weight_decay=X that of all other tensors"},
+      {{"--warmup", "--warmup-steps"},
+       "--set",
+       "--set schedule.warmup=N sets the steps over which rates rise"},
+      {{"--seq-len", "--seq-length", "--block-size", "--context-length"},
+       "--set",
+       "--set model.length=N sets the tokens of a sequence"},
+      {{"--grad-clip", "--clip", "--max-grad-norm"},
+       "--set",
+       "--set clip=X sets the norm that gradients are clipped to"},
+      {{"--output-dir", "--out-dir", "--output", "--out"},
+       "--run",
+       "--run DIR is the folder of a run"}};
+  return names;
+}
+
+// Returns the advice for an unknown option, or "".
+std::string usual_advice(const CLI::App& app, std::string name) {
+  std::ranges::replace(name, '_', '-');
+  for (const UsualName& usual : usual_names())
+    if (app.get_option_no_throw(usual.needed) != nullptr &&
+        std::ranges::find(usual.names, name) != usual.names.end())
+      return cat(": ", usual.advice);
+  return "";
+}
+
 // Refuses a word that is neither a verb nor an option.
 [[noreturn]] void refuse_word(const CLI::App& root, const CLI::App& app,
                               const std::string& word) {
@@ -105,8 +157,11 @@ std::string file_advice(const CLI::App& app, const std::string& word) {
     const std::string name = word.substr(0, word.find('='));
     if (app.get_option_no_throw(name) != nullptr)
       refuse_early_option(app, name);
-    throw UsageError(cat("unknown option ", quoted(name),
-                         did_you_mean(name, long_options(app)), see_help(app)));
+    const std::string advice = usual_advice(app, name);
+    throw UsageError(
+        cat("unknown option ", quoted(name),
+            advice.empty() ? did_you_mean(name, long_options(app)) : advice,
+            see_help(app)));
   }
   if (const std::vector<std::string> verbs = verb_names(app);
       &app != &root && !verbs.empty())
@@ -120,15 +175,44 @@ std::string file_advice(const CLI::App& app, const std::string& word) {
                        join(verb_names(root), ", ")));
 }
 
+// Finds an option of the verb or of those above it, or null.
+const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
+  for (const CLI::App* at = &app; at != nullptr; at = at->get_parent())
+    if (const CLI::Option* found = at->get_option_no_throw(name)) return found;
+  return nullptr;
+}
+
 // Finds the option that a message of the library begins with; it may lack the
 // dashes. Null if there is none.
 const CLI::Option* first_option(const CLI::App& app, const std::string& text) {
   const std::string name = text.substr(0, text.find_first_of(": "));
-  for (const CLI::App* at = &app; at != nullptr; at = at->get_parent())
-    for (const std::string dashes : {"", "--", "-"})
-      if (const CLI::Option* found = at->get_option_no_throw(dashes + name))
-        return found;
+  for (const std::string dashes : {"", "--", "-"})
+    if (const CLI::Option* found = find_option(app, dashes + name))
+      return found;
   return nullptr;
+}
+
+std::string needs_a_value(const CLI::Option& option) {
+  const std::vector<std::string> words = offer_of(option).words;
+  return cat(option.get_name(), " needs a value",
+             words.empty() ? "" : ", such as " + alternatives(words));
+}
+
+// Refuses an option in the place of the value of another, as in "--resume
+// --run DIR": the library takes any word. What "--" ends belongs to another
+// program.
+void refuse_options_as_values(const CLI::App& app,
+                              const std::vector<std::string>& arguments) {
+  for (size_t i = 1; i < arguments.size() && arguments[i - 1] != "--"; ++i) {
+    const std::string& value = arguments[i];
+    const CLI::Option* option = find_option(app, arguments[i - 1]);
+    if (!value.starts_with("-") || option == nullptr ||
+        !option->nonpositional() || option->get_items_expected_max() == 0 ||
+        find_option(app, value.substr(0, value.find('='))) == nullptr)
+      continue;
+    throw UsageError(cat(needs_a_value(*option), ", but is followed by the ",
+                         "option ", quoted(value), see_help(app)));
+  }
 }
 
 // Explains that an option has too few values, or too many.
@@ -137,9 +221,7 @@ std::string count_of_values(const CLI::Option& option) {
   if (option.get_items_expected_max() == 0) return name + " takes no value";
   if (option.count() > 1)
     return cat(name, " is given ", option.count(), " times; expected once");
-  const std::vector<std::string> words = offer_of(option).words;
-  return cat(name, " needs a value",
-             words.empty() ? "" : ", such as " + alternatives(words));
+  return needs_a_value(option);
 }
 
 // Returns the library's message in the words of this program.
@@ -284,9 +366,10 @@ void CommandLine::parse(std::vector<std::string> arguments) {
     arguments.erase(verb);
     arguments.emplace_back("--help");
   }
-  std::reverse(arguments.begin(), arguments.end());  // as the library requires
+  // The library takes words from the end.
+  std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
-    root_.parse(arguments);
+    root_.parse(reversed);
   } catch (const CLI::CallForVersion& version) {
     page_ = version.what();
   } catch (const CLI::CallForHelp&) {
@@ -294,11 +377,13 @@ void CommandLine::parse(std::vector<std::string> arguments) {
     page_ = root_.help();
   } catch (const CLI::ParseError& error) {
     const CLI::App& app = named(root_);
+    refuse_options_as_values(app, arguments);
     // The library also keeps "--", which every verb accepts.
     for (const std::string& word : root_.remaining(true))
       if (word != "--") refuse_word(root_, app, word);
     throw UsageError(cat(words_of(app, error), see_help(app)));
   }
+  if (page_.empty()) refuse_options_as_values(named(root_), arguments);
   require_values(root_);
   if (page_.empty() && root_.get_subcommands().empty())
     throw UsageError(cat("no verb; verbs are ", join(verb_names(root_), ", "),

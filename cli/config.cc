@@ -82,8 +82,8 @@ Settings command_line_settings(const ConfigArguments& arguments) {
     if (const std::string& text = arguments.flags.at(name); !text.empty())
       asked.push_back({key.name, RawText{text}, name});
   }
-  for (Setting& option : rule_option_settings(arguments.rule_options))
-    asked.push_back(std::move(option));
+  for (const auto& [name, value] : parse_rule_options(arguments.rule_options))
+    asked.push_back({kRuleOption + name, RawText{value}, "--rule-option"});
   return asked;
 }
 
@@ -196,18 +196,6 @@ Settings under(const ConfigBase& base, const Settings& given) {
 }
 
 }  // namespace
-
-Settings rule_option_settings(const std::vector<std::string>& given) {
-  Settings settings;
-  for (const auto& [name, value] : parse_rule_options(given))
-    settings.push_back({kRuleOption + name, RawText{value}, "--rule-option"});
-  return settings;
-}
-
-std::vector<std::string> key_words(const char* key) {
-  TrainConfig defaults;
-  return find_key(config_keys(defaults), key).words;
-}
 
 OptionRows config_options(ConfigArguments& arguments) {
   TrainConfig defaults;

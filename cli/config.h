@@ -28,12 +28,6 @@ struct ConfigArguments {
 
 OptionRows config_options(ConfigArguments& arguments);
 
-// The words that a key allows, for options of other verbs that set it.
-std::vector<std::string> key_words(const char* key);
-
-// Parses the values of --rule-option, NAME=VALUE each.
-Settings rule_option_settings(const std::vector<std::string>& given);
-
 // What a resumed run begins with.
 struct ConfigBase {
   Settings saved = {};

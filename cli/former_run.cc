@@ -163,7 +163,7 @@ FileLock lock_store(const std::string& folder) {
   const std::string file = cat(folder, "/", kStoreLock);
   std::optional<FileLock> lock = FileLock::take(file, folder_owner());
   if (!lock)
-    throw UsageError(cat("--overwrite: the checkpoints in ", quoted(folder),
+    throw UsageError(cat("--run: the checkpoints in ", quoted(folder),
                          " are in use by ", printable(FileLock::holder(file)),
                          "; wait for it, end it, or choose another folder"));
   return std::move(*lock);
@@ -176,7 +176,7 @@ void remove_what_is_of_checkpoints(const std::string& folder) {
     if (!is_name_of_store(entry.path().filename().string())) continue;
     fs::remove_all(entry.path(), error);
     if (error)
-      throw UsageError(cat("--overwrite: cannot remove ",
+      throw UsageError(cat("--run: cannot remove ",
                            quoted(entry.path().string()), ": ",
                            error.message()));
   }
@@ -214,8 +214,7 @@ std::vector<fs::path> files_of_former_run(const std::string& path) {
     if (!is_left_behind(name)) whole = name;
   }
   if (!whole.empty() && !is_run)
-    throw UsageError(cat("--overwrite: --run ", quoted(path), " holds ",
-                         quoted(whole),
+    throw UsageError(cat("--run ", quoted(path), " holds ", quoted(whole),
                          " but neither metrics.jsonl nor summary.json, so it "
                          "may not be a run; choose another folder"));
   return former;
@@ -308,8 +307,8 @@ void remove_former_files(const std::string& path) {
     std::error_code error;
     fs::remove(file, error);
     if (error)
-      throw UsageError(cat("--overwrite: cannot remove ", quoted(file.string()),
-                           ": ", error.message()));
+      throw UsageError(cat("--run: cannot remove ", quoted(file.string()), ": ",
+                           error.message()));
   }
 }
 

@@ -328,7 +328,8 @@ RestartState Launcher::restart_state() const {
           .has_saved = !now.empty() &&
                        std::ranges::find(first_checkpoints_, now.front()) ==
                            first_checkpoints_.end(),
-          .has_remains = was_empty_ && !is_empty_run(report_.run)};
+          .has_remains = was_empty_ && !is_empty_run(report_.run),
+          .is_empty = is_empty_run(report_.run)};
 }
 
 bool Launcher::may_restart() {

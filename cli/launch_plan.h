@@ -63,8 +63,8 @@ struct LaunchPlan {
 LaunchPlan settle_launch(const LaunchFlags& a, const Output& out);
 
 // Returns why `train` would refuse to run the command on this many ranks: its
-// batch, ZeRO sizes, teams or exchange do not fit them. Returns "" if it would
-// not, and without a configuration, where train itself checks.
+// batch, ZeRO sizes or teams do not fit them. Returns "" if it would not, and
+// without a configuration, where train itself checks.
 std::string why_not_on(const LaunchPlan& plan, int num_ranks);
 
 // Returns the command of one attempt, with what its processes are told.

@@ -1,6 +1,7 @@
 #include "cli/output.h"
 
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,13 +33,19 @@ bool is_terminal(int descriptor) {
   return ::isatty(descriptor) == 1;
 }
 
+size_t columns_of(int descriptor) {
+  winsize size{};
+  return ::ioctl(descriptor, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 }  // namespace
 
 Environment read_environment() {
   return {
       .no_color = !variable("NO_COLOR").empty() || variable("TERM") == "dumb",
       .stdout_is_terminal = is_terminal(STDOUT_FILENO),
-      .stderr_is_terminal = is_terminal(STDERR_FILENO)};
+      .stderr_is_terminal = is_terminal(STDERR_FILENO),
+      .columns = columns_of(STDOUT_FILENO)};
 }
 
 std::string host_name() {
@@ -146,6 +153,13 @@ bool wants_color(ColorChoice choice, bool is_terminal, bool no_color) {
   return choice == ColorChoice::kAlways;
 }
 
+// Tables of a pipe or a file are not cut; those of a terminal fill it.
+size_t table_width(const Environment& environment) {
+  return environment.stdout_is_terminal
+             ? std::max(environment.columns, kPageWidth)
+             : kAnyWidth;
+}
+
 // Returns false if nothing was read from a full pipe or terminal for a moment.
 bool has_room(int descriptor) {
   constexpr int kMilliseconds = 100;
@@ -166,7 +180,8 @@ ColorChoice parse_color(std::string_view text) {
 
 Output::Output(const Environment& environment, ColorChoice color, bool quiet)
     : ink_(wants_color(color, environment.stdout_is_terminal,
-                       environment.no_color)),
+                       environment.no_color),
+           table_width(environment)),
       error_ink_(wants_color(color, environment.stderr_is_terminal,
                              environment.no_color)),
       quiet_(quiet),

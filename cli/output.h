@@ -30,6 +30,7 @@ struct Environment {
   bool no_color = false;  // NO_COLOR is set and not empty, or TERM is "dumb"
   bool stdout_is_terminal = false;
   bool stderr_is_terminal = false;
+  size_t columns = 0;  // of the terminal that is standard output; 0: unknown
 };
 
 Environment read_environment();

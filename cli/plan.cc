@@ -1,4 +1,5 @@
 // `canzona plan` and `canzona compare`.
+#include <algorithm>
 #include <chrono>
 
 #include "canzona/base/error.h"
@@ -6,6 +7,7 @@
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/json/plan_json.h"
+#include "canzona/plan/layout/layout.h"
 #include "canzona/plan/placed/placed_json.h"
 #include "canzona/plan/placed/placed_plan.h"
 #include "canzona/report/compare_view.h"
@@ -14,6 +16,7 @@
 #include "canzona/report/team_view.h"
 #include "canzona/report/zero_view.h"
 #include "canzona/sim/zero_search.h"
+#include "cli/all_cores.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
 #include "cli/with_flags.h"
@@ -128,6 +131,9 @@ left it; only owners and rounds are chosen. Two ranks with half of a matrix each
 // With `--zero auto`: the strategy of the best plan.
 constexpr const char* kAnyStrategy = "any";
 
+// What takes time in a search.
+constexpr const char* kWeighing = "planning and predicting sizes of ZeRO";
+
 // The report compares the plan with this strategy.
 constexpr const char* kBaseline = "start_offset";
 
@@ -153,6 +159,13 @@ std::string report_of(const PlanInput& input, const ReportPlan& shown) {
   return compare_html(both);
 }
 
+// Reads what plans are judged by.
+void read_judgement(const PlanArguments& arguments, PlanInput& input) {
+  input.work = read_workload(arguments, input.model, input.mesh);
+  input.terms =
+      read_memory_terms(arguments, input.model, input.mesh, input.options);
+}
+
 void choose_zero(const PlanArguments& arguments, PlanInput& input,
                  const Output& out) {
   SearchedSizes searched{.dense = arguments.zero == "auto",
@@ -169,10 +182,23 @@ void choose_zero(const PlanArguments& arguments, PlanInput& input,
                               "--zero-experts", "auto");
   if (!searched) return;
   const ZeroComparison all =
-      search_sizes(input.request(), read_workload(arguments, input.model),
-                   searched, nullptr, &*input.terms);
+      search_sizes(input.request(), *input.work, searched, nullptr,
+                   &*input.terms, on_all_cores(kWeighing, out));
   take_best(all, input.options);
   out.note("zero: " + all.search.summary());
+}
+
+// Warns if collectives wait for one home (layout/layout.h).
+void note_uneven(const ReportPlan& shown, const Output& out) {
+  const double ratio = shown.balance.bucket_bytes_max_over_even;
+  if (ratio <= kUnevenBucket) return;
+  out.note(
+      cat("warning: uneven buckets: of one bucket a data-parallel rank "
+          "has ",
+          ratio_text(ratio),
+          " × its even share, and sums of gradients and new parameters "
+          "wait for it; try larger --bucket-elements, --zero hier:",
+          shown.plan.options.ranks_per_node, " or a larger tp"));
 }
 
 // Reports what `--teams auto` chose.
@@ -195,14 +221,14 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
   if (arguments.strategy != kAnyStrategy)
     input.options.strategy =
         known_strategy(arguments.strategy, "--strategy", kAnyStrategy);
-  input.terms =
-      read_memory_terms(arguments, input.model, input.mesh, input.options);
+  read_judgement(arguments, input);
   choose_zero(arguments, input, out);
   const ReportPlan shown =
       plan_once(input, input.options.strategy,
                 arguments.html.empty() ? &input.model : nullptr);
   note_collectives(input, shown.plan, out);
   note_teams(shown.plan, out);
+  note_uneven(shown, out);
   // Files come first, because the reader of the text may stop early.
   if (!arguments.output.empty())
     out.save(arguments.output, plan_to_json(shown.plan), "plan");
@@ -241,25 +267,50 @@ constexpr const char* kCompareExamples =
 // A strategy that cannot meet a request is part of the answer, and so is one
 // that exceeds a memory cap, which only `balanced` tries to keep. A plan that
 // is not valid is not.
-ComparedStrategy compare_one(const PlanArguments& arguments,
-                             const PlanInput& input, const std::string& name) {
+struct Attempt {
+  ComparedStrategy strategy;
+  int64_t over_cap = 0;  // bytes that the fullest rank lacks; 0: none
+};
+
+Attempt attempt(const PlanArguments& arguments, const PlanInput& input,
+                const std::string& name) {
   try {
-    return {name, plan_once(input, name), ""};
+    return {{name, plan_once(input, name), ""}};
   } catch (const CapExceeded& found) {
-    return {name, std::nullopt, join(found.violations(), "; ")};
+    return {{name, std::nullopt, join(found.violations(), "; ")},
+            found.lacks_bytes()};
   } catch (const UsageError& error) {
-    return {name, std::nullopt, with_flags(*arguments.app, error.what())};
+    return {{name, std::nullopt, with_flags(*arguments.app, error.what())}};
   }
 }
 
-void require_any(const Comparison& comparison) {
-  if (comparison.first() != nullptr) return;
-  const std::string& common = comparison.strategies.front().error;
+// Says what the strategy that is closest to the cap lacks, and what to do.
+[[noreturn]] void refuse_all_over_cap(const std::vector<Attempt>& attempts,
+                                      const MemoryTerms& terms) {
+  const Attempt& nearest = *std::ranges::min_element(
+      attempts, {}, [](const Attempt& one) { return one.over_cap; });
+  throw UsageError(
+      cat("--memory-cap ", human_bytes(terms.cap_bytes),
+          ": no strategy fits; the nearest is ", nearest.strategy.name,
+          ", which needs ", human_bytes(nearest.over_cap), " more\n",
+          nearest.strategy.error, "\n", memory_cures(terms, "all")));
+}
+
+void require_any(const std::vector<Attempt>& attempts,
+                 const MemoryTerms& terms) {
+  if (std::ranges::any_of(attempts, [](const Attempt& one) {
+        return one.strategy.shown.has_value();
+      }))
+    return;
+  if (std::ranges::all_of(attempts,
+                          [](const Attempt& one) { return one.over_cap > 0; }))
+    refuse_all_over_cap(attempts, terms);
+  const std::string& common = attempts.front().strategy.error;
   bool all_alike = true;
   std::string message = "no strategy can plan this input";
-  for (const ComparedStrategy& strategy : comparison.strategies) {
-    all_alike = all_alike && strategy.error == common;
-    message += cat("\n", strategy.name, ": ", strategy.error);
+  for (const Attempt& one : attempts) {
+    all_alike = all_alike && one.strategy.error == common;
+    message += cat("\n", one.strategy.name, ": ", one.strategy.error);
   }
   throw UsageError(all_alike ? common : message);
 }
@@ -281,11 +332,10 @@ Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
   if (!arguments.zero_experts.empty())
     experts = read_sizes(arguments.zero_experts, input.mesh.expert_homes(),
                          "--zero-experts");
-  const Workload work = read_workload(arguments, input.model);
-  const MemoryTerms terms =
-      read_memory_terms(arguments, input.model, input.mesh, input.options);
-  const ZeroComparison all = weigh_sizes(
-      input.request(), work, {sizes, experts, strategies}, nullptr, &terms);
+  read_judgement(arguments, input);
+  const ZeroComparison all =
+      weigh_sizes(input.request(), *input.work, {sizes, experts, strategies},
+                  nullptr, &*input.terms, on_all_cores(kWeighing, out));
   if (input.options.zero.reach == Reach::kAuto)
     out.note("collectives: auto, decided for each size");
   if (!arguments.html.empty())
@@ -304,12 +354,17 @@ Outcome run_compare(const PlanArguments& arguments, const Output& out) {
       known_strategies(arguments.strategies, "--strategies");
   PlanInput input = read_plan_input(arguments);
   if (!input.note.empty()) out.note(input.note);
-  input.terms =
-      read_memory_terms(arguments, input.model, input.mesh, input.options);
+  read_judgement(arguments, input);
+  std::vector<Attempt> attempts;
+  for (const std::string& name : names) {
+    if (out.shows_progress()) out.progress(cat("planning: ", name));
+    attempts.push_back(attempt(arguments, input, name));
+  }
+  if (out.shows_progress()) out.progress("");
+  require_any(attempts, *input.terms);
   Comparison comparison{input.model.name, input.mesh, {}};
-  for (const std::string& name : names)
-    comparison.strategies.push_back(compare_one(arguments, input, name));
-  require_any(comparison);
+  for (Attempt& one : attempts)
+    comparison.strategies.push_back(std::move(one.strategy));
   note_collectives(input, comparison.first()->plan, out);
   if (!arguments.html.empty())
     out.save(arguments.html, compare_html(comparison), "report");

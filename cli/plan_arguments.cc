@@ -15,6 +15,7 @@ namespace {
 
 constexpr size_t kNameColumn = 16;
 constexpr double kMostTokens = 0x1p40;
+constexpr double kMostMicroBatches = 1'000'000;
 
 // The verbs that take these options, one bit each.
 constexpr unsigned bit(Planning planning) {
@@ -126,6 +127,9 @@ std::vector<SharedRow> strategy_rows(PlanArguments& a) {
 
 std::vector<SharedRow> budget_rows(PlanArguments& a) {
   constexpr const char* kNoMore = "most memory that a rank may need";
+  // What CUDA reports as the total of H100 and H200.
+  constexpr const char* kCards =
+      "; an 80 GB card has 79GiB, a 141 GB card 139GiB";
   return {
       {kEverywhere, option("--weight", a.weight, "WHAT", "what to balance")
                         .one_of({"numel", "flops", "cost"})
@@ -136,19 +140,14 @@ std::vector<SharedRow> budget_rows(PlanArguments& a) {
            .by_default("the strategy's")},
       {kEverywhere, number("--bucket-elements", a.bucket_elements, 1, 0x1p63,
                            "N", "a bucket closes at N elements of tp shards")
-                        .by_default(cat(PlanOptions().bucket_elements))},
+                        .by_default(cat(kUsualBucketElements,
+                                        ", more where buckets of balanced "
+                                        "would be uneven"))},
       {kEverywhere,
        option("--micro-groups", a.micro_groups, "MODE",
               "how matrices are grouped: none, sorted, capacity or balanced")
            .offering(micro_group_modes())
            .by_default("the strategy's")},
-      {kEverywhere,
-       option("--exchange", a.exchange, "HOW",
-              "how tp ranks exchange matrices: rounds; strips, which cuts the "
-              "first and the last round into strips; or auto, strips if the "
-              "predicted step is 1 % shorter")
-           .offering({"auto", "rounds", "strips"})
-           .by_default("rounds")},
       {kEverywhere, option("--teams", a.teams, "SIZE",
                            "let 2, 4 or 8 ranks of one home and node share a "
                            "matrix by strips if the step is predicted to be 3 "
@@ -162,9 +161,10 @@ std::vector<SharedRow> budget_rows(PlanArguments& a) {
       {kBench, option("--memory-cap", a.memory_cap, "BYTES",
                       cat(kNoMore, ", 0: no cap"))
                    .by_default("0")},
-      {kPlansOnly, option("--memory-cap", a.memory_cap, "BYTES",
-                          cat(kNoMore, ", activations included, 0: no cap"))
-                       .by_default("0")},
+      {kPlansOnly,
+       option("--memory-cap", a.memory_cap, "BYTES",
+              cat(kNoMore, ", activations included, 0: no cap", kCards))
+           .by_default("0")},
       {kEverywhere, option("--parameters", a.parameters, "DTYPE",
                            "dtype of the model's parameters")
                         .one_of({"bf16", "fp32"})
@@ -178,11 +178,25 @@ std::vector<SharedRow> memory_rows(PlanArguments& a) {
                           "tokens per micro-batch and data-parallel rank, for "
                           "activations and predicted times; 0: count neither")
                        .by_default("4096")},
+      {kPlan | kCompare,
+       number("--global-batch", a.global_batch, 1, kMostTokens, "TOKENS",
+              "tokens per iteration on all ranks, at which predictions are "
+              "compared; it determines the number of micro-batches")
+           .by_default(
+               cat(kUsualGlobalBatch, ", or what --micro-batches make"))},
+      {kSimulate,
+       number("--global-batch", a.global_batch, 1, kMostTokens, "TOKENS",
+              "tokens per iteration on all ranks; it determines "
+              "the number of micro-batches")
+           .by_default("what --micro-batches make")},
+      {kBench, number("--micro-batches", a.micro_batches, 1, kMostMicroBatches,
+                      "N", "micro-batches per step and data-parallel rank")
+                   .by_default("1")},
       {kPlansOnly,
        number("--micro-batches", a.micro_batches, 1, kMostTokens, "N",
               "micro-batches per iteration and data-parallel rank; up to pp of "
               "them are in flight")
-           .by_default("1")},
+           .by_default("what --global-batch needs")},
       {kPlansOnly,
        flag("--recompute", a.recompute,
             "layers store only their input and are recomputed in backward")},
@@ -216,6 +230,11 @@ std::vector<SharedRow> size_rows(PlanArguments& a) {
                         "compare sizes instead of strategies: all, or several "
                         "(see docs/zero.md) joined by ';'")
                      .offering(compared)},
+      {kBench, option("--zero", a.zero, "SIZES",
+                      "sizes to run: all, or several (see docs/zero.md) joined "
+                      "by ';'")
+                   .offering(compared)
+                   .by_default("zero1")},
       {kSimulate,
        option("--zero", a.zero, "SIZES", cat(kCut, "or z1=..,z2=..,z3=.."))
            .offering(simulated)
@@ -224,7 +243,7 @@ std::vector<SharedRow> size_rows(PlanArguments& a) {
                      cat(kCut, "auto, or z1=..,z2=..,z3=.."))
                   .offering(sizes)
                   .by_default("zero1")},
-      {kCompare | kSimulate,
+      {kCompare | kSimulate | kBench,
        option("--zero-experts", a.zero_experts, "SIZES", kSame)
            .by_default(kDense)},
       {kPlan, option("--zero-experts", a.zero_experts, "SIZES",
@@ -234,20 +253,25 @@ std::vector<SharedRow> size_rows(PlanArguments& a) {
 
 std::vector<SharedRow> zero_rows(PlanArguments& a) {
   return {
-      {kPlansOnly,
+      {kEverywhere,
        option("--message", a.message, "UNIT", "what one message carries")
            .one_of({"module", "parameter"})
            .by_default("module")},
-      {kPlansOnly,
+      {kEverywhere,
        option(
            "--prefetch", a.prefetch, "K",
            "modules to gather ahead, or auto: as many as the memory cap allows")
            .offering({"auto"})
            .by_default("auto")},
-      {kPlansOnly, option("--replica-sum", a.replica_sum, "HOW",
-                          "how gradients are summed over groups")
-                       .one_of({"scatter", "allreduce"})
-                       .by_default("scatter")},
+      {kEverywhere, option("--replica-sum", a.replica_sum, "HOW",
+                           "how gradients are summed over groups")
+                        .one_of({"scatter", "allreduce"})
+                        .by_default("scatter")},
+      {kBench, option("--overlap", a.overlap, "MODES",
+                      "overlap to run: none, main, background or all, several "
+                      "joined by commas")
+                   .offering({"none", "main", "background", "all"})
+                   .by_default("background")},
       {kPlansOnly,
        option("--overlap", a.overlap, "MODE", "overlap assumed in predictions")
            .one_of({"none", "main", "background"})
@@ -279,9 +303,6 @@ std::vector<SharedRow> cluster_rows(PlanArguments& a) {
                              "ring; auto, node where no bit changes"))
                       .offering(simulated_collectives())
                       .by_default("the file's, or direct")},
-      {kSimulate, flag("--published", a.published,
-                       "instead of all these: compare times published in "
-                       "papers with predictions")},
       {kDescribed, option("--cost", a.cost, "FILE", "table of measured costs")
                        .by_default("none: a nominal rate")},
       {kBench, option("--link", a.link, "SPEEDS",
@@ -341,6 +362,10 @@ OptionRows plan_options(Planning planning, PlanArguments& a) {
                  rows(kZero, size_rows(a)), rows(kZero, zero_rows(a)),
                  rows("Cluster", cluster_rows(a)),
                  rows("Output", output_rows(a))});
+}
+
+OptionRows memory_options(PlanArguments& a) {
+  return rows_for(Planning::kOne, "Memory", memory_rows(a));
 }
 
 Verb add_planning_verb(CLI::App& root, Planning planning, VerbDeclaration verb,

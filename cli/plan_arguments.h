@@ -17,6 +17,10 @@
 
 namespace canzona::cli {
 
+// The batch at which predictions of `plan` and `compare` are compared, whatever
+// the mesh, in tokens.
+inline constexpr int64_t kUsualGlobalBatch = 4 << 20;
+
 // Empty text means not given, and so does an empty number.
 struct PlanArguments {
   std::string placed;  // plan only: given storage
@@ -42,7 +46,6 @@ struct PlanArguments {
   std::optional<double> alpha;
   std::optional<int64_t> bucket_elements;
   std::string micro_groups;
-  std::string exchange;
   std::string teams;  // plan and compare
   std::string capacity;
   std::string memory_cap;
@@ -61,14 +64,14 @@ struct PlanArguments {
   std::optional<int64_t> tokens;
   std::optional<int64_t> length;
   std::optional<int64_t> micro_batches;
+  std::optional<int64_t> global_batch;  // tokens of an iteration, on all ranks
   std::optional<double> tflops;
   std::string overlap;
 
   std::string cost;
   std::string link;
   std::optional<int64_t> ranks_per_node;
-  std::string cluster;     // simulate only: file
-  bool published = false;  // simulate only
+  std::string cluster;  // simulate only: file
 
   std::string output;  // plan only
   std::string html;
@@ -88,6 +91,9 @@ struct PlanArguments {
 // `simulate`.
 enum class Planning { kOne, kAll, kRun, kSimulate };
 OptionRows plan_options(Planning planning, PlanArguments& arguments);
+
+// The options by which `explain` counts memory as `plan` does.
+OptionRows memory_options(PlanArguments& arguments);
 
 // Adds a verb that has these options and no others.
 using PlanRun = Outcome (*)(const PlanArguments&, const Output&);

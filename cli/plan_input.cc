@@ -99,11 +99,38 @@ std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes,
   return sizes;
 }
 
-Workload read_workload(const PlanArguments& a, const Model& model) {
+namespace {
+
+// Divides the tokens of an iteration into micro-batches.
+void read_batch(const PlanArguments& a, const Mesh& mesh, Workload& work) {
+  int64_t& tokens = work.compute.tokens;
+  tokens = a.tokens.value_or(kUsualTokens);
+  work.num_micro_batches = a.micro_batches.value_or(1);
+  const bool is_set = a.micro_batches && a.tokens;
+  if (a.global_batch && (is_set || tokens == 0))
+    throw UsageError(cat("--global-batch ", *a.global_batch, ": --tokens ",
+                         tokens, a.micro_batches ? " and --micro-batches" : "",
+                         " already determine the batch; leave one out"));
+  if (tokens == 0 || (a.micro_batches && !a.global_batch)) return;
+  const int64_t batch = a.global_batch.value_or(kUsualGlobalBatch);
+  if (batch < mesh.homes())
+    throw UsageError(cat("--global-batch ", batch, ": expected at least ",
+                         mesh.homes(),
+                         ", a token for each data-parallel rank"));
+  const auto divide_up = [](int64_t x, int64_t y) { return (x + y - 1) / y; };
+  const int64_t of_rank = divide_up(batch, mesh.homes());
+  if (!a.micro_batches) work.num_micro_batches = divide_up(of_rank, tokens);
+  tokens = divide_up(of_rank, work.num_micro_batches);
+}
+
+}  // namespace
+
+Workload read_workload(const PlanArguments& a, const Model& model,
+                       const Mesh& mesh) {
   constexpr double kTera = 1e12;
   Workload work;
+  read_batch(a, mesh, work);
   ComputeLoad& load = work.compute;
-  load.tokens = a.tokens.value_or(kUsualTokens);
   load.length = a.length.value_or(std::min(load.tokens, kUsualTokens));
   load.width = attention_width(model);
   load.flops_per_second = a.tflops ? kTera * *a.tflops : kNominalFlopsPerSecond;
@@ -112,7 +139,6 @@ Workload read_workload(const PlanArguments& a, const Model& model) {
           ? model.experts_per_token
           : std::min<int64_t>(kUsualExperts, model.num_experts);
   load.recompute = a.recompute;
-  work.num_micro_batches = a.micro_batches.value_or(1);
   work.hidden = hidden_width(model);
   work.bytes_per_activation = 2;
   // Threads send small pieces; a cluster's library has a latency per message.
@@ -123,7 +149,7 @@ Workload read_workload(const PlanArguments& a, const Model& model) {
 
 MemoryTerms read_memory_terms(const PlanArguments& a, const Model& model,
                               const Mesh& mesh, const PlanOptions& options) {
-  const Workload work = read_workload(a, model);
+  const Workload work = read_workload(a, model, mesh);
   const bool counted = a.activations != "none";
   ActivationLoad load{.tokens = counted ? work.compute.tokens : 0,
                       .num_micro_batches = work.num_micro_batches,
@@ -228,7 +254,6 @@ void read_budgets(const PlanArguments& a, PlanOptions& o) {
   if (!a.micro_groups.empty())
     o.micro_groups =
         one_of(a.micro_groups, "--micro-groups", micro_group_modes());
-  if (!a.exchange.empty()) o.exchange = parse_exchange(a.exchange);
   if (!a.teams.empty()) o.teams = parse_teams(a.teams);
   if (!a.capacity.empty())
     o.capacity_bytes = parse_bytes(a.capacity, "--capacity");
@@ -382,6 +407,14 @@ PlanInput read_plan_input(const PlanArguments& arguments) {
   return input;
 }
 
+std::string memory_cures(const MemoryTerms& terms, const char* zero) {
+  std::vector<std::string> cures = {
+      cat("--zero ", zero, ", which shards gradients and parameters")};
+  if (terms.activations > 0 && !terms.load.recompute)
+    cures.emplace_back("--recompute");
+  return cat("try ", join(cures, ", "), ", or a larger tp in --mesh");
+}
+
 void require_cap(const MemoryTerms& terms, const std::vector<RankCost>& ranks,
                  const std::string& strategy) {
   std::vector<std::string> violations;
@@ -389,8 +422,11 @@ void require_cap(const MemoryTerms& terms, const std::vector<RankCost>& ranks,
   if (violations.empty()) return;
   throw CapExceeded(
       cat("--memory-cap ", human_bytes(terms.cap_bytes), ": the plan of ",
-          "strategy ", strategy, " needs more\n", join(violations, "\n")),
-      violations);
+          "strategy ", strategy, " needs more\n", join(violations, "\n"), "\n",
+          memory_cures(terms, "auto")),
+      violations,
+      fullest_memory(ranks).total().value() + terms.activations -
+          terms.cap_bytes);
 }
 
 ReportPlan plan_once(const PlanInput& input, const std::string& strategy,
@@ -415,6 +451,8 @@ ReportPlan plan_once(const PlanInput& input, const std::string& strategy,
   require_cap(terms, shown.ranks, strategy);
   shown.balance = measure_balance(shown.plan);
   shown.terms = input.terms;
+  if (input.work)
+    shown.iteration = predicted_iteration(shown.plan, *input.work);
   return shown;
 }
 

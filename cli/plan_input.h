@@ -34,12 +34,18 @@ class ViolationsFound : public Error {
 // it concerns.
 class CapExceeded : public UsageError {
  public:
-  CapExceeded(const std::string& what, std::vector<std::string> violations)
-      : UsageError(what), violations_(std::move(violations)) {}
+  CapExceeded(const std::string& what, std::vector<std::string> violations,
+              int64_t lacks_bytes)
+      : UsageError(what),
+        violations_(std::move(violations)),
+        lacks_bytes_(lacks_bytes) {}
   const std::vector<std::string>& violations() const { return violations_; }
+  // What the rank that needs most lacks.
+  int64_t lacks_bytes() const { return lacks_bytes_; }
 
  private:
   std::vector<std::string> violations_;
+  int64_t lacks_bytes_;
 };
 
 // Plans read from files, for verbs that show them.
@@ -63,7 +69,10 @@ std::vector<ZeroSizes> read_sizes(const std::string& text, int32_t homes,
                                   const char* option = "--zero");
 
 // Reads the work of an iteration; nominal values where the options do not say.
-Workload read_workload(const PlanArguments& arguments, const Model& model);
+// Micro-batches are as large as --tokens allows, and as many as --global-batch
+// needs.
+Workload read_workload(const PlanArguments& arguments, const Model& model,
+                       const Mesh& mesh);
 
 // Reads what counts against the memory cap of the options.
 MemoryTerms read_memory_terms(const PlanArguments& arguments,
@@ -84,6 +93,8 @@ struct PlanInput {
   std::string note = {};  // what was decided for the user; may be empty
   // What the cap covers; if empty, only the plan's memory.
   std::optional<MemoryTerms> terms = {};
+  // What is predicted for the plan beside its step; nothing if empty.
+  std::optional<Workload> work = {};
 
   PlanRequest request() const {
     return {model, mesh, *rule, options, cost_table ? &*cost_table : nullptr};
@@ -109,6 +120,10 @@ std::vector<std::string> known_strategies(const std::string& text,
 
 // Reads the values of --rule-option, NAME=VALUE each; none may be given twice.
 RuleOptions parse_rule_options(const std::vector<std::string>& given);
+
+// "try --zero all, …": what lets a plan need less memory. `zero` is the value
+// of --zero that searches.
+std::string memory_cures(const MemoryTerms& terms, const char* zero);
 
 // Throws CapExceeded if a rank needs more memory than the terms allow.
 void require_cap(const MemoryTerms& terms, const std::vector<RankCost>& ranks,

@@ -146,6 +146,7 @@ class TcpRanks : public ProcessRanks<TcpSession> {
         .meeting = meeting_of(options, launch),
         .rank = launch.rank,
         .num_ranks = launch.num_ranks,
+        .num_local = launch.num_local,
         .token = options.job_token.empty() ? launch.token : options.job_token,
         .time = options.communicator.deadline,
         .gate = options.gate}));

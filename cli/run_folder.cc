@@ -193,19 +193,16 @@ void RunFolder::replace_former(int64_t bytes_to_save) {
   open_records(false);
 }
 
-// TensorBoard takes several files in a folder as one run; a second one in the
-// same second gets another name.
-void RunFolder::open_records(bool keep) {
+void RunFolder::open_records(bool keep, int64_t step) {
   metrics_.emplace(path_ + "/metrics.jsonl", keep);
-  open_board();
+  open_board(step);
 }
 
-void RunFolder::open_board() {
+// TensorBoard takes several files in a folder as one run.
+void RunFolder::open_board(int64_t step) {
   const double now = seconds_since_1970();
-  auto second = static_cast<int64_t>(now);
-  while (is_there(events_path(path_, second, host_name()))) ++second;
-  board_path_ = events_path(path_, second, host_name());
-  board_ = std::make_unique<TensorBoardWriter>(board_path_, now);
+  board_path_ = next_events_path(path_, static_cast<int64_t>(now), host_name());
+  board_ = std::make_unique<TensorBoardWriter>(board_path_, now, step + 1);
 }
 
 // TensorBoard stops reading a file at an incomplete record: it is cut off, and
@@ -214,7 +211,7 @@ void RunFolder::add_scalars(int64_t step, const std::vector<Scalar>& scalars) {
   uintmax_t whole = 0;
   std::error_code error;
   try {
-    if (board_ == nullptr) open_board();
+    if (board_ == nullptr) open_board(step);
     whole = fs::file_size(board_path_, error);
     board_->add(step, seconds_since_1970(), scalars);
   } catch (const StorageError&) {
@@ -246,7 +243,7 @@ std::vector<std::string> RunFolder::go_on_after(int64_t step) {
   metrics.finish();
   has_step_ = step > 0 && !kept.lines.empty() &&
               kept.lines.back().step == step && !kept.lines.back().is_evaluated;
-  open_records(true);
+  open_records(true, step);
   if (kept.left_out > 0)
     notes.push_back(cat(file, ": line ", kept.odd_line,
                         " is not a valid record; ",

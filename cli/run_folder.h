@@ -108,8 +108,9 @@ class RunFolder {
   // Forgets the run if the work fails.
   template <class Work>
   void or_forget(const Work& work);
-  void open_records(bool keep);
-  void open_board();
+  // `step` is the last one that stays.
+  void open_records(bool keep, int64_t step = -1);
+  void open_board(int64_t step);
   void add_scalars(int64_t step, const std::vector<Scalar>& scalars);
 
   std::string path_;

@@ -11,7 +11,6 @@
 #include "canzona/report/cluster_view.h"
 #include "canzona/sim/cluster.h"
 #include "canzona/sim/plan_iteration.h"
-#include "canzona/sim/published.h"
 #include "cli/plan_input.h"
 #include "cli/verbs.h"
 
@@ -24,7 +23,6 @@ constexpr const char* kSimulateExamples =
   canzona simulate --model qwen3-32b --fused --mesh dp=512,tp=8 --strategy contiguous --cluster c.json
   canzona simulate --model qwen3-235b-a22b --mesh dp=64,ep=8,tp=4 --micro-batches 8 \
     --cluster c.json --collectives node --html cluster.html
-  canzona simulate --published
 
 A cluster is described by a file: the speed of a card, and levels of links from the node outwards,
 each a multiple of the previous one:
@@ -103,23 +101,12 @@ void read_simulated_zero(const PlanArguments& a, PlanInput& input) {
         read(a.zero_experts, input.mesh.expert_homes(), "--zero-experts");
 }
 
-Outcome tell_published(const PlanArguments& given, const Output& out) {
-  if (const std::string other = given.option_beside({"--published", "--json"});
-      !other.empty())
-    throw UsageError(
-        cat("--published uses its own models, meshes and clusters: leave ",
-            other, " out"));
-  const std::vector<PredictedPaper> papers =
-      predict_published(published_papers());
-  out.result(given.json ? published_view_json(papers)
-                        : published_text(papers, out.ink()));
-  return Outcome::kDone;
-}
-
 Outcome run_simulation(const PlanArguments& given, const Output& out) {
-  if (given.published) return tell_published(given, out);
   const Cluster cluster = read_cluster_file(given.cluster);
   PlanArguments arguments = given;
+  // Without a global batch, one micro-batch is simulated.
+  if (!given.global_batch)
+    arguments.micro_batches = given.micro_batches.value_or(1);
   arguments.collectives.clear();
   std::optional<CostTable> table;
   if (!cluster.card.cost_table.empty())
@@ -130,12 +117,12 @@ Outcome run_simulation(const PlanArguments& given, const Output& out) {
   if (!input.note.empty()) out.note(input.note);
   check_cluster(cluster, input.mesh);
   input.options.strategy = known_strategy(given.strategy, "--strategy");
-  Workload work = read_workload(given, input.model);
+  Workload work = read_workload(arguments, input.model, input.mesh);
   apply(cluster, input.options, work);
   settle_collectives(given, cluster, input.options.zero, work);
   read_simulated_zero(given, input);
   input.terms =
-      read_memory_terms(given, input.model, input.mesh, input.options);
+      read_memory_terms(arguments, input.model, input.mesh, input.options);
   Plan plan = plan_in_terms(input.request(), *input.terms);
   if (input.terms->cap_bytes > 0)
     require_cap(*input.terms, predict_in_terms(plan, *input.terms),

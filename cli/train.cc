@@ -471,6 +471,8 @@ TrainConfig config_of(const TrainFlags& a, const Beginning& beginning,
 // What the run had was made for the mesh that it had; reports what gives way.
 void free_former_choices(const Beginning& beginning, TrainConfig& config,
                          bool speaks, const Output& out) {
+  if (const std::string note = note_on_strips(config); speaks && !note.empty())
+    out.note(cat("note: ", note));
   if (!beginning.point && !beginning.unfinished) return;
   const TrainConfig saved = make_settled_config(
       beginning.point ? beginning.point->saved : *beginning.unfinished);
@@ -503,6 +505,8 @@ Outcome run(const TrainFlags& a, const Output& out) {
   if (!a.flight_record.empty() && !a.dry_run)
     check_late_file("--flight-record", a.flight_record, config.run);
   const Mesh mesh = settle_mesh(config, rank_counts(config, launch));
+  if (!a.resume.empty() && !beginning.point && !beginning.unfinished)
+    require_run_or_data(config);
   if (is_rank_0)
     report_beginning(a, beginning, asked_run_folder(a.config), out);
   free_former_choices(beginning, config, is_rank_0, out);
@@ -536,8 +540,9 @@ OptionRows run_options(TrainFlags& a) {
             "and predicted step; do not train"),
        option("--resume", a.resume, "FROM",
               "resume from a checkpoint: auto (the newest complete one of "
-              "--run, or start anew if there is none), a step, or a path; its "
-              "settings need not be given again"),
+              "--run, or with --data start anew if there is none), a step, or "
+              "a path; its settings need not be given again")
+           .offering({"auto"}),
        flag("--overwrite", a.overwrite,
             "replace the run in the folder of --run, with its checkpoints; "
             "with --resume auto, only if it has no checkpoints; with --resume "

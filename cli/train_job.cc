@@ -11,7 +11,7 @@
 #include "canzona/checkpoint/store.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/measure/machine.h"
-#include "canzona/measure/planned_exchange.h"
+#include "canzona/measure/planned_bytes.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/shown_plan.h"
@@ -19,6 +19,8 @@
 #include "canzona/train/config.h"
 #include "canzona/train/model_source.h"
 #include "canzona/train/resume.h"
+#include "canzona/train/stage.h"
+#include "canzona/train/stage_links.h"
 #include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/run_folder.h"
@@ -189,6 +191,17 @@ std::optional<Settings> unfinished_settings(const std::string& run) {
   return saved_settings(summary->config.dump(), cat("unfinished run ", run));
 }
 
+void require_run_or_data(const TrainConfig& config) {
+  if (config.origin("data.path") != "default" ||
+      is_there(config.run + "/summary.json") ||
+      is_there(config.run + "/metrics.jsonl"))
+    return;
+  throw UsageError(
+      cat("--resume auto: --run ", quoted(config.run, 300),
+          " holds no run to resume; check the name, or start a run there with "
+          "--data PATH (--data synthetic: the built-in language)"));
+}
+
 // It follows another error, which a folder that is gone must not hide.
 std::string resume_hint(const std::string& run) try {
   if (run.empty() || !has_checkpoint(checkpoint_folder(run))) return "";
@@ -217,9 +230,9 @@ namespace {
 std::string rates_text(const MachineLimits& limits,
                        const PlanOptions& options) {
   return cat(
-      "measured here: ", flops_text(limits.flops.together),
+      "measured here: ", flops_text(limits.flops_per_second),
       "/s per rank, copies of ",
-      human_bytes(static_cast<int64_t>(limits.copies.together)), "/s; ",
+      human_bytes(static_cast<int64_t>(limits.copy_bytes_per_second)), "/s; ",
       options.links.nominal ? "links as fast as memory" : links_text(options));
 }
 
@@ -239,7 +252,7 @@ MachineLimits measure_limits_on(Ranks& ranks) {
 
 double measure_product_rate_on(Ranks& ranks) {
   return on_every_rank(ranks.runner(), {}, [](Communicator& world) {
-    return measure_shared_flops(world, *make_cpu_engine()).together;
+    return measure_fp32_rate(world, *make_cpu_engine());
   });
 }
 
@@ -354,8 +367,13 @@ double TrainJob::step_seconds() const {
 }
 
 WireBytes TrainJob::bytes_per_step() const {
+  const auto calls = [&](int32_t stage) {
+    return stage_calls(plan.model, plan.mesh, stage,
+                       tasks_of(settings, plan.mesh, stage));
+  };
   WireBytes most;
-  for (const WireBytes& rank : planned_bytes(settings, plan).ranks)
+  for (const WireBytes& rank :
+       planned_bytes(plan, settings.runtime.wire, calls).ranks)
     most = largest(most, rank);
   return most;
 }
@@ -396,9 +414,9 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
   require_room_for_saving(job, memory_cap_of(config));
   job.settings.flops_per_token = flops_per_token(job);
   if (limits) {
-    set_product_rate(limits->flops.together, job);
-    predict_at({.flops_per_second = limits->flops.together,
-                .copy_bytes_per_second = limits->copies.together},
+    set_product_rate(limits->flops_per_second, job);
+    predict_at({.flops_per_second = limits->flops_per_second,
+                .copy_bytes_per_second = limits->copy_bytes_per_second},
                job);
   }
   return job;

@@ -46,6 +46,11 @@ std::optional<ResumePoint> find_resume_point(const std::string& wish,
 // run. Throws UsageError if it cannot be read.
 std::optional<Settings> unfinished_settings(const std::string& run);
 
+// For `--resume auto` that has found no settings: throws UsageError if the
+// folder holds no run and nothing says what to train on, since the folder's
+// name may be mistyped.
+void require_run_or_data(const TrainConfig& config);
+
 // "the newest checkpoint is of step 100; canzona train --run … goes on from
 // it";
 // "" if there is none.

@@ -139,7 +139,6 @@ std::string dry_run_json(const TrainConfig& config, const TrainJob& job,
   write_precision(out, precision_of(config));
   out.field("strategy", config.plan.strategy)
       .field("teams", teams_text(job.plan.options.teams))
-      .field("exchange", to_string(job.plan.options.exchange))
       .field("predicted_step_seconds", job.step_seconds())
       .field("flops_per_second", job.speed ? job.speed->flops_per_second : 0)
       .field("copy_bytes_per_second",
@@ -273,17 +272,8 @@ std::string staging_text(const TrainJob& job) {
              : cat(" and ", human_bytes(staging), " to save in the background");
 }
 
-// "exchange: by strips (auto)"; "" if the run was asked for nothing but rounds.
-std::string exchange_text(const TrainConfig& config, const PlanOptions& plan) {
-  const ExchangeBy asked = parse_exchange(config.plan.exchange);
-  if (asked == ExchangeBy::kRounds) return "";
-  return cat("exchange: by ", to_string(plan.exchange),
-             asked == ExchangeBy::kAuto ? " (auto)" : "");
-}
-
 std::string head_line(const TrainConfig& config, const TrainJob& job,
                       const std::string& data, const std::string& transport) {
-  const std::string exchange = exchange_text(config, job.plan.options);
   return cat(
       model_name(config), ": ",
       counted_text(job.plan.model.num_layers, "layer"), ", ",
@@ -296,8 +286,7 @@ std::string head_line(const TrainConfig& config, const TrainJob& job,
       " tokens\nmemory: ", human_bytes(job.most_bytes()),
       " per rank, including ", human_bytes(job.activations), " activations",
       staging_text(job), job.is_plain() ? "" : "\n", zero_line(job),
-      may_have_teams(job.plan) ? "\nteams: " + describe_teams(job.plan) : "",
-      exchange.empty() ? "" : "\n", exchange);
+      may_have_teams(job.plan) ? "\nteams: " + describe_teams(job.plan) : "");
 }
 
 // "step 12 was skipped like the 9 before it: …; try …"
@@ -468,9 +457,6 @@ void show_plan(const TrainConfig& config, const TrainJob& job,
       "\n");
   if (const std::string text = precision_of(config).text(); !text.empty())
     out.result(cat("  precision: ", text, "\n"));
-  if (const std::string text = exchange_text(config, plan.options);
-      !text.empty())
-    out.result(cat("  ", text, "\n"));
   if (job.ranking)
     out.result("\n" + zero_comparison_text(*job.ranking, out.ink()));
 }

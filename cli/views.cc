@@ -152,6 +152,7 @@ struct ExplainFlags {
   std::string matrix;
   std::string bucket;
   std::string html;
+  PlanArguments memory;  // how memory is counted
   bool audit = false;
   bool json = false;
 
@@ -174,14 +175,20 @@ std::string audit_json(const Plan& plan) {
   return out.end_object().take() + "\n";
 }
 
-ReportPlan read_shown(const std::string& path) {
+// Memory is counted as `canzona plan` counts it, with the same options; a plan
+// stores none of them.
+ReportPlan read_shown(const std::string& path, const PlanArguments& memory) {
   PlanFile file = read_plan(path);
   if (!file.violations.empty())
     throw ViolationsFound(cat("plan ", quoted(path), " is not sound"),
                           std::move(file.violations));
   ReportPlan shown;
   shown.plan = std::move(file.plan);
-  shown.ranks = predict(shown.plan);
+  PlanOptions no_cap = shown.plan.options;
+  no_cap.memory_cap_bytes = 0;
+  shown.terms =
+      read_memory_terms(memory, shown.plan.model, shown.plan.mesh, no_cap);
+  shown.ranks = predict_in_terms(shown.plan, *shown.terms);
   shown.balance = measure_balance(shown.plan);
   return shown;
 }
@@ -251,7 +258,7 @@ Outcome run(const ExplainFlags& arguments, const Output& out) {
         "--rank, --matrix, --bucket and --audit: expected at most one of them");
   if (auto placed = read_placed_plan(arguments.path))
     return explain_placed(arguments, std::move(*placed), out);
-  const ReportPlan shown = read_shown(arguments.path);
+  const ReportPlan shown = read_shown(arguments.path, arguments.memory);
   const std::string answer = explanation(arguments, shown, out.ink());
   if (!arguments.html.empty())
     out.save(arguments.html, plan_html(shown), "report");
@@ -262,23 +269,24 @@ Outcome run(const ExplainFlags& arguments, const Output& out) {
 }
 
 OptionRows options_of(ExplainFlags& a) {
-  return {
-      argument("PLAN", a.path, "a file that `canzona plan -o` wrote")
-          .required(),
-      option(
-          "--rank", a.rank, "R",
-          "show what this rank owns, stores and sends, and its actions in an "
-          "iteration, in order"),
-      option(
-          "--matrix", a.matrix, "NAME",
-          "show why this matrix (or each matrix of this tensor) has its owner"),
-      option("--bucket", a.bucket, "B",
-             "show which tensors are in this bucket, and their homes"),
-      option("--html", a.html, "FILE",
-             "write a report that opens in a browser"),
-      flag("--audit", a.audit,
-           "show every tensor: rule, home, owner, bytes, cost"),
-      json_flag(a.json)};
+  return joined(
+      {{argument("PLAN", a.path, "a file that `canzona plan -o` wrote")
+            .required(),
+        option(
+            "--rank", a.rank, "R",
+            "show what this rank owns, stores and sends, and its actions in an "
+            "iteration, in order"),
+        option("--matrix", a.matrix, "NAME",
+               "show why this matrix (or each matrix of this tensor) has its "
+               "owner"),
+        option("--bucket", a.bucket, "B",
+               "show which tensors are in this bucket, and their homes"),
+        option("--html", a.html, "FILE",
+               "write a report that opens in a browser"),
+        flag("--audit", a.audit,
+             "show every tensor: rule, home, owner, bytes, cost"),
+        json_flag(a.json)},
+       memory_options(a.memory)});
 }
 
 }  // namespace

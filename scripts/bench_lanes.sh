@@ -26,8 +26,9 @@ tests canzona_cuda_runtime_test \
 
 trace=$(mktemp)
 trap 'rm -f "$trace"' EXIT
-"$canzona" bench zero --device cuda --mesh dp=2 --zero zero3 \
-  --overlap background --comm-ratio 0.5 --steps 1 --repeat 1 --trace "$trace"
+"$canzona" bench step --device cuda --model qwen3-0.6b --scale 1/4 --layers 4 \
+  --mesh dp=2 --strategy balanced --zero zero3 --compute products \
+  --comm-ratio 0.5 --steps 1 --trace "$trace"
 for name in compute gradients parameters; do
   grep -q "GPU stream, $name" "$trace" ||
     { echo "lanes: the trace has no stream of $name" >&2; exit 1; }

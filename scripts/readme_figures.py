@@ -48,8 +48,7 @@ def seconds(value):
 def cells(strategy):
     """The figures of a row, in the order of the columns."""
     gib = 2 ** 30
-    return [f"{strategy['dp']['memory_max_over_mean']:.3f}",
-            digits(strategy["all_ranks"]["makespan_over_bound"]),
+    return [digits(strategy["all_ranks"]["makespan_over_bound"]),
             f"{strategy['all_ranks']['idle_ranks']}",
             f"{digits(strategy['bytes_per_rank_max'] / gib)} GiB",
             f"{digits(strategy['memory_per_rank_max'] / gib)} GiB",

@@ -12,7 +12,7 @@
 #include "canzona/comm/thread/run_ranks.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
-#include "canzona/measure/step_bench.h"
+#include "canzona/measure/step_times.h"
 #include "canzona/rules/optimizer.h"
 
 namespace canzona {

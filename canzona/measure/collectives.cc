@@ -43,7 +43,7 @@ class TrialMemory {
 };
 
 // The sizes of the ranks' pieces in a series of trials.
-struct Pieces {
+struct PieceSizes {
   std::string name;
   std::vector<int64_t> counts;  // elements by rank
 };
@@ -61,14 +61,14 @@ std::vector<int64_t> divide(int64_t elements,
 }
 
 // Returns equal pieces, pieces that grow from zero, and the requested ones.
-std::vector<Pieces> pieces_of(const CollectivesRequest& request) {
+std::vector<PieceSizes> pieces_of(const CollectivesRequest& request) {
   const int64_t elements = request.bytes / 4;
   const std::vector<int64_t> equal(static_cast<size_t>(request.num_ranks), 1);
   std::vector<int64_t> growing = equal;
   if (request.num_ranks > 1)
     std::iota(growing.begin(), growing.end(), int64_t{0});
-  std::vector<Pieces> pieces = {{"equal", divide(elements, equal)},
-                                {"unequal", divide(elements, growing)}};
+  std::vector<PieceSizes> pieces = {{"equal", divide(elements, equal)},
+                                    {"unequal", divide(elements, growing)}};
   if (!request.shares.empty())
     pieces.push_back({request.shares_name, divide(elements, request.shares)});
   return pieces;

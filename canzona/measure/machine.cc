@@ -31,7 +31,7 @@
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
 #include "canzona/measure/rank_runner.h"
-#include "canzona/measure/step_bench.h"
+#include "canzona/measure/step_times.h"
 #include "canzona/rules/facts.h"
 
 namespace canzona {

@@ -1,4 +1,4 @@
-#include "canzona/measure/planned_exchange.h"
+#include "canzona/measure/planned_bytes.h"
 
 #include <gtest/gtest.h>
 
@@ -24,31 +24,28 @@ WireBytes all_ranks(const PlannedBytes& bytes) {
   return sum;
 }
 
-// Two gathers and a scatter of everything for each micro-batch; AdamW has no
-// exchange in its step.
+// Two gathers in bf16 and a scatter in fp32 of everything for each micro-batch;
+// AdamW has no exchange in its step.
 TEST(PlannedBytes, OfZero3AreThreeTimesTheModelForEachMicroBatch) {
+  const TestBenchWish wish{.mesh = "dp=4", .rule = "adamw"};
+  const Plan plan = bench_plan(wish, {"balanced", {4, 4, 4}});
   for (const int64_t micro_batches : {1, 3}) {
-    const TestBenchWish wish{
-        .mesh = "dp=4", .rule = "adamw", .micro_batches = micro_batches};
-    const TrainSettings settings = bench_settings(wish);
-    const Plan plan = zero_plan(wish, settings, {4, 4, 4});
-    const WireBytes sum = all_ranks(planned_bytes(settings, plan));
+    const WireBytes sum =
+        all_ranks(planned_bytes(plan, GradientWire::kFp32, micro_batches));
     const int64_t bytes = parameter_bytes(plan);
-    EXPECT_EQ(sum.sent(), 3 * micro_batches * 3 * bytes);
+    EXPECT_EQ(sum.sent(), 3 * micro_batches * 2 * bytes);
     EXPECT_EQ(sum.received(), sum.sent());
     EXPECT_EQ(sum.sent_inter, 2 * sum.sent_intra);  // nodes of two
   }
 }
 
 TEST(PlannedBytes, OfPlainZeroDoNotDependOnMicroBatches) {
-  TestBenchWish wish{.mesh = "dp=4", .rule = "adamw"};
-  const TrainSettings one = bench_settings(wish);
-  wish.micro_batches = 3;
-  const TrainSettings three = bench_settings(wish);
-  const Plan plan = zero_plan(wish, one, {4, 1, 1});
-  const int64_t sent = all_ranks(planned_bytes(one, plan)).sent();
-  EXPECT_EQ(sent, 2 * 3 * parameter_bytes(plan));
-  EXPECT_EQ(all_ranks(planned_bytes(three, plan)).sent(), sent);
+  const TestBenchWish wish{.mesh = "dp=4", .rule = "adamw"};
+  const Plan plan = bench_plan(wish, {"balanced", {4, 1, 1}});
+  for (const int64_t micro_batches : {1, 3})
+    EXPECT_EQ(all_ranks(planned_bytes(plan, GradientWire::kFp32, micro_batches))
+                  .sent(),
+              3 * 3 * parameter_bytes(plan) / 2);
 }
 
 TEST(PlannedBytes, TakeWhatTheBusiestPortTakes) {
@@ -65,15 +62,14 @@ TEST(PlannedBytes, TakeWhatTheBusiestPortTakes) {
 }
 
 TEST(PlannedBytes, OfTheEdgeAreTheEmbeddingsAndTheFirstLayers) {
-  const TestBenchWish wish{.mesh = "dp=2", .rule = "adamw"};
-  const TrainSettings settings = bench_settings(wish);
-  const Plan plan = zero_plan(wish, settings, {2, 2, 2});
+  const Plan plan = bench_plan({.rule = "adamw"}, {"balanced", {2, 2, 2}});
   int64_t elements = 0;
   for (const Tensor& tensor : plan.model.tensors)
     if (tensor.role == Role::kEmbedding || tensor.layer == 0)
       elements += tensor.elements();
-  for (const WireBytes& edge : planned_bytes(settings, plan).edges)
-    EXPECT_EQ(edge.sent(), elements * kBytesPerFp32);
+  for (const WireBytes& edge :
+       planned_bytes(plan, GradientWire::kFp32, 1).edges)
+    EXPECT_EQ(2 * edge.sent(), elements * (2 + kBytesPerFp32));
 }
 
 }  // namespace

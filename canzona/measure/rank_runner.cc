@@ -13,7 +13,7 @@
 #include "canzona/comm/from_all.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
-#include "canzona/measure/step_bench.h"
+#include "canzona/measure/step_times.h"
 
 namespace canzona {
 
@@ -73,6 +73,7 @@ namespace {
 
 constexpr int kSharedRounds = 7;
 constexpr int64_t kSide = 512;
+constexpr double kFlops = 2.0 * kSide * kSide * kSide;  // of a product
 constexpr int kPlainProducts = 40;
 constexpr int kBf16Products = 300;
 
@@ -145,15 +146,6 @@ SharedProducts time_bf16(Communicator& world, Engine& engine, int num_products,
   });
 }
 
-double copy_rate(Communicator& world, bool takes_part) {
-  constexpr size_t kBytes = 8 << 20;
-  const std::vector<std::byte> from(kBytes, std::byte{1});
-  std::vector<std::byte> to(kBytes);
-  const std::vector<double> seconds = time_rounds(
-      world, takes_part, [&] { std::memcpy(to.data(), from.data(), kBytes); });
-  return kBytes / largest_of(world, std::ranges::min(seconds));
-}
-
 constexpr int kMeetings = 40;
 
 // Repeats `beside` until all ranks have met.
@@ -171,10 +163,6 @@ double meeting_seconds(Communicator& world, Courier& courier,
 
 }  // namespace
 
-SharedCopies measure_shared_copies(Communicator& world) {
-  return {copy_rate(world, world.rank() == 0), copy_rate(world, true)};
-}
-
 SharedMeetings measure_shared_meetings(Communicator& world, Engine& engine) {
   DeviceMemory memory(engine);
   const Matrices a = noise(memory, 1), b = noise(memory, 2),
@@ -191,7 +179,14 @@ SharedMeetings measure_shared_meetings(Communicator& world, Engine& engine) {
   return out;
 }
 
-double measure_copy_rate(Communicator& world) { return copy_rate(world, true); }
+double measure_copy_rate(Communicator& world) {
+  constexpr size_t kBytes = 8 << 20;
+  const std::vector<std::byte> from(kBytes, std::byte{1});
+  std::vector<std::byte> to(kBytes);
+  const std::vector<double> seconds = time_rounds(
+      world, true, [&] { std::memcpy(to.data(), from.data(), kBytes); });
+  return kBytes / largest_of(world, std::ranges::min(seconds));
+}
 
 SharedProducts measure_shared_products(Communicator& world, Engine& engine,
                                        DType precision) {
@@ -199,23 +194,22 @@ SharedProducts measure_shared_products(Communicator& world, Engine& engine,
                                    : time_plain(world, engine, kPlainProducts);
 }
 
-SharedFlops measure_shared_flops(Communicator& world, Engine& engine) {
+double measure_fp32_rate(Communicator& world, Engine& engine) {
   constexpr int kProducts = kPlainProducts / 5;
-  constexpr double kFlops = kProducts * 2.0 * kSide * kSide * kSide;
-  const SharedProducts products = time_plain(world, engine, kProducts);
-  return {kFlops / products.alone, kFlops / products.together};
+  return kProducts * kFlops /
+         time_plain(world, engine, kProducts, Shared::kTogether).together;
 }
 
 double measure_flop_rate(Communicator& world, Engine& engine, DType precision) {
   constexpr int kProducts = 2;
-  constexpr double kFlops = kProducts * 2.0 * kSide * kSide * kSide;
   const auto time = precision == DType::kBf16 ? time_bf16 : time_plain;
-  return kFlops / time(world, engine, kProducts, Shared::kTogether).together;
+  return kProducts * kFlops /
+         time(world, engine, kProducts, Shared::kTogether).together;
 }
 
 MachineLimits measure_limits(Communicator& world, Engine& engine) {
-  const SharedFlops flops = measure_shared_flops(world, engine);
-  const SharedCopies copies = measure_shared_copies(world);
+  const double flops = measure_fp32_rate(world, engine);
+  const double copies = measure_copy_rate(world);
   return {flops, copies, measure_shared_meetings(world, engine)};
 }
 

@@ -68,14 +68,7 @@ auto on_every_rank(const RankRunner& run, const Link& link, const Work& work) {
 //
 // All ranks must call at the same time.
 
-// Bytes per second that a rank copies: rank 0 while all others sleep, and the
-// slowest while all copy.
-struct SharedCopies {
-  double alone = 0;
-  double together = 0;
-};
-SharedCopies measure_shared_copies(Communicator& world);
-// The rate while all ranks copy.
+// Bytes per second that the slowest rank copies while all do.
 double measure_copy_rate(Communicator& world);
 
 // The seconds that a meeting of background threads of all ranks takes, without
@@ -100,19 +93,15 @@ struct SharedProducts {
 SharedProducts measure_shared_products(Communicator& world, Engine& engine,
                                        DType precision);
 
-// The same as fp32 flop/s of one rank, measured in a fifth of the time.
-struct SharedFlops {
-  double alone = 0;
-  double together = 0;
-};
-SharedFlops measure_shared_flops(Communicator& world, Engine& engine);
-// The rate while all ranks compute, from a few products.
+// The flop/s of the slowest rank while all compute, from a few products; and in
+// fp32, from more.
 double measure_flop_rate(Communicator& world, Engine& engine, DType precision);
+double measure_fp32_rate(Communicator& world, Engine& engine);
 
-// Limits that bound every figure of a run.
+// What a rank does while all others do the same.
 struct MachineLimits {
-  SharedFlops flops;    // per second, fp32 products
-  SharedCopies copies;  // bytes per second
+  double flops_per_second = 0;  // of fp32 products
+  double copy_bytes_per_second = 0;
   SharedMeetings meetings;
 };
 MachineLimits measure_limits(Communicator& world, Engine& engine);

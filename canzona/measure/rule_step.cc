@@ -14,7 +14,7 @@
 #include "canzona/linalg/lanes.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
-#include "canzona/measure/step_bench.h"
+#include "canzona/measure/step_times.h"
 #include "canzona/rules/muon/facts.h"
 #include "canzona/rules/muon/newton_schulz.h"
 #include "canzona/rules/optimizer.h"

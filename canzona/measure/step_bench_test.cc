@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "canzona/base/error.h"
-#include "canzona/plan/testing/test_toy_model.h"
+#include "canzona/measure/test_bench.h"
 
 namespace canzona::step_bench_test {
 namespace {
@@ -12,42 +12,31 @@ namespace {
 using testing::SizeIs;
 
 StepBenchRequest small(const std::string& mesh,
-                       std::vector<std::string> strategies) {
-  StepBenchRequest request;
-  request.strategies = std::move(strategies);
-  request.plan = [mesh](const std::string& strategy, const Link&) {
-    PlanOptions options;
-    options.strategy = strategy;
-    options.bucket_elements = 3000;
-    const auto facts = make_rule_facts("muon", with_device("muon", {}, "cpu"));
-    return make_plan({toy_model(), parse_mesh(mesh), *facts, options});
-  };
-  request.run = on_threads(parse_mesh(mesh).world(), {});
-  request.trial.steps = 3;
-  request.trial.iterations = 1;
-  request.compute_seconds = 0.002;
-  return request;
+                       const std::vector<std::string>& strategies) {
+  std::vector<StepChoice> choices;
+  for (const std::string& strategy : strategies) choices.push_back({strategy});
+  return test_bench({.mesh = mesh}, std::move(choices));
 }
 
 TEST(StepBench, StrategiesGiveOneResultAndWhatWasPredicted) {
   const StepBench bench = run_step_bench(small("dp=2,tp=2", strategy_names()));
-  ASSERT_THAT(bench.strategies, SizeIs(strategy_names().size()));
+  ASSERT_THAT(bench.plans, SizeIs(strategy_names().size()));
   ASSERT_TRUE(bench.speed.has_value());
-  for (const StrategyBench& s : bench.strategies) {
-    SCOPED_TRACE(s.name);
+  for (const PlanBench& s : bench.plans) {
+    SCOPED_TRACE(s.choice.strategy);
     EXPECT_EQ(s.error, "");
     // Predictions use the measured rate; the plan does not know it.
     EXPECT_EQ(s.plan->cost_basis.source, "nominal");
     EXPECT_GT(s.predicted_mean(), 0);
     EXPECT_GE(s.predicted_worst(), s.predicted_mean());
-    EXPECT_EQ(s.trial.digest, bench.strategies[0].trial.digest);
-    EXPECT_EQ(s.trial.state_digest, bench.strategies[0].trial.state_digest);
+    EXPECT_EQ(s.trial.digest, bench.plans[0].trial.digest);
+    EXPECT_EQ(s.trial.state_digest, bench.plans[0].trial.state_digest);
     EXPECT_EQ(s.trial.memory_bytes_max, s.memory_predicted_max);
-    EXPECT_EQ(s.trial.bytes_sent_max, s.bytes_predicted_max);
+    EXPECT_EQ(s.trial.bytes_sent_max, s.bytes_predicted.most_sent());
     EXPECT_GT(s.trial.step.median, 0);
     EXPECT_GT(s.trial.host_seconds, 0);
     EXPECT_GE(s.trial.step_and_gather.median, s.trial.step.median);
-    EXPECT_GE(s.trial.iteration_seconds, 0.002);
+    EXPECT_GE(s.trial.iteration.median, 0.002);
     EXPECT_THAT(s.trial.rank_seconds, SizeIs(4));
     EXPECT_GT(s.speedup_over_replicated, 0);
   }
@@ -73,7 +62,7 @@ TEST(StepBench, TellsWhatPassesUntilTheFirstStep) {
                 testing::ElementsAre("device", "plan", "memory and groups",
                                      "parameters", "gradients", "first step"));
     EXPECT_GT(total_seconds(bench.beginning), 0);
-    for (const StrategyBench& s : bench.strategies) {
+    for (const PlanBench& s : bench.plans) {
       EXPECT_NE(s.trial.digest, "");
       EXPECT_GT(s.trial.digest_seconds, 0);
     }
@@ -84,10 +73,10 @@ TEST(StepBench, HalfOfTheGradientBytesTravelInBf16) {
   StepBenchRequest request =
       small("dp=4", {"balanced", "layerwise", "replicated"});
   request.trial.runtime.wire = GradientWire::kBf16;
-  for (const StrategyBench& s : run_step_bench(request).strategies) {
-    SCOPED_TRACE(s.name);
-    EXPECT_EQ(s.trial.bytes_sent_max, s.bytes_predicted_max);
-    EXPECT_LT(s.bytes_predicted_max, s.predicted[0].bytes_sent());
+  for (const PlanBench& s : run_step_bench(request).plans) {
+    SCOPED_TRACE(s.choice.strategy);
+    EXPECT_EQ(s.trial.bytes_sent_max, s.bytes_predicted.most_sent());
+    EXPECT_LT(s.bytes_predicted.most_sent(), s.predicted[0].bytes_sent());
   }
 }
 
@@ -101,7 +90,7 @@ TEST(StepBench, LinksAreScaledToAPartOfCompute) {
   EXPECT_EQ(bench.link->intra_bytes_per_second,
             bench.link->inter_bytes_per_second);
   const double sending =
-      static_cast<double>(bench.strategies[0].bytes_predicted_max) /
+      static_cast<double>(bench.plans[0].bytes_predicted.most_sent()) /
       bench.link->intra_bytes_per_second;
   // Compute is at least forward and backward; the step itself is short.
   EXPECT_GE(sending, 0.5 * 0.02);
@@ -119,13 +108,13 @@ TEST(StepBench, WithoutTrafficThereIsNoRatioOfIt) {
 TEST(StepBench, AStrategyThatCannotPlanIsPartOfTheAnswer) {
   StepBenchRequest request = small("dp=2", {"balanced", "impossible"});
   const auto plan = request.plan;
-  request.plan = [plan](const std::string& name, const Link& link) {
-    if (name == "impossible") throw UsageError("no");
-    return plan(name, link);
+  request.plan = [plan](const StepChoice& choice, const Link& link) {
+    if (choice.strategy == "impossible") throw UsageError("no");
+    return plan(choice, link);
   };
   const StepBench bench = run_step_bench(request);
-  EXPECT_EQ(bench.strategies[0].error, "");
-  EXPECT_EQ(bench.strategies[1].error, "no");
+  EXPECT_EQ(bench.plans[0].error, "");
+  EXPECT_EQ(bench.plans[1].error, "no");
 }
 
 TEST(StepBench, ForwardAndBackwardTakeTwoStepsIfNobodySays) {

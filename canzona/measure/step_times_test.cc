@@ -1,4 +1,4 @@
-#include "canzona/measure/step_bench.h"
+#include "canzona/measure/step_times.h"
 
 #include <gtest/gtest.h>
 
@@ -12,6 +12,7 @@ TEST(StepTimes, MeanIsOverAPeriodWhateverWasMeasured) {
   EXPECT_DOUBLE_EQ(times.median, 1);
   EXPECT_DOUBLE_EQ(times.mean, (1 + 1 + 11) / 3.0);
   EXPECT_DOUBLE_EQ(times.worst, 11);
+  EXPECT_DOUBLE_EQ(times.spread, 11);
   EXPECT_TRUE(times.covers_period);
 }
 

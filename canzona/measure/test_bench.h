@@ -1,57 +1,58 @@
 // A bench over a model of a few thousand parameters, for tests.
 #pragma once
 
-#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "canzona/measure/zero_bench.h"
-#include "canzona/plan/make_plan.h"
-#include "canzona/train/test_training.h"
+#include "canzona/measure/step_bench.h"
+#include "canzona/plan/testing/test_toy_model.h"
 
 namespace canzona {
 
 struct TestBenchWish {
   std::string mesh = "dp=2";
   std::string rule = "muon";
-  int64_t micro_batches = 1;
   int32_t ranks_per_node = 2;
 };
 
-inline Plan zero_plan(const TestBenchWish& wish, const TrainSettings& settings,
-                      const ZeroSizes& sizes, const Link& link = {}) {
-  Plan plain = test_plan({.mesh = wish.mesh, .rule = wish.rule}, settings);
-  PlanOptions options = plain.options;
-  options.zero.sizes = sizes;
+inline Plan bench_plan(const TestBenchWish& wish, const StepChoice& choice,
+                       const Link& link = {}) {
+  PlanOptions options;
+  options.strategy = choice.strategy;
+  options.bucket_elements = 3000;
+  options.zero.sizes = choice.sizes;
   options.ranks_per_node = wish.ranks_per_node;
   put_link(link, options);
-  const auto rule = make_rule_facts(plain.rule, plain.rule_options);
-  return make_plan({plain.model, plain.mesh, *rule, options});
+  const auto facts =
+      make_rule_facts(wish.rule, with_device(wish.rule, {}, "cpu"));
+  return make_plan({toy_model(), parse_mesh(wish.mesh), *facts, options});
 }
 
-inline TrainSettings bench_settings(const TestBenchWish& wish) {
-  TrainSettings settings = test_settings({});
-  settings.global_batch = settings.decoder.micro_batch * wish.micro_batches *
-                          parse_mesh(wish.mesh).homes();
-  return settings;
-}
-
-// All cells of the mesh, with one or two iterations each.
-inline ZeroBenchRequest test_bench(const TestBenchWish& wish,
-                                   const Batches& batches) {
-  ZeroBenchRequest request;
-  request.settings = bench_settings(wish);
-  request.batches = &batches;
-  request.mesh = parse_mesh(wish.mesh);
-  request.sizes = all_zero_sizes(request.mesh.homes());
-  request.overlaps = {Overlap::kNone, Overlap::kMain, Overlap::kBackground};
-  request.plan = [=, settings = request.settings](const ZeroSizes& sizes,
-                                                  const Link& link) {
-    return zero_plan(wish, settings, sizes, link);
+// Two timed steps and an iteration of each.
+inline StepBenchRequest test_bench(const TestBenchWish& wish,
+                                   std::vector<StepChoice> choices) {
+  StepBenchRequest request;
+  request.choices = std::move(choices);
+  request.plan = [wish](const StepChoice& choice, const Link& link) {
+    return bench_plan(wish, choice, link);
   };
-  request.communicator.ranks_per_node = wish.ranks_per_node;
-  request.trial = {.warmup = 1, .steps = 1};
-  request.repeats = 1;
-  request.wants_limits = false;
+  request.run = on_threads(parse_mesh(wish.mesh).world(),
+                           {.ranks_per_node = wish.ranks_per_node});
+  request.trial.steps = 3;
+  request.trial.iterations = 1;
+  request.compute_seconds = 0.002;
   return request;
+}
+
+// Every size of ZeRO with every overlap.
+inline std::vector<StepChoice> all_cuts(const std::string& mesh) {
+  std::vector<StepChoice> choices;
+  for (const ZeroSizes& sizes : all_zero_sizes(parse_mesh(mesh).homes()))
+    for (const Overlap overlap :
+         {Overlap::kNone, Overlap::kMain, Overlap::kBackground})
+      choices.push_back({"balanced", sizes, overlap});
+  return choices;
 }
 
 }  // namespace canzona

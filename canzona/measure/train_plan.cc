@@ -15,7 +15,6 @@ PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
   options.bucket_elements = config.plan.bucket_elements;
   options.parameters = ParameterDtype::kFp32;
   options.teams = parse_teams(config.plan.teams);
-  options.exchange = parse_exchange(config.plan.exchange);
   options.splits.qkv = true;
   options.splits.gate_up = true;
   options.zero = zero_options_of(config, mesh);
@@ -25,11 +24,10 @@ PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
 }
 
 // Activations depend neither on how the plan is cut nor on how matrices are
-// shared and exchanged.
+// shared.
 int64_t activations_of(const TrainSettings& settings, PlanRequest request) {
   request.options.zero = {};
   request.options.teams = kTeamsOff;
-  request.options.exchange = ExchangeBy::kRounds;
   return training_memory(settings, make_plan(request));
 }
 
@@ -60,13 +58,13 @@ Workload workload_at(const TrainSettings& settings, const Mesh& mesh,
   work.compute.length = decoder.length;
   work.compute.width =
       decoder.architecture.heads * decoder.architecture.head_dim;
-  work.compute.flops_per_second = limits.flops.together;
+  work.compute.flops_per_second = limits.flops_per_second;
   work.compute.experts_per_token = decoder.experts_per_token;
   work.compute.recompute = decoder.recompute;
   work.num_micro_batches = settings.micro_batches(mesh);
   work.hidden = decoder.architecture.hidden;
   work.overlap = settings.runtime.overlap;
-  work.copy_bytes_per_second = limits.copies.together;
+  work.copy_bytes_per_second = limits.copy_bytes_per_second;
   work.meetings = {limits.meetings.idle, limits.meetings.beside_compute};
   return work;
 }
@@ -77,10 +75,11 @@ ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
                           const MachineLimits& limits,
                           const MemoryTerms& terms) {
   if (request.options.links.nominal)
-    request.options.links = {limits.copies.together, limits.copies.together,
+    request.options.links = {limits.copy_bytes_per_second,
+                             limits.copy_bytes_per_second,
                              /*latency_seconds=*/0, /*nominal=*/false};
-  const CostBasis cost{"this machine", 1 / limits.flops.together,
-                       limits.copies.together};
+  const CostBasis cost{"this machine", 1 / limits.flops_per_second,
+                       limits.copy_bytes_per_second};
   ZeroComparison all =
       search_sizes(request, workload_at(settings, request.mesh, limits),
                    searched, &cost, &terms);

@@ -150,6 +150,15 @@ void settle_reach(Plan& plan) {
   for (PlanPart& part : plan.parts) part.options = options_of_part(plan, part);
 }
 
+void settle_buckets(const Strategy& strategy, Plan& plan) {
+  if (plan.options.bucket_elements != kAutoBucketElements) return;
+  plan.options.bucket_elements =
+      strategy.layout.widens_buckets
+          ? even_bucket_elements(plan, strategy.layout.join_small_tail)
+          : kUsualBucketElements;
+  for (PlanPart& part : plan.parts) part.options = options_of_part(plan, part);
+}
+
 Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   Plan plan;
   if (request.may_take != nullptr)
@@ -176,6 +185,7 @@ Plan undecided(const PlanRequest& request, const Strategy& strategy) {
   derive_request(plan);
   make_parts(plan);
   settle_reach(plan);
+  settle_buckets(strategy, plan);
   check_teams(plan, request.rule);
   return plan;
 }
@@ -218,31 +228,6 @@ void set_prefetch(int32_t prefetch, Plan& plan) {
   for (PlanPart& part : plan.parts) part.options = options_of_part(plan, part);
 }
 
-void set_exchange(ExchangeBy exchange, Plan& plan) {
-  plan.options.exchange = exchange;
-  for (PlanPart& part : plan.parts) part.options = options_of_part(plan, part);
-  summarize(plan);
-}
-
-// Strips are used if they shorten the predicted step to this fraction.
-constexpr double kWorthStrips = 0.99;
-
-// Decides how matrices are exchanged. Single owners and rounds do not depend on
-// it.
-void settle_exchange(Plan& plan) {
-  const ExchangeBy asked = plan.options.exchange;
-  const bool may = asked != ExchangeBy::kRounds && may_exchange_strips(plan);
-  if (asked == ExchangeBy::kStrips && !may)
-    throw UsageError(cat("exchange strips: ", why_no_strips(plan)));
-  set_exchange(asked == ExchangeBy::kStrips ? asked : ExchangeBy::kRounds,
-               plan);
-  if (!may || asked == ExchangeBy::kStrips) return;
-  const double by_rounds = plan.summary.step_seconds_mean;
-  set_exchange(ExchangeBy::kStrips, plan);
-  if (plan.summary.step_seconds_mean > kWorthStrips * by_rounds)
-    set_exchange(ExchangeBy::kRounds, plan);
-}
-
 Plan decided(const PlanRequest& all, const Strategy& strategy,
              Sharing sharing) {
   Plan plan = undecided(all, strategy);
@@ -256,7 +241,7 @@ Plan decided(const PlanRequest& all, const Strategy& strategy,
   for (PlanPart& part : plan.parts) decide(all, strategy, cap, sharing, part);
   derive_parts(plan);
   if (chooses_prefetch) set_prefetch(chosen_prefetch(plan), plan);
-  settle_exchange(plan);
+  summarize(plan);
   return plan;
 }
 
@@ -273,12 +258,6 @@ bool is_worth_it(const Plan& shared, const Plan& whole) {
          (fits(shared) || !fits(whole));
 }
 
-// Strips that were asked for and that no round has would go unnoticed.
-void require_strips(const Plan& plan) {
-  if (const std::string why = why_rounds_lack_strips(plan); !why.empty())
-    throw UsageError(why);
-}
-
 }  // namespace
 
 Plan make_plan(const PlanRequest& request) {
@@ -291,7 +270,6 @@ Plan make_plan(const PlanRequest& request) {
     Plan whole = decided(all, strategy, Sharing::kNone);
     if (!is_worth_it(plan, whole)) plan = std::move(whole);
   }
-  require_strips(plan);
   plan.digest = digest_of(plan);
   return plan;
 }

@@ -14,10 +14,6 @@ constexpr EnumNames<Weight, 3> kWeights{{{Weight::kNumel, "numel"},
                                          {Weight::kCost, "cost"}}};
 constexpr EnumNames<ParameterDtype, 2> kDtypes{
     {{ParameterDtype::kBf16, "bf16"}, {ParameterDtype::kFp32, "fp32"}}};
-constexpr EnumNames<ExchangeBy, 3> kExchanges{
-    {{ExchangeBy::kAuto, "auto"},
-     {ExchangeBy::kRounds, "rounds"},
-     {ExchangeBy::kStrips, "strips"}}};
 
 }  // namespace
 
@@ -71,16 +67,6 @@ Links parse_links(std::string_view text) {
   return links;
 }
 
-std::string_view to_string(ExchangeBy exchange) {
-  return name_of(kExchanges, exchange);
-}
-ExchangeBy parse_exchange(std::string_view text) {
-  for (const auto& [value, name] : kExchanges)
-    if (text == name) return value;
-  throw UsageError(
-      cat("exchange ", quoted(text), ": expected auto, rounds or strips"));
-}
-
 std::string teams_text(int32_t teams) {
   if (teams == kTeamsAuto) return "auto";
   return teams == kTeamsOff ? "off" : std::to_string(teams);
@@ -104,7 +90,8 @@ void check_options(const PlanOptions& options) {
   if (options.alpha && !(*options.alpha >= 0 && *options.alpha <= 1)) {
     throw UsageError(cat("alpha ", *options.alpha, ": expected 0 to 1"));
   }
-  if (options.bucket_elements < 1) {
+  if (options.bucket_elements < 1 &&
+      options.bucket_elements != kAutoBucketElements) {
     throw UsageError(cat("bucket-elements ", options.bucket_elements,
                          ": expected at least 1"));
   }

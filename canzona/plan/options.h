@@ -77,18 +77,17 @@ constexpr bool is_team_size(int64_t size) {
   return size == 2 || size == 4 || size == 8;
 }
 
-// How the matrices of a home are exchanged: round by round, or, of the first
-// and the last round, strip by strip (schedule/routes.h). Auto is what
-// is predicted to be quicker; a finished plan has one of the others.
-enum class ExchangeBy { kAuto, kRounds, kStrips };
-std::string_view to_string(ExchangeBy exchange);
-ExchangeBy parse_exchange(std::string_view text);
+// Elements at which a bucket closes: the usual number, or, where that makes
+// uneven buckets, the smallest multiple by a power of two that avoids them
+// (layout/layout.h). A finished plan has the number.
+inline constexpr int64_t kAutoBucketElements = -1;
+inline constexpr int64_t kUsualBucketElements = 400'000'000;
 
 struct PlanOptions {
   std::string strategy = "balanced";
   std::string micro_groups;  // "": the strategy's own default
   Splits splits;
-  int64_t bucket_elements = 400'000'000;
+  int64_t bucket_elements = kAutoBucketElements;
   std::optional<double> alpha;   // [0, 1]; default: the strategy's
   std::optional<Weight> weight;  // default: the strategy's
   int64_t capacity_bytes = int64_t{1600} << 20;  // 0: no grouping
@@ -98,7 +97,6 @@ struct PlanOptions {
   ParameterDtype parameters = ParameterDtype::kBf16;
   ZeroOptions zero = {};
   int32_t teams = kTeamsDefault;
-  ExchangeBy exchange = ExchangeBy::kRounds;
   friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
 

@@ -18,7 +18,7 @@ TEST(PlanOptions, HaveTheDocumentedDefaults) {
   const PlanOptions options;
   EXPECT_EQ(options.strategy, "balanced");
   EXPECT_EQ(options.micro_groups, "");
-  EXPECT_EQ(options.bucket_elements, 400'000'000);
+  EXPECT_EQ(options.bucket_elements, kAutoBucketElements);
   EXPECT_EQ(options.capacity_bytes, 1'677'721'600);  // 1600 MiB
   EXPECT_EQ(options.memory_cap_bytes, 0);
   EXPECT_EQ(options.ranks_per_node, 8);
@@ -151,8 +151,11 @@ std::string refusal(Value PlanOptions::*member, Value value) {
 
 TEST(PlanOptions, SizesHaveRanges) {
   EXPECT_EQ(refusal(&PlanOptions::bucket_elements, int64_t{1}), "");
+  EXPECT_EQ(refusal(&PlanOptions::bucket_elements, kAutoBucketElements), "");
   EXPECT_THAT(refusal(&PlanOptions::bucket_elements, int64_t{0}),
               HasSubstr("bucket-elements 0"));
+  EXPECT_THAT(refusal(&PlanOptions::bucket_elements, int64_t{-2}),
+              HasSubstr("bucket-elements -2"));
   EXPECT_EQ(refusal(&PlanOptions::capacity_bytes, int64_t{0}), "");
   EXPECT_THAT(refusal(&PlanOptions::capacity_bytes, int64_t{-1}),
               HasSubstr("capacity"));

@@ -3,13 +3,11 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "canzona/plan/plan.h"
 #include "canzona/report/terminal.h"
 #include "canzona/sim/cluster.h"
 #include "canzona/sim/plan_iteration.h"
-#include "canzona/sim/published.h"
 
 namespace canzona {
 
@@ -25,10 +23,5 @@ struct ShownCluster {
 std::string cluster_text(const ShownCluster& shown, const Ink& ink);
 std::string cluster_json(const ShownCluster& shown);
 std::string cluster_html(const ShownCluster& shown);
-
-// Published times beside the predictions for them, on the terminal and as JSON.
-std::string published_text(const std::vector<PredictedPaper>& papers,
-                           const Ink& ink);
-std::string published_view_json(const std::vector<PredictedPaper>& papers);
 
 }  // namespace canzona

@@ -30,6 +30,8 @@ ZeroComparison three() {
   all.rule = "muon";
   all.options.memory_cap_bytes = all.search.memory_cap_bytes = 1 << 30;
   all.beside_bytes = 1 << 20;
+  all.work.compute.tokens = 1000;
+  all.work.num_micro_batches = 2;
   all.search.ranking = {row_of({4, 4, 4}, 1 << 20, true),
                         row_of({4, 1, 1}, int64_t{2} << 30, false),
                         {.choice = {.sizes = {4, 2, 4}},
@@ -47,6 +49,42 @@ TEST(CompareZero, TheTableHasReasonsAndKinds) {
   EXPECT_THAT(text, HasSubstr("the fastest of 1"));
   // A kind that nobody has takes no column.
   EXPECT_THAT(text, Not(HasSubstr("master")));
+}
+
+// 4 ranks with 2 micro-batches of 1,000 tokens each, in a quarter of a second.
+TEST(CompareZero, TokensPerSecondOfOneGlobalBatch) {
+  const std::string text = zero_comparison_text(three(), Ink());
+  EXPECT_THAT(text, HasSubstr("8.00K tokens on all ranks"));
+  EXPECT_THAT(text, HasSubstr("tokens/s"));
+  EXPECT_THAT(text, HasSubstr("250 ms     32.0K"));
+  const Json json = parse_json(zero_comparison_json(three()), {});
+  EXPECT_EQ(json.at("global_batch_tokens"), 8000);
+  EXPECT_EQ(json.at("sizes").at(0).at("tokens_per_second"), 32'000);
+}
+
+TEST(CompareZero, SizesHaveWords) {
+  const Ink wide(false, kAnyWidth);
+  EXPECT_THAT(zero_comparison_text(three(), wide),
+              HasSubstr("states over 4, gradients and parameters whole"));
+  EXPECT_THAT(zero_comparison_text(three(), Ink()),
+              HasSubstr("z1=4,z2=4,z3=4 (states, gradients and parameters over "
+                        "4)"));
+  EXPECT_EQ(parse_json(zero_comparison_json(three()), {})
+                .at("sizes")
+                .at(1)
+                .at("words"),
+            "states over 4, gradients and parameters whole");
+}
+
+// A row that was not planned has only a lower bound on its memory.
+TEST(CompareZero, DroppedSizesHaveABoundAlone) {
+  ZeroComparison all = three();
+  all.search.ranking[1].weight.is_dropped = true;
+  EXPECT_THAT(zero_comparison_text(all, Ink()), HasSubstr("≥ 2.00 GiB"));
+  const Json json = parse_json(zero_comparison_json(all), {});
+  const Json& dropped = json.at("sizes").at(1);
+  EXPECT_EQ(dropped.at("least_memory_bytes"), (int64_t{2} << 30) + (2 << 20));
+  EXPECT_FALSE(dropped.contains("predicted_iteration_seconds"));
 }
 
 TEST(CompareZero, NoLineIsTooWide) {

@@ -263,35 +263,6 @@ std::string bucket_text(const Plan& whole, int32_t number) {
                      part.empty() ? "" : ", ", part);
 }
 
-// Returns "3 of its home", and whether rounds are exchanged strip by strip.
-std::string round_text(const PlanPart& plan, int32_t matrix) {
-  const int32_t round = plan.micro_group[static_cast<size_t>(matrix)];
-  std::string out = fmt::format("{} of its home", round);
-  if (plan.options.exchange != ExchangeBy::kStrips) return out;
-  const auto home_of = [&](int32_t m) {
-    std::pair<int32_t, int32_t> found;
-    each_home(plan, plan.matrices[static_cast<size_t>(m)].tensor,
-              [&](int32_t stage, int32_t home) {
-                found = {stage, home};
-              });
-    return found;
-  };
-  int32_t num_rounds = 0;
-  std::vector<int32_t> matrices;
-  for (int32_t m = 0; m < std::ssize(plan.matrices); ++m) {
-    if (home_of(m) != home_of(matrix)) continue;
-    const int32_t other = plan.micro_group[static_cast<size_t>(m)];
-    num_rounds = std::max(num_rounds, other + 1);
-    if (other == round) matrices.push_back(m);
-  }
-  if (!goes_by_strips(plan, round, num_rounds)) return out;
-  TeamTable teams(plan);
-  const int32_t strips = StripExchange(plan, teams, matrices).strips(matrix);
-  if (strips > 0)
-    out += fmt::format(", {} strips exchanged one by one", strips);
-  return out;
-}
-
 std::string facts_text(const Plan& whole, int32_t number,
                        const OwnerStory& story, const Ink& ink) {
   const MatrixInPart at = matrix_in_part(whole, number);
@@ -311,7 +282,9 @@ std::string facts_text(const Plan& whole, int32_t number,
     line(plan.grid.places > 1 ? "home group" : "home", home_text(plan, m));
   line("bucket", bucket_text(whole, bucket_number(plan, m.tensor)));
   if (plan.grid.tp > 1 && !story.repeated)
-    line("micro-group", round_text(plan, matrix));
+    line("micro-group",
+         fmt::format("{} of its home",
+                     plan.micro_group[static_cast<size_t>(matrix)]));
   line("cost", cost_line(plan, matrix));
   return out;
 }

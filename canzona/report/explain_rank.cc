@@ -159,6 +159,16 @@ double mean_staging(const ReportPlan& shown) {
       .mean;
 }
 
+int64_t activations_of(const ReportPlan& shown) {
+  return shown.terms ? shown.terms->activations : 0;
+}
+
+std::string activations_note(const ReportPlan& shown) {
+  return "activations: " +
+         (shown.terms ? describe_activations(*shown.terms, shown.plan.mesh)
+                      : "not counted");
+}
+
 std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   const RankMemory& own = shown.ranks[static_cast<size_t>(rank)].memory;
   Table table("<>>");
@@ -168,10 +178,14 @@ std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
   };
   for (const MemoryKind& kind : memory_kinds(shown.plan))
     row(kind.name, own.*kind.field, mean_of_kind(shown, kind));
-  row("total", own.total(), mean_total(shown));
+  const Bytes activations(activations_of(shown));
+  const auto beside = static_cast<double>(activations.value());
+  if (shown.terms) row("activations", activations, beside);
+  row("total", own.total() + activations, mean_total(shown) + beside);
   row("staging of sums, in addition", own.staging, mean_staging(shown));
   return title(ink, "Memory") + table.text(ink) + "  " +
-         ink(Tone::kDim, "activations are not counted") + "\n";
+         ink(Tone::kDim, wrap(activations_note(shown), kPageWidth - 2, 2)) +
+         "\n";
 }
 
 // Writes the members of write_memory() for the mean over all ranks.
@@ -470,7 +484,10 @@ std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
   out.member("memory");
   write_memory(out, own.memory);
   write_mean_memory(out, shown);
-  out.field("activations_counted", false);
+  out.field("activations_counted", activations_of(shown) > 0);
+  if (shown.terms) write_activations(out.member("activations"), *shown.terms);
+  out.field("counted_total",
+            own.memory.total().value() + activations_of(shown));
   out.member("bytes");
   write_wire(out, own);
   write_module_traffic(out, zero_bytes(plan, own, rank));

@@ -8,6 +8,7 @@
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/rank_group.h"
+#include "canzona/report/plan_view.h"
 #include "canzona/report/test_plans.h"
 
 namespace canzona::explain_test {
@@ -115,7 +116,7 @@ TEST(Explain, ARanksNumbersAreInItsJson) {
   EXPECT_EQ(mean.size(), sums.size());
   for (const auto& [kind, sum] : sums)
     EXPECT_EQ(mean.at(kind).get<double>(), sum / world) << kind;
-  EXPECT_THAT(text, HasSubstr("activations are not counted"));
+  EXPECT_THAT(text, HasSubstr("activations: not counted"));
   EXPECT_EQ(json.at("activations_counted"), false);
   const Json& modules = json.at("bytes_per_micro_batch");
   for (const auto& [key, name] :
@@ -150,6 +151,21 @@ TEST(Explain, RefreshesNameTheirPhase) {
   EXPECT_THAT(
       explain_matrices(shown, find_by_name(shown.plan, "layers.0.up"), Ink()),
       HasSubstr("phase"));
+}
+
+// The total of a rank is what `plan` prints and compares with the cap.
+TEST(Explain, ARanksTotalCountsWhatAPlanCounts) {
+  ReportPlan shown = shown_plan({.mesh = "dp=4"});
+  shown.terms = MemoryTerms{.load = {.tokens = 64}, .activations = 5 << 20};
+  const int64_t total = fullest_memory(shown.ranks).total().value() + (5 << 20);
+  int64_t most = 0;
+  for (int32_t rank = 0; rank < 4; ++rank)
+    most = std::max(most, parse_json(explain_rank_json(shown, rank), {})
+                              .at("counted_total")
+                              .get<int64_t>());
+  EXPECT_EQ(most, total);
+  EXPECT_THAT(explain_rank(shown, 0, Ink()), HasSubstr("activations"));
+  EXPECT_THAT(memory_text(shown, Ink()), HasSubstr(human_bytes(total)));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "canzona/base/text.h"
+#include "canzona/plan/layout/layout.h"
 #include "canzona/report/models_view.h"
 #include "canzona/report/page.h"
 #include "canzona/report/plan_figures.h"
@@ -40,7 +41,6 @@ std::string strategy_line(const PlanOptions& options) {
   if (options.alpha) out += fmt::format(", alpha {:.4g}", *options.alpha);
   if (!options.micro_groups.empty())
     out += ", micro-groups " + options.micro_groups;
-  if (options.exchange == ExchangeBy::kStrips) out += ", exchange by strips";
   out += fmt::format(", capacity {}", human_bytes(options.capacity_bytes));
   if (options.memory_cap_bytes > 0)
     out += ", memory cap " + human_bytes(options.memory_cap_bytes);
@@ -171,8 +171,11 @@ std::string balance_text(const ReportPlan& shown, const Ink& ink) {
   table.row(ratio_row("over tp, home 0", b.tp, ink));
   table.row(ratio_row("over tp, worst home", b.tp_worst, ink));
   return title(ink, "Balance") + table.text(ink) +
-         fmt::format("  worst bucket {} × its even share of elements\n",
-                     ratio_text(b.bucket_bytes_max_over_even)) +
+         fmt::format(
+             "  worst bucket {} × its even share of elements\n",
+             b.bucket_bytes_max_over_even > kUnevenBucket
+                 ? ink(Tone::kPoor, ratio_text(b.bucket_bytes_max_over_even))
+                 : ratio_text(b.bucket_bytes_max_over_even)) +
          makespan_line(b, ink);
 }
 
@@ -249,29 +252,63 @@ std::string wire_text(const ReportPlan& shown, const Ink& ink) {
   return title(ink, "Bytes per rank and step") + table.text(ink);
 }
 
+namespace {
+
+// Adds the iteration, of which the step is a small part where collectives are
+// slow.
+void add_iteration(const ShownIteration& iteration, Table& table) {
+  const IterationTime& time = iteration.time;
+  const auto row = [&](const char* name, double seconds) {
+    if (seconds > 0) table.row({name, human_seconds(seconds)});
+  };
+  row("predicted iteration", time.seconds);
+  row("  forward and backward", time.compute_seconds);
+  row("  waiting for collectives", time.waited());
+  row("  bubble of the pipeline", time.bubble_seconds);
+  row("  optimizer step", time.step_seconds);
+}
+
+std::string times_note(const ReportPlan& shown) {
+  if (!shown.iteration)
+    return "the optimizer step alone: sums of gradients, new parameters, "
+           "forward and backward are not counted";
+  if (shown.iteration->tokens == 0)
+    return "no tokens: forward and backward take no time and hide nothing";
+  return cat("an iteration of ", human_count(shown.iteration->tokens),
+             " tokens on all ranks, ",
+             human_count(shown.iteration->tokens_per_second()),
+             " tokens/s; its collectives count where compute does not hide "
+             "them, the step does not include them");
+}
+
+}  // namespace
+
 std::string times_text(const ReportPlan& shown, const Ink& ink) {
-  if (shown.plan.matrices.empty()) return "";
+  Table table("<>");
+  if (shown.iteration) add_iteration(*shown.iteration, table);
   const PlanSummary& s = shown.plan.summary;
   const Spread own = spread_over(shown.ranks, [](const RankCost& rank) {
     return rank.transform_seconds_mean;
   });
-  Table table("<>");
-  table.row(
-      {"predicted step, slowest rank", human_seconds(s.step_seconds_mean)});
-  if (shown.plan.period > 1)
-    table.row({"predicted worst step of a period",
-               human_seconds(s.step_seconds_worst)});
-  if (shown.plan.cost_basis.element_wise_bytes_per_second > 0)
-    table.row({"element-wise part of it, slowest rank",
-               human_seconds(spread_over(shown.ranks, [](const RankCost& rank) {
-                               return rank.element_wise_seconds;
-                             }).max)});
-  table.row({"predicted transform, slowest rank", human_seconds(own.max)});
-  table.row({"predicted transform, mean rank", human_seconds(own.mean)});
+  if (!shown.plan.matrices.empty()) {
+    table.row({"predicted step alone, slowest rank",
+               human_seconds(s.step_seconds_mean)});
+    if (shown.plan.period > 1)
+      table.row({"predicted worst step of a period",
+                 human_seconds(s.step_seconds_worst)});
+    if (shown.plan.cost_basis.element_wise_bytes_per_second > 0)
+      table.row(
+          {"element-wise part of it, slowest rank",
+           human_seconds(spread_over(shown.ranks, [](const RankCost& rank) {
+                           return rank.element_wise_seconds;
+                         }).max)});
+    table.row({"predicted transform, slowest rank", human_seconds(own.max)});
+    table.row({"predicted transform, mean rank", human_seconds(own.mean)});
+  }
+  if (table.empty()) return "";
   return title(ink, "Predicted times") + table.text(ink) +
-         ink(Tone::kDim,
-             "  optimizer step alone; forward and backward are not "
-             "counted\n");
+         ink(Tone::kDim, "  " + wrap(times_note(shown), kPageWidth - 2, 2)) +
+         "\n";
 }
 
 std::string phases_text(const Plan& plan, const Ink& ink) {
@@ -332,8 +369,6 @@ void write_options(JsonWriter& out, const PlanOptions& options) {
   out.field("ranks_per_node", options.ranks_per_node);
   out.field("parameters", to_string(options.parameters));
   if (options.teams != kTeamsOff) out.field("teams", teams_text(options.teams));
-  if (options.exchange != ExchangeBy::kRounds)
-    out.field("exchange", to_string(options.exchange));
   out.end_object();
 }
 
@@ -356,7 +391,8 @@ void write_basis(JsonWriter& out, const Plan& plan) {
   out.end_object();
 }
 
-void write_summary(JsonWriter& out, const Plan& plan) {
+void write_summary(JsonWriter& out, const ReportPlan& shown) {
+  const Plan& plan = shown.plan;
   const PlanSummary& s = plan.summary;
   out.field("makespan", s.makespan.value()).field("bound", s.bound.value());
   if (may_have_teams(plan)) out.field("team_bound", s.team_bound.value());
@@ -366,7 +402,10 @@ void write_summary(JsonWriter& out, const Plan& plan) {
   out.field("memory_per_rank_mean", s.memory_per_rank_mean);
   out.member("predicted").begin_object();
   out.field("step_seconds_mean", s.step_seconds_mean);
-  out.field("step_seconds_worst", s.step_seconds_worst).end_object();
+  out.field("step_seconds_worst", s.step_seconds_worst);
+  if (shown.iteration)
+    write_iteration(out.member("iteration"), *shown.iteration);
+  out.end_object();
 }
 
 void write_phases(JsonWriter& out, const Plan& plan) {
@@ -420,7 +459,7 @@ void write_plan_view(JsonWriter& out, const ReportPlan& shown, bool complete) {
   write_routing(out, group_tensors(plan.model, plan.matrices), plan.rule);
   write_balance_members(out, shown.balance);
   if (may_have_teams(plan)) write_teams_by_size(out.member("teams"), plan);
-  write_summary(out, plan);
+  write_summary(out, shown);
   if (shown.terms) {
     write_counted_memory(out.member("counted_memory"), shown);
     out.field("activations_text",

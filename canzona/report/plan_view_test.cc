@@ -43,6 +43,24 @@ TEST(PlanText, FitsThePageForEveryStrategyAndRule) {
   }
 }
 
+// The step is not the iteration: what it leaves out is named, or counted.
+TEST(PlanText, SaysWhatTheStepLeavesOut) {
+  ReportPlan shown = shown_plan();
+  EXPECT_THAT(times_text(shown, Ink()),
+              HasSubstr("the optimizer step alone: sums of gradients"));
+  shown.iteration = ShownIteration{{.seconds = 20,
+                                    .compute_seconds = 4,
+                                    .step_seconds = 1,
+                                    .waited_step = 15},
+                                   4e6};
+  const std::string text = times_text(shown, Ink());
+  EXPECT_THAT(text, HasSubstr("waiting for collectives"));
+  EXPECT_THAT(text, HasSubstr("15.0 s"));
+  EXPECT_THAT(text, HasSubstr("4.00M tokens on all ranks, 200K tokens/s"));
+  const Json json = parse_json(plan_view_json(shown), {});
+  EXPECT_EQ(json.at("predicted").at("iteration").at("waited_seconds"), 15);
+}
+
 TEST(PlanText, ShowsPhasesOfRulesThatRefresh) {
   EXPECT_THAT(phases_text(shown_plan({.rule = "soap"}).plan, Ink()),
               HasSubstr("chosen"));

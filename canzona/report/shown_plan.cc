@@ -12,6 +12,23 @@
 
 namespace canzona {
 
+ShownIteration predicted_iteration(const Plan& plan, const Workload& work) {
+  return {predict_iteration(plan, work).time,
+          static_cast<double>(work.num_micro_batches) * plan.mesh.homes() *
+              static_cast<double>(work.compute.tokens)};
+}
+
+void write_iteration(JsonWriter& out, const ShownIteration& iteration) {
+  const IterationTime& time = iteration.time;
+  out.begin_object().field("seconds", time.seconds);
+  out.field("compute_seconds", time.compute_seconds);
+  out.field("step_seconds", time.step_seconds);
+  out.field("bubble_seconds", time.bubble_seconds);
+  out.field("waited_seconds", time.waited());
+  out.field("global_batch_tokens", iteration.tokens);
+  out.field("tokens_per_second", iteration.tokens_per_second()).end_object();
+}
+
 std::string ratio_text(double ratio) {
   if (ratio < 1.1) return fmt::format("{:.4f}", ratio);
   return ratio < 100 ? fmt::format("{:.3f}", ratio)

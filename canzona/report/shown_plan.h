@@ -15,8 +15,22 @@
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/report/terminal.h"
 #include "canzona/sim/activations.h"
+#include "canzona/sim/plan_iteration.h"
 
 namespace canzona {
+
+// An iteration of a plan, of which the optimizer's step is a part.
+struct ShownIteration {
+  IterationTime time = {};
+  double tokens = 0;  // on all ranks; 0: compute is not counted
+
+  double tokens_per_second() const {
+    return time.seconds > 0 ? tokens / time.seconds : 0;
+  }
+};
+ShownIteration predicted_iteration(const Plan& plan, const Workload& work);
+// {"seconds": …, "compute_seconds": …, "waited_seconds": …, …}
+void write_iteration(JsonWriter& out, const ShownIteration& iteration);
 
 // A plan and everything computed from it, ready to be shown.
 //
@@ -30,9 +44,10 @@ struct ReportPlan {
   Balance balance;
   // From parsed shapes to a validated plan with digest; 0 if read from a file.
   double plan_seconds = 0;
-  // How `ranks` count gradients, and what is counted in addition to the plan;
-  // empty for a plan read from a file, which does not store it.
+  // How `ranks` count gradients, and what is counted in addition to the plan.
   std::optional<MemoryTerms> terms = {};
+  // The predicted iteration, if its work is known.
+  std::optional<ShownIteration> iteration = {};
 };
 
 // Numbers as the views print them, and figures over all ranks.

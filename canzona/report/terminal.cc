@@ -159,15 +159,20 @@ Table& Table::row(std::vector<std::string> cells) {
   return *this;
 }
 
-std::vector<size_t> Table::widths(size_t indent) const {
+std::vector<size_t> Table::widths(size_t indent, size_t page) const {
   std::vector<size_t> widths(columns_.size(), 0);
   widen(widths, header_);
   for (const auto& cells : rows_) widen(widths, cells);
-  const size_t total = std::accumulate(widths.begin(), widths.end(),
-                                       indent + kGap * (widths.size() - 1));
+  size_t total = std::accumulate(widths.begin(), widths.end(),
+                                 indent + kGap * (widths.size() - 1));
+  const size_t optional = columns_.find('?');
+  if (total > page && optional != std::string::npos) {
+    total -= widths[optional] + kGap;
+    widths[optional] = 0;
+  }
   const size_t flexible = columns_.find('~');
-  if (total > kPageWidth && flexible != std::string::npos) {
-    const size_t excess = total - kPageWidth;
+  if (total > page && flexible != std::string::npos) {
+    const size_t excess = total - page;
     size_t& width = widths[flexible];
     width = std::max(kLeastFlexible, width > excess ? width - excess : 0);
   }
@@ -179,6 +184,7 @@ std::string Table::line(const std::vector<std::string>& cells,
                         size_t indent) const {
   std::string out(indent, ' ');
   for (size_t c = 0; c < cells.size(); ++c) {
+    if (columns_[c] == '?' && widths[c] == 0) continue;
     if (c > 0) out.append(kGap, ' ');
     if (columns_[c] == '>')
       out += pad_left(cells[c], widths[c]);
@@ -192,7 +198,7 @@ std::string Table::line(const std::vector<std::string>& cells,
 }
 
 std::string Table::text(const Ink& ink, size_t indent) const {
-  const std::vector<size_t> columns = widths(indent);
+  const std::vector<size_t> columns = widths(indent, ink.width());
   std::string out;
   if (!header_.empty()) {
     const std::string titles = line(header_, columns, indent);

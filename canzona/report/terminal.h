@@ -20,21 +20,26 @@ namespace canzona {
 //
 // Everything here takes and returns UTF-8 and may be called from any thread.
 
-// No view is wider than this, so that it fits any window and can be pasted into
-// a page.
+// No text is wider than this, so that it fits any window and can be pasted into
+// a page. Tables use the whole width of a wider window.
 inline constexpr size_t kPageWidth = 100;
+// The width of a pipe or a file: nothing is cut.
+inline constexpr size_t kAnyWidth = 1 << 20;
 
 enum class Tone { kPlain, kBold, kDim, kAccent, kGood, kFair, kPoor };
 
-// Colours text, or leaves it unchanged.
+// Colours text, or leaves it unchanged; knows how wide a table may be.
 class Ink {
  public:
-  explicit Ink(bool colour = false) : colour_(colour) {}
+  explicit Ink(bool colour = false, size_t width = kPageWidth)
+      : colour_(colour), width_(width) {}
   bool colour() const { return colour_; }
+  size_t width() const { return width_; }
   std::string operator()(Tone tone, std::string_view text) const;
 
  private:
   bool colour_;
+  size_t width_;
 };
 
 // Returns a bold line after an empty one.
@@ -74,8 +79,8 @@ std::string wrap(std::string_view text, size_t width, size_t indent);
 class Table {
  public:
   // One letter per column: '<' left, '>' right, '~' left and shortened where
-  // the page is too narrow. Cells may be coloured, except those of a '~'
-  // column.
+  // the ink's width is too small, '?' left and then left out. Cells may be
+  // coloured, except those of a '~' column.
   explicit Table(std::string_view columns) : columns_(columns) {}
 
   Table& header(std::vector<std::string> cells);
@@ -86,7 +91,8 @@ class Table {
   std::string text(const Ink& ink, size_t indent = 2) const;
 
  private:
-  std::vector<size_t> widths(size_t indent) const;
+  std::vector<size_t> widths(size_t indent, size_t page) const;
+  // A column of width 0 is left out.
   std::string line(const std::vector<std::string>& cells,
                    const std::vector<size_t>& widths, size_t indent) const;
 

@@ -33,6 +33,24 @@ TEST(Table, ShortensTheFlexibleColumnToThePage) {
     EXPECT_LE(display_width(line), kPageWidth);
 }
 
+// A wide terminal is used, and a pipe has no width.
+TEST(Table, AWiderInkShortensLess) {
+  Table table("~>");
+  table.row({std::string(300, 'n'), "12345"});
+  const std::string line = split_text(table.text(Ink(false, 200)), '\n')[0];
+  EXPECT_EQ(display_width(line), 200U);
+  EXPECT_EQ(table.text(Ink(false, kAnyWidth)),
+            "  " + std::string(300, 'n') + "  12345\n");
+}
+
+TEST(Table, LeavesTheOptionalColumnOutWhereItDoesNotFit) {
+  Table table("<?");
+  table.header({"a", "words"}).row({"b", std::string(120, 'w')});
+  EXPECT_EQ(table.text(Ink()), "  a\n  b\n");
+  EXPECT_EQ(table.text(Ink(false, 200)),
+            "  a  words\n  b  " + std::string(120, 'w') + "\n");
+}
+
 TEST(Table, LinesEndWithoutSpaces) {
   Table table("<<");
   table.row({"a", ""}).row({"b", "long"});

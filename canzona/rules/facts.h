@@ -76,10 +76,6 @@ struct StripFacts {
   // In a refresh, of the helper, while the head does head_refresh; both of that
   // precede the head's strip_refresh. The triangle has sum_elements.
   Flops helper_refresh;
-  // Strips may come and go one by one (strips.h): what a strip adds to
-  // the first sum does not wait for the others' norms. Requires one field and
-  // no states with the owner.
-  bool one_by_one = false;
 
   bool has_helper() const { return helper_refresh > Flops(0); }
   // The size of the largest team; 1 if the matrix is not shared.

@@ -42,10 +42,6 @@ std::unique_ptr<SharedTransform> Rule::share(Engine&, Arena&, MatrixShape,
   return nullptr;
 }
 
-std::unique_ptr<StripTransform> Rule::by_strips(Engine&, MatrixShape) const {
-  return nullptr;
-}
-
 void Rule::step_whole(Engine& engine, const Step& step,
                       const WholeTensors& tensors) const {
   const Arena::Scope scope(engine.arena());

@@ -28,7 +28,6 @@
 namespace canzona {
 
 class SharedTransform;  // strips.h
-class StripTransform;   // strips.h
 struct TeamSeat;
 
 using Dims = std::vector<int64_t>;
@@ -126,11 +125,6 @@ class Rule {
   virtual std::unique_ptr<SharedTransform> share(Engine& engine, Arena& arena,
                                                  MatrixShape shape,
                                                  const TeamSeat& seat) const;
-  // The transform of a matrix whose strips come one by one (strips.h);
-  // the rule and the engine outlive it. Null if the rule, this shape or the
-  // engine cannot.
-  virtual std::unique_ptr<StripTransform> by_strips(Engine& engine,
-                                                    MatrixShape shape) const;
 
   // All three stages on whole tensors of one rank, fused where that saves
   // passes over memory. The result is bit-identical to running the stages

@@ -14,7 +14,6 @@
 #include <span>
 #include <vector>
 
-#include "canzona/linalg/memory.h"
 #include "canzona/linalg/stages.h"
 #include "canzona/rules/facts.h"
 
@@ -43,34 +42,6 @@ int strips_that_fit(int64_t side, int wanted);
 
 // Returns the width of the widest strip.
 int64_t widest_strip(int64_t side, int strips);
-
-// The transform of one matrix whose strips arrive one by one, and
-// whose update is also produced strip by strip.
-//
-//   auto transform = rule.by_strips(engine, {1024, 8192});
-//   transform->begin(arena);
-//   for (int s = 0; s < strips; ++s)
-//     transform->sum(s, matrix);         // strip s has arrived
-//   transform->iterate();                // requires all strips
-//   for (int s = 0; s < strips; ++s)
-//     transform->multiply(s, update);    // writes strip s of the update
-//
-// The update is bit-identical to Rule::transform. Matrix and update are
-// row-major memory of the engine, like a batch of one; the matrix must stay
-// valid until iterate has returned. A transform is used by one thread at a
-// time; it can be reused for every step without allocating.
-class StripTransform {
- public:
-  virtual ~StripTransform() = default;
-
-  // Takes memory for one matrix from `arena`, in use until the last strip is
-  // multiplied. Requires an open scope of the arena.
-  virtual void begin(Arena& arena) = 0;
-  // Strips may arrive in any order.
-  virtual void sum(int strip, ConstRun matrix) = 0;
-  virtual void iterate() = 0;
-  virtual void multiply(int strip, Run update) = 0;
-};
 
 // The transform of one matrix by the members of a team. Each member has an
 // object of this type and equally many adjacent strips of the

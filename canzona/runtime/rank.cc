@@ -7,7 +7,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/modules.h"
-#include "canzona/rules/strips.h"
 #include "canzona/runtime/engine_lanes.h"
 
 namespace canzona {
@@ -106,16 +105,13 @@ int64_t slot_elements(const PlanPart& part, const RuleFacts& facts,
 // Enough for a sum and a publication of every bucket, or both exchanges of
 // every slot, so that posting never waits for room in the queue.
 int queue_capacity(const PlanPart& part) {
-  // A rank may have posted three exchanges for each matrix that teams share,
-  // and those of its strips in each of two rounds.
+  // A rank may have posted three exchanges for each matrix that teams share.
   size_t num_shared = 0;
   for (size_t m = 0; m < part.matrices.size(); ++m)
     num_shared += part.owners[m].size() > 1 ? 1 : 0;
-  const size_t num_strips =
-      part.options.exchange == ExchangeBy::kStrips ? 2 * kMostStrips : 0;
-  const size_t most = std::max(
-      2 * std::max<size_t>(part.buckets.size(), kExchangeSlots) + num_strips,
-      3 * num_shared);
+  const size_t most =
+      std::max(2 * std::max<size_t>(part.buckets.size(), kExchangeSlots),
+               3 * num_shared);
   return static_cast<int>(std::min<size_t>(most, 4096));
 }
 

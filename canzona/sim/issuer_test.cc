@@ -8,10 +8,9 @@ namespace canzona::issuer_test {
 namespace {
 
 struct Bench {
-  explicit Bench(double copy_rate, double slowdown = 0)
-      : processor(events, slowdown),
-        first(events, ports, processor, copy_rate),
-        second(events, ports, processor, copy_rate) {}
+  explicit Bench(double copy_rate)
+      : first(events, ports, is_computing, copy_rate),
+        second(events, ports, is_computing, copy_rate) {}
   void run() {
     while (events.run_next()) {
     }
@@ -19,7 +18,7 @@ struct Bench {
 
   EventQueue events;
   Ports ports{slow_links()};
-  Processor processor;
+  bool is_computing = false;
   Issuer first, second;
 };
 
@@ -70,30 +69,16 @@ TEST(Issuer, WhatIsBookedWholeLetsNobodyPass) {
   EXPECT_EQ(end_of_second, 16);
 }
 
-// Two seconds of packing, four of copying during transfer, four of unpacking,
-// each half as long again while computing.
-TEST(Issuer, CopyingAndComputeSlowEachOtherDown) {
-  Bench bench(1, 0.5);
-  Transfer gather = intra_transfer(4);
-  gather.packed_bytes = 2;
-  gather.copied_bytes = 4;
-  double end_of_work = -1, end_of_gather = -1;
-  bench.processor.start(20, [&] { end_of_work = bench.events.now(); });
-  bench.first.start(gather, [&] { end_of_gather = bench.events.now(); });
-  bench.run();
-  EXPECT_EQ(end_of_gather, 1.5 * (2 + 4 + 4));
-  EXPECT_EQ(end_of_work, 20 + 0.5 * (2 + 4 + 4));
-}
-
 TEST(Issuer, EachPartIsAMeeting) {
   EventQueue events;
   Ports ports{slow_links()};
-  Processor processor(events, 0);
-  Issuer issuer(events, ports, processor, 0, {.idle = 1, .beside_compute = 5});
+  bool is_computing = true;
+  Issuer issuer(events, ports, is_computing, 0,
+                {.idle = 1, .beside_compute = 5});
   Transfer sum = intra_transfer(10);
   sum.parts = 2;
   double end = -1;
-  processor.start(8, [] {});
+  events.at(8, [&] { is_computing = false; });
   issuer.start(sum, [&] { end = events.now(); });
   while (events.run_next()) {
   }

@@ -140,22 +140,6 @@ TEST(Iteration, ABubbleIsIdle) {
   EXPECT_EQ(time.seconds, without);
 }
 
-TEST(Iteration, CopiesSlowComputeDown) {
-  IterationWork work = four_modules(Overlap::kBackground);
-  for (ModuleWork& module : work.modules) {
-    module.gather.first.copied_bytes = 1;
-    module.gather.first.bytes.received_intra = 0;
-  }
-  work.links.intra_bytes_per_second = 100;
-  work.copy_bytes_per_second = 1;
-  const IterationTime free = simulate_iteration(work);
-  work.slowdown = 0.5;
-  const IterationTime slowed = simulate_iteration(work);
-  // The first of 8 gathers, and the last of 4 scatters with 4 seconds of copies
-  // each, overlap no compute.
-  EXPECT_DOUBLE_EQ(slowed.compute_seconds, free.compute_seconds + 3.5 + 6);
-}
-
 void expect_refused(const IterationWork& work, const char* part) {
   try {
     simulate_iteration(work);

@@ -52,8 +52,6 @@ void check_rates(const IterationWork& work) {
           "links need a bandwidth above 0");
   require(links.latency_seconds >= 0, "a latency is not negative");
   require(work.copy_bytes_per_second >= 0, "a copy rate is not negative");
-  require(work.slowdown >= 0 && work.slowdown <= 1,
-          "a slowdown is between 0 and 1");
   require(work.meetings.idle >= 0 && work.meetings.beside_compute >= 0,
           "a meeting takes no negative time");
   require(work.step_seconds >= 0, "a step's time is not negative");
@@ -421,7 +419,6 @@ class PlanIteration {
     work.overlap = workload_.overlap;
     work.links = plan_.options.links;
     work.copy_bytes_per_second = workload_.copy_bytes_per_second;
-    work.slowdown = workload_.slowdown;
     work.meetings = workload_.meetings;
   }
 

@@ -71,9 +71,6 @@ struct IterationWork {
   Overlap overlap = Overlap::kBackground;
   Links links = {};
   double copy_bytes_per_second = 0;  // of a background thread; 0: free
-  // How much threads that copy and compute slow each other down (ports.h),
-  // 0 to 1.
-  double slowdown = 0;
   Meetings meetings = {};
 };
 
@@ -91,7 +88,7 @@ int32_t least_scatter_slots(const IterationWork& work);
 
 struct IterationTime {
   double seconds = 0;
-  double compute_seconds = 0;  // forward and backward, including slowdown
+  double compute_seconds = 0;  // forward and backward
   double step_seconds = 0;
   double bubble_seconds = 0;
   // How long compute waited: for parameters; for gradient slots or scatters;

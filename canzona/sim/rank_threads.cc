@@ -19,7 +19,7 @@ void Issuer::start(const Transfer& transfer, std::function<void()> done) {
 
 void Issuer::work(double seconds, void (Issuer::*then)()) {
   if (seconds == 0) return (this->*then)();
-  processor_.copy(seconds, [this, then] { (this->*then)(); });
+  events_.at(events_.now() + seconds, [this, then] { (this->*then)(); });
 }
 
 void Issuer::post() {
@@ -38,7 +38,7 @@ void Issuer::await() {
 
 void Issuer::meet() {
   const double seconds =
-      processor_.is_busy() ? meetings_.beside_compute : meetings_.idle;
+      is_computing_ ? meetings_.beside_compute : meetings_.idle;
   if (seconds == 0) return arrived();
   events_.at(events_.now() + seconds, [this] { arrived(); });
 }
@@ -265,7 +265,11 @@ void SimulatedCompute::enter(Stage stage) {
 
 void SimulatedCompute::work_for(double seconds) {
   is_worked_ = false;
-  state_.processor.start(seconds, [this] { is_worked_ = true; });
+  state_.is_computing = true;
+  state_.events.at(state_.events.now() + seconds, [this] {
+    state_.is_computing = false;
+    is_worked_ = true;
+  });
 }
 
 void SimulatedCompute::begin_iteration() {
@@ -281,7 +285,6 @@ void SimulatedCompute::begin_iteration() {
   enter(Stage::kBegun);
 }
 
-// The thread is idle, so copies do not prolong it.
 void SimulatedCompute::begin_bubble() {
   enter(Stage::kBubble);
   is_worked_ = false;

@@ -17,17 +17,18 @@ namespace canzona {
 // and sends the first part; when a part has arrived it sends the next one and
 // copies the one that has arrived meanwhile.
 //
-//   Issuer gather(events, ports, processor, copy_bytes_per_second);
+//   Issuer gather(events, ports, is_computing, copy_bytes_per_second);
 //   if (!gather.is_busy()) gather.start(transfer, [&] { … });
 //
 // One thread at a time.
 class Issuer {
  public:
-  Issuer(EventQueue& events, Ports& ports, Processor& processor,
+  // `is_computing` says what the computing thread does; it must outlive this.
+  Issuer(EventQueue& events, Ports& ports, const bool& is_computing,
          double copy_bytes_per_second, const Meetings& meetings = {})
       : events_(events),
         ports_(ports),
-        processor_(processor),
+        is_computing_(is_computing),
         copy_bytes_per_second_(copy_bytes_per_second),
         meetings_(meetings) {}
 
@@ -47,7 +48,7 @@ class Issuer {
 
   EventQueue& events_;
   Ports& ports_;
-  Processor& processor_;
+  const bool& is_computing_;
   double copy_bytes_per_second_;
   Meetings meetings_;
   bool is_busy_ = false;
@@ -58,14 +59,11 @@ class Issuer {
   std::function<void()> done_;
 };
 
-// State shared by the threads of a simulated iteration: time, ports, the
-// processor, and the record of the current iteration.
+// State shared by the threads of a simulated iteration: time, ports, whether
+// compute is going on, and the record of the current iteration.
 struct IterationState {
   explicit IterationState(const IterationWork& the_work)
-      : work(the_work),
-        uses(uses_of(the_work.calls)),
-        ports(the_work.links),
-        processor(events, the_work.slowdown) {}
+      : work(the_work), uses(uses_of(the_work.calls)), ports(the_work.links) {}
   IterationState(const IterationState&) = delete;
   IterationState& operator=(const IterationState&) = delete;
 
@@ -81,7 +79,7 @@ struct IterationState {
                                       // it
   EventQueue events;
   Ports ports;
-  Processor processor;
+  bool is_computing = false;
   double begin = 0;  // of the iteration
   IterationTime record;
 };
@@ -91,7 +89,7 @@ class CountedIssuer {
  public:
   explicit CountedIssuer(IterationState& state)
       : state_(state),
-        issuer_(state.events, state.ports, state.processor,
+        issuer_(state.events, state.ports, state.is_computing,
                 state.work.copy_bytes_per_second, state.work.meetings) {}
 
   bool is_busy() const { return issuer_.is_busy(); }

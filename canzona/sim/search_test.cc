@@ -53,7 +53,9 @@ TEST(ZeroSearch, TakesTheFastestThatFits) {
   EXPECT_EQ(search.ranking[2].reason,
             "needs 1.00 GiB more than the cap of 4.00 GiB");
   EXPECT_EQ(search.ranking[2].verdict, ZeroVerdict::kOverCap);
-  EXPECT_EQ(search.summary(), "z1=8,z2=2,z3=2: the fastest of 2");
+  EXPECT_EQ(search.summary(),
+            "z1=8,z2=2,z3=2 (states over 8, gradients and parameters over 2): "
+            "the fastest of 2");
 }
 
 TEST(ZeroSearch, EightRanksHaveThirtyTriples) {
@@ -176,6 +178,59 @@ TEST(ZeroSearch, NamesStrategiesWhereThereAreSeveral) {
   EXPECT_EQ(search.ranking[0].choice.strategy, "balanced");
   EXPECT_THAT(search.ranking[1].reason,
               HasSubstr("2.0x as long as z1=1,z2=1,z3=1 balanced"));
+}
+
+TEST(ZeroSearch, SizesInWords) {
+  EXPECT_EQ(in_words({64, 8, 8}),
+            "states over 64, gradients and parameters over 8");
+  EXPECT_EQ(in_words({64, 64, 64}), "states, gradients and parameters over 64");
+  EXPECT_EQ(in_words({64, 64, 1}),
+            "states and gradients over 64, parameters whole");
+  EXPECT_EQ(in_words({8, 1, 4}),
+            "states over 8, gradients whole, parameters over 4");
+  EXPECT_EQ(in_words({1, 1, 1}), "states, gradients and parameters whole");
+}
+
+// More bytes are not the reason where one home holds up all others.
+TEST(ZeroSearch, NamesUnevenBuckets) {
+  ZeroWeight best = weight(6, 100, 1), uneven = weight(190, 800, 1);
+  uneven.bucket_unevenness = 32;
+  const ZeroSearch search =
+      search_table({{64, 8, 8}, {64, 1, 1}}, {best, uneven}, 0);
+  EXPECT_EQ(search.ranking[1].reason,
+            "32x as long as z1=64,z2=8,z3=8: uneven buckets: one rank has 32x "
+            "its share");
+}
+
+TEST(ZeroSearch, WhatWasNotPlannedSaysSo) {
+  ZeroWeight dropped = weight(0, 0, 3 * kGiB);
+  dropped.is_dropped = true;
+  ZeroSearch search =
+      search_table({{2, 1, 1}, {2, 2, 2}}, {dropped, weight(1, 0, 3)}, kGiB);
+  EXPECT_FALSE(search.ranking[1].is_planned());
+  EXPECT_EQ(search.ranking[1].reason,
+            "needs at least 2.00 GiB more than the cap of 1.00 GiB");
+  EXPECT_EQ(brief_reason(search.ranking[1], search),
+            "at least 2.00 GiB over the cap");
+  search.ranking.erase(search.ranking.begin());
+  search.cure = "a larger tp";
+  EXPECT_THAT(search.summary(), HasSubstr("; try a larger tp"));
+}
+
+// Whoever weighs, and in which order, changes nothing.
+TEST(ZeroSearch, TheOrderOfWeighingDoesNotMatter) {
+  const std::vector<ZeroSizes> sizes = all_zero_sizes(8);
+  const auto weigh = [](const ZeroChoice& choice) {
+    return weight(choice.sizes.z2 % 3, choice.sizes.z3, choice.sizes.z1);
+  };
+  const EachOf backwards = [](size_t count, const auto& work) {
+    while (count > 0) work(--count);
+  };
+  const ZeroSearch a = rank_choices(choices(sizes), 4, weigh),
+                   b = rank_choices(choices(sizes), 4, weigh, backwards);
+  EXPECT_EQ(order(a), order(b));
+  for (size_t i = 0; i < a.ranking.size(); ++i)
+    EXPECT_EQ(a.ranking[i].reason, b.ranking[i].reason);
 }
 
 }  // namespace

@@ -137,9 +137,6 @@ struct Workload {
   // The size of the segments in which sums travel.
   int64_t segment_bytes = 256 << 10;
   double copy_bytes_per_second = 0;  // per background thread; 0: free
-  // How much threads that copy and compute slow each other down (ports.h),
-  // 0 to 1.
-  double slowdown = 0;
   Meetings meetings = {};
   // All levels of links, of which the plan's two classes are the first two; if
   // empty, there are no others.

@@ -10,9 +10,12 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/cost/cost.h"
+#include "canzona/plan/layout/layout.h"
 #include "canzona/plan/plan.h"
+#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/rank_group.h"
+#include "canzona/sim/memory_floor.h"
 #include "canzona/sim/plan_iteration.h"
 
 namespace canzona {
@@ -110,6 +113,13 @@ std::string more_bytes(int64_t bytes, int64_t best, const char* links) {
       "x its ", links, " bytes");
 }
 
+// Uneven buckets make sums and new parameters wait for one home, whatever the
+// bytes of the others.
+bool is_uneven(const ZeroWeight& weight, const ZeroWeight& best) {
+  return weight.bucket_unevenness > kUnevenBucket &&
+         weight.bucket_unevenness > 2 * best.bucket_unevenness;
+}
+
 bool is_clearly_more(double a, double b) { return a > 1.01 * b; }
 
 // Names what the choice has more of; the most expensive comes first.
@@ -122,6 +132,9 @@ std::string cause(const ZeroWeight& weight, const ZeroWeight& best) {
                short_number(weight.step_seconds / best.step_seconds),
                "x the time");
   }
+  if (is_uneven(weight, best))
+    return cat("uneven buckets: one rank has ",
+               short_number(weight.bucket_unevenness), "x its share");
   const auto more = [&](int64_t ZeroWeight::*bytes) {
     return is_clearly_more(static_cast<double>(weight.*bytes),
                            static_cast<double>(best.*bytes));
@@ -152,6 +165,25 @@ std::string reason_to_take(const ZeroSearch& search) {
 
 }  // namespace
 
+std::string in_words(const ZeroSizes& sizes) {
+  const std::vector<std::pair<const char*, int32_t>> all = {
+      {"states", sizes.z1}, {"gradients", sizes.z2}, {"parameters", sizes.z3}};
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < all.size();) {
+    std::vector<std::string> alike;
+    const int32_t ranks = all[i].second;
+    for (; i < all.size() && all[i].second == ranks; ++i)
+      alike.emplace_back(all[i].first);
+    const std::string last = alike.back();
+    alike.pop_back();
+    const std::string names =
+        alike.empty() ? last : cat(join(alike, ", "), " and ", last);
+    parts.push_back(ranks == 1 ? cat(names, " whole")
+                               : cat(names, " over ", ranks));
+  }
+  return join(parts, ", ");
+}
+
 std::string choice_name(const ZeroChoice& choice, const ZeroSearch& search) {
   const bool alike =
       std::ranges::all_of(search.ranking, [&](const RankedZero& r) {
@@ -167,7 +199,7 @@ std::string reason_for(const RankedZero& ranked, const ZeroSearch& search) {
   const ZeroWeight& weight = ranked.weight;
   if (ranked.verdict == ZeroVerdict::kRefused) return weight.refusal;
   if (ranked.verdict == ZeroVerdict::kOverCap)
-    return cat("needs ",
+    return cat("needs ", weight.is_dropped ? "at least " : "",
                human_bytes(weight.memory_bytes - search.memory_cap_bytes),
                " more than the cap of ", human_bytes(search.memory_cap_bytes));
   const RankedZero& best = search.ranking.front();
@@ -183,6 +215,7 @@ std::string reason_for(const RankedZero& ranked, const ZeroSearch& search) {
 std::string brief_reason(const RankedZero& ranked, const ZeroSearch& search) {
   if (ranked.verdict == ZeroVerdict::kOverCap)
     return cat(
+        ranked.weight.is_dropped ? "at least " : "",
         human_bytes(ranked.weight.memory_bytes - search.memory_cap_bytes),
         " over the cap");
   std::string text = ranked.reason;
@@ -214,7 +247,9 @@ bool is_better(const RankedZero& a, const RankedZero& b) {
   if (a.verdict == ZeroVerdict::kFits)
     return a.weight.seconds < b.weight.seconds;
   if (a.verdict == ZeroVerdict::kOverCap)
-    return a.weight.memory_bytes < b.weight.memory_bytes;
+    // A bound says nothing of how near a choice that was not planned comes.
+    return std::tie(a.weight.is_dropped, a.weight.memory_bytes) <
+           std::tie(b.weight.is_dropped, b.weight.memory_bytes);
   return false;
 }
 
@@ -236,16 +271,23 @@ void order_equal_times(std::vector<RankedZero>& ranking) {
 
 }  // namespace
 
+void one_by_one(size_t count, const std::function<void(size_t)>& work) {
+  for (size_t i = 0; i < count; ++i) work(i);
+}
+
 ZeroSearch rank_choices(
     const std::vector<ZeroChoice>& choices, int64_t memory_cap_bytes,
-    const std::function<ZeroWeight(const ZeroChoice&)>& weigh) {
+    const std::function<ZeroWeight(const ZeroChoice&)>& weigh,
+    const EachOf& each) {
   ZeroSearch search;
   search.memory_cap_bytes = memory_cap_bytes;
-  for (const ZeroChoice& choice : choices) {
-    RankedZero ranked{.choice = choice, .weight = weigh(choice)};
+  search.ranking.resize(choices.size());
+  each(choices.size(), [&](size_t i) {
+    RankedZero& ranked = search.ranking[i];
+    ranked.choice = choices[i];
+    ranked.weight = weigh(choices[i]);
     ranked.verdict = judge(ranked.weight, memory_cap_bytes);
-    search.ranking.push_back(std::move(ranked));
-  }
+  });
   std::stable_sort(search.ranking.begin(), search.ranking.end(), is_better);
   order_equal_times(search.ranking);
   for (RankedZero& ranked : search.ranking)
@@ -259,10 +301,11 @@ std::string ZeroSearch::summary() const {
   const std::string name = choice_name(first.choice, *this);
   switch (first.verdict) {
     case ZeroVerdict::kFits:
-      return cat(name, ": ", first.reason);
+      return cat(name, " (", in_words(first.choice.sizes), "): ", first.reason);
     case ZeroVerdict::kOverCap:
       return cat("nothing fits in ", human_bytes(memory_cap_bytes),
-                 "; the nearest is ", name, ", which ", first.reason);
+                 "; the nearest is ", name, ", which ", first.reason,
+                 cure.empty() ? "" : "; try ", cure);
     case ZeroVerdict::kRefused:
       return cat("no choice is possible; ", name, ": ", first.reason);
   }
@@ -271,7 +314,7 @@ std::string ZeroSearch::summary() const {
 
 namespace {
 
-// Plans each choice once, however often it is requested.
+// Plans each choice, unless its memory cannot fit. Threads may share it.
 class Weighing {
  public:
   Weighing(const PlanRequest& request, const Workload& work,
@@ -281,16 +324,12 @@ class Weighing {
         cost_(cost),
         terms_(terms == nullptr ? MemoryTerms{} : *terms) {}
 
-  ZeroWeight operator()(const ZeroChoice& choice) {
-    for (const auto& [known, weight] : known_)
-      if (known == choice) return weight;
-    ZeroWeight weight;
+  ZeroWeight operator()(const ZeroChoice& choice) const {
     try {
-      weight = weigh(choice);
+      return weigh(choice);
     } catch (const UsageError& error) {
-      weight = {.refusal = error.what(), .experts = choice.experts};
+      return {.refusal = error.what(), .experts = choice.experts};
     }
-    return known_.emplace_back(choice, weight).second;
   }
 
  private:
@@ -299,6 +338,14 @@ class Weighing {
     request.options.strategy = choice.strategy;
     request.options.zero.sizes = choice.sizes;
     if (choice.experts.z1 > 0) request.options.zero.experts = choice.experts;
+    const RankMemory least = least_memory(request, terms_);
+    const int64_t cap = request.options.memory_cap_bytes;
+    const int64_t bytes = least.total().value() + terms_.activations;
+    if (cap > 0 && bytes > cap)
+      return {.is_dropped = true,
+              .memory_bytes = bytes,
+              .memory = least,
+              .experts = choice.experts};
     Plan plan = plan_in_terms(request, terms_);
     if (cost_ != nullptr) plan = with_basis(std::move(plan));
     const IterationPrediction predicted = predict_iteration(plan, work_);
@@ -311,6 +358,7 @@ class Weighing {
             .memory = memory,
             .experts = plan.options.zero.experts,
             .replicas = plan.parts.front().num_replicas(),
+            .bucket_unevenness = bucket_unevenness(plan),
             .z2_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z2),
             .z3_crosses_nodes = crosses_nodes(plan, &ZeroSizes::z3)};
   }
@@ -325,7 +373,6 @@ class Weighing {
   const Workload& work_;
   const CostBasis* cost_;
   MemoryTerms terms_;
-  std::vector<std::pair<ZeroChoice, ZeroWeight>> known_;
 };
 
 ZeroComparison described(const PlanRequest& request, const Workload& work,
@@ -363,13 +410,37 @@ std::vector<ZeroChoice> choices_of(const PlanRequest& request,
   return choices;
 }
 
+// Says what makes more sizes fit.
+std::string cure_of(const PlanRequest& request, const MemoryTerms* terms) {
+  std::vector<std::string> cures;
+  if (terms != nullptr && terms->activations > 0) {
+    if (!terms->load.recompute) cures.emplace_back("recomputing activations");
+    cures.emplace_back("smaller micro-batches");
+  }
+  cures.emplace_back(request.mesh.tp < request.options.ranks_per_node
+                         ? "a larger tp"
+                         : "more ranks");
+  const std::string last = cures.back();
+  cures.pop_back();
+  return cures.empty() ? last : cat(join(cures, ", "), " or ", last);
+}
+
 ZeroSearch ranked(const PlanRequest& request,
-                  const std::vector<ZeroChoice>& choices, Weighing& weighing) {
-  return rank_choices(choices, request.options.memory_cap_bytes,
-                      std::ref(weighing));
+                  const std::vector<ZeroChoice>& choices,
+                  const std::function<ZeroWeight(const ZeroChoice&)>& weigh,
+                  const MemoryTerms* terms, const EachOf& each) {
+  ZeroSearch search =
+      rank_choices(choices, request.options.memory_cap_bytes, weigh, each);
+  search.cure = cure_of(request, terms);
+  return search;
 }
 
 }  // namespace
+
+double ZeroComparison::global_batch() const {
+  return static_cast<double>(work.num_micro_batches) * mesh.homes() *
+         static_cast<double>(work.compute.tokens);
+}
 
 bool ZeroComparison::has_experts() const {
   return std::ranges::any_of(search.ranking, [](const RankedZero& row) {
@@ -379,38 +450,60 @@ bool ZeroComparison::has_experts() const {
 
 ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
                            const ZeroChoices& choices, const CostBasis* cost,
-                           const MemoryTerms* terms) {
-  Weighing weighing(request, work, cost, terms);
+                           const MemoryTerms* terms, const EachOf& each) {
+  const Weighing weighing(request, work, cost, terms);
   ZeroComparison all = described(request, work, choices.strategies, terms);
-  all.search = ranked(request, choices_of(request, choices), weighing);
+  all.search =
+      ranked(request, choices_of(request, choices), weighing, terms, each);
   return all;
 }
 
+namespace {
+
+// Weighs choices in addition to a ranking that exists.
+ZeroSearch joined(const PlanRequest& request, const ZeroSearch& before,
+                  const std::vector<ZeroChoice>& more, const Weighing& weighing,
+                  const MemoryTerms* terms, const EachOf& each) {
+  std::vector<ZeroChoice> choices;
+  for (const RankedZero& row : before.ranking) choices.push_back(row.choice);
+  const ZeroSearch added = ranked(request, more, weighing, terms, each);
+  choices.insert(choices.end(), more.begin(), more.end());
+  const auto weight_of = [&](const ZeroChoice& choice) {
+    for (const ZeroSearch* search : {&before, &added})
+      for (const RankedZero& row : search->ranking)
+        if (row.choice == choice) return row.weight;
+    return ZeroWeight{};
+  };
+  return ranked(request, choices, weight_of, terms, one_by_one);
+}
+
+}  // namespace
+
 ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
                             const SearchedSizes& what, const CostBasis* cost,
-                            const MemoryTerms* terms) {
+                            const MemoryTerms* terms, const EachOf& each) {
   if (what.experts && !has_experts(request.model))
     throw UsageError(
         cat("zero-experts auto: ", request.model.name, " has no experts"));
-  Weighing weighing(request, work, cost, terms);
+  const Weighing weighing(request, work, cost, terms);
   ZeroComparison all = described(request, work, what.strategies, terms);
-  std::vector<ZeroChoice> choices;
   ZeroChoices second{
       {with_states(request.options.zero.sizes, request.mesh.homes())},
       all_zero_sizes(request.mesh.expert_homes()),
       what.strategies};
   if (what.dense) {
-    choices = choices_of(
-        request, {all_zero_sizes(request.mesh.homes()), {}, what.strategies});
-    all.search = ranked(request, choices, weighing);
+    all.search = ranked(
+        request,
+        choices_of(request,
+                   {all_zero_sizes(request.mesh.homes()), {}, what.strategies}),
+        weighing, terms, each);
     const ZeroChoice& best = all.search.ranking.front().choice;
     second.sizes = {best.sizes};
     second.strategies = {best.strategy};
   }
-  if (!what.experts) return all;
-  for (const ZeroChoice& choice : choices_of(request, second))
-    choices.push_back(choice);
-  all.search = ranked(request, choices, weighing);
+  if (what.experts)
+    all.search = joined(request, all.search, choices_of(request, second),
+                        weighing, terms, each);
   return all;
 }
 

@@ -4,6 +4,9 @@
 //   ZeroComparison all = weigh_sizes(request, work, {sizes, …});
 //   if (all.search.is_found()) take_best(all, request.options);
 //
+// All choices are predicted for the same work, so that the shortest iteration
+// has the most tokens per second. Choices that cannot fit are not planned.
+//
 // Memory that a rank needs beside its plan is not part of any plan: the terms
 // (activations.h) say what is compared with the request's cap. All functions
 // are pure.
@@ -76,6 +79,9 @@ struct ZeroChoice {
 // The cost of a choice on the rank where it is highest.
 struct ZeroWeight {
   std::string refusal = {};  // not empty: why it is impossible
+  // True if it was not planned, because it needs at least this much memory,
+  // which is too much; only memory is known.
+  bool is_dropped = false;
   int64_t memory_bytes = 0;
   int64_t slow_bytes = 0;  // sent between nodes per iteration
   int64_t fast_bytes = 0;  // likewise inside nodes
@@ -86,6 +92,8 @@ struct ZeroWeight {
   RankMemory memory = {};
   ZeroSizes experts = {};
   int32_t replicas = 1;
+  // How many times its even share of a bucket a home keeps, in the worst one.
+  double bucket_unevenness = 1;
   bool z2_crosses_nodes = false;
   bool z3_crosses_nodes = false;
 };
@@ -102,7 +110,9 @@ struct RankedZero {
   std::string reason = {};  // why it was taken, or not
 
   bool fits() const { return verdict == ZeroVerdict::kFits; }
-  bool is_planned() const { return verdict != ZeroVerdict::kRefused; }
+  bool is_planned() const {
+    return verdict != ZeroVerdict::kRefused && !weight.is_dropped;
+  }
 };
 
 struct ZeroSearch {
@@ -110,17 +120,28 @@ struct ZeroSearch {
   // first; then those that cannot be planned.
   std::vector<RankedZero> ranking;
   int64_t memory_cap_bytes = 0;  // 0: none
+  std::string cure = {};         // what makes more choices fit
 
   bool is_found() const { return !ranking.empty() && ranking.front().fits(); }
-  // Describes the choice, or the closest one and what it lacks.
+  // Describes the choice, or the closest one, what it lacks and what to do.
   std::string summary() const;
 };
 
+// Calls work(0) … work(count - 1), in any order and on any threads, and returns
+// when all have returned. How it is done changes no result.
+using EachOf =
+    std::function<void(size_t count, const std::function<void(size_t)>& work)>;
+void one_by_one(size_t count, const std::function<void(size_t)>& work);
+
 ZeroSearch rank_choices(
     const std::vector<ZeroChoice>& choices, int64_t memory_cap_bytes,
-    const std::function<ZeroWeight(const ZeroChoice&)>& weigh);
+    const std::function<ZeroWeight(const ZeroChoice&)>& weigh,
+    const EachOf& each = one_by_one);
 
 // Explains why a choice was taken or not.
+
+// "states over 64, gradients and parameters over 8"; what is not cut is whole.
+std::string in_words(const ZeroSizes& sizes);
 
 // "z1=8,z2=4,z3=4", with the strategy if several were tried.
 std::string choice_name(const ZeroChoice& choice, const ZeroSearch& search);
@@ -149,6 +170,11 @@ struct ZeroComparison {
   int64_t total(const RankedZero& row) const {
     return row.weight.memory.total().value() + beside_bytes;
   }
+  // Tokens of an iteration, the same for all rows; 0 if compute is not counted.
+  double global_batch() const;
+  double tokens_per_second(const RankedZero& row) const {
+    return row.weight.seconds > 0 ? global_batch() / row.weight.seconds : 0;
+  }
   // True if any choice cuts experts separately.
   bool has_experts() const;
 };
@@ -166,7 +192,8 @@ struct ZeroChoices {
 ZeroComparison weigh_sizes(const PlanRequest& request, const Workload& work,
                            const ZeroChoices& choices,
                            const CostBasis* cost = nullptr,
-                           const MemoryTerms* terms = nullptr);
+                           const MemoryTerms* terms = nullptr,
+                           const EachOf& each = one_by_one);
 
 // What `auto` searches: all sizes of dense tensors, all of experts, or first
 // the former and then, with the best of them, the latter. Sizes that are not
@@ -180,7 +207,8 @@ struct SearchedSizes {
 ZeroComparison search_sizes(const PlanRequest& request, const Workload& work,
                             const SearchedSizes& what,
                             const CostBasis* cost = nullptr,
-                            const MemoryTerms* terms = nullptr);
+                            const MemoryTerms* terms = nullptr,
+                            const EachOf& each = one_by_one);
 
 // Copies the best row into `options`; throws UsageError if nothing fits.
 void take_best(const ZeroComparison& all, PlanOptions& options);

@@ -84,6 +84,17 @@ TEST_F(SearchSizes, NothingFitsInOneByte) {
               none.ranking.front().weight.memory_bytes);
 }
 
+// What cannot fit is not planned; the ranking of the others is that without a
+// cap, and "nothing fits" names a cure.
+TEST_F(SearchSizes, DropsWhatCannotFitBeforeItIsPlanned) {
+  const ZeroSearch none = search("dp=8", 1);
+  for (const RankedZero& ranked : none.ranking) {
+    EXPECT_FALSE(ranked.is_planned());
+    EXPECT_EQ(ranked.weight.seconds, 0);
+  }
+  EXPECT_THAT(none.summary(), HasSubstr("; try a larger tp"));
+}
+
 TEST_F(SearchSizes, OneRankHasOneChoice) {
   const ZeroSearch one = search("tp=2");
   ASSERT_EQ(one.ranking.size(), 1u);

@@ -177,6 +177,7 @@ has_not 'NaN'
 open runs.html
 ran
 has '<section id="runs">'
+has 'muon: time to adamw’s loss'
 has 'class="differs"'
 open hostile_run.html
 ran

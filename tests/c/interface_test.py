@@ -84,10 +84,38 @@ class Package(unittest.TestCase):
         self.assertIn("rules", json.loads(done.stdout))
 
     def test_doctor_tells_what_computes(self):
-        report = canzona.doctor()
+        report = canzona.doctor(machine=False)
         self.assertEqual(report.problems, [])
         self.assertIn("bf16 by", report.json["cpu"])
         self.assertIn("bf16 by", str(report))
+        self.assertNotIn("machine", report.json)
+
+    def doctor(self, *words, **options):
+        return subprocess.run(
+            [sys.executable, "-m", "canzona", "doctor", *words],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "python")},
+            capture_output=True,
+            text=True,
+            check=False,
+            **options,
+        )
+
+    def test_doctor_tells_of_python_and_the_machine(self):
+        done = self.doctor("--json")
+        found = json.loads(done.stdout)
+        self.assertEqual(done.returncode, 1 if found["problems"] else 0)
+        self.assertEqual(found["library"], str(_library.load().path))
+        self.assertGreater(found["machine"]["sgemm_gflops"], 0)
+        self.assertIn("torch", found)
+
+    def test_doctor_prints_problems_once(self):
+        done = self.doctor(cwd="/proc")  # where nothing can be written
+        self.assertEqual(done.returncode, 1)
+        words = [line.split()[0] for line in done.stdout.splitlines() if line]
+        for word in ("python", "library", "torch", "sgemm", "disk", "problem:"):
+            self.assertEqual(words.count(word), 1, done.stdout)
+        self.assertNotIn("no problems found", done.stdout)
+        self.assertIn("usage", self.doctor("--help").stdout.lower())
 
 
 class Plans(unittest.TestCase):

@@ -19,6 +19,28 @@ refuses "cannot write plan to '-'" '--json' -- plan --model qwen3-0.6b --mesh dp
 refuses "unknown option '--modle'" "'--model'" -- plan --modle x
 refuses "unknown option '--modle'" "'--model'" -- plan --modle=x --mesh dp=2
 refuses "unknown option '--jsn'" "'--json'" -- validate plan.json --jsn
+# Options of other programs get what this one has instead, which it accepts.
+refuses "unknown option '--lr': --learning-rate RATE" rule.learning_rate \
+  '--set adamw.learning_rate=RATE' -- train --lr 0.1
+refuses '--set batch.global=N' '--set batch.micro=N' -- train --batch-size=8
+refuses '--set batch.global=N' -- train --batch_size 8
+refuses '--steps N' 'optimizer steps' -- train --epochs 3
+refuses '--rule RULE' -- train --optimizer muon
+refuses '--run DIR' -- train --output-dir x
+for key in adamw.learning_rate batch.global batch.micro rule.weight_decay \
+  adamw.weight_decay schedule.warmup model.length clip; do
+  canzona config show --set $key=8
+  exits 0
+done
+lacks err 'unknown'
+refuses "unknown option '--lr'" -- plan --lr 0.1
+lacks err 'learning-rate'
+# An option is not the value of another, unless by =.
+refuses '--resume needs a value, such as auto, but is followed by the option' \
+  "'--run'" -- train --resume --run x
+refuses '--resume needs a value' "'--run=x'" -- train --resume --run=x
+refuses '--data needs a value' "'--quiet'" -- train --data --quiet
+refuses "--resume '--run'" -- train --resume=--run
 refuses "unexpected word 'again'" -- validate plan.json again
 refuses '--model is required' -- plan --mesh dp=2
 refuses '--mesh is required' -- plan --model small.json
@@ -173,19 +195,13 @@ model '[{"name": "teams=4 b", "shape": [0, 4]}]'
 refuses "'teams=4 b'" -- plan --model model.json --mesh dp=2
 refuses '--teams 2: homes' '; --teams auto plans without teams' -- \
   plan --model small.json --mesh dp=2 --teams 2
-refuses "--exchange 'x'" -- plan --model small.json --mesh dp=2 --exchange x
 
 # Files that cannot be written or read.
 refuses 'nowhere/plan.json' -- plan --model small.json --mesh dp=2 \
   -o nowhere/plan.json
 refuses "'.'" -- plan --model small.json --mesh dp=2 --html .
 
-# Options that would be ignored are refused: those that a subverb does not use,
-# and those beside an option that determines everything.
-refuses "--tokens" '--published' -- simulate --published --tokens 5
-refuses "--alpha" '--published' -- simulate --published --alpha 0.5
-refuses "--rule" '--published' -- simulate --published --rule soap
-refuses "--fused" '--published' -- simulate --published --fused
+# A plan on a described cluster keeps to the memory cap.
 cat >cluster.json <<'EOF'
 {"format": "canzona.cluster", "version": 1, "name": "one level",
  "card": {"name": "x", "tflops": 400},
@@ -219,14 +235,6 @@ refuses "--zero 'x'" 'hier:Z, auto or z1=' -- \
   plan --model small.json --mesh dp=2 --zero x
 refuses "--zero 'x'" 'hier:Z or z1=' -- simulate --model qwen3-0.6b \
   --mesh dp=8 --cluster cluster.json --zero x
-refuses '--exchange strips: rule muon with device=cuda needs all strips of a matrix at once' \
-  -- plan --model qwen3-32b --layers 2 --mesh tp=8 --exchange strips
-canzona plan --model qwen3-32b --layers 2 --mesh tp=8 --exchange strips \
-  --rule-option device=cpu
-exits 0
-refuses '--exchange strips: rule muon with device=cpu has no matrix' -- plan \
-  --model qwen3-32b --layers 2 --mesh dp=8 --exchange strips \
-  --rule-option device=cpu
 refuses "--rule-option 'steps=6': steps is given twice" -- plan \
   --model small.json --mesh dp=2 --rule-option steps=5 --rule-option steps=6
 
@@ -240,8 +248,7 @@ refuses 'canzona bench step has no --no-graph' -- \
   bench step --model small.json --mesh dp=2 --no-graph
 refuses "unexpected word 'foo'" -- bench step --model small.json --mesh dp=2 foo
 refuses "unexpected word '-1'" -- bench step --model small.json --mesh dp=2 -- -1
-refuses 'canzona bench zero has no --model' -- \
-  bench zero --mesh dp=2 --model qwen3-0.6b
+refuses 'expected transform, rule, step or collectives' -- bench zero
 refuses 'expected a bandwidth of 1B/s to 1e30B/s' -- plan --model qwen3-0.6b \
   --mesh tp=2 --link intra=1e31B/s,inter=1GB/s,latency=1us
 refuses 'canzona bench collectives has no --layers' -- \
@@ -260,22 +267,10 @@ refuses '--preset needs a value, such as tiny, small or moe-tiny' -- \
   config show --preset
 refuses '--steps needs a value' -- train --steps
 
-# Keys of `bench zero --set` that it sets itself or does not use.
-for key in zero.sizes=zero2 mesh=dp=4 links.model=intra=1GB/s,inter=1GB/s \
-  rule.name=soap; do
-  refuses "--set ${key%%=*}: canzona bench zero has an option for it" -- \
-    bench zero --mesh dp=2 --set "$key"
-done
-refuses '--set batch.global: canzona bench zero sets it by --micro-batches' -- \
-  bench zero --mesh dp=2 --set batch.global=8
-for key in run=x save.every=2 eval.every=2 transport=mpi log.every=3; do
-  refuses "--set ${key%%=*}: canzona bench zero trains on threads" -- \
-    bench zero --mesh dp=2 --set "$key"
-done
-
 # Mistakes are reported before anything is measured.
 refuses '-o: ' 'nodir/x' -- calibrate -o nodir/x
-refuses '--trace: ' 'nodir/x' -- bench zero --mesh dp=2 --trace nodir/x
+refuses '--trace: ' 'nodir/x' -- bench step --model small.json --mesh dp=2 \
+  --strategy balanced --trace nodir/x
 refuses '--batch 0: expected 1 to 1000000' -- \
   bench transform --shape 16x32 --batch 0
 refuses '--batch 9000000000000000: expected 1 to 1000000' -- \
@@ -314,8 +309,9 @@ lacks err '--rule muon'
 echo '{"mesh": "dp=2", "ranks": 3}' >c.json
 refuses 'error: mesh dp=2 (c.json) has 2 ranks' -- config show --config c.json
 refuses "--overlap 'x': expected none, main, background or all" -- \
-  bench zero --mesh dp=2 --overlap x
-refuses "--zero 'auto'" 'hier:Z, all or z1=' -- bench zero --mesh dp=2 --zero auto
+  bench step --model small.json --mesh dp=2 --overlap x
+refuses "--zero 'auto'" 'hier:Z, all or z1=' -- bench step --model small.json \
+  --mesh dp=2 --zero auto
 for verb in 'config show' 'bench rule --model small.json'; do
   # shellcheck disable=SC2086
   refuses 'steps is given twice' -- $verb --rule-option steps=5 \
@@ -343,7 +339,7 @@ for early in '--color never' --color=never --quiet; do
 done
 # Words that no verb knows are refused, beside --help too; an unknown option is
 # not, because help lists the known ones.
-refuses "canzona bench 'foo': expected transform, rule, step, zero or" -- \
+refuses "canzona bench 'foo': expected transform, rule, step or" -- \
   bench foo --help
 refuses "canzona ckpt 'foo': expected ls, inspect, verify, diff" -- \
   ckpt foo --help
@@ -370,6 +366,18 @@ for wish in '' '--resume auto' --dry-run '--resume auto --dry-run'; do
     train --run afile $wish
   lacks err 'nothing to resume'
 done
+# A mistyped folder does not begin another run on the built-in language.
+for more in '' --overwrite --dry-run; do
+  # shellcheck disable=SC2086
+  refuses "--run 'typo' holds no run to resume" 'check the name' '--data PATH' -- \
+    train --run typo --resume auto $more
+  lacks err 'nothing to resume from'
+  [ ! -e typo ] || fail 'the folder was made'
+done
+canzona train --run typo --resume auto --data synthetic --dry-run
+exits 0
+says 'starts from the beginning'
+
 refuses 'axis dp' -- train --run new --resume auto --mesh dp=0
 lacks err 'nothing to resume'
 refuses "--resume 'afile': it is a file" -- train --resume afile --run new

@@ -1,5 +1,4 @@
-# canzona simulate predicts an iteration on a described cluster, and published
-# times.
+# canzona simulate predicts an iteration on a described cluster.
 . "$(dirname "$0")/words.sh"
 
 model="--model qwen3-0.6b --layers 4"
@@ -111,16 +110,4 @@ prints 'teams' 'none: homes on'
 # shellcheck disable=SC2086
 refuses '--teams 2' 'have a single rank' -- \
   simulate $model --mesh dp=8 --cluster c.json --teams 2
-
-# The comparison with published times says which are fitted, which are held out,
-# and keeps their order.
-canzona simulate --published
-exits 0
-prints 'Canzona' 'AsyncHZP' 'fitted' 'held back' 'order right'
-canzona simulate --published --json
-exits 0
-is_json
-has_member 'papers 0 cells 3 error'
-has_member 'papers 1 orders 0 right'
-refuses '--published' '--model' -- simulate --published --model qwen3-8b
 finish

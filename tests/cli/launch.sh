@@ -71,16 +71,24 @@ not_called() {
   ! tail -n 1 calls | grep -qF -e "$1" || fail "called with $1"
 }
 
-# --- R3: a lost rank and a process that was killed are worth a restart.
+# --- R3: a lost rank and a process that was killed are worth a restart, as
+# given if the run has left nothing to resume.
 for end in 4 KILL SEGV ABRT; do
   ends_by $end 0
   launches --ranks 2 -- train --run run
   exits 0
   started 2
-  called '--resume auto' '--ranks 2'
-  says 'restart 1 of 3' 'done · 1 restart'
+  called '--ranks 2'
+  not_called auto
+  says 'restart 1 of 3 as given' 'done · 1 restart'
 done
 says 'one process runs all 2 ranks as threads'
+ends_by BEGIN 0
+launches --ranks 2 -- train --run run
+exits 0
+started 2
+called '--resume auto' '--ranks 2'
+rm -r run
 
 # --- Once this job has saved a checkpoint, a restart uses --resume auto instead
 # of the given resume options; before that the command is repeated unchanged.

@@ -15,6 +15,7 @@ canzona doctor --json
 is_json
 has_member sgemm_gflops
 has_member core
+has_member text
 has_member problems
 has_member 'cuda built'
 has_member 'cuda device'

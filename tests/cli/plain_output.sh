@@ -15,7 +15,7 @@ cat >commands <<EOF
 plan --model small.json --mesh dp=2 -o plan.json
 compare --model small.json --mesh dp=2,tp=2
 compare --model small.json --mesh dp=4 --zero all
-simulate --published
+simulate --model small.json --mesh dp=8 --cluster $here/../../examples/clusters/h200_nvlink.json
 explain plan.json
 explain plan.json --rank 1
 validate plan.json
@@ -50,7 +50,7 @@ doctor
 bench transform --shape 16x32 --rounds 1
 bench rule --model small.json --rounds 1
 bench step --model small.json --mesh dp=2 --steps 2 --compute 0
-bench zero $(echo $quick) --mesh dp=2 --zero zero1 --steps 1 --repeat 1
+bench step --model small.json --mesh dp=2 --zero all --overlap all --strategy balanced --steps 2 --compute 0
 calibrate --rounds 1 --for plan.json -o cost.json
 EOF
 fi
@@ -70,7 +70,7 @@ while IFS= read -r arguments; do
   lacks out "$escape"
   lacks err "$escape"
 done <commands
-for arguments in --help 'train --help' 'bench step --help' 'bench zero --help'; do
+for arguments in --help 'train --help' 'bench step --help'; do
   # shellcheck disable=SC2086
   canzona $arguments
   lacks out "$escape"

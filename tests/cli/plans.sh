@@ -226,7 +226,10 @@ canzona compare --model qwen3-0.6b --mesh dp=2 --memory-cap 1MiB \
   --activations none
 exits 2
 is_empty out
-says 'memory'
+says '--memory-cap 1.00 MiB: no strategy fits; the nearest is' 'try --zero all' \
+  'a larger tp'
+checks=$((checks + 1))
+[ "$(grep -c 'need more memory' err)" = 1 ] || fail 'every strategy is told of'
 for json in '' --json; do
   # shellcheck disable=SC2086
   canzona compare --model qwen3-0.6b --mesh dp=2 --memory-cap 1MiB \
@@ -243,7 +246,8 @@ cap='plan --model qwen3-0.6b --mesh dp=2 --memory-cap'
 # shellcheck disable=SC2086
 canzona $cap 8GB
 exits 2
-says 'need more memory than the cap of' 'activations'
+says 'need more memory than the cap of' 'activations' \
+  'try --zero auto, which shards gradients and parameters, --recompute'
 # shellcheck disable=SC2086
 canzona $cap 8GB --recompute
 exits 0

@@ -31,8 +31,8 @@ shortened() {
   *' --dry-run'*) ;;
   *' train '*) echo '--steps 2 --set eval.sequences=2' ;;
   *'bench transform'*) echo '--rounds 1 --algorithm gram --precision fp32' ;;
+  *'bench step'*--strategy*) echo '--steps 1 --compute 0' ;;
   *'bench step'*) echo '--steps 1 --strategy balanced --compute 0' ;;
-  *'bench zero'*) echo '--steps 1 --repeat 1 --warmup 0 --overlap none' ;;
   esac
 }
 too_long() {

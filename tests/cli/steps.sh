@@ -5,10 +5,7 @@ computes bench step
 exits 2
 says '--model is required'
 
-printf '%s' '[{"name": "layers.0.up", "shape": [64, 32], "tp": "rows"},
-  {"name": "layers.0.down", "shape": [32, 64], "tp": "columns"},
-  {"name": "layers.1.up", "shape": [64, 32], "tp": "rows"},
-  {"name": "norm", "shape": [32]}]' >small.json
+small_shapes
 small="bench step --model small.json --compute 0.001"
 
 # The JSON has all figures for every strategy.
@@ -325,41 +322,16 @@ checks=$((checks + 1))
 [ "$whole" = "$(member 'strategies 0 digest')/$(member 'strategies 0 state_digest')" ] ||
   fail 'teams give other digests'
 
-# Matrices that come and leave strip by strip have the digests of whole ones.
-strips='bench step --model qwen3-0.6b --fused --scale 1/8 --layers 2 --mesh tp=4
-  --rule-option strips=4 --strategy balanced --steps 2 --iterations 0
-  --compute 0 --json --quiet'
-# shellcheck disable=SC2086
-canzona $strips --exchange rounds
-exits 0
-whole=$(member 'strategies 0 digest')/$(member 'strategies 0 state_digest')
-# shellcheck disable=SC2086
-canzona $strips --exchange strips
-exits 0
-checks=$((checks + 1))
-[ "$whole" = "$(member 'strategies 0 digest')/$(member 'strategies 0 state_digest')" ] ||
-  fail 'strips one by one give other digests'
-# One rank alone neither shares nor exchanges.
-# shellcheck disable=SC2086
-canzona $strips --exchange strips --scaling
-exits 0
-has_member 'strategies 0 scaling_efficiency'
+# One rank alone shares nothing.
 # shellcheck disable=SC2086
 canzona $shared --teams 4 --scaling
 exits 0
 has_member 'strategies 0 scaling_efficiency'
-# Plans say how matrices travel, and how many are shared.
-member_is 'strategies 0 exchange' rounds
+# Plans say how many matrices are shared.
 has_member 'strategies 0 teams 4'
 # shellcheck disable=SC2046,SC2086
-canzona $(echo $strips | sed 's/--json//') --exchange strips --teams auto
+canzona $(echo $shared | sed 's/--json//; s/balanced/contiguous,balanced/') --teams 2
 exits 0
-prints 'how they travel' 'strips'
-# shellcheck disable=SC2046,SC2086
-canzona $(echo $strips | sed 's/--json//; s/balanced/contiguous,balanced/') --teams 2
-exits 0
-prints '--teams 2: strategy contiguous'
-refuses "--exchange 'pieces': expected auto, rounds or strips" -- plan --model qwen3-0.6b --mesh tp=2 --exchange pieces
-refuses '--exchange strips: rule muon with device=cuda has no matrix that tp ranks exchange' -- plan --model qwen3-0.6b --mesh dp=2 --exchange strips
+prints 'who shares them' 'balanced: teams' '--teams 2: strategy contiguous'
 
 finish

@@ -39,13 +39,6 @@ exits 0
 canzona plan --help
 exits 0
 lacks out 'cannot share'
-# How matrices travel is among the options where it is not by rounds.
-canzona plan $request $strips --rule-option device=cpu --exchange strips --json
-exits 0
-member_is 'options exchange' strips
-canzona plan $request $strips --exchange rounds --json
-exits 0
-lacks out '"exchange"'
 canzona explain plan.json --matrix model.layers.0.mlp.gate_up_proj.weight
 exits 0
 prints ', head' 'strips' 'sums in' 'factors in' 'A team of'

@@ -253,6 +253,17 @@ if command -v flock >flock.log; then
   wait $holder 2>flock.log
   rm -f kept/ckpt/canzona.lock
   unchanged 'checkpoints that somebody else writes'
+  # A run that was not told to replace anything does not speak of --overwrite.
+  mkdir -p shared/ckpt
+  flock --no-fork shared/ckpt/canzona.lock sleep 60 &
+  holder=$!
+  while flock -n shared/ckpt/canzona.lock true 2>flock.log; do sleep 0.05; done
+  # shellcheck disable=SC2086
+  refuses "--run: the checkpoints in 'shared/ckpt' are in use" -- \
+    $small --steps 1 --run shared
+  lacks err --overwrite
+  kill $holder
+  wait $holder 2>flock.log
 fi
 mkdir small_disk
 if mount -t tmpfs -o size=2m tmpfs small_disk 2>mount.log; then

@@ -32,22 +32,6 @@ for mesh in dp=2,tp=2 pp=2 dp=4; do
   [ "$(wc -l <"mpi_$mesh/metrics.jsonl")" = 3 ] || fail 'not a line per step'
 done
 
-# Strips that come and leave one by one have the bits of rounds.
-strips="$quick --mesh tp=2 --set model.ffn=512
-  --set model.head_dim=64 --rule-option strips=4 --json"
-# shellcheck disable=SC2086
-canzona $strips --quiet
-exits 0
-digest=$(member digest)
-states=$(member state_digest)
-# shellcheck disable=SC2086
-ranks 2 $strips --exchange strips
-exits 0
-member_is transport mpi
-member_is digest "$digest"
-member_is state_digest "$states"
-says 'exchange: by strips'
-
 # D2: ranks that were not asked to do the same are refused before the first step,
 # with both hashes.
 last='mpirun -n 1 canzona … --seed 1 : -n 1 canzona … --seed 2'

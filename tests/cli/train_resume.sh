@@ -71,6 +71,7 @@ wait "$process" 2>/dev/null
 canzona train --run killed --resume auto
 exits 0
 says 'resumed from killed/ckpt/step_0000' 'of 24 is done, start 2 of this run'
+resumed=$(sed -n 's|.*resumed from killed/ckpt/step_0*\([0-9]*\).*|\1|p' err)
 same_run killed whole
 checks=$((checks + 1))
 [ "$(steps_of killed/metrics.jsonl)" = "$(steps_of whole/metrics.jsonl)" ] ||
@@ -80,6 +81,11 @@ holds killed/summary.json '"steps": 24'
 checks=$((checks + 1))
 [ "$(ls killed/events.out.tfevents.* | wc -l)" = 2 ] ||
   fail 'TensorBoard has no second file'
+# ... which supersedes the later steps of the first: step, session log, START.
+checks=$((checks + 1))
+od -An -v -tx1 "$(ls killed/events.out.tfevents.* | tail -n 1)" | tr -d ' \n' |
+  grep -q "10$(printf %02x $((resumed + 1)))3a020801" ||
+  fail "TensorBoard's second file does not begin after step $resumed"
 canzona report killed
 exits 0
 # A run that is whole has nothing left to do, and can be made longer.
@@ -192,10 +198,13 @@ says 'nothing to resume from in half/ckpt: the run starts from the beginning'
 holds half/summary.json '"steps": 3'
 # ... Then its settings need not be given again; what is given wins, even what
 # a checkpoint would not let change.
-sed 's/"state": "finished"/"state": "running"/' half/summary.json >s
+# An older program may have saved how matrices are exchanged.
+sed 's/"state": "finished"/"state": "running"/
+  s/"teams": "off"/&, "exchange": "strips"/' half/summary.json >s
 mv s half/summary.json
 canzona train --run half --resume auto --seed 7
 exits 0
+says 'note: plan.exchange strips (unfinished run half) is no longer supported'
 says 'the run starts from the beginning, with the settings of the unfinished run in half/summary.json' \
   '2 layers' 'data: text, 148K tokens' 'on dp=2 (unfinished run half)'
 holds half/summary.json '"steps": 3'

@@ -1,4 +1,4 @@
-# canzona train and bench zero --teams: ranks that share matrices end with the
+# canzona train and bench step --teams: ranks that share matrices end with the
 # bits of those that do not, and go on from each other's checkpoints.
 . "$(dirname "$0")/words.sh"
 
@@ -108,23 +108,26 @@ exits 0
 prints 'teams: none: rule muon cannot share any matrix of this model'
 
 # One digest whatever the sizes of ZeRO, and the one without teams.
-zero="--mesh dp=2,tp=2 --rule-option strips=8 --rule-option precision=fp32
-  --set model.layers=1 --set model.hidden=64 --set model.ffn=1024
-  --set model.head_dim=16 --set model.length=16 --steps 1 --warmup 0 --repeat 1
-  --zero zero1;z1=1,z2=1,z3=1 --overlap background
-  --link intra=9000TB/s,inter=9000TB/s,latency=0us --json"
+printf '%s' '{"model_type": "qwen3", "hidden_size": 64, "vocab_size": 256,
+  "intermediate_size": 1024, "num_hidden_layers": 1, "head_dim": 16,
+  "num_attention_heads": 4, "num_key_value_heads": 4}' >wide.json
+zero="bench step --model wide.json --fused --mesh dp=2,tp=2 --rule-option strips=8
+  --rule-option precision=fp32 --strategy balanced --steps 1 --iterations 0
+  --link intra=9000TB/s,inter=9000TB/s,latency=0us --json --quiet"
 # shellcheck disable=SC2086
-canzona bench zero $zero
+canzona $zero --compute 0 --zero 'zero1;none'
 exits 0
 is_json
-digest=$(member 'cells 0 digest')
-# shellcheck disable=SC2086
-canzona bench zero $zero --teams 2 --trace trace.json
-exits 0
-is_json
-holds trace.json '"iterate"'
-member_is 'cells 0 digest' "$digest"
-member_is 'cells 1 digest' "$digest"
+digest=$(member 'strategies 0 digest')
+member_is 'strategies 1 digest' "$digest"
+for sizes in zero1 none; do
+  # shellcheck disable=SC2086
+  canzona $zero --compute 0 --zero $sizes --teams 2 --trace trace.json
+  exits 0
+  is_json
+  holds trace.json '"iterate"'
+  member_is 'strategies 0 digest' "$digest"
+done
 
 canzona train --help
 exits 0
@@ -135,6 +138,7 @@ refuses '--teams 2' 'have a single rank' -- train --mesh dp=2 --teams 2
 refuses '--teams 4' 'have 2' -- \
   train --mesh dp=2,tp=2 --teams 4 --set model.ffn=1024 --rule-option strips=8
 refuses '--teams 2' 'rule muon cannot share any matrix' -- train --mesh tp=2 --teams 2
-refuses '--teams 2' 'have a single rank' -- bench zero --mesh dp=2 --teams 2
+refuses '--teams 2' 'have a single rank' -- bench step --model wide.json --mesh dp=2 \
+  --strategy balanced --teams 2 --compute 0
 
 finish

@@ -129,6 +129,14 @@ computes() {
   fi
 }
 
+# Makes small.json, a list of shapes of which plans are run at once.
+small_shapes() {
+  printf '%s' '[{"name": "layers.0.up", "shape": [64, 32], "tp": "rows"},
+    {"name": "layers.0.down", "shape": [32, 64], "tp": "columns"},
+    {"name": "layers.1.up", "shape": [64, 32], "tp": "rows"},
+    {"name": "norm", "shape": [32]}]' >small.json
+}
+
 # Prints the settings of a tiny model that learns text.txt quickly; writes that
 # file.
 small_model() {

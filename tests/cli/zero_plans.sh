@@ -19,10 +19,10 @@ for zero in hier:4 replica:2 zero3 z1=8,z2=4,z3=2; do
   exits 0
   prints 'Rank 5 of 8' 'pools'
   grep -q 'modules gathered, per micro-batch' out && gathers=yes || gathers=no
-  prints 'activations are not counted'
+  prints 'activations: estimated for 4096 tokens'
   canzona explain plan.json --rank 5 --json
   is_json
-  member_is activations_counted OFF
+  member_is activations_counted ON
   has_member 'mean_memory total'
   has_member 'mean_memory parameters'
   has_member 'mean_memory staging'
@@ -107,7 +107,10 @@ is_json
 z1=$(member 'choice z1') z2=$(member 'choice z2') z3=$(member 'choice z3')
 member_is 'sizes 0 zero z1' "$z1"
 member_is 'sizes 0 fits' ON
-has_member 'sizes 29 memory pools'
+has_member 'sizes 0 memory pools'
+has_member 'sizes 29 words'
+has_member 'sizes 0 tokens_per_second'
+member_is global_batch_tokens 4194304
 member_is 'activations tokens' 4096
 member_is 'sizes 0 memory activations' "$(member 'activations bytes')"
 # shellcheck disable=SC2086
@@ -119,6 +122,91 @@ member_is 'zero sizes z3' "$z3"
 canzona compare $model --zero 'zero1,hier:4;z1=8,z2=2,z3=4'
 exits 0
 prints '8,1,1' '8,4,4' '8,2,4'
+
+# What `plan` prints as a rank's total is what `explain --rank` prints, with the
+# same options.
+for how in '' '--recompute --gradients bf16'; do
+  # shellcheck disable=SC2086
+  canzona plan $model --zero hier:4 -o plan.json --json --quiet $how
+  total=$(member 'counted_memory fullest_rank total')
+  most=0
+  for rank in 0 1 2 3 4 5 6 7; do
+    # shellcheck disable=SC2086
+    canzona explain plan.json --rank $rank --json $how
+    own=$(member counted_total)
+    [ "$own" -le "$most" ] || most=$own
+  done
+  checks=$((checks + 1))
+  [ "$most" = "$total" ] || fail "explain counts $most, plan $total"
+done
+
+# One global batch, whatever the mesh: more ranks have fewer micro-batches.
+for mesh in dp=8 dp=2,tp=4 dp=4,pp=2; do
+  canzona compare --model qwen3-0.6b --layers 4 --mesh $mesh --zero zero1 \
+    --global-batch 65536 --json
+  exits 0
+  member_is global_batch_tokens 65536
+done
+# shellcheck disable=SC2086
+canzona compare $model --zero zero1 --global-batch 65536 --tokens 3000
+exits 0
+prints '3 micro-batches of 2731 tokens' 'tokens/s'
+# shellcheck disable=SC2086
+canzona compare $model --zero zero1 --micro-batches 2
+exits 0
+prints '2 micro-batches of 4096 tokens' '65.5K tokens on all ranks'
+# shellcheck disable=SC2086
+refuses '--global-batch 7' 'at least 8' -- compare $model --zero zero1 --global-batch 7
+# shellcheck disable=SC2086
+refuses '--global-batch 65536' 'leave one out' -- plan $model \
+  --global-batch 65536 --tokens 4096 --micro-batches 2
+
+# Sizes are weighed on all cores, and progress is told on standard error alone.
+# shellcheck disable=SC2086
+canzona compare $model --zero all
+says 'sizes of ZeRO: 1 of 30'
+prints 'states over 8, gradients and parameters over 4'
+# shellcheck disable=SC2086
+canzona compare $model --zero all --quiet --json
+is_empty err
+if command -v taskset >/dev/null; then
+  checks=$((checks + 1))
+  # shellcheck disable=SC2086
+  taskset -c 0 "$program" compare $model --zero all --quiet --json >one_core
+  cmp -s out one_core || fail 'one core finds something else'
+fi
+
+# Sizes that cannot fit are not planned; where nothing fits, a cure is named.
+# shellcheck disable=SC2086
+canzona compare $model --zero 'none,zero1' --memory-cap 1GB --activations none
+prints '≥ ' 'at least'
+# shellcheck disable=SC2086
+refuses 'nothing fits in' 'recomputing activations' 'a larger tp' \
+  -- plan $model --zero auto --memory-cap 600MB --tokens 512
+
+# Few large tensors on many ranks: given buckets are warned of, and named as
+# the reason; the planner's own are larger.
+large='--model llama-3-70b --layers 16 --mesh dp=64 --recompute'
+# shellcheck disable=SC2086
+canzona plan $large --bucket-elements 400000000
+exits 0
+says 'warning: uneven buckets' '32.000 × its even share'
+prints 'waiting for collectives' 'predicted step alone'
+# shellcheck disable=SC2086
+canzona plan $large -o large.json --json
+exits 0
+lacks err 'uneven'
+checks=$((checks + 1))
+case $(member 'dp bucket_bytes_max_over_even') in
+1 | 1.*) ;;
+*) fail 'uneven buckets that could be avoided' ;;
+esac
+canzona validate large.json
+exits 0
+# shellcheck disable=SC2086
+canzona compare $large --zero 'zero1,zero2' --bucket-elements 400000000
+exits 0
+prints 'uneven buckets: one rank has 32x its share'
 
 # Experts over ranks of their own.
 moe='--model qwen3-30b-a3b --layers 2 --mesh dp=2,ep=4 --ranks-per-node 4'

@@ -241,7 +241,6 @@ Workload frozen_workload(const FrozenCase& c, const Model& model) {
   workload.overlap = frozen_overlap(c);
   workload.hidden = c.number("hidden", 0);
   workload.copy_bytes_per_second = std::stod(c.get("copies", "0"));
-  workload.slowdown = workload.copy_bytes_per_second > 0 ? 0.25 : 0;
   return workload;
 }
 

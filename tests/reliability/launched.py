@@ -10,6 +10,7 @@ import threading
 import time
 
 SMALL = [
+    "--data", "synthetic",
     "--set", "model.layers=2", "--set", "model.hidden=32",
     "--set", "model.ffn=48", "--set", "model.heads=4",
     "--set", "model.kv_heads=4", "--set", "model.head_dim=8",

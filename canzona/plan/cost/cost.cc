@@ -250,26 +250,6 @@ TeamSize TeamCosts::over_period(MatrixShape shape, const MatrixCost& cost,
   return sum;
 }
 
-// All strips are assumed to be as wide as the widest, and to take their share
-// of the time of such a matrix.
-StripTicks TeamCosts::strip_ticks(MatrixShape shape, const MatrixCost& cost) {
-  const StripFacts& facts = of(shape).strips;
-  const Int128 all =
-      Int128{facts.strip.value()} * facts.strips + facts.head.value();
-  const auto share = [&](int64_t flops) {
-    return all == 0 ? 0
-                    : static_cast<int64_t>(Int128{cost.every_step.value()} *
-                                           flops / all);
-  };
-  StripTicks ticks;
-  ticks.sum = share(facts.strip_sum.value());
-  ticks.multiply =
-      share(facts.strip.value() / facts.segments - facts.strip_sum.value());
-  ticks.rest =
-      cost.every_step.value() - facts.strips * (ticks.sum + ticks.multiply);
-  return ticks;
-}
-
 TeamSizes TeamCosts::sizes(MatrixShape shape, const MatrixCost& cost,
                            int32_t most) {
   most = std::min<int32_t>(most, of(shape).strips.most_ranks());

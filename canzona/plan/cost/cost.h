@@ -72,12 +72,6 @@ TeamBytes ordinary_team_bytes(const StripFacts& facts, int32_t size,
 // whole matrices; their parts are assumed to run at the same rate.
 int64_t ticks_of_part(Ticks whole, int64_t part, Flops flops);
 
-// Ticks of a whole matrix that is exchanged strip by strip: `sum` and
-// `multiply` per strip, before and after `rest`.
-struct StripTicks {
-  int64_t sum = 0, rest = 0, multiply = 0;
-};
-
 class TeamCosts {
  public:
   // All must outlive the costs.
@@ -95,8 +89,6 @@ class TeamCosts {
   TeamSize team(MatrixShape shape, const MatrixCost& cost, int32_t size);
   TeamSize refresh(MatrixShape shape, const MatrixCost& cost, int32_t size);
   TeamSize over_period(MatrixShape shape, const MatrixCost& cost, int32_t size);
-
-  StripTicks strip_ticks(MatrixShape shape, const MatrixCost& cost);
 
  private:
   struct OfShape {

@@ -109,8 +109,6 @@ void write_options(const PlanOptions& o, int32_t homes, JsonWriter& out) {
   out.end_object();
   write_zero(o.zero, homes, out);
   if (o.teams != kTeamsOff) out.field("teams", teams_text(o.teams));
-  if (o.exchange == ExchangeBy::kStrips)
-    out.field("exchange", to_string(o.exchange));
   out.end_object();
 }
 

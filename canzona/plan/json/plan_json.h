@@ -27,9 +27,7 @@ inline constexpr int64_t kPlanVersion = 1;
 inline constexpr int64_t kTeamPlanVersion = 2;
 
 inline int64_t version_of(const PlanOptions& options) {
-  return options.teams == kTeamsOff && options.exchange != ExchangeBy::kStrips
-             ? kPlanVersion
-             : kTeamPlanVersion;
+  return options.teams == kTeamsOff ? kPlanVersion : kTeamPlanVersion;
 }
 
 inline constexpr EnumNames<Traffic, 4> kTrafficNames{

@@ -51,11 +51,12 @@ class RequestReader {
   }
 
   void read_options(const Json& o) {
+    refuse_strips(o);
     require_known_keys(
         o,
         {"strategy", "micro_groups", "split", "bucket_elements", "alpha",
          "weight", "capacity_bytes", "memory_cap_bytes", "ranks_per_node",
-         "parameters", "links", "zero", "teams", "exchange"},
+         "parameters", "links", "zero", "teams"},
         where_);
     PlanOptions& out = plan_.options;
     out.strategy = get_string(o, "strategy", where_);
@@ -76,28 +77,25 @@ class RequestReader {
     if (!out.micro_groups.empty()) find_micro_group_mode(out.micro_groups);
   }
 
-  // Version 2 is for plans that may have teams or exchange strips.
+  // Older programs made plans whose first and last rounds went strip by strip.
+  void refuse_strips(const Json& options) const {
+    const auto found = options.find("exchange");
+    if (found != options.end() && *found == "strips")
+      in_.fail("exchange strips is no longer supported; plan again");
+  }
+
+  // Version 2 is for plans that may have teams.
   void read_version(const Json& o) const {
     const int64_t version =
         get_integer(root_, "version", kPlanVersion, kTeamPlanVersion, where_);
     plan_.options.teams = o.contains("teams")
                               ? parse_teams(get_string(o, "teams", where_))
                               : kTeamsOff;
-    plan_.options.exchange = ExchangeBy::kRounds;
-    if (o.contains("exchange")) {
-      plan_.options.exchange =
-          parse_exchange(get_string(o, "exchange", where_));
-      if (plan_.options.exchange != ExchangeBy::kStrips)
-        in_.fail(cat("exchange ", to_string(plan_.options.exchange),
-                     ": expected strips, or the member to be absent"));
-    }
     if (version != version_of(plan_.options))
       in_.fail(cat("version ", version, " with teams ",
-                   teams_text(plan_.options.teams), " and exchange ",
-                   to_string(plan_.options.exchange),
-                   ": a plan that may have teams, or exchanges strips, is "
-                   "version ",
-                   kTeamPlanVersion, ", any other ", kPlanVersion));
+                   teams_text(plan_.options.teams),
+                   ": a plan that may have teams is version ", kTeamPlanVersion,
+                   ", any other ", kPlanVersion));
   }
 
   void read_zero(const Json& options, ZeroOptions& out) const {

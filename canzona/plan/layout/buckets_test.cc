@@ -4,7 +4,9 @@
 
 #include <numeric>
 
+#include "canzona/plan/predict/summary.h"
 #include "canzona/plan/testing/test_toy_model.h"
+#include "canzona/plan/validate/validate.h"
 
 namespace canzona::buckets_test {
 namespace {
@@ -186,6 +188,55 @@ TEST(Buckets, HoldEveryTensorOnce) {
       EXPECT_THAT(places, ::testing::Each(1)) << words << " " << limit;
     }
   }
+}
+
+// 64 matrices of 400M elements: each would fill a usual bucket alone, so that
+// one of 16 homes would keep all of it.
+Plan plan_of_large(PlanOptions options = {}) {
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < 64; ++i)
+    tensors.push_back(matrix_tensor(cat("m", i), 20'000, 20'000));
+  const Model model = model_of(std::move(tensors));
+  const auto rule = make_rule_facts("muon", {});
+  return make_plan({model, parse_mesh("dp=16"), *rule, options});
+}
+
+TEST(EvenBuckets, UnevenOnesAreMadeLarger) {
+  const Plan plan = plan_of_large();
+  EXPECT_EQ(plan.options.bucket_elements, 8 * kUsualBucketElements);
+  EXPECT_DOUBLE_EQ(bucket_unevenness(plan), 2);
+  EXPECT_THAT(validate(plan), IsEmpty());
+}
+
+TEST(EvenBuckets, AGivenSizeIsKept) {
+  PlanOptions options;
+  options.bucket_elements = kUsualBucketElements;
+  const Plan plan = plan_of_large(options);
+  EXPECT_EQ(plan.options.bucket_elements, kUsualBucketElements);
+  EXPECT_DOUBLE_EQ(bucket_unevenness(plan), 16);
+}
+
+TEST(EvenBuckets, StrategiesOfOthersKeepTheUsualSize) {
+  for (const char* strategy : {"start_offset", "contiguous", "megatron"}) {
+    PlanOptions options;
+    options.strategy = strategy;
+    EXPECT_EQ(plan_of_large(options).options.bucket_elements,
+              kUsualBucketElements);
+  }
+}
+
+// A model of a single bucket cannot be more even, and one whose buckets are
+// below the limit stays as it is.
+TEST(EvenBuckets, OtherPlansHaveTheUsualSize) {
+  const auto rule = make_rule_facts("muon", {});
+  const auto size_of = [&](const Model& model, const char* mesh) {
+    return make_plan({model, parse_mesh(mesh), *rule, {}})
+        .options.bucket_elements;
+  };
+  EXPECT_EQ(size_of(toy_model(2), "dp=64"), kUsualBucketElements);
+  Model model = read_model("qwen3-32b", {.fused = true});
+  route(model, {});
+  EXPECT_EQ(size_of(model, "dp=32,tp=8"), kUsualBucketElements);
 }
 
 }  // namespace

@@ -189,6 +189,71 @@ std::vector<OpenBucket> make_buckets(const Model& model,
   return all;
 }
 
+namespace {
+
+// The buckets that a part has for some bucket_elements, before anything is
+// assigned.
+struct PartBuckets {
+  explicit PartBuckets(const PlanPart& part)
+      : model(part.model),
+        buffers(make_buffers(part.grid, part.model, buffer_of)) {
+    for (const Tensor& tensor : part.model.tensors)
+      shards.push_back(shard_elements(part.grid, tensor));
+  }
+
+  // Returns how many times its even share a home must at least keep of some
+  // bucket.
+  double unevenness(int64_t bucket_elements, bool join_small_tail) const {
+    double worst = 1;
+    for (const OpenBucket& bucket :
+         make_buckets(model, buffers, buffer_of, shards, bucket_elements,
+                      join_small_tail)) {
+      std::vector<int64_t> own;
+      for (const int32_t t : bucket.matrix_tensors)
+        own.push_back(shards[static_cast<size_t>(t)]);
+      const int64_t homes =
+          buffers[static_cast<size_t>(bucket.buffer)].num_homes;
+      const double even = share_limit(bucket.elements, homes, 0);
+      if (even > 0)
+        worst = std::max(
+            worst,
+            static_cast<double>(reachable_bucket_cap(own, homes, 0)) / even);
+    }
+    return worst;
+  }
+
+  const Model& model;
+  std::vector<int32_t> buffer_of = {};  // before `buffers`, which sets it
+  std::vector<Buffer> buffers;
+  std::vector<int64_t> shards = {};
+};
+
+}  // namespace
+
+int64_t even_bucket_elements(const Plan& plan, bool join_small_tail) {
+  constexpr double kTooUneven = 12, kEvenEnough = 2;
+  std::vector<PartBuckets> parts;
+  int64_t all = 0;
+  for (const PlanPart& part : plan.parts) {
+    if (part.grid.places > 1) continue;
+    const PartBuckets& own = parts.emplace_back(part);
+    all = std::reduce(own.shards.begin(), own.shards.end(), all);
+  }
+  int64_t best = kUsualBucketElements;
+  double least = std::numeric_limits<double>::infinity();
+  double enough = kTooUneven;
+  for (int64_t elements = best; least > enough; elements *= 2) {
+    double worst = 1;
+    for (const PartBuckets& part : parts)
+      worst = std::max(worst, part.unevenness(elements, join_small_tail));
+    if (worst < least) best = elements;
+    least = std::min(worst, least);
+    if (elements > all) break;  // every buffer has a single bucket
+    if (worst > kTooUneven) enough = kEvenEnough;
+  }
+  return best;
+}
+
 std::vector<OpenBucket> make_module_buckets(
     const Model& model, const std::vector<int32_t>& buffer_of,
     const std::vector<int64_t>& shard_elements, MessageUnit unit) {

@@ -41,6 +41,18 @@ std::vector<OpenBucket> make_buckets(const Model& model,
                                      int64_t bucket_elements,
                                      bool join_small_tail);
 
+// Where a home's longest run in a bucket exceeds its even share by more than
+// this factor, sums and new parameters of the bucket wait for that home. It
+// happens if a bucket has few tensors for its homes.
+inline constexpr double kUnevenBucket = 4;
+
+// Returns the bucket_elements of a plan that leaves them to the planner: the
+// usual number, or, if a home would keep more than twelve times its even share
+// of some bucket, the first doubling of it with which none needs to keep more
+// than twice, or as near to that as whole tensors allow. Larger buckets bound
+// bytes more tightly and cost some balance, so that less is left as it is.
+int64_t even_bucket_elements(const Plan& plan, bool join_small_tail);
+
 // Makes one bucket per module, or per tensor: the unit of a message in
 // hierarchical ZeRO.
 std::vector<OpenBucket> make_module_buckets(
@@ -53,6 +65,7 @@ struct LayoutStyle {
   bool free_order;       // tensors may be re-ordered inside a bucket
   bool join_small_tail;  // a last bucket below half size joins its neighbour
   bool level_adamw;      // AdamW cuts level memory; otherwise even shares
+  bool widens_buckets = false;  // uneven buckets become larger ones
 };
 
 // Returns the buckets of a finished assignment. If the order is free, tensors

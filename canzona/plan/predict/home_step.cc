@@ -99,7 +99,7 @@ HomeStep::HomeStep(const PlanPart& part, const RuleFacts& rule,
     while (end < matrices.size() && matrices[end].round == matrices[i].round)
       ++end;
     rounds_.resize(index(matrices[i].round) + 1);
-    add_round(matrices.subspan(i, end - i), matrices.back().round + 1);
+    add_round(matrices.subspan(i, end - i));
   }
   for (RoundWork& work : rounds_)
     if (work.every_step.empty()) add_work({}, work);
@@ -111,15 +111,10 @@ StepMessage HomeStep::message(int32_t from, int32_t to, int64_t bytes) const {
   return {from, to, near, links.port_seconds(near, bytes), links.latency(near)};
 }
 
-void HomeStep::add_round(std::span<const HomeMatrix> matrices,
-                         int32_t num_rounds) {
+void HomeStep::add_round(std::span<const HomeMatrix> matrices) {
   MovedElements moved(part_.grid);
   RoundWork& work = rounds_[index(matrices.front().round)];
-  const StripExchange strips = strips_of(matrices, num_rounds);
-  std::vector<HomeMatrix> wholes;
-  for (const HomeMatrix& of : matrices)
-    if (strips.strips(of.matrix) == 0) wholes.push_back(of);
-  for (const HomeMatrix& of : wholes) {
+  for (const HomeMatrix& of : matrices) {
     if (is_in_blocks(of)) {
       add_blocks(of, moved);
     } else if (of.owners.size() > 1) {
@@ -133,57 +128,7 @@ void HomeStep::add_round(std::span<const HomeMatrix> matrices,
   moved.add_to(rule_, gather, scatter);
   work.gather = gather.messages(*this);
   work.scatter = scatter.messages(*this);
-  add_work(wholes, work);
-  add_strips(matrices, strips, work);
-}
-
-StripExchange HomeStep::strips_of(std::span<const HomeMatrix> matrices,
-                                  int32_t num_rounds) {
-  if (!goes_by_strips(part_, matrices.front().round, num_rounds)) return {};
-  std::vector<RoundMatrix> all;
-  for (const HomeMatrix& of : matrices)
-    all.push_back({of.matrix, of.owners, is_team(of)});
-  return {part_, costs_, all};
-}
-
-void HomeStep::add_strips(std::span<const HomeMatrix> matrices,
-                          const StripExchange& strips, RoundWork& work) {
-  if (strips.size() == 0) return;
-  work.iterate.assign(index(num_ranks_), 0);
-  work.strips.resize(index(strips.size()));
-  for (RoundWork::Strips& of : work.strips) of.sum = of.multiply = work.iterate;
-  std::vector<MovedElements> moved(work.strips.size(),
-                                   MovedElements(part_.grid));
-  for (const HomeMatrix& of : matrices) {
-    const int32_t count = strips.strips(of.matrix);
-    if (count == 0) continue;
-    const Matrix& matrix = part_.matrices[index(of.matrix)];
-    const StripTicks ticks = costs_.strip_ticks({matrix.rows, matrix.cols},
-                                                part_.costs[index(of.matrix)]);
-    const size_t owner = index(of.owners[0]);
-    work.iterate[owner] += ticks.rest;
-    for (int32_t s = 0; s < count; ++s) {
-      const size_t at = index(strips.exchange_of(of.matrix, s));
-      work.strips[at].sum[owner] += ticks.sum;
-      work.strips[at].multiply[owner] += ticks.multiply;
-      add_strip(of, count, s, moved[at]);
-    }
-  }
-  for (size_t i = 0; i < moved.size(); ++i) {
-    PairBytes gather(num_ranks_), scatter(num_ranks_);
-    moved[i].add_to(rule_, gather, scatter);
-    work.strips[i].gather = gather.messages(*this);
-    work.strips[i].scatter = scatter.messages(*this);
-  }
-}
-
-void HomeStep::add_strip(const HomeMatrix& of, int32_t strips, int32_t strip,
-                         MovedElements& moved) const {
-  const Tensor& tensor =
-      part_.model.tensors[index(part_.matrices[index(of.matrix)].tensor)];
-  moved.add(tensor, of.owners[0], false,
-            elements_within(part_, of.matrix,
-                            strip_rectangle(part_, of.matrix, strips, strip)));
+  add_work(matrices, work);
 }
 
 void HomeStep::add_whole(const HomeMatrix& of, MovedElements& moved) const {
@@ -379,20 +324,8 @@ std::vector<StepStage> HomeStep::stages(int32_t phase) const {
       round.teams.push_back(team_in_step(work, i, phase));
     for (size_t at = 0; at < work.every_step.size(); ++at)
       round.transform.push_back(seconds_of(work, at, phase));
-    for (const RoundWork::Strips& of : work.strips)
-      round.strips.push_back(
-          {seconds_of(of.sum), seconds_of(of.multiply), of.gather, of.scatter});
-    round.iterate = seconds_of(work.iterate);
   }
   return step_stages(std::move(rounds));
-}
-
-std::vector<double> HomeStep::seconds_of(std::span<const int64_t> ticks) const {
-  std::vector<double> out;
-  for (const int64_t some : ticks)
-    out.push_back(static_cast<double>(some) *
-                  part_.cost_basis.seconds_per_tick);
-  return out;
 }
 
 double HomeStep::seconds_of(const RoundWork& work, size_t at,

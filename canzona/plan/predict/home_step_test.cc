@@ -25,13 +25,6 @@ std::ostream& operator<<(std::ostream& out, const Seen& seen) {
              << " sends " << seen.sent;
 }
 
-// A rule whose strips may go one by one.
-RuleChoice on_cpu() {
-  RuleChoice rule = rule_with_strips();
-  rule.options["device"] = "cpu";
-  return rule;
-}
-
 bool is_exchange(EntryKind kind) { return kind == EntryKind::kAllToAll; }
 
 // Exchanges of nothing do not count.
@@ -79,11 +72,6 @@ std::vector<Seen> predicted(const PlanPart& part, int32_t rank) {
     if (!stage.ranks.empty() &&
         std::ranges::find(stage.ranks, at.t) == stage.ranks.end())
       continue;
-    // An owner with fewer strips than others has none in some exchanges.
-    const bool is_of_strips = stage.kind == EntryKind::kSumStrips ||
-                              stage.kind == EntryKind::kIterate ||
-                              stage.kind == EntryKind::kMultiplyStrips;
-    if (is_of_strips && stage.seconds[static_cast<size_t>(at.t)] == 0) continue;
     double sent = 0;
     for (const StepMessage& m : stage.messages)
       if (m.from == at.t) sent += m.port_seconds;
@@ -117,57 +105,6 @@ TEST(HomeStep, HasTheStagesOfHelpers) {
       EXPECT_EQ(predicted(part, rank), carried_out(part, rank))
           << mesh << ", rank " << rank;
   }
-}
-
-// The same where whole owners take their matrices strip by strip, in the first
-// and the last of several rounds or in the only one, beside matrices that do
-// not go so, and with owners that have fewer strips than others.
-TEST(HomeStep, HasTheStagesOfStripsThatGoOneByOne) {
-  for (const char* mesh : {"tp=2", "tp=4", "dp=2,tp=4"}) {
-    size_t num_sums = 0;  // some rounds have uncut matrices alone
-    for (const int64_t capacity : {1000, 1'000'000'000}) {
-      Model model = wide_and_small(4);
-      model.tensors[0] =
-          matrix_tensor("layers.0.wide", 64, 256, Cut::kColumns, 0);
-      PlanOptions options;
-      options.capacity_bytes = capacity;
-      Plan plan = plan_of(model, mesh, options, on_cpu());
-      PlanPart& part = plan.parts[0];
-      part.options.exchange = ExchangeBy::kStrips;
-      part.options.links = {1, 1, 0, false};
-      for (int32_t rank = 0; rank < part.grid.world(); ++rank) {
-        const std::vector<Seen> seen = predicted(part, rank);
-        EXPECT_EQ(seen, carried_out(part, rank)) << mesh << ", rank " << rank;
-        num_sums += static_cast<size_t>(
-            std::ranges::count(seen, EntryKind::kSumStrips, &Seen::kind));
-      }
-    }
-    EXPECT_GT(num_sums, 0u) << mesh;
-  }
-}
-
-// Strips take as long as the matrix they are of.
-TEST(HomeStep, HasTheWorkOfStrips) {
-  PlanOptions options;
-  options.exchange = ExchangeBy::kStrips;
-  const Plan plan = plan_of(wide_and_small(1), "tp=4", options, on_cpu());
-  const PlanPart& part = plan.parts[0];
-  const auto rule = make_rule_facts(part.rule, part.rule_options);
-  TeamCosts costs(*rule, part.cost_basis, part.options.links);
-  const std::vector<int32_t> nodes(4, 0);
-  const std::vector<int32_t> owners{2};
-  const HomeMatrix whole{0, 0, owners};
-  double all = 0, summed = 0;
-  for (const StepStage& stage :
-       HomeStep(part, *rule, costs, {&whole, 1}, nodes).stages(0))
-    for (size_t r = 0; r < stage.seconds.size(); ++r) {
-      EXPECT_TRUE(r == 2 || stage.seconds[r] == 0) << r;
-      all += stage.seconds[r];
-      if (stage.kind == EntryKind::kSumStrips) summed += stage.seconds[r];
-    }
-  const double ticks = static_cast<double>(part.costs[0].every_step.value());
-  EXPECT_NEAR(all / part.cost_basis.seconds_per_tick, ticks, 1e-6 * ticks);
-  EXPECT_GT(summed, 0);
 }
 
 // The work of a team is that of its members and its head, whatever the

@@ -147,32 +147,28 @@ class StepClock {
 class StageMaker {
  public:
   explicit StageMaker(std::vector<StepRound>& rounds)
-      : rounds_(rounds),
-        last_(rounds.size(), -1),
-        gathered_(last_),
-        gathered_strips_(rounds.size()) {}
+      : rounds_(rounds), last_(rounds.size(), -1), gathered_(last_) {}
 
+  // A stage that is no transform waits for the previous one of its round.
   std::vector<StepStage> make() {
     for (const ExchangeStage& planned :
          exchange_order(static_cast<int32_t>(rounds_.size()))) {
       StepRound& round = rounds_[index(planned.round)];
       if (planned.kind == EntryKind::kTransform) {
-        add_sums_of_strips(planned.round, round);
         add_transforms(planned.round, round);
         continue;
       }
       StepStage stage = stage_of(planned.kind, planned.round);
       stage.thread = thread_of(planned);
       if (stage.thread == StepThread::kGather) {
-        add_gathers_of_strips(planned.round, round);
         stage.messages = std::move(round.gather);
         gathered_[index(planned.round)] = static_cast<int32_t>(out_.size());
       }
       if (stage.thread == StepThread::kScatter)
         stage.messages = std::move(round.scatter);
-      add_next(std::move(stage));
-      if (planned.purpose == Purpose::kScatterMatrices)
-        add_strips_that_leave(planned.round, round);
+      int32_t& before = last_[index(planned.round)];
+      if (before >= 0) stage.waits.push_back(before);
+      before = add(std::move(stage));
     }
     return std::move(out_);
   }
@@ -187,49 +183,6 @@ class StageMaker {
       computed_ = static_cast<int32_t>(out_.size());
     out_.push_back(std::move(stage));
     return static_cast<int32_t>(out_.size()) - 1;
-  }
-  // Adds a stage that waits for the previous one of its round.
-  void add_next(StepStage stage) {
-    int32_t& before = last_[index(stage.round)];
-    if (before >= 0) stage.waits.push_back(before);
-    before = add(std::move(stage));
-  }
-
-  // Strips are gathered before the round's other matrices, as in RankEntries.
-  void add_gathers_of_strips(int32_t number, StepRound& round) {
-    for (StepStrips& strips : round.strips) {
-      StepStage stage = stage_of(EntryKind::kAllToAll, number);
-      stage.thread = StepThread::kGather;
-      stage.messages = std::move(strips.gather);
-      stage.waits = {last_[index(number)]};
-      gathered_strips_[index(number)].push_back(add(std::move(stage)));
-    }
-  }
-  // Strips are summed and iterated before the other matrices are transformed.
-  void add_sums_of_strips(int32_t number, StepRound& round) {
-    if (round.strips.empty()) return;
-    for (size_t i = 0; i < round.strips.size(); ++i) {
-      StepStage stage = stage_of(EntryKind::kSumStrips, number);
-      stage.seconds = std::move(round.strips[i].sum);
-      stage.waits = {gathered_strips_[index(number)][i]};
-      add(std::move(stage));
-    }
-    StepStage stage = stage_of(EntryKind::kIterate, number);
-    stage.seconds = std::move(round.iterate);
-    add(std::move(stage));
-  }
-  // Strips are multiplied while the other matrices are scattered; each is
-  // scattered afterwards.
-  void add_strips_that_leave(int32_t number, StepRound& round) {
-    for (StepStrips& strips : round.strips) {
-      StepStage product = stage_of(EntryKind::kMultiplyStrips, number);
-      product.seconds = std::move(strips.multiply);
-      last_[index(number)] = add(std::move(product));
-      StepStage stage = stage_of(EntryKind::kAllToAll, number);
-      stage.thread = StepThread::kScatter;
-      stage.messages = std::move(strips.scatter);
-      add_next(std::move(stage));
-    }
   }
 
   void add_transforms(int32_t number, StepRound& round) {
@@ -335,9 +288,8 @@ class StageMaker {
   std::vector<StepStage> out_;
   std::vector<int32_t> last_;      // stage of each round so far, or -1
   std::vector<int32_t> gathered_;  // the gather of each round, or -1
-  std::vector<std::vector<int32_t>> gathered_strips_;  // of each round
-  int32_t computed_ = -1;    // the last stage of compute
-  int32_t moved_last_ = -1;  // the last exchange of any team
+  int32_t computed_ = -1;          // the last stage of compute
+  int32_t moved_last_ = -1;        // the last exchange of any team
   std::vector<std::array<int32_t, kNumTeamPurposes>> moved_;
 };
 

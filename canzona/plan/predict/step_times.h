@@ -11,7 +11,6 @@
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
-#include "canzona/plan/schedule/routes.h"
 
 namespace canzona {
 
@@ -74,13 +73,6 @@ struct StepTeam {
   std::array<std::vector<StepMessage>, kNumTeamPurposes> exchanges = {};
 };
 
-// One exchange of strips that go one by one (schedule/routes.h), with
-// what ranks do with them; seconds by rank.
-struct StepStrips {
-  std::vector<double> sum = {}, multiply = {};
-  std::vector<StepMessage> gather = {}, scatter = {};
-};
-
 // The work of a round in a home.
 struct StepRound {
   // Seconds of whole matrices, by rank. With teams, those of the second segment
@@ -88,9 +80,6 @@ struct StepRound {
   std::vector<double> transform = {};
   std::vector<StepMessage> gather = {}, scatter = {};
   std::vector<StepTeam> teams = {};
-  // Only in rounds without teams; usually empty.
-  std::vector<StepStrips> strips = {};
-  std::vector<double> iterate = {};  // between the sums and products of strips
 };
 
 // Returns the stages of such rounds as the runtime executes them: in the order
@@ -107,7 +96,7 @@ HomeStepTimes step_times(const std::vector<StepStage>& stages,
                          int32_t num_ranks);
 
 // The stages of one home: what its ranks gather, compute alone and in teams,
-// and scatter, round by round or strip by strip.
+// and scatter, round by round.
 //
 //   HomeStep home(part, rule, costs, matrices, nodes);
 //   home.times(phase).rank_seconds[rank];
@@ -158,23 +147,9 @@ class HomeStep {
     std::vector<StepMessage> gather, scatter;
     std::vector<StepTeam> teams;
     std::vector<TeamRefresh> team_refreshes;  // one per team
-    // Matrices exchanged strip by strip: messages by exchange, ticks by rank.
-    struct Strips {
-      std::vector<int64_t> sum, multiply;
-      std::vector<StepMessage> gather, scatter;
-    };
-    std::vector<Strips> strips;
-    std::vector<int64_t> iterate;
   };
 
-  void add_round(std::span<const HomeMatrix> matrices, int32_t num_rounds);
-  // Returns which matrices of a round are exchanged strip by strip.
-  StripExchange strips_of(std::span<const HomeMatrix> matrices,
-                          int32_t num_rounds);
-  void add_strips(std::span<const HomeMatrix> matrices,
-                  const StripExchange& strips, RoundWork& work);
-  void add_strip(const HomeMatrix& of, int32_t strips, int32_t strip,
-                 MovedElements& moved) const;
+  void add_round(std::span<const HomeMatrix> matrices);
   void add_whole(const HomeMatrix& of, MovedElements& moved) const;
   void add_blocks(const HomeMatrix& of, MovedElements& moved);
   StepTeam add_team(const HomeMatrix& of, MovedElements& moved);
@@ -194,13 +169,9 @@ class HomeStep {
   bool is_in_blocks(const HomeMatrix& of) {
     return of.owners.size() > 1 && blocks_of(of.matrix).fall_apart();
   }
-  bool is_team(const HomeMatrix& of) {
-    return of.owners.size() > 1 && !is_in_blocks(of);
-  }
   const MatrixBlocks& blocks_of(int32_t matrix);
   StepMessage message(int32_t from, int32_t to, int64_t bytes) const;
   double seconds_of(const RoundWork& work, size_t at, int32_t phase) const;
-  std::vector<double> seconds_of(std::span<const int64_t> ticks) const;
 
   const PlanPart& part_;
   const RuleFacts& rule_;

@@ -106,41 +106,6 @@ TEST(StepTimes, TellWhenRoundsAreApplied) {
   EXPECT_THAT(times.applied, ElementsAre(ElementsAre(3, 3), ElementsAre(5, 5)));
 }
 
-// Two strips, 1 s on their way, 2 s to sum, 3 s between all sums and the first
-// product, 2 s to multiply: sums end at 3 and 5, products at 10 and 12. As a
-// whole the matrix is there after 2 s, computed at 13 and back at 15.
-TEST(StepTimes, FollowStripsThatGoOneByOne) {
-  const StepStrips strip{.sum = {0, 2},
-                         .multiply = {0, 2},
-                         .gather = {message(0, 1, 1)},
-                         .scatter = {message(1, 0, 1)}};
-  const StepRound strips{
-      .transform = {0, 0}, .strips = {strip, strip}, .iterate = {0, 3}};
-  const StepRound whole{.transform = {0, 11},
-                        .gather = {message(0, 1, 2)},
-                        .scatter = {message(1, 0, 2)}};
-  EXPECT_THAT(seconds_of({whole}), ElementsAre(15, 15));
-  const HomeStepTimes times = step_times(step_stages({strips}), 2);
-  EXPECT_THAT(times.rank_seconds, ElementsAre(13, 13));
-  EXPECT_THAT(times.applied, ElementsAre(ElementsAre(13, 13)));
-}
-
-// The other matrices of the round arrive behind the strips, at 2 and 7, are
-// transformed when the strips are iterated, at 8 to 12, and are back at 17; the
-// products and scatters of strips run meanwhile, behind their scatter.
-TEST(StepTimes, HideOtherMatricesBehindStrips) {
-  const StepStrips strip{.sum = {0, 2},
-                         .multiply = {0, 2},
-                         .gather = {message(0, 1, 1)},
-                         .scatter = {message(1, 0, 1)}};
-  const StepRound round{.transform = {0, 4},
-                        .gather = {message(0, 1, 5)},
-                        .scatter = {message(1, 0, 5)},
-                        .strips = {strip, strip},
-                        .iterate = {0, 3}};
-  EXPECT_THAT(seconds_of({round}), ElementsAre(19, 19));
-}
-
 // Other stages can be added, such as a sum on a third rank that a transform
 // waits for.
 TEST(StepTimes, TakeAnyListOfStages) {

@@ -161,6 +161,13 @@ void raise_all(Balance& worst, const Balance& b) {
 
 }  // namespace
 
+double bucket_unevenness(const Plan& plan) {
+  Balance out;
+  for (const PlanPart& part : plan.parts)
+    if (part.traffic != Traffic::kAllReduce) measure_buckets(part, out);
+  return out.bucket_bytes_max_over_even;
+}
+
 Balance measure_balance(const Plan& plan) {
   Balance out;
   // If every rank repeats everything, all ranks are alike.

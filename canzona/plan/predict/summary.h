@@ -40,6 +40,9 @@ struct Balance {
 
 Balance measure_balance(const Plan& plan);
 
+// Returns Balance::bucket_bytes_max_over_even alone.
+double bucket_unevenness(const Plan& plan);
+
 // Figures of a plan that follow from its teams.
 
 // Returns the longest path of a team in an ordinary step, then in the refresh

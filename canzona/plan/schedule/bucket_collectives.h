@@ -31,9 +31,7 @@ enum class EntryKind {
   kBroadcast,
   kPrepare,    // the rule's fields of pieces, into a slot
   kTransform,  // of the matrices that this rank owns
-  // Stages of a matrix that a team shares. A matrix that a single rank owns and
-  // that moves strip by strip has a sum per strip, the iteration, and a product
-  // per strip.
+  // Stages of a matrix that a team shares.
   kLoadStrips,      // and compute their norm
   kScaleStrips,     // by the matrix's norm; once more if it is far from 1
   kSumStrips,       // their Gram matrix

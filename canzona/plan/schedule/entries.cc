@@ -1,7 +1,6 @@
 #include "canzona/plan/schedule/entries.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "canzona/base/error.h"
@@ -30,33 +29,23 @@ std::string describe_call(const Plan& plan, const TrainerCall& call) {
   return "";
 }
 
-std::string name_in(const PlanPart& part, int32_t matrix) {
-  return matrix_name(part.model, part.matrices[index(matrix)],
-                     part.options.splits);
-}
-
 // "layers.3.mlp.down_proj.weight, team (3, 0, 1, 2)" or "…, owner 3, helper 0"
 std::string shared_name(const PlanPart& part, const ScheduleEntry& e) {
   std::vector<std::string> team;
   for (const int32_t rank : e.team)
     team.push_back(std::to_string(part.rank_in_whole(rank)));
-  const std::string name = name_in(part, e.matrix);
+  const std::string name = matrix_name(
+      part.model, part.matrices[index(e.matrix)], part.options.splits);
   if (e.has_helper) return cat(name, ", owner ", team[0], ", helper ", team[1]);
   return cat(name, ", team (", join(team, ", "), ")");
 }
 
-std::string whole_subject_of(const PlanPart& part, const ScheduleEntry& e) {
+std::string subject_of(const PlanPart& part, const ScheduleEntry& e) {
   if (e.purpose == Purpose::kCheck) return "largest gradient";
   if (e.shared >= 0) return shared_name(part, e);
-  if (e.matrix >= 0) return name_in(part, e.matrix);
   if (e.round >= 0) return cat("micro-group ", e.round);
   if (e.bucket >= 0) return bucket_name(part, e.bucket);
   return "";
-}
-
-std::string subject_of(const PlanPart& part, const ScheduleEntry& e) {
-  const std::string subject = whole_subject_of(part, e);
-  return e.strip < 0 ? subject : cat(subject, ", strip ", e.strip);
 }
 
 bool is_about(const BucketCollective& c, bool is_matrix) {
@@ -232,15 +221,6 @@ WireBytes exchanged_bytes(const PlanPart& part, const RankGroup& ranks,
   return bytes;
 }
 
-// Returns the strips in the order in which they are exchanged.
-std::vector<int32_t> in_order_of_tables(const StripMatrix& matrix) {
-  std::vector<int32_t> order(matrix.strips.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::sort(order, {},
-                    [&](int32_t s) { return matrix.strips[index(s)].table; });
-  return order;
-}
-
 // Returns how many elements a stage of a team works on at one of its members.
 int64_t elements_of(const SharedMatrix& shared, EntryKind kind) {
   const int64_t sum = shared.facts.sum_elements;
@@ -361,24 +341,10 @@ void RankEntries::add_compute(EntryKind kind, int64_t elements, int32_t round) {
 }
 
 void RankEntries::add_exchanges(Purpose purpose, int32_t round) {
-  // Strips are gathered before the other matrices, and scattered after them.
-  const int32_t num_tables = rounds_[index(round)].num_tables();
-  if (purpose == Purpose::kGatherMatrices)
-    for (int32_t i = Round::kFirstStripTable; i < num_tables; ++i)
-      add_table(purpose, round, i);
-  for (int32_t i = 0; i < Round::kFirstStripTable; ++i)
-    add_table(purpose, round, i);
-  if (purpose == Purpose::kScatterMatrices) add_strips_that_leave(round);
-}
-
-void RankEntries::add_table(Purpose purpose, int32_t round, int32_t table) {
-  const ExchangeTable& exchanged =
-      rounds_[index(round)].tables(purpose)[index(table)];
-  if (exchanged.empty) return;
-  ScheduleEntry& entry = add_exchange(purpose, round, exchanged);
-  entry.table = table;
-  if (table >= Round::kFirstStripTable)
-    entry.strip = table - Round::kFirstStripTable;
+  const Round::Tables& tables = rounds_[index(round)].tables(purpose);
+  for (int32_t i = 0; i < Round::kNumTables; ++i)
+    if (!tables[index(i)].empty)
+      add_exchange(purpose, round, tables[index(i)]).table = i;
 }
 
 ScheduleEntry& RankEntries::add_exchange(Purpose purpose, int32_t round,
@@ -422,7 +388,6 @@ void RankEntries::add_stage(const ExchangeStage& stage) {
 }
 
 void RankEntries::add_transforms(int32_t round) {
-  add_sums_of_strips(round);
   std::vector<int32_t> segments;
   for (const SharedMatrix& shared : rounds_[index(round)].shared)
     segments.push_back(shared.facts.segments);
@@ -440,42 +405,6 @@ void RankEntries::add_transform(int32_t round, int32_t segment) {
     if (matrix.segment == segment) elements += matrix.own.elements();
   add_compute(EntryKind::kTransform, elements, round);
   step_.back().segment = segment;
-}
-
-// The rank's other matrices of the round are transformed after the iteration,
-// so that the last products of strips hide its scatter.
-void RankEntries::add_sums_of_strips(int32_t round) {
-  const std::optional<StripMatrix>& of = rounds_[index(round)].by_strips;
-  if (!of) return;
-  int64_t elements = 0;
-  for (const int32_t s : in_order_of_tables(*of)) {
-    add_strip(EntryKind::kSumStrips, round, s, of->strips[index(s)].elements());
-    elements += of->strips[index(s)].elements();
-  }
-  add_strip(EntryKind::kIterate, round, 0, elements);
-  step_.back().strip = -1;
-}
-
-// All ranks of the home take part in the same exchanges, whether or not they
-// own a matrix that moves by strips.
-void RankEntries::add_strips_that_leave(int32_t round) {
-  const Round& of = rounds_[index(round)];
-  const int32_t num_strips =
-      of.by_strips ? static_cast<int32_t>(of.by_strips->strips.size()) : 0;
-  for (int32_t i = Round::kFirstStripTable; i < of.num_tables(); ++i) {
-    for (int32_t s = 0; s < num_strips; ++s)
-      if (of.by_strips->strips[index(s)].table == i)
-        add_strip(EntryKind::kMultiplyStrips, round, s,
-                  of.by_strips->strips[index(s)].elements());
-    add_table(Purpose::kScatterMatrices, round, i);
-  }
-}
-
-void RankEntries::add_strip(EntryKind kind, int32_t round, int32_t strip,
-                            int64_t elements) {
-  add_compute(kind, elements, round);
-  step_.back().matrix = rounds_[index(round)].by_strips->matrix;
-  step_.back().strip = strip;
 }
 
 // Ranks that are not members take part in exchanges with empty messages.

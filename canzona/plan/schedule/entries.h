@@ -50,16 +50,12 @@ struct ScheduleEntry : BucketCollective {
   int32_t round = -1;   // micro-group
   int32_t table = 0;    // which of the round's exchanges (Round::tables)
   int32_t shared = -1;  // which of the round's shared matrices
-  int32_t matrix = -1;  // of the part: the shared matrix, or the one moved by
-                        // strips
+  int32_t matrix = -1;  // of the part: the shared matrix
   int32_t segment = 0;  // of its transform
   // The ranks of the part that share the matrix, the head first, and whether
   // the second of two is a helper.
   std::vector<int32_t> team = {};
   bool has_helper = false;
-  // For strip-by-strip exchanges: the strip, or, for an exchange, its number
-  // among those of the round.
-  int32_t strip = -1;
   int64_t micro_batch = -1;
   RankGroup ranks = {};  // of the part: the group, or one level of it
   // Bytes of each member's piece; for an all-to-all, bytes sent to each.
@@ -146,7 +142,6 @@ class RankEntries {
   void add_stage(const ExchangeStage& stage);
   void add_compute(EntryKind kind, int64_t elements, int32_t round = -1);
   void add_exchanges(Purpose purpose, int32_t round);
-  void add_table(Purpose purpose, int32_t round, int32_t table);
   ScheduleEntry& add_exchange(Purpose purpose, int32_t round,
                               const ExchangeTable& table);
   // Adds the stages of the home's teams in a round, interleaved with what this
@@ -154,13 +149,6 @@ class RankEntries {
   void add_transforms(int32_t round);
   void add_transform(int32_t round, int32_t segment);
   void add_shared(int32_t round, const TransformStage& stage);
-  // Add what a rank does with the matrix that it exchanges strip by strip in a
-  // round: up to the last factor, and from there on, with the exchanges in
-  // which its strips are scattered.
-  void add_sums_of_strips(int32_t round);
-  void add_strips_that_leave(int32_t round);
-  void add_strip(EntryKind kind, int32_t round, int32_t strip,
-                 int64_t elements);
 
   const PlanPart& part_;
   const int32_t rank_;

@@ -1,6 +1,7 @@
 #include "canzona/plan/schedule/rank_layout.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "canzona/base/check.h"
@@ -10,13 +11,42 @@
 namespace canzona {
 namespace {
 
+// slice_elements() of many tensors, most of which have one of a few shapes.
+class SliceElements {
+ public:
+  SliceElements(const Mesh& grid, int32_t slice) : grid_(grid), slice_(slice) {}
+
+  int64_t of(const Tensor& tensor) {
+    const int64_t rows = tensor.rows(), cols = tensor.cols();
+    for (const Known& known : known_)
+      if (known.rows == rows && known.cols == cols && known.cut == tensor.cut)
+        return known.elements;
+    Known& next = known_[next_++ % known_.size()];
+    next = {rows, cols, tensor.cut, slice_elements(grid_, tensor, slice_)};
+    return next.elements;
+  }
+
+ private:
+  struct Known {
+    int64_t rows = -1, cols = -1;
+    Cut cut = Cut::kNone;
+    int64_t elements = 0;
+  };
+
+  const Mesh& grid_;
+  int32_t slice_;
+  std::array<Known, 4> known_;
+  size_t next_ = 0;
+};
+
 int64_t sum_of_slices(const PlanPart& part, const Bucket& bucket, int32_t slice,
                       size_t begin, size_t end) {
+  SliceElements elements(part.grid, slice);
   int64_t sum = 0;
   for (size_t i = begin; i < end; ++i) {
     const auto t = static_cast<size_t>(bucket.tensors[i]);
     const Tensor& tensor = part.model.tensors[t];
-    if (!tensor.frozen) sum += slice_elements(part.grid, tensor, slice);
+    if (!tensor.frozen) sum += elements.of(tensor);
   }
   return sum;
 }
@@ -46,10 +76,11 @@ std::vector<int64_t> matrix_runs(const PlanPart& part, const Bucket& bucket,
     return std::vector<int64_t>(num_homes(part, bucket),
                                 matrix_slice(part, bucket, slice));
   std::vector<int64_t> runs(num_homes(part, bucket), 0);
+  SliceElements elements(part.grid, slice);
   for (int32_t i = 0; i < bucket.num_matrix_tensors; ++i) {
     const auto t = static_cast<size_t>(bucket.tensors[static_cast<size_t>(i)]);
     runs[static_cast<size_t>(part.home[t])] +=
-        slice_elements(part.grid, part.model.tensors[t], slice);
+        elements.of(part.model.tensors[t]);
   }
   if (part.traffic == Traffic::kPadded)
     std::ranges::fill(runs, std::ranges::max(runs));
@@ -100,6 +131,12 @@ void add_slices(const Mesh& grid, const Tensor& tensor,
                 std::vector<int64_t>& sums) {
   const int64_t rows = shard_rows(grid, tensor);
   const int64_t cols = shard_cols(grid, tensor);
+  // Models have thousands of tensors whose slices are all alike.
+  if (rows % grid.places == 0) {
+    const int64_t each = rows / grid.places * cols;
+    for (int64_t& sum : sums) sum += each;
+    return;
+  }
   int64_t first = 0;
   for (size_t slice = 0; slice < sums.size(); ++slice) {
     const int64_t end = rows * static_cast<int64_t>(slice + 1) / grid.places;

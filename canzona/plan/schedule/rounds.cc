@@ -32,16 +32,13 @@ struct Blocks {
 class RoundMaker {
  public:
   RoundMaker(const PlanPart& plan, const Coordinates& at, const Kept& kept,
-             int fields, TeamTable& teams, StripExchange strips)
+             int fields, TeamTable& teams)
       : plan_(plan),
         t_(at.t),
         tp_(plan.grid.tp),
         kept_(kept),
         fields_(fields),
         teams_(teams),
-        strips_(std::move(strips)),
-        whole_strips_(index(strips_.size()), Blocks(tp_)),
-        shard_strips_(whole_strips_),
         whole_cut_(tp_),
         whole_uncut_(tp_),
         shard_cut_(tp_),
@@ -49,9 +46,9 @@ class RoundMaker {
 
   Round make(const std::vector<int32_t>& members) {
     for (int32_t k : members) count(k);
-    whole_cut_.close(close_all(whole_strips_, 0), fields_);
+    whole_cut_.close(0, fields_);
     whole_uncut_.close(whole_cut_.end, fields_);
-    shard_cut_.close(close_all(shard_strips_, whole_uncut_.end), fields_);
+    shard_cut_.close(whole_uncut_.end, fields_);
     shard_uncut_.close(shard_cut_.end, fields_);
     round_.shards_at = whole_uncut_.end;
     round_.num_elements = shard_uncut_.end;
@@ -61,10 +58,6 @@ class RoundMaker {
     size_t next_shared = 0;
     for (int32_t k : members) {
       const bool cut = matrix(k).cut;
-      if (num_strips(k) > 0) {
-        place_strips(k);
-        continue;
-      }
       if (in_blocks(k)) {
         place_blocks(k, pieces[cut ? 1 : 0], wholes[cut ? 1 : 0]);
         continue;
@@ -84,19 +77,7 @@ class RoundMaker {
   }
 
  private:
-  int64_t close_all(std::vector<Blocks>& all, int64_t first) const {
-    for (Blocks& blocks : all) {
-      blocks.close(first, fields_);
-      first = blocks.end;
-    }
-    return first;
-  }
-
   bool repeated(int32_t k) const { return owners(k).empty(); }
-  // Returns 0 for a matrix that is exchanged as a whole.
-  int32_t num_strips(int32_t k) const {
-    return strips_.strips(matrix(k).matrix);
-  }
   bool is_shared(int32_t k) const { return owners(k).size() > 1; }
   bool in_blocks(int32_t k) const {
     return teams_.is_in_blocks(index(matrix(k).matrix));
@@ -132,7 +113,6 @@ class RoundMaker {
   }
 
   void count(int32_t k) {
-    if (num_strips(k) > 0) return count_strips(k);
     if (in_blocks(k)) return count_blocks(k);
     if (is_shared(k)) return count_shared(k);
     const KeptMatrix& m = matrix(k);
@@ -147,82 +127,6 @@ class RoundMaker {
     arriving_.push_back(arriving(k));
     for (const Route& r : arriving_.back())
       whole.counts[index(r.t)] += r.elements();
-  }
-
-  // Calls visit(exchange, rectangle) for every strip of matrix `k`.
-  template <class Visit>
-  void each_strip(int32_t k, const Visit& visit) const {
-    const int32_t count = num_strips(k);
-    for (int32_t s = 0; s < count; ++s)
-      visit(strips_.exchange_of(matrix(k).matrix, s),
-            strip_rectangle(plan_, matrix(k).matrix, count, s));
-  }
-
-  // Every owner has at most one such matrix, so its block holds nothing else.
-  void count_strips(int32_t k) {
-    const size_t o = index(owner(k));
-    each_strip(k, [&](int32_t exchange, const Rectangle& strip) {
-      Blocks& shard = shard_strips_[index(exchange)];
-      for (const Piece& piece : matrix(k).pieces)
-        if (!in_place(k)) shard.counts[o] += meet(piece, strip).elements();
-    });
-    if (!computes(k)) return;
-    StripMatrix out;
-    out.kept = k;
-    out.matrix = matrix(k).matrix;
-    const std::vector<Route> routes = arriving(k);
-    each_strip(k, [&](int32_t exchange, const Rectangle& strip) {
-      StripMatrix::Strip& of = out.strips.emplace_back();
-      of.table = Round::kFirstStripTable + exchange;
-      for (const Route& r : routes) {
-        const Rectangle met = meet(r, strip);
-        if (met.elements() == 0) continue;
-        // The rectangle holds the plane and the offset in its block until the
-        // beginning of the block is known.
-        int64_t& used = whole_strips_[index(exchange)].counts[index(r.t)];
-        of.rectangles.push_back({met, r.t, used});
-        used += met.elements();
-      }
-    });
-    round_.by_strips = std::move(out);
-  }
-
-  // Determines from where this rank sends its pieces to the owner and, if it is
-  // the owner, where it receives its strips.
-  void place_strips(int32_t k) {
-    const size_t o = index(owner(k));
-    const std::vector<Blocks>& blocks =
-        in_place(k) ? whole_strips_ : shard_strips_;
-    std::vector<int64_t> used(blocks.size(), 0);
-    for (size_t p = 0; p < matrix(k).pieces.size(); ++p) {
-      const Piece& whole = matrix(k).pieces[p];
-      SlotPiece piece{{whole, 0, 0}, k, static_cast<int32_t>(p)};
-      each_strip(k, [&](int32_t exchange, const Rectangle& strip) {
-        const Rectangle part = meet(whole, strip);
-        if (part.elements() == 0) return;
-        const Blocks& of = blocks[index(exchange)];
-        piece.parts.push_back(
-            {part, of.firsts[o] + used[index(exchange)], of.counts[o]});
-        used[index(exchange)] += part.elements();
-      });
-      // A piece that lies in one strip need not be cut.
-      if (piece.parts.size() == 1) {
-        piece.at = piece.parts[0].at;
-        piece.field_stride = piece.parts[0].field_stride;
-        piece.parts.clear();
-      }
-      round_.pieces.push_back(std::move(piece));
-    }
-    if (!computes(k)) return;
-    for (StripMatrix::Strip& strip : round_.by_strips->strips) {
-      const Blocks& of =
-          whole_strips_[index(strip.table - Round::kFirstStripTable)];
-      for (SlotRectangle& r : strip.rectangles) {
-        const size_t from = index(r.at);
-        r.at = of.firsts[from] + r.field_stride;
-        r.field_stride = of.counts[from];
-      }
-    }
   }
 
   // Returns how a team shares matrix `k`.
@@ -435,23 +339,8 @@ class RoundMaker {
         !repeats_ || std::all_of(members.begin(), members.end(),
                                  [&](int32_t k) { return repeated(k); }),
         "a round of matrices with and without owners");
-    for (auto* tables : {&round_.gather, &round_.scatter})
-      tables->resize(index(Round::kFirstStripTable + strips_.size()));
     make_cut_tables();
     make_uncut_tables();
-    make_strip_tables();
-  }
-
-  void make_strip_tables() {
-    const int64_t s = round_.shards_at;
-    for (int32_t i = 0; i < strips_.size(); ++i) {
-      const size_t at = index(Round::kFirstStripTable + i);
-      const Blocks whole = moved(whole_strips_[index(i)]);
-      const Blocks& shard = shard_strips_[index(i)];
-      round_.gather[at] = table(shard, s, whole, 0, fields_);
-      round_.scatter[at] = table(whole, 0, shard, s, 1);
-      round_.gather[at].empty = round_.scatter[at].empty = false;
-    }
   }
 
   // If every rank repeats the update, each receives the same pieces.
@@ -517,8 +406,6 @@ class RoundMaker {
   const Kept& kept_;
   int fields_;
   TeamTable& teams_;
-  StripExchange strips_;
-  std::vector<Blocks> whole_strips_, shard_strips_;  // by exchange
   Blocks whole_cut_, whole_uncut_, shard_cut_, shard_uncut_;
   bool any_cut_ = false, any_uncut_ = false, repeats_ = false;
   std::vector<std::vector<Route>> arriving_;  // of whole matrices
@@ -527,12 +414,6 @@ class RoundMaker {
 };
 
 }  // namespace
-
-int64_t StripMatrix::Strip::elements() const {
-  int64_t sum = 0;
-  for (const SlotRectangle& r : rectangles) sum += r.elements();
-  return sum;
-}
 
 int32_t Round::num_segments() const {
   int32_t most = 1;
@@ -552,20 +433,9 @@ std::vector<Round> make_rounds(const PlanPart& plan, const Coordinates& at,
     members[round].push_back(static_cast<int32_t>(k));
   }
   TeamTable teams(plan);
-  const auto num_rounds = static_cast<int32_t>(members.size());
   std::vector<Round> rounds;
-  for (int32_t r = 0; r < num_rounds; ++r) {
-    StripExchange strips;
-    if (goes_by_strips(plan, r, num_rounds)) {
-      std::vector<int32_t> matrices;
-      for (int32_t k : members[index(r)])
-        matrices.push_back(kept.matrices[index(k)].matrix);
-      strips = StripExchange(plan, teams, matrices);
-    }
-    rounds.push_back(
-        RoundMaker(plan, at, kept, num_fields, teams, std::move(strips))
-            .make(members[index(r)]));
-  }
+  for (const std::vector<int32_t>& some : members)
+    rounds.push_back(RoundMaker(plan, at, kept, num_fields, teams).make(some));
   return rounds;
 }
 

@@ -11,15 +11,13 @@
 // first; updates take the place of the first. Of a matrix that a team shares
 // every member puts its strips together, as an owner does with a whole one, and
 // pieces are cut between them. Of a matrix whose blocks have owners, pieces are
-// cut where blocks are, and each block is put together as a matrix. Matrices
-// whose strips go one by one (routes.h) have blocks of their own for
-// each of these exchanges, before the others of their area.
+// cut where blocks are, and each block is put together as a matrix.
 //
 // Made from the plan alone; no memory is touched.
 #pragma once
 
+#include <array>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "canzona/plan/schedule/bucket_collectives.h"
@@ -77,36 +75,23 @@ struct SharedMatrix {
   bool is_head() const { return member == 0; }
 };
 
-// A matrix that this rank owns and exchanges strip by strip.
-struct StripMatrix {
-  struct Strip {
-    int32_t table = 0;  // of the round: the exchange that moves it
-    std::vector<SlotRectangle> rectangles;  // where it is in W
-    int64_t elements() const;
-  };
-  int32_t kept = 0;
-  int32_t matrix = 0;  // number in the plan
-  std::vector<Strip> strips;
-};
-
 struct Round {
   std::vector<int32_t> members;  // kept matrices
   std::vector<SlotPiece> pieces;
   std::vector<SlotMatrix> computed;  // by this rank alone
   std::vector<SharedMatrix> shared;  // by any team of the home
-  std::optional<StripMatrix> by_strips;
   // The first table is for matrices that tp cuts, the second for others, whose
-  // updates go to every rank that stores a piece; the rest are for strips.
-  std::vector<ExchangeTable> gather, scatter;
-  static constexpr int32_t kFirstStripTable = 2;
+  // updates go to every rank that stores a piece.
+  static constexpr int32_t kNumTables = 2;
+  using Tables = std::array<ExchangeTable, kNumTables>;
+  Tables gather, scatter;
   int64_t shards_at = 0;     // first element of S
   int64_t num_elements = 0;  // of the slot
 
   int32_t num_segments() const;  // of its teams; 1 without any
-  const std::vector<ExchangeTable>& tables(Purpose purpose) const {
+  const Tables& tables(Purpose purpose) const {
     return purpose == Purpose::kGatherMatrices ? gather : scatter;
   }
-  int32_t num_tables() const { return static_cast<int32_t>(gather.size()); }
 };
 
 // Returns no rounds if tp = 1.

@@ -75,19 +75,15 @@ class TeamTable {
                                size(matrix));
   }
   const StripFacts& strips(size_t matrix);
-  // Requires a matrix with strips.
-  StripTicks strip_ticks(size_t matrix) {
-    return costs().strip_ticks(shape(matrix), part_.costs[matrix]);
-  }
   const MatrixBlocks& blocks(size_t matrix);
   // Returns the elements that a member of a team assembles.
   Rectangle rectangle(size_t matrix, int32_t member);
   // Returns the cost of a block, or of the whole matrix if `block` is negative.
   MatrixCost cost(size_t matrix, int32_t block);
-  TeamCosts& costs();
 
  private:
   const RuleFacts& rule();
+  TeamCosts& costs();
   MatrixShape shape(size_t matrix) const {
     return {part_.matrices[matrix].rows, part_.matrices[matrix].cols};
   }

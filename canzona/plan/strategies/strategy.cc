@@ -64,7 +64,7 @@ const std::vector<Strategy>& strategy_table() {
        "balanced",
        Weight::kCost,
        kDefaultAlpha,
-       {Traffic::kReduceScatter, true, true, true},
+       {Traffic::kReduceScatter, true, true, true, true},
        true,
        assign_balanced},
   };

@@ -33,12 +33,10 @@ class HomeOfSlots {
   void check() {
     for (size_t r = 0; r < ranks_[0].rounds.size(); ++r) {
       for (RankOfHome& rank : ranks_) fill(rank, rank.rounds[r]);
-      for (size_t table = 0; table < num_tables(r); ++table) {
+      for (size_t table = 0; table < Round::kNumTables; ++table)
         exchange(r, Purpose::kGatherMatrices, table);
-        for (const RankOfHome& rank : ranks_) expect_strips(rank, r, table);
-      }
       for (size_t t = 0; t < ranks_.size(); ++t) compute(t, r);
-      for (size_t table = 0; table < num_tables(r); ++table)
+      for (size_t table = 0; table < Round::kNumTables; ++table)
         exchange(r, Purpose::kScatterMatrices, table);
       for (RankOfHome& rank : ranks_) expect_updated(rank, rank.rounds[r]);
     }
@@ -50,14 +48,6 @@ class HomeOfSlots {
       for (const Round& round : rank.rounds)
         most = std::max(most, round.num_elements);
     return most;
-  }
-
-  // Matrices of all ranks whose strips go one by one.
-  int num_by_strips() const {
-    int count = 0;
-    for (const RankOfHome& rank : ranks_)
-      for (const Round& round : rank.rounds) count += round.by_strips ? 1 : 0;
-    return count;
   }
 
   // Bytes that rank t sends to others in all rounds.
@@ -115,10 +105,6 @@ class HomeOfSlots {
     });
   }
 
-  size_t num_tables(size_t r) const {
-    return ranks_[0].rounds[r].gather.size();
-  }
-
   void exchange(size_t r, Purpose purpose, size_t table) {
     const bool gathers = purpose == Purpose::kGatherMatrices;
     if (ranks_[0].rounds[r].tables(purpose)[table].empty) return;
@@ -139,19 +125,6 @@ class HomeOfSlots {
               before[from].at(
                   static_cast<size_t>(send_at + s.send_offsets[to] / 4 + i));
       }
-  }
-
-  // What a strip comes with brings all of it.
-  void expect_strips(const RankOfHome& rank, size_t r, size_t table) const {
-    if (!rank.rounds[r].by_strips) return;
-    const StripMatrix& matrix = *rank.rounds[r].by_strips;
-    for (const StripMatrix::Strip& strip : matrix.strips) {
-      if (static_cast<size_t>(strip.table) != table) continue;
-      for (const SlotRectangle& rectangle : strip.rectangles)
-        each(rectangle, matrix.matrix, [&](size_t at, int64_t element) {
-          EXPECT_EQ(rank.slot.at(at), element) << "with table " << table;
-        });
-    }
   }
 
   // Every member has all elements of its strips, and makes updates of them.
@@ -195,10 +168,6 @@ class HomeOfSlots {
         EXPECT_TRUE(shared.rectangles.empty());
       else if (shared.is_member())
         all[shared.matrix] = shared.rectangles;
-    if (const auto& by_strips = rank.rounds[r].by_strips)
-      for (const StripMatrix::Strip& strip : by_strips->strips)
-        for (const SlotRectangle& rectangle : strip.rectangles)
-          all[by_strips->matrix].push_back(rectangle);
     return all;
   }
 
@@ -221,18 +190,15 @@ class HomeOfSlots {
 };
 
 // Checks every home of a plan's first part, the bytes that its ranks are
-// predicted to send and the slots they need; returns how many matrices go by
-// strips.
-inline int check_slots(const Plan& plan) {
+// predicted to send and the slots they need.
+inline void check_slots(const Plan& plan) {
   const PlanPart& part = plan.parts[0];
   const std::vector<RankCost> predicted = predict(part);
   const auto rule = make_rule_facts(part.rule, part.rule_options);
   int64_t largest = 0;
-  int count = 0;
   for (int32_t home = 0; home < part.grid.homes(); ++home) {
     HomeOfSlots one(part, 0, home);
     one.check();
-    count += one.num_by_strips();
     largest = std::max(largest, one.largest_round());
     for (int32_t t = 0; t < part.grid.tp; ++t) {
       const RankCost& rank =
@@ -247,7 +213,6 @@ inline int check_slots(const Plan& plan) {
     }
   }
   EXPECT_EQ(largest * kBytesPerFp32, exchange_slot_bytes(part, *rule)[0]);
-  return count;
 }
 
 }  // namespace canzona

@@ -446,38 +446,7 @@ void check_predictions(const Plan& plan, std::vector<std::string>& violations) {
   check_memory_cap(plan.options.memory_cap_bytes, ranks, 0, violations);
 }
 
-// True if a matrix of the first or the last round of some home moves by strips.
-bool exchanges_strips(const PlanPart& part) {
-  if (part.grid.tp == 1) return false;
-  using Rounds = std::vector<std::vector<int32_t>>;
-  std::map<std::pair<int32_t, int32_t>, Rounds> homes;
-  for (size_t m = 0; m < part.matrices.size(); ++m)
-    each_home(part, part.matrices[m].tensor, [&](int32_t stage, int32_t home) {
-      Rounds& rounds = homes[{stage, home}];
-      const size_t round = index(part.micro_group[m]);
-      if (rounds.size() <= round) rounds.resize(round + 1);
-      rounds[round].push_back(static_cast<int32_t>(m));
-    });
-  TeamTable teams(part);
-  return std::ranges::any_of(homes, [&](const auto& home) {
-    const Rounds& rounds = home.second;
-    return StripExchange(part, teams, rounds.front()).size() > 0 ||
-           StripExchange(part, teams, rounds.back()).size() > 0;
-  });
-}
-
 }  // namespace
-
-std::string why_rounds_lack_strips(const Plan& plan) {
-  if (plan.options.exchange != ExchangeBy::kStrips ||
-      std::ranges::any_of(plan.parts, exchanges_strips))
-    return "";
-  return cat(
-      "exchange strips: no matrix of the first or the last round has strips "
-      "and one owner (rule ",
-      plan.rule, " on ", to_string(plan.mesh),
-      "); these rounds alone are cut, and exchange=auto goes by rounds");
-}
 
 std::vector<std::string> validate(const Plan& plan) {
   const std::vector<PlanPart> expected = parts_without_tensors(plan);
@@ -497,11 +466,6 @@ std::vector<std::string> validate(const Plan& plan) {
       violations.push_back(where + violation);
   }
   if (!countable) return violations;
-  if (plan.options.exchange == ExchangeBy::kStrips &&
-      !may_exchange_strips(plan))
-    violations.push_back(cat("exchange strips: ", why_no_strips(plan)));
-  else if (std::string why = why_rounds_lack_strips(plan); !why.empty())
-    violations.push_back(std::move(why));
   check_predictions(plan, violations);
   return violations;
 }

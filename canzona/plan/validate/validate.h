@@ -21,11 +21,6 @@ void check_routes(const PlanPart& part, std::vector<std::string>& violations);
 
 std::vector<std::string> validate(const Plan& plan);
 
-// Says that a plan exchanges strips, but no round that would be cut has a
-// matrix for it; empty if one has, or if the plan exchanges rounds. The plan
-// must be sound otherwise.
-std::string why_rounds_lack_strips(const Plan& plan);
-
 // Reports one line for all ranks, since they share one cap (0: none). Every
 // rank needs `activations` bytes beside its plan.
 void check_memory_cap(int64_t cap, const std::vector<RankCost>& ranks,

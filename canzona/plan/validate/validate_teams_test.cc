@@ -140,6 +140,9 @@ TEST(PlanJsonTeams, HostileFilesAreRefused) {
   refused([](Json& p) { p["options"]["teams"] = "off"; }, "version 2");
   refused([](Json& p) { p["options"]["teams"] = "3"; }, "teams");
   refused([](Json& p) { p["options"]["teams"] = 4; }, "teams");
+  refused([](Json& p) { p["options"]["exchange"] = "strips"; },
+          "exchange strips is no longer supported; plan again");
+  refused([](Json& p) { p["options"]["exchange"] = "rounds"; }, "'exchange'");
   refused([](Json& p) { p["predicted"].erase("team_bound_ticks"); },
           "team_bound_ticks");
   refused([](Json& p) { p["predicted"]["team_bound_ticks"] = -1; },

@@ -384,6 +384,7 @@ std::string machine_json(const MachineReport& report) {
   write_rates(out, report.rates);
   write_gpu(out.member("cuda"), report);
   write_surroundings(out, report);
+  out.field("text", machine_text(report, Ink()));
   out.member("problems").values(problems_of(report));
   out.end_object();
   return out.take() + "\n";

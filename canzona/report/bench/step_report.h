@@ -9,7 +9,7 @@
 
 namespace canzona {
 
-// A run of all strategies, and what the views need to describe it.
+// A run of all plans, and what the views need to describe it.
 struct StepReport {
   std::string model;
   Mesh mesh;
@@ -17,15 +17,20 @@ struct StepReport {
   PrecisionChoice precision;
   std::string transport;  // "thread", "mpi", "tcp" or "nccl"
   StepTrialRequest trial;
+  double comm_ratio = 0;  // 0: links are not scaled
   StepBench bench;
   bool audited = false;
   // The memory of rank 0, and the most of any rank; empty without NCCL.
   std::vector<LibraryMemory> library_memory = {};
   int64_t largest_library_bytes = 0;
+
+  // Names two plans with different parameters or states that must have the
+  // same; empty if there are none.
+  std::string disagreement() const {
+    return bench.disagreement(trial.gradients, trial.runtime.wire);
+  }
 };
 
-// False if strategies lead to different parameters or states.
-bool digests_agree(const StepReport& report);
 // Lists warnings that readers of the figures must know.
 std::vector<std::string> warnings_of(const StepReport& report);
 

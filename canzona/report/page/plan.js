@@ -66,12 +66,17 @@ function planTiles({plan, before}) {
          activations > 0 ? `beside it ${bytes(activations)} of activations` : ""),
     tile("Bytes per rank", bytes(plan.bytes_per_rank_max), "", "sent by the busiest rank in a step",
          was(old => bytes(old.bytes_per_rank_max))),
-    tile("Predicted step", seconds(predicted.step_seconds_mean), "", rateText(plan),
+    predicted.iteration
+      ? tile("Predicted iteration", seconds(predicted.iteration.seconds), "",
+             predicted.iteration.tokens_per_second ? count(predicted.iteration.tokens_per_second) + " tokens/s" : "",
+             "waiting for collectives " + seconds(predicted.iteration.waited_seconds))
+      : null,
+    tile("Predicted step alone", seconds(predicted.step_seconds_mean), "", rateText(plan),
          plan.links.nominal ? "nominal links" : "",
          predicted.step_seconds_worst > predicted.step_seconds_mean
            ? "worst step " + seconds(predicted.step_seconds_worst) : "",
          was(old => seconds(stepSeconds(old)))),
-  ];
+  ].filter(Boolean);
 }
 
 function askedFacts(plan) {
@@ -102,7 +107,7 @@ const COLUMNS = [
   [">cost", plan => plan.tp_worst.cost_max_over_mean, ratio],
   [">memory", plan => plan.memory_per_rank_max, bytes],
   [">sent", plan => plan.bytes_per_rank_max, bytes],
-  [">step, predicted", stepSeconds, seconds],
+  [">step alone, predicted", stepSeconds, seconds],
 ];
 
 function strategiesSection({plan, plans, before, after, refused}) {

@@ -254,13 +254,14 @@ function runRow(report, run, i) {
   const at = run.reached, end = loss(run.eval_loss);
   return el("tr",
     el("th.who", el("i.swatch." + colorOf(i)), run.name, el("small", remarks.filter(Boolean).join(" · "))),
-    [grouped(run.steps), count(run.tokens), clock(run.seconds), count(run.tokens_per_second),
-     loss(run.final_loss)].map(text => el("td.n", text)),
-    el(end === best && end !== "–" ? "td.n.best" : "td.n", end), el("td.n", perplexity(run)),
-    at ? [el("td.n", grouped(at.steps), times(at.steps_ratio)),
-          el("td.n", count(at.tokens), times(at.tokens_ratio)),
-          el("td.n", clock(at.seconds), times(at.seconds_ratio))]
+    at ? [el("td.n", clock(at.seconds), times(at.seconds_ratio)),
+          el("td.n", grouped(at.steps), times(at.steps_ratio)),
+          el("td.n", count(at.tokens), times(at.tokens_ratio))]
        : el("td.n", {colspan: 3}, "not reached"),
+    el("td.n", loss(run.final_loss)),
+    el(end === best && end !== "–" ? "td.n.best" : "td.n", end),
+    [perplexity(run), grouped(run.steps), count(run.tokens), clock(run.seconds),
+     count(run.tokens_per_second)].map(text => el("td.n", text)),
     el("td", {title: run.digest}, run.weights || "–"));
 }
 
@@ -269,14 +270,27 @@ const perplexity = run => run.perplexity === null ? "–" : significant(run.perp
 function runsSection(report) {
   if (report.runs.length < 2) return null;
   return section("runs", "Runs", "Runs",
-    table(["run", ">steps", ">tokens", ">time", ">tokens/s", ">training", ">evaluation", ">perplexity",
-           ">steps", ">tokens", ">time", "weights"], report.runs.map((run, i) => runRow(report, run, i)),
-          {css: "wide", groups: [["", 1], ["whole run", 4], ["loss at the end", 3],
-                                 ["until the baseline’s loss", 3], ["", 1]]}),
+    table(["run", ">time", ">steps", ">tokens", ">training", ">evaluation", ">perplexity",
+           ">steps", ">tokens", ">time", ">tokens/s", "weights"],
+          report.runs.map((run, i) => runRow(report, run, i)),
+          {css: "wide", groups: [["", 1], ["until the baseline’s loss", 3], ["loss at the end", 3],
+                                 ["whole run", 4], ["", 1]]}),
     el("p.note", `The baseline is ${report.baseline}, its evaluation loss ${loss(report.target_loss)}. ` +
        "A run has reached it at its first evaluation that is not above; × is the multiple of what the " +
        "baseline took. Runs with the same letter ended with the same weights, bit by bit."),
     report.remark ? el("p.note", `Note: ${report.remark}.`) : null);
+}
+
+// What the first two other runs took until they reached the baseline's loss.
+function reachedTiles({runs, baseline, baseline_run, target_loss}) {
+  const base = runs[baseline_run].reached;
+  if (!base) return [];
+  return runs.filter((_, i) => i !== baseline_run).slice(0, 2).flatMap(({name, reached}) => {
+    const of = (key, word, text) => tile(`${name}: ${word} to ${baseline}’s loss`,
+      reached ? fixed(reached[key + "_ratio"], 2) + " ×" : "–", "",
+      reached ? `${text(reached[key])} against ${text(base[key])}` : `never at ${loss(target_loss)} or below`);
+    return [of("seconds", "time", clock), of("steps", "steps", grouped)];
+  });
 }
 
 const runTiles = run => [
@@ -313,7 +327,7 @@ start(report => {
   showPage({
     title, kind: several ? "Canzona runs" : "Canzona run", heading: title,
     asked: several ? ["measured against ", el("b", report.baseline)] : askedOf(runs[0]),
-    verdict: report.verdict, tiles: several ? [] : runTiles(runs[0]),
+    verdict: report.verdict, tiles: several ? reachedTiles(report) : runTiles(runs[0]),
     sections: [
       runsSection(report), lossSection(report), optimizationSection(report), timeSection(report),
       memorySection(report), planSection(report),

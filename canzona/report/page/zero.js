@@ -6,6 +6,7 @@ const LINK_KINDS = report => [["k0", `within a node of ${counted(report.ranks_pe
                               ["k3", "between nodes"]];
 const isPlanned = row => row.memory !== undefined;
 const sizesText = ({z1, z2, z3}) => `${z1}, ${z2}, ${z3}`;
+const rateOf = row => row.tokens_per_second ? count(row.tokens_per_second) : "–";
 const kindCss = kind => kind < 6 ? "k" + kind : "every";
 
 // As one types it: "hier:8", and of experts with their own sizes "hier:8 / zero1".
@@ -55,17 +56,18 @@ function rankedRow(report, row, hasExperts) {
   const number = (text, css) => el(css ? "td.n." + css : "td.n", text);
   return el("tr", el("th", row.name, el("small", row.strategy ? " " + row.strategy : "")),
     hasExperts ? el("td", row.name_of_experts || "–") : null, number(sizesText(row.zero)),
-    !isPlanned(row) ? el("td.n", {colspan: 5}, "–") : [
+    !isPlanned(row) ? [number(row.least_memory_bytes ? "≥ " + bytes(row.least_memory_bytes) : "–", "over"),
+                       el("td.n", {colspan: 5}, "–")] : [
       number(bytes(row.memory_bytes), row.fits ? "" : "over"), number(bytes(row.fast_bytes)),
       number(bytes(row.slow_bytes)), number(seconds(row.predicted_step_seconds)),
-      number(seconds(row.predicted_iteration_seconds), isBest ? "best" : "")],
-    el("td.why", row.reason, remarks ? el("small", "; " + remarks) : null));
+      number(seconds(row.predicted_iteration_seconds), isBest ? "best" : ""), number(rateOf(row))],
+    el("td.why", row.reason, el("small", "; " + row.words), remarks ? el("small", "; " + remarks) : null));
 }
 
 function zeroRanking(report) {
   const hasExperts = report.sizes.some(row => row.experts);
   const columns = ["zero", ...(hasExperts ? ["zero-experts"] : []), ">z1, z2, z3", ">memory", ">within a node",
-                   ">between nodes", ">step", ">iteration", "why"];
+                   ">between nodes", ">step alone", ">iteration", ">tokens/s", "why"];
   return section("ranking", "Ranking", "Ranking",
     folded(report.sizes, SHOWN, "choice", some =>
       table(columns, some.map(row => rankedRow(report, row, hasExperts)), {css: "wide"})),
@@ -77,11 +79,12 @@ function zeroTiles(report) {
   const best = report.sizes[0], cap = report.memory_cap_bytes;
   if (!best || !isPlanned(best)) return [];
   return [
-    tile(best.fits ? "Choice" : "Nearest", best.name, "z1, z2, z3 = " + sizesText(best.zero),
+    tile(best.fits ? "Choice" : "Nearest", best.name, "z1, z2, z3 = " + sizesText(best.zero), best.words,
          best.name_of_experts ? "experts " + best.name_of_experts : "", best.strategy || "", best.reason),
     tile("Memory per rank", bytes(best.memory_bytes), "at most", cap > 0 ? "cap " + bytes(cap) : "no cap"),
     tile("Sent between nodes", bytes(best.slow_bytes), "", "within a node " + bytes(best.fast_bytes)),
     tile("Predicted iteration", seconds(best.predicted_iteration_seconds), "",
+         best.tokens_per_second ? rateOf(best) + " tokens/s" : "",
          "of it the step " + seconds(best.predicted_step_seconds))];
 }
 

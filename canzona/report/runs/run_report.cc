@@ -49,6 +49,15 @@ std::string verdict_of_one(const TrainingRun& run) {
   return text + ending_of(run);
 }
 
+// " and 0.57 × the time: 0:35 against 1:01"
+std::string time_to_loss(const ComparedRuns& all, size_t run) {
+  const Reached& reached = *all.reached[run];
+  if (reached.seconds_ratio <= 0) return "";
+  return cat(" and ", times_text(reached.seconds_ratio),
+             " the time: ", clock_text(reached.seconds), " against ",
+             clock_text(all.reached[all.baseline]->seconds));
+}
+
 std::string verdict_of_several(const ComparedRuns& all) {
   const TrainingRun& base = all.runs[all.baseline];
   size_t best = all.baseline;
@@ -65,7 +74,8 @@ std::string verdict_of_several(const ComparedRuns& all) {
           loss_text(base.eval_loss()), " of ", base.name);
   if (all.reached[best] && all.reached[best]->steps_ratio > 0)
     text += cat(", and reaches that loss after ",
-                times_text(all.reached[best]->steps_ratio), " the steps");
+                times_text(all.reached[best]->steps_ratio), " the steps",
+                time_to_loss(all, best));
   return text + ".";
 }
 
@@ -304,19 +314,18 @@ std::string with_ratio(const std::string& amount, double ratio) {
 
 std::string reached_table(const ComparedRuns& all, const Ink& ink) {
   Table table("~>>>");
-  table.header({"run", "steps", "tokens", "time"});
+  table.header({"run", "time", "steps", "tokens"});
   for (size_t i = 0; i < all.runs.size(); ++i) {
     const std::optional<Reached>& reached = all.reached[i];
     if (!reached) {
       table.row({name_of(all.runs[i]), "not reached", "", ""});
       continue;
     }
-    table.row(
-        {name_of(all.runs[i]),
-         with_ratio(grouped(reached->steps), reached->steps_ratio),
-         with_ratio(human_count(static_cast<double>(reached->tokens)),
-                    reached->tokens_ratio),
-         with_ratio(clock_text(reached->seconds), reached->seconds_ratio)});
+    table.row({name_of(all.runs[i]),
+               with_ratio(clock_text(reached->seconds), reached->seconds_ratio),
+               with_ratio(grouped(reached->steps), reached->steps_ratio),
+               with_ratio(human_count(static_cast<double>(reached->tokens)),
+                          reached->tokens_ratio)});
   }
   return table.text(ink);
 }
@@ -438,15 +447,17 @@ std::string runs_text(const ComparedRuns& all, const Ink& ink) {
   };
   std::string out = title(all.runs.size() > 1 ? "Runs" : "Run");
   out += runs_table(all, ink) + notes_text(all, ink);
-  if (const std::string curves = curves_table(all, ink); !curves.empty())
-    out += "\n" + title("Training loss over steps, smoothed") + curves;
-  if (all.runs.size() < 2) return out;
-  if (std::isfinite(all.target))
+  if (all.runs.size() > 1 && std::isfinite(all.target))
     out += "\n" +
            title(cat("To reach the evaluation loss of ",
                      name_of(all.runs[all.baseline]), ", ",
                      loss_text(all.target))) +
-           reached_table(all, ink);
+           reached_table(all, ink) + "  " +
+           wrap(printable(verdict_of_several(all), 400), kPageWidth - 4, 2) +
+           "\n";
+  if (const std::string curves = curves_table(all, ink); !curves.empty())
+    out += "\n" + title("Training loss over steps, smoothed") + curves;
+  if (all.runs.size() < 2) return out;
   out += "\n" + title("Weights at the end") + weights_text(all);
   if (const std::string other = differences_table(all, ink); !other.empty())
     out += "\n" + title("Configurations differ in") + other;

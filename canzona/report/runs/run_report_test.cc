@@ -66,6 +66,15 @@ TEST(RunReport, ComparesSeveral) {
   EXPECT_EQ(json["verdict"].get<std::string>().find(
                 "soap ends with the lowest evaluation loss"),
             0u);
+  // Time and steps to equal loss, which soap reaches first.
+  const Json& reached = json["runs"][2]["reached"];
+  EXPECT_THAT(
+      json["verdict"].get<std::string>(),
+      AllOf(HasSubstr(times_text(reached["steps_ratio"].get<double>()) +
+                      " the steps and "),
+            HasSubstr(times_text(reached["seconds_ratio"].get<double>()) +
+                      " the time: "),
+            HasSubstr(" against 0:40.")));
   EXPECT_EQ(json["baseline_run"], 0);
   EXPECT_EQ(json["runs"][1]["weights"], json["runs"][2]["weights"]);
   EXPECT_NE(json["runs"][0]["weights"], json["runs"][1]["weights"]);
@@ -209,7 +218,8 @@ TEST(RunText, TellsWhoWonInAPage) {
   const std::string text = runs_text(compare_runs(runs, 0), Ink());
   for (const char* words :
        {"Runs", "adamw", "muon", "To reach the evaluation loss of adamw",
-        "200 (1.00 ×)", "bit-identical: muon, soap", "rule.name"})
+        "200 (1.00 ×)", " the time: 0:", "bit-identical: muon, soap",
+        "rule.name"})
     EXPECT_THAT(text, HasSubstr(words));
   size_t begin = 0;
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos;

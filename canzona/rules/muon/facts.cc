@@ -477,8 +477,6 @@ StripFacts MuonFacts::strips(MatrixShape shape) const {
         (Bytes(facts.sum_elements) * facts.rounded_bytes).value() +
         kFactorScalarBytes;
     facts.norm_bytes = kNormPartBytes;
-    facts.one_by_one =
-        !device_kind(options_.at("device")).divides_before_rounding;
     return facts;
   });
 }

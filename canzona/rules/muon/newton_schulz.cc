@@ -1,7 +1,6 @@
 #include "canzona/rules/muon/newton_schulz.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
@@ -16,32 +15,23 @@
 namespace canzona {
 namespace {
 
-void orthogonalize_part(Engine& engine, const NewtonSchulzPlan& plan,
-                        MuonWay way, const Load& load, const Store& store) {
-  const auto [m, n] = std::minmax(load.source.rows, load.source.cols);
-  const Arena::Scope scope(engine.arena());
-  Algebra& algebra = engine.algebra(plan.numbers(way).precision);
-  Operand x = algebra.wide(engine.arena(), m, n, load.source.count,
-                           load.transpose, cuts_of(n, way.strips));
-  algebra.load_normalized(x, load, plan.normalization);
-  Operand y = algebra.wide(engine.arena(), m, n, x.count, x.tall, x.strips);
-  GramSpace g = make_gram_space(engine.arena(), algebra, plan, way, m, x.count);
-  algebra.gram(g.r, x, half_of(way));
-  iterate_segments(algebra, plan, way, x, y, g);
-  algebra.multiply_into(store, g.q, x);
-}
-
-}  // namespace
-
+// The standard form computes both halves of symmetric matrices, the others one.
 Half half_of(MuonWay way) {
   return way.form == NewtonSchulz::kStandard ? Half::kFull : Half::kTriangle;
 }
 
+// The steps are done in segments, each on its own Gram matrix: in the direct
+// forms every step is a segment.
 size_t num_segments(const NewtonSchulzPlan& plan, MuonWay way) {
   if (way.form != NewtonSchulz::kGram) return plan.steps.size();
   return plan.numbers(way).restarts.size() + 1;
 }
 
+// The steps [begin, end) of a segment.
+struct SegmentSteps {
+  size_t begin = 0;
+  size_t end = 0;
+};
 SegmentSteps segment_steps(const NewtonSchulzPlan& plan, MuonWay way,
                            size_t segment) {
   if (way.form != NewtonSchulz::kGram) return {segment, segment + 1};
@@ -53,6 +43,11 @@ SegmentSteps segment_steps(const NewtonSchulzPlan& plan, MuonWay way,
   return {segment == 0 ? 0 : after(segment - 1), after(segment)};
 }
 
+// The symmetric matrices of a segment. The last three exist if a segment may
+// have more than one step.
+struct GramSpace {
+  Operand r, q, p, spare, other;
+};
 GramSpace make_gram_space(Arena& arena, Algebra& algebra,
                           const NewtonSchulzPlan& plan, MuonWay way,
                           int64_t rows, int64_t count) {
@@ -65,6 +60,8 @@ GramSpace make_gram_space(Arena& arena, Algebra& algebra,
   return g;
 }
 
+// Sets g.q to the product of the polynomials of a segment, where g.r is the
+// Gram matrix before the segment.
 void collect(Algebra& algebra, const NewtonSchulzPlan& plan, MuonWay way,
              size_t segment, GramSpace& g) {
   const auto [begin, end] = segment_steps(plan, way, segment);
@@ -84,20 +81,7 @@ void collect(Algebra& algebra, const NewtonSchulzPlan& plan, MuonWay way,
   }
 }
 
-void iterate_segments(Algebra& algebra, const NewtonSchulzPlan& plan,
-                      MuonWay way, Operand& x, Operand& y, GramSpace& g) {
-  if (plan.schatten4)
-    algebra.normalize_by_gram(x, g.r, plan.normalization.factor);
-  const size_t last = num_segments(plan, way) - 1;
-  for (size_t segment = 0; segment < last; ++segment) {
-    collect(algebra, plan, way, segment, g);
-    algebra.multiply(y, g.q, x);
-    std::swap(x, y);
-    algebra.gram(g.r, x, half_of(way));
-  }
-  collect(algebra, plan, way, last, g);
-}
-
+// The cuts of a long side into that many strips, in the form operands use.
 Strips cuts_of(int64_t side, int strips) {
   Strips cuts;
   cuts.count = strips;
@@ -105,6 +89,31 @@ Strips cuts_of(int64_t side, int strips) {
     cuts.at[static_cast<size_t>(s)] = strip_border(side, strips, s);
   return cuts;
 }
+
+void orthogonalize_part(Engine& engine, const NewtonSchulzPlan& plan,
+                        MuonWay way, const Load& load, const Store& store) {
+  const auto [m, n] = std::minmax(load.source.rows, load.source.cols);
+  const Arena::Scope scope(engine.arena());
+  Algebra& algebra = engine.algebra(plan.numbers(way).precision);
+  Operand x = algebra.wide(engine.arena(), m, n, load.source.count,
+                           load.transpose, cuts_of(n, way.strips));
+  algebra.load_normalized(x, load, plan.normalization);
+  Operand y = algebra.wide(engine.arena(), m, n, x.count, x.tall, x.strips);
+  GramSpace g = make_gram_space(engine.arena(), algebra, plan, way, m, x.count);
+  const size_t last = num_segments(plan, way) - 1;
+  for (size_t segment = 0; segment <= last; ++segment) {
+    algebra.gram(g.r, x, half_of(way));
+    if (segment == 0 && plan.schatten4)
+      algebra.normalize_by_gram(x, g.r, plan.normalization.factor);
+    collect(algebra, plan, way, segment, g);
+    if (segment == last) break;
+    algebra.multiply(y, g.q, x);
+    std::swap(x, y);
+  }
+  algebra.multiply_into(store, g.q, x);
+}
+
+}  // namespace
 
 NewtonSchulzPlan newton_schulz_plan(const MuonFacts& facts, DType dtype) {
   const RuleOptions options = facts.options();
@@ -311,122 +320,6 @@ std::unique_ptr<SharedTransform> share_newton_schulz(
   if (plan.schatten4 && !shared->shares_gram_norm()) return nullptr;
   return std::make_unique<SharedNewtonSchulz>(arena, algebra, *shared, plan,
                                               way, shape, seat);
-}
-
-namespace {
-
-class StripNewtonSchulz final : public StripTransform {
- public:
-  StripNewtonSchulz(Engine& engine, Algebra& algebra,
-                    const NewtonSchulzPlan& plan, MuonWay way,
-                    MatrixShape shape, DType dtype)
-      : engine_(engine),
-        algebra_(algebra),
-        shared_(*algebra.shared()),
-        strips_(*algebra.strip_by_strip()),
-        plan_(plan),
-        way_(way),
-        shape_(shape),
-        sum_dtype_(dtype == DType::kFp64 ? dtype : DType::kFp32),
-        tall_(shape.rows > shape.cols) {}
-
-  void begin(Arena& arena) override {
-    const auto [m, n] = std::minmax(shape_.rows, shape_.cols);
-    for (Operand* wide : {&x_, &y_})
-      *wide = algebra_.wide(arena, m, n, 1, tall_, cuts_of(n, way_.strips));
-    g_ = make_gram_space(arena, algebra_, plan_, way_, m, 1);
-    for (int s = 0; s < way_.strips; ++s)
-      sums_[static_cast<size_t>(s)] =
-          arena.take(num_summed() * shared_.sum_bytes());
-    added_ = {};
-    rounded_ = arena.take(num_summed() * shared_.rounded_bytes());
-  }
-
-  void sum(int strip, ConstRun matrix) override {
-    load_ = {.source = as_matrices(matrix, shape_.rows, shape_.cols),
-             .transpose = tall_};
-    parts_[static_cast<size_t>(strip)] = strips_.load_strip(x_, load_, strip);
-    add(strip);
-  }
-
-  void iterate() override {
-    const std::span<NormPart> parts(parts_.data(),
-                                    static_cast<size_t>(way_.strips));
-    if (!shared_.normalize(x_, load_, parts, plan_.normalization, parts)) {
-      // All strips have been loaded again, scaled by a power of two.
-      added_ = {};
-      for (int s = 0; s < way_.strips; ++s) add(s);
-      const bool done =
-          shared_.normalize(x_, load_, parts, plan_.normalization, parts);
-      CANZONA_CHECK(done, "norms of strips that stay far from 1");
-    }
-    CANZONA_CHECK_EQ(added_[0], way_.strips, "strips summed");
-    shared_.round_sum(rounded_, sums_[0], num_summed(), x_);
-    shared_.take_gram(g_.r, rounded_);
-    iterate_segments(algebra_, plan_, way_, x_, y_, g_);
-  }
-
-  void multiply(int strip, Run update) override {
-    strips_.multiply_strip_into(
-        {.out = as_matrices(update, shape_.rows, shape_.cols),
-         .transpose = tall_},
-        g_.q, x_, strip);
-  }
-
- private:
-  int64_t num_summed() const { return x_.rows * (x_.rows + 1) / 2; }
-
-  // Adds a strip's term to the sum: halves of the tree are added as soon as
-  // both are complete.
-  void add(int strip) {
-    const auto triangle = [&](int of) {
-      return as_matrices(Run{sums_[static_cast<size_t>(of)], sum_dtype_}, 1,
-                         num_summed());
-    };
-    strips_.strip_sum(sums_[static_cast<size_t>(strip)], x_, strip,
-                      half_of(way_));
-    int left = strip, width = 1;
-    while (width < way_.strips) {
-      const int other = left ^ width;
-      if (added_[static_cast<size_t>(other)] != width) break;
-      engine_.axpby(triangle(std::min(left, other)), 1.0,
-                    triangle(std::max(left, other)), 1.0);
-      left = std::min(left, other);
-      width *= 2;
-    }
-    added_[static_cast<size_t>(left)] = width;
-  }
-
-  Engine& engine_;
-  Algebra& algebra_;
-  SharedAlgebra& shared_;
-  StripAlgebra& strips_;
-  const NewtonSchulzPlan& plan_;
-  const MuonWay way_;
-  const MatrixShape shape_;
-  const DType sum_dtype_;
-  const bool tall_;
-  // For one matrix.
-  Operand x_, y_;
-  GramSpace g_;
-  Load load_;
-  // By strip: the sum of the adjacent strips that start here, and their number.
-  std::array<std::byte*, Strips::kMost> sums_{};
-  std::array<int, Strips::kMost> added_{};
-  std::byte* rounded_ = nullptr;
-  std::array<NormPart, Strips::kMost> parts_{};
-};
-
-}  // namespace
-
-std::unique_ptr<StripTransform> newton_schulz_by_strips(
-    Engine& engine, const NewtonSchulzPlan& plan, MuonWay way,
-    MatrixShape shape, DType dtype) {
-  Algebra& algebra = engine.algebra(plan.numbers(way).precision);
-  if (algebra.shared() == nullptr || algebra.strip_by_strip() == nullptr)
-    return nullptr;
-  return std::make_unique<StripNewtonSchulz>(engine, algebra, plan, way, shape,
-                                             dtype);
 }
 
 }  // namespace canzona

@@ -146,13 +146,6 @@ class MuonRule final : public RuleOf<MuonFacts> {
     return share_newton_schulz(engine, arena, plan_, way, shape, seat);
   }
 
-  std::unique_ptr<StripTransform> by_strips(Engine& engine,
-                                            MatrixShape shape) const override {
-    const MuonWay way = facts_.way(shape);
-    if (way.strips == 1) return nullptr;
-    return newton_schulz_by_strips(engine, plan_, way, shape, dtype_);
-  }
-
   bool lets_gradients_move() const override {
     return l2_factor(decay_) == 0 && !cautious_;
   }

@@ -289,7 +289,6 @@ TEST(SoapFacts, CountsStripsOfTheSideWithoutAFactor) {
   EXPECT_EQ(facts.factor_bytes, 16 + 8 * 5120 + 4 * 5120 * 5120);
   EXPECT_EQ(facts.norm_bytes, 0);
   EXPECT_TRUE(facts.factors_at_refresh);
-  EXPECT_FALSE(facts.one_by_one);
   EXPECT_EQ(soap({{"strips", "8"}}).strips({25600, 5120}), facts);
   const RuleWork work = soap({{"strips", "8"}}).work({5120, 25600});
   EXPECT_EQ(work.every_step.value(), 8 * facts.strip.value());

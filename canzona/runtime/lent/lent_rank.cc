@@ -1,6 +1,8 @@
 #include "canzona/runtime/lent/lent_rank.h"
 
 #include <algorithm>
+#include <bit>
+#include <string>
 #include <utility>
 
 #include "canzona/base/check.h"
@@ -25,6 +27,15 @@ std::unique_ptr<Rule> rule_on(const PlacedGroup& group, Engine& engine) {
 
 }  // namespace
 
+uint64_t hash_of_options(const Rule& rule) {
+  uint64_t hash = 0;
+  for (const auto& [name, value] : rule.facts().options())
+    for (const std::string* text : {&name, &value})
+      for (const char c : *text)
+        hash = bits_at(hash, static_cast<unsigned char>(c));
+  return hash;
+}
+
 LentRank::LentRank(const PlacedPlan& the_plan, int32_t rank,
                    std::vector<Engine*> the_engines, Lanes* the_lanes)
     : plan(the_plan),
@@ -40,6 +51,7 @@ LentRank::LentRank(const PlacedPlan& the_plan, int32_t rank,
   for (const PlacedGroup& group : plan.groups) {
     options.push_back(group.options);
     rules.push_back(rule_on(group, engine));
+    hashes.push_back(hash_of_options(*rules.back()));
     CANZONA_CHECK(
         rules.back()->facts().gather_fields() <= static_cast<int>(kMostFields),
         "fields of rule ", group.rule);
@@ -164,10 +176,14 @@ void LentGradients::collect(const std::vector<Part>& parts) {
   }
 }
 
-// Encodes which tensors have gradients as a number and its negative.
+// Encodes which tensors have gradients, and the learning rates and options of
+// the groups, as a number and its negative.
 void LentGradients::put_likeness() {
   constexpr uint64_t kSeed = 0x6c656e74, kMask = (uint64_t{1} << 62) - 1;
   uint64_t sum = 0;
+  for (size_t g = 0; g < rank_.rates.size(); ++g)
+    sum += bits_at(kSeed + g + rank_.hashes[g],
+                   std::bit_cast<uint64_t>(rank_.rates[g]));
   for (size_t t = 0; t < rank_.gradients.size(); ++t)
     if (rank_.gradients[t].data != nullptr) sum += bits_at(kSeed, t);
   const auto likeness = static_cast<int64_t>(sum & kMask);

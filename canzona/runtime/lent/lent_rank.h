@@ -44,6 +44,9 @@ struct LentGradient {
 inline constexpr size_t kMostShardStates = 4;
 using ShardStates = Run[kMostShardStates];
 
+// Returns the same number for rules with the same options in force.
+uint64_t hash_of_options(const Rule& rule);
+
 struct LentRank {
   // Without lanes the first engine leads, and the matrices that are whole here
   // are distributed over all engines by shape.
@@ -59,6 +62,7 @@ struct LentRank {
   const bool is_immediate;
   std::vector<RuleOptions> options;          // by group
   std::vector<std::unique_ptr<Rule>> rules;  // by group
+  std::vector<uint64_t> hashes;              // of options in force, by group
   std::vector<Dims> dims;                    // by matrix
   LentMemory memory;
   std::vector<LentGradient> gradients;  // by tensor

@@ -205,6 +205,7 @@ void LentStep::set_options(int32_t group, const RuleOptions& changed) {
                            "differ from those of the plan; make a new plan"));
   }
   rank.options[index(group)] = std::move(options);
+  rank.hashes[index(group)] = hash_of_options(*made);
   rank.rules[index(group)] = std::move(made);
 }
 

@@ -93,8 +93,8 @@ class LentStep {
   // these calls every gradient is accepted. Each call fills numbers that the
   // caller reduces over all ranks before the next call:
   // numbers[0..3], by MAX: the bits of the largest |g|, or a code of the tensor
-  // with a non-finite gradient; a hash of which tensors have gradients, and its
-  // negative.
+  // with a non-finite gradient; a hash of which tensors have gradients and of
+  // the groups' rates and options, and its negative.
   void look();
   // numbers[4..11], by SUM: the sum of squares, scaled by the largest.
   void squares();
@@ -102,7 +102,8 @@ class LentStep {
   void clip(double limit);
   // Decides whether later actions run. With `skip`, a non-finite gradient
   // leaves everything unchanged; without, it is accepted. If ranks have
-  // gradients of different tensors, everything is left unchanged in any case.
+  // gradients of different tensors, or other rates or options, everything is
+  // left unchanged in any case.
   void judge(bool skip);
 
   // Runs a compute action. All must be run, in the order of the schedule.

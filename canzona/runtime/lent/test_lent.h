@@ -42,6 +42,10 @@ struct LentTrial {
   bool looks = true;
   bool skips = true;
   double rate = 0.01;
+  // Element i of a whole tensor, and of its gradient in a step; default: random
+  // numbers.
+  std::function<float(int32_t tensor, int64_t i)> weight = {};
+  std::function<float(int32_t tensor, int64_t step, int64_t i)> gradient = {};
   std::function<bool(int32_t tensor, int64_t step)> missing = {};
   // Replaces the gradient's first element.
   std::function<std::optional<float>(int32_t tensor, int64_t step)> bad = {};
@@ -82,6 +86,7 @@ inline float lent_gradient(const LentTrial& trial, int32_t tensor, int64_t step,
                            int64_t i) {
   if (i == 0 && trial.bad)
     if (const auto number = trial.bad(tensor, step)) return *number;
+  if (trial.gradient) return trial.gradient(tensor, step, i);
   const float g =
       uniform_at(static_cast<uint64_t>(tensor * 1000 + step), index(i));
   return trial.bf16_gradients ? from_bf16_bits(to_bf16_bits(g)) : g;
@@ -264,7 +269,8 @@ class LentDriver {
     const PlacedTensor& tensor = plan_.tensors[index(t)];
     std::vector<float> values(index(stored(t)));
     for_each_stored(tensor, world_.rank(), [&](int64_t whole, int64_t at) {
-      values[index(at)] = lent_weight(t, whole);
+      values[index(at)] =
+          trial_.weight ? trial_.weight(t, whole) : lent_weight(t, whole);
     });
     places_.push_back({odd(stored(t), 4), odd(stored(t), 4)});
     lent_.weights.push_back(nullptr);

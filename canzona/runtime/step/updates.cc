@@ -85,54 +85,24 @@ void ElementUpdate::run(int64_t step, const ElementRates& rates) {
   publisher_.updated_elements();
 }
 
-StripUpdate::StripUpdate(Rank& rank) : rank_(rank) {
-  for (const Round& round : rank.rounds) {
-    OfRound& of = rounds_.emplace_back();
-    if (!round.by_strips) continue;
-    const KeptMatrix& kept = rank.kept.matrices[index(round.by_strips->kept)];
-    const Rule& rule = *rank.rules.of(rank.tensor_of(kept)).rule;
-    CANZONA_CHECK_EQ(rank.facts->gather_fields(), 1, "fields by strips");
-    of.planned = &*round.by_strips;
-    of.dims = &kept.dims;
-    const MatrixShape shape{kept.dims[0], kept.dims[1]};
-    of.transform = rule.by_strips(rank.engine, shape);
-    if (of.transform == nullptr ||
-        rule.facts().strips(shape).strips != std::ssize(of.planned->strips))
-      throw UsageError(cat("matrix ", to_string(shape), " is exchanged in ",
-                           of.planned->strips.size(), " strips, but rule ",
-                           rule.facts().name(),
-                           " cannot compute it by strips on ",
-                           rank.engine.kind(), "; plan with exchange=rounds"));
-  }
-}
-
-void StripUpdate::begin(OfRound& of) {
-  Arena& arena = rank_.engine.arena();
-  scope_.emplace(arena);
-  matrix_ = run_of(arena.take_array<float>(num_elements(*of.dims)));
-  of.transform->begin(arena);
-  num_left_ = of.planned->strips.size();
-}
-
-void StripUpdate::sum(size_t round, int strip, float* slot) {
-  OfRound& of = rounds_[round];
-  if (!scope_) begin(of);
-  for (const SlotRectangle& r : of.planned->strips[index(strip)].rectangles)
-    rank_.engine.copy(in_matrix(matrix_, r, *of.dims), in_slot(slot, r, 0));
-  of.transform->sum(strip, {matrix_.data, matrix_.dtype});
-}
-
-void StripUpdate::iterate(size_t round) { rounds_[round].transform->iterate(); }
-
-void StripUpdate::multiply(size_t round, int strip, float* slot) {
-  OfRound& of = rounds_[round];
-  of.transform->multiply(strip, matrix_);
-  for (const SlotRectangle& r : of.planned->strips[index(strip)].rectangles)
-    rank_.engine.copy(in_slot(slot, r, 0), in_matrix(matrix_, r, *of.dims));
-  if (--num_left_ == 0) scope_.reset();
-}
-
 namespace {
+
+// Views of rectangles, in assembled matrices and packed in a slot.
+
+// A rectangle of a matrix with sides `dims`.
+Matrices in_matrix(Run matrix, const SlotRectangle& r,
+                   const std::vector<int64_t>& dims) {
+  Matrices view =
+      as_matrices(advanced(matrix, r.first_row * dims[1] + r.first_col),
+                  r.num_rows, r.num_cols);
+  view.row_stride = dims[1];
+  return view;
+}
+
+// The same rectangle in a slot.
+Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
+  return matrices(slot + r.at + field * r.field_stride, r.num_rows, r.num_cols);
+}
 
 // A rectangle of a matrix, in a piece that contains it.
 Matrices in_piece(Run piece, const Rectangle& r, const Rectangle& whole) {
@@ -150,7 +120,6 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
     : rank_(rank),
       publisher_(publisher),
       teams_(rank),
-      strips_(rank),
       entries_(rank.show(rank.entries.step())),
       moving_(rank.rounds.size()) {
   num_fields_ = rank.facts->gather_fields();
@@ -162,8 +131,6 @@ ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
                                   rank.kept.matrices[k].dims));
   for (size_t r = 0; r < rank.rounds.size(); ++r) {
     const Round& round = rank.rounds[r];
-    for (Works* works : {&moving_[r].gather, &moving_[r].scatter})
-      works->resize(index(round.num_tables()));
     std::vector<Members>& batches = batches_.emplace_back();
     for (const UpdateBatch& planned : rank.updates.batches[r]) {
       Members& batch = batches.emplace_back();
@@ -216,7 +183,6 @@ void ExchangedUpdate::carry_out(const ShownEntry& shown) {
   if (is_of_team(e.purpose)) return teams_.exchange(shown, waits_at_once());
   if (e.kind == EntryKind::kAllToAll) return exchange(shown);
   if (e.shared >= 0) return share(shown);
-  if (e.matrix >= 0) return take_strip(shown);
   const size_t round = index(e.round);
   Moving& moving = moving_[round];
   if (e.kind == EntryKind::kPrepare) {
@@ -233,10 +199,8 @@ void ExchangedUpdate::carry_out(const ShownEntry& shown) {
 }
 
 void ExchangedUpdate::wait(Works& works) {
-  for (Work& work : works) wait(work);
+  for (Work& work : works) wait_in_step(rank_, work);
 }
-
-void ExchangedUpdate::wait(Work& work) { wait_in_step(rank_, work); }
 
 template <class Stage>
 void ExchangedUpdate::compute(const ShownEntry& shown, const Stage& stage) {
@@ -270,20 +234,6 @@ void ExchangedUpdate::share(const ShownEntry& shown) {
   }
 }
 
-void ExchangedUpdate::take_strip(const ShownEntry& shown) {
-  const ScheduleEntry& e = *shown.entry;
-  const size_t round = index(e.round);
-  float* slot = moving_[round].slot;
-  if (e.kind == EntryKind::kIterate)
-    return compute(shown, [&] { strips_.iterate(round); });
-  if (e.kind == EntryKind::kMultiplyStrips)
-    return compute(shown, [&] { strips_.multiply(round, e.strip, slot); });
-  const std::vector<StripMatrix::Strip>& strips =
-      rank_.rounds[round].by_strips->strips;
-  wait(moving_[round].gather[index(strips[index(e.strip)].table)]);
-  compute(shown, [&] { strips_.sum(round, e.strip, slot); });
-}
-
 void ExchangedUpdate::prepare(size_t round) {
   float* slot = moving_[round].slot;
   for (const SlotPiece& piece : rank_.rounds[round].pieces) {
@@ -300,8 +250,7 @@ void ExchangedUpdate::prepare(size_t round) {
   }
 }
 
-// Prepares at once a piece that is sent to several members of a team or
-// consists of several strips.
+// Prepares at once a piece that is sent to several owners or members of a team.
 void ExchangedUpdate::prepare_parts(size_t round, const SlotPiece& piece) {
   Arena& arena = rank_.engine.arena();
   const Arena::Scope scope(arena);

@@ -2,15 +2,12 @@
 // that tensor parallelism cuts.
 #pragma once
 
+#include <array>
 #include <deque>
 #include <map>
-#include <memory>
-#include <optional>
 #include <vector>
 
 #include "canzona/plan/schedule/rounds.h"
-#include "canzona/rules/runs.h"
-#include "canzona/rules/strips.h"
 #include "canzona/runtime/rank.h"
 #include "canzona/runtime/step/team_update.h"
 #include "canzona/runtime/zero/bucket_traffic.h"
@@ -68,63 +65,9 @@ class ElementUpdate {
 //   gather(k+2), gather(k+1) ‖ transform(k) ‖ scatter(k−1)
 //
 // Each round has a slot of its own until its updates are applied; with four
-// slots that is the whole pipeline. Of the first and the last round a matrix
-// may come and leave strip by strip (StripUpdate). The entries of the
-// schedule (plan/schedule/entries.h) say in which order: this thread walks
-// them, computes, and has the couriers move.
-
-// Views of rectangles, in assembled matrices and packed in a slot.
-
-// A rectangle of a matrix with sides `dims`.
-inline Matrices in_matrix(Run matrix, const SlotRectangle& r,
-                          const std::vector<int64_t>& dims) {
-  Matrices view =
-      as_matrices(advanced(matrix, r.first_row * dims[1] + r.first_col),
-                  r.num_rows, r.num_cols);
-  view.row_stride = dims[1];
-  return view;
-}
-
-// The same rectangle in a slot.
-inline Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
-  return matrices(slot + r.at + field * r.field_stride, r.num_rows, r.num_cols);
-}
-
-// Updates a matrix of this rank whose strips arrive and leave one by
-// one (plan/schedule/routes.h), in the first and in the last round:
-//
-//   strips.sum(round, strip, slot);        // the strip is in the slot
-//   strips.iterate(round);                 // all strips are
-//   strips.multiply(round, strip, slot);   // the slot may be sent
-//
-// Between the first and the last of these calls a scope of the engine's arena
-// stays open, within which the rank's other matrices are transformed.
-class StripUpdate {
- public:
-  // Throws UsageError if the rank's engine cannot compute a matrix by strips.
-  explicit StripUpdate(Rank& rank);
-
-  void sum(size_t round, int strip, float* slot);
-  void iterate(size_t round);
-  void multiply(size_t round, int strip, float* slot);
-
- private:
-  // The matrix of a round; without one, `transform` is null.
-  struct OfRound {
-    const StripMatrix* planned = nullptr;
-    const std::vector<int64_t>* dims = nullptr;
-    std::unique_ptr<StripTransform> transform;
-  };
-
-  void begin(OfRound& of);
-
-  Rank& rank_;
-  std::vector<OfRound> rounds_;
-  // These belong to the current matrix.
-  std::optional<Arena::Scope> scope_;
-  Run matrix_{};         // assembled; later holds its update
-  size_t num_left_ = 0;  // strips not multiplied yet
-};
+// slots that is the whole pipeline. The entries of the schedule
+// (plan/schedule/entries.h) say in which order: this thread walks them,
+// computes, and has the couriers move.
 
 class ExchangedUpdate {
  public:
@@ -136,7 +79,7 @@ class ExchangedUpdate {
   void finish();
 
  private:
-  using Works = std::vector<Work>;  // by table of the round
+  using Works = std::array<Work, Round::kNumTables>;
   struct Moving {
     float* slot = nullptr;
     Works gather, scatter;
@@ -154,8 +97,6 @@ class ExchangedUpdate {
   void compute(const ShownEntry& shown, const Stage& stage);
   // Runs a stage of a matrix that a team shares.
   void share(const ShownEntry& shown);
-  // Runs a stage of a matrix that is exchanged strip by strip.
-  void take_strip(const ShownEntry& shown);
   void prepare(size_t round);
   void prepare_parts(size_t round, const SlotPiece& piece);
   void transform(size_t round, int32_t segment);
@@ -166,7 +107,6 @@ class ExchangedUpdate {
     return !rank_.options.pipelined || rank_.options.overlap == Overlap::kNone;
   }
   void wait(Works& works);
-  void wait(Work& work);
 
   std::span<std::byte> whole_area(size_t round) const;
   std::span<std::byte> shard_area(size_t round) const;
@@ -185,7 +125,6 @@ class ExchangedUpdate {
   Publisher& publisher_;
   int num_fields_;
   TeamUpdate teams_;
-  StripUpdate strips_;
   std::deque<TensorBatch> kept_;               // by kept matrix
   std::vector<ShownEntry> entries_;            // of the step
   size_t next_ = 0;                            // of these

@@ -76,16 +76,6 @@ TEST(RuntimeAllocations, AreNoneWithHelpers) {
   }
 }
 
-TEST(RuntimeAllocations, AreNoneWithStripsThatGoOneByOne) {
-  for (const int64_t capacity : {60'000, 1'000'000}) {
-    SCOPED_TRACE(capacity);
-    PlanWish wish{.mesh = "tp=4", .options = strips(8)};
-    wish.capacity_bytes = capacity;
-    wish.exchange = ExchangeBy::kStrips;
-    expect_no_allocations(small_plan(shared_model(), wish));
-  }
-}
-
 TEST(RuntimeAllocations, AreNoneWithOwnersOfBlocks) {
   for (const std::string rule : {"shampoo", "soap"}) {
     SCOPED_TRACE(rule);

@@ -175,18 +175,6 @@ TEST(Schedule, IsWhatThreadsIssueOfExperts) {
     }
 }
 
-TEST(Schedule, IsWhatThreadsIssueOfStripsThatGoOneByOne) {
-  for (const char* mesh : {"tp=2", "dp=2,tp=2", "tp=4"})
-    for (const int64_t capacity : {60'000, 1'000'000}) {
-      SCOPED_TRACE(cat(mesh, " ", capacity));
-      PlanWish wish{.mesh = mesh, .options = strips(4)};
-      wish.capacity_bytes = capacity;
-      wish.exchange = ExchangeBy::kStrips;
-      expect_schedule(small_plan(shared_model(), wish), 1,
-                      Overlap::kBackground);
-    }
-}
-
 void expect_counted_bytes(const Plan& plan, GradientWire wire) {
   RuntimeOptions options;
   options.wire = wire;

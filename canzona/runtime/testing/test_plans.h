@@ -22,7 +22,6 @@ struct PlanWish {
   std::string zero = "zero1";
   ZeroOptions zero_options = {};  // except the sizes of dense tensors
   int32_t ranks_per_node = 8;
-  ExchangeBy exchange = ExchangeBy::kRounds;
 };
 
 inline Plan small_plan(const Model& model, const PlanWish& wish) {
@@ -35,7 +34,6 @@ inline Plan small_plan(const Model& model, const PlanWish& wish) {
   options.parameters = wish.parameters;
   options.ranks_per_node = wish.ranks_per_node;
   options.zero = wish.zero_options;
-  options.exchange = wish.exchange;
   const Mesh mesh = parse_mesh(wish.mesh);
   options.zero.sizes = parse_zero(wish.zero, mesh.homes());
   const auto facts = make_rule_facts(

@@ -1,0 +1,113 @@
+#include "canzona/measure/planned_bytes.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <span>
+#include <tuple>
+
+#include "canzona/plan/schedule/entries.h"
+
+namespace canzona {
+namespace {
+
+double port_seconds(const WireBytes& bytes, const LinkModel& link) {
+  const auto most = [](int64_t a, int64_t b) {
+    return static_cast<double>(std::max(a, b));
+  };
+  return std::max(most(bytes.sent_intra, bytes.received_intra) /
+                      link.intra_bytes_per_second,
+                  most(bytes.sent_inter, bytes.received_inter) /
+                      link.inter_bytes_per_second);
+}
+
+double slowest_port(const std::vector<WireBytes>& ranks,
+                    const LinkModel& link) {
+  double most = 0;
+  for (const WireBytes& rank : ranks)
+    most = std::max(most, port_seconds(rank, link));
+  return most;
+}
+
+// Calls visit(entry, bytes) for every entry of a rank between these calls.
+template <class Visit>
+void visit_bytes(const Plan& plan, int32_t rank,
+                 std::span<const TrainerCall> calls, GradientWire wire,
+                 Visit visit) {
+  std::map<int32_t, int32_t> rank_in;  // by part
+  for (const RankInPart& at : parts_of_rank(plan, rank))
+    rank_in[at.part] = at.rank;
+  for (const ScheduleEntry& entry : iteration_of(plan, rank, calls))
+    visit(entry, wire_bytes_of(plan.parts[static_cast<size_t>(entry.part)],
+                               rank_in[entry.part], entry, bytes_of(wire)));
+}
+
+// The gathers and scatters of a stage's first modules, each counted once.
+class EdgeBytes {
+ public:
+  explicit EdgeBytes(int32_t first) : last_(std::max(first, 1)) {}
+
+  void add(const ScheduleEntry& entry, const WireBytes& bytes) {
+    const bool moves = entry.purpose == Purpose::kGatherModule ||
+                       entry.purpose == Purpose::kScatterModule;
+    if (moves && entry.module <= last_ &&
+        seen_.emplace(entry.part, entry.bucket, entry.purpose, entry.level)
+            .second)
+      sum_ += bytes;
+  }
+  const WireBytes& sum() const { return sum_; }
+
+ private:
+  int32_t last_;
+  std::set<std::tuple<int32_t, int32_t, Purpose, BucketCollective::Level>>
+      seen_;
+  WireBytes sum_;
+};
+
+}  // namespace
+
+int64_t PlannedBytes::most_sent() const {
+  int64_t most = 0;
+  for (const WireBytes& rank : ranks) most = std::max(most, rank.sent());
+  return most;
+}
+
+int64_t PlannedBytes::most_slow() const {
+  int64_t most = 0;
+  for (const WireBytes& rank : ranks) most = std::max(most, rank.sent_inter);
+  return most;
+}
+
+double PlannedBytes::seconds(const LinkModel& link) const {
+  return slowest_port(ranks, link);
+}
+double PlannedBytes::edge_seconds(const LinkModel& link) const {
+  return slowest_port(edges, link);
+}
+
+PlannedBytes planned_bytes(const Plan& plan, GradientWire wire,
+                           const CallsOfStage& calls_of_stage) {
+  PlannedBytes out;
+  for (int32_t rank = 0; rank < plan.mesh.world(); ++rank) {
+    const std::vector<TrainerCall> calls =
+        calls_of_stage(coordinates_of(plan.mesh, rank).stage);
+    EdgeBytes edge(calls.front().module);
+    WireBytes& sum = out.ranks.emplace_back();
+    visit_bytes(plan, rank, calls, wire,
+                [&](const ScheduleEntry& entry, const WireBytes& bytes) {
+                  sum += bytes;
+                  edge.add(entry, bytes);
+                });
+    out.edges.push_back(edge.sum());
+  }
+  return out;
+}
+
+PlannedBytes planned_bytes(const Plan& plan, GradientWire wire,
+                           int64_t num_micro_batches) {
+  return planned_bytes(plan, wire, [&](int32_t stage) {
+    return usual_calls(plan, stage, num_micro_batches);
+  });
+}
+
+}  // namespace canzona

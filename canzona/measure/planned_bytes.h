@@ -1,0 +1,47 @@
+// The bytes that each rank sends and receives in an iteration, according to a
+// plan.
+//
+//   PlannedBytes bytes = planned_bytes(plan, GradientWire::kFp32, calls);
+//   bytes.ranks[3].sent_inter;
+//   bytes.seconds(link);       // of the busiest port
+//
+// They are those of the schedule's entries between the calls of a trainer. With
+// bf16 on the wire, gradients travel in bf16, except for the sums that an
+// all-reduce returns.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "canzona/comm/thread/link_model.h"
+#include "canzona/plan/plan.h"
+#include "canzona/plan/predict/predict.h"
+#include "canzona/plan/schedule/iteration.h"
+#include "canzona/runtime/runtime.h"
+
+namespace canzona {
+
+struct PlannedBytes {
+  std::vector<WireBytes> ranks;  // of the whole world
+  // Communication that nothing can hide, by rank: the gathers before the first
+  // product and the scatters after the last. The embedding has no products, so
+  // these are its own and the first layer's.
+  std::vector<WireBytes> edges;
+
+  // The bytes of the rank that sends most.
+  int64_t most_sent() const;
+  int64_t most_slow() const;
+  // How long the busiest port is busy if messages have no latency.
+  double seconds(const LinkModel& link) const;
+  double edge_seconds(const LinkModel& link) const;
+};
+
+// The calls that the ranks of a stage make in an iteration.
+using CallsOfStage = std::function<std::vector<TrainerCall>(int32_t stage)>;
+PlannedBytes planned_bytes(const Plan& plan, GradientWire wire,
+                           const CallsOfStage& calls);
+// Those of a trainer that runs one micro-batch after the other.
+PlannedBytes planned_bytes(const Plan& plan, GradientWire wire,
+                           int64_t num_micro_batches);
+
+}  // namespace canzona
