@@ -12,7 +12,7 @@
 namespace canzona {
 namespace {
 
-static_assert(CANZONA_NUMBERS == kLentNumbers);
+static_assert(CANZONA_NUMBERS == GradientCheck::kNumNumbers);
 
 Handles<StepHandle>& step_handles() {
   static auto& handles = *new Handles<StepHandle>("step");

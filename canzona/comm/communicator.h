@@ -266,7 +266,6 @@ class Communicator {
   // place.
   bool gather_at_once(std::span<const int64_t> bytes, std::byte* output);
   bool add_integers_at_once(Reduction reduction, std::span<std::byte> data);
-  bool add_limbs_at_once(std::span<std::byte> data);
   bool broadcast_at_once(int root, std::span<std::byte> data);
   int64_t segment_elements(Reduction reduction) const;
   std::byte* arrival(int rank, int half) const {

@@ -239,25 +239,6 @@ void Communicator::all_reduce(Reduction reduction, std::span<std::byte> data,
       });
 }
 
-// Sums two-word numbers as limbs, as many at a time as the scratch holds.
-bool Communicator::add_limbs_at_once(std::span<std::byte> data) {
-  constexpr int64_t kNumber = 16, kLimbs = 32;  // bytes
-  reserve_scratch();
-  const auto count = static_cast<int64_t>(data.size()) / kNumber;
-  const int64_t most = scratch_bytes_ / kLimbs;
-  for (int64_t begin = 0; begin < count; begin += most) {
-    std::byte* numbers = data.data() + begin * kNumber;
-    const int64_t n = std::min(most, count - begin);
-    if (!ops_.to_limbs(scratch_, numbers, n) ||
-        !exchange_.transport().post_own_integers(
-            Reduction::kInt64Sum, bytes_at(scratch_, n * kLimbs)))
-      return false;
-    exchange_.finish();
-    ops_.from_limbs(numbers, scratch_, n);
-  }
-  return true;
-}
-
 // Integer sums do not depend on the order. The bytes counted are those that the
 // exchange would send.
 bool Communicator::add_integers_at_once(Reduction reduction,
@@ -267,9 +248,6 @@ bool Communicator::add_integers_at_once(Reduction reduction,
     case Reduction::kFp32Sum:
     case Reduction::kFp32SumOfBf16:
       return false;
-    case Reduction::kInt128Sum:
-      if (!add_limbs_at_once(data)) return false;
-      break;
     case Reduction::kInt64Sum:
     case Reduction::kInt64Max:
       if (!exchange_.transport().post_own_integers(reduction, data))

@@ -115,16 +115,6 @@ class TestLane final : public Lane {
       lane_.issue([=] { cpu_wire_ops().widen(reduction, to, wire, count); });
     }
 
-    bool to_limbs(std::byte* limbs, const std::byte* from,
-                  int64_t count) const override {
-      lane_.issue([=] { cpu_wire_ops().to_limbs(limbs, from, count); });
-      return true;
-    }
-    void from_limbs(std::byte* to, const std::byte* limbs,
-                    int64_t count) const override {
-      lane_.issue([=] { cpu_wire_ops().from_limbs(to, limbs, count); });
-    }
-
    private:
     TestLane& lane_;
   };

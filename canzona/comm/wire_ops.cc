@@ -34,8 +34,6 @@ void join_all(std::byte* sum, const std::byte* a, const std::byte* b,
     store<T>(sum, i, join(load<T>(a, i), load<T>(b, i)));
 }
 
-__extension__ using UInt128 = unsigned __int128;
-
 constexpr auto kPlus = [](auto a, auto b) { return a + b; };
 
 // Rounds to nearest, ties to even; a NaN stays a NaN.
@@ -72,8 +70,6 @@ class CpuWireOps final : public WireOps {
       case Reduction::kInt64Max:
         return join_all<int64_t>(sum, a, b, count,
                                  [](auto x, auto y) { return std::max(x, y); });
-      case Reduction::kInt128Sum:
-        return join_all<UInt128>(sum, a, b, count, kPlus);
     }
   }
 
@@ -89,23 +85,6 @@ class CpuWireOps final : public WireOps {
     CANZONA_CHECK(is_narrowed(reduction), to_string(reduction));
     for (int64_t i = 0; i < count; ++i)
       store<uint32_t>(to, i, uint32_t{load<uint16_t>(wire, i)} << 16);
-  }
-
-  bool to_limbs(std::byte* limbs, const std::byte* from,
-                int64_t count) const override {
-    for (int64_t i = 0; i < 4 * count; ++i)
-      store<uint64_t>(limbs, i, load<uint32_t>(from, i));
-    return true;
-  }
-
-  void from_limbs(std::byte* to, const std::byte* limbs,
-                  int64_t count) const override {
-    for (int64_t i = 0; i < count; ++i) {
-      UInt128 sum = 0;
-      for (int k = 3; k >= 0; --k)
-        sum = (sum << 32) + load<uint64_t>(limbs, 4 * i + k);
-      store<UInt128>(to, i, sum);
-    }
   }
 };
 

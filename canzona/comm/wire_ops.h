@@ -19,7 +19,6 @@ enum class Reduction {
   kFp32SumOfBf16,
   kInt64Sum,  // modulo 2^64
   kInt64Max,
-  kInt128Sum,  // two words, the lower first; modulo 2^128
 };
 
 constexpr int64_t element_bytes(Reduction reduction) {
@@ -29,11 +28,9 @@ constexpr int64_t element_bytes(Reduction reduction) {
       return 4;
     case Reduction::kInt64Sum:
     case Reduction::kInt64Max:
-      return 8;
-    case Reduction::kInt128Sum:
       break;
   }
-  return 16;
+  return 8;
 }
 
 constexpr int64_t wire_bytes(Reduction reduction) {
@@ -54,11 +51,9 @@ constexpr std::string_view to_string(Reduction reduction) {
     case Reduction::kInt64Sum:
       return "int64 sum";
     case Reduction::kInt64Max:
-      return "int64 max";
-    case Reduction::kInt128Sum:
       break;
   }
-  return "int128 sum";
+  return "int64 max";
 }
 
 // WireOps are the memory operations of a communicator, which knows no devices:
@@ -95,24 +90,6 @@ class WireOps {
                       const std::byte* from, int64_t count) const = 0;
   virtual void widen(Reduction reduction, std::byte* to, const std::byte* wire,
                      int64_t count) const = 0;
-
-  // Splits two-word numbers into four limbs of 32 bits, lowest first, each in a
-  // word of its own: word-wise sums of limbs are limbs of sums as long as fewer
-  // than 2^32 are added. from_limbs() carries. Both return false if they are
-  // not supported.
-  virtual bool to_limbs(std::byte* limbs, const std::byte* from,
-                        int64_t count) const {
-    static_cast<void>(limbs);
-    static_cast<void>(from);
-    static_cast<void>(count);
-    return false;
-  }
-  virtual void from_limbs(std::byte* to, const std::byte* limbs,
-                          int64_t count) const {
-    static_cast<void>(to);
-    static_cast<void>(limbs);
-    static_cast<void>(count);
-  }
 
   // Does the work of tree_sum() below in one pass; `sum` may be one of the
   // pieces if they are not narrowed. Returns false if there is nothing faster

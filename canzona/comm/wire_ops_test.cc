@@ -30,33 +30,6 @@ TEST(WireOps, AddsEveryKindOfNumber) {
             (std::vector<int64_t>{-7, 6}));
 }
 
-TEST(WireOps, CarryFromTheLowerWordToTheUpper) {
-  const Int128 low = std::numeric_limits<uint64_t>::max();
-  const Int128 sum = added<Int128>(Reduction::kInt128Sum, {low}, {1}).front();
-  EXPECT_TRUE(sum == Int128{1} << 64);
-}
-
-// The sum of many numbers equals that of their limbs, whatever the signs.
-TEST(WireOps, LimbsAddUpToTheNumbers) {
-  constexpr size_t kNumbers = 1000;
-  std::vector<uint64_t> sums(8);
-  std::vector<Int128> expected(2);
-  for (size_t n = 0; n < kNumbers; ++n) {
-    std::vector<Int128> numbers;
-    for (uint64_t i = 0; i < 2; ++i)
-      numbers.push_back((Int128{static_cast<int64_t>(bits_at(n, i))} << 50) -
-                        Int128{static_cast<int64_t>(bits_at(n, i + 9))});
-    std::vector<uint64_t> limbs(8);
-    ASSERT_TRUE(cpu_wire_ops().to_limbs(bytes_of(limbs).data(),
-                                        bytes_of(numbers).data(), 2));
-    for (size_t i = 0; i < 8; ++i) sums[i] += limbs[i];
-    for (size_t i = 0; i < 2; ++i) expected[i] += numbers[i];
-  }
-  std::vector<Int128> found(2);
-  cpu_wire_ops().from_limbs(bytes_of(found).data(), bytes_of(sums).data(), 2);
-  EXPECT_TRUE(found == expected);
-}
-
 float through_bf16(float value) {
   const std::vector<float> from = {value};
   std::vector<uint16_t> wire(1);

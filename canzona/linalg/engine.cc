@@ -264,12 +264,6 @@ void Engine::raise(int64_t* number, const int64_t* other) {
   put(*this, number, &larger);
 }
 
-void Engine::judge(GradientNumbers* numbers) {
-  change_numbers(*this, numbers, [](GradientNumbers& n) {
-    n.skip = n.largest >= kInfinityBits ? 1 : 0;
-  });
-}
-
 void Engine::judge_shared(GradientNumbers* numbers, const int64_t* shared,
                           int64_t least) {
   int64_t here[3] = {};

@@ -239,10 +239,9 @@ class Engine {
                                std::span<const int64_t> codes);
   // Sets *number to *other if that is larger.
   virtual void raise(int64_t* number, const int64_t* other);
-  // Decides whether to skip.
-  virtual void judge(GradientNumbers* numbers);
-  // The same from the largest over all ranks (gradient_numbers.h), which
-  // replaces this rank's; skips if `largest` is at least `least`.
+  // Decides whether to skip, from the largest over all ranks
+  // (gradient_numbers.h), which replaces this rank's: if it is at least
+  // `least`.
   virtual void judge_shared(GradientNumbers* numbers, const int64_t* shared,
                             int64_t least);
   // Adds to the squares, whose exponent follows from `largest`; does nothing if

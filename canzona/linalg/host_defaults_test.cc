@@ -319,8 +319,10 @@ TEST(HostDefaultsOfGradients, FindNormAndFactor) {
     Engine& engine = bench.engine();
     const Engine::Stretch run = {bench.run(values), std::ssize(values)};
     auto* const there = bench.put(std::vector<GradientNumbers>(1));
+    auto* const shared = bench.put(std::vector<int64_t>(3));
     engine.find_largest(there, {&run, 1});
-    engine.judge(there);
+    engine.raise(shared, &there->largest);
+    engine.judge_shared(there, shared, kInfinityBits);
     engine.add_squares(there, {&run, 1});
     engine.clip(there, 2.5);
     return EngineMemory(engine).get<GradientNumbers>(

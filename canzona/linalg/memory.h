@@ -65,25 +65,6 @@ class MemoryOps {
                          int64_t count) const = 0;
   virtual void max_int64(int64_t* larger, const int64_t* a, const int64_t* b,
                          int64_t count) const = 0;
-  // Two words each, the lower first; modulo 2^128.
-  virtual void add_int128(uint64_t* sum, const uint64_t* a, const uint64_t* b,
-                          int64_t count) const = 0;
-  // Convert such numbers to four limbs of 32 bits, lowest first, each in its
-  // own word, and back, with the carries of limbs that were added. They return
-  // false if this memory does not support it.
-  virtual bool to_limbs(uint64_t* limbs, const uint64_t* from,
-                        int64_t count) const {
-    static_cast<void>(limbs);
-    static_cast<void>(from);
-    static_cast<void>(count);
-    return false;
-  }
-  virtual void from_limbs(uint64_t* to, const uint64_t* limbs,
-                          int64_t count) const {
-    static_cast<void>(to);
-    static_cast<void>(limbs);
-    static_cast<void>(count);
-  }
 
   // Rounds to nearest, ties to even; a NaN stays a NaN.
   virtual void to_bf16(uint16_t* to, const float* from,

@@ -248,10 +248,6 @@ class LateOps final : public MemoryOps {
                  int64_t count) const override {
     issue([=] { cpu_memory_ops().max_int64(larger, a, b, count); });
   }
-  void add_int128(uint64_t* sum, const uint64_t* a, const uint64_t* b,
-                  int64_t count) const override {
-    issue([=] { cpu_memory_ops().add_int128(sum, a, b, count); });
-  }
   void to_bf16(uint16_t* to, const float* from, int64_t count) const override {
     issue([=] { cpu_memory_ops().to_bf16(to, from, count); });
   }

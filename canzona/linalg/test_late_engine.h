@@ -226,9 +226,6 @@ class LateEngine final : private LateMemoryHolder, public Engine {
   void raise(int64_t* number, const int64_t* other) override {
     issue([=, this] { cpu_->raise(number, other); });
   }
-  void judge(GradientNumbers* numbers) override {
-    issue([=, this] { cpu_->judge(numbers); });
-  }
   void judge_shared(GradientNumbers* numbers, const int64_t* shared,
                     int64_t least) override {
     issue([=, this] { cpu_->judge_shared(numbers, shared, least); });

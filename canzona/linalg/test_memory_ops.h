@@ -110,11 +110,6 @@ inline void expect_same_bits(const MemoryOps& ops, const MemoryOps& right) {
       ops, right, -1, [](auto& o, int64_t* to, auto* a, auto* b, int64_t n) {
         o.max_int64(to, a, b, n);
       });
-  expect_same_work<uint64_t, uint64_t>(
-      ops, right, ~uint64_t{0},
-      [](auto& o, uint64_t* to, auto* a, auto* b, int64_t n) {
-        o.add_int128(to, a, b, n);
-      });
   expect_same_work<uint16_t, uint32_t>(
       ops, right, ~0U, [](auto& o, uint16_t* to, auto* a, auto*, int64_t n) {
         o.to_bf16(to, floats(a), n);

@@ -250,8 +250,6 @@ class CollectiveTrials {
     }
     measure(Operation::kAllReduce, "int64, largest of 1", true,
             [&] { group_->all_reduce(Reduction::kInt64Max, in(8)); });
-    measure(Operation::kAllReduce, "int128, sum of 1", true,
-            [&] { group_->all_reduce(Reduction::kInt128Sum, in(16)); });
   }
 
   void broadcast(int64_t elements) {

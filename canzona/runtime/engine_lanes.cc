@@ -33,9 +33,6 @@ void EngineWireOps::add(Reduction reduction, std::byte* sum, const std::byte* a,
     case Reduction::kInt64Max:
       return memory_.max_int64(as<int64_t>(sum), as<int64_t>(a), as<int64_t>(b),
                                count);
-    case Reduction::kInt128Sum:
-      return memory_.add_int128(as<uint64_t>(sum), as<uint64_t>(a),
-                                as<uint64_t>(b), count);
   }
 }
 
@@ -49,16 +46,6 @@ void EngineWireOps::widen(Reduction reduction, std::byte* to,
                           const std::byte* wire, int64_t count) const {
   CANZONA_CHECK(is_narrowed(reduction), to_string(reduction));
   memory_.from_bf16(as<float>(to), as<uint16_t>(wire), count);
-}
-
-bool EngineWireOps::to_limbs(std::byte* limbs, const std::byte* from,
-                             int64_t count) const {
-  return memory_.to_limbs(as<uint64_t>(limbs), as<uint64_t>(from), count);
-}
-
-void EngineWireOps::from_limbs(std::byte* to, const std::byte* limbs,
-                               int64_t count) const {
-  memory_.from_limbs(as<uint64_t>(to), as<uint64_t>(limbs), count);
 }
 
 // Passes the pieces as pointers to their elements' type.

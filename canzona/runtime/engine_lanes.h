@@ -52,10 +52,6 @@ class EngineWireOps : public WireOps {
               int64_t count) const override;
   void widen(Reduction reduction, std::byte* to, const std::byte* wire,
              int64_t count) const override;
-  bool to_limbs(std::byte* limbs, const std::byte* from,
-                int64_t count) const override;
-  void from_limbs(std::byte* to, const std::byte* limbs,
-                  int64_t count) const override;
   bool sum_at_once(Reduction reduction,
                    std::span<const std::byte* const> pieces, int64_t count,
                    std::byte* sum) const override;

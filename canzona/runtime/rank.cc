@@ -164,6 +164,7 @@ Rank::Rank(const PlanPart& the_part, Communicator& world, Engine& the_engine,
     : part(the_part),
       options(the_options),
       engine(the_engine),
+      engines({&engine}, nullptr),
       engine_ops(engine.memory_ops()),
       world_rank(world.rank()),
       known_as(part.rank_in_whole(world_rank)),
@@ -381,6 +382,29 @@ const FlatLayout::Shard& stored_shard(const Rank& rank,
     throw UsageError(cat("tensor ", quoted(rank.tensor(tensor).name),
                          " has no shard on rank ", rank.known_as));
   return stored;
+}
+
+GradientRuns gradient_runs(const std::vector<const Rank*>& ranks) {
+  GradientRuns runs;
+  for (const Rank* rank : ranks) {
+    const CheckedGradients planned =
+        checked_gradients(rank->part, rank->at, rank->layout, rank->kept);
+    const auto add = [&](const std::vector<Extent>& extents,
+                         std::vector<Engine::Stretch>& to) {
+      for (const Extent& extent : extents)
+        to.push_back(
+            {const_run(rank->store.gradients() + extent.first), extent.count});
+    };
+    add(planned.counted, runs.looked);
+    for (const int32_t tensor : planned.tensor)
+      runs.codes.push_back(rank->nonfinite_code(tensor, false));
+    add(planned.uncounted, runs.unlooked);
+    add(planned.scaled, runs.clipped);
+    // Of replicas only the first counts.
+    if (replica_of(rank->part, rank->world_rank) == 0)
+      add(planned.counted, runs.counted);
+  }
+  return runs;
 }
 
 void set_parameter(Rank& rank, int32_t tensor, std::span<const float> shard) {

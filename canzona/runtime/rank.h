@@ -26,6 +26,7 @@
 #include "canzona/runtime/engine_lanes.h"
 #include "canzona/runtime/groups.h"
 #include "canzona/runtime/runtime.h"
+#include "canzona/runtime/step/gradient_check.h"
 
 namespace canzona {
 
@@ -178,6 +179,7 @@ struct Rank {
   const PlanPart& part;
   const RuntimeOptions options;
   Engine& engine;
+  StepEngines engines;
   const EngineWireOps engine_ops;
   const int32_t world_rank;  // in the plan
   const int32_t known_as;    // among all ranks, for errors
@@ -205,9 +207,6 @@ struct Rank {
           *parameters_track = nullptr;
   };
   const std::unique_ptr<Timed> timed;
-  // In the engine's memory: nonzero if the step must leave weights and states
-  // unchanged. Null where this thread knows that in advance.
-  const int32_t* skip = nullptr;
   Track* track = nullptr;
   RuntimeTimes times;
   std::set<std::string> labels;
@@ -219,6 +218,11 @@ struct Rank {
   }
   int32_t tensor_of(const KeptMatrix& matrix) const {
     return part.matrices[static_cast<size_t>(matrix.matrix)].tensor;
+  }
+  // How a tensor of this part is named in the check (step/gradient_check.h).
+  int64_t nonfinite_code(int32_t number, bool own) const {
+    return canzona::nonfinite_code(part.tensors[static_cast<size_t>(number)],
+                                   known_as, own);
   }
   bool counts_shard(int32_t number) const {
     return canzona::counts_shard(part, at, number);
@@ -244,13 +248,6 @@ struct Rank {
     return courier.lane() != nullptr ? courier.lane()->ops() : wire_ops();
   }
 
-  // Runs repeated work (linalg/engine.h) that changes weights or states.
-  template <class Work>
-  void update(const Work& work) {
-    if (skip == nullptr) return engine.repeat(std::cref(work));
-    const auto guarded = [&] { engine.if_zero(skip, std::cref(work)); };
-    engine.repeat(std::cref(guarded));
-  }
   // Waits until the engine has finished all work issued to it.
   void settle() { engine.synchronize(); }
   // Called before passing memory that the engine may still write to a courier:
@@ -309,6 +306,9 @@ inline void copy_back(const WireOps& ops, std::byte* from, const std::byte* to,
   for (const ExtentCopy& c : copies)
     ops.copy(from + c.from * bytes, to + c.to * bytes, c.count * bytes);
 }
+
+// The reduced gradients of all parts in which a rank works.
+GradientRuns gradient_runs(const std::vector<const Rank*>& ranks);
 
 // Adds the pieces of one kept matrix as shards.
 void add_pieces(const Rank& rank, size_t kept, TensorBatch& batch);

@@ -1,8 +1,10 @@
 #include "canzona/runtime/rank_parts.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -304,14 +306,14 @@ RankParts::RankParts(const Plan& the_plan, Communicator& world, Engine& engine,
     for (size_t i = 0; i < part.tensors.size(); ++i)
       tensors_[index(part.tensors[i])] = {parts_.back().get(),
                                           static_cast<int32_t>(i)};
-    Rank& rank = parts_.back()->rank;
-    if (rank.compute == nullptr)
-      check_.add(rank);
-    else
-      ordered_check_.add(rank, parts_.back()->reducer.own_code());
   }
-  for (const auto& part : parts_)
-    if (is_ordered()) part->rank.skip = ordered_check_.skip();
+  std::vector<const Rank*> ranks;
+  for (const auto& part : parts_) ranks.push_back(&part->rank);
+  gradients_ = gradient_runs(ranks);
+  check_ = std::make_unique<GradientCheck>(
+      first().rank.engines,
+      GradientCheck::Settings{.in_place = true, .posts = is_ordered()});
+  for (const auto& part : parts_) part->rank.engines.skip = check_->skip();
 }
 
 const RankParts::LocalTensor& RankParts::get(int32_t tensor) const {
@@ -381,28 +383,61 @@ void RankParts::issue_step(const StepSettings& settings) {
     }
     if (outcome_.skipped) return;
     update(settings, steps_done_ + 1);
-    if (!outcome_is_on_its_way_) ++steps_done_;
+    if (!is_ordered()) ++steps_done_;
   }
   if (first().rank.options.overlap == Overlap::kNone) wait_all_params();
 }
 
 void RankParts::check_gradients(const StepSettings& settings) {
+  const Span span(first().rank.track, "check gradients");
+  check_->look(gradients_, settings.gradient_factor);
+  for (const auto& part : parts_) check_->report(part->reducer.own_code());
+  reduce(Reduction::kInt64Max, 0, 1, kLargestLabel);
+  if (settings.clip_norm > 0 || settings.wants_norm) {
+    check_->squares();
+    reduce(Reduction::kInt64Sum, GradientCheck::kFirstLimb,
+           GradientCheck::kNumLimbs, kNormLabel);
+    check_->clip(settings.clip_norm);
+  }
+  check_->judge(kInfinityBits);
+  outcome_is_on_its_way_ = true;
+  if (!is_ordered()) outcome();
+}
+
+void RankParts::reduce(Reduction reduction, int64_t first_number, int64_t count,
+                       std::string_view label) {
+  Rank& rank = first().rank;
+  auto* there = reinterpret_cast<std::byte*>(check_->numbers() + first_number);
+  const int64_t bytes = count * static_cast<int64_t>(sizeof(int64_t));
   if (is_ordered()) {
-    ordered_check_.issue(settings);
-    outcome_is_on_its_way_ = true;
+    Courier& courier = rank.groups.check();
+    rank.settle(courier);
+    courier.all_reduce(reduction, {there, index(bytes)}, {.label = label})
+        .order(rank.compute.get());
     return;
   }
-  nonfinite_.clear();
-  for (const auto& part : parts_)
-    nonfinite_.push_back(part->reducer.nonfinite());
-  check_.run(control(), plan.model, settings, nonfinite_, outcome_);
+  const Span span(rank.track,
+                  {word_of(EntryKind::kAllReduce), label, {}, bytes});
+  std::array<int64_t, GradientCheck::kNumNumbers> here{};
+  const std::span<std::byte> words(reinterpret_cast<std::byte*>(here.data()),
+                                   index(bytes));
+  rank.engine.download(words.data(), there, bytes);
+  control().all_reduce(reduction, words, {.label = label});
+  rank.engine.upload(there, words.data(), bytes);
 }
 
 const StepOutcome& RankParts::outcome() {
-  if (!outcome_is_on_its_way_) return outcome_;
-  ordered_check_.read(plan.model, outcome_);
-  outcome_is_on_its_way_ = false;
-  if (!outcome_.skipped) ++steps_done_;
+  if (!std::exchange(outcome_is_on_its_way_, false)) return outcome_;
+  const GradientNumbers numbers = check_->read();
+  const NonfinitePlace place = place_of_code(numbers.largest);
+  outcome_.skipped = place.tensor >= 0;
+  if (outcome_.skipped) {
+    outcome_.nonfinite_tensor = plan.model.tensors[index(place.tensor)].name;
+    outcome_.nonfinite_rank = place.rank;
+    return outcome_;
+  }
+  outcome_.gradient_norm = numbers.norm;
+  if (is_ordered()) ++steps_done_;
   return outcome_;
 }
 

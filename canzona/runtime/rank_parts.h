@@ -133,6 +133,9 @@ class RankParts {
  private:
   void update(const StepSettings& settings, int64_t step) const;
   void check_gradients(const StepSettings& settings);
+  // Reduces numbers of the check over all ranks.
+  void reduce(Reduction reduction, int64_t first, int64_t count,
+              std::string_view label);
   bool is_ordered() const { return first().rank.compute != nullptr; }
   // True if a part has the module. Uses of a module that no part has are
   // announced to the first part, which reports the error.
@@ -145,13 +148,12 @@ class RankParts {
   std::vector<std::unique_ptr<RankPart>> parts_;
   std::vector<LocalTensor> tensors_;  // of the whole model
   Track* track_ = nullptr;            // of the calling thread
-  GradientCheck check_;
-  OrderedCheck ordered_check_;
+  GradientRuns gradients_;
+  std::unique_ptr<GradientCheck> check_;  // the engines are the first part's
   StepOutcome outcome_;
   bool outcome_is_on_its_way_ = false;
   // Kept across steps to avoid allocation.
-  std::vector<int32_t> uses_;       // those that a part serves
-  std::vector<int32_t> nonfinite_;  // by part
+  std::vector<int32_t> uses_;  // those that a part serves
   int64_t steps_done_ = 0;
 };
 

@@ -290,16 +290,6 @@ class CpuMemoryOps final : public MemoryOps {
     for (int64_t i = 0; i < count; ++i) larger[i] = std::max(a[i], b[i]);
   }
 
-  void add_int128(uint64_t* sum, const uint64_t* a, const uint64_t* b,
-                  int64_t count) const override {
-    for (int64_t i = 0; i < 2 * count; i += 2) {
-      WideSum one{a[i], a[i + 1]};
-      one.add({b[i], b[i + 1]});
-      sum[i] = one.low;
-      sum[i + 1] = one.high;
-    }
-  }
-
   void to_bf16(uint16_t* to, const float* from, int64_t count) const override {
     cpu_round_to_bf16(to, from, count);
   }

@@ -224,7 +224,6 @@ class CudaEngine final : private OwnsCudaScratch, public Engine {
   void keep_first_code(int64_t* code, const int32_t* found,
                        std::span<const int64_t> codes) override;
   void raise(int64_t* number, const int64_t* other) override;
-  void judge(GradientNumbers* numbers) override;
   void judge_shared(GradientNumbers* numbers, const int64_t* shared,
                     int64_t least) override;
   void split_squares(int64_t* limbs, const GradientNumbers* numbers) override;

@@ -80,59 +80,6 @@ struct JoinRuns {
   __device__ JoinRuns of(int64_t) const { return *this; }
 };
 
-struct AddInt128 {
-  uint64_t* sum;
-  const uint64_t* a;
-  const uint64_t* b;
-
-  template <int V>
-  __device__ void at(int64_t, int64_t j) const {
-    static_assert(V == 1);
-    const uint64_t other = b[2 * j];
-    const uint64_t upper = a[2 * j + 1] + b[2 * j + 1];
-    const uint64_t low = a[2 * j] + other;
-    sum[2 * j] = low;
-    sum[2 * j + 1] = upper + (low < other ? 1 : 0);
-  }
-  __device__ AddInt128 of(int64_t) const { return *this; }
-};
-
-struct ToLimbs {
-  uint64_t* limbs;
-  const uint64_t* from;
-
-  template <int V>
-  __device__ void at(int64_t, int64_t j) const {
-    static_assert(V == 1);
-    const uint64_t low = from[2 * j], high = from[2 * j + 1];
-    limbs[4 * j] = low & 0xffffffffu;
-    limbs[4 * j + 1] = low >> 32;
-    limbs[4 * j + 2] = high & 0xffffffffu;
-    limbs[4 * j + 3] = high >> 32;
-  }
-  __device__ ToLimbs of(int64_t) const { return *this; }
-};
-
-struct FromLimbs {
-  uint64_t* to;
-  const uint64_t* limbs;
-
-  template <int V>
-  __device__ void at(int64_t, int64_t j) const {
-    static_assert(V == 1);
-    uint64_t words[4];
-    uint64_t carry = 0;
-    for (int k = 0; k < 4; ++k) {
-      carry += limbs[4 * j + k];
-      words[k] = carry & 0xffffffffu;
-      carry >>= 32;
-    }
-    to[2 * j] = words[1] << 32 | words[0];
-    to[2 * j + 1] = words[3] << 32 | words[2];
-  }
-  __device__ FromLimbs of(int64_t) const { return *this; }
-};
-
 struct WidenBf16 {
   float* to;
   const uint16_t* from;
@@ -348,19 +295,6 @@ class CudaStreamOps : public MemoryOps {
   void max_int64(int64_t* larger, const int64_t* a, const int64_t* b,
                  int64_t count) const override {
     join<int64_t, Larger>(line(), "max_int64", larger, a, b, count);
-  }
-  void add_int128(uint64_t* sum, const uint64_t* a, const uint64_t* b,
-                  int64_t count) const override {
-    work_on<1>(line(), "add_int128", AddInt128{sum, a, b}, count, false);
-  }
-  bool to_limbs(uint64_t* limbs, const uint64_t* from,
-                int64_t count) const override {
-    work_on<1>(line(), "to_limbs", ToLimbs{limbs, from}, count, false);
-    return true;
-  }
-  void from_limbs(uint64_t* to, const uint64_t* limbs,
-                  int64_t count) const override {
-    work_on<1>(line(), "from_limbs", FromLimbs{to, limbs}, count, false);
   }
 
   void to_bf16(uint16_t* to, const float* from, int64_t count) const override {

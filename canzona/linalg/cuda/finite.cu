@@ -356,10 +356,6 @@ __global__ void put_numbers_kernel(int64_t* to, const int64_t* from) {
   to[threadIdx.x] = from[threadIdx.x];
 }
 
-__global__ void judge_kernel(GradientNumbers* numbers) {
-  numbers->skip = numbers->largest >= kInfinityBits ? 1 : 0;
-}
-
 // As in norm_of_squares and clip_factor (gradient_numbers.h).
 __global__ void clip_kernel(GradientNumbers* numbers, const double* limit) {
   double norm = 0;
@@ -450,12 +446,6 @@ void CudaEngine::raise(int64_t* number, const int64_t* other) {
   if (dry("raise", number, other)) return;
   raise_kernel<<<1, 1, 0, stream()>>>(number, other);
   check_cuda(cudaGetLastError(), "raise");
-}
-
-void CudaEngine::judge(GradientNumbers* numbers) {
-  if (dry("judge", numbers)) return;
-  judge_kernel<<<1, 1, 0, stream()>>>(numbers);
-  check_cuda(cudaGetLastError(), "judge");
 }
 
 void CudaEngine::judge_shared(GradientNumbers* numbers, const int64_t* shared,

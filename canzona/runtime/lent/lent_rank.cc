@@ -38,19 +38,15 @@ uint64_t hash_of_options(const Rule& rule) {
 
 LentRank::LentRank(const PlacedPlan& the_plan, int32_t rank,
                    std::vector<Engine*> the_engines, Lanes* the_lanes)
-    : plan(the_plan),
-      schedule(make_placed_schedule(the_plan, rank,
-                                    the_engines.at(0)->batch_width())),
-      engines(std::move(the_engines)),
-      engine(*engines[0]),
-      lanes(the_lanes),
-      is_immediate(engine.make_lane() == nullptr),
+    : StepEngines(std::move(the_engines), the_lanes),
+      plan(the_plan),
+      schedule(make_placed_schedule(the_plan, rank, lead.batch_width())),
       gradients(the_plan.tensors.size()),
       steps(the_plan.tensors.size()),
       rates(the_plan.groups.size()) {
   for (const PlacedGroup& group : plan.groups) {
     options.push_back(group.options);
-    rules.push_back(rule_on(group, engine));
+    rules.push_back(rule_on(group, lead));
     hashes.push_back(hash_of_options(*rules.back()));
     CANZONA_CHECK(
         rules.back()->facts().gather_fields() <= static_cast<int>(kMostFields),
@@ -93,46 +89,16 @@ Shard LentRank::shard(int32_t t, const Dims& whole, int64_t at, int64_t count,
           .rounded = rounded(t, at)};
 }
 
-void LentRank::level_scratch() {
-  if (lanes == nullptr) return;
-  int64_t most = 0;
-  for (int i = 0; i < lanes->num_lanes(); ++i)
-    most = std::max(most, lanes->lane(i).arena().reserved());
-  for (int i = 0; i < lanes->num_lanes(); ++i)
-    lanes->lane(i).arena().reserve(most);
-}
-
-namespace {
-
-// Larger than the bits of any fp32 number.
-constexpr int64_t kFirstCode = int64_t{1} << 32;
-
-template <class T>
-void clear_number(Engine& engine, T* numbers, int64_t count = 1) {
-  engine.set_zero(reinterpret_cast<std::byte*>(numbers),
-                  count * static_cast<int64_t>(sizeof(T)));
-}
-
-}  // namespace
-
-LentGradients::LentGradients(LentRank& rank)
-    : rank_(rank),
-      memory_(rank.engine.memory()),
-      numbers_(memory_.take_array<GradientNumbers>(1)),
-      found_(memory_.take_array<int32_t>(1)),
-      code_(memory_.take_array<int64_t>(1)) {
+LentGradients::LentGradients(const LentRank& rank) : rank_(rank) {
   std::vector<std::vector<Extent>> stored;
   for (int32_t t = 0; t < std::ssize(rank.plan.tensors); ++t)
     stored.push_back({{0, stored_elements(rank.plan, t, rank.schedule.rank)}});
   looked_ = parts_of(stored);
   counted_ = parts_of(rank.schedule.counted);
-  const size_t most = std::max(looked_.size(), counted_.size());
-  runs_.reserve(most);
-  codes_.reserve(most);
-  bits_.resize(most);
-  sums_.resize(most);
-  rank.skip = &numbers_->skip;
-  clear_number(rank.engine, numbers_);
+  for (auto* runs : {&runs_.looked, &runs_.clipped})
+    runs->reserve(looked_.size());
+  runs_.codes.reserve(looked_.size());
+  runs_.counted.reserve(counted_.size());
 }
 
 // Parts are small enough to be distributed over the lanes.
@@ -148,37 +114,27 @@ std::vector<LentGradients::Part> LentGradients::parts_of(
   return parts;
 }
 
-// The first tensor has the largest code.
-int64_t LentGradients::code_of(int32_t tensor) const {
-  return kFirstCode + std::ssize(rank_.plan.tensors) - tensor;
-}
-
-int32_t LentGradients::tensor_of(int64_t code) const {
-  if (code < kFirstCode || code == kUnlikeCode) return -1;
-  return static_cast<int32_t>(kFirstCode + std::ssize(rank_.plan.tensors) -
-                              code);
-}
-
-void LentGradients::begin() {
-  has_squares_ = has_norm_ = false;
-  clear_number(rank_.engine, numbers_);
-  clear_number(rank_.engine, rank_.memory.numbers, kLentNumbers);
-}
-
-void LentGradients::collect(const std::vector<Part>& parts) {
-  runs_.clear();
-  codes_.clear();
-  for (const Part& part : parts) {
+const GradientRuns& LentGradients::runs() {
+  const auto run_of = [&](const Part& part) {
+    return Engine::Stretch{rank_.gradient(part.tensor, part.extent.first),
+                           part.extent.count};
+  };
+  runs_.looked.clear();
+  runs_.codes.clear();
+  runs_.counted.clear();
+  for (const Part& part : looked_) {
     if (!rank_.has_gradient(part.tensor)) continue;
-    runs_.push_back(
-        {rank_.gradient(part.tensor, part.extent.first), part.extent.count});
-    codes_.push_back(code_of(part.tensor));
+    runs_.looked.push_back(run_of(part));
+    runs_.codes.push_back(
+        nonfinite_code(part.tensor, rank_.schedule.rank, true));
   }
+  runs_.clipped = runs_.looked;
+  for (const Part& part : counted_)
+    if (rank_.has_gradient(part.tensor)) runs_.counted.push_back(run_of(part));
+  return runs_;
 }
 
-// Encodes which tensors have gradients, and the learning rates and options of
-// the groups, as a number and its negative.
-void LentGradients::put_likeness() {
+int64_t LentGradients::likeness() const {
   constexpr uint64_t kSeed = 0x6c656e74, kMask = (uint64_t{1} << 62) - 1;
   uint64_t sum = 0;
   for (size_t g = 0; g < rank_.rates.size(); ++g)
@@ -186,106 +142,7 @@ void LentGradients::put_likeness() {
                    std::bit_cast<uint64_t>(rank_.rates[g]));
   for (size_t t = 0; t < rank_.gradients.size(); ++t)
     if (rank_.gradients[t].data != nullptr) sum += bits_at(kSeed, t);
-  const auto likeness = static_cast<int64_t>(sum & kMask);
-  const int64_t both[] = {likeness, -likeness};
-  rank_.engine.put_numbers(shared() + 1, both);
-}
-
-void LentGradients::look() {
-  collect(looked_);
-  put_likeness();
-  if (rank_.is_immediate)
-    look_now();
-  else
-    issue_look();
-}
-
-void LentGradients::look_now() {
-  rank_.for_each(std::ssize(runs_), [this](Engine& lane, int64_t i) {
-    bits_[index(i)] = lane.largest_bits({&runs_[index(i)], 1});
-  });
-  int64_t largest = 0;
-  for (size_t i = 0; i < runs_.size(); ++i)
-    largest = std::max<int64_t>(
-        largest, bits_[i] >= kInfinityBits ? codes_[i] : bits_[i]);
-  shared()[0] = largest;
-}
-
-// Searches for a code only where a number is not finite.
-void LentGradients::issue_look() {
-  Engine& engine = rank_.engine;
-  clear_number(engine, found_);
-  clear_number(engine, code_);
-  engine.find_largest(numbers_, runs_);
-  const auto find = [&] { engine.find_nonfinite(found_, runs_); };
-  engine.guard(&numbers_->is_finite, std::cref(find));
-  engine.keep_first_code(code_, found_, codes_);
-  engine.raise(shared(), &numbers_->largest);
-  engine.raise(shared(), code_);
-}
-
-// Scales by the largest magnitude over all ranks.
-void LentGradients::squares() {
-  has_squares_ = true;
-  collect(counted_);
-  rank_.engine.judge_shared(numbers_, shared(), kInfinityBits);
-  if (rank_.is_immediate) {
-    if (numbers_->largest > 0 && numbers_->largest < kInfinityBits) {
-      const int exponent =
-          squares_exponent(static_cast<uint32_t>(numbers_->largest));
-      rank_.for_each(std::ssize(runs_), [&](Engine& lane, int64_t i) {
-        sums_[index(i)] = lane.sum_of_squares({&runs_[index(i)], 1}, exponent);
-      });
-      WideSum sum;
-      for (size_t i = 0; i < runs_.size(); ++i) sum.add(sums_[i]);
-      numbers_->squares[0] = sum.low;
-      numbers_->squares[1] = sum.high;
-    }
-  } else {
-    rank_.engine.add_squares(numbers_, runs_);
-  }
-  rank_.engine.split_squares(limbs(), numbers_);
-}
-
-// Takes the sums over all ranks.
-void LentGradients::take_squares() {
-  rank_.engine.judge_shared(numbers_, shared(), kInfinityBits);
-  rank_.engine.join_squares(numbers_, limbs());
-  has_norm_ = true;
-}
-
-void LentGradients::clip(double limit) {
-  take_squares();
-  Engine& engine = rank_.engine;
-  engine.clip(numbers_, limit);
-  collect(looked_);
-  const auto scale = [&](Engine& lane, int64_t i) {
-    const Engine::Stretch& s = runs_[index(i)];
-    lane.scale_by({const_cast<std::byte*>(s.run.data), s.run.dtype},
-                  &numbers_->factor, s.count);
-  };
-  const auto scale_all = [&] { rank_.for_each(std::ssize(runs_), scale); };
-  if (!rank_.is_immediate)
-    engine.guard(&numbers_->is_whole, std::cref(scale_all));
-  else if (numbers_->is_whole == 0)
-    scale_all();
-}
-
-void LentGradients::judge(bool skip) {
-  if (has_squares_ && !has_norm_) {
-    take_squares();
-    rank_.engine.clip(numbers_, 0);
-  }
-  rank_.engine.judge_shared(numbers_, shared(),
-                            skip ? int64_t{kInfinityBits} : kUnlikeCode);
-}
-
-GradientNumbers LentGradients::read() {
-  GradientNumbers numbers;
-  rank_.engine.download(reinterpret_cast<std::byte*>(&numbers),
-                        reinterpret_cast<const std::byte*>(numbers_),
-                        sizeof(numbers));
-  return numbers;
+  return static_cast<int64_t>(sum & kMask);
 }
 
 }  // namespace canzona

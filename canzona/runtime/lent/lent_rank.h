@@ -9,11 +9,10 @@
 #include <vector>
 
 #include "canzona/base/error.h"
-#include "canzona/linalg/gradient_numbers.h"
-#include "canzona/linalg/lanes.h"
 #include "canzona/linalg/matrix.h"
 #include "canzona/plan/placed/placed_schedule.h"
 #include "canzona/rules/rule.h"
+#include "canzona/runtime/step/gradient_check.h"
 
 namespace canzona {
 
@@ -27,9 +26,8 @@ struct LentMemory {
   std::vector<float*> masters;  // by tensor; of bf16 tensors, the fp32 weights
   std::vector<float*> states;   // by number in PlacedSchedule::memories
   std::byte* slots = nullptr;   // PlacedSchedule::slot_elements of the wire
-  int64_t* numbers = nullptr;   // kLentNumbers of them
+  int64_t* numbers = nullptr;   // GradientCheck::kNumNumbers of them
 };
-inline constexpr int64_t kLentNumbers = 16;
 
 // The gradient of what a rank stores of a tensor. Null: the tensor has no
 // gradient in this step and is left unchanged; where the rank stores nothing of
@@ -47,19 +45,12 @@ using ShardStates = Run[kMostShardStates];
 // Returns the same number for rules with the same options in force.
 uint64_t hash_of_options(const Rule& rule);
 
-struct LentRank {
-  // Without lanes the first engine leads, and the matrices that are whole here
-  // are distributed over all engines by shape.
+struct LentRank : StepEngines {
   LentRank(const PlacedPlan& the_plan, int32_t rank,
            std::vector<Engine*> the_engines, Lanes* the_lanes);
 
   const PlacedPlan& plan;
   const PlacedSchedule schedule;
-  const std::vector<Engine*> engines;
-  Engine& engine;  // the first; used by the calling thread
-  Lanes* const lanes;
-  // True if calls have ended when they return and memory is host memory.
-  const bool is_immediate;
   std::vector<RuleOptions> options;          // by group
   std::vector<std::unique_ptr<Rule>> rules;  // by group
   std::vector<uint64_t> hashes;              // of options in force, by group
@@ -68,7 +59,6 @@ struct LentRank {
   std::vector<LentGradient> gradients;  // by tensor
   std::vector<int64_t> steps;           // by tensor
   std::vector<double> rates;            // by group
-  const int32_t* skip = nullptr;        // in the engine's memory
 
   const PlacedTensor& tensor(int32_t t) const { return plan.tensors[index(t)]; }
   int32_t tensor_of(int32_t matrix) const {
@@ -101,60 +91,19 @@ struct LentRank {
   // Everything except the gradient; `states` is the caller's memory.
   Shard shard(int32_t t, const Dims& whole, int64_t at, int64_t count,
               Run* states) const;
-
-  // The number of elements that pass through scratch at once: small on CPUs, so
-  // that caches hold them.
-  int64_t chunk() const {
-    return is_immediate ? int64_t{1} << 15 : int64_t{1} << 26;
-  }
-
-  // Gives every lane as much scratch as the largest one has, because which lane
-  // takes a matrix depends on timing.
-  void level_scratch();
-
-  // Calls work(engine, i) for each of `count` items, on all lanes.
-  template <class Work>
-  void for_each(int64_t count, const Work& work) const {
-    if (lanes != nullptr && count > 1)
-      return lanes->for_each(count, std::cref(work));
-    for (int64_t i = 0; i < count; ++i) work(engine, i);
-  }
-  // Runs element-wise work that changes weights or states.
-  template <class Work>
-  void guarded(const Work& work) const {
-    if (!is_immediate) return engine.guard(skip, std::cref(work));
-    if (*skip == 0) work();
-  }
-  // The same for any calls, on memory whose addresses do not change.
-  template <class Work>
-  void repeated(const Work& work) const {
-    if (is_immediate) return guarded(work);
-    const auto inside = [&] { engine.if_zero(skip, std::cref(work)); };
-    engine.repeat(std::cref(inside));
-  }
 };
 
-// The gradient check before a step on lent memory. The ranks' numbers are
-// combined by integer all-reduces that the caller issues, so that they do not
-// depend on the order of addition; GradientNumbers (linalg/gradient_numbers.h)
-// holds the results.
+// The gradients of a step on lent memory, as the check sees them: a rank looks
+// at all that it stores. They may lie elsewhere in every step.
 class LentGradients {
  public:
-  explicit LentGradients(LentRank& rank);
+  explicit LentGradients(const LentRank& rank);
 
-  // Accepts all gradients unless a later call decides otherwise.
-  void begin();
-  void look();
-  void squares();
-  void clip(double limit);
-  void judge(bool skip);
-
-  // True if squares were requested in this step.
-  bool has_norm() const { return has_squares_; }
-  // Waits for the device.
-  GradientNumbers read();
-  // The tensor that a code names; -1 if the number is no code.
-  int32_t tensor_of(int64_t code) const;
+  // Valid until the next call.
+  const GradientRuns& runs();
+  // Encodes which tensors have gradients, and the learning rates and options of
+  // the groups.
+  int64_t likeness() const;
 
  private:
   struct Part {
@@ -164,29 +113,10 @@ class LentGradients {
 
   std::vector<Part> parts_of(
       const std::vector<std::vector<Extent>>& extents) const;
-  int64_t code_of(int32_t tensor) const;
-  int64_t* shared() const { return rank_.memory.numbers; }
-  int64_t* limbs() const { return rank_.memory.numbers + 4; }
-  void put_likeness();
-  void look_now();
-  void issue_look();
-  // Collects the runs of the parts that have gradients, and their tensors'
-  // codes.
-  void collect(const std::vector<Part>& parts);
-  void take_squares();
 
-  LentRank& rank_;
-  Arena memory_;
-  Arena::Scope whole_life_{memory_};
-  GradientNumbers* numbers_;
-  int32_t* found_;
-  int64_t* code_;
+  const LentRank& rank_;
   std::vector<Part> looked_, counted_;
-  std::vector<Engine::Stretch> runs_;
-  std::vector<int64_t> codes_;
-  std::vector<uint32_t> bits_;  // by run
-  std::vector<WideSum> sums_;   // by run
-  bool has_squares_ = false, has_norm_ = false;
+  GradientRuns runs_;
 };
 
 }  // namespace canzona

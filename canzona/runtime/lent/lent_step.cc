@@ -43,18 +43,21 @@ struct LentStep::Parts {
         Lanes* lanes)
       : rank(plan, number, std::move(engines), lanes),
         gradients(rank),
+        check(rank, {}),
         updates(rank) {
-    rank.engine.synchronize();
+    rank.lead.synchronize();
   }
 
   enum class State { kUnbound, kIdle, kBegun, kRunning };
 
   LentRank rank;
   LentGradients gradients;
+  GradientCheck check;
   LentUpdates updates;
   State state = State::kUnbound;
   size_t next = 0;  // next action
   bool has_outcome = false;
+  bool has_squares = false, is_clipped = false;  // in this step
 
   void require(State wanted, std::string_view call, std::string_view when) {
     if (state == wanted) return;
@@ -102,7 +105,8 @@ void LentStep::Parts::check_memory(const LentMemory& memory) const {
     throw UsageError(cat("no memory for slots; expected ",
                          schedule.slot_elements, " elements"));
   if (memory.numbers == nullptr)
-    throw UsageError(cat("no memory for numbers; expected ", kLentNumbers));
+    throw UsageError(
+        cat("no memory for numbers; expected ", GradientCheck::kNumNumbers));
   check_addresses(memory);
 }
 
@@ -165,7 +169,7 @@ LentStep::LentStep(const PlacedPlan& plan, int32_t rank, Lanes& lanes)
 // The device may still use memory that is released here.
 LentStep::~LentStep() {
   try {
-    for (Engine* engine : parts_->rank.engines) engine->synchronize();
+    for (Engine* engine : parts_->rank.all) engine->synchronize();
   } catch (const std::exception&) {
     return;  // the device is lost; the caller has seen the error
   }
@@ -177,6 +181,7 @@ const PlacedSchedule& LentStep::schedule() const {
 
 void LentStep::bind(LentMemory memory) {
   parts_->check_memory(memory);
+  parts_->check.bind(memory.numbers);
   parts_->rank.memory = std::move(memory);
   parts_->state = Parts::State::kIdle;
 }
@@ -189,7 +194,7 @@ void LentStep::set_options(int32_t group, const RuleOptions& changed) {
   RuleOptions options = rank.options[index(group)];
   for (const auto& [name, value] : changed) options[name] = value;
   const std::string& rule = rank.plan.groups[index(group)].rule;
-  auto made = make_rule(rule, options, DType::kFp32, rank.engine.kind());
+  auto made = make_rule(rule, options, DType::kFp32, rank.lead.kind());
   const RuleFacts& before = rank.rules[index(group)]->facts();
   for (const PlacedMatrix& m : rank.plan.matrices) {
     if (rank.tensor(m.tensor).group != group) continue;
@@ -223,7 +228,8 @@ void LentStep::begin(std::span<const LentGradient> gradients,
   std::ranges::copy(gradients, rank.gradients.begin());
   std::ranges::copy(steps, rank.steps.begin());
   std::ranges::copy(rates, rank.rates.begin());
-  parts_->gradients.begin();
+  parts_->check.begin();
+  parts_->has_squares = parts_->is_clipped = false;
   parts_->state = Parts::State::kBegun;
   parts_->next = 0;
   parts_->has_outcome = true;
@@ -231,19 +237,23 @@ void LentStep::begin(std::span<const LentGradient> gradients,
 
 void LentStep::look() {
   parts_->require_begun("look");
-  parts_->gradients.look();
+  parts_->check.look(parts_->gradients.runs());
+  parts_->check.compare(parts_->gradients.likeness());
 }
 void LentStep::squares() {
   parts_->require_begun("squares");
-  parts_->gradients.squares();
+  parts_->check.squares();
+  parts_->has_squares = true;
 }
 void LentStep::clip(double limit) {
   parts_->require_begun("clip");
-  parts_->gradients.clip(limit);
+  parts_->check.clip(limit);
+  parts_->is_clipped = true;
 }
 void LentStep::judge(bool skip) {
   parts_->require_begun("judge");
-  parts_->gradients.judge(skip);
+  if (parts_->has_squares && !parts_->is_clipped) parts_->check.clip(0);
+  parts_->check.judge(skip ? int64_t{kInfinityBits} : kUnlikeCode);
 }
 
 void LentStep::Parts::skip_collectives() {
@@ -307,12 +317,12 @@ LentOutcome LentStep::outcome() {
   if (!parts_->has_outcome)
     throw UsageError(
         "a step on lent memory: outcome must be called after begin");
-  const GradientNumbers numbers = parts_->gradients.read();
+  const GradientNumbers numbers = parts_->check.read();
   const bool is_finite = numbers.largest < kInfinityBits;
   return {.skipped = numbers.skip != 0,
-          .nonfinite_tensor = parts_->gradients.tensor_of(numbers.largest),
+          .nonfinite_tensor = place_of_code(numbers.largest).tensor,
           .unlike = numbers.largest == kUnlikeCode,
-          .norm = is_finite || !parts_->gradients.has_norm()
+          .norm = is_finite || !parts_->has_squares
                       ? numbers.norm
                       : std::numeric_limits<double>::infinity()};
 }

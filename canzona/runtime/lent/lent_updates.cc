@@ -63,7 +63,7 @@ LentUpdates::LentUpdates(const LentRank& rank) : rank_(rank) {
     const auto shape =
         number.try_emplace(rank.schedule.local[index(b)].dims, number.size())
             .first;
-    engine_of_[index(b)] = rank.engines[shape->second % rank.engines.size()];
+    engine_of_[index(b)] = rank.all[shape->second % rank.all.size()];
   }
   chunks_ = chunks_of(rank.schedule.elements);
   make_rooms();
@@ -97,7 +97,7 @@ void LentUpdates::make_rooms() {
     for (int i = 0; i < rank_.lanes->num_lanes(); ++i)
       add(rank_.lanes->lane(i));
   else
-    for (Engine* engine : rank_.engines) add(*engine);
+    for (Engine* engine : rank_.all) add(*engine);
 }
 
 LentUpdates::Room& LentUpdates::room_of(const Engine& engine) {
@@ -198,11 +198,11 @@ void LentUpdates::apply(const PlacedRound& round) {
     for (const ElementTensor& it : round.taken) {
       if (!rank_.has_gradient(it.tensor)) continue;
       const Run weights = rank_.weights(it.tensor, 0);
-      rank_.engine.copy(as_row(weights, it.count),
-                        as_row(rank_.wide_slot(it.at), it.count));
+      rank_.lead.copy(as_row(weights, it.count),
+                      as_row(rank_.wide_slot(it.at), it.count));
       if (uint16_t* rounded = rank_.rounded(it.tensor, 0))
-        rank_.engine.round_to_bf16(rounded, canzona::elements<float>(weights),
-                                   it.count);
+        rank_.lead.round_to_bf16(rounded, canzona::elements<float>(weights),
+                                 it.count);
     }
   });
 }
@@ -279,8 +279,8 @@ void LentUpdates::transform(size_t number) {
   rank_.guarded([&] {
     for (const ElementTensor& it : round.shared)
       if (rank_.has_gradient(it.tensor))
-        rank_.engine.copy(as_row(rank_.wide_slot(it.at), it.count),
-                          as_row(rank_.weights(it.tensor, 0), it.count));
+        rank_.lead.copy(as_row(rank_.wide_slot(it.at), it.count),
+                        as_row(rank_.weights(it.tensor, 0), it.count));
   });
 }
 
@@ -354,9 +354,9 @@ void LentUpdates::step_wholes_together() {
   if (std::ranges::none_of(
           batches, [&](const PlacedBatch& b) { return can_step_whole(b); }))
     return;
-  Engine& lead = rank_.engine;
+  Engine& lead = rank_.lead;
   rank_.repeated([&] {
-    for (Engine* other : rank_.engines) other->wait_for(lead);
+    for (Engine* other : rank_.all) other->wait_for(lead);
     for (const int32_t b : local_order_) {
       const PlacedBatch& batch = batches[index(b)];
       if (!can_step_whole(batch)) continue;
@@ -364,7 +364,7 @@ void LentUpdates::step_wholes_together() {
         step_whole(*engine_of_[index(b)], batch, begin, end);
       });
     }
-    for (Engine* other : rank_.engines) lead.wait_for(*other);
+    for (Engine* other : rank_.all) lead.wait_for(*other);
   });
 }
 
@@ -543,7 +543,7 @@ void LentUpdates::update_chunk(Engine& engine, const Chunk& chunk) const {
 // Batches adjacent tensors as long as they have the same rule and step number
 // and their converted gradients fit into scratch.
 void LentUpdates::update_together(const std::vector<ElementTensor>& tensors) {
-  Engine& engine = rank_.engine;
+  Engine& engine = rank_.lead;
   Room& room = room_of(engine);
   size_t next = 0;
   while (next < tensors.size()) {

@@ -255,7 +255,7 @@ class LentDriver {
                        run_of(lent_.states[index(state.memory)] + state.at), 1);
     lent_.slots = memory_->zeros(schedule.slot_elements).data;
     lent_.numbers = reinterpret_cast<int64_t*>(
-        memory_->zeros(kLentNumbers, DType::kFp64).data);
+        memory_->zeros(GradientCheck::kNumNumbers, DType::kFp64).data);
     engine_->synchronize();
     step_->bind(lent_);
   }

@@ -2,233 +2,219 @@
 
 #include <algorithm>
 #include <bit>
-#include <cmath>
-#include <functional>
+#include <utility>
+
+#include "canzona/base/error.h"
 
 namespace canzona {
-
-GradientLook::GradientLook(Rank& rank)
-    : rank_(rank),
-      planned_(checked_gradients(rank.part, rank.at, rank.layout, rank.kept)) {
-  for (const Extent& extent : planned_.counted) {
-    float* first = rank.store.gradients() + extent.first;
-    counted_.push_back({const_run(first), extent.count});
-    counted_to_scale_.push_back({run_of(first), extent.count});
-  }
-}
-
-void GradientLook::scale(const std::vector<Extent>& extents, double factor) {
-  if (factor == 1) return;
-  for (const Extent& extent : extents)
-    rank_.engine.scale(run_of(rank_.store.gradients() + extent.first), factor,
-                       extent.count);
-}
-
-int32_t GradientLook::first_nonfinite_tensor() {
-  for (size_t i = 0; i < counted_.size(); ++i)
-    if (rank_.engine.largest_bits({&counted_[i], 1}) >= kInfinityBits)
-      return planned_.tensor[i];
-  return 0;
-}
-
-uint32_t GradientLook::scale_and_look(double factor) {
-  scale(planned_.uncounted, factor);
-  return factor == 1 ? rank_.engine.largest_bits(counted_)
-                     : rank_.engine.scale_and_look(counted_to_scale_, factor);
-}
-
-void GradientLook::scale_and_find_largest(GradientNumbers* numbers,
-                                          double factor) {
-  scale(planned_.uncounted, factor);
-  if (factor == 1)
-    rank_.engine.find_largest(numbers, counted_);
-  else
-    rank_.engine.scale_and_find_largest(numbers, counted_to_scale_, factor);
-}
-
-void GradientLook::scale_by(const double* factor) {
-  for (const Extent& extent : planned_.scaled)
-    rank_.engine.scale_by(run_of(rank_.store.gradients() + extent.first),
-                          factor, extent.count);
-}
-
-WideSum GradientLook::sum_of_squares(int exponent) {
-  if (!counts_squares()) return {};
-  return rank_.engine.sum_of_squares(counted_, exponent);
-}
-
 namespace {
 
 constexpr int64_t kInSum = int64_t{1} << 61;
 constexpr int64_t kInOwn = int64_t{1} << 62;
+constexpr int kRankBits = 24;
+constexpr int64_t kMostTensors = (int64_t{1} << 30) - 1;
 
-template <class Number>
-std::span<std::byte> bytes_of_number(Number& number) {
-  return {reinterpret_cast<std::byte*>(&number), sizeof(number)};
+template <class T>
+void clear_number(Engine& engine, T* numbers, int64_t count = 1) {
+  engine.set_zero(reinterpret_cast<std::byte*>(numbers),
+                  count * static_cast<int64_t>(sizeof(T)));
+}
+
+// Views are read-only where they are examined.
+Run writable(const ConstRun& run) {
+  return {const_cast<std::byte*>(run.data), run.dtype};
 }
 
 }  // namespace
 
-int64_t nonfinite_code(const Rank& rank, int32_t tensor, bool own) {
-  return (own ? kInOwn : kInSum) | (int64_t{rank.known_as} << 32) |
-         rank.part.tensors[static_cast<size_t>(tensor)];
+int64_t nonfinite_code(int32_t tensor, int32_t rank, bool own) {
+  return (own ? kInOwn : kInSum) | (kMostTensors - tensor) << kRankBits | rank;
 }
 
-bool say_if_skipped(int64_t largest, const Model& model, StepOutcome& outcome) {
-  if (largest < kInSum) return false;
-  outcome.skipped = true;
-  outcome.nonfinite_tensor =
-      model.tensors[static_cast<size_t>(largest & 0x7FFFFFFF)].name;
-  outcome.nonfinite_rank =
-      largest >= kInOwn ? static_cast<int>((largest >> 32) & 0xFFFFFF) : -1;
-  return true;
+NonfinitePlace place_of_code(int64_t code) {
+  if (code < kInSum || code == kUnlikeCode) return {};
+  const int64_t place = code & (kInSum - 1);
+  const int64_t rank = place & ((int64_t{1} << kRankBits) - 1);
+  return {static_cast<int32_t>(kMostTensors - (place >> kRankBits)),
+          code >= kInOwn ? static_cast<int32_t>(rank) : -1};
 }
 
-int64_t GradientCheck::largest(Communicator& control, double factor,
-                               const std::vector<int32_t>& own_nonfinite) {
-  int64_t mine = 0;
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    GradientLook& look = parts_[i];
-    int64_t found = look.scale_and_look(factor);
-    if (found >= kInfinityBits)
-      found = nonfinite_code(look.rank(), look.first_nonfinite_tensor(), false);
-    if (own_nonfinite[i] >= 0)
-      found = nonfinite_code(look.rank(), own_nonfinite[i], true);
-    mine = std::max(mine, found);
-  }
-  const Span span(
-      parts_.front().rank().track,
-      {word_of(EntryKind::kAllReduce), kLargestLabel, {}, sizeof(mine)});
-  control.all_reduce(Reduction::kInt64Max, bytes_of_number(mine),
-                     {.label = kLargestLabel});
-  return mine;
+GradientCheck::GradientCheck(StepEngines& engines, const Settings& settings)
+    : engines_(engines),
+      settings_(settings),
+      memory_(engines.lead.memory()),
+      numbers_(memory_.take_array<GradientNumbers>(1)),
+      found_(memory_.take_array<int32_t>(1)),
+      code_(memory_.take_array<int64_t>(1)),
+      shared_(settings.numbers != nullptr
+                  ? settings.numbers
+                  : memory_.take_array<int64_t>(kNumNumbers)) {
+  engines.skip = skip();
+  clear_number(engines.lead, numbers_);
+  if (!settings.posts || engines.is_immediate) return;
+  for (auto& notice : notices_) notice = engines.lead.make_notice();
 }
 
-double GradientCheck::norm(Communicator& control, uint32_t largest_bits) {
-  if (largest_bits == 0) return 0;
-  const int exponent = squares_exponent(largest_bits);
-  WideSum mine = {};
-  for (GradientLook& look : parts_) mine.add(look.sum_of_squares(exponent));
-  uint64_t words[2] = {mine.low, mine.high};
-  control.all_reduce(Reduction::kInt128Sum, bytes_of_number(words),
-                     {.label = kNormLabel});
-  return norm_of_squares({words[0], words[1]}, exponent);
+template <class Work>
+void GradientCheck::run(const Work& work) const {
+  if (settings_.in_place)
+    engines_.lead.repeat(std::cref(work));
+  else
+    work();
 }
 
-void GradientCheck::run(Communicator& control, const Model& model,
-                        const StepSettings& settings,
-                        const std::vector<int32_t>& own_nonfinite,
-                        StepOutcome& outcome) {
-  const Span span(parts_.front().rank().track, "check gradients");
-  const int64_t largest =
-      this->largest(control, settings.gradient_factor, own_nonfinite);
-  if (say_if_skipped(largest, model, outcome)) return;
-  if (settings.clip_norm <= 0 && !settings.wants_norm) return;
-  outcome.gradient_norm = norm(control, static_cast<uint32_t>(largest));
-  const double factor = clip_factor(outcome.gradient_norm, settings.clip_norm);
-  if (factor == 1) return;
-  for (GradientLook& look : parts_) look.scale(factor);
+void GradientCheck::begin() {
+  clear();
+  is_begun_ = true;
 }
 
-OrderedCheck::Part::Part(Rank& rank, const int64_t* own)
-    : look(rank), own_code(own) {
-  for (const int32_t tensor : look.counted_tensors())
-    codes.push_back(nonfinite_code(rank, tensor, false));
+void GradientCheck::clear() {
+  clear_number(engines_.lead, numbers_);
+  clear_number(engines_.lead, shared_, kNumNumbers);
 }
 
-void OrderedCheck::add(Rank& rank, const int64_t* own_code) {
-  parts_.emplace_back(rank, own_code);
-  if (numbers_ != nullptr) return;
-  memory_ = std::make_unique<Arena>(rank.engine.memory());
-  whole_life_ = std::make_unique<Arena::Scope>(*memory_);
-  numbers_ = memory_->take_array<GradientNumbers>(1);
-  found_ = memory_->take_array<int32_t>(1);
-  sum_code_ = memory_->take_array<int64_t>(1);
-  for (auto& notice : notices_) notice = rank.engine.make_notice();
-}
-
-// Searches for a code only where a sum is not finite.
-void OrderedCheck::look(double factor) {
-  Engine& engine = rank().engine;
-  const auto clear = [&](auto* number) {
-    engine.set_zero(reinterpret_cast<std::byte*>(number), sizeof(*number));
+void GradientCheck::look(const GradientRuns& runs, double factor) {
+  runs_ = &runs;
+  const bool is_begun = std::exchange(is_begun_, false);
+  const auto scale = [&](Engine& lane, int64_t i) {
+    const Engine::Stretch& s = runs.unlooked[index(i)];
+    lane.scale(writable(s.run), factor, s.count);
   };
-  clear(numbers_);
-  clear(sum_code_);
-  for (Part& part : parts_) part.look.scale_and_find_largest(numbers_, factor);
-  engine.if_zero(&numbers_->is_finite, [&] {
-    for (Part& part : parts_) {
-      engine.find_nonfinite(found_, part.look.counted());
-      engine.keep_first_code(sum_code_, found_, part.codes);
+  run([&] {
+    if (!is_begun) clear();
+    if (factor != 1) engines_.for_each(std::ssize(runs.unlooked), scale);
+    if (engines_.is_immediate)
+      look_now(factor);
+    else
+      issue_look(factor);
+  });
+}
+
+void GradientCheck::look_now(double factor) {
+  const std::vector<Engine::Stretch>& looked = runs_->looked;
+  bits_.resize(looked.size());
+  engines_.for_each(std::ssize(looked), [&](Engine& lane, int64_t i) {
+    const Engine::Stretch& s = looked[index(i)];
+    const Engine::ScaledStretch scaled{writable(s.run), s.count};
+    bits_[index(i)] = factor == 1 ? lane.largest_bits({&s, 1})
+                                  : lane.scale_and_look({&scaled, 1}, factor);
+  });
+  for (size_t i = 0; i < looked.size(); ++i)
+    shared_[0] = std::max<int64_t>(
+        shared_[0], bits_[i] >= kInfinityBits ? runs_->codes[i] : bits_[i]);
+}
+
+// Searches for a code only where a number is not finite.
+void GradientCheck::issue_look(double factor) {
+  Engine& engine = engines_.lead;
+  const std::vector<Engine::Stretch>& looked = runs_->looked;
+  clear_number(engine, found_);
+  clear_number(engine, code_);
+  if (factor == 1) {
+    engine.find_largest(numbers_, looked);
+  } else {
+    scaled_.clear();
+    for (const Engine::Stretch& s : looked)
+      scaled_.push_back({writable(s.run), s.count});
+    engine.scale_and_find_largest(numbers_, scaled_, factor);
+  }
+  const auto find = [&] { engine.find_nonfinite(found_, looked); };
+  if (settings_.in_place)
+    engine.if_zero(&numbers_->is_finite, std::cref(find));
+  else
+    engine.guard(&numbers_->is_finite, std::cref(find));
+  engine.keep_first_code(code_, found_, runs_->codes);
+  engine.raise(shared_, &numbers_->largest);
+  engine.raise(shared_, code_);
+}
+
+void GradientCheck::compare(int64_t likeness) {
+  const int64_t both[] = {likeness, -likeness};
+  engines_.lead.put_numbers(shared_ + 1, both);
+}
+
+void GradientCheck::squares() {
+  const std::vector<Engine::Stretch>& counted = runs_->counted;
+  Engine& engine = engines_.lead;
+  run([&] {
+    engine.judge_shared(numbers_, shared_, kInfinityBits);
+    if (!engines_.is_immediate) {
+      engine.add_squares(numbers_, counted);
+    } else if (numbers_->largest > 0 && numbers_->largest < kInfinityBits) {
+      const int exponent =
+          squares_exponent(static_cast<uint32_t>(numbers_->largest));
+      sums_.resize(counted.size());
+      engines_.for_each(std::ssize(counted), [&](Engine& lane, int64_t i) {
+        sums_[index(i)] =
+            lane.sum_of_squares({&counted[index(i)], 1}, exponent);
+      });
+      WideSum sum;
+      for (const WideSum& each : sums_) sum.add(each);
+      numbers_->squares[0] = sum.low;
+      numbers_->squares[1] = sum.high;
+    }
+    engine.split_squares(shared_ + kFirstLimb, numbers_);
+  });
+}
+
+void GradientCheck::clip(double limit) {
+  Engine& engine = engines_.lead;
+  const auto scale = [&](Engine& lane, int64_t i) {
+    const Engine::Stretch& s = runs_->clipped[index(i)];
+    lane.scale_by(writable(s.run), &numbers_->factor, s.count);
+  };
+  const auto scale_all = [&] {
+    engines_.for_each(std::ssize(runs_->clipped), scale);
+  };
+  run([&] {
+    engine.judge_shared(numbers_, shared_, kInfinityBits);
+    engine.join_squares(numbers_, shared_ + kFirstLimb);
+    engine.clip(numbers_, limit);
+    if (limit <= 0) return;
+    if (engines_.is_immediate) {
+      if (numbers_->is_whole == 0) scale_all();
+    } else if (settings_.in_place) {
+      engine.if_zero(&numbers_->is_whole, std::cref(scale_all));
+    } else {
+      engine.guard(&numbers_->is_whole, std::cref(scale_all));
     }
   });
-  engine.raise(&numbers_->largest, sum_code_);
-  for (Part& part : parts_) engine.raise(&numbers_->largest, part.own_code);
 }
 
-void OrderedCheck::all_reduce(Reduction reduction, std::byte* data,
-                              int64_t bytes, std::string_view label) {
-  Courier& courier = rank().groups.check();
-  rank().settle(courier);
-  courier
-      .all_reduce(reduction, {data, static_cast<size_t>(bytes)},
-                  {.label = label})
-      .order(rank().compute.get());
+void GradientCheck::judge(int64_t least) {
+  run([&] {
+    engines_.lead.judge_shared(numbers_, shared_, least);
+    if (notices_[0] != nullptr) post();
+  });
 }
 
-void OrderedCheck::post() {
+void GradientCheck::post() {
   const auto* largest = reinterpret_cast<const int32_t*>(&numbers_->largest);
   const auto* norm = reinterpret_cast<const int32_t*>(&numbers_->norm);
-  Engine& engine = rank().engine;
   for (const size_t half : {0U, 1U}) {
-    notices_[half]->post(engine, largest + half);
-    notices_[2 + half]->post(engine, norm + half);
+    notices_[half]->post(engines_.lead, largest + half);
+    notices_[2 + half]->post(engines_.lead, norm + half);
   }
 }
 
-void OrderedCheck::issue(const StepSettings& settings) {
-  const Span span(rank().track, "check gradients");
-  Engine& engine = rank().engine;
-  const auto looked = [&] { look(settings.gradient_factor); };
-  engine.repeat(std::cref(looked));
-  all_reduce(Reduction::kInt64Max,
-             reinterpret_cast<std::byte*>(&numbers_->largest),
-             sizeof(numbers_->largest), kLargestLabel);
-  const bool wants_norm = settings.clip_norm > 0 || settings.wants_norm;
-  const auto judged = [&] {
-    engine.judge(numbers_);
-    if (!wants_norm) return;
-    for (Part& part : parts_)
-      if (part.look.counts_squares())
-        engine.add_squares(numbers_, part.look.counted());
-  };
-  engine.repeat(std::cref(judged));
-  if (wants_norm)
-    all_reduce(Reduction::kInt128Sum,
-               reinterpret_cast<std::byte*>(numbers_->squares),
-               sizeof(numbers_->squares), kNormLabel);
-  const auto clipped = [&] {
-    if (wants_norm) {
-      engine.clip(numbers_, settings.clip_norm);
-      engine.if_zero(&numbers_->is_whole, [&] {
-        for (Part& part : parts_) part.look.scale_by(&numbers_->factor);
-      });
-    }
-    post();
-  };
-  engine.repeat(std::cref(clipped));
-}
-
-void OrderedCheck::read(const Model& model, StepOutcome& outcome) {
-  std::array<uint32_t, kWords> words{};
-  for (size_t i = 0; i < kWords; ++i)
-    words[i] = static_cast<uint32_t>(notices_[i]->wait());
-  constexpr int kHalf = 32;
+GradientNumbers GradientCheck::read() {
+  GradientNumbers numbers;
+  if (notices_[0] == nullptr) {
+    engines_.lead.download(reinterpret_cast<std::byte*>(&numbers),
+                           reinterpret_cast<const std::byte*>(numbers_),
+                           sizeof(numbers));
+    return numbers;
+  }
   const auto whole = [&](size_t low) {
-    return (uint64_t{words[low + 1]} << kHalf) | words[low];
+    const auto word = [&](size_t i) {
+      return uint64_t{static_cast<uint32_t>(notices_[i]->wait())};
+    };
+    const uint64_t lower = word(low);
+    return word(low + 1) << 32 | lower;
   };
-  if (say_if_skipped(static_cast<int64_t>(whole(0)), model, outcome)) return;
-  outcome.gradient_norm = std::bit_cast<double>(whole(2));
+  numbers.largest = static_cast<int64_t>(whole(0));
+  numbers.norm = std::bit_cast<double>(whole(2));
+  return numbers;
 }
 
 }  // namespace canzona

@@ -42,7 +42,7 @@ void LocalUpdate::run(int64_t step, double learning_rate) {
   const Span whole(rank_.track, shown_.span);
   for (const Batch& batch : batches_) {
     const Span span(rank_.track, "update", batch.label);
-    rank_.update([&] {
+    rank_.engines.repeated([&] {
       batch.tensors.step(
           rank_.engine,
           {step, learning_rate * batch.entry.learning_rate_factor});
@@ -78,7 +78,7 @@ void ElementUpdate::run(int64_t step, const ElementRates& rates) {
   for (const auto& [rule, batch] : batches_) {
     const RuleSet::Entry& entry = rank_.rules.entry(rule);
     const double rate = entry.of_matrices ? rates.matrices : rates.others;
-    rank_.update([&] {
+    rank_.engines.repeated([&] {
       batch.step(rank_.engine, {step, rate * entry.learning_rate_factor});
     });
   }
@@ -205,7 +205,7 @@ void ExchangedUpdate::wait(Works& works) {
 template <class Stage>
 void ExchangedUpdate::compute(const ShownEntry& shown, const Stage& stage) {
   const Span span(rank_.track, shown.span);
-  rank_.update(stage);
+  rank_.engines.repeated(stage);
 }
 
 void ExchangedUpdate::share(const ShownEntry& shown) {

@@ -211,8 +211,11 @@ TEST_F(CudaLanes, LookAtGradientsAsTheCpuDoes) {
     auto* numbers = reinterpret_cast<GradientNumbers*>(
         memory.zeros(bytes, DType::kBf16).data);
     const Engine::Stretch stretch{run, std::ssize(values)};
+    auto* shared =
+        reinterpret_cast<int64_t*>(memory.zeros(3, DType::kFp64).data);
     engine.find_largest(numbers, {&stretch, 1});
-    engine.judge(numbers);
+    engine.raise(shared, &numbers->largest);
+    engine.judge_shared(numbers, shared, kInfinityBits);
     engine.add_squares(numbers, {&stretch, 1});
     engine.clip(numbers, limit);
     engine.scale_by(run, &numbers->factor, std::ssize(values));

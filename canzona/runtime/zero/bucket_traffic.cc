@@ -219,10 +219,8 @@ Reducer::Reducer(Rank& rank)
 
 void Reducer::begin() {
   next_ = 0;
-  nonfinite_ = -1;
-  if (rank_.compute != nullptr)
-    rank_.engine.set_zero(reinterpret_cast<std::byte*>(own_code_),
-                          sizeof(*own_code_));
+  rank_.engine.set_zero(reinterpret_cast<std::byte*>(own_code_),
+                        sizeof(*own_code_));
   std::fill(ready_.begin(), ready_.end(), 0);
   for (Pending& bucket : pending_) bucket.num_missing = bucket.num_announced;
 }
@@ -269,22 +267,14 @@ void Reducer::finish() {
 
 void Reducer::look_for_nonfinite(std::span<const Engine::Stretch> gradients,
                                  std::span<const int32_t> tensors) {
-  if (rank_.compute != nullptr) {
-    codes_.clear();
-    for (int32_t tensor : tensors)
-      codes_.push_back(nonfinite_code(rank_, tensor, true));
-    const auto look = [&] {
-      rank_.engine.find_nonfinite(found_, gradients);
-      rank_.engine.keep_first_code(own_code_, found_, codes_);
-    };
-    return rank_.engine.repeat(std::cref(look));
-  }
-  rank_.engine.find_nonfinite(found_, gradients);
-  int32_t first = 0;
-  rank_.engine.download(reinterpret_cast<std::byte*>(&first),
-                        reinterpret_cast<const std::byte*>(found_),
-                        sizeof(first));
-  if (first > 0 && nonfinite_ < 0) nonfinite_ = tensors[index(first - 1)];
+  codes_.clear();
+  for (const int32_t tensor : tensors)
+    codes_.push_back(rank_.nonfinite_code(tensor, true));
+  const auto look = [&] {
+    rank_.engine.find_nonfinite(found_, gradients);
+    rank_.engine.keep_first_code(own_code_, found_, codes_);
+  };
+  rank_.engine.repeat(std::cref(look));
 }
 
 Publisher::Publisher(Rank& rank)

@@ -106,10 +106,8 @@ class Reducer {
   // Called by compute's thread just before these gradients are sent.
   void look_for_nonfinite(std::span<const Engine::Stretch> gradients,
                           std::span<const int32_t> tensors);
-  // The first tensor whose own gradient was not finite before any sum, or -1.
-  int32_t nonfinite() const { return nonfinite_; }
-  // The same as a code in the engine's memory (step/gradient_check.h), which
-  // needs no wait; 0 if there is none.
+  // Which tensor's own gradient was first not finite before any sum, as a code
+  // in the engine's memory (step/gradient_check.h); 0 if there is none.
   const int64_t* own_code() const { return own_code_; }
 
  private:
@@ -135,7 +133,6 @@ class Reducer {
   int32_t* found_;
   int64_t* own_code_;
   std::vector<int64_t> codes_;  // of the gradients being checked
-  int32_t nonfinite_ = -1;
 };
 
 // Publishes parameters: once everything that this rank updates of a bucket is
