@@ -3,10 +3,8 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
-#include "canzona/base/equal_batches.h"
 #include "canzona/plan/schedule/entries.h"
 
 namespace canzona {
@@ -20,6 +18,7 @@ PlacedDraft::PlacedDraft(const PlacedPlan& the_plan, int32_t the_rank,
   out.rank = rank;
   out.states_of.resize(plan.tensors.size());
   find_groups();
+  find_kept();
 }
 
 int32_t PlacedDraft::add_group(const std::vector<int32_t>& ranks) {
@@ -42,55 +41,54 @@ int32_t PlacedDraft::add_memory(int64_t elements) {
   return static_cast<int32_t>(out.memories.size()) - 1;
 }
 
-int64_t PlacedDraft::most_in_batch(int64_t rows, int64_t cols) const {
-  constexpr int64_t kMostElements = int64_t{1} << 28;
-  const int64_t each = std::max<int64_t>(rows * cols, 1);
-  return std::clamp<int64_t>(kMostElements / each, 1, width_);
+void PlacedDraft::find_kept() {
+  for (int32_t m = 0; m < std::ssize(plan.matrices); ++m) {
+    std::vector<Piece> pieces = placed_pieces(plan, m, rank);
+    if (pieces.empty() && matrix(m).owner != rank) continue;
+    KeptMatrix& kept = out.kept.emplace_back();
+    kept.matrix = m;
+    kept.dims = {matrix(m).rows, matrix(m).cols};
+    kept.pieces = std::move(pieces);
+  }
 }
 
-std::vector<PlacedBatch> PlacedDraft::batches_of(
-    std::vector<OwnedMatrix> owned) {
-  using Likeness =
-      std::tuple<int64_t, int64_t, int32_t, int32_t, ParameterDtype>;
-  std::vector<Likeness> alike;
-  for (const OwnedMatrix& one : owned) {
-    const PlacedMatrix& it = matrix(one.matrix);
-    alike.emplace_back(it.rows, it.cols, it.phase, tensor(it.tensor).group,
-                       tensor(it.tensor).dtype);
+int32_t PlacedDraft::kept_of(int32_t m) const {
+  return static_cast<int32_t>(
+      std::ranges::lower_bound(out.kept, m, {}, &KeptMatrix::matrix) -
+      out.kept.begin());
+}
+
+std::vector<UpdateBatch> PlacedDraft::batches_of(
+    const std::vector<int32_t>& kept) {
+  std::vector<ComputedMatrix> computed;
+  for (const int32_t k : kept) {
+    const PlacedMatrix& it = matrix(out.kept[index(k)].matrix);
+    const PlacedTensor& of = tensor(it.tensor);
+    computed.push_back({k, -1, it.rows, it.cols, it.phase, of.group,
+                        static_cast<int32_t>(of.dtype)});
   }
-  std::vector<PlacedBatch> batches;
-  for (const std::vector<size_t>& places :
-       equal_batches(alike, [this](const Likeness& l) {
-         return most_in_batch(std::get<0>(l), std::get<1>(l));
-       })) {
-    const auto& [rows, cols, phase, group, dtype] = alike[places[0]];
-    PlacedBatch& batch = batches.emplace_back();
-    batch.group = group;
-    batch.dtype = dtype;
-    batch.dims = {rows, cols};
-    batch.phase = phase;
-    for (size_t at : places) batch.members.push_back(std::move(owned[at]));
-    add_owner_states(batch);
-  }
+  std::vector<UpdateBatch> batches = canzona::batches_of(computed, width_);
+  for (UpdateBatch& batch : batches) add_owner_states(batch);
   return batches;
 }
 
-void PlacedDraft::add_owner_states(PlacedBatch& batch) {
+void PlacedDraft::add_owner_states(UpdateBatch& batch) {
   const auto count = std::ssize(batch.members);
-  for (const StateFact& fact :
-       facts_[index(batch.group)]->tensor_states(batch.dims)) {
+  for (StateFact& fact : facts_[index(batch.rule)]->tensor_states(batch.dims)) {
     if (fact.lives != Lives::kWithOwner) continue;
-    batch.states.push_back(add_memory(count * fact.elements()));
+    const int32_t memory = add_memory(count * fact.elements());
     for (int64_t i = 0; i < count; ++i) {
-      const int32_t m = batch.members[index(i)].matrix;
+      const int32_t m = out.kept[index(batch.members[index(i)])].matrix;
       out.states.push_back({.name = fact.name,
                             .tensor = matrix(m).tensor,
                             .matrix = m,
                             .shape = fact.shape,
                             .initially = fact.initially,
-                            .memory = batch.states.back(),
+                            .memory = memory,
                             .at = i * fact.elements()});
     }
+    batch.owned.push_back(
+        {std::make_shared<const StateFact>(std::move(fact)), 0, memory});
   }
 }
 
@@ -142,6 +140,8 @@ class PlacedRoundsMaker {
   }
 
  private:
+  using Computed = std::map<int32_t, SlotMatrix>;  // by number in the plan
+
   void find_num_slots() {
     exchange_.num_slots = kExchangeSlots;
     for (const PlacedClass& c : plan_.classes)
@@ -188,8 +188,8 @@ class PlacedRoundsMaker {
     std::map<int32_t, std::vector<int32_t>> owned_by;  // by owner
     for (int32_t m : members.matrices)
       owned_by[draft_.matrix(m).owner].push_back(m);
-    std::map<int32_t, OwnedMatrix> owned;
-    for (int32_t m : owned_by[rank_]) owned[m].matrix = m;
+    Computed owned;
+    for (int32_t m : owned_by[rank_]) owned[m] = computed_matrix(m);
     const int64_t end_of_x = place_whole(line, owned_by[rank_], owned, moves);
     const int64_t end_of_s = place_sent(line, owned_by, end_of_x, round, moves);
     int64_t end = end_of_s;
@@ -212,23 +212,43 @@ class PlacedRoundsMaker {
         for (int32_t m : list)
           if (moves_at_all(m))
             moves.gather.is_empty = moves.scatter.is_empty = false;
-    std::vector<OwnedMatrix> computed;
-    for (int32_t m : owned_by[rank_]) computed.push_back(std::move(owned[m]));
-    round.batches = draft_.batches_of(std::move(computed));
+    std::vector<int32_t> kept;
+    for (auto& [m, one] : owned) {
+      kept.push_back(one.kept);
+      round.computed.push_back(std::move(one));
+    }
+    round.batches = draft_.batches_of(kept);
     return aligned_elements(end);
+  }
+
+  SlotMatrix computed_matrix(int32_t m) const {
+    SlotMatrix one;
+    one.kept = draft_.kept_of(m);
+    one.own = {0, draft_.matrix(m).rows, 0, draft_.matrix(m).cols};
+    return one;
+  }
+
+  // Calls place(SlotPiece, elements) for what this rank stores of a matrix.
+  template <class Place>
+  void for_each_piece(int32_t m, const Place& place) const {
+    const int32_t k = draft_.kept_of(m);
+    if (k == std::ssize(out_.kept) || out_.kept[index(k)].matrix != m) return;
+    const std::vector<Piece>& pieces = out_.kept[index(k)].pieces;
+    for (size_t p = 0; p < pieces.size(); ++p)
+      place(SlotPiece{
+          {pieces[p], -1, pieces[p].elements()}, k, static_cast<int32_t>(p)});
   }
 
   bool moves_at_all(int32_t m) const {
     int64_t at_owner = 0;
-    for (const PlacedPiece& p : placed_pieces(plan_, m, draft_.matrix(m).owner))
+    for (const Piece& p : placed_pieces(plan_, m, draft_.matrix(m).owner))
       at_owner += p.elements();
     return at_owner < draft_.matrix(m).rows * draft_.matrix(m).cols;
   }
 
   // Places W, and X if it is separate; returns the end of both.
   int64_t place_whole(const std::vector<int32_t>& line,
-                      const std::vector<int32_t>& mine,
-                      std::map<int32_t, OwnedMatrix>& owned,
+                      const std::vector<int32_t>& mine, Computed& owned,
                       PlacedMoves& moves) {
     moves.gather.received.assign(line.size(), 0);
     moves.scatter.sent.assign(line.size(), 0);
@@ -238,8 +258,8 @@ class PlacedRoundsMaker {
     int64_t at = 0;
     const auto place = [&](int32_t sender) {
       for (int32_t m : mine)
-        for (const PlacedPiece& p : placed_pieces(plan_, m, sender)) {
-          owned[m].fields.push_back({p, at, p.elements()});
+        for (const Piece& p : placed_pieces(plan_, m, sender)) {
+          owned[m].rectangles.push_back({p, at, p.elements()});
           at += p.elements() * draft_.facts_of_matrix(m).gather_fields();
         }
     };
@@ -256,7 +276,7 @@ class PlacedRoundsMaker {
       if (line[i] == rank_) continue;
       const int64_t first = at;
       for (int32_t m : mine)
-        for (const PlacedPiece& p : placed_pieces(plan_, m, line[i])) {
+        for (const Piece& p : placed_pieces(plan_, m, line[i])) {
           owned[m].updates.push_back({p, at, 0});
           at += p.elements();
         }
@@ -286,10 +306,11 @@ class PlacedRoundsMaker {
     return at;
   }
   int64_t prepare(int32_t m, int64_t at, PlacedRound& round) const {
-    for (const PlacedPiece& p : placed_pieces(plan_, m, rank_)) {
-      round.prepared.push_back({p, at});
-      at += p.elements() * draft_.facts_of_matrix(m).gather_fields();
-    }
+    for_each_piece(m, [&](SlotPiece piece) {
+      piece.at = at;
+      at += piece.elements() * draft_.facts_of_matrix(m).gather_fields();
+      round.prepared.push_back(std::move(piece));
+    });
     return at;
   }
 
@@ -306,8 +327,9 @@ class PlacedRoundsMaker {
             draft_.facts_of_matrix(m).applies_to_states() ||
             out_.states_of[index(draft_.matrix(m).tensor)].empty())
           continue;
-        for (const PlacedPiece& p : placed_pieces(plan_, m, rank_))
-          round.prepared.push_back({p, -1});
+        for_each_piece(m, [&](SlotPiece piece) {
+          round.prepared.push_back(std::move(piece));
+        });
       }
     }
   }
@@ -315,8 +337,7 @@ class PlacedRoundsMaker {
   // Places the block of one line: by owner, the root's own last.
   int64_t place_updates(const std::vector<int32_t>& line, int32_t root,
                         const std::map<int32_t, std::vector<int32_t>>& owned_by,
-                        int64_t at, bool own,
-                        std::map<int32_t, OwnedMatrix>& owned,
+                        int64_t at, bool own, Computed& owned,
                         PlacedRound& round, PlacedMoves& moves) {
     if (own) {
       moves.scatter.received.assign(line.size(), 0);
@@ -326,11 +347,12 @@ class PlacedRoundsMaker {
       const auto list = owned_by.find(owner);
       if (list == owned_by.end()) return;
       for (int32_t m : list->second)
-        for (const PlacedPiece& p : placed_pieces(plan_, m, rank_)) {
-          round.applied.push_back({p, at});
-          if (owner == rank_) owned[m].updates.push_back({p, at, 0});
-          at += p.elements();
-        }
+        for_each_piece(m, [&](SlotPiece piece) {
+          piece.at = at;
+          if (owner == rank_) owned[m].updates.push_back({piece, at, 0});
+          at += piece.elements();
+          round.applied.push_back(std::move(piece));
+        });
     };
     for (size_t i = 0; i < line.size(); ++i) {
       if (line[i] == root) continue;
@@ -366,13 +388,12 @@ class PlacedRoundsMaker {
     for (size_t r = 0; r < out_.rounds.size(); ++r) {
       const int64_t base = first[index(exchange_.moves[r].slot)];
       PlacedRound& round = out_.rounds[r];
-      for (PreparedPiece& p : round.prepared)
-        if (p.to >= 0) p.to += base;
-      for (AppliedPiece& p : round.applied) p.from += base;
-      for (PlacedBatch& batch : round.batches)
-        for (OwnedMatrix& one : batch.members)
-          for (auto* list : {&one.fields, &one.updates})
-            for (SlotRectangle& rectangle : *list) rectangle.at += base;
+      for (SlotPiece& p : round.prepared)
+        if (p.at >= 0) p.at += base;
+      for (SlotPiece& p : round.applied) p.at += base;
+      for (SlotMatrix& one : round.computed)
+        for (auto* list : {&one.rectangles, &one.updates})
+          for (SlotRectangle& rectangle : *list) rectangle.at += base;
       for (auto* list : {&round.shared, &round.taken})
         for (ElementTensor& elements : *list) elements.at += base;
       for (PlacedTables* tables :

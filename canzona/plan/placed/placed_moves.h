@@ -61,14 +61,16 @@ class PlacedDraft {
   int32_t add_group(const std::vector<int32_t>& ranks);
   // Adds a memory for states and returns its number.
   int32_t add_memory(int64_t elements);
-  // Groups matrices by equal shape, phase, group and dtype, with memory for the
-  // states that live with owners.
-  std::vector<PlacedBatch> batches_of(std::vector<OwnedMatrix> owned);
+  // Finds a kept matrix by its number in the plan.
+  int32_t kept_of(int32_t m) const;
+  // Groups kept matrices by equal shape, phase, group and dtype, with memory
+  // for the states that live with owners.
+  std::vector<UpdateBatch> batches_of(const std::vector<int32_t>& kept);
 
  private:
   void find_groups();
-  int64_t most_in_batch(int64_t rows, int64_t cols) const;
-  void add_owner_states(PlacedBatch& batch);
+  void find_kept();
+  void add_owner_states(UpdateBatch& batch);
 
   const int64_t width_;
   const std::vector<std::unique_ptr<RuleFacts>> facts_;  // by group

@@ -73,11 +73,11 @@ class PlacedStatesMaker {
     for (int32_t t = 0; t < std::ssize(plan_.tensors); ++t)
       if (!done[index(t)] && draft_.is_element_wise(t))
         kept_[index(t)] = {{0, stored_elements(plan_, t, rank_)}};
-    for (int32_t m = 0; m < std::ssize(plan_.matrices); ++m) {
-      if (!keeps_states_of(m)) continue;
-      for (const PlacedPiece& piece : placed_pieces(plan_, m, rank_))
-        add_kept(kept_[index(draft_.matrix(m).tensor)],
-                 {piece.at, piece.elements()});
+    for (const KeptMatrix& kept : out_.kept) {
+      if (!keeps_states_of(kept.matrix)) continue;
+      for (const Piece& piece : kept.pieces)
+        add_kept(kept_[index(draft_.matrix(kept.matrix).tensor)],
+                 {piece.kept, piece.elements()});
     }
   }
   static void add_kept(std::vector<Extent>& kept, Extent next) {
@@ -134,15 +134,12 @@ class PlacedStatesMaker {
   }
 
   void add_local() {
-    std::vector<OwnedMatrix> owned;
-    for (int32_t m = 0; m < std::ssize(plan_.matrices); ++m) {
-      if (draft_.matrix(m).round >= 0 || draft_.matrix(m).owner != rank_)
-        continue;
-      OwnedMatrix& one = owned.emplace_back();
-      one.matrix = m;
-      one.pieces = placed_pieces(plan_, m, rank_);
+    std::vector<int32_t> owned;
+    for (int32_t k = 0; k < std::ssize(out_.kept); ++k) {
+      const PlacedMatrix& it = draft_.matrix(out_.kept[index(k)].matrix);
+      if (it.round < 0 && it.owner == rank_) owned.push_back(k);
     }
-    out_.local = draft_.batches_of(std::move(owned));
+    out_.local = draft_.batches_of(owned);
   }
 
   PlacedDraft& draft_;
@@ -244,9 +241,9 @@ class PlacedActionsMaker {
     if (!tensors.empty())
       add_compute(Kind::kElements, -1, "elements", std::move(tensors));
     std::set<int32_t> found;
-    for (const PlacedBatch& batch : out_.local)
-      for (const OwnedMatrix& one : batch.members)
-        found.insert(draft_.matrix(one.matrix).tensor);
+    for (const UpdateBatch& batch : out_.local)
+      for (const int32_t k : batch.members)
+        found.insert(draft_.matrix(out_.kept[index(k)].matrix).tensor);
     if (!found.empty())
       add_compute(Kind::kLocal, -1, "local matrices",
                   {found.begin(), found.end()});
@@ -322,27 +319,31 @@ int64_t stack_place(const PlacedTensor& tensor, const Box& box,
 
 }  // namespace
 
-std::vector<PlacedPiece> placed_pieces(const PlacedPlan& plan, int32_t m,
-                                       int32_t rank) {
+std::vector<Piece> placed_pieces(const PlacedPlan& plan, int32_t m,
+                                 int32_t rank) {
   const PlacedMatrix& matrix = plan.matrices[index(m)];
   const PlacedTensor& tensor = plan.tensors[index(matrix.tensor)];
   const size_t r = tensor.shape.size() - 2, c = r + 1;
-  std::vector<PlacedPiece> pieces;
+  std::vector<Piece> pieces;
   int64_t begin = 0;
   for (const Box& box : tensor.stored[index(rank)]) {
     const int64_t place = stack_place(tensor, box, matrix.number);
     const Extent rows = Extent{box.first[r], box.count[r]}.meet(
         {matrix.first_row, matrix.rows});
-    if (place >= 0 && rows.count > 0 && box.count[c] > 0)
-      pieces.push_back(
-          {{rows.first - matrix.first_row, rows.count, box.first[c],
-            box.count[c]},
-           m,
-           begin + (place * box.count[r] + rows.first - box.first[r]) *
-                       box.count[c]});
+    if (place >= 0 && rows.count > 0 && box.count[c] > 0) {
+      const int64_t at =
+          begin +
+          (place * box.count[r] + rows.first - box.first[r]) * box.count[c];
+      pieces.push_back({{rows.first - matrix.first_row, rows.count,
+                         box.first[c], box.count[c]},
+                        at,
+                        at,
+                        at,
+                        at});
+    }
     begin += box.elements();
   }
-  std::ranges::sort(pieces, {}, [](const PlacedPiece& p) {
+  std::ranges::sort(pieces, {}, [](const Piece& p) {
     return std::pair(p.first_row, p.first_col);
   });
   return pieces;

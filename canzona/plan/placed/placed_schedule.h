@@ -46,6 +46,7 @@
 #include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/ranges.h"
 #include "canzona/plan/schedule/rounds.h"
+#include "canzona/plan/schedule/updates.h"
 
 namespace canzona {
 
@@ -57,14 +58,11 @@ inline int64_t aligned_elements(int64_t elements) {
          kElementAlignment;
 }
 
-// A rectangle of a matrix, stored row by row in the memory of one rank.
-struct PlacedPiece : Rectangle {
-  int32_t matrix = 0;
-  int64_t at = 0;  // element of the rank's storage of the tensor
-};
-// Sorted by first row and column. `matrix` is numbered as in the plan.
-std::vector<PlacedPiece> placed_pieces(const PlacedPlan& plan, int32_t matrix,
-                                       int32_t rank);
+// Returns what a rank stores of a matrix, sorted by first row and column. All
+// offsets of a piece are elements of the rank's storage of the tensor. `matrix`
+// is numbered as in the plan.
+std::vector<Piece> placed_pieces(const PlacedPlan& plan, int32_t matrix,
+                                 int32_t rank);
 // Returns the number of elements that a rank stores of a tensor.
 int64_t stored_elements(const PlacedPlan& plan, int32_t tensor, int32_t rank);
 // A state in memory that the caller provides, as fp32.
@@ -83,32 +81,6 @@ struct PlacedState {
   int64_t elements() const;
 };
 
-struct PreparedPiece : PlacedPiece {
-  int64_t to = -1;  // element of the slots; -1: only updates states
-};
-struct AppliedPiece : PlacedPiece {
-  int64_t from = 0;  // element of the slots
-};
-
-// A matrix that this rank transforms, and where its fields and updates lie: in
-// the slots or, if it is local, in the rank's storage.
-struct OwnedMatrix {
-  int32_t matrix = 0;
-  std::vector<SlotRectangle> fields;
-  std::vector<SlotRectangle> updates;
-  std::vector<PlacedPiece> pieces;
-};
-// Matrices of equal shape, phase, group and dtype. For each state at the owner,
-// those of all members lie one after another in one memory.
-struct PlacedBatch {
-  int32_t group = 0;
-  ParameterDtype dtype = ParameterDtype::kFp32;
-  std::vector<int64_t> dims;
-  int32_t phase = 0;
-  std::vector<OwnedMatrix> members;
-  std::vector<int32_t> states;  // memories, in the order of the rule's facts
-};
-
 // An element-wise tensor on this rank. New weights travel between replicas as
 // fp32, whatever the wire dtype.
 struct ElementTensor {
@@ -119,11 +91,14 @@ struct ElementTensor {
 
 struct PlacedRound {
   int32_t number = 0;  // among the rounds of all classes
-  std::vector<PreparedPiece> prepared;
-  std::vector<PlacedBatch> batches;
+  // Pieces whose states are updated here, with the element of the slots where
+  // their fields begin; -1: nobody needs these.
+  std::vector<SlotPiece> prepared;
+  std::vector<SlotMatrix> computed;   // sorted by kept matrix
+  std::vector<UpdateBatch> batches;   // of these
+  std::vector<SlotPiece> applied;     // with their updates
   std::vector<ElementTensor> shared;  // updated here, then broadcast
-  std::vector<AppliedPiece> applied;
-  std::vector<ElementTensor> taken;  // updated by another replica
+  std::vector<ElementTensor> taken;   // updated by another replica
 };
 
 struct PlacedAction {
@@ -169,9 +144,13 @@ struct PlacedSchedule {
   std::vector<PlacedState> states;              // by tensor, then by matrix
   std::vector<std::vector<int32_t>> states_of;  // with the shard, by tensor
 
+  // The matrices of which this rank stores pieces, or which it computes, in the
+  // plan's order.
+  std::vector<KeptMatrix> kept;
+
   int64_t slot_elements = 0;  // of the wire, all slots together
   std::vector<PlacedRound> rounds;
-  std::vector<PlacedBatch> local;
+  std::vector<UpdateBatch> local;       // of matrices whose pieces never move
   std::vector<ElementTensor> elements;  // that are in no round
 
   // By tensor: the extents of this rank's storage that it contributes to sums

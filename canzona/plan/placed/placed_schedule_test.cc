@@ -231,23 +231,24 @@ class Players {
       for (const ElementTensor& e : p.schedule.elements)
         for (int64_t i = 0; i < e.count; ++i) p.applied[e.tensor].insert(i);
     if (a.kind == Kind::kLocal)
-      for (const PlacedBatch& batch : p.schedule.local)
-        for (const OwnedMatrix& one : batch.members) {
-          EXPECT_TRUE(p.transformed.insert(one.matrix).second);
-          for (const PlacedPiece& piece : one.pieces) apply(p, piece);
+      for (const UpdateBatch& batch : p.schedule.local)
+        for (const int32_t k : batch.members) {
+          const KeptMatrix& kept = p.schedule.kept[index(k)];
+          EXPECT_TRUE(p.transformed.insert(kept.matrix).second);
+          for (const Piece& piece : kept.pieces) apply(p, kept.matrix, piece);
         }
     if (a.item < 0) return;
     const PlacedRound& round = p.schedule.rounds[index(a.item)];
     if (a.kind == Kind::kPrepare) prepare(p, round);
     if (a.kind == Kind::kTransform) transform(p, round);
     if (a.kind != Kind::kApply) return;
-    for (const AppliedPiece& piece : round.applied) {
+    for (const SlotPiece& piece : round.applied) {
+      const int32_t m = p.schedule.kept[index(piece.kept)].matrix;
       for (int64_t i = 0; i < piece.num_rows; ++i)
         for (int64_t j = 0; j < piece.num_cols; ++j)
-          ASSERT_EQ(read(p, piece.from + i * piece.num_cols + j),
-                    name(piece.matrix, piece.first_row + i, piece.first_col + j,
-                         kUpdate));
-      apply(p, piece);
+          ASSERT_EQ(read(p, piece.at + i * piece.num_cols + j),
+                    name(m, piece.first_row + i, piece.first_col + j, kUpdate));
+      apply(p, m, stored(p, piece));
     }
     const int64_t wide = plan_.options.wire == WireDtype::kBf16 ? 2 : 1;
     for (const ElementTensor& e : round.shared)
@@ -260,39 +261,48 @@ class Players {
       }
   }
 
-  void apply(Player& p, const PlacedPiece& piece) {
-    const int32_t t = plan_.matrices[index(piece.matrix)].tensor;
+  static const Piece& stored(const Player& p, const SlotPiece& piece) {
+    return p.schedule.kept[index(piece.kept)].pieces[index(piece.piece)];
+  }
+
+  void apply(Player& p, int32_t m, const Piece& piece) {
+    const int32_t t = plan_.matrices[index(m)].tensor;
     for (int64_t i = 0; i < piece.elements(); ++i)
-      p.applied[t].insert(piece.at + i);
+      p.applied[t].insert(piece.parameter + i);
   }
 
   void prepare(Player& p, const PlacedRound& round) {
-    for (const PreparedPiece& piece : round.prepared) {
-      const int32_t t = plan_.matrices[index(piece.matrix)].tensor;
+    for (const SlotPiece& piece : round.prepared) {
+      const int32_t m = p.schedule.kept[index(piece.kept)].matrix;
+      const int32_t t = plan_.matrices[index(m)].tensor;
       for (int64_t i = 0; i < piece.elements(); ++i)
-        p.prepared[t].insert(piece.at + i);
-      if (piece.to < 0) continue;
-      for (int f = 0; f < fields(piece.matrix); ++f)
+        p.prepared[t].insert(stored(p, piece).gradient + i);
+      if (piece.at < 0) continue;
+      for (int f = 0; f < fields(m); ++f)
         for (int64_t i = 0; i < piece.num_rows; ++i)
           for (int64_t j = 0; j < piece.num_cols; ++j)
-            write(p, piece.to + f * piece.elements() + i * piece.num_cols + j,
-                  name(piece.matrix, piece.first_row + i, piece.first_col + j,
-                       f));
+            write(p, piece.at + f * piece.field_stride + i * piece.num_cols + j,
+                  name(m, piece.first_row + i, piece.first_col + j, f));
     }
   }
 
   void transform(Player& p, const PlacedRound& round) {
-    for (const PlacedBatch& batch : round.batches) {
-      for (const OwnedMatrix& one : batch.members) {
-        EXPECT_TRUE(p.transformed.insert(one.matrix).second);
-        for (int f = 0; f < fields(one.matrix); ++f) {
+    for (const UpdateBatch& batch : round.batches) {
+      std::vector<const SlotMatrix*> members;
+      for (const int32_t k : batch.members)
+        members.push_back(
+            &*std::ranges::find(round.computed, k, &SlotMatrix::kept));
+      for (const SlotMatrix* one : members) {
+        const int32_t m = p.schedule.kept[index(one->kept)].matrix;
+        EXPECT_TRUE(p.transformed.insert(m).second);
+        for (int f = 0; f < fields(m); ++f) {
           std::set<std::pair<int64_t, int64_t>> seen;
-          for (const SlotRectangle& r : one.fields)
+          for (const SlotRectangle& r : one->rectangles)
             for (int64_t i = 0; i < r.num_rows; ++i)
               for (int64_t j = 0; j < r.num_cols; ++j) {
                 ASSERT_EQ(
                     read(p, r.at + f * r.field_stride + i * r.num_cols + j),
-                    name(one.matrix, r.first_row + i, r.first_col + j, f));
+                    name(m, r.first_row + i, r.first_col + j, f));
                 EXPECT_TRUE(
                     seen.insert({r.first_row + i, r.first_col + j}).second);
               }
@@ -300,13 +310,13 @@ class Players {
         }
       }
       // A batch is read before its updates are written, others' later.
-      for (const OwnedMatrix& one : batch.members)
-        for (const SlotRectangle& r : one.updates)
+      for (const SlotMatrix* one : members)
+        for (const SlotRectangle& r : one->updates)
           for (int64_t i = 0; i < r.num_rows; ++i)
             for (int64_t j = 0; j < r.num_cols; ++j)
-              write(
-                  p, r.at + i * r.num_cols + j,
-                  name(one.matrix, r.first_row + i, r.first_col + j, kUpdate));
+              write(p, r.at + i * r.num_cols + j,
+                    name(p.schedule.kept[index(one->kept)].matrix,
+                         r.first_row + i, r.first_col + j, kUpdate));
     }
     const int64_t wide = plan_.options.wire == WireDtype::kBf16 ? 2 : 1;
     for (const ElementTensor& e : round.shared)

@@ -22,7 +22,7 @@ class UpdatePlanner {
         layout_(layout),
         kept_(kept),
         rules_(rules),
-        width_(std::max<int64_t>(width, 1)) {
+        width_(width) {
     join_buckets();
   }
 
@@ -33,12 +33,12 @@ class UpdatePlanner {
     if (rounds.empty())
       out_.batches.push_back(batches_by_stretch(in_forward_order()));
     for (const Round& round : rounds) {
-      std::vector<Computed> computed;
-      for (const SlotMatrix& matrix : round.computed) {
-        computed.push_back({matrix.kept, matrix.block, matrix.own.num_rows,
-                            matrix.own.num_cols, matrix.segment});
-      }
-      out_.batches.push_back(batches_of(computed));
+      std::vector<ComputedMatrix> computed;
+      for (const SlotMatrix& matrix : round.computed)
+        computed.push_back(
+            computed_matrix(matrix.kept, matrix.block, matrix.own.num_rows,
+                            matrix.own.num_cols, matrix.segment));
+      out_.batches.push_back(batches_with_states(computed));
       std::vector<SharedStates>& shared = out_.shared.emplace_back();
       for (const SharedMatrix& matrix : round.shared)
         shared.push_back(states_of(matrix));
@@ -49,14 +49,6 @@ class UpdatePlanner {
 
  private:
   using Facts = std::vector<std::shared_ptr<const StateFact>>;
-  // A kept matrix, or a block of it, in a batch with others of its number.
-  struct Computed {
-    int32_t kept = 0;
-    int32_t block = -1;
-    int64_t rows = 0, cols = 0;
-    int32_t number = 0;
-  };
-
   // Returns the number of a request for elements, which lay_out_states()
   // replaces by the first of them.
   int64_t request(int64_t elements) {
@@ -163,7 +155,7 @@ class UpdatePlanner {
     constexpr int64_t kEnough = int64_t{1} << 26;  // elements
     stretch_of_.resize(part_.buckets.size());
     std::iota(stretch_of_.begin(), stretch_of_.end(), 0);
-    if (width_ == 1) return;
+    if (width_ <= 1) return;
     std::vector<int64_t> elements(part_.buckets.size());
     bool any_leave = false;
     for (size_t k = 0; k < kept_.matrices.size(); ++k) {
@@ -184,64 +176,48 @@ class UpdatePlanner {
     }
   }
 
-  // Returns how many matrices of a shape form a batch: limited by what the
-  // engine takes at once and by the elements that scratch may hold.
-  int64_t most_of(int64_t rows, int64_t cols) const {
-    constexpr int64_t kMostElements = int64_t{1} << 28;
-    const int64_t elements = std::max<int64_t>(rows * cols, 1);  // may be none
-    return std::clamp<int64_t>(kMostElements / elements, 1, width_);
-  }
-
   // Returns batches such that each stretch of buckets is finished before the
   // next begins.
   std::vector<UpdateBatch> batches_by_stretch(
       const std::vector<int32_t>& matrices) {
-    std::vector<Computed> computed;
+    std::vector<ComputedMatrix> computed;
     for (int32_t k : matrices) {
       const std::vector<int64_t>& dims = kept_.matrices[index(k)].dims;
-      computed.push_back(
-          {k, -1, dims[0], dims[1], stretch_of_[index(bucket(k))]});
+      computed.push_back(computed_matrix(k, -1, dims[0], dims[1],
+                                         stretch_of_[index(bucket(k))]));
     }
-    std::vector<UpdateBatch> batches = batches_of(computed);
+    std::vector<UpdateBatch> batches = batches_with_states(computed);
     for (UpdateBatch& batch : batches) batch.segment = 0;
     return batches;
   }
 
-  // Returns batches in the order of their matrices' numbers; a batch never
-  // mixes numbers.
-  std::vector<UpdateBatch> batches_of(const std::vector<Computed>& matrices) {
-    // A kind is (number, rows, columns, phase, rule).
-    using Kind = std::tuple<int32_t, int64_t, int64_t, int32_t, int32_t>;
-    std::vector<Kind> kinds;
-    for (const Computed& matrix : matrices) {
-      const KeptMatrix& kept = kept_.matrices[index(matrix.kept)];
-      kinds.emplace_back(matrix.number, matrix.rows, matrix.cols,
-                         part_.phase[index(kept.matrix)],
-                         rules_.number[index(tensor(matrix.kept))]);
-    }
-    std::vector<UpdateBatch> batches;
-    for (const std::vector<size_t>& alike :
-         equal_batches(kinds, [this](const Kind& kind) {
-           return most_of(std::get<1>(kind), std::get<2>(kind));
-         })) {
-      const auto& [number, rows, cols, phase, rule] = kinds[alike[0]];
-      UpdateBatch batch{{rows, cols}, phase, rule, number, {}, {}, {}, {}};
-      for (size_t at : alike) add_member(matrices[at], batch);
+  ComputedMatrix computed_matrix(int32_t kept, int32_t block, int64_t rows,
+                                 int64_t cols, int32_t apart) const {
+    return {kept,
+            block,
+            rows,
+            cols,
+            part_.phase[index(kept_.matrices[index(kept)].matrix)],
+            rules_.number[index(tensor(kept))],
+            apart};
+  }
+
+  std::vector<UpdateBatch> batches_with_states(
+      const std::vector<ComputedMatrix>& computed) {
+    std::vector<UpdateBatch> batches = batches_of(computed, width_);
+    for (UpdateBatch& batch : batches) {
+      for (size_t i = 0; i < batch.members.size(); ++i)
+        batch.in_matrix.push_back(
+            states_in_matrix(batch.members[i], batch.blocks[i]));
       add_owner_states(batch);
-      batches.push_back(std::move(batch));
     }
     return batches;
   }
 
-  void add_member(const Computed& matrix, UpdateBatch& batch) const {
-    const std::vector<int64_t>& dims = kept_.matrices[index(matrix.kept)].dims;
-    batch.members.push_back(matrix.kept);
-    batch.blocks.push_back(matrix.block);
-    batch.in_matrix.emplace_back();
-    if (matrix.block >= 0)
-      batch.in_matrix.back() =
-          rules_.of(tensor(matrix.kept))
-              .block_states({dims[0], dims[1]}, matrix.block);
+  std::vector<BlockState> states_in_matrix(int32_t kept, int32_t block) const {
+    if (block < 0) return {};
+    const std::vector<int64_t>& dims = kept_.matrices[index(kept)].dims;
+    return rules_.of(tensor(kept)).block_states({dims[0], dims[1]}, block);
   }
 
   void add_owner_states(UpdateBatch& batch) {
@@ -269,6 +245,40 @@ class UpdatePlanner {
 };
 
 }  // namespace
+
+// A batch is limited by what the engine takes at once and by the elements that
+// scratch may hold.
+std::vector<UpdateBatch> batches_of(const std::vector<ComputedMatrix>& computed,
+                                    int64_t width) {
+  constexpr int64_t kMostElements = int64_t{1} << 28;
+  // A kind is (apart, rows, columns, phase, rule).
+  using Kind = std::tuple<int32_t, int64_t, int64_t, int32_t, int32_t>;
+  std::vector<Kind> kinds;
+  for (const ComputedMatrix& matrix : computed)
+    kinds.emplace_back(matrix.apart, matrix.rows, matrix.cols, matrix.phase,
+                       matrix.rule);
+  const auto most = [width](const Kind& kind) {
+    // A matrix may have no elements.
+    const int64_t each =
+        std::max<int64_t>(std::get<1>(kind) * std::get<2>(kind), 1);
+    return std::clamp<int64_t>(kMostElements / each, 1,
+                               std::max<int64_t>(width, 1));
+  };
+  std::vector<UpdateBatch> batches;
+  for (const std::vector<size_t>& alike : equal_batches(kinds, most)) {
+    const auto& [apart, rows, cols, phase, rule] = kinds[alike[0]];
+    UpdateBatch& batch = batches.emplace_back();
+    batch.dims = {rows, cols};
+    batch.phase = phase;
+    batch.rule = rule;
+    batch.segment = apart;
+    for (const size_t at : alike) {
+      batch.members.push_back(computed[at].kept);
+      batch.blocks.push_back(computed[at].block);
+    }
+  }
+  return batches;
+}
 
 UpdatePlan plan_updates(const PlanPart& part, const RankLayout& layout,
                         const Kept& kept, const std::vector<Round>& rounds,

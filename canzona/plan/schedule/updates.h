@@ -23,7 +23,8 @@ namespace canzona {
 // One state of one matrix, or of a batch of them.
 struct KeptState {
   std::shared_ptr<const StateFact> fact;
-  int64_t first = 0;  // element of the states
+  int64_t first = 0;   // element of the memory
+  int32_t memory = 0;  // its number, where a caller lends several
 };
 
 struct UpdateBatch {
@@ -38,6 +39,21 @@ struct UpdateBatch {
   std::vector<std::vector<BlockState>> in_matrix;
   std::vector<KeptState> owned;
 };
+
+// A matrix, or a block of one, that a rank computes.
+struct ComputedMatrix {
+  int32_t kept = 0;
+  int32_t block = -1;
+  int64_t rows = 0, cols = 0;
+  int32_t phase = 0;
+  int32_t rule = 0;
+  int32_t apart = 0;  // matrices of different numbers never share a batch
+};
+
+// Returns batches of at most `width` matrices, without states, in the order of
+// the first matrix of each. `apart` becomes their segment.
+std::vector<UpdateBatch> batches_of(const std::vector<ComputedMatrix>& computed,
+                                    int64_t width);
 
 // The states that a rank keeps of a matrix that its team shares, in the order
 // of RuleFacts::team_states.

@@ -52,8 +52,6 @@ LentRank::LentRank(const PlacedPlan& the_plan, int32_t rank,
         rules.back()->facts().gather_fields() <= static_cast<int>(kMostFields),
         "fields of rule ", group.rule);
   }
-  for (const PlacedMatrix& matrix : plan.matrices)
-    dims.push_back({matrix.rows, matrix.cols});
   for (const std::vector<int32_t>& states : schedule.states_of)
     CANZONA_CHECK(states.size() <= kMostShardStates, states.size(), " states");
 }

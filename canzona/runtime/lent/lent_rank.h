@@ -13,6 +13,7 @@
 #include "canzona/plan/placed/placed_schedule.h"
 #include "canzona/rules/rule.h"
 #include "canzona/runtime/step/gradient_check.h"
+#include "canzona/runtime/step/matrix_stages.h"
 
 namespace canzona {
 
@@ -38,10 +39,6 @@ struct LentGradient {
   DType dtype = DType::kFp32;  // or kBf16
 };
 
-// The maximum number of states that a rule keeps with the shard.
-inline constexpr size_t kMostShardStates = 4;
-using ShardStates = Run[kMostShardStates];
-
 // Returns the same number for rules with the same options in force.
 uint64_t hash_of_options(const Rule& rule);
 
@@ -54,15 +51,15 @@ struct LentRank : StepEngines {
   std::vector<RuleOptions> options;          // by group
   std::vector<std::unique_ptr<Rule>> rules;  // by group
   std::vector<uint64_t> hashes;              // of options in force, by group
-  std::vector<Dims> dims;                    // by matrix
   LentMemory memory;
   std::vector<LentGradient> gradients;  // by tensor
   std::vector<int64_t> steps;           // by tensor
   std::vector<double> rates;            // by group
 
   const PlacedTensor& tensor(int32_t t) const { return plan.tensors[index(t)]; }
-  int32_t tensor_of(int32_t matrix) const {
-    return plan.matrices[index(matrix)].tensor;
+  // Of a kept matrix.
+  int32_t tensor_of(int32_t kept) const {
+    return plan.matrices[index(schedule.kept[index(kept)].matrix)].tensor;
   }
   const Rule& rule_of(int32_t t) const {
     return *rules[index(tensor(t).group)];
@@ -76,11 +73,11 @@ struct LentRank : StepEngines {
   DType wire() const {
     return plan.options.wire == WireDtype::kBf16 ? DType::kBf16 : DType::kFp32;
   }
-  Run slot(int64_t at) const {
-    return {memory.slots + at * size_of(wire()), wire()};
-  }
+  Run slots() const { return {memory.slots, wire()}; }
   // New weights in transit, whatever the wire.
-  Run wide_slot(int64_t at) const { return {slot(at).data, DType::kFp32}; }
+  Run wide_slot(int64_t at) const {
+    return {memory.slots + at * size_of(wire()), DType::kFp32};
+  }
 
   // From element `at` of the rank's storage on. weights(): what a rule updates,
   // either the weights or their fp32 masters. rounded(): the weights themselves
@@ -91,6 +88,37 @@ struct LentRank : StepEngines {
   // Everything except the gradient; `states` is the caller's memory.
   Shard shard(int32_t t, const Dims& whole, int64_t at, int64_t count,
               Run* states) const;
+};
+
+// The matrices of a rank, as the stages of a step see them.
+class LentMatrices : public StoredMatrices {
+ public:
+  explicit LentMatrices(const LentRank& rank)
+      : StoredMatrices(rank.schedule.kept), rank_(rank) {}
+
+  const Rule& rule_of(int32_t kept) const override {
+    return rank_.rule_of(rank_.tensor_of(kept));
+  }
+  Step step_of(int32_t kept) const override {
+    return rank_.step_of(rank_.tensor_of(kept));
+  }
+  bool has_gradient(int32_t kept) const override {
+    return rank_.has_gradient(rank_.tensor_of(kept));
+  }
+  Run gradient(int32_t kept, const Piece& piece, int64_t at) const override {
+    return rank_.gradient(rank_.tensor_of(kept), piece.gradient + at);
+  }
+  Shard shard(int32_t kept, const Piece& piece, int64_t at, int64_t count,
+              Run* states) const override {
+    return rank_.shard(rank_.tensor_of(kept), matrix(kept).dims,
+                       piece.parameter + at, count, states);
+  }
+  float* owned(const KeptState& state) const override {
+    return rank_.memory.states[index(state.memory)] + state.first;
+  }
+
+ private:
+  const LentRank& rank_;
 };
 
 // The gradients of a step on lent memory, as the check sees them: a rank looks

@@ -38,42 +38,24 @@ class LentUpdates {
     void clear();
   };
 
-  Order by_work(const std::vector<PlacedBatch>& batches) const;
+  Order by_work(const std::vector<UpdateBatch>& batches) const;
   void make_rooms();
   Room& room_of(const Engine& engine);
   // Adds a shard; a bf16 gradient will be widened into scratch.
   void add_shard(Room& room, int32_t t, const Dims& whole, int64_t at,
                  int64_t count) const;
 
-  ConstRun wide_gradient(Engine& engine, int32_t t, int64_t at,
-                         int64_t count) const;
-  void prepare_piece(Engine& engine, const PreparedPiece& piece) const;
-  void apply_piece(Engine& engine, const AppliedPiece& piece) const;
-
-  // Calls work(begin, end) for members that are updated together.
-  template <class Work>
-  void for_each_part(const PlacedBatch& batch, const Work& work) const;
-  // The owner's states from member `begin` on.
-  using OwnedStates = Run[32];
-  void owned_states(const PlacedBatch& batch, int64_t begin,
-                    OwnedStates& states) const;
-  void transform_matrices(Engine& engine, const PlacedBatch& batch,
-                          int64_t begin, int64_t end) const;
-  // The rule's transform on assembled fields.
-  void transform_fields(Engine& engine, const PlacedBatch& batch, int64_t begin,
-                        int64_t count, std::span<const ConstRun> fields,
-                        Run update) const;
-
-  bool can_step_whole(const PlacedBatch& batch) const;
-  void step_whole(Engine& engine, const PlacedBatch& batch, int64_t begin,
+  bool can_step_whole(const UpdateBatch& batch) const;
+  void step_whole(Engine& engine, const UpdateBatch& batch, int64_t begin,
                   int64_t end);
   // Steps all batches of a device that can_step_whole as one repeated work.
   void step_wholes_together();
-  void step_by_stages(Engine& engine, const PlacedBatch& batch, int64_t begin,
+  void step_by_stages(Engine& engine, const UpdateBatch& batch, int64_t begin,
                       int64_t end) const;
-  void prepare_local(Engine& engine, const PlacedPiece& piece,
+  void prepare_local(Engine& engine, int32_t kept, const Piece& piece,
                      std::span<const Run> matrix) const;
-  void apply_local(Engine& engine, const PlacedPiece& piece, Run matrix) const;
+  void apply_local(Engine& engine, int32_t kept, const Piece& piece,
+                   Run matrix) const;
 
   void update_chunk(Engine& engine, const Chunk& chunk) const;
   void update_together(const std::vector<ElementTensor>& tensors);
@@ -82,7 +64,10 @@ class LentUpdates {
   std::vector<Chunk> chunks_of(const std::vector<ElementTensor>& tensors) const;
 
   const LentRank& rank_;
-  std::vector<Order> orders_;  // by round
+  const LentMatrices stored_;
+  const MatrixStages stages_;
+  std::vector<std::vector<MatrixBatch>> batches_;  // by round
+  std::vector<Order> orders_;                      // by round
   Order local_order_;
   std::vector<Engine*> engine_of_;          // by batch of local
   std::vector<Chunk> chunks_;               // of elements

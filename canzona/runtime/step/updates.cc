@@ -85,67 +85,35 @@ void ElementUpdate::run(int64_t step, const ElementRates& rates) {
   publisher_.updated_elements();
 }
 
-namespace {
-
-// Views of rectangles, in assembled matrices and packed in a slot.
-
-// A rectangle of a matrix with sides `dims`.
-Matrices in_matrix(Run matrix, const SlotRectangle& r,
-                   const std::vector<int64_t>& dims) {
-  Matrices view =
-      as_matrices(advanced(matrix, r.first_row * dims[1] + r.first_col),
-                  r.num_rows, r.num_cols);
-  view.row_stride = dims[1];
-  return view;
+Run OwnMatrices::gradient(int32_t, const Piece& piece, int64_t at) const {
+  return run_of(rank_.store.gradients() + piece.gradient + at);
 }
 
-// The same rectangle in a slot.
-Matrices in_slot(float* slot, const SlotRectangle& r, int64_t field) {
-  return matrices(slot + r.at + field * r.field_stride, r.num_rows, r.num_cols);
+Shard OwnMatrices::shard(int32_t kept, const Piece& piece, int64_t at,
+                         int64_t count, Run* states) const {
+  const KeptMatrix& of = matrix(kept);
+  size_t filled = 0;
+  for (const KeptState& state : rank_.updates.with_shard[index(kept)])
+    states[filled++] = run_of(rank_.store.states() + state.first + piece.kept -
+                              of.kept.first + at);
+  return {.whole = of.dims,
+          .count = count,
+          .weights = run_of(rank_.store.weights(piece) + at),
+          .states = {states, filled},
+          .rounded = rank_.store.rounded_copy(piece.parameter + at)};
 }
-
-// A rectangle of a matrix, in a piece that contains it.
-Matrices in_piece(Run piece, const Rectangle& r, const Rectangle& whole) {
-  Matrices view = as_matrices(
-      advanced(piece, (r.first_row - whole.first_row) * whole.num_cols +
-                          r.first_col - whole.first_col),
-      r.num_rows, r.num_cols);
-  view.row_stride = whole.num_cols;
-  return view;
-}
-
-}  // namespace
 
 ExchangedUpdate::ExchangedUpdate(Rank& rank, Publisher& publisher)
     : rank_(rank),
       publisher_(publisher),
+      stored_(rank),
+      stages_(stored_, rank.engines),
       teams_(rank),
       entries_(rank.show(rank.entries.step())),
       moving_(rank.rounds.size()) {
-  num_fields_ = rank.facts->gather_fields();
-  CANZONA_CHECK(num_fields_ <= static_cast<int>(kMostFields), "fields ",
-                num_fields_);
-  for (size_t k = 0; k < rank.kept.matrices.size(); ++k)
-    add_pieces(rank, k,
-               kept_.emplace_back(*entry_of(static_cast<int32_t>(k)).rule,
-                                  rank.kept.matrices[k].dims));
-  for (size_t r = 0; r < rank.rounds.size(); ++r) {
-    const Round& round = rank.rounds[r];
-    std::vector<Members>& batches = batches_.emplace_back();
-    for (const UpdateBatch& planned : rank.updates.batches[r]) {
-      Members& batch = batches.emplace_back();
-      batch.planned = &planned;
-      // Updates are computed in the order of kept matrices and their blocks.
-      for (size_t i = 0; i < planned.members.size(); ++i)
-        batch.matrices.push_back(&*std::ranges::lower_bound(
-            round.computed, std::pair(planned.members[i], planned.blocks[i]),
-            {}, [](const SlotMatrix& computed) {
-              return std::pair(computed.kept, computed.block);
-            }));
-      for (const KeptState& state : planned.owned)
-        batch.owned.push_back(run_of(rank.store.states() + state.first));
-    }
-  }
+  for (size_t r = 0; r < rank.rounds.size(); ++r)
+    batches_.push_back(
+        matrix_batches(rank.updates.batches[r], rank.rounds[r].computed));
 }
 
 std::span<std::byte> ExchangedUpdate::whole_area(size_t round) const {
@@ -160,13 +128,8 @@ std::span<std::byte> ExchangedUpdate::shard_area(size_t round) const {
           index((r.num_elements - r.shards_at) * kBytesPerFp32)};
 }
 
-const RuleSet::Entry& ExchangedUpdate::entry_of(int32_t kept) const {
-  return rank_.rules.of(rank_.tensor_of(rank_.kept.matrices[index(kept)]));
-}
-
 void ExchangedUpdate::begin(int64_t step, double learning_rate) {
-  step_ = step;
-  learning_rate_ = learning_rate;
+  stored_.begin(step, learning_rate);
   next_ = 0;
   teams_.begin(step);
   while (entries_[next_].entry->kind != EntryKind::kUpdateElements)
@@ -235,46 +198,8 @@ void ExchangedUpdate::share(const ShownEntry& shown) {
 }
 
 void ExchangedUpdate::prepare(size_t round) {
-  float* slot = moving_[round].slot;
-  for (const SlotPiece& piece : rank_.rounds[round].pieces) {
-    if (!piece.parts.empty()) {
-      prepare_parts(round, piece);
-      continue;
-    }
-    const RuleSet::Entry& entry = entry_of(piece.kept);
-    Run fields[kMostFields];
-    for (int f = 0; f < num_fields_; ++f)
-      fields[f] = run_of(slot + piece.at + f * piece.field_stride);
-    entry.rule->prepare(rank_.engine, now(entry), shard_of(piece),
-                        {fields, index(num_fields_)});
-  }
-}
-
-// Prepares at once a piece that is sent to several owners or members of a team.
-void ExchangedUpdate::prepare_parts(size_t round, const SlotPiece& piece) {
-  Arena& arena = rank_.engine.arena();
-  const Arena::Scope scope(arena);
-  const RuleSet::Entry& entry = entry_of(piece.kept);
-  Run fields[kMostFields];
-  for (int f = 0; f < num_fields_; ++f)
-    fields[f] = run_of(arena.take_array<float>(piece.elements()));
-  entry.rule->prepare(rank_.engine, now(entry), shard_of(piece),
-                      {fields, index(num_fields_)});
-  for (int f = 0; f < num_fields_; ++f)
-    for (const SlotRectangle& part : piece.parts)
-      rank_.engine.copy(in_slot(moving_[round].slot, part, f),
-                        in_piece(fields[f], part, piece));
-}
-
-void ExchangedUpdate::apply_parts(size_t round, const SlotPiece& piece) {
-  Arena& arena = rank_.engine.arena();
-  const Arena::Scope scope(arena);
-  const RuleSet::Entry& entry = entry_of(piece.kept);
-  const Run update = run_of(arena.take_array<float>(piece.elements()));
-  for (const SlotRectangle& part : piece.parts)
-    rank_.engine.copy(in_piece(update, part, piece),
-                      in_slot(moving_[round].slot, part, 0));
-  entry.rule->apply(rank_.engine, now(entry), shard_of(piece), update);
+  for (const SlotPiece& piece : rank_.rounds[round].pieces)
+    stages_.prepare(rank_.engine, piece, slot_of(round));
 }
 
 void ExchangedUpdate::exchange(const ShownEntry& shown) {
@@ -302,54 +227,14 @@ void ExchangedUpdate::exchange(const ShownEntry& shown) {
 }
 
 void ExchangedUpdate::transform(size_t round, int32_t segment) {
-  for (const Members& batch : batches_[round])
-    if (batch.planned->segment == segment) transform_batch(round, batch);
-}
-
-// Matrices are assembled outside the slot, where their alignment is the same on
-// every rank; their updates are written back to where the fields came from.
-void ExchangedUpdate::transform_batch(size_t round, const Members& batch) {
-  Arena& arena = rank_.engine.arena();
-  const Arena::Scope scope(arena);
-  const Dims& dims = batch.planned->dims;
-  const int64_t each = num_elements(dims);
-  const auto count = static_cast<int64_t>(batch.matrices.size());
-  float* slot = moving_[round].slot;
-  ConstRun fields[kMostFields];
-  for (int f = 0; f < num_fields_; ++f) {
-    const Run field = run_of(arena.take_array<float>(count * each));
-    for (int64_t i = 0; i < count; ++i)
-      for (const SlotRectangle& r : batch.matrices[index(i)]->rectangles)
-        rank_.engine.copy(in_matrix(advanced(field, i * each), r, dims),
-                          in_slot(slot, r, f));
-    fields[f] = field;
-  }
-  const Run update = run_of(arena.take_array<float>(count * each));
-  const RuleSet::Entry& entry = rank_.rules.entry(batch.planned->rule);
-  entry.rule->transform(rank_.engine, now(entry),
-                        {.dims = dims,
-                         .count = count,
-                         .fields = {fields, index(num_fields_)},
-                         .out = update,
-                         .states = batch.owned,
-                         .phase = batch.planned->phase});
-  for (int64_t i = 0; i < count; ++i)
-    for (const SlotRectangle& r : batch.matrices[index(i)]->updates)
-      rank_.engine.copy(in_slot(slot, r, 0),
-                        in_matrix(advanced(update, i * each), r, dims));
+  for (const MatrixBatch& batch : batches_[round])
+    if (batch.planned->segment == segment)
+      stages_.transform(rank_.engine, batch, slot_of(round));
 }
 
 void ExchangedUpdate::apply(size_t round) {
-  float* slot = moving_[round].slot;
-  for (const SlotPiece& piece : rank_.rounds[round].pieces) {
-    if (!piece.parts.empty()) {
-      apply_parts(round, piece);
-      continue;
-    }
-    const RuleSet::Entry& entry = entry_of(piece.kept);
-    entry.rule->apply(rank_.engine, now(entry), shard_of(piece),
-                      const_run(slot + piece.at));
-  }
+  for (const SlotPiece& piece : rank_.rounds[round].pieces)
+    stages_.apply(rank_.engine, piece, slot_of(round));
 }
 
 }  // namespace canzona

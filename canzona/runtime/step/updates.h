@@ -9,6 +9,7 @@
 
 #include "canzona/plan/schedule/rounds.h"
 #include "canzona/runtime/rank.h"
+#include "canzona/runtime/step/matrix_stages.h"
 #include "canzona/runtime/step/team_update.h"
 #include "canzona/runtime/zero/bucket_traffic.h"
 
@@ -69,6 +70,42 @@ class ElementUpdate {
 // (plan/schedule/entries.h) say in which order: this thread walks them,
 // computes, and has the couriers move.
 
+// The matrices that a rank keeps of its own layout.
+class OwnMatrices : public StoredMatrices {
+ public:
+  explicit OwnMatrices(const Rank& rank)
+      : StoredMatrices(rank.kept.matrices), rank_(rank) {}
+
+  void begin(int64_t step, double learning_rate) {
+    step_ = step;
+    learning_rate_ = learning_rate;
+  }
+
+  const Rule& rule_of(int32_t kept) const override {
+    return *entry_of(kept).rule;
+  }
+  // With the step number and learning rate of the matrix's rule.
+  Step step_of(int32_t kept) const override {
+    return {step_, learning_rate_ * entry_of(kept).learning_rate_factor};
+  }
+  bool has_gradient(int32_t) const override { return true; }
+  Run gradient(int32_t kept, const Piece& piece, int64_t at) const override;
+  Shard shard(int32_t kept, const Piece& piece, int64_t at, int64_t count,
+              Run* states) const override;
+  float* owned(const KeptState& state) const override {
+    return rank_.store.states() + state.first;
+  }
+
+ private:
+  const RuleSet::Entry& entry_of(int32_t kept) const {
+    return rank_.rules.of(rank_.tensor_of(matrix(kept)));
+  }
+
+  const Rank& rank_;
+  int64_t step_ = 0;
+  double learning_rate_ = 0;
+};
+
 class ExchangedUpdate {
  public:
   ExchangedUpdate(Rank& rank, Publisher& publisher);
@@ -84,12 +121,6 @@ class ExchangedUpdate {
     float* slot = nullptr;
     Works gather, scatter;
   };
-  struct Members {  // of one batch
-    const UpdateBatch* planned = nullptr;
-    std::vector<const SlotMatrix*> matrices;
-    std::vector<Run> owned;
-  };
-
   void carry_out(const ShownEntry& shown);
   void exchange(const ShownEntry& shown);
   // Runs a stage of an entry as repeated work (linalg/engine.h).
@@ -98,11 +129,8 @@ class ExchangedUpdate {
   // Runs a stage of a matrix that a team shares.
   void share(const ShownEntry& shown);
   void prepare(size_t round);
-  void prepare_parts(size_t round, const SlotPiece& piece);
   void transform(size_t round, int32_t segment);
-  void transform_batch(size_t round, const Members& batch);
   void apply(size_t round);
-  void apply_parts(size_t round, const SlotPiece& piece);
   bool waits_at_once() const {
     return !rank_.options.pipelined || rank_.options.overlap == Overlap::kNone;
   }
@@ -110,28 +138,17 @@ class ExchangedUpdate {
 
   std::span<std::byte> whole_area(size_t round) const;
   std::span<std::byte> shard_area(size_t round) const;
-  // Step number and learning rate for a rule of the set.
-  Step now(const RuleSet::Entry& entry) const {
-    return {step_, learning_rate_ * entry.learning_rate_factor};
-  }
-  const RuleSet::Entry& entry_of(int32_t kept) const;
-  const Shard& shard_of(const SlotPiece& piece) const {
-    return kept_[static_cast<size_t>(piece.kept)]
-        .tensors()
-        .shards[static_cast<size_t>(piece.piece)];
-  }
+  Run slot_of(size_t round) const { return run_of(moving_[round].slot); }
 
   Rank& rank_;
   Publisher& publisher_;
-  int num_fields_;
+  OwnMatrices stored_;
+  const MatrixStages stages_;
   TeamUpdate teams_;
-  std::deque<TensorBatch> kept_;               // by kept matrix
-  std::vector<ShownEntry> entries_;            // of the step
-  size_t next_ = 0;                            // of these
-  std::vector<Moving> moving_;                 // by round
-  std::vector<std::vector<Members>> batches_;  // by round
-  int64_t step_ = 0;
-  double learning_rate_ = 0;
+  std::vector<ShownEntry> entries_;                // of the step
+  size_t next_ = 0;                                // of these
+  std::vector<Moving> moving_;                     // by round
+  std::vector<std::vector<MatrixBatch>> batches_;  // by round
 };
 
 }  // namespace canzona

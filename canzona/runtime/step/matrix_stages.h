@@ -1,0 +1,144 @@
+// The stages of a rule on matrices of which several ranks store pieces.
+//
+//   const MatrixStages stages(stored, engines);
+//   stages.prepare(engine, piece, slot);    // gradient → fields in a slot
+//   stages.transform(engine, batch, slot);  // fields → updates, whole matrices
+//   stages.apply(engine, piece, slot);      // update in a slot → weights
+//
+// What moves between slots in between is the caller's business, as is where
+// pieces are stored: it implements StoredMatrices. A slot has the dtype of the
+// wire. Functions may be called from several lanes at once, each with its own
+// engine.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "canzona/plan/schedule/rounds.h"
+#include "canzona/plan/schedule/updates.h"
+#include "canzona/rules/rule.h"
+#include "canzona/runtime/step/step_engines.h"
+
+namespace canzona {
+
+// Views and copies of rectangles, for those who put matrices together.
+
+Run take_floats(Engine& engine, int64_t count);
+// Widens into scratch if the gradient is bf16.
+ConstRun widened(Engine& engine, Run gradient, int64_t count);
+// Copies elements, converting where one side is bf16.
+void copy_or_convert(Engine& engine, Matrices to, ConstMatrices from);
+// A rectangle of a matrix whose rows have `cols` elements.
+Matrices rectangle_in(Run matrix, const Rectangle& r, int64_t cols);
+
+// The maximum number of states that a rule keeps with the shard.
+inline constexpr size_t kMostShardStates = 4;
+using ShardStates = Run[kMostShardStates];
+
+// What a rank stores of the matrices that it keeps, and how it updates them in
+// this step.
+class StoredMatrices {
+ public:
+  // `kept` must outlive it.
+  explicit StoredMatrices(const std::vector<KeptMatrix>& kept) : kept_(kept) {}
+  virtual ~StoredMatrices() = default;
+  StoredMatrices(const StoredMatrices&) = delete;
+  StoredMatrices& operator=(const StoredMatrices&) = delete;
+
+  const KeptMatrix& matrix(int32_t kept) const { return kept_[index(kept)]; }
+  const Piece& piece(const SlotPiece& of) const {
+    return matrix(of.kept).pieces[index(of.piece)];
+  }
+
+  virtual const Rule& rule_of(int32_t kept) const = 0;
+  virtual Step step_of(int32_t kept) const = 0;
+  // Returns false if the step leaves the matrix unchanged.
+  virtual bool has_gradient(int32_t kept) const = 0;
+  // From element `at` of a piece on.
+  virtual Run gradient(int32_t kept, const Piece& piece, int64_t at) const = 0;
+  // Everything except the gradient; `states` is the caller's memory.
+  virtual Shard shard(int32_t kept, const Piece& piece, int64_t at,
+                      int64_t count, Run* states) const = 0;
+  // The states of a batch, at its owner.
+  virtual float* owned(const KeptState& state) const = 0;
+
+ private:
+  const std::vector<KeptMatrix>& kept_;
+};
+
+// Matrices that are transformed together, and where they lie in their slot.
+struct MatrixBatch {
+  const UpdateBatch* planned = nullptr;
+  std::vector<const SlotMatrix*> matrices;  // by member
+};
+// Both must outlive the result; `computed` is sorted by kept matrix and block.
+std::vector<MatrixBatch> matrix_batches(
+    const std::vector<UpdateBatch>& planned,
+    const std::vector<SlotMatrix>& computed);
+
+class MatrixStages {
+ public:
+  // Both must outlive it.
+  MatrixStages(const StoredMatrices& stored, const StepEngines& engines)
+      : stored_(stored), engines_(engines) {}
+
+  void prepare(Engine& engine, const SlotPiece& piece, Run slot) const;
+  void transform(Engine& engine, const MatrixBatch& batch, Run slot) const;
+  void apply(Engine& engine, const SlotPiece& piece, Run slot) const;
+
+  // Calls work(begin, end) for runs of adjacent members with a gradient and the
+  // same step number.
+  template <class Work>
+  void for_each_part(const UpdateBatch& batch, const Work& work) const {
+    const auto count = std::ssize(batch.members);
+    for (int64_t begin = 0, end = 0; begin < count; begin = end) {
+      const int32_t first = batch.members[index(begin)];
+      end = begin + 1;
+      if (!stored_.has_gradient(first)) continue;
+      const int64_t step = stored_.step_of(first).step;
+      while (end < count && joins(batch.members[index(end)], step)) ++end;
+      work(begin, end);
+    }
+  }
+
+  // The states of the owner, from member `begin` on.
+  class OwnedStates {
+   public:
+    OwnedStates(const StoredMatrices& stored, const UpdateBatch& batch,
+                int64_t begin);
+    std::span<const Run> all() const { return {states_, count_}; }
+
+   private:
+    Run states_[32];
+    size_t count_;
+  };
+
+  // The rule's transform on fields of `count` matrices, from member `begin` on.
+  void transform_fields(Engine& engine, const UpdateBatch& batch, int64_t begin,
+                        int64_t count, std::span<const ConstRun> fields,
+                        Run update) const;
+
+  ConstRun wide_gradient(Engine& engine, int32_t kept, const Piece& piece,
+                         int64_t at, int64_t count) const {
+    return widened(engine, stored_.gradient(kept, piece, at), count);
+  }
+
+ private:
+  bool joins(int32_t kept, int64_t step) const {
+    return stored_.has_gradient(kept) && stored_.step_of(kept).step == step;
+  }
+  void clear(Engine& engine, const SlotPiece& piece, Run slot) const;
+  void prepare_run(Engine& engine, const SlotPiece& piece, Run slot,
+                   Extent run) const;
+  void apply_run(Engine& engine, const SlotPiece& piece, Run slot,
+                 Extent run) const;
+  void transform_part(Engine& engine, const MatrixBatch& batch, int64_t begin,
+                      int64_t end, Run slot) const;
+  size_t num_fields(int32_t kept) const;
+
+  const StoredMatrices& stored_;
+  const StepEngines& engines_;
+};
+
+}  // namespace canzona
