@@ -73,11 +73,11 @@ void plain_read(const std::string& path) {
 }
 
 LogicalTensor tensor_of(int64_t bytes) {
-  return {"model/w", StoredType::kF32, {bytes / 4 / kColumns, kColumns}};
+  return {"model/w", DType::kFp32, {bytes / 4 / kColumns, kColumns}};
 }
 
 // Rows of rank `rank` of `ranks`.
-TensorBox rows_of(const LogicalTensor& tensor, int64_t rank, int64_t ranks) {
+Box rows_of(const LogicalTensor& tensor, int64_t rank, int64_t ranks) {
   const int64_t first = tensor.shape[0] * rank / ranks;
   return {{first, 0}, {tensor.shape[0] * (rank + 1) / ranks - first, kColumns}};
 }
@@ -87,7 +87,7 @@ void save(CheckpointStore& store, int64_t step, const LogicalTensor& tensor,
   PendingCheckpoint pending = store.begin(step);
   std::vector<std::string> records;
   for (int64_t rank = 0; rank < ranks; ++rank) {
-    const TensorBox box = rows_of(tensor, rank, ranks);
+    const Box box = rows_of(tensor, rank, ranks);
     records.push_back(write_shard(
         pending.folder(), {step, rank, ranks},
         {{tensor, box,
@@ -152,7 +152,7 @@ void run_checkpoints(const std::string& folder, int64_t mib) {
     return seconds_of([&] {
       size_t at = 0;
       for (int64_t rank = 0; rank < ranks; ++rank) {
-        const TensorBox box = rows_of(tensor, rank, ranks);
+        const Box box = rows_of(tensor, rank, ranks);
         const auto count = static_cast<size_t>(bytes_of(tensor, box));
         four.load({{tensor.name, box, std::span(data).subspan(at, count)}},
                   {.threads = cores});

@@ -116,8 +116,7 @@ StepTrialRequest trial_of(const BenchStepFlags& a) {
       static_cast<int>(a.iterations.value_or(trial.steps - trial.warmup));
   trial.micro_batches = a.plan.micro_batches.value_or(1);
   if (a.clip) trial.clip_norm = *a.clip;
-  trial.runtime.wire =
-      a.wire == "bf16" ? GradientWire::kBf16 : GradientWire::kFp32;
+  trial.runtime.wire = a.wire == "bf16" ? DType::kBf16 : DType::kFp32;
   trial.runtime.pipelined = !a.serial;
   const bool multiplies = is_of_products(a.compute, a.device);
   if (!multiplies && a.tokens)

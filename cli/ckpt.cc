@@ -284,9 +284,9 @@ Outcome prune(const CkptFlags& a, const Output& out) {
   return Outcome::kDone;
 }
 
-StoredType export_type(const std::string& dtype) {
-  if (dtype == "fp32") return StoredType::kF32;
-  if (dtype == "bf16") return StoredType::kBf16;
+DType export_type(const std::string& dtype) {
+  if (dtype == "fp32") return DType::kFp32;
+  if (dtype == "bf16") return DType::kBf16;
   throw UsageError(cat("--dtype ", quoted(dtype), ": expected fp32 or bf16"));
 }
 

@@ -185,7 +185,7 @@ std::string ckpt_inspect_text(const CheckpointReader& reader,
   table.header({"tensor", "type", "shape", "size", "boxes"});
   for (size_t i = 0; i < std::min(tensors.size(), kShownRows); ++i) {
     const LogicalTensor& tensor = tensors[i]->tensor;
-    table.row({printable(tensor.name), std::string(name_of(tensor.type)),
+    table.row({printable(tensor.name), std::string(name_in_file(tensor.type)),
                shape_text(tensor.shape), human_bytes(tensor_bytes(tensor)),
                cat(tensors[i]->boxes.size())});
   }
@@ -217,7 +217,7 @@ std::string ckpt_inspect_json(const CheckpointReader& reader,
   out.end_array().member("tensors").begin_array();
   for (const SavedTensor* saved : matching(reader, pattern)) {
     out.begin_object().field("name", saved->tensor.name);
-    out.field("dtype", name_of(saved->tensor.type));
+    out.field("dtype", name_in_file(saved->tensor.type));
     out.member("shape").values(saved->tensor.shape);
     out.field("bytes", tensor_bytes(saved->tensor));
     out.member("boxes").begin_array();

@@ -69,9 +69,9 @@ bool knows_experts_per_token(const Model& model) {
 }
 
 // `allowed` has the dtypes and other words that the option takes.
-ParameterDtype read_dtype(const std::string& text, const char* option,
-                          const std::vector<std::string>& allowed) {
-  for (ParameterDtype known : {ParameterDtype::kBf16, ParameterDtype::kFp32})
+DType read_dtype(const std::string& text, const char* option,
+                 const std::vector<std::string>& allowed) {
+  for (DType known : {DType::kBf16, DType::kFp32})
     if (text == to_string(known)) return known;
   const std::vector<std::string> first(allowed.begin(), allowed.end() - 1);
   throw UsageError(cat(option, " ", quoted(text), ": expected ",
@@ -159,9 +159,9 @@ MemoryTerms read_memory_terms(const PlanArguments& a, const Model& model,
   if (counted && !a.activations.empty())
     load.dtype =
         read_dtype(a.activations, "--activations", {"bf16", "fp32", "none"});
-  const ParameterDtype gradients =
+  const DType gradients =
       a.gradients.empty()
-          ? ParameterDtype::kFp32
+          ? DType::kFp32
           : read_dtype(a.gradients, "--gradients", {"bf16", "fp32"});
   return memory_terms(model, mesh, load, gradients, options);
 }
@@ -259,7 +259,8 @@ void read_budgets(const PlanArguments& a, PlanOptions& o) {
     o.capacity_bytes = parse_bytes(a.capacity, "--capacity");
   if (!a.memory_cap.empty())
     o.memory_cap_bytes = parse_bytes(a.memory_cap, "--memory-cap");
-  if (!a.parameters.empty()) o.parameters = parse_parameter_dtype(a.parameters);
+  if (!a.parameters.empty())
+    o.parameters = parse_dtype(a.parameters, "parameters");
 }
 
 void read_zero(const PlanArguments& a, ZeroOptions& zero) {

@@ -292,8 +292,7 @@ TrainSettings settings_of(const TrainConfig& config) {
   settings.runtime.adamw = adamw_options_of(config);
   // Norms do not decay.
   settings.runtime.groups = {{.pattern = "*norm.weight", .weight_decay = 0.0}};
-  settings.runtime.wire =
-      config.wire == "bf16" ? GradientWire::kBf16 : GradientWire::kFp32;
+  settings.runtime.wire = config.wire == "bf16" ? DType::kBf16 : DType::kFp32;
   settings.runtime.overlap = parse_overlap(config.zero.overlap);
   settings.reuse = config.zero.reuse;
   return settings;

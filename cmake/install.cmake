@@ -6,14 +6,9 @@ set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/canzona)
 get_property(libraries GLOBAL PROPERTY CANZONA_LIBRARIES)
 install(TARGETS ${libraries} EXPORT canzona_targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-# Headers of linalg/cuda include CUDA's own.
-set(not_installed PATTERN "test_*" EXCLUDE)
-if(NOT CANZONA_CUDA)
-  list(APPEND not_installed PATTERN "linalg/cuda" EXCLUDE)
-endif()
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/canzona
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
-        FILES_MATCHING PATTERN "*.h" ${not_installed})
+install(CODE "set(source_root \"${PROJECT_SOURCE_DIR}\")
+set(headers_folder \"${CMAKE_INSTALL_INCLUDEDIR}\")")
+install(SCRIPT ${PROJECT_SOURCE_DIR}/cmake/install_headers.cmake)
 install(EXPORT canzona_targets FILE canzonaTargets.cmake NAMESPACE canzona::
         DESTINATION ${package_folder})
 

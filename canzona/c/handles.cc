@@ -104,7 +104,7 @@ std::string layout_json(const PlacedPlan& plan,
                         const PlacedSchedule& schedule) {
   JsonWriter out;
   out.begin_object().field("rank", schedule.rank).field("world", plan.world);
-  out.field("wire", name_of(kWireNames, plan.options.wire));
+  out.field("wire", to_string(plan.options.wire));
   out.field("num_groups", plan.groups.size());
   out.field("slot_elements", schedule.slot_elements);
   out.member("memories").values(schedule.memories);

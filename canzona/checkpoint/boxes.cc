@@ -14,29 +14,15 @@
 namespace canzona {
 namespace {
 
-struct TypeFacts {
-  StoredType type;
-  std::string_view name;
-  int64_t bytes;
-};
-
-constexpr std::array<TypeFacts, 9> kStoredTypes = {{
-    {StoredType::kF64, "F64", 8},
-    {StoredType::kF32, "F32", 4},
-    {StoredType::kF16, "F16", 2},
-    {StoredType::kBf16, "BF16", 2},
-    {StoredType::kI64, "I64", 8},
-    {StoredType::kI32, "I32", 4},
-    {StoredType::kU64, "U64", 8},
-    {StoredType::kU32, "U32", 4},
-    {StoredType::kU8, "U8", 1},
-}};
-
-const TypeFacts& facts_of(StoredType type) {
-  const auto* found = std::ranges::find(kStoredTypes, type, &TypeFacts::type);
-  CANZONA_CHECK(found != kStoredTypes.end(), "no such type");
-  return *found;
-}
+constexpr EnumNames<DType, 9> kNamesInFiles{{{DType::kFp64, "F64"},
+                                             {DType::kFp32, "F32"},
+                                             {DType::kFp16, "F16"},
+                                             {DType::kBf16, "BF16"},
+                                             {DType::kI64, "I64"},
+                                             {DType::kI32, "I32"},
+                                             {DType::kU64, "U64"},
+                                             {DType::kU32, "U32"},
+                                             {DType::kU8, "U8"}}};
 
 [[noreturn]] void refuse_tensor(const LogicalTensor& tensor,
                                 const std::string& where,
@@ -114,10 +100,10 @@ class Corners {
 
 // Dimensions that some box does not span.
 std::vector<size_t> cut_dims(const LogicalTensor& tensor,
-                             const std::vector<TensorBox>& boxes) {
+                             const std::vector<Box>& boxes) {
   std::vector<size_t> dims;
   for (size_t d = 0; d < tensor.shape.size(); ++d)
-    if (std::ranges::any_of(boxes, [&](const TensorBox& box) {
+    if (std::ranges::any_of(boxes, [&](const Box& box) {
           return box.count[d] != tensor.shape[d];
         }))
       dims.push_back(d);
@@ -129,7 +115,7 @@ std::string place_text(const std::vector<int64_t>& place) {
 }
 
 [[noreturn]] void refuse_place(const LogicalTensor& tensor,
-                               const std::vector<TensorBox>& boxes,
+                               const std::vector<Box>& boxes,
                                const std::vector<int64_t>& place, int64_t over,
                                const std::string& where) {
   if (over < 0)
@@ -137,13 +123,13 @@ std::string place_text(const std::vector<int64_t>& place) {
                   cat(place_text(place), " is not in any of the ", boxes.size(),
                       " boxes: a hole"));
   std::string holders;
-  for (const TensorBox& box : boxes) {
+  for (const Box& box : boxes) {
     bool holds = true;
     for (size_t d = 0; d < place.size(); ++d)
       holds = holds && place[d] >= box.first[d] &&
               place[d] < box.first[d] + box.count[d];
     if (!holds) continue;
-    holders += (holders.empty() ? "" : " and ") + to_text(box);
+    holders += (holders.empty() ? "" : " and ") + to_string(box);
     if (holders.size() > 200) break;
   }
   refuse_tensor(tensor, where,
@@ -153,18 +139,14 @@ std::string place_text(const std::vector<int64_t>& place) {
 
 }  // namespace
 
-std::string_view name_of(StoredType type) { return facts_of(type).name; }
-
-std::optional<StoredType> stored_type_of(std::string_view name) {
-  for (const TypeFacts& facts : kStoredTypes)
-    if (facts.name == name) return facts.type;
-  return std::nullopt;
+std::string_view name_in_file(DType type) {
+  return name_of(kNamesInFiles, type);
 }
 
-int64_t size_of(StoredType type) { return facts_of(type).bytes; }
-
-TensorBox whole_box(const std::vector<int64_t>& shape) {
-  return {std::vector<int64_t>(shape.size(), 0), shape};
+std::optional<DType> dtype_in_file(std::string_view name) {
+  for (const auto& [type, known] : kNamesInFiles)
+    if (known == name) return type;
+  return std::nullopt;
 }
 
 int64_t elements_of(std::span<const int64_t> counts) {
@@ -176,28 +158,9 @@ int64_t elements_of(std::span<const int64_t> counts) {
   return product;
 }
 
-int64_t bytes_of(const LogicalTensor& tensor, const TensorBox& box) {
+int64_t bytes_of(const LogicalTensor& tensor, const Box& box) {
   return checked_mul(elements_of(box.count), size_of(tensor.type),
                      "bytes of a tensor");
-}
-
-std::string to_text(const TensorBox& box) {
-  std::string text = "[";
-  for (size_t d = 0; d < box.first.size(); ++d)
-    text +=
-        cat(d == 0 ? "" : ", ", box.first[d], ":", box.first[d] + box.count[d]);
-  return text + "]";
-}
-
-std::optional<TensorBox> intersection(const TensorBox& a, const TensorBox& b) {
-  TensorBox out = a;
-  for (size_t d = 0; d < a.first.size(); ++d) {
-    out.first[d] = std::max(a.first[d], b.first[d]);
-    out.count[d] = std::min(a.first[d] + a.count[d], b.first[d] + b.count[d]) -
-                   out.first[d];
-    if (out.count[d] <= 0) return std::nullopt;
-  }
-  return out;
 }
 
 void check_tensor(const LogicalTensor& tensor, const std::string& where) {
@@ -215,7 +178,7 @@ void check_tensor(const LogicalTensor& tensor, const std::string& where) {
       refuse_tensor(tensor, where, "2^63 bytes or more");
 }
 
-void check_box(const LogicalTensor& tensor, const TensorBox& box,
+void check_box(const LogicalTensor& tensor, const Box& box,
                const std::string& where) {
   const size_t dims = tensor.shape.size();
   if (box.first.size() != dims || box.count.size() != dims)
@@ -233,8 +196,7 @@ void check_box(const LogicalTensor& tensor, const TensorBox& box,
   }
 }
 
-void check_tiling(const LogicalTensor& tensor,
-                  const std::vector<TensorBox>& boxes,
+void check_tiling(const LogicalTensor& tensor, const std::vector<Box>& boxes,
                   const std::string& where) {
   constexpr size_t kMaxCorners = size_t{1} << 20;
   if (elements_of(tensor.shape) == 0) {
@@ -250,7 +212,7 @@ void check_tiling(const LogicalTensor& tensor,
   Corners corners(dims.size());
   std::vector<int64_t> low(dims.size());
   std::vector<int64_t> high(dims.size());
-  for (const TensorBox& box : boxes) {
+  for (const Box& box : boxes) {
     for (size_t i = 0; i < dims.size(); ++i) {
       low[i] = box.first[dims[i]];
       high[i] = low[i] + box.count[dims[i]];
@@ -269,11 +231,11 @@ void check_tiling(const LogicalTensor& tensor,
   refuse_place(tensor, boxes, place, left->second, where);
 }
 
-SharedRuns::SharedRuns(const TensorBox& source, const TensorBox& target,
+SharedRuns::SharedRuns(const Box& source, const Box& target,
                        int64_t element_bytes) {
-  const std::optional<TensorBox> shared = intersection(source, target);
-  CANZONA_CHECK(shared.has_value(), to_text(source), " and ", to_text(target),
-                " share nothing");
+  const std::optional<Box> shared = intersection(source, target);
+  CANZONA_CHECK(shared.has_value(), to_string(source), " and ",
+                to_string(target), " share nothing");
   // A run consists of the inner dimensions that both boxes span, and the next
   // outer one.
   size_t outer = shared->count.size();
@@ -292,9 +254,8 @@ SharedRuns::SharedRuns(const TensorBox& source, const TensorBox& target,
   target_ = side_of(target, *shared, outer, element_bytes);
 }
 
-SharedRuns::Side SharedRuns::side_of(const TensorBox& box,
-                                     const TensorBox& shared, size_t outer,
-                                     int64_t element_bytes) {
+SharedRuns::Side SharedRuns::side_of(const Box& box, const Box& shared,
+                                     size_t outer, int64_t element_bytes) {
   Side side{0, std::vector<int64_t>(outer)};
   int64_t stride = element_bytes;
   for (size_t d = box.count.size(); d-- > 0; stride *= box.count[d]) {

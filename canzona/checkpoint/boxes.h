@@ -5,7 +5,7 @@
 // a tensor cover each of its elements exactly once; the tensor does not depend
 // on which rank saved which box.
 //
-//   LogicalTensor w{"model/w", StoredType::kF32, {4, 6}};
+//   LogicalTensor w{"model/w", DType::kFp32, {4, 6}};
 //   check_tiling(w, {{{0, 0}, {2, 6}}, {{2, 0}, {2, 6}}}, "a manifest");
 //
 // The bytes of a box are its elements, row-major, little endian. These are
@@ -19,36 +19,26 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/base/box.h"
+#include "canzona/base/dtype.h"
+
 namespace canzona {
 
-// Named as in safetensors: F32, BF16, F16, F64, I64, I32, U64, U32, U8.
-enum class StoredType { kF32, kBf16, kF16, kF64, kI64, kI32, kU64, kU32, kU8 };
-
-std::string_view name_of(StoredType type);
+// As safetensors names them: F32, BF16, F16, F64, I64, I32, U64, U32, U8.
+std::string_view name_in_file(DType type);
 // Returns nothing for an unknown name.
-std::optional<StoredType> stored_type_of(std::string_view name);
-int64_t size_of(StoredType type);
+std::optional<DType> dtype_in_file(std::string_view name);
 
 struct LogicalTensor {
   std::string name;
-  StoredType type = StoredType::kF32;
+  DType type = DType::kFp32;
   std::vector<int64_t> shape;  // empty: a scalar
   friend bool operator==(const LogicalTensor&, const LogicalTensor&) = default;
 };
 
-struct TensorBox {
-  std::vector<int64_t> first;
-  std::vector<int64_t> count;
-  friend bool operator==(const TensorBox&, const TensorBox&) = default;
-};
-
-TensorBox whole_box(const std::vector<int64_t>& shape);
 // Returns the product, checked for overflow.
 int64_t elements_of(std::span<const int64_t> counts);
-int64_t bytes_of(const LogicalTensor& tensor, const TensorBox& box);
-// "[0:4, 2:6]", each dimension as from:to; "[]" for a scalar.
-std::string to_text(const TensorBox& box);
-std::optional<TensorBox> intersection(const TensorBox& a, const TensorBox& b);
+int64_t bytes_of(const LogicalTensor& tensor, const Box& box);
 
 // Throws UsageError unless the name is 1 to 256 bytes of printable UTF-8
 // without '#', the shape has at most 8 dimensions from 0 to 2^40, and the
@@ -56,14 +46,13 @@ std::optional<TensorBox> intersection(const TensorBox& a, const TensorBox& b);
 void check_tensor(const LogicalTensor& tensor, const std::string& where);
 // Throws UsageError unless the box has the tensor's number of dimensions, is
 // not empty and lies inside the tensor.
-void check_box(const LogicalTensor& tensor, const TensorBox& box,
+void check_box(const LogicalTensor& tensor, const Box& box,
                const std::string& where);
 // Throws UsageError unless the boxes, each of which must pass check_box(),
 // cover every element exactly once; it names an element that is missing, or two
 // boxes that overlap. A tensor without elements has no boxes. Allows at most
 // 2^20 corners: the number of boxes times two for each dimension that is cut.
-void check_tiling(const LogicalTensor& tensor,
-                  const std::vector<TensorBox>& boxes,
+void check_tiling(const LogicalTensor& tensor, const std::vector<Box>& boxes,
                   const std::string& where);
 
 // The intersection of two boxes, as runs of bytes that are contiguous in both.
@@ -71,8 +60,7 @@ void check_tiling(const LogicalTensor& tensor,
 class SharedRuns {
  public:
   // Requires boxes that intersect.
-  SharedRuns(const TensorBox& source, const TensorBox& target,
-             int64_t element_bytes);
+  SharedRuns(const Box& source, const Box& target, int64_t element_bytes);
 
   int64_t count() const { return count_; }
   int64_t bytes() const { return bytes_; }  // of each
@@ -88,8 +76,8 @@ class SharedRuns {
     int64_t base = 0;
     std::vector<int64_t> strides;  // in bytes, of the outer dimensions
   };
-  static Side side_of(const TensorBox& box, const TensorBox& shared,
-                      size_t outer, int64_t element_bytes);
+  static Side side_of(const Box& box, const Box& shared, size_t outer,
+                      int64_t element_bytes);
   int64_t offset(int64_t run, const Side& side) const;
 
   std::vector<int64_t> outer_;  // counts of the outer dimensions

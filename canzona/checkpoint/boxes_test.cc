@@ -38,18 +38,16 @@ std::vector<int64_t> random_shape(Draws& draw) {
 }
 
 // Cuts boxes in two repeatedly.
-std::vector<TensorBox> random_tiling(const std::vector<int64_t>& shape,
-                                     Draws& draw) {
+std::vector<Box> random_tiling(const std::vector<int64_t>& shape, Draws& draw) {
   for (const int64_t dim : shape)
     if (dim == 0) return {};
-  std::vector<TensorBox> boxes = {
-      {std::vector<int64_t>(shape.size(), 0), shape}};
+  std::vector<Box> boxes = {{std::vector<int64_t>(shape.size(), 0), shape}};
   for (int64_t cuts = draw.from_to(0, 8); cuts > 0 && !shape.empty(); --cuts) {
     const auto b = static_cast<size_t>(draw.from_to(0, std::ssize(boxes) - 1));
     const auto d = static_cast<size_t>(draw.from_to(0, std::ssize(shape) - 1));
     if (boxes[b].count[d] < 2) continue;
     const int64_t at = draw.from_to(1, boxes[b].count[d] - 1);
-    TensorBox rest = boxes[b];
+    Box rest = boxes[b];
     rest.first[d] += at;
     rest.count[d] -= at;
     boxes[b].count[d] = at;
@@ -72,7 +70,7 @@ void for_each_element(const std::vector<int64_t>& shape, const Use& use) {
   }
 }
 
-bool holds(const TensorBox& box, const std::vector<int64_t>& at) {
+bool holds(const Box& box, const std::vector<int64_t>& at) {
   for (size_t d = 0; d < at.size(); ++d)
     if (at[d] < box.first[d] || at[d] >= box.first[d] + box.count[d])
       return false;
@@ -80,18 +78,18 @@ bool holds(const TensorBox& box, const std::vector<int64_t>& at) {
 }
 
 bool covers_once(const std::vector<int64_t>& shape,
-                 const std::vector<TensorBox>& boxes) {
+                 const std::vector<Box>& boxes) {
   bool once = true;
   for_each_element(shape, [&](const std::vector<int64_t>& at, int64_t) {
     int times = 0;
-    for (const TensorBox& box : boxes) times += holds(box, at) ? 1 : 0;
+    for (const Box& box : boxes) times += holds(box, at) ? 1 : 0;
     once = once && times == 1;
   });
   return once;
 }
 
 // Changes something; the result may still be right by chance.
-void disturb(std::vector<TensorBox>& boxes, const std::vector<int64_t>& shape,
+void disturb(std::vector<Box>& boxes, const std::vector<int64_t>& shape,
              Draws& draw) {
   if (boxes.empty()) return;
   const auto b = static_cast<size_t>(draw.from_to(0, std::ssize(boxes) - 1));
@@ -101,14 +99,14 @@ void disturb(std::vector<TensorBox>& boxes, const std::vector<int64_t>& shape,
   if (what < 2 || shape.empty()) return;
   const auto d = static_cast<size_t>(draw.from_to(0, std::ssize(shape) - 1));
   const int64_t move = draw.from_to(0, 1) * 2 - 1;
-  TensorBox& box = boxes[b];
+  Box& box = boxes[b];
   (what == 2 ? box.first : box.count)[d] += move;
   const bool fits = box.first[d] >= 0 && box.count[d] >= 1 &&
                     box.first[d] + box.count[d] <= shape[d];
   if (!fits) (what == 2 ? box.first : box.count)[d] -= move;
 }
 
-bool tiles(const LogicalTensor& tensor, const std::vector<TensorBox>& boxes) {
+bool tiles(const LogicalTensor& tensor, const std::vector<Box>& boxes) {
   try {
     check_tiling(tensor, boxes, "test");
     return true;
@@ -123,8 +121,8 @@ TEST(Boxes, S4_TilingsAreToldFromOthers) {
   int64_t good = 0;
   int64_t bad = 0;
   for (int i = 0; i < 10'000; ++i) {
-    const LogicalTensor tensor{"t", StoredType::kF32, random_shape(draw)};
-    std::vector<TensorBox> boxes = random_tiling(tensor.shape, draw);
+    const LogicalTensor tensor{"t", DType::kFp32, random_shape(draw)};
+    std::vector<Box> boxes = random_tiling(tensor.shape, draw);
     for (int64_t n = draw.from_to(0, 2); n > 0; --n)
       disturb(boxes, tensor.shape, draw);
     const bool expected = covers_once(tensor.shape, boxes);
@@ -136,8 +134,8 @@ TEST(Boxes, S4_TilingsAreToldFromOthers) {
 }
 
 TEST(Boxes, S4_HolesAndOverlapsAreNamed) {
-  const LogicalTensor w{"t", StoredType::kF32, {4, 6}};
-  const auto problem = [&](const std::vector<TensorBox>& boxes) -> std::string {
+  const LogicalTensor w{"t", DType::kFp32, {4, 6}};
+  const auto problem = [&](const std::vector<Box>& boxes) -> std::string {
     try {
       check_tiling(w, boxes, "manifest.json");
     } catch (const UsageError& error) {
@@ -157,8 +155,8 @@ TEST(Boxes, S4_HolesAndOverlapsAreNamed) {
 
 TEST(Boxes, ManyBoxesAreChecked) {
   const int64_t side = 200;
-  const LogicalTensor tensor{"t", StoredType::kF32, {3 * side, 5 * side, 7}};
-  std::vector<TensorBox> boxes;
+  const LogicalTensor tensor{"t", DType::kFp32, {3 * side, 5 * side, 7}};
+  std::vector<Box> boxes;
   for (int64_t i = 0; i < side; ++i)
     for (int64_t j = 0; j < side; ++j)
       boxes.push_back({{3 * i, 5 * j, 0}, {3, 5, 7}});
@@ -207,7 +205,7 @@ TEST(Boxes, EveryEdgeValueOfADimensionIsRefusedOrTaken) {
       {{1, -4, 4}, false},
   };
   for (const Case& c : cases) {
-    const LogicalTensor tensor{"t", StoredType::kF32, c.shape};
+    const LogicalTensor tensor{"t", DType::kFp32, c.shape};
     if (c.good)
       EXPECT_NO_THROW(check_tensor(tensor, "test"))
           << ::testing::PrintToString(c.shape);
@@ -216,7 +214,7 @@ TEST(Boxes, EveryEdgeValueOfADimensionIsRefusedOrTaken) {
           << ::testing::PrintToString(c.shape);
   }
   // Boxes in a tensor of 10: first and count.
-  const LogicalTensor ten{"t", StoredType::kF32, {10}};
+  const LogicalTensor ten{"t", DType::kFp32, {10}};
   const std::vector<std::array<int64_t, 2>> bad = {
       {-1, 1},    {0, 0},    {0, -1},     {0, 11},   {10, 1},
       {10, 0},    {9, 2},    {kMax, 1},   {1, kMax}, {kMax, kMax},
@@ -245,12 +243,11 @@ TEST(Boxes, HostileNamesAreRefused) {
                                           "\xC0\x80",
                                           "a\r"};
   for (const std::string& name : names)
-    EXPECT_THROW(check_tensor({name, StoredType::kF32, {1}}, "test"),
-                 UsageError)
+    EXPECT_THROW(check_tensor({name, DType::kFp32, {1}}, "test"), UsageError)
         << ::testing::PrintToString(name);
   // Names are data, so these are not treated as paths.
   for (const char* name : {"model/a.b", "../../etc/passwd", "a b", "ü"})
-    EXPECT_NO_THROW(check_tensor({name, StoredType::kF32, {1}}, "test"));
+    EXPECT_NO_THROW(check_tensor({name, DType::kFp32, {1}}, "test"));
 }
 
 TEST(Boxes, SharedRunsCopyWhatIsShared) {
@@ -259,17 +256,17 @@ TEST(Boxes, SharedRunsCopyWhatIsShared) {
     std::vector<int64_t> shape = random_shape(draw);
     for (int64_t& dim : shape) dim = std::max<int64_t>(dim, 1);
     const auto random_box = [&] {
-      TensorBox box;
+      Box box;
       for (const int64_t dim : shape) {
         box.first.push_back(draw.from_to(0, dim - 1));
         box.count.push_back(draw.from_to(1, dim - box.first.back()));
       }
       return box;
     };
-    const TensorBox a = random_box();
-    const TensorBox b = random_box();
+    const Box a = random_box();
+    const Box b = random_box();
     // Each element is its index in the whole tensor.
-    const auto numbers = [&](const TensorBox& box, bool filled) {
+    const auto numbers = [&](const Box& box, bool filled) {
       std::vector<int32_t> out;
       for_each_element(shape, [&](const std::vector<int64_t>& at, int64_t n) {
         if (holds(box, at))

@@ -17,12 +17,12 @@ constexpr int64_t kBatchBytes = 32 << 20;
 
 struct ComparedPiece {
   const LogicalTensor* tensor;
-  TensorBox box;
+  Box box;
   int64_t bytes;
 };
 
 // Halves a box recursively until each piece fits.
-void add_pieces(const LogicalTensor& tensor, const TensorBox& box,
+void add_pieces(const LogicalTensor& tensor, const Box& box,
                 std::vector<ComparedPiece>& out) {
   const int64_t bytes = bytes_of(tensor, box);
   const auto longest = std::ranges::max_element(box.count);
@@ -31,7 +31,7 @@ void add_pieces(const LogicalTensor& tensor, const TensorBox& box,
     return;
   }
   const auto d = static_cast<size_t>(longest - box.count.begin());
-  TensorBox half = box;
+  Box half = box;
   half.count[d] /= 2;
   add_pieces(tensor, half, out);
   half.first[d] += half.count[d];
@@ -65,32 +65,32 @@ double bf16_at(const std::byte* bytes) {
       std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
 }
 
-double element_at(StoredType type, const std::byte* bytes) {
+double element_at(DType type, const std::byte* bytes) {
   switch (type) {
-    case StoredType::kF32:
+    case DType::kFp32:
       return number_at<float>(bytes);
-    case StoredType::kBf16:
+    case DType::kBf16:
       return bf16_at(bytes);
-    case StoredType::kF16:
+    case DType::kFp16:
       return half_at(bytes);
-    case StoredType::kF64:
+    case DType::kFp64:
       return number_at<double>(bytes);
-    case StoredType::kI64:
+    case DType::kI64:
       return number_at<int64_t>(bytes);
-    case StoredType::kI32:
+    case DType::kI32:
       return number_at<int32_t>(bytes);
-    case StoredType::kU64:
+    case DType::kU64:
       return number_at<uint64_t>(bytes);
-    case StoredType::kU32:
+    case DType::kU32:
       return number_at<uint32_t>(bytes);
-    case StoredType::kU8:
+    case DType::kU8:
       return number_at<uint8_t>(bytes);
   }
   return NAN;
 }
 
 void compare_bytes(std::span<const std::byte> a, std::span<const std::byte> b,
-                   StoredType type, TensorDifference& out) {
+                   DType type, TensorDifference& out) {
   if (std::memcmp(a.data(), b.data(), a.size()) == 0) return;
   const auto size = index(size_of(type));
   for (size_t at = 0; at < a.size(); at += size) {
@@ -105,7 +105,7 @@ void compare_bytes(std::span<const std::byte> a, std::span<const std::byte> b,
 }
 
 std::string kind_text(const LogicalTensor& tensor) {
-  return cat(name_of(tensor.type), " ", shape_text(tensor.shape));
+  return cat(name_in_file(tensor.type), " ", shape_text(tensor.shape));
 }
 
 // Compares, in pieces, the tensors that have the same name, type and shape in

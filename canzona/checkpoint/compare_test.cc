@@ -22,7 +22,7 @@ class Comparing : public FolderTest {
                         std::vector<BoxSource> others = {}) {
     CheckpointStore store(path(name), "test");
     PendingCheckpoint pending = store.begin(1);
-    others.push_back({{"w", StoredType::kF32, {std::ssize(values)}},
+    others.push_back({{"w", DType::kFp32, {std::ssize(values)}},
                       whole_box({std::ssize(values)}),
                       std::as_bytes(std::span(values))});
     pending.commit({write_shard(pending.folder(), {.step = 1}, others)}, "");
@@ -66,7 +66,7 @@ TEST_F(Comparing, DifferencesAreCounted) {
 
 TEST_F(Comparing, NamesAndKindsThatDifferAreListed) {
   const std::vector<float> two = {1, 2};
-  const BoxSource extra{{"extra", StoredType::kF32, {2}},
+  const BoxSource extra{{"extra", DType::kFp32, {2}},
                         whole_box({2}),
                         std::as_bytes(std::span(two))};
   const CheckpointDifference d =

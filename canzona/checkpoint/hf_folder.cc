@@ -104,7 +104,7 @@ std::string hf_config(const HfNumbers& numbers) {
       .member("rope_theta")
       .decimal(numbers.rope_base)
       .field("torch_dtype",
-             numbers.type == StoredType::kF32 ? "float32" : "bfloat16")
+             numbers.type == DType::kFp32 ? "float32" : "bfloat16")
       .field("use_cache", true);
   if (a.qk_norm)
     out.field("use_sliding_window", false);
@@ -196,9 +196,8 @@ void widen_piece(std::span<const std::byte> bytes, std::span<float> to,
   }
 }
 
-bool is_readable(std::optional<StoredType> type) {
-  return type == StoredType::kF32 || type == StoredType::kBf16 ||
-         type == StoredType::kF16;
+bool is_readable(std::optional<DType> type) {
+  return type == DType::kFp32 || type == DType::kBf16 || type == DType::kFp16;
 }
 
 }  // namespace
@@ -316,7 +315,7 @@ std::string HfFolder::path_of(const HfEntry& entry) const {
 }
 
 void HfFolder::check_type(const HfEntry& entry) const {
-  if (is_readable(stored_type_of(entry.dtype))) return;
+  if (is_readable(dtype_in_file(entry.dtype))) return;
   throw CheckpointRefused(cat(quoted(path_of(entry), 300), ": tensor ",
                               quoted(entry.stored_name), " is of dtype ",
                               printable(entry.dtype, 20),
@@ -335,7 +334,7 @@ void HfFolder::read(const HfEntry& entry, int64_t first,
                                 " bytes and now has ", file.size(),
                                 ": it has changed since it was opened"));
   check_type(entry);
-  const StoredType type = *stored_type_of(entry.dtype);
+  const DType type = *dtype_in_file(entry.dtype);
   const int64_t size = size_of(type);
   CANZONA_CHECK(
       first >= 0 && std::ssize(to) <= elements_of(entry.shape) - first,
@@ -347,13 +346,13 @@ void HfFolder::read(const HfEntry& entry, int64_t first,
     const int64_t at =
         entry.begin + (first + static_cast<int64_t>(done)) * size;
     done += piece.size();
-    if (type == StoredType::kF32) {
+    if (type == DType::kFp32) {
       file.read(at, std::as_writable_bytes(piece));
       continue;
     }
     bytes.resize(2 * piece.size());
     file.read(at, bytes);
-    if (type == StoredType::kBf16)
+    if (type == DType::kBf16)
       widen_piece(bytes, piece, from_bf16);
     else
       widen_piece(bytes, piece, from_half);

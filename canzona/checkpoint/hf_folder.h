@@ -46,7 +46,7 @@ struct HfNumbers {
   int64_t experts_per_token = 2;
   bool normalize_top_k = true;  // the chosen experts' weights add up to 1
   double balance_coefficient = 0;
-  StoredType type = StoredType::kF32;
+  DType type = DType::kFp32;
 };
 
 // Throws UsageError for features that none of these models has: latent
@@ -80,7 +80,7 @@ struct HfTensor {
 std::vector<HfTensor> hf_tensors(const Tensor& tensor);
 
 struct WeightFormat {
-  StoredType type = StoredType::kF32;  // or kBf16
+  DType type = DType::kFp32;  // or kBf16
   // A file is full when another tensor would make its data longer than this; 0
   // puts everything into one file. A tensor that is longer gets a file of its
   // own.

@@ -226,7 +226,7 @@ std::string manifest_text(const Manifest& manifest) {
   out.end_array().member("tensors").begin_array();
   for (const SavedTensor& saved : manifest.tensors) {
     out.begin_object().field("name", saved.tensor.name);
-    out.field("dtype", name_of(saved.tensor.type));
+    out.field("dtype", name_in_file(saved.tensor.type));
     out.member("shape").values(saved.tensor.shape);
     out.member("boxes").begin_array();
     for (const SavedBox& box : saved.boxes) write_box(out, box);
@@ -254,7 +254,7 @@ Manifest parse_manifest(std::string_view text, const std::string& file) {
 void check_manifest(const Manifest& manifest, const std::string& file) {
   check_saved(manifest, file);
   for (const SavedTensor& saved : manifest.tensors) {
-    std::vector<TensorBox> boxes;
+    std::vector<Box> boxes;
     boxes.reserve(saved.boxes.size());
     for (const SavedBox& box : saved.boxes) boxes.push_back(box.box);
     check_tiling(saved.tensor, boxes, file);

@@ -44,7 +44,7 @@ struct FileRecord {
 struct SavedBox {
   int64_t file = 0;    // index in Manifest::files
   int64_t offset = 0;  // of its bytes in the file
-  TensorBox box;
+  Box box;
   friend bool operator==(const SavedBox&, const SavedBox&) = default;
 };
 

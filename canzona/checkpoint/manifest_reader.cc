@@ -251,7 +251,7 @@ class ManifestReader : public JsonEvents {
 
   void set_type(const std::string& text) {
     SavedTensor& saved = manifest_.tensors.back();
-    const std::optional<StoredType> type = stored_type_of(text);
+    const std::optional<DType> type = dtype_in_file(text);
     if (!type)
       refuse(cat("tensor ", quoted(saved.tensor.name), ": unknown dtype ",
                  quoted(text)));

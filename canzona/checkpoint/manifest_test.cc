@@ -20,10 +20,10 @@ Manifest small() {
   manifest.files = {{"config.json", 2, hash, {chunk}},
                     {"rank_00000.safetensors", 148, hash, {chunk}},
                     {"rank_00001.safetensors", 124, hash, {chunk}}};
-  manifest.tensors = {{{"model/w", StoredType::kF32, {4, 6}},
+  manifest.tensors = {{{"model/w", DType::kFp32, {4, 6}},
                        {{1, 100, {{0, 0}, {2, 6}}}, {2, 76, {{2, 0}, {2, 6}}}}},
-                      {{"optim/none", StoredType::kF32, {0}}, {}},
-                      {{"optim/step", StoredType::kI64, {}}, {}}};
+                      {{"optim/none", DType::kFp32, {0}}, {}},
+                      {{"optim/step", DType::kI64, {}}, {}}};
   manifest.tensors[2].boxes = {{1, 92, {{}, {}}}};
   return manifest;
 }

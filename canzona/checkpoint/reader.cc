@@ -114,7 +114,7 @@ const SavedTensor& saved_for(const Manifest& manifest,
   if (!target.to.empty() || elements_of(target.box.count) != 0)
     check_box(saved->tensor, target.box, "load");
   CANZONA_CHECK_EQ(std::ssize(target.to), bytes_of(saved->tensor, target.box),
-                   "bytes for ", target.tensor, " ", to_text(target.box));
+                   "bytes for ", target.tensor, " ", to_string(target.box));
   return *saved;
 }
 
@@ -276,12 +276,12 @@ void CheckpointReader::check_header(int64_t file) const {
             ? ""
             : found->second->name.substr(0, found->second->name.find('#'));
     if (name == saved.tensor.name &&
-        found->second->dtype == name_of(saved.tensor.type) &&
+        found->second->dtype == name_in_file(saved.tensor.type) &&
         found->second->shape == box.box.count)
       continue;
     throw CheckpointRefused(
         cat(quoted(input.path(), 300), ": the manifest has tensor ",
-            quoted(saved.tensor.name), " ", to_text(box.box), " at byte ",
+            quoted(saved.tensor.name), " ", to_string(box.box), " at byte ",
             box.offset, ", the file's header ",
             found == stored.end() ? std::string("nothing")
                                   : quoted(found->second->name)));
@@ -433,10 +433,10 @@ std::vector<std::string> match_tensors(const SavedTensors& saved,
     if (same == found.end())
       missing.push_back(quoted(tensor.name));
     else if (*same->second != tensor)
-      other.push_back(cat(quoted(tensor.name), ": saved ",
-                          name_of(same->second->type), " ",
-                          shape_text(same->second->shape), ", expected ",
-                          name_of(tensor.type), " ", shape_text(tensor.shape)));
+      other.push_back(
+          cat(quoted(tensor.name), ": saved ", name_in_file(same->second->type),
+              " ", shape_text(same->second->shape), ", expected ",
+              name_in_file(tensor.type), " ", shape_text(tensor.shape)));
   }
   std::vector<std::string> extra;
   for (const LogicalTensor& tensor : saved.tensors)

@@ -32,7 +32,7 @@ class CheckpointRefused : public DataLost {
 
 struct BoxTarget {
   std::string tensor;
-  TensorBox box;
+  Box box;
   std::span<std::byte> to;  // as many bytes as the box has
 };
 

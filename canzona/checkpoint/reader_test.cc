@@ -29,7 +29,7 @@ TEST_F(Reading, WhatWasSavedIsLoaded) {
   CheckpointStore store(path("ckpt"), "test");
   const std::vector<float> upper = {1, 2, 3};
   const std::vector<float> lower = {4, 5, 6};
-  const LogicalTensor w{"model/w", StoredType::kF32, {2, 3}};
+  const LogicalTensor w{"model/w", DType::kFp32, {2, 3}};
   PendingCheckpoint pending = store.begin(7);
   const auto shard = [&](int64_t rank, const std::vector<float>& row) {
     return write_shard(
@@ -69,7 +69,7 @@ TEST_F(Reading, AnyBoxIsPutTogetherFromThoseSaved) {
   const LogicalTensor tensor = sample_tensors()[2];  // 2 x 3 x 4 of 8 bytes
   const std::string all = sample_bytes(tensor, 30);
   for (uint64_t i = 0; i < 200; ++i) {
-    TensorBox box;
+    Box box;
     for (size_t d = 0; d < 3; ++d) {
       const int64_t dim = tensor.shape[d];
       box.first.push_back(
@@ -90,14 +90,14 @@ TEST_F(Reading, AnyBoxIsPutTogetherFromThoseSaved) {
     std::string loaded(expected.size(), '?');
     reader.load(
         {{tensor.name, box, std::as_writable_bytes(std::span(loaded))}});
-    ASSERT_EQ(loaded, expected) << to_text(box);
+    ASSERT_EQ(loaded, expected) << to_string(box);
   }
 }
 
 // More than two chunks, filled by a function, read in parts and by several
 // threads.
 TEST_F(Reading, LargeTensorsComeInChunks) {
-  const LogicalTensor w{"model/w", StoredType::kI32, {1500, 1601}};
+  const LogicalTensor w{"model/w", DType::kI32, {1500, 1601}};
   const auto value = [](int64_t i) { return static_cast<int32_t>(i * 7 + 3); };
   CheckpointStore store(path("ckpt"), "test");
   PendingCheckpoint pending = store.begin(1);
@@ -108,11 +108,10 @@ TEST_F(Reading, LargeTensorsComeInChunks) {
                                      (8 * (at % 4)));
     }
   };
-  const std::string record = write_shard(pending.folder(), {.step = 1},
-                                         {{w, whole_box(w.shape), {}, fill},
-                                          {{"model/s", StoredType::kU8, {}},
-                                           {},
-                                           std::as_bytes(std::span("x", 1))}});
+  const std::string record = write_shard(
+      pending.folder(), {.step = 1},
+      {{w, whole_box(w.shape), {}, fill},
+       {{"model/s", DType::kU8, {}}, {}, std::as_bytes(std::span("x", 1))}});
   EXPECT_EQ(parse_record(record, "r").files[0].chunks.size(), 3u);
   pending.commit({record}, "");
   const CheckpointReader reader = reader_of(1);
@@ -139,7 +138,7 @@ TEST_F(Reading, LargeTensorsComeInChunks) {
 TEST_F(Reading, ShardsArePlainSafetensors) {
   CheckpointStore store(path("ckpt"), "test");
   PendingCheckpoint pending = store.begin(5);
-  const LogicalTensor w{"model/w", StoredType::kF32, {4}};
+  const LogicalTensor w{"model/w", DType::kFp32, {4}};
   const std::vector<float> values = {1, 2, 3, 4};
   const auto bytes = std::as_bytes(std::span(values));
   pending.commit({write_shard(pending.folder(), {.step = 5},
@@ -160,7 +159,7 @@ TEST_F(Reading, ShardsArePlainSafetensors) {
         std::string("ckpt/step_00000006/rank_0000") + rank + ".safetensors");
     for (const StoredTensor& tensor :
          read_safetensors_header(mixed, std::ssize(mixed), "f").tensors)
-      EXPECT_EQ(tensor.begin % size_of(*stored_type_of(tensor.dtype)), 0)
+      EXPECT_EQ(tensor.begin % size_of(*dtype_in_file(tensor.dtype)), 0)
           << tensor.name;
   }
   std::vector<float> loaded(4);
@@ -189,11 +188,11 @@ TEST_F(Reading, WhatIsNotThereIsNamed) {
 TEST_F(Reading, C8_StrictnessDecidesAboutMissingAndExtraTensors) {
   Manifest saved;
   for (const char* name : {"a", "b", "c"})
-    saved.tensors.push_back({{name, StoredType::kF32, {2}}, {}});
+    saved.tensors.push_back({{name, DType::kFp32, {2}}, {}});
   const auto wanted = [](const std::vector<std::string>& names) {
     std::vector<LogicalTensor> out;
     for (const std::string& name : names)
-      out.push_back({name, StoredType::kF32, {2}});
+      out.push_back({name, DType::kFp32, {2}});
     return out;
   };
   using enum Strictness;

@@ -25,7 +25,7 @@ SafetensorsHeader header_of(const std::string& bytes) {
 
 // Every byte, written down by hand.
 TEST_F(SafetensorsWriting, ATinyFileIsTheseBytes) {
-  SafetensorsWriter file(path("a"), {{"a", StoredType::kF32, {2}}}, {});
+  SafetensorsWriter file(path("a"), {{"a", DType::kFp32, {2}}}, {});
   file.add(std::vector<float>{1, -2});
   // As sha256sum prints it.
   EXPECT_EQ(file.finish(),
@@ -40,9 +40,9 @@ TEST_F(SafetensorsWriting, ATinyFileIsTheseBytes) {
 
 TEST_F(SafetensorsWriting, TheReaderFindsNamesShapesAndData) {
   SafetensorsWriter file(path("a"),
-                         {{"w", StoredType::kBf16, {2, 3}},
-                          {"scalar", StoredType::kF32, {}},
-                          {"b", StoredType::kF32, {2}}},
+                         {{"w", DType::kBf16, {2, 3}},
+                          {"scalar", DType::kFp32, {}},
+                          {"b", DType::kFp32, {2}}},
                          {{"format", "pt"}, {"step", "7 <&>"}});
   // Pieces need not end at tensor boundaries.
   file.add(std::vector<float>{1, 2, 3, 4});
@@ -80,8 +80,8 @@ TEST_F(SafetensorsWriting, Bf16IsTheNearestAndEvenOfTwo) {
   for (const auto& [value, bits] : cases) values.push_back(value);
   values.push_back(std::nanf("1"));
   SafetensorsWriter file(
-      path("a"),
-      {{"a", StoredType::kBf16, {static_cast<int64_t>(values.size())}}}, {});
+      path("a"), {{"a", DType::kBf16, {static_cast<int64_t>(values.size())}}},
+      {});
   file.add(values);
   file.finish();
   const std::string bytes = bytes_of("a");
@@ -99,7 +99,7 @@ TEST_F(SafetensorsWriting, LargeTensorsComeWhole) {
   std::vector<float> values(200'001);
   for (size_t i = 0; i < values.size(); ++i)
     values[i] = static_cast<float>(i) * 0.5F;
-  SafetensorsWriter file(path("a"), {{"a", StoredType::kF32, {200'001}}}, {});
+  SafetensorsWriter file(path("a"), {{"a", DType::kFp32, {200'001}}}, {});
   file.add(values);
   file.finish();
   const std::string bytes = bytes_of("a");
@@ -110,13 +110,13 @@ TEST_F(SafetensorsWriting, LargeTensorsComeWhole) {
 
 TEST_F(SafetensorsWriting, WithoutAllElementsThereIsNoFile) {
   {
-    SafetensorsWriter file(path("a"), {{"a", StoredType::kF32, {2}}}, {});
+    SafetensorsWriter file(path("a"), {{"a", DType::kFp32, {2}}}, {});
     file.add(std::vector<float>{1});
     EXPECT_THROW(file.finish(), InternalError);
   }
   EXPECT_FALSE(std::filesystem::exists(path("a")));
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
-  SafetensorsWriter file(path("b"), {{"a", StoredType::kF32, {2}}}, {});
+  SafetensorsWriter file(path("b"), {{"a", DType::kFp32, {2}}}, {});
   EXPECT_THROW(file.add(std::vector<float>{1, 2, 3}), InternalError);
 }
 

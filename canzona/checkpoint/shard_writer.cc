@@ -39,7 +39,7 @@ void write_header_entry(JsonWriter& out, const TensorEntry& tensor,
                                   size_of(tensor.type), "bytes of a tensor"),
                       "bytes of a file");
   out.member(tensor.name).begin_object();
-  out.field("dtype", name_of(tensor.type));
+  out.field("dtype", name_in_file(tensor.type));
   out.member("shape").values(tensor.shape);
   out.member("data_offsets").values(std::vector<int64_t>{begin, bytes});
   out.end_object();
@@ -62,11 +62,11 @@ uint16_t to_bf16(float value) {
   return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
 }
 
-std::string encoded(std::span<const float> values, StoredType type) {
+std::string encoded(std::span<const float> values, DType type) {
   std::string bytes;
   bytes.reserve(values.size() * static_cast<size_t>(size_of(type)));
   for (const float value : values) {
-    if (type == StoredType::kF32)
+    if (type == DType::kFp32)
       append_little_endian(bytes, std::bit_cast<uint32_t>(value), 4);
     else
       append_little_endian(bytes, to_bf16(value), 2);
@@ -110,9 +110,9 @@ SafetensorsWriter::SafetensorsWriter(
     const std::map<std::string, std::string>& metadata)
     : tensors_(std::move(tensors)), file_(path) {
   for (const TensorEntry& tensor : tensors_)
-    CANZONA_CHECK(
-        tensor.type == StoredType::kF32 || tensor.type == StoredType::kBf16,
-        tensor.name, ": no floats of type ", name_of(tensor.type));
+    CANZONA_CHECK(tensor.type == DType::kFp32 || tensor.type == DType::kBf16,
+                  tensor.name, ": no floats of type ",
+                  name_in_file(tensor.type));
   put(safetensors_start(tensors_, metadata).bytes);
   if (!tensors_.empty()) left_ = elements_of(tensors_[0].shape);
   skip_full_tensors();
@@ -331,7 +331,7 @@ void add_source(HashedFile& file, const BoxSource& source) {
   const int64_t bytes = bytes_of(source.tensor, source.box);
   if (!source.fill) {
     CANZONA_CHECK_EQ(std::ssize(source.data), bytes, "bytes of ",
-                     source.tensor.name, " ", to_text(source.box));
+                     source.tensor.name, " ", to_string(source.box));
     file.add({reinterpret_cast<const char*>(source.data.data()),
               source.data.size()});
     return;

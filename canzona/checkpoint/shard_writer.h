@@ -1,7 +1,7 @@
 // Writes one rank's share of a checkpoint: a safetensors file, hashed while it
 // is written, and a record of it for the rank that commits.
 //
-//   std::vector<BoxSource> sources = {{{"model/w", StoredType::kF32, {4, 6}},
+//   std::vector<BoxSource> sources = {{{"model/w", DType::kFp32, {4, 6}},
 //                                      {{0, 0}, {2, 6}}, as_bytes(part)}, …};
 //   const ShardOrigin origin{.step = 100, .rank = 1};
 //   std::string record = write_shard(folder, origin, sources);
@@ -33,7 +33,7 @@ namespace canzona {
 // then the data is added in that order, and only a piece of it is in memory.
 //
 //   SafetensorsWriter file("model.safetensors",
-//                          {{"a", StoredType::kF32, {2, 3}}, …}, {});
+//                          {{"a", DType::kFp32, {2, 3}}, …}, {});
 //   file.add(values);        // of "a"
 //   …
 //   file.finish();
@@ -42,7 +42,7 @@ namespace canzona {
 
 struct TensorEntry {
   std::string name;
-  StoredType type = StoredType::kF32;
+  DType type = DType::kFp32;
   std::vector<int64_t> shape;
 };
 
@@ -87,7 +87,7 @@ class SafetensorsWriter {
 
 struct BoxSource {
   LogicalTensor tensor;
-  TensorBox box;
+  Box box;
   // The box's bytes, or a function that fills in those from `offset` on.
   std::span<const std::byte> data = {};
   std::function<void(int64_t offset, std::span<std::byte> to)> fill = {};

@@ -145,9 +145,8 @@ TEST_F(StoreFaults, C3_AFullDiskLeavesWhatWasThere) {
       PendingCheckpoint pending = open.begin(200);
       const std::vector<std::byte> bytes(2 * kRoom);
       const int64_t count = std::ssize(bytes);
-      write_shard(
-          pending.folder(), {.step = 200},
-          {{{"w", StoredType::kU8, {count}}, whole_box({count}), bytes}});
+      write_shard(pending.folder(), {.step = 200},
+                  {{{"w", DType::kU8, {count}}, whole_box({count}), bytes}});
     } catch (const StorageError&) {
       status = 0;
     }

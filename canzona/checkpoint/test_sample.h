@@ -17,11 +17,11 @@
 namespace canzona {
 
 inline std::vector<LogicalTensor> sample_tensors() {
-  return {{"model/layers.0.w", StoredType::kF32, {7, 5}},
-          {"model/norm", StoredType::kBf16, {11}},
-          {"optim/factor/layers.0.w", StoredType::kF64, {2, 3, 4}},
-          {"optim/step/layers.0.w", StoredType::kI64, {}},
-          {"optim/empty", StoredType::kF32, {0, 4}}};
+  return {{"model/layers.0.w", DType::kFp32, {7, 5}},
+          {"model/norm", DType::kBf16, {11}},
+          {"optim/factor/layers.0.w", DType::kFp64, {2, 3, 4}},
+          {"optim/step/layers.0.w", DType::kI64, {}},
+          {"optim/empty", DType::kFp32, {0, 4}}};
 }
 
 // Returns all bytes of a tensor as of step `step`.
@@ -38,9 +38,9 @@ inline std::string sample_bytes(const LogicalTensor& tensor, int64_t step) {
 }
 
 // Rows of the first dimension from rank·n/ranks on; rank 0 has the scalars.
-inline TensorBox sample_box(const LogicalTensor& tensor, int64_t rank,
-                            int64_t ranks) {
-  TensorBox box{std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape};
+inline Box sample_box(const LogicalTensor& tensor, int64_t rank,
+                      int64_t ranks) {
+  Box box{std::vector<int64_t>(tensor.shape.size(), 0), tensor.shape};
   if (tensor.shape.empty()) return box;
   const int64_t rows = tensor.shape[0];
   box.first[0] = rows * rank / ranks;
@@ -60,7 +60,7 @@ inline SampleShard sample_shard(int64_t step, int64_t rank, int64_t ranks) {
   for (const LogicalTensor& tensor : tensors) {
     if (tensor.shape.empty() && rank > 0) continue;
     const std::string all = sample_bytes(tensor, step);
-    const TensorBox box = sample_box(tensor, rank, ranks);
+    const Box box = sample_box(tensor, rank, ranks);
     const size_t row = tensor.shape.empty() || tensor.shape[0] == 0
                            ? all.size()
                            : all.size() / static_cast<size_t>(tensor.shape[0]);

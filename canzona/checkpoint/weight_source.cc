@@ -19,7 +19,7 @@ std::vector<LogicalTensor> hf_wanted(const Model& model) {
   for (const Tensor& tensor : model.tensors)
     for (HfTensor& one : hf_tensors(tensor))
       wanted.push_back(
-          {std::move(one.name), StoredType::kF32, std::move(one.shape)});
+          {std::move(one.name), DType::kFp32, std::move(one.shape)});
   return wanted;
 }
 
@@ -60,7 +60,7 @@ SavedTensors hf_saved(const HfFolder& folder, const Model& model) {
       continue;
     }
     folder.check_type(entry);
-    saved.tensors.push_back({entry.name, StoredType::kF32, entry.shape});
+    saved.tensors.push_back({entry.name, DType::kFp32, entry.shape});
   }
   return saved;
 }
@@ -122,7 +122,7 @@ class HfSource : public WeightSource {
 };
 
 LogicalTensor saved_as(const Tensor& tensor) {
-  return {cat("model/", tensor.name), StoredType::kF32, tensor.shape};
+  return {cat("model/", tensor.name), DType::kFp32, tensor.shape};
 }
 
 class CheckpointSource : public WeightSource {
@@ -165,7 +165,7 @@ class CheckpointSource : public WeightSource {
       const bool whole = col == 0 && end - at >= cols;
       const int64_t rows = whole ? (end - at) / cols : 1;
       const int64_t width = whole ? cols : std::min(cols - col, end - at);
-      TensorBox box{{row}, {rows}};
+      Box box{{row}, {rows}};
       if (tensor.shape.size() == 2) {
         box.first.push_back(col);
         box.count.push_back(width);

@@ -174,15 +174,14 @@ TEST_F(WeightSources, GiveAnyPieceOfACheckpointOfSeveralRanks) {
       bytes.push_back(
           raw_bytes(std::vector<float>(all.begin() + first * tensor.cols(),
                                        all.begin() + end * tensor.cols())));
-      TensorBox box{{first}, {end - first}};
+      Box box{{first}, {end - first}};
       if (tensor.shape.size() == 2) {
         box.first.push_back(0);
         box.count.push_back(tensor.cols());
       }
-      sources.push_back(
-          {{"model/" + tensor.name, StoredType::kF32, tensor.shape},
-           box,
-           std::as_bytes(std::span(bytes.back()))});
+      sources.push_back({{"model/" + tensor.name, DType::kFp32, tensor.shape},
+                         box,
+                         std::as_bytes(std::span(bytes.back()))});
     }
     records.push_back(
         write_shard(pending.folder(), {4, rank, kRanks}, sources));

@@ -64,7 +64,7 @@ void expect_near_reserved(const DecoderConfig& config, const Mesh& mesh,
       activation_bytes(model, mesh,
                        {.tokens = config.tokens(),
                         .num_micro_batches = micro_batches,
-                        .dtype = ParameterDtype::kFp32,
+                        .dtype = DType::kFp32,
                         .recompute = config.recompute});
   EXPECT_NEAR(static_cast<double>(estimated) / static_cast<double>(reserved), 1,
               tolerance)

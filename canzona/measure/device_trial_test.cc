@@ -35,7 +35,7 @@ class DeviceTrial : public testing::Test {
                                 const StepTrialRequest& request,
                                 const StepTrial& trial) {
     const PlannedBytes bytes =
-        planned_bytes(plan, GradientWire::kFp32, request.micro_batches);
+        planned_bytes(plan, DType::kFp32, request.micro_batches);
     for (size_t r = 0; r < bytes.ranks.size(); ++r)
       EXPECT_EQ(trial.bytes_sent[r], bytes.ranks[r].sent());
     EXPECT_EQ(trial.memory_bytes_max, plan.summary.memory_per_rank_max.value());

@@ -32,14 +32,13 @@ double slowest_port(const std::vector<WireBytes>& ranks,
 // Calls visit(entry, bytes) for every entry of a rank between these calls.
 template <class Visit>
 void visit_bytes(const Plan& plan, int32_t rank,
-                 std::span<const TrainerCall> calls, GradientWire wire,
-                 Visit visit) {
+                 std::span<const TrainerCall> calls, DType wire, Visit visit) {
   std::map<int32_t, int32_t> rank_in;  // by part
   for (const RankInPart& at : parts_of_rank(plan, rank))
     rank_in[at.part] = at.rank;
   for (const ScheduleEntry& entry : iteration_of(plan, rank, calls))
     visit(entry, wire_bytes_of(plan.parts[static_cast<size_t>(entry.part)],
-                               rank_in[entry.part], entry, bytes_of(wire)));
+                               rank_in[entry.part], entry, size_of(wire)));
 }
 
 // The gathers and scatters of a stage's first modules, each counted once.
@@ -85,7 +84,7 @@ double PlannedBytes::edge_seconds(const LinkModel& link) const {
   return slowest_port(edges, link);
 }
 
-PlannedBytes planned_bytes(const Plan& plan, GradientWire wire,
+PlannedBytes planned_bytes(const Plan& plan, DType wire,
                            const CallsOfStage& calls_of_stage) {
   PlannedBytes out;
   for (int32_t rank = 0; rank < plan.mesh.world(); ++rank) {
@@ -103,7 +102,7 @@ PlannedBytes planned_bytes(const Plan& plan, GradientWire wire,
   return out;
 }
 
-PlannedBytes planned_bytes(const Plan& plan, GradientWire wire,
+PlannedBytes planned_bytes(const Plan& plan, DType wire,
                            int64_t num_micro_batches) {
   return planned_bytes(plan, wire, [&](int32_t stage) {
     return usual_calls(plan, stage, num_micro_batches);

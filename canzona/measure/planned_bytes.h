@@ -1,7 +1,7 @@
 // The bytes that each rank sends and receives in an iteration, according to a
 // plan.
 //
-//   PlannedBytes bytes = planned_bytes(plan, GradientWire::kFp32, calls);
+//   PlannedBytes bytes = planned_bytes(plan, DType::kFp32, calls);
 //   bytes.ranks[3].sent_inter;
 //   bytes.seconds(link);       // of the busiest port
 //
@@ -38,10 +38,10 @@ struct PlannedBytes {
 
 // The calls that the ranks of a stage make in an iteration.
 using CallsOfStage = std::function<std::vector<TrainerCall>(int32_t stage)>;
-PlannedBytes planned_bytes(const Plan& plan, GradientWire wire,
+PlannedBytes planned_bytes(const Plan& plan, DType wire,
                            const CallsOfStage& calls);
 // Those of a trainer that runs one micro-batch after the other.
-PlannedBytes planned_bytes(const Plan& plan, GradientWire wire,
+PlannedBytes planned_bytes(const Plan& plan, DType wire,
                            int64_t num_micro_batches);
 
 }  // namespace canzona

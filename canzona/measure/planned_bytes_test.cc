@@ -31,7 +31,7 @@ TEST(PlannedBytes, OfZero3AreThreeTimesTheModelForEachMicroBatch) {
   const Plan plan = bench_plan(wish, {"balanced", {4, 4, 4}});
   for (const int64_t micro_batches : {1, 3}) {
     const WireBytes sum =
-        all_ranks(planned_bytes(plan, GradientWire::kFp32, micro_batches));
+        all_ranks(planned_bytes(plan, DType::kFp32, micro_batches));
     const int64_t bytes = parameter_bytes(plan);
     EXPECT_EQ(sum.sent(), 3 * micro_batches * 2 * bytes);
     EXPECT_EQ(sum.received(), sum.sent());
@@ -43,9 +43,9 @@ TEST(PlannedBytes, OfPlainZeroDoNotDependOnMicroBatches) {
   const TestBenchWish wish{.mesh = "dp=4", .rule = "adamw"};
   const Plan plan = bench_plan(wish, {"balanced", {4, 1, 1}});
   for (const int64_t micro_batches : {1, 3})
-    EXPECT_EQ(all_ranks(planned_bytes(plan, GradientWire::kFp32, micro_batches))
-                  .sent(),
-              3 * 3 * parameter_bytes(plan) / 2);
+    EXPECT_EQ(
+        all_ranks(planned_bytes(plan, DType::kFp32, micro_batches)).sent(),
+        3 * 3 * parameter_bytes(plan) / 2);
 }
 
 TEST(PlannedBytes, TakeWhatTheBusiestPortTakes) {
@@ -67,8 +67,7 @@ TEST(PlannedBytes, OfTheEdgeAreTheEmbeddingsAndTheFirstLayers) {
   for (const Tensor& tensor : plan.model.tensors)
     if (tensor.role == Role::kEmbedding || tensor.layer == 0)
       elements += tensor.elements();
-  for (const WireBytes& edge :
-       planned_bytes(plan, GradientWire::kFp32, 1).edges)
+  for (const WireBytes& edge : planned_bytes(plan, DType::kFp32, 1).edges)
     EXPECT_EQ(2 * edge.sent(), elements * (2 + kBytesPerFp32));
 }
 

@@ -263,10 +263,9 @@ void compare_with_replicated(std::vector<PlanBench>& plans) {
 // the groups are subtrees of the sum over all. In bf16 every sum over groups is
 // rounded, and z1 and z2 determine the groups.
 std::pair<int32_t, int32_t> digest_class(const Plan& plan,
-                                         GradientKind gradients,
-                                         GradientWire wire) {
+                                         GradientKind gradients, DType wire) {
   const ZeroSizes& sizes = plan.options.zero.sizes;
-  if (wire == GradientWire::kBf16) return {sizes.z1, sizes.z2};
+  if (wire == DType::kBf16) return {sizes.z1, sizes.z2};
   const bool one_for_all =
       gradients == GradientKind::kExact ||
       std::ranges::all_of(
@@ -310,8 +309,7 @@ double StepBench::scaling(const PlanBench& plan) const {
   return step > 0 ? one_rank_step.mean / (ranks * step) : 0;
 }
 
-std::string StepBench::disagreement(GradientKind gradients,
-                                    GradientWire wire) const {
+std::string StepBench::disagreement(GradientKind gradients, DType wire) const {
   for (size_t i = 0; i < plans.size(); ++i)
     for (size_t j = 0; j < i; ++j) {
       const PlanBench &a = plans[j], &b = plans[i];

@@ -115,7 +115,7 @@ struct StepBench {
 
   // Names two plans that must lead to the same parameters and states but do
   // not; empty if all agree.
-  std::string disagreement(GradientKind gradients, GradientWire wire) const;
+  std::string disagreement(GradientKind gradients, DType wire) const;
 };
 
 // "balanced, zero3, background"; without sizes if the plan has none of its own.

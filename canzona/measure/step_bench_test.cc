@@ -72,7 +72,7 @@ TEST(StepBench, TellsWhatPassesUntilTheFirstStep) {
 TEST(StepBench, HalfOfTheGradientBytesTravelInBf16) {
   StepBenchRequest request =
       small("dp=4", {"balanced", "layerwise", "replicated"});
-  request.trial.runtime.wire = GradientWire::kBf16;
+  request.trial.runtime.wire = DType::kBf16;
   for (const PlanBench& s : run_step_bench(request).plans) {
     SCOPED_TRACE(s.choice.strategy);
     EXPECT_EQ(s.trial.bytes_sent_max, s.bytes_predicted.most_sent());

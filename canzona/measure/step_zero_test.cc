@@ -33,8 +33,7 @@ TEST(StepZero, AllChoicesDoAsPlannedAndLeadToOneResult) {
     expect_as_planned(bench);
     for (const PlanBench& one : bench.plans)
       EXPECT_EQ(one.trial.digest, bench.plans.front().trial.digest);
-    EXPECT_EQ(bench.disagreement(GradientKind::kExact, GradientWire::kFp32),
-              "");
+    EXPECT_EQ(bench.disagreement(GradientKind::kExact, DType::kFp32), "");
   }
 }
 
@@ -63,7 +62,7 @@ TEST(StepZero, MicroBatchesAndTensorParallelRanksCount) {
 TEST(StepZero, ResultsAgreeWhereSumsAreTheSame) {
   for (const char* mesh : {"dp=4", "dp=6", "dp=2,tp=2"}) {
     SCOPED_TRACE(mesh);
-    for (const GradientWire wire : {GradientWire::kFp32, GradientWire::kBf16}) {
+    for (const DType wire : {DType::kFp32, DType::kBf16}) {
       StepBenchRequest request = test_bench({.mesh = mesh}, all_cuts(mesh));
       std::erase_if(request.choices, [](const StepChoice& choice) {
         return choice.overlap != Overlap::kBackground;
@@ -90,20 +89,20 @@ TEST(StepZero, DisagreementsAreNamed) {
   bench.plans = {bench_of("dp=4", {4, 1, 1}, "a"),
                  bench_of("dp=4", {4, 2, 2}, "a"),
                  bench_of("dp=4", {4, 1, 4}, "b")};
-  EXPECT_EQ(bench.disagreement(GradientKind::kExact, GradientWire::kFp32),
+  EXPECT_EQ(bench.disagreement(GradientKind::kExact, DType::kFp32),
             "balanced, zero1, background and balanced, z1=4,z2=1,z3=4, "
             "background give different parameters or states");
-  EXPECT_NE(bench.disagreement(GradientKind::kRandom, GradientWire::kBf16), "");
+  EXPECT_NE(bench.disagreement(GradientKind::kRandom, DType::kBf16), "");
   // Pairs of six ranks are subtrees of the sum; groups of three are not.
   bench.plans = {bench_of("dp=6", {6, 1, 1}, "a"),
                  bench_of("dp=6", {6, 3, 3}, "b")};
-  EXPECT_EQ(bench.disagreement(GradientKind::kRandom, GradientWire::kFp32), "");
-  EXPECT_NE(bench.disagreement(GradientKind::kExact, GradientWire::kFp32), "");
-  EXPECT_EQ(bench.disagreement(GradientKind::kExact, GradientWire::kBf16), "");
+  EXPECT_EQ(bench.disagreement(GradientKind::kRandom, DType::kFp32), "");
+  EXPECT_NE(bench.disagreement(GradientKind::kExact, DType::kFp32), "");
+  EXPECT_EQ(bench.disagreement(GradientKind::kExact, DType::kBf16), "");
   bench.plans[1] = bench_of("dp=6", {6, 2, 2}, "b");
-  EXPECT_NE(bench.disagreement(GradientKind::kRandom, GradientWire::kFp32), "");
+  EXPECT_NE(bench.disagreement(GradientKind::kRandom, DType::kFp32), "");
   bench.plans[1].error = "not run";
-  EXPECT_EQ(bench.disagreement(GradientKind::kRandom, GradientWire::kFp32), "");
+  EXPECT_EQ(bench.disagreement(GradientKind::kRandom, DType::kFp32), "");
 }
 
 TEST(StepZero, ScalesLinksByWhatWasMeasuredFirst) {

@@ -13,7 +13,7 @@ PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
   PlanOptions options;
   options.strategy = config.plan.strategy;
   options.bucket_elements = config.plan.bucket_elements;
-  options.parameters = ParameterDtype::kFp32;
+  options.parameters = DType::kFp32;
   options.teams = parse_teams(config.plan.teams);
   options.splits.qkv = true;
   options.splits.gate_up = true;

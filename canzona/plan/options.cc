@@ -12,8 +12,8 @@ namespace {
 constexpr EnumNames<Weight, 3> kWeights{{{Weight::kNumel, "numel"},
                                          {Weight::kFlops, "flops"},
                                          {Weight::kCost, "cost"}}};
-constexpr EnumNames<ParameterDtype, 2> kDtypes{
-    {{ParameterDtype::kBf16, "bf16"}, {ParameterDtype::kFp32, "fp32"}}};
+constexpr EnumNames<DType, 2> kDtypes{
+    {{DType::kBf16, "bf16"}, {DType::kFp32, "fp32"}}};
 
 }  // namespace
 
@@ -22,19 +22,12 @@ Weight parse_weight(std::string_view text) {
   return value_of(kWeights, text, "weight");
 }
 
-std::string_view to_string(ParameterDtype dtype) {
-  return name_of(kDtypes, dtype);
-}
-ParameterDtype parse_parameter_dtype(std::string_view text) {
-  return value_of(kDtypes, text, "parameters");
+DType parse_dtype(std::string_view text, std::string_view what) {
+  return value_of(kDtypes, text, what);
 }
 
-int64_t bytes_per_parameter(ParameterDtype dtype) {
-  return dtype == ParameterDtype::kBf16 ? kBytesPerBf16 : kBytesPerFp32;
-}
-
-int64_t master_bytes_per_element(ParameterDtype dtype) {
-  return dtype == ParameterDtype::kBf16 ? kBytesPerFp32 : 0;
+int64_t master_bytes_per_element(DType dtype) {
+  return dtype == DType::kBf16 ? kBytesPerFp32 : 0;
 }
 
 Links parse_links(std::string_view text) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "canzona/base/dtype.h"
 #include "canzona/plan/zero.h"
 #include "canzona/shapes/tensor.h"
 
@@ -18,13 +19,12 @@ enum class Weight { kNumel, kFlops, kCost };
 std::string_view to_string(Weight weight);
 Weight parse_weight(std::string_view text);
 
-enum class ParameterDtype { kBf16, kFp32 };
-std::string_view to_string(ParameterDtype dtype);
-ParameterDtype parse_parameter_dtype(std::string_view text);
-int64_t bytes_per_parameter(ParameterDtype dtype);
+// Parameters, gradients and messages are bf16 or fp32. Throws UsageError, which
+// names `what`, for any other word.
+DType parse_dtype(std::string_view text, std::string_view what);
 // Bytes of the fp32 weights kept beside the parameters; 0 if the parameters are
 // fp32 themselves.
-int64_t master_bytes_per_element(ParameterDtype dtype);
+int64_t master_bytes_per_element(DType dtype);
 
 // The links of a cluster, inside a node and between nodes, per rank and
 // direction. A message occupies a port at either end for an overhead plus the
@@ -94,7 +94,7 @@ struct PlanOptions {
   int64_t memory_cap_bytes = 0;                  // 0: no cap
   Links links;
   int32_t ranks_per_node = 8;
-  ParameterDtype parameters = ParameterDtype::kBf16;
+  DType parameters = DType::kBf16;
   ZeroOptions zero = {};
   int32_t teams = kTeamsDefault;
   friend bool operator==(const PlanOptions&, const PlanOptions&) = default;

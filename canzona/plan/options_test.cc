@@ -34,10 +34,10 @@ TEST(PlanOptions, WordsReadBack) {
   }
   EXPECT_EQ(to_string(Weight::kNumel), "numel");
   EXPECT_EQ(parse_weight("cost"), Weight::kCost);
-  for (ParameterDtype d : {ParameterDtype::kBf16, ParameterDtype::kFp32}) {
-    EXPECT_EQ(parse_parameter_dtype(to_string(d)), d);
+  for (DType d : {DType::kBf16, DType::kFp32}) {
+    EXPECT_EQ(parse_dtype(to_string(d), "parameters"), d);
   }
-  EXPECT_EQ(to_string(ParameterDtype::kFp32), "fp32");
+  EXPECT_EQ(to_string(DType::kFp32), "fp32");
 }
 
 TEST(PlanOptions, UnknownWordsNameTheNearest) {
@@ -48,7 +48,7 @@ TEST(PlanOptions, UnknownWordsNameTheNearest) {
                                       HasSubstr("did you mean 'flops'?"))));
   EXPECT_THROW(parse_weight(""), UsageError);
   EXPECT_THROW(parse_weight("Cost"), UsageError);
-  EXPECT_THAT([] { parse_parameter_dtype("bf15"); },
+  EXPECT_THAT([] { parse_dtype("bf15", "parameters"); },
               ThrowsMessage<UsageError>(
                   AllOf(HasSubstr("parameters"), HasSubstr("'bf15'"),
                         HasSubstr("did you mean 'bf16'?"))));

@@ -192,7 +192,7 @@ TEST(PlanInParts, WantsTheOwnersOfEachPart) {
 // fp32 parameters take 4 bytes an element, each kept by homes / z3 homes.
 TEST(PlanInParts, AddsUpMemory) {
   PlanOptions options = sizes({4, 2, 2}, {2, 1, 2});
-  options.parameters = ParameterDtype::kFp32;
+  options.parameters = DType::kFp32;
   const Plan plan = plan_of(toy_moe(), "dp=2,ep=2", options);
   int64_t dense = 0, experts = 0, kept = 0;
   for (const Tensor& t : plan.model.tensors)

@@ -128,7 +128,7 @@ Model equal_layers(int32_t layers, int each, int64_t rows) {
 PlanOptions zero_options(const ZeroSizes& sizes) {
   PlanOptions options;
   options.zero.sizes = sizes;
-  options.parameters = ParameterDtype::kFp32;
+  options.parameters = DType::kFp32;
   return options;
 }
 

@@ -245,7 +245,7 @@ std::string model_json(const Model& model, const Splits& splits) {
 namespace {
 
 int64_t parameter_bytes(const SettledRequest& plan, int64_t elements) {
-  return elements * bytes_per_parameter(plan.options.parameters);
+  return elements * size_of(plan.options.parameters);
 }
 
 // Returns the part of the matrix's name that follows the tensor's name, or

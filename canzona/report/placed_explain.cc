@@ -122,7 +122,7 @@ ShownAction shown_action(const PlacedPlan& plan, const PlacedSchedule& schedule,
     out.what = cat("wait for ", schedule.actions[index(action.item)].label);
   if (action.group < 0) return out;
   const auto& group = schedule.groups[index(action.group)];
-  const int64_t wire = bytes_per_element(plan.options.wire);
+  const int64_t wire = size_of(plan.options.wire);
   out.moves = true;
   if (action.kind == PlacedAction::Kind::kAllToAll) {
     out.with = few_ranks_text(group);
@@ -160,8 +160,7 @@ void write_actions(JsonWriter& out, const PlacedPlan& plan, int32_t rank) {
   out.member("groups").begin_array();
   for (const auto& group : schedule.groups) out.values(group);
   out.end_array();
-  out.field("slot_bytes",
-            schedule.slot_elements * bytes_per_element(plan.options.wire));
+  out.field("slot_bytes", schedule.slot_elements * size_of(plan.options.wire));
   out.member("step").begin_array();
   for (const PlacedAction& action : schedule.actions) {
     const ShownAction line = shown_action(plan, schedule, action);

@@ -45,7 +45,7 @@ std::string placed_request_text(const PlacedPlan& plan, const Ink& ink) {
   line("rules", placed_rules_text(plan));
   line("wire",
        fmt::format(
-           "{}, capacity {}{}{}", name_of(kWireNames, plan.options.wire),
+           "{}, capacity {}{}{}", to_string(plan.options.wire),
            human_bytes(plan.options.capacity_bytes),
            plan.options.strict_capacity ? ", strict" : "",
            plan.options.share_states ? ", states of replicas are shared" : ""));
@@ -171,7 +171,7 @@ void write_placed_request(JsonWriter& out, const PlacedPlan& plan) {
     out.end_object().end_object();
   }
   out.end_array();
-  out.field("wire", name_of(kWireNames, plan.options.wire));
+  out.field("wire", to_string(plan.options.wire));
   out.field("share_states", plan.options.share_states);
   out.field("capacity_bytes", plan.options.capacity_bytes);
   out.field("rules_text", placed_rules_text(plan));
@@ -261,7 +261,7 @@ std::vector<PlacedAuditRow> placed_audit_rows(const PlacedPlan& plan) {
     const PlacedTensor& tensor = plan.tensors[t];
     PlacedAuditRow row;
     row.rule = plan.groups[index(tensor.group)].rule;
-    const int64_t each = bytes_per_parameter(tensor.dtype);
+    const int64_t each = size_of(tensor.dtype);
     const auto first = index(plan.first_matrix[t]);
     const auto end = index(plan.first_matrix[t + 1]);
     for (size_t i = first; i < end; ++i) {

@@ -352,7 +352,7 @@ class TensorTable {
   }
 
   void write_kind(const Kind& kind) {
-    int64_t bytes = bytes_per_parameter(plan_.options.parameters);
+    int64_t bytes = size_of(plan_.options.parameters);
     for (int64_t dim : kind.shape) bytes *= dim;
     out_.begin_array().values(kind.shape);
     out_.value(to_string(kind.role)).value(to_string(kind.cut));

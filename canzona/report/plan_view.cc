@@ -76,7 +76,7 @@ std::string terms_text(const ReportPlan& shown, const Ink& ink) {
       fullest_memory(shown.ranks).total().value() + shown.terms->activations;
   std::string out = line("activations: " +
                          describe_activations(*shown.terms, shown.plan.mesh));
-  if (shown.terms->gradients != ParameterDtype::kFp32)
+  if (shown.terms->gradients != DType::kFp32)
     out += line(fmt::format("gradients: {} at rest, sums in fp32",
                             to_string(shown.terms->gradients)));
   if (cap > 0)

@@ -63,7 +63,7 @@ std::string homes_text(const PlanPart& plan) {
 
 std::string pools_text(const PlanPart& plan) {
   const PoolSizes pools = pool_sizes(plan, 0);
-  const int64_t bytes = bytes_per_parameter(plan.options.parameters);
+  const int64_t bytes = size_of(plan.options.parameters);
   std::vector<std::string> words;
   if (pools.gather_slots > 0)
     words.push_back(fmt::format(

@@ -38,7 +38,7 @@ RankStore::RankStore(const PlanPart& part, const RankLayout& layout,
                      int64_t slot_elements, int64_t room_bytes,
                      const PoolSizes& pools, Engine& engine,
                      Communicator* world)
-    : rounded_(part.options.parameters == ParameterDtype::kBf16),
+    : rounded_(part.options.parameters == DType::kBf16),
       master_of_elements_(kept.num_in_matrices),
       slot_elements_(slot_elements),
       pool_sizes_(pools) {
@@ -260,7 +260,7 @@ ShownEntry Rank::show(const ScheduleEntry& entry) {
   return {&entry,
           {word_of(entry.kind), label(canzona::label_of(part, entry)),
            traced ? label(names_of(part, kept, entry)) : std::string_view(),
-           bytes_of(part, world_rank, entry, bytes_of(options.wire))}};
+           bytes_of(part, world_rank, entry, size_of(options.wire))}};
 }
 
 std::vector<ShownEntry> Rank::show(const std::vector<ScheduleEntry>& list) {

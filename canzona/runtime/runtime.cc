@@ -31,7 +31,7 @@ struct Runtime::Parts : RankParts {
   }
 
   template <class Number>
-  std::span<Number> parameter(int32_t tensor, ParameterDtype dtype) {
+  std::span<Number> parameter(int32_t tensor, DType dtype) {
     const LocalTensor& local = get(tensor);
     if (plan.options.parameters != dtype)
       throw UsageError(cat("parameter ", quoted(name_of(tensor)),
@@ -89,10 +89,10 @@ int64_t Runtime::shard_elements(int32_t tensor) const {
   return parts_->shard_elements(tensor);
 }
 std::span<float> Runtime::parameter(int32_t tensor) {
-  return parts_->parameter<float>(tensor, ParameterDtype::kFp32);
+  return parts_->parameter<float>(tensor, DType::kFp32);
 }
 std::span<uint16_t> Runtime::bf16_parameter(int32_t tensor) {
-  return parts_->parameter<uint16_t>(tensor, ParameterDtype::kBf16);
+  return parts_->parameter<uint16_t>(tensor, DType::kBf16);
 }
 std::span<float> Runtime::gradient(int32_t tensor) {
   return parts_->guarded([&]() -> std::span<float> {

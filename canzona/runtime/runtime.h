@@ -46,16 +46,10 @@
 
 namespace canzona {
 
-// The format in which gradients are sent between data-parallel ranks.
-enum class GradientWire { kFp32, kBf16 };
-constexpr int64_t bytes_of(GradientWire wire) {
-  return wire == GradientWire::kBf16 ? 2 : 4;
-}
-
 struct RuntimeOptions {
   RuleOptions adamw = {};  // for all non-matrices, whatever the plan's rule
   std::vector<ParameterGroup> groups = {};
-  GradientWire wire = GradientWire::kFp32;
+  DType wire = DType::kFp32;
   bool pipelined = true;  // false: wait for every exchange at once
   Overlap overlap = Overlap::kBackground;
   // Copies and adds memory of the engine. Null: chosen for the engine's memory;

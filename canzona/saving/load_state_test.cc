@@ -80,7 +80,7 @@ TEST(LoadState, TakesMastersWhereParametersAreRounded) {
   const SavingFolder folder;
   PlanWish wish{.mesh = "dp=2"};
   const SessionResult saved = save_on(wish, folder.ckpt(), 2);
-  wish.parameters = ParameterDtype::kBf16;
+  wish.parameters = DType::kBf16;
   const SessionResult rounded = run_session(
       {.plan = small_plan(toy_moe(), wish),
        .load = "auto",
@@ -88,7 +88,7 @@ TEST(LoadState, TakesMastersWhereParametersAreRounded) {
        .at_step = {{0, [](RankSession& r) { r.saver->save(3, {}); }}}},
       folder.ckpt());
   EXPECT_NE(rounded.parameters, saved.parameters);
-  wish.parameters = ParameterDtype::kFp32;
+  wish.parameters = DType::kFp32;
   wish.mesh = "dp=2,tp=2";
   const SessionResult back = run_session(
       {.plan = small_plan(toy_moe(), wish), .load = "3"}, folder.ckpt());

@@ -52,13 +52,13 @@ namespace canzona {
 // The tensors of a checkpoint in which a runtime's state is saved. Internal to
 // this room.
 inline LogicalTensor tensor_of(const StateBox& box) {
-  return {box.name(), StoredType::kF32, box.shape};
+  return {box.name(), DType::kFp32, box.shape};
 }
-inline TensorBox box_of(const StateBox& box) { return {box.first, box.count}; }
+inline Box box_of(const StateBox& box) { return {box.first, box.count}; }
 
 // The number of steps done, without those that were skipped.
 inline LogicalTensor steps_tensor() {
-  return {"run/steps_done", StoredType::kI64, {}};
+  return {"run/steps_done", DType::kI64, {}};
 }
 
 struct RankOutcome {

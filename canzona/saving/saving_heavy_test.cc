@@ -136,20 +136,19 @@ TEST(LoadStateHeavy, S5TakesLittleMemoryBesideTheState) {
                              .layer = i,
                              .matrix_rule = true});
   constexpr int64_t kLargestBox = 1024 * 4096 * 4;
-  const auto plan_on = [&](const std::string& mesh, ParameterDtype dtype) {
+  const auto plan_on = [&](const std::string& mesh, DType dtype) {
     return small_plan(model, {.mesh = mesh,
                               .bucket_elements = 10'000'000,
                               .capacity_bytes = 64 << 20,
                               .parameters = dtype});
   };
   const SavingFolder folder;
-  Session saving{.plan = plan_on("dp=3", ParameterDtype::kFp32),
+  Session saving{.plan = plan_on("dp=3", DType::kFp32),
                  .saves = true,
                  .background = false};
   saving.at_step[0] = [](RankSession& rank) { rank.saver->save(1, {}); };
   run_session(saving, folder.ckpt());
-  for (const ParameterDtype dtype :
-       {ParameterDtype::kFp32, ParameterDtype::kBf16}) {
+  for (const DType dtype : {DType::kFp32, DType::kBf16}) {
     const Plan plan = plan_on("dp=4,tp=2", dtype);
     int64_t before = 0;
     run_ranks(8, {}, [&](Communicator& world) {

@@ -101,7 +101,7 @@ class ActivationEstimate {
 
  private:
   int64_t stream_bytes() const { return product(hidden_, element_bytes()); }
-  int64_t element_bytes() const { return bytes_per_parameter(load_.dtype); }
+  int64_t element_bytes() const { return size_of(load_.dtype); }
   int64_t visits(int64_t of_expert) const {
     return product(load_.experts_per_token, of_expert);
   }
@@ -183,7 +183,7 @@ int64_t attention_width(const Model& model) {
 namespace {
 
 int64_t bytes_of_gradient(const MemoryTerms& terms) {
-  return bytes_per_parameter(terms.gradients);
+  return size_of(terms.gradients);
 }
 
 // Returns how many bytes every rank saves compared with the fp32 gradients that
@@ -201,7 +201,7 @@ int64_t saved_gradients(PlanRequest request, const MemoryTerms& terms) {
 }  // namespace
 
 MemoryTerms memory_terms(const Model& model, const Mesh& mesh,
-                         const ActivationLoad& load, ParameterDtype gradients,
+                         const ActivationLoad& load, DType gradients,
                          const PlanOptions& options) {
   const MemoryTerms terms{load, activation_bytes(model, mesh, load), gradients,
                           options.memory_cap_bytes};

@@ -34,9 +34,9 @@ namespace canzona {
 struct ActivationLoad {
   int64_t tokens = 0;  // of a micro-batch per data-parallel rank; 0: none
   int64_t num_micro_batches = 1;
-  int64_t experts_per_token = 0;                 // if there are experts
-  ParameterDtype dtype = ParameterDtype::kBf16;  // logits are fp32
-  bool recompute = false;                        // layers keep only their input
+  int64_t experts_per_token = 0;  // if there are experts
+  DType dtype = DType::kBf16;     // logits are fp32
+  bool recompute = false;         // layers keep only their input
   // True if the model does not say how many experts a token visits.
   bool experts_assumed = false;
   friend bool operator==(const ActivationLoad&,
@@ -67,7 +67,7 @@ struct MemoryTerms {
   ActivationLoad load = {};  // tokens = 0: activations are not counted
   int64_t activations = 0;   // bytes of a rank, in the stage with the most
   // The type of gradients at rest; sums travel, and wait in pools, in fp32.
-  ParameterDtype gradients = ParameterDtype::kFp32;
+  DType gradients = DType::kFp32;
   int64_t cap_bytes = 0;  // compared with the sum; 0: no cap
   friend bool operator==(const MemoryTerms&, const MemoryTerms&) = default;
 };
@@ -75,7 +75,7 @@ struct MemoryTerms {
 // Counts activations and uses the cap of the options. Throws UsageError if
 // activations alone exceed it.
 MemoryTerms memory_terms(const Model& model, const Mesh& mesh,
-                         const ActivationLoad& load, ParameterDtype gradients,
+                         const ActivationLoad& load, DType gradients,
                          const PlanOptions& options);
 
 // predict(), with gradients in their type at rest.

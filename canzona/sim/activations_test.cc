@@ -75,7 +75,7 @@ TEST(Activations, OfExpertsAreThoseOfTheVisitedOnes) {
 }
 
 TEST(Activations, AreTwiceAsManyInFp32ButForLogits) {
-  EXPECT_EQ(bytes_on("dp=1", {.tokens = 10, .dtype = ParameterDtype::kFp32}),
+  EXPECT_EQ(bytes_on("dp=1", {.tokens = 10, .dtype = DType::kFp32}),
             10 * (2 * (2 * kInput + 2 * kKept - 4 * 4) + 2 * kScratch + 4 * 64 +
                   4 * 16));
 }
@@ -142,8 +142,8 @@ TEST(MemoryTerms, CountGradientsAsTheyLie) {
   const Request request;
   const Plan plan = make_plan(request.on("dp=2"));
   const RankMemory fp32 = fullest_memory(predict_in_terms(plan, {}));
-  const RankMemory bf16 = fullest_memory(
-      predict_in_terms(plan, {.gradients = ParameterDtype::kBf16}));
+  const RankMemory bf16 =
+      fullest_memory(predict_in_terms(plan, {.gradients = DType::kBf16}));
   EXPECT_EQ(fp32.total(), fullest_memory(predict(plan)).total());
   EXPECT_EQ(bf16.gradients.value() * 2, fp32.gradients.value());
   EXPECT_EQ(bf16.states, fp32.states);
@@ -154,7 +154,7 @@ TEST(MemoryTerms, CountGradientsAsTheyLie) {
 TEST(MemoryTerms, OfSmallGradientsRaiseThePlansOwnCap) {
   Request request;
   const Plan alone = make_plan(request.on("dp=2"));
-  const MemoryTerms terms{.gradients = ParameterDtype::kBf16};
+  const MemoryTerms terms{.gradients = DType::kBf16};
   request.options.memory_cap_bytes =
       fullest_memory(predict_in_terms(alone, terms)).total().value();
   const Plan plan = plan_in_terms(request.on("dp=2"), terms);
@@ -168,13 +168,9 @@ TEST(MemoryTerms, RefuseActivationsThatTakeTheWholeCap) {
   PlanOptions options;
   options.memory_cap_bytes = 5000;
   EXPECT_THAT(
-      [&] {
-        memory_terms(model, {}, kTenTokens, ParameterDtype::kFp32, options);
-      },
+      [&] { memory_terms(model, {}, kTenTokens, DType::kFp32, options); },
       ThrowsMessage<UsageError>(HasSubstr("activations alone take")));
-  EXPECT_EQ(
-      memory_terms(model, {}, {}, ParameterDtype::kFp32, options).activations,
-      0);
+  EXPECT_EQ(memory_terms(model, {}, {}, DType::kFp32, options).activations, 0);
 }
 
 }  // namespace

@@ -32,12 +32,10 @@ std::vector<StageElements> elements_of(const PlanRequest& request,
 
 // Whatever is cut, some rank keeps at least the mean.
 RankMemory means_of(const StageElements& elements, const ZeroSizes& sizes,
-                    ParameterDtype parameters, ParameterDtype gradients) {
+                    DType parameters, DType gradients) {
   RankMemory memory;
-  memory.parameters =
-      Bytes(elements.all * bytes_per_parameter(parameters) / sizes.z3);
-  memory.gradients =
-      Bytes(elements.trained * bytes_per_parameter(gradients) / sizes.z2);
+  memory.parameters = Bytes(elements.all * size_of(parameters) / sizes.z3);
+  memory.gradients = Bytes(elements.trained * size_of(gradients) / sizes.z2);
   memory.master =
       Bytes(elements.trained * master_bytes_per_element(parameters) / sizes.z1);
   return memory;

@@ -17,7 +17,7 @@ PlanOptions zero_options(ZeroSizes sizes, int32_t ranks_per_node = 4) {
   PlanOptions options;
   options.zero.sizes = sizes;
   options.ranks_per_node = ranks_per_node;
-  options.parameters = ParameterDtype::kFp32;
+  options.parameters = DType::kFp32;
   options.links = {1e6, 1e5, 1e-6, false};
   return options;
 }

@@ -137,7 +137,7 @@ class RankTransfers {
     const bool cut =
         sum != nullptr && sum->pieces == BucketCollective::Pieces::kRunShares;
     const int64_t shares = cut ? part_.num_replicas() : 1;
-    const int64_t parameter = bytes_per_parameter(part_.options.parameters);
+    const int64_t parameter = size_of(part_.options.parameters);
     const bool spreads = is_scattered(part_.traffic);
     for (size_t m = 0; spreads && m < wire.size(); ++m) {
       const auto [run, place] = longest[m];

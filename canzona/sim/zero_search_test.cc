@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 class SearchSizes : public ::testing::Test {
  protected:
   SearchSizes() {
-    options_.parameters = ParameterDtype::kFp32;
+    options_.parameters = DType::kFp32;
     options_.ranks_per_node = 4;
     options_.links = {1e6, 1e5, 1e-6, false};
     workload_.compute = {.tokens = 64, .flops_per_second = 1e7};

@@ -406,7 +406,7 @@ std::vector<BoxSource> import_boxes(const WeightSource& source,
   std::vector<BoxSource> boxes;
   for (const Tensor& tensor : model.tensors)
     boxes.push_back(
-        {.tensor = {cat("model/", tensor.name), StoredType::kF32, tensor.shape},
+        {.tensor = {cat("model/", tensor.name), DType::kFp32, tensor.shape},
          .box = whole_box(tensor.shape),
          .fill = [&source, &tensor](int64_t offset, std::span<std::byte> to) {
            fill_import(source, tensor, offset, to);

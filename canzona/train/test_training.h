@@ -54,7 +54,7 @@ struct TestRun {
   int64_t steps = 6;
   int64_t bucket_elements = 5000;
   double clip = 1;
-  GradientWire wire = GradientWire::kFp32;
+  DType wire = DType::kFp32;
   const std::atomic<int>* stop = nullptr;
   int64_t eval_sequences = 1 << 20;
   int64_t micro_batch = 2;
@@ -136,7 +136,7 @@ inline Plan test_plan(const TestRun& run, const TrainSettings& settings) {
   const auto rule = make_rule_facts(run.rule, with_device(run.rule, {}, "cpu"));
   PlanOptions options;
   options.strategy = run.strategy;
-  options.parameters = ParameterDtype::kFp32;
+  options.parameters = DType::kFp32;
   options.bucket_elements = run.bucket_elements;
   const Mesh mesh = parse_mesh(run.mesh);
   options.zero.sizes = parse_zero(run.zero, mesh.homes());

@@ -26,7 +26,7 @@ int main() {
       "two matrices");
   const auto muon = make_rule_facts("muon", {{"device", "cuda"}});
   PlanOptions options;
-  options.parameters = ParameterDtype::kFp32;
+  options.parameters = DType::kFp32;
   const Plan plan = make_plan({model, parse_mesh("dp=2"), *muon, options});
   run_ranks(plan.mesh.world(), [&](Communicator& world) {
     cudaStream_t stream = nullptr;  // ours: kernels and steps in one order

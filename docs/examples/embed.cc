@@ -21,7 +21,7 @@ Plan make_my_plan() {
       "my model");
   const auto muon = make_rule_facts("muon", {{"device", "cpu"}});
   PlanOptions options;
-  options.parameters = ParameterDtype::kFp32;
+  options.parameters = DType::kFp32;
   return make_plan({model, parse_mesh("dp=2,tp=2"), *muon, options});
 }
 

@@ -78,7 +78,7 @@ PlanOptions frozen_options(const FrozenCase& c, const Mesh& mesh) {
   options.capacity_bytes = c.number("capacity", options.capacity_bytes);
   options.memory_cap_bytes = c.number("cap", 0);
   options.ranks_per_node = static_cast<int32_t>(c.number("nodes", 8));
-  options.parameters = parse_parameter_dtype(c.get("parameters", "bf16"));
+  options.parameters = parse_dtype(c.get("parameters", "bf16"), "parameters");
   if (c.get("links", "") == "slow")
     options.links = parse_links("intra=2GB/s,inter=0.2GB/s,latency=20us");
   if (const std::string weight = c.get("weight", ""); !weight.empty())

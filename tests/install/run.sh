@@ -12,6 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 rm -rf "$scratch"
 mkdir -p "$scratch"
 cmake --install "$build" --prefix "$scratch/prefix" >"$scratch/install.log"
+sh "$here/headers.sh" "$scratch/prefix/include" "$compiler"
 cmake -S "$here" -B "$scratch/consumer" \
   -DCMAKE_PREFIX_PATH="$scratch/prefix" -DCMAKE_CXX_COMPILER="$compiler"
 # The package must be the one just installed, not another on this machine.

@@ -16,7 +16,7 @@ Plan plan_of_two_ranks() {
       "two matrices");
   const auto muon = make_rule_facts("muon", {{"device", "cpu"}});
   PlanOptions options;
-  options.parameters = ParameterDtype::kFp32;
+  options.parameters = DType::kFp32;
   return make_plan({model, parse_mesh("dp=1,tp=2"), *muon, options});
 }
 

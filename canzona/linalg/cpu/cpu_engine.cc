@@ -48,7 +48,7 @@ Algebra& CpuEngine::algebra(DType dtype) {
       return *fp32_;
     case DType::kBf16:
       return *bf16_;
-    case DType::kFp16:
+    default:
       break;
   }
   throw UsageError("a CPU has no products in fp16; it has fp64, fp32 and bf16");

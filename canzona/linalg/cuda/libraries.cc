@@ -79,7 +79,7 @@ cudaDataType_t data_type(DType dtype) {
       return CUDA_R_32F;
     case DType::kBf16:
       return CUDA_R_16BF;
-    case DType::kFp16:
+    default:
       break;
   }
   return CUDA_R_16F;

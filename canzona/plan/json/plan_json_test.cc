@@ -68,7 +68,7 @@ TEST_P(PlanJsonOf, KeepsEveryField) {
   options.memory_cap_bytes = 123'456'789;
   options.capacity_bytes = 4096;
   options.ranks_per_node = 3;
-  options.parameters = ParameterDtype::kFp32;
+  options.parameters = DType::kFp32;
   options.links =
       parse_links("intra=1.1GB/s,inter=0.3GB/s,latency=7us,intra_latency=3us");
   const RuleChoice soap{"soap",

@@ -69,7 +69,8 @@ class RequestReader {
     out.memory_cap_bytes = whole(o, "memory_cap_bytes", 0);
     out.ranks_per_node = static_cast<int32_t>(
         get_integer(o, "ranks_per_node", 1, kMaxWorld, where_));
-    out.parameters = parse_parameter_dtype(get_string(o, "parameters", where_));
+    out.parameters =
+        parse_dtype(get_string(o, "parameters", where_), "parameters");
     out.links = links(get_member(o, "links", where_));
     read_zero(o, out.zero);
     read_version(o);

@@ -74,7 +74,7 @@ double most_bytes(const PlanPart& part) {
   return elements * kBytesPerElement * (part.mesh.world() + slots);
 }
 
-int64_t adamw_bytes_per_element(ParameterDtype parameters) {
+int64_t adamw_bytes_per_element(DType parameters) {
   return master_bytes_per_element(parameters) + 2 * kBytesPerFp32;
 }
 

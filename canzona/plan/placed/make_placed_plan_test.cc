@@ -193,7 +193,7 @@ class ElementOracle {
 
   std::vector<int64_t> sent() const {
     std::vector<int64_t> out(index(plan_.world), 0);
-    const int64_t wire = plan_.options.wire == WireDtype::kFp32 ? 4 : 2;
+    const int64_t wire = plan_.options.wire == DType::kFp32 ? 4 : 2;
     for (const PlacedMatrix& m : plan_.matrices) {
       const auto& group =
           plan_.groups[index(plan_.tensors[index(m.tensor)].group)];
@@ -272,7 +272,7 @@ int64_t sent_by_actions(const PlacedPlan& plan, int32_t rank) {
       elements +=
           action.count * (std::ssize(schedule.groups[index(action.group)]) - 1);
   }
-  return elements * (plan.options.wire == WireDtype::kFp32 ? 4 : 2);
+  return elements * (plan.options.wire == DType::kFp32 ? 4 : 2);
 }
 
 TEST(MakePlacedPlan, BytesAreThoseOfTheSchedule) {
@@ -315,7 +315,7 @@ TEST(MakePlacedPlan, RoundsKeepTheCapacity) {
       for (const auto& e : oracle.elements(m))
         for (const int32_t r : oracle.holders(m.tensor, e))
           if (r != m.owner)
-            received[at][r] += plan.options.wire == WireDtype::kFp32 ? 4 : 2;
+            received[at][r] += plan.options.wire == DType::kFp32 ? 4 : 2;
     }
     for (size_t c = 0; c < plan.classes.size(); ++c)
       for (int32_t r = 0; r < plan.classes[c].num_rounds; ++r)

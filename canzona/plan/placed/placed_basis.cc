@@ -189,7 +189,7 @@ WireBytes& bytes_of(PlacedBytes& bytes, PlacedMessage message) {
 class BroadcastBlocks {
  public:
   BroadcastBlocks(const PlacedBasis& basis, const PlacedPlan& plan)
-      : basis_(basis), wire_(bytes_per_element(plan.options.wire)) {}
+      : basis_(basis), wire_(size_of(plan.options.wire)) {}
 
   // Returns the padding in the block before an item whose bytes are sent from a
   // root to a replica. Must be called for all items in order.

@@ -132,7 +132,7 @@ void PlacedBasis::each_message(size_t item, Visit visit) const {
   const int64_t fields = at(fields_, at(plan_.tensors, tensor_of(item)).group);
   // Weights of element-wise tensors are never rounded in transit.
   const int64_t wire =
-      is_matrix(item) ? bytes_per_element(plan_.options.wire) : kBytesPerFp32;
+      is_matrix(item) ? size_of(plan_.options.wire) : kBytesPerFp32;
   for (const Holder& holder : holders_[item]) {
     if (at(ranks.line, holder.rank) != line) continue;
     const int64_t bytes = holder.elements * wire;

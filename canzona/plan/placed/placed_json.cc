@@ -109,7 +109,7 @@ std::string write_placed_plan(const PlacedPlan& plan,
   out.field("format", kPlacedPlanFormat).field("version", kPlacedVersion);
   out.field("digest", digest);
   out.field("world", plan.world);
-  out.field("wire", name_of(kWireNames, plan.options.wire));
+  out.field("wire", to_string(plan.options.wire));
   out.field("share_states", plan.options.share_states);
   out.field("capacity_bytes", plan.options.capacity_bytes);
   if (plan.options.strict_capacity) out.field("strict_capacity", true);
@@ -156,8 +156,8 @@ JsonLimits placed_limits(const std::string& where) {
 }
 
 // The UsageError names the tensor that `in` reads.
-ParameterDtype placed_dtype(const std::string& text, const PlanValues& in) {
-  for (const auto dtype : {ParameterDtype::kFp32, ParameterDtype::kBf16})
+DType placed_dtype(const std::string& text, const PlanValues& in) {
+  for (const auto dtype : {DType::kFp32, DType::kBf16})
     if (text == to_string(dtype)) return dtype;
   in.fail(cat("dtype ", quoted(text), ", expected fp32 or bf16"));
 }
@@ -178,8 +178,7 @@ class PlacedValues {
     out.world =
         static_cast<int32_t>(get_integer(root_, "world", 1, kMaxWorld, where_));
     if (root_.contains("wire"))
-      options.wire =
-          value_of(kWireNames, get_string(root_, "wire", where_), "wire");
+      options.wire = parse_dtype(get_string(root_, "wire", where_), "wire");
     if (root_.contains("share_states"))
       options.share_states = get_bool(root_, "share_states", where_);
     if (root_.contains("capacity_bytes"))

@@ -367,7 +367,7 @@ class PlacedRoundsMaker {
   // Places the new weights of element-wise tensors that a line keeps.
   int64_t place_elements(const RoundMembers& members, int32_t line, bool own,
                          int64_t at, PlacedRound& round) const {
-    const int64_t wide = plan_.options.wire == WireDtype::kBf16 ? 2 : 1;
+    const int64_t wide = plan_.options.wire == DType::kBf16 ? 2 : 1;
     for (int32_t e : members.elements) {
       const PlacedElements& it = plan_.elements[index(e)];
       const int64_t count = stored_elements(plan_, it.tensor, rank_);

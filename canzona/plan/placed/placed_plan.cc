@@ -16,25 +16,11 @@
 
 namespace canzona {
 
-int64_t Box::elements() const {
-  int64_t product = 1;
-  for (const int64_t side : count) product *= side;
-  return product;
-}
-
 std::string list_text(const std::vector<int64_t>& numbers) {
   std::vector<std::string> words;
   words.reserve(numbers.size());
   for (const int64_t number : numbers) words.push_back(cat(number));
   return cat("[", join(words, ", "), "]");
-}
-
-std::string to_string(const Box& box) {
-  return cat(list_text(box.first), " + ", list_text(box.count));
-}
-
-int64_t bytes_per_element(WireDtype wire) {
-  return wire == WireDtype::kFp32 ? 4 : 2;
 }
 
 std::vector<std::unique_ptr<RuleFacts>> group_facts(

@@ -25,6 +25,7 @@
 #include <string_view>
 #include <vector>
 
+#include "canzona/base/box.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
 #include "canzona/plan/cost/cost_table.h"
@@ -34,15 +35,7 @@
 
 namespace canzona {
 
-// A box of a tensor: `count` elements from `first` on in every dimension.
-struct Box {
-  std::vector<int64_t> first;
-  std::vector<int64_t> count;
-  int64_t elements() const;
-  friend auto operator<=>(const Box&, const Box&) = default;
-};
 std::string list_text(const std::vector<int64_t>& numbers);  // "[16, 32]"
-std::string to_string(const Box& box);  // "[16, 0] + [16, 32]"
 
 // A rule with its options, shared by the tensors that refer to it.
 struct PlacedGroup {
@@ -54,22 +47,17 @@ struct PlacedGroup {
 struct PlacedTensor {
   std::string name;
   std::vector<int64_t> shape;
-  ParameterDtype dtype = ParameterDtype::kFp32;
+  DType dtype = DType::kFp32;
   int32_t group = 0;
   std::vector<int64_t> splits;           // rows, which add up; empty: one
   std::vector<std::vector<Box>> stored;  // by rank
   friend bool operator==(const PlacedTensor&, const PlacedTensor&) = default;
 };
 
-// The dtype in which numbers travel between ranks. With kBf16, values are also
-// rounded on the rank where they stay, so that all ranks use the same numbers.
-enum class WireDtype { kFp32, kBf16 };
-inline constexpr EnumNames<WireDtype, 2> kWireNames{
-    {{WireDtype::kFp32, "fp32"}, {WireDtype::kBf16, "bf16"}}};
-int64_t bytes_per_element(WireDtype wire);
-
 struct PlacedOptions {
-  WireDtype wire = WireDtype::kFp32;
+  // In which numbers travel between ranks. With kBf16, values are also rounded
+  // on the rank where they stay, so that all ranks use the same numbers.
+  DType wire = DType::kFp32;
   // Only the owner's line keeps the states of replicated tensors.
   bool share_states = false;
   // The most bytes that the messages of a round may take on one rank.

@@ -250,7 +250,7 @@ class Players {
                     name(m, piece.first_row + i, piece.first_col + j, kUpdate));
       apply(p, m, stored(p, piece));
     }
-    const int64_t wide = plan_.options.wire == WireDtype::kBf16 ? 2 : 1;
+    const int64_t wide = plan_.options.wire == DType::kBf16 ? 2 : 1;
     for (const ElementTensor& e : round.shared)
       for (int64_t i = 0; i < e.count; ++i) p.applied[e.tensor].insert(i);
     for (const ElementTensor& e : round.taken)
@@ -318,7 +318,7 @@ class Players {
                     name(p.schedule.kept[index(one->kept)].matrix,
                          r.first_row + i, r.first_col + j, kUpdate));
     }
-    const int64_t wide = plan_.options.wire == WireDtype::kBf16 ? 2 : 1;
+    const int64_t wide = plan_.options.wire == DType::kBf16 ? 2 : 1;
     for (const ElementTensor& e : round.shared)
       for (int64_t i = 0; i < e.count * wide; ++i)
         write(p, e.at + i, -2 - e.tensor);
@@ -402,8 +402,7 @@ TEST(PlacedSchedule, BringsEveryElementToItsOwnerAndBackOnce) {
       for (uint64_t seed = 0; seed < 12; ++seed) {
         PlacedRequest request = placed_request(rule, shapes(), mesh);
         request.options.share_states = seed % 2 == 1;
-        request.options.wire =
-            seed % 3 == 0 ? WireDtype::kBf16 : WireDtype::kFp32;
+        request.options.wire = seed % 3 == 0 ? DType::kBf16 : DType::kFp32;
         const PlacedPlan plan = plan_by_lot(request, seed);
         SCOPED_TRACE(cat(rule, ", ", world_of(mesh), " ranks, seed ", seed));
         Players(plan, seed % 2 == 0 ? 1 : 4).play();

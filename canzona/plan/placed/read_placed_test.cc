@@ -27,19 +27,19 @@ Json good() {
 TEST(ReadPlaced, ReadsEveryMember) {
   const PlacedRequest request = read_placed(good().dump());
   EXPECT_EQ(request.world, 2);
-  EXPECT_EQ(request.options.wire, WireDtype::kBf16);
+  EXPECT_EQ(request.options.wire, DType::kBf16);
   EXPECT_TRUE(request.options.share_states);
   EXPECT_EQ(request.options.capacity_bytes, 1000);
   EXPECT_EQ(request.options.ranks_per_node, 4);
   EXPECT_EQ(request.groups[0].options,
             (RuleOptions{{"steps", "5"}, {"nesterov", "on"}}));
   const PlacedTensor& w = request.tensors.at(0);
-  EXPECT_EQ(w.dtype, ParameterDtype::kBf16);
+  EXPECT_EQ(w.dtype, DType::kBf16);
   EXPECT_EQ(w.splits, (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(w.stored[0].at(0), (Box{{0, 0}, {4, 2}}));
   EXPECT_TRUE(w.stored[1].empty());
   EXPECT_EQ(request.tensors.at(1).stored, w.stored);
-  EXPECT_EQ(request.tensors.at(1).dtype, ParameterDtype::kFp32);
+  EXPECT_EQ(request.tensors.at(1).dtype, DType::kFp32);
 }
 
 template <class Change>

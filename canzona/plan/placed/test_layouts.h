@@ -108,8 +108,7 @@ inline PlacedRequest random_placed(Random& random, int32_t world,
   PlacedRequest request = placed_request(world, {}, random.pick(rules));
   request.options.share_states = random.coin();
   request.options.capacity_bytes = random.pick<int64_t>({1, 300, 1 << 20});
-  request.options.wire =
-      random.pick<WireDtype>({WireDtype::kFp32, WireDtype::kBf16});
+  request.options.wire = random.pick<DType>({DType::kFp32, DType::kBf16});
   request.options.ranks_per_node = random.small(1, 4);
   const bool one_way = random.coin();
   const uint64_t way = random.next();

@@ -74,7 +74,7 @@ int64_t longest_run(const Bucket& bucket) {
 }
 
 int64_t bytes_per_parameter(const PlanPart& part) {
-  return bytes_per_parameter(part.options.parameters);
+  return size_of(part.options.parameters);
 }
 
 namespace {

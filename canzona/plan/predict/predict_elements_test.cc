@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 
 // 32 elements of a matrix and 6 of a norm.
 Plan small_plan(const std::string& mesh, const std::string& strategy,
-                ParameterDtype parameters = ParameterDtype::kFp32) {
+                DType parameters = DType::kFp32) {
   PlanOptions options = with_strategy(strategy);
   options.parameters = parameters;
   return plan_of(
@@ -33,9 +33,8 @@ std::vector<double> bytes_by_rank(const Plan& plan) {
 TEST(PredictElements, CountsTheGradientsAndAdamw) {
   EXPECT_THAT(bytes_by_rank(small_plan("dp=1", "balanced")),
               ElementsAre(32 * 8 + 6 * (8 + 28)));
-  EXPECT_THAT(
-      bytes_by_rank(small_plan("dp=1", "balanced", ParameterDtype::kBf16)),
-      ElementsAre(32 * (8 + 2) + 6 * (8 + 28 + 2)));
+  EXPECT_THAT(bytes_by_rank(small_plan("dp=1", "balanced", DType::kBf16)),
+              ElementsAre(32 * (8 + 2) + 6 * (8 + 28 + 2)));
 }
 
 TEST(PredictElements, CountsWhatARankKeeps) {

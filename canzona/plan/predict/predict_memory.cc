@@ -27,8 +27,7 @@ class ElementWise {
   ElementWise(const PlanPart& part, const RuleFacts& rule)
       : part_(part),
         fields_(rule.gather_fields()),
-        rounded_(part.options.parameters == ParameterDtype::kBf16 ? kRounded
-                                                                  : 0) {}
+        rounded_(part.options.parameters == DType::kBf16 ? kRounded : 0) {}
 
   // Returns the bytes that passes over a rank's matrices read and write. With
   // an exchange, fields are written into a slot and updates read from one; an

@@ -198,7 +198,7 @@ TEST(Predict, LoadsAreThoseOfOwners) {
 // fp32 parameters are their own master weights.
 TEST(Predict, Fp32ParametersHaveNoMasterCopy) {
   Plan plan = tiny_plan("balanced");
-  plan.options.parameters = ParameterDtype::kFp32;
+  plan.options.parameters = DType::kFp32;
   const Predicted p(plan);
   EXPECT_THAT(p.memory(&RankMemory::parameters), Each(24 * 4));
   EXPECT_THAT(p.memory(&RankMemory::master), Each(0));

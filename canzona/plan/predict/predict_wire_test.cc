@@ -94,8 +94,7 @@ class Messages {
   void send_in_legs(const Bucket& bucket, int32_t t, int64_t inside) {
     const Buffer& f =
         plan_.parts[0].buffers[static_cast<size_t>(bucket.buffer)];
-    const int64_t weight =
-        plan_.options.parameters == ParameterDtype::kBf16 ? 2 : 4;
+    const int64_t weight = plan_.options.parameters == DType::kBf16 ? 2 : 4;
     const int64_t nodes = f.num_homes / inside;
     int64_t all = 0;
     for (int32_t tensor : bucket.tensors) all += shard(tensor);
@@ -141,8 +140,7 @@ class Messages {
         plan_.parts[0].buffers[static_cast<size_t>(bucket.buffer)];
     if (const int64_t inside = homes_inside(f, t); inside > 0)
       return send_in_legs(bucket, t, inside);
-    const int64_t weight =
-        plan_.options.parameters == ParameterDtype::kBf16 ? 2 : 4;
+    const int64_t weight = plan_.options.parameters == DType::kBf16 ? 2 : 4;
     int64_t all = 0;
     for (int32_t tensor : bucket.tensors) all += shard(tensor);
     const std::vector<int64_t> kept = runs(bucket);

@@ -195,8 +195,7 @@ RankGroup ranks_of(const PlanPart& part, const BucketCollective& c,
 int64_t element_bytes(const PlanPart& part, const BucketCollective& c) {
   const bool parameters =
       c.purpose == Purpose::kGatherModule || c.purpose == Purpose::kPublish;
-  return parameters ? bytes_per_parameter(part.options.parameters)
-                    : kBytesPerFp32;
+  return parameters ? size_of(part.options.parameters) : kBytesPerFp32;
 }
 
 std::vector<int64_t> even_shares(int64_t elements, int32_t count) {

@@ -50,9 +50,7 @@ class StateLister {
   const Tensor& tensor(int32_t t) const {
     return part_.model.tensors[index(t)];
   }
-  bool is_rounded() const {
-    return part_.options.parameters == ParameterDtype::kBf16;
-  }
+  bool is_rounded() const { return part_.options.parameters == DType::kBf16; }
   bool gives_states(int32_t t) const { return counts_states(part_, rank_, t); }
   bool gives_shard(int32_t t) const {
     return gives_states(t) && counts_shard(part_, books_.at, t);

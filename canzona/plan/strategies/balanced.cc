@@ -319,7 +319,7 @@ class Stage {
   int64_t resting_bytes(int64_t elements) const {
     const ZeroSizes& zero = p_.options.zero.sizes;
     return elements * kBytesPerFp32 / zero.z2 +
-           elements * bytes_per_parameter(p_.options.parameters) / zero.z3;
+           elements * size_of(p_.options.parameters) / zero.z3;
   }
 
   // Returns how many of each class the homes of a buffer take.

@@ -11,8 +11,7 @@ inline PlanOptions random_options(Random& random) {
   options.bucket_elements = random.pick<int64_t>({1, 50, 1000, 400'000'000});
   // No matrix of these models needs more than 1 MiB.
   options.capacity_bytes = random.pick<int64_t>({0, 1 << 20, 1 << 30});
-  options.parameters = random.pick<ParameterDtype>(
-      {ParameterDtype::kBf16, ParameterDtype::kFp32});
+  options.parameters = random.pick<DType>({DType::kBf16, DType::kFp32});
   return options;
 }
 

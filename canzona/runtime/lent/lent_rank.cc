@@ -57,13 +57,13 @@ LentRank::LentRank(const PlacedPlan& the_plan, int32_t rank,
 }
 
 Run LentRank::weights(int32_t t, int64_t at) const {
-  if (tensor(t).dtype == ParameterDtype::kBf16)
+  if (tensor(t).dtype == DType::kBf16)
     return run_of(memory.masters[index(t)] + at);
   return advanced(Run{memory.weights[index(t)], DType::kFp32}, at);
 }
 
 uint16_t* LentRank::rounded(int32_t t, int64_t at) const {
-  if (tensor(t).dtype != ParameterDtype::kBf16) return nullptr;
+  if (tensor(t).dtype != DType::kBf16) return nullptr;
   return reinterpret_cast<uint16_t*>(memory.weights[index(t)]) + at;
 }
 

@@ -70,9 +70,7 @@ struct LentRank : StepEngines {
   Step step_of(int32_t t) const {
     return {steps[index(t)], rates[index(tensor(t).group)]};
   }
-  DType wire() const {
-    return plan.options.wire == WireDtype::kBf16 ? DType::kBf16 : DType::kFp32;
-  }
+  DType wire() const { return plan.options.wire; }
   Run slots() const { return {memory.slots, wire()}; }
   // New weights in transit, whatever the wire.
   Run wide_slot(int64_t at) const {

@@ -91,8 +91,7 @@ void LentStep::Parts::check_memory(const LentMemory& memory) const {
     if (stored_elements(rank.plan, t, schedule.rank) == 0) continue;
     if (memory.weights[index(t)] == nullptr)
       throw UsageError(cat("tensor ", quoted(tensor.name), ": no weights"));
-    if (tensor.dtype == ParameterDtype::kBf16 &&
-        memory.masters[index(t)] == nullptr)
+    if (tensor.dtype == DType::kBf16 && memory.masters[index(t)] == nullptr)
       throw UsageError(cat("tensor ", quoted(tensor.name),
                            ": bf16 weights without fp32 masters"));
   }
@@ -114,7 +113,7 @@ void LentStep::Parts::check_addresses(const LentMemory& memory) const {
   constexpr int64_t kFloat = sizeof(float);
   for (int32_t t = 0; t < std::ssize(rank.plan.tensors); ++t) {
     const PlacedTensor& tensor = rank.tensor(t);
-    const bool wide = tensor.dtype == ParameterDtype::kFp32;
+    const bool wide = tensor.dtype == DType::kFp32;
     const std::string name = cat("tensor ", quoted(tensor.name));
     require_aligned(memory.weights[index(t)], wide ? kFloat : kFloat / 2,
                     cat(name, ": weights"));

@@ -13,8 +13,8 @@
 namespace canzona::lent_step_cuda_test {
 namespace {
 
-PlacedPlan gpu_plan(const std::string& rule, const MeshAxes& axes,
-                    WireDtype wire, bool share = false) {
+PlacedPlan gpu_plan(const std::string& rule, const MeshAxes& axes, DType wire,
+                    bool share = false) {
   PlacedRequest request = placed_request(rule,
                                          {{"a", {96, 64}},
                                           {"norm", {100}},
@@ -62,7 +62,7 @@ TEST_F(CudaLentStep, HasOneResultPerWireOnEveryLayout) {
       {{{kReplicated, 2}, {0, 2}}, false},
       {{{0, 2}, {-1, 2}}, false}};
   for (const std::string rule : {"muon", "soap", "shampoo", "adamw"})
-    for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16})
+    for (const DType wire : {DType::kFp32, DType::kBf16})
       for (const bool bf16_gradients : {false, true}) {
         LentResult expected;
         for (const auto& [axes, share] : layouts) {
@@ -79,7 +79,7 @@ TEST_F(CudaLentStep, HasOneResultPerWireOnEveryLayout) {
 }
 
 TEST_F(CudaLentStep, SkipsWhatIsNotFinite) {
-  LentTrial trial = on_gpu(gpu_plan("muon", {{0, 2}}, WireDtype::kFp32));
+  LentTrial trial = on_gpu(gpu_plan("muon", {{0, 2}}, DType::kFp32));
   trial.steps = 3;
   const LentResult before = run_lent(trial);
   trial.steps = 4;
@@ -98,7 +98,7 @@ TEST_F(CudaLentStep, SkipsWhatIsNotFinite) {
 // calls are the step's own.
 TEST_F(CudaLentStep, WaitsForNothingAndCapturesNothingAfterTheThirdStep) {
   for (const std::string rule : {"muon", "adamw"})
-    for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16})
+    for (const DType wire : {DType::kFp32, DType::kBf16})
       for (const bool bf16_gradients : {false, true})
         for (const bool in_rounds : {false, true}) {
           LentTrial trial = on_gpu(gpu_plan(rule, {}, wire));
@@ -146,7 +146,7 @@ class CountingMemory final : public Memory {
 };
 
 TEST_F(CudaLentStep, WorksOnStreamsAndScratchOfTheCaller) {
-  LentTrial trial = on_gpu(gpu_plan("muon", {}, WireDtype::kFp32));
+  LentTrial trial = on_gpu(gpu_plan("muon", {}, DType::kFp32));
   const LentResult expected = run_lent(trial);
   trial.two_engines = false;  // each would need a stream
   const auto other = make_cuda_engine();

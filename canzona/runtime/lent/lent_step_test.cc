@@ -52,7 +52,7 @@ std::vector<Layout> layouts() {
 }
 
 PlacedRequest request_on(const Layout& layout, const std::string& rule,
-                         WireDtype wire) {
+                         DType wire) {
   std::vector<NamedShape> tensors = small_tensors();
   if (rule == "adamw")
     for (NamedShape& tensor : tensors) tensor.splits.clear();
@@ -81,7 +81,7 @@ TEST_P(EveryRule, HasTheBitsOfAnOptimizerOnEveryLayout) {
   LentResult expected;
   for (const Layout& layout : layouts()) {
     SCOPED_TRACE(layout.name);
-    PlacedRequest request = request_on(layout, GetParam(), WireDtype::kFp32);
+    PlacedRequest request = request_on(layout, GetParam(), DType::kFp32);
     refresh_often(request);
     LentTrial trial{.plan = without_phases(plan_by_lot(request, 3))};
     if (expected.values.empty()) expected = reference(trial);
@@ -96,7 +96,7 @@ TEST_P(EveryRule, HasOneResultPerWireOnEveryLayout) {
   for (const Layout& layout : layouts())
     for (const int threads : {0, 2}) {
       SCOPED_TRACE(cat(layout.name, ", ", threads, " threads"));
-      PlacedRequest request = request_on(layout, GetParam(), WireDtype::kBf16);
+      PlacedRequest request = request_on(layout, GetParam(), DType::kBf16);
       refresh_often(request);
       const LentTrial trial{.plan = make_placed_plan(request),
                             .threads = threads};
@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(LentStep, EveryRule,
                                          "nsgd"),
                          [](const auto& of) { return of.param; });
 
-LentTrial muon_trial(const MeshAxes& axes, WireDtype wire = WireDtype::kFp32) {
+LentTrial muon_trial(const MeshAxes& axes, DType wire = DType::kFp32) {
   return {.plan = plan_by_lot(request_on({"", axes}, "muon", wire), 5)};
 }
 
@@ -124,7 +124,7 @@ const std::vector<MeshAxes>& few_meshes() {
 // The update itself is rounded, not only the gathered fields.
 TEST(LentStep, RoundsOnOneRankAsOnMany) {
   const LentResult wide = run_lent(muon_trial({}));
-  const LentResult narrow = run_lent(muon_trial({}, WireDtype::kBf16));
+  const LentResult narrow = run_lent(muon_trial({}, DType::kBf16));
   EXPECT_NE(wide.values.at("a"), narrow.values.at("a"));
   EXPECT_EQ(wide.values.at("norm"), narrow.values.at("norm"));
   EXPECT_EQ(wide.values.at("momentum of a"), narrow.values.at("momentum of a"));
@@ -138,7 +138,7 @@ TEST(LentStep, KeepsMastersOfBf16Weights) {
         LentTrial trial = muon_trial(axes);
         PlacedRequest request = trial.plan;
         request.options.share_states = share;
-        for (PlacedTensor& t : request.tensors) t.dtype = ParameterDtype::kBf16;
+        for (PlacedTensor& t : request.tensors) t.dtype = DType::kBf16;
         trial.plan = plan_by_lot(request, 6);
         trial.bf16_gradients = bf16_gradients;
         EXPECT_EQ(difference(run_lent(trial), reference(trial)), "");
@@ -149,7 +149,7 @@ TEST(LentStep, LeavesTensorsWithoutGradientsAlone) {
   LentResult expected;
   for (const MeshAxes& axes : few_meshes())
     for (const bool share : {false, true})
-      for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16}) {
+      for (const DType wire : {DType::kFp32, DType::kBf16}) {
         PlacedRequest request = request_on({"", axes, share}, "muon", wire);
         LentTrial trial{.plan = plan_by_lot(request, 7)};
         trial.missing = [](int32_t tensor, int64_t step) {
@@ -232,7 +232,7 @@ TEST(LentStep, TellsThatRanksHaveGradientsOfDifferentTensors) {
 TEST(LentStep, AllocatesNothingAfterTheThirdStep) {
   for (const std::string rule : {"muon", "adamw", "nsgd"})
     for (const MeshAxes& axes : few_meshes())
-      for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16})
+      for (const DType wire : {DType::kFp32, DType::kBf16})
         for (const int threads : {0, 2})
           for (const bool bf16 : {false, true}) {
             LentTrial trial{
@@ -281,7 +281,7 @@ LentTrial late(LentTrial trial, LateDevice& device) {
 TEST(LentStep, HasTheSameBitsOnADeviceThatWorksLater) {
   for (const std::string rule : {"muon", "soap", "adamw"})
     for (const Layout& layout : layouts())
-      for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16}) {
+      for (const DType wire : {DType::kFp32, DType::kBf16}) {
         SCOPED_TRACE(cat(rule, ", ", layout.name));
         LentTrial trial{.plan = plan_by_lot(request_on(layout, rule, wire), 3),
                         .steps = 3,
@@ -325,7 +325,7 @@ PlacedPlan in_rounds(PlacedPlan plan) {
 
 TEST(LentStep, NeverWaitsForADevice) {
   for (const std::string rule : {"muon", "adamw"})
-    for (const WireDtype wire : {WireDtype::kFp32, WireDtype::kBf16})
+    for (const DType wire : {DType::kFp32, DType::kBf16})
       for (const bool rounds : {false, true}) {
         LentTrial trial{
             .plan = plan_by_lot(request_on({"", {}}, rule, wire), 3),
@@ -384,7 +384,7 @@ TEST(LentStep, NamesCallsOutOfOrder) {
 
 TEST(LentStep, NamesWhatIsMissing) {
   LentTrial trial = muon_trial({{0, 2}});
-  for (PlacedTensor& t : trial.plan.tensors) t.dtype = ParameterDtype::kBf16;
+  for (PlacedTensor& t : trial.plan.tensors) t.dtype = DType::kBf16;
   run_ranks(2, [&](Communicator& world) {
     LentDriver driver(trial, world);
     LentStep& step = driver.step();

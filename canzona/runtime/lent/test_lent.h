@@ -208,7 +208,7 @@ class LentDriver {
       if (stored(t) == 0) continue;
       const std::vector<float> weights = stored_weights(t);
       put(result, mutex, tensor.name, t, weights, nullptr);
-      if (tensor.dtype == ParameterDtype::kBf16)
+      if (tensor.dtype == DType::kBf16)
         put(result, mutex, cat("master of ", tensor.name), t,
             memory_->get<float>(
                 reinterpret_cast<std::byte*>(lent_.masters[index(t)]),
@@ -276,7 +276,7 @@ class LentDriver {
     lent_.weights.push_back(nullptr);
     lent_.masters.push_back(nullptr);
     if (values.empty()) return;
-    if (tensor.dtype == ParameterDtype::kFp32) {
+    if (tensor.dtype == DType::kFp32) {
       lent_.weights.back() = odd(stored(t), 4);
       upload(lent_.weights.back(), values);
       return;
@@ -327,7 +327,7 @@ class LentDriver {
   // Waits for the engine first, so that the collective is complete on return.
   void carry_out(const PlacedAction& a) {
     synchronize();
-    const int64_t size = plan_.options.wire == WireDtype::kBf16 ? 2 : 4;
+    const int64_t size = plan_.options.wire == DType::kBf16 ? 2 : 4;
     Communicator& group = *groups_[index(a.group)];
     if (a.kind == PlacedAction::Kind::kBroadcast) {
       const auto& ranks = step_->schedule().groups[index(a.group)];
@@ -358,7 +358,7 @@ class LentDriver {
   };
 
   std::vector<float> stored_weights(int32_t t) {
-    if (plan_.tensors[index(t)].dtype == ParameterDtype::kFp32)
+    if (plan_.tensors[index(t)].dtype == DType::kFp32)
       return memory_->get<float>(lent_.weights[index(t)], stored(t));
     std::vector<float> wide;
     for (const uint16_t value :
@@ -443,7 +443,7 @@ inline LentResult reference(const LentTrial& trial) {
         index(num_elements(plan.tensors[index(t)].shape)));
     for (size_t i = 0; i < values.size(); ++i) {
       values[i] = lent_weight(t, static_cast<int64_t>(i));
-      if (plan.tensors[index(t)].dtype == ParameterDtype::kBf16)
+      if (plan.tensors[index(t)].dtype == DType::kBf16)
         values[i] = from_bf16_bits(to_bf16_bits(values[i]));
     }
     weights.push_back(memory.put(values));
@@ -499,7 +499,7 @@ inline LentResult reference(const LentTrial& trial) {
     const PlacedTensor& tensor = plan.tensors[index(t)];
     std::vector<float> values =
         memory.get<float>(weights[index(t)].data, num_elements(tensor.shape));
-    if (tensor.dtype == ParameterDtype::kBf16) {
+    if (tensor.dtype == DType::kBf16) {
       result.values[cat("master of ", tensor.name)] = bits_of(values);
       for (float& value : values) value = from_bf16_bits(to_bf16_bits(value));
     }

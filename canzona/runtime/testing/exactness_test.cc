@@ -92,10 +92,10 @@ TEST_P(EveryRule, GivesOneResultOverStrategiesWithBf16ParametersAndWire) {
     for (const std::string& strategy : strategy_names()) {
       SCOPED_TRACE(cat(tp, " ", strategy));
       PlanWish wanted = wish("dp=4" + tp, strategy);
-      wanted.parameters = ParameterDtype::kBf16;
+      wanted.parameters = DType::kBf16;
       seen.insert(digests_of({.plan = small_plan(toy_model(), wanted),
                               .gradients = GradientKind::kRandom,
-                              .options = {.wire = GradientWire::kBf16}}));
+                              .options = {.wire = DType::kBf16}}));
       ASSERT_EQ(seen.size(), 1U);
     }
 }

@@ -115,8 +115,8 @@ TEST_F(CudaLanes, GiveTheResultOfRanksThatWait) {
       v.link = false;
       v.rule = random.pick<std::string>({"muon", "adamw", "shampoo", "soap"});
       v.prefetch = random.pick<int32_t>({0, 1, 5});
-      if (random.coin()) v.parameters = ParameterDtype::kBf16;
-      if (random.coin()) v.wire = GradientWire::kBf16;
+      if (random.coin()) v.parameters = DType::kBf16;
+      if (random.coin()) v.wire = DType::kBf16;
       SCOPED_TRACE(to_string(v));
       LateTrial trial{
           .plan = zero_plan(toy_moe(), dp, v, "cuda"),

@@ -160,8 +160,8 @@ void expect_random_variants(uint64_t seed, const Model& model, int32_t dp,
     v.link = false;
     v.rule = random.pick<std::string>({"muon", "adamw", "shampoo", "soap"});
     v.prefetch = random.pick<int32_t>({0, 0, 1, 5});
-    if (random.coin()) v.parameters = ParameterDtype::kBf16;
-    if (random.coin()) v.wire = GradientWire::kBf16;
+    if (random.coin()) v.parameters = DType::kBf16;
+    if (random.coin()) v.wire = DType::kBf16;
     SCOPED_TRACE(to_string(v));
     expect_result_of_cpu({.plan = zero_plan(model, dp, v),
                           .options = {.wire = v.wire, .overlap = v.overlap},

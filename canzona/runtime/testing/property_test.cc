@@ -21,7 +21,7 @@ Plan random_plan(Random& random, const Model& model, const Mesh& mesh,
   options.strategy = strategy.name;
   if (!strategy.default_micro_groups.empty())
     options.micro_groups = random.pick(micro_group_modes());
-  options.parameters = ParameterDtype::kFp32;
+  options.parameters = DType::kFp32;
   const auto facts =
       make_rule_facts(rule.name, with_device(rule.name, rule.options, "cpu"));
   return make_plan({model, mesh, *facts, options});
@@ -63,7 +63,7 @@ TEST(ElementWise, DoesNotDependOnWhereItIsCut) {
         model_of({adamw_tensor("a", 200), adamw_tensor("b", 333)});
     const auto facts = make_rule_facts("adamw", {});
     PlanOptions options;
-    options.parameters = ParameterDtype::kFp32;
+    options.parameters = DType::kFp32;
     Plan plan = make_plan({model, parse_mesh("dp=3"), *facts, options});
     std::vector<int64_t>& cuts = plan.parts[0].buckets.at(0).adamw_cuts;
     ASSERT_EQ(cuts.size(), 4U);

@@ -111,10 +111,9 @@ TEST(Reference, ClippingAndExactSums) {
 
 TEST(Reference, NarrowWiresAndParameters) {
   RuntimeOptions narrow;
-  narrow.wire = GradientWire::kBf16;
+  narrow.wire = DType::kBf16;
   expect_reference({.plan = {.mesh = "dp=3"}, .runtime = narrow});
-  expect_reference(
-      {{.mesh = "dp=2,tp=2", .parameters = ParameterDtype::kBf16}});
+  expect_reference({{.mesh = "dp=2,tp=2", .parameters = DType::kBf16}});
 }
 
 TEST(Reference, GroupsOfTensorsDecayAndLearnApart) {

@@ -175,7 +175,7 @@ TEST(Schedule, IsWhatThreadsIssueOfExperts) {
     }
 }
 
-void expect_counted_bytes(const Plan& plan, GradientWire wire) {
+void expect_counted_bytes(const Plan& plan, DType wire) {
   RuntimeOptions options;
   options.wire = wire;
   run_traced(plan, 2, options,
@@ -190,7 +190,7 @@ void expect_counted_bytes(const Plan& plan, GradientWire wire) {
 
 // The bytes of spans equal those that transports count, in bf16 too.
 TEST(Schedule, SpansHaveTheBytesThatAreSent) {
-  for (const GradientWire wire : {GradientWire::kFp32, GradientWire::kBf16})
+  for (const DType wire : {DType::kFp32, DType::kBf16})
     for (const std::string& strategy : strategy_names())
       for (const auto& [zero, reach] :
            std::vector<std::pair<std::string, Reach>>{
@@ -203,7 +203,7 @@ TEST(Schedule, SpansHaveTheBytesThatAreSent) {
              {std::pair("dp=4", 2), std::pair("dp=4,tp=2", 4)}) {
           if (strategy != "balanced" && zero != "zero1") continue;
           SCOPED_TRACE(cat(mesh, " ", strategy, " ", zero, " ",
-                           to_string(reach), " ", bytes_of(wire)));
+                           to_string(reach), " ", size_of(wire)));
           PlanWish wish{.mesh = mesh,
                         .strategy = strategy,
                         .bucket_elements = 700,

@@ -89,7 +89,7 @@ TEST_P(StatesOfRule, OfBf16ParametersAreMastersAndGoOnAnywhere) {
   PlanWish wish{.mesh = "dp=2,tp=2",
                 .rule = GetParam(),
                 .options = quick(GetParam()),
-                .parameters = ParameterDtype::kBf16};
+                .parameters = DType::kBf16};
   const Plan plan = small_plan(toy_moe(), wish);
   const TrialResult straight = run_trial({.plan = plan, .steps = 4});
   WholeStates states;

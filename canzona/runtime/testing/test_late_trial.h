@@ -139,7 +139,7 @@ class LateTrainer {
         ((step - 1) * trial_.micro_batches + micro) * n + t)];
   }
   bool is_rounded() const {
-    return trial_.plan.options.parameters == ParameterDtype::kBf16;
+    return trial_.plan.options.parameters == DType::kBf16;
   }
   static Matrices row(std::byte* data, int64_t count) {
     return matrices(reinterpret_cast<float*>(data), 1, count);

@@ -18,7 +18,7 @@ struct PlanWish {
   std::string device = "cpu";
   int64_t bucket_elements = 3000;
   int64_t capacity_bytes = 8192;
-  ParameterDtype parameters = ParameterDtype::kFp32;
+  DType parameters = DType::kFp32;
   std::string zero = "zero1";
   ZeroOptions zero_options = {};  // except the sizes of dense tensors
   int32_t ranks_per_node = 8;

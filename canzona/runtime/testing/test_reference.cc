@@ -21,9 +21,8 @@ std::vector<int64_t> tensor_rows(const Tensor& tensor, const Matrix& matrix) {
   return rows;
 }
 
-Reduction reduction_of(GradientWire wire) {
-  return wire == GradientWire::kBf16 ? Reduction::kFp32SumOfBf16
-                                     : Reduction::kFp32Sum;
+Reduction reduction_of(DType wire) {
+  return wire == DType::kBf16 ? Reduction::kFp32SumOfBf16 : Reduction::kFp32Sum;
 }
 
 }  // namespace
@@ -170,7 +169,7 @@ StepOutcome Reference::step(const StepSettings& settings) {
 
 std::vector<uint32_t> Reference::parameter_bits(const Thing& thing) {
   std::vector<uint32_t> bits(static_cast<size_t>(thing.count()));
-  if (plan_.options.parameters == ParameterDtype::kBf16) {
+  if (plan_.options.parameters == DType::kBf16) {
     std::vector<uint16_t> halves(bits.size());
     engine_->round_to_bf16(halves.data(), thing.weights, thing.count());
     std::copy(halves.begin(), halves.end(), bits.begin());
@@ -206,7 +205,7 @@ std::string Reference::state_digest() {
     for (size_t s = 0; s < thing.states.facts.size(); ++s)
       add(thing, thing.states.facts[s].name, thing.states.runs[s].data,
           thing.states.facts[s].elements());
-    if (plan_.options.parameters == ParameterDtype::kBf16)
+    if (plan_.options.parameters == DType::kBf16)
       add(thing, "master", thing.weights, thing.count());
   }
   return digest.text();

@@ -61,7 +61,7 @@ class Reference {
 
   const Plan& plan_;
   GradientKind gradients_;
-  GradientWire wire_;
+  DType wire_;
   RuleSet rules_;
   std::unique_ptr<Engine> engine_ = make_cpu_engine();
   Arena memory_;

@@ -27,7 +27,7 @@ inline void expect_own_plans_run(
     SCOPED_TRACE(teams);
     PlanOptions wish;
     wish.teams = teams;
-    wish.parameters = ParameterDtype::kFp32;
+    wish.parameters = DType::kFp32;
     wish.links.intra_bytes_per_second = 1e18;
     wish.links.latency_seconds = 0;
     const auto facts = make_rule_facts(rule, with_device(rule, options, "cpu"));

@@ -42,8 +42,7 @@ void expect_as_predicted(const Plan& plan, int steps,
 TEST_P(EveryPlan, SendsAndReservesWhatThePlanSaid) {
   for (const std::string& mesh : many_meshes())
     for (const std::string rule : {"muon", "adamw", "shampoo", "soap"})
-      for (const ParameterDtype parameters :
-           {ParameterDtype::kFp32, ParameterDtype::kBf16}) {
+      for (const DType parameters : {DType::kFp32, DType::kBf16}) {
         SCOPED_TRACE(cat(mesh, " ", rule, " ", to_string(parameters)));
         expect_as_predicted(small_plan(toy_moe(), {.mesh = mesh,
                                                    .strategy = GetParam(),

@@ -52,9 +52,8 @@ std::vector<int64_t> elements_of(std::vector<int64_t> bytes) {
   return bytes;
 }
 
-Reduction reduction_of(GradientWire wire) {
-  return wire == GradientWire::kBf16 ? Reduction::kFp32SumOfBf16
-                                     : Reduction::kFp32Sum;
+Reduction reduction_of(DType wire) {
+  return wire == DType::kBf16 ? Reduction::kFp32SumOfBf16 : Reduction::kFp32Sum;
 }
 
 BucketTask::BucketTask(Rank& rank, size_t bucket, Resting what)

@@ -75,7 +75,7 @@ class BucketTask {
   Work work_;
 };
 
-Reduction reduction_of(GradientWire wire);
+Reduction reduction_of(DType wire);
 // Converts each count from bytes of a sum to elements.
 std::vector<int64_t> elements_of(std::vector<int64_t> bytes);
 

@@ -34,8 +34,8 @@ struct ZeroVariant {
   int32_t ep = 1;
   ZeroSizes experts = {};  // their own sizes
   bool link = false;
-  ParameterDtype parameters = ParameterDtype::kFp32;
-  GradientWire wire = GradientWire::kFp32;
+  DType parameters = DType::kFp32;
+  DType wire = DType::kFp32;
   GradientKind gradients = GradientKind::kRandom;
   int micro_batches = 1;
   int steps = 3;
@@ -50,9 +50,8 @@ inline std::string to_string(const ZeroVariant& v) {
                  : "",
              " tp=", v.tp, " pp=", v.pp, " ep=", v.ep,
              v.experts.z1 > 0 ? cat(" experts ", to_string(v.experts)) : "",
-             v.link ? " link" : "",
-             v.parameters == ParameterDtype::kBf16 ? " bf16" : "",
-             v.wire == GradientWire::kBf16 ? " bf16 wire" : "", " ",
+             v.link ? " link" : "", v.parameters == DType::kBf16 ? " bf16" : "",
+             v.wire == DType::kBf16 ? " bf16 wire" : "", " ",
              to_string(v.gradients), " micro-batches ", v.micro_batches);
 }
 
@@ -69,7 +68,7 @@ inline bool is_allowed(const ZeroVariant& v) {
 // The shard of a tensor that is in use.
 inline std::vector<float> seen_parameter(Runtime& runtime, int32_t tensor) {
   std::vector<float> values;
-  if (runtime.plan().options.parameters == ParameterDtype::kFp32) {
+  if (runtime.plan().options.parameters == DType::kFp32) {
     const std::span<float> shard = runtime.parameter(tensor);
     values.assign(shard.begin(), shard.end());
     return values;

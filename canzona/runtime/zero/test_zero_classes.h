@@ -64,7 +64,7 @@ inline ZeroVariant random_variant(Random& random, const ZeroSizes& sizes,
 // that is, on z2. With bf16 on the wire every intermediate sum matters, except
 // that of a node's ranks, which leaves the node in fp32.
 inline std::string class_of(const ZeroVariant& v) {
-  if (v.wire == GradientWire::kBf16)
+  if (v.wire == DType::kBf16)
     return cat("z2=", v.sizes.z2, " ", to_string(v.replica_sum), " ",
                v.replica_sum == ReplicaSum::kAllReduce ? 0 : v.sizes.z1);
   if (v.gradients == GradientKind::kExact || v.micro_batches == 1) return "";

@@ -138,7 +138,7 @@ TEST(ZeroNarrow, ParametersGiveOneResult) {
   ResultClasses results(toy_moe(), 8);
   for (const ZeroSizes& sizes : all_zero_sizes(8)) {
     ZeroVariant v = random_variant(random, sizes, 1);
-    v.parameters = ParameterDtype::kBf16;
+    v.parameters = DType::kBf16;
     ASSERT_TRUE(results.fit(v));
   }
   EXPECT_EQ(results.count(), 1U);
@@ -151,7 +151,7 @@ TEST(ZeroNarrow, WiresGiveOneResultForTheSameGroups) {
   for (const ZeroSizes& sizes : all_zero_sizes(4))
     for (int again = 0; again < 2; ++again) {
       ZeroVariant v = random_variant(random, sizes, 2);
-      v.wire = GradientWire::kBf16;
+      v.wire = DType::kBf16;
       ASSERT_TRUE(results.fit(v));
     }
 }

@@ -69,7 +69,7 @@ PlanWish plain_wish(int32_t ranks, int32_t per_node, Reach reach) {
   return wish;
 }
 
-Trial plain_trial(const Plan& plan, GradientWire wire) {
+Trial plain_trial(const Plan& plan, DType wire) {
   Trial trial{.plan = plan, .gradients = GradientKind::kRandom, .steps = 2};
   trial.options.wire = wire;
   trial.ranks.communicator.ranks_per_node = plan.options.ranks_per_node;
@@ -84,9 +84,9 @@ std::string digest_of_trial(const Trial& trial) {
 TEST(PlainNodes, HaveTheBitsOfDirectOnes) {
   for (const std::string rule : {"muon", "adamw", "soap", "shampoo"})
     for (const std::string& strategy : strategy_names())
-      for (const GradientWire wire : {GradientWire::kFp32, GradientWire::kBf16})
+      for (const DType wire : {DType::kFp32, DType::kBf16})
         for (const auto& [ranks, per_node] : kInLegs) {
-          SCOPED_TRACE(cat(rule, " ", strategy, " ", bytes_of(wire), " bytes, ",
+          SCOPED_TRACE(cat(rule, " ", strategy, " ", size_of(wire), " bytes, ",
                            ranks, " ranks on nodes of ", per_node));
           PlanWish wish = plain_wish(ranks, per_node, Reach::kDirect);
           wish.rule = rule;
@@ -131,10 +131,10 @@ TEST(PlainNodes, OfAnyOtherNumberAreRefusedOrDirect) {
 
 TEST(PlainNodes, HaveTheSameBitsOverSockets) {
   for (const std::string strategy : {"balanced", "layerwise", "replicated"})
-    for (const GradientWire wire : {GradientWire::kFp32, GradientWire::kBf16})
+    for (const DType wire : {DType::kFp32, DType::kBf16})
       for (const auto& [ranks, per_node] : kInLegs) {
         SCOPED_TRACE(cat(strategy, ", ", ranks, " ranks on nodes of ", per_node,
-                         ", ", bytes_of(wire), " bytes"));
+                         ", ", size_of(wire), " bytes"));
         PlanWish wish = plain_wish(ranks, per_node, Reach::kDirect);
         wish.strategy = strategy;
         const Trial threads = plain_trial(small_plan(toy_moe(1), wish), wire);

@@ -82,7 +82,7 @@ TEST(ZeroTraffic, OfOtherWishesIsAsPredicted) {
     expect_as_predicted(small_plan(toy_model(), wish), 2);
     wish.mesh = "dp=4,pp=2";
     wish.zero_options = {.message = MessageUnit::kParameter, .prefetch = 0};
-    wish.parameters = ParameterDtype::kBf16;
+    wish.parameters = DType::kBf16;
     wish.rule = "soap";
     wish.options = quick("soap");
     expect_as_predicted(small_plan(toy_model(), wish), 1);
@@ -139,8 +139,7 @@ TEST(ZeroTraffic, OfPlainStorageOncePerNodeIsAsPredicted) {
                            {"dp=4,pp=2", 2},
                            {"dp=2,cp=2,ep=2", 4},
                            {"dp=4,ep=2", 4}})
-      for (const ParameterDtype parameters :
-           {ParameterDtype::kFp32, ParameterDtype::kBf16})
+      for (const DType parameters : {DType::kFp32, DType::kBf16})
         trials.expect(toy_moe(),
                       {.mesh = mesh,
                        .strategy = strategy,
@@ -169,7 +168,7 @@ TEST(ZeroTraffic, OncePerNodeOnOtherMeshesIsAsPredicted) {
     for (const std::string mesh : {"dp=4,tp=2", "dp=4,pp=2"})
       trials.expect(toy_model(),
                     {.mesh = mesh,
-                     .parameters = ParameterDtype::kBf16,
+                     .parameters = DType::kBf16,
                      .zero = to_string(sizes),
                      .zero_options = {.message = MessageUnit::kParameter},
                      .ranks_per_node = mesh == "dp=4,tp=2" ? 4 : 2},

@@ -481,7 +481,7 @@ void launch_load(const BlendSource<Real>& source, const double* scales,
                                                  stream);
     case DType::kFp32:
       return launch_load_to<Real, float>(source, scales, target, stream);
-    case DType::kFp64:
+    default:
       break;
   }
   launch_load_to<Real, double>(source, scales, target, stream);
