@@ -173,57 +173,23 @@ std::vector<Difference> differences() {
   all_sizes.emplace_back("all");
   std::vector<std::string> with_any = planner_option("strategy").words;
   with_any.emplace_back("any");
+  // clang-format off
   return {
-      {kPlan, "strategy", "",
-       "how owners of matrices are chosen (listed below); any: the best of "
-       "all, with --zero auto",
-       with_any},
-      {kSimulate, "strategy", "",
-       "how owners of matrices are chosen (listed below)"},
-      {kCompare,
-       "strategy",
-       "--strategies",
-       "strategies to compare (listed below), joined by commas",
-       {},
-       "all"},
-      {kBench,
-       "strategy",
-       "",
-       "strategies to run (listed below), joined by commas",
-       {},
-       "all"},
+      {kPlan, "strategy", "", "how owners of matrices are chosen (listed below); any: the best of all, with --zero auto", with_any},
+      {kSimulate, "strategy", "", "how owners of matrices are chosen (listed below)"},
+      {kCompare, "strategy", "--strategies", "strategies to compare (listed below), joined by commas", {}, "all"},
+      {kBench, "strategy", "", "strategies to run (listed below), joined by commas", {}, "all"},
       {kBench, "memory-cap", "", "most memory that a rank may need, 0: no cap"},
-      {kCompare, "zero", "",
-       "compare sizes instead of strategies: all, or several (see "
-       "docs/zero.md) joined by ';'",
-       all_sizes, ""},
-      {kBench, "zero", "",
-       "sizes to run: all, or several (see docs/zero.md) joined by ';'",
-       all_sizes},
-      {kSimulate, "zero", "",
-       "how to shard states, gradients and parameters: none, zero1, zero2, "
-       "zero3, replica:Z, hier:Z, or z1=..,z2=..,z3=..",
-       given_sizes},
+      {kCompare, "zero", "", "compare sizes instead of strategies: all, or several (see docs/zero.md) joined by ';'", all_sizes, ""},
+      {kBench, "zero", "", "sizes to run: all, or several (see docs/zero.md) joined by ';'", all_sizes},
+      {kSimulate, "zero", "", "how to shard states, gradients and parameters: none, zero1, zero2, zero3, replica:Z, hier:Z, or z1=..,z2=..,z3=..", given_sizes},
       {kCompare | kSimulate | kBench, "zero-experts", "", "", given_sizes},
-      {kBench,
-       "overlap",
-       "",
-       "overlap to run: none, main, background or all, several joined by "
-       "commas",
-       {"none", "main", "background", "all"}},
-      {kSimulate, "collectives", "",
-       "how sums and gathers reach other nodes: direct, each rank to each; "
-       "node, once per node; ring; auto, node where no bit changes",
-       simulated_collectives(), "the file's, or direct"},
+      {kBench, "overlap", "", "overlap to run: none, main, background or all, several joined by commas", {"none", "main", "background", "all"}},
+      {kSimulate, "collectives", "", "how sums and gathers reach other nodes: direct, each rank to each; node, once per node; ring; auto, node where no bit changes", simulated_collectives(), "the file's, or direct"},
       {kBench, "collectives", "", "", {}, "direct; auto on GPUs"},
-      {kBench,
-       "link",
-       "",
-       "model links between threads, such as "
-       "intra=2GB/s,inter=0.2GB/s,latency=20us",
-       {},
-       "none: memory"},
+      {kBench, "link", "", "model links between threads, such as intra=2GB/s,inter=0.2GB/s,latency=20us", {}, "none: memory"},
   };
+  // clang-format on
 }
 
 OptionRow planner_row(const PlannerOption& o, std::string& text,

@@ -26,8 +26,8 @@ namespace canzona {
 enum class PlannerGroup { kInput, kPlanning, kMemory, kZero, kCluster };
 
 struct PlannerOption {
-  std::string name;  // "teams": its flag is --teams
-  std::string key;   // "plan.teams", for training; "": training has none
+  std::string name;      // "teams": its flag is --teams
+  std::string key = {};  // "plan.teams", for training; "": training has none
   PlannerGroup group = PlannerGroup::kPlanning;
   std::string label;       // of its value in help, "SIZE"
   std::string help;        // without words and default
