@@ -127,8 +127,8 @@ StepTrialRequest trial_of(const BenchStepFlags& a) {
 
 // The plan's links are the modelled ones; nothing is assumed.
 Link modelled_link(const BenchStepFlags& a, const PlanOptions& options) {
-  if (a.plan.link.empty()) return {};
-  return parse_link_model(a.plan.link, options.ranks_per_node);
+  if (a.plan.planner["link"].empty()) return {};
+  return parse_link_model(a.plan.planner["link"], options.ranks_per_node);
 }
 
 PlanInput copy_of(const PlanInput& input) {
@@ -174,11 +174,13 @@ std::vector<Overlap> overlaps_of(const std::string& text) {
 // Every strategy with all sizes and every overlap.
 std::vector<StepChoice> choices_of(const PlanArguments& a, const Mesh& mesh) {
   std::vector<ZeroSizes> sizes = {{}};
-  if (!a.zero.empty()) sizes = read_sizes(a.zero, mesh.homes());
+  if (!a.planner["zero"].empty())
+    sizes = read_sizes(a.planner["zero"], mesh.homes());
   std::vector<StepChoice> choices;
-  for (const std::string& name : known_strategies(a.strategies, "--strategy"))
+  for (const std::string& name :
+       known_strategies(a.planner["strategy"], "--strategy"))
     for (const ZeroSizes& one : sizes)
-      for (const Overlap overlap : overlaps_of(a.overlap))
+      for (const Overlap overlap : overlaps_of(a.planner["overlap"]))
         choices.push_back({name, one, overlap});
   return choices;
 }
@@ -264,10 +266,12 @@ void set_gpu_shares(const BenchStepFlags& a, const Ranks& ranks, int num_ranks,
 
 Outcome run(const BenchStepFlags& a, const Output& out) {
   PlanArguments plan = a.plan;
-  plan.link.clear();  // a LinkModel, added to the plan's options later
+  plan.planner["link"]
+      .clear();  // a LinkModel, added to the plan's options later
   plan.device = a.device;
-  if (plan.collectives.empty() && device_kind(a.device).has_own_memory)
-    plan.collectives = "auto";
+  std::string& collectives = plan.planner["collectives"];
+  if (collectives.empty() && device_kind(a.device).has_own_memory)
+    collectives = "auto";
   bool speaks = true;
   Phases phases([&](const std::string& what) {
     if (speaks) out.progress(what);
@@ -288,9 +292,10 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
   };
   phases.begin("model and ranks");
   PlanInput input = read_plan_input(plan);
-  if (!plan.zero_experts.empty())
-    input.options.zero.experts = parse_zero(
-        plan.zero_experts, input.mesh.expert_homes(), "--zero-experts");
+  if (const std::string& experts = plan.planner["zero-experts"];
+      !experts.empty())
+    input.options.zero.experts =
+        parse_zero(experts, input.mesh.expert_homes(), "--zero-experts");
   add_plans(a, input, request);
   const bool links = request.link.has_value() || request.comm_ratio > 0;
   RankOptions meeting = rank_options(a, input.mesh.world(), links);

@@ -27,7 +27,8 @@ constexpr const char* kKeysGroup = "Any setting (see canzona config show)";
 
 std::string description(const ConfigKey& key) {
   std::string out = key.help;
-  if (!key.words.empty()) out += ": " + join(key.words, ", ");
+  if (!key.words.empty() && !key.names_words)
+    out += ": " + join(key.words, ", ");
   const std::string value = key.text();
   return value.empty() || value == "0" ? out : cat(out, " [", value, "]");
 }
@@ -41,21 +42,14 @@ void refuse_model_as_preset(const std::string& name) {
                            "--model ", name));
 }
 
-// The words of a key, or some that a text may be.
-std::vector<std::string> offered_words(const ConfigKey& key) {
-  if (key.name == "zero.sizes" || key.name == "zero.experts")
-    return {"none", "zero1", "zero2", "zero3", "auto"};
-  if (key.name == "zero.prefetch") return {"auto"};
-  return key.words;
-}
-
 OptionRow key_option(const ConfigKey& key, std::string& value) {
   const KeyOption& by = key.option;
   const char* name = by.name.c_str();
-  OptionRow row = by.label.empty()
-                      ? flag(name, value, key.help)
-                      : option(name, value, by.label.c_str(), description(key))
-                            .offering(offered_words(key));
+  OptionRow row =
+      by.label.empty()
+          ? flag(name, value, key.help)
+          : option(name, value, by.label.c_str(), description(key))
+                .offering(key.offered.empty() ? key.words : key.offered);
   row.group = heading(by.group);
   return row;
 }

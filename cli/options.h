@@ -15,7 +15,8 @@
 //   }
 //
 // Options that set a key of the training configuration are declared with the
-// key (canzona/train/config_keys.h). A row points to the value that it sets,
+// key (canzona/train/config_keys.h), the planner's in the table of
+// canzona/plan/option_table.h. A row points to the value that it sets,
 // which must outlive the command line; what the value is at the declaration is
 // the default that help shows.
 #pragma once

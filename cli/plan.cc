@@ -168,17 +168,18 @@ void read_judgement(const PlanArguments& arguments, PlanInput& input) {
 
 void choose_zero(const PlanArguments& arguments, PlanInput& input,
                  const Output& out) {
-  SearchedSizes searched{.dense = arguments.zero == "auto",
-                         .experts = arguments.zero_experts == "auto"};
-  const bool any = arguments.strategy == kAnyStrategy;
+  const std::string& sizes = arguments.planner["zero"];
+  const std::string& experts = arguments.planner["zero-experts"];
+  SearchedSizes searched{.dense = sizes == "auto",
+                         .experts = experts == "auto"};
+  const bool any = arguments.planner["strategy"] == kAnyStrategy;
   if (any) searched.strategies = known_strategies("all", "--strategy");
   if (any && !searched) throw UsageError("--strategy any requires --zero auto");
   ZeroOptions& zero = input.options.zero;
-  if (!searched.dense && !arguments.zero.empty())
-    zero.sizes =
-        parse_zero(arguments.zero, input.mesh.homes(), "--zero", "auto");
-  if (!searched.experts && !arguments.zero_experts.empty())
-    zero.experts = parse_zero(arguments.zero_experts, input.mesh.expert_homes(),
+  if (!searched.dense && !sizes.empty())
+    zero.sizes = parse_zero(sizes, input.mesh.homes(), "--zero", "auto");
+  if (!searched.experts && !experts.empty())
+    zero.experts = parse_zero(experts, input.mesh.expert_homes(),
                               "--zero-experts", "auto");
   if (!searched) return;
   const ZeroComparison all =
@@ -218,9 +219,10 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
   if (!arguments.placed.empty()) return plan_placed(arguments, out);
   PlanInput input = read_plan_input(arguments);
   if (!input.note.empty()) out.note(input.note);
-  if (arguments.strategy != kAnyStrategy)
+  const std::string& strategy = arguments.planner.or_usual("strategy");
+  if (strategy != kAnyStrategy)
     input.options.strategy =
-        known_strategy(arguments.strategy, "--strategy", kAnyStrategy);
+        known_strategy(strategy, "--strategy", kAnyStrategy);
   read_judgement(arguments, input);
   choose_zero(arguments, input, out);
   const ReportPlan shown =
@@ -316,8 +318,8 @@ void require_any(const std::vector<Attempt>& attempts,
 }
 
 std::vector<std::string> strategies_of(const PlanArguments& arguments) {
-  if (arguments.strategies.empty()) return {"balanced"};
-  return known_strategies(arguments.strategies, "--strategies");
+  if (arguments.planner["strategy"].empty()) return {"balanced"};
+  return known_strategies(arguments.planner["strategy"], "--strategies");
 }
 
 // Compares ZeRO sizes instead of strategies.
@@ -327,11 +329,11 @@ Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
   const std::vector<std::string> strategies = strategies_of(arguments);
   input.options.strategy = strategies.front();
   const std::vector<ZeroSizes> sizes =
-      read_sizes(arguments.zero, input.mesh.homes());
+      read_sizes(arguments.planner["zero"], input.mesh.homes());
   std::vector<ZeroSizes> experts;
-  if (!arguments.zero_experts.empty())
-    experts = read_sizes(arguments.zero_experts, input.mesh.expert_homes(),
-                         "--zero-experts");
+  if (!arguments.planner["zero-experts"].empty())
+    experts = read_sizes(arguments.planner["zero-experts"],
+                         input.mesh.expert_homes(), "--zero-experts");
   read_judgement(arguments, input);
   const ZeroComparison all =
       weigh_sizes(input.request(), *input.work, {sizes, experts, strategies},
@@ -347,11 +349,11 @@ Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
 }
 
 Outcome run_compare(const PlanArguments& arguments, const Output& out) {
-  if (!arguments.zero.empty()) return compare_zero(arguments, out);
-  if (!arguments.zero_experts.empty())
+  if (!arguments.planner["zero"].empty()) return compare_zero(arguments, out);
+  if (!arguments.planner["zero-experts"].empty())
     throw UsageError("--zero-experts requires --zero");
   const std::vector<std::string> names =
-      known_strategies(arguments.strategies, "--strategies");
+      known_strategies(arguments.planner["strategy"], "--strategies");
   PlanInput input = read_plan_input(arguments);
   if (!input.note.empty()) out.note(input.note);
   read_judgement(arguments, input);

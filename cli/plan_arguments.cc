@@ -43,12 +43,6 @@ OptionRows rows_for(Planning planning, const char* heading,
   return in_group(heading, std::move(rows));
 }
 
-std::vector<std::string> strategy_words() {
-  std::vector<std::string> names;
-  for (const StrategyInfo& info : strategies()) names.push_back(info.name);
-  return names;
-}
-
 std::vector<SharedRow> input_rows(PlanArguments& a) {
   return {
       {kEverywhere,
@@ -67,12 +61,6 @@ std::vector<SharedRow> input_rows(PlanArguments& a) {
            "divide every width by N, but keep the number of heads and experts")
            .by_default("1")},
       {kEverywhere,
-       option("--split", a.split, "HOW",
-              cat("how to split tensors into matrices: ",
-                  join(split_words(), ", "), ", or several joined by commas"))
-           .offering(split_words())
-           .by_default("none")},
-      {kEverywhere,
        option(
            "--matrix-rule", a.matrix_rule, "PATTERN",
            "give tensors with matching names to the matrix rule; repeatable")},
@@ -81,7 +69,11 @@ std::vector<SharedRow> input_rows(PlanArguments& a) {
                            "repeatable, the last match wins")},
       {kEverywhere,
        option("--mesh", a.mesh, "AXES",
-              "sizes of the axes dp, cp, tp, pp, ep, such as dp=32,tp=8")},
+              "sizes of the axes dp, cp, tp, pp, ep, such as dp=32,tp=8")}};
+}
+
+std::vector<SharedRow> placed_rows(PlanArguments& a) {
+  return {
       {kPlan, option("--placed", a.placed, "FILE",
                      "instead of all these: a JSON file of tensors, rules and "
                      "what each rank already stores (docs/plan.md)")}};
@@ -89,7 +81,7 @@ std::vector<SharedRow> input_rows(PlanArguments& a) {
 
 std::vector<SharedRow> rule_rows(PlanArguments& a) {
   return {
-      {kEverywhere, option("--rule", a.rule, "RULE", "the matrix rule")},
+      {kEverywhere, option("--rule", a.rule, "RULE", kRuleHelp)},
       {kEverywhere, option("--rule-option", a.rule_options, "NAME=VALUE",
                            "an option of the rule (see canzona rules RULE); "
                            "repeatable")},
@@ -101,74 +93,6 @@ std::vector<SharedRow> rule_rows(PlanArguments& a) {
                            cat(join(rules_with("phases"), ", "),
                                ": spread refreshes over S steps"))
                         .by_default("1")}};
-}
-
-std::vector<SharedRow> strategy_rows(PlanArguments& a) {
-  const std::vector<std::string> names = strategy_words();
-  std::vector<std::string> with_any = names;
-  with_any.emplace_back("any");
-  return {{kSimulate, option("--strategy", a.strategy, "NAME",
-                             "how owners are chosen (listed below)")
-                          .offering(names)},
-          {kPlan, option("--strategy", a.strategy, "NAME",
-                         "how owners are chosen (listed below); any: the best "
-                         "of all, with --zero auto")
-                      .offering(with_any)},
-          {kCompare,
-           option("--strategies", a.strategies, "NAMES",
-                  "strategies to compare (listed below), joined by commas")
-               .offering(names)
-               .by_default("all")},
-          {kBench, option("--strategy", a.strategies, "NAMES",
-                          "strategies to run (listed below), joined by commas")
-                       .offering(names)
-                       .by_default("all")}};
-}
-
-std::vector<SharedRow> budget_rows(PlanArguments& a) {
-  constexpr const char* kNoMore = "most memory that a rank may need";
-  // What CUDA reports as the total of H100 and H200.
-  constexpr const char* kCards =
-      "; an 80 GB card has 79GiB, a 141 GB card 139GiB";
-  return {
-      {kEverywhere, option("--weight", a.weight, "WHAT", "what to balance")
-                        .one_of({"numel", "flops", "cost"})
-                        .by_default("the strategy's")},
-      {kEverywhere,
-       number("--alpha", a.alpha, 0, 1, "A",
-              "how unevenly bytes may be distributed, 0 (even) to 1 (free)")
-           .by_default("the strategy's")},
-      {kEverywhere, number("--bucket-elements", a.bucket_elements, 1, 0x1p63,
-                           "N", "a bucket closes at N elements of tp shards")
-                        .by_default(cat(kUsualBucketElements,
-                                        ", more where buckets of balanced "
-                                        "would be uneven"))},
-      {kEverywhere,
-       option("--micro-groups", a.micro_groups, "MODE",
-              "how matrices are grouped: none, sorted, capacity or balanced")
-           .offering(micro_group_modes())
-           .by_default("the strategy's")},
-      {kEverywhere, option("--teams", a.teams, "SIZE",
-                           "let 2, 4 or 8 ranks of one home and node share a "
-                           "matrix by strips if the step is predicted to be 3 "
-                           "% shorter: off, auto, or the largest team size")
-                        .offering({"auto", "off", "2", "4", "8"})
-                        .by_default("off")},
-      {kEverywhere, option("--capacity", a.capacity, "BYTES",
-                           "most fp32 bytes of shards per owner and "
-                           "micro-group; 0: no grouping")
-                        .by_default("1600MiB")},
-      {kBench, option("--memory-cap", a.memory_cap, "BYTES",
-                      cat(kNoMore, ", 0: no cap"))
-                   .by_default("0")},
-      {kPlansOnly,
-       option("--memory-cap", a.memory_cap, "BYTES",
-              cat(kNoMore, ", activations included, 0: no cap", kCards))
-           .by_default("0")},
-      {kEverywhere, option("--parameters", a.parameters, "DTYPE",
-                           "dtype of the model's parameters")
-                        .one_of({"bf16", "fp32"})
-                        .by_default("bf16")}};
 }
 
 // Memory that is counted beside the plan.
@@ -197,9 +121,7 @@ std::vector<SharedRow> memory_rows(PlanArguments& a) {
               "micro-batches per iteration and data-parallel rank; up to pp of "
               "them are in flight")
            .by_default("what --global-batch needs")},
-      {kPlansOnly,
-       flag("--recompute", a.recompute,
-            "layers store only their input and are recomputed in backward")},
+      {kPlansOnly, flag("--recompute", a.recompute, kRecomputeHelp)},
       {kPlansOnly, option("--activations", a.activations, "DTYPE",
                           "dtype of activations: bf16 or fp32; none: not "
                           "counted")
@@ -212,116 +134,97 @@ std::vector<SharedRow> memory_rows(PlanArguments& a) {
                        .by_default("fp32")}};
 }
 
-std::vector<SharedRow> size_rows(PlanArguments& a) {
-  constexpr const char* kCut =
-      "how to shard states, gradients and parameters: none, zero1, zero2, "
-      "zero3, "
-      "replica:Z, hier:Z, ";
-  constexpr const char* kSame =
-      "the same for experts, over their own data-parallel ranks";
-  constexpr const char* kDense = "on the ranks of dense tensors";
-  std::vector<std::string> sizes = {"none", "zero1", "zero2", "zero3"};
-  const std::vector<std::string> simulated = sizes;
-  sizes.emplace_back("auto");
-  std::vector<std::string> compared = simulated;
-  compared.emplace_back("all");
-  return {
-      {kCompare, option("--zero", a.zero, "SIZES",
-                        "compare sizes instead of strategies: all, or several "
-                        "(see docs/zero.md) joined by ';'")
-                     .offering(compared)},
-      {kBench, option("--zero", a.zero, "SIZES",
-                      "sizes to run: all, or several (see docs/zero.md) joined "
-                      "by ';'")
-                   .offering(compared)
-                   .by_default("zero1")},
-      {kSimulate,
-       option("--zero", a.zero, "SIZES", cat(kCut, "or z1=..,z2=..,z3=.."))
-           .offering(simulated)
-           .by_default("zero1")},
-      {kPlan, option("--zero", a.zero, "SIZES",
-                     cat(kCut, "auto, or z1=..,z2=..,z3=.."))
-                  .offering(sizes)
-                  .by_default("zero1")},
-      {kCompare | kSimulate | kBench,
-       option("--zero-experts", a.zero_experts, "SIZES", kSame)
-           .by_default(kDense)},
-      {kPlan, option("--zero-experts", a.zero_experts, "SIZES",
-                     cat(kSame, ", or auto"))
-                  .by_default(kDense)}};
-}
-
-std::vector<SharedRow> zero_rows(PlanArguments& a) {
-  return {
-      {kEverywhere,
-       option("--message", a.message, "UNIT", "what one message carries")
-           .one_of({"module", "parameter"})
-           .by_default("module")},
-      {kEverywhere,
-       option(
-           "--prefetch", a.prefetch, "K",
-           "modules to gather ahead, or auto: as many as the memory cap allows")
-           .offering({"auto"})
-           .by_default("auto")},
-      {kEverywhere, option("--replica-sum", a.replica_sum, "HOW",
-                           "how gradients are summed over groups")
-                        .one_of({"scatter", "allreduce"})
-                        .by_default("scatter")},
-      {kBench, option("--overlap", a.overlap, "MODES",
-                      "overlap to run: none, main, background or all, several "
-                      "joined by commas")
-                   .offering({"none", "main", "background", "all"})
-                   .by_default("background")},
-      {kPlansOnly,
-       option("--overlap", a.overlap, "MODE", "overlap assumed in predictions")
-           .one_of({"none", "main", "background"})
-           .by_default("background")},
-      {kPlansOnly,
-       number("--length", a.length, 1, kMostTokens, "N", "tokens per sequence")
-           .by_default("4096, or --tokens if fewer")},
-      {kPlan | kCompare,
-       number("--tflops", a.tflops, 1e-6, 1e9, "X",
-              "Tflop/s that a rank reaches in forward and backward")
-           .by_default("400, nominal")}};
+// The work of an iteration, and the speed of ranks.
+std::vector<SharedRow> work_rows(PlanArguments& a) {
+  return {{kPlansOnly, number("--length", a.length, 1, kMostTokens, "N",
+                              "tokens per sequence")
+                           .by_default("4096, or --tokens if fewer")},
+          {kPlan | kCompare,
+           number("--tflops", a.tflops, 1e-6, 1e9, "X",
+                  "Tflop/s that a rank reaches in forward and backward")
+               .by_default("400, nominal")}};
 }
 
 std::vector<SharedRow> cluster_rows(PlanArguments& a) {
-  constexpr const char* kReach = "how sums and gathers reach other nodes: ";
-  const std::string planned =
-      cat(kReach,
-          "direct, each of their ranks; node, once per node; auto, node if "
-          "every group has a power of two of ranks on each node");
-  constexpr unsigned kDescribed = kPlan | kCompare | kBench;
   return {
       // A cluster's file describes everything else.
       {kSimulate, option("--cluster", a.cluster, "FILE",
                          "a JSON file of cards, levels of links and the spread "
                          "between ranks (docs/clusters.md)")},
-      {kSimulate, option("--collectives", a.collectives, "HOW",
-                         cat(kReach,
-                             "direct, each rank to each; node, once per node; "
-                             "ring; auto, node where no bit changes"))
-                      .offering(simulated_collectives())
-                      .by_default("the file's, or direct")},
-      {kDescribed, option("--cost", a.cost, "FILE", "table of measured costs")
-                       .by_default("none: a nominal rate")},
-      {kBench, option("--link", a.link, "SPEEDS",
-                      "model links between threads, such as "
-                      "intra=2GB/s,inter=0.2GB/s,latency=20us")
-                   .by_default("none: memory")},
-      {kPlan | kCompare,
-       option("--link", a.link, "SPEEDS",
-              "speed of links, such as intra=400GB/s,inter=50GB/s,latency=10us")
-           .by_default("these, nominal")},
-      {kDescribed, number("--ranks-per-node", a.ranks_per_node, 1, kMaxWorld,
-                          "N", "consecutive ranks that share a node")
-                       .by_default(cat(PlanOptions().ranks_per_node))},
-      {kBench, option("--collectives", a.collectives, "HOW", planned)
-                   .offering({"direct", "node", "auto"})
-                   .by_default("direct; auto on GPUs")},
-      {kPlan | kCompare, option("--collectives", a.collectives, "HOW", planned)
-                             .offering({"direct", "node", "auto"})
-                             .by_default("direct")}};
+      {kPlan | kCompare | kBench,
+       option("--cost", a.cost, "FILE", "table of measured costs")
+           .by_default("none: a nominal rate")}};
+}
+
+// Where a verb takes something else than the table says: the flag's name, its
+// help, words or default; "", no words and null: as in the table.
+struct Difference {
+  unsigned verbs;
+  const char* option;
+  const char* flag = "";
+  const char* help = "";
+  std::vector<std::string> words = {};
+  const char* usual = nullptr;
+};
+
+std::vector<Difference> differences() {
+  std::vector<std::string> all_sizes = {"none", "zero1", "zero2", "zero3"};
+  const std::vector<std::string> given_sizes = all_sizes;
+  all_sizes.emplace_back("all");
+  std::vector<std::string> with_any = planner_option("strategy").words;
+  with_any.emplace_back("any");
+  // clang-format off
+  return {
+      {kPlan, "strategy", "", "how owners of matrices are chosen (listed below); any: the best of all, with --zero auto", with_any},
+      {kSimulate, "strategy", "", "how owners of matrices are chosen (listed below)"},
+      {kCompare, "strategy", "--strategies", "strategies to compare (listed below), joined by commas", {}, "all"},
+      {kBench, "strategy", "", "strategies to run (listed below), joined by commas", {}, "all"},
+      {kBench, "memory-cap", "", "most memory that a rank may need, 0: no cap"},
+      {kCompare, "zero", "", "compare sizes instead of strategies: all, or several (see docs/zero.md) joined by ';'", all_sizes, ""},
+      {kBench, "zero", "", "sizes to run: all, or several (see docs/zero.md) joined by ';'", all_sizes},
+      {kSimulate, "zero", "", "how to shard states, gradients and parameters: none, zero1, zero2, zero3, replica:Z, hier:Z, or z1=..,z2=..,z3=..", given_sizes},
+      {kCompare | kSimulate | kBench, "zero-experts", "", "", given_sizes},
+      {kBench, "overlap", "", "overlap to run: none, main, background or all, several joined by commas", {"none", "main", "background", "all"}},
+      {kSimulate, "collectives", "", "how sums and gathers reach other nodes: direct, each rank to each; node, once per node; ring; auto, node where no bit changes", simulated_collectives(), "the file's, or direct"},
+      {kBench, "collectives", "", "", {}, "direct; auto on GPUs"},
+      {kBench, "link", "", "model links between threads, such as intra=2GB/s,inter=0.2GB/s,latency=20us", {}, "none: memory"},
+  };
+  // clang-format on
+}
+
+OptionRow planner_row(const PlannerOption& o, std::string& text,
+                      unsigned verb) {
+  std::string flag = o.flag(), help = o.help, usual = o.shown_default();
+  std::vector<std::string> words = o.words;
+  bool lists_words = !words.empty() && !o.names_words;
+  for (const Difference& other : differences()) {
+    if (other.option != o.name || (other.verbs & verb) == 0) continue;
+    if (*other.flag != '\0') flag = other.flag;
+    if (*other.help != '\0') {
+      help = other.help;
+      lists_words = false;
+    }
+    if (!other.words.empty()) words = other.words;
+    if (other.usual != nullptr) usual = other.usual;
+  }
+  OptionRow row =
+      option(flag.c_str(), text, o.label.c_str(), help).by_default(usual);
+  return lists_words ? std::move(row).one_of(words)
+                     : std::move(row).offering(words);
+}
+
+// The rows of the planner's table.
+OptionRows planner_rows(Planning planning, PlannerGroup group,
+                        const char* heading, PlanArguments& a) {
+  OptionRows rows;
+  for (const PlannerOption& o : planner_options()) {
+    const bool is_in_cluster_file =
+        planning == Planning::kSimulate &&
+        (o.name == "link" || o.name == "ranks-per-node");
+    if (o.group == group && !is_in_cluster_file)
+      rows.push_back(planner_row(o, a.planner[o.name], bit(planning)));
+  }
+  return in_group(heading, std::move(rows));
 }
 
 std::vector<SharedRow> output_rows(PlanArguments& a) {
@@ -338,30 +241,30 @@ std::string help_line(const std::string& name, const std::string& text) {
 
 }  // namespace
 
-const std::vector<std::string>& split_words() {
-  static const std::vector<std::string> all = {"none", "qkv", "head", "gate-up",
-                                               "expert"};
-  return all;
-}
-
-const std::vector<std::string>& simulated_collectives() {
-  static const std::vector<std::string> all = {"direct", "node", "ring",
-                                               "auto"};
-  return all;
+std::vector<std::string> simulated_collectives() {
+  return {"direct", "node", "ring", "auto"};
 }
 
 OptionRows plan_options(Planning planning, PlanArguments& a) {
   const auto rows = [&](const char* heading, std::vector<SharedRow> all) {
     return rows_for(planning, heading, std::move(all));
   };
-  constexpr const char* kHow = "Planning";
+  const auto of_planner = [&](const char* heading, PlannerGroup group) {
+    return planner_rows(planning, group, heading, a);
+  };
+  constexpr const char* kInput = "Model and ranks";
+  constexpr const char* kMemory = "Memory";
   constexpr const char* kZero = "Hierarchical ZeRO";
-  return joined({rows("Model and ranks", input_rows(a)),
-                 rows("Rule", rule_rows(a)), rows(kHow, strategy_rows(a)),
-                 rows(kHow, budget_rows(a)), rows("Memory", memory_rows(a)),
-                 rows(kZero, size_rows(a)), rows(kZero, zero_rows(a)),
-                 rows("Cluster", cluster_rows(a)),
-                 rows("Output", output_rows(a))});
+  constexpr const char* kCluster = "Cluster";
+  return joined(
+      {rows(kInput, input_rows(a)), of_planner(kInput, PlannerGroup::kInput),
+       rows(kInput, placed_rows(a)), rows("Rule", rule_rows(a)),
+       of_planner("Planning", PlannerGroup::kPlanning),
+       of_planner(kMemory, PlannerGroup::kMemory),
+       rows(kMemory, memory_rows(a)), of_planner(kZero, PlannerGroup::kZero),
+       rows(kZero, work_rows(a)), rows(kCluster, cluster_rows(a)),
+       of_planner(kCluster, PlannerGroup::kCluster),
+       rows("Output", output_rows(a))});
 }
 
 OptionRows memory_options(PlanArguments& a) {

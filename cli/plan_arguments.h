@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "canzona/plan/option_table.h"
 #include "canzona/rules/facts.h"
 #include "canzona/shapes/read_model.h"
 #include "cli/options.h"
@@ -28,7 +29,6 @@ struct PlanArguments {
   bool fused = false;
   std::optional<int64_t> layers;
   std::string scale;
-  std::string split;
   std::vector<std::string> matrix_rule;  // patterns
   std::vector<std::string> adamw;        // patterns
   std::string mesh;
@@ -40,37 +40,21 @@ struct PlanArguments {
   // Bench step only: resolves settings that depend on this machine.
   std::function<void(const std::string& rule, RuleOptions& options)> settle;
 
-  std::string strategy = "balanced";  // plan only
-  std::string strategies;             // compare and bench step
-  std::string weight;
-  std::optional<double> alpha;
-  std::optional<int64_t> bucket_elements;
-  std::string micro_groups;
-  std::string teams;  // plan and compare
-  std::string capacity;
-  std::string memory_cap;
-  std::string parameters;
+  // What the planner's options say (plan/option_table.h); compare and bench
+  // step take several strategies, sizes and, bench step, overlaps.
+  PlannerTexts planner;
   std::string gradients;    // dtype at rest
   std::string activations;  // dtype
   bool recompute = false;
 
-  std::string zero;          // plan: sizes; compare: several
-  std::string zero_experts;  // likewise
-  std::string message;
-  std::string prefetch;
-  std::string replica_sum;
-  std::string collectives;
   // Options that describe an iteration.
   std::optional<int64_t> tokens;
   std::optional<int64_t> length;
   std::optional<int64_t> micro_batches;
   std::optional<int64_t> global_batch;  // tokens of an iteration, on all ranks
   std::optional<double> tflops;
-  std::string overlap;
 
   std::string cost;
-  std::string link;
-  std::optional<int64_t> ranks_per_node;
   std::string cluster;  // simulate only: file
 
   std::string output;  // plan only
@@ -100,9 +84,8 @@ using PlanRun = Outcome (*)(const PlanArguments&, const Output&);
 Verb add_planning_verb(CLI::App& root, Planning planning, VerbDeclaration verb,
                        PlanRun run);
 
-// Words of options that several files know.
-const std::vector<std::string>& split_words();
-const std::vector<std::string>& simulated_collectives();
+// The words of --collectives where a plan is simulated.
+std::vector<std::string> simulated_collectives();
 
 // "Rules:" and "Strategies:" with a line each, for the end of a help page.
 std::string rules_help();

@@ -143,7 +143,7 @@ Workload read_workload(const PlanArguments& a, const Model& model,
   work.bytes_per_activation = 2;
   // Threads send small pieces; a cluster's library has a latency per message.
   work.segment_bytes = kUsualSegment;
-  if (!a.overlap.empty()) work.overlap = parse_overlap(a.overlap);
+  work.overlap = parse_overlap(a.planner.or_usual("overlap"));
   return work;
 }
 
@@ -244,37 +244,16 @@ std::string note_precision(const RuleOptions& given,
              "machine; precision=fp32 plans for other CPUs");
 }
 
-void read_budgets(const PlanArguments& a, PlanOptions& o) {
-  if (!a.split.empty())
-    o.splits =
-        from_option("--split", a.split, [&] { return parse_splits(a.split); });
-  if (!a.weight.empty()) o.weight = parse_weight(a.weight);
-  if (a.alpha) o.alpha = *a.alpha;
-  if (a.bucket_elements) o.bucket_elements = *a.bucket_elements;
-  if (!a.micro_groups.empty())
-    o.micro_groups =
-        one_of(a.micro_groups, "--micro-groups", micro_group_modes());
-  if (!a.teams.empty()) o.teams = parse_teams(a.teams);
-  if (!a.capacity.empty())
-    o.capacity_bytes = parse_bytes(a.capacity, "--capacity");
-  if (!a.memory_cap.empty())
-    o.memory_cap_bytes = parse_bytes(a.memory_cap, "--memory-cap");
-  if (!a.parameters.empty())
-    o.parameters = parse_dtype(a.parameters, "parameters");
-}
-
-void read_zero(const PlanArguments& a, ZeroOptions& zero) {
-  if (!a.message.empty()) zero.message = parse_message_unit(a.message);
-  if (!a.prefetch.empty()) zero.prefetch = parse_prefetch(a.prefetch);
-  if (!a.replica_sum.empty())
-    zero.replica_sum = parse_replica_sum(a.replica_sum);
-  if (!a.collectives.empty()) zero.reach = parse_reach(a.collectives);
-}
-
-void read_cluster(const PlanArguments& a, PlanOptions& o) {
-  if (!a.link.empty()) o.links = parse_links(a.link);
-  if (a.ranks_per_node)
-    o.ranks_per_node = static_cast<int32_t>(*a.ranks_per_node);
+void read_planner_options(const PlanArguments& a, PlanOptions& o) {
+  for (const PlannerOption& option : planner_options()) {
+    const std::string& text = a.planner[option.name];
+    if (option.set == nullptr || text.empty()) continue;
+    const std::string flag = option.flag();
+    from_option(flag.c_str(), text, [&] {
+      option.set(o, text, flag);
+      return 0;
+    });
+  }
 }
 
 // Returns the rule with all its options; an error names the option that caused
@@ -328,12 +307,6 @@ Model read_routed_model(const PlanArguments& a) {
   return model;
 }
 
-std::vector<std::string> strategy_names() {
-  std::vector<std::string> names;
-  for (const StrategyInfo& info : strategies()) names.push_back(info.name);
-  return names;
-}
-
 // The cap applies to what the terms count, which the plan alone does not know.
 std::vector<std::string> violations_but_cap(Plan& plan) {
   const int64_t cap = std::exchange(plan.options.memory_cap_bytes, 0);
@@ -368,14 +341,14 @@ CostTable read_cost_table(const std::string& path, const char* option) {
 
 std::string known_strategy(const std::string& name, const char* option,
                            const char* also) {
-  std::vector<std::string> names = strategy_names();
+  std::vector<std::string> names = planner_option("strategy").words;
   if (also != nullptr) names.emplace_back(also);
   return one_of(name, option, names);
 }
 
 std::vector<std::string> known_strategies(const std::string& text,
                                           const char* option) {
-  if (text.empty() || text == "all") return strategy_names();
+  if (text.empty() || text == "all") return planner_option("strategy").words;
   std::vector<std::string> names;
   for (const std::string& name : split_text(text, ','))
     names.push_back(known_strategy(name, option));
@@ -394,9 +367,7 @@ PlanInput read_plan_input(const PlanArguments& arguments) {
   // Checks cheap arguments first; a large file is read last.
   input.mesh = requested_mesh(arguments);
   input.rule = read_rule(arguments, input.note);
-  read_budgets(arguments, input.options);
-  read_zero(arguments, input.options.zero);
-  read_cluster(arguments, input.options);
+  read_planner_options(arguments, input.options);
   check_options(input.options);
   if (!arguments.cost.empty())
     input.cost_table = read_cost_table(arguments.cost);

@@ -67,9 +67,10 @@ Cluster read_cluster_file(const std::string& path) {
 // Plans, which can be executed, do not support rings; only the simulation does.
 void settle_collectives(const PlanArguments& a, const Cluster& cluster,
                         ZeroOptions& zero, Workload& work) {
-  const std::string& word =
-      a.collectives.empty() ? cluster.collectives : a.collectives;
-  const std::vector<std::string>& known = simulated_collectives();
+  const std::string& word = a.planner["collectives"].empty()
+                                ? cluster.collectives
+                                : a.planner["collectives"];
+  const std::vector<std::string> known = simulated_collectives();
   if (!word.empty() && std::ranges::find(known, word) == known.end())
     throw UsageError(cat("--collectives ", quoted(word), ": expected ",
                          join(known, ", "), did_you_mean(word, known)));
@@ -95,10 +96,11 @@ void read_simulated_zero(const PlanArguments& a, PlanInput& input) {
     return parse_zero(text, homes, option);
   };
   ZeroOptions& zero = input.options.zero;
-  if (!a.zero.empty()) zero.sizes = read(a.zero, input.mesh.homes(), "--zero");
-  if (!a.zero_experts.empty())
-    zero.experts =
-        read(a.zero_experts, input.mesh.expert_homes(), "--zero-experts");
+  const std::string& sizes = a.planner["zero"];
+  const std::string& experts = a.planner["zero-experts"];
+  if (!sizes.empty()) zero.sizes = read(sizes, input.mesh.homes(), "--zero");
+  if (!experts.empty())
+    zero.experts = read(experts, input.mesh.expert_homes(), "--zero-experts");
 }
 
 Outcome run_simulation(const PlanArguments& given, const Output& out) {
@@ -107,7 +109,7 @@ Outcome run_simulation(const PlanArguments& given, const Output& out) {
   // Without a global batch, one micro-batch is simulated.
   if (!given.global_batch)
     arguments.micro_batches = given.micro_batches.value_or(1);
-  arguments.collectives.clear();
+  arguments.planner["collectives"].clear();
   std::optional<CostTable> table;
   if (!cluster.card.cost_table.empty())
     table = read_cost_table_of(cluster, given.cluster);
@@ -116,7 +118,8 @@ Outcome run_simulation(const PlanArguments& given, const Output& out) {
   input.cost_table = std::move(table);
   if (!input.note.empty()) out.note(input.note);
   check_cluster(cluster, input.mesh);
-  input.options.strategy = known_strategy(given.strategy, "--strategy");
+  input.options.strategy =
+      known_strategy(given.planner.or_usual("strategy"), "--strategy");
   Workload work = read_workload(arguments, input.model, input.mesh);
   apply(cluster, input.options, work);
   settle_collectives(given, cluster, input.options.zero, work);

@@ -93,7 +93,7 @@ RankOptions rank_options(const TrainFlags& a, const TrainConfig& config,
   options.rendezvous = a.rendezvous;
   options.job_token = a.job_token;
   options.num_ranks = mesh.world();
-  options.links = !config.links.model.empty();
+  options.links = !config.link_model.empty();
   options.communicator.ranks_per_node = ranks_per_node_of(config);
   if (!a.deadline.empty())
     options.communicator.deadline = parse_deadline(a.deadline);
@@ -392,9 +392,10 @@ RankCounts rank_counts(const TrainConfig& config,
 // can be repeated.
 void settle_zero(const TrainJob& job, TrainConfig& config) {
   const ZeroOptions& zero = job.plan.options.zero;
-  if (chooses_zero(config)) config.zero.sizes = to_string(zero.sizes);
+  if (chooses_zero(config)) config.planner["zero"] = to_string(zero.sizes);
   if (chooses_experts(config))
-    config.zero.experts = zero.experts.z1 > 0 ? to_string(zero.experts) : "";
+    config.planner["zero-experts"] =
+        zero.experts.z1 > 0 ? to_string(zero.experts) : "";
 }
 
 Outcome dry_run(const TrainFlags& a, const TrainConfig& config, TrainJob& job,

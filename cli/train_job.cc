@@ -293,8 +293,8 @@ TrainSettings settings_of(const TrainConfig& config) {
   // Norms do not decay.
   settings.runtime.groups = {{.pattern = "*norm.weight", .weight_decay = 0.0}};
   settings.runtime.wire = config.wire == "bf16" ? DType::kBf16 : DType::kFp32;
-  settings.runtime.overlap = parse_overlap(config.zero.overlap);
-  settings.reuse = config.zero.reuse;
+  settings.runtime.overlap = parse_overlap(config.planner["overlap"]);
+  settings.reuse = config.reuse;
   return settings;
 }
 
@@ -402,7 +402,8 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
     made.ranking->rates = rates_text(*limits, made.plan.options);
   job.plan = std::move(made.plan);
   job.ranking = std::move(made.ranking);
-  job.chose_collectives = parse_reach(config.zero.collectives) == Reach::kAuto;
+  job.chose_collectives =
+      parse_reach(config.planner["collectives"]) == Reach::kAuto;
   job.settings.initial = initial_weights(config, job.plan.model, job.notes);
   job.ranks = predict(job.plan);
   for (int32_t r = 0; r < mesh.world(); ++r) {
@@ -410,7 +411,8 @@ TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
     job.staging_of.push_back(staging_bytes(job.settings, job.plan, r));
   }
   job.activations = job.activations_of[static_cast<size_t>(job.fullest_rank())];
-  require_room_for_saving(job, memory_cap_of(config));
+  require_room_for_saving(job,
+                          planner_options_of(config, mesh).memory_cap_bytes);
   job.settings.flops_per_token = flops_per_token(job);
   if (limits) {
     set_product_rate(limits->flops_per_second, job);

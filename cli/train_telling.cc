@@ -137,7 +137,7 @@ std::string dry_run_json(const TrainConfig& config, const TrainJob& job,
       .field("data_tokens", tokens.size())
       .field("rule", job.plan.rule);
   write_precision(out, precision_of(config));
-  out.field("strategy", config.plan.strategy)
+  out.field("strategy", config.planner["strategy"])
       .field("teams", teams_text(job.plan.options.teams))
       .field("predicted_step_seconds", job.step_seconds())
       .field("flops_per_second", job.speed ? job.speed->flops_per_second : 0)
@@ -181,7 +181,7 @@ RunSummary describe_run(const TrainConfig& config, const TrainJob& job,
   const PrecisionChoice precision = precision_of(config);
   summary.precision = precision.precision;
   summary.precision_why = precision.why;
-  summary.strategy = config.plan.strategy;
+  summary.strategy = config.planner["strategy"];
   summary.plan_digest = job.plan.digest;
   summary.zero = to_string(job.plan.options.zero.sizes);
   summary.overlap = to_string(job.settings.runtime.overlap);
@@ -278,7 +278,7 @@ std::string head_line(const TrainConfig& config, const TrainJob& job,
       model_name(config), ": ",
       counted_text(job.plan.model.num_layers, "layer"), ", ",
       human_count(job.num_parameters()), " parameters, ", config.rule.name,
-      in_precision(config), " (", config.plan.strategy, ") on ",
+      in_precision(config), " (", config.planner["strategy"], ") on ",
       to_string(job.plan.mesh), " (", config.origin("mesh"), "), ",
       counted_text(job.plan.mesh.world(), transport + " rank"),
       "\ndata: ", data, "; ", counted_text(config.steps, "step"), " of ",

@@ -67,10 +67,8 @@ OptionRows options_of(ModelsFlags& a) {
                    "preset or file; without it, all presets are listed"),
           flag("--fused", a.fused,
                "fuse q, k, v into one tensor, and gate and up into another"),
-          option("--split", a.split, "HOW",
-                 "how to split tensors into matrices: none, qkv, head, "
-                 "gate-up, expert")
-              .offering(split_words()),
+          option("--split", a.split, "HOW", planner_option("split").help)
+              .one_of(planner_option("split").words),
           json_flag(a.json)};
 }
 

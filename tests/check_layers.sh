@@ -100,15 +100,17 @@ check_include() {
 }
 
 # The folders of canzona/plan, each of which may include those before it.
-# "plan" stands for the files beside the folders, except make_plan.
+# "plan" stands for the files beside the folders, except make_plan and
+# option_table.
 plan_folders="plan makespan cost schedule predict layout search micro_groups \
-strategies validate json placed make_plan"
+strategies option_table validate json placed make_plan"
 
 # plan_level <path in canzona/plan>: its number in that list; nothing for a
 # folder not known here.
 plan_level() {
   case $1 in
     make_plan.*) folder=make_plan ;;
+    option_table.*) folder=option_table ;;
     */*) folder=${1%%/*} ;;
     *) folder=plan ;;
   esac

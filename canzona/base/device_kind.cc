@@ -20,8 +20,6 @@ constexpr std::array kKinds = {DeviceKind{.name = "cpu", .trains_models = true},
 
 }  // namespace
 
-std::span<const DeviceKind> device_kinds() { return kKinds; }
-
 std::vector<std::string> device_names() {
   std::vector<std::string> names;
   for (const DeviceKind& kind : kKinds) names.emplace_back(kind.name);

@@ -6,7 +6,6 @@
 // Any thread may call.
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +32,6 @@ struct DeviceKind {
 };
 
 // The first row is the device that is used unless another is named.
-std::span<const DeviceKind> device_kinds();
 std::vector<std::string> device_names();
 
 // Returns null, or throws UsageError, if there is no such kind.

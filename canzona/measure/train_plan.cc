@@ -10,14 +10,10 @@ namespace canzona {
 namespace {
 
 PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
-  PlanOptions options;
-  options.strategy = config.plan.strategy;
-  options.bucket_elements = config.plan.bucket_elements;
+  PlanOptions options = planner_options_of(config, mesh);
   options.parameters = DType::kFp32;
-  options.teams = parse_teams(config.plan.teams);
   options.splits.qkv = true;
   options.splits.gate_up = true;
-  options.zero = zero_options_of(config, mesh);
   options.ranks_per_node = ranks_per_node_of(config);
   put_link(link_of(config), options);
   return options;
@@ -28,6 +24,7 @@ PlanOptions plan_options_of(const TrainConfig& config, const Mesh& mesh) {
 int64_t activations_of(const TrainSettings& settings, PlanRequest request) {
   request.options.zero = {};
   request.options.teams = kTeamsOff;
+  request.options.memory_cap_bytes = 0;
   return training_memory(settings, make_plan(request));
 }
 
@@ -91,10 +88,17 @@ ZeroComparison rank_sizes(PlanRequest request, const TrainSettings& settings,
 
 namespace {
 
+int32_t asked_ranks_per_node(const TrainConfig& config) {
+  PlanOptions options;
+  const PlannerOption& option = planner_option("ranks-per-node");
+  option.set(options, config.planner[option.name], option.key);
+  return options.ranks_per_node;
+}
+
 // An error has the key and its origin in addition.
 LinkModel read_link_model(const TrainConfig& config, int ranks_per_node) {
   try {
-    return parse_link_model(config.links.model, ranks_per_node);
+    return parse_link_model(config.link_model, ranks_per_node);
   } catch (const UsageError& error) {
     throw UsageError(cat("links.model (", config.origin("links.model"),
                          "): ", error.what()));
@@ -104,8 +108,8 @@ LinkModel read_link_model(const TrainConfig& config, int ranks_per_node) {
 }  // namespace
 
 Link link_of(const TrainConfig& config) {
-  if (config.links.model.empty()) return {};
-  const int asked = static_cast<int>(config.links.ranks_per_node);
+  if (config.link_model.empty()) return {};
+  const int asked = asked_ranks_per_node(config);
   const Link link = read_link_model(config, asked);
   // A value that came with a checkpoint or a preset gives way.
   if (config.origin("links.ranks_per_node").starts_with("--") &&
@@ -118,8 +122,7 @@ Link link_of(const TrainConfig& config) {
 
 int32_t ranks_per_node_of(const TrainConfig& config) {
   const Link link = link_of(config);
-  return link ? link->ranks_per_node
-              : static_cast<int32_t>(config.links.ranks_per_node);
+  return link ? link->ranks_per_node : asked_ranks_per_node(config);
 }
 
 TrainPlan plan_training(const TrainConfig& config,
@@ -133,7 +136,7 @@ TrainPlan plan_training(const TrainConfig& config,
       config.rule.name,
       with_device(config.rule.name, rule_options_of(config), "cpu"));
   PlanRequest request{model, mesh, *rule, plan_options_of(config, mesh)};
-  const int64_t cap = memory_cap_of(config);
+  const int64_t cap = request.options.memory_cap_bytes;
   const SearchedSizes searched{.dense = chooses_zero(config),
                                .experts = chooses_experts(config)};
   const int64_t activations =
@@ -142,7 +145,6 @@ TrainPlan plan_training(const TrainConfig& config,
   TrainPlan made;
   if (searched) {
     CANZONA_CHECK(limits.has_value());
-    request.options.memory_cap_bytes = cap;
     made.ranking = rank_sizes(request, settings, searched, *limits,
                               {.activations = activations, .cap_bytes = cap});
     take_best(*made.ranking, request.options);

@@ -68,7 +68,6 @@ Links parse_links(std::string_view text);
 // allow (possibly none).
 inline constexpr int32_t kTeamsOff = 1;
 inline constexpr int32_t kTeamsAuto = 0;
-inline constexpr int32_t kTeamsDefault = kTeamsOff;
 inline constexpr int32_t kLargestTeam = 8;
 std::string teams_text(int32_t teams);  // "auto", "off", "4"
 int32_t parse_teams(std::string_view text);
@@ -96,7 +95,7 @@ struct PlanOptions {
   int32_t ranks_per_node = 8;
   DType parameters = DType::kBf16;
   ZeroOptions zero = {};
-  int32_t teams = kTeamsDefault;
+  int32_t teams = kTeamsOff;
   friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
 

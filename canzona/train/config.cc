@@ -377,8 +377,9 @@ Mesh settle_mesh(TrainConfig& c, const RankCounts& counts) {
   const Mesh mesh = find_mesh(c, counts);
   if (c.mesh.empty()) c.mesh = to_string(mesh);
   fit_micro_batch(c, mesh);
-  fit_zero_sizes(c, "zero.sizes", mesh.homes(), c.zero.sizes);
-  fit_zero_sizes(c, "zero.experts", mesh.expert_homes(), c.zero.experts);
+  fit_zero_sizes(c, "zero.sizes", mesh.homes(), c.planner["zero"]);
+  fit_zero_sizes(c, "zero.experts", mesh.expert_homes(),
+                 c.planner["zero-experts"]);
   check_batch(c, mesh);
   return mesh;
 }
@@ -396,39 +397,40 @@ Mesh mesh_of(const TrainConfig& c, int64_t launched) {
   return settle_mesh(copy, {.launched = launched});
 }
 
-bool chooses_zero(const TrainConfig& c) { return c.zero.sizes == "auto"; }
+bool chooses_zero(const TrainConfig& c) { return c.planner["zero"] == "auto"; }
 
-bool chooses_experts(const TrainConfig& c) { return c.zero.experts == "auto"; }
+bool chooses_experts(const TrainConfig& c) {
+  return c.planner["zero-experts"] == "auto";
+}
 
 namespace {
 
-// Reads the words; whether the sizes divide the mesh is not checked.
-ZeroOptions read_zero_options(const TrainConfig& c, const Mesh& mesh) {
-  ZeroOptions zero;
-  zero.sizes = parse_zero(chooses_zero(c) ? "zero1" : c.zero.sizes,
+// Reads the texts; whether ZeRO's sizes divide the mesh is not checked.
+PlanOptions read_planner_options(const TrainConfig& c, const Mesh& mesh) {
+  PlanOptions options;
+  options.strategy = c.planner["strategy"];
+  for (const PlannerOption& option : planner_options())
+    if (option.set != nullptr && !option.key.empty())
+      option.set(options, c.planner[option.name], named(c, option.key));
+  ZeroOptions& zero = options.zero;
+  zero.sizes = parse_zero(chooses_zero(c) ? "zero1" : c.planner["zero"],
                           mesh.homes(), named(c, "zero.sizes"), "auto");
-  if (!c.zero.experts.empty() && !chooses_experts(c))
-    zero.experts = parse_zero(c.zero.experts, mesh.expert_homes(),
+  const std::string& experts = c.planner["zero-experts"];
+  if (!experts.empty() && !chooses_experts(c))
+    zero.experts = parse_zero(experts, mesh.expert_homes(),
                               named(c, "zero.experts"), "auto");
-  zero.message = parse_message_unit(c.zero.message);
-  zero.prefetch = parse_prefetch(c.zero.prefetch, named(c, "zero.prefetch"));
-  zero.replica_sum = parse_replica_sum(c.zero.replica_sum);
-  zero.reach = parse_reach(c.zero.collectives);
-  return zero;
+  return options;
 }
 
 }  // namespace
 
-ZeroOptions zero_options_of(const TrainConfig& c, const Mesh& mesh) {
-  ZeroOptions zero = read_zero_options(c, mesh);
+PlanOptions planner_options_of(const TrainConfig& c, const Mesh& mesh) {
+  PlanOptions options = read_planner_options(c, mesh);
+  const ZeroOptions& zero = options.zero;
   check_zero(zero.sizes, mesh.homes(), named(c, "zero.sizes"));
   if (zero.experts.z1 > 0)
     check_zero(zero.experts, mesh.expert_homes(), named(c, "zero.experts"));
-  return zero;
-}
-
-int64_t memory_cap_of(const TrainConfig& c) {
-  return parse_bytes(c.plan.memory_cap, named(c, "plan.memory_cap"));
+  return options;
 }
 
 RuleOptions adamw_options_of(const TrainConfig& c) {
@@ -456,10 +458,9 @@ void check_config(const TrainConfig& config) {
   const Mesh mesh = settle_mesh(settled, {});
   // Otherwise only the launcher knows how many ranks there are.
   if (config.ranks > 0 || !config.mesh.empty())
-    zero_options_of(settled, mesh);
+    planner_options_of(settled, mesh);
   else
-    read_zero_options(config, mesh);
-  memory_cap_of(config);
+    read_planner_options(config, mesh);
   require(config.spike.factor == 0 || config.spike.factor > 1,
           cat("spike.factor ", number_text(config.spike.factor), " (",
               config.origin("spike.factor"), ")"),

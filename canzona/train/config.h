@@ -19,7 +19,7 @@
 
 #include "canzona/base/json_writer.h"
 #include "canzona/plan/mesh.h"
-#include "canzona/plan/zero.h"
+#include "canzona/plan/option_table.h"
 #include "canzona/rules/facts.h"
 #include "canzona/train/settings.h"
 
@@ -121,28 +121,12 @@ struct TrainConfig {
     int64_t keep_last = 2;
     std::string mode = "background";
   } save = {};
-  struct {
-    std::string strategy = "balanced";
-    int64_t bucket_elements = 400'000'000;
-    std::string memory_cap = "0";  // "2GB"
-    std::string teams = "off";     // "auto", or the largest one
-  } plan = {};
-  struct {
-    std::string sizes = "zero1";  // or "auto"
-    std::string experts;          // "": on the ranks of the dense tensors
-    std::string overlap = "background";
-    std::string message = "module";
-    std::string prefetch = "auto";
-    std::string replica_sum = "scatter";
-    std::string collectives = "direct";
-    bool reuse = false;
-  } zero = {};
-  struct {
-    std::string model = {};  // "": as fast as memory
-    int64_t ranks_per_node = 8;
-  } links = {};
-  std::string mesh = {};  // "": dp over all ranks
-  int64_t ranks = 0;      // 0: as many as in the mesh
+  // What the planner's options say (plan/option_table.h).
+  PlannerTexts planner = PlannerTexts::defaults();
+  bool reuse = false;      // zero.reuse
+  std::string link_model;  // links.model; "": as fast as memory
+  std::string mesh = {};   // "": dp over all ranks
+  int64_t ranks = 0;       // 0: as many as in the mesh
   std::string transport = "auto";
   std::string wire = "fp32";
   std::string run = {};  // "": nothing is written
@@ -201,14 +185,12 @@ inline int64_t context_length_of(const TrainConfig& config) {
   return std::max(config.model.context, config.model.length);
 }
 
-// Return hierarchical ZeRO as requested. `auto` is resolved by code that can
-// choose; until then it counts as ZeRO-1. UsageError names the key that is
-// wrong.
+// Return the planner's options as requested; `zero=auto` is resolved by code
+// that can choose; until then it counts as ZeRO-1. UsageError names the key
+// that is wrong.
 bool chooses_zero(const TrainConfig& config);
 bool chooses_experts(const TrainConfig& config);
-ZeroOptions zero_options_of(const TrainConfig& config, const Mesh& mesh);
-// Returns the bytes that a rank may use; 0: unlimited.
-int64_t memory_cap_of(const TrainConfig& config);
+PlanOptions planner_options_of(const TrainConfig& config, const Mesh& mesh);
 
 // Return the options of the matrix rule, with its learning rate and decay, and
 // of AdamW for everything else. If the matrix rule is AdamW, adamw.beta1 and so

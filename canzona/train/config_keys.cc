@@ -5,13 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
 #include <utility>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/make_plan.h"
+#include "canzona/plan/option_table.h"
 #include "canzona/train/settings.h"
 
 namespace canzona {
@@ -98,6 +99,11 @@ bool truth_of(const ConfigKey& key, const Setting& setting) {
 
 // A file may have a number where a text may be one: prefetch = 2.
 std::string word_of(const ConfigKey& key, const Setting& setting) {
+  if (key.is_number_text() && !number_called(key, setting)) {
+    int64_t number = 0;
+    set_number(key, &number, setting);
+    return cat(number);
+  }
   const auto* number = std::get_if<int64_t>(&setting.value);
   const std::string text =
       number != nullptr ? cat(*number) : text_given(setting).value_or("");
@@ -138,18 +144,22 @@ struct ValueText {
 
 struct Allowed {
   const ConfigKey& key;
-  std::string operator()(const int64_t*) const {
-    if (key.words.empty()) return range_text(key, "a whole number");
+  std::string whole(double low) const {
     ConfigKey numbers = key;
-    numbers.low += static_cast<double>(key.words.size());
-    return cat(join(key.words, ", "), " or ",
-               range_text(numbers, "a whole number"));
+    numbers.low = low;
+    const std::string range = range_text(numbers, "a whole number");
+    return key.words.empty() ? range
+                             : cat(join(key.words, ", "), " or ", range);
+  }
+  std::string operator()(const int64_t*) const {
+    return whole(key.low + static_cast<double>(key.words.size()));
   }
   std::string operator()(const double*) const {
     return range_text(key, "a number");
   }
   std::string operator()(const bool*) const { return "on or off"; }
   std::string operator()(const std::string*) const {
+    if (key.is_number_text()) return whole(key.low);
     return key.words.empty() ? "a text" : join(key.words, ", ");
   }
 };
@@ -189,7 +199,11 @@ std::string to_string(OnResume answer) {
 bool ConfigKey::is_word() const {
   const auto* number = std::get_if<int64_t*>(&value);
   return number != nullptr ? place_of(*this, **number) < words.size()
-                           : !words.empty();
+                           : std::ranges::find(words, text()) != words.end();
+}
+
+bool ConfigKey::is_number_text() const {
+  return std::holds_alternative<std::string*>(value) && low < high;
 }
 
 std::string ConfigKey::allowed() const {
@@ -205,16 +219,53 @@ namespace {
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kMany = 1e12;
 
+std::string section_of(const std::string& key) {
+  const size_t dot = key.find('.');
+  return dot == std::string::npos ? "" : key.substr(0, dot);
+}
+
 std::vector<std::string> rule_names() {
   std::vector<std::string> names;
   for (const RuleEntry& entry : rule_table()) names.push_back(entry.name);
   return names;
 }
 
-std::vector<std::string> strategy_names() {
-  std::vector<std::string> names;
-  for (const StrategyInfo& info : strategies()) names.push_back(info.name);
-  return names;
+// The keys of the planner's options, in the table's order.
+std::vector<ConfigKey> planner_keys(TrainConfig& config) {
+  std::vector<ConfigKey> keys;
+  int place = 9;  // after the mesh and the number of ranks
+  for (const PlannerOption& option : planner_options()) {
+    if (option.key.empty()) continue;
+    ConfigKey key{option.key, &config.planner[option.name], option.help};
+    if (option.usual.empty()) key.help += "; without it: " + option.shown_usual;
+    key.names_words = option.names_words;
+    key.offered = option.words;
+    if (!option.is_open) key.words = option.words;
+    if (option.range) {
+      key.low = static_cast<double>(option.range->first);
+      key.high = static_cast<double>(option.range->second);
+    }
+    key.on_resume = OnResume::kMayChange;
+    key.option = {option.flag(), option.label,
+                  option.group == PlannerGroup::kPlanning
+                      ? OptionGroup::kRanks
+                      : OptionGroup::kMemory,
+                  ++place};
+    keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+// Puts the keys of a section beside its first one.
+void gather_sections(std::vector<ConfigKey>& keys) {
+  const auto name = [](const ConfigKey& key) {
+    const std::string section = section_of(key.name);
+    return section.empty() ? key.name : section;
+  };
+  std::map<std::string, size_t> place;
+  for (const ConfigKey& key : keys) place.emplace(name(key), place.size());
+  std::ranges::stable_sort(
+      keys, {}, [&](const ConfigKey& key) { return place.at(name(key)); });
 }
 
 }  // namespace
@@ -267,7 +318,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
     return ConfigKey{name, &value, help, -1, high, std::move(words)};
   };
   // clang-format off
-  return {
+  std::vector<ConfigKey> keys = {
       stays(text("preset", c.preset, "named set of settings to start from", preset_names()), by("--preset NAME", OptionGroup::kWhat, 3)),
       stays(whole("seed", c.seed, 0, kMany, "seed of the initial weights and of the order of sequences"), by("--seed N", OptionGroup::kWhat, 8)),
       may(whole("steps", c.steps, 0, 1e9, "optimizer steps"), by("--steps N", OptionGroup::kWhat, 6)),
@@ -288,7 +339,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       stays(yes("model.qk_norm", m.qk_norm, "queries and keys are normalized per head, as in Qwen3; off: as in Llama")),
       stays(real("model.rope_base", m.rope_base, 1, 1e12, "base of the rotary angles")),
       stays(real("model.norm_epsilon", m.norm_epsilon, 1e-12, 1, "added to the mean square in norms")),
-      may(yes("model.recompute", m.recompute, "layers store only their input and run forward twice")),
+      may(yes("model.recompute", m.recompute, kRecomputeHelp)),
       stays(whole("model.experts", m.experts, 0, 1 << 16, "experts per layer; 0: a dense mlp")),
       stays(whole("model.experts_per_token", m.experts_per_token, 1, 1 << 16, "experts per token")),
       stays(whole("model.expert_ffn", m.expert_ffn, 0, 1 << 24, "inner width of an expert")),
@@ -296,7 +347,7 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(real("model.balance_coefficient", m.balance_coefficient, 0, kInf, "coefficient of the loss that spreads tokens over experts")),
       may(whole("batch.global", c.batch.global, 1, 1 << 30, "sequences per step, over all ranks")),
       may(whole("batch.micro", c.batch.micro, 1, 1 << 20, "sequences per forward and backward; the gradients of a step's micro-batches are accumulated; a preset's value is lowered to fit the mesh")),
-      stays(text("rule.name", c.rule.name, "rule for matrices", rule_names()), by("--rule RULE", OptionGroup::kWhat, 5)),
+      stays(text("rule.name", c.rule.name, kRuleHelp, rule_names()), by("--rule RULE", OptionGroup::kWhat, 5)),
       may(real("rule.learning_rate", c.rule.learning_rate, 0, kInf, "peak learning rate of the matrices inside layers"), by("--learning-rate RATE", OptionGroup::kWhat, 7)),
       may(real("rule.weight_decay", c.rule.weight_decay, 0, kInf, "weight decay of the matrices inside layers")),
       may(real("adamw.learning_rate", c.adamw.learning_rate, 0, kInf, "peak learning rate of embedding, head, norms and routers")),
@@ -320,28 +371,21 @@ std::vector<ConfigKey> config_keys(TrainConfig& c) {
       may(whole("save.every", c.save.every, 0, 1e9, "steps between checkpoints, in the folder ckpt of the run; 0: none"), by("--save-every N", OptionGroup::kSaving, 1)),
       may(whole("save.keep_last", c.save.keep_last, 0, 1e6, "number of newest checkpoints to keep; 0: all"), by("--keep-last K", OptionGroup::kSaving, 2)),
       may(text("save.mode", c.save.mode, "write files during the following steps, or wait for them", {"background", "sync"}), by("--save HOW", OptionGroup::kSaving, 3)),
-      may(text("plan.strategy", c.plan.strategy, "how owners of matrices are chosen", strategy_names()), by("--strategy NAME", OptionGroup::kRanks, 3)),
-      may(whole("plan.bucket_elements", c.plan.bucket_elements, 1, kMany, "elements at which a bucket of gradients closes")),
-      may(text("plan.memory_cap", c.plan.memory_cap, "most memory that a rank may need, such as 2GB; 0: no cap"), by("--memory-cap BYTES", OptionGroup::kMemory, 1)),
-      may(text("plan.teams", c.plan.teams, "ranks of one home and node that may share a matrix by strips, if the step is predicted to be 3 % faster; auto means up to 8", {"auto", "off", "2", "4", "8"}), by("--teams SIZE", OptionGroup::kRanks, 4)),
-      may(text("zero.sizes", c.zero.sizes, "how to shard states, gradients and parameters: none, zero1, zero2, zero3, replica:Z, hier:Z, auto, or z1=..,z2=..,z3=.."), by("--zero SIZES", OptionGroup::kMemory, 2)),
-      may(text("zero.experts", c.zero.experts, "the same for experts, over their own data-parallel ranks; without it: on the ranks of dense tensors"), by("--zero-experts SIZES", OptionGroup::kMemory, 3)),
-      may(text("zero.overlap", c.zero.overlap, "what compute waits for: everything; everything but the next gather; only what it needs", {"none", "main", "background"}), by("--overlap MODE", OptionGroup::kMemory, 4)),
-      may(text("zero.message", c.zero.message, "what one message carries", {"module", "parameter"}), by("--message UNIT", OptionGroup::kMemory, 5)),
-      may(text("zero.prefetch", c.zero.prefetch, "modules to gather ahead: a number, or auto"), by("--prefetch K", OptionGroup::kMemory, 6)),
-      may(text("zero.replica_sum", c.zero.replica_sum, "how gradients are summed over groups", {"scatter", "allreduce"}), by("--replica-sum HOW", OptionGroup::kMemory, 7)),
-      may(text("zero.collectives", c.zero.collectives, "how sums and gathers reach other nodes: every rank directly; one rank per node, which forwards; the latter if every group has a power of two of ranks on each node", {"direct", "node", "auto"}), by("--collectives HOW", OptionGroup::kMemory, 8)),
-      may(yes("zero.reuse", c.zero.reuse, "neighbouring micro-batches of a pipeline stage share gathers and scatters"), by("--reuse", OptionGroup::kMemory, 9)),
-      may(text("links.model", c.links.model, "links to model between threads, such as intra=2GB/s,inter=0.2GB/s; without it: plain memory copies"), by("--link SPEEDS", OptionGroup::kMemory, 11)),
-      may(whole("links.ranks_per_node", c.links.ranks_per_node, 1, static_cast<double>(kMaxWorld), "consecutive ranks that share a node"), by("--ranks-per-node N", OptionGroup::kMemory, 10)),
+      may(yes("zero.reuse", c.reuse, "neighbouring micro-batches of a pipeline stage share gathers and scatters"), by("--reuse", OptionGroup::kMemory, 90)),
+      may(text("links.model", c.link_model, "links to model between threads, such as intra=2GB/s,inter=0.2GB/s; without it: plain memory copies"), by("--link SPEEDS", OptionGroup::kMemory, 91)),
       may(text("mesh", c.mesh, "sizes of the axes dp, tp, pp, ep, such as dp=2,tp=2; without it: dp over all ranks or cores"), by("--mesh AXES", OptionGroup::kRanks, 1)),
       may(whole("ranks", c.ranks, 0, static_cast<double>(kMaxWorld), "number of ranks; 0: that of the mesh"), by("--ranks N", OptionGroup::kRanks, 2)),
-      may(text("transport", c.transport, "ranks are threads, or processes that communicate by MPI or sockets; auto: as the launcher requires", {"auto", "thread", "mpi", "tcp"}), by("--transport KIND", OptionGroup::kRanks, 5)),
+      may(text("transport", c.transport, "ranks are threads, or processes that communicate by MPI or sockets; auto: as the launcher requires", {"auto", "thread", "mpi", "tcp"}), by("--transport KIND", OptionGroup::kRanks, 90)),
       may(text("wire", c.wire, "dtype of gradients between data-parallel ranks", {"fp32", "bf16"})),
       may(text("run", c.run, "folder for metrics, report and weights; without it: nothing is saved"), by("--run DIR", OptionGroup::kWhat, 10)),
       may(whole("log.every", c.log.every, 1, 1e9, "steps between lines of the log")),
   };
   // clang-format on
+  const std::vector<ConfigKey> planner = planner_keys(c);
+  keys.insert(std::ranges::find(keys, "zero.reuse", &ConfigKey::name),
+              planner.begin(), planner.end());
+  gather_sections(keys);
+  return keys;
 }
 
 std::string heading(OptionGroup group) {
@@ -411,13 +455,11 @@ struct WriteValue {
 void write_key(JsonWriter& out, const ConfigKey& key) {
   if (key.is_word())
     out.value(key.text());
+  else if (key.is_number_text())
+    out.value(parse_integer(key.text(), static_cast<int64_t>(key.low),
+                            static_cast<int64_t>(key.high), key.name));
   else
     std::visit(WriteValue{out}, key.value);
-}
-
-std::string section_of(const std::string& key) {
-  const size_t dot = key.find('.');
-  return dot == std::string::npos ? "" : key.substr(0, dot);
 }
 
 void write_options(JsonWriter& out, const RuleOptions& options) {
@@ -465,7 +507,7 @@ namespace {
 // Numbers have limits; an infinite one becomes null.
 void write_limits(JsonWriter& out, const ConfigKey& key) {
   if (key.low >= key.high) return;
-  if (std::holds_alternative<int64_t*>(key.value))
+  if (!std::holds_alternative<double*>(key.value))
     out.field("low", static_cast<int64_t>(key.low))
         .field("high", static_cast<int64_t>(key.high));
   else

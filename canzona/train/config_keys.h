@@ -2,7 +2,7 @@
 // default, bounds, words, help, what a resumed run may change, and the option
 // of the command line that sets the key. That line is the only declaration;
 // files, options, `canzona config`, completion and docs/config.md are made from
-// it.
+// it. Keys of the planner's options are rows of plan/option_table.h.
 //
 //   for (const ConfigKey& key : config_keys(config))
 //     std::cout << key.name << " = " << key.text() << "\n";
@@ -45,15 +45,19 @@ struct ConfigKey {
   std::string help;
   double low = 0;  // for numbers
   double high = 0;
-  // The words allowed for a text; if empty, any text. For integers, the names
-  // of low, low + 1, …; plain numbers begin after them.
+  // The words allowed for a text; if empty, any text, or, with bounds, numbers
+  // as well. For integers, the names of low, low + 1, …; plain numbers begin
+  // after them.
   std::vector<std::string> words = {};
+  std::vector<std::string> offered = {};  // by completion; if empty, the words
+  bool names_words = false;               // the help names them itself
   OnResume on_resume = OnResume::kUndecided;
   bool below_high = false;  // for numbers: `high` itself is excluded
   KeyOption option = {};
 
   std::string text() const;     // the value: "4", "0.003", "on", "muon"
   bool is_word() const;         // the value is one of the words
+  bool is_number_text() const;  // a text that may be a whole number
   std::string allowed() const;  // "1 to 1000", "on or off", "fp32 or bf16"
   // UsageError names the key, the origin, what was expected and what came.
   void set(const Setting& setting) const;

@@ -68,7 +68,7 @@ TEST(TrainConfig, ReadsWordsOfZeroWithoutAMesh) {
           "auto");
   refused({"zero.experts=abc"}, "zero.experts (--set) 'abc'");
   // Whether sizes divide the mesh is known with the mesh.
-  EXPECT_EQ(with({"zero.sizes=hier:64"}).zero.sizes, "hier:64");
+  EXPECT_EQ(with({"zero.sizes=hier:64"}).planner["zero"], "hier:64");
   refused({"zero.sizes=hier:64", "mesh=dp=2"}, "zero.sizes (--set)",
           "does not divide");
   refused({"mesh=dq=2"}, "mesh (--set): unknown axis");

@@ -275,11 +275,12 @@ std::string change_for_teams(const TrainConfig& saved, const TrainConfig& now) {
   };
   const std::array<KeptValue, 6> values = {{
       {"mesh", to_string(mesh_of(saved)), to_string(mesh_of(now))},
-      {"plan.strategy", saved.plan.strategy, now.plan.strategy},
-      {"zero.sizes", saved.zero.sizes, now.zero.sizes},
-      {"zero.experts", saved.zero.experts, now.zero.experts},
-      {"links.ranks_per_node", cat(saved.links.ranks_per_node),
-       cat(now.links.ranks_per_node)},
+      {"plan.strategy", saved.planner["strategy"], now.planner["strategy"]},
+      {"zero.sizes", saved.planner["zero"], now.planner["zero"]},
+      {"zero.experts", saved.planner["zero-experts"],
+       now.planner["zero-experts"]},
+      {"links.ranks_per_node", saved.planner["ranks-per-node"],
+       now.planner["ranks-per-node"]},
       {"rule.option.strips", strips(saved), strips(now)},
   }};
   for (const KeptValue& value : values)
@@ -294,9 +295,9 @@ std::string change_for_teams(const TrainConfig& saved, const TrainConfig& now) {
 std::string free_teams(const std::string& change, const TrainConfig& saved,
                        TrainConfig& now) {
   constexpr const char* kKey = "plan.teams";
-  const std::string was = now.plan.teams, origin = now.origin(kKey);
+  const std::string was = now.planner["teams"], origin = now.origin(kKey);
   if (was == "auto" || was == "off" || origin != saved.origin(kKey)) return "";
-  now.plan.teams = "auto";
+  now.planner["teams"] = "auto";
   now.origins[kKey] = cat(origin, ", where it is ", was);
   return cat(kKey, " ", was, " (", origin, ") became auto: ", change);
 }
@@ -319,9 +320,10 @@ std::vector<std::string> free_saved_choices(const TrainConfig& saved,
   const std::string change = change_for_teams(saved, now);
   if (change.empty()) return {};
   std::vector<std::string> notes = {
-      note_on_sizes("zero.sizes", saved, now, saved.zero.sizes, now.zero.sizes),
-      note_on_sizes("zero.experts", saved, now, saved.zero.experts,
-                    now.zero.experts),
+      note_on_sizes("zero.sizes", saved, now, saved.planner["zero"],
+                    now.planner["zero"]),
+      note_on_sizes("zero.experts", saved, now, saved.planner["zero-experts"],
+                    now.planner["zero-experts"]),
       free_teams(change, saved, now)};
   std::erase(notes, "");
   return notes;

@@ -169,7 +169,7 @@ TEST(Resume, SavedZeroSizesBecomeTheNearestOfAnotherMesh) {
     const TrainConfig former = configured({"mesh=dp=4", "zero.sizes=" + was});
     const TrainConfig saved = resumed(former, {});
     TrainConfig now = resumed(former, {"mesh=" + mesh});
-    EXPECT_EQ(now.zero.sizes, is) << was << " on " << mesh;
+    EXPECT_EQ(now.planner["zero"], is) << was << " on " << mesh;
     EXPECT_THAT(free_saved_choices(saved, now),
                 testing::ElementsAre(cat("zero.sizes ", was,
                                          " (checkpoint of step 100) became ",
@@ -177,7 +177,7 @@ TEST(Resume, SavedZeroSizesBecomeTheNearestOfAnotherMesh) {
   }
   const TrainConfig former = configured({"mesh=dp=4", "zero.sizes=hier:4"});
   TrainConfig now = resumed(former, {"mesh=dp=8"});
-  EXPECT_EQ(now.zero.sizes, "hier:4");
+  EXPECT_EQ(now.planner["zero"], "hier:4");
   EXPECT_THAT(free_saved_choices(resumed(former, {}), now), testing::IsEmpty());
   EXPECT_THAT(
       [&] {
@@ -203,7 +203,7 @@ TEST(Resume, ASizeOfTeamsGivesWayWhereRanksOrMatricesAreOthers) {
                                 "auto: " +
                                 text.substr(0, text.find('='))),
             testing::HasSubstr(" is " + text.substr(text.find('=') + 1)))));
-    EXPECT_EQ(now.plan.teams, "auto");
+    EXPECT_EQ(now.planner["teams"], "auto");
     EXPECT_EQ(now.origin("plan.teams"),
               "checkpoint of step 100, where it is 4");
   }
@@ -216,7 +216,7 @@ TEST(Resume, TeamsStayWhereNothingChangedOrTheyAreGivenAnew) {
     TrainConfig now = resumed(former, given);
     EXPECT_THAT(free_saved_choices(resumed(former, {}), now),
                 testing::IsEmpty());
-    return now.plan.teams;
+    return now.planner["teams"];
   };
   EXPECT_EQ(teams_after("plan.teams=4", {}), "4");
   EXPECT_EQ(teams_after("plan.teams=4", {"mesh=dp=1,tp=4"}), "4");

@@ -131,7 +131,7 @@ done
 
 canzona train --help
 exits 0
-prints 'auto means up to 8'
+prints 'off, auto, or the largest'
 refuses "plan.teams" "'3'" '--teams' 'auto, off, 2, 4, 8' -- \
   train --mesh tp=4 --teams 3
 refuses '--teams 2' 'have a single rank' -- train --mesh dp=2 --teams 2

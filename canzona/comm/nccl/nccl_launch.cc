@@ -51,7 +51,7 @@ std::vector<std::pair<std::string, std::string>> nccl_settings(
   set("NCCL_SOCKET_IFNAME", "lo");
   set("NCCL_NET", "Socket");
   // Exchanges over sockets in NCCL's usual pieces of 128 KiB take up to 1.7
-  // times as long (bench/results/device_sums.md).
+  // times as long.
   set("NCCL_P2P_NET_CHUNKSIZE", "524288");
   return settings;
 }

@@ -104,8 +104,6 @@ std::string runtime_text() {
 
 bool cuda_is_built() { return true; }
 
-bool cuda_device_present() { return look_for_devices() == cudaSuccess; }
-
 DeviceInfo cuda_device_info() {
   check_cuda(look_for_devices(), kLook);
   int device = 0;

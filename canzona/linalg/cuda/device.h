@@ -18,8 +18,6 @@ namespace canzona {
 
 using DeviceInfo = CudaDeviceInfo;
 
-bool cuda_device_present();
-
 // Throws UsageError if there is no GPU.
 DeviceInfo cuda_device_info();
 

@@ -16,7 +16,6 @@ using testing::ThrowsMessage;
 
 TEST(CudaDevice, IsFoundAndDescribed) {
   ASSERT_TRUE(cuda_is_built());
-  ASSERT_TRUE(cuda_device_present());
   std::string why_not;
   const auto gpu = find_cuda_device(&why_not);
   ASSERT_TRUE(gpu) << why_not;

@@ -8,6 +8,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
+#include "canzona/plan/option_table.h"
 #include "canzona/plan/plan.h"
 
 namespace canzona {
@@ -108,7 +109,9 @@ void write_options(const PlanOptions& o, int32_t homes, JsonWriter& out) {
   out.field("nominal", o.links.nominal);
   out.end_object();
   write_zero(o.zero, homes, out);
-  if (o.teams != kTeamsOff) out.field("teams", teams_text(o.teams));
+  for (const PlannerOption& option : planner_options())
+    if (option.kept && option.kept(o) != option.kept(PlanOptions()))
+      out.field(option.member(), option.kept(o));
   out.end_object();
 }
 

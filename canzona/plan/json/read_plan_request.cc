@@ -6,6 +6,7 @@
 #include "canzona/base/units.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/json/plan_reader.h"
+#include "canzona/plan/option_table.h"
 #include "canzona/plan/strategies/strategy.h"
 #include "canzona/shapes/tensor.h"
 
@@ -52,12 +53,7 @@ class RequestReader {
 
   void read_options(const Json& o) {
     refuse_strips(o);
-    require_known_keys(
-        o,
-        {"strategy", "micro_groups", "split", "bucket_elements", "alpha",
-         "weight", "capacity_bytes", "memory_cap_bytes", "ranks_per_node",
-         "parameters", "links", "zero", "teams"},
-        where_);
+    require_known_options(o);
     PlanOptions& out = plan_.options;
     out.strategy = get_string(o, "strategy", where_);
     out.micro_groups = get_string(o, "micro_groups", where_);
@@ -73,9 +69,23 @@ class RequestReader {
         parse_dtype(get_string(o, "parameters", where_), "parameters");
     out.links = links(get_member(o, "links", where_));
     read_zero(o, out.zero);
-    read_version(o);
+    for (const PlannerOption& option : planner_options())
+      if (option.kept && o.contains(option.member()))
+        option.set(out, get_string(o, option.member().c_str(), where_),
+                   option.member());
+    read_version();
     check_options(out);
     if (!out.micro_groups.empty()) find_micro_group_mode(out.micro_groups);
+  }
+
+  void require_known_options(Json o) const {
+    for (const PlannerOption& option : planner_options())
+      if (option.kept && o.is_object()) o.erase(option.member());
+    require_known_keys(o,
+                       {"strategy", "micro_groups", "split", "bucket_elements",
+                        "alpha", "weight", "capacity_bytes", "memory_cap_bytes",
+                        "ranks_per_node", "parameters", "links", "zero"},
+                       where_);
   }
 
   // Older programs made plans whose first and last rounds went strip by strip.
@@ -86,12 +96,9 @@ class RequestReader {
   }
 
   // Version 2 is for plans that may have teams.
-  void read_version(const Json& o) const {
+  void read_version() const {
     const int64_t version =
         get_integer(root_, "version", kPlanVersion, kTeamPlanVersion, where_);
-    plan_.options.teams = o.contains("teams")
-                              ? parse_teams(get_string(o, "teams", where_))
-                              : kTeamsOff;
     if (version != version_of(plan_.options))
       in_.fail(cat("version ", version, " with teams ",
                    teams_text(plan_.options.teams),

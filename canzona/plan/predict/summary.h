@@ -31,11 +31,6 @@ struct Balance {
   double bound_over_mean = 1;       // with a single owner per matrix
   double team_bound_over_mean = 0;  // 0: teams are off
   int32_t idle_ranks = 0;
-
-  // Returns the bound that applies to the plan.
-  double least_over_mean() const {
-    return team_bound_over_mean > 0 ? team_bound_over_mean : bound_over_mean;
-  }
 };
 
 Balance measure_balance(const Plan& plan);
