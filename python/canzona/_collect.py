@@ -31,7 +31,7 @@ def collect(
     the global ranks of DDP's replicas by id of the parameter.
 
     `params`: a module, named parameters, parameters, or groups: dicts with
-    `params` of any of these kinds, or with the module's names as patterns.
+    `params` of any of these kinds.
     """
     known: dict[int, Known] = {}
     replicas: dict[int, tuple[int, ...]] = {}
@@ -115,7 +115,11 @@ def _of_group(
             "another on every rank; expected a list"
         )
     found = []
-    names = entry.get("param_names")
+    of, names = list(of), entry.get("param_names")
+    if names and len(names) != len(of):
+        raise UsageError(
+            f"group {number}: has {len(names)} param_names for {len(of)} params"
+        )
     for i, item in enumerate(of):
         if isinstance(item, tuple):
             name, parameter = item

@@ -79,6 +79,11 @@ class GroupedOptimizer(torch.optim.Optimizer):
         _options.check_names(own, (self.rule,), type(self).__name__)
         _options.check_names(elements, (ELEMENTS,), "adamw=")
         for pattern, given in self._given["groups"].items():
+            if not isinstance(given, Mapping):
+                raise UsageError(
+                    f"groups['{pattern}']: {given!r}; expected a dict of "
+                    "options"
+                )
             _options.check_names(
                 given, (self.rule, ELEMENTS), f"groups['{pattern}']"
             )
@@ -207,7 +212,10 @@ class GroupedOptimizer(torch.optim.Optimizer):
             with self._together():
                 entry = self._named_group(param_group)
                 for group in self._route([entry], first=False):
+                    own = set(group)
                     super().add_param_group(group)
+                    for name in group.keys() - own:  # torch adds all defaults
+                        del group[name]
             self._planned_anew()
 
     def _woken(self) -> list[str]:

@@ -43,6 +43,8 @@ _LONGEST_WAIT = 30.0
 _CHECK_EVERY = 1.0
 # Clocks differ by less; seconds.
 _INSTANT = 0.05
+# Seconds that a rank which came too late waits for others who may begin anew.
+_MOMENT = 1.0
 # Added to the number of arrivals when a meeting ends without some rank.
 _REFUSED = 1 << 40
 
@@ -168,18 +170,34 @@ class Meeting:
         self._limit = limit  # seconds
         self._seen: set[int] = set()  # notes of ranks that are not here
         self._told = False
-        self._number = store.add(_arrivals(rank), 1)
+        self._take_next_number()
+
+    def _take_next_number(self) -> None:
+        self._number = self._store.add(_arrivals(self._rank), 1)
         self._end = f"end/{self._number}"
 
     def come(self, identity: str, example: str) -> str:
         """Waits for the others; returns why they cannot go on, or ""."""
         self._identity, self._example = identity, example
         arrived = self._store.add(f"count/{self._number}", 1)
+        while arrived > _REFUSED and self._are_others_further():
+            self._take_next_number()
+            arrived = self._store.add(f"count/{self._number}", 1)
         if arrived == len(self._ranks):
             self._store.set(self._end, "")
             return ""
         self._wait(is_first=arrived == 1)
         return self._store.get(self._end).decode()
+
+    def _are_others_further(self) -> bool:
+        """Looks whether the others, who met without this rank, are already at
+        the next meeting; waits a moment for them."""
+        began = time.monotonic()
+        while self._store.add(f"count/{self._number + 1}", 0) == 0:
+            if time.monotonic() - began > _MOMENT:
+                return False
+            time.sleep(_INSTANT)
+        return True
 
     def _wait(self, is_first: bool) -> None:
         began = time.monotonic()

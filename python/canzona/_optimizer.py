@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from . import _checkpoint, _load, _options, _routing
 from ._agree import Among, agree, takes_part
-from ._arguments import make_config, ranks_of, replicas_by_name
+from ._arguments import as_dict, make_config, ranks_of, replicas_by_name
 from ._errors import UsageError
 from ._groups import GroupedOptimizer, Woken
 from ._layout import Layout, describe, is_dtensor, local
@@ -81,8 +81,8 @@ class MatrixOptimizer(GroupedOptimizer):
         self._given: dict[str, Any] = dict(
             preset=preset,
             options=options,
-            adamw=dict(adamw or {}),
-            groups=dict(groups or {}),
+            adamw=as_dict("adamw", adamw),
+            groups=as_dict("groups", groups),
         )
         self._check_options()
         self._replicated = ranks_of(replicas)
@@ -135,6 +135,7 @@ class MatrixOptimizer(GroupedOptimizer):
     def state(self, value: dict[Any, Any]) -> None:
         self._state = value
 
+    @torch.inference_mode(False)
     @torch.no_grad()
     def _built(self) -> Run:
         self._require_open()
@@ -446,6 +447,9 @@ class MatrixOptimizer(GroupedOptimizer):
         old = self._run
         if old is None:
             return
+        if any(old.counts):
+            with self._together():
+                old.check_kinds(self._bound)
         states: dict[int, Any] = {}
         self._gathered = None
         if old.loaded or any(old.counts):
@@ -487,7 +491,9 @@ class MatrixOptimizer(GroupedOptimizer):
         self._run = self._watch = None
         self._state = defaultdict(dict)
         for group in self._groups.values():
-            dist.destroy_process_group(group)
+            # A script may have destroyed all groups before.
+            with contextlib.suppress(ValueError):
+                dist.destroy_process_group(group)
         self._groups.clear()
         self._closed = True
 

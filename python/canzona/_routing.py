@@ -352,6 +352,10 @@ def _put_splits(
     names = [r.name for r in routes]
     by_name = {r.name: r for r in routes}
     for pattern, rows in splits.items():
+        if not isinstance(rows, Sequence) or isinstance(rows, str):
+            raise UsageError(
+                f"splits['{pattern}']: {rows!r}; expected a list of row counts"
+            )
         rows = [int(n) for n in rows]
         for name in fitting(pattern, names, "splits"):
             of = by_name[name].awake or by_name[name]

@@ -394,6 +394,21 @@ def test_groups_of_other_threads_keep_their_names():
     assert ours == "ours" and other != "ours"
 
 
+def closed_after_its_groups():
+    model = sharded()
+    optimizer = canzona.Muon(model)
+    layouts.steps(model, optimizer, 1, 1)
+    dist.destroy_process_group()
+    optimizer.close()
+    optimizer.close()
+    with pytest.raises(canzona.UsageError, match="was closed"):
+        optimizer.step()
+
+
+def test_a_script_may_destroy_the_process_group_first():
+    spawn(2, closed_after_its_groups)
+
+
 def test_two_optimizers_at_once():
     assert spawn(2, two_optimizers) == [True, True]
 

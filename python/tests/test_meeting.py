@@ -114,6 +114,23 @@ def test_a_rank_that_is_too_late_is_told_so(kind, tmp_path):
     assert in_threads(range(3), come) == ["", "", ""]
 
 
+def test_a_rank_that_never_came_is_at_the_next_meeting():
+    """It has not heard that the others met without it."""
+    store = dist.HashStore()
+
+    def come(rank):
+        return _meeting.Meeting(store, rank, range(3), 2).come("a", "w")
+
+    assert "ranks [2] did not come" in in_threads(range(2), come)[0]
+
+    def a_little_apart(rank):
+        time.sleep(0 if rank == 2 else 0.2)
+        return come(rank)
+
+    for ranks in (come, a_little_apart):
+        assert in_threads(range(3), ranks) == ["", "", ""]
+
+
 def test_every_kind_of_parameters_is_looked_for(monkeypatch):
     """Rank 2 has noted what rank 1 has; rank 0, which is first, has others."""
     monkeypatch.setattr(_meeting, "PATIENCE", 0.2)

@@ -96,6 +96,29 @@ def test_parameters_that_became_others_are_refused(change, words):
     optimizer.step()
 
 
+@pytest.mark.parametrize("how", ["unfreeze", "add_param_group"])
+def test_parameters_that_became_others_before_a_new_plan_are_refused(how):
+    model, more = net(), nn.Linear(4, 4)
+    model[2].requires_grad_(False)
+    optimizer = canzona.Muon(model)
+    backward(model)
+    optimizer.step()
+    model.zero_grad()
+    model.to(torch.bfloat16).requires_grad_(True)
+    before = values(model)
+    backward(model)
+    with pytest.raises(canzona.UsageError, match="0.weight: is .* bfloat16"):
+        if how == "add_param_group":
+            optimizer.add_param_group({"params": more.named_parameters()})
+        optimizer.step()
+    assert same(before, values(model))
+    model.zero_grad()
+    model.to(torch.float32)
+    backward(model)
+    optimizer.step()
+    assert optimizer.state[model[0].weight]["step"] == 2
+
+
 def test_an_optimizer_made_before_parameters_were_replaced_is_refused():
     with torch.device("meta"):
         model = net()
@@ -262,6 +285,8 @@ def test_unfrozen_parameters_may_be_added_by_hand():
     optimizer.step()
     model[0].requires_grad_(True)
     optimizer.add_param_group({"params": model[0].parameters(), "lr": 0.5})
+    options = [g.keys() for g in optimizer.param_groups if g["rule"] == "adamw"]
+    assert options[0] == options[-1]
     before = values(model)
     backward(model)
     optimizer.step()
