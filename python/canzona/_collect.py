@@ -175,5 +175,8 @@ def _find_replicas(
             import torch.distributed as dist
 
             ranks = tuple(dist.get_process_group_ranks(m.process_group))
-            for p in m.parameters():
-                replicas[id(p)] = ranks
+            # Those that DDP was told to ignore are each rank's own.
+            ignored = getattr(m, "parameters_to_ignore", ())
+            for name, p in m.module.named_parameters():
+                if name not in ignored:
+                    replicas[id(p)] = ranks

@@ -9,6 +9,7 @@ UsageError names the parameter, the state, what was expected and what came.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -60,8 +61,9 @@ def load(optimizer: MatrixOptimizer, state_dict: Any) -> None:
             changed = before(optimizer, state_dict)
             state_dict = state_dict if changed is None else changed
         saved = _read(optimizer, state_dict)
+    is_planned = optimizer._run is not None
+    _agree_on_states(optimizer, saved)
     sleeping = [n for n in saved.states if n in optimizer._asleep]
-    _agree_on_sleeping(optimizer, sleeping)
     if sleeping:
         optimizer._settle()
         optimizer._join(sleeping)
@@ -69,6 +71,9 @@ def load(optimizer: MatrixOptimizer, state_dict: Any) -> None:
     # torch forgets states that are not saved: so does who loads a fresh one's.
     begun = optimizer._run is not None or bool(optimizer._state)
     if saved.states or begun:
+        optimizer._built()
+        if not is_planned:
+            _agree_on_states(optimizer, saved)
         _load_saved(optimizer, saved)
     _load_groups(optimizer, saved)
     optimizer._gathered = None
@@ -118,23 +123,50 @@ def _read(
     return saved
 
 
-def _agree_on_sleeping(
-    optimizer: MatrixOptimizer, sleeping: Sequence[str]
-) -> None:
-    """UsageError on all ranks unless all of them wake the same parameters."""
+def _agree_on_states(optimizer: MatrixOptimizer, saved: _Saved) -> None:
+    """UsageError on all ranks unless all of them load the same states, which
+    they wake parameters for and bring together. Without a plan there is nobody
+    to agree with yet."""
     run = optimizer._run
-    if run is None or run.everyone is None or not optimizer._asleep:
+    if run is None or run.everyone is None:
         return
+    alone = {name for i, name in enumerate(run.names) if run.has_alone(i)}
+    mine = {
+        name: _kinds(values)
+        for name, values in saved.states.items()
+        if name not in alone
+    }
+    digest = hashlib.sha256(repr(sorted(mine.items())).encode()).hexdigest()
     everyones: list[Any] = [None] * run.world
-    dist.all_gather_object(everyones, sorted(sleeping), group=run.everyone)
-    for rank, names in zip(run.layout.ranks, everyones):
-        if names != everyones[0]:
-            name = sorted({*names} ^ {*everyones[0]})[0]
-            raise UsageError(
-                f"{_WHO}: parameter {name} has states on some ranks, but not "
-                f"on all (rank {run.layout.ranks[0]} and rank {rank}); load "
-                "the same state dict on every rank"
-            )
+    dist.all_gather_object(everyones, digest, group=run.everyone)
+    if len({*everyones}) == 1:
+        return
+    dist.all_gather_object(everyones, mine, group=run.everyone)
+    first = everyones[0]
+    for rank, theirs in zip(run.layout.ranks, everyones):
+        for name in sorted({*first, *theirs}):
+            if first.get(name) != theirs.get(name):
+                raise UsageError(
+                    f"{_WHO}: parameter {name} has "
+                    f"{_in_words(first.get(name))} on rank "
+                    f"{run.layout.ranks[0]}, but {_in_words(theirs.get(name))} "
+                    f"on rank {rank}; load the same state dict on every rank"
+                )
+
+
+def _kinds(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """States by name, and how ranks have to bring them together."""
+    return sorted(
+        (key, " and ".join(map(str, v.placements)) if is_dtensor(v) else "")
+        for key, v in values.items()
+    )
+
+
+def _in_words(kinds: list[tuple[str, str]] | None) -> str:
+    if kinds is None:
+        return "no states"
+    words = [f"{key} as {how}" if how else key for key, how in kinds]
+    return f"states {', '.join(words)}"
 
 
 def _load_saved(optimizer: MatrixOptimizer, saved: _Saved) -> None:
