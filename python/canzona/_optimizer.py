@@ -41,7 +41,7 @@ _log = logging.getLogger("canzona")
 class MatrixOptimizer(GroupedOptimizer):
     """What the optimizers of canzona.optim have in common."""
 
-    _fed = False  # a step has found a gradient
+    _fed = False  # the last step has found a gradient
 
     def __init__(
         self,
@@ -400,11 +400,12 @@ class MatrixOptimizer(GroupedOptimizer):
         return self._run
 
     def _check_replaced(self) -> None:
-        """Until a step finds gradients, looks whether others have them."""
-        if not self._fed:
-            members = list(self._members())
-            refuse_replaced(self._homes, members)
-            self._fed = any(p.grad is not None for _, p in members)
+        """Where a step finds no gradient, looks whether other tensors have
+        them; also at the first one that finds some."""
+        is_fed = any(p.grad is not None for _, p in self._members())
+        if not (is_fed and self._fed):
+            refuse_replaced(self._homes, self._members())
+        self._fed = is_fed
 
     def _update(self, run: Run) -> None:
         parameters = self._parameters()

@@ -226,11 +226,16 @@ def rates(groups: Sequence[Mapping[str, Any]]) -> list[float]:
     found = []
     for i, group in enumerate(groups):
         try:
-            found.append(float(group["lr"]))
+            rate = float(group["lr"])
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise UsageError(
                 f"group {i}: lr={group.get('lr')!r}; expected a number"
             ) from None
+        if not 0.0 <= rate < float("inf"):
+            raise UsageError(
+                f"group {i}: lr={rate}; expected at least 0, and finite"
+            )
+        found.append(rate)
     return found
 
 

@@ -136,6 +136,19 @@ def test_an_optimizer_made_before_parameters_were_replaced_is_refused():
     assert not same(before, values(model))
 
 
+def test_parameters_that_were_replaced_after_a_step_are_refused():
+    model = net()
+    optimizer = canzona.Muon(model)
+    backward(model)
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.step()  # there is nothing to do
+    model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True)
+    backward(model)
+    with pytest.raises(canzona.UsageError, match="0.weight: the model has ano"):
+        optimizer.step()
+
+
 def test_a_part_that_others_took_from_the_model_is_trained():
     """Whoever keeps a parameter and gives it gradients knows what they do."""
     model = net()
@@ -241,6 +254,23 @@ def test_unfrozen_parameters_are_trained_from_then_on(kind, given):
         assert len(names) == len(set(names)) == 4
     assert [int(n) for n in runs[0][4:]] == [3, 3, 5, 5]
     assert same(*runs)
+
+
+@pytest.mark.parametrize("lr", [-1.0, float("nan")])
+def test_a_refused_first_step_wakes_no_parameter(lr):
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = canzona.Muon(model)
+    model[0].requires_grad_(True)
+    optimizer.param_groups[0]["lr"] = lr
+    backward(model)
+    before = optimizer.routing
+    with pytest.raises(canzona.UsageError, match="group 0: lr=.*; expected"):
+        optimizer.step()
+    assert optimizer.routing == before
+    optimizer.param_groups[0]["lr"] = 0.1
+    optimizer.step()
+    assert optimizer.state[model[0].weight]["step"] == 1
 
 
 def test_unfrozen_parameters_keep_their_options():
