@@ -28,16 +28,16 @@ _log = logging.getLogger("canzona")
 
 _LISTS = ("params", "param_names")
 
-# In the place of a parameter that may be swapped.
+# Stands in for a parameter that may be swapped.
 _NOWHERE = torch.empty(0)
 
 
 class Woken(Pause):
     """Parameters that were frozen have gradients now, and join the plan.
 
-    At construction they get no states and no part in it, which would cost
-    memory for nothing where a small part of a large model is tuned. As torch's
-    optimizers train whatever has a gradient, all ranks make a new plan then."""
+    At construction they get neither states nor a part in the plan, to save
+    memory where a small part of a large model is tuned. Since torch's optimizers
+    train whatever has a gradient, all ranks then make a new plan."""
 
     unlike = (
         "parameter {}: required no gradient at first, and has one now on ranks "

@@ -2,8 +2,8 @@
 
     load(optimizer, state_dict)
 
-It takes what save() of _checkpoint.py gave, whole tensors, and state dicts of
-torch.optim.Muon and AdamW. Everything is checked before anything changes;
+It loads what save() of _checkpoint.py returned, whole tensors, and state dicts
+of torch.optim.Muon and AdamW. Everything is checked before anything changes;
 UsageError names the parameter, the state, what was expected and what came.
 """
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _WHO = "load_state_dict()"
 
-# What of a group stays as it is.
+# Keys of a group that loading leaves alone.
 _NOT_LOADED = ("params", "param_names", "rule")
 
 
@@ -82,7 +82,7 @@ def load(optimizer: MatrixOptimizer, state_dict: Any) -> None:
 def load_states(
     optimizer: MatrixOptimizer, states: dict[str, dict[str, Any]]
 ) -> None:
-    """Takes back states that save() gave, by name; those of other parameters
+    """Loads states that save() returned, by name; those of other parameters
     stay."""
     _load_saved(optimizer, _Saved((), {}, states))
 
@@ -191,8 +191,8 @@ def _load_saved(optimizer: MatrixOptimizer, saved: _Saved) -> None:
 
 
 def _fresh(optimizer: MatrixOptimizer, saved: _Saved) -> set[str]:
-    """Parameters that have no states once a state dict is loaded, but for those
-    that it has: what it knows, and what joined after it was saved."""
+    """Parameters whose states begin anew unless the state dict has some: those
+    that it knows, and those that joined after it was saved."""
     rules = {rule_of(optimizer, n) for n in saved.group_of}
     joined = {n for n in optimizer._joined if rule_of(optimizer, n) in rules}
     here = set(optimizer._names())
@@ -203,7 +203,7 @@ def _fresh(optimizer: MatrixOptimizer, saved: _Saved) -> set[str]:
 
 
 def require_parts(state_dict: Any) -> None:
-    """UsageError for what is no state dict at all."""
+    """UsageError unless the argument is a dict."""
     if not isinstance(state_dict, Mapping):
         raise UsageError(
             f"{_WHO}: is {kind_of(state_dict)}; expected a dict with 'state' "
@@ -358,8 +358,8 @@ def _load_groups(optimizer: MatrixOptimizer, saved: _Saved) -> None:
         options = _options.known(group["rule"]) | {"lr", "preset", *_NOT_LOADED}
         for key in [k for k in group if k not in options and k not in values]:
             del group[key]
-        for key, value in values.items():
-            group[key] = deepcopy(value)  # a rate may be a tensor
+        # A rate may be a tensor, which schedulers may have as initial_lr, too.
+        group.update(deepcopy(values))
 
 
 def _check(

@@ -5,13 +5,13 @@ error instead of hanging the others.
     watch.check()                  # UsageError: others waited for this rank
     meet(identity, name)           # ranks whose parameters are tied to others'
 
-An optimizer of plain tensors alone is its rank's matter and never waits for
-another rank, so it may be the only one that steps. It leaves a note in the
-store of the process group instead, under its *identity*: a digest of the names
-and shapes of its parameters. Ranks for which the same parameters are tied to
-others' find the note of a rank that does not come; they raise, and tell it.
-Notes are no proof at once: a rank may update a copy of its model for itself
-first, and come later. So it has `PATIENCE` seconds to do so.
+An optimizer with plain tensors only never waits for another rank, so it may be
+the only one that steps. Instead it leaves a note in the store of the process
+group, under its *identity*: a digest of the names and shapes of its parameters.
+Ranks whose same parameters are tied to others' find the note of a rank that
+does not come; they raise an error and send it to that rank. A note alone is no
+proof: the rank may be updating a copy of its model, and come later. So it has
+`PATIENCE` seconds to come.
 
 A meeting costs a rank at most four requests to the store: it counts itself
 twice, waits for one key, which the last rank sets, and reads it. If somebody is
@@ -41,7 +41,7 @@ PATIENCE = 20.0
 _LONGEST_WAIT = 30.0
 # Seconds between two looks of a rank that steps for itself.
 _CHECK_EVERY = 1.0
-# Clocks differ by less; seconds.
+# Seconds by which clocks may differ.
 _INSTANT = 0.05
 # Seconds that a rank which came too late waits for others who may begin anew.
 _MOMENT = 1.0
@@ -234,8 +234,8 @@ class Meeting:
         return True
 
     def _look(self, impatient: bool, late: bool) -> None:
-        """Ends the meeting if it is time to. A note that was seen for the first
-        time gets until the next look."""
+        """Ends the meeting if it is time to. A rank whose note is seen for the
+        first time has until the next look to come."""
         missing = self._missing()
         noted = [
             r for r in missing if self._store.add(_noted(self._identity, r), 0)
@@ -261,7 +261,8 @@ class Meeting:
             )
 
     def _missing(self) -> list[int]:
-        """Asks for one rank after another, so only one rank does."""
+        """The ranks that are not here. It takes a request for each of them, so
+        one rank alone asks."""
         return [
             r
             for r in self._ranks
@@ -277,8 +278,8 @@ class Meeting:
         )
 
     def _refuse(self, missing: Sequence[int], text: str) -> None:
-        """Ends the meeting, and tells ranks that step for themselves, or begin
-        to do so only now."""
+        """Ends the meeting, and sends the error to the ranks that step for
+        themselves, or will begin to."""
         if self._decide(text):
             for rank in missing:
                 number = self._store.add(_noted(self._identity, rank), 0)

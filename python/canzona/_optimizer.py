@@ -118,7 +118,7 @@ class MatrixOptimizer(GroupedOptimizer):
             and self._run is None
             and getattr(self, "param_groups", None)
         ):
-            # torch.distributed.checkpoint looks here for what it is to load.
+            # torch.distributed.checkpoint looks here for the states to load.
             with self._restored_on_error():
                 self._join(
                     [
@@ -172,8 +172,8 @@ class MatrixOptimizer(GroupedOptimizer):
     def _together(self, plans: bool = False) -> Iterator[None]:
         """Raises on every rank what the block raises on one.
 
-        `plans`: without a plan the call makes one, so that other ranks hear of
-        an error where they read layouts; otherwise nobody else waits."""
+        `plans`: the call makes a plan if there is none, and other ranks hear of
+        an error where they read layouts. Otherwise no other rank waits."""
         if self._run is not None:
             with together(self._run.everyone, self._run.layout.ranks):
                 yield
@@ -485,8 +485,8 @@ class MatrixOptimizer(GroupedOptimizer):
                 run.set_options(i, options)
 
     def close(self) -> None:
-        """Gives memory and process groups back; on all ranks. For those who
-        make many optimizers: the end of a process does it, too."""
+        """Frees memory and process groups; for all ranks to call. Only processes
+        that make many optimizers need it, since their end does the same."""
         if self._run is not None:
             self._run.close()
         self._run = self._watch = None
@@ -546,9 +546,9 @@ class MatrixOptimizer(GroupedOptimizer):
 
     @torch.no_grad()
     def consolidate(self, to: int | None = 0) -> None:
-        """Brings all states to rank `to`, None: to every rank. A collective;
-        state_dict() there is whole, and nobody's matter but that rank's, until
-        the next step."""
+        """Brings all states to rank `to`; None means every rank. A collective.
+        Until the next step state_dict() has whole tensors there, and
+        communicates with no other rank."""
         self._built()
         _checkpoint.consolidate(self, to)
 

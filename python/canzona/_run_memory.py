@@ -120,7 +120,7 @@ class RunMemory:
             return Step(self.plan, self.layout.rank, threads=self.setup.threads)
         number = self.device.index or 0
         held: dict[int, torch.Tensor] = {}
-        device = self.device  # not this object, which would hold itself
+        device = self.device  # `self` in a closure would be a reference cycle
 
         def allocate(num_bytes: int) -> int:
             memory = torch.empty(
@@ -208,7 +208,7 @@ class RunMemory:
         return self.layout.tensors[tensor].parameter
 
     def has_alone(self, parameter: int) -> bool:
-        """True if other ranks of this world have no part in it."""
+        """True if this rank alone stores the parameter."""
         tensor = self.layout.tensors[self.layout.mine[parameter]]
         return len(tensor.holders) == 1 < self.world
 
@@ -240,7 +240,7 @@ class RunMemory:
             self._numbers.data_ptr(),
         )
         self._lie = lie
-        self._versions = []  # whoever moved weights may have changed them
+        self._versions = []  # weights that were moved may have been changed
         return True
 
     def check_kinds(self, parameters: Sequence[torch.Tensor]) -> None:
