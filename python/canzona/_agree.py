@@ -222,7 +222,8 @@ def _check_alike(world: list[int], seen: Mapping[int, _View]) -> None:
                 raise UsageError(
                     f"ranks have different models: parameter number {i} is "
                     f"{a} on rank {first} and {b} on rank {rank}; build the "
-                    "same model in the same order on every rank"
+                    "same model in the same order on every rank, and freeze "
+                    "the same parameters"
                 )
         if about != ours_about:
             raise UsageError(

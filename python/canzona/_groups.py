@@ -204,6 +204,9 @@ class GroupedOptimizer(torch.optim.Optimizer):
         return [made[k] for k in keys]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group of parameters (a module, named ones or a list) with
+        options of its own, on all ranks. A frozen parameter leaves its group
+        for it."""
         if not self._constructed:  # torch adds the groups of the constructor
             super().add_param_group(param_group)
             return
@@ -344,3 +347,17 @@ class GroupedOptimizer(torch.optim.Optimizer):
             for name in group["param_names"]
             if name not in self._asleep
         ]
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for group in self.param_groups:
+            values = ", ".join(
+                f"{k}={v}"
+                for k, v in group.items()
+                if k not in ("params", "param_names", "rule")
+            )
+            lines.append(
+                f"  {group['rule']}: {len(group['params'])} tensors, "
+                f"{values}"
+            )
+        return "\n".join(lines + [")"])

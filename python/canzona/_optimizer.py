@@ -528,6 +528,9 @@ class MatrixOptimizer(GroupedOptimizer):
 
     @torch.no_grad()
     def state_dict(self) -> dict[str, Any]:
+        """States by number of the parameter, and the groups with names. With
+        SOAP and Shampoo on several ranks a collective; consolidate() brings
+        whole tensors to one rank."""
         for before in self._optimizer_state_dict_pre_hooks.values():
             before(self)
         result = _checkpoint.save(self)
@@ -539,6 +542,10 @@ class MatrixOptimizer(GroupedOptimizer):
     @torch._disable_dynamo
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads a state dict of this class, saved on any layout, or one of
+        torch.optim.Muon or AdamW: by the parameters' names if both sides have
+        them, otherwise by position. All ranks load the same; UsageError if it
+        does not fit, before anything changes."""
         with self._restored_on_error():
             _load.load(self, state_dict)
         for after in self._optimizer_load_state_dict_post_hooks.values():
@@ -579,17 +586,3 @@ class MatrixOptimizer(GroupedOptimizer):
         self.defaults.pop("differentiable", None)
         if saved:
             self._state.update(saved)
-
-    def __repr__(self) -> str:
-        lines = [f"{type(self).__name__} ("]
-        for group in self.param_groups:
-            values = ", ".join(
-                f"{k}={v}"
-                for k, v in group.items()
-                if k not in ("params", "param_names", "rule")
-            )
-            lines.append(
-                f"  {group['rule']}: {len(group['params'])} tensors, "
-                f"{values}"
-            )
-        return "\n".join(lines + [")"])

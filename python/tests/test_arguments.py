@@ -91,6 +91,15 @@ def test_shared_arguments_are_those_of_the_base():
     assert declared - own == set(_keywords._SWITCHES)
 
 
+def test_public_methods_say_what_they_do_themselves():
+    """torch's texts promise what does not hold here, such as that names do not
+    matter when a state dict is loaded."""
+    for name in ("add_param_group", "load_state_dict", "state_dict", "step"):
+        theirs = getattr(torch.optim.Optimizer, name).__doc__
+        assert inspect.getdoc(getattr(canzona.Muon, name)) not in ("", theirs)
+        assert getattr(canzona.Muon, name).__doc__ != theirs
+
+
 def test_an_argument_is_told_from_a_default():
     """Even if it has the default's value: a preset's is another."""
     group = canzona.Muon(net(), preset="nvidia").param_groups[0]
