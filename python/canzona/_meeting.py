@@ -21,6 +21,7 @@ its parameters are others.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import time
@@ -88,6 +89,10 @@ def _noted(identity: str, rank: int) -> str:
     return f"plain/{identity}/{rank}"
 
 
+def _withdrawn(identity: str, rank: int) -> str:
+    return f"withdrawn/{identity}/{rank}"
+
+
 def _arrivals(rank: int) -> str:
     return f"arrivals/{rank}"
 
@@ -103,6 +108,7 @@ class Watch:
         self._store = store
         rank = dist.get_rank()
         number = store.add(_noted(identity, rank), 1)
+        self._withdrawn = _withdrawn(identity, rank)
         self._answer = _refused(identity, rank, number)
         self._next = time.monotonic() + _CHECK_EVERY
         self._text = ""
@@ -115,6 +121,11 @@ class Watch:
             self._text = self._ask()
         if self._text:
             raise UsageError(self._text)
+
+    def withdraw(self) -> None:
+        """Takes the note back, since its optimizer steps no more."""
+        with contextlib.suppress(RuntimeError):  # the store may have ended
+            self._store.add(self._withdrawn, 1)
 
     def _ask(self) -> str:
         try:
@@ -237,9 +248,7 @@ class Meeting:
         """Ends the meeting if it is time to. A rank whose note is seen for the
         first time has until the next look to come."""
         missing = self._missing()
-        noted = [
-            r for r in missing if self._store.add(_noted(self._identity, r), 0)
-        ]
+        noted = [r for r in missing if self._has_note(r)]
         known, self._seen = self._seen, {*self._seen, *noted}
         if noted and (late or impatient and not known.isdisjoint(noted)):
             self._refuse(missing if late else noted, self._unlike(noted[0]))
@@ -259,6 +268,11 @@ class Meeting:
                 self._rank,
                 missing[:8],
             )
+
+    def _has_note(self, rank: int) -> bool:
+        noted = self._store.add(_noted(self._identity, rank), 0)
+        withdrawn = _withdrawn(self._identity, rank)
+        return noted > 0 and noted > self._store.add(withdrawn, 0)
 
     def _missing(self) -> list[int]:
         """The ranks that are not here. It takes a request for each of them, so

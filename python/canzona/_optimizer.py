@@ -464,9 +464,12 @@ class MatrixOptimizer(GroupedOptimizer):
         for name, p in zip(self._names(), self._parameters()):
             if name not in old.names and self._state.get(p):
                 by_name[name] = dict(self._state[p])  # a script gave it some
+        watch = self._watch
         self._run = self._watch = self._gathered = None
         self._state = defaultdict(dict)
         run = self._built()
+        if watch is not None:
+            watch.withdraw()
         if by_name:
             _load.load_states(self, by_name)
         run.skipped = old.skipped
@@ -489,6 +492,8 @@ class MatrixOptimizer(GroupedOptimizer):
         that make many optimizers need it, since their end does the same."""
         if self._run is not None:
             self._run.close()
+        if self._watch is not None:
+            self._watch.withdraw()
         self._run = self._watch = None
         self._state = defaultdict(dict)
         for group in self._groups.values():

@@ -5,7 +5,9 @@ import time
 from datetime import timedelta
 
 import pytest
+import torch
 import torch.distributed as dist
+from torch import nn
 
 import canzona
 import layouts
@@ -146,6 +148,54 @@ def test_every_kind_of_parameters_is_looked_for(monkeypatch):
     assert first == second
     assert "plain tensor on rank 2" in first and "ranks on rank 1" in first
     assert store.check([_meeting._refused("b", 2, 1)])
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_notes_of_closed_optimizers_do_not_count(is_closed, monkeypatch):
+    """Rank 1 has updated such parameters for itself before, and is late."""
+    monkeypatch.setattr(_meeting, "PATIENCE", 0.2)
+    monkeypatch.setattr(_meeting, "_LONGEST_WAIT", 0.1)
+    store = dist.HashStore()
+    monkeypatch.setattr(_meeting.dist, "get_rank", lambda: 1)
+    watch = _meeting.Watch(store, "a")
+    if is_closed:
+        watch.withdraw()
+
+    def come(rank):
+        time.sleep(1.0 * rank)
+        return _meeting.Meeting(store, rank, range(2), 600).come("a", "w")
+
+    texts = in_threads(range(2), come)
+    if is_closed:
+        assert texts == ["", ""]
+    else:
+        assert all("plain tensor on rank 1" in text for text in texts)
+
+
+def closed_plain_ones():
+    """Notes that an optimizer of plain tensors leaves, and takes back."""
+    model = layouts.fresh()
+    optimizer = canzona.Muon(model)
+    layouts.steps(model, optimizer, 1, 1)
+    more = nn.Parameter(torch.ones(4, 4))
+    optimizer.add_param_group({"params": [("more", more)]})
+    identity = optimizer._watch._withdrawn.split("/")[1]
+    first = _meeting.identity_of(
+        (n, p.shape) for n, p in optimizer._members() if n != "more"
+    )
+    optimizer.close()
+    meeting = _meeting.Meeting(_meeting._store(), 0, range(2), 1)
+    rank = dist.get_rank()
+    found = []
+    for meeting._identity in (first, identity):
+        noted = _meeting._noted(meeting._identity, rank)
+        assert meeting._store.add(noted, 0) == 1
+        found.append(meeting._has_note(rank))
+    return found
+
+
+def test_closing_takes_notes_back():
+    assert spawn(2, closed_plain_ones) == [[False, False]] * 2
 
 
 def plain_on_rank_1(begins_late):
