@@ -61,9 +61,9 @@ def load(optimizer: MatrixOptimizer, state_dict: Any) -> None:
             changed = before(optimizer, state_dict)
             state_dict = state_dict if changed is None else changed
         saved = _read(optimizer, state_dict)
-    is_planned = optimizer._run is not None
-    _agree_on_states(optimizer, saved)
     sleeping = [n for n in saved.states if n in optimizer._asleep]
+    if optimizer._asleep:
+        _agree_on(optimizer, {n: saved.states[n] for n in sleeping})
     if sleeping:
         optimizer._settle()
         optimizer._join(sleeping)
@@ -71,9 +71,6 @@ def load(optimizer: MatrixOptimizer, state_dict: Any) -> None:
     # torch forgets states that are not saved: so does who loads a fresh one's.
     begun = optimizer._run is not None or bool(optimizer._state)
     if saved.states or begun:
-        optimizer._built()
-        if not is_planned:
-            _agree_on_states(optimizer, saved)
         _load_saved(optimizer, saved)
     _load_groups(optimizer, saved)
     optimizer._gathered = None
@@ -123,17 +120,18 @@ def _read(
     return saved
 
 
-def _agree_on_states(optimizer: MatrixOptimizer, saved: _Saved) -> None:
-    """UsageError on all ranks unless all of them load the same states, which
-    they wake parameters for and bring together. Without a plan there is nobody
-    to agree with yet."""
+def _agree_on(
+    optimizer: MatrixOptimizer, states: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """UsageError on all ranks unless all of them load the same states, by name
+    of the parameter. Without a plan there is nobody to agree with yet."""
     run = optimizer._run
     if run is None or run.everyone is None:
         return
     alone = {name for i, name in enumerate(run.names) if run.has_alone(i)}
     mine = {
         name: _kinds(values)
-        for name, values in saved.states.items()
+        for name, values in states.items()
         if name not in alone
     }
     digest = hashlib.sha256(repr(sorted(mine.items())).encode()).hexdigest()
@@ -177,6 +175,8 @@ def _load_saved(optimizer: MatrixOptimizer, saved: _Saved) -> None:
     with optimizer._together():
         for i in sorted(wanted):
             _check(optimizer, run, i, wanted[i])
+    _agree_on(optimizer, saved.states)
+    with optimizer._together():
         discard(optimizer, run, fresh | {*wanted})
         absorb(optimizer, run)
     run.synchronize()
@@ -232,6 +232,12 @@ def _parts(
     seen: set[Any] = set()
     for number, group in enumerate(groups):
         _check_group(number, group, seen)
+    for key in state_dict["state"]:
+        if isinstance(key, int) and key not in seen:
+            raise UsageError(
+                f"{_WHO}: has states of parameter number {key}, which is in "
+                "none of its groups"
+            )
     return groups, state_dict["state"]
 
 
