@@ -205,19 +205,13 @@ def add_out_of_range(life: Life, draw: Random) -> None:
 @bad(AS_TORCH, kinds=("UsageError", "ValueError"))
 def load_damaged(life: Life, draw: Random) -> None:
     saved = copy.deepcopy(life.save())
-    # One that has states is missing, since frozen ones may be; or all are.
-    with_states = [
-        (group, key)
-        for group in saved["param_groups"]
-        for key in group["params"]
-        if saved["state"].get(key)
-    ]
-    group = with_states[-1][0] if with_states else saved["param_groups"][-1]
-    group.pop("param_names", None)
-    if with_states:
-        group["params"].remove(with_states[-1][1])
-    else:
-        group["params"] = []
+    # The last one that has states is missing, since frozen ones may be; or all.
+    last = max((k for k, of in saved["state"].items() if of), default=None)
+    for group in saved["param_groups"]:
+        if last is None or last in group["params"]:
+            group.pop("param_names", None)
+            kept = [k for k in group["params"] if last not in (None, k)]
+            group["params"] = kept
     must_refuse(life, lambda: life.optimizer.load_state_dict(saved))
 
 
