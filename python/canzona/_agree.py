@@ -74,8 +74,8 @@ def agree(
     with none such does not come (_meeting.py). `about` is what ranks of one
     world must have alike besides (rules, options). An error in place of
     descriptions is raised on every rank. `repeated`, by parameter: copies of it
-    that are cut alike are one tensor, which the ranks update without a word to
-    each other. `within`: the world of an earlier layout, all of whose ranks
+    that are cut alike are one tensor, which each of its ranks updates without
+    communication. `within`: the world of an earlier layout, all of whose ranks
     call this; other ranks take part only if a parameter is tied to them now.
     """
     me = dist.get_rank() if spread() else 0
@@ -133,22 +133,22 @@ def _reaches_beyond(views: Mapping[int, _View]) -> bool:
 
 
 def takes_part(described: Sequence[Described], me: int) -> bool:
-    """True if a parameter is tied to another rank, or may be: whoever names
-    replicas comes, though there are none but this rank."""
+    """True if a parameter is tied to another rank, or may be: a rank that was
+    given replicas= takes part even if it names itself alone."""
     return spread() and any(
         d.replicas or d.tied_to(me) != {me} for d in described
     )
 
 
-# Agreements that this process has taken part in, or is behind others by.
+# The highest number of an agreement that this process has taken part in.
 _agreements = 0
 
 
 def _exchange(
     mine: dict[str, Any], text: str, among: Among
 ) -> tuple[list[str], int]:
-    """Everybody's text, of which equal ones travel once, and a number that no
-    agreement between any of these ranks had before."""
+    """The texts of all ranks, where equal ones are sent once, and a number that
+    no earlier agreement of any of these ranks has had."""
     global _agreements
     heads: list[Any] = [None] * len(among.ranks)
     dist.all_gather_object(
@@ -222,7 +222,8 @@ def _check_alike(world: list[int], seen: Mapping[int, _View]) -> None:
                 raise UsageError(
                     f"ranks have different models: parameter number {i} is "
                     f"{a} on rank {first} and {b} on rank {rank}; build the "
-                    "same model in the same order on every rank"
+                    "same model in the same order on every rank, and freeze "
+                    "the same parameters"
                 )
         if about != ours_about:
             raise UsageError(

@@ -21,13 +21,15 @@ def make_config(**given: Any) -> dict[str, Any]:
     _one_of("wire", given["wire"], _WIRES)
     _one_of("flatten", given["flatten"], _FLATTEN)
     clip_norm = given["clip_norm"]
-    if clip_norm is not None and not float(clip_norm) > 0:
+    if clip_norm is not None and not _is_above(clip_norm, 0):
         raise UsageError(
-            f"clip_norm={clip_norm}: expected a number above 0, or None"
+            f"clip_norm={clip_norm!r}: expected a number above 0, or None"
         )
     for name in ("capacity_bytes", "ranks_per_node", "threads"):
         value = given[name]
-        if value is not None and (int(value) != value or value < 1):
+        if value is not None and not (
+            _is_above(value, 0) and int(value) == value
+        ):
             raise UsageError(
                 f"{name}={value!r}: expected an integer from 1 on, or None"
             )
@@ -36,9 +38,34 @@ def make_config(**given: Any) -> dict[str, Any]:
         share_states=bool(given["share_states"]),
         clip_norm=None if clip_norm is None else float(clip_norm),
         flatten=given["flatten"] == "first_dim",
-        rules=dict(given["rules"] or {}),
-        splits=dict(given["splits"] or {}),
+        rules=as_dict("rules", given["rules"]),
+        splits=as_dict("splits", given["splits"]),
     )
+
+
+def _is_above(value: Any, least: float) -> bool:
+    try:
+        return bool(value > least) and not isinstance(value, str)
+    except (TypeError, ValueError, RuntimeError):
+        return False
+
+
+# What the arguments that are dicts hold.
+_DICTS = {
+    "adamw": '{"betas": (0.9, 0.95)}',
+    "groups": '{"*.norm.*": {"weight_decay": 0}}',
+    "rules": '{"*.gate.weight": "adamw"}',
+    "splits": '{"*.qkv.weight": [q, k, v]}',
+}
+
+
+def as_dict(name: str, value: Any) -> dict[str, Any]:
+    """An argument that is a dict or None; UsageError for anything else."""
+    if not isinstance(value or {}, Mapping):
+        raise UsageError(
+            f"{name}={value!r}: expected a dict like {_DICTS[name]}"
+        )
+    return dict(value or {})
 
 
 def _one_of(name: str, value: Any, words: Sequence[str]) -> None:
@@ -78,4 +105,9 @@ def ranks_of(replicas: Any) -> tuple[int, ...]:
                     f"the {world} of this world"
                 )
         return ranks
+    if not isinstance(replicas, dist.ProcessGroup):
+        raise UsageError(
+            f"replicas={replicas!r}: expected a process group, a mesh or a "
+            "list of ranks"
+        )
     return tuple(dist.get_process_group_ranks(replicas))

@@ -1,10 +1,10 @@
 """States of an optimizer as torch knows them.
 
 A state that lies like its parameter is a DTensor with the parameter's mesh and
-placements, or a plain tensor where the parameter is one. What only an owner has
-(factors, bases) is handed out as a sharded DTensor over all ranks, since
-torch's full state dicts drop what one rank alone has; save() is a collective
-then. _load.py takes them back.
+placements, or a plain tensor where the parameter is one. States that only an
+owner has (factors, bases) are returned as DTensors sharded over all ranks, since
+torch's full state dicts drop what one rank alone has; save() is then a
+collective. _load.py loads them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _BATCH = 64 << 20
 
 @dataclass(frozen=True)
 class Owned:
-    """A state that one rank has whole; one of each untied copy's."""
+    """A state that its owner stores whole. Where a parameter has untied copies,
+    each of them has an owner."""
 
     parameter: int
     key: str
@@ -60,9 +61,9 @@ def keys_of(run: Run) -> dict[int, str]:
 
 @torch.no_grad()
 def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
-    """Fills optimizer.state; `kept` are states of another run, same layout.
+    """Fills optimizer.state; `kept` are states of another run of this layout.
 
-    Every rank has the same keys, as torch's state dicts need it."""
+    Every rank gets the same keys, as torch's state dicts require."""
     run.keys = keys_of(run)
     of_shards, run.owned = _everyones_states(run)
     for i, p in enumerate(optimizer._bound):
@@ -183,7 +184,7 @@ def save(optimizer: MatrixOptimizer) -> dict[str, Any]:
 
 def states_of(optimizer: MatrixOptimizer, run: Run) -> dict[int, Any]:
     """All states by number of the parameter in the plan."""
-    # Where only owners have a state, all ranks take part, unless it is here.
+    # All ranks take part where only owners have a state that is not here yet.
     alone = not run.owned or optimizer._gathered is not None
     with nullcontext() if alone else optimizer._together():
         run.synchronize()
@@ -241,8 +242,8 @@ def _bounds(size: int, pieces: int, number: int) -> tuple[int, int]:
 
 
 def _piece(value: torch.Tensor, pieces: int, number: int) -> torch.Tensor:
-    """By rows: what torch 2.9 puts together of uneven columns has gaps, and
-    is lost where ranks load it by broadcasts."""
+    """Cuts rows, since torch 2.9 leaves gaps where it gathers uneven columns,
+    and loses values where ranks load them by broadcasts."""
     begin, end = _bounds(value.shape[0], pieces, number)
     return value.narrow(0, begin, end - begin)
 
@@ -251,7 +252,7 @@ def _handed_out(
     optimizer: MatrixOptimizer,
     run: Run,
 ) -> Iterator[tuple[Owned, torch.Tensor]]:
-    """What owners have, cut over all ranks. A collective."""
+    """States of owners as DTensors sharded over all ranks. A collective."""
     if run.world == 1:
         return
     from torch.distributed.tensor import DTensor, Shard
@@ -405,9 +406,9 @@ def _whole_states(
 def _summed(
     run: Run, p: torch.Tensor, parameter: int, key: str
 ) -> torch.Tensor:
-    """A state put together from the parts that ranks keep.
+    """A state gathered from the parts that ranks keep.
 
-    Every element is one rank's, all others add the integer 0 to its bits."""
+    One rank has an element; all others add the integer 0 to its bits."""
     whole = torch.zeros(
         _elements(p.shape), dtype=torch.int32, device=run.device
     )

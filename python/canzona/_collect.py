@@ -31,7 +31,7 @@ def collect(
     the global ranks of DDP's replicas by id of the parameter.
 
     `params`: a module, named parameters, parameters, or groups: dicts with
-    `params` of any of these kinds, or with the module's names as patterns.
+    `params` of any of these kinds.
     """
     known: dict[int, Known] = {}
     replicas: dict[int, tuple[int, ...]] = {}
@@ -115,7 +115,11 @@ def _of_group(
             "another on every rank; expected a list"
         )
     found = []
-    names = entry.get("param_names")
+    of, names = list(of), entry.get("param_names")
+    if names and len(names) != len(of):
+        raise UsageError(
+            f"group {number}: has {len(names)} param_names for {len(of)} params"
+        )
     for i, item in enumerate(of):
         if isinstance(item, tuple):
             name, parameter = item
@@ -171,5 +175,8 @@ def _find_replicas(
             import torch.distributed as dist
 
             ranks = tuple(dist.get_process_group_ranks(m.process_group))
-            for p in m.parameters():
-                replicas[id(p)] = ranks
+            # Those that DDP was told to ignore are each rank's own.
+            ignored = getattr(m, "parameters_to_ignore", ())
+            for name, p in m.module.named_parameters():
+                if name not in ignored:
+                    replicas[id(p)] = ranks

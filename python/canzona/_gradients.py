@@ -30,8 +30,8 @@ _DTYPES = {torch.float32: FP32, torch.bfloat16: BF16}
 
 
 class Redistributed(Pause):
-    """Gradients lie otherwise than their parameters (Partial, under tensor
-    parallelism), which ranks can change only together."""
+    """Gradients are laid out otherwise than their parameters (Partial, under
+    tensor parallelism), which all ranks must change together."""
 
     unlike = (
         "gradient of {}: must be redistributed on ranks {}, but is missing or "
@@ -158,8 +158,8 @@ class Gradients:
 
 
 def _shard(g: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
-    """The local part of a DTensor that lies as its parameter does, as FSDP2's
-    do by one object."""
+    """The local part of a DTensor that is laid out like its parameter: FSDP2's
+    gradients share one object that says so."""
     if getattr(g, "_spec", None) is p._spec:  # type: ignore[attr-defined]
         return g._local_tensor  # type: ignore[attr-defined]
     return g

@@ -28,16 +28,16 @@ _log = logging.getLogger("canzona")
 
 _LISTS = ("params", "param_names")
 
-# In the place of a parameter that may be swapped.
+# Stands in for a parameter that may be swapped.
 _NOWHERE = torch.empty(0)
 
 
 class Woken(Pause):
     """Parameters that were frozen have gradients now, and join the plan.
 
-    At construction they get no states and no part in it, which would cost
-    memory for nothing where a small part of a large model is tuned. As torch's
-    optimizers train whatever has a gradient, all ranks make a new plan then."""
+    At construction they get neither states nor a part in the plan, to save
+    memory where a small part of a large model is tuned. Since torch's optimizers
+    train whatever has a gradient, all ranks then make a new plan."""
 
     unlike = (
         "parameter {}: required no gradient at first, and has one now on ranks "
@@ -79,6 +79,11 @@ class GroupedOptimizer(torch.optim.Optimizer):
         _options.check_names(own, (self.rule,), type(self).__name__)
         _options.check_names(elements, (ELEMENTS,), "adamw=")
         for pattern, given in self._given["groups"].items():
+            if not isinstance(given, Mapping):
+                raise UsageError(
+                    f"groups['{pattern}']: {given!r}; expected a dict of "
+                    "options"
+                )
             _options.check_names(
                 given, (self.rule, ELEMENTS), f"groups['{pattern}']"
             )
@@ -199,6 +204,9 @@ class GroupedOptimizer(torch.optim.Optimizer):
         return [made[k] for k in keys]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group of parameters (a module, named ones or a list) with
+        options of its own, on all ranks. A frozen parameter leaves its group
+        for it."""
         if not self._constructed:  # torch adds the groups of the constructor
             super().add_param_group(param_group)
             return
@@ -207,7 +215,10 @@ class GroupedOptimizer(torch.optim.Optimizer):
             with self._together():
                 entry = self._named_group(param_group)
                 for group in self._route([entry], first=False):
+                    own = set(group)
                     super().add_param_group(group)
+                    for name in group.keys() - own:  # torch adds all defaults
+                        del group[name]
             self._planned_anew()
 
     def _woken(self) -> list[str]:
@@ -336,3 +347,17 @@ class GroupedOptimizer(torch.optim.Optimizer):
             for name in group["param_names"]
             if name not in self._asleep
         ]
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for group in self.param_groups:
+            values = ", ".join(
+                f"{k}={v}"
+                for k, v in group.items()
+                if k not in ("params", "param_names", "rule")
+            )
+            lines.append(
+                f"  {group['rule']}: {len(group['params'])} tensors, "
+                f"{values}"
+            )
+        return "\n".join(lines + [")"])

@@ -52,6 +52,8 @@ def unknown(
     one that was meant; `names` are the valid ones."""
     known = sorted(names)
     hint = _hint(name, known, rules) or nearest(name, known)
+    if what.startswith("group "):
+        hint += "; keys of your own go into optimizer.param_groups afterwards"
     return UsageError(
         f"{what}: {' and '.join(rules)} {'has' if len(rules) == 1 else 'have'} "
         f"no option '{name}'{hint}"

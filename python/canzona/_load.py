@@ -2,13 +2,14 @@
 
     load(optimizer, state_dict)
 
-It takes what save() of _checkpoint.py gave, whole tensors, and state dicts of
-torch.optim.Muon and AdamW. Everything is checked before anything changes;
+It loads what save() of _checkpoint.py returned, whole tensors, and state dicts
+of torch.optim.Muon and AdamW. Everything is checked before anything changes;
 UsageError names the parameter, the state, what was expected and what came.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 _WHO = "load_state_dict()"
 
-# What of a group stays as it is.
+# Keys of a group that loading leaves alone.
 _NOT_LOADED = ("params", "param_names", "rule")
 
 
@@ -61,7 +62,8 @@ def load(optimizer: MatrixOptimizer, state_dict: Any) -> None:
             state_dict = state_dict if changed is None else changed
         saved = _read(optimizer, state_dict)
     sleeping = [n for n in saved.states if n in optimizer._asleep]
-    _agree_on_sleeping(optimizer, sleeping)
+    if optimizer._asleep:
+        _agree_on(optimizer, {n: saved.states[n] for n in sleeping})
     if sleeping:
         optimizer._settle()
         optimizer._join(sleeping)
@@ -77,7 +79,7 @@ def load(optimizer: MatrixOptimizer, state_dict: Any) -> None:
 def load_states(
     optimizer: MatrixOptimizer, states: dict[str, dict[str, Any]]
 ) -> None:
-    """Takes back states that save() gave, by name; those of other parameters
+    """Loads states that save() returned, by name; those of other parameters
     stay."""
     _load_saved(optimizer, _Saved((), {}, states))
 
@@ -118,23 +120,51 @@ def _read(
     return saved
 
 
-def _agree_on_sleeping(
-    optimizer: MatrixOptimizer, sleeping: Sequence[str]
+def _agree_on(
+    optimizer: MatrixOptimizer, states: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """UsageError on all ranks unless all of them wake the same parameters."""
+    """UsageError on all ranks unless all of them load the same states, by name
+    of the parameter. Without a plan there is nobody to agree with yet."""
     run = optimizer._run
-    if run is None or run.everyone is None or not optimizer._asleep:
+    if run is None or run.everyone is None:
         return
+    alone = {name for i, name in enumerate(run.names) if run.has_alone(i)}
+    mine = {
+        name: _kinds(values)
+        for name, values in states.items()
+        if name not in alone
+    }
+    digest = hashlib.sha256(repr(sorted(mine.items())).encode()).hexdigest()
     everyones: list[Any] = [None] * run.world
-    dist.all_gather_object(everyones, sorted(sleeping), group=run.everyone)
-    for rank, names in zip(run.layout.ranks, everyones):
-        if names != everyones[0]:
-            name = sorted({*names} ^ {*everyones[0]})[0]
-            raise UsageError(
-                f"{_WHO}: parameter {name} has states on some ranks, but not "
-                f"on all (rank {run.layout.ranks[0]} and rank {rank}); load "
-                "the same state dict on every rank"
-            )
+    dist.all_gather_object(everyones, digest, group=run.everyone)
+    if len({*everyones}) == 1:
+        return
+    dist.all_gather_object(everyones, mine, group=run.everyone)
+    first = everyones[0]
+    for rank, theirs in zip(run.layout.ranks, everyones):
+        for name in sorted({*first, *theirs}):
+            if first.get(name) != theirs.get(name):
+                raise UsageError(
+                    f"{_WHO}: parameter {name} has "
+                    f"{_in_words(first.get(name))} on rank "
+                    f"{run.layout.ranks[0]}, but {_in_words(theirs.get(name))} "
+                    f"on rank {rank}; load the same state dict on every rank"
+                )
+
+
+def _kinds(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """States by name, and how ranks have to bring them together."""
+    return sorted(
+        (key, " and ".join(map(str, v.placements)) if is_dtensor(v) else "")
+        for key, v in values.items()
+    )
+
+
+def _in_words(kinds: list[tuple[str, str]] | None) -> str:
+    if kinds is None:
+        return "no states"
+    words = [f"{key} as {how}" if how else key for key, how in kinds]
+    return f"states {', '.join(words)}"
 
 
 def _load_saved(optimizer: MatrixOptimizer, saved: _Saved) -> None:
@@ -145,6 +175,8 @@ def _load_saved(optimizer: MatrixOptimizer, saved: _Saved) -> None:
     with optimizer._together():
         for i in sorted(wanted):
             _check(optimizer, run, i, wanted[i])
+    _agree_on(optimizer, saved.states)
+    with optimizer._together():
         discard(optimizer, run, fresh | {*wanted})
         absorb(optimizer, run)
     run.synchronize()
@@ -159,8 +191,8 @@ def _load_saved(optimizer: MatrixOptimizer, saved: _Saved) -> None:
 
 
 def _fresh(optimizer: MatrixOptimizer, saved: _Saved) -> set[str]:
-    """Parameters that have no states once a state dict is loaded, but for those
-    that it has: what it knows, and what joined after it was saved."""
+    """Parameters whose states begin anew unless the state dict has some: those
+    that it knows, and those that joined after it was saved."""
     rules = {rule_of(optimizer, n) for n in saved.group_of}
     joined = {n for n in optimizer._joined if rule_of(optimizer, n) in rules}
     here = set(optimizer._names())
@@ -171,7 +203,7 @@ def _fresh(optimizer: MatrixOptimizer, saved: _Saved) -> set[str]:
 
 
 def require_parts(state_dict: Any) -> None:
-    """UsageError for what is no state dict at all."""
+    """UsageError unless the argument is a dict."""
     if not isinstance(state_dict, Mapping):
         raise UsageError(
             f"{_WHO}: is {kind_of(state_dict)}; expected a dict with 'state' "
@@ -200,6 +232,12 @@ def _parts(
     seen: set[Any] = set()
     for number, group in enumerate(groups):
         _check_group(number, group, seen)
+    for key in state_dict["state"]:
+        if isinstance(key, int) and key not in seen:
+            raise UsageError(
+                f"{_WHO}: has states of parameter number {key}, which is in "
+                "none of its groups"
+            )
     return groups, state_dict["state"]
 
 
@@ -326,8 +364,8 @@ def _load_groups(optimizer: MatrixOptimizer, saved: _Saved) -> None:
         options = _options.known(group["rule"]) | {"lr", "preset", *_NOT_LOADED}
         for key in [k for k in group if k not in options and k not in values]:
             del group[key]
-        for key, value in values.items():
-            group[key] = deepcopy(value)  # a rate may be a tensor
+        # A rate may be a tensor, which schedulers may have as initial_lr, too.
+        group.update(deepcopy(values))
 
 
 def _check(

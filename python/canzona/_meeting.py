@@ -5,13 +5,13 @@ error instead of hanging the others.
     watch.check()                  # UsageError: others waited for this rank
     meet(identity, name)           # ranks whose parameters are tied to others'
 
-An optimizer of plain tensors alone is its rank's matter and never waits for
-another rank, so it may be the only one that steps. It leaves a note in the
-store of the process group instead, under its *identity*: a digest of the names
-and shapes of its parameters. Ranks for which the same parameters are tied to
-others' find the note of a rank that does not come; they raise, and tell it.
-Notes are no proof at once: a rank may update a copy of its model for itself
-first, and come later. So it has `PATIENCE` seconds to do so.
+An optimizer with plain tensors only never waits for another rank, so it may be
+the only one that steps. Instead it leaves a note in the store of the process
+group, under its *identity*: a digest of the names and shapes of its parameters.
+Ranks whose same parameters are tied to others' find the note of a rank that
+does not come; they raise an error and send it to that rank. A note alone is no
+proof: the rank may be updating a copy of its model, and come later. So it has
+`PATIENCE` seconds to come.
 
 A meeting costs a rank at most four requests to the store: it counts itself
 twice, waits for one key, which the last rank sets, and reads it. If somebody is
@@ -21,6 +21,7 @@ its parameters are others.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import time
@@ -41,8 +42,10 @@ PATIENCE = 20.0
 _LONGEST_WAIT = 30.0
 # Seconds between two looks of a rank that steps for itself.
 _CHECK_EVERY = 1.0
-# Clocks differ by less; seconds.
+# Seconds by which clocks may differ.
 _INSTANT = 0.05
+# Seconds that a rank which came too late waits for others who may begin anew.
+_MOMENT = 1.0
 # Added to the number of arrivals when a meeting ends without some rank.
 _REFUSED = 1 << 40
 
@@ -86,6 +89,10 @@ def _noted(identity: str, rank: int) -> str:
     return f"plain/{identity}/{rank}"
 
 
+def _withdrawn(identity: str, rank: int) -> str:
+    return f"withdrawn/{identity}/{rank}"
+
+
 def _arrivals(rank: int) -> str:
     return f"arrivals/{rank}"
 
@@ -101,6 +108,7 @@ class Watch:
         self._store = store
         rank = dist.get_rank()
         number = store.add(_noted(identity, rank), 1)
+        self._withdrawn = _withdrawn(identity, rank)
         self._answer = _refused(identity, rank, number)
         self._next = time.monotonic() + _CHECK_EVERY
         self._text = ""
@@ -113,6 +121,11 @@ class Watch:
             self._text = self._ask()
         if self._text:
             raise UsageError(self._text)
+
+    def withdraw(self) -> None:
+        """Takes the note back, since its optimizer steps no more."""
+        with contextlib.suppress(RuntimeError):  # the store may have ended
+            self._store.add(self._withdrawn, 1)
 
     def _ask(self) -> str:
         try:
@@ -168,18 +181,34 @@ class Meeting:
         self._limit = limit  # seconds
         self._seen: set[int] = set()  # notes of ranks that are not here
         self._told = False
-        self._number = store.add(_arrivals(rank), 1)
+        self._take_next_number()
+
+    def _take_next_number(self) -> None:
+        self._number = self._store.add(_arrivals(self._rank), 1)
         self._end = f"end/{self._number}"
 
     def come(self, identity: str, example: str) -> str:
         """Waits for the others; returns why they cannot go on, or ""."""
         self._identity, self._example = identity, example
         arrived = self._store.add(f"count/{self._number}", 1)
+        while arrived > _REFUSED and self._are_others_further():
+            self._take_next_number()
+            arrived = self._store.add(f"count/{self._number}", 1)
         if arrived == len(self._ranks):
             self._store.set(self._end, "")
             return ""
         self._wait(is_first=arrived == 1)
         return self._store.get(self._end).decode()
+
+    def _are_others_further(self) -> bool:
+        """Looks whether the others, who met without this rank, are already at
+        the next meeting; waits a moment for them."""
+        began = time.monotonic()
+        while self._store.add(f"count/{self._number + 1}", 0) == 0:
+            if time.monotonic() - began > _MOMENT:
+                return False
+            time.sleep(_INSTANT)
+        return True
 
     def _wait(self, is_first: bool) -> None:
         began = time.monotonic()
@@ -216,12 +245,10 @@ class Meeting:
         return True
 
     def _look(self, impatient: bool, late: bool) -> None:
-        """Ends the meeting if it is time to. A note that was seen for the first
-        time gets until the next look."""
+        """Ends the meeting if it is time to. A rank whose note is seen for the
+        first time has until the next look to come."""
         missing = self._missing()
-        noted = [
-            r for r in missing if self._store.add(_noted(self._identity, r), 0)
-        ]
+        noted = [r for r in missing if self._has_note(r)]
         known, self._seen = self._seen, {*self._seen, *noted}
         if noted and (late or impatient and not known.isdisjoint(noted)):
             self._refuse(missing if late else noted, self._unlike(noted[0]))
@@ -242,8 +269,14 @@ class Meeting:
                 missing[:8],
             )
 
+    def _has_note(self, rank: int) -> bool:
+        noted = self._store.add(_noted(self._identity, rank), 0)
+        withdrawn = _withdrawn(self._identity, rank)
+        return noted > 0 and noted > self._store.add(withdrawn, 0)
+
     def _missing(self) -> list[int]:
-        """Asks for one rank after another, so only one rank does."""
+        """The ranks that are not here. It takes a request for each of them, so
+        one rank alone asks."""
         return [
             r
             for r in self._ranks
@@ -259,8 +292,8 @@ class Meeting:
         )
 
     def _refuse(self, missing: Sequence[int], text: str) -> None:
-        """Ends the meeting, and tells ranks that step for themselves, or begin
-        to do so only now."""
+        """Ends the meeting, and sends the error to the ranks that step for
+        themselves, or will begin to."""
         if self._decide(text):
             for rank in missing:
                 number = self._store.add(_noted(self._identity, rank), 0)

@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 from . import _checkpoint, _load, _options, _routing
 from ._agree import Among, agree, takes_part
-from ._arguments import make_config, ranks_of, replicas_by_name
+from ._arguments import as_dict, make_config, ranks_of, replicas_by_name
 from ._errors import UsageError
 from ._groups import GroupedOptimizer, Woken
 from ._layout import Layout, describe, is_dtensor, local
@@ -41,7 +41,7 @@ _log = logging.getLogger("canzona")
 class MatrixOptimizer(GroupedOptimizer):
     """What the optimizers of canzona.optim have in common."""
 
-    _fed = False  # a step has found a gradient
+    _fed = False  # the last step has found a gradient
 
     def __init__(
         self,
@@ -81,8 +81,8 @@ class MatrixOptimizer(GroupedOptimizer):
         self._given: dict[str, Any] = dict(
             preset=preset,
             options=options,
-            adamw=dict(adamw or {}),
-            groups=dict(groups or {}),
+            adamw=as_dict("adamw", adamw),
+            groups=as_dict("groups", groups),
         )
         self._check_options()
         self._replicated = ranks_of(replicas)
@@ -118,7 +118,7 @@ class MatrixOptimizer(GroupedOptimizer):
             and self._run is None
             and getattr(self, "param_groups", None)
         ):
-            # torch.distributed.checkpoint looks here for what it is to load.
+            # torch.distributed.checkpoint looks here for the states to load.
             with self._restored_on_error():
                 self._join(
                     [
@@ -135,6 +135,7 @@ class MatrixOptimizer(GroupedOptimizer):
     def state(self, value: dict[Any, Any]) -> None:
         self._state = value
 
+    @torch.inference_mode(False)
     @torch.no_grad()
     def _built(self) -> Run:
         self._require_open()
@@ -171,8 +172,8 @@ class MatrixOptimizer(GroupedOptimizer):
     def _together(self, plans: bool = False) -> Iterator[None]:
         """Raises on every rank what the block raises on one.
 
-        `plans`: without a plan the call makes one, so that other ranks hear of
-        an error where they read layouts; otherwise nobody else waits."""
+        `plans`: the call makes a plan if there is none, and other ranks hear of
+        an error where they read layouts. Otherwise no other rank waits."""
         if self._run is not None:
             with together(self._run.everyone, self._run.layout.ranks):
                 yield
@@ -399,11 +400,12 @@ class MatrixOptimizer(GroupedOptimizer):
         return self._run
 
     def _check_replaced(self) -> None:
-        """Until a step finds gradients, looks whether others have them."""
-        if not self._fed:
-            members = list(self._members())
-            refuse_replaced(self._homes, members)
-            self._fed = any(p.grad is not None for _, p in members)
+        """Where a step finds no gradient, looks whether other tensors have
+        them; also at the first one that finds some."""
+        is_fed = any(p.grad is not None for _, p in self._members())
+        if not (is_fed and self._fed):
+            refuse_replaced(self._homes, self._members())
+        self._fed = is_fed
 
     def _update(self, run: Run) -> None:
         parameters = self._parameters()
@@ -446,6 +448,9 @@ class MatrixOptimizer(GroupedOptimizer):
         old = self._run
         if old is None:
             return
+        if any(old.counts):
+            with self._together():
+                old.check_kinds(self._bound)
         states: dict[int, Any] = {}
         self._gathered = None
         if old.loaded or any(old.counts):
@@ -459,9 +464,12 @@ class MatrixOptimizer(GroupedOptimizer):
         for name, p in zip(self._names(), self._parameters()):
             if name not in old.names and self._state.get(p):
                 by_name[name] = dict(self._state[p])  # a script gave it some
+        watch = self._watch
         self._run = self._watch = self._gathered = None
         self._state = defaultdict(dict)
         run = self._built()
+        if watch is not None:
+            watch.withdraw()
         if by_name:
             _load.load_states(self, by_name)
         run.skipped = old.skipped
@@ -480,14 +488,18 @@ class MatrixOptimizer(GroupedOptimizer):
                 run.set_options(i, options)
 
     def close(self) -> None:
-        """Gives memory and process groups back; on all ranks. For those who
-        make many optimizers: the end of a process does it, too."""
+        """Frees memory and process groups; for all ranks to call. Only processes
+        that make many optimizers need it, since their end does the same."""
         if self._run is not None:
             self._run.close()
+        if self._watch is not None:
+            self._watch.withdraw()
         self._run = self._watch = None
         self._state = defaultdict(dict)
         for group in self._groups.values():
-            dist.destroy_process_group(group)
+            # A script may have destroyed all groups before.
+            with contextlib.suppress(ValueError):
+                dist.destroy_process_group(group)
         self._groups.clear()
         self._closed = True
 
@@ -521,6 +533,9 @@ class MatrixOptimizer(GroupedOptimizer):
 
     @torch.no_grad()
     def state_dict(self) -> dict[str, Any]:
+        """States by number of the parameter, and the groups with names. With
+        SOAP and Shampoo on several ranks a collective; consolidate() brings
+        whole tensors to one rank."""
         for before in self._optimizer_state_dict_pre_hooks.values():
             before(self)
         result = _checkpoint.save(self)
@@ -532,6 +547,10 @@ class MatrixOptimizer(GroupedOptimizer):
     @torch._disable_dynamo
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Loads a state dict of this class, saved on any layout, or one of
+        torch.optim.Muon or AdamW: by the parameters' names if both sides have
+        them, otherwise by position. All ranks load the same; UsageError if it
+        does not fit, before anything changes."""
         with self._restored_on_error():
             _load.load(self, state_dict)
         for after in self._optimizer_load_state_dict_post_hooks.values():
@@ -539,9 +558,9 @@ class MatrixOptimizer(GroupedOptimizer):
 
     @torch.no_grad()
     def consolidate(self, to: int | None = 0) -> None:
-        """Brings all states to rank `to`, None: to every rank. A collective;
-        state_dict() there is whole, and nobody's matter but that rank's, until
-        the next step."""
+        """Brings all states to rank `to`; None means every rank. A collective.
+        Until the next step state_dict() has whole tensors there, and
+        communicates with no other rank."""
         self._built()
         _checkpoint.consolidate(self, to)
 
@@ -572,17 +591,3 @@ class MatrixOptimizer(GroupedOptimizer):
         self.defaults.pop("differentiable", None)
         if saved:
             self._state.update(saved)
-
-    def __repr__(self) -> str:
-        lines = [f"{type(self).__name__} ("]
-        for group in self.param_groups:
-            values = ", ".join(
-                f"{k}={v}"
-                for k, v in group.items()
-                if k not in ("params", "param_names", "rule")
-            )
-            lines.append(
-                f"  {group['rule']}: {len(group['params'])} tensors, "
-                f"{values}"
-            )
-        return "\n".join(lines + [")"])

@@ -8,6 +8,7 @@ text by the rule's own names (docs/rules.md).
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any, Mapping, Sequence
 
@@ -95,6 +96,18 @@ def torch_names(rule: str) -> dict[str, str]:
     if own_names(rule).issuperset(_BETAS):
         names.update(beta1="betas[0]", beta2="betas[1]")
     return names
+
+
+def in_torchs_words(text: str) -> str:
+    """A message of the library's with torch's name of an option beside the
+    rule's own."""
+
+    def both(found: re.Match[str]) -> str:
+        begin, rule, own = found.groups()
+        name = torch_names(rule).get(own)
+        return begin + (f"{name} ({own})=" if name else f"{own}=")
+
+    return re.sub(r"(rule (\w+): )(\w+)=", both, text)
 
 
 def check_names(
@@ -195,10 +208,11 @@ def check_numbers(group: Mapping[str, Any]) -> None:
         size = getattr(value, "numel", None)
         if size is not None and size() != 1:
             raise UsageError(
-                f"{name}: a tensor of {size()} elements; expected " "one"
+                f"{name}: a tensor of {size()} elements; expected one"
             )
         try:
-            number = float(value)
+            # A text, as YAML reads 1e-3, would stop LR schedulers later.
+            number = float("x" if isinstance(value, str) else value)
         except (TypeError, ValueError):
             raise UsageError(f"{name}={value!r}: expected a number") from None
         if not 0.0 <= number < float("inf"):
@@ -212,11 +226,16 @@ def rates(groups: Sequence[Mapping[str, Any]]) -> list[float]:
     found = []
     for i, group in enumerate(groups):
         try:
-            found.append(float(group["lr"]))
+            rate = float(group["lr"])
         except (KeyError, TypeError, ValueError, RuntimeError):
             raise UsageError(
                 f"group {i}: lr={group.get('lr')!r}; expected a number"
             ) from None
+        if not 0.0 <= rate < float("inf"):
+            raise UsageError(
+                f"group {i}: lr={rate}; expected at least 0, and finite"
+            )
+        found.append(rate)
     return found
 
 
@@ -248,7 +267,7 @@ def to_rule(
         if name not in mine or (name == "ns_steps" and value == "auto"):
             continue
         if name == "betas":
-            options["beta1"], options["beta2"] = map(text, value)
+            options["beta1"], options["beta2"] = _betas(value)
         elif name == "ns_coefficients":
             options["coefficients"] = _coefficients(value)
         elif name == "adjust_lr_fn":
@@ -267,11 +286,23 @@ def to_rule(
     return options
 
 
+def _betas(value: Any) -> list[str]:
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        raise UsageError(f"betas={value!r}: expected two numbers")
+    return [text(v) for v in value]
+
+
 def _coefficients(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if len(value) == 3 and not isinstance(value[0], (tuple, list)):
-        if tuple(map(float, value)) == SIMPLE:
-            return "simple"
-        return ",".join(repr(float(v)) for v in value)
-    return ";".join(",".join(repr(float(v)) for v in t) for t in value)
+    try:
+        if len(value) == 3 and not isinstance(value[0], (tuple, list)):
+            if tuple(map(float, value)) == SIMPLE:
+                return "simple"
+            return ",".join(repr(float(v)) for v in value)
+        return ";".join(",".join(repr(float(v)) for v in t) for t in value)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"ns_coefficients={value!r}: expected three numbers, a list of "
+            "such triples, or the name of a set"
+        ) from None

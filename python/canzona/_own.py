@@ -1,8 +1,8 @@
 """Plain tensors that one rank alone has, replicas=[rank], in state dicts.
 
-Other ranks may have tensors of the same name, which are others. So a state dict
-calls such a tensor "name@rank3", and what is consolidated has every rank's. Who
-loads takes what was this rank's.
+Other ranks may have different tensors of the same name. So a state dict calls
+such a tensor "name@rank3", and a consolidated one has every rank's. Each rank
+loads its own.
 """
 
 from __future__ import annotations

@@ -118,14 +118,16 @@ def check_ranges(groups: Sequence[Mapping[str, Any]], device: str) -> None:
         }
         for i in range(len(groups))
     ]
-    if tensors:
-        PlacedPlan(
-            {
-                "canzona_placed": 1,
-                "world": 1,
-                "wire": "fp32",
-                "share_states": False,
-                "groups": options,
-                "tensors": tensors,
-            }
-        ).digest
+    request = {
+        "canzona_placed": 1,
+        "world": 1,
+        "wire": "fp32",
+        "share_states": False,
+        "groups": options,
+        "tensors": tensors,
+    }
+    try:
+        if tensors:
+            PlacedPlan(request).digest
+    except UsageError as error:
+        raise UsageError(_options.in_torchs_words(str(error))) from None

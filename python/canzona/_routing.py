@@ -43,9 +43,13 @@ _HEAD = re.compile(r"(^|\.)(lm_head|unembed\w*|embed_out)\.weight$", re.I)
 _OUTER_HEAD = re.compile(
     r"(^|\.)(head|\w+_head|output|classifier|score)\.weight$", re.I
 )
+# What is inside a router (torchtitan's router.gate), DeepSpeed's gate.wg, and the
+# gate of an expert that takes all tokens.
 _ROUTER = re.compile(
-    r"(^|\.)(router|gate|gating|wg|switch)\.(weight|wg\.weight)$", re.I
+    r"(^|\.)(\w*router(\.\w+)*|gate\.wg|shared_experts?_gate)\.weight$", re.I
 )
+# Words that name a router beside experts, and something else in other layers.
+_GATE = re.compile(r"(^|\.)(gate|gating|wg|switch)\.weight$", re.I)
 _LORA = re.compile(r"(^|[._])lora_", re.I)
 # A name that _collect.py has made for a parameter without one.
 _NAMELESS = re.compile(r"parameter\d+")
@@ -109,11 +113,10 @@ def _names_head(name: str) -> bool:
 
 
 def _is_router(name: str, shape: Sequence[int], known: Known | None) -> bool:
-    match = _ROUTER.search(name)
-    if match is None or len(shape) != 2:
-        return False
-    if match.group(2).lower() == "router":
+    if len(shape) == 2 and _ROUTER.search(name):
         return True
+    if len(shape) != 2 or not _GATE.search(name):
+        return False
     if known is not None and any("expert" in s.lower() for s in known.siblings):
         return True
     return known is None and shape[0] * 4 <= shape[1]
@@ -352,6 +355,10 @@ def _put_splits(
     names = [r.name for r in routes]
     by_name = {r.name: r for r in routes}
     for pattern, rows in splits.items():
+        if not isinstance(rows, Sequence) or isinstance(rows, str):
+            raise UsageError(
+                f"splits['{pattern}']: {rows!r}; expected a list of row counts"
+            )
         rows = [int(n) for n in rows]
         for name in fitting(pattern, names, "splits"):
             of = by_name[name].awake or by_name[name]

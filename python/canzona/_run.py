@@ -220,7 +220,7 @@ class Run(RunExchange):
         if self.world == 1:
             raise error
         if self._stream is not None:
-            self._numbers[_LOOK] = _HUGE  # unlike anybody's
+            self._numbers[_LOOK] = _HUGE  # no other rank has such numbers
             self._reduce(_LOOK, dist.ReduceOp.MAX, "look at gradients")
             self._take_part_and_raise(error)
         self._numbers[_LOOK] = _NONE
@@ -231,11 +231,11 @@ class Run(RunExchange):
         every rank raises."""
         if self.world == 1:
             return
-        self._numbers[_LOOK] = _HUGE  # unlike anybody's who does not pause
+        self._numbers[_LOOK] = _HUGE  # only ranks that pause have these
         self._numbers[0] = _NONE
         self._numbers[_FAULT] = 1
         self._reduce(_LOOK, dist.ReduceOp.MAX, "look at gradients")
-        # On a GPU the others would not wait to hear of this: they go on, and
+        # On a GPU the others do not wait for this rank's error: they go on, and
         # change nothing.
         if self._stream is not None and int(self._numbers[0]) != _NONE:
             names = ", ".join(pause.names[:3])
@@ -248,8 +248,9 @@ class Run(RunExchange):
         self._raise_fault(pause)
 
     def _take_part_and_raise(self, error: Exception) -> None:
-        """Other ranks of GPUs do not wait to hear of this one's error: they
-        were told to change nothing, and find it in their collectives."""
+        """Raises after taking part in the rest of the step: on GPUs other ranks
+        do not wait for this error. The numbers have told them to change
+        nothing, and they run their collectives."""
         self._numbers[_SUMS] = 0
         if self.setup.clip_norm is not None:
             self._reduce(_SUMS, dist.ReduceOp.SUM, "norm of gradients")
@@ -268,8 +269,8 @@ class Run(RunExchange):
             self._raise_unlike(found)
 
     def _raise_fault(self, found: Any) -> None:
-        """Raises what one rank has told, on all; returns only if all ranks
-        pause for the same."""
+        """Raises on all ranks the error that one of them reported; returns only
+        if all ranks pause for the same reason."""
         reports: list[Any] = [None] * self.world
         mine: Any = told(found) if isinstance(found, Exception) else None
         if isinstance(found, Pause):
@@ -295,7 +296,7 @@ class Run(RunExchange):
         raise missing or unlike_options(ranks, rates, options)
 
     def _skips(self) -> bool:
-        """True if all ranks leave this step out; this one may have failed."""
+        """True if all ranks skip this step, which may have failed here."""
         if self.setup.nonfinite == "propagate":
             return False
         if self._failure is None:
@@ -339,8 +340,8 @@ class Run(RunExchange):
         self._compute("end", self._step.end)
 
     def _compute(self, label: str, act: Callable[[], Any]) -> None:
-        """After an error nothing is computed any more; but this rank still
-        sends and receives, since others wait, and tells them at the end."""
+        """After an error this rank computes nothing more, but it still sends
+        and receives, since others wait for it, and reports at the end."""
         if self._failure is not None:
             return
         try:
@@ -391,8 +392,8 @@ class Run(RunExchange):
         )
 
     def _remember_end(self) -> None:
-        """Sends the number that ends a step to the host, which reads it when
-        it ends the next one, if it has not before."""
+        """Copies the number that ends a step to the host, which reads it at the
+        end of the next step at the latest."""
         if self._ended is None:
             self._ended = (
                 torch.zeros(1, dtype=torch.int64, pin_memory=True),
@@ -417,8 +418,8 @@ class Run(RunExchange):
             self._broken = "a step that another rank could not carry out"
             rank = self.layout.ranks[int(number) - 1]
             raise Error(
-                f"rank {rank} failed in the middle of the last step, and has "
-                "told why; ranks may differ now: start again from a checkpoint"
+                f"rank {rank} failed during the last step; its own log has the "
+                "reason. Ranks may differ now: start again from a checkpoint"
             )
 
     def _finish(
@@ -438,9 +439,9 @@ class Run(RunExchange):
         self._remember_versions()
 
     def _tell_of_last(self) -> None:
-        """On a GPU: what became of the last step.
+        """On a GPU: reports the outcome of the last step.
 
-        Waits for that step's look at gradients alone, long since over."""
+        Waits only until that step has looked at its gradients, long ago."""
         self._look_at_end(wait=False)
         if self._pending is None:
             return
@@ -473,13 +474,13 @@ class Run(RunExchange):
         )
 
     def owned_of(self, parameter: int) -> list[Any]:
-        """States of a parameter that owners have for other ranks, too."""
+        """States of a parameter that its owners store for all ranks."""
         if self.has_alone(parameter):
             return []
         return [o for o in self.owned if o.parameter == parameter]
 
     def synchronize(self) -> None:
-        """Raises what the last step has to tell, waiting for the device."""
+        """Waits for the last step and raises its error, if it had one."""
         self._look_at_end(wait=True)
         self._tell_of_last()
 

@@ -1,5 +1,5 @@
-"""What one rank's steps say to other ranks: groups of ranks, made once, and the
-plan's actions as calls of torch.distributed.
+"""Communication of one rank's steps: process groups, which are made once, and
+the plan's actions as calls of torch.distributed.
 
 For _run.py, whose Run is one of these.
 """
@@ -66,7 +66,7 @@ def _group(setup: Setup, ranks: Sequence[int]) -> Any:
 
 
 class RunExchange(RunMemory):
-    """Memory of a rank's steps, and its way to other ranks."""
+    """Memory and communication of a rank's steps."""
 
     def __init__(self, setup: Setup, parameters: Sequence[torch.Tensor]):
         self.everyone = None
@@ -89,7 +89,7 @@ class RunExchange(RunMemory):
         action: dict[str, Any],
     ) -> tuple[str, str, Callable[[dict[int, Any]], None]]:
         kind, label = action["kind"], action.get("label", "")
-        step = self._step  # not this object, which would hold itself
+        step = self._step  # `self` in a closure would be a reference cycle
         if kind == "compute":
             return kind, label, lambda _: step.run(number)
         if kind == "wait":
@@ -125,7 +125,8 @@ class RunExchange(RunMemory):
         return kind, label, all_to_all
 
     def _reduce(self, place: slice, operation: Any, label: str) -> None:
-        """Of the step's numbers; the first go with those before them."""
+        """Reduces some of the step's numbers over all ranks, the first ones
+        together with those of _likeness, which lie before them."""
         if self.everyone is not None:
             before = self._likeness.num_numbers
             numbers = self._told_numbers[

@@ -99,8 +99,9 @@ class RunMemory:
         self._make_memory(parameters)
         self.counts = [0] * len(parameters)  # updates of each parameter
         # The same, for scripts.
-        self.counted = torch.zeros(len(parameters), dtype=torch.float32)
-        self._counted_version = self.counted._version
+        self.counted = torch.zeros(
+            len(parameters), dtype=torch.float32, device="cpu"
+        )
         self.loaded = False  # states are not those of a new optimizer
         self.exposed: list[dict[str, Any]] = (
             []
@@ -119,7 +120,7 @@ class RunMemory:
             return Step(self.plan, self.layout.rank, threads=self.setup.threads)
         number = self.device.index or 0
         held: dict[int, torch.Tensor] = {}
-        device = self.device  # not this object, which would hold itself
+        device = self.device  # `self` in a closure would be a reference cycle
 
         def allocate(num_bytes: int) -> int:
             memory = torch.empty(
@@ -207,7 +208,7 @@ class RunMemory:
         return self.layout.tensors[tensor].parameter
 
     def has_alone(self, parameter: int) -> bool:
-        """True if other ranks of this world have no part in it."""
+        """True if this rank alone stores the parameter."""
         tensor = self.layout.tensors[self.layout.mine[parameter]]
         return len(tensor.holders) == 1 < self.world
 
@@ -225,7 +226,7 @@ class RunMemory:
         )
         if lie == self._lie:
             return False
-        self._check_kinds(parameters)
+        self.check_kinds(parameters)
         weights = [0] * len(self.layout.tensors)
         masters = [0] * len(self.layout.tensors)
         for tensor, address, master in zip(self._tensors, lie[0], self.masters):
@@ -239,10 +240,10 @@ class RunMemory:
             self._numbers.data_ptr(),
         )
         self._lie = lie
-        self._versions = []  # whoever moved weights may have changed them
+        self._versions = []  # weights that were moved may have been changed
         return True
 
-    def _check_kinds(self, parameters: Sequence[torch.Tensor]) -> None:
+    def check_kinds(self, parameters: Sequence[torch.Tensor]) -> None:
         """UsageError if a parameter is another than when layouts were read."""
         for name, p, kind in zip(self.names, parameters, self._kinds):
             now = _kind(local(p))
@@ -298,19 +299,17 @@ class RunMemory:
     def put_counts(self) -> None:
         """Shows the counts to scripts."""
         self.counted.copy_(torch.tensor(self.counts, dtype=torch.float32))
-        self._counted_version = self.counted._version
 
     def count_shown(self) -> None:
         """Shows one step more of every parameter."""
         self.counted += 1
-        self._counted_version = self.counted._version
 
     def take_counts(self) -> None:
-        """Takes over counts that a script has written in place; UsageError for
-        what is no number of steps."""
-        if self.counted._version == self._counted_version:
-            return
+        """Takes over counts that a script has written in place, also by
+        `step.data`; UsageError for what is no number of steps."""
         written = self.counted.tolist()
+        if written == self.counts:
+            return
         for name, count in zip(self.names, written):
             if not (count >= 0 and count.is_integer()):
                 raise UsageError(
@@ -318,7 +317,6 @@ class RunMemory:
                     f"{count}; expected a number of steps, from 0 on"
                 )
         self.counts = [int(count) for count in written]
-        self._counted_version = self.counted._version
 
     def close(self) -> None:
         self._step.close()

@@ -31,7 +31,7 @@ _NOTHING: dict[str, Any] = {}
 def remember(run: Run) -> None:
     """Notes what optimizer.state shows, to see later what a script changed."""
     run.seen = [id(v) for of in run.exposed for v in of.values()]
-    # One state of each parameter: whoever moves states moves them all.
+    # One state of each parameter, since scripts that move states move them all.
     last = [[*of.values()][-1] for of in run.exposed]
     run.watched = [v._local_tensor if is_dtensor(v) else v for v in last]
     run.addresses = [v.data_ptr() for v in run.watched]

@@ -55,7 +55,7 @@ class Pause(Exception):
 
 
 def told(error: BaseException) -> tuple[str, str]:
-    """An error as other ranks hear of it."""
+    """An error as it is sent to other ranks."""
     return type(error).__name__, str(error)
 
 

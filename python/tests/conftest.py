@@ -174,6 +174,7 @@ def errors(world, function, *arguments, **options):
 # By file, a word in the names of the tests that --quick runs; "": all of them.
 _QUICK = {
     "test_bits.py": ("ddp2", "fsdp2", "cpp"),
+    "test_distributed.py": ("groups_have_our_names", "process_group_first"),
     "test_life.py": ("quick",),
     "test_routing.py": ("",),
     "test_script_states.py": ("",),

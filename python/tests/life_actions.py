@@ -236,7 +236,8 @@ def construct(life: Life, draw: Random) -> None:
         named[name].requires_grad_(True)
     life.recipe = draw_recipe(life, draw)
     life.begin(life.call(life.make))
-    life.fresh = life.save() if draw.random() < 0.5 else None
+    # Its tensors are the optimizer's: schedulers write rates into them.
+    life.fresh = copy.deepcopy(life.save()) if draw.random() < 0.5 else None
 
 
 @good(0.7)

@@ -115,10 +115,12 @@ def perform(life: Life, name: str, number: int) -> tuple[str, ...]:
 
 
 def _refused(life: Life, name: str, draw: Random, clock: int) -> None:
+    events = list(life.events)
     try:
         BAD[name].act(life, draw)
     finally:  # all lives go on from here alike
         life.clock = clock + 5
+        life.events[:] = events  # one rank refuses before it calls hooks
         for p in life.named().values():
             p.grad = None
     if not life.reference:

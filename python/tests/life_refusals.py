@@ -164,7 +164,8 @@ def step_closed(life: Life, draw: Random) -> None:
 @bad(AS_TORCH, kinds=("UsageError", "ValueError"))
 def add_twice(life: Life, draw: Random) -> None:
     assert life.recipe is not None
-    name = draw.choice(life.recipe.members())
+    # A frozen member may be added: it leaves its group.
+    name = draw.choice([n for n in ALWAYS if n in life.recipe.members()])
     must_refuse(
         life,
         lambda: life.optimizer.add_param_group(life.group([name], {})),
@@ -204,9 +205,13 @@ def add_out_of_range(life: Life, draw: Random) -> None:
 @bad(AS_TORCH, kinds=("UsageError", "ValueError"))
 def load_damaged(life: Life, draw: Random) -> None:
     saved = copy.deepcopy(life.save())
-    for group in saved["param_groups"][-1:]:
-        group["params"].pop()
-        group.pop("param_names", None)
+    # The last one that has states is missing, since frozen ones may be; or all.
+    last = max((k for k, of in saved["state"].items() if of), default=None)
+    for group in saved["param_groups"]:
+        if last is None or last in group["params"]:
+            group.pop("param_names", None)
+            kept = [k for k in group["params"] if last not in (None, k)]
+            group["params"] = kept
     must_refuse(life, lambda: life.optimizer.load_state_dict(saved))
 
 

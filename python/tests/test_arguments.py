@@ -91,6 +91,15 @@ def test_shared_arguments_are_those_of_the_base():
     assert declared - own == set(_keywords._SWITCHES)
 
 
+def test_public_methods_say_what_they_do_themselves():
+    """torch's texts promise what does not hold here, such as that names do not
+    matter when a state dict is loaded."""
+    for name in ("add_param_group", "load_state_dict", "state_dict", "step"):
+        theirs = getattr(torch.optim.Optimizer, name).__doc__
+        assert inspect.getdoc(getattr(canzona.Muon, name)) not in ("", theirs)
+        assert getattr(canzona.Muon, name).__doc__ != theirs
+
+
 def test_an_argument_is_told_from_a_default():
     """Even if it has the default's value: a preset's is another."""
     group = canzona.Muon(net(), preset="nvidia").param_groups[0]
@@ -164,6 +173,41 @@ def test_an_option_by_both_of_its_names():
     assert (group["eps"], group["ns_steps"]) == (1e-3, 7)
 
 
+@pytest.mark.parametrize(
+    "name, value, words",
+    [
+        ("clip_norm", "one", "clip_norm='one': expected a number above 0"),
+        ("threads", "auto", "threads='auto': expected an integer from 1 on"),
+        ("capacity_bytes", 0.5, "capacity_bytes=0.5: expected an integer"),
+        ("rules", "adamw", "rules='adamw': expected a dict like"),
+        ("rules", ["0.weight"], "rules=['0.weight']: expected a dict"),
+        ("groups", {"0.weight": 0.1}, "groups['0.weight']: 0.1; expected a"),
+        ("adamw", 1e-3, "adamw=0.001: expected a dict like"),
+        ("splits", {"0.weight": 4}, "splits['0.weight']: 4; expected a list"),
+        ("adamw", {"betas": (0.9,)}, "betas=(0.9,): expected two numbers"),
+        ("ns_coefficients", (1, 2), "ns_coefficients=(1, 2): expected three"),
+        ("lr", "1e-3", "lr='1e-3': expected a number"),
+        ("adjust_lr_fn", "rms", "adjust_lr_fn (scale)='rms' is not one of"),
+        ("ns_steps", 0, "ns_steps (steps)='0' is not one of"),
+        ("replicas", 0, "replicas=0: expected a process group, a mesh or"),
+    ],
+)
+def test_values_of_another_kind(name, value, words):
+    with pytest.raises(canzona.UsageError) as e:
+        canzona.Muon(net(), **{name: value})
+    assert words in str(e.value)
+
+
+def test_keys_of_ones_own_go_into_the_groups_later():
+    with pytest.raises(canzona.UsageError, match="'name'.*; keys of your own"):
+        canzona.Muon([{"params": net(), "name": "all"}])
+    optimizer = canzona.Muon(net())
+    optimizer.param_groups[0]["name"] = "matrices"
+    other = canzona.Muon(net())
+    other.load_state_dict(optimizer.state_dict())
+    assert other.param_groups[0]["name"] == "matrices"
+
+
 def used_up():
     found = net().parameters()
     list(found)
@@ -182,6 +226,10 @@ def used_up():
         (lambda: "weights", "params is str"),
         (lambda: 3, "params is int"),
         (lambda: {nn.Parameter(torch.ones(2, 2))}, "is a set, whose order"),
+        (
+            lambda: [{"params": [torch.ones(2, 2)], "param_names": "ab"}],
+            "group 0: has 2 param_names for 1 params",
+        ),
     ],
 )
 def test_params_that_are_something_else(params, words):

@@ -150,7 +150,7 @@ def one_rank_fails():
 def test_a_rank_that_fails_is_told_to_the_others():
     first, second = on_gpu(2, one_rank_fails)
     assert first[0] == "" and second[0] == "as asked for"
-    assert first[1].startswith("rank 1 failed in the middle of the last step")
+    assert first[1].startswith("rank 1 failed during the last step")
     assert "start again from a checkpoint" in first[2]
     assert "start again from a checkpoint" in second[2]
 

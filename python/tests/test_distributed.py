@@ -394,6 +394,43 @@ def test_groups_of_other_threads_keep_their_names():
     assert ours == "ours" and other != "ours"
 
 
+def ignored_by_ddp():
+    """DDP leaves one matrix alone, which every rank trains for itself."""
+    rank, model = dist.get_rank(), layouts.fresh()
+    ignore = nn.parallel.DistributedDataParallel
+    ignore._set_params_and_buffers_to_ignore_for_model(model, ["up.weight"])
+    ddp = nn.parallel.DistributedDataParallel(model)
+    optimizer = canzona.Muon(ddp)
+    layouts.set_gradients(ddp, 1)
+    model.up.weight.grad *= 1 - 2 * rank
+    before = model.up.weight.detach().clone()
+    optimizer.step()
+    moved = model.up.weight.detach() - before
+    found = [torch.empty_like(moved) for _ in range(2)]
+    dist.all_gather(found, moved)
+    return "up.weight" in optimizer._replicas, (found[0] + found[1]).abs().max()
+
+
+def test_what_ddp_ignores_is_each_ranks_own():
+    for is_shared, rest in spawn(2, ignored_by_ddp):
+        assert not is_shared and rest < 1e-3
+
+
+def closed_after_its_groups():
+    model = sharded()
+    optimizer = canzona.Muon(model)
+    layouts.steps(model, optimizer, 1, 1)
+    dist.destroy_process_group()
+    optimizer.close()
+    optimizer.close()
+    with pytest.raises(canzona.UsageError, match="was closed"):
+        optimizer.step()
+
+
+def test_a_script_may_destroy_the_process_group_first():
+    spawn(2, closed_after_its_groups)
+
+
 def test_two_optimizers_at_once():
     assert spawn(2, two_optimizers) == [True, True]
 

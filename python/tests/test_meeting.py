@@ -5,7 +5,9 @@ import time
 from datetime import timedelta
 
 import pytest
+import torch
 import torch.distributed as dist
+from torch import nn
 
 import canzona
 import layouts
@@ -114,6 +116,23 @@ def test_a_rank_that_is_too_late_is_told_so(kind, tmp_path):
     assert in_threads(range(3), come) == ["", "", ""]
 
 
+def test_a_rank_that_never_came_is_at_the_next_meeting():
+    """It has not heard that the others met without it."""
+    store = dist.HashStore()
+
+    def come(rank):
+        return _meeting.Meeting(store, rank, range(3), 2).come("a", "w")
+
+    assert "ranks [2] did not come" in in_threads(range(2), come)[0]
+
+    def a_little_apart(rank):
+        time.sleep(0 if rank == 2 else 0.2)
+        return come(rank)
+
+    for ranks in (come, a_little_apart):
+        assert in_threads(range(3), ranks) == ["", "", ""]
+
+
 def test_every_kind_of_parameters_is_looked_for(monkeypatch):
     """Rank 2 has noted what rank 1 has; rank 0, which is first, has others."""
     monkeypatch.setattr(_meeting, "PATIENCE", 0.2)
@@ -129,6 +148,54 @@ def test_every_kind_of_parameters_is_looked_for(monkeypatch):
     assert first == second
     assert "plain tensor on rank 2" in first and "ranks on rank 1" in first
     assert store.check([_meeting._refused("b", 2, 1)])
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_notes_of_closed_optimizers_do_not_count(is_closed, monkeypatch):
+    """Rank 1 has updated such parameters for itself before, and is late."""
+    monkeypatch.setattr(_meeting, "PATIENCE", 0.2)
+    monkeypatch.setattr(_meeting, "_LONGEST_WAIT", 0.1)
+    store = dist.HashStore()
+    monkeypatch.setattr(_meeting.dist, "get_rank", lambda: 1)
+    watch = _meeting.Watch(store, "a")
+    if is_closed:
+        watch.withdraw()
+
+    def come(rank):
+        time.sleep(1.0 * rank)
+        return _meeting.Meeting(store, rank, range(2), 600).come("a", "w")
+
+    texts = in_threads(range(2), come)
+    if is_closed:
+        assert texts == ["", ""]
+    else:
+        assert all("plain tensor on rank 1" in text for text in texts)
+
+
+def closed_plain_ones():
+    """Notes that an optimizer of plain tensors leaves, and takes back."""
+    model = layouts.fresh()
+    optimizer = canzona.Muon(model)
+    layouts.steps(model, optimizer, 1, 1)
+    more = nn.Parameter(torch.ones(4, 4))
+    optimizer.add_param_group({"params": [("more", more)]})
+    identity = optimizer._watch._withdrawn.split("/")[1]
+    first = _meeting.identity_of(
+        (n, p.shape) for n, p in optimizer._members() if n != "more"
+    )
+    optimizer.close()
+    meeting = _meeting.Meeting(_meeting._store(), 0, range(2), 1)
+    rank = dist.get_rank()
+    found = []
+    for meeting._identity in (first, identity):
+        noted = _meeting._noted(meeting._identity, rank)
+        assert meeting._store.add(noted, 0) == 1
+        found.append(meeting._has_note(rank))
+    return found
+
+
+def test_closing_takes_notes_back():
+    assert spawn(2, closed_plain_ones) == [[False, False]] * 2
 
 
 def plain_on_rank_1(begins_late):

@@ -96,6 +96,29 @@ def test_parameters_that_became_others_are_refused(change, words):
     optimizer.step()
 
 
+@pytest.mark.parametrize("how", ["unfreeze", "add_param_group"])
+def test_parameters_that_became_others_before_a_new_plan_are_refused(how):
+    model, more = net(), nn.Linear(4, 4)
+    model[2].requires_grad_(False)
+    optimizer = canzona.Muon(model)
+    backward(model)
+    optimizer.step()
+    model.zero_grad()
+    model.to(torch.bfloat16).requires_grad_(True)
+    before = values(model)
+    backward(model)
+    with pytest.raises(canzona.UsageError, match="0.weight: is .* bfloat16"):
+        if how == "add_param_group":
+            optimizer.add_param_group({"params": more.named_parameters()})
+        optimizer.step()
+    assert same(before, values(model))
+    model.zero_grad()
+    model.to(torch.float32)
+    backward(model)
+    optimizer.step()
+    assert optimizer.state[model[0].weight]["step"] == 2
+
+
 def test_an_optimizer_made_before_parameters_were_replaced_is_refused():
     with torch.device("meta"):
         model = net()
@@ -111,6 +134,19 @@ def test_an_optimizer_made_before_parameters_were_replaced_is_refused():
     before = values(model)
     optimizer.step()
     assert not same(before, values(model))
+
+
+def test_parameters_that_were_replaced_after_a_step_are_refused():
+    model = net()
+    optimizer = canzona.Muon(model)
+    backward(model)
+    optimizer.step()
+    optimizer.zero_grad()
+    optimizer.step()  # there is nothing to do
+    model.load_state_dict(copy.deepcopy(model.state_dict()), assign=True)
+    backward(model)
+    with pytest.raises(canzona.UsageError, match="0.weight: the model has ano"):
+        optimizer.step()
 
 
 def test_a_part_that_others_took_from_the_model_is_trained():
@@ -220,6 +256,23 @@ def test_unfrozen_parameters_are_trained_from_then_on(kind, given):
     assert same(*runs)
 
 
+@pytest.mark.parametrize("lr", [-1.0, float("nan")])
+def test_a_refused_first_step_wakes_no_parameter(lr):
+    model = net()
+    model[0].requires_grad_(False)
+    optimizer = canzona.Muon(model)
+    model[0].requires_grad_(True)
+    optimizer.param_groups[0]["lr"] = lr
+    backward(model)
+    before = optimizer.routing
+    with pytest.raises(canzona.UsageError, match="group 0: lr=.*; expected"):
+        optimizer.step()
+    assert optimizer.routing == before
+    optimizer.param_groups[0]["lr"] = 0.1
+    optimizer.step()
+    assert optimizer.state[model[0].weight]["step"] == 1
+
+
 def test_unfrozen_parameters_keep_their_options():
     model = net()
     model[0].requires_grad_(False)
@@ -262,6 +315,8 @@ def test_unfrozen_parameters_may_be_added_by_hand():
     optimizer.step()
     model[0].requires_grad_(True)
     optimizer.add_param_group({"params": model[0].parameters(), "lr": 0.5})
+    options = [g.keys() for g in optimizer.param_groups if g["rule"] == "adamw"]
+    assert options[0] == options[-1]
     before = values(model)
     backward(model)
     optimizer.step()

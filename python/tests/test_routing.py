@@ -9,6 +9,7 @@ from torch import nn
 import canzona
 from canzona import _collect, _routing
 from canzona._errors import UsageError
+from canzona._modules import Known
 
 
 class Attention(nn.Module):
@@ -244,13 +245,19 @@ def test_names_that_are_given_are_used(recwarn):
         ("layers.3.output.dense.weight", "muon"),
         ("layers.3.gate.weight", "muon"),
         ("layers.3.router.weight", "adamw"),
+        ("layers.3.moe.router.gate.weight", "adamw"),
+        ("layers.3.mlp.router.classifier.weight", "adamw"),
+        ("deepspeed_moe.gate.wg.weight", "adamw"),
+        ("layers.3.mlp.shared_expert_gate.weight", "adamw"),
+        ("layers.3.router_norm.proj.weight", "muon"),
         ("wte.weight", "adamw"),
         ("tok_embeddings.weight", "adamw"),
         ("base.layers.0.q.lora_A.default.weight", "adamw"),
     ],
 )
 def test_names(name, rule):
-    assert _routing.usual(name, (64, 32), None, "muon")[0] == rule
+    for known in (None, Known()):
+        assert _routing.usual(name, (64, 32), known, "muon")[0] == rule
 
 
 def test_wrappers_leave_no_trace_in_names():

@@ -125,7 +125,7 @@ def test_replaced_states_are_taken_over():
     )
 
 
-@pytest.mark.parametrize("how", ["in place", "replaced", "number"])
+@pytest.mark.parametrize("how", ["in place", "by data", "replaced", "number"])
 def test_numbers_of_steps_are_taken_over(how):
     model, other = net(), net()
     optimizer = canzona.AdamW(model, lr=0.01)
@@ -136,6 +136,8 @@ def test_numbers_of_steps_are_taken_over(how):
         for p in m.parameters():
             if how == "in place" or o is theirs:
                 o.state[p]["step"].zero_()
+            elif how == "by data":
+                o.state[p]["step"].data.zero_()
             else:
                 o.state[p]["step"] = torch.zeros(()) if how == "replaced" else 0
     trained(model, optimizer, 2)
@@ -232,6 +234,21 @@ def test_a_closed_optimizer_saves_nothing():
             call()
     with pytest.raises(canzona.UsageError, match="was closed"):
         copy.deepcopy(optimizer)
+
+
+def test_the_first_look_may_be_in_inference_mode():
+    """Where Lightning validates, and saves."""
+    model, other = net(), net()
+    ours, same_ours = canzona.Muon(model), canzona.Muon(other)
+    with torch.inference_mode():
+        assert len(ours.state) == 4
+    trained(model, ours, 2)
+    with torch.inference_mode():
+        ours.load_state_dict(ours.state_dict())
+    trained(model, ours, 1)
+    trained(other, same_ours, 2)
+    trained(other, same_ours, 1)
+    assert same(values(model), values(other))
 
 
 def test_a_deleted_optimizer_gives_its_memory_back_at_once():

@@ -202,6 +202,10 @@ BAD_STATE_DICTS = {
         lambda d: d["param_groups"][1].update(lr=-1.0),
         ["the group of 0.bias", "lr=-1.0", "at least 0"],
     ),
+    "states of nobody": (
+        lambda d: d["state"].update({9: d["state"][0]}),
+        ["states of parameter number 9, which is in none of its groups"],
+    ),
     "betas of a number": (
         lambda d: d["param_groups"][1].update(betas=0.9),
         ["the group of 0.bias", "betas"],
