@@ -47,7 +47,7 @@ struct RankOptions {
 // Says which launcher has started this process as one of several ranks, and how
 // they communicate.
 struct ProcessLaunch {
-  std::string launcher;   // "Open MPI", "torchrun", "canzona launch", …
+  std::string launcher;   // "Open MPI", "torchrun", …
   std::string transport;  // "mpi" or "tcp"
   int rank = 0;
   int num_ranks = 0;    // 0: unknown
