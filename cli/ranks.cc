@@ -135,6 +135,11 @@ class MpiRanks : public ProcessRanks<MpiSession> {
                            ", but MPI started ", session().size(),
                            "; start it with mpirun -n ", options.num_ranks));
   }
+
+  // The session stays open, so that end_compute() leaves at once.
+  void finish_after_signal() override {
+    session().finish_unfinalized(options().communicator.deadline);
+  }
 };
 
 class TcpRanks : public ProcessRanks<TcpSession> {
@@ -189,6 +194,7 @@ class NcclRanks final : public Base {
     nccl_.reset();
     Base::finish();
   }
+  void finish_after_signal() override { finish(); }
 
  private:
   static NcclOptions nccl_options(const RankOptions& options) {

@@ -26,7 +26,7 @@ import xml.etree.ElementTree
 
 from file_rows import FILE_ROWS
 from started import SMALL, Failure, Started, digest_of, require
-from rank_rows import DEADLINE, RANK_ROWS
+from rank_rows import RANK_ROWS
 from trials import Row, Runner, usable_cores
 
 ROWS = {**RANK_ROWS, **FILE_ROWS}
@@ -71,14 +71,14 @@ class Bench:
             self.count += 1
             return os.path.join(self.folder, f"run{self.count}")
 
-    def train(self, run, steps=8, more=(), save_every=2, deadline=DEADLINE):
+    def train(self, run, steps=8, more=(), save_every=2, deadline=30):
         return (["train"] + SMALL + list(more) +
                 ["--steps", str(steps), "--run", run,
                  "--deadline", f"{deadline:g}s",
                  "--save-every", str(save_every)])
 
     def start(self, run, starter="mpirun", ranks=4, restarts=0, fault="",
-              bare=False, patience=1, variables=(), **train):
+              bare=False, patience=2, variables=(), **train):
         return Started(self, self.train(run, **train), starter, ranks,
                        restarts, fault, bare, patience, variables)
 

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -118,7 +119,7 @@ class Started:
     docs/resuming.md."""
 
     def __init__(self, bench, command, starter="mpirun", ranks=4, restarts=0,
-                 fault="", bare=False, patience=1, variables=()):
+                 fault="", bare=False, patience=2, variables=()):
         environment = dict(os.environ, **dict(variables))
         environment.pop("CANZONA_TEST_FAULT", None)
         if fault:
@@ -148,7 +149,7 @@ class Started:
                     "--max-restarts", str(restarts),
                     "--monitor-interval", "0.1", "--"] + program
         if self.watched:
-            program = ["sh", os.path.join(HERE, "rank.sh"),
+            program = [sys.executable, os.path.join(HERE, "rank.py"),
                        self.folder] + program
         if self.starter == "script":
             environment.update(
@@ -262,8 +263,13 @@ class Started:
             raise Failure(f"not over after {seconds} s:\n{self.text()}")
         self.ended = time.monotonic()
         self.reader.join(10)
-        left = [pid for pid in before
-                if words_of(pid)[:1] == [self.bench.canzona]]
+        # The kernel ends those whose starter was killed.
+        while time.monotonic() < self.ended + 2:
+            left = [pid for pid in before
+                    if words_of(pid)[:1] == [self.bench.canzona]]
+            if not left:
+                break
+            time.sleep(0.005)
         require(not left, "processes are left:", left)
         require(not self.reader.is_alive(), "somebody still writes:",
                 self.text())
