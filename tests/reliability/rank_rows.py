@@ -455,8 +455,9 @@ def asked(bench, number, whom, twice=False, save_every=2, starter="mpirun"):
     require(started.end() != 0, started.text())
     took = time_to_all_gone(pids, begin)
     if not twice:
-        # mpirun waits before it passes a signal on.
-        took -= started.wait_for("ending after this step") - begin
+        # mpirun waits before it passes a signal on; rank 0 tells of it.
+        if whom is None:
+            took -= started.wait_for("ending after this step") - begin
         # torchrun passes SIGINT on, mpirun sends SIGTERM for both.
         require([end.status for end in started.ends] ==
                 [143] * (4 if started.watched else 0),
