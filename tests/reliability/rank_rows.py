@@ -9,7 +9,7 @@ import subprocess
 import time
 from functools import partial
 
-from started import (SMALL, Failure, Started, descendants, digest_of,
+from started import (SMALL, Failure, digest_of,
                      free_port, require, words_of)
 from trials import Row, chance_of
 
@@ -130,7 +130,7 @@ def r6(bench):
 
 
 def check_stopped(started, rank):
-    """mpirun ends the rank that stopped; the others have ended by themselves."""
+    """mpirun ends the rank that stopped; the others have ended already."""
     require(started.end() == 4, started.text())
     check_survivors(started, [rank])
     require(any(f"rank {rank} did not" in line or "given up" in line
@@ -287,7 +287,7 @@ def killed_outside(bench, row, ranks, victims, chance, starter):
     # mpirun would take seconds to forward it.
     started.kill_rank(0, signal.SIGTERM)
     require(started.end() != 0, started.text())
-    require(f'"state": "stopped"' in summary_text(run), started.text())
+    require('"state": "stopped"' in summary_text(run), started.text())
     shutil.rmtree(run, ignore_errors=True)
     return gone
 
@@ -485,7 +485,7 @@ def r12(bench):
 
 
 def saved_now(bench, starter):
-    """mpirun forwards SIGUSR1 to all ranks; under torchrun one of them gets it."""
+    """mpirun forwards SIGUSR1 to all ranks; under torchrun one gets it."""
     run = bench.new_run()
     started = bench.start(run, starter, steps=100000, save_every=1000000)
     started.wait_for(STEP)
@@ -505,7 +505,8 @@ def saved_now(bench, starter):
 
 
 def r13(bench):
-    row = Row("R13", "from the signal at the ranks to the end, or to the checkpoint")
+    row = Row("R13", "from the signal at the ranks to the end, or to the "
+              "checkpoint")
     for starter in starters(bench, row):
         row.add(f"SIGINT once, {starter}", partial(
             asked, bench, signal.SIGINT, None, starter=starter), bar=5)
