@@ -20,7 +20,7 @@ constexpr const char* kDescription =
 constexpr const char* kCommandLineExamples =
     R"(Examples:
   canzona train --data book.txt --run runs/one        a small model, on all cores
-  canzona launch --ranks 4 -- train --run runs/two    as processes, restarted when one dies
+  mpirun -n 4 canzona train --data book.txt --run runs/two    on processes
   canzona report runs/one --html one.html             how the run went
   canzona plan --model qwen3-32b --fused --mesh dp=32,tp=8 --rule muon -o plan.json
   canzona compare --model qwen3-32b --fused --mesh dp=32,tp=8 --html compare.html
@@ -352,8 +352,8 @@ CommandLine::CommandLine() : root_(kDescription, "canzona") {
   root_.footer(kCommandLineExamples);
   for (const auto add :
        {add_plan, add_compare, add_simulate, add_explain, add_validate,
-        add_train, add_launch, add_sample, add_eval, add_report, add_ckpt,
-        add_config, add_models, add_rules, add_bench, add_calibrate, add_doctor,
+        add_train, add_sample, add_eval, add_report, add_ckpt, add_config,
+        add_models, add_rules, add_bench, add_calibrate, add_doctor,
         add_completion, add_man})
     verbs_.push_back(add(root_));
 }

@@ -1,10 +1,12 @@
 // The verbs about this machine.
 #include <fmt/chrono.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+#include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -18,7 +20,7 @@
 #include "canzona/comm/mpi/mpi_session.h"
 #include "canzona/comm/nccl/nccl_launch.h"
 #include "canzona/comm/nccl/nccl_library.h"
-#include "canzona/launch/child.h"
+#include "canzona/comm/tcp/sockets.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/measure/calibrate.h"
 #include "canzona/plan/cost/cost_table.h"
@@ -203,44 +205,76 @@ Outcome exchange_here(const std::string& kind, const Output& out) {
   return Outcome::kDone;
 }
 
-// Starts a process of this program and reads the seconds of an exchange, which
-// it prints on a line after `prefix`; or reports why that fails.
-ExchangeInfo exchange_of(const ChildOptions& options, ExchangeInfo info,
-                         std::string_view prefix) {
-  try {
-    Child child(options);
-    LineReader output(child.output()), errors(child.errors());
-    std::string last;
-    while (output.descriptor() >= 0 || errors.descriptor() >= 0) {
-      std::array<pollfd, 2> files{
-          {{output.descriptor(), POLLIN, 0}, {errors.descriptor(), POLLIN, 0}}};
-      ::poll(files.data(), files.size(), -1);
-      output.read([&](std::string_view line) {
-        const size_t at = line.find(prefix);
-        if (at != std::string_view::npos)
-          info.seconds = parse_number(line.substr(at + prefix.size()), 0, 1e9,
-                                      "the seconds of an exchange");
-      });
-      errors.read([&](std::string_view line) { last = line; });
-    }
-    if (!child.wait().is_good()) info.problem = last;
-  } catch (const Error& error) {
-    info.problem = error.what();
+// Reads what processes of this program print: the seconds of an exchange on a
+// line of their own, or an error.
+void read_exchange(std::FILE* lines, ExchangeInfo& info) {
+  std::array<char, 4096> buffer{};
+  std::string last, error;
+  while (std::fgets(buffer.data(), buffer.size(), lines) != nullptr) {
+    std::string line(buffer.data());
+    if (line.ends_with('\n')) line.pop_back();
+    if (line.empty()) continue;
+    const char* end = line.data() + line.size();
+    if (double seconds = 0;
+        std::from_chars(line.data(), end, seconds).ptr == end)
+      info.seconds = seconds;
+    if (error.empty() && line.starts_with("error: ")) error = line;
+    last = line;
   }
+  info.problem = !error.empty()  ? error
+                 : !last.empty() ? last
+                                 : "its processes ended without a word";
+}
+
+// Runs a command of the shell, whose processes are ranks of the exchange.
+ExchangeInfo exchange_of(const std::string& command, ExchangeInfo info) {
+  std::FILE* lines =
+      ::popen(cat("{ ", command, "; } </dev/null 2>&1").c_str(), "re");
+  if (lines == nullptr) {
+    info.problem = std::generic_category().message(errno);
+    return info;
+  }
+  read_exchange(lines, info);
+  if (::pclose(lines) == 0) info.problem.clear();
   return info;
 }
 
-std::string doctor_program() {
-  return std::filesystem::read_symlink("/proc/self/exe");
+// Returns the text as one word of a shell's command.
+std::string shell_word(std::string_view text) {
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? "'\\''" : std::string(1, c);
+  return word + "'";
 }
 
-// The same between processes, which this program starts itself.
-ExchangeInfo exchange_of_processes(const std::string& transport) {
-  return exchange_of({.words = {doctor_program(), "launch", "--quiet",
-                                "--ranks", cat(kExchangingRanks), "--",
-                                "doctor", "--exchange", transport}},
-                     {.transport = transport, .num_ranks = kExchangingRanks},
-                     "] ");
+// Returns the command of one rank.
+std::string rank_command(const std::string& kind) {
+  return cat(
+      shell_word(std::filesystem::read_symlink("/proc/self/exe").string()),
+      " doctor --quiet --exchange ", kind);
+}
+
+ExchangeInfo exchange_over_mpi() {
+  const bool open_mpi = mpi_description().starts_with("Open MPI");
+  const char* mpirun =
+      open_mpi ? "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "
+                 "$(command -v mpirun.openmpi || echo mpirun) --oversubscribe "
+                 "--bind-to none"
+               : "$(command -v mpirun.mpich || echo mpirun)";
+  return exchange_of(
+      cat(mpirun, " -n ", kExchangingRanks, " ", rank_command("mpi")),
+      {.transport = "mpi", .num_ranks = kExchangingRanks});
+}
+
+// The ranks meet over sockets of this machine, at a port that is free now.
+ExchangeInfo exchange_over_nccl() {
+  const int port = own_endpoint(listen_on({"127.0.0.1", 0})).port;
+  std::string command = cat("export CANZONA_NUM_RANKS=", kExchangingRanks,
+                            " CANZONA_NUM_LOCAL=", kExchangingRanks,
+                            " CANZONA_RENDEZVOUS=127.0.0.1:", port, "; ");
+  for (int rank = 1; rank < kExchangingRanks; ++rank)
+    command += cat("CANZONA_RANK=", rank, " ", rank_command("nccl"), " & ");
+  return exchange_of(cat(command, "CANZONA_RANK=0 ", rank_command("nccl")),
+                     {.transport = "nccl", .num_ranks = kExchangingRanks});
 }
 
 // Runs NCCL with a single rank, which writes its log to a file.
@@ -248,10 +282,10 @@ ExchangeInfo exchange_of_one(std::string& network) {
   const std::string file =
       std::filesystem::temp_directory_path() /
       cat("canzona-doctor-nccl-", static_cast<int64_t>(::getpid()));
-  const ExchangeInfo info = exchange_of(
-      {.words = {doctor_program(), "doctor", "--quiet", "--exchange", "alone"},
-       .variables = {{"NCCL_DEBUG", "INFO"}, {"NCCL_DEBUG_FILE", file}}},
-      {.transport = "nccl", .num_ranks = 1}, "");
+  const ExchangeInfo info =
+      exchange_of(cat("NCCL_DEBUG=INFO NCCL_DEBUG_FILE=", shell_word(file), " ",
+                      rank_command("alone")),
+                  {.transport = "nccl", .num_ranks = 1});
   std::ifstream log(file);
   network = nccl_network(std::string(std::istreambuf_iterator<char>(log), {}));
   std::error_code ignored;
@@ -263,11 +297,11 @@ ExchangeInfo exchange_of_one(std::string& network) {
 // if a launcher has started this process.
 void add_processes(MachineReport& report) {
   if (find_process_launch()) return;
-  if (mpi_is_built()) report.exchanges.push_back(exchange_of_processes("mpi"));
+  if (mpi_is_built()) report.exchanges.push_back(exchange_over_mpi());
   if (!nccl_is_built() || !report.gpu) return;
   report.exchanges.push_back(exchange_of_one(report.nccl_network));
   if (!report.exchanges.back().problem.empty()) return;
-  report.exchanges.push_back(exchange_of_processes("nccl"));
+  report.exchanges.push_back(exchange_over_nccl());
 }
 
 MachineReport examine_machine() {

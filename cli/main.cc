@@ -26,14 +26,6 @@ int exit_status_of(Outcome outcome) {
       return ExitStatus::kInterrupted;
     case Outcome::kTerminated:
       return ExitStatus::kTerminated;
-    case Outcome::kRefused:
-      return ExitStatus::kUsage;
-    case Outcome::kDataLost:
-      return ExitStatus::kDataLost;
-    case Outcome::kPeerLost:
-      return ExitStatus::kPeerLost;
-    case Outcome::kNoStorage:
-      return ExitStatus::kStorage;
   }
   return ExitStatus::kFailed;
 }

@@ -29,9 +29,6 @@ Verb add_config(CLI::App& root) {
 Verb add_train(CLI::App& root) {
   return absent(root, "train", "train a language model (not in this build)");
 }
-Verb add_launch(CLI::App& root) {
-  return absent(root, "launch", "start ranks as processes (not in this build)");
-}
 Verb add_sample(CLI::App& root) {
   return absent(root, "sample",
                 "let a model continue a text (not in this build)");

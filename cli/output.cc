@@ -195,7 +195,7 @@ int Output::write_all(int descriptor, std::string_view text) const {
   constexpr size_t kPiece = 256;
   while (!text.empty()) {
     if (!has_room(descriptor)) {
-      if (gives_up_()) return EAGAIN;
+      if (signal_came()) return EAGAIN;
       continue;
     }
     const ssize_t done =
@@ -216,11 +216,6 @@ void Output::result(std::string_view text) const {
 }
 
 // There is no way to report that standard error does not work.
-bool Output::pass_on(std::string_view line, bool is_error) const {
-  return 0 ==
-         write_all(is_error ? STDERR_FILENO : STDOUT_FILENO, cat(line, "\n"));
-}
-
 void Output::note(std::string_view text) const {
   if (quiet_) return;
   std::string safe;

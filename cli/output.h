@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -82,22 +81,12 @@ class Output {
  public:
   Output(const Environment& environment, ColorChoice color, bool quiet);
 
-  // Called repeatedly while a pipe or terminal accepts nothing; if it returns
-  // true, the rest of the text is dropped. Default: whether a signal came.
-  void set_gives_up(std::function<bool()> gives_up) {
-    gives_up_ = std::move(gives_up);
-  }
-
   // For text of results.
   const Ink& ink() const { return ink_; }
 
   // Writes a result. Throws StorageError if it cannot be written, ClosedPipe if
   // nobody reads.
   void result(std::string_view text) const;
-
-  // Forwards a line of another process unchanged. It is not an error if nobody
-  // reads it; returns false if it was dropped.
-  bool pass_on(std::string_view line, bool is_error) const;
 
   // Writes a note to standard error, made safe for the terminal; none with
   // --quiet.
@@ -128,7 +117,6 @@ class Output {
   // failed.
   int write_all(int descriptor, std::string_view text) const;
 
-  std::function<bool()> gives_up_ = signal_came;
   Ink ink_;
   Ink error_ink_;
   bool quiet_;

@@ -1,7 +1,10 @@
 #include "cli/ranks.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -132,6 +135,11 @@ class MpiRanks : public ProcessRanks<MpiSession> {
                            ", but MPI started ", session().size(),
                            "; start it with mpirun -n ", options.num_ranks));
   }
+
+  // The session stays open, so that end_compute() leaves at once.
+  void finish_after_signal() override {
+    session().finish_unfinalized(options().communicator.deadline);
+  }
 };
 
 class TcpRanks : public ProcessRanks<TcpSession> {
@@ -186,6 +194,7 @@ class NcclRanks final : public Base {
     nccl_.reset();
     Base::finish();
   }
+  void finish_after_signal() override { finish(); }
 
  private:
   static NcclOptions nccl_options(const RankOptions& options) {
@@ -262,9 +271,9 @@ std::string transport_of(const RankOptions& options,
 TcpLaunch required_tcp_launch() {
   if (std::optional<TcpLaunch> launch = find_tcp_launch()) return *launch;
   throw UsageError(
-      "--transport tcp: this process was not started as a rank; use canzona "
-      "launch, torchrun --no-python, srun, or set CANZONA_RANK, "
-      "CANZONA_NUM_RANKS and CANZONA_RENDEZVOUS (docs/tcp.md)");
+      "--transport tcp: this process was not started as a rank; use "
+      "torchrun --no-python, srun, or set CANZONA_RANK, CANZONA_NUM_RANKS and "
+      "CANZONA_RENDEZVOUS (docs/tcp.md)");
 }
 
 // Throws UsageError unless this process can be an NCCL rank.
@@ -277,8 +286,8 @@ ProcessLaunch required_nccl_launch(const RankOptions& options,
   if (!launch)
     throw UsageError(
         "--transport nccl: this process was not started as a rank, and NCCL "
-        "needs one process per GPU; use mpirun, srun, torchrun --no-python or "
-        "canzona launch (docs/nccl.md), or --transport thread");
+        "needs one process per GPU; use mpirun, srun or torchrun "
+        "--no-python (docs/nccl.md), or --transport thread");
   return *launch;
 }
 
@@ -465,6 +474,14 @@ void give_streams_connections(const std::string& device) {
 
 namespace {
 
+// Makes the kernel kill this rank when its launcher dies: torchrun that was
+// killed would leave ranks behind that go on. A shell that set CANZONA_RANK may
+// end before its ranks.
+void end_with_launcher(const ProcessLaunch& launch) {
+  if (launch.transport == "mpi" || launch.launcher == "torchrun")
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+}
+
 // Only sockets need a place to meet, and a token.
 void refuse_idle_meeting(const RankOptions& options,
                          const std::string& transport) {
@@ -482,6 +499,7 @@ void refuse_idle_meeting(const RankOptions& options,
 std::unique_ptr<Ranks> make_ranks(const RankOptions& options) {
   RankOptions own = options;
   const std::optional<ProcessLaunch> launch = find_launch_for(options);
+  if (launch) end_with_launcher(*launch);
   const std::string transport = transport_of(options, launch);
   if (transport != "thread" && options.links)
     throw UsageError(

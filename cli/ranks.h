@@ -47,7 +47,7 @@ struct RankOptions {
 // Says which launcher has started this process as one of several ranks, and how
 // they communicate.
 struct ProcessLaunch {
-  std::string launcher;   // "Open MPI", "torchrun", "canzona launch", …
+  std::string launcher;   // "Open MPI", "torchrun", …
   std::string transport;  // "mpi" or "tcp"
   int rank = 0;
   int num_ranks = 0;    // 0: unknown
@@ -78,6 +78,9 @@ class Ranks {
   virtual std::vector<LibraryMemory> library_memory() const { return {}; }
   // Ends all ranks in an orderly way.
   virtual void finish() {}
+  // The same if a signal has ended the run, which may have come from a launcher
+  // that ends all ranks.
+  virtual void finish_after_signal() { finish(); }
 };
 
 // Parses "30s" as a deadline of collectives; UsageError names --deadline.

@@ -147,7 +147,8 @@ struct Data {
   std::string tokenizer;  // its file, for the run's folder; "": none
 };
 
-// Runs on all ranks of this process and returns rank 0's result.
+// Runs on all ranks of this process and returns rank 0's result; in a process
+// without rank 0 only how the run ended, so that all exit alike.
 TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
                      TrainObserver& observer) {
   TrainResult result;
@@ -155,7 +156,12 @@ TrainResult train_on(Ranks& ranks, const TrainJob& job, const Data& data,
     const auto engine = make_cpu_engine();
     TrainResult own = train(job.settings, job.plan, data.batches, world,
                             *engine, ranks.speaks() ? &observer : nullptr);
-    if (world.rank() == 0) result = std::move(own);
+    if (world.rank() == 0) {
+      result = std::move(own);
+    } else if (!ranks.speaks()) {
+      result.stop = own.stop;
+      result.diverged = own.diverged;
+    }
   });
   return result;
 }
@@ -369,7 +375,10 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
   const TrainResult result = train_or_hint(ranks, job, data, telling, narrator);
   if (ranks.speaks()) tell_end(narrator.summary_of(result), telling);
   if (!trace_path.empty()) out.save_trace(trace_path, trace);
-  ranks.finish();
+  if (result.stop != 0)
+    ranks.finish_after_signal();
+  else
+    ranks.finish();
   if (!result.save_failure.empty() && !result.diverged)
     throw_save_failure(result);
   if (const std::string missing = narrator.unrecorded();

@@ -382,13 +382,6 @@ bool TrainJob::is_plain() const {
          plan.options.zero.reach == Reach::kDirect && !chose_collectives;
 }
 
-void require_plan(const TrainConfig& config, const Mesh& mesh) {
-  const TrainSettings settings = settings_of(config);
-  check_training(settings, mesh);
-  if (!chooses_zero(config) && !chooses_experts(config))
-    plan_training(config, settings, mesh, {});
-}
-
 TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
                   const std::optional<MachineLimits>& limits) {
   TrainJob job;

@@ -106,10 +106,6 @@ struct TrainJob {
   bool is_plain() const;
 };
 
-// Throws the UsageError of make_job() if the run cannot be planned on this
-// mesh. Sizes that are yet to be chosen are not checked.
-void require_plan(const TrainConfig& config, const Mesh& mesh);
-
 // UsageError names what cannot be met. `--zero auto` requires the limits.
 TrainJob make_job(const TrainConfig& config, const Mesh& mesh,
                   const std::optional<MachineLimits>& limits = {});

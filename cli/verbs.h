@@ -15,19 +15,7 @@ namespace canzona::cli {
 // kFailed: the answer, which was printed, is "no" (a plan that is not valid).
 // kDiverged: numbers became not finite, which was printed, too. kInterrupted,
 // kTerminated: the user or the system requested the end, and it was orderly.
-// The last four are those of a run that `canzona launch` has watched; it has
-// printed why.
-enum class Outcome {
-  kDone,
-  kFailed,
-  kDiverged,
-  kInterrupted,
-  kTerminated,
-  kRefused,
-  kDataLost,
-  kPeerLost,
-  kNoStorage
-};
+enum class Outcome { kDone, kFailed, kDiverged, kInterrupted, kTerminated };
 
 struct Verb {
   CLI::App* app = nullptr;  // owned by the root
@@ -62,7 +50,6 @@ Verb add_rules(CLI::App& root);
 Verb add_validate(CLI::App& root);
 Verb add_config(CLI::App& root);
 Verb add_train(CLI::App& root);
-Verb add_launch(CLI::App& root);
 Verb add_report(CLI::App& root);
 Verb add_sample(CLI::App& root);
 Verb add_eval(CLI::App& root);

@@ -56,8 +56,8 @@ check_mesh() {
     --transport nccl --share-gpu
   if command -v torchrun >/dev/null; then
     # shellcheck disable=SC2086
-    compare "torchrun, $mesh, $rule $*" torchrun --no-python \
-      --nproc-per-node "$ranks" "$canzona" $step --transport nccl --share-gpu
+    compare "torchrun, $mesh, $rule $*" torchrun --standalone --no-python \
+      --nproc-per-node "$ranks" -- "$canzona" $step --transport nccl --share-gpu
   fi
 }
 

@@ -33,7 +33,6 @@ allowed_rooms() {
     canzona/runtime)
       echo "base trace comm linalg rules shapes plan runtime" ;;
     canzona/data) echo "base data" ;;
-    canzona/launch) echo "base launch" ;;
     canzona/checkpoint) echo "base shapes checkpoint" ;;
     canzona/saving)
       echo "$(allowed_rooms canzona/runtime) checkpoint saving" ;;
@@ -51,7 +50,7 @@ allowed_rooms() {
       echo "$(allowed_rooms canzona/measure) report" ;;
     cli | bench | fuzz | tests)
       echo "base trace comm linalg rules shapes conformance plan sim runtime" \
-        "measure data checkpoint saving model train report launch c" ;;
+        "measure data checkpoint saving model train report c" ;;
   esac
 }
 

@@ -76,6 +76,6 @@ expect 0 canzona/comm/a.cc 'return environment_variable(name);'
 expect 0 canzona/linalg/a_test.cc 'getenv("A");'
 expect 1 canzona/linalg/a.cc 'return std::getenv(name);'
 expect 1 cli/a.cc '::setenv("A", "b", 1);'
-expect 1 canzona/launch/a.cc 'for (char** at = environ; *at; ++at) {}'
+expect 1 canzona/trace/a.cc 'for (char** at = environ; *at; ++at) {}'
 
 exit $status

@@ -48,4 +48,33 @@ expect 1 a/x.h 'struct Round {' b/y.h 'using Round = std::pair<int, int>;'
 expect 1 a/x.h 'using Round = int;' b/y.h 'using Round =
     std::pair<int, int>;'
 
+# Sources count as well.
+expect 1 a/x.h 'struct Round {' b/y.cc 'class Round {'
+expect 1 a/x.cc 'struct Round {' b/y.cc 'struct Round {'
+expect 0 a/x.cc 'struct Round {' b/y.cc 'namespace {
+struct Round {'
+expect 0 a/x.cc 'struct A::Round {' b/y.cc 'struct B::Round {'
+expect 0 a/x.cc 'struct Round {' b/y_test.cc 'struct Round {'
+expect 0 a/x.cc 'using Round = int;' b/y.cc 'using Round = int;'
+
+expect 1 a/x.cc 'int sum(int a) {' b/y.cc 'int sum(int b) { return b; }'
+expect 1 a/x.cc 'const A<B, C>& sum(const A<B, C>& a, int* b) {' \
+  b/y.cu 'A<B, C> sum(const A<B, C>& c,
+            int* d) {'
+expect 1 a/x.cc 'std::vector<int>
+sum() {' b/y.cc 'int sum() {'
+expect 0 a/x.cc 'int sum(int a) {' b/y.cc 'int sum(double a) {'
+expect 0 a/x.cc 'int sum(A<int, int> a) {' b/y.cc 'int sum(A<int> a, int b) {'
+expect 0 a/x.cc 'int sum(int a) {' b/y.cc 'int sum(int a);'
+expect 0 a/x.cc 'int sum(int a) {' b/y.cc 'static int sum(int a) {'
+expect 0 a/x.cc 'int sum(int a) {' b/y.cc 'template <class T>
+int sum(int a) {'
+expect 0 a/x.cc 'int sum(int a) {' b/y.cc 'namespace {
+int sum(int a) {'
+expect 0 a/x.cc 'int sum(int a) {' b/y.cc '}  // namespace canzona
+namespace canzona::b {
+int sum(int a) {'
+expect 0 a/x.cc 'int A::sum(int a) {' b/y.cc 'int A::sum(int a) {'
+expect 0 a/x.cc 'int sum(int a) {' b/no_y.cc 'int sum(int a) {'
+
 exit $status

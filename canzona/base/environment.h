@@ -9,14 +9,11 @@
 // asks the kernel about other processes of this machine.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "canzona/base/text.h"
 
@@ -29,13 +26,6 @@ inline const char* environment_variable(const char* name) {
   return std::getenv(name);
 }
 inline Variables process_variables() { return environment_variable; }
-
-// Returns all variables as "NAME=value".
-inline std::vector<std::string> all_variables() {
-  std::vector<std::string> all;
-  for (char** at = environ; *at != nullptr; ++at) all.emplace_back(*at);
-  return all;
-}
 
 // For libraries that read their settings from the environment. Returns false if
 // the system refuses.

@@ -27,8 +27,7 @@
 namespace canzona {
 
 // The program's exit statuses tell a caller who has to act; docs/errors.md
-// lists them. Only cli/main.cc maps errors to statuses; a launcher reads those
-// of its child processes.
+// lists them. Only cli/main.cc maps errors to statuses.
 struct ExitStatus {
   static constexpr int kDone = 0;
   static constexpr int kFailed = 1;

@@ -145,8 +145,6 @@ refuses_huge --step ckpt inspect .
 refuses_huge --step ckpt verify .
 refuses_huge --step ckpt export . --hf new
 refuses_huge --keep-last ckpt prune .
-refuses_huge --ranks launch
-refuses_huge --max-restarts launch
 refuses_huge --layers bench rule
 refuses_huge --threads bench transform
 refuses_huge --rounds bench transform

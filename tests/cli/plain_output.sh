@@ -38,7 +38,6 @@ train --dry-run
 train $(echo $quick) --steps 2 --run run
 train $(echo $quick) --steps 2 --json
 report run
-launch --ranks 2 -- train $(echo $quick) --steps 2
 sample --run run --prompt the --tokens 4
 eval --run run
 ckpt ls $here/../data/checkpoints/v1

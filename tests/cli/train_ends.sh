@@ -378,4 +378,38 @@ checks=$((checks + 1))
 od -An -t f8 -j 13 -N 8 "$events" | awk '{ exit !($1 > 1e9 && $1 != int($1)) }' ||
   fail "the time of the first event is whole: $(od -An -t f8 -j 13 -N 8 "$events")"
 
+# --- An injected fault that makes no sense is refused.
+last='CANZONA_TEST_FAULT'
+for fault in rank=x,at=forward,kind=kill at=lunch,kind=kill at=forward,kind=no \
+  rank=1,where=forward; do
+  env CANZONA_TEST_FAULT="$fault" "$program" train --steps 1 >out 2>err
+  status=$?
+  exits 2
+  says expected
+done
+# Ranks that are threads throw as one process.
+env CANZONA_TEST_FAULT=rank=1,step=2,at=backward,kind=throw "$program" train \
+  --ranks 2 --steps 3 >out 2>err
+status=$?
+exits 1
+says 'a fault that a test asked for, at backward'
+
+# The last operations of ranks are in a file, if that is asked for.
+env CANZONA_TEST_FAULT=rank=1,step=2,at=collective,kind=throw "$program" train \
+  --ranks 2 --steps 3 --check-collectives --flight-record flights >out 2>err
+status=$?
+exits 1
+says 'a fault that a test asked for, at collective'
+checks=$((checks + 1))
+grep -q all_ flights || fail 'no record of operations'
+refuses "--flight-record: cannot write 'no/such/flights'" -- train --ranks 2 --steps 1 \
+  --flight-record no/such/flights
+mkdir flights.d
+refuses '--flight-record' 'is a folder' -- train --steps 1 --flight-record flights.d
+# ... which may lie in the folder that the run is about to make.
+canzona train --ranks 1 --steps 1 --run flown --flight-record flown/flights
+exits 0
+refuses "'flown/metrics.jsonl' is a file that the run itself writes" -- \
+  train --steps 1 --run flown --overwrite --flight-record flown/metrics.jsonl
+
 finish

@@ -432,9 +432,22 @@ cp text.txt away
 # shellcheck disable=SC2086
 canzona $small --steps 2 --run seen --mesh dp=2 --save-every 1
 exits 0
+export CANZONA_NUM_RANKS=2
+CANZONA_RENDEZVOUS=127.0.0.1:$((30000 + $$ % 2000))
+export CANZONA_RENDEZVOUS
+# both <arguments>: two ranks over sockets; the status is that of the first.
+both() {
+  last="canzona $*, as two processes"
+  CANZONA_RANK=1 ./ranks "$@" >>out 2>>err </dev/null &
+  other=$!
+  CANZONA_RANK=0 ./ranks "$@" >>out 2>>err </dev/null
+  status=$?
+  wait $other
+}
+: >out
+: >err
 # shellcheck disable=SC2086
-canzona launch --program ./ranks --ranks 2 --max-restarts 0 -- \
-  $small --run seen --resume auto --steps 4 --mesh dp=2 --transport tcp
+both $small --run seen --resume auto --steps 4 --mesh dp=2
 exits 2
 says 'rank 0 found the checkpoint of step 2, manifest' \
   'rank 1 found nothing' "see the same folder 'seen'"
@@ -442,13 +455,12 @@ says 'rank 0 found the checkpoint of step 2, manifest' \
 # --- A checkpoint that appears while nothing is found is nobody's to remove:
 # rank 0 has looked, and waits for rank 1.
 : >wait
-last='canzona launch, while a checkpoint appears'
+: >out
+: >err
 # shellcheck disable=SC2086
-"$program" launch --program ./ranks --ranks 2 --max-restarts 0 -- \
-  $small --run late_one --resume auto --steps 4 --mesh dp=2 \
-  --transport tcp >out 2>err \
-  </dev/null &
+(both $small --run late_one --resume auto --steps 4 --mesh dp=2; exit $status) &
 process=$!
+last='two ranks, while a checkpoint appears'
 while ! grep -q 'nothing to resume from' out err && kill -0 "$process"; do
   sleep 0.05
 done
@@ -461,6 +473,7 @@ ends
 exits 2
 says 'another process has saved a checkpoint' 'start again'
 there late_one/ckpt/step_00000002
+unset CANZONA_NUM_RANKS CANZONA_RENDEZVOUS
 
 # --- Saving needs a folder; its memory is foretold.
 # shellcheck disable=SC2086

@@ -52,8 +52,6 @@ refuses_others train --steps 1 --run mine/new
 refuses_others train --run mine/run --resume auto
 refuses_others train --run mine/run --resume 2
 refuses_others train --run others/run --resume mine/run
-refuses_others launch --ranks 2 -- train --steps 1 --run mine/new
-refuses_others launch -- train --run mine/run --resume auto
 refuses_others ckpt import-hf mine/run --out others/ckpt
 cp -r mine/run whole 2>/dev/null && chmod -R a+rX whole
 [ ! -d whole ] || refuses_others ckpt import-hf whole --out mine/ckpt

@@ -25,8 +25,8 @@ import threading
 import xml.etree.ElementTree
 
 from file_rows import FILE_ROWS
-from launched import SMALL, Failure, Launched, digest_of, require
-from rank_rows import DEADLINE, RANK_ROWS
+from started import SMALL, Failure, Started, digest_of, require
+from rank_rows import RANK_ROWS
 from trials import Row, Runner, usable_cores
 
 ROWS = {**RANK_ROWS, **FILE_ROWS}
@@ -36,12 +36,21 @@ TIERS = {"A": ["R1", "R3", "R6", "R7", "R8", "R10", "R12"],
          "C": ["R14"] + [name for name in ROWS if name != "R14"]}
 
 
+def find_torchrun(given):
+    """The one that `make python` installs, or that is in PATH; None where
+    PyTorch is not."""
+    own = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..",
+                       "build", "python", "bin", "torchrun")
+    return shutil.which(given or own) or shutil.which("torchrun")
+
+
 class Bench:
     """The rows share this."""
 
     def __init__(self, arguments):
         self.canzona = arguments.canzona
         self.mpirun = arguments.mpirun
+        self.torchrun = find_torchrun(arguments.torchrun)
         self.faulty_files = arguments.faulty_files or ""
         self.tier = arguments.tier
         self.seed = arguments.seed
@@ -52,25 +61,26 @@ class Bench:
         self.digest_lock = threading.Lock()
         self.digests = {}
         self.points = None  # of file_rows.py
-        # For those that mpirun starts without `canzona launch`.
         for name in ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
                      "OMPI_MCA_rmaps_base_oversubscribe"):
             os.environ.setdefault(name, "1")
+        os.environ.setdefault("OMPI_MCA_hwloc_base_binding_policy", "none")
 
     def new_run(self):
         with self.lock:
             self.count += 1
             return os.path.join(self.folder, f"run{self.count}")
 
-    def train(self, run, steps=8, more=(), save_every=2, deadline=DEADLINE):
+    def train(self, run, steps=8, more=(), save_every=2, deadline=30):
         return (["train"] + SMALL + list(more) +
                 ["--steps", str(steps), "--run", run,
                  "--deadline", f"{deadline:g}s",
                  "--save-every", str(save_every)])
 
-    def launch(self, run, options=(), fault="", **train):
-        return Launched(self.canzona, ["--ranks", "4"] + list(options),
-                        self.train(run, **train), fault, self.folder)
+    def start(self, run, starter="mpirun", ranks=4, restarts=0, fault="",
+              bare=False, patience=2, variables=(), **train):
+        return Started(self, self.train(run, **train), starter, ranks,
+                       restarts, fault, bare, patience, variables)
 
     def digest(self, steps, **train):
         """The digest of a run that nothing happens to; computed once."""
@@ -78,8 +88,8 @@ class Bench:
         with self.digest_lock:
             if key not in self.digests:
                 run = self.new_run()
-                launched = self.launch(run, steps=steps, **train)
-                require(launched.end(300) == 0, launched.text())
+                started = self.start(run, steps=steps, **train)
+                require(started.end(300) == 0, started.text())
                 self.digests[key] = digest_of(run)
             return self.digests[key]
 
@@ -147,6 +157,9 @@ def parse_arguments():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("canzona", type=os.path.abspath)
     parser.add_argument("mpirun")
+    parser.add_argument("--torchrun", default="",
+                        help="PyTorch's; otherwise the one in build/python or "
+                        "in PATH")
     parser.add_argument("--tier", choices=list(TIERS), default="A")
     parser.add_argument("--rows", default="",
                         help="these alone, separated by commas")

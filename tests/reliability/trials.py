@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-from launched import Failure
+from started import Failure
 
 
 def usable_cores():

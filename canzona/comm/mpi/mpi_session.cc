@@ -106,11 +106,16 @@ void MpiSession::abort(std::string_view reason) {
   state_->world->abort(reason);
 }
 
-void MpiSession::finish(std::chrono::nanoseconds time) {
+void MpiSession::finish_unfinalized(std::chrono::nanoseconds time) {
   if (state_->end == nullptr) return;
   state_->end->barrier({.label = "end of the program", .deadline = time});
   state_->end.reset();
   state_->everyone.reset();
+}
+
+void MpiSession::finish(std::chrono::nanoseconds time) {
+  if (state_->end == nullptr) return;
+  finish_unfinalized(time);
   // All ranks have come, but one may stop or die before MPI has been finalized,
   // which would then block forever.
   const TimeLimit limit(time, [&] {

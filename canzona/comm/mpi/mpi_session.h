@@ -81,6 +81,10 @@ class MpiSession {
   // longer than `time`, because a rank has stopped since, the process says so
   // and exits with status 4.
   void finish(std::chrono::nanoseconds time = std::chrono::minutes(1));
+  // The same without MPI's own finalization, which never returns while mpirun
+  // is ending its ranks after a signal. Leave by exit_at_once().
+  void finish_unfinalized(
+      std::chrono::nanoseconds time = std::chrono::minutes(1));
 
  private:
   struct State;

@@ -89,7 +89,9 @@ TEST(TcpLaunch, NamesWhatIsMissingOrWrong) {
   for (const char* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"})
     EXPECT_THAT(refusal(kTorchrun, name, nullptr), testing::HasSubstr(name));
   for (const char* name : {"CANZONA_NUM_RANKS", "CANZONA_RENDEZVOUS"})
-    EXPECT_THAT(refusal(kOurs, name, nullptr), testing::HasSubstr(name));
+    EXPECT_THAT(refusal(kOurs, name, nullptr),
+                testing::AllOf(testing::HasSubstr("a script"),
+                               testing::HasSubstr(name)));
   EXPECT_THAT(refusal(kOurs, "CANZONA_RANK", "two"),
               testing::HasSubstr("CANZONA_RANK"));
   EXPECT_THAT(refusal(kOurs, "CANZONA_RENDEZVOUS", "nowhere"),

@@ -40,9 +40,9 @@ int local_rank(const Variables& variables, const char* name) {
       parse_integer(variables(name), 0, kMostTcpRanks, name));
 }
 
-std::optional<TcpLaunch> by_canzona(const Variables& variables) {
+std::optional<TcpLaunch> by_script(const Variables& variables) {
   if (variables("CANZONA_RANK") == nullptr) return {};
-  TcpLaunch launch{.launcher = "canzona launch"};
+  TcpLaunch launch{.launcher = "a script that sets CANZONA_RANK"};
   launch.rank = counted(variables, "CANZONA_RANK", launch.launcher);
   launch.num_ranks = counted(variables, "CANZONA_NUM_RANKS", launch.launcher);
   launch.num_local = local_ranks(variables, "CANZONA_NUM_LOCAL");
@@ -90,7 +90,7 @@ std::optional<TcpLaunch> by_srun(const Variables& variables) {
 // Slurm's variables are everywhere in its allocations, so any other launcher
 // takes precedence.
 std::optional<TcpLaunch> find_tcp_launch(const Variables& variables) {
-  const std::optional<TcpLaunch> ours = by_canzona(variables);
+  const std::optional<TcpLaunch> ours = by_script(variables);
   const std::optional<TcpLaunch> torchrun = by_torchrun(variables);
   if (ours && torchrun &&
       (ours->rank != torchrun->rank || ours->num_ranks != torchrun->num_ranks))

@@ -38,16 +38,15 @@ namespace canzona {
 //   if (std::optional<TcpLaunch> launch = find_tcp_launch())
 //     TcpSession session({.meeting = launch->meeting, …});
 //
-// `canzona launch` sets CANZONA_RANK, CANZONA_NUM_RANKS, CANZONA_RENDEZVOUS and
-// CANZONA_JOB_TOKEN, and so may any other launcher. torchrun sets RANK,
-// WORLD_SIZE, MASTER_ADDR and MASTER_PORT; it listens on that port itself, so
-// the next one is ours. srun sets the rank and the number of ranks; the caller
-// provides the meeting point. All of them set a rank's number on its machine;
-// other launchers do so by CANZONA_LOCAL_RANK. Any thread may call, as long as
-// no thread changes the environment.
+// A script sets CANZONA_RANK, CANZONA_NUM_RANKS, CANZONA_RENDEZVOUS and, if it
+// likes, CANZONA_JOB_TOKEN, CANZONA_NUM_LOCAL and CANZONA_LOCAL_RANK. torchrun
+// sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT; it listens on that port
+// itself, so the next one is ours. srun sets the rank and the number of ranks;
+// the caller provides the meeting point. Any thread may call, as long as no
+// thread changes the environment.
 
 struct TcpLaunch {
-  std::string launcher;  // "canzona launch", "torchrun" or "srun"
+  std::string launcher;  // "torchrun", "srun" or what set CANZONA_RANK
   int rank = 0;
   int num_ranks = 1;
   int num_local = 0;      // on this machine; 0: unknown
