@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
+#include "canzona/report/document.h"
 #include "canzona/report/terminal.h"
 #include "canzona/trace/trace.h"
 
@@ -94,6 +95,8 @@ class Output {
   // Writes a result. Throws StorageError if it cannot be written, ClosedPipe if
   // nobody reads.
   void result(std::string_view text) const;
+  // Writes a view as text or as JSON.
+  void result(const Document& view, bool as_json) const;
 
   // Forwards a line of another process unchanged. It is not an error if nobody
   // reads it; returns false if it was dropped.

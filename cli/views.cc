@@ -51,15 +51,12 @@ std::vector<ModelLine> all_presets(bool fused) {
   return lines;
 }
 
-std::string view(const ModelsFlags& a, const Ink& ink) {
+Document view(const ModelsFlags& a) {
   const Splits splits = a.split.empty() ? Splits{} : parse_splits(a.split);
   if (a.model.empty()) {
-    const std::vector<ModelLine> lines = all_presets(a.fused);
-    return a.json ? presets_json(lines, config_families())
-                  : presets_text(lines, config_families(), ink);
+    return presets_view(all_presets(a.fused), config_families());
   }
-  const Model model = read_routed(a.model, a.fused);
-  return a.json ? model_json(model, splits) : model_text(model, splits, ink);
+  return model_view(read_routed(a.model, a.fused), splits);
 }
 
 OptionRows options_of(ModelsFlags& a) {
@@ -84,7 +81,7 @@ Verb add_models(CLI::App& root) {
              .options = options_of(*arguments),
              .footer = kModelsExamples,
              .run = [arguments](const Output& out) {
-               out.result(view(*arguments, out.ink()));
+               out.result(view(*arguments), arguments->json);
                return Outcome::kDone;
              }});
 }
@@ -121,9 +118,7 @@ Verb add_rules(CLI::App& root) {
              .footer = kRulesExamples,
              .below = {add_rules_check},
              .run = [arguments](const Output& out) {
-               out.result(arguments->json
-                              ? rules_json(arguments->rule)
-                              : rules_text(arguments->rule, out.ink()));
+               out.result(rules_view(arguments->rule), arguments->json);
                if (!arguments->rule.empty())
                  out.note("options are set with --rule-option NAME=VALUE");
                return Outcome::kDone;
@@ -169,12 +164,6 @@ int32_t index_of(const std::string& text, size_t count, const char* option,
   return static_cast<int32_t>(value);
 }
 
-std::string audit_json(const Plan& plan) {
-  JsonWriter out(2);
-  write_audit(out.begin_object().member("audit"), plan);
-  return out.end_object().take() + "\n";
-}
-
 // Memory is counted as `canzona plan` counts it, with the same options; a plan
 // stores none of them.
 ReportPlan read_shown(const std::string& path, const PlanArguments& memory) {
@@ -193,48 +182,34 @@ ReportPlan read_shown(const std::string& path, const PlanArguments& memory) {
   return shown;
 }
 
-std::string explanation(const ExplainFlags& a, const ReportPlan& shown,
-                        const Ink& ink) {
+Document explanation(const ExplainFlags& a, const ReportPlan& shown) {
   const Plan& plan = shown.plan;
   if (!a.rank.empty()) {
-    const int32_t rank = index_of(a.rank, shown.ranks.size(), "--rank", "rank");
-    return a.json ? explain_rank_json(shown, rank)
-                  : explain_rank(shown, rank, ink);
+    return explain_rank(shown,
+                        index_of(a.rank, shown.ranks.size(), "--rank", "rank"));
   }
   if (!a.bucket.empty()) {
     const int32_t bucket = index_of(
         a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket", "bucket");
-    return a.json ? explain_bucket_json(plan, bucket)
-                  : explain_bucket(plan, bucket, ink);
+    return explain_bucket(plan, bucket);
   }
   if (!a.matrix.empty()) {
-    const Found found = find_by_name(plan, a.matrix);
-    return a.json ? explain_matrices_json(shown, found)
-                  : explain_matrices(shown, found, ink);
+    return explain_matrices(shown, find_by_name(plan, a.matrix));
   }
-  if (a.audit) return a.json ? audit_json(plan) : audit_text(plan, ink);
-  return a.json ? plan_view_json(shown) : plan_text(shown, ink);
+  return a.audit ? audit_view(plan) : plan_view(shown);
 }
 
 // The same for a plan of given storage.
-std::string explanation(const ExplainFlags& a, const PlacedPlan& plan,
-                        const Ink& ink) {
-  if (!a.rank.empty()) {
-    const int32_t rank =
-        index_of(a.rank, static_cast<size_t>(plan.world), "--rank", "rank");
-    return a.json ? explain_placed_rank_json(plan, rank)
-                  : explain_placed_rank(plan, rank, ink);
-  }
-  if (!a.matrix.empty())
-    return a.json ? explain_placed_matrix_json(plan, a.matrix)
-                  : explain_placed_matrix(plan, a.matrix, ink);
+Document explanation(const ExplainFlags& a, const PlacedPlan& plan) {
+  if (!a.rank.empty())
+    return explain_placed_rank(
+        plan, index_of(a.rank, index(plan.world), "--rank", "rank"));
+  if (!a.matrix.empty()) return explain_placed_matrix(plan, a.matrix);
   if (!a.bucket.empty())
     throw UsageError(
         "--bucket: a plan of placed storage has no buckets; use --rank or "
         "--matrix");
-  if (a.audit)
-    return a.json ? placed_audit_json(plan) : placed_audit(plan, ink);
-  return a.json ? placed_json(plan) : placed_text(plan, ink);
+  return a.audit ? placed_audit(plan) : placed_view(plan);
 }
 
 Outcome explain_placed(const ExplainFlags& arguments, PlacedPlanFile file,
@@ -243,10 +218,10 @@ Outcome explain_placed(const ExplainFlags& arguments, PlacedPlanFile file,
     throw ViolationsFound(cat("plan ", quoted(arguments.path), " is not sound"),
                           std::move(file.violations));
   // A mistake in the request is found before anything is written.
-  const std::string answer = explanation(arguments, file.plan, out.ink());
+  const Document answer = explanation(arguments, file.plan);
   if (!arguments.html.empty())
     out.save(arguments.html, placed_html(file.plan), "report");
-  out.result(answer);
+  out.result(answer, arguments.json);
   if (arguments.selectors() == 0)
     out.note("for more: --rank R, --matrix NAME or --audit");
   return Outcome::kDone;
@@ -259,10 +234,10 @@ Outcome run(const ExplainFlags& arguments, const Output& out) {
   if (auto placed = read_placed_plan(arguments.path))
     return explain_placed(arguments, std::move(*placed), out);
   const ReportPlan shown = read_shown(arguments.path, arguments.memory);
-  const std::string answer = explanation(arguments, shown, out.ink());
+  const Document answer = explanation(arguments, shown);
   if (!arguments.html.empty())
     out.save(arguments.html, plan_html(shown), "report");
-  out.result(answer);
+  out.result(answer, arguments.json);
   if (arguments.selectors() == 0)
     out.note("for more: --rank R, --matrix NAME, --bucket B or --audit");
   return Outcome::kDone;

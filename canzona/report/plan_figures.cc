@@ -370,30 +370,35 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
-void write_spread(JsonWriter& out, const ReportPlan& shown) {
-  out.member("loads").values(period_loads(shown.plan, shown.ranks));
-  write_memory(out.member("fullest_rank"), fullest_memory(shown.ranks));
-  write_wire_spread(out.member("wire"), shown);
+Document spread_members(const ReportPlan& shown) {
+  Document out;
+  out.set("loads", period_loads(shown.plan, shown.ranks));
+  out.set("fullest_rank", memory_value(fullest_memory(shown.ranks)));
+  return out.set("wire", [&](JsonWriter& to) { write_wire_spread(to, shown); });
 }
 
-void write_plan_figures(JsonWriter& out, const ReportPlan& shown) {
+Document plan_figures(const ReportPlan& shown) {
   const Plan& plan = shown.plan;
   const int32_t rank = busiest_rank(shown);
-  write_spread(out, shown);
-  out.field("busiest_rank", rank);
-  write_memory_columns(out.member("memory_by_rank"), shown);
-  write_buckets(out.member("buckets"), shown);
-  out.member("micro_groups").begin_array();
+  Document out = spread_members(shown);
+  out.set("busiest_rank", rank);
+  out.set("memory_by_rank",
+          [&](JsonWriter& to) { write_memory_columns(to, shown); });
+  out.set("buckets", [&](JsonWriter& to) { write_buckets(to, shown); });
+  std::vector<Value> micro_groups;
   if (!plan.matrices.empty())
     for (const PlannedRank& at : planned_ranks(plan, rank))
-      write_rounds(out, at);
-  out.end_array();
+      micro_groups.emplace_back([at](JsonWriter& to) { write_rounds(to, at); });
+  out.set("micro_groups", micro_groups);
   if (may_have_teams(plan)) {
-    out.field("teams_text", describe_teams(plan));
-    write_team_shapes(out.member("team_shapes"), plan);
+    out.set("teams_text", describe_teams(plan));
+    out.set("team_shapes",
+            [&](JsonWriter& to) { write_team_shapes(to, plan); });
   }
-  write_iteration_table(out.member("order"), plan, rank);
-  write_tensors(out.member("tensors"), plan);
+  out.set("order", [&plan, rank](JsonWriter& to) {
+    iteration_table(plan, rank).write(to);
+  });
+  return out.set("tensors", [&](JsonWriter& to) { write_tensors(to, plan); });
 }
 
 void write_buckets(JsonWriter& out, const ReportPlan& shown) {
