@@ -41,14 +41,13 @@ int64_t tensor_bytes(const LogicalTensor& tensor) {
   return bytes_of(tensor, whole_box(tensor.shape));
 }
 
-std::string names_text(const std::vector<std::string>& names,
-                       const char* what) {
-  if (names.empty()) return "";
-  std::string out = cat(names.size(), " ", what, "\n");
-  for (size_t i = 0; i < std::min(names.size(), kShownRows); ++i)
-    out += cat("  ", printable(names[i]), "\n");
-  return out + left_out_text(names.size() - std::min(names.size(), kShownRows),
-                             Ink(true));
+void add_names(const char* what, const std::vector<std::string>& names,
+               Document& out) {
+  if (names.empty()) return;
+  const size_t count = std::min(names.size(), kShownRows);
+  out.text(cat(names.size(), " only in the ", what, ":\n"));
+  for (size_t i = 0; i < count; ++i) out.line(printable(names[i]));
+  out.left_out(names.size() - count);
 }
 
 std::string difference_text(double largest) {
@@ -198,8 +197,8 @@ Document ckpt_diff_view(const CheckpointDifference& difference) {
         .set("what", d.what);
   }
   out.table("different", tensors);
-  out.text(names_text(difference.only_first, "only in the first:"));
-  out.text(names_text(difference.only_second, "only in the second:"));
+  add_names("first", difference.only_first, out);
+  add_names("second", difference.only_second, out);
   out.set("equal", difference.equal()).set("num_equal", difference.num_equal);
   out.set("only_first", difference.only_first);
   return out.set("only_second", difference.only_second);

@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/explain.h"
@@ -297,40 +296,30 @@ struct ValidateFlags {
   bool json = false;
 };
 
-// For a plan file of either kind.
-template <class File>
-std::string as_json(const File& file) {
-  JsonWriter out(2);
-  out.begin_object().field("sound", file.violations.empty());
-  if (!file.plan.digest.empty()) out.field("digest", file.plan.digest);
-  out.member("violations").values(file.violations).end_object();
-  return out.take() + "\n";
-}
-
 int32_t world_of(const Plan& plan) { return plan.mesh.world(); }
 int32_t world_of(const PlacedPlan& plan) { return plan.world; }
 
-template <class File>
-std::string as_text(const std::string& path, const File& file, const Ink& ink) {
-  if (file.violations.empty())
-    return cat(printable(path), ": ", ink(Tone::kGood, "sound"), " (",
-               counted(std::ssize(file.plan.matrices), "matrix"), " on ",
-               counted(world_of(file.plan), "rank"), ", digest ",
-               file.plan.digest, ")\n");
-  std::string out =
-      cat(printable(path), ": ", ink(Tone::kPoor, "not sound"), ", ",
-          counted(std::ssize(file.violations), "violation"), "\n");
-  for (const std::string& violation : file.violations)
-    out += cat("  ", printable(violation, 1000), "\n");
-  return out;
-}
-
+// For a plan file of either kind.
 template <class File>
 Outcome tell_validity(const ValidateFlags& arguments, const File& file,
                       const Output& out) {
-  out.result(arguments.json ? as_json(file)
-                            : as_text(arguments.path, file, out.ink()));
-  return file.violations.empty() ? Outcome::kDone : Outcome::kFailed;
+  const std::vector<std::string>& violations = file.violations;
+  const std::string path = printable(arguments.path);
+  Document view;
+  view.set("sound", violations.empty()).set("violations", violations);
+  if (!file.plan.digest.empty()) view.set("digest", file.plan.digest);
+  if (violations.empty())
+    view.text(cat(path, ": ", toned(Tone::kGood, "sound"), " (",
+                  counted(std::ssize(file.plan.matrices), "matrix"), " on ",
+                  counted(world_of(file.plan), "rank"), ", digest ",
+                  file.plan.digest, ")\n"));
+  else
+    view.text(cat(path, ": ", toned(Tone::kPoor, "not sound"), ", ",
+                  counted(std::ssize(violations), "violation"), "\n"));
+  for (const std::string& violation : violations)
+    view.text(cat("  ", printable(violation, 1000), "\n"));
+  out.result(view, arguments.json);
+  return violations.empty() ? Outcome::kDone : Outcome::kFailed;
 }
 
 Outcome run(const ValidateFlags& arguments, const Output& out) {
@@ -388,7 +377,7 @@ Outcome run(const ReportFlags& a, const Output& out) {
   const size_t baseline = baseline_of(runs, a.baseline);
   const ComparedRuns all = compare_runs(runs, baseline);
   if (!a.html.empty()) out.save(a.html, run_report(all), "report");
-  out.result(a.json ? runs_json(all) : runs_text(all, out.ink()));
+  out.result(runs_view(all), a.json);
   return Outcome::kDone;
 }
 

@@ -143,8 +143,7 @@ Document prediction_of(const ShownCluster& shown) {
   out.set("tflops_per_card", p.flops_per_card() / 1e12);
   out.set("used_share", p.used_share());
   out.set("hidden_fraction", p.time().hidden_fraction());
-  out.set("slowest_card", p.slowest_card);
-  out.set("longest_batch", p.longest_batch);
+  out.set("slowest_card", p.slowest_card).set("longest_batch", p.longest_batch);
   out.set("memory_per_rank_max", p.memory_bytes() + shown.activations);
   return out.set("activation_bytes", shown.activations);
 }

@@ -189,8 +189,7 @@ void add_refusals(const Comparison& comparison, Document& out) {
   Refusals refused;
   for (const ComparedStrategy& strategy : comparison.strategies)
     if (!strategy.shown) refused.emplace_back(strategy.name, strategy.error);
-  out.text(
-      refusals_text(refused, "Strategies that cannot plan this", Ink(true)));
+  out.refusals("Strategies that cannot plan this", refused);
 }
 
 }  // namespace
@@ -243,9 +242,7 @@ void add_pair(const Comparison& comparison, Document& out) {
     if (no_after) after = &strategy;
   }
   out.set("before", before->name).set("after", after->name);
-  if (before != after)
-    out.set("buckets_before",
-            [before](JsonWriter& to) { write_buckets(to, *before->shown); });
+  if (before != after) out.set("buckets_before", buckets_value(*before->shown));
   out.set("plan", [after](JsonWriter& to) {
     plan_view(*after->shown, false).value().write(to);
   });

@@ -92,11 +92,12 @@ Document& Document::heading(std::string_view bold, std::string_view rest) {
 }
 
 Document& Document::title(std::string_view words) {
-  return text(canzona::title(Ink(true), words));
+  return text(cat("\n", toned(Tone::kBold, words), "\n"));
 }
 
 Document& Document::line(std::string_view words, size_t further_indent) {
-  return text(cat("  ", wrap(words, kPageWidth - 2, further_indent), "\n"));
+  return text(cat(
+      "  ", wrap(words, kPageWidth - further_indent, further_indent), "\n"));
 }
 
 Document& Document::note(std::string_view words) {
@@ -123,8 +124,20 @@ Document& Document::table(std::string key, const Listing& rows,
   }
   if (table) blocks_.push_back({std::move(*table), indent});
   if (!table && !if_empty.empty()) line(if_empty);
-  text(left_out_text(count - std::min(count, rows.limit_), Ink(true)));
+  left_out(count - std::min(count, rows.limit_));
   return key.empty() ? *this : set(std::move(key), rows.value());
+}
+
+Document& Document::left_out(size_t number) {
+  return number == 0 ? *this : note(cat("… and ", number, " more, in JSON"));
+}
+
+Document& Document::refusals(std::string_view title, const Refusals& refused) {
+  if (!refused.empty()) this->title(title);
+  for (const auto& [name, why] : refused)
+    text(cat(toned(Tone::kPoor, "  " + name), ": ",
+             wrap(printable(why), kPageWidth - 4, 4), "\n"));
+  return *this;
 }
 
 Document& Document::set(std::string key, Value value) {

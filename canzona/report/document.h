@@ -54,7 +54,8 @@ class Value {
   requires std::is_arithmetic_v<T> Value(T number)
       : write_([number](JsonWriter& out) { out.value(number); }) {}
   template <std::ranges::range List>
-  requires(!std::convertible_to<List, std::string_view>) Value(List list)
+  requires(!std::ranges::view<List> &&
+           !std::convertible_to<List, std::string_view>) Value(List list)
       : write_([list = std::move(list)](JsonWriter& out) {
           out.begin_array();
           for (const auto& item : list) {
@@ -153,6 +154,8 @@ class Listing {
   std::vector<Row> rows_;
 };
 
+using Refusals = std::vector<std::pair<std::string, std::string>>;
+
 class Document {
  public:
   // Text alone: as it is; a bold word and a line; a bold line after an empty
@@ -168,6 +171,12 @@ class Document {
   // A table, or `if_empty` as a line; and a member, unless `key` is empty.
   Document& table(std::string key, const Listing& rows,
                   std::string_view if_empty = "", size_t indent = 2);
+  // The last line of a list that shows only its beginning: "  … and 12 more, in
+  // JSON"; nothing if `number` is 0.
+  Document& left_out(size_t number);
+  // What is missing from the tables, with reasons, under a title; nothing if
+  // nothing is.
+  Document& refusals(std::string_view title, const Refusals& refused);
 
   // JSON alone. A single member without a key is the whole document.
   Document& set(std::string key, Value value);

@@ -337,7 +337,10 @@ void add_story(const Plan& plan, const OwnerStory& story, Document& out) {
   out.set("owners", story.owners).set("repeated", story.repeated);
   if (story.is_team) out.set("head", story.head);
   if (story.num_helpers > 0)
-    out.set("helpers", std::span(story.owners).last(story.num_helpers));
+    out.set("helpers", std::vector<int32_t>(
+                           story.owners.end() -
+                               static_cast<std::ptrdiff_t>(story.num_helpers),
+                           story.owners.end()));
   if (story.other_rank >= 0)
     out.set("best_other",
             {{"rank", story.other_rank}, {"load_with_it", story.other_load}});

@@ -181,8 +181,7 @@ Document model_view(const Model& model, const Splits& splits) {
                   to_string(splits)));
   out.text(cat("  ", structure_text(model), "\n"));
   out.set("name", model.name).set("fused", model.fused);
-  out.set("num_layers", model.num_layers);
-  out.set("num_experts", model.num_experts);
+  out.set("num_layers", model.num_layers).set("num_experts", model.num_experts);
   out.set("query_heads", model.query_heads).set("kv_heads", model.kv_heads);
   out.set("elements", line.elements).set("num_tensors", line.num_tensors);
   out.set("num_matrices", matrices.size()).set("split", to_string(splits));

@@ -26,9 +26,9 @@ Document spread_members(const ReportPlan& shown);
 // The same, and the other figures of one plan.
 Document plan_figures(const ReportPlan& shown);
 
-// Writes a list of the buckets of the parts in which the busiest rank works;
-// the experts of other ep coordinates are cut alike.
-void write_buckets(JsonWriter& out, const ReportPlan& shown);
+// The buckets of the parts in which the busiest rank works; the experts of
+// other ep coordinates are cut alike.
+Value buckets_value(const ReportPlan& shown);
 
 // Writes the table of tensors. A model has tens of thousands of tensors but few
 // kinds of them, so repeated values are stored once:

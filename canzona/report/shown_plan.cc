@@ -50,11 +50,6 @@ std::string counted(int64_t number, std::string_view thing) {
   return fmt::format("{} {}", grouped(number), plural_of(thing));
 }
 
-std::string left_out_text(size_t number, const Ink& ink) {
-  if (number == 0) return "";
-  return ink(Tone::kDim, fmt::format("  … and {} more, in JSON\n", number));
-}
-
 std::string dims_text(const std::vector<int64_t>& shape) {
   if (shape.empty()) return "scalar";
   std::string out;

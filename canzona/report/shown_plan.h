@@ -62,10 +62,6 @@ std::string grouped(int64_t number);
 // "3 tensors", "1 tensor", "2 matrices".
 std::string counted(int64_t number, std::string_view thing);
 
-// The last line of a list that shows only its beginning; "" if nothing is left
-// out: "  … and 12 more, in JSON\n".
-std::string left_out_text(size_t number, const Ink& ink);
-
 // "5120 × 25600", "5120", "scalar".
 std::string dims_text(const std::vector<int64_t>& shape);
 
@@ -160,8 +156,7 @@ void add_order_table(std::string_view alignments, const Columns& columns,
     for (size_t i = 0; i < cells.size(); ++i)
       row.add({"", cat(alignments[i], columns[i]), "", cells[i]});
   }
-  out.table("", table, "nothing")
-      .text(left_out_text(order.left_out, Ink(true)));
+  out.table("", table, "nothing").left_out(order.left_out);
 }
 
 // Sent and received bytes by link class; those of every collective that moves

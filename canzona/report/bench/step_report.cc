@@ -405,7 +405,7 @@ void add_refusals(const StepReport& report, Document& out) {
   Refusals refused;
   for (const PlanBench& s : report.bench.plans)
     if (!s.error.empty()) refused.emplace_back(label_of(report, s), s.error);
-  out.text(refusals_text(refused, "Not run", Ink(true)));
+  out.refusals("Not run", refused);
 }
 
 Value link_value(const StepReport& report) {
