@@ -144,8 +144,7 @@ Outcome run_transform(const Arguments& arguments, const Output& out) {
   if (blas.fallback_core)
     out.note(cat("warning: OpenBLAS runs its kernels for ", blas.core,
                  "; these times are not representative"));
-  out.result(arguments.json ? transform_json(report)
-                            : transform_text(report, out.ink()));
+  out.result(transform_view(report), arguments.json);
   return Outcome::kDone;
 }
 
@@ -220,7 +219,7 @@ Outcome bench_rule(const Arguments& arguments, const Output& out) {
   report.step = measure_rule_step(
       report.request, [&](const std::string& what) { out.progress(what); });
   out.progress("");
-  out.result(arguments.json ? rule_step_json(report) : rule_step_text(report));
+  out.result(rule_step_view(report), arguments.json);
   return Outcome::kDone;
 }
 
@@ -376,8 +375,7 @@ Outcome run(const BenchCollectivesFlags& a, const Output& out) {
     report.device = gpu->name;
   ranks->finish();
   if (!ranks->speaks()) return Outcome::kDone;
-  out.result(a.json ? collectives_json(report)
-                    : collectives_text(report, out.ink()));
+  out.result(collectives_view(report), a.json);
   return Outcome::kDone;
 }
 

@@ -246,7 +246,8 @@ void show_audit(const StepBenchRequest& request, const Output& out) {
   for (const StepChoice& choice : request.choices) {
     if (choice.overlap != request.choices.front().overlap) continue;
     try {
-      out.result(audit_text(request.plan(choice, request.link), out.ink()) +
+      out.result(print_text(audit_view(request.plan(choice, request.link)),
+                            out.ink()) +
                  "\n");
     } catch (const UsageError&) {
       continue;  // the results say why it was not run
@@ -342,7 +343,7 @@ Outcome run(const BenchStepFlags& a, const Output& out) {
     }
   for (const std::string& warning : warnings_of(report))
     out.note("warning: " + warning);
-  out.result(a.plan.json ? step_json(report) : step_text(report, out.ink()));
+  out.result(step_view(report), a.plan.json);
   return a.fast_reduce || report.disagreement().empty() ? Outcome::kDone
                                                         : Outcome::kFailed;
 }

@@ -225,15 +225,13 @@ Outcome list_them(const CkptFlags& a, const Output& out) {
       lines.set_aside.push_back(
           checkpoint_line(folder, aside, false, ckpt_threads()));
   }
-  out.result(a.json ? ckpt_lines_json(path, lines)
-                    : ckpt_ls_text(path, lines, out.ink()));
+  out.result(ckpt_ls_view(path, lines), a.json);
   return Outcome::kDone;
 }
 
 Outcome inspect(const CkptFlags& a, const Output& out) {
   const CheckpointReader reader = one_checkpoint(a.path, a.step);
-  out.result(a.json ? ckpt_inspect_json(reader, a.pattern)
-                    : ckpt_inspect_text(reader, a.pattern, out.ink()));
+  out.result(ckpt_inspect_view(reader, a.pattern), a.json);
   return Outcome::kDone;
 }
 
@@ -241,8 +239,7 @@ Outcome verify(const CkptFlags& a, const Output& out) {
   const std::vector<CheckpointLine> lines = lines_of(a, true);
   const std::string path = store_path(a.path);
   if (lines.empty()) refuse_empty(Folder::open(path));
-  out.result(a.json ? ckpt_lines_json(path, {lines})
-                    : ckpt_verify_text(lines, out.ink()));
+  out.result(ckpt_verify_view(path, lines), a.json);
   size_t damaged = 0;
   for (const CheckpointLine& line : lines)
     damaged += line.problems.empty() ? 0 : 1;
@@ -258,8 +255,7 @@ Outcome diff(const CkptFlags& a, const Output& out) {
   const CheckpointReader second = one_checkpoint(a.second, std::nullopt);
   const CheckpointDifference difference =
       compare_checkpoints(first, second, ckpt_threads());
-  out.result(a.json ? ckpt_diff_json(difference)
-                    : ckpt_diff_text(difference, out.ink()));
+  out.result(ckpt_diff_view(difference), a.json);
   return difference.equal() ? Outcome::kDone : Outcome::kFailed;
 }
 
@@ -275,8 +271,7 @@ Outcome prune(const CkptFlags& a, const Output& out) {
                                   " on ", host_name()));
   const PruneReport report =
       a.dry_run ? store.prune_dry(a.keep_last) : store.prune(a.keep_last);
-  out.result(a.json ? ckpt_prune_json(report, a.dry_run)
-                    : ckpt_prune_text(report, a.dry_run, out.ink()));
+  out.result(ckpt_prune_view(report, a.dry_run), a.json);
   if (std::ssize(report.kept) < a.keep_last)
     out.note(cat("nothing was removed: ",
                  counted_text(std::ssize(report.kept), "checkpoint"),
@@ -301,8 +296,7 @@ Outcome export_weights(const CkptFlags& a, const Output& out) {
       {.folder = a.folder,
        .format = format,
        .tokenizer = tokenizer.empty() ? "" : read_tokenizer_file(tokenizer)});
-  out.result(a.json ? ckpt_export_json(reader.path(), a.folder, a.dtype, done)
-                    : ckpt_export_text(reader.path(), a.folder, a.dtype, done));
+  out.result(ckpt_export_view(reader.path(), a.folder, a.dtype, done), a.json);
   return Outcome::kDone;
 }
 
@@ -339,8 +333,7 @@ Outcome import_weights(const CkptFlags& a, const Output& out) {
     write_file(tokenizer_path(a.folder), tokenizer);
   for (const std::string& note : made.notes)
     out.note(cat("note: ", printable(note, 2000)));
-  out.result(a.json ? ckpt_import_json(from, made)
-                    : ckpt_import_text(from, made));
+  out.result(ckpt_import_view(from, made), a.json);
   return Outcome::kDone;
 }
 

@@ -1,4 +1,4 @@
-// Views of checkpoints, as text and as JSON. Names come from files, so they are
+// Views of checkpoints. Names come from files, so they are
 // made safe for the terminal.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include "canzona/checkpoint/compare.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/store.h"
-#include "canzona/report/terminal.h"
+#include "canzona/report/document.h"
 #include "canzona/train/model_source.h"
 
 namespace canzona::cli {
@@ -37,33 +37,21 @@ struct CheckpointLines {
   std::vector<CheckpointLine> set_aside = {};
 };
 
-std::string ckpt_ls_text(const std::string& path, const CheckpointLines& lines,
-                         const Ink& ink);
-std::string ckpt_lines_json(const std::string& path,
-                            const CheckpointLines& lines);
-std::string ckpt_verify_text(const std::vector<CheckpointLine>& lines,
-                             const Ink& ink);
+Document ckpt_ls_view(const std::string& path, const CheckpointLines& lines);
+Document ckpt_verify_view(const std::string& path,
+                          const std::vector<CheckpointLine>& lines);
 
 // Shows tensors whose names match `pattern`.
-std::string ckpt_inspect_text(const CheckpointReader& reader,
-                              const std::string& pattern, const Ink& ink);
-std::string ckpt_inspect_json(const CheckpointReader& reader,
-                              const std::string& pattern);
+Document ckpt_inspect_view(const CheckpointReader& reader,
+                           const std::string& pattern);
 
-std::string ckpt_diff_text(const CheckpointDifference& difference,
-                           const Ink& ink);
-std::string ckpt_diff_json(const CheckpointDifference& difference);
+Document ckpt_diff_view(const CheckpointDifference& difference);
 
-std::string ckpt_prune_text(const PruneReport& report, bool dry_run,
-                            const Ink& ink);
-std::string ckpt_prune_json(const PruneReport& report, bool dry_run);
+Document ckpt_prune_view(const PruneReport& report, bool dry_run);
 
 // `path` is the checkpoint, `folder` where its weights are now.
-std::string ckpt_export_text(const std::string& path, const std::string& folder,
-                             const std::string& dtype, const HfExported& done);
-std::string ckpt_export_json(const std::string& path, const std::string& folder,
-                             const std::string& dtype, const HfExported& done);
-std::string ckpt_import_text(const std::string& folder, const HfImported& made);
-std::string ckpt_import_json(const std::string& folder, const HfImported& made);
+Document ckpt_export_view(const std::string& path, const std::string& folder,
+                          const std::string& dtype, const HfExported& done);
+Document ckpt_import_view(const std::string& folder, const HfImported& made);
 
 }  // namespace canzona::cli

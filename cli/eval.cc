@@ -172,40 +172,30 @@ Evaluated evaluate(const RunModel& model, const EvalData& data,
   return result;
 }
 
-std::string eval_text(const EvalData& data, const Evaluated& result) {
-  std::string text =
-      fmt::format("loss        {:.4f} per token\nperplexity  {} per token\n",
-                  result.loss, perplexity_text(result.loss));
-  if (result.bytes > 0)
-    text +=
-        fmt::format("per byte    {:.4f} ({:.4f} bits), perplexity {}\n",
-                    result.per_byte(), result.per_byte() / std::numbers::ln2,
-                    perplexity_text(result.per_byte()));
-  return text + cat("over        ", data.count, " of ", data.there,
-                    data.held_out ? " held-out" : "", " sequences of ",
-                    data.length, " tokens: ", printable(data.path), "\n");
-}
-
-std::string eval_json(const RunModel& model, const EvalData& data,
-                      const Evaluated& result) {
-  JsonWriter out(2);
-  out.begin_object();
-  write_run_model(out, model);
-  out.field("data", data.path).field("held_out", data.held_out);
-  if (data.is_same) out.field("same_data", *data.is_same);
-  out.field("length", data.length)
-      .field("sequences", data.count)
-      .field("sequences_there", data.there)
-      .field("tokens", result.tokens)
-      .field("loss", result.loss)
-      .field("perplexity", perplexity_of(result.loss));
-  if (result.bytes > 0)
-    out.field("bytes", result.bytes)
-        .field("loss_per_byte", result.per_byte())
-        .field("bits_per_byte", result.per_byte() / std::numbers::ln2)
-        .field("perplexity_per_byte", perplexity_of(result.per_byte()));
-  out.field("seconds", result.seconds).end_object();
-  return out.take() + "\n";
+Document eval_view(const RunModel& model, const EvalData& data,
+                   const Evaluated& result) {
+  const auto text_of = [](double loss) { return fmt::format("{:.4f}", loss); };
+  Document out = run_model_members(model);
+  out.text(cat("loss        ", text_of(result.loss), " per token\n",
+               "perplexity  ", perplexity_text(result.loss), " per token\n"));
+  if (result.bytes > 0) {
+    const double bits = result.per_byte() / std::numbers::ln2;
+    out.text(cat("per byte    ", text_of(result.per_byte()), " (",
+                 text_of(bits), " bits), perplexity ",
+                 perplexity_text(result.per_byte()), "\n"));
+    out.set("bytes", result.bytes).set("loss_per_byte", result.per_byte());
+    out.set("bits_per_byte", bits);
+    out.set("perplexity_per_byte", perplexity_of(result.per_byte()));
+  }
+  out.text(cat("over        ", data.count, " of ", data.there,
+               data.held_out ? " held-out" : "", " sequences of ", data.length,
+               " tokens: ", printable(data.path), "\n"));
+  out.set("data", data.path).set("held_out", data.held_out);
+  if (data.is_same) out.set("same_data", *data.is_same);
+  out.set("length", data.length).set("sequences", data.count);
+  out.set("sequences_there", data.there).set("tokens", result.tokens);
+  out.set("loss", result.loss).set("perplexity", perplexity_of(result.loss));
+  return out.set("seconds", result.seconds);
 }
 
 Outcome run(const EvalFlags& a, const Output& out) {
@@ -220,7 +210,7 @@ Outcome run(const EvalFlags& a, const Output& out) {
             "tokenizer is a different one; the loss is not comparable with the "
             "run's, and the model may have been trained on these sequences"));
   const Evaluated result = evaluate(model, data, out);
-  out.result(a.json ? eval_json(model, data, result) : eval_text(data, result));
+  out.result(eval_view(model, data, result), a.json);
   if (!std::isfinite(result.loss))
     throw NumericalError(cat("the loss is not finite: the weights of ",
                              quoted(model.path, 300), " are broken"));

@@ -325,8 +325,7 @@ Outcome run(const DoctorFlags& flags, const Output& out) {
   out.progress("measuring the machine");
   const MachineReport report = examine_machine();
   out.progress("");
-  out.result(flags.json ? machine_json(report)
-                        : machine_text(report, out.ink()));
+  out.result(machine_view(report), flags.json);
   return problems_of(report).empty() ? Outcome::kDone : Outcome::kFailed;
 }
 

@@ -215,6 +215,10 @@ void Output::result(std::string_view text) const {
                            std::generic_category().message(code)));
 }
 
+void Output::result(const Document& view, bool as_json) const {
+  result(as_json ? to_json(view) : print_text(view, ink_));
+}
+
 // There is no way to report that standard error does not work.
 void Output::note(std::string_view text) const {
   if (quiet_) return;

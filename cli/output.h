@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "canzona/base/error.h"
+#include "canzona/report/document.h"
 #include "canzona/report/terminal.h"
 #include "canzona/trace/trace.h"
 
@@ -87,6 +88,8 @@ class Output {
   // Writes a result. Throws StorageError if it cannot be written, ClosedPipe if
   // nobody reads.
   void result(std::string_view text) const;
+  // Writes a view as text or as JSON.
+  void result(const Document& view, bool as_json) const;
 
   // Writes a note to standard error, made safe for the terminal; none with
   // --quiet.

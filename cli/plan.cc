@@ -80,7 +80,7 @@ Outcome plan_placed(const PlanArguments& arguments, const Output& out) {
     out.save(arguments.output, placed_plan_to_json(plan), "plan");
   if (!arguments.html.empty())
     out.save(arguments.html, placed_html(plan), "report");
-  out.result(arguments.json ? placed_json(plan) : placed_text(plan, out.ink()));
+  out.result(placed_view(plan), arguments.json);
   out.note(cat("planned and validated in ", human_seconds(seconds)));
   return Outcome::kDone;
 }
@@ -236,8 +236,7 @@ Outcome run(const PlanArguments& arguments, const Output& out) {
     out.save(arguments.output, plan_to_json(shown.plan), "plan");
   if (!arguments.html.empty())
     out.save(arguments.html, report_of(input, shown), "report");
-  out.result(arguments.json ? plan_view_json(shown)
-                            : plan_text(shown, out.ink()));
+  out.result(plan_view(shown), arguments.json);
   out.note(cat("planned and validated in ", human_seconds(shown.plan_seconds)));
   return Outcome::kDone;
 }
@@ -342,8 +341,7 @@ Outcome compare_zero(const PlanArguments& arguments, const Output& out) {
     out.note("collectives: auto, decided for each size");
   if (!arguments.html.empty())
     out.save(arguments.html, zero_comparison_html(all), "report");
-  out.result(arguments.json ? zero_comparison_json(all)
-                            : zero_comparison_text(all, out.ink()));
+  out.result(zero_comparison_view(all), arguments.json);
   if (!all.search.is_found()) throw UsageError(all.search.summary());
   return Outcome::kDone;
 }
@@ -370,8 +368,7 @@ Outcome run_compare(const PlanArguments& arguments, const Output& out) {
   note_collectives(input, comparison.first()->plan, out);
   if (!arguments.html.empty())
     out.save(arguments.html, compare_html(comparison), "report");
-  out.result(arguments.json ? compare_json(comparison)
-                            : compare_text(comparison, out.ink()));
+  out.result(compare_view(comparison), arguments.json);
   return Outcome::kDone;
 }
 

@@ -7,10 +7,9 @@
 
 #include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/conformance/check.h"
-#include "canzona/report/terminal.h"
+#include "canzona/report/document.h"
 #include "cli/options.h"
 #include "cli/verbs.h"
 
@@ -60,49 +59,18 @@ Counts count(const std::vector<FileResult>& results) {
   return counts;
 }
 
-void write_result(JsonWriter& out, const FileResult& result) {
-  out.begin_object().field("file", result.file).field("rule", result.rule);
-  out.field("preset", result.preset).member("passed");
-  if (result.verdict == Verdict::kUnsupported)
-    out.null();
-  else
-    out.value(result.verdict == Verdict::kPassed);
-  out.member("worst");
-  if (result.has_worst) {
-    out.begin_object().field("tensor", result.worst.tensor);
-    out.field("deviation", result.worst.deviation);
-    out.field("tolerance", result.worst.tolerance).end_object();
-  } else {
-    out.null();
-  }
-  out.field("reason", result.reason).end_object();
-}
-
-std::string json_view(const std::vector<FileResult>& results,
-                      const CheckOptions& options) {
-  const Counts counts = count(results);
-  JsonWriter out(2);
-  out.begin_object().field("device", options.device);
-  out.field("slack", options.slack).member("files").begin_array();
-  for (const FileResult& result : results) write_result(out, result);
-  out.end_array().field("passed", counts.passed);
-  out.field("failed", counts.failed).field("unsupported", counts.unsupported);
-  out.end_object();
-  return out.take() + "\n";
-}
-
-std::string verdict_text(Verdict verdict, const Ink& ink) {
+std::string verdict_text(Verdict verdict) {
   switch (verdict) {
     case Verdict::kPassed:
-      return ink(Tone::kGood, "passed");
+      return toned(Tone::kGood, "passed");
     case Verdict::kFailed:
-      return ink(Tone::kPoor, "FAILED");
+      return toned(Tone::kPoor, "FAILED");
     case Verdict::kUnsupported:
-      return ink(Tone::kDim, "unsupported");
+      return toned(Tone::kDim, "unsupported");
     case Verdict::kUnreadable:
       break;
   }
-  return ink(Tone::kPoor, "UNREADABLE");
+  return toned(Tone::kPoor, "UNREADABLE");
 }
 
 std::string name_of(const std::string& path) {
@@ -110,26 +78,31 @@ std::string name_of(const std::string& path) {
   return printable(slash == std::string::npos ? path : path.substr(slash + 1));
 }
 
-std::string table_text(const std::vector<const FileResult*>& shown,
-                       const Ink& ink) {
-  if (shown.empty()) return "";
-  Table table("~<>>>~");
-  table.header({"file", "", "worst", "allowed", "ratio", ""});
-  for (const FileResult* result : shown) {
-    const Finding& worst = result->worst;
-    const bool measured = result->has_worst;
-    const auto number = [&](double x, const char* format) {
-      return measured ? fmt::format(fmt::runtime(format), x) : std::string();
-    };
-    const bool explained =
-        result->verdict != Verdict::kPassed && (!measured || worst.passed());
-    table.row({name_of(result->file), verdict_text(result->verdict, ink),
-               number(worst.deviation, "{:.1e}"),
-               number(worst.tolerance, "{:.1e}"),
-               number(worst.ratio(), "{:.3g}"),
-               explained ? printable(result->reason) : worst.tensor});
-  }
-  return table.text(ink, 0);
+// People see some of the files, programs all.
+void add_result(const FileResult& result, bool is_shown, Listing& files) {
+  const Finding& worst = result.worst;
+  const Value none = nullptr;
+  const auto number = [&](double x, const char* format) {
+    return result.has_worst ? fmt::format(fmt::runtime(format), x) : "";
+  };
+  const bool has_passed = result.verdict == Verdict::kPassed;
+  const bool explained = !has_passed && (!result.has_worst || worst.passed());
+  Row& row = files.add();
+  row.set("file", result.file).set("rule", result.rule);
+  row.set("preset", result.preset).set("reason", result.reason);
+  row.set("passed",
+          result.verdict == Verdict::kUnsupported ? none : has_passed);
+  row.set("worst", result.has_worst ? Value{{"tensor", worst.tensor},
+                                            {"deviation", worst.deviation},
+                                            {"tolerance", worst.tolerance}}
+                                    : none);
+  if (!is_shown) return;
+  row.add({"", "~file", name_of(result.file)});
+  row.add({"", "<", "", verdict_text(result.verdict)});
+  row.add({"", ">worst", number(worst.deviation, "{:.1e}")});
+  row.add({"", ">allowed", number(worst.tolerance, "{:.1e}")});
+  row.add({"", ">ratio", number(worst.ratio(), "{:.3g}")});
+  row.add({"", "~", explained ? result.reason : worst.tensor});
 }
 
 // Explains the failures that the table had no room for.
@@ -148,30 +121,32 @@ std::string reasons_text(const std::vector<FileResult>& results) {
   return out;
 }
 
-std::string text_view(const std::vector<FileResult>& results,
-                      const CheckOptions& options, bool all, const Ink& ink) {
-  std::vector<const FileResult*> shown;
+Document check_view(const std::vector<FileResult>& results,
+                    const CheckOptions& options, bool all) {
+  Listing files;
   const FileResult* nearest = nullptr;  // closest to failing, among those that
                                         // passed
   for (const FileResult& result : results) {
-    const bool passed = result.verdict == Verdict::kPassed;
-    if (all || result.verdict == Verdict::kFailed) shown.push_back(&result);
-    if (passed &&
+    add_result(result, all || result.verdict == Verdict::kFailed, files);
+    if (result.verdict == Verdict::kPassed &&
         (nearest == nullptr || result.worst.ratio() > nearest->worst.ratio()))
       nearest = &result;
   }
   const Counts counts = count(results);
-  std::string out = table_text(shown, ink) + reasons_text(results);
-  out += fmt::format("{} passed, {} failed, {} unsupported\n", counts.passed,
-                     counts.failed, counts.unsupported);
-  out += fmt::format(
-      "on {}, tolerances of {} widened by {:g}\n", options.device,
-      options.other_slack == 1 ? "fp32 results" : "all results", options.slack);
+  Document out;
+  out.table("files", files, "", 0).text(reasons_text(results));
+  out.text(cat(counts.passed, " passed, ", counts.failed, " failed, ",
+               counts.unsupported, " unsupported\non ", options.device,
+               ", tolerances of ",
+               options.other_slack == 1 ? "fp32 results" : "all results",
+               " widened by ", options.slack, "\n"));
   if (nearest != nullptr)
-    out += fmt::format("nearest to failing: {} {}, {:.3g} of the tolerance\n",
-                       name_of(nearest->file), nearest->worst.tensor,
-                       nearest->worst.ratio());
-  return out;
+    out.text(fmt::format("nearest to failing: {} {}, {:.3g} of the tolerance\n",
+                         name_of(nearest->file), nearest->worst.tensor,
+                         nearest->worst.ratio()));
+  out.set("device", options.device).set("slack", options.slack);
+  out.set("passed", counts.passed).set("failed", counts.failed);
+  return out.set("unsupported", counts.unsupported);
 }
 
 void require_one_of(const std::string& given, const char* option,
@@ -230,8 +205,7 @@ Outcome run(const RulesCheckFlags& a, const Output& out) {
           out.note(cat(done, " of ", files.size(), " files checked"));
       });
   const bool all = a.verbose || results.size() <= kFewFiles;
-  out.result(a.json ? json_view(results, options)
-                    : text_view(results, options, all, out.ink()));
+  out.result(check_view(results, options, all), a.json);
   bool failed = false;
   for (const FileResult& result : results) {
     if (result.verdict == Verdict::kUnreadable) refuse_unreadable(results);

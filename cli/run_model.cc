@@ -144,9 +144,10 @@ std::string RunModel::name() const {
   return step ? cat(path, ", step ", *step) : path;
 }
 
-void write_run_model(JsonWriter& out, const RunModel& model) {
-  out.field("run", model.path).field("weights", model.found.path);
-  if (model.step) out.field("step", *model.step);
+Document run_model_members(const RunModel& model) {
+  Document out;
+  out.set("run", model.path).set("weights", model.found.path);
+  return model.step ? out.set("step", *model.step) : out;
 }
 
 std::string tokenizer_path(const std::string& folder) {

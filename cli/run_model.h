@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/data/tokenizer.h"
+#include "canzona/report/document.h"
 #include "canzona/train/config.h"
 #include "canzona/train/model_source.h"
 #include "cli/options.h"
@@ -47,8 +47,8 @@ RunModel open_run_model(const RunModelRequest& request);
 // --run, --step and --tokenizer.
 OptionRows run_model_options(RunModelRequest& request);
 
-// Writes the members "run", "weights" and, for a checkpoint, "step".
-void write_run_model(JsonWriter& out, const RunModel& model);
+// The members "run", "weights" and, for a checkpoint, "step".
+Document run_model_members(const RunModel& model);
 
 // Returns the path of the tokenizer.json in a folder, or of the run whose
 // checkpoint it is; "" if there is none.

@@ -174,24 +174,16 @@ double tokens_per_second(const Sampled& out) {
   return static_cast<double>(out.tokens.size()) / std::max(out.seconds, 1e-9);
 }
 
-std::string sample_json(const SampleFlags& a, const RunModel& model,
-                        const Sampled& sampled) {
-  JsonWriter out(2);
-  out.begin_object();
-  write_run_model(out, model);
-  out.field("prompt", a.prompt)
-      .field("text", sampled.text)
-      .field("stop", sampled.stop)
-      .field("prompt_tokens", sampled.prompt_tokens)
-      .field("context", model.context)
-      .field("forgotten", sampled.forgotten)
-      .field("temperature", a.temperature)
-      .field("top_k", a.top_k)
-      .field("seed", a.seed)
-      .field("seconds", sampled.seconds)
-      .field("tokens_per_second", tokens_per_second(sampled));
-  out.member("tokens").values(sampled.tokens);
-  return out.end_object().take() + "\n";
+Document sample_view(const SampleFlags& a, const RunModel& model,
+                     const Sampled& sampled) {
+  Document out = run_model_members(model);
+  out.set("prompt", a.prompt).set("text", sampled.text);
+  out.set("stop", sampled.stop).set("prompt_tokens", sampled.prompt_tokens);
+  out.set("context", model.context).set("forgotten", sampled.forgotten);
+  out.set("temperature", a.temperature).set("top_k", a.top_k);
+  out.set("seed", a.seed).set("seconds", sampled.seconds);
+  out.set("tokens_per_second", tokens_per_second(sampled));
+  return out.set("tokens", sampled.tokens).text("\n");
 }
 
 Outcome run(const SampleFlags& a, const Output& out) {
@@ -205,10 +197,8 @@ Outcome run(const SampleFlags& a, const Output& out) {
   const Sampled sampled = sampler.run([&](const std::string& text) {
     if (!a.json && !text.empty()) out.result(text);
   });
-  if (a.json)
-    out.result(sample_json(a, model, sampled));
-  else
-    out.result("\n");
+  // The text has been written while it came.
+  out.result(sample_view(a, model, sampled), a.json);
   out.note(cat(
       counted(std::ssize(sampled.tokens), "token"), " in ",
       human_seconds(sampled.seconds), ", ",

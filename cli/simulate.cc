@@ -141,7 +141,7 @@ Outcome run_simulation(const PlanArguments& given, const Output& out) {
       .activations = input.terms->activations,
       .predicted = predict_cluster(plan, work)};
   if (!given.html.empty()) out.save(given.html, cluster_html(shown), "report");
-  out.result(given.json ? cluster_json(shown) : cluster_text(shown, out.ink()));
+  out.result(cluster_view(shown), given.json);
   return Outcome::kDone;
 }
 

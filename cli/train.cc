@@ -411,7 +411,7 @@ Outcome dry_run(const TrainFlags& a, const TrainConfig& config, TrainJob& job,
                 const Output& out) {
   const Data data(config);
   if (!job.speed) predict_at(measure_speed_here(job.plan), job);
-  show_plan(config, job, *data.tokens, out, a.json);
+  out.result(dry_run_view(config, job, *data.tokens), a.json);
   return Outcome::kDone;
 }
 

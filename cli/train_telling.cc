@@ -106,60 +106,28 @@ std::string zero_line(const TrainJob& job) {
                     " to other nodes (predicted)");
 }
 
-std::string memory_table(const TrainJob& job, const Ink& ink) {
+Document memory_view(const TrainJob& job) {
   const int32_t rank = job.fullest_rank();
-  Table table("<>");
-  table.header({cat("memory of rank ", rank), ""});
-  for (const MemoryKind& kind : memory_of(job, rank))
+  const std::string heading = cat("<memory of rank ", rank);
+  Listing rows;
+  Members kinds;
+  for (const MemoryKind& kind : memory_of(job, rank)) {
+    kinds.push_back({kind.name, kind.bytes});
     if (kind.bytes > 0 || (kind.name != std::string_view("pools") &&
                            kind.name != std::string_view("saving")))
-      table.row({kind.name, human_bytes(kind.bytes)});
-  table.row({"all", human_bytes(job.bytes_of(rank))});
-  const std::string zero = zero_line(job);
-  return table.text(ink) + (zero.empty() ? "" : cat("\n  ", zero, "\n")) +
-         (job.speed ? cat("\n  predicted optimizer step: ",
-                          human_seconds(job.step_seconds()), "\n  ",
-                          speed_text(*job.speed), "\n")
-                    : "");
-}
-
-std::string dry_run_json(const TrainConfig& config, const TrainJob& job,
-                         const TokenSource& tokens) {
-  JsonWriter out(2);
-  const int32_t rank = job.fullest_rank();
-  const Plan plan = job.speed ? priced(job.plan, *job.speed) : job.plan;
-  out.begin_object()
-      .field("model", job.plan.model.name)
-      .field("parameters", job.num_parameters())
-      .field("mesh", to_string(job.plan.mesh))
-      .field("mesh_from", config.origin("mesh"))
-      .field("data", tokens.describe())
-      .field("data_tokens", tokens.size())
-      .field("rule", job.plan.rule);
-  write_precision(out, precision_of(config));
-  out.field("strategy", config.planner["strategy"])
-      .field("teams", teams_text(job.plan.options.teams))
-      .field("predicted_step_seconds", job.step_seconds())
-      .field("flops_per_second", job.speed ? job.speed->flops_per_second : 0)
-      .field("copy_bytes_per_second",
-             job.speed ? job.speed->copy_bytes_per_second : 0)
-      .field("memory_rank", rank)
-      .field("memory_bytes", job.bytes_of(rank))
-      .field("zero", to_string(job.plan.options.zero.sizes))
-      .field("zero_experts", experts_text(job.plan.options.zero))
-      .field("prefetch", job.plan.options.zero.prefetch)
-      .field("fast_bytes_per_step", job.bytes_per_step().sent_intra)
-      .field("slow_bytes_per_step", job.bytes_per_step().sent_inter);
-  out.member("memory").begin_object();
-  for (const MemoryKind& kind : memory_of(job, rank))
-    out.field(kind.name, kind.bytes);
-  out.end_object();
-  if (job.ranking) write_zero_comparison(out.member("ranking"), *job.ranking);
-  out.member("audit");
-  write_audit(out, plan);
-  out.member("config");
-  write_config(out, config);
-  return out.end_object().take() + "\n";
+      rows.add({{"", heading, kind.name}, {"", ">", as_bytes(kind.bytes)}});
+  }
+  rows.add({{"", heading, "all"}, {"", ">", as_bytes(job.bytes_of(rank))}});
+  Document out;
+  out.table("", rows);
+  if (const std::string zero = zero_line(job); !zero.empty())
+    out.text(cat("\n  ", zero, "\n"));
+  if (job.speed)
+    out.text(
+        cat("\n  predicted optimizer step: ", human_seconds(job.step_seconds()),
+            "\n  ", speed_text(*job.speed), "\n"));
+  out.set("memory_rank", rank).set("memory_bytes", job.bytes_of(rank));
+  return out.set("memory", kinds);
 }
 
 RunSummary describe_run(const TrainConfig& config, const TrainJob& job,
@@ -441,31 +409,44 @@ RunSummary Narrator::summary_of(const TrainResult& result) const {
   return summary;
 }
 
-void show_plan(const TrainConfig& config, const TrainJob& job,
-               const TokenSource& tokens, const Output& out, bool json) {
-  if (json) {
-    out.result(dry_run_json(config, job, tokens));
-    return;
-  }
+Document dry_run_view(const TrainConfig& config, const TrainJob& job,
+                      const TokenSource& tokens) {
   const Plan& plan = job.plan;
-  out.result(
-      audit_text(job.speed ? priced(plan, *job.speed) : plan, out.ink()) +
-      "\n" + memory_table(job, out.ink()) + "  mesh: " + to_string(plan.mesh) +
-      " (" + printable(config.origin("mesh")) +
-      ")\n  data: " + tokens.describe() + " (" + cat(tokens.size()) +
-      "), tokens per step: " + cat(config.batch.global * config.model.length) +
-      "\n");
-  if (const std::string text = precision_of(config).text(); !text.empty())
-    out.result(cat("  precision: ", text, "\n"));
+  const ZeroOptions& zero = plan.options.zero;
+  const PrecisionChoice precision = precision_of(config);
+  Document out = audit_view(job.speed ? priced(plan, *job.speed) : plan);
+  out.text("\n").add(memory_view(job));
+  out.text(cat(
+      "  mesh: ", to_string(plan.mesh), " (", printable(config.origin("mesh")),
+      ")\n  data: ", tokens.describe(), " (", tokens.size(),
+      "), tokens per step: ", config.batch.global * config.model.length, "\n"));
+  if (const std::string text = precision.text(); !text.empty())
+    out.text(cat("  precision: ", text, "\n"));
   if (job.ranking)
-    out.result("\n" + zero_comparison_text(*job.ranking, out.ink()));
+    out.text("\n").add("ranking", zero_comparison_view(*job.ranking));
+  out.set("model", plan.model.name).set("parameters", job.num_parameters());
+  out.set("mesh", to_string(plan.mesh));
+  out.set("mesh_from", config.origin("mesh")).set("data", tokens.describe());
+  out.set("data_tokens", tokens.size()).set("rule", plan.rule);
+  out.add(precision_members(precision)).set("strategy", config.plan.strategy);
+  out.set("teams", teams_text(plan.options.teams));
+  out.set("predicted_step_seconds", job.step_seconds());
+  out.set("flops_per_second", job.speed ? job.speed->flops_per_second : 0);
+  out.set("copy_bytes_per_second",
+          job.speed ? job.speed->copy_bytes_per_second : 0);
+  out.set("zero", to_string(zero.sizes));
+  out.set("zero_experts", experts_text(zero)).set("prefetch", zero.prefetch);
+  out.set("fast_bytes_per_step", job.bytes_per_step().sent_intra);
+  out.set("slow_bytes_per_step", job.bytes_per_step().sent_inter);
+  return out.set("config",
+                 [&config](JsonWriter& to) { write_config(to, config); });
 }
 
 void tell_begin(const Telling& telling, const std::string& data,
                 const std::string& transport) {
   const Output& out = telling.out;
   if (telling.job.ranking)
-    out.note(zero_ranking_text(*telling.job.ranking, Ink()));
+    out.note(print_text(zero_ranking_view(*telling.job.ranking), Ink()));
   out.note(head_line(telling.config, telling.job, data, transport));
   if (telling.folder == nullptr) return;
   for (const std::string& note : telling.begun.notes)

@@ -14,7 +14,7 @@
 #include <string>
 
 #include "canzona/data/token_source.h"
-#include "canzona/report/terminal.h"
+#include "canzona/report/document.h"
 #include "canzona/trace/run_summary.h"
 #include "canzona/train/trainer.h"
 #include "cli/output.h"
@@ -28,10 +28,10 @@ namespace canzona::cli {
 // Describes how the run is cut and what that sends; "" for plain ZeRO-1.
 std::string zero_line(const TrainJob& job);
 
-// Shows memory by kind and the predicted step, for --dry-run.
-std::string memory_table(const TrainJob& job, const Ink& ink);
-std::string dry_run_json(const TrainConfig& config, const TrainJob& job,
-                         const TokenSource& tokens);
+// Shows the plan for --dry-run. Tokens are opened, counted and checked, but not
+// used for training. The configuration must outlive the document.
+Document dry_run_view(const TrainConfig& config, const TrainJob& job,
+                      const TokenSource& tokens);
 
 // Describes what is going to run: everything but the result, with the state
 // "running".
@@ -91,11 +91,6 @@ class Narrator : public TrainObserver {
   int64_t first_unrecorded_ = 0;
   std::string why_unrecorded_;
 };
-
-// Shows the plan for --dry-run. Tokens are opened, counted and checked, but not
-// used for training.
-void show_plan(const TrainConfig& config, const TrainJob& job,
-               const TokenSource& tokens, const Output& out, bool json);
 
 // What the user should know before the first step, and after the last.
 void tell_begin(const Telling& telling, const std::string& data,

@@ -2,7 +2,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/validate/validate.h"
 #include "canzona/report/explain.h"
@@ -51,15 +50,12 @@ std::vector<ModelLine> all_presets(bool fused) {
   return lines;
 }
 
-std::string view(const ModelsFlags& a, const Ink& ink) {
+Document view(const ModelsFlags& a) {
   const Splits splits = a.split.empty() ? Splits{} : parse_splits(a.split);
   if (a.model.empty()) {
-    const std::vector<ModelLine> lines = all_presets(a.fused);
-    return a.json ? presets_json(lines, config_families())
-                  : presets_text(lines, config_families(), ink);
+    return presets_view(all_presets(a.fused), config_families());
   }
-  const Model model = read_routed(a.model, a.fused);
-  return a.json ? model_json(model, splits) : model_text(model, splits, ink);
+  return model_view(read_routed(a.model, a.fused), splits);
 }
 
 OptionRows options_of(ModelsFlags& a) {
@@ -82,7 +78,7 @@ Verb add_models(CLI::App& root) {
              .options = options_of(*arguments),
              .footer = kModelsExamples,
              .run = [arguments](const Output& out) {
-               out.result(view(*arguments, out.ink()));
+               out.result(view(*arguments), arguments->json);
                return Outcome::kDone;
              }});
 }
@@ -119,9 +115,7 @@ Verb add_rules(CLI::App& root) {
              .footer = kRulesExamples,
              .below = {add_rules_check},
              .run = [arguments](const Output& out) {
-               out.result(arguments->json
-                              ? rules_json(arguments->rule)
-                              : rules_text(arguments->rule, out.ink()));
+               out.result(rules_view(arguments->rule), arguments->json);
                if (!arguments->rule.empty())
                  out.note("options are set with --rule-option NAME=VALUE");
                return Outcome::kDone;
@@ -167,12 +161,6 @@ int32_t index_of(const std::string& text, size_t count, const char* option,
   return static_cast<int32_t>(value);
 }
 
-std::string audit_json(const Plan& plan) {
-  JsonWriter out(2);
-  write_audit(out.begin_object().member("audit"), plan);
-  return out.end_object().take() + "\n";
-}
-
 // Memory is counted as `canzona plan` counts it, with the same options; a plan
 // stores none of them.
 ReportPlan read_shown(const std::string& path, const PlanArguments& memory) {
@@ -191,48 +179,34 @@ ReportPlan read_shown(const std::string& path, const PlanArguments& memory) {
   return shown;
 }
 
-std::string explanation(const ExplainFlags& a, const ReportPlan& shown,
-                        const Ink& ink) {
+Document explanation(const ExplainFlags& a, const ReportPlan& shown) {
   const Plan& plan = shown.plan;
   if (!a.rank.empty()) {
-    const int32_t rank = index_of(a.rank, shown.ranks.size(), "--rank", "rank");
-    return a.json ? explain_rank_json(shown, rank)
-                  : explain_rank(shown, rank, ink);
+    return explain_rank(shown,
+                        index_of(a.rank, shown.ranks.size(), "--rank", "rank"));
   }
   if (!a.bucket.empty()) {
     const int32_t bucket = index_of(
         a.bucket, static_cast<size_t>(num_buckets(plan)), "--bucket", "bucket");
-    return a.json ? explain_bucket_json(plan, bucket)
-                  : explain_bucket(plan, bucket, ink);
+    return explain_bucket(plan, bucket);
   }
   if (!a.matrix.empty()) {
-    const Found found = find_by_name(plan, a.matrix);
-    return a.json ? explain_matrices_json(shown, found)
-                  : explain_matrices(shown, found, ink);
+    return explain_matrices(shown, find_by_name(plan, a.matrix));
   }
-  if (a.audit) return a.json ? audit_json(plan) : audit_text(plan, ink);
-  return a.json ? plan_view_json(shown) : plan_text(shown, ink);
+  return a.audit ? audit_view(plan) : plan_view(shown);
 }
 
 // The same for a plan of given storage.
-std::string explanation(const ExplainFlags& a, const PlacedPlan& plan,
-                        const Ink& ink) {
-  if (!a.rank.empty()) {
-    const int32_t rank =
-        index_of(a.rank, static_cast<size_t>(plan.world), "--rank", "rank");
-    return a.json ? explain_placed_rank_json(plan, rank)
-                  : explain_placed_rank(plan, rank, ink);
-  }
-  if (!a.matrix.empty())
-    return a.json ? explain_placed_matrix_json(plan, a.matrix)
-                  : explain_placed_matrix(plan, a.matrix, ink);
+Document explanation(const ExplainFlags& a, const PlacedPlan& plan) {
+  if (!a.rank.empty())
+    return explain_placed_rank(
+        plan, index_of(a.rank, index(plan.world), "--rank", "rank"));
+  if (!a.matrix.empty()) return explain_placed_matrix(plan, a.matrix);
   if (!a.bucket.empty())
     throw UsageError(
         "--bucket: a plan of placed storage has no buckets; use --rank or "
         "--matrix");
-  if (a.audit)
-    return a.json ? placed_audit_json(plan) : placed_audit(plan, ink);
-  return a.json ? placed_json(plan) : placed_text(plan, ink);
+  return a.audit ? placed_audit(plan) : placed_view(plan);
 }
 
 Outcome explain_placed(const ExplainFlags& arguments, PlacedPlanFile file,
@@ -241,10 +215,10 @@ Outcome explain_placed(const ExplainFlags& arguments, PlacedPlanFile file,
     throw ViolationsFound(cat("plan ", quoted(arguments.path), " is not sound"),
                           std::move(file.violations));
   // A mistake in the request is found before anything is written.
-  const std::string answer = explanation(arguments, file.plan, out.ink());
+  const Document answer = explanation(arguments, file.plan);
   if (!arguments.html.empty())
     out.save(arguments.html, placed_html(file.plan), "report");
-  out.result(answer);
+  out.result(answer, arguments.json);
   if (arguments.selectors() == 0)
     out.note("for more: --rank R, --matrix NAME or --audit");
   return Outcome::kDone;
@@ -257,10 +231,10 @@ Outcome run(const ExplainFlags& arguments, const Output& out) {
   if (auto placed = read_placed_plan(arguments.path))
     return explain_placed(arguments, std::move(*placed), out);
   const ReportPlan shown = read_shown(arguments.path, arguments.memory);
-  const std::string answer = explanation(arguments, shown, out.ink());
+  const Document answer = explanation(arguments, shown);
   if (!arguments.html.empty())
     out.save(arguments.html, plan_html(shown), "report");
-  out.result(answer);
+  out.result(answer, arguments.json);
   if (arguments.selectors() == 0)
     out.note("for more: --rank R, --matrix NAME, --bucket B or --audit");
   return Outcome::kDone;
@@ -320,40 +294,30 @@ struct ValidateFlags {
   bool json = false;
 };
 
-// For a plan file of either kind.
-template <class File>
-std::string as_json(const File& file) {
-  JsonWriter out(2);
-  out.begin_object().field("sound", file.violations.empty());
-  if (!file.plan.digest.empty()) out.field("digest", file.plan.digest);
-  out.member("violations").values(file.violations).end_object();
-  return out.take() + "\n";
-}
-
 int32_t world_of(const Plan& plan) { return plan.mesh.world(); }
 int32_t world_of(const PlacedPlan& plan) { return plan.world; }
 
-template <class File>
-std::string as_text(const std::string& path, const File& file, const Ink& ink) {
-  if (file.violations.empty())
-    return cat(printable(path), ": ", ink(Tone::kGood, "sound"), " (",
-               counted(std::ssize(file.plan.matrices), "matrix"), " on ",
-               counted(world_of(file.plan), "rank"), ", digest ",
-               file.plan.digest, ")\n");
-  std::string out =
-      cat(printable(path), ": ", ink(Tone::kPoor, "not sound"), ", ",
-          counted(std::ssize(file.violations), "violation"), "\n");
-  for (const std::string& violation : file.violations)
-    out += cat("  ", printable(violation, 1000), "\n");
-  return out;
-}
-
+// For a plan file of either kind.
 template <class File>
 Outcome tell_validity(const ValidateFlags& arguments, const File& file,
                       const Output& out) {
-  out.result(arguments.json ? as_json(file)
-                            : as_text(arguments.path, file, out.ink()));
-  return file.violations.empty() ? Outcome::kDone : Outcome::kFailed;
+  const std::vector<std::string>& violations = file.violations;
+  const std::string path = printable(arguments.path);
+  Document view;
+  view.set("sound", violations.empty()).set("violations", violations);
+  if (!file.plan.digest.empty()) view.set("digest", file.plan.digest);
+  if (violations.empty())
+    view.text(cat(path, ": ", toned(Tone::kGood, "sound"), " (",
+                  counted(std::ssize(file.plan.matrices), "matrix"), " on ",
+                  counted(world_of(file.plan), "rank"), ", digest ",
+                  file.plan.digest, ")\n"));
+  else
+    view.text(cat(path, ": ", toned(Tone::kPoor, "not sound"), ", ",
+                  counted(std::ssize(violations), "violation"), "\n"));
+  for (const std::string& violation : violations)
+    view.text(cat("  ", printable(violation, 1000), "\n"));
+  out.result(view, arguments.json);
+  return violations.empty() ? Outcome::kDone : Outcome::kFailed;
 }
 
 Outcome run(const ValidateFlags& arguments, const Output& out) {
@@ -411,7 +375,7 @@ Outcome run(const ReportFlags& a, const Output& out) {
   const size_t baseline = baseline_of(runs, a.baseline);
   const ComparedRuns all = compare_runs(runs, baseline);
   if (!a.html.empty()) out.save(a.html, run_report(all), "report");
-  out.result(a.json ? runs_json(all) : runs_text(all, out.ink()));
+  out.result(runs_view(all), a.json);
   return Outcome::kDone;
 }
 

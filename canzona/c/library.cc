@@ -22,7 +22,7 @@ int32_t canzona_error_kind(void) { return canzona::kept_error_kind(); }
 
 const char* canzona_rules(void) {
   return canzona::result_of([] {
-    static const std::string text = canzona::rules_json("");
+    static const std::string text = canzona::to_json(canzona::rules_view(""));
     return text.c_str();
   });
 }

@@ -65,8 +65,8 @@ const char* canzona_plan_explain(canzona_plan* plan, int32_t rank) {
     const auto handle = plan_of(plan, "canzona_plan_explain");
     check_rank(handle->plan(), rank, "canzona_plan_explain");
     return handle->text(cat("rank ", rank), [rank](const PlacedPlan& placed) {
-      return rank < 0 ? placed_text(placed, Ink())
-                      : explain_placed_rank(placed, rank, Ink());
+      return rank < 0 ? print_text(placed_view(placed), Ink())
+                      : print_text(explain_placed_rank(placed, rank), Ink());
     });
   });
 }

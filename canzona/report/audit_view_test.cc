@@ -56,12 +56,11 @@ TEST(Audit, SplitMatricesNameTheirPart) {
 
 TEST(Audit, TextAndJsonTellTheSame) {
   const Plan plan = shown_plan().plan;
-  const std::string text = audit_text(plan, Ink(false));
-  JsonWriter json;
-  write_audit(json, plan);
+  const std::string text = print_text(audit_view(plan), Ink(false));
+  const std::string json = to_json(audit_view(plan));
   for (const AuditRow& row : audit(plan)) {
     EXPECT_THAT(text, HasSubstr(row.name));
-    EXPECT_THAT(json.text(), HasSubstr("\"" + row.name + "\""));
+    EXPECT_THAT(json, HasSubstr("\"" + row.name + "\""));
   }
   EXPECT_THAT(text, HasSubstr("predicted"));
 }

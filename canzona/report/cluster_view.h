@@ -1,11 +1,10 @@
-// The prediction for a plan on a cluster: for the terminal, as JSON and as a
-// page.
+// The prediction for a plan on a cluster, and the page that draws it.
 #pragma once
 
 #include <string>
 
 #include "canzona/plan/plan.h"
-#include "canzona/report/terminal.h"
+#include "canzona/report/document.h"
 #include "canzona/sim/cluster.h"
 #include "canzona/sim/plan_iteration.h"
 
@@ -20,8 +19,7 @@ struct ShownCluster {
   ClusterPrediction predicted;
 };
 
-std::string cluster_text(const ShownCluster& shown, const Ink& ink);
-std::string cluster_json(const ShownCluster& shown);
+Document cluster_view(const ShownCluster& shown);
 std::string cluster_html(const ShownCluster& shown);
 
 }  // namespace canzona

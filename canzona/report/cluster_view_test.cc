@@ -35,7 +35,7 @@ class ClusterView : public ::testing::Test {
 };
 
 TEST_F(ClusterView, TextTellsTimesOfEachKindAndThatTheyArePredicted) {
-  const std::string text = cluster_text(shown(), Ink());
+  const std::string text = print_text(cluster_view(shown()), Ink());
   EXPECT_THAT(text,
               AllOf(HasSubstr("first stage"), HasSubstr("stage 2"),
                     HasSubstr("last stage"), HasSubstr("rings"),
@@ -44,7 +44,7 @@ TEST_F(ClusterView, TextTellsTimesOfEachKindAndThatTheyArePredicted) {
 
 TEST_F(ClusterView, JsonHasPartsThatAddUp) {
   const ClusterPrediction p = shown().predicted;
-  const Json json = parse_json(cluster_json(shown()), {});
+  const Json json = parse_json(to_json(cluster_view(shown())), {});
   const Json& predicted = json["predicted"];
   EXPECT_EQ(predicted["iteration_seconds"], p.seconds());
   EXPECT_EQ(predicted["step_seconds"], p.step_seconds());

@@ -10,7 +10,6 @@
 #include "canzona/report/plan_view.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
-#include "canzona/report/terminal.h"
 
 namespace canzona {
 namespace {
@@ -20,37 +19,26 @@ constexpr size_t kBarWidth = 50;
 // that repeats all work on every rank would make the others look equal.
 constexpr double kLongestBar = 4;
 
-std::string toned(const Ink& ink, double ratio) {
-  return ink(tone_of_ratio(ratio), ratio_text(ratio));
-}
-
-// Says what the memory figures include, and what they are compared with.
-std::string terms_lines(const Comparison& comparison, const Ink& ink) {
+void add_heading(const Comparison& comparison, Document& out) {
   const ReportPlan& shown = *comparison.first();
-  if (!shown.terms) return "";
-  std::string out = ink(Tone::kDim, "  activations: ") +
-                    wrap(describe_activations(*shown.terms, shown.plan.mesh),
-                         kPageWidth - 15, 4) +
-                    "\n" + ink(Tone::kDim, "  gradients: ") +
-                    std::string(to_string(shown.terms->gradients)) +
-                    " at rest\n";
+  const Plan& plan = shown.plan;
+  out.heading("Strategies", cat(" for ", printable(plan.model.name), " (",
+                                plan.model.fused ? "fused" : "separate", "), ",
+                                plan.rule, " on ", to_string(plan.mesh), ": ",
+                                counted(plan.mesh.world(), "rank"), ", ",
+                                counted(std::ssize(plan.matrices), "matrix")));
+  const auto line = [&](const char* name, const std::string& text) {
+    out.text(cat("  ", toned(Tone::kDim, name), ": ",
+                 wrap(text, kPageWidth - 15, 4), "\n"));
+  };
+  line("cost", cost_source_text(plan.cost_basis));
+  line("links", links_text(plan.options));
+  // What the memory figures include, and what they are compared with.
+  if (!shown.terms) return;
+  line("activations", describe_activations(*shown.terms, plan.mesh));
+  line("gradients", cat(to_string(shown.terms->gradients), " at rest"));
   if (shown.terms->cap_bytes > 0)
-    out += ink(Tone::kDim, "  memory cap: ") +
-           human_bytes(shown.terms->cap_bytes) + " per rank\n";
-  return out;
-}
-
-std::string heading(const Comparison& comparison, const Ink& ink) {
-  const Plan& plan = comparison.first()->plan;
-  return ink(Tone::kBold, "Strategies") +
-         fmt::format(" for {} ({}), {} on {}: {}, {}\n",
-                     printable(plan.model.name),
-                     plan.model.fused ? "fused" : "separate", plan.rule,
-                     to_string(plan.mesh), counted(plan.mesh.world(), "rank"),
-                     counted(std::ssize(plan.matrices), "matrix")) +
-         ink(Tone::kDim, "  cost: ") + cost_source_text(plan.cost_basis) +
-         "\n" + ink(Tone::kDim, "  links: ") + links_text(plan.options) + "\n" +
-         terms_lines(comparison, ink);
+    line("memory cap", human_bytes(shown.terms->cap_bytes) + " per rank");
 }
 
 // Returns the memory of the plan under its terms.
@@ -60,152 +48,148 @@ Spread memory_of(const ReportPlan& shown) {
   });
 }
 
-std::string counted_table(const Comparison& comparison, const Ink& ink) {
-  if (!comparison.first()->terms) return "";
-  std::vector<std::string> head = {"strategy"};
-  for (const MemoryKind& kind : memory_kinds(false)) head.push_back(kind.name);
-  head.insert(head.end(), {"activations", "total"});
-  Table table("<" + std::string(head.size() - 1, '>'));
-  table.header(head);
-  for (const ComparedStrategy& strategy : comparison.strategies) {
-    if (!strategy.shown) continue;
-    const RankMemory& memory = fullest_memory(strategy.shown->ranks);
-    std::vector<std::string> cells = {strategy.name};
+Field ratio_field(const char* heading, double ratio) {
+  return {"", heading, as_ratio(ratio)};
+}
+
+void add_counted(const Comparison& comparison, Document& out) {
+  if (!comparison.first()->terms) return;
+  Listing rows;
+  for (const auto& [name, shown, error] : comparison.strategies) {
+    if (!shown) continue;
+    const RankMemory& memory = fullest_memory(shown->ranks);
+    const int64_t activations = shown->terms->activations;
+    Row& row = rows.add({{"", "<strategy", name}});
     for (const MemoryKind& kind : memory_kinds(false))
-      cells.push_back(human_bytes((memory.*kind.field).value()));
-    cells.push_back(human_bytes(strategy.shown->terms->activations));
-    cells.push_back(human_bytes(memory.total().value() +
-                                strategy.shown->terms->activations));
-    table.row(cells);
+      row.add(
+          {"", cat('>', kind.name), as_bytes((memory.*kind.field).value())});
+    row.add({"", ">activations", as_bytes(activations)});
+    row.add({"", ">total", as_bytes(memory.total().value() + activations)});
   }
-  return title(ink, "Memory of the fullest rank") + table.text(ink);
+  out.title("Memory of the fullest rank").table("", rows);
 }
 
-std::string balance_table(const Comparison& comparison, const Ink& ink) {
-  Table table("<>>>>>>>");
-  table.header({"strategy", "dp memory", "dp shard flops", "dp cost",
-                "worst bucket", "tp memory", "tp shard flops", "tp cost"});
-  for (const ComparedStrategy& strategy : comparison.strategies) {
-    if (!strategy.shown) continue;
-    const Balance& b = strategy.shown->balance;
-    table.row({strategy.name, toned(ink, b.dp.memory_max_over_mean),
-               toned(ink, b.dp.shard_flops_max_over_mean),
-               toned(ink, b.dp.cost_max_over_mean),
-               toned(ink, b.bucket_bytes_max_over_even),
-               toned(ink, b.tp_worst.memory_max_over_mean),
-               toned(ink, b.tp_worst.shard_flops_max_over_mean),
-               toned(ink, b.tp_worst.cost_max_over_mean)});
+void add_balance(const Comparison& comparison, Document& out) {
+  Listing rows;
+  for (const auto& [name, shown, error] : comparison.strategies) {
+    if (!shown) continue;
+    const Balance& b = shown->balance;
+    rows.add(
+        {{"", "<strategy", name},
+         ratio_field(">dp memory", b.dp.memory_max_over_mean),
+         ratio_field(">dp shard flops", b.dp.shard_flops_max_over_mean),
+         ratio_field(">dp cost", b.dp.cost_max_over_mean),
+         ratio_field(">worst bucket", b.bucket_bytes_max_over_even),
+         ratio_field(">tp memory", b.tp_worst.memory_max_over_mean),
+         ratio_field(">tp shard flops", b.tp_worst.shard_flops_max_over_mean),
+         ratio_field(">tp cost", b.tp_worst.cost_max_over_mean)});
   }
-  return title(ink,
-               "Balance: largest / mean over dp, and over tp in the worst "
-               "home") +
-         table.text(ink);
+  out.title("Balance: largest / mean over dp, and over tp in the worst home")
+      .table("", rows);
 }
 
-std::string cost_table_text(const Comparison& comparison, const Ink& ink) {
-  Table table("<>>>>>>>?");
-  table.header({"strategy", "over bound", "idle", "sent", "memory",
-                "mean memory", "step alone", "iteration", "planned in"});
-  for (const ComparedStrategy& strategy : comparison.strategies) {
-    if (!strategy.shown) continue;
-    const PlanSummary& s = strategy.shown->plan.summary;
-    const Balance& b = strategy.shown->balance;
-    const Spread memory = memory_of(*strategy.shown);
-    table.row({strategy.name, toned(ink, b.makespan_over_bound),
-               grouped(b.idle_ranks), human_bytes(s.bytes_per_rank_max.value()),
-               bytes_text(memory.max), bytes_text(memory.mean),
-               human_seconds(s.step_seconds_mean),
-               strategy.shown->iteration
-                   ? human_seconds(strategy.shown->iteration->time.seconds)
-                   : "-",
-               human_seconds(strategy.shown->plan_seconds)});
+void add_costs(const Comparison& comparison, Document& out) {
+  Listing rows;
+  for (const auto& [name, shown, error] : comparison.strategies) {
+    if (!shown) continue;
+    const PlanSummary& s = shown->plan.summary;
+    const Spread memory = memory_of(*shown);
+    rows.add({{"", "<strategy", name},
+              ratio_field(">over bound", shown->balance.makespan_over_bound),
+              {"", ">idle", as_count(shown->balance.idle_ranks)},
+              {"", ">sent", as_bytes(s.bytes_per_rank_max.value())},
+              {"", ">memory", as_bytes(memory.max)},
+              {"", ">mean memory", as_bytes(memory.mean)},
+              {"", ">step alone", as_seconds(s.step_seconds_mean)},
+              {"", ">iteration",
+               shown->iteration ? human_seconds(shown->iteration->time.seconds)
+                                : "-"},
+              {"", "?planned in", as_seconds(shown->plan_seconds)}});
   }
-  return title(ink,
-               "Worst rank: makespan over the lower bound, bytes, memory "
-               "without activations, predicted times") +
-         table.text(ink);
+  out.title(
+         "Worst rank: makespan over the lower bound, bytes, memory without "
+         "activations, predicted times")
+      .table("", rows);
 }
 
-std::string teams_lines(const Comparison& comparison, const Ink& ink) {
-  if (!may_have_teams(comparison.first()->plan)) return "";
-  Table table("<>~");
-  table.header({"strategy", "bound / mean", "teams"});
-  for (const ComparedStrategy& strategy : comparison.strategies)
-    if (strategy.shown)
-      table.row({strategy.name,
-                 ratio_text(strategy.shown->balance.team_bound_over_mean),
-                 describe_teams(strategy.shown->plan)});
-  return title(ink, "Teams, and the lower bound with them") + table.text(ink);
+void add_teams(const Comparison& comparison, Document& out) {
+  if (!may_have_teams(comparison.first()->plan)) return;
+  Listing rows;
+  for (const auto& [name, shown, error] : comparison.strategies)
+    if (shown)
+      rows.add({{"", "<strategy", name},
+                {"", ">bound / mean",
+                 ratio_text(shown->balance.team_bound_over_mean)},
+                {"", "~teams", describe_teams(shown->plan)}});
+  out.title("Teams, and the lower bound with them").table("", rows);
 }
 
-struct Bar {
-  std::string name;
-  double value = 0;
-  std::string text;
-};
-
-std::string bars_text(const std::vector<Bar>& bars, const Ink& ink) {
+// Bars of a figure of all plans.
+template <class Figure>
+void add_bars(const Comparison& comparison, const char* title,
+              const Figure& figure, Document& out) {
   double least = 0, most = 0;
-  for (const Bar& b : bars) {
-    least = least > 0 ? std::min(least, b.value) : b.value;
-    most = std::max(most, b.value);
+  for (const ComparedStrategy& strategy : comparison.strategies) {
+    if (!strategy.shown) continue;
+    const double value = figure(*strategy.shown).first;
+    least = least > 0 ? std::min(least, value) : value;
+    most = std::max(most, value);
   }
   const double full = std::min(most, least * kLongestBar);
-  Table table("<><");
-  for (const Bar& b : bars) {
-    const double ratio = least > 0 ? b.value / least : 1;
-    table.row({b.name, b.text,
-               ink(tone_of_ratio(ratio), bar(b.value, full, kBarWidth))});
-  }
-  return table.text(ink);
-}
-
-template <class Figure, class Show>
-std::string bars_of(const Comparison& comparison, const Figure& figure,
-                    const Show& show, const Ink& ink) {
-  std::vector<Bar> bars;
+  Listing bars;
   for (const ComparedStrategy& strategy : comparison.strategies) {
     if (!strategy.shown) continue;
-    const double value = figure(*strategy.shown);
-    bars.push_back({strategy.name, value, show(value)});
+    const auto [value, text] = figure(*strategy.shown);
+    const Tone tone = tone_of_ratio(least > 0 ? value / least : 1);
+    bars.add({{"", "<", strategy.name},
+              {"", ">", text},
+              {"", "<", "", toned(tone, bar(value, full, kBarWidth))}});
   }
-  return bars_text(bars, ink);
+  out.title(title).table("", bars);
 }
 
-std::string pictures(const Comparison& comparison, const Ink& ink) {
-  const auto transform = [](const ReportPlan& shown) {
-    const Plan& plan = shown.plan;
-    return static_cast<double>(plan.summary.makespan.value()) / plan.period *
-           plan.cost_basis.seconds_per_tick;
-  };
-  const auto step = [](const ReportPlan& shown) {
-    return shown.plan.summary.step_seconds_mean;
-  };
-  const auto memory = [](const ReportPlan& shown) {
-    return memory_of(shown).max;
-  };
-  const auto iteration = [](const ReportPlan& shown) {
-    return shown.iteration->time.seconds;
-  };
-  std::string whole;
+std::pair<double, std::string> with_text(double seconds) {
+  return {seconds, human_seconds(seconds)};
+}
+
+void add_pictures(const Comparison& comparison, Document& out) {
+  add_bars(
+      comparison, "Predicted transform, slowest rank (makespan)",
+      [](const ReportPlan& shown) {
+        const Plan& plan = shown.plan;
+        return with_text(static_cast<double>(plan.summary.makespan.value()) /
+                         plan.period * plan.cost_basis.seconds_per_tick);
+      },
+      out);
+  add_bars(
+      comparison,
+      "Predicted step alone: exchange and transforms, without sums and new "
+      "parameters",
+      [](const ReportPlan& shown) {
+        return with_text(shown.plan.summary.step_seconds_mean);
+      },
+      out);
   if (comparison.first()->iteration)
-    whole = title(ink, "Predicted iteration, collectives included") +
-            bars_of(comparison, iteration, human_seconds, ink);
-  return title(ink, "Predicted transform, slowest rank (makespan)") +
-         bars_of(comparison, transform, human_seconds, ink) +
-         title(ink,
-               "Predicted step alone: exchange and transforms, without sums "
-               "and new parameters") +
-         bars_of(comparison, step, human_seconds, ink) + whole +
-         title(ink, "Memory without activations, largest rank") +
-         bars_of(comparison, memory, bytes_text, ink);
+    add_bars(
+        comparison, "Predicted iteration, collectives included",
+        [](const ReportPlan& shown) {
+          return with_text(shown.iteration->time.seconds);
+        },
+        out);
+  add_bars(
+      comparison, "Memory without activations, largest rank",
+      [](const ReportPlan& shown) {
+        const double bytes = memory_of(shown).max;
+        return std::pair(bytes, bytes_text(bytes));
+      },
+      out);
 }
 
-std::string refusals(const Comparison& comparison, const Ink& ink) {
+void add_refusals(const Comparison& comparison, Document& out) {
   Refusals refused;
   for (const ComparedStrategy& strategy : comparison.strategies)
     if (!strategy.shown) refused.emplace_back(strategy.name, strategy.error);
-  return refusals_text(refused, "Strategies that cannot plan this", ink);
+  out.refusals("Strategies that cannot plan this", refused);
 }
 
 }  // namespace
@@ -216,40 +200,27 @@ const ReportPlan* Comparison::first() const {
   return nullptr;
 }
 
-std::string compare_text(const Comparison& comparison, const Ink& ink) {
-  if (comparison.first() == nullptr) return refusals(comparison, ink);
-  return heading(comparison, ink) + balance_table(comparison, ink) +
-         cost_table_text(comparison, ink) + teams_lines(comparison, ink) +
-         counted_table(comparison, ink) + pictures(comparison, ink) +
-         refusals(comparison, ink);
-}
-
 namespace {
 
-void write_strategy(JsonWriter& out, const ComparedStrategy& strategy,
-                    bool complete) {
-  out.begin_object().field("name", strategy.name);
-  if (!strategy.shown) {
-    out.field("error", strategy.error).end_object();
-    return;
-  }
+Value strategy_value(const ComparedStrategy& strategy, bool complete) {
+  Document out;
+  out.set("name", strategy.name);
+  if (!strategy.shown) return out.set("error", strategy.error).value();
   const ReportPlan& shown = *strategy.shown;
   const PlanSummary& summary = shown.plan.summary;
-  out.field("num_buckets", num_buckets(shown.plan));
-  write_balance_members(out, shown.balance);
-  if (may_have_teams(shown.plan))
-    write_teams_by_size(out.member("teams"), shown.plan);
-  out.field("bytes_per_rank_max", summary.bytes_per_rank_max.value());
-  out.field("memory_per_rank_max", summary.memory_per_rank_max.value());
-  out.field("memory_per_rank_mean", summary.memory_per_rank_mean);
-  if (shown.terms) write_counted_memory(out.member("counted_memory"), shown);
-  out.field("predicted_step_seconds", summary.step_seconds_mean);
+  out.set("num_buckets", num_buckets(shown.plan));
+  out.add(balance_members(shown.balance));
+  if (may_have_teams(shown.plan)) out.set("teams", teams_value(shown.plan));
+  out.set("bytes_per_rank_max", summary.bytes_per_rank_max.value());
+  out.set("memory_per_rank_max", summary.memory_per_rank_max.value());
+  out.set("memory_per_rank_mean", summary.memory_per_rank_mean);
+  if (shown.terms) out.set("counted_memory", counted_memory(shown));
+  out.set("predicted_step_seconds", summary.step_seconds_mean);
   if (shown.iteration)
-    write_iteration(out.member("predicted_iteration"), *shown.iteration);
-  if (complete) out.field("plan_seconds", shown.plan_seconds);
-  out.field("digest", shown.plan.digest);
-  write_spread(out, shown);
-  out.end_object();
+    out.set("predicted_iteration", iteration_value(*shown.iteration));
+  if (complete) out.set("plan_seconds", shown.plan_seconds);
+  out.set("digest", shown.plan.digest);
+  return out.add(spread_members(shown)).value();
 }
 
 // Returns the strategy of this name if it has a plan, else nullptr.
@@ -260,8 +231,8 @@ const ComparedStrategy* find_planned(const Comparison& comparison,
   return nullptr;
 }
 
-// Writes the two plans that are shown in detail.
-void write_pair(JsonWriter& out, const Comparison& comparison) {
+// The two plans that are shown in detail.
+void add_pair(const Comparison& comparison, Document& out) {
   const ComparedStrategy* before = find_planned(comparison, "start_offset");
   const ComparedStrategy* after = find_planned(comparison, "balanced");
   const bool no_after = after == nullptr;
@@ -270,10 +241,11 @@ void write_pair(JsonWriter& out, const Comparison& comparison) {
     if (before == nullptr) before = &strategy;
     if (no_after) after = &strategy;
   }
-  out.field("before", before->name).field("after", after->name);
-  if (before != after)
-    write_buckets(out.member("buckets_before"), *before->shown);
-  write_plan_view(out.member("plan"), *after->shown, false);
+  out.set("before", before->name).set("after", after->name);
+  if (before != after) out.set("buckets_before", buckets_value(*before->shown));
+  out.set("plan", [after](JsonWriter& to) {
+    plan_view(*after->shown, false).value().write(to);
+  });
 }
 
 // `balanced` joins a small tail bucket to its neighbour, so the number of
@@ -284,42 +256,41 @@ const ReportPlan& typical(const Comparison& comparison) {
   return *comparison.first();
 }
 
-void write_comparison(JsonWriter& out, const Comparison& comparison,
-                      bool complete) {
-  out.begin_object().field("report", "compare");
-  out.field("model", comparison.model).member("mesh");
-  write_mesh(out, comparison.mesh);
-  out.field("world", comparison.mesh.world());
-  if (comparison.first() != nullptr) {
-    const Plan& plan = typical(comparison).plan;
-    out.field("num_matrices", plan.matrices.size());
-    out.field("num_buckets", num_buckets(plan));
-    out.field("rule", plan.rule).field("fused", plan.model.fused);
-    out.field("cost_source", plan.cost_basis.source);
-    out.field("nominal_links", plan.options.links.nominal);
-  }
-  out.member("strategies").begin_array();
-  for (const ComparedStrategy& strategy : comparison.strategies)
-    write_strategy(out, strategy, complete);
-  out.end_array();
-  if (comparison.first() != nullptr) write_pair(out, comparison);
-  out.end_object();
-}
-
 }  // namespace
 
-std::string compare_json(const Comparison& comparison) {
-  JsonWriter out(2);
-  write_comparison(out, comparison, true);
-  return out.take() + "\n";
+Document compare_view(const Comparison& comparison, bool complete) {
+  Document out;
+  out.set("report", "compare").set("model", comparison.model);
+  out.set("mesh", mesh_value(comparison.mesh));
+  out.set("world", comparison.mesh.world());
+  std::vector<Value> strategies;
+  for (const ComparedStrategy& strategy : comparison.strategies)
+    strategies.push_back(strategy_value(strategy, complete));
+  out.set("strategies", strategies);
+  if (comparison.first() != nullptr) {
+    const Plan& plan = typical(comparison).plan;
+    out.set("num_matrices", plan.matrices.size());
+    out.set("num_buckets", num_buckets(plan)).set("rule", plan.rule);
+    out.set("fused", plan.model.fused);
+    out.set("cost_source", plan.cost_basis.source);
+    out.set("nominal_links", plan.options.links.nominal);
+    add_pair(comparison, out);
+    add_heading(comparison, out);
+    add_balance(comparison, out);
+    add_costs(comparison, out);
+    add_teams(comparison, out);
+    add_counted(comparison, out);
+    add_pictures(comparison, out);
+  }
+  add_refusals(comparison, out);
+  return out;
 }
 
 std::string compare_html(const Comparison& comparison) {
   if (comparison.first() == nullptr)
     throw UsageError("html report: there is no plan to show");
-  JsonWriter out;
-  write_comparison(out, comparison, false);
-  return make_page(out.text(), {"tensors.js", "plan_drawings.js", "plan.js"});
+  return make_page(to_json(compare_view(comparison, false), 0),
+                   {"tensors.js", "plan_drawings.js", "plan.js"});
 }
 
 }  // namespace canzona

@@ -1,8 +1,7 @@
-// Strategies side by side, on the terminal, as JSON and as a page.
+// Strategies side by side, as a document and as a page.
 //
 //   Comparison all{.model = "qwen3-32b", .mesh = mesh, .strategies = …};
-//   std::string text = compare_text(all, ink);
-//   std::string json = compare_json(all);
+//   Document view = compare_view(all);
 //   std::string page = compare_html(all);
 #pragma once
 
@@ -11,9 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "canzona/base/json_writer.h"
+#include "canzona/report/document.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/report/terminal.h"
 #include "canzona/sim/zero_search.h"
 
 namespace canzona {
@@ -34,10 +32,9 @@ struct Comparison {
   const ReportPlan* first() const;
 };
 
-std::string compare_text(const Comparison& comparison, const Ink& ink);
-
-// Returns one object; docs/compare.md describes its members.
-std::string compare_json(const Comparison& comparison);
+// docs/compare.md describes the members; `complete` adds those that a page
+// leaves out. The comparison must outlive the document.
+Document compare_view(const Comparison& comparison, bool complete = true);
 
 // Returns the page that draws it (page.h): all strategies, and two in detail:
 // `before`, the plan of start_offset or else the first plan, and `after`, the
@@ -49,32 +46,16 @@ std::string compare_html(const Comparison& comparison);
 // link class, predicted iteration, and why one is taken and the others not.
 //
 //   ZeroComparison all = weigh_sizes(request, work, choices);
-//   std::string text = zero_comparison_text(all, ink);
-//   std::string json = zero_comparison_json(all);
+//   Document view = zero_comparison_view(all);
 //   std::string page = zero_comparison_html(all);
 //
 // Rows are in order of preference, the best first. Plain values.
 
-std::string zero_comparison_text(const ZeroComparison& all, const Ink& ink);
-// Returns only the first table and the verdict.
-std::string zero_ranking_text(const ZeroComparison& all, const Ink& ink);
-void write_zero_comparison(JsonWriter& out, const ZeroComparison& all);
-// Returns one object; docs/compare.md describes its members.
-std::string zero_comparison_json(const ZeroComparison& all);
+// docs/compare.md describes the members.
+Document zero_comparison_view(const ZeroComparison& all);
+// Only the first table and the verdict.
+Document zero_ranking_view(const ZeroComparison& all);
 // Returns the page that draws it (page.h).
 std::string zero_comparison_html(const ZeroComparison& all);
-
-// Describes an iteration: "4 micro-batches of 4096 tokens on …", and where its
-// times come from.
-std::string work_text(const ZeroComparison& all);
-std::string rates_text(const ZeroComparison& all);
-
-// A kind of memory of a row with its bytes, those that any row has.
-struct ZeroMemory {
-  std::string name;
-  int64_t bytes = 0;
-};
-std::vector<ZeroMemory> memory_of(const ZeroComparison& all,
-                                  const RankedZero& row);
 
 }  // namespace canzona

@@ -18,7 +18,7 @@ Comparison all_strategies() {
 }
 
 TEST(CompareJson, HasEveryMember) {
-  const Json json = parse_json(compare_json(all_strategies()), {});
+  const Json json = parse_json(to_json(compare_view(all_strategies())), {});
   EXPECT_EQ(json.at("model"), "layered");
   EXPECT_EQ(json.at("world"), 4);
   EXPECT_EQ(json.at("num_matrices"), 6);
@@ -44,13 +44,13 @@ TEST(CompareJson, HasEveryMember) {
 TEST(CompareJson, ARefusalIsAnEntry) {
   Comparison comparison = all_strategies();
   comparison.strategies[3] = {"contiguous", std::nullopt, "too large: 'w'"};
-  const Json json = parse_json(compare_json(comparison), {});
+  const Json json = parse_json(to_json(compare_view(comparison)), {});
   EXPECT_EQ(json.at("strategies").at(3).at("error"), "too large: 'w'");
   EXPECT_FALSE(json.at("strategies").at(3).contains("dp"));
 }
 
 TEST(CompareText, FitsThePage) {
-  const std::string text = compare_text(all_strategies(), Ink());
+  const std::string text = print_text(compare_view(all_strategies()), Ink());
   for (const std::string& line : split_text(text, '\n'))
     EXPECT_LE(display_width(line), kPageWidth) << line;
   for (const std::string& name : strategy_names())
@@ -60,7 +60,8 @@ TEST(CompareText, FitsThePage) {
 TEST(CompareText, NamesRefusals) {
   Comparison comparison = all_strategies();
   comparison.strategies[0] = {"replicated", std::nullopt, "no room"};
-  EXPECT_THAT(compare_text(comparison, Ink()), HasSubstr("no room"));
+  EXPECT_THAT(print_text(compare_view(comparison), Ink()),
+              HasSubstr("no room"));
 }
 
 TEST(Comparison, FirstSkipsRefusals) {

@@ -9,7 +9,6 @@
 #include "canzona/report/page.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/report/terminal.h"
 #include "canzona/report/zero_view.h"
 #include "canzona/sim/zero_search.h"
 
@@ -22,108 +21,135 @@ std::string sizes_cell(const ZeroSizes& z) {
   return fmt::format("{},{},{}", z.z1, z.z2, z.z3);
 }
 
-// The first cells of a row: the sizes, and those of experts if any row has
-// them.
-std::vector<std::string> choice_cells(const ZeroComparison& all,
-                                      const RankedZero& row) {
-  const std::string first =
-      sizes_cell(row.choice.sizes) +
-      (!all.several_strategies ? "" : " " + printable(row.choice.strategy));
-  if (!all.has_experts()) return {first};
-  return {first,
-          row.weight.experts.z1 > 0 ? sizes_cell(row.weight.experts) : "-"};
+std::string work_text(const ZeroComparison& all) {
+  const Workload& work = all.work;
+  return cat(
+      work.num_micro_batches,
+      work.num_micro_batches == 1 ? " micro-batch of " : " micro-batches of ",
+      work.compute.tokens, " tokens per data-parallel rank, ",
+      human_count(all.global_batch()), " tokens on all ranks, ",
+      to_string(work.overlap), work.compute.recompute ? ", recomputed" : "");
 }
 
-std::vector<std::string> choice_head(const ZeroComparison& all) {
-  if (!all.has_experts()) return {"z1,z2,z3"};
-  return {"z1,z2,z3", "experts"};
+std::string rates_text(const ZeroComparison& all) {
+  if (!all.rates.empty()) return all.rates;
+  return cat(flops_text(all.work.compute.flops_per_second),
+             "/s in forward and backward; ", links_text(all.options));
 }
 
-// "1.21M", or "-" where compute is not counted.
-std::string rate_cell(const ZeroComparison& all, const RankedZero& row) {
-  const double rate = all.tokens_per_second(row);
-  return rate > 0 ? human_count(rate) : "-";
+// A kind of memory of a row with its bytes, those that any row has.
+struct ZeroMemory {
+  std::string name;
+  int64_t bytes = 0;
+};
+
+std::vector<ZeroMemory> memory_of(const ZeroComparison& all,
+                                  const RankedZero& row) {
+  std::vector<ZeroMemory> kinds;
+  for (const MemoryKind& kind : memory_kinds(true))
+    kinds.push_back({kind.name, (row.weight.memory.*kind.field).value()});
+  kinds.push_back({"activations", all.beside_bytes});
+  return kinds;
 }
 
-void append(std::vector<std::string>& cells,
-            const std::vector<std::string>& more) {
-  cells.insert(cells.end(), more.begin(), more.end());
+std::string choice_text(const ZeroComparison& all, const RankedZero& row) {
+  return sizes_cell(row.choice.sizes) +
+         (all.several_strategies ? " " + printable(row.choice.strategy) : "");
 }
 
-std::string heading(const ZeroComparison& all, const Ink& ink) {
-  std::string out =
-      ink(Tone::kBold, "Hierarchical ZeRO") +
-      fmt::format(" for {}, {} ({}) on {}: {}, {} per node, {} parameters\n",
-                  printable(all.model), all.rule, all.strategy,
-                  to_string(all.mesh), counted(all.mesh.world(), "rank"),
-                  all.options.ranks_per_node,
-                  to_string(all.options.parameters));
-  const auto line = [&](const char* name, const std::string& text) {
-    out += "  " + ink(Tone::kDim, name) + " " + wrap(text, kPageWidth - 14, 4) +
-           "\n";
+std::string experts_text(const RankedZero& row) {
+  return row.weight.experts.z1 > 0 ? sizes_cell(row.weight.experts) : "-";
+}
+
+void add_heading(const ZeroComparison& all, Document& out) {
+  out.heading(
+      "Hierarchical ZeRO",
+      cat(" for ", printable(all.model), ", ", all.rule, " (", all.strategy,
+          ") on ", to_string(all.mesh), ": ", counted(all.mesh.world(), "rank"),
+          ", ", all.options.ranks_per_node, " per node, ",
+          to_string(all.options.parameters), " parameters"));
+  const auto line = [&](const char* key, const char* name,
+                        const std::string& text) {
+    out.text(cat("  ", toned(Tone::kDim, name), " ",
+                 wrap(text, kPageWidth - 14, 4), "\n"));
+    if (key != nullptr) out.set(key, text);
   };
-  line("iteration:", work_text(all));
-  line("times:", rates_text(all));
+  line("work", "iteration:", work_text(all));
+  line("rates", "times:", rates_text(all));
   if (all.options.memory_cap_bytes > 0)
-    line("memory cap:",
+    line(nullptr, "memory cap:",
          human_bytes(all.options.memory_cap_bytes) + " per rank");
-  if (all.terms) {
-    line("activations:", describe_activations(*all.terms, all.mesh));
-    line("gradients:",
-         std::string(to_string(all.terms->gradients)) + " at rest");
-  }
-  return out;
+  if (!all.terms) return;
+  line(nullptr, "activations:", describe_activations(*all.terms, all.mesh));
+  line(nullptr, "gradients:", cat(to_string(all.terms->gradients), " at rest"));
+  out.set("gradients", to_string(all.terms->gradients));
+  out.set("activations", activations_value(*all.terms));
 }
 
-// The cells of a row behind its choice. Of a choice that was not planned at
-// most a bound of its memory is known.
-std::vector<std::string> figures_of(const ZeroComparison& all,
-                                    const RankedZero& row) {
-  const std::string why = printable(brief_reason(row, all.search));
-  const std::string words = in_words(row.choice.sizes);
-  if (!row.is_planned())
-    return {row.weight.is_dropped ? "≥ " + human_bytes(all.total(row)) : "-",
-            "-",
-            "-",
-            "-",
-            "-",
-            why,
-            words};
+// Of a choice that was not planned at most a bound of its memory is known.
+void add_figures(const ZeroComparison& all, const RankedZero& row, Row& out) {
   const ZeroWeight& weight = row.weight;
-  return {human_bytes(all.total(row)),
-          human_bytes(weight.fast_bytes),
-          human_bytes(weight.slow_bytes),
-          human_seconds(weight.seconds),
-          rate_cell(all, row),
-          why,
-          words};
+  const int64_t memory = all.total(row);
+  if (!row.is_planned()) {
+    out.add({weight.is_dropped ? "least_memory_bytes" : "", ">memory", memory,
+             weight.is_dropped ? "≥ " + human_bytes(memory) : "-"});
+    for (const char* heading :
+         {">in nodes", ">between", ">iteration", ">tokens/s"})
+      out.add({"", heading, "-"});
+    return;
+  }
+  const double rate = all.tokens_per_second(row);
+  out.add({"memory_bytes", ">memory", as_bytes(memory)});
+  out.add({"fast_bytes", ">in nodes", as_bytes(weight.fast_bytes)});
+  out.add({"slow_bytes", ">between", as_bytes(weight.slow_bytes)});
+  out.add({"predicted_iteration_seconds", ">iteration",
+           as_seconds(weight.seconds)});
+  out.add({rate > 0 ? "tokens_per_second" : "", ">tokens/s", rate,
+           rate > 0 ? human_count(rate) : "-"});
+  Members kinds;
+  for (const ZeroMemory& kind : memory_of(all, row))
+    kinds.push_back({kind.name, kind.bytes});
+  out.set("memory", kinds);
+  if (weight.is_dropped) out.set("least_memory_bytes", memory);
+  out.set("predicted_step_seconds", weight.step_seconds);
+  out.set("bucket_bytes_max_over_even", weight.bucket_unevenness);
+  out.set("replicas", weight.replicas);
+  out.set("z2_crosses_nodes", weight.z2_crosses_nodes);
+  out.set("z3_crosses_nodes", weight.z3_crosses_nodes);
 }
 
-std::string ranking_table(const ZeroComparison& all, const Ink& ink) {
-  std::vector<std::string> head = choice_head(all);
-  Table table(std::string(head.size(), '<') + ">>>>>~?");
-  append(head, {"memory", "in nodes", "between", "iteration", "tokens/s", "why",
-                "data-parallel ranks"});
-  table.header(head);
+void add_ranking(const ZeroComparison& all, Document& out) {
+  Listing rows;
   bool first = true;
   for (const RankedZero& row : all.search.ranking) {
-    std::vector<std::string> cells = choice_cells(all, row);
-    if (row.is_planned()) {
-      const Tone tone = !row.fits() ? Tone::kPoor
-                        : first     ? Tone::kGood
-                                    : Tone::kPlain;
-      cells[0] = ink(tone, cells[0]);
-      first = false;
-    }
-    append(cells, figures_of(all, row));
-    table.row(cells);
+    const Tone tone = !row.is_planned() ? Tone::kPlain
+                      : !row.fits()     ? Tone::kPoor
+                      : first           ? Tone::kGood
+                                        : Tone::kPlain;
+    first = first && !row.is_planned();
+    const ZeroSizes& sizes = row.choice.sizes;
+    const ZeroSizes& experts = row.weight.experts;
+    Row& line = rows.add({{"zero", "<z1,z2,z3", sizes_value(sizes),
+                           toned(tone, choice_text(all, row))}});
+    if (all.has_experts())
+      line.add({experts.z1 > 0 ? "experts" : "", "<experts",
+                sizes_value(experts), experts_text(row)});
+    add_figures(all, row, line);
+    line.add({"reason", "~why", brief_reason(row, all.search)});
+    line.add({"words", "?data-parallel ranks", in_words(sizes)});
+    line.set("name", zero_name(sizes, all.mesh.homes()));
+    line.set("fits", row.fits());
+    if (experts.z1 > 0)
+      line.set("name_of_experts", zero_name(experts, all.mesh.expert_homes()));
+    if (all.several_strategies) line.set("strategy", row.choice.strategy);
   }
-  return title(ink,
-               "Ranking: memory of the fullest rank, bytes sent inside nodes "
-               "and between them, predicted time") +
-         "  z1, z2, z3: data-parallel ranks that share states, gradients, "
-         "parameters\n" +
-         table.text(ink);
+  out.title(
+         "Ranking: memory of the fullest rank, bytes sent inside nodes and "
+         "between them, predicted time")
+      .text(
+          "  z1, z2, z3: data-parallel ranks that share states, gradients, "
+          "parameters\n")
+      .table("sizes", rows);
 }
 
 // Returns the kinds of memory that any choice uses.
@@ -151,32 +177,35 @@ std::string share_text(const ZeroComparison& all, const RankedZero& row,
   return bar(total, whole, kinds > 5 ? kZeroBarWidth / 2 : kZeroBarWidth);
 }
 
-std::string memory_table(const ZeroComparison& all, const Ink& ink) {
+void add_memory(const ZeroComparison& all, Document& out) {
   const std::vector<std::string> kinds = kind_names(all);
-  int64_t most = all.options.memory_cap_bytes;
+  const int64_t cap = all.options.memory_cap_bytes;
+  int64_t most = cap;
   for (const RankedZero& row : all.search.ranking)
-    if (most == 0 || all.options.memory_cap_bytes == 0)
-      most = std::max(most, all.total(row));
-  Table table("<" + std::string(kinds.size() + 1, '>') + "<");
-  std::vector<std::string> head = {all.has_experts() ? "dense/experts"
-                                                     : "z1,z2,z3"};
-  append(head, kinds);
-  append(head, {"all", all.options.memory_cap_bytes == 0 ? ""
-                       : all.has_experts()               ? "of cap"
-                                                         : "of the cap"});
-  table.header(head);
+    if (cap == 0) most = std::max(most, all.total(row));
+  Listing rows;
   for (const RankedZero& row : all.search.ranking) {
     if (!row.is_planned()) continue;
-    std::vector<std::string> cells = {join(choice_cells(all, row), "/")};
+    Row& line = rows.add();
+    if (all.has_experts())
+      line.add({"", "<dense/experts",
+                choice_text(all, row) + "/" + experts_text(row)});
+    else
+      line.add({"", "<z1,z2,z3", choice_text(all, row)});
     for (const ZeroMemory& kind : memory_of(all, row))
       if (std::ranges::find(kinds, kind.name) != kinds.end())
-        cells.push_back(human_bytes(kind.bytes));
-    cells.push_back(human_bytes(all.total(row)));
-    cells.push_back(ink(row.fits() ? Tone::kGood : Tone::kPoor,
-                        share_text(all, row, most, kinds.size())));
-    table.row(cells);
+        line.add({"", ">" + kind.name, as_bytes(kind.bytes)});
+    line.add({"", ">all", as_bytes(all.total(row))});
+    line.add({"",
+              cap == 0            ? "<"
+              : all.has_experts() ? "<of cap"
+                                  : "<of the cap",
+              "",
+              toned(row.fits() ? Tone::kGood : Tone::kPoor,
+                    share_text(all, row, most, kinds.size()))});
   }
-  return title(ink, "Memory of the fullest rank") + table.text(ink);
+  out.title("Memory of the fullest rank")
+      .table("", rows, "no size was planned");
 }
 
 std::string notes(const ZeroComparison& all) {
@@ -208,122 +237,49 @@ std::string notes(const ZeroComparison& all) {
   return out;
 }
 
-std::string verdict_line(const ZeroComparison& all, const Ink& ink) {
-  return "\n  " +
-         ink(all.search.is_found() ? Tone::kGood : Tone::kPoor,
-             wrap(all.search.summary(), kPageWidth - 2, 2)) +
-         "\n";
-}
-
-void write_row(JsonWriter& out, const ZeroComparison& all,
-               const RankedZero& row) {
-  out.begin_object().field("name",
-                           zero_name(row.choice.sizes, all.mesh.homes()));
-  write_sizes(out.member("zero"), row.choice.sizes);
-  if (row.weight.experts.z1 > 0) {
-    out.field("name_of_experts",
-              zero_name(row.weight.experts, all.mesh.expert_homes()));
-    write_sizes(out.member("experts"), row.weight.experts);
-  }
-  if (all.several_strategies) out.field("strategy", row.choice.strategy);
-  out.field("words", in_words(row.choice.sizes));
-  out.field("fits", row.fits()).field("reason", brief_reason(row, all.search));
-  if (row.weight.is_dropped) out.field("least_memory_bytes", all.total(row));
-  if (!row.is_planned()) {
-    out.end_object();
-    return;
-  }
-  out.field("memory_bytes", all.total(row)).member("memory").begin_object();
-  for (const ZeroMemory& kind : memory_of(all, row))
-    out.field(kind.name, kind.bytes);
-  out.end_object();
-  out.field("fast_bytes", row.weight.fast_bytes)
-      .field("slow_bytes", row.weight.slow_bytes);
-  out.field("predicted_iteration_seconds", row.weight.seconds);
-  out.field("predicted_step_seconds", row.weight.step_seconds);
-  if (all.tokens_per_second(row) > 0)
-    out.field("tokens_per_second", all.tokens_per_second(row));
-  out.field("bucket_bytes_max_over_even", row.weight.bucket_unevenness);
-  out.field("replicas", row.weight.replicas);
-  out.field("z2_crosses_nodes", row.weight.z2_crosses_nodes);
-  out.field("z3_crosses_nodes", row.weight.z3_crosses_nodes).end_object();
+void add_verdict(const ZeroComparison& all, Document& out) {
+  out.set("verdict", all.search.summary());
+  out.text(cat("\n  ",
+               toned(all.search.is_found() ? Tone::kGood : Tone::kPoor,
+                     wrap(all.search.summary(), kPageWidth - 2, 2)),
+               "\n"));
 }
 
 }  // namespace
 
-std::string work_text(const ZeroComparison& all) {
-  const Workload& work = all.work;
-  return cat(
-      work.num_micro_batches,
-      work.num_micro_batches == 1 ? " micro-batch of " : " micro-batches of ",
-      work.compute.tokens, " tokens per data-parallel rank, ",
-      human_count(all.global_batch()), " tokens on all ranks, ",
-      to_string(work.overlap), work.compute.recompute ? ", recomputed" : "");
+Document zero_ranking_view(const ZeroComparison& all) {
+  Document out;
+  add_heading(all, out);
+  add_ranking(all, out);
+  add_verdict(all, out);
+  return out;
 }
 
-std::string rates_text(const ZeroComparison& all) {
-  if (!all.rates.empty()) return all.rates;
-  return cat(flops_text(all.work.compute.flops_per_second),
-             "/s in forward and backward; ", links_text(all.options));
-}
-
-std::vector<ZeroMemory> memory_of(const ZeroComparison& all,
-                                  const RankedZero& row) {
-  std::vector<ZeroMemory> kinds;
-  for (const MemoryKind& kind : memory_kinds(true))
-    kinds.push_back({kind.name, (row.weight.memory.*kind.field).value()});
-  kinds.push_back({"activations", all.beside_bytes});
-  return kinds;
-}
-
-std::string zero_ranking_text(const ZeroComparison& all, const Ink& ink) {
-  return heading(all, ink) + ranking_table(all, ink) + verdict_line(all, ink);
-}
-
-std::string zero_comparison_text(const ZeroComparison& all, const Ink& ink) {
-  return heading(all, ink) + ranking_table(all, ink) + memory_table(all, ink) +
-         notes(all) + verdict_line(all, ink);
-}
-
-void write_zero_comparison(JsonWriter& out, const ZeroComparison& all) {
-  out.begin_object().field("report", "zero");
-  out.field("model", all.model).member("mesh");
-  write_mesh(out, all.mesh);
-  out.field("world", all.mesh.world()).field("rule", all.rule);
-  out.field("strategy", all.strategy)
-      .field("parameters", to_string(all.options.parameters));
-  out.field("ranks_per_node", all.options.ranks_per_node);
-  out.field("expert_homes", all.mesh.expert_homes());
-  out.field("memory_cap_bytes", all.options.memory_cap_bytes);
-  if (all.terms) {
-    out.field("gradients", to_string(all.terms->gradients));
-    write_activations(out.member("activations"), *all.terms);
-  }
-  out.field("global_batch_tokens", all.global_batch());
-  out.field("work", work_text(all)).field("rates", rates_text(all));
-  out.field("verdict", all.search.summary()).member("choice");
-  if (all.search.is_found())
-    write_sizes(out, all.search.ranking.front().choice.sizes);
-  else
-    out.null();
-  if (all.search.is_found() && all.search.ranking.front().weight.experts.z1 > 0)
-    write_sizes(out.member("choice_of_experts"),
-                all.search.ranking.front().weight.experts);
-  out.member("sizes").begin_array();
-  for (const RankedZero& row : all.search.ranking) write_row(out, all, row);
-  out.end_array().end_object();
-}
-
-std::string zero_comparison_json(const ZeroComparison& all) {
-  JsonWriter out(2);
-  write_zero_comparison(out, all);
-  return out.take() + "\n";
+Document zero_comparison_view(const ZeroComparison& all) {
+  Document out;
+  out.set("report", "zero").set("model", all.model);
+  out.set("mesh", mesh_value(all.mesh)).set("world", all.mesh.world());
+  out.set("rule", all.rule).set("strategy", all.strategy);
+  out.set("parameters", to_string(all.options.parameters));
+  out.set("ranks_per_node", all.options.ranks_per_node);
+  out.set("expert_homes", all.mesh.expert_homes());
+  out.set("memory_cap_bytes", all.options.memory_cap_bytes);
+  out.set("global_batch_tokens", all.global_batch());
+  add_heading(all, out);
+  add_ranking(all, out);
+  add_memory(all, out);
+  out.text(notes(all));
+  add_verdict(all, out);
+  if (!all.search.is_found()) return out.set("choice", nullptr);
+  const RankedZero& best = all.search.ranking.front();
+  if (best.weight.experts.z1 > 0)
+    out.set("choice_of_experts", sizes_value(best.weight.experts));
+  return out.set("choice", sizes_value(best.choice.sizes));
 }
 
 std::string zero_comparison_html(const ZeroComparison& all) {
-  JsonWriter out;
-  write_zero_comparison(out, all);
-  return make_page(out.text(), {"bars.js", "zero.js"});
+  return make_page(to_json(zero_comparison_view(all), 0),
+                   {"bars.js", "zero.js"});
 }
 
 }  // namespace canzona

@@ -41,7 +41,7 @@ ZeroComparison three() {
 }
 
 TEST(CompareZero, TheTableHasReasonsAndKinds) {
-  const std::string text = zero_comparison_text(three(), Ink());
+  const std::string text = print_text(zero_comparison_view(three()), Ink());
   EXPECT_THAT(text, HasSubstr("4,4,4"));
   EXPECT_THAT(text, HasSubstr("1.00 GiB over the cap"));
   EXPECT_THAT(text, HasSubstr("strategy x wants z2 = z3"));
@@ -53,23 +53,23 @@ TEST(CompareZero, TheTableHasReasonsAndKinds) {
 
 // 4 ranks with 2 micro-batches of 1,000 tokens each, in a quarter of a second.
 TEST(CompareZero, TokensPerSecondOfOneGlobalBatch) {
-  const std::string text = zero_comparison_text(three(), Ink());
+  const std::string text = print_text(zero_comparison_view(three()), Ink());
   EXPECT_THAT(text, HasSubstr("8.00K tokens on all ranks"));
   EXPECT_THAT(text, HasSubstr("tokens/s"));
   EXPECT_THAT(text, HasSubstr("250 ms     32.0K"));
-  const Json json = parse_json(zero_comparison_json(three()), {});
+  const Json json = parse_json(to_json(zero_comparison_view(three())), {});
   EXPECT_EQ(json.at("global_batch_tokens"), 8000);
   EXPECT_EQ(json.at("sizes").at(0).at("tokens_per_second"), 32'000);
 }
 
 TEST(CompareZero, SizesHaveWords) {
   const Ink wide(false, kAnyWidth);
-  EXPECT_THAT(zero_comparison_text(three(), wide),
+  EXPECT_THAT(print_text(zero_comparison_view(three()), wide),
               HasSubstr("states over 4, gradients and parameters whole"));
-  EXPECT_THAT(zero_comparison_text(three(), Ink()),
+  EXPECT_THAT(print_text(zero_comparison_view(three()), Ink()),
               HasSubstr("z1=4,z2=4,z3=4 (states, gradients and parameters over "
                         "4)"));
-  EXPECT_EQ(parse_json(zero_comparison_json(three()), {})
+  EXPECT_EQ(parse_json(to_json(zero_comparison_view(three())), {})
                 .at("sizes")
                 .at(1)
                 .at("words"),
@@ -80,15 +80,16 @@ TEST(CompareZero, SizesHaveWords) {
 TEST(CompareZero, DroppedSizesHaveABoundAlone) {
   ZeroComparison all = three();
   all.search.ranking[1].weight.is_dropped = true;
-  EXPECT_THAT(zero_comparison_text(all, Ink()), HasSubstr("≥ 2.00 GiB"));
-  const Json json = parse_json(zero_comparison_json(all), {});
+  EXPECT_THAT(print_text(zero_comparison_view(all), Ink()),
+              HasSubstr("≥ 2.00 GiB"));
+  const Json json = parse_json(to_json(zero_comparison_view(all)), {});
   const Json& dropped = json.at("sizes").at(1);
   EXPECT_EQ(dropped.at("least_memory_bytes"), (int64_t{2} << 30) + (2 << 20));
   EXPECT_FALSE(dropped.contains("predicted_iteration_seconds"));
 }
 
 TEST(CompareZero, NoLineIsTooWide) {
-  const std::string text = zero_comparison_text(three(), Ink());
+  const std::string text = print_text(zero_comparison_view(three()), Ink());
   for (size_t at = 0; at < text.size();) {
     const size_t end = text.find('\n', at);
     EXPECT_LE(display_width(text.substr(at, end - at)), kPageWidth);
@@ -97,7 +98,7 @@ TEST(CompareZero, NoLineIsTooWide) {
 }
 
 TEST(CompareZero, TheJsonCountsWhatLiesBeside) {
-  const Json json = parse_json(zero_comparison_json(three()), {});
+  const Json json = parse_json(to_json(zero_comparison_view(three())), {});
   EXPECT_EQ(json.at("choice").at("z3"), 4);
   const Json& best = json.at("sizes").at(0);
   EXPECT_EQ(best.at("memory_bytes"), 3 << 20);
@@ -109,8 +110,9 @@ TEST(CompareZero, TheJsonCountsWhatLiesBeside) {
 
 TEST(CompareZero, ExpertsHaveAColumnWhereAnyAreCutApart) {
   ZeroComparison all = three();
-  EXPECT_THAT(zero_comparison_text(all, Ink()), Not(HasSubstr("experts")));
-  EXPECT_FALSE(parse_json(zero_comparison_json(all), {})
+  EXPECT_THAT(print_text(zero_comparison_view(all), Ink()),
+              Not(HasSubstr("experts")));
+  EXPECT_FALSE(parse_json(to_json(zero_comparison_view(all)), {})
                    .at("sizes")
                    .at(0)
                    .contains("experts"));
@@ -120,14 +122,14 @@ TEST(CompareZero, ExpertsHaveAColumnWhereAnyAreCutApart) {
     row.weight.memory.states = row.weight.memory.master =
         row.weight.memory.gradients = row.weight.memory.buffers =
             Bytes(int64_t{10} << 30);
-  const std::string text = zero_comparison_text(all, Ink());
+  const std::string text = print_text(zero_comparison_view(all), Ink());
   EXPECT_THAT(text, HasSubstr("4,4,4     2,1,2"));
   EXPECT_THAT(text, HasSubstr("4,1,1     -"));
   EXPECT_THAT(text, HasSubstr("4,4,4/2,1,2"));
   EXPECT_THAT(text, HasSubstr("with z1 of experts below 4"));
   for (const std::string& line : split_text(text, '\n'))
     EXPECT_LE(display_width(line), kPageWidth) << line;
-  const Json json = parse_json(zero_comparison_json(all), {});
+  const Json json = parse_json(to_json(zero_comparison_view(all)), {});
   EXPECT_EQ(json.at("sizes").at(0).at("experts").at("z3"), 2);
   EXPECT_EQ(json.at("sizes").at(0).at("name_of_experts"), "z1=2,z2=1,z3=2");
   EXPECT_EQ(json.at("choice_of_experts").at("z1"), 2);
@@ -146,7 +148,7 @@ ZeroComparison many() {
 }
 
 TEST(CompareZero, TheJsonNamesChoicesAsOneTypesThem) {
-  const Json json = parse_json(zero_comparison_json(many()), {});
+  const Json json = parse_json(to_json(zero_comparison_view(many())), {});
   std::vector<std::string> names;
   for (const Json& row : json.at("sizes"))
     names.push_back(row.at("name").get<std::string>());
@@ -158,10 +160,14 @@ TEST(CompareZero, TheJsonNamesChoicesAsOneTypesThem) {
 TEST(CompareZero, NothingFits) {
   ZeroComparison all = three();
   all.search.ranking.erase(all.search.ranking.begin());
-  EXPECT_TRUE(parse_json(zero_comparison_json(all), {}).at("choice").is_null());
-  EXPECT_EQ(
-      parse_json(zero_comparison_json(all), {}).at("sizes").at(0).at("fits"),
-      false);
+  EXPECT_TRUE(parse_json(to_json(zero_comparison_view(all)), {})
+                  .at("choice")
+                  .is_null());
+  EXPECT_EQ(parse_json(to_json(zero_comparison_view(all)), {})
+                .at("sizes")
+                .at(0)
+                .at("fits"),
+            false);
 }
 
 TEST(CompareZero, ThePageHoldsTheJsonEscaped) {

@@ -5,11 +5,10 @@
 #include <string>
 #include <vector>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/routes.h"
+#include "canzona/report/document.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/report/terminal.h"
 
 namespace canzona {
 
@@ -60,29 +59,24 @@ struct Moves {
 
 Moves moves_of(const Plan& plan, int32_t matrix);
 
-std::string moves_text(const Plan& plan, int32_t matrix, const Ink& ink);
-void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix);
+Document moves_view(const Plan& plan, int32_t matrix);
 
 // Explains one matrix, one rank or one bucket of a plan: why it has its owner,
 // and what moves.
 //
-//   std::cout << explain_matrices(shown, find_by_name(plan, name), ink);
-//   std::cout << explain_rank_json(shown, 139);
+//   Document one = explain_matrices(shown, find_by_name(plan, name));
+//   Document two = explain_rank(shown, 139);
 //
 // Text and JSON say the same; JSON leaves nothing out. Numbers were checked by
 // the caller (shown_plan.h). Buckets are counted over all parts of a plan
 // (shown_plan.h), matrices and ranks are those of the whole.
 
-std::string explain_matrices(const ReportPlan& shown, const Found& found,
-                             const Ink& ink);
-std::string explain_rank(const ReportPlan& shown, int32_t rank, const Ink& ink);
-std::string explain_bucket(const Plan& plan, int32_t bucket, const Ink& ink);
+Document explain_matrices(const ReportPlan& shown, const Found& found);
+// The plan must outlive the document.
+Document explain_rank(const ReportPlan& shown, int32_t rank);
+Document explain_bucket(const Plan& plan, int32_t bucket);
 
-// Writes a table of what a rank does in an iteration, in order, as one value.
-void write_iteration_table(JsonWriter& out, const Plan& plan, int32_t rank);
-
-std::string explain_matrices_json(const ReportPlan& shown, const Found& found);
-std::string explain_rank_json(const ReportPlan& shown, int32_t rank);
-std::string explain_bucket_json(const Plan& plan, int32_t bucket);
+// A table of what a rank does in an iteration, in order.
+Value iteration_table(const Plan& plan, int32_t rank);
 
 }  // namespace canzona

@@ -3,12 +3,10 @@
 
 #include <algorithm>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
 #include "canzona/report/explain.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/report/terminal.h"
 #include "canzona/rules/facts.h"
 
 namespace canzona {
@@ -58,126 +56,97 @@ std::string where_text(const PlannedBucket& at) {
          counted(buffer.num_homes, plan.grid.places > 1 ? "group" : "home");
 }
 
-std::string heading(const Plan& whole, int32_t number, const Ink& ink) {
+void add_heading(const Plan& whole, int32_t number, Document& out) {
   const PlannedBucket at = find_bucket(whole, number);
   const Bucket& bucket = bucket_of(at);
-  const PlanPart& plan = *at.part;
-  const auto [matrix_rule, adamw] = region_sizes(plan, bucket);
-  return ink(Tone::kBold, fmt::format("Bucket {}", number)) +
-         fmt::format(" of {}: {}\n", num_buckets(whole), where_text(at)) +
-         fmt::format("  {} of {}, {} elements per tp rank\n",
-                     counted(bucket.num_matrix_tensors, "tensor"), plan.rule,
-                     human_count(static_cast<double>(matrix_rule))) +
-         fmt::format(
-             "  {} of adamw, {} elements per tp rank\n",
-             counted(std::ssize(bucket.tensors) - bucket.num_matrix_tensors,
-                     "tensor"),
-             human_count(static_cast<double>(adamw)));
+  const auto [matrix_rule, adamw] = region_sizes(*at.part, bucket);
+  out.heading(cat("Bucket ", number),
+              cat(" of ", num_buckets(whole), ": ", where_text(at)));
+  const auto line = [&](int64_t tensors, const std::string& rule,
+                        int64_t elements) {
+    out.line(cat(counted(tensors, "tensor"), " of ", rule, ", ",
+                 human_count(static_cast<double>(elements)),
+                 " elements per tp rank"));
+  };
+  line(bucket.num_matrix_tensors, at.part->rule, matrix_rule);
+  line(std::ssize(bucket.tensors) - bucket.num_matrix_tensors, kElementRule,
+       adamw);
 }
 
 // The ranks of groups of experts are not consecutive, so each is named.
-std::string homes_of(const PlanPart& plan, const Bucket& bucket) {
-  if (plan.ep == 1 || bucket.tensors.empty()) return "";
-  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
-  std::string out;
-  for (int32_t h = 0; h < std::min(buffer.num_homes, kMaxHomes); ++h)
-    out += "  " +
-           wrap(fmt::format(
-                    "{} {}: {}", plan.grid.places > 1 ? "group" : "home", h,
-                    ranks_text(ranks_of_home(plan, bucket.tensors[0], h))),
-                kPageWidth - 2, 4) +
-           "\n";
-  if (buffer.num_homes > kMaxHomes)
-    out += fmt::format("  … and {} more\n", buffer.num_homes - kMaxHomes);
-  return out;
+void add_homes(const PlannedBucket& at, Document& out) {
+  const PlanPart& plan = *at.part;
+  const Bucket& bucket = bucket_of(at);
+  if (bucket.tensors.empty()) return;
+  const int32_t homes = plan.buffers[index(bucket.buffer)].num_homes;
+  std::vector<std::vector<int32_t>> ranks;
+  for (int32_t h = 0; h < homes; ++h)
+    ranks.push_back(ranks_of_home(plan, bucket.tensors[0], h));
+  for (int32_t h = 0; plan.ep > 1 && h < std::min(homes, kMaxHomes); ++h)
+    out.line(cat(plan.grid.places > 1 ? "group" : "home", " ", h, ": ",
+                 ranks_text(ranks[index(h)])),
+             4);
+  if (plan.ep > 1 && homes > kMaxHomes)
+    out.line(cat("… and ", homes - kMaxHomes, " more"));
+  if (!plan.name.empty()) out.set("ranks_of_homes", ranks);
 }
 
-void write_homes(JsonWriter& out, const PlanPart& plan, const Bucket& bucket) {
-  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
-  out.member("ranks_of_homes").begin_array();
-  for (int32_t h = 0; h < buffer.num_homes; ++h)
-    out.values(ranks_of_home(plan, bucket.tensors[0], h));
-  out.end_array();
-}
-
-std::string home_runs(const PlanPart& plan, const Bucket& bucket,
-                      const Ink& ink) {
-  std::string out = title(ink, "Elements per home");
-  if (bucket.cuts.empty())
-    return out + (plan.traffic == Traffic::kBroadcast
-                      ? "  each home stores the matrices it owns\n"
-                      : "  every home stores all of it\n");
+void add_runs(const PlanPart& plan, const Bucket& bucket, Document& out) {
+  out.set("cuts", bucket.cuts).set("adamw_cuts", bucket.adamw_cuts);
+  out.title("Elements per home");
+  if (bucket.cuts.empty()) {
+    out.line(plan.traffic == Traffic::kBroadcast
+                 ? "each home stores the matrices it owns"
+                 : "every home stores all of it");
+    return;
+  }
   std::vector<double> sizes = runs(bucket.cuts);
   const Spread spread = spread_of(sizes);
   if (spread.max > 0)
-    out += load_picture({.loads = sizes, .mean = spread.mean, .what = "home"},
-                        ink);
-  out += fmt::format("  even share {} · largest {} × even (home {})\n",
-                     human_count(spread.mean),
-                     ratio_text(spread.max_over_mean()), spread.largest);
+    out.text(load_picture({.loads = sizes, .mean = spread.mean, .what = "home"},
+                          Ink(true)));
+  out.line(fmt::format("even share {} · largest {} × even (home {})",
+                       human_count(spread.mean),
+                       ratio_text(spread.max_over_mean()), spread.largest));
   const std::vector<double> rest = runs(bucket.adamw_cuts);
   for (size_t h = 0; h < std::min(sizes.size(), rest.size()); ++h)
     sizes[h] += rest[h];
-  return out + fmt::format("  with AdamW's elements: largest {} × even\n",
-                           ratio_text(spread_of(sizes).max_over_mean()));
+  out.line(cat("with AdamW's elements: largest ",
+               ratio_text(spread_of(sizes).max_over_mean()), " × even"));
 }
 
-std::string home_text(const PlanPart& plan, int32_t tensor) {
-  const int32_t home = plan.home[static_cast<size_t>(tensor)];
-  return home == kEveryHome ? "-" : fmt::format("{}", home);
-}
-
-std::string tensors_text(const PlanPart& plan, const Bucket& bucket,
-                         const Ink& ink) {
-  Table table("~>>>>");
-  table.header(
-      {"tensor, in layout order", "shape", "rule", "home", "elements"});
-  const size_t shown = std::min(bucket.tensors.size(), kMaxTensors);
-  for (size_t i = 0; i < shown; ++i) {
-    const Tensor& tensor = tensor_of(plan, bucket.tensors[i]);
+Listing tensors_of(const PlanPart& plan, const Bucket& bucket) {
+  Listing tensors(kMaxTensors);
+  for (const int32_t t : bucket.tensors) {
+    const Tensor& tensor = tensor_of(plan, t);
+    const int32_t home = plan.home[index(t)];
     const int64_t size = shard_elements(plan.mesh, tensor);
-    table.row({printable(tensor.name), dims_text(tensor.shape),
-               tensor.matrix_rule ? plan.rule : kElementRule,
-               home_text(plan, bucket.tensors[i]),
-               human_count(static_cast<double>(size))});
+    tensors.add(
+        {{"name", "~tensor, in layout order", tensor.name},
+         {"shape", ">shape", tensor.shape, dims_text(tensor.shape)},
+         {"rule", ">rule", tensor.matrix_rule ? plan.rule : kElementRule},
+         {"home", ">home", home, home == kEveryHome ? "-" : cat(home)},
+         {"elements", ">elements", size,
+          human_count(static_cast<double>(size))}});
   }
-  std::string out = title(ink, "Tensors") + table.text(ink);
-  return out + left_out_text(bucket.tensors.size() - shown, ink);
+  return tensors;
 }
 
 }  // namespace
 
-std::string explain_bucket(const Plan& whole, int32_t bucket, const Ink& ink) {
-  const PlannedBucket at = find_bucket(whole, bucket);
+Document explain_bucket(const Plan& whole, int32_t number) {
+  const PlannedBucket at = find_bucket(whole, number);
   const PlanPart& plan = *at.part;
-  const Bucket& b = bucket_of(at);
-  return heading(whole, bucket, ink) + homes_of(plan, b) +
-         home_runs(plan, b, ink) + tensors_text(plan, b, ink);
-}
-
-std::string explain_bucket_json(const Plan& whole, int32_t bucket) {
-  const PlannedBucket at = find_bucket(whole, bucket);
-  const PlanPart& plan = *at.part;
-  const Bucket& b = bucket_of(at);
-  const Buffer& buffer = plan.buffers[static_cast<size_t>(b.buffer)];
-  JsonWriter out(2);
-  out.begin_object().field("bucket", bucket).field("stage", buffer.stage);
-  out.field("ep", plan.ep > 1 ? plan.e : buffer.ep);
-  out.field("num_homes", buffer.num_homes);
-  if (!at.part->name.empty() && !b.tensors.empty()) write_homes(out, plan, b);
-  out.member("cuts").values(b.cuts);
-  out.member("adamw_cuts").values(b.adamw_cuts);
-  out.member("tensors").begin_array();
-  for (const int32_t t : b.tensors) {
-    const Tensor& tensor = tensor_of(plan, t);
-    out.begin_object().field("name", tensor.name);
-    out.member("shape").values(tensor.shape);
-    out.field("rule", tensor.matrix_rule ? plan.rule.c_str() : kElementRule);
-    out.field("home", plan.home[static_cast<size_t>(t)]);
-    out.field("elements", shard_elements(plan.mesh, tensor)).end_object();
-  }
-  out.end_array().end_object();
-  return out.take() + "\n";
+  const Bucket& bucket = bucket_of(at);
+  const Buffer& buffer = plan.buffers[index(bucket.buffer)];
+  Document out;
+  out.set("bucket", number).set("stage", buffer.stage);
+  out.set("ep", plan.ep > 1 ? plan.e : buffer.ep);
+  out.set("num_homes", buffer.num_homes);
+  add_heading(whole, number, out);
+  add_homes(at, out);
+  add_runs(plan, bucket, out);
+  return out.title("Tensors").table("tensors", tensors_of(plan, bucket));
 }
 
 }  // namespace canzona

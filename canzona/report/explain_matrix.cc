@@ -16,7 +16,6 @@
 #include "canzona/report/explain.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
-#include "canzona/report/terminal.h"
 #include "canzona/rules/facts.h"
 
 namespace canzona {
@@ -263,47 +262,55 @@ std::string bucket_text(const Plan& whole, int32_t number) {
                      part.empty() ? "" : ", ", part);
 }
 
-std::string facts_text(const Plan& whole, int32_t number,
-                       const OwnerStory& story, const Ink& ink) {
-  const MatrixInPart at = matrix_in_part(whole, number);
+void add_facts(const Plan& whole, const MatrixInPart& at,
+               const OwnerStory& story, Document& out) {
   const PlanPart& plan = *at.part;
-  const int32_t matrix = at.matrix;
-  const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
-  const auto t = static_cast<size_t>(m.tensor);
-  const Tensor& tensor = plan.model.tensors[t];
-  std::string out = ink(Tone::kBold, printable(name_of(plan, matrix))) + "\n";
-  const auto line = [&](const char* name, const std::string& text) {
-    out += labelled(ink, name, text, kLabel);
+  const size_t number = index(at.matrix);
+  const Matrix& m = plan.matrices[number];
+  const size_t t = index(m.tensor);
+  const int32_t bucket = bucket_number(plan, m.tensor);
+  const std::string name = name_of(plan, at.matrix);
+  const std::string_view cut = to_string(plan.model.tensors[t].cut);
+  out.heading(printable(name)).set("name", name);
+  const auto line = [&](const char* label, const std::string& text) {
+    out.labelled({"", label, "", text}, kLabel);
   };
-  line("shape", fmt::format("{} × {}, tp cut: {}", m.rows, m.cols,
-                            to_string(tensor.cut)));
-  for (const auto& [name, ranks] : owner_lines(whole, story)) line(name, ranks);
+  line("shape", fmt::format("{} × {}, tp cut: {}", m.rows, m.cols, cut));
+  for (const auto& [label, ranks] : owner_lines(whole, story))
+    line(label, ranks);
   if (plan.home[t] != kEveryHome)
     line(plan.grid.places > 1 ? "home group" : "home", home_text(plan, m));
-  line("bucket", bucket_text(whole, bucket_number(plan, m.tensor)));
+  line("bucket", bucket_text(whole, bucket));
   if (plan.grid.tp > 1 && !story.repeated)
-    line("micro-group",
-         fmt::format("{} of its home",
-                     plan.micro_group[static_cast<size_t>(matrix)]));
-  line("cost", cost_line(plan, matrix));
-  return out;
+    line("micro-group", cat(plan.micro_group[number], " of its home"));
+  line("cost", cost_line(plan, at.matrix));
+  out.set("rows", m.rows).set("cols", m.cols).set("tp", cut);
+  out.set("home", plan.home[t]).set("bucket", bucket);
+  out.set("micro_group", plan.micro_group[number]);
+  out.set("cost_every_step", plan.costs[number].every_step.value());
+  out.set("cost_refresh", plan.costs[number].refresh.value());
+  out.set("phase", plan.phase[number]);
 }
 
-std::string loads_table(const OwnerStory& story, const Ink& ink) {
-  Table table("<>");
-  const auto row = [&](const std::string& name, double load) {
-    table.row({name, story.mean > 0 ? ratio_text(load / story.mean) + " × mean"
-                                    : "-"});
+Document loads_of(const OwnerStory& story) {
+  Listing loads;
+  Document out;
+  const auto row = [&](const char* key, const std::string& name, double load) {
+    loads.add(
+        {{"", "<", name},
+         {"", ">", "",
+          story.mean > 0 ? ratio_text(load / story.mean) + " × mean" : "-"}});
+    if (key != nullptr) out.set(key, load);
   };
-  const int32_t owner = story.head;
-  row(fmt::format("rank {} as planned", owner), story.load_with);
-  row(fmt::format("rank {} without this matrix", owner), story.load_without);
+  row("with", cat("rank ", story.head, " as planned"), story.load_with);
+  row("without", cat("rank ", story.head, " without this matrix"),
+      story.load_without);
   if (story.other_rank >= 0)
-    row(fmt::format("rank {} (best other) with it", story.other_rank),
+    row(nullptr, cat("rank ", story.other_rank, " (best other) with it"),
         story.other_load);
-  row("makespan of the plan", story.makespan);
-  row("lower bound of any plan", story.bound);
-  return table.text(ink);
+  row("makespan", "makespan of the plan", story.makespan);
+  row("bound", "lower bound of any plan", story.bound);
+  return out.table("", loads).set("mean", story.mean);
 }
 
 std::string verdict(const Plan& plan, const OwnerStory& story) {
@@ -326,21 +333,33 @@ std::string verdict(const Plan& plan, const OwnerStory& story) {
       story.other_rank);
 }
 
-std::string why_text(const Plan& plan, const OwnerStory& story,
-                     const Ink& ink) {
-  std::string out = title(ink, "Why");
-  for (const std::string& reason : story.reasons)
-    out += "  " + wrap(reason, kPageWidth - 2, 2) + "\n";
-  out += loads_table(story, ink);
-  const std::string last = verdict(plan, story);
-  return last.empty() ? out : out + "  " + wrap(last, kPageWidth - 2, 2) + "\n";
+void add_story(const Plan& plan, const OwnerStory& story, Document& out) {
+  out.set("owners", story.owners).set("repeated", story.repeated);
+  if (story.is_team) out.set("head", story.head);
+  if (story.num_helpers > 0)
+    out.set("helpers", std::vector<int32_t>(
+                           story.owners.end() -
+                               static_cast<std::ptrdiff_t>(story.num_helpers),
+                           story.owners.end()));
+  if (story.other_rank >= 0)
+    out.set("best_other",
+            {{"rank", story.other_rank}, {"load_with_it", story.other_load}});
+  out.title("Why").set("reasons", story.reasons);
+  for (const std::string& reason : story.reasons) out.line(reason);
+  out.add("load", loads_of(story));
+  if (const std::string last = verdict(plan, story); !last.empty())
+    out.line(last);
 }
 
-std::string explain_one(const ReportPlan& shown, int32_t matrix,
-                        const Ink& ink) {
+Document explain_one(const ReportPlan& shown, int32_t matrix) {
   const OwnerStory story = tell_owner(shown, matrix);
-  return facts_text(shown.plan, matrix, story, ink) +
-         why_text(shown.plan, story, ink) + moves_text(shown.plan, matrix, ink);
+  const MatrixInPart at = matrix_in_part(shown.plan, matrix);
+  Document out;
+  add_facts(shown.plan, at, story, out);
+  add_story(shown.plan, story, out);
+  if (const auto team = team_of(*at.part, at.matrix))
+    out.set("team", team_view(*at.part, *team).value());
+  return out.add("moves", moves_view(shown.plan, matrix));
 }
 
 // Returns the homes whose part of the AdamW region overlaps the tensor.
@@ -356,100 +375,45 @@ std::pair<int32_t, int32_t> adamw_homes(const Bucket& bucket,
   return {home(region.offset), home(last)};
 }
 
-std::string explain_adamw(const Plan& whole, int32_t number, const Ink& ink) {
+void explain_adamw(const Plan& whole, int32_t number, Document& out) {
   const PlannedTensor planned = planned_tensor(whole, number);
   const PlanPart& plan = *planned.part;
   const int32_t tensor = planned.tensor;
-  const auto at = static_cast<size_t>(tensor);
-  const Tensor& t = plan.model.tensors[at];
-  const Bucket& bucket = plan.buckets[static_cast<size_t>(plan.bucket_of[at])];
-  std::string out =
-      ink(Tone::kBold, printable(t.name)) +
-      fmt::format(
-          "\n  {} ({}), updated by AdamW: element-wise, so it has no "
-          "owner\n",
-          dims_text(t.shape), to_string(t.role));
-  if (bucket.adamw_cuts.empty())
-    return out + fmt::format("  bucket {}: every home stores all of it\n",
-                             bucket_number(plan, tensor));
-  const auto [first, last] = adamw_homes(bucket, region_of(plan, tensor));
-  return out +
-         fmt::format("  at the end of bucket {}, stored by home{} {}\n",
-                     bucket_number(plan, tensor), first == last ? "" : "s",
-                     first == last ? fmt::format("{}", first)
-                                   : fmt::format("{} to {}", first, last));
-}
-
-void write_story(JsonWriter& out, const OwnerStory& story) {
-  out.member("owners").values(story.owners);
-  out.field("repeated", story.repeated);
-  if (story.is_team) out.field("head", story.head);
-  if (story.num_helpers > 0)
-    out.member("helpers").values(std::vector<int32_t>(
-        story.owners.end() - static_cast<std::ptrdiff_t>(story.num_helpers),
-        story.owners.end()));
-  out.member("load").begin_object();
-  out.field("with", story.load_with).field("without", story.load_without);
-  out.field("mean", story.mean).field("makespan", story.makespan);
-  out.field("bound", story.bound).end_object();
-  if (story.other_rank >= 0) {
-    out.member("best_other").begin_object().field("rank", story.other_rank);
-    out.field("load_with_it", story.other_load).end_object();
+  const Tensor& t = plan.model.tensors[index(tensor)];
+  const Bucket& bucket = plan.buckets[index(plan.bucket_of[index(tensor)])];
+  out.heading(printable(t.name));
+  out.line(cat(dims_text(t.shape), " (", to_string(t.role),
+               "), updated by AdamW: element-wise, so it has no owner"));
+  const std::string name = cat("bucket ", bucket_number(plan, tensor));
+  if (bucket.adamw_cuts.empty()) {
+    out.line(name + ": every home stores all of it");
+    return;
   }
-  out.member("reasons").values(story.reasons);
-}
-
-void write_matrix(JsonWriter& out, const ReportPlan& shown, int32_t matrix) {
-  const MatrixInPart planned = matrix_in_part(shown.plan, matrix);
-  const PlanPart& plan = *planned.part;
-  const auto at = static_cast<size_t>(planned.matrix);
-  const Matrix& m = plan.matrices[at];
-  const auto t = static_cast<size_t>(m.tensor);
-  out.begin_object().field("name", name_of(plan, planned.matrix));
-  out.field("rows", m.rows).field("cols", m.cols);
-  out.field("tp", to_string(plan.model.tensors[t].cut));
-  out.field("home", plan.home[t]);
-  out.field("bucket", bucket_number(plan, m.tensor));
-  out.field("micro_group", plan.micro_group[at]);
-  out.field("cost_every_step", plan.costs[at].every_step.value());
-  out.field("cost_refresh", plan.costs[at].refresh.value());
-  out.field("phase", plan.phase[at]);
-  write_story(out, tell_owner(shown, matrix));
-  if (const auto team = team_of(plan, planned.matrix))
-    write_team(out.member("team"), *team);
-  out.member("moves");
-  write_moves(out, shown.plan, matrix);
-  out.end_object();
+  const auto [first, last] = adamw_homes(bucket, region_of(plan, tensor));
+  out.line(
+      cat("at the end of ", name, ", stored by home",
+          first == last ? cat(" ", first) : cat("s ", first, " to ", last)));
 }
 
 }  // namespace
 
-std::string explain_matrices(const ReportPlan& shown, const Found& found,
-                             const Ink& ink) {
-  if (found.matrices.empty())
-    return explain_adamw(shown.plan, found.tensor, ink);
-  std::string out;
-  const size_t count = std::min(found.matrices.size(), kMaxExplained);
-  for (size_t i = 0; i < count; ++i)
-    out += (i > 0 ? "\n" : "") + explain_one(shown, found.matrices[i], ink);
-  if (found.matrices.size() > count)
-    out +=
-        fmt::format("\n… and {} more matrices of this tensor, the last is {}\n",
-                    found.matrices.size() - count,
-                    printable(name_of(shown.plan, found.matrices.back())));
-  return out;
-}
-
-std::string explain_matrices_json(const ReportPlan& shown, const Found& found) {
-  JsonWriter out(2);
-  const auto at = static_cast<size_t>(found.tensor);
-  out.begin_object().field("tensor", shown.plan.model.tensors[at].name);
-  out.field("rule",
-            found.matrices.empty() ? kElementRule : shown.plan.rule.c_str());
-  out.member("matrices").begin_array();
-  for (const int32_t matrix : found.matrices) write_matrix(out, shown, matrix);
-  out.end_array().end_object();
-  return out.take() + "\n";
+Document explain_matrices(const ReportPlan& shown, const Found& found) {
+  Document out;
+  if (found.matrices.empty()) explain_adamw(shown.plan, found.tensor, out);
+  std::vector<Value> matrices;
+  for (const int32_t matrix : found.matrices) {
+    const Document one = explain_one(shown, matrix);
+    if (matrices.size() < kMaxExplained)
+      out.text(matrices.empty() ? "" : "\n").add_text(one);
+    matrices.push_back(one.value());
+  }
+  if (matrices.size() > kMaxExplained)
+    out.text(cat("\n… and ", matrices.size() - kMaxExplained,
+                 " more matrices of this tensor, the last is ",
+                 printable(name_of(shown.plan, found.matrices.back())), "\n"));
+  out.set("tensor", shown.plan.model.tensors[index(found.tensor)].name);
+  out.set("rule", matrices.empty() ? kElementRule : shown.plan.rule);
+  return out.set("matrices", matrices);
 }
 
 }  // namespace canzona

@@ -10,7 +10,6 @@
 #include "canzona/report/explain.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
-#include "canzona/report/terminal.h"
 
 namespace canzona {
 namespace {
@@ -92,28 +91,26 @@ std::string forward_line(const PlanPart& plan, int32_t tensor) {
                      homes_text(plan, homes));
 }
 
-std::string pieces_text(const PlanPart& plan, int32_t matrix,
-                        const Moves& moves, const Ink& ink) {
-  const Matrix& m = matrix_of(plan, matrix);
-  Table table("<<<>>");
-  table.header({"stored on", "rows", "columns", "gather", "scatter"});
-  const size_t shown = std::min(moves.pieces.size(), kMaxPieces);
-  for (size_t i = 0; i < shown; ++i) {
-    const MovedPiece& p = moves.pieces[i];
-    const auto bytes = [](Bytes b) {
-      return b.value() == 0 ? std::string("stays") : human_bytes(b.value());
-    };
-    table.row({fmt::format("rank {}", p.rank),
-               range_text(p.route.first_row, p.route.num_rows, m.rows),
-               range_text(p.route.first_col, p.route.num_cols, m.cols),
-               bytes(p.gather), bytes(p.scatter)});
+Field moved_field(const char* key, const char* heading, Bytes bytes) {
+  const int64_t count = bytes.value();
+  return {key, heading, count, count == 0 ? "stays" : human_bytes(count)};
+}
+
+Listing pieces_of(const Matrix& m, const Moves& moves) {
+  Listing pieces(kMaxPieces);
+  for (const MovedPiece& p : moves.pieces) {
+    const Route& route = p.route;
+    Row& row = pieces.add(
+        {{"rank", "<stored on", p.rank, cat("rank ", p.rank)},
+         {"", "<rows", range_text(route.first_row, route.num_rows, m.rows)},
+         {"", "<columns", range_text(route.first_col, route.num_cols, m.cols)},
+         moved_field("gather_bytes", ">gather", p.gather),
+         moved_field("scatter_bytes", ">scatter", p.scatter)});
+    row.set("first_row", route.first_row).set("num_rows", route.num_rows);
+    row.set("first_col", route.first_col).set("num_cols", route.num_cols);
+    if (p.to >= 0) row.set("to", p.to);
   }
-  std::string out = table.text(ink, kMoveLabel + 2);
-  if (moves.pieces.size() > shown)
-    out += ink(Tone::kDim,
-               fmt::format("{:{}}… and {} more pieces\n", "", kMoveLabel + 2,
-                           moves.pieces.size() - shown));
-  return out;
+  return pieces;
 }
 
 // Pieces are cut at the borders of members' strips or owners' blocks.
@@ -188,52 +185,35 @@ Moves moves_of(const Plan& whole, int32_t number) {
   return moves_in(*plan, matrix);
 }
 
-std::string moves_text(const Plan& whole, int32_t number, const Ink& ink) {
+Document moves_view(const Plan& whole, int32_t number) {
   const MatrixInPart at = matrix_in_part(whole, number);
   const PlanPart& plan = *at.part;
-  const int32_t matrix = at.matrix;
-  const Moves moves = moves_in(plan, matrix);
-  const int32_t tensor = matrix_of(plan, matrix).tensor;
+  const Matrix& matrix = matrix_of(plan, at.matrix);
+  const Moves moves = moves_in(plan, at.matrix);
+  const Listing pieces = pieces_of(matrix, moves);
+  Document out;
   const auto line = [&](const char* name, const std::string& text) {
-    return labelled(ink, name, text, kMoveLabel);
+    out.labelled({"", name, "", text}, kMoveLabel);
   };
-  std::string out = title(ink, "What moves");
-  out += line("backward", backward_line(plan, tensor));
+  out.title("What moves");
+  line("backward", backward_line(plan, matrix.tensor));
   if (plan.grid.tp == 1) {
-    out += line("step", "nothing: tp is 1");
+    line("step", "nothing: tp is 1");
+    out.set("pieces", pieces.value());
   } else {
-    out += line("step",
-                fmt::format("gather {}, {}, scatter {}",
-                            human_bytes(moves.gather.value()), moves.algorithm,
-                            human_bytes(moves.scatter.value()))) +
-           pieces_text(plan, matrix, moves, ink);
-    if (const auto team = team_of(plan, matrix))
-      out += team_text(plan, *team, ink, kMoveLabel + 2);
+    line("step", cat("gather ", human_bytes(moves.gather.value()), ", ",
+                     moves.algorithm, ", scatter ",
+                     human_bytes(moves.scatter.value())));
+    out.table("pieces", pieces, "", kMoveLabel + 2);
+    if (const auto team = team_of(plan, at.matrix))
+      out.add_text(team_view(plan, *team, kMoveLabel + 2));
   }
-  out += line("forward", forward_line(plan, tensor));
+  line("forward", forward_line(plan, matrix.tensor));
   if (plan.options.zero.sizes.z3 > 1)
-    out += line("before use",
-                fmt::format("all-gather of its module in groups of {}",
-                            plan.options.zero.sizes.z3));
-  return out;
-}
-
-void write_moves(JsonWriter& out, const Plan& plan, int32_t matrix) {
-  const Moves moves = moves_of(plan, matrix);
-  out.begin_object().field("gather_bytes", moves.gather.value());
-  out.field("scatter_bytes", moves.scatter.value()).member("pieces");
-  out.begin_array();
-  for (const MovedPiece& piece : moves.pieces) {
-    out.begin_object().field("rank", piece.rank);
-    out.field("first_row", piece.route.first_row);
-    out.field("num_rows", piece.route.num_rows);
-    out.field("first_col", piece.route.first_col);
-    out.field("num_cols", piece.route.num_cols);
-    if (piece.to >= 0) out.field("to", piece.to);
-    out.field("gather_bytes", piece.gather.value());
-    out.field("scatter_bytes", piece.scatter.value()).end_object();
-  }
-  out.end_array().end_object();
+    line("before use", cat("all-gather of its module in groups of ",
+                           plan.options.zero.sizes.z3));
+  out.set("gather_bytes", moves.gather.value());
+  return out.set("scatter_bytes", moves.scatter.value());
 }
 
 }  // namespace canzona

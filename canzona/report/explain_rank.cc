@@ -7,7 +7,6 @@
 #include <map>
 #include <span>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/iteration.h"
@@ -16,7 +15,6 @@
 #include "canzona/report/explain.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
-#include "canzona/report/terminal.h"
 #include "canzona/report/zero_view.h"
 #include "canzona/rules/facts.h"
 
@@ -85,58 +83,56 @@ std::string place_text(const PlanPart& plan, int32_t rank) {
                      plan.grid.slice_of(at.place));
 }
 
-std::string heading(const ReportPlan& shown, int32_t rank, const Ink& ink) {
+void add_heading(const ReportPlan& shown, int32_t rank, Document& out) {
   const Plan& plan = shown.plan;
-  const RankCost& own = shown.ranks[static_cast<size_t>(rank)];
+  const RankCost& own = shown.ranks[index(rank)];
   const double load = period_load(plan, own);
   const double mean = plan.summary.mean;
-  std::string out = ink(Tone::kBold, fmt::format("Rank {}", rank)) +
-                    fmt::format(" of {}: {}, node {}\n", plan.mesh.world(),
-                                coordinates_text(plan.mesh, rank),
-                                node_of(plan.options, rank));
+  out.heading(cat("Rank ", rank), cat(" of ", plan.mesh.world(), ": ",
+                                      coordinates_text(plan.mesh, rank),
+                                      ", node ", node_of(plan.options, rank)));
   for (const PlannedRank& at : planned_ranks(plan, rank))
     if (has_zero(plan))
-      out += fmt::format("  place       {}{}{}\n", at.part->name,
-                         at.part->name.empty() ? "" : ": ",
-                         place_text(*at.part, at.rank));
-  out += fmt::format("  load        {} × mean, {} predicted per step\n",
-                     ratio_text(mean > 0 ? load / mean : 0),
-                     cost_text(plan.cost_basis, load / plan.period));
+      out.text(cat("  place       ", at.part->name,
+                   at.part->name.empty() ? "" : ": ",
+                   place_text(*at.part, at.rank), "\n"));
+  out.text(cat("  load        ", ratio_text(mean > 0 ? load / mean : 0),
+               " × mean, ", cost_text(plan.cost_basis, load / plan.period),
+               " predicted per step\n"));
   if (plan.period > 1)
-    out += fmt::format("  worst step  {} predicted for transforms alone\n",
-                       human_seconds(own.transform_seconds_worst));
-  out += fmt::format("  step        {} predicted with the exchange",
-                     human_seconds(own.step_seconds_mean));
-  if (plan.period > 1)
-    out +=
-        fmt::format(", {} without a refresh", human_seconds(own.step_seconds));
-  return out + "\n";
+    out.text(cat("  worst step  ", human_seconds(own.transform_seconds_worst),
+                 " predicted for transforms alone\n"));
+  out.text(cat("  step        ", human_seconds(own.step_seconds_mean),
+               " predicted with the exchange",
+               plan.period > 1 ? cat(", ", human_seconds(own.step_seconds),
+                                     " without a refresh")
+                               : "",
+               "\n"));
 }
 
-std::string owned_text(const std::vector<OwnMatrix>& owned, double load,
-                       const Ink& ink) {
-  Table table("~>>>>>");
-  table.header({"matrix", "shape", "bucket", "micro-group", "cost", "share"});
-  const size_t shown = std::min(owned.size(), kMaxMatrices);
-  for (size_t i = 0; i < shown; ++i) {
-    const PlanPart& plan = *owned[i].part;
-    const auto at = static_cast<size_t>(owned[i].matrix);
-    const Matrix& m = plan.matrices[at];
-    const double cost = owned[i].load;
+void add_owned(const std::vector<OwnMatrix>& owned, double load,
+               Document& out) {
+  out.title(cat("Computes ", counted(std::ssize(owned), "matrix")));
+  Listing matrices(kMaxMatrices);
+  for (const OwnMatrix& one : owned) {
+    const PlanPart& plan = *one.part;
+    const Matrix& m = plan.matrices[index(one.matrix)];
     const double seconds =
-        cost / plan.period * plan.cost_basis.seconds_per_tick;
-    const std::string& team = owned[i].team;
-    table.row({printable(name_of(plan, owned[i].matrix)) +
-                   (team.empty() ? "" : ", " + team),
-               dims_text({m.rows, m.cols}),
-               fmt::format("{}", bucket_number(plan, m.tensor)),
-               fmt::format("{}", plan.micro_group[at]), human_seconds(seconds),
-               fmt::format("{:.1f} %", load > 0 ? 100 * cost / load : 0)});
+        one.load / plan.period * plan.cost_basis.seconds_per_tick;
+    const std::string name = name_of(plan, one.matrix);
+    Row& row = matrices.add(
+        {{"name", "~matrix", name,
+          cat(printable(name), one.team.empty() ? "" : ", ", one.team)},
+         {"", ">shape", dims_text({m.rows, m.cols})},
+         {"bucket", ">bucket", bucket_number(plan, m.tensor)},
+         {"micro_group", ">micro-group", plan.micro_group[index(one.matrix)]},
+         {"load", ">cost", one.load, human_seconds(seconds)},
+         {"", ">share",
+          fmt::format("{:.1f} %", load > 0 ? 100 * one.load / load : 0)}});
+    row.set("rows", m.rows).set("cols", m.cols);
+    if (!one.team.empty()) row.set("team", one.team);
   }
-  std::string out = title(
-      ink, fmt::format("Computes {}", counted(std::ssize(owned), "matrix")));
-  if (!owned.empty()) out += table.text(ink);
-  return out + left_out_text(owned.size() - shown, ink);
+  out.table("matrices", matrices);
 }
 
 // Returns the mean of this kind of memory over all ranks.
@@ -169,32 +165,31 @@ std::string activations_note(const ReportPlan& shown) {
                       : "not counted");
 }
 
-std::string memory_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
-  const RankMemory& own = shown.ranks[static_cast<size_t>(rank)].memory;
-  Table table("<>>");
-  table.header({"kind", "this rank", "mean"});
+void add_memory(const ReportPlan& shown, int32_t rank, Document& out) {
+  const RankMemory& own = shown.ranks[index(rank)].memory;
+  Listing kinds;
+  Members means;
   const auto row = [&](const char* name, Bytes bytes, double mean) {
-    table.row({name, human_bytes(bytes.value()), bytes_text(mean)});
+    kinds.add({{"", "<kind", name},
+               {"", ">this rank", human_bytes(bytes.value())},
+               {"", ">mean", bytes_text(mean)}});
   };
-  for (const MemoryKind& kind : memory_kinds(shown.plan))
+  for (const MemoryKind& kind : memory_kinds(shown.plan)) {
+    means.push_back({kind.name, mean_of_kind(shown, kind)});
     row(kind.name, own.*kind.field, mean_of_kind(shown, kind));
+  }
   const Bytes activations(activations_of(shown));
   const auto beside = static_cast<double>(activations.value());
   if (shown.terms) row("activations", activations, beside);
   row("total", own.total() + activations, mean_total(shown) + beside);
   row("staging of sums, in addition", own.staging, mean_staging(shown));
-  return title(ink, "Memory") + table.text(ink) + "  " +
-         ink(Tone::kDim, wrap(activations_note(shown), kPageWidth - 2, 2)) +
-         "\n";
-}
-
-// Writes the members of write_memory() for the mean over all ranks.
-void write_mean_memory(JsonWriter& out, const ReportPlan& shown) {
-  out.member("mean_memory").begin_object();
-  for (const MemoryKind& kind : memory_kinds(shown.plan))
-    out.field(kind.name, mean_of_kind(shown, kind));
-  out.field("total", mean_total(shown));
-  out.field("staging", mean_staging(shown)).end_object();
+  means.push_back({"total", mean_total(shown)});
+  means.push_back({"staging", mean_staging(shown)});
+  out.title("Memory").table("", kinds).note(activations_note(shown));
+  out.set("memory", memory_value(own)).set("mean_memory", means);
+  out.set("activations_counted", activations.value() > 0);
+  if (shown.terms) out.set("activations", activations_value(*shown.terms));
+  out.set("counted_total", (own.total() + activations).value());
 }
 
 // Traffic of every micro-batch, in addition to the bytes per step.
@@ -208,37 +203,22 @@ constexpr std::array<ModuleTraffic, 2> kModuleTraffic = {
       Purpose::kGatherModule},
      {"gradients, per micro-batch", "gradients", Purpose::kScatterModule}}};
 
-void write_module_traffic(JsonWriter& out, const PurposeBytes& bytes) {
-  out.member("bytes_per_micro_batch").begin_object();
-  for (const ModuleTraffic& traffic : kModuleTraffic) {
-    const WireBytes& wire = of(bytes, traffic.purpose);
-    if (wire.sent() == 0 && wire.received() == 0) continue;
-    out.member(traffic.key).begin_object();
-    write_wire_members(out, wire);
-    out.end_object();
-  }
-  out.end_object();
-}
-
-std::string wire_of(const ReportPlan& shown, int32_t rank, const Ink& ink) {
-  const RankCost& own = shown.ranks[static_cast<size_t>(rank)];
-  Table table("<>>>>");
-  table.header({"collective", "sent in node", "sent outside",
-                "received in node", "received outside"});
-  const auto add = [&](std::string name, const WireBytes& w) {
-    if (w.sent() == 0 && w.received() == 0) return;
-    table.row({std::move(name), human_bytes(w.sent_intra),
-               human_bytes(w.sent_inter), human_bytes(w.received_intra),
-               human_bytes(w.received_inter)});
-  };
+void add_wire(const ReportPlan& shown, int32_t rank, Document& out) {
+  const RankCost& own = shown.ranks[index(rank)];
+  Listing rows;
   for (int c = 0; c < kNumCollectives; ++c)
-    add(std::string(to_string(static_cast<Collective>(c))),
-        own.wire[static_cast<size_t>(c)]);
+    add_rank_wire(to_string(static_cast<Collective>(c)), own.wire[index(c)],
+                  rows);
+  Members per_micro_batch;
   const PurposeBytes modules = zero_bytes(shown.plan, own, rank);
-  for (const ModuleTraffic& traffic : kModuleTraffic)
-    add(traffic.name, of(modules, traffic.purpose));
-  const std::string body = table.empty() ? "  none\n" : table.text(ink);
-  return title(ink, "Bytes per step") + body;
+  for (const ModuleTraffic& traffic : kModuleTraffic) {
+    const WireBytes& wire = of(modules, traffic.purpose);
+    if (add_rank_wire(traffic.name, wire, rows))
+      per_micro_batch.push_back({traffic.key, wire_value(wire)});
+  }
+  out.title("Bytes per step").table("", rows, "none");
+  out.set("bytes", wire_value(own));
+  out.set("bytes_per_micro_batch", per_micro_batch);
 }
 
 std::vector<ScheduleEntry> entries_of(const Plan& plan, int32_t rank) {
@@ -372,20 +352,14 @@ OrderRows order_of(const Plan& plan, int32_t rank) {
   return out;
 }
 
-std::string order_text(const Plan& plan, int32_t rank, const Ink& ink) {
-  Table table("~<>>>>");
-  table.header({kOrderColumns.begin(), kOrderColumns.end()});
+void add_order(const Plan& plan, int32_t rank, Document& out) {
   const OrderRows order = order_of(plan, rank);
-  for (const auto& row : order.rows) table.row({row.begin(), row.end()});
-  std::string out = title(ink, kOrderTitle) + table.text(ink);
-  out += left_out_text(order.left_out, ink);
+  out.title(kOrderTitle);
+  add_order_table("~<>>>>", kOrderColumns, order, out);
   if (order.has_helpers && plan.period > 1)
-    out += "  " +
-           ink(Tone::kDim,
-               "a step with a refresh; in other steps owners and helpers "
-               "exchange nothing") +
-           "\n";
-  return out;
+    out.note(
+        "a step with a refresh; in other steps owners and helpers exchange "
+        "nothing");
 }
 
 // Returns what the rank stores in every part of the plan.
@@ -399,16 +373,17 @@ std::map<int32_t, Kept> kept_of(const Plan& plan, int32_t rank) {
   return kept;
 }
 
+// Writes an iteration, operation by operation.
 void write_order(JsonWriter& out, const Plan& plan, int32_t rank) {
   const std::map<int32_t, Kept> kept = kept_of(plan, rank);
   std::map<int32_t, int32_t> rank_in;  // by part
   for (const RankInPart& in : parts_of_rank(plan, rank))
     rank_in[in.part] = in.rank;
   TeamStages teams(plan);
-  out.member("iteration").begin_array();
+  out.begin_array();
   for (const ScheduleEntry& entry : entries_of(plan, rank)) {
     out.begin_object().field("what", describe(plan, entry));
-    const PlanPart& part = plan.parts[static_cast<size_t>(entry.part)];
+    const PlanPart& part = plan.parts[index(entry.part)];
     if (entry.kind != EntryKind::kCall)
       out.field("operation", word_of(entry.kind))
           .field("label", label_of(part, entry))
@@ -436,69 +411,34 @@ void write_order(JsonWriter& out, const Plan& plan, int32_t rank) {
   out.end_array();
 }
 
-void write_owned(JsonWriter& out, const std::vector<OwnMatrix>& owned) {
-  out.member("matrices").begin_array();
-  for (const OwnMatrix& one : owned) {
-    const PlanPart& plan = *one.part;
-    const auto at = static_cast<size_t>(one.matrix);
-    const Matrix& m = plan.matrices[at];
-    out.begin_object().field("name", name_of(plan, one.matrix));
-    out.field("rows", m.rows).field("cols", m.cols);
-    out.field("bucket", bucket_number(plan, m.tensor));
-    out.field("micro_group", plan.micro_group[at]);
-    if (!one.team.empty()) out.field("team", one.team);
-    out.field("load", one.load).end_object();
-  }
-  out.end_array();
-}
-
 }  // namespace
 
-std::string explain_rank(const ReportPlan& shown, int32_t rank,
-                         const Ink& ink) {
-  const RankCost& own = shown.ranks[static_cast<size_t>(rank)];
-  return heading(shown, rank, ink) +
-         owned_text(owned_by(shown.plan, rank), period_load(shown.plan, own),
-                    ink) +
-         memory_of(shown, rank, ink) + wire_of(shown, rank, ink) +
-         order_text(shown.plan, rank, ink);
-}
-
-std::string explain_rank_json(const ReportPlan& shown, int32_t rank) {
+Document explain_rank(const ReportPlan& shown, int32_t rank) {
   const Plan& plan = shown.plan;
-  const RankCost& own = shown.ranks[static_cast<size_t>(rank)];
+  const RankCost& own = shown.ranks[index(rank)];
   const Coordinates at = coordinates_of(plan.mesh, rank);
-  JsonWriter out(2);
-  out.begin_object().field("rank", rank);
-  out.field("dp", at.dp).field("cp", at.cp).field("tp", at.t);
-  out.field("pp", at.stage).field("ep", at.ep).field("home", at.home);
-  out.field("node", node_of(plan.options, rank));
-  out.field("load", period_load(plan, own)).field("mean", plan.summary.mean);
-  out.field("elements", own.elements);
-  out.field("predicted_transform_seconds_mean", own.transform_seconds_mean);
-  out.field("predicted_transform_seconds_worst", own.transform_seconds_worst);
-  out.field("predicted_element_wise_seconds", own.element_wise_seconds);
-  out.field("predicted_step_seconds", own.step_seconds);
-  out.field("predicted_step_seconds_mean", own.step_seconds_mean);
-  write_owned(out, owned_by(plan, rank));
-  out.member("memory");
-  write_memory(out, own.memory);
-  write_mean_memory(out, shown);
-  out.field("activations_counted", activations_of(shown) > 0);
-  if (shown.terms) write_activations(out.member("activations"), *shown.terms);
-  out.field("counted_total",
-            own.memory.total().value() + activations_of(shown));
-  out.member("bytes");
-  write_wire(out, own);
-  write_module_traffic(out, zero_bytes(plan, own, rank));
-  write_order(out, plan, rank);
-  out.end_object();
-  return out.take() + "\n";
+  Document out;
+  add_heading(shown, rank, out);
+  out.set("rank", rank).set("dp", at.dp).set("cp", at.cp).set("tp", at.t);
+  out.set("pp", at.stage).set("ep", at.ep).set("home", at.home);
+  out.set("node", node_of(plan.options, rank)).set("elements", own.elements);
+  out.set("load", period_load(plan, own)).set("mean", plan.summary.mean);
+  out.set("predicted_transform_seconds_mean", own.transform_seconds_mean);
+  out.set("predicted_transform_seconds_worst", own.transform_seconds_worst);
+  out.set("predicted_element_wise_seconds", own.element_wise_seconds);
+  out.set("predicted_step_seconds", own.step_seconds);
+  out.set("predicted_step_seconds_mean", own.step_seconds_mean);
+  add_owned(owned_by(plan, rank), period_load(plan, own), out);
+  add_memory(shown, rank, out);
+  add_wire(shown, rank, out);
+  add_order(plan, rank, out);
+  return out.set("iteration", [&plan, rank](JsonWriter& to) {
+    write_order(to, plan, rank);
+  });
 }
 
-void write_iteration_table(JsonWriter& out, const Plan& plan, int32_t rank) {
-  write_order_table(out, kOrderTitle, rank, kOrderColumns,
-                    order_of(plan, rank));
+Value iteration_table(const Plan& plan, int32_t rank) {
+  return order_value(kOrderTitle, rank, kOrderColumns, order_of(plan, rank));
 }
 
 }  // namespace canzona

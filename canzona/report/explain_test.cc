@@ -26,10 +26,11 @@ TEST(Explain, EveryStrategyCanBeExplained) {
     const ReportPlan shown = shown_plan({.strategy = strategy});
     for (const char* name : {"layers.0.up", "layers.2.down", "layers.1.norm"}) {
       const Found found = find_by_name(shown.plan, name);
-      const std::string text = explain_matrices(shown, found, Ink());
+      const std::string text =
+          print_text(explain_matrices(shown, found), Ink());
       EXPECT_THAT(text, HasSubstr(name));
       expect_page(text);
-      const Json json = parse_json(explain_matrices_json(shown, found), {});
+      const Json json = parse_json(to_json(explain_matrices(shown, found)), {});
       EXPECT_EQ(json.at("tensor"), name);
       EXPECT_EQ(json.at("matrices").size(), found.matrices.size());
     }
@@ -38,8 +39,8 @@ TEST(Explain, EveryStrategyCanBeExplained) {
 
 TEST(Explain, AMatrixSaysWhyAndWhatMoves) {
   const ReportPlan shown = shown_plan();
-  const std::string text =
-      explain_matrices(shown, find_by_name(shown.plan, "layers.0.up"), Ink());
+  const std::string text = print_text(
+      explain_matrices(shown, find_by_name(shown.plan, "layers.0.up")), Ink());
   for (const char* part :
        {"Why", "as planned", "without this matrix", "best other", "lower bound",
         "What moves", "reduce-scatter", "gather", "scatter", "all-gather"})
@@ -49,8 +50,8 @@ TEST(Explain, AMatrixSaysWhyAndWhatMoves) {
 TEST(Explain, ARankListsWhatItComputes) {
   const ReportPlan shown = shown_plan();
   for (int32_t rank = 0; rank < shown.plan.mesh.world(); ++rank) {
-    expect_page(explain_rank(shown, rank, Ink()));
-    const Json json = parse_json(explain_rank_json(shown, rank), {});
+    expect_page(print_text(explain_rank(shown, rank), Ink()));
+    const Json json = parse_json(to_json(explain_rank(shown, rank)), {});
     EXPECT_EQ(json.at("rank"), rank);
     EXPECT_EQ(json.at("matrices").size(),
               static_cast<size_t>(
@@ -64,7 +65,7 @@ void expect_entries(const ReportPlan& shown, int32_t rank) {
   const Plan& plan = shown.plan;
   std::map<int32_t, RankInPart> at;  // by part
   for (const RankInPart& in : parts_of_rank(plan, rank)) at[in.part] = in;
-  const Json json = parse_json(explain_rank_json(shown, rank), {});
+  const Json json = parse_json(to_json(explain_rank(shown, rank)), {});
   size_t next = 0;
   for (const ScheduleEntry& e : iteration_of(
            plan, rank,
@@ -106,12 +107,12 @@ TEST(Explain, ARanksNumbersAreInItsJson) {
   std::map<std::string, double> sums;
   for (int32_t rank = 0; rank < world; ++rank) {
     const Json memory =
-        parse_json(explain_rank_json(shown, rank), {}).at("memory");
+        parse_json(to_json(explain_rank(shown, rank)), {}).at("memory");
     for (const auto& [kind, bytes] : memory.items())
       sums[kind] += bytes.get<double>();
   }
-  const std::string text = explain_rank(shown, 5, Ink());
-  const Json json = parse_json(explain_rank_json(shown, 5), {});
+  const std::string text = print_text(explain_rank(shown, 5), Ink());
+  const Json json = parse_json(to_json(explain_rank(shown, 5)), {});
   const Json& mean = json.at("mean_memory");
   EXPECT_EQ(mean.size(), sums.size());
   for (const auto& [kind, sum] : sums)
@@ -137,8 +138,8 @@ TEST(Explain, ABucketListsItsTensors) {
   for (const std::string& strategy : strategy_names()) {
     const Plan plan = shown_plan({.strategy = strategy}).plan;
     for (int32_t b = 0; b < std::ssize(plan.parts[0].buckets); ++b) {
-      expect_page(explain_bucket(plan, b, Ink()));
-      const Json json = parse_json(explain_bucket_json(plan, b), {});
+      expect_page(print_text(explain_bucket(plan, b), Ink()));
+      const Json json = parse_json(to_json(explain_bucket(plan, b)), {});
       EXPECT_EQ(json.at("tensors").size(),
                 plan.parts[0].buckets[static_cast<size_t>(b)].tensors.size());
     }
@@ -148,9 +149,10 @@ TEST(Explain, ABucketListsItsTensors) {
 TEST(Explain, RefreshesNameTheirPhase) {
   const ReportPlan shown =
       shown_plan({.rule = "soap", .rule_options = {{"phases", "2"}}});
-  EXPECT_THAT(
-      explain_matrices(shown, find_by_name(shown.plan, "layers.0.up"), Ink()),
-      HasSubstr("phase"));
+  EXPECT_THAT(print_text(explain_matrices(
+                             shown, find_by_name(shown.plan, "layers.0.up")),
+                         Ink()),
+              HasSubstr("phase"));
 }
 
 // The total of a rank is what `plan` prints and compares with the cap.
@@ -160,12 +162,14 @@ TEST(Explain, ARanksTotalCountsWhatAPlanCounts) {
   const int64_t total = fullest_memory(shown.ranks).total().value() + (5 << 20);
   int64_t most = 0;
   for (int32_t rank = 0; rank < 4; ++rank)
-    most = std::max(most, parse_json(explain_rank_json(shown, rank), {})
+    most = std::max(most, parse_json(to_json(explain_rank(shown, rank)), {})
                               .at("counted_total")
                               .get<int64_t>());
   EXPECT_EQ(most, total);
-  EXPECT_THAT(explain_rank(shown, 0, Ink()), HasSubstr("activations"));
-  EXPECT_THAT(memory_text(shown, Ink()), HasSubstr(human_bytes(total)));
+  EXPECT_THAT(print_text(explain_rank(shown, 0), Ink()),
+              HasSubstr("activations"));
+  EXPECT_THAT(print_text(memory_view(shown), Ink()),
+              HasSubstr(human_bytes(total)));
 }
 
 }  // namespace

@@ -118,7 +118,7 @@ TEST(InParts, TheAuditHasEveryMatrix) {
   size_t owned = 0;
   for (const AuditRow& row : rows) owned += row.owners.empty() ? 0 : 1;
   EXPECT_EQ(owned, plan.matrices.size());
-  EXPECT_NE(audit_text(plan, Ink()), "");
+  EXPECT_NE(print_text(audit_view(plan), Ink()), "");
 }
 
 TEST(InParts, RanksAreWrittenAsRuns) {

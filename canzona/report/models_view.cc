@@ -7,10 +7,8 @@
 #include <unordered_map>
 
 #include "canzona/base/error.h"
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/report/terminal.h"
 #include "canzona/rules/facts.h"
 
 namespace canzona {
@@ -48,15 +46,6 @@ std::vector<int64_t> count_matrices(const Model& model,
   for (const Matrix& matrix : matrices)
     ++counts[static_cast<size_t>(matrix.tensor)];
   return counts;
-}
-
-std::string matrices_text(const TensorGroup& group) {
-  if (!group.matrix_rule) return "";
-  return grouped(group.num_matrices);
-}
-
-std::string rule_of(const TensorGroup& group, std::string_view rule) {
-  return group.matrix_rule ? std::string(rule) : kElementRule;
 }
 
 // "muon 448 matrices, 31.2B elements (95.3 %)".
@@ -117,39 +106,22 @@ std::vector<TensorGroup> group_tensors(const Model& model,
   return groups;
 }
 
-std::string routing_text(const std::vector<TensorGroup>& groups,
-                         std::string_view rule, const Ink& ink) {
-  Table table("<~>>><>");
-  table.header(
-      {"rule", "tensors", "count", "matrices", "shape", "tp cut", "elements"});
-  for (size_t i = 0; i < std::min(groups.size(), kMaxLines); ++i) {
-    const TensorGroup& group = groups[i];
-    table.row({rule_of(group, rule), printable(group.pattern),
-               grouped(group.num_tensors), matrices_text(group),
-               dims_text(group.shape), std::string(to_string(group.cut)),
-               human_count(group.elements)});
-  }
-  std::string out = table.text(ink);
-  if (groups.size() > kMaxLines) {
-    out += ink(Tone::kDim, fmt::format("  … and {} more patterns\n",
-                                       groups.size() - kMaxLines));
-  }
-  return out + totals_text(groups, rule);
-}
-
-void write_routing(JsonWriter& out, const std::vector<TensorGroup>& groups,
-                   std::string_view rule) {
-  out.begin_array();
-  for (const TensorGroup& group : groups) {
-    out.begin_object().field("pattern", group.pattern);
-    out.field("rule", rule_of(group, rule));
-    out.member("shape").values(group.shape);
-    out.field("role", to_string(group.role)).field("tp", to_string(group.cut));
-    out.field("num_tensors", group.num_tensors);
-    out.field("num_matrices", group.num_matrices);
-    out.field("elements", group.elements).end_object();
-  }
-  out.end_array();
+Document& add_routing(Document& out, const char* key,
+                      const std::vector<TensorGroup>& groups,
+                      std::string_view rule) {
+  Listing rows(kMaxLines);
+  for (const TensorGroup& group : groups)
+    rows.add({{"rule", "<rule", group.matrix_rule ? rule : kElementRule},
+              {"pattern", "~tensors", group.pattern},
+              {"num_tensors", ">count", as_count(group.num_tensors)},
+              {"num_matrices", ">matrices", group.num_matrices,
+               group.matrix_rule ? grouped(group.num_matrices) : ""},
+              {"shape", ">shape", group.shape, dims_text(group.shape)},
+              {"tp", "<tp cut", to_string(group.cut)},
+              {"elements", ">elements", group.elements,
+               human_count(group.elements)}})
+        .set("role", to_string(group.role));
+  return out.table(key, rows).text(totals_text(groups, rule));
 }
 
 namespace {
@@ -168,12 +140,6 @@ std::string structure_text(const Model& model) {
   return out;
 }
 
-void line_members(JsonWriter& out, const ModelLine& line) {
-  out.field("name", line.name).field("description", line.description);
-  out.field("elements", line.elements).field("num_tensors", line.num_tensors);
-  out.field("num_matrices", line.num_matrices);
-}
-
 }  // namespace
 
 ModelLine summarize(const Model& model, const std::string& description) {
@@ -186,60 +152,40 @@ ModelLine summarize(const Model& model, const std::string& description) {
   return line;
 }
 
-std::string presets_text(const std::vector<ModelLine>& lines,
-                         const std::vector<std::string>& families,
-                         const Ink& ink) {
-  Table table("<>>>~");
-  table.header({"model", "parameters", "tensors", "matrices", ""});
+Document presets_view(const std::vector<ModelLine>& lines,
+                      const std::vector<std::string>& families) {
+  Listing models;
   for (const ModelLine& line : lines)
-    table.row({line.name, human_count(line.elements), grouped(line.num_tensors),
-               grouped(line.num_matrices), line.description});
-  return table.text(ink, 0) + "\n" +
-         wrap(cat("A Hugging Face config.json may be of the families ",
-                  join(families, ", "), "."),
-              kPageWidth, 0) +
-         "\n";
+    models.add(
+        {{"name", "<model", line.name},
+         {"elements", ">parameters", line.elements, human_count(line.elements)},
+         {"num_tensors", ">tensors", as_count(line.num_tensors)},
+         {"num_matrices", ">matrices", as_count(line.num_matrices)},
+         {"description", "~", line.description}});
+  Document out;
+  out.table("models", models, "", 0).set("families", families);
+  return out.text(
+      cat("\n",
+          wrap(cat("A Hugging Face config.json may be of the families ",
+                   join(families, ", "), "."),
+               kPageWidth, 0),
+          "\n"));
 }
 
-std::string presets_json(const std::vector<ModelLine>& lines,
-                         const std::vector<std::string>& families) {
-  JsonWriter out(2);
-  out.begin_object().member("models").begin_array();
-  for (const ModelLine& line : lines) {
-    out.begin_object();
-    line_members(out, line);
-    out.end_object();
-  }
-  out.end_array().member("families").values(families);
-  out.end_object();
-  return out.take() + "\n";
-}
-
-std::string model_text(const Model& model, const Splits& splits,
-                       const Ink& ink) {
+Document model_view(const Model& model, const Splits& splits) {
   const std::vector<Matrix> matrices = split_into_matrices(model, splits);
   const ModelLine line = summarize(model, "");
-  return ink(Tone::kBold, printable(model.name)) +
-         fmt::format(": {} parameters, split {}\n  {}\n",
-                     human_count(line.elements), to_string(splits),
-                     structure_text(model)) +
-         routing_text(group_tensors(model, matrices), kRule, ink);
-}
-
-std::string model_json(const Model& model, const Splits& splits) {
-  const std::vector<Matrix> matrices = split_into_matrices(model, splits);
-  const ModelLine line = summarize(model, "");
-  JsonWriter out(2);
-  out.begin_object().field("name", model.name).field("fused", model.fused);
-  out.field("num_layers", model.num_layers);
-  out.field("num_experts", model.num_experts);
-  out.field("query_heads", model.query_heads).field("kv_heads", model.kv_heads);
-  out.field("elements", line.elements).field("num_tensors", line.num_tensors);
-  out.field("num_matrices", matrices.size()).field("split", to_string(splits));
-  out.member("tensors");
-  write_routing(out, group_tensors(model, matrices), kRule);
-  out.end_object();
-  return out.take() + "\n";
+  Document out;
+  out.heading(printable(model.name),
+              cat(": ", human_count(line.elements), " parameters, split ",
+                  to_string(splits)));
+  out.text(cat("  ", structure_text(model), "\n"));
+  out.set("name", model.name).set("fused", model.fused);
+  out.set("num_layers", model.num_layers).set("num_experts", model.num_experts);
+  out.set("query_heads", model.query_heads).set("kv_heads", model.kv_heads);
+  out.set("elements", line.elements).set("num_tensors", line.num_tensors);
+  out.set("num_matrices", matrices.size()).set("split", to_string(splits));
+  return add_routing(out, "tensors", group_tensors(model, matrices), kRule);
 }
 
 namespace {
@@ -332,57 +278,42 @@ std::vector<AuditRow> audit(const Plan& plan) {
   return rows;
 }
 
-namespace {
+Listing audit_listing(const Plan& plan, const std::vector<AuditRow>& rows) {
+  Listing out;
+  for (const AuditRow& row : rows) {
+    const bool has_home = row.home != kEveryHome;
+    Row& line =
+        out.add({{"tensor", "~tensor", row.name},
+                 {"rule", "<rule", row.rule},
+                 {"split", "<split", row.split},
+                 {"home", ">home", has_home ? Value(row.home) : Value(nullptr),
+                  has_home ? cat(row.home) : "all"},
+                 {"owners", ">owner", row.owners, owner_text(row)},
+                 {"bytes", ">bytes", as_bytes(row.bytes)},
+                 {"predicted_seconds", ">cost", row.seconds,
+                  row.seconds > 0 ? human_seconds(row.seconds) : ""}});
+    if (row.team) line.set("team", team_view(plan, *row.team).value());
+    if (!row.team_reason.empty()) line.set("team_reason", row.team_reason);
+  }
+  return out;
+}
 
-// Describes the plan's teams, then lists every reason for or against a team
-// with the number of matrices it applies to.
-std::string audit_teams(const Plan& plan, const std::vector<AuditRow>& rows) {
-  if (!may_have_teams(plan)) return "";
-  std::string out =
-      "  " + wrap("teams: " + describe_teams(plan), kPageWidth - 2, 2) + "\n";
+// Below the tensors it describes the plan's teams, then lists every reason for
+// or against a team with the number of matrices it applies to.
+Document audit_view(const Plan& plan) {
+  const std::vector<AuditRow> rows = audit(plan);
+  Document out;
+  out.heading("Audit", cat(" of ", plan.options.strategy, ": ", plan.rule,
+                           " on ", to_string(plan.mesh), ", costs predicted"));
+  out.table("audit", audit_listing(plan, rows));
+  if (!may_have_teams(plan)) return out;
+  out.line("teams: " + describe_teams(plan));
   std::map<std::string, int64_t> reasons;
   for (const AuditRow& row : rows)
     if (!row.team_reason.empty()) ++reasons[row.team_reason];
   for (const auto& [reason, count] : reasons)
-    out += "  " +
-           wrap(fmt::format("{} × {}", count, reason), kPageWidth - 2, 4) +
-           "\n";
+    out.line(cat(count, " × ", reason), 4);
   return out;
-}
-
-}  // namespace
-
-std::string audit_text(const Plan& plan, const Ink& ink) {
-  Table table("~<<>>>>");
-  table.header({"tensor", "rule", "split", "home", "owner", "bytes", "cost"});
-  const std::vector<AuditRow> rows = audit(plan);
-  for (const AuditRow& row : rows)
-    table.row({printable(row.name), row.rule, printable(row.split),
-               row.home == kEveryHome ? "all" : fmt::to_string(row.home),
-               owner_text(row), human_bytes(row.bytes),
-               row.seconds > 0 ? human_seconds(row.seconds) : ""});
-  return ink(Tone::kBold, "Audit") +
-         fmt::format(" of {}: {} on {}, costs predicted\n",
-                     plan.options.strategy, plan.rule, to_string(plan.mesh)) +
-         table.text(ink) + audit_teams(plan, rows);
-}
-
-void write_audit(JsonWriter& out, const Plan& plan) {
-  out.begin_array();
-  for (const AuditRow& row : audit(plan)) {
-    out.begin_object().field("tensor", row.name).field("rule", row.rule);
-    out.field("split", row.split).member("home");
-    if (row.home == kEveryHome)
-      out.null();
-    else
-      out.value(row.home);
-    out.member("owners").values(row.owners);
-    if (row.team) write_team(out.member("team"), *row.team);
-    if (!row.team_reason.empty()) out.field("team_reason", row.team_reason);
-    out.field("bytes", row.bytes).field("predicted_seconds", row.seconds);
-    out.end_object();
-  }
-  out.end_array();
 }
 
 namespace {
@@ -410,26 +341,21 @@ std::vector<std::string> sides_text(const StateFact& state) {
   return sides;
 }
 
-const char* lives_text(Lives lives) {
-  return lives == Lives::kWithShard ? "with the shard" : "with the owner";
-}
-
-std::string summaries_text(const Ink& ink) {
+// A rule among others.
+std::string summary_text(const RuleEntry& entry) {
   constexpr size_t kColumn = 10;
-  std::string out;
-  for (const RuleEntry& entry : rule_table()) {
-    std::vector<std::string> presets;
-    for (const Preset& preset : entry.presets) presets.push_back(preset.name);
-    out += pad_right(ink(Tone::kBold, entry.name), kColumn) +
-           wrap(entry.summary, kPageWidth - kColumn, kColumn) + "\n";
-    if (!presets.empty())
-      out += std::string(kColumn, ' ') +
-             ink(Tone::kDim, wrap("presets " + join(presets, ", "),
-                                  kPageWidth - kColumn, kColumn)) +
-             "\n";
-  }
-  return out +
-         "\ncanzona rules RULE shows the options, presets and states of one.\n";
+  std::vector<std::string> presets;
+  for (const Preset& preset : entry.presets) presets.push_back(preset.name);
+  const auto wrapped = [](const std::string& text) {
+    return wrap(text, kPageWidth - kColumn, kColumn);
+  };
+  std::string out = cat(pad_right(toned(Tone::kBold, entry.name), kColumn),
+                        wrapped(entry.summary), "\n");
+  if (!presets.empty())
+    out +=
+        cat(std::string(kColumn, ' '),
+            toned(Tone::kDim, wrapped("presets " + join(presets, ", "))), "\n");
+  return out;
 }
 
 // "a|b|c", with spaces to break at where it is too long for one line.
@@ -440,93 +366,83 @@ std::string allowed_text(const OptionFact& option) {
          wrap(join(split_text(option.allowed, '|'), " | "), kPageWidth - 8, 6);
 }
 
-std::string options_text(const RuleEntry& entry, const Ink& ink) {
-  std::string out = "\n" + ink(Tone::kBold, "Options") + "\n";
-  for (const OptionFact& option : entry.options)
-    out +=
-        fmt::format("  {} [{}] {}\n      {}\n", ink(Tone::kAccent, option.name),
-                    option.default_value, ink(Tone::kDim, allowed_text(option)),
-                    wrap(option.meaning, kPageWidth - 8, 6));
-  return out;
-}
-
-std::string rule_presets_text(const RuleEntry& entry, const Ink& ink) {
-  if (entry.presets.empty()) return "";
-  std::string out = "\n" + ink(Tone::kBold, "Presets") +
-                    " (option preset; the first is the default)\n";
-  for (const Preset& preset : entry.presets) {
-    out += fmt::format("  {}: {}\n", ink(Tone::kAccent, preset.name),
-                       preset.summary);
-    std::vector<std::string> values;
-    for (const auto& [name, value] : preset.values)
-      values.push_back(name + "=" + value);
-    if (!values.empty())
-      out += fmt::format("      {}\n",
-                         wrap(join(values, ", "), kPageWidth - 8, 6));
-  }
-  return out;
-}
-
-std::string states_text(const RuleEntry& entry, const Ink& ink) {
-  Table table("<<<");
-  for (const StateFact& state : entry.make({})->states(kExample))
-    table.row(
-        {state.name, join(sides_text(state), " x "), lives_text(state.lives)});
-  return "\n" + ink(Tone::kBold, "States") + " of a matrix m x n\n" +
-         table.text(ink);
-}
-
-std::string rule_text(const RuleEntry& entry, const Ink& ink) {
-  return ink(Tone::kBold, entry.name) + ": " + entry.summary + "\n" +
-         options_text(entry, ink) + rule_presets_text(entry, ink) +
-         states_text(entry, ink);
-}
-
-void write_presets(JsonWriter& out, const RuleEntry& entry) {
-  out.member("presets").begin_array();
-  for (const Preset& preset : entry.presets) {
-    out.begin_object().field("name", preset.name);
-    out.field("summary", preset.summary).member("values").begin_object();
-    for (const auto& [name, value] : preset.values) out.field(name, value);
-    out.end_object().end_object();
-  }
-  out.end_array();
-}
-
-void write_rule(JsonWriter& out, const RuleEntry& entry) {
-  out.begin_object().field("name", entry.name);
-  out.field("summary", entry.summary).member("options").begin_array();
+void add_options(const RuleEntry& entry, Document& out) {
+  out.title("Options");
+  Listing options;
   for (const OptionFact& option : entry.options) {
-    out.begin_object().field("name", option.name);
-    out.field("default", option.default_value);
-    out.field("allowed", option.allowed).field("meaning", option.meaning);
-    out.end_object();
+    out.text(fmt::format(
+        "  {} [{}] {}\n      {}\n", toned(Tone::kAccent, option.name),
+        option.default_value, toned(Tone::kDim, allowed_text(option)),
+        wrap(option.meaning, kPageWidth - 8, 6)));
+    Row& row = options.add().set("name", option.name);
+    row.set("default", option.default_value).set("allowed", option.allowed);
+    row.set("meaning", option.meaning);
   }
-  out.end_array();
-  write_presets(out, entry);
-  out.member("states").begin_array();
+  out.table("options", options);
+}
+
+void add_presets(const RuleEntry& entry, Document& out) {
+  if (!entry.presets.empty())
+    out.text(cat("\n", toned(Tone::kBold, "Presets"),
+                 " (option preset; the first is the default)\n"));
+  Listing presets;
+  for (const Preset& preset : entry.presets) {
+    out.text(cat("  ", toned(Tone::kAccent, preset.name), ": ", preset.summary,
+                 "\n"));
+    std::vector<std::string> words;
+    Members values;
+    for (const auto& [name, value] : preset.values) {
+      words.push_back(name + "=" + value);
+      values.push_back({name, value});
+    }
+    if (!words.empty())
+      out.text(cat("      ", wrap(join(words, ", "), kPageWidth - 8, 6), "\n"));
+    Row& row = presets.add().set("name", preset.name);
+    row.set("summary", preset.summary).set("values", values);
+  }
+  out.table("presets", presets);
+}
+
+void add_states(const RuleEntry& entry, Document& out) {
+  Listing states;
   for (const StateFact& state : entry.make({})->states(kExample)) {
-    out.begin_object().field("name", state.name).member("shape");
-    out.values(sides_text(state)).field("dtype", state.dtype);
-    out.field("lives", state.lives == Lives::kWithShard ? "shard" : "owner");
-    out.end_object();
+    const std::vector<std::string> sides = sides_text(state);
+    const bool with_shard = state.lives == Lives::kWithShard;
+    states
+        .add({{"name", "<", state.name},
+              {"shape", "<", sides, join(sides, " x ")},
+              {"lives", "<", with_shard ? "shard" : "owner",
+               with_shard ? "with the shard" : "with the owner"}})
+        .set("dtype", state.dtype);
   }
-  out.end_array().end_object();
+  out.text(cat("\n", toned(Tone::kBold, "States"), " of a matrix m x n\n"));
+  out.table("states", states);
+}
+
+Document rule_view(const RuleEntry& entry) {
+  Document out;
+  out.heading(entry.name, ": " + entry.summary);
+  out.set("name", entry.name).set("summary", entry.summary);
+  add_options(entry, out);
+  add_presets(entry, out);
+  add_states(entry, out);
+  return out;
 }
 
 }  // namespace
 
-std::string rules_text(const std::string& rule, const Ink& ink) {
-  const std::vector<const RuleEntry*> entries = chosen(rule);
-  return rule.empty() ? summaries_text(ink) : rule_text(*entries.front(), ink);
-}
-
-std::string rules_json(const std::string& rule) {
-  JsonWriter out(2);
-  out.begin_object().member("rules").begin_array();
-  for (const RuleEntry* entry : chosen(rule)) write_rule(out, *entry);
-  out.end_array().end_object();
-  return out.take() + "\n";
+Document rules_view(const std::string& rule) {
+  Document out;
+  std::vector<Value> rules;
+  for (const RuleEntry* entry : chosen(rule)) {
+    const Document view = rule_view(*entry);
+    rules.push_back(view.value());
+    rule.empty() ? out.text(summary_text(*entry)) : out.add_text(view);
+  }
+  if (rule.empty())
+    out.text(
+        "\ncanzona rules RULE shows the options, presets and states of one.\n");
+  return out.set("rules", rules);
 }
 
 }  // namespace canzona

@@ -8,10 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/plan/plan.h"
+#include "canzona/report/document.h"
 #include "canzona/report/team_view.h"
-#include "canzona/report/terminal.h"
 #include "canzona/shapes/tensor.h"
 
 namespace canzona {
@@ -20,7 +19,7 @@ namespace canzona {
 // pattern, so that the 64 layers of a model take one line.
 //
 //   std::vector<TensorGroup> groups = group_tensors(plan.model, plan.matrices);
-//   std::string text = routing_text(groups, "muon", ink);
+//   add_routing(out, "routing", groups, "muon");
 
 // Tensors that differ only in the numbers in their names.
 struct TensorGroup {
@@ -42,14 +41,12 @@ std::string name_pattern(std::string_view name);
 std::vector<TensorGroup> group_tensors(const Model& model,
                                        std::span<const Matrix> matrices);
 
-std::string routing_text(const std::vector<TensorGroup>& groups,
-                         std::string_view rule, const Ink& ink);
+// Adds a table, in JSON the member `key`, and the totals of both rules.
+Document& add_routing(Document& out, const char* key,
+                      const std::vector<TensorGroup>& groups,
+                      std::string_view rule);
 
-// Writes an array of objects, one per group.
-void write_routing(JsonWriter& out, const std::vector<TensorGroup>& groups,
-                   std::string_view rule);
-
-// Models on the terminal and as JSON: a list of them, or what is in one.
+// Models: a list of them, or what is in one.
 
 // One model in a list.
 struct ModelLine {
@@ -62,22 +59,13 @@ struct ModelLine {
 ModelLine summarize(const Model& model, const std::string& description);
 
 // `families`: the supported values of model_type in a config.json.
-std::string presets_text(const std::vector<ModelLine>& lines,
-                         const std::vector<std::string>& families,
-                         const Ink& ink);
-std::string presets_json(const std::vector<ModelLine>& lines,
-                         const std::vector<std::string>& families);
-
-std::string model_text(const Model& model, const Splits& splits,
-                       const Ink& ink);
-std::string model_json(const Model& model, const Splits& splits);
+Document presets_view(const std::vector<ModelLine>& lines,
+                      const std::vector<std::string>& families);
+Document model_view(const Model& model, const Splits& splits);
 
 // The audit lists what will happen to every tensor before anything runs: its
 // rule, how it is split, where it is stored, which ranks compute it, its size
 // and its cost. An optimizer that was configured but never runs shows up here.
-//
-//   std::string text = audit_text(plan, ink);
-//   write_audit(json.member("audit"), plan);
 
 // A matrix, or a tensor that is updated element by element.
 struct AuditRow {
@@ -95,16 +83,12 @@ struct AuditRow {
 // Rows are in the model's order.
 std::vector<AuditRow> audit(const Plan& plan);
 
-std::string audit_text(const Plan& plan, const Ink& ink);
-// Writes an array of objects.
-void write_audit(JsonWriter& out, const Plan& plan);
+Listing audit_listing(const Plan& plan, const std::vector<AuditRow>& rows);
+Document audit_view(const Plan& plan);
 
-// Shows what the rules say about themselves: `canzona rules`.
-
-// Lists all rules briefly, or one rule with options, presets and states. For an
-// unknown rule, UsageError names the nearest one.
-std::string rules_text(const std::string& rule, const Ink& ink);
-// Returns one object; `rule` is "" for all rules.
-std::string rules_json(const std::string& rule);
+// Shows what the rules say about themselves: all rules briefly, in JSON with
+// everything, or one rule with options, presets and states. For an unknown
+// rule, UsageError names the nearest one.
+Document rules_view(const std::string& rule);
 
 }  // namespace canzona

@@ -57,7 +57,7 @@ TEST(Moves, TheOwnersPieceStays) {
 TEST(Moves, WithoutTensorParallelismNothingMovesInTheStep) {
   const Plan plan = shown_plan({.mesh = "dp=4"}).plan;
   EXPECT_EQ(moves_of(plan, 0).gather, Bytes(0));
-  EXPECT_NE(moves_text(plan, 0, Ink()).find("nothing: tp is 1"),
+  EXPECT_NE(print_text(moves_view(plan, 0), Ink()).find("nothing: tp is 1"),
             std::string::npos);
 }
 

@@ -1,6 +1,7 @@
 // Reports as pages: one file of HTML that draws a report's JSON in the browser.
 //
-//   write_file("report.html", make_page(runs_json(all), {"runs.js"}));
+//   write_file("report.html", make_page(to_json(runs_view(all), 0),
+//   {"runs.js"}));
 //
 // The sources of the pages are plain files in page/, which the build embeds in
 // the library. A page opens from disk, makes no network requests, and runs only

@@ -20,7 +20,7 @@ void expect_page(const std::string& text) {
 }
 
 TEST(PartsView, ThePlanTellsOfBothKinds) {
-  const std::string text = plan_text(shown_in_parts(), Ink());
+  const std::string text = print_text(plan_view(shown_in_parts()), Ink());
   EXPECT_THAT(text, HasSubstr("dense tensors\n"));
   EXPECT_THAT(text, HasSubstr("z1=4,z2=2,z3=2: states over 4"));
   EXPECT_THAT(text, HasSubstr("experts, alike on each of 2 ep coordinates\n"));
@@ -28,13 +28,13 @@ TEST(PartsView, ThePlanTellsOfBothKinds) {
   EXPECT_THAT(text, HasSubstr("groups of 2 / 1"));
   EXPECT_THAT(text, HasSubstr("pools"));
   for (const PartsWish& wish : wishes_of_parts())
-    expect_page(plan_text(shown_in_parts(wish), Ink()));
+    expect_page(print_text(plan_view(shown_in_parts(wish)), Ink()));
 }
 
 TEST(PartsView, TheJsonHasExpertsBesideDenseTensors) {
   const ReportPlan shown = shown_in_parts(
       {.mesh = "dp=4,ep=2", .dense = {8, 4, 4}, .experts = {2, 1, 2}});
-  const Json json = parse_json(plan_view_json(shown), {});
+  const Json json = parse_json(to_json(plan_view(shown)), {});
   EXPECT_EQ(json.at("num_buckets"), num_buckets(shown.plan));
   const Json& zero = json.at("zero");
   EXPECT_EQ(zero.at("sizes").at("z1"), 8);
@@ -70,14 +70,15 @@ TEST(PartsView, EveryMatrixCanBeExplained) {
     const ReportPlan shown = shown_in_parts(wish);
     for (const Tensor& tensor : shown.plan.model.tensors) {
       const Found found = find_by_name(shown.plan, tensor.name);
-      const std::string text = explain_matrices(shown, found, Ink());
+      const std::string text =
+          print_text(explain_matrices(shown, found), Ink());
       EXPECT_THAT(text, HasSubstr(tensor.name));
       expect_page(text);
-      const Json json = parse_json(explain_matrices_json(shown, found), {});
+      const Json json = parse_json(to_json(explain_matrices(shown, found)), {});
       for (const Json& matrix : json.at("matrices")) {
         const int32_t bucket = matrix.at("bucket");
         const Json tensors =
-            parse_json(explain_bucket_json(shown.plan, bucket), {})
+            parse_json(to_json(explain_bucket(shown.plan, bucket)), {})
                 .at("tensors");
         EXPECT_TRUE(std::ranges::any_of(tensors, [&](const Json& one) {
           return one.at("name") == tensor.name;
@@ -93,16 +94,16 @@ TEST(PartsView, AnExpertNamesItsRanks) {
   const ReportPlan shown =
       shown_in_parts({.dense = {4, 4, 4}, .experts = {2, 2, 2}});
   const Found found = find_by_name(shown.plan, "layers.0.experts.3.up");
-  const std::string text = explain_matrices(shown, found, Ink());
+  const std::string text = print_text(explain_matrices(shown, found), Ink());
   EXPECT_THAT(text, HasSubstr("0 of 1: ranks 2 to 3, 6 to 7"));
   EXPECT_THAT(text, HasSubstr("experts of ep 1"));
-  const Json json = parse_json(explain_matrices_json(shown, found), {});
+  const Json json = parse_json(to_json(explain_matrices(shown, found)), {});
   for (const Json& piece : json["matrices"][0]["moves"]["pieces"])
     EXPECT_THAT(piece.at("rank").get<int>(), ::testing::AnyOf(2, 3, 6, 7));
   const int32_t bucket = json["matrices"][0]["bucket"];
-  EXPECT_THAT(explain_bucket(shown.plan, bucket, Ink()),
+  EXPECT_THAT(print_text(explain_bucket(shown.plan, bucket), Ink()),
               HasSubstr("group 0: ranks 2 to 3, 6 to 7"));
-  const Json told = parse_json(explain_bucket_json(shown.plan, bucket), {});
+  const Json told = parse_json(to_json(explain_bucket(shown.plan, bucket)), {});
   EXPECT_EQ(told.at("ep"), 1);
   EXPECT_EQ(told.at("ranks_of_homes"), Json::parse("[[2, 3, 6, 7]]"));
 }
@@ -111,11 +112,11 @@ TEST(PartsView, ARankHasAPlaceInBothKinds) {
   for (const PartsWish& wish : wishes_of_parts()) {
     const ReportPlan shown = shown_in_parts(wish);
     for (int32_t rank = 0; rank < shown.plan.mesh.world(); ++rank) {
-      const std::string text = explain_rank(shown, rank, Ink());
+      const std::string text = print_text(explain_rank(shown, rank), Ink());
       EXPECT_THAT(text, HasSubstr("place       dense tensors: "));
       EXPECT_THAT(text, HasSubstr("place       experts"));
       expect_page(text);
-      const Json json = parse_json(explain_rank_json(shown, rank), {});
+      const Json json = parse_json(to_json(explain_rank(shown, rank)), {});
       EXPECT_EQ(std::ssize(json.at("matrices")),
                 shown.ranks[static_cast<size_t>(rank)].num_matrices);
     }
@@ -127,9 +128,9 @@ TEST(PartsView, EveryBucketListsItsTensors) {
     const Plan plan = shown_in_parts(wish).plan;
     size_t tensors = 0;
     for (int32_t b = 0; b < num_buckets(plan); ++b) {
-      expect_page(explain_bucket(plan, b, Ink()));
+      expect_page(print_text(explain_bucket(plan, b), Ink()));
       tensors +=
-          parse_json(explain_bucket_json(plan, b), {}).at("tensors").size();
+          parse_json(to_json(explain_bucket(plan, b)), {}).at("tensors").size();
     }
     EXPECT_EQ(tensors, plan.model.tensors.size());
   }
@@ -137,7 +138,7 @@ TEST(PartsView, EveryBucketListsItsTensors) {
 
 TEST(PartsView, FiguresAreOfBothKinds) {
   for (const PartsWish& wish : wishes_of_parts()) {
-    const Json json = parse_json(plan_view_json(shown_in_parts(wish)), {});
+    const Json json = parse_json(to_json(plan_view(shown_in_parts(wish))), {});
     EXPECT_TRUE(json.contains("zero"));
     EXPECT_EQ(json.at("buckets").at(0).at("part"), "dense tensors");
     EXPECT_EQ(json.at("micro_groups").at(0).at("part"), "dense tensors");

@@ -34,27 +34,21 @@ std::vector<size_t> placed_owned(const PlacedPlan& plan,
   return owned;
 }
 
-std::string round_text(int32_t round) {
-  return round < 0 ? "stays" : fmt::to_string(round);
-}
-
-std::string owned_table(const PlacedPlan& plan, const PlacedFigures& figures,
-                        const std::vector<size_t>& owned, const Ink& ink) {
-  Table table("~>>>>");
-  table.header({"matrix", "shape", "class", "round", "cost"});
-  const size_t shown = std::min(owned.size(), kMostOwned);
-  for (size_t i = 0; i < shown; ++i) {
-    const PlacedMatrix& m = plan.matrices[owned[i]];
-    table.row(
-        {printable(placed_name(plan, owned[i])), dims_text({m.rows, m.cols}),
-         fmt::to_string(plan.class_of[index(m.tensor)]), round_text(m.round),
-         cost_text(plan.cost_basis, figures.work[owned[i]] /
-                                        static_cast<double>(figures.period))});
+Listing owned_listing(const PlacedPlan& plan, const PlacedFigures& figures,
+                      int32_t rank) {
+  Listing out(kMostOwned);
+  for (const size_t i : placed_owned(plan, figures, rank)) {
+    const PlacedMatrix& m = plan.matrices[i];
+    const double cost = figures.work[i] / static_cast<double>(figures.period);
+    Row& row = out.add(
+        {{"name", "~matrix", placed_name(plan, i)},
+         {"", ">shape", dims_text({m.rows, m.cols})},
+         {"class", ">class", plan.class_of[index(m.tensor)]},
+         {"round", ">round", m.round, m.round < 0 ? "stays" : cat(m.round)},
+         {"load", ">cost", figures.work[i], cost_text(plan.cost_basis, cost)}});
+    row.set("rows", m.rows).set("cols", m.cols);
   }
-  std::string out = title(
-      ink, fmt::format("Computes {}", counted(std::ssize(owned), "matrix")));
-  if (!owned.empty()) out += table.text(ink);
-  return out + left_out_text(owned.size() - shown, ink);
+  return out;
 }
 
 // Returns the number of elements that a rank stores of all tensors.
@@ -65,38 +59,31 @@ int64_t stored_on(const PlacedPlan& plan, int32_t rank) {
   return sum;
 }
 
-std::string rank_heading(const PlacedPlan& plan, const PlacedFigures& figures,
-                         int32_t rank, const Ink& ink) {
+void add_heading(const PlacedPlan& plan, const PlacedFigures& figures,
+                 int32_t rank, Document& out) {
   const double load = figures.loads[index(rank)];
   const double mean = plan.summary.mean;
-  return ink(Tone::kBold, fmt::format("Rank {}", rank)) +
-         fmt::format(
-             " of {}, node {}\n  stores      {} of {}\n  load        "
-             "{} × mean, {} predicted per step\n",
-             plan.world, rank / plan.options.ranks_per_node,
-             human_count(static_cast<double>(stored_on(plan, rank))) +
-                 " elements",
-             counted(std::ssize(plan.tensors), "tensor"),
-             ratio_text(mean > 0 ? load / mean : 0),
-             cost_text(plan.cost_basis,
-                       load / static_cast<double>(figures.period)));
+  const int64_t stored = stored_on(plan, rank);
+  const int32_t node = rank / plan.options.ranks_per_node;
+  out.heading(cat("Rank ", rank), cat(" of ", plan.world, ", node ", node));
+  out.text(cat(
+      "  stores      ", human_count(static_cast<double>(stored)),
+      " elements of ", counted(std::ssize(plan.tensors), "tensor"),
+      "\n  load        ", ratio_text(mean > 0 ? load / mean : 0), " × mean, ",
+      cost_text(plan.cost_basis, load / static_cast<double>(figures.period)),
+      " predicted per step\n"));
+  out.set("rank", rank).set("node", node).set("stored_elements", stored);
+  out.set("load", load).set("mean_load", mean).set("period", figures.period);
 }
 
-std::string rank_bytes_text(const PlacedBytes& bytes, const Ink& ink) {
-  Table table("<>>>>");
-  table.header({"collective", "sent in node", "sent outside",
-                "received in node", "received outside"});
-  const auto row = [&](const char* name, const WireBytes& w) {
-    if (w.sent() == 0 && w.received() == 0) return;
-    table.row({name, human_bytes(w.sent_intra), human_bytes(w.sent_inter),
-               human_bytes(w.received_intra), human_bytes(w.received_inter)});
-  };
-  row("gather to owners", bytes.gather);
-  row("scatter of updates", bytes.scatter);
-  row("broadcast to replicas", bytes.broadcast);
-  row("all", bytes.total());
-  return title(ink, "Bytes per step") +
-         (table.empty() ? "  none\n" : table.text(ink));
+void add_bytes(const PlacedBytes& bytes, Document& out) {
+  Listing rows;
+  add_rank_wire("gather to owners", bytes.gather, rows);
+  add_rank_wire("scatter of updates", bytes.scatter, rows);
+  add_rank_wire("broadcast to replicas", bytes.broadcast, rows);
+  add_rank_wire("all", bytes.total(), rows);
+  out.title("Bytes per step").table("", rows, "none");
+  out.set("bytes", placed_bytes_value(bytes));
 }
 
 // An action as the views show it, with what it moves or waits for.
@@ -145,39 +132,29 @@ PlacedSchedule shown_schedule(const PlacedPlan& plan, int32_t rank) {
   return make_placed_schedule(plan, rank, kAnyWidth);
 }
 
-std::string actions_text(const PlacedPlan& plan, int32_t rank, const Ink& ink) {
-  const PlacedOrder order = placed_order(plan, rank);
-  Table table("~<>>>");
-  table.header({kPlacedOrderColumns.begin(), kPlacedOrderColumns.end()});
-  for (const auto& row : order.rows) table.row({row.begin(), row.end()});
-  std::string out = title(ink, "A step");
-  out += table.empty() ? "  nothing\n" : table.text(ink);
-  return out + left_out_text(order.left_out, ink);
-}
-
-void write_actions(JsonWriter& out, const PlacedPlan& plan, int32_t rank) {
+void add_actions(const PlacedPlan& plan, int32_t rank, Document& out) {
+  out.title("A step");
+  add_order_table("~<>>>", kPlacedOrderColumns, placed_order(plan, rank), out);
   const PlacedSchedule schedule = shown_schedule(plan, rank);
-  out.member("groups").begin_array();
-  for (const auto& group : schedule.groups) out.values(group);
-  out.end_array();
-  out.field("slot_bytes", schedule.slot_elements * size_of(plan.options.wire));
-  out.member("step").begin_array();
+  out.set("groups", schedule.groups);
+  out.set("slot_bytes", schedule.slot_elements * size_of(plan.options.wire));
+  Listing step;
   for (const PlacedAction& action : schedule.actions) {
     const ShownAction line = shown_action(plan, schedule, action);
-    out.begin_object().field("operation", to_string(action.kind));
-    out.field("label", line.what);
-    if (action.kind == PlacedAction::Kind::kWait) out.field("for", action.item);
+    Row& row = step.add().set("operation", to_string(action.kind));
+    row.set("label", line.what);
+    if (action.kind == PlacedAction::Kind::kWait) row.set("for", action.item);
     if (line.moves) {
-      out.field("group", action.group);
-      if (action.root >= 0) out.field("root", action.root);
-      out.field("sent", line.sent).field("received", line.received);
+      row.set("group", action.group).set("sent", line.sent);
+      row.set("received", line.received);
+      if (action.root >= 0) row.set("root", action.root);
     }
-    out.member("tensors").begin_array();
+    std::vector<std::string> tensors;
     for (const int32_t t : action.tensors)
-      out.value(plan.tensors[index(t)].name);
-    out.end_array().end_object();
+      tensors.push_back(plan.tensors[index(t)].name);
+    row.set("tensors", tensors);
   }
-  out.end_array();
+  out.table("step", step);
 }
 
 // Returns the matrices that a name stands for.
@@ -202,39 +179,40 @@ std::vector<size_t> placed_matrices_named(const PlacedPlan& plan,
                        did_you_mean(name, known)));
 }
 
-std::string holders_text(const PlacedBasis& basis, size_t matrix,
-                         const Ink& ink) {
-  Table table(">>");
-  table.header({"rank", "elements of it"});
-  const auto holders = basis.holders()[matrix];
-  const size_t shown = std::min(holders.size(), kMostHolders);
-  for (size_t i = 0; i < shown; ++i)
-    table.row({fmt::to_string(holders[i].rank), grouped(holders[i].elements)});
-  std::string out = table.text(ink);
-  return out + left_out_text(holders.size() - shown, ink);
-}
-
-std::string matrix_text(const PlacedPlan& plan, const PlacedFigures& figures,
-                        const PlacedBasis& basis, size_t matrix,
-                        const Ink& ink) {
+Document matrix_view(const PlacedPlan& plan, const PlacedFigures& figures,
+                     const PlacedBasis& basis, size_t matrix) {
   const PlacedMatrix& m = plan.matrices[matrix];
   const int32_t c = plan.class_of[index(m.tensor)];
   const double mean = plan.summary.mean;
-  std::string out = ink(Tone::kBold, printable(placed_name(plan, matrix))) +
-                    fmt::format(", {}\n", dims_text({m.rows, m.cols}));
-  out += fmt::format(
-      "  owner       rank {}, one of {} that store a piece\n  load        {} × "
-      "mean on that rank, {} of it from this matrix\n",
-      m.owner, basis.holders()[matrix].size(),
-      ratio_text(mean > 0 ? figures.loads[index(m.owner)] / mean : 0),
-      ratio_text(mean > 0 ? figures.work[matrix] / mean : 0));
-  if (m.round < 0)
-    return out + "  exchange    none: its owner stores all of it\n";
-  out += fmt::format(
-      "  exchange    round {} of class {}, over {}\n", m.round, c,
-      few_ranks_text(
-          plan.classes[index(c)].lines[index(basis.line_of(matrix))]));
-  return out + holders_text(basis, matrix, ink);
+  const double load = figures.loads[index(m.owner)];
+  const std::string name = placed_name(plan, matrix);
+  Document out;
+  out.heading(printable(name), ", " + dims_text({m.rows, m.cols}));
+  out.text(cat("  owner       rank ", m.owner, ", one of ",
+               basis.holders()[matrix].size(), " that store a piece\n",
+               "  load        ", ratio_text(mean > 0 ? load / mean : 0),
+               " × mean on that rank, ",
+               ratio_text(mean > 0 ? figures.work[matrix] / mean : 0),
+               " of it from this matrix\n"));
+  Listing holders(kMostHolders);
+  for (const Holder& holder : basis.holders()[matrix])
+    holders.add({{"rank", ">rank", holder.rank},
+                 {"elements", ">elements of it", as_count(holder.elements)}});
+  if (m.round < 0) {
+    out.text("  exchange    none: its owner stores all of it\n");
+    out.set("stored", holders.value());
+  } else {
+    out.text(
+        cat("  exchange    round ", m.round, " of class ", c, ", over ",
+            few_ranks_text(
+                plan.classes[index(c)].lines[index(basis.line_of(matrix))]),
+            "\n"));
+    out.table("stored", holders);
+  }
+  out.set("name", name).set("rows", m.rows).set("cols", m.cols);
+  out.set("owner", m.owner).set("round", m.round).set("class", c);
+  out.set("load", figures.work[matrix]);
+  return out.set("owner_load", load).set("mean_load", mean);
 }
 
 }  // namespace
@@ -256,74 +234,31 @@ PlacedOrder placed_order(const PlacedPlan& plan, int32_t rank) {
   return out;
 }
 
-std::string explain_placed_rank(const PlacedPlan& plan, int32_t rank,
-                                const Ink& ink) {
+Document explain_placed_rank(const PlacedPlan& plan, int32_t rank) {
   const PlacedFigures figures(plan);
-  return rank_heading(plan, figures, rank, ink) +
-         owned_table(plan, figures, placed_owned(plan, figures, rank), ink) +
-         rank_bytes_text(figures.bytes[index(rank)], ink) +
-         actions_text(plan, rank, ink);
-}
-
-std::string explain_placed_rank_json(const PlacedPlan& plan, int32_t rank) {
-  const PlacedFigures figures(plan);
-  JsonWriter out(2);
-  out.begin_object().field("rank", rank);
-  out.field("node", rank / plan.options.ranks_per_node);
-  out.field("stored_elements", stored_on(plan, rank));
-  out.field("load", figures.loads[index(rank)]);
-  out.field("mean_load", plan.summary.mean).field("period", figures.period);
-  out.member("matrices").begin_array();
-  for (const size_t i : placed_owned(plan, figures, rank)) {
-    const PlacedMatrix& m = plan.matrices[i];
-    out.begin_object().field("name", placed_name(plan, i));
-    out.field("rows", m.rows).field("cols", m.cols);
-    out.field("class", plan.class_of[index(m.tensor)]);
-    out.field("round", m.round).field("load", figures.work[i]).end_object();
-  }
-  out.end_array();
-  write_placed_bytes(out, figures.bytes[index(rank)]);
-  write_actions(out, plan, rank);
-  out.end_object();
-  return out.take() + "\n";
-}
-
-std::string explain_placed_matrix(const PlacedPlan& plan,
-                                  const std::string& name, const Ink& ink) {
-  const PlacedFigures figures(plan);
-  const PlacedBasis basis(plan);
-  std::string out;
-  for (const size_t m : placed_matrices_named(plan, name))
-    out +=
-        cat(out.empty() ? "" : "\n", matrix_text(plan, figures, basis, m, ink));
+  Document out;
+  add_heading(plan, figures, rank, out);
+  const int64_t owned =
+      std::ranges::count(plan.matrices, rank, &PlacedMatrix::owner);
+  out.title(cat("Computes ", counted(owned, "matrix")));
+  out.table("matrices", owned_listing(plan, figures, rank));
+  add_bytes(figures.bytes[index(rank)], out);
+  add_actions(plan, rank, out);
   return out;
 }
 
-std::string explain_placed_matrix_json(const PlacedPlan& plan,
-                                       const std::string& name) {
+Document explain_placed_matrix(const PlacedPlan& plan,
+                               const std::string& name) {
   const PlacedFigures figures(plan);
   const PlacedBasis basis(plan);
-  JsonWriter out(2);
-  out.begin_array();
-  for (const size_t i : placed_matrices_named(plan, name)) {
-    const PlacedMatrix& m = plan.matrices[i];
-    out.begin_object().field("name", placed_name(plan, i));
-    out.field("rows", m.rows).field("cols", m.cols);
-    out.field("owner", m.owner).field("round", m.round);
-    out.field("class", plan.class_of[index(m.tensor)]);
-    out.field("load", figures.work[i]);
-    out.field("owner_load", figures.loads[index(m.owner)]);
-    out.field("mean_load", plan.summary.mean);
-    out.member("stored").begin_array();
-    for (const Holder& holder : basis.holders()[i])
-      out.begin_object()
-          .field("rank", holder.rank)
-          .field("elements", holder.elements)
-          .end_object();
-    out.end_array().end_object();
+  Document out;
+  std::vector<Value> matrices;
+  for (const size_t m : placed_matrices_named(plan, name)) {
+    const Document one = matrix_view(plan, figures, basis, m);
+    out.text(matrices.empty() ? "" : "\n").add_text(one);
+    matrices.push_back(one.value());
   }
-  out.end_array();
-  return out.take() + "\n";
+  return out.set("", matrices);
 }
 
 }  // namespace canzona

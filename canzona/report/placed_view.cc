@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "canzona/base/error.h"
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/placed/placed_basis.h"
 #include "canzona/report/page.h"
@@ -26,59 +25,88 @@ double elements_of_model(const PlacedPlan& plan) {
   return sum;
 }
 
+int64_t tensors_of_group(const PlacedPlan& plan, size_t group) {
+  return std::ranges::count_if(plan.tensors, [&](const PlacedTensor& t) {
+    return index(t.group) == group;
+  });
+}
+
 // "4 ranks, 8 per node, 1 node".
 std::string ranks_line(const PlacedPlan& plan) {
   return fmt::format("{}, {} per node", counted(plan.world, "rank"),
                      plan.options.ranks_per_node);
 }
 
-std::string placed_request_text(const PlacedPlan& plan, const Ink& ink) {
-  std::string out = ink(Tone::kBold, "Plan of placed storage") + "\n";
-  const auto line = [&](std::string_view name, std::string_view text) {
-    out += labelled(ink, name, text, kPlacedLabel);
+Value groups_value(const PlacedPlan& plan) {
+  std::vector<Value> groups;
+  for (size_t g = 0; g < plan.groups.size(); ++g) {
+    Members options;
+    for (const auto& [name, value] : plan.groups[g].options)
+      options.push_back({name, value});
+    groups.push_back(Members{{"rule", plan.groups[g].rule},
+                             {"tensors", tensors_of_group(plan, g)},
+                             {"options", options}});
+  }
+  return groups;
+}
+
+void add_request(const PlacedPlan& plan, Document& out) {
+  const double elements = elements_of_model(plan);
+  const std::string_view wire = to_string(plan.options.wire);
+  out.heading("Plan of placed storage");
+  const auto line = [&](const char* key, const char* name,
+                        const std::string& text) {
+    out.labelled({key, name, text, text}, kPlacedLabel);
   };
-  line("tensors", fmt::format("{} parameters, {}, {}",
-                              human_count(elements_of_model(plan)),
-                              counted(std::ssize(plan.tensors), "tensor"),
-                              counted(std::ssize(plan.matrices), "matrix")));
-  line("ranks", ranks_line(plan));
-  line("rules", placed_rules_text(plan));
-  line("wire",
-       fmt::format(
-           "{}, capacity {}{}{}", to_string(plan.options.wire),
-           human_bytes(plan.options.capacity_bytes),
+  line("", "tensors",
+       cat(human_count(elements), " parameters, ",
+           counted(std::ssize(plan.tensors), "tensor"), ", ",
+           counted(std::ssize(plan.matrices), "matrix")));
+  line("", "ranks", ranks_line(plan));
+  line("rules_text", "rules", placed_rules_text(plan));
+  line("", "wire",
+       cat(wire, ", capacity ", human_bytes(plan.options.capacity_bytes),
            plan.options.strict_capacity ? ", strict" : "",
            plan.options.share_states ? ", states of replicas are shared" : ""));
-  line("teams", "none: with given storage, every matrix has one owner");
-  line("cost", cost_source_text(plan.cost_basis));
-  line("digest", plan.digest);
-  return out;
+  line("", "teams", "none: with given storage, every matrix has one owner");
+  line("cost_text", "cost", cost_source_text(plan.cost_basis));
+  line("digest", "digest", plan.digest);
+  out.set("world", plan.world).set("parameters", elements);
+  out.set("ranks_per_node", plan.options.ranks_per_node);
+  out.set("tensors", plan.tensors.size()).set("groups", groups_value(plan));
+  out.set("wire", wire).set("share_states", plan.options.share_states);
+  out.set("capacity_bytes", plan.options.capacity_bytes);
+  out.set("cost_source", plan.cost_basis.source);
+  out.set("seconds_per_tick", plan.cost_basis.seconds_per_tick);
 }
 
-std::string placed_balance_text(const PlacedPlan& plan,
-                                const PlacedFigures& figures, const Ink& ink) {
-  std::string out = title(ink, "Balance");
-  if (plan.matrices.empty())
-    return out + "  nothing needs a whole matrix: no owners, no exchange\n";
+void add_balance(const PlacedPlan& plan, const PlacedFigures& figures,
+                 Document& out) {
   const PlacedSummary& s = plan.summary;
-  return out +
-         fmt::format(
-             "  makespan {} × bound, {} × mean · {} idle\n  makespan {} per "
-             "step, predicted\n",
-             ink(tone_of_ratio(figures.makespan_over_bound),
-                 ratio_text(figures.makespan_over_bound)),
-             ratio_text(figures.makespan_over_mean),
-             counted(s.idle_ranks, "rank"),
-             cost_text(plan.cost_basis,
-                       static_cast<double>(s.makespan.value()) /
-                           static_cast<double>(figures.period)));
-}
-
-std::string placed_loads_text(const PlacedPlan& plan,
-                              const PlacedFigures& figures, const Ink& ink) {
-  if (plan.matrices.empty()) return "";
-  return title(ink, "Load of each rank") +
-         load_picture({figures.loads, plan.summary.mean}, ink);
+  const auto period = static_cast<double>(figures.period);
+  out.title("Balance");
+  if (plan.matrices.empty()) {
+    out.line("nothing needs a whole matrix: no owners, no exchange");
+  } else {
+    out.line(cat("makespan ", as_ratio(figures.makespan_over_bound).text,
+                 " × bound, ", ratio_text(figures.makespan_over_mean),
+                 " × mean · ", counted(s.idle_ranks, "rank"), " idle"));
+    out.line(cat("makespan ",
+                 cost_text(plan.cost_basis,
+                           static_cast<double>(s.makespan.value()) / period),
+                 " per step, predicted"));
+    out.title("Load of each rank")
+        .text(load_picture({figures.loads, s.mean}, Ink(true)));
+  }
+  Document balance;
+  balance.set("makespan_ticks", s.makespan.value());
+  balance.set("bound_ticks", s.bound.value()).set("mean_ticks", s.mean);
+  balance.set("period", figures.period);
+  balance.set("makespan_over_bound", figures.makespan_over_bound);
+  balance.set("makespan_over_mean", figures.makespan_over_mean);
+  balance.set("idle_ranks", s.idle_ranks);
+  balance.set("bytes_per_rank_max", s.bytes_per_rank_max.value());
+  out.add("balance", balance);
 }
 
 // Matrices, rounds and lines of each class.
@@ -103,141 +131,75 @@ std::vector<ClassFigures> class_figures(const PlacedPlan& plan) {
   return out;
 }
 
-std::string placed_classes_text(const PlacedPlan& plan, const Ink& ink) {
-  if (plan.classes.empty()) return "";
-  Table table("<>>>>><");
-  table.header({"class", "tensors", "matrices", "stay", "rounds", "replicas",
-                "exchange over"});
+void add_classes(const PlacedPlan& plan, Document& out) {
+  Listing rows;
   const auto figures = class_figures(plan);
   for (size_t c = 0; c < plan.classes.size(); ++c) {
     const PlacedClass& own = plan.classes[c];
-    table.row({fmt::format("{}", c), grouped(std::ssize(own.tensors)),
-               grouped(figures[c].matrices), grouped(figures[c].local),
-               grouped(own.num_rounds), grouped(std::ssize(own.lines)),
-               fmt::format(
-                   "{}{}", few_ranks_text(own.lines.front()),
-                   own.lines.size() > 1
-                       ? fmt::format(" and {} more like it",
-                                     counted(std::ssize(own.lines) - 1, "line"))
-                       : "")});
+    const std::string over = few_ranks_text(own.lines.front());
+    const int64_t more = std::ssize(own.lines) - 1;
+    Row& row =
+        rows.add({{"", "<class", c},
+                  {"tensors", ">tensors", as_count(std::ssize(own.tensors))},
+                  {"matrices", ">matrices", as_count(figures[c].matrices)},
+                  {"stay", ">stay", as_count(figures[c].local)},
+                  {"rounds", ">rounds", as_count(own.num_rounds)},
+                  {"", ">replicas", as_count(std::ssize(own.lines))},
+                  {"exchanged_over", "<exchange over", over,
+                   more == 0 ? over
+                             : cat(over, " and ", counted(more, "line"),
+                                   " more like it")}});
+    row.set("matrices_of_round", figures[c].of_round).set("lines", own.lines);
+    row.set("replicas", own.replicas);
   }
-  return title(ink, "Classes of replicas, and rounds") + table.text(ink);
+  if (!plan.classes.empty()) out.title("Classes of replicas, and rounds");
+  out.table("classes", rows);
 }
 
-std::string placed_bytes_text(const PlacedFigures& figures, const Ink& ink) {
-  Table table("<>>>>");
-  table.header({"collective", "sent, largest", "sent, mean", "inside nodes",
-                "between nodes"});
+void add_bytes(const PlacedFigures& figures, Document& out) {
+  Listing rows;
+  std::vector<Value> ranks;
   const auto row = [&](const char* name, auto part) {
-    const auto spread = [&](auto figure) {
-      std::vector<double> values;
-      for (const PlacedBytes& bytes : figures.bytes)
-        values.push_back(static_cast<double>(figure(part(bytes))));
-      return spread_of(values);
-    };
-    const Spread sent = spread([](const WireBytes& w) { return w.sent(); });
-    if (sent.max <= 0) return;
-    table.row({name, bytes_text(sent.max), bytes_text(sent.mean),
-               bytes_text(
-                   spread([](const WireBytes& w) { return w.sent_intra; }).max),
-               bytes_text(spread([](const WireBytes& w) {
-                            return w.sent_inter;
-                          }).max)});
+    std::vector<WireBytes> all;
+    for (const PlacedBytes& bytes : figures.bytes) all.push_back(part(bytes));
+    add_wire_spread(name, all, rows);
   };
   row("gather to owners", [](const PlacedBytes& b) { return b.gather; });
   row("scatter of updates", [](const PlacedBytes& b) { return b.scatter; });
   row("broadcast to replicas",
       [](const PlacedBytes& b) { return b.broadcast; });
   row("all", [](const PlacedBytes& b) { return b.total(); });
-  if (table.empty())
-    return title(ink, "Bytes per rank and step") + "  none: nothing moves\n";
-  return title(ink, "Bytes per rank and step") + table.text(ink);
+  for (size_t r = 0; r < figures.loads.size(); ++r)
+    ranks.push_back(Members{{"rank", r},
+                            {"load", figures.loads[r]},
+                            {"bytes", placed_bytes_value(figures.bytes[r])}});
+  out.title("Bytes per rank and step").table("", rows, "none: nothing moves");
+  out.set("ranks", ranks);
 }
 
-void write_placed_request(JsonWriter& out, const PlacedPlan& plan) {
-  out.field("world", plan.world);
-  out.field("ranks_per_node", plan.options.ranks_per_node);
-  out.field("tensors", plan.tensors.size());
-  out.field("parameters", elements_of_model(plan));
-  out.member("groups").begin_array();
-  for (size_t g = 0; g < plan.groups.size(); ++g) {
-    const auto tensors = std::count_if(
-        plan.tensors.begin(), plan.tensors.end(),
-        [&](const PlacedTensor& t) { return index(t.group) == g; });
-    out.begin_object().field("rule", plan.groups[g].rule);
-    out.field("tensors", tensors).member("options").begin_object();
-    for (const auto& [name, value] : plan.groups[g].options)
-      out.field(name, value);
-    out.end_object().end_object();
-  }
-  out.end_array();
-  out.field("wire", to_string(plan.options.wire));
-  out.field("share_states", plan.options.share_states);
-  out.field("capacity_bytes", plan.options.capacity_bytes);
-  out.field("rules_text", placed_rules_text(plan));
-  out.field("cost_source", plan.cost_basis.source);
-  out.field("cost_text", cost_source_text(plan.cost_basis));
-  out.field("seconds_per_tick", plan.cost_basis.seconds_per_tick);
-  out.field("digest", plan.digest);
-}
-
-void write_placed_balance(JsonWriter& out, const PlacedPlan& plan,
-                          const PlacedFigures& figures) {
-  const PlacedSummary& s = plan.summary;
-  out.member("balance").begin_object();
-  out.field("makespan_ticks", s.makespan.value());
-  out.field("bound_ticks", s.bound.value());
-  out.field("mean_ticks", s.mean).field("period", figures.period);
-  out.field("makespan_over_bound", figures.makespan_over_bound);
-  out.field("makespan_over_mean", figures.makespan_over_mean);
-  out.field("idle_ranks", s.idle_ranks);
-  out.field("bytes_per_rank_max", s.bytes_per_rank_max.value());
-  out.end_object();
-}
-
-void write_placed_classes(JsonWriter& out, const PlacedPlan& plan) {
-  const auto figures = class_figures(plan);
-  out.member("classes").begin_array();
-  for (size_t c = 0; c < plan.classes.size(); ++c) {
-    const PlacedClass& own = plan.classes[c];
-    out.begin_object().field("tensors", own.tensors.size());
-    out.field("matrices", figures[c].matrices).field("stay", figures[c].local);
-    out.field("rounds", own.num_rounds);
-    out.member("matrices_of_round").values(figures[c].of_round);
-    out.field("exchanged_over", few_ranks_text(own.lines.front()));
-    out.member("lines").begin_array();
-    for (const auto& line : own.lines) out.values(line);
-    out.end_array();
-    out.member("replicas").begin_array();
-    for (const auto& set : own.replicas) out.values(set);
-    out.end_array().end_object();
-  }
-  out.end_array();
-}
-
-void write_placed_items(JsonWriter& out, const PlacedPlan& plan,
-                        const PlacedFigures& figures) {
-  out.member("matrices").begin_array();
+Value matrices_value(const PlacedPlan& plan, const PlacedFigures& figures) {
+  Listing out;
   for (size_t i = 0; i < plan.matrices.size(); ++i) {
     const PlacedMatrix& m = plan.matrices[i];
     const PlacedTensor& tensor = plan.tensors[index(m.tensor)];
-    out.begin_object().field("name", placed_matrix_name(tensor, m));
-    out.field("rows", m.rows).field("cols", m.cols);
-    out.field("rule", plan.groups[index(tensor.group)].rule);
-    out.field("class", plan.class_of[index(m.tensor)]);
-    out.field("owner", m.owner).field("round", m.round);
-    out.field("load", figures.work[i]).end_object();
+    Row& row = out.add().set("name", placed_matrix_name(tensor, m));
+    row.set("rows", m.rows).set("cols", m.cols);
+    row.set("rule", plan.groups[index(tensor.group)].rule);
+    row.set("class", plan.class_of[index(m.tensor)]);
+    row.set("owner", m.owner).set("round", m.round);
+    row.set("load", figures.work[i]);
   }
-  out.end_array();
-  out.member("shared_elements").begin_array();
-  for (const PlacedElements& e : plan.elements)
-    out.begin_object()
-        .field("name", plan.tensors[index(e.tensor)].name)
-        .field("class", plan.class_of[index(e.tensor)])
-        .field("line", e.line)
-        .field("round", e.round)
-        .end_object();
-  out.end_array();
+  return out.value();
+}
+
+Value elements_value(const PlacedPlan& plan) {
+  Listing out;
+  for (const PlacedElements& e : plan.elements) {
+    Row& row = out.add().set("name", plan.tensors[index(e.tensor)].name);
+    row.set("class", plan.class_of[index(e.tensor)]);
+    row.set("line", e.line).set("round", e.round);
+  }
+  return out.value();
 }
 
 // A matrix, or a tensor that is updated element by element.
@@ -296,29 +258,21 @@ std::string audit_owner_text(const PlacedAuditRow& row) {
 
 }  // namespace
 
-std::string placed_audit(const PlacedPlan& plan, const Ink& ink) {
-  Table table("~<<>>>");
-  table.header({"tensor", "rule", "owner", "round", "bytes", "cost"});
-  for (const PlacedAuditRow& row : placed_audit_rows(plan))
-    table.row({printable(row.name), row.rule, audit_owner_text(row),
-               row.round < 0 ? "" : fmt::to_string(row.round),
-               human_bytes(row.bytes),
-               row.seconds > 0 ? human_seconds(row.seconds) : ""});
-  return table.empty() ? "no tensors\n" : table.text(ink, 0);
-}
-
-std::string placed_audit_json(const PlacedPlan& plan) {
-  JsonWriter out(2);
-  out.begin_array();
+Document placed_audit(const PlacedPlan& plan) {
+  Listing rows;
   for (const PlacedAuditRow& row : placed_audit_rows(plan)) {
-    out.begin_object().field("name", row.name).field("rule", row.rule);
-    if (row.is_matrix) out.field("owner", row.owner);
-    if (row.line >= 0) out.field("line", row.line);
-    out.field("round", row.round).field("bytes", row.bytes);
-    out.field("seconds", row.seconds).end_object();
+    Row& line = rows.add(
+        {{"name", "~tensor", row.name},
+         {"rule", "<rule", row.rule},
+         {row.is_matrix ? "owner" : "", "<owner", row.owner,
+          audit_owner_text(row)},
+         {"round", ">round", row.round, row.round < 0 ? "" : cat(row.round)},
+         {"bytes", ">bytes", as_bytes(row.bytes)},
+         {"seconds", ">cost", row.seconds,
+          row.seconds > 0 ? human_seconds(row.seconds) : ""}});
+    if (row.line >= 0) line.set("line", row.line);
   }
-  out.end_array();
-  return out.take() + "\n";
+  return Document().table("", rows, "no tensors", 0).set("", rows.value());
 }
 
 PlacedFigures::PlacedFigures(const PlacedPlan& plan)
@@ -338,14 +292,10 @@ PlacedFigures::PlacedFigures(const PlacedPlan& plan)
 
 std::string placed_rules_text(const PlacedPlan& plan) {
   std::vector<std::string> words;
-  for (size_t g = 0; g < plan.groups.size(); ++g) {
-    const auto tensors = std::count_if(
-        plan.tensors.begin(), plan.tensors.end(),
-        [&](const PlacedTensor& t) { return index(t.group) == g; });
-    if (tensors > 0)
-      words.push_back(fmt::format("{} ({})", plan.groups[g].rule,
-                                  counted(tensors, "tensor")));
-  }
+  for (size_t g = 0; g < plan.groups.size(); ++g)
+    if (const int64_t tensors = tensors_of_group(plan, g); tensors > 0)
+      words.push_back(
+          cat(plan.groups[g].rule, " (", counted(tensors, "tensor"), ")"));
   return words.empty() ? "none" : join(words, ", ");
 }
 
@@ -357,57 +307,29 @@ std::string few_ranks_text(const std::vector<int32_t>& ranks) {
                      ranks.back());
 }
 
-std::string placed_text(const PlacedPlan& plan, const Ink& ink) {
+Document placed_view(const PlacedPlan& plan) {
   const PlacedFigures figures(plan);
-  return placed_request_text(plan, ink) +
-         placed_balance_text(plan, figures, ink) +
-         placed_loads_text(plan, figures, ink) +
-         placed_classes_text(plan, ink) + placed_bytes_text(figures, ink);
-}
-
-namespace {
-
-std::string write_placed(JsonWriter out, const PlacedPlan& plan) {
-  const PlacedFigures figures(plan);
-  out.begin_object().field("report", "placed");
-  write_placed_request(out, plan);
-  write_placed_balance(out, plan, figures);
-  write_placed_classes(out, plan);
-  out.member("ranks").begin_array();
-  for (size_t r = 0; r < figures.loads.size(); ++r) {
-    out.begin_object().field("rank", r).field("load", figures.loads[r]);
-    write_placed_bytes(out, figures.bytes[r]);
-    out.end_object();
-  }
-  out.end_array();
-  write_placed_items(out, plan, figures);
   const int32_t busiest = spread_of(figures.loads).largest;
-  write_order_table(out.member("order"), "A step", busiest, kPlacedOrderColumns,
-                    placed_order(plan, busiest));
-  return out.end_object().take();
-}
-
-}  // namespace
-
-std::string placed_json(const PlacedPlan& plan) {
-  return write_placed(JsonWriter(2), plan) + "\n";
+  Document out;
+  out.set("report", "placed");
+  add_request(plan, out);
+  add_balance(plan, figures, out);
+  add_classes(plan, out);
+  add_bytes(figures, out);
+  out.set("matrices", matrices_value(plan, figures));
+  out.set("shared_elements", elements_value(plan));
+  return out.set("order", order_value("A step", busiest, kPlacedOrderColumns,
+                                      placed_order(plan, busiest)));
 }
 
 std::string placed_html(const PlacedPlan& plan) {
-  return make_page(write_placed(JsonWriter(), plan), {"placed.js"});
+  return make_page(to_json(placed_view(plan), 0), {"placed.js"});
 }
 
-void write_placed_bytes(JsonWriter& out, const PlacedBytes& bytes) {
-  out.member("bytes").begin_object();
-  const auto write = [&](const char* name, const WireBytes& wire) {
-    out.member(name).begin_object();
-    write_wire_members(out, wire);
-    out.end_object();
-  };
-  write("gather", bytes.gather);
-  write("scatter", bytes.scatter);
-  write("broadcast", bytes.broadcast);
-  out.end_object();
+Value placed_bytes_value(const PlacedBytes& bytes) {
+  return {{"gather", wire_value(bytes.gather)},
+          {"scatter", wire_value(bytes.scatter)},
+          {"broadcast", wire_value(bytes.broadcast)}};
 }
 
 }  // namespace canzona

@@ -1,8 +1,7 @@
-// Plans of given storage (plan/placed/): on the terminal, as JSON and as a
-// page.
+// Plans of given storage (plan/placed/).
 //
-//   std::cout << placed_text(plan, ink);
-//   std::cout << explain_placed_rank(plan, 3, ink);
+//   std::cout << print_text(placed_view(plan), ink);
+//   std::cout << to_json(explain_placed_rank(plan, 3));
 //   write_file("plan.html", placed_html(plan));
 //
 // Text and JSON say the same; JSON leaves nothing out. Pure; any thread may
@@ -14,10 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/plan/placed/placed_basis.h"
 #include "canzona/plan/placed/placed_plan.h"
-#include "canzona/report/terminal.h"
+#include "canzona/report/document.h"
 
 namespace canzona {
 
@@ -35,27 +33,20 @@ struct PlacedFigures {
 };
 
 // The plan as a whole.
-std::string placed_text(const PlacedPlan& plan, const Ink& ink);
-std::string placed_json(const PlacedPlan& plan);
+Document placed_view(const PlacedPlan& plan);
 
 // Describes what a rank owns and sends, and its step in order.
-std::string explain_placed_rank(const PlacedPlan& plan, int32_t rank,
-                                const Ink& ink);
-std::string explain_placed_rank_json(const PlacedPlan& plan, int32_t rank);
+Document explain_placed_rank(const PlacedPlan& plan, int32_t rank);
 
 // Describes who stores, owns and exchanges a matrix. `name` names a matrix, or
 // a tensor with all its matrices; if unknown, UsageError names the nearest.
-std::string explain_placed_matrix(const PlacedPlan& plan,
-                                  const std::string& name, const Ink& ink);
-std::string explain_placed_matrix_json(const PlacedPlan& plan,
-                                       const std::string& name);
+Document explain_placed_matrix(const PlacedPlan& plan, const std::string& name);
 
 // Lists every tensor: its rule, how it is split, which rank computes it, its
 // size and its cost.
-std::string placed_audit(const PlacedPlan& plan, const Ink& ink);
-std::string placed_audit_json(const PlacedPlan& plan);
+Document placed_audit(const PlacedPlan& plan);
 
-// Returns the page that draws placed_json (page.h).
+// Returns the page that draws placed_view (page.h).
 std::string placed_html(const PlacedPlan& plan);
 
 // "muon (197 tensors), adamw (114 tensors)".
@@ -71,7 +62,6 @@ struct PlacedOrder {
 };
 PlacedOrder placed_order(const PlacedPlan& plan, int32_t rank);
 
-// Writes the member "bytes" of the open object.
-void write_placed_bytes(JsonWriter& out, const PlacedBytes& bytes);
+Value placed_bytes_value(const PlacedBytes& bytes);
 
 }  // namespace canzona

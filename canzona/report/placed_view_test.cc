@@ -31,7 +31,7 @@ PlacedPlan hsdp_plan() {
 
 TEST(PlacedView, TellsOwnersLoadsRoundsAndBytes) {
   const PlacedPlan plan = hsdp_plan();
-  EXPECT_THAT(placed_text(plan, Ink()),
+  EXPECT_THAT(print_text(placed_view(plan), Ink()),
               AllOf(HasSubstr("4 tensors, 5 matrices"),
                     HasSubstr("muon (3 tensors), adamw (1 tensor)"),
                     HasSubstr("states of replicas are shared"),
@@ -42,7 +42,7 @@ TEST(PlacedView, TellsOwnersLoadsRoundsAndBytes) {
 
 TEST(PlacedView, JsonHasEveryNumber) {
   const PlacedPlan plan = hsdp_plan();
-  const Json json = parse_json(placed_json(plan), {});
+  const Json json = parse_json(to_json(placed_view(plan)), {});
   EXPECT_EQ(json.at("digest"), plan.digest);
   EXPECT_EQ(json.at("matrices").size(), plan.matrices.size());
   EXPECT_EQ(json.at("matrices").at(1).at("name"), "<b>qkv:1");
@@ -66,7 +66,7 @@ TEST(PlacedView, JsonHasEveryNumber) {
 TEST(PlacedView, ARanksStepMovesItsBytes) {
   const PlacedPlan plan = hsdp_plan();
   for (int32_t rank = 0; rank < 4; ++rank) {
-    const Json json = parse_json(explain_placed_rank_json(plan, rank), {});
+    const Json json = parse_json(to_json(explain_placed_rank(plan, rank)), {});
     int64_t sent = 0, received = 0, in_steps = 0, into = 0;
     for (const auto& [name, wire] : json.at("bytes").items()) {
       sent += wire.at("sent_intra").get<int64_t>() +
@@ -83,7 +83,7 @@ TEST(PlacedView, ARanksStepMovesItsBytes) {
     size_t owned = 0;
     for (const PlacedMatrix& m : plan.matrices) owned += m.owner == rank;
     EXPECT_EQ(json.at("matrices").size(), owned);
-    EXPECT_THAT(explain_placed_rank(plan, rank, Ink()),
+    EXPECT_THAT(print_text(explain_placed_rank(plan, rank), Ink()),
                 AllOf(HasSubstr(cat("Rank ", rank, " of 4, node ", rank / 2)),
                       HasSubstr("A step"), HasSubstr("transform round 0")));
   }
@@ -91,24 +91,25 @@ TEST(PlacedView, ARanksStepMovesItsBytes) {
 
 TEST(PlacedView, AMatrixIsFoundByItsOwnAndItsTensorsName) {
   const PlacedPlan plan = hsdp_plan();
-  EXPECT_EQ(parse_json(explain_placed_matrix_json(plan, "<b>qkv"), {}).size(),
-            3u);
-  EXPECT_THAT(explain_placed_matrix(plan, "<b>qkv:1", Ink()),
+  EXPECT_EQ(
+      parse_json(to_json(explain_placed_matrix(plan, "<b>qkv")), {}).size(),
+      3u);
+  EXPECT_THAT(print_text(explain_placed_matrix(plan, "<b>qkv:1"), Ink()),
               AllOf(HasSubstr("<b>qkv:1, 2 × 4"), HasSubstr("owner"),
                     Not(HasSubstr("<b>qkv:2"))));
-  EXPECT_THAT([&] { explain_placed_matrix(plan, "upp", Ink()); },
+  EXPECT_THAT([&] { print_text(explain_placed_matrix(plan, "upp"), Ink()); },
               ThrowsMessage<UsageError>(HasSubstr("did you mean 'up'")));
-  EXPECT_THAT([&] { explain_placed_matrix(plan, "norm", Ink()); },
+  EXPECT_THAT([&] { print_text(explain_placed_matrix(plan, "norm"), Ink()); },
               ThrowsMessage<UsageError>(HasSubstr("element by element")));
 }
 
 TEST(PlacedView, TheAuditHasEveryTensor) {
   const PlacedPlan plan = hsdp_plan();
-  const Json json = parse_json(placed_audit_json(plan), {});
+  const Json json = parse_json(to_json(placed_audit(plan)), {});
   ASSERT_EQ(json.size(), 6u);
   EXPECT_EQ(json.at(0).at("owner"), plan.matrices[0].owner);
   EXPECT_EQ(json.at(5).at("line"), plan.elements[0].line);
-  EXPECT_THAT(placed_audit(plan, Ink()),
+  EXPECT_THAT(print_text(placed_audit(plan), Ink()),
               AllOf(HasSubstr("row"), HasSubstr("norm"), HasSubstr("line ")));
 }
 
@@ -125,16 +126,18 @@ TEST(PlacedView, ThePageIsWholeAndEscaped) {
 
 TEST(PlacedView, ShowsPlansWithoutMatricesAndOfManyRanks) {
   const PlacedPlan none = make_placed_plan(placed_request(2, {}));
-  EXPECT_THAT(placed_text(none, Ink()), HasSubstr("nothing moves"));
-  EXPECT_TRUE(parse_json(placed_json(none), {}).at("matrices").empty());
-  EXPECT_THAT(explain_placed_rank(none, 1, Ink()), HasSubstr("0 matrices"));
+  EXPECT_THAT(print_text(placed_view(none), Ink()), HasSubstr("nothing moves"));
+  EXPECT_TRUE(
+      parse_json(to_json(placed_view(none)), {}).at("matrices").empty());
+  EXPECT_THAT(print_text(explain_placed_rank(none, 1), Ink()),
+              HasSubstr("0 matrices"));
   const PlacedPlan many = make_placed_plan(placed_request(
       200, {placed_tensor("w", {400, 4}, stored_by({400, 4}, {{200, 0}}))}));
-  const Json json = parse_json(placed_json(many), {});
+  const Json json = parse_json(to_json(placed_view(many)), {});
   EXPECT_EQ(json.at("ranks").size(), 200u);
   EXPECT_EQ(json.at("classes").at(0).at("exchanged_over"), "ranks 0 to 199");
   EXPECT_EQ(json.at("order").at("columns").size(), 5u);
-  EXPECT_THAT(placed_text(many, Ink()), HasSubstr("200 ranks"));
+  EXPECT_THAT(print_text(placed_view(many), Ink()), HasSubstr("200 ranks"));
 }
 
 }  // namespace

@@ -27,8 +27,8 @@ constexpr std::array kWhen = {"backward, over dp", "backward, over dp",
                               "step, in teams",    "step, in teams"};
 static_assert(kWhen.size() == kNumCollectives);
 
-void write_wire_spread(JsonWriter& out, const ReportPlan& shown) {
-  out.begin_object();
+Value wire_spread(const ReportPlan& shown) {
+  Members out;
   for (size_t c = 0; c < kNumCollectives; ++c) {
     const auto spread = [&](int64_t WireBytes::*link) {
       return spread_over(shown.ranks, [&](const RankCost& rank) {
@@ -38,21 +38,22 @@ void write_wire_spread(JsonWriter& out, const ReportPlan& shown) {
     const Spread intra = spread(&WireBytes::sent_intra);
     const Spread inter = spread(&WireBytes::sent_inter);
     if (intra.max <= 0 && inter.max <= 0) continue;
-    out.member(to_string(static_cast<Collective>(c))).begin_object();
-    out.field("when", kWhen[c]);
-    out.field("sent_intra_max", intra.max).field("sent_intra_mean", intra.mean);
-    out.field("sent_inter_max", inter.max).field("sent_inter_mean", inter.mean);
-    out.end_object();
+    out.push_back({std::string(to_string(static_cast<Collective>(c))),
+                   {{"when", kWhen[c]},
+                    {"sent_intra_max", intra.max},
+                    {"sent_intra_mean", intra.mean},
+                    {"sent_inter_max", inter.max},
+                    {"sent_inter_mean", inter.mean}}});
   }
-  out.end_object();
+  return out;
 }
 
 // A row is a rank, or the fullest of an equal run of ranks.
-void write_memory_columns(JsonWriter& out, const ReportPlan& shown) {
+Value memory_columns(const ReportPlan& shown) {
   const std::vector<MemoryKind> kinds = memory_kinds(shown.plan);
-  out.begin_object().member("columns").begin_array().value("rank");
-  for (const MemoryKind& kind : kinds) out.value(kind.name);
-  out.end_array().member("rows").begin_array();
+  std::vector<std::string> columns = {"rank"};
+  for (const MemoryKind& kind : kinds) columns.push_back(kind.name);
+  std::vector<std::vector<int64_t>> rows;
   const size_t count = shown.ranks.size();
   const size_t run = (count + kMaxMemoryColumns - 1) / kMaxMemoryColumns;
   for (size_t first = 0; first < count; first += run) {
@@ -60,12 +61,11 @@ void write_memory_columns(JsonWriter& out, const ReportPlan& shown) {
     for (size_t r = first; r < std::min(first + run, count); ++r)
       if (shown.ranks[r].memory.total() > shown.ranks[best].memory.total())
         best = r;
-    out.begin_array().value(best);
+    rows.push_back({static_cast<int64_t>(best)});
     for (const MemoryKind& kind : kinds)
-      out.value((shown.ranks[best].memory.*kind.field).value());
-    out.end_array();
+      rows.back().push_back((shown.ranks[best].memory.*kind.field).value());
   }
-  out.end_array().end_object();
+  return {{"columns", columns}, {"rows", rows}};
 }
 
 // Returns a tensor's home among all homes of its stage, or kEveryHome.
@@ -79,54 +79,42 @@ int32_t stage_of_bucket(const PlanPart& plan, const Bucket& bucket) {
   return plan.buffers[static_cast<size_t>(bucket.buffer)].stage;
 }
 
-// Consecutive tensors of a bucket with one home.
-struct HomeRun {
-  int32_t home = kEveryHome;
-  int32_t tensors = 0;
-  int64_t elements = 0;
-};
-
-void write_bucket(JsonWriter& out, const PlanPart& plan, size_t b) {
+Value bucket_value(const PlanPart& plan, size_t b) {
   const Bucket& bucket = plan.buckets[b];
-  const Buffer& buffer = plan.buffers[static_cast<size_t>(bucket.buffer)];
-  std::vector<HomeRun> runs;
+  const Buffer& buffer = plan.buffers[index(bucket.buffer)];
+  // Consecutive tensors with one home: [home, tensors, elements].
+  std::vector<std::array<int64_t, 3>> runs;
   int64_t adamw = 0;
   for (size_t i = 0; i < bucket.tensors.size(); ++i) {
     const int32_t tensor = bucket.tensors[i];
-    const int64_t elements = shard_elements(
-        plan.mesh, plan.model.tensors[static_cast<size_t>(tensor)]);
-    if (i >= static_cast<size_t>(bucket.num_matrix_tensors)) {
+    const int64_t elements =
+        shard_elements(plan.mesh, plan.model.tensors[index(tensor)]);
+    if (i >= index(bucket.num_matrix_tensors)) {
       adamw += elements;
       continue;
     }
     const int32_t home = home_of(plan, tensor);
-    if (runs.empty() || runs.back().home != home) runs.push_back({home, 0, 0});
-    ++runs.back().tensors;
-    runs.back().elements += elements;
+    if (runs.empty() || runs.back()[0] != home) runs.push_back({home, 0, 0});
+    ++runs.back()[1];
+    runs.back()[2] += elements;
   }
-  out.begin_object().field("number",
-                           static_cast<size_t>(plan.first_bucket) + b);
-  out.field("stage", buffer.stage).field("ep", buffer.ep);
-  out.field("homes", buffer.num_homes).field("adamw_elements", adamw);
-  out.member("runs").begin_array();
-  for (const HomeRun& run : runs)
-    out.begin_array()
-        .value(run.home)
-        .value(run.tensors)
-        .value(run.elements)
-        .end_array();
-  out.end_array().end_object();
+  return {{"number", index(plan.first_bucket) + b},
+          {"stage", buffer.stage},
+          {"ep", buffer.ep},
+          {"homes", buffer.num_homes},
+          {"adamw_elements", adamw},
+          {"runs", runs}};
 }
 
-// Names the ranks of every home if they do not follow from the mesh.
-void write_home_ranks(JsonWriter& out, const PlanPart& plan) {
+// The ranks of every home, if they do not follow from the mesh.
+std::vector<std::string> home_ranks(const PlanPart& plan) {
   if (plan.ep == 1 || plan.mesh.pp > 1 || plan.model.tensors.empty() ||
       plan.grid.homes() > kMaxNamedHomes)
-    return;
-  out.member("home_ranks").begin_array();
+    return {};
+  std::vector<std::string> out;
   for (int32_t h = 0; h < plan.grid.homes(); ++h)
-    out.value(ranks_text(ranks_of_home(plan, 0, h)));
-  out.end_array();
+    out.push_back(ranks_text(ranks_of_home(plan, 0, h)));
+  return out;
 }
 
 // Returns the cost of a matrix per step, with its share of the refreshes.
@@ -224,20 +212,9 @@ void write_rounds(JsonWriter& out, const PlannedRank& at) {
   out.end_array().end_object();
 }
 
-// Writes what an owner and its helper do in a refresh.
-void write_help(JsonWriter& out, const TeamStory& story) {
-  const TeamMember& owner = story.members.front();
-  const TeamMember& helper = story.members.back();
-  out.field("helper", true).field("helped_side", story.helped_side);
-  out.field("owner_refresh_ticks", owner.refresh.value());
-  out.field("helper_refresh_ticks", helper.refresh.value());
-  out.field("helper_receives_triangle", helper.inside.sums_received);
-  out.field("owner_receives_factor", owner.inside.factors_received);
-}
-
-// Writes teams by shape and size: how many there are, and what the head and a
-// member do in one.
-void write_team_shapes(JsonWriter& out, const Plan& plan) {
+// Teams by shape and size: how many there are, and what the head and a member
+// do in one.
+Value team_shapes(const Plan& plan) {
   std::map<std::pair<MatrixShape, size_t>, std::pair<int64_t, TeamStory>> kinds;
   for (const PlanPart& part : plan.parts) {
     for (size_t m = 0; m < part.matrices.size(); ++m) {
@@ -248,24 +225,28 @@ void write_team_shapes(JsonWriter& out, const Plan& plan) {
       if (count++ == 0) story = *team_of(part, static_cast<int32_t>(m));
     }
   }
-  out.begin_array();
+  Listing out;
   for (const auto& [kind, counted_story] : kinds) {
     const auto& [count, story] = counted_story;
     const TeamMember& head = story.members.front();
     const TeamMember& member = story.members.back();
-    out.begin_object().field("rows", kind.first.rows);
-    out.field("cols", kind.first.cols).field("teams", count);
-    out.field("ranks", kind.second).field("strips", story.strips);
-    out.field("strips_of_each", head.num_strips);
-    out.field("of_each", share_text(story, head));
-    out.field("head_ticks", head.work.value());
-    out.field("member_ticks", member.work.value());
-    out.field("head_receives_sums", head.inside.sums_received);
-    out.field("member_receives_factors", member.inside.factors_received);
-    if (story.has_helper) write_help(out, story);
-    out.end_object();
+    Row& row = out.add().set("rows", kind.first.rows);
+    row.set("cols", kind.first.cols).set("teams", count);
+    row.set("ranks", kind.second).set("strips", story.strips);
+    row.set("strips_of_each", head.num_strips);
+    row.set("of_each", share_text(story, head));
+    row.set("head_ticks", head.work.value());
+    row.set("member_ticks", member.work.value());
+    row.set("head_receives_sums", head.inside.sums_received);
+    row.set("member_receives_factors", member.inside.factors_received);
+    if (!story.has_helper) continue;
+    row.set("helper", true).set("helped_side", story.helped_side);
+    row.set("owner_refresh_ticks", head.refresh.value());
+    row.set("helper_refresh_ticks", member.refresh.value());
+    row.set("helper_receives_triangle", member.inside.sums_received);
+    row.set("owner_receives_factor", head.inside.factors_received);
   }
-  out.end_array();
+  return out.value();
 }
 
 struct Kind {
@@ -370,45 +351,50 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 }  // namespace
 
-void write_spread(JsonWriter& out, const ReportPlan& shown) {
-  out.member("loads").values(period_loads(shown.plan, shown.ranks));
-  write_memory(out.member("fullest_rank"), fullest_memory(shown.ranks));
-  write_wire_spread(out.member("wire"), shown);
+Document spread_members(const ReportPlan& shown) {
+  Document out;
+  out.set("loads", period_loads(shown.plan, shown.ranks));
+  out.set("fullest_rank", memory_value(fullest_memory(shown.ranks)));
+  return out.set("wire", wire_spread(shown));
 }
 
-void write_plan_figures(JsonWriter& out, const ReportPlan& shown) {
+Document plan_figures(const ReportPlan& shown) {
   const Plan& plan = shown.plan;
   const int32_t rank = busiest_rank(shown);
-  write_spread(out, shown);
-  out.field("busiest_rank", rank);
-  write_memory_columns(out.member("memory_by_rank"), shown);
-  write_buckets(out.member("buckets"), shown);
-  out.member("micro_groups").begin_array();
+  Document out = spread_members(shown);
+  out.set("busiest_rank", rank);
+  out.set("memory_by_rank", memory_columns(shown));
+  out.set("buckets", buckets_value(shown));
+  std::vector<Value> micro_groups;
   if (!plan.matrices.empty())
     for (const PlannedRank& at : planned_ranks(plan, rank))
-      write_rounds(out, at);
-  out.end_array();
+      micro_groups.emplace_back([at](JsonWriter& to) { write_rounds(to, at); });
+  out.set("micro_groups", micro_groups);
   if (may_have_teams(plan)) {
-    out.field("teams_text", describe_teams(plan));
-    write_team_shapes(out.member("team_shapes"), plan);
+    out.set("teams_text", describe_teams(plan));
+    out.set("team_shapes", team_shapes(plan));
   }
-  write_iteration_table(out.member("order"), plan, rank);
-  write_tensors(out.member("tensors"), plan);
+  out.set("order", [&plan, rank](JsonWriter& to) {
+    iteration_table(plan, rank).write(to);
+  });
+  return out.set("tensors", [&](JsonWriter& to) { write_tensors(to, plan); });
 }
 
-void write_buckets(JsonWriter& out, const ReportPlan& shown) {
-  out.begin_array();
+Value buckets_value(const ReportPlan& shown) {
+  Listing out;
   for (const PlannedRank& at : planned_ranks(shown.plan, busiest_rank(shown))) {
     const PlanPart& part = *at.part;
-    out.begin_object().field("part", part.name).field("apart", part.ep > 1);
-    out.field("homes", part.grid.homes()).field("ep", part.mesh.ep);
-    out.field("repeated", part.traffic == Traffic::kAllReduce);
-    write_home_ranks(out, part);
-    out.member("rows").begin_array();
-    for (size_t b = 0; b < part.buckets.size(); ++b) write_bucket(out, part, b);
-    out.end_array().end_object();
+    std::vector<Value> rows;
+    for (size_t b = 0; b < part.buckets.size(); ++b)
+      rows.push_back(bucket_value(part, b));
+    Row& row = out.add().set("part", part.name).set("apart", part.ep > 1);
+    row.set("homes", part.grid.homes()).set("ep", part.mesh.ep);
+    row.set("repeated", part.traffic == Traffic::kAllReduce);
+    if (const auto ranks = home_ranks(part); !ranks.empty())
+      row.set("home_ranks", ranks);
+    row.set("rows", rows);
   }
-  out.end_array();
+  return out.value();
 }
 
 void write_tensors(JsonWriter& out, const Plan& plan) {

@@ -1,11 +1,12 @@
-// Writes the figures that the page of a plan draws as members of its JSON:
-// loads, buckets cut by owner, micro-groups, teams, memory, bytes and the table
-// of tensors.
+// The figures that the page of a plan draws, as members of its JSON: loads,
+// buckets cut by owner, micro-groups, teams, memory, bytes and the table of
+// tensors.
 //
-//   write_spread(out, shown);        // for every strategy that is compared
-//   write_plan_figures(out, shown);  // for the plan that is shown in detail
+//   out.add(spread_members(shown));  // for every strategy that is compared
+//   out.add(plan_figures(shown));    // for the plan that is shown in detail
 //
-// docs/compare.md describes the members. Pure; any thread may call.
+// docs/compare.md describes the members. What is shown must outlive them. Pure;
+// any thread may call.
 #pragma once
 
 #include <cstdint>
@@ -18,16 +19,16 @@
 
 namespace canzona {
 
-// Writes into the open object: the load of every rank over a period, the memory
-// of the fullest rank, and the bytes of each collective.
-void write_spread(JsonWriter& out, const ReportPlan& shown);
+// The load of every rank over a period, the memory of the fullest rank, and the
+// bytes of each collective.
+Document spread_members(const ReportPlan& shown);
 
-// Writes the other figures of one plan into the open object.
-void write_plan_figures(JsonWriter& out, const ReportPlan& shown);
+// The same, and the other figures of one plan.
+Document plan_figures(const ReportPlan& shown);
 
-// Writes a list of the buckets of the parts in which the busiest rank works;
-// the experts of other ep coordinates are cut alike.
-void write_buckets(JsonWriter& out, const ReportPlan& shown);
+// The buckets of the parts in which the busiest rank works; the experts of
+// other ep coordinates are cut alike.
+Value buckets_value(const ReportPlan& shown);
 
 // Writes the table of tensors. A model has tens of thousands of tensors but few
 // kinds of them, so repeated values are stored once:

@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 Json json_of(const ReportPlan& shown) {
-  return parse_json(plan_view_json(shown), {});
+  return parse_json(to_json(plan_view(shown)), {});
 }
 Json json_of(const Sample& sample) { return json_of(make_sample(sample)); }
 
@@ -89,7 +89,7 @@ TEST(PlanFigures, ModelsWithoutMatricesAndLayersAreTold) {
 
 TEST(PlanFigures, ComparesStrategies) {
   const Comparison all = comparison_of(compare_sample({}));
-  const Json json = parse_json(compare_json(all), {});
+  const Json json = parse_json(to_json(compare_view(all)), {});
   EXPECT_EQ(json["report"], "compare");
   EXPECT_EQ(json["before"], "start_offset");
   EXPECT_EQ(json["after"], "balanced");
@@ -102,7 +102,7 @@ TEST(PlanFigures, BeforeIsTheFirstPlanWithoutStartOffset) {
   const Comparison all = comparison_of(
       {make_sample({.strategy = "megatron"}), make_sample({.strategy = "b"}),
        make_sample({.strategy = "contiguous"})});
-  const Json json = parse_json(compare_json(all), {});
+  const Json json = parse_json(to_json(compare_view(all)), {});
   EXPECT_EQ(json["before"], "megatron");
   EXPECT_EQ(json["after"], "contiguous");
 }

@@ -12,7 +12,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(PlanText, SaysWhatIsNominal) {
-  const std::string text = plan_text(shown_plan(), Ink());
+  const std::string text = print_text(plan_view(shown_plan()), Ink());
   EXPECT_THAT(text, HasSubstr("nominal rate, no cost table"));
   EXPECT_THAT(text, HasSubstr("nominal: 400 GB/s inside a node"));
 }
@@ -25,7 +25,7 @@ TEST(PlanText, NamesMeasuredCostsAndGivenLinks) {
 }
 
 TEST(PlanText, HasTheBoundBesideTheResult) {
-  const std::string text = balance_text(shown_plan(), Ink());
+  const std::string text = print_text(balance_view(shown_plan()), Ink());
   EXPECT_THAT(text, HasSubstr("× bound"));
   EXPECT_THAT(text, HasSubstr("bound 1."));
 }
@@ -33,8 +33,8 @@ TEST(PlanText, HasTheBoundBesideTheResult) {
 TEST(PlanText, FitsThePageForEveryStrategyAndRule) {
   for (const std::string& strategy : strategy_names()) {
     for (const char* rule : {"muon", "shampoo", "soap", "adamw"}) {
-      const std::string text =
-          plan_text(shown_plan({.strategy = strategy, .rule = rule}), Ink());
+      const std::string text = print_text(
+          plan_view(shown_plan({.strategy = strategy, .rule = rule})), Ink());
       for (const std::string& line : split_text(text, '\n'))
         EXPECT_LE(display_width(line), kPageWidth) << line;
       EXPECT_THAT(text, Not(HasSubstr("nan")));
@@ -46,35 +46,35 @@ TEST(PlanText, FitsThePageForEveryStrategyAndRule) {
 // The step is not the iteration: what it leaves out is named, or counted.
 TEST(PlanText, SaysWhatTheStepLeavesOut) {
   ReportPlan shown = shown_plan();
-  EXPECT_THAT(times_text(shown, Ink()),
+  EXPECT_THAT(print_text(times_view(shown), Ink()),
               HasSubstr("the optimizer step alone: sums of gradients"));
   shown.iteration = ShownIteration{{.seconds = 20,
                                     .compute_seconds = 4,
                                     .step_seconds = 1,
                                     .waited_step = 15},
                                    4e6};
-  const std::string text = times_text(shown, Ink());
+  const std::string text = print_text(times_view(shown), Ink());
   EXPECT_THAT(text, HasSubstr("waiting for collectives"));
   EXPECT_THAT(text, HasSubstr("15.0 s"));
   EXPECT_THAT(text, HasSubstr("4.00M tokens on all ranks, 200K tokens/s"));
-  const Json json = parse_json(plan_view_json(shown), {});
+  const Json json = parse_json(to_json(plan_view(shown)), {});
   EXPECT_EQ(json.at("predicted").at("iteration").at("waited_seconds"), 15);
 }
 
 TEST(PlanText, ShowsPhasesOfRulesThatRefresh) {
-  EXPECT_THAT(phases_text(shown_plan({.rule = "soap"}).plan, Ink()),
+  EXPECT_THAT(print_text(phases_view(shown_plan({.rule = "soap"}).plan), Ink()),
               HasSubstr("chosen"));
-  EXPECT_EQ(phases_text(shown_plan().plan, Ink()), "");
+  EXPECT_EQ(print_text(phases_view(shown_plan().plan), Ink()), "");
 }
 
 TEST(PlanText, WithoutMatricesThereAreNoOwners) {
-  EXPECT_THAT(plan_text(shown_plan({.rule = "adamw"}), Ink()),
+  EXPECT_THAT(print_text(plan_view(shown_plan({.rule = "adamw"})), Ink()),
               HasSubstr("no owners"));
 }
 
 TEST(PlanJson, HoldsEveryRank) {
   const ReportPlan shown = shown_plan();
-  const Json json = parse_json(plan_view_json(shown), {});
+  const Json json = parse_json(to_json(plan_view(shown)), {});
   EXPECT_EQ(json.at("ranks").size(), 4U);
   EXPECT_EQ(json.at("mesh").at("tp"), 2);
   EXPECT_EQ(json.at("digest"), shown.plan.digest);
@@ -86,7 +86,7 @@ TEST(PlanJson, HoldsEveryRank) {
 
 TEST(PlanJson, HoldsThePhaseOutlook) {
   const Json json =
-      parse_json(plan_view_json(shown_plan({.rule = "soap"})), {});
+      parse_json(to_json(plan_view(shown_plan({.rule = "soap"}))), {});
   EXPECT_GE(json.at("phase_outlook").size(), 2U);
 }
 

@@ -18,15 +18,15 @@ ShownIteration predicted_iteration(const Plan& plan, const Workload& work) {
               static_cast<double>(work.compute.tokens)};
 }
 
-void write_iteration(JsonWriter& out, const ShownIteration& iteration) {
+Value iteration_value(const ShownIteration& iteration) {
   const IterationTime& time = iteration.time;
-  out.begin_object().field("seconds", time.seconds);
-  out.field("compute_seconds", time.compute_seconds);
-  out.field("step_seconds", time.step_seconds);
-  out.field("bubble_seconds", time.bubble_seconds);
-  out.field("waited_seconds", time.waited());
-  out.field("global_batch_tokens", iteration.tokens);
-  out.field("tokens_per_second", iteration.tokens_per_second()).end_object();
+  return {{"seconds", time.seconds},
+          {"compute_seconds", time.compute_seconds},
+          {"step_seconds", time.step_seconds},
+          {"bubble_seconds", time.bubble_seconds},
+          {"waited_seconds", time.waited()},
+          {"global_batch_tokens", iteration.tokens},
+          {"tokens_per_second", iteration.tokens_per_second()}};
 }
 
 std::string ratio_text(double ratio) {
@@ -48,11 +48,6 @@ std::string grouped(int64_t number) {
 std::string counted(int64_t number, std::string_view thing) {
   if (number == 1) return fmt::format("1 {}", thing);
   return fmt::format("{} {}", grouped(number), plural_of(thing));
-}
-
-std::string left_out_text(size_t number, const Ink& ink) {
-  if (number == 0) return "";
-  return ink(Tone::kDim, fmt::format("  … and {} more, in JSON\n", number));
 }
 
 std::string dims_text(const std::vector<int64_t>& shape) {
@@ -135,76 +130,75 @@ std::vector<double> period_loads(const SettledRequest& plan,
 
 bool is_nominal(const CostBasis& basis) { return basis.source == "nominal"; }
 
+Value mesh_value(const Mesh& mesh) {
+  return {{"dp", mesh.dp},
+          {"cp", mesh.cp},
+          {"tp", mesh.tp},
+          {"pp", mesh.pp},
+          {"ep", mesh.ep}};
+}
+
+Document balance_members(const Balance& b) {
+  const auto ratios = [](const AxisBalance& axis) {
+    return Document()
+        .set("memory_max_over_mean", axis.memory_max_over_mean)
+        .set("shard_flops_max_over_mean", axis.shard_flops_max_over_mean)
+        .set("cost_max_over_mean", axis.cost_max_over_mean);
+  };
+  Document all;
+  all.set("makespan_over_mean", b.makespan_over_mean);
+  all.set("makespan_over_bound", b.makespan_over_bound);
+  all.set("bound_over_mean", b.bound_over_mean);
+  if (b.team_bound_over_mean > 0)
+    all.set("team_bound_over_mean", b.team_bound_over_mean);
+  all.set("idle_ranks", b.idle_ranks);
+  Document dp = ratios(b.dp);
+  dp.set("bucket_bytes_max_over_even", b.bucket_bytes_max_over_even);
+  dp.set("j_dp", b.j_dp).set("j_comm", b.j_comm);
+  Document out;
+  out.add("dp", dp).add("tp", ratios(b.tp)).add("tp_worst", ratios(b.tp_worst));
+  return out.add("all_ranks", all);
+}
+
 namespace {
 
-void axis_members(JsonWriter& out, const AxisBalance& axis) {
-  out.field("memory_max_over_mean", axis.memory_max_over_mean);
-  out.field("shard_flops_max_over_mean", axis.shard_flops_max_over_mean);
-  out.field("cost_max_over_mean", axis.cost_max_over_mean);
+Members kinds_of_memory(const RankMemory& memory, bool with_pools) {
+  Members out;
+  for (const MemoryKind& kind : memory_kinds(with_pools))
+    out.push_back({kind.name, (memory.*kind.field).value()});
+  return out;
 }
 
 }  // namespace
 
-void write_mesh(JsonWriter& out, const Mesh& mesh) {
-  out.begin_object();
-  out.field("dp", mesh.dp).field("cp", mesh.cp).field("tp", mesh.tp);
-  out.field("pp", mesh.pp).field("ep", mesh.ep).end_object();
+Value memory_value(const RankMemory& memory) {
+  Members out = kinds_of_memory(memory, memory.pools.value() > 0);
+  out.push_back({"total", memory.total().value()});
+  out.push_back({"staging", memory.staging.value()});
+  return out;
 }
 
-void write_axis(JsonWriter& out, const AxisBalance& axis) {
-  out.begin_object();
-  axis_members(out, axis);
-  out.end_object();
-}
-
-void write_balance_members(JsonWriter& out, const Balance& balance) {
-  out.member("dp").begin_object();
-  axis_members(out, balance.dp);
-  out.field("bucket_bytes_max_over_even", balance.bucket_bytes_max_over_even);
-  out.field("j_dp", balance.j_dp).field("j_comm", balance.j_comm).end_object();
-  out.member("tp");
-  write_axis(out, balance.tp);
-  out.member("tp_worst");
-  write_axis(out, balance.tp_worst);
-  out.member("all_ranks").begin_object();
-  out.field("makespan_over_mean", balance.makespan_over_mean);
-  out.field("makespan_over_bound", balance.makespan_over_bound);
-  out.field("bound_over_mean", balance.bound_over_mean);
-  if (balance.team_bound_over_mean > 0)
-    out.field("team_bound_over_mean", balance.team_bound_over_mean);
-  out.field("idle_ranks", balance.idle_ranks).end_object();
-}
-
-void write_memory(JsonWriter& out, const RankMemory& memory) {
-  out.begin_object();
-  for (const MemoryKind& kind : memory_kinds(memory.pools.value() > 0))
-    out.field(kind.name, (memory.*kind.field).value());
-  out.field("total", memory.total().value());
-  out.field("staging", memory.staging.value()).end_object();
-}
-
-void write_activations(JsonWriter& out, const MemoryTerms& terms) {
+Value activations_value(const MemoryTerms& terms) {
   const ActivationLoad& load = terms.load;
-  out.begin_object().field("counted", load.tokens > 0);
-  out.field("bytes", terms.activations).field("tokens", load.tokens);
-  out.field("micro_batches", load.num_micro_batches);
-  out.field("experts_per_token", load.experts_per_token);
-  out.field("dtype", to_string(load.dtype));
-  out.field("recompute", load.recompute).end_object();
+  return {{"counted", load.tokens > 0},
+          {"bytes", terms.activations},
+          {"tokens", load.tokens},
+          {"micro_batches", load.num_micro_batches},
+          {"experts_per_token", load.experts_per_token},
+          {"dtype", to_string(load.dtype)},
+          {"recompute", load.recompute}};
 }
 
-void write_counted_memory(JsonWriter& out, const ReportPlan& shown) {
+Value counted_memory(const ReportPlan& shown) {
   const MemoryTerms& terms = *shown.terms;
   const RankMemory& memory = fullest_memory(shown.ranks);
-  out.begin_object().field("cap_bytes", terms.cap_bytes);
-  out.field("gradients", to_string(terms.gradients));
-  write_activations(out.member("activations"), terms);
-  out.member("fullest_rank").begin_object();
-  for (const MemoryKind& kind : memory_kinds(true))
-    out.field(kind.name, (memory.*kind.field).value());
-  out.field("activations", terms.activations);
-  out.field("total", memory.total().value() + terms.activations);
-  out.end_object().end_object();
+  Members fullest = kinds_of_memory(memory, true);
+  fullest.push_back({"activations", terms.activations});
+  fullest.push_back({"total", memory.total().value() + terms.activations});
+  return {{"cap_bytes", terms.cap_bytes},
+          {"gradients", to_string(terms.gradients)},
+          {"activations", activations_value(terms)},
+          {"fullest_rank", fullest}};
 }
 
 void write_wire_members(JsonWriter& out, const WireBytes& wire) {
@@ -214,16 +208,51 @@ void write_wire_members(JsonWriter& out, const WireBytes& wire) {
   out.field("received_inter", wire.received_inter);
 }
 
-void write_wire(JsonWriter& out, const RankCost& rank) {
-  out.begin_object();
-  for (int c = 0; c < kNumCollectives; ++c) {
-    const WireBytes& wire = rank.wire[static_cast<size_t>(c)];
-    if (wire.sent() == 0 && wire.received() == 0) continue;
-    out.member(to_string(static_cast<Collective>(c))).begin_object();
-    write_wire_members(out, wire);
+Value wire_value(const WireBytes& wire) {
+  return [wire](JsonWriter& out) {
+    write_wire_members(out.begin_object(), wire);
     out.end_object();
+  };
+}
+
+Value wire_value(const RankCost& rank) {
+  Members out;
+  for (int c = 0; c < kNumCollectives; ++c) {
+    const WireBytes& wire = rank.wire[index(c)];
+    if (wire.sent() == 0 && wire.received() == 0) continue;
+    out.push_back(
+        {std::string(to_string(static_cast<Collective>(c))), wire_value(wire)});
   }
-  out.end_object();
+  return out;
+}
+
+bool add_rank_wire(std::string_view name, const WireBytes& w, Listing& rows) {
+  if (w.sent() == 0 && w.received() == 0) return false;
+  rows.add({{"", "<collective", name},
+            {"", ">sent in node", human_bytes(w.sent_intra)},
+            {"", ">sent outside", human_bytes(w.sent_inter)},
+            {"", ">received in node", human_bytes(w.received_intra)},
+            {"", ">received outside", human_bytes(w.received_inter)}});
+  return true;
+}
+
+void add_wire_spread(std::string_view name, const std::vector<WireBytes>& ranks,
+                     Listing& rows) {
+  const auto spread = [&](auto figure) {
+    std::vector<double> values;
+    for (const WireBytes& wire : ranks)
+      values.push_back(static_cast<double>(figure(wire)));
+    return spread_of(values);
+  };
+  const Spread sent = spread([](const WireBytes& w) { return w.sent(); });
+  if (sent.max <= 0) return;
+  const Spread intra = spread([](const WireBytes& w) { return w.sent_intra; });
+  const Spread inter = spread([](const WireBytes& w) { return w.sent_inter; });
+  rows.add({{"", "<collective", name},
+            {"", ">sent, largest", bytes_text(sent.max)},
+            {"", ">sent, mean", bytes_text(sent.mean)},
+            {"", ">inside nodes", bytes_text(intra.max)},
+            {"", ">between nodes", bytes_text(inter.max)}});
 }
 
 PlannedTensor planned_tensor(const Plan& plan, int32_t tensor) {

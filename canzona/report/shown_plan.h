@@ -13,6 +13,7 @@
 #include "canzona/plan/predict/predict.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/rank_group.h"
+#include "canzona/report/document.h"
 #include "canzona/report/terminal.h"
 #include "canzona/sim/activations.h"
 #include "canzona/sim/plan_iteration.h"
@@ -30,7 +31,7 @@ struct ShownIteration {
 };
 ShownIteration predicted_iteration(const Plan& plan, const Workload& work);
 // {"seconds": …, "compute_seconds": …, "waited_seconds": …, …}
-void write_iteration(JsonWriter& out, const ShownIteration& iteration);
+Value iteration_value(const ShownIteration& iteration);
 
 // A plan and everything computed from it, ready to be shown.
 //
@@ -60,10 +61,6 @@ std::string grouped(int64_t number);
 
 // "3 tensors", "1 tensor", "2 matrices".
 std::string counted(int64_t number, std::string_view thing);
-
-// The last line of a list that shows only its beginning; "" if nothing is left
-// out: "  … and 12 more, in JSON\n".
-std::string left_out_text(size_t number, const Ink& ink);
 
 // "5120 × 25600", "5120", "scalar".
 std::string dims_text(const std::vector<int64_t>& shape);
@@ -121,42 +118,58 @@ std::vector<double> period_loads(const SettledRequest& plan,
 // True if ticks are flops at a nominal rate.
 bool is_nominal(const CostBasis& basis);
 
-// JSON pieces that several views share. Each function writes one value.
+// Pieces that several views share.
 
 // {"dp": 32, "cp": 1, "tp": 8, "pp": 1, "ep": 1}
-void write_mesh(JsonWriter& out, const Mesh& mesh);
+Value mesh_value(const Mesh& mesh);
 
-void write_axis(JsonWriter& out, const AxisBalance& axis);
-
-// Writes `dp`, `tp`, `tp_worst` and `all_ranks` into the open object.
-void write_balance_members(JsonWriter& out, const Balance& balance);
+// The members `dp`, `tp`, `tp_worst` and `all_ranks`.
+Document balance_members(const Balance& balance);
 
 // {"parameters": …, …, "total": …}, bytes.
-void write_memory(JsonWriter& out, const RankMemory& memory);
+Value memory_value(const RankMemory& memory);
 
-// Writes what counts against the cap, for a plan that has terms:
+// What counts against the cap, for a plan that has terms:
 // {"cap_bytes": …, "gradients": "fp32", "activations": {"bytes": …, …},
 // "fullest_rank": {…, "total": …}}
-void write_activations(JsonWriter& out, const MemoryTerms& terms);
-void write_counted_memory(JsonWriter& out, const ReportPlan& shown);
+Value activations_value(const MemoryTerms& terms);
+Value counted_memory(const ReportPlan& shown);
 
-// Writes a rank's actions, in order, as a table: {"title": …, "rank": …,
+// A rank's actions, in order, as a table: {"title": …, "rank": …,
 // "columns": […], "rows": [[…], …], "left_out": 0}.
 template <class Columns, class Order>
-void write_order_table(JsonWriter& out, std::string_view title, int32_t rank,
-                       const Columns& columns, const Order& order) {
-  out.begin_object().field("title", title).field("rank", rank);
-  out.member("columns").values(columns).member("rows").begin_array();
-  for (const auto& row : order.rows) out.values(row);
-  out.end_array().field("left_out", order.left_out).end_object();
+Value order_value(const char* title, int32_t rank, const Columns& columns,
+                  const Order& order) {
+  return {{"title", title},
+          {"rank", rank},
+          {"columns", columns},
+          {"rows", order.rows},
+          {"left_out", order.left_out}};
+}
+// The same for people.
+template <class Columns, class Order>
+void add_order_table(std::string_view alignments, const Columns& columns,
+                     const Order& order, Document& out) {
+  Listing table;
+  for (const auto& cells : order.rows) {
+    Row& row = table.add();
+    for (size_t i = 0; i < cells.size(); ++i)
+      row.add({"", cat(alignments[i], columns[i]), "", cells[i]});
+  }
+  out.table("", table, "nothing").left_out(order.left_out);
 }
 
-// Writes sent and received bytes by link class into the open object.
-void write_wire_members(JsonWriter& out, const WireBytes& wire);
-
-// Writes sent and received bytes by link class for every collective that moves
+// Sent and received bytes by link class; those of every collective that moves
 // anything.
-void write_wire(JsonWriter& out, const RankCost& rank);
+void write_wire_members(JsonWriter& out, const WireBytes& wire);
+Value wire_value(const WireBytes& wire);
+Value wire_value(const RankCost& rank);
+
+// Add a row for what a rank moves in a collective; returns false if that is
+// nothing. The same for what each of all ranks sends.
+bool add_rank_wire(std::string_view name, const WireBytes& wire, Listing& rows);
+void add_wire_spread(std::string_view name, const std::vector<WireBytes>& ranks,
+                     Listing& rows);
 
 // Finds the parts, ranks, matrices and tensors of a plan, for the views.
 

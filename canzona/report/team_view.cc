@@ -196,119 +196,82 @@ std::string describe_teams(const Plan& plan) {
 
 namespace {
 
-std::string seconds_text(const PlanPart& part, Ticks ticks) {
-  return human_seconds(static_cast<double>(ticks.value()) *
-                       part.cost_basis.seconds_per_tick);
+Field ticks_field(const CostBasis& basis, const char* key, const char* heading,
+                  Ticks ticks) {
+  return {key, heading, ticks.value(),
+          human_seconds(static_cast<double>(ticks.value()) *
+                        basis.seconds_per_tick)};
 }
 
-std::string block_owners_text(const PlanPart& part, const TeamStory& team,
-                              const Ink& ink, size_t indent) {
-  Table table("<<>>>>");
-  table.header({"owner", "blocks", "work", "refresh", "gather", "scatter"});
-  for (const TeamMember& m : team.members)
-    table.row({fmt::format("rank {}", m.rank),
-               fmt::format("{} of {}", m.blocks.size(), team.blocks),
-               seconds_text(part, m.work), seconds_text(part, m.refresh),
-               human_bytes(m.gathered.value()),
-               human_bytes(m.scattered.value())});
-  return table.text(ink, indent);
+// What a member of a team with a head has, and which strips.
+void add_strips(const TeamStory& team, const TeamMember& m, Row& row) {
+  const bool is_head = &m == &team.members.front();
+  const int32_t last = m.first_strip + m.num_strips - 1;
+  row.add({"rank", "<team", m.rank,
+           cat("rank ", m.rank,
+               team.has_helper ? (is_head ? ", owner" : ", helper")
+               : is_head       ? ", head"
+                               : "")});
+  if (!team.has_helper)
+    row.add({"", "<strips",
+             cat(m.first_strip, m.num_strips == 1 ? "" : cat(" to ", last),
+                 " of ", team.strips)});
+  row.set("first_strip", m.first_strip).set("num_strips", m.num_strips);
+  const Rectangle& own = m.rectangles.front();
+  row.set("first_row", own.first_row).set("num_rows", own.num_rows);
+  row.set("first_col", own.first_col).set("num_cols", own.num_cols);
 }
 
-std::string helper_text(const PlanPart& part, const TeamStory& team,
-                        const Ink& ink, size_t indent) {
-  Table table("<>>>>>>");
-  table.header({"team", "work", "refresh", "gather", "scatter", "triangle in",
-                "factor in"});
-  for (size_t i = 0; i < team.members.size(); ++i) {
-    const TeamMember& m = team.members[i];
-    table.row(
-        {fmt::format("rank {}{}", m.rank, i == 0 ? ", owner" : ", helper"),
-         seconds_text(part, m.work), seconds_text(part, m.refresh),
-         human_bytes(m.gathered.value()), human_bytes(m.scattered.value()),
-         human_bytes(m.inside.sums_received),
-         human_bytes(m.inside.factors_received)});
-  }
-  return table.text(ink, indent);
+void add_inside(const TeamStory& team, const TeamBytes& bytes, Row& row) {
+  row.add({"sum_bytes_received", team.has_helper ? ">triangle in" : ">sums in",
+           as_bytes(bytes.sums_received)});
+  row.add({"factor_bytes_received",
+           team.has_helper ? ">factor in" : ">factors in",
+           as_bytes(bytes.factors_received)});
+  row.set("sum_bytes_sent", bytes.sums_sent);
+  row.set("factor_bytes_sent", bytes.factors_sent);
 }
 
 }  // namespace
 
-std::string team_text(const PlanPart& part, const TeamStory& team,
-                      const Ink& ink, size_t indent) {
-  if (!team.has_head()) return block_owners_text(part, team, ink, indent);
-  if (team.has_helper) return helper_text(part, team, ink, indent);
-  Table table("<<>>>>>");
-  table.header(
-      {"team", "strips", "work", "gather", "scatter", "sums in", "factors in"});
-  for (size_t i = 0; i < team.members.size(); ++i) {
-    const TeamMember& m = team.members[i];
-    const int32_t last = m.first_strip + m.num_strips - 1;
-    const std::string strips =
-        m.num_strips == 1 ? fmt::format("{}", m.first_strip)
-                          : fmt::format("{} to {}", m.first_strip, last);
-    table.row({fmt::format("rank {}{}", m.rank, i == 0 ? ", head" : ""),
-               fmt::format("{} of {}", strips, team.strips),
-               seconds_text(part, m.work), human_bytes(m.gathered.value()),
-               human_bytes(m.scattered.value()),
-               human_bytes(m.inside.sums_received),
-               human_bytes(m.inside.factors_received)});
-  }
-  return table.text(ink, indent);
-}
-
-namespace {
-
-void write_block_owners(JsonWriter& out, const TeamStory& team) {
-  out.begin_object().field("blocks", team.blocks);
-  out.member("members").begin_array();
+Document team_view(const SettledRequest& plan, const TeamStory& team,
+                   size_t indent) {
+  const bool refreshes = team.refresh_path > Ticks(0) || !team.has_head();
+  const bool shows_refresh = team.has_helper || !team.has_head();
+  Listing members;
   for (const TeamMember& m : team.members) {
-    out.begin_object().field("rank", m.rank);
-    out.member("blocks").values(m.blocks);
-    out.field("work", m.work.value()).field("refresh", m.refresh.value());
-    out.field("gather_bytes", m.gathered.value());
-    out.field("scatter_bytes", m.scattered.value()).end_object();
+    Row& row = members.add();
+    if (team.has_head())
+      add_strips(team, m, row);
+    else
+      row.add({"rank", "<owner", m.rank, cat("rank ", m.rank)})
+          .add({"blocks", "<blocks", m.blocks,
+                cat(m.blocks.size(), " of ", team.blocks)});
+    row.add(ticks_field(plan.cost_basis, "work", ">work", m.work));
+    row.add(ticks_field(plan.cost_basis, refreshes ? "refresh" : "",
+                        shows_refresh ? ">refresh" : "", m.refresh));
+    row.add({"gather_bytes", ">gather", as_bytes(m.gathered.value())});
+    row.add({"scatter_bytes", ">scatter", as_bytes(m.scattered.value())});
+    if (team.has_head()) add_inside(team, m.inside, row);
   }
-  out.end_array().end_object();
-}
-
-}  // namespace
-
-void write_team(JsonWriter& out, const TeamStory& team) {
-  if (!team.has_head()) return write_block_owners(out, team);
-  out.begin_object().field("strips", team.strips);
+  Document out;
+  out.table("members", members, "", indent);
+  if (!team.has_head()) return out.set("blocks", team.blocks);
+  out.set("strips", team.strips).set("segments", team.segments);
+  out.set("path", team.path.value());
   if (team.has_helper)
-    out.field("helper", true).field("helped_side", team.helped_side);
-  out.field("segments", team.segments);
-  out.field("path", team.path.value());
-  const bool refreshes = team.refresh_path > Ticks(0);
-  if (refreshes) out.field("refresh_path", team.refresh_path.value());
-  out.member("members").begin_array();
-  for (const TeamMember& m : team.members) {
-    out.begin_object().field("rank", m.rank);
-    out.field("first_strip", m.first_strip).field("num_strips", m.num_strips);
-    const Rectangle& own = m.rectangles.front();
-    out.field("first_row", own.first_row).field("num_rows", own.num_rows);
-    out.field("first_col", own.first_col).field("num_cols", own.num_cols);
-    out.field("work", m.work.value());
-    if (refreshes) out.field("refresh", m.refresh.value());
-    out.field("gather_bytes", m.gathered.value());
-    out.field("scatter_bytes", m.scattered.value());
-    out.field("sum_bytes_sent", m.inside.sums_sent);
-    out.field("sum_bytes_received", m.inside.sums_received);
-    out.field("factor_bytes_sent", m.inside.factors_sent);
-    out.field("factor_bytes_received", m.inside.factors_received);
-    out.end_object();
-  }
-  out.end_array().end_object();
+    out.set("helper", true).set("helped_side", team.helped_side);
+  if (refreshes) out.set("refresh_path", team.refresh_path.value());
+  return out;
 }
 
-void write_teams_by_size(JsonWriter& out, const Plan& plan) {
+Value teams_value(const Plan& plan) {
   std::map<int32_t, int64_t> sizes = teams_by_size(plan);
   for (const int32_t size : {2, 4, 8}) sizes.try_emplace(size, 0);
-  out.begin_object();
+  Members out;
   for (const auto& [size, count] : sizes)
-    out.field(std::to_string(size), count);
-  out.end_object();
+    out.push_back({std::to_string(size), count});
+  return out;
 }
 
 }  // namespace canzona

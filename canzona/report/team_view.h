@@ -11,11 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/plan/cost/cost.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/team_schedule.h"
-#include "canzona/report/terminal.h"
+#include "canzona/report/document.h"
 
 namespace canzona {
 
@@ -68,15 +67,14 @@ class TeamReasons {
 // "64 of 256 matrices: 32 by 2 ranks, 32 by 4", or "none: …".
 std::string describe_teams(const Plan& plan);
 
-// Write the members as a table and as an object.
-std::string team_text(const PlanPart& part, const TeamStory& team,
-                      const Ink& ink, size_t indent);
-void write_team(JsonWriter& out, const TeamStory& team);
+// The members as a table, and the team.
+Document team_view(const SettledRequest& plan, const TeamStory& team,
+                   size_t indent = 2);
 // "2 of 8 strips", "22 of 85 blocks", "helper in refreshes".
 std::string share_text(const TeamStory& team, const TeamMember& member);
 // "owner, with a helper" or "helper in refreshes".
 std::string helper_place_text(bool is_owner);
-// Writes an object with the number of teams of each size.
-void write_teams_by_size(JsonWriter& out, const Plan& plan);
+// An object with the number of teams of each size.
+Value teams_value(const Plan& plan);
 
 }  // namespace canzona

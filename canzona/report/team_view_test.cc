@@ -36,20 +36,22 @@ TEST(TeamView, SaysWhichMatricesAreShared) {
             "2 of 3 matrices are shared: 2 by 4 ranks");
   EXPECT_THAT(describe_teams(shown(kTeamsAuto, rule_with_strips(1)).plan),
               HasSubstr("none: rule muon cannot share any matrix"));
-  EXPECT_THAT(plan_text(shown(kTeamsAuto), Ink()),
+  EXPECT_THAT(print_text(plan_view(shown(kTeamsAuto)), Ink()),
               AllOf(HasSubstr("2 by 4 ranks"), HasSubstr("with teams"),
                     HasSubstr("team sums"), HasSubstr("team factors")));
-  EXPECT_THAT(plan_text(shown(kTeamsOff), Ink()), Not(HasSubstr("team")));
+  EXPECT_THAT(print_text(plan_view(shown(kTeamsOff)), Ink()),
+              Not(HasSubstr("team")));
 }
 
 TEST(TeamView, AMatrixIsExplainedWithItsMembers) {
   const ReportPlan plan = shown(kTeamsAuto);
   const Found found = find_by_name(plan.plan, "layers.0.tall");
   EXPECT_THAT(
-      explain_matrices(plan, found, Ink()),
+      print_text(explain_matrices(plan, found), Ink()),
       AllOf(HasSubstr(", head"), HasSubstr("0 to 1 of 8"),
             HasSubstr("6 to 7 of 8"), HasSubstr("A team of 4: one rank")));
-  const Json json = parsed(explain_matrices_json(plan, found))["matrices"][0];
+  const Json json =
+      parsed(to_json(explain_matrices(plan, found)))["matrices"][0];
   const Json& members = json["team"]["members"];
   ASSERT_EQ(members.size(), 4u);
   EXPECT_EQ(json["head"], members[0]["rank"]);
@@ -74,10 +76,11 @@ TEST(TeamView, OwnersOfBlocksAreTold) {
   EXPECT_EQ(describe_teams(plan.plan),
             "2 of 3 matrices are shared, block by block: 2 by 4 ranks");
   const Found found = find_by_name(plan.plan, "layers.0.tall");
-  EXPECT_THAT(explain_matrices(plan, found, Ink()),
+  EXPECT_THAT(print_text(explain_matrices(plan, found), Ink()),
               AllOf(HasSubstr("of 32"), HasSubstr("Its 32 blocks are"),
                     Not(HasSubstr("head"))));
-  const Json json = parsed(explain_matrices_json(plan, found))["matrices"][0];
+  const Json json =
+      parsed(to_json(explain_matrices(plan, found)))["matrices"][0];
   EXPECT_FALSE(json.contains("head"));
   EXPECT_EQ(json["owners"].size(), 4u);
   EXPECT_EQ(json["team"]["blocks"], 32);
@@ -88,8 +91,9 @@ TEST(TeamView, OwnersOfBlocksAreTold) {
   }
   EXPECT_EQ(blocks, 32);
   EXPECT_EQ(json["moves"]["gather_bytes"], gathered);
-  EXPECT_THAT(explain_rank(plan, 0, Ink()), HasSubstr("of 32 blocks"));
-  EXPECT_THAT(audit_text(plan.plan, Ink()), HasSubstr("blocks"));
+  EXPECT_THAT(print_text(explain_rank(plan, 0), Ink()),
+              HasSubstr("of 32 blocks"));
+  EXPECT_THAT(print_text(audit_view(plan.plan), Ink()), HasSubstr("blocks"));
   EXPECT_THAT(plan_html(plan), HasSubstr("of 32 blocks"));
 }
 
@@ -100,12 +104,13 @@ TEST(TeamView, HelpersAreTold) {
             "2 of 2 matrices are shared: 2 by 2 ranks");
   const Found found = find_by_name(plan.plan, "square0");
   EXPECT_THAT(
-      explain_matrices(plan, found, Ink()),
+      print_text(explain_matrices(plan, found), Ink()),
       AllOf(HasSubstr(", helper"), HasSubstr("triangle in"),
             HasSubstr("A helper: in a refresh one rank"),
             HasSubstr("\n  owner       rank "),
             HasSubstr("\n  helper      rank "), Not(HasSubstr("head"))));
-  const Json json = parsed(explain_matrices_json(plan, found))["matrices"][0];
+  const Json json =
+      parsed(to_json(explain_matrices(plan, found)))["matrices"][0];
   EXPECT_EQ(json["team"]["helper"], true);
   EXPECT_EQ(json["team"]["helped_side"], 128);
   const Json& owner = json["team"]["members"][0];
@@ -124,10 +129,11 @@ TEST(TeamView, HelpersAreTold) {
   EXPECT_EQ(owner["factor_bytes_received"], helper["factor_bytes_sent"]);
   EXPECT_EQ(json["moves"]["gather_bytes"], owner["gather_bytes"]);
   std::string all;
-  for (int32_t r = 0; r < 4; ++r) all += explain_rank(plan, r, Ink());
+  for (int32_t r = 0; r < 4; ++r)
+    all += print_text(explain_rank(plan, r), Ink());
   EXPECT_THAT(all, AllOf(HasSubstr("owner, with a helper"),
                          HasSubstr("helper in refreshes")));
-  EXPECT_THAT(audit_text(plan.plan, Ink()), HasSubstr(", helper "));
+  EXPECT_THAT(print_text(audit_view(plan.plan), Ink()), HasSubstr(", helper "));
   EXPECT_THAT(plan_html(plan), HasSubstr("owner, with a helper"));
 }
 
@@ -142,21 +148,23 @@ TEST(TeamView, AnOwnerComesBeforeItsHelper) {
   EXPECT_EQ(story.owners, (std::vector<int32_t>{2, 1}));
   EXPECT_EQ(story.num_helpers, 1u);
   EXPECT_EQ(story.head, 2);
-  EXPECT_THAT(explain_matrices(plan, find_by_name(plan.plan, "square0"), Ink()),
-              AllOf(HasSubstr("\n  owner       rank 2 (tp 2)\n"),
-                    HasSubstr("\n  helper      rank 1 (tp 1)\n")));
+  EXPECT_THAT(
+      print_text(explain_matrices(plan, find_by_name(plan.plan, "square0")),
+                 Ink()),
+      AllOf(HasSubstr("\n  owner       rank 2 (tp 2)\n"),
+            HasSubstr("\n  helper      rank 1 (tp 1)\n")));
 }
 
 // An owner and its helper have no norms, no totals and no pieces to pass on.
 TEST(TeamView, ARankLeavesOutStagesThatDoNothing) {
   const ReportPlan plan = shown(kTeamsAuto, soap_with_helpers(), two_squares());
   for (int32_t r = 0; r < 4; ++r) {
-    const std::string text = explain_rank(plan, r, Ink());
+    const std::string text = print_text(explain_rank(plan, r), Ink());
     EXPECT_THAT(
         text,
         AllOf(HasSubstr("iterate"), HasSubstr("a step with a refresh"),
               HasSubstr("without a refresh"), Not(HasSubstr("scale strips"))));
-    const Json json = parsed(explain_rank_json(plan, r));
+    const Json json = parsed(to_json(explain_rank(plan, r)));
     size_t exchanges = 0, all = 0;
     for (const Json& entry : json["iteration"]) {
       const bool in_team = entry["what"].get<std::string>().find(", helper ") !=
@@ -178,21 +186,21 @@ TEST(TeamView, ARankLeavesOutStagesThatDoNothing) {
 TEST(TeamView, ARankSaysWhatItHasOfATeam) {
   const ReportPlan plan = shown(kTeamsAuto);
   std::string all;
-  for (int32_t r = 0; r < 4; ++r) all += explain_rank(plan, r, Ink());
+  for (int32_t r = 0; r < 4; ++r)
+    all += print_text(explain_rank(plan, r), Ink());
   EXPECT_THAT(all, AllOf(HasSubstr("head of 4"), HasSubstr("1 of 4")));
-  const Json json = parsed(explain_rank_json(plan, 0));
+  const Json json = parsed(to_json(explain_rank(plan, 0)));
   double load = 0;
   for (const Json& one : json["matrices"]) load += one["load"].get<double>();
   EXPECT_EQ(load, static_cast<double>(plan.ranks[0].every_step.value()));
 }
 
 TEST(TeamView, TheAuditSaysWhyOrWhyNot) {
-  EXPECT_THAT(audit_text(shown(kTeamsAuto).plan, Ink()),
+  EXPECT_THAT(print_text(audit_view(shown(kTeamsAuto).plan), Ink()),
               AllOf(HasSubstr("head "), HasSubstr("2 strips each"),
                     HasSubstr("A team of 4"), HasSubstr("one strip")));
-  JsonWriter out;
-  write_audit(out, shown(kTeamsAuto).plan);
-  const Json rows = parsed(out.take());
+  const Json rows =
+      parsed(to_json(audit_view(shown(kTeamsAuto).plan)))["audit"];
   EXPECT_EQ(rows[1]["team"]["members"].size(), 4u);
   EXPECT_EQ(rows[2]["team_reason"], "No team: this shape has one strip.");
 }
@@ -229,8 +237,8 @@ TEST(TeamView, AMemoryCapMayBeTheReason) {
 TEST(TeamView, ComparisonsCountTeamsBySize) {
   const Comparison all{
       "by hand", parse_mesh("tp=4"), {{"balanced", shown(kTeamsAuto), ""}}};
-  EXPECT_THAT(compare_text(all, Ink()), HasSubstr("2 by 4 ranks"));
-  const Json json = parsed(compare_json(all))["strategies"][0];
+  EXPECT_THAT(print_text(compare_view(all), Ink()), HasSubstr("2 by 4 ranks"));
+  const Json json = parsed(to_json(compare_view(all)))["strategies"][0];
   EXPECT_EQ(json["teams"], (Json{{"2", 0}, {"4", 2}, {"8", 0}}));
   const double bound = json["all_ranks"]["team_bound_over_mean"].get<double>();
   EXPECT_GE(bound, 1);
@@ -240,7 +248,7 @@ TEST(TeamView, ComparisonsCountTeamsBySize) {
 
 TEST(TeamView, TheReportHasATableOfHelpers) {
   const ReportPlan plan = shown(kTeamsAuto, soap_with_helpers(), two_squares());
-  const Json row = parsed(plan_view_json(plan))["team_shapes"][0];
+  const Json row = parsed(to_json(plan_view(plan)))["team_shapes"][0];
   const TeamStory team = *team_of(plan.plan.parts.front(), 0);
   EXPECT_EQ(row["helper"], true);
   EXPECT_EQ(row["helped_side"], 128);
@@ -253,7 +261,7 @@ TEST(TeamView, TheReportHasATableOfHelpers) {
 }
 
 TEST(TeamView, TheReportHasATableOfTeams) {
-  const Json json = parsed(plan_view_json(shown(kTeamsAuto)));
+  const Json json = parsed(to_json(plan_view(shown(kTeamsAuto))));
   EXPECT_THAT(json["teams_text"].get<std::string>(), HasSubstr("by 4 ranks"));
   EXPECT_EQ(json["team_shapes"][0]["strips_of_each"], 2);
   EXPECT_EQ(json["team_shapes"][0]["strips"], 8);
@@ -265,7 +273,7 @@ TEST(TeamView, TheReportHasATableOfTeams) {
     shared += matrix[4].size() == 4 ? 1 : 0;
   EXPECT_EQ(shared, 2u);
   EXPECT_FALSE(
-      parsed(plan_view_json(shown(kTeamsOff))).contains("team_shapes"));
+      parsed(to_json(plan_view(shown(kTeamsOff)))).contains("team_shapes"));
 }
 
 }  // namespace

@@ -67,23 +67,10 @@ std::string Ink::operator()(Tone tone, std::string_view text) const {
   return out;
 }
 
-std::string title(const Ink& ink, std::string_view text) {
-  return "\n" + ink(Tone::kBold, text) + "\n";
-}
-
 std::string labelled(const Ink& ink, std::string_view name,
                      std::string_view text, size_t column) {
   return "  " + ink(Tone::kDim, pad_right(name, column)) +
          wrap(text, kPageWidth - column - 2, column + 2) + "\n";
-}
-
-std::string refusals_text(const Refusals& refused, std::string_view heading,
-                          const Ink& ink) {
-  std::string out;
-  for (const auto& [name, why] : refused)
-    out += ink(Tone::kPoor, "  " + name) + ": " +
-           wrap(printable(why), kPageWidth - 4, 4) + "\n";
-  return out.empty() ? out : title(ink, heading) + out;
 }
 
 size_t display_width(std::string_view text) {

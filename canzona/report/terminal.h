@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace canzona {
@@ -42,18 +41,9 @@ class Ink {
   size_t width_;
 };
 
-// Returns a bold line after an empty one.
-std::string title(const Ink& ink, std::string_view text);
-
 // "  name      text": the text wrapped beside a dim name of `column` columns.
 std::string labelled(const Ink& ink, std::string_view name,
                      std::string_view text, size_t column);
-
-// Lists names missing from the tables, with reasons, under a title; empty if
-// none is missing.
-using Refusals = std::vector<std::pair<std::string, std::string>>;
-std::string refusals_text(const Refusals& refused, std::string_view heading,
-                          const Ink& ink);
 
 // Returns the columns that `text` takes on a terminal; colour codes take none.
 size_t display_width(std::string_view text);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <span>
 
 #include "canzona/base/text.h"
@@ -11,12 +12,16 @@
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/report/terminal.h"
 
 namespace canzona {
 namespace {
 
 constexpr size_t kZeroLabel = 10;
+
+struct ZeroFact {
+  std::string name;
+  std::string text;
+};
 
 const ZeroSizes& sizes_of(const PlanPart& plan) {
   return plan.options.zero.sizes;
@@ -180,22 +185,19 @@ std::string name_of_kind(const PlanPart& part) {
                            part.ep);
 }
 
-std::string fact_line(const ZeroFact& fact, const Ink& ink) {
-  return labelled(ink, fact.name, fact.text, kZeroLabel);
-}
-
-// Writes into the open object how one kind of tensors is cut.
-void write_cut(JsonWriter& out, const PlanPart& plan) {
-  const ZeroSizes& sizes = sizes_of(plan);
-  out.field("places", plan.grid.places).field("groups", plan.grid.homes());
-  out.field("replicas", plan.num_replicas());
-  out.field("keeps_bits", keeps_bits(plan));
-  out.field("replicas_at_once", adds_replicas_at_once(plan));
-  out.field("z2_crosses_nodes", crosses_nodes(plan, sizes.z2));
-  out.field("z3_crosses_nodes", crosses_nodes(plan, sizes.z3));
+// How one kind of tensors is cut.
+Document cut_of(const PlanPart& plan, const ZeroSizes& sizes) {
   const PoolSizes pools = pool_sizes(plan, 0);
-  out.field("gather_slots", pools.gather_slots + pools.large_gather_slots);
-  out.field("scatter_slots", pools.scatter_slots + pools.large_scatter_slots);
+  Document out;
+  out.set("sizes", sizes_value(sizes)).set("places", plan.grid.places);
+  out.set("groups", plan.grid.homes()).set("replicas", plan.num_replicas());
+  out.set("keeps_bits", keeps_bits(plan));
+  out.set("replicas_at_once", adds_replicas_at_once(plan));
+  out.set("z2_crosses_nodes", crosses_nodes(plan, sizes_of(plan).z2));
+  out.set("z3_crosses_nodes", crosses_nodes(plan, sizes_of(plan).z3));
+  out.set("gather_slots", pools.gather_slots + pools.large_gather_slots);
+  return out.set("scatter_slots",
+                 pools.scatter_slots + pools.large_scatter_slots);
 }
 
 }  // namespace
@@ -214,6 +216,22 @@ std::string collectives_text(const Plan& plan) {
                                      "several nodes"
                                    : why);
 }
+
+namespace {
+
+// What holds for one kind of tensors.
+struct ZeroFacts {
+  std::string of;  // "dense tensors", "experts", or ""
+  std::vector<ZeroFact> facts;
+};
+
+// An operation, with the most bytes that any rank sends in one of them.
+struct ZeroRow {
+  const ZeroOperation* operation = nullptr;
+  std::string over;  // "groups of 4", or "groups of 4 / 2" of experts
+  int64_t intra = 0;
+  int64_t inter = 0;
+};
 
 std::vector<ZeroFacts> zero_facts(const ReportPlan& shown) {
   std::vector<ZeroFacts> facts;
@@ -245,61 +263,44 @@ std::string over_heading(const Plan& plan) {
   return cuts_experts_apart(plan) ? "among, dense / experts" : "among";
 }
 
-std::string zero_text(const ReportPlan& shown, const Ink& ink) {
-  if (!has_zero(shown.plan)) return "";
-  std::string out = title(ink, "Hierarchical ZeRO");
-  for (const ZeroFacts& kind : zero_facts(shown)) {
-    if (!kind.of.empty()) out += "  " + kind.of + "\n";
-    for (const ZeroFact& fact : kind.facts) out += fact_line(fact, ink);
-  }
-  Table table("<<<>>");
-  table.header({"sent by a rank", "each", over_heading(shown.plan),
-                "inside nodes", "between nodes"});
-  for (const ZeroRow& row : zero_rows(shown))
-    table.row({row.operation->name, row.operation->when, row.over,
-               human_bytes(row.intra), human_bytes(row.inter)});
-  return out + (table.empty() ? "" : table.text(ink));
-}
+}  // namespace
 
-void write_sizes(JsonWriter& out, const ZeroSizes& sizes) {
-  out.begin_object().field("z1", sizes.z1).field("z2", sizes.z2);
-  out.field("z3", sizes.z3).end_object();
-}
-
-void write_zero(JsonWriter& out, const ReportPlan& shown) {
+Document zero_view(const ReportPlan& shown) {
   const Plan& plan = shown.plan;
-  if (!has_zero(plan)) return;
+  if (!has_zero(plan)) return {};
   const ZeroOptions& zero = plan.options.zero;
-  out.member("zero").begin_object().member("sizes");
-  write_sizes(out, zero.sizes);
-  out.field("message", to_string(zero.message));
-  out.field("prefetch", zero.prefetch);
-  out.field("replica_sum", to_string(zero.replica_sum));
-  out.field("collectives", to_string(zero.reach));
-  write_cut(out, plan.parts.front());
-  if (cuts_experts_apart(plan)) {
-    out.member("experts").begin_object().member("sizes");
-    write_sizes(out, zero.experts);
-    write_cut(out, kinds_of_parts(plan).back());
-    out.end_object();
-  }
-  out.member("described").begin_array();
+  Document out = cut_of(plan.parts.front(), zero.sizes);
+  out.set("message", to_string(zero.message)).set("prefetch", zero.prefetch);
+  out.set("replica_sum", to_string(zero.replica_sum));
+  out.set("collectives", to_string(zero.reach));
+  if (cuts_experts_apart(plan))
+    out.add("experts", cut_of(kinds_of_parts(plan).back(), zero.experts));
+  out.title("Hierarchical ZeRO");
+  Listing described;
   for (const ZeroFacts& kind : zero_facts(shown)) {
-    out.begin_object().field("of", kind.of).member("facts").begin_array();
-    for (const ZeroFact& fact : kind.facts)
-      out.begin_array().value(fact.name).value(fact.text).end_array();
-    out.end_array().end_object();
+    if (!kind.of.empty()) out.line(kind.of);
+    std::vector<std::array<std::string, 2>> facts;
+    for (const ZeroFact& fact : kind.facts) {
+      out.labelled({"", fact.name, "", fact.text}, kZeroLabel);
+      facts.push_back({fact.name, fact.text});
+    }
+    described.add().set("of", kind.of).set("facts", facts);
   }
-  out.end_array().field("among_heading", over_heading(plan));
-  out.member("operations").begin_object();
-  for (const ZeroRow& row : zero_rows(shown)) {
-    out.member(row.operation->key).begin_object();
-    out.field("name", row.operation->name).field("each", row.operation->when);
-    out.field("among", row.over);
-    out.field("sent_intra_max", row.intra);
-    out.field("sent_inter_max", row.inter).end_object();
-  }
-  out.end_object().end_object();
+  const std::string among = over_heading(plan);
+  Listing operations;
+  for (const ZeroRow& row : zero_rows(shown))
+    operations.add(row.operation->key,
+                   {{"name", "<sent by a rank", row.operation->name},
+                    {"each", "<each", row.operation->when},
+                    {"among", "<" + among, row.over},
+                    {"sent_intra_max", ">inside nodes", as_bytes(row.intra)},
+                    {"sent_inter_max", ">between nodes", as_bytes(row.inter)}});
+  out.table("described", described).set("among_heading", among);
+  return Document().add("zero", out.table("operations", operations));
+}
+
+Value sizes_value(const ZeroSizes& sizes) {
+  return {{"z1", sizes.z1}, {"z2", sizes.z2}, {"z3", sizes.z3}};
 }
 
 }  // namespace canzona

@@ -76,55 +76,59 @@ TEST(ZeroBytes, GroupsCrossNodes) {
 
 TEST(ZeroView, SaysNothingOfPlainPlans) {
   const ReportPlan plain = cut("zero1");
-  EXPECT_EQ(zero_text(plain, Ink()), "");
-  EXPECT_FALSE(parse_json(plan_view_json(plain), {}).contains("zero"));
-  EXPECT_THAT(plan_text(plain, Ink()), Not(HasSubstr("pools")));
+  EXPECT_EQ(print_text(zero_view(plain), Ink()), "");
+  EXPECT_FALSE(parse_json(to_json(plan_view(plain)), {}).contains("zero"));
+  EXPECT_THAT(print_text(plan_view(plain), Ink()), Not(HasSubstr("pools")));
 }
 
 TEST(ZeroView, ShowsGroupsPoolsAndReplicas) {
-  const std::string text = plan_text(cut("replica:2"), Ink());
+  const std::string text = print_text(plan_view(cut("replica:2")), Ink());
   EXPECT_THAT(text, HasSubstr("z1=2,z2=2,z3=2: states over 2"));
   EXPECT_THAT(text, HasSubstr("z3 groups of 2 lie inside a node"));
   EXPECT_THAT(text, HasSubstr("the step is computed 2 times"));
   EXPECT_THAT(text, HasSubstr("sum over replicas"));
   EXPECT_THAT(text, HasSubstr("pools"));
-  EXPECT_THAT(zero_text(cut("zero3"), Ink()), HasSubstr("cross nodes"));
+  EXPECT_THAT(print_text(zero_view(cut("zero3")), Ink()),
+              HasSubstr("cross nodes"));
 }
 
 TEST(ZeroView, SaysWhereModulesAreSentOncePerNode) {
   ReportPlan shown = cut("zero3");
-  EXPECT_THAT(zero_text(shown, Ink()), Not(HasSubstr("once")));
+  EXPECT_THAT(print_text(zero_view(shown), Ink()), Not(HasSubstr("once")));
   shown.plan.options.zero.reach = Reach::kPerNode;
   shown.plan.parts[0].options.zero.reach = Reach::kPerNode;
-  EXPECT_THAT(zero_text(shown, Ink()),
+  EXPECT_THAT(print_text(zero_view(shown), Ink()),
               HasSubstr("z3 groups of 4 cross nodes, sending once to each"));
-  const Json json = parse_json(plan_view_json(shown), {});
+  const Json json = parse_json(to_json(plan_view(shown)), {});
   EXPECT_EQ(json.at("zero").at("collectives"), "node");
 }
 
 // Pairs of six ranks are part of the tree, groups of three are not.
 TEST(ZeroView, SaysWhichSumsHaveOtherBits) {
   const auto json = [](const ReportPlan& shown, const char* member) {
-    return parse_json(plan_view_json(shown), {}).at("zero").at(member);
+    return parse_json(to_json(plan_view(shown)), {}).at("zero").at(member);
   };
   const ReportPlan threes = cut("hier:3", "dp=6");
-  EXPECT_THAT(zero_text(threes, Ink()), HasSubstr("added in groups of 3"));
+  EXPECT_THAT(print_text(zero_view(threes), Ink()),
+              HasSubstr("added in groups of 3"));
   EXPECT_EQ(json(threes, "keeps_bits"), false);
   EXPECT_EQ(json(threes, "replicas_at_once"), false);
   for (const char* kept : {"hier:2", "zero3", "replica:2"}) {
     const ReportPlan shown = cut(kept, "dp=6");
-    EXPECT_THAT(zero_text(shown, Ink()), Not(HasSubstr("sums"))) << kept;
+    EXPECT_THAT(print_text(zero_view(shown), Ink()), Not(HasSubstr("sums")))
+        << kept;
     EXPECT_EQ(json(shown, "keeps_bits"), true) << kept;
     EXPECT_EQ(json(shown, "replicas_at_once"), false) << kept;
   }
   const ReportPlan states = cut("z1=3,z2=1,z3=1", "dp=6");
-  EXPECT_THAT(zero_text(states, Ink()), HasSubstr("2 replicas are added at"));
+  EXPECT_THAT(print_text(zero_view(states), Ink()),
+              HasSubstr("2 replicas are added at"));
   EXPECT_EQ(json(states, "keeps_bits"), true);
   EXPECT_EQ(json(states, "replicas_at_once"), true);
 }
 
 TEST(ZeroView, TheJsonHasEveryOperation) {
-  const Json json = parse_json(plan_view_json(cut("replica:2")), {});
+  const Json json = parse_json(to_json(plan_view(cut("replica:2"))), {});
   const Json& zero = json.at("zero");
   EXPECT_EQ(zero.at("sizes").at("z1"), 2);
   EXPECT_EQ(zero.at("replicas"), 2);
@@ -179,10 +183,12 @@ TEST(ZeroView, MovesAddUpToThePredictedBytes) {
 TEST(ZeroView, EverythingCanBeExplained) {
   for (const char* zero : kSizes) {
     const ReportPlan shown = cut(zero, "dp=4,tp=2");
-    EXPECT_THAT(explain_rank(shown, 7, Ink()), HasSubstr("Rank 7 of 8"));
+    EXPECT_THAT(print_text(explain_rank(shown, 7), Ink()),
+                HasSubstr("Rank 7 of 8"));
     const Found found = find_by_name(shown.plan, "layers.1.up");
-    EXPECT_THAT(explain_matrices(shown, found, Ink()), HasSubstr("What moves"));
-    EXPECT_NE(explain_bucket(shown.plan, 0, Ink()), "");
+    EXPECT_THAT(print_text(explain_matrices(shown, found), Ink()),
+                HasSubstr("What moves"));
+    EXPECT_NE(print_text(explain_bucket(shown.plan, 0), Ink()), "");
   }
 }
 

@@ -4,10 +4,8 @@
 
 #include <thread>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/report/terminal.h"
 
 namespace canzona {
 
@@ -26,12 +24,13 @@ std::string link_text(const LinkModel& link) {
       human_seconds(link.latency_seconds));
 }
 
-void begin_link(JsonWriter& out, const LinkModel& link) {
-  out.begin_object().field("kind", "modelled link");
-  out.field("intra_bytes_per_second", link.intra_bytes_per_second);
-  out.field("inter_bytes_per_second", link.inter_bytes_per_second);
-  out.field("latency_seconds", link.latency_seconds);
-  out.field("ranks_per_node", link.ranks_per_node);
+Document link_members(const LinkModel& link) {
+  Document out;
+  out.set("kind", "modelled link");
+  out.set("intra_bytes_per_second", link.intra_bytes_per_second);
+  out.set("inter_bytes_per_second", link.inter_bytes_per_second);
+  out.set("latency_seconds", link.latency_seconds);
+  return out.set("ranks_per_node", link.ranks_per_node);
 }
 
 namespace {
@@ -44,36 +43,24 @@ std::string rank_numbers(const std::vector<int>& ranks) {
 
 }  // namespace
 
-std::string library_memory_text(const std::vector<LibraryMemory>& communicators,
-                                int64_t largest) {
-  if (communicators.empty()) return "";
-  std::string out = fmt::format(
-      "NCCL uses {} of GPU memory on rank 0, at most {} on any rank:\n",
-      human_bytes(total_bytes(communicators)), human_bytes(largest));
+Document library_memory(const std::vector<LibraryMemory>& communicators,
+                        int64_t largest, std::string_view title) {
+  if (communicators.empty()) return {};
+  const int64_t bytes = total_bytes(communicators);
+  Document out;
+  out.title(title);
+  out.text(cat("NCCL uses ", human_bytes(bytes),
+               " of GPU memory on rank 0, at most ", human_bytes(largest),
+               " on any rank:\n"));
+  Listing rows;
   for (const LibraryMemory& of : communicators)
-    out += fmt::format(
-        "  {:>10} when founded, {:>10} with its first use: "
-        "ranks {}\n",
-        human_bytes(of.founding), human_bytes(of.first_use),
-        rank_numbers(of.ranks));
-  return out;
-}
-
-void write_library_memory(JsonWriter& out,
-                          const std::vector<LibraryMemory>& communicators,
-                          int64_t largest) {
-  out.member("nccl_memory").begin_object();
-  out.field("bytes", total_bytes(communicators));
-  out.field("largest_rank_bytes", largest);
-  out.member("communicators").begin_array();
-  for (const LibraryMemory& of : communicators) {
-    out.begin_object();
-    out.member("ranks").values(of.ranks);
-    out.field("founding_bytes", of.founding)
-        .field("first_use_bytes", of.first_use)
-        .end_object();
-  }
-  out.end_array().end_object();
+    rows.add(
+        {{"founding_bytes", ">when founded", as_bytes(of.founding)},
+         {"first_use_bytes", ">with its first use", as_bytes(of.first_use)},
+         {"ranks", "<ranks", of.ranks, rank_numbers(of.ranks)}});
+  out.table("communicators", rows).set("bytes", bytes);
+  out.set("largest_rank_bytes", largest);
+  return Document().add("nccl_memory", out);
 }
 
 std::string too_fast_text(double copies) {
@@ -114,65 +101,47 @@ std::string ratio_lines(const CollectivesReport& report) {
 
 }  // namespace
 
-std::string collectives_text(const CollectivesReport& report, const Ink& ink) {
-  std::string out =
-      ink(Tone::kBold, "Collectives") +
-      fmt::format(
-          " of {} between {} ({}{}{}) on {}; a copy of that size takes "
-          "{}, {:.1f} GB/s\n\n",
-          human_bytes(report.bytes), counted_text(report.num_ranks, "rank"),
-          report.transport, report.library.empty() ? "" : ", ", report.library,
-          report.device, human_seconds(report.measured.copy_seconds),
-          copy_rate(report) / 1e9);
-  out += fmt::format("{:18}{:28}{:9}{:>12}{:>12}{:>10}{:>11}\n", "operation",
-                     "of", "sums", "sent", "time", "GB/s", "of a copy");
-  for (const CollectiveTime& row : report.measured.rows)
-    out += fmt::format(
-        "{:18}{:28}{:9}{:>12}{:>12}{:>10.2f}{:>10.0f}%\n", row.operation,
-        row.what, row.exact ? "exact" : "library", human_bytes(row.sent),
-        human_seconds(row.seconds), row.bytes_per_second() / 1e9,
-        copy_rate(report) > 0 ? 100 * row.bytes_per_second() / copy_rate(report)
-                              : 0);
-  if (!report.model.empty())
-    out += fmt::format("\nplanned: pieces of the largest bucket of {}\n",
-                       report.model);
-  for (const std::string& lines :
-       {ratio_lines(report), library_memory_text(report.library_memory,
-                                                 report.largest_library_bytes)})
-    if (!lines.empty()) out += "\n" + lines;
-  return out;
-}
-
-std::string collectives_json(const CollectivesReport& report) {
-  JsonWriter out(2);
-  out.begin_object()
-      .field("transport", report.transport)
-      .field("library", report.library)
-      .field("device", report.device)
-      .field("ranks", report.num_ranks)
-      .field("bytes", report.bytes)
-      .field("rounds", report.rounds)
-      .field("copy_seconds", report.measured.copy_seconds);
-  if (!report.model.empty()) out.field("model", report.model);
-  if (!report.library_memory.empty())
-    write_library_memory(out, report.library_memory,
-                         report.largest_library_bytes);
-  out.member("collectives").begin_array();
+Document collectives_view(const CollectivesReport& report) {
+  const double copy = copy_rate(report);
+  Document out;
+  out.heading(
+      "Collectives",
+      cat(" of ", human_bytes(report.bytes), " between ",
+          counted_text(report.num_ranks, "rank"), " (", report.transport,
+          report.library.empty() ? "" : ", ", report.library, ") on ",
+          report.device, "; a copy of that size takes ",
+          human_seconds(report.measured.copy_seconds),
+          fmt::format(", {:.1f} GB/s", copy / 1e9)));
+  out.set("transport", report.transport).set("library", report.library);
+  out.set("device", report.device).set("ranks", report.num_ranks);
+  out.set("bytes", report.bytes).set("rounds", report.rounds);
+  out.set("copy_seconds", report.measured.copy_seconds);
+  Listing rows;
   for (const CollectiveTime& row : report.measured.rows) {
-    out.begin_object()
-        .field("operation", row.operation)
-        .field("of", row.what)
-        .field("exact", row.exact)
-        .field("sent_bytes", row.sent)
-        .field("seconds", row.seconds)
-        .field("bytes_per_second", row.bytes_per_second());
+    const double rate = row.bytes_per_second();
     const double ratio =
         exact_to_fast(report.measured, row.operation, row.what);
-    if (row.exact && ratio > 0) out.field("exact_to_library", ratio);
-    out.end_object();
+    Row& line = rows.add(
+        {{"operation", "<operation", row.operation},
+         {"of", "<of", row.what},
+         {"exact", "<sums", row.exact, row.exact ? "exact" : "library"},
+         {"sent_bytes", ">sent", as_bytes(row.sent)},
+         {"seconds", ">time", as_seconds(row.seconds)},
+         {"bytes_per_second", ">GB/s", rate, fmt::format("{:.2f}", rate / 1e9)},
+         {"", ">of a copy",
+          fmt::format("{:.0f}%", copy > 0 ? 100 * rate / copy : 0)}});
+    if (row.exact && ratio > 0) line.set("exact_to_library", ratio);
   }
-  out.end_array().end_object();
-  return out.take() + "\n";
+  out.text("\n").table("collectives", rows, "", 0);
+  if (!report.model.empty())
+    out.set("model", report.model)
+        .text(cat("\nplanned: pieces of the largest bucket of ", report.model,
+                  "\n"));
+  if (const std::string lines = ratio_lines(report); !lines.empty())
+    out.text("\n" + lines);
+  return out.add(library_memory(report.library_memory,
+                                report.largest_library_bytes,
+                                "Memory of the library"));
 }
 
 }  // namespace canzona

@@ -1,5 +1,4 @@
-// Texts shared by the views of several benches: links, machines, warnings.
-// Each write_… writes one value or the members it names.
+// Pieces shared by the views of several benches: links, machines, warnings.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/comm/thread/link_model.h"
 #include "canzona/comm/transport.h"
 #include "canzona/measure/collectives.h"
 #include "canzona/measure/machine.h"
-#include "canzona/report/terminal.h"
+#include "canzona/report/document.h"
 
 namespace canzona {
 
@@ -27,13 +25,14 @@ struct PrecisionChoice {
   }
 };
 
-// Writes the members `precision` and `precision_why`; both are null if the rule
-// has no such option.
-inline void write_precision(JsonWriter& out, const PrecisionChoice& choice) {
-  out.member("precision");
-  choice.precision.empty() ? out.null() : out.value(choice.precision);
-  out.member("precision_why");
-  choice.precision.empty() ? out.null() : out.value(choice.why);
+// The members `precision` and `precision_why`; both are null if the rule has no
+// such option.
+inline Document precision_members(const PrecisionChoice& choice) {
+  const bool is_known = !choice.precision.empty();
+  const Value none = nullptr;
+  return Document()
+      .set("precision", is_known ? choice.precision : none)
+      .set("precision_why", is_known ? choice.why : none);
 }
 
 // "measured here, no cost table: 31 GFLOP/s of fp32 products and …"
@@ -41,18 +40,13 @@ std::string speed_text(const MachineSpeed& speed);
 
 // "modelled link: 10 GB/s inside a node, …"
 std::string link_text(const LinkModel& link);
-// Writes the members of a modelled link and leaves the object open.
-void begin_link(JsonWriter& out, const LinkModel& link);
+Document link_members(const LinkModel& link);
 
-// Tells what NCCL takes of rank 0's GPU, communicator by communicator: "" if
-// there are none. `largest` is what it takes of the rank of which it takes
-// most.
-std::string library_memory_text(const std::vector<LibraryMemory>& communicators,
-                                int64_t largest);
-// Writes the same as the member `nccl_memory`.
-void write_library_memory(JsonWriter& out,
-                          const std::vector<LibraryMemory>& communicators,
-                          int64_t largest);
+// Tells what NCCL takes of rank 0's GPU, communicator by communicator, in JSON
+// the member `nccl_memory`; empty if there are none. `largest` is what it takes
+// of the rank of which it takes most. A title comes before it.
+Document library_memory(const std::vector<LibraryMemory>& communicators,
+                        int64_t largest, std::string_view title);
 
 // Warns that the modelled link is so fast that copies distort the measurement.
 // `copies`: the bytes per second that a rank copies here.
@@ -75,7 +69,6 @@ struct CollectivesReport {
   int64_t largest_library_bytes = 0;
 };
 
-std::string collectives_text(const CollectivesReport& report, const Ink& ink);
-std::string collectives_json(const CollectivesReport& report);
+Document collectives_view(const CollectivesReport& report);
 
 }  // namespace canzona

@@ -8,10 +8,10 @@
 namespace canzona {
 namespace {
 
-void write_rates(JsonWriter& out, const MachineRates& rates) {
-  out.field("sgemm_gflops", rates.sgemm_gflops);
-  out.field("packed_gflops", rates.packed_gflops);
-  out.field("copy_bytes_per_second", rates.copy_bytes_per_second);
+void add_rates(const MachineRates& rates, Document& out) {
+  out.set("sgemm_gflops", rates.sgemm_gflops);
+  out.set("packed_gflops", rates.packed_gflops);
+  out.set("copy_bytes_per_second", rates.copy_bytes_per_second);
 }
 
 std::string transform_heading(const TransformReport& report) {
@@ -35,44 +35,47 @@ std::string transform_heading(const TransformReport& report) {
       rates.copy_bytes_per_second / 1e9);
 }
 
+Field milliseconds(const char* key, const char* heading, double seconds) {
+  return {key, heading, seconds, fmt::format("{:.3f}", seconds * 1e3)};
+}
+
+// "1.25x"
+std::string times_text(double ratio) { return fmt::format("{:.2f}x", ratio); }
+
 // The speed-up is relative to the first row of the same precision.
-std::string transform_rows(const TransformReport& report, const Ink& ink) {
-  std::string out =
-      ink(Tone::kBold, fmt::format("{:10}  {:9}  {:>10}  {:>8}  {:>9}  {:>10}  "
-                                   "{:>9}",
-                                   "algorithm", "precision", "ms", "speed-up",
-                                   "error", "floor ms", "of floor")) +
-      "\n";
+Listing transform_rows(const TransformReport& report) {
+  Listing rows;
   const TransformRow* first = nullptr;
   for (const TransformRow& row : report.rows) {
     if (first == nullptr || first->precision != row.precision) first = &row;
     const double least = transform_floor(report.request, row, report.rates);
-    out += fmt::format(
-        "{:10}  {:9}  {:10.3f}  {:7.2f}x  {:9.1e}  {:10.3f}  {:8.2f}x\n",
-        row.algorithm, row.precision, row.seconds * 1e3,
-        first->seconds / row.seconds, row.error_vs_fp64, least * 1e3,
-        row.seconds / least);
+    rows.add({{"algorithm", "<algorithm", row.algorithm},
+              {"precision", "<precision", row.precision},
+              milliseconds("seconds", ">ms", row.seconds),
+              {"", ">speed-up", times_text(first->seconds / row.seconds)},
+              {"error_vs_fp64", ">error", row.error_vs_fp64,
+               fmt::format("{:.1e}", row.error_vs_fp64)},
+              milliseconds("floor_seconds", ">floor ms", least),
+              {"", ">of floor", times_text(row.seconds / least)}});
   }
-  return out;
+  return rows;
 }
 
-void write_stages(JsonWriter& out, std::string_view name,
-                  const std::vector<Engine::StageTime>& stages) {
-  out.member(name).begin_object();
-  for (const Engine::StageTime& stage : stages)
-    out.field(stage.stage, stage.seconds);
-  out.end_object();
-}
-
-std::string stage_lines(const std::vector<Engine::StageTime>& stages) {
+void add_stages(const char* key, const std::string& heading,
+                const std::vector<Engine::StageTime>& stages, Document& out) {
   double total = 0;
   for (const Engine::StageTime& stage : stages) total += stage.seconds;
-  std::string out;
-  for (const Engine::StageTime& stage : stages)
-    out += fmt::format("  {:20} {:9.3f} ms  {:5.1f} %  {} calls\n", stage.stage,
-                       stage.seconds * 1e3, 100 * stage.seconds / total,
-                       stage.calls);
-  return out;
+  Listing rows;
+  Members members;
+  for (const Engine::StageTime& stage : stages) {
+    members.push_back({stage.stage, stage.seconds});
+    rows.add({{"", "<by stage", stage.stage},
+              milliseconds("", ">ms", stage.seconds),
+              {"", ">", fmt::format("{:.1f} %", 100 * stage.seconds / total)},
+              {"", ">calls", stage.calls}});
+  }
+  if (!stages.empty()) out.text(heading);
+  out.table("", rows).set(key, members);
 }
 
 // Names only the hardware that was used: the bf16 kernel is idle in an fp32
@@ -85,22 +88,19 @@ std::string hardware_text(const RuleStepRequest& request,
   return cat(blas.library, " ", blas.core);
 }
 
-void write_gpu(JsonWriter& out, const MachineReport& report) {
-  out.begin_object().field("built", cuda_is_built());
-  if (const auto& device = report.gpu) {
-    out.field("device", device->name);
-    out.field("compute_capability", cat(device->major, ".", device->minor));
-    out.field("multiprocessors", device->num_multiprocessors);
-    out.field("memory_bytes", device->memory_bytes);
-    out.field("free_bytes", device->free_bytes);
-    out.field("l2_bytes", device->l2_bytes);
-    out.field("shared_memory_per_block", device->shared_memory_per_block);
-    out.field("driver", device->driver).field("runtime", device->runtime);
-  } else {
-    out.member("device").null();
-    out.field("why_not", report.why_no_gpu);
-  }
-  out.end_object();
+Document gpu_members(const MachineReport& report) {
+  Document out;
+  out.set("built", cuda_is_built());
+  if (!report.gpu)
+    return out.set("device", nullptr).set("why_not", report.why_no_gpu);
+  const CudaDeviceInfo& device = *report.gpu;
+  out.set("device", device.name);
+  out.set("compute_capability", cat(device.major, ".", device.minor));
+  out.set("multiprocessors", device.num_multiprocessors);
+  out.set("memory_bytes", device.memory_bytes);
+  out.set("free_bytes", device.free_bytes).set("l2_bytes", device.l2_bytes);
+  out.set("shared_memory_per_block", device.shared_memory_per_block);
+  return out.set("driver", device.driver).set("runtime", device.runtime);
 }
 
 std::string gpu_text(const MachineReport& report) {
@@ -164,145 +164,101 @@ std::string peers_text(const CudaPeers& gpu) {
                            : cat("reaches ", join(peers, " "), " directly"));
 }
 
-void write_limit(JsonWriter& out, const char* name, int64_t value) {
-  out.member(name);
-  if (value < 0)
-    out.null();
-  else
-    out.value(value);
+Value limit_value(int64_t value) {
+  return value < 0 ? Value(nullptr) : Value(value);
 }
 
-void write_surroundings(JsonWriter& out, const MachineReport& report) {
+void add_surroundings(const MachineReport& report, Document& out) {
   const DiskInfo& disk = report.disk;
-  out.member("disk").begin_object().field("folder", disk.folder);
-  write_limit(out, "free_bytes", disk.free_bytes);
-  out.field("write_bytes_per_second", disk.write_bytes_per_second)
-      .field("commit_seconds", disk.commit_seconds)
-      .field("problem", disk.problem)
-      .end_object();
-  out.member("limits").begin_array();
+  Listing limits, devices, exchanges;
   for (const ProcessLimit& limit : report.limits) {
-    out.begin_object().field("name", limit.name).field("unit", limit.unit);
-    write_limit(out, "soft", limit.soft);
-    write_limit(out, "hard", limit.hard);
-    out.end_object();
+    Row& row = limits.add().set("name", limit.name).set("unit", limit.unit);
+    row.set("soft", limit_value(limit.soft));
+    row.set("hard", limit_value(limit.hard));
   }
-  out.end_array();
-  out.field("sigpipe", report.sigpipe).field("mpi", report.mpi);
-  out.field("nccl", report.nccl).field("nccl_network", report.nccl_network);
-  out.field("gpus", report.num_gpus);
-  out.member("devices").begin_array();
-  for (const CudaPeers& gpu : report.gpus) {
-    out.begin_object().field("name", gpu.name).field("bus", gpu.bus);
-    out.member("peers").values(gpu.peers);
-    out.end_object();
+  for (const CudaPeers& gpu : report.gpus)
+    devices.add()
+        .set("name", gpu.name)
+        .set("bus", gpu.bus)
+        .set("peers", gpu.peers);
+  for (const ExchangeInfo& exchange : report.exchanges) {
+    Row& row = exchanges.add().set("transport", exchange.transport);
+    row.set("ranks", exchange.num_ranks).set("seconds", exchange.seconds);
+    row.set("problem", exchange.problem);
   }
-  out.end_array();
-  out.member("exchanges").begin_array();
-  for (const ExchangeInfo& exchange : report.exchanges)
-    out.begin_object()
-        .field("transport", exchange.transport)
-        .field("ranks", exchange.num_ranks)
-        .field("seconds", exchange.seconds)
-        .field("problem", exchange.problem)
-        .end_object();
-  out.end_array();
+  out.set("disk", {{"folder", disk.folder},
+                   {"free_bytes", limit_value(disk.free_bytes)},
+                   {"write_bytes_per_second", disk.write_bytes_per_second},
+                   {"commit_seconds", disk.commit_seconds},
+                   {"problem", disk.problem}});
+  out.set("limits", limits.value()).set("devices", devices.value());
+  out.set("exchanges", exchanges.value()).set("sigpipe", report.sigpipe);
+  out.set("mpi", report.mpi).set("nccl", report.nccl);
+  out.set("nccl_network", report.nccl_network).set("gpus", report.num_gpus);
 }
 
 }  // namespace
 
-std::string transform_text(const TransformReport& report, const Ink& ink) {
-  return transform_heading(report) + transform_rows(report, ink) +
-         fmt::format("\nrule muon runs {} on this shape; precision: {}\n",
-                     report.algorithm, report.precision.text());
-}
-
-std::string transform_json(const TransformReport& report) {
+Document transform_view(const TransformReport& report) {
   const TransformRequest& request = report.request;
   const MachineInfo& machine = report.machine;
-  JsonWriter out(2);
-  out.begin_object();
-  out.field("device", request.device);
-  write_precision(out, report.precision);
-  out.field("algorithm", report.algorithm);
-  out.field("cpu", machine.cpu).field("core", machine.blas.core);
-  write_rates(out, report.rates);
-  out.field("bf16_kernel", machine.bf16_kernels.front());
-  out.field("shape", to_string(request.shape)).field("batch", request.batch);
-  out.field("threads", request.num_threads).field("rounds", request.rounds);
-  out.member("results").begin_array();
-  for (const TransformRow& row : report.rows) {
-    out.begin_object();
-    out.field("algorithm", row.algorithm).field("precision", row.precision);
-    out.field("seconds", row.seconds);
-    out.field("error_vs_fp64", row.error_vs_fp64);
-    out.field("floor_seconds", transform_floor(request, row, report.rates));
-    out.end_object();
-  }
-  out.end_array().end_object();
-  return out.take() + "\n";
+  Document out;
+  out.text(transform_heading(report));
+  out.table("results", transform_rows(report), "", 0);
+  out.text(cat("\nrule muon runs ", report.algorithm,
+               " on this shape; precision: ", report.precision.text(), "\n"));
+  out.add(precision_members(report.precision));
+  out.set("device", request.device).set("algorithm", report.algorithm);
+  out.set("cpu", machine.cpu).set("core", machine.blas.core);
+  add_rates(report.rates, out);
+  out.set("bf16_kernel", machine.bf16_kernels.front());
+  out.set("shape", to_string(request.shape)).set("batch", request.batch);
+  return out.set("threads", request.num_threads).set("rounds", request.rounds);
 }
 
-std::string rule_step_text(const RuleStepReport& report) {
+Document rule_step_view(const RuleStepReport& report) {
   const RuleStepRequest& request = report.request;
   const RuleStep& step = report.step;
-  std::string out =
-      fmt::format("{} in {} on {} of {}, {}\n", request.rule, step.precision,
-                  counted_text(std::ssize(request.tensors), "tensor"),
-                  printable(report.model), hardware_text(request, step));
+  Document out;
+  out.text(cat(request.rule, " in ", step.precision, " on ",
+               counted_text(std::ssize(request.tensors), "tensor"), " of ",
+               printable(report.model), ", ", hardware_text(request, step),
+               "\n"));
   if (!report.precision.precision.empty())
-    out += "precision: " + report.precision.text() + "\n";
-  out += "\n";
-  for (const auto& [shape, algorithm] : step.algorithms)
-    out += fmt::format("  {:14} {}\n", shape, algorithm);
-  out += fmt::format(
+    out.text(cat("precision: ", report.precision.text(), "\n"));
+  out.text("\n").add(precision_members(report.precision));
+  Members algorithms;
+  for (const auto& [shape, algorithm] : step.algorithms) {
+    out.text(cat("  ", pad_right(shape, 14), " ", algorithm, "\n"));
+    algorithms.push_back({shape, algorithm});
+  }
+  out.text(fmt::format(
       "\nstep {:.3f} ms (median of {}), {:.2f}x the floor of {:.3f} ms\n"
       "host {:.3f} ms\n"
       "floor: {:.3g} TFLOP at {:.3g} TF/s, then {} at {:.3g} TB/s\n",
       step.seconds * 1e3, request.rounds, step.seconds / step.floor_seconds,
       step.floor_seconds * 1e3, step.host_seconds * 1e3, step.flops / 1e12,
       step.peak_tflops, human_bytes(static_cast<int64_t>(step.bytes)),
-      step.copy_bytes_per_second / 1e12);
+      step.copy_bytes_per_second / 1e12));
   if (step.refresh_seconds > 1.5 * step.seconds)
-    out += fmt::format("the slowest kind of step takes {:.3f} ms\n",
-                       step.refresh_seconds * 1e3);
-  if (!step.stages.empty()) out += "\nby stage\n" + stage_lines(step.stages);
-  if (!step.refresh_stages.empty())
-    out += "\nby stage, in the slowest step of a period\n" +
-           stage_lines(step.refresh_stages);
-  return out;
-}
-
-std::string rule_step_json(const RuleStepReport& report) {
-  const RuleStepRequest& request = report.request;
-  const RuleStep& step = report.step;
-  JsonWriter out(2);
-  out.begin_object();
-  out.field("model", report.model)
-      .field("rule", request.rule)
-      .field("device", request.device);
-  write_precision(out, report.precision);
-  out.field("hardware", step.device);
-  out.field("tensors", static_cast<int64_t>(request.tensors.size()));
-  out.field("rounds", request.rounds).field("graph", request.graph);
-  out.field("seconds", step.seconds);
-  out.field("least_seconds", step.least_seconds);
-  out.field("median_seconds", step.median_seconds);
-  out.field("refresh_seconds", step.refresh_seconds);
-  out.field("host_seconds", step.host_seconds);
-  write_stages(out, "seconds_by_stage", step.stages);
-  write_stages(out, "refresh_seconds_by_stage", step.refresh_stages);
-  out.member("algorithm_by_shape").begin_object();
-  for (const auto& [shape, algorithm] : step.algorithms)
-    out.field(shape, algorithm);
-  out.end_object();
-  out.field("flops", step.flops).field("bytes", step.bytes);
-  out.field("peak_tflops", step.peak_tflops);
-  out.field("copy_bytes_per_second", step.copy_bytes_per_second);
-  out.field("floor_seconds", step.floor_seconds);
-  out.field("memory_bytes", step.memory_bytes);
-  out.end_object();
-  return out.take() + "\n";
+    out.text(fmt::format("the slowest kind of step takes {:.3f} ms\n",
+                         step.refresh_seconds * 1e3));
+  add_stages("seconds_by_stage", "\n", step.stages, out);
+  add_stages("refresh_seconds_by_stage", "\nin the slowest step of a period\n",
+             step.refresh_stages, out);
+  out.set("model", report.model).set("rule", request.rule);
+  out.set("device", request.device).set("hardware", step.device);
+  out.set("tensors", request.tensors.size()).set("rounds", request.rounds);
+  out.set("graph", request.graph).set("seconds", step.seconds);
+  out.set("least_seconds", step.least_seconds);
+  out.set("median_seconds", step.median_seconds);
+  out.set("refresh_seconds", step.refresh_seconds);
+  out.set("host_seconds", step.host_seconds);
+  out.set("algorithm_by_shape", algorithms).set("flops", step.flops);
+  out.set("bytes", step.bytes).set("peak_tflops", step.peak_tflops);
+  out.set("copy_bytes_per_second", step.copy_bytes_per_second);
+  out.set("floor_seconds", step.floor_seconds);
+  return out.set("memory_bytes", step.memory_bytes);
 }
 
 std::vector<std::string> problems_of(const MachineReport& report) {
@@ -323,71 +279,55 @@ std::vector<std::string> problems_of(const MachineReport& report) {
   return found;
 }
 
-std::string machine_text(const MachineReport& report, const Ink& ink) {
+Document machine_view(const MachineReport& report) {
   const MachineInfo& machine = report.machine;
   const MachineRates& rates = report.rates;
   const std::vector<std::string> found = problems_of(report);
-  const auto line = [](const char* name, const std::string& value) {
-    return fmt::format("{:14}{}\n", name, value);
+  Document out;
+  const auto line = [&](std::string_view name, const std::string& value) {
+    out.text(cat(pad_right(name, 14), value, "\n"));
   };
-  const auto or_none = [](const std::vector<std::string>& words) {
-    return words.empty() ? std::string("none") : join(words, ", ");
-  };
-  std::string out;
-  out +=
-      line("cpu", fmt::format("{}, {} logical", machine.cpu, machine.num_cpus));
-  out += line("features", or_none(machine.features));
-  out += line("memory", human_bytes(machine.memory_bytes));
-  out += line("blas", fmt::format("{}, core {}, linked {}",
-                                  machine.blas.library, machine.blas.core,
-                                  machine.blas.shared ? "shared" : "static"));
-  out += line("sgemm", fmt::format("{:.0f} GF/s on one thread, 1024 cubed",
-                                   rates.sgemm_gflops));
-  out += line("bf16", fmt::format("{}; {:.0f} GF/s in the packed loop",
-                                  join(machine.bf16_kernels, ", "),
-                                  rates.packed_gflops));
-  out += line("copy", fmt::format("{:.1f} GB/s read and written",
-                                  rates.copy_bytes_per_second / 1e9));
-  out += line("cuda", gpu_text(report));
+  line("cpu", cat(machine.cpu, ", ", machine.num_cpus, " logical"));
+  line("features",
+       machine.features.empty() ? "none" : join(machine.features, ", "));
+  line("memory", human_bytes(machine.memory_bytes));
+  line("blas", cat(machine.blas.library, ", core ", machine.blas.core,
+                   ", linked ", machine.blas.shared ? "shared" : "static"));
+  line("sgemm", fmt::format("{:.0f} GF/s on one thread, 1024 cubed",
+                            rates.sgemm_gflops));
+  line("bf16",
+       fmt::format("{}; {:.0f} GF/s in the packed loop",
+                   join(machine.bf16_kernels, ", "), rates.packed_gflops));
+  line("copy", fmt::format("{:.1f} GB/s read and written",
+                           rates.copy_bytes_per_second / 1e9));
+  line("cuda", gpu_text(report));
   if (report.num_gpus > 1)
-    out += line("gpus", fmt::format("{} for NCCL processes", report.num_gpus));
+    line("gpus", cat(report.num_gpus, " for NCCL processes"));
   for (size_t gpu = 0; gpu < report.gpus.size() && report.gpus.size() > 1;
        ++gpu)
-    out += line(cat("gpu ", gpu).c_str(), peers_text(report.gpus[gpu]));
-  out += line("mpi", report.mpi);
-  out += line("nccl",
-              cat(report.nccl, report.nccl_network.empty()
-                                   ? ""
-                                   : cat(", network ", report.nccl_network)));
+    line(cat("gpu ", gpu), peers_text(report.gpus[gpu]));
+  line("mpi", report.mpi);
+  line("nccl", cat(report.nccl, report.nccl_network.empty() ? "" : ", network ",
+                   report.nccl_network));
   for (const ExchangeInfo& exchange : report.exchanges)
-    out += line(exchange_name(exchange), exchange_text(exchange));
-  out += line("disk", disk_text(report.disk));
-  out += line("limits", limits_text(report.limits));
-  out += line("sigpipe", report.sigpipe);
+    line(exchange_name(exchange), exchange_text(exchange));
+  line("disk", disk_text(report.disk));
+  line("limits", limits_text(report.limits));
+  line("sigpipe", report.sigpipe);
   for (const std::string& problem : found)
-    out += cat(ink(Tone::kPoor, "problem: "), problem, "\n");
-  if (found.empty()) out += ink(Tone::kGood, "no problems found") + "\n";
-  return out;
-}
-
-std::string machine_json(const MachineReport& report) {
-  const MachineInfo& machine = report.machine;
-  JsonWriter out(2);
-  out.begin_object();
-  out.field("cpu", machine.cpu).field("cpus", machine.num_cpus);
-  out.field("memory_bytes", machine.memory_bytes);
-  out.member("features").values(machine.features);
-  out.member("bf16_kernels").values(machine.bf16_kernels);
-  out.field("blas", machine.blas.library).field("core", machine.blas.core);
-  out.field("blas_linked", machine.blas.shared ? "shared" : "static");
-  out.field("fallback_core", machine.blas.fallback_core);
-  write_rates(out, report.rates);
-  write_gpu(out.member("cuda"), report);
-  write_surroundings(out, report);
-  out.field("text", machine_text(report, Ink()));
-  out.member("problems").values(problems_of(report));
-  out.end_object();
-  return out.take() + "\n";
+    out.text(cat(toned(Tone::kPoor, "problem: "), problem, "\n"));
+  if (found.empty()) out.text(toned(Tone::kGood, "no problems found") + "\n");
+  out.set("text", print_text(out, Ink())).set("problems", found);
+  out.set("cpu", machine.cpu).set("cpus", machine.num_cpus);
+  out.set("memory_bytes", machine.memory_bytes);
+  out.set("features", machine.features);
+  out.set("bf16_kernels", machine.bf16_kernels);
+  out.set("blas", machine.blas.library).set("core", machine.blas.core);
+  out.set("blas_linked", machine.blas.shared ? "shared" : "static");
+  out.set("fallback_core", machine.blas.fallback_core);
+  add_rates(rates, out);
+  add_surroundings(report, out);
+  return out.add("cuda", gpu_members(report));
 }
 
 }  // namespace canzona

@@ -1,5 +1,5 @@
 // Shows what `canzona bench transform`, `bench rule` and `doctor` have measured
-// on one machine, on the terminal and as JSON.
+// on one machine.
 #pragma once
 
 #include <optional>
@@ -22,8 +22,7 @@ struct TransformReport {
   PrecisionChoice precision = {};
   std::string algorithm = {};
 };
-std::string transform_text(const TransformReport& report, const Ink& ink);
-std::string transform_json(const TransformReport& report);
+Document transform_view(const TransformReport& report);
 
 struct RuleStepReport {
   std::string model;
@@ -31,8 +30,7 @@ struct RuleStepReport {
   PrecisionChoice precision = {};
   RuleStep step = {};
 };
-std::string rule_step_text(const RuleStepReport& report);
-std::string rule_step_json(const RuleStepReport& report);
+Document rule_step_view(const RuleStepReport& report);
 
 struct MachineReport {
   MachineInfo machine;
@@ -53,7 +51,6 @@ struct MachineReport {
 // Lists whatever slows this machine down or may make runs fail; empty if there
 // is nothing to report.
 std::vector<std::string> problems_of(const MachineReport& report);
-std::string machine_text(const MachineReport& report, const Ink& ink);
-std::string machine_json(const MachineReport& report);
+Document machine_view(const MachineReport& report);
 
 }  // namespace canzona

@@ -1,4 +1,4 @@
-// The answer of `canzona bench step` on the terminal.
+// The answer of `canzona bench step`.
 #include "canzona/report/bench/step_report.h"
 
 #include <fmt/format.h>
@@ -8,9 +8,10 @@
 
 #include "canzona/base/text.h"
 #include "canzona/report/bench/bench_text.h"
+#include "canzona/report/models_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/team_view.h"
-#include "canzona/report/terminal.h"
+#include "canzona/report/zero_view.h"
 
 namespace canzona {
 namespace {
@@ -93,70 +94,45 @@ std::string cuts_text(const StepReport& report) {
   return words.empty() ? "" : "; " + join(words, ", ");
 }
 
-std::string step_heading(const StepReport& report, const Ink& ink) {
-  const StepBench& bench = report.bench;
-  std::string out =
-      ink(Tone::kBold, "Steps") +
-      fmt::format(" of {} with {} on {}: {}, {}\n", printable(report.model),
-                  report.rule, to_string(report.mesh),
-                  counted(report.mesh.world(), "rank"),
-                  report.transport == "thread" ? "threads"
-                  : report.transport == "mpi"  ? "MPI processes"
-                  : report.transport == "nccl" ? "NCCL processes"
-                                               : "processes over sockets");
-  const auto line = [&](const std::string& text) {
-    out += "  " + wrap(text, kPageWidth - 2, 2) + "\n";
-  };
-  if (const std::string text = report.precision.text(); !text.empty())
-    line("precision: " + text);
-  line(fmt::format("{} gradients, {}{}{}", to_string(report.trial.gradients),
-                   counted(report.trial.steps, "step"),
-                   untimed_text(report.trial.warmup), cuts_text(report)));
-  const int64_t tokens = report.trial.product_tokens;
-  line(fmt::format("forward and backward {} {}{}",
-                   tokens > 0 ? fmt::format("are bf16 products of every "
-                                            "module's matrices with {} tokens,",
-                                            tokens)
-                              : "sleep",
-                   human_seconds(bench.compute_seconds),
-                   bench.measured_first.empty()
-                       ? ""
-                       : " (measured first: " + bench.measured_first + ")"));
-  if (!bench.beginning.empty())
-    line("first step: " + beginning_text(bench.beginning));
-  if (bench.link)
-    line(cat(link_text(*bench.link), ", ",
-             counted_text(bench.link->ranks_per_node, "rank"), " per node"));
-  const auto plans = ran(report);
-  if (!plans.empty())
-    line("predictions: " +
-         (bench.speed ? speed_text(*bench.speed)
-                      : cost_source_text(plans.front()->plan->cost_basis)));
-  return out;
+const char* ranks_text(const std::string& transport) {
+  return transport == "thread" ? "threads"
+         : transport == "mpi"  ? "MPI processes"
+         : transport == "nccl" ? "NCCL processes"
+                               : "processes over sockets";
 }
 
-std::string step_times_table(const StepReport& report, const Ink& ink) {
-  Table table("<>>>>>>");
-  table.header({"plan", "step", "mean", "worst", "predicted", "with gather",
-                "speed-up"});
-  std::vector<std::string> hosts;
-  for (const PlanBench* one : ran(report)) {
-    const StepTrial& t = one->trial;
-    table.row({label_of(report, *one), human_seconds(t.step.median),
-               human_seconds(t.step.mean), human_seconds(t.step.worst),
-               human_seconds(one->predicted_mean()),
-               human_seconds(t.step_and_gather.median),
-               one->speedup_over_replicated > 0
-                   ? fmt::format("{:.2f}x", one->speedup_over_replicated)
-                   : ""});
-    hosts.push_back(
-        cat(label_of(report, *one), " ", human_seconds(t.host_seconds)));
-  }
-  return title(ink, "Slowest rank: median step, mean and worst of a period") +
-         table.text(ink) + "  " +
-         wrap("time for a host to issue a step: " + join(hosts, ", "),
-              kPageWidth - 2, 2) +
-         "\n";
+// What all plans share: how they were run, and what predictions rest on.
+void add_heading(const StepReport& report, Document& out) {
+  const StepBench& bench = report.bench;
+  out.heading("Steps", cat(" of ", printable(report.model), " with ",
+                           report.rule, " on ", to_string(report.mesh), ": ",
+                           counted(report.mesh.world(), "rank"), ", ",
+                           ranks_text(report.transport)));
+  if (const std::string text = report.precision.text(); !text.empty())
+    out.line("precision: " + text);
+  out.line(cat(to_string(report.trial.gradients), " gradients, ",
+               counted(report.trial.steps, "step"),
+               untimed_text(report.trial.warmup), cuts_text(report)));
+  const int64_t tokens = report.trial.product_tokens;
+  out.line(cat("forward and backward ",
+               tokens > 0
+                   ? cat("are bf16 products of every module's matrices with ",
+                         tokens, " tokens,")
+                   : "sleep",
+               " ", human_seconds(bench.compute_seconds),
+               bench.measured_first.empty()
+                   ? ""
+                   : cat(" (measured first: ", bench.measured_first, ")")));
+  if (!bench.beginning.empty())
+    out.line("first step: " + beginning_text(bench.beginning));
+  if (bench.link)
+    out.line(cat(link_text(*bench.link), ", ",
+                 counted_text(bench.link->ranks_per_node, "rank"),
+                 " per node"));
+  if (const auto plans = ran(report); !plans.empty())
+    out.line("predictions: " +
+             (bench.speed ? speed_text(*bench.speed)
+                          : cost_source_text(plans.front()->plan->cost_basis)));
 }
 
 // Returns the time without overlap over the time with it; 0 if that was not
@@ -171,141 +147,317 @@ double against_none(const StepReport& report, const PlanBench& one) {
   return 0;
 }
 
-std::string whole_percent(bool is_known, double part) {
-  return is_known ? fmt::format("{:.0f} %", 100 * part) : "";
+Value value_if(bool is_known, double value) {
+  return is_known ? Value(value) : Value(nullptr);
 }
 
-// Shows what only some benches have if one of these has it.
-std::string iterations_table(const StepReport& report, const Ink& ink) {
-  if (report.trial.iterations == 0) return "";
-  Table table("<>>>>>>>>>");
-  table.header({"plan", "iteration", "spread", "predicted",
-                "none :", "computes", "waits", "hidden", "covered", "edge"});
-  for (const PlanBench* one : ran(report)) {
-    const StepTrial& t = one->trial;
-    const double seconds = t.iteration.median;
-    const double speed_up = against_none(report, *one);
-    table.row(
-        {label_of(report, *one), human_seconds(seconds),
-         human_seconds(t.iteration.spread),
-         human_seconds(one->predicted_iteration_seconds),
-         speed_up > 0 ? fmt::format("{:.2f}x", speed_up) : "",
-         human_seconds(t.compute_seconds), human_seconds(t.links.waited),
-         whole_percent(t.knows_busy, t.links.hidden_fraction()),
-         whole_percent(t.knows_exposed, t.links.covered_fraction()),
-         whole_percent(one->edge_seconds > 0, one->edge_seconds / seconds)});
+Cell percent_if(bool is_known, double part) {
+  return {value_if(is_known, part),
+          is_known ? fmt::format("{:.0f} %", 100 * part) : ""};
+}
+
+Cell times_if(bool is_known, double ratio) {
+  return {value_if(is_known, ratio),
+          is_known ? fmt::format("{:.2f}x", ratio) : ""};
+}
+
+// The plans that ran: a table of each subject for people, and all figures of a
+// plan as one object.
+struct PlanTables {
+  Listing steps, iterations, sizes, memory;
+};
+
+// A row of a table, whose figures are members of the plan.
+class PlanRow {
+ public:
+  PlanRow(Listing& table, const std::string& label, Document& plan)
+      : row_(table.add({{"", "<plan", label}})), plan_(plan) {}
+  void add(const char* key, const char* heading, Cell cell) {
+    row_.add({"", heading, "", std::move(cell.text)});
+    if (*key != 0) plan_.set(key, std::move(cell.value));
   }
-  return title(ink,
-               "Iterations: slowest rank, median; mean rank: compute, and how "
-               "much of the links' time it hides") +
-         table.text(ink);
+
+ private:
+  Row& row_;
+  Document& plan_;
+};
+
+void add_step_times(const StepBench& bench, const PlanBench& s, PlanRow row,
+                    Document& out) {
+  const StepTrial& t = s.trial;
+  row.add("step_seconds", ">step", as_seconds(t.step.median));
+  row.add("step_seconds_mean", ">mean", as_seconds(t.step.mean));
+  row.add("step_seconds_worst", ">worst", as_seconds(t.step.worst));
+  row.add("predicted_step_seconds", ">predicted",
+          as_seconds(s.predicted_mean()));
+  row.add("step_and_gather_seconds", ">with gather",
+          as_seconds(t.step_and_gather.median));
+  row.add("speedup_over_replicated", ">speed-up",
+          times_if(s.speedup_over_replicated > 0, s.speedup_over_replicated));
+  out.set("step_compute_seconds", t.step_compute_seconds);
+  out.set("host_seconds", t.host_seconds);
+  out.set("step_hidden_fraction",
+          value_if(t.knows_busy, t.step_links.hidden_fraction()));
+  out.set("step_covered_fraction",
+          value_if(t.knows_exposed, t.step_links.covered_fraction()));
+  out.set("step_waited_seconds", t.step_links.waited);
+  out.set("step_busy_seconds", value_if(t.knows_busy, t.step_links.busy));
+  out.set("step_exposed_seconds",
+          value_if(t.knows_exposed, t.step_links.exposed));
+  out.set("predicted_step_seconds_worst", s.predicted_worst());
+  if (s.serial_step.mean > 0)
+    out.set("serial_step_seconds", s.serial_step.mean);
+  if (bench.one_rank_step.mean > 0) {
+    out.set("scaling_efficiency", bench.scaling(s));
+    out.set("scaling_efficiency_of_machine",
+            bench.scaling(s) / bench.products.efficiency());
+  }
 }
 
-std::string step_sizes_table(const StepReport& report, const Ink& ink) {
-  Table table("<>>>>");
-  table.header({"plan", "sent", "predicted", "to other nodes", "predicted"});
-  for (const PlanBench* one : ran(report))
-    table.row({label_of(report, *one), human_bytes(one->trial.bytes_sent_max),
-               human_bytes(one->bytes_predicted.most_sent()),
-               human_bytes(one->trial.slow_bytes_sent_max),
-               human_bytes(one->bytes_predicted.most_slow())});
-  return title(ink, "Largest rank: bytes of a step") + table.text(ink);
+void add_iterations(const StepReport& report, const PlanBench& s, PlanRow row,
+                    Document& out) {
+  const StepTrial& t = s.trial;
+  const double seconds = t.iteration.median;
+  const bool is_run = seconds > 0;
+  const double speed_up = is_run ? against_none(report, s) : 0;
+  const auto seconds_if = [&](bool is_known, double value) {
+    return Cell{value_if(is_known, value), human_seconds(value)};
+  };
+  row.add("iteration_seconds", ">iteration", seconds_if(is_run, seconds));
+  row.add("iteration_seconds_spread", ">spread",
+          seconds_if(is_run, t.iteration.spread));
+  row.add("predicted_iteration_seconds", ">predicted",
+          seconds_if(is_run, s.predicted_iteration_seconds));
+  row.add("", ">none :", times_if(speed_up > 0, speed_up));
+  row.add("compute_seconds", ">computes",
+          seconds_if(is_run, t.compute_seconds));
+  row.add("waited_seconds", ">waits", seconds_if(is_run, t.links.waited));
+  row.add("hidden_fraction", ">hidden",
+          percent_if(is_run && t.knows_busy, t.links.hidden_fraction()));
+  row.add("covered_fraction", ">covered",
+          percent_if(is_run && t.knows_exposed, t.links.covered_fraction()));
+  row.add("", ">edge",
+          percent_if(s.edge_seconds > 0, s.edge_seconds / seconds));
+  out.set("iteration_seconds_mean", value_if(is_run, t.iteration.mean));
+  out.set("iteration_seconds_worst", value_if(is_run, t.iteration.worst));
+  out.set("predicted_hidden_fraction",
+          value_if(is_run, s.predicted_hidden_fraction));
+  out.set("links_busy_seconds", value_if(is_run && t.knows_busy, t.links.busy));
+  out.set("links_exposed_seconds",
+          value_if(is_run && t.knows_exposed, t.links.exposed));
+  out.set("link_seconds", s.link_seconds).set("edge_seconds", s.edge_seconds);
 }
 
-std::string memory_table(const StepReport& report, const Ink& ink) {
-  Table table("<>>><");
-  table.header({"plan", "memory", "predicted", "pools in use", "parameters"});
+void add_sizes(const PlanBench& s, PlanRow row) {
+  row.add("bytes_sent_max", ">sent", as_bytes(s.trial.bytes_sent_max));
+  row.add("bytes_predicted_max", ">predicted",
+          as_bytes(s.bytes_predicted.most_sent()));
+  row.add("slow_bytes_sent_max", ">to other nodes",
+          as_bytes(s.trial.slow_bytes_sent_max));
+  row.add("slow_bytes_predicted_max", ">predicted",
+          as_bytes(s.bytes_predicted.most_slow()));
+}
+
+void add_memory(const PlanBench& s, PlanRow row, Document& out) {
+  const StepTrial& t = s.trial;
+  row.add("memory_bytes_max", ">memory", as_bytes(t.memory_bytes_max));
+  row.add("memory_predicted_max", ">predicted",
+          as_bytes(s.memory_predicted_max));
+  row.add("", ">pools in use", as_bytes(t.pools.bytes));
+  row.add("digest", "<parameters",
+          {t.digest, t.digest.substr(0, kDigestLetters)});
+  out.set("pool_high_water", {{"bytes", t.pools.bytes},
+                              {"gather_slots", t.pools.gather_slots},
+                              {"scatter_slots", t.pools.scatter_slots}});
+}
+
+void add_ranks(const PlanBench& s, Document& out) {
+  std::vector<double> predicted;
+  for (const RankCost& rank : s.predicted)
+    predicted.push_back(rank.step_seconds_mean);
+  out.set("rank_step_seconds", s.trial.rank_seconds);
+  out.set("rank_predicted_seconds", predicted);
+  out.set("rank_bytes_sent", s.trial.bytes_sent);
+  out.set("rank_slow_bytes_sent", s.trial.slow_bytes_sent);
+  out.set("rank_memory_bytes", s.trial.memory_bytes);
+}
+
+Value plan_value(const StepReport& report, const PlanBench& s,
+                 PlanTables& tables) {
+  Document out;
+  out.set("name", s.choice.strategy);
+  out.set("zero",
+          sizes_value(with_states(s.choice.sizes, report.mesh.homes())));
+  out.set("overlap", to_string(s.choice.overlap));
+  if (!s.error.empty()) return out.set("error", s.error).value();
+  const std::string label = label_of(report, s);
+  add_step_times(report.bench, s, {tables.steps, label, out}, out);
+  add_iterations(report, s, {tables.iterations, label, out}, out);
+  add_sizes(s, {tables.sizes, label, out});
+  add_memory(s, {tables.memory, label, out}, out);
+  add_ranks(s, out);
+  out.set("state_digest", s.trial.state_digest);
+  out.set("digest_seconds", s.trial.digest_seconds);
+  out.set("collectives", to_string(s.plan->options.zero.reach));
+  out.set("teams", teams_value(*s.plan)).set("plan_digest", s.plan->digest);
+  if (report.audited)
+    out.set("audit", audit_listing(*s.plan, audit(*s.plan)).value());
+  return out.value();
+}
+
+void add_plans(const StepReport& report, Document& out) {
+  PlanTables tables;
+  std::vector<Value> plans;
+  for (const PlanBench& s : report.bench.plans)
+    plans.push_back(plan_value(report, s, tables));
+  out.set("strategies", plans);
+  if (ran(report).empty()) return;
+  std::vector<std::string> hosts;
   for (const PlanBench* one : ran(report))
-    table.row({label_of(report, *one), human_bytes(one->trial.memory_bytes_max),
-               human_bytes(one->memory_predicted_max),
-               human_bytes(one->trial.pools.bytes),
-               one->trial.digest.substr(0, kDigestLetters)});
-  return title(ink,
-               "Largest rank: memory reserved, and the most that modules "
-               "used of it; digest") +
-         table.text(ink);
+    hosts.push_back(cat(label_of(report, *one), " ",
+                        human_seconds(one->trial.host_seconds)));
+  out.title("Slowest rank: median step, mean and worst of a period")
+      .table("", tables.steps)
+      .line("time for a host to issue a step: " + join(hosts, ", "));
+  if (report.trial.iterations > 0)
+    out.title(
+           "Iterations: slowest rank, median; mean rank: compute, and how much "
+           "of the links' time it hides")
+        .table("", tables.iterations);
+  out.title("Largest rank: bytes of a step").table("", tables.sizes);
+  out.title(
+         "Largest rank: memory reserved, and the most that modules used of it; "
+         "digest")
+      .table("", tables.memory);
 }
 
 // Whole owners go without saying.
-std::string sharing_lines(const StepReport& report, const Ink& ink) {
-  std::string out;
-  for (const PlanBench* s : ran(report))
-    if (s->plan->options.teams != kTeamsOff)
-      out += cat(
-          "  ",
-          wrap(cat(label_of(report, *s), ": teams ", describe_teams(*s->plan)),
-               kPageWidth - 4, 4),
-          "\n");
-  return out.empty() ? "" : title(ink, "Matrices: who shares them") + out;
-}
-
-std::string nccl_memory_lines(const StepReport& report, const Ink& ink) {
-  const std::string text =
-      library_memory_text(report.library_memory, report.largest_library_bytes);
-  return text.empty() ? ""
-                      : title(ink, "In addition to the plan's memory") + text;
-}
-
-// Shows only the comparisons that were asked for.
-std::string comparisons(const StepReport& report, const Ink& ink) {
-  const StepBench& bench = report.bench;
-  const bool scaled = bench.one_rank_step.mean > 0;
-  std::string out;
-  if (scaled)
-    out += fmt::format(
-        "  one rank alone: {}; products on all ranks at once: {} of one "
-        "alone\n",
-        human_seconds(bench.one_rank_step.mean),
-        percent(bench.products.efficiency()));
-  Table table("<>>>");
-  table.header({"plan", "serial step", "efficiency", "of the machine's"});
+void add_sharing(const StepReport& report, Document& out) {
+  Document lines;
+  bool any = false;
   for (const PlanBench* s : ran(report)) {
-    const double efficiency = bench.scaling(*s);
-    const bool serial = s->serial_step.mean > 0;
-    if (scaled || serial)
-      table.row(
-          {label_of(report, *s),
-           serial ? human_seconds(s->serial_step.mean) : "",
-           scaled ? percent(efficiency) : "",
-           scaled ? percent(efficiency / bench.products.efficiency()) : ""});
+    if (s->plan->options.teams == kTeamsOff) continue;
+    lines.line(cat(label_of(report, *s), ": teams ", describe_teams(*s->plan)),
+               4);
+    any = true;
   }
-  if (table.empty()) return "";
-  return title(ink, "For comparison: no pipelining; one rank alone") + out +
-         table.text(ink);
+  if (any) out.title("Matrices: who shares them").add(lines);
 }
 
-std::string bars(const StepReport& report, const Ink& ink) {
+// Only the comparisons that were asked for.
+void add_comparisons(const StepReport& report, Document& out) {
+  const StepBench& bench = report.bench;
+  const double machine = bench.products.efficiency();
+  const bool scaled = bench.one_rank_step.mean > 0;
+  Listing rows;
+  for (const PlanBench* s : ran(report)) {
+    const bool serial = s->serial_step.mean > 0;
+    const double efficiency = scaled ? bench.scaling(*s) : 0;
+    if (scaled || serial)
+      rows.add({{"", "<plan", label_of(report, *s)},
+                {"", ">serial step",
+                 serial ? human_seconds(s->serial_step.mean) : ""},
+                {"", ">efficiency", scaled ? percent(efficiency) : ""},
+                {"", ">of the machine's",
+                 scaled ? percent(efficiency / machine) : ""}});
+  }
+  if (rows.empty()) return;
+  out.title("For comparison: no pipelining; one rank alone");
+  if (scaled)
+    out.line(cat("one rank alone: ", human_seconds(bench.one_rank_step.mean),
+                 "; products on all ranks at once: ", percent(machine),
+                 " of one alone"));
+  out.table("", rows);
+}
+
+void add_bars(const StepReport& report, Document& out) {
   double least = 0, most = 0;
   for (const PlanBench* s : ran(report)) {
     const double mean = s->trial.step.mean;
     least = least > 0 ? std::min(least, mean) : mean;
     most = std::max(most, mean);
   }
-  Table table("<><");
+  Listing rows;
   for (const PlanBench* s : ran(report)) {
     const double mean = s->trial.step.mean;
-    table.row({label_of(report, *s), human_seconds(mean),
-               ink(tone_of_ratio(mean / least), bar(mean, most, kBarWidth))});
+    rows.add(
+        {{"", "<", label_of(report, *s)},
+         {"", ">", as_seconds(mean)},
+         {"", "<", "",
+          toned(tone_of_ratio(mean / least), bar(mean, most, kBarWidth))}});
   }
-  return title(ink, "Mean step, slowest rank") + table.text(ink);
+  out.title("Mean step, slowest rank").table("", rows);
 }
 
-std::string step_verdict(const StepReport& report, const Ink& ink) {
-  if (ran(report).size() < 2) return "";
+void add_verdict(const StepReport& report, Document& out) {
   const std::string wrong = report.disagreement();
-  return "\n" +
-         (wrong.empty() ? ink(Tone::kGood,
-                              "plans that must have the same parameters and "
-                              "states do")
-                        : ink(Tone::kPoor, wrong)) +
-         "\n";
+  out.set("digests_agree", wrong.empty());
+  if (ran(report).size() < 2) return;
+  out.text(cat("\n",
+               wrong.empty() ? toned(Tone::kGood,
+                                     "plans that must have the same parameters "
+                                     "and states do")
+                             : toned(Tone::kPoor, wrong),
+               "\n"));
 }
 
-std::string step_refusals(const StepReport& report, const Ink& ink) {
+void add_refusals(const StepReport& report, Document& out) {
   Refusals refused;
   for (const PlanBench& s : report.bench.plans)
     if (!s.error.empty()) refused.emplace_back(label_of(report, s), s.error);
-  return refusals_text(refused, "Not run", ink);
+  out.refusals("Not run", refused);
+}
+
+Value link_value(const StepReport& report) {
+  const StepBench& bench = report.bench;
+  if (!bench.link) return nullptr;
+  Document out = link_members(*bench.link);
+  out.set("copy_bytes_per_second", bench.copy_bytes_per_second);
+  out.set("too_fast", is_too_fast(bench.link, bench.copy_bytes_per_second));
+  out.set("comm_ratio", value_if(report.comm_ratio > 0, report.comm_ratio));
+  return out.value();
+}
+
+// Takes the period from any plan that was made: all have the same.
+void add_period(const StepBench& bench, Document& out) {
+  const auto made = std::ranges::find_if(
+      bench.plans, [](const PlanBench& s) { return s.plan.has_value(); });
+  if (made == bench.plans.end()) return;
+  const Plan& plan = *made->plan;
+  out.set("period", plan.period).set("phases", plan.phases);
+  out.set("covers_period", made->trial.step.covers_period);
+  out.set("cost", bench.speed ? "this machine" : plan.cost_basis.source);
+  if (!bench.speed) return;
+  out.set("flops_per_second", bench.speed->flops_per_second);
+  out.set("copy_bytes_per_second", bench.speed->copy_bytes_per_second);
+}
+
+void add_request(const StepReport& report, Document& out) {
+  const StepBench& bench = report.bench;
+  const StepTrialRequest& trial = report.trial;
+  out.set("model", report.model).set("mesh", mesh_value(report.mesh));
+  out.set("world", report.mesh.world()).set("rule", report.rule);
+  out.add(precision_members(report.precision));
+  out.set("transport", report.transport);
+  out.set("gradients", to_string(trial.gradients)).set("steps", trial.steps);
+  out.set("warmup", trial.warmup).set("iterations", trial.iterations);
+  out.set("micro_batches", trial.micro_batches);
+  Listing beginning;
+  for (const Phase& phase : bench.beginning)
+    beginning.add().set("phase", phase.name).set("seconds", phase.seconds);
+  out.set("beginning", beginning.value());
+  out.set("compute_seconds", bench.compute_seconds);
+  out.set("product_tokens", trial.product_tokens > 0
+                                ? Value(trial.product_tokens)
+                                : Value(nullptr));
+  out.set("measured_first", bench.measured_first);
+  if (bench.one_rank_step.mean > 0) {
+    out.set("one_rank_step_seconds", bench.one_rank_step.mean);
+    out.set("machine_efficiency", bench.products.efficiency());
+    if (bench.products_bf16)
+      out.set("machine_efficiency_bf16", bench.products_bf16->efficiency());
+  }
+  out.set("link", link_value(report)).set("warnings", warnings_of(report));
 }
 
 }  // namespace
@@ -326,15 +478,22 @@ std::vector<std::string> warnings_of(const StepReport& report) {
   return out;
 }
 
-std::string step_text(const StepReport& report, const Ink& ink) {
-  std::string out = step_heading(report, ink);
-  if (!ran(report).empty())
-    out += step_times_table(report, ink) + iterations_table(report, ink) +
-           step_sizes_table(report, ink) + memory_table(report, ink) +
-           sharing_lines(report, ink) + nccl_memory_lines(report, ink) +
-           comparisons(report, ink) + bars(report, ink) +
-           step_verdict(report, ink);
-  return out + step_refusals(report, ink);
+Document step_view(const StepReport& report) {
+  Document out;
+  add_request(report, out);
+  add_period(report.bench, out);
+  add_heading(report, out);
+  add_plans(report, out);
+  if (!ran(report).empty()) {
+    add_sharing(report, out);
+    out.add(library_memory(report.library_memory, report.largest_library_bytes,
+                           "In addition to the plan's memory"));
+    add_comparisons(report, out);
+    add_bars(report, out);
+  }
+  add_verdict(report, out);
+  add_refusals(report, out);
+  return out;
 }
 
 }  // namespace canzona

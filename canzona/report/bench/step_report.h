@@ -34,7 +34,6 @@ struct StepReport {
 // Lists warnings that readers of the figures must know.
 std::vector<std::string> warnings_of(const StepReport& report);
 
-std::string step_text(const StepReport& report, const Ink& ink);
-std::string step_json(const StepReport& report);
+Document step_view(const StepReport& report);
 
 }  // namespace canzona

@@ -3,16 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
 
-#include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/report/page.h"
 #include "canzona/report/runs/run.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/report/terminal.h"
 #include "canzona/report/train_lines.h"
 
 namespace canzona {
@@ -79,30 +78,14 @@ std::string verdict_of_several(const ComparedRuns& all) {
   return text + ".";
 }
 
-void write_reached(JsonWriter& out, const std::optional<Reached>& reached) {
-  out.member("reached");
-  if (!reached) {
-    out.null();
-    return;
-  }
-  out.begin_object()
-      .field("steps", reached->steps)
-      .field("tokens", reached->tokens)
-      .field("seconds", reached->seconds)
-      .field("steps_ratio", reached->steps_ratio)
-      .field("tokens_ratio", reached->tokens_ratio)
-      .field("seconds_ratio", reached->seconds_ratio)
-      .end_object();
-}
-
-// Writes spikes as the summary has them.
-void write_spikes(JsonWriter& out, const TrainingRun& run) {
-  const RunSummary none;
-  const RunSummary& summary = run.summary ? *run.summary : none;
-  out.field("spikes", summary.spikes)
-      .field("spike_step", summary.spike_step)
-      .field("spike_loss", summary.spike_loss)
-      .field("spike_over", summary.spike_over);
+Value reached_value(const std::optional<Reached>& reached) {
+  if (!reached) return nullptr;
+  return {{"steps", reached->steps},
+          {"tokens", reached->tokens},
+          {"seconds", reached->seconds},
+          {"steps_ratio", reached->steps_ratio},
+          {"tokens_ratio", reached->tokens_ratio},
+          {"seconds_ratio", reached->seconds_ratio}};
 }
 
 // Six digits are more than a drawing can show.
@@ -150,7 +133,7 @@ constexpr NamedFigure kFigures[] = {
 
 void write_curves(JsonWriter& out, const TrainingRun& run) {
   const Points raw = points_of(run, loss_of);
-  out.member("curves").begin_object();
+  out.begin_object();
   write_points(out, "every_step", thinned_peaks(raw, kMaxPoints), true);
   write_points(out, "smoothed", drawn_line(smoothed(raw)), true);
   write_points(out, "evaluation",
@@ -166,7 +149,7 @@ void write_ranks(JsonWriter& out, const RunSummary& summary) {
   const auto of_step = [&](double seconds) {
     return rounded(seconds / static_cast<double>(steps));
   };
-  out.member("ranks").begin_object().member("columns");
+  out.begin_object().member("columns");
   out.values(std::vector<const char*>{
       "rank", "forward_backward_seconds", "optimizer_seconds", "waited_seconds",
       "other_seconds", "links_busy_seconds", "reserved_bytes",
@@ -184,201 +167,166 @@ void write_ranks(JsonWriter& out, const RunSummary& summary) {
   out.end_array().end_object();
 }
 
-void write_facts(JsonWriter& out, const char* name, const Facts& facts) {
-  out.member(name).begin_array();
-  for (const auto& [fact, value] : facts)
-    out.begin_array().value(fact).value(value).end_array();
-  out.end_array();
+Value facts_value(const Facts& facts) {
+  std::vector<std::array<std::string, 2>> out;
+  for (const auto& [fact, value] : facts) out.push_back({fact, value});
+  return out;
 }
 
-// Writes settings, remarks and the figures that the page draws.
-void write_story(JsonWriter& out, const TrainingRun& run) {
+// Settings, remarks and the figures that the page draws.
+void add_story(const TrainingRun& run, Row& out) {
   RunSummary none;
   none.ranks = 0;
   const RunSummary& summary = run.summary ? *run.summary : none;
-  out.field("first_loss", first_loss(run)).field("remark", run.remark());
-  out.field("late", late_text(summary)).member("odd_steps").begin_array();
+  std::vector<std::string> odd;
   for (const std::string& text : {skipped_remark(run), spikes_text(summary)})
-    if (!text.empty()) out.value(text);
-  out.end_array();
-  out.field("parameters", summary.parameters).field("num_ranks", summary.ranks);
-  out.field("transport", summary.transport);
-  out.field("strategy", summary.strategy);
-  write_facts(out, "configuration", configuration_of(run));
-  write_facts(out, "environment", environment_of(run));
-  write_curves(out, run);
-  write_ranks(out, summary);
+    if (!text.empty()) odd.push_back(text);
+  out.set("spikes", summary.spikes).set("spike_step", summary.spike_step);
+  out.set("spike_loss", summary.spike_loss);
+  out.set("spike_over", summary.spike_over).set("first_loss", first_loss(run));
+  out.set("remark", run.remark()).set("late", late_text(summary));
+  out.set("odd_steps", odd).set("parameters", summary.parameters);
+  out.set("num_ranks", summary.ranks).set("transport", summary.transport);
+  out.set("strategy", summary.strategy);
+  out.set("configuration", facts_value(configuration_of(run)));
+  out.set("environment", facts_value(environment_of(run)));
+  out.set("curves", [&run](JsonWriter& to) { write_curves(to, run); });
+  out.set("ranks", [&run](JsonWriter& to) {
+    write_ranks(to, run.summary ? *run.summary : RunSummary());
+  });
 }
-
-void write_run(JsonWriter& out, const ComparedRuns& all, size_t i) {
-  const TrainingRun& run = all.runs[i];
-  out.begin_object()
-      .field("name", run.name)
-      .field("folder", run.folder)
-      .field("complete", run.state() == "finished")
-      .field("state", run.has_ended() ? run.state() : "running")
-      .field("rule", run.summary ? run.summary->rule : "")
-      .field("mesh", run.summary ? run.summary->mesh : "")
-      .field("steps", run.num_steps())
-      .field("tokens", run.tokens())
-      .field("seconds", run.seconds())
-      .field("tokens_per_second", run.tokens_per_second())
-      .field("memory_bytes", run.memory_bytes())
-      .field("final_loss", run.final_loss())
-      .field("eval_loss", run.eval_loss())
-      .field("perplexity", perplexity_of(run.eval_loss()))
-      .field("mfu", run.mfu())
-      .field("skipped_steps", run.skipped_steps());
-  write_spikes(out, run);
-  out.field("digest", run.digest())
-      .field("same_as_baseline",
-             !run.digest().empty() &&
-                 run.digest() == all.runs[all.baseline].digest())
-      .field("weights", all.letters[i]);
-  write_reached(out, all.reached[i]);
-  write_story(out, run);
-  out.end_object();
-}
-
-std::string write_runs(JsonWriter out, const ComparedRuns& all) {
-  out.begin_object()
-      .field("report", "runs")
-      .field("baseline", all.runs[all.baseline].name)
-      .field("baseline_run", all.baseline)
-      .field("target_loss", all.target)
-      .field("verdict", all.runs.size() > 1 ? verdict_of_several(all)
-                                            : verdict_of_one(all.runs[0]))
-      .field("remark", evaluations_remark(all.runs));
-  out.member("runs").begin_array();
-  for (size_t i = 0; i < all.runs.size(); ++i) write_run(out, all, i);
-  return out.end_array().end_object().take();
-}
-
-}  // namespace
-
-std::string runs_json(const ComparedRuns& all) {
-  return write_runs(JsonWriter(2), all) + "\n";
-}
-
-std::string run_report(const ComparedRuns& all) {
-  return make_page(write_runs(JsonWriter(), all), {"runs.js"});
-}
-
-namespace {
 
 constexpr size_t kCurveWidth = 48;
 
-std::string mfu_text(double mfu) {
-  return std::isfinite(mfu) ? fmt::format("{:.1f} %", 100 * mfu) : "–";
-}
-
 std::string name_of(const TrainingRun& run) { return printable(run.name, 60); }
 
-std::string word_of(const TrainingRun& run, std::string RunSummary::*field) {
-  if (!run.summary || ((*run.summary).*field).empty()) return "–";
-  return printable((*run.summary).*field, 24);
+Field word_field(const char* key, const char* heading, const TrainingRun& run,
+                 std::string RunSummary::*field) {
+  const std::string word = run.summary ? (*run.summary).*field : "";
+  return {key, heading, word, word.empty() ? "–" : printable(word, 24)};
 }
 
-std::string runs_table(const ComparedRuns& all, const Ink& ink) {
+Field loss_field(const char* key, const char* heading, double loss) {
+  return {key, heading, loss, loss_text(loss)};
+}
+
+Field count_field(const char* key, const char* heading, double count) {
+  return {key, heading, count, human_count(count)};
+}
+
+Listing listing_of(const ComparedRuns& all) {
   // Only some runs measured the speed of products.
   const bool mfu = std::ranges::any_of(all.runs, [](const TrainingRun& run) {
     return std::isfinite(run.mfu());
   });
-  std::vector<std::string> head = {
-      "run",      "rule",       "mesh",      "steps",      "tokens", "time",
-      "tokens/s", "train loss", "eval loss", "perplexity", "MFU"};
-  if (!mfu) head.pop_back();
-  Table table(mfu ? "~<<>>>>>>>>" : "~<<>>>>>>>");
-  table.header(head);
-  for (const TrainingRun& run : all.runs) {
-    std::vector<std::string> row = {
-        name_of(run),
-        word_of(run, &RunSummary::rule),
-        word_of(run, &RunSummary::mesh),
-        grouped(run.num_steps()),
-        human_count(static_cast<double>(run.tokens())),
-        clock_text(run.seconds()),
-        human_count(run.tokens_per_second()),
-        loss_text(run.final_loss()),
-        loss_text(run.eval_loss()),
-        perplexity_text(run.eval_loss())};
-    if (mfu) row.push_back(mfu_text(run.mfu()));
-    table.row(row);
+  Listing out;
+  for (size_t i = 0; i < all.runs.size(); ++i) {
+    const TrainingRun& run = all.runs[i];
+    Row& row = out.add(
+        {{"name", "~run", run.name, name_of(run)},
+         word_field("rule", "<rule", run, &RunSummary::rule),
+         word_field("mesh", "<mesh", run, &RunSummary::mesh),
+         {"steps", ">steps", as_count(run.num_steps())},
+         {"tokens", ">tokens", run.tokens(),
+          human_count(static_cast<double>(run.tokens()))},
+         {"seconds", ">time", run.seconds(), clock_text(run.seconds())},
+         count_field("tokens_per_second", ">tokens/s", run.tokens_per_second()),
+         loss_field("final_loss", ">train loss", run.final_loss()),
+         loss_field("eval_loss", ">eval loss", run.eval_loss()),
+         {"perplexity", ">perplexity", perplexity_of(run.eval_loss()),
+          perplexity_text(run.eval_loss())},
+         {"mfu", mfu ? ">MFU" : "", run.mfu(),
+          std::isfinite(run.mfu()) ? fmt::format("{:.1f} %", 100 * run.mfu())
+                                   : "–"}});
+    row.set("folder", run.folder).set("complete", run.state() == "finished");
+    row.set("state", run.has_ended() ? run.state() : "running");
+    row.set("memory_bytes", run.memory_bytes());
+    row.set("skipped_steps", run.skipped_steps()).set("digest", run.digest());
+    row.set("same_as_baseline",
+            !run.digest().empty() &&
+                run.digest() == all.runs[all.baseline].digest());
+    row.set("weights", all.letters[i]);
+    row.set("reached", reached_value(all.reached[i]));
+    add_story(run, row);
   }
-  return table.text(ink);
+  return out;
 }
 
 std::string with_ratio(const std::string& amount, double ratio) {
-  return ratio > 0 ? fmt::format("{} ({})", amount, times_text(ratio)) : amount;
+  return ratio > 0 ? cat(amount, " (", times_text(ratio), ")") : amount;
 }
 
-std::string reached_table(const ComparedRuns& all, const Ink& ink) {
-  Table table("~>>>");
-  table.header({"run", "time", "steps", "tokens"});
+Listing reached_listing(const ComparedRuns& all) {
+  Listing out;
   for (size_t i = 0; i < all.runs.size(); ++i) {
-    const std::optional<Reached>& reached = all.reached[i];
-    if (!reached) {
-      table.row({name_of(all.runs[i]), "not reached", "", ""});
-      continue;
-    }
-    table.row({name_of(all.runs[i]),
-               with_ratio(clock_text(reached->seconds), reached->seconds_ratio),
-               with_ratio(grouped(reached->steps), reached->steps_ratio),
-               with_ratio(human_count(static_cast<double>(reached->tokens)),
-                          reached->tokens_ratio)});
+    const Reached none, &reached = all.reached[i] ? *all.reached[i] : none;
+    const auto cell = [&](const std::string& amount, double ratio) {
+      return all.reached[i] ? with_ratio(amount, ratio) : "";
+    };
+    out.add({{"", "~run", name_of(all.runs[i])},
+             {"", ">time",
+              all.reached[i]
+                  ? cell(clock_text(reached.seconds), reached.seconds_ratio)
+                  : "not reached"},
+             {"", ">steps", cell(grouped(reached.steps), reached.steps_ratio)},
+             {"", ">tokens",
+              cell(human_count(static_cast<double>(reached.tokens)),
+                   reached.tokens_ratio)}});
   }
-  return table.text(ink);
+  return out;
 }
 
-std::string curves_table(const ComparedRuns& all, const Ink& ink) {
-  Table table("~><>");
+Listing curves_listing(const ComparedRuns& all) {
+  Listing out;
   for (const TrainingRun& run : all.runs) {
     const Points line = smoothed(points_of(run, loss_of));
     if (line.empty()) continue;
     std::vector<double> values;
     for (const Point& point : line) values.push_back(point.value);
-    table.row({name_of(run), loss_text(values.front()),
-               ink(Tone::kAccent, sparkline(values, kCurveWidth)),
-               loss_text(values.back())});
+    out.add(
+        {{"", "~", name_of(run)},
+         {"", ">", loss_text(values.front())},
+         {"", "<", "", toned(Tone::kAccent, sparkline(values, kCurveWidth))},
+         {"", ">", loss_text(values.back())}});
   }
-  return table.empty() ? "" : table.text(ink);
+  return out;
 }
 
-std::string differences_table(const ComparedRuns& all, const Ink& ink) {
+Listing differences_listing(const ComparedRuns& all) {
   std::vector<Facts> facts;
   for (const TrainingRun& run : all.runs)
     facts.push_back(configuration_of(run));
-  Table table("~~");
+  Listing out;
   for (const FactRow& row : side_by_side(facts)) {
     if (!row.differs) continue;
     std::vector<std::string> values;
     for (const std::string& value : row.values)
       values.push_back(value.empty() ? "–" : printable(value, 24));
-    table.row({printable(row.name, 40), shorten(join(values, " | "), 50)});
+    out.add({{"", "~", printable(row.name, 40)},
+             {"", "~", shorten(join(values, " | "), 50)}});
   }
-  return table.empty() ? "" : table.text(ink);
+  return out;
 }
 
 // "the same weights: muon, muon-2"
-std::string weights_text(const ComparedRuns& all) {
-  std::string out;
+void add_weights(const ComparedRuns& all, Document& out) {
+  bool any = false;
   for (char letter = 'A'; letter <= 'Z'; ++letter) {
     std::vector<std::string> names;
     for (size_t i = 0; i < all.runs.size(); ++i)
       if (all.letters[i] == std::string(1, letter))
         names.push_back(name_of(all.runs[i]));
-    if (names.size() > 1)
-      out += "  " +
-             wrap("bit-identical: " + join(names, ", "), kPageWidth - 4, 2) +
-             "\n";
+    if (names.size() < 2) continue;
+    out.line("bit-identical: " + join(names, ", "));
+    any = true;
   }
-  return out.empty() ? "  all differ\n" : out;
+  if (!any) out.line("all differ");
 }
 
-std::string notes_text(const ComparedRuns& all, const Ink& ink) {
-  std::string out;
+void add_notes(const ComparedRuns& all, Document& out) {
+  std::string notes;
   const auto line = [&](const std::string& text) {
-    out += "  " + wrap(text, kPageWidth - 4, 4) + "\n";
+    notes += "  " + wrap(text, kPageWidth - 4, 4) + "\n";
   };
   const auto add = [&](const TrainingRun& run, const std::string& note) {
     if (!note.empty()) line(cat(name_of(run), ": ", printable(note, 400)));
@@ -391,7 +339,7 @@ std::string notes_text(const ComparedRuns& all, const Ink& ink) {
     if (!run.summary) continue;
     for (const std::string& note : run.summary->notes) add(run, note);
   }
-  return out.empty() ? out : ink(Tone::kFair, out);
+  out.text(toned(Tone::kFair, notes));
 }
 
 }  // namespace
@@ -441,27 +389,34 @@ std::string sparkline(std::span<const double> values, size_t width) {
   return upright_bars(cells, 1);
 }
 
-std::string runs_text(const ComparedRuns& all, const Ink& ink) {
-  const auto title = [&](const std::string& text) {
-    return ink(Tone::kBold, text) + "\n";
-  };
-  std::string out = title(all.runs.size() > 1 ? "Runs" : "Run");
-  out += runs_table(all, ink) + notes_text(all, ink);
-  if (all.runs.size() > 1 && std::isfinite(all.target))
-    out += "\n" +
-           title(cat("To reach the evaluation loss of ",
-                     name_of(all.runs[all.baseline]), ", ",
-                     loss_text(all.target))) +
-           reached_table(all, ink) + "  " +
-           wrap(printable(verdict_of_several(all), 400), kPageWidth - 4, 2) +
-           "\n";
-  if (const std::string curves = curves_table(all, ink); !curves.empty())
-    out += "\n" + title("Training loss over steps, smoothed") + curves;
-  if (all.runs.size() < 2) return out;
-  out += "\n" + title("Weights at the end") + weights_text(all);
-  if (const std::string other = differences_table(all, ink); !other.empty())
-    out += "\n" + title("Configurations differ in") + other;
+Document runs_view(const ComparedRuns& all) {
+  const bool several = all.runs.size() > 1;
+  const std::string verdict =
+      several ? verdict_of_several(all) : verdict_of_one(all.runs[0]);
+  const TrainingRun& base = all.runs[all.baseline];
+  Document out;
+  out.set("report", "runs").set("baseline", base.name);
+  out.set("baseline_run", all.baseline).set("target_loss", all.target);
+  out.set("verdict", verdict).set("remark", evaluations_remark(all.runs));
+  out.heading(several ? "Runs" : "Run").table("runs", listing_of(all));
+  add_notes(all, out);
+  if (several && std::isfinite(all.target))
+    out.title(cat("To reach the evaluation loss of ", name_of(base), ", ",
+                  loss_text(all.target)))
+        .table("", reached_listing(all))
+        .line(printable(verdict, 400));
+  if (const Listing curves = curves_listing(all); !curves.empty())
+    out.title("Training loss over steps, smoothed").table("", curves);
+  if (!several) return out;
+  out.title("Weights at the end");
+  add_weights(all, out);
+  if (const Listing other = differences_listing(all); !other.empty())
+    out.title("Configurations differ in").table("", other);
   return out;
+}
+
+std::string run_report(const ComparedRuns& all) {
+  return make_page(to_json(runs_view(all), 0), {"runs.js"});
 }
 
 }  // namespace canzona

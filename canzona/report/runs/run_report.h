@@ -1,8 +1,7 @@
-// Views of runs: on the terminal, as JSON and as a page.
+// Views of runs, and the page that draws them.
 //
 //   const ComparedRuns all = compare_runs(runs, 0);
-//   std::string text = runs_text(all, ink);
-//   std::string json = runs_json(all);
+//   std::string text = print_text(runs_view(all), ink);
 //   write_file("report.html", run_report(all));
 //
 // The same runs give the same bytes. Pure; any thread may call.
@@ -12,17 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "canzona/report/document.h"
 #include "canzona/report/runs/run.h"
-#include "canzona/report/terminal.h"
 
 namespace canzona {
 
-std::string runs_text(const ComparedRuns& all, const Ink& ink);
+// docs/runs.md describes the members. The runs must outlive the document.
+Document runs_view(const ComparedRuns& all);
 
-// Returns one object; docs/runs.md describes its members.
-std::string runs_json(const ComparedRuns& all);
-
-// Returns a page that draws that object: the loss curves, where time and memory
+// Returns a page that draws them: the loss curves, where time and memory
 // went, the settings and the machine; several runs side by side.
 std::string run_report(const ComparedRuns& all);
 

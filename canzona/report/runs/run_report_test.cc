@@ -23,7 +23,8 @@ std::string page_of(const std::vector<TrainingRun>& runs) {
 }
 
 Json json_of(const std::vector<TrainingRun>& runs) {
-  return parse_json(runs_json(compare_runs(runs, 0)), {.what = "runs"});
+  return parse_json(to_json(runs_view(compare_runs(runs, 0))),
+                    {.what = "runs"});
 }
 
 std::vector<TrainingRun> three() {
@@ -111,7 +112,8 @@ TEST(RunReport, TakesRunsWithLittleInThem) {
   for (const auto& runs : std::vector<std::vector<TrainingRun>>{
            {lost}, {lost, bare}, {make_run({.steps = 1, .ranks = 1}), lost}}) {
     EXPECT_TRUE(json_of(runs)["runs"].back()["final_loss"].is_null());
-    EXPECT_THAT(runs_text(compare_runs(runs, 0), Ink()), Not(HasSubstr("nan")));
+    EXPECT_THAT(print_text(runs_view(compare_runs(runs, 0)), Ink()),
+                Not(HasSubstr("nan")));
   }
   EXPECT_THROW(page_of({}), UsageError);
 }
@@ -129,7 +131,7 @@ TEST(RunReport, SaysThatARunDidNotFinish) {
     const Json run = json_of(runs)["runs"].back();
     EXPECT_THAT(run["remark"].get<std::string>(), HasSubstr("did not finish"));
     EXPECT_EQ(run["mesh"], "dp=2,tp=2");
-    EXPECT_THAT(runs_text(compare_runs(runs, 0), Ink()),
+    EXPECT_THAT(print_text(runs_view(compare_runs(runs, 0)), Ink()),
                 AllOf(HasSubstr("muon: did not finish: process 4711 on node7"),
                       HasSubstr("dp=2,tp=2")));
   }
@@ -154,7 +156,7 @@ TEST(RunReport, NamesWhatWasSkippedAndNoted) {
   EXPECT_THAT(page_of({run}), AllOf(HasSubstr(kSkipped), HasSubstr(kWhere),
                                     HasSubstr("diverged")));
   const std::vector<TrainingRun> runs = {run};
-  std::string text = runs_text(compare_runs(runs, 0), Ink());
+  std::string text = print_text(runs_view(compare_runs(runs, 0)), Ink());
   std::ranges::replace(text, '\n', ' ');
   EXPECT_THAT(text, AllOf(HasSubstr(kSkipped), HasSubstr("layers.0.q"),
                           HasSubstr("diverged"), HasSubstr("no config.json")));
@@ -187,7 +189,8 @@ TEST(RunReport, SaysWhenEvaluationsAreOfDifferentTexts) {
   EXPECT_THAT(page_of(runs), Not(HasSubstr(kRemark)));
   runs[1].summary->eval_sequences = 40;
   EXPECT_THAT(page_of(runs), HasSubstr(kRemark));
-  EXPECT_THAT(runs_text(compare_runs(runs, 0), Ink()), HasSubstr(kRemark));
+  EXPECT_THAT(print_text(runs_view(compare_runs(runs, 0)), Ink()),
+              HasSubstr(kRemark));
 }
 
 TEST(RunReport, HasPerplexityAndWhatWasMeasuredOfSpeed) {
@@ -195,12 +198,12 @@ TEST(RunReport, HasPerplexityAndWhatWasMeasuredOfSpeed) {
   TrainingRun& run = runs.front();
   run.summary->eval_loss = 0.5;
   EXPECT_TRUE(json_of(runs)["runs"][0]["mfu"].is_null());
-  EXPECT_THAT(runs_text(compare_runs(runs, 0), Ink()),
+  EXPECT_THAT(print_text(runs_view(compare_runs(runs, 0)), Ink()),
               AllOf(HasSubstr("perplexity"), HasSubstr("1.649"),
                     Not(HasSubstr("MFU"))));
   run.summary->flops_per_token = 1e6;
   run.summary->product_flops_per_second = 4 * 1e6 * run.tokens_per_second();
-  EXPECT_THAT(runs_text(compare_runs(runs, 0), Ink()),
+  EXPECT_THAT(print_text(runs_view(compare_runs(runs, 0)), Ink()),
               AllOf(HasSubstr("MFU"), HasSubstr("25.0 %")));
   const Json json = json_of(runs);
   EXPECT_NEAR(json["runs"][0]["mfu"].get<double>(), 0.25, 1e-12);
@@ -215,7 +218,7 @@ TEST(RunReport, LongRunsAndManyRanksStaySmall) {
 
 TEST(RunText, TellsWhoWonInAPage) {
   const std::vector<TrainingRun> runs = three();
-  const std::string text = runs_text(compare_runs(runs, 0), Ink());
+  const std::string text = print_text(runs_view(compare_runs(runs, 0)), Ink());
   for (const char* words :
        {"Runs", "adamw", "muon", "To reach the evaluation loss of adamw",
         "200 (1.00 ×)", " the time: 0:", "bit-identical: muon, soap",
