@@ -428,7 +428,7 @@ Document dry_run_view(const TrainConfig& config, const TrainJob& job,
   out.set("mesh", to_string(plan.mesh));
   out.set("mesh_from", config.origin("mesh")).set("data", tokens.describe());
   out.set("data_tokens", tokens.size()).set("rule", plan.rule);
-  out.add(precision_members(precision)).set("strategy", config.plan.strategy);
+  out.add(precision_members(precision)).set("strategy", config.planner["strategy"]);
   out.set("teams", teams_text(plan.options.teams));
   out.set("predicted_step_seconds", job.step_seconds());
   out.set("flops_per_second", job.speed ? job.speed->flops_per_second : 0);
