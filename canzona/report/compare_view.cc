@@ -1,6 +1,5 @@
 #include "canzona/report/compare_view.h"
 
-#include <fmt/format.h>
 #include <algorithm>
 
 #include "canzona/base/error.h"

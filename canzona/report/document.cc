@@ -1,7 +1,5 @@
 #include "canzona/report/document.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 #include <optional>
