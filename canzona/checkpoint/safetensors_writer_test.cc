@@ -128,10 +128,12 @@ TEST_F(SafetensorsWriting, NoTensorsAreAFileToo) {
 
 TEST_F(SafetensorsWriting, RefusesANameThatComesTwice) {
   EXPECT_THROW(
-      SafetensorsWriter(path("a"), {{"a", {}, {1}}, {"a", {}, {1}}}, {}),
+      SafetensorsWriter(
+          path("a"), {{"a", DType::kFp32, {1}}, {"a", DType::kFp32, {1}}}, {}),
       UsageError);
-  EXPECT_THROW(SafetensorsWriter(path("a"), {{"__metadata__", {}, {1}}}, {}),
-               UsageError);
+  EXPECT_THROW(
+      SafetensorsWriter(path("a"), {{"__metadata__", DType::kFp32, {1}}}, {}),
+      UsageError);
   EXPECT_THROW(SafetensorsWriter(path("no/a"), {}, {}), UsageError);
 }
 

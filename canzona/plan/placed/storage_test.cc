@@ -41,15 +41,15 @@ TEST(Storage, RanksWithTheSameBoxAreReplicas) {
 
 TEST(Storage, ABoxOutsideTheShapeNamesItsRank) {
   expect_refused(two_ranks({{{0, 0}, {2, 2}}}, {{{2, 0}, {3, 2}}}),
-                 "rank 1: box [2, 0] + [3, 2] lies outside the shape [4, 2]");
+                 "rank 1: box [2:5, 0:2] lies outside the shape [4, 2]");
   expect_refused(two_ranks({{{0}, {4}}}, {}),
-                 "rank 0: box [0] + [4] does not have the dimensions");
+                 "rank 0: box [0:4] does not have the dimensions");
 }
 
 TEST(Storage, AHoleIsNamedWithTheRankBeforeIt) {
   expect_refused(two_ranks({{{0, 0}, {2, 2}}}, {{{2, 0}, {1, 2}}}),
                  "no rank stores element [3, 0]: the boxes of all ranks have 6 "
-                 "of 8 elements; the box before it is [2, 0] + [1, 2] of "
+                 "of 8 elements; the box before it is [2:3, 0:2] of "
                  "rank 1");
   expect_refused(two_ranks({{{0, 0}, {4, 1}}}, {{{2, 1}, {2, 1}}}),
                  "no rank stores element [0, 1]");
@@ -58,10 +58,10 @@ TEST(Storage, AHoleIsNamedWithTheRankBeforeIt) {
 
 TEST(Storage, APartialOverlapNamesBothRanks) {
   expect_refused(two_ranks({{{0, 0}, {3, 2}}}, {{{2, 0}, {2, 2}}}),
-                 "box [0, 0] + [3, 2] of rank 0 and box [2, 0] + [2, 2] of "
+                 "box [0:3, 0:2] of rank 0 and box [2:4, 0:2] of "
                  "rank 1 overlap");
   expect_refused(two_ranks({{{0, 0}, {4, 2}}, {{0, 0}, {4, 2}}}, {}),
-                 "rank 0 stores box [0, 0] + [4, 2] twice");
+                 "rank 0 stores box [0:4, 0:2] twice");
 }
 
 TEST(Storage, ReplicasOfSomeBoxesOnlyAreRefused) {
