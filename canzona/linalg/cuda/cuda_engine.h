@@ -18,8 +18,8 @@
 // be pushed. A number that decides which kernel runs must also be an argument
 // of dry().
 //
-// make_cuda_engine() makes it; one thread at a time. Repeated work must be
-// issued by a single thread.
+// make_cuda_engine() makes one. One thread at a time may use it, and a single
+// thread must issue all repeated work.
 #pragma once
 
 #include <cublasLt.h>
@@ -48,9 +48,9 @@ class Graphs;
 class Libraries;
 class LtProducts;
 
-// The GPU's memory as scratch of one engine: released when the work on the
-// engine's stream has ended, which may still use it. cudaFree alone does not
-// promise to wait.
+// Scratch of one engine in the GPU's memory. It is released only when the work
+// on the engine's stream, which may still use it, has ended; cudaFree alone
+// does not promise to wait.
 class CudaScratch final : public Memory {
  public:
   void set_stream(cudaStream_t stream) { stream_ = stream; }
@@ -63,16 +63,16 @@ class CudaScratch final : public Memory {
   cudaStream_t stream_ = nullptr;
 };
 
-// A base of the engine, so that its scratch outlives its arena.
+// This is a base of the engine, so that its scratch outlives its arena.
 struct OwnsCudaScratch {
   CudaScratch scratch;
 };
 
 class CudaEngine final : private OwnsCudaScratch, public Engine {
  public:
-  // With a null stream the engine makes its own. With a null memory scratch is
-  // the GPU's; otherwise the memory must outlive the engine, and may hand out
-  // what was released to later work on the stream alone.
+  // With a null stream the engine makes its own. With a null memory it takes
+  // scratch from the GPU; any other memory must outlive the engine, and may
+  // hand out what was released only to later work on the stream.
   explicit CudaEngine(int device = 0, cudaStream_t stream = nullptr,
                       Memory* memory = nullptr);
   ~CudaEngine() override;
@@ -133,21 +133,22 @@ class CudaEngine final : private OwnsCudaScratch, public Engine {
     return table(std::span<const T>(entries));
   }
 
-  // The same for entries that may differ at every repetition, such as addresses
-  // of gradients: they travel with the scalars.
+  // Does the same for entries that may differ at every repetition, such as
+  // addresses of gradients; they travel with the scalars.
   template <class T>
   const T* moving_table(std::span<const T> entries) {
     return reinterpret_cast<const T*>(moving_bytes(std::as_bytes(entries)));
   }
-  // If not null and not 0, element-wise kernels do nothing (guard).
+  // If this is not null and its number is not 0, element-wise kernels do
+  // nothing (guard).
   const int32_t* skip_flag() const { return skip_; }
 
-  // Scratch for libraries and for short sequences of kernels within a call;
-  // kWorkspaceBytes, 256-byte aligned.
+  // The workspace is scratch for libraries and for short sequences of kernels
+  // within a call. It has kWorkspaceBytes and is 256-byte aligned.
   static constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
   std::byte* workspace();
-  // Created on first use. Every call sets the stream and the workspace again,
-  // as they may have changed.
+  // Handles are created on first use. Every call sets the stream and the
+  // workspace again, as they may have changed.
   cublasHandle_t cublas();
   cublasLtHandle_t cublas_lt();
   cusolverDnHandle_t cusolver();
@@ -195,7 +196,8 @@ class CudaEngine final : private OwnsCudaScratch, public Engine {
                     Op op_b) override;
   void symmetric_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                          double beta) override;
-  // The same, but the part above the diagonal is undefined afterwards.
+  // Leaves the part above the diagonal undefined; otherwise a
+  // symmetric_product.
   void lower_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                      double beta);
   void commuting_product(Matrices c, ConstMatrices a, ConstMatrices b) override;

@@ -19,7 +19,7 @@ struct DenseFactor {
 
 namespace {
 
-// Rows that are a multiple of 16 bytes must be 16-byte aligned.
+// If rows are a multiple of 16 bytes long, they must be 16-byte aligned.
 bool is_wide(const ConstMatrices& m) {
   return m.cols * size_of(m.dtype) % 16 == 0;
 }
@@ -115,7 +115,7 @@ class DenseProduct {
     if (!beta_is_zero_) engine_.copy(to_, c_);
   }
 
-  // Computes `size` rows from `begin` on, their first `cols` columns.
+  // Computes the first `cols` columns of `size` rows from `begin` on.
   void multiply_rows(int64_t begin, int64_t size, int64_t cols) {
     const DenseFactor left = left_rows(left_, begin, size);
     const DenseFactor right = right_columns(right_, 0, cols);
@@ -160,7 +160,8 @@ class DenseProduct {
     return {m, op, wide};
   }
 
-  // Makes one product with a multiple of the inner dimension.
+  // Puts the parts next to each other, so that one product with a longer inner
+  // dimension sums the products of all parts.
   DenseFactor in_parts(ConstMatrices m, Op op, Side side, const Parts& all) {
     const bool inner_by_rows = (op == Op::kNone) == (side == Side::kRight);
     const auto order = side == Side::kLeft ? all.left : all.right;

@@ -102,7 +102,7 @@ dim3 tiles(int64_t rows, int64_t cols, int64_t count) {
               static_cast<unsigned>(std::min<int64_t>(count, 65535)));
 }
 
-// Some parts of every element, `step` elements apart.
+// Writes some parts of every element, `step` elements apart.
 struct Split {
   struct Order {
     uint8_t parts[kMostParts];
@@ -254,9 +254,9 @@ struct Pivot {
   Four<Real> column[kSide / kGroup];
 };
 
-// Elimination in place: to the right of column k is what is left of the matrix,
-// to the left of it the inverse so far, both before rows are divided by the
-// roots of their pivots. Rows are final once they have been the pivot's.
+// Eliminates in place. To the right of column k lies what is left of the
+// matrix, to its left the inverse so far, both before rows are divided by the
+// roots of their pivots. A row is final once it has been the pivot's.
 template <class Real>
 struct Elimination {
   Real a[kGroup][2 * kGroup];

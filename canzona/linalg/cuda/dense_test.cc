@@ -122,7 +122,7 @@ TYPED_TEST(CudaDense, CommutingProductsAreSymmetricAndRight) {
   }
 }
 
-// At any address: strides and offsets give the same matrix other alignments.
+// Strides and offsets give the same matrix other alignments.
 TYPED_TEST(CudaDense, BitsDependOnTheShapeAlone) {
   for (const auto& [m, n, k] : {std::array<int64_t, 3>{33, 65, 129},
                                 std::array<int64_t, 3>{64, 128, 256}}) {

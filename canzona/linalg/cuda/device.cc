@@ -68,7 +68,7 @@ void throw_cuda_error(cudaError_t status, std::string_view what) {
 
 namespace {
 
-// Without a driver this is the first call that fails, without side effects.
+// Without a driver this is the first call to fail, and it has no side effects.
 cudaError_t look_for_devices() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
@@ -284,7 +284,7 @@ Buffer random_numbers(int64_t count, int bits, uint32_t exponent_mask,
   return device;
 }
 
-// Returns the minimum of several runs, by events, after a warm-up.
+// Returns the shortest of several runs after a warm-up, timed by events.
 double least_seconds(const std::function<void()>& work) {
   cudaEvent_t begin = nullptr, end = nullptr;
   check_cuda(cudaEventCreate(&begin), "cudaEventCreate");

@@ -38,26 +38,26 @@ inline void check_cuda(cudaError_t status, std::string_view what) {
     throw_cuda_error(status, what);
 }
 
-// A function of the driver that was there in this version of CUDA (12040:
-// 12.4); null if the driver is older.
+// Returns the driver's function as of this version of CUDA (12040 is 12.4);
+// null if the driver is older.
 void* driver_function(const char* name, unsigned version);
 
-// The multiprocessors that the calling thread's work may use: the GPU's, or
-// those of its share (CudaShare).
+// Returns how many multiprocessors the calling thread's work may use: all of
+// the GPU's, or those of its share (CudaShare).
 int usable_multiprocessors(int device);
 
-// True if a status says that the machine has no GPU for us to use.
+// True if the status means that this machine has no GPU that we can use.
 bool means_no_gpu(cudaError_t status);
 
-// "there is no GPU: ...", for such a status.
+// Returns "there is no GPU: ..." for such a status.
 std::string no_gpu_message(cudaError_t status, std::string_view what);
 
-// The memory of the GPU, by plain cudaMalloc. Any thread may call.
+// The GPU's memory, allocated by plain cudaMalloc. Any thread may call.
 Memory& cuda_memory();
 
-// Lets this GPU and the others that were named before read each other's memory,
-// where the machine connects them: ranks that are threads of one process sum
-// gradients where they lie. Any thread may call it.
+// Lets this GPU and those named in earlier calls read each other's memory,
+// where the machine connects them, so that ranks that are threads of one
+// process can sum gradients without copying them first. Any thread may call it.
 void connect_peers(int device);
 
 }  // namespace canzona

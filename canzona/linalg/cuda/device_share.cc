@@ -17,7 +17,7 @@ namespace {
 // The driver has had these functions under these names since CUDA 12.4.
 constexpr unsigned kVersion = 12040;
 
-// Shares have whole groups of this many multiprocessors on every GPU.
+// On every GPU a share consists of whole groups of this many multiprocessors.
 constexpr unsigned kGranularity = 8;
 
 struct ShareCalls {
@@ -64,7 +64,7 @@ void check_driver(CUresult result, const char* name) {
         cat(name, " failed with error ", static_cast<int>(result)));
 }
 
-// The same arguments always give the same, disjoint shares.
+// The same arguments always give the same share; shares do not overlap.
 CUdevResource multiprocessors_of_share(CUdevice device, int number, int count) {
   CUdevResource all{};
   check_driver(share_calls().of_device(device, &all, CU_DEV_RESOURCE_TYPE_SM),
@@ -100,8 +100,8 @@ CUcontext make_context(CUdevice device, int number, int count) {
   return context;
 }
 
-// Contexts live as long as the process: a thread destroys the stream of its
-// own copies when it ends, after its share.
+// Contexts live as long as the process, because a thread destroys the stream of
+// its own copies only when it ends, which is after its share.
 CUcontext context_of_share(int device, int number, int count) {
   static std::mutex mutex;
   static auto& contexts = *new std::map<std::tuple<int, int, int>, CUcontext>;

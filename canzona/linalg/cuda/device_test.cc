@@ -43,7 +43,7 @@ TEST(CudaShare, IsAnEqualShareUntilItEnds) {
   }
 }
 
-// Conditional graphs, products and copies, in a share as outside.
+// Conditional graphs, products and copies do the same in a share as outside it.
 TEST(CudaShare, ChangesNoResult) {
   const auto work = [] {
     const auto engine = make_cuda_engine();

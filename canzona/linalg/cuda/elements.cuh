@@ -167,7 +167,7 @@ Shape shape_for(const Extent& e, int vector, int64_t most) {
 constexpr int64_t kBlocksPerMultiprocessor = 8;
 
 // `Device` is the engine, or anything with a stream and multiprocessors. An
-// engine's guarded work is skipped if its number says so.
+// engine's guarded work is skipped if the guard's number says so.
 template <int V, class Device, class Work>
 void launch_elements(Device& device, std::string_view name, const Work& work,
                      const Extent& extent, bool vectors) {
@@ -187,8 +187,8 @@ void launch_elements(Device& device, std::string_view name, const Work& work,
 
 }  // namespace
 
-// Arithmetic rounded operation by operation, as on a CPU. It is written out,
-// because a compiler may fuse * and +.
+// Arithmetic that rounds every operation separately, as a CPU does. It is
+// written out because a compiler may fuse * and +.
 
 namespace {
 

@@ -36,7 +36,7 @@ void launch_split(CudaEngine& engine, Matrices to, ConstMatrices from,
 // memory from the arena, in its own scope; must be called in dry runs, too.
 void norms_on_device(CudaEngine& engine, double* norms, ConstMatrices a);
 
-// sums[i·cols + j] = Σ_k a[k,j]·b[k,j] of matrix i, likewise.
+// sums[i·cols + j] = Σ_k a[k,j]·b[k,j] of matrix i, under the same conditions.
 void column_sums_on_device(CudaEngine& engine, double* sums, ConstMatrices a,
                            ConstMatrices b);
 
@@ -104,7 +104,8 @@ void launch_begin(CudaEngine& engine, const CholeskyQrState& state);
 // Multiplies fp64 matrices by a power of two if squares would leave the range.
 void launch_bring_into_range(CudaEngine& engine, const CholeskyQrState& state,
                              Matrices a);
-// Takes lengths from their squares; `follow` multiplies the distances by them.
+// Computes lengths from their squares; `follow` also multiplies the distances
+// by them.
 void launch_take_lengths(CudaEngine& engine, const CholeskyQrState& state,
                          const double* squares, bool follow);
 void launch_normalise(CudaEngine& engine, const CholeskyQrState& state,
@@ -114,7 +115,7 @@ void launch_find_far(CudaEngine& engine, int32_t* far, ConstMatrices gram);
 // Marks those matrices as failed.
 void launch_give_up(CudaEngine& engine, const CholeskyQrState& state,
                     const int32_t* far);
-// After a factorization: records its failures, and the diagonal as distances.
+// Records the failures of a factorization, and its diagonal as distances.
 void launch_take_factor(CudaEngine& engine, const CholeskyQrState& state,
                         const int32_t* info, ConstMatrices factor);
 // Marks a matrix as failed if a distance is not above `noise`.

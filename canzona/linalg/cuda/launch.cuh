@@ -13,7 +13,7 @@
 namespace canzona {
 namespace {
 
-// Four neighbours in one access: 8, 16 or 2 x 16 bytes.
+// Four adjacent elements that move in one access of 8, 16 or 2 x 16 bytes.
 template <class T>
 struct alignas(sizeof(T) * 4 > 16 ? 16 : sizeof(T) * 4) Wide {
   T at[4];
@@ -41,7 +41,7 @@ inline void check_launch(const char* what) {
 
 namespace {
 
-// Enough work to hide the search for the run.
+// A chunk has enough work to hide the search for its run.
 constexpr int64_t kChunk = 8192;
 
 // Sets first_chunk from count; returns the number of chunks.
@@ -86,7 +86,8 @@ __device__ void for_chunk(const Real* run, bool vectors, int64_t begin,
   for (int64_t j = whole + threadIdx.x; j < end; j += kThreads) take(run[j]);
 }
 
-// Sums within a block, in an order that depends only on the number of threads.
+// Sums within a block are added in an order that depends only on the number of
+// threads.
 constexpr int kSumThreads = 256;
 
 struct Add {

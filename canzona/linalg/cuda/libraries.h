@@ -20,7 +20,7 @@ namespace canzona {
 void check_cublas(cublasStatus_t status, std::string_view what);
 void check_cusolver(cusolverStatus_t status, std::string_view what);
 
-// "cuBLAS 13.0.2"
+// Returns the version in the form "cuBLAS 13.0.2".
 std::string cublas_version();
 
 class Libraries {
@@ -58,7 +58,8 @@ class Libraries {
 // Belongs to one engine.
 class CudaEngine;
 
-// C (m x n, of type `out`) and A, B (of type `in`), as stored: row-major.
+// The shape of C (m x n, of type `out`) and of A and B (of type `in`), as they
+// are stored, row-major.
 struct ProductShape {
   DType in = DType::kFp32;
   DType out = DType::kFp32;
@@ -74,7 +75,7 @@ class LtProducts {
   explicit LtProducts(CudaEngine& engine) : engine_(engine) {}
 
   void prepare(const ProductShape& shape);
-  // C = alpha·op(A)·op(B) + beta·C; scalars on the device, of C's type.
+  // C = alpha·op(A)·op(B) + beta·C, with scalars on the device, of C's type.
   void run(const ProductShape& shape, const Matrices& c, const void* alpha,
            const ConstMatrices& a, const ConstMatrices& b, const void* beta);
 

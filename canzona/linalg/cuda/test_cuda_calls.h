@@ -15,8 +15,8 @@
 namespace canzona {
 
 void forget_cuda_calls();
-// "cudaStreamSynchronize x 2; cudaMalloc x 1; ", in the order of a fixed list;
-// empty: none.
+// Returns the counts as "cudaStreamSynchronize x 2; cudaMalloc x 1; ", in the
+// order of a fixed list; empty if there was no call.
 std::string cuda_calls();
 
 }  // namespace canzona

@@ -146,8 +146,8 @@ const std::byte* Ring::put_on_device(std::span<const std::byte> bytes,
   return to;
 }
 
-// A call may put several times before it launches: all of it must fit into one
-// part.
+// A call may put several entries before it launches; all of them must fit into
+// one part.
 int64_t Ring::take(int64_t bytes, cudaStream_t stream) {
   constexpr int64_t kPutsOfACall = 8;
   const int64_t size = std::max(round_up(bytes), kRingAlignment);

@@ -118,9 +118,9 @@ class Ring {
   Ring(const Ring&) = delete;
   Ring& operator=(const Ring&) = delete;
 
-  // Puts bytes in mapped host memory: for a few numbers.
+  // Puts bytes, which should be few, into mapped host memory.
   const std::byte* put(std::span<const std::byte> bytes, cudaStream_t stream);
-  // Puts bytes in device memory, copied there by the stream.
+  // Puts bytes into device memory; the stream copies them there.
   const std::byte* put_on_device(std::span<const std::byte> bytes,
                                  cudaStream_t stream);
 
@@ -133,17 +133,19 @@ class Ring {
 
   static constexpr int kParts = 8;
 
-  // Returns the offset of this many bytes in the memory in use, the last one.
+  // Reserves this many bytes in the memory in use, which is the last one, and
+  // returns their offset.
   int64_t take(int64_t bytes, cudaStream_t stream);
   void add(int64_t size);
   void enter_next_part(cudaStream_t stream);
 
-  // Older ones are smaller and kept, because launches in flight may read them.
+  // Earlier ones are smaller and kept, because launches in flight may read
+  // them.
   std::vector<Memory> memories_;
   int64_t used_ = 0;
   int part_ = 0;
-  // For each part of the memory in use: what was issued with it. An event that
-  // was never recorded counts as reached.
+  // Each part of the memory in use has an event that follows what was issued
+  // with it. An event that was never recorded counts as reached.
   std::array<cudaEvent_t, kParts> issued_ = {};
 };
 

@@ -19,7 +19,7 @@ cudaGraph_t add_condition(cudaStream_t stream, const int32_t* flag);
 // A number that GPU work leaves where this process sees it, without either
 // waiting for the other.
 
-// Only for engines of the GPU.
+// The engines that post it must be of the GPU.
 std::unique_ptr<Notice> make_cuda_notice();
 
 }  // namespace canzona

@@ -20,8 +20,8 @@ constexpr int64_t kAlignment = 16;
 // Returned in dry runs, where nobody reads it.
 alignas(kAlignment) constexpr std::byte kNowhere[kAlignment] = {};
 
-// Other threads may make any calls meanwhile, and a kernel that is loaded now,
-// on first use, does no harm.
+// Other threads may make any calls during a capture, and a kernel that is
+// loaded on its first use within one does no harm.
 constexpr cudaStreamCaptureMode kMode = cudaStreamCaptureModeRelaxed;
 
 }  // namespace

@@ -128,8 +128,8 @@ class Recording {
   // True if an arena has grown since its engine joined.
   bool arenas_grew() const;
 
-  // Makes work that `then` gets from now on happen after work that `first` was
-  // given.
+  // Orders all work that `then` gets from now on after the work that `first`
+  // was given.
   void order(CudaEngine& first, CudaEngine& then);
   void if_zero(CudaEngine& engine, const int32_t* flag,
                const std::function<void()>& work);
@@ -143,8 +143,8 @@ class Recording {
     CudaEngine* engine = nullptr;
     cudaStream_t stream = nullptr;
   };
-  // The graph itself, or the body of a condition, which is captured on separate
-  // streams. The first member began it.
+  // A body is the graph itself, or that of a condition, which is captured on
+  // streams of its own. The first member began it.
   using Body = std::vector<Member>;
 
   void note(std::string_view name, const CudaEngine& engine);
@@ -165,7 +165,7 @@ class Recording {
   PushedBytes scalars_;
   PushedBytes tables_;
   std::vector<CudaEngine*> engines_;
-  std::vector<int64_t> reserved_;  // by the arenas when the engines joined
+  std::vector<int64_t> reserved_;  // by each arena when its engine joined
   std::vector<Body> bodies_;       // innermost last
   std::vector<cudaStream_t> streams_;
   cudaEvent_t edge_ = nullptr;

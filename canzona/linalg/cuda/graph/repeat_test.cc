@@ -103,7 +103,7 @@ TEST_F(CudaRepeat, ReplaysWithOtherScalarsAndTheSameBits) {
   EXPECT_EQ(plain.num_graphs(), 0);
 }
 
-// More launches in flight than there are rows for scalars.
+// Has more launches in flight than there are rows for scalars.
 TEST_F(CudaRepeat, MayBeFarAheadOfTheDevice) {
   CudaEngine plain;
   Model eager(plain), replayed(gpu());
