@@ -16,19 +16,20 @@
 
 namespace canzona {
 
-// Fills the operands of Newton–Schulz on a GPU: momentum, Nesterov's blend,
-// norm and cast, without a pass of their own for any of them.
+// Fills the operands of Newton–Schulz on a GPU. Momentum, Nesterov's blend,
+// norm and cast share two passes instead of taking one each.
 //
 //   launch_scales(source, normalization, work, stream);  // changes no state
 //   launch_load(source, work.scales, target, stream);
 //
-// The norm is taken first, of the blend that the second pass computes again: it
-// is needed before the numbers are rounded to 16 bits. Sums are of chunks that
-// only the shape decides, in fp64, added in order. All pointers are of the
-// device. Asynchronous; any thread may call, for its current device.
+// The norm comes first, because it is needed before the numbers are rounded to
+// 16 bits; it is that of the blend, which the second pass computes again. Sums
+// are in fp64, over chunks that only the shape decides, and are added in order.
+// All pointers are of the device. Calls are asynchronous; any thread may call,
+// for its current device.
 
-// `count` contiguous matrices of `elements` each, wherever they lie. Without
-// momenta the gradients are taken as they are.
+// Describes `count` contiguous matrices of `elements` each, at any addresses.
+// Without momenta the gradients are taken as they are.
 template <class Real>
 struct BlendSource {
   const Real* const* grads = nullptr;
@@ -44,8 +45,8 @@ struct ScaleRule {
   bool add_epsilon = false;
 };
 
-// Scratch: partial sums or maxima, num_scale_partials() per matrix, and what
-// comes out, one per matrix.
+// The scratch of launch_scales has num_scale_partials() sums or maxima per
+// matrix, and its results, one per matrix.
 int64_t num_scale_partials(int64_t elements);
 struct ScaleWork {
   double* partials = nullptr;
@@ -57,10 +58,11 @@ template <class Real>
 void launch_scales(const BlendSource<Real>& source, const ScaleRule& rule,
                    const ScaleWork& work, cudaStream_t stream);
 
-// The same by strips: what each strip tells of the norm (NormPart), which
-// strips of one matrix that lie on several devices tell alike, and the scales
-// from that. A part's norm is the power of two that its numbers were multiplied
-// by before they were squared: 1 but for fp64.
+// The same by strips. launch_parts computes each strip's part of the norm
+// (NormPart), whose bits do not depend on the device where the strip lies;
+// launch_scales_of_parts computes the scales from the parts of all strips. A
+// part's `norm` is the power of two by which its numbers were multiplied before
+// they were squared; only in fp64 can it differ from 1.
 struct StripCuts {
   int count = 1;
   bool tall = false;
@@ -83,7 +85,7 @@ void launch_scales_of_parts(const NormPart* parts, int strips, int64_t count,
                             const ScaleRule& rule, double* scales,
                             cudaStream_t stream);
 
-// Rows of `cols` elements, `row_stride` apart.
+// Rows have `cols` elements and begin `row_stride` elements apart.
 struct LoadTarget {
   std::byte* data = nullptr;
   DType dtype = DType::kFp16;
@@ -92,14 +94,14 @@ struct LoadTarget {
   int64_t matrix_stride = 0;
 };
 
-// target = blend·scale, rounded once; the momenta advance.
+// target = blend·scale, rounded to the target's type; the momenta advance.
 template <class Real>
 void launch_load(const BlendSource<Real>& source, const double* scales,
                  const LoadTarget& target, cudaStream_t stream);
 
-// Fills an operand of an algebra of the GPU from where a Load says.
+// How the operands of a GPU's algebras are stored and loaded.
 
-// A wide operand lies in memory as it came.
+// A wide operand keeps the orientation in which it came.
 struct StoredShape {
   int64_t rows = 0;
   int64_t cols = 0;
@@ -110,8 +112,9 @@ struct StoredShape {
 // Rows begin at multiples of `step` elements.
 StoredShape stored_shape(const Operand& x, int64_t step);
 
-// Returns where the matrices of a batch begin, one after another or scattered,
-// in a table on the device, for the launches of the present call.
+// Returns a table on the device of the addresses where the matrices of a batch
+// begin, whether one after another or scattered. It is valid for the launches
+// of the current call.
 template <class Real, class Byte>
 Real* const* device_places(CudaEngine& engine,
                            const BasicMatrices<Byte>& matrices) {
@@ -122,7 +125,7 @@ Real* const* device_places(CudaEngine& engine,
   return engine.table(places);
 }
 
-// The same where they may begin elsewhere at each repetition.
+// Does the same for matrices that may begin elsewhere at each repetition.
 template <class Real, class Byte>
 Real* const* moving_places(CudaEngine& engine,
                            const BasicMatrices<Byte>& matrices) {
@@ -133,11 +136,11 @@ Real* const* moving_places(CudaEngine& engine,
   return engine.moving_table(std::span<Real* const>(places));
 }
 
-// A name for where an operand is cut, for CudaEngine::dry.
+// Returns a number that identifies the cuts of an operand, for CudaEngine::dry.
 int64_t key_of(const Operand& x);
 
-// X and its Gram matrix R, as Algebra::normalize_by_gram says. A folded R has
-// nothing above its diagonal blocks (Tiles).
+// Scales X and its Gram matrix R as Algebra::normalize_by_gram says. A folded R
+// has nothing above its diagonal blocks (Tiles).
 void normalize_operand(CudaEngine& engine, const Operand& x,
                        const StoredShape& x_shape, const Operand& r,
                        const StoredShape& r_shape, bool r_folded, DType dtype,
@@ -151,8 +154,9 @@ void normalize_operand(CudaEngine& engine, const Operand& x,
 void launch_tile_line(TileType type, const Tiles& d, const TileAddend& addend,
                       cudaStream_t stream);
 
-// 16-bit results into fp32 matrices: stored, or, with scalars, taken from
-// weights, each p = (p·keep_before - step·x)·keep_after, with bf16 copies.
+// Stores 16-bit results in fp32 matrices or, with scalars, applies them to
+// weights: p = (p·keep_before - step·x)·keep_after. Copies, if there are any,
+// are in bf16.
 void launch_tile_store(TileType type, const Tiles& x,
                        const TileWeights& weights, cudaStream_t stream);
 
@@ -161,19 +165,19 @@ struct TileScaleWork {
   double* partials = nullptr;
   double* scales = nullptr;  // one per matrix
 };
-// With s = factor·sqrt(|R|_F): X = X/s and R = R/s²; zeros stay. It takes any
-// type of number.
+// With s = factor·sqrt(|R|_F): X = X/s and R = R/s². Zeros stay zeros. Any type
+// of number is allowed.
 void scale_by_norm(DType dtype, const Tiles& x, const Tiles& r, double factor,
                    const TileScaleWork& work, cudaStream_t stream);
 
-// Lower triangles as members of a team exchange them (SharedAlgebra): row after
-// row, without gaps. `square` is one matrix of numbers of `dtype`; putting
-// writes both halves of it.
+// Copy a lower triangle out of a square and into it. Members of a team exchange
+// triangles (SharedAlgebra) row after row, without gaps. `square` is one matrix
+// of numbers of `dtype`; putting writes both of its halves.
 void launch_take_triangle(DType dtype, std::byte* triangle, const Tiles& square,
                           cudaStream_t stream);
 void launch_put_triangle(DType dtype, const Tiles& square,
                          const std::byte* triangle, cudaStream_t stream);
-// Rounded once, as products are.
+// Rounds each sum once, as products do.
 void launch_round_sum(TileType type, std::byte* rounded, const float* sum,
                       int64_t count, cudaStream_t stream);
 
@@ -181,22 +185,23 @@ void launch_round_sum(TileType type, std::byte* rounded, const float* sum,
 //
 //   std::unique_ptr<Algebra> fp16 = make_cuda_algebra(engine, DType::kFp16);
 //
-// In 16 bits by tensor cores (tile_product.h), in fp32 and fp64 by the engine's
-// own products. A matrix that came transposed stays as it came, and products
-// take it from the other side; identities lie on the diagonal. The engine
-// outlives the algebra; one thread at a time.
+// Products use tensor cores in 16 bits (tile_product.h), and the engine's own
+// products in fp32 and fp64. A matrix that came transposed stays transposed,
+// and products take it from the other side; identities are added to the
+// diagonal unless bf16 keeps them apart (Operand::identity). The engine must
+// outlive the algebra. One thread at a time.
 class CudaEngine;
 
 std::unique_ptr<Algebra> make_cuda_algebra(CudaEngine& engine, DType dtype);
 
-// One for 16 bits, one for fp32 and fp64.
+// The first serves 16 bits, the second fp32 and fp64.
 std::unique_ptr<Algebra> make_tile_algebra(CudaEngine& engine, DType dtype);
 std::unique_ptr<Algebra> make_plain_algebra(CudaEngine& engine, DType dtype);
 
 // The common base of both algebras: it allocates and loads operands, whose rows
 // begin at multiples of `step` elements, and packs what members of a team
-// exchange. The scalars of factors are zeros, because all that a member has to
-// know beside Q follows from the calls.
+// exchange. It writes zeros for the scalars of factors, because the calls tell
+// a member all that it must know besides Q.
 class CudaAlgebra : public Algebra, public SharedAlgebra {
  public:
   CudaAlgebra(CudaEngine& engine, DType dtype, int64_t step)
@@ -228,7 +233,7 @@ class CudaAlgebra : public Algebra, public SharedAlgebra {
  protected:
   Operand take(Arena& arena, const Operand& shape) const;
   StoredShape stored(const Operand& x) const { return stored_shape(x, step_); }
-  // As numbers of dtype.
+  // Views an operand as numbers of dtype_.
   Tiles tiles_of(const Operand& x) const;
 
   CudaEngine& engine_;

@@ -220,7 +220,8 @@ void CudaAlgebra::put_factor(std::byte* factor, const Operand& q,
                          engine_.stream());
 }
 
-// In bf16 the identity's share of one polynomial is kept out of it.
+// In bf16 the factor of a single polynomial comes without the identity's share,
+// which is `only_a`.
 void CudaAlgebra::take_factor(Operand& q, Operand&, const std::byte* factor,
                               double only_a) {
   take_gram(q, factor + kFactorScalars * 8);
@@ -229,7 +230,7 @@ void CudaAlgebra::take_factor(Operand& q, Operand&, const std::byte* factor,
 
 namespace {
 
-// Kernels of triangles take any square as tiles.
+// The kernels of triangles take any square as tiles.
 template <class Views>
 Tiles tiles_of_square(const Views& square) {
   return {const_cast<std::byte*>(square.data),
@@ -307,8 +308,8 @@ class PlainAlgebra final : public CudaAlgebra {
     multiply_view(view(y), q, x);
   }
 
-  // The weights' own rounding must not depend on whether the product was
-  // stored first, so it is, in scratch.
+  // An update goes through scratch, because its rounding must not depend on
+  // whether the product was stored first.
   void multiply_into(const Store& store, const Operand& q,
                      const Operand& x) override {
     CANZONA_CHECK(store.transpose == x.tall && store.out.contiguous() &&
@@ -322,7 +323,8 @@ class PlainAlgebra final : public CudaAlgebra {
     for (int64_t i = 0; i < x.count; ++i) put(store, view(o).at(i), i);
   }
 
-  // The head goes on with what it hands out.
+  // The head mirrors Q before it packs it, so that it continues with the same
+  // matrix that the members get.
   void put_factor(std::byte* factor, const Operand& q,
                   const Operand& x) override {
     launch_mirror(engine_, view(q));
@@ -350,7 +352,7 @@ class PlainAlgebra final : public CudaAlgebra {
     return {data, dtype_, 1, count, count, 1, count, nullptr};
   }
 
-  // As stored, which is the transpose of what came tall.
+  // Views x as it is stored: transposed if it came tall.
   Matrices view(const Operand& x) const {
     const StoredShape shape = stored(x);
     return {x.storage,
@@ -363,7 +365,7 @@ class PlainAlgebra final : public CudaAlgebra {
             nullptr};
   }
 
-  // A strip of x as it is stored, in x itself or in a result like it.
+  // Returns a strip of `whole`, which is x as it is stored or a result like it.
   static Matrices strip_of(Matrices whole, const Operand& x, int strip) {
     const int64_t begin = x.strips.begin(strip);
     const int64_t width = x.strips.end(strip, x.cols) - begin;
@@ -373,7 +375,8 @@ class PlainAlgebra final : public CudaAlgebra {
     return whole;
   }
 
-  // R = X·Xᵀ of strips, added by the tree: its lower triangle.
+  // R = X·Xᵀ, whose strips are added by the tree. Only the lower triangle is
+  // sure to be defined.
   void add_strips(Matrices r, const Operand& x, Half half) {
     const Op op = x.tall ? Op::kTranspose : Op::kNone;
     const Op other = x.tall ? Op::kNone : Op::kTranspose;
@@ -393,9 +396,10 @@ class PlainAlgebra final : public CudaAlgebra {
     }
   }
 
-  // A library may round products of other widths otherwise, so every strip is
-  // one, as it is where it is alone. Members of a team get the lower half of Q;
-  // one that was computed in full need not be symmetric to the last bit.
+  // Every strip is a product of its own, as it is on a member that has no
+  // other, because a library may round products of another width differently. Q
+  // is mirrored because members get its lower half, and a Q that was computed
+  // in full need not be symmetric to the last bit.
   void multiply_view(Matrices out, const Operand& q, const Operand& x) {
     if (x.strips.count > 1) launch_mirror(engine_, view(q));
     for (int s = 0; s < x.strips.count; ++s) {

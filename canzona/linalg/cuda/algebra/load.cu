@@ -9,12 +9,12 @@ namespace canzona {
 namespace {
 
 constexpr int kThreads = kSumThreads;
-constexpr int kGroup = 4;   // neighbours that a thread takes at once
-constexpr int kRounds = 4;  // groups that are under way together
+constexpr int kGroup = 4;   // adjacent numbers that a thread takes at once
+constexpr int kRounds = 4;  // groups in flight together
 constexpr int kPerBlock = kThreads * kGroup * kRounds;
 constexpr int kLoadChunk = 8 * kPerBlock;  // summed by one block
 
-// The larger magnitude; a NaN stays.
+// Returns the larger magnitude; a NaN stays a NaN.
 struct Larger {
   __device__ double operator()(double a, double b) const {
     const double x = fabs(a), y = fabs(b);
@@ -44,7 +44,7 @@ __device__ Real blended(const Coefficients<Real>& k, Real momentum, Real grad) {
   return add(mul(k.from_grad, grad), mul(k.from_momentum, momentum));
 }
 
-// Some neighbouring numbers of a matrix, in one access where that is possible.
+// A few adjacent numbers of a matrix, moved in one access where possible.
 template <class Real>
 struct Group {
   alignas(16) Real at[kGroup];
@@ -85,7 +85,7 @@ struct Places {
         vector(is_wide(grad) && is_wide(momentum)) {}
 };
 
-// Gradients become what the second pass will see of them.
+// Replaces gradients by the blends that the second pass computes again.
 template <class Real>
 __device__ void blend_groups(const BlendSource<Real>& source,
                              const Places<Real>& at,
@@ -100,7 +100,7 @@ __device__ void blend_groups(const BlendSource<Real>& source,
       u[r].at[i] = blended(k, advance(k, b[r].at[i], u[r].at[i]), u[r].at[i]);
 }
 
-// Computes what the second pass will see, without leaving a trace.
+// Computes the blends but stores no momenta; only the second pass does.
 template <class Real>
 __device__ void read_blends(const BlendSource<Real>& source,
                             const Places<Real>& at, int64_t begin,
@@ -116,7 +116,7 @@ __device__ void read_blends(const BlendSource<Real>& source,
   blend_groups(source, at, b, u);
 }
 
-// Adds their squares, or takes the largest magnitude (kPeak).
+// Adds the squares of all groups, or takes their largest magnitude (kPeak).
 template <bool kPeak, class Real>
 __device__ double add_groups(double total, const Group<Real> (&u)[kRounds],
                              double peak) {
@@ -135,7 +135,8 @@ __device__ double add_groups(double total, const Group<Real> (&u)[kRounds],
   return total;
 }
 
-// Largest magnitudes (kPeak), or sums of squares of peak·u.
+// Reduces each chunk to its largest magnitude (kPeak) or to the sum of the
+// squares of peak·u.
 template <class Real, bool kPeak>
 __global__ void __launch_bounds__(kThreads)
     reduce_kernel(BlendSource<Real> source, int64_t partials,
@@ -156,10 +157,10 @@ __global__ void __launch_bounds__(kThreads)
   if (threadIdx.x == 0) out[matrix * partials + blockIdx.x] = total;
 }
 
-// Some of a strip, from the first element of a chunk on. Elements are counted
-// row by row, whatever lies between the rows of the matrix.
+// A chunk of a strip. Its elements are counted row by row; what lies between
+// the strip's rows in the matrix does not count.
 struct StripChunk {
-  int64_t origin;  // of the first element's row in the strip
+  int64_t origin;  // where the strip's row with the first element begins
   int64_t stride;
   int64_t left;  // elements to the end of the strip
   uint32_t cols;
@@ -168,7 +169,7 @@ struct StripChunk {
   __device__ StripChunk(const StripCuts& cuts, int strip, int64_t partial) {
     const int64_t width = cuts.begin[strip + 1] - cuts.begin[strip];
     const int64_t elements = width * cuts.rows;
-    // Strips of a matrix that came tall are one row each.
+    // A strip of a matrix that came tall is contiguous, like one long row.
     const int64_t row_cols = cuts.tall ? elements : width;
     const int64_t first = (partial - cuts.first_partial[strip]) * kLoadChunk;
     const int64_t row = first / row_cols;
@@ -206,7 +207,7 @@ __device__ int strip_of_partial(const StripCuts& cuts, int64_t partial) {
   return strip;
 }
 
-// As reduce_kernel, a strip at a time; peaks are one per strip.
+// Does the same as reduce_kernel strip by strip, with one peak per strip.
 template <class Real, bool kPeak>
 __global__ void __launch_bounds__(kThreads)
     reduce_strips_kernel(BlendSource<Real> source, StripCuts cuts,
@@ -237,14 +238,14 @@ __global__ void __launch_bounds__(kThreads)
     out[matrix * cuts.first_partial[cuts.count] + blockIdx.x] = total;
 }
 
-// The power of two that brings the largest number near 1.
+// Returns the power of two that brings the largest number near 1.
 __device__ double peak_of(double largest) {
   const bool plain = largest > 0 && largest < INFINITY;
   return plain ? ldexp(1.0, max(-1000, min(1000, -ilogb(largest)))) : 1.0;
 }
 
-// A block for a strip of a matrix: partials become its peak, or what it tells
-// of the norm.
+// Each block reduces the partials of one strip to its peak (kPeak) or to its
+// part of the norm.
 template <bool kPeak>
 __global__ void __launch_bounds__(kThreads)
     finish_strips_kernel(const double* partials, StripCuts cuts, double* peaks,
@@ -279,7 +280,8 @@ __global__ void __launch_bounds__(kThreads)
   peaks[blockIdx.x] = peak_of(largest);
 }
 
-// One over the enlarged norm, whose square is `sum`, of numbers times `peak`.
+// Returns one over the enlarged norm of numbers whose squares add up to `sum`
+// after multiplication by `peak`.
 __device__ double scale_of(double sum, double peak, const ScaleRule& rule) {
   const double enlarged = rule.factor * sqrt(sum);
   const double epsilon = rule.epsilon * peak;
@@ -302,8 +304,9 @@ __global__ void __launch_bounds__(kThreads)
   scales[blockIdx.x] = scale_of(sum, peak, rule);
 }
 
-// A thread for a matrix. Squares are brought to the peak of the largest
-// numbers, by powers of two, and added by the tree of strips.
+// Each thread scales one matrix. It brings the squares of all strips to the
+// smallest peak, which is that of the largest numbers, and adds them in the
+// order of the tree.
 __global__ void __launch_bounds__(kThreads)
     scale_parts_kernel(const NormPart* parts, int strips, int64_t count,
                        ScaleRule rule, double* scales) {
@@ -330,7 +333,7 @@ __device__ To rounded(Real value, double scale) {
   const double scaled = static_cast<double>(value) * scale;
   if constexpr (sizeof(To) == 8) return scaled;
   if constexpr (sizeof(To) == 4) return static_cast<float>(scaled);
-  // By way of fp32, as references round.
+  // Rounds by way of fp32, as references do.
   if constexpr (sizeof(To) == 2) return To(static_cast<float>(scaled));
 }
 

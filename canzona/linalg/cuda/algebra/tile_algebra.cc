@@ -9,7 +9,7 @@
 namespace canzona {
 namespace {
 
-// The copy engine of the GPU asks this of a row.
+// The GPU's copy engine needs rows that begin at multiples of 8 elements.
 constexpr int64_t kRowStep = 8;
 
 class TileAlgebra final : public CudaAlgebra {
@@ -28,8 +28,8 @@ class TileAlgebra final : public CudaAlgebra {
     square("gram", gram_product(x), r, {}, half, key_of(x));
   }
 
-  // In bf16 the identity is kept out wherever no product but the next needs it;
-  // fp16 has bits enough for both.
+  // In bf16 the identity is kept apart if only multiply() reads the result;
+  // fp16 has enough bits for both.
   void polynomial(Operand& p, const Operand& r, double a, double b, double c,
                   Half half, Readers readers) override {
     const bool apart = dtype_ == DType::kBf16 && readers == Readers::kMultiply;
@@ -84,7 +84,7 @@ class TileAlgebra final : public CudaAlgebra {
   int64_t sum_bytes() const override { return sizeof(float); }
   int64_t rounded_bytes() const override { return size_of(dtype_); }
 
-  // Both halves of R are equal, so that one tells all, whatever is asked for.
+  // One half of R is enough whatever is asked for, because both are equal.
   void gram_sum(std::byte* sum, const Operand& x, Half) override {
     Arena& arena = engine_.arena();
     const Arena::Scope scope(arena);
@@ -107,8 +107,8 @@ class TileAlgebra final : public CudaAlgebra {
   }
 
  private:
-  // Only one half of what was computed by halves is stored and read; what was
-  // computed in full may be read so, too.
+  // A square that was computed by halves is folded: only one half is stored and
+  // read. One that was computed in full may be read so, too.
   Tiles square_tiles(const Operand& r, Half half = Half::kTriangle) const {
     Tiles tiles = tiles_of(r);
     tiles.folded = half == Half::kTriangle;
@@ -124,7 +124,7 @@ class TileAlgebra final : public CudaAlgebra {
     return product;
   }
 
-  // X·Xᵀ by strips. Takes scratch from the arena.
+  // Returns X·Xᵀ by strips, with scratch from the arena.
   TileProduct gram_product(const Operand& x) const {
     TileProduct product = product_of(tiles_of(x), tiles_of(x), 1);
     product.order = x.tall ? TileOrder::kAtB : TileOrder::kABt;
@@ -137,7 +137,7 @@ class TileAlgebra final : public CudaAlgebra {
     return product;
   }
 
-  // Q·X, or X·Q for an X that is kept transposed.
+  // Returns Q·X, or X·Q for an X that is stored transposed.
   TileProduct wide_product(const Operand& q, const Operand& x) const {
     TileProduct product = x.tall ? product_of(tiles_of(x), square_tiles(q), 1)
                                  : product_of(square_tiles(q), tiles_of(x), 1);
@@ -173,7 +173,7 @@ class TileAlgebra final : public CudaAlgebra {
       launch_tile_store(type_, tiles_of(y), weights, engine_.stream());
   }
 
-  // Without scalars the weights are simply written.
+  // Without scalars the products overwrite the weights.
   TileWeights weights_of(const Store& store, float* const* out) {
     TileWeights weights;
     weights.weights = out;

@@ -12,7 +12,7 @@ namespace {
 constexpr int kThreads = kSumThreads;
 constexpr int kStageChunk = 64 * kThreads;
 
-// The numbers of a batch without what fills up their rows.
+// The numbers of a batch, without the padding of its rows.
 template <class T>
 struct Elements {
   T* data;
@@ -30,7 +30,7 @@ struct Elements {
   __device__ T& at(int64_t matrix, int64_t i) const {
     return data[matrix * matrix_stride + i / cols * row_stride + i % cols];
   }
-  // By way of the other half where a folded matrix has nothing.
+  // Reads the mirrored number where a folded matrix stores nothing.
   __device__ T read(int64_t matrix, int64_t i) const {
     const int64_t row = i / cols, col = i % cols;
     const bool above = folded && row / kFold < col / kFold;
@@ -100,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
   scales[blockIdx.x] = square > 0 ? 1 / sqrt(square) : 1;
 }
 
-// kSquared: times the square of the scale.
+// Multiplies by the scale, or by its square (kSquared).
 template <class T, bool kSquared>
 __global__ void __launch_bounds__(kThreads)
     rescale_kernel(Elements<T> x, const double* scales) {
@@ -181,7 +181,7 @@ constexpr int kTile = 32;
 constexpr int kTileRows = 8;
 constexpr int kTriangleThreads = 256;
 
-// Numbers are moved, never computed with: their size is all that counts.
+// Numbers are moved, never computed with, so only their size matters.
 template <class T>
 struct SquareOf {
   T* data;
