@@ -6,7 +6,7 @@
 namespace canzona {
 namespace {
 
-// Work on the columns of all matrices: row k is matrix k.
+// Works on the columns of all matrices: row k of the extent is matrix k.
 template <class Step>
 struct OnColumns {
   CholeskyQrState s;

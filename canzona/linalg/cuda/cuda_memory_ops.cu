@@ -122,8 +122,8 @@ __device__ Vector<float, V> widened(const Vector<uint16_t, V>& values) {
   return wide;
 }
 
-// Passed as a kernel argument. fp32 pieces may have to be rounded to bf16
-// first.
+// The pieces are passed as a kernel argument. Those in fp32 may have to be
+// rounded to bf16 first.
 template <class T, bool kRounded = false>
 struct TreePieces {
   const T* at[kMostPieces];
@@ -154,7 +154,7 @@ __host__ __device__ constexpr int left_half(int count) {
   return half;
 }
 
-// Pieces [first, first + N).
+// Adds pieces [first, first + N).
 template <int V, int N, class Pieces>
 __device__ Vector<float, V> subtree(const Pieces& pieces, int first,
                                     int64_t j) {
@@ -211,7 +211,7 @@ __device__ void add_tree_at(float* sum, const Pieces& pieces, int64_t j) {
   store<V>(sum + j, total);
 }
 
-// The pieces stay in the argument space.
+// The pieces are read where they were passed, in the argument space.
 template <int V, class Pieces>
 __global__ void __launch_bounds__(256)
     add_tree_kernel(float* sum, const __grid_constant__ Pieces pieces,

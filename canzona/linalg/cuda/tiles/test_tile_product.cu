@@ -159,7 +159,7 @@ class Checker {
     copies_.clear();
   }
 
-  // A copy, since a matrix inside a stack need not be 128-byte aligned.
+  // Copies a matrix, because one inside a stack need not be 128-byte aligned.
   Tiles aligned(const Stack& stack, int64_t i) const {
     Tiles one = stack.one(i);
     std::byte* copy = nullptr;
@@ -297,7 +297,7 @@ void check_strips(TileKernel kernel) {
     for (const int strips : {1, 2, 4, 8})
       for (const TileType type : {TileType::kFp16, TileType::kBf16})
         check_strips(s, strips, type, kernel);
-  // More blocks than a GPU computes at a time.
+  // This gives more blocks than a GPU computes at a time.
   check_strips({300, 1100, 90}, 4, TileType::kFp16, kernel);
 }
 

@@ -1,5 +1,6 @@
-// Strips of the inner side: the bits of each strip multiplied alone, added on
-// the host by halves, then scaled and rounded there.
+// Checks strips of the inner dimension. The expected bits are those of each
+// strip multiplied alone, added on the host by halves, then scaled and rounded
+// there.
 #pragma once
 
 #include <cmath>
@@ -45,7 +46,7 @@ class StripChecker {
   }
 
  private:
-  // alpha is 1: it comes after the sum.
+  // Here alpha is 1, because it is applied after the sum.
   std::vector<float> sum_of(int begin, int end) const {
     if (end - begin > 1) {
       const int middle = (begin + end) / 2;

@@ -12,10 +12,10 @@
 // the Hopper kernel computes, elsewhere (from 8.0) the portable one; their sums
 // are rounded differently.
 //
-// Calls are asynchronous: what they name must live until the stream has come
-// past them. Any thread may call, for its current device. They may be captured
-// in a graph; `scalars` are then read at every replay. UsageError names an
-// operand that does not fit.
+// Calls are asynchronous: the memory that they name must live until the stream
+// has passed them. Any thread may call, for its current device. They may be
+// captured in a graph; `scalars` are then read at every replay. They throw
+// UsageError, which names the operand, if one does not fit.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -37,8 +37,8 @@ enum class TileOrder {
 enum class TileKernel { kAuto, kHopper, kPortable };
 
 // The part of a folded symmetric matrix above the diagonal blocks of 256 x 256
-// is never read, so it need not be written: nearly half of a large one. (The
-// portable kernel reads and writes whole matrices all the same.)
+// is never read, so it need not be written, which saves nearly half of a large
+// one. (The portable kernel reads and writes whole matrices all the same.)
 constexpr int64_t kFold = 256;
 
 // Row-major matrices of 16-bit numbers on the device. `data` is aligned to 128
@@ -55,16 +55,16 @@ struct Tiles {
   bool folded = false;
 };
 
-// Cuts of the inner side, k: strip s begins at at[s], a multiple of 64. Each is
-// one sum; the sums are added in fp32 by a binary tree, neighbours first,
-// before alpha and rounding. There are 1, 2, 4 or 8.
+// Cuts of the inner dimension, k: strip s begins at at[s], a multiple of 64.
+// Each strip gives one sum, and a binary tree adds the sums in fp32, neighbours
+// first, before alpha and rounding. There may be 1, 2, 4 or 8 strips.
 struct TileStrips {
   static constexpr int kMost = 8;
   int count = 1;
   int64_t at[kMost] = {};
   float* scratch = nullptr;  // tile_strip_floats(count) of them
 };
-// For products on the current device; none for one strip.
+// Returns what products on the current device need; none for one strip.
 int64_t tile_strip_floats(int strips);
 
 // alpha·op(A)·op(B)
@@ -92,26 +92,28 @@ void tile_product(const TileProduct& product, const Tiles& d,
                   const TileAddend& addend, cudaStream_t stream);
 
 // The same where D and C are symmetric: only what lies on and below the
-// diagonal is computed, then mirrored, so that D is exactly symmetric. A and B
-// may both be folded here, and D; elsewhere the one that is symmetric, A in
-// the order kAB or B in the order kABt.
+// diagonal is computed and then mirrored, so that D is exactly symmetric. Here
+// D may be folded, and so may A and B together in the order kABt. In all other
+// products only the operand that is symmetric may be folded: A in the order
+// kAB, or B in the order kABt.
 void symmetric_tile_product(const TileProduct& product, const Tiles& d,
                             const TileAddend& addend, cudaStream_t stream);
 
-// O = alpha·op(A)·op(B) in fp32. `out` lies on the device and has the address
+// O = alpha·op(A)·op(B) in fp32. `out` lies on the device and holds the address
 // of one contiguous row-major m x n matrix per matrix of the batch.
 void tile_product_fp32(const TileProduct& product, float* const* out,
                        cudaStream_t stream);
 
-// The same where O is symmetric: what lies on and below the diagonal is there,
-// above it nothing of use. Not in the order kAB.
+// The same where O is symmetric: only what lies on and below the diagonal is
+// defined. The order must not be kAB.
 void symmetric_tile_product_fp32(const TileProduct& product, float* const* out,
                                  cudaStream_t stream);
 
-// Weights that take an update, each operation rounded by itself:
+// Weights to which an update is applied, with every operation rounded
+// separately:
 //   p = (p·keep_before - step·O)·keep_after
 // All pointers are of the device. `scalars` are keep_before, step, keep_after;
-// `copies`, where given, take the new weights in bf16, to nearest even.
+// `copies`, if given, receive the new weights in bf16, rounded to nearest even.
 struct TileWeights {
   float* const* weights = nullptr;
   uint16_t* const* copies = nullptr;

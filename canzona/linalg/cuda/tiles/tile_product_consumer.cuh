@@ -7,19 +7,19 @@
 
 namespace canzona {
 
-// Sums of strips wait for each other in the Hopper kernel. A warpgroup's sums
-// fill its registers, so those of earlier strips lie in memory, where the L2
-// cache holds them: as many places as the tree needs, and each thread has
-// numbers of its own in each of them.
+// How the Hopper kernel keeps the sums of earlier strips until the tree adds
+// them. A warpgroup's sums fill its registers, so earlier ones lie in memory,
+// where the L2 cache holds them. There are as many places as the tree needs,
+// and each thread uses only numbers of its own in each of them.
 
 namespace {
 
-// Numbers that are under way together: more would not find registers.
+// This many quads are in flight together; registers do not hold more.
 constexpr int kTreeQuads = 4;
 constexpr int kQuadsOfColumns = kBox / 8;  // of a thread, in a box of columns
 
-// The first of this thread's numbers; the next four are as many quads further
-// as there are threads that multiply.
+// Returns this thread's first quad in a place. Its next one follows after a
+// quad of every other thread that multiplies.
 __device__ inline float4* tree_place(const StripTree& tree, int32_t place) {
   constexpr int64_t kThreadsThatAdd = kConsumerGroups * kGroupThreads;
   const int64_t block = int64_t{place} * gridDim.x + blockIdx.x;
@@ -32,8 +32,9 @@ __device__ inline float4 sum_of(float4 left, float4 right) {
           __fadd_rn(left.z, right.z), __fadd_rn(left.w, right.w)};
 }
 
-// Adds what the places from `first` down to `last` hold, the highest first, to
-// the sums of the first columns; take(quad, its four numbers) gets the results.
+// Adds the contents of the places from `first` down to `last`, in this order,
+// to the first `columns` columns of sums; take(quad, its four numbers) gets the
+// results.
 template <class Take>
 __device__ void add_places(const float (&sums)[kSums], const StripTree& tree,
                            int32_t first, int32_t last, int32_t columns,
@@ -62,8 +63,9 @@ __device__ void add_places(const float (&sums)[kSums], const StripTree& tree,
   }
 }
 
-// Strip s is the sum; it is not the last one. It meets those that end with it,
-// as the bits of its number say, and stays where the tree wants it.
+// Takes the sums of strip s, which is not the last one. Adds the earlier sums
+// whose subtrees end with it, as the bits of s say, and keeps the result in the
+// tree's place for it.
 __device__ inline void keep_in_tree(const float (&sums)[kSums],
                                     const StripTree& tree, int32_t s,
                                     int32_t columns) {
@@ -76,7 +78,7 @@ __device__ inline void keep_in_tree(const float (&sums)[kSums],
   });
 }
 
-// The same of the last one, whose sums become those of all.
+// Does the same for the last strip, where the sums become those of all strips.
 __device__ inline void take_from_tree(float (&sums)[kSums],
                                       const StripTree& tree, int32_t columns) {
   const int32_t own = __popc(static_cast<uint32_t>(tree.count) - 1);
@@ -167,7 +169,7 @@ class Consumer {
     return last_stage;
   }
 
-  // The sum begins anew at `begin`.
+  // Begins a new sum at `begin`.
   template <int kColumns, bool kAAcrossK, bool kBAcrossK>
   __device__ void add_until(float (&sums)[kSums], int32_t begin, int32_t& k_box,
                             int32_t end, uint32_t a, uint32_t& last_stage) {

@@ -10,7 +10,7 @@ namespace canzona {
 namespace {
 
 constexpr int kPairs = 16;       // per thread and chunk
-constexpr int kChunkSums = 32;   // the same in numbers
+constexpr int kChunkSums = 32;   // numbers in these pairs
 constexpr int kColumnGroup = 8;  // columns of one 8 x 8 matrix
 
 // A warpgroup's part of the result.

@@ -1,6 +1,5 @@
-// 16-bit results of the Hopper kernel: a warpgroup's sums become boxes in
-// shared memory, which its sender passes on (tile_product_halves.cuh) while the
-// next sum is computed.
+// 16-bit results of the Hopper kernel: a warpgroup writes its sums to boxes in
+// shared memory, and its sender passes them on while the next sum is computed.
 #pragma once
 
 #include "canzona/linalg/cuda/tiles/tile_product_epilogue.cuh"

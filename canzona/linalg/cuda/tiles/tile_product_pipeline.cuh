@@ -169,7 +169,8 @@ struct KernelArgs {
   StripTree tree;
 };
 
-// Places in shared memory. Boxes come first: they want 1 KB of alignment.
+// Places in shared memory. Boxes come first because they need 1 KB of
+// alignment.
 template <class V>
 struct SharedPlan {
   uint32_t base;
@@ -203,7 +204,7 @@ struct SharedPlan {
     return ready(group, buffer) + 8 * kNumBuffers;
   }
 
-  // By one thread.
+  // One thread must call it.
   __device__ void init_barriers() const {
     for (uint32_t s = 0; s < V::kStages; ++s) {
       barrier_init(full(s), 1);
@@ -235,14 +236,14 @@ __device__ inline int32_t strip_of(uint32_t rank, uint32_t group) {
   return static_cast<int32_t>(rank == 0 ? 3 * group : 1 + group);
 }
 
-// Strips of A on the diagonal are among the boxes of B where B is A.
+// On the diagonal, where B is A, the strips of A are among the boxes of B.
 __device__ inline bool a_is_in_b(const KernelArgs& args, TileBlock block) {
   return args.same && block.row == block.col;
 }
 
-// From which box of k on a folded operand, symmetric, is read across k: above
-// its diagonal block, where the other half takes the place of what is not
-// stored.
+// The boxes of k from which on a folded operand is read across k. From there on
+// boxes lie above its diagonal block and are not stored, so the other half,
+// which is equal, takes their place.
 struct Turns {
   int32_t a = 0;
   int32_t b = 0;
@@ -264,8 +265,8 @@ __device__ inline BoxAt operand_box(bool across, int32_t outer, int32_t k,
   return across ? BoxAt{outer, k, matrix} : BoxAt{k, outer, matrix};
 }
 
-// Fetches weights that the epilogue will read into the L2 cache, a share of
-// the block's rows per box of k.
+// Prefetches the weights that the epilogue will read to the L2 cache, a share
+// of the block's rows per box of k.
 __device__ inline void fetch_weights(const KernelArgs& args, TileBlock block,
                                      uint32_t rank, int32_t k_box) {
   constexpr int32_t kLine = 128 / sizeof(float);
@@ -322,7 +323,7 @@ class Producer {
                plan_.full(ring_.stage));
   }
 
-  // This block's half of B, to both blocks.
+  // Fetches this block's half of B for both blocks.
   __device__ void fetch_b(TileBlock block, int32_t k, bool across) const {
     constexpr uint32_t kShare = kChunks / kClusterBlocks;
     for (uint32_t i = rank_ * kShare; i < (rank_ + 1) * kShare; ++i)

@@ -27,14 +27,14 @@ struct PortableArgs {
   StripTree tree;
 };
 
-// Sums of strips wait for each other in memory (StripTree), four of a thread
-// side by side.
+// Keeps sums of strips in memory (StripTree) until the tree adds them, four of
+// a thread side by side.
 class WaitingSums {
  public:
   __device__ explicit WaitingSums(const StripTree& tree) : tree_(tree) {}
 
-  // After the stage that ends strip s. The next one begins with zeros; after
-  // the last one the sums are those of all.
+  // Must be called after the stage that ends strip s. Clears the sums for the
+  // next strip; after the last one they are those of all strips.
   __device__ void take(WarpSums& sums, int32_t s) const {
     const bool is_last = s + 1 == tree_.count;
     const int32_t own = __popc(static_cast<uint32_t>(s));
@@ -180,15 +180,15 @@ __global__ void __launch_bounds__(kBlockThreads)
   store_block<kBf16>(sums, args, block);
 }
 
-// For which StripTree has room.
+// Returns the number of blocks for which StripTree has room.
 unsigned most_blocks() {
   constexpr int64_t kFloats = int64_t{kSide} * kSide;
   return static_cast<unsigned>(StripTree::kFloatsPerProcessor / kFloats *
                                tile_multiprocessors());
 }
 
-// Blocks stay and take one part of the result after the other, so that few
-// sums wait at a time.
+// Blocks are persistent and take one part of the result after another, so that
+// few sums are kept at a time.
 template <bool kBf16, bool kAAcrossK, bool kBAcrossK>
 __global__ void __launch_bounds__(kBlockThreads)
     portable_strips_kernel(const __grid_constant__ PortableArgs args) {
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     sum_block<kBf16, kAAcrossK, kBAcrossK, true>(
         sums, args, block, reinterpret_cast<uint16_t*>(memory));
     store_block<kBf16>(sums, args, block);
-    // The last stages may still be read.
+    // Other threads may still read the last stages.
     __syncthreads();
   }
 }

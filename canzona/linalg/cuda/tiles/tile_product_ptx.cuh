@@ -65,7 +65,7 @@ __device__ inline bool barrier_passed(uint32_t barrier, uint32_t parity) {
   return passed != 0;
 }
 
-// The same without waiting at all.
+// Returns the same without waiting at all.
 __device__ inline bool barrier_has_passed(uint32_t barrier, uint32_t parity) {
   uint32_t passed;
   asm volatile(
@@ -122,8 +122,8 @@ __device__ inline void load_box(uint32_t to, const CUtensorMap* map, BoxAt at,
       : "memory");
 }
 
-// The same into every block of the cluster that `mask` names; each block's own
-// barrier counts its bytes.
+// Copies the same box into every block of the cluster that `mask` names; each
+// block's own barrier counts its bytes.
 __device__ inline void load_box_to_all(uint32_t to, const CUtensorMap* map,
                                        BoxAt at, uint32_t barrier,
                                        uint16_t mask) {
@@ -160,8 +160,8 @@ __device__ inline void stores_wait() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// Goes between plain writes to shared memory and the copy engine's reads of
-// them.
+// Must be called between plain writes to shared memory and the copy engine's
+// reads of them.
 __device__ inline void writes_before_copies() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }

@@ -15,7 +15,8 @@ struct TileFloats {
 
 // A product whose operands fit. Either `d` or `floats` receives the result.
 struct TileTask {
-  // True where strips are added up, or the lower half of fp32 is wanted.
+  // True if strips are added, or if only the lower half of an fp32 result is
+  // wanted.
   bool in_strips() const {
     return product.strips.count > 1 || (triangle && floats.out != nullptr);
   }
@@ -31,11 +32,12 @@ struct TileTask {
   int64_t count = 0;
 };
 
-// Where the sums of strips wait for each other: a thread writes and reads
-// numbers of its own alone. Sum s is added to those that the tree has ready for
-// it, and what results is kept at `last`, or is the whole sum after the last.
+// Where sums of strips are kept until the tree adds them; a thread reads and
+// writes only numbers of its own. Sum s is added to the earlier sums whose
+// subtrees end with it. The result goes to the tree's place for it or, after
+// the last strip, is the whole sum.
 struct StripTree {
-  // Shared by all threads that a multiprocessor has at a time.
+  // All threads that a multiprocessor runs at a time share these.
   static constexpr int64_t kFloatsPerProcessor = 32768;
 
   int32_t count;
@@ -51,7 +53,7 @@ void run_tile_task_portable(const TileTask& task, cudaStream_t stream);
 // Throws InternalError naming `what` unless `status` is a success.
 void check_tile_call(cudaError_t status, const char* what);
 int tile_device_attribute(cudaDeviceAttr attribute);
-// The number that a kernel of the calling thread may run on.
+// Returns how many multiprocessors a kernel of the calling thread may use.
 int tile_multiprocessors();
 
 }  // namespace canzona
