@@ -22,7 +22,7 @@ void check_results(std::span<bool> succeeded, const Matrices& a) {
   CANZONA_CHECK_EQ(succeeded.size(), a.count, "results of a decomposition");
 }
 
-// True if there is nothing to do; all then succeeded.
+// True if there is nothing to do; then all are marked as succeeded.
 bool is_empty(const Matrices& a, std::span<bool> succeeded) {
   if (a.cols != 0 && a.count != 0) return false;
   std::ranges::fill(succeeded, true);
@@ -185,8 +185,8 @@ class CholeskyQr {
   }
 
  private:
-  // Between rounds: what a column lost in length, it had in common with those
-  // before it.
+  // Between rounds `follow` is true: what a column lost in length, it had in
+  // common with those before it.
   void normalise_columns(const Rooms& rooms, bool follow) {
     column_sums_on_device(engine_, rooms.squares, rooms.a, rooms.a);
     launch_take_lengths(engine_, rooms.state, rooms.squares, follow);
@@ -205,8 +205,8 @@ class CholeskyQr {
     std::swap(rooms.a, rooms.other);
   }
 
-  // The last round must find little to do: it squares the remaining error, down
-  // to rounding. This is decided for each matrix.
+  // The last round must find little to do, because it squares the remaining
+  // error, down to rounding. This is decided for each matrix.
   void finish_far_ones() {
     const auto found = engine_.results(all_.far, all_.a.count);
     const std::vector<int32_t> far(found.begin(), found.end());

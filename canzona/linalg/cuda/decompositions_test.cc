@@ -110,7 +110,7 @@ TYPED_TEST(CudaDecompositions, CholeskyQrGivesTheFactorOfAPositiveDiagonal) {
   }
 }
 
-// Sides that are cut into strips, and whose products may be split.
+// These sides are cut into strips, and their products may be split.
 TEST_F(GpuTest, CholeskyQrOfLargeMatricesIsOrthonormal) {
   for (const auto& [rows, cols] :
        {std::pair<int64_t, int64_t>{2600, 1100}, {1300, 1290}})
@@ -180,7 +180,7 @@ TYPED_TEST(CudaDecompositions, CholeskyQrWorksAtTheEndsOfTheRange) {
   }
 }
 
-// Between well-conditioned ones, which must not be affected.
+// It lies between well-conditioned ones, which must not be affected.
 TYPED_TEST(CudaDecompositions, CholeskyQrTellsWhichMatrixFailed) {
   for (int64_t side : {2, 9, 40, 150}) {
     Batch<TypeParam> a(side + 3, side, 4);

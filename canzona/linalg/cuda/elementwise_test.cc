@@ -11,7 +11,7 @@ namespace {
 template <class Real>
 class CudaElementwise : public GpuTest {
  protected:
-  // The same bits as the CPU's, for views with and without gaps.
+  // Expects the same bits as the CPU's, for views with and without gaps.
   void expect_same_bits(const std::string& name, const BatchWork& work) {
     constexpr int64_t kShapes[][3] = {
         {0, 3, 2}, {1, 1, 1}, {7, 19, 2}, {3, 64, 5}, {33, 128, 1}};
@@ -120,7 +120,7 @@ TYPED_TEST(CudaElementwise, SortsLikeTheCpu) {
       constexpr int64_t kCount = 3;
       Batch<TypeParam> values(1, n, kCount);
       values.randomise(5);
-      // Many equal ones, and both zeros.
+      // There are many equal values, and both zeros.
       values.fill([](TypeParam& x, int64_t, int64_t, int64_t j) {
         x = std::round(x * 20) / 4;
         if (j % 5 == 0) x = j % 2 == 0 ? TypeParam{0} : -TypeParam{0};
@@ -155,7 +155,7 @@ TYPED_TEST(CudaElementwise, RaisesValues) {
     }
 }
 
-// With what lies behind triangles and around squares.
+// Also compares what lies behind triangles and around squares.
 TYPED_TEST(CudaElementwise, TrianglesHaveTheBitsOfTheCpu) {
   for (const int64_t side : {0, 1, 7, 64, 65})
     for (const int64_t gap : {0, 3}) {

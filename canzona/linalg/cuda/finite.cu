@@ -205,7 +205,7 @@ struct Squares {
 };
 
 // With `known`, the exponent is that of the largest |g|, and if that is 0 there
-// is nothing to add; if null, the scale is given.
+// is nothing to add; if `known` is null, the scale is given.
 template <bool kSquares>
 __global__ void __launch_bounds__(kSumThreads)
     measure_kernel(Found* found, const SquaresEntry* entries,
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(kSumThreads)
   if (threadIdx.x == 0) atomicMax(&found->largest, largest);
 }
 
-// Adds to what is found, without waiting.
+// Adds to what was found, without waiting.
 template <bool kSquares>
 void measure_into(Found* found, CudaEngine& engine, const char* name,
                   std::span<const Engine::Stretch> runs, double scale,
@@ -356,7 +356,7 @@ __global__ void put_numbers_kernel(int64_t* to, const int64_t* from) {
   to[threadIdx.x] = from[threadIdx.x];
 }
 
-// As in norm_of_squares and clip_factor (gradient_numbers.h).
+// Computes the same as norm_of_squares and clip_factor (gradient_numbers.h).
 __global__ void clip_kernel(GradientNumbers* numbers, const double* limit) {
   double norm = 0;
   if (numbers->skip == 0 && numbers->largest > 0) {

@@ -64,7 +64,7 @@ TEST_F(CudaSquares, DoNotDependOnCuts) {
   }
 }
 
-// All numbers as large as possible, so that the upper word is used.
+// All numbers are as large as possible, so that the upper word is used.
 TEST_F(CudaSquares, CarryFromTheLowerWordToTheUpper) {
   const std::vector<float> ones(1000003, -1);
   EXPECT_EQ(squares(ones, 31), oracle_squares(ones, 31));

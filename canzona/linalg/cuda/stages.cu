@@ -158,7 +158,7 @@ Entry<Real> entry_for(const Engine::AdamRuns& t) {
           vectors ? 1 : 0};
 }
 
-// Applies to the tensors of this type.
+// Applies Adam to the tensors of this type.
 template <class Real>
 void apply_all(CudaEngine& engine, std::span<const Engine::AdamRuns> tensors,
                const AdamCoefficients& adam, const Apply& apply) {

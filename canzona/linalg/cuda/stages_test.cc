@@ -25,7 +25,7 @@ class CudaStages : public GpuTest {
     return runs;
   }
 
-  // The CPU's bits at every size and offset.
+  // Expects the CPU's bits at every size and offset.
   void expect_same_bits(const std::string& name, const Work& work) {
     for (int64_t count : {0, 1, 3, 4, 1027, 1000003})
       for (int64_t offset : {0, 1}) {
@@ -124,7 +124,7 @@ TYPED_TEST(CudaStages, AdamHasTheBitsOfTheCpu) {
 
 TYPED_TEST(CudaStages, AdamOfManyTensorsIsThatOfEach) {
   using Real = TypeParam;
-  // Cut at all kinds of positions, with empty runs at both ends.
+  // Runs are cut at all kinds of positions, and empty ones lie at both ends.
   const std::vector<int64_t> sizes = {0, 1, 8192, 0, 8193, 3, 100000, 5, 0};
   this->expect_same_bits(
       "many", [&](Engine& e, const std::vector<Real*>& r, int64_t n) {
@@ -276,7 +276,7 @@ TEST_F(CudaNarrow, LooksAtRunsAndScalesThem) {
 
 class CudaGuard : public GpuTest {};
 
-// Plain calls, on memory that may differ each time.
+// These are plain calls, on memory that may differ each time.
 TEST_F(CudaGuard, LeavesWorkOutIfTheNumberSaysSo) {
   const OnGpu<int32_t> flag(gpu(), {0});
   const OnGpu<float> a(gpu(), {1, 2, 3}), b(gpu(), {4, 5, 6});
@@ -327,7 +327,7 @@ TEST_F(CudaGuard, JudgesSharedNumbersAsACpuDoes) {
   EXPECT_EQ(there.get()[0].squares[1], numbers.squares[1]);
 }
 
-// Many more plain calls than the ring of their scalars can hold.
+// Makes many more plain calls than the ring of their scalars can hold.
 TEST_F(CudaGuard, GoesRoundTheRingOfScalars) {
   const OnGpu<float> x(gpu(), std::vector<float>(8, 1));
   for (int i = 0; i < 200000; ++i)
