@@ -122,7 +122,7 @@ void Engine::idle(double seconds) {
 
 void Engine::bf16_product(Matrices /*c*/, ConstMatrices /*a*/, Op /*op_a*/,
                           ConstMatrices /*b*/, Op /*op_b*/) {
-  throw UsageError("this device has no products of plain bf16 matrices");
+  throw UsageError("this device does not support products of bf16 matrices");
 }
 
 namespace {

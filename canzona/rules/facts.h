@@ -252,7 +252,8 @@ inline Flops cubic(int64_t a, int64_t b, int64_t c) { return Flops(a) * b * c; }
 template <class Count>
 auto count_for(std::string_view rule, MatrixShape shape, const Count& count) {
   try {
-    if (shape.rows < 0 || shape.cols < 0) throw UsageError("negative side");
+    if (shape.rows < 0 || shape.cols < 0)
+      throw UsageError("a side is negative");
     return count();
   } catch (const UsageError& error) {
     throw UsageError(

@@ -94,8 +94,8 @@ void Rule::transform_and_apply(Engine& engine, const Step& step,
 std::unique_ptr<Rule> make_rule(std::string_view name, const RuleOptions& given,
                                 DType dtype, std::string_view device) {
   if (dtype != DType::kFp32 && dtype != DType::kFp64)
-    throw UsageError(cat("rule ", name, ": states in ", to_string(dtype),
-                         ", expected fp32 or fp64"));
+    throw UsageError(cat("rule ", name, ": states cannot be in ",
+                         to_string(dtype), "; expected fp32 or fp64"));
   const RuleOptions options = with_device(name, given, device);
 #define CANZONA_RULE(rule) \
   if (name == #rule) return make_##rule##_rule(options, dtype);

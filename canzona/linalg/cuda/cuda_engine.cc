@@ -35,8 +35,8 @@ void require_gpu(int device) {
   check_cuda(cudaGetDeviceCount(&count), "cudaGetDeviceCount");
   if (count == 0) throw_cuda_error(cudaErrorNoDevice, "cudaGetDeviceCount");
   if (device < 0 || device >= count)
-    throw UsageError(
-        cat("GPU ", device, ": this machine has ", count, ", numbered from 0"));
+    throw UsageError(cat("there is no GPU ", device, ": this machine has ",
+                         count, ", numbered from 0"));
 }
 
 }  // namespace

@@ -196,8 +196,8 @@ class CudaEngine final : private OwnsCudaScratch, public Engine {
                     Op op_b) override;
   void symmetric_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                          double beta) override;
-  // Leaves the part above the diagonal undefined; otherwise a
-  // symmetric_product.
+  // Computes a symmetric_product, but leaves the part above the diagonal
+  // undefined.
   void lower_product(Matrices c, double alpha, ConstMatrices a, Op op_a,
                      double beta);
   void commuting_product(Matrices c, ConstMatrices a, ConstMatrices b) override;

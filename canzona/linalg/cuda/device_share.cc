@@ -116,7 +116,8 @@ CUcontext context_of_share(int device, int number, int count) {
 
 CudaShare::CudaShare(int number, int count) {
   if (number < 0 || number >= count)
-    throw InternalError(cat("share ", number, " of ", count));
+    throw InternalError(
+        cat("share ", number, " of ", count, ": shares are numbered from 0"));
   cuda_device_info();  // throws UsageError if there is no GPU
   if (!share_calls().exist())
     throw UsageError(

@@ -19,7 +19,7 @@ void check_cublas(cublasStatus_t status, std::string_view what) {
 void check_cusolver(cusolverStatus_t status, std::string_view what) {
   if (status == CUSOLVER_STATUS_SUCCESS) return;
   throw InternalError(
-      cat(what, ": cuSOLVER's status ", static_cast<int>(status)));
+      cat(what, ": cuSOLVER failed with status ", static_cast<int>(status)));
 }
 
 std::string cublas_version() {
@@ -236,8 +236,9 @@ LtProducts::Choice LtProducts::choose(const ProductShape& shape) {
     engine_.workspace();  // allocated now, since a capture must not
     return {*found, true};
   }
-  throw InternalError(cat("no algorithm for a product ", shape.m, "x", shape.k,
-                          "x", shape.n, " of ", to_string(shape.in)));
+  throw InternalError(cat("cuBLASLt has no algorithm for a product ", shape.m,
+                          "x", shape.k, "x", shape.n, " of ",
+                          to_string(shape.in)));
 }
 
 std::optional<cublasLtMatmulAlgo_t> LtProducts::find_algorithm(

@@ -136,7 +136,7 @@ void resolve_steps(RuleOptions& options) {
   if (steps == "auto") steps = std::to_string(set.usual_steps);
   if (!set.open_ended && steps != std::to_string(set.usual_steps))
     throw UsageError(cat("rule muon: steps=", steps, ", but ", set.name,
-                         " has exactly ", set.usual_steps));
+                         " has exactly ", set.usual_steps, "; omit steps"));
 }
 
 // The set `cans` has no headroom above 1 for bf16's rounding errors.

@@ -134,7 +134,7 @@ NewtonSchulzPlan newton_schulz_plan(const MuonFacts& facts, DType dtype) {
                          ", expected fp16, bf16 or fp32"));
   if (usual == DType::kFp16 && !device_kind(options.at("device")).has_fp16)
     throw UsageError(cat("rule muon: precision=fp16 on ", options.at("device"),
-                         ": use bf16 or fp32 on a CPU"));
+                         " is not supported; use bf16 or fp32"));
   if (usual == DType::kFp64 && dtype != DType::kFp64)
     throw UsageError("rule muon: precision=fp64 needs fp64 states");
   plan.schatten4 = options.at("normalization") == "schatten4";

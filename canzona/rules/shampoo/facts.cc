@@ -201,7 +201,8 @@ std::optional<int64_t> read_start(const RuleOptions& options, int period) {
   const int64_t start = integer_option(options, "start_step");
   if (start < period)
     throw UsageError(cat("rule ", kRule, ": start_step=", start,
-                         " is less than precondition_frequency=", period));
+                         " is less than precondition_frequency=", period,
+                         "; raise start_step or lower precondition_frequency"));
   return start;
 }
 
@@ -319,9 +320,9 @@ InversePower ShampooOptions::power(int order, int axis) const {
   const bool is_half = power.p == 2 && power.q == 1;
   if (root.method == RootMethod::kCans && power.q != 0 && !is_half)
     throw UsageError(cat("rule ", kRule,
-                         ": root=cans gives exponent 0.5, axis ", axis, " of ",
-                         order, " has ", power.q, "/", power.p,
-                         "; take exponent=0.5 or another root"));
+                         ": root=cans gives exponent 0.5, but axis ", axis,
+                         " of ", order, " has ", power.q, "/", power.p,
+                         "; use exponent=0.5 or another root"));
   return power;
 }
 

@@ -16,7 +16,7 @@ namespace {
 AxisSizes sizes_of(std::span<const int64_t> dims) {
   AxisSizes sizes(dims);
   for (int64_t d : dims)
-    if (d < 0) throw UsageError("negative side");
+    if (d < 0) throw UsageError("a side is negative");
   if (dims.empty()) sizes.push_back(1);
   return sizes;
 }

@@ -192,11 +192,12 @@ std::string why_no_strips(const RuleOptions& options) {
 void require_consistent(const RuleOptions& options) {
   const bool own_beta3 = word_option(options, "beta3") != "auto";
   if (own_beta3 && switch_option(options, "nesterov"))
-    refuse_pair("nesterov=on and a beta3",
-                "both blend the gradient in; choose one");
+    refuse_pair("nesterov=on and beta3",
+                "both blend in the gradient; choose one");
   if (own_beta3 && real_option(options, "beta1") == 0 &&
       real_option(options, "beta3") != 0)
-    refuse_pair("beta3 without beta1", "there is no first moment to blend");
+    refuse_pair("beta3 without beta1",
+                "with beta1=0 there is no first moment to blend");
   const bool grafts = word_option(options, "grafting") != "none";
   if (grafts && word_option(options, "momentum_basis") != "original")
     refuse_pair("grafting", "needs momentum_basis=original");

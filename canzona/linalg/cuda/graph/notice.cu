@@ -101,7 +101,7 @@ class CudaNotice final : public Notice {
       if (looks % kLooksBetweenChecks != kLooksBetweenChecks - 1) continue;
       check_cuda(cudaPeekAtLastError(), "waiting for a notice");
       if (last_ != nullptr && idle() && !posted())
-        throw InternalError("a notice that was never posted is waited for");
+        throw InternalError("waiting for a notice that was never posted");
       std::this_thread::yield();
     }
     return const_cast<volatile Board*>(board_)->number;

@@ -14,19 +14,19 @@ void check_layout(const Tiles& tiles, const char* name) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max() / 2;
   if (reinterpret_cast<uintptr_t>(tiles.data) % 128 != 0)
     throw UsageError(cat("tile product: ", name,
-                         " must be aligned to 128 bytes, lies at ",
+                         " must be aligned to 128 bytes, but lies at ",
                          static_cast<const void*>(tiles.data)));
   if (tiles.row_stride % 8 != 0 || tiles.row_stride < tiles.cols ||
       (tiles.count > 1 &&
        (tiles.matrix_stride % 8 != 0 || tiles.matrix_stride < 1)))
     throw UsageError(cat("tile product: strides of ", name,
                          " must be multiples of 8 and hold its ", tiles.cols,
-                         " columns, are ", tiles.row_stride, " and ",
+                         " columns, but are ", tiles.row_stride, " and ",
                          tiles.matrix_stride));
   if (tiles.rows < 1 || tiles.cols < 1 || tiles.rows > kMost ||
       tiles.cols > kMost)
-    throw UsageError(
-        cat("tile product: ", name, " is ", tiles.rows, " x ", tiles.cols));
+    throw UsageError(cat("tile product: ", name, " is ", tiles.rows, " x ",
+                         tiles.cols, "; expected sides from 1 to ", kMost));
 }
 
 void check_shape(const Tiles& tiles, const char* name, int64_t rows,
@@ -35,7 +35,7 @@ void check_shape(const Tiles& tiles, const char* name, int64_t rows,
     throw UsageError(cat("tile product: ", name, " is missing"));
   if (tiles.rows != rows || tiles.cols != cols || tiles.count != count)
     throw UsageError(cat("tile product: ", name, " must be ", count, " of ",
-                         rows, " x ", cols, ", is ", tiles.count, " of ",
+                         rows, " x ", cols, ", but is ", tiles.count, " of ",
                          tiles.rows, " x ", tiles.cols));
   check_layout(tiles, name);
 }
@@ -69,11 +69,14 @@ bool folds_are_known(const TileTask& task) {
 
 void check_folds(const TileTask& task) {
   if (!folds_are_known(task))
-    throw UsageError("tile product: folded operands that no kernel can read");
+    throw UsageError(
+        "tile product: no kernel reads these folded operands; see "
+        "symmetric_tile_product for those that may be folded");
   for (const Tiles* tiles : {&task.product.a, &task.product.b})
     if (tiles->folded && tiles->rows != tiles->cols)
-      throw UsageError(cat("tile product: a folded matrix must be square, is ",
-                           tiles->rows, " x ", tiles->cols));
+      throw UsageError(
+          cat("tile product: a folded matrix must be square, but is ",
+              tiles->rows, " x ", tiles->cols));
 }
 
 void check_strips(const TileTask& task) {
@@ -87,15 +90,18 @@ void check_strips(const TileTask& task) {
   if (task.addend.c.data != nullptr || task.addend.diagonal != 0 ||
       task.floats.scalars != nullptr || task.product.a.folded ||
       task.product.b.folded || task.product.order == TileOrder::kAB)
-    throw UsageError("tile product: strips of a product that has none");
+    throw UsageError(
+        "tile product: strips do not support addends, weights, folded operands "
+        "or the order kAB");
   if (strips.count > 1 && strips.scratch == nullptr)
-    throw UsageError("tile product: strips without scratch");
+    throw UsageError("tile product: strips need scratch, but it is null");
   for (int s = 0; s < strips.count; ++s) {
     const int64_t end = s + 1 < strips.count ? strips.at[s + 1] : task.k;
     if (strips.at[s] % 64 != 0 || strips.at[s] >= end ||
         (s == 0 && strips.at[0] != 0))
       throw UsageError(cat("tile product: strip ", s, " from ", strips.at[s],
-                           " to ", end, " of ", task.k));
+                           " to ", end, " of ", task.k,
+                           "; expected a multiple of 64 below its end"));
   }
 }
 
@@ -136,7 +142,7 @@ void run_halves(const TileProduct& product, const Tiles& d,
   if (addend.c.data != nullptr)
     check_shape(addend.c, "C", task.m, task.n, task.count);
   if (triangle && task.m != task.n)
-    throw UsageError(cat("tile product: a symmetric D must be square, is ",
+    throw UsageError(cat("tile product: a symmetric D must be square, but is ",
                          task.m, " x ", task.n));
   run(task, stream);
 }
@@ -193,7 +199,7 @@ void symmetric_tile_product(const TileProduct& product, const Tiles& d,
 void tile_product_fp32(const TileProduct& product, float* const* out,
                        cudaStream_t stream) {
   TileTask task = make_task(product);
-  if (out == nullptr) throw UsageError("tile product: there is no output");
+  if (out == nullptr) throw UsageError("tile product: out is null");
   task.floats.out = out;
   run(task, stream);
 }
@@ -201,9 +207,9 @@ void tile_product_fp32(const TileProduct& product, float* const* out,
 void symmetric_tile_product_fp32(const TileProduct& product, float* const* out,
                                  cudaStream_t stream) {
   TileTask task = make_task(product);
-  if (out == nullptr) throw UsageError("tile product: there is no output");
+  if (out == nullptr) throw UsageError("tile product: out is null");
   if (task.m != task.n)
-    throw UsageError(cat("tile product: a symmetric O must be square, is ",
+    throw UsageError(cat("tile product: a symmetric O must be square, but is ",
                          task.m, " x ", task.n));
   task.floats.out = out;
   task.triangle = true;
@@ -214,7 +220,7 @@ void tile_product_apply(const TileProduct& product, const TileWeights& weights,
                         cudaStream_t stream) {
   TileTask task = make_task(product);
   if (weights.weights == nullptr || weights.scalars == nullptr)
-    throw UsageError("tile product: weights or their scalars are missing");
+    throw UsageError("tile product: weights or their scalars are null");
   task.floats = {weights.weights, weights.copies, weights.scalars};
   run(task, stream);
 }

@@ -75,8 +75,8 @@ struct TileProduct {
   Tiles b;
   float alpha = 1;
   TileKernel kernel = TileKernel::kAuto;
-  TileStrips strips{};  // more than one: without addends and folded operands,
-                        // and not in the order kAB
+  TileStrips strips{};  // several exclude addends, folded operands and the
+                        // order kAB
 };
 
 // + beta·C + diagonal·I; without `c.data` there is no C. C may be D.
