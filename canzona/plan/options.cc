@@ -26,6 +26,10 @@ DType parse_dtype(std::string_view text, std::string_view what) {
   return value_of(kDtypes, text, what);
 }
 
+void check_dtype(DType dtype, std::string_view what) {
+  parse_dtype(to_string(dtype), what);
+}
+
 int64_t master_bytes_per_element(DType dtype) {
   return dtype == DType::kBf16 ? kBytesPerFp32 : 0;
 }
@@ -80,6 +84,7 @@ int32_t largest_team(const PlanOptions& options, int32_t ranks_of_home) {
 }
 
 void check_options(const PlanOptions& options) {
+  check_dtype(options.parameters, "parameters");
   if (options.alpha && !(*options.alpha >= 0 && *options.alpha <= 1)) {
     throw UsageError(cat("alpha ", *options.alpha, ": expected 0 to 1"));
   }

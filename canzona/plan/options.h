@@ -22,6 +22,7 @@ Weight parse_weight(std::string_view text);
 // Parameters, gradients and messages are bf16 or fp32. Throws UsageError, which
 // names `what`, for any other word.
 DType parse_dtype(std::string_view text, std::string_view what);
+void check_dtype(DType dtype, std::string_view what);  // the same of a value
 // Bytes of the fp32 weights kept beside the parameters; 0 if the parameters are
 // fp32 themselves.
 int64_t master_bytes_per_element(DType dtype);

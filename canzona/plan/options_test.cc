@@ -54,6 +54,17 @@ TEST(PlanOptions, UnknownWordsNameTheNearest) {
                         HasSubstr("did you mean 'bf16'?"))));
 }
 
+TEST(PlanOptions, ParametersAreBf16OrFp32) {
+  PlanOptions options;
+  options.parameters = DType::kFp16;
+  EXPECT_THAT([&] { check_options(options); },
+              ThrowsMessage<UsageError>(AllOf(HasSubstr("parameters"),
+                                              HasSubstr("'fp16'"),
+                                              HasSubstr("bf16|fp32"))));
+  EXPECT_NO_THROW(check_dtype(DType::kBf16, "wire"));
+  EXPECT_THROW(check_dtype(DType::kFp64, "wire"), UsageError);
+}
+
 TEST(Links, AreReadWithTheirUnits) {
   const Links links = parse_links("intra=900GB/s,inter=400Gb/s,latency=5us");
   EXPECT_EQ(links.intra_bytes_per_second, 900e9);

@@ -25,7 +25,7 @@
 #include "canzona/rules/optimizer.h"
 #include "canzona/runtime/engine_lanes.h"
 #include "canzona/runtime/groups.h"
-#include "canzona/runtime/runtime.h"
+#include "canzona/runtime/options.h"
 #include "canzona/runtime/step/gradient_check.h"
 
 namespace canzona {

@@ -289,6 +289,7 @@ RankParts::RankParts(const Plan& the_plan, Communicator& world, Engine& engine,
     : plan(the_plan),
       at(coordinates_of(plan.mesh, world.rank())),
       tensors_(plan.model.tensors.size()) {
+  check_dtype(options.wire, "wire of gradients");
   require_same_plan(plan, world);
   require_alike_members(plan, world, engine);
   check_groups(plan, options.groups);

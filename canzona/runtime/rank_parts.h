@@ -19,6 +19,7 @@
 #include "canzona/plan/schedule/state_boxes.h"
 #include "canzona/runtime/digest/rank_digest.h"
 #include "canzona/runtime/rank.h"
+#include "canzona/runtime/runtime.h"
 #include "canzona/runtime/step/gradient_check.h"
 #include "canzona/runtime/step/updates.h"
 #include "canzona/runtime/zero/bucket_traffic.h"

@@ -127,6 +127,7 @@ void settle_tensor(PlacedTensor& tensor, const PlacedRequest& request,
     refuse(tensor, cat("group ", tensor.group, ": there are ",
                        request.groups.size(), " groups"));
   check_shape(tensor);
+  check_dtype(tensor.dtype, cat("tensor ", quoted(tensor.name), ": dtype"));
   const bool matrix_rule = facts[index(tensor.group)]->needs_whole_matrix();
   if (matrix_rule && tensor.shape.size() < 2)
     refuse(tensor, cat("rule ", request.groups[index(tensor.group)].rule,
@@ -149,6 +150,7 @@ void check_options_of(const PlacedRequest& request) {
     if (!fine) throw UsageError(cat(name, " ", value, ": expected 1 or more"));
   };
   require(request.world >= 1, "world", request.world);
+  check_dtype(request.options.wire, "wire");
   require(request.options.capacity_bytes >= 1, "capacity_bytes",
           request.options.capacity_bytes);
   require(request.options.ranks_per_node >= 1, "ranks_per_node",
