@@ -190,13 +190,19 @@ class NcclRanks final : public Base {
     return nccl_->memory();
   }
   void finish() override {
-    nccl_->finish(this->options().communicator.deadline);
-    nccl_.reset();
+    finish_nccl();
     Base::finish();
   }
-  void finish_after_signal() override { finish(); }
+  void finish_after_signal() override {
+    finish_nccl();
+    Base::finish_after_signal();
+  }
 
  private:
+  void finish_nccl() {
+    nccl_->finish(this->options().communicator.deadline);
+    nccl_.reset();
+  }
   static NcclOptions nccl_options(const RankOptions& options) {
     std::string why_not;
     const auto gpu = find_cuda_device(&why_not);
@@ -475,10 +481,13 @@ void give_streams_connections(const std::string& device) {
 namespace {
 
 // Makes the kernel kill this rank when its launcher dies: torchrun that was
-// killed would leave ranks behind that go on. A shell that set CANZONA_RANK may
-// end before its ranks.
+// killed would leave ranks behind that go on. Both launchers give each process
+// that they start a group of its own. Where a script stands between them and
+// the rank, the script is the parent, and may end before a rank that is saving.
 void end_with_launcher(const ProcessLaunch& launch) {
-  if (launch.transport == "mpi" || launch.launcher == "torchrun")
+  const bool starts_groups =
+      launch.transport == "mpi" || launch.launcher == "torchrun";
+  if (starts_groups && ::getpgrp() == ::getpid())
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
 }
 

@@ -22,8 +22,11 @@ while(waiting)
   endforeach()
 endwhile()
 
+# An absolute folder stays as it is.
+cmake_path(ABSOLUTE_PATH headers_folder
+           BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE destination)
 foreach(header IN LISTS found)
   get_filename_component(folder ${header} DIRECTORY)
   file(INSTALL ${source_root}/${header}
-       DESTINATION ${CMAKE_INSTALL_PREFIX}/${headers_folder}/${folder})
+       DESTINATION ${destination}/${folder})
 endforeach()

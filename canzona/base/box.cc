@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "canzona/base/check.h"
 #include "canzona/base/text.h"
 
 namespace canzona {
@@ -17,6 +18,7 @@ Box whole_box(const std::vector<int64_t>& shape) {
 }
 
 std::string to_string(const Box& box) {
+  CANZONA_CHECK_EQ(box.first.size(), box.count.size(), "dimensions of a box");
   std::string text = "[";
   for (size_t d = 0; d < box.first.size(); ++d)
     text +=

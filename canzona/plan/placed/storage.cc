@@ -62,16 +62,19 @@ class PieceChecker {
     const auto& shape = tensor_.shape;
     const bool dims =
         box.first.size() == shape.size() && box.count.size() == shape.size();
-    bool inside = dims;
+    if (!dims)
+      fail(cat("rank ", rank, ": a box from ", box.first.size(),
+               " numbers on, with ", box.count.size(),
+               " sides, does not have the dimensions of the shape ",
+               list_text(shape)));
+    bool inside = true;
     for (size_t d = 0; inside && d < shape.size(); ++d) {
       inside = box.first[d] >= 0 && box.count[d] >= 1 &&
                box.first[d] <= shape[d] - box.count[d];
     }
     if (inside) return;
     fail(cat("rank ", rank, ": box ", to_string(box),
-             dims ? " lies outside the shape "
-                  : " does not have the dimensions of the shape ",
-             list_text(shape)));
+             " lies outside the shape ", list_text(shape)));
   }
 
   // Returns the dimension in which boxes have the most distinct beginnings.

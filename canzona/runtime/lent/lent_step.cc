@@ -57,7 +57,8 @@ struct LentStep::Parts {
   State state = State::kUnbound;
   size_t next = 0;  // next action
   bool has_outcome = false;
-  bool has_squares = false, is_clipped = false;  // in this step
+  // In this step.
+  bool has_looked = false, has_squares = false, is_clipped = false;
 
   void require(State wanted, std::string_view call, std::string_view when) {
     if (state == wanted) return;
@@ -67,6 +68,13 @@ struct LentStep::Parts {
   }
   void require_begun(std::string_view call) {
     require(State::kBegun, call, "between begin and the first action");
+  }
+  void require_looked(std::string_view call) {
+    require_begun(call);
+    if (has_looked) return;
+    abandon();
+    throw UsageError(
+        cat("a step on lent memory: ", call, " must be called after look"));
   }
   void abandon() {
     if (state != State::kUnbound) state = State::kIdle;
@@ -228,7 +236,7 @@ void LentStep::begin(std::span<const LentGradient> gradients,
   std::ranges::copy(steps, rank.steps.begin());
   std::ranges::copy(rates, rank.rates.begin());
   parts_->check.begin();
-  parts_->has_squares = parts_->is_clipped = false;
+  parts_->has_looked = parts_->has_squares = parts_->is_clipped = false;
   parts_->state = Parts::State::kBegun;
   parts_->next = 0;
   parts_->has_outcome = true;
@@ -237,15 +245,16 @@ void LentStep::begin(std::span<const LentGradient> gradients,
 void LentStep::look() {
   parts_->require_begun("look");
   parts_->check.look(parts_->gradients.runs());
+  parts_->has_looked = true;
   parts_->check.compare(parts_->gradients.likeness());
 }
 void LentStep::squares() {
-  parts_->require_begun("squares");
+  parts_->require_looked("squares");
   parts_->check.squares();
   parts_->has_squares = true;
 }
 void LentStep::clip(double limit) {
-  parts_->require_begun("clip");
+  parts_->require_looked("clip");
   parts_->check.clip(limit);
   parts_->is_clipped = true;
 }

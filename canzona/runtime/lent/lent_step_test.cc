@@ -370,6 +370,13 @@ TEST(LentStep, NamesCallsOutOfOrder) {
     const std::vector<LentGradient> none(trial.plan.tensors.size());
     const std::vector<int64_t> steps(none.size(), 1);
     const std::vector<double> rates(2, 0.1);
+    // Gradients of an earlier step may be gone.
+    step.begin(none, steps, rates);
+    EXPECT_THAT(message_of([&] { step.squares(); }),
+                HasSubstr("squares must be called after look"));
+    step.begin(none, steps, rates);
+    EXPECT_THAT(message_of([&] { step.clip(1); }),
+                HasSubstr("clip must be called after look"));
     step.begin(none, steps, rates);
     EXPECT_THAT(message_of([&] { step.run(1); }),
                 HasSubstr("action 1 is out of order; expected 0"));

@@ -64,6 +64,7 @@ void GradientCheck::run(const Work& work) const {
 }
 
 void GradientCheck::begin() {
+  runs_ = nullptr;
   clear();
   is_begun_ = true;
 }

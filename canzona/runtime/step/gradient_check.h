@@ -6,7 +6,7 @@
 //   check.look(gradients, factor);
 //   …                        reduce numbers[0] over all ranks by MAX
 //   check.squares();       // if the norm is wanted, or a limit is given
-//   …                        reduce numbers[4..7] by SUM
+//   …                        reduce numbers[4..11] by SUM
 //   check.clip(limit);
 //   check.judge(kInfinityBits);
 //   engines.guarded(update);                // obeys check.skip()
@@ -55,7 +55,8 @@ struct GradientRuns {
 
 class GradientCheck {
  public:
-  // Ranks reduce [0..3] by maximum and [4..11] by addition.
+  // Ranks reduce [0..3] by maximum and [4..11] by addition; the limbs of the
+  // sum are the first four of these.
   static constexpr int64_t kNumNumbers = 16;
   static constexpr int64_t kFirstLimb = 4, kNumLimbs = 4;
 
@@ -79,7 +80,8 @@ class GradientCheck {
   // Accepts all gradients unless a later call decides otherwise. look() does
   // the same first if this was not called.
   void begin();
-  // `runs` must outlive the step. Sets numbers[0].
+  // `runs` must outlive the step. Sets numbers[0]. squares() and clip() are of
+  // the runs that this step has looked at.
   void look(const GradientRuns& runs, double factor = 1);
   // Raises numbers[0] to a code in the engine's memory.
   void report(const int64_t* code) { engines_.lead.raise(shared_, code); }
