@@ -22,7 +22,7 @@
 
 namespace canzona {
 
-// Where help lists an option.
+// The headings under which help lists options.
 enum class PlannerGroup { kInput, kPlanning, kMemory, kZero, kCluster };
 
 struct PlannerOption {
@@ -32,7 +32,7 @@ struct PlannerOption {
   std::string label;       // of its value in help, "SIZE"
   std::string help;        // without words and default
   std::string usual = {};  // the default, as a user writes it
-  // What help shows in its place; needed where `usual` is "".
+  // Help shows this instead; it is needed where `usual` is "".
   std::string shown_usual = {};
   std::vector<std::string> words = {};
   bool is_open = false;      // other texts than the words are allowed
@@ -55,7 +55,7 @@ struct PlannerOption {
   }
 };
 
-// What planning and training say of two inputs that are not PlanOptions.
+// Planning and training describe two inputs that are not PlanOptions alike.
 inline constexpr const char* kRuleHelp = "rule for matrices";
 inline constexpr const char* kRecomputeHelp =
     "layers store only their input and are recomputed in backward";

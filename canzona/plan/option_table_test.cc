@@ -24,7 +24,7 @@ TEST(OptionTable, NamesAndKeysAreDistinctAndEveryRowHasHelp) {
   }
 }
 
-// What help shows as the default is what PlanOptions begin with.
+// The defaults that help shows are those that PlanOptions begin with.
 TEST(OptionTable, TheUsualTextChangesNothing) {
   for (const PlannerOption& option : planner_options()) {
     if (option.set == nullptr || option.usual.empty()) continue;

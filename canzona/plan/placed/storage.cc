@@ -63,9 +63,9 @@ class PieceChecker {
     const bool dims =
         box.first.size() == shape.size() && box.count.size() == shape.size();
     if (!dims)
-      fail(cat("rank ", rank, ": a box from ", box.first.size(),
-               " numbers on, with ", box.count.size(),
-               " sides, does not have the dimensions of the shape ",
+      fail(cat("rank ", rank, ": a box with ", box.first.size(),
+               " beginnings and ", box.count.size(),
+               " counts does not have the dimensions of the shape ",
                list_text(shape)));
     bool inside = true;
     for (size_t d = 0; inside && d < shape.size(); ++d) {

@@ -43,13 +43,13 @@ TEST(Storage, ABoxOutsideTheShapeNamesItsRank) {
   expect_refused(two_ranks({{{0, 0}, {2, 2}}}, {{{2, 0}, {3, 2}}}),
                  "rank 1: box [2:5, 0:2] lies outside the shape [4, 2]");
   expect_refused(two_ranks({{{0}, {4}}}, {}),
-                 "rank 0: a box from 1 numbers on, with 1 sides, does not have "
+                 "rank 0: a box with 1 beginnings and 1 counts does not have "
                  "the dimensions of the shape [4, 2]");
   // Neither list may be read beyond the shorter one.
   expect_refused(two_ranks({{{0, 0}, {4}}}, {}),
-                 "rank 0: a box from 2 numbers on, with 1 sides, does not");
+                 "rank 0: a box with 2 beginnings and 1 counts does not");
   expect_refused(two_ranks({{{0}, {4, 2}}}, {}),
-                 "rank 0: a box from 1 numbers on, with 2 sides, does not");
+                 "rank 0: a box with 1 beginnings and 2 counts does not");
 }
 
 TEST(Storage, AHoleIsNamedWithTheRankBeforeIt) {

@@ -101,7 +101,7 @@ const char* ranks_text(const std::string& transport) {
                                : "processes over sockets";
 }
 
-// What all plans share: how they were run, and what predictions rest on.
+// The heading says how all plans were run, and what predictions rest on.
 void add_heading(const StepReport& report, Document& out) {
   const StepBench& bench = report.bench;
   out.heading("Steps", cat(" of ", printable(report.model), " with ",

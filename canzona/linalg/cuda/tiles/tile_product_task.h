@@ -32,7 +32,7 @@ struct TileTask {
   int64_t count = 0;
 };
 
-// Where sums of strips are kept until the tree adds them; a thread reads and
+// Keeps sums of strips until the tree adds them; a thread reads and
 // writes only numbers of its own. Sum s is added to the earlier sums whose
 // subtrees end with it. The result goes to the tree's place for it or, after
 // the last strip, is the whole sum.
