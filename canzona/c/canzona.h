@@ -9,6 +9,7 @@
  *   for each action of the layout, in order:
  *     compute:               canzona_step_run(step, action)
  *     all_to_all, broadcast: issued by the caller, on the slots
+ *     exchange:              the same, on the rooms of teams, between pairs
  *     wait:                  for what was issued before
  *   canzona_step_end(step)
  *
@@ -28,7 +29,7 @@ extern "C" {
 #endif
 
 #define CANZONA_API __attribute__((visibility("default")))
-#define CANZONA_ABI 1
+#define CANZONA_ABI 2
 
 typedef struct canzona_plan canzona_plan;
 typedef struct canzona_step canzona_step;
@@ -75,7 +76,7 @@ CANZONA_API canzona_step* canzona_step_new(const canzona_plan* plan,
                                            void* stream, int32_t threads,
                                            const canzona_allocator* scratch);
 /* Returns JSON: the tensors' states on this rank (name, shape, dtype, initial
- * value), the bytes of the slots, the groups of ranks, the actions. */
+ * value), the sizes of slots and rooms, the groups of ranks, the actions. */
 CANZONA_API const char* canzona_step_layout(canzona_step* step);
 CANZONA_API void canzona_step_free(canzona_step* step);
 
@@ -87,6 +88,7 @@ typedef struct {
   float* const* masters; /* by tensor; NULL if weights are fp32 */
   float* const* states;  /* by memory of the layout */
   void* slots;
+  void* rooms; /* of teams; aligned to 64 bytes; NULL if they have no bytes */
   int64_t* numbers; /* CANZONA_NUMBERS of them, in the device's memory */
 } canzona_memory;
 #define CANZONA_NUMBERS 16
@@ -125,6 +127,10 @@ CANZONA_API int canzona_step_clip(canzona_step* step, double limit);
 CANZONA_API int canzona_step_judge(canzona_step* step, int32_t skip);
 
 CANZONA_API int canzona_step_run(canzona_step* step, int32_t action);
+/* Writes 1 to `needed` if an exchange of a team moves something in this step,
+ * else 0; the same on all ranks. */
+CANZONA_API int canzona_step_needs(canzona_step* step, int32_t action,
+                                   int32_t* needed);
 CANZONA_API int canzona_step_end(canzona_step* step);
 /* Abandons a step that was begun, for example after a failed collective:
  * weights and states may be partly updated. Afterwards another step may begin,

@@ -9,8 +9,6 @@
 namespace canzona {
 namespace {
 
-using Kind = PlacedAction::Kind;
-
 // Writes where a state lies and its initial value.
 void write_state_memory(JsonWriter& out, const PlacedState& state) {
   out.field("memory", state.memory).field("at", state.at);
@@ -53,6 +51,11 @@ void write_owned(JsonWriter& out, const PlacedPlan& plan,
         .field("rows", matrix.rows)
         .field("cols", matrix.cols);
     write_state_memory(out, state);
+    if (!state.in_matrix.shape.empty()) {
+      out.member("whole").values(state.in_matrix.shape);
+      out.member("first").values(state.in_matrix.first);
+      out.field("given", state.is_given);
+    }
     out.end_object();
   }
   out.end_array();
@@ -85,14 +88,32 @@ void write_broadcast(JsonWriter& out, const PlacedAction& action) {
   out.field("at", action.receive_at).field("count", action.count);
 }
 
+// Only what moves: from and to which member of the group, and where in rooms.
+void write_exchange(JsonWriter& out, const PlacedAction& action) {
+  out.field("group", action.group);
+  const auto blocks = [&](const char* key, const std::vector<int64_t>& bytes,
+                          const std::vector<int64_t>& offsets) {
+    out.member(key).begin_array();
+    for (size_t i = 0; i < bytes.size(); ++i)
+      if (bytes[i] > 0)
+        out.begin_array().value(i).value(offsets[i]).value(bytes[i]).end_array();
+    out.end_array();
+  };
+  blocks("send", action.send, action.send_offsets);
+  blocks("receive", action.receive, action.receive_offsets);
+}
+
 void write_actions(JsonWriter& out, const PlacedSchedule& schedule) {
   out.member("actions").begin_array();
   for (const PlacedAction& action : schedule.actions) {
-    out.begin_object().field("kind", to_string(action.kind));
+    out.begin_object().field("kind", kind_text(action));
     out.field("label", action.label).member("tensors").values(action.tensors);
-    if (action.kind == Kind::kAllToAll) write_all_to_all(out, action);
-    if (action.kind == Kind::kBroadcast) write_broadcast(out, action);
-    if (action.kind == Kind::kWait) out.field("for", action.item);
+    if (action.is_in_rooms())
+      write_exchange(out, action);
+    else if (action.kind == EntryKind::kAllToAll)
+      write_all_to_all(out, action);
+    if (action.kind == EntryKind::kBroadcast) write_broadcast(out, action);
+    if (action.kind == EntryKind::kWait) out.field("for", action.item);
     out.end_object();
   }
   out.end_array();
@@ -107,6 +128,7 @@ std::string layout_json(const PlacedPlan& plan,
   out.field("wire", to_string(plan.options.wire));
   out.field("num_groups", plan.groups.size());
   out.field("slot_elements", schedule.slot_elements);
+  out.field("room_bytes", schedule.room_bytes);
   out.member("memories").values(schedule.memories);
   write_tensors(out, plan, schedule);
   out.member("groups").begin_array();

@@ -46,6 +46,7 @@ LentMemory lent_memory(const StepHandle& handle, const LentStep& step,
   lent.states =
       pointers<float*>(memory.states, step.schedule().memories.size());
   lent.slots = static_cast<std::byte*>(memory.slots);
+  lent.rooms = static_cast<std::byte*>(memory.rooms);
   lent.numbers = memory.numbers;
   return lent;
 }
@@ -181,6 +182,14 @@ int canzona_step_run(canzona_step* step, int32_t action) {
   return canzona::with_step(
       step, "canzona_step_run",
       [&](const canzona::StepUse& use) { use->run(action); });
+}
+
+int canzona_step_needs(canzona_step* step, int32_t action, int32_t* needed) {
+  constexpr const char* kName = "canzona_step_needs";
+  return canzona::with_step(step, kName, [&](const canzona::StepUse& use) {
+    canzona::require_argument(needed, kName, "needed");
+    *needed = use->needs(action) ? 1 : 0;
+  });
 }
 
 int canzona_step_end(canzona_step* step) {

@@ -77,10 +77,15 @@ int32_t parse_teams(std::string_view text) {
                        "of ranks that may share a matrix"));
 }
 
-int32_t largest_team(const PlanOptions& options, int32_t ranks_of_home) {
-  int32_t most = options.teams == kTeamsAuto ? kLargestTeam : options.teams;
+int32_t largest_team(int32_t teams, int32_t ranks_of_home) {
+  int32_t most = teams == kTeamsAuto ? kLargestTeam : teams;
   while (most > ranks_of_home) most /= 2;
   return std::max(most, 1);
+}
+
+void check_teams(int32_t teams) {
+  if (teams != kTeamsAuto && teams != kTeamsOff && !is_team_size(teams))
+    throw UsageError(cat("teams ", teams, ": expected auto, off, 2, 4 or 8"));
 }
 
 void check_options(const PlanOptions& options) {
@@ -99,11 +104,7 @@ void check_options(const PlanOptions& options) {
     if (bytes < 0)
       throw UsageError(cat(name, " ", bytes, ": expected at least 0 bytes"));
   }
-  if (options.teams != kTeamsAuto && options.teams != kTeamsOff &&
-      !is_team_size(options.teams)) {
-    throw UsageError(
-        cat("teams ", options.teams, ": expected auto, off, 2, 4 or 8"));
-  }
+  check_teams(options.teams);
   if (options.ranks_per_node < 1 || options.ranks_per_node > kMaxWorld) {
     throw UsageError(cat("ranks-per-node ", options.ranks_per_node,
                          ": expected 1 to ", kMaxWorld));

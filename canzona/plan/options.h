@@ -72,6 +72,8 @@ inline constexpr int32_t kTeamsAuto = 0;
 inline constexpr int32_t kLargestTeam = 8;
 std::string teams_text(int32_t teams);  // "auto", "off", "4"
 int32_t parse_teams(std::string_view text);
+// Throws UsageError for a number that parse_teams() does not return.
+void check_teams(int32_t teams);
 // The sizes a team may have.
 constexpr bool is_team_size(int64_t size) {
   return size == 2 || size == 4 || size == 8;
@@ -100,9 +102,11 @@ struct PlanOptions {
   friend bool operator==(const PlanOptions&, const PlanOptions&) = default;
 };
 
-// Returns the largest team that these options allow in a home; 1 means no
-// teams.
-int32_t largest_team(const PlanOptions& options, int32_t ranks_of_home);
+// Returns the largest team that an option allows in a home; 1 means no teams.
+int32_t largest_team(int32_t teams, int32_t ranks_of_home);
+inline int32_t largest_team(const PlanOptions& options, int32_t ranks_of_home) {
+  return largest_team(options.teams, ranks_of_home);
+}
 
 // Throws UsageError for values outside their range.
 void check_options(const PlanOptions& options);

@@ -25,6 +25,7 @@ std::vector<int32_t> distinct(std::span<const int32_t> owners) {
 }
 
 int32_t PlanPart::rank_in_whole(int32_t world_rank) const {
+  if (given) return given->rank_in_whole(world_rank);
   if (ep == 1) return world_rank;
   const Coordinates at = coordinates_of(mesh, world_rank);
   Mesh whole = mesh;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -140,6 +141,18 @@ struct SettledRequest {
   int32_t phases = 1;
 };
 
+// What the ranks of a part store of its matrices if their storage is given: in
+// place of mesh, cuts and slices.
+class GivenPieces {
+ public:
+  virtual ~GivenPieces() = default;
+  // Returns the rank in the whole plan of a rank of the part.
+  virtual int32_t rank_in_whole(int32_t rank) const = 0;
+  // Returns what plane `t` of the matrix's home stores of it.
+  virtual std::vector<Rectangle> pieces(int32_t matrix, int32_t t) const = 0;
+  virtual int64_t bytes_per_element() const = 0;  // of what moves
+};
+
 // Tensors that are cut over the same ranks, and what was decided of them. Most
 // models have one part.
 struct PlanPart : SettledRequest {
@@ -161,6 +174,7 @@ struct PlanPart : SettledRequest {
   int32_t first_bucket = 0;  // buckets are counted over all parts
   Mesh grid;                 // the mesh it was planned on, folded (zero.h)
   std::vector<int32_t> bucket_of;  // per tensor
+  std::shared_ptr<const GivenPieces> given;  // null for own layouts
 
   const Buffer& buffer_of(int32_t tensor) const {
     return buffers[static_cast<size_t>(

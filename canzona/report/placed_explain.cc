@@ -95,9 +95,11 @@ struct ShownAction {
   bool moves = false;
 };
 
-int64_t sum_of(const std::vector<int64_t>& counts) {
+int64_t bytes_to_others(const std::vector<int32_t>& group, int32_t rank,
+                        const std::vector<int64_t>& counts) {
   int64_t sum = 0;
-  for (const int64_t count : counts) sum += count;
+  for (size_t i = 0; i < group.size(); ++i)
+    if (group[i] != rank) sum += counts[i];
   return sum;
 }
 
@@ -105,16 +107,19 @@ ShownAction shown_action(const PlacedPlan& plan, const PlacedSchedule& schedule,
                          const PlacedAction& action) {
   ShownAction out;
   out.what = action.label;
-  if (action.kind == PlacedAction::Kind::kWait)
+  if (action.kind == EntryKind::kWait)
     out.what = cat("wait for ", schedule.actions[index(action.item)].label);
   if (action.group < 0) return out;
   const auto& group = schedule.groups[index(action.group)];
   const int64_t wire = size_of(plan.options.wire);
   out.moves = true;
-  if (action.kind == PlacedAction::Kind::kAllToAll) {
+  if (action.kind == EntryKind::kAllToAll) {
     out.with = few_ranks_text(group);
-    out.sent = sum_of(action.send) * wire;
-    out.received = sum_of(action.receive) * wire;
+    out.sent = bytes_to_others(group, schedule.rank, action.send);
+    out.received = bytes_to_others(group, schedule.rank, action.receive);
+    if (action.is_in_rooms()) return out;  // in bytes already
+    out.sent *= wire;
+    out.received *= wire;
     return out;
   }
   const int64_t bytes = action.count * wire;
@@ -138,12 +143,13 @@ void add_actions(const PlacedPlan& plan, int32_t rank, Document& out) {
   const PlacedSchedule schedule = shown_schedule(plan, rank);
   out.set("groups", schedule.groups);
   out.set("slot_bytes", schedule.slot_elements * size_of(plan.options.wire));
+  out.set("room_bytes", schedule.room_bytes);
   Listing step;
   for (const PlacedAction& action : schedule.actions) {
     const ShownAction line = shown_action(plan, schedule, action);
-    Row& row = step.add().set("operation", to_string(action.kind));
+    Row& row = step.add().set("operation", kind_text(action));
     row.set("label", line.what);
-    if (action.kind == PlacedAction::Kind::kWait) row.set("for", action.item);
+    if (action.kind == EntryKind::kWait) row.set("for", action.item);
     if (line.moves) {
       row.set("group", action.group).set("sent", line.sent);
       row.set("received", line.received);

@@ -100,14 +100,8 @@ void write_options(const PlanOptions& o, int32_t homes, JsonWriter& out) {
   out.field("memory_cap_bytes", o.memory_cap_bytes);
   out.field("ranks_per_node", o.ranks_per_node);
   out.field("parameters", to_string(o.parameters));
-  out.member("links").begin_object();
-  out.field("intra_bytes_per_second", o.links.intra_bytes_per_second);
-  out.field("inter_bytes_per_second", o.links.inter_bytes_per_second);
-  out.field("latency_seconds", o.links.latency_seconds);
-  if (o.links.intra_latency_seconds)
-    out.field("intra_latency_seconds", *o.links.intra_latency_seconds);
-  out.field("nominal", o.links.nominal);
-  out.end_object();
+  out.member("links");
+  write_links(o.links, out);
   write_zero(o.zero, homes, out);
   for (const PlannerOption& option : planner_options())
     if (option.kept && option.kept(o) != option.kept(PlanOptions()))
@@ -300,6 +294,17 @@ std::string write(const Plan& plan, const std::string& digest) {
 std::string digest_of(const Plan& plan) { return sha256_hex(write(plan, "")); }
 
 std::string plan_to_json(const Plan& plan) { return write(plan, plan.digest); }
+
+void write_links(const Links& links, JsonWriter& out) {
+  out.begin_object();
+  out.field("intra_bytes_per_second", links.intra_bytes_per_second);
+  out.field("inter_bytes_per_second", links.inter_bytes_per_second);
+  out.field("latency_seconds", links.latency_seconds);
+  if (links.intra_latency_seconds)
+    out.field("intra_latency_seconds", *links.intra_latency_seconds);
+  out.field("nominal", links.nominal);
+  out.end_object();
+}
 
 void write_cost_basis(const CostBasis& basis, JsonWriter& out) {
   out.field("source", basis.source);

@@ -65,5 +65,7 @@ ReadPlan plan_from_json(std::string_view text, const std::string& where);
 
 // Writes the members of a cost basis into the open JSON object.
 void write_cost_basis(const CostBasis& basis, JsonWriter& out);
+// Writes links as the next value.
+void write_links(const Links& links, JsonWriter& out);
 
 }  // namespace canzona

@@ -46,6 +46,7 @@ class PlanValues {
                                 const char* what) const;
   std::vector<int32_t> indices(const Json& value, int64_t low, int64_t high,
                                const char* what) const;
+  Links links(const Json& value) const;
 
  private:
   std::string where_;

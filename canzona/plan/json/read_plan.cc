@@ -87,6 +87,27 @@ std::vector<int64_t> PlanValues::integers(const Json& value, int64_t low,
   return out;
 }
 
+Links PlanValues::links(const Json& value) const {
+  require_known_keys(value,
+                     {"intra_bytes_per_second", "inter_bytes_per_second",
+                      "latency_seconds", "intra_latency_seconds", "nominal"},
+                     where_);
+  Links links;
+  const auto rate = [&](const char* key) {
+    return number(value, key, kLeastRate, kMostRate);
+  };
+  const auto latency = [&](const char* key) {
+    return number(value, key, 0, kMostLatency);
+  };
+  links.intra_bytes_per_second = rate("intra_bytes_per_second");
+  links.inter_bytes_per_second = rate("inter_bytes_per_second");
+  links.latency_seconds = latency("latency_seconds");
+  links.nominal = get_bool(value, "nominal", where_);
+  if (value.contains("intra_latency_seconds"))
+    links.intra_latency_seconds = latency("intra_latency_seconds");
+  return links;
+}
+
 std::vector<int32_t> PlanValues::indices(const Json& value, int64_t low,
                                          int64_t high, const char* what) const {
   std::vector<int32_t> out;

@@ -67,7 +67,7 @@ class RequestReader {
         get_integer(o, "ranks_per_node", 1, kMaxWorld, where_));
     out.parameters =
         parse_dtype(get_string(o, "parameters", where_), "parameters");
-    out.links = links(get_member(o, "links", where_));
+    out.links = in_.links(get_member(o, "links", where_));
     read_zero(o, out.zero);
     for (const PlannerOption& option : planner_options())
       if (option.kept && o.contains(option.member()))
@@ -140,27 +140,6 @@ class RequestReader {
     if (reach == Reach::kAuto)
       in_.fail("collectives: 'auto' is for requests; expected direct or node");
     return reach;
-  }
-
-  Links links(const Json& l) const {
-    require_known_keys(l,
-                       {"intra_bytes_per_second", "inter_bytes_per_second",
-                        "latency_seconds", "intra_latency_seconds", "nominal"},
-                       where_);
-    Links links;
-    const auto rate = [&](const char* key) {
-      return in_.number(l, key, kLeastRate, kMostRate);
-    };
-    const auto latency = [&](const char* key) {
-      return in_.number(l, key, 0, kMostLatency);
-    };
-    links.intra_bytes_per_second = rate("intra_bytes_per_second");
-    links.inter_bytes_per_second = rate("inter_bytes_per_second");
-    links.latency_seconds = latency("latency_seconds");
-    links.nominal = get_bool(l, "nominal", where_);
-    if (l.contains("intra_latency_seconds"))
-      links.intra_latency_seconds = latency("intra_latency_seconds");
-    return links;
   }
 
   // Traffic follows from the strategy; any other value in the file is an error.

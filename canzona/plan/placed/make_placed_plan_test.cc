@@ -266,9 +266,9 @@ int64_t sent_by_actions(const PlacedPlan& plan, int32_t rank) {
   const PlacedSchedule schedule = make_placed_schedule(plan, rank, 4);
   int64_t elements = 0;
   for (const PlacedAction& action : schedule.actions) {
-    if (action.kind == PlacedAction::Kind::kAllToAll)
+    if (action.kind == EntryKind::kAllToAll)
       for (const int64_t count : action.send) elements += count;
-    if (action.kind == PlacedAction::Kind::kBroadcast && action.root == rank)
+    if (action.kind == EntryKind::kBroadcast && action.root == rank)
       elements +=
           action.count * (std::ssize(schedule.groups[index(action.group)]) - 1);
   }

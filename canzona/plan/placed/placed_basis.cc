@@ -100,23 +100,58 @@ StepKinds step_kinds(const PlacedRequest& request) {
 }
 
 std::vector<std::vector<int64_t>> placed_loads(const PlacedPlan& plan,
-                                               const StepKinds& kinds) {
+                                               const StepKinds& kinds,
+                                               Computing who) {
   std::vector<std::vector<int64_t>> loads(
       index(plan.world), std::vector<int64_t>(kinds.steps().size(), 0));
-  for (const PlacedMatrix& m : plan.matrices) {
-    const auto own =
-        kinds.load(m.cost, plan.tensors[index(m.tensor)].group, m.phase);
-    auto& load = loads[index(m.owner)];
-    for (size_t k = 0; k < own.size(); ++k) load[k] += own[k];
+  PlacedShares shares(plan);
+  for (size_t i = 0; i < plan.matrices.size(); ++i) {
+    const PlacedMatrix& m = plan.matrices[i];
+    const auto add = [&](int32_t rank, const MatrixCost& cost) {
+      const auto own =
+          kinds.load(cost, plan.tensors[index(m.tensor)].group, m.phase);
+      auto& load = loads[index(rank)];
+      for (size_t k = 0; k < own.size(); ++k) load[k] += own[k];
+    };
+    if (m.team.empty() || who == Computing::kFirstOwners) {
+      add(m.owner, m.cost);
+      continue;
+    }
+    for (const MatrixShare& share : shares.shares(i)) add(share.t, share.cost);
   }
   return loads;
 }
 
-Ticks placed_makespan(const std::vector<std::vector<int64_t>>& loads,
-                      const StepKinds& kinds) {
+namespace {
+
+// Returns the longest path of a team, by kind of step.
+std::vector<int64_t> longest_paths(const PlacedPlan& plan,
+                                   const StepKinds& kinds) {
+  std::vector<int64_t> longest(kinds.steps().size(), 0);
+  PlacedShares shares(plan);
+  for (size_t i = 0; i < plan.matrices.size(); ++i) {
+    if (!shares.is_team(i)) continue;
+    const PlacedMatrix& m = plan.matrices[i];
+    const MatrixCost cost{Ticks(shares.team(i).path),
+                          Ticks(shares.refresh(i).path)};
+    const auto path =
+        kinds.load(cost, plan.tensors[index(m.tensor)].group, m.phase);
+    for (size_t k = 0; k < path.size(); ++k)
+      longest[k] = std::max(longest[k], path[k]);
+  }
+  return longest;
+}
+
+}  // namespace
+
+Ticks placed_makespan(const PlacedPlan& plan, const StepKinds& kinds,
+                      Computing who) {
+  const auto loads = placed_loads(plan, kinds, who);
+  std::vector<int64_t> paths(kinds.steps().size(), 0);
+  if (who == Computing::kAsPlanned) paths = longest_paths(plan, kinds);
   int64_t sum = 0;
   for (size_t k = 0; k < kinds.steps().size(); ++k) {
-    int64_t most = 0;
+    int64_t most = paths[k];
     for (const auto& load : loads) most = std::max(most, load[k]);
     sum += kinds.steps()[k] * most;
   }
@@ -143,7 +178,8 @@ PlacedBasis::PlacedBasis(const PlacedPlan& plan)
     : plan_(plan),
       pieces_(stored_pieces(plan)),
       holders_(plan, pieces_),
-      kinds_(step_kinds(plan)) {
+      kinds_(step_kinds(plan)),
+      shares_(plan) {
   for (const auto& facts : group_facts(plan.groups))
     fields_.push_back(facts->gather_fields());
   for (const PlacedClass& c : plan.classes)
@@ -165,6 +201,55 @@ int32_t PlacedBasis::owner_of(size_t item) const {
   return -1;
 }
 
+std::vector<int32_t> PlacedBasis::owners_of(size_t item) const {
+  if (!is_matrix(item)) return {owner_of(item)};
+  return distinct(plan_.matrices[item].owners());
+}
+
+std::vector<PlacedBasis::Moved> PlacedBasis::moved_of(size_t matrix) const {
+  std::vector<Moved> out;
+  const RanksOfClass& ranks = ranks_of(class_of(matrix));
+  for (const MatrixShare& share : shares_.shares(matrix))
+    for (const Holder& holder : holders_[matrix]) {
+      if (holder.rank == share.t ||
+          ranks.line[index(holder.rank)] != line_of(matrix))
+        continue;
+      const int64_t elements =
+          elements_within(plan_, static_cast<int32_t>(matrix), holder.rank,
+                          share.rectangles);
+      if (elements > 0) out.push_back({holder.rank, share.t, elements, 0});
+    }
+  if (shares_.is_team(matrix)) add_team_bytes(matrix, out);
+  return out;
+}
+
+void PlacedBasis::add_team_bytes(size_t matrix, std::vector<Moved>& out) const {
+  const std::vector<int32_t>& members = plan_.matrices[matrix].team;
+  const auto size = static_cast<int32_t>(members.size());
+  SharedMatrix team;
+  team.facts = shares_.strips(matrix);
+  team.members.resize(members.size());
+  std::iota(team.members.begin(), team.members.end(), 0);
+  for (int p = 0; p < kNumTeamPurposes; ++p) {
+    const auto purpose =
+        static_cast<Purpose>(static_cast<int>(Purpose::kTeamNorms) + p);
+    if (!is_exchanged(team.facts, purpose, !team.facts.factors_at_refresh))
+      continue;
+    // Norms once more after strips were scaled; the others in each segment.
+    const int64_t times =
+        purpose == Purpose::kTeamNorms ? 2 : std::max(team.facts.segments, 1);
+    for (team.member = 0; team.member < size; ++team.member) {
+      const TeamExchange moved = team_exchange(team, size, purpose);
+      for (int32_t to = 0; to < size; ++to)
+        if (const int64_t bytes = moved.table.send_bytes[index(to)];
+            to != team.member && bytes > 0)
+          out.push_back(
+              {members[index(team.member)], members[index(to)], 0,
+               bytes * times});
+    }
+  }
+}
+
 int32_t PlacedBasis::line_of(size_t item) const {
   if (!is_matrix(item)) return elements(item).line;
   return ranks_of(class_of(item)).line[index(plan_.matrices[item].owner)];
@@ -178,6 +263,8 @@ WireBytes& bytes_of(PlacedBytes& bytes, PlacedMessage message) {
       return bytes.gather;
     case PlacedMessage::kScatter:
       return bytes.scatter;
+    case PlacedMessage::kTeam:
+      return bytes.teams;
     case PlacedMessage::kBroadcast:
       break;
   }
@@ -245,14 +332,16 @@ std::vector<PlacedBytes> placed_bytes(const PlacedBasis& basis,
 PlacedSummary summarize_placed(const PlacedBasis& basis,
                                const PlacedPlan& plan) {
   PlacedSummary s;
-  const auto loads = placed_loads(plan, basis.kinds());
-  s.makespan = placed_makespan(loads, basis.kinds());
-  s.bound = placed_bound(basis, plan, s.makespan);
+  s.makespan = placed_makespan(plan, basis.kinds());
+  s.bound = placed_bound(
+      basis, plan,
+      placed_makespan(plan, basis.kinds(), Computing::kFirstOwners));
   double work = 0;
   std::vector<bool> owns(index(plan.world), false);
   for (size_t m = 0; m < plan.matrices.size(); ++m) {
     work += static_cast<double>(basis.work_of(m));
-    owns[index(plan.matrices[m].owner)] = true;
+    for (const int32_t rank : plan.matrices[m].owners())
+      owns[index(rank)] = true;
   }
   s.mean = work / plan.world;
   s.idle_ranks =

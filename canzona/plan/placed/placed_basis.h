@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "canzona/plan/placed/placed_plan.h"
+#include "canzona/plan/placed/placed_sharing.h"
 #include "canzona/plan/placed/storage.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
 
@@ -56,13 +57,18 @@ class StepKinds {
 // Returns the step kinds for the rules that have tensors.
 StepKinds step_kinds(const PlacedRequest& request);
 
-// Returns the load of every rank, by kind of step.
-std::vector<std::vector<int64_t>> placed_loads(const PlacedPlan& plan,
-                                               const StepKinds& kinds);
+// Who computes: the owners that a plan has, or the first of each matrix alone.
+enum class Computing { kAsPlanned, kFirstOwners };
 
-// Returns the sum over a period of the largest load of each step.
-Ticks placed_makespan(const std::vector<std::vector<int64_t>>& loads,
-                      const StepKinds& kinds);
+// Returns the load of every rank, by kind of step.
+std::vector<std::vector<int64_t>> placed_loads(
+    const PlacedPlan& plan, const StepKinds& kinds,
+    Computing who = Computing::kAsPlanned);
+
+// Returns the sum over a period of the largest load, or the longest path of a
+// team, in each step.
+Ticks placed_makespan(const PlacedPlan& plan, const StepKinds& kinds,
+                      Computing who = Computing::kAsPlanned);
 
 // For each rank, the number of its line and of its set of replicas in a class;
 // -1 if it stores nothing of the class.
@@ -71,7 +77,7 @@ struct RanksOfClass {
   std::vector<int32_t> set;
 };
 
-enum class PlacedMessage { kGather, kScatter, kBroadcast };
+enum class PlacedMessage { kGather, kScatter, kBroadcast, kTeam };
 
 // The decisions of `plan` may change while the basis exists; everything else in
 // it must not, and the plan must outlive the basis.
@@ -104,6 +110,8 @@ class PlacedBasis {
   int64_t work_of(size_t matrix) const;
   // Returns the owner, or the first rank of the line that keeps shared states.
   int32_t owner_of(size_t item) const;
+  // Returns all ranks that compute a part of it.
+  std::vector<int32_t> owners_of(size_t item) const;
   // Returns the line in which an item is computed.
   int32_t line_of(size_t item) const;
 
@@ -113,10 +121,20 @@ class PlacedBasis {
   void each_message(size_t item, Visit visit) const;
 
  private:
+  // What a rank of the line and an owner exchange of a shared matrix.
+  struct Moved {
+    int32_t from = 0, to = 0;
+    int64_t elements = 0;  // gathered, and their updates scattered
+    int64_t bytes = 0;     // between members of a team
+  };
+  std::vector<Moved> moved_of(size_t matrix) const;
+  void add_team_bytes(size_t matrix, std::vector<Moved>& out) const;
+
   const PlacedPlan& plan_;
   std::vector<std::shared_ptr<const StoredPieces>> pieces_;
   HolderLists holders_;
   StepKinds kinds_;
+  mutable PlacedShares shares_;
   std::vector<int64_t> fields_;      // by group
   std::vector<RanksOfClass> ranks_;  // by class
 };
@@ -133,10 +151,18 @@ void PlacedBasis::each_message(size_t item, Visit visit) const {
   // Weights of element-wise tensors are never rounded in transit.
   const int64_t wire =
       is_matrix(item) ? size_of(plan_.options.wire) : kBytesPerFp32;
+  const bool is_shared = is_matrix(item) && !plan_.matrices[item].team.empty();
+  if (is_shared)
+    for (const auto& [from, to, elements, bytes] : moved_of(item)) {
+      if (bytes > 0) visit(PlacedMessage::kTeam, from, to, bytes);
+      if (elements == 0) continue;
+      visit(PlacedMessage::kGather, from, to, elements * wire * fields);
+      visit(PlacedMessage::kScatter, to, from, elements * wire);
+    }
   for (const Holder& holder : holders_[item]) {
     if (at(ranks.line, holder.rank) != line) continue;
     const int64_t bytes = holder.elements * wire;
-    if (is_matrix(item) && holder.rank != owner) {
+    if (is_matrix(item) && !is_shared && holder.rank != owner) {
       visit(PlacedMessage::kGather, holder.rank, owner, bytes * fields);
       visit(PlacedMessage::kScatter, owner, holder.rank, bytes);
     }
@@ -154,7 +180,8 @@ struct PlacedBytes {
   WireBytes gather;
   WireBytes scatter;
   WireBytes broadcast;
-  WireBytes total() const { return gather + scatter + broadcast; }
+  WireBytes teams;  // between their members, in a step without a refresh
+  WireBytes total() const { return gather + scatter + broadcast + teams; }
 };
 // By rank.
 std::vector<PlacedBytes> placed_bytes(const PlacedBasis& basis,

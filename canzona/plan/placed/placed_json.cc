@@ -91,7 +91,12 @@ void write_placed_summary(const PlacedSummary& s, JsonWriter& out) {
 
 void write_placed_decisions(const PlacedPlan& plan, JsonWriter& out) {
   out.member("owners").begin_array();
-  for (const PlacedMatrix& m : plan.matrices) out.value(m.owner);
+  for (const PlacedMatrix& m : plan.matrices) {
+    if (m.team.empty())
+      out.value(m.owner);
+    else
+      out.values(m.team);
+  }
   out.end_array();
   out.member("rounds").begin_array();
   for (const PlacedMatrix& m : plan.matrices) out.value(m.round);
@@ -102,11 +107,17 @@ void write_placed_decisions(const PlacedPlan& plan, JsonWriter& out) {
   out.end_array();
 }
 
+// True if older programs can read the plan.
+bool is_plain(const PlacedOptions& options) {
+  return options.teams == kTeamsOff && options.links == Links();
+}
+
 std::string write_placed_plan(const PlacedPlan& plan,
                               const std::string& digest) {
   JsonWriter out;
   out.begin_object();
-  out.field("format", kPlacedPlanFormat).field("version", kPlacedVersion);
+  out.field("format", kPlacedPlanFormat);
+  out.field("version", is_plain(plan.options) ? kPlacedVersion : kPlacedTeamVersion);
   out.field("digest", digest);
   out.field("world", plan.world);
   out.field("wire", to_string(plan.options.wire));
@@ -114,6 +125,10 @@ std::string write_placed_plan(const PlacedPlan& plan,
   out.field("capacity_bytes", plan.options.capacity_bytes);
   if (plan.options.strict_capacity) out.field("strict_capacity", true);
   out.field("ranks_per_node", plan.options.ranks_per_node);
+  if (!is_plain(plan.options)) {
+    out.field("teams", teams_text(plan.options.teams)).member("links");
+    write_links(plan.options.links, out);
+  }
   write_placed_groups(plan, out);
   write_placed_costs(plan, out);
   write_placed_summary(plan.summary, out);
@@ -189,6 +204,15 @@ class PlacedValues {
     if (root_.contains("ranks_per_node"))
       options.ranks_per_node = static_cast<int32_t>(
           get_integer(root_, "ranks_per_node", 1, kMaxWorld, where_));
+    if (root_.contains("teams"))
+      options.teams = parse_teams(get_string(root_, "teams", where_));
+    if (root_.contains("links")) options.links = read_links(root_["links"]);
+  }
+
+  // As in a plan, or in words: "intra=400GB/s,inter=50GB/s".
+  Links read_links(const Json& links) const {
+    return links.is_string() ? parse_links(links.get<std::string>())
+                             : in_.links(links);
   }
 
   void read_groups(PlacedRequest& request) const {
@@ -284,7 +308,8 @@ class RequestReader : PlacedValues {
     require_known_keys(
         root_,
         {kPlacedKey, "world", "wire", "share_states", "capacity_bytes",
-         "strict_capacity", "ranks_per_node", "groups", "tensors"},
+         "strict_capacity", "ranks_per_node", "teams", "links", "groups",
+         "tensors"},
         where_);
     const int64_t version =
         get_integer(root_, kPlacedKey, 0, INT32_MAX, where_);
@@ -343,7 +368,8 @@ class PlacedPlanReader : PlacedValues {
     require_known_keys(root_,
                        {"format", "version", "digest", "world", "wire",
                         "share_states", "capacity_bytes", "strict_capacity",
-                        "ranks_per_node", "groups", "cost", "predicted",
+                        "ranks_per_node", "teams", "links", "groups", "cost",
+                        "predicted",
                         "storage", "tensors", "owners", "rounds", "elements"},
                        where_);
     read_options(request_);
@@ -439,15 +465,14 @@ class PlacedPlanReader : PlacedValues {
   void read_decisions() {
     const int64_t items =
         std::ssize(plan_.matrices) + std::ssize(plan_.elements);
-    const auto owners =
-        in_.indices(member("owners"), 0, plan_.world - 1, "owners");
+    const Json& owners = in_.array(member("owners"), "owners");
     const auto rounds = in_.indices(member("rounds"), -1, items, "rounds");
     if (owners.size() != plan_.matrices.size() ||
         rounds.size() != plan_.matrices.size())
       in_.fail(cat(owners.size(), " owners and ", rounds.size(), " rounds of ",
                    plan_.matrices.size(), " matrices"));
     for (size_t m = 0; m < owners.size(); ++m) {
-      plan_.matrices[m].owner = owners[m];
+      read_owners(owners[m], plan_.matrices[m]);
       plan_.matrices[m].round = rounds[m];
     }
     const Json& elements = in_.array(member("elements"), "elements");
@@ -463,6 +488,21 @@ class PlacedPlanReader : PlacedValues {
       e.round = in_.index(elements[i][1], 0, items, "round");
     }
     count_placed_rounds(plan_);
+  }
+
+  // A rank, or the list of those that share the matrix.
+  void read_owners(const Json& owners, PlacedMatrix& m) const {
+    if (!owners.is_array()) {
+      m.owner = in_.index(owners, 0, plan_.world - 1, "owners");
+      return;
+    }
+    if (plan_.options.teams == kTeamsOff)
+      in_.fail("owners: several ranks share a matrix, but teams are off");
+    m.team = in_.indices(owners, 0, plan_.world - 1, "owners");
+    if (m.team.size() < 2 || std::ssize(m.team) > kMostBlocks)
+      in_.fail(cat("owners: ", m.team.size(), " of one matrix, expected 2 to ",
+                   kMostBlocks));
+    m.owner = m.team.front();
   }
 
   PlacedRequest request_;
@@ -488,9 +528,9 @@ ReadPlacedPlan read_placed_plan(const Json& root, std::string_view text,
                          "\"format\": \"",
                          kPlacedPlanFormat, "\")"));
   const int64_t version = get_integer(root, "version", 0, INT32_MAX, where);
-  if (version != kPlacedVersion)
-    throw UsageError(
-        cat(where, ": plan version ", version, ", expected ", kPlacedVersion));
+  if (version != kPlacedVersion && version != kPlacedTeamVersion)
+    throw UsageError(cat(where, ": plan version ", version, ", expected ",
+                         kPlacedVersion, " or ", kPlacedTeamVersion));
   ReadPlacedPlan out;
   out.plan = PlacedPlanReader(root, where).run();
   out.digest_matches = digest_of(out.plan) == out.plan.digest;

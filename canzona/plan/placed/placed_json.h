@@ -12,6 +12,8 @@ namespace canzona {
 inline constexpr const char* kPlacedKey = "canzona_placed";
 inline constexpr const char* kPlacedPlanFormat = "canzona.placed_plan";
 inline constexpr int64_t kPlacedVersion = 1;
+// Of plans that may have teams, or name their links.
+inline constexpr int64_t kPlacedTeamVersion = 2;
 
 // Reads a request. A file is untrusted: bytes, values, ranks, tensors and boxes
 // are bounded. The UsageError names `where`, the tensor and what was expected.

@@ -11,6 +11,7 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/placed/placed_schedule.h"
+#include "canzona/plan/placed/placed_sharing.h"
 
 namespace canzona {
 
@@ -61,20 +62,28 @@ class PlacedDraft {
   int32_t add_group(const std::vector<int32_t>& ranks);
   // Adds a memory for states and returns its number.
   int32_t add_memory(int64_t elements);
+  // Returns the cost of a batch in an ordinary step.
+  int64_t work_of(const UpdateBatch& batch);
   // Finds a kept matrix by its number in the plan.
   int32_t kept_of(int32_t m) const;
-  // Groups kept matrices by equal shape, phase, group and dtype, with memory
-  // for the states that live with owners.
-  std::vector<UpdateBatch> batches_of(const std::vector<int32_t>& kept);
+  // Groups matrices, and blocks of some, by equal shape, phase, group and dtype,
+  // with memory for the states that live with owners.
+  std::vector<UpdateBatch> batches_of(const std::vector<SlotMatrix>& computed);
+  // The states that this rank keeps of a matrix that its team shares.
+  SharedStates states_of(const SharedMatrix& team);
+  PlacedShares& shares() { return shares_; }
 
  private:
   void find_groups();
   void find_kept();
   void add_owner_states(UpdateBatch& batch);
+  PlacedState owned_state(const StateFact& fact, int32_t matrix, int32_t memory,
+                          int64_t at) const;
 
   const int64_t width_;
   const std::vector<std::unique_ptr<RuleFacts>> facts_;  // by group
   std::map<std::vector<int32_t>, int32_t> group_number_;
+  PlacedShares shares_;
 };
 
 // The exchange of one rank of a line; offsets are relative to its slot.
@@ -92,6 +101,7 @@ struct PlacedMoves {
   PlacedTables gather, scatter;
   std::vector<PlacedBlock> blocks;  // by line
   int32_t slot = 0;
+  int32_t line_size = 0;
 };
 
 // The rounds of all ranks, and this rank's share of them.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <set>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -233,9 +234,11 @@ void add_round_bytes(RoundBytes& sum, const RoundBytes& more) {
 // A matrix or shared elements without a round yet.
 struct RoundItem {
   size_t item = 0;
-  int32_t owner = 0;
+  std::vector<int32_t> owners;  // the first one has the most work
   int32_t line = 0;
-  int64_t work = 0;
+  int64_t work = 0;  // of the first owner
+
+  int32_t owner() const { return owners.front(); }
 };
 
 // The rounds of one class, filled item by item.
@@ -252,7 +255,7 @@ class OpenRounds {
   bool add(const RoundItem& item, const std::vector<RankRoundBytes>& bytes,
            size_t& round) {
     const size_t n = rounds_.size();
-    auto& work = work_[item.owner];
+    auto& work = work_[item.owner()];
     work.resize(n, 0);
     // Owners fill rounds in the same order, so that they work in parallel;
     // items without work go to the round with the fewest bytes.
@@ -275,8 +278,8 @@ class OpenRounds {
  private:
   struct Round {
     std::vector<RoundBytes> used;      // by rank, once the round is used
-    std::map<int32_t, int64_t> items;  // by owner
-    int64_t num_items = 0;
+    std::set<int32_t> owners;
+    bool has_several = false;  // items of one owner
     int32_t line = -1;   // of all items; -1: none yet, -2: several
     int64_t pieces = 0;  // bytes on all ranks
     bool full = false;   // above the capacity on some rank
@@ -287,14 +290,19 @@ class OpenRounds {
   bool has_room(const Round& round, const RoundItem& item,
                 const std::vector<RankRoundBytes>& bytes) const {
     const bool in_line = round.line == -1 || round.line == item.line;
-    if (round.num_items == std::ssize(round.items) &&
-        !round.items.contains(item.owner) && (in_line || !strict_))
+    if (!round.has_several && !has_any(round, item) && (in_line || !strict_))
       return true;
     if (round.full) return false;
     return std::all_of(bytes.begin(), bytes.end(), [&](auto& b) {
       RoundBytes sum = round.used[index(b.rank)];
       add_round_bytes(sum, b.bytes);
       return keeps(sum, capacity_);
+    });
+  }
+
+  static bool has_any(const Round& round, const RoundItem& item) {
+    return std::ranges::any_of(item.owners, [&](int32_t rank) {
+      return round.owners.contains(rank);
     });
   }
 
@@ -307,11 +315,12 @@ class OpenRounds {
       round.full = round.full || !keeps(sum, capacity_);
       round.pieces += b.bytes[0] + b.bytes[3];
     }
-    ++round.items[item.owner];
-    if (++round.num_items == 1)
+    round.has_several = round.has_several || has_any(round, item);
+    if (round.owners.empty())
       round.line = item.line;
     else if (round.line != item.line)
       round.line = -2;
+    round.owners.insert(item.owners.begin(), item.owners.end());
   }
 
   int64_t capacity_;
@@ -328,7 +337,7 @@ int64_t fewest_placed_rounds(const std::vector<RoundItem>& items,
   std::map<int32_t, int64_t> of_owner;
   std::vector<RoundBytes> sums(index(world));
   for (const RoundItem& item : items) {
-    ++of_owner[item.owner];
+    ++of_owner[item.owner()];
     for (const RankRoundBytes& b : counter.bytes_of(item.item))
       add_round_bytes(sums[index(b.rank)], b.bytes);
   }
@@ -409,6 +418,7 @@ const std::vector<RankRoundBytes>& RoundCounter::bytes_of(size_t item) {
   };
   basis_.each_message(
       item, [&](PlacedMessage message, int32_t from, int32_t to, int64_t n) {
+        if (message == PlacedMessage::kTeam) return;
         const bool gather = message == PlacedMessage::kGather;
         // A broadcast is sent by its root only once.
         if (message != PlacedMessage::kBroadcast) at(from)[gather ? 0 : 2] += n;
@@ -426,7 +436,7 @@ void decide_rounds(const PlacedBasis& basis, PlacedPlan& plan) {
       continue;
     }
     of_class[index(basis.class_of(i))].push_back(
-        {i, basis.owner_of(i), basis.line_of(i),
+        {i, basis.owners_of(i), basis.line_of(i),
          matrix ? basis.work_of(i) : 0});
   }
   RoundCounter counter(basis, plan.world);

@@ -12,6 +12,7 @@
 #include "canzona/plan/placed/placed_basis.h"
 #include "canzona/plan/placed/placed_json.h"
 #include "canzona/plan/placed/placed_owners.h"
+#include "canzona/plan/placed/placed_sharing.h"
 #include "canzona/plan/placed/storage.h"
 
 namespace canzona {
@@ -155,6 +156,7 @@ void check_options_of(const PlacedRequest& request) {
           request.options.capacity_bytes);
   require(request.options.ranks_per_node >= 1, "ranks_per_node",
           request.options.ranks_per_node);
+  check_teams(request.options.teams);
 }
 
 void check_names_of(const std::vector<PlacedTensor>& tensors) {
@@ -314,6 +316,7 @@ PlacedPlan make_placed_plan(PlacedRequest request, const CostTable* table) {
   const PlacedBasis basis(plan);
   decide_owners(basis, plan);
   decide_rounds(basis, plan);
+  if (share_placed_matrices(plan)) decide_rounds(basis, plan);
   plan.summary = summarize_placed(basis, plan);
   plan.digest = digest_of(plan);
   return plan;
@@ -410,6 +413,7 @@ class PlacedValidation {
       const PlacedMatrix& m = plan_.matrices[i];
       own.owner = m.owner;
       own.round = m.round;
+      own.team = m.team;
       if (nominal && own.cost != m.cost &&
           wrong.insert({plan_.tensors[index(m.tensor)].group, {m.rows, m.cols}})
               .second)
@@ -434,6 +438,7 @@ class PlacedValidation {
                        [&](const Holder& h) { return h.rank == m.owner; }))
         violated("matrix ", name(m), ": its owner, rank ", m.owner,
                  ", stores no piece of it");
+      check_team(basis, i);
       if (holders.size() == 1 && m.round != -1)
         violated("matrix ", name(m), ": round ", m.round,
                  ", but no piece of it moves");
@@ -441,6 +446,46 @@ class PlacedValidation {
         violated("matrix ", name(m), ": no round, but its pieces are on ",
                  holders.size(), " ranks");
     }
+  }
+
+  // Checks the ranks that share a matrix.
+  void check_team(const PlacedBasis& basis, size_t i) {
+    const PlacedMatrix& m = plan_.matrices[i];
+    if (m.team.empty()) return;
+    const auto wrong = [&](const auto&... what) {
+      violated("matrix ", name(m), ": ", what...);
+    };
+    const std::vector<int32_t> ranks = distinct(m.team);
+    if (m.team.front() != m.owner)
+      wrong("rank ", m.team.front(), " is the first that shares it, expected ",
+            "its owner, rank ", m.owner);
+    const auto holders = basis.holders()[i];
+    const std::vector<int32_t>& line =
+        basis.ranks_of(basis.class_of(i)).line;
+    for (const int32_t rank : ranks)
+      if (std::ranges::find(holders, rank, &Holder::rank) == holders.end() ||
+          line[index(rank)] != basis.line_of(i))
+        return wrong("rank ", rank, " shares it, but is not a rank of its ",
+                     "owner's line that stores a piece");
+    const int32_t most = largest_team(plan_.options.teams, plan_.world);
+    if (std::ssize(ranks) > most)
+      wrong(ranks.size(), " ranks share it, expected at most ", most);
+    PlacedShares shares(plan_);
+    const MatrixBlocks& blocks = shares.blocks(i);
+    if (blocks.fall_apart()) {
+      if (std::ssize(m.team) != blocks.count())
+        wrong(m.team.size(), " owners of blocks, expected ", blocks.count());
+      return;
+    }
+    if (ranks.size() != m.team.size() || !is_team_size(std::ssize(m.team)) ||
+        std::ssize(m.team) > shares.strips(i).most_ranks())
+      wrong("a team of ", m.team.size(), " ranks; its rule lets at most ",
+            shares.strips(i).most_ranks(), " share it");
+    for (const int32_t rank : ranks)
+      if (rank / plan_.options.ranks_per_node !=
+          m.owner / plan_.options.ranks_per_node)
+        return wrong("rank ", rank, " of its team is on another node than ",
+                     "rank ", m.owner);
   }
 
   // Returns false if bytes cannot be counted.
@@ -479,7 +524,7 @@ class PlacedValidation {
   void check_capacity(const PlacedBasis& basis) {
     struct Round {
       std::vector<RoundBytes> bytes;     // by rank
-      std::map<int32_t, int32_t> items;  // by owner
+      std::set<int32_t> owners;
       std::set<int32_t> lines;
       bool has_several = false;
     };
@@ -488,7 +533,8 @@ class PlacedValidation {
     for (size_t i = 0; i < basis.holders().size(); ++i) {
       if (basis.round_of(i) < 0) continue;
       Round& round = rounds[{basis.class_of(i), basis.round_of(i)}];
-      round.has_several |= ++round.items[basis.owner_of(i)] > 1;
+      for (const int32_t owner : basis.owners_of(i))
+        round.has_several |= !round.owners.insert(owner).second;
       round.lines.insert(basis.line_of(i));
       round.bytes.resize(index(plan_.world));
       for (const RankRoundBytes& more : counter.bytes_of(i)) {

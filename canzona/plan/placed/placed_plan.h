@@ -16,11 +16,14 @@
 // each line holds every piece once. The owner of a matrix is a rank that stores
 // a piece of it. Its line gathers the pieces to the owner and receives the
 // updates, and every rank of that line forwards its updates to its replicas.
+// Ranks of one line may share a matrix (placed_sharing.h).
+//
 // Values; any thread.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,6 +68,9 @@ struct PlacedOptions {
   // Owners of different lines take turns instead of exceeding it together.
   bool strict_capacity = false;
   int32_t ranks_per_node = 8;
+  // How many ranks of a line may share a matrix (options.h).
+  int32_t teams = kTeamsOff;
+  Links links;
   friend bool operator==(const PlacedOptions&, const PlacedOptions&) = default;
 };
 
@@ -88,6 +94,13 @@ struct PlacedMatrix {
   int32_t phase = 0;
   int32_t owner = 0;  // rank
   int32_t round = 0;  // of its class; -1: none of its pieces ever moves
+  // The ranks that share it, all of one line: a team with the owner first, or
+  // the owner of each block (RuleFacts::block). Empty: the owner alone.
+  std::vector<int32_t> team = {};
+
+  std::span<const int32_t> owners() const {
+    return team.empty() ? std::span(&owner, 1) : std::span(team);
+  }
   friend bool operator==(const PlacedMatrix&, const PlacedMatrix&) = default;
 };
 
@@ -115,7 +128,7 @@ struct PlacedElements {
 
 struct PlacedSummary {
   Ticks makespan;  // over a period: sum of the largest load of each step
-  Ticks bound;
+  Ticks bound;     // no plan with a single owner per matrix can be below this
   double mean = 0;
   int32_t idle_ranks = 0;
   Bytes bytes_per_rank_max;  // sent in one step

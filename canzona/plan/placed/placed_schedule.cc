@@ -134,10 +134,11 @@ class PlacedStatesMaker {
   }
 
   void add_local() {
-    std::vector<int32_t> owned;
+    std::vector<SlotMatrix> owned;
     for (int32_t k = 0; k < std::ssize(out_.kept); ++k) {
       const PlacedMatrix& it = draft_.matrix(out_.kept[index(k)].matrix);
-      if (it.round < 0 && it.owner == rank_) owned.push_back(k);
+      if (it.round >= 0 || it.owner != rank_) continue;
+      owned.push_back({.kept = k, .own = {0, it.rows, 0, it.cols}});
     }
     out_.local = draft_.batches_of(owned);
   }
@@ -173,18 +174,17 @@ class PlacedActionsMaker {
   }
 
  private:
-  using Kind = PlacedAction::Kind;
-
   int32_t add(PlacedAction action) {
     out_.actions.push_back(std::move(action));
     return static_cast<int32_t>(out_.actions.size()) - 1;
   }
-  void add_compute(Kind kind, int32_t position, std::string label,
-                   std::vector<int32_t> tensors) {
+  PlacedAction& add_compute(EntryKind kind, int32_t position, std::string label,
+                            std::vector<int32_t> tensors) {
     add({.kind = kind,
          .item = position,
          .label = std::move(label),
          .tensors = std::move(tensors)});
+    return out_.actions.back();
   }
   std::string label(std::string_view what, size_t position) const {
     return cat(what, " round ", out_.rounds[position].number);
@@ -192,15 +192,19 @@ class PlacedActionsMaker {
 
   void add_wait(int32_t& action) {
     if (action < 0) return;
-    add({.kind = Kind::kWait,
+    add({.kind = EntryKind::kWait,
          .item = action,
          .label = cat("wait for ", out_.actions[index(action)].label)});
     action = -1;
   }
+  void add_waits(std::vector<int32_t>& actions) {
+    for (int32_t& action : actions) add_wait(action);
+    actions.clear();
+  }
   int32_t add_all_to_all(size_t position, const PlacedTables& tables,
                          std::string_view what) {
     if (tables.is_empty) return -1;
-    return add({.kind = Kind::kAllToAll,
+    return add({.kind = EntryKind::kAllToAll,
                 .label = label(what, position),
                 .tensors = exchange_.tensors_in[position],
                 .group = exchange_.moves[position].line_group,
@@ -225,7 +229,7 @@ class PlacedActionsMaker {
     for (const PlacedBlock& block : moves.blocks)
       if (block.count > 0)
         moving.broadcasts.push_back(
-            add({.kind = Kind::kBroadcast,
+            add({.kind = EntryKind::kBroadcast,
                  .label = label(cat("updates of rank ", block.root, " in"),
                                 position),
                  .tensors = exchange_.tensors_in[position],
@@ -239,13 +243,14 @@ class PlacedActionsMaker {
     std::vector<int32_t> tensors;
     for (const ElementTensor& it : out_.elements) tensors.push_back(it.tensor);
     if (!tensors.empty())
-      add_compute(Kind::kElements, -1, "elements", std::move(tensors));
+      add_compute(EntryKind::kUpdateElements, -1, "elements",
+                  std::move(tensors));
     std::set<int32_t> found;
     for (const UpdateBatch& batch : out_.local)
       for (const int32_t k : batch.members)
         found.insert(draft_.matrix(out_.kept[index(k)].matrix).tensor);
     if (!found.empty())
-      add_compute(Kind::kLocal, -1, "local matrices",
+      add_compute(EntryKind::kUpdateMatrices, -1, "local matrices",
                   {found.begin(), found.end()});
   }
 
@@ -258,17 +263,18 @@ class PlacedActionsMaker {
     if (!here(stage.round)) return;
     const size_t p = position(stage.round);
     OnTheWay& moving = moving_[p];
-    if (stage.kind == EntryKind::kPrepare)
-      return add_compute(Kind::kPrepare, static_cast<int32_t>(p),
-                         label("prepare", p), exchange_.tensors_in[p]);
+    if (stage.kind == EntryKind::kPrepare) {
+      add_compute(EntryKind::kPrepare, static_cast<int32_t>(p),
+                  label("prepare", p), exchange_.tensors_in[p]);
+      return;
+    }
     if (stage.purpose == Purpose::kGatherMatrices) {
       moving.gather = add_all_to_all(p, exchange_.moves[p].gather, "gather");
       return;
     }
     if (stage.kind == EntryKind::kTransform) {
       add_wait(moving.gather);
-      return add_compute(Kind::kTransform, static_cast<int32_t>(p),
-                         label("transform", p), exchange_.tensors_in[p]);
+      return add_transforms(p);
     }
     if (scatters) {
       moving.scatter = add_all_to_all(p, exchange_.moves[p].scatter, "scatter");
@@ -277,9 +283,105 @@ class PlacedActionsMaker {
     }
     broadcast(p, moving);
     add_wait(moving.scatter);
-    for (int32_t& action : moving.broadcasts) add_wait(action);
-    add_compute(Kind::kApply, static_cast<int32_t>(p), label("apply", p),
+    add_waits(moving.broadcasts);
+    add_compute(EntryKind::kApply, static_cast<int32_t>(p), label("apply", p),
                 exchange_.tensors_in[p]);
+  }
+
+  // The stages of a round's teams, and between them what this rank computes
+  // alone. A stage waits for what its team has exchanged before, and so does
+  // the exchange that passes on what another one brought. All rounds use the
+  // same rooms: the first stage also waits for those of the round before.
+  void add_transforms(size_t p) {
+    const std::vector<SharedMatrix>& teams = out_.rounds[p].teams;
+    std::vector<int32_t> segments;
+    for (const SharedMatrix& team : teams)
+      segments.push_back(team.facts.segments);
+    lay_out_rooms(teams);
+    add_waits(in_rooms_);
+    exchanged_.assign(teams.size(), {});
+    for (const TransformStage& stage : transform_order(segments)) {
+      if (stage.shared < 0)
+        add_alone(p, stage.segment);
+      else if (stage.kind == EntryKind::kAllToAll)
+        add_exchange(p, stage);
+      else if (takes_part(teams[index(stage.shared)], stage.kind))
+        add_team_stage(p, stage);
+    }
+    for (const std::vector<int32_t>& open : exchanged_)
+      in_rooms_.insert(in_rooms_.end(), open.begin(), open.end());
+  }
+
+  void lay_out_rooms(const std::vector<SharedMatrix>& teams) {
+    rooms_.clear();
+    int64_t end = 0;
+    for (const SharedMatrix& team : teams) {
+      rooms_.push_back(end);
+      end += team_room(team).bytes;
+    }
+    out_.room_bytes = std::max(out_.room_bytes, end);
+  }
+
+  void add_alone(size_t p, int32_t segment) {
+    const PlacedRound& round = out_.rounds[p];
+    const bool works =
+        round.teams.empty() ||
+        (segment == 0 && !round.shared.empty()) ||
+        std::ranges::any_of(round.batches, [&](const UpdateBatch& batch) {
+          return batch.segment == segment;
+        });
+    if (works)
+      add_compute(EntryKind::kTransform, static_cast<int32_t>(p),
+                  label("transform", p), exchange_.tensors_in[p])
+          .segment = segment;
+  }
+
+  std::string team_label(size_t p, const TransformStage& stage) const {
+    const int32_t m = out_.rounds[p].teams[index(stage.shared)].matrix;
+    return placed_matrix_name(draft_.tensor_of(m), draft_.matrix(m));
+  }
+  std::vector<int32_t> team_tensor(size_t p, const TransformStage& stage) {
+    return {draft_.matrix(out_.rounds[p].teams[index(stage.shared)].matrix)
+                .tensor};
+  }
+
+  void add_team_stage(size_t p, const TransformStage& stage) {
+    add_waits(exchanged_[index(stage.shared)]);
+    PlacedAction& action = add_compute(
+        stage.kind, static_cast<int32_t>(p),
+        cat(word_of(stage.kind), " ", team_label(p, stage)),
+        team_tensor(p, stage));
+    action.team = stage.shared;
+    action.segment = stage.segment;
+  }
+
+  void add_exchange(size_t p, const TransformStage& stage) {
+    const SharedMatrix& team = out_.rounds[p].teams[index(stage.shared)];
+    if (!is_exchanged(team.facts, stage.purpose, true)) return;
+    std::vector<int32_t>& open = exchanged_[index(stage.shared)];
+    if (stage.purpose == Purpose::kTeamPasses) add_waits(open);
+    const TeamExchange moved = team_exchange(
+        team, exchange_.moves[p].line_size, stage.purpose);
+    const auto at = [](const Extent& area, std::vector<int64_t> offsets,
+                       int64_t room) {
+      for (int64_t& offset : offsets) offset += room + area.first;
+      return offsets;
+    };
+    const int64_t room = rooms_[index(stage.shared)];
+    PlacedAction action{.kind = EntryKind::kAllToAll,
+                        .item = static_cast<int32_t>(p),
+                        .label = cat("exchange ", team_label(p, stage)),
+                        .tensors = team_tensor(p, stage),
+                        .purpose = stage.purpose,
+                        .team = stage.shared,
+                        .segment = stage.segment,
+                        .group = exchange_.moves[p].line_group,
+                        .send = moved.table.send_bytes,
+                        .receive = moved.table.receive_bytes};
+    action.send_offsets = at(moved.source, moved.table.send_offsets, room);
+    action.receive_offsets =
+        at(moved.target, moved.table.receive_offsets, room);
+    open.push_back(add(std::move(action)));
   }
 
   bool here(int32_t round) const {
@@ -296,6 +398,9 @@ class PlacedActionsMaker {
   PlacedSchedule& out_;
   const PlacedExchange& exchange_;
   std::vector<OnTheWay> moving_;
+  std::vector<int64_t> rooms_;  // of the round's teams: first bytes
+  std::vector<std::vector<int32_t>> exchanged_;  // by team: not waited for yet
+  std::vector<int32_t> in_rooms_;  // the same, of earlier rounds
 };
 
 // Adds the actions of the rank in order, once its rounds are known.
@@ -362,16 +467,23 @@ int64_t PlacedState::elements() const {
   return product;
 }
 
-std::string_view to_string(PlacedAction::Kind kind) {
-  switch (kind) {
-    case PlacedAction::Kind::kAllToAll:
+bool PlacedAction::moves() const {
+  const auto any = [](const std::vector<int64_t>& counts) {
+    return std::ranges::any_of(counts, [](int64_t n) { return n > 0; });
+  };
+  return count > 0 || any(send) || any(receive);
+}
+
+std::string_view kind_text(const PlacedAction& action) {
+  if (action.is_compute()) return "compute";
+  if (action.is_in_rooms()) return "exchange";
+  switch (action.kind) {
+    case EntryKind::kAllToAll:
       return "all_to_all";
-    case PlacedAction::Kind::kBroadcast:
+    case EntryKind::kBroadcast:
       return "broadcast";
-    case PlacedAction::Kind::kWait:
-      return "wait";
     default:
-      return "compute";
+      return "wait";
   }
 }
 

@@ -30,6 +30,10 @@
 // round is gathered. All ranks follow one global list, of which each executes
 // its part, so ranks that issue in this order cannot deadlock.
 //
+// *Teams.* Between gather and scatter, ranks of a line that share a matrix take
+// the stages of schedule/team_schedule.h. What they exchange lies in rooms, a
+// memory of its own; every round uses the same one.
+//
 // *Shared states.* With share_states, matrix states that live with the shard
 // are kept by the owner's line only, unless applying an update needs them. An
 // element-wise tensor with replicas has a line and a round: ranks of that line
@@ -45,6 +49,7 @@
 
 #include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/ranges.h"
+#include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/rounds.h"
 #include "canzona/plan/schedule/updates.h"
 
@@ -77,6 +82,10 @@ struct PlacedState {
   // The elements that are kept up to date here, as extents of the rank's
   // storage: all of them unless states are shared.
   std::vector<Extent> kept = {};
+  // If several ranks have parts of the matrix's state: where this part lies,
+  // and whether this rank provides it. An empty shape: all of it.
+  BlockState in_matrix = {};
+  bool is_given = true;
 
   int64_t elements() const;
 };
@@ -96,31 +105,28 @@ struct PlacedRound {
   std::vector<SlotPiece> prepared;
   std::vector<SlotMatrix> computed;   // sorted by kept matrix
   std::vector<UpdateBatch> batches;   // of these
+  std::vector<SharedMatrix> teams;    // of any ranks of the line
+  std::vector<SharedStates> team_states;  // of these
   std::vector<SlotPiece> applied;     // with their updates
   std::vector<ElementTensor> shared;  // updated here, then broadcast
   std::vector<ElementTensor> taken;   // updated by another replica
 };
 
 struct PlacedAction {
-  enum class Kind {
-    // Compute; `item` is an index into `rounds`, -1 for the last two.
-    kPrepare,
-    kTransform,
-    kApply,
-    kElements,
-    kLocal,
-    // Collectives over a group, on the slots; counts and offsets are in
-    // elements of the wire.
-    kAllToAll,
-    kBroadcast,
-    // Waits until action `item` has ended.
-    kWait,
-  };
-  Kind kind = Kind::kPrepare;
+  // Compute, or, of collectives, an all-to-all or a broadcast; kWait: until
+  // action `item` has ended.
+  EntryKind kind = EntryKind::kPrepare;
+  // Of compute: an index into `rounds`; -1 for elements and matrices that never
+  // move.
   int32_t item = -1;
   std::string label;                  // "gather round 3"
   std::vector<int32_t> tensors = {};  // that it works on, ascending
+  Purpose purpose = Purpose::kNone;
+  int32_t team = -1;    // an index into the teams of the round
+  int32_t segment = 0;  // of the transform
 
+  // Collectives over a group, on the slots, with counts and offsets in elements
+  // of the wire, one block after another.
   int32_t group = -1;                 // number of the group
   int64_t send_at = 0;                // of an all-to-all
   std::vector<int64_t> send = {};     // by rank of the group
@@ -128,10 +134,17 @@ struct PlacedAction {
   std::vector<int64_t> receive = {};  // by rank of the group
   int32_t root = -1;                  // of a broadcast, a rank of the world
   int64_t count = 0;                  // of a broadcast
+  // Teams exchange bytes of the rooms, which lie anywhere in them.
+  std::vector<int64_t> send_offsets = {}, receive_offsets = {};
 
-  bool is_compute() const { return kind < Kind::kAllToAll; }
+  bool is_compute() const {
+    return !is_collective(kind) && kind != EntryKind::kWait;
+  }
+  bool is_in_rooms() const { return is_of_team(purpose); }
+  bool moves() const;  // this rank sends or receives something
 };
-std::string_view to_string(PlacedAction::Kind kind);  // "compute", …
+// "compute", "all_to_all", "broadcast", "exchange" or "wait".
+std::string_view kind_text(const PlacedAction& action);
 
 struct PlacedSchedule {
   int32_t rank = 0;
@@ -149,6 +162,7 @@ struct PlacedSchedule {
   std::vector<KeptMatrix> kept;
 
   int64_t slot_elements = 0;  // of the wire, all slots together
+  int64_t room_bytes = 0;     // of teams
   std::vector<PlacedRound> rounds;
   std::vector<UpdateBatch> local;       // of matrices whose pieces never move
   std::vector<ElementTensor> elements;  // that are in no round

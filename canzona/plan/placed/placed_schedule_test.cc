@@ -14,7 +14,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Kind = PlacedAction::Kind;
 
 // The first is the documentation, executed: two ranks with half of a matrix
 // each, which rank 1 owns.
@@ -95,7 +94,7 @@ class Players {
     std::map<int32_t, Flight> flying;  // by action
     // Elements of the rank's storage that were applied, by tensor.
     std::map<int32_t, std::multiset<int64_t>> applied;
-    std::set<int32_t> transformed;
+    std::map<int32_t, int64_t> computed;  // elements, by matrix
     std::map<int32_t, std::multiset<int64_t>> prepared;
   };
 
@@ -115,8 +114,8 @@ class Players {
     for (Player& p : players_)
       while (p.next < p.schedule.actions.size()) {
         const PlacedAction& a = p.schedule.actions[p.next];
-        if (a.kind == Kind::kAllToAll || a.kind == Kind::kBroadcast) break;
-        a.kind == Kind::kWait ? wait(p, a) : compute(p, a);
+        if (a.kind == EntryKind::kAllToAll || a.kind == EntryKind::kBroadcast) break;
+        a.kind == EntryKind::kWait ? wait(p, a) : compute(p, a);
         ++p.next;
         moved = true;
       }
@@ -145,7 +144,10 @@ class Players {
       EXPECT_EQ(a.label, mine.label);
       all.push_back(&other);
     }
-    mine.kind == Kind::kAllToAll ? all_to_all(all) : broadcast(all);
+    if (mine.is_in_rooms())
+      exchange(all);
+    else
+      mine.kind == EntryKind::kAllToAll ? all_to_all(all) : broadcast(all);
     for (Player* one : all) ++one->next;
     return true;
   }
@@ -194,6 +196,28 @@ class Players {
     EXPECT_TRUE(any) << "an exchange of nothing";
   }
 
+  // What is in rooms is the rule's business.
+  void exchange(const std::vector<Player*>& all) {
+    const auto at = [](const Player* p) -> const PlacedAction& {
+      return p->schedule.actions[p->next];
+    };
+    bool any = false;
+    for (size_t to = 0; to < all.size(); ++to) {
+      const PlacedAction& mine = at(all[to]);
+      const int64_t room = all[to]->schedule.room_bytes;
+      for (size_t from = 0; from < all.size(); ++from) {
+        const int64_t bytes = at(all[from]).send[to];
+        ASSERT_EQ(bytes, mine.receive[from]) << mine.label;
+        any = any || bytes > 0;
+        if (bytes > 0) {
+          EXPECT_LE(mine.receive_offsets[from] + bytes, room);
+        }
+      }
+      issue(*all[to], {});
+    }
+    EXPECT_TRUE(any) << "an exchange of nothing";
+  }
+
   void broadcast(const std::vector<Player*>& all) {
     const PlacedAction& a = all[0]->schedule.actions[all[0]->next];
     const Player& root = players_[index(a.root)];
@@ -227,27 +251,31 @@ class Players {
   }
 
   void compute(Player& p, const PlacedAction& a) {
-    if (a.kind == Kind::kElements)
+    if (a.kind == EntryKind::kUpdateElements)
       for (const ElementTensor& e : p.schedule.elements)
         for (int64_t i = 0; i < e.count; ++i) p.applied[e.tensor].insert(i);
-    if (a.kind == Kind::kLocal)
+    if (a.kind == EntryKind::kUpdateMatrices)
       for (const UpdateBatch& batch : p.schedule.local)
         for (const int32_t k : batch.members) {
           const KeptMatrix& kept = p.schedule.kept[index(k)];
-          EXPECT_TRUE(p.transformed.insert(kept.matrix).second);
+          p.computed[kept.matrix] += kept.dims[0] * kept.dims[1];
           for (const Piece& piece : kept.pieces) apply(p, kept.matrix, piece);
         }
     if (a.item < 0) return;
     const PlacedRound& round = p.schedule.rounds[index(a.item)];
-    if (a.kind == Kind::kPrepare) prepare(p, round);
-    if (a.kind == Kind::kTransform) transform(p, round);
-    if (a.kind != Kind::kApply) return;
+    if (a.kind == EntryKind::kPrepare) prepare(p, round);
+    if (a.kind == EntryKind::kTransform) transform(p, round, a.segment);
+    if (a.team >= 0) team_stage(p, a, round.teams[index(a.team)]);
+    if (a.kind != EntryKind::kApply) return;
     for (const SlotPiece& piece : round.applied) {
       const int32_t m = p.schedule.kept[index(piece.kept)].matrix;
-      for (int64_t i = 0; i < piece.num_rows; ++i)
-        for (int64_t j = 0; j < piece.num_cols; ++j)
-          ASSERT_EQ(read(p, piece.at + i * piece.num_cols + j),
-                    name(m, piece.first_row + i, piece.first_col + j, kUpdate));
+      int64_t seen = 0;
+      for (const SlotRectangle& r : parts_of(piece))
+        for (int64_t i = 0; i < r.num_rows; ++i)
+          for (int64_t j = 0; j < r.num_cols; ++j, ++seen)
+            ASSERT_EQ(read(p, r.at + i * r.num_cols + j),
+                      name(m, r.first_row + i, r.first_col + j, kUpdate));
+      EXPECT_EQ(seen, piece.elements());
       apply(p, m, stored(p, piece));
     }
     const int64_t wide = plan_.options.wire == DType::kBf16 ? 2 : 1;
@@ -261,6 +289,10 @@ class Players {
       }
   }
 
+  static std::vector<SlotRectangle> parts_of(const SlotPiece& piece) {
+    return piece.parts.empty() ? std::vector<SlotRectangle>{piece}
+                               : piece.parts;
+  }
   static const Piece& stored(const Player& p, const SlotPiece& piece) {
     return p.schedule.kept[index(piece.kept)].pieces[index(piece.piece)];
   }
@@ -277,47 +309,79 @@ class Players {
       const int32_t t = plan_.matrices[index(m)].tensor;
       for (int64_t i = 0; i < piece.elements(); ++i)
         p.prepared[t].insert(stored(p, piece).gradient + i);
-      if (piece.at < 0) continue;
+      if (piece.at < 0 && piece.parts.empty()) continue;
       for (int f = 0; f < fields(m); ++f)
-        for (int64_t i = 0; i < piece.num_rows; ++i)
-          for (int64_t j = 0; j < piece.num_cols; ++j)
-            write(p, piece.at + f * piece.field_stride + i * piece.num_cols + j,
-                  name(m, piece.first_row + i, piece.first_col + j, f));
+        for (const SlotRectangle& r : parts_of(piece))
+          for (int64_t i = 0; i < r.num_rows; ++i)
+            for (int64_t j = 0; j < r.num_cols; ++j)
+              write(p, r.at + f * r.field_stride + i * r.num_cols + j,
+                    name(m, r.first_row + i, r.first_col + j, f));
     }
   }
 
-  void transform(Player& p, const PlacedRound& round) {
+  // Expects all fields of `own`, a part of matrix `m`, in the slot; the
+  // rectangles are relative to (first_row, first_col).
+  void expect_fields(Player& p, int32_t m, const Rectangle& own,
+                     const std::vector<SlotRectangle>& rectangles,
+                     int64_t first_row, int64_t first_col) {
+    for (int f = 0; f < fields(m); ++f) {
+      std::set<std::pair<int64_t, int64_t>> seen;
+      for (const SlotRectangle& r : rectangles)
+        for (int64_t i = 0; i < r.num_rows; ++i)
+          for (int64_t j = 0; j < r.num_cols; ++j) {
+            const int64_t row = first_row + r.first_row + i;
+            const int64_t col = first_col + r.first_col + j;
+            ASSERT_EQ(read(p, r.at + f * r.field_stride + i * r.num_cols + j),
+                      name(m, row, col, f));
+            EXPECT_TRUE(seen.insert({row, col}).second);
+          }
+      EXPECT_EQ(std::ssize(seen), own.elements());
+    }
+    p.computed[m] += own.elements();
+  }
+  void write_updates(Player& p, int32_t m,
+                     const std::vector<SlotRectangle>& updates,
+                     int64_t first_row, int64_t first_col) {
+    for (const SlotRectangle& r : updates)
+      for (int64_t i = 0; i < r.num_rows; ++i)
+        for (int64_t j = 0; j < r.num_cols; ++j)
+          write(p, r.at + i * r.num_cols + j,
+                name(m, first_row + r.first_row + i, first_col + r.first_col + j,
+                     kUpdate));
+  }
+
+  void team_stage(Player& p, const PlacedAction& a, const SharedMatrix& team) {
+    EXPECT_TRUE(team.is_member());
+    if (a.kind == EntryKind::kLoadStrips)
+      expect_fields(p, team.matrix, team.own, team.rectangles, 0, 0);
+    if (a.kind == EntryKind::kMultiplyStrips &&
+        a.segment + 1 == team.facts.segments)
+      write_updates(p, team.matrix, team.updates, 0, 0);
+  }
+
+  void transform(Player& p, const PlacedRound& round, int32_t segment) {
     for (const UpdateBatch& batch : round.batches) {
+      if (batch.segment != segment) continue;
       std::vector<const SlotMatrix*> members;
-      for (const int32_t k : batch.members)
-        members.push_back(
-            &*std::ranges::find(round.computed, k, &SlotMatrix::kept));
+      for (size_t i = 0; i < batch.members.size(); ++i)
+        for (const SlotMatrix& one : round.computed)
+          if (one.kept == batch.members[i] && one.block == batch.blocks[i])
+            members.push_back(&one);
+      ASSERT_EQ(members.size(), batch.members.size());
+      const auto matrix = [&](const SlotMatrix* one) {
+        return p.schedule.kept[index(one->kept)].matrix;
+      };
       for (const SlotMatrix* one : members) {
-        const int32_t m = p.schedule.kept[index(one->kept)].matrix;
-        EXPECT_TRUE(p.transformed.insert(m).second);
-        for (int f = 0; f < fields(m); ++f) {
-          std::set<std::pair<int64_t, int64_t>> seen;
-          for (const SlotRectangle& r : one->rectangles)
-            for (int64_t i = 0; i < r.num_rows; ++i)
-              for (int64_t j = 0; j < r.num_cols; ++j) {
-                ASSERT_EQ(
-                    read(p, r.at + f * r.field_stride + i * r.num_cols + j),
-                    name(m, r.first_row + i, r.first_col + j, f));
-                EXPECT_TRUE(
-                    seen.insert({r.first_row + i, r.first_col + j}).second);
-              }
-          EXPECT_EQ(std::ssize(seen), batch.dims[0] * batch.dims[1]);
-        }
+        EXPECT_EQ(one->own.elements(), batch.dims[0] * batch.dims[1]);
+        expect_fields(p, matrix(one), one->own, one->rectangles,
+                      one->own.first_row, one->own.first_col);
       }
       // A batch is read before its updates are written, others' later.
       for (const SlotMatrix* one : members)
-        for (const SlotRectangle& r : one->updates)
-          for (int64_t i = 0; i < r.num_rows; ++i)
-            for (int64_t j = 0; j < r.num_cols; ++j)
-              write(p, r.at + i * r.num_cols + j,
-                    name(p.schedule.kept[index(one->kept)].matrix,
-                         r.first_row + i, r.first_col + j, kUpdate));
+        write_updates(p, matrix(one), one->updates, one->own.first_row,
+                      one->own.first_col);
     }
+    if (segment > 0) return;
     const int64_t wide = plan_.options.wire == DType::kBf16 ? 2 : 1;
     for (const ElementTensor& e : round.shared)
       for (int64_t i = 0; i < e.count * wide; ++i)
@@ -325,13 +389,15 @@ class Players {
   }
 
   void expect_all_done() {
-    std::map<int32_t, int> owners;
+    std::map<int32_t, int64_t> computed;
     std::vector<std::map<std::vector<int64_t>, int>> counted(
         plan_.tensors.size());
     for (const Player& p : players_) {
-      for (int32_t m : p.transformed) {
-        ++owners[m];
-        EXPECT_EQ(plan_.matrices[index(m)].owner, p.schedule.rank);
+      for (const auto& [m, elements] : p.computed) {
+        computed[m] += elements;
+        EXPECT_EQ(std::ranges::count(distinct(plan_.matrices[index(m)].owners()),
+                                     p.schedule.rank),
+                  1);
       }
       for (int32_t t = 0; t < std::ssize(plan_.tensors); ++t) {
         const int64_t stored = stored_elements(plan_, t, p.schedule.rank);
@@ -343,8 +409,10 @@ class Players {
           ASSERT_EQ(applied->second.count(i), 1U);
       }
     }
-    EXPECT_EQ(owners.size(), plan_.matrices.size());
-    for (const auto& [m, times] : owners) EXPECT_EQ(times, 1) << m;
+    EXPECT_EQ(computed.size(), plan_.matrices.size());
+    for (const auto& [m, elements] : computed)
+      EXPECT_EQ(elements,
+                plan_.matrices[index(m)].rows * plan_.matrices[index(m)].cols);
     expect_each_counted_once();
   }
 
@@ -408,6 +476,37 @@ TEST(PlacedSchedule, BringsEveryElementToItsOwnerAndBackOnce) {
         Players(plan, seed % 2 == 0 ? 1 : 4).play();
         if (HasFatalFailure()) return;
       }
+}
+
+// The same where ranks share matrices by lot.
+TEST(PlacedSchedule, BringsEveryElementToTheRanksThatShareItAndBack) {
+  const std::vector<std::pair<const char*, RuleOptions>> rules = {
+      {"muon", {{"strips", "4"}}},
+      {"soap", {{"strips", "4"}, {"ignored_dims", "1"}}},
+      {"soap", {}},
+      {"shampoo", {{"max_preconditioner_dim", "8"}}}};
+  const std::vector<NamedShape> some = {{"a", {8, 6}}, {"b", {16, 40}},
+                                        {"c", {40, 16}}, {"norm", {11}},
+                                        {"qkv", {24, 8}, {8, 8, 8}},
+                                        {"stack", {3, 16, 16}}};
+  int64_t num_shared = 0;
+  for (const MeshAxes& mesh : meshes())
+    for (const auto& [rule, options] : rules)
+      for (uint64_t seed = 0; seed < 8; ++seed) {
+        PlacedRequest request = placed_request(rule, some, mesh);
+        for (const auto& [name, value] : options)
+          request.groups[0].options[name] = value;
+        request.options.teams = kTeamsAuto;
+        request.options.share_states = seed % 2 == 1;
+        request.options.wire = seed % 3 == 0 ? DType::kBf16 : DType::kFp32;
+        const PlacedPlan plan = plan_by_lot(request, seed);
+        for (const PlacedMatrix& m : plan.matrices)
+          num_shared += m.team.empty() ? 0 : 1;
+        SCOPED_TRACE(cat(rule, ", ", world_of(mesh), " ranks, seed ", seed));
+        Players(plan, seed % 2 == 0 ? 1 : 4).play();
+        if (HasFatalFailure()) return;
+      }
+  EXPECT_GT(num_shared, 1000);
 }
 
 // Some tensors on some ranks, others on others, replicas or not.
@@ -488,8 +587,8 @@ TEST(PlacedSchedule, HasTwoGathersUnderWay) {
   std::set<std::string> flying;
   for (size_t i = 0; i < schedule.actions.size(); ++i) {
     const PlacedAction& a = schedule.actions[i];
-    if (a.kind == Kind::kAllToAll) flying.insert(a.label);
-    if (a.kind == Kind::kWait)
+    if (a.kind == EntryKind::kAllToAll) flying.insert(a.label);
+    if (a.kind == EntryKind::kWait)
       flying.erase(schedule.actions[index(a.item)].label);
     if (a.label == "transform round 5") {
       EXPECT_THAT(flying, ElementsAre("gather round 6", "gather round 7",

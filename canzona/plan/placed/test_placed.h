@@ -14,6 +14,7 @@
 
 #include "canzona/base/random.h"
 #include "canzona/plan/placed/placed_plan.h"
+#include "canzona/plan/placed/placed_sharing.h"
 
 namespace canzona {
 
@@ -217,8 +218,58 @@ class PlannerByLot {
   uint64_t next_ = 0;
 };
 
+// Has ranks share matrices that move: as many as may, of any that store a piece
+// in the owner's line, blocks with any owners among these.
+inline void share_by_lot(PlacedPlan& plan, uint64_t seed) {
+  uint64_t next = 1000;
+  const auto lot = [&](int64_t below) {
+    return static_cast<int64_t>(bits_at(seed, next++) %
+                                static_cast<uint64_t>(below));
+  };
+  PlacedShares shares(plan);
+  for (size_t i = 0; i < plan.matrices.size(); ++i) {
+    PlacedMatrix& m = plan.matrices[i];
+    if (m.round < 0) continue;
+    const auto t = static_cast<size_t>(m.tensor);
+    const auto& lines =
+        plan.classes[static_cast<size_t>(plan.class_of[t])].lines;
+    std::vector<int32_t> others;
+    for (const auto& line : lines)
+      for (const int32_t rank : line)
+        if (rank != m.owner && std::ranges::binary_search(line, m.owner))
+          for (const Box& box :
+               plan.tensors[t].stored[static_cast<size_t>(rank)])
+            if (common_elements(plan.tensors[t], m, box) > 0 &&
+                (others.empty() || others.back() != rank))
+              others.push_back(rank);
+    if (others.empty()) continue;
+    const MatrixBlocks& blocks = shares.blocks(i);
+    if (blocks.fall_apart()) {
+      others.push_back(m.owner);
+      m.team = {m.owner};
+      while (std::ssize(m.team) < blocks.count())
+        m.team.push_back(
+            others[static_cast<size_t>(lot(std::ssize(others)))]);
+      continue;
+    }
+    int64_t size = lot(2) == 0 ? 2 : 4;
+    while (size > std::min<int64_t>(shares.strips(i).most_ranks(),
+                                    std::ssize(others) + 1))
+      size /= 2;
+    if (size < 2) continue;
+    m.team = {m.owner};
+    while (std::ssize(m.team) < size) {
+      const auto at = others.begin() + lot(std::ssize(others));
+      m.team.push_back(*at);
+      others.erase(at);
+    }
+  }
+}
+
 inline PlacedPlan plan_by_lot(const PlacedRequest& request, uint64_t seed) {
-  return PlannerByLot(request, seed).make();
+  PlacedPlan plan = PlannerByLot(request, seed).make();
+  if (request.options.teams != kTeamsOff) share_by_lot(plan, seed);
+  return plan;
 }
 
 }  // namespace canzona

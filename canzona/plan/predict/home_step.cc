@@ -62,17 +62,17 @@ class HomeStep::MovedElements {
     }
   }
 
-  void add_to(const RuleFacts& rule, PairBytes& gather,
+  // `bytes` are those of an element in transit.
+  void add_to(const RuleFacts& rule, int64_t bytes, PairBytes& gather,
               PairBytes& scatter) const {
+    const int64_t gathered = rule.gather_fields() * bytes;
     for (const Sums& sums : of_)
       for (size_t at = 0; at < sums.gathered.size(); ++at) {
         const auto owner = static_cast<int32_t>(at / num_ranks_);
         const auto t = static_cast<int32_t>(at % num_ranks_);
         if (sends_to(grid_, *sums.any, t, owner))
-          gather.add(t, owner,
-                     sums.gathered[at] * rule.gather_bytes_per_element());
-        scatter.add(owner, t,
-                    sums.scattered[at] * rule.scatter_bytes_per_element());
+          gather.add(t, owner, sums.gathered[at] * gathered);
+        scatter.add(owner, t, sums.scattered[at] * bytes);
       }
   }
 
@@ -125,7 +125,9 @@ void HomeStep::add_round(std::span<const HomeMatrix> matrices) {
     }
   }
   PairBytes gather(num_ranks_), scatter(num_ranks_);
-  moved.add_to(rule_, gather, scatter);
+  moved.add_to(rule_,
+               part_.given ? part_.given->bytes_per_element() : kBytesPerFp32,
+               gather, scatter);
   work.gather = gather.messages(*this);
   work.scatter = scatter.messages(*this);
   add_work(matrices, work);

@@ -41,6 +41,7 @@ enum class EntryKind {
   kApply,           // updates to pieces
   kUpdateElements,  // AdamW's
   kUpdateMatrices,  // of a home of one plane: without an exchange
+  kWait,            // until an exchange that the caller issued has ended
 };
 
 constexpr bool is_collective(EntryKind kind) {

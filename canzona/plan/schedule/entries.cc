@@ -116,6 +116,8 @@ std::string_view word_of(EntryKind kind) {
       return "update elements";
     case EntryKind::kUpdateMatrices:
       return "update matrices";
+    case EntryKind::kWait:
+      return "wait";
   }
   return "";
 }

@@ -198,6 +198,7 @@ class RoundMaker {
       r.field_stride = whole.counts[from];
       in_wholes[from] += r.elements();
     }
+    shared.updates = shared.rectangles;
   }
 
   // Calls visit(part of `within`, block) for every block that meets it.

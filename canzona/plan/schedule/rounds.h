@@ -67,8 +67,9 @@ struct SharedMatrix {
   std::vector<int32_t> members;  // planes, the head first
   int32_t member = -1;  // this rank's index among them; -1: not a member
   StripFacts facts;
-  Rectangle own;  // this rank's strips, and where they are in W
-  std::vector<SlotRectangle> rectangles;
+  Rectangle own;  // this rank's strips, where they are in W, and where their
+                  // update is written
+  std::vector<SlotRectangle> rectangles, updates;
 
   int32_t size() const { return static_cast<int32_t>(members.size()); }
   bool is_member() const { return member >= 0; }

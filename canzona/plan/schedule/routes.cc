@@ -127,13 +127,19 @@ bool sends_to(const Mesh& grid, const Tensor& tensor, int32_t t,
 }
 
 std::vector<Route> routes_of(const PlanPart& plan, int32_t matrix) {
-  const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
-  return routes_of(plan.model.tensors[static_cast<size_t>(m.tensor)], m,
-                   plan.grid);
+  std::vector<Route> routes;
+  for (int32_t t = 0; t < plan.grid.tp; ++t)
+    append_routes(plan, matrix, t, routes);
+  return routes;
 }
 
 void append_routes(const PlanPart& plan, int32_t matrix, int32_t t,
                    std::vector<Route>& routes) {
+  if (plan.given) {
+    for (const Rectangle& piece : plan.given->pieces(matrix, t))
+      routes.push_back({piece, t, 0});
+    return;
+  }
   const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
   append_routes(plan.model.tensors[static_cast<size_t>(m.tensor)], m, plan.grid,
                 t, routes);
@@ -155,6 +161,12 @@ int64_t elements_in_slice(const Mesh& grid, const Tensor& tensor,
 }  // namespace
 
 int64_t elements_on(const PlanPart& plan, int32_t matrix, int32_t t) {
+  if (plan.given) {
+    int64_t sum = 0;
+    for (const Rectangle& piece : plan.given->pieces(matrix, t))
+      sum += piece.elements();
+    return sum;
+  }
   const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
   const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
   const int32_t tp = plan.grid.tp;
@@ -177,7 +189,7 @@ std::vector<int64_t> elements_by_rank(const PlanPart& plan, int32_t matrix) {
   const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
   const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
   const bool even =
-      m.section < 0 && shard_rows(plan.grid, tensor) % plan.grid.places == 0;
+      !plan.given && m.section < 0 && shard_rows(plan.grid, tensor) % plan.grid.places == 0;
   if (even) return out;
   for (size_t t = 1; t < tp; ++t) {
     out[t] = elements_on(plan, matrix, static_cast<int32_t>(t));

@@ -100,45 +100,54 @@ std::vector<MatrixShare> shares_of_blocks(const MatrixBlocks& blocks,
   return out;
 }
 
-const RuleFacts& TeamTable::rule() {
-  if (!rule_) rule_ = make_rule_facts(part_.rule, part_.rule_options);
-  return *rule_;
-}
-
-TeamCosts& TeamTable::costs() {
-  if (!costs_)
-    costs_ = std::make_unique<TeamCosts>(rule(), part_.cost_basis,
-                                         part_.options.links);
-  return *costs_;
-}
-
-const MatrixBlocks& TeamTable::blocks(size_t matrix) {
-  const auto found = blocks_.find(shape(matrix));
+const MatrixBlocks& MatrixSharing::blocks(MatrixShape shape) {
+  const auto found = blocks_.find(shape);
   if (found != blocks_.end()) return found->second;
-  return blocks_.emplace(shape(matrix), MatrixBlocks(rule(), shape(matrix)))
-      .first->second;
+  return blocks_.emplace(shape, MatrixBlocks(*rule_, shape)).first->second;
 }
 
-bool TeamTable::is_in_blocks(size_t matrix) {
-  return is_shared(matrix) && blocks(matrix).fall_apart();
-}
-
-std::vector<MatrixShare> TeamTable::shares(size_t matrix) {
-  if (is_in_blocks(matrix))
-    return shares_of_blocks(blocks(matrix), part_.costs[matrix],
-                            part_.owners[matrix]);
+std::vector<MatrixShare> MatrixSharing::shares(
+    MatrixShape shape, const MatrixCost& cost,
+    std::span<const int32_t> owners) {
+  if (is_in_blocks(shape, owners))
+    return shares_of_blocks(blocks(shape), cost, owners);
   std::vector<MatrixShare> out;
-  const TeamSize team = of(matrix);
-  const TeamSize more = refresh(matrix);
-  for (const int32_t t : part_.owners[matrix]) {
+  const int32_t size = team_size(shape, owners);
+  const TeamSize every_step = team(shape, cost, size);
+  const TeamSize more = costs_.refresh(shape, cost, size);
+  for (const int32_t t : owners) {
     const auto member = static_cast<int32_t>(out.size());
-    out.push_back(
-        {t,
-         {Ticks(team_ticks(team, member)), Ticks(team_ticks(more, member))},
-         {rectangle(matrix, member)},
-         {}});
+    out.push_back({t,
+                   {Ticks(team_ticks(every_step, member)),
+                    Ticks(team_ticks(more, member))},
+                   {rectangle(shape, size, member)},
+                   {}});
   }
   return out;
+}
+
+TeamSize MatrixSharing::team(MatrixShape shape, const MatrixCost& cost,
+                             int32_t size) {
+  if (size == 1) return whole_matrix(cost.every_step.value());
+  const auto key = std::pair(shape, size);
+  auto found = known_.find(key);
+  if (found == known_.end())
+    found = known_.emplace(key, costs_.team(shape, cost, size)).first;
+  return found->second;
+}
+
+Rectangle MatrixSharing::rectangle(MatrixShape shape, int32_t size,
+                                   int32_t member) {
+  if (size == 1) return {0, shape.rows, 0, shape.cols};
+  return assembled_by(shape, costs_.strips(shape), size, member);
+}
+
+MatrixSharing& TeamTable::sharing() {
+  if (!sharing_)
+    sharing_ = std::make_unique<MatrixSharing>(
+        make_rule_facts(part_.rule, part_.rule_options), part_.cost_basis,
+        part_.options.links);
+  return *sharing_;
 }
 
 MatrixCost TeamTable::cost(size_t matrix, int32_t block) {
@@ -156,23 +165,7 @@ bool has_strips_shared(const PlanPart& part) {
 TeamSize TeamTable::of(size_t matrix) {
   const int32_t ranks = size(matrix);
   if (ranks == 1) return whole_matrix(part_.costs[matrix].every_step.value());
-  const auto key = std::pair(shape(matrix), ranks);
-  auto found = known_.find(key);
-  if (found == known_.end())
-    found =
-        known_.emplace(key, costs().team(key.first, part_.costs[matrix], ranks))
-            .first;
-  return found->second;
-}
-
-const StripFacts& TeamTable::strips(size_t matrix) {
-  return costs().strips(shape(matrix));
-}
-
-Rectangle TeamTable::rectangle(size_t matrix, int32_t member) {
-  const int32_t ranks = size(matrix);
-  if (ranks == 1) return {0, shape(matrix).rows, 0, shape(matrix).cols};
-  return assembled_by(shape(matrix), strips(matrix), ranks, member);
+  return sharing().team(shape(matrix), part_.costs[matrix], ranks);
 }
 
 namespace {

@@ -26,7 +26,8 @@ namespace canzona {
 //
 // Free of cost if the part shares nothing. Not thread-safe.
 
-// The part of a matrix that one rank of a home computes.
+// The part of a matrix that one rank computes: `t` is as the owners say, a
+// plane of the home or a rank.
 struct MatrixShare {
   int32_t t = 0;
   MatrixCost cost;
@@ -42,6 +43,42 @@ std::vector<MatrixShare> shares_of_blocks(const MatrixBlocks& blocks,
                                           const MatrixCost& whole,
                                           std::span<const int32_t> owners);
 
+// How a rule's matrices are shared, and what that costs, from shapes and lists
+// of owners alone. The cost basis and the links must outlive it.
+class MatrixSharing {
+ public:
+  MatrixSharing(std::unique_ptr<RuleFacts> rule, const CostBasis& basis,
+                const Links& links)
+      : rule_(std::move(rule)), costs_(*rule_, basis, links) {}
+
+  // Return the shares of a matrix's owners in the plan's order, a team's head
+  // first; a rank that owns several blocks is at the position of its first.
+  std::vector<MatrixShare> shares(MatrixShape shape, const MatrixCost& cost,
+                                  std::span<const int32_t> owners);
+  // True if several owners have blocks, and not strips of a team.
+  bool is_in_blocks(MatrixShape shape, std::span<const int32_t> owners) {
+    return owners.size() > 1 && blocks(shape).fall_apart();
+  }
+  // Returns the size of the team; 1 if there is none.
+  int32_t team_size(MatrixShape shape, std::span<const int32_t> owners) {
+    return owners.size() > 1 && !is_in_blocks(shape, owners)
+               ? static_cast<int32_t>(owners.size())
+               : 1;
+  }
+  // Returns the elements that a member of a team assembles.
+  Rectangle rectangle(MatrixShape shape, int32_t size, int32_t member);
+  const MatrixBlocks& blocks(MatrixShape shape);
+  TeamSize team(MatrixShape shape, const MatrixCost& cost, int32_t size);
+  TeamCosts& costs() { return costs_; }
+  const RuleFacts& rule() const { return *rule_; }
+
+ private:
+  const std::unique_ptr<RuleFacts> rule_;
+  TeamCosts costs_;
+  std::map<std::pair<MatrixShape, int32_t>, TeamSize> known_;
+  std::map<MatrixShape, MatrixBlocks> blocks_;
+};
+
 class TeamTable {
  public:
   explicit TeamTable(const PlanPart& part) : part_(part) {}
@@ -51,14 +88,18 @@ class TeamTable {
     return part_.owners[matrix].size() > 1;
   }
   // Distinguish the two: blocks with owners, or strips of a team.
-  bool is_in_blocks(size_t matrix);
+  bool is_in_blocks(size_t matrix) {
+    return is_shared(matrix) &&
+           sharing().is_in_blocks(shape(matrix), part_.owners[matrix]);
+  }
   bool is_team(size_t matrix) {
     return is_shared(matrix) && !is_in_blocks(matrix);
   }
-  // Returns the shares of a matrix's owners in the plan's order, a team's head
-  // first; a rank that owns several blocks is at the position of its first.
-  // Empty if every rank repeats the update.
-  std::vector<MatrixShare> shares(size_t matrix);
+  // As MatrixSharing has them; empty if every rank repeats the update.
+  std::vector<MatrixShare> shares(size_t matrix) {
+    return sharing().shares(shape(matrix), part_.costs[matrix],
+                            part_.owners[matrix]);
+  }
 
   // Returns the size of a matrix's team; 1 if it has none.
   int32_t size(size_t matrix) {
@@ -68,31 +109,34 @@ class TeamTable {
   TeamSize of(size_t matrix);
   // Return the cost that a refresh adds, and the cost over a period.
   TeamSize refresh(size_t matrix) {
-    return costs().refresh(shape(matrix), part_.costs[matrix], size(matrix));
+    return sharing().costs().refresh(shape(matrix), part_.costs[matrix],
+                                     size(matrix));
   }
   TeamSize over_period(size_t matrix) {
-    return costs().over_period(shape(matrix), part_.costs[matrix],
-                               size(matrix));
+    return sharing().costs().over_period(shape(matrix), part_.costs[matrix],
+                                         size(matrix));
   }
-  const StripFacts& strips(size_t matrix);
-  const MatrixBlocks& blocks(size_t matrix);
+  const StripFacts& strips(size_t matrix) {
+    return sharing().costs().strips(shape(matrix));
+  }
+  const MatrixBlocks& blocks(size_t matrix) {
+    return sharing().blocks(shape(matrix));
+  }
   // Returns the elements that a member of a team assembles.
-  Rectangle rectangle(size_t matrix, int32_t member);
+  Rectangle rectangle(size_t matrix, int32_t member) {
+    return sharing().rectangle(shape(matrix), size(matrix), member);
+  }
   // Returns the cost of a block, or of the whole matrix if `block` is negative.
   MatrixCost cost(size_t matrix, int32_t block);
 
  private:
-  const RuleFacts& rule();
-  TeamCosts& costs();
+  MatrixSharing& sharing();
   MatrixShape shape(size_t matrix) const {
     return {part_.matrices[matrix].rows, part_.matrices[matrix].cols};
   }
 
   const PlanPart& part_;
-  std::unique_ptr<RuleFacts> rule_;
-  std::unique_ptr<TeamCosts> costs_;
-  std::map<std::pair<MatrixShape, int32_t>, TeamSize> known_;
-  std::map<MatrixShape, MatrixBlocks> blocks_;
+  std::unique_ptr<MatrixSharing> sharing_;
 };
 
 // True if a team shares some matrix of the part.

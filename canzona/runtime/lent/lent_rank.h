@@ -27,6 +27,7 @@ struct LentMemory {
   std::vector<float*> masters;  // by tensor; of bf16 tensors, the fp32 weights
   std::vector<float*> states;   // by number in PlacedSchedule::memories
   std::byte* slots = nullptr;   // PlacedSchedule::slot_elements of the wire
+  std::byte* rooms = nullptr;   // PlacedSchedule::room_bytes
   int64_t* numbers = nullptr;   // GradientCheck::kNumNumbers of them
 };
 

@@ -1,5 +1,6 @@
 #include "canzona/runtime/lent/lent_step.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -12,7 +13,7 @@
 namespace canzona {
 namespace {
 
-using Kind = PlacedAction::Kind;
+constexpr int64_t kRoomAlignment = 64;
 
 void require_number(size_t given, size_t wanted, std::string_view what) {
   if (given == wanted) return;
@@ -26,9 +27,12 @@ bool is_aligned_to(const void* address, int64_t bytes) {
 
 [[noreturn]] void refuse_address(const void* address, int64_t bytes,
                                  std::string_view what) {
+  const int64_t least = std::max<int64_t>(bytes, 8);
   throw UsageError(cat(what, " at an address that is ",
-                       reinterpret_cast<uintptr_t>(address) % 8,
-                       " modulo 8; expected a multiple of ", bytes, " bytes"));
+                       reinterpret_cast<uintptr_t>(address) %
+                           static_cast<uintptr_t>(least),
+                       " modulo ", least, "; expected a multiple of ", bytes,
+                       " bytes"));
 }
 
 void require_aligned(const void* address, int64_t bytes,
@@ -111,6 +115,9 @@ void LentStep::Parts::check_memory(const LentMemory& memory) const {
   if (schedule.slot_elements > 0 && memory.slots == nullptr)
     throw UsageError(cat("no memory for slots; expected ",
                          schedule.slot_elements, " elements"));
+  if (schedule.room_bytes > 0 && memory.rooms == nullptr)
+    throw UsageError(cat("no memory for rooms of teams; expected ",
+                         schedule.room_bytes, " bytes"));
   if (memory.numbers == nullptr)
     throw UsageError(
         cat("no memory for numbers; expected ", GradientCheck::kNumNumbers));
@@ -130,6 +137,7 @@ void LentStep::Parts::check_addresses(const LentMemory& memory) const {
   for (const float* states : memory.states)
     require_aligned(states, kFloat, "states");
   require_aligned(memory.slots, kFloat, "slots");
+  require_aligned(memory.rooms, kRoomAlignment, "rooms of teams");
   require_aligned(memory.numbers, sizeof(int64_t), "numbers");
 }
 
@@ -190,6 +198,7 @@ void LentStep::bind(LentMemory memory) {
   parts_->check_memory(memory);
   parts_->check.bind(memory.numbers);
   parts_->rank.memory = std::move(memory);
+  parts_->updates.rebind();
   parts_->state = Parts::State::kIdle;
 }
 
@@ -219,6 +228,7 @@ void LentStep::set_options(int32_t group, const RuleOptions& changed) {
   rank.options[index(group)] = std::move(options);
   rank.hashes[index(group)] = hash_of_options(*made);
   rank.rules[index(group)] = std::move(made);
+  parts_->updates.rebind();
 }
 
 void LentStep::begin(std::span<const LentGradient> gradients,
@@ -289,21 +299,32 @@ void LentStep::run(int32_t number) {
   const auto& rounds = parts.rank.schedule.rounds;
   try {
     switch (action.kind) {
-      case Kind::kPrepare:
+      case EntryKind::kPrepare:
         return updates.prepare(rounds[index(action.item)]);
-      case Kind::kTransform:
-        return updates.transform(index(action.item));
-      case Kind::kApply:
+      case EntryKind::kTransform:
+        return updates.transform(index(action.item), action.segment);
+      case EntryKind::kApply:
         return updates.apply(rounds[index(action.item)]);
-      case Kind::kElements:
+      case EntryKind::kUpdateElements:
         return updates.elements();
-      default:
+      case EntryKind::kUpdateMatrices:
         return updates.local();
+      default:
+        return updates.team_stage(action);
     }
   } catch (...) {
     parts.abandon();
     throw;
   }
+}
+
+bool LentStep::needs(int32_t number) const {
+  const auto& actions = parts_->rank.schedule.actions;
+  if (number < 0 || number >= std::ssize(actions) ||
+      !actions[index(number)].is_in_rooms())
+    throw UsageError(cat("a step on lent memory: action ", number,
+                         " is no exchange of a team"));
+  return parts_->updates.needs(actions[index(number)]);
 }
 
 void LentStep::end() {

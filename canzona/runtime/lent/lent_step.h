@@ -108,6 +108,9 @@ class LentStep {
 
   // Runs a compute action. All must be run, in the order of the schedule.
   void run(int32_t action);
+  // True if an exchange between members of a team is needed in this step; the
+  // same on all ranks.
+  bool needs(int32_t action) const;
   void end();
   // Abandons the current step; weights and states may have been partly updated.
   void abandon();

@@ -34,7 +34,7 @@ LentUpdates::LentUpdates(const LentRank& rank)
     : rank_(rank), stored_(rank), stages_(stored_, rank) {
   for (const PlacedRound& round : rank.schedule.rounds) {
     batches_.push_back(matrix_batches(round.batches, round.computed));
-    orders_.push_back(by_work(round.batches));
+    orders_.push_back(by_segment(round.batches));
     shared_.push_back(chunks_of(round.shared));
   }
   local_order_ = by_work(rank.schedule.local);
@@ -116,6 +116,16 @@ LentUpdates::Order LentUpdates::by_work(
   return order;
 }
 
+std::vector<LentUpdates::Order> LentUpdates::by_segment(
+    const std::vector<UpdateBatch>& batches) const {
+  std::vector<Order> orders(1);
+  for (const UpdateBatch& batch : batches)
+    orders.resize(std::max(orders.size(), index(batch.segment) + 1));
+  for (const int32_t b : by_work(batches))
+    orders[index(batches[index(b)].segment)].push_back(b);
+  return orders;
+}
+
 // ---- Pieces
 
 void LentUpdates::prepare(const PlacedRound& round) {
@@ -145,9 +155,9 @@ void LentUpdates::apply(const PlacedRound& round) {
 
 // ---- Matrices
 
-void LentUpdates::transform(size_t number) {
+void LentUpdates::transform(size_t number, int32_t segment) {
   const PlacedRound& round = rank_.schedule.rounds[number];
-  const Order& order = orders_[number];
+  const Order& order = orders_[number].at(index(segment));
   if (!order.empty())
     rank_.repeated([&] {
       rank_.for_each(std::ssize(order), [&](Engine& lane, int64_t i) {
@@ -155,7 +165,7 @@ void LentUpdates::transform(size_t number) {
                           rank_.slots());
       });
     });
-  if (round.shared.empty()) return;
+  if (round.shared.empty() || segment > 0) return;
   update_elements(round.shared, shared_[number]);
   rank_.guarded([&] {
     for (const ElementTensor& it : round.shared)
@@ -163,6 +173,61 @@ void LentUpdates::transform(size_t number) {
         rank_.lead.copy(as_row(rank_.wide_slot(it.at), it.count),
                         as_row(rank_.weights(it.tensor, 0), it.count));
   });
+}
+
+// ---- Teams
+
+TeamStages& LentUpdates::teams() {
+  if (teams_ != nullptr) return *teams_;
+  std::vector<std::vector<TeamWork>> rounds;
+  for (const PlacedRound& round : rank_.schedule.rounds) {
+    std::vector<TeamWork>& works = rounds.emplace_back();
+    std::byte* room = rank_.memory.rooms;
+    for (size_t i = 0; i < round.teams.size(); ++i) {
+      const SharedMatrix& team = round.teams[i];
+      const PlacedMatrix& matrix = rank_.plan.matrices[index(team.matrix)];
+      TeamWork& work = works.emplace_back();
+      work.planned = &team;
+      work.shape = {matrix.rows, matrix.cols};
+      work.tensor = rank_.tensor(matrix.tensor).name;
+      work.rule = &rank_.rule_of(matrix.tensor);
+      work.phase = matrix.phase;
+      for (const KeptState& state : round.team_states[i].own)
+        work.states.push_back(run_of(stored_.owned(state)));
+      work.room = room;
+      room += team_room(team).bytes;
+    }
+  }
+  teams_ = std::make_unique<TeamStages>(rank_.lead, std::move(rounds));
+  return *teams_;
+}
+
+int32_t LentUpdates::team_tensor(const PlacedAction& action) const {
+  const PlacedRound& round = rank_.schedule.rounds[index(action.item)];
+  return rank_.plan.matrices[index(round.teams[index(action.team)].matrix)]
+      .tensor;
+}
+
+void LentUpdates::team_stage(const PlacedAction& action) {
+  const int32_t tensor = team_tensor(action);
+  if (!rank_.has_gradient(tensor)) return;
+  TeamStages& stages = teams();
+  rank_.repeated([&] {
+    stages.run(action.kind, index(action.item), index(action.team),
+               action.segment, rank_.step_of(tensor).step, rank_.slots());
+  });
+}
+
+bool LentUpdates::needs(const PlacedAction& action) const {
+  const PlacedRound& round = rank_.schedule.rounds[index(action.item)];
+  const SharedMatrix& team = round.teams[index(action.team)];
+  const int32_t tensor = team_tensor(action);
+  const bool with_factors =
+      !team.facts.factors_at_refresh ||
+      rank_.rule_of(tensor).facts().refreshes(
+          rank_.step_of(tensor).step,
+          rank_.plan.matrices[index(team.matrix)].phase);
+  return is_exchanged(team.facts, action.purpose, with_factors);
 }
 
 // ---- Matrices that are whole here

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "canzona/runtime/lent/lent_rank.h"
+#include "canzona/runtime/step/team_stages.h"
 
 namespace canzona {
 
@@ -14,7 +16,13 @@ class LentUpdates {
   explicit LentUpdates(const LentRank& rank);
 
   void prepare(const PlacedRound& round);
-  void transform(size_t round);
+  void transform(size_t round, int32_t segment);
+  // A stage of a team (plan/schedule/team_schedule.h).
+  void team_stage(const PlacedAction& action);
+  // True if an exchange of a team is needed in this step.
+  bool needs(const PlacedAction& action) const;
+  // Memory or rules are others from now on.
+  void rebind() { teams_.reset(); }
   void apply(const PlacedRound& round);
   void elements();
   void local();
@@ -38,7 +46,10 @@ class LentUpdates {
     void clear();
   };
 
+  TeamStages& teams();
+  int32_t team_tensor(const PlacedAction& action) const;
   Order by_work(const std::vector<UpdateBatch>& batches) const;
+  std::vector<Order> by_segment(const std::vector<UpdateBatch>& batches) const;
   void make_rooms();
   Room& room_of(const Engine& engine);
   // Adds a shard; a bf16 gradient will be widened into scratch.
@@ -67,11 +78,12 @@ class LentUpdates {
   const LentMatrices stored_;
   const MatrixStages stages_;
   std::vector<std::vector<MatrixBatch>> batches_;  // by round
-  std::vector<Order> orders_;                      // by round
+  std::vector<std::vector<Order>> orders_;         // by round and segment
   Order local_order_;
   std::vector<Engine*> engine_of_;          // by batch of local
   std::vector<Chunk> chunks_;               // of elements
   std::vector<std::vector<Chunk>> shared_;  // by round
+  std::unique_ptr<TeamStages> teams_;       // made when first needed
   std::vector<Room> rooms_;
 };
 

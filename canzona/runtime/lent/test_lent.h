@@ -196,7 +196,9 @@ class LentDriver {
     for (size_t a = 0; a < actions.size(); ++a)
       if (actions[a].is_compute())
         step_->run(static_cast<int32_t>(a));
-      else if (actions[a].kind != PlacedAction::Kind::kWait)
+      else if (actions[a].is_in_rooms())
+        exchange(static_cast<int32_t>(a), actions[a]);
+      else if (actions[a].kind != EntryKind::kWait)
         carry_out(actions[a]);
     step_->end();
   }
@@ -254,6 +256,7 @@ class LentDriver {
                         .initially = state.initially},
                        run_of(lent_.states[index(state.memory)] + state.at), 1);
     lent_.slots = memory_->zeros(schedule.slot_elements).data;
+    lent_.rooms = memory_->zeros(schedule.room_bytes / 4).data;
     lent_.numbers = reinterpret_cast<int64_t*>(
         memory_->zeros(GradientCheck::kNumNumbers, DType::kFp64).data);
     engine_->synchronize();
@@ -329,7 +332,7 @@ class LentDriver {
     synchronize();
     const int64_t size = plan_.options.wire == DType::kBf16 ? 2 : 4;
     Communicator& group = *groups_[index(a.group)];
-    if (a.kind == PlacedAction::Kind::kBroadcast) {
+    if (a.kind == EntryKind::kBroadcast) {
       const auto& ranks = step_->schedule().groups[index(a.group)];
       const auto root = std::ranges::lower_bound(ranks, a.root);
       return group.broadcast(
@@ -345,6 +348,15 @@ class LentDriver {
                         {receive.bytes, a.send.size()},
                         {receive.offsets, a.send.size()}},
                        {.label = a.label});
+  }
+  void exchange(int32_t number, const PlacedAction& a) {
+    if (!step_->needs(number)) return;
+    synchronize();
+    const std::span<std::byte> rooms(lent_.rooms,
+                                     index(step_->schedule().room_bytes));
+    groups_[index(a.group)]->all_to_all_v(
+        {rooms, a.send, a.send_offsets}, {rooms, a.receive, a.receive_offsets},
+        {.label = a.label});
   }
   struct Table {
     Table(const std::vector<int64_t>& counts, int64_t size) {

@@ -2,9 +2,6 @@
 
 #include <utility>
 
-#include "canzona/base/check.h"
-#include "canzona/base/error.h"
-#include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
 
 namespace canzona {
@@ -19,114 +16,55 @@ size_t number_of(Purpose purpose) {
                static_cast<int>(Purpose::kTeamNorms));
 }
 
-bool is_same(const TeamSeat& a, const TeamSeat& b) {
-  return a.members == b.members && a.member == b.member && a.head == b.head;
-}
-
-Matrices row_of(std::byte* data, int64_t count) {
-  return matrices(reinterpret_cast<float*>(data), 1, count);
+// What this rank does of the matrices that teams share, by round.
+std::vector<std::vector<TeamWork>> team_works(const Rank& rank) {
+  std::vector<std::vector<TeamWork>> rounds;
+  for (size_t r = 0; r < rank.rounds.size(); ++r) {
+    std::vector<TeamWork>& list = rounds.emplace_back();
+    std::byte* memory = rank.store.rooms();
+    for (const SharedMatrix& planned : rank.rounds[r].shared) {
+      const KeptMatrix& kept = rank.kept.matrices[index(planned.kept)];
+      TeamWork& work = list.emplace_back();
+      work.planned = &planned;
+      work.shape = {kept.dims[0], kept.dims[1]};
+      work.tensor = rank.tensor(rank.tensor_of(kept)).name;
+      work.rule = rank.rules.of(rank.tensor_of(kept)).rule.get();
+      work.phase = rank.part.phase[index(planned.matrix)];
+      for (const KeptState& state : rank.updates.shared[r][list.size() - 1].own)
+        work.states.push_back(run_of(rank.store.states() + state.first));
+      work.room = memory;
+      memory += team_room(planned).bytes;
+    }
+  }
+  return rounds;
 }
 
 }  // namespace
 
 TeamUpdate::TeamUpdate(Rank& rank)
-    : rank_(rank), arena_(rank.engine.memory()), scope_(arena_) {
-  for (size_t r = 0; r < rank.rounds.size(); ++r) add_round(r);
-}
-
-TeamUpdate::~TeamUpdate() = default;
-
-void TeamUpdate::add_round(size_t round) {
-  std::vector<Shared>& list = rounds_.emplace_back();
-  std::byte* memory = rank_.store.rooms();
-  for (const SharedMatrix& planned : rank_.rounds[round].shared) {
-    Shared& shared = list.emplace_back();
-    shared.planned = &planned;
-    shared.rule =
-        rank_.rules
-            .of(rank_.tensor_of(rank_.kept.matrices[index(planned.kept)]))
-            .rule.get();
-    shared.phase = rank_.part.phase[index(planned.matrix)];
-    for (const KeptState& state :
-         rank_.updates.shared[round][list.size() - 1].own)
-      shared.states.push_back(run_of(rank_.store.states() + state.first));
-    shared.room = team_room(planned);
-    shared.memory = memory;
-    memory += shared.room.bytes;
-    for (const Purpose purpose : kPurposes)
-      shared.exchanges[number_of(purpose)] =
-          team_exchange(planned, rank_.part.grid.tp, purpose);
-    if (planned.is_member()) shared.transform = &transform_for(round, shared);
+    : rank_(rank), stages_(rank.engine, team_works(rank)) {
+  for (size_t r = 0; r < rank.rounds.size(); ++r) {
+    std::vector<Shared>& list = rounds_.emplace_back();
+    for (const SharedMatrix& planned : rank.rounds[r].shared) {
+      Shared& shared = list.emplace_back();
+      shared.planned = &planned;
+      for (const Purpose purpose : kPurposes)
+        shared.exchanges[number_of(purpose)] =
+            team_exchange(planned, rank.part.grid.tp, purpose);
+    }
   }
 }
 
 void TeamUpdate::begin(int64_t step) {
   step_ = step;
   room_of_ = -1;
-  for (std::vector<Shared>& round : rounds_)
-    for (Shared& shared : round)
-      shared.exchanges_factors =
-          !shared.planned->facts.factors_at_refresh ||
-          shared.rule->facts().refreshes(step, shared.phase);
-}
-
-SharedTransform& TeamUpdate::transform_for(size_t round, const Shared& shared) {
-  const SharedMatrix& planned = *shared.planned;
-  const KeptMatrix& kept = rank_.kept.matrices[index(planned.kept)];
-  const Rule& rule = *shared.rule;
-  const MatrixShape shape{kept.dims[0], kept.dims[1]};
-  const TeamSeat seat{planned.size(), planned.member, planned.is_head()};
-  for (Pooled& known : pool_)
-    if (known.last_round != round && known.shape == shape &&
-        known.rule == &rule && is_same(known.seat, seat)) {
-      known.last_round = round;
-      return *known.transform;
+  for (size_t r = 0; r < rounds_.size(); ++r)
+    for (size_t s = 0; s < rounds_[r].size(); ++s) {
+      const TeamWork& work = stages_.work(r, s);
+      rounds_[r][s].exchanges_factors =
+          !work.planned->facts.factors_at_refresh ||
+          work.rule->facts().refreshes(step, work.phase);
     }
-  auto made = rule.share(rank_.engine, arena_, shape, seat);
-  if (made == nullptr)
-    throw UsageError(cat("matrix ", to_string(shape), " is shared by ",
-                         seat.members, " ranks, but rule ", rule.facts().name(),
-                         " cannot share it on ", rank_.engine.kind(),
-                         "; plan with teams=off"));
-  require_alike(planned, *made);
-  pool_.push_back({shape, seat, &rule, round, std::move(made)});
-  return *pool_.back().transform;
-}
-
-void TeamUpdate::require_alike(const SharedMatrix& planned,
-                               const SharedTransform& transform) const {
-  const StripFacts& facts = planned.facts;
-  const MatrixShape piece = transform.piece();
-  const bool alike = piece.rows == planned.own.num_rows &&
-                     piece.cols == planned.own.num_cols &&
-                     transform.segments() == facts.segments &&
-                     transform.part_bytes() * planned.size() ==
-                         facts.norm_bytes * facts.strips &&
-                     transform.sum_elements() == facts.sum_elements &&
-                     transform.bytes_per_sum() == kBytesPerFp32 &&
-                     transform.bytes_per_rounded() == facts.rounded_bytes &&
-                     transform.factor_bytes() == facts.factor_bytes;
-  if (!alike)
-    throw UsageError(
-        cat("matrix ",
-            quoted(rank_
-                       .tensor(rank_.tensor_of(
-                           rank_.kept.matrices[index(planned.kept)]))
-                       .name),
-            ": its parameter group changes how a team shares it; plan with "
-            "teams=off"));
-}
-
-Matrices TeamUpdate::strips_view(const Shared& shared,
-                                 const SlotRectangle& r) const {
-  const Rectangle& own = shared.planned->own;
-  Matrices view =
-      matrices(reinterpret_cast<float*>(in_room(shared, shared.room.strips)) +
-                   (r.first_row - own.first_row) * own.num_cols + r.first_col -
-                   own.first_col,
-               r.num_rows, r.num_cols);
-  view.row_stride = own.num_cols;
-  return view;
 }
 
 void TeamUpdate::await(const ScheduleEntry& stage) {
@@ -138,7 +76,7 @@ void TeamUpdate::await(const ScheduleEntry& stage) {
     case EntryKind::kScaleStrips:
       return wait(shared, Purpose::kTeamNorms);
     case EntryKind::kSumStrips:
-      if (stage.segment == 0 && !shared.is_scaled)
+      if (stage.segment == 0 && !stages_.is_scaled(index(stage.round), index(stage.shared)))
         wait(shared, Purpose::kTeamNorms);
       return;
     case EntryKind::kRoundSum:
@@ -157,71 +95,9 @@ void TeamUpdate::await(const ScheduleEntry& stage) {
   }
 }
 
-void TeamUpdate::load(size_t round, size_t number, float* slot) {
-  Shared& shared = at(round, number);
-  shared.transform->begin({step_, shared.phase, shared.states});
-  for (const SlotRectangle& r : shared.planned->rectangles)
-    rank_.engine.copy(strips_view(shared, r),
-                      matrices(slot + r.at, r.num_rows, r.num_cols));
-  shared.transform->load(const_run(reinterpret_cast<const float*>(
-                             in_room(shared, shared.room.strips))),
-                         in_room(shared, shared.room.own_norms));
-}
-
-bool TeamUpdate::normalize(Shared& shared) {
-  return shared.transform->normalize(in_room(shared, shared.room.norms),
-                                     in_room(shared, shared.room.own_norms));
-}
-
-void TeamUpdate::scale(size_t round, size_t number) {
-  Shared& shared = at(round, number);
-  shared.is_scaled = normalize(shared);
-}
-
-void TeamUpdate::sum(size_t round, size_t number, int segment) {
-  Shared& shared = at(round, number);
-  if (segment == 0 && !shared.is_scaled) shared.is_scaled = normalize(shared);
-  CANZONA_CHECK(shared.is_scaled, "norms of strips that stay far from 1");
-  shared.transform->sum(segment, in_room(shared, shared.room.sums));
-}
-
-// Adds by the binary tree of strips: pieces are in member order.
-void TeamUpdate::round_sum(size_t round, size_t number, int segment) {
-  Shared& shared = at(round, number);
-  const SharedMatrix& planned = *shared.planned;
-  const int64_t count =
-      even_extent(planned.facts.sum_elements, planned.size(), planned.member)
-          .count;
-  const auto piece = [&](int i) {
-    return row_of(
-        in_room(shared, shared.room.pieces + i * count * kBytesPerFp32), count);
-  };
-  for (int step = 1; step < planned.size(); step *= 2)
-    for (int i = 0; i < planned.size(); i += 2 * step)
-      rank_.engine.axpby(piece(i), 1.0, piece(i + step), 1.0);
-  shared.transform->round(segment, in_room(shared, shared.room.pieces), count,
-                          in_room(shared, shared.room.own_total));
-}
-
-void TeamUpdate::iterate(size_t round, size_t number, int segment) {
-  Shared& shared = at(round, number);
-  const TeamRoom& room = shared.room;
-  const bool is_head = shared.planned->is_head();
-  shared.transform->iterate(segment,
-                            in_room(shared, is_head ? room.total : room.pieces),
-                            in_room(shared, room.factor));
-}
-
-void TeamUpdate::multiply(size_t round, size_t number, int segment,
-                          float* slot) {
-  Shared& shared = at(round, number);
-  shared.transform->multiply(
-      segment, in_room(shared, shared.room.factor),
-      run_of(reinterpret_cast<float*>(in_room(shared, shared.room.strips))));
-  if (segment + 1 < shared.planned->facts.segments) return;
-  for (const SlotRectangle& r : shared.planned->rectangles)
-    rank_.engine.copy(matrices(slot + r.at, r.num_rows, r.num_cols),
-                      strips_view(shared, r));
+void TeamUpdate::run(const ScheduleEntry& stage, float* slot) {
+  stages_.run(stage.kind, index(stage.round), index(stage.shared),
+              stage.segment, step_, run_of(slot));
 }
 
 void TeamUpdate::exchange(const ShownEntry& shown, bool at_once) {
@@ -230,11 +106,12 @@ void TeamUpdate::exchange(const ShownEntry& shown, bool at_once) {
   if (!is_exchanged(shared, e.purpose)) return;
   const size_t number = number_of(e.purpose);
   Courier& courier = rank_.groups.teams();
-  const auto body = [this, &shared, &courier, &shown, number](
+  std::byte* room = stages_.work(index(e.round), index(e.shared)).room;
+  const auto body = [&shared, &courier, &shown, number, room](
                         Communicator& group, const Call& call) {
     const TeamExchange& moved = shared.exchanges[number];
     const auto area = [&](const Extent& extent) {
-      return std::span<std::byte>(in_room(shared, extent.first),
+      return std::span<std::byte>(room + extent.first,
                                   index(extent.count));
     };
     const Span span(courier.track(), shown.span);

@@ -173,28 +173,10 @@ void ExchangedUpdate::compute(const ShownEntry& shown, const Stage& stage) {
 
 void ExchangedUpdate::share(const ShownEntry& shown) {
   const ScheduleEntry& e = *shown.entry;
-  const size_t round = index(e.round), shared = index(e.shared);
-  float* slot = moving_[round].slot;
-  if (e.kind == EntryKind::kLoadStrips) wait(moving_[round].gather);
+  Moving& moving = moving_[index(e.round)];
+  if (e.kind == EntryKind::kLoadStrips) wait(moving.gather);
   teams_.await(e);
-  switch (e.kind) {
-    case EntryKind::kLoadStrips:
-      return compute(shown, [&] { teams_.load(round, shared, slot); });
-    case EntryKind::kScaleStrips:
-      return compute(shown, [&] { teams_.scale(round, shared); });
-    case EntryKind::kSumStrips:
-      return compute(shown, [&] { teams_.sum(round, shared, e.segment); });
-    case EntryKind::kRoundSum:
-      return compute(shown,
-                     [&] { teams_.round_sum(round, shared, e.segment); });
-    case EntryKind::kIterate:
-      return compute(shown, [&] { teams_.iterate(round, shared, e.segment); });
-    case EntryKind::kMultiplyStrips:
-      return compute(shown,
-                     [&] { teams_.multiply(round, shared, e.segment, slot); });
-    default:
-      CANZONA_CHECK(false, "no stage of a team");
-  }
+  compute(shown, [&] { teams_.run(e, moving.slot); });
 }
 
 void ExchangedUpdate::prepare(size_t round) {

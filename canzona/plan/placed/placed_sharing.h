@@ -1,0 +1,67 @@
+// Matrices of given storage that several ranks share: who computes which part,
+// what that costs each, and the search for such plans.
+//
+//   PlacedShares shares(plan);
+//   for (const MatrixShare& share : shares.shares(m)) … share.t, share.cost
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "canzona/plan/placed/placed_plan.h"
+#include "canzona/plan/schedule/rounds.h"
+#include "canzona/plan/schedule/team_schedule.h"
+
+namespace canzona {
+
+// The parts of matrices, by rank. Follows changes of the plan's owners; the
+// plan must outlive it. One thread.
+class PlacedShares {
+ public:
+  explicit PlacedShares(const PlacedPlan& plan);
+
+  bool is_shared(size_t matrix) const {
+    return !plan_.matrices[matrix].team.empty();
+  }
+  // True if a team has strips of it, and not its owners blocks.
+  bool is_team(size_t matrix);
+  // One for each rank that computes something, the owner first.
+  std::vector<MatrixShare> shares(size_t matrix);
+  // The team of a matrix in an ordinary step, and what a refresh adds.
+  TeamSize team(size_t matrix);
+  TeamSize refresh(size_t matrix);
+  const StripFacts& strips(size_t matrix);
+  const MatrixBlocks& blocks(size_t matrix);
+  // The team of a matrix as a rank of its line sees it; planes are positions in
+  // the line.
+  SharedMatrix shared_matrix(size_t matrix, const std::vector<int32_t>& line,
+                             int32_t rank);
+
+ private:
+  MatrixSharing& of(size_t matrix);
+  MatrixShape shape(size_t matrix) const {
+    return {plan_.matrices[matrix].rows, plan_.matrices[matrix].cols};
+  }
+  int32_t team_size(size_t matrix) const {
+    return static_cast<int32_t>(plan_.matrices[matrix].team.size());
+  }
+
+  const PlacedPlan& plan_;
+  std::vector<std::unique_ptr<MatrixSharing>> of_group_;  // made on demand
+};
+
+// Returns the elements of a matrix inside `within` that a rank stores.
+int64_t elements_within(const PlacedPlan& plan, int32_t matrix, int32_t rank,
+                        std::span<const Rectangle> within);
+
+// Has ranks share matrices where that is predicted to shorten the step. Rounds
+// must have been decided, and are to be decided anew if it returns true.
+bool share_placed_matrices(PlacedPlan& plan);
+
+// Returns the predicted seconds of every rank's step, mean over a period: what
+// it gathers, computes, exchanges with its teams, scatters and broadcasts.
+std::vector<double> placed_step_seconds(const PlacedPlan& plan);
+
+}  // namespace canzona
