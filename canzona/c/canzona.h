@@ -127,10 +127,10 @@ CANZONA_API int canzona_step_clip(canzona_step* step, double limit);
 CANZONA_API int canzona_step_judge(canzona_step* step, int32_t skip);
 
 CANZONA_API int canzona_step_run(canzona_step* step, int32_t action);
-/* Writes 1 to `needed` if an exchange of a team moves something in this step,
- * else 0; the same on all ranks. */
+/* Writes 1 to `needed` if an exchange of a team moves something when its tensor
+ * has the number of this update, else 0; the same on all ranks. */
 CANZONA_API int canzona_step_needs(canzona_step* step, int32_t action,
-                                   int32_t* needed);
+                                   int64_t number, int32_t* needed);
 CANZONA_API int canzona_step_end(canzona_step* step);
 /* Abandons a step that was begun, for example after a failed collective:
  * weights and states may be partly updated. Afterwards another step may begin,

@@ -184,11 +184,12 @@ int canzona_step_run(canzona_step* step, int32_t action) {
       [&](const canzona::StepUse& use) { use->run(action); });
 }
 
-int canzona_step_needs(canzona_step* step, int32_t action, int32_t* needed) {
+int canzona_step_needs(canzona_step* step, int32_t action, int64_t number,
+                       int32_t* needed) {
   constexpr const char* kName = "canzona_step_needs";
   return canzona::with_step(step, kName, [&](const canzona::StepUse& use) {
     canzona::require_argument(needed, kName, "needed");
-    *needed = use->needs(action) ? 1 : 0;
+    *needed = use->needs(action, number) ? 1 : 0;
   });
 }
 

@@ -13,6 +13,7 @@ from ._routing import fitting, nearest
 _NONFINITE = ("skip", "raise", "propagate")
 _WIRES = ("fp32", "bf16")
 _FLATTEN = ("none", "first_dim")
+_TEAMS = ("off", "auto", 2, 4, 8)
 
 
 def make_config(**given: Any) -> dict[str, Any]:
@@ -20,6 +21,12 @@ def make_config(**given: Any) -> dict[str, Any]:
     _one_of("nonfinite", given["nonfinite"], _NONFINITE)
     _one_of("wire", given["wire"], _WIRES)
     _one_of("flatten", given["flatten"], _FLATTEN)
+    _one_of("teams", given["teams"], _TEAMS)
+    if given["links"] is not None and not isinstance(given["links"], str):
+        raise UsageError(
+            f"links={given['links']!r}: expected text such as "
+            '"intra=400GB/s,inter=50GB/s,latency=10us", or None'
+        )
     clip_norm = given["clip_norm"]
     if clip_norm is not None and not _is_above(clip_norm, 0):
         raise UsageError(
@@ -68,11 +75,11 @@ def as_dict(name: str, value: Any) -> dict[str, Any]:
     return dict(value or {})
 
 
-def _one_of(name: str, value: Any, words: Sequence[str]) -> None:
+def _one_of(name: str, value: Any, words: Sequence[Any]) -> None:
     if value not in words:
         raise UsageError(
-            f"{name}={value!r}: expected {', '.join(words)}"
-            f"{nearest(str(value), words)}"
+            f"{name}={value!r}: expected {', '.join(map(str, words))}"
+            f"{nearest(str(value), [str(w) for w in words])}"
         )
 
 

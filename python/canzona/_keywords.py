@@ -47,10 +47,12 @@ class Shared(TypedDict, total=False):
     replicas: Any
     wire: Literal["fp32", "bf16"]
     share_states: bool
+    teams: Literal["off", "auto", 2, 4, 8]
     clip_norm: float | None
     nonfinite: Literal["skip", "raise", "propagate"]
     capacity_bytes: int | None
     ranks_per_node: int | None
+    links: str | None
     threads: int | None
     maximize: bool
     foreach: bool | None
@@ -94,12 +96,16 @@ _ABOUT = {
     "wire": '"bf16" rounds numbers to bf16 before they are sent, which halves '
     "the bytes",
     "share_states": "replicas store states at owners only",
+    "teams": "up to this many ranks of a machine share a large matrix where "
+    'that shortens the step: "off", "auto", 2, 4 or 8',
     "clip_norm": "gradients are scaled so that their norm over all ranks is at "
     "most this",
     "nonfinite": 'what gradients that are not finite do: "skip" the step, '
     '"raise" NumericalError, or "propagate"',
     "capacity_bytes": "the most bytes of a round's messages on a rank",
     "ranks_per_node": "ranks of one machine, for the plan; 8 by default",
+    "links": "of the cluster, for the plan and its predicted times: "
+    '"intra=400GB/s,inter=50GB/s,latency=10us"',
     "threads": "of the CPU; by default torch.get_num_threads()",
     "amsgrad": "not supported; True is refused",
     "maximize": "not supported; True is refused",

@@ -20,7 +20,7 @@ from typing import Any, Callable
 
 from ._errors import Error, NumericalError, UsageError
 
-ABI = 1
+ABI = 2
 NUMBERS = 16  # of a step, int64 each
 
 _USAGE_ERROR = 1
@@ -53,6 +53,7 @@ class Memory(ctypes.Structure):
         ("masters", ctypes.c_void_p),
         ("states", ctypes.c_void_p),
         ("slots", ctypes.c_void_p),
+        ("rooms", ctypes.c_void_p),
         ("numbers", ctypes.c_void_p),
     ]
 
@@ -99,6 +100,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "canzona_step_clip": (_int, (_pointer, _double)),
     "canzona_step_judge": (_int, (_pointer, _int32)),
     "canzona_step_run": (_int, (_pointer, _int32)),
+    "canzona_step_needs": (_int, (_pointer, _int32, _int64, _pointer)),
     "canzona_step_end": (_int, (_pointer,)),
     "canzona_step_abandon": (_int, (_pointer,)),
     "canzona_step_outcome": (_int, (_pointer, _pointer)),

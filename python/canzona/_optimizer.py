@@ -57,20 +57,24 @@ class MatrixOptimizer(GroupedOptimizer):
         replicas: Any = None,
         wire: str = "fp32",
         share_states: bool = False,
+        teams: str | int = "off",
         clip_norm: float | None = None,
         nonfinite: str = "skip",
         capacity_bytes: int | None = None,
         ranks_per_node: int | None = None,
+        links: str | None = None,
         threads: int | None = None,
         **options: Any,
     ):
         self._config: dict[str, Any] = make_config(
             wire=wire,
             share_states=share_states,
+            teams=teams,
             nonfinite=nonfinite,
             clip_norm=clip_norm,
             capacity_bytes=capacity_bytes,
             ranks_per_node=ranks_per_node,
+            links=links,
             threads=threads,
             flatten=flatten,
             rules=rules,
@@ -257,10 +261,20 @@ class MatrixOptimizer(GroupedOptimizer):
         return [
             {
                 "rule": g["rule"],
-                "options": _options.to_rule(g, kind, settled_precision(kind)),
+                "options": self._rule_options(g, kind),
             }
             for g in self.param_groups
         ]
+
+    def _rule_options(
+        self, group: Mapping[str, Any], kind: str
+    ) -> dict[str, str]:
+        """Sums over strips cost a little; only teams need them."""
+        options = _options.to_rule(group, kind, settled_precision(kind))
+        strips = "strips" in _options.own_names(group["rule"])
+        if strips and self._config["teams"] == "off":
+            options.setdefault("strips", "1")
+        return options
 
     def _common(
         self, names: Sequence[str], groups: list[dict[str, Any]]
@@ -271,10 +285,12 @@ class MatrixOptimizer(GroupedOptimizer):
             for k in (
                 "wire",
                 "share_states",
+                "teams",
                 "clip_norm",
                 "nonfinite",
                 "capacity_bytes",
                 "ranks_per_node",
+                "links",
                 "flatten",
             )
         }
@@ -483,7 +499,7 @@ class MatrixOptimizer(GroupedOptimizer):
         kind = run.device.type
         for i, group in enumerate(self.param_groups):
             _options.refuse_switches(group, f"group {i}")
-            options = _options.to_rule(group, kind, settled_precision(kind))
+            options = self._rule_options(group, kind)
             if options != run.options[i]:
                 run.set_options(i, options)
 

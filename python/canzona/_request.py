@@ -41,7 +41,9 @@ def make_request(
         "groups": groups,
         "tensors": tensors,
     }
-    for name in ("capacity_bytes", "ranks_per_node"):
+    if config["teams"] != "off":
+        request["teams"] = str(config["teams"])
+    for name in ("capacity_bytes", "ranks_per_node", "links"):
         if config[name] is not None:
             request[name] = config[name]
     # Whoever names a capacity wants it kept; else owners work side by side.

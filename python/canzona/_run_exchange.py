@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any, Callable, Sequence
 
@@ -65,6 +66,11 @@ def _group(setup: Setup, ranks: Sequence[int]) -> Any:
     return made[members]
 
 
+def _wait(work: Any) -> None:
+    for one in work if isinstance(work, list) else (work,):
+        one.wait()
+
+
 class RunExchange(RunMemory):
     """Memory and communication of a rank's steps."""
 
@@ -95,8 +101,10 @@ class RunExchange(RunMemory):
         if kind == "wait":
             of = action["for"]
             label = self._step.layout["actions"][of].get("label", "")
-            return kind, label, lambda works: works.pop(of).wait()
+            return kind, label, lambda works: _wait(works.pop(of))
         group = self._groups[action["group"]]
+        if kind == "exchange":
+            return kind, label, self._exchange(number, action)
         if kind == "broadcast":
             block = self._slots.narrow(0, action["at"], action["count"])
             root = self.layout.ranks[action["root"]]
@@ -123,6 +131,45 @@ class RunExchange(RunMemory):
             )
 
         return kind, label, all_to_all
+
+    def _exchange(
+        self, number: int, action: dict[str, Any]
+    ) -> Callable[[dict[int, Any]], None]:
+        """What members of a team send each other, out of their rooms."""
+        rooms, group, step = self._rooms, self._groups[action["group"]], self._step
+        ranks = step.layout["groups"][action["group"]]
+        me = ranks.index(self.layout.rank)
+        this = weakref.ref(self)  # `self` in a closure would be a cycle
+        parameter = self.parameter_of(action["tensors"][0])
+
+        def views(blocks: list[list[int]]) -> list[tuple[int, torch.Tensor]]:
+            return [(i, rooms.narrow(0, at, n)) for i, at, n in blocks]
+
+        sent, received = views(action["send"]), views(action["receive"])
+        own = [
+            [view for i, view in views_ if i == me]
+            for views_ in (sent, received)
+        ]
+        messages = [
+            dist.P2POp(
+                operation, view, self.layout.ranks[ranks[i]], group=group
+            )
+            for operation, views_ in ((dist.isend, sent), (dist.irecv, received))
+            for i, view in views_
+            if i != me
+        ]
+
+        def exchange(works: dict[int, Any]) -> None:
+            works[number] = []
+            run: Any = this()
+            if not step.needs(number, run.counts[parameter] + 1):
+                return
+            for source, target in zip(*own):
+                target.copy_(source)
+            if messages:
+                works[number] = dist.batch_isend_irecv(messages)
+
+        return exchange
 
     def _reduce(self, place: slice, operation: Any, label: str) -> None:
         """Reduces some of the step's numbers over all ranks, the first ones

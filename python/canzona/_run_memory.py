@@ -157,6 +157,9 @@ class RunMemory:
             dtype=_WIRES[layout["wire"]],
             device=device,
         )
+        self._rooms = torch.zeros(
+            layout["room_bytes"], dtype=torch.uint8, device=device
+        )
         before = self._likeness.num_numbers
         self._told_numbers = torch.zeros(
             before + NUMBERS, dtype=torch.int64, device=device
@@ -237,6 +240,7 @@ class RunMemory:
             masters,
             [m.data_ptr() for m in self._memories],
             self._slots.data_ptr(),
+            self._rooms.data_ptr(),
             self._numbers.data_ptr(),
         )
         self._lie = lie

@@ -2,7 +2,7 @@
 
     plan = PlacedPlan(request)
     step = Step(plan, rank=0)
-    step.bind(weights, masters, states, slots, numbers)
+    step.bind(weights, masters, states, slots, rooms, numbers)
     step.begin(gradients, steps=[1, 1], rates=[2e-3, 2e-3])
     for number, action in enumerate(step.layout["actions"]):
         if action["kind"] == "compute":
@@ -168,6 +168,7 @@ class Step:
         self._rates = _Numbers("d", self.layout["num_groups"], "rates")
         self._bound: tuple[_Addresses, ...] = ()
         self._outcome = Outcome()
+        self._needed = ctypes.c_int32()
 
     def _made(self, handle: int | None) -> int:
         if handle is None:
@@ -191,10 +192,11 @@ class Step:
         masters: Sequence[int],
         states: Sequence[int],
         slots: int,
+        rooms: int,
         numbers: int,
     ) -> None:
         """Addresses by tensor (`weights`, `masters`), of the layout's
-        `memories` (`states`), of the slots, and of NUMBERS int64 in the
+        `memories` (`states`), of slots and rooms, and of NUMBERS int64 in the
         device's memory."""
         tensors = len(self.layout["tensors"])
         wanted = (
@@ -213,6 +215,7 @@ class Step:
             bound[1].address,
             bound[2].address,
             slots or None,
+            rooms or None,
             numbers,
         )
         self._check(
@@ -275,6 +278,16 @@ class Step:
         """Carries out an action of the layout whose kind is "compute"."""
         if self._library.canzona_step_run(self._handle, action) != 0:
             self._raise()
+
+    def needs(self, action: int, number: int) -> bool:
+        """False if an exchange moves nothing in update `number` of its
+        tensor."""
+        self._check(
+            self._library.canzona_step_needs(
+                self._handle, action, number, ctypes.addressof(self._needed)
+            )
+        )
+        return bool(self._needed.value)
 
     def end(self) -> None:
         self._check(self._library.canzona_step_end(self._handle))

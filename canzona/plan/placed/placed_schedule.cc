@@ -171,6 +171,7 @@ class PlacedActionsMaker {
       if (stage.round == 0 && stage.purpose == Purpose::kGatherMatrices)
         add_elements_and_local();
     }
+    add_waits(in_rooms_);
   }
 
  private:

@@ -485,9 +485,11 @@ TEST(PlacedSchedule, BringsEveryElementToTheRanksThatShareItAndBack) {
       {"soap", {{"strips", "4"}, {"ignored_dims", "1"}}},
       {"soap", {}},
       {"shampoo", {{"max_preconditioner_dim", "8"}}}};
-  const std::vector<NamedShape> some = {{"a", {8, 6}}, {"b", {16, 40}},
-                                        {"c", {40, 16}}, {"norm", {11}},
-                                        {"qkv", {24, 8}, {8, 8, 8}},
+  const std::vector<NamedShape> some = {{"a", {8, 6}},
+                                        {"b", {16, 260}},
+                                        {"c", {270, 9}},
+                                        {"norm", {11}},
+                                        {"qkv", {24, 128}, {8, 8, 8}},
                                         {"stack", {3, 16, 16}}};
   int64_t num_shared = 0;
   for (const MeshAxes& mesh : meshes())

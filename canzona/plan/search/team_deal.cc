@@ -43,7 +43,9 @@ class JobDealing {
       : home_(home),
         choice_(choice),
         loads_(home.nodes.size(), 0),
-        promised_(home.nodes.size(), 0) {
+        promised_(home.nodes.size(), 0),
+        node_ranks_(home.nodes.size(), 0) {
+    for (const int32_t node : home.nodes) ++node_ranks_[index(node)];
     for (size_t m = 0; m < choice.size(); ++m) {
       const TeamSize& size = size_of(m);
       longest_path_ = std::max(longest_path_, size.path);
@@ -146,9 +148,7 @@ class JobDealing {
   }
 
   int32_t node(int32_t rank) const { return home_.nodes[index(rank)]; }
-  int64_t ranks_of_node(int32_t node) const {
-    return std::count(home_.nodes.begin(), home_.nodes.end(), node);
-  }
+  int64_t ranks_of_node(int32_t node) const { return node_ranks_[index(node)]; }
 
   // Loads are what ranks have, and at least what their node is promised: a
   // head decides where all of its team will be.
@@ -231,6 +231,7 @@ class JobDealing {
   const SizeChoice& choice_;
   std::vector<int64_t> loads_;     // by rank
   std::vector<int64_t> promised_;  // by node
+  std::vector<int64_t> node_ranks_;
   std::vector<TeamJob> jobs_;      // longest first
   std::vector<std::vector<size_t>> of_matrix_;
   int64_t longest_path_ = 0;

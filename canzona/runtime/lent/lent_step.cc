@@ -318,13 +318,13 @@ void LentStep::run(int32_t number) {
   }
 }
 
-bool LentStep::needs(int32_t number) const {
+bool LentStep::needs(int32_t number, int64_t step) const {
   const auto& actions = parts_->rank.schedule.actions;
   if (number < 0 || number >= std::ssize(actions) ||
       !actions[index(number)].is_in_rooms())
     throw UsageError(cat("a step on lent memory: action ", number,
                          " is no exchange of a team"));
-  return parts_->updates.needs(actions[index(number)]);
+  return parts_->updates.needs(actions[index(number)], step);
 }
 
 void LentStep::end() {

@@ -108,9 +108,9 @@ class LentStep {
 
   // Runs a compute action. All must be run, in the order of the schedule.
   void run(int32_t action);
-  // True if an exchange between members of a team is needed in this step; the
-  // same on all ranks.
-  bool needs(int32_t action) const;
+  // True if an exchange between members of a team is needed when its tensor has
+  // this step number; the same on all ranks. May be called at any time.
+  bool needs(int32_t action, int64_t step) const;
   void end();
   // Abandons the current step; weights and states may have been partly updated.
   void abandon();

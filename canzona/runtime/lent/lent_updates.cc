@@ -218,15 +218,14 @@ void LentUpdates::team_stage(const PlacedAction& action) {
   });
 }
 
-bool LentUpdates::needs(const PlacedAction& action) const {
+bool LentUpdates::needs(const PlacedAction& action, int64_t step) const {
   const PlacedRound& round = rank_.schedule.rounds[index(action.item)];
   const SharedMatrix& team = round.teams[index(action.team)];
   const int32_t tensor = team_tensor(action);
   const bool with_factors =
       !team.facts.factors_at_refresh ||
       rank_.rule_of(tensor).facts().refreshes(
-          rank_.step_of(tensor).step,
-          rank_.plan.matrices[index(team.matrix)].phase);
+          step, rank_.plan.matrices[index(team.matrix)].phase);
   return is_exchanged(team.facts, action.purpose, with_factors);
 }
 

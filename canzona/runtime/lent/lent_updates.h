@@ -19,8 +19,8 @@ class LentUpdates {
   void transform(size_t round, int32_t segment);
   // A stage of a team (plan/schedule/team_schedule.h).
   void team_stage(const PlacedAction& action);
-  // True if an exchange of a team is needed in this step.
-  bool needs(const PlacedAction& action) const;
+  // True if an exchange of a team is needed in such a step of its tensor.
+  bool needs(const PlacedAction& action, int64_t step) const;
   // Memory or rules are others from now on.
   void rebind() { teams_.reset(); }
   void apply(const PlacedRound& round);

@@ -230,8 +230,12 @@ class LentDriver {
       }
       const std::lock_guard lock(mutex);
       const PlacedMatrix& m = plan_.matrices[index(state.matrix)];
-      result.values[cat(state.name, " of ", name, " ", m.number, " ",
-                        m.first_row)] = bits_of(values);
+      std::vector<uint32_t>& whole = result.values[cat(
+          state.name, " of ", name, " ", m.number, " ", m.first_row)];
+      if (state.in_matrix.shape.empty())
+        whole = bits_of(values);
+      else if (state.is_given)
+        put_part(state, bits_of(values), whole);
     }
   }
 
@@ -350,14 +354,32 @@ class LentDriver {
                        {.label = a.label});
   }
   void exchange(int32_t number, const PlacedAction& a) {
-    if (!step_->needs(number)) return;
+    if (!step_->needs(number, numbers_[index(a.tensors[0])])) return;
     synchronize();
-    const std::span<std::byte> rooms(lent_.rooms,
-                                     index(step_->schedule().room_bytes));
+    const Area sent(lent_.rooms, a.send, a.send_offsets);
+    const Area received(lent_.rooms, a.receive, a.receive_offsets);
     groups_[index(a.group)]->all_to_all_v(
-        {rooms, a.send, a.send_offsets}, {rooms, a.receive, a.receive_offsets},
-        {.label = a.label});
+        {sent.bytes, a.send, sent.offsets},
+        {received.bytes, a.receive, received.offsets}, {.label = a.label});
   }
+  // The part of the rooms that blocks lie in.
+  struct Area {
+    Area(std::byte* rooms, const std::vector<int64_t>& counts,
+         std::vector<int64_t> at)
+        : offsets(std::move(at)) {
+      int64_t first = INT64_MAX, end = 0;
+      for (size_t i = 0; i < counts.size(); ++i)
+        if (counts[i] > 0) {
+          first = std::min(first, offsets[i]);
+          end = std::max(end, offsets[i] + counts[i]);
+        }
+      for (size_t i = 0; i < counts.size(); ++i)
+        offsets[i] = counts[i] > 0 ? offsets[i] - first : 0;
+      if (end > 0) bytes = {rooms + first, index(end - first)};
+    }
+    std::vector<int64_t> offsets;
+    std::span<std::byte> bytes;
+  };
   struct Table {
     Table(const std::vector<int64_t>& counts, int64_t size) {
       for (size_t i = 0; i < counts.size(); ++i) {
@@ -377,6 +399,25 @@ class LentDriver {
          memory_->get<uint16_t>(lent_.weights[index(t)], stored(t)))
       wide.push_back(from_bf16_bits(value));
     return wide;
+  }
+
+  // Puts the part of a state that one rank of several has into the whole.
+  static void put_part(const PlacedState& state,
+                       const std::vector<uint32_t>& part,
+                       std::vector<uint32_t>& whole) {
+    const std::vector<int64_t>& shape = state.in_matrix.shape;
+    whole.resize(index(num_elements(shape)));
+    std::vector<int64_t> place(shape.size(), 0);
+    for (const uint32_t value : part) {
+      int64_t at = 0;
+      for (size_t d = 0; d < shape.size(); ++d)
+        at = at * shape[d] + state.in_matrix.first[d] + place[d];
+      whole.at(index(at)) = value;
+      for (size_t d = place.size(); d-- > 0;) {
+        if (++place[d] < state.shape[d]) break;
+        place[d] = 0;
+      }
+    }
   }
 
   // Replicas must agree. With `state`, only elements that it lists as kept.
