@@ -27,7 +27,8 @@ std::vector<size_t> placed_owned(const PlacedPlan& plan,
                                  const PlacedFigures& figures, int32_t rank) {
   std::vector<size_t> owned;
   for (size_t m = 0; m < plan.matrices.size(); ++m)
-    if (plan.matrices[m].owner == rank) owned.push_back(m);
+    if (std::ranges::count(plan.matrices[m].owners(), rank) > 0)
+      owned.push_back(m);
   std::stable_sort(owned.begin(), owned.end(), [&](size_t a, size_t b) {
     return figures.work[a] > figures.work[b];
   });
@@ -47,6 +48,7 @@ Listing owned_listing(const PlacedPlan& plan, const PlacedFigures& figures,
          {"round", ">round", m.round, m.round < 0 ? "stays" : cat(m.round)},
          {"load", ">cost", figures.work[i], cost_text(plan.cost_basis, cost)}});
     row.set("rows", m.rows).set("cols", m.cols);
+    if (!m.team.empty()) row.set("team", m.team);
   }
   return out;
 }
@@ -71,9 +73,12 @@ void add_heading(const PlacedPlan& plan, const PlacedFigures& figures,
       " elements of ", counted(std::ssize(plan.tensors), "tensor"),
       "\n  load        ", ratio_text(mean > 0 ? load / mean : 0), " × mean, ",
       cost_text(plan.cost_basis, load / static_cast<double>(figures.period)),
-      " predicted per step\n"));
+      " predicted per step\n  step        ",
+      human_seconds(figures.seconds[index(rank)]),
+      " with what it exchanges, predicted\n"));
   out.set("rank", rank).set("node", node).set("stored_elements", stored);
   out.set("load", load).set("mean_load", mean).set("period", figures.period);
+  out.set("step_seconds", figures.seconds[index(rank)]);
 }
 
 void add_bytes(const PlacedBytes& bytes, Document& out) {
@@ -81,6 +86,7 @@ void add_bytes(const PlacedBytes& bytes, Document& out) {
   add_rank_wire("gather to owners", bytes.gather, rows);
   add_rank_wire("scatter of updates", bytes.scatter, rows);
   add_rank_wire("broadcast to replicas", bytes.broadcast, rows);
+  add_rank_wire("exchange in teams", bytes.teams, rows);
   add_rank_wire("all", bytes.total(), rows);
   out.title("Bytes per step").table("", rows, "none");
   out.set("bytes", placed_bytes_value(bytes));
@@ -129,12 +135,6 @@ ShownAction shown_action(const PlacedPlan& plan, const PlacedSchedule& schedule,
   (root ? out.sent : out.received) =
       root ? bytes * (std::ssize(group) - 1) : bytes;
   return out;
-}
-
-// Shows one batch per shape: the views do not know the engine's batch width.
-PlacedSchedule shown_schedule(const PlacedPlan& plan, int32_t rank) {
-  constexpr int64_t kAnyWidth = int64_t{1} << 30;
-  return make_placed_schedule(plan, rank, kAnyWidth);
 }
 
 void add_actions(const PlacedPlan& plan, int32_t rank, Document& out) {
@@ -194,7 +194,7 @@ Document matrix_view(const PlacedPlan& plan, const PlacedFigures& figures,
   const std::string name = placed_name(plan, matrix);
   Document out;
   out.heading(printable(name), ", " + dims_text({m.rows, m.cols}));
-  out.text(cat("  owner       rank ", m.owner, ", one of ",
+  out.text(cat("  owner       ", owners_text(m), ", of ",
                basis.holders()[matrix].size(), " that store a piece\n",
                "  load        ", ratio_text(mean > 0 ? load / mean : 0),
                " × mean on that rank, ",
@@ -217,11 +217,17 @@ Document matrix_view(const PlacedPlan& plan, const PlacedFigures& figures,
   }
   out.set("name", name).set("rows", m.rows).set("cols", m.cols);
   out.set("owner", m.owner).set("round", m.round).set("class", c);
+  if (!m.team.empty()) out.set("team", m.team);
   out.set("load", figures.work[matrix]);
   return out.set("owner_load", load).set("mean_load", mean);
 }
 
 }  // namespace
+
+PlacedSchedule shown_schedule(const PlacedPlan& plan, int32_t rank) {
+  constexpr int64_t kAnyWidth = int64_t{1} << 30;
+  return make_placed_schedule(plan, rank, kAnyWidth);
+}
 
 PlacedOrder placed_order(const PlacedPlan& plan, int32_t rank) {
   const PlacedSchedule schedule = shown_schedule(plan, rank);
@@ -245,10 +251,14 @@ Document explain_placed_rank(const PlacedPlan& plan, int32_t rank) {
   Document out;
   add_heading(plan, figures, rank, out);
   const int64_t owned =
-      std::ranges::count(plan.matrices, rank, &PlacedMatrix::owner);
+      std::ranges::count_if(plan.matrices, [&](const PlacedMatrix& m) {
+        return std::ranges::count(m.owners(), rank) > 0;
+      });
   out.title(cat("Computes ", counted(owned, "matrix")));
   out.table("matrices", owned_listing(plan, figures, rank));
   add_bytes(figures.bytes[index(rank)], out);
+  add_placed_memory("Memory", placed_memory(plan, shown_schedule(plan, rank)),
+                    out);
   add_actions(plan, rank, out);
   return out;
 }

@@ -50,6 +50,19 @@ Value groups_value(const PlacedPlan& plan) {
   return groups;
 }
 
+// "auto, of them 3 of 2 ranks, 5 of 8 ranks".
+std::string placed_teams_text(const PlacedPlan& plan) {
+  if (plan.options.teams == kTeamsOff) return "off";
+  std::map<size_t, int64_t> sizes;
+  for (const PlacedMatrix& m : plan.matrices)
+    if (!m.team.empty()) ++sizes[distinct(m.team).size()];
+  std::vector<std::string> words = {teams_text(plan.options.teams)};
+  for (const auto& [size, count] : sizes)
+    words.push_back(cat(counted(count, "matrix"), " on ", size, " ranks"));
+  if (sizes.empty()) words.push_back("no matrix is shared");
+  return join(words, ", ");
+}
+
 void add_request(const PlacedPlan& plan, Document& out) {
   const double elements = elements_of_model(plan);
   const std::string_view wire = to_string(plan.options.wire);
@@ -68,7 +81,7 @@ void add_request(const PlacedPlan& plan, Document& out) {
        cat(wire, ", capacity ", human_bytes(plan.options.capacity_bytes),
            plan.options.strict_capacity ? ", strict" : "",
            plan.options.share_states ? ", states of replicas are shared" : ""));
-  line("", "teams", "none: with given storage, every matrix has one owner");
+  line("teams", "teams", placed_teams_text(plan));
   line("cost_text", "cost", cost_source_text(plan.cost_basis));
   line("digest", "digest", plan.digest);
   out.set("world", plan.world).set("parameters", elements);
@@ -95,6 +108,9 @@ void add_balance(const PlacedPlan& plan, const PlacedFigures& figures,
                  cost_text(plan.cost_basis,
                            static_cast<double>(s.makespan.value()) / period),
                  " per step, predicted"));
+    out.line(cat("step ",
+                 human_seconds(*std::ranges::max_element(figures.seconds)),
+                 " on the slowest rank, with what it exchanges, predicted"));
     out.title("Load of each rank")
         .text(load_picture({figures.loads, s.mean}, Ink(true)));
   }
@@ -106,6 +122,7 @@ void add_balance(const PlacedPlan& plan, const PlacedFigures& figures,
   balance.set("makespan_over_mean", figures.makespan_over_mean);
   balance.set("idle_ranks", s.idle_ranks);
   balance.set("bytes_per_rank_max", s.bytes_per_rank_max.value());
+  balance.set("step_seconds", *std::ranges::max_element(figures.seconds));
   out.add("balance", balance);
 }
 
@@ -168,10 +185,12 @@ void add_bytes(const PlacedFigures& figures, Document& out) {
   row("scatter of updates", [](const PlacedBytes& b) { return b.scatter; });
   row("broadcast to replicas",
       [](const PlacedBytes& b) { return b.broadcast; });
+  row("exchange in teams", [](const PlacedBytes& b) { return b.teams; });
   row("all", [](const PlacedBytes& b) { return b.total(); });
   for (size_t r = 0; r < figures.loads.size(); ++r)
     ranks.push_back(Members{{"rank", r},
                             {"load", figures.loads[r]},
+                            {"step_seconds", figures.seconds[r]},
                             {"bytes", placed_bytes_value(figures.bytes[r])}});
   out.title("Bytes per rank and step").table("", rows, "none: nothing moves");
   out.set("ranks", ranks);
@@ -187,6 +206,7 @@ Value matrices_value(const PlacedPlan& plan, const PlacedFigures& figures) {
     row.set("rule", plan.groups[index(tensor.group)].rule);
     row.set("class", plan.class_of[index(m.tensor)]);
     row.set("owner", m.owner).set("round", m.round);
+    if (!m.team.empty()) row.set("team", m.team);
     row.set("load", figures.work[i]);
   }
   return out.value();
@@ -208,6 +228,7 @@ struct PlacedAuditRow {
   std::string rule;
   bool is_matrix = true;
   int32_t owner = -1;  // -1: every rank that stores it
+  std::string owners;  // of a matrix, in words
   int32_t line = -1;   // for shared elements: the line that keeps the states
   int32_t round = -1;
   int64_t bytes = 0;   // of the whole parameter
@@ -230,6 +251,7 @@ std::vector<PlacedAuditRow> placed_audit_rows(const PlacedPlan& plan) {
       const PlacedMatrix& m = plan.matrices[i];
       row.name = placed_matrix_name(tensor, m);
       row.owner = m.owner;
+      row.owners = owners_text(m);
       row.round = m.round;
       row.bytes = m.rows * m.cols * each;
       row.seconds = figures.work[i] / static_cast<double>(figures.period) *
@@ -251,7 +273,7 @@ std::vector<PlacedAuditRow> placed_audit_rows(const PlacedPlan& plan) {
 }
 
 std::string audit_owner_text(const PlacedAuditRow& row) {
-  if (row.is_matrix) return fmt::format("rank {}", row.owner);
+  if (row.is_matrix) return row.owners;
   if (row.line >= 0) return fmt::format("line {}", row.line);
   return "who stores it";
 }
@@ -279,11 +301,15 @@ PlacedFigures::PlacedFigures(const PlacedPlan& plan)
     : loads(index(plan.world), 0) {
   const PlacedBasis basis(plan);
   period = basis.kinds().period();
-  for (size_t m = 0; m < plan.matrices.size(); ++m) {
+  for (size_t m = 0; m < plan.matrices.size(); ++m)
     work.push_back(static_cast<double>(basis.work_of(m)));
-    loads[index(plan.matrices[m].owner)] += work.back();
-  }
+  const auto by_kind = placed_loads(plan, basis.kinds());
+  const std::vector<int64_t>& steps = basis.kinds().steps();
+  for (size_t r = 0; r < loads.size(); ++r)
+    for (size_t k = 0; k < steps.size(); ++k)
+      loads[r] += static_cast<double>(steps[k] * by_kind[r][k]);
   bytes = placed_bytes(basis, plan);
+  seconds = placed_step_seconds(plan);
   const auto makespan = static_cast<double>(plan.summary.makespan.value());
   const auto bound = static_cast<double>(plan.summary.bound.value());
   if (bound > 0) makespan_over_bound = makespan / bound;
@@ -316,6 +342,8 @@ Document placed_view(const PlacedPlan& plan) {
   add_balance(plan, figures, out);
   add_classes(plan, out);
   add_bytes(figures, out);
+  add_placed_memory("Memory of the busiest rank",
+                    placed_memory(plan, shown_schedule(plan, busiest)), out);
   out.set("matrices", matrices_value(plan, figures));
   out.set("shared_elements", elements_value(plan));
   return out.set("order", order_value("A step", busiest, kPlacedOrderColumns,
@@ -329,7 +357,54 @@ std::string placed_html(const PlacedPlan& plan) {
 Value placed_bytes_value(const PlacedBytes& bytes) {
   return {{"gather", wire_value(bytes.gather)},
           {"scatter", wire_value(bytes.scatter)},
-          {"broadcast", wire_value(bytes.broadcast)}};
+          {"broadcast", wire_value(bytes.broadcast)},
+          {"teams", wire_value(bytes.teams)}};
+}
+
+std::string owners_text(const PlacedMatrix& matrix) {
+  if (matrix.team.empty()) return fmt::format("rank {}", matrix.owner);
+  const std::vector<int32_t> ranks = distinct(matrix.team);
+  if (ranks.size() < matrix.team.size())
+    return cat("blocks of ", counted(std::ssize(ranks), "rank"));
+  std::vector<std::string> words;
+  for (const int32_t rank : ranks) words.push_back(cat(rank));
+  return cat("ranks ", join(words, ", "));
+}
+
+PlacedMemory placed_memory(const PlacedPlan& plan,
+                           const PlacedSchedule& schedule) {
+  PlacedMemory memory;
+  for (int32_t t = 0; t < std::ssize(plan.tensors); ++t) {
+    const int64_t elements = stored_elements(plan, t, schedule.rank);
+    const DType dtype = plan.tensors[index(t)].dtype;
+    memory.weights += elements * size_of(dtype);
+    memory.gradients += elements * size_of(dtype);
+    memory.masters += elements * master_bytes_per_element(dtype);
+  }
+  for (const int64_t elements : schedule.memories)
+    memory.states += elements * kBytesPerFp32;
+  memory.slots = schedule.slot_elements * size_of(plan.options.wire);
+  memory.rooms = schedule.room_bytes;
+  return memory;
+}
+
+void add_placed_memory(const char* title, const PlacedMemory& memory,
+                       Document& out) {
+  Listing rows;
+  Document json;
+  const auto row = [&](const char* key, const char* name, int64_t bytes) {
+    rows.add({{"", "<memory", name}, {"", ">bytes", as_bytes(bytes)}});
+    json.set(key, bytes);
+  };
+  row("weights", "weights", memory.weights);
+  row("gradients", "gradients, in the weights' dtype", memory.gradients);
+  row("masters", "fp32 masters", memory.masters);
+  row("states", "states", memory.states);
+  row("slots", "slots of the exchange", memory.slots);
+  row("rooms", "rooms of teams", memory.rooms);
+  row("total", "all", memory.total());
+  out.title(title).table("", rows);
+  out.add("memory", json);
 }
 
 }  // namespace canzona

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -14,6 +15,7 @@
 #include "canzona/plan/placed/placed_owners.h"
 #include "canzona/plan/placed/placed_sharing.h"
 #include "canzona/plan/placed/storage.h"
+#include "canzona/plan/search/teams.h"
 
 namespace canzona {
 
@@ -311,13 +313,50 @@ PlacedPlan open_placed_plan(PlacedRequest settled, const CostTable* table) {
   return plan;
 }
 
-PlacedPlan make_placed_plan(PlacedRequest request, const CostTable* table) {
-  PlacedPlan plan = open_placed_plan(settle_placed(std::move(request)), table);
+namespace {
+
+PlacedPlan planned(PlacedRequest settled, const CostTable* table) {
+  PlacedPlan plan = open_placed_plan(std::move(settled), table);
   const PlacedBasis basis(plan);
   decide_owners(basis, plan);
   decide_rounds(basis, plan);
   if (share_placed_matrices(plan)) decide_rounds(basis, plan);
   plan.summary = summarize_placed(basis, plan);
+  return plan;
+}
+
+// Returns the same request with as many strips as teams could use, where their
+// number was left open; nothing if it was not, or if there are no teams.
+std::optional<PlacedRequest> with_more_strips(const PlacedRequest& settled) {
+  if (settled.options.teams == kTeamsOff) return std::nullopt;
+  const int32_t most = largest_team(settled.options.teams, settled.world);
+  std::optional<PlacedRequest> more;
+  for (size_t g = 0; g < settled.groups.size(); ++g) {
+    const auto strips = settled.groups[g].options.find("strips");
+    if (strips == settled.groups[g].options.end() || strips->second != "auto")
+      continue;
+    if (!more) more = settled;
+    more->groups[g].options["strips"] = cat(most);
+  }
+  return more;
+}
+
+double slowest_step(const PlacedPlan& plan) {
+  const std::vector<double> seconds = placed_step_seconds(plan);
+  return *std::ranges::max_element(seconds);
+}
+
+}  // namespace
+
+PlacedPlan make_placed_plan(PlacedRequest request, const CostTable* table) {
+  PlacedRequest settled = settle_placed(std::move(request));
+  std::optional<PlacedRequest> more = with_more_strips(settled);
+  PlacedPlan plan = planned(std::move(settled), table);
+  if (more) {
+    PlacedPlan other = planned(*std::move(more), table);
+    if (slowest_step(other) < kWorthTeams * slowest_step(plan))
+      plan = std::move(other);
+  }
   plan.digest = digest_of(plan);
   return plan;
 }

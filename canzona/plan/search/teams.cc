@@ -180,6 +180,8 @@ class TeamSearch {
   }
 
   // As many rounds as make the predicted step shortest, the fewest of these.
+  // Given storage has its own way of dealing rounds, with as many as that aims
+  // at.
   HomeOption with_best_rounds(size_t h, const TeamDeal& deal) {
     HomeOption option;
     option.owners = deal.owners;
@@ -188,11 +190,12 @@ class TeamSearch {
     option.makespan = deal.makespan;
     const std::vector<RoundJob> jobs = jobs_of(h, deal);
     HomeOption best;
-    for (int32_t rounds = 1; rounds <= kPipelineRounds; ++rounds) {
+    const int32_t fewest = part_.given ? kPipelineRounds : 1;
+    for (int32_t rounds = fewest; rounds <= kPipelineRounds; ++rounds) {
       option.rounds =
           deal_team_rounds(jobs, p_.grid.tp, rounds, p_.options.capacity_bytes);
       option.seconds = predicted(h, option);
-      if (rounds == 1 || option.seconds < best.seconds) best = option;
+      if (rounds == fewest || option.seconds < best.seconds) best = option;
     }
     return best;
   }
