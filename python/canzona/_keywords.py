@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import (
@@ -51,6 +52,7 @@ class Shared(TypedDict, total=False):
     nonfinite: Literal["skip", "raise", "propagate"]
     capacity_bytes: int | None
     ranks_per_node: int | None
+    cost: str | os.PathLike[str] | Mapping[str, Any] | None
     threads: int | None
     maximize: bool
     foreach: bool | None
@@ -100,6 +102,8 @@ _ABOUT = {
     '"raise" NumericalError, or "propagate"',
     "capacity_bytes": "the most bytes of a round's messages on a rank",
     "ranks_per_node": "ranks of one machine, for the plan; 8 by default",
+    "cost": "table of measured costs (`canzona calibrate`) by which matrices are "
+    "balanced: its path, or its contents",
     "threads": "of the CPU; by default torch.get_num_threads()",
     "amsgrad": "not supported; True is refused",
     "maximize": "not supported; True is refused",

@@ -61,6 +61,7 @@ class MatrixOptimizer(GroupedOptimizer):
         nonfinite: str = "skip",
         capacity_bytes: int | None = None,
         ranks_per_node: int | None = None,
+        cost: Any = None,
         threads: int | None = None,
         **options: Any,
     ):
@@ -71,6 +72,7 @@ class MatrixOptimizer(GroupedOptimizer):
             clip_norm=clip_norm,
             capacity_bytes=capacity_bytes,
             ranks_per_node=ranks_per_node,
+            cost=cost,
             threads=threads,
             flatten=flatten,
             rules=rules,
@@ -278,8 +280,10 @@ class MatrixOptimizer(GroupedOptimizer):
                 "flatten",
             )
         }
+        cost = self._config.get("cost")  # pickles may be older
         about.update(
             groups=groups,
+            cost=cost and cost.identity,
             version=load("cpu").version(),
             rates=_options.rates(self.param_groups),
             splits=[self._routes[n].splits for n in names],
