@@ -86,8 +86,13 @@ class RequestMaker {
     PlacedRequest out;
     out.world = placement_.mesh.world();
     out.options = placement_.options;
-    add_group(true, placement_.matrices, out);
-    add_group(false, placement_.elements, out);
+    const bool one_rule = placement_.matrices.rule == placement_.elements.rule;
+    add_group(placement_.matrices, out, [&](const Tensor& tensor) {
+      return one_rule || tensor.matrix_rule;
+    });
+    if (one_rule) return out;
+    add_group(placement_.elements, out,
+              [](const Tensor& tensor) { return !tensor.matrix_rule; });
     return out;
   }
 
@@ -172,12 +177,13 @@ class RequestMaker {
           splits_[t].push_back(rows);
   }
 
-  // Adds the tensors of a group, unless there are none.
-  void add_group(bool matrix_rule, const PlacedGroup& group,
-                 PlacedRequest& out) {
+  // Adds a group with the tensors that `fits` accepts, unless there are none.
+  template <class Fits>
+  void add_group(const PlacedGroup& group, PlacedRequest& out,
+                 const Fits& fits) {
     const auto number = static_cast<int32_t>(out.groups.size());
     for (const Parameter& p : parameters_) {
-      if (tensor_of(p).matrix_rule != matrix_rule) continue;
+      if (!fits(tensor_of(p))) continue;
       PlacedTensor& tensor = out.tensors.emplace_back();
       tensor.name = p.name;
       tensor.shape = p.shape;

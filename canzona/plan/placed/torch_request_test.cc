@@ -144,6 +144,14 @@ TEST(TorchRequest, LeavesOutGroupsWithoutTensorsAndFrozenTensors) {
   EXPECT_EQ(request.tensors.size(), 2U);
 }
 
+TEST(TorchRequest, HasOneGroupIfMatricesGoToAdamWToo) {
+  TorchPlacement placement = placed_by({kFsdp2}, "dp=2");
+  placement.matrices = {"adamw", {{"beta1", "0.8"}}};
+  const PlacedRequest request = torch_request(small(), placement);
+  EXPECT_EQ(request.groups, std::vector{placement.matrices});
+  EXPECT_EQ(request.tensors.front().name, "embed_tokens.weight");
+}
+
 // gpt-oss has the experts of a layer in one parameter; Qwen3-MoE has a module
 // for each.
 const char* const kStacked = R"([
