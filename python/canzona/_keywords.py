@@ -102,8 +102,8 @@ _ABOUT = {
     '"raise" NumericalError, or "propagate"',
     "capacity_bytes": "the most bytes of a round's messages on a rank",
     "ranks_per_node": "ranks of one machine, for the plan; 8 by default",
-    "cost": "table of measured costs (`canzona calibrate`) by which matrices are "
-    "balanced: its path, or its contents",
+    "cost": "table of measured costs (`canzona calibrate`) by which matrices "
+    "are balanced: its path, or its contents",
     "threads": "of the CPU; by default torch.get_num_threads()",
     "amsgrad": "not supported; True is refused",
     "maximize": "not supported; True is refused",

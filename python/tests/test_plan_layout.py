@@ -1,6 +1,7 @@
 """canzona.plan(layout=) against what the optimizers plan under that layout."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,8 @@ def build(tensors, device="cpu"):
         for depth, part in enumerate(path):
             if part not in at._modules:
                 is_last = depth + 1 == len(path)
-                at.add_module(part, _module(part, shape) if is_last else Other())
+                below = _module(part, shape) if is_last else Other()
+                at.add_module(part, below)
             at = at._modules[part]
         if isinstance(at, nn.Conv1d):
             shape = [shape[0], 1, *shape[1:]]
@@ -70,9 +72,22 @@ def rules_of(plan):
     return {t[0]: plan["groups"][t[3]]["rule"] for t in plan["tensors"]}
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.iterdir()), ids=lambda p: p.stem)
-def test_every_family_goes_to_the_rules_of_its_modules(path):
-    plan = canzona.plan(path, layout="fsdp2", layers=4, mesh="dp=2").decisions
+def without_most_experts(plan):
+    """The first two of each layer stand for all of them."""
+    kept = [
+        t
+        for t in plan["tensors"]
+        if not re.search(r"\.experts\.([2-9]|\d\d+)\.", t[0])
+    ]
+    return {**plan, "tensors": kept}
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in CONFIGS.iterdir()))
+def test_every_family_goes_to_the_rules_of_its_modules(name):
+    path = CONFIGS / name
+    plan = without_most_experts(
+        canzona.plan(path, "dp=2", layout="fsdp2", layers=4).decisions
+    )
     model = build(plan["tensors"], "meta")
     optimizer = canzona.Muon(model)
     assert {n: r.rule for n, r in optimizer._routes.items()} == rules_of(plan)
@@ -221,5 +236,5 @@ def test_plan_of_a_layout_can_be_looked_at():
     assert rules["model.layers.0.mlp.up_proj.weight"] == "muon"
     assert rules["model.embed_tokens.weight"] == "adamw"
     assert "<html" in plan.html()
-    with pytest.raises(canzona.UsageError, match="did you mean fsdp2"):
+    with pytest.raises(canzona.UsageError, match="did you mean 'fsdp2'"):
         canzona.plan("qwen3-0.6b", "dp=4", layout="fsdp")

@@ -60,14 +60,15 @@ Model toy(const std::string& tensors) {
 }
 
 Model small() {
-  return toy(R"([["embed_tokens.weight", [11, 8]],
-                 ["layers.0.self_attn.q_proj.weight", [8, 8]],
-                 ["layers.0.self_attn.o_proj.weight", [8, 8]],
-                 ["layers.0.input_layernorm.weight", [8]],
-                 ["lm_head.weight", [11, 8]]])");
+  return toy(R"([{"name": "embed_tokens.weight", "shape": [12, 8]},
+                 {"name": "layers.0.self_attn.q_proj.weight", "shape": [8, 8]},
+                 {"name": "layers.0.self_attn.o_proj.weight", "shape": [8, 8]},
+                 {"name": "layers.0.input_layernorm.weight", "shape": [8]},
+                 {"name": "lm_head.weight", "shape": [12, 8]}])");
 }
 
-// As recorded from fully_shard() and replicate() of torch 2.9 on gloo ranks.
+// As recorded from fully_shard() of torch 2.13 on gloo ranks;
+// python/tests/test_plan_layout.py compares whole plans.
 TEST(TorchBoxes, AreThoseOfTorch) {
   EXPECT_EQ(rows_of({7, 6}, {kFsdp2}, "dp=4"), "0:2 2:4 4:6 6:7");
   EXPECT_EQ(rows_of({6, 6}, {kFsdp2}, "dp=4"), "0:2 2:4 4:6 -");
@@ -81,7 +82,7 @@ TEST(TorchBoxes, AreThoseOfTorch) {
   EXPECT_EQ(rows_of({12, 6}, {kFsdp2}, "dp=2,tp=2", 0), "0:3 6:9 3:6 9:12");
   EXPECT_EQ(rows_of({6, 6}, {kFsdp2}, "dp=2,tp=2", 0), "0:2 3:5 2:3 5:6");
   EXPECT_EQ(rows_of({2, 6}, {kFsdp2}, "dp=2,tp=2", 0), "0:1 1:2 - -");
-  EXPECT_EQ(rows_of({6, 6}, {kHsdp, 2}, "dp=4,tp=1", 0), "0:3 3:6 0:3 3:6");
+  EXPECT_EQ(rows_of({6, 6}, {kHsdp, 1}, "dp=2,tp=2", 0), "0:3 3:6 0:3 3:6");
   EXPECT_EQ(rows_of({6, 6}, {kDdp}, "dp=2,tp=2", 0), "0:3 3:6 0:3 3:6");
 }
 
@@ -155,11 +156,11 @@ TEST(TorchRequest, HasOneGroupIfMatricesGoToAdamWToo) {
 // gpt-oss has the experts of a layer in one parameter; Qwen3-MoE has a module
 // for each.
 const char* const kStacked = R"([
-    ["layers.0.mlp.experts.0.gate_up_proj", [4, 6]],
-    ["layers.0.mlp.experts.1.gate_up_proj", [4, 6]],
-    ["layers.0.mlp.experts.2.gate_up_proj", [4, 6]],
-    ["layers.0.mlp.experts.0.down_proj.weight", [6, 4]],
-    ["layers.0.mlp.experts.1.down_proj.weight", [6, 4]]])";
+    {"name": "layers.0.mlp.experts.0.gate_up_proj", "shape": [4, 6]},
+    {"name": "layers.0.mlp.experts.1.gate_up_proj", "shape": [4, 6]},
+    {"name": "layers.0.mlp.experts.2.gate_up_proj", "shape": [4, 6]},
+    {"name": "layers.0.mlp.experts.0.down_proj.weight", "shape": [6, 4]},
+    {"name": "layers.0.mlp.experts.1.down_proj.weight", "shape": [6, 4]}])";
 
 TEST(TorchRequest, JoinsExpertsThatAreOneParameter) {
   const PlacedRequest request =
@@ -239,7 +240,7 @@ TEST(TorchLayout, IsReadAndWritten) {
   const auto parse = [](const char* text) {
     return [=] { parse_torch_layout(text); };
   };
-  EXPECT_THAT(parse("fsdp"), usage_error("'fsdp'", "did you mean fsdp2"));
+  EXPECT_THAT(parse("fsdp"), usage_error("'fsdp'", "did you mean 'fsdp2'"));
   EXPECT_THAT(parse("hsdp"), usage_error("'hsdp'", "hsdp:N"));
   EXPECT_THAT(parse(""), usage_error("''"));
   EXPECT_THAT(parse("hsdp:0"), usage_error("hsdp", "0"));
