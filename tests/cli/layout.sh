@@ -49,7 +49,7 @@ prints '64 ranks'
 # Without matrices there is nothing to exchange.
 canzona plan $model --rule adamw --layout fsdp2 --mesh dp=2 --quiet
 exits 0
-prints 'adamw (22 tensors)'
+prints 'adamw (24 tensors)'
 
 # Costs: from an option, or with a request of --placed.
 table='{"format": "canzona.cost_table", "version": 1, "device": "Toy 1",
