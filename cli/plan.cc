@@ -1,105 +1,22 @@
 // `canzona plan` and `canzona compare`.
 #include <algorithm>
-#include <chrono>
 
 #include "canzona/base/error.h"
-#include "canzona/base/files.h"
-#include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/json/plan_json.h"
 #include "canzona/plan/layout/layout.h"
-#include "canzona/plan/placed/placed_json.h"
-#include "canzona/plan/placed/placed_plan.h"
 #include "canzona/report/compare_view.h"
-#include "canzona/report/placed_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/team_view.h"
 #include "canzona/report/zero_view.h"
 #include "canzona/sim/zero_search.h"
 #include "cli/all_cores.h"
 #include "cli/plan_input.h"
+#include "cli/plan_placed.h"
 #include "cli/verbs.h"
 #include "cli/with_flags.h"
 
 namespace canzona::cli {
-
-// Plans of given storage: `canzona plan --placed`, and reading such files.
-namespace {
-
-constexpr int64_t kMaxPlacedFile = int64_t{1} << 29;
-constexpr int64_t kMaxPlacedFileValues = 30'000'000;
-
-// The file says everything that the other options would.
-void refuse_other_options(const PlanArguments& arguments) {
-  const std::string other = arguments.option_beside(
-      {"--placed", "--cost", "--output", "--html", "--json"});
-  if (!other.empty())
-    throw UsageError(cat("--placed ", quoted(arguments.placed), ": ", other,
-                         " cannot be combined with it: the file already gives "
-                         "the tensors, ranks and rules"));
-}
-
-// True if the text says so itself, however broken it is.
-bool claims_to_be_placed(const std::string& text) {
-  if (text.find(kPlacedPlanFormat) == std::string::npos) return false;
-  try {
-    return is_placed_plan(
-        parse_json(text, {.what = "plan",
-                          .max_bytes = kMaxPlacedFile,
-                          .max_values = kMaxPlacedFileValues}));
-  } catch (const UsageError&) {
-    return false;
-  }
-}
-
-// Adds the file's name, which errors in the request's contents do not have.
-PlacedPlan planned(const std::string& path, const CostTable* table) {
-  PlacedRequest request =
-      read_placed(read_file(path, kMaxPlacedFile, "placed storage"), path);
-  try {
-    return make_placed_plan(std::move(request), table);
-  } catch (const UsageError& error) {
-    throw UsageError(cat(path, ": ", error.what()));
-  }
-}
-
-Outcome plan_placed(const PlanArguments& arguments, const Output& out) {
-  refuse_other_options(arguments);
-  std::optional<CostTable> table;
-  if (!arguments.cost.empty()) table = read_cost_table(arguments.cost);
-  const auto start = std::chrono::steady_clock::now();
-  const PlacedPlan plan = planned(arguments.placed, table ? &*table : nullptr);
-  std::vector<std::string> violations = validate(plan);
-  if (!violations.empty())
-    throw ViolationsFound("the plan fails validation", std::move(violations));
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
-          .count();
-  // Files come first, because the reader of the text may stop early.
-  if (!arguments.output.empty())
-    out.save(arguments.output, placed_plan_to_json(plan), "plan");
-  if (!arguments.html.empty())
-    out.save(arguments.html, placed_html(plan), "report");
-  out.result(placed_view(plan), arguments.json);
-  out.note(cat("planned and validated in ", human_seconds(seconds)));
-  return Outcome::kDone;
-}
-
-}  // namespace
-
-std::optional<PlacedPlanFile> read_placed_plan(const std::string& path) {
-  const std::string text = read_file(path, int64_t{1} << 30, "plan");
-  if (!claims_to_be_placed(text)) return std::nullopt;
-  PlacedPlanFile file;
-  try {
-    file.plan = placed_plan_from_json(text, path).plan;
-  } catch (const UsageError& error) {
-    file.violations.emplace_back(error.what());
-    return file;
-  }
-  file.violations = validate(file.plan);
-  return file;
-}
 
 // `canzona plan`: makes a validated plan from a model's shapes.
 namespace {
@@ -113,6 +30,8 @@ constexpr const char* kPlanExamples =
   canzona plan --model qwen3-8b --mesh dp=16 --zero hier:8
   canzona plan --model qwen3-30b-a3b --mesh dp=8,ep=8 --zero hier:8 --zero-experts zero3
   canzona plan --model qwen3-8b --mesh dp=16 --zero auto --memory-cap 40GB -o plan.json
+  canzona plan --model qwen3-32b --layout fsdp2 --mesh dp=64,tp=8 --html plan.html
+  canzona plan --model qwen3-8b --layout hsdp:8 --mesh dp=32 --rule soap --dtype bf16
   canzona plan --placed storage.json -o plan.json --html plan.html
 
 With --teams, ranks of a home may share a matrix: its long side is cut into strips, divided evenly
@@ -120,6 +39,10 @@ among 2, 4 or 8 ranks; one of them, the head, does the work that cannot be share
 ranks, the busiest rank does 1.77 × the mean work with whole owners, 1.05 × with teams. If a
 rule keeps two factors of a matrix (SOAP, Shampoo), a helper decomposes one of them in refreshes.
 No bit of the result depends on teams.
+
+With --layout, the plan is the one that the PyTorch package makes for this model under DDP, FSDP2 or
+HSDP (hsdp:8: groups of 8 ranks share a copy), over tensor parallelism if the mesh has tp. PyTorch is
+not needed. Tensors and rules are those of canzona.Muon(model), SOAP and so on.
 
 With --placed, the planner cuts nothing: ranks store what the file says, as DDP, FSDP2, HSDP or TP
 left it; only owners and rounds are chosen. Two ranks with half of a matrix each:
@@ -217,6 +140,8 @@ void note_collectives(const PlanInput& input, const Plan& plan,
 
 Outcome run(const PlanArguments& arguments, const Output& out) {
   if (!arguments.placed.empty()) return plan_placed(arguments, out);
+  if (!arguments.layout.empty()) return plan_layout(arguments, out);
+  refuse_layout_options(arguments);
   PlanInput input = read_plan_input(arguments);
   if (!input.note.empty()) out.note(input.note);
   const std::string& strategy = arguments.planner.or_usual("strategy");

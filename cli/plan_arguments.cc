@@ -79,6 +79,24 @@ std::vector<SharedRow> placed_rows(PlanArguments& a) {
                      "what each rank already stores (docs/plan.md)")}};
 }
 
+std::vector<SharedRow> torch_rows(PlanArguments& a) {
+  return {
+      {kPlan, option("--layout", a.layout, "LAYOUT",
+                     "plan for PyTorch: ddp, fsdp2, or hsdp:N, where N ranks "
+                     "share a copy; --mesh has dp and tp")
+                  .offering({"ddp", "fsdp2", "hsdp:8"})},
+      {kPlan, option("--dtype", a.dtype, "DTYPE",
+                     "dtype of the parameters: bf16 or fp32")
+                  .offering({"bf16", "fp32"})
+                  .by_default("fp32")},
+      {kPlan, option("--wire", a.wire, "DTYPE",
+                     "dtype in which ranks send numbers: bf16 or fp32")
+                  .offering({"bf16", "fp32"})
+                  .by_default("fp32")},
+      {kPlan, flag("--share-states", a.share_states,
+                   "replicas store states at owners only")}};
+}
+
 std::vector<SharedRow> rule_rows(PlanArguments& a) {
   return {
       {kEverywhere, option("--rule", a.rule, "RULE", kRuleHelp)},
@@ -258,7 +276,8 @@ OptionRows plan_options(Planning planning, PlanArguments& a) {
   constexpr const char* kCluster = "Cluster";
   return joined(
       {rows(kInput, input_rows(a)), of_planner(kInput, PlannerGroup::kInput),
-       rows(kInput, placed_rows(a)), rows("Rule", rule_rows(a)),
+       rows(kInput, placed_rows(a)), rows("PyTorch", torch_rows(a)),
+       rows("Rule", rule_rows(a)),
        of_planner("Planning", PlannerGroup::kPlanning),
        of_planner(kMemory, PlannerGroup::kMemory),
        rows(kMemory, memory_rows(a)), of_planner(kZero, PlannerGroup::kZero),

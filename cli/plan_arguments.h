@@ -25,6 +25,10 @@ inline constexpr int64_t kUsualGlobalBatch = 4 << 20;
 // Empty text means not given, and so does an empty number.
 struct PlanArguments {
   std::string placed;  // plan only: given storage
+  std::string layout;  // plan only: one of PyTorch's, with the next three
+  std::string dtype;
+  std::string wire;
+  bool share_states = false;
   std::string model;
   bool fused = false;
   std::optional<int64_t> layers;

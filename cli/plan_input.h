@@ -9,7 +9,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/placed/placed_plan.h"
 #include "canzona/plan/plan.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/sim/activations.h"
@@ -135,14 +134,5 @@ void require_cap(const MemoryTerms& terms, const std::vector<RankCost>& ranks,
 // is not needed afterwards.
 ReportPlan plan_once(const PlanInput& input, const std::string& strategy,
                      Model* may_take = nullptr);
-
-struct PlacedPlanFile {
-  PlacedPlan plan;
-  std::vector<std::string> violations;  // empty: valid
-};
-
-// Returns nothing if the file does not claim to be a plan of given storage. A
-// plan that cannot be read completely is a violation, and `plan` is then empty.
-std::optional<PlacedPlanFile> read_placed_plan(const std::string& path);
 
 }  // namespace canzona::cli

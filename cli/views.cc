@@ -14,6 +14,7 @@
 #include "canzona/shapes/read_model.h"
 #include "cli/options.h"
 #include "cli/plan_input.h"
+#include "cli/plan_placed.h"
 #include "cli/verbs.h"
 
 namespace canzona::cli {

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/plan/placed/placed_json.h"
@@ -16,8 +17,9 @@
 namespace {
 
 void look_at_request(std::string_view text) {
+  canzona::PlacedInput input = canzona::read_placed_input(text);
   const canzona::PlacedPlan plan =
-      canzona::make_placed_plan(canzona::read_placed(text));
+      canzona::make_placed_plan(std::move(input.request), input.table());
   if (!canzona::validate(plan).empty()) std::abort();
   const std::string json = canzona::placed_plan_to_json(plan);
   const auto read = canzona::placed_plan_from_json(json, "plan.json");

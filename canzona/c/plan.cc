@@ -38,10 +38,10 @@ extern "C" {
 canzona_plan* canzona_plan_placed(const char* json, int64_t length) {
   return canzona::result_of([&] {
     using namespace canzona;
-    PlacedRequest request =
-        read_placed(text_argument(json, length, "canzona_plan_placed", "json"));
-    auto plan =
-        std::make_shared<PlanHandle>(make_placed_plan(std::move(request)));
+    PlacedInput input = read_placed_input(
+        text_argument(json, length, "canzona_plan_placed", "json"));
+    auto plan = std::make_shared<PlanHandle>(
+        make_placed_plan(std::move(input.request), input.table()));
     return static_cast<canzona_plan*>(plan_handles().add(std::move(plan)));
   });
 }

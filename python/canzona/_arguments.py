@@ -7,6 +7,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from ._cost import read_cost
 from ._errors import UsageError
 from ._routing import fitting, nearest
 
@@ -45,6 +46,7 @@ def make_config(**given: Any) -> dict[str, Any]:
         share_states=bool(given["share_states"]),
         clip_norm=None if clip_norm is None else float(clip_norm),
         flatten=given["flatten"] == "first_dim",
+        cost=read_cost(given["cost"]),
         rules=as_dict("rules", given["rules"]),
         splits=as_dict("splits", given["splits"]),
     )

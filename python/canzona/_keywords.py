@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import (
@@ -53,6 +54,7 @@ class Shared(TypedDict, total=False):
     capacity_bytes: int | None
     ranks_per_node: int | None
     links: str | None
+    cost: str | os.PathLike[str] | Mapping[str, Any] | None
     threads: int | None
     maximize: bool
     foreach: bool | None
@@ -106,6 +108,8 @@ _ABOUT = {
     "ranks_per_node": "ranks of one machine, for the plan; 8 by default",
     "links": "of the cluster, for the plan and its predicted times: "
     '"intra=400GB/s,inter=50GB/s,latency=10us"',
+    "cost": "table of measured costs (`canzona calibrate`) by which matrices "
+    "are balanced: its path, or its contents",
     "threads": "of the CPU; by default torch.get_num_threads()",
     "amsgrad": "not supported; True is refused",
     "maximize": "not supported; True is refused",

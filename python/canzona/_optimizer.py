@@ -63,6 +63,7 @@ class MatrixOptimizer(GroupedOptimizer):
         capacity_bytes: int | None = None,
         ranks_per_node: int | None = None,
         links: str | None = None,
+        cost: Any = None,
         threads: int | None = None,
         **options: Any,
     ):
@@ -75,6 +76,7 @@ class MatrixOptimizer(GroupedOptimizer):
             capacity_bytes=capacity_bytes,
             ranks_per_node=ranks_per_node,
             links=links,
+            cost=cost,
             threads=threads,
             flatten=flatten,
             rules=rules,
@@ -294,8 +296,10 @@ class MatrixOptimizer(GroupedOptimizer):
                 "flatten",
             )
         }
+        cost = self._config.get("cost")  # pickles may be older
         about.update(
             groups=groups,
+            cost=cost and cost.identity,
             version=load("cpu").version(),
             rates=_options.rates(self.param_groups),
             splits=[self._routes[n].splits for n in names],

@@ -3,6 +3,7 @@
     plan = canzona.plan("qwen3-8b", mesh="dp=16,tp=8")
     plan.json["makespan"], plan.explain(rank=17)
     plan.save("plan.json")
+    canzona.plan("qwen3-8b", mesh="dp=16,tp=8", layout="fsdp2")
 
 The program makes them; a Plan holds what it printed.
 """
@@ -71,6 +72,9 @@ class Plan:
     def digest(self) -> str:
         return self.json["digest"]
 
+    def _given(self, flag: str) -> str:
+        return self._arguments[self._arguments.index(flag) + 1]
+
     def save(self, path: str | Path) -> None:
         """Writes plan.json, for `canzona explain`, `validate` and `train`."""
         Path(path).write_text(self.text, encoding="utf-8")
@@ -95,7 +99,8 @@ class Plan:
     @cached_property
     def audit(self) -> list[dict[str, Any]]:
         """All matrices, and AdamW's tensors: rule, owners, bytes, cost."""
-        return json.loads(self._ask("explain", "--audit", "--json"))["audit"]
+        found = json.loads(self._ask("explain", "--audit", "--json"))
+        return found if isinstance(found, list) else found["audit"]
 
     def html(self) -> str:
         """A page that opens in a browser and needs nothing else."""
@@ -109,6 +114,9 @@ class Plan:
 
     def __repr__(self) -> str:
         view = self.json
+        if "mesh" not in view:  # with layout=
+            words = map(self._given, ("--model", "--layout", "--mesh"))
+            return f"<canzona.Plan {' '.join(words)} {self.digest[:12]}>"
         axes = ",".join(
             f"{axis}={n}" for axis, n in view["mesh"].items() if n > 1
         )
@@ -125,6 +133,7 @@ def plan(
     index, or a JSON list of shapes. `mesh`: "dp=16,tp=8", or a mapping. Every
     option of `canzona plan --help` is a keyword, with _ for -: rule="soap",
     fused=True, adamw=["*.k_proj.*"], rule_option={"preset": "moonlight"}.
+    With layout="fsdp2" it is the plan of canzona.Muon under that layout.
     UsageError says what is wrong with one.
     """
     for name in _OUTPUTS:

@@ -46,6 +46,9 @@ def make_request(
     for name in ("capacity_bytes", "ranks_per_node", "links"):
         if config[name] is not None:
             request[name] = config[name]
+    cost = config.get("cost")
+    if cost is not None:
+        request["cost_table"] = cost.table
     # Whoever names a capacity wants it kept; else owners work side by side.
     if config["capacity_bytes"] is not None:
         request["strict_capacity"] = True

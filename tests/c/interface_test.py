@@ -52,6 +52,15 @@ class Package(unittest.TestCase):
         )
         self.assertEqual(done.stdout.split(), ["196", "False"], done.stderr)
 
+    def test_layouts_of_torch_need_no_torch(self):
+        done = in_python(
+            "import sys; sys.modules['torch'] = None\n"
+            "import canzona\n"
+            "plan = canzona.plan('qwen3-0.6b', 'dp=2', layout='fsdp2')\n"
+            "print(plan.json['world'], len(plan.decisions['owners']))\n"
+        )
+        self.assertEqual(done.stdout.split(), ["2", "196"], done.stderr)
+
     def test_names_that_need_torch_say_so(self):
         done = in_python(
             "import sys; sys.modules['torch'] = None\n"
@@ -387,6 +396,34 @@ class Steps(unittest.TestCase):
         self.assertGreater(rows["experts[1]"]["ticks"], 0)
         self.assertEqual(rows["bias"]["rule"], "adamw")
         self.assertIsNone(rows["bias"]["owner"])
+
+    def test_a_table_of_costs_is_part_of_the_request(self):
+        request = ranks.request_of(MODEL, ranks.GROUPS, ranks.rows(2))
+        plain = canzona.PlacedPlan(request)
+        request["cost_table"] = {
+            "format": "canzona.cost_table",
+            "version": 1,
+            "device": "Toy 1",
+            "kind": "cpu",
+            "precision": "fp32",
+            "date": "2025-03-31",
+            "measurements": [
+                {
+                    "rule": "muon",
+                    "algorithm": "gram",
+                    "options": {"newton_schulz": "gram"},
+                    "entries": [{"rows": 8, "cols": 8, "seconds": 1e-3}],
+                }
+            ],
+        }
+        plan = canzona.PlacedPlan(request)
+        self.assertEqual(plan.json["cost"]["source"], "Toy 1")
+        self.assertEqual(plain.json["cost"]["source"], "nominal")
+        self.assertNotEqual(plan.digest, plain.digest)
+        self.assertEqual(pickle.loads(pickle.dumps(plan)).digest, plan.digest)
+        request["cost_table"]["measurements"][0]["rule"] = "moun"
+        with self.assertRaisesRegex(canzona.UsageError, "cost_table.*moun"):
+            canzona.PlacedPlan(request)
 
     def test_requests_that_do_not_fit_are_refused(self):
         request = ranks.request_of(MODEL, ranks.GROUPS, ranks.rows(2))

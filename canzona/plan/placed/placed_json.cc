@@ -159,10 +159,10 @@ constexpr int64_t kMaxPlacedBytes = int64_t{1} << 29;
 constexpr int64_t kMaxPlacedValues = 30'000'000;
 constexpr int64_t kMaxGroups = 10'000;
 constexpr int64_t kMaxSplits = 10'000;
-// Limits over all tensors and ranks: lists of boxes, and boxes.
+// Limit over all tensors and ranks, some of which store nothing.
 constexpr int64_t kMaxBoxLists = int64_t{1} << 23;
-constexpr int64_t kMaxBoxes = int64_t{1} << 22;
 constexpr int64_t kMaxPlacedTicks = int64_t{1} << 61;
+constexpr const char* kCostKey = "cost_table";
 
 JsonLimits placed_limits(const std::string& where) {
   return {.what = where,
@@ -271,9 +271,9 @@ class PlacedValues {
   // Bounds the boxes of all tensors together.
   void count_boxes(const PlacedTensor& tensor) {
     for (const auto& boxes : tensor.stored) num_boxes_ += std::ssize(boxes);
-    if (num_boxes_ > kMaxBoxes)
-      in_.fail(cat("tensor ", quoted(tensor.name), ": more than ", kMaxBoxes,
-                   " boxes up to this tensor"));
+    if (num_boxes_ > kMaxPlacedBoxes)
+      in_.fail(cat("tensor ", quoted(tensor.name), ": more than ",
+                   kMaxPlacedBoxes, " boxes up to this tensor"));
   }
 
   std::string read_name(const Json& value) const {
@@ -304,12 +304,12 @@ class RequestReader : PlacedValues {
  public:
   using PlacedValues::PlacedValues;
 
-  PlacedRequest run() {
+  PlacedInput run() {
     require_known_keys(
         root_,
         {kPlacedKey, "world", "wire", "share_states", "capacity_bytes",
          "strict_capacity", "ranks_per_node", "teams", "links", "groups",
-         "tensors"},
+         "tensors", kCostKey},
         where_);
     const int64_t version =
         get_integer(root_, kPlacedKey, 0, INT32_MAX, where_);
@@ -321,7 +321,11 @@ class RequestReader : PlacedValues {
     const Json& tensors = in_.array(member("tensors"), "tensors");
     check_num_tensors(tensors.size(), out_.world);
     for (const Json& tensor : tensors) read_tensor(tensor);
-    return std::move(out_);
+    PlacedInput input{std::move(out_), std::nullopt};
+    if (root_.contains(kCostKey))
+      input.cost =
+          CostTable::parse(root_[kCostKey].dump(), cat(where_, ": ", kCostKey));
+    return input;
   }
 
  private:
@@ -542,9 +546,17 @@ ReadPlacedPlan read_placed_plan(const Json& root, std::string_view text,
 
 }  // namespace
 
-PlacedRequest read_placed(std::string_view text, const std::string& where) {
+PlacedInput read_placed_input(std::string_view text, const std::string& where) {
   const Json root = parse_json(text, placed_limits(where));
   return naming_file(where, [&] { return RequestReader(root, where).run(); });
+}
+
+PlacedRequest read_placed(std::string_view text, const std::string& where) {
+  PlacedInput input = read_placed_input(text, where);
+  if (input.cost)
+    throw UsageError(
+        cat(where, ": ", kCostKey, ": a table of costs is not expected here"));
+  return std::move(input.request);
 }
 
 ReadPlacedPlan placed_plan_from_json(std::string_view text,

@@ -1,10 +1,12 @@
 // The JSON of a given storage layout and of its plan: docs/plan.md.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "canzona/base/json_reader.h"
+#include "canzona/plan/cost/cost_table.h"
 #include "canzona/plan/placed/placed_plan.h"
 
 namespace canzona {
@@ -14,12 +16,25 @@ inline constexpr const char* kPlacedPlanFormat = "canzona.placed_plan";
 inline constexpr int64_t kPlacedVersion = 1;
 // Of plans that may have teams, or name their links.
 inline constexpr int64_t kPlacedTeamVersion = 2;
+// The most boxes of all tensors and ranks that a file may list.
+inline constexpr int64_t kMaxPlacedBoxes = int64_t{1} << 22;
 
 // Reads a request. A file is untrusted: bytes, values, ranks, tensors and boxes
 // are bounded. The UsageError names `where`, the tensor and what was expected.
 // make_placed_plan() checks whether the boxes of a tensor fit together.
 PlacedRequest read_placed(std::string_view text,
                           const std::string& where = "request");
+
+// Reads a request that may bring its table of costs (`cost_table`), which
+// read_placed() refuses.
+struct PlacedInput {
+  PlacedRequest request;
+  std::optional<CostTable> cost;
+
+  const CostTable* table() const { return cost ? &*cost : nullptr; }
+};
+PlacedInput read_placed_input(std::string_view text,
+                              const std::string& where = "request");
 
 // The same plan gives the same bytes everywhere.
 std::string placed_plan_to_json(const PlacedPlan& plan);

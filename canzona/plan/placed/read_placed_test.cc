@@ -75,6 +75,40 @@ TEST(ReadPlaced, NamesWhatIsWrong) {
       "option 'steps'");
 }
 
+Json table() {
+  return Json::parse(R"({
+    "format": "canzona.cost_table", "version": 1, "device": "Toy 1",
+    "kind": "cpu", "precision": "fp32", "date": "2025-03-31",
+    "measurements": [{"rule": "adamw", "algorithm": "elementwise",
+      "entries": [{"rows": 4, "cols": 2, "seconds": 0.1}]}]})");
+}
+
+TEST(ReadPlaced, ReadsATableOfCosts) {
+  Json json = good();
+  EXPECT_EQ(read_placed_input(json.dump()).table(), nullptr);
+  json["cost_table"] = table();
+  const PlacedInput input = read_placed_input(json.dump());
+  EXPECT_EQ(input.request, read_placed(good().dump()));
+  ASSERT_NE(input.table(), nullptr);
+  EXPECT_EQ(input.table()->device(), "Toy 1");
+}
+
+TEST(ReadPlaced, RefusesTablesThatAreWrongOrNotExpected) {
+  const auto expect_bad_table = [](auto change, const std::string& says) {
+    Json json = good();
+    json["cost_table"] = table();
+    change(json["cost_table"]);
+    EXPECT_THAT([&] { read_placed_input(json.dump(), "p.json"); },
+                ThrowsMessage<UsageError>(
+                    AllOf(StartsWith("p.json: cost_table"), HasSubstr(says))));
+  };
+  expect_bad_table([](Json& t) { t["version"] = 2; }, "version");
+  expect_bad_table([](Json& t) { t["devise"] = "x"; }, "'device'");
+  expect_bad_table([](Json& t) { t = 3; }, "");
+  expect_refused([](Json& j) { j["cost_table"] = table(); },
+                 "cost_table: a table of costs is not expected here");
+}
+
 TEST(ReadPlaced, SmallFilesThatAskForMuchAreRefused) {
   expect_refused(
       [](Json& j) {
