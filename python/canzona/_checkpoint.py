@@ -21,6 +21,7 @@ from ._errors import UsageError
 from ._layout import is_dtensor, local
 from ._own import others_states, saved_names
 from ._run import Run
+from ._run_memory import State
 from ._state_edits import MASTER, STEP, absorb, like, remember
 
 if TYPE_CHECKING:
@@ -35,13 +36,14 @@ _BATCH = 64 << 20
 
 @dataclass(frozen=True)
 class Owned:
-    """A state that its owner stores whole. Where a parameter has untied copies,
-    each of them has an owner."""
+    """A state that its owner stores whole, or several ranks in parts. Where a
+    parameter has untied copies, each of them has an owner."""
 
     parameter: int
     key: str
     shape: tuple[int, ...]
     owners: tuple[int, ...]  # ranks of the world
+    in_parts: bool = False
 
     @property
     def owner(self) -> int:
@@ -73,6 +75,8 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
             state[MASTER] = like(p, master)
         optimizer._state[p] = state
     for number, s in enumerate(run.states):
+        if s.whole is not None:
+            continue  # parts are put together where somebody asks
         p = optimizer._bound[run.parameter_of(s.tensor)]
         value = s.value if s.matrix >= 0 else like(p, s.value)
         optimizer._state[p][run.keys[number]] = value
@@ -87,9 +91,8 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
             optimizer._state[p][key] = like(p, _fp32(local(p).shape, run))
     for owned in run.owned:
         of = optimizer._state[optimizer._bound[owned.parameter]]
-        if run.layout.rank not in owned.owners and not run.has_alone(
-            owned.parameter
-        ):
+        here = run.layout.rank in owned.owners and not owned.in_parts
+        if not here and not run.has_alone(owned.parameter):
             of[owned.key] = _fp32((0,), run)
     # torch's collectives on state dicts go by the order of keys.
     for p, state in optimizer._state.items():
@@ -99,7 +102,7 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
     if kept:
         with optimizer._together():
             for p, values in kept.items():
-                _take_over(optimizer._state.get(p), values)
+                _take_over(run, optimizer._state.get(p), values)
         run.loaded = True
     run.take_counts()
     run.exposed = [dict(optimizer._state[p]) for p in optimizer._bound]
@@ -110,8 +113,13 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
     remember(run)
 
 
-def _take_over(mine: dict[str, Any] | None, values: dict[str, Any]) -> None:
+def _take_over(
+    run: Run, mine: dict[str, Any] | None, values: dict[Any, Any]
+) -> None:
     for key, value in values.items():
+        if isinstance(key, int):  # a part, by its number
+            run.states[key].value.copy_(value)
+            continue
         if mine is None or key not in mine:
             raise UsageError(f"state '{key}' has no place in this optimizer")
         local(mine[key]).copy_(local(value))
@@ -123,7 +131,35 @@ def keep(optimizer: MatrixOptimizer) -> dict[Any, Any]:
     if optimizer._run is not None:
         optimizer._run.synchronize()
         absorb(optimizer, optimizer._run)
-    return {p: dict(values) for p, values in optimizer._state.items()}
+    kept = {p: dict(values) for p, values in optimizer._state.items()}
+    run = optimizer._run
+    for number, s in enumerate(run.states if run is not None else ()):
+        if s.whole is not None:
+            kept[optimizer._bound[run.parameter_of(s.tensor)]][number] = s.value
+    return kept
+
+
+def parts_of(run: Run, parameter: int, key: str) -> list[State]:
+    """This rank's parts of a state."""
+    return [
+        s
+        for number, s in enumerate(run.states)
+        if s.whole is not None
+        and run.keys[number] == key
+        and run.parameter_of(s.tensor) == parameter
+    ]
+
+
+def _assembled(run: Run, owned: Owned) -> torch.Tensor:
+    """A state in parts as a whole, on all ranks. One rank provides an element;
+    all others add the integer 0 to its bits."""
+    whole = torch.zeros(owned.shape, dtype=torch.int32, device=run.device)
+    for s in parts_of(run, owned.parameter, owned.key):
+        if s.given:
+            whole[s.place()] = s.value.view(torch.int32)
+    if run.everyone is not None:
+        dist.all_reduce(whole, group=run.everyone)
+    return whole.view(torch.float32)
 
 
 def _fp32(shape: Sequence[int], run: Run) -> torch.Tensor:
@@ -138,7 +174,8 @@ def _everyones_states(run: Run) -> tuple[list[tuple[int, str]], list[Owned]]:
         (
             run.parameter_of(s.tensor),
             run.keys[n],
-            tuple(s.value.shape) if s.matrix >= 0 else None,
+            (s.whole or tuple(s.value.shape)) if s.matrix >= 0 else None,
+            s.whole is not None,
         )
         for n, s in enumerate(run.states)
         if s.matrix < 0 or not run.has_alone(run.parameter_of(s.tensor))
@@ -152,12 +189,12 @@ def _everyones_states(run: Run) -> tuple[list[tuple[int, str]], list[Owned]]:
     }
     owners: dict[Any, list[int]] = {}
     for owner, entries in enumerate(everyones):
-        for e in entries:
+        for e in dict.fromkeys(entries):
             if e[2] is not None:
                 owners.setdefault(e, []).append(owner)
     return (
         sorted(of_shards),
-        [Owned(e[0], e[1], e[2], tuple(owners[e])) for e in sorted(owners)],
+        [Owned(*e[:3], tuple(owners[e]), e[3]) for e in sorted(owners)],
     )
 
 
@@ -313,11 +350,12 @@ def _scatter(
 ) -> list[torch.Tensor]:
     """This rank's piece of each state."""
     me, world = run.layout.rank, run.world
-    mine = [
-        optimizer._state[optimizer._bound[o.parameter]][o.key]
-        for o in batch
-        if o.owner == me
-    ]
+    mine = []
+    for o in batch:
+        of = optimizer._state[optimizer._bound[o.parameter]]
+        value = _assembled(run, o) if o.in_parts else of[o.key]
+        if o.owner == me:
+            mine.append(value)
     sent = [
         (
             torch.cat([_piece(v, world, r).reshape(-1) for v in mine])
@@ -448,6 +486,8 @@ def places_of(run: Run, parameter: int) -> Iterator[tuple[Any, int]]:
 def _from_owner(
     optimizer: MatrixOptimizer, run: Run, owned: Owned
 ) -> torch.Tensor:
+    if owned.in_parts:
+        return _assembled(run, owned)
     value = optimizer._state[optimizer._bound[owned.parameter]][owned.key]
     if run.everyone is None:
         return value.clone()

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from . import _options
-from ._checkpoint import mesh_of, places_of
+from ._checkpoint import mesh_of, parts_of, places_of
 from ._errors import UsageError
 from ._layout import is_dtensor, local
 from ._matching import match, saved_names
@@ -438,7 +438,9 @@ def _load_one(
 ) -> None:
     p = optimizer._bound[i]
     mine = optimizer._state[p]
-    owners = {o.key: o.owners for o in run.owned_of(i)}
+    owners = {
+        o.key: () if o.in_parts else o.owners for o in run.owned_of(i)
+    }
     for key in sorted(values):
         value = values[key]
         if key == STEP:
@@ -447,6 +449,8 @@ def _load_one(
             whole = _whole(run, value)
             if run.layout.rank in owners[key]:
                 mine[key].copy_(whole)
+            for part in parts_of(run, i, key):
+                part.value.copy_(whole[part.place()])
         elif key in mine:
             _load_like(run, i, p, local(mine[key]), value)
         elif is_dtensor(value):

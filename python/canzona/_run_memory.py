@@ -45,6 +45,17 @@ class State:
     value: torch.Tensor  # a view of the memory
     initially: str  # what it begins with
     kept: list[tuple[int, int]] = field(default_factory=list)  # first, count
+    # Of a part of a matrix's state: the whole one's shape, where the part
+    # begins, and whether this rank is the one that provides it.
+    whole: tuple[int, ...] | None = None
+    first: tuple[int, ...] = ()
+    given: bool = True
+
+    def place(self) -> tuple[slice, ...]:
+        """Where the part lies in the whole state."""
+        return tuple(
+            slice(a, a + n) for a, n in zip(self.first, self.value.shape)
+        )
 
     def reset(self) -> None:
         """As before the first step."""
@@ -185,6 +196,9 @@ class RunMemory:
             value,
             state["initially"],
             [tuple(e) for e in state.get("kept", ())],
+            tuple(state["whole"]) if "whole" in state else None,
+            tuple(state.get("first", ())),
+            state.get("given", True),
         )
         made.reset()
         return made
