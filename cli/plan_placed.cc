@@ -73,6 +73,8 @@ PlacedOptions torch_options(const PlanArguments& arguments,
   options.wire = dtype_of(arguments.wire, "--wire");
   options.share_states = arguments.share_states;
   options.ranks_per_node = input.options.ranks_per_node;
+  options.teams = input.options.teams;
+  options.links = input.options.links;
   const std::string& capacity = arguments.planner["capacity"];
   if (capacity.empty()) return options;
   options.capacity_bytes = input.options.capacity_bytes;
@@ -81,6 +83,20 @@ PlacedOptions torch_options(const PlanArguments& arguments,
     throw UsageError(cat("--capacity ", quoted(capacity),
                          ": expected at least one byte with --layout"));
   return options;
+}
+
+// Sums over strips cost a little, and only teams need them: as in PyTorch there
+// are none where teams are off, unless somebody asks for them.
+PlacedGroup matrices_group(const PlanArguments& arguments,
+                           const PlanInput& input) {
+  PlacedGroup group{std::string(input.rule->name()), input.rule->options()};
+  const bool named =
+      parse_rule_options(arguments.rule_options).contains("strips");
+  if (const auto strips = group.options.find("strips");
+      strips != group.options.end() && !named &&
+      input.options.teams == kTeamsOff)
+    strips->second = "1";
+  return group;
 }
 
 // AdamW's weight decay is that of the matrices where the user names one.
@@ -100,8 +116,8 @@ void refuse_planners_options(const PlanArguments& arguments) {
                                "--dtype",  "--wire",        "--share-states",
                                "--rule",   "--rule-option", "--newton-schulz",
                                "--phases", "--capacity",    "--ranks-per-node",
-                               "--cost",   "--output",      "--html",
-                               "--json"});
+                               "--cost",   "--teams",       "--link",
+                               "--output", "--html",        "--json"});
   if (!other.empty())
     throw UsageError(cat("--layout ", quoted(arguments.layout), ": ", other,
                          " cannot be combined with it: PyTorch decides where "
@@ -138,8 +154,7 @@ Outcome plan_layout(const PlanArguments& arguments, const Output& out) {
   PlanInput input = read_plan_input(arguments);
   if (!input.note.empty()) out.note(input.note);
   placement.mesh = input.mesh;
-  placement.matrices.rule = std::string(input.rule->name());
-  placement.matrices.options = input.rule->options();
+  placement.matrices = matrices_group(arguments, input);
   placement.elements = elements_beside(arguments);
   placement.splits = input.options.splits;
   placement.options = torch_options(arguments, input);
