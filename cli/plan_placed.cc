@@ -109,15 +109,13 @@ PlacedGroup elements_beside(const PlanArguments& arguments) {
 }
 
 void refuse_planners_options(const PlanArguments& arguments) {
-  const std::string other =
-      arguments.option_beside({"--layout", "--model",       "--fused",
-                               "--layers", "--scale",       "--matrix-rule",
-                               "--adamw",  "--mesh",        "--split",
-                               "--dtype",  "--wire",        "--share-states",
-                               "--rule",   "--rule-option", "--newton-schulz",
-                               "--phases", "--capacity",    "--ranks-per-node",
-                               "--cost",   "--teams",       "--link",
-                               "--output", "--html",        "--json"});
+  const std::string other = arguments.option_beside(
+      {"--layout",   "--model",          "--fused",         "--layers",
+       "--scale",    "--matrix-rule",    "--adamw",         "--mesh",
+       "--split",    "--dtype",          "--wire",          "--share-states",
+       "--rule",     "--rule-option",    "--newton-schulz", "--phases",
+       "--capacity", "--ranks-per-node", "--cost",          "--teams",
+       "--link",     "--output",         "--html",          "--json"});
   if (!other.empty())
     throw UsageError(cat("--layout ", quoted(arguments.layout), ": ", other,
                          " cannot be combined with it: PyTorch decides where "

@@ -96,7 +96,11 @@ void write_exchange(JsonWriter& out, const PlacedAction& action) {
     out.member(key).begin_array();
     for (size_t i = 0; i < bytes.size(); ++i)
       if (bytes[i] > 0)
-        out.begin_array().value(i).value(offsets[i]).value(bytes[i]).end_array();
+        out.begin_array()
+            .value(i)
+            .value(offsets[i])
+            .value(bytes[i])
+            .end_array();
     out.end_array();
   };
   blocks("send", action.send, action.send_offsets);

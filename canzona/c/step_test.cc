@@ -62,7 +62,7 @@ struct Trial {
     for (auto& values : weights) weight_at.push_back(values.data());
     for (auto& values : states) state_at.push_back(values.data());
     const canzona_memory memory = {weight_at.data(), nullptr, state_at.data(),
-                                   slots.data(), numbers};
+                                   slots.data(),     nullptr, numbers};
     return canzona_step_bind(step, &memory);
   }
   int begin(int64_t number = 1) {
@@ -216,8 +216,9 @@ TEST(CStep, RefusesAddressesThatAreNotAligned) {
   void* weights[] = {trial.weights[0].data(), trial.weights[1].data()};
   std::vector<float*> states;
   for (auto& values : trial.states) states.push_back(values.data());
-  const canzona_memory good = {weights, nullptr, states.data(),
-                               trial.slots.data(), trial.numbers};
+  const canzona_memory good = {weights,       nullptr,
+                               states.data(), trial.slots.data(),
+                               nullptr,       trial.numbers};
   const auto said = [&](const canzona_memory& memory) {
     EXPECT_EQ(canzona_step_bind(trial.step, &memory), -1);
     EXPECT_EQ(canzona_error_kind(), CANZONA_USAGE_ERROR);

@@ -173,7 +173,7 @@ struct PlanPart : SettledRequest {
   int32_t e = 0;
   int32_t first_bucket = 0;  // buckets are counted over all parts
   Mesh grid;                 // the mesh it was planned on, folded (zero.h)
-  std::vector<int32_t> bucket_of;  // per tensor
+  std::vector<int32_t> bucket_of;            // per tensor
   std::shared_ptr<const GivenPieces> given;  // null for own layouts
 
   const Buffer& buffer_of(int32_t tensor) const {

@@ -60,6 +60,18 @@ def test_layouts_do_not_change_a_bit(layout, alone):
             assert not unlike, (rank, name, unlike)
 
 
+@pytest.mark.parametrize("layout", ["fsdp4", "hsdp"])
+def test_teams_do_not_change_a_bit(layout):
+    import test_teams as teams
+
+    arguments = layouts.train_all, "one", teams.runs("off"), 6
+    expected = on_gpu(1, teams.large, *arguments)[0]
+    arguments = layouts.train_all, layout, teams.runs("auto"), 6
+    for rank, got in enumerate(on_gpu(4, teams.large, *arguments)):
+        for name in teams.RUNS:
+            assert got[name] == expected[name], (rank, name)
+
+
 def model_and(**options):
     model = layouts.fresh().cuda()
     return model, canzona.Muon(model, **options)

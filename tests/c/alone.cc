@@ -180,7 +180,8 @@ class Rank {
     for (auto& values : masters_) masters.push_back(values.data());
     for (auto& values : memories_) states.push_back(values.data());
     const canzona_memory memory = {weights.data(), masters.data(),
-                                   states.data(), slots_.data(), numbers_};
+                                   states.data(),  slots_.data(),
+                                   nullptr,        numbers_};
     if (canzona_step_bind(step_, &memory) != 0) fail("canzona_step_bind");
   }
 

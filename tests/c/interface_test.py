@@ -328,7 +328,7 @@ class Steps(unittest.TestCase):
         ):
             step.begin([0] * tensors, [1] * tensors, [0.1])
         with self.assertRaisesRegex(canzona.UsageError, "weights: 0 addresses"):
-            step.bind([], [], [], 0, 0)
+            step.bind([], [], [], 0, 0, 0)
 
     def test_errors_of_the_library_are_exceptions(self):
         (memory,) = ranks.make_ranks(MODEL, ranks.GROUPS, ranks.rows(1))

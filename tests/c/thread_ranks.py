@@ -174,6 +174,7 @@ class RankMemory:
             [0] * len(self.weights),
             addresses(self.states),
             self._slots.buffer_info()[0],
+            0,  # no rooms: nothing is shared
             self.numbers.buffer_info()[0],
         )
 

@@ -214,9 +214,8 @@ std::vector<PlacedBasis::Moved> PlacedBasis::moved_of(size_t matrix) const {
       if (holder.rank == share.t ||
           ranks.line[index(holder.rank)] != line_of(matrix))
         continue;
-      const int64_t elements =
-          elements_within(plan_, static_cast<int32_t>(matrix), holder.rank,
-                          share.rectangles);
+      const int64_t elements = elements_within(
+          plan_, static_cast<int32_t>(matrix), holder.rank, share.rectangles);
       if (elements > 0) out.push_back({holder.rank, share.t, elements, 0});
     }
   if (shares_.is_team(matrix)) add_team_bytes(matrix, out);
@@ -243,9 +242,8 @@ void PlacedBasis::add_team_bytes(size_t matrix, std::vector<Moved>& out) const {
       for (int32_t to = 0; to < size; ++to)
         if (const int64_t bytes = moved.table.send_bytes[index(to)];
             to != team.member && bytes > 0)
-          out.push_back(
-              {members[index(team.member)], members[index(to)], 0,
-               bytes * times});
+          out.push_back({members[index(team.member)], members[index(to)], 0,
+                         bytes * times});
     }
   }
 }

@@ -117,7 +117,8 @@ std::string write_placed_plan(const PlacedPlan& plan,
   JsonWriter out;
   out.begin_object();
   out.field("format", kPlacedPlanFormat);
-  out.field("version", is_plain(plan.options) ? kPlacedVersion : kPlacedTeamVersion);
+  out.field("version",
+            is_plain(plan.options) ? kPlacedVersion : kPlacedTeamVersion);
   out.field("digest", digest);
   out.field("world", plan.world);
   out.field("wire", to_string(plan.options.wire));
@@ -305,12 +306,11 @@ class RequestReader : PlacedValues {
   using PlacedValues::PlacedValues;
 
   PlacedInput run() {
-    require_known_keys(
-        root_,
-        {kPlacedKey, "world", "wire", "share_states", "capacity_bytes",
-         "strict_capacity", "ranks_per_node", "teams", "links", "groups",
-         "tensors", kCostKey},
-        where_);
+    require_known_keys(root_,
+                       {kPlacedKey, "world", "wire", "share_states",
+                        "capacity_bytes", "strict_capacity", "ranks_per_node",
+                        "teams", "links", "groups", "tensors", kCostKey},
+                       where_);
     const int64_t version =
         get_integer(root_, kPlacedKey, 0, INT32_MAX, where_);
     if (version != kPlacedVersion)
@@ -369,13 +369,13 @@ class PlacedPlanReader : PlacedValues {
   using PlacedValues::PlacedValues;
 
   PlacedPlan run() {
-    require_known_keys(root_,
-                       {"format", "version", "digest", "world", "wire",
-                        "share_states", "capacity_bytes", "strict_capacity",
-                        "ranks_per_node", "teams", "links", "groups", "cost",
-                        "predicted",
-                        "storage", "tensors", "owners", "rounds", "elements"},
-                       where_);
+    require_known_keys(
+        root_,
+        {"format", "version", "digest", "world", "wire", "share_states",
+         "capacity_bytes", "strict_capacity", "ranks_per_node", "teams",
+         "links", "groups", "cost", "predicted", "storage", "tensors", "owners",
+         "rounds", "elements"},
+        where_);
     read_options(request_);
     read_groups(request_);
     read_tensors();

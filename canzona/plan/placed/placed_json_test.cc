@@ -85,7 +85,8 @@ void expect_unread(Change change, const std::string& says) {
 TEST(PlacedPlanJson, WhatIsNoPlanIsRefused) {
   expect_unread([](Json& j) { j["format"] = "canzona.plan"; },
                 "not a plan of placed storage");
-  expect_unread([](Json& j) { j["version"] = 3; }, "version 3, expected 1 or 2");
+  expect_unread([](Json& j) { j["version"] = 3; },
+                "version 3, expected 1 or 2");
   expect_unread([](Json& j) { j.erase("owners"); }, "owners");
   expect_unread([](Json& j) { j["more"] = 1; }, "more");
   expect_unread([](Json& j) { j["owners"].push_back(0); },

@@ -78,10 +78,10 @@ int64_t PlacedDraft::work_of(const UpdateBatch& batch) {
   for (size_t i = 0; i < batch.members.size(); ++i) {
     const size_t m = index(out.kept[index(batch.members[i])].matrix);
     const MatrixCost& whole = plan.matrices[m].cost;
-    sum += (batch.blocks[i] < 0
-                ? whole
-                : shares_.blocks(m).cost(whole, batch.blocks[i]))
-               .every_step.value();
+    sum +=
+        (batch.blocks[i] < 0 ? whole
+                             : shares_.blocks(m).cost(whole, batch.blocks[i]))
+            .every_step.value();
   }
   return sum;
 }
@@ -133,8 +133,8 @@ SharedStates PlacedDraft::states_of(const SharedMatrix& team) {
        facts_of_matrix(team.matrix)
            .team_states({it.rows, it.cols}, team.size(), team.member)) {
     const int32_t memory = add_memory(state.own.elements());
-    PlacedState& placed = out.states.emplace_back(
-        owned_state(state.own, team.matrix, memory, 0));
+    PlacedState& placed =
+        out.states.emplace_back(owned_state(state.own, team.matrix, memory, 0));
     placed.name = state.in_matrix.name;
     placed.in_matrix = state.in_matrix;
     placed.is_given = state.given;
@@ -199,7 +199,7 @@ class PlacedRoundsMaker {
   struct Share {
     int32_t matrix = 0;
     Rectangle within;
-    int32_t number = 0;   // among the shares of the matrix
+    int32_t number = 0;  // among the shares of the matrix
     int32_t block = -1;
     bool is_alone = true;
   };
@@ -338,8 +338,7 @@ class PlacedRoundsMaker {
   // Adds where fields of `part`, in the matrix, lie in W.
   static void add_fields(const Share& share, Rectangle part, int64_t at,
                          Computed& computed) {
-    target(share, part, computed).first->push_back(
-        {part, at, part.elements()});
+    target(share, part, computed).first->push_back({part, at, part.elements()});
   }
   static void add_update(const Share& share, Rectangle part, int64_t at,
                          Computed& computed) {
@@ -360,7 +359,8 @@ class PlacedRoundsMaker {
   // Calls place(part of the share, number of the piece, whole piece) for what a
   // rank stores of a share.
   template <class Place>
-  static void for_each_part(const Share& share, const std::vector<Piece>& pieces,
+  static void for_each_part(const Share& share,
+                            const std::vector<Piece>& pieces,
                             const Place& place) {
     for (size_t p = 0; p < pieces.size(); ++p)
       if (const Rectangle part = meet(pieces[p], share.within);

@@ -66,8 +66,8 @@ class PlacedDraft {
   int64_t work_of(const UpdateBatch& batch);
   // Finds a kept matrix by its number in the plan.
   int32_t kept_of(int32_t m) const;
-  // Groups matrices, and blocks of some, by equal shape, phase, group and dtype,
-  // with memory for the states that live with owners.
+  // Groups matrices, and blocks of some, by equal shape, phase, group and
+  // dtype, with memory for the states that live with owners.
   std::vector<UpdateBatch> batches_of(const std::vector<SlotMatrix>& computed);
   // The states that this rank keeps of a matrix that its team shares.
   SharedStates states_of(const SharedMatrix& team);

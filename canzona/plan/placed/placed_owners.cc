@@ -277,12 +277,12 @@ class OpenRounds {
 
  private:
   struct Round {
-    std::vector<RoundBytes> used;      // by rank, once the round is used
+    std::vector<RoundBytes> used;  // by rank, once the round is used
     std::set<int32_t> owners;
     bool has_several = false;  // items of one owner
-    int32_t line = -1;   // of all items; -1: none yet, -2: several
-    int64_t pieces = 0;  // bytes on all ranks
-    bool full = false;   // above the capacity on some rank
+    int32_t line = -1;         // of all items; -1: none yet, -2: several
+    int64_t pieces = 0;        // bytes on all ranks
+    bool full = false;         // above the capacity on some rank
   };
 
   // True if the round stays within the capacity on every rank, or has one item
@@ -301,9 +301,8 @@ class OpenRounds {
   }
 
   static bool has_any(const Round& round, const RoundItem& item) {
-    return std::ranges::any_of(item.owners, [&](int32_t rank) {
-      return round.owners.contains(rank);
-    });
+    return std::ranges::any_of(
+        item.owners, [&](int32_t rank) { return round.owners.contains(rank); });
   }
 
   void put(Round& round, const RoundItem& item,

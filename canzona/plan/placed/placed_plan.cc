@@ -499,8 +499,7 @@ class PlacedValidation {
       wrong("rank ", m.team.front(), " is the first that shares it, expected ",
             "its owner, rank ", m.owner);
     const auto holders = basis.holders()[i];
-    const std::vector<int32_t>& line =
-        basis.ranks_of(basis.class_of(i)).line;
+    const std::vector<int32_t>& line = basis.ranks_of(basis.class_of(i)).line;
     for (const int32_t rank : ranks)
       if (std::ranges::find(holders, rank, &Holder::rank) == holders.end() ||
           line[index(rank)] != basis.line_of(i))
@@ -562,7 +561,7 @@ class PlacedValidation {
 
   void check_capacity(const PlacedBasis& basis) {
     struct Round {
-      std::vector<RoundBytes> bytes;     // by rank
+      std::vector<RoundBytes> bytes;  // by rank
       std::set<int32_t> owners;
       std::set<int32_t> lines;
       bool has_several = false;

@@ -326,8 +326,7 @@ class PlacedActionsMaker {
   void add_alone(size_t p, int32_t segment) {
     const PlacedRound& round = out_.rounds[p];
     const bool works =
-        round.teams.empty() ||
-        (segment == 0 && !round.shared.empty()) ||
+        round.teams.empty() || (segment == 0 && !round.shared.empty()) ||
         std::ranges::any_of(round.batches, [&](const UpdateBatch& batch) {
           return batch.segment == segment;
         });
@@ -342,16 +341,16 @@ class PlacedActionsMaker {
     return placed_matrix_name(draft_.tensor_of(m), draft_.matrix(m));
   }
   std::vector<int32_t> team_tensor(size_t p, const TransformStage& stage) {
-    return {draft_.matrix(out_.rounds[p].teams[index(stage.shared)].matrix)
-                .tensor};
+    return {
+        draft_.matrix(out_.rounds[p].teams[index(stage.shared)].matrix).tensor};
   }
 
   void add_team_stage(size_t p, const TransformStage& stage) {
     add_waits(exchanged_[index(stage.shared)]);
-    PlacedAction& action = add_compute(
-        stage.kind, static_cast<int32_t>(p),
-        cat(word_of(stage.kind), " ", team_label(p, stage)),
-        team_tensor(p, stage));
+    PlacedAction& action =
+        add_compute(stage.kind, static_cast<int32_t>(p),
+                    cat(word_of(stage.kind), " ", team_label(p, stage)),
+                    team_tensor(p, stage));
     action.team = stage.shared;
     action.segment = stage.segment;
   }
@@ -361,8 +360,8 @@ class PlacedActionsMaker {
     if (!is_exchanged(team.facts, stage.purpose, true)) return;
     std::vector<int32_t>& open = exchanged_[index(stage.shared)];
     if (stage.purpose == Purpose::kTeamPasses) add_waits(open);
-    const TeamExchange moved = team_exchange(
-        team, exchange_.moves[p].line_size, stage.purpose);
+    const TeamExchange moved =
+        team_exchange(team, exchange_.moves[p].line_size, stage.purpose);
     const auto at = [](const Extent& area, std::vector<int64_t> offsets,
                        int64_t room) {
       for (int64_t& offset : offsets) offset += room + area.first;
@@ -401,7 +400,7 @@ class PlacedActionsMaker {
   std::vector<OnTheWay> moving_;
   std::vector<int64_t> rooms_;  // of the round's teams: first bytes
   std::vector<std::vector<int32_t>> exchanged_;  // by team: not waited for yet
-  std::vector<int32_t> in_rooms_;  // the same, of earlier rounds
+  std::vector<int32_t> in_rooms_;                // the same, of earlier rounds
 };
 
 // Adds the actions of the rank in order, once its rounds are known.

@@ -103,13 +103,13 @@ struct PlacedRound {
   // Pieces whose states are updated here, with the element of the slots where
   // their fields begin; -1: nobody needs these.
   std::vector<SlotPiece> prepared;
-  std::vector<SlotMatrix> computed;   // sorted by kept matrix
-  std::vector<UpdateBatch> batches;   // of these
-  std::vector<SharedMatrix> teams;    // of any ranks of the line
+  std::vector<SlotMatrix> computed;       // sorted by kept matrix
+  std::vector<UpdateBatch> batches;       // of these
+  std::vector<SharedMatrix> teams;        // of any ranks of the line
   std::vector<SharedStates> team_states;  // of these
-  std::vector<SlotPiece> applied;     // with their updates
-  std::vector<ElementTensor> shared;  // updated here, then broadcast
-  std::vector<ElementTensor> taken;   // updated by another replica
+  std::vector<SlotPiece> applied;         // with their updates
+  std::vector<ElementTensor> shared;      // updated here, then broadcast
+  std::vector<ElementTensor> taken;       // updated by another replica
 };
 
 struct PlacedAction {

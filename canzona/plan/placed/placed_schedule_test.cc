@@ -114,7 +114,8 @@ class Players {
     for (Player& p : players_)
       while (p.next < p.schedule.actions.size()) {
         const PlacedAction& a = p.schedule.actions[p.next];
-        if (a.kind == EntryKind::kAllToAll || a.kind == EntryKind::kBroadcast) break;
+        if (a.kind == EntryKind::kAllToAll || a.kind == EntryKind::kBroadcast)
+          break;
         a.kind == EntryKind::kWait ? wait(p, a) : compute(p, a);
         ++p.next;
         moved = true;
@@ -346,8 +347,8 @@ class Players {
       for (int64_t i = 0; i < r.num_rows; ++i)
         for (int64_t j = 0; j < r.num_cols; ++j)
           write(p, r.at + i * r.num_cols + j,
-                name(m, first_row + r.first_row + i, first_col + r.first_col + j,
-                     kUpdate));
+                name(m, first_row + r.first_row + i,
+                     first_col + r.first_col + j, kUpdate));
   }
 
   void team_stage(Player& p, const PlacedAction& a, const SharedMatrix& team) {
@@ -395,9 +396,10 @@ class Players {
     for (const Player& p : players_) {
       for (const auto& [m, elements] : p.computed) {
         computed[m] += elements;
-        EXPECT_EQ(std::ranges::count(distinct(plan_.matrices[index(m)].owners()),
-                                     p.schedule.rank),
-                  1);
+        EXPECT_EQ(
+            std::ranges::count(distinct(plan_.matrices[index(m)].owners()),
+                               p.schedule.rank),
+            1);
       }
       for (int32_t t = 0; t < std::ssize(plan_.tensors); ++t) {
         const int64_t stored = stored_elements(plan_, t, p.schedule.rank);

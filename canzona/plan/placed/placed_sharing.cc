@@ -46,8 +46,8 @@ TeamSize PlacedShares::team(size_t matrix) {
 }
 
 TeamSize PlacedShares::refresh(size_t matrix) {
-  return of(matrix).costs().refresh(
-      shape(matrix), plan_.matrices[matrix].cost, team_size(matrix));
+  return of(matrix).costs().refresh(shape(matrix), plan_.matrices[matrix].cost,
+                                    team_size(matrix));
 }
 
 const StripFacts& PlacedShares::strips(size_t matrix) {
@@ -187,8 +187,7 @@ PlanPart part_of(const PlacedPlan& plan, const LineOfClass& line,
   }
   part.first_matrix.resize(line.matrices.size() + 1);
   std::iota(part.first_matrix.begin(), part.first_matrix.end(), 0);
-  part.given =
-      std::make_shared<LinePieces>(plan, *line.ranks, line.matrices);
+  part.given = std::make_shared<LinePieces>(plan, *line.ranks, line.matrices);
   return part;
 }
 

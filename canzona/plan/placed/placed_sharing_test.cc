@@ -25,9 +25,8 @@ PlacedRequest on_fast_links(PlacedRequest request, int32_t teams = kTeamsAuto) {
 }
 
 int64_t num_shared(const PlacedPlan& plan) {
-  return std::ranges::count_if(plan.matrices, [](const PlacedMatrix& m) {
-    return !m.team.empty();
-  });
+  return std::ranges::count_if(
+      plan.matrices, [](const PlacedMatrix& m) { return !m.team.empty(); });
 }
 
 // One large matrix and many small ones: without teams its owner is the slowest.
@@ -156,8 +155,8 @@ TEST(PlacedSharing, ViolationsAreNamed) {
   expect([](PlacedMatrix& m) { m.team.pop_back(); }, "a team of 3 ranks");
   expect([](PlacedMatrix& m) { m.team.back() = m.team[1]; },
          "a team of 4 ranks");
-  PlacedPlan blocks = make_placed_plan(on_fast_links(one_large(
-      {{4, 0}}, "shampoo", {{"max_preconditioner_dim", "512"}})));
+  PlacedPlan blocks = make_placed_plan(on_fast_links(
+      one_large({{4, 0}}, "shampoo", {{"max_preconditioner_dim", "512"}})));
   blocks.matrices[0].team.pop_back();
   EXPECT_THAT(validate(blocks), Contains(HasSubstr("owners of blocks")));
 }
@@ -186,8 +185,8 @@ TEST(PlacedSharing, BytesAreThoseOfTheSchedule) {
           } else if (a.kind == EntryKind::kAllToAll) {
             for (const int64_t count : a.send) moved += count * 4;
           } else if (a.kind == EntryKind::kBroadcast && a.root == r) {
-            moved += a.count * 4 *
-                     (std::ssize(schedule.groups[index(a.group)]) - 1);
+            moved +=
+                a.count * 4 * (std::ssize(schedule.groups[index(a.group)]) - 1);
           }
         }
         EXPECT_EQ(bytes[index(r)].teams.sent(), in_rooms);

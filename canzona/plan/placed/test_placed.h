@@ -248,8 +248,7 @@ inline void share_by_lot(PlacedPlan& plan, uint64_t seed) {
       others.push_back(m.owner);
       m.team = {m.owner};
       while (std::ssize(m.team) < blocks.count())
-        m.team.push_back(
-            others[static_cast<size_t>(lot(std::ssize(others)))]);
+        m.team.push_back(others[static_cast<size_t>(lot(std::ssize(others)))]);
       continue;
     }
     int64_t size = lot(2) == 0 ? 2 : 4;

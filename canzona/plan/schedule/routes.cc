@@ -188,8 +188,8 @@ std::vector<int64_t> elements_by_rank(const PlanPart& plan, int32_t matrix) {
   // heads and other sections may not be.
   const Matrix& m = plan.matrices[static_cast<size_t>(matrix)];
   const Tensor& tensor = plan.model.tensors[static_cast<size_t>(m.tensor)];
-  const bool even =
-      !plan.given && m.section < 0 && shard_rows(plan.grid, tensor) % plan.grid.places == 0;
+  const bool even = !plan.given && m.section < 0 &&
+                    shard_rows(plan.grid, tensor) % plan.grid.places == 0;
   if (even) return out;
   for (size_t t = 1; t < tp; ++t) {
     out[t] = elements_on(plan, matrix, static_cast<int32_t>(t));

@@ -232,7 +232,7 @@ class JobDealing {
   std::vector<int64_t> loads_;     // by rank
   std::vector<int64_t> promised_;  // by node
   std::vector<int64_t> node_ranks_;
-  std::vector<TeamJob> jobs_;      // longest first
+  std::vector<TeamJob> jobs_;  // longest first
   std::vector<std::vector<size_t>> of_matrix_;
   int64_t longest_path_ = 0;
 };

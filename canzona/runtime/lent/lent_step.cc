@@ -28,11 +28,10 @@ bool is_aligned_to(const void* address, int64_t bytes) {
 [[noreturn]] void refuse_address(const void* address, int64_t bytes,
                                  std::string_view what) {
   const int64_t least = std::max<int64_t>(bytes, 8);
-  throw UsageError(cat(what, " at an address that is ",
-                       reinterpret_cast<uintptr_t>(address) %
-                           static_cast<uintptr_t>(least),
-                       " modulo ", least, "; expected a multiple of ", bytes,
-                       " bytes"));
+  throw UsageError(
+      cat(what, " at an address that is ",
+          reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(least),
+          " modulo ", least, "; expected a multiple of ", bytes, " bytes"));
 }
 
 void require_aligned(const void* address, int64_t bytes,

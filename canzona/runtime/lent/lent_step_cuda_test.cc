@@ -160,5 +160,37 @@ TEST_F(CudaLentStep, WorksOnStreamsAndScratchOfTheCaller) {
   }
 }
 
+// Ranks that share matrices, on one GPU.
+TEST_F(CudaLentStep, HasTheSameBitsWhereRanksShareMatrices) {
+  const std::vector<std::pair<std::string, RuleOptions>> rules = {
+      {"muon", {{"strips", "4"}}},
+      {"soap", {{"strips", "4"}, {"ignored_dims", "1"}}},
+      {"soap", {{"precondition_frequency", "2"}}},
+      {"shampoo", {{"max_preconditioner_dim", "64"}}}};
+  for (const auto& [rule, options] : rules)
+    for (const MeshAxes& axes :
+         {MeshAxes{{0, 4}}, MeshAxes{{kReplicated, 2}, {0, 2}}}) {
+      SCOPED_TRACE(cat(rule, ", ", options.size(), " options"));
+      PlacedRequest request = placed_request(rule,
+                                             {{"a", {96, 264}},
+                                              {"norm", {100}},
+                                              {"b", {264, 64}},
+                                              {"stack", {2, 128, 128}},
+                                              {"primes", {37, 23}}},
+                                             axes);
+      for (const auto& [name, value] : options)
+        request.groups[0].options[name] = value;
+      for (PlacedGroup& group : request.groups)
+        if (group.options.contains("device")) group.options["device"] = "cuda";
+      const LentResult whole = run_lent(on_gpu(plan_by_lot(request, 3)));
+      request.options.teams = kTeamsAuto;
+      const PlacedPlan plan = plan_by_lot(request, 3);
+      EXPECT_TRUE(std::ranges::any_of(
+          plan.matrices,
+          [](const PlacedMatrix& m) { return !m.team.empty(); }));
+      EXPECT_EQ(difference(run_lent(on_gpu(plan)), whole), "");
+    }
+}
+
 }  // namespace
 }  // namespace canzona::lent_step_cuda_test

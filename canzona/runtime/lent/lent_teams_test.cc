@@ -77,9 +77,8 @@ PlacedPlan without_phases(PlacedPlan plan) {
 }
 
 int64_t num_shared(const PlacedPlan& plan) {
-  return std::ranges::count_if(plan.matrices, [](const PlacedMatrix& m) {
-    return !m.team.empty();
-  });
+  return std::ranges::count_if(
+      plan.matrices, [](const PlacedMatrix& m) { return !m.team.empty(); });
 }
 
 class SharedMatrices : public testing::TestWithParam<Shared> {};
@@ -125,7 +124,8 @@ TEST_P(SharedMatrices, KeepTheirBitsInOddSteps) {
       return (tensor + step) % 3 == 0;
     };
     trial.bad = [](int32_t tensor, int64_t step) -> std::optional<float> {
-      if (step == 3 && tensor == 2) return std::numeric_limits<float>::infinity();
+      if (step == 3 && tensor == 2)
+        return std::numeric_limits<float>::infinity();
       if (step == 4 && tensor == 0) return 1e30F;
       return std::nullopt;
     };

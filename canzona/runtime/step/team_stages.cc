@@ -43,8 +43,7 @@ TeamStages::TeamStages(Engine& engine,
 
 TeamStages::~TeamStages() = default;
 
-SharedTransform& TeamStages::transform_for(size_t round,
-                                           const TeamWork& work) {
+SharedTransform& TeamStages::transform_for(size_t round, const TeamWork& work) {
   const SharedMatrix& planned = *work.planned;
   const Rule& rule = *work.rule;
   const TeamSeat seat{planned.size(), planned.member, planned.is_head()};

@@ -55,7 +55,9 @@ class TeamStages {
            Run slot);
 
   // True if the strips have been scaled by the matrix's norm in this step.
-  bool is_scaled(size_t round, size_t team) { return at(round, team).is_scaled; }
+  bool is_scaled(size_t round, size_t team) {
+    return at(round, team).is_scaled;
+  }
 
  private:
   struct Shared {

@@ -76,7 +76,8 @@ void TeamUpdate::await(const ScheduleEntry& stage) {
     case EntryKind::kScaleStrips:
       return wait(shared, Purpose::kTeamNorms);
     case EntryKind::kSumStrips:
-      if (stage.segment == 0 && !stages_.is_scaled(index(stage.round), index(stage.shared)))
+      if (stage.segment == 0 &&
+          !stages_.is_scaled(index(stage.round), index(stage.shared)))
         wait(shared, Purpose::kTeamNorms);
       return;
     case EntryKind::kRoundSum:
@@ -111,8 +112,7 @@ void TeamUpdate::exchange(const ShownEntry& shown, bool at_once) {
                         Communicator& group, const Call& call) {
     const TeamExchange& moved = shared.exchanges[number];
     const auto area = [&](const Extent& extent) {
-      return std::span<std::byte>(room + extent.first,
-                                  index(extent.count));
+      return std::span<std::byte>(room + extent.first, index(extent.count));
     };
     const Span span(courier.track(), shown.span);
     group.all_to_all_v(
