@@ -91,16 +91,20 @@ constexpr const char* kRulesExamples =
     R"(Examples:
   canzona rules
   canzona rules muon
+  canzona rules muon --preset nanochat
   canzona rules soap --json
   canzona rules check fixtures/)";
 
 struct RulesFlags {
   std::string rule;
+  std::string preset;
   bool json = false;
 };
 
 OptionRows options_of(RulesFlags& a) {
   return {argument("RULE", a.rule, "a rule; without it, all rules are listed"),
+          option("--preset", a.preset, "NAME",
+                 "show the rule's options with the values of a preset"),
           json_flag(a.json)};
 }
 
@@ -116,7 +120,8 @@ Verb add_rules(CLI::App& root) {
              .footer = kRulesExamples,
              .below = {add_rules_check},
              .run = [arguments](const Output& out) {
-               out.result(rules_view(arguments->rule), arguments->json);
+               out.result(rules_view(arguments->rule, arguments->preset),
+                          arguments->json);
                if (!arguments->rule.empty())
                  out.note("options are set with --rule-option NAME=VALUE");
                return Outcome::kDone;

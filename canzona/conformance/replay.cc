@@ -11,6 +11,7 @@
 #include "canzona/conformance/tensor_memory.h"
 #include "canzona/conformance/translate.h"
 #include "canzona/linalg/engine.h"
+#include "canzona/rules/muon/linked.h"
 #include "canzona/rules/muon/newton_schulz.h"
 #include "canzona/rules/rule.h"
 #include "canzona/rules/runs.h"
@@ -208,6 +209,54 @@ std::unique_ptr<Rule> make_replayed_rule(const Fixture& fixture,
       [&] { return make_rule(fixture.rule, ours.options, dtype); });
 }
 
+// Keeps the factors that a rule took in a step, one after the other.
+class FactorWitness final : public DecompositionHook {
+ public:
+  explicit FactorWitness(const TensorMemory& memory) : memory_(memory) {}
+
+  void saw_factor(ConstMatrices in, ConstMatrices out) override {
+    keep(in, in_);
+    keep(out, out_);
+  }
+  void forget() {
+    in_.clear();
+    out_.clear();
+  }
+  const std::vector<double>& in() const { return in_; }
+  const std::vector<double>& out() const { return out_; }
+
+ private:
+  void keep(ConstMatrices seen, std::vector<double>& kept) const {
+    const std::vector<double> values =
+        memory_.values({seen.data, seen.dtype}, seen.elements() * seen.count);
+    kept.insert(kept.end(), values.begin(), values.end());
+  }
+
+  const TensorMemory& memory_;
+  std::vector<double> in_, out_;
+};
+
+// The tensor, or a block of its rows that is a matrix of its own.
+struct ReplayedBlock {
+  ReplayedBlock(Engine& engine, const Rule& rule, const Dims& dims,
+                int64_t first_element)
+      : stages(engine, rule, dims),
+        whole(engine, rule, dims),
+        names(make_state_names(rule, dims)),
+        witness(stages),
+        begin(static_cast<size_t>(first_element)) {}
+
+  std::span<const double> own(const std::vector<double>& all) const {
+    return std::span(all).subspan(begin, static_cast<size_t>(stages.count()));
+  }
+
+  TensorMemory stages;
+  TensorMemory whole;
+  std::unique_ptr<StateNames> names;
+  FactorWitness witness;
+  size_t begin;
+};
+
 class Replay {
  public:
   Replay(Engine& engine, const Fixture& fixture, const Translation& ours,
@@ -215,10 +264,16 @@ class Replay {
       : fixture_(fixture),
         learning_rates_(ours.learning_rates),
         slack_(options.slack_of(fixture.dtype)),
-        rule_(make_replayed_rule(fixture, ours)),
-        stages_(engine, *rule_, fixture.tensor("param.0").dims),
-        whole_(engine, *rule_, fixture.tensor("param.0").dims),
-        names_(make_state_names(*rule_, fixture.tensor("param.0").dims)) {
+        rule_(make_replayed_rule(fixture, ours)) {
+    Dims dims = fixture.tensor("param.0").dims;
+    const int64_t row = num_elements(dims) / std::max<int64_t>(dims.at(0), 1);
+    int64_t begin = 0;
+    for (const int64_t rows : row_blocks(fixture)) {
+      dims[0] = rows;
+      blocks_.push_back(
+          std::make_unique<ReplayedBlock>(engine, *rule_, dims, begin * row));
+      begin += rows;
+    }
     for (const auto& [name, tensor] : fixture.tensors) {
       const auto parsed = parse_tensor_name(name);
       if (parsed && !parsed->inject && parsed->what != "grad")
@@ -227,42 +282,60 @@ class Replay {
   }
 
   Findings run() {
-    Findings ignored;  // the other run has found these already
-    Injection injection(fixture_, *rule_, *names_, stages_, findings_);
-    Injection repeated(fixture_, *rule_, *names_, whole_, ignored);
-    const bool injects = fixture_.injected;
-    for (TensorMemory* memory : {&stages_, &whole_})
-      memory->set(memory->weights(), fixture_.tensor("param.0").values);
+    const std::vector<double>& start = fixture_.tensor("param.0").values;
+    for (const auto& block : blocks_)
+      for (const TensorMemory* memory : {&block->stages, &block->whole})
+        memory->set(memory->weights(), block->own(start));
     for (int64_t t = 1; t <= fixture_.steps; ++t) {
-      const Step step{t, learning_rates_[static_cast<size_t>(t - 1)]};
-      const std::vector<double>& grad = fixture_.tensor(cat("grad.", t)).values;
-      stages_.set(stages_.grad(), grad);
-      whole_.set(whole_.grad(), grad);
-      injection.begin(t);
-      repeated.begin(t);
-      stages_.step_by_stages(step, injects ? &injection : nullptr);
-      whole_.step_as_one(step, injects ? &repeated : nullptr);
-      injection.end();
+      for (const auto& block : blocks_) step_block(*block, t);
       compare_step(t);
     }
     return findings_;
   }
 
  private:
+  void step_block(ReplayedBlock& block, int64_t t) {
+    const Step step{t, learning_rates_[static_cast<size_t>(t - 1)]};
+    const std::vector<double>& grad = fixture_.tensor(cat("grad.", t)).values;
+    for (const TensorMemory* memory : {&block.stages, &block.whole})
+      memory->set(memory->grad(), block.own(grad));
+    if (!fixture_.injected) {
+      block.witness.forget();
+      block.stages.step_by_stages(step, &block.witness);
+      block.whole.step_as_one(step, nullptr);
+      return;
+    }
+    Findings ignored;  // the other run has found these already
+    Injection injection(fixture_, *rule_, *block.names, block.stages,
+                        findings_);
+    Injection repeated(fixture_, *rule_, *block.names, block.whole, ignored);
+    injection.begin(t);
+    repeated.begin(t);
+    block.stages.step_by_stages(step, &injection);
+    block.whole.step_as_one(step, &repeated);
+    injection.end();
+  }
+
   void compare_step(int64_t t) {
     const auto [begin, end] = expected_.equal_range(t);
     for (auto it = begin; it != end; ++it)
       compare(it->second.first, *it->second.second);
-    const std::string different = stages_.difference(whole_);
-    if (!different.empty())
-      findings_.fail(cat("step ", t, ": the fused step leaves other bits in ",
-                         different, " than the stages"));
+    for (const auto& block : blocks_) {
+      const std::string different = block->stages.difference(block->whole);
+      if (!different.empty())
+        findings_.fail(cat("step ", t, ": the fused step leaves other bits in ",
+                           different, " than the stages"));
+    }
   }
 
   void compare(const TensorName& name, const FixtureTensor& expected) {
     const auto tolerance = tolerance_of(fixture_, name);
     if (!tolerance) return;
-    std::vector<double> got = values_of(name);
+    std::vector<double> got;
+    for (const auto& block : blocks_) {
+      const std::vector<double> own = values_of(*block, name);
+      got.insert(got.end(), own.begin(), own.end());
+    }
     std::vector<double> wanted = expected.values;
     if (got.empty())
       return findings_.fail(cat("there is no ", to_string(name)));
@@ -288,40 +361,40 @@ class Replay {
   }
 
   // Returns nothing if there is no such state.
-  std::vector<double> values_of(const TensorName& name) const {
-    const auto flat = [&](ConstRun run) {
-      return stages_.values(run, stages_.count());
-    };
-    if (name.what == "param") return flat(stages_.weights());
-    const bool is_one_field = stages_.fields().size() == 1;
-    if (is_one_field && name.what == "ortho_in")
-      return flat(stages_.fields()[0]);
-    if (is_one_field && name.what == "ortho_out") return flat(stages_.update());
-    const int64_t block = std::max<int64_t>(name.block, 0);
-    if (block >= names_->num_blocks()) return {};
-    if (const auto view = names_->find(block, name.what))
-      return gather(stages_, *view);
+  static std::vector<double> values_of(const ReplayedBlock& block,
+                                       const TensorName& name) {
+    const TensorMemory& memory = block.stages;
+    if (name.what == "param")
+      return memory.values(memory.weights(), memory.count());
+    if (name.what == "update")
+      return memory.values(memory.update(), memory.count());
+    if (name.what == "ortho_in") return block.witness.in();
+    if (name.what == "ortho_out") return block.witness.out();
+    const int64_t number = std::max<int64_t>(name.block, 0);
+    if (number >= block.names->num_blocks()) return {};
+    if (const auto view = block.names->find(number, name.what))
+      return gather(memory, *view);
     if (name.what.starts_with("eigval_"))
-      return estimates(block, name.what.substr(7));
+      return estimates(block, number, name.what.substr(7));
     return {};
   }
 
   // Estimates eigenvalues that the rule does not keep from what it does.
-  std::vector<double> estimates(int64_t block, const std::string& axis) const {
-    const auto factor = names_->find(block, "factor_" + axis);
-    const auto basis = names_->find(block, "basis_" + axis);
+  static std::vector<double> estimates(const ReplayedBlock& block,
+                                       int64_t number,
+                                       const std::string& axis) {
+    const auto factor = block.names->find(number, "factor_" + axis);
+    const auto basis = block.names->find(number, "basis_" + axis);
     if (!factor || !basis) return {};
-    return eigenvalue_estimates(gather(stages_, *basis),
-                                gather(stages_, *factor), basis->dims[0]);
+    return eigenvalue_estimates(gather(block.stages, *basis),
+                                gather(block.stages, *factor), basis->dims[0]);
   }
 
   const Fixture& fixture_;
   std::vector<double> learning_rates_;
   double slack_;
   std::unique_ptr<Rule> rule_;
-  TensorMemory stages_;
-  TensorMemory whole_;
-  std::unique_ptr<StateNames> names_;
+  std::vector<std::unique_ptr<ReplayedBlock>> blocks_;
   std::multimap<int64_t, std::pair<TensorName, const FixtureTensor*>> expected_;
   Findings findings_;
 };
@@ -415,7 +488,10 @@ Findings check_newton_schulz(Engine& engine, const Fixture& fixture,
     const auto facts = std::make_shared<MuonFacts>(
         supported([&] { return MuonFacts(options); }));
     return [&engine, facts](ConstMatrices in, Matrices out) {
-      orthogonalize(engine, *facts, in, out);
+      run_links(engine, facts->links(), {.blend = in}, out, {},
+                [&](ConstMatrices u, Matrices o, int64_t) {
+                  orthogonalize(engine, *facts, u, o);
+                });
     };
   };
   return check_outputs(engine, fixture, checked, function_of);

@@ -174,6 +174,12 @@ void translate_iteration(OptionReader& from, const Fixture& fixture,
                 {{"add", "add"}, {"clamp", "clamp"}, {"mul1.02+add", "add"}});
   to["epsilon"] = from.number("muon.eps");
   to["norm_factor"] = from.count("muon.norm_factor");
+  if (from.has("muon.equilibrate")) {
+    to["equilibrate"] =
+        from.word("muon.equilibrate", {{"off", "off"}, {"rows", "rows"}});
+    if (to["equilibrate"] == "rows")
+      to["equilibrate_eps"] = from.number("muon.equilibrate_eps");
+  }
   to["newton_schulz"] = form;
   // Some references use settings that we warn about; here they are only
   // replayed.
@@ -199,6 +205,43 @@ void translate_decay(OptionReader& from, RuleOptions& to) {
                                               {"l2", "l2"}});
 }
 
+namespace {
+
+void translate_second_moment(OptionReader& from, RuleOptions& to) {
+  to["second_moment"] = from.word("muon.second_moment", {{"none", "none"},
+                                                         {"normuon", "normuon"},
+                                                         {"adamuon", "adamuon"},
+                                                         {"namo", "namo"}});
+  if (to["second_moment"] == "none") return;
+  to["beta2"] = from.number("muon.beta2");
+  to["second_moment_eps"] = from.number("muon.second_moment_eps");
+  if (to["second_moment"] != "normuon") return;
+  to["second_moment_axis"] = from.word("muon.second_moment_axis",
+                                       {{"rows", "rows"}, {"long", "long"}});
+  to["second_moment_eps_mode"] = from.word(
+      "muon.second_moment_eps_mode", {{"add", "add"}, {"clamp", "clamp"}});
+  to["second_moment_norm_eps"] = from.number("muon.second_moment_norm_eps");
+}
+
+// The links around the iteration, which older fixtures do not name.
+void translate_links(OptionReader& from, RuleOptions& to) {
+  from.require("muon.transform", "newton_schulz");
+  from.require("muon.reparam", "none");
+  if (!from.has("muon.second_moment")) return;
+  to["decay_lr"] =
+      from.word("decay_lr", {{"base", "base"}, {"scaled", "scaled"}});
+  to["renorm"] = from.word("muon.renorm", {{"off", "off"}, {"on", "on"}});
+  if (to["renorm"] == "on") to["renorm_eps"] = from.number("muon.renorm_eps");
+  translate_second_moment(from, to);
+  to["constraint"] = from.word("muon.constraint",
+                               {{"none", "none"}, {"hyperball", "hyperball"}});
+  if (to["constraint"] == "none") return;
+  to["constraint_eps"] = from.number("muon.constraint_eps");
+  to["constraint_radius"] = from.number("muon.constraint_radius");
+}
+
+}  // namespace
+
 void translate_muon(OptionReader& from, const Fixture& fixture,
                     const std::string& form, RuleOptions& to) {
   from.require("decay_order", "before");
@@ -223,6 +266,9 @@ void translate_muon(OptionReader& from, const Fixture& fixture,
                                          {"unit_rms", "unit_rms"},
                                          {"none", "none"}});
   to["scale_extra"] = from.number("muon.scale_extra");
+  translate_links(from, to);
+  // The replay cuts the tensor (row_blocks).
+  from.ignore({"muon.split", "muon.heads", "muon.split_rows"});
 }
 
 void translate_adamw(OptionReader& from, RuleOptions& to) {
@@ -300,6 +346,30 @@ Translation translate(const Fixture& fixture, const std::string& form,
     translate_own_words(from, rule, to);
   from.finish();
   return ours;
+}
+
+std::vector<int64_t> row_blocks(const Fixture& fixture) {
+  const int64_t rows = fixture.tensor("param.0").dims.at(0);
+  if (!fixture.options.contains("muon.split")) return {rows};
+  OptionReader from(fixture);
+  const std::string split = from.word(
+      "muon.split", {{"none", "none"}, {"heads", "heads"}, {"rows", "rows"}});
+  std::vector<int64_t> blocks = {rows};
+  if (split == "heads") {
+    const auto heads = static_cast<int64_t>(from.real("muon.heads"));
+    if (heads < 1 || rows % heads != 0)
+      fixture.refuse(cat("options: ", heads, " heads of ", rows, " rows"));
+    blocks.assign(static_cast<size_t>(heads), rows / heads);
+  } else if (split == "rows") {
+    blocks.clear();
+    int64_t sum = 0;
+    for (const double height : from.reals("muon.split_rows"))
+      blocks.push_back(static_cast<int64_t>(height)), sum += blocks.back();
+    if (sum != rows || std::ranges::min(blocks) < 1)
+      fixture.refuse(cat("options: muon.split_rows add up to ", sum, " of ",
+                         rows, " rows"));
+  }
+  return blocks;
 }
 
 RuleOptions translate_newton_schulz(const Fixture& fixture,

@@ -27,6 +27,10 @@ struct Translation {
 Translation translate(const Fixture& fixture, const std::string& form,
                       const std::string& device = "cpu");
 
+// Returns the heights of the row blocks that the fixture treats as matrices of
+// their own; one if it is not cut.
+std::vector<int64_t> row_blocks(const Fixture& fixture);
+
 // Returns Muon's options for a fixture of Newton–Schulz as a function;
 // precision is fp64, fp32 or bf16.
 RuleOptions translate_newton_schulz(const Fixture& fixture,

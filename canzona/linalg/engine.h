@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "canzona/linalg/gradient_numbers.h"
+#include "canzona/linalg/lines.h"
 #include "canzona/linalg/matrix.h"
 #include "canzona/linalg/memory.h"
 #include "canzona/linalg/operand.h"
@@ -261,6 +262,16 @@ class Engine {
 
   // values[j] = Σ_i a[i,j]·b[i,j]; values is count x 1 x cols.
   virtual void column_dots(Matrices values, ConstMatrices a, ConstMatrices b);
+
+  // Norms of lines, whose squares must be in the range of fp64, factors that
+  // follow from them, and products with factors of rows (lines.h). `to` and
+  // `from` may be the same.
+  virtual void line_norms(Matrices norms, ConstMatrices a, Lines lines);
+  virtual void line_factors(Matrices factors, ConstMatrices norms,
+                            const LineFactors& how, Matrices moments = {},
+                            ConstMatrices other = {});
+  virtual void scale_rows(Matrices to, ConstMatrices from,
+                          ConstMatrices factors);
 
   // Element-wise work on whole matrices. A span has one scalar per matrix.
 

@@ -83,6 +83,31 @@ void Engine::column_dots(Matrices values, ConstMatrices a, ConstMatrices b) {
   });
 }
 
+void Engine::line_norms(Matrices norms, ConstMatrices a, Lines lines) {
+  HostSide& here = host_side();
+  here.run([&](Engine& cpu) {
+    cpu.line_norms(here.out(norms), here.in(a), lines);
+  });
+}
+
+void Engine::line_factors(Matrices factors, ConstMatrices norms,
+                          const LineFactors& how, Matrices moments,
+                          ConstMatrices other) {
+  HostSide& here = host_side();
+  here.run([&](Engine& cpu) {
+    cpu.line_factors(how.first ? here.out(factors) : here.both(factors),
+                     here.in(norms), how, here.both(moments), here.in(other));
+  });
+}
+
+void Engine::scale_rows(Matrices to, ConstMatrices from,
+                        ConstMatrices factors) {
+  HostSide& here = host_side();
+  here.run([&](Engine& cpu) {
+    cpu.scale_rows(here.out(to), here.in(from), here.in(factors));
+  });
+}
+
 // Reductions of gradients, one run after another: together they may be larger
 // than any matrix.
 

@@ -253,6 +253,19 @@ class LateEngine final : private LateMemoryHolder, public Engine {
   void column_dots(Matrices values, ConstMatrices a, ConstMatrices b) override {
     issue([=, this] { cpu_->column_dots(values, a, b); });
   }
+  void line_norms(Matrices norms, ConstMatrices a, Lines lines) override {
+    issue([=, this] { cpu_->line_norms(norms, a, lines); });
+  }
+  void line_factors(Matrices factors, ConstMatrices norms,
+                    const LineFactors& how, Matrices moments,
+                    ConstMatrices other) override {
+    issue(
+        [=, this] { cpu_->line_factors(factors, norms, how, moments, other); });
+  }
+  void scale_rows(Matrices to, ConstMatrices from,
+                  ConstMatrices factors) override {
+    issue([=, this] { cpu_->scale_rows(to, from, factors); });
+  }
 
   void copy(Matrices to, ConstMatrices from) override {
     issue([=, this] { cpu_->copy(to, from); });

@@ -99,6 +99,21 @@ class RemoteEngine final : public MinimalEngine {
     const Call call(*this, kIssued, values, a, b);
     cpu().column_dots(values, a, b);
   }
+  void line_norms(Matrices norms, ConstMatrices a, Lines lines) override {
+    const Call call(*this, kIssued, norms, a);
+    cpu().line_norms(norms, a, lines);
+  }
+  void line_factors(Matrices factors, ConstMatrices norms,
+                    const LineFactors& how, Matrices moments,
+                    ConstMatrices other) override {
+    const Call call(*this, kIssued, factors, norms, moments, other);
+    cpu().line_factors(factors, norms, how, moments, other);
+  }
+  void scale_rows(Matrices to, ConstMatrices from,
+                  ConstMatrices factors) override {
+    const Call call(*this, kIssued, to, from, factors);
+    cpu().scale_rows(to, from, factors);
+  }
   void convert(Matrices to, ConstMatrices from) override {
     const Call call(*this, kIssued, to, from);
     cpu().convert(to, from);

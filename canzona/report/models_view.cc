@@ -403,9 +403,10 @@ void add_presets(const RuleEntry& entry, Document& out) {
   out.table("presets", presets);
 }
 
-void add_states(const RuleEntry& entry, Document& out) {
+void add_states(const RuleEntry& entry, const RuleOptions& options,
+                Document& out) {
   Listing states;
-  for (const StateFact& state : entry.make({})->states(kExample)) {
+  for (const StateFact& state : entry.make(options)->states(kExample)) {
     const std::vector<std::string> sides = sides_text(state);
     const bool with_shard = state.lives == Lives::kWithShard;
     states
@@ -419,23 +420,44 @@ void add_states(const RuleEntry& entry, Document& out) {
   out.table("states", states);
 }
 
-Document rule_view(const RuleEntry& entry) {
+// The rule with a preset's values in place of the defaults, and no other
+// preset. UsageError if it has none of that name.
+RuleEntry with_preset(RuleEntry entry, const std::string& preset) {
+  if (!has_option(entry, "preset") && entry.presets.empty())
+    throw UsageError(cat("rule ", entry.name, " has no presets"));
+  entry.make({{"preset", preset}});  // names the presets that there are
+  std::erase_if(entry.presets,
+                [&](const Preset& other) { return other.name != preset; });
+  for (OptionFact& option : entry.options) {
+    const auto value = entry.presets[0].values.find(option.name);
+    if (value != entry.presets[0].values.end())
+      option.default_value = value->second;
+  }
+  return entry;
+}
+
+Document rule_view(const RuleEntry& entry, const RuleOptions& options = {}) {
   Document out;
   out.heading(entry.name, ": " + entry.summary);
   out.set("name", entry.name).set("summary", entry.summary);
   add_options(entry, out);
   add_presets(entry, out);
-  add_states(entry, out);
+  add_states(entry, options, out);
   return out;
 }
 
 }  // namespace
 
-Document rules_view(const std::string& rule) {
+Document rules_view(const std::string& rule, const std::string& preset) {
   Document out;
   std::vector<Value> rules;
+  if (rule.empty() && !preset.empty())
+    throw UsageError("--preset " + preset + ": name its rule as well");
   for (const RuleEntry* entry : chosen(rule)) {
-    const Document view = rule_view(*entry);
+    const Document view =
+        preset.empty()
+            ? rule_view(*entry)
+            : rule_view(with_preset(*entry, preset), {{"preset", preset}});
     rules.push_back(view.value());
     rule.empty() ? out.text(summary_text(*entry)) : out.add_text(view);
   }

@@ -88,7 +88,8 @@ Document audit_view(const Plan& plan);
 
 // Shows what the rules say about themselves: all rules briefly, in JSON with
 // everything, or one rule with options, presets and states. For an unknown
-// rule, UsageError names the nearest one.
-Document rules_view(const std::string& rule);
+// rule, UsageError names the nearest one. A preset shows that rule's options
+// and states with its values.
+Document rules_view(const std::string& rule, const std::string& preset = "");
 
 }  // namespace canzona

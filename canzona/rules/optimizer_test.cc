@@ -95,6 +95,20 @@ const std::vector<Case> kNamedCases = {
       {"exponent", "0.5,0"},
       {"drop_weighting", "on"}}},
     {"muon", {{"precision", "fp32"}, {"decay_form", "l2"}}},
+    {"muon", {{"device", "cpu"}, {"preset", "nanochat"}}},
+    {"muon", {{"device", "cpu"}, {"preset", "normuon"}}},
+    {"muon",
+     {{"precision", "fp32"},
+      {"second_moment", "adamuon"},
+      {"renorm", "on"},
+      {"constraint", "hyperball"},
+      {"cautious_decay", "on"}}},
+    {"muon",
+     {{"precision", "fp32"},
+      {"second_moment", "namo"},
+      {"equilibrate", "rows"},
+      {"constraint", "hyperball"},
+      {"constraint_radius", "3"}}},
 };
 
 // Every rule that no case names is tested with its defaults.

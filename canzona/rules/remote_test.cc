@@ -121,7 +121,9 @@ std::vector<Case> shampoo_cases() {
 
 std::vector<Case> other_cases() {
   std::vector<Case> cases;
-  for (const char* preset : {"moonlight", "keller", "nvidia", "dion"})
+  for (const char* preset :
+       {"moonlight", "keller", "nvidia", "dion", "normuon", "nanochat",
+        "nvidia-adamuon", "nvidia-namo", "muonh"})
     for (const Dims& dims : {Dims{6, 5}, Dims{3, 12}, Dims{2, 4, 5}})
       cases.push_back({"muon", dims, {{"preset", preset}}});
   for (const char* form : {"standard", "symmetric", "gram"})

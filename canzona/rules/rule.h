@@ -70,6 +70,8 @@ class DecompositionHook {
   virtual bool basis(const FactorId&, Matrices, Matrices) { return true; }
   // A new inverse root.
   virtual bool inverse_root(const FactorId&, Matrices) { return true; }
+  // Matrices and their orthogonal factors, which it may not replace.
+  virtual void saw_factor(ConstMatrices, ConstMatrices) {}
 };
 
 // Whole tensors of equal shape at their owner, contiguous in memory.

@@ -28,10 +28,13 @@ class TestTensor {
     const auto count = static_cast<size_t>(shard.count);
     prepared.assign(rule_->facts().needs_whole_matrix() ? count : 0, Real{0});
     update.assign(count, Real{0});
-    second_.assign(count, Real{0});
+    for (std::vector<Real>& more : others_) more.assign(count, Real{0});
     if (rule_->facts().needs_whole_matrix()) {
-      const Run fields[] = {run_of(prepared.data()), run_of(second_.data())};
-      const ConstRun gathered[] = {fields[0], fields[1]};
+      const Run fields[] = {run_of(prepared.data()), run_of(others_[0].data()),
+                            run_of(others_[1].data()),
+                            run_of(others_[2].data())};
+      static_assert(std::size(fields) == kMostFields);
+      const ConstRun gathered[] = {fields[0], fields[1], fields[2], fields[3]};
       const auto used = static_cast<size_t>(rule_->facts().gather_fields());
       rule_->prepare(engine, now, shard, {fields, used});
       rule_->transform(engine, now,
@@ -94,7 +97,7 @@ class TestTensor {
             .states = states.with_shard};
   }
 
-  std::vector<Real> second_;
+  std::vector<Real> others_[kMostFields - 1];
   DecompositionHook* hook_;
 };
 

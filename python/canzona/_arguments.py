@@ -49,6 +49,11 @@ def make_config(**given: Any) -> dict[str, Any]:
         cost=read_cost(given["cost"]),
         rules=as_dict("rules", given["rules"]),
         splits=as_dict("splits", given["splits"]),
+        heads=(
+            "auto"
+            if given["heads"] == "auto"
+            else as_dict("heads", given["heads"])
+        ),
     )
 
 
@@ -65,6 +70,7 @@ _DICTS = {
     "groups": '{"*.norm.*": {"weight_decay": 0}}',
     "rules": '{"*.gate.weight": "adamw"}',
     "splits": '{"*.qkv.weight": [q, k, v]}',
+    "heads": '{"*.q_proj.weight": 32}, or "auto"',
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import weakref
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import count
@@ -18,6 +19,7 @@ from torch import nn
 from . import _options, _routing
 from ._collect import collect
 from ._errors import UsageError
+from ._heads import HeadRows, find_heads, put_found, put_given
 from ._layout import check_kind
 from ._modules import Home, homes_of
 from ._request import check_ranges
@@ -58,6 +60,8 @@ class GroupedOptimizer(torch.optim.Optimizer):
     _joined: set[str]  # those that have had a gradient since
     _constructed: bool
     _homes: Mapping[str, Home] = {}  # where the model has its parameters
+    _model: weakref.ref[nn.Module] | None = None  # if it was given
+    _heads: Mapping[str, HeadRows] | None = None  # once they were looked for
 
     def _together(self) -> contextlib.AbstractContextManager[None]:
         """Raises on every rank what fails on one (_together.py)."""
@@ -146,6 +150,10 @@ class GroupedOptimizer(torch.optim.Optimizer):
             self._config["flatten"],
         )
         if first:
+            if isinstance(params, nn.Module):
+                self._model = weakref.ref(params)
+            self._put_heads(routes)
+        if first:
             _routing.require_matrices(routes, self.rule)
         for r in routes:
             if id(r.parameter) in replicas:
@@ -160,6 +168,25 @@ class GroupedOptimizer(torch.optim.Optimizer):
             if awake:
                 self._asleep.add(r.name)
         return made
+
+    def _found_heads(self) -> Mapping[str, HeadRows]:
+        if self._heads is None:
+            model = self._model() if self._model else None
+            if model is None:
+                raise UsageError(
+                    "heads are found in the model: make the optimizer of it "
+                    f"(canzona.{type(self).__name__}(model)), not of its "
+                    "parameters"
+                )
+            self._heads = find_heads(model)
+        return self._heads
+
+    def _put_heads(self, routes: Sequence[Route]) -> None:
+        heads = self._config["heads"]
+        if heads == "auto":
+            put_found(routes, self._found_heads())
+        elif heads:
+            put_given(routes, heads)
 
     def _group_routes(
         self,

@@ -44,6 +44,7 @@ class Shared(TypedDict, total=False):
     groups: Mapping[str, Mapping[str, Any]] | None
     rules: Mapping[str, str] | None
     splits: Mapping[str, Sequence[int]] | None
+    heads: Mapping[str, int] | Literal["auto"] | None
     flatten: Literal["none", "first_dim"]
     replicas: Any
     wire: Literal["fp32", "bf16"]
@@ -91,6 +92,9 @@ _ABOUT = {
     '"adamw", or "frozen"',
     "splits": "row counts of matrices that are fused into one tensor: "
     '{{"*.qkv.weight": [q, k, v]}}',
+    "heads": "heads of projections, each a matrix of its own: "
+    '{{"*.q_proj.weight": 32}}; "auto" finds them by the model\'s config or its '
+    "modules",
     "flatten": '"first_dim" sends convolutions to the matrix rule, each as one '
     "matrix",
     "replicas": "ranks that hold the same plain tensors: a process group, a "

@@ -21,12 +21,13 @@ from . import _checkpoint, _load, _options, _routing
 from ._agree import Among, agree, takes_part
 from ._arguments import as_dict, make_config, ranks_of, replicas_by_name
 from ._errors import UsageError
-from ._groups import GroupedOptimizer, Woken
+from ._groups import Woken
 from ._layout import Layout, describe, is_dtensor, local
 from ._library import load
 from ._modules import refuse_replaced
 from ._meeting import Watch, announce, identity_of, spread
 from ._placed import PlacedPlan
+from ._qk_clip import QkClip
 from ._request import make_request, settled_precision
 from ._routing import ELEMENTS, Route
 from ._run import Run, Swapped
@@ -38,7 +39,7 @@ from ._warn import warn
 _log = logging.getLogger("canzona")
 
 
-class MatrixOptimizer(GroupedOptimizer):
+class MatrixOptimizer(QkClip):
     """What the optimizers of canzona.optim have in common."""
 
     _fed = False  # the last step has found a gradient
@@ -53,6 +54,7 @@ class MatrixOptimizer(GroupedOptimizer):
         groups: Mapping[str, Mapping[str, Any]] | None = None,
         rules: Mapping[str, str] | None = None,
         splits: Mapping[str, Sequence[int]] | None = None,
+        heads: Mapping[str, int] | str | None = None,
         flatten: str = "none",
         replicas: Any = None,
         wire: str = "fp32",
@@ -81,6 +83,7 @@ class MatrixOptimizer(GroupedOptimizer):
             flatten=flatten,
             rules=rules,
             splits=splits,
+            heads=heads,
         )
         if lr is not None:
             options["lr"] = lr

@@ -150,6 +150,13 @@ def make_group(
         "weight_decay": float(values["weight_decay"]),
     }
     if rule == "muon":
+        moment = given.get("second_moment", values["second_moment"])
+        if "beta2" in given and moment == "none":
+            raise UsageError(
+                f"beta2={given['beta2']!r}: is that of second_moment=, which "
+                'is "none"; adamw={"beta2": …} sets it for the parameters that '
+                "are not matrices"
+            )
         group.update(
             momentum=float(values["momentum"]),
             nesterov=values["nesterov"] == "on",

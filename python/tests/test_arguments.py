@@ -136,7 +136,7 @@ def test_switches_of_torch_are_accepted():
     "rule, name, words",
     [
         ("muon", "betas", 'adamw={"betas": …} sets it for the parameters'),
-        ("muon", "beta2", 'adamw={"beta2": …}'),
+        ("muon", "beta1", 'adamw={"beta1": …}'),
         ("muon", "lr_adamw", 'adamw={"lr": …}'),
         ("muon", "adamw_lr", 'adamw={"lr": …}'),
         ("soap", "adam_wd", 'adamw={"weight_decay": …}'),
@@ -162,6 +162,13 @@ def test_names_that_people_type(rule, name, words):
         e.value
     )
     assert words in str(e.value)
+
+
+def test_beta2_is_that_of_a_second_moment():
+    with pytest.raises(canzona.UsageError, match='adamw={"beta2": …} sets it'):
+        canzona.Muon(net(), beta2=0.5)
+    canzona.Muon(net(), beta2=0.5, second_moment="normuon")
+    canzona.Muon(net(), beta2=0.5, preset="nanochat")
 
 
 def test_an_option_by_both_of_its_names():

@@ -26,6 +26,27 @@ RUNS = {
     for dtype in (torch.float32, torch.bfloat16)
     if dtype == torch.float32 or rule == "muon"
 }
+# Muon with what an owner needs of whole matrices.
+LINKS = {
+    "nanochat": dict(preset="nanochat"),
+    "normuon": dict(preset="normuon"),
+    "adamuon, constrained": dict(
+        second_moment="adamuon", renorm=True, constraint="hyperball"
+    ),
+    "namo": dict(preset="nvidia-namo", equilibrate="rows"),
+    "muonh": dict(preset="muonh", cautious_decay=True, weight_decay=0.1),
+}
+RUNS.update(
+    {
+        f"{name} {wire}": (
+            "muon",
+            {"wire": wire, **options},
+            torch.bfloat16 if wire == "bf16" else torch.float32,
+        )
+        for name, options in LINKS.items()
+        for wire in ("fp32", "bf16")
+    }
+)
 
 
 @functools.cache

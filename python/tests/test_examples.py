@@ -17,6 +17,7 @@ RANKS = {
     "fsdp2": (2, None),
     "tp_fsdp2": (4, None),
     "hsdp_resume": (4, None),
+    "qk_clip": (2, None),
     "hf_trainer": (2, "transformers"),
     "lightning_module": (2, "lightning"),
     "torchtitan_container": (2, "torchtitan"),

@@ -13,6 +13,13 @@ canzona rules muon
 exits 0
 prints 'newton_schulz' 'standard|symmetric|gram|auto' 'moonlight' \
   'momentum_form=heavy_ball' 'm x n' 'with the shard'
+canzona rules muon --preset nanochat
+exits 0
+prints 'beta2 [0.9]' 'learning_rate [0.02]' 'nanochat' 'second_moment' \
+  'with the owner'
+refuses "'nanochad'" "'nanochat'" -- rules muon --preset nanochad
+refuses 'name its rule' -- rules --preset nanochat
+refuses 'has no presets' -- rules nsgd --preset x
 canzona rules soap
 prints 'm x m' 'n x n' 'with the owner'
 canzona rules --json

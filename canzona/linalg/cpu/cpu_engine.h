@@ -57,6 +57,14 @@ class CpuEngine : public Engine {
   void scale_by(Run run, const double* factor, int64_t count) override;
   void column_dots(Matrices values, ConstMatrices a, ConstMatrices b) override;
 
+  // In lines.cc.
+  void line_norms(Matrices norms, ConstMatrices a, Lines lines) override;
+  void line_factors(Matrices factors, ConstMatrices norms,
+                    const LineFactors& how, Matrices moments,
+                    ConstMatrices other) override;
+  void scale_rows(Matrices to, ConstMatrices from,
+                  ConstMatrices factors) override;
+
   // One pass over the elements, in elementwise.cc.
   using Engine::add_diagonal;
   using Engine::axpby;

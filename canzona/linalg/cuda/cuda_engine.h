@@ -240,6 +240,14 @@ class CudaEngine final : private OwnsCudaScratch, public Engine {
                      double epsilon) override;
   void limit_norms(Matrices a, double norm, double epsilon) override;
 
+  // In lines.cu.
+  void line_norms(Matrices norms, ConstMatrices a, Lines lines) override;
+  void line_factors(Matrices factors, ConstMatrices norms,
+                    const LineFactors& how, Matrices moments,
+                    ConstMatrices other) override;
+  void scale_rows(Matrices to, ConstMatrices from,
+                  ConstMatrices factors) override;
+
   // In elementwise.cu.
   using Engine::add_diagonal;
   using Engine::axpby;

@@ -21,7 +21,7 @@ std::string set_names() {
 }
 
 std::vector<OptionFact> make_options() {
-  return with_step_size(
+  std::vector<OptionFact> options = with_step_size(
       "0.001", "0.1",
       {
           {"decay_form", "decoupled", "decoupled|independent|palm|l2",
@@ -73,9 +73,31 @@ std::vector<OptionFact> make_options() {
           {"unsafe", "off", "off|on",
            "allow settings that are known to do harm"},
       });
+  for (OptionFact& link : muon_link_options())
+    options.push_back(std::move(link));
+  return options;
+}
+
+// The values of a preset, and those that differ in another that builds on it.
+RuleOptions with(RuleOptions values, const RuleOptions& more) {
+  for (const auto& [name, value] : more) values[name] = value;
+  return values;
 }
 
 std::vector<Preset> make_presets() {
+  const RuleOptions moonlight = {{"momentum_form", "heavy_ball"},
+                                 {"overrun", "cycle"},
+                                 {"epsilon_mode", "add"}};
+  const RuleOptions nvidia = {
+      {"learning_rate", "0.0003"}, {"weight_decay", "0.01"},
+      {"nesterov", "off"},         {"coefficients", "quintic"},
+      {"overrun", "cycle"},        {"epsilon", "1e-15"},
+      {"scale", "sqrt_max"}};
+  const RuleOptions dion = {
+      {"learning_rate", "0.01"},       {"weight_decay", "0.01"},
+      {"momentum_form", "heavy_ball"}, {"nesterov", "off"},
+      {"coefficients", "polar-dion"},  {"epsilon", "1e-08"},
+      {"epsilon_mode", "add"},         {"scale", "unit_rms"}};
   return {
       {"canzona", "AdamW's learning rates carry over", {}},
       {"keller",
@@ -85,33 +107,44 @@ std::vector<Preset> make_presets() {
         {"epsilon_mode", "add"},
         {"overrun", "cycle"},
         {"scale", "original"}}},
-      {"moonlight",
-       "MoonshotAI/Moonlight",
-       {{"momentum_form", "heavy_ball"},
-        {"overrun", "cycle"},
-        {"epsilon_mode", "add"}}},
+      {"moonlight", "MoonshotAI/Moonlight", moonlight},
       {"torch",
        "torch.optim.Muon",
        {{"overrun", "cycle"}, {"scale", "original"}}},
-      {"nvidia",
-       "NVIDIA-NeMo/Emerging-Optimizers",
-       {{"learning_rate", "0.0003"},
-        {"weight_decay", "0.01"},
-        {"nesterov", "off"},
-        {"coefficients", "quintic"},
-        {"overrun", "cycle"},
-        {"epsilon", "1e-15"},
-        {"scale", "sqrt_max"}}},
-      {"dion",
-       "microsoft/dion",
-       {{"learning_rate", "0.01"},
-        {"weight_decay", "0.01"},
-        {"momentum_form", "heavy_ball"},
-        {"nesterov", "off"},
+      {"nvidia", "NVIDIA-NeMo/Emerging-Optimizers", nvidia},
+      {"dion", "microsoft/dion", dion},
+      {"normuon", "NorMuon of microsoft/dion",
+       with(dion,
+            {{"second_moment", "normuon"}, {"second_moment_axis", "rows"}})},
+      {"nanochat",
+       "karpathy/nanochat: MuonEq, Muon+ and NorMuon",
+       {{"learning_rate", "0.02"},
+        {"weight_decay", "0.28"},
+        {"cautious_decay", "on"},
+        {"decay_lr", "scaled"},
         {"coefficients", "polar-dion"},
-        {"epsilon", "1e-08"},
+        {"norm_factor", "1.01"},
+        {"epsilon", "1e-06"},
         {"epsilon_mode", "add"},
-        {"scale", "unit_rms"}}},
+        {"scale", "original"},
+        {"equilibrate", "rows"},
+        {"renorm", "on"},
+        {"second_moment", "normuon"},
+        {"beta2", "0.9"},
+        {"second_moment_eps", "1e-10"},
+        {"second_moment_eps_mode", "clamp"}}},
+      {"nvidia-normuon", "NorMuon of NVIDIA-NeMo/Emerging-Optimizers",
+       with(nvidia, {{"second_moment", "normuon"},
+                     {"second_moment_eps_mode", "clamp"}})},
+      {"nvidia-adamuon", "AdaMuon of NVIDIA-NeMo/Emerging-Optimizers",
+       with(nvidia, {{"second_moment", "adamuon"}})},
+      {"nvidia-namo", "NAMO of NVIDIA-NeMo/Emerging-Optimizers",
+       with(nvidia, {{"second_moment", "namo"}})},
+      {"muonh", "MuonH: weights keep their norms",
+       with(nvidia, {{"weight_decay", "0"}, {"constraint", "hyperball"}})},
+      {"scion", "Scion of NVIDIA-NeMo/Emerging-Optimizers, hidden layers",
+       with(nvidia, {{"weight_decay", "1"}, {"scale", "unit_rms"}})},
+      {"kimi-k2", "Moonlight's, to be used with QK-clip at 100", moonlight},
   };
 }
 
@@ -134,7 +167,9 @@ void resolve_steps(RuleOptions& options) {
   }
   const CoefficientSet& set = coefficient_set(coefficients);
   if (steps == "auto") steps = std::to_string(set.usual_steps);
-  if (!set.open_ended && steps != std::to_string(set.usual_steps))
+  const bool fewer = switch_option(options, "unsafe") &&
+                     integer_option(options, "steps") < set.usual_steps;
+  if (!set.open_ended && !fewer && steps != std::to_string(set.usual_steps))
     throw UsageError(cat("rule muon: steps=", steps, ", but ", set.name,
                          " has exactly ", set.usual_steps, "; omit steps"));
 }
@@ -244,6 +279,9 @@ RuleOptions muon_options_in_force(const RuleOptions& given) {
       options_in_force("muon", muon_options(), muon_presets(), given);
   const bool unsafe = switch_option(options, "unsafe");
   require_decay_of_weights(options);
+  if (options.at("second_moment_norm_eps") == "auto")
+    options["second_moment_norm_eps"] = options.at("second_moment_eps");
+  require_muon_links(options);
   resolve_steps(options);
   resolve_precision(options);
   resolve_norm_factor(options);
@@ -350,6 +388,7 @@ std::string_view to_string(NewtonSchulz form) {
 
 MuonFacts::MuonFacts(const RuleOptions& given)
     : options_(muon_options_in_force(given)),
+      links_(options_),
       coefficients_(muon_coefficients(options_)),
       restarts_(integer_option(options_, "restarts")),
       flattens_(options_.at("flatten") == "first_dim"),
@@ -360,8 +399,11 @@ MuonFacts::MuonFacts(const RuleOptions& given)
 
 std::vector<StateFact> MuonFacts::states(MatrixShape shape) const {
   return states_for("muon", shape, [&] {
-    return std::vector<StateFact>{
+    std::vector<StateFact> states{
         {"momentum", {shape.rows, shape.cols}, "fp32", Lives::kWithShard}};
+    for (StateFact& more : links_.states(shape))
+      states.push_back(std::move(more));
+    return states;
   });
 }
 
@@ -438,15 +480,16 @@ RuleWork MuonFacts::work(MatrixShape shape) const {
     const auto [m, n] = std::minmax(shape.rows, shape.cols);
     const MuonFlops count =
         muon_flops(chosen.form, steps(), num_squares(), num_segments(chosen));
-    return RuleWork{
-        count.per_wide * cubic(m, m, n) + count.per_small * cubic(m, m, m),
-        Flops(0)};
+    return RuleWork{count.per_wide * cubic(m, m, n) +
+                        count.per_small * cubic(m, m, m) + links_.flops(shape),
+                    Flops(0)};
   });
 }
 
 int MuonFacts::num_strips(MatrixShape shape) const {
   const auto [m, n] = std::minmax(shape.rows, shape.cols);
   if (strips_ != 0) return strips_that_fit(n, strips_);
+  if (links_.any()) return 1;
   // A division that precedes rounding cannot wait for the norm of a Gram
   // matrix that is summed over strips.
   const DeviceKind& device = device_kind(options_.at("device"));

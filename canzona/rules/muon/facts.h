@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "canzona/rules/facts.h"
+#include "canzona/rules/muon/links.h"
 
 namespace canzona {
 
@@ -98,10 +99,12 @@ class MuonFacts final : public RuleFacts {
   RuleWork work(MatrixShape shape) const override;
   StripFacts strips(MatrixShape shape) const override;
   std::string algorithm(MatrixShape shape) const override;
+  int gather_fields() const override { return links_.fields(); }
   int64_t operand_bytes_per_element() const override {
     return 2 * kBytesPerBf16;
   }
 
+  const MuonLinks& links() const { return links_; }
   // Throws UsageError if the tensor has fewer than two axes.
   MuonStack stack_of(const std::vector<int64_t>& dims) const;
   // Returns what runs on this shape. In bf16, matrices of at most 64 rows or
@@ -130,6 +133,7 @@ class MuonFacts final : public RuleFacts {
   int64_t num_segments(MuonWay way) const;
 
   RuleOptions options_;
+  MuonLinks links_;
   std::vector<Coefficients> coefficients_;
   int64_t restarts_;
   bool flattens_;

@@ -206,22 +206,47 @@ TEST(MuonFacts, HasFewerRestartsThanSteps) {
 }
 
 TEST(MuonFacts, OptionsInForceAreAllNamed) {
-  EXPECT_EQ(MuonFacts({}).options(),
-            (RuleOptions{
-                {"cautious_decay", "off"},   {"coefficients", "simple"},
-                {"decay_form", "decoupled"}, {"device", "cuda"},
-                {"epsilon", "1e-07"},        {"epsilon_mode", "clamp"},
-                {"flatten", "none"},         {"learning_rate", "0.001"},
-                {"momentum", "0.95"},        {"momentum_form", "ema"},
-                {"nesterov", "on"},          {"newton_schulz", "auto"},
-                {"norm_factor", "1"},        {"normalization", "frobenius"},
-                {"overrun", "last"},         {"precision", "fp16"},
-                {"preset", "canzona"},       {"restarts", "1"},
-                {"scale", "match_rms"},      {"scale_extra", "1"},
-                {"scale_shape", "matrix"},   {"steps", "5"},
-                {"strips", "auto"},          {"unsafe", "off"},
-                {"weight_decay", "0.1"},
-            }));
+  EXPECT_EQ(MuonFacts({}).options(), (RuleOptions{
+                                         {"beta2", "0.95"},
+                                         {"constraint", "none"},
+                                         {"constraint_eps", "1e-15"},
+                                         {"constraint_radius", "current"},
+                                         {"decay_lr", "base"},
+                                         {"equilibrate", "off"},
+                                         {"equilibrate_eps", "1e-06"},
+                                         {"renorm", "off"},
+                                         {"renorm_eps", "1e-06"},
+                                         {"second_moment", "none"},
+                                         {"second_moment_axis", "long"},
+                                         {"second_moment_eps", "1e-08"},
+                                         {"second_moment_eps_mode", "add"},
+                                         {"second_moment_norm_eps", "1e-08"},
+                                         {"cautious_decay", "off"},
+                                         {"coefficients", "simple"},
+                                         {"decay_form", "decoupled"},
+                                         {"device", "cuda"},
+                                         {"epsilon", "1e-07"},
+                                         {"epsilon_mode", "clamp"},
+                                         {"flatten", "none"},
+                                         {"learning_rate", "0.001"},
+                                         {"momentum", "0.95"},
+                                         {"momentum_form", "ema"},
+                                         {"nesterov", "on"},
+                                         {"newton_schulz", "auto"},
+                                         {"norm_factor", "1"},
+                                         {"normalization", "frobenius"},
+                                         {"overrun", "last"},
+                                         {"precision", "fp16"},
+                                         {"preset", "canzona"},
+                                         {"restarts", "1"},
+                                         {"scale", "match_rms"},
+                                         {"scale_extra", "1"},
+                                         {"scale_shape", "matrix"},
+                                         {"steps", "5"},
+                                         {"strips", "auto"},
+                                         {"unsafe", "off"},
+                                         {"weight_decay", "0.1"},
+                                     }));
 }
 
 TEST(MuonFacts, RefusesSetsThatDoHarm) {
@@ -255,6 +280,12 @@ TEST(MuonFacts, KnowsHowManyStepsASetHas) {
         MuonFacts(RuleOptions{{"coefficients", "cubic5"}, {"steps", "6"}});
       },
       ThrowsMessage<UsageError>(HasSubstr("exactly 5")));
+  // nanochat takes the first ones of them.
+  EXPECT_EQ(MuonFacts(RuleOptions{{"coefficients", "polar-dion"},
+                                  {"steps", "3"},
+                                  {"unsafe", "on"}})
+                .steps(),
+            3);
 }
 
 // Without c there is no square: 15a, and 6a + 9 in Gram space.

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "canzona/base/check.h"
 #include "canzona/rules/muon/facts.h"
+#include "canzona/rules/muon/linked.h"
 #include "canzona/rules/muon/newton_schulz.h"
 #include "canzona/rules/options.h"
 #include "canzona/rules/runs.h"
@@ -104,6 +106,7 @@ class MuonRule final : public RuleOf<MuonFacts> {
         blend_(blend_of(facts_.options())),
         decay_(muon_decay(facts_.options())),
         cautious_(switch_option(facts_.options(), "cautious_decay")),
+        scales_decay_(facts_.options().at("decay_lr") == "scaled"),
         scale_(facts_.options().at("scale")),
         scales_by_last_two_(facts_.options().at("scale_shape") == "last_two"),
         scale_extra_(real_option(facts_.options(), "scale_extra")) {}
@@ -117,25 +120,53 @@ class MuonRule final : public RuleOf<MuonFacts> {
                      .out = fields[0],
                      .blend = blend_},
                     shard.count);
+    size_t next = 1;
+    const auto pass_on = [&](ConstRun run) {
+      engine.copy(as_row(fields[next++], shard.count),
+                  as_row(run, shard.count));
+    };
+    if (facts_.links().needs_gradient()) pass_on(shard.grad);
+    if (facts_.links().needs_weights()) pass_on(shard.weights);
   }
 
-  void transform(Engine& engine, const Step&,
+  void transform(Engine& engine, const Step& step,
                  const Batch& batch) const override {
     const MuonStack stack = facts_.stack_of(batch.dims);
     const int64_t count = batch.count * stack.count;
     const auto [rows, cols] = stack.shape;
-    const ConstMatrices in = as_matrices(batch.fields[0], rows, cols, count);
+    const auto field = [&](size_t i) {
+      return as_matrices(batch.fields[i], rows, cols, count);
+    };
+    const ConstMatrices in = field(0);
     const Matrices out = as_matrices(batch.out, rows, cols, count);
     const MuonWay way = facts_.way(stack.shape);
     const bool tall = in.rows > in.cols;
-    orthogonalize(engine, plan_, way, {.source = in, .transpose = tall},
-                  {.out = out, .transpose = tall});
+    if (!facts_.links().any()) {
+      orthogonalize(engine, plan_, way, {.source = in, .transpose = tall},
+                    {.out = out, .transpose = tall});
+      if (batch.hook != nullptr) batch.hook->saw_factor(in, out);
+      return;
+    }
+    LinkedInput linked{.blend = in, .hook = batch.hook};
+    size_t next = 1;
+    if (facts_.links().needs_gradient()) linked.grad = field(next++);
+    if (facts_.links().needs_weights()) linked.weights = field(next++);
+    if (!batch.states.empty()) linked.moments = batch.states[0];
+    const auto factor = [&](ConstMatrices u, Matrices o, int64_t) {
+      orthogonalize(engine, plan_, way, {.source = u, .transpose = tall},
+                    {.out = o, .transpose = tall});
+    };
+    run_links(engine, facts_.links(), linked, out, moved(step, batch.dims),
+              std::cref(factor));
   }
 
   void apply(Engine& engine, const Step& step, const Shard& shard,
              ConstRun update) const override {
-    engine.apply(shard.weights, update, applied(step, shard.whole), shard.count,
-                 shard.rounded);
+    // A constrained update is the difference of the weights.
+    engine.apply(shard.weights, update,
+                 facts_.links().hyperball ? Apply{.step = 1}
+                                          : applied(step, shard.whole),
+                 shard.count, shard.rounded);
   }
 
   std::unique_ptr<SharedTransform> share(Engine& engine, Arena& arena,
@@ -147,16 +178,21 @@ class MuonRule final : public RuleOf<MuonFacts> {
   }
 
   bool lets_gradients_move() const override {
-    return l2_factor(decay_) == 0 && !cautious_;
+    const MuonLinks& links = facts_.links();
+    if (!links.any()) return l2_factor(decay_) == 0 && !cautious_;
+    return l2_factor(decay_) == 0 && !links.equilibrate &&
+           !links.needs_gradient();
   }
 
   // Makes one pass over memory before the products and none after: the first
   // fills the operand directly from gradient and momentum, and the last product
-  // writes the weights. Cautious updates cannot be fused this way.
+  // writes the weights. Cautious updates cannot be fused this way. With links
+  // only the first pass is fused.
   void step_whole(Engine& engine, const Step& step,
                   const WholeTensors& tensors) const override {
-    if (!lets_gradients_move() || !tensors.uncut())
+    if (!lets_gradients_move() || !tensors.uncut() || tensors.hook != nullptr)
       return Rule::step_whole(engine, step, tensors);
+    if (facts_.links().any()) return step_linked(engine, step, tensors);
     const MuonStack stack = facts_.stack_of(tensors.dims);
     const auto count =
         static_cast<int64_t>(tensors.shards.size()) * stack.count;
@@ -167,6 +203,49 @@ class MuonRule final : public RuleOf<MuonFacts> {
   }
 
  private:
+  void step_linked(Engine& engine, const Step& step,
+                   const WholeTensors& tensors) const {
+    const MuonStack stack = facts_.stack_of(tensors.dims);
+    const auto [rows, cols] = stack.shape;
+    const int64_t count = std::ssize(tensors.shards) * stack.count;
+    const Arena::Scope scope(engine.arena());
+    const auto take_all = [&] { return take(engine, tensors.elements()); };
+    const Run update = take_all();
+    LinkedInput linked;
+    if (facts_.links().needs_weights()) {
+      const Run weights = take_all();
+      int64_t done = 0;
+      for (const Shard& shard : tensors.shards) {
+        engine.copy(as_row(advanced(weights, done), shard.count),
+                    as_row(shard.weights, shard.count));
+        done += shard.count;
+      }
+      linked.weights = as_matrices(weights, rows, cols, count);
+    }
+    if (!tensors.owned.empty()) linked.moments = tensors.owned[0];
+    const bool tall = rows > cols;
+    const auto factor = [&](ConstMatrices, Matrices o, int64_t begin) {
+      for (int64_t i = 0; i < o.count; i += Places::kMost) {
+        const int64_t size = std::min(Places::kMost, o.count - i);
+        const Places places(tensors, stack, begin + i, size);
+        orthogonalize(engine, plan_, facts_.way(stack.shape),
+                      {.source = places.grads(dtype_, stack.shape),
+                       .momentum = places.momenta(dtype_, stack.shape),
+                       .blend = blend_,
+                       .transpose = tall},
+                      {.out = o.part(i, size), .transpose = tall});
+      }
+    };
+    run_links(engine, facts_.links(), linked,
+              as_matrices(update, rows, cols, count), moved(step, tensors.dims),
+              std::cref(factor));
+    int64_t done = 0;
+    for (const Shard& shard : tensors.shards) {
+      apply(engine, step, shard, advanced(update, done));
+      done += shard.count;
+    }
+  }
+
   void step_places(Engine& engine, const Step& step,
                    const WholeTensors& tensors, const Places& places) const {
     const MatrixShape shape = facts_.stack_of(tensors.dims).shape;
@@ -189,7 +268,17 @@ class MuonRule final : public RuleOf<MuonFacts> {
       shape = {whole[whole.size() - 2], whole[whole.size() - 1]};
     const double factor = shape_scale(scale_, shape) * scale_extra_;
     Apply apply = apply_coefficients(decay_, step, factor);
+    if (scales_decay_)
+      apply.keep_before = 1 - decay_fraction(decay_, apply.step);
     apply.cautious = cautious_;
+    return apply;
+  }
+
+  // How weights move before they are constrained: the constraint gives the
+  // update its length, whatever its scale.
+  Apply moved(const Step& step, const Dims& whole) const {
+    Apply apply = applied(step, whole);
+    if (apply.step != 0) apply.step = step.learning_rate;
     return apply;
   }
 
@@ -197,6 +286,7 @@ class MuonRule final : public RuleOf<MuonFacts> {
   Blend blend_;
   DecayOptions decay_;
   bool cautious_;
+  bool scales_decay_;
   std::string scale_;
   bool scales_by_last_two_;
   double scale_extra_;

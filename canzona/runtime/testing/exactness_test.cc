@@ -139,7 +139,8 @@ TEST(TwoFields, GiveOneResultOverStrategiesAndTp) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Runtime, EveryRule,
-                         testing::Values("muon", "adamw", "shampoo", "soap"),
+                         testing::Values("muon", "muon_nanochat", "muon_muonh",
+                                         "adamw", "shampoo", "soap"),
                          [](const auto& of) { return of.param; });
 
 }  // namespace

@@ -135,7 +135,8 @@ TEST_P(StatesOfRule, OfFrozenTensorsAreTheirWeightsAlone) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, StatesOfRule,
-                         testing::Values("muon", "adamw", "shampoo", "soap"),
+                         testing::Values("muon", "muon_nanochat", "muon_muonh",
+                                         "adamw", "shampoo", "soap"),
                          [](const auto& rule) { return rule.param; });
 
 TEST(States, RefuseOtherCountsOfValuesAndNegativeSteps) {

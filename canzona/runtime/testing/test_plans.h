@@ -11,6 +11,7 @@ namespace canzona {
 struct PlanWish {
   std::string mesh = "dp=1";
   std::string strategy = "balanced";
+  // A rule, or a rule and a preset: "muon_nanochat".
   std::string rule = "muon";
   RuleOptions options = {};
   std::string split = "none";
@@ -36,8 +37,12 @@ inline Plan small_plan(const Model& model, const PlanWish& wish) {
   options.zero = wish.zero_options;
   const Mesh mesh = parse_mesh(wish.mesh);
   options.zero.sizes = parse_zero(wish.zero, mesh.homes());
-  const auto facts = make_rule_facts(
-      wish.rule, with_device(wish.rule, wish.options, wish.device));
+  const size_t end = wish.rule.find('_');
+  const std::string rule = wish.rule.substr(0, end);
+  RuleOptions given = wish.options;
+  if (end != std::string::npos) given["preset"] = wish.rule.substr(end + 1);
+  const auto facts =
+      make_rule_facts(rule, with_device(rule, given, wish.device));
   return make_plan({model, mesh, *facts, options});
 }
 

@@ -64,6 +64,17 @@ TEST_P(EveryPlan, DoesSoWhereTensorsAreSplit) {
     }
 }
 
+TEST_P(EveryPlan, DoesSoWithLinksOfMuon) {
+  for (const std::string rule : {"muon_nanochat", "muon_nvidia-namo",
+                                 "muon_nvidia-adamuon", "muon_muonh"}) {
+    SCOPED_TRACE(rule);
+    expect_as_predicted(
+        small_plan(toy_moe(),
+                   {.mesh = "dp=2,tp=2", .strategy = GetParam(), .rule = rule}),
+        2);
+  }
+}
+
 // The second field doubles what is gathered, but not what is scattered.
 TEST_P(EveryPlan, DoesSoForARuleThatGathersTwoFields) {
   const Plan plan =

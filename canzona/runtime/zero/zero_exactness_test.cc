@@ -79,7 +79,8 @@ TEST_P(ZeroRule, WorksWithEmptySlices) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Rules, ZeroRule,
-                         testing::Values("muon", "shampoo", "soap", "adamw"),
+                         testing::Values("muon", "muon_nanochat", "muon_muonh",
+                                         "shampoo", "soap", "adamw"),
                          [](const auto& of) { return of.param; });
 
 // The tree over six or twelve ranks has no subtrees of three. Sums over z1

@@ -1,0 +1,126 @@
+// Norms and factors of lines, against numbers worked out by hand.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "canzona/linalg/cpu/test_support.h"
+#include "canzona/linalg/engine.h"
+
+namespace canzona::lines_test {
+namespace {
+
+using Kind = LineFactors::Kind;
+
+template <class Real>
+class LinesOf : public testing::Test {
+ protected:
+  using Numbers = Batch<Real>;
+
+  // Rows of norms 5 and 0; columns of norms 3, 0 and 4.
+  LinesOf() : a_(2, 3, 1, 1) {
+    a_.fill([](Real& x, int64_t, int64_t, int64_t) { x = 0; });
+    a_.at(0, 0, 0) = 3;
+    a_.at(0, 0, 2) = -4;
+  }
+
+  Numbers row(std::initializer_list<double> values) {
+    Numbers numbers(1, static_cast<int64_t>(values.size()));
+    int64_t j = 0;
+    for (const double value : values)
+      numbers.at(0, 0, j++) = static_cast<Real>(value);
+    return numbers;
+  }
+  void expect(const Numbers& got, std::initializer_list<double> wanted) {
+    int64_t j = 0;
+    for (const double value : wanted) {
+      const double found = got.at(0, 0, j++);
+      EXPECT_NEAR(found, value, tolerance<Real>() * (1 + value)) << j - 1;
+    }
+  }
+
+  std::unique_ptr<Engine> engine_ = make_cpu_engine();
+  Numbers a_;
+};
+
+TYPED_TEST_SUITE(LinesOf, RealTypes);
+
+TYPED_TEST(LinesOf, HaveNorms) {
+  auto norms = this->row({9, 9});
+  this->engine_->line_norms(norms, this->a_, Lines::kRows);
+  this->expect(norms, {5, 0});
+  auto columns = this->row({9, 9, 9});
+  this->engine_->line_norms(columns, this->a_, Lines::kColumns);
+  this->expect(columns, {3, 0, 4});
+}
+
+TYPED_TEST(LinesOf, AreScaledByRow) {
+  auto factors = this->row({2, 7});
+  this->engine_->scale_rows(this->a_, this->a_, factors);
+  EXPECT_EQ(this->a_.at(0, 0, 0), 6);
+  EXPECT_EQ(this->a_.at(0, 0, 2), -8);
+  EXPECT_TRUE(this->a_.marks_untouched());
+}
+
+// |A| = 10; each of four lines is to have 5.
+TYPED_TEST(LinesOf, BecomeEven) {
+  auto f = this->row({0, 0, 0, 0});
+  const auto norms = this->row({8, 6, 0, 0});
+  this->engine_->line_factors(f, norms, {.kind = Kind::kEven, .floor = 7});
+  this->expect(f, {5. / 8, 5. / 7, 5. / 7, 5. / 7});
+}
+
+TYPED_TEST(LinesOf, GetALengthTogether) {
+  auto f = this->row({0, 0});
+  const auto norms = this->row({3, 4});
+  this->engine_->line_factors(f, norms, {.target = 10});
+  this->expect(f, {2, 2});
+  this->engine_->line_factors(f, norms, {.first = false, .target = 5});
+  this->expect(f, {1, 1});
+  this->engine_->line_factors(f, norms, {}, {}, this->row({0, 10, 0}));
+  this->expect(f, {2, 2});
+  this->engine_->line_factors(f, norms, {.target = 10, .floor = 20});
+  this->expect(f, {0.5, 0.5});
+  this->engine_->line_factors(f, norms,
+                              {.target = 10, .floor = 20, .zero_below = true});
+  this->expect(f, {0, 0});
+  this->engine_->line_factors(f, this->row({0, 0}), {.target = 10});
+  this->expect(f, {0, 0});
+}
+
+// V = 0.5·{4, 0} + 0.5·{16, 36}/2 = {6, 9}; the quotients have the squares
+// 16/6 and 36/9, and |A| = sqrt(52).
+TYPED_TEST(LinesOf, AreDividedByTheirMoments) {
+  auto f = this->row({0, 0});
+  auto v = this->row({4, 0});
+  LineFactors how{.kind = Kind::kMoments, .keep = 0.5, .add = 0.5, .length = 2};
+  this->engine_->line_factors(f, this->row({4, 6}), how, v);
+  this->expect(v, {6, 9});
+  const double rest = std::sqrt(52 / (16. / 6 + 4));
+  this->expect(f, {rest / std::sqrt(6), rest / 3});
+  how = {.kind = Kind::kMoments, .keep = 1, .add = 0, .epsilon = 9, .clamp = 1};
+  this->engine_->line_factors(f, this->row({4, 6}), how, v);
+  this->expect(f, {1, 1});
+  how = {.kind = Kind::kMoments, .keep = 0, .add = 1};
+  this->engine_->line_factors(f, this->row({0, 6}), how, v);
+  this->expect(v, {0, 36});
+  this->expect(f, {0, 1});
+}
+
+// V = 0.75·4 + 0.25·(36 + 64) = 28, |norms| = 5.
+TYPED_TEST(LinesOf, AreDividedByOneMoment) {
+  auto f = this->row({2, 3});
+  auto v = this->row({4});
+  this->engine_->line_factors(f, this->row({3, 4}),
+                              {.kind = Kind::kMoment,
+                               .first = false,
+                               .keep = 0.75,
+                               .add = 0.25,
+                               .epsilon = 1},
+                              v, this->row({6, 8}));
+  this->expect(v, {28});
+  const double each = 5 / (std::sqrt(28) + 1);
+  this->expect(f, {2 * each, 3 * each});
+}
+
+}  // namespace
+}  // namespace canzona::lines_test

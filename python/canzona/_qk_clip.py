@@ -1,0 +1,197 @@
+"""QK-clip: scales rows of queries and keys where logits grow too large.
+
+    optimizer.step()
+    optimizer.clip_qk({"layers.0.attn": largest_logits_of_its_heads})
+
+After Kimi K2: a head whose largest logit S exceeds tau has the rows of its
+query scaled by gamma^alpha and those of its key by gamma^(1-alpha), with gamma
+= tau / S; a query's part that meets a key shared by all heads takes all of
+gamma. Factors are the same on all ranks and every row is scaled where it is, so
+the result has the same bits on every layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ._errors import UsageError
+from ._groups import GroupedOptimizer
+from ._heads import HeadRows
+from ._layout import Box, local
+from ._routing import nearest
+
+_GROUPS = ("group_max", "q_only")
+
+
+class QkClip(GroupedOptimizer):
+    """The part of an optimizer that clips logits."""
+
+    _clipped_after = 0  # steps that were applied before the last call
+
+    @torch.no_grad()
+    def clip_qk(
+        self,
+        max_logits: Mapping[str, Any],
+        tau: float = 100.0,
+        alpha: float = 0.5,
+        group: str = "group_max",
+    ) -> dict[str, list[int]]:
+        """Scales rows of queries and keys, so that the logits of the last
+        batch would be at most `tau`. A collective of all ranks, after a step.
+
+        `max_logits`: by name of the attention layer, the largest logit of each
+        of its query heads on this rank, as it enters the softmax; ranks whose
+        heads are others leave layers out, or have -inf there. `alpha`: the
+        query's share. `group`: "group_max" clips the queries of a key together,
+        with the key; "q_only" clips each query head and no key. Returns the
+        heads that were clipped. Does nothing after a step that was skipped."""
+        run = self._built()
+        own: Any
+        try:
+            found = self._found_heads()
+            own = _listed(max_logits, tau, alpha, group)
+        except UsageError as error:
+            own = error
+        everywhere = [own]
+        if run.everyone is not None:  # errors travel with the numbers
+            everywhere = [None] * len(run.layout.ranks)
+            dist.all_gather_object(everywhere, own, group=run.everyone)
+        for rank, theirs in enumerate(everywhere):
+            if isinstance(theirs, UsageError):
+                if isinstance(own, UsageError):
+                    raise own
+                raise UsageError(f"rank {run.layout.ranks[rank]}: {theirs}")
+        run.synchronize()
+        applied = max(run.counts, default=0)
+        gammas = {  # of the same numbers, and with the same errors, everywhere
+            layer: _gammas(layer, logits, found, tau)
+            for layer, logits in _largest(everywhere).items()
+        }
+        if applied == self._clipped_after:
+            return {}
+        self._clipped_after = applied
+        clipped = {
+            layer: [h for h, g in enumerate(gamma) if g < 1]
+            for layer, gamma in gammas.items()
+            if min(gamma) < 1
+        }
+        for i, name in enumerate(run.names):
+            weight = name.removesuffix(".bias") + ".weight"
+            of = found.get(name) or found.get(weight)
+            if of is not None and of.layer in clipped:
+                factors = row_factors(of, gammas[of.layer], alpha, group)
+                _scale(run, i, self._parameters()[i], factors)
+        return clipped
+
+
+def _listed(
+    max_logits: Mapping[str, Any], tau: float, alpha: float, group: str
+) -> dict[str, list[float]]:
+    if not tau > 0:
+        raise UsageError(f"clip_qk: tau={tau}; expected a number above 0")
+    if not 0 <= alpha <= 1:
+        raise UsageError(f"clip_qk: alpha={alpha}; expected 0 to 1")
+    if group not in _GROUPS:
+        raise UsageError(
+            f"clip_qk: group={group!r}; expected {' or '.join(_GROUPS)}"
+        )
+    listed = {
+        layer: torch.as_tensor(logits).double().flatten().tolist()
+        for layer, logits in max_logits.items()
+    }
+    for layer, logits in listed.items():
+        for head, largest in enumerate(logits):
+            if largest != largest:
+                raise _not_finite(layer, head, largest)
+    return listed
+
+
+def _not_finite(layer: str, head: int, largest: float) -> UsageError:
+    return UsageError(
+        f"clip_qk: {layer}: the largest logit of head {head} is {largest}; "
+        "expected a finite number from one rank at least"
+    )
+
+
+def _largest(
+    everywhere: Sequence[Mapping[str, Sequence[float]]],
+) -> dict[str, list[float]]:
+    """The largest of all ranks; those with other numbers of heads are refused
+    by the geometry."""
+    largest: dict[str, list[float]] = {}
+    for rank in everywhere:
+        for layer, logits in rank.items():
+            before = largest.get(layer, [])
+            both = max(len(before), len(logits))
+            largest[layer] = [
+                max([*before[h : h + 1], *logits[h : h + 1]])
+                for h in range(both)
+            ]
+    return largest
+
+
+def _gammas(
+    layer: str,
+    logits: Sequence[float],
+    found: Mapping[str, HeadRows],
+    tau: float,
+) -> list[float]:
+    layers = {of.layer: of.heads for of in found.values()}
+    if layer not in layers:
+        raise UsageError(
+            f"clip_qk: {layer}: is no attention layer of the model"
+            f"{nearest(layer, layers)}"
+        )
+    if len(logits) != layers[layer]:
+        raise UsageError(
+            f"clip_qk: {layer}: {len(logits)} maxima for {layers[layer]} heads"
+        )
+    for head, s in enumerate(logits):
+        if not float("-inf") < s < float("inf"):
+            raise _not_finite(layer, head, s)
+    return [tau / s if s > tau else 1.0 for s in logits]
+
+
+def row_factors(
+    of: HeadRows, gamma: Sequence[float], alpha: float, group: str
+) -> list[float]:
+    """By row of a weight, what it is multiplied by."""
+    per = of.heads // of.groups
+    grouped = [min(gamma[g * per : (g + 1) * per]) for g in range(of.groups)]
+    alone = group == "q_only"
+    factors: list[float] = []
+    for r in of.rows:
+        if r.part == "v" or r.part == "k" and alone:
+            factor = 1.0
+        elif r.part == "k":
+            factor = grouped[r.head] ** (1 - alpha)
+        else:
+            own = gamma[r.head] if alone else grouped[r.head // per]
+            factor = own ** (1.0 if alone or r.part == "q_rope" else alpha)
+        factors += [factor] * r.count
+    return factors
+
+
+def _scale(
+    run: Any, number: int, parameter: torch.Tensor, factors: Sequence[float]
+) -> None:
+    """Scales the rows of a parameter that this rank has, and its master's."""
+    tensor = run.layout.tensors[run.layout.mine[number]]
+    boxes: Sequence[Box] = tensor.stored[run.layout.rank]
+    weights, master = local(parameter), run.masters[number]
+    exact = weights if master is None else master
+    by_row = torch.tensor(factors, dtype=exact.dtype, device=exact.device)
+    flat, at = exact.view(-1), 0
+    for first, count in boxes:
+        elements = 1
+        for n in count:
+            elements *= n
+        part = flat[at : at + elements].view(count[0] if count else 1, -1)
+        part.mul_(by_row[first[0] : first[0] + count[0], None])
+        at += elements
+    if master is not None:
+        weights.copy_(master.view(weights.shape))

@@ -1,0 +1,371 @@
+"""Heads of attention as matrices of their own, and QK-clip."""
+
+import functools
+import json
+import math
+import struct
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+import canzona
+import layouts
+from canzona import UsageError
+from canzona._heads import HeadRows, Rows, find_heads
+from canzona._qk_clip import row_factors
+from conftest import RankError, spawn
+
+GOLDEN = Path(__file__).resolve().parents[2] / "tests" / "data" / "qk_clip"
+
+
+def linear(rows, cols=8, bias=False):
+    return nn.Linear(cols, rows, bias=bias)
+
+
+class Attention(nn.Module):
+    """Four query heads of three rows, two heads of keys and values."""
+
+    def __init__(self, **numbers):
+        super().__init__()
+        self.q_proj = linear(12, bias=True)
+        self.k_proj = linear(6)
+        self.v_proj = linear(6)
+        self.o_proj = linear(8, 12)
+        for name, n in (numbers or dict(num_heads=4, n_kv_heads=2)).items():
+            setattr(self, name, n)
+
+
+class Latent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q_b_proj = linear(3 * (4 + 2))
+        self.kv_a_proj = linear(7)
+        self.kv_b_proj = linear(3 * (4 + 5))
+
+
+class Net(nn.Module):
+    def __init__(self, attention=None, config=None):
+        super().__init__()
+        self.attn = attention or Attention()
+        if config is not None:
+            self.config = SimpleNamespace(**config)
+
+
+def blocks(model):
+    return {n: h.blocks for n, h in find_heads(model).items()}
+
+
+def test_heads_are_found_by_the_modules_own_numbers():
+    assert blocks(Net()) == {
+        "attn.q_proj.weight": [3] * 4,
+        "attn.k_proj.weight": [3] * 2,
+        "attn.v_proj.weight": [3] * 2,
+    }
+
+
+def test_latent_attention_has_parts_by_the_models_config():
+    config = dict(
+        num_attention_heads=3,
+        qk_nope_head_dim=4,
+        qk_rope_head_dim=2,
+        v_head_dim=5,
+    )
+    found = find_heads(Net(Latent(), config))
+    assert found["attn.q_b_proj.weight"].blocks == [6] * 3
+    assert found["attn.kv_b_proj.weight"].blocks == [4, 5] * 3
+    assert "attn.kv_a_proj.weight" not in found
+    assert "the model's config" in found["attn.q_b_proj.weight"].source
+
+
+@pytest.mark.parametrize("name", ["qkv_proj", "linear_qkv"])
+def test_fused_projections_are_cut_head_by_head(name):
+    attention = nn.Module()
+    attention.add_module(name, linear(8 * 3))
+    attention.num_heads, attention.num_query_groups = 4, 2
+    of = find_heads(Net(attention))[f"attn.{name}.weight"]
+    assert of.blocks == [3] * 8
+    parts = "".join(r.part for r in of.rows)
+    assert parts == ("qqkvqqkv" if name == "linear_qkv" else "qqqqkkvv")
+
+
+def test_the_routing_table_says_what_was_found():
+    optimizer = canzona.Muon(Net(), heads="auto")
+    assert "heads: 4 of 3 rows (Attention)" in optimizer.routing
+    names = [row["name"] for row in optimizer.plan.audit]
+    assert "attn.q_proj.weight:3" in names
+    assert "attn.o_proj.weight" in names
+
+
+def test_heads_are_matrices_of_their_own():
+    """As three parameters, one for each head."""
+    whole = nn.Module()
+    whole.q_proj = linear(12)
+    apart = nn.Module()
+    apart.heads = nn.ModuleList(linear(4) for _ in range(3))
+    options = dict(lr=0.02, preset="normuon", precision="fp32")
+    cut = canzona.Muon(whole, heads={"q_proj.weight": 3}, **options)
+    each = canzona.Muon(apart, **options)
+    with torch.no_grad():
+        start = layouts.numbers("q", 0, (12, 8))
+        whole.q_proj.weight.copy_(start)
+        for head, rows in zip(apart.heads, start.split(4)):
+            head.weight.copy_(rows)
+    for step in range(3):
+        grad = layouts.numbers("q", step + 1, (12, 8))
+        whole.q_proj.weight.grad = grad
+        for head, rows in zip(apart.heads, grad.split(4)):
+            head.weight.grad = rows.clone()
+        cut.step()
+        each.step()
+    together = torch.cat([head.weight for head in apart.heads])
+    assert torch.equal(whole.q_proj.weight, together)
+
+
+@pytest.mark.parametrize(
+    "model, heads, message",
+    [
+        (Net(), {"*.q_proj.weight": 5}, "5 heads do not divide the 12 rows"),
+        (Net(), {"*.q_proj.weight": "4"}, "expected a number of heads"),
+        (Net(), {"*.p_proj.weight": 4}, "fits no parameter"),
+        (Net(), {"*.q_proj.bias": 4}, "which has no heads"),
+        (Net(), "four", "heads='four': expected a dict"),
+        (Net(Attention(width=3)), "auto", "neither its module nor a config"),
+        (Net(Attention(num_heads=5)), "auto", "5 heads in 5 groups have 10"),
+        (
+            Net(Attention(num_heads=4, n_kv_heads=3)),
+            "auto",
+            "3 groups of keys do not divide 4 heads",
+        ),
+        (nn.Sequential(linear(8)), "auto", "no matrix is a projection"),
+    ],
+)
+def test_bad_heads_are_named(model, heads, message):
+    with pytest.raises(UsageError, match=message):
+        canzona.Muon(model, heads=heads)
+
+
+def test_heads_and_splits_of_one_tensor_exclude_each_other():
+    for heads in ("auto", {"*.q_proj.weight": 4}):
+        with pytest.raises(UsageError, match="give one of heads= and splits="):
+            canzona.Muon(
+                Net(), heads=heads, splits={"*.q_proj.weight": [4, 8]}
+            )
+
+
+def test_auto_needs_the_model():
+    with pytest.raises(UsageError, match="make the optimizer of it"):
+        canzona.Muon(Net().named_parameters(), heads="auto")
+
+
+# QK-clip.
+
+
+def read_fixture(name):
+    data = (GOLDEN / f"{name}.safetensors").read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + size])
+    about = header.pop("__metadata__")
+    kinds = {"F64": torch.float64, "F32": torch.float32}
+    tensors = {
+        key: torch.frombuffer(
+            bytearray(data[8 + size :][slice(*t["data_offsets"])]),
+            dtype=kinds[t["dtype"]],
+        ).view(t["shape"])
+        for key, t in header.items()
+    }
+    return about, tensors
+
+
+def rows_of(heads, weight, **of):
+    """What find_heads() finds for a fixture's geometry."""
+    if weight == "qkv":
+        numbers = dict(num_heads=heads, num_query_groups=of["groups"])
+        child, rows = "linear_qkv", (heads + 2 * of["groups"]) * of["head_dim"]
+        module = nn.Module()
+    else:
+        numbers = dict(
+            num_heads=heads,
+            qk_nope_head_dim=of["nope"],
+            qk_rope_head_dim=of["rope"],
+            v_head_dim=of["value"],
+        )
+        child = {"mla_q": "q_b_proj", "mla_kv": "kv_b_proj"}[weight]
+        module = nn.Module()
+        module.q_b_proj = linear(heads * (of["nope"] + of["rope"]))
+        module.kv_b_proj = linear(heads * (of["nope"] + of["value"]))
+        rows = 0
+    if rows:
+        module.add_module(child, linear(rows))
+    for name, n in numbers.items():
+        setattr(module, name, n)
+    return find_heads(Net(module))[f"attn.{child}.weight"]
+
+
+def test_rows_are_scaled_as_in_megatron():
+    about, tensors = read_fixture("qkclip-megatron")
+    options, geometry = (
+        json.loads(about[key]) for key in ("options", "geometry")
+    )
+    tau, alpha = options["qk_clip.tau"], options["qk_clip.alpha"]
+    for number, of in geometry.items():
+        logits = tensors[f"max_logits.{number}"].tolist()
+        gamma = [min(1.0, tau / s) for s in logits]
+        factors = row_factors(rows_of(**of), gamma, alpha, "group_max")
+        scale = torch.tensor(factors, dtype=torch.float64)[:, None]
+        for dtype, name, most in (
+            (torch.float64, "out_f64", 1e-14),
+            (torch.float32, "out_f32", 1e-6),
+        ):
+            got = tensors[f"in.{number}"].to(dtype) * scale.to(dtype)
+            wanted = tensors[f"{name}.{number}"]
+            far = (got - wanted).abs().max() / wanted.abs().max()
+            assert far <= most, (number, name)
+
+
+def test_query_heads_alone_take_all_of_their_own():
+    rows = tuple(Rows("q", h, 1) for h in range(4)) + tuple(
+        Rows("k", g, 1) for g in range(2)
+    )
+    of = HeadRows("attn", 4, 2, rows, "")
+    gamma = [0.25, 1.0, 1.0, 0.5]
+    assert row_factors(of, gamma, 0.5, "q_only") == gamma + [1.0, 1.0]
+    assert row_factors(of, gamma, 0.5, "group_max") == pytest.approx(
+        [0.5, 0.5, 0.5**0.5, 0.5**0.5, 0.5, 0.5**0.5]
+    )
+
+
+def one_step(model, **options):
+    optimizer = canzona.Muon(model, lr=0.0, weight_decay=0.0, **options)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    return optimizer
+
+
+def logits_of(attention, x):
+    """The largest of each query head, in fp32."""
+    q = attention.q_proj(x).float().unflatten(-1, (4, 3))
+    k = attention.k_proj(x).float().unflatten(-1, (2, 3))
+    k = k.repeat_interleave(2, dim=-2)
+    return torch.einsum("ihd,jhd->hij", q, k).amax((1, 2)) / math.sqrt(3)
+
+
+@pytest.mark.parametrize("group", ["group_max", "q_only"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_logits_are_at_most_tau_afterwards(dtype, group):
+    torch.manual_seed(0)
+    model = Net().to(dtype)
+    with torch.no_grad():
+        model.attn.q_proj.weight.mul_(40)
+    x = torch.randn(20, 8).to(dtype)
+    before = logits_of(model.attn, x)
+    tau = before.median().item()
+    weights = [p.clone() for p in model.parameters()]
+    optimizer = one_step(model)
+    with torch.no_grad():
+        for p, w in zip(model.parameters(), weights):
+            p.copy_(w)
+    largest = logits_of(model.attn, x).detach()
+    clipped = optimizer.clip_qk({"attn": largest}, tau=tau, group=group)
+    assert clipped == {
+        "attn": [h for h in range(4) if largest[h] > tau]
+    } and clipped["attn"]
+    # Rounding of weights and of their products, in bf16.
+    room = 1e-6 if dtype == torch.float32 else 2**-6
+    assert logits_of(model.attn, x).max() <= tau * (1 + room)
+
+
+def test_nothing_changes_where_no_head_exceeds_tau():
+    model = Net()
+    optimizer = one_step(model)
+    before = [p.clone() for p in model.parameters()]
+    assert optimizer.clip_qk({"attn": [5.0, -3.0, 100.0, 0.0]}) == {}
+    assert all(map(torch.equal, model.parameters(), before))
+
+
+def test_a_step_is_clipped_once():
+    model = Net()
+    optimizer = one_step(model)
+    assert optimizer.clip_qk({"attn": [200.0, 1, 1, 1]}) == {"attn": [0]}
+    assert optimizer.clip_qk({"attn": [200.0, 1, 1, 1]}) == {}
+
+
+@pytest.mark.parametrize(
+    "logits, options, message",
+    [
+        ({"attn": [1, math.nan, 1, 1]}, {}, "logit of head 1 is nan"),
+        ({"attn": [1, 1, -math.inf, 1]}, {}, "logit of head 2 is -inf"),
+        ({"attn": [1, 1, 1]}, {}, "3 maxima for 4 heads"),
+        ({"atn": [1] * 4}, {}, "no attention layer.*did you mean attn"),
+        ({"attn": [1] * 4}, {"tau": 0.0}, "tau=0.0"),
+        ({"attn": [1] * 4}, {"alpha": 2.0}, "alpha=2.0"),
+        ({"attn": [1] * 4}, {"group": "all"}, "group='all'"),
+    ],
+)
+def test_bad_maxima_are_named(logits, options, message):
+    model = Net()
+    optimizer = one_step(model)
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(UsageError, match=message):
+        optimizer.clip_qk(logits, **options)
+    assert all(map(torch.equal, model.parameters(), before))
+
+
+class LaidOut(layouts.Model):
+    """The model of all layouts, with attention beside the rest."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_heads = 1  # of its own qkv
+        self.attn = Attention()
+
+
+def clipped(layout, dtype=torch.float32, wrong=False):
+    kept, layouts.Model = layouts.Model, LaidOut
+    try:
+        model, told = layouts.build(layout, dtype)
+    finally:
+        layouts.Model = kept
+    rank = 0
+    if torch.distributed.is_initialized():
+        rank = torch.distributed.get_rank()
+    optimizer = canzona.Muon(
+        model, lr=0.02, preset="kimi-k2", heads="auto", **told
+    )
+    for step in (1, 2, 3):
+        layouts.steps(model, optimizer, step, step)
+        largest = layouts.numbers("logits", step, (4,)).abs() * 2
+        largest[0] = 5
+        if rank != step % 2 and layout != "one":  # another rank has them
+            largest = largest - 1
+        if wrong and rank == 1:
+            largest[3] = math.nan
+        names = optimizer._found_heads()
+        assert names["attn.q_proj.weight"].heads == 4
+        assert optimizer.clip_qk({"attn": largest}, tau=0.5)
+    return layouts.digest(model, optimizer)
+
+
+@functools.cache
+def alone(dtype):
+    return clipped("one", dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "layout", ["ddp2", "fsdp2", "fsdp3", "columns2", "hsdp", "tp2", "fsdp_tp"]
+)
+def test_clipping_has_the_same_bits_on_every_layout(layout, dtype):
+    for rank, got in enumerate(
+        spawn(layouts.LAYOUTS[layout], clipped, layout, dtype)
+    ):
+        unlike = [k for k, v in alone(dtype)[1].items() if got[1].get(k) != v]
+        assert not unlike, (rank, unlike)
+
+
+def test_an_error_of_one_rank_is_everybodys():
+    with pytest.raises(RankError, match="logit of head 3 is nan"):
+        spawn(2, clipped, "fsdp2", torch.float32, True)
