@@ -118,10 +118,8 @@ class WireOps {
 // For host memory. Lives as long as the program.
 const WireOps& cpu_wire_ops();
 
-// The fixed order in which pieces of several ranks are added: a balanced binary
-// tree over rank numbers, neighbours first, with an odd one carried up.
-//
-//   7 pieces:  ((0 + 1) + (2 + 3)) + ((4 + 5) + 6)
+// Adds pieces of several ranks in the order of their numbers
+// (base/sum_order.h).
 //
 // Every element is added independently, so that its bits depend neither on the
 // segment it travels in nor on which rank adds it. The reference, a single rank
