@@ -17,9 +17,9 @@
 //
 // The long side may be cut into strips. Then a Gram matrix is the sum of those
 // of the strips, and the square of the norm is the sum of theirs, both added in
-// the order of a tree (base/sum_order.h); everything else stays the same. So engines that each have some
-// neighbouring strips can compute one matrix together, bit for bit
-// (SharedAlgebra).
+// the order of a tree (base/sum_order.h); everything else stays the same. So
+// engines that each have some neighbouring strips can compute one matrix
+// together, bit for bit (SharedAlgebra).
 #pragma once
 
 #include <array>
