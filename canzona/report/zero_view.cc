@@ -287,7 +287,7 @@ Document zero_view(const ReportPlan& shown) {
     described.add().set("of", kind.of).set("facts", facts);
   }
   const std::string among = over_heading(plan);
-  Listing operations;
+  Listing operations = Listing::by_name();
   for (const ZeroRow& row : zero_rows(shown))
     operations.add(row.operation->key,
                    {{"name", "<sent by a rank", row.operation->name},
