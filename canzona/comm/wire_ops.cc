@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <climits>
 #include <cstring>
 #include <new>
 
 #include "canzona/base/check.h"
+#include "canzona/base/float16.h"
 #include "canzona/base/sum_order.h"
 #include "canzona/base/units.h"
 
@@ -38,14 +38,6 @@ void join_all(std::byte* sum, const std::byte* a, const std::byte* b,
 }
 
 constexpr auto kPlus = [](auto a, auto b) { return a + b; };
-
-// Rounds to nearest, ties to even; a NaN stays a NaN.
-uint16_t bf16_of(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7FFFFFFFU) > 0x7F800000U)
-    return static_cast<uint16_t>((bits >> 16) | 0x40U);
-  return static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
-}
 
 class CpuWireOps final : public WireOps {
  public:
@@ -80,14 +72,14 @@ class CpuWireOps final : public WireOps {
               int64_t count) const override {
     CANZONA_CHECK(is_narrowed(reduction), to_string(reduction));
     for (int64_t i = 0; i < count; ++i)
-      store<uint16_t>(wire, i, bf16_of(load<float>(from, i)));
+      store<uint16_t>(wire, i, bf16_from_float(load<float>(from, i)));
   }
 
   void widen(Reduction reduction, std::byte* to, const std::byte* wire,
              int64_t count) const override {
     CANZONA_CHECK(is_narrowed(reduction), to_string(reduction));
     for (int64_t i = 0; i < count; ++i)
-      store<uint32_t>(to, i, uint32_t{load<uint16_t>(wire, i)} << 16);
+      store(to, i, float_from_bf16(load<uint16_t>(wire, i)));
   }
 };
 
