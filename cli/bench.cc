@@ -18,7 +18,6 @@
 #include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
-#include "cli/verbs.h"
 
 namespace canzona::cli {
 namespace {

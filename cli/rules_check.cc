@@ -1,7 +1,6 @@
 // `canzona rules check`: compares our rules with their references.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <map>
 #include <memory>
 

@@ -1,7 +1,6 @@
 // `canzona sample`: continues a text with a model.
 #include <algorithm>
 #include <memory>
-#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"

@@ -12,7 +12,6 @@
 // thread at a time; any thread may call abort().
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>

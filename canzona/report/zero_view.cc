@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 
 #include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/report/shown_plan.h"
 
 namespace canzona {
 namespace {

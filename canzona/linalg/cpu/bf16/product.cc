@@ -1,6 +1,5 @@
 #include "canzona/linalg/cpu/bf16/product.h"
 
-#include <cstdlib>
 #include <new>
 
 namespace canzona {
