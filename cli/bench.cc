@@ -18,7 +18,6 @@
 #include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/ranks.h"
-#include "cli/verbs.h"
 
 namespace canzona::cli {
 namespace {
@@ -397,14 +396,11 @@ OptionRows options_of(BenchCollectivesFlags& a) {
 }
 
 Verb add_bench_collectives(CLI::App& bench) {
-  auto a = std::make_shared<BenchCollectivesFlags>();
-  return add_verb(bench,
-                  {.name = "collectives",
-                   .description = "time every collective, in exact order and "
-                                  "by the transport's library",
-                   .options = options_of(*a),
-                   .footer = kBenchCollectivesExamples,
-                   .run = [a](const Output& out) { return run(*a, out); }});
+  return add_verb_of<BenchCollectivesFlags>(
+      bench, {.name = "collectives",
+              .description = "time every collective, in exact order and "
+                             "by the transport's library",
+              .footer = kBenchCollectivesExamples});
 }
 
 // All of `canzona bench`.

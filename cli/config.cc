@@ -14,7 +14,6 @@
 #include "canzona/train/model_settings.h"
 #include "canzona/train/model_source.h"
 #include "canzona/train/settings.h"
-#include "cli/options.h"
 #include "cli/plan_input.h"
 #include "cli/precision.h"
 #include "cli/run_model.h"

@@ -237,13 +237,10 @@ OptionRows options_of(EvalFlags& a) {
 }  // namespace
 
 Verb add_eval(CLI::App& root) {
-  auto flags = std::make_shared<EvalFlags>();
-  return add_verb(
+  return add_verb_of<EvalFlags>(
       root, {.name = "eval",
              .description = "compute loss and perplexity of a trained model",
-             .options = options_of(*flags),
-             .footer = kEvalExamples,
-             .run = [flags](const Output& out) { return run(*flags, out); }});
+             .footer = kEvalExamples});
 }
 
 }  // namespace canzona::cli

@@ -6,8 +6,6 @@
 #include <array>
 #include <cctype>
 #include <filesystem>
-#include <optional>
-#include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"

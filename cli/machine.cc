@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <memory>
 
 #include "canzona/base/device_kind.h"
 #include "canzona/base/environment.h"
@@ -139,14 +138,11 @@ OptionRows options_of(CalibrateFlags& a) {
 }  // namespace
 
 Verb add_calibrate(CLI::App& root) {
-  auto a = std::make_shared<CalibrateFlags>();
-  return add_verb(
+  return add_verb_of<CalibrateFlags>(
       root, {.name = "calibrate",
              .description =
                  "measure the costs of rules on this machine, for planning",
-             .options = options_of(*a),
-             .footer = kCalibrateExamples,
-             .run = [a](const Output& out) { return run(*a, out); }});
+             .footer = kCalibrateExamples});
 }
 
 // `canzona doctor`: what this machine has, how fast it is, and what is wrong.
@@ -338,14 +334,11 @@ OptionRows options_of(DoctorFlags& a) {
 }  // namespace
 
 Verb add_doctor(CLI::App& root) {
-  auto flags = std::make_shared<DoctorFlags>();
-  return add_verb(
+  return add_verb_of<DoctorFlags>(
       root, {.name = "doctor",
              .description =
                  "check this machine: CPU, BLAS, rates, disk, limits, ranks",
-             .options = options_of(*flags),
-             .footer = kDoctorExamples,
-             .run = [flags](const Output& out) { return run(*flags, out); }});
+             .footer = kDoctorExamples});
 }
 
 }  // namespace canzona::cli

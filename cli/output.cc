@@ -7,14 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <ctime>
-#include <string_view>
 #include <system_error>
 
 #include "canzona/base/environment.h"
-#include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/text.h"
 

@@ -5,10 +5,7 @@
 
 #include "canzona/base/text.h"
 #include "canzona/plan/make_plan.h"
-#include "canzona/plan/mesh.h"
 #include "canzona/report/terminal.h"
-#include "canzona/rules/facts.h"
-#include "cli/options.h"
 
 namespace canzona::cli {
 namespace {

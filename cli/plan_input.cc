@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
-#include <utility>
 
 #include "canzona/base/device_kind.h"
-#include "canzona/base/error.h"
 #include "canzona/base/files.h"
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"

@@ -23,13 +23,11 @@
 #include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/comm/nccl/nccl_session.h"
 #include "canzona/comm/tcp/tcp_session.h"
-#include "canzona/comm/transport.h"
 #include "canzona/linalg/cpu/blas_environment.h"
 #include "canzona/linalg/cuda_device.h"
 #include "canzona/linalg/engine.h"
 #include "canzona/runtime/engine_lanes.h"
 #include "cli/output.h"
-#include "cli/verbs.h"
 
 namespace canzona::cli {
 namespace {

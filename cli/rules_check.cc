@@ -1,9 +1,7 @@
 // `canzona rules check`: compares our rules with their references.
 #include <fmt/format.h>
 
-#include <cmath>
 #include <map>
-#include <memory>
 
 #include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
@@ -238,15 +236,12 @@ OptionRows options_of(RulesCheckFlags& a) {
 }  // namespace
 
 Verb add_rules_check(CLI::App& rules) {
-  auto arguments = std::make_shared<RulesCheckFlags>();
-  return add_verb(
+  return add_verb_of<RulesCheckFlags>(
       rules,
       {.name = "check",
        .description =
            "replay recorded steps of reference implementations and compare",
-       .options = options_of(*arguments),
-       .footer = kRulesCheckExamples,
-       .run = [arguments](const Output& out) { return run(*arguments, out); }});
+       .footer = kRulesCheckExamples});
 }
 
 }  // namespace canzona::cli

@@ -9,14 +9,10 @@
 #include <filesystem>
 
 #include "canzona/base/error.h"
-#include "canzona/base/files.h"
 #include "canzona/base/text.h"
-#include "canzona/checkpoint/hf_folder.h"
 #include "canzona/checkpoint/store.h"
 #include "canzona/report/runs/run_report.h"
-#include "canzona/report/train_lines.h"
 #include "canzona/train/model_source.h"
-#include "cli/former_run.h"
 #include "cli/output.h"
 
 namespace canzona::cli {

@@ -9,7 +9,6 @@
 #include "canzona/trace/run_summary.h"
 #include "canzona/train/model_settings.h"
 #include "canzona/train/resume.h"
-#include "cli/options.h"
 
 namespace canzona::cli {
 namespace {

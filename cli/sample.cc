@@ -1,7 +1,6 @@
 // `canzona sample`: continues a text with a model.
 #include <algorithm>
 #include <memory>
-#include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
@@ -228,13 +227,10 @@ OptionRows options_of(SampleFlags& a) {
 }  // namespace
 
 Verb add_sample(CLI::App& root) {
-  auto flags = std::make_shared<SampleFlags>();
-  return add_verb(
+  return add_verb_of<SampleFlags>(
       root, {.name = "sample",
              .description = "let a trained model continue a text",
-             .options = options_of(*flags),
-             .footer = kSampleExamples,
-             .run = [flags](const Output& out) { return run(*flags, out); }});
+             .footer = kSampleExamples});
 }
 
 }  // namespace canzona::cli

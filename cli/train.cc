@@ -205,23 +205,21 @@ TrainResult train_or_hint(Ranks& ranks, const TrainJob& job, const Data& data,
   }
 }
 
-// The text for standard error at the first signal; empty with --quiet.
-std::string on_signal(const Ranks& ranks, const TrainJob& job,
-                      const Output& out) {
-  if (!ranks.speaks() || out.is_quiet()) return "";
-  return cat("ending after this step with ",
-             job.settings.saving.every > 0 ? "checkpoint, weights and summary"
-                                           : "weights and summary",
-             "; another signal ends at once");
-}
+// What standard error says at the first signal, and at SIGUSR1; nothing with
+// --quiet.
+struct SignalTexts {
+  std::string ending, saving;
+};
 
-// The same for SIGUSR1.
-std::string on_wish(const Ranks& ranks, const TrainJob& job,
-                    const Output& out) {
-  if (!ranks.speaks() || out.is_quiet()) return "";
-  return job.settings.saving.every > 0
-             ? "saving after this step"
-             : "SIGUSR1: this run keeps no checkpoints (--run, --save-every)";
+SignalTexts signal_texts(const Ranks& ranks, const TrainJob& job,
+                         const Output& out) {
+  if (!ranks.speaks() || out.is_quiet()) return {};
+  const bool saves = job.settings.saving.every > 0;
+  return {cat("ending after this step with ", saves ? "checkpoint, " : "",
+              "weights and summary; another signal ends at once"),
+          saves ? "saving after this step"
+                : "SIGUSR1: this run keeps no checkpoints (--run, "
+                  "--save-every)"};
 }
 
 FolderUse folder_use(const TrainFlags& a,
@@ -351,8 +349,8 @@ Outcome run_job(const TrainFlags& a, const TrainConfig& config,
     folder = std::make_unique<RunFolder>(config.run, folder_use(a, resume));
   Trace trace;
   if (!trace_path.empty()) job.settings.runtime.trace = &trace;
-  const Interrupt interrupt(on_signal(ranks, job, out),
-                            on_wish(ranks, job, out));
+  const SignalTexts texts = signal_texts(ranks, job, out);
+  const Interrupt interrupt(texts.ending, texts.saving);
   job.settings.stop = &interrupt.signal();
   if (a.faults != nullptr)
     job.settings.at_point =

@@ -7,7 +7,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/weight_source.h"
-#include "canzona/comm/mpi/mpi_launch.h"
 #include "canzona/measure/machine.h"
 #include "canzona/report/bench/bench_text.h"
 #include "canzona/report/compare_view.h"
@@ -18,11 +17,7 @@
 #include "canzona/report/train_lines.h"
 #include "canzona/report/zero_view.h"
 #include "canzona/train/config_keys.h"
-#include "cli/config.h"
-#include "cli/output.h"
 #include "cli/precision.h"
-#include "cli/run_folder.h"
-#include "cli/train_job.h"
 #include "cli/version.h"
 
 namespace canzona::cli {

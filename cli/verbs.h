@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,16 @@ struct VerbDeclaration {
   std::function<Outcome(const Output&)> run = {};
 };
 Verb add_verb(CLI::App& above, const VerbDeclaration& verb);
+
+// The same for flags beside which the file of the verb has options_of(Flags&)
+// and run(const Flags&, const Output&).
+template <class Flags>
+Verb add_verb_of(CLI::App& above, VerbDeclaration verb) {
+  auto flags = std::make_shared<Flags>();
+  verb.options = options_of(*flags);
+  verb.run = [flags](const Output& out) { return run(*flags, out); };
+  return add_verb(above, verb);
+}
 
 Verb add_plan(CLI::App& root);
 Verb add_explain(CLI::App& root);

@@ -270,14 +270,10 @@ OptionRows options_of(ExplainFlags& a) {
 }  // namespace
 
 Verb add_explain(CLI::App& root) {
-  auto arguments = std::make_shared<ExplainFlags>();
-  return add_verb(
-      root,
-      {.name = "explain",
-       .description = "show why a matrix has its owner and what moves",
-       .options = options_of(*arguments),
-       .footer = kExplainExamples,
-       .run = [arguments](const Output& out) { return run(*arguments, out); }});
+  return add_verb_of<ExplainFlags>(
+      root, {.name = "explain",
+             .description = "show why a matrix has its owner and what moves",
+             .footer = kExplainExamples});
 }
 
 // `canzona validate`: checks a plan.
@@ -341,14 +337,10 @@ OptionRows options_of(ValidateFlags& a) {
 }  // namespace
 
 Verb add_validate(CLI::App& root) {
-  auto arguments = std::make_shared<ValidateFlags>();
-  return add_verb(root, {.name = "validate",
-                         .description = "check that a plan is sound",
-                         .options = options_of(*arguments),
-                         .footer = kValidateExamples,
-                         .run = [arguments](const Output& out) {
-                           return run(*arguments, out);
-                         }});
+  return add_verb_of<ValidateFlags>(
+      root, {.name = "validate",
+             .description = "check that a plan is sound",
+             .footer = kValidateExamples});
 }
 
 // `canzona report`: the results of training runs, on the terminal and as a
@@ -398,14 +390,11 @@ OptionRows options_of(ReportFlags& a) {
 }  // namespace
 
 Verb add_report(CLI::App& root) {
-  auto arguments = std::make_shared<ReportFlags>();
-  return add_verb(
+  return add_verb_of<ReportFlags>(
       root,
       {.name = "report",
        .description = "show the results of training runs and compare them",
-       .options = options_of(*arguments),
-       .footer = kReportExamples,
-       .run = [arguments](const Output& out) { return run(*arguments, out); }});
+       .footer = kReportExamples});
 }
 
 }  // namespace canzona::cli

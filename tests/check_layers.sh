@@ -62,7 +62,7 @@ allowed_library() {
     fmt/*) [ "${1#canzona/report}" != "$1" ] || [ "$1" = cli ] ;;
     CLI/*) [ "$1" = cli ] ;;
     benchmark/*) [ "$1" = bench ] ;;
-    cuda* | cublas* | cusolver*) [ "$1" = canzona/linalg ] ;;
+    cuda* | cublas* | cusolver*) [ "$1" = canzona/linalg ] || [ "$1" = bench ] ;;
     toml++/*) [ "$1" = canzona/train ] ;;
     mpi.h | nccl.h) [ "$1" = canzona/comm ] ;;
     # A plan depends on its inputs alone.

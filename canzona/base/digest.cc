@@ -1,10 +1,7 @@
 #include "canzona/base/digest.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 
 #include "canzona/base/digest_blocks.h"

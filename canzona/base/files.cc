@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "canzona/base/check.h"
-#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 
 namespace canzona {

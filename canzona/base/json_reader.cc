@@ -1,11 +1,10 @@
 #include "canzona/base/json_reader.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <iterator>
-#include <limits>
 #include <utility>
-#include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
@@ -103,10 +102,16 @@ class TreeBuilder {
   const char* begin_;
   const char* const* at_;
   Json root_;
-  std::vector<Json*> open_;    // containers from the root to here
-  Json* member_ = nullptr;     // whose key was read last
-  std::string outer_, inner_;  // keys read last, one and two below the root
+  // A container from the root to here.
+  struct Open {
+    Json* container;
+    int64_t num_held;  // with the container itself
+  };
+  std::vector<Open> open_;
+  Json* member_ = nullptr;           // whose key was read last
+  std::array<std::string, 2> keys_;  // read last, one and two below the root
   int64_t num_values_ = 0;
+  int64_t num_held_ = 0;  // of them in the tree
 };
 
 // Pointers into arrays and objects stay valid: a container only grows after
@@ -115,11 +120,14 @@ Json* TreeBuilder::place(Json value) {
   if (++num_values_ > limits_.max_values) {
     refuse(cat("more than ", limits_.max_values, " values"));
   }
+  if (++num_held_ > limits_.max_held) {
+    refuse(cat("more than ", limits_.max_held, " values in one place"));
+  }
   if (open_.empty()) {
     root_ = std::move(value);
     return &root_;
   }
-  Json& parent = *open_.back();
+  Json& parent = *open_.back().container;
   if (parent.is_array()) {
     parent.push_back(std::move(value));
     return &parent.back();
@@ -132,18 +140,19 @@ bool TreeBuilder::open(Json container) {
   if (static_cast<int64_t>(open_.size()) >= limits_.max_depth) {
     refuse(cat("nested deeper than ", limits_.max_depth));
   }
-  open_.push_back(place(std::move(container)));
+  Json* placed = place(std::move(container));
+  open_.push_back({placed, num_held_});
   return true;
 }
 
 // Returns the streamed container that is the innermost open one, or null.
 const StreamedContainer* TreeBuilder::streamed_here() const {
-  constexpr size_t kDepth = 3;  // the root, the member, the container
-  if (open_.size() != kDepth || !open_[0]->is_object() ||
-      !open_[1]->is_object())
-    return nullptr;
   const auto found = std::ranges::find_if(streamed_, [&](const auto& one) {
-    return one.outer == outer_ && one.inner == inner_;
+    if (one.path.size() + 1 != open_.size()) return false;
+    for (size_t i = 0; i < one.path.size(); ++i)
+      if (!open_[i].container->is_object() || keys_[i] != one.path[i])
+        return false;
+    return true;
   });
   return found == streamed_.end() ? nullptr : &*found;
 }
@@ -152,7 +161,7 @@ const StreamedContainer* TreeBuilder::streamed_here() const {
 bool TreeBuilder::hand_over() {
   const StreamedContainer* streamed = streamed_here();
   if (streamed == nullptr) return true;
-  Json& container = *open_.back();
+  Json& container = *open_.back().container;
   if (container.is_array()) {
     streamed->take("", std::move(container.back()));
     container.get_ref<Json::array_t&>().clear();
@@ -161,13 +170,13 @@ bool TreeBuilder::hand_over() {
     auto member = members.extract(members.begin());
     streamed->take(std::move(member.key()), std::move(member.mapped()));
   }
+  num_held_ = open_.back().num_held;
   return true;
 }
 
 bool TreeBuilder::key(string_t& name) {
-  if (open_.size() == 1) outer_ = name;
-  if (open_.size() == 2) inner_ = name;
-  const auto [member, is_new] = open_.back()->emplace(name, nullptr);
+  if (open_.size() <= keys_.size()) keys_[open_.size() - 1] = name;
+  const auto [member, is_new] = open_.back().container->emplace(name, nullptr);
   if (!is_new) refuse(cat("the key ", quoted(name), " comes twice"));
   member_ = &*member;
   return true;
@@ -196,6 +205,14 @@ std::string shown(const Json& value) {
                                 const std::string& expected) {
   throw UsageError(cat(where, ": ", quoted(key), " is ", shown(value),
                        ", expected ", expected));
+}
+
+// A number above 2^63 is unsigned and would wrap around.
+bool fits_int64(const Json& value) {
+  return value.is_number_integer() &&
+         !(value.is_number_unsigned() &&
+           value.get<uint64_t>() >
+               uint64_t{std::numeric_limits<int64_t>::max()});
 }
 
 void require_object(const Json& object, std::string_view where) {
@@ -237,12 +254,7 @@ const Json& get_member(const Json& object, const char* key,
 int64_t get_integer(const Json& object, const char* key, int64_t low,
                     int64_t high, std::string_view where) {
   const Json& value = get_member(object, key, where);
-  // A number above 2^63 is unsigned and would wrap around.
-  const bool fits =
-      value.is_number_integer() &&
-      !(value.is_number_unsigned() &&
-        value.get<uint64_t>() > uint64_t{std::numeric_limits<int64_t>::max()});
-  if (fits) {
+  if (fits_int64(value)) {
     const auto number = value.get<int64_t>();
     if (number >= low && number <= high) return number;
   }
@@ -268,6 +280,23 @@ bool get_bool(const Json& object, const char* key, std::string_view where) {
   return value.get<bool>();
 }
 
+std::vector<int64_t> get_integers(const Json& object, const char* key,
+                                  size_t most, std::string_view where) {
+  const Json& value = get_member(object, key, where);
+  if (!value.is_array()) refuse_member(where, key, value, "a list of integers");
+  if (value.size() > most)
+    throw UsageError(cat(where, ": ", quoted(key), " has ", value.size(),
+                         " numbers, expected at most ", most));
+  std::vector<int64_t> numbers;
+  numbers.reserve(value.size());
+  for (const Json& number : value) {
+    if (!fits_int64(number))
+      refuse_member(where, key, number, "a list of integers of 64 bits");
+    numbers.push_back(number.get<int64_t>());
+  }
+  return numbers;
+}
+
 void require_known_keys(const Json& object,
                         std::initializer_list<const char*> known,
                         std::string_view where) {
@@ -279,96 +308,6 @@ void require_known_keys(const Json& object,
           cat(where, ": unknown key ", quoted(key), did_you_mean(key, names)));
     }
   }
-}
-
-namespace {
-
-constexpr int kMaxDepth = 32;
-
-}  // namespace
-
-void JsonEvents::read(std::string_view text) {
-  depth_ = 0;
-  nlohmann::json::sax_parse(
-      text.data(), text.data() + text.size(),
-      static_cast<nlohmann::json_sax<nlohmann::json>*>(this));
-}
-
-void JsonEvents::refuse(const std::string& problem) const {
-  throw UsageError(cat(printable(file_), ": ", problem));
-}
-
-void JsonEvents::on_other(std::string_view kind) {
-  refuse(cat("unexpected ", kind));
-}
-
-bool JsonEvents::open(char bracket) {
-  if (++depth_ > kMaxDepth) {
-    refuse(cat("nested more than ", kMaxDepth, " deep"));
-  }
-  on_open(bracket);
-  return true;
-}
-
-bool JsonEvents::close() {
-  on_close();
-  --depth_;
-  return true;
-}
-
-bool JsonEvents::null() {
-  on_other("null");
-  return true;
-}
-
-bool JsonEvents::boolean(bool value) {
-  on_other(value ? "true" : "false");
-  return true;
-}
-
-bool JsonEvents::number_integer(int64_t number) {
-  on_integer(number);
-  return true;
-}
-
-bool JsonEvents::number_unsigned(uint64_t number) {
-  if (number > uint64_t{std::numeric_limits<int64_t>::max()}) {
-    on_other("a number of more than 64 bits");
-  } else {
-    on_integer(static_cast<int64_t>(number));
-  }
-  return true;
-}
-
-bool JsonEvents::number_float(double, const std::string& text) {
-  on_other(cat("number ", printable(text, 40)));
-  return true;
-}
-
-bool JsonEvents::string(std::string& text) {
-  on_string(text);
-  return true;
-}
-
-bool JsonEvents::binary(nlohmann::json::binary_t&) {
-  refuse("unexpected bytes");
-}
-
-bool JsonEvents::start_object(size_t) { return open('{'); }
-
-bool JsonEvents::key(std::string& key) {
-  on_key(key);
-  return true;
-}
-
-bool JsonEvents::end_object() { return close(); }
-bool JsonEvents::start_array(size_t) { return open('['); }
-bool JsonEvents::end_array() { return close(); }
-
-bool JsonEvents::parse_error(size_t position, const std::string&,
-                             const nlohmann::json::exception& error) {
-  refuse(cat("invalid JSON at byte ", position, ": ",
-             printable(error.what(), 200)));
 }
 
 }  // namespace canzona

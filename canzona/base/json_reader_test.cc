@@ -175,17 +175,41 @@ TEST(ParseJson, StreamsContainers) {
       "map": {"p": 1, "q": [{"p": 2}], "a": null}, "rest": [4, [5]]},
       "list": [6], "b": {"list": [7]}, "c": [{"list": [8]}]})";
   const Json tree = parse_json(text, {.what = "x"},
-                               {{"a", "list", note}, {"a", "map", note}});
+                               {{{"a", "list"}, note}, {{"a", "map"}, note}});
   EXPECT_EQ(seen, R"(=[1,2];="x";={"list":[3]};p=1;q=[{"p":2}];a=null;)");
   EXPECT_EQ(tree, parse(R"({"a": {"list": [], "map": {}, "rest": [4, [5]]},
       "list": [6], "b": {"list": [7]}, "c": [{"list": [8]}]})"));
   seen.clear();
-  EXPECT_EQ(parse_json(R"({"a": {"list": 5}})", {}, {{"a", "list", note}}),
+  EXPECT_EQ(parse_json(R"({"a": {"list": 5}})", {}, {{{"a", "list"}, note}}),
             parse(R"({"a": {"list": 5}})"));
   EXPECT_EQ(seen, "");
-  // Limits also count what has left the tree.
-  EXPECT_THROW(parse_json(text, {.max_values = 5}, {{"a", "list", note}}),
+  seen.clear();
+  EXPECT_EQ(parse_json("[1, [2]]", {}, {{{}, note}}), Json::array());
+  EXPECT_EQ(seen, "=1;=[2];");
+  seen.clear();
+  EXPECT_EQ(parse_json(R"({"l": [1], "o": 2})", {}, {{{"l"}, note}}),
+            parse(R"({"l": [], "o": 2})"));
+  EXPECT_EQ(seen, "=1;");
+  // A value is held until it is complete.
+  EXPECT_NO_THROW(
+      parse_json("[[1, 2], [3, 4]]", {.max_held = 4}, {{{}, note}}));
+  EXPECT_THROW(parse_json("[[1, 2], [3, 4]]", {.max_held = 3}, {{{}, note}}),
                UsageError);
+  // Limits also count what has left the tree.
+  EXPECT_THROW(parse_json(text, {.max_values = 5}, {{{"a", "list"}, note}}),
+               UsageError);
+}
+
+TEST(GetIntegers, AreFewAndOf64Bits) {
+  const Json object = parse(
+      R"({"a": [1, -2, 9223372036854775807], "b": [9223372036854775808],
+          "c": [1.5], "d": 7, "e": [[1]], "f": ["1"]})");
+  EXPECT_EQ(get_integers(object, "a", 3, "x"),
+            (std::vector<int64_t>{1, -2, INT64_MAX}));
+  EXPECT_EQ(message_of([&] { get_integers(object, "a", 2, "x"); }),
+            "x: 'a' has 3 numbers, expected at most 2");
+  for (const char* key : {"b", "c", "d", "e", "f", "gone"})
+    EXPECT_THROW(get_integers(object, key, 3, "x"), UsageError) << key;
 }
 
 TEST(GetInteger, HoldsItsRange) {

@@ -1,15 +1,11 @@
 #include "canzona/base/text.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <numeric>
 #include <span>
-
-#include "canzona/base/error.h"
 
 namespace canzona {
 namespace {

@@ -1,7 +1,6 @@
 #include "canzona/checkpoint/boxes.h"
 
 #include <algorithm>
-#include <array>
 #include <numeric>
 #include <utility>
 

@@ -1,12 +1,12 @@
 #include "canzona/checkpoint/compare.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <map>
 
 #include "canzona/base/error.h"
+#include "canzona/base/float16.h"
 #include "canzona/base/text.h"
 #include "canzona/shapes/records.h"
 
@@ -40,29 +40,15 @@ void add_pieces(const LogicalTensor& tensor, const Box& box,
 }
 
 template <class T>
-double number_at(const std::byte* bytes) {
+T stored_at(const std::byte* bytes) {
   T value;
   std::memcpy(&value, bytes, sizeof value);
-  return static_cast<double>(value);
+  return value;
 }
 
-double half_at(const std::byte* bytes) {
-  uint16_t bits;
-  std::memcpy(&bits, bytes, sizeof bits);
-  const int exponent = bits >> 10 & 31;
-  const double fraction = bits & 1023;
-  const double size = exponent == 31 ? (fraction == 0 ? INFINITY : NAN)
-                      : exponent == 0
-                          ? std::ldexp(fraction, -24)
-                          : std::ldexp(1024 + fraction, exponent - 25);
-  return bits >> 15 != 0 ? -size : size;
-}
-
-double bf16_at(const std::byte* bytes) {
-  uint16_t bits;
-  std::memcpy(&bits, bytes, sizeof bits);
-  return static_cast<double>(
-      std::bit_cast<float>(static_cast<uint32_t>(bits) << 16));
+template <class T>
+double number_at(const std::byte* bytes) {
+  return static_cast<double>(stored_at<T>(bytes));
 }
 
 double element_at(DType type, const std::byte* bytes) {
@@ -70,9 +56,9 @@ double element_at(DType type, const std::byte* bytes) {
     case DType::kFp32:
       return number_at<float>(bytes);
     case DType::kBf16:
-      return bf16_at(bytes);
+      return float_from_bf16(stored_at<uint16_t>(bytes));
     case DType::kFp16:
-      return half_at(bytes);
+      return float_from_half(stored_at<uint16_t>(bytes));
     case DType::kFp64:
       return number_at<double>(bytes);
     case DType::kI64:

@@ -17,7 +17,6 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/base/files.h"
 #include "canzona/base/text.h"
 
 namespace canzona {

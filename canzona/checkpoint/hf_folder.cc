@@ -3,17 +3,15 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <iterator>
 #include <map>
 #include <optional>
-#include <string_view>
-#include <vector>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/files.h"
+#include "canzona/base/float16.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
@@ -166,23 +164,6 @@ bool is_numbered_shard(std::string_view name) {
                               : cat("; ", quoted(pickle->name),
                                     " is not read, since such files can run "
                                     "code; convert it to safetensors")));
-}
-
-float from_half(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000) << 16;
-  const uint32_t exponent = bits >> 10 & 0x1F;
-  const uint32_t fraction = bits & 0x3FF;
-  if (exponent == 0) {  // zero, or below 2^-14: a multiple of 2^-24
-    const float value = static_cast<float>(fraction) * 0x1p-24F;
-    return sign != 0 ? -value : value;
-  }
-  // Infinities and NaNs keep their fraction; others change the bias.
-  const uint32_t wide = exponent == 0x1F ? 0xFF : exponent + (127 - 15);
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
-}
-
-float from_bf16(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
 // Widens the 16-bit numbers of a piece.
@@ -353,9 +334,9 @@ void HfFolder::read(const HfEntry& entry, int64_t first,
     bytes.resize(2 * piece.size());
     file.read(at, bytes);
     if (type == DType::kBf16)
-      widen_piece(bytes, piece, from_bf16);
+      widen_piece(bytes, piece, float_from_bf16);
     else
-      widen_piece(bytes, piece, from_half);
+      widen_piece(bytes, piece, float_from_half);
   }
 }
 

@@ -1,7 +1,6 @@
 #include "canzona/checkpoint/manifest.h"
 
 #include <algorithm>
-#include <cctype>
 #include <iterator>
 #include <map>
 

@@ -1,336 +1,172 @@
-#include "canzona/checkpoint/manifest.h"
-
-#include <algorithm>
-#include <array>
+#include <exception>
+#include <limits>
 #include <optional>
 #include <utility>
 
+#include "canzona/base/error.h"
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"
+#include "canzona/checkpoint/manifest.h"
 #include "canzona/shapes/tensor.h"
 
 namespace canzona {
 namespace {
 
-constexpr int64_t kMaxSavedFiles = kMaxSavedRanks + 100;
+constexpr size_t kMaxSavedFiles = kMaxSavedRanks + 100;
 constexpr int64_t kMaxSavedBoxes = 16'000'000;
+constexpr int64_t kMaxSavedValues = 16 * kMaxSavedBoxes;
+// Those of a tensor with a box for each of kMaxSavedRanks, ten times over.
+constexpr int64_t kMaxHeldValues = 100 * kMaxSavedRanks;
+constexpr int64_t kAnyInteger = std::numeric_limits<int64_t>::min();
 
-// Members, by the object that has them.
-enum class Member {
-  kFormat,
-  kVersion,
-  kMinReader,
-  kStep,
-  kWorld,
-  kPlan,
-  kChunkBytes,
-  kFiles,
-  kTensors,
-  kSha256,
-  kFileName,
-  kFileBytes,
-  kFileSha256,
-  kFileChunks,
-  kTensorName,
-  kTensorType,
-  kTensorShape,
-  kTensorBoxes,
-  kBoxFile,
-  kBoxOffset,
-  kBoxFirst,
-  kBoxCount,
-  kUnknown,
-};
+using KnownKeys = std::initializer_list<const char*>;
 
-enum class Object { kRoot, kFile, kTensor, kBox };
-
-struct KnownMember {
-  Object object;
-  const char* key;
-  Member member;
-};
-
-constexpr std::array<KnownMember, 22> kMembers = {{
-    {Object::kRoot, "format", Member::kFormat},
-    {Object::kRoot, "format_version", Member::kVersion},
-    {Object::kRoot, "min_reader_version", Member::kMinReader},
-    {Object::kRoot, "step", Member::kStep},
-    {Object::kRoot, "world", Member::kWorld},
-    {Object::kRoot, "plan_digest", Member::kPlan},
-    {Object::kRoot, "chunk_bytes", Member::kChunkBytes},
-    {Object::kRoot, "files", Member::kFiles},
-    {Object::kRoot, "tensors", Member::kTensors},
-    {Object::kRoot, "sha256", Member::kSha256},
-    {Object::kFile, "name", Member::kFileName},
-    {Object::kFile, "bytes", Member::kFileBytes},
-    {Object::kFile, "sha256", Member::kFileSha256},
-    {Object::kFile, "chunks", Member::kFileChunks},
-    {Object::kTensor, "name", Member::kTensorName},
-    {Object::kTensor, "dtype", Member::kTensorType},
-    {Object::kTensor, "shape", Member::kTensorShape},
-    {Object::kTensor, "boxes", Member::kTensorBoxes},
-    {Object::kBox, "file", Member::kBoxFile},
-    {Object::kBox, "offset", Member::kBoxOffset},
-    {Object::kBox, "first", Member::kBoxFirst},
-    {Object::kBox, "count", Member::kBoxCount},
-}};
-
-// Depth 1 is the manifest, 2 a list, 3 a file or tensor, 4 a list of it, 5 a
-// box, 6 a list of it.
-class ManifestReader : public JsonEvents {
+// Files and tensors are consumed as they are parsed. Faults in them, and keys
+// that are not known, are reported once the versions are: a newer format may
+// have additional members with any meaning.
+class ManifestReader {
  public:
-  explicit ManifestReader(const std::string& file) : JsonEvents(file) {}
+  ManifestReader(std::string_view text, const std::string& file)
+      : text_(text), file_(printable(file)) {}
 
-  Manifest take() {
-    if (!complete_) refuse("no object");
+  Manifest read() {
+    const auto streamed = [this](void (ManifestReader::*add)(const Json&)) {
+      return [this, add](std::string&& /*key*/, Json&& entry) {
+        if (fault_ != nullptr) return;
+        try {
+          (this->*add)(entry);
+        } catch (const UsageError&) {
+          fault_ = std::current_exception();
+        }
+      };
+    };
+    const Json root =
+        parse_json(text_,
+                   {.what = file_,
+                    .max_bytes = kMaxManifestBytes,
+                    .max_values = kMaxSavedValues,
+                    .max_held = kMaxHeldValues},
+                   {{{"files"}, streamed(&ManifestReader::add_file)},
+                    {{"tensors"}, streamed(&ManifestReader::add_tensor)}});
+    read_versions(root);
+    if (fault_ != nullptr) std::rethrow_exception(fault_);
+    check_keys(
+        root,
+        {"format", "format_version", "min_reader_version", "step", "world",
+         "plan_digest", "chunk_bytes", "files", "tensors", "sha256"},
+        file_);
+    if (unknown_ != nullptr && manifest_.version <= kCheckpointVersion)
+      std::rethrow_exception(unknown_);
+    manifest_.step = integer(root, "step", file_);
+    manifest_.world = integer(root, "world", file_);
+    manifest_.plan_digest = get_string(root, "plan_digest", file_);
+    manifest_.chunk_bytes = integer(root, "chunk_bytes", file_);
+    get_string(root, "sha256", file_);  // checked before
+    for (const char* list : {"files", "tensors"}) list_in(root, list, file_);
     return std::move(manifest_);
   }
 
  private:
-  struct Level {
-    Object object;
-    uint32_t seen = 0;  // bits by Member
-    Member member = Member::kUnknown;
-  };
+  static int64_t integer(const Json& object, const char* key,
+                         const std::string& where) {
+    return get_integer(object, key, kAnyInteger,
+                       std::numeric_limits<int64_t>::max(), where);
+  }
 
-  void on_open(char bracket) override {
-    if (skipped_) {
-      ++*skipped_;
-      return;
-    }
-    if (bracket == '[') return open_list();
-    if (levels_.empty()) {
-      if (depth() != 1) refuse("expected an object");
-      levels_.push_back({Object::kRoot});
-    } else if (depth() == 3 && in(Member::kFiles)) {
-      require_fewer(manifest_.files.size(), kMaxSavedFiles, "files");
-      manifest_.files.emplace_back();
-      levels_.push_back({Object::kFile});
-    } else if (depth() == 3 && in(Member::kTensors)) {
-      require_fewer(manifest_.tensors.size(), kMaxTensors, "tensors");
-      manifest_.tensors.emplace_back();
-      levels_.push_back({Object::kTensor});
-    } else if (depth() == 5 && in(Member::kTensorBoxes)) {
-      require_fewer(static_cast<size_t>(num_boxes_++), kMaxSavedBoxes, "boxes");
-      manifest_.tensors.back().boxes.emplace_back();
-      levels_.push_back({Object::kBox});
-    } else {
-      skip_or_refuse("'{'");
+  void require_fewer(int64_t count, int64_t limit, const char* what) const {
+    if (count >= limit)
+      throw UsageError(cat(file_, ": more than ", limit, " ", what));
+  }
+
+  // Remembers the first unknown key.
+  void check_keys(const Json& object, KnownKeys known,
+                  const std::string& where) {
+    try {
+      require_known_keys(object, known, where);
+    } catch (const UsageError&) {
+      if (!object.is_object()) throw;
+      if (unknown_ == nullptr) unknown_ = std::current_exception();
     }
   }
 
-  void open_list() {
-    const bool list_of_root =
-        depth() == 2 && (in(Member::kFiles) || in(Member::kTensors));
-    const bool list_of_entry =
-        depth() == 4 && (in(Member::kFileChunks) || in(Member::kTensorShape) ||
-                         in(Member::kTensorBoxes));
-    const bool list_of_box =
-        depth() == 6 && (in(Member::kBoxFirst) || in(Member::kBoxCount));
-    if (list_of_root || list_of_entry || list_of_box) return;
-    skip_or_refuse("'['");
+  void read_versions(const Json& root) {
+    if (const std::string format = get_string(root, "format", file_);
+        format != kManifestFormat)
+      throw UsageError(cat(file_, ": format ", quoted(format), ", expected ",
+                           quoted(kManifestFormat)));
+    const int64_t version = integer(root, "format_version", file_);
+    const int64_t reader = integer(root, "min_reader_version", file_);
+    if (reader > kCheckpointVersion)
+      throw UsageError(cat(file_, ": format version ", version,
+                           " needs a reader of version ", reader,
+                           " or newer, this one has version ",
+                           kCheckpointVersion, "; use a newer canzona"));
+    if (version < 1 || reader < 1 || reader > version)
+      throw UsageError(cat(file_, ": format version ", version,
+                           " for readers from ", reader));
+    manifest_.version = version;
+    manifest_.min_reader_version = reader;
   }
 
-  void on_close() override {
-    if (skipped_) {
-      if (--*skipped_ == 0) skipped_.reset();
-      return;
+  void add_file(const Json& entry) {
+    require_fewer(std::ssize(manifest_.files), kMaxSavedFiles, "files");
+    const std::string list = cat(file_, ": files");
+    FileRecord file{.name = get_string(entry, "name", list)};
+    const std::string where = cat(file_, ": file ", quoted(file.name));
+    check_keys(entry, {"name", "bytes", "sha256", "chunks"}, where);
+    file.bytes = integer(entry, "bytes", where);
+    file.sha256 = get_string(entry, "sha256", where);
+    for (const Json& chunk : list_in(entry, "chunks", where)) {
+      if (!chunk.is_string())
+        throw UsageError(cat(where, ": a checksum is not a text"));
+      file.chunks.push_back(chunk.get<std::string>());
     }
-    // Lists are at even depths.
-    if (depth() % 2 == 0) return;
-    require_all(levels_.back());
-    levels_.pop_back();
-    complete_ = levels_.empty();
+    manifest_.files.push_back(std::move(file));
   }
 
-  void on_key(std::string& key) override {
-    if (skipped_) return;
-    Level& level = levels_.back();
-    const auto* known = std::ranges::find_if(kMembers, [&](const auto& m) {
-      return m.object == level.object && key == m.key;
-    });
-    level.member = known == kMembers.end() ? Member::kUnknown : known->member;
-    require_versions_first(level);
-    if (known == kMembers.end()) {
-      if (manifest_.version <= kCheckpointVersion)
-        refuse(cat("unknown key ", quoted(key)));
-      return;
+  void add_tensor(const Json& entry) {
+    require_fewer(std::ssize(manifest_.tensors), kMaxTensors, "tensors");
+    const std::string list = cat(file_, ": tensors");
+    SavedTensor saved;
+    LogicalTensor& tensor = saved.tensor;
+    tensor.name = get_string(entry, "name", list);
+    const std::string where = cat(file_, ": tensor ", quoted(tensor.name));
+    check_keys(entry, {"name", "dtype", "shape", "boxes"}, where);
+    tensor.shape = get_integers(entry, "shape", kMaxDims, where);
+    const std::string dtype = get_string(entry, "dtype", where);
+    const std::optional<DType> type = dtype_in_file(dtype);
+    if (!type) throw UsageError(cat(where, ": unknown dtype ", quoted(dtype)));
+    tensor.type = *type;
+    for (const Json& box : list_in(entry, "boxes", where)) {
+      require_fewer(num_boxes_++, kMaxSavedBoxes, "boxes");
+      check_keys(box, {"file", "offset", "first", "count"}, where);
+      saved.boxes.push_back({integer(box, "file", where),
+                             integer(box, "offset", where),
+                             {get_integers(box, "first", kMaxDims, where),
+                              get_integers(box, "count", kMaxDims, where)}});
     }
-    const uint32_t bit = 1U << static_cast<int>(known->member);
-    if ((level.seen & bit) != 0)
-      refuse(cat("key ", quoted(key), " comes twice"));
-    level.seen |= bit;
+    manifest_.tensors.push_back(std::move(saved));
   }
 
-  void on_string(std::string& text) override {
-    if (skipped_) return;
-    const bool in_list = depth() % 2 == 0;
-    if (in_list && in(Member::kFileChunks)) {
-      manifest_.files.back().chunks.push_back(std::move(text));
-      return;
-    }
-    if (in_list) return skip_or_refuse("string");
-    switch (member()) {
-      case Member::kFormat:
-        if (text != kManifestFormat)
-          refuse(cat("format ", quoted(text), ", expected ",
-                     quoted(kManifestFormat)));
-        return;
-      case Member::kPlan:
-        manifest_.plan_digest = std::move(text);
-        return;
-      case Member::kSha256:  // the manifest's own, checked before
-        return;
-      case Member::kFileName:
-        manifest_.files.back().name = std::move(text);
-        return;
-      case Member::kFileSha256:
-        manifest_.files.back().sha256 = std::move(text);
-        return;
-      case Member::kTensorName:
-        manifest_.tensors.back().tensor.name = std::move(text);
-        return;
-      case Member::kTensorType:
-        set_type(text);
-        return;
-      default:
-        skip_or_refuse("string");
-    }
+  static const Json& list_in(const Json& object, const char* key,
+                             const std::string& where) {
+    const Json& list = get_member(object, key, where);
+    if (!list.is_array())
+      throw UsageError(cat(where, ": '", key, "' is not a list"));
+    return list;
   }
 
-  void on_integer(int64_t number) override {
-    if (skipped_) return;
-    if (depth() % 2 == 0) return add_to_list(number);
-    switch (member()) {
-      case Member::kVersion:
-        manifest_.version = number;
-        return;
-      case Member::kMinReader:
-        manifest_.min_reader_version = number;
-        return;
-      case Member::kStep:
-        manifest_.step = number;
-        return;
-      case Member::kWorld:
-        manifest_.world = number;
-        return;
-      case Member::kChunkBytes:
-        manifest_.chunk_bytes = number;
-        return;
-      case Member::kFileBytes:
-        manifest_.files.back().bytes = number;
-        return;
-      case Member::kBoxFile:
-        box().file = number;
-        return;
-      case Member::kBoxOffset:
-        box().offset = number;
-        return;
-      default:
-        skip_or_refuse("number");
-    }
-  }
-
-  void on_other(std::string_view kind) override {
-    if (!skipped_) skip_or_refuse(kind);
-  }
-
-  void add_to_list(int64_t number) {
-    std::vector<int64_t>* list = nullptr;
-    if (in(Member::kTensorShape))
-      list = &manifest_.tensors.back().tensor.shape;
-    else if (in(Member::kBoxFirst))
-      list = &box().box.first;
-    else if (in(Member::kBoxCount))
-      list = &box().box.count;
-    else
-      return skip_or_refuse("number");
-    require_fewer(list->size(), kMaxDims, "dimensions");
-    list->push_back(number);
-  }
-
-  void set_type(const std::string& text) {
-    SavedTensor& saved = manifest_.tensors.back();
-    const std::optional<DType> type = dtype_in_file(text);
-    if (!type)
-      refuse(cat("tensor ", quoted(saved.tensor.name), ": unknown dtype ",
-                 quoted(text)));
-    saved.tensor.type = *type;
-  }
-
-  // A newer format may have additional members with any meaning.
-  void require_versions_first(const Level& level) {
-    if (level.object != Object::kRoot) return;
-    const auto has = [&](Member m) {
-      return (level.seen >> static_cast<int>(m) & 1) != 0;
-    };
-    const bool is_start = level.member == Member::kFormat ||
-                          level.member == Member::kVersion ||
-                          level.member == Member::kMinReader;
-    if (is_start) return;
-    if (!has(Member::kFormat) || !has(Member::kVersion) ||
-        !has(Member::kMinReader))
-      refuse(
-          "it does not begin with format, format_version and "
-          "min_reader_version");
-    if (manifest_.min_reader_version > kCheckpointVersion)
-      refuse(cat("format version ", manifest_.version,
-                 " needs a reader of version ", manifest_.min_reader_version,
-                 " or newer, this one has version ", kCheckpointVersion,
-                 "; use a newer canzona"));
-    if (manifest_.version < 1 || manifest_.min_reader_version < 1 ||
-        manifest_.min_reader_version > manifest_.version)
-      refuse(cat("format version ", manifest_.version, " for readers from ",
-                 manifest_.min_reader_version));
-  }
-
-  void require_all(const Level& level) {
-    for (const KnownMember& known : kMembers)
-      if (known.object == level.object &&
-          (level.seen >> static_cast<int>(known.member) & 1) == 0)
-        refuse(cat("key '", known.key, "' is missing", where()));
-  }
-
-  std::string where() const {
-    if (levels_.back().object == Object::kRoot) return "";
-    if (levels_.back().object == Object::kFile)
-      return cat(" of file ", quoted(manifest_.files.back().name));
-    return cat(" of tensor ", quoted(manifest_.tensors.back().tensor.name));
-  }
-
-  void require_fewer(size_t count, int64_t limit, const char* what) {
-    if (static_cast<int64_t>(count) >= limit)
-      refuse(cat("more than ", limit, " ", what));
-  }
-
-  // Skips a value of an unknown member of a newer format; otherwise it is
-  // wrong.
-  void skip_or_refuse(std::string_view kind) {
-    if (levels_.empty() || member() != Member::kUnknown ||
-        manifest_.version <= kCheckpointVersion)
-      refuse(cat("unexpected ", kind));
-    if (kind == "'{'" || kind == "'['") skipped_ = 1;
-  }
-
-  Member member() const {
-    return levels_.empty() ? Member::kUnknown : levels_.back().member;
-  }
-  bool in(Member m) const { return member() == m; }
-  SavedBox& box() { return manifest_.tensors.back().boxes.back(); }
-
+  std::string_view text_;
+  std::string file_;
   Manifest manifest_;
-  std::vector<Level> levels_;   // from the root to the current object
-  std::optional<int> skipped_;  // containers of an unknown member
   int64_t num_boxes_ = 0;
-  bool complete_ = false;
+  std::exception_ptr fault_, unknown_;  // the first ones
 };
 
 }  // namespace
 
 Manifest read_manifest_json(std::string_view text, const std::string& file) {
-  ManifestReader reader(file);
-  reader.read(text);
-  return reader.take();
+  return ManifestReader(text, file).read();
 }
 
 }  // namespace canzona

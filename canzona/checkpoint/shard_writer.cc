@@ -4,18 +4,15 @@
 #include <bit>
 #include <condition_variable>
 #include <cstring>
-#include <functional>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <string_view>
 #include <thread>
 
 #include "canzona/base/check.h"
-#include "canzona/base/digest.h"
 #include "canzona/base/error.h"
+#include "canzona/base/float16.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
@@ -53,15 +50,6 @@ void require_different(const std::vector<TensorEntry>& tensors) {
           cat("safetensors: the name ", quoted(tensor.name), " comes twice"));
 }
 
-// A NaN keeps its upper bits, one of which is set, so that it does not become
-// infinite.
-uint16_t to_bf16(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7FFFFFFF) > 0x7F800000)
-    return static_cast<uint16_t>(bits >> 16 | 0x40);
-  return static_cast<uint16_t>((bits + 0x7FFF + (bits >> 16 & 1)) >> 16);
-}
-
 std::string encoded(std::span<const float> values, DType type) {
   std::string bytes;
   bytes.reserve(values.size() * static_cast<size_t>(size_of(type)));
@@ -69,7 +57,7 @@ std::string encoded(std::span<const float> values, DType type) {
     if (type == DType::kFp32)
       append_little_endian(bytes, std::bit_cast<uint32_t>(value), 4);
     else
-      append_little_endian(bytes, to_bf16(value), 2);
+      append_little_endian(bytes, bf16_from_float(value), 2);
   }
   return bytes;
 }

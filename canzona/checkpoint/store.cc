@@ -10,7 +10,6 @@
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
-#include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/checkpoint/reader.h"
 #include "canzona/checkpoint/shard_writer.h"

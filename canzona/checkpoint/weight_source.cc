@@ -6,7 +6,6 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/checkpoint/hf_folder.h"
 
 namespace canzona {
 namespace {

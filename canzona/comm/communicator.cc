@@ -1,7 +1,6 @@
 #include "canzona/comm/communicator.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <numeric>
 #include <utility>
@@ -10,7 +9,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/running.h"
-#include "canzona/comm/transport.h"
 
 namespace canzona {
 namespace {

@@ -1,6 +1,5 @@
 #include "canzona/comm/flight_record.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "canzona/base/json_writer.h"

@@ -16,7 +16,6 @@
 #include <functional>
 #include <mutex>
 #include <ostream>
-#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>

@@ -1,13 +1,11 @@
 #include "canzona/comm/transport.h"
 
-#include <algorithm>
 #include <type_traits>
 #include <utility>
 
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
-#include "canzona/comm/wire_ops.h"
 
 namespace canzona {
 namespace {

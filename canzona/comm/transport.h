@@ -12,7 +12,6 @@
 // thread at a time; any thread may call abort().
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -164,24 +163,17 @@ class Transport {
   // Called when an operation has been completely issued to the lane. It should
   // end there within `time`; whoever watches over the lane reports the ranks
   // that did not come.
-  virtual void watch(const IssuedOperation& operation) {
-    static_cast<void>(operation);
-  }
+  virtual void watch(const IssuedOperation& /*operation*/) {}
   // Returns true if any number of messages to and from a peer may be posted
   // before a poll().
   virtual bool takes_many() const { return false; }
   // Registers memory of the lane's device that messages will often use. All
   // members must call it; the memory must live as long as the transport.
-  virtual void register_memory(std::span<std::byte> memory, SharedUse use) {
-    static_cast<void>(memory);
-    static_cast<void>(use);
-  }
+  virtual void register_memory(std::span<std::byte> /*memory*/,
+                               SharedUse /*use*/) {}
   // Returns memory that messages pass through faster, here or in groups that
   // are split off with a lane; null if ordinary device memory is as good.
-  virtual std::byte* allocate(int64_t bytes) {
-    static_cast<void>(bytes);
-    return nullptr;
-  }
+  virtual std::byte* allocate(int64_t /*bytes*/) { return nullptr; }
   virtual void release(std::byte* memory) { static_cast<void>(memory); }
 
   // Returns true if a rank can read memory that another one shows it, which
@@ -225,12 +217,8 @@ class Transport {
 
   // Called before an operation's first message; a transport for tests may block
   // here. The texts live until it returns.
-  virtual void pass_gate(std::string_view group, Operation operation,
-                         std::string_view label) {
-    static_cast<void>(group);
-    static_cast<void>(operation);
-    static_cast<void>(label);
-  }
+  virtual void pass_gate(std::string_view /*group*/, Operation /*operation*/,
+                         std::string_view /*label*/) {}
 
   // For error messages: whether something to or from `peer` has not passed yet,
   // and whether the peer has begun operation `sequence`, as far as this rank
@@ -262,19 +250,12 @@ class Transport {
   // the next poll(). They return false if the library has no such operation,
   // and messages are used instead. Pieces of a gather must have equal size,
   // with this rank's own in its place in `whole`; sums are in place.
-  virtual bool post_own_gather(std::span<std::byte> whole) {
-    static_cast<void>(whole);
+  virtual bool post_own_gather(std::span<std::byte> /*whole*/) { return false; }
+  virtual bool post_own_broadcast(int /*root*/, std::span<std::byte> /*data*/) {
     return false;
   }
-  virtual bool post_own_broadcast(int root, std::span<std::byte> data) {
-    static_cast<void>(root);
-    static_cast<void>(data);
-    return false;
-  }
-  virtual bool post_own_integers(Reduction reduction,
-                                 std::span<std::byte> data) {
-    static_cast<void>(reduction);
-    static_cast<void>(data);
+  virtual bool post_own_integers(Reduction /*reduction*/,
+                                 std::span<std::byte> /*data*/) {
     return false;
   }
 

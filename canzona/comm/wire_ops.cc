@@ -1,11 +1,14 @@
 #include "canzona/comm/wire_ops.h"
 
 #include <algorithm>
-#include <bit>
+#include <array>
+#include <climits>
 #include <cstring>
 #include <new>
 
 #include "canzona/base/check.h"
+#include "canzona/base/float16.h"
+#include "canzona/base/sum_order.h"
 #include "canzona/base/units.h"
 
 namespace canzona {
@@ -35,14 +38,6 @@ void join_all(std::byte* sum, const std::byte* a, const std::byte* b,
 }
 
 constexpr auto kPlus = [](auto a, auto b) { return a + b; };
-
-// Rounds to nearest, ties to even; a NaN stays a NaN.
-uint16_t bf16_of(float value) {
-  const auto bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7FFFFFFFU) > 0x7F800000U)
-    return static_cast<uint16_t>((bits >> 16) | 0x40U);
-  return static_cast<uint16_t>((bits + 0x7FFFU + ((bits >> 16) & 1U)) >> 16);
-}
 
 class CpuWireOps final : public WireOps {
  public:
@@ -77,14 +72,14 @@ class CpuWireOps final : public WireOps {
               int64_t count) const override {
     CANZONA_CHECK(is_narrowed(reduction), to_string(reduction));
     for (int64_t i = 0; i < count; ++i)
-      store<uint16_t>(wire, i, bf16_of(load<float>(from, i)));
+      store<uint16_t>(wire, i, bf16_from_float(load<float>(from, i)));
   }
 
   void widen(Reduction reduction, std::byte* to, const std::byte* wire,
              int64_t count) const override {
     CANZONA_CHECK(is_narrowed(reduction), to_string(reduction));
     for (int64_t i = 0; i < count; ++i)
-      store<uint32_t>(to, i, uint32_t{load<uint16_t>(wire, i)} << 16);
+      store(to, i, float_from_bf16(load<uint16_t>(wire, i)));
   }
 };
 
@@ -101,38 +96,6 @@ const WireOps& cpu_wire_ops() {
   return ops;
 }
 
-namespace {
-
-struct Tree {
-  const WireOps& ops;
-  Reduction reduction;
-  std::span<const std::byte* const> pieces;
-  int64_t count;
-
-  int64_t bytes() const { return count * element_bytes(reduction); }
-
-  // Returns the sum of pieces [first, end), in `sum`, or the piece itself if
-  // there is only one. The left half is the largest power of two below the
-  // count, which is the shape that carrying an odd piece up produces.
-  const std::byte* add(size_t first, size_t end, std::byte* sum,
-                       std::byte* scratch) const {
-    if (end - first == 1) return leaf(first, sum);
-    const size_t middle = first + std::bit_floor(end - first - 1);
-    const std::byte* left = add(first, middle, sum, scratch);
-    const std::byte* right = add(middle, end, scratch, scratch + bytes());
-    ops.add(reduction, sum, left, right, count);
-    return sum;
-  }
-
-  const std::byte* leaf(size_t i, std::byte* widened) const {
-    if (!is_narrowed(reduction)) return pieces[i];
-    ops.widen(reduction, widened, pieces[i], count);
-    return widened;
-  }
-};
-
-}  // namespace
-
 int64_t tree_scratch_bytes(Reduction reduction, int num_pieces, int64_t count) {
   const int depth = std::bit_width(static_cast<unsigned>(num_pieces));
   return depth * count * element_bytes(reduction);
@@ -143,9 +106,28 @@ void tree_sum(const WireOps& ops, Reduction reduction,
               std::byte* sum, std::byte* scratch) {
   CANZONA_CHECK(!pieces.empty(), "a sum of no pieces");
   if (ops.sum_at_once(reduction, pieces, count, sum)) return;
-  const Tree tree{ops, reduction, pieces, count};
-  const std::byte* result = tree.add(0, pieces.size(), sum, scratch);
-  if (result != sum) ops.copy(sum, result, tree.bytes());
+  const int64_t bytes = count * element_bytes(reduction);
+  const auto slot = [&](int i) {
+    return i == 0 ? sum : scratch + (i - 1) * bytes;
+  };
+  // A piece that is not narrowed is read where it lies.
+  std::array<const std::byte*, TreeOrder::num_sums(INT_MAX)> at{};
+  const auto sum_at = [&](int i) -> const std::byte*& {
+    return at[static_cast<size_t>(i)];
+  };
+  TreeOrder::add(
+      static_cast<int>(pieces.size()),
+      [&](int term, int i) {
+        sum_at(i) = pieces[static_cast<size_t>(term)];
+        if (!is_narrowed(reduction)) return;
+        ops.widen(reduction, slot(i), sum_at(i), count);
+        sum_at(i) = slot(i);
+      },
+      [&](int to, int from) {
+        ops.add(reduction, slot(to), sum_at(to), sum_at(from), count);
+        sum_at(to) = slot(to);
+      });
+  if (at[0] != sum) ops.copy(sum, at[0], bytes);
 }
 
 }  // namespace canzona

@@ -94,20 +94,15 @@ class WireOps {
   // Does the work of tree_sum() below in one pass; `sum` may be one of the
   // pieces if they are not narrowed. Returns false if there is nothing faster
   // than one addition after the other.
-  virtual bool sum_at_once(Reduction reduction,
-                           std::span<const std::byte* const> pieces,
-                           int64_t count, std::byte* sum) const {
-    static_cast<void>(reduction);
-    static_cast<void>(pieces);
-    static_cast<void>(count);
-    static_cast<void>(sum);
+  virtual bool sum_at_once(Reduction /*reduction*/,
+                           std::span<const std::byte* const> /*pieces*/,
+                           int64_t /*count*/, std::byte* /*sum*/) const {
     return false;
   }
   // The same for this many pieces in memory form, read in place: each is
   // rounded as it would be on the wire. `sum` may be one of the pieces.
-  virtual bool sums_in_place(Reduction reduction, int num_pieces) const {
-    static_cast<void>(reduction);
-    static_cast<void>(num_pieces);
+  virtual bool sums_in_place(Reduction /*reduction*/,
+                             int /*num_pieces*/) const {
     return false;
   }
   virtual void sum_in_place(Reduction reduction,
@@ -118,10 +113,8 @@ class WireOps {
 // For host memory. Lives as long as the program.
 const WireOps& cpu_wire_ops();
 
-// The fixed order in which pieces of several ranks are added: a balanced binary
-// tree over rank numbers, neighbours first, with an odd one carried up.
-//
-//   7 pieces:  ((0 + 1) + (2 + 3)) + ((4 + 5) + 6)
+// Adds pieces of several ranks in the order of their numbers
+// (base/sum_order.h).
 //
 // Every element is added independently, so that its bits depend neither on the
 // segment it travels in nor on which rank adds it. The reference, a single rank

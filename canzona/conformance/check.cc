@@ -6,8 +6,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/conformance/fixture.h"
-#include "canzona/conformance/replay.h"
 #include "canzona/conformance/translate.h"
 #include "canzona/rules/rule.h"
 

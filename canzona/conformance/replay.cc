@@ -8,14 +8,11 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/conformance/tensor_memory.h"
 #include "canzona/conformance/translate.h"
-#include "canzona/linalg/engine.h"
 #include "canzona/rules/muon/linked.h"
 #include "canzona/rules/muon/newton_schulz.h"
 #include "canzona/rules/rule.h"
 #include "canzona/rules/runs.h"
-#include "canzona/rules/shampoo/facts.h"
 #include "canzona/rules/shampoo/roots.h"
 
 namespace canzona {

@@ -1,6 +1,5 @@
 #include <algorithm>
 
-#include "canzona/base/check.h"
 #include "canzona/base/text.h"
 #include "canzona/conformance/translate.h"
 #include "canzona/rules/shampoo/facts.h"

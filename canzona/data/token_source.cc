@@ -2,16 +2,13 @@
 // and open_tokens(), which chooses among all of them.
 #include "canzona/data/token_source.h"
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "canzona/base/check.h"
 #include "canzona/base/digest.h"

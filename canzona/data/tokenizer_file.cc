@@ -190,8 +190,9 @@ void TokenizerReader::parse() {
     take_token(std::move(name), number);
   };
   const auto merge = [this](std::string&&, Json&& pair) { take_merge(pair); };
-  root_ = parse_json(json_, {.what = file_, .max_values = kMostValues},
-                     {{"model", "vocab", token}, {"model", "merges", merge}});
+  root_ =
+      parse_json(json_, {.what = file_, .max_values = kMostValues},
+                 {{{"model", "vocab"}, token}, {{"model", "merges"}, merge}});
 }
 
 void TokenizerReader::take_token(std::string&& name, const Json& number) {

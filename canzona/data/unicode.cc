@@ -4,7 +4,6 @@
 #include <array>
 #include <optional>
 #include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include "canzona/base/text.h"

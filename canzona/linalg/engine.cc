@@ -6,7 +6,6 @@
 #include <chrono>
 #include <thread>
 #include <type_traits>
-#include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/linalg/host_side.h"

@@ -11,56 +11,41 @@ namespace canzona {
 // Products and decompositions.
 
 void Engine::commuting_product(Matrices c, ConstMatrices a, ConstMatrices b) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) {
-    cpu.commuting_product(here.out(c), here.in(a), here.in(b));
-  });
+  host_side().call(&Engine::commuting_product, Out(c), a, b);
 }
 
 void Engine::eigh(Matrices a, Matrices values, std::span<bool> succeeded) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) {
-    cpu.eigh(here.both(a), here.out(values), succeeded);
-  });
+  host_side().call(&Engine::eigh, a, Out(values), succeeded);
 }
 
 void Engine::qr(Matrices a, std::span<bool> succeeded) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) { cpu.qr(here.both(a), succeeded); });
+  host_side().call(&Engine::qr, a, succeeded);
 }
 
 void Engine::cholesky_qr(Matrices a, std::span<bool> succeeded) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) { cpu.cholesky_qr(here.both(a), succeeded); });
+  host_side().call(&Engine::cholesky_qr, a, succeeded);
 }
 
 void Engine::cholesky(Matrices a, std::span<bool> succeeded) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) { cpu.cholesky(here.both(a), succeeded); });
+  host_side().call(&Engine::cholesky, a, succeeded);
 }
 
 void Engine::solve_right_transposed(Matrices b, ConstMatrices l) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) {
-    cpu.solve_right_transposed(here.both(b), here.in(l));
-  });
+  host_side().call(&Engine::solve_right_transposed, b, l);
 }
 
 // Reductions.
 
 void Engine::norms(ConstMatrices a, std::span<double> results) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) { cpu.norms(here.in(a), results); });
+  host_side().call(&Engine::norms, a, results);
 }
 
 void Engine::max_abs(ConstMatrices a, std::span<double> results) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) { cpu.max_abs(here.in(a), results); });
+  host_side().call(&Engine::max_abs, a, results);
 }
 
 void Engine::traces(ConstMatrices a, std::span<double> results) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) { cpu.traces(here.in(a), results); });
+  host_side().call(&Engine::traces, a, results);
 }
 
 bool Engine::all_finite(ConstRun run, int64_t count) {
@@ -72,15 +57,11 @@ bool Engine::all_finite(ConstRun run, int64_t count) {
 }
 
 void Engine::finite(ConstMatrices a, std::span<bool> results) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) { cpu.finite(here.in(a), results); });
+  host_side().call(&Engine::finite, a, results);
 }
 
 void Engine::column_dots(Matrices values, ConstMatrices a, ConstMatrices b) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) {
-    cpu.column_dots(here.out(values), here.in(a), here.in(b));
-  });
+  host_side().call(&Engine::column_dots, Out(values), a, b);
 }
 
 void Engine::line_norms(Matrices norms, ConstMatrices a, Lines lines) {
@@ -169,8 +150,7 @@ void Engine::scale_by(Run run, const double* factor, int64_t count) {
 // Element-wise work on whole matrices.
 
 void Engine::convert(Matrices to, ConstMatrices from) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) { cpu.convert(here.out(to), here.in(from)); });
+  host_side().call(&Engine::convert, Out(to), from);
 }
 
 void Engine::set_identity(Matrices a, std::span<const double> diagonals) {
@@ -191,62 +171,40 @@ void Engine::axpby(Matrices y, std::span<const double> alphas, ConstMatrices x,
 }
 
 void Engine::sort(Orders orders, ConstMatrices values, bool falling) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) {
-    cpu.sort(here.out(orders), here.in(values), falling);
-  });
+  host_side().call(&Engine::sort, Out(orders), values, falling);
 }
 
 void Engine::permute_columns(Matrices to, ConstMatrices from,
                              ConstOrders order) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) {
-    cpu.permute_columns(here.out(to), here.in(from), here.in(order));
-  });
+  host_side().call(&Engine::permute_columns, Out(to), from, order);
 }
 
 void Engine::permute_rows(Matrices to, ConstMatrices from, ConstOrders order) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) {
-    cpu.permute_rows(here.out(to), here.in(from), here.in(order));
-  });
+  host_side().call(&Engine::permute_rows, Out(to), from, order);
 }
 
 void Engine::raise_values(Matrices values, std::span<const double> floors,
                           bool shift, double exponent) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) {
-    cpu.raise_values(here.both(values), floors, shift, exponent);
-  });
+  host_side().call(&Engine::raise_values, values, floors, shift, exponent);
 }
 
 void Engine::inverse_roots(Matrices to, ConstMatrices from, double scale,
                            double floor) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) {
-    cpu.inverse_roots(here.out(to), here.in(from), scale, floor);
-  });
+  host_side().call(&Engine::inverse_roots, Out(to), from, scale, floor);
 }
 
 void Engine::scale_columns(Matrices to, ConstMatrices from,
                            ConstMatrices factors) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) {
-    cpu.scale_columns(here.out(to), here.in(from), here.in(factors));
-  });
+  host_side().call(&Engine::scale_columns, Out(to), from, factors);
 }
 
 void Engine::scale_to_norm(Matrices a, ConstMatrices reference,
                            double epsilon) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) {
-    cpu.scale_to_norm(here.both(a), here.in(reference), epsilon);
-  });
+  host_side().call(&Engine::scale_to_norm, a, reference, epsilon);
 }
 
 void Engine::limit_norms(Matrices a, double norm, double epsilon) {
-  HostSide& here = host_side();
-  here.run([&](Engine& cpu) { cpu.limit_norms(here.both(a), norm, epsilon); });
+  host_side().call(&Engine::limit_norms, a, norm, epsilon);
 }
 
 // The stages of rules.

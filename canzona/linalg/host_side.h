@@ -1,9 +1,11 @@
 // The CPU's part in the engine of another device: a CPU engine, and copies in
 // host memory of what a call works on.
 //
+//   host_side().call(&Engine::sort, Out(orders), values, falling);
+//
 //   HostSide& here = host_side();
 //   here.run([&](Engine& cpu) {
-//     cpu.sort(here.out(orders), here.in(values), falling);
+//     cpu.sort(here.out(orders), here.in(values), falling);   // the same
 //   });
 //
 // in() returns a copy of what the call reads, out() a place for what it writes
@@ -25,6 +27,13 @@
 
 namespace canzona {
 
+// Marks an argument of HostSide::call() that the call writes completely.
+template <class View>
+struct Out {
+  explicit Out(View view) : there(view) {}
+  View there;
+};
+
 class HostSide {
  public:
   explicit HostSide(Engine& device);
@@ -37,6 +46,13 @@ class HostSide {
     copies_.clear();
     work(*cpu_);
     put_back();
+  }
+
+  // Makes one call of the CPU engine with copies of its matrices and orders.
+  template <class... Parameters, class... Arguments>
+  void call(void (Engine::*method)(Parameters...),
+            const Arguments&... arguments) {
+    run([&](Engine& cpu) { (cpu.*method)(copied(arguments)...); });
   }
 
   ConstMatrices in(ConstMatrices there);
@@ -70,6 +86,18 @@ class HostSide {
     bool is_fetched = false;
     std::byte* back = nullptr;  // `there`, if it is written
   };
+
+  ConstMatrices copied(const ConstMatrices& there) { return in(there); }
+  Matrices copied(const Matrices& there) { return both(there); }
+  ConstOrders copied(const ConstOrders& there) { return in(there); }
+  template <class View>
+  View copied(const Out<View>& there) {
+    return out(there.there);
+  }
+  template <class Other>
+  const Other& copied(const Other& other) {
+    return other;
+  }
 
   template <class Byte>
   static Layout layout_of(const BasicMatrices<Byte>& there);

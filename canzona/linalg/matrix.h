@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string_view>
 
 #include "canzona/base/check.h"
 #include "canzona/base/dtype.h"

@@ -76,27 +76,20 @@ class MemoryOps {
   // neighbours first, an odd one carried up. `sum` may be one of the fp32
   // pieces. Returns false if there are too many pieces, or this memory does not
   // support it.
-  virtual bool add_tree(float* sum, std::span<const float* const> pieces,
-                        int64_t count) const {
-    static_cast<void>(sum);
-    static_cast<void>(pieces);
-    static_cast<void>(count);
+  virtual bool add_tree(float* /*sum*/,
+                        std::span<const float* const> /*pieces*/,
+                        int64_t /*count*/) const {
     return false;
   }
-  virtual bool add_tree(float* sum, std::span<const uint16_t* const> pieces,
-                        int64_t count) const {
-    static_cast<void>(sum);
-    static_cast<void>(pieces);
-    static_cast<void>(count);
+  virtual bool add_tree(float* /*sum*/,
+                        std::span<const uint16_t* const> /*pieces*/,
+                        int64_t /*count*/) const {
     return false;
   }
   // The same for fp32 pieces, each of which is rounded to bf16 first.
-  virtual bool add_rounded_tree(float* sum,
-                                std::span<const float* const> pieces,
-                                int64_t count) const {
-    static_cast<void>(sum);
-    static_cast<void>(pieces);
-    static_cast<void>(count);
+  virtual bool add_rounded_tree(float* /*sum*/,
+                                std::span<const float* const> /*pieces*/,
+                                int64_t /*count*/) const {
     return false;
   }
   // The maximum number of pieces for these three; 0 if they always return
@@ -114,10 +107,7 @@ class Event {
   virtual void wait() = 0;  // blocks this thread
   // Returns how long after `earlier` it was reached. Both must be timed, of the
   // same device, and already reached.
-  virtual double seconds_after(const Event& earlier) const {
-    static_cast<void>(earlier);
-    return 0;
-  }
+  virtual double seconds_after(const Event& /*earlier*/) const { return 0; }
 };
 
 // A queue of a device's work beside its engines, for the memory operations of

@@ -16,16 +16,17 @@
 // still be working on it.
 //
 // The long side may be cut into strips. Then a Gram matrix is the sum of those
-// of the strips, and the square of the norm is the sum of theirs, both added by
-// a binary tree; everything else stays the same. So engines that each have some
-// neighbouring strips can compute one matrix together, bit for bit
-// (SharedAlgebra).
+// of the strips, and the square of the norm is the sum of theirs, both added in
+// the order of a tree (base/sum_order.h); everything else stays the same. So
+// engines that each have some neighbouring strips can compute one matrix
+// together, bit for bit (SharedAlgebra).
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
 
+#include "canzona/base/sum_order.h"
 #include "canzona/linalg/matrix.h"
 #include "canzona/linalg/memory.h"
 #include "canzona/linalg/stages.h"
@@ -37,6 +38,7 @@ namespace canzona {
 // the operand. There are 1, 2, 4 or 8 strips.
 struct Strips {
   static constexpr int kMost = 8;
+  static constexpr int kMostSums = TreeOrder::num_sums(kMost);
   int count = 1;
   std::array<int64_t, kMost> at{};
 
@@ -44,27 +46,6 @@ struct Strips {
     return strip + 1 < count ? at[static_cast<size_t>(strip) + 1] : cols;
   }
   int64_t begin(int strip) const { return at[static_cast<size_t>(strip)]; }
-};
-
-// Adds terms one by one in the order of a balanced binary tree, neighbours
-// first, keeping only as many sums as there are bits set in their number:
-//
-//   for (int s = 0; s < count; ++s) {
-//     form(term s as sum TreeOrder::index(s));
-//     for (int p = TreeOrder::index(s); p > TreeOrder::last(s); --p)
-//       add(sum p to sum p - 1);
-//   }
-//
-// A count that is a power of two leaves the whole in sum 0.
-struct TreeOrder {
-  static constexpr int kSums = 4;  // for Strips::kMost terms
-  static constexpr int index(int term) {
-    int bits = 0;
-    for (; term != 0; term &= term - 1) ++bits;
-    return bits;
-  }
-  // Returns where the sum that ends with this term is left.
-  static constexpr int last(int term) { return index(term + 1) - 1; }
 };
 
 struct Operand {

@@ -5,8 +5,6 @@
 // the data.
 #pragma once
 
-#include <cstdint>
-
 #include "canzona/linalg/matrix.h"
 
 namespace canzona {

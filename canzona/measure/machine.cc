@@ -25,12 +25,10 @@
 #include "canzona/linalg/cpu/cpu_algebra.h"
 #include "canzona/linalg/cpu/features.h"
 #include "canzona/linalg/cuda_device.h"
-#include "canzona/linalg/engine.h"
 #include "canzona/linalg/stages.h"
 #include "canzona/measure/calibrate.h"
 #include "canzona/measure/clock.h"
 #include "canzona/measure/device_memory.h"
-#include "canzona/measure/rank_runner.h"
 #include "canzona/measure/step_times.h"
 #include "canzona/rules/facts.h"
 

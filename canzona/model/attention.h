@@ -15,7 +15,6 @@
 // is allocated.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include "canzona/linalg/engine.h"

@@ -1,10 +1,8 @@
 #include "canzona/model/decoder_config.h"
 
 #include <chrono>
-#include <cstddef>
 #include <cstring>
 #include <span>
-#include <string_view>
 #include <type_traits>
 
 #include "canzona/base/check.h"

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"

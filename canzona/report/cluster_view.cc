@@ -2,13 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <string>
-#include <vector>
-
 #include "canzona/base/text.h"
 #include "canzona/plan/zero.h"
 #include "canzona/report/page.h"
-#include "canzona/report/plan_view.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
 

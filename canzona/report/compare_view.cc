@@ -7,7 +7,6 @@
 #include "canzona/report/page.h"
 #include "canzona/report/plan_figures.h"
 #include "canzona/report/plan_view.h"
-#include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
 
 namespace canzona {

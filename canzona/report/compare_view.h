@@ -5,7 +5,6 @@
 //   std::string page = compare_html(all);
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

@@ -62,6 +62,12 @@ Row& Row::set(std::string key, Value value) {
   return *this;
 }
 
+Listing Listing::by_name() {
+  Listing out;
+  out.by_name_ = true;
+  return out;
+}
+
 Row& Listing::add(std::string name, std::vector<Field> fields) {
   Row& row = rows_.emplace_back();
   row.name_ = std::move(name);
@@ -73,11 +79,11 @@ Value Listing::value() const {
   Members members;
   std::vector<Value> list;
   for (const Row& row : rows_)
-    if (!row.name_.empty())
+    if (by_name_)
       members.push_back({row.name_, row.members_});
     else if (!row.members_.empty())
       list.emplace_back(row.members_);
-  return members.empty() ? Value(std::move(list)) : Value(std::move(members));
+  return by_name_ ? Value(std::move(members)) : Value(std::move(list));
 }
 
 Document& Document::text(std::string text) {

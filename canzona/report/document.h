@@ -138,6 +138,8 @@ class Row {
 class Listing {
  public:
   explicit Listing(size_t limit = SIZE_MAX) : limit_(limit) {}
+  // A Listing whose rows have names, even if there are none.
+  static Listing by_name();
 
   Row& add(std::vector<Field> fields = {}) {
     return add("", std::move(fields));
@@ -151,6 +153,7 @@ class Listing {
   friend class Document;
 
   size_t limit_;
+  bool by_name_ = false;
   std::vector<Row> rows_;
 };
 

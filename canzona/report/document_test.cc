@@ -63,15 +63,17 @@ TEST(Document, PeopleSeeTheFirstRowsAndProgramsAll) {
 }
 
 TEST(Document, RowsWithNamesAreAnObjectAndRowsWithoutKeysAreNone) {
-  Listing named, texts;
+  Listing named = Listing::by_name(), texts;
   named.add("gather", {{"sent", ">sent", 1}});
   texts.add({{"", "<a", "b"}});
   Document out;
   out.table("named", named).table("texts", texts).table("none", {}, "nothing");
+  out.set("no_names", Listing::by_name().value());
   const Json json = parse_json(to_json(out), {});
   EXPECT_EQ(json["named"]["gather"]["sent"], 1);
   EXPECT_EQ(json["texts"], Json::array());
   EXPECT_EQ(json["none"], Json::array());
+  EXPECT_EQ(json["no_names"], Json::object());
   EXPECT_THAT(print_text(out, Ink()), HasSubstr("  nothing\n"));
 }
 

@@ -10,7 +10,6 @@
 #include "canzona/plan/make_plan.h"
 #include "canzona/plan/predict/loads.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/plan/schedule/routes.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/strategies/strategy.h"
 #include "canzona/report/explain.h"

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "canzona/base/text.h"
-#include "canzona/plan/make_plan.h"
 #include "canzona/plan/schedule/rank_group.h"
 #include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/report/explain.h"

@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/placed/placed_basis.h"
 #include "canzona/report/page.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/shown_plan.h"

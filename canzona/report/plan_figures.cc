@@ -6,7 +6,6 @@
 
 #include "canzona/base/text.h"
 #include "canzona/report/explain.h"
-#include "canzona/report/shown_plan.h"
 #include "canzona/report/team_view.h"
 #include "canzona/rules/facts.h"
 

@@ -7,11 +7,8 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/cost/cost.h"
-#include "canzona/plan/plan.h"
 #include "canzona/plan/predict/summary.h"
 #include "canzona/plan/schedule/routes.h"
-#include "canzona/plan/schedule/team_schedule.h"
 #include "canzona/plan/search/teams.h"
 #include "canzona/report/shown_plan.h"
 

@@ -6,7 +6,6 @@
 #include <array>
 #include <cmath>
 #include <numeric>
-#include <vector>
 
 #include "canzona/base/check.h"
 #include "canzona/base/text.h"

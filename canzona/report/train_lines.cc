@@ -7,7 +7,6 @@
 
 #include "canzona/base/text.h"
 #include "canzona/report/shown_plan.h"
-#include "canzona/report/terminal.h"
 
 namespace canzona {
 namespace {

@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 
 #include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
 #include "canzona/plan/schedule/bucket_collectives.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/report/shown_plan.h"
 
 namespace canzona {
 namespace {
@@ -287,7 +285,7 @@ Document zero_view(const ReportPlan& shown) {
     described.add().set("of", kind.of).set("facts", facts);
   }
   const std::string among = over_heading(plan);
-  Listing operations;
+  Listing operations = Listing::by_name();
   for (const ZeroRow& row : zero_rows(shown))
     operations.add(row.operation->key,
                    {{"name", "<sent by a rank", row.operation->name},

@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "canzona/base/check.h"
-#include "canzona/base/error.h"
-#include "canzona/base/text.h"
 
 namespace canzona {
 namespace {

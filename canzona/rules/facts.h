@@ -135,10 +135,7 @@ class RuleFacts {
   virtual RuleWork work(MatrixShape shape) const = 0;
   // How ranks may share this shape; depends on shape and options alone. By
   // default no matrix is shared.
-  virtual StripFacts strips(MatrixShape shape) const {
-    static_cast<void>(shape);
-    return {};
-  }
+  virtual StripFacts strips(MatrixShape /*shape*/) const { return {}; }
   // The sides of the independent blocks that a shape consists of, with shorter
   // blocks at the ends, numbered row by row. Each block has the bits of a
   // matrix of its own, whoever computes the others. Returns `shape` itself if
@@ -147,20 +144,16 @@ class RuleFacts {
   // One entry per state kept at the owner of a block, in the order in which
   // states() lists them for the block's own shape. Needed only if block()
   // splits shapes.
-  virtual std::vector<BlockState> block_states(MatrixShape shape,
-                                               int64_t number) const {
-    static_cast<void>(shape);
-    static_cast<void>(number);
+  virtual std::vector<BlockState> block_states(MatrixShape /*shape*/,
+                                               int64_t /*number*/) const {
     return {};
   }
   // The states kept at the owner that one member of a team keeps of a matrix
   // that strips() lets `members` ranks share; member 0 is the head.
   // Needed only by a rule that keeps states there.
-  virtual std::vector<TeamState> team_states(MatrixShape shape, int members,
-                                             int member) const {
-    static_cast<void>(shape);
-    static_cast<void>(members);
-    static_cast<void>(member);
+  virtual std::vector<TeamState> team_states(MatrixShape /*shape*/,
+                                             int /*members*/,
+                                             int /*member*/) const {
     return {};
   }
   // The algorithm that will run on this shape: "gram", "symmetric", "qr", …
@@ -174,9 +167,7 @@ class RuleFacts {
   virtual int period() const { return 1; }
   virtual int phases() const { return 1; }
   // True if matrices of this phase are refreshed in this step, counted from 1.
-  virtual bool refreshes(int64_t step, int phase) const {
-    static_cast<void>(step);
-    static_cast<void>(phase);
+  virtual bool refreshes(int64_t /*step*/, int /*phase*/) const {
     return false;
   }
   // Bytes per matrix element sent to the owner before transform, and back after

@@ -1,7 +1,6 @@
 #include "canzona/rules/rule.h"
 
 #include "canzona/base/check.h"
-#include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/rules/runs.h"
 #include "canzona/rules/strips.h"

@@ -1,7 +1,6 @@
 #include "canzona/saving/load_state.h"
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <filesystem>
 #include <optional>

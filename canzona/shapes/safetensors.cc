@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <bitset>
 #include <filesystem>
 #include <iterator>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "canzona/base/error.h"
@@ -26,14 +24,6 @@ constexpr std::array<std::pair<std::string_view, int>, 20> kTypes = {{
     {"F32", 32}, {"F64", 64},    {"I64", 64},    {"U64", 64},    {"C64", 64},
 }};
 
-const std::vector<std::string>& fields() {
-  static const std::vector<std::string> names = {"dtype", "shape",
-                                                 "data_offsets"};
-  return names;
-}
-
-enum Field { kDtype, kShape, kOffsets, kNumFields };
-
 struct Extent {
   int64_t begin = 0;
   int64_t end = 0;
@@ -42,20 +32,38 @@ struct Extent {
 
 enum class Metadata { kDrop, kKeep };
 
+constexpr const char* kMetadataKey = "__metadata__";
+constexpr int64_t kMaxHeaderValues = 16 * kMaxTensors;
+constexpr int64_t kMaxEntryValues = 1'000'000;  // metadata may be long
+
 // {"__metadata__": {"k": "v"}, "x": {"dtype": "F32", "shape": [2, 3],
-// "data_offsets": [0, 24]}, …}: depth 1 is the header, 2 an entry, 3 a list.
-class HeaderReader : public JsonEvents {
+// "data_offsets": [0, 24]}, …}, one member after another.
+class HeaderReader {
  public:
   HeaderReader(const std::string& file, Metadata metadata)
-      : JsonEvents(file), keeps_metadata_(metadata == Metadata::kKeep) {}
+      : file_(printable(file)), keeps_metadata_(metadata == Metadata::kKeep) {}
+
+  void read(std::string_view json) {
+    const auto take = [this](std::string&& key, Json&& entry) {
+      if (key == kMetadataKey)
+        take_metadata(entry);
+      else
+        take_tensor(std::move(key), entry);
+    };
+    parse_json(json,
+               {.what = file_,
+                .max_bytes = kMaxSafetensorsHeader,
+                .max_values = kMaxHeaderValues,
+                .max_held = kMaxEntryValues},
+               {{{}, take}});
+  }
 
   TensorRecords take() { return std::move(records_); }
 
   // `data_begin` is the byte of the file at which data begins.
   SafetensorsHeader take_all(int64_t data_begin) {
     SafetensorsHeader header;
-    header.metadata.insert(std::make_move_iterator(metadata_.begin()),
-                           std::make_move_iterator(metadata_.end()));
+    header.metadata = std::move(metadata_);
     header.tensors.reserve(records_.size());
     for (const Extent& extent : extents_) {
       TensorRecord& record = records_[header.tensors.size()];
@@ -91,126 +99,62 @@ class HeaderReader : public JsonEvents {
   }
 
  private:
-  void on_open(char bracket) override {
-    if (depth() == 1 && bracket == '{') return;
-    if (depth() == 2 && bracket == '{') return begin_entry();
-    if (depth() == 3 && bracket == '[' && !in_metadata_ &&
-        (field_ == kShape || field_ == kOffsets)) {
-      return;
-    }
-    refuse(cat(where(), ": unexpected '", bracket, "'"));
+  [[noreturn]] void refuse(const std::string& problem) const {
+    throw UsageError(cat(file_, ": ", problem));
   }
 
-  void on_close() override {
-    if (depth() == 2 && !in_metadata_) end_entry();
-    if (depth() == 2 && in_metadata_) end_metadata();
+  void take_metadata(const Json& entry) {
+    if (std::exchange(has_metadata_, true))
+      refuse(cat(kMetadataKey, " comes twice"));
+    const std::string where = cat(file_, ": ", kMetadataKey, " (text to text)");
+    require_texts(entry, where);
+    if (!keeps_metadata_) return;
+    for (const auto& [key, value] : entry.items())
+      metadata_.emplace(key, value.get<std::string>());
   }
 
-  void on_key(std::string& key) override {
-    if (depth() == 1) {
-      in_metadata_ = key == "__metadata__";
-      record_.name = std::move(key);
-    } else if (in_metadata_) {
-      metadata_.emplace_back(std::move(key), "");
-    } else {
-      begin_field(key);
-    }
+  static void require_texts(const Json& entry, const std::string& where) {
+    if (!entry.is_object()) throw UsageError(cat(where, ": no object"));
+    for (const auto& [key, value] : entry.items())
+      get_string(entry, key.c_str(), where);
   }
 
-  void on_string(std::string& text) override {
-    if (depth() == 2 && in_metadata_) {
-      if (keeps_metadata_) metadata_.back().second = std::move(text);
-      return;
-    }
-    if (depth() != 2 || field_ != kDtype) {
-      refuse(cat(where(), ": unexpected string ", quoted(text)));
-    }
-    const auto type = std::find_if(kTypes.begin(), kTypes.end(),
-                                   [&](auto& t) { return t.first == text; });
-    if (type == kTypes.end()) {
-      refuse(cat(where(), ": unknown dtype ", quoted(text)));
-    }
-    type_ = *type;
-  }
-
-  void on_integer(int64_t number) override {
-    if (depth() != 3) refuse(cat(where(), ": unexpected number ", number));
-    std::vector<int64_t>& list = field_ == kShape ? record_.shape : offsets_;
-    if (list.size() == size_t{kMaxDims}) {
-      refuse(cat(where(), ": more than ", kMaxDims, " numbers in ",
-                 fields()[field_]));
-    }
-    list.push_back(number);
-  }
-
-  void on_other(std::string_view kind) override {
-    refuse(cat(where(), ": unexpected ", kind));
-  }
-
-  void begin_entry() {
-    if (in_metadata_ && std::exchange(has_metadata_, true)) {
-      refuse("__metadata__ comes twice");
-    }
-    if (records_.size() == size_t{kMaxTensors}) {
+  void take_tensor(std::string&& name, const Json& entry) {
+    if (records_.size() == size_t{kMaxTensors})
       refuse(cat("more than ", kMaxTensors, " tensors"));
-    }
-    record_.shape.clear();
-    offsets_.clear();
-    seen_.reset();
-    field_ = kNumFields;
+    const std::string where = cat(file_, ": tensor ", quoted(name));
+    require_known_keys(entry, {"dtype", "shape", "data_offsets"}, where);
+    const std::string dtype = get_string(entry, "dtype", where);
+    const auto type = std::ranges::find(
+        kTypes, dtype, &std::pair<std::string_view, int>::first);
+    if (type == kTypes.end())
+      throw UsageError(cat(where, ": unknown dtype ", quoted(dtype)));
+    TensorRecord record{.name = std::move(name),
+                        .shape = get_integers(entry, "shape", kMaxDims, where)};
+    const std::vector<int64_t> offsets =
+        get_integers(entry, "data_offsets", kMaxDims, where);
+    check_record(record, file_);
+    check_bytes(record.shape, offsets, *type, where);
+    extents_.push_back({offsets[0], offsets[1], type->first});
+    records_.push_back(std::move(record));
   }
 
-  void begin_field(const std::string& key) {
-    size_t field = 0;
-    while (field < kNumFields && fields()[field] != key) ++field;
-    if (field == kNumFields) {
-      refuse(cat(where(), ": unknown key ", quoted(key),
-                 did_you_mean(key, fields())));
-    }
-    if (seen_[field]) refuse(cat(where(), ": key '", key, "' comes twice"));
-    seen_[field] = true;
-    field_ = static_cast<Field>(field);
-  }
-
-  void end_entry() {
-    for (size_t field = 0; field < kNumFields; ++field) {
-      if (!seen_[field]) {
-        refuse(cat(where(), ": key '", fields()[field], "' is missing"));
-      }
-    }
-    check_record(record_, file());
-    check_bytes();
-    extents_.push_back({offsets_[0], offsets_[1], type_.first});
-    records_.push_back(record_);
-  }
-
-  void check_bytes() const {
-    if (offsets_.size() != 2 || offsets_[0] < 0 || offsets_[1] < offsets_[0]) {
-      refuse(cat(where(), ": data_offsets ", shape_text(offsets_),
-                 " are not a valid [begin, end]"));
-    }
-    int64_t bits = type_.second;
-    for (const int64_t dim : record_.shape) {
+  static void check_bytes(const std::vector<int64_t>& shape,
+                          const std::vector<int64_t>& offsets,
+                          const std::pair<std::string_view, int>& type,
+                          const std::string& where) {
+    const std::string what = cat(where, ": data_offsets ", shape_text(offsets));
+    if (offsets.size() != 2 || offsets[0] < 0 || offsets[1] < offsets[0])
+      throw UsageError(cat(what, " are not a valid [begin, end]"));
+    int64_t bits = type.second;
+    for (const int64_t dim : shape)
       bits = checked_mul(bits, dim, "bits of a tensor");
-    }
     // Compared in bytes, because eight times an offset may overflow.
-    const int64_t bytes = offsets_[1] - offsets_[0];
-    if (bits % 8 != 0 || bits / 8 != bytes) {
-      refuse(cat(where(), ": data_offsets ", shape_text(offsets_), " hold ",
-                 bytes, " bytes, shape ", shape_text(record_.shape), " of ",
-                 type_.first, " needs ", bits, " bits"));
-    }
-  }
-
-  void end_metadata() {
-    std::sort(metadata_.begin(), metadata_.end());
-    const auto twice = std::adjacent_find(
-        metadata_.begin(), metadata_.end(),
-        [](const auto& a, const auto& b) { return a.first == b.first; });
-    if (twice != metadata_.end()) {
-      refuse(cat("__metadata__: key ", quoted(twice->first), " comes twice"));
-    }
-    if (!keeps_metadata_) metadata_ = {};
+    const int64_t bytes = offsets[1] - offsets[0];
+    if (bits % 8 != 0 || bits / 8 != bytes)
+      throw UsageError(cat(what, " hold ", bytes, " bytes, shape ",
+                           shape_text(shape), " of ", type.first, " needs ",
+                           bits, " bits"));
   }
 
   void check_names(const SafetensorsHeader& header) const {
@@ -226,23 +170,12 @@ class HeaderReader : public JsonEvents {
     }
   }
 
-  std::string where() const {
-    if (depth() == 0) return "header";
-    if (in_metadata_) return "__metadata__ (text to text)";
-    return cat("tensor ", quoted(record_.name));
-  }
-
+  std::string file_;
+  bool keeps_metadata_;
+  bool has_metadata_ = false;
   TensorRecords records_;
   std::vector<Extent> extents_;  // of records_, in the same order
-  TensorRecord record_;
-  std::vector<int64_t> offsets_;
-  std::pair<std::string_view, int> type_;
-  std::bitset<kNumFields> seen_;
-  Field field_ = kNumFields;
-  bool in_metadata_ = false;
-  bool has_metadata_ = false;
-  bool keeps_metadata_;
-  std::vector<std::pair<std::string, std::string>> metadata_;
+  std::map<std::string, std::string> metadata_;
 };
 
 // Reads and checks the header; `use` gets the reader and the data's offset.
@@ -341,67 +274,46 @@ bool is_plain_file_name(std::string_view name) {
   });
 }
 
-// Depth 1 is the index, 2 the map; everything else is skipped.
-class IndexReader : public JsonEvents {
- public:
-  explicit IndexReader(const std::string& file) : JsonEvents(file) {}
+constexpr int64_t kMaxIndexBytes = 256 << 20;
 
-  WeightIndex take() {
-    if (!keys_.contains("weight_map")) refuse("key 'weight_map' is missing");
-    if (index_.entries.empty()) refuse("weight_map lists no tensors");
+class IndexReader {
+ public:
+  explicit IndexReader(const std::string& file) : file_(printable(file)) {}
+
+  WeightIndex read(std::string_view json) {
+    const auto take = [this](std::string&& tensor, Json&& shard) {
+      add(std::move(tensor), shard);
+    };
+    const Json root = parse_json(json,
+                                 {.what = file_,
+                                  .max_bytes = kMaxIndexBytes,
+                                  .max_values = 2 * kMaxTensors,
+                                  .max_held = kMaxEntryValues},
+                                 {{{kMap}, take}});
+    if (!get_member(root, kMap, file_).is_object())
+      refuse("expected an object");
+    if (index_.entries.empty()) refuse("it lists no tensors");
     sort_entries();
     return std::move(index_);
   }
 
  private:
-  void on_open(char bracket) override {
-    if (depth() == 1 && bracket != '{') refuse("expected an object");
-    if (!in_map_) return;
-    if (depth() != 2 || bracket != '{') {
-      refuse(cat("weight_map: unexpected '", bracket, "'"));
-    }
+  static constexpr const char* kMap = "weight_map";
+
+  [[noreturn]] void refuse(const std::string& problem) const {
+    throw UsageError(cat(file_, ": ", kMap, ": ", problem));
   }
 
-  void on_close() override {
-    if (depth() == 2) in_map_ = false;
-  }
-
-  void on_key(std::string& key) override {
-    if (depth() == 1) {
-      in_map_ = key == "weight_map";
-      if (!keys_.insert(key).second) {
-        refuse(cat("key ", quoted(key), " comes twice"));
-      }
-    } else if (in_map_) {
-      tensor_ = std::move(key);
-    }
-  }
-
-  void on_string(std::string& text) override {
-    if (!in_map_) return expect_inside();
-    if (depth() != 2) refuse("weight_map must be an object");
-    if (!is_plain_file_name(text)) {
-      refuse(cat("weight_map: tensor ", quoted(tensor_), " lies in ",
-                 quoted(text), ", which is not a plain file name"));
-    }
-    if (index_.entries.size() == size_t{kMaxTensors}) {
+  void add(std::string&& tensor, const Json& shard) {
+    if (!shard.is_string())
+      refuse(cat("tensor ", quoted(tensor), ": expected the name of a file"));
+    const auto& name = shard.get_ref<const std::string&>();
+    if (!is_plain_file_name(name))
+      refuse(cat("tensor ", quoted(tensor), " lies in ", quoted(name),
+                 ", which is not a plain file name"));
+    if (index_.entries.size() == size_t{kMaxTensors})
       refuse(cat("more than ", kMaxTensors, " tensors"));
-    }
-    index_.entries.push_back({std::move(tensor_), shard_number(text)});
-  }
-
-  void on_integer(int64_t) override { on_other("number"); }
-
-  void on_other(std::string_view kind) override {
-    if (in_map_) {
-      refuse(cat("weight_map: tensor ", quoted(tensor_), ": unexpected ", kind,
-                 ", expected the name of a file"));
-    }
-    expect_inside();
-  }
-
-  void expect_inside() const {
-    if (depth() == 0) refuse("expected an object");
+    index_.entries.push_back({std::move(tensor), shard_number(name)});
   }
 
   uint32_t shard_number(const std::string& name) {
@@ -419,17 +331,15 @@ class IndexReader : public JsonEvents {
         entries.begin(), entries.end(),
         [](auto& a, auto& b) { return a.tensor == b.tensor; });
     if (twice != entries.end()) {
-      refuse(cat("weight_map: tensor ", quoted(twice->tensor), " comes twice"));
+      refuse(cat("tensor ", quoted(twice->tensor), " comes twice"));
     }
     std::stable_sort(entries.begin(), entries.end(),
                      [](auto& a, auto& b) { return a.shard < b.shard; });
   }
 
+  std::string file_;
   WeightIndex index_;
   std::map<std::string, uint32_t> numbers_;  // of shards
-  std::set<std::string> keys_;               // of the index itself
-  std::string tensor_;
-  bool in_map_ = false;
 };
 
 using Entries = std::vector<WeightIndex::Entry>;
@@ -464,9 +374,7 @@ std::vector<std::string_view> names_of(const TensorRecords& records) {
 }  // namespace
 
 WeightIndex parse_weight_index(std::string_view json, const std::string& file) {
-  IndexReader reader(file);
-  reader.read(json);
-  return reader.take();
+  return IndexReader(file).read(json);
 }
 
 void check_shard(const WeightIndex& index, uint32_t shard,

@@ -1,7 +1,6 @@
 #include "canzona/sim/activations.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"

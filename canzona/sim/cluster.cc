@@ -1,7 +1,5 @@
 #include "canzona/sim/cluster.h"
 
-#include <cmath>
-
 #include "canzona/base/error.h"
 #include "canzona/base/json_reader.h"
 #include "canzona/base/text.h"

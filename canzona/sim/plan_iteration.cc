@@ -3,20 +3,15 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/plan/plan.h"
 #include "canzona/plan/predict/summary.h"
-#include "canzona/plan/schedule/iteration.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/sim/ports.h"
 #include "canzona/sim/rank_threads.h"
-#include "canzona/sim/workload.h"
 
 namespace canzona {
 namespace {

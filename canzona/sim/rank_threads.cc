@@ -1,6 +1,5 @@
 #include "canzona/sim/rank_threads.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "canzona/base/check.h"

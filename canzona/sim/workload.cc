@@ -7,7 +7,6 @@
 #include "canzona/base/text.h"
 #include "canzona/plan/schedule/modules.h"
 #include "canzona/plan/schedule/rank_group.h"
-#include "canzona/sim/ports.h"
 
 namespace canzona {
 namespace {

@@ -1,9 +1,7 @@
 #include "canzona/sim/zero_search.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <functional>
 #include <tuple>
 #include <utility>
 

@@ -1,11 +1,8 @@
 #include "canzona/trace/run_summary.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "canzona/base/error.h"
-#include "canzona/base/json_reader.h"
 #include "canzona/base/json_writer.h"
 #include "canzona/base/text.h"
 

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <chrono>
-#include <set>
 #include <utility>
 
 #include "canzona/base/json_writer.h"

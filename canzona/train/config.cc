@@ -1,6 +1,5 @@
 #include "canzona/train/config.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>

@@ -6,8 +6,6 @@
 #include <filesystem>
 #include <optional>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "canzona/base/check.h"
 #include "canzona/base/digest.h"

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"

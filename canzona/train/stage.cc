@@ -1,7 +1,5 @@
 #include "canzona/train/stage.h"
 
-#include <algorithm>
-
 #include "canzona/model/decoder_memory.h"
 
 namespace canzona {

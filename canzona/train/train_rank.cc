@@ -1,12 +1,9 @@
 #include "canzona/train/train_rank.h"
 
-#include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
-#include "canzona/base/text.h"
 #include "canzona/comm/from_all.h"
 #include "canzona/plan/schedule/rank_layout.h"
 #include "canzona/runtime/digest/rank_digest.h"

@@ -439,11 +439,12 @@ def r10(bench):
 
 # --- R12, R13: asked to end, or to save.
 
-def asked(bench, number, whom, twice=False, save_every=2, starter="mpirun"):
+def asked(bench, number, whom, twice=False, save_every=2, starter="mpirun",
+          wrapper=False):
     """`whom`: a rank, or None: what has started them."""
     run = bench.new_run()
     started = bench.start(run, starter, steps=100000, save_every=save_every,
-                          patience=5)
+                          patience=5, wrapper=wrapper)
     started.wait_for(STEP)
     pid = started.starter_pid() if whom is None else started.rank_pid(whom)
     pids = [started.rank_pid(rank) for rank in range(4)]
@@ -481,6 +482,9 @@ def r12(bench):
             row.add(f"to {name}, while it saves", partial(
                 asked, bench, signal.SIGTERM, whom, save_every=1,
                 starter=starter), bar=15)
+        row.add(f"to {starter}, ranks below a wrapper script", partial(
+            asked, bench, signal.SIGTERM, None, save_every=1, starter=starter,
+            wrapper=True), bar=15)
     return row
 
 

@@ -78,9 +78,10 @@ class Bench:
                  "--save-every", str(save_every)])
 
     def start(self, run, starter="mpirun", ranks=4, restarts=0, fault="",
-              bare=False, patience=2, variables=(), **train):
+              bare=False, patience=2, variables=(), wrapper=False, **train):
         return Started(self, self.train(run, **train), starter, ranks,
-                       restarts, fault, bare, patience, variables)
+                       restarts, fault, bare, patience, variables,
+                       wrapper)
 
     def digest(self, steps, **train):
         """The digest of a run that nothing happens to; computed once."""

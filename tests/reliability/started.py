@@ -114,12 +114,13 @@ class RankEnd:
 class Started:
     """One run with its lines and when they came. `starter`: mpirun, torchrun,
     or script, whose ranks meet over sockets. Ranks that are watched tell how
-    they ended; torchrun's, and those that mpirun starts bare, do not. With
-    restarts, torchrun starts the run again, and for mpirun the loop of
+    they ended; torchrun's, those that mpirun starts bare, and those below a
+    wrapper script, which ends at SIGTERM before its rank, do not. With restarts, torchrun starts the run again, and for mpirun the loop of
     docs/resuming.md."""
 
     def __init__(self, bench, command, starter="mpirun", ranks=4, restarts=0,
-                 fault="", bare=False, patience=2, variables=()):
+                 fault="", bare=False, patience=2, variables=(),
+                 wrapper=False):
         environment = dict(os.environ, **dict(variables))
         environment.pop("CANZONA_TEST_FAULT", None)
         if fault:
@@ -129,7 +130,8 @@ class Started:
         self.bench = bench
         self.starter = starter
         self.ranks = ranks
-        self.watched = starter != "torchrun" and not bare
+        self.watched = starter != "torchrun" and not bare and not wrapper
+        self.wrapper = wrapper
         self.lines = []  # (time, text)
         self.ends = []  # RankEnd, in their order, of all attempts
         self.folder = tempfile.mkdtemp(dir=bench.folder, prefix="pipes-")
@@ -143,6 +145,8 @@ class Started:
         self.reader.start()
 
     def _words(self, program, restarts, environment):
+        if self.wrapper:
+            program = ["sh", "-c", shlex.join(program) + "; exit $?"]
         if self.starter == "torchrun":
             return [self.bench.torchrun, "--standalone", "--no-python",
                     "--nproc-per-node", str(self.ranks),

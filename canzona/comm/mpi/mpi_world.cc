@@ -4,12 +4,10 @@
 
 #include <algorithm>
 #include <future>
-#include <memory>
 #include <thread>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/comm/mpi/process_watch.h"
 
 namespace canzona {
 namespace {

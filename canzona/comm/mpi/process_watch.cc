@@ -5,9 +5,7 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <functional>
 #include <iostream>
-#include <string>
 #include <utility>
 
 #include "canzona/base/environment.h"

@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <thread>
-#include <vector>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/comm/nccl/nccl_world.h"
 
 namespace canzona {

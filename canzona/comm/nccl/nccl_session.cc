@@ -4,13 +4,11 @@
 #include <array>
 #include <numeric>
 #include <utility>
-#include <vector>
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/comm/communicator.h"
 #include "canzona/comm/from_all.h"
-#include "canzona/comm/nccl/nccl_library.h"
 #include "canzona/comm/nccl/nccl_watch.h"
 #include "canzona/comm/nccl/nccl_world.h"
 

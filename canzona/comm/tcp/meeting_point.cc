@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <climits>
 #include <memory>
 
 #include "canzona/base/text.h"

@@ -14,9 +14,7 @@
 // rest.
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>

@@ -1,6 +1,5 @@
 #include "canzona/comm/thread/link_model.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>

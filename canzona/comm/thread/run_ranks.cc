@@ -7,7 +7,6 @@
 
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/comm/thread/thread_world.h"
 
 namespace canzona {
 namespace {

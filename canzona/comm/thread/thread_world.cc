@@ -7,7 +7,6 @@
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/comm/transport.h"
 
 namespace canzona {
 namespace {

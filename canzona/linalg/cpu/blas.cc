@@ -1,11 +1,9 @@
 #include "canzona/linalg/cpu/blas.h"
 
 #include <algorithm>
-#include <ctime>
 #include <iostream>
 #include <limits>
 #include <mutex>
-#include <string_view>
 #include <vector>
 
 #include "canzona/base/check.h"

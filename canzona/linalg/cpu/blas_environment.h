@@ -12,7 +12,6 @@
 // Both leave the user's environment unchanged.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 namespace canzona {

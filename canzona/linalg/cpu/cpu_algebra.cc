@@ -35,16 +35,16 @@ Load once_more(const Load& load, double factor) {
 // result is the largest norm of a strip, which is close enough to shift by;
 // with one strip it is the norm.
 double norm_of(std::span<const NormPart> parts) {
-  double sums[TreeOrder::kSums] = {};
   double largest = 0;
-  for (int s = 0; s < static_cast<int>(parts.size()); ++s) {
-    const NormPart& part = parts[static_cast<size_t>(s)];
-    int p = TreeOrder::index(s);
-    sums[p] = part.squares;
-    for (; p > TreeOrder::last(s); --p) sums[p - 1] += sums[p];
+  for (const NormPart& part : parts) {
     if (!(part.norm <= largest)) largest = part.norm;
     if (std::isnan(part.norm)) return part.norm;
   }
+  double sums[Strips::kMostSums] = {};
+  TreeOrder::add(
+      static_cast<int>(parts.size()),
+      [&](int s, int p) { sums[p] = parts[static_cast<size_t>(s)].squares; },
+      [&](int to, int from) { sums[to] += sums[from]; });
   const bool safe = sums[0] > 1e-200 && sums[0] < 1e200;
   return safe ? std::sqrt(sums[0]) : largest;
 }

@@ -7,6 +7,7 @@
 #include "canzona/base/check.h"
 #include "canzona/linalg/cpu/blas.h"
 #include "canzona/linalg/cpu/reductions.h"
+#include "canzona/linalg/of_type.h"
 
 // Everything that LAPACK's Fortran sources need from their runtime for the
 // functions below: `out` becomes a followed by b, padded with blanks. This
@@ -25,42 +26,6 @@ _gfortran_concat_string(size_t out_length, char* out, size_t a_length,
 namespace canzona {
 namespace {
 
-void syevd(int n, float* a, float* values, float* work, int lwork, int* iwork,
-           int liwork, int* info) {
-  ssyevd_("V", "L", &n, a, &n, values, work, &lwork, iwork, &liwork, info, 1,
-          1);
-}
-void syevd(int n, double* a, double* values, double* work, int lwork,
-           int* iwork, int liwork, int* info) {
-  dsyevd_("V", "L", &n, a, &n, values, work, &lwork, iwork, &liwork, info, 1,
-          1);
-}
-
-void geqrf(int m, int n, float* a, float* tau, float* work, int lwork,
-           int* info) {
-  sgeqrf_(&m, &n, a, &m, tau, work, &lwork, info);
-}
-void geqrf(int m, int n, double* a, double* tau, double* work, int lwork,
-           int* info) {
-  dgeqrf_(&m, &n, a, &m, tau, work, &lwork, info);
-}
-
-void orgqr(int m, int n, float* a, const float* tau, float* work, int lwork,
-           int* info) {
-  sorgqr_(&m, &n, &n, a, &m, tau, work, &lwork, info);
-}
-void orgqr(int m, int n, double* a, const double* tau, double* work, int lwork,
-           int* info) {
-  dorgqr_(&m, &n, &n, a, &m, tau, work, &lwork, info);
-}
-
-void potrf(int n, float* a, int lda, int* info) {
-  spotrf_("U", &n, a, &lda, info, 1);
-}
-void potrf(int n, double* a, int lda, int* info) {
-  dpotrf_("U", &n, a, &lda, info, 1);
-}
-
 constexpr int kAsk = -1;  // as workspace size: asks for the best
 
 // The answer is a real number, which fp32 may have rounded down.
@@ -78,13 +43,17 @@ bool lapack_eigh(Arena& arena, int n, Real* a, Real* values) {
   Real asked = 0;
   int iasked = 0;
   int info = 0;
-  syevd(n, a, values, &asked, kAsk, &iasked, kAsk, &info);
+  const auto syevd = [&](Real* work, int lwork, int* iwork, int liwork) {
+    of_type<Real>(ssyevd_, dsyevd_)("V", "L", &n, a, &n, values, work, &lwork,
+                                    iwork, &liwork, &info, 1, 1);
+  };
+  syevd(&asked, kAsk, &iasked, kAsk);
   CANZONA_CHECK_EQ(info, 0, "workspace of syevd, n = ", n);
   const int lwork = answered(asked, 1 + 6 * side + 2 * side * side);
   const int liwork = blas_int(std::max<int64_t>(iasked, 3 + 5 * side));
   Real* work = arena.take_array<Real>(lwork);
   int* iwork = arena.take_array<int>(liwork);
-  syevd(n, a, values, work, lwork, iwork, liwork, &info);
+  syevd(work, lwork, iwork, liwork);
   return info == 0;
 }
 
@@ -93,22 +62,30 @@ bool lapack_qr(Arena& arena, int rows, int cols, Real* a) {
   Real asked[2] = {};
   int info = 0;
   Real* tau = arena.take_array<Real>(cols);
-  geqrf(rows, cols, a, tau, &asked[0], kAsk, &info);
+  const auto geqrf = [&](Real* work, int lwork) {
+    of_type<Real>(sgeqrf_, dgeqrf_)(&rows, &cols, a, &rows, tau, work, &lwork,
+                                    &info);
+  };
+  const auto orgqr = [&](Real* work, int lwork) {
+    of_type<Real>(sorgqr_, dorgqr_)(&rows, &cols, &cols, a, &rows, tau, work,
+                                    &lwork, &info);
+  };
+  geqrf(&asked[0], kAsk);
   CANZONA_CHECK_EQ(info, 0, "workspace of geqrf, ", rows, "x", cols);
-  orgqr(rows, cols, a, tau, &asked[1], kAsk, &info);
+  orgqr(&asked[1], kAsk);
   CANZONA_CHECK_EQ(info, 0, "workspace of orgqr, ", rows, "x", cols);
   const int lwork = answered(std::max(asked[0], asked[1]), cols);
   Real* work = arena.take_array<Real>(lwork);
-  geqrf(rows, cols, a, tau, work, lwork, &info);
+  geqrf(work, lwork);
   if (info != 0) return false;
-  orgqr(rows, cols, a, tau, work, lwork, &info);
+  orgqr(work, lwork);
   return info == 0;
 }
 
 template <class Real>
 bool lapack_cholesky(int n, Real* a, int stride) {
   int info = 0;
-  potrf(n, a, stride, &info);
+  of_type<Real>(spotrf_, dpotrf_)("U", &n, a, &stride, &info, 1);
   return info == 0;
 }
 

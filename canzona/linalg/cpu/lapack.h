@@ -3,8 +3,6 @@
 // return false if LAPACK reports a failure. Real is float or double.
 #pragma once
 
-#include <cstdint>
-
 #include "canzona/linalg/cpu/products.h"
 #include "canzona/linalg/memory.h"
 

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <limits>
 
-#include "canzona/base/check.h"
 #include "canzona/linalg/cpu/blas.h"
 #include "canzona/linalg/cpu/blas_environment.h"
 #include "canzona/linalg/cpu/lower_avx512.h"
+#include "canzona/linalg/of_type.h"
 
 namespace canzona {
 namespace {
@@ -22,36 +22,6 @@ int blas_op(Op op) { return op == Op::kNone ? 111 : kTransposed; }
 // The library refuses a leading dimension of 0, even if nothing is read.
 int blas_stride(int64_t stride) {
   return blas_int(std::max<int64_t>(stride, 1));
-}
-
-void gemm(int op_a, int op_b, int m, int n, int k, float alpha, const float* a,
-          int lda, const float* b, int ldb, float beta, float* c, int ldc) {
-  cblas_sgemm(kRowMajor, op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c,
-              ldc);
-}
-void gemm(int op_a, int op_b, int m, int n, int k, double alpha,
-          const double* a, int lda, const double* b, int ldb, double beta,
-          double* c, int ldc) {
-  cblas_dgemm(kRowMajor, op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c,
-              ldc);
-}
-
-void syrk(int op, int n, int k, float alpha, const float* a, int lda,
-          float beta, float* c, int ldc) {
-  cblas_ssyrk(kRowMajor, kLower, op, n, k, alpha, a, lda, beta, c, ldc);
-}
-void syrk(int op, int n, int k, double alpha, const double* a, int lda,
-          double beta, double* c, int ldc) {
-  cblas_dsyrk(kRowMajor, kLower, op, n, k, alpha, a, lda, beta, c, ldc);
-}
-
-void trsm(int m, int n, const float* l, int ldl, float* b, int ldb) {
-  cblas_strsm(kRowMajor, kRight, kLower, kTransposed, kNonUnit, m, n, 1.0F, l,
-              ldl, b, ldb);
-}
-void trsm(int m, int n, const double* l, int ldl, double* b, int ldb) {
-  cblas_dtrsm(kRowMajor, kRight, kLower, kTransposed, kNonUnit, m, n, 1.0, l,
-              ldl, b, ldb);
 }
 
 }  // namespace
@@ -70,9 +40,10 @@ void product(View<Real> c, Same<Real> alpha, Same<ConstView<Real>> a, Op op_a,
   CANZONA_CHECK_EQ(c.cols, op_b == Op::kNone ? b.cols : b.rows, "columns");
   CANZONA_CHECK_EQ(inner, op_b == Op::kNone ? b.rows : b.cols, "inner side");
   if (c.rows == 0 || c.cols == 0) return;
-  gemm(blas_op(op_a), blas_op(op_b), blas_int(c.rows), blas_int(c.cols),
-       blas_int(inner), alpha, a.data, blas_stride(a.stride), b.data,
-       blas_stride(b.stride), beta, c.data, blas_stride(c.stride));
+  of_type<Real>(cblas_sgemm, cblas_dgemm)(
+      kRowMajor, blas_op(op_a), blas_op(op_b), blas_int(c.rows),
+      blas_int(c.cols), blas_int(inner), alpha, a.data, blas_stride(a.stride),
+      b.data, blas_stride(b.stride), beta, c.data, blas_stride(c.stride));
 }
 
 template <class Real>
@@ -82,9 +53,10 @@ void square_lower(View<Real> c, Same<Real> alpha, Same<ConstView<Real>> a,
   CANZONA_CHECK_EQ(c.rows, c.cols, "square");
   CANZONA_CHECK_EQ(c.rows, plain ? a.rows : a.cols, "rows");
   if (c.rows == 0) return;
-  syrk(blas_op(op_a), blas_int(c.rows), blas_int(plain ? a.cols : a.rows),
-       alpha, a.data, blas_stride(a.stride), beta, c.data,
-       blas_stride(c.stride));
+  of_type<Real>(cblas_ssyrk, cblas_dsyrk)(
+      kRowMajor, kLower, blas_op(op_a), blas_int(c.rows),
+      blas_int(plain ? a.cols : a.rows), alpha, a.data, blas_stride(a.stride),
+      beta, c.data, blas_stride(c.stride));
 }
 
 namespace {
@@ -163,8 +135,10 @@ void solve_lower_transposed(View<Real> b, Same<ConstView<Real>> l) {
   CANZONA_CHECK_EQ(l.rows, l.cols, "square");
   CANZONA_CHECK_EQ(b.cols, l.rows, "columns");
   if (b.rows == 0 || b.cols == 0) return;
-  trsm(blas_int(b.rows), blas_int(b.cols), l.data, blas_stride(l.stride),
-       b.data, blas_stride(b.stride));
+  of_type<Real>(cblas_strsm, cblas_dtrsm)(
+      kRowMajor, kRight, kLower, kTransposed, kNonUnit, blas_int(b.rows),
+      blas_int(b.cols), Real{1}, l.data, blas_stride(l.stride), b.data,
+      blas_stride(b.stride));
 }
 
 template void product(View<float>, float, ConstView<float>, Op,

@@ -194,19 +194,19 @@ class RealAlgebra final : public CpuAlgebra {
   static void add_strips(View<Real> r, const Operand& x, Half half) {
     Arena& arena = *header_of(x).arena;
     const Arena::Scope scope(arena);
-    View<Real> sums[TreeOrder::kSums] = {r};
-    for (int p = 1; p <= TreeOrder::index(x.strips.count - 1); ++p)
+    View<Real> sums[Strips::kMostSums] = {r};
+    for (int p = 1; p < TreeOrder::num_sums(x.strips.count); ++p)
       sums[p] = scratch(arena, x.rows);
-    for (int s = 0; s < x.strips.count; ++s) {
-      int p = TreeOrder::index(s);
-      strip_gram(sums[p], 1, x, s, half);
-      for (; p > TreeOrder::last(s); --p)
-        for (int64_t i = 0; i < x.rows; ++i) {
-          Real* left = sums[p - 1].row(i);
-          const Real* right = sums[p].row(i);
-          for (int64_t j = 0; j <= i; ++j) left[j] += right[j];
-        }
-    }
+    TreeOrder::add(
+        x.strips.count,
+        [&](int s, int p) { strip_gram(sums[p], 1, x, s, half); },
+        [&](int to, int from) {
+          for (int64_t i = 0; i < x.rows; ++i) {
+            Real* left = sums[to].row(i);
+            const Real* right = sums[from].row(i);
+            for (int64_t j = 0; j <= i; ++j) left[j] += right[j];
+          }
+        });
   }
 
   static void put_triangle(Real* triangle, View<Real> from) {

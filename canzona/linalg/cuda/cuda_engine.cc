@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "canzona/base/check.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cuda/algebra/algebra.h"
 #include "canzona/linalg/cuda/cuda_words.h"
-#include "canzona/linalg/cuda/device.h"
-#include "canzona/linalg/cuda/graph/graphs.h"
 #include "canzona/linalg/cuda/graph/notice.h"
 #include "canzona/linalg/cuda/libraries.h"
 

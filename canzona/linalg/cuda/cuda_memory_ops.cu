@@ -103,7 +103,7 @@ void work_on(const OpsStream& stream, const char* name, const Work& work,
   stream.end_call();
 }
 
-// Sums of many pieces in registers.
+// Sums of many pieces in registers, in the order of base/sum_order.h.
 
 constexpr int kMostPieces = 64;
 constexpr int kGroup = 8;   // a complete subtree

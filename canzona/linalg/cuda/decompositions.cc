@@ -10,6 +10,7 @@
 #include "canzona/linalg/cuda/cuda_engine.h"
 #include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/cuda/libraries.h"
+#include "canzona/linalg/of_type.h"
 
 namespace canzona {
 namespace {
@@ -252,12 +253,9 @@ class CholeskyQr {
 
 void CudaEngine::cholesky_qr(Matrices a, std::span<bool> succeeded) {
   CANZONA_CHECK(a.rows >= a.cols, "QR of ", a.rows, "x", a.cols);
-  CANZONA_CHECK_EQ(succeeded.size(), a.count, "results of a decomposition");
+  check_results(succeeded, a);
   needs_results();
-  if (a.cols == 0 || a.count == 0) {
-    std::ranges::fill(succeeded, true);
-    return;
-  }
+  if (is_empty(a, succeeded)) return;
   Arena::Scope scope(arena());
   const Matrices tidy =
       tidy_matrices(arena(), a.dtype, a.rows, a.cols, a.count);
@@ -274,9 +272,7 @@ void CudaEngine::cholesky_qr(Matrices a, std::span<bool> succeeded) {
   }
   products_ = wanted;
   copy(a, tidy);
-  const auto failures = results(hopeless, a.count);
-  std::ranges::transform(failures, succeeded.begin(),
-                         [](int32_t failure) { return failure == 0; });
+  tell(*this, hopeless, succeeded);
 }
 
 namespace {
@@ -324,55 +320,6 @@ std::vector<Real*> places(const Matrices& m) {
   for (int64_t i = 0; i < m.count; ++i) result.push_back(m.at(i).as<Real>());
   return result;
 }
-cusolverStatus_t potrf_batched(cusolverDnHandle_t handle, int n, float** a,
-                               int stride, int* info, int count) {
-  return cusolverDnSpotrfBatched(handle, CUBLAS_FILL_MODE_UPPER, n, a, stride,
-                                 info, count);
-}
-cusolverStatus_t potrf_batched(cusolverDnHandle_t handle, int n, double** a,
-                               int stride, int* info, int count) {
-  return cusolverDnDpotrfBatched(handle, CUBLAS_FILL_MODE_UPPER, n, a, stride,
-                                 info, count);
-}
-
-cusolverStatus_t orgqr_size(cusolverDnHandle_t handle, int m, int n,
-                            const float* a, int stride, const float* tau,
-                            int* size) {
-  return cusolverDnSorgqr_bufferSize(handle, m, n, n, a, stride, tau, size);
-}
-cusolverStatus_t orgqr_size(cusolverDnHandle_t handle, int m, int n,
-                            const double* a, int stride, const double* tau,
-                            int* size) {
-  return cusolverDnDorgqr_bufferSize(handle, m, n, n, a, stride, tau, size);
-}
-cusolverStatus_t orgqr(cusolverDnHandle_t handle, int m, int n, float* a,
-                       int stride, const float* tau, float* work, int size,
-                       int* info) {
-  return cusolverDnSorgqr(handle, m, n, n, a, stride, tau, work, size, info);
-}
-cusolverStatus_t orgqr(cusolverDnHandle_t handle, int m, int n, double* a,
-                       int stride, const double* tau, double* work, int size,
-                       int* info) {
-  return cusolverDnDorgqr(handle, m, n, n, a, stride, tau, work, size, info);
-}
-
-// Replaces B by X, for Lᵀ stored by columns.
-struct Trsm {
-  cublasHandle_t handle;
-  int m, n, a_stride, b_stride;
-
-  cublasStatus_t one(const float* alpha, const float* a, float* b) const {
-    return cublasStrsm(handle, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_UPPER,
-                       CUBLAS_OP_T, CUBLAS_DIAG_NON_UNIT, m, n, alpha, a,
-                       a_stride, b, b_stride);
-  }
-  cublasStatus_t one(const double* alpha, const double* a, double* b) const {
-    return cublasDtrsm(handle, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_UPPER,
-                       CUBLAS_OP_T, CUBLAS_DIAG_NON_UNIT, m, n, alpha, a,
-                       a_stride, b, b_stride);
-  }
-};
-
 void eigh_one(CudaEngine& engine, Matrices a, Matrices values, int32_t* info) {
   Arena::Scope scope(engine.arena());
   const cudaDataType type = solver_type(a.dtype);
@@ -422,11 +369,14 @@ void form_factor(CudaEngine& engine, const Matrices& a, const Real* tau,
   const int n = library_int(a.rows);
   const int stride = library_int(a.row_stride);
   int size = 0;
-  check_cusolver(orgqr_size(handle, m, n, a.as<Real>(), stride, tau, &size),
-                 "cusolverDnXorgqr_bufferSize");
+  check_cusolver(
+      of_type<Real>(cusolverDnSorgqr_bufferSize, cusolverDnDorgqr_bufferSize)(
+          handle, m, n, n, a.as<Real>(), stride, tau, &size),
+      "cusolverDnXorgqr_bufferSize");
   Real* work = engine.arena().take_array<Real>(size);
   check_cusolver(
-      orgqr(handle, m, n, a.as<Real>(), stride, tau, work, size, info),
+      of_type<Real>(cusolverDnSorgqr, cusolverDnDorgqr)(
+          handle, m, n, n, a.as<Real>(), stride, tau, work, size, info),
       "cusolverDnXorgqr");
 }
 
@@ -500,22 +450,28 @@ void solve_cholesky(CudaEngine& engine, Matrices a, int32_t* info) {
   with_real_type(a.dtype, [&]<class Real>(Real) {
     Real* const* all = engine.table(places<Real>(a));
     check_cusolver(
-        potrf_batched(engine.cusolver(), library_int(a.rows),
-                      const_cast<Real**>(all), library_int(a.row_stride), info,
-                      library_int(a.count)),
+        of_type<Real>(cusolverDnSpotrfBatched, cusolverDnDpotrfBatched)(
+            engine.cusolver(), CUBLAS_FILL_MODE_UPPER, library_int(a.rows),
+            const_cast<Real**>(all), library_int(a.row_stride), info,
+            library_int(a.count)),
         "cusolverDnXpotrfBatched");
   });
 }
 
+// Replaces B by X, for Lᵀ stored by columns.
 void solve_triangular(CudaEngine& engine, Matrices b, ConstMatrices l) {
   with_real_type(b.dtype, [&]<class Real>(Real) {
     const Real* one = engine.push<Real>(1.0);
-    const Trsm trsm{engine.cublas(), library_int(l.rows), library_int(b.rows),
-                    library_int(l.row_stride), library_int(b.row_stride)};
+    const cublasHandle_t handle = engine.cublas();
     if (engine.dry("solve_triangular", b, l)) return;
     for (int64_t i = 0; i < b.count; ++i)
-      check_cublas(trsm.one(one, l.at(i).as<Real>(), b.at(i).as<Real>()),
-                   "cublasXtrsm");
+      check_cublas(
+          of_type<Real>(cublasStrsm, cublasDtrsm)(
+              handle, CUBLAS_SIDE_LEFT, CUBLAS_FILL_MODE_UPPER, CUBLAS_OP_T,
+              CUBLAS_DIAG_NON_UNIT, library_int(l.rows), library_int(b.rows),
+              one, l.at(i).as<Real>(), library_int(l.row_stride),
+              b.at(i).as<Real>(), library_int(b.row_stride)),
+          "cublasXtrsm");
   });
 }
 

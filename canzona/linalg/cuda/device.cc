@@ -1,7 +1,6 @@
 #include "canzona/linalg/cuda/device.h"
 
 #include <cublas_v2.h>
-#include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <array>
@@ -17,7 +16,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/random.h"
 #include "canzona/base/text.h"
-#include "canzona/linalg/cuda_device.h"
 
 namespace canzona {
 namespace {

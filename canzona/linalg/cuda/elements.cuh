@@ -22,7 +22,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
-#include <type_traits>
 
 #include "canzona/linalg/cuda/device.h"
 #include "canzona/linalg/matrix.h"

@@ -10,7 +10,8 @@
 namespace canzona {
 namespace {
 
-// Copies values, possibly to another type.
+// Copies values, possibly to another type. 16-bit values are bf16, and the
+// other side is fp32.
 template <class To, class From>
 struct Copy {
   Strided<To> to;
@@ -23,9 +24,18 @@ struct Copy {
     template <int V>
     __device__ void at(int64_t i, int64_t j) const {
       const auto in = load<V>(from + i * from_stride + j);
-      Vector<To, V> out;
-      for (int t = 0; t < V; ++t) out.x[t] = static_cast<To>(in.x[t]);
-      store<V>(to + i * to_stride + j, out);
+      To* out_at = to + i * to_stride + j;
+      if constexpr (sizeof(To) == 2) {
+        store_rounded<V>(out_at, in);
+      } else {
+        Vector<To, V> out;
+        for (int t = 0; t < V; ++t)
+          if constexpr (sizeof(From) == 2)
+            out.x[t] = from_bf16(in.x[t]);
+          else
+            out.x[t] = static_cast<To>(in.x[t]);
+        store<V>(out_at, out);
+      }
     }
   };
   __device__ Worker of(int64_t k) const {
@@ -33,45 +43,6 @@ struct Copy {
   }
 };
 
-// Converts between fp32 and bf16.
-struct RoundRows {
-  Strided<uint16_t> to;
-  Strided<const float> from;
-
-  struct Worker {
-    uint16_t* to;
-    const float* from;
-    int64_t to_stride, from_stride;
-    template <int V>
-    __device__ void at(int64_t i, int64_t j) const {
-      store_rounded<V>(to + i * to_stride + j,
-                       load<V>(from + i * from_stride + j));
-    }
-  };
-  __device__ Worker of(int64_t k) const {
-    return {to.of(k), from.of(k), to.row_stride, from.row_stride};
-  }
-};
-struct WidenRows {
-  Strided<float> to;
-  Strided<const uint16_t> from;
-
-  struct Worker {
-    float* to;
-    const uint16_t* from;
-    int64_t to_stride, from_stride;
-    template <int V>
-    __device__ void at(int64_t i, int64_t j) const {
-      const auto in = load<V>(from + i * from_stride + j);
-      Vector<float, V> out;
-      for (int t = 0; t < V; ++t) out.x[t] = from_bf16(in.x[t]);
-      store<V>(to + i * to_stride + j, out);
-    }
-  };
-  __device__ Worker of(int64_t k) const {
-    return {to.of(k), from.of(k), to.row_stride, from.row_stride};
-  }
-};
 template <class Bits, class View>
 Strided<Bits> strided_bits(const View& m) {
   return {reinterpret_cast<Bits*>(m.data), m.row_stride, m.matrix_stride};
@@ -240,13 +211,15 @@ void CudaEngine::convert(Matrices to, ConstMatrices from) {
     if (to.dtype == DType::kBf16 && from.dtype == DType::kFp32)
       return launch_elements<4>(
           *this, "convert",
-          RoundRows{strided_bits<uint16_t>(to), strided<float>(from)},
+          Copy<uint16_t, float>{strided_bits<uint16_t>(to),
+                                strided<float>(from)},
           extent_of(to), vectors);
     CANZONA_CHECK(to.dtype == DType::kFp32, "conversion of ",
                   to_string(from.dtype), " to ", to_string(to.dtype));
     return launch_elements<4>(
         *this, "convert",
-        WidenRows{strided<float>(to), strided_bits<const uint16_t>(from)},
+        Copy<float, uint16_t>{strided<float>(to),
+                              strided_bits<const uint16_t>(from)},
         extent_of(to), vectors);
   }
   with_real_type(to.dtype, [&]<class To>(To) {

@@ -14,7 +14,6 @@
 // linker cannot substitute a copy compiled for a newer CPU.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 

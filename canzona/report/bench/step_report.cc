@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "canzona/base/text.h"
-#include "canzona/report/bench/bench_text.h"
 #include "canzona/report/models_view.h"
 #include "canzona/report/plan_view.h"
 #include "canzona/report/team_view.h"

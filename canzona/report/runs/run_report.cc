@@ -10,7 +10,6 @@
 
 #include "canzona/base/text.h"
 #include "canzona/report/page.h"
-#include "canzona/report/runs/run.h"
 #include "canzona/report/shown_plan.h"
 #include "canzona/report/train_lines.h"
 

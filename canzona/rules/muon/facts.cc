@@ -6,7 +6,6 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/base/units.h"
-#include "canzona/rules/facts.h"
 #include "canzona/rules/options.h"
 #include "canzona/rules/strips.h"
 

@@ -1,7 +1,6 @@
 #include "canzona/rules/muon/newton_schulz.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "canzona/base/check.h"
@@ -10,7 +9,6 @@
 #include "canzona/base/text.h"
 #include "canzona/rules/options.h"
 #include "canzona/rules/runs.h"
-#include "canzona/rules/strips.h"
 
 namespace canzona {
 namespace {

@@ -1,6 +1,5 @@
 #include "canzona/rules/nsgd/facts.h"
 
-#include "canzona/rules/facts.h"
 #include "canzona/rules/options.h"
 
 namespace canzona {

@@ -9,7 +9,6 @@
 #include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/rules/facts.h"
 
 namespace canzona {
 namespace {

@@ -3,10 +3,8 @@
 #include <algorithm>
 
 #include "canzona/base/check.h"
-#include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
-#include "canzona/rules/facts.h"
 #include "canzona/rules/options.h"
 #include "canzona/rules/strips.h"
 

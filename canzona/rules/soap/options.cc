@@ -1,5 +1,4 @@
 // SOAP's options: declarations, presets, and their values as numbers and words.
-#include <algorithm>
 
 #include "canzona/base/device_kind.h"
 #include "canzona/base/error.h"
@@ -7,7 +6,6 @@
 #include "canzona/rules/facts.h"
 #include "canzona/rules/options.h"
 #include "canzona/rules/soap/facts.h"
-#include "canzona/rules/strips.h"
 
 namespace canzona {
 namespace {

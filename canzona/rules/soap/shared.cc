@@ -46,16 +46,15 @@ class StripStep {
   void sum(Matrices total) {
     Arena& arena = engine_.arena();
     const Arena::Scope scope(arena);
-    Matrices sums[TreeOrder::kSums] = {total};
-    for (int p = 1; p <= TreeOrder::index(strips_.count - 1); ++p)
+    Matrices sums[Strips::kMostSums] = {total};
+    for (int p = 1; p < TreeOrder::num_sums(strips_.count); ++p)
       sums[p] =
           arena.matrices(total.dtype, total.rows, total.cols, total.count);
-    for (int s = 0; s < strips_.count; ++s) {
-      int p = TreeOrder::index(s);
-      add_strip(sums[p], s);
-      for (; p > TreeOrder::last(s); --p)
-        engine_.axpby(sums[p - 1], 1.0, sums[p], 1.0);
-    }
+    TreeOrder::add(
+        strips_.count, [&](int s, int p) { add_strip(sums[p], s); },
+        [&](int to, int from) {
+          engine_.axpby(sums[to], 1.0, sums[from], 1.0);
+        });
   }
 
   // Writes the update, and the moments' part of the gradient.

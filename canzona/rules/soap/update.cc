@@ -4,7 +4,6 @@
 
 #include "canzona/rules/refresh.h"
 #include "canzona/rules/runs.h"
-#include "canzona/rules/soap/basis.h"
 #include "canzona/rules/together.h"
 
 namespace canzona {

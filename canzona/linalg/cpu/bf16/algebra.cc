@@ -10,7 +10,6 @@
 #include "canzona/linalg/cpu/bf16/kernel.h"
 #include "canzona/linalg/cpu/bf16/product.h"
 #include "canzona/linalg/cpu/cpu_algebra.h"
-#include "canzona/linalg/cpu/features.h"
 #include "canzona/linalg/memory.h"
 #include "canzona/linalg/operand.h"
 

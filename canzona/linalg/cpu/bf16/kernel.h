@@ -92,7 +92,7 @@ struct Epilogue {
   Target target = Target::kPacked;
   float* acc = nullptr;
   float* spare = nullptr;
-  // First the sums from_sum to to_sum (operand.h: TreeOrder) are added, the
+  // First the sums from_sum to to_sum (base/sum_order.h) are added, the
   // higher one to the lower one. Sum 0 is acc, and each is `sum_stride`
   // elements after the one before it.
   int from_sum = 0;

@@ -1,6 +1,5 @@
 #include "canzona/linalg/cpu/bf16/product.h"
 
-#include <cstdlib>
 #include <new>
 
 namespace canzona {
@@ -54,7 +53,7 @@ void BlockProducts::Free::operator()(float* memory) const {
 BlockProducts::BlockProducts(const BlockKernel& kernel)
     : kernel_(kernel),
       slots_(static_cast<float*>(::operator new(
-          (TreeOrder::kSums * kSlots + 1) * kBlockElements * sizeof(float),
+          (Strips::kMostSums * kSlots + 1) * kBlockElements * sizeof(float),
           kPackedAlignment))) {}
 
 BlockProduct BlockProducts::block(const Factors& factors, int64_t i, int64_t j,
@@ -87,7 +86,7 @@ float* BlockProducts::next_slot(bool whole) {
 }
 
 float* BlockProducts::spare_slot() {
-  return slots_.get() + TreeOrder::kSums * kSumStride;
+  return slots_.get() + Strips::kMostSums * kSumStride;
 }
 
 Epilogue BlockProducts::additions_after(float* slot, int strip) {

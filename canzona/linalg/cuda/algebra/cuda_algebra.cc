@@ -381,19 +381,19 @@ class PlainAlgebra final : public CudaAlgebra {
     const Op op = x.tall ? Op::kTranspose : Op::kNone;
     const Op other = x.tall ? Op::kNone : Op::kTranspose;
     const Arena::Scope scope(engine_.arena());
-    Matrices sums[TreeOrder::kSums] = {r};
-    for (int p = 1; p <= TreeOrder::index(x.strips.count - 1); ++p)
+    Matrices sums[Strips::kMostSums] = {r};
+    for (int p = 1; p < TreeOrder::num_sums(x.strips.count); ++p)
       sums[p] = engine_.arena().matrices(dtype_, r.rows, r.cols, r.count);
-    for (int s = 0; s < x.strips.count; ++s) {
+    const auto form = [&](int s, int p) {
       const Matrices strip = strip_of(view(x), x, s);
-      int p = TreeOrder::index(s);
       if (half == Half::kTriangle)
         engine_.lower_product(sums[p], 1, strip, op, 0);
       else
         engine_.product(sums[p], 1, strip, op, strip, other, 0);
-      for (; p > TreeOrder::last(s); --p)
-        engine_.axpby(sums[p - 1], 1, sums[p], 1);
-    }
+    };
+    TreeOrder::add(x.strips.count, form, [&](int to, int from) {
+      engine_.axpby(sums[to], 1, sums[from], 1);
+    });
   }
 
   // Every strip is a product of its own, as it is on a member that has no

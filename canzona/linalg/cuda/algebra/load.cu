@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // Each thread scales one matrix. It brings the squares of all strips to the
 // smallest peak, which is that of the largest numbers, and adds them in the
-// order of the tree.
+// order of base/sum_order.h.
 __global__ void __launch_bounds__(kThreads)
     scale_parts_kernel(const NormPart* parts, int strips, int64_t count,
                        ScaleRule rule, double* scales) {
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int s = 0; s < strips; ++s)
     if (parts[s].squares != 0) peak = fmin(peak, parts[s].norm);
   if (peak == INFINITY) peak = 1;
-  double sums[TreeOrder::kSums];
+  double sums[Strips::kMostSums];
   for (int s = 0; s < strips; ++s) {
     const double ratio = peak / parts[s].norm;
     int p = __popc(s);

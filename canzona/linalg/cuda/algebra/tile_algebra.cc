@@ -1,5 +1,4 @@
 // Newton–Schulz in fp16 or bf16 with fp32 sums.
-#include <utility>
 
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/algebra/algebra.h"

@@ -5,7 +5,6 @@
 
 #include <cudaTypedefs.h>
 
-#include <algorithm>
 #include <string>
 
 #include "canzona/base/error.h"

@@ -2,7 +2,7 @@
 // same operands in the same run. Rates count useful operations: a triangle
 // counts half. cuBLAS is loaded if available and always computes everything.
 //
-//   tile_product_rates [portable]
+//   build-cuda/bench/tile_rates [portable]
 #include <cublas_v2.h>
 #include <dlfcn.h>
 
