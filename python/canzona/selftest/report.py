@@ -25,8 +25,8 @@ def scrubbed(text: str) -> str:
     except (KeyError, OSError):
         pass
     for name, instead in names.items():
-        # Shorter names would be parts of words that tell something.
-        if len(name) > 2:
+        # A single letter would be a part of what is told.
+        if len(name) > 1:
             text = re.sub(rf"\b{re.escape(name)}\b", instead, text)
     return text
 

@@ -62,6 +62,7 @@ class Watch:
         self._beats = 0
         self._over = False
         self._store: Any = None
+        self._lock = threading.Lock()
         self._told, self._tells = socket.socketpair()
         self._tells.setblocking(False)
         # The handler does nothing; its signal is read from the socket, though
@@ -76,6 +77,7 @@ class Watch:
 
     def at(self, label: str) -> None:
         self._label = label
+        self._beat()  # what ends this rank at once must not hide where it was
 
     def meet(self) -> None:
         """Begins to watch the others; every rank has come this far."""
@@ -112,12 +114,14 @@ class Watch:
         """Returns true if another rank has reported a failure."""
         if self._store is None:
             return False
-        self._beats += 1
-        try:
-            self._store.set(f"beat {self._rank}", f"{self._beats} {self._label}")
-            return self._store.add("failures", 0) > 0
-        except Exception:  # the store's process has ended
-            return False
+        with self._lock:
+            self._beats += 1
+            text = f"{self._beats} {self._label}"
+            try:
+                self._store.set(f"beat {self._rank}", text)
+                return self._store.add("failures", 0) > 0
+            except Exception:  # the store's process has ended
+                return False
 
     def _heard(self) -> list[str]:
         beats = []
