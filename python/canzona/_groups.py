@@ -59,6 +59,16 @@ class GroupedOptimizer(torch.optim.Optimizer):
     _constructed: bool
     _homes: Mapping[str, Home] = {}  # where the model has its parameters
 
+    @torch._disable_dynamo
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As torch's; gradients that are kept become zeros in one call."""
+        kept = self.defaults
+        self.defaults = {**kept, "foreach": True}
+        try:
+            super().zero_grad(set_to_none)
+        finally:
+            self.defaults = kept
+
     def _together(self) -> contextlib.AbstractContextManager[None]:
         """Raises on every rank what fails on one (_together.py)."""
         raise NotImplementedError

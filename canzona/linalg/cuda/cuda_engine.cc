@@ -37,6 +37,13 @@ void require_gpu(int device) {
   if (device < 0 || device >= count)
     throw UsageError(cat("there is no GPU ", device, ": this machine has ",
                          count, ", numbered from 0"));
+  int major = 0;
+  check_cuda(cudaDeviceGetAttribute(
+                 &major, cudaDevAttrComputeCapabilityMajor, device),
+             "cudaDeviceGetAttribute");
+  if (major < 8)
+    throw UsageError(cat("GPU ", device, " has compute capability ", major,
+                         ".x; 8.0 or newer is needed (Ampere)"));
 }
 
 }  // namespace
@@ -81,8 +88,9 @@ CudaEngine::~CudaEngine() {
 std::string CudaEngine::describe() const {
   cudaDeviceProp gpu{};
   check_cuda(cudaGetDeviceProperties(&gpu, device_), "cudaGetDeviceProperties");
+  const CurrentCudaDevice at(device_);
   return cat(static_cast<const char*>(gpu.name), ", compute ", gpu.major, ".",
-             gpu.minor, ", ", cublas_version());
+             gpu.minor, ", ", tile_kernel_name(), ", ", cublas_version());
 }
 
 Algebra& CudaEngine::algebra(DType dtype) {

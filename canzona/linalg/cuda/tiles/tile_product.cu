@@ -1,7 +1,9 @@
 #include "canzona/linalg/cuda/tiles/tile_product.h"
 
 #include <limits>
+#include <string_view>
 
+#include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cuda/device.h"
@@ -105,9 +107,29 @@ void check_strips(const TileTask& task) {
   }
 }
 
+// What CANZONA_KERNELS asks for.
+TileKernel wanted_kernel() {
+  static const TileKernel wanted = [] {
+    const char* text = environment_variable("CANZONA_KERNELS");
+    const std::string_view word = text == nullptr ? "auto" : text;
+    if (word == "auto") return TileKernel::kAuto;
+    if (word == "tiles") return TileKernel::kHopper;
+    if (word == "portable") return TileKernel::kPortable;
+    throw UsageError(cat("CANZONA_KERNELS is ", quoted(word),
+                         ", expected auto, tiles or portable"));
+  }();
+  return wanted;
+}
+
 bool use_hopper(TileKernel kernel) {
-  if (kernel != TileKernel::kAuto) return kernel == TileKernel::kHopper;
-  return tile_device_attribute(cudaDevAttrComputeCapabilityMajor) == 9;
+  if (kernel == TileKernel::kAuto) kernel = wanted_kernel();
+  if (kernel == TileKernel::kPortable) return false;
+  const int major = tile_device_attribute(cudaDevAttrComputeCapabilityMajor);
+  if (kernel == TileKernel::kHopper && major != 9)
+    throw UsageError(cat("CANZONA_KERNELS=tiles needs a GPU of compute "
+                         "capability 9.0, this one has ",
+                         major, ".x; leave it out"));
+  return major == 9;
 }
 
 // Blocks of the result are numbered with 32 bits.
@@ -163,6 +185,10 @@ StripTree StripTree::make(const TileTask& task, int64_t step) {
     tree.ends[s] = static_cast<int32_t>((end + step - 1) / step);
   }
   return tree;
+}
+
+const char* tile_kernel_name() {
+  return use_hopper(TileKernel::kAuto) ? "tiles for 9.0" : "portable tiles";
 }
 
 void check_tile_call(cudaError_t status, const char* what) {
