@@ -38,9 +38,9 @@ void require_gpu(int device) {
     throw UsageError(cat("there is no GPU ", device, ": this machine has ",
                          count, ", numbered from 0"));
   int major = 0;
-  check_cuda(cudaDeviceGetAttribute(
-                 &major, cudaDevAttrComputeCapabilityMajor, device),
-             "cudaDeviceGetAttribute");
+  check_cuda(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+      "cudaDeviceGetAttribute");
   if (major < 8)
     throw UsageError(cat("GPU ", device, " has compute capability ", major,
                          ".x; 8.0 or newer is needed (Ampere)"));

@@ -126,9 +126,10 @@ bool use_hopper(TileKernel kernel) {
   if (kernel == TileKernel::kPortable) return false;
   const int major = tile_device_attribute(cudaDevAttrComputeCapabilityMajor);
   if (kernel == TileKernel::kHopper && major != 9)
-    throw UsageError(cat("CANZONA_KERNELS=tiles needs a GPU of compute "
-                         "capability 9.0, this one has ",
-                         major, ".x; leave it out"));
+    throw UsageError(
+        cat("CANZONA_KERNELS=tiles needs a GPU of compute "
+            "capability 9.0, this one has ",
+            major, ".x; leave it out"));
   return major == 9;
 }
 

@@ -34,8 +34,8 @@ enum class TileOrder {
   kAB,   // A is m x k, B is k x n: Q·X
 };
 
-// The environment's CANZONA_KERNELS (auto, tiles or portable) decides what kAuto
-// means; by itself the fastest kernel that the GPU has.
+// The environment's CANZONA_KERNELS (auto, tiles or portable) decides what
+// kAuto means; by itself the fastest kernel that the GPU has.
 enum class TileKernel { kAuto, kHopper, kPortable };
 // Returns what kAuto means on the current device, in words.
 const char* tile_kernel_name();
