@@ -13,6 +13,7 @@
 #include "canzona/linalg/cuda/graph/graphs.h"
 #include "canzona/linalg/cuda/graph/notice.h"
 #include "canzona/linalg/cuda/libraries.h"
+#include "canzona/linalg/cuda/tiles/kernel_choice.h"
 
 namespace canzona {
 namespace {
@@ -90,7 +91,7 @@ std::string CudaEngine::describe() const {
   check_cuda(cudaGetDeviceProperties(&gpu, device_), "cudaGetDeviceProperties");
   const CurrentCudaDevice at(device_);
   return cat(static_cast<const char*>(gpu.name), ", compute ", gpu.major, ".",
-             gpu.minor, ", ", tile_kernel_name(), ", ", cublas_version());
+             gpu.minor, ", ", kernel_name(), ", ", cublas_version());
 }
 
 Algebra& CudaEngine::algebra(DType dtype) {

@@ -7,6 +7,7 @@
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cuda/device.h"
+#include "canzona/linalg/cuda/tiles/kernel_choice.h"
 #include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
 namespace canzona {
@@ -107,28 +108,14 @@ void check_strips(const TileTask& task) {
   }
 }
 
-// What CANZONA_KERNELS asks for.
-TileKernel wanted_kernel() {
-  static const TileKernel wanted = [] {
-    const char* text = environment_variable("CANZONA_KERNELS");
-    const std::string_view word = text == nullptr ? "auto" : text;
-    if (word == "auto") return TileKernel::kAuto;
-    if (word == "tiles") return TileKernel::kHopper;
-    if (word == "portable") return TileKernel::kPortable;
-    throw UsageError(cat("CANZONA_KERNELS is ", quoted(word),
-                         ", expected auto, tiles or portable"));
-  }();
-  return wanted;
-}
-
 bool use_hopper(TileKernel kernel) {
-  if (kernel == TileKernel::kAuto) kernel = wanted_kernel();
-  if (kernel == TileKernel::kPortable) return false;
+  if (kernel != TileKernel::kAuto) return kernel == TileKernel::kHopper;
+  if (kernel_choice() == KernelChoice::kPortable) return false;
   const int major = tile_device_attribute(cudaDevAttrComputeCapabilityMajor);
-  if (kernel == TileKernel::kHopper && major != 9)
+  if (kernel_choice() == KernelChoice::kTiles && major != 9)
     throw UsageError(
-        cat("CANZONA_KERNELS=tiles needs a GPU of compute "
-            "capability 9.0, this one has ",
+        cat("CANZONA_KERNELS=tiles needs a GPU of compute capability 9.0, this "
+            "one has ",
             major, ".x; leave it out"));
   return major == 9;
 }
@@ -188,7 +175,22 @@ StripTree StripTree::make(const TileTask& task, int64_t step) {
   return tree;
 }
 
-const char* tile_kernel_name() {
+KernelChoice kernel_choice() {
+  static const KernelChoice choice = [] {
+    const char* text = environment_variable("CANZONA_KERNELS");
+    const std::string_view word = text == nullptr ? "auto" : text;
+    if (word == "auto") return KernelChoice::kAuto;
+    if (word == "tiles") return KernelChoice::kTiles;
+    if (word == "portable") return KernelChoice::kPortable;
+    if (word == "cublas") return KernelChoice::kCublas;
+    throw UsageError(cat("CANZONA_KERNELS is ", quoted(word),
+                         ", expected auto, tiles, portable or cublas"));
+  }();
+  return choice;
+}
+
+const char* kernel_name() {
+  if (kernel_choice() == KernelChoice::kCublas) return "products by cuBLAS";
   return use_hopper(TileKernel::kAuto) ? "tiles for 9.0" : "portable tiles";
 }
 

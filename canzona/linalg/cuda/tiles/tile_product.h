@@ -34,11 +34,8 @@ enum class TileOrder {
   kAB,   // A is m x k, B is k x n: Q·X
 };
 
-// The environment's CANZONA_KERNELS (auto, tiles or portable) decides what
-// kAuto means; by itself the fastest kernel that the GPU has.
+// kAuto: as CANZONA_KERNELS says (kernel_choice.h).
 enum class TileKernel { kAuto, kHopper, kPortable };
-// Returns what kAuto means on the current device, in words.
-const char* tile_kernel_name();
 
 // The part of a folded symmetric matrix above the diagonal blocks of 256 x 256
 // is never read, so it need not be written, which saves nearly half of a large
