@@ -121,9 +121,23 @@ def _tensor_parallel(model: nn.Module, mesh: Any) -> None:
     parallelize_module(model, mesh, styles)
 
 
+# By process group and shape: every mesh makes communicators of its own.
+_meshes: dict[Any, Any] = {}
+
+
+def mesh_of(device: str, shape: tuple[int, ...]) -> Any:
+    """A mesh of all ranks, made once; of two dimensions, "outer", "inner"."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    key = (dist.group.WORLD, device, shape)
+    if key not in _meshes:
+        names = ("outer", "inner") if len(shape) == 2 else None
+        _meshes[key] = init_device_mesh(device, shape, mesh_dim_names=names)
+    return _meshes[key]
+
+
 def laid_out(layout: str, device: str) -> tuple[nn.Module, dict[str, Any]]:
     """The model, and what its optimizer must be told. A collective."""
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     model: nn.Module = fresh(device)
@@ -133,20 +147,15 @@ def laid_out(layout: str, device: str) -> tuple[nn.Module, dict[str, Any]]:
     if layout == "ddp":
         return nn.parallel.DistributedDataParallel(model), {}
     if layout == "fsdp2":
-        fully_shard(model, mesh=init_device_mesh(device, (world,)))
+        fully_shard(model, mesh=mesh_of(device, (world,)))
         return model, {}
     if layout == "tp":
-        _tensor_parallel(model, init_device_mesh(device, (world,)))
+        _tensor_parallel(model, mesh_of(device, (world,)))
         return model, {"replicas": dist.group.WORLD}
-    names = ("outer", "inner")
-    mesh = init_device_mesh(
-        device,
-        (2, world // 2) if layout == "hsdp" else (world // 2, 2),
-        mesh_dim_names=names,
-    )
     if layout == "hsdp":
-        fully_shard(model, mesh=mesh)
+        fully_shard(model, mesh=mesh_of(device, (2, world // 2)))
     else:
+        mesh = mesh_of(device, (world // 2, 2))
         _tensor_parallel(model, mesh["inner"])
         fully_shard(model, mesh=mesh["outer"])
     return model, {}

@@ -139,10 +139,11 @@ class _Program:
                 raise UsageError("--device cuda: torch finds no GPU")
             local = int(os.environ.get("LOCAL_RANK", "0"))
             torch.cuda.set_device(local % count)
-            # Ranks that share a GPU are no hosts of their own to NCCL.
+            # NCCL refuses two ranks of one host on a GPU.
             if int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > count:
-                os.environ.setdefault("NCCL_HOSTID", f"rank {self.rank}")
+                os.environ.setdefault("NCCL_HOSTID", f"rank{self.rank}")
                 os.environ.setdefault("NCCL_NET", "Socket")
+                os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
         else:
             torch.set_num_threads(
                 max(1, torch.get_num_threads() // max(1, self.world))

@@ -6,6 +6,7 @@ Every contender gets the same weights and gradients, on all ranks under FSDP2.
 from __future__ import annotations
 
 import importlib.util
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from torch import nn
 import canzona
 
 from .. import _layout
+from .layouts import mesh_of
 
 # Hidden size, queries, keys, inner size, layers.
 MODELS = {
@@ -69,7 +71,7 @@ def chosen(model: str, layers: int, device: str) -> tuple[str, int]:
         return model, layers or MODELS[model][4]
     if device == "cpu":
         return "small", layers or MODELS["small"][4]
-    free = torch.cuda.mem_get_info()[0]
+    free = _smallest(torch.cuda.mem_get_info()[0])
     for name in ("1.7b", "0.6b"):
         count = layers or MODELS[name][4]
         # Weights, gradients, momentum, new gradients, and scratch.
@@ -78,14 +80,24 @@ def chosen(model: str, layers: int, device: str) -> tuple[str, int]:
     return "tiny", layers or MODELS["tiny"][4]
 
 
+def _smallest(free: int) -> int:
+    """Bytes that every rank may take, where ranks share a GPU, too."""
+    if not dist.is_initialized():
+        return free
+    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    share = free // -(-ranks // torch.cuda.device_count())
+    number = torch.tensor([share], device="cuda")
+    dist.all_reduce(number, dist.ReduceOp.MIN)
+    return int(number)
+
+
 def _model(name: str, layers: int, device: str) -> nn.Module:
     torch.manual_seed(0)
     model = nn.ModuleList(_Layer(_shapes(name), device) for _ in range(layers))
     if dist.is_initialized() and dist.get_world_size() > 1:
-        from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        mesh = init_device_mesh(device, (dist.get_world_size(),))
+        mesh = mesh_of(device, (dist.get_world_size(),))
         for layer in model:
             fully_shard(layer, mesh=mesh)
     return model
