@@ -266,7 +266,13 @@ def test_a_rank_that_hangs_is_named(tmp_path):
     act = "import time; time.sleep(1000)"
     program.write_text(_KILLED.format(rank=1, act=act))
     status, text, found = run(
-        2, tmp_path, "--model", "none", "--seconds", "30", program=(str(program),)
+        2,
+        tmp_path,
+        "--model",
+        "none",
+        "--seconds",
+        "30",
+        program=(str(program),),
     )
     assert status != 0 and "FAILED: not ended after 30 s" in text, text
     assert "layout ddp, muon" in found["faults"][0]

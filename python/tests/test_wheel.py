@@ -42,7 +42,9 @@ def compiled(folder, name, text, *words):
 def wheel_of(folder, texts, name=NAME, words=()):
     """A wheel whose files are compiled from these."""
     for file in script("check_wheel").FILES:
-        compiled(folder, file, texts.get(file, "int one(void) { return 1; }"), *words)
+        compiled(
+            folder, file, texts.get(file, "int one(void) { return 1; }"), *words
+        )
     path = folder / name
     with zipfile.ZipFile(path, "w") as archive:
         for file in script("check_wheel").FILES:
@@ -71,7 +73,7 @@ def test_a_good_wheel_passes(tmp_path):
 # Name, source, further words of the linker, what is said.
 BAD = {
     "newer glibc": (
-        "char* f(void); asm(\".symver g,arc4random@GLIBC_2.36\");"
+        'char* f(void); asm(".symver g,arc4random@GLIBC_2.36");'
         "unsigned g(void); unsigned h(void) { return g(); }",
         (),
         "needs GLIBC_2.36 (arc4random)",
@@ -108,7 +110,9 @@ def test_a_bad_wheel_is_refused(tmp_path):
     assert status == 1 and f"is not for {other}" in said
     (tmp_path / "linux").mkdir()
     status, said = said_of(
-        wheel_of(tmp_path / "linux", {}, NAME.replace("manylinux_2_34", "linux"))
+        wheel_of(
+            tmp_path / "linux", {}, NAME.replace("manylinux_2_34", "linux")
+        )
     )
     assert status == 1 and "is not called" in said
     empty = tmp_path / NAME
@@ -166,9 +170,11 @@ def test_wheels_of_a_release_are_checked():
     start = "canzona-1.2.0-py3-none-manylinux_2_34_"
     assert faults(f"{start}x86_64.whl", f"{start}aarch64.whl") == []
     assert "there is no wheel" in faults()[0]
-    assert "not of version 1.2.0" in faults(
-        "canzona-1.1.0-py3-none-manylinux_2_34_x86_64.whl"
-    )[0]
-    assert "several wheels for x86_64" in faults(
-        f"{start}x86_64.whl", f"a/{start}x86_64.whl"
-    )[0]
+    assert (
+        "not of version 1.2.0"
+        in faults("canzona-1.1.0-py3-none-manylinux_2_34_x86_64.whl")[0]
+    )
+    assert (
+        "several wheels for x86_64"
+        in faults(f"{start}x86_64.whl", f"a/{start}x86_64.whl")[0]
+    )

@@ -182,7 +182,7 @@ def _change(make: Callable[[Any], Any], device: str) -> torch.Tensor:
 def against_torch(device: str) -> tuple[list[str], dict[str, float]]:
     """Whether one rank's weights are those of torch's own optimizers, and how
     far they are from them."""
-    values = {"lr": 0.02, "weight_decay": 0.1}
+    values: dict[str, Any] = {"lr": 0.02, "weight_decay": 0.1}
     pairs: list[tuple[str, float, Any, Any]] = [
         (
             "adamw",

@@ -161,9 +161,7 @@ def laid_out(layout: str, device: str) -> tuple[nn.Module, dict[str, Any]]:
     return model, {}
 
 
-def optimizer_of(
-    rule: str, model: nn.Module, told: Mapping[str, Any]
-) -> Any:
+def optimizer_of(rule: str, model: nn.Module, told: Mapping[str, Any]) -> Any:
     kind = getattr(canzona, _KINDS[rule])
     return kind(model, lr=0.02, **_OPTIONS[rule], **told)
 
@@ -242,7 +240,10 @@ def first_difference(
         wrong = _bits(got) != _bits(want)
         if wrong.any():
             place = int(wrong.reshape(-1).nonzero()[0])
-            at = [int(i) for i in torch.unravel_index(torch.tensor(place), want.shape)]
+            at = [
+                int(i)
+                for i in torch.unravel_index(torch.tensor(place), want.shape)
+            ]
             return (
                 f"{name} differs first at {at}: "
                 f"{got.reshape(-1)[place].item():.9g} instead of "

@@ -39,7 +39,11 @@ def _driver() -> str | None:
         pass
     try:
         said = subprocess.run(
-            ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+            [
+                "nvidia-smi",
+                "--query-gpu=driver_version",
+                "--format=csv,noheader",
+            ],
             capture_output=True,
             text=True,
             check=True,

@@ -36,7 +36,9 @@ def _arguments(words: list[str]) -> argparse.Namespace:
         help="matrices of the step that is timed; auto: by memory",
     )
     add("--layers", type=int, default=0, help="fewer layers of that model")
-    add("--peers", action="store_true", help="time dion too, if it is installed")
+    add(
+        "--peers", action="store_true", help="time dion too, if it is installed"
+    )
     add("--json", default="selftest.json", help="the file that is written")
     add(
         "--seconds",
@@ -117,9 +119,7 @@ class _Program:
         faults += more
         if self.options.model != "none":
             watch.at("step")
-            size = speed.chosen(
-                self.options.model, self.options.layers, device
-            )
+            size = speed.chosen(self.options.model, self.options.layers, device)
             found["step"] = speed.steps(
                 *size, device, self.options.peers, watch.at
             )

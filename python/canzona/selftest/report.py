@@ -64,9 +64,7 @@ def _links(links: dict[str, Any]) -> str:
 def _step_rows(step: dict[str, Any]) -> list[str]:
     what = f"step, {step['model']} × {step['layers']} layers"
     lines = [
-        _line(
-            what, f"{'ms':>10}{'host ms':>10}{'sent MB':>10}{'peak MiB':>10}"
-        )
+        _line(what, f"{'ms':>10}{'host ms':>10}{'sent MB':>10}{'peak MiB':>10}")
     ]
     for name, row in step["contenders"].items():
         cells = [
@@ -77,7 +75,9 @@ def _step_rows(step: dict[str, Any]) -> list[str]:
     ours = rows.get("canzona.Muon")
     for name, row in rows.items():
         if ours and row is not ours:
-            lines.append(_line(f"  {name} : ours", f"{row['ms'] / ours['ms']:>10.2f}"))
+            lines.append(
+                _line(f"  {name} : ours", f"{row['ms'] / ours['ms']:>10.2f}")
+            )
     return lines
 
 

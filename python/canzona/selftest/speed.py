@@ -198,7 +198,8 @@ def _measured(
         predicted = optimizer.plan.json["predicted"]
         row["sent_mb"] = round(predicted["bytes_per_rank_max"] / 1e6, 1)
     bad = [
-        n for n, p in model.named_parameters()
+        n
+        for n, p in model.named_parameters()
         if not bool(_layout.local(p).isfinite().all())
     ]
     if bad:
