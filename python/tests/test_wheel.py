@@ -21,6 +21,20 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.parametrize("cuda", ["12.8", "11.8", "14.0"])
+def test_a_torch_for_another_cuda_is_refused_in_a_sentence(cuda, monkeypatch):
+    import torch
+
+    import canzona
+    from canzona._library import load
+
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr("canzona._library._loaded", {})
+    with pytest.raises(canzona.UsageError, match=f"built for CUDA {cuda}"):
+        load("cuda:0")
+    assert load("cpu").version()
+
+
 def script(name):
     path = ROOT / "scripts" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name, path)

@@ -90,6 +90,8 @@ class Watch:
         signal.set_wakeup_fd(-1)
         for number, handler in self._former.items():
             signal.signal(number, handler)
+        self._told.close()
+        self._tells.close()
 
     def fail(self, text: str) -> None:
         """Reports that this rank cannot go on, and ends it."""
