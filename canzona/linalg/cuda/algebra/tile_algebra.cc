@@ -31,8 +31,6 @@ class TileAlgebra : public CudaAlgebra {
     square("gram", gram_product(x), r, {}, half, key_of(x));
   }
 
-  // In bf16 the identity is kept apart if only multiply() reads the result;
-  // fp16 has enough bits for both.
   void polynomial(Operand& p, const Operand& r, double a, double b, double c,
                   Half half, Readers readers) override {
     const double inside = identity_inside(p, a, readers);
