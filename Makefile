@@ -154,9 +154,20 @@ test-python: python  ## run all tests that need PyTorch
 	sh scripts/python.sh tests $(TEST_PYTHON_ARGS)
 
 .PHONY: wheel
-wheel: build  ## build build/wheels/canzona-*.whl, for every Python from 3.10 on
+wheel:  ## build build/wheels/canzona-*.whl, for CPUs and GPUs and Python 3.10 on
+	sh scripts/setup.sh
 	sh scripts/setup.sh --python
 	sh scripts/python.sh wheel
+
+# WHEELS: a folder with wheels for other kinds of CPUs.
+WHEELS ?=
+
+.PHONY: release
+release:  ## check versions, build and test a wheel, write build/release
+	python3 scripts/release.py check
+	$(MAKE) wheel
+	sh scripts/test_wheel.sh build/wheels/*.whl
+	python3 scripts/release.py write $(WHEELS)
 
 .PHONY: fuzz
 fuzz:  ## run each fuzz target for FUZZ_SECONDS (60)
@@ -187,7 +198,7 @@ install: build  ## install under PREFIX (/usr/local), honouring DESTDIR
 .PHONY: clean
 clean:  ## remove all build folders
 	rm -rf build build-asan build-cuda build-dev build-fuzz build-mpich \
-	  build-plan-only build-tsan
+	  build-plan-only build-tsan build-wheel
 
 .PHONY: help
 help:  ## list these targets

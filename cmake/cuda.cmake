@@ -9,12 +9,18 @@
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
   file(GLOB nvcc_folders LIST_DIRECTORIES true /usr/local/cuda-*/bin)
   list(SORT nvcc_folders COMPARE NATURAL ORDER DESCENDING)
-  find_program(CANZONA_NVCC nvcc PATHS /usr/local/cuda/bin ${nvcc_folders})
+  set(pypi_folder ${PROJECT_SOURCE_DIR}/build-cuda/pypi/nvidia/cu13/bin)
+  if("$ENV{CANZONA_NVCC}" STREQUAL "pypi")
+    find_program(CANZONA_NVCC nvcc PATHS ${pypi_folder} NO_DEFAULT_PATH)
+  endif()
+  find_program(CANZONA_NVCC nvcc PATHS /usr/local/cuda/bin ${nvcc_folders}
+                                       ${pypi_folder})
   mark_as_advanced(CANZONA_NVCC)
   if(NOT CANZONA_NVCC)
     message(FATAL_ERROR
             "CANZONA_CUDA needs nvcc, which is neither on the PATH nor in "
-            "/usr/local/cuda*/bin; install the CUDA toolkit, or name it with "
+            "/usr/local/cuda*/bin nor in build-cuda/pypi; run "
+            "scripts/setup_cuda.sh, which gets it from PyPI, or name it with "
             "CUDACXX=/path/to/nvcc")
   endif()
   set(CMAKE_CUDA_COMPILER ${CANZONA_NVCC})
@@ -123,9 +129,15 @@ function(canzona_cuda_target name)
     endif()
     target_include_directories(
       ${target} SYSTEM INTERFACE $<BUILD_INTERFACE:${${found}_INCLUDE}>)
+    # The package loads torch's before it loads the library of a wheel.
+    if(CANZONA_WHEEL AND NOT found STREQUAL "cudart")
+      continue()
+    endif()
     target_link_libraries(${target} INTERFACE ${${found}_LIBRARY})
     cmake_path(GET ${found}_LIBRARY PARENT_PATH folder)
-    target_link_options(${target} INTERFACE "LINKER:-rpath,${folder}")
+    if(NOT CANZONA_WHEEL)
+      target_link_options(${target} INTERFACE "LINKER:-rpath,${folder}")
+    endif()
   endforeach()
 endfunction()
 

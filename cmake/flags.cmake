@@ -41,7 +41,12 @@ list(APPEND cxx_flags -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
      -Woverloaded-virtual -Wcast-qual -Wextra-semi)
 # nvcc's output for the host compiler is not pedantic. It warns (554) of a view
 # of constants that converts to itself.
-list(APPEND cuda_flags -Xcompiler=-Wall,-Wextra -diag-suppress=554 -lineinfo)
+list(APPEND cuda_flags -Xcompiler=-Wall,-Wextra -diag-suppress=554)
+if(CANZONA_WHEEL)
+  list(APPEND cuda_flags --compress-mode=size)
+else()
+  list(APPEND cuda_flags -lineinfo)
+endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU"
    AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # g++ 12 wrongly warns of "x" + std::string (its bug 105651).

@@ -34,6 +34,16 @@ function(canzona_library name)
   set_property(GLOBAL APPEND PROPERTY CANZONA_LIBRARIES ${target})
 endfunction()
 
+# canzona_for_other_machines(<target>): in a wheel, a program or library with a
+# C++ runtime of its own that needs no newer glibc than the wheel's tag says.
+function(canzona_for_other_machines target)
+  if(NOT CANZONA_WHEEL)
+    return()
+  endif()
+  target_sources(${target} PRIVATE $<TARGET_OBJECTS:canzona_old_glibc>)
+  target_link_options(${target} PRIVATE -static-libstdc++ -static-libgcc)
+endfunction()
+
 # `make test-cuda` builds these.
 if(CANZONA_CUDA)
   add_custom_target(canzona_cuda_tests)

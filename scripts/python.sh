@@ -8,7 +8,8 @@
 #   quick        PyTorch and pytest, there, and runs the tests that take minutes
 #                on two cores, on the library of build/; without PyTorch it says
 #                why and passes
-#   wheel        build/wheels/canzona-*.whl
+#   wheel        build/wheels/canzona-*.whl for other machines with this kind of
+#                CPU; with CANZONA_CUDA=OFF without CUDA
 #
 # All that is compiled is compiled in build/, by `make` or by this. Further
 # words go to pytest.
@@ -116,11 +117,17 @@ make_wheel() {
     [ -x "$own/bin/python" ] || python3 -m venv "$own"
     python=$own/bin/python
   fi
+  export CANZONA_WHEEL=1 CANZONA_CUDA="${CANZONA_CUDA:-ON}"
+  [ "$CANZONA_CUDA" = OFF ] || sh scripts/setup_cuda.sh
   isolation=
   has "$python" scikit_build_core && isolation=--no-build-isolation
   rm -rf build/wheels
-  pip wheel --no-deps $isolation --wheel-dir build/wheels .
-  ls -l build/wheels
+  # The tag says what scripts/check_wheel.py checks.
+  _PYTHON_HOST_PLATFORM=manylinux_2_34_$(uname -m) \
+    pip wheel --no-deps $isolation --wheel-dir build/wheels .
+  only=
+  [ "$CANZONA_CUDA" != OFF ] || only=--cpu
+  "$python" scripts/check_wheel.py $only build/wheels/*.whl
 }
 
 case $what in

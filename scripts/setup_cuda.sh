@@ -1,15 +1,21 @@
 #!/bin/sh
 # setup_cuda.sh
 #
-# Makes sure that cuBLAS, cuSOLVER and NCCL are there for `make cuda`. If the
-# toolkit, the system or python3 has them it changes nothing; what is missing
-# comes from PyPI into build-cuda/pypi. cmake/cuda.cmake looks in the same
-# places.
+# Makes sure that nvcc, cuBLAS, cuSOLVER and NCCL are there for `make cuda` and
+# `make wheel`. If the toolkit, the system or python3 has them it changes
+# nothing; what is missing comes from PyPI into build-cuda/pypi.
+# cmake/cuda.cmake looks in the same places. CANZONA_NVCC=pypi leaves out a
+# toolkit that is there.
 set -eu
 cd "$(dirname "$0")/.."
 target=build-cuda/pypi
 
-# Made for CUDA 13.0. cuSOLVER itself needs all of its line.
+# Made for CUDA 13.0: drivers of 13.0 do not load PTX of a newer nvcc. The
+# compiler's are of one release.
+compiler="nvidia-cuda-nvcc==13.0.88 nvidia-nvvm==13.0.88
+  nvidia-cuda-crt==13.0.88 nvidia-cuda-runtime==13.0.96
+  nvidia-cuda-cccl==13.0.85"
+# cuSOLVER itself needs all of its line.
 cublas="nvidia-cublas==13.0.2.14"
 cusolver="nvidia-cusolver==12.0.4.66 nvidia-cusparse==12.6.3.3 $cublas
   nvidia-nvjitlink==13.0.88"
@@ -21,7 +27,9 @@ fail() {
 }
 
 find_nvcc() {
-  if [ -n "${CUDACXX:-}" ]; then
+  if [ "${CANZONA_NVCC:-}" = pypi ]; then
+    own_nvcc
+  elif [ -n "${CUDACXX:-}" ]; then
     command -v "$CUDACXX"
   elif ! command -v nvcc; then
     for folder in /usr/local/cuda /usr/local/cuda-*; do
@@ -30,7 +38,14 @@ find_nvcc() {
         return
       fi
     done
+    own_nvcc
   fi
+}
+
+# The one that this script has installed.
+own_nvcc() {
+  own=$PWD/$target/nvidia/cu13/bin/nvcc
+  [ ! -x "$own" ] || echo "$own"
 }
 
 # The toolkit's folder, which nvcc knows though it may be called by a script.
@@ -41,7 +56,7 @@ toolkit() {
 
 # Folders that may hold include/ and lib/.
 prefixes() {
-  toolkit
+  [ -z "$nvcc" ] || toolkit
   echo /usr
   for package in "$target/nvidia" $(python3 -c \
     'import nvidia; print(*nvidia.__path__)' 2>/dev/null); do
@@ -89,6 +104,7 @@ install_missing() {
   target=$target.new
   rm -rf "$target"
   packages=""
+  case $nvcc in "" | "$PWD/$old"/*) nvcc="" packages=$compiler ;; esac
   has_cublas || packages="$packages $cublas"
   has_cusolver || packages="$packages $cusolver"
   has_nccl || packages="$packages $nccl"
@@ -100,12 +116,20 @@ install_missing() {
   PIP_ROOT_USER_ACTION=ignore python3 -m pip install -q --no-deps \
     --no-cache-dir --retries 1 --timeout 30 --target "$target" $packages ||
     return 1
+  # nvcc tells the linker of lib64.
+  [ ! -d "$target/nvidia/cu13/lib" ] || ln -s lib "$target/nvidia/cu13/lib64"
   rm -rf "$old" && mv "$target" "$old"
+  target=$old
+  [ -n "$nvcc" ] || nvcc=$(own_nvcc)
 }
 
-nvcc=$(find_nvcc) && [ -n "$nvcc" ] ||
-  fail "there is no nvcc on the PATH or in /usr/local/cuda*/bin; install the
-       CUDA toolkit, or name it with CUDACXX=/path/to/nvcc"
+nvcc=$(find_nvcc) || fail "CUDACXX=$CUDACXX is not there"
+if [ -z "$nvcc" ]; then
+  install_missing && [ -n "$nvcc" ] ||
+    fail "there is no nvcc on the PATH or in /usr/local/cuda*/bin, and PyPI's
+       cannot be installed; install the CUDA toolkit, or name it with
+       CUDACXX=/path/to/nvcc"
+fi
 if ! has_cublas || ! has_cusolver; then
   "$nvcc" --version | grep -q 'release 13\.' ||
     fail "$nvcc is not of CUDA 13 and has no cuBLAS or cuSOLVER beside it, and

@@ -63,6 +63,16 @@ class GroupedOptimizer(torch.optim.Optimizer):
     _model: weakref.ref[nn.Module] | None = None  # if it was given
     _heads: Mapping[str, HeadRows] | None = None  # once they were looked for
 
+    @torch._disable_dynamo
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As torch's; gradients that are kept become zeros in one call."""
+        kept = self.defaults
+        self.defaults = {**kept, "foreach": True}
+        try:
+            super().zero_grad(set_to_none)
+        finally:
+            self.defaults = kept
+
     def _together(self) -> contextlib.AbstractContextManager[None]:
         """Raises on every rank what fails on one (_together.py)."""
         raise NotImplementedError

@@ -14,6 +14,7 @@ import ctypes
 import glob
 import importlib.util
 import os
+import sys
 import threading
 from pathlib import Path
 from typing import Any, Callable
@@ -203,7 +204,21 @@ def candidates(device: str) -> list[Path]:
     return places
 
 
+def _refuse_unfit_torch() -> None:
+    """The library takes cuBLAS and cuSOLVER from torch, and its stream."""
+    version = getattr(sys.modules.get("torch"), "version", None)
+    cuda = getattr(version, "cuda", None)
+    if cuda is not None and cuda.partition(".")[0] != "13":
+        raise UsageError(
+            f"this torch ({version.__version__}) is built for CUDA {cuda}; "
+            "tensors on a GPU need one for CUDA 13 (PyPI's from 2.11 on: "
+            "`pip install 'torch>=2.11'`), tensors on a CPU do not"
+        )
+
+
 def _open(device: str) -> Library:
+    if device == "cuda":
+        _refuse_unfit_torch()
     places = candidates(device)
     path = next((place for place in places if place.is_file()), None)
     if path is None:

@@ -140,8 +140,9 @@ class Run(RunExchange):
             and torch.cuda.is_current_stream_capturing()
         ):
             raise UsageError(
-                "step(): the current stream is being captured; "
-                "a step cannot be part of a CUDA graph"
+                "step(): the current stream is being captured; a step cannot "
+                "be part of a CUDA graph, so capture forward and backward "
+                "and call it after the graph"
             )
 
     @contextlib.contextmanager

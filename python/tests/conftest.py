@@ -179,6 +179,7 @@ _QUICK = {
     "test_routing.py": ("",),
     "test_script_states.py": ("",),
     "test_scripts.py": ("",),
+    "test_selftest.py": ("passes[1]", "first_difference", "scrubbed"),
     "test_state_dicts.py": ("",),
     "test_together.py": ("",),
 }

@@ -14,7 +14,8 @@ import torch.distributed as dist
 from torch import nn
 
 import canzona
-from canzona import _layout
+from canzona.selftest import layouts as shared
+from canzona.selftest.layouts import like, named, whole
 
 # Layout → number of ranks.
 LAYOUTS = {
@@ -64,31 +65,9 @@ def device() -> str:
     return os.environ.get("CANZONA_TEST_DEVICE", "cpu")
 
 
-def _wrapped(number: int) -> int:
-    """The 64 lowest bits, as a signed number."""
-    return (number + 2**63) % 2**64 - 2**63
-
-
-def _mixed(z: torch.Tensor) -> torch.Tensor:
-    """SplitMix64, by products that wrap around."""
-
-    def shifted(bits):  # to the right, zeros from the left
-        return (z >> bits) & (2 ** (64 - bits) - 1)
-
-    z = (z ^ shifted(30)) * _wrapped(0xBF58476D1CE4E5B9)
-    z = (z ^ shifted(27)) * _wrapped(0x94D049BB133111EB)
-    return z ^ shifted(31)
-
-
 def numbers(name: str, step: int, shape) -> torch.Tensor:
     """From -2 to 2, of 24 bits, by name and place; alone.cc has the same."""
-    seed = 0xCBF29CE484222325
-    for byte in name.encode():
-        seed = (seed ^ byte) * 0x100000001B3 % 2**64
-    at = torch.arange(torch.Size(shape).numel())
-    z = _mixed(_mixed(torch.tensor(_wrapped(seed + step))) + at)
-    high = (z >> 40) & 0xFFFFFF
-    return (high.float() * 2.0**-22 - 2).view(tuple(shape)).to(device())
+    return shared.numbers(name, step, shape, device())
 
 
 def fresh(dtype=torch.float32) -> Model:
@@ -194,51 +173,12 @@ def optimizer_of(model, told, rule, **options):
     return kind(model, lr=0.02, **{**told, **options})
 
 
-def named(model):
-    from canzona._routing import clean
-
-    return [(clean(n), p) for n, p in model.named_parameters()]
-
-
 def set_gradients(model, step, leave_out=()):
     for name, p in named(model):
         if name in leave_out:
             p.grad = None
             continue
-        whole = numbers(name, step, p.shape).to(p.dtype)
-        p.grad = like(p, whole)
-
-
-def like(p, whole):
-    """A whole tensor cut as a parameter is."""
-    if not _layout.is_dtensor(p):
-        return whole.clone()
-    from torch.distributed.tensor import DTensor
-
-    described = _layout.describe("p", p.detach())
-    parts = [
-        whole[tuple(slice(a, a + n) for a, n in zip(first, count))]
-        for first, count in _layout.boxes_of(described, dist.get_rank())
-    ]
-    local = _layout.local(p)
-    value = (
-        torch.cat([x.reshape(-1) for x in parts])
-        if parts
-        else torch.empty(0, dtype=p.dtype, device=device())
-    )
-    return DTensor.from_local(
-        value.view(local.shape),
-        p.device_mesh,
-        p.placements,
-        run_check=False,
-        shape=p.shape,
-        stride=p.stride(),
-    )
-
-
-def whole(p):
-    p = p.detach()
-    return (p.full_tensor() if _layout.is_dtensor(p) else p).contiguous()
+        p.grad = like(p, numbers(name, step, p.shape).to(p.dtype))
 
 
 def digest(model, optimizer):

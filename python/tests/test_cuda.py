@@ -105,6 +105,42 @@ def test_a_stream_that_is_captured_is_refused(gpu):
             optimizer.step()
 
 
+def test_forward_and_backward_in_a_graph_of_the_callers(gpu):
+    def made():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64)
+        ).cuda()
+        return model, canzona.Muon(model, lr=0.01, rules={"*weight": "muon"})
+
+    inputs = [torch.randn(32, 64, device="cuda") for _ in range(8)]
+    plain, optimizer = made()
+    for x in inputs:
+        optimizer.zero_grad()
+        plain(x).square().mean().backward()
+        optimizer.step()
+    model, optimizer = made()
+    place = torch.empty_like(inputs[0])
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            model(place.copy_(inputs[0])).square().mean().backward()
+    torch.cuda.current_stream().wait_stream(side)
+    optimizer.zero_grad()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        model(place).square().mean().backward()
+    places = [p.grad.data_ptr() for p in model.parameters()]
+    for x in inputs:
+        place.copy_(x)
+        graph.replay()
+        optimizer.step()
+    assert places == [p.grad.data_ptr() for p in model.parameters()]
+    for p, q in zip(plain.parameters(), model.parameters()):
+        torch.testing.assert_close(p, q, rtol=1e-3, atol=1e-4)
+
+
 def test_another_stream_sees_the_gradients(gpu):
     model, optimizer = model_and()
     other, second = model_and()

@@ -21,6 +21,10 @@ RANKS = {
     "hf_trainer": (2, "transformers"),
     "lightning_module": (2, "lightning"),
     "torchtitan_container": (2, "torchtitan"),
+    "trl_sft": (2, "trl"),
+    "accelerate_loop": (2, "accelerate"),
+    "axolotl_plugin": (2, None),
+    "verl_worker": (2, None),
 }
 
 

@@ -32,5 +32,8 @@ std::unique_ptr<Transport> MpiSession::make_world(std::chrono::nanoseconds) {
 }
 void MpiSession::abort(std::string_view) { throw UsageError(kWhyNot); }
 void MpiSession::finish(std::chrono::nanoseconds) { throw UsageError(kWhyNot); }
+void MpiSession::finish_unfinalized(std::chrono::nanoseconds) {
+  throw UsageError(kWhyNot);
+}
 
 }  // namespace canzona

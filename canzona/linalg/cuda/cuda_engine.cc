@@ -10,6 +10,7 @@
 #include "canzona/linalg/cuda/cuda_words.h"
 #include "canzona/linalg/cuda/graph/notice.h"
 #include "canzona/linalg/cuda/libraries.h"
+#include "canzona/linalg/cuda/tiles/kernel_choice.h"
 
 namespace canzona {
 namespace {
@@ -34,6 +35,13 @@ void require_gpu(int device) {
   if (device < 0 || device >= count)
     throw UsageError(cat("there is no GPU ", device, ": this machine has ",
                          count, ", numbered from 0"));
+  int major = 0;
+  check_cuda(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device),
+      "cudaDeviceGetAttribute");
+  if (major < 8)
+    throw UsageError(cat("GPU ", device, " has compute capability ", major,
+                         ".x; 8.0 or newer is needed (Ampere)"));
 }
 
 }  // namespace
@@ -78,8 +86,9 @@ CudaEngine::~CudaEngine() {
 std::string CudaEngine::describe() const {
   cudaDeviceProp gpu{};
   check_cuda(cudaGetDeviceProperties(&gpu, device_), "cudaGetDeviceProperties");
+  const CurrentCudaDevice at(device_);
   return cat(static_cast<const char*>(gpu.name), ", compute ", gpu.major, ".",
-             gpu.minor, ", ", cublas_version());
+             gpu.minor, ", ", kernel_name(), ", ", cublas_version());
 }
 
 Algebra& CudaEngine::algebra(DType dtype) {

@@ -151,6 +151,7 @@ class CudaEngine final : private OwnsCudaScratch, public Engine {
   // workspace again, as they may have changed.
   cublasHandle_t cublas();
   cublasLtHandle_t cublas_lt();
+  LtProducts& lt_products();
   cusolverDnHandle_t cusolver();
   cusolverDnParams_t cusolver_params();
   int num_multiprocessors() const { return num_multiprocessors_; }
@@ -293,7 +294,6 @@ class CudaEngine final : private OwnsCudaScratch, public Engine {
   const std::byte* moving_bytes(std::span<const std::byte> bytes);
   const std::byte* fetch(const std::byte* device, int64_t bytes);
   [[noreturn]] void refuse_results() const;
-  LtProducts& lt_products();
   void launch(Recording& dry_run, const std::function<void()>& work);
   Graph& capture(Recording& dry_run, const std::function<void()>& work);
 

@@ -51,9 +51,12 @@ bool means_no_gpu(cudaError_t status) {
 }
 
 std::string no_gpu_message(cudaError_t status, std::string_view what) {
-  const char* missing =
-      driver_is_missing(status) ? "no NVIDIA driver is loaded; " : "";
-  return cat("there is no GPU: ", missing, call_failed(status, what));
+  const char* why = "";
+  if (driver_is_missing(status))
+    why = "no NVIDIA driver is loaded; ";
+  else if (status == cudaErrorInsufficientDriver)
+    why = "the driver is older than CUDA 13, install 580 or newer; ";
+  return cat("there is no GPU: ", why, call_failed(status, what));
 }
 
 void throw_cuda_error(cudaError_t status, std::string_view what) {

@@ -98,7 +98,7 @@ class Description {
     check_cublas(
         cublasLtMatmulDescInit(
             &desc_, is_double ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F,
-            data_type(shape.out)),
+            is_double ? CUDA_R_64F : CUDA_R_32F),
         "cublasLtMatmulDescInit");
     set(CUBLASLT_MATMUL_DESC_TRANSA, operation(shape.op_b));
     set(CUBLASLT_MATMUL_DESC_TRANSB, operation(shape.op_a));
@@ -266,37 +266,44 @@ std::optional<cublasLtMatmulAlgo_t> LtProducts::find_algorithm(
 
 void LtProducts::run(const ProductShape& shape, const Matrices& c,
                      const void* alpha, const ConstMatrices& a,
-                     const ConstMatrices& b, const void* beta) {
+                     const ConstMatrices& b, const void* beta,
+                     const ConstMatrices* addend) {
+  const ConstMatrices added = addend == nullptr ? c : *addend;
   // The largest number of blocks in a grid.
   constexpr int64_t kMost = 32768;
   if (c.count > kMost) {
     const int64_t rest = c.count - kMost;
+    const ConstMatrices first = added.part(0, kMost);
+    const ConstMatrices second = added.part(kMost, rest);
     run(shape, c.part(0, kMost), alpha, a.part(0, kMost), b.part(0, kMost),
-        beta);
+        beta, &first);
     run(shape, c.part(kMost, rest), alpha, a.part(kMost, rest),
-        b.part(kMost, rest), beta);
+        b.part(kMost, rest), beta, &second);
     return;
   }
   const auto found = choices_.find(shape);
   CANZONA_CHECK(found != choices_.end(), "a product not prepared");
   const Choice& choice = found->second;
-  if (!choice.alone) return run_at_once(shape, choice, c, alpha, a, b, beta);
+  if (!choice.alone)
+    return run_at_once(shape, choice, c, alpha, a, b, beta, added);
   for (int64_t i = 0; i < c.count; ++i)
-    run_at_once(shape, choice, c.at(i), alpha, a.at(i), b.at(i), beta);
+    run_at_once(shape, choice, c.at(i), alpha, a.at(i), b.at(i), beta,
+                added.at(i));
 }
 
 void LtProducts::run_at_once(const ProductShape& shape, const Choice& choice,
                              const Matrices& c, const void* alpha,
                              const ConstMatrices& a, const ConstMatrices& b,
-                             const void* beta) {
+                             const void* beta, const ConstMatrices& addend) {
   Description description(shape);
   Layout left(a);
   Layout right(b);
   Layout to(c);
+  Layout added(addend);
   check_cublas(
       cublasLtMatmul(
           engine_.cublas_lt(), description.get(), alpha, b.data, right.get(),
-          a.data, left.get(), beta, c.data, to.get(), c.data, to.get(),
+          a.data, left.get(), beta, addend.data, added.get(), c.data, to.get(),
           &choice.algorithm, choice.alone ? engine_.workspace() : nullptr,
           choice.alone ? CudaEngine::kWorkspaceBytes : 0, engine_.stream()),
       "cublasLtMatmul");

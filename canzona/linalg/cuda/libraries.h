@@ -75,9 +75,11 @@ class LtProducts {
   explicit LtProducts(CudaEngine& engine) : engine_(engine) {}
 
   void prepare(const ProductShape& shape);
-  // C = alpha·op(A)·op(B) + beta·C, with scalars on the device, of C's type.
+  // C = alpha·op(A)·op(B) + beta·addend, with scalars on the device: fp64 for
+  // fp64, else fp32. The addend, C itself by default, is stored as C is.
   void run(const ProductShape& shape, const Matrices& c, const void* alpha,
-           const ConstMatrices& a, const ConstMatrices& b, const void* beta);
+           const ConstMatrices& a, const ConstMatrices& b, const void* beta,
+           const ConstMatrices* addend = nullptr);
 
  private:
   // `alone` means one matrix at a time, with the engine's workspace.
@@ -92,7 +94,8 @@ class LtProducts {
                                                      int64_t count, bool alone);
   void run_at_once(const ProductShape& shape, const Choice& choice,
                    const Matrices& c, const void* alpha, const ConstMatrices& a,
-                   const ConstMatrices& b, const void* beta);
+                   const ConstMatrices& b, const void* beta,
+                   const ConstMatrices& addend);
 
   CudaEngine& engine_;
   std::map<ProductShape, Choice> choices_;

@@ -3,6 +3,8 @@
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/algebra/algebra.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/libraries.h"
+#include "canzona/linalg/cuda/tiles/kernel_choice.h"
 #include "canzona/linalg/cuda/tiles/tile_product.h"
 
 namespace canzona {
@@ -11,14 +13,15 @@ namespace {
 // The GPU's copy engine needs rows that begin at multiples of 8 elements.
 constexpr int64_t kRowStep = 8;
 
-class TileAlgebra final : public CudaAlgebra {
+class TileAlgebra : public CudaAlgebra {
  public:
-  TileAlgebra(CudaEngine& engine, DType dtype)
+  TileAlgebra(CudaEngine& engine, DType dtype, bool folds = true)
       : CudaAlgebra(engine, dtype, kRowStep),
-        type_(dtype == DType::kBf16 ? TileType::kBf16 : TileType::kFp16) {}
+        type_(dtype == DType::kBf16 ? TileType::kBf16 : TileType::kFp16),
+        folds_(folds) {}
 
   void normalize_by_gram(Operand& x, Operand& r, double factor) override {
-    normalize_operand(engine_, x, stored(x), r, stored(r), true, dtype_,
+    normalize_operand(engine_, x, stored(x), r, stored(r), folds_, dtype_,
                       factor);
   }
 
@@ -27,20 +30,14 @@ class TileAlgebra final : public CudaAlgebra {
     square("gram", gram_product(x), r, {}, half, key_of(x));
   }
 
-  // In bf16 the identity is kept apart if only multiply() reads the result;
-  // fp16 has enough bits for both.
   void polynomial(Operand& p, const Operand& r, double a, double b, double c,
                   Half half, Readers readers) override {
-    const bool apart = dtype_ == DType::kBf16 && readers == Readers::kMultiply;
-    p.identity = apart ? a : 0;
-    const double inside = apart ? 0 : a;
+    const double inside = identity_inside(p, a, readers);
     const Tiles tiles = square_tiles(r, half);
     TileAddend addend{tiles, static_cast<float>(b), static_cast<float>(inside)};
     if (c != 0)
       return square("polynomial", product_of(tiles, tiles, c), p, addend, half);
-    if (!engine_.dry("line", dtype_, p.storage, r.storage, r.rows, r.count,
-                     inside, b))
-      launch_tile_line(type_, square_tiles(p), addend, engine_.stream());
+    line(p, r, b, inside);
   }
 
   void commuting_product(Operand& d, const Operand& a,
@@ -105,15 +102,47 @@ class TileAlgebra final : public CudaAlgebra {
                        count, engine_.stream());
   }
 
- private:
+ protected:
   // A square that was computed by halves is folded: only one half is stored and
   // read. One that was computed in full may be read so, too.
   Tiles square_tiles(const Operand& r, Half half = Half::kTriangle) const {
     Tiles tiles = tiles_of(r);
-    tiles.folded = half == Half::kTriangle;
+    tiles.folded = folds_ && half == Half::kTriangle;
     return tiles;
   }
 
+  // Returns the share of a·I that is added to P itself; bf16 keeps it apart if
+  // only multiply() reads the result; fp16 has enough bits for both.
+  double identity_inside(Operand& p, double a, Readers readers) const {
+    const bool apart = dtype_ == DType::kBf16 && readers == Readers::kMultiply;
+    p.identity = apart ? a : 0;
+    return apart ? 0 : a;
+  }
+
+  // P = b·R + inside·I
+  void line(const Operand& p, const Operand& r, double b, double inside) {
+    const TileAddend addend{square_tiles(r), static_cast<float>(b),
+                            static_cast<float>(inside)};
+    if (!engine_.dry("line", dtype_, p.storage, r.storage, r.rows, r.count,
+                     inside, b))
+      launch_tile_line(type_, square_tiles(p), addend, engine_.stream());
+  }
+
+  // The product with the identity's share is rounded to 16 bits, as references
+  // do.
+  void round_first(const Store& store, const Operand& q, const Operand& x) {
+    Arena& arena = engine_.arena();
+    const Arena::Scope scope(arena);
+    Operand y = take(arena, x);
+    multiply(y, q, x);
+    const TileWeights weights =
+        weights_of(store, device_places<float>(engine_, store.out));
+    if (!engine_.dry("store", dtype_, y.storage, x.rows, x.cols, x.count,
+                     x.tall, store.apply != nullptr, store.rounded != nullptr))
+      launch_tile_store(type_, tiles_of(y), weights, engine_.stream());
+  }
+
+ private:
   TileProduct product_of(const Tiles& a, const Tiles& b, double alpha) const {
     TileProduct product;
     product.type = type_;
@@ -159,19 +188,6 @@ class TileAlgebra final : public CudaAlgebra {
       tile_product(product, to, addend, engine_.stream());
   }
 
-  // The sum with the identity's share is rounded to 16 bits, as references do.
-  void round_first(const Store& store, const Operand& q, const Operand& x) {
-    Arena& arena = engine_.arena();
-    const Arena::Scope scope(arena);
-    Operand y = take(arena, x);
-    multiply(y, q, x);
-    const TileWeights weights =
-        weights_of(store, device_places<float>(engine_, store.out));
-    if (!engine_.dry("store", dtype_, y.storage, x.rows, x.cols, x.count,
-                     x.tall, store.apply != nullptr, store.rounded != nullptr))
-      launch_tile_store(type_, tiles_of(y), weights, engine_.stream());
-  }
-
   // Without scalars the products overwrite the weights.
   TileWeights weights_of(const Store& store, float* const* out) {
     TileWeights weights;
@@ -197,11 +213,121 @@ class TileAlgebra final : public CudaAlgebra {
   }
 
   const TileType type_;
+  const bool folds_;
+};
+
+// The same with cuBLAS's products of whole matrices. Matrices with strips
+// (TileStrips) keep the kernel that adds them by a tree; their factors are
+// mirrored, because members of a team get one half of them.
+class CublasAlgebra final : public TileAlgebra {
+ public:
+  CublasAlgebra(CudaEngine& engine, DType dtype)
+      : TileAlgebra(engine, dtype, false) {}
+
+  void gram(Operand& r, const Operand& x, Half half) override {
+    if (x.strips.count > 1) return TileAlgebra::gram(r, x, half);
+    const Op op = x.tall ? Op::kTranspose : Op::kNone;
+    const Op other = x.tall ? Op::kNone : Op::kTranspose;
+    product(view(r), 1, view(x), op, view(x), other);
+  }
+
+  // The line is rounded before the square is added if it has the identity's
+  // share, which cuBLAS cannot add.
+  void polynomial(Operand& p, const Operand& r, double a, double b, double c,
+                  Half, Readers readers) override {
+    const double inside = identity_inside(p, a, readers);
+    if (c == 0) return line(p, r, b, inside);
+    if (inside != 0) line(p, r, b, inside);
+    const ConstMatrices addend = view(inside != 0 ? p : r);
+    product(view(p), c, view(r), Op::kNone, view(r), Op::kNone,
+            inside != 0 ? 1 : b, &addend);
+  }
+
+  void commuting_product(Operand& d, const Operand& a,
+                         const Operand& b) override {
+    product(view(d), 1, view(a), Op::kNone, view(b), Op::kNone);
+  }
+
+  void multiply(Operand& y, const Operand& q, const Operand& x) override {
+    if (x.strips.count > 1) {
+      mirror(q);
+      return TileAlgebra::multiply(y, q, x);
+    }
+    const ConstMatrices addend = view(x);
+    const ConstMatrices& a = x.tall ? addend : view(q);
+    product(view(y), 1, a, Op::kNone, x.tall ? view(q) : view(x), Op::kNone,
+            q.identity, q.identity == 0 ? nullptr : &addend);
+  }
+
+  void multiply_into(const Store& store, const Operand& q,
+                     const Operand& x) override {
+    if (x.strips.count > 1) {
+      mirror(q);
+      return TileAlgebra::multiply_into(store, q, x);
+    }
+    CANZONA_CHECK(store.transpose == x.tall && store.out.contiguous() &&
+                      store.out.dtype == DType::kFp32,
+                  "results of 16 bits go into contiguous fp32");
+    round_first(store, q, x);
+  }
+
+  void put_factor(std::byte* factor, const Operand& q,
+                  const Operand& x) override {
+    mirror(q);
+    CudaAlgebra::put_factor(factor, q, x);
+  }
+
+ private:
+  // Views x as it is stored: transposed if it came tall.
+  Matrices view(const Operand& x) const {
+    const StoredShape shape = stored(x);
+    return {x.storage,
+            dtype_,
+            shape.rows,
+            shape.cols,
+            shape.row_stride,
+            x.count,
+            shape.matrix_stride(),
+            nullptr};
+  }
+
+  // C = alpha·op(A)·op(B) + beta·addend, by default without one.
+  void product(const Matrices& c, double alpha, const ConstMatrices& a, Op op_a,
+               const ConstMatrices& b, Op op_b, double beta = 0,
+               const ConstMatrices* addend = nullptr) {
+    const ConstMatrices added = addend == nullptr ? c : *addend;
+    const float* scalars = engine_.push<float>({alpha, beta});
+    const ProductShape shape{
+        dtype_, dtype_, c.rows, c.cols, op_a == Op::kNone ? a.cols : a.rows,
+        op_a,   op_b,   true,   true,   true};
+    LtProducts& products = engine_.lt_products();
+    products.prepare(shape);
+    if (!engine_.dry("cublas", c, a, op_a, b, op_b, added, beta == 0))
+      products.run(shape, c, scalars, a, b, scalars + 1, &added);
+  }
+
+  // Copies the lower half of each matrix into the upper one.
+  void mirror(const Operand& q) {
+    Arena& arena = engine_.arena();
+    const Arena::Scope scope(arena);
+    auto* half = reinterpret_cast<std::byte*>(
+        arena.take_array<uint16_t>(q.rows * (q.rows + 1) / 2));
+    if (engine_.dry("mirror", dtype_, q.storage, half, q.rows, q.count)) return;
+    Tiles square = tiles_of(q);
+    square.count = 1;
+    for (int64_t i = 0; i < q.count; ++i) {
+      launch_take_triangle(dtype_, half, square, engine_.stream());
+      launch_put_triangle(dtype_, square, half, engine_.stream());
+      square.data += square.matrix_stride * size_of(dtype_);
+    }
+  }
 };
 
 }  // namespace
 
 std::unique_ptr<Algebra> make_tile_algebra(CudaEngine& engine, DType dtype) {
+  if (kernel_choice() == KernelChoice::kCublas)
+    return std::make_unique<CublasAlgebra>(engine, dtype);
   return std::make_unique<TileAlgebra>(engine, dtype);
 }
 

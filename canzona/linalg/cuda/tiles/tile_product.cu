@@ -1,10 +1,13 @@
 #include "canzona/linalg/cuda/tiles/tile_product.h"
 
 #include <limits>
+#include <string_view>
 
+#include "canzona/base/environment.h"
 #include "canzona/base/error.h"
 #include "canzona/base/text.h"
 #include "canzona/linalg/cuda/device.h"
+#include "canzona/linalg/cuda/tiles/kernel_choice.h"
 #include "canzona/linalg/cuda/tiles/tile_product_task.h"
 
 namespace canzona {
@@ -107,7 +110,14 @@ void check_strips(const TileTask& task) {
 
 bool use_hopper(TileKernel kernel) {
   if (kernel != TileKernel::kAuto) return kernel == TileKernel::kHopper;
-  return tile_device_attribute(cudaDevAttrComputeCapabilityMajor) == 9;
+  if (kernel_choice() == KernelChoice::kPortable) return false;
+  const int major = tile_device_attribute(cudaDevAttrComputeCapabilityMajor);
+  if (kernel_choice() == KernelChoice::kTiles && major != 9)
+    throw UsageError(
+        cat("CANZONA_KERNELS=tiles needs a GPU of compute capability 9.0, this "
+            "one has ",
+            major, ".x; leave it out"));
+  return major == 9;
 }
 
 // Blocks of the result are numbered with 32 bits.
@@ -163,6 +173,25 @@ StripTree StripTree::make(const TileTask& task, int64_t step) {
     tree.ends[s] = static_cast<int32_t>((end + step - 1) / step);
   }
   return tree;
+}
+
+KernelChoice kernel_choice() {
+  static const KernelChoice choice = [] {
+    const char* text = environment_variable("CANZONA_KERNELS");
+    const std::string_view word = text == nullptr ? "auto" : text;
+    if (word == "auto") return KernelChoice::kAuto;
+    if (word == "tiles") return KernelChoice::kTiles;
+    if (word == "portable") return KernelChoice::kPortable;
+    if (word == "cublas") return KernelChoice::kCublas;
+    throw UsageError(cat("CANZONA_KERNELS is ", quoted(word),
+                         ", expected auto, tiles, portable or cublas"));
+  }();
+  return choice;
+}
+
+const char* kernel_name() {
+  if (kernel_choice() == KernelChoice::kCublas) return "products by cuBLAS";
+  return use_hopper(TileKernel::kAuto) ? "tiles for 9.0" : "portable tiles";
 }
 
 void check_tile_call(cudaError_t status, const char* what) {

@@ -34,6 +34,7 @@ enum class TileOrder {
   kAB,   // A is m x k, B is k x n: Q·X
 };
 
+// kAuto: as CANZONA_KERNELS says (kernel_choice.h).
 enum class TileKernel { kAuto, kHopper, kPortable };
 
 // The part of a folded symmetric matrix above the diagonal blocks of 256 x 256
