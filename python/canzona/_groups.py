@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -18,10 +18,11 @@ from torch import nn
 from . import _options, _routing
 from ._collect import collect
 from ._errors import UsageError
-from ._layout import check_kind
+from ._layout import check_kind, is_dtensor
 from ._modules import Home, homes_of
 from ._request import check_ranges
 from ._routing import ELEMENTS, FROZEN, Route
+from ._stored import Stored, places
 from ._together import Pause
 
 _log = logging.getLogger("canzona")
@@ -58,6 +59,9 @@ class GroupedOptimizer(torch.optim.Optimizer):
     _joined: set[str]  # those that have had a gradient since
     _constructed: bool
     _homes: Mapping[str, Home] = {}  # where the model has its parameters
+    _layout: Callable[[str, torch.Tensor], Stored | None] | None
+    _group: Any  # the process group that plans by itself; None: all ranks
+    _is_spread: bool  # layout= has named other ranks
 
     def _together(self) -> contextlib.AbstractContextManager[None]:
         """Raises on every rank what fails on one (_together.py)."""
@@ -118,7 +122,9 @@ class GroupedOptimizer(torch.optim.Optimizer):
 
     def _route(self, params: Any, first: bool = True) -> list[dict[str, Any]]:
         """Parameter groups: of each of the caller's one per rule."""
-        named, given, known, replicas = collect(params)
+        named, given, known, replicas = collect(
+            params, may_be_empty=self._group is not None
+        )
         for number, options in enumerate(given):
             _options.check_names(
                 options, (self.rule, ELEMENTS), f"group {number}"
@@ -144,8 +150,9 @@ class GroupedOptimizer(torch.optim.Optimizer):
             rules,
             self._config["splits"] if first else {},
             self._config["flatten"],
+            self._whole_shapes(named),
         )
-        if first:
+        if first and (routes or self._group is None):
             _routing.require_matrices(routes, self.rule)
         for r in routes:
             if id(r.parameter) in replicas:
@@ -160,6 +167,29 @@ class GroupedOptimizer(torch.optim.Optimizer):
             if awake:
                 self._asleep.add(r.name)
         return made
+
+    def _stored(self, name: str, parameter: torch.Tensor) -> Stored | None:
+        """How layout= says that a parameter lies; None if it does not."""
+        stored = self._layout(name, parameter) if self._layout else None
+        if stored is not None and not isinstance(stored, Stored):
+            raise UsageError(
+                f"layout= of parameter {name}: returned {stored!r}; expected "
+                "canzona.Stored, or None"
+            )
+        return stored
+
+    def _whole_shapes(
+        self, named: Sequence[tuple[str, torch.Tensor, int]]
+    ) -> dict[str, Sequence[int]]:
+        """Of the parameters that layout= says to be pieces."""
+        shapes: dict[str, Sequence[int]] = {}
+        for name, p, _ in named:
+            stored = self._stored(name, p)
+            if stored is not None:
+                shapes[name] = stored.shape
+                ranks = places(name, stored, is_dtensor(p))[1]
+                self._is_spread = self._is_spread or len(ranks) > 1
+        return shapes
 
     def _group_routes(
         self,

@@ -215,7 +215,9 @@ def unfroze_before_saving(layout):
 def test_ranks_that_load_different_parameters_are_refused():
     for kind, text in errors(2, unfroze_before_saving, "ddp2", timeout=300):
         assert kind == "UsageError", text
-        assert "up.weight has no states on rank 0, but states momentum_b" in text
+        assert (
+            "up.weight has no states on rank 0, but states momentum_b" in text
+        )
 
 
 # Gradients that ranks bring into the layout of their parameters together.
@@ -352,7 +354,6 @@ TOGETHER = {
     "state_dict": lambda o: o.state_dict(),
     "step": lambda o: o.step(),
     "plan": lambda o: o.plan,
-    "state": lambda o: o.state,
 }
 ALONE = {
     "close",
@@ -369,10 +370,11 @@ ALONE = {
     "routing",
     "rule",
     "skipped_steps",
+    "state",
     "zero_grad",
 }
 # Of these only the first use, which makes the plan, is everybody's.
-FIRST = {"plan", "state"}
+FIRST = {"plan"}
 
 
 def _more():
