@@ -107,7 +107,7 @@ def _who_comes(
     described: list[Described] | Exception, me: int, within: Among | None
 ) -> Among:
     comes = spread() and (
-        isinstance(described, Exception) or takes_part(described, me)
+        isinstance(described, Exception) or takes_part(described)
     )
     if within is not None and (comes or not within.alone):
         return within
@@ -139,12 +139,13 @@ def _beyond(views: Mapping[int, _View]) -> tuple[str, int] | None:
     return None
 
 
-def takes_part(described: Sequence[Described], me: int) -> bool:
+def takes_part(described: Sequence[Described]) -> bool:
     """True if a parameter is tied to another rank, or may be: a rank that was
     given replicas= takes part even if it names itself alone."""
-    return spread() and any(
-        d.replicas or d.tied_to(me) != {me} for d in described
-    )
+    if not spread():
+        return False
+    me = dist.get_rank()
+    return any(d.replicas or d.tied_to(me) != {me} for d in described)
 
 
 # The highest number of an agreement that this process has taken part in.

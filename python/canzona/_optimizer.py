@@ -31,7 +31,13 @@ from ._groups import GroupedOptimizer, Woken
 from ._layout import Layout, describe, is_dtensor, local
 from ._library import load
 from ._modules import refuse_replaced
-from ._meeting import Watch, announce, identity_of, spread
+from ._meeting import (
+    Watch,
+    announce,
+    identity_of,
+    require_backend,
+    spread,
+)
 from ._placed import PlacedPlan
 from ._request import make_request, settled_precision
 from ._routing import ELEMENTS, Route
@@ -193,7 +199,7 @@ class MatrixOptimizer(GroupedOptimizer):
         names = self._names()
         kinds = {local(p).device.type for p in parameters[:1]} & {"cpu", "cuda"}
         if kinds and self._is_tied():  # other kinds are refused on all ranks
-            self._check_backend(kinds.pop())
+            require_backend(self._group, kinds.pop())
         with self._together(plans=True):
             described = [
                 describe(
@@ -212,8 +218,7 @@ class MatrixOptimizer(GroupedOptimizer):
             and not self._config["share_states"]
             for n in names
         ]
-        me = dist.get_rank() if spread() else 0
-        if self._group is None and not takes_part(described, me):
+        if self._group is None and not takes_part(described):
             self._watch = announce(
                 identity_of((d.name, d.shape) for d in described)
             )
@@ -331,17 +336,6 @@ class MatrixOptimizer(GroupedOptimizer):
                 "tensors: every rank updates its own, and repeats the work "
                 "where they are equal; to share it, pass the DDP module, or "
                 "replicas=group"
-            )
-
-    def _check_backend(self, device: str) -> None:
-        everyone: Any = self._group or dist.group.WORLD
-        types = {str(t).partition(":")[0] for t in everyone._device_types}
-        if device not in types:
-            raise UsageError(
-                f"parameters are on {device}, but the process group has "
-                f"backends for {', '.join(sorted(types))} alone "
-                f"({dist.get_backend(everyone)}); begin with init_process_group("
-                '"cpu:gloo,cuda:nccl")'
             )
 
     def _tell(self) -> None:

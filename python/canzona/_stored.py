@@ -98,7 +98,7 @@ def _over(what: str, over: Any) -> tuple[_Mesh, tuple[int, ...]]:
     if hasattr(over, "get_group"):  # a mesh
         ranks = tuple(int(r) for r in over.mesh.flatten().tolist())
         return tuple(over.mesh.shape), ranks
-    if isinstance(over, Iterable):
+    if isinstance(over, Iterable) and not isinstance(over, str):
         ranks = tuple(int(r) for r in over)
     elif isinstance(over, dist.ProcessGroup):
         ranks = tuple(dist.get_process_group_ranks(over))

@@ -2,14 +2,7 @@
 
     torchrun … -m canzona.megatron pretrain_gpt.py --optimizer muon …
 
-registers and runs a script as it is. From a program of your own:
-
-    import canzona.megatron
-    canzona.megatron.register()          # before Megatron makes its optimizer
-    …
-    for plan in canzona.megatron.plan(optimizer):
-        print(plan.explain())
-
+registers and runs a script as it is; a program of your own calls register().
 docs/megatron.md tells more.
 """
 
@@ -31,34 +24,9 @@ from ._placed import PlacedPlan
 
 SUPPORTED = "0.19"
 _TABLE = "megatron.core.optimizer.emerging_optimizers"
-_NAME = "muon"
-
-# What the entry of the table and the constructor that it names have in the
-# supported version.
-FIELDS = (
-    "optimizer_cls",
-    "init_state_fn",
-    "config_to_kwargs",
-    "default_param_overrides",
-)
-ARGUMENTS = (
-    "params",
-    "lr",
-    "momentum",
-    "nesterov",
-    "weight_decay",
-    "use_decoupled_weight_decay",
-    "split_qkv",
-    "is_qkv_fn",
-    "qkv_split_shapes",
-    "fp32_matmul_prec",
-    "coefficient_type",
-    "num_ns_steps",
-    "scale_mode",
-    "extra_scale_factor",
-    "pg_collection",
-    "tp_mode",
-)
+# What an entry of the table has in the supported version.
+_FIELDS = {"optimizer_cls", "init_state_fn", "config_to_kwargs"}
+_FIELDS |= {"default_param_overrides"}
 
 _replaced: Any = None  # Megatron's own entry, while ours is in its place
 
@@ -67,34 +35,30 @@ def register(*, wire: str = "fp32") -> None:
     """Puts canzona's Muon in the place of Megatron's. Optimizers that Megatron
     has made before stay as they are. `wire="bf16"` halves what is sent."""
     global _replaced
-    from ._arguments import _WIRES
     from .megatron_muon import Muon
 
-    if wire not in _WIRES:
-        raise UsageError(f"wire={wire!r}: expected {' or '.join(_WIRES)}")
+    if wire not in ("fp32", "bf16"):
+        raise UsageError(f"wire={wire!r}: expected fp32 or bf16")
     table = _table()
-    entry = _replaced or table[_NAME]
-    _check_version(entry)
+    entry = _replaced or table["muon"]
+    known = _check_version(entry, Muon)
 
     def to_kwargs(config: Any, chunks: Any, pg_collection: Any) -> Any:
         if getattr(config, "optimizer_cuda_graph", False):
             raise UsageError(
                 "--optimizer-cuda-graph: a step of canzona.megatron cannot be "
-                "captured, since it communicates by its own schedule; leave "
-                "the option out"
+                "captured; leave the option out"
             )
         given = entry.config_to_kwargs(config, chunks, pg_collection)
-        unknown = sorted(given.keys() - set(ARGUMENTS))
-        if unknown:
+        for name in sorted(given.keys() - known):
             raise UsageError(
-                f"Megatron's Muon has an option '{unknown[0]}', which "
-                f"canzona.megatron does not know; it supports megatron-core "
-                f"{SUPPORTED}"
+                f"megatron-core {_version()}: its Muon has an option '{name}', "
+                f"which canzona.megatron does not know; it supports {SUPPORTED}"
             )
         return {**given, "model_chunks": chunks, "wire": wire}
 
     _replaced = entry
-    table[_NAME] = dataclasses.replace(
+    table["muon"] = dataclasses.replace(
         entry,
         optimizer_cls=Muon,
         init_state_fn=lambda optimizer, config=None: optimizer.init_states(),
@@ -106,7 +70,7 @@ def unregister() -> None:
     """Puts Megatron's own Muon back."""
     global _replaced
     if _replaced is not None:
-        _table()[_NAME], _replaced = _replaced, None
+        _table()["muon"], _replaced = _replaced, None
 
 
 def plan(optimizer: Any) -> list[PlacedPlan]:
@@ -139,17 +103,15 @@ def _table() -> dict[str, Any]:
     try:
         module = importlib.import_module(_TABLE)
     except ModuleNotFoundError as error:
-        if not (error.name or "").startswith("megatron"):
-            raise
         raise UsageError(
-            "canzona.megatron: megatron-core is not installed, or has no "
-            f"{_TABLE}; pip install 'canzona[megatron]' gets the supported one"
+            f"{_TABLE}: {error}; pip install 'canzona[megatron]' gets the "
+            "megatron-core that is supported"
         ) from error
     table = getattr(module, "_EMERGING_OPTIMIZERS", {})
-    if _NAME not in table:
+    if "muon" not in table:
         raise UsageError(
             f"megatron-core {_version()}: its table of emerging optimizers has "
-            f"no '{_NAME}'; canzona.megatron supports {SUPPORTED}"
+            f"no 'muon'; canzona.megatron supports {SUPPORTED}"
         )
     return table
 
@@ -159,35 +121,34 @@ def _version() -> str:
     return str(getattr(core, "__version__", "of no version"))
 
 
-def _check_version(entry: Any) -> None:
-    """A warning for another version, with what has moved; UsageError if what
-    is missing cannot be done without."""
+def _check_version(entry: Any, ours: Any) -> set[str]:
+    """The options that both sides know. A warning for another version, with
+    what has moved; UsageError if the entry lacks a field."""
     version = _version()
     fields = {f.name for f in dataclasses.fields(entry)}
-    arguments = {*inspect.signature(entry.optimizer_cls).parameters}
+    theirs = {*inspect.signature(entry.optimizer_cls).parameters}
+    parameters = inspect.signature(ours).parameters.values()
+    known = {p.name for p in parameters if p.kind != p.KEYWORD_ONLY}
     moved = [
         f"{what} {name} is {'new' if name in now else 'gone'}"
         for what, now, then in (
-            ("field", fields, set(FIELDS)),
-            ("argument", arguments, set(ARGUMENTS)),
+            ("field", fields, _FIELDS),
+            ("option", theirs, known),
         )
         for name in sorted(now ^ then)
     ]
-    if not fields.issuperset(FIELDS):
-        raise UsageError(
-            f"megatron-core {version}: its entry '{_NAME}' has changed "
-            f"({'; '.join(moved)}); canzona.megatron supports {SUPPORTED}"
-        )
+    text = (
+        f"megatron-core {version}: canzona.megatron supports {SUPPORTED}; of "
+        f"the table's entry 'muon' {'; '.join(moved) or 'nothing has moved'}"
+    )
+    if not _FIELDS <= fields:
+        raise UsageError(text)
     if version.split(".")[:2] != SUPPORTED.split(".") or moved:
-        warnings.warn(
-            f"megatron-core {version}: canzona.megatron was tested with "
-            f"{SUPPORTED}; of the table's entry '{_NAME}' "
-            f"{'; '.join(moved) or 'no field has moved'}",
-            stacklevel=3,
-        )
+        warnings.warn(text, stacklevel=3)
+    return known
 
 
-def main(words: list[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m canzona.megatron",
         description="Registers canzona's Muon and runs a script of Megatron's.",
@@ -195,7 +156,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--wire", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("script")
     parser.add_argument("args", nargs=argparse.REMAINDER)
-    given = parser.parse_args(words)
+    given = parser.parse_args()
     register(wire=given.wire)
     sys.argv = [given.script, *given.args]
     sys.path.insert(0, os.path.dirname(os.path.abspath(given.script)))

@@ -1,7 +1,7 @@
 """Muon as Megatron-Core's table of emerging optimizers has it, by our plans.
 
 A torch.optim.Optimizer with the constructor of Megatron's own. It plans at the
-first step, for Megatron replaces parameters by fp32 masters after construction;
+first step, since Megatron replaces parameters by fp32 masters after construction;
 until then it is its groups and a dict of states. Each step passes on the
 numbers of the groups, and takes over states that were loaded or moved.
 """
@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -20,7 +19,8 @@ from . import _options
 from ._errors import UsageError
 from ._placed import PlacedPlan
 from ._request import check_ranges
-from .megatron_layout import World, is_expert, matrix_of, worlds_of
+from ._routing import clean
+from .megatron_layout import World, matrix_of, worlds_of
 from .optim import Muon as Inner
 
 _log = logging.getLogger("canzona")
@@ -34,26 +34,25 @@ _SCALES = {
 }
 # "medium" is 16-bit products for Megatron, too.
 _PRECISIONS = {"medium": "auto", "high": "fp32", "highest": "fp32"}
+# True: every shard is a matrix of its own.
+_TP_MODES = {"blockwise": True, "duplicated": False, "distributed": False}
 # Sets that go on with their last coefficients; the others start over.
 _REPEAT_LAST = ("polar_express", "cans", "deepseekv4")
-_TP_MODES = ("blockwise", "duplicated", "distributed")
-
 # Keys of a group that may change from step to step.
 _NUMBERS = ("lr", "weight_decay", "momentum")
 
 
-def _known(option: str, value: str, values: Any) -> Any:
+def _known(option: str, value: str, values: dict[str, Any]) -> Any:
     """What an option's value stands for here."""
     if value not in values:
         raise UsageError(
             f"{option} {value}: is not supported by canzona.megatron; "
             f"expected {', '.join(values)}"
         )
-    return values[value] if isinstance(values, dict) else value
+    return values[value]
 
 
-@dataclass
-class _Part:
+class _Part(NamedTuple):
     """One world's optimizer, and the groups of Megatron's that it steps."""
 
     inner: Inner
@@ -82,10 +81,10 @@ class Muon(torch.optim.Optimizer):
         extra_scale_factor: float = 1.0,
         pg_collection: Any = None,
         tp_mode: str = "duplicated",
+        *,
         model_chunks: Sequence[torch.nn.Module] = (),
         wire: str = "fp32",
     ):
-        _known("--muon-tp-mode", tp_mode, _TP_MODES)
         self._options: dict[str, Any] = dict(
             nesterov=nesterov,
             decay_form="decoupled" if use_decoupled_weight_decay else "l2",
@@ -99,39 +98,33 @@ class Muon(torch.optim.Optimizer):
             scale=_known("--muon-scale-mode", scale_mode, _SCALES),
             scale_extra=extra_scale_factor,
         )
-        self._wire = wire
+        is_blockwise = _known("--muon-tp-mode", tp_mode, _TP_MODES)
+        self._worlds = worlds_of(pg_collection, not is_blockwise)
         self._is_qkv = (is_qkv_fn if split_qkv else None) or (lambda _: False)
-        self._qkv = qkv_split_shapes
+        self._qkv, self._wire = qkv_split_shapes, wire
         self._chunks = list(model_chunks)
-        self._worlds = worlds_of(pg_collection, tp_mode != "blockwise")
-        self._parts: list[_Part] | None = None  # None: not planned yet
-        self._planned: list[int] = []  # ids of the parameters of the plans
+        self._parts: list[_Part] = []
+        self._planned: list[int] | None = None  # ids of the plans' parameters
         super().__init__(
             params, dict(lr=lr, momentum=momentum, weight_decay=weight_decay)
         )
         self._check_options()
-        if tp_mode == "blockwise" and any(w.size > 1 for w in self._worlds):
+        if is_blockwise:
             self._tell_blockwise()
 
     def _check_options(self) -> None:
         """UsageError for coefficients or numbers that the rule refuses."""
-        values = {
-            **self._options,
-            "weight_decay": self.defaults["weight_decay"],
-            "momentum": self.defaults["momentum"],
-        }
-        group = _options.make_group("muon", "nvidia", values)
+        numbers = {k: self.defaults[k] for k in ("weight_decay", "momentum")}
+        values = {**self._options, **numbers}
         kind = "cuda" if torch.cuda.is_available() else "cpu"
         try:
-            check_ranges([group], kind)
+            check_ranges([_options.make_group("muon", "nvidia", values)], kind)
         except UsageError as error:
-            raise UsageError(
-                f"--muon-coefficient-type {self._options['coefficients']} or "
-                f"another option of Muon: {error}"
-            ) from None
+            raise UsageError(f"an option --muon-…: {error}") from None
 
     def _tell_blockwise(self) -> None:
-        if not dist.is_initialized() or dist.get_rank() == 0:
+        sizes = [w.group.size() for w in self._worlds if w.group is not None]
+        if max(sizes, default=1) > 1 and dist.get_rank() == 0:
             _log.warning(
                 "--muon-tp-mode blockwise: every shard is orthogonalised by "
                 "itself, so the optimizer depends on the TP size; "
@@ -153,11 +146,11 @@ class Muon(torch.optim.Optimizer):
     def _built(self) -> list[_Part]:
         """Planned parts; anew where Megatron has other tensors by now."""
         members = list(map(id, self._members()))
-        if self._parts is None or members != self._planned:
-            for part in self._parts or ():
+        if members != self._planned:
+            for part in self._parts:
                 part.inner.close()
             names = self._names()
-            parts = (self._part(world, names) for world in self._worlds)
+            parts = [self._part(world, names) for world in self._worlds]
             self._parts = [part for part in parts if part is not None]
             self._planned = members
         return self._parts
@@ -165,33 +158,31 @@ class Muon(torch.optim.Optimizer):
     def _names(self) -> dict[int, str]:
         """By id of a parameter: as Megatron's model calls it. A master has no
         name, but the model's parameter knows its master."""
-        names = {
-            id(p): f"group{g}.{i}"
-            for g, group in enumerate(self.param_groups)
-            for i, p in enumerate(group["params"])
-        }
+        names = {id(p): f"matrix{i}" for i, p in enumerate(self._members())}
         for number, chunk in enumerate(self._chunks):
             before = f"chunk{number}." if len(self._chunks) > 1 else ""
             for name, p in chunk.named_parameters():
                 p = getattr(p, "main_param", p)
                 if id(p) in names:
-                    names[id(p)] = before + name
+                    names[id(p)] = clean(before + name)
         return names
 
     def _part(self, world: World, names: dict[int, str]) -> _Part | None:
         """None for a world of which this rank has no matrix."""
-        theirs, groups, matrices = [], [], {}
+        theirs, groups, splits, stored = [], [], {}, {}
         for group in self.param_groups:
-            mine = [
-                p for p in group["params"] if is_expert(p) == world.has_experts
+            named = [
+                (names[id(p)], p)
+                for p in group["params"]
+                if bool(getattr(p, "expert_tp", False)) == world.has_experts
             ]
-            for p in mine:
-                name = names[id(p)]
-                matrices[id(p)] = matrix_of(name, p, world, self._rows_of(p))
-            if mine:
+            for name, p in named:
+                rows = getattr(p, "qkv_split_shapes", None) or self._qkv
+                qkv = rows if self._is_qkv(p) else None
+                stored[name], splits[name] = matrix_of(name, p, world, qkv)
+            if named:
                 theirs.append(group)
                 numbers = {k: group[k] for k in _NUMBERS}
-                named = [(names[id(p)], p) for p in mine]
                 groups.append({"params": named, **numbers})
         if not groups:
             return None
@@ -199,13 +190,8 @@ class Muon(torch.optim.Optimizer):
             groups,
             preset="nvidia",
             rules={"*": "muon"},
-            splits={
-                name: matrices[id(p)].splits
-                for group in groups
-                for name, p in group["params"]
-                if matrices[id(p)].splits
-            },
-            layout=lambda _, p: matrices[id(p)].stored,
+            splits={name: rows for name, rows in splits.items() if rows},
+            layout=lambda name, _: stored[name],
             group=world.group,
             wire=self._wire,
             nonfinite="propagate",
@@ -215,16 +201,6 @@ class Muon(torch.optim.Optimizer):
         mine = [p for group in groups for _, p in group["params"]]
         shown = [(p, inner.state[p][MOMENTUM]) for p in mine]
         return _Part(inner, theirs, shown)
-
-    def _rows_of(self, p: torch.Tensor) -> Sequence[int] | None:
-        if not self._is_qkv(p):
-            return None
-        rows = getattr(p, "qkv_split_shapes", None) or self._qkv
-        if rows is None:
-            raise UsageError(
-                "Muon is to split q, k and v, but has no qkv_split_shapes"
-            )
-        return rows
 
     # Steps.
 

@@ -215,9 +215,7 @@ def unfroze_before_saving(layout):
 def test_ranks_that_load_different_parameters_are_refused():
     for kind, text in errors(2, unfroze_before_saving, "ddp2", timeout=300):
         assert kind == "UsageError", text
-        assert (
-            "up.weight has no states on rank 0, but states momentum_b" in text
-        )
+        assert "up.weight has no states on rank 0, but states momentum_b" in text
 
 
 # Gradients that ranks bring into the layout of their parameters together.
