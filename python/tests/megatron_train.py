@@ -161,6 +161,7 @@ def build(
         "optimizer": "muon",
         "muon_tp_mode": "duplicated",
         "muon_extra_scale_factor": 0.2,
+        "clip_grad": 1.0,
         **options,
     }
     optimizer = get_megatron_optimizer(
@@ -170,7 +171,6 @@ def build(
             weight_decay=0.01,
             bf16=bf16,
             params_dtype=torch.bfloat16 if bf16 else torch.float32,
-            clip_grad=1.0,
             use_distributed_optimizer=dist_opt,
             use_layer_wise_distributed_optimizer=layer_wise,
             overlap_param_gather=ddp_config.overlap_param_gather,
