@@ -154,7 +154,7 @@ test-python: python  ## run all tests that need PyTorch
 	sh scripts/python.sh tests $(TEST_PYTHON_ARGS)
 
 .PHONY: test-megatron
-test-megatron: cuda  ## train inside Megatron-Core on this machine's GPU
+test-megatron: build cuda  ## train inside Megatron-Core on this machine's GPU
 	sh scripts/test_megatron.sh $(TEST_MEGATRON_ARGS)
 
 .PHONY: wheel

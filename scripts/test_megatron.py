@@ -12,6 +12,7 @@ import argparse
 import copy
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,7 +32,11 @@ def launch(given):
     os.makedirs(given.out, exist_ok=True)
     lines = []
     for world in map(int, given.worlds.split(",")):
-        lines += run_world(world, given)
+        words = [__file__, "rank", "--only", given.only, "--out", given.out]
+        words += ["--cpu"] * given.cpu
+        lines += run_world(world, words, given, f"world{world}")
+    if not given.cpu and given.only in "example":
+        lines += run_example(given)
     failed = [x for x in lines if x.get("failed")]
     bits = {x["hash"] for x in lines if "hash" in x}
     if len(bits) > 1:
@@ -42,9 +47,27 @@ def launch(given):
     return 1 if failed or not lines else 0
 
 
-def run_world(world, given):
+def run_example(given):
+    """Megatron's own training loop, by -m canzona.megatron."""
+    script = os.path.join(HERE, "../examples/pytorch/megatron_gpt.py")
+    words = ["-m", "canzona.megatron", script, "--optimizer", "muon"]
+    words += ["--muon-tp-mode", "duplicated", "--use-distributed-optimizer"]
+    words += ["--tensor-model-parallel-size", "2"]
+    failed = run_world(2, words, given, "example")
+    found = []
+    for rank in range(2):  # Megatron's last rank prints losses
+        with open(os.path.join(given.out, f"example.{rank}.out")) as f:
+            found += re.findall(r"lm loss: ([0-9.E+-]+)", f.read())
+    case = {"case": "example", "losses": found}
+    if failed or len(found) < 2 or float(found[-1]) >= float(found[0]):
+        case["failed"] = "example"
+    print(json.dumps(case))
+    return [case]
+
+
+def run_world(world, words, given, name):
+    """Starts ranks that share a GPU; the JSON lines that rank 0 has printed."""
     began, ranks = time.time(), []
-    text = os.path.join(given.out, f"world{world}.out")
     for rank in range(world):
         env = dict(
             os.environ,
@@ -62,17 +85,17 @@ def run_world(world, given):
             PYTHONUNBUFFERED="1",
             PYTHONWARNINGS="ignore",
             TORCHINDUCTOR_COMPILE_THREADS="1",
+            TORCHDYNAMO_DISABLE=str(int(given.cpu)),
         )
-        # A file, no pipe: writers of checkpoints outlive their rank.
-        log = open(os.path.join(given.out, f"world{world}.{rank}.log"), "w")
-        words = [sys.executable, __file__, "rank", "--only", given.only]
+        # Files, no pipes: writers of checkpoints outlive their rank.
+        text = os.path.join(given.out, f"{name}.{rank}")
         ranks.append(
             subprocess.Popen(
-                words + ["--out", given.out] + ["--cpu"] * given.cpu,
+                [sys.executable, *words],
                 env=env,
                 stdin=subprocess.DEVNULL,
-                stdout=open(text, "w") if rank == 0 else log,
-                stderr=log,
+                stdout=open(f"{text}.out", "w"),
+                stderr=open(f"{text}.log", "w"),
             )
         )
     limit = time.time() + (3600 if given.cpu else 150)
@@ -82,15 +105,15 @@ def run_world(world, given):
         except subprocess.TimeoutExpired:
             each.kill()
     codes = [each.wait() for each in ranks]
-    with open(text) as f:
+    with open(os.path.join(given.out, f"{name}.0.out")) as f:
         out = f.read()
-    print(out, end="")
-    print(f"# {world} ranks: {time.time() - began:.0f} s, codes {codes}")
+    print(out if name != "example" else "", end="")
+    print(f"# {name}: {time.time() - began:.0f} s, codes {codes}", flush=True)
     lines = [json.loads(x) for x in out.splitlines() if x.startswith("{")]
     if any(codes):
-        lines.append({"failed": f"{world} ranks ended with {codes}"})
+        lines.append({"failed": f"{name} ended with {codes}"})
         for rank in range(world):
-            with open(os.path.join(given.out, f"world{world}.{rank}.log")) as f:
+            with open(os.path.join(given.out, f"{name}.{rank}.log")) as f:
                 print(f"-- rank {rank}\n{f.read()[-1500:]}")
     return lines
 
@@ -316,9 +339,9 @@ def resumed(name, first, then, saved=None, loaded=None, same=True):
     a = m.train(model, optimizer, half + 1, STEPS)
     before = m.digest(model)
     model, optimizer = built(then, **(loaded or saved or {}))
-    if not CPU and (saved or {}).get("layout", True):
-        # torch's AdamW has no states to load into before a first step.
-        m.train(model, optimizer, 1, 1)
+    # Without Transformer Engine, Megatron's DistributedOptimizer has no states of
+    # AdamW to load into before a first step.
+    m.train(model, optimizer, 1, 1)
     state = dist_checkpointing.load(parts(model, optimizer, True), folder)
     model.module.module.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])

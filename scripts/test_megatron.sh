@@ -4,6 +4,7 @@
 # Gets the wheels of Megatron-Core into build/megatron, unpacked (12 MB, to be
 # carried to a machine without the rest of the world), and trains inside it: on
 # the GPU, or with --cpu without one. PYTHON: an interpreter that has torch.
+# The libraries are build/libcanzona.so and build-cuda/libcanzona_cuda.so.
 set -eu
 cd "$(dirname "$0")/.."
 site=build/megatron/site
@@ -27,7 +28,5 @@ get absl-py 2.5.1
 get psutil 7.2.2
 [ "${1:-}" != wheels ] || exit 0
 
-[ -n "${CANZONA_LIBRARY:-}" ] || [ ! -e build-cuda/libcanzona.so ] ||
-  export CANZONA_LIBRARY=build-cuda/libcanzona.so
 PYTHONPATH=python:$site${PYTHONPATH:+:$PYTHONPATH} PYTHONDONTWRITEBYTECODE=1 \
   exec "$python" scripts/test_megatron.py launch "$@"

@@ -36,7 +36,7 @@ SMALL = """--num-layers 2 --hidden-size 128 --num-attention-heads 8 --swiglu
     --tokenizer-type NullTokenizer --vocab-size 128 --eval-iters 0
     --transformer-impl local --no-masked-softmax-fusion --log-interval 5
     --no-persist-layer-norm --no-gradient-accumulation-fusion
-    --attention-dropout 0 --hidden-dropout 0""".split()
+    --attention-dropout 0 --hidden-dropout 0 --no-rope-fusion""".split()
 
 
 def model(pre_process=True, post_process=True, **_):

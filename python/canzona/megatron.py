@@ -2,8 +2,7 @@
 
     torchrun … -m canzona.megatron pretrain_gpt.py --optimizer muon …
 
-registers and runs a script as it is; a program of your own calls register().
-docs/megatron.md tells more.
+registers and runs a script as it is; docs/megatron.md tells more.
 """
 
 from __future__ import annotations
