@@ -153,6 +153,10 @@ python: build  ## PyTorch and the package canzona in build/python, or in PYTHON
 test-python: python  ## run all tests that need PyTorch
 	sh scripts/python.sh tests $(TEST_PYTHON_ARGS)
 
+.PHONY: test-megatron
+test-megatron: build cuda  ## train inside Megatron-Core on this machine's GPU
+	sh scripts/test_megatron.sh $(TEST_MEGATRON_ARGS)
+
 .PHONY: wheel
 wheel:  ## build build/wheels/canzona-*.whl, for CPUs and GPUs and Python 3.10 on
 	sh scripts/setup.sh

@@ -21,7 +21,7 @@ from ._placed import PlacedPlan
 from ._plan import Plan, plan
 
 if TYPE_CHECKING:
-    from .optim import SOAP, AdamW, Muon, Shampoo
+    from .optim import SOAP, AdamW, Muon, Shampoo, Stored
 
 __version__: str
 
@@ -31,6 +31,7 @@ _LAZY = {
     "Muon": "canzona.optim",
     "SOAP": "canzona.optim",
     "Shampoo": "canzona.optim",
+    "Stored": "canzona.optim",
 }
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Plan",
     "SOAP",
     "Shampoo",
+    "Stored",
     "UsageError",
     "doctor",
     "plan",

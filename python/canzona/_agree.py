@@ -20,16 +20,9 @@ from typing import Any, Iterable, Mapping, Sequence
 import torch.distributed as dist
 
 from ._errors import UsageError
-from ._layout import (
-    Box,
-    Cut,
-    Described,
-    Layout,
-    PlacedTensor,
-    boxes_of,
-    own_name,
-)
+from ._layout import Described, Layout, PlacedTensor, boxes_of, own_name
 from ._meeting import identity_of, meet, spread
+from ._stored import Box, Cut
 from ._together import rebuilt, told
 
 
@@ -56,10 +49,11 @@ class _Sets:
 
 @dataclass(frozen=True)
 class Among:
-    """Ranks that agree with each other, ascending, and their process group."""
+    """Ranks that agree with each other, in the order of their process group."""
 
     ranks: tuple[int, ...]
     group: Any = None  # None: the default one
+    alone: bool = False  # no other rank may have a part
 
 
 def agree(
@@ -76,10 +70,11 @@ def agree(
     descriptions is raised on every rank. `repeated`, by parameter: copies of it
     that are cut alike are one tensor, which each of its ranks updates without
     communication. `within`: the world of an earlier layout, all of whose ranks
-    call this; other ranks take part only if a parameter is tied to them now.
+    call this; other ranks take part only if a parameter is tied to them now,
+    which is an error if `within` is to be alone.
     """
     me = dist.get_rank() if spread() else 0
-    among = within or _who_comes(described, me)
+    among = _who_comes(described, me, within)
     if isinstance(described, Exception):
         if len(among.ranks) > 1:
             meet("", "", among.ranks)
@@ -89,8 +84,14 @@ def agree(
     serial = 0
     if len(among.ranks) > 1:
         views, serial = _everyones_views(described, about, among)
-    if within is not None and _reaches_beyond(views):
+    beyond = _beyond(views)
+    if within is not None and beyond and not within.alone:
         return agree(described, about, repeated)
+    if beyond and among.alone:
+        raise UsageError(
+            f"parameter {beyond[0]}: is tied to rank {beyond[1]}, which is not "
+            f"among the ranks {list(among.ranks)} of group="
+        )
     world = _world_of(me, {r: view for r, (view, _) in views.items()})
     _check_alike(world, views)
     layout = _layout({r: views[r][0] for r in world}, me, repeated)
@@ -102,10 +103,14 @@ def agree(
 _View = tuple[list[Described], Any]
 
 
-def _who_comes(described: list[Described] | Exception, me: int) -> Among:
+def _who_comes(
+    described: list[Described] | Exception, me: int, within: Among | None
+) -> Among:
     comes = spread() and (
-        isinstance(described, Exception) or takes_part(described, me)
+        isinstance(described, Exception) or takes_part(described)
     )
+    if within is not None and (comes or not within.alone):
+        return within
     return Among(tuple(range(dist.get_world_size())) if comes else (me,))
 
 
@@ -123,21 +128,24 @@ def _everyones_views(
     return {r: known[t] for r, t in zip(among.ranks, texts)}, serial
 
 
-def _reaches_beyond(views: Mapping[int, _View]) -> bool:
-    """True if a parameter is tied to a rank that is not among these."""
-    return any(
-        not d.tied_to(rank) <= views.keys()
-        for rank, (view, _) in views.items()
-        for d in view
-    )
+def _beyond(views: Mapping[int, _View]) -> tuple[str, int] | None:
+    """A parameter that is tied to a rank which is not among these, and that
+    rank."""
+    for rank, (view, _) in views.items():
+        for d in view:
+            others = d.tied_to(rank) - views.keys()
+            if others:
+                return d.name, min(others)
+    return None
 
 
-def takes_part(described: Sequence[Described], me: int) -> bool:
+def takes_part(described: Sequence[Described]) -> bool:
     """True if a parameter is tied to another rank, or may be: a rank that was
     given replicas= takes part even if it names itself alone."""
-    return spread() and any(
-        d.replicas or d.tied_to(me) != {me} for d in described
-    )
+    if not spread():
+        return False
+    me = dist.get_rank()
+    return any(d.replicas or d.tied_to(me) != {me} for d in described)
 
 
 # The highest number of an agreement that this process has taken part in.
@@ -181,6 +189,7 @@ def _to_json(described: list[Described]) -> list[Any]:
             d.ranks,
             tuple((c.dim, c.split) for c in d.cuts),
             d.replicas,
+            d.boxes,
         )
         rows.append([d.name, d.shape, d.dtype, ways.setdefault(way, len(ways))])
     return [list(ways), rows]
@@ -194,8 +203,13 @@ def _from_json(value: list[Any]) -> list[Described]:
             tuple(ranks),
             tuple(Cut(*c) for c in cuts),
             tuple(replicas),
+            (
+                None
+                if boxes is None
+                else tuple((tuple(a), tuple(n)) for a, n in boxes)
+            ),
         )
-        for mesh, ranks, cuts, replicas in ways
+        for mesh, ranks, cuts, replicas, boxes in ways
     ]
     return [
         Described(name, tuple(shape), dtype, *known[way])
@@ -265,7 +279,9 @@ def _layout(
     for p, own in enumerate(views[me]):
         seen = [views[r][p] for r in ranks]
         # Equal ways to lie are the same objects, so that their ids are keys.
-        way = tuple((id(d.ranks), id(d.replicas), id(d.cuts)) for d in seen)
+        way = tuple(
+            (id(d.ranks), id(d.replicas), id(d.cuts), id(d.boxes)) for d in seen
+        )
         alike = p < len(repeated) and repeated[p]
         group = (way, alike, own.shape if alike else ())
         if group not in ties:

@@ -104,6 +104,22 @@ def replicas_by_name(
     }
 
 
+def check_layout_arguments(layout: Any, group: Any, share_states: Any) -> None:
+    """UsageError for what layout= and group= cannot be."""
+    if layout is not None and not callable(layout):
+        raise UsageError(
+            f"layout={layout!r}: expected a function of a name and a tensor "
+            "that returns canzona.Stored or None"
+        )
+    if layout is not None and share_states:
+        raise UsageError(
+            "share_states=True: is not supported with layout=, whose states "
+            "are saved where they lie"
+        )
+    if group is not None and not isinstance(group, dist.ProcessGroup):
+        raise UsageError(f"group={group!r}: expected a process group")
+
+
 def ranks_of(replicas: Any) -> tuple[int, ...]:
     """Global ranks of a process group or mesh, or as they are given."""
     if replicas is None or isinstance(replicas, Mapping):

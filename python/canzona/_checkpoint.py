@@ -397,6 +397,11 @@ def consolidate(optimizer: MatrixOptimizer, to: int | None) -> None:
     with optimizer._together():
         run.synchronize()
         absorb(optimizer, run)
+        if optimizer._layout is not None and run.world > 1:
+            raise UsageError(
+                "consolidate(): layout= has plain tensors, whose states are "
+                "this rank's pieces; save every rank's state_dict()"
+            )
         if to is not None and to not in run.layout.ranks:
             raise UsageError(
                 f"consolidate(to={to}): expected one of the ranks "

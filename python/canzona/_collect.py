@@ -19,9 +19,7 @@ from ._routing import clean
 _MODULES = '. Several modules are groups: [{"params": module}, …]'
 
 
-def collect(
-    params: Any,
-) -> tuple[
+def collect(params: Any, may_be_empty: bool = False) -> tuple[
     list[tuple[str, torch.Tensor, int]],
     list[dict[str, Any]],
     dict[int, Known],
@@ -37,7 +35,7 @@ def collect(
     replicas: dict[int, tuple[int, ...]] = {}
     if isinstance(params, (nn.Module, set)):
         params = [{"params": params}]
-    entries = _entries(params)
+    entries = _entries(params, may_be_empty)
     if not any(isinstance(e, dict) for e in entries):
         entries = [{"params": entries}]
     named: list[tuple[str, torch.Tensor, int]] = []
@@ -57,7 +55,7 @@ def collect(
     return named, groups, known, replicas
 
 
-def _entries(params: Any) -> list[Any]:
+def _entries(params: Any, may_be_empty: bool) -> list[Any]:
     """The items of a list of parameters or groups; UsageError for others."""
     expected = "expected a module, named parameters, or a list of parameters"
     what = f"params is {type(params).__name__}"
@@ -73,7 +71,7 @@ def _entries(params: Any) -> list[Any]:
     ):
         raise UsageError(f"{what}; {expected}")
     entries = list(params)
-    if not entries:
+    if not entries and not may_be_empty:
         raise UsageError(
             "params is empty; expected a module or parameters (a generator "
             "gives them only once)"

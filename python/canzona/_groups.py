@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import weakref
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -20,10 +20,11 @@ from . import _options, _routing
 from ._collect import collect
 from ._errors import UsageError
 from ._heads import HeadRows, find_heads, put_found, put_given
-from ._layout import check_kind
+from ._layout import check_kind, is_dtensor
 from ._modules import Home, homes_of
 from ._request import check_ranges
 from ._routing import ELEMENTS, FROZEN, Route
+from ._stored import Stored, places
 from ._together import Pause
 
 _log = logging.getLogger("canzona")
@@ -62,6 +63,9 @@ class GroupedOptimizer(torch.optim.Optimizer):
     _homes: Mapping[str, Home] = {}  # where the model has its parameters
     _model: weakref.ref[nn.Module] | None = None  # if it was given
     _heads: Mapping[str, HeadRows] | None = None  # once they were looked for
+    _layout: Callable[[str, torch.Tensor], Stored | None] | None
+    _group: Any  # the process group that plans by itself; None: all ranks
+    _is_spread: bool  # layout= has named other ranks
 
     @torch._disable_dynamo
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -132,7 +136,9 @@ class GroupedOptimizer(torch.optim.Optimizer):
 
     def _route(self, params: Any, first: bool = True) -> list[dict[str, Any]]:
         """Parameter groups: of each of the caller's one per rule."""
-        named, given, known, replicas = collect(params)
+        named, given, known, replicas = collect(
+            params, may_be_empty=self._group is not None
+        )
         for number, options in enumerate(given):
             _options.check_names(
                 options, (self.rule, ELEMENTS), f"group {number}"
@@ -158,12 +164,13 @@ class GroupedOptimizer(torch.optim.Optimizer):
             rules,
             self._config["splits"] if first else {},
             self._config["flatten"],
+            self._whole_shapes(named),
         )
         if first:
             if isinstance(params, nn.Module):
                 self._model = weakref.ref(params)
             self._put_heads(routes)
-        if first:
+        if first and (routes or self._group is None):
             _routing.require_matrices(routes, self.rule)
         for r in routes:
             if id(r.parameter) in replicas:
@@ -197,6 +204,29 @@ class GroupedOptimizer(torch.optim.Optimizer):
             put_found(routes, self._found_heads())
         elif heads:
             put_given(routes, heads)
+
+    def _stored(self, name: str, parameter: torch.Tensor) -> Stored | None:
+        """How layout= says that a parameter lies; None if it does not."""
+        stored = self._layout(name, parameter) if self._layout else None
+        if stored is not None and not isinstance(stored, Stored):
+            raise UsageError(
+                f"layout= of parameter {name}: returned {stored!r}; expected "
+                "canzona.Stored, or None"
+            )
+        return stored
+
+    def _whole_shapes(
+        self, named: Sequence[tuple[str, torch.Tensor, int]]
+    ) -> dict[str, Sequence[int]]:
+        """Of the parameters that layout= says to be pieces."""
+        shapes: dict[str, Sequence[int]] = {}
+        for name, p, _ in named:
+            stored = self._stored(name, p)
+            if stored is not None:
+                shapes[name] = stored.shape
+                ranks = places(name, stored, is_dtensor(p))[1]
+                self._is_spread = self._is_spread or len(ranks) > 1
+        return shapes
 
     def _group_routes(
         self,

@@ -27,7 +27,6 @@ _SYNONYMS = {
     "grad_clip": "clip_norm",
     "gradient_clip_val": "clip_norm",
     "process_group": "replicas",
-    "group": "replicas",
     "model": "params",
     "module": "params",
     "parameters": "params",

@@ -27,6 +27,8 @@ from typing import (
     get_type_hints,
 )
 
+import torch
+
 from . import _hints, _options
 from ._errors import Error, UsageError
 from ._optimizer import MatrixOptimizer
@@ -47,6 +49,8 @@ class Shared(TypedDict, total=False):
     heads: Mapping[str, int] | Literal["auto"] | None
     flatten: Literal["none", "first_dim"]
     replicas: Any
+    layout: Callable[[str, torch.Tensor], Any] | None
+    group: Any
     wire: Literal["fp32", "bf16"]
     share_states: bool
     teams: Literal["off", "auto", 2, 4, 8]
@@ -99,6 +103,10 @@ _ABOUT = {
     "matrix",
     "replicas": "ranks that hold the same plain tensors: a process group, a "
     "mesh or a list of ranks; a DDP module needs none",
+    "layout": "a function of name and tensor that says how a plain tensor lies: "
+    "canzona.Stored, or None",
+    "group": "the process group that plans and exchanges by itself; by default "
+    "all ranks meet at the first use",
     "wire": '"bf16" rounds numbers to bf16 before they are sent, which halves '
     "the bytes",
     "share_states": "replicas store states at owners only",

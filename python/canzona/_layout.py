@@ -1,41 +1,32 @@
 """Which rectangles of every parameter each rank stores.
 
-    described = describe(name, parameter, replicas)
+    described = describe(name, parameter, replicas, stored)
     boxes_of(described, rank)               # [(first, count), ...]
 
-A DTensor says by mesh and placements what each rank of its mesh stores. A plain
-tensor is stored whole by this rank, and by the ranks of `replicas` if they are
-named (a DDP module names them); a rank that names itself alone has a tensor of
-its own, whatever others call theirs. _agree.py puts together what all ranks
-know.
+A DTensor says by mesh and placements what each rank of its mesh stores; of a
+plain tensor a `Stored` (_stored.py) says it. Any other plain tensor is stored
+whole by this rank, and by the ranks of `replicas` if they are named (a DDP
+module names them); a rank that names itself alone has a tensor of its own,
+whatever others call theirs. _agree.py puts together what all ranks know.
 """
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Iterable, Sequence, TypeGuard
+from typing import TYPE_CHECKING, Any, Sequence, TypeGuard
 
 import torch
 import torch.distributed as dist
 
 from ._errors import UsageError
 from ._meeting import spread
+from ._stored import Box, Cut, Stored, elements, places
 
 if TYPE_CHECKING:
     from torch.distributed.tensor import DTensor
 
-Box = tuple[tuple[int, ...], tuple[int, ...]]  # first, count
-
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
-
-
-@dataclass(frozen=True)
-class Cut:
-    """How one axis of a mesh cuts a tensor; `dim` -1: not at all."""
-
-    dim: int = -1
-    split: int = 1  # of a strided shard: how often the dimension was cut before
 
 
 @dataclass(frozen=True)
@@ -49,6 +40,7 @@ class Described:
     ranks: tuple[int, ...] = ()  # of the mesh, row-major
     cuts: tuple[Cut, ...] = ()  # by axis of the mesh
     replicas: tuple[int, ...] = ()
+    boxes: tuple[Box, ...] | None = None  # of this rank, instead of cuts
 
     def tied_to(self, rank: int) -> set[int]:
         return {rank, *self.ranks, *self.replicas}
@@ -109,7 +101,10 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def describe(
-    name: str, parameter: torch.Tensor, replicas: Sequence[int] = ()
+    name: str,
+    parameter: torch.Tensor,
+    replicas: Sequence[int] = (),
+    stored: Stored | None = None,
 ) -> Described:
     """Checks a parameter and says how it lies; throws UsageError."""
     check_kind(name, parameter)
@@ -123,6 +118,20 @@ def describe(
         )
     dtype = DTYPES[parameter.dtype]
     shape = tuple(parameter.shape)
+    if stored is not None:
+        mesh, ranks, cuts, boxes = places(name, stored, is_dtensor(parameter))
+        described = Described(
+            name,
+            tuple(stored.shape),
+            dtype,
+            mesh,
+            ranks,
+            cuts,
+            tuple(sorted(replicas)),
+            boxes,
+        )
+        _check_local(described, parameter, "layout= gives")
+        return described
     if is_dtensor(parameter):
         mesh = parameter.device_mesh
         cuts = tuple(_cut(name, p, len(shape)) for p in parameter.placements)
@@ -136,7 +145,7 @@ def describe(
             cuts,
             tuple(sorted(replicas)),
         )
-        _check_local(described, local(parameter))
+        _check_local(described, local(parameter), "its placements give")
         return described
     return Described(name, shape, dtype, replicas=tuple(sorted(replicas)))
 
@@ -213,23 +222,18 @@ def _cut(name: str, placement: Any, dims: int) -> Cut:
     )
 
 
-def _check_local(described: Described, tensor: torch.Tensor) -> None:
-    boxes = boxes_of(described, dist.get_rank())
-    expected = sum(_elements(count) for _, count in boxes)
+def _check_local(
+    described: Described, tensor: torch.Tensor, gives: str
+) -> None:
+    boxes = boxes_of(described, dist.get_rank() if spread() else 0)
+    expected = sum(elements(count) for _, count in boxes)
     if expected != tensor.numel():
         raise UsageError(
-            f"parameter {described.name}: its placements give this rank "
+            f"parameter {described.name}: {gives} this rank "
             f"{expected} elements, but its local tensor is "
             f"{tuple(tensor.shape)}; such an uneven cut is not supported: "
             "choose sizes that the mesh divides"
         )
-
-
-def _elements(count: Iterable[int]) -> int:
-    product = 1
-    for c in count:
-        product *= c
-    return product
 
 
 # A dimension's indices as runs [(start, length), ...].
@@ -273,9 +277,11 @@ def _strided(runs: _Runs, split: int, pieces: int, number: int) -> _Runs:
 def boxes_of(described: Described, rank: int) -> list[Box]:
     """What a rank stores, one box after another in its memory."""
     shape = described.shape
+    if described.boxes is not None:
+        return list(described.boxes)
     if not described.mesh:
         count = tuple(shape)
-        return [((0,) * len(shape), count)] if _elements(count) else []
+        return [((0,) * len(shape), count)] if elements(count) else []
     if rank not in described.ranks:
         return []
     runs = [[(0, n)] if n else [] for n in shape]

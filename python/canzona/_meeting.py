@@ -74,6 +74,20 @@ def _store() -> Any:
     return None if store is None else dist.PrefixStore("canzona", store)
 
 
+def require_backend(group: Any, device: str) -> None:
+    """UsageError if a process group (None: the default one) cannot send
+    tensors of a kind of device."""
+    group = group or dist.group.WORLD
+    types = {str(t).partition(":")[0] for t in group._device_types}
+    if device not in types:
+        raise UsageError(
+            f"parameters are on {device}, but the process group has "
+            f"backends for {', '.join(sorted(types))} alone "
+            f"({dist.get_backend(group)}); begin with init_process_group("
+            '"cpu:gloo,cuda:nccl")'
+        )
+
+
 def default_timeout(device: str | None = None) -> timedelta:
     """How long the default process group waits for anything, by its backend
     for tensors of `device` (None: the first one that it has)."""

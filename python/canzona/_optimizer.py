@@ -2,8 +2,8 @@
 
 Construction routes parameters to rules and checks options; nothing is read from
 layouts yet, since frameworks swap parameters afterwards. The first use (a step,
-a look at `plan` or `state`, a state dict that is not empty) reads layouts,
-plans and takes memory: on every rank alike, for it is a collective.
+a look at `plan`, a state dict that is not empty) reads layouts, plans and takes
+memory: on every rank alike, for it is a collective.
 """
 
 from __future__ import annotations
@@ -19,13 +19,25 @@ import torch.distributed as dist
 
 from . import _checkpoint, _load, _options, _routing
 from ._agree import Among, agree, takes_part
-from ._arguments import as_dict, make_config, ranks_of, replicas_by_name
+from ._arguments import (
+    as_dict,
+    check_layout_arguments,
+    make_config,
+    ranks_of,
+    replicas_by_name,
+)
 from ._errors import UsageError
 from ._groups import Woken
 from ._layout import Layout, describe, is_dtensor, local
 from ._library import load
 from ._modules import refuse_replaced
-from ._meeting import Watch, announce, identity_of, spread
+from ._meeting import (
+    Watch,
+    announce,
+    identity_of,
+    require_backend,
+    spread,
+)
 from ._placed import PlacedPlan
 from ._qk_clip import QkClip
 from ._request import make_request, settled_precision
@@ -57,6 +69,8 @@ class MatrixOptimizer(QkClip):
         heads: Mapping[str, int] | str | None = None,
         flatten: str = "none",
         replicas: Any = None,
+        layout: Callable[[str, torch.Tensor], Any] | None = None,
+        group: Any = None,
         wire: str = "fp32",
         share_states: bool = False,
         teams: str | int = "off",
@@ -85,6 +99,7 @@ class MatrixOptimizer(QkClip):
             splits=splits,
             heads=heads,
         )
+        check_layout_arguments(layout, group, share_states)
         if lr is not None:
             options["lr"] = lr
         self._given: dict[str, Any] = dict(
@@ -96,6 +111,7 @@ class MatrixOptimizer(QkClip):
         self._check_options()
         self._replicated = ranks_of(replicas)
         self._replicas: dict[str, tuple[int, ...]] = {}
+        self._layout, self._group, self._is_spread = layout, group, False
         self._routes: dict[str, Route] = {}
         self._asleep: set[str] = set()
         self._joined: set[str] = set()
@@ -121,23 +137,7 @@ class MatrixOptimizer(QkClip):
 
     @property  # type: ignore[override]
     def state(self) -> dict[Any, Any]:
-        """States by parameter; they exist from the first look on."""
-        if (
-            not self._state
-            and self._run is None
-            and getattr(self, "param_groups", None)
-        ):
-            # torch.distributed.checkpoint looks here for the states to load.
-            with self._restored_on_error():
-                self._join(
-                    [
-                        n
-                        for n, p in self._members()
-                        if n in self._asleep and p.requires_grad
-                    ]
-                )
-                if self._parameters():
-                    self._built()
+        """States by parameter; they exist from the first use on."""
         return self._state
 
     @state.setter
@@ -199,6 +199,7 @@ class MatrixOptimizer(QkClip):
         return spread() and bool(
             self._replicated
             or self._replicas
+            or self._is_spread
             or any(is_dtensor(p) for p in self._parameters())
         )
 
@@ -207,10 +208,15 @@ class MatrixOptimizer(QkClip):
         names = self._names()
         kinds = {local(p).device.type for p in parameters[:1]} & {"cpu", "cuda"}
         if kinds and self._is_tied():  # other kinds are refused on all ranks
-            self._check_backend(kinds.pop())
+            require_backend(self._group, kinds.pop())
         with self._together(plans=True):
             described = [
-                describe(n, p, self._replicas.get(n) or self._replicated)
+                describe(
+                    n,
+                    p,
+                    self._replicas.get(n) or self._replicated,
+                    self._stored(n, p),
+                )
                 for n, p in zip(names, parameters)
             ]
             device = self._device(names, parameters)
@@ -221,7 +227,7 @@ class MatrixOptimizer(QkClip):
             and not self._config["share_states"]
             for n in names
         ]
-        if not takes_part(described, dist.get_rank() if spread() else 0):
+        if self._group is None and not takes_part(described):
             self._watch = announce(
                 identity_of((d.name, d.shape) for d in described)
             )
@@ -252,9 +258,9 @@ class MatrixOptimizer(QkClip):
                     for t in layout.tensors
                 ],
                 {
-                    n
-                    for n, p in zip(names, parameters)
-                    if len(self._routes[n].shape) != p.dim()
+                    d.name
+                    for d in described
+                    if len(self._routes[d.name].shape) != len(d.shape)
                 },
                 self._groups,
             ),
@@ -311,9 +317,15 @@ class MatrixOptimizer(QkClip):
         return about
 
     def _world(self) -> Among | None:
-        """Who plans anew: the ranks of the last plan, if there was one."""
-        ranks = self._planned
-        return None if ranks is None else Among(ranks, self._groups.get(ranks))
+        """Who plans: the ranks of the last plan, if there was one, or those of
+        group=; None: all that there are."""
+        group, alone = self._group, self._group is not None
+        if self._planned is not None:
+            group = self._groups.get(self._planned)
+            return Among(self._planned, group, alone)
+        if not alone:
+            return None
+        return Among(tuple(dist.get_process_group_ranks(group)), group, True)
 
     def _device(
         self, names: Sequence[str], parameters: Sequence[torch.Tensor]
@@ -347,17 +359,6 @@ class MatrixOptimizer(QkClip):
                 "tensors: every rank updates its own, and repeats the work "
                 "where they are equal; to share it, pass the DDP module, or "
                 "replicas=group"
-            )
-
-    def _check_backend(self, device: str) -> None:
-        everyone: Any = dist.group.WORLD
-        types = {str(t).partition(":")[0] for t in everyone._device_types}
-        if device not in types:
-            raise UsageError(
-                f"parameters are on {device}, but the process group has "
-                f"backends for {', '.join(sorted(types))} alone "
-                f"({dist.get_backend()}); begin with init_process_group("
-                '"cpu:gloo,cuda:nccl")'
             )
 
     def _tell(self) -> None:
@@ -588,6 +589,11 @@ class MatrixOptimizer(QkClip):
         _checkpoint.consolidate(self, to)
 
     def __getstate__(self) -> dict[str, Any]:
+        if self._layout is not None or self._group is not None:
+            raise UsageError(
+                "an optimizer with layout= or group= cannot be copied; make "
+                "another one and load this one's state_dict()"
+            )
         kept = (
             "_config",
             "_given",
@@ -608,6 +614,7 @@ class MatrixOptimizer(QkClip):
         saved = state.pop("_saved", None)
         self._run, self._groups, self._gathered = None, {}, None
         self._closed, self._watch, self._constructed = False, None, True
+        self._layout, self._group, self._is_spread = None, None, False
         self._planned = None
         self._state = defaultdict(dict)
         super().__setstate__(state)

@@ -8,10 +8,11 @@ from typing import Any, Mapping, Sequence
 
 from . import _options, _routing
 from ._errors import UsageError
-from ._layout import Box, Layout, PlacedTensor
+from ._layout import Layout, PlacedTensor
 from ._library import load
 from ._placed import PlacedPlan
 from ._routing import ELEMENTS, Route
+from ._stored import Box
 
 
 def make_request(

@@ -246,17 +246,19 @@ def route(
     rules: Mapping[str, str] | None = None,
     splits: Mapping[str, Sequence[int]] | None = None,
     flatten: bool = False,
+    shapes: Mapping[str, Sequence[int]] | None = None,
 ) -> list[Route]:
     """Routes (name, parameter, group) in their order.
 
     `flatten`: convolutions go to the matrix rule too, as one matrix each.
+    `shapes`: of whole tensors, where the parameter is a piece of one.
     """
     names = [n for n, _, _ in named]
     given = _given_rules(rules or {}, names, matrix_rule)
     head = _head_by_width(named, known, given, matrix_rule)
     routes = []
     for name, parameter, group in named:
-        shape = tuple(parameter.shape)
+        shape = tuple((shapes or {}).get(name, parameter.shape))
         of = known.get(id(parameter))
         if name in given:
             pattern, rule = given[name]

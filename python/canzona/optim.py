@@ -17,8 +17,9 @@ from typing_extensions import Unpack
 
 from ._keywords import Shared, documented, keywords
 from ._optimizer import MatrixOptimizer
+from ._stored import Stored
 
-__all__ = ["AdamW", "Muon", "SOAP", "Shampoo"]
+__all__ = ["AdamW", "Muon", "SOAP", "Shampoo", "Stored"]
 
 _Number = float | torch.Tensor
 _Auto = Literal["auto"]

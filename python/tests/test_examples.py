@@ -73,5 +73,7 @@ def test_example_learns(name, tmp_path):
 
 
 def test_every_example_is_run():
-    programs = {p.stem for p in EXAMPLES.glob("*.py")} - {"tiny"}
+    # scripts/test_megatron.py runs the one that needs a GPU.
+    programs = {p.stem for p in EXAMPLES.glob("*.py")}
+    programs -= {"tiny", "megatron_gpt"}
     assert programs == set(RANKS)

@@ -236,11 +236,21 @@ def test_a_closed_optimizer_saves_nothing():
         copy.deepcopy(optimizer)
 
 
-def test_the_first_look_may_be_in_inference_mode():
+def test_a_look_at_the_states_plans_nothing():
+    model = net()
+    optimizer = canzona.Muon(model)
+    assert model[0].weight not in optimizer.state and not optimizer.state
+    assert optimizer._run is None
+    optimizer.plan
+    assert len(optimizer.state) == 4
+
+
+def test_the_first_use_may_be_in_inference_mode():
     """Where Lightning validates, and saves."""
     model, other = net(), net()
     ours, same_ours = canzona.Muon(model), canzona.Muon(other)
     with torch.inference_mode():
+        ours.plan
         assert len(ours.state) == 4
     trained(model, ours, 2)
     with torch.inference_mode():
@@ -281,13 +291,19 @@ def test_a_refused_load_that_woke_a_parameter():
     assert optimizer.state[model[2].weight]["step"] == 3
 
 
-def test_checkpoints_of_what_was_unfrozen_before_the_first_look():
-    """torch.distributed.checkpoint loads what optimizer.state has."""
+def test_checkpoints_of_what_was_unfrozen_before_the_first_use():
+    """torch.distributed.checkpoint loads what optimizer.state has, and makes
+    the states of a new optimizer by a step of its own."""
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
     model = net()
+    before = values(model)
     model[0].requires_grad_(False)
     optimizer = canzona.AdamW(model)
     model[0].requires_grad_(True)
-    assert len(optimizer.state) == 4
+    saved = get_optimizer_state_dict(model, optimizer)
+    assert len(saved["state"]) == len(optimizer.state) == 4
+    assert same(before, values(model))
 
 
 def test_groups_without_parameters_stay():

@@ -352,7 +352,6 @@ TOGETHER = {
     "state_dict": lambda o: o.state_dict(),
     "step": lambda o: o.step(),
     "plan": lambda o: o.plan,
-    "state": lambda o: o.state,
 }
 ALONE = {
     "close",
@@ -369,10 +368,11 @@ ALONE = {
     "routing",
     "rule",
     "skipped_steps",
+    "state",
     "zero_grad",
 }
 # Of these only the first use, which makes the plan, is everybody's.
-FIRST = {"plan", "state"}
+FIRST = {"plan"}
 
 
 def _more():

@@ -1,0 +1,167 @@
+"""Muon inside Megatron-Core: whole matrices under tensor parallelism.
+
+    torchrun … -m canzona.megatron pretrain_gpt.py --optimizer muon …
+
+registers and runs a script as it is; docs/megatron.md tells more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import inspect
+import os
+import runpy
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from ._errors import UsageError
+from ._placed import PlacedPlan
+
+SUPPORTED = "0.19"
+_TABLE = "megatron.core.optimizer.emerging_optimizers"
+# What an entry of the table has in the supported version.
+_FIELDS = {"optimizer_cls", "init_state_fn", "config_to_kwargs"}
+_FIELDS |= {"default_param_overrides"}
+
+_replaced: Any = None  # Megatron's own entry, while ours is in its place
+
+
+def register(*, wire: str = "fp32") -> None:
+    """Puts canzona's Muon in the place of Megatron's. Optimizers that Megatron
+    has made before stay as they are. `wire="bf16"` halves what is sent."""
+    global _replaced
+    from .megatron_muon import Muon
+
+    if wire not in ("fp32", "bf16"):
+        raise UsageError(f"wire={wire!r}: expected fp32 or bf16")
+    table = _table()
+    entry = _replaced or table["muon"]
+    known = _check_version(entry, Muon)
+
+    def to_kwargs(config: Any, chunks: Any, pg_collection: Any) -> Any:
+        if getattr(config, "optimizer_cuda_graph", False):
+            raise UsageError(
+                "--optimizer-cuda-graph: a step of canzona.megatron cannot be "
+                "captured; leave the option out"
+            )
+        given = entry.config_to_kwargs(config, chunks, pg_collection)
+        for name in sorted(given.keys() - known):
+            raise UsageError(
+                f"megatron-core {_version()}: its Muon has an option '{name}', "
+                f"which canzona.megatron does not know; it supports {SUPPORTED}"
+            )
+        return {**given, "model_chunks": chunks, "wire": wire}
+
+    _replaced = entry
+    table["muon"] = dataclasses.replace(
+        entry,
+        optimizer_cls=Muon,
+        init_state_fn=lambda optimizer, config=None: optimizer.init_states(),
+        config_to_kwargs=to_kwargs,
+    )
+
+
+def unregister() -> None:
+    """Puts Megatron's own Muon back."""
+    global _replaced
+    if _replaced is not None:
+        _table()["muon"], _replaced = _replaced, None
+
+
+def plan(optimizer: Any) -> list[PlacedPlan]:
+    """The plans inside an optimizer of Megatron's: one for each TP group that
+    has matrices of this rank. Before the first step this makes them, on all
+    ranks."""
+    found = list(_ours(optimizer))
+    if not found:
+        raise UsageError(
+            f"plan(): there is no Muon of canzona's in this "
+            f"{type(optimizer).__name__}; call canzona.megatron.register() "
+            "before Megatron makes the optimizer, and use --optimizer muon"
+        )
+    return [each for one in found for each in one.plans()]
+
+
+def _ours(optimizer: Any) -> Iterator[Any]:
+    from .megatron_muon import Muon
+
+    if isinstance(optimizer, Muon):
+        yield optimizer
+    elif hasattr(optimizer, "chained_optimizers"):
+        for one in optimizer.chained_optimizers:
+            yield from _ours(one)
+    elif getattr(optimizer, "optimizer", None) is not None:
+        yield from _ours(optimizer.optimizer)
+
+
+def _table() -> dict[str, Any]:
+    try:
+        module = importlib.import_module(_TABLE)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"{_TABLE}: {error}; pip install 'canzona[megatron]' gets the "
+            "megatron-core that is supported"
+        ) from error
+    table = getattr(module, "_EMERGING_OPTIMIZERS", {})
+    if "muon" not in table:
+        raise UsageError(
+            f"megatron-core {_version()}: its table of emerging optimizers has "
+            f"no 'muon'; canzona.megatron supports {SUPPORTED}"
+        )
+    return table
+
+
+def _version() -> str:
+    core = importlib.import_module("megatron.core")
+    return str(getattr(core, "__version__", "of no version"))
+
+
+def _check_version(entry: Any, ours: Any) -> set[str]:
+    """The options that both sides know. A warning for another version, with
+    what has moved; UsageError if the entry lacks a field."""
+    version = _version()
+    fields = {f.name for f in dataclasses.fields(entry)}
+    theirs = {*inspect.signature(entry.optimizer_cls).parameters}
+    parameters = inspect.signature(ours).parameters.values()
+    known = {p.name for p in parameters if p.kind != p.KEYWORD_ONLY}
+    moved = [
+        f"{what} {name} is {'new' if name in now else 'gone'}"
+        for what, now, then in (
+            ("field", fields, _FIELDS),
+            ("option", theirs, known),
+        )
+        for name in sorted(now ^ then)
+    ]
+    text = (
+        f"megatron-core {version}: canzona.megatron supports {SUPPORTED}; of "
+        f"the table's entry 'muon' {'; '.join(moved) or 'nothing has moved'}"
+    )
+    if not _FIELDS <= fields:
+        raise UsageError(text)
+    if version.split(".")[:2] != SUPPORTED.split(".") or moved:
+        warnings.warn(text, stacklevel=3)
+    return known
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m canzona.megatron",
+        description="Registers canzona's Muon and runs a script of Megatron's.",
+    )
+    parser.add_argument("--wire", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("script")
+    parser.add_argument("args", nargs=argparse.REMAINDER)
+    given = parser.parse_args()
+    register(wire=given.wire)
+    sys.argv = [given.script, *given.args]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(given.script)))
+    runpy.run_path(given.script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    # This file has a second name here, whose register() nobody else would see.
+    importlib.import_module("canzona.megatron").main()
