@@ -158,6 +158,8 @@ def losses(name, theirs=None, **how):
         model, optimizer = built(ours, **options)
         found[ours] = m.train(model, optimizer, 1, STEPS)
         if ours:
+            if how.get("overlap"):  # which waits for the next forward
+                model.start_param_sync(force_sync=True)
             require_replicas(model, how.get("tp", 1), how.get("pp", 1))
     apart = max(abs(a - b) for a, b in zip(*found.values()))
     assert apart <= TOLERANCE, (apart, found)
@@ -457,6 +459,7 @@ CASES = {
         (losses, "TP 2 blockwise", dict(tp=2, muon_tp_mode="blockwise")),
         (losses, "DP 2, overlapped", dict(overlap=True)),
         (losses, "PP 2", dict(pp=2)),
+        (losses, "EP 2", EXPERTS),
         (bits, "bits, TP 2", dict(tp=2)),
         (
             resumed,
@@ -483,7 +486,7 @@ CASES = {
     ],
     4: [
         (losses, "DP 2 × TP 2", dict(tp=2)),
-        (losses, "EP 2", dict(layout=False, **EXPERTS), GPU_ONLY),
+        (losses, "DP 2 × EP 2", EXPERTS),
         (bits, "bits, TP 4", dict(tp=4)),
         (collectives, "a step at DP 2 × TP 2", dict(tp=2)),
         (

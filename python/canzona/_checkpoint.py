@@ -198,6 +198,21 @@ def _everyones_states(run: Run) -> tuple[list[tuple[int, str]], list[Owned]]:
     )
 
 
+def makes_states_alone(optimizer: MatrixOptimizer, run: Run) -> bool:
+    """True on all ranks if this first step is torch.distributed.checkpoint's,
+    which gives a new optimizer states to load into: gradients and rates of zero.
+    It counts for nothing, so that what is saved then is of a new optimizer."""
+    rates = [float(group["lr"]) for group in optimizer.param_groups]
+    if run.loaded or any(rates):
+        return False
+    gradients = [p.grad for p in optimizer._bound if p.grad is not None]
+    moves: list[Any] = [any(bool(local(g).any()) for g in gradients)]
+    if run.everyone is not None:
+        mine, moves = moves[0], [None] * run.world
+        dist.all_gather_object(moves, mine, group=run.everyone)
+    return not any(moves)
+
+
 # Saving.
 
 

@@ -113,8 +113,7 @@ class MatrixOptimizer(QkClip):
         self._replicas: dict[str, tuple[int, ...]] = {}
         self._layout, self._group, self._is_spread = layout, group, False
         self._routes: dict[str, Route] = {}
-        self._asleep: set[str] = set()
-        self._joined: set[str] = set()
+        self._asleep, self._joined = set[str](), set[str]()
         self._run: Run | None = None
         self._state: dict[Any, Any] = defaultdict(dict)
         self._groups: dict[tuple[int, ...], Any] = {}
@@ -122,8 +121,7 @@ class MatrixOptimizer(QkClip):
         self._closed = False
         self._watch: Watch | None = None  # while all parameters are this rank's
         self._gathered: dict[str, Any] | None = None
-        self._warned = False
-        self._constructed = False
+        self._warned = self._constructed = False
         super().__init__(self._route(params), {})
         self._replicas.update(replicas_by_name(replicas, list(self._routes)))
         self._constructed = True
@@ -411,7 +409,7 @@ class MatrixOptimizer(QkClip):
         return loss
 
     def _begun(self) -> Run | None:
-        """The run, which the first step makes; None if all is frozen."""
+        """The run, which the first step makes; None if nothing is left to do."""
         if self._run is None:
             with self._restored_on_error():
                 with self._together(plans=True):
@@ -419,8 +417,10 @@ class MatrixOptimizer(QkClip):
                         self._join(self._woken())
                     self._check_replaced()
                 self._require_open()
-                if self._parameters():
-                    self._built()
+                if not self._parameters():
+                    return None
+                if _checkpoint.makes_states_alone(self, self._built()):
+                    return None
         return self._run
 
     def _check_replaced(self) -> None:

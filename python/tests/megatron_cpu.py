@@ -9,6 +9,7 @@ import contextlib
 from unittest import mock
 
 import torch
+import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
 
@@ -45,7 +46,7 @@ class _Nothing:
         pass
 
     def __getattr__(self, name):
-        return lambda *_, **__: None
+        return lambda *_, **__: _Nothing()
 
     def __enter__(self):
         return self
@@ -57,7 +58,6 @@ class _Nothing:
 @contextlib.contextmanager
 def on_cpu():
     nothing = lambda *_, **__: None
-    states = {}
     patches = dict(
         current_device=lambda: "cpu",
         set_device=nothing,
@@ -75,7 +75,20 @@ def on_cpu():
         device=_Nothing,
         nvtx=_Nothing(),
     )
+    all_to_all = dist.all_to_all_single
+
+    def plain_all_to_all(got, sent, *splits, **options):
+        """Megatron's numbers of tokens stay tensors, which gloo refuses."""
+        splits = [None if s is None else list(map(int, s)) for s in splits]
+        for name in ("output_split_sizes", "input_split_sizes"):
+            if options.get(name) is not None:
+                options[name] = list(map(int, options[name]))
+        return all_to_all(got, sent, *splits, **options)
+
     with contextlib.ExitStack() as stack:
+        stack.enter_context(
+            mock.patch.object(dist, "all_to_all_single", plain_all_to_all)
+        )
         for name, value in patches.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
         from megatron.core.tensor_parallel import random
