@@ -157,6 +157,39 @@ def test_a_copy_has_the_parts_of_states():
     assert all(spawn(4, large, copied, "shampoo blocks"))
 
 
+def refused_options(name, option, value):
+    """Whether a step refuses an option that a team cannot follow, and the next
+    step with the old value has the bits of one that was never changed."""
+    rule, options, _ = runs("auto")[name]
+    digests = []
+    for changes in (True, False):
+        model, told = layouts.build("fsdp4")
+        optimizer = layouts.optimizer_of(model, told, rule, **options)
+        layouts.steps(model, optimizer, 1, 2)
+        if changes:
+            groups = [g for g in optimizer.param_groups if g["rule"] == rule]
+            before = [dict(g) for g in groups]
+            for group in groups:
+                group[option] = value
+            with pytest.raises(UsageError, match="options change how"):
+                layouts.steps(model, optimizer, 3, 3)
+            for group, old in zip(groups, before):
+                group.clear()
+                group.update(old)
+        layouts.steps(model, optimizer, 3, 3)
+        digests.append(layouts.digest(model, optimizer))
+    return digests
+
+
+@pytest.mark.parametrize(
+    "name, option, value",
+    [("muon", "strips", 1), ("muon", "ns_steps", 7), ("soap strips", "strips", 1)],
+)
+def test_options_that_a_team_cannot_follow_change_nothing(name, option, value):
+    for changed, plain in spawn(4, large, refused_options, name, option, value):
+        assert changed == plain
+
+
 @pytest.mark.parametrize(
     "wrong", [{"teams": "some"}, {"teams": 3}, {"links": 5}, {"links": "fast"}]
 )

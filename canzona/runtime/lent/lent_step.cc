@@ -15,6 +15,17 @@ namespace {
 
 constexpr int64_t kRoomAlignment = 64;
 
+// True if teams of one plan can share a matrix by either: rooms and exchanges
+// are the same. What a refresh costs may differ.
+bool shares_alike(const StripFacts& a, const StripFacts& b) {
+  return a.strips == b.strips && a.has_helper() == b.has_helper() &&
+         a.segments == b.segments && a.norm_bytes == b.norm_bytes &&
+         a.sum_elements == b.sum_elements &&
+         a.rounded_bytes == b.rounded_bytes &&
+         a.factor_bytes == b.factor_bytes &&
+         a.factors_at_refresh == b.factors_at_refresh;
+}
+
 void require_number(size_t given, size_t wanted, std::string_view what) {
   if (given == wanted) return;
   throw UsageError(cat(given, " ", what, "; expected ", wanted));
@@ -223,6 +234,13 @@ void LentStep::set_options(int32_t group, const RuleOptions& changed) {
     if (!same)
       throw UsageError(cat("rule ", rule, ": these options need states that ",
                            "differ from those of the plan; make a new plan"));
+    if (!m.team.empty() &&
+        !shares_alike(before.strips({m.rows, m.cols}),
+                      made->facts().strips({m.rows, m.cols})))
+      throw UsageError(cat("rule ", rule, ": these options change how ranks ",
+                           "share the ", m.rows, "×", m.cols, " matrices of ",
+                           "tensor ", quoted(rank.tensor(m.tensor).name),
+                           "; make a new plan, or plan with teams=off"));
   }
   rank.options[index(group)] = std::move(options);
   rank.hashes[index(group)] = hash_of_options(*made);
