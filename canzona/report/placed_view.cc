@@ -100,7 +100,9 @@ void add_balance(const PlacedPlan& plan, const PlacedFigures& figures,
     out.line("nothing needs a whole matrix: no owners, no exchange");
   } else {
     out.line(cat("makespan ", as_ratio(figures.makespan_over_bound).text,
-                 " × bound, ", ratio_text(figures.makespan_over_mean),
+                 plan.options.teams == kTeamsOff
+                     ? " × bound, "
+                     : " × bound of plans without teams, ", ratio_text(figures.makespan_over_mean),
                  " × mean · ", counted(s.idle_ranks, "rank"), " idle"));
     out.line(cat("makespan ",
                  cost_text(plan.cost_basis,

@@ -101,8 +101,10 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
         }
     if kept:
         with optimizer._together():
+            number = {id(p): i for i, p in enumerate(optimizer._bound)}
             for p, values in kept.items():
-                _take_over(run, optimizer._state.get(p), values)
+                parts = _named_parts(run, number.get(id(p), -1))
+                _take_over(optimizer._state.get(p), values, parts)
         run.loaded = True
     run.take_counts()
     run.exposed = [dict(optimizer._state[p]) for p in optimizer._bound]
@@ -114,11 +116,13 @@ def expose(optimizer: MatrixOptimizer, run: Run, kept: dict[Any, Any]) -> None:
 
 
 def _take_over(
-    run: Run, mine: dict[str, Any] | None, values: dict[Any, Any]
+    mine: dict[str, Any] | None,
+    values: dict[str, Any],
+    parts: dict[str, State],
 ) -> None:
     for key, value in values.items():
-        if isinstance(key, int):  # a part, by its number
-            run.states[key].value.copy_(value)
+        if key in parts:
+            parts[key].value.copy_(value)
             continue
         if mine is None or key not in mine:
             raise UsageError(f"state '{key}' has no place in this optimizer")
@@ -133,10 +137,19 @@ def keep(optimizer: MatrixOptimizer) -> dict[Any, Any]:
         absorb(optimizer, optimizer._run)
     kept = {p: dict(values) for p, values in optimizer._state.items()}
     run = optimizer._run
-    for number, s in enumerate(run.states if run is not None else ()):
-        if s.whole is not None:
-            kept[optimizer._bound[run.parameter_of(s.tensor)]][number] = s.value
+    for i, p in enumerate(optimizer._bound if run is not None else ()):
+        for name, part in _named_parts(run, i).items():
+            kept[p][name] = part.value
     return kept
+
+
+def _named_parts(run: Run, parameter: int) -> dict[str, State]:
+    """This rank's parts of a parameter's states, as copies keep them."""
+    return {
+        f"{run.keys[number]}@{','.join(map(str, s.first))}": s
+        for number, s in enumerate(run.states)
+        if s.whole is not None and run.parameter_of(s.tensor) == parameter
+    }
 
 
 def parts_of(run: Run, parameter: int, key: str) -> list[State]:

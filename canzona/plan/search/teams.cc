@@ -165,8 +165,15 @@ class TeamSearch {
     const auto bound = static_cast<double>(any ? team_bound(home) : 0);
     if (!any || kWorthTeams * static_cast<double>(whole_[h].makespan) <= bound)
       return {};
+    // A line of many ranks takes long to predict: only the best are.
+    std::vector<TeamDeal> deals = deal_teams(home);
+    constexpr size_t kMostPredicted = 3;
+    if (part_.given && deals.size() > kMostPredicted) {
+      std::ranges::stable_sort(deals, {}, &TeamDeal::makespan);
+      deals.resize(kMostPredicted);
+    }
     std::vector<HomeOption> options;
-    for (const TeamDeal& deal : deal_teams(home))
+    for (const TeamDeal& deal : deals)
       if (deal.num_teams > 0 && deal.makespan <= slowest_whole_)
         options.push_back(with_best_rounds(h, deal));
     return options;
