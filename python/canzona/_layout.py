@@ -328,3 +328,18 @@ def _boxes(name: str, runs: list[_Runs]) -> list[Box]:
         first[dim], count[dim] = start, length
         boxes.append((tuple(first), tuple(count)))
     return boxes
+
+
+def device_of(
+    names: Sequence[str], parameters: Sequence[torch.Tensor]
+) -> torch.device:
+    """UsageError if parameters are on several."""
+    first = local(parameters[0]).device
+    for name, p in zip(names, parameters):
+        device = local(p).device
+        if device != first:
+            raise UsageError(
+                f"parameter {name}: is on {device}, but {names[0]} is on "
+                f"{first}; one optimizer has one device"
+            )
+    return first

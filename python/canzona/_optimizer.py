@@ -28,7 +28,7 @@ from ._arguments import (
 )
 from ._errors import UsageError
 from ._groups import Woken
-from ._layout import Layout, describe, is_dtensor, local
+from ._layout import Layout, describe, device_of, is_dtensor, local
 from ._library import load
 from ._modules import refuse_replaced
 from ._meeting import (
@@ -40,7 +40,7 @@ from ._meeting import (
 )
 from ._placed import PlacedPlan
 from ._qk_clip import QkClip
-from ._request import make_request, settled_precision
+from ._request import make_request, rule_options
 from ._routing import ELEMENTS, Route
 from ._run import Run, Swapped
 from ._run_memory import Setup
@@ -217,7 +217,7 @@ class MatrixOptimizer(QkClip):
                 )
                 for n, p in zip(names, parameters)
             ]
-            device = self._device(names, parameters)
+            device = device_of(names, parameters)
             groups = self._rule_groups(device.type)
             about = self._common(names, groups)
         repeated = [
@@ -270,27 +270,17 @@ class MatrixOptimizer(QkClip):
         return [
             {
                 "rule": g["rule"],
-                "options": self._rule_options(g, kind),
+                "options": rule_options(g, kind, self._config),
             }
             for g in self.param_groups
         ]
-
-    def _rule_options(
-        self, group: Mapping[str, Any], kind: str
-    ) -> dict[str, str]:
-        """Sums over strips cost a little; only teams need them."""
-        options = _options.to_rule(group, kind, settled_precision(kind))
-        strips = "strips" in _options.own_names(group["rule"])
-        if strips and self._config["teams"] == "off":
-            options.setdefault("strips", "1")
-        return options
 
     def _common(
         self, names: Sequence[str], groups: list[dict[str, Any]]
     ) -> dict[str, Any]:
         """What all ranks of a plan must have alike beside their parameters."""
         about = {
-            k: self._config[k]
+            k: self._config.get(k)
             for k in (
                 "wire",
                 "share_states",
@@ -324,19 +314,6 @@ class MatrixOptimizer(QkClip):
         if not alone:
             return None
         return Among(tuple(dist.get_process_group_ranks(group)), group, True)
-
-    def _device(
-        self, names: Sequence[str], parameters: Sequence[torch.Tensor]
-    ) -> torch.device:
-        first = local(parameters[0]).device
-        for name, p in zip(names, parameters):
-            device = local(p).device
-            if device != first:
-                raise UsageError(
-                    f"parameter {name}: is on {device}, but {names[0]} is on "
-                    f"{first}; one optimizer has one device"
-                )
-        return first
 
     def _check_layout(self, layout: Layout) -> None:
         alone = [
@@ -507,7 +484,7 @@ class MatrixOptimizer(QkClip):
         kind = run.device.type
         for i, group in enumerate(self.param_groups):
             _options.refuse_switches(group, f"group {i}")
-            options = self._rule_options(group, kind)
+            options = rule_options(group, kind, self._config)
             if options != run.options[i]:
                 run.set_options(i, options)
 

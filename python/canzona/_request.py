@@ -42,10 +42,10 @@ def make_request(
         "groups": groups,
         "tensors": tensors,
     }
-    if config["teams"] != "off":
+    if config.get("teams", "off") != "off":  # pickles may be older
         request["teams"] = str(config["teams"])
     for name in ("capacity_bytes", "ranks_per_node", "links"):
-        if config[name] is not None:
+        if config.get(name) is not None:
             request[name] = config[name]
     cost = config.get("cost")
     if cost is not None:
@@ -87,6 +87,18 @@ def _flat_box(name: str, shape: Sequence[int], box: Box) -> Box:
             "first, so it cannot be flattened"
         )
     return (first[0], 0), (count[0], _routing.flattened(shape)[1])
+
+
+def rule_options(
+    group: Mapping[str, Any], kind: str, config: Mapping[str, Any]
+) -> dict[str, str]:
+    """A group's options as the library reads them. Sums over strips cost a
+    little; only teams need them."""
+    options = _options.to_rule(group, kind, settled_precision(kind))
+    strips = "strips" in _options.own_names(group["rule"])
+    if strips and config.get("teams", "off") == "off":  # pickles may be older
+        options.setdefault("strips", "1")
+    return options
 
 
 @lru_cache(maxsize=2)

@@ -9,8 +9,7 @@ import subprocess
 import time
 from functools import partial
 
-from started import (SMALL, Failure, digest_of,
-                     free_port, require, words_of)
+from started import SMALL, Failure, digest_of, free_port, require, words_of
 from trials import Row, chance_of
 
 PLACES = ["forward", "backward", "collective", "optimizer", "save"]

@@ -594,10 +594,9 @@ TEST(PlacedSchedule, HasTwoGathersUnderWay) {
     if (a.kind == EntryKind::kAllToAll) flying.insert(a.label);
     if (a.kind == EntryKind::kWait)
       flying.erase(schedule.actions[index(a.item)].label);
-    if (a.label == "transform round 5") {
-      EXPECT_THAT(flying, ElementsAre("gather round 6", "gather round 7",
-                                      "scatter round 4"));
-    }
+    if (a.label != "transform round 5") continue;
+    EXPECT_THAT(flying, ElementsAre("gather round 6", "gather round 7",
+                                    "scatter round 4"));
   }
 }
 
