@@ -225,8 +225,7 @@ Document matrix_view(const PlacedPlan& plan, const PlacedFigures& figures,
 }  // namespace
 
 PlacedSchedule shown_schedule(const PlacedPlan& plan, int32_t rank) {
-  constexpr int64_t kAnyWidth = int64_t{1} << 30;
-  return make_placed_schedule(plan, rank, kAnyWidth);
+  return make_placed_schedule(plan, rank, int64_t{1} << 30);
 }
 
 PlacedOrder placed_order(const PlacedPlan& plan, int32_t rank) {

@@ -138,7 +138,9 @@ class PlacedStatesMaker {
     for (int32_t k = 0; k < std::ssize(out_.kept); ++k) {
       const PlacedMatrix& it = draft_.matrix(out_.kept[index(k)].matrix);
       if (it.round >= 0 || it.owner != rank_) continue;
-      owned.push_back({.kept = k, .own = {0, it.rows, 0, it.cols}});
+      SlotMatrix& whole = owned.emplace_back();
+      whole.kept = k;
+      whole.own = {0, it.rows, 0, it.cols};
     }
     out_.local = draft_.batches_of(owned);
   }

@@ -42,12 +42,9 @@ TEST(PlacedSchedule, GathersPiecesToTheOwnerAndScattersUpdates) {
 TEST(PlacedSchedule, NamesARankThatThereIsNot) {
   const PlacedPlan plan = plan_by_lot(
       placed_request("muon", {{"w", {4, 3}}}, {{.dim = 0, .size = 2}}), 1);
-  try {
-    make_placed_schedule(plan, 2, 1);
-    FAIL();
-  } catch (const UsageError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("rank 2 of a plan for 2 ranks"));
-  }
+  EXPECT_THAT([&] { make_placed_schedule(plan, 2, 1); },
+              ::testing::ThrowsMessage<UsageError>(
+                  HasSubstr("rank 2 of a plan for 2 ranks")));
 }
 
 // Ranks whose slots hold names of elements in the place of numbers. Each rank
@@ -510,9 +507,8 @@ TEST(PlacedSchedule, BringsEveryElementToTheRanksThatShareItAndBack) {
         Players(plan, seed % 2 == 0 ? 1 : 4).play();
         if (HasFatalFailure()) return;
       }
-  EXPECT_GT(num_shared, 1000);
+  EXPECT_GT(num_shared, 300);
 }
-
 // Some tensors on some ranks, others on others, replicas or not.
 TEST(PlacedSchedule, ServesClassesOfDifferentRanks) {
   for (uint64_t seed = 0; seed < 200; ++seed) {

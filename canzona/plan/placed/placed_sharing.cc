@@ -221,7 +221,7 @@ void share_in(PlacedPlan& plan, const LineOfClass& line) {
   std::iota(p.buckets[0].matrix_tensors.begin(),
             p.buckets[0].matrix_tensors.end(), 0);
   p.buffer_of.assign(line.matrices.size(), 0);
-  Assignment a{.home = part.home, .micro_group = part.micro_group};
+  Assignment a{part.home, {}, part.micro_group};
   for (size_t m = 0; m < line.matrices.size(); ++m)
     a.owner.push_back(part.owners[m].front());
   share_matrices(part, p, a);

@@ -167,8 +167,10 @@ class PlacedValidation {
     }
     if (ranks.size() != m.team.size() || !is_team_size(std::ssize(m.team)) ||
         std::ssize(m.team) > shares.strips(i).most_ranks())
-      wrong("a team of ", m.team.size(), " ranks; its rule lets at most ",
-            shares.strips(i).most_ranks(), " share it");
+      wrong("a team of ", m.team.size(), " ranks, ", ranks.size(),
+            " of them different; expected 2, 4 or 8 different ones, and at "
+            "most ",
+            shares.strips(i).most_ranks());
     for (const int32_t rank : ranks)
       if (rank / plan_.options.ranks_per_node !=
           m.owner / plan_.options.ranks_per_node)
