@@ -41,8 +41,8 @@ rule keeps two factors of a matrix (SOAP, Shampoo), a helper decomposes one of t
 No bit of the result depends on teams.
 
 With --layout, the plan is the one that the PyTorch package makes for this model under DDP, FSDP2 or
-HSDP (hsdp:8: groups of 8 ranks share a copy), over tensor parallelism if the mesh has tp. PyTorch is
-not needed. Tensors and rules are those of canzona.Muon(model), SOAP and so on.
+HSDP (hsdp:8: groups of 8 ranks share a copy), over tensor parallelism if the mesh has tp. PyTorch
+is not needed. Tensors and rules are those of canzona.Muon(model), SOAP and so on.
 
 With --placed, the planner cuts nothing: ranks store what the file says, as DDP, FSDP2, HSDP or TP
 left it; only owners and rounds are chosen. Two ranks with half of a matrix each:

@@ -101,7 +101,7 @@ PlacedGroup matrices_group(const PlanArguments& arguments,
 
 // AdamW's weight decay is that of the matrices where the user names one.
 PlacedGroup elements_beside(const PlanArguments& arguments) {
-  PlacedGroup group{"adamw", {}};
+  PlacedGroup group{kElementRule, {}};
   const RuleOptions given = parse_rule_options(arguments.rule_options);
   const auto decay = given.find("weight_decay");
   if (decay != given.end()) group.options.insert(*decay);

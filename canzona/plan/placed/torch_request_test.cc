@@ -42,7 +42,9 @@ std::string rows_of(std::vector<int64_t> shape, const TorchLayout& layout,
 }
 
 TorchPlacement placed_by(TorchLayout layout, const char* mesh) {
-  return {.layout = layout, .mesh = parse_mesh(mesh)};
+  TorchPlacement placement{.layout = layout, .mesh = parse_mesh(mesh)};
+  placement.matrices.rule = "muon";
+  return placement;
 }
 
 const PlacedTensor& tensor_of(const PlacedRequest& request,
