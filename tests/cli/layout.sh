@@ -98,7 +98,7 @@ bad --mesh tp=3 heads -- plan --layout fsdp2 --mesh dp=2,tp=3
 refuses --mesh ep=2 'leave ep out' -- \
   plan --model qwen3-30b-a3b --layers 1 --layout fsdp2 --mesh dp=2,ep=2
 bad --layout --zero -- plan --layout fsdp2 --mesh dp=2 --zero hier:2
-bad --layout --teams -- plan --layout fsdp2 --mesh dp=2 --teams 4
+bad --layout --strategy -- plan --layout fsdp2 --mesh dp=2 --strategy megatron
 bad --layout --parameters -- plan --layout ddp --mesh dp=2 --parameters fp32
 bad --dtype "'fp16'" -- plan --layout ddp --mesh dp=2 --dtype fp16
 bad --wire "'fp8'" -- plan --layout ddp --mesh dp=2 --wire fp8

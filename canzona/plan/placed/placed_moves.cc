@@ -398,11 +398,11 @@ class PlacedRoundsMaker {
   }
 
   bool moves_at_all(int32_t m) const {
-    int64_t at_owner = 0;
-    for (const Piece& p : placed_pieces(plan_, m, draft_.matrix(m).owner))
-      at_owner += p.elements();
-    return !draft_.matrix(m).team.empty() ||
-           at_owner < draft_.matrix(m).rows * draft_.matrix(m).cols;
+    return std::ranges::any_of(
+        draft_.shares().shares(index(m)), [&](const MatrixShare& share) {
+          return elements_within(plan_, m, share.t, share.rectangles) <
+                 share.elements();
+        });
   }
   int64_t fields_of(const Share& share) const {
     return draft_.facts_of_matrix(share.matrix).gather_fields();

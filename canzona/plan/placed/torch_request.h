@@ -49,7 +49,7 @@ std::string to_string(const TorchLayout& layout);
 struct TorchPlacement {
   TorchLayout layout = {};
   Mesh mesh = {};                             // dp and tp; other axes must be 1
-  PlacedGroup matrices;                       // group of matrix-rule tensors
+  PlacedGroup matrices = {};                       // group of matrix-rule tensors
   PlacedGroup elements = {kElementRule, {}};  // group of all others
   DType dtype = DType::kFp32;
   Splits splits = {};
