@@ -141,8 +141,8 @@ struct SettledRequest {
   int32_t phases = 1;
 };
 
-// What the ranks of a part store of its matrices if their storage is given: in
-// place of mesh, cuts and slices.
+// Says which pieces of a part's matrices its ranks store if their storage is
+// given, and takes the place of mesh, cuts and slices.
 class GivenPieces {
  public:
   virtual ~GivenPieces() = default;

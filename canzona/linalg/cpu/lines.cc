@@ -21,7 +21,7 @@ double root_of(double moment, const LineFactors& how) {
                    : std::sqrt(moment) + how.epsilon;
 }
 
-// What has no length gets no factor.
+// Returns 0 for a line without length, which stays as it is.
 double quotient(double a, double b) { return b == 0 ? 0 : a / b; }
 
 template <class Real>

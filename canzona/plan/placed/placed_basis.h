@@ -121,7 +121,8 @@ class PlacedBasis {
   void each_message(size_t item, Visit visit) const;
 
  private:
-  // What a rank of the line and an owner exchange of a shared matrix.
+  // One message of a shared matrix: from a rank of the line to an owner, or
+  // between members of a team.
   struct Moved {
     int32_t from = 0, to = 0;
     int64_t elements = 0;  // gathered, and their updates scattered

@@ -14,7 +14,7 @@ namespace canzona {
 inline constexpr const char* kPlacedKey = "canzona_placed";
 inline constexpr const char* kPlacedPlanFormat = "canzona.placed_plan";
 inline constexpr int64_t kPlacedVersion = 1;
-// Of plans that may have teams, or name their links.
+// The version of plans that may have teams, or that name their links.
 inline constexpr int64_t kPlacedTeamVersion = 2;
 // The most boxes of all tensors and ranks that a file may list.
 inline constexpr int64_t kMaxPlacedBoxes = int64_t{1} << 22;

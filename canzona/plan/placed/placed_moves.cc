@@ -204,7 +204,8 @@ class PlacedRoundsMaker {
     bool is_alone = true;
   };
   using SharesByOwner = std::map<int32_t, std::vector<Share>>;
-  // What this rank computes: by matrix and block, and teams by matrix.
+  // The matrices and blocks that this rank computes alone, by number, and the
+  // teams of its line, by matrix.
   struct Computed {
     std::map<std::pair<int32_t, int32_t>, SlotMatrix> alone;
     std::map<int32_t, SharedMatrix> teams;

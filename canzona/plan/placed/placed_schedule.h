@@ -116,8 +116,8 @@ struct PlacedAction {
   // Compute, or, of collectives, an all-to-all or a broadcast; kWait: until
   // action `item` has ended.
   EntryKind kind = EntryKind::kPrepare;
-  // Of compute: an index into `rounds`; -1 for elements and matrices that never
-  // move.
+  // Compute works on this round (an index into `rounds`), or, if it is -1, on
+  // elements and on matrices that never move.
   int32_t item = -1;
   std::string label;                  // "gather round 3"
   std::vector<int32_t> tensors = {};  // that it works on, ascending

@@ -194,7 +194,7 @@ class Players {
     EXPECT_TRUE(any) << "an exchange of nothing";
   }
 
-  // What is in rooms is the rule's business.
+  // Checks sizes and places alone: the rule decides what lies in rooms.
   void exchange(const std::vector<Player*>& all) {
     const auto at = [](const Player* p) -> const PlacedAction& {
       return p->schedule.actions[p->next];

@@ -93,7 +93,7 @@ int64_t elements_within(const PlacedPlan& plan, int32_t matrix, int32_t rank,
 
 namespace {
 
-// What the ranks of a line store of some matrices.
+// Knows which pieces of some matrices the ranks of a line store.
 class LinePieces : public GivenPieces {
  public:
   LinePieces(const PlacedPlan& plan, const std::vector<int32_t>& line,

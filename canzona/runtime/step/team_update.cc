@@ -16,7 +16,7 @@ size_t number_of(Purpose purpose) {
                static_cast<int>(Purpose::kTeamNorms));
 }
 
-// What this rank does of the matrices that teams share, by round.
+// Returns this rank's shares of the matrices that teams share, by round.
 std::vector<std::vector<TeamWork>> team_works(const Rank& rank) {
   std::vector<std::vector<TeamWork>> rounds;
   for (size_t r = 0; r < rank.rounds.size(); ++r) {

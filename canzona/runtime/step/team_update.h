@@ -37,7 +37,7 @@ class TeamUpdate {
   void exchange(const ShownEntry& shown, bool at_once);
 
  private:
-  // What this rank exchanges of a matrix of a round.
+  // The exchanges of one matrix of a round, and those under way.
   struct Shared {
     const SharedMatrix* planned = nullptr;
     std::array<TeamExchange, 5> exchanges;
