@@ -3,10 +3,13 @@
     torchrun --standalone --nproc-per-node 4 bench/first_step.py fsdp2
 
 The first step reads layouts, meets the other ranks and plans. Products are
-small, so that this is what is seen.
+small, so that this is what is seen; with --width 512 --layers 4 they are most
+of a step.
 """
 
 import argparse
+import json
+import statistics
 import time
 
 import canzona
@@ -16,22 +19,22 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-WIDTH, LAYERS, VOCABULARY, STEPS = 128, 36, 512, 4
+VOCABULARY = 512
 
 
 class Layer(nn.Module):
     """Seven matrices, as in a transformer's layer."""
 
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
+        self.norm = nn.LayerNorm(width)
         self.q, self.k, self.v, self.out = (
-            nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4)
+            nn.Linear(width, width, bias=False) for _ in range(4)
         )
         self.gate, self.up = (
-            nn.Linear(WIDTH, 3 * WIDTH, bias=False) for _ in range(2)
+            nn.Linear(width, 3 * width, bias=False) for _ in range(2)
         )
-        self.down = nn.Linear(3 * WIDTH, WIDTH, bias=False)
+        self.down = nn.Linear(3 * width, width, bias=False)
 
     def forward(self, x):
         y = self.norm(x)
@@ -40,11 +43,11 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self):
+    def __init__(self, width, layers):
         super().__init__()
-        self.embedding = nn.Embedding(VOCABULARY, WIDTH)
-        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
-        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        self.embedding = nn.Embedding(VOCABULARY, width)
+        self.layers = nn.ModuleList(Layer(width) for _ in range(layers))
+        self.head = nn.Linear(width, VOCABULARY, bias=False)
 
     def forward(self, tokens):
         x = self.embedding(tokens)
@@ -54,6 +57,8 @@ class Model(nn.Module):
 
 
 def laid_out(model, layout):
+    if layout == "alone":
+        return model
     if layout == "ddp":
         return DistributedDataParallel(model)
     for layer in model.layers:
@@ -71,26 +76,34 @@ def seconds_of(work):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("layout", choices=["ddp", "fsdp2"])
-    layout = parser.parse_args().layout
+    parser.add_argument("layout", choices=["alone", "ddp", "fsdp2"])
+    parser.add_argument("--width", type=int, default=128)
+    parser.add_argument("--layers", type=int, default=36)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group("gloo")
-    model = laid_out(Model(), layout)
+    model = laid_out(Model(options.width, options.layers), options.layout)
     optimizer, construction = seconds_of(lambda: canzona.Muon(model, lr=1e-3))
     steps = []
-    for number in range(STEPS):
+    for number in range(options.steps):
         generator = torch.Generator().manual_seed(dist.get_rank() + number)
         tokens = torch.randint(0, VOCABULARY, (4, 32), generator=generator)
         optimizer.zero_grad()
         logits = model(tokens).flatten(0, 1)
         nn.functional.cross_entropy(logits, tokens.flatten()).backward()
         steps.append(seconds_of(optimizer.step)[1])
-    if dist.get_rank() == 0:
-        later = ", ".join(f"{s:.3f}" for s in steps[1:])
+    first, *later = steps
+    if dist.get_rank() == 0 and options.json:
+        print(json.dumps({"construction": construction, "first step": first,
+                          "step": statistics.median(later)}))
+    elif dist.get_rank() == 0:
         print(
-            f"{layout}, {dist.get_world_size()} ranks: construction "
-            f"{construction:.3f} s, first step {steps[0]:.3f} s, later {later} s"
+            f"{options.layout}, {dist.get_world_size()} ranks: construction "
+            f"{construction:.3f} s, first step {first:.3f} s, later "
+            f"{', '.join(f'{s:.3f}' for s in later)} s"
         )
     dist.destroy_process_group()
 

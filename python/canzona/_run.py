@@ -59,6 +59,9 @@ class Run(RunExchange):
         self._failure: tuple[str, Exception] | None = None  # of this step
         self._rates: Sequence[float] = ()  # of this step
         self.options = list(setup.options)  # by group
+        # Options of the last step on which ranks agreed, where they are others
+        # now.
+        self._former: dict[int, dict[str, str]] = {}
         self._gradients = Gradients(self.names, self.layout, self.device)
         self._gradients.expect(parameters)
         self.keys: dict[int, str] = {}  # of states, by number
@@ -190,6 +193,7 @@ class Run(RunExchange):
         self._likeness.judge(self._told_numbers)
         if self._stream is None:
             self._check_alike(found)
+        self._agree_on_options()
         clip = self.setup.clip_norm
         if clip is not None:
             self._compute("norm of gradients", step.squares)
@@ -201,6 +205,22 @@ class Run(RunExchange):
             return not self._skips()
         self._remember(found)
         return True
+
+    def _agree_on_options(self) -> None:
+        """On a GPU ranks do not wait to hear whether their options are alike,
+        and options decide in which steps a team exchanges factors. A rank with
+        new options does wait, in this one step; if another rank has others, or
+        an error, it takes part under the former ones, as that rank does."""
+        if self._former and self._stream is not None:
+            numbers = self._numbers[_LOOK].tolist()
+            if numbers[_FAULT] > 0 or numbers[1] != -numbers[2]:
+                self._take_back_options()
+        self._former = {}
+
+    def _take_back_options(self) -> None:
+        for group, options in self._former.items():
+            self._step.set_options(group, options)
+            self.options[group] = options
 
     def _remember(self, found: Any) -> None:
         """Sends the reduced numbers to the host, which reads them later."""
@@ -252,6 +272,8 @@ class Run(RunExchange):
         """Raises after taking part in the rest of the step: on GPUs other ranks
         do not wait for this error. The numbers have told them to change
         nothing, and they run their collectives."""
+        self._take_back_options()
+        self._former = {}
         self._numbers[_SUMS] = 0
         if self.setup.clip_norm is not None:
             self._reduce(_SUMS, dist.ReduceOp.SUM, "norm of gradients")
@@ -505,4 +527,5 @@ class Run(RunExchange):
 
     def set_options(self, group: int, options: dict[str, str]) -> None:
         self._step.set_options(group, options)
+        self._former.setdefault(group, self.options[group])
         self.options[group] = options

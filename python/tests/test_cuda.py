@@ -72,6 +72,12 @@ def test_teams_do_not_change_a_bit(layout):
             assert got[name] == expected[name], (rank, name)
 
 
+def test_ranks_that_disagree_on_a_refresh_change_nothing():
+    import test_teams as teams
+
+    teams.check_disagreeing(on_gpu(4, teams.large, teams.disagreeing))
+
+
 def model_and(**options):
     model = layouts.fresh().cuda()
     return model, canzona.Muon(model, **options)

@@ -190,6 +190,53 @@ def test_options_that_a_team_cannot_follow_change_nothing(name, option, value):
         assert changed == plain
 
 
+def disagreeing():
+    """Refreshes of a team exchange more than other steps. Ranks that disagree
+    on the next one, or of which one fails before it, change nothing, and the
+    steps that follow have the bits of ones without a mistake."""
+    rule, options, _ = runs("auto")["soap strips"]
+    me = torch.distributed.get_rank()
+    mistakes = {
+        "none": (None, None),
+        "one rank has another frequency": (lambda: me == 1, None),
+        "all have another, one fails": (lambda: True, lambda: me == 1),
+    }
+    told, digests = {}, {}
+    for what, (changes, fails) in mistakes.items():
+        model, layout = layouts.build("fsdp4")
+        optimizer = layouts.optimizer_of(model, layout, rule, **options)
+        groups = [g for g in optimizer.param_groups if g["rule"] == rule]
+        layouts.steps(model, optimizer, 1, 3)
+        if changes is not None:
+            before = [dict(g) for g in groups]
+            for group in groups:
+                if changes():
+                    group["precondition_frequency"] = 5
+                if fails is not None and fails():
+                    group["lr"] = "fast"
+            try:
+                layouts.steps(model, optimizer, 4, 4)
+                optimizer.skipped_steps  # on a GPU an error is told later
+                told[what] = ""
+            except Exception as error:
+                told[what] = str(error)
+            for group, old in zip(groups, before):
+                group.update(old)
+        layouts.steps(model, optimizer, 4, 6)
+        digests[what] = layouts.digest(model, optimizer)[0]
+    return told, digests
+
+
+def check_disagreeing(found):
+    for told, digests in found:
+        assert len(told) == 2 and all(told.values()), told
+        assert len(set(digests.values())) == 1, digests
+
+
+def test_ranks_that_disagree_on_a_refresh_change_nothing():
+    check_disagreeing(spawn(4, large, disagreeing))
+
+
 @pytest.mark.parametrize(
     "wrong", [{"teams": "some"}, {"teams": 3}, {"links": 5}, {"links": "fast"}]
 )
