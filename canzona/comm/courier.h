@@ -118,6 +118,11 @@ class Courier {
     return post(request);
   }
 
+  // Returns the work posted last; it ends after all earlier work.
+  Work last() {
+    return num_posted_ == 0 ? Work() : Work(this, num_posted_ - 1);
+  }
+
   Lane* lane() const { return lane_; }  // null if it has a thread
   Track* track() const { return track_; }
   // Returns the time spent in operations that have ended. Any thread may call.

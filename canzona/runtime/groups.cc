@@ -183,7 +183,9 @@ std::chrono::nanoseconds Groups::exchange_busy() const {
   return busy;
 }
 
-Groups::Sent Groups::count(int64_t TrafficLog::Row::*bytes) const {
+// A rank that only sends to its team does not wait for that in its step.
+Groups::Sent Groups::count(int64_t TrafficLog::Row::* bytes) {
+  if (teams_.courier != nullptr) teams_.courier->last().wait();
   const auto of = [&](const std::unique_ptr<NodeGroup>& group,
                       Operation operation) {
     return group == nullptr ? 0 : group->traffic(operation).*bytes;

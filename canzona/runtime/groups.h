@@ -109,8 +109,8 @@ class Groups {
   bool has_links() const { return control_->has_links(); }
   std::chrono::nanoseconds links_busy() const { return control_->links_busy(); }
   std::chrono::nanoseconds exchange_busy() const;
-  // Bytes sent since construction, by group and operation. Call it only while
-  // no operation is in progress.
+  // Bytes sent since construction, by group and operation. Call it between
+  // steps, with parameters up to date.
   struct Sent {
     int64_t reduce_scatter = 0;
     int64_t all_reduce = 0;
@@ -127,10 +127,10 @@ class Groups {
     }
     Sent& operator+=(const Sent& other);
   };
-  Sent sent() const { return count(&TrafficLog::Row::sent); }
+  Sent sent() { return count(&TrafficLog::Row::sent); }
   // The part of these that went to other nodes, as given by the communicator's
   // options.
-  Sent sent_slow() const { return count(&TrafficLog::Row::sent_slow); }
+  Sent sent_slow() { return count(&TrafficLog::Row::sent_slow); }
 
  private:
   struct Line {
@@ -140,7 +140,7 @@ class Groups {
 
   void found_modules(Communicator& world, const PlanPart& part,
                      const WireOps& ops, const std::string& prefix);
-  Sent count(int64_t TrafficLog::Row::*bytes) const;
+  Sent count(int64_t TrafficLog::Row::* bytes);
 
   const GroupLanes lanes_;
   LinkUse exchange_use_;  // the groups below count into it

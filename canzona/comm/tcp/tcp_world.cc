@@ -255,7 +255,8 @@ void TcpWorld::gather() {
           options_.num_local == size()
               ? ""
               : loopback_hint(own_endpoint(listener_).host)));
-    wait_for_guests({}, until);
+    std::vector<pollfd> files;
+    wait_for_guests(files, until);
     accept_guests();
     std::erase_if(guests_, [&](Guest& guest) {
       if (!guest.read()) return true;
@@ -334,7 +335,7 @@ void TcpWorld::come() {
 }
 
 void TcpWorld::run() {
-  std::vector<pollfd> files;
+  std::vector<pollfd> files;  // kept: a training loop asks for no memory
   while (!finished_) {
     files = {{wake_up_.file(), POLLIN, 0}};
     for (const Line& line : lines_)
@@ -355,8 +356,9 @@ bool TcpWorld::is_late(const Guest& guest) const {
 }
 
 // Sleeps until a guest comes or says something, or one of `files` is readable.
-// With all places taken, new guests wait in the listener's queue.
-void TcpWorld::wait_for_guests(std::vector<pollfd> files, Deadline until) {
+// With all places taken, new guests wait in the listener's queue. Adds to
+// `files`.
+void TcpWorld::wait_for_guests(std::vector<pollfd>& files, Deadline until) {
   if (!is_full()) files.push_back({listener_.file(), POLLIN, 0});
   for (const Guest& guest : guests_)
     files.push_back({guest.socket.file(), POLLIN, 0});

@@ -94,7 +94,7 @@ class TcpWorld {
   void run();
   bool is_full() const { return guests_.size() >= most_guests_; }
   bool is_late(const Guest& guest) const;
-  void wait_for_guests(std::vector<struct pollfd> files, Deadline until);
+  void wait_for_guests(std::vector<struct pollfd>& files, Deadline until);
   void accept_guests();
   void read_guests();
   bool read_guest(Guest& guest);
