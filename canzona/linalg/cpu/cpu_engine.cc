@@ -249,9 +249,9 @@ void CpuEngine::symmetric_product(Matrices c, double alpha, ConstMatrices a,
 void CpuEngine::commuting_product(Matrices c, ConstMatrices a,
                                   ConstMatrices b) {
   for_each_matrix(
-      []<class Real>(View<Real> to, ConstView<Real> left, ConstView<Real> right,
-                     int64_t) {
-        product_lower(to, left, right);
+      [this]<class Real>(View<Real> to, ConstView<Real> left,
+                         ConstView<Real> right, int64_t) {
+        product_lower(packing_, to, left, right);
         mirror_lower(to);
       },
       c, a, b);

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "canzona/linalg/cpu/cpu_algebra.h"
+#include "canzona/linalg/cpu/products.h"
 #include "canzona/linalg/engine.h"
 
 namespace canzona {
@@ -108,6 +109,7 @@ class CpuEngine : public Engine {
   std::unique_ptr<CpuAlgebra> fp64_;
   std::unique_ptr<CpuAlgebra> fp32_;
   std::unique_ptr<CpuAlgebra> bf16_;
+  PackingRoom packing_;
 };
 
 }  // namespace canzona

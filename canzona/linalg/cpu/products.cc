@@ -64,18 +64,16 @@ namespace {
 // Computes the lower triangle of C = alpha·A·B + beta·C for symmetric A and B
 // by a kernel of our own; returns false if this CPU has none.
 template <class Real>
-bool own_lower(View<Real>, Same<Real>, ConstView<Real>, ConstView<Real>,
-               Same<Real>) {
+bool own_lower(PackingRoom&, View<Real>, Same<Real>, ConstView<Real>,
+               ConstView<Real>, Same<Real>) {
   return false;
 }
 #if defined(__x86_64__)
-bool own_lower(View<float> c, float alpha, ConstView<float> a,
-               ConstView<float> b, float beta) {
-  static const bool has_avx512 = blas_has_avx512();
-  if (!has_avx512) return false;
-  alignas(64) thread_local float scratch[kLowerScratch];
+bool own_lower(PackingRoom& room, View<float> c, float alpha,
+               ConstView<float> a, ConstView<float> b, float beta) {
+  if (room.data() == nullptr) return false;
   product_lower_avx512(c.data, c.stride, c.rows, alpha, {a.data, a.stride},
-                       {b.data, b.stride}, beta, scratch);
+                       {b.data, b.stride}, beta, room.data());
   return true;
 }
 #endif
@@ -112,22 +110,38 @@ void check_square(View<Real> c, ConstView<Real> a) {
 
 }  // namespace
 
+#if defined(__x86_64__)
+struct alignas(64) PackingRoom::Memory {
+  float floats[kLowerScratch];
+};
+PackingRoom::PackingRoom()
+    : memory_(blas_has_avx512() ? new Memory : nullptr) {}
+float* PackingRoom::data() const {
+  return memory_ == nullptr ? nullptr : memory_->floats;
+}
+#else
+struct PackingRoom::Memory {};
+PackingRoom::PackingRoom() = default;
+float* PackingRoom::data() const { return nullptr; }
+#endif
+PackingRoom::~PackingRoom() = default;
+
 template <class Real>
-void square_symmetric_lower(View<Real> c, Same<Real> alpha,
+void square_symmetric_lower(PackingRoom& room, View<Real> c, Same<Real> alpha,
                             Same<ConstView<Real>> a, Same<Real> beta) {
   // Above this side the library's own kernel reaches the rate of its products.
   constexpr int64_t kMostSide = 1024;
   check_square(c, a);
-  if (c.rows > kMostSide || !own_lower(c, alpha, a, a, beta))
+  if (c.rows > kMostSide || !own_lower(room, c, alpha, a, a, beta))
     square_lower(c, alpha, a, Op::kNone, beta);
 }
 
 template <class Real>
-void product_lower(View<Real> c, Same<ConstView<Real>> a,
+void product_lower(PackingRoom& room, View<Real> c, Same<ConstView<Real>> a,
                    Same<ConstView<Real>> b) {
   check_square(c, a);
   check_square(c, b);
-  if (!own_lower(c, 1, a, b, 0)) lower_by_blocks<Real>(c, a, b);
+  if (!own_lower(room, c, 1, a, b, 0)) lower_by_blocks<Real>(c, a, b);
 }
 
 template <class Real>
@@ -147,12 +161,14 @@ template void product(View<double>, double, ConstView<double>, Op,
                       ConstView<double>, Op, double);
 template void square_lower(View<float>, float, ConstView<float>, Op, float);
 template void square_lower(View<double>, double, ConstView<double>, Op, double);
-template void square_symmetric_lower(View<float>, float, ConstView<float>,
-                                     float);
-template void square_symmetric_lower(View<double>, double, ConstView<double>,
-                                     double);
-template void product_lower(View<float>, ConstView<float>, ConstView<float>);
-template void product_lower(View<double>, ConstView<double>, ConstView<double>);
+template void square_symmetric_lower(PackingRoom&, View<float>, float,
+                                     ConstView<float>, float);
+template void square_symmetric_lower(PackingRoom&, View<double>, double,
+                                     ConstView<double>, double);
+template void product_lower(PackingRoom&, View<float>, ConstView<float>,
+                            ConstView<float>);
+template void product_lower(PackingRoom&, View<double>, ConstView<double>,
+                            ConstView<double>);
 template void solve_lower_transposed(View<float>, ConstView<float>);
 template void solve_lower_transposed(View<double>, ConstView<double>);
 

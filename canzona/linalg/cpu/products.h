@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <type_traits>
 
 #include "canzona/base/check.h"
@@ -55,15 +56,30 @@ template <class Real>
 void square_lower(View<Real> c, Same<Real> alpha, Same<ConstView<Real>> a,
                   Op op_a, Same<Real> beta);
 
+// Memory in which products of symmetric matrices pack their operands, for one
+// thread at a time. A new one is not cleared; it is empty on a CPU for which
+// there is no kernel of ours.
+class PackingRoom {
+ public:
+  PackingRoom();
+  ~PackingRoom();
+
+  float* data() const;  // null if empty
+
+ private:
+  struct Memory;
+  std::unique_ptr<Memory> memory_;
+};
+
 // The lower triangle of C = alpha·A² + beta·C for a symmetric A.
 template <class Real>
-void square_symmetric_lower(View<Real> c, Same<Real> alpha,
+void square_symmetric_lower(PackingRoom& room, View<Real> c, Same<Real> alpha,
                             Same<ConstView<Real>> a, Same<Real> beta);
 
 // The lower triangle of C = A·B for symmetric A and B, and possibly more above
 // it.
 template <class Real>
-void product_lower(View<Real> c, Same<ConstView<Real>> a,
+void product_lower(PackingRoom& room, View<Real> c, Same<ConstView<Real>> a,
                    Same<ConstView<Real>> b);
 
 // B = B·L⁻ᵀ for a lower triangular L.

@@ -76,13 +76,13 @@ class RealAlgebra final : public CpuAlgebra {
 
   void commuting_product(Operand& d, const Operand& a,
                          const Operand& b) override {
-    product_lower(square(d), square(a), square(b));
+    product_lower(packing_, square(d), square(a), square(b));
     finish(d);
   }
 
   void sandwich(Operand& u, const Operand& p, const Operand& r,
                 Operand& scratch) override {
-    square_symmetric_lower(square(scratch), 1, square(p), 0);
+    square_symmetric_lower(packing_, square(scratch), 1, square(p), 0);
     finish(scratch);
     commuting_product(u, r, scratch);
   }
@@ -234,6 +234,8 @@ class RealAlgebra final : public CpuAlgebra {
                             ConstView<Real> source, View<Real> momentum);
   static void load_rows(const Load& load, Real* to, ConstView<Real> source,
                         View<Real> momentum);
+
+  PackingRoom packing_;
 };
 
 template <class Real>
@@ -320,7 +322,7 @@ void RealAlgebra<Real>::polynomial(Operand& p, const Operand& r, double a,
     // Copying b·R saves the library a pass of its own.
     for (int64_t i = 0; i < to.rows; ++i)
       cpu_axpby(run_of(to.row(i)), b, run_of(from.row(i)), 0, i + 1);
-    square_symmetric_lower(to, gamma, from, 1);
+    square_symmetric_lower(packing_, to, gamma, from, 1);
   }
   for (int64_t i = 0; i < to.rows; ++i) to.row(i)[i] += static_cast<Real>(a);
   finish(p);
