@@ -171,16 +171,23 @@ check_ranks() {
   [ "$fault" != throw ] || expect "$victim" 1 "failed: no more paper"
 }
 
-check_mpirun() {
+is_mpirun_right() {
   num=$(num_speakers)
   case $fault in
-    none | pause)
-      [ "$num" -eq 4 ] && [ $mpirun_status -eq 0 ] && return ;;
+    none | pause) [ "$num" -eq 4 ] && [ $mpirun_status -eq 0 ] ;;
     stuck)  # who is stuck may be ended by mpirun first
-      [ $((num + 1)) -ge $num_heard ] && [ $mpirun_status -ne 0 ] && return ;;
-    *)
-      [ "$num" -ge $num_heard ] && [ $mpirun_status -ne 0 ] && return ;;
+      [ $((num + 1)) -ge $num_heard ] && [ $mpirun_status -ne 0 ] ;;
+    *) [ "$num" -ge $num_heard ] && [ $mpirun_status -ne 0 ] ;;
   esac
+}
+
+# mpirun gives the others a second, which may be too short for a rank to speak
+# on a busy machine, so one run of three is enough.
+check_mpirun() {
+  for run in 1 2 3; do
+    run_trial "$folder/plain.sh"
+    is_mpirun_right && return
+  done
   complain "mpirun: status $mpirun_status, $(cat "$OUT"/*)"
 }
 
@@ -193,7 +200,6 @@ for trial in "$@"; do
   find_peer
   run_trial "$folder/rank.sh"
   check_ranks
-  run_trial "$folder/plain.sh"
   check_mpirun
 done
 echo "$# trials, the last rank ended $slowest ms after its operation began"

@@ -26,6 +26,16 @@ class Trial:
         return f"{self.row.name}: {self.what}"
 
 
+def outcome(trial):
+    """What a trial has timed, and why it failed, or None."""
+    try:
+        return trial.function(), None
+    except Failure as error:
+        return None, str(error)
+    except Exception as error:  # a fault of the rows: told as such
+        return None, f"{type(error).__name__}: {error}"
+
+
 class Row:
     """The outcome of one row."""
 
@@ -95,13 +105,12 @@ class Runner:
         threading.Thread(target=self._run, args=[trial], daemon=True).start()
 
     def _run(self, trial):
-        failure, seconds = None, None
-        try:
-            seconds = trial.function()
-        except Failure as error:
-            failure = str(error)
-        except Exception as error:  # a fault of the rows: told as such
-            failure = f"{type(error).__name__}: {error}"
+        for _ in range(3):
+            seconds, failure = outcome(trial)
+            # torchrun finds a free port for itself, and the next one is ours:
+            # another program may have it.
+            if "Address already in use" not in (failure or ""):
+                break
         with self.changed:
             self._count(trial, seconds, failure)
             self.busy -= trial.ranks
