@@ -27,7 +27,7 @@ class Trial:
 
 
 def outcome(trial):
-    """What a trial has timed, and why it failed, or None."""
+    """Runs a trial; returns what it timed and, if it failed, why."""
     try:
         return trial.function(), None
     except Failure as error:
