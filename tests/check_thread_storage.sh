@@ -6,10 +6,11 @@
 # ranks and their couriers, spends its time on that.
 set -u
 [ $# -gt 0 ] || { echo "usage: check_thread_storage.sh <file>..." >&2; exit 2; }
-most=65536
+most=65536  # bytes
 bad=0
 for file; do
-  size=$(readelf -lW "$file" | awk '$1 == "TLS" { print $6 }')
+  headers=$(readelf -lW "$file") || exit 2
+  size=$(echo "$headers" | awk '$1 == "TLS" { print $6 }')
   size=$((${size:-0}))
   [ "$size" -le "$most" ] && continue
   echo "$file: $size bytes of every thread's storage, at most $most expected;" \

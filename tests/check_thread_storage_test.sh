@@ -14,6 +14,8 @@ program() {
 
 program 4096 && program 1048576 || exit 1
 sh "$check" "$folder/4096" || { echo "4096 bytes refused" >&2; exit 1; }
+sh "$check" "$folder/none" 2>/dev/null &&
+  { echo "a file that is not there taken" >&2; exit 1; }
 words=$(sh "$check" "$folder/4096" "$folder/1048576" 2>&1) &&
   { echo "1 MiB taken" >&2; exit 1; }
 case $words in

@@ -44,10 +44,11 @@ TEST(Collectives, PiecesHaveTheSizesThatWereAskedFor) {
                                                  .shares = {5, 0, 7},
                                                  .shares_name = "planned",
                                                  .rounds = 1});
-  for (const CollectiveTime& row : found.rows)
-    if (row.operation == "all_gather_v" && row.what == "planned")
-      // The last rank sends 7/12 of 4800 bytes to each of two others.
-      EXPECT_EQ(row.sent, 2 * 2800);
+  for (const CollectiveTime& row : found.rows) {
+    if (row.operation != "all_gather_v" || row.what != "planned") continue;
+    // The last rank sends 7/12 of 4800 bytes to each of two others.
+    EXPECT_EQ(row.sent, 2 * 2800);
+  }
   EXPECT_EQ(std::ranges::count(found.rows, "planned", &CollectiveTime::what),
             3);
 }

@@ -184,7 +184,7 @@ std::chrono::nanoseconds Groups::exchange_busy() const {
 }
 
 // A rank that only sends to its team does not wait for that in its step.
-Groups::Sent Groups::count(int64_t TrafficLog::Row::* bytes) {
+Groups::Sent Groups::count(int64_t TrafficLog::Row::*bytes) {
   if (teams_.courier != nullptr) teams_.courier->last().wait();
   const auto of = [&](const std::unique_ptr<NodeGroup>& group,
                       Operation operation) {

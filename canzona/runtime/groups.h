@@ -140,7 +140,7 @@ class Groups {
 
   void found_modules(Communicator& world, const PlanPart& part,
                      const WireOps& ops, const std::string& prefix);
-  Sent count(int64_t TrafficLog::Row::* bytes);
+  Sent count(int64_t TrafficLog::Row::*bytes);
 
   const GroupLanes lanes_;
   LinkUse exchange_use_;  // the groups below count into it

@@ -238,13 +238,17 @@ RuntimeTimes Runtime::times() const {
 Groups::Sent Runtime::sent() {
   wait_all_params();
   Groups::Sent sum;
-  for (const auto& part : parts_->all()) sum += part->rank.groups.sent();
+  parts_->guarded([&] {
+    for (const auto& part : parts_->all()) sum += part->rank.groups.sent();
+  });
   return sum;
 }
 Groups::Sent Runtime::sent_slow() {
   wait_all_params();
   Groups::Sent sum;
-  for (const auto& part : parts_->all()) sum += part->rank.groups.sent_slow();
+  parts_->guarded([&] {
+    for (const auto& part : parts_->all()) sum += part->rank.groups.sent_slow();
+  });
   return sum;
 }
 RankMemory Runtime::memory() const {
