@@ -486,8 +486,8 @@ Findings check_newton_schulz(Engine& engine, const Fixture& fixture,
         supported([&] { return MuonFacts(options); }));
     return [&engine, facts](ConstMatrices in, Matrices out) {
       run_links(engine, facts->links(), {.blend = in}, out, {},
-                [&](ConstMatrices u, Matrices o, int64_t) {
-                  orthogonalize(engine, *facts, u, o);
+                [&](Matrices o, int64_t begin) {
+                  orthogonalize(engine, *facts, in.part(begin, o.count), o);
                 });
     };
   };

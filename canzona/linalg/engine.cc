@@ -209,6 +209,49 @@ uint32_t Engine::scale_and_look(std::span<const ScaledStretch> runs,
   return largest_bits(looked_at_);
 }
 
+namespace {
+
+void scale_lines(Engine& engine, const LineUpdate& how) {
+  if (how.lines == Lines::kRows)
+    engine.scale_rows(how.update, how.update, how.factors);
+  else
+    engine.scale_columns(how.update, how.update, how.factors);
+}
+
+// Flat stages take one matrix at a time, since there may be gaps between them.
+Run flat(const Matrices& matrices, int64_t i) {
+  return {matrices.at(i).data, matrices.dtype};
+}
+
+}  // namespace
+
+void Engine::apply_lines(Matrices weights, const LineUpdate& how,
+                         uint16_t* const* rounded) {
+  const bool pulls = how.lengths.data != nullptr;
+  if (pulls)
+    project_lines(weights, how);
+  else
+    scale_lines(*this, how);
+  for (int64_t i = 0; i < how.update.count; ++i)
+    apply(flat(weights, i), flat(how.update, i),
+          pulls ? Apply{.step = 1} : how.apply, how.update.elements(),
+          rounded != nullptr ? rounded[i] : nullptr);
+}
+
+void Engine::project_lines(ConstMatrices weights, const LineUpdate& how) {
+  const Matrices& u = how.update;
+  const Arena::Scope scope(arena());
+  scale_lines(*this, how);
+  const Matrices moved = arena().matrices(u.dtype, u.rows, u.cols, u.count);
+  for (int64_t i = 0; i < u.count; ++i) {
+    copy(moved.at(i), weights.at(i));
+    apply(flat(moved, i), flat(u, i), how.apply, u.elements());
+    copy(u.at(i), weights.at(i));
+  }
+  scale_rows(moved, moved, how.lengths);
+  axpby(u, -1, moved, 1);
+}
+
 void Engine::widen(std::span<const Widened> runs) {
   for (const Widened& run : runs) {
     const ConstMatrices from = {reinterpret_cast<const std::byte*>(run.from),

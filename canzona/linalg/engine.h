@@ -272,6 +272,22 @@ class Engine {
                             ConstMatrices other = {});
   virtual void scale_rows(Matrices to, ConstMatrices from,
                           ConstMatrices factors);
+  // Moves weights, which may be scattered here and below, by a LineUpdate: the
+  // bits of scale_rows() or scale_columns(), project_lines() if it has lengths,
+  // and apply(), in one pass if the device can. `rounded` is null or has one
+  // address per matrix.
+  virtual void apply_lines(Matrices weights, const LineUpdate& how,
+                           uint16_t* const* rounded = nullptr);
+  // update = p - g·(p moved by f·o): what pulled weights lose.
+  virtual void project_lines(ConstMatrices weights, const LineUpdate& how);
+  virtual void row_sums(const RowSums& sums, ConstMatrices update,
+                        ConstMatrices weights);
+  // Sets every factor of a matrix to target / max(m, floor), or to 0 where
+  // m < floor: m is the norm of p moved by f·o, which follows from the sums of
+  // rows, with f in `factors`. The target is |p|_F if it is 0.
+  virtual void moved_factors(Matrices to, const RowSums& sums,
+                             ConstMatrices factors, const Apply& apply,
+                             double target, double floor);
 
   // Element-wise work on whole matrices. A span has one scalar per matrix.
 

@@ -66,9 +66,8 @@ void Engine::column_dots(Matrices values, ConstMatrices a, ConstMatrices b) {
 
 void Engine::line_norms(Matrices norms, ConstMatrices a, Lines lines) {
   HostSide& here = host_side();
-  here.run([&](Engine& cpu) {
-    cpu.line_norms(here.out(norms), here.in(a), lines);
-  });
+  here.run(
+      [&](Engine& cpu) { cpu.line_norms(here.out(norms), here.in(a), lines); });
 }
 
 void Engine::line_factors(Matrices factors, ConstMatrices norms,
@@ -86,6 +85,30 @@ void Engine::scale_rows(Matrices to, ConstMatrices from,
   HostSide& here = host_side();
   here.run([&](Engine& cpu) {
     cpu.scale_rows(here.out(to), here.in(from), here.in(factors));
+  });
+}
+
+void Engine::row_sums(const RowSums& sums, ConstMatrices update,
+                      ConstMatrices weights) {
+  for (int64_t i = 0; i < update.count; ++i) {
+    HostSide& here = host_side();
+    here.run([&](Engine& cpu) {
+      cpu.row_sums({here.out(sums.update.at(i)), here.out(sums.weights.at(i)),
+                    here.out(sums.dots.at(i))},
+                   here.in(update.at(i)), here.in(weights.at(i)));
+    });
+  }
+}
+
+void Engine::moved_factors(Matrices to, const RowSums& sums,
+                           ConstMatrices factors, const Apply& apply,
+                           double target, double floor) {
+  HostSide& here = host_side();
+  here.run([&](Engine& cpu) {
+    cpu.moved_factors(
+        here.out(to),
+        {here.both(sums.update), here.both(sums.weights), here.both(sums.dots)},
+        here.in(factors), apply, target, floor);
   });
 }
 

@@ -14,6 +14,9 @@
 
 #include <cstdint>
 
+#include "canzona/linalg/matrix.h"
+#include "canzona/linalg/stages.h"
+
 namespace canzona {
 
 enum class Lines { kRows, kColumns };
@@ -25,7 +28,7 @@ struct LineFactors {
                // with `other`, the target is the norm of those lines
     kMoments,  // V_i = keep·V_i + add·r_i²/length, d_i the root of V_i, then
                // f_i = R / max(sqrt(sum of (r_i/d_i)²), floor) / d_i
-    kMoment,  // V = keep·V + add·|other|²; f = R / d with R of the norms alone
+    kMoment,   // V = keep·V + add·|other|²; f = R / d with R of the norms alone
   };
   Kind kind = Kind::kWhole;
   bool first = true;
@@ -38,6 +41,25 @@ struct LineFactors {
   // d is sqrt(V) + epsilon, or, clamped, sqrt(max(V, epsilon)).
   double epsilon = 0;
   bool clamp = false;
+};
+
+// An update o whose lines are multiplied by factors, u = f·o, and how it moves
+// weights p. With `lengths`, one number g per row, moved weights are pulled
+// back: p - (p - g·moved p).
+struct LineUpdate {
+  Matrices update{};  // may be overwritten
+  ConstMatrices factors{};
+  Lines lines = Lines::kRows;
+  Apply apply{};
+  ConstMatrices lengths{};
+};
+
+// Numbers per row of an update o and of weights p: |o_i|, |p_i| and their inner
+// product.
+struct RowSums {
+  Matrices update{};
+  Matrices weights{};
+  Matrices dots{};
 };
 
 }  // namespace canzona

@@ -71,6 +71,10 @@ struct Load {
   Blend blend{};
   bool transpose = false;
   double prescale = 1;  // applied before rounding
+  // Rows of the source get equal norms first (LineFactors::Kind::kEven), if the
+  // algebra loads_even_rows().
+  bool even_rows = false;
+  double even_floor = 0;
 };
 
 // X is divided by max(factor·|X|_F, epsilon), or by factor·|X|_F + epsilon; a
@@ -124,6 +128,7 @@ class Algebra {
   // in an order that depends only on the shape.
   virtual void load_normalized(Operand& x, const Load& load,
                                const Normalization& normalization) = 0;
+  virtual bool loads_even_rows(const Operand&) const { return false; }
   // Divides X and its Gram matrix R as if X had been divided by
   // factor·sqrt(|R|_F), which bounds the largest singular value more tightly
   // than |X|_F.

@@ -266,6 +266,20 @@ class LateEngine final : private LateMemoryHolder, public Engine {
                   ConstMatrices factors) override {
     issue([=, this] { cpu_->scale_rows(to, from, factors); });
   }
+  void row_sums(const RowSums& sums, ConstMatrices update,
+                ConstMatrices weights) override {
+    for (int64_t i = 0; i < update.count; ++i)
+      issue([=, this, o = update.at(i), p = weights.at(i)] {
+        cpu_->row_sums({sums.update.at(i), sums.weights.at(i), sums.dots.at(i)},
+                       o, p);
+      });
+  }
+  void moved_factors(Matrices to, const RowSums& sums, ConstMatrices factors,
+                     const Apply& apply, double target, double floor) override {
+    issue([=, this] {
+      cpu_->moved_factors(to, sums, factors, apply, target, floor);
+    });
+  }
 
   void copy(Matrices to, ConstMatrices from) override {
     issue([=, this] { cpu_->copy(to, from); });

@@ -114,6 +114,18 @@ class RemoteEngine final : public MinimalEngine {
     const Call call(*this, kIssued, to, from, factors);
     cpu().scale_rows(to, from, factors);
   }
+  void row_sums(const RowSums& sums, ConstMatrices update,
+                ConstMatrices weights) override {
+    const Call call(*this, kIssued, sums.update, sums.weights, sums.dots,
+                    update);
+    cpu().row_sums(sums, update, weights);
+  }
+  void moved_factors(Matrices to, const RowSums& sums, ConstMatrices factors,
+                     const Apply& apply, double target, double floor) override {
+    const Call call(*this, kIssued, to, sums.update, sums.weights, sums.dots,
+                    factors);
+    cpu().moved_factors(to, sums, factors, apply, target, floor);
+  }
   void convert(Matrices to, ConstMatrices from) override {
     const Call call(*this, kIssued, to, from);
     cpu().convert(to, from);

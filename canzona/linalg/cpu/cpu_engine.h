@@ -65,6 +65,10 @@ class CpuEngine : public Engine {
                     ConstMatrices other) override;
   void scale_rows(Matrices to, ConstMatrices from,
                   ConstMatrices factors) override;
+  void row_sums(const RowSums& sums, ConstMatrices update,
+                ConstMatrices weights) override;
+  void moved_factors(Matrices to, const RowSums& sums, ConstMatrices factors,
+                     const Apply& apply, double target, double floor) override;
 
   // One pass over the elements, in elementwise.cc.
   using Engine::add_diagonal;

@@ -150,4 +150,45 @@ void CpuEngine::scale_rows(Matrices to, ConstMatrices from,
       to, from, factors);
 }
 
+void CpuEngine::row_sums(const RowSums& sums, ConstMatrices update,
+                         ConstMatrices weights) {
+  check_same_shape(update, weights);
+  for_each_matrix(
+      [](auto o_norms, auto p_norms, auto dots, auto o, auto p, int64_t) {
+        for (int64_t i = 0; i < o.rows; ++i) {
+          o_norms.data[i] =
+              std::sqrt(canzona::sum_of_squares(o.row(i), o.cols));
+          p_norms.data[i] =
+              std::sqrt(canzona::sum_of_squares(p.row(i), p.cols));
+          dots.data[i] = dot(o.row(i), p.row(i), o.cols);
+        }
+      },
+      sums.update, sums.weights, sums.dots, update, weights);
+}
+
+void CpuEngine::moved_factors(Matrices to, const RowSums& sums,
+                              ConstMatrices factors, const Apply& apply,
+                              double target, double floor) {
+  const double keep = apply.keep_before * apply.keep_after;
+  const double step = apply.step * apply.keep_after;
+  for_each_matrix(
+      [=]<class Real>(View<Real> out, ConstView<Real> f, View<Real> o,
+                      View<Real> p, View<Real> dots, int64_t) {
+        double moved = 0, before = 0;
+        for (int64_t i = 0; i < f.cols; ++i) {
+          const double a = keep * p.data[i];
+          const double s = step * f.data[i];
+          const double b = s * o.data[i];
+          moved += a * a - 2 * keep * s * dots.data[i] + b * b;
+          before += static_cast<double>(p.data[i]) * p.data[i];
+        }
+        const double norm = std::sqrt(std::max(moved, 0.0));
+        const double wanted = target == 0 ? std::sqrt(before) : target;
+        const double g =
+            norm < floor ? 0 : quotient(wanted, std::max(norm, floor));
+        std::fill_n(out.data, out.cols, static_cast<Real>(g));
+      },
+      to, factors, sums.update, sums.weights, sums.dots);
+}
+
 }  // namespace canzona

@@ -122,5 +122,73 @@ TYPED_TEST(LinesOf, AreDividedByOneMoment) {
   this->expect(f, {2 * each, 3 * each});
 }
 
+// Rows {3, 0, -4} and {0, 0, 0} beside {1, 2, 2} and {0, 5, 0}.
+TYPED_TEST(LinesOf, HaveNormsAndProductsTogether) {
+  typename TestFixture::Numbers p(2, 3, 1, 1);
+  p.fill([](auto& x, int64_t, int64_t, int64_t) { x = 0; });
+  p.at(0, 0, 0) = 1;
+  p.at(0, 0, 1) = p.at(0, 0, 2) = 2;
+  p.at(0, 1, 1) = 5;
+  auto o_norms = this->row({9, 9}), p_norms = this->row({9, 9});
+  auto dots = this->row({9, 9});
+  this->engine_->row_sums({o_norms, p_norms, dots}, this->a_, p);
+  this->expect(o_norms, {5, 0});
+  this->expect(p_norms, {3, 5});
+  EXPECT_EQ(dots.at(0, 0, 0), -5);
+  EXPECT_EQ(dots.at(0, 0, 1), 0);
+}
+
+// Rows p = {1, 2, 2}, o = {3, 0, -4}, f = 2: p·0.5 - 0.5·f·o has the squares
+// 6.25 + 1 + 25, times 4 for keep_after.
+TYPED_TEST(LinesOf, GetTheLengthOfMovedRows) {
+  auto g = this->row({9});
+  auto o_norms = this->row({5}), p_norms = this->row({3});
+  auto dots = this->row({-5});
+  const Apply apply{.keep_before = 0.5, .step = 0.5, .keep_after = 2};
+  const auto check = [&](double target, double floor, double expected) {
+    this->engine_->moved_factors(g, {o_norms, p_norms, dots}, this->row({2}),
+                                 apply, target, floor);
+    this->expect(g, {expected});
+  };
+  const double moved = 2 * std::sqrt(32.25);
+  check(7, 0, 7 / moved);
+  check(0, 0, 3 / moved);
+  check(7, moved / 2, 7 / moved);
+  check(7, moved * 2, 0);
+}
+
+TYPED_TEST(LinesOf, MoveWeightsLikeTheStagesDo) {
+  for (const Lines lines : {Lines::kRows, Lines::kColumns})
+    for (const bool pulls : {false, true}) {
+      typename TestFixture::Numbers p(2, 3, 2), o(2, 3, 2), u(2, 3, 2);
+      p.randomise(1);
+      o.randomise(2);
+      typename TestFixture::Numbers f(1, lines == Lines::kRows ? 2 : 3, 2);
+      typename TestFixture::Numbers g(1, 2, 2);
+      f.randomise(3);
+      g.randomise(4);
+      const Apply apply{.keep_before = 0.75, .step = 0.5};
+      auto expected = p;
+      for (int64_t k = 0; k < 2; ++k)
+        for (int64_t i = 0; i < 2; ++i)
+          for (int64_t j = 0; j < 3; ++j) {
+            const double before = p.at(k, i, j);
+            const double by = f.at(k, 0, lines == Lines::kRows ? i : j);
+            double moved = 0.75 * before - 0.5 * by * o.at(k, i, j);
+            if (pulls) moved *= g.at(k, 0, i);
+            expected.at(k, i, j) = static_cast<TypeParam>(moved);
+          }
+      LineUpdate how{.update = o, .factors = f, .lines = lines, .apply = apply};
+      if (pulls) how.lengths = g;
+      this->engine_->apply_lines(p, how);
+      for (int64_t k = 0; k < 2; ++k)
+        for (int64_t i = 0; i < 2; ++i)
+          for (int64_t j = 0; j < 3; ++j)
+            EXPECT_NEAR(p.at(k, i, j), expected.at(k, i, j),
+                        8 * tolerance<TypeParam>())
+                << (lines == Lines::kRows ? "rows " : "columns ") << pulls;
+    }
+}
+
 }  // namespace
 }  // namespace canzona::lines_test

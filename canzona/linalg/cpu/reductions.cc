@@ -39,6 +39,13 @@ double sum_of_squares(const Real* x, int64_t count) {
   });
 }
 
+template <class Real>
+double dot(const Real* x, const Real* y, int64_t count) {
+  return add_all(count, [x, y](int64_t i) {
+    return static_cast<double>(x[i]) * static_cast<double>(y[i]);
+  });
+}
+
 double sum_of_scaled_squares(const double* x, double factor, int64_t count) {
   return add_all(count, [x, factor](int64_t i) {
     const double value = x[i] * factor;
@@ -62,6 +69,8 @@ Real largest_magnitude(const Real* x, int64_t count) {
 
 template double sum_of_squares(const float*, int64_t);
 template double sum_of_squares(const double*, int64_t);
+template double dot(const float*, const float*, int64_t);
+template double dot(const double*, const double*, int64_t);
 template float largest_magnitude(const float*, int64_t);
 template double largest_magnitude(const double*, int64_t);
 

@@ -12,6 +12,9 @@ namespace canzona {
 template <class Real>
 double sum_of_squares(const Real* x, int64_t count);
 
+template <class Real>
+double dot(const Real* x, const Real* y, int64_t count);
+
 // Σ (x·factor)², for fp64 out of the range of squares.
 double sum_of_scaled_squares(const double* x, double factor, int64_t count);
 

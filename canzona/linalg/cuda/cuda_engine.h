@@ -248,6 +248,13 @@ class CudaEngine final : private OwnsCudaScratch, public Engine {
                     ConstMatrices other) override;
   void scale_rows(Matrices to, ConstMatrices from,
                   ConstMatrices factors) override;
+  void apply_lines(Matrices weights, const LineUpdate& how,
+                   uint16_t* const* rounded) override;
+  void project_lines(ConstMatrices weights, const LineUpdate& how) override;
+  void row_sums(const RowSums& sums, ConstMatrices update,
+                ConstMatrices weights) override;
+  void moved_factors(Matrices to, const RowSums& sums, ConstMatrices factors,
+                     const Apply& apply, double target, double floor) override;
 
   // In elementwise.cu.
   using Engine::add_diagonal;

@@ -78,17 +78,17 @@ TYPED_TEST(CudaLines, FactorsAreThoseOfTheCpu) {
            {.target = 3, .floor = 0.1},
            {.first = false, .target = 3, .floor = 1e9, .zero_below = true},
            {.kind = Kind::kMoments,
-           .first = false,
-           .floor = 1e-8,
-           .keep = 0.9,
-           .add = 0.1,
-           .length = 77,
-           .epsilon = 1e-8},
+            .first = false,
+            .floor = 1e-8,
+            .keep = 0.9,
+            .add = 0.1,
+            .length = 77,
+            .epsilon = 1e-8},
            {.kind = Kind::kMoments,
-           .keep = 0.9,
-           .add = 0.1,
-           .epsilon = 0.5,
-           .clamp = true}})
+            .keep = 0.9,
+            .add = 0.1,
+            .epsilon = 0.5,
+            .clamp = true}})
     for (const int64_t lines : {1, 5, 700})
       this->expect_near(this->rows(lines, 3),
                         [&](Engine& e, std::span<const Matrices> v) {
@@ -120,6 +120,59 @@ TYPED_TEST(CudaLines, ScalesRowsWithTheBitsOfTheCpu) {
     const auto expected = on_cpu(this->cpu(), batches, work);
     const auto found = on_gpu(this->gpu(), batches, work);
     EXPECT_TRUE(same_bits(found[0].storage(), expected[0].storage()));
+  }
+}
+
+// With and without gaps between matrices, so that not all are aligned.
+TYPED_TEST(CudaLines, MovesWeightsWithTheBitsOfTheCpu) {
+  for (const auto& [rows, cols, count] : this->kShapes)
+    for (const Lines lines : {Lines::kRows, Lines::kColumns})
+      for (const int kind : {0, 1, 2, 3}) {
+        Batches<TypeParam> batches;
+        batches.emplace_back(rows, cols, count).randomise(1);
+        batches.emplace_back(rows, cols, count).randomise(2);
+        batches.emplace_back(1, lines == Lines::kRows ? rows : cols, count, 1)
+            .randomise(3);
+        batches.emplace_back(1, rows, count, 1).randomise(4);
+        const auto work = [&](Engine& e, std::span<const Matrices> v) {
+          LineUpdate how{.update = v[1],
+                         .factors = v[2],
+                         .lines = lines,
+                         .apply = {.keep_before = 0.9,
+                                   .step = 0.3,
+                                   .keep_after = 0.8,
+                                   .cautious = kind == 1}};
+          if (kind >= 2) how.lengths = v[3];
+          if (kind == 3)
+            e.project_lines(v[0], how);
+          else
+            e.apply_lines(v[0], how);
+        };
+        const auto expected = on_cpu(this->cpu(), batches, work);
+        const auto found = on_gpu(this->gpu(), batches, work);
+        const size_t result = kind == 3 ? 1 : 0;
+        EXPECT_TRUE(
+            same_bits(found[result].storage(), expected[result].storage()))
+            << rows << " x " << cols << ", kind " << kind;
+      }
+}
+
+TYPED_TEST(CudaLines, SumsOfRowsAndMovedFactorsAreThoseOfTheCpu) {
+  for (const auto& [rows, cols, count] : this->kShapes) {
+    if (rows == 0) continue;
+    Batches<TypeParam> batches;
+    for (int i = 0; i < 3; ++i) batches.emplace_back(1, rows, count, 1);
+    batches.emplace_back(rows, cols, count).randomise(1);
+    batches.emplace_back(rows, cols, count).randomise(2);
+    batches.emplace_back(1, rows, count, 1).randomise(3);
+    batches.emplace_back(1, rows, count, 1);
+    for (const double target : {0.0, 3.0})
+      this->expect_near(batches, [&](Engine& e, std::span<const Matrices> v) {
+        const RowSums sums{v[0], v[1], v[2]};
+        e.row_sums(sums, v[3], v[4]);
+        e.moved_factors(v[6], sums, v[5], {.keep_before = 0.9, .step = 0.1},
+                        target, 1e-9);
+      });
   }
 }
 

@@ -24,27 +24,26 @@ class LinkedPart {
         norms_(numbers(lines_)),
         factors_(numbers(lines_)) {}
 
-  void run(const Apply& apply, const Orthogonalize& factor, int64_t begin) {
-    const ConstMatrices u = links_.equilibrate ? equilibrated() : in_.blend;
-    if (in_.hook != nullptr && u.data == out_.data) {
-      // The factor overwrites its input.
-      const Matrices kept =
-          engine_.arena().matrices(u.dtype, u.rows, u.cols, u.count);
-      engine_.copy(kept, u);
-      factor(u, out_, begin);
-      in_.hook->saw_factor(kept, out_);
-    } else {
-      factor(u, out_, begin);
-      if (in_.hook != nullptr) in_.hook->saw_factor(u, out_);
-    }
-    if (links_.renorm || links_.moment == MuonLinks::Moment::kNorMuon ||
-        links_.hyperball)
+  // A store without weights wants the update in `out`.
+  void run(const Apply& moved, const LinkedStore& store) {
+    if (links_.renorm || links_.moment == MuonLinks::Moment::kNorMuon)
       measure();
     if (links_.renorm) renorm();
     divide();
-    if (links_.hyperball) set_length();
-    scale();
-    if (links_.hyperball) project(apply);
+    if (links_.hyperball) return constrain(moved, store);
+    if (store.weights.data == nullptr) return scale();
+    if (scaled_)
+      return engine_.apply_lines(store.weights,
+                                 {.update = out_,
+                                  .factors = factors_,
+                                  .lines = lines_,
+                                  .apply = store.apply},
+                                 store.rounded);
+    for (int64_t i = 0; i < out_.count; ++i)
+      engine_.apply({store.weights.at(i).data, out_.dtype},
+                    Run{out_.at(i).data, out_.dtype}, store.apply,
+                    out_.elements(),
+                    store.rounded != nullptr ? store.rounded[i] : nullptr);
   }
 
  private:
@@ -57,17 +56,6 @@ class LinkedPart {
     const Matrices norms = numbers(Lines::kRows);
     engine_.line_norms(norms, a, Lines::kRows);
     return norms;
-  }
-
-  ConstMatrices equilibrated() const {
-    const Matrices norms = row_norms(in_.blend);
-    const Matrices factors = numbers(Lines::kRows);
-    engine_.line_factors(
-        factors, norms,
-        {.kind = LineFactors::Kind::kEven, .floor = links_.equilibrate_eps}, {},
-        {});
-    engine_.scale_rows(out_, in_.blend, factors);
-    return out_;
   }
 
   void measure() {
@@ -135,7 +123,6 @@ class LinkedPart {
                   .from_grad = 1,
                   .epsilon = links_.moment_eps},
                  elements);
-    if (links_.hyperball) measure();
   }
 
   // The blend's norm takes the place of the factor's, which does not count.
@@ -148,37 +135,54 @@ class LinkedPart {
     norms_ = own;
   }
 
-  void set_length() {
-    LineFactors how{.target = links_.radius,
-                    .floor = links_.constraint_eps,
-                    .zero_below = true};
-    link(how, {}, radius());
+  // p - project(p moved by the update of the radius' length)
+  void constrain(const Apply& moved, const LinkedStore& store) {
+    if (lines_ == Lines::kColumns) scale();
+    LineUpdate how{.update = out_, .apply = moved};
+    const RowSums sums{numbers(Lines::kRows), numbers(Lines::kRows),
+                       numbers(Lines::kRows)};
+    engine_.row_sums(sums, out_, in_.weights);
+    const Matrices factors = scaled_ ? factors_ : numbers(Lines::kRows);
+    engine_.line_factors(factors, sums.update,
+                         {.first = !scaled_,
+                          .target = links_.radius,
+                          .floor = links_.constraint_eps,
+                          .zero_below = true},
+                         {}, links_.radius == 0 ? sums.weights : Matrices{});
+    how.factors = factors;
+    const Matrices lengths = numbers(Lines::kRows);
+    set_lengths(lengths, sums, how);
+    how.lengths = lengths;
+    if (store.weights.data != nullptr)
+      engine_.apply_lines(store.weights, how, store.rounded);
+    else
+      engine_.project_lines(in_.weights, how);
   }
 
-  // The norms that make up the radius; none if it is a number.
-  ConstMatrices radius() {
-    if (links_.radius != 0) return {};
-    if (weights_.data == nullptr) weights_ = row_norms(in_.weights);
-    return weights_;
-  }
-
-  // out = p - project(moved p)
-  void project(const Apply& apply) {
-    const Matrices moved =
-        engine_.arena().matrices(out_.dtype, out_.rows, out_.cols, out_.count);
-    engine_.copy(moved, in_.weights);
-    engine_.apply({moved.data, moved.dtype}, Run{out_.data, out_.dtype}, apply,
-                  moved.elements() * moved.count);
-    const Matrices norms = row_norms(moved);
-    const Matrices factors = numbers(Lines::kRows);
-    engine_.line_factors(factors, norms,
+  void set_lengths(Matrices lengths, const RowSums& sums,
+                   const LineUpdate& how) {
+    if (!how.apply.cautious)
+      return engine_.moved_factors(lengths, sums, how.factors, how.apply,
+                                   links_.radius, links_.constraint_eps);
+    // Which elements decay does not follow from sums.
+    const Arena::Scope scope(engine_.arena());
+    const auto scratch = [&] {
+      return engine_.arena().matrices(out_.dtype, out_.rows, out_.cols,
+                                      out_.count);
+    };
+    const Matrices moved = scratch(), update = scratch();
+    engine_.scale_rows(update, out_, how.factors);
+    for (int64_t i = 0; i < out_.count; ++i) {
+      engine_.copy(moved.at(i), in_.weights.at(i));
+      engine_.apply({moved.at(i).data, moved.dtype},
+                    Run{update.at(i).data, update.dtype}, how.apply,
+                    moved.elements());
+    }
+    engine_.line_factors(lengths, row_norms(moved),
                          {.target = links_.radius,
                           .floor = links_.constraint_eps,
                           .zero_below = true},
-                         {}, radius());
-    engine_.scale_rows(moved, moved, factors);
-    engine_.copy(out_, in_.weights);
-    engine_.axpby(out_, -1, moved, 1);
+                         {}, links_.radius == 0 ? sums.weights : Matrices{});
   }
 
   Engine& engine_;
@@ -188,39 +192,28 @@ class LinkedPart {
   const Lines lines_;
   Matrices norms_;
   const Matrices factors_;
-  Matrices weights_{};
   bool scaled_ = false;
 };
-
-// The numbers of the second moment of one matrix.
-int64_t moments_of(const MuonLinks& links, MatrixShape shape) {
-  switch (links.moment) {
-    case MuonLinks::Moment::kNorMuon:
-      return links.moments_of_rows(shape) ? shape.rows : shape.cols;
-    case MuonLinks::Moment::kAdaMuon:
-      return shape.rows * shape.cols;
-    case MuonLinks::Moment::kNamo:
-      return 1;
-    case MuonLinks::Moment::kNone:
-      break;
-  }
-  return 0;
-}
 
 }  // namespace
 
 void run_links(Engine& engine, const MuonLinks& links, const LinkedInput& in,
-               Matrices out, const Apply& apply, const Orthogonalize& factor) {
+               Matrices out, const Apply& moved, const Orthogonalize& factor,
+               const LinkedStore* store) {
   if (out.elements() == 0) return;
-  const int64_t moments = moments_of(links, {out.rows, out.cols});
+  const int64_t moments = links.num_moments({out.rows, out.cols});
   for_each_part(engine, out.count, [&](int64_t begin, int64_t size) {
     const Arena::Scope scope(engine.arena());
     LinkedInput part = in;
     for (ConstMatrices* field : {&part.blend, &part.grad, &part.weights})
       if (field->data != nullptr) *field = field->part(begin, size);
     part.moments = advanced(in.moments, begin * moments);
-    LinkedPart(engine, links, part, out.part(begin, size))
-        .run(apply, factor, begin);
+    LinkedStore there;
+    if (store != nullptr)
+      there = {store->weights.part(begin, size), store->apply,
+               store->rounded != nullptr ? store->rounded + begin : nullptr};
+    factor(out.part(begin, size), begin);
+    LinkedPart(engine, links, part, out.part(begin, size)).run(moved, there);
   });
 }
 

@@ -1,4 +1,4 @@
-// The arithmetic of the links around Newton-Schulz (links.h), on whole matrices
+// The arithmetic of the links after Newton-Schulz (links.h), on whole matrices
 // at their owner, a part of the batch at a time. Each matrix's result depends
 // on that matrix alone.
 #pragma once
@@ -11,24 +11,33 @@
 
 namespace canzona {
 
-// What the owner gets: the blend; the gradient and the weights where the links
-// need them, otherwise no data; the second moments of all matrices.
+// What the owner gets: the blend and the gradient where the second moment needs
+// them, and the weights where they are constrained, otherwise no data; the
+// second moments of all matrices.
 struct LinkedInput {
   ConstMatrices blend{};
   ConstMatrices grad{};
-  ConstMatrices weights{};
+  ConstMatrices weights{};  // may be scattered
   Run moments{};
-  DecompositionHook* hook = nullptr;
 };
 
-// Writes the orthogonal factors of `u`, matrices from number `begin` of the
-// batch on. If LinkedInput has no blend, `u` has no data.
-using Orthogonalize =
-    std::function<void(ConstMatrices u, Matrices o, int64_t begin)>;
+// Writes the orthogonal factors `o` of the matrices from number `begin` of the
+// batch on.
+using Orthogonalize = std::function<void(Matrices o, int64_t begin)>;
+
+// Where an update goes that is not handed back: into weights, by `apply` unless
+// they are constrained. `rounded` is null or has one address per matrix.
+struct LinkedStore {
+  Matrices weights{};  // may be scattered
+  Apply apply{};
+  uint16_t* const* rounded = nullptr;
+};
 
 // Writes the update to `out`. With a constraint that is what the weights lose,
-// and `apply` says how they move before they are projected.
+// and `moved` says how they move before they are projected. With `store` the
+// weights take it and `out` is scratch, with the same bits.
 void run_links(Engine& engine, const MuonLinks& links, const LinkedInput& in,
-               Matrices out, const Apply& apply, const Orthogonalize& factor);
+               Matrices out, const Apply& moved, const Orthogonalize& factor,
+               const LinkedStore* store = nullptr);
 
 }  // namespace canzona

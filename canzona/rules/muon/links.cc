@@ -39,6 +39,20 @@ MuonLinks::MuonLinks(const RuleOptions& options)
                  ? 0
                  : real_option(options, "constraint_radius")) {}
 
+int64_t MuonLinks::num_moments(MatrixShape shape) const {
+  switch (moment) {
+    case Moment::kNorMuon:
+      return moments_of_rows(shape) ? shape.rows : shape.cols;
+    case Moment::kAdaMuon:
+      return shape.rows * shape.cols;
+    case Moment::kNamo:
+      return 1;
+    case Moment::kNone:
+      break;
+  }
+  return 0;
+}
+
 std::vector<StateFact> MuonLinks::states(MatrixShape shape) const {
   const auto [m, n] = shape;
   const auto at_owner = [](std::vector<int64_t> dims) {

@@ -20,8 +20,10 @@ struct MuonLinks {
 
   explicit MuonLinks(const RuleOptions& in_force);
 
-  bool any() const {
-    return equilibrate || renorm || moment != Moment::kNone || hyperball;
+  bool any() const { return equilibrate || any_after(); }
+  // True if there are links after Newton-Schulz.
+  bool any_after() const {
+    return renorm || moment != Moment::kNone || hyperball;
   }
   // True if the owner needs the gradient beside the blend, or the weights.
   bool needs_gradient() const { return moment == Moment::kNamo; }
@@ -32,6 +34,8 @@ struct MuonLinks {
   bool moments_of_rows(MatrixShape shape) const {
     return !long_axis || shape.rows >= shape.cols;
   }
+  // The numbers of the second moment of one matrix.
+  int64_t num_moments(MatrixShape shape) const;
   // The states kept at the owner.
   std::vector<StateFact> states(MatrixShape shape) const;
   // Flops beyond those of the products and of plain Muon.

@@ -1,6 +1,7 @@
 #include "canzona/rules/muon/newton_schulz.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "canzona/base/check.h"
@@ -88,6 +89,16 @@ Strips cuts_of(int64_t side, int strips) {
   return cuts;
 }
 
+void load_operand(Engine& engine, Algebra& algebra, Operand& x,
+                  const Load& load, const Normalization& normalization) {
+  if (!load.even_rows || algebra.loads_even_rows(x))
+    return algebra.load_normalized(x, load, normalization);
+  const Arena::Scope scope(engine.arena());
+  algebra.load_normalized(
+      x, {.source = with_even_rows(engine, load), .transpose = load.transpose},
+      normalization);
+}
+
 void orthogonalize_part(Engine& engine, const NewtonSchulzPlan& plan,
                         MuonWay way, const Load& load, const Store& store) {
   const auto [m, n] = std::minmax(load.source.rows, load.source.cols);
@@ -95,7 +106,7 @@ void orthogonalize_part(Engine& engine, const NewtonSchulzPlan& plan,
   Algebra& algebra = engine.algebra(plan.numbers(way).precision);
   Operand x = algebra.wide(engine.arena(), m, n, load.source.count,
                            load.transpose, cuts_of(n, way.strips));
-  algebra.load_normalized(x, load, plan.normalization);
+  load_operand(engine, algebra, x, load, plan.normalization);
   Operand y = algebra.wide(engine.arena(), m, n, x.count, x.tall, x.strips);
   GramSpace g = make_gram_space(engine.arena(), algebra, plan, way, m, x.count);
   const size_t last = num_segments(plan, way) - 1;
@@ -142,6 +153,34 @@ NewtonSchulzPlan newton_schulz_plan(const MuonFacts& facts, DType dtype) {
   return plan;
 }
 
+Matrices with_even_rows(Engine& engine, const Load& load) {
+  const ConstMatrices& from = load.source;
+  const auto [dtype, rows, cols, count] =
+      std::tuple(from.dtype, from.rows, from.cols, from.count);
+  const Matrices even = engine.arena().matrices(dtype, rows, cols, count);
+  const Matrices norms = engine.arena().matrices(dtype, 1, rows, count);
+  const Matrices factors = engine.arena().matrices(dtype, 1, rows, count);
+  const auto blend = [&](int64_t i) {
+    return load.momentum.data != nullptr ? ConstMatrices(even.at(i))
+                                         : from.at(i);
+  };
+  for (int64_t i = 0; i < count; ++i) {
+    if (load.momentum.data != nullptr)
+      engine.momentum({.grad = {from.at(i).data, dtype},
+                       .momentum = {load.momentum.at(i).data, dtype},
+                       .out = {even.at(i).data, dtype},
+                       .blend = load.blend},
+                      rows * cols);
+    engine.line_norms(norms.at(i), blend(i), Lines::kRows);
+  }
+  engine.line_factors(
+      factors, norms,
+      {.kind = LineFactors::Kind::kEven, .floor = load.even_floor}, {}, {});
+  for (int64_t i = 0; i < count; ++i)
+    engine.scale_rows(even.at(i), blend(i), factors.at(i));
+  return even;
+}
+
 void orthogonalize(Engine& engine, const NewtonSchulzPlan& plan, MuonWay way,
                    const Load& load, const Store& store) {
   if (std::min(load.source.rows, load.source.cols) == 0) return;
@@ -164,7 +203,11 @@ void orthogonalize(Engine& engine, const MuonFacts& facts, ConstMatrices in,
   const NewtonSchulzPlan plan = newton_schulz_plan(facts, in.dtype);
   const MuonWay way = facts.way({in.rows, in.cols});
   const bool tall = in.rows > in.cols;
-  orthogonalize(engine, plan, way, {.source = in, .transpose = tall},
+  orthogonalize(engine, plan, way,
+                {.source = in,
+                 .transpose = tall,
+                 .even_rows = facts.links().equilibrate,
+                 .even_floor = facts.links().equilibrate_eps},
                 {.out = out, .transpose = tall});
 }
 

@@ -45,7 +45,12 @@ NewtonSchulzPlan newton_schulz_plan(const MuonFacts& facts, DType dtype);
 void orthogonalize(Engine& engine, const NewtonSchulzPlan& plan, MuonWay way,
                    const Load& load, const Store& store);
 
-// Orthogonalizes a batch, in the way that the facts choose for its shape.
+// Returns, in the engine's arena, what an algebra loads for `load.even_rows`;
+// momenta advance.
+Matrices with_even_rows(Engine& engine, const Load& load);
+
+// Orthogonalizes a batch, in the way that the facts choose for its shape, with
+// equal norms of rows if they say so.
 void orthogonalize(Engine& engine, const MuonFacts& facts, ConstMatrices in,
                    Matrices out);
 

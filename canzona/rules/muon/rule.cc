@@ -140,22 +140,21 @@ class MuonRule final : public RuleOf<MuonFacts> {
     const ConstMatrices in = field(0);
     const Matrices out = as_matrices(batch.out, rows, cols, count);
     const MuonWay way = facts_.way(stack.shape);
-    const bool tall = in.rows > in.cols;
-    if (!facts_.links().any()) {
-      orthogonalize(engine, plan_, way, {.source = in, .transpose = tall},
-                    {.out = out, .transpose = tall});
-      if (batch.hook != nullptr) batch.hook->saw_factor(in, out);
-      return;
-    }
-    LinkedInput linked{.blend = in, .hook = batch.hook};
+    const auto factor = [&](Matrices o, int64_t begin) {
+      const Load load = load_of(in.part(begin, o.count));
+      orthogonalize(engine, plan_, way, load,
+                    {.out = o, .transpose = load.transpose});
+      if (batch.hook == nullptr) return;
+      const Arena::Scope scope(engine.arena());
+      batch.hook->saw_factor(
+          load.even_rows ? with_even_rows(engine, load) : load.source, o);
+    };
+    if (!facts_.links().any_after()) return factor(out, 0);
+    LinkedInput linked{.blend = in};
     size_t next = 1;
     if (facts_.links().needs_gradient()) linked.grad = field(next++);
     if (facts_.links().needs_weights()) linked.weights = field(next++);
     if (!batch.states.empty()) linked.moments = batch.states[0];
-    const auto factor = [&](ConstMatrices u, Matrices o, int64_t) {
-      orthogonalize(engine, plan_, way, {.source = u, .transpose = tall},
-                    {.out = o, .transpose = tall});
-    };
     run_links(engine, facts_.links(), linked, out, moved(step, batch.dims),
               std::cref(factor));
   }
@@ -179,20 +178,19 @@ class MuonRule final : public RuleOf<MuonFacts> {
 
   bool lets_gradients_move() const override {
     const MuonLinks& links = facts_.links();
-    if (!links.any()) return l2_factor(decay_) == 0 && !cautious_;
-    return l2_factor(decay_) == 0 && !links.equilibrate &&
-           !links.needs_gradient();
+    return l2_factor(decay_) == 0 && !links.needs_gradient() &&
+           (links.any_after() || !cautious_);
   }
 
   // Makes one pass over memory before the products and none after: the first
   // fills the operand directly from gradient and momentum, and the last product
   // writes the weights. Cautious updates cannot be fused this way. With links
-  // only the first pass is fused.
+  // after the products, these write the factor, and what follows is fused.
   void step_whole(Engine& engine, const Step& step,
                   const WholeTensors& tensors) const override {
     if (!lets_gradients_move() || !tensors.uncut() || tensors.hook != nullptr)
       return Rule::step_whole(engine, step, tensors);
-    if (facts_.links().any()) return step_linked(engine, step, tensors);
+    if (facts_.links().any_after()) return step_linked(engine, step, tensors);
     const MuonStack stack = facts_.stack_of(tensors.dims);
     const auto count =
         static_cast<int64_t>(tensors.shards.size()) * stack.count;
@@ -203,46 +201,45 @@ class MuonRule final : public RuleOf<MuonFacts> {
   }
 
  private:
+  // How a matrix is read: a blend, or a gradient with its momentum.
+  Load load_of(ConstMatrices source, Matrices momentum = {}) const {
+    return {.source = source,
+            .momentum = momentum,
+            .blend = blend_,
+            .transpose = source.rows > source.cols,
+            .even_rows = facts_.links().equilibrate,
+            .even_floor = facts_.links().equilibrate_eps};
+  }
+
   void step_linked(Engine& engine, const Step& step,
                    const WholeTensors& tensors) const {
     const MuonStack stack = facts_.stack_of(tensors.dims);
-    const auto [rows, cols] = stack.shape;
+    const MatrixShape shape = stack.shape;
     const int64_t count = std::ssize(tensors.shards) * stack.count;
-    const Arena::Scope scope(engine.arena());
-    const auto take_all = [&] { return take(engine, tensors.elements()); };
-    const Run update = take_all();
-    LinkedInput linked;
-    if (facts_.links().needs_weights()) {
-      const Run weights = take_all();
-      int64_t done = 0;
-      for (const Shard& shard : tensors.shards) {
-        engine.copy(as_row(advanced(weights, done), shard.count),
-                    as_row(shard.weights, shard.count));
-        done += shard.count;
-      }
-      linked.weights = as_matrices(weights, rows, cols, count);
-    }
-    if (!tensors.owned.empty()) linked.moments = tensors.owned[0];
-    const bool tall = rows > cols;
-    const auto factor = [&](ConstMatrices, Matrices o, int64_t begin) {
-      for (int64_t i = 0; i < o.count; i += Places::kMost) {
-        const int64_t size = std::min(Places::kMost, o.count - i);
-        const Places places(tensors, stack, begin + i, size);
-        orthogonalize(engine, plan_, facts_.way(stack.shape),
-                      {.source = places.grads(dtype_, stack.shape),
-                       .momentum = places.momenta(dtype_, stack.shape),
-                       .blend = blend_,
-                       .transpose = tall},
-                      {.out = o.part(i, size), .transpose = tall});
-      }
-    };
-    run_links(engine, facts_.links(), linked,
-              as_matrices(update, rows, cols, count), moved(step, tensors.dims),
-              std::cref(factor));
-    int64_t done = 0;
-    for (const Shard& shard : tensors.shards) {
-      apply(engine, step, shard, advanced(update, done));
-      done += shard.count;
+    const MuonWay way = facts_.way(shape);
+    Run moments = tensors.owned.empty() ? Run{} : tensors.owned[0];
+    const int64_t moments_each =
+        tensors.owned.empty() ? 0 : facts_.links().num_moments(shape);
+    for (int64_t begin = 0; begin < count; begin += Places::kMost) {
+      const int64_t size = std::min(Places::kMost, count - begin);
+      const Arena::Scope scope(engine.arena());
+      const Places places(tensors, stack, begin, size);
+      const Run update = take(engine, size * shape.rows * shape.cols);
+      const Matrices weights = places.weights(dtype_, shape);
+      const LinkedInput linked{.weights = weights, .moments = moments};
+      const LinkedStore store{weights, applied(step, tensors.dims),
+                              places.rounded()};
+      const auto factor = [&](Matrices o, int64_t from) {
+        const Load load =
+            load_of(places.grads(dtype_, shape).part(from, o.count),
+                    places.momenta(dtype_, shape).part(from, o.count));
+        orthogonalize(engine, plan_, way, load,
+                      {.out = o, .transpose = load.transpose});
+      };
+      run_links(engine, facts_.links(), linked,
+                as_matrices(update, shape.rows, shape.cols, size),
+                moved(step, tensors.dims), std::cref(factor), &store);
+      moments = advanced(moments, size * moments_each);
     }
   }
 
@@ -250,15 +247,12 @@ class MuonRule final : public RuleOf<MuonFacts> {
                    const WholeTensors& tensors, const Places& places) const {
     const MatrixShape shape = facts_.stack_of(tensors.dims).shape;
     const Apply apply = applied(step, tensors.dims);
-    const bool tall = shape.rows > shape.cols;
-    orthogonalize(engine, plan_, facts_.way(shape),
-                  {.source = places.grads(dtype_, shape),
-                   .momentum = places.momenta(dtype_, shape),
-                   .blend = blend_,
-                   .transpose = tall},
+    const Load load =
+        load_of(places.grads(dtype_, shape), places.momenta(dtype_, shape));
+    orthogonalize(engine, plan_, facts_.way(shape), load,
                   {.out = places.weights(dtype_, shape),
                    .apply = &apply,
-                   .transpose = tall,
+                   .transpose = load.transpose,
                    .rounded = places.rounded()});
   }
 

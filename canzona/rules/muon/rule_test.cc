@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
+#include <deque>
 
 #include "canzona/base/error.h"
 #include "canzona/rules/rule.h"
@@ -122,6 +123,54 @@ TEST(MuonRule, FusedAndStagedStepsGiveTheSameBits) {
           }
         }
   }
+}
+
+// Each with every link of the chain: matrices of odd sizes in a stack, fused or
+// in stages, or one by one.
+TEST(MuonRule, LinkedMatricesOfAStackAreSeparateOnes) {
+  const auto engine = make_cpu_engine();
+  for (RuleOptions options :
+       {RuleOptions{{"equilibrate", "rows"}},
+        RuleOptions{{"equilibrate", "rows"}, {"renorm", "on"}},
+        RuleOptions{{"second_moment", "normuon"}},
+        RuleOptions{{"second_moment", "normuon"},
+                    {"second_moment_axis", "rows"},
+                    {"cautious_decay", "on"}},
+        RuleOptions{{"second_moment", "adamuon"}},
+        RuleOptions{{"second_moment", "namo"}},
+        RuleOptions{{"constraint", "hyperball"}},
+        RuleOptions{{"constraint", "hyperball"}, {"cautious_decay", "on"}},
+        RuleOptions{{"constraint", "hyperball"},
+                    {"constraint_radius", "3"},
+                    {"second_moment", "normuon"}},
+        RuleOptions{{"constraint", "hyperball"}, {"second_moment", "adamuon"}}})
+    for (const Dims& dims : {Dims{3, 5, 7}, Dims{3, 7, 5}, Dims{3, 1, 3}}) {
+      options["weight_decay"] = "0.1";
+      const int64_t all = num_elements(dims), each = all / 3;
+      TestTensor<float> staged = random_tensor(options, dims);
+      TestTensor<float> fused = random_tensor(options, dims);
+      std::deque<TestTensor<float>> alone;
+      for (int64_t i = 0; i < 3; ++i) {
+        const auto first = staged.weights.begin() + i * each;
+        alone.emplace_back(make_rule("muon", on_cpu(options), DType::kFp32),
+                           Dims{dims[1], dims[2]},
+                           std::vector<float>(first, first + each));
+      }
+      for (uint64_t t = 1; t <= 3; ++t) {
+        const auto grad = random_values(all, t);
+        staged.step(*engine, grad, 0.01);
+        fused.step_whole(*engine, grad, 0.01);
+        ASSERT_EQ(staged.weights, fused.weights) << to_string(dims);
+        for (int64_t i = 0; i < 3; ++i) {
+          const auto first = grad.begin() + i * each;
+          auto& one = alone[static_cast<size_t>(i)];
+          one.step(*engine, {first, first + each}, 0.01);
+          const auto here = staged.weights.begin() + i * each;
+          ASSERT_EQ(one.weights, std::vector<float>(here, here + each))
+              << to_string(dims) << " matrix " << i;
+        }
+      }
+    }
 }
 
 TEST(MuonRule, NeverWritesTheGradient) {
@@ -270,9 +319,7 @@ TEST(MuonRule, RefusesWhatIsNoMatrix) {
   EXPECT_THAT([&] { vector.step(*engine, random_values(5, 1), 0.1); },
               ThrowsMessage<UsageError>(HasSubstr("use adamw for it")));
   EXPECT_THAT(
-      [&] {
-        make_rule("muon", on_cpu({{"precision", "fp16"}}), DType::kFp32);
-      },
+      [&] { make_rule("muon", on_cpu({{"precision", "fp16"}}), DType::kFp32); },
       ThrowsMessage<UsageError>(HasSubstr("precision=fp16")));
 }
 

@@ -37,6 +37,10 @@ struct BlendSource {
   const double* blend = nullptr;  // keep, add, from_grad, from_momentum
   int64_t elements = 0;
   int64_t count = 0;
+  // Factors of the blend's rows, matrix after matrix; null: none.
+  const Real* row_factors = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
 };
 
 struct ScaleRule {
@@ -57,6 +61,19 @@ struct ScaleWork {
 template <class Real>
 void launch_scales(const BlendSource<Real>& source, const ScaleRule& rule,
                    const ScaleWork& work, cudaStream_t stream);
+
+// The same for rows that get equal norms (LineFactors::Kind::kEven), and their
+// factors. Squares must be in the range of fp64.
+template <class Real>
+struct EvenWork {
+  double* norms = nullptr;  // of all rows
+  Real* factors = nullptr;
+  double* scales = nullptr;
+};
+template <class Real>
+void launch_even_scales(const BlendSource<Real>& source, double floor,
+                        const ScaleRule& rule, const EvenWork<Real>& work,
+                        cudaStream_t stream);
 
 // The same by strips. launch_parts computes each strip's part of the norm
 // (NormPart), whose bits do not depend on the device where the strip lies;
@@ -212,6 +229,9 @@ class CudaAlgebra : public Algebra, public SharedAlgebra {
   Operand symmetric(Arena& arena, int64_t rows, int64_t count) final;
   void load_normalized(Operand& x, const Load& load,
                        const Normalization& normalization) final;
+  bool loads_even_rows(const Operand& x) const final {
+    return x.strips.count == 1;
+  }
 
   SharedAlgebra* shared() final { return this; }
   bool shares_gram_norm() const final { return false; }

@@ -11,6 +11,8 @@ BlendSource<Real> source_of(CudaEngine& engine, const Load& load) {
   BlendSource<Real> source;
   source.elements = load.source.elements();
   source.count = load.source.count;
+  source.rows = load.source.rows;
+  source.cols = load.source.cols;
   source.grads = moving_places<const Real>(engine, load.source);
   if (load.momentum.data == nullptr) return source;
   source.momenta = device_places<Real>(engine, load.momentum);
@@ -25,9 +27,15 @@ void load_typed(CudaEngine& engine, const Operand& x, const StoredShape& shape,
                 DType dtype, const Load& load, const Normalization& by) {
   Arena& arena = engine.arena();
   const Arena::Scope scope(arena);
-  const BlendSource<Real> source = source_of<Real>(engine, load);
+  BlendSource<Real> source = source_of<Real>(engine, load);
   const bool in_strips = x.strips.count > 1;
+  CANZONA_CHECK(!load.even_rows || !in_strips, "even rows in strips");
   const StripCuts cuts = StripCuts::of(x);
+  EvenWork<Real> even;
+  if (load.even_rows) {
+    even.norms = arena.take_array<double>(source.count * source.rows);
+    even.factors = arena.take_array<Real>(source.count * source.rows);
+  }
   ScaleWork work;
   work.partials = arena.take_array<double>(
       source.count *
@@ -40,10 +48,15 @@ void load_typed(CudaEngine& engine, const Operand& x, const StoredShape& shape,
   if (engine.dry("load", load.source.dtype, x.storage, work.partials,
                  shape.cols, shape.row_stride, source.elements, source.count,
                  source.momenta != nullptr, static_cast<int>(dtype), by.factor,
-                 by.epsilon, by.add_epsilon, key_of(x)))
+                 by.epsilon, by.add_epsilon, key_of(x), load.even_rows,
+                 load.even_floor))
     return;
   const ScaleRule rule{by.factor, by.epsilon, by.add_epsilon};
-  if (in_strips) {
+  if (load.even_rows) {
+    even.scales = work.scales;
+    launch_even_scales(source, load.even_floor, rule, even, engine.stream());
+    source.row_factors = even.factors;
+  } else if (in_strips) {
     launch_parts(source, cuts, {work.partials, work.peaks, parts},
                  engine.stream());
     launch_scales_of_parts(parts, cuts.count, source.count, rule, work.scales,

@@ -103,15 +103,14 @@ __device__ void blend_groups(const BlendSource<Real>& source,
 // Computes the blends but stores no momenta; only the second pass does.
 template <class Real>
 __device__ void read_blends(const BlendSource<Real>& source,
-                            const Places<Real>& at, int64_t begin,
+                            const Places<Real>& at, int64_t begin, int64_t end,
                             Group<Real> (&u)[kRounds]) {
   Group<Real> b[kRounds];
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
     const int64_t place = begin + (r * kThreads + threadIdx.x) * kGroup;
-    u[r].read(at.grad, place, source.elements, at.vector);
-    if (at.momentum != nullptr)
-      b[r].read(at.momentum, place, source.elements, at.vector);
+    u[r].read(at.grad, place, end, at.vector);
+    if (at.momentum != nullptr) b[r].read(at.momentum, place, end, at.vector);
   }
   blend_groups(source, at, b, u);
 }
@@ -150,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t begin =
         static_cast<int64_t>(blockIdx.x) * kLoadChunk + part * kPerBlock;
     if (begin >= source.elements) break;
-    read_blends(source, at, begin, u);
+    read_blends(source, at, begin, source.elements, u);
     total = add_groups<kPeak>(total, u, peak);
   }
   total = kPeak ? over_block(total, Larger()) : over_block(total, Add());
@@ -328,6 +327,72 @@ __global__ void __launch_bounds__(kThreads)
   scales[matrix] = scale_of(sums[0], peak, rule);
 }
 
+// A block for each row of the blends.
+template <class Real>
+__global__ void __launch_bounds__(kThreads)
+    row_norms_kernel(BlendSource<Real> source, double* norms) {
+  const int64_t rows = source.rows;
+  for (int64_t row = blockIdx.x; row < rows * source.count; row += gridDim.x) {
+    Places<Real> at(source, row / rows);
+    const int64_t first = row % rows * source.cols;
+    at.grad += first;
+    if (at.momentum != nullptr) at.momentum += first;
+    at.vector = at.vector && source.cols % kGroup == 0;
+    double total = 0;
+    for (int64_t begin = 0; begin < source.cols; begin += kPerBlock) {
+      Group<Real> u[kRounds];
+      read_blends(source, at, begin, source.cols, u);
+      total = add_groups<false>(total, u, 1.0);
+    }
+    total = over_block(total, Add());
+    if (threadIdx.x == 0) norms[row] = sqrt(total);
+  }
+}
+
+// Each block works on one matrix.
+template <class Real>
+__global__ void __launch_bounds__(kThreads)
+    even_rows_kernel(EvenWork<Real> work, int64_t rows, double floor,
+                     ScaleRule rule) {
+  const double* norms = work.norms + blockIdx.x * rows;
+  Real* factors = work.factors + blockIdx.x * rows;
+  double squares = 0;
+  for (int64_t i = threadIdx.x; i < rows; i += kThreads)
+    squares = add(squares, mul(norms[i], norms[i]));
+  squares = over_block(squares, Add());
+  __syncthreads();
+  const double each = sqrt(squares) / sqrt(static_cast<double>(rows));
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < rows; i += kThreads) {
+    const double divisor = fmax(norms[i], floor);
+    factors[i] = static_cast<Real>(divisor == 0 ? 0 : each / divisor);
+    const double even = mul(static_cast<double>(factors[i]), norms[i]);
+    sum = add(sum, mul(even, even));
+  }
+  sum = over_block(sum, Add());
+  if (threadIdx.x == 0) work.scales[blockIdx.x] = scale_of(sum, 1.0, rule);
+}
+
+// Multiplies adjacent numbers of a matrix by the factors of their rows.
+template <class Real>
+__device__ void even_out(const BlendSource<Real>& source, int64_t matrix,
+                         int64_t place, Group<Real>& u) {
+  const Real* factors = source.row_factors + matrix * source.rows;
+  const int64_t row = place / source.cols;
+  int64_t left = (row + 1) * source.cols - place;
+  int64_t at = row;
+#pragma unroll
+  for (int i = 0; i < kGroup; ++i) {
+    if (place + i >= source.elements) return;
+    if (left == 0) {
+      ++at;
+      left = source.cols;
+    }
+    u.at[i] = mul(u.at[i], factors[at]);
+    --left;
+  }
+}
+
 template <class To, class Real>
 __device__ To rounded(Real value, double scale) {
   const double scaled = static_cast<double>(value) * scale;
@@ -386,6 +451,7 @@ __global__ void __launch_bounds__(kThreads)
       }
       b[r].write(at.momentum, place, source.elements, at.vector);
     }
+    if (source.row_factors != nullptr) even_out(source, matrix, place, g[r]);
     store(target, to, place, source.elements, g[r], scale);
   }
 }
@@ -426,6 +492,20 @@ void launch_scales(const BlendSource<Real>& source, const ScaleRule& rule,
   scale_kernel<<<count, kThreads, 0, stream>>>(work.partials, partials, peaks,
                                                rule, work.scales);
   check_launch("the norms of a batch");
+}
+
+template <class Real>
+void launch_even_scales(const BlendSource<Real>& source, double floor,
+                        const ScaleRule& rule, const EvenWork<Real>& work,
+                        cudaStream_t stream) {
+  const int64_t rows = source.rows;
+  if (rows * source.count == 0) return;
+  const auto blocks =
+      static_cast<unsigned>(std::min<int64_t>(rows * source.count, 65535));
+  row_norms_kernel<<<blocks, kThreads, 0, stream>>>(source, work.norms);
+  even_rows_kernel<<<static_cast<unsigned>(source.count), kThreads, 0,
+                     stream>>>(work, rows, floor, rule);
+  check_launch("the norms of rows");
 }
 
 StripCuts StripCuts::of(const Operand& x) {
@@ -494,6 +574,12 @@ template void launch_scales(const BlendSource<float>&, const ScaleRule&,
                             const ScaleWork&, cudaStream_t);
 template void launch_scales(const BlendSource<double>&, const ScaleRule&,
                             const ScaleWork&, cudaStream_t);
+template void launch_even_scales(const BlendSource<float>&, double,
+                                 const ScaleRule&, const EvenWork<float>&,
+                                 cudaStream_t);
+template void launch_even_scales(const BlendSource<double>&, double,
+                                 const ScaleRule&, const EvenWork<double>&,
+                                 cudaStream_t);
 template void launch_parts(const BlendSource<float>&, const StripCuts&,
                            const PartWork&, cudaStream_t);
 template void launch_parts(const BlendSource<double>&, const StripCuts&,
