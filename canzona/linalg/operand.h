@@ -75,6 +75,9 @@ struct Load {
   // algebra loads_even_rows().
   bool even_rows = false;
   double even_floor = 0;
+  // The blend is rounded to bf16 first, as if it had been sent, if the algebra
+  // rounds_as_sent().
+  bool as_sent = false;
 };
 
 // X is divided by max(factor·|X|_F, epsilon), or by factor·|X|_F + epsilon; a
@@ -87,12 +90,14 @@ struct Normalization {
 
 // The last product is stored, transposed back, into `out`; or, with `apply`,
 // into weights, each p = (p·keep_before - step·o)·keep_after, and, rounded to
-// bf16, into `rounded` (null, or one address per matrix).
+// bf16, into `rounded` (null, or one address per matrix). The product `as_sent`
+// is rounded to bf16 before it is applied, if the algebra rounds_as_sent().
 struct Store {
   Matrices out{};
   const Apply* apply = nullptr;
   bool transpose = false;
   uint16_t* const* rounded = nullptr;
+  bool as_sent = false;
 };
 
 enum class Half { kFull, kTriangle };
@@ -129,6 +134,7 @@ class Algebra {
   virtual void load_normalized(Operand& x, const Load& load,
                                const Normalization& normalization) = 0;
   virtual bool loads_even_rows(const Operand&) const { return false; }
+  virtual bool rounds_as_sent() const { return false; }
   // Divides X and its Gram matrix R as if X had been divided by
   // factor·sqrt(|R|_F), which bounds the largest singular value more tightly
   // than |X|_F.

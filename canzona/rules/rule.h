@@ -94,6 +94,9 @@ struct WholeTensors {
   std::span<const Run> owned{};
   int phase = 0;
   DecompositionHook* hook = nullptr;
+  // Fields and updates are rounded to bf16 between the stages, as if they had
+  // been sent, if the rule steps_whole_as_sent().
+  bool as_sent = false;
 
   int64_t elements() const;  // of all shards
   int64_t count() const;     // of tensors
@@ -136,6 +139,8 @@ class Rule {
   // True if step_whole on uncut tensors is the same repeated work
   // (linalg/engine.h) wherever the gradients lie.
   virtual bool lets_gradients_move() const { return false; }
+  // True if step_whole can round between its stages on this engine.
+  virtual bool steps_whole_as_sent(Engine&) const { return false; }
   // Runs the stages one after another, in the caller's `fields` and `update`,
   // which hold tensors.elements() each.
   void step_by_stages(Engine& engine, const Step& step,

@@ -7,40 +7,39 @@
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/cuda/launch.cuh"
+#include "canzona/linalg/cuda/rows.cuh"
 #include "canzona/linalg/lines.h"
 
 namespace canzona {
 namespace {
 
-// A block for each row; threads take elements as they come, whatever their
-// alignment.
-template <class Real>
+template <int V, class Real>
 __global__ void __launch_bounds__(kSumThreads)
     row_sums_kernel(Strided<Real> update_norms, Strided<Real> weight_norms,
                     Strided<Real> dots, Strided<const Real> update,
                     const Real* const* weights, Extent e) {
-  for (int64_t row = blockIdx.x; row < e.rows * e.count; row += gridDim.x) {
-    const int64_t k = row / e.rows;
-    const int64_t i = row % e.rows;
+  for_rows(e, [&](int64_t k, int64_t i) {
     const Real* o = update.of(k) + i * e.cols;
     const Real* p = weights[k] + i * e.cols;
     double oo = 0, pp = 0, op = 0;
-#pragma unroll 4
-    for (int64_t j = threadIdx.x; j < e.cols; j += kSumThreads) {
-      const double x = o[j], y = p[j];
-      oo = add(oo, mul(x, x));
-      pp = add(pp, mul(y, y));
-      op = add(op, mul(x, y));
-    }
-    const double all_oo = over_block(oo, Add{});
-    if (threadIdx.x == 0)
-      update_norms.of(k)[i] = static_cast<Real>(root(all_oo));
-    const double all_pp = over_block(pp, Add{});
-    if (threadIdx.x == 0)
-      weight_norms.of(k)[i] = static_cast<Real>(root(all_pp));
-    const double all_op = over_block(op, Add{});
-    if (threadIdx.x == 0) dots.of(k)[i] = static_cast<Real>(all_op);
-  }
+    for_row<V>(e.cols, [&]<int N>(Lot<N>, int64_t j) {
+      const auto updates = load<N>(o + j);
+      const auto values = load<N>(p + j);
+      for (int u = 0; u < N; ++u) {
+        const double x = updates.x[u], y = values.x[u];
+        oo = add(oo, mul(x, x));
+        pp = add(pp, mul(y, y));
+        op = add(op, mul(x, y));
+      }
+    });
+    oo = over_warp(oo);
+    pp = over_warp(pp);
+    op = over_warp(op);
+    if (threadIdx.x % kWarp != 0) return;
+    update_norms.of(k)[i] = static_cast<Real>(root(oo));
+    weight_norms.of(k)[i] = static_cast<Real>(root(pp));
+    dots.of(k)[i] = static_cast<Real>(op);
+  });
 }
 
 template <class Real>
@@ -160,15 +159,23 @@ void check_lines(const ConstMatrices& weights, const LineUpdate& how) {
 }
 
 template <class Real>
-bool moves_in_vectors(const ConstMatrices& weights, const LineUpdate& how,
-                      uint16_t* const* rounded) {
-  if (how.update.cols % kVector<Real> != 0 ||
-      !allows_vectors<kVector<Real>>(how.update))
+bool allows_vectors_of(const ConstMatrices& weights,
+                       const ConstMatrices& update) {
+  if (update.cols % kVector<Real> != 0 ||
+      !allows_vectors<kVector<Real>>(update))
     return false;
   for (int64_t k = 0; k < weights.count; ++k)
-    if (!is_aligned(weights.at(k).data, 16) ||
-        (rounded != nullptr && !is_aligned(rounded[k], 8)))
-      return false;
+    if (!is_aligned(weights.at(k).data, 16)) return false;
+  return true;
+}
+
+template <class Real>
+bool moves_in_vectors(const ConstMatrices& weights, const LineUpdate& how,
+                      uint16_t* const* rounded) {
+  if (!allows_vectors_of<Real>(weights, how.update)) return false;
+  if (rounded != nullptr)
+    for (int64_t k = 0; k < weights.count; ++k)
+      if (!is_aligned(rounded[k], 8)) return false;
   return true;
 }
 
@@ -228,17 +235,17 @@ void CudaEngine::row_sums(const RowSums& sums, ConstMatrices update,
   CANZONA_CHECK_EQ(update.count, weights.count, "matrices in a batch");
   with_real_type(update.dtype, [&]<class Real>(Real) {
     const Real* const* places = device_places<const Real>(*this, weights);
-    if (dry("row_sums", sums.update, sums.weights, sums.dots, update) ||
+    const bool vectors = allows_vectors_of<Real>(weights, update);
+    if (dry("row_sums", sums.update, sums.weights, sums.dots, update,
+            vectors) ||
         update.elements() * update.count == 0)
       return;
-    const int64_t blocks =
-        std::min(update.rows * update.count,
-                 int64_t{8} * kBlocksPerMultiprocessor * num_multiprocessors());
-    row_sums_kernel<Real>
-        <<<static_cast<unsigned>(blocks), kSumThreads, 0, stream()>>>(
-            strided<Real>(sums.update), strided<Real>(sums.weights),
-            strided<Real>(sums.dots), strided<Real>(update), places,
-            extent_of(update));
+    const auto kernel = vectors ? row_sums_kernel<kVector<Real>, Real>
+                                : row_sums_kernel<1, Real>;
+    kernel<<<blocks_for_rows(*this, update.rows * update.count), kSumThreads, 0,
+             stream()>>>(strided<Real>(sums.update),
+                         strided<Real>(sums.weights), strided<Real>(sums.dots),
+                         strided<Real>(update), places, extent_of(update));
     check_launch("row_sums");
   });
 }

@@ -6,37 +6,27 @@
 #include "canzona/linalg/cuda/elements.cuh"
 #include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/cuda/launch.cuh"
+#include "canzona/linalg/cuda/rows.cuh"
 
 namespace canzona {
 namespace {
 
-// A block for each row. A thread adds four elements at a time, however they are
-// loaded, so that bits do not depend on alignment.
 template <int V, class Real>
 __global__ void __launch_bounds__(kSumThreads)
     row_norms_kernel(Strided<Real> norms, Strided<const Real> a, Extent e) {
-  for (int64_t row = blockIdx.x; row < e.rows * e.count; row += gridDim.x) {
-    const int64_t k = row / e.rows;
-    const int64_t i = row % e.rows;
+  for_rows(e, [&](int64_t k, int64_t i) {
     const Real* from = a.of(k) + i * a.row_stride;
     double sum = 0;
-    const auto take = [&](Real value) {
-      const double x = value;
-      sum = add(sum, mul(x, x));
-    };
-    for (int64_t j = 4 * threadIdx.x; j < e.cols; j += 4 * kSumThreads)
-#pragma unroll
-      for (int64_t t = j; t < j + 4; t += V) {
-        if (V > 1 && t + V <= e.cols) {
-          const auto values = load<V>(from + t);
-          for (int u = 0; u < V; ++u) take(values.x[u]);
-        } else {
-          for (int64_t u = t; u < t + V && u < e.cols; ++u) take(from[u]);
-        }
+    for_row<V>(e.cols, [&]<int N>(Lot<N>, int64_t j) {
+      const auto values = load<N>(from + j);
+      for (int u = 0; u < N; ++u) {
+        const double x = values.x[u];
+        sum = add(sum, mul(x, x));
       }
-    const double all = over_block(sum, Add{});
-    if (threadIdx.x == 0) norms.of(k)[i] = static_cast<Real>(root(all));
-  }
+    });
+    sum = over_warp(sum);
+    if (threadIdx.x % kWarp == 0) norms.of(k)[i] = static_cast<Real>(root(sum));
+  });
 }
 
 template <class Real>
@@ -237,12 +227,10 @@ void CudaEngine::line_norms(Matrices norms, ConstMatrices a, Lines lines) {
           *this, "line_norms",
           StoreColumnNorms<Real>{strided<Real>(norms), sums, a.cols},
           {a.count, a.cols, 1}, false);
-    const int64_t blocks =
-        std::min(a.rows * a.count,
-                 int64_t{8} * kBlocksPerMultiprocessor * num_multiprocessors());
+    const unsigned blocks = blocks_for_rows(*this, a.rows * a.count);
     constexpr int V = kVector<Real>;
     const auto launch = [&](auto kernel) {
-      kernel<<<static_cast<unsigned>(blocks), kSumThreads, 0, stream()>>>(
+      kernel<<<blocks, kSumThreads, 0, stream()>>>(
           strided<Real>(norms), strided<Real>(a), extent_of(a));
     };
     if (allows_vectors<V>(a))

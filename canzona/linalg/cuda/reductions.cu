@@ -251,34 +251,44 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-// Sums of a few columns over a range of rows: lanes take columns, warps take
-// rows.
-constexpr int kColumns = 32;
+// Sums of a few columns over a range of rows: lanes take V neighbouring
+// columns, warps take rows. A column's terms are added in one order, whatever V
+// is.
+constexpr int kLanes = 32;
 constexpr int kWarps = 8;
 constexpr int64_t kStretch = 512;
 
-template <class Real>
-__global__ void __launch_bounds__(kColumns* kWarps)
+// kSquares: b is a, which is loaded once.
+template <int V, bool kSquares, class Real>
+__global__ void __launch_bounds__(kLanes* kWarps)
     column_sums_kernel(double* partial, Strided<const Real> a,
                        Strided<const Real> b, Extent e, int64_t stretches) {
-  __shared__ double sums[kWarps][kColumns];
-  const int64_t j = int64_t{blockIdx.x} * kColumns + threadIdx.x;
+  __shared__ double sums[kWarps][V][kLanes];
+  const int64_t j = (int64_t{blockIdx.x} * kLanes + threadIdx.x) * V;
   const int64_t begin = blockIdx.y * kStretch;
   const int64_t end = min(begin + kStretch, e.rows);
   for (int64_t k = blockIdx.z; k < e.count; k += gridDim.z) {
-    const Real* x = a.of(k);
-    const Real* y = b.of(k);
-    double sum = 0;
-    if (j < e.cols)
-      for (int64_t i = begin + threadIdx.y; i < end; i += kWarps)
-        sum = add(sum, mul(static_cast<double>(x[i * a.row_stride + j]),
-                           static_cast<double>(y[i * b.row_stride + j])));
-    sums[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y == 0 && j < e.cols) {
-      for (int w = 1; w < kWarps; ++w) sum = add(sum, sums[w][threadIdx.x]);
-      partial[(k * stretches + blockIdx.y) * e.cols + j] = sum;
+    const Real* x = a.of(k) + j;
+    const Real* y = b.of(k) + j;
+    double sum[V] = {};
+    if (j < e.cols) {
+#pragma unroll 8
+      for (int64_t i = begin + threadIdx.y; i < end; i += kWarps) {
+        const auto own = load<V>(x + i * a.row_stride);
+        const auto other = kSquares ? own : load<V>(y + i * b.row_stride);
+        for (int t = 0; t < V; ++t)
+          sum[t] = add(sum[t], mul(static_cast<double>(own.x[t]),
+                                   static_cast<double>(other.x[t])));
+      }
     }
+    for (int t = 0; t < V; ++t) sums[threadIdx.y][t][threadIdx.x] = sum[t];
+    __syncthreads();
+    if (threadIdx.y == 0 && j < e.cols)
+      for (int t = 0; t < V; ++t) {
+        for (int w = 1; w < kWarps; ++w)
+          sum[t] = add(sum[t], sums[w][t][threadIdx.x]);
+        partial[(k * stretches + blockIdx.y) * e.cols + j + t] = sum[t];
+      }
     __syncthreads();
   }
 }
@@ -372,14 +382,22 @@ void column_sums_on_device(CudaEngine& engine, double* sums, ConstMatrices a,
   CANZONA_CHECK(stretches <= 65535, a.rows, " rows to sum over");
   if (engine.dry("column_sums", a, b, sums, partial)) return;
   if (a.count == 0 || a.cols == 0) return;
-  const dim3 grid(static_cast<unsigned>((a.cols + kColumns - 1) / kColumns),
-                  static_cast<unsigned>(stretches),
-                  static_cast<unsigned>(std::min<int64_t>(a.count, 65535)));
   with_real_type(a.dtype, [&]<class Real>(Real) {
-    column_sums_kernel<Real>
-        <<<grid, dim3(kColumns, kWarps), 0, engine.stream()>>>(
-            partial, strided<Real>(a), strided<Real>(b), extent_of(a),
-            stretches);
+    const auto launch = [&]<int V>(std::integral_constant<int, V>) {
+      const int64_t width = int64_t{kLanes} * V;
+      const dim3 grid(static_cast<unsigned>((a.cols + width - 1) / width),
+                      static_cast<unsigned>(stretches),
+                      static_cast<unsigned>(std::min<int64_t>(a.count, 65535)));
+      const auto kernel = a.data == b.data ? column_sums_kernel<V, true, Real>
+                                           : column_sums_kernel<V, false, Real>;
+      kernel<<<grid, dim3(kLanes, kWarps), 0, engine.stream()>>>(
+          partial, strided<Real>(a), strided<Real>(b), extent_of(a), stretches);
+    };
+    constexpr int V = kVector<Real>;
+    if (a.cols % V == 0 && allows_vectors<V>(a) && allows_vectors<V>(b))
+      launch(std::integral_constant<int, V>{});
+    else
+      launch(std::integral_constant<int, 1>{});
   });
   check_cuda(cudaGetLastError(), "column_sums");
   launch_elements<1>(engine, "column_sums",

@@ -182,6 +182,12 @@ class MuonRule final : public RuleOf<MuonFacts> {
            (links.any_after() || !cautious_);
   }
 
+  bool steps_whole_as_sent(Engine& engine) const override {
+    const MuonLinks& links = facts_.links();
+    return lets_gradients_move() && !links.any_after() && !links.equilibrate &&
+           engine.algebra(plan_.usual.precision).rounds_as_sent();
+  }
+
   // Makes one pass over memory before the products and none after: the first
   // fills the operand directly from gradient and momentum, and the last product
   // writes the weights. Cautious updates cannot be fused this way. With links
@@ -247,13 +253,15 @@ class MuonRule final : public RuleOf<MuonFacts> {
                    const WholeTensors& tensors, const Places& places) const {
     const MatrixShape shape = facts_.stack_of(tensors.dims).shape;
     const Apply apply = applied(step, tensors.dims);
-    const Load load =
+    Load load =
         load_of(places.grads(dtype_, shape), places.momenta(dtype_, shape));
+    load.as_sent = tensors.as_sent;
     orthogonalize(engine, plan_, facts_.way(shape), load,
                   {.out = places.weights(dtype_, shape),
                    .apply = &apply,
                    .transpose = load.transpose,
-                   .rounded = places.rounded()});
+                   .rounded = places.rounded(),
+                   .as_sent = tensors.as_sent});
   }
 
   Apply applied(const Step& step, const Dims& whole) const {

@@ -266,12 +266,15 @@ void LentUpdates::step_wholes_together() {
   });
 }
 
-// True if one call of the rule suffices: nothing is rounded between its stages
-// and the pieces are contiguous. With some rules a device would have to capture
-// the work anew whenever a gradient moves.
+bool LentUpdates::sends_bf16() const { return rank_.wire() == DType::kBf16; }
+
+// True if one call of the rule suffices: the pieces are contiguous, and the
+// rule can round between its stages if that is asked for. With some rules a
+// device would have to capture the work anew whenever a gradient moves.
 bool LentUpdates::can_step_whole(const UpdateBatch& batch) const {
-  if (rank_.wire() != DType::kFp32) return false;
-  const bool moves = rank_.rules[index(batch.rule)]->lets_gradients_move();
+  const Rule& rule = *rank_.rules[index(batch.rule)];
+  if (sends_bf16() && !rule.steps_whole_as_sent(rank_.lead)) return false;
+  const bool moves = rule.lets_gradients_move();
   return std::ranges::all_of(batch.members, [&](int32_t k) {
     const std::vector<Piece>& pieces = stored_.matrix(k).pieces;
     return (rank_.is_immediate || (moves && pieces.size() == 1)) &&
@@ -296,7 +299,8 @@ void LentUpdates::step_whole(Engine& engine, const UpdateBatch& batch,
   const WholeTensors tensors{.dims = batch.dims,
                              .shards = room.shards,
                              .owned = owned.all(),
-                             .phase = batch.phase};
+                             .phase = batch.phase,
+                             .as_sent = sends_bf16()};
   rank_.rules[index(batch.rule)]->step_whole(engine, step, tensors);
 }
 
@@ -307,7 +311,7 @@ void LentUpdates::step_by_stages(Engine& engine, const UpdateBatch& batch,
   const int64_t count = end - begin;
   const auto num_fields =
       index(rank_.rules[index(batch.rule)]->facts().gather_fields());
-  const bool rounds = !rank_.is_immediate && rank_.wire() == DType::kBf16;
+  const bool rounds = !rank_.is_immediate && sends_bf16();
   Run fields[kMostFields];
   ConstRun gathered[kMostFields];
   for (size_t f = 0; f < num_fields; ++f)
@@ -350,7 +354,7 @@ void LentUpdates::prepare_local(Engine& engine, int32_t kept,
   const Dims& dims = stored_.matrix(kept).dims;
   const int64_t all = piece.elements();
   const bool in_place = has_all_columns(piece, dims[1]);
-  const bool rounds = rank_.is_immediate && rank_.wire() == DType::kBf16;
+  const bool rounds = rank_.is_immediate && sends_bf16();
   const bool at_once =
       !in_place ||
       (!rounds && stored_.gradient(kept, piece, 0).dtype == DType::kFp32);
@@ -381,7 +385,7 @@ void LentUpdates::apply_local(Engine& engine, int32_t kept, const Piece& piece,
   const Dims& dims = stored_.matrix(kept).dims;
   const int64_t all = piece.elements();
   const bool in_place = has_all_columns(piece, dims[1]);
-  const bool rounds = rank_.is_immediate && rank_.wire() == DType::kBf16;
+  const bool rounds = rank_.is_immediate && sends_bf16();
   const int64_t most = rounds && in_place ? std::min(all, rank_.chunk()) : all;
   for (int64_t i = 0; i < all; i += most) {
     const Arena::Scope scope(engine.arena());

@@ -56,6 +56,7 @@ class LentUpdates {
   void add_shard(Room& room, int32_t t, const Dims& whole, int64_t at,
                  int64_t count) const;
 
+  bool sends_bf16() const;
   bool can_step_whole(const UpdateBatch& batch) const;
   void step_whole(Engine& engine, const UpdateBatch& batch, int64_t begin,
                   int64_t end);

@@ -41,6 +41,7 @@ struct BlendSource {
   const Real* row_factors = nullptr;
   int64_t rows = 0;
   int64_t cols = 0;
+  bool as_sent = false;  // blends are rounded to bf16
 };
 
 struct ScaleRule {
@@ -172,8 +173,7 @@ void launch_tile_line(TileType type, const Tiles& d, const TileAddend& addend,
                       cudaStream_t stream);
 
 // Stores 16-bit results in fp32 matrices or, with scalars, applies them to
-// weights: p = (p·keep_before - step·x)·keep_after. Copies, if there are any,
-// are in bf16.
+// weights as a product is. Copies, if there are any, are in bf16.
 void launch_tile_store(TileType type, const Tiles& x,
                        const TileWeights& weights, cudaStream_t stream);
 
@@ -232,6 +232,7 @@ class CudaAlgebra : public Algebra, public SharedAlgebra {
   bool loads_even_rows(const Operand& x) const final {
     return x.strips.count == 1;
   }
+  bool rounds_as_sent() const final { return true; }
 
   SharedAlgebra* shared() final { return this; }
   bool shares_gram_norm() const final { return false; }

@@ -16,6 +16,7 @@ BlendSource<Real> source_of(CudaEngine& engine, const Load& load) {
   source.grads = moving_places<const Real>(engine, load.source);
   if (load.momentum.data == nullptr) return source;
   source.momenta = device_places<Real>(engine, load.momentum);
+  source.as_sent = load.as_sent;
   source.blend =
       engine.push<double>({load.blend.keep, load.blend.add,
                            load.blend.from_grad, load.blend.from_momentum});
@@ -49,7 +50,7 @@ void load_typed(CudaEngine& engine, const Operand& x, const StoredShape& shape,
                  shape.cols, shape.row_stride, source.elements, source.count,
                  source.momenta != nullptr, static_cast<int>(dtype), by.factor,
                  by.epsilon, by.add_epsilon, key_of(x), load.even_rows,
-                 load.even_floor))
+                 load.even_floor, load.as_sent))
     return;
   const ScaleRule rule{by.factor, by.epsilon, by.add_epsilon};
   if (load.even_rows) {
@@ -425,9 +426,18 @@ class PlainAlgebra final : public CudaAlgebra {
     }
   }
 
+  void round_as_sent(const Matrices& update) {
+    const Arena::Scope scope(engine_.arena());
+    const Matrices sent =
+        engine_.arena().matrices(DType::kBf16, update.rows, update.cols);
+    engine_.convert(sent, update);
+    engine_.convert(update, sent);
+  }
+
   void put(const Store& store, const Matrices& update, int64_t i) {
     const Matrices to = store.out.at(i);
     if (store.apply == nullptr) return engine_.copy(to, update);
+    if (store.as_sent) round_as_sent(update);
     engine_.apply({to.data, to.dtype}, {update.data, update.dtype},
                   *store.apply, to.elements(),
                   store.rounded == nullptr ? nullptr : store.rounded[i]);

@@ -39,11 +39,6 @@ __device__ Real advance(const Coefficients<Real>& k, Real momentum, Real grad) {
   return add(mul(k.keep, momentum), mul(k.add, grad));
 }
 
-template <class Real>
-__device__ Real blended(const Coefficients<Real>& k, Real momentum, Real grad) {
-  return add(mul(k.from_grad, grad), mul(k.from_momentum, momentum));
-}
-
 // A few adjacent numbers of a matrix, moved in one access where possible.
 template <class Real>
 struct Group {
@@ -85,6 +80,17 @@ struct Places {
         vector(is_wide(grad) && is_wide(momentum)) {}
 };
 
+template <class Real>
+__device__ Real blend_of(const BlendSource<Real>& source,
+                         const Coefficients<Real>& k, Real momentum,
+                         Real grad) {
+  const Real value =
+      add(mul(k.from_grad, grad), mul(k.from_momentum, momentum));
+  return source.as_sent
+             ? static_cast<Real>(from_bf16(to_bf16(static_cast<float>(value))))
+             : value;
+}
+
 // Replaces gradients by the blends that the second pass computes again.
 template <class Real>
 __device__ void blend_groups(const BlendSource<Real>& source,
@@ -97,7 +103,8 @@ __device__ void blend_groups(const BlendSource<Real>& source,
   for (int r = 0; r < kRounds; ++r)
 #pragma unroll
     for (int i = 0; i < kGroup; ++i)
-      u[r].at[i] = blended(k, advance(k, b[r].at[i], u[r].at[i]), u[r].at[i]);
+      u[r].at[i] =
+          blend_of(source, k, advance(k, b[r].at[i], u[r].at[i]), u[r].at[i]);
 }
 
 // Computes the blends but stores no momenta; only the second pass does.
@@ -447,7 +454,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) {
         b[r].at[i] = advance(k, b[r].at[i], g[r].at[i]);
-        g[r].at[i] = blended(k, b[r].at[i], g[r].at[i]);
+        g[r].at[i] = blend_of(source, k, b[r].at[i], g[r].at[i]);
       }
       b[r].write(at.momentum, place, source.elements, at.vector);
     }

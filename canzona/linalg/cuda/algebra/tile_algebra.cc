@@ -1,8 +1,11 @@
 // Newton–Schulz in fp16 or bf16 with fp32 sums.
 
+#include <algorithm>
+
 #include "canzona/base/check.h"
 #include "canzona/linalg/cuda/algebra/algebra.h"
 #include "canzona/linalg/cuda/cuda_engine.h"
+#include "canzona/linalg/cuda/kernels.h"
 #include "canzona/linalg/cuda/libraries.h"
 #include "canzona/linalg/cuda/tiles/kernel_choice.h"
 #include "canzona/linalg/cuda/tiles/tile_product.h"
@@ -194,9 +197,9 @@ class TileAlgebra : public CudaAlgebra {
     weights.weights = out;
     if (store.apply != nullptr) {
       CANZONA_CHECK(!store.apply->cautious, "cautious decay in a product");
-      weights.scalars =
-          engine_.push<float>({store.apply->keep_before, store.apply->step,
-                               store.apply->keep_after});
+      weights.scalars = engine_.push<float>(
+          {store.apply->keep_before, store.apply->step, store.apply->keep_after,
+           store.as_sent ? 1.0 : 0.0});
     }
     if (store.rounded != nullptr)
       weights.copies = engine_.table(
@@ -216,9 +219,11 @@ class TileAlgebra : public CudaAlgebra {
   const bool folds_;
 };
 
-// The same with cuBLAS's products of whole matrices. Matrices with strips
-// (TileStrips) keep the kernel that adds them by a tree; their factors are
-// mirrored, because members of a team get one half of them.
+// The same with cuBLAS's products. It has none that computes half of a
+// symmetric matrix, so its rows are cut into blocks, which are computed up to
+// the diagonal and mirrored. Matrices with strips (TileStrips) keep the kernel
+// that adds them by a tree; their factors are mirrored, because members of a
+// team get one half of them.
 class CublasAlgebra final : public TileAlgebra {
  public:
   CublasAlgebra(CudaEngine& engine, DType dtype)
@@ -228,41 +233,39 @@ class CublasAlgebra final : public TileAlgebra {
     if (x.strips.count > 1) return TileAlgebra::gram(r, x, half);
     const Op op = x.tall ? Op::kTranspose : Op::kNone;
     const Op other = x.tall ? Op::kNone : Op::kTranspose;
-    product(view(r), 1, view(x), op, view(x), other);
+    square_product(half, view(r), 1, {view(x), op}, {view(x), other});
   }
 
   // The line is rounded before the square is added if it has the identity's
   // share, which cuBLAS cannot add.
   void polynomial(Operand& p, const Operand& r, double a, double b, double c,
-                  Half, Readers readers) override {
+                  Half half, Readers readers) override {
     const double inside = identity_inside(p, a, readers);
     if (c == 0) return line(p, r, b, inside);
     if (inside != 0) line(p, r, b, inside);
-    const ConstMatrices addend = view(inside != 0 ? p : r);
-    product(view(p), c, view(r), Op::kNone, view(r), Op::kNone,
-            inside != 0 ? 1 : b, &addend);
+    square_product(half, view(p), c, {view(r)}, {view(r)}, inside != 0 ? 1 : b,
+                   view(inside != 0 ? p : r));
   }
 
   void commuting_product(Operand& d, const Operand& a,
                          const Operand& b) override {
-    product(view(d), 1, view(a), Op::kNone, view(b), Op::kNone);
+    square_product(Half::kTriangle, view(d), 1, {view(a)}, {view(b)});
   }
 
   void multiply(Operand& y, const Operand& q, const Operand& x) override {
     if (x.strips.count > 1) {
-      mirror(q);
+      launch_mirror(engine_, view(q));
       return TileAlgebra::multiply(y, q, x);
     }
-    const ConstMatrices addend = view(x);
-    const ConstMatrices& a = x.tall ? addend : view(q);
-    product(view(y), 1, a, Op::kNone, x.tall ? view(q) : view(x), Op::kNone,
-            q.identity, q.identity == 0 ? nullptr : &addend);
+    const ConstMatrices wide = view(x), square = view(q);
+    product(view(y), 1, {x.tall ? wide : square}, {x.tall ? square : wide},
+            q.identity, q.identity == 0 ? ConstMatrices{} : wide);
   }
 
   void multiply_into(const Store& store, const Operand& q,
                      const Operand& x) override {
     if (x.strips.count > 1) {
-      mirror(q);
+      launch_mirror(engine_, view(q));
       return TileAlgebra::multiply_into(store, q, x);
     }
     CANZONA_CHECK(store.transpose == x.tall && store.out.contiguous() &&
@@ -273,7 +276,7 @@ class CublasAlgebra final : public TileAlgebra {
 
   void put_factor(std::byte* factor, const Operand& q,
                   const Operand& x) override {
-    mirror(q);
+    launch_mirror(engine_, view(q));
     CudaAlgebra::put_factor(factor, q, x);
   }
 
@@ -291,35 +294,67 @@ class CublasAlgebra final : public TileAlgebra {
             nullptr};
   }
 
-  // C = alpha·op(A)·op(B) + beta·addend, by default without one.
-  void product(const Matrices& c, double alpha, const ConstMatrices& a, Op op_a,
-               const ConstMatrices& b, Op op_b, double beta = 0,
-               const ConstMatrices* addend = nullptr) {
-    const ConstMatrices added = addend == nullptr ? c : *addend;
-    const float* scalars = engine_.push<float>({alpha, beta});
-    const ProductShape shape{
-        dtype_, dtype_, c.rows, c.cols, op_a == Op::kNone ? a.cols : a.rows,
-        op_a,   op_b,   true,   true,   true};
-    LtProducts& products = engine_.lt_products();
-    products.prepare(shape);
-    if (!engine_.dry("cublas", c, a, op_a, b, op_b, added, beta == 0))
-      products.run(shape, c, scalars, a, b, scalars + 1, &added);
+  // A factor of a product, transposed or not.
+  struct Factor {
+    ConstMatrices data;
+    Op op = Op::kNone;
+
+    int64_t rows() const { return op == Op::kNone ? data.rows : data.cols; }
+    int64_t cols() const { return op == Op::kNone ? data.cols : data.rows; }
+    Factor part(int64_t row, int64_t rows, int64_t col, int64_t cols) const {
+      return {op == Op::kNone ? block_of(data, row, rows, col, cols)
+                              : block_of(data, col, cols, row, rows),
+              op};
+    }
+  };
+
+  template <class Views>
+  static Views block_of(Views m, int64_t row, int64_t rows, int64_t col,
+                        int64_t cols) {
+    m.data += (row * m.row_stride + col) * size_of(m.dtype);
+    m.rows = rows;
+    m.cols = cols;
+    return m;
   }
 
-  // Copies the lower half of each matrix into the upper one.
-  void mirror(const Operand& q) {
-    Arena& arena = engine_.arena();
-    const Arena::Scope scope(arena);
-    auto* half = reinterpret_cast<std::byte*>(
-        arena.take_array<uint16_t>(q.rows * (q.rows + 1) / 2));
-    if (engine_.dry("mirror", dtype_, q.storage, half, q.rows, q.count)) return;
-    Tiles square = tiles_of(q);
-    square.count = 1;
-    for (int64_t i = 0; i < q.count; ++i) {
-      launch_take_triangle(dtype_, half, square, engine_.stream());
-      launch_put_triangle(dtype_, square, half, engine_.stream());
-      square.data += square.matrix_stride * size_of(dtype_);
+  // C = alpha·A·B + beta·addend, by default without one.
+  void product(const Matrices& c, double alpha, const Factor& a,
+               const Factor& b, double beta = 0,
+               const ConstMatrices& addend = {}) {
+    const ConstMatrices added = addend.data == nullptr ? c : addend;
+    const float* scalars = engine_.push<float>({alpha, beta});
+    const ProductShape shape{dtype_, dtype_, c.rows, c.cols, a.cols(),
+                             a.op,   b.op,   true,   true,   true};
+    LtProducts& products = engine_.lt_products();
+    products.prepare(shape);
+    if (!engine_.dry("cublas", c, a.data, a.op, b.data, b.op, added, beta == 0))
+      products.run(shape, c, scalars, a.data, b.data, scalars + 1, &added);
+  }
+
+  // Blocks of a few hundred rows keep a GPU busy; more of them save less and
+  // less of the half that need not be computed.
+  static constexpr int64_t kBlockRows = 512;
+  static constexpr int64_t kMostBlocks = 8;
+
+  void square_product(Half half, const Matrices& c, double alpha,
+                      const Factor& a, const Factor& b, double beta = 0,
+                      const ConstMatrices& addend = {}) {
+    const int64_t blocks =
+        half == Half::kFull
+            ? 1
+            : std::clamp<int64_t>(c.rows / kBlockRows, 1, kMostBlocks);
+    if (blocks == 1) return product(c, alpha, a, b, beta, addend);
+    const int64_t each = (c.rows / blocks + 63) / 64 * 64;
+    for (int64_t row = 0; row < c.rows; row += each) {
+      const int64_t rows = std::min(each, c.rows - row);
+      const int64_t cols = row + rows;
+      product(block_of(c, row, rows, 0, cols), alpha,
+              a.part(row, rows, 0, a.cols()), b.part(0, b.rows(), 0, cols),
+              beta,
+              addend.data == nullptr ? addend
+                                     : block_of(addend, row, rows, 0, cols));
     }
+    launch_mirror(engine_, c);
   }
 };
 

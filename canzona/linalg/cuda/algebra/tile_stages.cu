@@ -66,9 +66,8 @@ __global__ void __launch_bounds__(kThreads)
   if (i >= x.elements) return;
   const auto o = static_cast<float>(x.at(blockIdx.y, i));
   float* p = to.weights[blockIdx.y] + i;
-  const float* k = to.scalars;
   const float value =
-      k == nullptr ? o : mul(sub(mul(*p, k[0]), mul(k[1], o)), k[2]);
+      to.scalars == nullptr ? o : WeightScalars::load(to.scalars).apply(*p, o);
   *p = value;
   if (to.copies != nullptr) to.copies[blockIdx.y][i] = to_bf16(value);
 }

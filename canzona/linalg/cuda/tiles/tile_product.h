@@ -113,8 +113,9 @@ void symmetric_tile_product_fp32(const TileProduct& product, float* const* out,
 // Weights to which an update is applied, with every operation rounded
 // separately:
 //   p = (p·keep_before - step·O)·keep_after
-// All pointers are of the device. `scalars` are keep_before, step, keep_after;
-// `copies`, if given, receive the new weights in bf16, rounded to nearest even.
+// All pointers are of the device. `scalars` are keep_before, step, keep_after,
+// and 1 if O is rounded to bf16 first, otherwise 0; `copies`, if given, receive
+// the new weights in bf16, rounded to nearest even.
 struct TileWeights {
   float* const* weights = nullptr;
   uint16_t* const* copies = nullptr;

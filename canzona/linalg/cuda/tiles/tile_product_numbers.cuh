@@ -44,15 +44,17 @@ struct WeightScalars {
   float keep_before;
   float step;
   float keep_after;
+  bool as_sent;
 
   __device__ static WeightScalars load(const float* scalars) {
-    return {scalars[0], scalars[1], scalars[2]};
+    return {scalars[0], scalars[1], scalars[2], scalars[3] != 0};
   }
 
   __device__ float apply(float weight, float update) const {
-    return __fmul_rn(
-        __fsub_rn(__fmul_rn(weight, keep_before), __fmul_rn(step, update)),
-        keep_after);
+    const float sent = Pair<true>::unpack(Pair<true>::pack(update, 0)).x;
+    return __fmul_rn(__fsub_rn(__fmul_rn(weight, keep_before),
+                               __fmul_rn(step, as_sent ? sent : update)),
+                     keep_after);
   }
 };
 
