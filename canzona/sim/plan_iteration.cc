@@ -246,6 +246,8 @@ int64_t longest_length(const Plan& plan, const Workload& workload) {
                               slowest_of(plan.mesh.dp * plan.mesh.ep, share));
 }
 
+}  // namespace
+
 std::vector<PassSeconds> pass_seconds(const Plan& plan,
                                       const Workload& workload) {
   std::vector<PassSeconds> modules = workload.measured;
@@ -271,6 +273,8 @@ std::vector<PassSeconds> pass_seconds(const Plan& plan,
   return modules;
 }
 
+namespace {
+
 // Returns the time of a stage, forward and backward.
 double micro_batch_seconds(const Plan& plan,
                            const std::vector<PassSeconds>& passes,
@@ -283,8 +287,8 @@ double micro_batch_seconds(const Plan& plan,
   return sum;
 }
 
-// Returns the warm-up and cool-down of 1F1B: all other stages' share of one
-// micro-batch, each as slow as the slowest, and what they send each other.
+}  // namespace
+
 double bubble_seconds(const Plan& plan, const Workload& workload,
                       const std::vector<PassSeconds>& passes) {
   double slowest = 0;
@@ -294,10 +298,12 @@ double bubble_seconds(const Plan& plan, const Workload& workload,
          (slowest + 2 * stage_send_seconds(plan, workload));
 }
 
-std::vector<int32_t> stages_to_look_at(const Plan& plan) {
-  const std::set<int32_t> stages{0, plan.mesh.pp / 2, plan.mesh.pp - 1};
+std::vector<int32_t> stages_to_look_at(const Mesh& mesh) {
+  const std::set<int32_t> stages{0, mesh.pp / 2, mesh.pp - 1};
   return {stages.begin(), stages.end()};
 }
+
+namespace {
 
 // Compares bytes between nodes, then inside them.
 bool sends_more(const WireBytes& a, const WireBytes& b) {
@@ -453,7 +459,7 @@ std::vector<IterationPrediction> stages_of(const Plan& plan,
                                            const PlanIteration& iteration) {
   const int32_t per_stage = plan.mesh.ranks_per_stage();
   std::vector<IterationPrediction> out;
-  for (int32_t stage : stages_to_look_at(plan)) {
+  for (int32_t stage : stages_to_look_at(plan.mesh)) {
     IterationPrediction& one = out.emplace_back();
     const IterationWork work = iteration.of_stage(stage);
     one.time = simulate_iteration(work);

@@ -141,6 +141,18 @@ double stage_send_seconds(const Plan& plan, const Workload& workload);
 // shared by n micro-batches.
 double exposed_sends(const Plan& plan, const Workload& workload);
 
+// How long every module computes in a micro-batch, on the slowest card, with
+// all exchanges that compute waits for except sends between stages. Uses only
+// mesh, model and options of the plan.
+std::vector<PassSeconds> pass_seconds(const Plan& plan,
+                                      const Workload& workload);
+// Returns the warm-up and cool-down of 1F1B: all other stages' share of one
+// micro-batch, each as slow as the slowest, and what they send each other.
+double bubble_seconds(const Plan& plan, const Workload& workload,
+                      const std::vector<PassSeconds>& passes);
+// The stages that are simulated: the first, a middle one and the last.
+std::vector<int32_t> stages_to_look_at(const Mesh& mesh);
+
 // The work of a rank of a stage, with each operation as on the slowest of its
 // ranks.
 IterationWork plan_iteration(const Plan& plan, const Workload& workload,

@@ -130,13 +130,21 @@ class RankTransfers {
       sum.place += two ? own.place : own.run;
     }
     const auto raise = [](int64_t& bytes, int64_t run, int64_t peers) {
-      if (bytes > 0) bytes = std::max(bytes, run * peers);
+      bytes = std::max(bytes, run * peers);
     };
     const PeerCount from = peers(Purpose::kSum), to = peers(Purpose::kPublish);
     const BucketCollective* sum = first_for(Purpose::kSum);
     const bool cut =
         sum != nullptr && sum->pieces == BucketCollective::Pieces::kRunShares;
     const int64_t shares = cut ? part_.num_replicas() : 1;
+    const PeerCount replicas = peers(Purpose::kSumReplicas);
+    const BucketCollective* again = first_for(Purpose::kSumReplicas);
+    // An all-reduce of shares of a run sends each share twice.
+    const bool of_runs = again != nullptr &&
+                         again->pieces == BucketCollective::Pieces::kOwnShares;
+    const int64_t passes = !of_runs                               ? 0
+                           : again->kind == EntryKind::kAllReduce ? 2
+                                                                  : 1;
     const int64_t parameter = size_of(part_.options.parameters);
     const bool spreads = is_scattered(part_.traffic);
     for (size_t m = 0; spreads && m < wire.size(); ++m) {
@@ -148,6 +156,14 @@ class RankTransfers {
       WireBytes& published = of(wire[m], Purpose::kPublish);
       raise(sums.received_intra, gradients(place), from.intra);
       raise(sums.received_inter, gradients(run), from.inter);
+      WireBytes& twice = of(wire[m], Purpose::kSumReplicas);
+      const int64_t share = passes * divide_up(run, part_.num_replicas());
+      for (const auto side :
+           {&WireBytes::sent_intra, &WireBytes::received_intra})
+        raise(twice.*side, share * kBytesPerFp32, replicas.intra);
+      for (const auto side :
+           {&WireBytes::sent_inter, &WireBytes::received_inter})
+        raise(twice.*side, share * kBytesPerFp32, replicas.inter);
       raise(published.sent_intra, place * parameter, to.intra);
       raise(published.sent_inter, run * parameter, to.inter);
     }
