@@ -235,7 +235,7 @@ class CublasAlgebra final : public TileAlgebra {
       : TileAlgebra(engine, dtype, false) {}
 
   void gram(Operand& r, const Operand& x, Half half) override {
-    if (x.strips.count > 1) return TileAlgebra::gram(r, x, half);
+    if (has_strips(x)) return TileAlgebra::gram(r, x, half);
     const Op op = x.tall ? Op::kTranspose : Op::kNone;
     const Op other = x.tall ? Op::kNone : Op::kTranspose;
     square_product(half, r, 1, {view(x), op}, {view(x), other});
@@ -257,7 +257,7 @@ class CublasAlgebra final : public TileAlgebra {
   }
 
   void multiply(Operand& y, const Operand& q, const Operand& x) override {
-    if (x.strips.count > 1) {
+    if (has_strips(x)) {
       mirror(q);
       return TileAlgebra::multiply(y, q, x);
     }
@@ -268,7 +268,7 @@ class CublasAlgebra final : public TileAlgebra {
 
   void multiply_into(const Store& store, const Operand& q,
                      const Operand& x) override {
-    if (x.strips.count > 1) {
+    if (has_strips(x)) {
       mirror(q);
       return TileAlgebra::multiply_into(store, q, x);
     }
@@ -285,6 +285,11 @@ class CublasAlgebra final : public TileAlgebra {
   }
 
  private:
+  // True for one strip of several, too.
+  static bool has_strips(const Operand& x) {
+    return x.strips.count > 1 || x.is_part;
+  }
+
   // Views x as it is stored: transposed if it came tall.
   Matrices view(const Operand& x) const {
     const StoredShape shape = stored(x);
@@ -374,8 +379,7 @@ class CublasAlgebra final : public TileAlgebra {
 }  // namespace
 
 std::unique_ptr<Algebra> make_tile_algebra(CudaEngine& engine, DType dtype) {
-  if (kernel_choice() == KernelChoice::kCublas)
-    return std::make_unique<CublasAlgebra>(engine, dtype);
+  if (uses_cublas()) return std::make_unique<CublasAlgebra>(engine, dtype);
   return std::make_unique<TileAlgebra>(engine, dtype);
 }
 
