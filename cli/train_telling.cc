@@ -1,5 +1,6 @@
 #include "cli/train_telling.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
