@@ -1,11 +1,9 @@
 // `canzona simulate`: an iteration on a described cluster, before anybody rents
 // it.
 #include <algorithm>
-#include <filesystem>
 #include <optional>
 
 #include "canzona/base/error.h"
-#include "canzona/base/files.h"
 #include "canzona/base/text.h"
 #include "canzona/plan/plan.h"
 #include "canzona/report/cluster_view.h"
@@ -38,32 +36,6 @@ of sequence lengths. Clusters of 8 to 16,384 ranks are simulated, one rank of ea
 is predicted. `canzona plan --zero auto` and `compare` choose; `simulate` predicts a given choice.
 )";
 
-constexpr int64_t kMostClusterFileBytes = 1 << 20;
-
-// Files named in a description are relative to it; an error shows the name as
-// it is given there.
-CostTable read_cost_table_of(const Cluster& cluster, const std::string& file) {
-  const std::string& name = cluster.card.cost_table;
-  try {
-    return read_cost_table(
-        (std::filesystem::path(file).parent_path() / name).string(),
-        "cost table");
-  } catch (const UsageError& error) {
-    throw UsageError(cat("--cluster ", quoted(file, 300), ": card.cost_table ",
-                         quoted(name, 300),
-                         " (relative to this file): ", error.what()));
-  }
-}
-
-Cluster read_cluster_file(const std::string& path) {
-  if (path.empty())
-    throw UsageError(
-        "--cluster is required, for example --cluster "
-        "examples/clusters/h200_nvlink.json");
-  return Cluster::parse(read_file(path, kMostClusterFileBytes, "cluster"),
-                        path);
-}
-
 // Plans, which can be executed, do not support rings; only the simulation does.
 void settle_collectives(const PlanArguments& a, const Cluster& cluster,
                         ZeroOptions& zero, Workload& work) {
@@ -76,14 +48,6 @@ void settle_collectives(const PlanArguments& a, const Cluster& cluster,
                          join(known, ", "), did_you_mean(word, known)));
   work.rings = word == "ring";
   zero.reach = word.empty() || work.rings ? Reach::kDirect : parse_reach(word);
-}
-
-// Rules run on the cards on which costs were measured, or on GPUs, unless the
-// user names another device.
-void settle_device(const CostTable* table, PlanArguments& a) {
-  for (const std::string& option : a.rule_options)
-    if (option.starts_with("device=")) return;
-  a.device = table == nullptr ? "cuda" : table->kind();
 }
 
 void read_simulated_zero(const PlanArguments& a, PlanInput& input) {
@@ -110,9 +74,7 @@ Outcome run_simulation(const PlanArguments& given, const Output& out) {
   if (!given.global_batch)
     arguments.micro_batches = given.micro_batches.value_or(1);
   arguments.planner["collectives"].clear();
-  std::optional<CostTable> table;
-  if (!cluster.card.cost_table.empty())
-    table = read_cost_table_of(cluster, given.cluster);
+  std::optional<CostTable> table = read_cost_table_of(cluster, given.cluster);
   settle_device(table ? &*table : nullptr, arguments);
   PlanInput input = read_plan_input(arguments);
   input.cost_table = std::move(table);

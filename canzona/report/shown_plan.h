@@ -56,6 +56,9 @@ struct ReportPlan {
 // Formats a ratio whose best value is 1: "1.0003", "2.462", "31.5".
 std::string ratio_text(double ratio);
 
+// 0.123 → "12.3 %".
+std::string percent(double share);
+
 // 1234567 → "1,234,567".
 std::string grouped(int64_t number);
 
@@ -100,7 +103,7 @@ Spread spread_over(const std::vector<RankCost>& ranks, const Figure& figure) {
 // there are any.
 struct MemoryKind {
   const char* name;
-  Bytes RankMemory::*field;
+  Bytes RankMemory::* field;
 };
 std::vector<MemoryKind> memory_kinds(bool with_pools);
 // True if any tensor is cut into slices, which are gathered into pools.
