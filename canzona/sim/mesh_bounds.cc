@@ -23,6 +23,7 @@ size_t part_number(bool experts) { return experts ? 1 : 0; }
 
 TensorFacts::TensorFacts(const MeshQuestion& question)
     : step_seconds(question.model->tensors.size(), 0),
+      alone(step_seconds.size(), 0),
       state_bytes(step_seconds.size(), 0),
       spreads(is_scattered(
                   find_strategy(question.options.strategy).layout.traffic) &&
@@ -43,9 +44,14 @@ TensorFacts::TensorFacts(const MeshQuestion& question)
     const MatrixCost own = cost.cost({m.rows, m.cols});
     const StateBytes& bytes = states.of({m.rows, m.cols});
     has_matrices[t] = true;
-    step_seconds[t] +=
+    const double seconds =
         tick * (static_cast<double>(own.every_step.value()) +
                 static_cast<double>(own.refresh.value()) / rule.period());
+    step_seconds[t] += seconds;
+    const bool whole =
+        m.rows * m.cols == model.tensors[t].elements() &&
+        rule.block({m.rows, m.cols}) == MatrixShape{m.rows, m.cols};
+    if (whole && spreads) alone[t] = seconds;
     state_bytes[t] += bytes.with_shard + bytes.with_owner;
   }
   for (size_t t = 0; t < state_bytes.size(); ++t)
@@ -97,11 +103,18 @@ void MeshBounds::classify(const TensorFacts& facts) {
           facts.step_seconds[t] / mesh_.tp / static_cast<double>(ranks);
       if (first) of_module[2 * s + part][module] += elements;
       stages_[s].module_class[module] = 0;
+      if (facts.alone[t] > 0)
+        stages_[s].matrices[part].insert(
+            {.seconds = facts.alone[t],
+             .rows = shard_rows(mesh_, tensor),
+             .cols = shard_cols(mesh_, tensor),
+             .planes = tensor.cut == Cut::kNone ? 1 : mesh_.tp});
     }
     if (first)
       ++alike[2 * module + part][{.rows = shard_rows(mesh_, tensor),
                                   .cols = shard_cols(mesh_, tensor),
-                                  .trained = !tensor.frozen}];
+                                  .trained = !tensor.frozen,
+                                  .matrix = facts.step_seconds[t] > 0}];
   }
   for (size_t s = 0; s < stages_.size(); ++s)
     for (const size_t part : {0, 1}) {
@@ -116,7 +129,8 @@ void MeshBounds::classify(const TensorFacts& facts) {
     ModuleClass own;
     for (const size_t part : {0, 1})
       for (const auto& [shards, count] : alike[2 * m + part])
-        own[part].push_back({shards.rows, shards.cols, count, shards.trained});
+        own[part].push_back(
+            {shards.rows, shards.cols, count, shards.trained, shards.matrix});
     const auto [found, is_new] =
         known.try_emplace(own, static_cast<int32_t>(classes_.size()));
     if (is_new) classes_.push_back(own);
@@ -183,13 +197,68 @@ int64_t MeshBounds::memory(const ZeroSizes& dense,
   return most;
 }
 
+// Its owner gets the pieces of all other ranks, computes, and sends updates.
+double MeshBounds::alone_seconds(const Largest& matrix,
+                                 const ZeroSizes& sizes) const {
+  const int64_t planes = int64_t{sizes.places()} * matrix.planes;
+  const int64_t node = question_.options.ranks_per_node;
+  const bool near = planes <= node;
+  const int64_t pieces = near ? planes - 1 : planes - node;
+  const int64_t elements =
+      pieces * (matrix.rows / sizes.places()) * matrix.cols;
+  const RuleFacts& rule = *question_.rule;
+  const int64_t bytes = elements * (rule.gather_bytes_per_element() +
+                                    rule.scatter_bytes_per_element());
+  const double rate = near ? std::max(links_.bytes_per_second(true),
+                                      links_.bytes_per_second(false))
+                           : links_.bytes_per_second(false);
+  return matrix.seconds + static_cast<double>(bytes) / rate;
+}
+
+PoolSlots MeshBounds::slots(const ZeroSizes& dense, const ZeroSizes& experts,
+                            int64_t activations) const {
+  const Model& model = *question_.model;
+  const PlanOptions& options = question_.options;
+  int32_t prefetch = options.zero.prefetch;
+  if (prefetch == kAutoPrefetch && options.memory_cap_bytes == 0)
+    prefetch = kUsualPrefetch;
+  const int64_t room =
+      options.memory_cap_bytes - activations - memory(dense, experts);
+  for (const Stage& stage : stages_) {
+    if (options.zero.prefetch != kAutoPrefetch || options.memory_cap_bytes == 0)
+      break;
+    SlotBytes bytes;
+    for (const bool of_experts : {false, true}) {
+      const Kept& kept = stage.kept[part_number(of_experts)];
+      if ((of_experts ? experts : dense).places() == 1) continue;
+      bytes.usual += kept.slot * (size_of(options.parameters) + kBytesPerFp32);
+      bytes.large += kept.large_slot * size_of(options.parameters);
+    }
+    const int32_t fit = bytes.fit_in(room, model);
+    prefetch = prefetch < 0 ? fit : std::min(prefetch, fit);
+  }
+  const bool tied = is_tied(model);
+  const auto count = [&](int32_t ahead) {
+    return static_cast<size_t>((tied ? 3 : 1) + ahead);
+  };
+  return {count(prefetch), count(std::min(prefetch, kMostScatterAhead))};
+}
+
 double MeshBounds::step_seconds(const ZeroSizes& dense,
                                 const ZeroSizes& experts) const {
   double most = 0;
-  for (const Stage& stage : stages_)
-    most = std::max(most,
-                    stage.kept[0].step_seconds / std::max(dense.z1, 1) +
-                        stage.kept[1].step_seconds / std::max(experts.z1, 1));
+  for (const Stage& stage : stages_) {
+    double mean = 0;
+    for (const bool of_experts : {false, true}) {
+      const ZeroSizes& sizes = of_experts ? experts : dense;
+      if (sizes.z1 == 0) continue;
+      const size_t part = part_number(of_experts);
+      mean += stage.kept[part].step_seconds / sizes.z1;
+      for (const Largest& matrix : stage.matrices[part])
+        most = std::max(most, alone_seconds(matrix, sizes));
+    }
+    most = std::max(most, mean);
+  }
   return most;
 }
 
@@ -218,6 +287,16 @@ double MeshBounds::elements(const ModuleClass& of, bool experts, int32_t places,
     if (shards.trained || !trained)
       sum += shards.count * (shards.rows / places) * shards.cols;
   return static_cast<double>(sum);
+}
+
+// Returns the elements of the largest slice of a matrix.
+double MeshBounds::largest_slice(const ModuleClass& of, bool experts,
+                                 int32_t places) const {
+  int64_t most = 0;
+  for (const Shards& shards : of[part_number(experts)])
+    if (shards.matrix)
+      most = std::max(most, shards.rows / places * shards.cols);
+  return static_cast<double>(most);
 }
 
 // The time of messages of so many bytes from or to every other rank.
@@ -268,9 +347,15 @@ OpTime operator+(const OpTime& a, const OpTime& b) {
   return {{a.legs[0] + b.legs[0], a.legs[1] + b.legs[1]}};
 }
 
+PortTime ports_of(const OpTime& op) { return op.legs[0] + op.legs[1]; }
+
+double longest(const PortTime& ports) {
+  return std::max(ports.intra, ports.inter);
+}
+
 }  // namespace
 
-// The mean run of homes is a bound of the longest, which all wait for.
+// All wait for the longest run.
 void MeshBounds::add_step_ops(const Part& part, double run,
                               ModuleOps& out) const {
   const auto [z1, z2, z3] = part.sizes;
@@ -347,10 +432,11 @@ ModuleOps MeshBounds::module_ops(const Part& part,
         group(part.stage, part.step, sizes.z2),
         trained * static_cast<double>(kBytesPerFp32) * places / sizes.z2, false,
         part.reach);
-  // Buckets of plain parts span modules, so that they cannot be added to those
-  // of other parts.
-  if (!spreads_ || (part.apart && places == 1)) return out;
-  const double run = trained * places / sizes.z1;
+  if (!spreads_) return out;
+  // The longest run is at least the mean, and a whole matrix. Buckets of plain
+  // parts may hold matrices of several modules.
+  double run = trained * places / sizes.z1;
+  if (places > 1) run = std::max(run, largest_slice(of, part.experts, places));
   const Group all = group(part.stage, part.step, part.homes);
   const bool two = part.reach == Reach::kPerNode && all.intra > 0 &&
                    all.inter > 0 && is_plain(sizes, part.homes);
@@ -363,9 +449,9 @@ ModuleOps MeshBounds::module_ops(const Part& part,
   return out;
 }
 
-StageOps MeshBounds::ops(const ZeroSizes& sizes, bool experts, bool apart,
-                         Reach reach) const {
-  StageOps out;
+std::vector<StageOps> MeshBounds::ops(const ZeroSizes& sizes, bool experts,
+                                      bool apart, Reach reach) const {
+  std::vector<StageOps> out;
   for (const Stage& stage : stages_) {
     const Part part{.stage = stage.number,
                     .sizes = sizes,
@@ -374,116 +460,204 @@ StageOps MeshBounds::ops(const ZeroSizes& sizes, bool experts, bool apart,
                     .reach = reach,
                     .step = mesh_.tp * (experts ? mesh_.ep : 1),
                     .homes = experts ? mesh_.expert_homes() : mesh_.homes()};
-    std::vector<ModuleOps>& own = out.emplace_back();
-    for (const ModuleClass& of : classes_) own.push_back(module_ops(part, of));
+    StageOps& own = out.emplace_back();
+    for (const ModuleClass& of : classes_)
+      own.modules.push_back(module_ops(part, of));
+    if (sizes.places() > 1) continue;
+    own.spans_modules = true;
+    // Such buckets cannot be added to those of other parts.
+    if (!apart) continue;
+    for (const int32_t c : stage.module_class) {
+      if (c < 0) continue;
+      const ModuleOps& ops = own.modules[static_cast<size_t>(c)];
+      own.sums = own.sums + ports_of(ops[kSum]);
+      own.publications = own.publications + ports_of(ops[kPublish]);
+    }
+    own.spans_modules = false;
+    for (ModuleOps& ops : own.modules) ops[kSum] = ops[kPublish] = {};
   }
   return out;
 }
 
 namespace {
 
-// The largest and the sum of the ports' times of an operation.
-double seconds_of(const OpTime& op, const Links& links) {
+// The time of one leg after the other; `latencies` are 1 or 0 per leg.
+double seconds_of(const OpTime& op, const Links& links, double latencies) {
   double sum = 0;
-  for (const PortTime& leg : op.legs) {
-    const double near = leg.intra > 0 ? leg.intra + links.latency(true) : 0;
-    const double far = leg.inter > 0 ? leg.inter + links.latency(false) : 0;
-    sum += std::max(near, far);
-  }
+  for (const PortTime& leg : op.legs)
+    sum += std::max(
+        leg.intra > 0 ? leg.intra + latencies * links.latency(true) : 0,
+        leg.inter > 0 ? leg.inter + latencies * links.latency(false) : 0);
   return sum;
 }
-
-PortTime ports_of(const OpTime& op) { return op.legs[0] + op.legs[1]; }
 
 struct ClassTimes {
   std::array<double, kNumModuleOps> seconds = {};
   std::array<PortTime, kNumModuleOps> ports = {};
 };
 
-// The threads of a rank, from one step to the next; each is at the time at
-// which its last operation has ended.
-struct Threads {
-  double compute = 0, gather = 0, scatter = 0, data = 0;
+// What a use of a module takes at least on each thread.
+struct UseTimes {
+  double compute = 0, gather = 0, scatter = 0, sum = 0;
+  double published = 0;  // when its parameters are, after the step's begin
+  bool completes = false;
+};
+
+// The threads of a rank, from the begin of one step to that of the next; each
+// is at the time at which its last operation has ended. Every operation waits
+// for the thread's last one, for those that it depends on and for its slot.
+class RankThreads {
+ public:
+  RankThreads(const std::vector<UseTimes>& uses, const PoolSlots* slots)
+      : uses_(uses), slots_(slots) {
+    if (slots == nullptr) return;
+    released_.assign(slots->gathers, 0);
+    scattered_.assign(slots->scatters, 0);
+  }
+
+  void begin(double step, double bubble, double publications) {
+    compute_ = step + bubble;
+    gather_ = step;
+    data_ = publications;
+  }
+
+  void pass(bool is_first, bool is_last) {
+    for (const UseTimes& use : uses_) {
+      double ready = is_first ? use.published : 0;
+      if (use.gather > 0) {
+        if (slots_ != nullptr)
+          ready = std::max(ready, slot(released_, gathers_));
+        ready = gather_ = std::max(gather_, ready) + use.gather;
+      }
+      if (use.scatter > 0 && slots_ != nullptr)
+        ready = std::max(ready, slot(scattered_, scatters_));
+      compute_ = std::max(compute_, ready) + use.compute;
+      if (use.gather > 0 && slots_ != nullptr)
+        slot(released_, gathers_++) = compute_;
+      if (use.completes) complete(use, is_last);
+    }
+  }
+
+  // Micro-batches of which nothing but their sum is known.
+  void skip(int64_t micro_batches) {
+    const auto times = static_cast<double>(micro_batches);
+    for (const UseTimes& use : uses_) {
+      compute_ += times * use.compute;
+      gather_ += times * use.gather;
+      scatter_ += times * use.scatter;
+    }
+  }
+
+  // `sums` is what all sums take together.
+  double end(double sums) const {
+    return std::max({compute_, scatter_, data_, first_done_ + sums});
+  }
+
+ private:
+  static double& slot(std::vector<double>& free, size_t number) {
+    return free[number % free.size()];
+  }
+
+  void complete(const UseTimes& use, bool is_last) {
+    double done = compute_;
+    if (use.scatter > 0) {
+      done = scatter_ = std::max(scatter_, done) + use.scatter;
+      if (slots_ != nullptr) slot(scattered_, scatters_++) = done;
+    }
+    if (!is_last) return;
+    if (first_done_ == 0) first_done_ = done;
+    if (use.sum > 0) data_ = std::max(data_, done) + use.sum;
+  }
+
+  const std::vector<UseTimes>& uses_;
+  const PoolSlots* slots_;
+  double compute_ = 0, gather_ = 0, scatter_ = 0, data_ = 0, first_done_ = 0;
+  // When the slot of every gather and scatter was given back.
+  std::vector<double> released_, scattered_;
+  size_t gathers_ = 0, scatters_ = 0;
 };
 
 }  // namespace
 
 double MeshBounds::stage_seconds(size_t s, const MeshPace& pace,
-                                 const StageOps* dense, const StageOps* experts,
-                                 double step) const {
+                                 const std::vector<StageOps>* dense,
+                                 const std::vector<StageOps>* experts,
+                                 double step, const PoolSlots* slots) const {
   const Stage& stage = stages_[s];
   std::vector<ClassTimes> times(classes_.size());
+  PortTime moved, summed, sent;  // of a micro-batch; of an iteration
+  for (const auto* part : {dense, experts}) {
+    if (part == nullptr) continue;
+    summed = summed + (*part)[s].sums;
+    sent = sent + (*part)[s].publications;
+  }
+  bool spans = false;
+  for (const auto* part : {dense, experts})
+    spans |= part != nullptr && (*part)[s].spans_modules;
   for (size_t c = 0; c < times.size(); ++c)
     for (size_t op = 0; op < kNumModuleOps; ++op) {
       OpTime both;
-      for (const StageOps* part : {dense, experts})
-        if (part != nullptr) both = both + (*part)[s][c][op];
-      times[c].seconds[op] = seconds_of(both, links_);
+      for (const auto* part : {dense, experts})
+        if (part != nullptr) both = both + (*part)[s].modules[c][op];
+      times[c].seconds[op] =
+          seconds_of(both, links_, spans && op >= kSum ? 0 : 1);
       times[c].ports[op] = ports_of(both);
     }
-  const auto of = [&](const ModuleUse& use) -> const ClassTimes& {
-    return times[static_cast<size_t>(
-        stage.module_class[static_cast<size_t>(use.module)])];
-  };
-  Threads at{.compute = step + pace.batch.bubble_seconds, .gather = step};
-  std::vector<double> published(stage.module_class.size(), -1);
-  for (const ModuleUse& use : stage.uses) {
-    double& own = published[static_cast<size_t>(use.module)];
-    if (own < 0) own = at.data += of(use).seconds[kPublish];
-  }
-  // What a micro-batch adds to every thread.
-  Threads each;
-  PortTime moved, summed, sent;
-  const auto pass = [&](bool is_first, bool is_last) {
-    for (size_t u = 0; u < stage.uses.size(); ++u) {
-      const ModuleUse& use = stage.uses[u];
-      const ClassTimes& own = of(use);
-      double ready = is_first ? published[static_cast<size_t>(use.module)] : 0;
-      if (own.seconds[kGather] > 0)
-        ready = at.gather = std::max(at.gather, ready) + own.seconds[kGather];
-      at.compute = std::max(at.compute, ready) + pace.use_seconds[s][u];
-      if (!use.completes()) continue;
-      double done = at.compute;
-      if (own.seconds[kScatter] > 0)
-        done = at.scatter = std::max(at.scatter, done) + own.seconds[kScatter];
-      if (is_last && own.seconds[kSum] > 0)
-        at.data = std::max(at.data, done) + own.seconds[kSum];
-    }
-  };
+  std::vector<UseTimes> uses;
+  std::vector<bool> is_known(stage.module_class.size(), false);
+  double publications = 0;
   for (size_t u = 0; u < stage.uses.size(); ++u) {
     const ModuleUse& use = stage.uses[u];
-    const ClassTimes& own = of(use);
-    each.compute += pace.use_seconds[s][u];
-    each.gather += own.seconds[kGather];
+    const auto module = static_cast<size_t>(use.module);
+    const ClassTimes& own =
+        times[static_cast<size_t>(stage.module_class[module])];
+    UseTimes& out = uses.emplace_back(UseTimes{
+        .compute = pace.use_seconds[s][u], .gather = own.seconds[kGather]});
     moved = moved + own.ports[kGather];
+    if (!is_known[module]) {
+      is_known[module] = true;
+      publications += own.seconds[kPublish];
+      out.published = publications;
+      sent = sent + own.ports[kPublish];
+    }
     if (!use.completes()) continue;
-    each.scatter += own.seconds[kScatter];
+    out.completes = true;
+    out.scatter = own.seconds[kScatter];
+    out.sum = own.seconds[kSum];
     moved = moved + own.ports[kScatter];
     summed = summed + own.ports[kSum];
-    sent = sent + own.ports[kPublish];
   }
+  // The last module of forward waits for all publications.
+  const auto first_backward =
+      std::ranges::find_if(stage.uses, &ModuleUse::is_backward);
+  publications = std::max(publications, longest(sent));
+  if (first_backward != stage.uses.begin())
+    uses[static_cast<size_t>(first_backward - stage.uses.begin()) - 1]
+        .published = publications;
+  RankThreads threads(uses, slots);
+  threads.begin(step, pace.batch.bubble_seconds, publications);
   const int64_t n = pace.num_micro_batches;
-  pass(true, n == 1);
-  if (n > 2) {
-    const auto times_more = static_cast<double>(n - 2);
-    at.compute += times_more * each.compute;
-    at.gather += times_more * each.gather;
-    at.scatter += times_more * each.scatter;
+  for (int64_t i = 0; i < n; ++i) {
+    threads.pass(i == 0, i == n - 1);
+    if (slots != nullptr || i > 0 || n <= 2) continue;
+    threads.skip(n - 2);
+    i = n - 2;
   }
-  if (n > 1) pass(false, true);
   const auto all = static_cast<double>(n);
   const auto on_port = [&](double PortTime::* port) {
     return all * moved.*port + std::max(step + summed.*port, sent.*port);
   };
-  return std::max({at.compute, at.scatter, at.data, on_port(&PortTime::intra),
+  return std::max({threads.end(longest(summed)), on_port(&PortTime::intra),
                    on_port(&PortTime::inter)});
 }
 
-double MeshBounds::seconds(const MeshPace& pace, const StageOps* dense,
-                           const StageOps* experts, double step) const {
+double MeshBounds::seconds(const MeshPace& pace,
+                           const std::vector<StageOps>* dense,
+                           const std::vector<StageOps>* experts, double step,
+                           const PoolSlots* slots) const {
   double most = 0;
   for (size_t s = 0; s < stages_.size(); ++s)
-    most = std::max(most, stage_seconds(s, pace, dense, experts, step));
+    most = std::max(most, stage_seconds(s, pace, dense, experts, step, slots));
   // The simulation adds up in another order.
   constexpr double kRounding = 1 - 1e-9;
   return most * kRounding;

@@ -18,6 +18,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "canzona/plan/schedule/iteration.h"
@@ -31,6 +32,8 @@ struct TensorFacts {
   explicit TensorFacts(const MeshQuestion& question);
 
   std::vector<double> step_seconds;  // of its matrices, mean over a period
+  // Of a matrix that is the whole tensor and is computed by one rank; else 0.
+  std::vector<double> alone;
   std::vector<int64_t> state_bytes;  // of its matrices, or of AdamW
   bool spreads = true;  // homes receive only sums of what they keep
 };
@@ -47,9 +50,20 @@ struct OpTime {
 inline constexpr int kNumModuleOps = 4;  // gather, scatter, sum, publish
 using ModuleOps = std::array<OpTime, kNumModuleOps>;
 
-// Of dense tensors or of experts: by stage that is looked at, and by class of
-// modules.
-using StageOps = std::vector<std::vector<ModuleOps>>;
+// Of dense tensors or of experts, on a stage.
+struct StageOps {
+  std::vector<ModuleOps> modules;  // by class
+  // Sums and publications of buckets that span modules, all of them.
+  PortTime sums = {}, publications = {};
+  // True if buckets, and so latencies, are fewer than modules.
+  bool spans_modules = false;
+};
+
+// Modules that are gathered or scattered at once.
+struct PoolSlots {
+  size_t gathers = 1;
+  size_t scatters = 1;
+};
 
 // What depends on micro-batch and recomputation alone.
 struct MeshPace {
@@ -79,11 +93,19 @@ class MeshBounds {
   bool is_apart(const ZeroSizes& dense, const ZeroSizes& experts) const;
   // True if groups of these sizes go in two levels with Reach::kPerNode.
   bool has_two_levels(const ZeroSizes& sizes, bool experts, bool apart) const;
-  StageOps ops(const ZeroSizes& sizes, bool experts, bool apart,
-               Reach reach) const;
-  // Operations that are null are not counted.
-  double seconds(const MeshPace& pace, const StageOps* dense,
-                 const StageOps* experts, double step) const;
+  // By stage that is looked at.
+  std::vector<StageOps> ops(const ZeroSizes& sizes, bool experts, bool apart,
+                            Reach reach) const;
+  // Slots of pools at most, if what the memory bound leaves of the cap is used
+  // to gather ahead.
+  PoolSlots slots(const ZeroSizes& dense, const ZeroSizes& experts,
+                  int64_t activations) const;
+
+  // Operations that are null are not counted. With slots the bound is tighter,
+  // but takes as long as there are micro-batches.
+  double seconds(const MeshPace& pace, const std::vector<StageOps>* dense,
+                 const std::vector<StageOps>* experts, double step,
+                 const PoolSlots* slots = nullptr) const;
 
  private:
   // Tensors of a module that are alike.
@@ -91,6 +113,7 @@ class MeshBounds {
     int64_t rows = 0, cols = 0;
     int64_t count = 0;
     bool trained = true;
+    bool matrix = false;  // kept whole by one home
     friend auto operator<=>(const Shards&, const Shards&) = default;
   };
   // Modules with the same tensors: dense ones, and experts of ep rank 0.
@@ -102,11 +125,19 @@ class MeshBounds {
     int64_t state_bytes = 0;           // a tp rank's even share
     double step_seconds = 0;           // likewise
   };
+  // A matrix that one rank computes, and a shard of it.
+  struct Largest {
+    double seconds = 0;
+    int64_t rows = 0, cols = 0;
+    int32_t planes = 1;  // tp ranks that send a shard
+    friend auto operator<=>(const Largest&, const Largest&) = default;
+  };
   struct Stage {
     int32_t number = 0;
     std::vector<ModuleUse> uses;        // of one micro-batch
     std::vector<int32_t> module_class;  // by module; -1: in other stages
     std::array<Kept, 2> kept = {};      // dense, experts of an ep rank
+    std::array<std::set<Largest>, 2> matrices = {};
   };
   // Tensors that are cut over the same ranks (plan.h), seen from the stage's
   // first rank.
@@ -127,6 +158,9 @@ class MeshBounds {
   void classify(const TensorFacts& facts);
   std::vector<double> use_seconds(const Stage& stage,
                                   const MicroBatch& batch) const;
+  double largest_slice(const ModuleClass& of, bool experts,
+                       int32_t places) const;
+  double alone_seconds(const Largest& matrix, const ZeroSizes& sizes) const;
   Group group(int32_t stage, int32_t step, int32_t count) const;
   double elements(const ModuleClass& of, bool experts, int32_t places,
                   bool trained) const;
@@ -138,8 +172,9 @@ class MeshBounds {
   void add_two_level_ops(const Part& part, double run, ModuleOps& out) const;
   void add_shared_ops(const Part& part, double elements, ModuleOps& out) const;
   double stage_seconds(size_t stage, const MeshPace& pace,
-                       const StageOps* dense, const StageOps* experts,
-                       double step) const;
+                       const std::vector<StageOps>* dense,
+                       const std::vector<StageOps>* experts, double step,
+                       const PoolSlots* slots = nullptr) const;
 
   const MeshQuestion& question_;
   Mesh mesh_;

@@ -62,6 +62,13 @@ PlanDraft draft_of(const MeshQuestion& question, const MeshChoice& choice,
   return draft;
 }
 
+std::vector<RankCost> memory_of(const Plan& plan) {
+  std::vector<std::vector<RankCost>> of_parts;
+  for (const PlanPart& part : plan.parts)
+    of_parts.push_back(predict_without_times(part));
+  return sum_of_parts(plan, std::move(of_parts));
+}
+
 int64_t gradients_in(DType type, int64_t bytes_in_fp32) {
   return bytes_in_fp32 * size_of(type) / kBytesPerFp32;
 }
@@ -69,15 +76,33 @@ int64_t gradients_in(DType type, int64_t bytes_in_fp32) {
 }  // namespace
 
 LayoutPlan::LayoutPlan(const MeshQuestion& question, const MeshChoice& choice,
-                       int64_t cap)
+                       int64_t cap, std::optional<int64_t> activations)
     : question_(question) {
   const PlanDraft draft = draft_of(question, choice, cap);
   const Plan& plan = draft.plan;
-  const std::vector<RankCost> costs = predict(plan);
   chooses_prefetch_ = draft.chooses_prefetch;
   heeds_cap_ = !cuts_experts_apart(plan);
   slots_ = slot_bytes(plan);
+  std::vector<RankCost> costs;
+  if (activations) {
+    count_memory(plan, memory_of(plan));
+    if (!fits(*activations)) return;
+    costs = predict(plan);
+  } else {
+    costs = predict(plan);
+    count_memory(plan, costs);
+  }
   iterations_ = stage_iterations(plan, work_of(question, choice), costs);
+  for (const StageIteration& one : iterations_) {
+    int32_t slots = 1;
+    for (const PoolSizes& pools : stages_[index(one.stage)].pools)
+      slots = std::max(slots, pools.gather_slots);
+    held_slots_.push_back(one.work.gather_slots - slots);
+  }
+}
+
+void LayoutPlan::count_memory(const Plan& plan,
+                              const std::vector<RankCost>& costs) {
   const auto per_stage = static_cast<size_t>(plan.mesh.ranks_per_stage());
   int64_t least = INT64_MAX;
   for (size_t r = 0; r < costs.size(); ++r) {
@@ -88,16 +113,15 @@ LayoutPlan::LayoutPlan(const MeshQuestion& question, const MeshChoice& choice,
     taken_ = std::max(taken_, memory.total().value());
     least = std::min(least, memory.gradients.value());
   }
-  saved_gradients_ = least - gradients_in(question.gradients, least);
+  saved_gradients_ = least - gradients_in(question_.gradients, least);
   for (size_t s = 0; s < stages_.size(); ++s)
     for (const PlanPart& part : kinds_of_parts(plan))
       stages_[s].pools.push_back(pool_sizes(part, static_cast<int32_t>(s)));
-  for (const StageIteration& one : iterations_) {
-    int32_t slots = 1;
-    for (const PoolSizes& pools : stages_[index(one.stage)].pools)
-      slots = std::max(slots, pools.gather_slots);
-    held_slots_.push_back(one.work.gather_slots - slots);
-  }
+}
+
+bool LayoutPlan::fits(int64_t activations) const {
+  const int64_t cap = question_.options.memory_cap_bytes;
+  return cap == 0 || least_bytes() + activations <= cap;
 }
 
 int64_t LayoutPlan::left_of_cap(int64_t activations) const {
@@ -142,13 +166,16 @@ WeighedMesh LayoutPlan::weigh(const MeshChoice& choice, const MicroBatch& batch,
     one.work.scatter_slots = scatters + held_slots_[i];
     stages.push_back(one.predict(batch, choice.num_micro_batches));
   }
-  const IterationPrediction slowest = slowest_of_stages(stages);
-  WeighedMesh out{.choice = choice, .time = slowest.time};
-  out.stage = slowest.stage;
+  WeighedMesh out{.choice = choice};
+  if (has_times()) {
+    const IterationPrediction slowest = slowest_of_stages(stages);
+    out.time = slowest.time;
+    out.stage = slowest.stage;
+    out.slow_bytes = slowest.slow_bytes;
+    out.fast_bytes = slowest.fast_bytes;
+  }
   out.memory = memory_with(prefetch, question_.gradients);
   out.activations = activations;
-  out.slow_bytes = slowest.slow_bytes;
-  out.fast_bytes = slowest.fast_bytes;
   out.fits = cap == 0 || out.memory_bytes() <= cap;
   return out;
 }
@@ -221,12 +248,16 @@ WeighedMesh weigh_mesh(const MeshQuestion& question, const MeshChoice& choice) {
 WeighedMesh weigh_layout(const LayoutPlan& layout, const MeshQuestion& question,
                          const MeshChoice& choice, const MicroBatch& batch,
                          int64_t activations) {
+  if (!layout.has_times() && layout.fits(activations))
+    return LayoutPlan(question, choice).weigh(choice, batch, activations);
   WeighedMesh out = layout.weigh(choice, batch, activations);
   const int64_t left = layout.left_of_cap(activations);
   if (out.fits || !layout.heeds_cap() || left <= 0) return out;
-  const WeighedMesh other =
-      LayoutPlan(question, choice, left).weigh(choice, batch, activations);
-  return other.memory_bytes() < out.memory_bytes() ? other : out;
+  std::optional<int64_t> only_if_fits;
+  if (!layout.has_times()) only_if_fits = activations;
+  const LayoutPlan capped(question, choice, left, only_if_fits);
+  if (capped.least_bytes() >= layout.least_bytes()) return out;
+  return capped.weigh(choice, batch, activations);
 }
 
 }  // namespace canzona

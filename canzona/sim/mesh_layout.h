@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "canzona/plan/make_plan.h"
@@ -23,9 +24,16 @@ Plan shape_of(const MeshQuestion& question, const Mesh& mesh);
 
 class LayoutPlan {
  public:
-  // `cap` limits what the strategy decides; 0: nothing does.
+  // `cap` limits what the strategy decides; 0: nothing does. With
+  // `activations` times are predicted only if the plan fits beside them.
   LayoutPlan(const MeshQuestion& question, const MeshChoice& choice,
-             int64_t cap = 0);
+             int64_t cap = 0, std::optional<int64_t> activations = {});
+
+  bool has_times() const { return !iterations_.empty(); }
+  bool fits(int64_t activations) const;
+  int64_t least_bytes() const {  // of the fullest rank, without prefetch
+    return memory_with(0, question_.gradients).total().value();
+  }
 
   // Fills in time, memory, bytes and whether it fits.
   WeighedMesh weigh(const MeshChoice& choice, const MicroBatch& batch,
@@ -41,6 +49,7 @@ class LayoutPlan {
     std::vector<PoolSizes> pools = {};
   };
 
+  void count_memory(const Plan& plan, const std::vector<RankCost>& costs);
   RankMemory memory_with(int32_t prefetch, DType gradients) const;
 
   const MeshQuestion& question_;
@@ -55,7 +64,8 @@ class LayoutPlan {
 };
 
 // The layout with these micro-batches; if it does not fit, planned once more
-// under the cap.
+// under the cap. A layout without times is planned again if it fits; if it does
+// not, only memory is filled in.
 WeighedMesh weigh_layout(const LayoutPlan& layout, const MeshQuestion& question,
                          const MeshChoice& choice, const MicroBatch& batch,
                          int64_t activations);

@@ -38,6 +38,7 @@ struct OpenLayouts {
   int32_t experts = 0;
   int32_t dense = -1;  // -1: all
   Reach reach = Reach::kDirect;
+  bool is_tight = false;  // the bound counts slots
   friend bool operator<(const OpenLayouts& a, const OpenLayouts& b) {
     return std::tie(b.bound, b.number) < std::tie(a.bound, a.number);
   }
@@ -152,6 +153,76 @@ class SearchSpace {
   std::vector<std::unique_ptr<MeshRoom>> rooms_;
   int64_t refused_ = 0;
 };
+
+// The layout with the smallest bound on memory.
+struct LeastMemory {
+  MeshChoice choice;
+  int64_t bytes = INT64_MAX;
+};
+
+LeastMemory least_of(const SearchSpace& space) {
+  LeastMemory least;
+  for (const auto& room : space.rooms()) {
+    const auto setting = std::ranges::min_element(
+        room->paces, {}, [](const MeshPace& pace) { return pace.activations; });
+    for (const ZeroSizes& experts : room->experts)
+      for (const ZeroSizes& dense : room->dense) {
+        const int64_t bytes =
+            room->bounds.memory(dense, experts) + setting->activations;
+        if (bytes >= least.bytes) continue;
+        least = {
+            room->settings[static_cast<size_t>(setting - room->paces.begin())],
+            bytes};
+        least.choice.dense = dense;
+        least.choice.experts = experts;
+      }
+  }
+  return least;
+}
+
+// Returns the first change after which the bound on memory fits: those that
+// cost little time come first.
+std::string cure_of(const MeshQuestion& question) {
+  std::vector<std::pair<std::string, MeshQuestion>> changes;
+  const auto add = [&](const std::string& what, auto change) {
+    MeshQuestion changed = question;
+    change(changed.limits);
+    if (changed.limits != question.limits) changes.emplace_back(what, changed);
+  };
+  const int64_t length = question.work.compute.length;
+  add(cat("micro-batches of ", counted_text(length, "token")),
+      [&](MeshLimits& limits) {
+        if (limits.tokens) limits.tokens = std::min(*limits.tokens, length);
+      });
+  add("other sizes of ZeRO", [](MeshLimits& limits) {
+    limits.no_zero = limits.no_hierarchical = false;
+    limits.zero = limits.zero_experts = "";
+  });
+  add("recomputing activations", [](MeshLimits& limits) {
+    limits.recompute = std::nullopt;
+    limits.no_recompute = false;
+  });
+  add("other meshes", [](MeshLimits& limits) {
+    limits.dp = limits.tp = limits.pp = limits.ep = std::nullopt;
+    limits.no_tp = limits.no_pp = limits.no_ep = false;
+  });
+  for (int32_t times = 2; times <= 16; times *= 2) {
+    MeshQuestion more = question;
+    if (question.ranks > kMaxWorld / times) break;
+    more.ranks *= times;
+    changes.emplace_back(counted_text(more.ranks, "rank"), more);
+  }
+  for (const auto& [what, changed] : changes) {
+    try {
+      if (least_of(SearchSpace(changed)).bytes <=
+          question.options.memory_cap_bytes)
+        return what;
+    } catch (const UsageError&) {
+      // Nothing is possible after this change.
+    }
+  }
+  return "";
+}
 
 // The layouts of one kind.
 struct KindSearch {
@@ -280,7 +351,8 @@ class MeshSearch {
     const double step = bounds.step_seconds(widest, experts);
     const MeshPace& pace = room.paces[index(open.setting)];
     if (experts.z1 == 0) return bounds.seconds(pace, nullptr, nullptr, step);
-    const StageOps ops = bounds.ops(experts, true, true, open.reach);
+    const std::vector<StageOps> ops =
+        bounds.ops(experts, true, true, open.reach);
     return bounds.seconds(pace, nullptr, &ops, step);
   }
 
@@ -291,7 +363,7 @@ class MeshSearch {
     const MeshPace& pace = room.paces[index(all.setting)];
     const ZeroSizes& experts = room.experts[index(all.experts)];
     const double best = kind(of_kind).best_seconds();
-    std::array<StageOps, 2> of_experts;
+    std::array<std::vector<StageOps>, 2> of_experts;
     for (const bool apart : {false, true})
       if (experts.z1 > 0)
         of_experts[apart ? 1 : 0] = bounds.ops(experts, true, apart, all.reach);
@@ -308,12 +380,33 @@ class MeshSearch {
         continue;
       }
       const bool apart = bounds.is_apart(dense, experts);
-      const StageOps ops = bounds.ops(dense, false, apart, all.reach);
+      const std::vector<StageOps> ops =
+          bounds.ops(dense, false, apart, all.reach);
       one.bound = bounds.seconds(
           pace, &ops, experts.z1 > 0 ? &of_experts[apart ? 1 : 0] : nullptr,
           bounds.step_seconds(dense, experts));
       if (one.bound < best) push(of_kind, one);
     }
+  }
+
+  OpenLayouts tightened(OpenLayouts one) const {
+    const MeshRoom& room = *space_.rooms()[index(one.room)];
+    const MeshBounds& bounds = room.bounds;
+    const MeshPace& pace = room.paces[index(one.setting)];
+    const MeshChoice choice = space_.choice_of(one);
+    const bool apart = bounds.is_apart(choice.dense, choice.experts);
+    const PoolSlots slots =
+        bounds.slots(choice.dense, choice.experts, pace.activations);
+    const auto dense = bounds.ops(choice.dense, false, apart, one.reach);
+    std::vector<StageOps> experts;
+    if (choice.experts.z1 > 0)
+      experts = bounds.ops(choice.experts, true, apart, one.reach);
+    const double seconds = bounds.seconds(
+        pace, &dense, experts.empty() ? nullptr : &experts,
+        bounds.step_seconds(choice.dense, choice.experts), &slots);
+    one.bound = std::max(one.bound, seconds);
+    one.is_tight = true;
+    return one;
   }
 
   double best_seconds() const {
@@ -347,10 +440,12 @@ class MeshSearch {
         own.open.pop();
         if (next.dense < 0) {
           expand(static_cast<LayoutKind>(k), next);
-          continue;
+        } else if (!next.is_tight) {
+          own.open.push(tightened(next));
+        } else {
+          batch.push_back(next);
+          ++i;
         }
-        batch.push_back(next);
-        ++i;
       }
     }
     return batch;
@@ -368,7 +463,10 @@ class MeshSearch {
     question_.each(fresh.size(), [&](size_t i) {
       try {
         layouts_.at(key_of(*fresh[i])) = std::make_unique<LayoutPlan>(
-            question_, space_.choice_of(*fresh[i]));
+            question_, space_.choice_of(*fresh[i]), 0,
+            space_.rooms()[index(fresh[i]->room)]
+                ->paces[index(fresh[i]->setting)]
+                .activations);
       } catch (const UsageError&) {
         // The groups of this layout do not allow its collectives.
       }
@@ -394,9 +492,9 @@ class MeshSearch {
   }
 
   void keep(const WeighedMesh& one) {
-    ++answer_.counts.simulated;
     KindSearch& own = kind(kind_of(one.choice));
     ++own.planned;
+    ++(one.seconds() > 0 ? answer_.counts.simulated : answer_.counts.over_cap);
     if (!one.fits) {
       if (!nearest_ || one.memory_bytes() < nearest_->memory_bytes())
         nearest_ = one;
@@ -425,6 +523,17 @@ class MeshSearch {
     if (answer_.is_found()) answer_.gap = 1 - bound / best;
     counts.too_slow = counts.in_space - counts.over_cap - counts.simulated;
     give_reasons(answer_);
+    if (!answer_.is_found()) find_nearest();
+  }
+
+  void find_nearest() {
+    const int64_t cap = question_.options.memory_cap_bytes;
+    const LeastMemory least = least_of(space_);
+    NearestMesh& nearest = answer_.nearest.emplace();
+    nearest =
+        nearest_ ? NearestMesh{nearest_->choice, nearest_->memory_bytes() - cap}
+                 : NearestMesh{least.choice, least.bytes - cap};
+    nearest.cure = cure_of(question_);
   }
 
   const MeshQuestion& question_;

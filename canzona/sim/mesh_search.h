@@ -133,8 +133,8 @@ struct MeshCounts {
 struct NearestMesh {
   MeshChoice choice = {};
   int64_t lacks_bytes = 0;  // at least
-  // The cheapest change that fits: "--recompute", "a micro-batch of 4096
-  // tokens", "128 ranks"; "" if none is known.
+  // The cheapest change that may fit: "recomputing activations",
+  // "micro-batches of 4096 tokens", "128 ranks"; "" if none is known.
   std::string cure = {};
 };
 
