@@ -248,7 +248,10 @@ void add_kinds(const ShownMeshes& shown, Document& out) {
       "layers are recomputed; between: bytes that a rank sends to other nodes");
   out.title("Why");
   for (const RankedMesh& one : shown.answer.kinds)
-    out.labelled({"", std::string(to_string(one.kind)), one.reason}, kColumn);
+    out.labelled({"", std::string(to_string(one.kind)),
+                  one.proven ? one.reason
+                             : one.reason + "; one of this kind may be faster"},
+                 kColumn);
 }
 
 // Rows as the table of kinds has them, with some figures each.
