@@ -74,12 +74,21 @@ std::string_view collectives_word(const MeshChoice& c) {
   return c.reach == Reach::kPerNode ? "node" : "direct";
 }
 
+// Relative to what the vendor states, where that is known.
+double used_share(const ShownMeshes& shown, const WeighedMesh& mesh) {
+  const Workload& work = shown.question.work;
+  return work.peak_flops > 0 ? mesh.share_of_peak *
+                                   work.compute.flops_per_second /
+                                   work.peak_flops
+                             : mesh.share_of_peak;
+}
+
 int64_t cap_of(const ShownMeshes& shown) {
   return shown.question.options.memory_cap_bytes;
 }
 
 // Everything about a layout, for programs and the page.
-Members layout_members(const WeighedMesh& mesh) {
+Members layout_members(const ShownMeshes& shown, const WeighedMesh& mesh) {
   const MeshChoice& c = mesh.choice;
   Members out = {{"name", short_name(c)},
                  {"mesh", mesh_value(c.mesh)},
@@ -95,7 +104,7 @@ Members layout_members(const WeighedMesh& mesh) {
     out.push_back({part.key, part.seconds(mesh.parts)});
   out.push_back({"bound_seconds", mesh.bound_seconds});
   out.push_back({"tokens_per_second", mesh.tokens_per_second});
-  out.push_back({"share_of_peak", mesh.share_of_peak});
+  out.push_back({"share_of_peak", used_share(shown, mesh)});
   Members memory;
   for (const MemoryPart& part : memory_of(mesh))
     memory.push_back({part.name, part.bytes});
@@ -121,6 +130,7 @@ void add_heading(const ShownMeshes& shown, Document& out) {
   out.set("rule", q.rule->name()).set("strategy", q.options.strategy);
   out.set("ranks_per_node", q.options.ranks_per_node);
   out.set("memory_cap_bytes", cap_of(shown));
+  out.set("peak_flops", q.work.peak_flops);
   out.set("global_batch_tokens", q.global_batch);
   out.set("length", q.work.compute.length);
   out.set("parameters", to_string(q.options.parameters));
@@ -135,6 +145,9 @@ std::string found_text(const MeshAnswer& answer) {
       grouped(n.in_space), grouped(n.over_cap), grouped(n.too_slow),
       grouped(n.simulated));
   if (answer.proven) return text + "; no other one is faster";
+  if (n.left == 0)
+    return text + fmt::format("; no other one is more than {} faster",
+                              percent(answer.gap));
   return text + fmt::format("; {} are undecided, which may be up to {} faster",
                             grouped(n.left), percent(answer.gap));
 }
@@ -209,7 +222,8 @@ void add_choice(const ShownMeshes& shown, Document& out) {
            "rate of the cards",
            human_seconds(best.seconds()), human_seconds(best.parts.compute),
            human_seconds(best.parts.bubble), human_seconds(best.parts.step),
-           human_count(best.tokens_per_second), percent(best.share_of_peak)));
+           human_count(best.tokens_per_second), percent(used_share(shown, best)),
+                   shown.question.work.peak_flops > 0 ? "peak" : "rate"));
   line("waits for", exposed_text(best.parts));
   line("memory", memory_text(shown, best));
   line("sends", cat(human_bytes(best.fast_bytes), " inside nodes and ",
@@ -233,7 +247,7 @@ Listing kinds_of(const ShownMeshes& shown) {
                          {"", ">between", as_bytes(mesh.slow_bytes)},
                          {"", ">iteration", as_seconds(mesh.seconds())}});
     row.set("reason", one.reason);
-    for (Member& member : layout_members(mesh))
+    for (Member& member : layout_members(shown, mesh))
       row.set(member.key, member.value);
     row.set("proven", one.proven);
   }
@@ -277,7 +291,7 @@ void add_times(const ShownMeshes& shown, Document& out) {
               if (is_used(part))
                 row.add(
                     {"", part.heading, as_seconds(part.seconds(mesh.parts))});
-            row.add({"", ">of the rate", "", percent(mesh.share_of_peak)});
+            row.add({"", ">of the rate", "", percent(used_share(shown, mesh))});
             row.add({"", ">tokens/s", "", human_count(mesh.tokens_per_second)});
           }));
 }
@@ -312,7 +326,7 @@ void add_changes(const ShownMeshes& shown, Document& out) {
           change.best ? human_seconds(change.best->seconds()) : "-"},
          {"kept", "~today's", kept_text(change)}});
     row.set("best",
-            change.best ? Value(layout_members(*change.best)) : Value(nullptr));
+            change.best ? Value(layout_members(shown, *change.best)) : Value(nullptr));
     row.set("kept_loses",
             is_known ? Value(std::max(0.0, change.kept_loses())) : nullptr);
   }
@@ -345,7 +359,7 @@ std::string verdict_of(const ShownMeshes& shown) {
 }
 
 void add_members(const ShownMeshes& shown, Document& out) {
-  out.set("choice", layout_members(shown.answer.best()));
+  out.set("choice", layout_members(shown, shown.answer.best()));
   out.set("verdict", verdict_of(shown));
 }
 
